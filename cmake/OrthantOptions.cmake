@@ -1,0 +1,26 @@
+# Compiler options shared by every target of the project, as one interface target.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+# Asserts of libraries stay off, our own checks (require) are always on; -O2 everywhere, kernels ask for more.
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+
+find_program(ORTHANT_CCACHE ccache)
+if(ORTHANT_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${ORTHANT_CCACHE}")
+endif()
+
+add_library(orthant_options INTERFACE)
+target_compile_options(orthant_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough -Werror)
+if(ORTHANT_NATIVE)
+  target_compile_options(orthant_options INTERFACE -march=native)
+endif()
+if(ORTHANT_SANITIZE)
+  target_compile_options(orthant_options INTERFACE -fsanitize=${ORTHANT_SANITIZE} -fno-omit-frame-pointer -g1)
+  target_link_options(orthant_options INTERFACE -fsanitize=${ORTHANT_SANITIZE})
+endif()
+
+# Programs, libraries and plugins find each other: build/bin, build/lib, build/lib/orthant/plugins.
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR}")

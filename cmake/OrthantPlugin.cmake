@@ -1,0 +1,17 @@
+# orthant_add_plugin(NAME source...): a plugin module, built the same way inside the tree and outside it.
+# The file is lib<orthant_plugin_NAME>.so; the loader finds NAME by that file name.
+function(orthant_add_plugin name)
+  set(target orthant_plugin_${name})
+  add_library(${target} MODULE ${ARGN})
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  set_target_properties(${target} PROPERTIES
+    CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON
+    LIBRARY_OUTPUT_DIRECTORY "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/orthant/plugins")
+  if(TARGET orthant::orthant)
+    target_link_libraries(${target} PRIVATE orthant::orthant)
+  else()
+    target_link_libraries(${target} PRIVATE orthant orthant_options)
+    install(TARGETS ${target} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/orthant/plugins")
+  endif()
+endfunction()

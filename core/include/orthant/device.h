@@ -1,0 +1,88 @@
+// Device: memory and streams of one kind of processor. Found at run time; "cpu" is built in.
+//
+// Ownership: a Device outlives every Tensor, Stream and Event made from it. One Device object per rank.
+// Thread safety: allocate, make_stream and memory are safe from any thread; a Stream belongs to one thread
+// at a time (see ops.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <orthant/tensor.h>
+
+namespace orthant {
+
+class Stream;
+
+// A point in a stream's order. Made by Stream::record.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual bool ready() const = 0;  // true once the work recorded before it is done; never blocks
+  virtual void wait() = 0;         // blocks the calling thread until then; rethrows a failure of that work
+};
+
+struct MemoryUse {
+  std::int64_t current_bytes = 0;
+  std::int64_t peak_bytes = 0;
+};
+
+enum class Access { read, write, read_write };
+
+// Host-visible bytes of a tensor for as long as the object lives: the tensor itself where the host can address
+// it, a staged copy elsewhere (filled on construction unless Access::write, written back on destruction unless
+// Access::read). For communicators, checkpoints, loaders and tests; never for arithmetic in a plugin.
+class HostView {
+ public:
+  virtual ~HostView() = default;
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+
+ protected:
+  HostView(std::byte* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
+  std::byte* data_;
+  std::size_t bytes_;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual std::string_view name() const = 0;  // "cpu", "cuda", "guarded"
+
+  // Uninitialised memory, aligned to 64 bytes or more. Errors: Error naming the bytes asked for and in use.
+  Tensor empty(DType dtype, Shape shape);
+
+  // The main stream runs on the calling thread's behalf in program order. A side stream is concurrent with it:
+  // its work is ordered only within itself and by Stream::wait(event).
+  virtual std::unique_ptr<Stream> make_main_stream() = 0;
+  virtual std::unique_ptr<Stream> make_side_stream() = 0;
+
+  // REQUIRES: work that writes `tensor` has completed or is ordered before on the calling thread's stream.
+  virtual std::unique_ptr<HostView> host_view(const Tensor& tensor, Access access) = 0;
+
+  virtual MemoryUse memory() const = 0;
+  virtual void reset_peak() = 0;
+
+ protected:
+  friend class Storage;
+  virtual void* allocate(std::size_t bytes) = 0;
+  virtual void release(void* data, std::size_t bytes) noexcept = 0;
+};
+
+// The built-in CPU device. `threads`: OpenMP threads that operations of the calling rank may use.
+std::unique_ptr<Device> make_cpu_device(int threads);
+
+// As the CPU device, but its memory is unreadable (PROT_NONE) except inside an operation or a HostView. For tests.
+std::unique_ptr<Device> make_guarded_device(int threads);
+
+// "cpu" and "guarded" are built in; others are looked up as liborthant_device_NAME.so. Errors: Error listing
+// every path tried.
+std::unique_ptr<Device> make_device(const std::string& name, int threads);
+
+}  // namespace orthant

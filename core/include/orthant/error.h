@@ -1,0 +1,47 @@
+// Errors: every failure a user can meet carries what was expected, what was found, where, and what to do.
+//
+// Thread safety: exceptions are values; nothing here is shared.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace orthant {
+
+// Exit codes of every orthant program (docs/interface.md).
+enum class ExitCode : int { ok = 0, failure = 1, stopped_resumable = 75, bad_configuration = 78 };
+
+// The base of everything Orthant throws. `code` is what the process should exit with.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(std::string message, ExitCode code = ExitCode::failure)
+      : std::runtime_error(std::move(message)), code_(code) {}
+  ExitCode code() const noexcept { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+// Input that is refused before anything starts.
+class ConfigError : public Error {
+ public:
+  explicit ConfigError(std::string message) : Error(std::move(message), ExitCode::bad_configuration) {}
+};
+
+template <class... Args>
+[[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Throws Error when `ok` is false. For conditions that depend on input or on the environment, always on.
+template <class... Args>
+void require(bool ok, fmt::format_string<Args...> format, Args&&... args) {
+  if (!ok) [[unlikely]] {
+    fail(format, std::forward<Args>(args)...);
+  }
+}
+
+}  // namespace orthant

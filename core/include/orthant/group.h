@@ -1,0 +1,68 @@
+// Group: some ranks of the world that call collectives together. Communicator: how the ranks talk.
+//
+// Every member calls the same collectives of a group in the same order, with the same sizes; a communicator
+// checks what it can (name, sequence number, bytes) and fails with both sides' view when they differ.
+// Calls are ordered on the given stream and do not block the host where the stream is asynchronous.
+// Sums run in group-rank order (0, 1, 2, ...) so that they are the same on every member and in every run;
+// bf16 is summed in fp32 and rounded once.
+//
+// Errors: Error naming the rank at fault, the collective, its sequence number and its bytes: a dead rank within
+// a second, a stuck one within the configured timeout.
+// Thread safety: one Group is used by one stream at a time. Different groups may be used concurrently.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <orthant/tensor.h>
+
+namespace orthant {
+
+class Stream;
+enum class ReduceOp { sum, max, min };
+
+class Group {
+ public:
+  virtual ~Group() = default;
+  virtual const std::string& name() const = 0;
+  virtual int rank() const = 0;                       // of the caller, within the group
+  virtual int size() const = 0;
+  virtual const std::vector<int>& members() const = 0;  // world ranks, in group order
+
+  // In place. dtype: f32, bf16, f64, i32, i64.
+  virtual void all_reduce(const Tensor& t, ReduceOp op, Stream& s) = 0;
+  // out has size() times the elements of in; block r comes from rank r. `in` may be block rank() of `out`.
+  virtual void all_gather(const Tensor& out, const Tensor& in, Stream& s) = 0;
+  // in has size() times the elements of out; block r of the sum goes to rank r. `out` may be block rank() of `in`.
+  virtual void reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Stream& s) = 0;
+  // Rows (of the outermost dimension) of `in`, send_rows[r] of them to rank r in order; recv_rows[r] rows of `out`
+  // come from rank r. REQUIRES: the same row size on both; counts agree pairwise.
+  virtual void all_to_all(const Tensor& out, std::span<const std::int64_t> recv_rows, const Tensor& in,
+                          std::span<const std::int64_t> send_rows, Stream& s) = 0;
+  virtual void broadcast(const Tensor& t, int root, Stream& s) = 0;
+  virtual void reduce(const Tensor& t, ReduceOp op, int root, Stream& s) = 0;  // result in t on root; t kept elsewhere
+  virtual void gather(const Tensor& out, const Tensor& in, int root, Stream& s) = 0;   // out used on root only
+  virtual void scatter(const Tensor& out, const Tensor& in, int root, Stream& s) = 0;  // in used on root only
+  virtual void send(const Tensor& t, int to, Stream& s) = 0;    // matched with recv in order, per pair
+  virtual void recv(const Tensor& t, int from, Stream& s) = 0;
+  virtual void barrier(Stream& s) = 0;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual std::string name() const = 0;  // "local", "mpi", "nccl"
+  virtual int rank() const = 0;          // of the world
+  virtual int size() const = 0;
+  // Collective over the world: every rank calls it in the same order with the list it belongs to (lists partition
+  // the world). Each call makes a new channel with its own sequence numbers, even for ranks that already share one.
+  virtual std::unique_ptr<Group> split(const std::string& name, const std::vector<int>& members) = 0;
+  // Tells every other rank to fail with `why` instead of waiting. Safe from any thread; first reason wins.
+  virtual void abort(const std::string& why) noexcept = 0;
+};
+
+}  // namespace orthant

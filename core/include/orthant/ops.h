@@ -1,0 +1,195 @@
+// Stream: an in-order queue of operations on one device. Everything that touches tensor memory is here.
+//
+// Conventions. Shapes are given as [rows, columns]; T tokens, d model width, f FFN width, V vocabulary, E experts,
+// K experts per token, R packed rows, h heads, c channels of a head. "f" dtype means f32 or bf16 alike for all such
+// arguments of one call unless said otherwise; arithmetic and sums are fp32 or better. Outputs are written whole
+// (never read before) unless the comment says "+=". Inputs and outputs do not overlap unless "in place" is said.
+// Sums run in a fixed order: two calls with the same inputs give the same bits.
+//
+// Errors: a wrong shape or dtype throws Error naming the operation and both shapes, before anything is written.
+// Thread safety: one thread at a time per Stream; different streams of a device may run concurrently.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <orthant/device.h>
+#include <orthant/random.h>
+#include <orthant/settings.h>
+#include <orthant/tensor.h>
+
+namespace orthant {
+
+// C = alpha * op(A) op(B) + beta * C. A, B, C are 2-D; op is transpose where the flag says.
+struct Gemm {
+  bool transpose_a = false;
+  bool transpose_b = false;
+  float beta = 0.0f;  // 0 or 1
+};
+
+struct AttentionShape {
+  std::int64_t batch = 0;      // sequences
+  std::int64_t positions = 0;  // of each sequence
+  std::int64_t heads = 0;      // query heads
+  std::int64_t kv_heads = 0;   // divides heads
+  std::int64_t head_dim = 0;
+};
+
+struct RotaryShape {
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  double theta = 10000;  // 0: no rotation, only the split
+};
+
+struct AdamW {
+  float lr, beta1, beta2, eps, weight_decay;
+  float correction1, correction2;  // 1 - beta^step
+};
+
+struct Sgd {
+  float lr, momentum, weight_decay;
+};
+
+// Where a slice lies in its global tensor: up to 2 dimensions, row-major.
+struct SliceMap {
+  std::int64_t row_begin = 0, column_begin = 0, global_columns = 0;
+};
+
+// A run of rows of a segmented copy.
+struct RowRun {
+  std::int64_t from, to, rows;
+};
+
+// The routing of one MoE layer's tokens on one rank (router/). Host counts are kept beside the device's.
+struct GateConfig {
+  RouterKind router = RouterKind::topk;
+  std::int64_t experts = 0, top_k = 1;
+  bool normalize_weights = true;
+  double capacity_factor = 0;     // 0: dropless
+  std::int64_t group_tokens = 0;  // tokens of one GShard group; rows come in whole groups
+  DropPolicy drop_policy = DropPolicy::position;
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual Device& device() const = 0;
+
+  // --- order
+  virtual std::shared_ptr<Event> record() = 0;
+  virtual void wait(const std::shared_ptr<Event>& event) = 0;  // later work of this stream waits; the host does not
+  virtual void synchronize() = 0;                              // the host waits; rethrows a failure of the work
+
+  // --- memory
+  virtual void copy(const Tensor& to, const Tensor& from) = 0;  // equal dtype and element count
+  virtual void cast(const Tensor& to, const Tensor& from) = 0;  // among f32, bf16, f64; equal element count
+  virtual void fill(const Tensor& t, double value) = 0;         // any dtype
+  virtual void upload(const Tensor& to, const void* host) = 0;
+  virtual void download(void* host, const Tensor& from) = 0;  // complete when it returns
+  // Runs of rows (of the outermost dimension) of `from` to rows of `to`.
+  virtual void copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) = 0;
+
+  // --- elementwise
+  virtual void add(const Tensor& y, const Tensor& x) = 0;                       // y += x; f, mixed dtypes allowed
+  virtual void scale(const Tensor& y, float a) = 0;                             // y *= a
+  virtual void sum_squares(const Tensor& out, const Tensor& x) = 0;             // out f64[1] += sum x^2
+  virtual void sum(const Tensor& out, const Tensor& x) = 0;                     // out f64[1] += sum x (f32)
+  virtual void init_normal(const Tensor& w, const RandomKey& key, float std, const SliceMap& at) = 0;  // f32 [r, c]
+  // y[t, j] = x[t, j] * keep(key, token[t] * d_global + column_begin + j) / (1 - p). token i64[T]. y may be x.
+  virtual void dropout(const Tensor& y, const Tensor& x, const Tensor& token, const RandomKey& key, float p,
+                       const SliceMap& at) = 0;
+  // y[t, j] = x[t, j] * uniform(1 - e, 1 + e), keyed like dropout. y may be x. (Switch router jitter.)
+  virtual void jitter(const Tensor& y, const Tensor& x, const Tensor& token, const RandomKey& key, float e) = 0;
+
+  // --- matrices. f inputs of equal dtype; C f32 or bf16.
+  virtual void gemm(const Tensor& c, const Tensor& a, const Tensor& b, Gemm how) = 0;
+  // For e in [0, E): rows offset[e] .. offset[e + 1] of a times b[e] (b [E, n, k], transposed when how.transpose_b,
+  // else [E, k, n]) into the same rows of c. offset: E + 1 host values. how.transpose_a must be false.
+  virtual void grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, std::span<const std::int64_t> offset,
+                            Gemm how) = 0;
+  // c[e] (+)= a[rows of e]^T b[rows of e]; c f32 [E, m, n], a [R, m], b [R, n]. An expert without rows gets zero.
+  virtual void grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& b, std::span<const std::int64_t> offset,
+                               float beta) = 0;
+
+  // --- norms. x, y [T, d]; weight, bias f32 [d] (bias undefined: none); stats f32 [T, 2] (mean, 1 / deviation).
+  virtual void norm(const Tensor& y, const Tensor& stats, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                    NormKind kind, float eps) = 0;
+  // dx += ; dweight, dbias f32 +=.
+  virtual void norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
+                             const Tensor& x, const Tensor& stats, const Tensor& weight, NormKind kind) = 0;
+
+  // --- attention
+  // qkv [T, (h + 2 kv) c] -> q [T, h c], k, v [T, kv c]; q and k rotated by position i32[T] (pairs (i, i + c/2), as
+  // Llama and Mixtral). Source: Su et al., "RoFormer".
+  virtual void split_rotary(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& qkv,
+                            const Tensor& position, const RotaryShape& shape) = 0;
+  virtual void merge_rotary_backward(const Tensor& dqkv, const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                                     const Tensor& position, const RotaryShape& shape) = 0;
+  // Causal softmax(q k' / sqrt(c)) v, blockwise. o as q; lse f32 [batch, h, positions]. first i32[T] (or undefined):
+  // the first position of its sequence that a token may attend to (packed documents).
+  virtual void attention(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
+                         const Tensor& first, const AttentionShape& shape) = 0;
+  virtual void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
+                                  const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
+                                  const Tensor& lse, const Tensor& first, const AttentionShape& shape) = 0;
+
+  // --- FFN activation. h [T, n]; a [T, f]: relu, gelu (tanh form): n = f; swiglu: n = 2f, h = (gate | up) in columns,
+  // a = silu(gate) * up.
+  virtual void activation(const Tensor& a, const Tensor& h, Activation kind) = 0;
+  virtual void activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind) = 0;
+
+  // --- embedding. y [T, d] f; table [V, d]; id i32[T] in [0, V). accumulate: y += instead of =.
+  virtual void embedding(const Tensor& y, const Tensor& table, const Tensor& id, bool accumulate) = 0;
+  virtual void embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& id) = 0;  // f32 dtable +=
+
+  // --- loss. logits [T, V] f are replaced by their gradient scale * (softmax - onehot); loss f32[T] = -log p(label),
+  // 0 and zero gradient where label i32[T] < 0. logits may be wider than the vocabulary only if exactly V columns.
+  virtual void cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& label, float scale) = 0;
+
+  // --- router (router/). T tokens in whole groups of config.group_tokens, valid u8[T] (0: padding, not routed).
+  // logits f32 [T, E] -> probability f32 [T, E] (softmax), expert i32 [T, K] (-1 for padding and for a second
+  // expert that gshard did not keep), weight f32 [T, K] (0 where expert is -1), and chosen i32 [G, E]: tokens of
+  // each group that chose each expert *before* capacity, as the balance loss counts them (switch, topk: all choices;
+  // gshard: first choices). token i64[T] keys gshard's second choice. Ties go to the lower expert index.
+  virtual void gate(const Tensor& probability, const Tensor& expert, const Tensor& weight, const Tensor& chosen,
+                    const Tensor& logits, const Tensor& valid, const Tensor& token, const RandomKey& key,
+                    const GateConfig& config) = 0;
+  // Capacity and positions. Packed rows are ordered by (expert, token, k). row i32 [T, K]: the packed row of a kept
+  // choice, else -1. source i32 [R, 1]: t * K + k of a packed row, R = kept choices (allocated as T * K; the rest is
+  // unspecified). count i32 [E] rows of each expert; dropped i32 [E] choices refused for capacity.
+  // Capacity of a group with v valid tokens: ceil(factor * K * v / E), at least 1. weights of dropped choices stay.
+  virtual void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
+                             const Tensor& expert, const Tensor& weight, const Tensor& valid,
+                             const GateConfig& config) = 0;
+  // rows [R, d] <- x [T, d]: row r is token source[r] / K. d_weighted: see combine_backward.
+  virtual void pack(const Tensor& rows, const Tensor& x, const Tensor& source, std::int64_t top_k) = 0;
+  // dx [T, d] += sum over k, in order, of drows[row[t, k]].
+  virtual void pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row) = 0;
+  // y [T, d] = (accumulate: +=) sum over k, in order, of weight[t, k] * rows[row[t, k]]; 0 where nothing was kept.
+  virtual void combine(const Tensor& y, const Tensor& rows, const Tensor& row, const Tensor& weight,
+                       bool accumulate) = 0;
+  // drows[r] = weight * dy[token]; dweight f32 [T, K] = <dy[t], rows[row[t, k]]>, 0 where dropped.
+  virtual void combine_backward(const Tensor& drows, const Tensor& dweight, const Tensor& dy, const Tensor& rows,
+                                const Tensor& row, const Tensor& source, const Tensor& weight) = 0;
+  // dlogits f32 [T, E] from dweight, plus the balance and z losses (router/losses.h says which formula):
+  // balance_loss f64[1] += E * sum over groups of share(group) * sum_e f_e P_e; z_loss f64[1] += sum over valid tokens of
+  // logsumexp(logits)^2. aux_scale multiplies each group's valid tokens, z_scale each token, in the gradient.
+  virtual void gate_backward(const Tensor& dlogits, const Tensor& dweight, const Tensor& probability,
+                             const Tensor& expert, const Tensor& weight, const Tensor& chosen, const Tensor& logits,
+                             const Tensor& valid, float aux_scale, float z_scale, const GateConfig& config) = 0;
+  virtual void gate_losses(const Tensor& balance_loss, const Tensor& z_loss, const Tensor& probability,
+                           const Tensor& chosen, const Tensor& logits, const Tensor& valid,
+                           const GateConfig& config) = 0;
+
+  // --- optimizer. All f32 [n]; grad is multiplied by *factor f32[1] first; nothing changes where factor is NaN.
+  // weight (f32 or bf16, may be master itself) receives the updated master.
+  virtual void adamw(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& v, const Tensor& grad,
+                     const Tensor& factor, const AdamW& how) = 0;
+  virtual void sgd(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& grad,
+                   const Tensor& factor, const Sgd& how) = 0;
+  // factor f32[1] = min(1, max_norm / sqrt(sum_squares)) (max_norm 0: 1); NaN where sum_squares f64[1] is not finite.
+  virtual void clip_factor(const Tensor& factor, const Tensor& sum_squares, float max_norm) = 0;
+};
+
+}  // namespace orthant

@@ -1,0 +1,134 @@
+// Tensor: a contiguous, shaped view of device memory with shared ownership.
+//
+// Copying a Tensor copies the view, not the bytes. `data()` is a device address: only operations of a
+// Stream (ops.h) and HostView (device.h) may dereference it. Code outside a device, plugins included, never does.
+//
+// Thread safety: as for std::shared_ptr; the bytes are ordered by the streams that use them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+
+#include <orthant/error.h>
+
+namespace orthant {
+
+class Device;
+
+enum class DType : std::uint8_t { f32, bf16, i32, i64, u8, f64 };
+
+constexpr std::size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+    case DType::i32: return 4;
+    case DType::bf16: return 2;
+    case DType::i64:
+    case DType::f64: return 8;
+    case DType::u8: return 1;
+  }
+  return 0;
+}
+
+const char* name_of(DType dtype);  // "f32", "bf16", ...
+
+// Up to four sizes, outermost first. Row-major.
+class Shape {
+ public:
+  static constexpr int max_rank = 4;
+  Shape() = default;
+  Shape(std::initializer_list<std::int64_t> sizes) {
+    require(sizes.size() <= max_rank, "a tensor has at most {} dimensions, got {}", max_rank, sizes.size());
+    for (std::int64_t s : sizes) {
+      push_back(s);
+    }
+  }
+  int rank() const { return rank_; }
+  std::int64_t operator[](int i) const { return sizes_[static_cast<std::size_t>(i)]; }
+  void set(int i, std::int64_t size) { sizes_[static_cast<std::size_t>(i)] = size; }
+  void push_back(std::int64_t size) {
+    require(rank_ < max_rank && size >= 0, "bad tensor dimension {} at index {}", size, rank_);
+    sizes_[static_cast<std::size_t>(rank_++)] = size;
+  }
+  std::int64_t elements() const {
+    std::int64_t n = 1;
+    for (int i = 0; i < rank_; ++i) {
+      n *= sizes_[static_cast<std::size_t>(i)];
+    }
+    return n;
+  }
+  bool operator==(const Shape& other) const {
+    if (rank_ != other.rank_) {
+      return false;
+    }
+    for (int i = 0; i < rank_; ++i) {
+      if ((*this)[i] != other[i]) {
+        return false;
+      }
+    }
+    return true;
+  }
+  std::string to_string() const;  // "[4, 256]"
+
+ private:
+  std::array<std::int64_t, max_rank> sizes_{};
+  int rank_ = 0;
+};
+
+// One allocation of a device; freed (stream-ordered where the device is asynchronous) with its last Tensor.
+class Storage {
+ public:
+  Storage(Device& device, void* data, std::size_t bytes) : device_(&device), data_(data), bytes_(bytes) {}
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+  Device& device() const { return *device_; }
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  Device* device_;
+  void* data_;
+  std::size_t bytes_;
+};
+
+class Tensor {
+ public:
+  Tensor() = default;  // undefined: no memory; `defined()` is false
+  Tensor(std::shared_ptr<Storage> storage, std::size_t byte_offset, DType dtype, Shape shape);
+
+  bool defined() const { return storage_ != nullptr; }
+  DType dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+  std::int64_t dim(int i) const { return shape_[i < 0 ? shape_.rank() + i : i]; }
+  int rank() const { return shape_.rank(); }
+  std::int64_t elements() const { return shape_.elements(); }
+  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype_); }
+  Device& device() const { return storage_->device(); }
+  const std::shared_ptr<Storage>& storage() const { return storage_; }
+
+  // The same elements under another shape. REQUIRES: equal element counts.
+  Tensor view(Shape shape) const;
+  // Rows [begin, begin + count) of the outermost dimension.
+  Tensor rows(std::int64_t begin, std::int64_t count) const;
+  // `shape.elements()` elements from element `offset` on (of this view, flattened).
+  Tensor slice(std::int64_t offset, Shape shape) const;
+
+  // Device address of the first element. See the note at the top of this file.
+  void* data() const { return defined() ? static_cast<std::byte*>(storage_->data()) + byte_offset_ : nullptr; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data());
+  }
+
+ private:
+  std::shared_ptr<Storage> storage_;
+  std::size_t byte_offset_ = 0;
+  DType dtype_ = DType::f32;
+  Shape shape_;
+};
+
+}  // namespace orthant

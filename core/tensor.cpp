@@ -1,0 +1,62 @@
+#include <orthant/device.h>
+#include <orthant/tensor.h>
+
+namespace orthant {
+
+const char* name_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return "f32";
+    case DType::bf16: return "bf16";
+    case DType::i32: return "i32";
+    case DType::i64: return "i64";
+    case DType::u8: return "u8";
+    case DType::f64: return "f64";
+  }
+  return "?";
+}
+
+std::string Shape::to_string() const {
+  std::string text = "[";
+  for (int i = 0; i < rank_; ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string((*this)[i]);
+  }
+  return text + "]";
+}
+
+Storage::~Storage() {
+  device_->release(data_, bytes_);
+}
+
+Tensor::Tensor(std::shared_ptr<Storage> storage, std::size_t byte_offset, DType dtype, Shape shape)
+    : storage_(std::move(storage)), byte_offset_(byte_offset), dtype_(dtype), shape_(shape) {
+  require(storage_ != nullptr && byte_offset_ + bytes() <= storage_->bytes(),
+          "a {} tensor of shape {} at byte {} does not fit its storage", name_of(dtype), shape.to_string(),
+          byte_offset);
+}
+
+Tensor Tensor::view(Shape shape) const {
+  require(shape.elements() == elements(), "cannot view {} as {}", shape_.to_string(), shape.to_string());
+  return Tensor(storage_, byte_offset_, dtype_, shape);
+}
+
+Tensor Tensor::rows(std::int64_t begin, std::int64_t count) const {
+  require(rank() > 0 && begin >= 0 && count >= 0 && begin + count <= dim(0), "rows [{}, {}) are outside {}", begin,
+          begin + count, shape_.to_string());
+  Shape shape = shape_;
+  shape.set(0, count);
+  const std::int64_t row = dim(0) == 0 ? 0 : elements() / dim(0);
+  return Tensor(storage_, byte_offset_ + static_cast<std::size_t>(begin * row) * size_of(dtype_), dtype_, shape);
+}
+
+Tensor Tensor::slice(std::int64_t offset, Shape shape) const {
+  require(offset >= 0 && offset + shape.elements() <= elements(), "slice {} at {} is outside {}", shape.to_string(),
+          offset, shape_.to_string());
+  return Tensor(storage_, byte_offset_ + static_cast<std::size_t>(offset) * size_of(dtype_), dtype_, shape);
+}
+
+Tensor Device::empty(DType dtype, Shape shape) {
+  const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
+  return Tensor(std::make_shared<Storage>(*this, allocate(bytes), bytes), 0, dtype, shape);
+}
+
+}  // namespace orthant
