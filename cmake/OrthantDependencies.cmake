@@ -2,7 +2,6 @@
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
-find_package(tomlplusplus QUIET)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(CLI11 REQUIRED)
 find_path(ORTHANT_XXHASH_INCLUDE xxhash.h REQUIRED)
@@ -10,7 +9,9 @@ find_path(ORTHANT_TOMLPP_INCLUDE toml++/toml.h REQUIRED)
 
 option(ORTHANT_ONEDNN "Use oneDNN for matrix products where it is found" ON)
 if(ORTHANT_ONEDNN)
-  find_package(dnnl QUIET CONFIG)
+  # Found by hand: the distribution's dnnl-config.cmake insists on OpenCL, which a CPU build does not need.
+  find_path(ORTHANT_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp)
+  find_library(ORTHANT_DNNL_LIBRARY dnnl)
 endif()
 
 add_library(orthant_private_dependencies INTERFACE)
@@ -18,10 +19,10 @@ target_include_directories(orthant_private_dependencies SYSTEM INTERFACE ${ORTHA
 target_compile_definitions(orthant_private_dependencies INTERFACE XXH_INLINE_ALL)
 target_link_libraries(orthant_private_dependencies INTERFACE
   Threads::Threads OpenMP::OpenMP_CXX nlohmann_json::nlohmann_json CLI11::CLI11 ${CMAKE_DL_LIBS})
-if(TARGET DNNL::dnnl)
-  target_link_libraries(orthant_private_dependencies INTERFACE DNNL::dnnl)
+if(ORTHANT_ONEDNN AND ORTHANT_DNNL_INCLUDE AND ORTHANT_DNNL_LIBRARY)
+  target_link_libraries(orthant_private_dependencies INTERFACE ${ORTHANT_DNNL_LIBRARY})
   target_compile_definitions(orthant_private_dependencies INTERFACE ORTHANT_HAVE_ONEDNN=1)
-  set(ORTHANT_GEMM "oneDNN ${dnnl_VERSION}")
+  set(ORTHANT_GEMM "oneDNN (${ORTHANT_DNNL_LIBRARY})")
 else()
   set(ORTHANT_GEMM "built-in (oneDNN not found: slower; install libdnnl-dev)")
 endif()
