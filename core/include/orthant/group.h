@@ -29,7 +29,7 @@ class Group {
  public:
   virtual ~Group() = default;
   virtual const std::string& name() const = 0;
-  virtual int rank() const = 0;                       // of the caller, within the group
+  virtual int rank() const = 0;  // of the caller, within the group
   virtual int size() const = 0;
   virtual const std::vector<int>& members() const = 0;  // world ranks, in group order
 
@@ -47,7 +47,7 @@ class Group {
   virtual void reduce(const Tensor& t, ReduceOp op, int root, Stream& s) = 0;  // result in t on root; t kept elsewhere
   virtual void gather(const Tensor& out, const Tensor& in, int root, Stream& s) = 0;   // out used on root only
   virtual void scatter(const Tensor& out, const Tensor& in, int root, Stream& s) = 0;  // in used on root only
-  virtual void send(const Tensor& t, int to, Stream& s) = 0;    // matched with recv in order, per pair
+  virtual void send(const Tensor& t, int to, Stream& s) = 0;  // matched with recv in order, per pair
   virtual void recv(const Tensor& t, int from, Stream& s) = 0;
   virtual void barrier(Stream& s) = 0;
 };

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -79,7 +80,9 @@ class Stream {
   // --- order
   virtual std::shared_ptr<Event> record() = 0;
   virtual void wait(const std::shared_ptr<Event>& event) = 0;  // later work of this stream waits; the host does not
-  virtual void synchronize() = 0;                              // the host waits; rethrows a failure of the work
+  // Runs `work` on the host in this stream's order (a communicator's collective, say). It may use HostViews.
+  virtual void host(std::function<void()> work) = 0;
+  virtual void synchronize() = 0;  // the host waits; rethrows a failure of the work
 
   // --- memory
   virtual void copy(const Tensor& to, const Tensor& from) = 0;  // equal dtype and element count
@@ -91,10 +94,10 @@ class Stream {
   virtual void copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) = 0;
 
   // --- elementwise
-  virtual void add(const Tensor& y, const Tensor& x) = 0;                       // y += x; f, mixed dtypes allowed
-  virtual void scale(const Tensor& y, float a) = 0;                             // y *= a
-  virtual void sum_squares(const Tensor& out, const Tensor& x) = 0;             // out f64[1] += sum x^2
-  virtual void sum(const Tensor& out, const Tensor& x) = 0;                     // out f64[1] += sum x (f32)
+  virtual void add(const Tensor& y, const Tensor& x) = 0;            // y += x; f, mixed dtypes allowed
+  virtual void scale(const Tensor& y, float a) = 0;                  // y *= a
+  virtual void sum_squares(const Tensor& out, const Tensor& x) = 0;  // out f64[1] += sum x^2
+  virtual void sum(const Tensor& out, const Tensor& x) = 0;          // out f64[1] += sum x (f32)
   virtual void init_normal(const Tensor& w, const RandomKey& key, float std, const SliceMap& at) = 0;  // f32 [r, c]
   // y[t, j] = x[t, j] * keep(key, token[t] * d_global + column_begin + j) / (1 - p). token i64[T]. y may be x.
   virtual void dropout(const Tensor& y, const Tensor& x, const Tensor& token, const RandomKey& key, float p,
@@ -131,8 +134,8 @@ class Stream {
   virtual void attention(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
                          const Tensor& first, const AttentionShape& shape) = 0;
   virtual void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
-                                  const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
-                                  const Tensor& lse, const Tensor& first, const AttentionShape& shape) = 0;
+                                  const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o, const Tensor& lse,
+                                  const Tensor& first, const AttentionShape& shape) = 0;
 
   // --- FFN activation. h [T, n]; a [T, f]: relu, gelu (tanh form): n = f; swiglu: n = 2f, h = (gate | up) in columns,
   // a = silu(gate) * up.
@@ -173,8 +176,8 @@ class Stream {
   virtual void combine_backward(const Tensor& drows, const Tensor& dweight, const Tensor& dy, const Tensor& rows,
                                 const Tensor& row, const Tensor& source, const Tensor& weight) = 0;
   // dlogits f32 [T, E] from dweight, plus the balance and z losses (router/losses.h says which formula):
-  // balance_loss f64[1] += E * sum over groups of share(group) * sum_e f_e P_e; z_loss f64[1] += sum over valid tokens of
-  // logsumexp(logits)^2. aux_scale multiplies each group's valid tokens, z_scale each token, in the gradient.
+  // balance_loss f64[1] += E * sum over groups of share(group) * sum_e f_e P_e; z_loss f64[1] += sum over valid tokens
+  // of logsumexp(logits)^2. aux_scale multiplies each group's valid tokens, z_scale each token, in the gradient.
   virtual void gate_backward(const Tensor& dlogits, const Tensor& dweight, const Tensor& probability,
                              const Tensor& expert, const Tensor& weight, const Tensor& chosen, const Tensor& logits,
                              const Tensor& valid, float aux_scale, float z_scale, const GateConfig& config) = 0;

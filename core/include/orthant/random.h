@@ -17,7 +17,15 @@
 namespace orthant {
 
 // What a stream of numbers is for. Values are part of the checkpoint format: append only.
-enum class Purpose : std::uint32_t { weight = 1, dropout = 2, jitter = 3, second_expert = 4, data_order = 5, synthetic = 6, test = 100 };
+enum class Purpose : std::uint32_t {
+  weight = 1,
+  dropout = 2,
+  jitter = 3,
+  second_expert = 4,
+  data_order = 5,
+  synthetic = 6,
+  test = 100
+};
 
 // Two 64-bit words: who asks. `site` is a hash of a parameter's name, or a layer's number; `step` the optimizer step.
 struct RandomKey {

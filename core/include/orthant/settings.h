@@ -23,7 +23,7 @@ enum class ComputeType { fp32, bf16 };
 
 struct RunSettings {
   std::string name = "run";
-  std::string directory = "runs";     // the run folder is directory/name
+  std::string directory = "runs";  // the run folder is directory/name
   std::uint64_t seed = 1;
   std::int64_t steps = 100;
   std::int64_t log_every = 10;
@@ -33,20 +33,20 @@ struct RunSettings {
   std::string device = "cpu";
   ComputeType dtype = ComputeType::fp32;
   std::string communicator = "local";
-  std::int64_t threads = 1;           // CPU threads of a rank
-  double timeout_seconds = 60;        // a collective that waits longer fails
+  std::int64_t threads = 1;     // CPU threads of a rank
+  double timeout_seconds = 60;  // a collective that waits longer fails
 };
 
 struct DataSettings {
   DataSource source = DataSource::text;
-  std::vector<std::string> path;       // files; a relative path is relative to the file that wrote it
-  std::string tokenizer = "bytes";     // "bytes" only for text; token files carry their own vocabulary
+  std::vector<std::string> path;    // files; a relative path is relative to the file that wrote it
+  std::string tokenizer = "bytes";  // "bytes" only for text; token files carry their own vocabulary
   std::int64_t sequence_length = 128;
-  double validation_fraction = 0.1;    // the last part of the corpus, held out
+  double validation_fraction = 0.1;  // the last part of the corpus, held out
   std::int64_t validation_sequences = 64;
   Documents documents = Documents::stream;
-  std::string separator = "\n\n\n";    // between documents of a text source
-  double synthetic_order = 1;          // reserved for the synthetic source: Markov order 1
+  std::string separator = "\n\n\n";  // between documents of a text source
+  double synthetic_order = 1;        // reserved for the synthetic source: Markov order 1
 };
 
 struct BatchSettings {
@@ -58,8 +58,8 @@ struct ModelSettings {
   std::int64_t layers = 2;
   std::int64_t d_model = 128;
   std::int64_t heads = 4;
-  std::int64_t kv_heads = 0;     // 0: as heads
-  std::int64_t d_ff = 0;         // 0: 4 * d_model
+  std::int64_t kv_heads = 0;  // 0: as heads
+  std::int64_t d_ff = 0;      // 0: 4 * d_model
   std::int64_t vocab_size = 256;
   NormKind norm = NormKind::rmsnorm;
   double norm_eps = 1e-5;
@@ -72,19 +72,19 @@ struct ModelSettings {
 };
 
 struct MoeSettings {
-  std::int64_t experts = 0;      // 0: dense model
-  std::int64_t every = 1;        // block i has experts where (i + 1) % every == 0
+  std::int64_t experts = 0;  // 0: dense model
+  std::int64_t every = 1;    // block i has experts where (i + 1) % every == 0
   std::int64_t top_k = 1;
   RouterKind router = RouterKind::topk;
-  double capacity_factor = 0;    // 0: dropless
-  std::int64_t group_tokens = 0; // tokens of a GShard group; 0: one sequence
+  double capacity_factor = 0;     // 0: dropless
+  std::int64_t group_tokens = 0;  // tokens of a GShard group; 0: one sequence
   DropPolicy drop_policy = DropPolicy::position;
   double aux_loss = 0.01;
   double z_loss = 0;
   double jitter = 0;
-  bool normalize_weights = true; // topk: weights of the chosen experts sum to one (Mixtral)
+  bool normalize_weights = true;  // topk: weights of the chosen experts sum to one (Mixtral)
   std::int64_t shared_experts = 0;
-  std::int64_t d_expert = 0;     // 0: d_ff
+  std::int64_t d_expert = 0;  // 0: d_ff
 };
 
 struct OptimizerSettings {
@@ -95,7 +95,7 @@ struct OptimizerSettings {
   double momentum = 0.9;
   double eps = 1e-8;
   double weight_decay = 0.1;
-  double clip_grad_norm = 1.0;   // 0: no clipping
+  double clip_grad_norm = 1.0;  // 0: no clipping
   ScheduleKind schedule = ScheduleKind::cosine;
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;  // 0: run.steps

@@ -1,0 +1,34 @@
+// HostBatch: some sequences of the global batch, as the loader hands them to a rank.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace orthant {
+
+// All vectors have sequences * positions entries, sequence-major.
+struct HostBatch {
+  std::int64_t sequences = 0;
+  std::int64_t positions = 0;
+  std::vector<std::int32_t> token;     // id in [0, vocabulary)
+  std::vector<std::int32_t> label;     // the next token's id; -1: does not count in the loss
+  std::vector<std::int32_t> position;  // within its document (restarts in packed documents)
+  std::vector<std::int32_t> first;     // position in the sequence of the first token of its document
+  std::vector<std::uint8_t> valid;     // 0: padding
+  std::vector<std::int64_t> index;     // global token index in the step: global sequence * positions + position
+};
+
+// Where sequences come from. Sequence g of step s is a pure function of (settings, seed, s, g): it depends neither
+// on the layout nor on restarts. Thread safety: const calls from any thread.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  // Training sequences [first, first + count) of the global batch of `step` (steps count from 0).
+  virtual HostBatch train(std::int64_t step, std::int64_t first, std::int64_t count) const = 0;
+  // Validation sequences [first, first + count) of the fixed held-out set.
+  virtual HostBatch validation(std::int64_t first, std::int64_t count) const = 0;
+  virtual std::int64_t validation_sequences() const = 0;
+  virtual std::int64_t vocabulary() const = 0;
+};
+
+}  // namespace orthant
