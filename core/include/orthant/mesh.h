@@ -1,0 +1,82 @@
+// Mesh: the axes of parallelism and the ranks along them.
+//
+// Axes are claimed in the order of the configuration's [plugins.*] tables, outermost first; a rank is the
+// row-major index of its coordinates. An axis that is *carved* adds no ranks: it re-factors the ranks that split
+// the dims it names, so that consecutive ones differ along it (with data = 4 and expert = 2, ranks 0 and 1 hold
+// different experts, and 0 and 2 the same). Example: expert ranks are carved from those that split tokens.
+//
+// Thread safety: one Mesh per rank; not shared.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <orthant/group.h>
+
+namespace orthant {
+
+// What the model is made of, and an axis may split.
+enum class Dim { batch, position, head, ffn, vocab, expert, layer };
+const char* name_of(Dim dim);
+
+struct AxisSpec {
+  std::string name;
+  int size = 1;
+  std::vector<Dim> splits;    // dims of the model divided among the ranks of this axis
+  std::vector<Dim> carve_of;  // empty: the axis multiplies the world size
+};
+
+using AxisId = int;
+
+class Mesh {
+ public:
+  Mesh() = default;
+  Mesh(const Mesh&) = delete;
+  Mesh& operator=(const Mesh&) = delete;
+
+  // Phase 1. Errors: ConfigError for a size below 1 or a name claimed twice.
+  AxisId claim(AxisSpec spec);
+
+  // Ends phase 1: checks the carved axes, fixes the world size. Errors: ConfigError.
+  void freeze();
+  int world_size() const { return world_; }
+
+  // Places the caller. Without a communicator (a dry run: planning, printing) groups know their members but every
+  // collective throws. REQUIRES: frozen; communicator's size is world_size().
+  void place(int rank, Communicator* communicator);
+  int rank() const { return rank_; }
+
+  const std::vector<AxisSpec>& axes() const { return axes_; }
+  int coordinate(AxisId axis) const { return coordinate(axis, rank_); }
+  int coordinate(AxisId axis, int rank) const;
+  bool splits(AxisId axis, Dim dim) const;
+
+  // The ranks that differ from the caller only along `axes`: all of them plain, or one carved axis alone.
+  // Every call makes a new Group with its own order of collectives; every rank must make the same calls.
+  // The mesh owns the group.
+  Group& group(std::span<const AxisId> axes);
+  Group& group(AxisId axis) { return group(std::span<const AxisId>(&axis, 1)); }
+  Group& world_group(const std::string& name);
+
+  // The members that group(axes) would have, for any rank.
+  std::vector<int> members(std::span<const AxisId> axes, int rank) const;
+  // Ranks that agree with `rank` along every axis but the plain axes of `vary`, and along the carved axes of `keep`.
+  std::vector<int> members_keeping(std::span<const AxisId> vary, std::span<const AxisId> keep, int rank) const;
+  Group& group_of(const std::string& name, const std::vector<int>& members);
+
+ private:
+  bool carved(AxisId axis) const { return !axes_[static_cast<std::size_t>(axis)].carve_of.empty(); }
+  std::vector<AxisId> carved_axes(AxisId axis) const;  // the plain axes that a carved one re-factors
+  int linear(std::span<const AxisId> axes, int rank) const;
+
+  std::vector<AxisSpec> axes_;
+  std::vector<std::unique_ptr<Group>> groups_;
+  Communicator* communicator_ = nullptr;
+  int world_ = 1;
+  int rank_ = 0;
+  bool frozen_ = false;
+};
+
+}  // namespace orthant

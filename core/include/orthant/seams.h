@@ -1,0 +1,101 @@
+// The six places where an axis of parallelism, or an offload, may touch a training step.
+//
+// Implementations are made in Plugin::plan and owned by the Plan. They run on the rank's own thread; every member of
+// a group meets the same calls in the same order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <orthant/ops.h>
+#include <orthant/param.h>
+
+namespace orthant {
+
+enum class Side { enter, leave };
+
+// Where a boundary stands: entering or leaving a region of a block.
+struct Site {
+  Region region;
+  Side side;
+  bool operator==(const Site&) const = default;
+};
+
+// 1. A conjugate pair (Megatron's f and g): backward is the adjoint of forward, <f(x), y> = <x, f*(y)>.
+class Boundary {
+ public:
+  virtual ~Boundary() = default;
+  virtual Tensor forward(Tensor x, Stream& s) = 0;
+  virtual Tensor backward(Tensor dy, Stream& s) = 0;
+};
+
+// How many packed rows go where in one layer and micro-batch.
+struct ExchangePlan {
+  std::vector<std::int64_t> send;     // [E] rows that this rank has for each expert
+  std::vector<std::int64_t> receive;  // [ranks * local experts], rank-major: rows that come in
+  std::vector<std::int64_t> local;    // [local experts] rows of each local expert: the column sums of receive
+};
+
+// 2. Packed token rows to the ranks that hold their experts, and back; each call is the other's adjoint.
+class TokenExchange {
+ public:
+  virtual ~TokenExchange() = default;
+  // Exchanges counts. Called once per layer and micro-batch; the backward pass uses the same plan again.
+  virtual ExchangePlan plan(std::span<const std::int64_t> rows_of_expert, Stream& s) = 0;
+  // rows [sum send, d] in expert order -> [sum local, d] in order of (local expert, source rank).
+  virtual Tensor to_experts(const Tensor& rows, const ExchangePlan& plan, Stream& s) = 0;
+  virtual Tensor to_tokens(const Tensor& rows, const ExchangePlan& plan, Stream& s) = 0;
+};
+
+// 3. Who holds parameters, gradients and optimizer state: ZeRO, offload. A chain, called in order of the plugins.
+class Keeper {
+ public:
+  virtual ~Keeper() = default;
+  virtual void acquire(ParamGroup&, Stream&) {}     // before a layer's forward, and before its backward
+  virtual void release(ParamGroup&, Stream&) {}     // after each of them
+  virtual void grad_ready(ParamGroup&, Stream&) {}  // once a step, after the last micro-batch's backward
+  virtual void before_step(Stream&) {}              // all gradients are enqueued; on return `s` is ordered after them
+};
+
+// What a layer's backward needs from its forward.
+struct Saved {
+  std::vector<Tensor> tensors;
+  std::vector<ExchangePlan> plans;
+};
+
+// 4. Activations between forward and backward: offload. A chain; the last in it holds what the others do not.
+class Stash {
+ public:
+  virtual ~Stash() = default;
+  virtual void put(int layer, int micro_batch, Saved saved) = 0;
+  virtual Saved take(int layer, int micro_batch) = 0;
+};
+
+// 5. A pure function: which stage holds which layers, and in which order a stage works.
+enum class Op { load, recv_x, forward, send_x, recv_dx, backward, send_dx, finish_grads, step };
+struct Instr {
+  Op op;
+  int chunk = 0, micro_batch = 0;
+};
+class Schedule {
+ public:
+  virtual ~Schedule() = default;
+  // First layer of each stage, and `layers` at the end.
+  virtual std::vector<int> cut(int layers, int stages) const = 0;
+  virtual std::vector<Instr> steps(int stage, int stages, int micro_batches) const = 0;
+};
+
+// 6. softmax(QK')V on a slice of positions. Tensors as Stream::attention. `saved` carries what backward needs.
+class AttentionCore {
+ public:
+  virtual ~AttentionCore() = default;
+  virtual Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first,
+                         const AttentionShape& shape, Saved& saved, Stream& s) = 0;
+  struct Gradients {
+    Tensor dq, dk, dv;
+  };
+  virtual Gradients backward(const Tensor& d_o, const Tensor& first, const AttentionShape& shape, Saved& saved,
+                             Stream& s) = 0;
+};
+
+}  // namespace orthant

@@ -1,0 +1,140 @@
+#include "core/plugin_loader.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdlib>
+#include <sstream>
+
+namespace orthant {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Entry = const orthant_plugin* (*)();
+
+// dlerror's words, or "" after success.
+std::string try_open(const fs::path& file, void*& handle) {
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) {
+    return "no such file";
+  }
+  dlerror();
+  handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  return handle == nullptr ? std::string(dlerror()) : std::string();
+}
+
+LoadedPlugin check_entry(const fs::path& file, void* handle) {
+  void* symbol = dlsym(handle, "orthant_plugin_entry");
+  if (symbol == nullptr) {
+    throw ConfigError(
+        fmt::format("{} is not an Orthant plugin: it exports no orthant_plugin_entry. End its source with "
+                    "ORTHANT_PLUGIN(\"name\", Class)",
+                    file.string()));
+  }
+  const orthant_plugin* entry = reinterpret_cast<Entry>(symbol)();
+  if (entry == nullptr || entry->struct_size < sizeof(orthant_plugin)) {
+    throw ConfigError(fmt::format("{}: its entry is too small ({} bytes, expected at least {}): rebuild the plugin",
+                                  file.string(), entry == nullptr ? 0 : entry->struct_size, sizeof(orthant_plugin)));
+  }
+  if (entry->abi != plugin_abi) {
+    throw ConfigError(fmt::format("plugin '{}' ({}) speaks plugin ABI {}, this Orthant speaks {}: rebuild the plugin",
+                                  entry->name, file.string(), entry->abi, plugin_abi));
+  }
+  if (std::strcmp(entry->build, ORTHANT_BUILD) != 0) {
+    throw ConfigError(fmt::format(
+        "plugin '{}' ({}) was built with\n    {}\nthis Orthant with\n    {}\nRebuild the plugin against the "
+        "installed headers, with the same compiler",
+        entry->name, file.string(), entry->build, ORTHANT_BUILD));
+  }
+  return {file, entry};
+}
+
+// Where liborthant.so itself lies.
+fs::path library_directory() {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<void*>(&plugin_directories), &info) != 0 && info.dli_fname != nullptr) {
+    std::error_code failed;
+    fs::path file = fs::canonical(info.dli_fname, failed);
+    if (!failed) {
+      return file.parent_path();
+    }
+  }
+  return fs::current_path();
+}
+
+}  // namespace
+
+std::vector<fs::path> plugin_directories() {
+  std::vector<fs::path> directories;
+  if (const char* variable = std::getenv("ORTHANT_PLUGIN_PATH")) {
+    std::stringstream list(variable);
+    for (std::string part; std::getline(list, part, ':');) {
+      if (!part.empty()) {
+        directories.emplace_back(part);
+      }
+    }
+  }
+  directories.push_back(library_directory() / "orthant" / "plugins");
+  return directories;
+}
+
+LoadedPlugin open_plugin(const fs::path& file) {
+  void* handle = nullptr;
+  const std::string error = try_open(file, handle);
+  if (!error.empty()) {
+    throw ConfigError(fmt::format("cannot load plugin {}: {}", file.string(), error));
+  }
+  return check_entry(file, handle);
+}
+
+LoadedPlugin load_plugin(const std::string& name, const std::string& configured_path) {
+  if (!configured_path.empty()) {
+    return open_plugin(configured_path);
+  }
+  std::string tried;
+  for (const fs::path& directory : plugin_directories()) {
+    const fs::path file = directory / ("liborthant_plugin_" + name + ".so");
+    void* handle = nullptr;
+    const std::string error = try_open(file, handle);
+    if (error.empty()) {
+      return check_entry(file, handle);
+    }
+    tried += fmt::format("\n    {}: {}", file.string(), error);
+  }
+  throw ConfigError(
+      fmt::format("no plugin '{}' can be loaded. Tried:{}\nGive its file as path = \"...\" in [plugins.{}], or "
+                  "add its directory to ORTHANT_PLUGIN_PATH",
+                  name, tried, name));
+}
+
+PluginPtr create_plugin(const LoadedPlugin& plugin) {
+  std::array<char, 512> error{};
+  Plugin* object = plugin.entry->create(error.data(), static_cast<std::uint32_t>(error.size()));
+  require(object != nullptr, "plugin '{}' ({}) could not be created: {}", plugin.entry->name, plugin.file.string(),
+          error.data());
+  return PluginPtr(object, plugin.entry->destroy);
+}
+
+std::vector<KeySpec> plugin_keys(const std::string& name, const std::string& configured_path) {
+  return create_plugin(load_plugin(name, configured_path))->keys();
+}
+
+void* load_symbol(const std::string& file_stem, const std::string& symbol) {
+  std::string tried;
+  for (const fs::path& directory : plugin_directories()) {
+    const fs::path file = directory / (file_stem + ".so");
+    void* handle = nullptr;
+    std::string error = try_open(file, handle);
+    if (error.empty()) {
+      if (void* address = dlsym(handle, symbol.c_str())) {
+        return address;
+      }
+      error = "exports no " + symbol;
+    }
+    tried += fmt::format("\n    {}: {}", file.string(), error);
+  }
+  throw ConfigError(fmt::format("{} cannot be loaded. Tried:{}", file_stem, tried));
+}
+
+}  // namespace orthant

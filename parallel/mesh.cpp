@@ -1,0 +1,169 @@
+#include <orthant/mesh.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "parallel/dry_group.h"
+
+namespace orthant {
+
+const char* name_of(Dim dim) {
+  switch (dim) {
+    case Dim::batch: return "batch";
+    case Dim::position: return "position";
+    case Dim::head: return "head";
+    case Dim::ffn: return "ffn";
+    case Dim::vocab: return "vocab";
+    case Dim::expert: return "expert";
+    case Dim::layer: return "layer";
+  }
+  return "?";
+}
+
+namespace {
+
+bool contains(std::span<const AxisId> axes, AxisId axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+}  // namespace
+
+AxisId Mesh::claim(AxisSpec spec) {
+  require(!frozen_, "axis '{}' is claimed after the mesh was frozen: claim axes in Plugin::claim", spec.name);
+  if (spec.size < 1) {
+    throw ConfigError(fmt::format("axis '{}' has size {}: it must be at least 1", spec.name, spec.size));
+  }
+  for (const AxisSpec& other : axes_) {
+    if (other.name == spec.name) {
+      throw ConfigError(fmt::format("axis '{}' is claimed twice", spec.name));
+    }
+  }
+  axes_.push_back(std::move(spec));
+  return static_cast<AxisId>(axes_.size()) - 1;
+}
+
+void Mesh::freeze() {
+  world_ = 1;
+  for (const AxisSpec& axis : axes_) {
+    world_ *= axis.carve_of.empty() ? axis.size : 1;
+  }
+  for (AxisId a = 0; a < static_cast<AxisId>(axes_.size()); ++a) {
+    if (!carved(a)) {
+      continue;
+    }
+    const AxisSpec& axis = axes_[static_cast<std::size_t>(a)];
+    int available = 1;
+    std::string from;
+    for (AxisId p : carved_axes(a)) {
+      available *= axes_[static_cast<std::size_t>(p)].size;
+      from += (from.empty() ? "" : " x ") + axes_[static_cast<std::size_t>(p)].name;
+    }
+    if (available % axis.size != 0) {
+      throw ConfigError(
+          fmt::format("axis '{}' of size {} is carved from {} rank{} ({}): its size must divide that number", axis.name,
+                      axis.size, available, available == 1 ? "" : "s",
+                      from.empty() ? "no axis splits what it is carved from" : "axis " + from));
+    }
+  }
+  frozen_ = true;
+}
+
+void Mesh::place(int rank, Communicator* communicator) {
+  require(frozen_ && rank >= 0 && rank < world_, "rank {} cannot be placed in a mesh of {} ranks", rank, world_);
+  require(communicator == nullptr || communicator->size() == world_,
+          "the layout needs {} ranks but the communicator has {}", world_,
+          communicator == nullptr ? 0 : communicator->size());
+  rank_ = rank;
+  communicator_ = communicator;
+}
+
+bool Mesh::splits(AxisId axis, Dim dim) const {
+  const std::vector<Dim>& dims = axes_[static_cast<std::size_t>(axis)].splits;
+  return std::find(dims.begin(), dims.end(), dim) != dims.end();
+}
+
+std::vector<AxisId> Mesh::carved_axes(AxisId axis) const {
+  const std::vector<Dim>& dims = axes_[static_cast<std::size_t>(axis)].carve_of;
+  std::vector<AxisId> plain;
+  for (AxisId p = 0; p < static_cast<AxisId>(axes_.size()); ++p) {
+    if (!carved(p) && std::any_of(dims.begin(), dims.end(), [&](Dim dim) { return splits(p, dim); })) {
+      plain.push_back(p);
+    }
+  }
+  return plain;
+}
+
+int Mesh::linear(std::span<const AxisId> axes, int rank) const {
+  int index = 0;
+  for (AxisId axis : axes) {
+    index = index * axes_[static_cast<std::size_t>(axis)].size + coordinate(axis, rank);
+  }
+  return index;
+}
+
+int Mesh::coordinate(AxisId axis, int rank) const {
+  const int size = axes_[static_cast<std::size_t>(axis)].size;
+  if (carved(axis)) {
+    return linear(carved_axes(axis), rank) % size;
+  }
+  int inner = 1;
+  for (AxisId p = static_cast<AxisId>(axes_.size()) - 1; p > axis; --p) {
+    inner *= carved(p) ? 1 : axes_[static_cast<std::size_t>(p)].size;
+  }
+  return rank / inner % size;
+}
+
+std::vector<int> Mesh::members_keeping(std::span<const AxisId> vary, std::span<const AxisId> keep, int rank) const {
+  std::vector<int> found;
+  for (int other = 0; other < world_; ++other) {
+    bool same = true;
+    for (AxisId a = 0; a < static_cast<AxisId>(axes_.size()) && same; ++a) {
+      const bool must_agree = carved(a) ? contains(keep, a) : !contains(vary, a);
+      same = !must_agree || coordinate(a, other) == coordinate(a, rank);
+    }
+    if (same) {
+      found.push_back(other);
+    }
+  }
+  return found;
+}
+
+std::vector<int> Mesh::members(std::span<const AxisId> axes, int rank) const {
+  const auto carved_one = std::find_if(axes.begin(), axes.end(), [&](AxisId axis) { return carved(axis); });
+  if (carved_one == axes.end()) {
+    return members_keeping(axes, {}, rank);
+  }
+  const AxisSpec& spec = axes_[static_cast<std::size_t>(*carved_one)];
+  require(axes.size() == 1, "a carved axis ('{}') makes a group only on its own", spec.name);
+  const std::vector<AxisId> plain = carved_axes(*carved_one);
+  std::vector<int> found;
+  for (int other : members_keeping(plain, {}, rank)) {
+    if (linear(plain, other) / spec.size == linear(plain, rank) / spec.size) {
+      found.push_back(other);
+    }
+  }
+  return found;
+}
+
+Group& Mesh::group(std::span<const AxisId> axes) {
+  std::string name;
+  for (AxisId axis : axes) {
+    name += (name.empty() ? "" : " x ") + axes_[static_cast<std::size_t>(axis)].name;
+  }
+  return group_of(name, members(axes, rank_));
+}
+
+Group& Mesh::world_group(const std::string& name) {
+  std::vector<int> everyone(static_cast<std::size_t>(world_));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  return group_of(name, everyone);
+}
+
+Group& Mesh::group_of(const std::string& name, const std::vector<int>& members) {
+  require(frozen_, "group '{}' is asked for before the mesh is frozen", name);
+  groups_.push_back(communicator_ == nullptr ? make_dry_group(name, members, rank_)
+                                             : communicator_->split(name, members));
+  return *groups_.back();
+}
+
+}  // namespace orthant
