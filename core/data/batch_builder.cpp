@@ -1,0 +1,45 @@
+#include "core/data/batch_builder.h"
+
+#include <orthant/error.h>
+
+#include <numeric>
+
+namespace orthant {
+
+HostBatch padding_batch(std::int64_t first, std::int64_t count, std::int64_t positions) {
+  const std::size_t n = static_cast<std::size_t>(count * positions);
+  HostBatch batch;
+  batch.sequences = count;
+  batch.positions = positions;
+  batch.token.assign(n, 0);
+  batch.label.assign(n, -1);
+  batch.position.assign(n, 0);
+  batch.first.assign(n, 0);
+  batch.valid.assign(n, 0);
+  batch.index.resize(n);
+  std::iota(batch.index.begin(), batch.index.end(), first * positions);
+  // Each padding token is a document of its own, so that it attends to nothing but itself.
+  for (std::size_t i = 0; i < n; ++i) {
+    batch.first[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(positions));
+  }
+  return batch;
+}
+
+void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, std::span<const std::int32_t> tokens,
+                  std::int64_t n) {
+  const std::size_t start = static_cast<std::size_t>(row * batch.positions + at);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+    batch.token[start + i] = tokens[i];
+    batch.label[start + i] = i + 1 < tokens.size() ? tokens[i + 1] : -1;
+    batch.position[start + i] = static_cast<std::int32_t>(i);
+    batch.first[start + i] = static_cast<std::int32_t>(at);
+    batch.valid[start + i] = 1;
+  }
+}
+
+void check_range(const char* what, std::int64_t first, std::int64_t count, std::int64_t sequences) {
+  require(first >= 0 && count >= 0 && first <= sequences - count, "{} sequences [{}, {}) are outside [0, {})", what,
+          first, first + count, sequences);
+}
+
+}  // namespace orthant

@@ -1,0 +1,23 @@
+// Helpers to fill a HostBatch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/data/batch.h"
+
+namespace orthant {
+
+// A batch of padding: token 0, label -1, position 0, valid 0; `index` is set for sequences from `first` on.
+HostBatch padding_batch(std::int64_t first, std::int64_t count, std::int64_t positions);
+
+// Writes tokens[0, n) as one document at position `at` of sequence `row`; each one's label is the token after it.
+// When tokens has n + 1 entries the last is only a label, else the last token's label is -1.
+// REQUIRES: n >= 1, at + n <= positions, tokens.size() is n or n + 1.
+void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, std::span<const std::int32_t> tokens,
+                  std::int64_t n);
+
+// Errors: Error unless 0 <= first, 0 <= count and first + count <= sequences.
+void check_range(const char* what, std::int64_t first, std::int64_t count, std::int64_t sequences);
+
+}  // namespace orthant

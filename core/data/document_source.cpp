@@ -1,0 +1,168 @@
+#include "core/data/document_source.h"
+
+#include <orthant/error.h>
+#include <orthant/random.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include "core/data/batch_builder.h"
+#include "core/data/permutation.h"
+
+namespace orthant {
+namespace {
+
+// Sites of Purpose::data_order; 0 is the stream's windows.
+constexpr std::uint32_t packing_site = 1;
+constexpr std::uint32_t epoch_site = 2;
+
+std::vector<std::uint32_t> in_order(std::size_t count) {
+  std::vector<std::uint32_t> order(count);
+  std::iota(order.begin(), order.end(), 0u);
+  return order;
+}
+
+Packing one_each(std::size_t count) {
+  return {.order = in_order(count), .start = in_order(count + 1)};
+}
+
+}  // namespace
+
+std::vector<Piece> cut_documents(const std::vector<Document>& documents, std::int64_t positions) {
+  std::vector<Piece> pieces;
+  for (const Document& d : documents) {
+    for (std::int64_t begin = d.begin; d.end - begin >= 2; begin += positions) {
+      const std::int64_t size = std::min(positions, d.end - begin);
+      pieces.push_back({begin, static_cast<std::int32_t>(size), begin + size < d.end});
+    }
+  }
+  return pieces;
+}
+
+Packing pack_pieces(const std::vector<Piece>& pieces, const std::vector<std::uint32_t>& order, std::int64_t positions) {
+  std::vector<std::uint32_t> sequence_of(order.size());
+  std::vector<std::uint32_t> counts;
+  std::vector<std::vector<std::uint32_t>> open(static_cast<std::size_t>(positions) + 1);  // by free positions
+  std::set<std::int64_t> rooms;                                                           // where `open` is not empty
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::int64_t size = pieces[order[i]].size;
+    std::int64_t room = positions;
+    std::uint32_t sequence = static_cast<std::uint32_t>(counts.size());
+    if (auto it = rooms.lower_bound(size); it != rooms.end()) {
+      room = *it;
+      auto& candidates = open[static_cast<std::size_t>(room)];
+      sequence = candidates.back();
+      candidates.pop_back();
+      if (candidates.empty()) {
+        rooms.erase(it);
+      }
+    } else {
+      counts.push_back(0);
+    }
+    sequence_of[i] = sequence;
+    ++counts[sequence];
+    if (const std::int64_t left = room - size; left >= 2) {  // no piece has fewer than two tokens
+      open[static_cast<std::size_t>(left)].push_back(sequence);
+      rooms.insert(left);
+    }
+  }
+  Packing packing;
+  packing.start.assign(counts.size() + 1, 0);
+  std::partial_sum(counts.begin(), counts.end(), packing.start.begin() + 1);
+  std::vector<std::uint32_t> next(packing.start.begin(), packing.start.end() - 1);
+  packing.order.resize(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    packing.order[next[sequence_of[i]]++] = order[i];
+  }
+  return packing;
+}
+
+DocumentSource::DocumentSource(Corpus corpus, const Settings& settings)
+    : corpus_(std::move(corpus)),
+      seed_(settings.run.seed),
+      batch_sequences_(settings.batch.sequences),
+      positions_(settings.data.sequence_length) {
+  const DataSettings& data = settings.data;
+  if (data.source == DataSource::text && data.separator.empty()) {
+    throw ConfigError("data.separator: documents need a separator between them, it is empty");
+  }
+  const std::vector<Document> documents = corpus_.documents(data.separator);
+  const std::int64_t cut =
+      static_cast<std::int64_t>(std::floor(static_cast<double>(corpus_.size()) * (1.0 - data.validation_fraction)));
+  const auto held_out = std::lower_bound(documents.begin(), documents.end(), cut,
+                                         [](const Document& d, std::int64_t at) { return d.begin < at; });
+  train_.pieces = cut_documents({documents.begin(), held_out}, positions_);
+  held_out_.pieces = cut_documents({held_out, documents.end()}, positions_);
+  if (train_.pieces.empty()) {
+    throw ConfigError(fmt::format("data.path: {} has no document of two tokens or more to train on ({} documents)",
+                                  corpus_.name(), documents.size()));
+  }
+  if (train_.pieces.size() >= std::numeric_limits<std::uint32_t>::max()) {
+    throw ConfigError(fmt::format("data.path: {} has {} documents, at most 2^32 - 2 can be indexed", corpus_.name(),
+                                  train_.pieces.size()));
+  }
+  const bool packed = data.documents == Documents::packed;
+  if (packed) {
+    const Permutation shuffle({seed_, Purpose::data_order, packing_site, 0}, train_.pieces.size());
+    std::vector<std::uint32_t> order(train_.pieces.size());
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      order[i] = static_cast<std::uint32_t>(shuffle(i));
+    }
+    train_.packing = pack_pieces(train_.pieces, order, positions_);
+  } else {
+    train_.packing = one_each(train_.pieces.size());
+  }
+  if (data.validation_fraction == 0 || data.validation_sequences == 0) {
+    return;
+  }
+  if (held_out_.pieces.empty()) {
+    throw ConfigError(fmt::format(
+        "data.validation_fraction: no document of two tokens or more begins in the last {} of {} ({} documents); raise "
+        "it, or 0 for none",
+        data.validation_fraction, corpus_.name(), documents.size()));
+  }
+  const std::size_t pieces = held_out_.pieces.size();
+  held_out_.packing = packed ? pack_pieces(held_out_.pieces, in_order(pieces), positions_) : one_each(pieces);
+  validation_sequences_ = std::min(data.validation_sequences, held_out_.packing.sequences());
+}
+
+void DocumentSource::fill(HostBatch& batch, std::int64_t row, const Part& part, std::int64_t sequence) const {
+  const std::size_t s = static_cast<std::size_t>(sequence);
+  std::int64_t at = 0;
+  std::vector<std::int32_t> tokens;
+  for (std::uint32_t i = part.packing.start[s]; i < part.packing.start[s + 1]; ++i) {
+    const Piece& piece = part.pieces[part.packing.order[i]];
+    tokens.resize(static_cast<std::size_t>(piece.size) + (piece.label ? 1 : 0));
+    corpus_.read(piece.begin, tokens);
+    put_document(batch, row, at, tokens, piece.size);
+    at += piece.size;
+  }
+}
+
+HostBatch DocumentSource::train(std::int64_t step, std::int64_t first, std::int64_t count) const {
+  check_range("training", first, count, batch_sequences_);
+  HostBatch batch = padding_batch(first, count, positions_);
+  const std::int64_t epoch_sequences = train_.packing.sequences();
+  for (std::int64_t row = 0; row < count; ++row) {
+    const std::int64_t number = step * batch_sequences_ + first + row;
+    const Permutation shuffle(
+        {seed_, Purpose::data_order, epoch_site, static_cast<std::uint32_t>(number / epoch_sequences)},
+        static_cast<std::uint64_t>(epoch_sequences));
+    fill(batch, row, train_, static_cast<std::int64_t>(shuffle(static_cast<std::uint64_t>(number % epoch_sequences))));
+  }
+  return batch;
+}
+
+HostBatch DocumentSource::validation(std::int64_t first, std::int64_t count) const {
+  check_range("validation", first, count, validation_sequences_);
+  HostBatch batch = padding_batch(first, count, positions_);
+  for (std::int64_t row = 0; row < count; ++row) {
+    fill(batch, row, held_out_, (first + row) * held_out_.packing.sequences() / validation_sequences_);
+  }
+  return batch;
+}
+
+}  // namespace orthant

@@ -1,0 +1,85 @@
+#include "core/data/stream_source.h"
+
+#include <orthant/error.h>
+#include <orthant/random.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/data/batch_builder.h"
+
+namespace orthant {
+namespace {
+
+// A uniformly random integer below `bound`, of 53 bits: a corpus may have more than 2^32 tokens.
+std::int64_t uniform_below(const RandomKey& key, std::uint64_t index, std::int64_t bound) {
+  const Philox4 r = philox(key, index);
+  const std::uint64_t bits = (std::uint64_t{r.v[0]} << 21) | (r.v[1] >> 11);
+  const double unit = static_cast<double>(bits) * 0x1p-53;
+  return std::min(static_cast<std::int64_t>(unit * static_cast<double>(bound)), bound - 1);
+}
+
+}  // namespace
+
+StreamSource::StreamSource(Corpus corpus, const Settings& settings)
+    : corpus_(std::move(corpus)),
+      seed_(settings.run.seed),
+      batch_sequences_(settings.batch.sequences),
+      positions_(settings.data.sequence_length),
+      train_tokens_(static_cast<std::int64_t>(
+          std::floor(static_cast<double>(corpus_.size()) * (1.0 - settings.data.validation_fraction)))) {
+  const std::int64_t held_out = corpus_.size() - train_tokens_;
+  if (train_tokens_ < positions_ + 1) {
+    throw ConfigError(
+        fmt::format("data.path: {} has {} tokens to train on ({} held out), a sequence of {} needs {}: use a longer "
+                    "text, a shorter "
+                    "data.sequence_length or a smaller data.validation_fraction",
+                    corpus_.name(), train_tokens_, held_out, positions_, positions_ + 1));
+  }
+  if (settings.data.validation_fraction == 0 || settings.data.validation_sequences == 0) {
+    return;
+  }
+  if (held_out < positions_ + 1) {
+    throw ConfigError(fmt::format(
+        "data.validation_fraction: {} of {} holds out {} tokens, a sequence of {} needs {}: raise it, or 0 for none",
+        settings.data.validation_fraction, corpus_.name(), held_out, positions_, positions_ + 1));
+  }
+  const std::int64_t predictions = held_out - 1;
+  const std::int64_t whole = predictions / positions_;
+  if (whole >= settings.data.validation_sequences) {
+    windows_ = settings.data.validation_sequences;
+    stride_ = predictions / windows_;
+  } else {
+    windows_ = (predictions + positions_ - 1) / positions_;
+    stride_ = positions_;
+  }
+}
+
+HostBatch StreamSource::train(std::int64_t step, std::int64_t first, std::int64_t count) const {
+  check_range("training", first, count, batch_sequences_);
+  const RandomKey key{seed_, Purpose::data_order, 0, static_cast<std::uint32_t>(step)};
+  HostBatch batch = padding_batch(first, count, positions_);
+  std::vector<std::int32_t> window(static_cast<std::size_t>(positions_) + 1);
+  for (std::int64_t row = 0; row < count; ++row) {
+    corpus_.read(uniform_below(key, static_cast<std::uint64_t>(first + row), train_tokens_ - positions_), window);
+    put_document(batch, row, 0, window, positions_);
+  }
+  return batch;
+}
+
+HostBatch StreamSource::validation(std::int64_t first, std::int64_t count) const {
+  check_range("validation", first, count, windows_);
+  HostBatch batch = padding_batch(first, count, positions_);
+  std::vector<std::int32_t> window;
+  for (std::int64_t row = 0; row < count; ++row) {
+    const std::int64_t begin = train_tokens_ + (first + row) * stride_;
+    const std::int64_t predictions = std::min(positions_, corpus_.size() - 1 - begin);
+    window.resize(static_cast<std::size_t>(predictions) + 1);
+    corpus_.read(begin, window);
+    put_document(batch, row, 0, window, predictions);
+  }
+  return batch;
+}
+
+}  // namespace orthant

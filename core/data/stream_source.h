@@ -1,0 +1,34 @@
+// StreamSource: windows into one unbroken row of tokens, as nanoGPT draws them.
+#pragma once
+
+#include <orthant/settings.h>
+
+#include "core/data/batch.h"
+#include "core/data/corpus.h"
+
+namespace orthant {
+
+// Training: windows at uniformly random places of the training part (the corpus less its last validation_fraction).
+// Validation: up to validation_sequences windows, spread evenly over the held-out part without overlap; where it is
+// shorter, all of it, the last window padded.
+class StreamSource final : public BatchSource {
+ public:
+  // Errors: ConfigError when a part is shorter than one sequence and its last label.
+  StreamSource(Corpus corpus, const Settings& settings);
+
+  HostBatch train(std::int64_t step, std::int64_t first, std::int64_t count) const override;
+  HostBatch validation(std::int64_t first, std::int64_t count) const override;
+  std::int64_t validation_sequences() const override { return windows_; }
+  std::int64_t vocabulary() const override { return corpus_.vocabulary(); }
+
+ private:
+  Corpus corpus_;
+  std::uint64_t seed_;
+  std::int64_t batch_sequences_;
+  std::int64_t positions_;
+  std::int64_t train_tokens_;
+  std::int64_t windows_ = 0;
+  std::int64_t stride_ = 0;  // between the starts of validation windows
+};
+
+}  // namespace orthant

@@ -1,0 +1,130 @@
+#include "core/data/synthetic_source.h"
+
+#include <orthant/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+
+#include "core/data/batch_builder.h"
+
+namespace orthant {
+namespace {
+
+// Sites of Purpose::synthetic.
+constexpr std::uint32_t train_site = 0;
+constexpr std::uint32_t validation_site = 1;
+constexpr std::uint32_t table_site = 2;
+
+double unit(std::uint32_t bits) {  // in (0, 1)
+  return (static_cast<double>(bits) + 0.5) * 0x1p-32;
+}
+
+}  // namespace
+
+SyntheticSource::SyntheticSource(const Settings& settings)
+    : vocabulary_(settings.model.vocab_size),
+      seed_(settings.run.seed),
+      batch_sequences_(settings.batch.sequences),
+      positions_(settings.data.sequence_length),
+      validation_sequences_(settings.data.validation_sequences),
+      branches_(static_cast<std::size_t>(std::min<std::int64_t>(4, settings.model.vocab_size))) {
+  if (vocabulary_ < 2) {
+    throw ConfigError(
+        fmt::format("model.vocab_size: the synthetic source needs 2 tokens or more, found {}", vocabulary_));
+  }
+  const std::size_t states = static_cast<std::size_t>(vocabulary_);
+  successor_.resize(states * branches_);
+  probability_.resize(states * branches_);
+  const RandomKey key{seed_, Purpose::synthetic, table_site, 0};
+  for (std::size_t state = 0; state < states; ++state) {
+    const auto row = std::span(successor_).subspan(state * branches_, branches_);
+    const auto weight = std::span(probability_).subspan(state * branches_, branches_);
+    // The first successor is the next state: a ring through all states, so that each can be reached from each.
+    row[0] = static_cast<std::int32_t>((state + 1) % states);
+    for (std::size_t k = 0; k < branches_; ++k) {
+      const Philox4 r = philox(key, state * branches_ + k);
+      weight[k] = unit(r.v[1]) / static_cast<double>(1 + k);
+      if (k > 0) {
+        std::size_t next = (std::uint64_t{r.v[0]} * states) >> 32;
+        while (std::find(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(k), static_cast<std::int32_t>(next)) !=
+               row.begin() + static_cast<std::ptrdiff_t>(k)) {
+          next = (next + 1) % states;
+        }
+        row[k] = static_cast<std::int32_t>(next);
+      }
+    }
+    const double total = std::accumulate(weight.begin(), weight.end(), 0.0);
+    for (double& w : weight) {
+      w /= total;
+    }
+  }
+  find_stationary();
+}
+
+void SyntheticSource::find_stationary() {
+  const std::size_t states = static_cast<std::size_t>(vocabulary_);
+  std::vector<double> now(states, 1.0 / static_cast<double>(states)), next(states);
+  // Averaging with the chain that stands still keeps the limit and makes a periodic chain converge, too.
+  for (int iteration = 0; iteration < 2000; ++iteration) {
+    for (std::size_t s = 0; s < states; ++s) {
+      next[s] = 0.5 * now[s];
+    }
+    for (std::size_t s = 0; s < states; ++s) {
+      for (std::size_t k = 0; k < branches_; ++k) {
+        next[static_cast<std::size_t>(successor_[s * branches_ + k])] += 0.5 * now[s] * probability_[s * branches_ + k];
+      }
+    }
+    double change = 0;
+    for (std::size_t s = 0; s < states; ++s) {
+      change += std::abs(next[s] - now[s]);
+    }
+    now.swap(next);
+    if (change < 1e-13) {
+      break;
+    }
+  }
+  entropy_ = 0;
+  for (std::size_t i = 0; i < probability_.size(); ++i) {
+    entropy_ -= now[i / branches_] * probability_[i] * std::log(probability_[i]);
+  }
+  cumulative_start_.resize(states);
+  std::partial_sum(now.begin(), now.end(), cumulative_start_.begin());
+}
+
+HostBatch SyntheticSource::generate(RandomKey key, std::int64_t first, std::int64_t count) const {
+  HostBatch batch = padding_batch(first, count, positions_);
+  const std::uint64_t draws = static_cast<std::uint64_t>(positions_) + 1;
+  std::vector<std::int32_t> tokens(draws);
+  for (std::int64_t row = 0; row < count; ++row) {
+    const std::uint64_t begin = static_cast<std::uint64_t>(first + row) * draws;
+    const double start = unit(philox(key, begin).v[0]) * cumulative_start_.back();
+    tokens[0] = static_cast<std::int32_t>(std::upper_bound(cumulative_start_.begin(), cumulative_start_.end(), start) -
+                                          cumulative_start_.begin());
+    tokens[0] = std::min(tokens[0], static_cast<std::int32_t>(vocabulary_ - 1));
+    for (std::size_t i = 1; i < tokens.size(); ++i) {
+      const std::size_t state = static_cast<std::size_t>(tokens[i - 1]) * branches_;
+      double left = unit(philox(key, begin + i).v[0]);
+      std::size_t k = 0;
+      while (k + 1 < branches_ && left >= probability_[state + k]) {
+        left -= probability_[state + k++];
+      }
+      tokens[i] = successor_[state + k];
+    }
+    put_document(batch, row, 0, tokens, positions_);
+  }
+  return batch;
+}
+
+HostBatch SyntheticSource::train(std::int64_t step, std::int64_t first, std::int64_t count) const {
+  check_range("training", first, count, batch_sequences_);
+  return generate({seed_, Purpose::synthetic, train_site, static_cast<std::uint32_t>(step)}, first, count);
+}
+
+HostBatch SyntheticSource::validation(std::int64_t first, std::int64_t count) const {
+  check_range("validation", first, count, validation_sequences_);
+  return generate({seed_, Purpose::synthetic, validation_site, 0}, first, count);
+}
+
+}  // namespace orthant

@@ -1,0 +1,43 @@
+// SyntheticSource: an order-1 Markov chain, so that the best possible loss is known.
+#pragma once
+
+#include <orthant/random.h>
+#include <orthant/settings.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "core/data/batch.h"
+
+namespace orthant {
+
+// Each of vocab_size states has up to four successors, with probabilities drawn from the seed. Sequences begin in the
+// chain's stationary distribution, so that every position has the same entropy.
+class SyntheticSource final : public BatchSource {
+ public:
+  explicit SyntheticSource(const Settings& settings);
+
+  HostBatch train(std::int64_t step, std::int64_t first, std::int64_t count) const override;
+  HostBatch validation(std::int64_t first, std::int64_t count) const override;
+  std::int64_t validation_sequences() const override { return validation_sequences_; }
+  std::int64_t vocabulary() const override { return vocabulary_; }
+
+  double entropy() const { return entropy_; }  // nats per token
+
+ private:
+  void find_stationary();
+  HostBatch generate(RandomKey key, std::int64_t first, std::int64_t count) const;
+
+  std::int64_t vocabulary_;
+  std::uint64_t seed_;
+  std::int64_t batch_sequences_;
+  std::int64_t positions_;
+  std::int64_t validation_sequences_;
+  std::size_t branches_;
+  std::vector<std::int32_t> successor_;   // [vocabulary, branches]
+  std::vector<double> probability_;       // [vocabulary, branches]
+  std::vector<double> cumulative_start_;  // [vocabulary], of the stationary distribution
+  double entropy_ = 0;
+};
+
+}  // namespace orthant

@@ -1,0 +1,39 @@
+// Token files: ids of a tokenizer, 16 or 32 bits each, with the places of the documents.
+//
+// Layout, little-endian: 64 bytes of header (magic "ORTHTOKN", u32 version 1, u32 bytes a token (2 or 4), u64
+// vocabulary, u64 tokens, u64 documents, u64 XXH3 of the tokens' bytes, u64 zero, u64 XXH3 of the header up to here
+// and of the documents), then per document u64 begin and u64 end (in tokens, ascending, disjoint), then the tokens.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/data/corpus.h"
+
+namespace orthant {
+
+// What the header says, once it has been found to agree with the file.
+struct TokenFile {
+  std::size_t width = 2;
+  std::int64_t vocabulary = 0;
+  std::int64_t tokens = 0;
+  std::size_t byte_offset = 0;  // of the first token
+  std::vector<Document> documents;
+};
+
+// Files up to this size have their tokens' checksum verified whenever they are opened; larger ones by
+// `orthant data check` only, so that opening a corpus does not read all of it.
+inline constexpr std::size_t checked_on_open_bytes = std::size_t{256} << 20;
+
+// Validates header, sizes against the real file size, documents and (see above, or when `check_tokens`) tokens.
+// Errors: ConfigError naming file, what was expected and what was found. Allocates no more than the file's size.
+TokenFile read_token_file(const MappedFile& file, bool check_tokens = false);
+
+// Writes the bytes of text files as a token file (vocabulary 256): what `orthant data prepare` does. The output
+// appears under its name only when it is complete. Returns what was written.
+TokenFile prepare_byte_tokens(const std::vector<std::string>& texts, const std::string& separator,
+                              const std::filesystem::path& output);
+
+}  // namespace orthant

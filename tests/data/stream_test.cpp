@@ -1,0 +1,162 @@
+// Windows of a text: right bytes, right labels, a held-out part that training never sees, no dependence on batching.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <orthant/error.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/data/source.h"
+#include "tests/data/temporary_folder.h"
+
+namespace orthant {
+namespace {
+
+using testing::HasSubstr;
+
+// Bytes of which no 17 in a row occur twice.
+std::string random_text(std::size_t size) {
+  std::string text(size, '\0');
+  std::uint32_t state = 1;
+  for (char& byte : text) {
+    state = state * 1664525u + 1013904223u;
+    byte = static_cast<char>(state >> 24);
+  }
+  return text;
+}
+
+class Stream : public testing::Test {
+ protected:
+  Settings settings(std::vector<std::string> paths) const {
+    Settings s;
+    s.data.path = std::move(paths);
+    s.data.sequence_length = 16;
+    s.batch.sequences = 8;
+    s.data.validation_sequences = 4;
+    return s;
+  }
+  std::string error(const Settings& s) const {
+    try {
+      make_batch_source(s);
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "no error";
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(Stream, WindowsAreRunsOfTheTextAndLabelsAreTheNextBytes) {
+  const std::string text = random_text(1000);
+  // Two files are one text: windows cross from one to the other.
+  const auto source =
+      make_batch_source(settings({folder_.write("a", text.substr(0, 300)), folder_.write("b", text.substr(300))}));
+  EXPECT_EQ(source->vocabulary(), 256);
+  const std::string train = text.substr(0, 900);
+  std::set<std::size_t> places;
+  for (int step = 0; step < 40; ++step) {
+    const HostBatch b = source->train(step, 0, 8);
+    ASSERT_EQ(b.token.size(), 8u * 16u);
+    for (std::size_t row = 0; row < 8; ++row) {
+      std::string window;
+      for (std::size_t i = 0; i < 16; ++i) {
+        const std::size_t at = row * 16 + i;
+        window += static_cast<char>(b.token[at]);
+        EXPECT_EQ(b.position[at], static_cast<int>(i));
+        EXPECT_EQ(b.first[at], 0);
+        EXPECT_EQ(b.valid[at], 1);
+        EXPECT_EQ(b.index[at], static_cast<std::int64_t>(at));
+        if (i > 0) {
+          EXPECT_EQ(b.label[at - 1], b.token[at]);
+        }
+      }
+      window += static_cast<char>(b.label[row * 16 + 15]);
+      const std::size_t place = train.find(window);  // never reaches the held-out part
+      ASSERT_NE(place, std::string::npos);
+      places.insert(place);
+    }
+  }
+  EXPECT_GT(places.size(), 250u);  // 320 draws of 884 places: about 269 distinct
+  EXPECT_LT(*places.begin(), 30u);
+  EXPECT_GT(*places.rbegin(), 850u);
+}
+
+TEST_F(Stream, DrawsArePureInSeedStepAndSequence) {
+  const Settings s = settings({folder_.write("a", random_text(1000))});
+  const auto source = make_batch_source(s);
+  const HostBatch whole = source->train(5, 0, 8);
+  const HostBatch part = make_batch_source(s)->train(5, 3, 2);
+  EXPECT_TRUE(std::equal(part.token.begin(), part.token.end(), whole.token.begin() + 48));
+  EXPECT_TRUE(std::equal(part.label.begin(), part.label.end(), whole.label.begin() + 48));
+  EXPECT_EQ(part.index.front(), 48);
+  EXPECT_NE(source->train(6, 0, 8).token, whole.token);
+  Settings other = s;
+  other.run.seed = 2;
+  EXPECT_NE(make_batch_source(other)->train(5, 0, 8).token, whole.token);
+  EXPECT_TRUE(source->train(5, 8, 0).token.empty());
+  EXPECT_THROW(source->train(5, 7, 2), Error);
+}
+
+TEST_F(Stream, ValidationWindowsAreSpreadOverTheHeldOutPart) {
+  const std::string text = random_text(1000);
+  const auto source = make_batch_source(settings({folder_.write("a", text)}));
+  ASSERT_EQ(source->validation_sequences(), 4);
+  const HostBatch b = source->validation(0, 4);
+  for (std::size_t row = 0; row < 4; ++row) {
+    for (std::size_t i = 0; i < 16; ++i) {  // 99 predictions over 4 windows: one begins every 24 bytes
+      EXPECT_EQ(b.token[row * 16 + i], static_cast<unsigned char>(text[900 + row * 24 + i]));
+      EXPECT_EQ(b.label[row * 16 + i], static_cast<unsigned char>(text[900 + row * 24 + i + 1]));
+    }
+  }
+}
+
+TEST_F(Stream, AShortHeldOutPartIsReadWholeOnceAndPadded) {
+  const std::string text = random_text(1000);
+  Settings s = settings({folder_.write("a", text)});
+  s.data.validation_sequences = 100;
+  const auto source = make_batch_source(s);
+  ASSERT_EQ(source->validation_sequences(), 7);  // 99 predictions
+  const HostBatch b = source->validation(0, 7);
+  std::size_t next = 901;
+  for (std::size_t i = 0; i < b.label.size(); ++i) {
+    if (b.valid[i] != 0) {
+      EXPECT_EQ(b.label[i], static_cast<unsigned char>(text[next++]));
+    } else {
+      EXPECT_EQ(b.label[i], -1);
+      EXPECT_EQ(b.token[i], 0);
+    }
+  }
+  EXPECT_EQ(next, 1000u);
+}
+
+TEST_F(Stream, ErrorsSayWhatIsMissing) {
+  Settings s = settings({(folder_.path() / "absent.txt").string()});
+  EXPECT_THAT(error(s), HasSubstr("absent.txt': No such file"));
+  s.data.path = {folder_.path().string()};
+  EXPECT_THAT(error(s), HasSubstr("not a regular file"));
+  s.data.path = {};
+  EXPECT_THAT(error(s), HasSubstr("data.path"));
+  s.data.path = {folder_.write("empty", "")};
+  EXPECT_THAT(error(s), HasSubstr("empty' is empty"));
+  s.data.path = {folder_.write("short", random_text(16))};
+  EXPECT_THAT(error(s), HasSubstr("a sequence of 16 needs 17"));
+  s.data.path = {folder_.write("medium", random_text(150))};
+  EXPECT_THAT(error(s), HasSubstr("data.validation_fraction"));
+  s.data.validation_fraction = 0;
+  EXPECT_EQ(error(s), "no error");
+  EXPECT_EQ(make_batch_source(s)->validation_sequences(), 0);
+  s.model.vocab_size = 255;
+  EXPECT_THAT(error(s), HasSubstr("model.vocab_size: 255 is too small"));
+  s.model.vocab_size = 256;
+  s.data.tokenizer = "gpt2";
+  EXPECT_THAT(error(s), HasSubstr("data.tokenizer"));
+}
+
+TEST_F(Stream, TheShortestTextThatFits) {
+  Settings s = settings({folder_.write("a", random_text(17))});
+  s.data.validation_fraction = 0;
+  EXPECT_EQ(make_batch_source(s)->train(0, 0, 8).token[0], static_cast<unsigned char>(random_text(1)[0]));
+}
+
+}  // namespace
+}  // namespace orthant
