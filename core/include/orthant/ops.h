@@ -150,34 +150,49 @@ class Stream {
   // 0 and zero gradient where label i32[T] < 0. logits may be wider than the vocabulary only if exactly V columns.
   virtual void cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& label, float scale) = 0;
 
-  // --- router (router/). T tokens in whole groups of config.group_tokens, valid u8[T] (0: padding, not routed).
-  // logits f32 [T, E] -> probability f32 [T, E] (softmax), expert i32 [T, K] (-1 for padding and for a second
-  // expert that gshard did not keep), weight f32 [T, K] (0 where expert is -1), and chosen i32 [G, E]: tokens of
-  // each group that chose each expert *before* capacity, as the balance loss counts them (switch, topk: all choices;
-  // gshard: first choices). token i64[T] keys gshard's second choice. Ties go to the lower expert index.
+  // --- router (router/). T tokens in whole groups of config.group_tokens, G of them; valid u8[T] (0: padding, not
+  // routed); logits f32 [T, E]. Padding rows of every output are written: probability 0, expert -1, weight 0, row -1,
+  // dlogits 0; what their logits hold does not matter.
+  //
+  // gate: probability f32 [T, E] = softmax; expert i32 [T, K], greatest logit first, ties to the lower index; weight
+  // f32 [T, K]; chosen i32 [G, E]: tokens of each group that chose each expert *before* capacity, as the balance loss
+  // counts them (topk: all K choices; switch, gshard: first choices).
+  //   switch: K = 1, weight = probability.  gshard: K = 2, weights = probabilities over their sum; the second expert is
+  //   kept where uniform(key, token[t]) < 2 * weight, else it is -1 with weight 0 (the first weight stays).  topk:
+  //   weights = probabilities, over their sum when normalize_weights (with K = 1 that is the constant 1).
   virtual void gate(const Tensor& probability, const Tensor& expert, const Tensor& weight, const Tensor& chosen,
                     const Tensor& logits, const Tensor& valid, const Tensor& token, const RandomKey& key,
                     const GateConfig& config) = 0;
   // Capacity and positions. Packed rows are ordered by (expert, token, k). row i32 [T, K]: the packed row of a kept
-  // choice, else -1. source i32 [R, 1]: t * K + k of a packed row, R = kept choices (allocated as T * K; the rest is
-  // unspecified). count i32 [E] rows of each expert; dropped i32 [E] choices refused for capacity.
-  // Capacity of a group with v valid tokens: ceil(factor * K * v / E), at least 1. weights of dropped choices stay.
+  // choice, else -1. source i32 [T * K, 1]: the first R elements are t * K + k of each packed row, R = kept choices
+  // (the rest is unspecified). count i32 [E] rows of each expert; dropped i32 [E] choices refused for capacity.
+  // Weights of kept choices are not renormalised after drops.
+  // Each expert has C seats in each group: C = max(1, ceil(factor * K * v / E)), v the group's valid tokens; exact,
+  // with factor rounded to millionths (router/capacity.h). Choices are seated in this order until the expert is full:
+  //   position: all k = 0 choices of the group in token order, then all k = 1 choices, and so on.
+  //   probability: greatest weight first, ties to the lower token, then the lower k; gshard: all first choices so, then
+  //   all second ones.
   virtual void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
                              const Tensor& expert, const Tensor& weight, const Tensor& valid,
                              const GateConfig& config) = 0;
-  // rows [R, d] <- x [T, d]: row r is token source[r] / K. d_weighted: see combine_backward.
+  // rows [R, d] <- x [T, d] f: row r is token source[r] / K. R is rows' size: the host has read `count` before.
+  // source has R elements or more, here and below.
   virtual void pack(const Tensor& rows, const Tensor& x, const Tensor& source, std::int64_t top_k) = 0;
   // dx [T, d] += sum over k, in order, of drows[row[t, k]].
   virtual void pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row) = 0;
-  // y [T, d] = (accumulate: +=) sum over k, in order, of weight[t, k] * rows[row[t, k]]; 0 where nothing was kept.
+  // y [T, d] f = (accumulate: +=) sum over k, in order, of weight[t, k] * rows[row[t, k]]; 0 where nothing was kept.
   virtual void combine(const Tensor& y, const Tensor& rows, const Tensor& row, const Tensor& weight,
                        bool accumulate) = 0;
-  // drows[r] = weight * dy[token]; dweight f32 [T, K] = <dy[t], rows[row[t, k]]>, 0 where dropped.
+  // drows[r] = weight[source[r]] * dy[token]; dweight f32 [T, K] = <dy[t], rows[row[t, k]]>, 0 where dropped.
   virtual void combine_backward(const Tensor& drows, const Tensor& dweight, const Tensor& dy, const Tensor& rows,
                                 const Tensor& row, const Tensor& source, const Tensor& weight) = 0;
-  // dlogits f32 [T, E] from dweight, plus the balance and z losses (router/losses.h says which formula):
-  // balance_loss f64[1] += E * sum over groups of share(group) * sum_e f_e P_e; z_loss f64[1] += sum over valid tokens
-  // of logsumexp(logits)^2. aux_scale multiplies each group's valid tokens, z_scale each token, in the gradient.
+  // Losses (router/losses.h), for a group g with v_g valid tokens:
+  //   L_g = E * sum_e f_e P_e, f_e = chosen[g, e] / (v_g * choices counted per token), P_e = mean probability over its
+  //   valid tokens; 1 when balanced; f is a constant in the gradient.
+  // gate_losses: balance_loss f64[1] += sum over groups of v_g * L_g (a group of padding adds 0; the caller divides by
+  // the global number of valid tokens); z_loss f64[1] += sum over valid tokens of logsumexp(logits)^2.
+  // gate_backward: dlogits f32 [T, E] = d(sum of dweight * weight) + aux_scale * d(sum_g v_g * L_g)
+  //   + z_scale * d(sum_t logsumexp^2), each by logits.
   virtual void gate_backward(const Tensor& dlogits, const Tensor& dweight, const Tensor& probability,
                              const Tensor& expert, const Tensor& weight, const Tensor& chosen, const Tensor& logits,
                              const Tensor& valid, float aux_scale, float z_scale, const GateConfig& config) = 0;
