@@ -65,12 +65,6 @@ void CpuStream::jitter(const Tensor&, const Tensor&, const Tensor&, const Random
 void CpuStream::gemm(const Tensor&, const Tensor&, const Tensor&, Gemm) {
   unfinished("gemm");
 }
-void CpuStream::grouped_gemm(const Tensor&, const Tensor&, const Tensor&, std::span<const std::int64_t>, Gemm) {
-  unfinished("grouped_gemm");
-}
-void CpuStream::grouped_gemm_tn(const Tensor&, const Tensor&, const Tensor&, std::span<const std::int64_t>, float) {
-  unfinished("grouped_gemm_tn");
-}
 void CpuStream::norm(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, NormKind, float) {
   unfinished("norm");
 }
@@ -109,35 +103,6 @@ void CpuStream::embedding_backward(const Tensor&, const Tensor&, const Tensor&) 
 }
 void CpuStream::cross_entropy(const Tensor&, const Tensor&, const Tensor&, float) {
   unfinished("cross_entropy");
-}
-void CpuStream::gate(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                     const Tensor&, const RandomKey&, const GateConfig&) {
-  unfinished("gate");
-}
-void CpuStream::dispatch_plan(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                              const Tensor&, const GateConfig&) {
-  unfinished("dispatch_plan");
-}
-void CpuStream::pack(const Tensor&, const Tensor&, const Tensor&, std::int64_t) {
-  unfinished("pack");
-}
-void CpuStream::pack_backward(const Tensor&, const Tensor&, const Tensor&) {
-  unfinished("pack_backward");
-}
-void CpuStream::combine(const Tensor&, const Tensor&, const Tensor&, const Tensor&, bool) {
-  unfinished("combine");
-}
-void CpuStream::combine_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                                 const Tensor&, const Tensor&) {
-  unfinished("combine_backward");
-}
-void CpuStream::gate_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                              const Tensor&, const Tensor&, float, float, const GateConfig&) {
-  unfinished("gate_backward");
-}
-void CpuStream::gate_losses(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                            const GateConfig&) {
-  unfinished("gate_losses");
 }
 void CpuStream::adamw(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                       const AdamW&) {

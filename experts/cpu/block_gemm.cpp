@@ -1,0 +1,235 @@
+#include "experts/cpu/block_gemm.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+namespace orthant {
+namespace {
+
+// The register tile: as many rows and columns of C as the processor's registers hold beside two vectors of B.
+#if defined(__AVX512F__)
+constexpr std::int64_t lanes = 16, tile_rows = 12;
+#elif defined(__AVX__)
+constexpr std::int64_t lanes = 8, tile_rows = 6;
+#else
+constexpr std::int64_t lanes = 4, tile_rows = 6;
+#endif
+constexpr std::int64_t tile_columns = 2 * lanes;
+constexpr std::int64_t depth = 256;       // steps of k in one pass: a panel of B stays in the first-level cache
+constexpr std::int64_t panel_rows = 132;  // rows of A in one pass: with the panels of B they stay in the second level
+constexpr std::size_t slack = 16;         // floats that packing may write past the end
+static_assert(panel_rows % tile_rows == 0 && block_rows % panel_rows == 0 && block_columns % tile_columns == 0);
+
+using Vector [[gnu::vector_size(lanes * 4)]] = float;
+using Eight [[gnu::vector_size(32)]] = float;
+
+template <class V>
+void load(V& v, const float* from) {
+  std::memcpy(&v, from, sizeof(V));
+}
+template <class V>
+void store(float* to, const V& v) {
+  std::memcpy(to, &v, sizeof(V));
+}
+
+void load_eight(Eight& v, const float* from) {
+  load(v, from);
+}
+void load_eight(Eight& v, const BFloat16* from) {
+  for (int i = 0; i < 8; ++i) {
+    v[i] = to_float(from[i]);
+  }
+}
+
+// v[i][j] <- v[j][i]
+void transpose(Eight (&v)[8]) {
+  Eight a[8], b[8];
+  for (int i = 0; i < 4; ++i) {
+    a[2 * i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    a[2 * i + 1] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  for (int i = 0; i < 2; ++i) {
+    for (int j = 0; j < 2; ++j) {
+      const Eight &low = a[4 * i + j], &high = a[4 * i + j + 2];
+      b[4 * i + 2 * j] = __builtin_shufflevector(low, high, 0, 1, 8, 9, 4, 5, 12, 13);
+      b[4 * i + 2 * j + 1] = __builtin_shufflevector(low, high, 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+  }
+  for (int i = 0; i < 4; ++i) {
+    v[i] = __builtin_shufflevector(b[i], b[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    v[i + 4] = __builtin_shufflevector(b[i], b[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+}
+
+// One panel: out[k * width + i] = element (i, k), zero for i >= count. May write `slack` floats past its end.
+template <std::int64_t width, class T>
+void pack_panel(float* out, const Operand<T>& x, std::int64_t count, std::int64_t k_count) {
+  if (!x.k_contiguous) {
+    for (std::int64_t k = 0; k < k_count; ++k) {
+      const T* const from = x.data + k * x.stride;
+      float* const to = out + k * width;
+      if (count == width) {
+        for (std::int64_t i = 0; i < width; ++i) {
+          to[i] = to_float(from[i]);
+        }
+      } else {
+        for (std::int64_t i = 0; i < width; ++i) {
+          to[i] = i < count ? to_float(from[i]) : 0.0f;
+        }
+      }
+    }
+    return;
+  }
+  const std::int64_t whole = k_count / 8 * 8;
+  constexpr std::int64_t groups = (width + 7) / 8;
+  Eight v[groups][8];
+  for (std::int64_t k = 0; k < whole; k += 8) {
+    for (std::int64_t g = 0; g < groups; ++g) {
+      for (std::int64_t i = 0; i < 8; ++i) {
+        if (g * 8 + i < count) {
+          load_eight(v[g][i], x.data + (g * 8 + i) * x.stride + k);
+        } else {
+          v[g][i] = Eight{};
+        }
+      }
+      transpose(v[g]);
+    }
+    // Where the width is no multiple of 8 a store reaches into the next step, which is written after it.
+    for (std::int64_t i = 0; i < 8; ++i) {
+      for (std::int64_t g = 0; g < groups; ++g) {
+        store(out + (k + i) * width + g * 8, v[g][i]);
+      }
+    }
+  }
+  for (std::int64_t k = whole; k < k_count; ++k) {
+    for (std::int64_t i = 0; i < width; ++i) {
+      out[k * width + i] = i < count ? to_float(x.data[i * x.stride + k]) : 0.0f;
+    }
+  }
+}
+
+template <std::int64_t width, class T>
+void pack(float* out, const Operand<T>& x, std::int64_t count, std::int64_t k_begin, std::int64_t k_count) {
+  for (std::int64_t i = 0; i < count; i += width) {
+    Operand<T> panel = x.from(i);
+    panel.data += x.k_contiguous ? k_begin : k_begin * x.stride;
+    pack_panel<width>(out + i * k_count, panel, std::min(width, count - i), k_count);
+  }
+}
+
+// A register tile: tile[i][j] = sum over k of a[k][i] * b[k][j], stored to or added to c.
+void tile_product(const float* a, const float* b, std::int64_t k_count, float* c, std::int64_t ldc, bool accumulate) {
+  Vector sum[2 * tile_rows] = {};
+  const auto each = [&]<std::size_t... i>(std::index_sequence<i...>, auto&& fn) {
+    (fn(std::integral_constant<std::size_t, i>{}), ...);
+  };
+  constexpr auto tile = std::make_index_sequence<static_cast<std::size_t>(tile_rows)>{};
+  for (std::int64_t k = 0; k < k_count; ++k) {
+    Vector b0, b1;
+    load(b0, b + k * tile_columns);
+    load(b1, b + k * tile_columns + lanes);
+    const float* const a_k = a + k * tile_rows;
+    each(tile, [&](auto i) {
+      sum[2 * i] += a_k[i] * b0;
+      sum[2 * i + 1] += a_k[i] * b1;
+    });
+  }
+  each(tile, [&](auto i) {
+    float* const row = c + static_cast<std::int64_t>(i) * ldc;
+    if (accumulate) {
+      Vector c0, c1;
+      load(c0, row);
+      load(c1, row + lanes);
+      sum[2 * i] += c0;
+      sum[2 * i + 1] += c1;
+    }
+    store(row, sum[2 * i]);
+    store(row + lanes, sum[2 * i + 1]);
+  });
+}
+
+}  // namespace
+
+BlockGemm::BlockGemm() {
+  // Panels start on cache lines: every size is a multiple of 16 floats.
+  constexpr std::size_t a_size = static_cast<std::size_t>(panel_rows * depth) + slack;
+  constexpr std::size_t b_size = static_cast<std::size_t>(block_columns * depth) + slack;
+  constexpr std::size_t c_size = static_cast<std::size_t>(block_rows * block_columns);
+  static_assert(a_size % 16 == 0 && b_size % 16 == 0 && c_size % 16 == 0);
+  memory_.reset(static_cast<float*>(std::aligned_alloc(64, (a_size + b_size + c_size) * sizeof(float))));
+  if (memory_ == nullptr) {
+    throw std::bad_alloc();
+  }
+  a_ = memory_.get();
+  b_ = a_ + a_size;
+  c_ = b_ + b_size;
+}
+
+template <class T>
+void BlockGemm::product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, float* c,
+                        std::int64_t ldc, bool accumulate) {
+  if (k == 0 && !accumulate) {
+    for (std::int64_t i = 0; i < m; ++i) {
+      std::fill_n(c + i * ldc, n, 0.0f);
+    }
+  }
+  for (std::int64_t k0 = 0; k0 < k; k0 += depth) {
+    const std::int64_t k_count = std::min(depth, k - k0);
+    const bool add = accumulate || k0 > 0;
+    pack<tile_columns>(b_, b, n, k0, k_count);
+    for (std::int64_t i0 = 0; i0 < m; i0 += panel_rows) {
+      const std::int64_t rows = std::min(panel_rows, m - i0);
+      pack<tile_rows>(a_, a.from(i0), rows, k0, k_count);
+      for (std::int64_t j = 0; j < n; j += tile_columns) {
+        for (std::int64_t i = 0; i < rows; i += tile_rows) {
+          const float* const a_panel = a_ + i * k_count;
+          const float* const b_panel = b_ + j * k_count;
+          float* const to = c + (i0 + i) * ldc + j;
+          const std::int64_t tile_m = std::min(tile_rows, rows - i), tile_n = std::min(tile_columns, n - j);
+          if (tile_m == tile_rows && tile_n == tile_columns) {
+            tile_product(a_panel, b_panel, k_count, to, ldc, add);
+            continue;
+          }
+          float edge[tile_rows * tile_columns];
+          tile_product(a_panel, b_panel, k_count, edge, tile_columns, false);
+          for (std::int64_t r = 0; r < tile_m; ++r) {
+            for (std::int64_t s = 0; s < tile_n; ++s) {
+              to[r * ldc + s] = edge[r * tile_columns + s] + (add ? to[r * ldc + s] : 0.0f);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+template <class T, class C>
+void BlockGemm::run(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, C* c, std::int64_t ldc,
+                    bool accumulate) {
+  if constexpr (std::is_same_v<C, float>) {
+    product(m, n, k, a, b, c, ldc, accumulate);
+  } else {
+    product(m, n, k, a, b, c_, block_columns, false);
+    for (std::int64_t i = 0; i < m; ++i) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        const float sum = c_[i * block_columns + j];
+        c[i * ldc + j] = to_bf16(accumulate ? to_float(c[i * ldc + j]) + sum : sum);
+      }
+    }
+  }
+}
+
+template void BlockGemm::run(std::int64_t, std::int64_t, std::int64_t, Operand<float>, Operand<float>, float*,
+                             std::int64_t, bool);
+template void BlockGemm::run(std::int64_t, std::int64_t, std::int64_t, Operand<float>, Operand<float>, BFloat16*,
+                             std::int64_t, bool);
+template void BlockGemm::run(std::int64_t, std::int64_t, std::int64_t, Operand<BFloat16>, Operand<BFloat16>, float*,
+                             std::int64_t, bool);
+template void BlockGemm::run(std::int64_t, std::int64_t, std::int64_t, Operand<BFloat16>, Operand<BFloat16>, BFloat16*,
+                             std::int64_t, bool);
+
+}  // namespace orthant

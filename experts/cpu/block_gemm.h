@@ -1,0 +1,59 @@
+// The product of one block on one thread: C[m, n] (+)= A B, from operands of either layout and f32 or bf16.
+//
+// Method: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008). Both operands are copied
+// into panels (converted to f32 and transposed on the way, so that layout and dtype cost nothing in the product), and
+// a register tile of C is accumulated over up to `depth` steps at a time. Written here because experts get few rows
+// each: a library call's own preparation, once an expert, costs more than its product is worth.
+//
+// Determinism: an element of C is the sum over k in order, in parts of `depth` steps, whatever block it is in.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+#include "core/cpu/bf16.h"
+
+namespace orthant {
+
+// One side of a product. Element (i, k) is data[i * stride + k] when k is contiguous, else data[k * stride + i].
+// i counts rows of A, or columns of B.
+template <class T>
+struct Operand {
+  const T* data = nullptr;
+  std::int64_t stride = 0;
+  bool k_contiguous = false;
+
+  Operand from(std::int64_t i) const { return {data + (k_contiguous ? i * stride : i), stride, k_contiguous}; }
+};
+
+// Rows and columns of C that are worth one call: work is cut into blocks of at most this size.
+inline constexpr std::int64_t block_rows = 264;
+inline constexpr std::int64_t block_columns = 256;
+
+// The scratch memory of a thread: panels of A and B, and a block of C in f32.
+class BlockGemm {
+ public:
+  BlockGemm();
+
+  // C[m, n] = (accumulate: +=) A B; C is row-major with rows ldc apart, f32 or bf16 (sums are f32, rounded once).
+  // REQUIRES: m <= block_rows, n <= block_columns. k = 0 gives zero.
+  template <class T, class C>
+  void run(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, C* c, std::int64_t ldc,
+           bool accumulate);
+
+ private:
+  template <class T>
+  void product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, float* c, std::int64_t ldc,
+               bool accumulate);
+
+  struct Free {
+    void operator()(float* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<float, Free> memory_;
+  float* a_ = nullptr;  // panels of A
+  float* b_ = nullptr;  // panels of B
+  float* c_ = nullptr;  // C where it is bf16
+};
+
+}  // namespace orthant

@@ -1,0 +1,126 @@
+// grouped_gemm and grouped_gemm_tn: the experts' products, cut into blocks of bounded size that threads take in turn.
+// The cut depends on the shapes alone, so the result does not depend on the number of threads or on who took what.
+#include <omp.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/cpu/bf16.h"
+#include "core/cpu/cpu_stream.h"
+#include "experts/cpu/block_gemm.h"
+
+namespace orthant {
+namespace {
+
+struct Block {
+  std::int64_t expert, row, rows, column, columns;  // of the expert's C; row counts from the start of all rows
+};
+
+// Equal parts of at most `most`, as [begin, count) pairs handed to fn.
+template <class F>
+void cut(std::int64_t begin, std::int64_t end, std::int64_t most, F&& fn) {
+  const std::int64_t parts = (end - begin + most - 1) / most;
+  for (std::int64_t p = 0; p < parts; ++p) {
+    const std::int64_t from = begin + (end - begin) * p / parts;
+    fn(from, begin + (end - begin) * (p + 1) / parts - from);
+  }
+}
+
+// Dynamic: blocks of crowded and of nearly empty experts cost differently.
+template <class F>
+void for_each_block(int threads, const std::vector<Block>& blocks, F&& fn) {
+  const int count = static_cast<int>(blocks.size());
+#pragma omp parallel num_threads(std::clamp(count, 1, threads)) if (count > 1 && threads > 1)
+  {
+    BlockGemm gemm;
+#pragma omp for schedule(dynamic, 1)
+    for (int i = 0; i < count; ++i) {
+      fn(gemm, blocks[static_cast<std::size_t>(i)]);
+    }
+  }
+}
+
+void check_offsets(const char* operation, std::span<const std::int64_t> offset, std::int64_t experts,
+                   std::int64_t rows) {
+  require(static_cast<std::int64_t>(offset.size()) == experts + 1 && offset.front() == 0 && offset.back() == rows &&
+              std::is_sorted(offset.begin(), offset.end()),
+          "{}: {} experts need {} ascending offsets from 0 to the {} rows, got {} from {} to {}", operation, experts,
+          experts + 1, rows, offset.size(), offset.empty() ? -1 : offset.front(), offset.empty() ? -1 : offset.back());
+}
+
+bool is_float(const Tensor& t) {
+  return t.defined() && (t.dtype() == DType::f32 || t.dtype() == DType::bf16);
+}
+
+}  // namespace
+
+void CpuStream::grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, std::span<const std::int64_t> offset,
+                             Gemm how) {
+  require(is_float(a) && is_float(b) && is_float(c) && a.dtype() == b.dtype() && a.rank() == 2 && b.rank() == 3 &&
+              c.rank() == 2 && !how.transpose_a && (how.beta == 0 || how.beta == 1),
+          "grouped_gemm: wants c [R, n] = a [R, k] b [E, ...] of f32 or bf16, beta 0 or 1, got {} = {} {}",
+          c.shape().to_string(), a.shape().to_string(), b.shape().to_string());
+  const std::int64_t rows = a.dim(0), k = a.dim(1), n = b.dim(how.transpose_b ? 1 : 2);
+  require(b.dim(how.transpose_b ? 2 : 1) == k && c.shape() == Shape({rows, n}),
+          "grouped_gemm: shapes do not fit: {} = {} x {}{}", c.shape().to_string(), a.shape().to_string(),
+          b.shape().to_string(), how.transpose_b ? " (transposed)" : "");
+  check_offsets("grouped_gemm", offset, b.dim(0), rows);
+
+  std::vector<Block> blocks;
+  for (std::int64_t e = 0; e < b.dim(0); ++e) {
+    cut(0, n, block_columns, [&](std::int64_t column, std::int64_t columns) {
+      const std::size_t at = static_cast<std::size_t>(e);
+      cut(offset[at], offset[at + 1], block_rows, [&](std::int64_t row, std::int64_t row_count) {
+        blocks.push_back({e, row, row_count, column, columns});
+      });
+    });
+  }
+  with_float_type(a.dtype(), [&](auto type) {
+    with_float_type(c.dtype(), [&](auto c_type) {
+      using T = decltype(type);
+      using C = decltype(c_type);
+      for_each_block(threads_, blocks, [&](BlockGemm& gemm, const Block& block) {
+        const Operand<T> left{a.as<T>() + block.row * k, k, true};
+        const Operand<T> right{b.as<T>() + block.expert * n * k, how.transpose_b ? k : n, how.transpose_b};
+        gemm.run(block.rows, block.columns, k, left, right.from(block.column), c.as<C>() + block.row * n + block.column,
+                 n, how.beta != 0);
+      });
+    });
+  });
+}
+
+void CpuStream::grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& b, std::span<const std::int64_t> offset,
+                                float beta) {
+  require(is_float(a) && is_float(b) && a.dtype() == b.dtype() && c.defined() && c.dtype() == DType::f32 &&
+              a.rank() == 2 && b.rank() == 2 && c.rank() == 3 && (beta == 0 || beta == 1),
+          "grouped_gemm_tn: wants f32 c [E, m, n] from a [R, m] and b [R, n] of f32 or bf16, beta 0 or 1, got {} from "
+          "{} and {}",
+          c.shape().to_string(), a.shape().to_string(), b.shape().to_string());
+  const std::int64_t m = a.dim(1), n = b.dim(1);
+  require(a.dim(0) == b.dim(0) && c.dim(1) == m && c.dim(2) == n,
+          "grouped_gemm_tn: shapes do not fit: {} from {} and {}", c.shape().to_string(), a.shape().to_string(),
+          b.shape().to_string());
+  check_offsets("grouped_gemm_tn", offset, c.dim(0), a.dim(0));
+
+  std::vector<Block> blocks;
+  for (std::int64_t e = 0; e < c.dim(0); ++e) {
+    cut(0, m, block_rows, [&](std::int64_t row, std::int64_t rows) {
+      cut(0, n, block_columns, [&](std::int64_t column, std::int64_t columns) {
+        blocks.push_back({e, row, rows, column, columns});
+      });
+    });
+  }
+  with_float_type(a.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for_each_block(threads_, blocks, [&](BlockGemm& gemm, const Block& block) {
+      const std::int64_t begin = offset[static_cast<std::size_t>(block.expert)];
+      const std::int64_t count = offset[static_cast<std::size_t>(block.expert) + 1] - begin;
+      const Operand<T> left{a.as<T>() + begin * m, m, false};
+      const Operand<T> right{b.as<T>() + begin * n, n, false};
+      gemm.run(block.rows, block.columns, count, left.from(block.row), right.from(block.column),
+               c.as<float>() + (block.expert * m + block.row) * n + block.column, n, beta != 0);
+    });
+  });
+}
+
+}  // namespace orthant

@@ -1,0 +1,26 @@
+// How many choices of a group one expert takes.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include <orthant/ops.h>
+
+namespace orthant {
+
+// max(1, ceil(factor * K * valid / E)) of a group with `valid` tokens that are not padding; no limit when dropless
+// (factor 0). Exact: the factor is taken as a whole number of millionths, so that 1.1 means 11/10 and not the double
+// next to it, which would round a capacity of 11 up to 12.
+inline std::int64_t capacity(const GateConfig& config, std::int64_t valid) {
+  if (config.capacity_factor <= 0) {
+    return std::numeric_limits<std::int64_t>::max();
+  }
+  const std::int64_t million = 1'000'000;
+  const std::int64_t millionths = std::llround(config.capacity_factor * static_cast<double>(million));
+  const std::int64_t divisor = config.experts * million;
+  return std::max<std::int64_t>(1, (millionths * config.top_k * valid + divisor - 1) / divisor);
+}
+
+}  // namespace orthant

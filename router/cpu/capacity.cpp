@@ -1,0 +1,110 @@
+// dispatch_plan: who gets a seat, then where each kept choice lies in the packed rows.
+#include "router/capacity.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/cpu/cpu_stream.h"
+#include "core/cpu/parallel.h"
+#include "router/checks.h"
+
+namespace orthant {
+namespace {
+
+// The choices t * K + k of one group's tokens in the order in which they are seated.
+void seating_order(std::vector<std::int64_t>& order, const float* weight, std::int64_t first, std::int64_t last,
+                   const GateConfig& config) {
+  order.clear();
+  for (std::int64_t k = 0; k < config.top_k; ++k) {
+    for (std::int64_t t = first; t < last; ++t) {
+      order.push_back(t * config.top_k + k);
+    }
+  }
+  if (config.drop_policy == DropPolicy::position) {
+    return;
+  }
+  const bool first_choices_first = config.router == RouterKind::gshard;
+  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    const std::int64_t k_a = a % config.top_k, k_b = b % config.top_k;
+    if (first_choices_first && k_a != k_b) {
+      return k_a < k_b;
+    }
+    if (weight[a] != weight[b]) {
+      return weight[a] > weight[b];
+    }
+    return a < b;  // lower token, then lower k
+  });
+}
+
+}  // namespace
+
+void CpuStream::dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
+                              const Tensor& expert, const Tensor& weight, const Tensor& valid,
+                              const GateConfig& config) {
+  const std::int64_t tokens = expert.dim(0), experts = config.experts, k_count = config.top_k;
+  const std::int64_t groups = check_gate_config("dispatch_plan", config, tokens);
+  check_arguments("dispatch_plan", {{"expert", expert, DType::i32, {tokens, k_count}},
+                                    {"row", row, DType::i32, {tokens, k_count}},
+                                    {"source", source, DType::i32, {tokens * k_count, 1}},
+                                    {"count", count, DType::i32, {experts}},
+                                    {"dropped", dropped, DType::i32, {experts}},
+                                    {"weight", weight, DType::f32, {tokens, k_count}},
+                                    {"valid", valid, DType::u8, {tokens}}});
+  const std::int32_t* const chosen = expert.as<std::int32_t>();  // [T, K]
+  std::int32_t* const packed = row.as<std::int32_t>();           // [T, K]
+  std::int32_t* const from = source.as<std::int32_t>();          // [R]
+  const std::int64_t choices = config.group_tokens * k_count;    // of one group
+
+  // Seats, group by group: packed becomes 0 for a kept choice, -1 for the others.
+  std::vector<std::int32_t> kept(static_cast<std::size_t>(groups * experts), 0), refused(kept);
+  parallel_for(threads_, groups, 1, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<std::int64_t> order;
+    for (std::int64_t g = begin; g < end; ++g) {
+      const std::int64_t first = g * config.group_tokens, last = first + config.group_tokens;
+      const std::uint8_t* const is_valid = valid.as<std::uint8_t>();
+      const std::int64_t seats =
+          capacity(config, std::count_if(is_valid + first, is_valid + last, [](std::uint8_t v) { return v != 0; }));
+      std::int32_t* const taken = kept.data() + g * experts;
+      seating_order(order, weight.as<float>(), first, last, config);
+      for (const std::int64_t choice : order) {
+        const std::int32_t e = chosen[choice];
+        packed[choice] = -1;
+        if (e >= 0 && taken[e] < seats) {
+          packed[choice] = 0;
+          ++taken[e];
+        } else if (e >= 0) {
+          ++refused[static_cast<std::size_t>(g * experts + e)];
+        }
+      }
+    }
+  });
+
+  // The first packed row of each (expert, group); `kept` becomes the next free row.
+  std::int32_t next = 0;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    std::int32_t lost = 0;
+    const std::int32_t begin = next;
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const std::size_t at = static_cast<std::size_t>(g * experts + e);
+      const std::int32_t rows = kept[at];
+      kept[at] = next;
+      next += rows;
+      lost += refused[at];
+    }
+    count.as<std::int32_t>()[e] = next - begin;
+    dropped.as<std::int32_t>()[e] = lost;
+  }
+
+  parallel_for(threads_, groups, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t g = begin; g < end; ++g) {
+      for (std::int64_t choice = g * choices; choice < (g + 1) * choices; ++choice) {
+        if (packed[choice] >= 0) {
+          packed[choice] = kept[static_cast<std::size_t>(g * experts + chosen[choice])]++;
+          from[packed[choice]] = static_cast<std::int32_t>(choice);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace orthant

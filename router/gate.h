@@ -1,0 +1,114 @@
+// The gate of one token: softmax, choice of experts, combine weights and their gradient. Pure functions over
+// pointers, used by the loops of every device.
+//
+// Sources: switch: Fedus et al., "Switch Transformers" (2021). gshard: Lepikhin et al., "GShard" (2020), algorithm 1.
+// topk: Shazeer et al., "Outrageously large neural networks" (2017); normalised weights as Mixtral (Jiang et al.,
+// 2024).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include <orthant/ops.h>
+#include <orthant/random.h>
+
+namespace orthant {
+
+// The most experts that a token may choose: bounds the per-token arrays of the functions below.
+inline constexpr int max_top_k = 64;
+
+// probability[e] = softmax(logits)[e] for e in [0, experts).
+ORTHANT_HOST_DEVICE inline void softmax_row(float* probability, const float* logits, std::int64_t experts) {
+  float greatest = logits[0];
+  for (std::int64_t e = 1; e < experts; ++e) {
+    greatest = logits[e] > greatest ? logits[e] : greatest;
+  }
+  float sum = 0;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    probability[e] = std::exp(logits[e] - greatest);
+    sum += probability[e];
+  }
+  const float scale = 1 / sum;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    probability[e] *= scale;
+  }
+}
+
+// expert[0 .. k) = the k experts with the greatest logits, greatest first; of equal logits the lower index first.
+// Logits decide, not probabilities: their order does not depend on how a device rounds exp. Always k distinct
+// experts, whatever the values (a NaN is never greater than another logit).
+ORTHANT_HOST_DEVICE inline void select_top(std::int32_t* expert, const float* logits, std::int64_t experts,
+                                           std::int64_t k) {
+  std::int64_t chosen = 0;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    // Insertion into the list so far: past every entry that is at least as great (and was met earlier).
+    std::int64_t at = chosen;
+    while (at > 0 && logits[e] > logits[expert[at - 1]]) {
+      --at;
+    }
+    if (at >= k) {
+      continue;
+    }
+    for (std::int64_t i = chosen < k ? chosen : k - 1; i > at; --i) {
+      expert[i] = expert[i - 1];
+    }
+    expert[at] = static_cast<std::int32_t>(e);
+    chosen += chosen < k ? 1 : 0;
+  }
+}
+
+// Whether the combine weights of `config` sum to one over the selected experts.
+ORTHANT_HOST_DEVICE inline bool normalizes(const GateConfig& config) {
+  return config.router == RouterKind::gshard || (config.router == RouterKind::topk && config.normalize_weights);
+}
+
+// weight[0 .. k) of the selected experts: their probabilities, or those over their sum.
+ORTHANT_HOST_DEVICE inline void gate_weights(float* weight, const float* probability, const std::int32_t* selected,
+                                             const GateConfig& config) {
+  float sum = 0;
+  for (std::int64_t k = 0; k < config.top_k; ++k) {
+    weight[k] = probability[selected[k]];
+    sum += weight[k];
+  }
+  for (std::int64_t k = 0; normalizes(config) && k < config.top_k; ++k) {
+    weight[k] /= sum;
+  }
+}
+
+// GShard keeps the second expert with probability 2 * weight, weight being normalised and so at most 1/2.
+ORTHANT_HOST_DEVICE inline bool keeps_second(float second_weight, const RandomKey& key, std::int64_t token) {
+  return uniform(key, static_cast<std::uint64_t>(token)) < 2 * second_weight;
+}
+
+// dlogits[0 .. E) += gradient of sum_k dweight[k] * weight[k]. `selected` are the experts as selected, also where
+// gshard did not keep the second one; a choice that is not kept has dweight 0 (its weight is the constant 0, while
+// the weights of the others still depend on its logit through the sum).
+ORTHANT_HOST_DEVICE inline void gate_weights_backward(float* dlogits, const float* dweight, const float* probability,
+                                                      const std::int32_t* selected, const GateConfig& config) {
+  float sum = 1;  // of the selected probabilities, where weights are divided by it
+  if (normalizes(config)) {
+    sum = 0;
+    for (std::int64_t k = 0; k < config.top_k; ++k) {
+      sum += probability[selected[k]];
+    }
+  }
+  // weight = p / sum: a softmax over the selected logits when normalised, over all of them otherwise.
+  float mean = 0;
+  for (std::int64_t k = 0; k < config.top_k; ++k) {
+    mean += dweight[k] * probability[selected[k]] / sum;
+  }
+  if (normalizes(config)) {
+    for (std::int64_t k = 0; k < config.top_k; ++k) {
+      dlogits[selected[k]] += probability[selected[k]] / sum * (dweight[k] - mean);
+    }
+    return;
+  }
+  for (std::int64_t e = 0; e < config.experts; ++e) {
+    dlogits[e] -= probability[e] * mean;
+  }
+  for (std::int64_t k = 0; k < config.top_k; ++k) {
+    dlogits[selected[k]] += probability[selected[k]] * dweight[k];
+  }
+}
+
+}  // namespace orthant

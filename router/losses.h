@@ -1,0 +1,62 @@
+// The router's two auxiliary losses, and their gradient for one token.
+//
+// Load balance (Fedus et al., "Switch Transformers" (2021), equations 4-6), for each group g of tokens by itself:
+//   L_g = E * sum_e f_e P_e;   f_e = chosen[g, e] / (valid_g * counted),   P_e = mean of probability[t, e]
+// over the valid_g tokens of the group that are not padding; `counted` choices of a token enter `chosen`: K for topk,
+// 1 for switch and for gshard (its first choices). L_g = 1 when the load is balanced. f is a constant in the gradient.
+// The sum of valid_g * L_g is what is reported, so that groups and ranks add up whatever their padding; the caller
+// divides by the global number of valid tokens. With f inserted, valid_g * L_g =
+// E / (valid_g * counted) * sum_e chosen[g, e] * sum_t probability[t, e].
+//
+// z (Zoph et al., "ST-MoE" (2022), equation 5): the sum over valid tokens of logsumexp(logits)^2.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include <orthant/ops.h>
+
+namespace orthant {
+
+// Choices of one token that `chosen` counts.
+ORTHANT_HOST_DEVICE inline std::int64_t counted_choices(const GateConfig& config) {
+  return config.router == RouterKind::topk ? config.top_k : 1;
+}
+
+// E / (valid * counted): what chosen[g, e] * probability[t, e] is multiplied by. 0 for a group of padding only.
+ORTHANT_HOST_DEVICE inline double balance_factor(const GateConfig& config, std::int64_t valid) {
+  return valid == 0 ? 0.0 : static_cast<double>(config.experts) / static_cast<double>(valid * counted_choices(config));
+}
+
+// logsumexp(logits), from the softmax: logit - log(probability) for the likeliest expert, whose probability is >= 1/E.
+ORTHANT_HOST_DEVICE inline double logsumexp_of(const float* logits, const float* probability, std::int64_t experts) {
+  std::int64_t likeliest = 0;
+  for (std::int64_t e = 1; e < experts; ++e) {
+    likeliest = probability[e] > probability[likeliest] ? e : likeliest;
+  }
+  return static_cast<double>(logits[likeliest]) - std::log(static_cast<double>(probability[likeliest]));
+}
+
+// dlogits[0 .. E) += aux_scale * d(valid_g L_g) / dlogits[t], `factor` being balance_factor of the token's group and
+// chosen its row of E counts.
+ORTHANT_HOST_DEVICE inline void balance_backward(float* dlogits, const float* probability, const std::int32_t* chosen,
+                                                 double factor, float aux_scale, std::int64_t experts) {
+  double mean = 0;  // of chosen under the token's own distribution
+  for (std::int64_t e = 0; e < experts; ++e) {
+    mean += static_cast<double>(probability[e]) * chosen[e];
+  }
+  for (std::int64_t e = 0; e < experts; ++e) {
+    dlogits[e] += static_cast<float>(aux_scale * factor * static_cast<double>(probability[e]) * (chosen[e] - mean));
+  }
+}
+
+// dlogits[0 .. E) += z_scale * d(logsumexp^2) / dlogits.
+ORTHANT_HOST_DEVICE inline void z_backward(float* dlogits, const float* probability, double logsumexp, float z_scale,
+                                           std::int64_t experts) {
+  const float factor = static_cast<float>(2 * logsumexp * z_scale);
+  for (std::int64_t e = 0; e < experts; ++e) {
+    dlogits[e] += factor * probability[e];
+  }
+}
+
+}  // namespace orthant
