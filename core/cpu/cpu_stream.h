@@ -4,7 +4,10 @@
 
 #include <orthant/ops.h>
 
+#include <array>
 #include <memory>
+
+#include "core/cpu/scratch.h"
 
 namespace orthant {
 
@@ -81,9 +84,13 @@ class CpuStream : public Stream {
 
   int threads() const { return threads_; }
 
+  // Uninitialised working memory, aligned to 64 bytes, valid until the next call with the same slot (0 to 3).
+  void* scratch(int slot, std::size_t bytes) { return scratch_.at(static_cast<std::size_t>(slot)).get(bytes); }
+
  private:
   Device& device_;
   int threads_;
+  std::array<ScratchBuffer, 4> scratch_;
 };
 
 }  // namespace orthant

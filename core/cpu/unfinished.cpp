@@ -8,51 +8,6 @@ namespace {
 }
 }  // namespace
 
-Device& CpuStream::device() const {
-  unfinished("device");
-}
-std::shared_ptr<Event> CpuStream::record() {
-  unfinished("record");
-}
-void CpuStream::wait(const std::shared_ptr<Event>&) {
-  unfinished("wait");
-}
-void CpuStream::host(std::function<void()>) {
-  unfinished("host");
-}
-void CpuStream::synchronize() {
-  unfinished("synchronize");
-}
-void CpuStream::copy(const Tensor&, const Tensor&) {
-  unfinished("copy");
-}
-void CpuStream::cast(const Tensor&, const Tensor&) {
-  unfinished("cast");
-}
-void CpuStream::fill(const Tensor&, double) {
-  unfinished("fill");
-}
-void CpuStream::upload(const Tensor&, const void*) {
-  unfinished("upload");
-}
-void CpuStream::download(void*, const Tensor&) {
-  unfinished("download");
-}
-void CpuStream::copy_rows(const Tensor&, const Tensor&, std::span<const RowRun>) {
-  unfinished("copy_rows");
-}
-void CpuStream::add(const Tensor&, const Tensor&) {
-  unfinished("add");
-}
-void CpuStream::scale(const Tensor&, float) {
-  unfinished("scale");
-}
-void CpuStream::sum_squares(const Tensor&, const Tensor&) {
-  unfinished("sum_squares");
-}
-void CpuStream::sum(const Tensor&, const Tensor&) {
-  unfinished("sum");
-}
 void CpuStream::init_normal(const Tensor&, const RandomKey&, float, const SliceMap&) {
   unfinished("init_normal");
 }
@@ -61,9 +16,6 @@ void CpuStream::dropout(const Tensor&, const Tensor&, const Tensor&, const Rando
 }
 void CpuStream::jitter(const Tensor&, const Tensor&, const Tensor&, const RandomKey&, float) {
   unfinished("jitter");
-}
-void CpuStream::gemm(const Tensor&, const Tensor&, const Tensor&, Gemm) {
-  unfinished("gemm");
 }
 void CpuStream::norm(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, NormKind, float) {
   unfinished("norm");

@@ -1,0 +1,59 @@
+// Argument checks of the CPU operations: each names the operation, the argument, and what was expected and found.
+#pragma once
+
+#include <orthant/error.h>
+#include <orthant/tensor.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+
+namespace orthant {
+
+inline void require_defined(const char* operation, const char* name, const Tensor& t) {
+  require(t.defined(), "{}: {} is undefined", operation, name);
+}
+
+inline void require_dtype(const char* operation, const char* name, const Tensor& t,
+                          std::initializer_list<DType> allowed) {
+  require_defined(operation, name, t);
+  if (std::find(allowed.begin(), allowed.end(), t.dtype()) == allowed.end()) {
+    std::string names;
+    for (const DType dtype : allowed) {
+      names += (names.empty() ? "" : " or ") + std::string(name_of(dtype));
+    }
+    fail("{}: {} must be {}, got {} {}", operation, name, names, name_of(t.dtype()), t.shape().to_string());
+  }
+}
+
+// f32 or bf16.
+inline void require_float(const char* operation, const char* name, const Tensor& t) {
+  require_dtype(operation, name, t, {DType::f32, DType::bf16});
+}
+
+inline void require_shape(const char* operation, const char* name, const Tensor& t, const Shape& expected) {
+  require_defined(operation, name, t);
+  require(t.shape() == expected, "{}: {} must have shape {}, got {}", operation, name, expected.to_string(),
+          t.shape().to_string());
+}
+
+inline void require_elements(const char* operation, const char* name, const Tensor& t, std::int64_t expected) {
+  require_defined(operation, name, t);
+  require(t.elements() == expected, "{}: {} must have {} elements, got shape {}", operation, name, expected,
+          t.shape().to_string());
+}
+
+// dtype and shape in one.
+inline void require_tensor(const char* operation, const char* name, const Tensor& t, DType dtype,
+                           const Shape& expected) {
+  require_dtype(operation, name, t, {dtype});
+  require_shape(operation, name, t, expected);
+}
+
+inline void require_rank(const char* operation, const char* name, const Tensor& t, int rank) {
+  require_defined(operation, name, t);
+  require(t.rank() == rank, "{}: {} must have {} dimensions, got shape {}", operation, name, rank,
+          t.shape().to_string());
+}
+
+}  // namespace orthant

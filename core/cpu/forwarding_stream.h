@@ -1,0 +1,77 @@
+// A Stream that hands every operation, as a closure, to one virtual function: the base of streams that change
+// when (side_stream.h) or around what (guarded.h) an operation of an inner stream runs.
+#pragma once
+
+#include <orthant/ops.h>
+
+namespace orthant {
+
+class ForwardingStream : public Stream {
+ public:
+  void copy(const Tensor& to, const Tensor& from) override;
+  void cast(const Tensor& to, const Tensor& from) override;
+  void fill(const Tensor& t, double value) override;
+  void upload(const Tensor& to, const void* host) override;
+  void download(void* host, const Tensor& from) override;
+  void copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) override;
+  void add(const Tensor& y, const Tensor& x) override;
+  void scale(const Tensor& y, float a) override;
+  void sum_squares(const Tensor& out, const Tensor& x) override;
+  void sum(const Tensor& out, const Tensor& x) override;
+  void init_normal(const Tensor& w, const RandomKey& key, float std, const SliceMap& at) override;
+  void dropout(const Tensor& y, const Tensor& x, const Tensor& token, const RandomKey& key, float p,
+               const SliceMap& at) override;
+  void jitter(const Tensor& y, const Tensor& x, const Tensor& token, const RandomKey& key, float e) override;
+  void gemm(const Tensor& c, const Tensor& a, const Tensor& b, Gemm how) override;
+  void grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, std::span<const std::int64_t> offset,
+                    Gemm how) override;
+  void grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& b, std::span<const std::int64_t> offset,
+                       float beta) override;
+  void norm(const Tensor& y, const Tensor& stats, const Tensor& x, const Tensor& weight, const Tensor& bias,
+            NormKind kind, float eps) override;
+  void norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy, const Tensor& x,
+                     const Tensor& stats, const Tensor& weight, NormKind kind) override;
+  void split_rotary(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& qkv, const Tensor& position,
+                    const RotaryShape& shape) override;
+  void merge_rotary_backward(const Tensor& dqkv, const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                             const Tensor& position, const RotaryShape& shape) override;
+  void attention(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
+                 const Tensor& first, const AttentionShape& shape) override;
+  void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o, const Tensor& q,
+                          const Tensor& k, const Tensor& v, const Tensor& o, const Tensor& lse, const Tensor& first,
+                          const AttentionShape& shape) override;
+  void activation(const Tensor& a, const Tensor& h, Activation kind) override;
+  void activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind) override;
+  void embedding(const Tensor& y, const Tensor& table, const Tensor& id, bool accumulate) override;
+  void embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& id) override;
+  void cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& label, float scale) override;
+  void gate(const Tensor& probability, const Tensor& expert, const Tensor& weight, const Tensor& chosen,
+            const Tensor& logits, const Tensor& valid, const Tensor& token, const RandomKey& key,
+            const GateConfig& config) override;
+  void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
+                     const Tensor& expert, const Tensor& weight, const Tensor& valid,
+                     const GateConfig& config) override;
+  void pack(const Tensor& rows, const Tensor& x, const Tensor& source, std::int64_t top_k) override;
+  void pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row) override;
+  void combine(const Tensor& y, const Tensor& rows, const Tensor& row, const Tensor& weight, bool accumulate) override;
+  void combine_backward(const Tensor& drows, const Tensor& dweight, const Tensor& dy, const Tensor& rows,
+                        const Tensor& row, const Tensor& source, const Tensor& weight) override;
+  void gate_backward(const Tensor& dlogits, const Tensor& dweight, const Tensor& probability, const Tensor& expert,
+                     const Tensor& weight, const Tensor& chosen, const Tensor& logits, const Tensor& valid,
+                     float aux_scale, float z_scale, const GateConfig& config) override;
+  void gate_losses(const Tensor& balance_loss, const Tensor& z_loss, const Tensor& probability, const Tensor& chosen,
+                   const Tensor& logits, const Tensor& valid, const GateConfig& config) override;
+  void adamw(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& v, const Tensor& grad,
+             const Tensor& factor, const AdamW& how) override;
+  void sgd(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& grad, const Tensor& factor,
+           const Sgd& how) override;
+  void clip_factor(const Tensor& factor, const Tensor& sum_squares, float max_norm) override;
+
+ protected:
+  using Operation = std::function<void(Stream& inner)>;
+
+  // Runs or queues `operation`, which touches only `tensors` (some may be undefined) and holds all it needs.
+  virtual void forward(std::initializer_list<Tensor> tensors, Operation operation) = 0;
+};
+
+}  // namespace orthant

@@ -1,0 +1,76 @@
+// make_device: "cpu" and "guarded" are built in, any other name is a library found at run time.
+#include <dlfcn.h>
+
+#include <orthant/build_id.h>
+#include <orthant/device.h>
+
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+namespace orthant {
+namespace {
+
+// Folders that may hold device libraries: ORTHANT_PLUGIN_PATH's, then the one of this library.
+std::vector<std::string> search_path() {
+  std::vector<std::string> folders;
+  if (const char* path = std::getenv("ORTHANT_PLUGIN_PATH")) {
+    std::string_view rest = path;
+    while (!rest.empty()) {
+      const std::size_t colon = rest.find(':');
+      folders.emplace_back(rest.substr(0, colon));
+      rest = colon == std::string_view::npos ? std::string_view{} : rest.substr(colon + 1);
+    }
+  }
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&make_cpu_device), &info) != 0 && info.dli_fname != nullptr) {
+    const std::string file = info.dli_fname;
+    const std::size_t slash = file.rfind('/');
+    folders.push_back(slash == std::string::npos ? "." : file.substr(0, slash));
+  }
+  return folders;
+}
+
+// A device library exports these two. The first is ORTHANT_HEADERS_HASH as it was compiled with.
+using BuildFunction = const char* (*)();
+using CreateFunction = Device* (*)(int threads);
+
+std::unique_ptr<Device> load_device(const std::string& name, int threads) {
+  std::string tried;
+  for (const std::string& folder : search_path()) {
+    const std::string file = folder + "/liborthant_device_" + name + ".so";
+    void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (library == nullptr) {
+      tried += fmt::format("\n  {}: {}", file, dlerror());
+      continue;
+    }
+    const auto build = reinterpret_cast<BuildFunction>(dlsym(library, "orthant_device_build"));
+    const auto create = reinterpret_cast<CreateFunction>(dlsym(library, "orthant_device_create"));
+    if (build == nullptr || create == nullptr) {
+      tried += fmt::format("\n  {}: exports no orthant_device_build and orthant_device_create", file);
+    } else if (std::string_view(build()) != ORTHANT_HEADERS_HASH) {
+      tried += fmt::format("\n  {}: built against headers {}, this library has {}: rebuild it", file, build(),
+                           ORTHANT_HEADERS_HASH);
+    } else {
+      return std::unique_ptr<Device>(create(threads));
+    }
+  }
+  fail(
+      "device \"{}\" is not available. \"cpu\" and \"guarded\" are built in; tried for others "
+      "(ORTHANT_PLUGIN_PATH, then beside the library):{}",
+      name, tried);
+}
+
+}  // namespace
+
+std::unique_ptr<Device> make_device(const std::string& name, int threads) {
+  if (name == "cpu") {
+    return make_cpu_device(threads);
+  }
+  if (name == "guarded") {
+    return make_guarded_device(threads);
+  }
+  return load_device(name, threads);
+}
+
+}  // namespace orthant

@@ -1,0 +1,159 @@
+// The CPU stream's order (all work is done when a call returns) and its memory operations.
+#include <cstring>
+
+#include "core/cpu/bf16.h"
+#include "core/cpu/check.h"
+#include "core/cpu/cpu_stream.h"
+#include "core/cpu/parallel.h"
+
+namespace orthant {
+namespace {
+
+constexpr std::int64_t byte_grain = 1 << 18;
+constexpr std::int64_t element_grain = 1 << 15;
+
+// Ready from the start: the main stream's work is done when the call that asked for it returns.
+class DoneEvent : public Event {
+ public:
+  bool ready() const override { return true; }
+  void wait() override {}
+};
+
+void copy_bytes(int threads, void* to, const void* from, std::size_t bytes) {
+  parallel_for(threads, static_cast<std::int64_t>(bytes), byte_grain, [&](std::int64_t begin, std::int64_t end) {
+    std::memcpy(static_cast<std::byte*>(to) + begin, static_cast<const std::byte*>(from) + begin,
+                static_cast<std::size_t>(end - begin));
+  });
+}
+
+template <class To, class From>
+To converted(From x) {
+  if constexpr (std::is_same_v<To, BFloat16>) {
+    return to_bf16(static_cast<float>(x));
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+template <class To, class From>
+void cast_elements(int threads, To* to, const From* from, std::int64_t n) {
+  parallel_for(threads, n, element_grain, [&](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) {
+      if constexpr (std::is_same_v<From, BFloat16>) {
+        to[i] = converted<To>(to_float(from[i]));
+      } else {
+        to[i] = converted<To>(from[i]);
+      }
+    }
+  });
+}
+
+template <class F>
+void with_cast_type(const char* name, const Tensor& t, F&& fn) {
+  require_dtype("cast", name, t, {DType::f32, DType::bf16, DType::f64});
+  if (t.dtype() == DType::f64) {
+    fn(t.as<double>());
+  } else if (t.dtype() == DType::bf16) {
+    fn(t.as<BFloat16>());
+  } else {
+    fn(t.as<float>());
+  }
+}
+
+template <class T>
+void fill_elements(int threads, T* t, std::int64_t n, T value) {
+  parallel_for(threads, n, element_grain,
+               [&](std::int64_t begin, std::int64_t end) { std::fill(t + begin, t + end, value); });
+}
+
+}  // namespace
+
+Device& CpuStream::device() const {
+  return device_;
+}
+
+std::shared_ptr<Event> CpuStream::record() {
+  return std::make_shared<DoneEvent>();
+}
+
+void CpuStream::wait(const std::shared_ptr<Event>& event) {
+  require(event != nullptr, "wait: the event is null");
+  event->wait();
+}
+
+void CpuStream::host(std::function<void()> work) {
+  work();
+}
+
+void CpuStream::synchronize() {}
+
+void CpuStream::copy(const Tensor& to, const Tensor& from) {
+  require_defined("copy", "from", from);
+  require_dtype("copy", "to", to, {from.dtype()});
+  require_elements("copy", "to", to, from.elements());
+  copy_bytes(threads_, to.data(), from.data(), from.bytes());
+}
+
+void CpuStream::cast(const Tensor& to, const Tensor& from) {
+  with_cast_type("from", from, [&](const auto* source) {
+    with_cast_type("to", to, [&](auto* target) {
+      require_elements("cast", "to", to, from.elements());
+      cast_elements(threads_, target, source, from.elements());
+    });
+  });
+}
+
+void CpuStream::fill(const Tensor& t, double value) {
+  require_defined("fill", "t", t);
+  const std::int64_t n = t.elements();
+  switch (t.dtype()) {
+    case DType::f32: return fill_elements(threads_, t.as<float>(), n, static_cast<float>(value));
+    case DType::bf16: return fill_elements(threads_, t.as<BFloat16>(), n, to_bf16(static_cast<float>(value)));
+    case DType::f64: return fill_elements(threads_, t.as<double>(), n, value);
+    case DType::i32: return fill_elements(threads_, t.as<std::int32_t>(), n, static_cast<std::int32_t>(value));
+    case DType::i64: return fill_elements(threads_, t.as<std::int64_t>(), n, static_cast<std::int64_t>(value));
+    case DType::u8: return fill_elements(threads_, t.as<std::uint8_t>(), n, static_cast<std::uint8_t>(value));
+  }
+}
+
+void CpuStream::upload(const Tensor& to, const void* host) {
+  require_defined("upload", "to", to);
+  if (to.bytes() > 0) {
+    copy_bytes(threads_, to.data(), host, to.bytes());
+  }
+}
+
+void CpuStream::download(void* host, const Tensor& from) {
+  require_defined("download", "from", from);
+  if (from.bytes() > 0) {
+    copy_bytes(threads_, host, from.data(), from.bytes());
+  }
+}
+
+void CpuStream::copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) {
+  require_defined("copy_rows", "from", from);
+  require_dtype("copy_rows", "to", to, {from.dtype()});
+  require(to.rank() == from.rank() && to.rank() >= 1, "copy_rows: to {} and from {} must have equally many dimensions",
+          to.shape().to_string(), from.shape().to_string());
+  std::int64_t row_elements = 1;
+  for (int i = 1; i < to.rank(); ++i) {
+    require(to.dim(i) == from.dim(i), "copy_rows: rows of to {} and of from {} differ", to.shape().to_string(),
+            from.shape().to_string());
+    row_elements *= to.dim(i);
+  }
+  for (const RowRun& run : runs) {
+    require(run.rows >= 0 && run.from >= 0 && run.to >= 0 && run.from + run.rows <= from.dim(0) &&
+                run.to + run.rows <= to.dim(0),
+            "copy_rows: {} rows from {} to {} are outside from {} or to {}", run.rows, run.from, run.to,
+            from.shape().to_string(), to.shape().to_string());
+  }
+  const std::size_t row_bytes = static_cast<std::size_t>(row_elements) * size_of(to.dtype());
+  for (const RowRun& run : runs) {
+    copy_bytes(threads_, to.as<std::byte>() + static_cast<std::size_t>(run.to) * row_bytes,
+               from.as<std::byte>() + static_cast<std::size_t>(run.from) * row_bytes,
+               static_cast<std::size_t>(run.rows) * row_bytes);
+  }
+}
+
+}  // namespace orthant

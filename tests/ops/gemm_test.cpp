@@ -1,0 +1,134 @@
+// Matrix products against the triple loop in fp64.
+#include "core/cpu/gemm.h"
+
+#include "core/cpu/gemm_plain.h"
+#include "tests/support/op_harness.h"
+
+namespace orthant::test {
+namespace {
+
+// op(A) op(B) + beta * C, row-major.
+Values product(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, const Values& a, const Values& b,
+               double beta, const Values& c) {
+  Values out(static_cast<std::size_t>(m * n));
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (std::int64_t p = 0; p < k; ++p) {
+        sum += a[static_cast<std::size_t>(ta ? p * m + i : i * k + p)] *
+               b[static_cast<std::size_t>(tb ? j * k + p : p * n + j)];
+      }
+      const auto at = static_cast<std::size_t>(i * n + j);
+      out[at] = sum + (beta == 0 ? 0 : beta * c[at]);
+    }
+  }
+  return out;
+}
+
+struct Sizes {
+  std::int64_t m, n, k;
+};
+// The last ones are empty in one way each.
+const Sizes all_sizes[] = {{1, 1, 1},     {3, 5, 7}, {17, 33, 9}, {64, 48, 100},
+                           {70, 50, 130}, {0, 4, 3}, {4, 0, 3},   {5, 6, 0}};
+
+void check_gemm(OpContext& c, DType in, DType out, double tolerance) {
+  for (const Sizes s : all_sizes) {
+    for (const bool ta : {false, true}) {
+      for (const bool tb : {false, true}) {
+        for (const float beta : {0.0f, 1.0f}) {
+          const Input a = c.normal(in, ta ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1);
+          const Input b = c.normal(in, tb ? Shape{s.n, s.k} : Shape{s.k, s.n}, 1);
+          const Input before = c.normal(out, {s.m, s.n}, 1);
+          const Tensor y = beta == 0 ? c.poisoned(out, {s.m, s.n}) : before.tensor;
+          c.stream().gemm(y, a.tensor, b.tensor, {ta, tb, beta});
+          c.expect(fmt::format("c {}x{}x{} {}{} beta {}", s.m, s.n, s.k, ta, tb, beta), y,
+                   product(ta, tb, s.m, s.n, s.k, a.values, b.values, static_cast<double>(beta), before.values),
+                   tolerance);
+        }
+      }
+    }
+  }
+}
+
+TEST(Gemm, Fp32) {
+  on_every_device([](OpContext& c) { check_gemm(c, DType::f32, DType::f32, 1e-5); }, SameBits::per_thread_count);
+}
+TEST(Gemm, Bf16ToFp32) {
+  on_every_device([](OpContext& c) { check_gemm(c, DType::bf16, DType::f32, 1e-5); }, SameBits::per_thread_count);
+}
+TEST(Gemm, Bf16) {
+  on_every_device([](OpContext& c) { check_gemm(c, DType::bf16, DType::bf16, 0.005); }, SameBits::per_thread_count);
+}
+
+TEST(Gemm, RefusesWhatDoesNotFit) {
+  on_every_device([](OpContext& c) {
+    const Tensor a = c.poisoned(DType::f32, {2, 3}), b = c.poisoned(DType::f32, {4, 5});
+    const Tensor y = c.poisoned(DType::f32, {2, 5});
+    try {
+      c.stream().gemm(y, a, b, {});
+      c.stream().synchronize();
+      ADD_FAILURE() << "not refused";
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("gemm"), std::string::npos) << text;
+      EXPECT_NE(text.find("[2, 3]"), std::string::npos) << text;
+      EXPECT_NE(text.find("[4, 5]"), std::string::npos) << text;
+    }
+    EXPECT_THROW(c.stream().gemm(y, a, c.poisoned(DType::bf16, {3, 5}), {}), Error);
+    EXPECT_THROW(c.stream().gemm(y, a, Tensor(), {}), Error);
+  });
+}
+
+// Both fp32 products on parts of larger matrices: leading dimensions, and nothing written beside C.
+template <class Product>
+void check_leading_dimensions(Product&& multiply) {
+  for (const Sizes s : {Sizes{1, 1, 1}, Sizes{7, 35, 12}, Sizes{97, 65, 257}, Sizes{200, 1030, 260}, Sizes{3, 2, 0}}) {
+    for (const bool ta : {false, true}) {
+      for (const bool tb : {false, true}) {
+        for (const float beta : {0.0f, 1.0f}) {
+          SCOPED_TRACE(fmt::format("{}x{}x{} {}{} beta {}", s.m, s.n, s.k, ta, tb, beta));
+          const std::int64_t lda = (ta ? s.m : s.k) + 3, ldb = (tb ? s.k : s.n) + 2, ldc = s.n + 5;
+          std::vector<float> a(static_cast<std::size_t>((ta ? s.k : s.m) * lda)),
+              b(static_cast<std::size_t>((tb ? s.n : s.k) * ldb)), y(static_cast<std::size_t>(s.m * ldc), 2.0f);
+          for (std::size_t i = 0; i < a.size(); ++i) {
+            a[i] = uniform({1}, i) - 0.5f;
+          }
+          for (std::size_t i = 0; i < b.size(); ++i) {
+            b[i] = uniform({2}, i) - 0.5f;
+          }
+          if (beta == 0) {
+            for (std::int64_t i = 0; i < s.m; ++i) {
+              std::fill_n(y.begin() + i * ldc, s.n, std::nanf(""));
+            }
+          }
+          multiply(ta, tb, s.m, s.n, s.k, a.data(), lda, b.data(), ldb, beta, y.data(), ldc);
+          for (std::int64_t i = 0; i < s.m; ++i) {
+            for (std::int64_t j = 0; j < ldc; ++j) {
+              double expected = beta == 0 && j < s.n ? 0 : 2;
+              for (std::int64_t p = 0; p < s.k && j < s.n; ++p) {
+                expected += static_cast<double>(a[static_cast<std::size_t>(ta ? p * lda + i : i * lda + p)]) *
+                            static_cast<double>(b[static_cast<std::size_t>(tb ? j * ldb + p : p * ldb + j)]);
+              }
+              ASSERT_NEAR(static_cast<double>(y[static_cast<std::size_t>(i * ldc + j)]), expected, 1e-4)
+                  << i << ", " << j;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Gemm, RawPointers) {
+  check_leading_dimensions(cpu_gemm);
+}
+
+TEST(Gemm, BuiltIn) {
+  for (const int threads : {1, 2}) {
+    check_leading_dimensions([=](auto... arguments) { plain::gemm(threads, arguments...); });
+  }
+}
+
+}  // namespace
+}  // namespace orthant::test

@@ -1,0 +1,254 @@
+#include "tests/support/op_harness.h"
+
+#include <orthant/random.h>
+
+#include <cmath>
+#include <limits>
+
+namespace orthant::test {
+namespace {
+
+// bf16 by its definition, apart from the kernels' bit tricks: 8 significant bits, ties to even (nearbyint).
+double round_to_bf16(double x) {
+  if (x == 0 || !std::isfinite(x)) {
+    return x;
+  }
+  int exponent = 0;
+  std::frexp(x, &exponent);  // |x| in [2^(exponent - 1), 2^exponent)
+  const double unit = std::ldexp(1.0, std::max(exponent - 8, -133));
+  return std::nearbyint(x / unit) * unit;
+}
+
+std::uint16_t bf16_bits(double x) {
+  const float f = static_cast<float>(x);  // exact: x is a bf16 value
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &f, sizeof bits);
+  return static_cast<std::uint16_t>(bits >> 16);
+}
+
+double from_bf16_bits(std::uint16_t bits) {
+  const std::uint32_t wide = std::uint32_t{bits} << 16;
+  float f = 0;
+  std::memcpy(&f, &wide, sizeof f);
+  return f;
+}
+
+template <class T>
+void encode(const Values& values, std::vector<std::byte>& bytes) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const T x = static_cast<T>(values[i]);
+    std::memcpy(bytes.data() + i * sizeof(T), &x, sizeof(T));
+  }
+}
+
+template <class T>
+void decode(const std::vector<std::byte>& bytes, Values& values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    T x;
+    std::memcpy(&x, bytes.data() + i * sizeof(T), sizeof(T));
+    values[i] = static_cast<double>(x);
+  }
+}
+
+bool is_integer(DType dtype) {
+  return dtype == DType::i32 || dtype == DType::i64 || dtype == DType::u8;
+}
+
+std::vector<std::byte> bytes_of(Device& device, const Tensor& tensor) {
+  const auto view = device.host_view(tensor, Access::read);
+  return {view->data(), view->data() + view->bytes()};
+}
+
+}  // namespace
+
+double rounded(DType dtype, double x) {
+  switch (dtype) {
+    case DType::bf16: return round_to_bf16(static_cast<float>(x));
+    case DType::f32: return static_cast<double>(static_cast<float>(x));
+    default: return x;
+  }
+}
+
+OpContext::OpContext(Device& device) : device_(device), stream_(device.make_main_stream()) {}
+
+Input OpContext::input(DType dtype, Shape shape, const Values& values) {
+  require(static_cast<std::int64_t>(values.size()) == shape.elements(), "{} values for shape {}", values.size(),
+          shape.to_string());
+  Input in{device_.empty(dtype, shape), values};
+  for (double& v : in.values) {
+    v = rounded(dtype, v);
+  }
+  std::vector<std::byte> bytes(in.tensor.bytes());
+  switch (dtype) {
+    case DType::f32: encode<float>(in.values, bytes); break;
+    case DType::f64: encode<double>(in.values, bytes); break;
+    case DType::i32: encode<std::int32_t>(in.values, bytes); break;
+    case DType::i64: encode<std::int64_t>(in.values, bytes); break;
+    case DType::u8: encode<std::uint8_t>(in.values, bytes); break;
+    case DType::bf16:
+      for (std::size_t i = 0; i < in.values.size(); ++i) {
+        const std::uint16_t bits = bf16_bits(in.values[i]);
+        std::memcpy(bytes.data() + 2 * i, &bits, 2);
+      }
+      break;
+  }
+  stream_->upload(in.tensor, bytes.data());
+  return in;
+}
+
+Input OpContext::normal(DType dtype, Shape shape, double deviation, double mean) {
+  const RandomKey key{1234, Purpose::test, static_cast<std::uint32_t>(++drawn_), 0};
+  Values values(static_cast<std::size_t>(shape.elements()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = mean + deviation * static_cast<double>(orthant::normal(key, i));
+  }
+  return input(dtype, shape, values);
+}
+
+Input OpContext::integers(DType dtype, Shape shape, std::int64_t low, std::int64_t high) {
+  const RandomKey key{4321, Purpose::test, static_cast<std::uint32_t>(++drawn_), 0};
+  Values values(static_cast<std::size_t>(shape.elements()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] =
+        static_cast<double>(low + static_cast<std::int64_t>(below(key, i, static_cast<std::uint64_t>(high - low))));
+  }
+  return input(dtype, shape, values);
+}
+
+Input OpContext::constant(DType dtype, Shape shape, double value) {
+  return input(dtype, shape, Values(static_cast<std::size_t>(shape.elements()), value));
+}
+
+Tensor OpContext::poisoned(DType dtype, Shape shape) {
+  const Tensor t = device_.empty(dtype, shape);
+  std::vector<std::byte> bytes(t.bytes(), std::byte{0xFF});  // NaN in f32, bf16 and f64
+  if (is_integer(dtype)) {
+    std::fill(bytes.begin(), bytes.end(), std::byte{0x7B});
+  }
+  stream_->upload(t, bytes.data());
+  return t;
+}
+
+Values OpContext::values_of(const Tensor& tensor) {
+  stream_->synchronize();
+  const std::vector<std::byte> bytes = bytes_of(device_, tensor);
+  Values values(static_cast<std::size_t>(tensor.elements()));
+  switch (tensor.dtype()) {
+    case DType::f32: decode<float>(bytes, values); break;
+    case DType::f64: decode<double>(bytes, values); break;
+    case DType::i32: decode<std::int32_t>(bytes, values); break;
+    case DType::i64: decode<std::int64_t>(bytes, values); break;
+    case DType::u8: decode<std::uint8_t>(bytes, values); break;
+    case DType::bf16:
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        std::uint16_t bits = 0;
+        std::memcpy(&bits, bytes.data() + 2 * i, 2);
+        values[i] = from_bf16_bits(bits);
+      }
+      break;
+  }
+  return values;
+}
+
+void OpContext::same_bits(const std::string& name, const Tensor& got) {
+  stream_->synchronize();
+  results_[name] = bytes_of(device_, got);
+}
+
+void OpContext::expect(const std::string& name, const Tensor& got, const Values& expected, double tolerance) {
+  same_bits(name, got);
+  const Values values = values_of(got);
+  ASSERT_EQ(values.size(), expected.size()) << name;
+  double squares = 0;
+  std::size_t finite = 0;
+  for (const double e : expected) {
+    if (std::isfinite(e)) {
+      squares += e * e;
+      ++finite;
+    }
+  }
+  const double typical = finite == 0 ? 0 : std::sqrt(squares / static_cast<double>(finite));
+  int shown = 0;
+  for (std::size_t i = 0; i < values.size() && shown < 5; ++i) {
+    const double v = values[i], e = expected[i];
+    bool good = false;
+    if (!std::isfinite(e)) {
+      good = std::isnan(e) ? std::isnan(v) : v == e;
+    } else if (is_integer(got.dtype())) {
+      good = v == e;
+    } else {
+      good = std::abs(v - e) <= tolerance * std::max(std::abs(e), typical);
+    }
+    if (!good) {
+      ++shown;
+      ADD_FAILURE() << name << " " << got.shape().to_string() << " " << name_of(got.dtype()) << " element " << i
+                    << ": got " << v << ", expected " << e << ", tolerance " << tolerance << " of "
+                    << std::max(std::abs(e), typical);
+    }
+  }
+}
+
+void on_every_device(const std::function<void(OpContext&)>& body, SameBits same) {
+  struct Kind {
+    const char* name;
+    std::vector<int> threads;
+    bool required;
+  };
+  for (const Kind& kind : {Kind{"cpu", {1, 2}, true}, Kind{"guarded", {1}, true}, Kind{"cuda", {1}, false}}) {
+    std::map<std::string, std::vector<std::byte>> reference;
+    bool first = true;
+    for (const int threads : kind.threads) {
+      SCOPED_TRACE(std::string("device ") + kind.name + ", threads " + std::to_string(threads));
+      std::unique_ptr<Device> device;
+      try {
+        device = make_device(kind.name, threads);
+      } catch (const Error&) {
+        if (kind.required) {
+          throw;
+        }
+        break;
+      }
+      first = first || same == SameBits::per_thread_count;
+      for (int run = 0; run < 2; ++run) {
+        OpContext context(*device);
+        body(context);
+        if (testing::Test::HasFatalFailure()) {
+          return;
+        }
+        if (first) {
+          reference = context.results();
+          first = false;
+          continue;
+        }
+        ASSERT_EQ(context.results().size(), reference.size());
+        for (const auto& [name, bytes] : context.results()) {
+          EXPECT_TRUE(bytes == reference[name]) << name << " has other bits in run " << run << " than in the first";
+        }
+      }
+    }
+  }
+}
+
+Values numeric_gradient(const std::function<double(const Values&)>& f, Values x, double step) {
+  Values gradient(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double at = x[i];
+    x[i] = at + step;
+    const double above = f(x);
+    x[i] = at - step;
+    const double under = f(x);
+    x[i] = at;
+    gradient[i] = (above - under) / (2 * step);
+  }
+  return gradient;
+}
+
+double inner(const Values& a, const Values& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    sum += a[i] * b[i];
+  }
+  return sum;
+}
+
+}  // namespace orthant::test
