@@ -101,6 +101,10 @@ struct OptimizerSettings {
   std::int64_t decay_steps = 0;  // 0: run.steps
 };
 
+struct MemorySettings {
+  std::string recompute = "none";  // what the backward pass computes again instead of keeping
+};
+
 struct Settings {
   RunSettings run;
   DataSettings data;
@@ -108,6 +112,7 @@ struct Settings {
   ModelSettings model;
   MoeSettings moe;
   OptimizerSettings optimizer;
+  MemorySettings memory;
 };
 
 }  // namespace orthant

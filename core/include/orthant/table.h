@@ -34,7 +34,7 @@ class Table {
  public:
   struct Entry {
     Value value;
-    std::string origin;  // "file.toml:3:8", "--set", "default"
+    std::string origin;  // "file.toml:3:8", "--set:1:12" (first override, column 12), "default"
   };
 
   Table() = default;

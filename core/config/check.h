@@ -1,0 +1,22 @@
+// Checks one written value against the declaration of its key.
+#pragma once
+
+#include <orthant/table.h>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/config/diagnostics.h"
+#include "core/config/toml_reader.h"
+
+namespace orthant {
+
+// The value with the type of spec.default_value, or nothing after a diagnostic (type, range, choice).
+// `name` is "[table] key". `later`: choices to be refused as not yet available. `length`: of a list, 0: any.
+std::optional<Value> check_value(const KeySpec& spec, const std::vector<std::string>& later, std::size_t length,
+                                 const std::string& name, const Node& node, Diagnostics& diagnostics);
+
+// "an integer of at least 1", "one of "fp32", "bf16"", ...: what may be written.
+std::string allowed_text(const KeySpec& spec);
+
+}  // namespace orthant

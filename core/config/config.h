@@ -1,0 +1,49 @@
+// Config: a configuration that was read, checked and completed; every value remembers where it was written.
+//
+//   Config config = load_config("configs/quickstart.toml", {"run.steps=10"}, plugin_keys);
+//
+// The syntax is described in docs/configuration.md.
+#pragma once
+
+#include <orthant/settings.h>
+#include <orthant/table.h>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/config/diagnostics.h"
+#include "core/config/sources.h"
+
+namespace orthant {
+
+// A [plugins.NAME] table.
+struct PluginRequest {
+  std::string name;    // NAME
+  std::string path;    // the library to load, absolute; empty: found by name
+  Table table;         // its values; empty while the keys are asked for
+  std::string origin;  // of the table's header
+};
+
+struct Config {
+  std::string file;                    // the main file, as the caller named it
+  Settings settings;                   // the core's values, typed
+  std::vector<Table> tables;           // the same values with their origins, in the registry's order
+  std::vector<PluginRequest> plugins;  // in the order written: outer axis first
+  std::shared_ptr<const Sources> sources;
+
+  // Where the value of "table.key" or "plugins.NAME.key" was written; "default" when nobody wrote it.
+  const std::string& origin(const std::string& path) const;
+
+  // For checks that come after loading; it shares `sources`.
+  Diagnostics diagnostics() const { return Diagnostics(sources); }
+};
+
+// The keys that a plugin declares. May throw Error (no such library, ...): reported at the plugin's table.
+using PluginKeys = std::function<std::vector<KeySpec>(const PluginRequest&)>;
+
+// Reads `file`, what it extends and the `overrides` ("a.b=c"), and checks everything.
+// Errors: ConfigError with every problem at once.
+Config load_config(const std::string& file, const std::vector<std::string>& overrides, const PluginKeys& plugin_keys);
+
+}  // namespace orthant

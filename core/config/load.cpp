@@ -1,0 +1,384 @@
+// load_config: read the layers, find the plugins, check every written value, complete with defaults, validate.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/config/check.h"
+#include "core/config/config.h"
+#include "core/config/read_files.h"
+#include "core/config/registry.h"
+#include "core/config/suggest.h"
+#include "core/config/validate.h"
+
+namespace orthant {
+namespace {
+
+namespace fs = std::filesystem;
+
+// How a key of a table is declared, whether by the core or by a plugin.
+struct Declared {
+  KeySpec spec;
+  std::vector<std::string> later;
+  std::size_t length = 0;
+};
+
+struct Section {
+  std::string title;  // "run", "plugins.data"
+  std::vector<Declared> keys;
+  std::map<std::string, Table::Entry> written;
+  std::string origin;    // of its first header
+  bool unknown = false;  // the plugin's keys could not be asked for
+};
+
+bool plugin_name_ok(const std::string& name) {
+  return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-';
+  });
+}
+
+std::string absolute_path(const std::string& path, const fs::path& directory) {
+  return path.empty() ? path : (directory / path).lexically_normal().string();
+}
+
+class Loader {
+ public:
+  Loader(const PluginKeys& plugin_keys)
+      : keys_(core_keys()), plugin_keys_(plugin_keys), sources_(std::make_shared<Sources>()), diagnostics_(sources_) {
+    for (const CoreKey& key : keys_) {
+      if (core_.empty() || core_.back().title != key.table) {
+        core_.push_back({key.table, {}, {}, "", false});
+      }
+      core_.back().keys.push_back({key.spec, key.later, key.length});
+    }
+  }
+
+  Config load(const std::string& file, const std::vector<std::string>& overrides) {
+    const std::vector<Layer> layers = read_layers(file, overrides, *sources_, diagnostics_);
+    for (const Layer& layer : layers) {
+      find_plugins(layer);
+    }
+    for (Section& plugin : plugins_) {
+      ask_keys(plugin);
+    }
+    for (const Layer& layer : layers) {
+      check_layer(layer);
+    }
+    Config config;
+    config.file = file;
+    config.sources = sources_;
+    complete(config);
+    // Without any file read, what is missing from it is no news.
+    if (!layers.empty()) {
+      validate(config, broken_, diagnostics_);
+    }
+    diagnostics_.throw_if_any();
+    return config;
+  }
+
+ private:
+  static std::string plugin_of(const Section& section) { return section.title.substr(std::string("plugins.").size()); }
+
+  Section* find(std::vector<Section>& sections, const std::string& title) {
+    const auto it = std::find_if(sections.begin(), sections.end(), [&](const Section& s) { return s.title == title; });
+    return it == sections.end() ? nullptr : &*it;
+  }
+
+  // Notes the plugins in order, and their `path`, which says where to ask for the keys.
+  void find_plugins(const Layer& layer) {
+    for (const Member& top : layer.root.members) {
+      if (top.key != "plugins") {
+        continue;
+      }
+      if (top.value.kind != Node::Kind::table) {
+        diagnostics_.add(top.value.origin, fmt::format("plugins: expected tables, found {}", kind_name(top.value)),
+                         "write [plugins.NAME]");
+        continue;
+      }
+      for (const Member& plugin : top.value.members) {
+        find_plugin(plugin, layer.directory);
+      }
+    }
+  }
+
+  void find_plugin(const Member& plugin, const fs::path& directory) {
+    if (plugin.value.kind != Node::Kind::table) {
+      diagnostics_.add(
+          plugin.origin,
+          fmt::format("[plugins] {}: expected a table, found {}", in_quotes(plugin.key), kind_name(plugin.value)),
+          "write [plugins.NAME], once per plugin");
+      return;
+    }
+    if (!plugin_name_ok(plugin.key)) {
+      diagnostics_.add(plugin.origin, fmt::format("{} cannot be the name of a plugin", in_quotes(plugin.key)),
+                       "write letters, digits, '-' and '_'");
+      return;
+    }
+    const std::string title = "plugins." + plugin.key;
+    Section* section = find(plugins_, title);
+    if (section == nullptr) {
+      if (plugins_.size() >= most_plugins) {
+        diagnostics_.add(plugin.origin, fmt::format("more than {} plugins", most_plugins), "load fewer plugins");
+        return;
+      }
+      plugins_.push_back({title, {}, {}, plugin.origin, false});
+      section = &plugins_.back();
+    }
+    const KeySpec path_spec{"path", std::string(), "The plugin's library; empty: found by its name."};
+    for (const Member& member : plugin.value.members) {
+      if (member.key == "path") {
+        assign(*section, {path_spec, {}, 0}, member, directory);
+      }
+    }
+  }
+
+  void ask_keys(Section& plugin) {
+    PluginRequest request{plugin_of(plugin), "", {}, plugin.origin};
+    if (const auto path = plugin.written.find("path"); path != plugin.written.end()) {
+      request.path = std::get<std::string>(path->second.value);
+    }
+    try {
+      for (KeySpec& spec : plugin_keys_(request)) {
+        if (spec.name != "path") {  // the core's
+          plugin.keys.push_back({std::move(spec), {}, 0});
+        }
+      }
+    } catch (const Error& error) {
+      plugin.unknown = true;
+      report(plugin, error.what());
+    }
+  }
+
+  // The first line of a failure is the message, the others (what was tried) stand below the source line.
+  void report(const Section& plugin, const std::string& failure) {
+    const std::size_t end = failure.find('\n');
+    std::string rest = end == std::string::npos
+                           ? "build it, name its library with path = \"...\", or leave the table out"
+                           : failure.substr(end + 1);
+    rest.erase(0, rest.find_first_not_of(' '));
+    for (std::size_t at = rest.find('\n'); at != std::string::npos; at = rest.find('\n', at + 1)) {
+      rest.insert(at + 1, "      ");
+    }
+    diagnostics_.add(plugin.origin, fmt::format("[{}] {}", plugin.title, failure.substr(0, end)), rest);
+  }
+
+  void check_layer(const Layer& layer) {
+    for (const Member& top : layer.root.members) {
+      if (top.key == "plugins") {
+        for (const Member& plugin : top.value.members) {
+          Section* section = find(plugins_, "plugins." + plugin.key);
+          if (section != nullptr && !section->unknown && plugin.value.kind == Node::Kind::table) {
+            check_section(*section, plugin.value, layer.directory);
+          }
+        }
+      } else if (Section* section = find(core_, top.key)) {
+        if (top.value.kind == Node::Kind::table) {
+          section->origin = section->origin.empty() ? top.origin : section->origin;
+          check_section(*section, top.value, layer.directory);
+        } else {
+          diagnostics_.add(top.value.origin,
+                           fmt::format("{}: expected a table, found {}", top.key, kind_name(top.value)),
+                           fmt::format("write [{}]", top.key));
+        }
+      } else {
+        refuse_top(top);
+      }
+    }
+  }
+
+  void refuse_top(const Member& top) {
+    if (top.key == "offload") {
+      diagnostics_.add(top.origin, "[offload] is not yet available", "leave the table out");
+      return;
+    }
+    std::vector<std::string> tables = core_tables(keys_);
+    tables.push_back("plugins");
+    if (top.value.kind == Node::Kind::table) {
+      std::string advice = fmt::format("the tables are [{}]", fmt::join(tables, "], ["));
+      if (const auto near = nearest(top.key, tables)) {
+        advice = fmt::format("did you mean [{}]?", *near);
+      } else if (find(plugins_, "plugins." + top.key) != nullptr || top.key == "data" || top.key == "expert") {
+        advice = fmt::format("plugins are written [plugins.{}]", top.key);
+      }
+      diagnostics_.add(top.origin, fmt::format("unknown table [{}]", in_quotes(top.key)), advice);
+      return;
+    }
+    const std::string owners = tables_with(top.key, "");
+    std::string advice =
+        owners.empty() ? "write keys below a table's header, such as [run]" : fmt::format("write it below {}", owners);
+    if (const auto near = nearest(top.key, {"extends"})) {
+      advice = "did you mean 'extends'?";
+    }
+    diagnostics_.add(top.origin, fmt::format("{} is outside of any table", in_quotes(top.key)), advice);
+  }
+
+  void check_section(Section& section, const Node& table, const fs::path& directory) {
+    for (const Member& member : table.members) {
+      if (section.title.rfind("plugins.", 0) == 0 && member.key == "path") {
+        continue;  // taken by find_plugin
+      }
+      const auto declared = std::find_if(section.keys.begin(), section.keys.end(),
+                                         [&](const Declared& key) { return key.spec.name == member.key; });
+      if (declared == section.keys.end()) {
+        refuse_key(section, member);
+      } else {
+        assign(section, *declared, member, directory);
+      }
+    }
+  }
+
+  // The tables that have a key of this name, other than `except`: "[optimizer] or [run]".
+  std::string tables_with(const std::string& key, const std::string& except) {
+    std::string tables;
+    for (const std::vector<Section>* sections : {&core_, &plugins_}) {
+      for (const Section& section : *sections) {
+        const bool has = std::any_of(section.keys.begin(), section.keys.end(),
+                                     [&](const Declared& declared) { return declared.spec.name == key; });
+        if (has && section.title != except) {
+          tables += (tables.empty() ? "[" : " or [") + section.title + "]";
+        }
+      }
+    }
+    return tables;
+  }
+
+  void refuse_key(const Section& section, const Member& member) {
+    std::vector<std::string> names;
+    for (const Declared& declared : section.keys) {
+      names.push_back(declared.spec.name);
+    }
+    if (section.title.rfind("plugins.", 0) == 0) {
+      names.push_back("path");
+    }
+    std::string advice;
+    const std::string owners = tables_with(member.key, section.title);
+    if (const auto near = nearest(member.key, names)) {
+      advice = fmt::format("did you mean '{}'?", *near);
+    }
+    if (!owners.empty()) {
+      advice += fmt::format("{}'{}' is a key of {}", advice.empty() ? "" : " ", member.key, owners);
+    }
+    if (advice.empty()) {
+      advice = fmt::format("the keys of [{}] are {}", section.title, fmt::join(names, ", "));
+    }
+    diagnostics_.add(member.origin, fmt::format("unknown key {} in [{}]", in_quotes(member.key), section.title),
+                     advice);
+  }
+
+  void assign(Section& section, const Declared& declared, const Member& member, const fs::path& directory) {
+    const std::string& key = declared.spec.name;
+    auto value = check_value(declared.spec, declared.later, declared.length, fmt::format("[{}] {}", section.title, key),
+                             member.value, diagnostics_);
+    if (!value) {
+      broken_.insert(section.title + "." + key);
+      return;
+    }
+    if (key == "path" && (section.title == "data" || section.title.rfind("plugins.", 0) == 0)) {
+      if (!resolve(*value, directory)) {
+        broken_.insert(section.title + "." + key);
+        diagnostics_.add(member.value.origin, fmt::format("[{}] path: not a file name", section.title),
+                         "write the path of a file");
+        return;
+      }
+    }
+    section.written[key] = {std::move(*value), member.value.origin};
+  }
+
+  // Makes paths absolute, from the directory of the file that wrote them.
+  static bool resolve(Value& value, const fs::path& directory) {
+    const auto one = [&](std::string& path, bool may_be_empty) {
+      const bool good = path.size() <= 4096 && path.find('\0') == std::string::npos && (may_be_empty || !path.empty());
+      path = good ? absolute_path(path, directory) : path;
+      return good;
+    };
+    if (auto* path = std::get_if<std::string>(&value)) {
+      return one(*path, true);
+    }
+    auto& paths = std::get<std::vector<std::string>>(value);
+    return std::all_of(paths.begin(), paths.end(), [&](std::string& path) { return one(path, false); });
+  }
+
+  std::map<std::string, Table::Entry> completed(Section& section) {
+    std::map<std::string, Table::Entry> entries = section.written;
+    for (const Declared& declared : section.keys) {
+      const bool missing = entries.count(declared.spec.name) == 0;
+      if (missing && declared.spec.required && broken_.count(section.title + "." + declared.spec.name) == 0) {
+        diagnostics_.add(section.origin, fmt::format("[{}] needs the key '{}'", section.title, declared.spec.name),
+                         fmt::format("write {} = ..., {}", declared.spec.name, allowed_text(declared.spec)));
+      }
+      if (missing) {
+        entries[declared.spec.name] = {declared.spec.default_value, "default"};
+      }
+    }
+    return entries;
+  }
+
+  void complete(Config& config) {
+    for (Section& section : core_) {
+      auto entries = completed(section);
+      if (section.title == "moe") {
+        imply_top_k(entries);
+      }
+      for (const CoreKey& key : keys_) {
+        if (key.table == section.title) {
+          key.set(config.settings, entries.at(key.spec.name).value);
+        }
+      }
+      config.tables.emplace_back(section.title, std::move(entries));
+    }
+    for (Section& section : plugins_) {
+      PluginRequest plugin{plugin_of(section), "", Table(section.title, completed(section)), section.origin};
+      if (const auto path = section.written.find("path"); path != section.written.end()) {
+        plugin.path = std::get<std::string>(path->second.value);
+      }
+      config.plugins.push_back(std::move(plugin));
+    }
+  }
+
+  static void imply_top_k(std::map<std::string, Table::Entry>& moe) {
+    Value& top_k = moe.at("top_k").value;
+    if (std::get<std::int64_t>(top_k) == 0) {
+      top_k = std::int64_t{std::get<std::string>(moe.at("router").value) == "switch" ? 1 : 2};
+    }
+  }
+
+  static constexpr std::size_t most_plugins = 64;
+
+  std::vector<CoreKey> keys_;
+  const PluginKeys& plugin_keys_;
+  std::shared_ptr<Sources> sources_;
+  Diagnostics diagnostics_;
+  std::vector<Section> core_;
+  std::vector<Section> plugins_;
+  std::set<std::string> broken_;
+};
+
+}  // namespace
+
+const std::string& Config::origin(const std::string& path) const {
+  const std::size_t dot = path.rfind('.');
+  require(dot != std::string::npos, "a configuration key is written table.key, found '{}'", path);
+  const std::string title = path.substr(0, dot);
+  for (const Table& table : tables) {
+    if (table.path() == title) {
+      return table.origin(path.substr(dot + 1));
+    }
+  }
+  for (const PluginRequest& plugin : plugins) {
+    if (plugin.table.path() == title) {
+      return plugin.table.origin(path.substr(dot + 1));
+    }
+  }
+  fail("the configuration has no table [{}]", title);
+}
+
+Config load_config(const std::string& file, const std::vector<std::string>& overrides, const PluginKeys& plugin_keys) {
+  return Loader(plugin_keys).load(file, overrides);
+}
+
+}  // namespace orthant

@@ -1,0 +1,140 @@
+#include "core/config/print.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/config/registry.h"
+
+namespace orthant {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// One line of TOML. Comments hold no control characters, whatever a file may be called.
+std::string line(const std::string& key, const Table::Entry& entry) {
+  std::string origin = entry.origin;
+  std::replace_if(
+      origin.begin(), origin.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return fmt::format("{:<48} # {}\n", key + " = " + toml_text(entry.value), origin);
+}
+
+Json to_json(const Value& value) {
+  return std::visit([](const auto& held) { return Json(held); }, value);
+}
+
+Json element_schema(const KeySpec& spec, const char* type) {
+  Json schema{{"type", type}};
+  if (spec.minimum) {
+    schema["minimum"] = *spec.minimum;
+  }
+  if (spec.maximum) {
+    schema["maximum"] = *spec.maximum;
+  }
+  if (!spec.choices.empty()) {
+    schema["enum"] = spec.choices;
+  }
+  return schema;
+}
+
+Json key_schema(const KeySpec& spec) {
+  static constexpr const char* types[] = {"boolean", "integer", "number", "string", "integer", "number", "string"};
+  const std::size_t index = spec.default_value.index();
+  Json schema = element_schema(spec, types[index]);
+  if (index >= 4) {
+    schema = Json{{"anyOf", {Json{{"type", "array"}, {"items", schema}}, schema}}};  // a single value is a list of one
+  }
+  schema["description"] = spec.help;
+  if (!spec.required) {
+    schema["default"] = to_json(spec.default_value);
+  }
+  return schema;
+}
+
+Json table_schema() {
+  return Json{{"type", "object"}, {"additionalProperties", false}, {"properties", Json::object()}};
+}
+
+std::string range_text(const KeySpec& spec) {
+  const auto number = [](double value) {
+    return value < 9e15 ? fmt::format("{}", static_cast<std::int64_t>(value)) : fmt::format("{}", value);
+  };
+  if (!spec.choices.empty()) {
+    return fmt::format("`{}`", fmt::join(spec.choices, "`, `"));
+  }
+  if (spec.minimum && spec.maximum) {
+    return fmt::format("{} to {}", number(*spec.minimum), number(*spec.maximum));
+  }
+  return spec.minimum ? fmt::format("at least {}", number(*spec.minimum)) : "";
+}
+
+}  // namespace
+
+std::string resolved_toml(const Config& config) {
+  std::string text;
+  for (const Table& table : config.tables) {
+    text += fmt::format("[{}]\n", table.path());
+    for (const CoreKey& key : core_keys()) {
+      if (key.table == table.path()) {
+        text += line(key.spec.name, table.entries().at(key.spec.name));
+      }
+    }
+    text += "\n";
+  }
+  for (const PluginRequest& plugin : config.plugins) {
+    text += fmt::format("[{}]\n", plugin.table.path());
+    for (const auto& [name, entry] : plugin.table.entries()) {
+      text += line(name, entry);
+    }
+    text += "\n";
+  }
+  text.pop_back();
+  return text;
+}
+
+std::string schema_json(const PluginKeyList& plugins) {
+  Json schema = table_schema();
+  schema["$schema"] = "https://json-schema.org/draft/2020-12/schema";
+  schema["title"] = "Orthant configuration";
+  Json& tables = schema["properties"];
+  const Json file{{"type", "string"}};
+  tables["extends"] = Json{{"anyOf", {Json{{"type", "array"}, {"items", file}}, file}},
+                           {"description", "Files whose values this one starts from."}};
+  for (const CoreKey& key : core_keys()) {
+    if (!tables.contains(key.table)) {
+      tables[key.table] = table_schema();
+    }
+    tables[key.table]["properties"][key.spec.name] = key_schema(key.spec);
+  }
+  const KeySpec path{"path", std::string(), "The plugin's library; empty: found by its name."};
+  Json any{{"type", "object"}, {"properties", {{"path", key_schema(path)}}}};
+  Json known = Json::object();
+  for (const auto& [name, keys] : plugins) {
+    known[name] = table_schema();
+    known[name]["properties"]["path"] = key_schema(path);
+    for (const KeySpec& spec : keys) {
+      known[name]["properties"][spec.name] = key_schema(spec);
+    }
+  }
+  tables["plugins"] = Json{{"type", "object"}, {"properties", known}, {"additionalProperties", any}};
+  return schema.dump(2) + "\n";
+}
+
+std::string keys_markdown() {
+  std::string text;
+  std::string table;
+  for (const CoreKey& key : core_keys()) {
+    if (key.table != table) {
+      table = key.table;
+      text +=
+          fmt::format("{}### `[{}]`\n\n| key | type | default | allowed | meaning |\n| --- | --- | --- | --- | --- |\n",
+                      text.empty() ? "" : "\n", table);
+    }
+    text += fmt::format("| `{}` | {} | `{}` | {} | {} |\n", key.spec.name, type_name(key.spec.default_value),
+                        toml_text(key.spec.default_value), range_text(key.spec), key.spec.help);
+  }
+  return text;
+}
+
+}  // namespace orthant

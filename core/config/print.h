@@ -1,0 +1,27 @@
+// A configuration, or the keys that one may hold, as text.
+#pragma once
+
+#include <orthant/table.h>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/config/config.h"
+
+namespace orthant {
+
+// A plugin's name and its keys.
+using PluginKeyList = std::vector<std::pair<std::string, std::vector<KeySpec>>>;
+
+// The whole configuration as TOML, each line with a comment that says where its value comes from. Loading it gives the
+// same values and the same order of plugins; paths are absolute.
+std::string resolved_toml(const Config& config);
+
+// A JSON schema (draft 2020-12) of the core's keys and of the plugins' keys, for editors. Plugins that are not named
+// may hold any key.
+std::string schema_json(const PluginKeyList& plugins);
+
+// The core's keys as Markdown tables: the reference in docs/configuration.md.
+std::string keys_markdown();
+
+}  // namespace orthant

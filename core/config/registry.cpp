@@ -1,0 +1,392 @@
+#include "core/config/registry.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace orthant {
+namespace {
+
+// Declares keys of one table. The default of a key is what a fresh Settings holds, so it is written once.
+class Declarer {
+ public:
+  Declarer(std::vector<CoreKey>& keys, std::string table) : keys_(keys), table_(std::move(table)) {}
+
+  // An integer, number, string, boolean or list. `field` gives the place of the value: field(Settings&) -> T&.
+  template <class Field>
+  CoreKey& key(const std::string& name, Field field, const std::string& help) {
+    Settings defaults;
+    Value value;
+    assign(value, field(defaults));
+    return add(name, std::move(value), help, [field](Settings& s, const Value& v) { read(field(s), v); });
+  }
+
+  // A choice: names[i] stands for the enumerator of value i.
+  template <class Field>
+  CoreKey& choice(const std::string& name, Field field, std::vector<std::string> names, const std::string& help) {
+    Settings defaults;
+    CoreKey& added = add(
+        name, names.at(static_cast<std::size_t>(field(defaults))), help, [field, names](Settings& s, const Value& v) {
+          const auto index = std::find(names.begin(), names.end(), std::get<std::string>(v)) - names.begin();
+          field(s) = static_cast<std::remove_reference_t<decltype(field(s))>>(index);
+        });
+    added.spec.choices = std::move(names);
+    return added;
+  }
+
+ private:
+  template <class T>
+  static void assign(Value& value, const T& from) {
+    if constexpr (std::is_same_v<T, std::uint64_t>) {
+      value = static_cast<std::int64_t>(from);
+    } else if constexpr (std::is_same_v<T, std::array<double, 2>>) {
+      value = std::vector<double>(from.begin(), from.end());
+    } else {
+      value = from;
+    }
+  }
+  template <class T>
+  static void read(T& to, const Value& value) {
+    if constexpr (std::is_same_v<T, std::uint64_t>) {
+      to = static_cast<std::uint64_t>(std::get<std::int64_t>(value));
+    } else if constexpr (std::is_same_v<T, std::array<double, 2>>) {
+      const auto& list = std::get<std::vector<double>>(value);
+      to = {list.at(0), list.at(1)};
+    } else {
+      to = std::get<T>(value);
+    }
+  }
+  CoreKey& add(const std::string& name, Value value, const std::string& help,
+               std::function<void(Settings&, const Value&)> set) {
+    CoreKey added;
+    added.table = table_;
+    added.spec.name = name;
+    added.spec.default_value = std::move(value);
+    added.spec.help = help;
+    added.set = std::move(set);
+    keys_.push_back(std::move(added));
+    return keys_.back();
+  }
+
+  std::vector<CoreKey>& keys_;
+  std::string table_;
+};
+
+void at_least(CoreKey& key, double minimum) {
+  key.spec.minimum = minimum;
+}
+void between(CoreKey& key, double minimum, double maximum) {
+  key.spec.minimum = minimum;
+  key.spec.maximum = maximum;
+}
+
+void declare_run(std::vector<CoreKey>& keys) {
+  Declarer run(keys, "run");
+  run.key(
+      "name", [](auto& s) -> auto& { return s.run.name; }, "Name of the run and of its folder.");
+  run.key(
+      "directory", [](auto& s) -> auto& { return s.run.directory; },
+      "Folder that holds the run's folder, relative to the current directory.");
+  at_least(run.key(
+               "seed", [](auto& s) -> auto& { return s.run.seed; },
+               "Seed of every random number; results depend on it and not on the layout."),
+           0);
+  between(run.key(
+              "steps", [](auto& s) -> auto& { return s.run.steps; }, "Optimizer steps to train."),
+          1, 1e12);
+  at_least(run.key(
+               "log_every", [](auto& s) -> auto& { return s.run.log_every; }, "Steps between two lines of metrics."),
+           1);
+  at_least(run.key(
+               "checkpoint_every", [](auto& s) -> auto& { return s.run.checkpoint_every; },
+               "Steps between two checkpoints; 0: only at the end."),
+           0);
+  at_least(run.key(
+               "validate_every", [](auto& s) -> auto& { return s.run.validate_every; },
+               "Steps between two measurements of the validation loss; 0: never."),
+           0);
+  at_least(run.key(
+               "keep", [](auto& s) -> auto& { return s.run.keep; }, "Checkpoints kept, the newest ones."),
+           1);
+  run.key(
+      "device", [](auto& s) -> auto& { return s.run.device; },
+      "Where tensors live: cpu, guarded (for tests), or a device library by name.");
+  run.choice(
+      "dtype", [](auto& s) -> auto& { return s.run.dtype; }, {"fp32", "bf16"},
+      "Type of the computation; master weights are always fp32.");
+  run.key(
+      "communicator", [](auto& s) -> auto& { return s.run.communicator; },
+      "How ranks talk: local (one machine, shared memory), or a communicator library by name.");
+  between(run.key(
+              "threads", [](auto& s) -> auto& { return s.run.threads; }, "CPU threads of one rank."),
+          1, 4096);
+  run.key(
+      "timeout_seconds", [](auto& s) -> auto& { return s.run.timeout_seconds; },
+      "Seconds that a collective may wait for a rank before it fails.");
+}
+
+void declare_data(std::vector<CoreKey>& keys) {
+  Declarer data(keys, "data");
+  data.choice(
+      "source", [](auto& s) -> auto& { return s.data.source; }, {"text", "tokens", "synthetic"},
+      "Text files, token files, or a synthetic source of known entropy.");
+  data.key(
+      "path", [](auto& s) -> auto& { return s.data.path; },
+      "Files to train on; a relative path is relative to the file that names it.");
+  data.key(
+          "tokenizer", [](auto& s) -> auto& { return s.data.tokenizer; },
+          "How text becomes tokens: bytes (256 tokens).")
+      .spec.choices = {"bytes"};
+  between(data.key(
+              "sequence_length", [](auto& s) -> auto& { return s.data.sequence_length; },
+              "Positions of one sequence, in tokens."),
+          1, 1 << 24);
+  at_least(data.key(
+               "validation_fraction", [](auto& s) -> auto& { return s.data.validation_fraction; },
+               "Share of the data, at its end, that is held out for validation (below 1)."),
+           0);
+  at_least(data.key(
+               "validation_sequences", [](auto& s) -> auto& { return s.data.validation_sequences; },
+               "Sequences of one measurement of the validation loss."),
+           0);
+  data.choice(
+      "documents", [](auto& s) -> auto& { return s.data.documents; }, {"stream", "packed", "separate"},
+      "One stream of tokens, documents packed into sequences, or one document per sequence.");
+  data.key(
+      "separator", [](auto& s) -> auto& { return s.data.separator; }, "What separates the documents of a text.");
+
+  Declarer batch(keys, "batch");
+  between(batch.key(
+              "sequences", [](auto& s) -> auto& { return s.batch.sequences; },
+              "Sequences of one optimizer step, all ranks together."),
+          1, 1 << 24);
+  between(batch.key(
+              "micro_batch", [](auto& s) -> auto& { return s.batch.micro_batch; },
+              "Sequences that a rank computes at once; 0: all of its share."),
+          0, 1 << 24);
+}
+
+void declare_model(std::vector<CoreKey>& keys) {
+  Declarer model(keys, "model");
+  between(model.key(
+              "layers", [](auto& s) -> auto& { return s.model.layers; }, "Transformer blocks."),
+          1, 1 << 16);
+  between(model.key(
+              "d_model", [](auto& s) -> auto& { return s.model.d_model; }, "Width of the residual stream."),
+          1, 1 << 20);
+  between(model.key(
+              "heads", [](auto& s) -> auto& { return s.model.heads; }, "Query heads of the attention."),
+          1, 1 << 16);
+  between(model.key(
+              "kv_heads", [](auto& s) -> auto& { return s.model.kv_heads; },
+              "Key and value heads, shared by groups of query heads; 0: as many as heads."),
+          0, 1 << 16);
+  between(model.key(
+              "d_ff", [](auto& s) -> auto& { return s.model.d_ff; },
+              "Width of the dense feed-forward layer; 0: 4 times d_model."),
+          0, 1 << 24);
+  between(model.key(
+              "vocab_size", [](auto& s) -> auto& { return s.model.vocab_size; }, "Tokens of the vocabulary."),
+          1, 1 << 28);
+  model.choice(
+      "norm", [](auto& s) -> auto& { return s.model.norm; }, {"layernorm", "rmsnorm"}, "Normalisation.");
+  model.key(
+      "norm_eps", [](auto& s) -> auto& { return s.model.norm_eps; },
+      "Added to the variance in the normalisation (above 0).");
+  model.choice(
+      "activation", [](auto& s) -> auto& { return s.model.activation; }, {"relu", "gelu", "swiglu"},
+      "Activation of the feed-forward layers and of the experts.");
+  model.choice(
+      "positions", [](auto& s) -> auto& { return s.model.positions; }, {"learned", "rotary"},
+      "How a token knows its position.");
+  model.key(
+      "rope_theta", [](auto& s) -> auto& { return s.model.rope_theta; }, "Base of the rotary angles (above 0).");
+  model.key(
+      "tie_embeddings", [](auto& s) -> auto& { return s.model.tie_embeddings; },
+      "Whether the output layer is the embedding, transposed.");
+  at_least(model.key(
+               "dropout", [](auto& s) -> auto& { return s.model.dropout; },
+               "Probability that an activation is dropped (below 1)."),
+           0);
+  at_least(
+      model.key(
+          "init_std", [](auto& s) -> auto& { return s.model.init_std; }, "Standard deviation of the initial weights."),
+      0);
+}
+
+void declare_moe(std::vector<CoreKey>& keys) {
+  Declarer moe(keys, "moe");
+  between(
+      moe.key(
+          "experts", [](auto& s) -> auto& { return s.moe.experts; }, "Experts of a mixture layer; 0: a dense model."),
+      0, 1 << 16);
+  between(moe.key(
+              "every", [](auto& s) -> auto& { return s.moe.every; },
+              "Every so-many-th block has experts, counted so that 1 is all and 2 is the second, fourth, ..."),
+          1, 1 << 16);
+  CoreKey& top_k = moe.key(
+      "top_k", [](auto& s) -> auto& { return s.moe.top_k; },
+      "Experts of a token; 0: as the router implies (switch 1, gshard and topk 2).");
+  top_k.spec.default_value = std::int64_t{0};  // loading replaces 0, so Settings never holds it
+  between(top_k, 0, 1 << 16);
+  moe.choice(
+         "router", [](auto& s) -> auto& { return s.moe.router; }, {"switch", "gshard", "topk"},
+         "How a token chooses experts.")
+      .later = {"expert_choice"};
+  at_least(moe.key(
+               "capacity_factor", [](auto& s) -> auto& { return s.moe.capacity_factor; },
+               "Seats of an expert over its even share of a group's tokens; 0: dropless."),
+           0);
+  at_least(moe.key(
+               "group_tokens", [](auto& s) -> auto& { return s.moe.group_tokens; },
+               "Tokens of a group, over which capacity and balance are counted; 0: one sequence."),
+           0);
+  moe.choice(
+      "drop_policy", [](auto& s) -> auto& { return s.moe.drop_policy; }, {"position", "probability"},
+      "Which tokens an over-full expert drops: the latest or the least likely.");
+  at_least(moe.key(
+               "aux_loss", [](auto& s) -> auto& { return s.moe.aux_loss; }, "Coefficient of the load-balance loss."),
+           0);
+  at_least(moe.key(
+               "z_loss", [](auto& s) -> auto& { return s.moe.z_loss; }, "Coefficient of the router's z loss."),
+           0);
+  at_least(moe.key(
+               "jitter", [](auto& s) -> auto& { return s.moe.jitter; },
+               "Half width of the uniform noise that scales the router's input while training (below 1)."),
+           0);
+  moe.key(
+      "normalize_weights", [](auto& s) -> auto& { return s.moe.normalize_weights; },
+      "topk: whether the weights of a token's experts are scaled to sum to one.");
+  between(moe.key(
+              "shared_experts", [](auto& s) -> auto& { return s.moe.shared_experts; },
+              "Experts that every token visits besides its own."),
+          0, 1 << 16);
+  between(
+      moe.key(
+          "d_expert", [](auto& s) -> auto& { return s.moe.d_expert; }, "Width of an expert's hidden layer; 0: d_ff."),
+      0, 1 << 24);
+}
+
+void declare_training(std::vector<CoreKey>& keys) {
+  Declarer optimizer(keys, "optimizer");
+  optimizer.choice(
+      "name", [](auto& s) -> auto& { return s.optimizer.name; }, {"adamw", "sgd"}, "Optimizer.");
+  at_least(optimizer.key(
+               "lr", [](auto& s) -> auto& { return s.optimizer.lr; }, "Highest learning rate."),
+           0);
+  at_least(optimizer.key(
+               "min_lr", [](auto& s) -> auto& { return s.optimizer.min_lr; },
+               "Learning rate at the end of the cosine schedule."),
+           0);
+  optimizer
+      .key(
+          "betas", [](auto& s) -> auto& { return s.optimizer.betas; },
+          "adamw: decay of the two moments, each between 0 and 1.")
+      .length = 2;
+  at_least(
+      optimizer.key(
+          "momentum", [](auto& s) -> auto& { return s.optimizer.momentum; }, "sgd: decay of the momentum (below 1)."),
+      0);
+  optimizer.key(
+      "eps", [](auto& s) -> auto& { return s.optimizer.eps; },
+      "adamw: added to the root of the second moment (above 0).");
+  at_least(optimizer.key(
+               "weight_decay", [](auto& s) -> auto& { return s.optimizer.weight_decay; },
+               "Decay of the weight matrices, per unit of learning rate."),
+           0);
+  at_least(optimizer.key(
+               "clip_grad_norm", [](auto& s) -> auto& { return s.optimizer.clip_grad_norm; },
+               "Largest norm of the whole gradient; 0: no clipping."),
+           0);
+  optimizer.choice(
+      "schedule", [](auto& s) -> auto& { return s.optimizer.schedule; }, {"constant", "cosine", "inverse_sqrt"},
+      "Learning rate after the warm-up.");
+  at_least(optimizer.key(
+               "warmup_steps", [](auto& s) -> auto& { return s.optimizer.warmup_steps; },
+               "Steps over which the learning rate rises from 0."),
+           0);
+  at_least(optimizer.key(
+               "decay_steps", [](auto& s) -> auto& { return s.optimizer.decay_steps; },
+               "Step at which the cosine schedule reaches min_lr; 0: run.steps."),
+           0);
+
+  CoreKey& recompute = Declarer(keys, "memory")
+                           .key(
+                               "recompute", [](auto& s) -> auto& { return s.memory.recompute; },
+                               "Activations that the backward pass computes again instead of keeping them.");
+  recompute.spec.choices = {"none"};
+  recompute.later = {"selective", "full"};
+}
+
+std::string quote_toml(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      result += '\\';
+      result += c;
+    } else if (byte < 0x20 || byte == 0x7f) {
+      result += c == '\n' ? "\\n" : c == '\t' ? "\\t" : fmt::format("\\u{:04X}", byte);
+    } else {
+      result += c;
+    }
+  }
+  return result + '"';
+}
+
+std::string element_text(bool value) {
+  return value ? "true" : "false";
+}
+std::string element_text(std::int64_t value) {
+  return fmt::format("{}", value);
+}
+std::string element_text(const std::string& value) {
+  return quote_toml(value);
+}
+std::string element_text(double value) {
+  std::string text = fmt::format("{}", value);  // the shortest text that reads back to the same value
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+}
+template <class T>
+std::string element_text(const std::vector<T>& list) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    text += (i > 0 ? ", " : "") + element_text(list[i]);
+  }
+  return text + "]";
+}
+
+}  // namespace
+
+std::vector<CoreKey> core_keys() {
+  std::vector<CoreKey> keys;
+  declare_run(keys);
+  declare_data(keys);
+  declare_model(keys);
+  declare_moe(keys);
+  declare_training(keys);
+  return keys;
+}
+
+std::vector<std::string> core_tables(const std::vector<CoreKey>& keys) {
+  std::vector<std::string> tables;
+  for (const CoreKey& key : keys) {
+    if (tables.empty() || tables.back() != key.table) {
+      tables.push_back(key.table);
+    }
+  }
+  return tables;
+}
+
+std::string type_name(const Value& value) {
+  static constexpr const char* names[] = {"boolean",          "integer",         "number",         "string",
+                                          "list of integers", "list of numbers", "list of strings"};
+  return names[value.index()];
+}
+
+std::string toml_text(const Value& value) {
+  return std::visit([](const auto& held) { return element_text(held); }, value);
+}
+
+}  // namespace orthant

@@ -1,0 +1,255 @@
+#include "core/config/validate.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace orthant {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Rules {
+ public:
+  Rules(const Config& config, const std::set<std::string>& broken, Diagnostics& diagnostics)
+      : config_(config), broken_(broken), diagnostics_(diagnostics) {}
+
+  // Whether none of the keys was refused already.
+  bool sound(const std::vector<std::string>& keys) const {
+    return std::none_of(keys.begin(), keys.end(), [&](const auto& key) { return broken_.count(key) > 0; });
+  }
+
+  // Reports at the first of the keys that somebody wrote: name the one to change first.
+  void expect(bool ok, const std::vector<std::string>& keys, const std::string& message, const std::string& advice) {
+    if (ok || !sound(keys)) {
+      return;
+    }
+    std::string origin = "default";
+    for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
+      const std::string& written = config_.origin(*key);
+      origin = written == "default" ? origin : written;
+    }
+    diagnostics_.add(origin, message, advice);
+  }
+
+ private:
+  const Config& config_;
+  const std::set<std::string>& broken_;
+  Diagnostics& diagnostics_;
+};
+
+// Names become parts of file names.
+bool plain_name(std::string_view name) {
+  return !name.empty() && name.size() <= 100 && name.front() != '.' &&
+         std::all_of(name.begin(), name.end(),
+                     [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.'; });
+}
+
+// "4 or 8": the divisors of `value` nearest to `wanted`, from below and from above.
+std::string divisors_near(std::int64_t value, std::int64_t wanted) {
+  std::int64_t below = 1;
+  std::int64_t above = value;
+  const auto consider = [&](std::int64_t divisor) {
+    below = divisor <= wanted ? std::max(below, divisor) : below;
+    above = divisor >= wanted ? std::min(above, divisor) : above;
+  };
+  for (std::int64_t d = 1; d * d <= value; ++d) {
+    if (value % d == 0) {
+      consider(d);
+      consider(value / d);
+    }
+  }
+  return below == above ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
+}
+
+void check_run(const RunSettings& run, Rules& rules) {
+  const char* const letters = "write letters, digits, '-', '_' and '.', not first";
+  rules.expect(plain_name(run.name), {"run.name"}, "[run] name: cannot be the name of a folder", letters);
+  rules.expect(plain_name(run.device), {"run.device"}, "[run] device: cannot be the name of a device",
+               "write \"cpu\", \"guarded\" or the name of a device library");
+  rules.expect(plain_name(run.communicator), {"run.communicator"},
+               "[run] communicator: cannot be the name of a communicator",
+               "write \"local\" or the name of a communicator library");
+  rules.expect(!run.directory.empty(), {"run.directory"}, "[run] directory: is empty", "write \"runs\"");
+  rules.expect(run.timeout_seconds > 0, {"run.timeout_seconds"},
+               fmt::format("[run] timeout_seconds: {} is not above 0", run.timeout_seconds),
+               "write a number of seconds above 0");
+}
+
+void check_files(const Settings& s, Rules& rules) {
+  const std::vector<std::string> path_keys = {"data.path", "data.source"};
+  if (s.data.source == DataSource::synthetic || !rules.sound(path_keys)) {
+    return;
+  }
+  const char* const source = s.data.source == DataSource::text ? "text" : "tokens";
+  rules.expect(!s.data.path.empty(), path_keys, fmt::format("[data] source \"{}\" needs files to read", source),
+               "write path = [\"FILE\"] in [data], or give --set data.path=FILE");
+  std::uintmax_t bytes = 0;
+  bool all = !s.data.path.empty();
+  for (const std::string& path : s.data.path) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    const char* problem = nullptr;
+    if (!fs::exists(status)) {
+      problem =
+          error && error != std::errc::no_such_file_or_directory ? "cannot be looked at" : "there is no such file";
+    } else if (status.type() == fs::file_type::directory) {
+      problem = "is a directory";
+    } else if (status.type() != fs::file_type::regular) {
+      problem = "is not a regular file";
+    } else if (access(path.c_str(), R_OK) != 0) {
+      problem = "may not be read by this user";
+    } else {
+      const std::uintmax_t size = fs::file_size(path, error);
+      bytes += error ? 0 : size;
+    }
+    all = all && problem == nullptr;
+    rules.expect(problem == nullptr, {"data.path"},
+                 fmt::format("[data] path: {}: {}", path, problem == nullptr ? "" : problem),
+                 "write the path of a file, relative to the file that names it");
+  }
+  // Token files are measured by their reader, which knows their header. Documents may be shorter than a sequence.
+  if (all && s.data.source == DataSource::text && s.data.documents == Documents::stream) {
+    const double training = std::floor(static_cast<double>(bytes) * (1.0 - s.data.validation_fraction));
+    const std::int64_t needed = s.data.sequence_length + 1;  // a label for each position
+    rules.expect(
+        training >= static_cast<double>(needed), {"data.path", "data.sequence_length", "data.validation_fraction"},
+        fmt::format("[data] path: {} bytes to train on do not make one sequence of {} positions", training,
+                    s.data.sequence_length),
+        fmt::format("give at least {} bytes after the share for validation, or shorten sequence_length", needed));
+  }
+}
+
+void check_data(const Settings& s, Rules& rules) {
+  rules.expect(s.data.validation_fraction < 1, {"data.validation_fraction"},
+               fmt::format("[data] validation_fraction: {} leaves nothing to train on", s.data.validation_fraction),
+               "write a number of at least 0 and below 1");
+  rules.expect(s.data.documents == Documents::stream || !s.data.separator.empty(), {"data.separator", "data.documents"},
+               "[data] separator: is empty, so documents have no ends",
+               "write what separates them, or documents = \"stream\"");
+  check_files(s, rules);
+  const std::int64_t micro = s.batch.micro_batch;
+  rules.expect(
+      micro == 0 || s.batch.sequences % micro == 0, {"batch.micro_batch", "batch.sequences"},
+      fmt::format("[batch] micro_batch: {} does not divide the {} sequences of a step", micro, s.batch.sequences),
+      fmt::format("write {}, or 0 for all of a rank's share",
+                  divisors_near(s.batch.sequences, std::max<std::int64_t>(micro, 1))));
+}
+
+void check_model(const Settings& s, Rules& rules) {
+  const ModelSettings& m = s.model;
+  const bool heads_divide = m.d_model % m.heads == 0;
+  rules.expect(
+      heads_divide, {"model.heads", "model.d_model"},
+      fmt::format("[model] heads: {} does not divide d_model {}", m.heads, m.d_model),
+      fmt::format("write {} heads, or a d_model that is a multiple of {}", divisors_near(m.d_model, m.heads), m.heads));
+  const std::int64_t head_dim = m.d_model / m.heads;
+  rules.expect(!heads_divide || m.positions != Positions::rotary || head_dim % 2 == 0,
+               {"model.heads", "model.d_model", "model.positions"},
+               fmt::format("[model] heads: rotary positions turn pairs, but a head has {} / {} = {} dimensions",
+                           m.d_model, m.heads, head_dim),
+               "write heads that leave an even number of dimensions, or positions = \"learned\"");
+  rules.expect(m.kv_heads == 0 || m.heads % m.kv_heads == 0, {"model.kv_heads", "model.heads"},
+               fmt::format("[model] kv_heads: {} does not divide heads {}", m.kv_heads, m.heads),
+               fmt::format("write {}, or 0 for as many as heads",
+                           divisors_near(m.heads, std::max<std::int64_t>(m.kv_heads, 1))));
+  rules.expect(s.data.source != DataSource::text || s.data.tokenizer != "bytes" || m.vocab_size >= 256,
+               {"model.vocab_size", "data.tokenizer"},
+               fmt::format("[model] vocab_size: {} tokens are too few for bytes", m.vocab_size), "write 256 or more");
+  rules.expect(m.dropout < 1, {"model.dropout"}, fmt::format("[model] dropout: {} drops everything", m.dropout),
+               "write a number of at least 0 and below 1");
+  rules.expect(m.norm_eps > 0, {"model.norm_eps"}, fmt::format("[model] norm_eps: {} is not above 0", m.norm_eps),
+               "write a small number such as 1e-5");
+  rules.expect(m.rope_theta > 0, {"model.rope_theta"},
+               fmt::format("[model] rope_theta: {} is not above 0", m.rope_theta), "write a number such as 10000");
+}
+
+void check_group_tokens(const Settings& s, Rules& rules) {
+  const std::int64_t group = s.moe.group_tokens;
+  const std::int64_t length = s.data.sequence_length;
+  const std::vector<std::string> keys = {"moe.group_tokens", "data.sequence_length", "batch.micro_batch",
+                                         "batch.sequences"};
+  if (group == 0 || length % group == 0) {
+    return;
+  }
+  rules.expect(group % length == 0, keys,
+               fmt::format("[moe] group_tokens: {} neither divides the sequence length {} nor is a multiple of it",
+                           group, length),
+               fmt::format("write {}, a multiple of {}, or 0 for one sequence",
+                           divisors_near(length, std::min(group, length)), length));
+  // A group lies within one micro-batch; without micro_batch its size depends on the layout, but divides sequences.
+  const std::int64_t micro = s.batch.micro_batch > 0 ? s.batch.micro_batch : s.batch.sequences;
+  const std::int64_t sequences = group / length;
+  rules.expect(group % length != 0 || micro % sequences == 0, keys,
+               fmt::format("[moe] group_tokens: {} is {} sequences, which do not divide the {} of a {}", group,
+                           sequences, micro, s.batch.micro_batch > 0 ? "micro-batch" : "step"),
+               fmt::format("write {} times a divisor of {}", length, micro));
+}
+
+void check_moe(const Settings& s, Rules& rules) {
+  const MoeSettings& m = s.moe;
+  if (m.experts == 0) {
+    return;
+  }
+  rules.expect(m.top_k <= m.experts, {"moe.top_k", "moe.experts", "moe.router"},
+               fmt::format("[moe] top_k: {} of {} experts cannot be chosen", m.top_k, m.experts),
+               "write a top_k of at most experts");
+  rules.expect(m.router != RouterKind::switch_ || m.top_k == 1, {"moe.top_k", "moe.router"},
+               fmt::format("[moe] top_k: router \"switch\" chooses 1 expert, not {}", m.top_k),
+               "write top_k = 1, leave it out, or write router = \"topk\"");
+  rules.expect(m.router != RouterKind::gshard || m.top_k == 2, {"moe.top_k", "moe.router"},
+               fmt::format("[moe] top_k: router \"gshard\" chooses 2 experts, not {}", m.top_k),
+               "write top_k = 2, leave it out, or write router = \"topk\"");
+  rules.expect(m.every <= s.model.layers, {"moe.every", "model.layers"},
+               fmt::format("[moe] every: no block of {} would have experts with every = {}", s.model.layers, m.every),
+               fmt::format("write an integer from 1 to {}, or experts = 0", s.model.layers));
+  rules.expect(m.jitter < 1, {"moe.jitter"}, fmt::format("[moe] jitter: {} could turn the input's sign", m.jitter),
+               "write a number of at least 0 and below 1, such as 0.01");
+  check_group_tokens(s, rules);
+}
+
+void check_optimizer(const Settings& s, Rules& rules) {
+  const OptimizerSettings& o = s.optimizer;
+  const bool inside = std::all_of(o.betas.begin(), o.betas.end(), [](double beta) { return beta > 0 && beta < 1; });
+  rules.expect(inside, {"optimizer.betas"},
+               fmt::format("[optimizer] betas: {} and {} are not both between 0 and 1", o.betas[0], o.betas[1]),
+               "write two numbers above 0 and below 1, as in [0.9, 0.95]");
+  rules.expect(o.momentum < 1, {"optimizer.momentum"},
+               fmt::format("[optimizer] momentum: {} never forgets", o.momentum),
+               "write a number of at least 0 and below 1");
+  rules.expect(o.eps > 0, {"optimizer.eps"}, fmt::format("[optimizer] eps: {} is not above 0", o.eps),
+               "write a small number such as 1e-8");
+  rules.expect(o.lr > 0, {"optimizer.lr"}, "[optimizer] lr: a learning rate of 0 learns nothing",
+               "write a number above 0");
+  rules.expect(o.min_lr <= o.lr, {"optimizer.min_lr", "optimizer.lr"},
+               fmt::format("[optimizer] min_lr: {} is above lr {}", o.min_lr, o.lr), "write at most lr");
+  rules.expect(
+      o.warmup_steps <= s.run.steps, {"optimizer.warmup_steps", "run.steps"},
+      fmt::format("[optimizer] warmup_steps: {} is above the {} steps of the run", o.warmup_steps, s.run.steps),
+      fmt::format("write at most {}", s.run.steps));
+  rules.expect(o.decay_steps == 0 || o.decay_steps > o.warmup_steps,
+               {"optimizer.decay_steps", "optimizer.warmup_steps"},
+               fmt::format("[optimizer] decay_steps: {} is not after the {} steps of the warm-up", o.decay_steps,
+                           o.warmup_steps),
+               "write more than warmup_steps, or 0 for run.steps");
+}
+
+}  // namespace
+
+void validate(const Config& config, const std::set<std::string>& broken, Diagnostics& diagnostics) {
+  Rules rules(config, broken, diagnostics);
+  check_run(config.settings.run, rules);
+  check_data(config.settings, rules);
+  check_model(config.settings, rules);
+  check_moe(config.settings, rules);
+  check_optimizer(config.settings, rules);
+}
+
+}  // namespace orthant

@@ -1,0 +1,16 @@
+// Checks that involve several keys, or the file system. What depends on the layout (world size, divisibility by an
+// axis) is checked by the plan, which knows the plugins.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "core/config/config.h"
+
+namespace orthant {
+
+// Adds to `diagnostics` what does not fit together in config.settings. `broken`: keys ("model.heads") whose own value
+// was refused; a check that involves one of them is left out.
+void validate(const Config& config, const std::set<std::string>& broken, Diagnostics& diagnostics);
+
+}  // namespace orthant

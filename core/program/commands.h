@@ -1,0 +1,32 @@
+// The subcommands of `orthant`, each in a file of its own (train_command.cpp, ...). A new one is declared here and
+// added to the list in main.cpp.
+//
+// add_X_command registers the subcommand with its options; when the user chose it, its callback does the work and sets
+// exit_code. A failure is thrown as Error, and main exits with its code.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+
+namespace CLI {
+class App;
+}
+
+namespace orthant {
+
+void add_config_command(CLI::App& app, int& exit_code);
+
+// CONFIG [--set a.b=c]...: what every command that reads a configuration takes.
+struct ConfigArguments {
+  std::string file;
+  std::vector<std::string> overrides;
+};
+std::shared_ptr<ConfigArguments> add_config_arguments(CLI::App& command, bool file_required = true);
+
+// Loads it, with the keys that the plugins found on this machine declare. Errors: ConfigError.
+Config load_config(const ConfigArguments& arguments);
+
+}  // namespace orthant

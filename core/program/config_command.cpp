@@ -1,0 +1,87 @@
+// orthant config CONFIG [--resolved] [--schema] [--keys] [--set a.b=c]...: checks a configuration and shows it.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "core/config/config.h"
+#include "core/config/print.h"
+#include "core/plugin_loader.h"
+#include "core/program/commands.h"
+
+namespace orthant {
+namespace {
+
+struct Options {
+  bool resolved = false;
+  bool schema = false;
+  bool keys = false;
+};
+
+std::string summary(const Config& config) {
+  const Settings& s = config.settings;
+  std::string text = fmt::format("ok: {}\n", config.file);
+  text += fmt::format("  run     {}, {} steps, {} on {}, {}\n", s.run.name, s.run.steps,
+                      s.run.dtype == ComputeType::bf16 ? "bf16" : "fp32", s.run.device, s.run.communicator);
+  text +=
+      fmt::format("  model   {} layers, d_model {}, {} heads, vocabulary {}{}\n", s.model.layers, s.model.d_model,
+                  s.model.heads, s.model.vocab_size,
+                  s.moe.experts == 0 ? std::string(", dense")
+                                     : fmt::format(", {} experts (top {}) in every {}", s.moe.experts, s.moe.top_k,
+                                                   s.moe.every == 1 ? "block" : fmt::format("{}. block", s.moe.every)));
+  text += fmt::format("  batch   {} sequences of {} tokens a step\n", s.batch.sequences, s.data.sequence_length);
+  for (const PluginRequest& plugin : config.plugins) {
+    text += fmt::format("  plugin  {}", plugin.name);
+    for (const auto& [key, entry] : plugin.table.entries()) {
+      if (const auto* size = std::get_if<std::int64_t>(&entry.value); size != nullptr && key == "size") {
+        text += fmt::format(", size {}", *size);
+      }
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string output(const ConfigArguments& arguments, const Options& options) {
+  if (options.keys) {
+    return keys_markdown();
+  }
+  if (arguments.file.empty()) {
+    if (options.schema) {
+      return schema_json({});
+    }
+    throw ConfigError("CONFIG is missing: write orthant config CONFIG");
+  }
+  const Config config = load_config(arguments);
+  if (options.schema) {
+    PluginKeyList plugins;
+    for (const PluginRequest& plugin : config.plugins) {
+      plugins.emplace_back(plugin.name, plugin_keys(plugin.name, plugin.path));
+    }
+    return schema_json(plugins);
+  }
+  return options.resolved ? resolved_toml(config) : summary(config);
+}
+
+}  // namespace
+
+void add_config_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("config", "Check a configuration, and show it");
+  auto arguments = add_config_arguments(*command, false);
+  auto options = std::make_shared<Options>();
+  auto* resolved = command->add_flag("--resolved", options->resolved, "Print every value and where it comes from");
+  auto* schema =
+      command->add_flag("--schema", options->schema, "Print the JSON schema (with CONFIG: of its plugins too)");
+  auto* keys = command->add_flag("--keys", options->keys, "Print the core's keys as Markdown");
+  resolved->excludes(schema)->excludes(keys);
+  schema->excludes(keys);
+  command->callback([arguments, options, &exit_code] {
+    const std::string text = output(*arguments, *options);
+    require(std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0,
+            "cannot write to the standard output");
+    exit_code = static_cast<int>(ExitCode::ok);
+  });
+}
+
+}  // namespace orthant
