@@ -1,0 +1,236 @@
+// gate, gate_backward, gate_losses against the fp64 definition and its finite differences.
+#include <gtest/gtest.h>
+
+#include "tests/router/problems.h"
+
+namespace orthant::test {
+namespace {
+
+TEST(Gate, IsTheDefinition) {
+  for (const Problem& q : problems()) {
+    on_every_device([&](OpContext& c) {
+      const Input logits = c.normal(DType::f32, {q.tokens, q.config.experts}, 2.0);
+      const oracle::Gate want = oracle::gate(logits.values, q);
+      const Routed got = run_gate(c, logits, q);
+      c.expect("probability", got.probability, want.probability, 1e-6);
+      c.expect("expert", got.expert, want.expert, 0);
+      c.expect("weight", got.weight, want.weight, 1e-6);
+      c.expect("chosen", got.chosen, want.chosen, 0);
+    });
+  }
+}
+
+TEST(Gate, TiesGoToTheLowerExpert) {
+  for (const RouterKind router : {RouterKind::switch_, RouterKind::gshard, RouterKind::topk}) {
+    const Problem q = problem(router, 6, router == RouterKind::switch_ ? 1 : 2, 1, 4);
+    on_every_device([&](OpContext& c) {
+      // All equal; two at the top; three second; negative zero equals zero.
+      const Input logits =
+          c.input(DType::f32, {4, 6}, {1, 1, 1, 1, 1, 1, 0, 3, 0, 3, 0, 3, 2, 5, 2, 2, 0, 0, -1, -1, -0.0, 0, 0, -1});
+      const Values best = {0, 1, 1, 2}, second = {1, 3, 0, 3};
+      const Values expert = c.values_of(run_gate(c, logits, q).expert);
+      for (std::size_t t = 0; t < 4; ++t) {
+        EXPECT_EQ(expert[t * static_cast<std::size_t>(q.config.top_k)], best[t]) << "token " << t;
+        if (router == RouterKind::topk) {
+          EXPECT_EQ(expert[t * 2 + 1], second[t]) << "token " << t;
+        }
+      }
+    });
+  }
+}
+
+TEST(Gate, GshardKeepsTheSecondExpertInProportion) {
+  const std::int64_t tokens = 20000;
+  const Problem q = problem(RouterKind::gshard, 3, 2, 1, tokens);
+  on_every_device([&](OpContext& c) {
+    Values x;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      x.insert(x.end(), {std::log(0.1), std::log(0.6), std::log(0.3)});
+    }
+    const Values expert = c.values_of(run_gate(c, c.input(DType::f32, {tokens, 3}, x), q).expert);
+    std::int64_t kept = 0;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      kept += expert[static_cast<std::size_t>(2 * t + 1)] == 2 ? 1 : 0;
+    }
+    // The second weight is 1/3, so 2/3 are kept; five standard deviations are 0.017.
+    EXPECT_NEAR(static_cast<double>(kept) / static_cast<double>(tokens), 2.0 / 3, 0.017);
+  });
+}
+
+TEST(Gate, GshardDecidesByTheTokensGlobalNumber) {
+  const Problem q = problem(RouterKind::gshard, 4, 2, 1, 64);
+  Problem reversed = q;
+  std::reverse(reversed.token.begin(), reversed.token.end());
+  on_every_device([&](OpContext& c) {
+    const Input logits = c.normal(DType::f32, {64, 4}, 1.0);
+    Values back;
+    for (std::int64_t t = 63; t >= 0; --t) {
+      const Values row = oracle::row_of(logits.values, t, 4);
+      back.insert(back.end(), row.begin(), row.end());
+    }
+    const Values expert = c.values_of(run_gate(c, logits, q).expert);
+    const Values other = c.values_of(run_gate(c, c.input(DType::f32, {64, 4}, back), reversed).expert);
+    for (std::int64_t t = 0; t < 64; ++t) {
+      EXPECT_EQ(oracle::row_of(expert, t, 2), oracle::row_of(other, 63 - t, 2)) << "token " << t;
+    }
+  });
+}
+
+TEST(Gate, PermutedExpertsPermuteTheResult) {
+  for (const Problem& q : problems()) {
+    on_every_device([&](OpContext& c) {
+      const std::int64_t experts = q.config.experts;
+      const Input logits = c.normal(DType::f32, {q.tokens, experts}, 2.0);
+      Values moved(logits.values.size());
+      const auto to = [&](std::int64_t e) { return (e + 3) % experts; };
+      for (std::int64_t t = 0; t < q.tokens; ++t) {
+        for (std::int64_t e = 0; e < experts; ++e) {
+          moved[static_cast<std::size_t>(t * experts + to(e))] =
+              logits.values[static_cast<std::size_t>(t * experts + e)];
+        }
+      }
+      const Routed a = run_gate(c, logits, q), b = run_gate(c, c.input(DType::f32, {q.tokens, experts}, moved), q);
+      Values expert = c.values_of(a.expert);
+      for (double& e : expert) {
+        e = e < 0 ? e : static_cast<double>(to(static_cast<std::int64_t>(e)));
+      }
+      EXPECT_EQ(expert, c.values_of(b.expert));
+      // The softmax's sum runs in the experts' order: the last bit may differ.
+      c.expect("weight", b.weight, c.values_of(a.weight), 1e-6);
+    });
+  }
+}
+
+// Loss = <dweight, weight> + aux * balance + z * z_loss by logits, with choices and counts held.
+TEST(GateBackward, IsTheFiniteDifference) {
+  const double aux = 0.3, z = 0.2;
+  for (const Problem& q : problems()) {
+    on_every_device([&](OpContext& c) {
+      const std::int64_t experts = q.config.experts, k_count = q.config.top_k;
+      const Input logits = c.normal(DType::f32, {q.tokens, experts}, 1.5);
+      const oracle::Gate base = oracle::gate(logits.values, q);
+      Values dweight = c.normal(DType::f32, {q.tokens, k_count}, 1.0).values;
+      for (std::size_t i = 0; i < dweight.size(); ++i) {
+        dweight[i] = base.expert[i] < 0 ? 0 : dweight[i];  // as combine_backward gives it
+      }
+      const auto loss = [&](const Values& x) {
+        double sum = aux * oracle::balance_loss(x, base.chosen, q) + z * oracle::z_loss(x, q);
+        for (std::int64_t t = 0; t < q.tokens; ++t) {
+          const Values w =
+              oracle::weights(oracle::row_of(x, t, experts), oracle::row_of(base.ranked, t, k_count), q.config);
+          for (std::int64_t k = 0; k < k_count; ++k) {
+            sum += w[static_cast<std::size_t>(k)] * dweight[static_cast<std::size_t>(t * k_count + k)];
+          }
+        }
+        return sum;
+      };
+      const Routed r = run_gate(c, logits, q);
+      const Tensor dlogits = c.poisoned(DType::f32, {q.tokens, experts});
+      c.stream().gate_backward(dlogits, c.input(DType::f32, {q.tokens, k_count}, dweight).tensor, r.probability,
+                               r.expert, r.weight, r.chosen, r.logits, r.valid, static_cast<float>(aux),
+                               static_cast<float>(z), q.config);
+      c.expect("dlogits", dlogits, numeric_gradient(loss, logits.values), 2e-5);
+    });
+  }
+}
+
+TEST(GateLosses, AreTheDefinitionAndAccumulate) {
+  for (const Problem& q : problems()) {
+    on_every_device([&](OpContext& c) {
+      const Input logits = c.normal(DType::f32, {q.tokens, q.config.experts}, 1.5);
+      const oracle::Gate base = oracle::gate(logits.values, q);
+      const Routed r = run_gate(c, logits, q);
+      const Tensor balance = c.constant(DType::f64, {1}, 10).tensor, z = c.constant(DType::f64, {1}, 20).tensor;
+      c.stream().gate_losses(balance, z, r.probability, r.chosen, r.logits, r.valid, q.config);
+      c.expect("balance", balance, {10 + oracle::balance_loss(logits.values, base.chosen, q)}, 1e-6);
+      c.expect("z", z, {20 + oracle::z_loss(logits.values, q)}, 1e-6);
+    });
+  }
+}
+
+TEST(GateLosses, BalancedLoadIsOnePerTokenAndOneExpertIsE) {
+  const Problem q = problem(RouterKind::topk, 4, 1, 1, 8);
+  on_every_device([&](OpContext& c) {
+    for (const bool balanced : {true, false}) {
+      Values x(32, 0.0);
+      for (std::size_t t = 0; t < 8; ++t) {
+        x[t * 4 + (balanced ? t % 4 : 2)] = 30;
+      }
+      const Routed r = run_gate(c, c.input(DType::f32, {8, 4}, x), q);
+      const Tensor balance = c.constant(DType::f64, {1}, 0).tensor, z = c.constant(DType::f64, {1}, 0).tensor;
+      c.stream().gate_losses(balance, z, r.probability, r.chosen, r.logits, r.valid, q.config);
+      EXPECT_NEAR(c.values_of(balance)[0], balanced ? 8 : 32, 1e-5);
+    }
+  });
+}
+
+// Padding rows hold NaN here: if any output depended on them it would show.
+TEST(Gate, PaddingChangesNothing) {
+  for (const RouterKind router : {RouterKind::switch_, RouterKind::gshard, RouterKind::topk}) {
+    const std::int64_t k_count = router == RouterKind::switch_ ? 1 : 2;
+    const Problem padded = problem(router, 5, k_count, 2, 12, 4);  // 9 of 12 tokens are valid
+    Problem compact = problem(router, 5, k_count, 2, 9);
+    on_every_device([&](OpContext& c) {
+      const Input logits = c.normal(DType::f32, {18, 5}, 1.0);
+      Values with_nan;
+      compact.token.clear();
+      for (std::int64_t t = 0, from = 0; t < 24; ++t) {
+        const bool is_valid = padded.valid[static_cast<std::size_t>(t)] != 0;
+        const Values row = is_valid ? oracle::row_of(logits.values, from++, 5) : Values(5, std::nan(""));
+        with_nan.insert(with_nan.end(), row.begin(), row.end());
+        if (is_valid) {
+          compact.token.push_back(padded.token[static_cast<std::size_t>(t)]);
+        }
+      }
+      const auto outputs = [&](const Input& x, const Problem& q) {
+        const Routed r = run_gate(c, x, q);
+        const Tensor balance = c.constant(DType::f64, {1}, 0).tensor, z = c.constant(DType::f64, {1}, 0).tensor;
+        c.stream().gate_losses(balance, z, r.probability, r.chosen, r.logits, r.valid, q.config);
+        const Tensor dlogits = c.poisoned(DType::f32, {q.tokens, 5});
+        c.stream().gate_backward(dlogits, r.weight, r.probability, r.expert, r.weight, r.chosen, r.logits, r.valid,
+                                 0.1f, 0.1f, q.config);
+        Values all;
+        for (const Tensor& t : {r.probability, r.expert, r.weight, dlogits}) {
+          const std::int64_t columns = t.dim(1);
+          const Values v = c.values_of(t);
+          for (std::int64_t row = 0; row < q.tokens; ++row) {
+            const Values one = oracle::row_of(v, row, columns);
+            if (q.valid[static_cast<std::size_t>(row)] != 0) {
+              all.insert(all.end(), one.begin(), one.end());
+            } else {
+              EXPECT_EQ(one, Values(static_cast<std::size_t>(columns), t.dtype() == DType::i32 ? -1 : 0));
+            }
+          }
+        }
+        for (const Tensor& t : {r.chosen, balance, z}) {
+          const Values v = c.values_of(t);
+          all.insert(all.end(), v.begin(), v.end());
+        }
+        return all;
+      };
+      EXPECT_EQ(outputs(c.input(DType::f32, {24, 5}, with_nan), padded), outputs(logits, compact));
+    });
+  }
+}
+
+TEST(Gate, RefusesWhatDoesNotFit) {
+  on_every_device([](OpContext& c) {
+    const auto message = [&](const Problem& q) -> std::string {
+      try {
+        run_gate(c, c.normal(DType::f32, {q.tokens, q.config.experts}, 1.0), q);
+      } catch (const Error& error) {
+        return error.what();
+      }
+      return "nothing was thrown";
+    };
+    EXPECT_NE(message(problem(RouterKind::topk, 2, 3, 1, 4)).find("3 of 2 experts"), std::string::npos);
+    EXPECT_NE(message(problem(RouterKind::switch_, 4, 2, 1, 4)).find("switch"), std::string::npos);
+    EXPECT_NE(message(problem(RouterKind::gshard, 4, 1, 1, 4)).find("gshard"), std::string::npos);
+    Problem q = problem(RouterKind::topk, 4, 1, 1, 4);
+    q.config.group_tokens = 3;
+    EXPECT_NE(message(q).find("whole groups"), std::string::npos);
+  });
+}
+
+}  // namespace
+}  // namespace orthant::test

@@ -1,0 +1,211 @@
+// What the router must do, written plainly in fp64 from its definition: for each choice by itself, without running
+// counts, scans or shared steps. Slow.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include <orthant/ops.h>
+#include <orthant/random.h>
+
+#include "tests/support/op_harness.h"
+
+namespace orthant::test::oracle {
+
+struct Problem {
+  GateConfig config;  // capacity_factor is numerator / denominator
+  std::int64_t tokens = 0;
+  std::int64_t numerator = 0, denominator = 1;
+  Values valid, token;
+  RandomKey key{.seed = 3, .purpose = Purpose::second_expert, .site = 1, .step = 5};
+
+  std::int64_t groups() const { return tokens / config.group_tokens; }
+  std::int64_t group_of(std::int64_t t) const { return t / config.group_tokens; }
+  std::int64_t valid_in(std::int64_t group) const {
+    std::int64_t n = 0;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      n += group_of(t) == group && valid[static_cast<std::size_t>(t)] != 0 ? 1 : 0;
+    }
+    return n;
+  }
+};
+
+struct Gate {
+  Values probability, expert, weight, chosen;
+  Values ranked;  // [T, K] the experts by logit, kept or not
+};
+
+inline Values softmax(const Values& x) {
+  const double top = *std::max_element(x.begin(), x.end());
+  Values p;
+  double sum = 0;
+  for (const double v : x) {
+    sum += std::exp(v - top);
+  }
+  for (const double v : x) {
+    p.push_back(std::exp(v - top) / sum);
+  }
+  return p;
+}
+
+inline Values row_of(const Values& m, std::int64_t row, std::int64_t columns) {
+  return {m.begin() + row * columns, m.begin() + (row + 1) * columns};
+}
+
+// Weights of the ranked experts for logits x, before gshard's lottery.
+inline Values weights(const Values& x, const Values& ranked, const GateConfig& c) {
+  const Values p = softmax(x);
+  Values w;
+  for (const double e : ranked) {
+    w.push_back(p[static_cast<std::size_t>(e)]);
+  }
+  const double sum = std::accumulate(w.begin(), w.end(), 0.0);
+  const bool to_one = c.router == RouterKind::gshard || (c.router == RouterKind::topk && c.normalize_weights);
+  for (double& v : w) {
+    v /= to_one ? sum : 1;
+  }
+  return w;
+}
+
+inline Gate gate(const Values& logits, const Problem& q) {
+  const GateConfig& c = q.config;
+  Gate out;
+  out.chosen.assign(static_cast<std::size_t>(q.groups() * c.experts), 0);
+  for (std::int64_t t = 0; t < q.tokens; ++t) {
+    if (q.valid[static_cast<std::size_t>(t)] == 0) {
+      out.probability.insert(out.probability.end(), static_cast<std::size_t>(c.experts), 0);
+      out.expert.insert(out.expert.end(), static_cast<std::size_t>(c.top_k), -1);
+      out.weight.insert(out.weight.end(), static_cast<std::size_t>(c.top_k), 0);
+      out.ranked.insert(out.ranked.end(), static_cast<std::size_t>(c.top_k), 0);
+      continue;
+    }
+    const Values x = row_of(logits, t, c.experts);
+    const Values p = softmax(x);
+    Values order(x.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](double a, double b) {
+      return x[static_cast<std::size_t>(a)] > x[static_cast<std::size_t>(b)];
+    });
+    order.resize(static_cast<std::size_t>(c.top_k));
+    Values w = weights(x, order, c);
+    out.ranked.insert(out.ranked.end(), order.begin(), order.end());
+    for (std::size_t k = 0; k < order.size(); ++k) {
+      if (c.router == RouterKind::topk || k == 0) {
+        out.chosen[static_cast<std::size_t>(q.group_of(t) * c.experts) + static_cast<std::size_t>(order[k])] += 1;
+      }
+    }
+    const std::uint64_t token = static_cast<std::uint64_t>(q.token[static_cast<std::size_t>(t)]);
+    if (c.router == RouterKind::gshard && uniform(q.key, token) >= std::min(1.0, 2 * w[1])) {
+      order[1] = -1;
+      w[1] = 0;
+    }
+    out.probability.insert(out.probability.end(), p.begin(), p.end());
+    out.expert.insert(out.expert.end(), order.begin(), order.end());
+    out.weight.insert(out.weight.end(), w.begin(), w.end());
+  }
+  return out;
+}
+
+struct Plan {
+  Values row, source, count, dropped;
+};
+
+// The smallest whole number >= 1 that is >= factor * K * valid / E.
+inline std::int64_t capacity(const Problem& q, std::int64_t valid) {
+  std::int64_t seats = 1;
+  while (seats * q.config.experts * q.denominator < q.numerator * q.config.top_k * valid) {
+    ++seats;
+  }
+  return seats;
+}
+
+inline Plan plan(const Values& expert, const Values& weight, const Problem& q) {
+  const GateConfig& c = q.config;
+  const std::int64_t choices = q.tokens * c.top_k;
+  const auto at = [](const Values& v, std::int64_t i) { return v[static_cast<std::size_t>(i)]; };
+  // Whether choice b is seated before choice a.
+  const auto before = [&](std::int64_t b, std::int64_t a) {
+    const std::int64_t kb = b % c.top_k, ka = a % c.top_k, tb = b / c.top_k, ta = a / c.top_k;
+    if (c.drop_policy == DropPolicy::position) {
+      return kb < ka || (kb == ka && tb < ta);
+    }
+    if (c.router == RouterKind::gshard && kb != ka) {
+      return kb < ka;
+    }
+    const double wb = at(weight, b), wa = at(weight, a);
+    return wb > wa || (wb == wa && (tb < ta || (tb == ta && kb < ka)));
+  };
+  std::vector<bool> kept(static_cast<std::size_t>(choices));
+  Plan out;
+  out.count.assign(static_cast<std::size_t>(c.experts), 0);
+  out.dropped = out.count;
+  for (std::int64_t a = 0; a < choices; ++a) {
+    const std::int64_t group = q.group_of(a / c.top_k);
+    if (at(expert, a) < 0) {
+      continue;
+    }
+    std::int64_t earlier = 0;
+    const std::int64_t of_group = c.group_tokens * c.top_k;
+    for (std::int64_t b = group * of_group; b < (group + 1) * of_group; ++b) {
+      earlier += b != a && at(expert, b) == at(expert, a) && before(b, a) ? 1 : 0;
+    }
+    const bool fits = q.numerator == 0 || earlier < capacity(q, q.valid_in(group));
+    kept[static_cast<std::size_t>(a)] = fits;
+    (fits ? out.count : out.dropped)[static_cast<std::size_t>(at(expert, a))] += 1;
+  }
+  out.row.assign(static_cast<std::size_t>(choices), -1);
+  for (std::int64_t e = 0; e < c.experts; ++e) {
+    for (std::int64_t a = 0; a < choices; ++a) {
+      if (kept[static_cast<std::size_t>(a)] && at(expert, a) == static_cast<double>(e)) {
+        out.row[static_cast<std::size_t>(a)] = static_cast<double>(out.source.size());
+        out.source.push_back(static_cast<double>(a));
+      }
+    }
+  }
+  return out;
+}
+
+// sum over groups of valid * E * sum_e f_e P_e, with f from `chosen`.
+inline double balance_loss(const Values& logits, const Values& chosen, const Problem& q) {
+  const GateConfig& c = q.config;
+  double total = 0;
+  for (std::int64_t g = 0; g < q.groups(); ++g) {
+    const double valid = static_cast<double>(q.valid_in(g));
+    const double counted = c.router == RouterKind::topk ? static_cast<double>(c.top_k) : 1;
+    Values mean(static_cast<std::size_t>(c.experts), 0);
+    for (std::int64_t t = g * c.group_tokens; t < (g + 1) * c.group_tokens; ++t) {
+      if (q.valid[static_cast<std::size_t>(t)] != 0) {
+        const Values p = softmax(row_of(logits, t, c.experts));
+        for (std::size_t e = 0; e < p.size(); ++e) {
+          mean[e] += p[e] / valid;
+        }
+      }
+    }
+    double loss = 0;
+    for (std::size_t e = 0; valid > 0 && e < mean.size(); ++e) {
+      const double f = chosen[static_cast<std::size_t>(g * c.experts) + e] / (valid * counted);
+      loss += static_cast<double>(c.experts) * f * mean[e];
+    }
+    total += valid * loss;
+  }
+  return total;
+}
+
+inline double z_loss(const Values& logits, const Problem& q) {
+  double total = 0;
+  for (std::int64_t t = 0; t < q.tokens; ++t) {
+    if (q.valid[static_cast<std::size_t>(t)] != 0) {
+      double sum = 0;
+      for (const double x : row_of(logits, t, q.config.experts)) {
+        sum += std::exp(x);
+      }
+      total += std::log(sum) * std::log(sum);
+    }
+  }
+  return total;
+}
+
+}  // namespace orthant::test::oracle

@@ -1,0 +1,96 @@
+// The routing problems that the tests run over, and the router's operations called on them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/router/oracle.h"
+
+namespace orthant::test {
+
+using oracle::Problem;
+
+inline Problem problem(RouterKind router, std::int64_t experts, std::int64_t top_k, std::int64_t groups,
+                       std::int64_t group_tokens, std::int64_t padding_every = 0) {
+  Problem q;
+  q.config.router = router;
+  q.config.experts = experts;
+  q.config.top_k = top_k;
+  q.config.group_tokens = group_tokens;
+  q.tokens = groups * group_tokens;
+  for (std::int64_t t = 0; t < q.tokens; ++t) {
+    q.valid.push_back(padding_every > 0 && t % padding_every == padding_every - 1 ? 0 : 1);
+    q.token.push_back(static_cast<double>(1000 + 7 * t));
+  }
+  return q;
+}
+
+inline Problem with_capacity(Problem q, std::int64_t numerator, std::int64_t denominator,
+                             DropPolicy policy = DropPolicy::position) {
+  q.numerator = numerator;
+  q.denominator = denominator;
+  q.config.capacity_factor = static_cast<double>(numerator) / static_cast<double>(denominator);
+  q.config.drop_policy = policy;
+  return q;
+}
+
+// Every gate, with and without padding, from no token at all to several groups.
+inline std::vector<Problem> problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t padding : {0, 3}) {
+    all.push_back(problem(RouterKind::switch_, 5, 1, 3, 17, padding));
+    all.push_back(problem(RouterKind::switch_, 1, 1, 2, 4, padding));
+    all.push_back(problem(RouterKind::gshard, 6, 2, 4, 16, padding));
+    all.push_back(problem(RouterKind::gshard, 2, 2, 1, 9, padding));
+    all.push_back(problem(RouterKind::topk, 8, 2, 3, 20, padding));
+    all.push_back(problem(RouterKind::topk, 4, 4, 2, 6, padding));
+    all.push_back(problem(RouterKind::topk, 67, 3, 2, 5, padding));  // fewer tokens than experts
+    all.push_back(problem(RouterKind::topk, 8, 1, 1, 1, padding));   // one token
+    all.push_back(problem(RouterKind::topk, 8, 2, 0, 16, padding));  // no token
+    all.push_back(problem(RouterKind::topk, 8, 3, 2, 16, padding));
+    all.back().config.normalize_weights = false;
+  }
+  all.push_back(problem(RouterKind::topk, 8, 2, 2, 4, 1));  // padding only
+  return all;
+}
+
+struct Routed {
+  Tensor logits, valid, token;
+  Tensor probability, expert, weight, chosen;
+};
+
+inline Routed run_gate(OpContext& c, const Input& logits, const Problem& q) {
+  const std::int64_t t = q.tokens, e = q.config.experts, k = q.config.top_k;
+  Routed r;
+  r.logits = logits.tensor;
+  r.valid = c.input(DType::u8, {t}, q.valid).tensor;
+  r.token = c.input(DType::i64, {t}, q.token).tensor;
+  r.probability = c.poisoned(DType::f32, {t, e});
+  r.expert = c.poisoned(DType::i32, {t, k});
+  r.weight = c.poisoned(DType::f32, {t, k});
+  r.chosen = c.poisoned(DType::i32, {q.groups(), e});
+  c.stream().gate(r.probability, r.expert, r.weight, r.chosen, r.logits, r.valid, r.token, q.key, q.config);
+  return r;
+}
+
+struct Planned {
+  Tensor row, source, count, dropped;
+  std::int64_t rows = 0;
+};
+
+inline Planned run_plan(OpContext& c, const Tensor& expert, const Tensor& weight, const Problem& q) {
+  const std::int64_t t = q.tokens, e = q.config.experts, k = q.config.top_k;
+  Planned p;
+  p.row = c.poisoned(DType::i32, {t, k});
+  p.source = c.poisoned(DType::i32, {t * k, 1});
+  p.count = c.poisoned(DType::i32, {e});
+  p.dropped = c.poisoned(DType::i32, {e});
+  c.stream().dispatch_plan(p.row, p.source, p.count, p.dropped, expert, weight, c.input(DType::u8, {t}, q.valid).tensor,
+                           q.config);
+  for (const double n : c.values_of(p.count)) {
+    p.rows += static_cast<std::int64_t>(n);
+  }
+  return p;
+}
+
+}  // namespace orthant::test
