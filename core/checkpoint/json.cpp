@@ -43,6 +43,14 @@ Json parse_json(std::span<const std::byte> text, const std::string& where) {
   }
 }
 
+std::string dump_json(const Json& json, const std::string& where, int indent) {
+  try {
+    return json.dump(indent);
+  } catch (const Json::exception& e) {
+    fail("{}: a name or value is not UTF-8 text: {}", where, e.what());
+  }
+}
+
 const Json& member(const Json& object, const char* key, const std::string& where) {
   require(object.is_object(), "{}: expected a JSON object", where);
   const auto it = object.find(key);

@@ -124,7 +124,7 @@ SafetensorsWriter::SafetensorsWriter(ByteSink& sink, std::vector<FileTensor> ten
                            {"shape", tensor.sizes},
                            {"data_offsets", {tensor.begin, tensor.end}}};
   }
-  std::string text = header.dump();
+  std::string text = dump_json(header, "safetensors header");
   text.append((8 - text.size() % 8) % 8, ' ');  // the data begin 8-byte aligned
   const std::uint64_t size = text.size();
   sink_.write(std::as_bytes(std::span(&size, 1)));

@@ -70,6 +70,20 @@ TEST_F(Safetensors, ReadsAFileWrittenByHand) {
   EXPECT_THROW(reader.at("c"), Error);
 }
 
+// A file that the safetensors library wrote; the numbers were read from it by other means.
+TEST_F(Safetensors, ReadsAFileWrittenByPyTorch) {
+  SafetensorsReader reader(ORTHANT_SOURCE_DIR "/tests/reference/mixtral_block.safetensors");
+  EXPECT_THAT(reader.metadata().at("made_with"), HasSubstr("torch"));
+  const FileTensor& gradient = reader.at("grad/block_sparse_moe.experts.1.w2.weight");
+  EXPECT_EQ(gradient.dtype, DType::f32);
+  EXPECT_EQ(gradient.sizes, (std::vector<std::int64_t>{16, 24}));
+  float values[2];
+  std::memcpy(values, reader.bytes(gradient).data(), sizeof(values));
+  EXPECT_FLOAT_EQ(values[0], -0.25059274f);
+  EXPECT_FLOAT_EQ(values[1], -0.10837755f);
+  EXPECT_EQ(reader.at("expert").dtype, DType::i32);
+}
+
 TEST_F(Safetensors, WritesTheBytesOfTheFormat) {
   const auto path = folder_.path() / "written.safetensors";
   const float values[2] = {1.0f, -2.5f};

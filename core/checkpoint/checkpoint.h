@@ -1,0 +1,129 @@
+// Checkpoints: a folder step_000100 with one safetensors file a rank, holding slices of global tensors, and a
+// manifest.json. Any layout reads what any other layout wrote. README.md tells the whole protocol.
+//
+// Everything here is host memory; device tensors are downloaded and uploaded by the caller.
+#pragma once
+
+#include <orthant/tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/checkpoint/disk.h"
+
+namespace orthant {
+
+// A rank's slice of a tensor: `size[i]` indices from `offset[i]` on of dimension i of the `global` shape. Of each
+// element of a tensor exactly one rank writes a slice: replicas leave it to one of them.
+struct SliceMeta {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape global;
+  std::vector<std::int64_t> offset;
+  std::vector<std::int64_t> size;
+};
+
+// One rank's part of a save. All ranks: construct, add..., finish(), send the result to rank 0. Rank 0 then commits.
+class CheckpointWriter {
+ public:
+  // Writes the slice's bytes (contiguous, row-major) to `out`; called once, from finish().
+  using Fill = std::function<void(void* out)>;
+
+  // Writes into root/step_NNNNNN.tmp, over what a killed run may have left there.
+  CheckpointWriter(const std::filesystem::path& root, std::int64_t step, std::int64_t rank, std::int64_t world,
+                   Disk disk = Disk());
+
+  // The bytes are read by finish(), until which they must stay. Slices without elements are left out.
+  // Errors: Error for a slice outside its tensor, or a name used before with another dtype or shape.
+  void add(const SliceMeta& slice, const void* bytes);
+  // For what is not in host memory: one buffer, as large as the largest such slice, serves them all.
+  void add(const SliceMeta& slice, Fill fill);
+
+  // Writes and fsyncs this rank's file. Returns its part of the manifest.
+  std::string finish();
+
+  // On rank 0, after every rank's finish(). `parts` in the order of ranks; `state` is free-form (data position,
+  // optimizer step). Checks that the slices of each tensor hold each element exactly once, writes and fsyncs the
+  // manifest, renames the folder, fsyncs its parent. Returns the folder. Errors: Error; no checkpoint appears then.
+  std::filesystem::path commit(std::span<const std::string> parts, const std::map<std::string, std::string>& state);
+
+ private:
+  struct Entry {
+    SliceMeta meta;
+    std::string key;
+    const void* bytes = nullptr;
+    Fill fill;
+  };
+  void append(const SliceMeta& slice, const void* bytes, Fill fill);
+
+  Disk disk_;
+  std::filesystem::path root_;
+  std::filesystem::path folder_;
+  std::int64_t step_;
+  std::int64_t rank_;
+  std::int64_t world_;
+  std::vector<Entry> entries_;
+  std::map<std::string, std::size_t> first_of_;  // name -> its first entry
+};
+
+struct Manifest;
+
+// A complete checkpoint. Thread safety: const calls from any thread.
+class CheckpointReader {
+ public:
+  struct TensorInfo {
+    DType dtype;
+    Shape shape;  // global
+  };
+
+  // Validates the manifest and the files' sizes; a file's checksum and header when it is first read from.
+  // Errors: Error naming the file, what was expected and what was found.
+  explicit CheckpointReader(const std::filesystem::path& folder);
+  ~CheckpointReader();
+  CheckpointReader(CheckpointReader&&) noexcept;
+
+  std::int64_t step() const;
+  std::int64_t world() const;
+  const std::map<std::string, std::string>& state() const;
+  std::vector<std::string> names() const;
+  bool has(const std::string& name) const;
+  TensorInfo info(const std::string& name) const;  // Errors: Error when there is none of this name
+
+  // Any slice, put together from whatever slices the files hold. `out` has room for it, contiguous and row-major.
+  // Errors: Error for an unknown name, a slice outside the tensor, or a damaged file.
+  void read(const std::string& name, const std::vector<std::int64_t>& offset, const std::vector<std::int64_t>& size,
+            void* out) const;
+  // Reads every file whole and compares checksums and headers with the manifest. Errors: Error naming the file.
+  void verify() const;
+
+ private:
+  const SafetensorsReader& file(std::size_t index) const;
+
+  std::filesystem::path folder_;
+  std::unique_ptr<Manifest> manifest_;
+  std::unique_ptr<std::mutex> mutex_;
+  mutable std::vector<std::unique_ptr<SafetensorsReader>> files_;
+};
+
+// root/step_000100
+std::filesystem::path checkpoint_folder(const std::filesystem::path& root, std::int64_t step);
+
+// The newest checkpoint under `root` that is complete and undamaged (it reads all of it: let one rank ask, and tell
+// the others); nothing when there is none. `skipped` gets a line for each newer one that is not, with the reason.
+std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& root,
+                                                       std::vector<std::string>* skipped = nullptr);
+
+// Removes all complete checkpoints but the newest `keep`, and the leavings of killed saves up to the newest complete
+// step. Folders that are neither are left alone. REQUIRES: keep >= 1; called by rank 0 alone.
+void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep, const Disk& disk = Disk());
+
+}  // namespace orthant

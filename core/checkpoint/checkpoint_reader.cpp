@@ -1,0 +1,110 @@
+#include <orthant/error.h>
+
+#include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/manifest.h"
+
+namespace orthant {
+namespace {
+
+const ManifestTensor& find(const Manifest& manifest, const std::string& name, const std::filesystem::path& folder) {
+  const auto it = manifest.tensors.find(name);
+  require(it != manifest.tensors.end(), "checkpoint '{}' has no tensor '{}'", folder.string(), name);
+  return it->second;
+}
+
+}  // namespace
+
+CheckpointReader::CheckpointReader(const std::filesystem::path& folder)
+    : folder_(folder), mutex_(std::make_unique<std::mutex>()) {
+  const MappedFile json(folder / "manifest.json");
+  manifest_ =
+      std::make_unique<Manifest>(parse_manifest(json.bytes(), "checkpoint manifest '" + json.path().string() + "'"));
+  for (const ManifestFile& file : manifest_->files) {
+    const std::filesystem::path path = folder / file.name;
+    std::error_code error;
+    const auto size = std::filesystem::file_size(path, error);
+    require(!error, "checkpoint file '{}': {}", path.string(), error.message());
+    require(size == file.bytes, "checkpoint file '{}' has {} bytes, its manifest says {} (cut short?)", path.string(),
+            size, file.bytes);
+  }
+  files_.resize(manifest_->files.size());
+}
+
+CheckpointReader::~CheckpointReader() = default;
+CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
+
+std::int64_t CheckpointReader::step() const {
+  return manifest_->step;
+}
+std::int64_t CheckpointReader::world() const {
+  return manifest_->world;
+}
+const std::map<std::string, std::string>& CheckpointReader::state() const {
+  return manifest_->state;
+}
+
+std::vector<std::string> CheckpointReader::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : manifest_->tensors) {
+    names.push_back(name);
+  }
+  return names;
+}
+
+bool CheckpointReader::has(const std::string& name) const {
+  return manifest_->tensors.contains(name);
+}
+
+CheckpointReader::TensorInfo CheckpointReader::info(const std::string& name) const {
+  const ManifestTensor& tensor = find(*manifest_, name, folder_);
+  return {tensor.dtype, tensor.shape};
+}
+
+const SafetensorsReader& CheckpointReader::file(std::size_t index) const {
+  const std::scoped_lock lock(*mutex_);
+  if (files_[index] == nullptr) {
+    const ManifestFile& expected = manifest_->files[index];
+    auto reader = std::make_unique<SafetensorsReader>(folder_ / expected.name);
+    const auto bytes = reader->file().bytes();
+    require(bytes.size() == expected.bytes && checksum_of(bytes) == expected.checksum,
+            "checkpoint file '{}': its checksum does not match its manifest, it is damaged",
+            reader->file().path().string());
+    files_[index] = std::move(reader);
+  }
+  return *files_[index];
+}
+
+void CheckpointReader::read(const std::string& name, const std::vector<std::int64_t>& offset,
+                            const std::vector<std::int64_t>& size, void* out) const {
+  const ManifestTensor& tensor = find(*manifest_, name, folder_);
+  const Box wanted{offset, size};
+  check_inside(wanted, tensor.shape, "checkpoint '" + folder_.string() + "', tensor '" + name + "'");
+  for (const ManifestSlice& slice : tensor.slices) {
+    if (intersect(slice.box, wanted).elements() == 0) {
+      continue;
+    }
+    const SafetensorsReader& source = file(slice.file);
+    const FileTensor& held = source.at(slice.key);
+    require(held.dtype == tensor.dtype && held.sizes == slice.box.size,
+            "checkpoint file '{}': tensor '{}' is not of the type and size its manifest says",
+            source.file().path().string(), slice.key);
+    copy_overlap(source.bytes(held), slice.box, out, wanted, size_of(tensor.dtype));
+  }
+}
+
+void CheckpointReader::verify() const {
+  for (const auto& [name, tensor] : manifest_->tensors) {
+    for (const ManifestSlice& slice : tensor.slices) {
+      const SafetensorsReader& source = file(slice.file);
+      const FileTensor& held = source.at(slice.key);
+      require(held.dtype == tensor.dtype && held.sizes == slice.box.size,
+              "checkpoint file '{}': tensor '{}' is not of the type and size its manifest says",
+              source.file().path().string(), slice.key);
+    }
+  }
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    file(i);
+  }
+}
+
+}  // namespace orthant

@@ -1,0 +1,121 @@
+#include <orthant/error.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/manifest.h"
+
+namespace orthant {
+
+CheckpointWriter::CheckpointWriter(const std::filesystem::path& root, std::int64_t step, std::int64_t rank,
+                                   std::int64_t world, Disk disk)
+    : disk_(std::move(disk)),
+      root_(root),
+      folder_(checkpoint_folder(root, step)),
+      step_(step),
+      rank_(rank),
+      world_(world) {
+  require(step >= 0 && rank >= 0 && rank < world, "checkpoint: rank {} of {} at step {}", rank, world, step);
+  folder_ += ".tmp";
+  disk_.create_folder(folder_);
+}
+
+void CheckpointWriter::add(const SliceMeta& slice, const void* bytes) {
+  append(slice, bytes, {});
+}
+
+void CheckpointWriter::add(const SliceMeta& slice, Fill fill) {
+  append(slice, nullptr, std::move(fill));
+}
+
+void CheckpointWriter::append(const SliceMeta& slice, const void* bytes, Fill fill) {
+  const Box box{slice.offset, slice.size};
+  check_inside(box, slice.global, "checkpoint: tensor '" + slice.name + "'");
+  if (box.elements() == 0 && slice.global.elements() != 0) {
+    return;
+  }
+  const auto [it, is_first] = first_of_.try_emplace(slice.name, entries_.size());
+  std::string key = slice.name;
+  if (!is_first) {
+    const SliceMeta& before = entries_[it->second].meta;
+    require(before.dtype == slice.dtype && before.global == slice.global,
+            "checkpoint: tensor '{}' is {} {}, was added before as {} {}", slice.name, name_of(slice.dtype),
+            slice.global.to_string(), name_of(before.dtype), before.global.to_string());
+    key += fmt::format("#{}", entries_.size());
+  }
+  entries_.push_back({slice, std::move(key), bytes, std::move(fill)});
+}
+
+std::string CheckpointWriter::finish() {
+  std::vector<FileTensor> tensors;
+  for (const Entry& entry : entries_) {
+    tensors.push_back({.name = entry.key, .dtype = entry.meta.dtype, .sizes = entry.meta.size});
+  }
+  ManifestPart part{.rank = rank_, .file = {.name = rank_file_name(rank_)}, .tensors = {}};
+  DiskFile file(disk_, folder_ / part.file.name);
+  SafetensorsWriter writer(file, std::move(tensors),
+                           {{"format", "pt"}, {"rank", std::to_string(rank_)}, {"step", std::to_string(step_)}});
+  std::vector<std::byte> buffer;
+  for (const Entry& entry : entries_) {
+    const Box box{entry.meta.offset, entry.meta.size};
+    const std::size_t bytes = static_cast<std::size_t>(box.elements()) * size_of(entry.meta.dtype);
+    if (entry.fill) {
+      buffer.resize(std::max(buffer.size(), bytes));
+      entry.fill(buffer.data());
+    }
+    writer.write({entry.fill ? buffer.data() : static_cast<const std::byte*>(entry.bytes), bytes});
+    ManifestTensor& tensor =
+        part.tensors.try_emplace(entry.meta.name, ManifestTensor{entry.meta.dtype, entry.meta.global, {}})
+            .first->second;
+    tensor.slices.push_back({.file = static_cast<std::size_t>(rank_), .key = entry.key, .box = box});
+  }
+  writer.finish();
+  file.sync_and_close();
+  part.file.bytes = file.bytes();
+  part.file.checksum = file.checksum();
+  return to_json(part);
+}
+
+std::filesystem::path CheckpointWriter::commit(std::span<const std::string> parts,
+                                               const std::map<std::string, std::string>& state) {
+  require(rank_ == 0, "checkpoint: rank {} commits, expected rank 0", rank_);
+  const Manifest manifest = join(step_, world_, parts, state);
+  std::set<std::string> wanted;
+  for (const ManifestFile& file : manifest.files) {
+    wanted.insert(file.name);
+  }
+  // What a killed save of another world size may have left in the folder.
+  std::vector<std::filesystem::path> stale;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    if (!wanted.contains(entry.path().filename().string())) {
+      stale.push_back(entry.path());
+    }
+  }
+  for (const auto& path : stale) {
+    disk_.remove_all(path);
+  }
+  const std::string json = to_json(manifest);
+  DiskFile file(disk_, folder_ / "manifest.json");
+  file.write(std::as_bytes(std::span(json)));
+  file.sync_and_close();
+  disk_.sync_folder(folder_);
+
+  // A folder cannot be renamed over another one: a checkpoint of the same step steps aside, under a name by which
+  // latest_checkpoint still finds it should we be killed between the two renames.
+  const std::filesystem::path final_folder = checkpoint_folder(root_, step_);
+  std::filesystem::path aside = final_folder;
+  aside += ".old";
+  if (std::filesystem::exists(final_folder)) {
+    disk_.remove_all(aside);
+    disk_.rename(final_folder, aside);
+  }
+  disk_.rename(folder_, final_folder);
+  disk_.sync_folder(root_);
+  if (std::filesystem::exists(aside)) {
+    disk_.remove_all(aside);
+  }
+  return final_folder;
+}
+
+}  // namespace orthant

@@ -1,0 +1,116 @@
+#include "core/checkpoint/disk.h"
+
+#include <fcntl.h>
+#include <orthant/error.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+namespace orthant {
+namespace {
+
+[[noreturn]] void cannot(const char* what, const std::filesystem::path& path, int error) {
+  fail("cannot {} '{}': {}", what, path.string(), std::generic_category().message(error));
+}
+
+void check(const char* what, const std::filesystem::path& path, const std::error_code& error) {
+  require(!error, "cannot {} '{}': {}", what, path.string(), error.message());
+}
+
+}  // namespace
+
+void Disk::create_folder(const std::filesystem::path& path) const {
+  before("create", path);
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  check("create the folder", path, error);
+}
+
+void Disk::sync_folder(const std::filesystem::path& path) const {
+  before("sync", path);
+  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) {
+    cannot("open the folder", path, errno);
+  }
+  const int failed = ::fsync(folder);
+  const int error = errno;
+  ::close(folder);
+  if (failed != 0) {
+    cannot("sync the folder", path, error);
+  }
+}
+
+void Disk::rename(const std::filesystem::path& from, const std::filesystem::path& to) const {
+  before("rename", from);
+  std::error_code error;
+  std::filesystem::rename(from, to, error);
+  check("rename", from, error);
+}
+
+void Disk::remove_all(const std::filesystem::path& path) const {
+  before("remove", path);
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  check("remove", path, error);
+}
+
+struct DiskFile::Hash {
+  Hash() : state(XXH3_createState()) { XXH3_64bits_reset(state); }
+  ~Hash() { XXH3_freeState(state); }
+  Hash(const Hash&) = delete;
+  Hash& operator=(const Hash&) = delete;
+  XXH3_state_t* state;
+};
+
+DiskFile::DiskFile(const Disk& disk, const std::filesystem::path& path)
+    : disk_(disk), path_(path), hash_(std::make_unique<Hash>()) {
+  disk_.before("create", path_);
+  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file_ < 0) {
+    cannot("create", path_, errno);
+  }
+}
+
+DiskFile::~DiskFile() {
+  if (file_ >= 0) {
+    ::close(file_);
+  }
+}
+
+void DiskFile::write(std::span<const std::byte> bytes) {
+  XXH3_64bits_update(hash_->state, bytes.data(), bytes.size());
+  bytes_ += bytes.size();
+  while (!bytes.empty()) {
+    disk_.before("write", path_);
+    const ssize_t done = ::write(file_, bytes.data(), std::min<std::size_t>(bytes.size(), std::size_t{64} << 20));
+    if (done < 0 && errno != EINTR) {
+      cannot("write", path_, errno);
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(std::max<ssize_t>(done, 0)));
+  }
+}
+
+void DiskFile::sync_and_close() {
+  disk_.before("sync", path_);
+  if (::fsync(file_) != 0) {
+    cannot("sync", path_, errno);
+  }
+  const int failed = ::close(file_);
+  file_ = -1;
+  if (failed != 0) {
+    cannot("close", path_, errno);
+  }
+}
+
+std::uint64_t DiskFile::checksum() const {
+  return XXH3_64bits_digest(hash_->state);
+}
+
+std::uint64_t checksum_of(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+}  // namespace orthant

@@ -1,0 +1,64 @@
+// Disk: the writes, syncs and renames of a save, each of which a test can make fail.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "core/checkpoint/safetensors.h"
+
+namespace orthant {
+
+class Disk {
+ public:
+  // Called before each operation: "create", "write", "sync", "rename", "remove". A test throws from it.
+  using Hook = std::function<void(std::string_view operation, const std::filesystem::path& path)>;
+  explicit Disk(Hook hook = {}) : hook_(std::move(hook)) {}
+
+  // All: Error with path and the system's words on failure.
+  void create_folder(const std::filesystem::path& path) const;
+  void sync_folder(const std::filesystem::path& path) const;
+  void rename(const std::filesystem::path& from, const std::filesystem::path& to) const;
+  void remove_all(const std::filesystem::path& path) const;
+
+  void before(std::string_view operation, const std::filesystem::path& path) const {
+    if (hook_) {
+      hook_(operation, path);
+    }
+  }
+
+ private:
+  Hook hook_;
+};
+
+// A new file, written from the start to the end; what stood under its name before is replaced. Its XXH3 is taken on
+// the way.
+class DiskFile final : public ByteSink {
+ public:
+  DiskFile(const Disk& disk, const std::filesystem::path& path);
+  ~DiskFile() override;
+  DiskFile(const DiskFile&) = delete;
+  DiskFile& operator=(const DiskFile&) = delete;
+
+  void write(std::span<const std::byte> bytes) override;
+  // Until this returns, a power failure may lose the file.
+  void sync_and_close();
+  std::uint64_t bytes() const { return bytes_; }
+  std::uint64_t checksum() const;  // XXH3-64 of all bytes written
+
+ private:
+  struct Hash;
+  const Disk& disk_;
+  std::filesystem::path path_;
+  int file_ = -1;
+  std::uint64_t bytes_ = 0;
+  std::unique_ptr<Hash> hash_;
+};
+
+std::uint64_t checksum_of(std::span<const std::byte> bytes);  // XXH3-64
+
+}  // namespace orthant

@@ -1,0 +1,198 @@
+// Checkpoints: any layout reads what any other wrote, and what does not fit together is refused.
+#include "core/checkpoint/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <orthant/error.h>
+
+#include <functional>
+#include <set>
+
+#include "tests/data/temporary_folder.h"
+
+namespace orthant {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using Numbers = std::vector<std::int64_t>;
+
+// The element (i, j, ...) of the test tensors is its row-major number.
+template <class T>
+std::vector<T> slice_of(const Shape& shape, const Numbers& offset, const Numbers& size) {
+  std::vector<T> values;
+  std::vector<std::int64_t> strides(offset.size(), 1);
+  for (std::size_t i = offset.size(); i-- > 1;) {
+    strides[i - 1] = strides[i] * shape[static_cast<int>(i)];
+  }
+  std::function<void(std::size_t, std::int64_t)> visit = [&](std::size_t dim, std::int64_t at) {
+    if (dim == offset.size()) {
+      values.push_back(static_cast<T>(at));
+      return;
+    }
+    for (std::int64_t i = 0; i < size[dim]; ++i) {
+      visit(dim + 1, at + (offset[dim] + i) * strides[dim]);
+    }
+  };
+  visit(0, 0);
+  return values;
+}
+
+class Checkpoint : public testing::Test {
+ protected:
+  // Saves slices given per rank; values are the elements' row-major numbers.
+  std::filesystem::path save(std::int64_t step, const std::vector<std::vector<SliceMeta>>& ranks,
+                             const std::map<std::string, std::string>& state = {}) {
+    const std::int64_t world = static_cast<std::int64_t>(ranks.size());
+    std::vector<std::string> parts;
+    std::vector<CheckpointWriter> writers;
+    for (std::int64_t r = 0; r < world; ++r) {
+      writers.emplace_back(root(), step, r, world);
+    }
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      std::vector<std::vector<float>> values;
+      for (const SliceMeta& slice : ranks[r]) {
+        values.push_back(slice_of<float>(slice.global, slice.offset, slice.size));
+        writers[r].add(slice, values.back().data());
+      }
+      parts.push_back(writers[r].finish());
+    }
+    return writers[0].commit(parts, state);
+  }
+  std::string error(const std::vector<std::vector<SliceMeta>>& ranks) {
+    try {
+      save(1, ranks);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  }
+  std::filesystem::path root() const { return folder_.path() / "checkpoints"; }
+  TemporaryFolder folder_;
+};
+
+TEST_F(Checkpoint, AnyLayoutReadsWhatAnyOtherWrote) {
+  const Shape cube{4, 6, 5};
+  const Shape row{7};
+  // One rank; two by rows; a grid of 2 x 3 in the first two dimensions; odd pieces.
+  const std::vector<std::vector<std::vector<SliceMeta>>> layouts = {
+      {{{"cube", DType::f32, cube, {0, 0, 0}, {4, 6, 5}}, {"row", DType::f32, row, {0}, {7}}}},
+      {{{"cube", DType::f32, cube, {0, 0, 0}, {2, 6, 5}}, {"row", DType::f32, row, {0}, {4}}},
+       {{"cube", DType::f32, cube, {2, 0, 0}, {2, 6, 5}}, {"row", DType::f32, row, {4}, {3}}}},
+      {{{"cube", DType::f32, cube, {0, 0, 0}, {2, 2, 5}}, {"cube", DType::f32, cube, {2, 0, 0}, {2, 2, 5}}},
+       {{"cube", DType::f32, cube, {0, 2, 0}, {2, 2, 5}}, {"row", DType::f32, row, {0}, {7}}},
+       {{"cube", DType::f32, cube, {2, 2, 0}, {2, 2, 5}}, {"row", DType::f32, row, {7}, {0}}},
+       {{"cube", DType::f32, cube, {0, 4, 0}, {4, 2, 5}}}},
+      {{{"cube", DType::f32, cube, {0, 0, 0}, {4, 6, 1}}},
+       {{"cube", DType::f32, cube, {0, 0, 1}, {3, 6, 4}}, {"row", DType::f32, row, {6}, {1}}},
+       {{"cube", DType::f32, cube, {3, 0, 1}, {1, 6, 4}}, {"row", DType::f32, row, {0}, {6}}}},
+  };
+  for (std::size_t from = 0; from < layouts.size(); ++from) {
+    const CheckpointReader reader(save(static_cast<std::int64_t>(from), layouts[from]));
+    EXPECT_THAT(reader.names(), ElementsAre("cube", "row"));
+    EXPECT_EQ(reader.info("cube").shape, cube);
+    EXPECT_EQ(reader.world(), static_cast<std::int64_t>(layouts[from].size()));
+    for (const auto& to : layouts) {
+      for (const auto& rank : to) {
+        for (const SliceMeta& slice : rank) {
+          const std::vector<float> expected = slice_of<float>(slice.global, slice.offset, slice.size);
+          std::vector<float> found(expected.size(), -1.0f);
+          reader.read(slice.name, slice.offset, slice.size, found.data());
+          EXPECT_EQ(found, expected) << slice.name << " of layout " << from;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Checkpoint, StateScalarsTypesAndFilledBuffersComeBack) {
+  CheckpointWriter writer(root(), 7, 0, 1);
+  const std::int64_t scalar = -5;
+  const std::uint16_t half[3] = {1, 2, 0xffff};
+  writer.add({"scalar", DType::i64, {}, {}, {}}, &scalar);
+  writer.add({"empty", DType::f32, {0, 3}, {0, 0}, {0, 3}}, nullptr);
+  writer.add({"half", DType::bf16, {3}, {0}, {3}}, half);
+  writer.add({"filled", DType::f32, {2}, {0}, {2}}, [](void* out) {
+    static_cast<float*>(out)[0] = 1.5f;
+    static_cast<float*>(out)[1] = -2.5f;
+  });
+  const std::vector<std::string> parts = {writer.finish()};
+  const auto path = writer.commit(parts, {{"data", "17"}, {"note", "ein \"Wort\" \n ü"}});
+  EXPECT_EQ(path, root() / "step_000007");
+  const CheckpointReader reader(path);
+  EXPECT_EQ(reader.step(), 7);
+  EXPECT_EQ(reader.state().at("data"), "17");
+  EXPECT_EQ(reader.state().at("note"), "ein \"Wort\" \n ü");
+  std::int64_t number = 0;
+  reader.read("scalar", {}, {}, &number);
+  EXPECT_EQ(number, -5);
+  std::uint16_t bits[3] = {};
+  reader.read("half", {0}, {3}, bits);
+  EXPECT_EQ(bits[2], 0xffff);
+  float values[2] = {};
+  reader.read("filled", {0}, {2}, values);
+  EXPECT_EQ(values[1], -2.5f);
+  EXPECT_EQ(reader.info("empty").shape, (Shape{0, 3}));
+  reader.read("empty", {0, 0}, {0, 3}, nullptr);
+  EXPECT_THROW(reader.read("half", {1}, {3}, bits), Error);
+  EXPECT_THROW(reader.read("absent", {0}, {1}, bits), Error);
+  EXPECT_FALSE(reader.has("absent"));
+  // Each rank's file is a safetensors file of its own.
+  EXPECT_EQ(SafetensorsReader(path / "rank_00000.safetensors").at("half").dtype, DType::bf16);
+}
+
+TEST_F(Checkpoint, SlicesThatDoNotTileTheirTensorAreRefused) {
+  const Shape shape{4, 2};
+  const SliceMeta upper{"w", DType::f32, shape, {0, 0}, {2, 2}}, lower{"w", DType::f32, shape, {2, 0}, {2, 2}};
+  EXPECT_EQ(error({{upper}, {lower}}), "no error");
+  EXPECT_THAT(error({{upper}, {}}), HasSubstr("'w': its slices hold 4 of 8 elements of shape [4, 2]"));
+  EXPECT_THAT(error({{upper}, {upper}}), HasSubstr("two slices overlap"));
+  EXPECT_THAT(error({{upper, lower}, {{"w", DType::f32, shape, {3, 1}, {1, 1}}}}), HasSubstr("two slices overlap"));
+  EXPECT_THAT(error({{upper}, {{"w", DType::f32, shape, {3, 0}, {2, 2}}}}), HasSubstr("does not lie inside"));
+  EXPECT_THAT(error({{upper}, {{"w", DType::f32, shape, {2}, {2}}}}), HasSubstr("1 offsets"));
+  EXPECT_THAT(error({{upper}, {{"w", DType::i32, shape, {2, 0}, {2, 2}}}}), HasSubstr("i32 [4, 2] here, f32 [4, 2]"));
+  EXPECT_THAT(error({{upper, {"w", DType::f32, {4, 3}, {2, 0}, {2, 2}}}}), HasSubstr("was added before as f32 [4, 2]"));
+  CheckpointWriter writer(root(), 3, 0, 2);
+  const std::vector<std::string> parts = {writer.finish()};
+  EXPECT_THROW(writer.commit(parts, {}), Error);
+  const std::vector<std::string> twice = {parts[0], parts[0]};
+  EXPECT_THROW(writer.commit(twice, {}), Error);
+}
+
+TEST_F(Checkpoint, LatestAndPrune) {
+  const SliceMeta w{"w", DType::f32, {3}, {0}, {3}};
+  EXPECT_EQ(latest_checkpoint(root()), std::nullopt);
+  for (const std::int64_t step : {100, 5, 20, 1000000}) {
+    save(step, {{w}});
+  }
+  std::filesystem::create_directories(root() / "step_000007.tmp");
+  std::filesystem::create_directories(root() / "step_2000000.tmp");
+  std::filesystem::create_directories(root() / "step_000099");  // not complete: left alone
+  std::filesystem::create_directories(root() / "notes");
+  std::vector<std::string> skipped;
+  EXPECT_EQ(latest_checkpoint(root(), &skipped), root() / "step_1000000");
+  EXPECT_THAT(skipped, ElementsAre(HasSubstr("step_2000000.tmp: an unfinished save")));
+  prune_checkpoints(root(), 2);
+  std::set<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator(root())) {
+    left.insert(entry.path().filename().string());
+  }
+  EXPECT_EQ(left, (std::set<std::string>{"step_1000000", "step_000100", "step_2000000.tmp", "step_000099", "notes"}));
+  EXPECT_THROW(prune_checkpoints(root(), 0), Error);
+}
+
+TEST_F(Checkpoint, ASaveReplacesTheLeavingsOfAKilledOneAndACheckpointOfTheSameStep) {
+  const SliceMeta whole{"w", DType::f32, {4}, {0}, {4}};
+  std::filesystem::create_directories(root() / "step_000003.tmp");
+  std::ofstream(root() / "step_000003.tmp" / "rank_00001.safetensors") << "left behind";
+  std::ofstream(root() / "step_000003.tmp" / "rank_00000.safetensors") << std::string(100000, 'x');
+  save(3, {{whole}}, {{"try", "1"}});
+  EXPECT_FALSE(std::filesystem::exists(root() / "step_000003" / "rank_00001.safetensors"));
+  save(3, {{whole}}, {{"try", "2"}});
+  EXPECT_EQ(CheckpointReader(root() / "step_000003").state().at("try"), "2");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(root()), {}), 1);
+}
+
+}  // namespace
+}  // namespace orthant
