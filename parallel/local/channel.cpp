@@ -1,0 +1,246 @@
+// Rounds, waits and checks. The collectives are in collectives.cpp, send and recv in mailbox.cpp.
+#include "parallel/local/channel.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace orthant {
+namespace {
+
+std::int64_t now_ms() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return std::int64_t{t.tv_sec} * 1000 + t.tv_nsec / 1000000;
+}
+
+// FNV-1a: equal on every rank that was built from this source.
+std::uint64_t hash_group(std::string_view name, const std::vector<int>& members) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  const auto add = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3u; };
+  for (const char c : name) {
+    add(static_cast<unsigned char>(c));
+  }
+  for (const int member : members) {
+    add(256 + static_cast<std::uint64_t>(member));
+  }
+  return hash;
+}
+
+std::string readable(std::uint64_t bytes) {
+  if (bytes >= (1u << 20)) {
+    return bytes % (1u << 20) == 0 ? fmt::format("{} MB", bytes >> 20)
+                                   : fmt::format("{:.1f} MB", static_cast<double>(bytes) / (1 << 20));
+  }
+  return fmt::format("{} bytes", bytes);
+}
+
+const char* type_name(std::uint32_t dtype) {
+  return name_of(static_cast<DType>(dtype));
+}
+
+}  // namespace
+
+const char* name_of(Collective kind) {
+  switch (kind) {
+    case Collective::none: return "nothing";
+    case Collective::all_reduce: return "all_reduce";
+    case Collective::all_gather: return "all_gather";
+    case Collective::reduce_scatter: return "reduce_scatter";
+    case Collective::all_to_all: return "all_to_all";
+    case Collective::broadcast: return "broadcast";
+    case Collective::reduce: return "reduce";
+    case Collective::gather: return "gather";
+    case Collective::scatter: return "scatter";
+    case Collective::barrier: return "barrier";
+    case Collective::send: return "send";
+    case Collective::recv: return "recv";
+  }
+  return "?";
+}
+
+LocalChannel::LocalChannel(std::shared_ptr<LocalSegment> segment, int channel, std::string name,
+                           std::vector<int> members, int rank, double timeout_seconds)
+    : segment_(std::move(segment)),
+      layout_(segment_->options(), segment_->world_size()),
+      name_(std::move(name)),
+      members_(std::move(members)),
+      rank_(rank),
+      timeout_seconds_(timeout_seconds),
+      policy_(wait_policy(segment_->world_size())),
+      group_hash_(hash_group(name_, members_)) {
+  std::byte* own = segment_->area(channel, members_[static_cast<std::size_t>(rank_)]);
+  const auto pair = [this](std::byte* sender_area, int receiver) {
+    const auto r = static_cast<std::size_t>(receiver);
+    return Pair{reinterpret_cast<Mailbox*>(sender_area + layout_.mailboxes) + r,
+                sender_area + layout_.mailbox_data + 2 * layout_.mailbox_bytes * r};
+  };
+  for (const int world_rank : members_) {
+    std::byte* area = segment_->area(channel, world_rank);
+    areas_.push_back({reinterpret_cast<AreaControl*>(area), area});
+    outgoing_.push_back(pair(own, world_rank));
+    incoming_.push_back(pair(area, members_[static_cast<std::size_t>(rank_)]));
+  }
+}
+
+std::byte* LocalChannel::slot(int member, std::uint32_t round, std::size_t base) const {
+  return areas_[static_cast<std::size_t>(member)].area + base + (round % 2) * layout_.stage_bytes;
+}
+
+bool LocalChannel::has_arrived(int member) const {
+  return reached(areas_[static_cast<std::size_t>(member)].control->arrived.value.load(), round_);
+}
+
+void LocalChannel::open(Collective kind, DType dtype, std::uint64_t bytes, ReduceOp op, int root,
+                        std::uint64_t rounds) {
+  segment_->beat(members_[static_cast<std::size_t>(rank_)]);
+  const CallHeader next{kind,
+                        static_cast<std::uint32_t>(dtype),
+                        static_cast<std::uint32_t>(op),
+                        root,
+                        call_.sequence + 1,
+                        bytes,
+                        group_hash_,
+                        rounds};
+  if (segment_->failed()) {
+    give_up(next);
+  }
+  // Slots of two rounds ago are free again. In a rooted collective this is also the first time that all members'
+  // calls can be compared with this one's.
+  wait_for_all();
+  call_ = next;
+  compared_ = false;
+  areas_[static_cast<std::size_t>(rank_)].control->header[call_.sequence % 2] = call_;
+}
+
+void LocalChannel::arrive() {
+  ++round_;
+  SharedWord& own = areas_[static_cast<std::size_t>(rank_)].control->arrived;
+  own.value.store(round_);
+  wake(own);
+  SharedWord& everyone = areas_[0].control->everyone;
+  if (everyone.sleepers.load() != 0) {
+    for (int member = 0; member < size(); ++member) {
+      if (!has_arrived(member)) {
+        return;
+      }
+    }
+    everyone.value.fetch_add(1);
+    wake(everyone);
+  }
+}
+
+void LocalChannel::wait_for_all() {
+  if (all_round_ != round_) {
+    int next = 0;  // members below it have arrived
+    std::int64_t since_ms = 0;
+    wait_until(
+        areas_[0].control->everyone, policy_,
+        [&] {
+          while (next < size() && has_arrived(next)) {
+            ++next;
+          }
+          return next == size();
+        },
+        [&](bool slept) { check_waiting(slept, since_ms, -1); });
+    all_round_ = round_;
+  }
+  if (!compared_) {
+    for (int member = 0; member < size(); ++member) {
+      compare(member, call_);
+    }
+    compared_ = true;
+  }
+}
+
+void LocalChannel::wait_for(int member) {
+  std::int64_t since_ms = 0;
+  wait_until(
+      areas_[static_cast<std::size_t>(member)].control->arrived, policy_, [&] { return has_arrived(member); },
+      [&](bool slept) { check_waiting(slept, since_ms, member); });
+  compare(member, call_);
+}
+
+void LocalChannel::compare(int member, const CallHeader& own) {
+  const CallHeader& other = areas_[static_cast<std::size_t>(member)].control->header[own.sequence % 2];
+  const bool same_bytes = own.bytes == other.bytes || own.kind == Collective::all_to_all;
+  if (other.kind == own.kind && other.sequence == own.sequence && other.dtype == own.dtype && other.op == own.op &&
+      other.root == own.root && same_bytes && other.group == own.group) {
+    return;
+  }
+  const auto view = [this](int who, const CallHeader& h) {
+    const std::string root = h.root < 0 ? "" : fmt::format(" with root {}", h.root);
+    return fmt::format("rank {} called {} #{} of {} bytes ({}{})", members_[static_cast<std::size_t>(who)],
+                       name_of(h.kind), h.sequence, h.bytes, type_name(h.dtype), root);
+  };
+  if (other.group != own.group) {
+    fail_world(
+        members_[static_cast<std::size_t>(rank_)],
+        fmt::format("ranks {} and {} made group '{}' with different names or members: split must be called in "
+                    "the same order on every rank",
+                    members_[static_cast<std::size_t>(rank_)], members_[static_cast<std::size_t>(member)], name_));
+  }
+  const bool only_op = other.kind == own.kind && other.sequence == own.sequence && other.dtype == own.dtype &&
+                       other.root == own.root && same_bytes;
+  fail_world(members_[static_cast<std::size_t>(rank_)],
+             fmt::format("{} while {} in group '{}'{}: every member must make the same calls in the same order",
+                         view(member, other), view(rank_, own), name_, only_op ? " with another operator" : ""));
+}
+
+void LocalChannel::check_waiting(bool slept, std::int64_t& since_ms, int only_member) {
+  if (segment_->failed()) {
+    give_up(call_);
+  }
+  if (!slept) {
+    return;
+  }
+  for (int member = 0; member < size(); ++member) {
+    const int world_rank = members_[static_cast<std::size_t>(member)];
+    if ((only_member < 0 || member == only_member) && segment_->state(world_rank) == RankState::finished &&
+        !has_arrived(member)) {
+      fail_world(world_rank, fmt::format("rank {} finished its work without a call to {}, which others wait in",
+                                         world_rank, describe(call_)));
+    }
+  }
+  const std::int64_t now = now_ms();
+  if (since_ms == 0) {
+    since_ms = now;
+  }
+  if (static_cast<double>(now - since_ms) * 1e-3 < timeout_seconds_) {
+    return;
+  }
+  std::string missing;
+  int first = -1, count = 0;
+  for (int member = 0; member < size(); ++member) {
+    if (!has_arrived(member) && (only_member < 0 || member == only_member)) {
+      const int world_rank = members_[static_cast<std::size_t>(member)];
+      first = first < 0 ? world_rank : first;
+      missing += fmt::format("{}{}", count++ > 0 ? ", " : "", world_rank);
+    }
+  }
+  if (count == 0) {
+    return;  // the last one came just now
+  }
+  fail_world(first,
+             fmt::format("rank{} {} did not arrive at {} within {:g} s: rank {} was last heard of {:.1f} s ago; it "
+                         "is stuck, stopped or busy elsewhere (run.timeout_seconds is how long to wait)",
+                         count > 1 ? "s" : "", missing, describe(call_), timeout_seconds_, first,
+                         segment_->seconds_since_beat(first)));
+}
+
+std::string LocalChannel::describe(const CallHeader& call) const {
+  return fmt::format("{} #{} ({}) of group '{}'", name_of(call.kind), call.sequence, readable(call.bytes), name_);
+}
+
+void LocalChannel::give_up(const CallHeader& call) {
+  const std::optional<WorldFailure> failure = segment_->failure();
+  throw PeerError(fmt::format("{} was given up: {}", describe(call), failure ? failure->why : "the world has failed"));
+}
+
+void LocalChannel::fail_world(int rank_at_fault, const std::string& why) {
+  segment_->mark_failed(rank_at_fault, why);
+  throw Error(why);
+}
+
+}  // namespace orthant

@@ -1,0 +1,111 @@
+// LocalChannel: the collectives of one group over a LocalSegment, on host memory.
+//
+// Every collective is a sequence of rounds; see area.h for the rule of a round. Bulk data is cut into chunks, and
+// chunk i is written while chunk i - 1 is read, so a collective of C chunks costs about C waits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <orthant/host_channel.h>
+
+#include "parallel/local/area.h"
+#include "parallel/local/segment.h"
+#include "parallel/local/wait.h"
+
+namespace orthant {
+
+// The world has failed, and not by this rank: what others throw when one has.
+class PeerError : public Error {
+ public:
+  using Error::Error;
+};
+
+class LocalChannel final : public HostChannel {
+ public:
+  // channel: the number of the split, the same on all ranks of the world. rank: of the caller, within members
+  // (world ranks, two or more).
+  LocalChannel(std::shared_ptr<LocalSegment> segment, int channel, std::string name, std::vector<int> members, int rank,
+               double timeout_seconds);
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+
+  void all_reduce(void* data, std::int64_t n, DType dtype, ReduceOp op) override;
+  void all_gather(void* out, const void* in, std::int64_t n, DType dtype) override;
+  void reduce_scatter(void* out, const void* in, std::int64_t n, DType dtype, ReduceOp op) override;
+  void all_to_all(void* out, std::span<const std::int64_t> recv, const void* in, std::span<const std::int64_t> send,
+                  DType dtype) override;
+  void broadcast(void* data, std::int64_t n, DType dtype, int root) override;
+  void reduce(void* data, std::int64_t n, DType dtype, ReduceOp op, int root) override;
+  void gather(void* out, const void* in, std::int64_t n, DType dtype, int root) override;
+  void scatter(void* out, const void* in, std::int64_t n, DType dtype, int root) override;
+  void send(const void* data, std::int64_t n, DType dtype, int to) override;
+  void recv(void* data, std::int64_t n, DType dtype, int from) override;
+  void barrier() override;
+
+ private:
+  struct Member {
+    AreaControl* control;
+    std::byte* area;
+  };
+  struct Pair {
+    Mailbox* box;
+    std::byte* data;  // two chunks
+    std::uint32_t chunks = 0;
+    std::uint64_t messages = 0;
+  };
+
+  // --- rounds (channel.cpp)
+  // Starts a collective: waits until the slots may be written, publishes the call for comparison.
+  void open(Collective kind, DType dtype, std::uint64_t bytes, ReduceOp op = ReduceOp::sum, int root = -1,
+            std::uint64_t rounds = 0);
+  void arrive();                                    // at round_ + 1; what was written before is now visible
+  void wait_for_all();                              // until all have arrived at round_; compares calls once
+  void wait_for(int member);                        // until that one has; compares its call
+  void compare(int member, const CallHeader& own);  // fails on a difference
+  void check_waiting(bool slept, std::int64_t& since_ms, int only_member);
+  bool has_arrived(int member) const;
+
+  // Data slots of `member` for the round to be written now, and for the round last arrived at.
+  std::byte* slot(int member, std::uint32_t round, std::size_t base) const;
+  std::byte* stage_to_write() const { return slot(rank_, round_ + 1, layout_.stages); }
+  std::byte* result_to_write() const { return slot(rank_, round_ + 1, layout_.results); }
+  const std::byte* stage_of(int member) const { return slot(member, round_, layout_.stages); }
+  const std::byte* result_of(int member) const { return slot(member, round_, layout_.results); }
+
+  // write(i), then read(i) after all have written theirs, for `rounds` chunks; write(i + 1) overlaps read(i).
+  template <class Write, class Read>
+  void pipeline(std::int64_t rounds, Write write, Read read);
+  void all_reduce_large(std::byte* data, std::int64_t n, DType dtype, ReduceOp op);
+
+  // --- pairs (mailbox.cpp)
+  template <class Ready>
+  void wait_for_pair(SharedWord& word, Ready ready, const CallHeader& call, int peer);
+
+  // --- words
+  [[noreturn]] void give_up(const CallHeader& call);                        // the world has failed
+  [[noreturn]] void fail_world(int rank_at_fault, const std::string& why);  // by this rank's finding
+  std::string describe(const CallHeader& call) const;                       // all_reduce #7 (16 MB) of group 'data'
+
+  std::shared_ptr<LocalSegment> segment_;
+  AreaLayout layout_;
+  std::string name_;
+  std::vector<int> members_;
+  int rank_;
+  double timeout_seconds_;
+  WaitPolicy policy_;
+  std::uint64_t group_hash_;
+  std::vector<Member> areas_;
+  std::vector<Pair> outgoing_, incoming_;
+
+  CallHeader call_;              // the current or last collective
+  bool compared_ = true;         // with the calls of all members
+  std::uint32_t round_ = 0;      // this member has arrived at it
+  std::uint32_t all_round_ = 0;  // all members are known to have
+};
+
+}  // namespace orthant

@@ -1,0 +1,103 @@
+// send and recv of LocalChannel: one ring of two chunks for each direction of each pair. A message of up to two
+// chunks leaves send() without waiting for the receiver; a larger one waits for it.
+#include <algorithm>
+#include <cstring>
+
+#include "parallel/local/channel.h"
+
+namespace orthant {
+namespace {
+
+double seconds_now() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+}  // namespace
+
+template <class Ready>
+void LocalChannel::wait_for_pair(SharedWord& word, Ready ready, const CallHeader& call, int peer) {
+  double since = 0;
+  wait_until(word, policy_, ready, [&](bool slept) {
+    if (segment_->failed()) {
+      give_up(call);
+    }
+    if (!slept) {
+      return;
+    }
+    const double now = seconds_now();
+    since = since == 0 ? now : since;
+    if (now - since < timeout_seconds_ || ready()) {
+      return;
+    }
+    const int other = members_[static_cast<std::size_t>(peer)];
+    const char* missing = call.kind == Collective::send ? "receive" : "send";
+    fail_world(other,
+               fmt::format("rank {} did not {} what rank {} waits for in {} within {:g} s: rank {} was last heard "
+                           "of {:.1f} s ago (run.timeout_seconds is how long to wait)",
+                           other, missing, members_[static_cast<std::size_t>(rank_)], describe(call), timeout_seconds_,
+                           other, segment_->seconds_since_beat(other)));
+  });
+}
+
+void LocalChannel::send(const void* data, std::int64_t n, DType dtype, int to) {
+  Pair& pair = outgoing_[static_cast<std::size_t>(to)];
+  Mailbox& box = *pair.box;
+  const std::size_t bytes = static_cast<std::size_t>(n) * size_of(dtype);
+  const CallHeader call{
+      Collective::send, static_cast<std::uint32_t>(dtype), 0, -1, ++pair.messages, bytes, group_hash_, 0};
+  segment_->beat(members_[static_cast<std::size_t>(rank_)]);
+  if (segment_->failed()) {
+    give_up(call);
+  }
+  std::size_t at = 0;
+  do {
+    wait_for_pair(
+        box.received, [&] { return reached(box.received.value.load() + 1, pair.chunks); }, call, to);
+    const std::size_t count = std::min(bytes - at, layout_.mailbox_bytes);
+    box.header[pair.chunks % 2] = call;
+    if (count > 0) {
+      std::memcpy(pair.data + (pair.chunks % 2) * layout_.mailbox_bytes, static_cast<const std::byte*>(data) + at,
+                  count);
+    }
+    at += count;
+    box.sent.value.store(++pair.chunks);
+    wake(box.sent);
+  } while (at < bytes);
+}
+
+void LocalChannel::recv(void* data, std::int64_t n, DType dtype, int from) {
+  Pair& pair = incoming_[static_cast<std::size_t>(from)];
+  Mailbox& box = *pair.box;
+  const std::size_t bytes = static_cast<std::size_t>(n) * size_of(dtype);
+  const CallHeader call{
+      Collective::recv, static_cast<std::uint32_t>(dtype), 0, -1, ++pair.messages, bytes, group_hash_, 0};
+  segment_->beat(members_[static_cast<std::size_t>(rank_)]);
+  if (segment_->failed()) {
+    give_up(call);
+  }
+  std::size_t at = 0;
+  do {
+    wait_for_pair(
+        box.sent, [&] { return reached(box.sent.value.load(), pair.chunks + 1); }, call, from);
+    const CallHeader& sent = box.header[pair.chunks % 2];
+    if (sent.bytes != bytes || sent.dtype != call.dtype || sent.group != call.group) {
+      fail_world(
+          members_[static_cast<std::size_t>(rank_)],
+          fmt::format("rank {} sent {} bytes ({}) to rank {}, which expects {} bytes ({}), in message #{} of "
+                      "this pair in group '{}'",
+                      members_[static_cast<std::size_t>(from)], sent.bytes, name_of(static_cast<DType>(sent.dtype)),
+                      members_[static_cast<std::size_t>(rank_)], bytes, name_of(dtype), call.sequence, name_));
+    }
+    const std::size_t count = std::min(bytes - at, layout_.mailbox_bytes);
+    if (count > 0) {
+      std::memcpy(static_cast<std::byte*>(data) + at, pair.data + (pair.chunks % 2) * layout_.mailbox_bytes, count);
+    }
+    at += count;
+    box.received.value.store(++pair.chunks);
+    wake(box.received);
+  } while (at < bytes);
+}
+
+}  // namespace orthant

@@ -1,0 +1,196 @@
+#include "parallel/local/segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include <orthant/error.h>
+
+#include "parallel/local/area.h"
+
+namespace orthant {
+namespace {
+
+constexpr std::uint64_t segment_magic = 0x3174'6e61'6874'726f;  // "orthant1"
+constexpr std::size_t why_bytes = 1000;
+
+enum FailureFlag : std::uint32_t { no_failure, being_written, written };
+
+std::int64_t now_ms() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+  return std::int64_t{t.tv_sec} * 1000 + t.tv_nsec / 1000000;
+}
+
+std::byte* map(int fd, std::size_t bytes) {
+  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  require(base != MAP_FAILED,
+          "cannot map the {} MiB of address space of the ranks' shared memory: {} (is 'ulimit -v' set?)", bytes >> 20,
+          std::strerror(errno));
+  // A crash must not write gigabytes of staging to a core file.
+  madvise(base, bytes, MADV_DONTDUMP);
+  return static_cast<std::byte*>(base);
+}
+
+}  // namespace
+
+struct LocalSegment::Control {
+  std::uint64_t magic;
+  std::uint32_t header_bytes;  // sizeof(Control): another build of this library has another layout
+  std::int32_t world_size;
+  SegmentOptions options;
+  struct alignas(64) Rank {
+    std::atomic<RankState> state;
+    std::atomic<std::int64_t> beat_ms;
+  } rank[max_world];
+  alignas(64) std::atomic<std::uint32_t> failure_flag;
+  std::int32_t failure_rank;
+  char failure_why[why_bytes + 1];
+};
+
+LocalSegment::LocalSegment(int fd, std::byte* base, std::size_t bytes) : fd_(fd), base_(base), bytes_(bytes) {}
+
+LocalSegment::~LocalSegment() {
+  munmap(base_, bytes_);
+  close(fd_);
+}
+
+std::shared_ptr<LocalSegment> LocalSegment::create(int world_size, const SegmentOptions& options) {
+  require(world_size >= 1 && world_size <= max_world,
+          "the local communicator serves 1 to {} ranks on one machine, not {}: use the mpi communicator", max_world,
+          world_size);
+  require(options.channels >= 1 && options.stage_bytes >= 4096 && options.mailbox_bytes >= 4096,
+          "a local segment needs at least 1 channel and 4096 bytes of staging, got {} channels, {} and {} bytes",
+          options.channels, options.stage_bytes, options.mailbox_bytes);
+  const AreaLayout layout(options, world_size);
+  const std::size_t bytes = AreaLayout::round_up(sizeof(Control)) + layout.total *
+                                                                        static_cast<std::size_t>(world_size) *
+                                                                        static_cast<std::size_t>(options.channels);
+  const int fd = memfd_create("orthant-ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  require(fd >= 0, "cannot make shared memory for {} ranks (memfd_create): {}", world_size, std::strerror(errno));
+  std::byte* base = nullptr;
+  try {
+    require(ftruncate(fd, static_cast<off_t>(bytes)) == 0, "cannot size shared memory to {} MiB: {}", bytes >> 20,
+            std::strerror(errno));
+    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+    base = map(fd, bytes);
+  } catch (...) {
+    close(fd);
+    throw;
+  }
+  std::shared_ptr<LocalSegment> segment(new LocalSegment(fd, base, bytes));
+  Control& control = *new (base) Control{};
+  control.header_bytes = sizeof(Control);
+  control.world_size = world_size;
+  control.options = options;
+  for (Control::Rank& rank : control.rank) {
+    rank.beat_ms.store(now_ms(), std::memory_order_relaxed);
+  }
+  control.magic = segment_magic;
+  segment->world_size_ = world_size;
+  segment->options_ = options;
+  segment->area_bytes_ = layout.total;
+  return segment;
+}
+
+std::shared_ptr<LocalSegment> LocalSegment::attach(int fd) {
+  struct stat info {};
+  require(fstat(fd, &info) == 0, "file descriptor {} is not the ranks' shared memory: {}", fd, std::strerror(errno));
+  const auto bytes = static_cast<std::size_t>(info.st_size);
+  require(bytes >= sizeof(Control), "file descriptor {} is not the ranks' shared memory: it has {} bytes", fd, bytes);
+  const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  require(own >= 0, "cannot duplicate file descriptor {}: {}", fd, std::strerror(errno));
+  std::byte* base = nullptr;
+  try {
+    base = map(own, bytes);
+  } catch (...) {
+    close(own);
+    throw;
+  }
+  std::shared_ptr<LocalSegment> segment(new LocalSegment(own, base, bytes));
+  const Control& control = segment->control();
+  require(control.magic == segment_magic && control.header_bytes == sizeof(Control) && control.world_size >= 1 &&
+              control.world_size <= max_world,
+          "file descriptor {} is not shared memory of this version of the library: launcher and ranks must be the "
+          "same build",
+          fd);
+  const AreaLayout layout(control.options, control.world_size);
+  require(bytes == AreaLayout::round_up(sizeof(Control)) + layout.total * static_cast<std::size_t>(control.world_size) *
+                                                               static_cast<std::size_t>(control.options.channels),
+          "the ranks' shared memory has an unexpected size of {} bytes", bytes);
+  segment->world_size_ = control.world_size;
+  segment->options_ = control.options;
+  segment->area_bytes_ = layout.total;
+  return segment;
+}
+
+RankState LocalSegment::state(int rank) const {
+  return control().rank[rank].state.load(std::memory_order_acquire);
+}
+
+void LocalSegment::set_state(int rank, RankState state) {
+  control().rank[rank].state.store(state, std::memory_order_release);
+  beat(rank);
+}
+
+void LocalSegment::mark_failed(int rank, const std::string& why) noexcept {
+  Control& c = control();
+  if (rank >= 0 && rank < world_size_) {
+    c.rank[rank].state.store(RankState::failed, std::memory_order_release);
+  }
+  std::uint32_t expected = no_failure;
+  if (!c.failure_flag.compare_exchange_strong(expected, being_written, std::memory_order_acq_rel)) {
+    return;
+  }
+  c.failure_rank = rank;
+  const std::size_t n = std::min(why.size(), why_bytes);
+  std::memcpy(c.failure_why, why.data(), n);
+  c.failure_why[n] = '\0';
+  c.failure_flag.store(written, std::memory_order_release);
+}
+
+const std::atomic<std::uint32_t>& LocalSegment::failure_flag() const {
+  return control().failure_flag;
+}
+
+std::optional<WorldFailure> LocalSegment::failure() const {
+  const Control& c = control();
+  // The writer may be killed between its two stores: do not wait for it longer than 100 ms.
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const std::uint32_t flag = c.failure_flag.load(std::memory_order_acquire);
+    if (flag == no_failure) {
+      return std::nullopt;
+    }
+    if (flag == written) {
+      return WorldFailure{c.failure_rank, c.failure_why};
+    }
+    usleep(1000);
+  }
+  return WorldFailure{-1, "a rank failed and was killed before it could say why"};
+}
+
+void LocalSegment::beat(int rank) noexcept {
+  control().rank[rank].beat_ms.store(now_ms(), std::memory_order_relaxed);
+}
+
+double LocalSegment::seconds_since_beat(int rank) const {
+  return static_cast<double>(now_ms() - control().rank[rank].beat_ms.load(std::memory_order_relaxed)) * 1e-3;
+}
+
+std::byte* LocalSegment::area(int channel, int world_rank) const {
+  require(channel >= 0 && channel < options_.channels,
+          "the world's {} channels are used up: make groups once and keep them, or raise SegmentOptions::channels",
+          options_.channels);
+  return base_ + AreaLayout::round_up(sizeof(Control)) +
+         area_bytes_ * (static_cast<std::size_t>(channel) * static_cast<std::size_t>(world_size_) +
+                        static_cast<std::size_t>(world_rank));
+}
+
+}  // namespace orthant

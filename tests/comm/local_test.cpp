@@ -1,0 +1,137 @@
+// The local communicator against the conformance suite, with ranks as threads and as processes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "parallel/local/thread_world.h"
+#include "tests/comm/conformance.h"
+#include "tests/comm/processes.h"
+
+namespace orthant::test {
+namespace {
+
+// Staging of one page, so that small tensors need several chunks.
+ThreadWorldOptions small_staging() {
+  ThreadWorldOptions options;
+  options.segment.stage_bytes = options.segment.mailbox_bytes = 4096;
+  return options;
+}
+
+class ThreadWorld : public testing::TestWithParam<int> {};
+
+TEST_P(ThreadWorld, ConformsWithSmallStaging) {
+  run_threads(
+      GetParam(),
+      [](Communicator& world) {
+        Conformance(world).run({0, 1, 7, 1000, 5003});
+      },
+      small_staging());
+}
+
+TEST_P(ThreadWorld, ConformsWithUsualStaging) {
+  run_threads(GetParam(), [](Communicator& world) { Conformance(world).run({3001}); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, ThreadWorld, testing::Values(1, 2, 3, 4, 8));
+
+TEST(Local, ConformsWithProcesses) {
+  const SegmentOptions options = small_staging().segment;
+  for (const Ended& rank : run_processes(
+           4,
+           [](Communicator& world) {
+             Conformance(world).run({0, 5, 1000, 5003});
+           },
+           60, options)) {
+    EXPECT_EQ(rank.code, 0) << rank.message;
+  }
+}
+
+TEST(Local, LargeTensorsInSeveralDefaultChunks) {
+  run_threads(3, [](Communicator& world) { Conformance(world).run({70001}); });
+}
+
+TEST(Local, SumsHaveTheSameBitsInAnyChunking) {
+  std::vector<std::vector<float>> results;
+  for (const std::size_t stage : {4096, 12288, 262144}) {
+    ThreadWorldOptions options;
+    options.segment.stage_bytes = stage;
+    run_threads(
+        4,
+        [&](Communicator& world) {
+          Rig rig;
+          std::vector<float> v(50000);
+          for (std::size_t i = 0; i < v.size(); ++i) {
+            v[i] = static_cast<float>(input_value(1, world.rank(), static_cast<std::int64_t>(i)));
+          }
+          const Tensor t = rig.tensor_of(DType::f32, {50000}, v);
+          world.split("all", {0, 1, 2, 3})->all_reduce(t, ReduceOp::sum, *rig.stream);
+          if (world.rank() == 2) {
+            results.push_back(rig.values<float>(t));
+          }
+        },
+        options);
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+TEST(Local, MaxAndMinPropagateNan) {
+  run_threads(3, [](Communicator& world) {
+    Rig rig;
+    for (const ReduceOp op : {ReduceOp::max, ReduceOp::min}) {
+      const float nan = std::numeric_limits<float>::quiet_NaN();
+      const auto r = static_cast<float>(world.rank());
+      const Tensor t = rig.tensor_of<float>(
+          DType::f32, {3}, {world.rank() == 0 ? nan : r, world.rank() == 1 ? nan : r, world.rank() == 2 ? nan : r});
+      world.split("all", {0, 1, 2})->all_reduce(t, op, *rig.stream);
+      for (const float x : rig.values<float>(t)) {
+        require(std::isnan(x), "expected NaN, found {}", x);
+      }
+    }
+  });
+}
+
+TEST(Local, ManyChannelsThenAClearError) {
+  ThreadWorldOptions options = small_staging();
+  options.segment.channels = 300;
+  try {
+    run_threads(
+        2,
+        [](Communicator& world) {
+          Rig rig;
+          for (int i = 0;; ++i) {
+            const Tensor t = rig.tensor_of<std::int32_t>(DType::i32, {1}, {world.rank() + i});
+            world.split("channel", {0, 1})->all_reduce(t, ReduceOp::sum, *rig.stream);
+            require(rig.values<std::int32_t>(t)[0] == 2 * i + 1, "wrong sum in channel {}", i);
+            require(i < 300, "channel {} should not exist", i);
+          }
+        },
+        options);
+    FAIL() << "channels should run out";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("300 channels are used up"));
+  }
+}
+
+TEST(Segment, AttachRefusesOtherFiles) {
+  const int fd = memfd_create("other", 0);
+  EXPECT_THROW(LocalSegment::attach(fd), Error);
+  ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
+  EXPECT_THROW(LocalSegment::attach(fd), Error);
+  close(fd);
+  EXPECT_THROW(LocalSegment::attach(fd), Error);
+  EXPECT_THROW(LocalSegment::create(0), Error);
+  EXPECT_THROW(LocalSegment::create(LocalSegment::max_world + 1), Error);
+}
+
+TEST(Segment, TheLargestWorldFitsTheAddressSpace) {
+  const auto segment = LocalSegment::create(LocalSegment::max_world);
+  std::byte* last = segment->area(segment->options().channels - 1, LocalSegment::max_world - 1);
+  last[segment->area_bytes() - 1] = std::byte{1};
+  EXPECT_EQ(last[0], std::byte{0});
+}
+
+}  // namespace
+}  // namespace orthant::test
