@@ -1,0 +1,31 @@
+// Which rank this process already is, when torchrun, mpirun or srun started it.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace orthant {
+
+// Reads one environment variable; nullopt where it is unset or empty.
+using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
+
+EnvironmentLookup process_environment();
+
+struct ExternalRank {
+  std::string launcher;  // "torchrun", "Open MPI" or "Slurm"
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  std::string run_key;  // the same in every rank of this start, another in any other start; may be empty
+
+  std::string describe() const;  // one line: who won and by which variables
+};
+
+// torchrun's variables first, then Open MPI's, then Slurm's; nullopt where there are none.
+// One launcher may start another, one per node (srun or mpirun starting torchrun, mpirun starting its daemons by srun):
+// the outer numbers then count nodes and are not compared. Any other disagreement is refused.
+// Errors: ConfigError naming the variables that contradict each other, are incomplete or are not numbers.
+std::optional<ExternalRank> find_external_rank(const EnvironmentLookup& environment);
+
+}  // namespace orthant

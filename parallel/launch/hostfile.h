@@ -1,0 +1,26 @@
+// Several machines: a hostfile, and the mpirun command that starts the ranks on them.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace orthant {
+
+struct Host {
+  std::string name;
+  int slots = 1;
+};
+
+// Lines "host slots=N" (slots default to 1); # starts a comment.
+// Errors: ConfigError with file:line for a line of another form, a host that stands twice, or a file without hosts.
+std::vector<Host> read_hostfile(const std::filesystem::path& file);
+
+// mpirun's arguments in front of the command of a rank: the hostfile, the number of ranks, and the environment
+// variables in `exported` (NAME=value) for every rank.
+// Errors: ConfigError when the hosts have fewer slots than `world_size`, or when mpirun is not in PATH.
+std::vector<std::string> mpirun_command(const std::filesystem::path& hostfile, int world_size,
+                                        const std::vector<std::string>& exported,
+                                        const std::vector<std::string>& rank_command);
+
+}  // namespace orthant

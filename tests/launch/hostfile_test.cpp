@@ -1,0 +1,56 @@
+#include "parallel/launch/hostfile.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <orthant/error.h>
+
+#include <fstream>
+
+#include "tests/support/run_supervisor.h"
+
+namespace orthant {
+namespace {
+
+using ::testing::HasSubstr;
+
+class HostfileTest : public ::testing::Test {
+ protected:
+  std::filesystem::path write(const std::string& text) {
+    std::ofstream(folder_.path() / "hosts") << text;
+    return folder_.path() / "hosts";
+  }
+  std::string refusal(const std::string& text, int ranks) {
+    try {
+      mpirun_command(write(text), ranks, {}, {"orthant"});
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+  launch_test::TemporaryFolder folder_;
+};
+
+TEST_F(HostfileTest, ReadsHostsSlotsAndComments) {
+  const auto hosts = read_hostfile(write("# ours\nnode1 slots=4\n\n  node2  # one slot\n"));
+  ASSERT_EQ(hosts.size(), 2u);
+  EXPECT_EQ(hosts[0].name, "node1");
+  EXPECT_EQ(hosts[0].slots, 4);
+  EXPECT_EQ(hosts[1].name, "node2");
+  EXPECT_EQ(hosts[1].slots, 1);
+}
+
+TEST_F(HostfileTest, RefusesWhatItDoesNotUnderstandWithItsLine) {
+  EXPECT_THAT(refusal("a slots=1\nb slot=2\n", 1), HasSubstr("hosts:2: found 'slot=2'"));
+  EXPECT_THAT(refusal("a slots=0\n", 1), HasSubstr("hosts:1: found 'slots=0'"));
+  EXPECT_THAT(refusal("a slots=2 b\n", 1), HasSubstr("hosts:1: found 'b' at the end"));
+  EXPECT_THAT(refusal("a\na\n", 1), HasSubstr("hosts:2: the host 'a' stands here a second time"));
+  EXPECT_THAT(refusal("# nothing\n", 1), HasSubstr("names no host"));
+  EXPECT_THROW(read_hostfile(folder_.path() / "absent"), ConfigError);
+}
+
+TEST_F(HostfileTest, RefusesTooFewSlots) {
+  EXPECT_THAT(refusal("a slots=2\nb slots=1\n", 4), HasSubstr("has 3 slots for 4 ranks"));
+}
+
+}  // namespace
+}  // namespace orthant

@@ -1,0 +1,324 @@
+#include "parallel/launch/supervisor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <orthant/error.h>
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <new>
+#include <sstream>
+
+#include "tests/support/run_supervisor.h"
+
+namespace orthant::launch_test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+int count_lines(const std::string& text, const std::string& part) {
+  std::istringstream lines(text);
+  std::string line;
+  int count = 0;
+  while (std::getline(lines, line)) {
+    count += line.find(part) != std::string::npos ? 1 : 0;
+  }
+  return count;
+}
+
+// The pids that ranks wrote to folder/pid_RANK (first line: the rank; second: a process it started).
+std::vector<pid_t> pids_of(const std::filesystem::path& folder, int ranks) {
+  std::vector<pid_t> pids;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::istringstream text(read_file(folder / ("pid_" + std::to_string(rank))));
+    for (pid_t pid = 0; text >> pid;) {
+      pids.push_back(pid);
+    }
+  }
+  return pids;
+}
+
+// Becomes ready by renaming, so that no reader sees half a file.
+const char* const kWritePid = "echo $$ > $F/p$ORTHANT_RANK; mv $F/p$ORTHANT_RANK $F/pid_$ORTHANT_RANK; ";
+
+TEST(Supervisor, PrefixesLinesAndWritesLogs) {
+  TemporaryFolder folder;
+  const Result result = run_to_end(
+      folder.path(), shell_plan(folder.path(), 3, "echo hello from $ORTHANT_RANK; echo oops >&2; printf end"));
+  EXPECT_EQ(result.code, 0);
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string number = std::to_string(rank);
+    EXPECT_EQ(count_lines(result.output, "[r" + number + "] hello from " + number), 1) << result.output;
+    EXPECT_EQ(count_lines(result.output, "[r" + number + "] end"), 1) << result.output;
+    EXPECT_EQ(count_lines(result.error, "[r" + number + "] oops"), 1) << result.error;
+    const std::string log = read_file(folder.path() / "run/logs" / ("rank_" + number + ".log"));
+    EXPECT_THAT(log, HasSubstr("hello from " + number + "\n"));
+    EXPECT_THAT(log, HasSubstr("oops\n"));
+    EXPECT_THAT(log, HasSubstr("end\n"));
+  }
+}
+
+TEST(Supervisor, TellsEachRankWhoItIs) {
+  TemporaryFolder folder;
+  LaunchPlan plan =
+      shell_plan(folder.path(), 2,
+                 "echo $ORTHANT_RANK/$ORTHANT_WORLD_SIZE/$ORTHANT_LOCAL_RANK/$ORTHANT_RUN_DIR/$EXTRA/$ORTHANT_TTY.");
+  plan.environment.emplace_back("EXTRA", "more");
+  plan.world_size = 8;
+  plan.first_rank = 5;
+  plan.first_local_rank = 1;
+  const Result result = run_to_end(folder.path(), plan);
+  const std::string run = (folder.path() / "run").string();
+  EXPECT_THAT(result.output, HasSubstr("[r5] 5/8/1/" + run + "/more/."));
+  EXPECT_THAT(result.output, HasSubstr("[r6] 6/8/2/" + run + "/more/."));
+}
+
+TEST(Supervisor, NamesTheRankThatWasKilledAndItsLastLines) {
+  TemporaryFolder folder;
+  const Result result =
+      run_to_end(folder.path(),
+                 shell_plan(folder.path(), 3,
+                            "if [ $ORTHANT_RANK = 1 ]; then for i in $(seq 30); do echo line $i; done; kill -9 $$; fi; "
+                            "sleep 60"));
+  EXPECT_EQ(result.code, 128 + SIGKILL);
+  EXPECT_THAT(result.error, HasSubstr("rank 1 failed first: it was killed by signal 9 (Killed)"));
+  EXPECT_EQ(count_lines(result.error, "[r1] line"), 20) << result.error;
+  EXPECT_EQ(count_lines(result.error, "[r1] line 11"), 1);
+  EXPECT_EQ(count_lines(result.error, "[r1] line 30"), 1);
+  EXPECT_THAT(result.error, HasSubstr("rank_1.log"));
+}
+
+TEST(Supervisor, ExitsWithTheCodeOfTheFirstFailure) {
+  TemporaryFolder folder;
+  // Rank 2 fails by itself; the others fail with another code when they are told to end.
+  const Result result = run_to_end(folder.path(), shell_plan(folder.path(), 3,
+                                                             "trap 'exit 1' TERM; [ $ORTHANT_RANK = 2 ] && exit 41; "
+                                                             "while :; do sleep 0.05; done"));
+  EXPECT_EQ(result.code, 41);
+  EXPECT_THAT(result.error, HasSubstr("rank 2 failed first: it ended with code 41"));
+}
+
+TEST(Supervisor, KillsRanksThatIgnoreSigterm) {
+  TemporaryFolder folder;
+  LaunchPlan plan =
+      shell_plan(folder.path(), 2, "trap '' TERM; [ $ORTHANT_RANK = 1 ] && exit 3; while :; do sleep 0.05; done");
+  const Result result = run_to_end(folder.path(), plan);
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.error, HasSubstr("killing them"));
+}
+
+TEST(Supervisor, ABadConfigurationIsNotRestarted) {
+  TemporaryFolder folder;
+  LaunchPlan plan = shell_plan(folder.path(), 2, "exit 78");
+  plan.max_restarts = 3;
+  plan.restart_command = plan.command;
+  const Result result = run_to_end(folder.path(), plan);
+  EXPECT_EQ(result.code, 78);
+  EXPECT_THAT(result.error, Not(HasSubstr("restart")));
+}
+
+TEST(Supervisor, StoppedRanksEndWith75AndAreNotRestarted) {
+  TemporaryFolder folder;
+  LaunchPlan plan = shell_plan(folder.path(), 2, "exit 75");
+  plan.max_restarts = 3;
+  plan.restart_command = plan.command;
+  const Result result = run_to_end(folder.path(), plan);
+  EXPECT_EQ(result.code, 75);
+  EXPECT_THAT(result.error, Not(HasSubstr("restart")));
+}
+
+TEST(Supervisor, RestartsWithTheOtherCommandAndKeepsTheLogs) {
+  TemporaryFolder folder;
+  LaunchPlan plan = shell_plan(folder.path(), 2, "echo first; [ $ORTHANT_RANK = 1 ] && exit 9; sleep 60");
+  plan.max_restarts = 2;
+  plan.restart_command = {"sh", "-c", "echo second"};
+  const Result result = run_to_end(folder.path(), plan);
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(count_lines(result.error, "launch: restart 1 of 2"), 1) << result.error;
+  EXPECT_EQ(read_file(folder.path() / "run/logs/rank_1.log"), "first\nsecond\n");
+}
+
+TEST(Supervisor, GivesUpAfterTheLastRestart) {
+  TemporaryFolder folder;
+  LaunchPlan plan = shell_plan(folder.path(), 1, "echo again; exit 9");
+  plan.max_restarts = 2;
+  plan.restart_command = plan.command;
+  const Result result = run_to_end(folder.path(), plan);
+  EXPECT_EQ(result.code, 9);
+  EXPECT_EQ(count_lines(result.output, "again"), 3);
+}
+
+TEST(Supervisor, ANewRunStartsNewLogsAndAResumedOneAppends) {
+  TemporaryFolder folder;
+  LaunchPlan plan = shell_plan(folder.path(), 1, "echo one");
+  run_to_end(folder.path(), plan);
+  run_to_end(folder.path(), plan);
+  EXPECT_EQ(read_file(folder.path() / "run/logs/rank_0.log"), "one\n");
+  plan.append_logs = true;
+  run_to_end(folder.path(), plan);
+  EXPECT_EQ(read_file(folder.path() / "run/logs/rank_0.log"), "one\none\n");
+}
+
+TEST(Supervisor, ForwardsASignalAndWaitsForTheRanksToSave) {
+  for (const int number : {SIGINT, SIGTERM}) {
+    TemporaryFolder folder;
+    const LaunchPlan plan = shell_plan(
+        folder.path(), 2,
+        std::string("trap 'sleep 0.3; echo saved; exit 75' TERM; ") + kWritePid + "while :; do sleep 0.05; done");
+    Running running(folder.path(), [&] { return supervise(plan); });
+    ASSERT_TRUE(eventually([&] { return pids_of(folder.path(), 2).size() == 2; }));
+    kill(running.pid(), number);
+    EXPECT_EQ(running.wait(), 75);
+    EXPECT_EQ(count_lines(running.output(), "saved"), 2) << running.error();
+  }
+}
+
+TEST(Supervisor, ASecondSignalKills) {
+  TemporaryFolder folder;
+  const LaunchPlan plan =
+      shell_plan(folder.path(), 2, std::string("trap 'echo told' TERM; ") + kWritePid + "while :; do sleep 0.05; done");
+  Running running(folder.path(), [&] { return supervise(plan); });
+  ASSERT_TRUE(eventually([&] { return pids_of(folder.path(), 2).size() == 2; }));
+  kill(running.pid(), SIGINT);
+  ASSERT_TRUE(eventually([&] { return count_lines(running.output(), "told") == 2; }));
+  kill(running.pid(), SIGINT);
+  EXPECT_EQ(running.wait(), 128 + SIGINT);
+  for (const pid_t pid : pids_of(folder.path(), 2)) {
+    EXPECT_FALSE(is_alive(pid));
+  }
+}
+
+TEST(Supervisor, LeavesNoProcessOfARankBehind) {
+  TemporaryFolder folder;
+  // Every rank starts a process that outlives it and holds its output open.
+  const std::string script = "sleep 300 & echo $$ $! > $F/p$ORTHANT_RANK; mv $F/p$ORTHANT_RANK $F/pid_$ORTHANT_RANK; ";
+  const Result result = run_to_end(folder.path(), shell_plan(folder.path(), 2, script + "exit 0"));
+  EXPECT_EQ(result.code, 0);
+  const std::vector<pid_t> pids = pids_of(folder.path(), 2);
+  ASSERT_EQ(pids.size(), 4u);
+  for (const pid_t pid : pids) {
+    EXPECT_TRUE(eventually([&] { return !is_alive(pid); })) << pid;
+  }
+}
+
+TEST(Supervisor, NoRankOutlivesAKilledLauncher) {
+  TemporaryFolder folder;
+  const LaunchPlan plan =
+      shell_plan(folder.path(), 3, std::string(kWritePid) + "while :; do read line; done < /dev/zero");
+  Running running(folder.path(), [&] { return supervise(plan); });
+  ASSERT_TRUE(eventually([&] { return pids_of(folder.path(), 3).size() == 3; }));
+  for (const pid_t pid : pids_of(folder.path(), 3)) {
+    EXPECT_TRUE(is_alive(pid));
+  }
+  kill(running.pid(), SIGKILL);
+  EXPECT_EQ(running.wait(), -SIGKILL);
+  for (const pid_t pid : pids_of(folder.path(), 3)) {
+    EXPECT_TRUE(eventually([&] { return !is_alive(pid); })) << pid;
+  }
+}
+
+TEST(Supervisor, AProgramThatIsNotThereIsSaidSo) {
+  TemporaryFolder folder;
+  LaunchPlan plan = shell_plan(folder.path(), 1, "");
+  plan.command = {"/no/such/program"};
+  const Result result = run_to_end(folder.path(), plan);
+  EXPECT_EQ(result.code, 127);
+  EXPECT_THAT(result.error, HasSubstr("cannot run /no/such/program: No such file or directory"));
+}
+
+TEST(Supervisor, ARunFolderThatCannotBeMadeIsRefused) {
+  TemporaryFolder folder;
+  LaunchPlan plan = shell_plan(folder.path(), 1, "echo hello");
+  plan.run_directory = "/proc/no/such/run";
+  EXPECT_THROW(supervise(plan), Error);
+}
+
+// A segment that only remembers what it was told, in memory that the supervisor's process shares with the test.
+struct Told {
+  std::atomic<int> first{-1};
+  char why[200] = {};
+};
+
+class RememberingSegment : public RankSegment {
+ public:
+  explicit RememberingSegment(Told& told) : told_(told), descriptor_(memfd_create("test", MFD_CLOEXEC)) {
+    [[maybe_unused]] const ssize_t written = write(descriptor_, "shared words\n", 13);
+    lseek(descriptor_, 0, SEEK_SET);
+  }
+  ~RememberingSegment() override { close(descriptor_); }
+  int descriptor() const override { return descriptor_; }
+  void mark_failed(int rank, const std::string& why) noexcept override {
+    int none = -1;
+    if (told_.first.compare_exchange_strong(none, rank)) {
+      why.copy(told_.why, sizeof(told_.why) - 1);
+    }
+  }
+  int first_failed() const noexcept override { return told_.first; }
+
+ private:
+  Told& told_;
+  int descriptor_;
+};
+
+class SupervisorWithSegment : public ::testing::Test {
+ protected:
+  SupervisorWithSegment()
+      : told_(*new (mmap(nullptr, sizeof(Told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Told) {}
+  ~SupervisorWithSegment() override { munmap(&told_, sizeof(Told)); }
+
+  LaunchPlan plan(const std::filesystem::path& folder, int ranks, const std::string& script) {
+    LaunchPlan plan = shell_plan(folder, ranks, script);
+    plan.make_segment = [this](int) { return std::make_unique<RememberingSegment>(told_); };
+    return plan;
+  }
+
+  Told& told_;
+};
+
+TEST_F(SupervisorWithSegment, RanksInheritItsDescriptor) {
+  TemporaryFolder folder;
+  const Result result = run_to_end(folder.path(), plan(folder.path(), 1, "cat <&$ORTHANT_LOCAL_FD"));
+  EXPECT_THAT(result.output, HasSubstr("[r0] shared words"));
+}
+
+TEST_F(SupervisorWithSegment, IsToldWhoDiedAndHow) {
+  TemporaryFolder folder;
+  run_to_end(folder.path(), plan(folder.path(), 2, "[ $ORTHANT_RANK = 1 ] && kill -SEGV $$; sleep 60"));
+  EXPECT_EQ(told_.first, 1);
+  EXPECT_STREQ(told_.why, "rank 1 was killed by signal 11 (Segmentation fault)");
+}
+
+TEST_F(SupervisorWithSegment, ARankThatSaidSoItselfIsTheFirstThoughOthersEndedBefore) {
+  TemporaryFolder folder;
+  // Rank 1 has told the segment why it fails, and ends last.
+  told_.first = 1;
+  LaunchPlan late = plan(folder.path(), 3, "[ $ORTHANT_RANK = 1 ] && { sleep 0.4; exit 5; }; exit 1");
+  late.notice_seconds = 5;
+  const Result result = run_to_end(folder.path(), late);
+  EXPECT_EQ(result.code, 5);
+  EXPECT_THAT(result.error, HasSubstr("rank 1 failed first: it ended with code 5"));
+}
+
+TEST(LaunchPlanText, NamesRanksEnvironmentCommandAndLogs) {
+  LaunchPlan plan;
+  plan.command = {"orthant", "train", "my config.toml"};
+  plan.run_directory = "runs/x";
+  plan.world_size = plan.local_ranks = 2;
+  const std::string text = describe(plan);
+  EXPECT_THAT(text, HasSubstr("[r1] ORTHANT_RANK=1 ORTHANT_WORLD_SIZE=2 ORTHANT_LOCAL_RANK=1 ORTHANT_RUN_DIR=runs/x "
+                              "orthant train 'my config.toml'"));
+  EXPECT_THAT(text, HasSubstr("runs/x/logs/rank_0.log"));
+}
+
+TEST(ShellQuoted, SurvivesAShell) {
+  EXPECT_EQ(shell_quoted("a.b=1"), "a.b=1");
+  EXPECT_EQ(shell_quoted("it's $HOME"), "'it'\\''s $HOME'");
+  EXPECT_EQ(shell_quoted(""), "''");
+}
+
+}  // namespace
+}  // namespace orthant::launch_test
