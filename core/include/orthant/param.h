@@ -26,9 +26,9 @@ struct ParamSpec {
   std::string name;
   Shape global;  // 1-D or 2-D
   Region region = Region::embedding;
-  std::optional<Dim> split[2] = {};                  // which dim of the model each dimension is, if any
-  std::int64_t units[2] = {0, 0};                    // what is divided (heads, not channels); 0: elements
-  std::vector<std::pair<Dim, std::int64_t>> inside;  // whole parameters divided by number: expert 3, layer 2
+  std::optional<Dim> split[2] = {};                       // which dim of the model each dimension is, if any
+  std::int64_t units[2] = {0, 0};                         // what is divided (heads, not channels); 0: elements
+  std::vector<std::pair<Dim, std::int64_t>> inside = {};  // whole parameters divided by number: expert 3, layer 2
   Init init = Init::normal;
   float std = 0.02f;
   bool decay = true;
@@ -39,6 +39,8 @@ struct Param {
   std::int64_t offset[2] = {0, 0};  // of this rank's slice in the global tensor
   std::int64_t size[2] = {0, 0};    // of the slice; size[1] = 1 for 1-D
   std::int64_t begin = 0;           // first element in the group's flat buffers
+  // This rank is the first of those that hold this slice: it counts it in norms and writes it to checkpoints.
+  bool counted = false;
   std::int64_t elements() const { return size[0] * size[1]; }
 };
 
@@ -59,8 +61,7 @@ struct ParamGroup {
   // Gradients are summed over these ranks (size 1: none to sum). Used on one stream only: the Keeper's that sums,
   // else the main one. See parallel/gradient_rule.h.
   Group* sum = nullptr;
-  bool summed = false;   // set by the Keeper that has summed (or enqueued the sum of) this step's gradients
-  bool counted = false;  // this rank is the first of those that hold this slice: it counts it in norms and saves it
+  bool summed = false;  // set by the Keeper that has summed (or enqueued the sum of) this step's gradients
 
   Tensor weight_of(const Param& p) const { return weight.slice(p.begin, shape_of(p)); }
   Tensor grad_of(const Param& p) const { return grad.slice(p.begin, shape_of(p)); }

@@ -1,0 +1,64 @@
+#include "core/layers/block.h"
+
+namespace orthant {
+
+Block::Block(ParamGroup& dense, ParamGroup* experts, const Plan& plan, int layer)
+    : layer_(static_cast<std::uint32_t>(layer)) {
+  const Settings& settings = plan.settings();
+  groups_ = {&dense};
+  std::size_t index = 0;
+  norm1_.emplace(dense, index, settings);
+  index += norm1_->parameters();
+  attention_.emplace(dense, index, plan);
+  index += 4;
+  norm2_.emplace(dense, index, settings);
+  index += norm2_->parameters();
+  if (experts == nullptr) {
+    ffn_.emplace(dense, index, settings);
+  } else {
+    groups_.push_back(experts);
+    moe_.emplace(dense, index, *experts, plan, layer);
+  }
+}
+
+namespace {
+
+// Sites of dropout masks: two in each block, after the embedding's.
+std::uint32_t attention_site(std::uint32_t layer) {
+  return 2 * layer;
+}
+std::uint32_t ffn_site(std::uint32_t layer) {
+  return 2 * layer + 1;
+}
+
+// The gradient that enters a branch. The residual path keeps `dy` itself, so a mask needs a copy.
+Tensor into_branch(const StepContext& ctx, const Tensor& dy, std::uint32_t site) {
+  if (ctx.settings().model.dropout <= 0) {
+    return dy;
+  }
+  Tensor d = ctx.device().empty(dy.dtype(), dy.shape());
+  ctx.stream.copy(d, dy);
+  return branch_dropout(ctx, d, site);
+}
+
+}  // namespace
+
+Tensor Block::forward(const StepContext& ctx, const Tensor& x, Saved& saved) {
+  Tensor y =
+      branch_dropout(ctx, attention_->forward(ctx, norm1_->forward(ctx, x, saved), saved), attention_site(layer_));
+  ctx.stream.add(y, x);
+  const Tensor n = norm2_->forward(ctx, y, saved);
+  Tensor z = branch_dropout(ctx, moe_ ? moe_->forward(ctx, n, saved) : ffn_->forward(ctx, n, saved), ffn_site(layer_));
+  ctx.stream.add(z, y);
+  return z;
+}
+
+Tensor Block::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) {
+  const Tensor dz = into_branch(ctx, dy, ffn_site(layer_));
+  norm2_->backward(ctx, dy, moe_ ? moe_->backward(ctx, dz, saved) : ffn_->backward(ctx, dz, saved), saved);
+  const Tensor da = into_branch(ctx, dy, attention_site(layer_));
+  norm1_->backward(ctx, dy, attention_->backward(ctx, da, saved), saved);
+  return dy;
+}
+
+}  // namespace orthant

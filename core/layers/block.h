@@ -1,0 +1,29 @@
+// One pre-norm transformer block: x + attention(norm(x)), then that + ffn(norm(that)), the FFN dense or routed.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "core/layers/attention.h"
+#include "core/layers/ffn.h"
+#include "core/layers/moe.h"
+#include "core/layers/norm.h"
+
+namespace orthant {
+
+class Block final : public Layer {
+ public:
+  // `experts` is null for a dense block. `layer` counts from 1 (0 is the embedding).
+  Block(ParamGroup& dense, ParamGroup* experts, const Plan& plan, int layer);
+  Tensor forward(const StepContext& ctx, const Tensor& x, Saved& saved) override;
+  Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
+
+ private:
+  std::uint32_t layer_;
+  std::optional<Norm> norm1_, norm2_;
+  std::optional<Attention> attention_;
+  std::optional<Ffn> ffn_;
+  std::optional<MoeLayer> moe_;
+};
+
+}  // namespace orthant

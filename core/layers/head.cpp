@@ -1,0 +1,64 @@
+#include "core/layers/head.h"
+
+#include <algorithm>
+
+namespace orthant {
+namespace {
+
+constexpr Site enter{Region::head, Side::enter};
+// Elements of one chunk's logits: large enough for the matrix product, small enough to stay in cache (4 MB in fp32).
+constexpr std::int64_t chunk_elements = 1 << 20;
+
+}  // namespace
+
+HeadLayer::HeadLayer(ParamGroup& head, ParamGroup* embedding, const Plan& plan)
+    : norm_(head, 0, plan.settings()),
+      matrix_group_(embedding == nullptr ? head : *embedding),
+      matrix_index_(embedding == nullptr ? norm_.parameters() : 0) {
+  groups_ = {&head};
+  if (embedding != nullptr) {
+    groups_.push_back(embedding);
+  }
+}
+
+Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved) {
+  Device& device = ctx.device();
+  Stream& s = ctx.stream;
+  const Param& matrix = matrix_group_.params[matrix_index_];
+  const Tensor w = matrix_group_.weight_of(matrix);  // [V, d]
+  const Tensor n = ctx.plan.cross(enter, norm_.forward(ctx, x, saved), s);
+  const std::int64_t tokens = n.dim(0), vocabulary = w.dim(0);
+  const std::int64_t chunk = std::clamp<std::int64_t>(chunk_elements / vocabulary, 1, tokens);
+  Tensor dn = ctx.training ? device.empty(n.dtype(), n.shape()) : Tensor();
+  for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
+    const std::int64_t rows = std::min(chunk, tokens - begin);
+    Tensor logits = device.empty(DType::f32, {rows, vocabulary});
+    Tensor loss = device.empty(DType::f32, {rows});
+    s.gemm(logits, n.rows(begin, rows), w, {.transpose_b = true});
+    s.cross_entropy(loss, logits, ctx.batch.label.rows(begin, rows), ctx.loss_scale);
+    s.sum(ctx.sums.loss, loss);
+    if (ctx.training) {
+      Tensor dlogits = logits;
+      if (ctx.compute() != DType::f32) {
+        dlogits = device.empty(ctx.compute(), logits.shape());
+        s.cast(dlogits, logits);
+      }
+      s.gemm(dn.rows(begin, rows), dlogits, w, {});
+      s.gemm(matrix_group_.grad_of(matrix), dlogits, n.rows(begin, rows), {.transpose_a = true, .beta = 1});
+    }
+  }
+  if (ctx.training) {
+    push(saved, dn);
+  }
+  return {};
+}
+
+Tensor HeadLayer::backward(const StepContext& ctx, const Tensor&, Saved& saved) {
+  const Tensor dn = ctx.plan.cross_back(enter, pop(saved), ctx.stream);
+  Tensor dx = ctx.device().empty(dn.dtype(), dn.shape());
+  ctx.stream.fill(dx, 0);
+  norm_.backward(ctx, dx, dn, saved);
+  return dx;
+}
+
+}  // namespace orthant

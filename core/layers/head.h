@@ -1,0 +1,24 @@
+// Final norm, logits and softmax cross-entropy, fused: logits exist for one chunk of tokens at a time, and their
+// gradient is computed in the forward pass, where the one scale of the loss is already known.
+#pragma once
+
+#include "core/layers/norm.h"
+
+namespace orthant {
+
+class HeadLayer final : public Layer {
+ public:
+  // `embedding` is the group of the tied table, or null where the head has a matrix of its own.
+  HeadLayer(ParamGroup& head, ParamGroup* embedding, const Plan& plan);
+  // Adds to ctx.sums.loss; returns an undefined tensor. In training also the gradients of the logits' matrix.
+  Tensor forward(const StepContext& ctx, const Tensor& x, Saved& saved) override;
+  // dy is ignored. Returns dx [T, d].
+  Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
+
+ private:
+  Norm norm_;
+  ParamGroup& matrix_group_;
+  std::size_t matrix_index_;
+};
+
+}  // namespace orthant

@@ -1,0 +1,41 @@
+#include "core/layers/layer.h"
+
+#include <algorithm>
+
+namespace orthant {
+
+LayerCounters& StepSums::of(int layer, std::int64_t experts) {
+  auto found = std::find_if(layers.begin(), layers.end(), [&](const LayerCounters& c) { return c.layer == layer; });
+  if (found == layers.end()) {
+    LayerCounters counters;
+    counters.layer = layer;
+    counters.load.assign(static_cast<std::size_t>(experts), 0);
+    counters.kept = counters.load;
+    found = layers.insert(layers.end(), counters);
+  }
+  return *found;
+}
+
+Tensor linear(const StepContext& ctx, const Tensor& x, const Tensor& w) {
+  Tensor y = ctx.device().empty(x.dtype(), {x.dim(0), w.dim(0)});
+  ctx.stream.gemm(y, x, w, {.transpose_b = true});
+  return y;
+}
+
+Tensor linear_backward(const StepContext& ctx, const Tensor& dy, const Tensor& x, const Tensor& w, const Tensor& dw) {
+  Tensor dx = ctx.device().empty(dy.dtype(), {dy.dim(0), w.dim(1)});
+  ctx.stream.gemm(dx, dy, w, {});
+  ctx.stream.gemm(dw, dy, x, {.transpose_a = true, .beta = 1});
+  return dx;
+}
+
+Tensor branch_dropout(const StepContext& ctx, Tensor y, std::uint32_t site) {
+  const double rate = ctx.settings().model.dropout;
+  if (ctx.training && rate > 0) {
+    const RandomKey key{ctx.settings().run.seed, Purpose::dropout, site, ctx.step};
+    ctx.stream.dropout(y, y, ctx.batch.index, key, static_cast<float>(rate), {0, 0, y.dim(1)});
+  }
+  return y;
+}
+
+}  // namespace orthant

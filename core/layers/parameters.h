@@ -1,0 +1,34 @@
+// The one table of parameter names: every weight of the model, where it belongs, how it is split and initialised.
+//
+// Names are Hugging Face's where it has the model (Mixtral; Mistral for a dense SwiGLU model); other variants extend
+// the same scheme (biases, learned positions, shared experts, FFNs without a gate).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <orthant/param.h>
+#include <orthant/settings.h>
+
+namespace orthant {
+
+// Layer numbers: 0 is the embedding, 1 .. layers are the blocks, layers + 1 is the final norm and head.
+struct LayerSpecs {
+  int layer = 0;
+  std::string name;               // "embedding", "layer 3", "layer 3 experts", "head"
+  bool experts = false;           // the group of routed experts, whose gradients are summed over other ranks
+  std::vector<ParamSpec> params;  // in the order of their flat buffer, which layers rely on
+};
+
+// Of the whole model, whatever this rank holds. Deterministic: the same order on every rank.
+std::vector<LayerSpecs> parameter_table(const Settings& settings);
+
+bool block_has_experts(const Settings& settings, int block);  // block counts from 0
+
+// Derived sizes, with the defaults ("0: as ...") applied.
+std::int64_t kv_heads_of(const Settings& settings);
+std::int64_t head_dim_of(const Settings& settings);
+std::int64_t d_ff_of(const Settings& settings);
+std::int64_t d_expert_of(const Settings& settings);
+
+}  // namespace orthant

@@ -1,0 +1,46 @@
+// Layout: the plugins of one configuration as objects, with their mesh and plan, for one rank.
+//
+//   Layout layout(config);                 // phase 1: plugins claim axes; the world size is known
+//   layout.plan(rank, communicator, device);  // phase 2: plugins bind seams; collective over the world
+//
+// Thread safety: one per rank; not shared.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <orthant/plan.h>
+
+#include "core/config/config.h"
+#include "core/plugin_loader.h"
+
+namespace orthant {
+
+// The plugin_keys of load_config: opens the requested library and asks it.
+std::vector<KeySpec> keys_of_plugin(const PluginRequest& request);
+
+class Layout {
+ public:
+  // `config` outlives the layout. Errors: ConfigError, pointing at the plugin's table where one refuses.
+  explicit Layout(const Config& config);
+
+  int world_size() const { return mesh_.world_size(); }
+
+  // communicator and device null: a dry run. Errors: ConfigError for sizes that do not divide.
+  void plan(int rank, Communicator* communicator, Device* device);
+
+  Mesh& mesh() { return mesh_; }
+  Plan& plan() { return *plan_; }
+
+ private:
+  const Config& config_;
+  std::vector<PluginPtr> plugins_;  // before plan_: plans hold objects of the plugins
+  Mesh mesh_;
+  std::unique_ptr<Plan> plan_;
+};
+
+// Plans every rank without starting any and checks what every rank's part is: sizes that do not divide are refused
+// here, before anything starts. Returns the world size. Errors: ConfigError.
+int check_layout(const Config& config);
+
+}  // namespace orthant

@@ -1,0 +1,326 @@
+#include "core/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/layers/parameters.h"
+#include "core/optimizer.h"
+#include "parallel/gradient_rule.h"
+
+namespace orthant {
+
+double StepReport::drop_rate() const {
+  std::int64_t choices = 0, dropped = 0;
+  for (const LayerCounters& layer : layers) {
+    choices += layer.choices;
+    dropped += layer.dropped_by_capacity + layer.dropped_by_chance;
+  }
+  return choices == 0 ? 0 : static_cast<double>(dropped) / static_cast<double>(choices);
+}
+
+double StepReport::expert_load_max_over_mean() const {
+  double worst = layers.empty() ? 0 : 1;
+  for (const LayerCounters& layer : layers) {
+    std::int64_t most = 0, all = 0;
+    for (std::int64_t load : layer.load) {
+      most = std::max(most, load);
+      all += load;
+    }
+    if (all > 0) {
+      worst = std::max(worst,
+                       static_cast<double>(most) * static_cast<double>(layer.load.size()) / static_cast<double>(all));
+    }
+  }
+  return worst;
+}
+
+namespace {
+
+// The ranks whose tokens are different parts of one global batch.
+std::vector<int> token_ranks(const Plan& plan) {
+  return plan.sum_members(ParamSpec{.name = "tokens", .global = {1}, .region = Region::embedding});
+}
+
+}  // namespace
+
+Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source)
+    : plan_(plan),
+      stream_(stream),
+      source_(source),
+      share_(batch_share(plan)),
+      world_(plan.mesh().world_group("gradient norm")),
+      tokens_(plan.mesh().group_of("tokens", token_ranks(plan))),
+      model_(std::make_unique<Model>(plan, stream)) {
+  Device& device = plan.device();
+  sum_storage_ = device.empty(DType::f64, {3});
+  sums_.loss = sum_storage_.slice(0, {1});
+  sums_.balance = sum_storage_.slice(1, {1});
+  sums_.z = sum_storage_.slice(2, {1});
+  sum_squares_ = device.empty(DType::f64, {1});
+  factor_ = device.empty(DType::f32, {1});
+  for (int block = 0; block < plan.settings().model.layers; ++block) {
+    routed_layers_ += block_has_experts(plan.settings(), block) ? 1 : 0;
+  }
+}
+
+Trainer::~Trainer() = default;
+
+DeviceBatch Trainer::upload(const HostBatch& host) {
+  Device& device = plan_.device();
+  DeviceBatch batch;
+  batch.sequences = host.sequences;
+  batch.positions = host.positions;
+  const Shape shape{host.sequences * host.positions};
+  auto put = [&](DType dtype, const void* data) {
+    Tensor t = device.empty(dtype, shape);
+    stream_.upload(t, data);
+    return t;
+  };
+  batch.token = put(DType::i32, host.token.data());
+  batch.label = put(DType::i32, host.label.data());
+  batch.position = put(DType::i32, host.position.data());
+  if (std::any_of(host.first.begin(), host.first.end(), [](std::int32_t first) { return first != 0; })) {
+    batch.first = put(DType::i32, host.first.data());
+  }
+  batch.valid = put(DType::u8, host.valid.data());
+  batch.index = put(DType::i64, host.index.data());
+  batch.valid_count = std::count_if(host.valid.begin(), host.valid.end(), [](std::uint8_t v) { return v != 0; });
+  return batch;
+}
+
+namespace {
+
+std::int64_t labels_of(const HostBatch& host) {
+  return std::count_if(host.label.begin(), host.label.end(), [](std::int32_t label) { return label >= 0; });
+}
+
+// Fills up with sequences of padding.
+void pad_to(HostBatch& host, std::int64_t sequences) {
+  const std::size_t tokens = static_cast<std::size_t>(sequences * host.positions);
+  host.sequences = sequences;
+  host.token.resize(tokens, 0);
+  host.label.resize(tokens, -1);
+  host.position.resize(tokens, 0);
+  host.first.resize(tokens, 0);
+  host.valid.resize(tokens, 0);
+  host.index.resize(tokens, 0);
+}
+
+// Sums host integers over a group.
+void all_reduce_host(std::vector<std::int64_t>& values, Group& group, Device& device, Stream& stream) {
+  if (group.size() == 1) {
+    return;
+  }
+  Tensor t = device.empty(DType::i64, {static_cast<std::int64_t>(values.size())});
+  stream.upload(t, values.data());
+  group.all_reduce(t, ReduceOp::sum, stream);
+  stream.download(values.data(), t);
+}
+
+}  // namespace
+
+Trainer::Load Trainer::load(std::int64_t step) {
+  Load load;
+  std::vector<std::int64_t> counts(2, 0);
+  for (int m = 0; m < share_.micro_batches; ++m) {
+    const HostBatch host = source_.train(step, share_.first + m * share_.micro_batch, share_.micro_batch);
+    counts[0] += labels_of(host);
+    load.micro_batches.push_back(upload(host));
+    counts[1] += load.micro_batches.back().valid_count;
+  }
+  all_reduce_host(counts, tokens_, plan_.device(), stream_);
+  load.counted = counts[0];
+  load.valid = counts[1];
+  require(load.counted > 0, "step {} has no token that counts in the loss", step);
+  return load;
+}
+
+StepContext Trainer::context(const Load& load, const DeviceBatch& batch, std::int64_t step, int micro_batch) {
+  const MoeSettings& moe = plan_.settings().moe;
+  const double valid = static_cast<double>(std::max<std::int64_t>(load.valid, 1));
+  return {.plan = plan_,
+          .stream = stream_,
+          .batch = batch,
+          .sums = sums_,
+          .step = static_cast<std::uint32_t>(step),
+          .micro_batch = micro_batch,
+          .training = true,
+          .first_micro_batch = micro_batch == 0,
+          .loss_scale = static_cast<float>(1.0 / static_cast<double>(load.counted)),
+          .aux_scale = static_cast<float>(moe.aux_loss / valid),
+          .z_scale = static_cast<float>(moe.z_loss / valid)};
+}
+
+void Trainer::run(const Load& load, std::int64_t step) {
+  model_->begin_step(stream_);
+  stream_.fill(sum_storage_, 0);
+  sums_.layers.clear();
+  const int last = share_.micro_batches - 1;
+  for (const Instr& instr : plan_.schedule().steps(0, 1, share_.micro_batches)) {
+    const DeviceBatch& batch = load.micro_batches[static_cast<std::size_t>(instr.micro_batch)];
+    const StepContext ctx = context(load, batch, step, instr.micro_batch);
+    switch (instr.op) {
+      case Op::forward: model_->forward(ctx, {}, 0, model_->layers()); break;
+      case Op::backward: model_->backward(ctx, {}, 0, model_->layers(), instr.micro_batch == last); break;
+      case Op::finish_grads: finish_gradients(model_->parameters(), plan_, stream_); break;
+      case Op::load:
+      case Op::step: break;  // micro-batches are loaded at the step's start; the update is apply()
+      default: fail("the schedule sends between stages, but this build runs one stage");
+    }
+  }
+}
+
+void Trainer::reduce_counters(StepReport& report) {
+  if (routed_layers_ == 0) {
+    return;
+  }
+  const std::size_t experts = static_cast<std::size_t>(plan_.settings().moe.experts);
+  std::vector<std::int64_t> flat;
+  for (const LayerCounters& layer : sums_.layers) {
+    flat.insert(flat.end(), layer.load.begin(), layer.load.end());
+    flat.insert(flat.end(), layer.kept.begin(), layer.kept.end());
+    flat.insert(flat.end(), {layer.choices, layer.dropped_by_capacity, layer.dropped_by_chance});
+  }
+  all_reduce_host(flat, tokens_, plan_.device(), stream_);
+  auto next = flat.begin();
+  for (LayerCounters layer : sums_.layers) {
+    layer.load.assign(next, next + static_cast<std::ptrdiff_t>(experts));
+    next += static_cast<std::ptrdiff_t>(experts);
+    layer.kept.assign(next, next + static_cast<std::ptrdiff_t>(experts));
+    next += static_cast<std::ptrdiff_t>(experts);
+    layer.choices = *next++;
+    layer.dropped_by_capacity = *next++;
+    layer.dropped_by_chance = *next++;
+    report.layers.push_back(std::move(layer));
+  }
+}
+
+StepReport Trainer::report(const Load& load, std::int64_t step) {
+  StepReport report;
+  report.step = step;
+  report.lr = learning_rate(plan_.settings().optimizer, plan_.settings().run.steps, step);
+  report.tokens = load.valid;
+  if (tokens_.size() > 1) {
+    tokens_.all_reduce(sum_storage_, ReduceOp::sum, stream_);
+  }
+  double sums[3], squares = 0;
+  stream_.download(sums, sum_storage_);
+  stream_.download(&squares, sum_squares_);
+  const double routed = static_cast<double>(std::max(routed_layers_, 1)) * static_cast<double>(load.valid);
+  report.loss = sums[0] / static_cast<double>(load.counted);
+  report.aux_loss = sums[1] / routed;
+  report.z_loss = sums[2] / routed;
+  report.grad_norm = std::sqrt(squares);
+  reduce_counters(report);
+  return report;
+}
+
+StepReport Trainer::gradients(std::int64_t step) {
+  const Load loaded = load(step);
+  run(loaded, step);
+  gradient_sum_squares(sum_squares_, model_->parameters(), world_, stream_);
+  StepReport result = report(loaded, step);
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
+    explain_not_finite(loaded, result);
+  }
+  return result;
+}
+
+void Trainer::apply(std::int64_t step) {
+  stream_.clip_factor(factor_, sum_squares_, static_cast<float>(plan_.settings().optimizer.clip_grad_norm));
+  optimizer_step(model_->parameters(), plan_.settings(), step, factor_, stream_);
+}
+
+StepReport Trainer::step(std::int64_t step) {
+  StepReport result = gradients(step);
+  apply(step);
+  return result;
+}
+
+double Trainer::validate() {
+  const Range all{0, source_.validation_sequences()};
+  // Ranks take turns by micro-batch. Every rank makes the same number of forward passes, the last ones filled up with
+  // padding, so that a layer's exchange finds all its peers.
+  const std::int64_t per_pass = share_.micro_batch, length = plan_.settings().data.sequence_length;
+  std::int64_t ranks = 1, mine = 0;
+  for (AxisId axis : plan_.axes_of(Dim::batch, Region::embedding)) {
+    const int size = plan_.mesh().axes()[static_cast<std::size_t>(axis)].size;
+    mine = mine * size + plan_.mesh().coordinate(axis);
+    ranks *= size;
+  }
+  const std::int64_t passes = (all.count + ranks * per_pass - 1) / (ranks * per_pass);
+  stream_.fill(sum_storage_, 0);
+  std::vector<std::int64_t> counted(1, 0);
+  for (std::int64_t pass = 0; pass < passes; ++pass) {
+    const std::int64_t first = (pass * ranks + mine) * per_pass;
+    const std::int64_t real = std::clamp<std::int64_t>(all.count - first, 0, per_pass);
+    HostBatch host;
+    if (real > 0) {
+      host = source_.validation(first, real);
+    }
+    host.positions = length;
+    pad_to(host, per_pass);
+    counted[0] += labels_of(host);
+    const DeviceBatch batch = upload(host);
+    StepContext ctx{.plan = plan_, .stream = stream_, .batch = batch, .sums = sums_, .training = false};
+    model_->forward(ctx, {}, 0, model_->layers());
+  }
+  all_reduce_host(counted, tokens_, plan_.device(), stream_);
+  if (tokens_.size() > 1) {
+    tokens_.all_reduce(sum_storage_, ReduceOp::sum, stream_);
+  }
+  double sums[3];
+  stream_.download(sums, sum_storage_);
+  require(counted[0] > 0, "the held-out part has no token to measure");
+  return sums[0] / static_cast<double>(counted[0]);
+}
+
+void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
+  // Once more through the step, layer by layer, to find where the first value that is not finite appears.
+  constexpr std::int64_t none = 1 << 20;
+  std::int64_t first_layer = none;
+  auto finite = [&](const Tensor& t) {
+    stream_.fill(sum_squares_, 0);
+    stream_.sum_squares(sum_squares_, t);
+    double squares = 0;
+    stream_.download(&squares, sum_squares_);
+    return std::isfinite(squares);
+  };
+  for (int m = 0; m < share_.micro_batches; ++m) {
+    StepContext ctx = context(load, load.micro_batches[static_cast<std::size_t>(m)], report.step, m);
+    ctx.training = false;
+    Tensor x;
+    for (int layer = 0; layer < model_->layers(); ++layer) {
+      stream_.fill(sums_.loss, 0);
+      x = model_->forward(ctx, x, layer, layer + 1);
+      if (layer < first_layer && !finite(x.defined() ? x : sums_.loss)) {
+        first_layer = layer;
+      }
+    }
+  }
+  std::vector<std::int64_t> found(static_cast<std::size_t>(world_.size()), 0);
+  found[static_cast<std::size_t>(world_.rank())] = first_layer;
+  all_reduce_host(found, world_, plan_.device(), stream_);
+  const auto worst = std::min_element(found.begin(), found.end());
+  const int last = model_->layers() - 1;
+  auto name = [&](std::int64_t layer) {
+    return layer == 0 ? std::string("the embedding") : layer == last ? "the head" : fmt::format("layer {}", layer - 1);
+  };
+  const std::string what =
+      fmt::format("step {} is not applied: loss {}, gradient norm {}", report.step + 1, report.loss, report.grad_norm);
+  if (*worst != none) {
+    fail("{}. The first value that is not finite leaves {} on rank {}, in the forward pass", what, name(*worst),
+         worst - found.begin());
+  }
+  std::string groups;
+  for (auto group = parameters().groups().rbegin(); group != parameters().groups().rend(); ++group) {
+    if (!finite((*group)->grad)) {
+      groups = (*group)->name;
+      break;
+    }
+  }
+  fail("{}. The forward pass is finite; the backward pass first overflows in the gradients of {}", what,
+       groups.empty() ? "another rank's parameters" : groups);
+}
+
+}  // namespace orthant

@@ -1,0 +1,81 @@
+// Trainer: one optimizer step after another on one rank. The core owns the step; plugins meet it at the seams.
+//
+// Thread safety: one per rank; not shared. Every rank makes the same calls.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/batch_share.h"
+#include "core/data/batch.h"
+#include "core/model.h"
+
+namespace orthant {
+
+// What one step says of itself, the same on every rank. Losses are means over the tokens that count, of the global
+// batch; a routed layer's counters are sums over all ranks.
+struct StepReport {
+  std::int64_t step = 0;  // from 0
+  double loss = 0;        // nats per token, without aux and z
+  double aux_loss = 0;    // mean over routed layers of E sum f P (1 when balanced), before its coefficient
+  double z_loss = 0;      // mean over routed layers, before its coefficient
+  double grad_norm = 0;   // before clipping
+  double lr = 0;
+  std::int64_t tokens = 0;  // of this step that are not padding
+  std::vector<LayerCounters> layers;
+  double drop_rate() const;                  // choices that no expert computed / choices
+  double expert_load_max_over_mean() const;  // the worst layer's
+};
+
+class Trainer {
+ public:
+  // Collective over the world. All references outlive the trainer.
+  Trainer(Plan& plan, Stream& stream, const BatchSource& source);
+  ~Trainer();
+
+  // One optimizer step. When loss or gradient is not finite nothing is applied and Error names the layer and rank
+  // where it began.
+  StepReport step(std::int64_t step);
+
+  // Everything of step() but the optimizer's update: gradients stay in parameters() for comparison.
+  StepReport gradients(std::int64_t step);
+  // Applies the update for the gradients of the last call of gradients().
+  void apply(std::int64_t step);
+
+  // Mean loss over the held-out sequences, in nats per token. Each rank that splits the batch takes its part.
+  double validate();
+
+  Model& model() { return *model_; }
+  ParamStore& parameters() { return model_->parameters(); }
+  Group& world() { return world_; }
+
+ private:
+  struct Load {
+    std::vector<DeviceBatch> micro_batches;
+    std::int64_t counted = 0, valid = 0;  // tokens of the global batch
+  };
+  DeviceBatch upload(const HostBatch& host);
+  Load load(std::int64_t step);
+  void run(const Load& load, std::int64_t step);
+  StepReport report(const Load& load, std::int64_t step);
+  void reduce_counters(StepReport& report);
+  [[noreturn]] void explain_not_finite(const Load& load, const StepReport& report);
+  StepContext context(const Load& load, const DeviceBatch& batch, std::int64_t step, int micro_batch);
+
+  Plan& plan_;
+  Stream& stream_;
+  const BatchSource& source_;
+  BatchShare share_;
+  Group& world_;   // norms
+  Group& tokens_;  // the ranks that split tokens
+  std::unique_ptr<Model> model_;
+  StepSums sums_;
+  Tensor sum_storage_;  // f64 [3]: loss, balance, z
+  Tensor sum_squares_;  // f64 [1]
+  Tensor factor_;       // f32 [1]
+  int routed_layers_ = 0;
+};
+
+}  // namespace orthant
