@@ -18,6 +18,7 @@ class App;
 namespace orthant {
 
 void add_config_command(CLI::App& app, int& exit_code);
+void add_data_command(CLI::App& app, int& exit_code);
 
 // CONFIG [--set a.b=c]...: what every command that reads a configuration takes.
 struct ConfigArguments {

@@ -15,6 +15,7 @@ constexpr int bad_usage = 2;
 using AddCommand = void (*)(CLI::App&, int&);
 constexpr AddCommand commands[] = {
     orthant::add_config_command,
+    orthant::add_data_command,
 };
 
 }  // namespace
