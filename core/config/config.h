@@ -8,6 +8,7 @@
 #include <orthant/settings.h>
 #include <orthant/table.h>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct Config {
   std::vector<Table> tables;           // the same values with their origins, in the registry's order
   std::vector<PluginRequest> plugins;  // in the order written: outer axis first
   std::shared_ptr<const Sources> sources;
+  std::map<std::string, std::vector<std::string>> element_origins;  // of the lists somebody wrote, by "table.key"
 
   // Where the value of "table.key" or "plugins.NAME.key" was written; "default" when nobody wrote it.
   const std::string& origin(const std::string& path) const;

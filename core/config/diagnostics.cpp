@@ -37,14 +37,18 @@ std::vector<std::string> characters(std::string_view line) {
 
 }  // namespace
 
-std::string in_quotes(std::string_view text, char quote) {
+std::string printable(std::string_view text) {
   constexpr std::size_t longest = 60;
-  std::string result(1, quote);
+  std::string result;
   const std::vector<std::string> all = characters(text);
   for (std::size_t i = 0; i < std::min(all.size(), longest); ++i) {
     result += all[i] == "\t" ? " " : all[i];
   }
-  return result + (all.size() > longest ? "..." : "") + quote;
+  return result + (all.size() > longest ? "..." : "");
+}
+
+std::string in_quotes(std::string_view text, char quote) {
+  return quote + printable(text) + quote;
 }
 
 void Diagnostics::add(const std::string& origin, const std::string& message, const std::string& advice) {

@@ -46,7 +46,9 @@ class Diagnostics {
   std::set<std::pair<std::string, std::string>> known_;  // origin and message of each
 };
 
-// Text of a file for a message: cut when long, controls escaped, in `quote`s.
+// Text of a file for a message: cut when long, without control characters.
+std::string printable(std::string_view text);
+// The same, in quotes.
 std::string in_quotes(std::string_view text, char quote = '\'');
 
 }  // namespace orthant

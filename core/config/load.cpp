@@ -72,6 +72,7 @@ class Loader {
     Config config;
     config.file = file;
     config.sources = sources_;
+    config.element_origins = element_origins_;
     complete(config);
     // Without any file read, what is missing from it is no news.
     if (!layers.empty()) {
@@ -203,9 +204,9 @@ class Loader {
       if (const auto near = nearest(top.key, tables)) {
         advice = fmt::format("did you mean [{}]?", *near);
       } else if (find(plugins_, "plugins." + top.key) != nullptr || top.key == "data" || top.key == "expert") {
-        advice = fmt::format("plugins are written [plugins.{}]", top.key);
+        advice = fmt::format("plugins are written [plugins.{}]", printable(top.key));
       }
-      diagnostics_.add(top.origin, fmt::format("unknown table [{}]", in_quotes(top.key)), advice);
+      diagnostics_.add(top.origin, fmt::format("unknown table [{}]", printable(top.key)), advice);
       return;
     }
     const std::string owners = tables_with(top.key, "");
@@ -287,6 +288,11 @@ class Loader {
       }
     }
     section.written[key] = {std::move(*value), member.value.origin};
+    std::vector<std::string>& elements = element_origins_[section.title + "." + key];
+    elements.clear();
+    for (const Node& item : member.value.items) {
+      elements.push_back(item.origin);
+    }
   }
 
   // Makes paths absolute, from the directory of the file that wrote them.
@@ -356,6 +362,7 @@ class Loader {
   std::vector<Section> core_;
   std::vector<Section> plugins_;
   std::set<std::string> broken_;
+  std::map<std::string, std::vector<std::string>> element_origins_;
 };
 
 }  // namespace

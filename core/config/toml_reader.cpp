@@ -97,6 +97,9 @@ std::optional<Sources::Place> too_deep(std::string_view text) {
         parts = 1;
       } else {
         i += end.size() - 1;
+        for (int more = 0; triple && more < 2 && i + 1 < text.size() && text[i + 1] == c; ++more) {
+          ++i;  // """text""""" ends with two quotes of the text
+        }
       }
     } else if (c == '.') {
       if (++parts > deepest_key) {
@@ -109,25 +112,57 @@ std::optional<Sources::Place> too_deep(std::string_view text) {
   return std::nullopt;
 }
 
-// Parses, or says why not. `problem` gets the description and where.
-std::optional<Node> parse(std::string_view text, const Locator& where, std::pair<std::string, std::string>& problem) {
+// Why a text is no TOML.
+struct Problem {
+  std::string origin;
+  std::string message;
+  std::string advice;
+};
+
+// What to write instead, from the library's words; general where they are not known.
+std::string advice_for(std::string_view description) {
+  constexpr std::pair<std::string_view, std::string_view> known[] = {
+      {"redefine", "keep one of the two"},
+      {"64 bits", "write an integer from -9223372036854775808 to 9223372036854775807"},
+      {"utf-8", "save the file as UTF-8"},
+      {"nested", "nest less deeply"},
+      {"expected '='", "write key = value"},
+      {"table header", "write a header as [name], alone on its line"},
+      {"parsing string", "close the string with the quote it began with; write a quote within as \\\""},
+      {"parsing boolean", "write true or false, or a string in quotes"},
+      {"parsing array", "write an array as [1, 2]"},
+      {"value", "write a number, true, false, \"a string\" in quotes or [an, array]"},
+  };
+  for (const auto& [words, advice] : known) {
+    if (description.find(words) != std::string_view::npos) {
+      return std::string(advice);
+    }
+  }
+  return "correct the syntax (https://toml.io)";
+}
+
+// Parses, or says why not.
+std::optional<Node> parse(std::string_view text, const Locator& where, Problem& problem) {
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
     const std::string_view before = text.substr(0, nul);
     const std::size_t start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
     const auto line = static_cast<int>(std::count(before.begin(), before.end(), '\n'));
     const int column = static_cast<int>(nul - start) + 1;
-    problem = {where.sources.origin({where.file, line + where.first_line, column, 1}), "a NUL byte is no TOML"};
+    problem = {where.sources.origin({where.file, line + where.first_line, column, 1}), "a NUL byte is no TOML",
+               "save the file as plain text in UTF-8"};
     return std::nullopt;
   }
   if (auto place = too_deep(text)) {
     place->file = where.file;
     place->line += where.first_line - 1;
-    problem = {where.sources.origin(*place), fmt::format("a dotted key of more than {} parts", deepest_key)};
+    problem = {where.sources.origin(*place), fmt::format("a dotted key of more than {} parts", deepest_key),
+               "write table.key, or plugins.NAME.key"};
     return std::nullopt;
   }
   const toml::parse_result result = toml::parse(text);
   if (!result) {
-    problem = {where(result.error().source()), fmt::format("not valid TOML: {}", result.error().description())};
+    const std::string_view description = result.error().description();
+    problem = {where(result.error().source()), fmt::format("not valid TOML: {}", description), advice_for(description)};
     return std::nullopt;
   }
   return convert(result.table(), where);
@@ -149,10 +184,10 @@ std::string kind_name(const Node& node) {
 }
 
 std::optional<Node> read_toml(Sources& sources, int file, std::string_view text, Diagnostics& diagnostics) {
-  std::pair<std::string, std::string> problem;
+  Problem problem;
   auto node = parse(text, {sources, file, 1}, problem);
   if (!node) {
-    diagnostics.add(problem.first, problem.second, "correct the syntax (https://toml.io)");
+    diagnostics.add(problem.origin, problem.message, problem.advice);
   }
   return node;
 }
@@ -171,7 +206,7 @@ std::optional<Node> read_override(Sources& sources, int file, int line, const st
     diagnostics.add(whole, "an override holds a control character", form);
     return std::nullopt;
   }
-  std::pair<std::string, std::string> problem;
+  Problem problem;
   if (auto node = parse(text, where, problem)) {
     return node;
   }
@@ -182,7 +217,7 @@ std::optional<Node> read_override(Sources& sources, int file, int line, const st
   }
   const std::size_t end = text.find_last_not_of(" \t");
   if (std::string_view("\"'[{").find(text[begin]) == std::string_view::npos) {
-    std::pair<std::string, std::string> ignored;
+    Problem ignored;
     if (auto node = parse(text.substr(0, equals + 1) + "0", where, ignored)) {
       Node* leaf = &*node;
       while (leaf->kind == Node::Kind::table && !leaf->members.empty()) {
@@ -194,7 +229,7 @@ std::optional<Node> read_override(Sources& sources, int file, int line, const st
       return node;
     }
   }
-  diagnostics.add(problem.first, problem.second, form);
+  diagnostics.add(problem.origin, problem.message, problem.advice);
   return std::nullopt;
 }
 

@@ -39,6 +39,13 @@ class Rules {
     diagnostics_.add(origin, message, advice);
   }
 
+  // Reports at one element of a list.
+  void refuse(const std::string& key, std::size_t element, const std::string& message, const std::string& advice) {
+    const auto elements = config_.element_origins.find(key);
+    const bool known = elements != config_.element_origins.end() && element < elements->second.size();
+    diagnostics_.add(known ? elements->second[element] : config_.origin(key), message, advice);
+  }
+
  private:
   const Config& config_;
   const std::set<std::string>& broken_;
@@ -70,7 +77,7 @@ std::string divisors_near(std::int64_t value, std::int64_t wanted) {
 }
 
 void check_run(const RunSettings& run, Rules& rules) {
-  const char* const letters = "write letters, digits, '-', '_' and '.', not first";
+  const char* const letters = "write letters, digits, '-', '_' and '.', and begin with no '.'";
   rules.expect(plain_name(run.name), {"run.name"}, "[run] name: cannot be the name of a folder", letters);
   rules.expect(plain_name(run.device), {"run.device"}, "[run] device: cannot be the name of a device",
                "write \"cpu\", \"guarded\" or the name of a device library");
@@ -83,7 +90,8 @@ void check_run(const RunSettings& run, Rules& rules) {
                "write a number of seconds above 0");
 }
 
-void check_files(const Settings& s, Rules& rules) {
+void check_files(const Config& config, Rules& rules) {
+  const Settings& s = config.settings;
   const std::vector<std::string> path_keys = {"data.path", "data.source"};
   if (s.data.source == DataSource::synthetic || !rules.sound(path_keys)) {
     return;
@@ -93,7 +101,8 @@ void check_files(const Settings& s, Rules& rules) {
                "write path = [\"FILE\"] in [data], or give --set data.path=FILE");
   std::uintmax_t bytes = 0;
   bool all = !s.data.path.empty();
-  for (const std::string& path : s.data.path) {
+  for (std::size_t i = 0; i < s.data.path.size(); ++i) {
+    const std::string& path = s.data.path[i];
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     const char* problem = nullptr;
@@ -111,9 +120,10 @@ void check_files(const Settings& s, Rules& rules) {
       bytes += error ? 0 : size;
     }
     all = all && problem == nullptr;
-    rules.expect(problem == nullptr, {"data.path"},
-                 fmt::format("[data] path: {}: {}", path, problem == nullptr ? "" : problem),
-                 "write the path of a file, relative to the file that names it");
+    if (problem != nullptr) {
+      rules.refuse("data.path", i, fmt::format("[data] path: {}: {}", path, problem),
+                   "write the path of a file, relative to the file that names it");
+    }
   }
   // Token files are measured by their reader, which knows their header. Documents may be shorter than a sequence.
   if (all && s.data.source == DataSource::text && s.data.documents == Documents::stream) {
@@ -127,14 +137,15 @@ void check_files(const Settings& s, Rules& rules) {
   }
 }
 
-void check_data(const Settings& s, Rules& rules) {
+void check_data(const Config& config, Rules& rules) {
+  const Settings& s = config.settings;
   rules.expect(s.data.validation_fraction < 1, {"data.validation_fraction"},
                fmt::format("[data] validation_fraction: {} leaves nothing to train on", s.data.validation_fraction),
                "write a number of at least 0 and below 1");
   rules.expect(s.data.documents == Documents::stream || !s.data.separator.empty(), {"data.separator", "data.documents"},
                "[data] separator: is empty, so documents have no ends",
                "write what separates them, or documents = \"stream\"");
-  check_files(s, rules);
+  check_files(config, rules);
   const std::int64_t micro = s.batch.micro_batch;
   rules.expect(
       micro == 0 || s.batch.sequences % micro == 0, {"batch.micro_batch", "batch.sequences"},
@@ -200,7 +211,7 @@ void check_moe(const Settings& s, Rules& rules) {
   }
   rules.expect(m.top_k <= m.experts, {"moe.top_k", "moe.experts", "moe.router"},
                fmt::format("[moe] top_k: {} of {} experts cannot be chosen", m.top_k, m.experts),
-               "write a top_k of at most experts");
+               fmt::format("write a top_k of at most {}, or at least {} experts", m.experts, m.top_k));
   rules.expect(m.router != RouterKind::switch_ || m.top_k == 1, {"moe.top_k", "moe.router"},
                fmt::format("[moe] top_k: router \"switch\" chooses 1 expert, not {}", m.top_k),
                "write top_k = 1, leave it out, or write router = \"topk\"");
@@ -246,7 +257,7 @@ void check_optimizer(const Settings& s, Rules& rules) {
 void validate(const Config& config, const std::set<std::string>& broken, Diagnostics& diagnostics) {
   Rules rules(config, broken, diagnostics);
   check_run(config.settings.run, rules);
-  check_data(config.settings, rules);
+  check_data(config, rules);
   check_model(config.settings, rules);
   check_moe(config.settings, rules);
   check_optimizer(config.settings, rules);
