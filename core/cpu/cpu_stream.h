@@ -7,6 +7,7 @@
 #include <array>
 #include <memory>
 
+#include "core/cpu/rotary_table.h"
 #include "core/cpu/scratch.h"
 
 namespace orthant {
@@ -91,6 +92,7 @@ class CpuStream : public Stream {
   Device& device_;
   int threads_;
   std::array<ScratchBuffer, 4> scratch_;
+  RotaryTable rotary_;
 };
 
 }  // namespace orthant

@@ -1,0 +1,78 @@
+// Rows of a table, and the sums of gradients back into it.
+#include "core/cpu/bf16.h"
+#include "core/cpu/check.h"
+#include "core/cpu/cpu_stream.h"
+#include "core/cpu/parallel.h"
+
+namespace orthant {
+namespace {
+
+// y [T, d], table [V, d], id i32[T] with every id a row of the table.
+void check(const char* operation, const Tensor& y, const Tensor& table, const Tensor& id) {
+  require_rank(operation, "table", table, 2);
+  require_rank(operation, "y", y, 2);
+  require_shape(operation, "y", y, {y.dim(0), table.dim(1)});
+  require_dtype(operation, "id", id, {DType::i32});
+  require_elements(operation, "id", id, y.dim(0));
+  const auto* ids = id.as<std::int32_t>();
+  for (std::int64_t t = 0; t < y.dim(0); ++t) {
+    require(ids[t] >= 0 && ids[t] < table.dim(0), "{}: id {} of token {} is outside the table {}", operation, ids[t], t,
+            table.shape().to_string());
+  }
+}
+
+}  // namespace
+
+void CpuStream::embedding(const Tensor& y, const Tensor& table, const Tensor& id, bool accumulate) {
+  require_float("embedding", "y", y);
+  require_float("embedding", "table", table);
+  check("embedding", y, table, id);
+  const std::int64_t d = y.dim(1);
+  const auto* ids = id.as<std::int32_t>();
+  with_float_type(y.dtype(), [&](auto to_type) {
+    with_float_type(table.dtype(), [&](auto from_type) {
+      using Y = decltype(to_type);
+      const auto* rows = table.as<decltype(from_type)>();
+      parallel_for(threads_, y.dim(0), 8192 / (d + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t t = begin; t < end; ++t) {
+          Y* out = y.as<Y>() + t * d;
+          const auto* row = rows + ids[t] * d;
+          if (accumulate) {
+#pragma omp simd
+            for (std::int64_t j = 0; j < d; ++j) {
+              out[j] = from_float<Y>(to_float(out[j]) + to_float(row[j]));
+            }
+          } else {
+#pragma omp simd
+            for (std::int64_t j = 0; j < d; ++j) {
+              out[j] = from_float<Y>(to_float(row[j]));
+            }
+          }
+        }
+      });
+    });
+  });
+}
+
+// Threads split the columns, so that each element's sum runs over the tokens in order.
+void CpuStream::embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& id) {
+  require_dtype("embedding_backward", "dtable", dtable, {DType::f32});
+  require_float("embedding_backward", "dy", dy);
+  check("embedding_backward", dy, dtable, id);
+  const std::int64_t d = dy.dim(1);
+  const auto* ids = id.as<std::int32_t>();
+  with_float_type(dy.dtype(), [&](auto type) {
+    const auto* from = dy.as<decltype(type)>();
+    parallel_for(threads_, d, 64, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = 0; t < dy.dim(0); ++t) {
+        float* row = dtable.as<float>() + ids[t] * d;
+#pragma omp simd
+        for (std::int64_t j = begin; j < end; ++j) {
+          row[j] += to_float(from[t * d + j]);
+        }
+      }
+    });
+  });
+}
+
+}  // namespace orthant

@@ -1,0 +1,112 @@
+// FFN activations, the embedding, and the exponential behind them.
+#include "core/cpu/vector_math.h"
+#include "tests/ops/oracle.h"
+
+namespace orthant::test {
+namespace {
+
+const Activation kinds[] = {Activation::relu, Activation::gelu, Activation::swiglu};
+
+TEST(Activation, Forward) {
+  on_every_device([](OpContext& c) {
+    for (const Activation kind : kinds) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        for (const Shape& shape : {Shape{0, 4}, Shape{1, 1}, Shape{5, 13}, Shape{300, 65}}) {
+          const std::int64_t f = shape[1], n = kind == Activation::swiglu ? 2 * f : f;
+          const Input h = c.normal(dtype, {shape[0], n}, 3);
+          const Tensor a = c.poisoned(dtype, shape);
+          c.stream().activation(a, h.tensor, kind);
+          c.expect(fmt::format("{} {} {}", static_cast<int>(kind), name_of(dtype), shape.to_string()), a,
+                   oracle::activation(h.values, shape[0], f, kind), dtype == DType::f32 ? 5e-6 : 0.004);
+        }
+      }
+    }
+  });
+}
+
+TEST(Activation, Backward) {
+  on_every_device([](OpContext& c) {
+    for (const Activation kind : kinds) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        for (const Shape& shape : {Shape{0, 4}, Shape{1, 1}, Shape{3, 13}, Shape{4, 20}}) {
+          const std::int64_t f = shape[1], n = kind == Activation::swiglu ? 2 * f : f;
+          const Input h = c.normal(dtype, {shape[0], n}, 2), da = c.normal(dtype, shape, 1);
+          const Tensor dh = c.poisoned(dtype, {shape[0], n});
+          c.stream().activation_backward(dh, da.tensor, h.tensor, kind);
+          const Values expected = numeric_gradient(
+              [&](const Values& x) { return inner(da.values, oracle::activation(x, shape[0], f, kind)); }, h.values);
+          c.expect(fmt::format("{} {} {}", static_cast<int>(kind), name_of(dtype), shape.to_string()), dh, expected,
+                   dtype == DType::f32 ? 2e-6 : 0.004);
+        }
+      }
+    }
+  });
+}
+
+TEST(Activation, FarInputsAndNaN) {
+  on_every_device([](OpContext& c) {
+    for (const Activation kind : {Activation::relu, Activation::gelu}) {
+      const Input h = c.input(DType::f32, {1, 4}, {-200, 200, std::nan(""), 0});
+      const Tensor a = c.poisoned(DType::f32, {1, 4});
+      c.stream().activation(a, h.tensor, kind);
+      c.expect(fmt::format("{}", static_cast<int>(kind)), a, {0, 200, std::nan(""), 0}, 1e-6);
+    }
+  });
+}
+
+TEST(VectorMath, ExponentialIsAccurate) {
+  for (double x = -86.8; x < 88.7; x += 0.0137) {
+    const auto f = static_cast<float>(x);
+    const double exact = std::exp(static_cast<double>(f));
+    ASSERT_NEAR(static_cast<double>(fast_exp(f)) / exact, 1.0, 2.5e-7) << x;
+  }
+  EXPECT_EQ(fast_exp(0.0f), 1.0f);
+  EXPECT_EQ(fast_exp(-1000.0f), 0.0f);
+  EXPECT_EQ(fast_exp(-std::numeric_limits<float>::infinity()), 0.0f);
+  EXPECT_EQ(fast_exp(1000.0f), std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(fast_exp(std::nanf(""))));
+}
+
+TEST(Embedding, ForwardAndBackward) {
+  on_every_device([](OpContext& c) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const Shape& shape : {Shape{0, 4}, Shape{1, 1}, Shape{40, 13}, Shape{200, 130}}) {
+        const std::int64_t rows = shape[0], d = shape[1], vocabulary = 7;
+        const std::string name = fmt::format("{} {}", name_of(dtype), shape.to_string());
+        const Input table = c.normal(dtype, {vocabulary, d}, 1), id = c.integers(DType::i32, {rows}, 0, vocabulary);
+        const Input before = c.normal(dtype, shape, 1), dy = c.normal(dtype, shape, 1);
+        const Input dtable = c.normal(DType::f32, {vocabulary, d}, 1);
+        const Tensor y = c.poisoned(dtype, shape);
+        Values looked_up(before.values.size()), sum = before.values, grads = dtable.values;
+        for (std::int64_t t = 0; t < rows; ++t) {
+          for (std::int64_t j = 0; j < d; ++j) {
+            const auto from = static_cast<std::int64_t>(oracle::at(id.values, t)) * d + j;
+            oracle::at(looked_up, t * d + j) = oracle::at(table.values, from);
+            oracle::at(sum, t * d + j) += oracle::at(table.values, from);
+            oracle::at(grads, from) += oracle::at(dy.values, t * d + j);
+          }
+        }
+        c.stream().embedding(y, table.tensor, id.tensor, false);
+        c.expect("y " + name, y, looked_up, 0);
+        c.stream().embedding(before.tensor, table.tensor, id.tensor, true);
+        c.expect("y += " + name, before.tensor, sum, dtype == DType::f32 ? 5e-6 : 0.004);
+        c.stream().embedding_backward(dtable.tensor, dy.tensor, id.tensor);
+        c.expect("dtable " + name, dtable.tensor, grads, 2e-6);
+      }
+    }
+  });
+}
+
+TEST(Embedding, RefusesIdsOutsideTheTable) {
+  const auto device = make_cpu_device(1);
+  OpContext c(*device);
+  const Input table = c.normal(DType::f32, {3, 2}, 1);
+  const Tensor y = c.poisoned(DType::f32, {1, 2});
+  for (const double bad : {-1.0, 3.0}) {
+    EXPECT_THROW(c.stream().embedding(y, table.tensor, c.input(DType::i32, {1}, {bad}).tensor, false), Error);
+    EXPECT_THROW(c.stream().embedding_backward(table.tensor, y, c.input(DType::i32, {1}, {bad}).tensor), Error);
+  }
+}
+
+}  // namespace
+}  // namespace orthant::test

@@ -1,0 +1,125 @@
+// What the operations compute, written plainly in fp64 from their definitions. Slow, and apart from the kernels.
+#pragma once
+
+#include <orthant/settings.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "tests/support/op_harness.h"
+
+namespace orthant::test::oracle {
+
+inline double& at(Values& x, std::int64_t i) {
+  return x[static_cast<std::size_t>(i)];
+}
+inline double at(const Values& x, std::int64_t i) {
+  return x[static_cast<std::size_t>(i)];
+}
+
+// y [t, d]; b empty: no bias.
+inline Values norm(const Values& x, const Values& w, const Values& b, std::int64_t rows, std::int64_t d, NormKind kind,
+                   double eps) {
+  Values y(x.size());
+  for (std::int64_t t = 0; t < rows; ++t) {
+    double mean = 0, variance = 0;
+    for (std::int64_t j = 0; j < d && kind == NormKind::layernorm; ++j) {
+      mean += at(x, t * d + j) / static_cast<double>(d);
+    }
+    for (std::int64_t j = 0; j < d; ++j) {
+      variance += std::pow(at(x, t * d + j) - mean, 2) / static_cast<double>(d);
+    }
+    for (std::int64_t j = 0; j < d; ++j) {
+      at(y, t * d + j) = (at(x, t * d + j) - mean) / std::sqrt(variance + eps) * at(w, j) + (b.empty() ? 0 : at(b, j));
+    }
+  }
+  return y;
+}
+
+inline double activate(double x, Activation kind) {
+  switch (kind) {
+    case Activation::relu: return std::max(x, 0.0);
+    case Activation::gelu:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+    case Activation::swiglu: return x / (1 + std::exp(-x));  // of the gate
+  }
+  return 0;
+}
+
+// a [rows, f].
+inline Values activation(const Values& h, std::int64_t rows, std::int64_t f, Activation kind) {
+  Values a(static_cast<std::size_t>(rows * f));
+  for (std::int64_t t = 0; t < rows; ++t) {
+    for (std::int64_t j = 0; j < f; ++j) {
+      at(a, t * f + j) = kind == Activation::swiglu ? activate(at(h, t * 2 * f + j), kind) * at(h, t * 2 * f + f + j)
+                                                    : activate(at(h, t * f + j), kind);
+    }
+  }
+  return a;
+}
+
+// -log softmax(row)[label].
+inline double cross_entropy(const double* logits, std::int64_t v, std::int64_t label) {
+  const double top = *std::max_element(logits, logits + v);
+  double sum = 0;
+  for (std::int64_t j = 0; j < v; ++j) {
+    sum += std::exp(logits[j] - top);
+  }
+  return std::log(sum) + top - logits[label];
+}
+
+// Rotation of one head's c values at a position: as multiplication by e^(i angle) of pairs (i, i + c/2).
+inline void rotate(double* head, std::int64_t c, double position, double theta) {
+  for (std::int64_t i = 0; i < c / 2; ++i) {
+    const double angle = position / std::pow(theta, 2.0 * static_cast<double>(i) / static_cast<double>(c));
+    const double re = head[i], im = head[i + c / 2];
+    head[i] = re * std::cos(angle) - im * std::sin(angle);
+    head[i + c / 2] = re * std::sin(angle) + im * std::cos(angle);
+  }
+}
+
+// Causal attention with whole rows of scores. first empty: all 0. lse may be null.
+inline Values attention(const Values& q, const Values& k, const Values& v, const Values& first, const AttentionShape& s,
+                        Values* lse) {
+  const std::int64_t c = s.head_dim, group = s.heads / s.kv_heads;
+  Values o(q.size(), 0.0);
+  if (lse != nullptr) {
+    lse->assign(static_cast<std::size_t>(s.batch * s.heads * s.positions), 0.0);
+  }
+  for (std::int64_t b = 0; b < s.batch; ++b) {
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      for (std::int64_t i = 0; i < s.positions; ++i) {
+        const std::int64_t t = b * s.positions + i;
+        const std::int64_t begin = first.empty() ? 0 : static_cast<std::int64_t>(at(first, t));
+        Values score;
+        double top = -std::numeric_limits<double>::infinity(), sum = 0;
+        for (std::int64_t j = begin; j <= i; ++j) {
+          double dot = 0;
+          for (std::int64_t e = 0; e < c; ++e) {
+            dot += at(q, (t * s.heads + h) * c + e) * at(k, ((b * s.positions + j) * s.kv_heads + h / group) * c + e);
+          }
+          score.push_back(dot / std::sqrt(static_cast<double>(c)));
+          top = std::max(top, score.back());
+        }
+        for (const double x : score) {
+          sum += std::exp(x - top);
+        }
+        for (std::int64_t j = begin; j <= i; ++j) {
+          const double p = std::exp(at(score, j - begin) - top) / sum;
+          for (std::int64_t e = 0; e < c; ++e) {
+            at(o, (t * s.heads + h) * c + e) += p * at(v, ((b * s.positions + j) * s.kv_heads + h / group) * c + e);
+          }
+        }
+        if (lse != nullptr) {
+          at(*lse, (b * s.heads + h) * s.positions + i) = std::log(sum) + top;
+        }
+      }
+    }
+  }
+  return o;
+}
+
+}  // namespace orthant::test::oracle

@@ -1,0 +1,72 @@
+// Rotary positions against complex multiplication, and the backward as the forward's adjoint.
+#include "tests/ops/oracle.h"
+
+namespace orthant::test {
+namespace {
+
+struct RotaryCase {
+  std::int64_t rows, heads, kv_heads, c;
+  double theta;
+  std::int64_t positions;  // positions are drawn below this
+  DType dtype;
+};
+const RotaryCase cases[] = {{0, 2, 1, 4, 1e4, 5, DType::f32},     {1, 1, 1, 2, 1e4, 9, DType::f32},
+                            {13, 4, 2, 8, 1e4, 100, DType::f32},  {9, 3, 3, 34, 500, 300000, DType::f32},
+                            {40, 4, 2, 64, 1e4, 64, DType::bf16}, {7, 2, 1, 5, 0, 1, DType::f32}};
+
+TEST(Rotary, Split) {
+  on_every_device([](OpContext& ctx) {
+    for (const RotaryCase& r : cases) {
+      const std::int64_t nq = r.heads * r.c, nk = r.kv_heads * r.c, width = nq + 2 * nk;
+      const std::string name = fmt::format("{}x{}x{}x{} {}", r.rows, r.heads, r.kv_heads, r.c, name_of(r.dtype));
+      const Input qkv = ctx.normal(r.dtype, {r.rows, width}, 1);
+      const Input position = ctx.integers(DType::i32, {r.rows}, 0, r.positions);
+      const Tensor q = ctx.poisoned(r.dtype, {r.rows, nq}), k = ctx.poisoned(r.dtype, {r.rows, nk});
+      const Tensor v = ctx.poisoned(r.dtype, {r.rows, nk});
+      const RotaryShape shape{r.heads, r.kv_heads, r.c, r.theta};
+      ctx.stream().split_rotary(q, k, v, qkv.tensor, r.theta == 0 ? Tensor() : position.tensor, shape);
+      Values eq, ek, ev;
+      for (std::int64_t t = 0; t < r.rows; ++t) {
+        Values row(qkv.values.begin() + t * width, qkv.values.begin() + (t + 1) * width);
+        for (std::int64_t h = 0; h < r.heads + r.kv_heads && r.theta != 0; ++h) {
+          oracle::rotate(row.data() + h * r.c, r.c, oracle::at(position.values, t), r.theta);
+        }
+        eq.insert(eq.end(), row.begin(), row.begin() + nq);
+        ek.insert(ek.end(), row.begin() + nq, row.begin() + nq + nk);
+        ev.insert(ev.end(), row.begin() + nq + nk, row.end());
+      }
+      const double tolerance = r.dtype == DType::f32 ? 1e-6 : 0.004;
+      ctx.expect("q " + name, q, eq, tolerance);
+      ctx.expect("k " + name, k, ek, tolerance);
+      ctx.expect("v " + name, v, ev, 0);
+    }
+  });
+}
+
+// <split(x), y> = <x, merge(y)>.
+TEST(Rotary, MergeIsTheAdjointOfSplit) {
+  on_every_device([](OpContext& ctx) {
+    for (const RotaryCase& r : cases) {
+      if (r.dtype != DType::f32) {
+        continue;
+      }
+      const std::int64_t nq = r.heads * r.c, nk = r.kv_heads * r.c, width = nq + 2 * nk;
+      const Input position = ctx.integers(DType::i32, {r.rows}, 0, r.positions);
+      const Input dq = ctx.normal(r.dtype, {r.rows, nq}, 1), dk = ctx.normal(r.dtype, {r.rows, nk}, 1);
+      const Input dv = ctx.normal(r.dtype, {r.rows, nk}, 1), x = ctx.normal(r.dtype, {r.rows, width}, 1);
+      const Tensor dqkv = ctx.poisoned(r.dtype, {r.rows, width});
+      const Tensor q = ctx.poisoned(r.dtype, {r.rows, nq}), k = ctx.poisoned(r.dtype, {r.rows, nk});
+      const Tensor v = ctx.poisoned(r.dtype, {r.rows, nk});
+      const RotaryShape shape{r.heads, r.kv_heads, r.c, r.theta};
+      ctx.stream().split_rotary(q, k, v, x.tensor, position.tensor, shape);
+      ctx.stream().merge_rotary_backward(dqkv, dq.tensor, dk.tensor, dv.tensor, position.tensor, shape);
+      const double forward =
+          inner(ctx.values_of(q), dq.values) + inner(ctx.values_of(k), dk.values) + inner(ctx.values_of(v), dv.values);
+      EXPECT_NEAR(inner(ctx.values_of(dqkv), x.values), forward, 1e-5 * (1 + std::abs(forward)));
+      ctx.same_bits(fmt::format("dqkv {} {}", r.rows, r.c), dqkv);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace orthant::test
