@@ -36,17 +36,20 @@ void store(float* to, const V& v) {
   std::memcpy(to, &v, sizeof(V));
 }
 
-void load_eight(Eight& v, const float* from) {
+[[gnu::always_inline]] inline void load_eight(Eight& v, const float* from) {
   load(v, from);
 }
-void load_eight(Eight& v, const BFloat16* from) {
-  for (int i = 0; i < 8; ++i) {
-    v[i] = to_float(from[i]);
-  }
+[[gnu::always_inline]] inline void load_eight(Eight& v, const BFloat16* from) {
+  using Half [[gnu::vector_size(16)]] = std::uint16_t;
+  using Wide [[gnu::vector_size(32)]] = std::uint32_t;
+  Half bits;
+  std::memcpy(&bits, from, sizeof bits);
+  const Wide wide = __builtin_convertvector(bits, Wide) << 16;
+  std::memcpy(&v, &wide, sizeof v);
 }
 
 // v[i][j] <- v[j][i]
-void transpose(Eight (&v)[8]) {
+[[gnu::always_inline]] inline void transpose(Eight (&v)[8]) {
   Eight a[8], b[8];
   for (int i = 0; i < 4; ++i) {
     a[2 * i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
@@ -65,59 +68,83 @@ void transpose(Eight (&v)[8]) {
   }
 }
 
-// One panel: out[k * width + i] = element (i, k), zero for i >= count. May write `slack` floats past its end.
+// Eight steps of k of a panel whose k is contiguous: count rows of 8, as 8 rows of `width`, zero beyond count. Where
+// the width is no multiple of 8 a store reaches into the next step, which is written after it.
 template <std::int64_t width, class T>
-void pack_panel(float* out, const Operand<T>& x, std::int64_t count, std::int64_t k_count) {
-  if (!x.k_contiguous) {
-    for (std::int64_t k = 0; k < k_count; ++k) {
-      const T* const from = x.data + k * x.stride;
-      float* const to = out + k * width;
-      if (count == width) {
-        for (std::int64_t i = 0; i < width; ++i) {
-          to[i] = to_float(from[i]);
-        }
-      } else {
-        for (std::int64_t i = 0; i < width; ++i) {
-          to[i] = i < count ? to_float(from[i]) : 0.0f;
-        }
-      }
-    }
-    return;
-  }
-  const std::int64_t whole = k_count / 8 * 8;
+[[gnu::always_inline]] inline void pack_eight(float* out, const T* from, std::int64_t stride, std::int64_t count) {
   constexpr std::int64_t groups = (width + 7) / 8;
   Eight v[groups][8];
-  for (std::int64_t k = 0; k < whole; k += 8) {
-    for (std::int64_t g = 0; g < groups; ++g) {
-      for (std::int64_t i = 0; i < 8; ++i) {
-        if (g * 8 + i < count) {
-          load_eight(v[g][i], x.data + (g * 8 + i) * x.stride + k);
-        } else {
-          v[g][i] = Eight{};
-        }
-      }
-      transpose(v[g]);
-    }
-    // Where the width is no multiple of 8 a store reaches into the next step, which is written after it.
+  for (std::int64_t g = 0; g < groups; ++g) {
     for (std::int64_t i = 0; i < 8; ++i) {
-      for (std::int64_t g = 0; g < groups; ++g) {
-        store(out + (k + i) * width + g * 8, v[g][i]);
+      if (g * 8 + i < count) {
+        load_eight(v[g][i], from + (g * 8 + i) * stride);
+      } else {
+        v[g][i] = Eight{};
       }
     }
+    transpose(v[g]);
   }
-  for (std::int64_t k = whole; k < k_count; ++k) {
-    for (std::int64_t i = 0; i < width; ++i) {
-      out[k * width + i] = i < count ? to_float(x.data[i * x.stride + k]) : 0.0f;
+  for (std::int64_t i = 0; i < 8; ++i) {
+    for (std::int64_t g = 0; g < groups; ++g) {
+      store(out + i * width + g * 8, v[g][i]);
     }
   }
 }
 
+// One panel of an operand whose k is contiguous.
+template <std::int64_t width, class T>
+void pack_transposed(float* out, const T* from, std::int64_t stride, std::int64_t count, std::int64_t k_count) {
+  const std::int64_t whole = k_count / 8 * 8;
+  if (count == width) {
+    constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(T));
+    for (std::int64_t k = 0; k < whole; k += 8) {
+      for (std::int64_t i = 0; k % line == 0 && k + 4 * line < k_count && i < width; ++i) {
+        __builtin_prefetch(from + i * stride + k + 4 * line);
+      }
+      pack_eight<width>(out + k * width, from + k, stride, width);
+    }
+  } else {
+    for (std::int64_t k = 0; k < whole; k += 8) {
+      pack_eight<width>(out + k * width, from + k, stride, count);
+    }
+  }
+  for (std::int64_t k = whole; k < k_count; ++k) {
+    for (std::int64_t i = 0; i < width; ++i) {
+      out[k * width + i] = i < count ? to_float(from[i * stride + k]) : 0.0f;
+    }
+  }
+}
+
+// Panels of `width` of the first `count` rows (or columns) of x and k_count steps from k_begin on: panel p holds
+// element (p * width + i, k_begin + k) at out[(p * k_count + k) * width + i], zero beyond count. May write `slack`
+// floats past the end.
 template <std::int64_t width, class T>
 void pack(float* out, const Operand<T>& x, std::int64_t count, std::int64_t k_begin, std::int64_t k_count) {
-  for (std::int64_t i = 0; i < count; i += width) {
-    Operand<T> panel = x.from(i);
-    panel.data += x.k_contiguous ? k_begin : k_begin * x.stride;
-    pack_panel<width>(out + i * k_count, panel, std::min(width, count - i), k_count);
+  if (x.k_contiguous) {
+    for (std::int64_t i = 0; i < count; i += width) {
+      pack_transposed<width>(out + i * k_count, x.data + i * x.stride + k_begin, x.stride, std::min(width, count - i),
+                             k_count);
+    }
+    return;
+  }
+  // Memory is read in its order, across the panels; asked for some rows ahead, as a block's rows are too short for the
+  // processor to fetch ahead by itself.
+  constexpr std::int64_t ahead = 4, line = 64 / static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t whole = count / width * width;
+  for (std::int64_t k = 0; k < k_count; ++k) {
+    const T* const from = x.data + (k_begin + k) * x.stride;
+    float* const to = out + k * width;
+    for (std::int64_t i = 0; k + ahead < k_count && i < count; i += line) {
+      __builtin_prefetch(from + ahead * x.stride + i);
+    }
+    for (std::int64_t i = 0; i < whole; i += width) {
+      for (std::int64_t j = 0; j < width; ++j) {
+        to[i * k_count + j] = to_float(from[i + j]);
+      }
+    }
+    for (std::int64_t j = 0; whole < count && j < width; ++j) {
+      to[whole * k_count + j] = whole + j < count ? to_float(from[whole + j]) : 0.0f;
+    }
   }
 }
 
