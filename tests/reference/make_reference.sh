@@ -18,12 +18,12 @@ stamp=$venv/.reference_ready
 if ! cmp -s "$here/requirements.txt" "$stamp"; then
   python3 -m venv "$venv"
   if $light; then
-    "$venv/bin/pip" install --quiet --no-deps "$(grep '^torch==' "$here/requirements.txt")" nvidia-cufile \
-      nvidia-cusparselt-cu13 nvidia-nvshmem-cu13 nvidia-cuda-cupti nvidia-nccl-cu13
-    # What PyTorch needs besides the CUDA wheels that --no-deps left out.
+    # PyTorch last and without its dependencies: its CUDA wheels but these few, and triton, are not wanted.
     grep -v '^torch==' "$here/requirements.txt" >"$venv/without_torch.txt"
     "$venv/bin/pip" install --quiet -r "$venv/without_torch.txt" sympy networkx jinja2 fsspec filelock \
       typing_extensions setuptools
+    "$venv/bin/pip" install --quiet --no-deps "$(grep '^torch==' "$here/requirements.txt")" nvidia-cufile \
+      nvidia-cusparselt-cu13 nvidia-nvshmem-cu13 nvidia-cuda-cupti nvidia-nccl-cu13
   else
     "$venv/bin/pip" install --quiet -r "$here/requirements.txt"
   fi
