@@ -19,6 +19,7 @@ namespace orthant {
 
 void add_config_command(CLI::App& app, int& exit_code);
 void add_data_command(CLI::App& app, int& exit_code);
+void add_launch_command(CLI::App& app, int& exit_code);
 
 // CONFIG [--set a.b=c]...: what every command that reads a configuration takes.
 struct ConfigArguments {

@@ -16,6 +16,7 @@ using AddCommand = void (*)(CLI::App&, int&);
 constexpr AddCommand commands[] = {
     orthant::add_config_command,
     orthant::add_data_command,
+    orthant::add_launch_command,
 };
 
 }  // namespace

@@ -80,8 +80,8 @@ std::vector<Host> read_hostfile(const std::filesystem::path& file) {
 std::vector<std::string> mpirun_command(const std::filesystem::path& hostfile, int world_size,
                                         const std::vector<std::string>& exported,
                                         const std::vector<std::string>& rank_command) {
-  int slots = 0;
-  for (const Host& host : read_hostfile(hostfile)) {
+  int slots = hostfile.empty() ? world_size : 0;
+  for (const Host& host : hostfile.empty() ? std::vector<Host>() : read_hostfile(hostfile)) {
     slots += host.slots;
   }
   if (slots < world_size) {
@@ -89,9 +89,14 @@ std::vector<std::string> mpirun_command(const std::filesystem::path& hostfile, i
                                   hostfile.string(), slots, world_size));
   }
   if (!is_in_path("mpirun")) {
-    throw ConfigError("--hostfile needs mpirun, which is not in PATH: apt install openmpi-bin");
+    throw ConfigError("these ranks are started by mpirun, which is not in PATH: apt install openmpi-bin");
   }
-  std::vector<std::string> command = {"mpirun", "--hostfile", hostfile.string(), "-np", std::to_string(world_size)};
+  std::vector<std::string> command = {"mpirun", "-np", std::to_string(world_size)};
+  if (hostfile.empty()) {
+    command.emplace_back("--oversubscribe");  // more ranks than cores, as with the local communicator
+  } else {
+    command.insert(command.end(), {"--hostfile", hostfile.string()});
+  }
   if (geteuid() == 0) {
     command.emplace_back("--allow-run-as-root");  // asked for by running the launcher as root, in a container mostly
   }

@@ -16,8 +16,8 @@ struct Host {
 // Errors: ConfigError with file:line for a line of another form, a host that stands twice, or a file without hosts.
 std::vector<Host> read_hostfile(const std::filesystem::path& file);
 
-// mpirun's arguments in front of the command of a rank: the hostfile, the number of ranks, and the environment
-// variables in `exported` (NAME=value) for every rank.
+// The command that starts `world_size` ranks by mpirun, on the hosts of the file or, where it is empty, all on this
+// machine; with the environment variables in `exported` (NAME=value) for every rank.
 // Errors: ConfigError when the hosts have fewer slots than `world_size`, or when mpirun is not in PATH.
 std::vector<std::string> mpirun_command(const std::filesystem::path& hostfile, int world_size,
                                         const std::vector<std::string>& exported,

@@ -1,0 +1,206 @@
+// orthant launch CONFIG: starts the ranks of a run, here or by mpirun, or becomes one rank of an external launcher.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "core/config/config.h"
+#include "core/layout.h"
+#include "core/program/commands.h"
+#include "parallel/launch/external_launcher.h"
+#include "parallel/launch/hostfile.h"
+#include "parallel/launch/supervisor.h"
+#include "parallel/local/segment.h"
+
+namespace orthant {
+namespace {
+
+struct Options {
+  std::string nproc = "auto";
+  std::string hostfile;
+  std::string resume;
+  int max_restarts = 0;
+  bool dry_run = false;
+};
+
+class LocalRankSegment : public RankSegment {
+ public:
+  explicit LocalRankSegment(int world_size) : segment_(LocalSegment::create(world_size)) {}
+  int descriptor() const override { return segment_->fd(); }
+  void mark_failed(int rank, const std::string& why) noexcept override { segment_->mark_failed(rank, why); }
+  int first_failed() const noexcept override {
+    const auto failure = segment_->failure();
+    return failure ? failure->rank : -1;
+  }
+
+ private:
+  std::shared_ptr<LocalSegment> segment_;
+};
+
+struct Needed {
+  int world_size;
+  std::string axes;  // "data 4, expert 2", for messages
+};
+
+// How many ranks the layout needs; refuses one that no rank could be given its part of.
+Needed check(const Config& config) {
+  Needed needed{check_layout(config), {}};
+  Layout layout(config);
+  for (const AxisSpec& axis : layout.mesh().axes()) {
+    needed.axes += fmt::format("{}{} {}", needed.axes.empty() ? "" : ", ", axis.name, axis.size);
+  }
+  return needed;
+}
+
+int parse_nproc(const std::string& text) {
+  int value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end || value < 1) {
+    throw ConfigError(fmt::format("--nproc {}: expected 'auto' or a number of ranks, at least 1", text));
+  }
+  return value;
+}
+
+// The number of ranks that the user, an external launcher and the layout agree on.
+int agreed_world_size(const Options& options, const std::optional<ExternalRank>& external, const Needed& layout,
+                      const std::string& file) {
+  int world_size = external ? external->world_size : layout.world_size;
+  if (options.nproc != "auto") {
+    const int asked = parse_nproc(options.nproc);
+    if (external && asked != external->world_size) {
+      throw ConfigError(fmt::format("--nproc {} contradicts {}, which started {} ranks: leave --nproc out", asked,
+                                    external->launcher, external->world_size));
+    }
+    world_size = asked;
+  }
+  if (world_size != layout.world_size) {
+    throw ConfigError(fmt::format(
+        "{}: the layout ({}) needs {} rank{}, found {} ({}). Start {}, or change the sizes in [plugins.*]", file,
+        layout.axes.empty() ? "no plugin claims an axis" : layout.axes, layout.world_size,
+        layout.world_size == 1 ? "" : "s", world_size, external ? external->launcher : "--nproc", layout.world_size));
+  }
+  return world_size;
+}
+
+std::vector<std::string> train_command(const ConfigArguments& arguments, const std::string& resume) {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  require(!error, "cannot find this program under /proc/self/exe: {}", error.message());
+  std::vector<std::string> command = {program.string(), "train", arguments.file};
+  for (const std::string& value : arguments.overrides) {
+    command.insert(command.end(), {"--set", value});
+  }
+  if (!resume.empty()) {
+    command.insert(command.end(), {"--resume", resume});
+  }
+  return command;
+}
+
+// Replaces this process by mpirun; returns only from a dry run.
+int start_by_mpirun(const Options& options, int world_size, const std::filesystem::path& run_directory,
+                    const std::vector<std::string>& train) {
+  if (options.max_restarts > 0) {
+    throw ConfigError("--max-restarts works for ranks of this machine; mpirun ends with its first failing rank");
+  }
+  const auto command =
+      mpirun_command(options.hostfile, world_size, {"ORTHANT_RUN_DIR=" + run_directory.string()}, train);
+  std::string text;
+  std::vector<char*> words;
+  for (const std::string& word : command) {
+    text += (text.empty() ? "" : " ") + shell_quoted(word);
+    words.push_back(const_cast<char*>(word.c_str()));
+  }
+  words.push_back(nullptr);
+  if (options.dry_run) {
+    fmt::print("{}\n", text);
+    return 0;
+  }
+  fmt::print(stderr, "launch: {}\n", text);
+  execvp(words[0], words.data());
+  fail("cannot run mpirun: {}", strerror(errno));
+}
+
+int launch(const ConfigArguments& arguments, const Options& options) {
+  const std::optional<ExternalRank> external = find_external_rank(process_environment());
+  const Config config = load_config(arguments);
+  const Needed layout = check(config);
+  const int world_size = agreed_world_size(options, external, layout, arguments.file);
+  const RunSettings& run = config.settings.run;
+  const std::filesystem::path run_directory = std::filesystem::path(run.directory) / run.name;
+  const std::vector<std::string> train = train_command(arguments, options.resume);
+
+  const bool local = run.communicator == "local";
+  if (local && (!options.hostfile.empty() || (external && world_size > 1))) {
+    throw ConfigError(fmt::format(
+        "run.communicator is 'local' (from {}): it needs ranks that ./launch starts on one machine, but {}. "
+        "Use communicator = \"mpi\", or leave that out",
+        config.origin("run.communicator"),
+        external ? "these were started by " + external->launcher : "--hostfile was given"));
+  }
+  if (external && (!options.hostfile.empty() || options.max_restarts > 0)) {
+    throw ConfigError(fmt::format("{} cannot be used under {}, which starts the ranks itself",
+                                  options.hostfile.empty() ? "--max-restarts" : "--hostfile", external->launcher));
+  }
+  if (!external && (!options.hostfile.empty() || run.communicator == "mpi")) {
+    return start_by_mpirun(options, world_size, run_directory, train);
+  }
+
+  LaunchPlan plan;
+  plan.command = train;
+  plan.restart_command = train_command(arguments, "auto");
+  plan.run_directory = run_directory;
+  plan.world_size = world_size;
+  plan.local_ranks = world_size;
+  plan.max_restarts = options.max_restarts;
+  plan.append_logs = !options.resume.empty();
+  std::string summary = fmt::format("{} local rank{}", world_size, world_size == 1 ? "" : "s");
+  if (external) {
+    plan.first_rank = external->rank;
+    plan.first_local_rank = external->local_rank;
+    plan.local_ranks = 1;
+    summary = external->describe();
+  }
+  if (local) {
+    plan.make_segment = [](int size) { return std::make_unique<LocalRankSegment>(size); };
+  }
+  if (plan.first_rank == 0) {
+    fmt::print(stderr, "launch: {}; run folder {}\n", summary, run_directory.string());
+  }
+  if (options.dry_run) {
+    fmt::print("{}", describe(plan));
+    return 0;
+  }
+  return supervise(plan);
+}
+
+}  // namespace
+
+void add_launch_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("launch", "Train on several ranks: start, watch and restart them");
+  command->footer(
+      "Under torchrun, mpirun or srun it becomes one of their ranks.\n"
+      "Exit codes: 0; the first failing rank's own code; 128+signal; 78 bad configuration; 75 stopped but resumable.");
+  auto options = std::make_shared<Options>();
+  command->add_option("--nproc", options->nproc, "Ranks to start; auto: what the layout needs")->type_name("N|auto");
+  command->add_option("--hostfile", options->hostfile, "Machines ('host slots=N' lines), started by mpirun")
+      ->type_name("FILE");
+  command->add_option("--max-restarts", options->max_restarts, "After a failure start again, resuming, at most K times")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("K");
+  command->add_flag("--dry-run", options->dry_run, "Print what would be run, and start nothing");
+  command->add_option("--resume", options->resume, "Continue from the newest checkpoint (auto) or from a given one")
+      ->type_name("auto|PATH");
+  auto arguments = add_config_arguments(*command);
+  command->callback([arguments, options, &exit_code] { exit_code = launch(*arguments, *options); });
+}
+
+}  // namespace orthant

@@ -1,0 +1,144 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Shared by ./launch, ./runtests and .ci/run: what is missing is installed, what has changed is built.
+# Sourced, never run. Messages go to the standard error.
+
+say() { printf '%s: %s\n' "${ORTHANT_SCRIPT:-orthant}" "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+# Command or package name, for a build.
+build_packages=(g++ cmake pkg-config libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev)
+# Nice to have: a build works without them, and the configure summary says what it does without.
+build_optional=(ninja-build libdnnl-dev libopenmpi-dev openmpi-bin ccache)
+test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
+test_optional=(clang-format)
+
+# The arguments that are not installed, one a line. A tool counts as there whoever installed it.
+missing_packages() {
+  local package installed
+  installed=" $(dpkg-query -W -f='${Package}:${db:Status-Status} ' "$@" 2>/dev/null || true) "
+  for package in "$@"; do
+    case $package in
+      g++) command -v "${CXX:-g++}" >/dev/null && continue ;;
+      cmake | ccache | clang-format) command -v "$package" >/dev/null && continue ;;
+      pkg-config) command -v pkg-config >/dev/null && continue ;;
+      ninja-build) command -v ninja >/dev/null && continue ;;
+      openmpi-bin) command -v mpirun >/dev/null && continue ;;
+    esac
+    [[ $installed == *" $package:installed "* ]] || printf '%s\n' "$package"
+  done
+}
+
+# Installs what is missing of the required packages, and tries the optional ones once.
+# $1: a name for this set; then the required packages, --, the optional ones.
+install_packages() {
+  local name=$1 required=() optional=() missing=() wanted=() run=() package
+  shift
+  while [[ $# -gt 0 && $1 != -- ]]; do required+=("$1"); shift; done
+  [[ $# -gt 0 ]] && shift
+  optional=("$@")
+  [[ -n ${ORTHANT_NO_INSTALL:-} ]] && return 0
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    return 0 # not Debian or Ubuntu: the configuration says what it does not find
+  fi
+  mapfile -t missing < <(missing_packages "${required[@]}")
+  # Optional ones that could not be had are not asked for at every start.
+  local tried="$root/build/.optional_$name"
+  if [[ ! -e $tried || ${#missing[@]} -gt 0 ]]; then
+    mapfile -t wanted < <(missing_packages "${optional[@]}")
+  fi
+  if [[ ${#missing[@]} -eq 0 && ${#wanted[@]} -eq 0 ]]; then
+    [[ -e $tried ]] || { mkdir -p "$root/build" && : >"$tried"; }
+    return 0
+  fi
+
+  if [[ $(id -u) -eq 0 ]]; then
+    run=(env DEBIAN_FRONTEND=noninteractive)
+  elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+    run=(sudo -n env DEBIAN_FRONTEND=noninteractive)
+  else
+    # An optional package that apt does not know would make the line below fail.
+    mapfile -t wanted < <(for package in "${wanted[@]}"; do apt-cache show "$package" >/dev/null 2>&1 && echo "$package"; done)
+    if [[ ${#missing[@]} -gt 0 ]]; then
+      say "missing: ${missing[*]}"
+      say "install with:"
+      printf '  sudo apt-get update && sudo apt-get install -y %s\n' "${missing[*]}${wanted[*]:+ ${wanted[*]}}" >&2
+      exit 1
+    fi
+    [[ ${#wanted[@]} -eq 0 ]] || say "optional, not installed: sudo apt-get install -y ${wanted[*]}"
+    mkdir -p "$root/build" && : >"$tried"
+    return 0
+  fi
+
+  say "about to install with apt: ${missing[*]} ${wanted[*]}"
+  # Package lists may be absent (a container) or older than the archive.
+  "${run[@]}" apt-get update -qq >&2 || say "apt-get update failed; trying with the package lists that are there"
+  if [[ ${#missing[@]} -gt 0 ]]; then
+    "${run[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2 ||
+      die "apt could not install them; try by hand: apt-get install ${missing[*]}"
+  fi
+  for package in "${wanted[@]}"; do
+    "${run[@]}" apt-get install -y -qq --no-install-recommends "$package" >&2 ||
+      say "$package is optional and could not be installed; going on without it"
+  done
+  mkdir -p "$root/build" && : >"$tried"
+}
+
+check_cmake() {
+  command -v cmake >/dev/null || die "cmake is not installed: it must be 3.25 or newer"
+  local version
+  version=$(cmake --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')
+  if [[ $(printf '%s\n3.25\n' "$version" | sort -V | head -n1) != 3.25 ]]; then
+    say "cmake $version is too old: 3.25 or newer is needed. A newer one, for this user:"
+    printf '  python3 -m pip install --user "cmake>=3.25" ninja && export PATH="$HOME/.local/bin:$PATH"\n' >&2
+    exit 1
+  fi
+}
+
+# configure PRESET [cmake options]: once; later changes of CMake files are noticed by the build itself.
+configure() {
+  local preset=$1 directory="$root/build/$1" generator=()
+  shift
+  if [[ $# -eq 0 && -e $directory/CMakeCache.txt && (-e $directory/build.ninja || -e $directory/Makefile) ]]; then
+    return 0
+  fi
+  check_cmake
+  if [[ ! -e $directory/CMakeCache.txt ]] && ! command -v ninja >/dev/null; then
+    generator=(-G "Unix Makefiles")
+  fi
+  mkdir -p "$directory"
+  say "configuring build/$preset (log: build/$preset/configure.log)"
+  if ! (cd "$root" && cmake --preset "$preset" "${generator[@]}" "$@") >"$directory/configure.log" 2>&1; then
+    cat "$directory/configure.log" >&2
+    die "the configuration of build/$preset failed; after installing what is missing, run this again"
+  fi
+  sed -n '/^-- Orthant/,$ s/^-- /  /p' "$directory/configure.log" | sed '/Configuring done/,$d' >&2
+}
+
+# build PRESET [target...]: prints only when there is something to build.
+build() {
+  local preset=$1 directory="$root/build/$1" jobs
+  shift
+  jobs=${ORTHANT_JOBS:-$(nproc)}
+  if [[ -e $directory/build.ninja ]]; then
+    if [[ -t 2 ]]; then
+      ninja -C "$directory" -j "$jobs" "$@" >&2
+    else
+      # Lines, not a terminal's one line that changes: the idle ones say nothing.
+      ninja -C "$directory" -j "$jobs" "$@" 2>&1 |
+        sed -u -e '/^ninja: no work to do/d' -e '/^ninja: Entering directory/d' -e '/Re-checking globbed/d' >&2
+    fi
+  else
+    make -C "$directory" --no-print-directory -s -j "$jobs" "$@" >&2
+  fi || die "the build in build/$preset failed"
+}
+
+# Several ranks of mpirun or srun may come here together: one of them builds, the others wait for it.
+lock_build() {
+  mkdir -p "$root/build"
+  exec 9>"$root/build/.lock"
+  if command -v flock >/dev/null && ! flock -n 9; then
+    say "waiting for another build in this folder"
+    flock 9
+  fi
+}
+unlock_build() { exec 9>&-; }
