@@ -15,10 +15,11 @@ constexpr std::size_t window = 100;         // characters of a line that are sho
 constexpr std::size_t before_caret = 60;    // of them, at most so many before the caret
 constexpr std::size_t longest_caret = 100;  // characters underlined
 
-// The characters of a line, each as its bytes. Bytes that are no UTF-8, and controls other than tab, become '?'.
-std::vector<std::string> characters(std::string_view line) {
+// The first `most` characters of a line, each as its bytes. Bytes that are no UTF-8, and controls other than tab,
+// become '?'.
+std::vector<std::string> characters(std::string_view line, std::size_t most) {
   std::vector<std::string> result;
-  for (std::size_t i = 0; i < line.size();) {
+  for (std::size_t i = 0; i < line.size() && result.size() < most;) {
     const auto byte = static_cast<unsigned char>(line[i]);
     std::size_t length = byte < 0x80 ? 1 : byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc2 ? 2 : 0;
     bool good = length > 0 && byte < 0xf5 && i + length <= line.size();
@@ -40,7 +41,7 @@ std::vector<std::string> characters(std::string_view line) {
 std::string printable(std::string_view text) {
   constexpr std::size_t longest = 60;
   std::string result;
-  const std::vector<std::string> all = characters(text);
+  const std::vector<std::string> all = characters(text, longest + 1);
   for (std::size_t i = 0; i < std::min(all.size(), longest); ++i) {
     result += all[i] == "\t" ? " " : all[i];
   }
@@ -64,9 +65,9 @@ std::string Diagnostics::render(const Item& item) const {
     const std::string name = sources_->empty() ? "configuration" : sources_->name(0);
     return fmt::format("{}: {}\n{}", name, item.message, advice);
   }
-  const std::vector<std::string> line = characters(sources_->line(place->file, place->line));
   const std::size_t column = static_cast<std::size_t>(std::max(place->column, 1)) - 1;
   const std::size_t first = column > before_caret ? column - before_caret : 0;
+  const std::vector<std::string> line = characters(sources_->line(place->file, place->line), first + window + 1);
   std::string shown = first > 0 ? "..." : "";
   std::string under = first > 0 ? "   " : "";
   for (std::size_t i = first; i < std::min(line.size(), first + window); ++i) {

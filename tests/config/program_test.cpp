@@ -1,0 +1,81 @@
+// The program itself: exit codes and streams of `orthant config`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "tests/config/temporary_folder.h"
+
+namespace orthant {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+struct Outcome {
+  int code = -1;
+  std::string output;  // what the command leaves on its standard output
+};
+
+Outcome orthant(const std::string& arguments) {
+  Outcome outcome;
+  std::FILE* pipe = popen((std::string("'") + ORTHANT_PROGRAM + "' " + arguments).c_str(), "r");
+  std::array<char, 4096> chunk;
+  for (std::size_t n = 0; pipe != nullptr && (n = std::fread(chunk.data(), 1, chunk.size(), pipe)) > 0;) {
+    outcome.output.append(chunk.data(), n);
+  }
+  const int status = pipe == nullptr ? -1 : pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+class Program : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(std::filesystem::exists(ORTHANT_PROGRAM)) << "build the target orthant_program";
+    good_ = "'" + folder_.write("good.toml", "[data]\nsource = \"synthetic\"\n[run]\nname = \"r\"\n") + "'";
+  }
+  TemporaryFolder folder_;
+  std::string good_;
+};
+
+TEST_F(Program, AGoodConfigurationIsSummarised) {
+  const Outcome outcome = orthant("config " + good_ + " --set run.steps=12 --set model.layers=3");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.output, StartsWith("ok: "));
+  EXPECT_THAT(outcome.output, HasSubstr("12 steps"));
+  EXPECT_THAT(outcome.output, HasSubstr("3 layers"));
+}
+
+TEST_F(Program, ABadConfigurationExitsWith78AndSaysWhyOnStderr) {
+  const Outcome silent = orthant("config " + good_ + " --set run.steps=0 2>/dev/null");
+  EXPECT_EQ(silent.code, 78);
+  EXPECT_EQ(silent.output, "");
+  EXPECT_THAT(
+      orthant("config " + good_ + " --set run.steps=0 2>&1").output,
+      StartsWith("orthant: the configuration has 1 error\n\n--set:1:11: [run] steps: 0 is below the minimum 1\n"));
+  EXPECT_EQ(orthant("config /nowhere/none.toml 2>/dev/null").code, 78);
+  EXPECT_EQ(orthant("config 2>/dev/null").code, 78);
+}
+
+TEST_F(Program, WrongUsageExitsWith2) {
+  EXPECT_EQ(orthant("2>/dev/null").code, 2);
+  EXPECT_EQ(orthant("confgi 2>/dev/null").code, 2);
+  EXPECT_EQ(orthant("config --resolved --schema " + good_ + " 2>/dev/null").code, 2);
+}
+
+TEST_F(Program, PrintsVersionHelpResolvedAndSchema) {
+  EXPECT_THAT(orthant("--version").output, StartsWith("orthant 0."));
+  EXPECT_EQ(orthant("config --help").code, 0);
+  EXPECT_THAT(orthant("config " + good_ + " --resolved").output, HasSubstr("\nname = \"r\" "));
+  EXPECT_THAT(orthant("config --schema").output, StartsWith("{\n"));
+  EXPECT_THAT(orthant("config " + good_ + " --schema").output, StartsWith("{\n"));
+  EXPECT_EQ(orthant("config " + good_ + " --resolved > /dev/full 2>/dev/null").code, 1);
+}
+
+}  // namespace
+}  // namespace orthant
