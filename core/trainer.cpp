@@ -5,6 +5,7 @@
 
 #include "core/layers/parameters.h"
 #include "core/optimizer.h"
+#include "core/run/host_collectives.h"
 #include "parallel/gradient_rule.h"
 
 namespace orthant {
@@ -106,17 +107,6 @@ void pad_to(HostBatch& host, std::int64_t sequences) {
   host.index.resize(tokens, 0);
 }
 
-// Sums host integers over a group.
-void all_reduce_host(std::vector<std::int64_t>& values, Group& group, Device& device, Stream& stream) {
-  if (group.size() == 1) {
-    return;
-  }
-  Tensor t = device.empty(DType::i64, {static_cast<std::int64_t>(values.size())});
-  stream.upload(t, values.data());
-  group.all_reduce(t, ReduceOp::sum, stream);
-  stream.download(values.data(), t);
-}
-
 }  // namespace
 
 Trainer::Load Trainer::load(std::int64_t step) {
@@ -128,7 +118,7 @@ Trainer::Load Trainer::load(std::int64_t step) {
     load.micro_batches.push_back(upload(host));
     counts[1] += load.micro_batches.back().valid_count;
   }
-  all_reduce_host(counts, tokens_, plan_.device(), stream_);
+  all_reduce_values(counts, ReduceOp::sum, tokens_, stream_);
   load.counted = counts[0];
   load.valid = counts[1];
   require(load.counted > 0, "step {} has no token that counts in the loss", step);
@@ -181,7 +171,7 @@ void Trainer::reduce_counters(StepReport& report) {
     flat.insert(flat.end(), layer.kept.begin(), layer.kept.end());
     flat.insert(flat.end(), {layer.choices, layer.dropped_by_capacity, layer.dropped_by_chance});
   }
-  all_reduce_host(flat, tokens_, plan_.device(), stream_);
+  all_reduce_values(flat, ReduceOp::sum, tokens_, stream_);
   auto next = flat.begin();
   for (LayerCounters layer : sums_.layers) {
     layer.load.assign(next, next + static_cast<std::ptrdiff_t>(experts));
@@ -265,7 +255,7 @@ double Trainer::validate() {
     StepContext ctx{.plan = plan_, .stream = stream_, .batch = batch, .sums = sums_, .training = false};
     model_->forward(ctx, {}, 0, model_->layers());
   }
-  all_reduce_host(counted, tokens_, plan_.device(), stream_);
+  all_reduce_values(counted, ReduceOp::sum, tokens_, stream_);
   if (tokens_.size() > 1) {
     tokens_.all_reduce(sum_storage_, ReduceOp::sum, stream_);
   }
@@ -300,7 +290,7 @@ void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
   }
   std::vector<std::int64_t> found(static_cast<std::size_t>(world_.size()), 0);
   found[static_cast<std::size_t>(world_.rank())] = first_layer;
-  all_reduce_host(found, world_, plan_.device(), stream_);
+  all_reduce_values(found, ReduceOp::sum, world_, stream_);
   const auto worst = std::min_element(found.begin(), found.end());
   const int last = model_->layers() - 1;
   auto name = [&](std::int64_t layer) {

@@ -20,6 +20,9 @@ namespace orthant {
 void add_config_command(CLI::App& app, int& exit_code);
 void add_data_command(CLI::App& app, int& exit_code);
 void add_launch_command(CLI::App& app, int& exit_code);
+void add_plugins_command(CLI::App& app, int& exit_code);
+void add_train_command(CLI::App& app, int& exit_code);
+void add_verify_command(CLI::App& app, int& exit_code);
 
 // CONFIG [--set a.b=c]...: what every command that reads a configuration takes.
 struct ConfigArguments {

@@ -17,6 +17,9 @@ constexpr AddCommand commands[] = {
     orthant::add_config_command,
     orthant::add_data_command,
     orthant::add_launch_command,
+    orthant::add_plugins_command,
+    orthant::add_train_command,
+    orthant::add_verify_command,
 };
 
 }  // namespace

@@ -1,0 +1,77 @@
+// orthant train CONFIG [--set a.b=c]... [--resume auto|PATH]: trains. Started by hand it launches the layout's ranks;
+// started by `orthant launch` it is one of them.
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/program/commands.h"
+#include "core/run/rank.h"
+#include "core/run/train_run.h"
+
+namespace orthant {
+namespace {
+
+// Becomes `orthant launch` with the same arguments.
+[[noreturn]] void launch_instead(const ConfigArguments& arguments, const std::string& resume) {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  std::vector<std::string> words = {program, "launch", arguments.file};
+  for (const std::string& value : arguments.overrides) {
+    words.insert(words.end(), {"--set", value});
+  }
+  if (!resume.empty()) {
+    words.insert(words.end(), {"--resume", resume});
+  }
+  std::vector<char*> argv;
+  for (std::string& word : words) {
+    argv.push_back(word.data());
+  }
+  argv.push_back(nullptr);
+  execv(program.c_str(), argv.data());
+  fail("cannot start {}: {}", program, std::strerror(errno));
+}
+
+// From here on a request to stop waits until the run asks for it; threads made later inherit this.
+void block_stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+int train(const ConfigArguments& arguments, const std::string& resume) {
+  const std::optional<RankEnvironment> rank = rank_environment();
+  if (!rank.has_value()) {
+    launch_instead(arguments, resume);
+  }
+  block_stop_signals();
+  const Config config = load_config(arguments);
+  RunOptions options{.resume = resume, .run_directory = rank->run_directory, .columns = rank->columns};
+  if (options.run_directory.empty()) {
+    options.run_directory = std::filesystem::path(config.settings.run.directory) / config.settings.run.name;
+  }
+  ExitCode code = ExitCode::failure;
+  with_communicator(config, *rank,
+                    [&](Communicator& communicator) { code = train_run(config, options, communicator); });
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("train", "Train a model");
+  auto arguments = add_config_arguments(*command);
+  auto resume = std::make_shared<std::string>();
+  command->add_option("--resume", *resume, "Go on from the newest checkpoint ('auto') or from this one")
+      ->type_name("auto|PATH");
+  command->callback([arguments, resume, &exit_code] { exit_code = train(*arguments, *resume); });
+}
+
+}  // namespace orthant

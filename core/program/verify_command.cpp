@@ -1,0 +1,83 @@
+// orthant verify CONFIG [--json] [--steps N]: the layout against one rank.
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "core/layout.h"
+#include "core/program/commands.h"
+#include "core/run/verify.h"
+
+namespace orthant {
+namespace {
+
+struct Options {
+  bool json = false;
+  int steps = 3;
+};
+
+void print_table(const VerifyReport& report) {
+  fmt::print("{:<18} {:>9} {:>12} {:>9}  {}\n", "quantity", "compared", "difference", "allowed", "largest at");
+  for (const Comparison& row : report.rows) {
+    fmt::print("{:<18} {:>9} {:>12.2e} {:>9.0e}  {}{}\n", row.quantity, row.compared, row.difference, row.tolerance,
+               row.where, row.ok() ? "" : "  <-- DIFFERS");
+  }
+}
+
+void print_json(const VerifyReport& report, int world_size) {
+  nlohmann::ordered_json json;
+  json["ok"] = report.ok();
+  json["world_size"] = world_size;
+  for (const Comparison& row : report.rows) {
+    nlohmann::ordered_json difference = nullptr;  // not a number, or infinite
+    if (std::isfinite(row.difference)) {
+      difference = row.difference;
+    }
+    json["quantities"].push_back({{"quantity", row.quantity},
+                                  {"compared", row.compared},
+                                  {"difference", difference},
+                                  {"allowed", row.tolerance},
+                                  {"where", row.where},
+                                  {"ok", row.ok()}});
+  }
+  if (!report.ok()) {
+    json["first_difference"] = report.first_difference;
+    json["axes"] = report.axes;
+  }
+  fmt::print("{}\n", json.dump(2));
+}
+
+int run(const ConfigArguments& arguments, const Options& options) {
+  const Config config = load_config(arguments);
+  const int world_size = check_layout(config);
+  if (!options.json) {
+    fmt::print("{} ranks against one, {} steps, {}\n", world_size, options.steps,
+               config.settings.run.dtype == ComputeType::fp32 ? "fp32" : "bf16");
+  }
+  const VerifyReport report = verify(config, options.steps);
+  if (options.json) {
+    print_json(report, world_size);
+  } else {
+    print_table(report);
+    if (report.ok()) {
+      fmt::print("equal\n");
+    } else {
+      fmt::print("first difference, by axis {}: {}\n", report.axes.empty() ? "none" : report.axes,
+                 report.first_difference);
+    }
+  }
+  return report.ok() ? 0 : 1;
+}
+
+}  // namespace
+
+void add_verify_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("verify", "Compare a layout with one rank: losses, gradients, weights");
+  auto arguments = add_config_arguments(*command);
+  auto options = std::make_shared<Options>();
+  command->add_flag("--json", options->json, "Print the result as JSON");
+  command->add_option("--steps", options->steps, "Optimizer steps to compare")->check(CLI::Range(1, 1000));
+  command->callback([arguments, options, &exit_code] { exit_code = run(*arguments, *options); });
+}
+
+}  // namespace orthant

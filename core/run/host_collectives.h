@@ -1,0 +1,18 @@
+// Collectives on host values: small, rare, and outside the training step's critical path.
+#pragma once
+
+#include <orthant/group.h>
+#include <orthant/ops.h>
+
+#include <string>
+#include <vector>
+
+namespace orthant {
+
+// Every rank's text, in rank order, on every rank.
+std::vector<std::string> gather_texts(const std::string& mine, Group& group, Stream& stream);
+
+// In place, over the group.
+void all_reduce_values(std::vector<std::int64_t>& values, ReduceOp op, Group& group, Stream& stream);
+
+}  // namespace orthant

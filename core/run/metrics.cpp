@@ -1,0 +1,132 @@
+#include "core/run/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace orthant {
+
+std::string to_json(const MetricsLine& line) {
+  const StepReport& r = *line.report;
+  nlohmann::ordered_json json;
+  json["step"] = r.step + 1;
+  json["loss"] = r.loss;
+  json["aux_loss"] = r.aux_loss;
+  json["z_loss"] = r.z_loss;
+  json["grad_norm"] = r.grad_norm;
+  json["lr"] = r.lr;
+  json["tokens"] = line.tokens;
+  json["tokens_per_second"] = line.step_seconds > 0 ? static_cast<double>(r.tokens) / line.step_seconds : 0.0;
+  json["step_seconds"] = line.step_seconds;
+  json["drop_rate"] = r.drop_rate();
+  json["expert_load_max_over_mean"] = r.expert_load_max_over_mean();
+  json["peak_bytes"] = line.peak_bytes;
+  if (line.validation_loss.has_value()) {
+    json["validation_loss"] = *line.validation_loss;
+  }
+  std::int64_t by_capacity = 0, by_chance = 0;
+  nlohmann::ordered_json experts = nlohmann::ordered_json::object();
+  for (const LayerCounters& layer : r.layers) {
+    experts[std::to_string(layer.layer - 1)] = layer.kept;
+    by_capacity += layer.dropped_by_capacity;
+    by_chance += layer.dropped_by_chance;
+  }
+  if (!r.layers.empty()) {
+    json["dropped_by_capacity"] = by_capacity;
+    json["dropped_by_chance"] = by_chance;
+    json["expert_tokens"] = experts;
+  }
+  return json.dump();
+}
+
+namespace {
+
+// Lines of steps up to `step`; a last line that a kill cut short is dropped.
+std::vector<std::string> lines_up_to(const std::filesystem::path& file, std::int64_t step) {
+  std::vector<std::string> kept;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    const bool usable = json.is_object() && json.contains("step") && json["step"].is_number_integer();
+    if (usable && json["step"].get<std::int64_t>() <= step) {
+      kept.push_back(line);
+    }
+  }
+  return kept;
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::filesystem::path& file, std::int64_t resumed_step) : path_(file) {
+  const std::vector<std::string> kept = lines_up_to(file, resumed_step);
+  const std::filesystem::path fresh = file.string() + ".tmp";
+  {
+    std::ofstream out(fresh, std::ios::trunc);
+    for (const std::string& line : kept) {
+      out << line << '\n';
+    }
+    require(static_cast<bool>(out.flush()), "cannot write {}", fresh.string());
+  }
+  std::error_code failed;
+  std::filesystem::rename(fresh, file, failed);
+  require(!failed, "cannot rename {} to {}: {}", fresh.string(), file.string(), failed.message());
+  out_.open(file, std::ios::app);
+  require(out_.is_open(), "cannot open {} for writing", file.string());
+}
+
+void MetricsFile::write(const MetricsLine& line) {
+  out_ << to_json(line) << '\n';
+  require(static_cast<bool>(out_.flush()), "cannot write {}: is the disk full?", path_.string());
+}
+
+std::string human_duration(double seconds) {
+  const std::int64_t s = std::isfinite(seconds) ? static_cast<std::int64_t>(seconds + 0.5) : 0;
+  if (s >= 3600) {
+    return fmt::format("{}h{:02}m", s / 3600, s % 3600 / 60);
+  }
+  return s >= 60 ? fmt::format("{}m{:02}s", s / 60, s % 60) : fmt::format("{}s", s);
+}
+
+std::string Progress::text(const MetricsLine& line, double elapsed_seconds) const {
+  const StepReport& r = *line.report;
+  const std::int64_t done = r.step + 1;
+  const double rate = line.step_seconds > 0 ? static_cast<double>(r.tokens) / line.step_seconds : 0;
+  const double left = elapsed_seconds / static_cast<double>(std::max<std::int64_t>(done - first_step_, 1)) *
+                      static_cast<double>(steps_ - done);
+  std::string text = fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  ETA {}", done, steps_, r.loss,
+                                 rate >= 10000 ? fmt::format("{:.1f}k", rate / 1000) : fmt::format("{:.0f}", rate),
+                                 human_duration(left));
+  if (!r.layers.empty()) {
+    text += fmt::format("  dropped {:.1f}%  load {:.2f}", 100 * r.drop_rate(), r.expert_load_max_over_mean());
+  }
+  if (line.validation_loss.has_value()) {
+    text += fmt::format("  validation {:.4f}", *line.validation_loss);
+  }
+  return text;
+}
+
+void Progress::show(const MetricsLine& line, double elapsed_seconds) {
+  std::string shown = text(line, elapsed_seconds);
+  if (columns_ == 0) {
+    fmt::print("{}\n", shown);
+  } else {
+    shown.resize(std::min<std::size_t>(shown.size(), static_cast<std::size_t>(columns_ - 1)));
+    fmt::print("\r{}\x1b[K", shown);
+    open_ = true;
+    if (line.validation_loss.has_value()) {
+      finish();  // lines with a validation loss stay
+    }
+  }
+  std::fflush(stdout);
+}
+
+void Progress::finish() {
+  if (open_) {
+    fmt::print("\n");
+    std::fflush(stdout);
+    open_ = false;
+  }
+}
+
+}  // namespace orthant

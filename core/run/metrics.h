@@ -1,0 +1,58 @@
+// What a run tells: metrics.jsonl for programs, a progress line for people.
+#pragma once
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include "core/trainer.h"
+
+namespace orthant {
+
+// One logged step. `report.step` counts from 0; what is written counts the steps done.
+struct MetricsLine {
+  const StepReport* report = nullptr;
+  std::int64_t tokens = 0;  // since the run began
+  double step_seconds = 0;
+  std::int64_t peak_bytes = 0;  // of the rank that holds most
+  std::optional<double> validation_loss;
+};
+
+// As one line of JSON; the keys are documented in docs/metrics.md.
+std::string to_json(const MetricsLine& line);
+
+// Appends lines, each flushed. Lines of steps after `resumed_step` (from a run that was interrupted later than its
+// checkpoint) are dropped first. Errors: Error naming the file.
+class MetricsFile {
+ public:
+  MetricsFile(const std::filesystem::path& file, std::int64_t resumed_step);
+  void write(const MetricsLine& line);
+
+ private:
+  std::filesystem::path path_;
+  std::ofstream out_;
+};
+
+// One line that overwrites itself on a terminal `columns` wide; a plain line per logged step otherwise (columns 0).
+class Progress {
+ public:
+  Progress(std::int64_t steps, std::int64_t first_step, int columns)
+      : steps_(steps), first_step_(first_step), columns_(columns) {}
+  void show(const MetricsLine& line, double elapsed_seconds);
+  // Ends the overwritten line, so that other text can follow.
+  void finish();
+
+  // What show prints, without line ends.
+  std::string text(const MetricsLine& line, double elapsed_seconds) const;
+
+ private:
+  std::int64_t steps_, first_step_;
+  int columns_;
+  bool open_ = false;
+};
+
+std::string human_duration(double seconds);  // "1h02m", "3m20s", "12s"
+
+}  // namespace orthant

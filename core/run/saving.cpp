@@ -1,0 +1,104 @@
+#include "core/run/saving.h"
+
+#include <algorithm>
+
+#include "core/run/host_collectives.h"
+
+namespace orthant {
+namespace {
+
+// The tensors of a group that a checkpoint holds, with the prefix of their names.
+struct StateTensor {
+  const char* prefix;
+  Tensor tensor;  // f32 [owned]
+};
+
+std::vector<StateTensor> state_of(const ParamGroup& group) {
+  std::vector<StateTensor> found = {{"", group.master}, {"optimizer/moment1/", group.moment1}};
+  if (group.moment2.defined()) {
+    found.push_back({"optimizer/moment2/", group.moment2});
+  }
+  return found;
+}
+
+SliceMeta slice_of(const char* prefix, const Param& p) {
+  SliceMeta meta{.name = prefix + p.spec.name, .dtype = DType::f32, .global = p.spec.global, .offset = {}, .size = {}};
+  for (int i = 0; i < p.spec.global.rank(); ++i) {
+    meta.offset.push_back(p.offset[i]);
+    meta.size.push_back(p.size[i]);
+  }
+  return meta;
+}
+
+// Every rank owns its groups whole until a keeper shards them.
+Tensor whole(const Tensor& state, const ParamGroup& group, const Param& p) {
+  require(group.owned_begin == 0 && group.owned_elements == group.elements,
+          "'{}' is sharded: this build saves whole parameters only", group.name);
+  return state.slice(p.begin, {p.elements()});
+}
+
+}  // namespace
+
+std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::int64_t step, ParamStore& store,
+                                      const std::map<std::string, std::string>& state, Group& world, Stream& stream) {
+  CheckpointWriter writer(root, step, world.rank(), world.size());
+  for (const auto& group : store.groups()) {
+    for (const StateTensor& part : state_of(*group)) {
+      for (const Param& p : group->params) {
+        if (p.counted) {
+          const Tensor t = whole(part.tensor, *group, p);
+          writer.add(slice_of(part.prefix, p), [t, &stream](void* out) { stream.download(out, t); });
+        }
+      }
+    }
+  }
+  const std::vector<std::string> parts = gather_texts(writer.finish(), world, stream);
+  std::filesystem::path folder;
+  if (world.rank() == 0) {
+    folder = writer.commit(parts, state);
+  }
+  world.barrier(stream);
+  stream.synchronize();
+  return folder;
+}
+
+void load_checkpoint(const CheckpointReader& reader, ParamStore& store, Stream& stream) {
+  std::vector<float> host;
+  for (const auto& group : store.groups()) {
+    for (const StateTensor& part : state_of(*group)) {
+      for (const Param& p : group->params) {
+        const SliceMeta meta = slice_of(part.prefix, p);
+        require(reader.has(meta.name), "the checkpoint of step {} has no '{}': it is of another model or optimizer",
+                reader.step(), meta.name);
+        const CheckpointReader::TensorInfo info = reader.info(meta.name);
+        require(info.shape == meta.global && info.dtype == DType::f32,
+                "the checkpoint's '{}' is {} {}, this model's is f32 {}: model or configuration differ", meta.name,
+                name_of(info.dtype), info.shape.to_string(), meta.global.to_string());
+        host.resize(static_cast<std::size_t>(p.elements()));
+        reader.read(meta.name, meta.offset, meta.size, host.data());
+        stream.upload(whole(part.tensor, *group, p), host.data());
+      }
+    }
+  }
+  store.refresh_weights(stream);
+}
+
+std::filesystem::path find_checkpoint(const std::string& resume, const std::filesystem::path& root, Group& world,
+                                      Stream& stream) {
+  std::string found;
+  if (world.rank() == 0 && !resume.empty()) {
+    if (resume == "auto") {
+      std::vector<std::string> skipped;
+      const auto latest = latest_checkpoint(root, &skipped);
+      for (const std::string& line : skipped) {
+        fmt::print(stderr, "orthant: checkpoint passed over: {}\n", line);
+      }
+      found = latest.has_value() ? latest->string() : "";
+    } else {
+      found = resume;
+    }
+  }
+  return gather_texts(found, world, stream).front();
+}
+
+}  // namespace orthant

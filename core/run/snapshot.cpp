@@ -1,0 +1,119 @@
+#include <cstring>
+#include <mutex>
+
+#include "core/data/source.h"
+#include "core/layout.h"
+#include "core/run/verify.h"
+#include "parallel/local/thread_world.h"
+
+namespace orthant {
+namespace {
+
+using Tensors = std::map<std::string, std::vector<float>>;
+
+// Puts a rank's slice of a 1-D or 2-D parameter at its place in the global tensor.
+void place_slice(std::vector<float>& global, const Param& p, const std::vector<float>& slice) {
+  const std::int64_t columns = p.spec.global.rank() > 1 ? p.spec.global[1] : 1;
+  global.resize(static_cast<std::size_t>(p.spec.global.elements()));
+  for (std::int64_t r = 0; r < p.size[0]; ++r) {
+    std::copy_n(slice.begin() + r * p.size[1], p.size[1], global.begin() + (p.offset[0] + r) * columns + p.offset[1]);
+  }
+}
+
+// Whether the slice equals, bit for bit, what stands at its place.
+bool same_slice(const std::vector<float>& global, const Param& p, const std::vector<float>& slice) {
+  const std::int64_t columns = p.spec.global.rank() > 1 ? p.spec.global[1] : 1;
+  for (std::int64_t r = 0; r < p.size[0]; ++r) {
+    const float* there = global.data() + (p.offset[0] + r) * columns + p.offset[1];
+    if (std::memcmp(there, slice.data() + r * p.size[1], static_cast<std::size_t>(p.size[1]) * sizeof(float)) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::vector<float> to_host(const Tensor& flat, const Param& p, Stream& stream) {
+  std::vector<float> host(static_cast<std::size_t>(p.elements()));
+  stream.download(host.data(), flat.slice(p.begin, {p.elements()}));
+  return host;
+}
+
+std::vector<std::pair<std::string, Tensor>> state_of(const ParamGroup& group) {
+  std::vector<std::pair<std::string, Tensor>> state = {{"weight", group.master}, {"moment1", group.moment1}};
+  if (group.moment2.defined()) {
+    state.emplace_back("moment2", group.moment2);
+  }
+  return state;
+}
+
+// One rank: trains and contributes its slices to the shared snapshot.
+void run_rank(const Config& config, int steps, Communicator& communicator, Snapshot& snapshot, std::mutex& mutex) {
+  const std::unique_ptr<Device> device = make_device(config.settings.run.device, 1);
+  const std::unique_ptr<Stream> stream = device->make_main_stream();
+  const std::unique_ptr<BatchSource> source = make_batch_source(config.settings);
+  Layout layout(config);
+  layout.plan(communicator.rank(), &communicator, device.get());
+  Group& world = layout.mesh().world_group("verify");
+  Trainer trainer(layout.plan(), *stream, *source);
+  for (int step = 0; step < steps; ++step) {
+    const StepReport report = trainer.gradients(step);
+    {
+      const std::lock_guard lock(mutex);
+      if (communicator.rank() == 0) {
+        snapshot.reports.push_back(report);
+      }
+      for (const auto& group : trainer.parameters().groups()) {
+        for (const Param& p : group->params) {
+          if (p.counted) {
+            place_slice(snapshot.gradients[static_cast<std::size_t>(step)][p.spec.name], p,
+                        to_host(group->grad, p, *stream));
+          }
+        }
+      }
+    }
+    trainer.apply(step);
+  }
+  auto each_state = [&](auto&& visit) {
+    const std::lock_guard lock(mutex);
+    for (const auto& group : trainer.parameters().groups()) {
+      for (const auto& [kind, flat] : state_of(*group)) {
+        for (const Param& p : group->params) {
+          visit(p, kind + "/" + p.spec.name, to_host(flat, p, *stream));
+        }
+      }
+    }
+  };
+  each_state([&](const Param& p, const std::string& name, const std::vector<float>& slice) {
+    if (p.counted) {
+      place_slice(snapshot.state[name], p, slice);
+    }
+  });
+  world.barrier(*stream);
+  stream->synchronize();
+  each_state([&](const Param& p, const std::string& name, const std::vector<float>& slice) {
+    if (!same_slice(snapshot.state[name], p, slice)) {
+      snapshot.replica_differences.push_back(fmt::format("{} on rank {}", name, communicator.rank()));
+    }
+  });
+}
+
+}  // namespace
+
+Snapshot take_snapshot(const Config& config, int steps) {
+  Snapshot snapshot;
+  snapshot.world_size = check_layout(config);
+  snapshot.gradients.resize(static_cast<std::size_t>(steps));
+  std::mutex mutex;
+  run_threads(snapshot.world_size,
+              [&](Communicator& communicator) { run_rank(config, steps, communicator, snapshot, mutex); },
+              {.timeout_seconds = config.settings.run.timeout_seconds, .segment = {}});
+  return snapshot;
+}
+
+Config one_rank(Config config) {
+  config.plugins.clear();
+  config.settings.batch.micro_batch = 0;
+  return config;
+}
+
+}  // namespace orthant

@@ -1,0 +1,189 @@
+#include "core/run/train_run.h"
+
+#include <signal.h>
+
+#include <charconv>
+#include <chrono>
+#include <fstream>
+#include <optional>
+
+#include "core/config/print.h"
+#include "core/data/source.h"
+#include "core/run/host_collectives.h"
+#include "core/run/metrics.h"
+#include "core/run/saving.h"
+#include "core/trainer.h"
+
+namespace orthant {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Whether SIGINT or SIGTERM is waiting for this process.
+bool stop_requested() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  const timespec now{};
+  return sigtimedwait(&set, nullptr, &now) > 0;
+}
+
+std::int64_t number_in(const CheckpointReader& reader, const std::string& key) {
+  const auto found = reader.state().find(key);
+  std::int64_t value = -1;
+  if (found != reader.state().end()) {
+    std::from_chars(found->second.data(), found->second.data() + found->second.size(), value);
+  }
+  require(value >= 0, "the checkpoint of step {} does not say its '{}'", reader.step(), key);
+  return value;
+}
+
+// One rank's side of a run; destroyed in reverse order.
+class Run {
+ public:
+  Run(const Config& config, const RunOptions& options, Communicator& communicator)
+      : config_(config),
+        settings_(config.settings),
+        options_(options),
+        device_(make_device(settings_.run.device, static_cast<int>(settings_.run.threads))),
+        stream_(device_->make_main_stream()),
+        source_(make_batch_source(settings_)),
+        layout_(config),
+        planned_((layout_.plan(communicator.rank(), &communicator, device_.get()), true)),
+        world_(layout_.mesh().world_group("run")),
+        trainer_(layout_.plan(), *stream_, *source_),
+        checkpoints_(options.run_directory / "checkpoints") {}
+
+  ExitCode train() {
+    resume();
+    if (first()) {
+      std::filesystem::create_directories(options_.run_directory);
+      std::ofstream(options_.run_directory / "config.resolved.toml") << resolved_toml(config_);
+      metrics_.emplace(options_.run_directory / "metrics.jsonl", step_);
+      fmt::print("{} parameters on rank 0, {} ranks, steps {} to {}\n", trainer_.parameters().elements(), world_.size(),
+                 step_ + 1, settings_.run.steps);
+    }
+    Progress progress(settings_.run.steps, step_, first() ? options_.columns : 0);
+    const Clock::time_point begin = Clock::now();
+    std::int64_t saved = -1;
+    while (step_ < settings_.run.steps) {
+      const Clock::time_point step_begin = Clock::now();
+      const StepReport report = trainer_.step(step_);
+      const double step_seconds = seconds_since(step_begin);
+      ++step_;
+      tokens_ += report.tokens;
+      const bool stop = everyone_stops();
+      const bool last = step_ == settings_.run.steps;
+      std::optional<double> validation;
+      if (due(settings_.run.validate_every) || (last && settings_.run.validate_every > 0)) {
+        validation = trainer_.validate();
+      }
+      if (step_ == 1 || due(settings_.run.log_every) || last || validation.has_value()) {
+        log({&report, tokens_, step_seconds, peak_bytes(), validation}, progress, seconds_since(begin));
+      }
+      if (due(settings_.run.checkpoint_every) || last || stop) {
+        save();
+        saved = step_;
+      }
+      if (stop && !last) {
+        progress.finish();
+        if (first()) {
+          fmt::print("stopped after step {}; go on with --resume auto\n", step_);
+        }
+        return ExitCode::stopped_resumable;
+      }
+    }
+    progress.finish();
+    if (first()) {
+      finish_text(saved, seconds_since(begin));
+    }
+    return ExitCode::ok;
+  }
+
+ private:
+  bool first() const { return world_.rank() == 0; }
+  bool due(std::int64_t every) const { return every > 0 && step_ % every == 0; }
+
+  void resume() {
+    const std::filesystem::path from = find_checkpoint(options_.resume, checkpoints_, world_, *stream_);
+    if (from.empty()) {
+      if (first() && options_.resume == "auto") {
+        fmt::print("no checkpoint to resume from under {}: starting at step 1\n", checkpoints_.string());
+      }
+      return;
+    }
+    const CheckpointReader reader(from);
+    load_checkpoint(reader, trainer_.parameters(), *stream_);
+    step_ = number_in(reader, "step");
+    tokens_ = number_in(reader, "tokens");
+    if (first()) {
+      fmt::print("resumed from {} after step {}\n", from.string(), step_);
+    }
+  }
+
+  bool everyone_stops() {
+    std::vector<std::int64_t> flag = {stop_requested() ? 1 : 0};
+    all_reduce_values(flag, ReduceOp::max, world_, *stream_);
+    return flag[0] != 0;
+  }
+
+  std::int64_t peak_bytes() {
+    std::vector<std::int64_t> peak = {device_->memory().peak_bytes};
+    all_reduce_values(peak, ReduceOp::max, world_, *stream_);
+    return peak[0];
+  }
+
+  void log(const MetricsLine& line, Progress& progress, double elapsed) {
+    if (first()) {
+      metrics_->write(line);
+      progress.show(line, elapsed);
+    }
+  }
+
+  void save() {
+    const std::map<std::string, std::string> state = {{"step", std::to_string(step_)},
+                                                      {"tokens", std::to_string(tokens_)},
+                                                      {"seed", std::to_string(settings_.run.seed)}};
+    save_checkpoint(checkpoints_, step_, trainer_.parameters(), state, world_, *stream_);
+    if (first()) {
+      prune_checkpoints(checkpoints_, settings_.run.keep);
+    }
+  }
+
+  void finish_text(std::int64_t saved, double seconds) const {
+    fmt::print("done: {} steps, {} tokens, {}\n", step_, tokens_, human_duration(seconds));
+    fmt::print("  metrics     {}\n", (options_.run_directory / "metrics.jsonl").string());
+    if (saved >= 0) {
+      fmt::print("  checkpoint  {}\n", checkpoint_folder(checkpoints_, saved).string());
+    }
+    fmt::print("  logs        {}\n", (options_.run_directory / "logs").string());
+  }
+
+  const Config& config_;
+  const Settings& settings_;
+  const RunOptions& options_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<BatchSource> source_;
+  Layout layout_;
+  bool planned_;
+  Group& world_;
+  Trainer trainer_;
+  std::filesystem::path checkpoints_;
+  std::optional<MetricsFile> metrics_;
+  std::int64_t step_ = 0;    // steps done
+  std::int64_t tokens_ = 0;  // since the run began
+};
+
+}  // namespace
+
+ExitCode train_run(const Config& config, const RunOptions& options, Communicator& communicator) {
+  return Run(config, options, communicator).train();
+}
+
+}  // namespace orthant

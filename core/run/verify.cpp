@@ -1,0 +1,163 @@
+#include "core/run/verify.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/layers/parameters.h"
+#include "core/layout.h"
+
+namespace orthant {
+namespace {
+
+// Stated, not tuned: fp32 sums in another order differ by rounding, bf16 ones by its eight bits.
+struct Tolerances {
+  double gradient, scalar, state;
+};
+Tolerances tolerances(ComputeType dtype) {
+  return dtype == ComputeType::fp32 ? Tolerances{1e-5, 1e-6, 1e-4} : Tolerances{5e-2, 1e-2, 5e-2};
+}
+
+double relative(double a, double b) {
+  if (a == b) {
+    return 0;
+  }
+  return std::abs(a - b) / std::max(std::abs(b), 1e-12);
+}
+
+// ||a - b|| / ||b||; NaN where anything is.
+double relative(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) {
+    return INFINITY;
+  }
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    difference += d * d;
+    norm += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+  }
+  return difference == 0 ? 0 : std::sqrt(difference) / std::max(std::sqrt(norm), 1e-30);
+}
+
+// Collects the largest difference of each quantity, and the first that is too large.
+class Comparer {
+ public:
+  void add(const std::string& quantity, const std::string& where, double difference, double tolerance) {
+    auto row = std::find_if(rows_.begin(), rows_.end(), [&](const Comparison& c) { return c.quantity == quantity; });
+    if (row == rows_.end()) {
+      row = rows_.insert(rows_.end(), {.quantity = quantity, .where = where, .tolerance = tolerance});
+    }
+    ++row->compared;
+    if (!(difference <= row->difference)) {  // NaN counts as larger
+      row->difference = difference;
+      row->where = where;
+    }
+    if (!(difference <= tolerance) && first_.empty()) {
+      first_ =
+          fmt::format("{} of {}: relative difference {:.3g}, allowed {:.3g}", quantity, where, difference, tolerance);
+    }
+  }
+  VerifyReport report() && { return {std::move(rows_), std::move(first_), ""}; }
+
+ private:
+  std::vector<Comparison> rows_;
+  std::string first_;
+};
+
+void compare_counters(Comparer& to, const StepReport& a, const StepReport& b, const std::string& step) {
+  to.add("routing counters", step + " (number of routed layers)", a.layers.size() == b.layers.size() ? 0 : 1, 0);
+  for (std::size_t i = 0; i < std::min(a.layers.size(), b.layers.size()); ++i) {
+    const LayerCounters &x = a.layers[i], &y = b.layers[i];
+    const bool same = x.load == y.load && x.kept == y.kept && x.choices == y.choices &&
+                      x.dropped_by_capacity == y.dropped_by_capacity && x.dropped_by_chance == y.dropped_by_chance;
+    to.add("routing counters", fmt::format("{} layer {}", step, y.layer - 1), same ? 0 : 1, 0);
+  }
+}
+
+}  // namespace
+
+VerifyReport compare(const Snapshot& layout, const Snapshot& reference, ComputeType dtype) {
+  const Tolerances allow = tolerances(dtype);
+  Comparer to;
+  for (std::size_t i = 0; i < reference.reports.size(); ++i) {
+    const std::string step = fmt::format("step {}", i + 1);
+    const StepReport &a = layout.reports.at(i), &b = reference.reports[i];
+    compare_counters(to, a, b, step);
+    to.add("loss", step, relative(a.loss, b.loss), allow.scalar);
+    to.add("aux_loss", step, relative(a.aux_loss, b.aux_loss), allow.scalar);
+    to.add("z_loss", step, relative(a.z_loss, b.z_loss), allow.scalar);
+    for (const auto& [name, gradient] : reference.gradients[i]) {
+      const auto found = layout.gradients.at(i).find(name);
+      const bool missing = found == layout.gradients[i].end();
+      to.add("gradient", step + " " + name, missing ? INFINITY : relative(found->second, gradient), allow.gradient);
+    }
+    to.add("grad_norm", step, relative(a.grad_norm, b.grad_norm), allow.scalar * 10);
+  }
+  for (const auto& [name, values] : reference.state) {
+    const auto found = layout.state.find(name);
+    to.add(name.substr(0, name.find('/')), name.substr(name.find('/') + 1),
+           found == layout.state.end() ? INFINITY : relative(found->second, values), allow.state);
+  }
+  to.add("replicas", "no replica", 0, 0);
+  for (const std::string& where : layout.replica_differences) {
+    to.add("replicas", where, 1, 0);
+  }
+  return std::move(to).report();
+}
+
+namespace {
+
+// All subsets of the plugins with `size` members, in order.
+std::vector<std::vector<std::size_t>> subsets(std::size_t n, std::size_t size) {
+  std::vector<std::vector<std::size_t>> found;
+  for (std::size_t mask = 1; mask < (std::size_t{1} << n); ++mask) {
+    std::vector<std::size_t> members;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (((mask >> i) & 1) != 0) {
+        members.push_back(i);
+      }
+    }
+    if (members.size() == size) {
+      found.push_back(members);
+    }
+  }
+  return found;
+}
+
+std::string blame(const Config& config, int steps, const Snapshot& reference) {
+  for (std::size_t size = 1; size < config.plugins.size(); ++size) {
+    for (const std::vector<std::size_t>& members : subsets(config.plugins.size(), size)) {
+      Config part = config;
+      part.plugins.clear();
+      std::string names;
+      for (std::size_t i : members) {
+        part.plugins.push_back(config.plugins[i]);
+        names += (names.empty() ? "" : " x ") + config.plugins[i].name;
+      }
+      try {
+        if (!compare(take_snapshot(part, steps), reference, config.settings.run.dtype).ok()) {
+          return names;
+        }
+      } catch (const ConfigError&) {
+        continue;  // not a layout of its own: an axis carved from one that is left out, say
+      }
+    }
+  }
+  std::string all;
+  for (const PluginRequest& plugin : config.plugins) {
+    all += (all.empty() ? "" : " x ") + plugin.name;
+  }
+  return all;
+}
+
+}  // namespace
+
+VerifyReport verify(const Config& config, int steps) {
+  const Snapshot reference = take_snapshot(one_rank(config), steps);
+  VerifyReport report = compare(take_snapshot(config, steps), reference, config.settings.run.dtype);
+  if (!report.ok()) {
+    report.axes = blame(config, steps, reference);
+  }
+  return report;
+}
+
+}  // namespace orthant

@@ -1,0 +1,54 @@
+// verify: a layout against one rank, on the same batches.
+//
+// Both run some steps as threads of this process. Compared after each step: loss, balance and z loss, gradient norm,
+// routing counters, every gathered gradient; after the last: weights and optimizer state, and that replicas are
+// bit-identical.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+#include "core/trainer.h"
+
+namespace orthant {
+
+// Everything a layout computed, gathered to global tensors on the host.
+struct Snapshot {
+  std::vector<StepReport> reports;                                   // one a step
+  std::vector<std::map<std::string, std::vector<float>>> gradients;  // one a step, by parameter
+  std::map<std::string, std::vector<float>> state;                   // after the last: weight/NAME, moment1/NAME, ...
+  std::vector<std::string> replica_differences;                      // parameters whose replicas differ in any bit
+  int world_size = 1;
+};
+
+// Trains `steps` steps of `config` on as many threads as its layout needs. Errors: as the training's.
+Snapshot take_snapshot(const Config& config, int steps);
+
+// The same experiment with every plugin absent.
+Config one_rank(Config config);
+
+struct Comparison {
+  std::string quantity;  // "loss", "gradient", "weight", ...
+  std::string where;     // "step 1", "step 1 model.layers.0...": of the largest difference
+  double difference = 0;
+  double tolerance = 0;
+  int compared = 0;
+  bool ok() const { return difference <= tolerance; }  // false for NaN
+};
+
+struct VerifyReport {
+  std::vector<Comparison> rows;  // in the order in which a training step meets the quantities
+  std::string first_difference;  // empty: none
+  std::string axes;              // the fewest plugins that show it: "data x expert"
+  bool ok() const { return first_difference.empty(); }
+};
+
+// The difference of two snapshots of one experiment.
+VerifyReport compare(const Snapshot& layout, const Snapshot& reference, ComputeType dtype);
+
+// Both, and on a difference a search for the fewest plugins that show it.
+VerifyReport verify(const Config& config, int steps);
+
+}  // namespace orthant
