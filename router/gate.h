@@ -1,4 +1,4 @@
-// The gate of one token: softmax, choice of experts, combine weights and their gradient. Pure functions over
+// The gate of one token: choice of experts, combine weights and their gradient. Pure functions over
 // pointers, used by the loops of every device.
 //
 // Sources: switch: Fedus et al., "Switch Transformers" (2021). gshard: Lepikhin et al., "GShard" (2020), algorithm 1.
@@ -6,7 +6,6 @@
 // 2024).
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include <orthant/ops.h>
@@ -16,23 +15,6 @@ namespace orthant {
 
 // The most experts that a token may choose: bounds the per-token arrays of the functions below.
 inline constexpr int max_top_k = 64;
-
-// probability[e] = softmax(logits)[e] for e in [0, experts).
-ORTHANT_HOST_DEVICE inline void softmax_row(float* probability, const float* logits, std::int64_t experts) {
-  float greatest = logits[0];
-  for (std::int64_t e = 1; e < experts; ++e) {
-    greatest = logits[e] > greatest ? logits[e] : greatest;
-  }
-  float sum = 0;
-  for (std::int64_t e = 0; e < experts; ++e) {
-    probability[e] = std::exp(logits[e] - greatest);
-    sum += probability[e];
-  }
-  const float scale = 1 / sum;
-  for (std::int64_t e = 0; e < experts; ++e) {
-    probability[e] *= scale;
-  }
-}
 
 // expert[0 .. k) = the k experts with the greatest logits, greatest first; of equal logits the lower index first.
 // Logits decide, not probabilities: their order does not depend on how a device rounds exp. Always k distinct

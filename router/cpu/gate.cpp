@@ -6,10 +6,34 @@
 
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
+#include "core/cpu/vector_math.h"
 #include "router/checks.h"
 #include "router/losses.h"
 
 namespace orthant {
+namespace {
+
+// probability[e] = softmax(logits)[e] for e in [0, experts).
+void softmax_row(float* probability, const float* logits, std::int64_t experts) {
+  float greatest = logits[0];
+#pragma omp simd reduction(max : greatest)
+  for (std::int64_t e = 0; e < experts; ++e) {
+    greatest = logits[e] > greatest ? logits[e] : greatest;
+  }
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t e = 0; e < experts; ++e) {
+    probability[e] = fast_exp(logits[e] - greatest);
+    sum += probability[e];
+  }
+  const float scale = 1 / sum;
+#pragma omp simd
+  for (std::int64_t e = 0; e < experts; ++e) {
+    probability[e] *= scale;
+  }
+}
+
+}  // namespace
 
 void CpuStream::gate(const Tensor& probability, const Tensor& expert, const Tensor& weight, const Tensor& chosen,
                      const Tensor& logits, const Tensor& valid, const Tensor& token, const RandomKey& key,
