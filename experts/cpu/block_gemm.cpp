@@ -27,13 +27,16 @@ static_assert(panel_rows % tile_rows == 0 && block_rows % panel_rows == 0 && blo
 using Vector [[gnu::vector_size(lanes * 4)]] = float;
 using Eight [[gnu::vector_size(32)]] = float;
 
+// Through unaligned vector types, so that a register tile never has its address taken.
 template <class V>
-void load(V& v, const float* from) {
-  std::memcpy(&v, from, sizeof(V));
+[[gnu::always_inline]] inline void load(V& v, const float* from) {
+  using Unaligned [[gnu::vector_size(sizeof(V)), gnu::aligned(4), gnu::may_alias]] = float;
+  v = *reinterpret_cast<const Unaligned*>(from);
 }
 template <class V>
-void store(float* to, const V& v) {
-  std::memcpy(to, &v, sizeof(V));
+[[gnu::always_inline]] inline void store(float* to, const V& v) {
+  using Unaligned [[gnu::vector_size(sizeof(V)), gnu::aligned(4), gnu::may_alias]] = float;
+  *reinterpret_cast<Unaligned*>(to) = v;
 }
 
 [[gnu::always_inline]] inline void load_eight(Eight& v, const float* from) {
@@ -148,35 +151,40 @@ void pack(float* out, const Operand<T>& x, std::int64_t count, std::int64_t k_be
   }
 }
 
+// Everything in it is inlined by force: else the tile goes through memory at every step on AVX-512.
 // A register tile: tile[i][j] = sum over k of a[k][i] * b[k][j], stored to or added to c.
 void tile_product(const float* a, const float* b, std::int64_t k_count, float* c, std::int64_t ldc, bool accumulate) {
-  Vector sum[2 * tile_rows] = {};
-  const auto each = [&]<std::size_t... i>(std::index_sequence<i...>, auto&& fn) {
+  Vector sum[2 * tile_rows];
+  const auto each = [&]<std::size_t... i>(std::index_sequence<i...>, auto&& fn) __attribute__((always_inline)) {
     (fn(std::integral_constant<std::size_t, i>{}), ...);
   };
   constexpr auto tile = std::make_index_sequence<static_cast<std::size_t>(tile_rows)>{};
+  each(
+      tile, [&](auto i) __attribute__((always_inline)) { sum[2 * i] = sum[2 * i + 1] = Vector{}; });
   for (std::int64_t k = 0; k < k_count; ++k) {
     Vector b0, b1;
     load(b0, b + k * tile_columns);
     load(b1, b + k * tile_columns + lanes);
     const float* const a_k = a + k * tile_rows;
-    each(tile, [&](auto i) {
-      sum[2 * i] += a_k[i] * b0;
-      sum[2 * i + 1] += a_k[i] * b1;
-    });
+    each(
+        tile, [&](auto i) __attribute__((always_inline)) {
+          sum[2 * i] += a_k[i] * b0;
+          sum[2 * i + 1] += a_k[i] * b1;
+        });
   }
-  each(tile, [&](auto i) {
-    float* const row = c + static_cast<std::int64_t>(i) * ldc;
-    if (accumulate) {
-      Vector c0, c1;
-      load(c0, row);
-      load(c1, row + lanes);
-      sum[2 * i] += c0;
-      sum[2 * i + 1] += c1;
-    }
-    store(row, sum[2 * i]);
-    store(row + lanes, sum[2 * i + 1]);
-  });
+  each(
+      tile, [&](auto i) __attribute__((always_inline)) {
+        float* const row = c + static_cast<std::int64_t>(i) * ldc;
+        if (accumulate) {
+          Vector c0, c1;
+          load(c0, row);
+          load(c1, row + lanes);
+          sum[2 * i] += c0;
+          sum[2 * i + 1] += c1;
+        }
+        store(row, sum[2 * i]);
+        store(row + lanes, sum[2 * i + 1]);
+      });
 }
 
 }  // namespace
