@@ -207,8 +207,7 @@ TEST(Supervisor, LeavesNoProcessOfARankBehind) {
 
 TEST(Supervisor, NoRankOutlivesAKilledLauncher) {
   TemporaryFolder folder;
-  const LaunchPlan plan =
-      shell_plan(folder.path(), 3, std::string(kWritePid) + "while :; do read line; done < /dev/zero");
+  const LaunchPlan plan = shell_plan(folder.path(), 3, std::string(kWritePid) + "exec sleep 300");
   Running running(folder.path(), [&] { return supervise(plan); });
   ASSERT_TRUE(eventually([&] { return pids_of(folder.path(), 3).size() == 3; }));
   for (const pid_t pid : pids_of(folder.path(), 3)) {
