@@ -102,24 +102,24 @@ struct Visible {
   }
 };
 
-// Online softmax of one row of scores: scores become weights; top, sum and the row of o so far are brought up to date.
+// Online softmax of one row of scores, of which keys [low, high) are seen: scores become weights; top, sum and the row
+// of o so far are brought up to date.
 void softmax_row(float* score, std::int64_t columns, std::int64_t low, std::int64_t high, float* top, float* sum,
                  float* o, std::int64_t width) {
-  float highest = *top;
-  for (std::int64_t j = 0; j < columns; ++j) {
-    score[j] = j >= low && j < high ? score[j] : -std::numeric_limits<float>::infinity();
-  }
-#pragma omp simd reduction(max : highest)
-  for (std::int64_t j = 0; j < columns; ++j) {
-    highest = score[j] > highest ? score[j] : highest;
-  }
   if (low >= high) {
     std::fill(score, score + columns, 0.0f);
     return;
   }
+  std::fill(score, score + low, 0.0f);
+  std::fill(score + high, score + columns, 0.0f);
+  float highest = *top;
+#pragma omp simd reduction(max : highest)
+  for (std::int64_t j = low; j < high; ++j) {
+    highest = score[j] > highest ? score[j] : highest;
+  }
   float total = 0.0f;
 #pragma omp simd reduction(+ : total)
-  for (std::int64_t j = 0; j < columns; ++j) {
+  for (std::int64_t j = low; j < high; ++j) {
     const float e = fast_exp(score[j] - highest);
     score[j] = e;
     total += e;
@@ -231,13 +231,18 @@ struct Backward {
       tile::multiply(tile_rows, columns, g.c, queries, g.c_padded, 1, keys_t + j0 * g.c, side, weights, side, false);
       tile::multiply(tile_rows, columns, g.c, dout, g.c_padded, 1, values_t + j0 * g.c, side, dscores, side, false);
       for (std::int64_t r = 0; r < tile_rows; ++r) {
-        const std::int64_t low = r < rows ? std::max<std::int64_t>(visible.begin(i0 + r) - j0, 0) : 0;
-        const std::int64_t high = r < rows ? std::min(columns, i0 + r - j0 + 1) : 0;
         float *p = weights + r * side, *ds = dscores + r * side;
+        // Keys [low, high) are seen, none by the rows of padding.
+        const std::int64_t high = r < rows ? std::clamp<std::int64_t>(i0 + r - j0 + 1, 0, columns) : 0;
+        const std::int64_t low = r < rows ? std::clamp<std::int64_t>(visible.begin(i0 + r) - j0, 0, high) : 0;
+        std::fill(p, p + low, 0.0f);
+        std::fill(ds, ds + low, 0.0f);
+        std::fill(p + high, p + columns, 0.0f);
+        std::fill(ds + high, ds + columns, 0.0f);
         const float shift = r < rows ? lse[i0 + r] : 0.0f, mean = r < rows ? delta[r] : 0.0f;
 #pragma omp simd
-        for (std::int64_t j = 0; j < columns; ++j) {
-          const float weight = j >= low && j < high ? fast_exp(p[j] - shift) : 0.0f;
+        for (std::int64_t j = low; j < high; ++j) {
+          const float weight = fast_exp(p[j] - shift);
           p[j] = weight;
           ds[j] = weight * (ds[j] - mean);
         }

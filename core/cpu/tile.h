@@ -23,6 +23,15 @@ constexpr std::int64_t padded(std::int64_t size, std::int64_t step) {
   return (size + step - 1) / step * step;
 }
 
+// GCC would otherwise load the vector again in each of its uses, which makes the loop wait for loads.
+inline void keep_in_register(Vector& x) {
+#if defined(__x86_64__)
+  asm("" : "+v"(x));
+#else
+  static_cast<void>(x);
+#endif
+}
+
 // C [m, n] (+)= A [m, k] B [k, n]. Element (i, p) of A is a[i * row + p * depth], so that A may be used transposed;
 // B and C are row-major. m and n are rounded up to whole register blocks: what lies there must be readable (A, B)
 // and writable (C).
@@ -45,6 +54,8 @@ inline void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const float
         Vector b0, b1;
         std::memcpy(&b0, y, sizeof b0);
         std::memcpy(&b1, y + lanes, sizeof b1);
+        keep_in_register(b0);
+        keep_in_register(b1);
 #pragma GCC unroll 4
         for (int r = 0; r < row_step; ++r) {
           const Vector broadcast = x[r * row] - Vector{};
