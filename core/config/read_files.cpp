@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -32,10 +33,13 @@ std::optional<std::string> read_text(const fs::path& path, std::string& problem)
   } else {
     errno = 0;
     std::ifstream in(path, std::ios::binary);
-    std::string text(most_bytes + 1, '\0');
-    in.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(in.gcount()));
-    if (in.bad() || (!in.is_open())) {
+    std::string text;
+    std::array<char, 4096> chunk;
+    while (in && text.size() <= most_bytes) {  // no more than that, whatever size the file claims
+      in.read(chunk.data(), chunk.size());
+      text.append(chunk.data(), static_cast<std::size_t>(in.gcount()));
+    }
+    if (in.bad() || !in.is_open()) {
       problem = fmt::format("cannot be read: {}", std::strerror(errno));
     } else if (text.size() > most_bytes) {
       problem = "is larger than 1 MiB";

@@ -31,6 +31,7 @@ class TemporaryFolder {
   // Writes a file (and its folder) and returns its path.
   std::string write(const std::string& name, const std::string& text) const {
     std::filesystem::create_directories((path_ / name).parent_path());
+    std::filesystem::remove(path_ / name);  // truncating a file makes some file systems write it out: slow
     std::ofstream(path_ / name, std::ios::binary) << text;
     return path(name);
   }

@@ -1,0 +1,60 @@
+// The mpi communicator under mpirun.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+namespace orthant::test {
+namespace {
+
+constexpr const char* program = ORTHANT_BINARY_DIR "/bin/comm_conformance_mpi";
+
+std::string reason_to_skip() {
+#if defined(__SANITIZE_THREAD__)
+  return "ThreadSanitizer does not understand MPI's own threads";
+#else
+  if (!std::filesystem::exists(program)) {
+    return "MPI was not found when this was configured";
+  }
+  return std::system("command -v mpirun >/dev/null 2>&1") == 0 ? "" : "mpirun is not installed";
+#endif
+}
+
+// Output of both streams, and the exit status.
+std::pair<std::string, int> mpirun(int ranks, const std::string& mode) {
+  // MPI itself leaks a little at exit, which is not ours to report.
+  const std::string command = "ASAN_OPTIONS=detect_leaks=0 ORTHANT_PLUGIN_PATH=" ORTHANT_PLUGIN_DIR
+                              " timeout 120 mpirun --oversubscribe --allow-run-as-root -n " +
+                              std::to_string(ranks) + " " + program + " " + mode + " 2>&1";
+  std::FILE* pipe = popen(command.c_str(), "r");
+  std::string output;
+  char line[512];
+  while (pipe != nullptr && std::fgets(line, sizeof(line), pipe) != nullptr) {
+    output += line;
+  }
+  return {output, pipe != nullptr ? pclose(pipe) : -1};
+}
+
+TEST(Mpi, Conforms) {
+  if (const std::string reason = reason_to_skip(); !reason.empty()) {
+    GTEST_SKIP() << reason;
+  }
+  const auto [output, status] = mpirun(4, "");
+  EXPECT_EQ(status, 0) << output;
+  EXPECT_THAT(output, testing::HasSubstr("conformance passed on 4 ranks"));
+}
+
+TEST(Mpi, ALateRankIsNamedAfterTheTimeout) {
+  if (const std::string reason = reason_to_skip(); !reason.empty()) {
+    GTEST_SKIP() << reason;
+  }
+  const auto [output, status] = mpirun(2, "late");
+  EXPECT_NE(status, 0);
+  EXPECT_THAT(output, testing::HasSubstr("rank 1 did not arrive at barrier #2 (0 bytes) of group 'data' within 0.5 s"));
+}
+
+}  // namespace
+}  // namespace orthant::test
