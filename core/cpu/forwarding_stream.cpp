@@ -9,164 +9,170 @@ namespace orthant {
 void ForwardingStream::upload(const Tensor& to, const void* host) {
   const auto* bytes = static_cast<const std::byte*>(host);
   std::vector<std::byte> taken(bytes, bytes + (to.defined() ? to.bytes() : 0));
-  forward({to}, [=, taken = std::move(taken)](Stream& inner) { inner.upload(to, taken.data()); });
+  forward("upload", {to}, [=, taken = std::move(taken)](Stream& inner) { inner.upload(to, taken.data()); });
 }
 
 void ForwardingStream::download(void* host, const Tensor& from) {
-  forward({from}, [=](Stream& inner) { inner.download(host, from); });
+  forward("download", {from}, [=](Stream& inner) { inner.download(host, from); });
   synchronize();
 }
 
 void ForwardingStream::copy(const Tensor& to, const Tensor& from) {
-  forward({to, from}, [=](Stream& inner) { inner.copy(to, from); });
+  forward("copy", {to, from}, [=](Stream& inner) { inner.copy(to, from); });
 }
 
 void ForwardingStream::cast(const Tensor& to, const Tensor& from) {
-  forward({to, from}, [=](Stream& inner) { inner.cast(to, from); });
+  forward("cast", {to, from}, [=](Stream& inner) { inner.cast(to, from); });
 }
 
 void ForwardingStream::fill(const Tensor& t, double value) {
-  forward({t}, [=](Stream& inner) { inner.fill(t, value); });
+  forward("fill", {t}, [=](Stream& inner) { inner.fill(t, value); });
 }
 
 void ForwardingStream::copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) {
-  forward({to, from}, [=, runs = std::vector<RowRun>(runs.begin(), runs.end())](Stream& inner) {
+  forward("copy_rows", {to, from}, [=, runs = std::vector<RowRun>(runs.begin(), runs.end())](Stream& inner) {
     inner.copy_rows(to, from, runs);
   });
 }
 
 void ForwardingStream::add(const Tensor& y, const Tensor& x) {
-  forward({y, x}, [=](Stream& inner) { inner.add(y, x); });
+  forward("add", {y, x}, [=](Stream& inner) { inner.add(y, x); });
 }
 
 void ForwardingStream::scale(const Tensor& y, float a) {
-  forward({y}, [=](Stream& inner) { inner.scale(y, a); });
+  forward("scale", {y}, [=](Stream& inner) { inner.scale(y, a); });
 }
 
 void ForwardingStream::sum_squares(const Tensor& out, const Tensor& x) {
-  forward({out, x}, [=](Stream& inner) { inner.sum_squares(out, x); });
+  forward("sum_squares", {out, x}, [=](Stream& inner) { inner.sum_squares(out, x); });
 }
 
 void ForwardingStream::sum(const Tensor& out, const Tensor& x) {
-  forward({out, x}, [=](Stream& inner) { inner.sum(out, x); });
+  forward("sum", {out, x}, [=](Stream& inner) { inner.sum(out, x); });
 }
 
 void ForwardingStream::init_normal(const Tensor& w, const RandomKey& key, float std, const SliceMap& at) {
-  forward({w}, [=](Stream& inner) { inner.init_normal(w, key, std, at); });
+  forward("init_normal", {w}, [=](Stream& inner) { inner.init_normal(w, key, std, at); });
 }
 
 void ForwardingStream::dropout(const Tensor& y, const Tensor& x, const Tensor& token, const RandomKey& key, float p,
                                const SliceMap& at) {
-  forward({y, x, token}, [=](Stream& inner) { inner.dropout(y, x, token, key, p, at); });
+  forward("dropout", {y, x, token}, [=](Stream& inner) { inner.dropout(y, x, token, key, p, at); });
 }
 
 void ForwardingStream::jitter(const Tensor& y, const Tensor& x, const Tensor& token, const RandomKey& key, float e) {
-  forward({y, x, token}, [=](Stream& inner) { inner.jitter(y, x, token, key, e); });
+  forward("jitter", {y, x, token}, [=](Stream& inner) { inner.jitter(y, x, token, key, e); });
 }
 
 void ForwardingStream::gemm(const Tensor& c, const Tensor& a, const Tensor& b, Gemm how) {
-  forward({c, a, b}, [=](Stream& inner) { inner.gemm(c, a, b, how); });
+  forward("gemm", {c, a, b}, [=](Stream& inner) { inner.gemm(c, a, b, how); });
 }
 
 void ForwardingStream::grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b,
                                     std::span<const std::int64_t> offset, Gemm how) {
-  forward({c, a, b}, [=, offset = std::vector<std::int64_t>(offset.begin(), offset.end())](Stream& inner) {
-    inner.grouped_gemm(c, a, b, offset, how);
-  });
+  forward("grouped_gemm", {c, a, b},
+          [=, offset = std::vector<std::int64_t>(offset.begin(), offset.end())](Stream& inner) {
+            inner.grouped_gemm(c, a, b, offset, how);
+          });
 }
 
 void ForwardingStream::grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& b,
                                        std::span<const std::int64_t> offset, float beta) {
-  forward({c, a, b}, [=, offset = std::vector<std::int64_t>(offset.begin(), offset.end())](Stream& inner) {
-    inner.grouped_gemm_tn(c, a, b, offset, beta);
-  });
+  forward("grouped_gemm_tn", {c, a, b},
+          [=, offset = std::vector<std::int64_t>(offset.begin(), offset.end())](Stream& inner) {
+            inner.grouped_gemm_tn(c, a, b, offset, beta);
+          });
 }
 
 void ForwardingStream::norm(const Tensor& y, const Tensor& stats, const Tensor& x, const Tensor& weight,
                             const Tensor& bias, NormKind kind, float eps) {
-  forward({y, stats, x, weight, bias}, [=](Stream& inner) { inner.norm(y, stats, x, weight, bias, kind, eps); });
+  forward("norm", {y, stats, x, weight, bias},
+          [=](Stream& inner) { inner.norm(y, stats, x, weight, bias, kind, eps); });
 }
 
 void ForwardingStream::norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
                                      const Tensor& x, const Tensor& stats, const Tensor& weight, NormKind kind) {
-  forward({dx, dweight, dbias, dy, x, stats, weight},
+  forward("norm_backward", {dx, dweight, dbias, dy, x, stats, weight},
           [=](Stream& inner) { inner.norm_backward(dx, dweight, dbias, dy, x, stats, weight, kind); });
 }
 
 void ForwardingStream::split_rotary(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& qkv,
                                     const Tensor& position, const RotaryShape& shape) {
-  forward({q, k, v, qkv, position}, [=](Stream& inner) { inner.split_rotary(q, k, v, qkv, position, shape); });
+  forward("split_rotary", {q, k, v, qkv, position},
+          [=](Stream& inner) { inner.split_rotary(q, k, v, qkv, position, shape); });
 }
 
 void ForwardingStream::merge_rotary_backward(const Tensor& dqkv, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                                              const Tensor& position, const RotaryShape& shape) {
-  forward({dqkv, dq, dk, dv, position},
+  forward("merge_rotary_backward", {dqkv, dq, dk, dv, position},
           [=](Stream& inner) { inner.merge_rotary_backward(dqkv, dq, dk, dv, position, shape); });
 }
 
 void ForwardingStream::attention(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
                                  const Tensor& first, const AttentionShape& shape) {
-  forward({o, lse, q, k, v, first}, [=](Stream& inner) { inner.attention(o, lse, q, k, v, first, shape); });
+  forward("attention", {o, lse, q, k, v, first},
+          [=](Stream& inner) { inner.attention(o, lse, q, k, v, first, shape); });
 }
 
 void ForwardingStream::attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                                           const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                                           const Tensor& lse, const Tensor& first, const AttentionShape& shape) {
-  forward({dq, dk, dv, d_o, q, k, v, o, lse, first},
+  forward("attention_backward", {dq, dk, dv, d_o, q, k, v, o, lse, first},
           [=](Stream& inner) { inner.attention_backward(dq, dk, dv, d_o, q, k, v, o, lse, first, shape); });
 }
 
 void ForwardingStream::activation(const Tensor& a, const Tensor& h, Activation kind) {
-  forward({a, h}, [=](Stream& inner) { inner.activation(a, h, kind); });
+  forward("activation", {a, h}, [=](Stream& inner) { inner.activation(a, h, kind); });
 }
 
 void ForwardingStream::activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind) {
-  forward({dh, da, h}, [=](Stream& inner) { inner.activation_backward(dh, da, h, kind); });
+  forward("activation_backward", {dh, da, h}, [=](Stream& inner) { inner.activation_backward(dh, da, h, kind); });
 }
 
 void ForwardingStream::embedding(const Tensor& y, const Tensor& table, const Tensor& id, bool accumulate) {
-  forward({y, table, id}, [=](Stream& inner) { inner.embedding(y, table, id, accumulate); });
+  forward("embedding", {y, table, id}, [=](Stream& inner) { inner.embedding(y, table, id, accumulate); });
 }
 
 void ForwardingStream::embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& id) {
-  forward({dtable, dy, id}, [=](Stream& inner) { inner.embedding_backward(dtable, dy, id); });
+  forward("embedding_backward", {dtable, dy, id}, [=](Stream& inner) { inner.embedding_backward(dtable, dy, id); });
 }
 
 void ForwardingStream::cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& label, float scale) {
-  forward({loss, logits, label}, [=](Stream& inner) { inner.cross_entropy(loss, logits, label, scale); });
+  forward("cross_entropy", {loss, logits, label},
+          [=](Stream& inner) { inner.cross_entropy(loss, logits, label, scale); });
 }
 
 void ForwardingStream::gate(const Tensor& probability, const Tensor& expert, const Tensor& weight, const Tensor& chosen,
                             const Tensor& logits, const Tensor& valid, const Tensor& token, const RandomKey& key,
                             const GateConfig& config) {
-  forward({probability, expert, weight, chosen, logits, valid, token},
+  forward("gate", {probability, expert, weight, chosen, logits, valid, token},
           [=](Stream& inner) { inner.gate(probability, expert, weight, chosen, logits, valid, token, key, config); });
 }
 
 void ForwardingStream::dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count,
                                      const Tensor& dropped, const Tensor& expert, const Tensor& weight,
                                      const Tensor& valid, const GateConfig& config) {
-  forward({row, source, count, dropped, expert, weight, valid},
+  forward("dispatch_plan", {row, source, count, dropped, expert, weight, valid},
           [=](Stream& inner) { inner.dispatch_plan(row, source, count, dropped, expert, weight, valid, config); });
 }
 
 void ForwardingStream::pack(const Tensor& rows, const Tensor& x, const Tensor& source, std::int64_t top_k) {
-  forward({rows, x, source}, [=](Stream& inner) { inner.pack(rows, x, source, top_k); });
+  forward("pack", {rows, x, source}, [=](Stream& inner) { inner.pack(rows, x, source, top_k); });
 }
 
 void ForwardingStream::pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row) {
-  forward({dx, drows, row}, [=](Stream& inner) { inner.pack_backward(dx, drows, row); });
+  forward("pack_backward", {dx, drows, row}, [=](Stream& inner) { inner.pack_backward(dx, drows, row); });
 }
 
 void ForwardingStream::combine(const Tensor& y, const Tensor& rows, const Tensor& row, const Tensor& weight,
                                bool accumulate) {
-  forward({y, rows, row, weight}, [=](Stream& inner) { inner.combine(y, rows, row, weight, accumulate); });
+  forward("combine", {y, rows, row, weight}, [=](Stream& inner) { inner.combine(y, rows, row, weight, accumulate); });
 }
 
 void ForwardingStream::combine_backward(const Tensor& drows, const Tensor& dweight, const Tensor& dy,
                                         const Tensor& rows, const Tensor& row, const Tensor& source,
                                         const Tensor& weight) {
-  forward({drows, dweight, dy, rows, row, source, weight},
+  forward("combine_backward", {drows, dweight, dy, rows, row, source, weight},
           [=](Stream& inner) { inner.combine_backward(drows, dweight, dy, rows, row, source, weight); });
 }
 
@@ -174,7 +180,7 @@ void ForwardingStream::gate_backward(const Tensor& dlogits, const Tensor& dweigh
                                      const Tensor& expert, const Tensor& weight, const Tensor& chosen,
                                      const Tensor& logits, const Tensor& valid, float aux_scale, float z_scale,
                                      const GateConfig& config) {
-  forward({dlogits, dweight, probability, expert, weight, chosen, logits, valid}, [=](Stream& inner) {
+  forward("gate_backward", {dlogits, dweight, probability, expert, weight, chosen, logits, valid}, [=](Stream& inner) {
     inner.gate_backward(dlogits, dweight, probability, expert, weight, chosen, logits, valid, aux_scale, z_scale,
                         config);
   });
@@ -183,23 +189,25 @@ void ForwardingStream::gate_backward(const Tensor& dlogits, const Tensor& dweigh
 void ForwardingStream::gate_losses(const Tensor& balance_loss, const Tensor& z_loss, const Tensor& probability,
                                    const Tensor& chosen, const Tensor& logits, const Tensor& valid,
                                    const GateConfig& config) {
-  forward({balance_loss, z_loss, probability, chosen, logits, valid},
+  forward("gate_losses", {balance_loss, z_loss, probability, chosen, logits, valid},
           [=](Stream& inner) { inner.gate_losses(balance_loss, z_loss, probability, chosen, logits, valid, config); });
 }
 
 void ForwardingStream::adamw(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& v,
                              const Tensor& grad, const Tensor& factor, const AdamW& how) {
-  forward({master, weight, m, v, grad, factor},
+  forward("adamw", {master, weight, m, v, grad, factor},
           [=](Stream& inner) { inner.adamw(master, weight, m, v, grad, factor, how); });
 }
 
 void ForwardingStream::sgd(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& grad,
                            const Tensor& factor, const Sgd& how) {
-  forward({master, weight, m, grad, factor}, [=](Stream& inner) { inner.sgd(master, weight, m, grad, factor, how); });
+  forward("sgd", {master, weight, m, grad, factor},
+          [=](Stream& inner) { inner.sgd(master, weight, m, grad, factor, how); });
 }
 
 void ForwardingStream::clip_factor(const Tensor& factor, const Tensor& sum_squares, float max_norm) {
-  forward({factor, sum_squares}, [=](Stream& inner) { inner.clip_factor(factor, sum_squares, max_norm); });
+  forward("clip_factor", {factor, sum_squares},
+          [=](Stream& inner) { inner.clip_factor(factor, sum_squares, max_norm); });
 }
 
 }  // namespace orthant

@@ -71,7 +71,8 @@ class ForwardingStream : public Stream {
   using Operation = std::function<void(Stream& inner)>;
 
   // Runs or queues `operation`, which touches only `tensors` (some may be undefined) and holds all it needs.
-  virtual void forward(std::initializer_list<Tensor> tensors, Operation operation) = 0;
+  // `name` is the operation's, as in ops.h.
+  virtual void forward(const char* name, std::initializer_list<Tensor> tensors, Operation operation) = 0;
 };
 
 }  // namespace orthant

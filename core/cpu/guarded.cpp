@@ -129,7 +129,7 @@ void GuardedDevice::reset_peak() {
   use_.peak_bytes = use_.current_bytes;
 }
 
-void GuardedStream::forward(std::initializer_list<Tensor> tensors, Operation operation) {
+void GuardedStream::forward(const char*, std::initializer_list<Tensor> tensors, Operation operation) {
   Opened opened(device_, tensors);
   operation(*inner_);
 }

@@ -57,7 +57,7 @@ class GuardedStream : public ForwardingStream {
   void synchronize() override { inner_->synchronize(); }
 
  protected:
-  void forward(std::initializer_list<Tensor> tensors, Operation operation) override;
+  void forward(const char* name, std::initializer_list<Tensor> tensors, Operation operation) override;
 
  private:
   GuardedDevice& device_;

@@ -84,7 +84,7 @@ void SideStream::run() {
   }
 }
 
-void SideStream::forward(std::initializer_list<Tensor>, Operation operation) {
+void SideStream::forward(const char*, std::initializer_list<Tensor>, Operation operation) {
   post([this, operation = std::move(operation)] {
     if (!failure()) {
       operation(*inner_);

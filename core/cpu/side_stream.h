@@ -28,7 +28,7 @@ class SideStream : public ForwardingStream {
   void synchronize() override;
 
  protected:
-  void forward(std::initializer_list<Tensor> tensors, Operation operation) override;
+  void forward(const char* name, std::initializer_list<Tensor> tensors, Operation operation) override;
 
  private:
   void post(std::function<void()> work);

@@ -17,6 +17,7 @@ class App;
 
 namespace orthant {
 
+void add_bench_command(CLI::App& app, int& exit_code);
 void add_config_command(CLI::App& app, int& exit_code);
 void add_data_command(CLI::App& app, int& exit_code);
 void add_launch_command(CLI::App& app, int& exit_code);

@@ -1,0 +1,156 @@
+// orthant bench step CONFIG: whole training steps of one rank, timed. With --serve a driver decides when (the protocol
+// is in bench/peers/README.md); with --profile the share of each operation.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/cpu/profiling_stream.h"
+#include "core/data/source.h"
+#include "core/layout.h"
+#include "core/program/commands.h"
+#include "core/trainer.h"
+#include "parallel/local/local_communicator.h"
+#include "parallel/local/segment.h"
+
+namespace orthant {
+namespace {
+
+struct Options {
+  int steps = 10;
+  int warmup = 2;
+  bool serve = false;
+  bool profile = false;
+};
+
+// One rank in this process, one step after another.
+class Steps {
+ public:
+  Steps(const Config& config, bool profile)
+      : device_(make_device(config.settings.run.device, static_cast<int>(config.settings.run.threads))),
+        layout_(config),
+        segment_(LocalSegment::create(1)),
+        communicator_(make_local_communicator(segment_, 0, config.settings.run.timeout_seconds)),
+        source_(make_batch_source(config.settings)) {
+    if (layout_.world_size() != 1) {
+      throw ConfigError(fmt::format("the layout has {} ranks; bench step measures one: leave its [plugins.*] out",
+                                    layout_.world_size()));
+    }
+    stream_ = device_->make_main_stream();
+    if (profile) {
+      auto profiling = std::make_unique<ProfilingStream>(std::move(stream_));
+      profiler_ = profiling.get();
+      stream_ = std::move(profiling);
+    }
+    layout_.plan(0, communicator_.get(), device_.get());
+    trainer_ = std::make_unique<Trainer>(layout_.plan(), *stream_, *source_);
+  }
+
+  double run() {
+    const auto begin = std::chrono::steady_clock::now();
+    tokens_ = trainer_->step(step_++).tokens;
+    stream_->synchronize();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  std::int64_t tokens() const { return tokens_; }
+  ProfilingStream* profiler() const { return profiler_; }
+
+ private:
+  std::unique_ptr<Device> device_;
+  Layout layout_;
+  std::shared_ptr<LocalSegment> segment_;
+  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<BatchSource> source_;
+  std::unique_ptr<Stream> stream_;
+  ProfilingStream* profiler_ = nullptr;  // stream_, where it profiles
+  std::unique_ptr<Trainer> trainer_;
+  std::int64_t step_ = 0, tokens_ = 0;
+};
+
+void serve(Steps& steps) {
+  for (std::string line; std::getline(std::cin, line) && line != "quit";) {
+    int count = 0;
+    const std::string word = "step ";
+    const char* end = line.data() + line.size();
+    nlohmann::ordered_json answer;
+    if (line.starts_with(word) && std::from_chars(line.data() + word.size(), end, count).ptr == end && count > 0) {
+      std::vector<double> seconds;
+      for (int i = 0; i < count; ++i) {
+        seconds.push_back(steps.run());
+      }
+      answer = {{"name", "Orthant"}, {"tokens", steps.tokens()}, {"seconds", seconds}};
+    } else {
+      answer = {{"error", "expected: step N, or quit; got: " + line}};
+    }
+    fmt::print("{}\n", answer.dump());
+    std::fflush(stdout);
+  }
+}
+
+void print_profile(const ProfilingStream& profiler, int steps, double total) {
+  std::vector<std::pair<std::string, ProfilingStream::Entry>> rows(profiler.entries().begin(),
+                                                                   profiler.entries().end());
+  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  double covered = 0;
+  fmt::print("{:<24} {:>10} {:>8} {:>12}\n", "operation", "ms a step", "share", "calls a step");
+  for (const auto& [name, entry] : rows) {
+    covered += entry.seconds;
+    fmt::print("{:<24} {:>10.2f} {:>7.1f}% {:>12.1f}\n", name, 1e3 * entry.seconds / steps, 100 * entry.seconds / total,
+               static_cast<double>(entry.calls) / steps);
+  }
+  fmt::print("{:<24} {:>10.2f} {:>7.1f}%\n", "(outside operations)", 1e3 * (total - covered) / steps,
+             100 * (total - covered) / total);
+}
+
+int bench_step(const ConfigArguments& arguments, const Options& options) {
+  const Config config = load_config(arguments);
+  Steps steps(config, options.profile);
+  if (options.serve) {
+    serve(steps);
+    return 0;
+  }
+  for (int i = 0; i < options.warmup; ++i) {
+    steps.run();
+  }
+  if (steps.profiler() != nullptr) {
+    steps.profiler()->clear();
+  }
+  std::vector<double> seconds;
+  double total = 0;
+  for (int i = 0; i < options.steps; ++i) {
+    seconds.push_back(steps.run());
+    total += seconds.back();
+  }
+  std::sort(seconds.begin(), seconds.end());
+  const double median = seconds[seconds.size() / 2];
+  fmt::print("{} steps of {} tokens: median {:.1f} ms, {:.0f} tokens/s (min {:.1f}, max {:.1f} ms)\n", options.steps,
+             steps.tokens(), 1e3 * median, static_cast<double>(steps.tokens()) / median, 1e3 * seconds.front(),
+             1e3 * seconds.back());
+  if (steps.profiler() != nullptr) {
+    print_profile(*steps.profiler(), options.steps, total);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, int& exit_code) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed");
+  bench->require_subcommand(1);
+  CLI::App* command = bench->add_subcommand("step", "Whole training steps of one rank");
+  auto arguments = add_config_arguments(*command);
+  auto options = std::make_shared<Options>();
+  command->add_option("--steps", options->steps, "Steps to time")->check(CLI::Range(1, 100000));
+  command->add_option("--warmup", options->warmup, "Steps before them")->check(CLI::Range(0, 100000));
+  auto* serve_flag = command->add_flag("--serve", options->serve, "Read 'step N' lines, answer with JSON lines");
+  command->add_flag("--profile", options->profile, "Print the share of each operation")->excludes(serve_flag);
+  command->callback([arguments, options, &exit_code] { exit_code = bench_step(*arguments, *options); });
+}
+
+}  // namespace orthant
