@@ -68,7 +68,7 @@ LocalChannel::LocalChannel(std::shared_ptr<LocalSegment> segment, int channel, s
       members_(std::move(members)),
       rank_(rank),
       timeout_seconds_(timeout_seconds),
-      policy_(wait_policy(segment_->world_size())),
+      spins_(spins_for(segment_->world_size())),
       group_hash_(hash_group(name_, members_)) {
   std::byte* own = segment_->area(channel, members_[static_cast<std::size_t>(rank_)]);
   const auto pair = [this](std::byte* sender_area, int receiver) {
@@ -136,14 +136,14 @@ void LocalChannel::wait_for_all() {
     int next = 0;  // members below it have arrived
     std::int64_t since_ms = 0;
     wait_until(
-        areas_[0].control->everyone, policy_,
+        areas_[0].control->everyone, spins_,
         [&] {
           while (next < size() && has_arrived(next)) {
             ++next;
           }
           return next == size();
         },
-        [&](bool slept) { check_waiting(slept, since_ms, -1); });
+        [&] { check_waiting(since_ms, -1); });
     all_round_ = round_;
   }
   if (!compared_) {
@@ -157,8 +157,8 @@ void LocalChannel::wait_for_all() {
 void LocalChannel::wait_for(int member) {
   std::int64_t since_ms = 0;
   wait_until(
-      areas_[static_cast<std::size_t>(member)].control->arrived, policy_, [&] { return has_arrived(member); },
-      [&](bool slept) { check_waiting(slept, since_ms, member); });
+      areas_[static_cast<std::size_t>(member)].control->arrived, spins_, [&] { return has_arrived(member); },
+      [&] { check_waiting(since_ms, member); });
   compare(member, call_);
 }
 
@@ -188,12 +188,9 @@ void LocalChannel::compare(int member, const CallHeader& own) {
                          view(member, other), view(rank_, own), name_, only_op ? " with another operator" : ""));
 }
 
-void LocalChannel::check_waiting(bool slept, std::int64_t& since_ms, int only_member) {
+void LocalChannel::check_waiting(std::int64_t& since_ms, int only_member) {
   if (segment_->failed()) {
     give_up(call_);
-  }
-  if (!slept) {
-    return;
   }
   for (int member = 0; member < size(); ++member) {
     const int world_rank = members_[static_cast<std::size_t>(member)];

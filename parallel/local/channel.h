@@ -67,7 +67,7 @@ class LocalChannel final : public HostChannel {
   void wait_for_all();                              // until all have arrived at round_; compares calls once
   void wait_for(int member);                        // until that one has; compares its call
   void compare(int member, const CallHeader& own);  // fails on a difference
-  void check_waiting(bool slept, std::int64_t& since_ms, int only_member);
+  void check_waiting(std::int64_t& since_ms, int only_member);
   bool has_arrived(int member) const;
 
   // Data slots of `member` for the round to be written now, and for the round last arrived at.
@@ -97,7 +97,7 @@ class LocalChannel final : public HostChannel {
   std::vector<int> members_;
   int rank_;
   double timeout_seconds_;
-  WaitPolicy policy_;
+  int spins_;
   std::uint64_t group_hash_;
   std::vector<Member> areas_;
   std::vector<Pair> outgoing_, incoming_;

@@ -19,12 +19,9 @@ double seconds_now() {
 template <class Ready>
 void LocalChannel::wait_for_pair(SharedWord& word, Ready ready, const CallHeader& call, int peer) {
   double since = 0;
-  wait_until(word, policy_, ready, [&](bool slept) {
+  wait_until(word, spins_, ready, [&] {
     if (segment_->failed()) {
       give_up(call);
-    }
-    if (!slept) {
-      return;
     }
     const double now = seconds_now();
     since = since == 0 ? now : since;

@@ -10,13 +10,13 @@
 
 namespace orthant {
 
-WaitPolicy wait_policy(int ranks) {
+int spins_for(int ranks) {
   cpu_set_t set;
   CPU_ZERO(&set);
   const int cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
   // With a core for each rank, spinning answers fastest. Otherwise whoever spins keeps the one it waits for off
   // the core.
-  return ranks <= cores ? WaitPolicy{2000, 50} : WaitPolicy{0, 10};
+  return ranks <= cores ? 2000 : 0;
 }
 
 void pause_cpu() {
@@ -25,10 +25,6 @@ void pause_cpu() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
-}
-
-void yield_cpu() {
-  sched_yield();
 }
 
 void sleep_on(SharedWord& word, std::uint32_t seen) {
