@@ -324,7 +324,7 @@ void LocalChannel::gather(void* out, const void* in, std::int64_t n, DType dtype
       }
     } else {
       if (i > 0) {
-        wait_for(root);
+        wait_for_all();  // not only for the root: the slot's last reader may be the root of the call before
       }
       copy_bytes(stage_to_write(), from, count);
       arrive();
@@ -350,7 +350,7 @@ void LocalChannel::reduce(void* data, std::int64_t n, DType dtype, ReduceOp op, 
       reduce_in_rank_order(at, {sources.data(), members_.size()}, c.count(), dtype, op);
     } else {
       if (i > 0) {
-        wait_for(root);
+        wait_for_all();  // not only for the root: the slot's last reader may be the root of the call before
       }
       copy_bytes(stage_to_write(), at, bytes_of(c.count(), dtype));
       arrive();

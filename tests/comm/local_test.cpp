@@ -77,6 +77,36 @@ TEST(Local, SumsHaveTheSameBitsInAnyChunking) {
   EXPECT_EQ(results[0], results[2]);
 }
 
+// The root of one call may still be reading when the others are two rounds into the next call, of another root.
+TEST(Local, RootedCallsBackToBackWithChangingRoots) {
+  run_threads(
+      4,
+      [](Communicator& world) {
+        Rig rig;
+        const auto group = world.split("all", {0, 1, 2, 3});
+        constexpr std::int64_t n = 6000;  // six chunks
+        const Tensor out = rig.device->empty(DType::i32, {4 * n});
+        for (int call = 0; call < 400; ++call) {
+          const std::vector<std::int32_t> own(n, 10 * call + world.rank());
+          const Tensor t = rig.tensor_of(DType::i32, {n}, own);
+          const bool root = call % 4 == world.rank();
+          if (call % 3 == 0) {
+            group->reduce(t, ReduceOp::max, call % 4, *rig.stream);
+            require(!root || rig.values<std::int32_t>(t) == std::vector<std::int32_t>(n, 10 * call + 3),
+                    "reduce {} is wrong", call);
+          } else {
+            group->gather(out, t, call % 4, *rig.stream);
+            const std::vector<std::int32_t> all = rig.values<std::int32_t>(out);
+            for (std::size_t i = 0; root && i < all.size(); ++i) {
+              require(all[i] == 10 * call + static_cast<std::int32_t>(i / n), "gather {} is wrong at {}: {}", call, i,
+                      all[i]);
+            }
+          }
+        }
+      },
+      small_staging());
+}
+
 TEST(Local, MaxAndMinPropagateNan) {
   run_threads(3, [](Communicator& world) {
     Rig rig;
