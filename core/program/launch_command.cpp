@@ -7,10 +7,12 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "core/config/config.h"
 #include "core/layout.h"
@@ -168,6 +170,12 @@ int launch(const ConfigArguments& arguments, const Options& options) {
     plan.first_local_rank = external->local_rank;
     plan.local_ranks = 1;
     summary = external->describe();
+  }
+  // More threads than processors: OpenMP's waiting threads must sleep, or they take the time of those that work.
+  const unsigned processors = std::max(1u, std::thread::hardware_concurrency());
+  if (static_cast<std::uint64_t>(plan.local_ranks) * static_cast<std::uint64_t>(run.threads) > processors &&
+      std::getenv("OMP_WAIT_POLICY") == nullptr) {
+    plan.environment.emplace_back("OMP_WAIT_POLICY", "passive");
   }
   if (local) {
     plan.make_segment = [](int size) { return std::make_unique<LocalRankSegment>(size); };
