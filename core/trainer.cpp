@@ -269,12 +269,15 @@ void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
   // Once more through the step, layer by layer, to find where the first value that is not finite appears.
   constexpr std::int64_t none = 1 << 20;
   std::int64_t first_layer = none;
+  auto finite_value = [&](const Tensor& f64) {
+    double value = 0;
+    stream_.download(&value, f64);
+    return std::isfinite(value);
+  };
   auto finite = [&](const Tensor& t) {
     stream_.fill(sum_squares_, 0);
     stream_.sum_squares(sum_squares_, t);
-    double squares = 0;
-    stream_.download(&squares, sum_squares_);
-    return std::isfinite(squares);
+    return finite_value(sum_squares_);
   };
   for (int m = 0; m < share_.micro_batches; ++m) {
     StepContext ctx = context(load, load.micro_batches[static_cast<std::size_t>(m)], report.step, m);
@@ -283,7 +286,7 @@ void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
     for (int layer = 0; layer < model_->layers(); ++layer) {
       stream_.fill(sums_.loss, 0);
       x = model_->forward(ctx, x, layer, layer + 1);
-      if (layer < first_layer && !finite(x.defined() ? x : sums_.loss)) {
+      if (layer < first_layer && !(x.defined() ? finite(x) : finite_value(sums_.loss))) {  // the head returns no x
         first_layer = layer;
       }
     }

@@ -18,7 +18,7 @@ class GradientSums final : public Keeper {
 
   // Once a step and group: its gradients are complete, so their sum may start.
   void grad_ready(ParamGroup& group, Stream& s) override {
-    if (group.sum->size() == 1) {
+    if (group.summed || group.sum->size() == 1) {
       return;
     }
     side_->wait(s.record());
