@@ -1,8 +1,10 @@
 # orthant_add_plugin(NAME source...): a plugin module, built the same way inside the tree and outside it.
 # The file is lib<orthant_plugin_NAME>.so; the loader finds NAME by that file name.
+# NOT_INSTALLED as the first argument after NAME: for tests, no part of the package.
 function(orthant_add_plugin name)
   set(target orthant_plugin_${name})
-  add_library(${target} MODULE ${ARGN})
+  cmake_parse_arguments(PARSE_ARGV 1 plugin "NOT_INSTALLED" "" "")
+  add_library(${target} MODULE ${plugin_UNPARSED_ARGUMENTS})
   target_compile_features(${target} PRIVATE cxx_std_20)
   set_target_properties(${target} PROPERTIES
     CXX_VISIBILITY_PRESET hidden
@@ -12,7 +14,9 @@ function(orthant_add_plugin name)
     target_link_libraries(${target} PRIVATE orthant::orthant)
   else()
     target_link_libraries(${target} PRIVATE orthant orthant_options)
-    set_property(GLOBAL APPEND PROPERTY ORTHANT_PLUGIN_TARGETS ${target})
-    install(TARGETS ${target} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/orthant/plugins")
+    if(NOT plugin_NOT_INSTALLED)
+      set_property(GLOBAL APPEND PROPERTY ORTHANT_PLUGIN_TARGETS ${target})
+      install(TARGETS ${target} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/orthant/plugins")
+    endif()
   endif()
 endfunction()

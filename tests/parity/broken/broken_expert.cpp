@@ -1,0 +1,103 @@
+// An expert axis that is wrong on purpose. [plugins.broken_expert] size, fault:
+//   none         right (one expert on each rank, no more)
+//   swapped      rows come back as if the first two ranks were each other
+//   no_gradient  rows travel well, but nothing travels in the backward pass
+//   shuffled     rows reach the experts in another order, and come back in that order
+#include <orthant/plugin.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace {
+
+using namespace orthant;
+
+class BrokenExchange final : public TokenExchange {
+ public:
+  BrokenExchange(Group& group, std::string fault) : group_(group), fault_(std::move(fault)) {}
+
+  ExchangePlan plan(std::span<const std::int64_t> rows_of_expert, Stream& s) override {
+    const std::int64_t ranks = group_.size();
+    require(static_cast<std::int64_t>(rows_of_expert.size()) == ranks, "broken_expert needs one expert a rank");
+    ExchangePlan plan;
+    plan.send.assign(rows_of_expert.begin(), rows_of_expert.end());
+    plan.receive.resize(plan.send.size());
+    Tensor out = s.device().empty(DType::i64, {ranks}), in = s.device().empty(DType::i64, {ranks});
+    s.upload(in, plan.send.data());
+    const std::vector<std::int64_t> each(plan.send.size(), 1);
+    group_.all_to_all(out, each, in, each, s);
+    s.download(plan.receive.data(), out);
+    plan.local = {std::accumulate(plan.receive.begin(), plan.receive.end(), std::int64_t{0})};
+    calls_ = 0;
+    return plan;
+  }
+
+  Tensor to_experts(const Tensor& rows, const ExchangePlan& plan, Stream& s) override {
+    Tensor arrived = s.device().empty(rows.dtype(), {plan.local[0], rows.dim(1)});
+    group_.all_to_all(arrived, plan.receive, rows, plan.send, s);
+    if (fault_ == "no_gradient" && calls_++ > 0) {
+      s.fill(arrived, 0);
+    }
+    return fault_ == "shuffled" ? rotated(arrived, 1, s) : arrived;
+  }
+
+  Tensor to_tokens(const Tensor& rows, const ExchangePlan& plan, Stream& s) override {
+    const std::int64_t sent = std::accumulate(plan.send.begin(), plan.send.end(), std::int64_t{0});
+    Tensor back = s.device().empty(rows.dtype(), {sent, rows.dim(1)});
+    if (fault_ != "swapped") {
+      group_.all_to_all(back, plan.send, rows, plan.receive, s);
+      return back;
+    }
+    Tensor right = s.device().empty(rows.dtype(), back.shape());
+    group_.all_to_all(right, plan.send, rows, plan.receive, s);
+    // The blocks of ranks 0 and 1 in each other's places.
+    const std::int64_t a = plan.send[0], b = plan.send[1];
+    std::vector<RowRun> runs;
+    for (const RowRun& run : {RowRun{0, b, a}, RowRun{a, 0, b}, RowRun{a + b, a + b, sent - a - b}}) {
+      if (run.rows > 0) {
+        runs.push_back(run);
+      }
+    }
+    s.copy_rows(back, right, runs);
+    return back;
+  }
+
+ private:
+  static Tensor rotated(const Tensor& rows, std::int64_t by, Stream& s) {
+    const std::int64_t n = rows.dim(0);
+    if (n <= by) {
+      return rows;
+    }
+    Tensor out = s.device().empty(rows.dtype(), rows.shape());
+    s.copy_rows(out, rows, std::vector<RowRun>{{0, by, n - by}, {n - by, 0, by}});
+    return out;
+  }
+
+  Group& group_;
+  std::string fault_;
+  int calls_ = 0;  // of to_experts, since the last plan
+};
+
+class BrokenExpert final : public Plugin {
+ public:
+  std::vector<KeySpec> keys() const override {
+    return {{.name = "size", .default_value = std::int64_t{1}, .help = "Ranks that share the experts.", .minimum = 1},
+            {.name = "fault", .default_value = std::string("none"), .help = "What is wrong."}};
+  }
+  void claim(Mesh& mesh, const Table& config) override {
+    axis_ = mesh.claim({.name = "broken_expert",
+                        .size = static_cast<int>(config.integer("size")),
+                        .splits = {Dim::expert},
+                        .carve_of = {Dim::batch, Dim::position}});
+    fault_ = config.text("fault");
+  }
+  void plan(Plan& plan, Mesh& mesh) override { plan.bind(std::make_unique<BrokenExchange>(mesh.group(axis_), fault_)); }
+
+ private:
+  AxisId axis_ = 0;
+  std::string fault_;
+};
+
+}  // namespace
+
+ORTHANT_PLUGIN("broken_expert", BrokenExpert)

@@ -1,0 +1,160 @@
+// A layout changes speed and memory, never the mathematics: many layouts of many models, each against one rank.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "core/run/verify.h"
+#include "tests/support/experiment.h"
+
+namespace orthant {
+namespace {
+
+using test::axes;
+using test::experiment;
+using test::Overrides;
+
+constexpr int steps = 2;
+
+// One line for each quantity that differs, with its tolerance.
+std::string differences(const VerifyReport& report) {
+  std::string text;
+  for (const Comparison& row : report.rows) {
+    if (!row.ok()) {
+      text += fmt::format("{} differs by {:.3g}, allowed {:.3g}, at {}\n", row.quantity, row.difference, row.tolerance,
+                          row.where);
+    }
+  }
+  return text;
+}
+
+struct Layout2 {
+  int data, expert;
+};
+std::ostream& operator<<(std::ostream& out, const Layout2& l) {
+  return out << "data " << l.data << " expert " << l.expert;
+}
+
+struct Routing {
+  const char* name;
+  Overrides overrides;
+};
+std::ostream& operator<<(std::ostream& out, const Routing& r) {
+  return out << r.name;
+}
+
+// The reference of an experiment is computed once.
+const Snapshot& reference_of(const std::string& name, const Overrides& overrides) {
+  static std::map<std::string, Snapshot> known;
+  const auto found = known.find(name);
+  return found != known.end() ? found->second
+                              : known.emplace(name, take_snapshot(experiment(overrides), steps)).first->second;
+}
+
+void expect_parity(const std::string& name, const Overrides& overrides, const std::string& plugins) {
+  const Config config = experiment(overrides, plugins);
+  const Snapshot& reference = reference_of(name, overrides);
+  ASSERT_EQ(reference.world_size, 1);
+  const VerifyReport report = compare(take_snapshot(config, steps), reference, config.settings.run.dtype);
+  EXPECT_TRUE(report.ok()) << name << " over\n" << plugins << report.first_difference << "\n" << differences(report);
+}
+
+// --- the table: layouts x routers x capacity
+
+class Table : public testing::TestWithParam<std::tuple<Layout2, Routing>> {};
+
+TEST_P(Table, EqualsOneRank) {
+  const auto& [layout, routing] = GetParam();
+  expect_parity(routing.name, routing.overrides, axes(layout.data, layout.expert));
+}
+
+const Layout2 layouts[] = {{1, 0}, {2, 0}, {4, 0}, {1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}, {4, 4}};
+const Routing routings[] = {
+    {"switch_dropless", {R"(moe.router="switch")", "moe.top_k=1"}},
+    {"switch_capacity", {R"(moe.router="switch")", "moe.top_k=1", "moe.capacity_factor=1.0"}},
+    {"gshard_dropless", {R"(moe.router="gshard")"}},
+    {"gshard_capacity", {R"(moe.router="gshard")", "moe.capacity_factor=1.0"}},
+    {"topk_dropless", {}},
+    {"topk_capacity", {"moe.capacity_factor=1.0", R"(moe.drop_policy="probability")"}},
+};
+
+std::string name_of_cell(const testing::TestParamInfo<std::tuple<Layout2, Routing>>& info) {
+  const auto& [layout, routing] = info.param;
+  return fmt::format("data{}_expert{}_{}", layout.data, layout.expert, routing.name);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Table, testing::Combine(testing::ValuesIn(layouts), testing::ValuesIn(routings)),
+                         name_of_cell);
+
+// Capacity 1 does drop choices in these experiments: the table would prove little otherwise.
+TEST(TableOfLayouts, CapacityDropsChoices) {
+  for (const Routing& routing : routings) {
+    const bool limited = std::string(routing.name).find("capacity") != std::string::npos;
+    for (const StepReport& report : reference_of(routing.name, routing.overrides).reports) {
+      std::int64_t full = 0;
+      for (const LayerCounters& layer : report.layers) {
+        full += layer.dropped_by_capacity;
+      }
+      EXPECT_EQ(full > 0, limited) << routing.name;
+    }
+  }
+}
+
+// --- what a model can be, each over the layout with most sharding and over the plain ones
+
+class Models : public testing::TestWithParam<Routing> {};
+
+TEST_P(Models, EqualOneRank) {
+  const Routing& model = GetParam();
+  expect_parity(model.name, model.overrides, axes(2, 2));
+  expect_parity(model.name, model.overrides, axes(4, 2));
+}
+
+const Routing models[] = {
+    {"micro_batches", {"batch.sequences=16", "batch.micro_batch=2"}},
+    {"micro_batches_of_one", {"batch.micro_batch=1", "moe.capacity_factor=1.0"}},
+    {"groups_of_half_a_sequence", {"moe.group_tokens=6", "moe.capacity_factor=1.0"}},
+    {"groups_of_two_sequences", {"moe.group_tokens=24", "moe.capacity_factor=1.0"}},
+    {"dropout", {"model.dropout=0.3"}},
+    {"jitter", {"moe.jitter=0.3"}},
+    {"dropout_jitter_gshard_micro_batches",
+     {"model.dropout=0.2", "moe.jitter=0.2", R"(moe.router="gshard")", "batch.micro_batch=1"}},
+    {"bf16", {R"(run.dtype="bf16")"}},
+    {"some_blocks_dense", {"moe.every=2", "model.layers=3"}},
+    {"shared_experts", {"moe.shared_experts=2", "moe.d_expert=8"}},
+    {"tied_embeddings", {"model.tie_embeddings=true"}},
+    {"gpt2", {R"(model.positions="learned")", R"(model.norm="layernorm")", R"(model.activation="gelu")"}},
+    {"relu", {R"(model.activation="relu")"}},
+    {"few_kv_heads", {"model.kv_heads=2"}},
+    {"sgd", {R"(optimizer.name="sgd")"}},
+    {"clipping", {"optimizer.clip_grad_norm=0.05"}},
+    {"no_auxiliary_loss", {"moe.aux_loss=0", "moe.z_loss=0"}},
+    {"large_auxiliary_loss", {"moe.aux_loss=10", "moe.z_loss=1"}},
+};
+
+INSTANTIATE_TEST_SUITE_P(Parity, Models, testing::ValuesIn(models), [](const auto& model) { return model.param.name; });
+
+// A model without experts has nothing for the expert axis.
+TEST(Parity, DenseModel) {
+  expect_parity("dense", {"moe.experts=0"}, axes(4));
+}
+
+// More experts than a micro-batch has choices: most experts, and whole ranks, get no row in some layer.
+TEST(Parity, MoreExpertsThanTokens) {
+  const Overrides overrides = {"moe.experts=32", "data.sequence_length=2", "batch.sequences=4", "moe.top_k=1",
+                               R"(moe.router="switch")"};
+  expect_parity("more_experts_than_tokens", overrides, axes(4, 4));
+  expect_parity("more_experts_than_tokens", overrides, axes(2, 2));
+}
+
+// The order of the tables says which axis is the outer one; an axis that is carved may come first.
+TEST(Parity, OrderOfTables) {
+  expect_parity("topk_dropless", {}, axes(0, 2) + axes(4));
+}
+
+// Gradients travel in buckets of any size.
+TEST(Parity, SmallBuckets) {
+  expect_parity("topk_dropless", {}, "[plugins.data]\nsize = 4\nbucket_mb = 0.001\n");
+}
+
+}  // namespace
+}  // namespace orthant

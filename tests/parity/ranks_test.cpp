@@ -1,0 +1,252 @@
+// What every rank of a layout must agree on: bits of replicas, the norm, the order of collectives; and what a rank with
+// nothing to do does.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <map>
+#include <mutex>
+
+#include "core/run/verify.h"
+#include "parallel/local/thread_world.h"
+#include "tests/support/experiment.h"
+#include "tests/support/recording_communicator.h"
+
+namespace orthant {
+namespace {
+
+using test::axes;
+using test::experiment;
+using test::Overrides;
+using test::TestRank;
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+void expect_same_bits(const Snapshot& a, const Snapshot& b) {
+  ASSERT_EQ(a.reports.size(), b.reports.size());
+  for (std::size_t step = 0; step < a.reports.size(); ++step) {
+    EXPECT_EQ(a.reports[step].loss, b.reports[step].loss);
+    EXPECT_EQ(a.reports[step].aux_loss, b.reports[step].aux_loss);
+    EXPECT_EQ(a.reports[step].z_loss, b.reports[step].z_loss);
+    EXPECT_EQ(a.reports[step].grad_norm, b.reports[step].grad_norm);
+    ASSERT_EQ(a.gradients[step].size(), b.gradients[step].size());
+    for (const auto& [name, gradient] : a.gradients[step]) {
+      EXPECT_TRUE(same_bits(gradient, b.gradients[step].at(name))) << "gradient of " << name << ", step " << step;
+    }
+  }
+  ASSERT_EQ(a.state.size(), b.state.size());
+  for (const auto& [name, values] : a.state) {
+    EXPECT_TRUE(same_bits(values, b.state.at(name))) << name;
+  }
+}
+
+TEST(Ranks, TwoRunsOfOneLayoutHaveTheSameBits) {
+  const Overrides overrides = {"model.dropout=0.1", "moe.jitter=0.1", "moe.capacity_factor=1.0", "batch.micro_batch=1"};
+  for (const std::string& plugins : {axes(0), axes(4, 2), axes(4, 4)}) {
+    const Config config = experiment(overrides, plugins);
+    expect_same_bits(take_snapshot(config, 3), take_snapshot(config, 3));
+  }
+}
+
+TEST(Ranks, ReplicasAreBitIdenticalAfterAHundredSteps) {
+  const Overrides overrides = {"run.steps=100", "data.sequence_length=8", "model.dropout=0.1"};
+  for (const std::string& plugins : {axes(4), axes(4, 2)}) {
+    const Snapshot after = take_snapshot(experiment(overrides, plugins), 100);
+    EXPECT_THAT(after.replica_differences, testing::IsEmpty());
+    EXPECT_LT(after.reports.back().loss, after.reports.front().loss) << "and they learn";
+  }
+}
+
+TEST(Ranks, InitialWeightsDoNotDependOnTheLayout) {
+  const Overrides overrides = {R"(model.positions="learned")", "moe.shared_experts=1"};
+  const Snapshot one = take_snapshot(experiment(overrides), 0);
+  ASSERT_FALSE(one.state.empty());
+  for (const std::string& plugins : {axes(2), axes(4, 2), axes(4, 4), axes(8, 4)}) {
+    expect_same_bits(take_snapshot(experiment(overrides, plugins), 0), one);
+  }
+  // By name, and not all alike.
+  const auto& q0 = one.state.at("weight/model.layers.0.self_attn.q_proj.weight");
+  const auto& q1 = one.state.at("weight/model.layers.1.self_attn.q_proj.weight");
+  const auto& k0 = one.state.at("weight/model.layers.0.self_attn.k_proj.weight");
+  EXPECT_FALSE(same_bits(q0, q1));
+  EXPECT_FALSE(same_bits(q0, k0));
+}
+
+// One number on every rank, equal to the norm of the gathered gradients.
+TEST(Ranks, OneGradientNorm) {
+  const Config config = experiment({}, axes(4, 2));
+  const Snapshot gathered = take_snapshot(config, 1);
+  double squares = 0;
+  for (const auto& [name, gradient] : gathered.gradients[0]) {
+    for (float g : gradient) {
+      squares += static_cast<double>(g) * static_cast<double>(g);
+    }
+  }
+  std::mutex mutex;
+  std::vector<double> norms;
+  run_threads(4, [&](Communicator& communicator) {
+    TestRank rank(config, communicator);
+    const double norm = rank.trainer().gradients(0).grad_norm;
+    const std::lock_guard lock(mutex);
+    norms.push_back(norm);
+  });
+  for (double norm : norms) {
+    EXPECT_EQ(norm, norms[0]);
+    EXPECT_NEAR(norm / std::sqrt(squares), 1, 1e-9);
+  }
+}
+
+// --- ranks without work
+
+// Every token chooses the same experts, so that the ranks of the others get no row, in layers and in gradients.
+class OneExpertForAll : public testing::TestWithParam<const char*> {};
+
+struct Gathered {
+  StepReport report;
+  std::map<std::string, std::vector<float>> gradients;  // whole expert matrices, and the router's
+};
+
+Gathered all_on_one_expert(const Config& config) {
+  Gathered all;
+  std::mutex mutex;
+  const int world = check_layout(config);
+  run_threads(world, [&](Communicator& communicator) {
+    TestRank rank(config, communicator);
+    const std::size_t router = static_cast<std::size_t>(config.settings.moe.experts * config.settings.model.d_model);
+    for (int layer = 0; layer < 2; ++layer) {  // all logits are zero: ties go to the lowest experts
+      rank.set_weight(fmt::format("model.layers.{}.block_sparse_moe.gate.weight", layer),
+                      std::vector<float>(router, 0.0f));
+    }
+    const StepReport report = rank.trainer().gradients(0);
+    const std::lock_guard lock(mutex);
+    all.report = report;
+    for (const std::string& name : rank.names()) {
+      all.gradients[name] = rank.gradient(name);
+    }
+  });
+  return all;
+}
+
+TEST_P(OneExpertForAll, IsLikeOneRank) {
+  const Overrides overrides = {R"(moe.router="switch")", "moe.top_k=1", GetParam()};
+  const Gathered one = all_on_one_expert(experiment(overrides));
+  for (const LayerCounters& layer : one.report.layers) {
+    ASSERT_EQ(layer.load[0], 8 * 12);
+    ASSERT_EQ(layer.load[1] + layer.load[2] + layer.load[3], 0);
+  }
+  for (const std::string& plugins : {axes(2, 2), axes(4, 4), axes(4, 2)}) {
+    const Gathered many = all_on_one_expert(experiment(overrides, plugins));
+    EXPECT_NEAR(many.report.loss, one.report.loss, 1e-6);
+    EXPECT_EQ(many.report.layers[1].kept, one.report.layers[1].kept);
+    ASSERT_EQ(many.gradients.size(), one.gradients.size());
+    for (const auto& [name, gradient] : one.gradients) {
+      EXPECT_LE(test::relative_difference(many.gradients.at(name), gradient), 1e-5) << name;
+    }
+  }
+}
+
+TEST_P(OneExpertForAll, LeavesTheOthersZeroGradients) {
+  const Gathered many =
+      all_on_one_expert(experiment({R"(moe.router="switch")", "moe.top_k=1", GetParam()}, axes(4, 4)));
+  for (int e = 1; e < 4; ++e) {
+    const auto& gradient = many.gradients.at(fmt::format("model.layers.0.block_sparse_moe.experts.{}.w2.weight", e));
+    EXPECT_THAT(gradient, testing::Each(0.0f));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, OneExpertForAll,
+                         testing::Values("moe.capacity_factor=0.0", "moe.capacity_factor=1.0",
+                                         "moe.capacity_factor=100.0"));
+
+// --- collectives
+
+// Every member of a group meets the same collectives in the same order, whatever the routing of its tokens.
+TEST(Ranks, CallCollectivesInOneOrder) {
+  const std::vector<Overrides> cases = {
+      {},
+      {"batch.micro_batch=1", "moe.capacity_factor=1.0"},
+      {"moe.experts=32", "data.sequence_length=2", "moe.top_k=1"},  // most experts and some ranks without tokens
+      {"moe.every=2", "model.layers=3"},
+  };
+  for (const Overrides& overrides : cases) {
+    const Config config = experiment(overrides, axes(4, 2));
+    test::CallRecord record;
+    run_threads(4, [&](Communicator& communicator) {
+      test::RecordingCommunicator recording(communicator, record);
+      TestRank rank(config, recording);
+      rank.trainer().step(0);
+      rank.trainer().step(1);
+      rank.trainer().validate();
+    });
+    ASSERT_FALSE(record.calls.empty());
+    std::size_t collectives = 0;
+    for (const auto& [group, by_rank] : record.calls) {
+      collectives += by_rank.begin()->second.size();
+      for (const auto& [rank, calls] : by_rank) {
+        EXPECT_EQ(calls, by_rank.begin()->second) << group << ": rank " << rank;
+      }
+      EXPECT_EQ(by_rank.size(), record.members.at(group)) << group << ": some member never called";
+    }
+    EXPECT_GT(collectives, 20u);
+  }
+}
+
+// --- a forward pass that is not finite
+
+// The step is refused on every rank, with the layer and rank where it began, and no weight moves.
+TEST(Ranks, LossThatIsNotFiniteIsNotApplied) {
+  const Config config = experiment({}, axes(4, 2));
+  std::mutex mutex;
+  std::vector<std::string> messages;
+  run_threads(4, [&](Communicator& communicator) {
+    TestRank rank(config, communicator);
+    const std::string poisoned = "model.layers.1.self_attn.o_proj.weight";
+    if (communicator.rank() == 2) {
+      std::vector<float> weight = rank.weight(poisoned);
+      weight[5] = std::numeric_limits<float>::quiet_NaN();
+      rank.set_weight(poisoned, weight);
+    }
+    std::map<std::string, std::vector<float>> before;
+    for (const std::string& name : rank.names()) {
+      before[name] = rank.weight(name);
+    }
+    std::string message;
+    try {
+      rank.trainer().step(0);
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    for (const std::string& name : rank.names()) {
+      EXPECT_TRUE(same_bits(rank.weight(name), before[name])) << name;
+      EXPECT_THAT(rank.moment1(name), testing::Each(0.0f)) << name;
+    }
+    const std::lock_guard lock(mutex);
+    messages.push_back(message);
+  });
+  ASSERT_EQ(messages.size(), 4u);
+  for (const std::string& message : messages) {
+    EXPECT_THAT(message, testing::HasSubstr("step 1 is not applied"));
+    EXPECT_THAT(message, testing::HasSubstr("layer 1 on rank 2"));
+  }
+}
+
+// --- the guarded device: nothing but operations and groups touches memory
+
+class Guarded : public testing::TestWithParam<std::string> {};
+
+TEST_P(Guarded, PluginsTouchMemoryOnlyThroughOperations) {
+  const Overrides overrides = {"moe.capacity_factor=1.0", "batch.micro_batch=1", "moe.shared_experts=1"};
+  Config guarded = experiment(overrides, GetParam());
+  const Snapshot expected = take_snapshot(guarded, 2);
+  guarded.settings.run.device = "guarded";
+  expect_same_bits(take_snapshot(guarded, 2), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Guarded,
+                         testing::Values(axes(2), axes(2, 2), "[plugins.template]\nfactor = 0.5\n" + axes(2)));
+
+}  // namespace
+}  // namespace orthant

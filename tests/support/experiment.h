@@ -1,0 +1,89 @@
+// A tiny experiment: its configuration, and one rank of it whose weights and gradients a test can read and write.
+#pragma once
+
+#include <orthant/device.h>
+#include <orthant/group.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+#include "core/data/source.h"
+#include "core/layout.h"
+#include "core/trainer.h"
+
+namespace orthant::test {
+
+using Overrides = std::vector<std::string>;  // as --set takes them: "moe.top_k=2"
+
+// Two blocks of width 16 with four experts each, eight synthetic sequences of twelve tokens a step. `plugins` is TOML:
+// the [plugins.NAME] tables, outermost first. Errors: as load_config's.
+Config experiment(const Overrides& overrides = {}, const std::string& plugins = "");
+
+// The tables of the two axes that split tokens and experts; an axis of size 0 is left out.
+std::string axes(int data, int expert = 0);
+
+// One rank: device, plan and trainer. `source` replaces the configuration's batches; it must outlive the rank.
+// Collective over the communicator's world.
+class TestRank {
+ public:
+  TestRank(const Config& config, Communicator& communicator, const BatchSource* source = nullptr);
+
+  Trainer& trainer() { return *trainer_; }
+  Stream& stream() { return *stream_; }
+  Layout& layout() { return layout_; }
+
+  bool holds(const std::string& name) { return trainer_->parameters().find(name).group != nullptr; }
+  std::vector<std::string> names();  // of every parameter held
+
+  // This rank's slice, flattened.
+  std::vector<float> weight(const std::string& name);
+  std::vector<float> gradient(const std::string& name);
+  std::vector<float> moment1(const std::string& name);
+  std::vector<float> moment2(const std::string& name);
+
+  // Replaces this rank's slice of a parameter by that part of `global`; nothing where it holds none of it.
+  void set_weight(const std::string& name, const std::vector<float>& global);
+
+ private:
+  std::vector<float> read(const Tensor& flat, const Param& param);
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<BatchSource> own_source_;
+  Layout layout_;
+  std::unique_ptr<Trainer> trainer_;
+};
+
+// A world of one rank on the calling thread.
+class OneRank {
+ public:
+  explicit OneRank(const Config& config, const BatchSource* source = nullptr);
+  TestRank* operator->() { return &rank_; }
+  TestRank& operator*() { return rank_; }
+
+ private:
+  Config config_;
+  std::unique_ptr<Communicator> communicator_;
+  TestRank rank_;
+};
+
+// Batches made by hand: sequence g of every step is row g.
+class FixedSource final : public BatchSource {
+ public:
+  FixedSource(HostBatch batch, std::int64_t vocabulary) : batch_(std::move(batch)), vocabulary_(vocabulary) {}
+  HostBatch train(std::int64_t step, std::int64_t first, std::int64_t count) const override;
+  HostBatch validation(std::int64_t first, std::int64_t count) const override { return train(0, first, count); }
+  std::int64_t validation_sequences() const override { return batch_.sequences; }
+  std::int64_t vocabulary() const override { return vocabulary_; }
+
+ private:
+  HostBatch batch_;
+  std::int64_t vocabulary_;
+};
+
+// ||a - b|| / ||b||, in fp64; infinite where the sizes differ.
+double relative_difference(const std::vector<float>& a, const std::vector<float>& b);
+
+}  // namespace orthant::test
