@@ -3,10 +3,11 @@
 
     check_export.py DIR TOKENS_FILE
 
-DIR holds model.safetensors and config.json (MixtralForCausalLM). TOKENS_FILE is a safetensors file with `token` and
-`label`, i32 [n, L]; labels are the targets themselves (already shifted), -1 where a position does not count. Prints one
-number in nats per counted token, with 8 decimal digits. fp32, one sequence at a time. Exits 2 on wrong arguments, 3
-where torch, transformers or safetensors are not installed, and 1 where the model or the tokens cannot be read.
+DIR holds model.safetensors and config.json (MixtralForCausalLM or MistralForCausalLM). TOKENS_FILE is a safetensors
+file with `token` and `label`, i32 [n, L]; labels are the targets themselves (already shifted), -1 where a position does
+not count. Prints one number in nats per counted token, with 8 decimal digits. fp32, one sequence at a time. Exits 2 on
+wrong arguments, 3 where torch, transformers or safetensors are not installed, and 1 where the model or the tokens cannot
+be read.
 """
 import sys
 
@@ -28,9 +29,9 @@ def main():
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
         sys.argv[1], dtype=torch.float32, output_loading_info=True, local_files_only=True)
     problems = {kind: sorted(names) for kind, names in info.items() if names}
-    if not isinstance(model, transformers.MixtralForCausalLM) or problems:
-        print(f"{sys.argv[1]}: expected a whole MixtralForCausalLM, found {type(model).__name__}: {problems}",
-              file=sys.stderr)
+    if not isinstance(model, (transformers.MixtralForCausalLM, transformers.MistralForCausalLM)) or problems:
+        print(f"{sys.argv[1]}: expected a whole MixtralForCausalLM or MistralForCausalLM, found "
+              f"{type(model).__name__}: {problems}", file=sys.stderr)
         return 1
     data = safetensors.torch.load_file(sys.argv[2])
     tokens, labels = data["token"].long(), data["label"].long()

@@ -1,0 +1,42 @@
+// orthant export RUN -o DIR [--dtype fp32|bf16] [--force]: the weights of a run as transformers reads them.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "core/plugin_loader.h"
+#include "core/program/commands.h"
+#include "core/run/export.h"
+
+namespace orthant {
+namespace {
+
+void print(const ExportOptions& options, const ExportResult& result) {
+  fmt::print("{}: {} parameters in {} after step {}, model type {}, from {}\n", options.output.string(),
+             result.parameters, options.dtype == DType::bf16 ? "bf16" : "fp32", result.step, result.model_type,
+             result.checkpoint.string());
+  for (const std::string& note : result.notes) {
+    fmt::print("  note: {}\n", note);
+  }
+}
+
+}  // namespace
+
+void add_export_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("export", "Write the weights of a run as transformers reads them");
+  auto options = std::make_shared<ExportOptions>();
+  auto dtype = std::make_shared<std::string>("fp32");
+  command->add_option("RUN", options->run, "A run's folder (its newest checkpoint), or a checkpoint's")->required();
+  command->add_option("-o,--output", options->output, "The folder to make")->required();
+  command->add_option("--dtype", *dtype, "Type of the weights")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str();
+  command->add_flag("--force", options->replace_existing, "Replace the model in a folder that holds files already");
+  command->callback([options, dtype, &exit_code] {
+    options->dtype = *dtype == "bf16" ? DType::bf16 : DType::f32;
+    print(*options, export_run(*options, [](const PluginRequest& p) { return plugin_keys(p.name, p.path); }));
+    exit_code = static_cast<int>(ExitCode::ok);
+  });
+}
+
+}  // namespace orthant

@@ -1,0 +1,286 @@
+#include "core/run/export.h"
+
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "core/checkpoint/checkpoint.h"
+#include "core/cpu/bf16.h"
+#include "core/layers/parameters.h"
+
+namespace orthant {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+std::int64_t routed_blocks(const Settings& s) {
+  std::int64_t routed = 0;
+  for (int block = 0; block < s.model.layers; ++block) {
+    routed += block_has_experts(s, block) ? 1 : 0;
+  }
+  return routed;
+}
+
+std::string model_type(const Settings& s) {
+  return !without_twin(s).empty() ? "orthant" : routed_blocks(s) > 0 ? "mixtral" : "mistral";
+}
+
+const char* text(NormKind k) {
+  return k == NormKind::rmsnorm ? "rmsnorm" : "layernorm";
+}
+const char* text(Activation a) {
+  return a == Activation::swiglu ? "swiglu" : a == Activation::gelu ? "gelu" : "relu";
+}
+const char* text(Positions p) {
+  return p == Positions::rotary ? "rotary" : "learned";
+}
+const char* text(RouterKind r) {
+  return r == RouterKind::topk ? "topk" : r == RouterKind::gshard ? "gshard" : "switch";
+}
+
+// The keys that transformers has no name for, as in a [model] and a [moe] table.
+void add_own_keys(Json& json, const Settings& s) {
+  json["norm"] = text(s.model.norm);
+  json["activation"] = text(s.model.activation);
+  json["positions"] = text(s.model.positions);
+  if (routed_blocks(s) > 0) {
+    json["every"] = s.moe.every;
+    json["router"] = text(s.moe.router);
+    json["normalize_weights"] = s.moe.normalize_weights;
+    json["capacity_factor"] = s.moe.capacity_factor;
+    json["group_tokens"] = s.moe.group_tokens == 0 ? s.data.sequence_length : s.moe.group_tokens;
+    json["drop_policy"] = s.moe.drop_policy == DropPolicy::position ? "position" : "probability";
+    json["shared_experts"] = s.moe.shared_experts;
+    json["expert_intermediate_size"] = d_expert_of(s);
+  }
+}
+
+// Where the checkpoint and the configuration of a run lie.
+struct Source {
+  fs::path checkpoint, config;
+};
+
+Source find_source(const fs::path& given) {
+  const fs::path path = fs::absolute(given / "").lexically_normal().parent_path();
+  if (!fs::is_directory(path)) {
+    const fs::path usual = fs::path("runs") / given;
+    fail("'{}' is not a folder: give a run's folder or a checkpoint's{}", given.string(),
+         given.is_relative() && fs::is_directory(usual) ? ", here '" + usual.string() + "'" : "");
+  }
+  Source source;
+  if (fs::exists(path / "manifest.json")) {
+    source = {path, path.parent_path().parent_path() / "config.resolved.toml"};
+  } else {
+    std::vector<std::string> skipped;
+    const auto latest = latest_checkpoint(path / "checkpoints", &skipped);
+    require(latest.has_value(), "'{}' has no complete checkpoint under checkpoints/{}{}", given.string(),
+            skipped.empty() ? "" : "; passed over:\n  ", fmt::join(skipped, "\n  "));
+    source = {*latest, path / "config.resolved.toml"};
+  }
+  require(fs::exists(source.config), "'{}' is missing: it tells the shape of the model, and the run writes it",
+          source.config.string());
+  return source;
+}
+
+// The parameters of the model in the table's order, as the file is to hold them.
+std::vector<FileTensor> tensors_of(const Settings& settings, DType dtype, const CheckpointReader& reader) {
+  std::vector<FileTensor> tensors;
+  for (const LayerSpecs& layer : parameter_table(settings)) {
+    for (const ParamSpec& p : layer.params) {
+      require(reader.has(p.name), "the checkpoint of step {} has no '{}': it is not of this run's configuration",
+              reader.step(), p.name);
+      const CheckpointReader::TensorInfo info = reader.info(p.name);
+      require(info.shape == p.global && info.dtype == DType::f32,
+              "the checkpoint's '{}' is {} {}, the configuration makes it f32 {}", p.name, name_of(info.dtype),
+              info.shape.to_string(), p.global.to_string());
+      FileTensor tensor{.name = p.name, .dtype = dtype, .sizes = {}};
+      for (int i = 0; i < p.global.rank(); ++i) {
+        tensor.sizes.push_back(p.global[i]);
+      }
+      tensors.push_back(std::move(tensor));
+    }
+  }
+  const std::vector<std::string> names = reader.names();
+  const auto weights = std::count_if(names.begin(), names.end(),
+                                     [](const std::string& name) { return !name.starts_with("optimizer/"); });
+  require(static_cast<std::size_t>(weights) == tensors.size(),
+          "the checkpoint of step {} has {} parameters, the configuration makes {}", reader.step(), weights,
+          tensors.size());
+  return tensors;
+}
+
+// Returns the number of parameters.
+std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader, const std::vector<FileTensor>& tensors,
+                           const Disk& disk) {
+  DiskFile file(disk, path);
+  SafetensorsWriter writer(file, tensors, {{"format", "pt"}});  // transformers refuses a file without it
+  std::vector<float> values;
+  std::vector<BFloat16> rounded;
+  std::int64_t parameters = 0;
+  for (const FileTensor& t : tensors) {
+    const Shape shape = reader.info(t.name).shape;
+    values.resize(static_cast<std::size_t>(shape.elements()));
+    reader.read(t.name, std::vector<std::int64_t>(t.sizes.size(), 0), t.sizes, values.data());
+    if (t.dtype == DType::bf16) {
+      rounded.resize(values.size());
+      std::transform(values.begin(), values.end(), rounded.begin(), to_bf16);
+      writer.write(std::as_bytes(std::span(rounded)));
+    } else {
+      writer.write(std::as_bytes(std::span(values)));
+    }
+    parameters += shape.elements();
+  }
+  writer.finish();
+  file.sync_and_close();
+  return parameters;
+}
+
+void write_text(const fs::path& path, const std::string& content, const Disk& disk) {
+  DiskFile file(disk, path);
+  file.write(std::as_bytes(std::span(content)));
+  file.sync_and_close();
+}
+
+// A folder beside the output, gone at the end unless it was renamed.
+class Workshop {
+ public:
+  Workshop(const Disk& disk, const fs::path& output) : path_(output.string() + fmt::format(".tmp-{}", getpid())) {
+    disk.create_folder(path_);
+  }
+  ~Workshop() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Workshop(const Workshop&) = delete;
+  Workshop& operator=(const Workshop&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+bool check_output(const fs::path& output, bool replace_existing) {
+  if (!fs::exists(output)) {
+    return false;
+  }
+  require(fs::is_directory(output), "'{}' is a file: give a folder to export into", output.string());
+  const bool filled = !fs::is_empty(output);
+  require(!filled || replace_existing, "'{}' holds files already: give another folder, or --force to replace the model",
+          output.string());
+  return filled;
+}
+
+std::vector<std::string> notes_on(const Settings& s) {
+  std::vector<std::string> notes;
+  for (const std::string& reason : without_twin(s)) {
+    notes.push_back("transformers has no model with " + reason);
+  }
+  if (!notes.empty()) {
+    notes.push_back("exported under Orthant's names (model_type \"orthant\"): transformers will not load it");
+  } else if (routed_blocks(s) > 0 && s.moe.capacity_factor > 0) {
+    notes.push_back(
+        fmt::format("trained with moe.capacity_factor = {}: transformers drops no token, so its loss differs "
+                    "from the one measured here where tokens were dropped",
+                    s.moe.capacity_factor));
+  }
+  return notes;
+}
+
+}  // namespace
+
+std::vector<std::string> without_twin(const Settings& s) {
+  std::vector<std::string> reasons;
+  auto expect = [&](bool same, std::string otherwise) {
+    if (!same) {
+      reasons.push_back(std::move(otherwise));
+    }
+  };
+  expect(s.model.norm == NormKind::rmsnorm, fmt::format("model.norm = \"{}\" here", text(s.model.norm)));
+  expect(s.model.activation == Activation::swiglu,
+         fmt::format("model.activation = \"{}\" here", text(s.model.activation)));
+  expect(s.model.positions == Positions::rotary, fmt::format("model.positions = \"{}\"", text(s.model.positions)));
+  const std::int64_t routed = routed_blocks(s);
+  if (routed > 0) {
+    expect(routed == s.model.layers, fmt::format("experts in {} of {} blocks", routed, s.model.layers));
+    expect(s.moe.router == RouterKind::topk, fmt::format("moe.router = \"{}\"", text(s.moe.router)));
+    expect(s.moe.router != RouterKind::topk || s.moe.normalize_weights, "moe.normalize_weights = false");
+    expect(s.moe.shared_experts == 0, fmt::format("moe.shared_experts = {}", s.moe.shared_experts));
+  }
+  return reasons;
+}
+
+std::string export_config(const Settings& s, DType dtype) {
+  const std::string type = model_type(s);
+  const bool routed = routed_blocks(s) > 0;
+  Json json;
+  json["model_type"] = type;
+  json["architectures"] = Json::array();
+  if (type != "orthant") {
+    json["architectures"].push_back(type == "mixtral" ? "MixtralForCausalLM" : "MistralForCausalLM");
+  }
+  json["vocab_size"] = s.model.vocab_size;
+  json["hidden_size"] = s.model.d_model;
+  json["intermediate_size"] = type == "mixtral" ? d_expert_of(s) : d_ff_of(s);
+  json["num_hidden_layers"] = s.model.layers;
+  json["num_attention_heads"] = s.model.heads;
+  json["num_key_value_heads"] = kv_heads_of(s);
+  json["head_dim"] = head_dim_of(s);
+  json["max_position_embeddings"] = s.data.sequence_length;
+  json["rope_theta"] = s.model.rope_theta;
+  json["rms_norm_eps"] = s.model.norm_eps;
+  json["hidden_act"] = s.model.activation == Activation::swiglu ? "silu" : text(s.model.activation);
+  json["initializer_range"] = s.model.init_std;
+  json["attention_dropout"] = 0.0;
+  json["sliding_window"] = nullptr;
+  json["tie_word_embeddings"] = s.model.tie_embeddings;
+  if (routed) {
+    json["num_local_experts"] = s.moe.experts;
+    json["num_experts_per_tok"] = s.moe.top_k;
+    json["router_aux_loss_coef"] = s.moe.aux_loss;
+    json["router_jitter_noise"] = s.moe.jitter;
+    json["output_router_logits"] = false;
+  }
+  if (type == "orthant") {
+    add_own_keys(json, s);
+  }
+  json["bos_token_id"] = nullptr;
+  json["eos_token_id"] = nullptr;
+  json["torch_dtype"] = dtype == DType::bf16 ? "bfloat16" : "float32";
+  return json.dump(2) + "\n";
+}
+
+ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_keys) {
+  const fs::path output = fs::absolute(options.output / "").lexically_normal().parent_path();
+  const bool filled = check_output(output, options.replace_existing);
+  const Source source = find_source(options.run);
+  // The data may be gone by now, and nothing is read from it.
+  const Config config = load_config(source.config.string(), {"data.source=\"synthetic\""}, plugin_keys);
+  const CheckpointReader reader(source.checkpoint);
+  const std::vector<FileTensor> tensors = tensors_of(config.settings, options.dtype, reader);
+
+  const Disk disk;
+  const Workshop workshop(disk, output);
+  const std::int64_t parameters = write_weights(workshop.path() / "model.safetensors", reader, tensors, disk);
+  write_text(workshop.path() / "config.json", export_config(config.settings, options.dtype), disk);
+  disk.sync_folder(workshop.path());
+  if (filled) {
+    for (const char* name : {"model.safetensors", "config.json"}) {
+      disk.rename(workshop.path() / name, output / name);
+    }
+    disk.sync_folder(output);
+  } else {
+    disk.rename(workshop.path(), output);
+    disk.sync_folder(output.parent_path());
+  }
+  return {.checkpoint = source.checkpoint,
+          .step = reader.step(),
+          .parameters = parameters,
+          .model_type = model_type(config.settings),
+          .notes = notes_on(config.settings)};
+}
+
+}  // namespace orthant

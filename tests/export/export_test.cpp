@@ -1,0 +1,247 @@
+// What `orthant export` writes, read back; and what it refuses.
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "core/checkpoint/safetensors.h"
+#include "core/run/export.h"
+#include "tests/export/trained_run.h"
+
+namespace orthant::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::string refusal(const ExportOptions& options) {
+  try {
+    export_run(options, keys_of_plugin);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no refusal";
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+nlohmann::json config_in(const fs::path& folder) {
+  return nlohmann::json::parse(read_file(folder / "config.json"));
+}
+
+class Export : public testing::Test {
+ protected:
+  Trained train(const std::string& toml, std::vector<std::string> overrides = {}) {
+    overrides.insert(overrides.begin(), "run.steps=3");
+    return train_into(run_, toml, overrides);
+  }
+  ExportOptions options() const { return {.run = run_, .output = out_}; }
+
+  TemporaryFolder folder_;
+  fs::path run_ = folder_ / "runs/small";
+  fs::path out_ = folder_ / "out";
+};
+
+TEST_F(Export, HoldsTheWeightsOfAllRanks) {
+  const Trained trained = train(mixtral_toml + two_ranks);
+  const ExportResult result = export_run(options(), keys_of_plugin);
+  EXPECT_EQ(result.model_type, "mixtral");
+  EXPECT_EQ(result.step, 3);
+  EXPECT_EQ(result.checkpoint.filename(), "step_000003");
+  EXPECT_THAT(result.notes, IsEmpty());
+  EXPECT_EQ(names_in(out_), (std::vector<std::string>{"config.json", "model.safetensors"}));
+
+  const SafetensorsReader file(out_ / "model.safetensors");
+  EXPECT_EQ(file.metadata().at("format"), "pt");
+  EXPECT_EQ(file.tensors().size(), trained.weights.size());
+  std::int64_t parameters = 0;
+  for (const auto& [name, values] : trained.weights) {
+    const FileTensor& t = file.at(name);
+    EXPECT_EQ(t.dtype, DType::f32) << name;
+    const auto bytes = file.bytes(t);
+    ASSERT_EQ(bytes.size(), values.size() * sizeof(float)) << name;
+    EXPECT_EQ(std::memcmp(bytes.data(), values.data(), bytes.size()), 0) << name;
+    parameters += static_cast<std::int64_t>(values.size());
+  }
+  EXPECT_EQ(result.parameters, parameters);
+  // [out, in], as Mixtral has them.
+  EXPECT_EQ(file.at("model.layers.1.self_attn.k_proj.weight").sizes, (std::vector<std::int64_t>{16, 32}));
+  EXPECT_EQ(file.at("model.layers.1.block_sparse_moe.gate.weight").sizes, (std::vector<std::int64_t>{4, 32}));
+  EXPECT_EQ(file.at("model.layers.0.block_sparse_moe.experts.3.w1.weight").sizes, (std::vector<std::int64_t>{40, 32}));
+  EXPECT_EQ(file.at("model.layers.0.block_sparse_moe.experts.3.w2.weight").sizes, (std::vector<std::int64_t>{32, 40}));
+  EXPECT_EQ(file.at("model.norm.weight").sizes, (std::vector<std::int64_t>{32}));
+  EXPECT_EQ(file.at("lm_head.weight").sizes, (std::vector<std::int64_t>{256, 32}));
+}
+
+TEST_F(Export, ConfigOfMixtral) {
+  train(mixtral_toml);
+  export_run(options(), keys_of_plugin);
+  const nlohmann::json expected = nlohmann::json::parse(R"({
+    "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "vocab_size": 256, "hidden_size": 32,
+    "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+    "max_position_embeddings": 24, "rope_theta": 5000.0, "rms_norm_eps": 2e-5, "hidden_act": "silu",
+    "initializer_range": 0.02, "attention_dropout": 0.0, "sliding_window": null, "tie_word_embeddings": false,
+    "num_local_experts": 4, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.03, "router_jitter_noise": 0.0,
+    "output_router_logits": false, "bos_token_id": null, "eos_token_id": null, "torch_dtype": "float32"})");
+  EXPECT_EQ(config_in(out_), expected);
+}
+
+TEST_F(Export, Bf16IsTheNearest) {
+  const Trained trained = train(mixtral_toml);
+  ExportOptions wanted = options();
+  wanted.dtype = DType::bf16;
+  export_run(wanted, keys_of_plugin);
+  EXPECT_EQ(config_in(out_).at("torch_dtype"), "bfloat16");
+  const SafetensorsReader file(out_ / "model.safetensors");
+  for (const auto& [name, values] : trained.weights) {
+    const FileTensor& t = file.at(name);
+    ASSERT_EQ(t.dtype, DType::bf16);
+    const auto bytes = file.bytes(t);
+    ASSERT_EQ(bytes.size(), values.size() * 2);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, bytes.data() + 2 * i, 2);
+      const float got = std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+      // Half of the last of 8 bits of precision.
+      ASSERT_LE(std::abs(got - values[i]), std::abs(values[i]) / 256) << name << " " << i;
+    }
+  }
+}
+
+TEST_F(Export, DenseModelIsAMistral) {
+  const Trained trained = train(mixtral_toml, {"moe.experts=0", "model.tie_embeddings=true"});
+  const ExportResult result = export_run(options(), keys_of_plugin);
+  EXPECT_EQ(result.model_type, "mistral");
+  const nlohmann::json config = config_in(out_);
+  EXPECT_EQ(config.at("architectures"), nlohmann::json({"MistralForCausalLM"}));
+  EXPECT_EQ(config.at("intermediate_size"), 56);
+  EXPECT_EQ(config.at("tie_word_embeddings"), true);
+  EXPECT_TRUE(config.at("sliding_window").is_null());
+  EXPECT_FALSE(config.contains("num_local_experts"));
+  const SafetensorsReader file(out_ / "model.safetensors");
+  EXPECT_EQ(file.find("lm_head.weight"), nullptr);
+  EXPECT_EQ(file.at("model.layers.0.mlp.gate_proj.weight").sizes, (std::vector<std::int64_t>{56, 32}));
+  EXPECT_EQ(file.tensors().size(), trained.weights.size());
+}
+
+TEST_F(Export, ModelWithoutATwin) {
+  const Trained trained = train(mixtral_toml, {"moe.router=\"switch\"", "moe.top_k=1", "model.positions=\"learned\"",
+                                               "moe.every=2", "moe.capacity_factor=1.5"});
+  const ExportResult result = export_run(options(), keys_of_plugin);
+  EXPECT_EQ(result.model_type, "orthant");
+  const std::string notes = fmt::format("{}", fmt::join(result.notes, "\n"));
+  EXPECT_THAT(notes, HasSubstr("moe.router = \"switch\""));
+  EXPECT_THAT(notes, HasSubstr("model.positions = \"learned\""));
+  EXPECT_THAT(notes, HasSubstr("experts in 1 of 2 blocks"));
+  const nlohmann::json config = config_in(out_);
+  EXPECT_EQ(config.at("model_type"), "orthant");
+  EXPECT_THAT(config.at("architectures"), IsEmpty());
+  EXPECT_EQ(config.at("router"), "switch");
+  EXPECT_EQ(config.at("every"), 2);
+  EXPECT_EQ(config.at("capacity_factor"), 1.5);
+  EXPECT_EQ(SafetensorsReader(out_ / "model.safetensors").tensors().size(), trained.weights.size());
+}
+
+TEST_F(Export, CapacityIsNoted) {
+  train(mixtral_toml, {"moe.capacity_factor=1.5"});
+  const ExportResult result = export_run(options(), keys_of_plugin);
+  EXPECT_EQ(result.model_type, "mixtral");
+  ASSERT_EQ(result.notes.size(), 1u);
+  EXPECT_THAT(result.notes.front(), HasSubstr("capacity_factor = 1.5"));
+}
+
+TEST_F(Export, ReadsOneCheckpointAndNeedsNoData) {
+  train(mixtral_toml, {"run.steps=5"});
+  const Trained earlier = train(mixtral_toml);
+  fs::remove(folder_ / "runs/text.txt");
+  EXPECT_EQ(export_run(options(), keys_of_plugin).step, 5);
+  ExportOptions wanted = options();
+  wanted.run = run_ / "checkpoints/step_000003/";
+  wanted.output = folder_ / "of_step_3/";
+  EXPECT_EQ(export_run(wanted, keys_of_plugin).step, 3);
+  const SafetensorsReader file(wanted.output / "model.safetensors");
+  const std::vector<float>& norm = earlier.weights.at("model.norm.weight");
+  EXPECT_EQ(std::memcmp(file.bytes(file.at("model.norm.weight")).data(), norm.data(), norm.size() * 4), 0);
+}
+
+TEST_F(Export, LeavesWhatIsThere) {
+  train(mixtral_toml);
+  write_file(out_ / "notes.txt", "mine");
+  write_file(out_ / "config.json", "old");
+  EXPECT_THAT(refusal(options()), HasSubstr("holds files already"));
+  EXPECT_EQ(read_file(out_ / "config.json"), "old");
+
+  ExportOptions wanted = options();
+  wanted.replace_existing = true;
+  export_run(wanted, keys_of_plugin);
+  EXPECT_EQ(names_in(out_), (std::vector<std::string>{"config.json", "model.safetensors", "notes.txt"}));
+  EXPECT_EQ(read_file(out_ / "notes.txt"), "mine");
+  EXPECT_EQ(config_in(out_).at("model_type"), "mixtral");
+
+  write_file(folder_ / "file", "x");
+  wanted.output = folder_ / "file";
+  EXPECT_THAT(refusal(wanted), HasSubstr("is a file"));
+  fs::create_directories(folder_ / "empty");
+  wanted = options();
+  wanted.output = folder_ / "empty";
+  export_run(wanted, keys_of_plugin);
+  EXPECT_TRUE(fs::exists(wanted.output / "model.safetensors"));
+}
+
+TEST_F(Export, RefusesWhatIsNoRun) {
+  EXPECT_THAT(refusal(options()), HasSubstr("is not a folder"));
+  fs::create_directories(run_);
+  EXPECT_THAT(refusal(options()), HasSubstr("no complete checkpoint"));
+  train(mixtral_toml);
+  fs::remove(run_ / "config.resolved.toml");
+  EXPECT_THAT(refusal(options()), HasSubstr("config.resolved.toml' is missing"));
+  EXPECT_FALSE(fs::exists(out_));
+}
+
+TEST_F(Export, RefusesACheckpointOfAnotherConfiguration) {
+  train(mixtral_toml);
+  const auto rewrite = [&](const std::string& from, const std::string& to) {
+    std::string text = read_file(run_ / "config.resolved.toml");
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    write_file(run_ / "config.resolved.toml", text.replace(at, from.size(), to));
+  };
+  rewrite("layers = 2", "layers = 1");
+  EXPECT_THAT(refusal(options()), HasSubstr("the configuration makes"));
+  rewrite("layers = 1", "layers = 3");
+  EXPECT_THAT(refusal(options()), HasSubstr("has no 'model.layers.2."));
+  rewrite("layers = 3", "layers = 2");
+  rewrite("d_expert = 40", "d_expert = 44");
+  EXPECT_THAT(refusal(options()), HasSubstr("w1.weight' is f32 [40, 32], the configuration makes it f32 [44, 32]"));
+  EXPECT_EQ(names_in(folder_ / ""), (std::vector<std::string>{"runs"}));
+}
+
+TEST_F(Export, RefusesADamagedCheckpointAndLeavesNothing) {
+  train(mixtral_toml);
+  const fs::path checkpoint = run_ / "checkpoints/step_000003";
+  for (const std::string& name : names_in(checkpoint)) {
+    if (name.ends_with(".safetensors")) {
+      std::string bytes = read_file(checkpoint / name);
+      bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+      write_file(checkpoint / name, bytes);
+    }
+  }
+  EXPECT_THAT(refusal(options()), HasSubstr("passed over"));
+  ExportOptions wanted = options();
+  wanted.run = checkpoint;
+  EXPECT_THAT(refusal(wanted), HasSubstr("checksum"));
+  EXPECT_EQ(names_in(folder_ / ""), (std::vector<std::string>{"runs"}));
+}
+
+}  // namespace
+}  // namespace orthant::test
