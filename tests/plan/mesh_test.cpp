@@ -1,0 +1,192 @@
+// Which ranks form which group: written out by hand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <orthant/mesh.h>
+
+namespace orthant {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Ranks = std::vector<int>;
+
+AxisSpec plain(const std::string& name, int size, Dim dim) {
+  return {.name = name, .size = size, .splits = {dim}, .carve_of = {}};
+}
+AxisSpec expert_axis(int size) {
+  return {.name = "expert", .size = size, .splits = {Dim::expert}, .carve_of = {Dim::batch, Dim::position}};
+}
+
+Ranks members(const Mesh& mesh, std::vector<AxisId> axes, int rank) {
+  return mesh.members(axes, rank);
+}
+
+std::vector<int> coordinates(const Mesh& mesh, AxisId axis) {
+  std::vector<int> all;
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    all.push_back(mesh.coordinate(axis, rank));
+  }
+  return all;
+}
+
+std::string refusal(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "(accepted)";
+}
+
+TEST(Mesh, WithoutAxesIsOneRank) {
+  Mesh mesh;
+  mesh.freeze();
+  EXPECT_EQ(mesh.world_size(), 1);
+  mesh.place(0, nullptr);
+  EXPECT_EQ(mesh.world_group("all").size(), 1);
+}
+
+TEST(Mesh, TheFirstAxisIsTheOuterOne) {
+  Mesh mesh;
+  const AxisId data = mesh.claim(plain("data", 2, Dim::batch));
+  const AxisId tensor = mesh.claim(plain("tensor", 3, Dim::head));
+  mesh.freeze();
+  EXPECT_EQ(mesh.world_size(), 6);
+  EXPECT_THAT(coordinates(mesh, data), ElementsAre(0, 0, 0, 1, 1, 1));
+  EXPECT_THAT(coordinates(mesh, tensor), ElementsAre(0, 1, 2, 0, 1, 2));
+  EXPECT_THAT(members(mesh, {data}, 4), ElementsAre(1, 4));
+  EXPECT_THAT(members(mesh, {tensor}, 4), ElementsAre(3, 4, 5));
+  EXPECT_THAT(members(mesh, {data, tensor}, 4), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(members(mesh, {}, 4), ElementsAre(4));
+}
+
+// Expert = 2 carved from data = 4: neighbours hold different experts.
+TEST(Mesh, CarvedAxisAddsNoRanks) {
+  Mesh mesh;
+  const AxisId data = mesh.claim(plain("data", 4, Dim::batch));
+  const AxisId expert = mesh.claim(expert_axis(2));
+  mesh.freeze();
+  EXPECT_EQ(mesh.world_size(), 4);
+  EXPECT_THAT(coordinates(mesh, expert), ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(coordinates(mesh, data), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(members(mesh, {expert}, 0), ElementsAre(0, 1));
+  EXPECT_THAT(members(mesh, {expert}, 1), ElementsAre(0, 1));
+  EXPECT_THAT(members(mesh, {expert}, 2), ElementsAre(2, 3));
+  EXPECT_THAT(members(mesh, {expert}, 3), ElementsAre(2, 3));
+  // Those that differ along data and hold the same experts.
+  const std::vector<AxisId> vary = {data}, keep = {expert};
+  EXPECT_THAT(mesh.members_keeping(vary, keep, 0), ElementsAre(0, 2));
+  EXPECT_THAT(mesh.members_keeping(vary, keep, 3), ElementsAre(1, 3));
+}
+
+// data = 2 (outer) x sequence = 2: both split tokens, so expert = 2 lies along sequence and expert = 4 along both.
+TEST(Mesh, CarvedFromTwoAxes) {
+  for (int size : {2, 4}) {
+    Mesh mesh;
+    const AxisId data = mesh.claim(plain("data", 2, Dim::batch));
+    const AxisId sequence = mesh.claim(plain("sequence", 2, Dim::position));
+    const AxisId expert = mesh.claim(expert_axis(size));
+    mesh.freeze();
+    EXPECT_EQ(mesh.world_size(), 4);
+    const std::vector<AxisId> vary = {data, sequence}, keep = {expert};
+    if (size == 2) {
+      EXPECT_THAT(coordinates(mesh, expert), ElementsAre(0, 1, 0, 1));
+      EXPECT_THAT(members(mesh, {expert}, 3), ElementsAre(2, 3));
+      EXPECT_THAT(mesh.members_keeping(vary, keep, 3), ElementsAre(1, 3));
+    } else {
+      EXPECT_THAT(coordinates(mesh, expert), ElementsAre(0, 1, 2, 3));
+      EXPECT_THAT(members(mesh, {expert}, 3), ElementsAre(0, 1, 2, 3));
+      EXPECT_THAT(mesh.members_keeping(vary, keep, 3), ElementsAre(3));
+    }
+  }
+}
+
+// A tensor axis between data (outer) and the innermost rank does not disturb the carving: with data = 4 and
+// tensor = 2, rank = 2 * data + tensor, and experts travel between ranks of one tensor coordinate.
+TEST(Mesh, CarvedAroundAnAxisThatSplitsNoTokens) {
+  Mesh mesh;
+  const AxisId data = mesh.claim(plain("data", 4, Dim::batch));
+  const AxisId tensor = mesh.claim(plain("tensor", 2, Dim::ffn));
+  const AxisId expert = mesh.claim(expert_axis(2));
+  mesh.freeze();
+  EXPECT_EQ(mesh.world_size(), 8);
+  EXPECT_THAT(coordinates(mesh, expert), ElementsAre(0, 0, 1, 1, 0, 0, 1, 1));
+  EXPECT_THAT(members(mesh, {expert}, 0), ElementsAre(0, 2));
+  EXPECT_THAT(members(mesh, {expert}, 5), ElementsAre(5, 7));
+  const std::vector<AxisId> vary = {data}, keep = {expert};
+  EXPECT_THAT(mesh.members_keeping(vary, keep, 0), ElementsAre(0, 4));
+  EXPECT_THAT(mesh.members_keeping(vary, keep, 7), ElementsAre(3, 7));
+  (void)tensor;
+}
+
+// Every grouping splits the world into equal parts that agree about who belongs to them.
+TEST(Mesh, GroupsPartitionTheWorld) {
+  Mesh mesh;
+  mesh.claim(plain("pipeline", 2, Dim::layer));
+  mesh.claim(plain("data", 4, Dim::batch));
+  mesh.claim(plain("sequence", 3, Dim::position));
+  mesh.claim(expert_axis(6));
+  mesh.freeze();
+  EXPECT_EQ(mesh.world_size(), 24);
+  for (const std::vector<AxisId>& axes : std::vector<std::vector<AxisId>>{{0}, {1}, {2}, {3}, {0, 2}, {1, 2}}) {
+    std::size_t expected = 1;
+    for (AxisId axis : axes) {
+      expected *= static_cast<std::size_t>(mesh.axes()[static_cast<std::size_t>(axis)].size);
+    }
+    for (int rank = 0; rank < 24; ++rank) {
+      const Ranks group = members(mesh, axes, rank);
+      EXPECT_EQ(group.size(), expected);
+      EXPECT_THAT(group, testing::Contains(rank));
+      for (int other : group) {
+        EXPECT_EQ(members(mesh, axes, other), group);
+      }
+    }
+  }
+}
+
+TEST(Mesh, RefusesSizesThatDoNotDivide) {
+  Mesh mesh;
+  mesh.claim(plain("data", 4, Dim::batch));
+  mesh.claim(expert_axis(3));
+  EXPECT_THAT(refusal([&] { mesh.freeze(); }),
+              testing::AllOf(HasSubstr("'expert' of size 3"), HasSubstr("4 ranks"), HasSubstr("axis data")));
+}
+
+TEST(Mesh, RefusesToCarveFromNothing) {
+  Mesh mesh;
+  mesh.claim(plain("tensor", 2, Dim::head));
+  mesh.claim(expert_axis(2));
+  EXPECT_THAT(refusal([&] { mesh.freeze(); }), HasSubstr("no axis splits what it is carved from"));
+}
+
+TEST(Mesh, RefusesAnAxisClaimedTwice) {
+  Mesh mesh;
+  mesh.claim(plain("data", 4, Dim::batch));
+  EXPECT_THAT(refusal([&] { mesh.claim(plain("data", 2, Dim::batch)); }), HasSubstr("'data' is claimed twice"));
+}
+
+TEST(Mesh, RefusesASizeBelowOne) {
+  Mesh mesh;
+  EXPECT_THAT(refusal([&] { mesh.claim(plain("data", 0, Dim::batch)); }), HasSubstr("size 0"));
+}
+
+TEST(Mesh, GroupOfADryRunKnowsItsMembersAndDoesNotCommunicate) {
+  Mesh mesh;
+  const AxisId data = mesh.claim(plain("data", 4, Dim::batch));
+  mesh.freeze();
+  mesh.place(2, nullptr);
+  Group& group = mesh.group(data);
+  EXPECT_EQ(group.size(), 4);
+  EXPECT_EQ(group.rank(), 2);
+}
+
+TEST(Mesh, RefusesRanksOutsideTheWorld) {
+  Mesh mesh;
+  mesh.claim(plain("data", 2, Dim::batch));
+  mesh.freeze();
+  EXPECT_THROW(mesh.place(2, nullptr), Error);
+  EXPECT_THROW(mesh.claim(plain("late", 1, Dim::head)), Error);
+}
+
+}  // namespace
+}  // namespace orthant

@@ -1,0 +1,255 @@
+// What the core derives from the axes: parts, slices, who sums what, who holds what; and what a plan refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <orthant/plan.h>
+
+#include <set>
+
+#include "core/default_seams.h"
+#include "core/layers/parameters.h"
+#include "core/parameters.h"
+
+namespace orthant {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// data 4, tensor 2, expert 2 carved from data: rank = 2 * data + tensor.
+struct World {
+  explicit World(int rank) {
+    data = mesh.claim({.name = "data", .size = 4, .splits = {Dim::batch}, .carve_of = {}});
+    tensor = mesh.claim({.name = "tensor", .size = 2, .splits = {Dim::head, Dim::ffn, Dim::vocab}, .carve_of = {}});
+    expert =
+        mesh.claim({.name = "expert", .size = 2, .splits = {Dim::expert}, .carve_of = {Dim::batch, Dim::position}});
+    mesh.freeze();
+    mesh.place(rank, nullptr);
+    settings.moe.experts = 6;
+    plan = std::make_unique<Plan>(settings, mesh, nullptr);
+  }
+  Settings settings;
+  Mesh mesh;
+  AxisId data, tensor, expert;
+  std::unique_ptr<Plan> plan;
+};
+
+const ParamSpec norm = {.name = "norm", .global = {16}, .region = Region::norm};
+const ParamSpec up = {.name = "up", .global = {32, 16}, .region = Region::ffn, .split = {Dim::ffn, std::nullopt}};
+const ParamSpec query = {
+    .name = "q", .global = {24, 16}, .region = Region::attention, .split = {Dim::head, std::nullopt}, .units = {4, 0}};
+const ParamSpec output = {
+    .name = "o", .global = {16, 24}, .region = Region::attention, .split = {std::nullopt, Dim::head}, .units = {0, 4}};
+ParamSpec expert_weight(int number) {
+  return {.name = fmt::format("expert {}", number),
+          .global = {32, 16},
+          .region = Region::experts,
+          .split = {Dim::ffn, std::nullopt},
+          .inside = {{Dim::expert, number}}};
+}
+
+TEST(Plan, PartsOfADim) {
+  for (int rank = 0; rank < 8; ++rank) {
+    const World w(rank);
+    const Range batch = w.plan->part(Dim::batch, 12, Region::embedding);
+    EXPECT_EQ(batch.begin, rank / 2 * 3);
+    EXPECT_EQ(batch.count, 3);
+    const Range head = w.plan->part(Dim::head, 6, Region::attention);
+    EXPECT_EQ(head.begin, rank % 2 * 3);
+    EXPECT_EQ(head.count, 3);
+    const Range position = w.plan->part(Dim::position, 7, Region::attention);
+    EXPECT_EQ(position.begin, 0);
+    EXPECT_EQ(position.count, 7);
+    const Range experts = w.plan->part(Dim::expert, 6, Region::experts);
+    EXPECT_EQ(experts.begin, rank / 2 % 2 * 3);
+    EXPECT_EQ(experts.count, 3);
+  }
+}
+
+// Two axes along one dim: the outer one cuts first.
+TEST(Plan, PartsOfADimWithTwoAxes) {
+  Settings settings;
+  std::set<std::int64_t> begins;
+  for (int rank = 0; rank < 4; ++rank) {
+    Mesh mesh;
+    mesh.claim({.name = "a", .size = 2, .splits = {Dim::batch}, .carve_of = {}});
+    mesh.claim({.name = "b", .size = 2, .splits = {Dim::batch}, .carve_of = {}});
+    mesh.freeze();
+    mesh.place(rank, nullptr);
+    const Plan plan(settings, mesh, nullptr);
+    const Range range = plan.part(Dim::batch, 8, Region::embedding);
+    EXPECT_EQ(range.begin, 2 * rank);
+    EXPECT_EQ(range.count, 2);
+  }
+}
+
+TEST(Plan, PartsThatDoNotDivideAreRefused) {
+  const World w(0);
+  try {
+    w.plan->part(Dim::batch, 6, Region::embedding);
+    FAIL() << "6 sequences were divided among 4 ranks";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("6 units of dim 'batch'"), HasSubstr("4 ranks of axis 'data'")));
+  }
+}
+
+TEST(Plan, GradientsAreSummedOverTheRanksThatSplitTokens) {
+  const World w(5);  // data 2, tensor 1, expert 0
+  EXPECT_THAT(w.plan->sum_members(norm), ElementsAre(1, 3, 5, 7));
+  EXPECT_THAT(w.plan->sum_members(up), ElementsAre(1, 3, 5, 7));
+  EXPECT_THAT(w.plan->sum_members(expert_weight(0)), ElementsAre(1, 5));
+  const World other(3);  // data 1, tensor 1, expert 1
+  EXPECT_THAT(other.plan->sum_members(expert_weight(4)), ElementsAre(3, 7));
+}
+
+TEST(Plan, HoldersOfASlice) {
+  const World w(5);
+  EXPECT_THAT(w.plan->holders(norm), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_THAT(w.plan->holders(up), ElementsAre(1, 3, 5, 7));
+  EXPECT_THAT(w.plan->holders(expert_weight(0)), ElementsAre(1, 5));
+}
+
+TEST(Plan, SlicesOfParameters) {
+  const World w(5);
+  auto place = [&](const ParamSpec& spec) {
+    Param p{.spec = spec};
+    EXPECT_TRUE(w.plan->place(p)) << spec.name;
+    return std::vector<std::int64_t>{p.offset[0], p.offset[1], p.size[0], p.size[1]};
+  };
+  EXPECT_THAT(place(norm), ElementsAre(0, 0, 16, 1));
+  EXPECT_THAT(place(up), ElementsAre(16, 0, 16, 16));
+  EXPECT_THAT(place(query), ElementsAre(12, 0, 12, 16)) << "whole heads: two of four, six channels each";
+  EXPECT_THAT(place(output), ElementsAre(0, 12, 16, 12));
+  EXPECT_THAT(place(expert_weight(2)), ElementsAre(16, 0, 16, 16));
+  Param elsewhere{.spec = expert_weight(3)};
+  EXPECT_FALSE(w.plan->place(elsewhere)) << "expert 3 belongs to the other expert rank";
+}
+
+// Every element of every parameter is held by someone, counted once, and all holders of a slice agree.
+TEST(Plan, EveryElementIsCountedOnce) {
+  Settings settings;
+  settings.model = {.layers = 3, .d_model = 16, .heads = 4, .kv_heads = 2, .d_ff = 32, .vocab_size = 20};
+  settings.model.activation = Activation::swiglu;
+  settings.moe = {.experts = 4, .every = 2, .top_k = 2, .shared_experts = 1, .d_expert = 8};
+  std::int64_t whole = 0;
+  for (const LayerSpecs& layer : parameter_table(settings)) {
+    for (const ParamSpec& spec : layer.params) {
+      whole += spec.global.elements();
+    }
+  }
+  std::int64_t counted = 0;
+  for (int rank = 0; rank < 8; ++rank) {
+    World w(rank);
+    Plan plan(settings, w.mesh, nullptr);
+    const ParamStore store(plan);
+    for (const auto& group : store.groups()) {
+      for (const Param& p : group->params) {
+        counted += p.counted ? p.elements() : 0;
+      }
+    }
+  }
+  EXPECT_EQ(counted, whole);
+}
+
+// An axis may split a dim in one region only (Megatron's sequence parallelism splits positions inside norms).
+TEST(Plan, SplitInOneRegion) {
+  World w(5);
+  w.plan->split_in(Region::norm, Dim::position, w.tensor);
+  EXPECT_THAT(w.plan->axes_of(Dim::position, Region::norm), ElementsAre(w.tensor));
+  EXPECT_THAT(w.plan->axes_of(Dim::position, Region::ffn), IsEmpty());
+  EXPECT_EQ(w.plan->part(Dim::position, 10, Region::norm).begin, 5);
+  EXPECT_EQ(w.plan->part(Dim::position, 10, Region::ffn).count, 10);
+  EXPECT_THAT(w.plan->sum_members(norm), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7)) << "its tokens are split by tensor too";
+  EXPECT_THAT(w.plan->sum_members(up), ElementsAre(1, 3, 5, 7));
+}
+
+// --- seams
+
+struct Nothing final : Boundary {
+  Tensor forward(Tensor x, Stream&) override { return x; }
+  Tensor backward(Tensor dy, Stream&) override { return dy; }
+};
+struct NoExchange final : TokenExchange {
+  ExchangePlan plan(std::span<const std::int64_t>, Stream&) override { return {}; }
+  Tensor to_experts(const Tensor& rows, const ExchangePlan&, Stream&) override { return rows; }
+  Tensor to_tokens(const Tensor& rows, const ExchangePlan&, Stream&) override { return rows; }
+};
+
+std::string refusal(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "(accepted)";
+}
+
+TEST(Plan, TwoExchangesAreRefusedByName) {
+  World w(0);
+  w.plan->set_current_plugin("expert");
+  w.plan->bind(std::make_unique<NoExchange>());
+  w.plan->set_current_plugin("mine");
+  EXPECT_THAT(refusal([&] { w.plan->bind(std::make_unique<NoExchange>()); }),
+              AllOf(HasSubstr("'mine'"), HasSubstr("expert"), HasSubstr("token exchange")));
+}
+
+TEST(Plan, TwoSchedulesAreRefused) {
+  World w(0);
+  w.plan->set_current_plugin("pipeline");
+  w.plan->bind(make_single_stage_schedule());
+  EXPECT_THAT(refusal([&] { w.plan->bind(make_single_stage_schedule()); }), HasSubstr("second schedule"));
+}
+
+TEST(Plan, TwoBoundariesOfOneSiteMustMoveDifferentDims) {
+  World w(0);
+  const Site site{Region::attention, Side::enter};
+  w.plan->set_current_plugin("tensor");
+  w.plan->bind(site, std::make_unique<Nothing>(), Dim::head);
+  w.plan->set_current_plugin("sequence");
+  w.plan->bind(site, std::make_unique<Nothing>(), Dim::position);
+  w.plan->bind({Region::attention, Side::leave}, std::make_unique<Nothing>(), Dim::head);
+  EXPECT_THAT(refusal([&] { w.plan->bind(site, std::make_unique<Nothing>(), Dim::head); }),
+              AllOf(HasSubstr("'tensor' and 'sequence'"), HasSubstr("head"), HasSubstr("entering attention")));
+}
+
+TEST(Plan, SeamsThatNobodyBindsAreFilled) {
+  World w(0);
+  EXPECT_EQ(w.plan->exchange(), nullptr);
+  w.plan->freeze();
+  EXPECT_EQ(w.plan->exchange(), nullptr) << "without one, every expert is local";
+  EXPECT_TRUE(w.plan->keepers().empty());
+  std::vector<Op> ops;
+  for (const Instr& instr : w.plan->schedule().steps(0, 1, 2)) {
+    ops.push_back(instr.op);
+  }
+  EXPECT_THAT(ops, ElementsAre(Op::load, Op::forward, Op::backward, Op::load, Op::forward, Op::backward,
+                               Op::finish_grads, Op::step));
+  EXPECT_THAT(w.plan->schedule().cut(5, 1), ElementsAre(0, 5));
+}
+
+TEST(Plan, TellsPeopleWhoDoesWhat) {
+  World w(0);
+  w.plan->set_current_plugin("expert");
+  w.plan->bind(std::make_unique<NoExchange>());
+  w.plan->freeze();
+  const std::string text = w.plan->to_string();
+  EXPECT_THAT(text, HasSubstr("world size 8"));
+  EXPECT_THAT(text, HasSubstr("group [0 2 4 6]"));  // data
+  EXPECT_THAT(text, HasSubstr("group [6 7]"));      // tensor
+  EXPECT_THAT(text, HasSubstr("group [5 7]"));      // expert
+  EXPECT_THAT(text, HasSubstr("(carved)"));
+  EXPECT_THAT(text, HasSubstr("expert: token exchange"));
+}
+
+// The groups of one purpose and list are made once.
+TEST(Plan, GroupsAreMadeOnce) {
+  World w(0);
+  Group& first = w.plan->group("sum", {0, 2});
+  EXPECT_EQ(&w.plan->group("sum", {0, 2}), &first);
+  EXPECT_NE(&w.plan->group("other", {0, 2}), &first);
+  EXPECT_THROW(w.plan->device(), Error) << "a dry run has none";
+}
+
+}  // namespace
+}  // namespace orthant

@@ -1,0 +1,69 @@
+// Layouts that cannot work are refused before any rank starts, with what to change.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/experiment.h"
+
+namespace orthant {
+namespace {
+
+using test::axes;
+using test::experiment;
+using test::Overrides;
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string refusal(const Overrides& overrides, const std::string& plugins) {
+  try {
+    const Config config = experiment(overrides, plugins);
+    return fmt::format("(accepted with {} ranks)", check_layout(config));
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+TEST(Refusals, NothingWhereAllDivides) {
+  EXPECT_EQ(refusal({}, axes(0)), "(accepted with 1 ranks)");
+  EXPECT_EQ(refusal({}, axes(8, 4)), "(accepted with 8 ranks)");
+}
+
+TEST(Refusals, SequencesThatDoNotDivideAmongRanks) {
+  EXPECT_THAT(refusal({"batch.sequences=6"}, axes(4)),
+              AllOf(HasSubstr("6 units of dim 'batch'"), HasSubstr("4 ranks"), HasSubstr("'data'")));
+}
+
+TEST(Refusals, FewerSequencesThanRanks) {
+  EXPECT_THAT(refusal({"batch.sequences=2"}, axes(4)),
+              AllOf(HasSubstr("2 units of dim 'batch'"), HasSubstr("4 ranks")));
+}
+
+TEST(Refusals, MicroBatchesThatDoNotDivideARanksShare) {
+  EXPECT_THAT(refusal({"batch.sequences=24", "batch.micro_batch=4"}, axes(4)),
+              AllOf(HasSubstr("batch.micro_batch = 4"), HasSubstr("6 sequences")));
+}
+
+TEST(Refusals, GroupsOfTokensThatDoNotFitAMicroBatch) {
+  EXPECT_THAT(refusal({"moe.group_tokens=48"}, axes(8)),
+              AllOf(HasSubstr("moe.group_tokens = 48"), HasSubstr("12 tokens of a micro-batch")));
+}
+
+TEST(Refusals, ExpertsThatDoNotDivideAmongRanks) {
+  EXPECT_THAT(refusal({"moe.experts=6"}, axes(4, 4)),
+              AllOf(HasSubstr("6 units of dim 'expert'"), HasSubstr("axis 'expert'"), HasSubstr("[plugins.expert]")));
+}
+
+TEST(Refusals, ExpertRanksThatDoNotDivideTheTokenRanks) {
+  EXPECT_THAT(refusal({"moe.experts=6"}, axes(4, 3)), AllOf(HasSubstr("size 3"), HasSubstr("4 ranks")));
+}
+
+TEST(Refusals, ExpertRanksWithoutTokenRanks) {
+  EXPECT_THAT(refusal({}, axes(0, 2)), HasSubstr("carved"));
+}
+
+TEST(Refusals, ExpertRanksOfADenseModel) {
+  EXPECT_THAT(refusal({"moe.experts=0"}, axes(2, 2)),
+              AllOf(HasSubstr("the model has no experts"), HasSubstr("[plugins.expert]")));
+}
+
+}  // namespace
+}  // namespace orthant
