@@ -1,6 +1,7 @@
 // What `orthant export` writes, read back; and what it refuses.
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
+#include <sys/wait.h>
 
 #include <bit>
 #include <cstring>
@@ -241,6 +242,40 @@ TEST_F(Export, RefusesADamagedCheckpointAndLeavesNothing) {
   wanted.run = checkpoint;
   EXPECT_THAT(refusal(wanted), HasSubstr("checksum"));
   EXPECT_EQ(names_in(folder_ / ""), (std::vector<std::string>{"runs"}));
+}
+
+// Exit code and output of the program, its errors included.
+std::pair<int, std::string> program(const std::string& arguments, const fs::path& folder = ".") {
+  FILE* pipe = popen(fmt::format("cd '{}' && '{}' {} 2>&1", folder.string(), ORTHANT_PROGRAM, arguments).c_str(), "r");
+  require(pipe != nullptr, "cannot start {}", ORTHANT_PROGRAM);
+  std::string output;
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) {
+    output += static_cast<char>(c);
+  }
+  const int status = pclose(pipe);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
+}
+
+TEST_F(Export, Program) {
+  train(mixtral_toml);
+  const std::string arguments = fmt::format("export '{}' -o '{}'", run_.string(), out_.string());
+  const auto [code, output] = program(arguments + " --dtype bf16");
+  EXPECT_EQ(code, 0) << output;
+  EXPECT_THAT(output, HasSubstr("in bf16 after step 3, model type mixtral"));
+  EXPECT_EQ(config_in(out_).at("torch_dtype"), "bfloat16");
+
+  const auto [refused, message] = program(arguments);
+  EXPECT_EQ(refused, 1);
+  EXPECT_THAT(message, HasSubstr("--force"));
+  const auto [forced, ignored] = program(arguments + " --force");
+  EXPECT_EQ(forced, 0);
+  EXPECT_EQ(config_in(out_).at("torch_dtype"), "float32");
+  EXPECT_EQ(program(arguments + " --dtype fp16").first, 2);
+
+  // A name alone is no folder, but the usual one may be meant.
+  const auto [unknown, hint] = program("export small -o x", run_.parent_path().parent_path());
+  EXPECT_EQ(unknown, 1);
+  EXPECT_THAT(hint, HasSubstr("here 'runs/small'"));
 }
 
 }  // namespace

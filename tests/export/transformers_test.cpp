@@ -47,7 +47,15 @@ std::pair<int, std::string> run_script(const std::string& command) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, last};
 }
 
-class Transformers : public testing::TestWithParam<std::vector<std::string>> {};
+struct Model {
+  std::string name;
+  std::vector<std::string> overrides;
+};
+void PrintTo(const Model& model, std::ostream* out) {
+  *out << model.name;
+}
+
+class Transformers : public testing::TestWithParam<Model> {};
 
 TEST_P(Transformers, FindTheSameValidationLoss) {
   if (python().empty()) {
@@ -55,7 +63,7 @@ TEST_P(Transformers, FindTheSameValidationLoss) {
   }
   const TemporaryFolder folder;
   const fs::path run = folder / "runs/small", out = folder / "out", tokens = folder / "tokens.safetensors";
-  std::vector<std::string> overrides = GetParam();
+  std::vector<std::string> overrides = GetParam().overrides;
   overrides.push_back("run.steps=100");
   const Trained trained = train_into(run, mixtral_toml, overrides);
   export_run({.run = run, .output = out}, keys_of_plugin);
@@ -73,9 +81,10 @@ TEST_P(Transformers, FindTheSameValidationLoss) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Transformers,
-                         testing::Values(std::vector<std::string>{}, std::vector<std::string>{"moe.top_k=1"},
-                                         std::vector<std::string>{"moe.experts=0"},
-                                         std::vector<std::string>{"model.tie_embeddings=true"}));
+                         testing::Values(Model{"Mixtral", {}}, Model{"MixtralOfTopOne", {"moe.top_k=1"}},
+                                         Model{"MixtralTied", {"model.tie_embeddings=true"}},
+                                         Model{"Mistral", {"moe.experts=0"}}),
+                         [](const auto& model) { return model.param.name; });
 
 }  // namespace
 }  // namespace orthant::test

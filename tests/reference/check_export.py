@@ -6,8 +6,7 @@
 DIR holds model.safetensors and config.json (MixtralForCausalLM or MistralForCausalLM). TOKENS_FILE is a safetensors
 file with `token` and `label`, i32 [n, L]; labels are the targets themselves (already shifted), -1 where a position does
 not count. Prints one number in nats per counted token, with 8 decimal digits. fp32, one sequence at a time. Exits 2 on
-wrong arguments, 3 where torch, transformers or safetensors are not installed, and 1 where the model or the tokens cannot
-be read.
+wrong arguments, 3 where torch, transformers or safetensors are missing, and 1 where model or tokens cannot be read.
 """
 import sys
 
