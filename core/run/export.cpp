@@ -177,7 +177,7 @@ bool check_output(const fs::path& output, bool replace_existing) {
 std::vector<std::string> notes_on(const Settings& s) {
   std::vector<std::string> notes;
   for (const std::string& reason : without_twin(s)) {
-    notes.push_back("transformers has no model with " + reason);
+    notes.push_back("no twin in transformers: " + reason);
   }
   if (!notes.empty()) {
     notes.push_back("exported under Orthant's names (model_type \"orthant\"): transformers will not load it");
@@ -199,9 +199,8 @@ std::vector<std::string> without_twin(const Settings& s) {
       reasons.push_back(std::move(otherwise));
     }
   };
-  expect(s.model.norm == NormKind::rmsnorm, fmt::format("model.norm = \"{}\" here", text(s.model.norm)));
-  expect(s.model.activation == Activation::swiglu,
-         fmt::format("model.activation = \"{}\" here", text(s.model.activation)));
+  expect(s.model.norm == NormKind::rmsnorm, fmt::format("model.norm = \"{}\"", text(s.model.norm)));
+  expect(s.model.activation == Activation::swiglu, fmt::format("model.activation = \"{}\"", text(s.model.activation)));
   expect(s.model.positions == Positions::rotary, fmt::format("model.positions = \"{}\"", text(s.model.positions)));
   const std::int64_t routed = routed_blocks(s);
   if (routed > 0) {

@@ -38,7 +38,7 @@ struct ExportResult {
 // `output` that is not an empty folder, and for what the disk refuses.
 ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_keys);
 
-// What of a model transformers has no twin for, a line each; empty where MixtralForCausalLM or MistralForCausalLM
+// The settings for which transformers has no twin, a line each; empty where MixtralForCausalLM or MistralForCausalLM
 // computes the same.
 std::vector<std::string> without_twin(const Settings& settings);
 
