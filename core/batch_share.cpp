@@ -7,14 +7,16 @@ BatchShare batch_share(const Plan& plan) {
   const Range range = plan.part(Dim::batch, batch.sequences, Region::embedding);
   const std::int64_t micro = batch.micro_batch == 0 ? range.count : batch.micro_batch;
   if (micro > range.count || range.count % micro != 0) {
-    throw ConfigError(
+    throw SettingError(
+        "batch.micro_batch",
         fmt::format("batch.sequences = {} leaves {} sequences for each rank that splits the batch, which do "
                     "not divide into micro-batches of batch.micro_batch = {}",
                     batch.sequences, range.count, micro));
   }
   const std::int64_t group = plan.settings().moe.group_tokens, length = plan.settings().data.sequence_length;
   if (plan.settings().moe.experts > 0 && group > 0 && (micro * length) % group != 0) {
-    throw ConfigError(
+    throw SettingError(
+        "moe.group_tokens",
         fmt::format("moe.group_tokens = {} does not divide the {} tokens of a micro-batch ({} sequences of "
                     "{}): a group of tokens stays within one micro-batch",
                     group, micro * length, micro, length));

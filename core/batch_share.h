@@ -1,6 +1,9 @@
 // Which sequences of the global batch a rank loads, and in which micro-batches.
 #pragma once
 
+#include <string>
+#include <utility>
+
 #include <orthant/plan.h>
 
 namespace orthant {
@@ -12,7 +15,19 @@ struct BatchShare {
   int micro_batches = 0;
 };
 
-// Errors: ConfigError where batch.sequences does not divide among the ranks, or those among micro-batches.
+// What does not fit, and the setting to blame: "batch.micro_batch".
+class SettingError : public ConfigError {
+ public:
+  SettingError(std::string setting, std::string message)
+      : ConfigError(std::move(message)), setting_(std::move(setting)) {}
+  const std::string& setting() const { return setting_; }
+
+ private:
+  std::string setting_;
+};
+
+// Errors: LayoutError where batch.sequences does not divide among the ranks; SettingError where a rank's sequences do
+// not divide into micro-batches, or those into groups of tokens.
 BatchShare batch_share(const Plan& plan);
 
 }  // namespace orthant

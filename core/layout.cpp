@@ -11,45 +11,111 @@ std::vector<KeySpec> keys_of_plugin(const PluginRequest& request) {
 
 namespace {
 
-// Runs a phase of one plugin; what it refuses is reported at its table.
+// The setting that says how many units of a dim there are.
+const char* setting_of(Dim dim) {
+  switch (dim) {
+    case Dim::batch: return "batch.sequences";
+    case Dim::position: return "data.sequence_length";
+    case Dim::head: return "model.heads";
+    case Dim::ffn: return "model.d_ff";
+    case Dim::vocab: return "model.vocab_size";
+    case Dim::expert: return "moe.experts";
+    case Dim::layer: return "model.layers";
+  }
+  return "";
+}
+
+// "default" as well for a configuration that was made by hand, without tables.
+std::string origin_of(const Config& config, const std::string& setting) {
+  return config.tables.empty() ? "default" : config.origin(setting);
+}
+
+bool is_written(const std::string& origin) {
+  return origin != "default";
+}
+
+// Where to change what was refused: at the size of the axis, else at the setting that it should divide, else at
+// `otherwise`. By convention an axis has the name of its plugin, and the plugin a key `size`.
+std::string place_of(const Config& config, const LayoutError& refused, const std::string& otherwise) {
+  for (const PluginRequest& plugin : config.plugins) {
+    if (plugin.name == refused.axis() && plugin.table.entries().contains("size")) {
+      const std::string& size = plugin.table.origin("size");
+      return is_written(size) ? size : plugin.origin;
+    }
+  }
+  const std::string setting = refused.dim().has_value() ? origin_of(config, setting_of(*refused.dim())) : "default";
+  return is_written(setting) ? setting : otherwise;
+}
+
+std::string advice_for(const Config& config, const LayoutError& refused) {
+  if (!refused.dim().has_value()) {
+    return fmt::format("change [plugins.{}] size", refused.axis());
+  }
+  const char* setting = setting_of(*refused.dim());
+  return fmt::format("change [plugins.{}] size, or {} (from {})", refused.axis(), setting, origin_of(config, setting));
+}
+
+// Runs a phase, and adds what it refuses; `origin` is used where the refusal itself does not say where.
 template <class Phase>
-void run_phase(const Config& config, const PluginRequest& request, Phase phase) {
+void collect(const Config& config, const std::string& origin, Diagnostics& to, Phase phase) {
   try {
     phase();
+  } catch (const LayoutError& refused) {
+    to.add(place_of(config, refused, origin), refused.what(), advice_for(config, refused));
+  } catch (const SettingError& refused) {
+    const std::string written = origin_of(config, refused.setting());
+    to.add(is_written(written) ? written : origin, refused.what(), "change " + refused.setting());
   } catch (const ConfigError& refused) {
-    Diagnostics diagnostics = config.diagnostics();
-    diagnostics.add(request.origin, refused.what(), "");
-    diagnostics.throw_if_any();
+    to.add(origin, refused.what());
   }
+}
+
+template <class Phase>
+void run_phase(const Config& config, const std::string& origin, Phase phase) {
+  Diagnostics diagnostics = config.diagnostics();
+  collect(config, origin, diagnostics, phase);
+  diagnostics.throw_if_any();
 }
 
 }  // namespace
 
 Layout::Layout(const Config& config) : config_(config) {
   for (const PluginRequest& request : config.plugins) {
-    run_phase(config, request, [&] {
+    run_phase(config, request.origin, [&] {
       plugins_.push_back(create_plugin(load_plugin(request.name, request.path)));
       plugins_.back()->claim(mesh_, request.table);
     });
   }
-  mesh_.freeze();
+  run_phase(config, "default", [&] { mesh_.freeze(); });
 }
 
 void Layout::plan(int rank, Communicator* communicator, Device* device) {
+  Diagnostics refused = config_.diagnostics();
+  plan(rank, communicator, device, refused);
+  refused.throw_if_any();
+}
+
+void Layout::plan(int rank, Communicator* communicator, Device* device, Diagnostics& refused) {
   mesh_.place(rank, communicator);
   plan_ = std::make_unique<Plan>(config_.settings, mesh_, device);
   for (std::size_t i = 0; i < plugins_.size(); ++i) {
     plan_->set_current_plugin(config_.plugins[i].name);
-    run_phase(config_, config_.plugins[i], [&] { plugins_[i]->plan(*plan_, mesh_); });
+    collect(config_, config_.plugins[i].origin, refused, [&] { plugins_[i]->plan(*plan_, mesh_); });
   }
-  plan_->freeze();
+  if (refused.empty()) {
+    collect(config_, "default", refused, [&] { plan_->freeze(); });
+  }
 }
 
 int check_layout(const Config& config) {
   Layout layout(config);
-  layout.plan(0, nullptr, nullptr);
-  batch_share(layout.plan());
-  ParamStore store(layout.plan());
+  Diagnostics refused = config.diagnostics();
+  layout.plan(0, nullptr, nullptr, refused);
+  collect(config, "default", refused, [&] { batch_share(layout.plan()); });
+  if (refused.empty()) {
+    collect(config, "default", refused, [&] { ParamStore store(layout.plan()); });
+  }
+  refused.throw_if_any();
   return layout.world_size();
 }
 

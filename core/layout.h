@@ -28,6 +28,8 @@ class Layout {
 
   // communicator and device null: a dry run. Errors: ConfigError for sizes that do not divide.
   void plan(int rank, Communicator* communicator, Device* device);
+  // The same, but what is refused is added to `refused`; the plan can then be asked for parts, not be trained with.
+  void plan(int rank, Communicator* communicator, Device* device, Diagnostics& refused);
 
   Mesh& mesh() { return mesh_; }
   Plan& plan() { return *plan_; }

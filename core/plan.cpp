@@ -104,8 +104,9 @@ Range Plan::part(Dim dim, std::int64_t n, Region region, int rank) const {
   for (AxisId axis : axes_of(dim, region)) {
     const AxisSpec& spec = mesh_.axes()[static_cast<std::size_t>(axis)];
     if (range.count % spec.size != 0) {
-      throw ConfigError(fmt::format("{} units of dim '{}' in region '{}' do not divide among the {} ranks of axis '{}'",
-                                    n, name_of(dim), name_of(region), spec.size, spec.name));
+      throw LayoutError(fmt::format("{} units of dim '{}' in region '{}' do not divide among the {} ranks of axis '{}'",
+                                    n, name_of(dim), name_of(region), spec.size, spec.name),
+                        spec.name, dim);
     }
     range.count /= spec.size;
     range.begin += range.count * mesh_.coordinate(axis, rank);

@@ -111,8 +111,10 @@ LoadedPlugin load_plugin(const std::string& name, const std::string& configured_
 PluginPtr create_plugin(const LoadedPlugin& plugin) {
   std::array<char, 512> error{};
   Plugin* object = plugin.entry->create(error.data(), static_cast<std::uint32_t>(error.size()));
-  require(object != nullptr, "plugin '{}' ({}) could not be created: {}", plugin.entry->name, plugin.file.string(),
-          error.data());
+  if (object == nullptr) {
+    throw ConfigError(fmt::format("plugin '{}' ({}) could not be created: {}", plugin.entry->name, plugin.file.string(),
+                                  error.data()));
+  }
   return PluginPtr(object, plugin.entry->destroy);
 }
 

@@ -31,7 +31,7 @@ LoadedPlugin load_plugin(const std::string& name, const std::string& configured_
 // Opens one file and checks its entry. Errors: ConfigError.
 LoadedPlugin open_plugin(const std::filesystem::path& file);
 
-// A new Plugin object. Errors: Error with what the plugin said.
+// A new Plugin object. Errors: ConfigError with what the plugin said.
 PluginPtr create_plugin(const LoadedPlugin& plugin);
 
 // The keys that a requested plugin declares, for the configuration.

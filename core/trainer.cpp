@@ -305,15 +305,21 @@ void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
     fail("{}. The first value that is not finite leaves {} on rank {}, in the forward pass", what, name(*worst),
          worst - found.begin());
   }
-  std::string groups;
-  for (auto group = parameters().groups().rbegin(); group != parameters().groups().rend(); ++group) {
-    if (!finite((*group)->grad)) {
-      groups = (*group)->name;
-      break;
+  // The backward pass comes to the last layers first, so the latest group of the one table is where it began.
+  const std::vector<LayerSpecs> table = parameter_table(plan_.settings());
+  std::fill(found.begin(), found.end(), 0);  // 1 + the latest group that is not finite; 0: all are
+  for (const auto& group : parameters().groups()) {
+    const auto entry =
+        std::find_if(table.begin(), table.end(), [&](const auto& specs) { return specs.name == group->name; });
+    if (!finite(group->grad)) {
+      found[static_cast<std::size_t>(world_.rank())] = entry - table.begin() + 1;
     }
   }
-  fail("{}. The forward pass is finite; the backward pass first overflows in the gradients of {}", what,
-       groups.empty() ? "another rank's parameters" : groups);
+  all_reduce_values(found, ReduceOp::sum, world_, stream_);
+  const auto latest = std::max_element(found.begin(), found.end());
+  require(*latest > 0, "{}. Every layer's output and gradient is finite by itself: their sum overflows", what);
+  fail("{}. The forward pass is finite; the backward pass first overflows in the gradients of {} on rank {}", what,
+       table[static_cast<std::size_t>(*latest - 1)].name, latest - found.begin());
 }
 
 }  // namespace orthant

@@ -59,10 +59,11 @@ void Mesh::freeze() {
       from += (from.empty() ? "" : " x ") + axes_[static_cast<std::size_t>(p)].name;
     }
     if (available % axis.size != 0) {
-      throw ConfigError(
+      throw LayoutError(
           fmt::format("axis '{}' of size {} is carved from {} rank{} ({}): its size must divide that number", axis.name,
                       axis.size, available, available == 1 ? "" : "s",
-                      from.empty() ? "no axis splits what it is carved from" : "axis " + from));
+                      from.empty() ? "no axis splits what it is carved from" : "axis " + from),
+          axis.name, std::nullopt);
     }
   }
   frozen_ = true;

@@ -17,6 +17,7 @@
 #include "core/config/config.h"
 #include "core/layout.h"
 #include "core/program/commands.h"
+#include "core/run/run_folder.h"
 #include "parallel/launch/external_launcher.h"
 #include "parallel/launch/hostfile.h"
 #include "parallel/launch/supervisor.h"
@@ -163,7 +164,8 @@ int launch(const ConfigArguments& arguments, const Options& options) {
   plan.world_size = world_size;
   plan.local_ranks = world_size;
   plan.max_restarts = options.max_restarts;
-  plan.append_logs = !options.resume.empty();
+  // Ranks of an external launcher start at their own pace: rank 0 makes room, once all of them are there.
+  plan.append_logs = !options.resume.empty() || external.has_value();
   std::string summary = fmt::format("{} local rank{}", world_size, world_size == 1 ? "" : "s");
   if (external) {
     plan.first_rank = external->rank;
@@ -186,6 +188,13 @@ int launch(const ConfigArguments& arguments, const Options& options) {
   if (options.dry_run) {
     fmt::print("{}", describe(plan));
     return 0;
+  }
+  if (options.resume.empty() && !external) {
+    const std::filesystem::path aside = set_run_aside(run_directory, SetAside::everything);
+    if (!aside.empty()) {
+      fmt::print(stderr, "launch: an earlier run of this name is kept in {} (to go on with it: --resume auto)\n",
+                 aside.string());
+    }
   }
   return supervise(plan);
 }

@@ -11,6 +11,7 @@
 #include "core/data/source.h"
 #include "core/run/host_collectives.h"
 #include "core/run/metrics.h"
+#include "core/run/run_folder.h"
 #include "core/run/saving.h"
 #include "core/trainer.h"
 
@@ -62,8 +63,7 @@ class Run {
   ExitCode train() {
     resume();
     if (first()) {
-      std::filesystem::create_directories(options_.run_directory);
-      std::ofstream(options_.run_directory / "config.resolved.toml") << resolved_toml(config_);
+      write_configuration();
       metrics_.emplace(options_.run_directory / "metrics.jsonl", step_);
       fmt::print("{} parameters on rank 0, {} ranks, steps {} to {}\n", trainer_.parameters().elements(), world_.size(),
                  step_ + 1, settings_.run.steps);
@@ -109,7 +109,18 @@ class Run {
   bool first() const { return world_.rank() == 0; }
   bool due(std::int64_t every) const { return every > 0 && step_ % every == 0; }
 
+  // A new run makes way for itself; the collective below keeps the others from writing before.
+  void keep_earlier_run() {
+    if (first() && options_.resume.empty()) {
+      const std::filesystem::path aside = set_run_aside(options_.run_directory, SetAside::all_but_logs);
+      if (!aside.empty()) {
+        fmt::print("an earlier run of this name is kept in {} (to go on with it: --resume auto)\n", aside.string());
+      }
+    }
+  }
+
   void resume() {
+    keep_earlier_run();
     const std::filesystem::path from = find_checkpoint(options_.resume, checkpoints_, world_, *stream_);
     if (from.empty()) {
       if (first() && options_.resume == "auto") {
@@ -124,6 +135,16 @@ class Run {
     if (first()) {
       fmt::print("resumed from {} after step {}\n", from.string(), step_);
     }
+  }
+
+  void write_configuration() const {
+    std::error_code failed;
+    std::filesystem::create_directories(options_.run_directory, failed);
+    require(!failed, "cannot make the run folder {}: {}", options_.run_directory.string(), failed.message());
+    const std::filesystem::path file = options_.run_directory / "config.resolved.toml";
+    std::ofstream out(file);
+    out << resolved_toml(config_);
+    require(static_cast<bool>(out.flush()), "cannot write {}: is the disk full?", file.string());
   }
 
   bool everyone_stops() {

@@ -228,6 +228,7 @@ class Round {
     if (!we_ended_) {
       we_ended_ = true;
       signal_all(SIGTERM);
+      signal_all(SIGCONT);  // a stopped one could not end otherwise
       schedule(plan_.grace_seconds);
     } else {
       say(fmt::format("{} ranks did not end within {:g} s of SIGTERM: killing them", count_running(),

@@ -9,10 +9,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <orthant/error.h>
 #include <orthant/group.h>
 
 namespace orthant {
@@ -30,6 +33,20 @@ struct AxisSpec {
 
 using AxisId = int;
 
+// An axis whose size does not fit the rest of the layout.
+class LayoutError : public ConfigError {
+ public:
+  // `dim`: the one whose units do not divide among the axis's ranks; nothing where the axis does not fit other axes.
+  LayoutError(std::string message, std::string axis, std::optional<Dim> dim)
+      : ConfigError(std::move(message)), axis_(std::move(axis)), dim_(dim) {}
+  const std::string& axis() const { return axis_; }
+  std::optional<Dim> dim() const { return dim_; }
+
+ private:
+  std::string axis_;
+  std::optional<Dim> dim_;
+};
+
 class Mesh {
  public:
   Mesh() = default;
@@ -39,7 +56,7 @@ class Mesh {
   // Phase 1. Errors: ConfigError for a size below 1 or a name claimed twice.
   AxisId claim(AxisSpec spec);
 
-  // Ends phase 1: checks the carved axes, fixes the world size. Errors: ConfigError.
+  // Ends phase 1: checks the carved axes, fixes the world size. Errors: LayoutError.
   void freeze();
   int world_size() const { return world_; }
 

@@ -47,7 +47,7 @@ class Plan {
   // --- derived, by rule
   // Axes that split `dim` in `region`, in mesh order.
   std::vector<AxisId> axes_of(Dim dim, Region region) const;
-  // The caller's part of `n` units of `dim`. Errors: ConfigError where n does not divide.
+  // The caller's part of `n` units of `dim`. Errors: LayoutError where n does not divide.
   Range part(Dim dim, std::int64_t n, Region region) const { return part(dim, n, region, mesh_.rank()); }
   Range part(Dim dim, std::int64_t n, Region region, int rank) const;
   // Axes that split parameter `spec`.

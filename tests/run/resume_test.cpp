@@ -1,0 +1,171 @@
+// Going on from a checkpoint: bitwise in the same layout; from any layout's checkpoint in any other.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "core/data/source.h"
+#include "core/layout.h"
+#include "core/run/saving.h"
+#include "core/trainer.h"
+#include "parallel/local/thread_world.h"
+#include "tests/support/program.h"
+
+namespace orthant::run_test {
+namespace {
+
+namespace fs = std::filesystem;
+using launch_test::read_file;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+class Resume : public testing::Test {
+ protected:
+  Resume() { folder_.write("c.toml", tiny_config({2, 2})); }
+  Result train(const std::vector<std::string>& values, std::vector<std::string> words = {}) {
+    words.insert(words.begin(), {"train", "c.toml"});
+    return folder_.orthant(with_set(words, values));
+  }
+  std::vector<double> losses(const std::string& name) const {
+    std::vector<double> found;
+    for (const std::string& line : lines_of(folder_.run(name) / "metrics.jsonl")) {
+      found.push_back(nlohmann::json::parse(line).at("loss").get<double>());
+    }
+    return found;
+  }
+  ProgramFolder folder_;
+};
+
+// Dropout, jitter and gshard's second choice draw random numbers in each of these; the text has 14 steps an epoch, so
+// that steps 4 to 8 lie within one and step 16 beyond it.
+TEST_F(Resume, TheSameLayoutGoesOnBitwise) {
+  const std::vector<std::vector<std::string>> variants = {
+      {"moe.router=\"gshard\""},
+      {"moe.router=\"switch\"", "moe.top_k=1", "run.steps=16"},
+      {"moe.router=\"topk\"", "run.dtype=\"bf16\"", "batch.micro_batch=1"},
+      {"optimizer.name=\"sgd\"", "plugins.data.size=4", "plugins.expert.size=2"},
+      {"plugins.data.size=1", "plugins.expert.size=1", "data.documents=\"packed\"", "data.separator=\"\\n\""},
+  };
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    SCOPED_TRACE(variants[i][0]);
+    const std::string whole = fmt::format("whole{}", i), rest = fmt::format("rest{}", i);
+    std::vector<std::string> values = variants[i];
+    values.push_back("run.name=\"" + whole + "\"");
+    const Result first = train(values);
+    ASSERT_EQ(first.code, 0) << first.error;
+    values.back() = "run.name=\"" + rest + "\"";
+    const Result second = train(values, {"--resume", folder_.checkpoint(4, whole).string()});
+    ASSERT_EQ(second.code, 0) << second.error;
+
+    const int last = i == 1 ? 16 : 8;
+    EXPECT_THAT(differences(folder_.checkpoint(last, whole), folder_.checkpoint(last, rest)), IsEmpty());
+    const std::vector<double> all = losses(whole);
+    EXPECT_EQ(losses(rest), std::vector<double>(all.begin() + 4, all.end()));
+    // The comparison means something: training did change every weight since.
+    EXPECT_GT(differences(folder_.checkpoint(4, whole), folder_.checkpoint(last, rest)).size(), 10u);
+  }
+}
+
+TEST_F(Resume, AnotherLayoutGoesOnAlike) {
+  ASSERT_EQ(train({"run.name=\"whole\""}).code, 0);
+  const Result other = train({"run.name=\"rest\"", "plugins.data.size=4", "plugins.expert.size=1"},
+                             {"--resume", folder_.checkpoint(4, "whole").string()});
+  ASSERT_EQ(other.code, 0) << other.error;
+  const std::vector<double> all = losses("whole"), rest = losses("rest");
+  ASSERT_EQ(rest.size(), 4u);
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    EXPECT_NEAR(rest[i], all[i + 4], 1e-5 * all[i + 4]);
+  }
+}
+
+TEST_F(Resume, AnotherModelIsRefusedByName) {
+  ASSERT_EQ(train({}).code, 0);
+  const std::string from = folder_.checkpoint(8).string();
+  const Result wider = train({"model.d_model=32", "run.name=\"w\""}, {"--resume", from});
+  EXPECT_EQ(wider.code, 1);
+  EXPECT_THAT(wider.error, HasSubstr("model or configuration differ"));
+  EXPECT_THAT(wider.error, HasSubstr("embed_tokens.weight' is f32 [256, 16], this model's is f32 [256, 32]"));
+  const Result deeper = train({"model.layers=3", "run.name=\"w\""}, {"--resume", from});
+  EXPECT_EQ(deeper.code, 1);
+  EXPECT_THAT(deeper.error, HasSubstr("has no 'model.layers.2."));
+  const Result nowhere = train({"run.name=\"w\""}, {"--resume", "/nowhere/step_000001"});
+  EXPECT_NE(nowhere.code, 0);
+  EXPECT_THAT(nowhere.error, HasSubstr("/nowhere/step_000001"));
+  EXPECT_THAT(nowhere.error, Not(HasSubstr("internal error")));
+}
+
+TEST_F(Resume, ADamagedCheckpointIsPassedOverForAnOlderOne) {
+  ASSERT_EQ(train({}).code, 0);
+  const auto undamaged = gathered(folder_.checkpoint(8));
+  {
+    std::fstream file(folder_.checkpoint(8) / "rank_00001.safetensors", std::ios::in | std::ios::out);
+    file.seekp(-3, std::ios::end);
+    file.put('\x55');
+  }
+  const Result resumed = train({}, {"--resume", "auto"});
+  ASSERT_EQ(resumed.code, 0) << resumed.error;
+  EXPECT_THAT(resumed.error, HasSubstr("checkpoint passed over: "));
+  EXPECT_THAT(resumed.error, HasSubstr("step_000008"));
+  EXPECT_THAT(resumed.output, HasSubstr("after step 4"));
+  EXPECT_EQ(gathered(folder_.checkpoint(8)), undamaged);  // made again
+}
+
+TEST_F(Resume, WithoutACheckpointARunStartsAnew) {
+  const Result fresh = train({"run.steps=2"}, {"--resume", "auto"});
+  ASSERT_EQ(fresh.code, 0) << fresh.error;
+  EXPECT_THAT(fresh.output, HasSubstr("no checkpoint to resume from under runs/r/checkpoints: starting at step 1"));
+  const Result again = train({"run.steps=2"}, {"--resume", "auto"});  // there is nothing left to do
+  EXPECT_EQ(again.code, 0) << again.error;
+}
+
+// Loads `from` (nothing: the initial weights) in a layout of threads, trains `steps`, saves under `root`.
+fs::path pass_through(const Config& config, const fs::path& from, int steps, const fs::path& root) {
+  fs::path saved;
+  std::mutex mutex;
+  run_threads(check_layout(config), [&](Communicator& communicator) {
+    const auto device = make_device("cpu", 1);
+    const auto stream = device->make_main_stream();
+    const auto source = make_batch_source(config.settings);
+    orthant::Layout layout(config);
+    layout.plan(communicator.rank(), &communicator, device.get());
+    Group& world = layout.mesh().world_group("test");
+    Trainer trainer(layout.plan(), *stream, *source);
+    if (!from.empty()) {
+      load_checkpoint(CheckpointReader(from), trainer.parameters(), *stream);
+    }
+    for (int step = 0; step < steps; ++step) {
+      trainer.step(step);
+    }
+    const fs::path folder = save_checkpoint(root, 1, trainer.parameters(), {}, world, *stream);
+    if (world.rank() == 0) {
+      const std::lock_guard lock(mutex);
+      saved = folder;
+    }
+  });
+  return saved;
+}
+
+TEST_F(Resume, EveryLayoutReadsEveryLayout) {
+  const std::vector<Layout> layouts = {{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}, {4, 4}};
+  auto config_of = [&](Layout layout, int seed) {
+    folder_.write("layout.toml", tiny_config(layout));
+    return load_config(folder_.path("layout.toml").string(), {fmt::format("run.seed={}", seed)}, keys_of_plugin);
+  };
+  for (const Layout& a : layouts) {
+    const fs::path from = pass_through(config_of(a, 1), {}, 2, folder_.path("from"));
+    for (const Layout& b : layouts) {
+      SCOPED_TRACE(fmt::format("data {} expert {} to data {} expert {}", a.data, a.expert, b.data, b.expert));
+      // Other initial weights than the saved run's, so that whatever is not loaded shows.
+      const fs::path to = pass_through(config_of(b, 2), from, 0, folder_.path("to"));
+      EXPECT_EQ(CheckpointReader(to).world(), b.data);
+      EXPECT_THAT(differences(from, to), IsEmpty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace orthant::run_test
