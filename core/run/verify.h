@@ -30,7 +30,7 @@ Snapshot take_snapshot(const Config& config, int steps);
 Config one_rank(Config config);
 
 struct Comparison {
-  std::string quantity;  // "loss", "gradient", "weight", ...
+  std::string quantity;  // "loss", "gradient" (of the first step), "later gradient", "weight", ...
   std::string where;     // "step 1", "step 1 model.layers.0...": of the largest difference
   double difference = 0;
   double tolerance = 0;
