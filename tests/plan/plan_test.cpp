@@ -152,6 +152,45 @@ TEST(Plan, EveryElementIsCountedOnce) {
   EXPECT_EQ(counted, whole);
 }
 
+// A slice of a parameter starts with the numbers that stand there in the whole one, whichever dimension is cut.
+TEST(Plan, SlicesStartAsPartsOfTheWhole) {
+  Settings settings;
+  settings.model = {.layers = 1, .d_model = 16, .heads = 4, .kv_heads = 2, .d_ff = 32, .vocab_size = 20};
+  settings.moe = {.experts = 4, .top_k = 2, .shared_experts = 1, .d_expert = 8};
+  const std::unique_ptr<Device> device = make_device("cpu", 1);
+  const std::unique_ptr<Stream> stream = device->make_main_stream();
+  auto values = [&](const ParamGroup& group, const Param& p) {
+    std::vector<float> host(static_cast<std::size_t>(p.elements()));
+    stream->download(host.data(), group.master.slice(p.begin, {p.elements()}));
+    return host;
+  };
+  Mesh alone;
+  alone.freeze();
+  alone.place(0, nullptr);
+  Plan whole_plan(settings, alone, device.get());
+  const ParamStore whole(whole_plan, *stream);
+  int cut = 0;
+  for (int rank = 0; rank < 8; ++rank) {
+    World w(rank);
+    Plan plan(settings, w.mesh, device.get());
+    const ParamStore store(plan, *stream);
+    for (const auto& group : store.groups()) {
+      for (const Param& p : group->params) {
+        const auto found = whole.find(p.spec.name);
+        const std::vector<float> all = values(*found.group, *found.param), mine = values(*group, p);
+        const std::int64_t columns = found.param->size[1];
+        cut += p.elements() < found.param->elements() ? 1 : 0;
+        for (std::int64_t i = 0; i < p.elements(); ++i) {
+          const std::int64_t at = (p.offset[0] + i / p.size[1]) * columns + p.offset[1] + i % p.size[1];
+          ASSERT_EQ(mine[static_cast<std::size_t>(i)], all[static_cast<std::size_t>(at)])
+              << p.spec.name << " on " << rank;
+        }
+      }
+    }
+  }
+  EXPECT_GT(cut, 50);
+}
+
 // An axis may split a dim in one region only (Megatron's sequence parallelism splits positions inside norms).
 TEST(Plan, SplitInOneRegion) {
   World w(5);

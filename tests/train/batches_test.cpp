@@ -2,7 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <cmath>
+#include <map>
 
 #include "core/data/batch_builder.h"
 #include "core/run/verify.h"
@@ -160,6 +161,20 @@ TEST(Batches, PackedDocumentsEqualSeparateOnes) {
     together.report.aux_loss = apart.report.aux_loss = 0;  // measured over other groups
     expect_equal(together, apart);
   }
+}
+
+// The same tokens in another step meet other noise; without noise they give the same bits.
+TEST(Batches, NoiseChangesFromStepToStep) {
+  const FixedSource source(separate(9), vocabulary);
+  auto losses_differ = [&](const char* noise) {
+    OneRank rank(experiment({"data.sequence_length=9", "moe.router=\"gshard\"", noise}), &source);
+    return rank->trainer().gradients(0).loss != rank->trainer().gradients(1).loss;
+  };
+  EXPECT_TRUE(losses_differ("model.dropout=0.2"));
+  EXPECT_TRUE(losses_differ("moe.jitter=0.2"));
+  EXPECT_TRUE(losses_differ("moe.aux_loss=0")) << "second experts are drawn anew";
+  OneRank quiet(experiment({"data.sequence_length=9"}), &source);
+  EXPECT_EQ(quiet->trainer().gradients(0).loss, quiet->trainer().gradients(1).loss);
 }
 
 // Labels of padding and of document ends do not count: the loss is a mean over those that do.
