@@ -8,11 +8,13 @@ function(orthant_add_plugin name)
   target_compile_features(${target} PRIVATE cxx_std_20)
   set_target_properties(${target} PROPERTIES
     CXX_VISIBILITY_PRESET hidden
-    VISIBILITY_INLINES_HIDDEN ON
-    LIBRARY_OUTPUT_DIRECTORY "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/orthant/plugins")
-  if(TARGET orthant::orthant)
+    VISIBILITY_INLINES_HIDDEN ON)
+  if(TARGET orthant::orthant)  # outside the tree: into the build folder itself
+    set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
     target_link_libraries(${target} PRIVATE orthant::orthant)
   else()
+    set_target_properties(${target} PROPERTIES
+      LIBRARY_OUTPUT_DIRECTORY "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/orthant/plugins")
     target_link_libraries(${target} PRIVATE orthant orthant_options)
     if(NOT plugin_NOT_INSTALLED)
       set_property(GLOBAL APPEND PROPERTY ORTHANT_PLUGIN_TARGETS ${target})

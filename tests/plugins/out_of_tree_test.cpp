@@ -1,0 +1,49 @@
+// A plugin author's day: install Orthant, copy the template, build it with find_package(orthant), train with it.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/program.h"
+
+namespace orthant::run_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+TEST(OutOfTree, TheTemplateBuildsAgainstAnInstalledPrefixAndTrains) {
+  const ProgramFolder folder;
+  const std::string prefix = folder.path("prefix").string();
+  const Result installed = folder.command({ORTHANT_CMAKE, "--install", ORTHANT_BINARY_DIR, "--prefix", prefix});
+  ASSERT_EQ(installed.code, 0) << installed.output << installed.error;
+  fs::copy(ORTHANT_SOURCE_DIR "/plugins/template", folder.path("mine"), fs::copy_options::recursive);
+  const Result configured =
+      folder.command({ORTHANT_CMAKE, "-S", "mine", "-B", "mine/build", "-DCMAKE_PREFIX_PATH=" + prefix,
+                      "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_COMPILER=" ORTHANT_CXX});
+  ASSERT_EQ(configured.code, 0) << configured.output << configured.error;
+  const Result built = folder.command({ORTHANT_CMAKE, "--build", "mine/build"});
+  ASSERT_EQ(built.code, 0) << built.output << built.error;
+  const fs::path library = folder.path("mine/build/liborthant_plugin_template.so");
+  ASSERT_TRUE(fs::exists(library)) << built.output;
+
+  auto grad_norm = [&](const std::string& name, const std::string& table) {
+    folder.write("c.toml", tiny_config({1, 1}) + table);
+    const Result run = folder.command(
+        with_set({prefix + "/bin/orthant", "train", "c.toml"}, {"run.steps=1", "run.name=\"" + name + "\""}));
+    EXPECT_EQ(run.code, 0) << run.error;
+    return nlohmann::json::parse(lines_of(folder.run(name) / "metrics.jsonl").at(0)).at("grad_norm").get<double>();
+  };
+  const double plain = grad_norm("plain", "");
+  const double tripled =
+      grad_norm("tripled", fmt::format("[plugins.template]\npath = \"{}\"\nfactor = 3.0\n", library.string()));
+  EXPECT_GT(plain, 0);
+  EXPECT_NEAR(tripled, 3 * plain, 1e-5 * plain);
+  // The installed program finds the installed plugins beside its own library.
+  const Result list = folder.command({prefix + "/bin/orthant", "plugins"});
+  EXPECT_THAT(list.output, HasSubstr(prefix));
+}
+
+}  // namespace
+}  // namespace orthant::run_test

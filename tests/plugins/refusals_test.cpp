@@ -1,0 +1,112 @@
+// Plugins that cannot be loaded, must not be, or do not fit: each is refused before any rank starts, by name.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <orthant/plugin.h>
+
+#include <algorithm>
+
+#include "tests/support/program.h"
+
+namespace orthant::run_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::Not;
+
+class PluginRefusals : public testing::Test {
+ protected:
+  static std::string fixture(const std::string& name) {
+    return fmt::format("{}/liborthant_plugin_{}.so", ORTHANT_PLUGIN_FIXTURES, name);
+  }
+  // Trains with a table [plugins.NAME] in line 29; returns what it said. Every refusal exits with 78 and leaves
+  // nothing.
+  std::string refused(const std::string& name, const std::string& keys,
+                      const std::vector<std::string>& environment = {}) {
+    const std::string config = tiny_config({1, 1});
+    const auto line = 1 + std::count(config.begin(), config.end(), '\n');
+    folder_.write("c.toml", config + "[plugins." + name + "]\n" + keys);
+    const Result result = folder_.orthant({"train", "c.toml"}, environment);
+    EXPECT_EQ(result.code, 78) << result.output;
+    EXPECT_THAT(result.error, HasSubstr(fmt::format("c.toml:{}:", line)));
+    EXPECT_FALSE(fs::exists(folder_.run()));
+    return result.error;
+  }
+  std::string refused_file(const std::string& name) {
+    return refused(name, fmt::format("path = \"{}\"\n", fixture(name)));
+  }
+  ProgramFolder folder_;
+};
+
+TEST_F(PluginRefusals, OneThatIsNowhereListsEveryPathTried) {
+  folder_.write("a/liborthant_plugin_mine.so", std::string(4096, 'x'));
+  const std::string error = refused("mine", "", {"ORTHANT_PLUGIN_PATH=" + folder_.path("a").string() + ":/nowhere/b"});
+  EXPECT_THAT(error, HasSubstr("no plugin 'mine' can be loaded. Tried:"));
+  EXPECT_THAT(error, HasSubstr("/a/liborthant_plugin_mine.so: "));
+  EXPECT_THAT(error, HasSubstr("invalid ELF header"));  // the words of dlerror
+  EXPECT_THAT(error, HasSubstr("/nowhere/b/liborthant_plugin_mine.so: no such file"));
+  EXPECT_THAT(error, HasSubstr(ORTHANT_PLUGIN_DIR "/liborthant_plugin_mine.so: no such file"));
+  EXPECT_THAT(error, HasSubstr("ORTHANT_PLUGIN_PATH"));
+}
+
+TEST_F(PluginRefusals, AConfiguredPathIsTheOnlyOneTried) {
+  const std::string error = refused("data2", "path = \"./libmine.so\"\n");
+  EXPECT_THAT(error, HasSubstr("/libmine.so"));
+  EXPECT_THAT(error, Not(HasSubstr(ORTHANT_PLUGIN_DIR)));
+}
+
+TEST_F(PluginRefusals, OneBuiltAgainstOtherHeadersIsNamedWithBothBuilds) {
+  const std::string error = refused_file("other_headers");
+  EXPECT_THAT(error, HasSubstr("plugin 'template' (" + fixture("other_headers") + ")"));
+  EXPECT_THAT(error, HasSubstr("headers 0123456789abcdef"));
+  EXPECT_THAT(error, HasSubstr("headers " ORTHANT_HEADERS_HASH));
+  EXPECT_THAT(error, HasSubstr("Rebuild the plugin"));
+}
+
+TEST_F(PluginRefusals, AnotherAbiOrASmallerEntryIsRefusedBeforeAnyCall) {
+  EXPECT_THAT(refused_file("other_abi"), HasSubstr("speaks plugin ABI 99, this Orthant speaks 1"));
+  EXPECT_THAT(refused_file("small_entry"), HasSubstr("its entry is too small (8 bytes"));
+}
+
+TEST_F(PluginRefusals, ALibraryThatIsNoPluginIsToldHowToBecomeOne) {
+  EXPECT_THAT(refused_file("no_entry"),
+              AllOf(HasSubstr("exports no orthant_plugin_entry"), HasSubstr("ORTHANT_PLUGIN(")));
+}
+
+TEST_F(PluginRefusals, WhatAPluginSaysInItsConstructorIsPassedOn) {
+  EXPECT_THAT(refused_file("create_fails"),
+              AllOf(HasSubstr("plugin 'create_fails'"), HasSubstr("the accelerator it drives is not plugged in")));
+}
+
+TEST_F(PluginRefusals, AnUnknownKeyIsRefusedWithASuggestion) {
+  folder_.write("c.toml", tiny_config({1, 1}) + "[plugins.template]\nfactr = 2.0\n");
+  const Result result = folder_.orthant({"launch", "c.toml"});
+  EXPECT_EQ(result.code, 78);
+  EXPECT_THAT(result.error, HasSubstr("unknown key 'factr' in [plugins.template]"));
+  EXPECT_THAT(result.error, HasSubstr("'factor'"));
+  EXPECT_THAT(result.error, testing::ContainsRegex("c.toml:[0-9]+:1: "));
+}
+
+TEST_F(PluginRefusals, TwoAtOneSeamAreBothNamed) {
+  EXPECT_THAT(refused_file("rival"),
+              AllOf(HasSubstr("plugin 'rival' binds a second token exchange"), HasSubstr("expert")));
+}
+
+TEST_F(PluginRefusals, TheListSaysWhatIsFoundWhere) {
+  const Result result =
+      folder_.orthant({"plugins"}, {"ORTHANT_PLUGIN_PATH=" ORTHANT_PLUGIN_FIXTURES ":/nowhere/plugins"});
+  EXPECT_EQ(result.code, 0) << result.error;
+  EXPECT_THAT(result.output, HasSubstr(ORTHANT_PLUGIN_FIXTURES "\n"));
+  EXPECT_THAT(result.output, HasSubstr("/nowhere/plugins: No such file or directory"));
+  EXPECT_THAT(result.output, HasSubstr(ORTHANT_PLUGIN_DIR "\n"));
+  EXPECT_THAT(result.output, testing::ContainsRegex("template +liborthant_plugin_template.so"));
+  EXPECT_THAT(result.output, testing::ContainsRegex("factor +Every gradient"));
+  EXPECT_THAT(result.output, testing::ContainsRegex("no_entry .*refused: .*exports no orthant_plugin_entry"));
+  EXPECT_THAT(result.output, testing::ContainsRegex("other_abi .*refused: .*speaks plugin ABI 99"));
+}
+
+}  // namespace
+}  // namespace orthant::run_test
