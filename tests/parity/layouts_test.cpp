@@ -158,6 +158,14 @@ TEST(Parity, MoreExpertsThanTokens) {
   expect_parity("more_experts_than_tokens", overrides, axes(2, 2));
 }
 
+// One token a rank, and one in all.
+TEST(Parity, OneToken) {
+  const Overrides four = {"data.sequence_length=1", "batch.sequences=4", "moe.capacity_factor=1.0"};
+  expect_parity("four_tokens", four, axes(4, 4));
+  const Overrides one = {"data.sequence_length=1", "batch.sequences=1", "moe.capacity_factor=1.0"};
+  expect_parity("one_token", one, axes(1, 1));
+}
+
 // The order of the tables says which axis is the outer one; an axis that is carved may come first.
 TEST(Parity, OrderOfTables) {
   expect_parity("topk_dropless", {}, axes(0, 2) + axes(4));

@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <map>
 #include <mutex>
 
+#include "core/data/batch_builder.h"
 #include "core/run/verify.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/experiment.h"
@@ -106,20 +109,16 @@ class OneExpertForAll : public testing::TestWithParam<const char*> {};
 
 struct Gathered {
   StepReport report;
-  std::map<std::string, std::vector<float>> gradients;  // whole expert matrices, and the router's
+  std::map<std::string, std::vector<float>> gradients;  // whole: these axes split no matrix
 };
 
-Gathered all_on_one_expert(const Config& config) {
+// The gradients of the first step, from the ranks of a layout, each prepared before it.
+Gathered first_step(const Config& config, const BatchSource* source, const std::function<void(TestRank&)>& prepare) {
   Gathered all;
   std::mutex mutex;
-  const int world = check_layout(config);
-  run_threads(world, [&](Communicator& communicator) {
-    TestRank rank(config, communicator);
-    const std::size_t router = static_cast<std::size_t>(config.settings.moe.experts * config.settings.model.d_model);
-    for (int layer = 0; layer < 2; ++layer) {  // all logits are zero: ties go to the lowest experts
-      rank.set_weight(fmt::format("model.layers.{}.block_sparse_moe.gate.weight", layer),
-                      std::vector<float>(router, 0.0f));
-    }
+  run_threads(check_layout(config), [&](Communicator& communicator) {
+    TestRank rank(config, communicator, source);
+    prepare(rank);
     const StepReport report = rank.trainer().gradients(0);
     const std::lock_guard lock(mutex);
     all.report = report;
@@ -130,6 +129,30 @@ Gathered all_on_one_expert(const Config& config) {
   return all;
 }
 
+void expect_equal(const Gathered& many, const Gathered& one) {
+  EXPECT_NEAR(many.report.loss, one.report.loss, 1e-6);
+  EXPECT_NEAR(many.report.aux_loss, one.report.aux_loss, 1e-6);
+  EXPECT_EQ(many.report.tokens, one.report.tokens);
+  for (std::size_t layer = 0; layer < one.report.layers.size(); ++layer) {
+    EXPECT_EQ(many.report.layers[layer].load, one.report.layers[layer].load);
+    EXPECT_EQ(many.report.layers[layer].kept, one.report.layers[layer].kept);
+  }
+  ASSERT_EQ(many.gradients.size(), one.gradients.size());
+  for (const auto& [name, gradient] : one.gradients) {
+    EXPECT_LE(test::relative_difference(many.gradients.at(name), gradient), 1e-5) << name;
+  }
+}
+
+Gathered all_on_one_expert(const Config& config) {
+  return first_step(config, nullptr, [&](TestRank& rank) {
+    const std::size_t router = static_cast<std::size_t>(config.settings.moe.experts * config.settings.model.d_model);
+    for (int layer = 0; layer < 2; ++layer) {  // all logits are zero: ties go to the lowest experts
+      rank.set_weight(fmt::format("model.layers.{}.block_sparse_moe.gate.weight", layer),
+                      std::vector<float>(router, 0.0f));
+    }
+  });
+}
+
 TEST_P(OneExpertForAll, IsLikeOneRank) {
   const Overrides overrides = {R"(moe.router="switch")", "moe.top_k=1", GetParam()};
   const Gathered one = all_on_one_expert(experiment(overrides));
@@ -138,13 +161,7 @@ TEST_P(OneExpertForAll, IsLikeOneRank) {
     ASSERT_EQ(layer.load[1] + layer.load[2] + layer.load[3], 0);
   }
   for (const std::string& plugins : {axes(2, 2), axes(4, 4), axes(4, 2)}) {
-    const Gathered many = all_on_one_expert(experiment(overrides, plugins));
-    EXPECT_NEAR(many.report.loss, one.report.loss, 1e-6);
-    EXPECT_EQ(many.report.layers[1].kept, one.report.layers[1].kept);
-    ASSERT_EQ(many.gradients.size(), one.gradients.size());
-    for (const auto& [name, gradient] : one.gradients) {
-      EXPECT_LE(test::relative_difference(many.gradients.at(name), gradient), 1e-5) << name;
-    }
+    expect_equal(all_on_one_expert(experiment(overrides, plugins)), one);
   }
 }
 
@@ -160,6 +177,26 @@ TEST_P(OneExpertForAll, LeavesTheOthersZeroGradients) {
 INSTANTIATE_TEST_SUITE_P(Ranks, OneExpertForAll,
                          testing::Values("moe.capacity_factor=0.0", "moe.capacity_factor=1.0",
                                          "moe.capacity_factor=100.0"));
+
+// Ranks whose sequences are padding, all of them in the second half of the batch: they have no token of their own, but
+// serve the others' with their experts.
+TEST(Ranks, WithoutTokensServeTheOthers) {
+  HostBatch batch = padding_batch(0, 8, 12);
+  const std::vector<std::int32_t> tokens = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8};
+  for (std::int64_t row = 0; row < 4; ++row) {
+    put_document(batch, row, 0, std::span(tokens).first(static_cast<std::size_t>(12 - row)), 12 - row);
+  }
+  const test::FixedSource source(batch, 24);
+  const auto nothing = [](TestRank&) {};
+  for (const char* capacity : {"moe.capacity_factor=0.0", "moe.capacity_factor=1.0"}) {
+    const Overrides overrides = {capacity, "moe.aux_loss=0.5"};
+    const Gathered one = first_step(experiment(overrides), &source, nothing);
+    EXPECT_EQ(one.report.tokens, 12 + 11 + 10 + 9);
+    for (const std::string& plugins : {axes(2), axes(2, 2), axes(4, 2), axes(4, 4), axes(8, 4)}) {
+      expect_equal(first_step(experiment(overrides, plugins), &source, nothing), one);
+    }
+  }
+}
 
 // --- collectives
 

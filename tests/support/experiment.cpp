@@ -16,7 +16,7 @@ namespace {
 constexpr const char* base = R"(
 [run]
 steps = 10
-timeout_seconds = 120
+timeout_seconds = 60
 [data]
 source = "synthetic"
 sequence_length = 12

@@ -151,13 +151,23 @@ TEST(OptimizerSteps, SgdIsTheDefinition) {
 
 // In bf16 the master weights keep what the compute weights cannot hold: many small steps add up.
 TEST(OptimizerSteps, MasterWeightsKeepSmallSteps) {
-  OneRank rank(experiment({R"(run.dtype="bf16")", "optimizer.lr=1e-5", "run.steps=50"}));
+  const double rate = 1e-5;  // far below the 4e-4 or more between two bf16 numbers near these weights
+  OneRank rank(experiment({R"(run.dtype="bf16")", "optimizer.lr=1e-5", "optimizer.weight_decay=0"}));
   const std::string name = "lm_head.weight";
+  rank->trainer().step(0);
   const std::vector<float> before = rank->weight(name);
-  for (int step = 0; step < 20; ++step) {
+  constexpr int more = 10;
+  for (int step = 1; step <= more; ++step) {
     rank->trainer().step(step);
   }
-  EXPECT_GT(test::relative_difference(rank->weight(name), before), 1e-4);
+  const std::vector<float> after = rank->weight(name);
+  std::size_t small_moves = 0;
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    const double moved = std::abs(static_cast<double>(after[i]) - static_cast<double>(before[i]));
+    EXPECT_LE(moved, 1.5 * more * rate) << "no step of Adam is much longer than its rate";
+    small_moves += moved > rate ? 1 : 0;
+  }
+  EXPECT_GT(small_moves, after.size() / 2);
 }
 
 }  // namespace
