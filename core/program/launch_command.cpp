@@ -159,13 +159,16 @@ int launch(const ConfigArguments& arguments, const Options& options) {
 
   LaunchPlan plan;
   plan.command = train;
-  plan.restart_command = train_command(arguments, "auto");
+  const bool from_path = !options.resume.empty() && !options.resume.starts_with("auto");
+  plan.restart_command = train_command(arguments, from_path                ? "auto:" + options.resume
+                                                  : options.resume.empty() ? "auto"
+                                                                           : options.resume);
   plan.run_directory = run_directory;
   plan.world_size = world_size;
   plan.local_ranks = world_size;
   plan.max_restarts = options.max_restarts;
   // Ranks of an external launcher start at their own pace: rank 0 makes room, once all of them are there.
-  plan.append_logs = !options.resume.empty() || external.has_value();
+  plan.append_logs = goes_on_in(run_directory, options.resume) || external.has_value();
   std::string summary = fmt::format("{} local rank{}", world_size, world_size == 1 ? "" : "s");
   if (external) {
     plan.first_rank = external->rank;
@@ -189,7 +192,7 @@ int launch(const ConfigArguments& arguments, const Options& options) {
     fmt::print("{}", describe(plan));
     return 0;
   }
-  if (options.resume.empty() && !external) {
+  if (!external && !goes_on_in(run_directory, options.resume)) {
     const std::filesystem::path aside = set_run_aside(run_directory, SetAside::everything);
     if (!aside.empty()) {
       fmt::print(stderr, "launch: an earlier run of this name is kept in {} (to go on with it: --resume auto)\n",
@@ -214,8 +217,11 @@ void add_launch_command(CLI::App& app, int& exit_code) {
       ->check(CLI::NonNegativeNumber)
       ->type_name("K");
   command->add_flag("--dry-run", options->dry_run, "Print what would be run, and start nothing");
-  command->add_option("--resume", options->resume, "Continue from the newest checkpoint (auto) or from a given one")
-      ->type_name("auto|PATH");
+  command
+      ->add_option(
+          "--resume", options->resume,
+          "Go on from the newest checkpoint (auto), from a given one, or from that where the run has none (auto:PATH)")
+      ->type_name("auto|PATH|auto:PATH");
   auto arguments = add_config_arguments(*command);
   command->callback([arguments, options, &exit_code] { exit_code = launch(*arguments, *options); });
 }

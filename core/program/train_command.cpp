@@ -69,8 +69,11 @@ void add_train_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("train", "Train a model");
   auto arguments = add_config_arguments(*command);
   auto resume = std::make_shared<std::string>();
-  command->add_option("--resume", *resume, "Go on from the newest checkpoint ('auto') or from this one")
-      ->type_name("auto|PATH");
+  command
+      ->add_option(
+          "--resume", *resume,
+          "Go on from the newest checkpoint (auto), from a given one, or from that where the run has none (auto:PATH)")
+      ->type_name("auto|PATH|auto:PATH");
   command->callback([arguments, resume, &exit_code] { exit_code = train(*arguments, *resume); });
 }
 

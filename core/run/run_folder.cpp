@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace orthant {
@@ -47,7 +48,56 @@ fs::path next_name(const fs::path& folder) {
   return folder.parent_path() / (prefix + std::to_string(last + 1));
 }
 
+// Moves `entries` to a new folder.
+void move_into(const fs::path& aside, const std::vector<fs::path>& entries) {
+  fs::create_directory(aside);
+  for (const fs::path& entry : entries) {
+    fs::rename(entry, aside / entry.filename());
+  }
+}
+
+// N of "step_N" and of nothing else; -1: another name.
+std::int64_t step_of(const std::string& name) {
+  constexpr std::string_view prefix = "step_";
+  std::int64_t step = -1;
+  if (name.starts_with(prefix)) {
+    const char* end = name.data() + name.size();
+    const auto [stop, error] = std::from_chars(name.data() + prefix.size(), end, step);
+    step = error == std::errc() && stop == end ? step : -1;
+  }
+  return step;
+}
+
 }  // namespace
+
+bool goes_on_in(const fs::path& folder, const std::string& resume) {
+  if (resume.empty() || resume.starts_with("auto")) {
+    return !resume.empty();
+  }
+  const fs::path within = fs::weakly_canonical(resume).lexically_relative(fs::weakly_canonical(folder));
+  return !within.empty() && *within.begin() != "..";
+}
+
+fs::path set_later_checkpoints_aside(const fs::path& checkpoints, std::int64_t step) {
+  try {
+    std::vector<fs::path> later;
+    if (fs::is_directory(checkpoints)) {
+      for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints)) {
+        if (step_of(entry.path().filename().string()) > step) {
+          later.push_back(entry.path());
+        }
+      }
+    }
+    if (later.empty()) {
+      return {};
+    }
+    const fs::path aside = next_name(fs::absolute(checkpoints).lexically_normal());
+    move_into(aside, later);
+    return checkpoints.parent_path() / aside.filename();
+  } catch (const fs::filesystem_error& failed) {
+    fail("cannot move the later checkpoints of {}: {}", checkpoints.string(), failed.what());
+  }
+}
 
 fs::path set_run_aside(const fs::path& run_folder, SetAside what) {
   try {
@@ -61,10 +111,7 @@ fs::path set_run_aside(const fs::path& run_folder, SetAside what) {
     if (what == SetAside::everything) {
       fs::rename(folder, aside);
     } else {
-      fs::create_directory(aside);
-      for (const fs::path& entry : entries_to_move(folder, what)) {
-        fs::rename(entry, aside / entry.filename());
-      }
+      move_into(aside, entries_to_move(folder, what));
     }
     return run_folder.parent_path() / aside.filename();
   } catch (const fs::filesystem_error& failed) {

@@ -1,7 +1,9 @@
 // The folder of a run, when a run of that name is already there.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <string>
 
 namespace orthant {
 
@@ -15,5 +17,13 @@ enum class SetAside {
 // after those that are taken. Returns where it went; empty when there was nothing to move (no folder, or only empty
 // folders in it). Errors: Error.
 std::filesystem::path set_run_aside(const std::filesystem::path& folder, SetAside what);
+
+// Whether a run with this --resume goes on in `folder`: "auto", or a checkpoint that lies in it. Otherwise it is new
+// there.
+bool goes_on_in(const std::filesystem::path& folder, const std::string& resume);
+
+// Before a run goes on from a checkpoint that is not its newest: the later ones would pass for its own. They move from
+// `checkpoints` to CHECKPOINTS.N; returns where, empty when there were none. Errors: Error.
+std::filesystem::path set_later_checkpoints_aside(const std::filesystem::path& checkpoints, std::int64_t step);
 
 }  // namespace orthant

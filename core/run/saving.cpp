@@ -87,13 +87,15 @@ std::filesystem::path find_checkpoint(const std::string& resume, const std::file
                                       Stream& stream) {
   std::string found;
   if (world.rank() == 0 && !resume.empty()) {
-    if (resume == "auto") {
+    constexpr std::string_view automatic = "auto";
+    if (resume == automatic || resume.starts_with("auto:")) {
       std::vector<std::string> skipped;
       const auto latest = latest_checkpoint(root, &skipped);
       for (const std::string& line : skipped) {
         fmt::print(stderr, "orthant: checkpoint passed over: {}\n", line);
       }
-      found = latest.has_value() ? latest->string() : "";
+      const std::string otherwise = resume == automatic ? "" : resume.substr(automatic.size() + 1);
+      found = latest.has_value() ? latest->string() : otherwise;
     } else {
       found = resume;
     }

@@ -21,7 +21,7 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
 void load_checkpoint(const CheckpointReader& reader, ParamStore& store, Stream& stream);
 
 // The folder that --resume names: a checkpoint, or "auto", the newest complete one under `root` (empty when there
-// is none). Asked by rank 0, told to all: collective over `world`.
+// is none), or "auto:PATH", PATH when there is none. Asked by rank 0, told to all: collective over `world`.
 std::filesystem::path find_checkpoint(const std::string& resume, const std::filesystem::path& root, Group& world,
                                       Stream& stream);
 

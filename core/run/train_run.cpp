@@ -111,7 +111,7 @@ class Run {
 
   // A new run makes way for itself; the collective below keeps the others from writing before.
   void keep_earlier_run() {
-    if (first() && options_.resume.empty()) {
+    if (first() && !goes_on_in(options_.run_directory, options_.resume)) {
       const std::filesystem::path aside = set_run_aside(options_.run_directory, SetAside::all_but_logs);
       if (!aside.empty()) {
         fmt::print("an earlier run of this name is kept in {} (to go on with it: --resume auto)\n", aside.string());
@@ -134,6 +134,12 @@ class Run {
     tokens_ = number_in(reader, "tokens");
     if (first()) {
       fmt::print("resumed from {} after step {}\n", from.string(), step_);
+      if (!options_.resume.starts_with("auto")) {
+        const std::filesystem::path aside = set_later_checkpoints_aside(checkpoints_, step_);
+        if (!aside.empty()) {
+          fmt::print("checkpoints of later steps are kept in {}\n", aside.string());
+        }
+      }
     }
   }
 

@@ -10,7 +10,7 @@
 namespace orthant {
 
 struct RunOptions {
-  std::string resume;                   // "", "auto" or the folder of a checkpoint
+  std::string resume;                   // "", "auto", the folder of a checkpoint, "auto:FOLDER"
   std::filesystem::path run_directory;  // runs/NAME
   int columns = 0;                      // of the terminal that rank 0 writes to; 0: none
 };

@@ -122,6 +122,34 @@ TEST_F(Resume, WithoutACheckpointARunStartsAnew) {
   EXPECT_EQ(again.code, 0) << again.error;
 }
 
+TEST_F(Resume, ARunWithAnEarlierOneOfItsNameStartsFromAnotherRunsCheckpoint) {
+  ASSERT_EQ(train({"run.name=\"source\""}).code, 0);
+  ASSERT_EQ(train({"run.steps=2"}).code, 0);
+  const std::string from = folder_.checkpoint(4, "source").string();
+  const Result started = train({}, {"--resume", from});
+  ASSERT_EQ(started.code, 0) << started.error;
+  EXPECT_TRUE(fs::exists(folder_.checkpoint(2, "r.1")));  // what was there is another run's
+  EXPECT_THAT(differences(folder_.checkpoint(8), folder_.checkpoint(8, "source")), IsEmpty());
+  // What a restart asks for: this run's newest, else the one it started from.
+  const Result own = train({"run.steps=9"}, {"--resume", "auto:" + from});
+  EXPECT_THAT(own.output, HasSubstr("after step 8"));
+  const Result given = train({"run.name=\"fresh\""}, {"--resume", "auto:" + from});
+  EXPECT_THAT(given.output, HasSubstr("after step 4"));
+}
+
+TEST_F(Resume, FromAnOlderCheckpointTheLaterOnesAreKeptApart) {
+  ASSERT_EQ(train({"run.checkpoint_every=2"}).code, 0);
+  const Result back = train({"run.steps=5"}, {"--resume", folder_.checkpoint(4).string()});
+  ASSERT_EQ(back.code, 0) << back.error;
+  EXPECT_THAT(back.output, HasSubstr("checkpoints of later steps are kept in runs/r/checkpoints.1"));
+  EXPECT_TRUE(fs::exists(folder_.run() / "checkpoints.1/step_000008/manifest.json"));
+  EXPECT_FALSE(fs::exists(folder_.checkpoint(8)));
+  EXPECT_TRUE(fs::exists(folder_.checkpoint(2)));
+  const Result next = train({"run.steps=6"}, {"--resume", "auto"});
+  EXPECT_THAT(next.output, HasSubstr("after step 5"));
+  EXPECT_FALSE(fs::exists(folder_.run("r.1")));
+}
+
 // Loads `from` (nothing: the initial weights) in a layout of threads, trains `steps`, saves under `root`.
 fs::path pass_through(const Config& config, const fs::path& from, int steps, const fs::path& root) {
   fs::path saved;
