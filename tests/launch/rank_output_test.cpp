@@ -31,10 +31,16 @@ class Terminal {
     close(outer_);
   }
   int terminal() const { return inner_; }
-  std::string shown() {
-    std::array<char, 4096> buffer{};
-    const ssize_t count = read(outer_, buffer.data(), buffer.size());
-    return std::string(buffer.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
+  // What was shown since the last call, up to `ending`: a terminal passes on what is written a moment later.
+  std::string shown(const std::string& ending) {
+    std::string text;
+    eventually([&] {
+      std::array<char, 4096> buffer{};
+      const ssize_t count = read(outer_, buffer.data(), buffer.size());
+      text.append(buffer.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
+      return text.ends_with(ending);
+    });
+    return text;
   }
 
  private:
@@ -51,15 +57,15 @@ TEST(RankOutput, OnATerminalProgressOfRankZeroPassesThroughAndLinesGoAboveIt) {
   RankOutput one(1, console, folder.path() / "1", false);
 
   zero.feed_output("\rstep 1/9");
-  EXPECT_EQ(terminal.shown(), "\r\x1b[Kstep 1/9");
+  EXPECT_EQ(terminal.shown("1/9"), "\r\x1b[Kstep 1/9");
   one.feed_error("careful\n");
-  EXPECT_EQ(terminal.shown(), "\r\x1b[K[r1] careful\nstep 1/9");
+  EXPECT_EQ(terminal.shown("1/9"), "\r\x1b[K[r1] careful\nstep 1/9");
   zero.feed_output("\rstep 2");
   zero.feed_output("/9");
-  const std::string shown = terminal.shown();
+  const std::string shown = terminal.shown("2/9");
   EXPECT_TRUE(shown.ends_with("\r\x1b[Kstep 2/9")) << shown;
   zero.feed_output("\rstep 9/9 done\n");
-  EXPECT_TRUE(terminal.shown().ends_with("\r\x1b[K[r0] step 9/9 done\n"));
+  EXPECT_TRUE(terminal.shown("done\n").ends_with("\r\x1b[K[r0] step 9/9 done\n"));
   EXPECT_EQ(read_file(folder.path() / "0"), "step 9/9 done\n");
 }
 
