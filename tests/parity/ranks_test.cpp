@@ -102,6 +102,31 @@ TEST(Ranks, OneGradientNorm) {
   }
 }
 
+// Five held-out sequences divide among no number of ranks: each takes its turns, the last ones are filled up.
+TEST(Ranks, ValidationLossDoesNotDependOnTheLayout) {
+  const Overrides overrides = {"data.validation_sequences=5", "moe.capacity_factor=1.0", "model.dropout=0.2"};
+  auto losses = [&](const Overrides& more, const std::string& plugins) {
+    Overrides all = overrides;
+    all.insert(all.end(), more.begin(), more.end());
+    const Config config = experiment(all, plugins);
+    std::vector<double> found;
+    std::mutex mutex;
+    run_threads(check_layout(config), [&](Communicator& communicator) {
+      TestRank rank(config, communicator);
+      const double loss = rank.trainer().validate();
+      const std::lock_guard lock(mutex);
+      found.push_back(loss);
+    });
+    return found;
+  };
+  const double one = losses({}, axes(0)).front();
+  for (const std::string& plugins : {axes(0), axes(2), axes(2, 2), axes(4, 2), axes(8, 4)}) {
+    for (const Overrides& more : {Overrides{}, Overrides{"batch.micro_batch=1"}}) {
+      EXPECT_THAT(losses(more, plugins), testing::Each(testing::DoubleNear(one, 1e-6))) << plugins;
+    }
+  }
+}
+
 // --- ranks without work
 
 // Every token chooses the same experts, so that the ranks of the others get no row, in layers and in gradients.

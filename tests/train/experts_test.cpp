@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "core/run/verify.h"
 #include "tests/support/experiment.h"
@@ -136,6 +137,24 @@ TEST(Experts, ReportedLossesDoNotDependOnTheirCoefficients) {
   EXPECT_EQ(without.aux_loss, with.aux_loss);
   EXPECT_EQ(without.z_loss, with.z_loss);
   EXPECT_GE(without.aux_loss, 0.9) << "1 when balanced";
+}
+
+// A refused step leaves nothing behind: with sound weights the same step gives the same bits as ever.
+TEST(Experts, StepAfterARefusedOneIsClean) {
+  OneRank sound(experiment()), hurt(experiment());
+  for (const std::string& name : {std::string("lm_head.weight"), gate(0), expert(1, 2, "w1"), expert(0, 0, "w2")}) {
+    const std::vector<float> weight = hurt->weight(name);
+    std::vector<float> poisoned = weight;
+    poisoned[0] = std::numeric_limits<float>::infinity();
+    hurt->set_weight(name, poisoned);
+    EXPECT_THROW(hurt->trainer().step(0), Error) << name;
+    hurt->set_weight(name, weight);
+  }
+  EXPECT_EQ(hurt->trainer().gradients(0).loss, sound->trainer().gradients(0).loss);
+  for (const std::string& name : sound->names()) {
+    EXPECT_EQ(hurt->gradient(name), sound->gradient(name)) << name;
+    EXPECT_EQ(hurt->weight(name), sound->weight(name)) << name;
+  }
 }
 
 // Held-out loss: no gradients, no noise, and it does not disturb training.
