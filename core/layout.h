@@ -41,8 +41,8 @@ class Layout {
   std::unique_ptr<Plan> plan_;
 };
 
-// Plans every rank without starting any and checks what every rank's part is: sizes that do not divide are refused
-// here, before anything starts. Returns the world size. Errors: ConfigError.
+// Plans one rank without starting any and checks its part, which stands for all (ranks are symmetric): sizes that do
+// not divide are refused here, before anything starts. Returns the world size. Errors: ConfigError.
 int check_layout(const Config& config);
 
 }  // namespace orthant

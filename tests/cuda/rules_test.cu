@@ -12,7 +12,9 @@
 namespace orthant {
 namespace {
 
-__host__ __device__ constexpr RandomKey test_key() { return {42, Purpose::jitter, 3, 7}; }
+__host__ __device__ constexpr RandomKey test_key() {
+  return {42, Purpose::jitter, 3, 7};
+}
 constexpr int tokens = 257, experts = 16, top_k = 3;
 
 __global__ void random_numbers(float* uniform_out, float* normal_out, int n) {
