@@ -69,17 +69,25 @@ install_packages() {
     return 0
   fi
 
-  say "about to install with apt: ${missing[*]} ${wanted[*]}"
+  local log="$root/build/apt.log"
+  mkdir -p "$root/build" && : >"$log"
+  [[ ${#missing[@]} -eq 0 ]] || say "about to install with apt: ${missing[*]}"
+  [[ ${#wanted[@]} -eq 0 ]] || say "about to install with apt, optional: ${wanted[*]}"
+  say "this may take a minute or two (log: build/apt.log)"
   # Package lists may be absent (a container) or older than the archive.
-  "${run[@]}" apt-get update -qq >&2 || say "apt-get update failed; trying with the package lists that are there"
-  if [[ ${#missing[@]} -gt 0 ]]; then
-    "${run[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2 ||
+  "${run[@]}" apt-get update -qq >>"$log" 2>&1 || say "apt-get update failed; trying with the package lists that are there"
+  # Together, as one run of apt is much faster; each by itself where one of the optional ones cannot be had.
+  local install=("${run[@]}" apt-get install -y -qq -o DPkg::Lock::Timeout=120 --no-install-recommends)
+  if ! "${install[@]}" "${missing[@]}" "${wanted[@]}" >>"$log" 2>&1; then
+    if [[ ${#missing[@]} -gt 0 ]] && ! "${install[@]}" "${missing[@]}" >>"$log" 2>&1; then
+      tail -n 20 "$log" >&2
       die "apt could not install them; try by hand: apt-get install ${missing[*]}"
+    fi
+    for package in "${wanted[@]}"; do
+      "${install[@]}" "$package" >>"$log" 2>&1 ||
+        say "$package is optional and could not be installed; going on without it"
+    done
   fi
-  for package in "${wanted[@]}"; do
-    "${run[@]}" apt-get install -y -qq --no-install-recommends "$package" >&2 ||
-      say "$package is optional and could not be installed; going on without it"
-  done
   mkdir -p "$root/build" && : >"$tried"
 }
 
