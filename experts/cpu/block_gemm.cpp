@@ -151,9 +151,57 @@ void pack(float* out, const Operand<T>& x, std::int64_t count, std::int64_t k_be
   }
 }
 
+// The panel that comes next, asked for from memory a few lines at a time while the products of the present one run:
+// the weights of many experts are in no cache, and with few rows waiting for them takes a fifth of the time.
+class Ahead {
+ public:
+  Ahead() = default;
+  // The first `width` rows (or columns) of x and k_count steps from k_begin on, in `parts` calls of fetch().
+  template <class T>
+  Ahead(const Operand<T>& x, std::int64_t width, std::int64_t k_begin, std::int64_t k_count, std::int64_t parts)
+      : from_(reinterpret_cast<const char*>(x.data + (x.k_contiguous ? k_begin : k_begin * x.stride))),
+        stride_(x.stride * static_cast<std::int64_t>(sizeof(T))),
+        rows_(x.k_contiguous ? width : k_count),
+        bytes_((x.k_contiguous ? k_count : width) * static_cast<std::int64_t>(sizeof(T))) {
+    lines_a_part_ = (rows_ * ((bytes_ + line - 1) / line) + parts - 1) / parts;
+  }
+
+  void fetch() {
+    for (std::int64_t i = 0; i < lines_a_part_ && rows_ > 0; ++i) {
+      __builtin_prefetch(from_ + at_, 0, 2);
+      at_ += line;
+      if (at_ >= bytes_) {
+        at_ = 0;
+        from_ += stride_;
+        --rows_;
+      }
+    }
+  }
+
+ private:
+  static constexpr std::int64_t line = 64;
+  const char* from_ = nullptr;
+  std::int64_t stride_ = 0, rows_ = 0, bytes_ = 0, at_ = 0, lines_a_part_ = 0;
+};
+
+[[gnu::always_inline]] inline void load_vector(Vector& v, const float* from) {
+  load(v, from);
+}
+[[gnu::always_inline]] inline void load_vector(Vector& v, const BFloat16* from) {
+  using Half [[gnu::vector_size(lanes * 2)]] = std::uint16_t;
+  using Wide [[gnu::vector_size(lanes * 4)]] = std::uint32_t;
+  Half bits;
+  std::memcpy(&bits, from, sizeof bits);
+  const Wide wide = __builtin_convertvector(bits, Wide) << 16;
+  std::memcpy(&v, &wide, sizeof v);
+}
+
+// A register tile: tile[i][j] = sum over k of a[k][i] * b[k][j], stored to or added to c. With `fill` the panel b is
+// filled from the source on the way: for the first tile that uses a panel that costs next to nothing.
 // Everything in it is inlined by force: else the tile goes through memory at every step on AVX-512.
-// A register tile: tile[i][j] = sum over k of a[k][i] * b[k][j], stored to or added to c.
-void tile_product(const float* a, const float* b, std::int64_t k_count, float* c, std::int64_t ldc, bool accumulate) {
+template <bool fill, class T>
+void tile_product(const float* a, float* b, std::int64_t k_count, float* c, std::int64_t ldc, bool accumulate,
+                  [[maybe_unused]] const Operand<T>& source) {
   Vector sum[2 * tile_rows];
   const auto each = [&]<std::size_t... i>(std::index_sequence<i...>, auto&& fn) __attribute__((always_inline)) {
     (fn(std::integral_constant<std::size_t, i>{}), ...);
@@ -163,8 +211,15 @@ void tile_product(const float* a, const float* b, std::int64_t k_count, float* c
       tile, [&](auto i) __attribute__((always_inline)) { sum[2 * i] = sum[2 * i + 1] = Vector{}; });
   for (std::int64_t k = 0; k < k_count; ++k) {
     Vector b0, b1;
-    load(b0, b + k * tile_columns);
-    load(b1, b + k * tile_columns + lanes);
+    if constexpr (fill) {
+      load_vector(b0, source.data + k * source.stride);
+      load_vector(b1, source.data + k * source.stride + lanes);
+      store(b + k * tile_columns, b0);
+      store(b + k * tile_columns + lanes, b1);
+    } else {
+      load(b0, b + k * tile_columns);
+      load(b1, b + k * tile_columns + lanes);
+    }
     const float* const a_k = a + k * tile_rows;
     each(
         tile, [&](auto i) __attribute__((always_inline)) {
@@ -186,6 +241,42 @@ void tile_product(const float* a, const float* b, std::int64_t k_count, float* c
         store(row + lanes, sum[2 * i + 1]);
       });
 }
+
+// One panel of B and the products with it.
+template <class T>
+struct Columns {
+  float* panel;          // of B, packed or about to be
+  std::int64_t k_count;  // its steps
+  std::int64_t count;    // its columns
+  Operand<T> source;     // what the panel is yet to be filled from (k not contiguous, no column missing), or null
+  Ahead ahead;           // the next panel, if it is yet to be packed
+
+  // c[rows, count] (+)= the packed rows of A times the panel.
+  void product(const float* a, std::int64_t rows, float* c, std::int64_t ldc, bool add) {
+    for (std::int64_t i = 0; i < rows; i += tile_rows) {
+      const float* const a_panel = a + i * k_count;
+      float* const to = c + i * ldc;
+      const std::int64_t tile_m = std::min(tile_rows, rows - i);
+      ahead.fetch();
+      for (std::int64_t r = 0; r < tile_m; ++r) {
+        __builtin_prefetch(to + r * ldc, 1);
+      }
+      if (i == 0 && source.data != nullptr) {
+        tile_product<true>(a_panel, panel, k_count, to, ldc, add, source);
+      } else if (tile_m == tile_rows && count == tile_columns) {
+        tile_product<false>(a_panel, panel, k_count, to, ldc, add, source);
+      } else {
+        float edge[tile_rows * tile_columns];
+        tile_product<false>(a_panel, panel, k_count, edge, tile_columns, false, source);
+        for (std::int64_t r = 0; r < tile_m; ++r) {
+          for (std::int64_t s = 0; s < count; ++s) {
+            to[r * ldc + s] = edge[r * tile_columns + s] + (add ? to[r * ldc + s] : 0.0f);
+          }
+        }
+      }
+    }
+  }
+};
 
 }  // namespace
 
@@ -212,31 +303,32 @@ void BlockGemm::product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<
       std::fill_n(c + i * ldc, n, 0.0f);
     }
   }
+  // So few rows wait for memory whatever is done: B is read in its order, the fastest way.
+  const bool whole = m <= tile_rows && !b.k_contiguous;
   for (std::int64_t k0 = 0; k0 < k; k0 += depth) {
     const std::int64_t k_count = std::min(depth, k - k0);
     const bool add = accumulate || k0 > 0;
-    pack<tile_columns>(b_, b, n, k0, k_count);
+    if (whole) {
+      pack<tile_columns>(b_, b, n, k0, k_count);
+    }
     for (std::int64_t i0 = 0; i0 < m; i0 += panel_rows) {
-      const std::int64_t rows = std::min(panel_rows, m - i0);
+      const std::int64_t rows = std::min(panel_rows, m - i0), tiles = (rows + tile_rows - 1) / tile_rows;
       pack<tile_rows>(a_, a.from(i0), rows, k0, k_count);
       for (std::int64_t j = 0; j < n; j += tile_columns) {
-        for (std::int64_t i = 0; i < rows; i += tile_rows) {
-          const float* const a_panel = a_ + i * k_count;
-          const float* const b_panel = b_ + j * k_count;
-          float* const to = c + (i0 + i) * ldc + j;
-          const std::int64_t tile_m = std::min(tile_rows, rows - i), tile_n = std::min(tile_columns, n - j);
-          if (tile_m == tile_rows && tile_n == tile_columns) {
-            tile_product(a_panel, b_panel, k_count, to, ldc, add);
-            continue;
+        Columns<T> columns{b_ + j * k_count, k_count, std::min(tile_columns, n - j), {}, {}};
+        if (i0 == 0 && !whole) {
+          if (b.k_contiguous || columns.count < tile_columns || rows < tile_rows) {
+            pack<tile_columns>(b_ + j * k_count, b.from(j), columns.count, k0, k_count);
+          } else {
+            columns.source = {b.data + k0 * b.stride + j, b.stride, false};
           }
-          float edge[tile_rows * tile_columns];
-          tile_product(a_panel, b_panel, k_count, edge, tile_columns, false);
-          for (std::int64_t r = 0; r < tile_m; ++r) {
-            for (std::int64_t s = 0; s < tile_n; ++s) {
-              to[r * ldc + s] = edge[r * tile_columns + s] + (add ? to[r * ldc + s] : 0.0f);
-            }
+          if (const std::int64_t next = j + tile_columns; next < n) {
+            columns.ahead = Ahead(b.from(next), std::min(tile_columns, n - next), k0, k_count, tiles);
+          } else if (const std::int64_t next_k = k0 + depth; next_k < k) {
+            columns.ahead = Ahead(b, std::min(tile_columns, n), next_k, std::min(depth, k - next_k), tiles);
           }
         }
+        columns.product(a_, rows, c + i0 * ldc + j, ldc, add);
       }
     }
   }

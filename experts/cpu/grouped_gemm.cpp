@@ -1,5 +1,5 @@
 // grouped_gemm and grouped_gemm_tn: the experts' products, cut into blocks of bounded size that threads take in turn.
-// The cut depends on the shapes alone, so the result does not depend on the number of threads or on who took what.
+// An element's sum is the same in whatever block it is, so the result depends neither on the cut nor on who took what.
 #include <omp.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@ namespace {
 
 struct Block {
   std::int64_t expert, row, rows, column, columns;  // of the expert's C; row counts from the start of all rows
+  std::int64_t work;                                // products
 };
 
 // Equal parts of at most `most`, as [begin, count) pairs handed to fn.
@@ -26,9 +27,21 @@ void cut(std::int64_t begin, std::int64_t end, std::int64_t most, F&& fn) {
   }
 }
 
-// Dynamic: blocks of crowded and of nearly empty experts cost differently.
+// The most columns of a block: fewer where one block would be so much of all the work that threads waited for it at the
+// end, at least 64 because the rows' side is packed once a block.
+std::int64_t most_columns(std::int64_t work_a_column, std::int64_t all_work, int threads) {
+  std::int64_t columns = block_columns;
+  while (threads > 1 && columns > 64 && columns * work_a_column > all_work / (4 * threads)) {
+    columns /= 2;
+  }
+  return columns;
+}
+
+// Large blocks first, so that the threads end together. Dynamic: blocks of crowded and of nearly empty experts cost
+// differently.
 template <class F>
-void for_each_block(int threads, const std::vector<Block>& blocks, F&& fn) {
+void for_each_block(int threads, std::vector<Block> blocks, F&& fn) {
+  std::stable_sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) { return a.work > b.work; });
   const int count = static_cast<int>(blocks.size());
 #pragma omp parallel num_threads(std::clamp(count, 1, threads)) if (count > 1 && threads > 1)
   {
@@ -68,10 +81,11 @@ void CpuStream::grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, 
 
   std::vector<Block> blocks;
   for (std::int64_t e = 0; e < b.dim(0); ++e) {
-    cut(0, n, block_columns, [&](std::int64_t column, std::int64_t columns) {
-      const std::size_t at = static_cast<std::size_t>(e);
-      cut(offset[at], offset[at + 1], block_rows, [&](std::int64_t row, std::int64_t row_count) {
-        blocks.push_back({e, row, row_count, column, columns});
+    const std::size_t at = static_cast<std::size_t>(e);
+    cut(offset[at], offset[at + 1], block_rows, [&](std::int64_t row, std::int64_t row_count) {
+      const std::int64_t most = most_columns(row_count * k, rows * n * k, threads_);
+      cut(0, n, most, [&](std::int64_t column, std::int64_t columns) {
+        blocks.push_back({e, row, row_count, column, columns, row_count * columns * k});
       });
     });
   }
@@ -104,9 +118,11 @@ void CpuStream::grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& 
 
   std::vector<Block> blocks;
   for (std::int64_t e = 0; e < c.dim(0); ++e) {
+    const std::int64_t count = offset[static_cast<std::size_t>(e) + 1] - offset[static_cast<std::size_t>(e)];
     cut(0, m, block_rows, [&](std::int64_t row, std::int64_t rows) {
-      cut(0, n, block_columns, [&](std::int64_t column, std::int64_t columns) {
-        blocks.push_back({e, row, rows, column, columns});
+      const std::int64_t most = most_columns(rows * count, a.dim(0) * m * n, threads_);
+      cut(0, n, most, [&](std::int64_t column, std::int64_t columns) {
+        blocks.push_back({e, row, rows, column, columns, rows * columns * count});
       });
     });
   }

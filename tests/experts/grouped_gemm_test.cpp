@@ -11,11 +11,12 @@ struct Case {
   std::int64_t k, n;
 };
 
-// Sizes around the kernel's tiles and blocks, with experts that have no row, one row, and everything.
+// Sizes around the kernel's tiles and blocks, with experts that have no row, one row, and everything (which two threads
+// cut more finely than one: the harness compares their bits).
 std::vector<Case> cases() {
   return {{{0, 0, 1, 8, 8}, 5, 3}, {{0, 13, 13, 40}, 64, 32}, {{0, 0, 0, 270}, 33, 261},
           {{0, 64, 131}, 300, 17}, {{0, 0, 0}, 8, 8},         {{0, 7, 12, 24, 25}, 513, 40},
-          {{0, 1}, 1, 1},          {{0, 5, 9}, 0, 4}};
+          {{0, 1}, 1, 1},          {{0, 5, 9}, 0, 4},         {{0, 7, 7, 40}, 300, 130}};
 }
 
 std::int64_t experts_of(const Case& x) {
@@ -95,17 +96,24 @@ TEST(GroupedGemmTn, IsOneProductAnExpertAndZeroWithoutRows) {
   }
 }
 
-// A row's result does not depend on which rows stand beside it, nor on how experts are numbered.
+// A row's result does not depend on which or how many rows stand beside it, nor on how experts are numbered.
 TEST(GroupedGemm, RowsDoNotDependOnTheirNeighbours) {
-  on_every_device([](OpContext& c) {
-    const std::int64_t k = 70, n = 45;
-    const Input a = c.normal(DType::f32, {300, k}, 1.0), b = c.normal(DType::f32, {2, n, k}, 1.0);
-    const Tensor all = c.poisoned(DType::f32, {300, n}), part = c.poisoned(DType::f32, {11, n});
-    const std::vector<std::int64_t> offset = {0, 3, 300}, alone = {0, 0, 11};
-    c.stream().grouped_gemm(all, a.tensor, b.tensor, offset, {.transpose_b = true});
-    c.stream().grouped_gemm(part, a.tensor.rows(200, 11), b.tensor, alone, {.transpose_b = true});
-    EXPECT_EQ(c.values_of(all.rows(200, 11)), c.values_of(part));
-  });
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const bool transpose : {false, true}) {
+      for (const std::int64_t count : {1, 5, 11, 140}) {
+        on_every_device([&](OpContext& c) {
+          const std::int64_t k = 300, n = 45;
+          const Input a = c.normal(dtype, {300, k}, 1.0),
+                      b = c.normal(dtype, transpose ? Shape{2, n, k} : Shape{2, k, n}, 1.0);
+          const Tensor all = c.poisoned(dtype, {300, n}), part = c.poisoned(dtype, {count, n});
+          const std::vector<std::int64_t> offset = {0, 3, 300}, alone = {0, 0, count};
+          c.stream().grouped_gemm(all, a.tensor, b.tensor, offset, {.transpose_b = transpose});
+          c.stream().grouped_gemm(part, a.tensor.rows(150, count), b.tensor, alone, {.transpose_b = transpose});
+          EXPECT_EQ(c.values_of(all.rows(150, count)), c.values_of(part));
+        });
+      }
+    }
+  }
 }
 
 TEST(GroupedGemm, RefusesWhatDoesNotFit) {
