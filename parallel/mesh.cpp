@@ -22,6 +22,9 @@ const char* name_of(Dim dim) {
 
 namespace {
 
+// More ranks are a mistake, and their product could overflow.
+constexpr std::int64_t max_world = 1 << 20;
+
 bool contains(std::span<const AxisId> axes, AxisId axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
@@ -43,10 +46,16 @@ AxisId Mesh::claim(AxisSpec spec) {
 }
 
 void Mesh::freeze() {
-  world_ = 1;
+  std::int64_t world = 1;
   for (const AxisSpec& axis : axes_) {
-    world_ *= axis.carve_of.empty() ? axis.size : 1;
+    world *= axis.carve_of.empty() ? axis.size : 1;
+    if (world > max_world) {
+      throw LayoutError(
+          fmt::format("the axes up to '{}' need {} ranks: at most {} are possible", axis.name, world, max_world),
+          axis.name, std::nullopt);
+    }
   }
+  world_ = static_cast<int>(world);
   for (AxisId a = 0; a < static_cast<AxisId>(axes_.size()); ++a) {
     if (!carved(a)) {
       continue;

@@ -7,9 +7,12 @@
 #include <cctype>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <string_view>
 #include <system_error>
 #include <vector>
+
+#include "router/gate.h"
 
 namespace orthant {
 namespace {
@@ -74,6 +77,11 @@ std::string divisors_near(std::int64_t value, std::int64_t wanted) {
     }
   }
   return below == above ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
+}
+
+// A smaller number becomes 0 where it is used, and what it should keep apart from 0 is divided by.
+bool positive_float(double value) {
+  return value >= static_cast<double>(std::numeric_limits<float>::min());
 }
 
 void check_run(const RunSettings& run, Rules& rules) {
@@ -176,7 +184,8 @@ void check_model(const Settings& s, Rules& rules) {
                fmt::format("[model] vocab_size: {} tokens are too few for bytes", m.vocab_size), "write 256 or more");
   rules.expect(m.dropout < 1, {"model.dropout"}, fmt::format("[model] dropout: {} drops everything", m.dropout),
                "write a number of at least 0 and below 1");
-  rules.expect(m.norm_eps > 0, {"model.norm_eps"}, fmt::format("[model] norm_eps: {} is not above 0", m.norm_eps),
+  rules.expect(positive_float(m.norm_eps), {"model.norm_eps"},
+               fmt::format("[model] norm_eps: {} is not above 0 in single precision", m.norm_eps),
                "write a small number such as 1e-5");
   rules.expect(m.rope_theta > 0, {"model.rope_theta"},
                fmt::format("[model] rope_theta: {} is not above 0", m.rope_theta), "write a number such as 10000");
@@ -212,6 +221,9 @@ void check_moe(const Settings& s, Rules& rules) {
   rules.expect(m.top_k <= m.experts, {"moe.top_k", "moe.experts", "moe.router"},
                fmt::format("[moe] top_k: {} of {} experts cannot be chosen", m.top_k, m.experts),
                fmt::format("write a top_k of at most {}, or at least {} experts", m.experts, m.top_k));
+  rules.expect(m.top_k <= max_top_k, {"moe.top_k"},
+               fmt::format("[moe] top_k: {} is above the {} experts that a token may choose", m.top_k, max_top_k),
+               fmt::format("write a top_k of at most {}", max_top_k));
   rules.expect(m.router != RouterKind::switch_ || m.top_k == 1, {"moe.top_k", "moe.router"},
                fmt::format("[moe] top_k: router \"switch\" chooses 1 expert, not {}", m.top_k),
                "write top_k = 1, leave it out, or write router = \"topk\"");
@@ -235,7 +247,8 @@ void check_optimizer(const Settings& s, Rules& rules) {
   rules.expect(o.momentum < 1, {"optimizer.momentum"},
                fmt::format("[optimizer] momentum: {} never forgets", o.momentum),
                "write a number of at least 0 and below 1");
-  rules.expect(o.eps > 0, {"optimizer.eps"}, fmt::format("[optimizer] eps: {} is not above 0", o.eps),
+  rules.expect(positive_float(o.eps), {"optimizer.eps"},
+               fmt::format("[optimizer] eps: {} is not above 0 in single precision", o.eps),
                "write a small number such as 1e-8");
   rules.expect(o.lr > 0, {"optimizer.lr"}, "[optimizer] lr: a learning rate of 0 learns nothing",
                "write a number above 0");

@@ -1,11 +1,16 @@
 #include "core/run/saving.h"
 
 #include <algorithm>
+#include <set>
 
+#include "core/layers/parameters.h"
 #include "core/run/host_collectives.h"
 
 namespace orthant {
 namespace {
+
+constexpr const char* moment1_prefix = "optimizer/moment1/";
+constexpr const char* moment2_prefix = "optimizer/moment2/";
 
 // The tensors of a group that a checkpoint holds, with the prefix of their names.
 struct StateTensor {
@@ -14,9 +19,9 @@ struct StateTensor {
 };
 
 std::vector<StateTensor> state_of(const ParamGroup& group) {
-  std::vector<StateTensor> found = {{"", group.master}, {"optimizer/moment1/", group.moment1}};
+  std::vector<StateTensor> found = {{"", group.master}, {moment1_prefix, group.moment1}};
   if (group.moment2.defined()) {
-    found.push_back({"optimizer/moment2/", group.moment2});
+    found.push_back({moment2_prefix, group.moment2});
   }
   return found;
 }
@@ -81,6 +86,23 @@ void load_checkpoint(const CheckpointReader& reader, ParamStore& store, Stream& 
     }
   }
   store.refresh_weights(stream);
+}
+
+void require_same_parameters(const CheckpointReader& reader, const Settings& settings) {
+  std::set<std::string> known;
+  for (const LayerSpecs& layer : parameter_table(settings)) {
+    for (const ParamSpec& spec : layer.params) {
+      known.insert({spec.name, moment1_prefix + spec.name});
+      if (settings.optimizer.name == OptimizerKind::adamw) {
+        known.insert(moment2_prefix + spec.name);
+      }
+    }
+  }
+  for (const std::string& name : reader.names()) {
+    require(known.contains(name),
+            "the checkpoint of step {} has '{}', which this model or optimizer has not: it is of another one",
+            reader.step(), name);
+  }
 }
 
 std::filesystem::path find_checkpoint(const std::string& resume, const std::filesystem::path& root, Group& world,

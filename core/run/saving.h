@@ -20,6 +20,10 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
 // checkpoint lacks, or whose shape differs.
 void load_checkpoint(const CheckpointReader& reader, ParamStore& store, Stream& stream);
 
+// Refuses a checkpoint that holds more than the model and optimizer of `settings`, such as further layers: loading it
+// would silently leave them out. (What it lacks, load_checkpoint refuses.) Errors: Error naming one of them.
+void require_same_parameters(const CheckpointReader& reader, const Settings& settings);
+
 // The folder that --resume names: a checkpoint, or "auto", the newest complete one under `root` (empty when there
 // is none), or "auto:PATH", PATH when there is none. Asked by rank 0, told to all: collective over `world`.
 std::filesystem::path find_checkpoint(const std::string& resume, const std::filesystem::path& root, Group& world,

@@ -11,6 +11,7 @@
 #include "core/data/source.h"
 #include "core/run/host_collectives.h"
 #include "core/run/metrics.h"
+#include "core/run/remembered_settings.h"
 #include "core/run/run_folder.h"
 #include "core/run/saving.h"
 #include "core/trainer.h"
@@ -62,6 +63,13 @@ class Run {
 
   ExitCode train() {
     resume();
+    if (step_ >= settings_.run.steps) {
+      if (first()) {
+        fmt::print("nothing is left to do: run.steps is {}, and {} are done; give more with --set run.steps=N\n",
+                   settings_.run.steps, step_);
+      }
+      return ExitCode::ok;
+    }
     if (first()) {
       write_configuration();
       metrics_.emplace(options_.run_directory / "metrics.jsonl", step_);
@@ -129,11 +137,19 @@ class Run {
       return;
     }
     const CheckpointReader reader(from);
+    require_same_parameters(reader, settings_);
     load_checkpoint(reader, trainer_.parameters(), *stream_);
     step_ = number_in(reader, "step");
     tokens_ = number_in(reader, "tokens");
     if (first()) {
       fmt::print("resumed from {} after step {}\n", from.string(), step_);
+      const auto remembered = reader.state().find("settings");
+      if (remembered != reader.state().end()) {
+        const std::vector<std::string> changed = changed_settings(config_, remembered->second);
+        if (!changed.empty()) {
+          fmt::print(stderr, "orthant: warning: settings other than the checkpoint's: {}\n", fmt::join(changed, "; "));
+        }
+      }
       if (!options_.resume.starts_with("auto")) {
         const std::filesystem::path aside = set_later_checkpoints_aside(checkpoints_, step_);
         if (!aside.empty()) {
@@ -175,7 +191,8 @@ class Run {
   void save() {
     const std::map<std::string, std::string> state = {{"step", std::to_string(step_)},
                                                       {"tokens", std::to_string(tokens_)},
-                                                      {"seed", std::to_string(settings_.run.seed)}};
+                                                      {"seed", std::to_string(settings_.run.seed)},
+                                                      {"settings", remembered_settings(config_)}};
     save_checkpoint(checkpoints_, step_, trainer_.parameters(), state, world_, *stream_);
     if (first()) {
       prune_checkpoints(checkpoints_, settings_.run.keep);

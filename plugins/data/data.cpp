@@ -39,7 +39,11 @@ class GradientSums final : public Keeper {
 class Data final : public Plugin {
  public:
   std::vector<KeySpec> keys() const override {
-    return {{.name = "size", .default_value = std::int64_t{1}, .help = "Ranks that split the batch.", .minimum = 1},
+    return {{.name = "size",
+             .default_value = std::int64_t{1},
+             .help = "Ranks that split the batch.",
+             .minimum = 1,
+             .maximum = 65536},
             {.name = "zero",
              .default_value = std::int64_t{0},
              .help = "ZeRO stage. Only 0 (every rank holds everything) is available so far.",
@@ -48,7 +52,8 @@ class Data final : public Plugin {
             {.name = "bucket_mb",
              .default_value = 4.0,
              .help = "Megabytes of gradients summed in one collective, while the backward pass goes on.",
-             .minimum = 0.001}};
+             .minimum = 0.001,
+             .maximum = 1e6}};
   }
 
   void claim(Mesh& mesh, const Table& config) override {

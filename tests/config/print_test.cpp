@@ -61,7 +61,7 @@ router = "switch"
 capacity_factor = 1.25
 [optimizer]
 lr = 3.0000000000000004e-4
-eps = 1e-300
+eps = 1e-30
 betas = [0.1, 0.30000000000000004]
 )");
   const Config config = load_config(file, {"plugins.expert.size=2", "model.heads=2"}, fake_plugin_keys);

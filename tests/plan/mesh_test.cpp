@@ -170,6 +170,13 @@ TEST(Mesh, RefusesASizeBelowOne) {
   EXPECT_THAT(refusal([&] { mesh.claim(plain("data", 0, Dim::batch)); }), HasSubstr("size 0"));
 }
 
+TEST(Mesh, RefusesMoreRanksThanCanBeNumbered) {
+  Mesh mesh;
+  mesh.claim(plain("data", 65536, Dim::batch));
+  mesh.claim(plain("tensor", 65536, Dim::head));  // together 2^32, which an int would take for 0
+  EXPECT_THAT(refusal([&] { mesh.freeze(); }), testing::AllOf(HasSubstr("'tensor'"), HasSubstr("4294967296 ranks")));
+}
+
 TEST(Mesh, GroupOfADryRunKnowsItsMembersAndDoesNotCommunicate) {
   Mesh mesh;
   const AxisId data = mesh.claim(plain("data", 4, Dim::batch));

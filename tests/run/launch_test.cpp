@@ -41,6 +41,7 @@ TEST_F(Launch, WhatDoesNotFitIsRefusedAtItsPlaceBeforeAnyRank) {
       {{"moe.group_tokens=64"}, {"--set:1:18: moe.group_tokens = 64 does not divide the 32 tokens of a micro-batch"}},
       // All at once.
       {{"moe.experts=3", "batch.sequences=3"}, {"2 errors", "3 units of dim 'expert'", "3 units of dim 'batch'"}},
+      {{"plugins.data.size=4294967297"}, {"--set:1:19:", "above the maximum 65536"}},  // 1 as an int
       {{"run.stepz=3"}, {"unknown key 'stepz' in [run]"}},
       {{"data.path=[\"missing.txt\"]"}, {"missing.txt"}},
   };

@@ -92,6 +92,12 @@ TEST_F(Resume, AnotherModelIsRefusedByName) {
   const Result deeper = train({"model.layers=3", "run.name=\"w\""}, {"--resume", from});
   EXPECT_EQ(deeper.code, 1);
   EXPECT_THAT(deeper.error, HasSubstr("has no 'model.layers.2."));
+  const Result shallower = train({"model.layers=1", "run.name=\"w\""}, {"--resume", from});
+  EXPECT_EQ(shallower.code, 1);
+  EXPECT_THAT(shallower.error, HasSubstr("has 'model.layers.1."));
+  const Result simpler = train({"optimizer.name=\"sgd\"", "run.name=\"w\""}, {"--resume", from});
+  EXPECT_EQ(simpler.code, 1);
+  EXPECT_THAT(simpler.error, HasSubstr("has 'optimizer/moment2/"));
   const Result nowhere = train({"run.name=\"w\""}, {"--resume", "/nowhere/step_000001"});
   EXPECT_NE(nowhere.code, 0);
   EXPECT_THAT(nowhere.error, HasSubstr("/nowhere/step_000001"));
@@ -120,6 +126,20 @@ TEST_F(Resume, WithoutACheckpointARunStartsAnew) {
   EXPECT_THAT(fresh.output, HasSubstr("no checkpoint to resume from under runs/r/checkpoints: starting at step 1"));
   const Result again = train({"run.steps=2"}, {"--resume", "auto"});  // there is nothing left to do
   EXPECT_EQ(again.code, 0) << again.error;
+  EXPECT_THAT(again.output, HasSubstr("nothing is left to do: run.steps is 2, and 2 are done"));
+  EXPECT_TRUE(fs::exists(folder_.checkpoint(2)));
+}
+
+// What fits by its shapes may still be another model: it is trained on, but not in silence.
+TEST_F(Resume, OtherSettingsAreNamed) {
+  ASSERT_EQ(train({}).code, 0);
+  const Result same = train({"run.steps=9", "run.log_every=2"}, {"--resume", "auto"});
+  EXPECT_THAT(same.error, Not(HasSubstr("warning")));
+  const Result other = train({"run.steps=10", "model.heads=4", "run.seed=9"}, {"--resume", "auto"});
+  ASSERT_EQ(other.code, 0) << other.error;
+  EXPECT_THAT(other.error, HasSubstr("model.heads = 4 (was 2)"));
+  EXPECT_THAT(other.error, HasSubstr("run.seed = 9 (was "));
+  EXPECT_THAT(other.error, Not(HasSubstr("model.d_model")));
 }
 
 TEST_F(Resume, ARunWithAnEarlierOneOfItsNameStartsFromAnotherRunsCheckpoint) {
