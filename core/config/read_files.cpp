@@ -77,7 +77,10 @@ class Reader {
       if (origin.empty()) {
         sources_.add(shown.string(), "");
       }
-      diagnostics_.add(origin, fmt::format("{}: {}", shown.string(), problem), "write the path of a TOML file");
+      // The main file's name already stands before the message.
+      const bool named = origin.empty() && !shown.empty();
+      diagnostics_.add(origin, named ? problem : fmt::format("{}: {}", shown.string(), problem),
+                       "write the path of a TOML file");
       return;
     }
     const int file = sources_.add(shown.string(), *text);

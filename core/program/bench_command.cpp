@@ -39,8 +39,10 @@ class Steps {
         communicator_(make_local_communicator(segment_, 0, config.settings.run.timeout_seconds)),
         source_(make_batch_source(config.settings)) {
     if (layout_.world_size() != 1) {
-      throw ConfigError(fmt::format("the layout has {} ranks; bench step measures one: leave its [plugins.*] out",
-                                    layout_.world_size()));
+      throw ConfigError(
+          fmt::format("the layout has {} ranks, and bench step measures one: set the sizes in [plugins.*] to 1 "
+                      "(--set plugins.data.size=1), or leave these tables out",
+                      layout_.world_size()));
     }
     stream_ = device_->make_main_stream();
     if (profile) {

@@ -7,6 +7,7 @@
 
 #include "core/config/config.h"
 #include "core/config/print.h"
+#include "core/layout.h"
 #include "core/plugin_loader.h"
 #include "core/program/commands.h"
 
@@ -31,6 +32,7 @@ std::string summary(const Config& config) {
                                      : fmt::format(", {} experts (top {}) in every {}", s.moe.experts, s.moe.top_k,
                                                    s.moe.every == 1 ? "block" : fmt::format("{}. block", s.moe.every)));
   text += fmt::format("  batch   {} sequences of {} tokens a step\n", s.batch.sequences, s.data.sequence_length);
+  text += fmt::format("  ranks   {}\n", check_layout(config));
   for (const PluginRequest& plugin : config.plugins) {
     text += fmt::format("  plugin  {}", plugin.name);
     for (const auto& [key, entry] : plugin.table.entries()) {

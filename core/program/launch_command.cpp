@@ -145,7 +145,7 @@ int launch(const ConfigArguments& arguments, const Options& options) {
   if (local && (!options.hostfile.empty() || (external && world_size > 1))) {
     throw ConfigError(fmt::format(
         "run.communicator is 'local' (from {}): it needs ranks that ./launch starts on one machine, but {}. "
-        "Use communicator = \"mpi\", or leave that out",
+        "Use communicator = \"mpi\" (--set run.communicator=mpi), or leave that out",
         config.origin("run.communicator"),
         external ? "these were started by " + external->launcher : "--hostfile was given"));
   }
@@ -174,6 +174,7 @@ int launch(const ConfigArguments& arguments, const Options& options) {
     plan.first_rank = external->rank;
     plan.first_local_rank = external->local_rank;
     plan.local_ranks = 1;
+    plan.plain_output = true;  // other ranks' lines come in between, and the terminal may be the launcher's invention
     summary = external->describe();
   }
   // More threads than processors: OpenMP's waiting threads must sleep, or they take the time of those that work.

@@ -13,11 +13,11 @@ constexpr std::string_view kClearLine = "\r\x1b[K";
 
 }  // namespace
 
-Console::Console(int output, int error)
+Console::Console(int output, int error, bool plain)
     : output_(output),
       error_(error),
-      output_is_terminal_(isatty(output) == 1),
-      error_is_terminal_(isatty(error) == 1) {}
+      output_is_terminal_(!plain && isatty(output) == 1),
+      error_is_terminal_(!plain && isatty(error) == 1) {}
 
 int Console::columns() const {
   if (!output_is_terminal_) {

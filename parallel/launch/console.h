@@ -12,7 +12,8 @@ namespace orthant {
 
 class Console {
  public:
-  Console(int output, int error);
+  // plain: lines only, though isatty may say terminal (mpirun gives its ranks one of their own, whatever it writes to).
+  Console(int output, int error, bool plain = false);
 
   // The width of the terminal that shows progress; 0 where the output is none.
   int columns() const;

@@ -290,7 +290,7 @@ int supervise(const LaunchPlan& plan) {
   require(!error, "cannot make the folder {}: {}", (plan.run_directory / "logs").string(), error.message());
 
   SignalScope signals;
-  Console console(plan.output, plan.error);
+  Console console(plan.output, plan.error, plan.plain_output);
   for (int restart = 0;; ++restart) {
     const Outcome outcome = Round(plan, restart > 0, signals, console).run();
     if (!outcome.may_restart || restart == plan.max_restarts) {

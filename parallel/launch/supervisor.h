@@ -42,6 +42,7 @@ struct LaunchPlan {
   double grace_seconds = 10;
   int output = 1;  // file descriptors of the console
   int error = 2;
+  bool plain_output = false;                                                 // no progress line, even on a terminal
   std::function<std::unique_ptr<RankSegment>(int world_size)> make_segment;  // empty: the ranks share none
 };
 

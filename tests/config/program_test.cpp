@@ -51,6 +51,23 @@ TEST_F(Program, AGoodConfigurationIsSummarised) {
   EXPECT_THAT(outcome.output, HasSubstr("3 layers"));
 }
 
+// Recipes name files of this repository and plugins; a moved page must not break the first command of the README.
+TEST_F(Program, EveryRecipeOfConfigsLoads) {
+  const std::string text = "'" + folder_.write("text.txt", std::string(100000, 'a')) + "'";
+  int recipes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(ORTHANT_SOURCE_DIR "/configs")) {
+    if (entry.path().extension() == ".toml") {
+      const bool own_text =
+          entry.path().filename() == "quickstart.toml" || entry.path().stem().string().starts_with("bench");
+      const Outcome outcome =
+          orthant("config '" + entry.path().string() + "'" + (own_text ? "" : " --set data.path=" + text) + " 2>&1");
+      EXPECT_EQ(outcome.code, 0) << outcome.output;
+      ++recipes;
+    }
+  }
+  EXPECT_GE(recipes, 4);
+}
+
 TEST_F(Program, ABadConfigurationExitsWith78AndSaysWhyOnStderr) {
   const Outcome silent = orthant("config " + good_ + " --set run.steps=0 2>/dev/null");
   EXPECT_EQ(silent.code, 78);

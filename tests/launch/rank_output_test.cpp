@@ -69,6 +69,18 @@ TEST(RankOutput, OnATerminalProgressOfRankZeroPassesThroughAndLinesGoAboveIt) {
   EXPECT_EQ(read_file(folder.path() / "0"), "step 9/9 done\n");
 }
 
+TEST(RankOutput, PlainOutputHasNoProgressEvenOnATerminal) {
+  TemporaryFolder folder;
+  Terminal terminal;
+  Console console(terminal.terminal(), terminal.terminal(), true);
+  EXPECT_EQ(console.columns(), 0);
+  RankOutput zero(0, console, folder.path() / "0", false);
+  zero.feed_output("\rstep 1/9");
+  zero.feed_error("careful\n");
+  zero.feed_output("\rlast\n");
+  EXPECT_EQ(terminal.shown("last\n"), "[r0] careful\n[r0] last\n");
+}
+
 TEST(RankOutput, ElsewhereProgressIsDroppedAndLinesArePlain) {
   TemporaryFolder folder;
   const int file = open((folder.path() / "out").c_str(), O_WRONLY | O_CREAT, 0600);
