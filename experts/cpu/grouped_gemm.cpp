@@ -28,10 +28,13 @@ void cut(std::int64_t begin, std::int64_t end, std::int64_t most, F&& fn) {
 }
 
 // The most columns of a block: fewer where one block would be so much of all the work that threads waited for it at the
-// end, at least 64 because the rows' side is packed once a block.
+// end. The rows' side is packed once a block, so narrow ones cost more: 64 columns only where a thread would have none.
 std::int64_t most_columns(std::int64_t work_a_column, std::int64_t all_work, int threads) {
   std::int64_t columns = block_columns;
-  while (threads > 1 && columns > 64 && columns * work_a_column > all_work / (4 * threads)) {
+  if (threads > 1 && columns * work_a_column > all_work / (4 * threads)) {
+    columns /= 2;
+  }
+  if (threads > 1 && columns * work_a_column > all_work / threads) {
     columns /= 2;
   }
   return columns;
