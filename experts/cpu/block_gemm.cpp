@@ -133,6 +133,7 @@ void pack(float* out, const Operand<T>& x, std::int64_t count, std::int64_t k_be
   // Memory is read in its order, across the panels; asked for some rows ahead, as a block's rows are too short for the
   // processor to fetch ahead by itself.
   constexpr std::int64_t ahead = 4, line = 64 / static_cast<std::int64_t>(sizeof(T));
+  constexpr std::int64_t wide = (width + 7) / 8 * 8;
   const std::int64_t whole = count / width * width;
   for (std::int64_t k = 0; k < k_count; ++k) {
     const T* const from = x.data + (k_begin + k) * x.stride;
@@ -140,7 +141,16 @@ void pack(float* out, const Operand<T>& x, std::int64_t count, std::int64_t k_be
     for (std::int64_t i = 0; k + ahead < k_count && i < count; i += line) {
       __builtin_prefetch(from + ahead * x.stride + i);
     }
-    for (std::int64_t i = 0; i < whole; i += width) {
+    std::int64_t i = 0;
+    // Whole vectors where the next step's row, written later, takes what is too much.
+    for (; k + 1 < k_count && i + wide <= count && i < whole; i += width) {
+      for (std::int64_t j = 0; j < wide; j += 8) {
+        Eight v;
+        load_eight(v, from + i + j);
+        store(to + i * k_count + j, v);
+      }
+    }
+    for (; i < whole; i += width) {
       for (std::int64_t j = 0; j < width; ++j) {
         to[i * k_count + j] = to_float(from[i + j]);
       }
