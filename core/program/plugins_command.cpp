@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/config/registry.h"
 #include "core/plugin_loader.h"
 #include "core/program/commands.h"
 
@@ -36,7 +37,8 @@ void list_directory(const fs::path& directory, std::set<std::string>& seen) {
       const std::vector<KeySpec> keys = create_plugin(open_plugin(file))->keys();
       fmt::print("  {:<12} {}{}\n", name, stem, shadowed ? "  (hidden by one found earlier)" : "");
       for (const KeySpec& key : keys) {
-        fmt::print("    {:<12} {}\n", key.name, key.help);
+        fmt::print("    {:<12} {} ({})\n", key.name, key.help,
+                   key.required ? "must be written" : "default " + toml_text(key.default_value));
       }
     } catch (const Error& refused) {
       fmt::print("  {:<12} {}  refused: {}\n", name, stem, refused.what());
