@@ -19,6 +19,9 @@ std::string try_open(const fs::path& file, void*& handle) {
   if (!fs::exists(file, ignored)) {
     return "no such file";
   }
+  if (!fs::is_regular_file(file, ignored) && !fs::is_directory(file, ignored)) {
+    return "not a regular file";  // the loader would wait for a pipe's other end
+  }
   dlerror();
   handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   return handle == nullptr ? std::string(dlerror()) : std::string();

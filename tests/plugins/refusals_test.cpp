@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <orthant/plugin.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 
@@ -56,6 +57,12 @@ TEST_F(PluginRefusals, AConfiguredPathIsTheOnlyOneTried) {
   const std::string error = refused("data2", "path = \"./libmine.so\"\n");
   EXPECT_THAT(error, HasSubstr("/libmine.so"));
   EXPECT_THAT(error, Not(HasSubstr(ORTHANT_PLUGIN_DIR)));
+}
+
+// Opening a pipe would wait for whoever writes to it.
+TEST_F(PluginRefusals, APipeIsNoLibrary) {
+  ASSERT_EQ(mkfifo(folder_.path("pipe.so").c_str(), 0600), 0);
+  EXPECT_THAT(refused("mine", "path = \"pipe.so\"\n"), HasSubstr("pipe.so: not a regular file"));
 }
 
 TEST_F(PluginRefusals, OneBuiltAgainstOtherHeadersIsNamedWithBothBuilds) {
