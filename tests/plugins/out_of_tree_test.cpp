@@ -19,9 +19,9 @@ TEST(OutOfTree, TheTemplateBuildsAgainstAnInstalledPrefixAndTrains) {
   const Result installed = folder.command({ORTHANT_CMAKE, "--install", ORTHANT_BINARY_DIR, "--prefix", prefix});
   ASSERT_EQ(installed.code, 0) << installed.output << installed.error;
   fs::copy(ORTHANT_SOURCE_DIR "/plugins/template", folder.path("mine"), fs::copy_options::recursive);
-  const Result configured =
-      folder.command({ORTHANT_CMAKE, "-S", "mine", "-B", "mine/build", "-DCMAKE_PREFIX_PATH=" + prefix,
-                      "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_COMPILER=" ORTHANT_CXX});
+  const Result configured = folder.command({ORTHANT_CMAKE, "-S", "mine", "-B", "mine/build", "-G", ORTHANT_GENERATOR,
+                                            "-DCMAKE_PREFIX_PATH=" + prefix, "-DCMAKE_BUILD_TYPE=Release",
+                                            "-DCMAKE_CXX_COMPILER=" ORTHANT_CXX});
   ASSERT_EQ(configured.code, 0) << configured.output << configured.error;
   const Result built = folder.command({ORTHANT_CMAKE, "--build", "mine/build"});
   ASSERT_EQ(built.code, 0) << built.output << built.error;
