@@ -18,7 +18,9 @@ inline std::int64_t capacity(const GateConfig& config, std::int64_t valid) {
     return std::numeric_limits<std::int64_t>::max();
   }
   const std::int64_t million = 1'000'000;
-  const std::int64_t millionths = std::llround(config.capacity_factor * static_cast<double>(million));
+  // From a factor of E on every token has a seat: twice that is cut off before the product below could overflow.
+  const double factor = std::min(config.capacity_factor, 2.0 * static_cast<double>(config.experts));
+  const std::int64_t millionths = std::llround(factor * static_cast<double>(million));
   const std::int64_t divisor = config.experts * million;
   return std::max<std::int64_t>(1, (millionths * config.top_k * valid + divisor - 1) / divisor);
 }

@@ -21,6 +21,14 @@ std::vector<Problem> limited() {
   return all;
 }
 
+// However large the factor, it only adds seats that nobody needs.
+TEST(Capacity, OfAnyFactorHoldsAGroup) {
+  for (const double factor : {4.0, 1e12, 1e18, 1e300}) {
+    const GateConfig config{.experts = 4, .top_k = 2, .capacity_factor = factor, .group_tokens = 16};
+    EXPECT_GE(capacity(config, 16), 16) << factor;
+  }
+}
+
 TEST(DispatchPlan, IsTheDefinition) {
   for (const Problem& q : limited()) {
     on_every_device([&](OpContext& c) {
