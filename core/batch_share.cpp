@@ -1,5 +1,8 @@
 #include "core/batch_share.h"
 
+#include <algorithm>
+#include <limits>
+
 namespace orthant {
 
 BatchShare batch_share(const Plan& plan) {
@@ -14,6 +17,15 @@ BatchShare batch_share(const Plan& plan) {
                     batch.sequences, range.count, micro));
   }
   const std::int64_t group = plan.settings().moe.group_tokens, length = plan.settings().data.sequence_length;
+  // Rows of a micro-batch are numbered in 32 bits, choices of experts among them.
+  const std::int64_t rows =
+      std::numeric_limits<std::int32_t>::max() / std::max<std::int64_t>(plan.settings().moe.top_k, 1);
+  if (micro > rows / length) {
+    throw SettingError("batch.micro_batch",
+                       fmt::format("a micro-batch of {} sequences of {} tokens is too large (at most {} tokens): set "
+                                   "batch.micro_batch to less",
+                                   micro, length, rows));
+  }
   if (plan.settings().moe.experts > 0 && group > 0 && (micro * length) % group != 0) {
     throw SettingError(
         "moe.group_tokens",

@@ -17,6 +17,7 @@
 #include "core/config/config.h"
 #include "core/layout.h"
 #include "core/program/commands.h"
+#include "core/run/check_start.h"
 #include "core/run/run_folder.h"
 #include "parallel/launch/external_launcher.h"
 #include "parallel/launch/hostfile.h"
@@ -53,9 +54,9 @@ struct Needed {
   std::string axes;  // "data 4, expert 2", for messages
 };
 
-// How many ranks the layout needs; refuses one that no rank could be given its part of.
+// How many ranks the layout needs; refuses what would fail on the ranks, before any starts.
 Needed check(const Config& config) {
-  Needed needed{check_layout(config), {}};
+  Needed needed{check_start(config), {}};
   Layout layout(config);
   for (const AxisSpec& axis : layout.mesh().axes()) {
     needed.axes += fmt::format("{}{} {}", needed.axes.empty() ? "" : ", ", axis.name, axis.size);

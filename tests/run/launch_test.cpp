@@ -44,6 +44,10 @@ TEST_F(Launch, WhatDoesNotFitIsRefusedAtItsPlaceBeforeAnyRank) {
       {{"plugins.data.size=4294967297"}, {"--set:1:19:", "above the maximum 65536"}},  // 1 as an int
       {{"run.stepz=3"}, {"unknown key 'stepz' in [run]"}},
       {{"data.path=[\"missing.txt\"]"}, {"missing.txt"}},
+      // What only opening it tells.
+      {{"run.communicator=\"carrier_pigeon\""}, {"--set:1:18:", "liborthant_communicator_carrier_pigeon"}},
+      {{"run.device=\"abacus\""}, {"--set:1:12:", "abacus"}},
+      {{"data.validation_fraction=0.0001"}, {"validation_fraction"}},
   };
   for (const Case& c : cases) {
     for (const char* command : {"launch", "train"}) {

@@ -1,0 +1,34 @@
+#include "core/run/check_start.h"
+
+#include "core/data/source.h"
+#include "core/layout.h"
+#include "core/run/rank.h"
+
+namespace orthant {
+namespace {
+
+template <class Attempt>
+void attempt(const Config& config, const char* setting, const char* advice, Diagnostics& refused, Attempt open) {
+  try {
+    open();
+  } catch (const Error& error) {
+    refused.add(config.tables.empty() ? "default" : config.origin(setting), error.what(), advice);
+  }
+}
+
+}  // namespace
+
+int check_start(const Config& config) {
+  const Settings& settings = config.settings;
+  const int world_size = check_layout(config);
+  Diagnostics refused = config.diagnostics();
+  attempt(config, "run.device", "write \"cpu\"", refused, [&] { make_device(settings.run.device, 1); });
+  attempt(config, "run.communicator", "write \"local\", or install what the communicator needs", refused,
+          [&] { check_communicator(settings.run.communicator); });
+  attempt(config, settings.data.source == DataSource::synthetic ? "data.source" : "data.path", "", refused,
+          [&] { make_batch_source(settings); });
+  refused.throw_if_any();
+  return world_size;
+}
+
+}  // namespace orthant
