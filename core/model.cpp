@@ -75,6 +75,9 @@ Tensor Model::backward(const StepContext& ctx, Tensor dy, int first, int last, b
         for (const auto& keeper : ctx.plan.keepers()) {
           keeper->grad_ready(*complete_after_[g], ctx.stream);
         }
+        for (const auto& keeper : ctx.plan.keepers()) {
+          keeper->sum_grads(*complete_after_[g], ctx.stream);
+        }
       }
     }
   }

@@ -16,8 +16,8 @@ class GradientSums final : public Keeper {
     }
   }
 
-  // Once a step and group: its gradients are complete, so their sum may start.
-  void grad_ready(ParamGroup& group, Stream& s) override {
+  // Once a step and group: its gradients are complete.
+  void sum_grads(ParamGroup& group, Stream& s) override {
     if (group.summed || group.sum->size() == 1) {
       return;
     }

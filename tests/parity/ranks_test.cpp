@@ -54,6 +54,17 @@ TEST(Ranks, TwoRunsOfOneLayoutHaveTheSameBits) {
   }
 }
 
+// A keeper that changes gradients comes before their sum has started, whichever plugin is written first: the sums run
+// on a stream of their own.
+TEST(Ranks, GradientsThatAPluginChangesAreSummedAfterwards) {
+  const Overrides overrides = {"model.d_model=128", "plugins.data.bucket_mb=0.01"};
+  const std::string scale = "[plugins.template]\nfactor = 2.0\n";
+  const Snapshot before = take_snapshot(experiment(overrides, scale + axes(4, 2)), 6);
+  expect_same_bits(take_snapshot(experiment(overrides, axes(4, 2) + scale), 6), before);
+  const Snapshot plain = take_snapshot(experiment(overrides, axes(4, 2)), 1);
+  EXPECT_DOUBLE_EQ(before.reports[0].grad_norm, 2 * plain.reports[0].grad_norm);
+}
+
 TEST(Ranks, ReplicasAreBitIdenticalAfterAHundredSteps) {
   const Overrides overrides = {"run.steps=100", "data.sequence_length=8", "model.dropout=0.1"};
   for (const std::string& plugins : {axes(4), axes(4, 2)}) {

@@ -51,10 +51,15 @@ class TokenExchange {
 class Keeper {
  public:
   virtual ~Keeper() = default;
-  virtual void acquire(ParamGroup&, Stream&) {}     // before a layer's forward, and before its backward
-  virtual void release(ParamGroup&, Stream&) {}     // after each of them
-  virtual void grad_ready(ParamGroup&, Stream&) {}  // once a step, after the last micro-batch's backward
-  virtual void before_step(Stream&) {}              // all gradients are enqueued; on return `s` is ordered after them
+  virtual void acquire(ParamGroup&, Stream&) {}  // before a layer's forward, and before its backward
+  virtual void release(ParamGroup&, Stream&) {}  // after each of them
+  // Once a step, after the last micro-batch's backward: `grad` is this rank's whole contribution, and may be changed on
+  // the given stream.
+  virtual void grad_ready(ParamGroup&, Stream&) {}
+  // After grad_ready of every keeper: the sum over the group's ranks may start, on a stream of the keeper's own too.
+  // From here to before_step nobody else touches `grad`.
+  virtual void sum_grads(ParamGroup&, Stream&) {}
+  virtual void before_step(Stream&) {}  // all gradients are enqueued; on return `s` is ordered after them
 };
 
 // What a layer's backward needs from its forward.

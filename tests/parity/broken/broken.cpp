@@ -20,7 +20,7 @@ class BrokenSums final : public Keeper {
  public:
   BrokenSums(std::string fault, std::string group) : fault_(std::move(fault)), group_(std::move(group)) {}
 
-  void grad_ready(ParamGroup& group, Stream& s) override {
+  void sum_grads(ParamGroup& group, Stream& s) override {
     Group& sum = *group.sum;
     const bool here = group.name == group_;
     group.summed = true;
