@@ -9,23 +9,10 @@ using namespace orthant;
 class ScaleGradients final : public Keeper {
  public:
   explicit ScaleGradients(float factor) : factor_(factor) {}
-  void grad_ready(ParamGroup& group, Stream& s) override {
-    if (group.summed) {  // a keeper before this one sums it now, on a stream of its own: hands off until before_step
-      later_.push_back(&group);
-    } else {
-      s.scale(group.grad, factor_);
-    }
-  }
-  void before_step(Stream& s) override {  // the keepers before this one have made `s` wait for their sums
-    for (ParamGroup* group : later_) {
-      s.scale(group->grad, factor_);
-    }
-    later_.clear();
-  }
+  void grad_ready(ParamGroup& group, Stream& s) override { s.scale(group.grad, factor_); }
 
  private:
   float factor_;
-  std::vector<ParamGroup*> later_;
 };
 
 class Template final : public Plugin {

@@ -61,7 +61,7 @@ struct ParamGroup {
   // Gradients are summed over these ranks (size 1: none to sum). Used on one stream only: the Keeper's that sums,
   // else the main one. See parallel/gradient_rule.h.
   Group* sum = nullptr;
-  bool summed = false;  // set by the Keeper that sums, maybe on its own stream: others leave grad until before_step
+  bool summed = false;  // set by the Keeper that sums it (Keeper::sum_grads): no other one sums it again
 
   Tensor weight_of(const Param& p) const { return weight.slice(p.begin, shape_of(p)); }
   Tensor grad_of(const Param& p) const { return grad.slice(p.begin, shape_of(p)); }
