@@ -90,6 +90,11 @@ std::string name_of_cell(const testing::TestParamInfo<std::tuple<Layout2, Routin
 INSTANTIATE_TEST_SUITE_P(Layouts, Table, testing::Combine(testing::ValuesIn(layouts), testing::ValuesIn(routings)),
                          name_of_cell);
 
+// Eight ranks.
+const Layout2 large_layouts[] = {{8, 0}, {8, 1}, {8, 2}, {8, 4}};
+INSTANTIATE_TEST_SUITE_P(LargeLayouts, Table,
+                         testing::Combine(testing::ValuesIn(large_layouts), testing::ValuesIn(routings)), name_of_cell);
+
 // Capacity 1 does drop choices in these experiments: the table would prove little otherwise.
 TEST(TableOfLayouts, CapacityDropsChoicesAndAllAreCounted) {
   for (const Routing& routing : routings) {
