@@ -15,7 +15,7 @@ target_compile_options(orthant_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough -Werror)
 # GCC 12 warns of its own AVX-512 intrinsics (GCC bug 105593, mended in 13).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(orthant_options INTERFACE -Wno-maybe-uninitialized)
+  target_compile_options(orthant_options INTERFACE -Wno-uninitialized -Wno-maybe-uninitialized)
 endif()
 if(ORTHANT_NATIVE)
   target_compile_options(orthant_options INTERFACE -march=native)
