@@ -30,6 +30,15 @@ class RecordingGroup final : public Group {
   void all_to_all(const Tensor& out, std::span<const std::int64_t> recv_rows, const Tensor& in,
                   std::span<const std::int64_t> send_rows, Stream& s) override {
     write(fmt::format("all_to_all {}", name_of(in.dtype())));
+    const std::int64_t rows = in.dim(0), bytes = static_cast<std::int64_t>(in.bytes());
+    std::int64_t others = 0;
+    for (int r = 0; r < size(); ++r) {
+      others += r == rank() ? 0 : send_rows[static_cast<std::size_t>(r)];
+    }
+    {
+      const std::lock_guard lock(record_.mutex);
+      record_.exchanged[label_][world_rank_].push_back(rows == 0 ? 0 : others * (bytes / rows));
+    }
     inner_->all_to_all(out, recv_rows, in, send_rows, s);
   }
   void broadcast(const Tensor& t, int root, Stream& s) override {

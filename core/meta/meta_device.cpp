@@ -1,0 +1,77 @@
+#include "core/meta/meta_device.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "core/cpu/check.h"
+
+namespace orthant {
+namespace {
+
+constexpr std::size_t held_bytes = std::size_t{1} << 20;
+// Below this a mapping of its own would cost more than zeroed memory from the heap.
+constexpr std::size_t mapped_bytes = std::size_t{1} << 12;
+
+class DirectView final : public HostView {
+ public:
+  explicit DirectView(const Tensor& tensor) : HostView(tensor.as<std::byte>(), tensor.bytes()), tensor_(tensor) {}
+
+ private:
+  Tensor tensor_;
+};
+
+}  // namespace
+
+bool holds_data(const Tensor& tensor) {
+  return tensor.defined() && tensor.storage()->bytes() <= held_bytes;
+}
+
+std::unique_ptr<Stream> MetaDevice::make_main_stream() {
+  return std::make_unique<MetaStream>(*this);
+}
+
+std::unique_ptr<HostView> MetaDevice::host_view(const Tensor& t, Access) {
+  require_defined("host_view", "t", t);
+  return std::make_unique<DirectView>(t);
+}
+
+// Anonymous memory that nobody touches takes addresses only, and reads as zero.
+void* MetaDevice::allocate(std::size_t bytes) {
+  void* data = nullptr;
+  if (bytes < mapped_bytes) {
+    data = std::calloc(std::max<std::size_t>(bytes, 1), 1);
+  } else if (data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+             data == MAP_FAILED) {
+    data = nullptr;
+  }
+  const std::lock_guard lock(mutex_);
+  require(data != nullptr, "no addresses are left for a tensor of {} bytes; {} bytes are in use", bytes,
+          use_.current_bytes);
+  use_.current_bytes += static_cast<std::int64_t>(bytes);
+  use_.peak_bytes = std::max(use_.peak_bytes, use_.current_bytes);
+  return data;
+}
+
+void MetaDevice::release(void* data, std::size_t bytes) noexcept {
+  if (bytes < mapped_bytes) {
+    std::free(data);
+  } else {
+    munmap(data, bytes);
+  }
+  const std::lock_guard lock(mutex_);
+  use_.current_bytes -= static_cast<std::int64_t>(bytes);
+}
+
+MemoryUse MetaDevice::memory() const {
+  const std::lock_guard lock(mutex_);
+  return use_;
+}
+
+void MetaDevice::reset_peak() {
+  const std::lock_guard lock(mutex_);
+  use_.peak_bytes = use_.current_bytes;
+}
+
+}  // namespace orthant

@@ -1,0 +1,62 @@
+#include <cstring>
+
+#include "core/cpu/check.h"
+#include "core/meta/meta_device.h"
+#include "router/capacity.h"
+
+namespace orthant {
+
+void MetaStream::copy(const Tensor& to, const Tensor& from) {
+  if (holds_data(to) && holds_data(from)) {
+    small_.copy(to, from);
+  }
+}
+
+void MetaStream::fill(const Tensor& t, double value) {
+  if (holds_data(t)) {
+    small_.fill(t, value);
+  }
+}
+
+void MetaStream::copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) {
+  if (holds_data(to) && holds_data(from)) {
+    small_.copy_rows(to, from, runs);
+  }
+}
+
+void MetaStream::upload(const Tensor& to, const void* host) {
+  if (holds_data(to)) {
+    small_.upload(to, host);
+  }
+}
+
+void MetaStream::download(void* host, const Tensor& from) {
+  require_defined("download", "from", from);
+  require(holds_data(from), "the meta device holds no data of a tensor of {} bytes that is to be read back",
+          from.storage()->bytes());
+  small_.download(host, from);
+}
+
+void MetaStream::dispatch_plan(const Tensor&, const Tensor&, const Tensor& count, const Tensor& dropped,
+                               const Tensor& expert, const Tensor&, const Tensor&, const GateConfig& config) {
+  const std::int64_t experts = config.experts, choices = expert.elements();
+  const std::int64_t group = config.group_tokens * config.top_k;
+  require_tensor("dispatch_plan", "count", count, DType::i32, {experts});
+  require_tensor("dispatch_plan", "dropped", dropped, DType::i32, {experts});
+  require(holds_data(count) && holds_data(dropped), "the meta device cannot plan for {} experts", experts);
+  auto *kept = count.as<std::int32_t>(), *refused = dropped.as<std::int32_t>();
+  std::fill_n(kept, experts, 0);
+  std::fill_n(refused, experts, 0);
+  const std::int64_t seats = capacity(config, config.group_tokens);
+  // Choice c goes to expert c mod E: groups go on where the one before stopped, so that the whole is even too.
+  for (std::int64_t begin = 0; begin < choices; begin += group) {
+    for (std::int64_t e = 0; e < experts; ++e) {
+      const std::int64_t ahead = ((e - begin) % experts + experts) % experts;  // choices of the group before e's first
+      const std::int64_t here = ahead < group ? (group - ahead - 1) / experts + 1 : 0;
+      kept[e] += static_cast<std::int32_t>(std::min(here, seats));
+      refused[e] += static_cast<std::int32_t>(here - std::min(here, seats));
+    }
+  }
+}
+
+}  // namespace orthant

@@ -1,0 +1,79 @@
+#include <nlohmann/json.hpp>
+
+#include "core/program/plan_output.h"
+
+namespace orthant {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json mesh_json(const MeshPlan& mesh) {
+  Json axes = Json::array();
+  for (const AxisPlan& axis : mesh.axes) {
+    axes.push_back({{"name", axis.name},
+                    {"size", axis.size},
+                    {"splits", axis.splits},
+                    {"carved_from", axis.carved_from},
+                    {"groups", axis.groups}});
+  }
+  return axes;
+}
+
+Json params_json(const RankPlan& rank) {
+  Json params = Json::array();
+  for (const HeldParam& p : rank.params) {
+    params.push_back({{"name", p.name},
+                      {"global", p.global},
+                      {"offset", p.offset},
+                      {"size", p.size},
+                      {"summed_over", p.summed_over}});
+  }
+  return params;
+}
+
+Json classes_json(const std::vector<RankClass>& classes) {
+  Json list = Json::array();
+  for (const RankClass& c : classes) {
+    list.push_back({{"ranks", c.ranks},
+                    {"weights_bytes", c.memory.weights},
+                    {"gradients_bytes", c.memory.gradients},
+                    {"optimizer_bytes", c.memory.optimizer},
+                    {"other_bytes", c.memory.other},
+                    {"peak_bytes", c.memory.peak},
+                    {"sent_bytes", c.sent}});
+  }
+  return list;
+}
+
+Json collectives_json(const RankPlan& rank) {
+  Json list = Json::array();
+  for (const CollectiveSum& sum : sum_collectives(rank)) {
+    const RecordedGroup& group = rank.step.groups[sum.group];
+    list.push_back({{"axis", rank.axis[sum.group]},
+                    {"purpose", group.name},
+                    {"ranks", group.members},
+                    {"operation", sum.operation},
+                    {"dtype", name_of(sum.dtype)},
+                    {"count", sum.count},
+                    {"least_bytes", sum.least},
+                    {"most_bytes", sum.most},
+                    {"sent_bytes", sum.sent}});
+  }
+  return list;
+}
+
+}  // namespace
+
+std::string plan_json(const PlanOutput& plan) {
+  Json json;
+  json["world_size"] = plan.mesh.world_size;
+  json["axes"] = mesh_json(plan.mesh);
+  json["memory"] = classes_json(plan.classes);
+  json["rank"] = plan.rank.rank;
+  json["parameters"] = params_json(plan.rank);
+  json["collectives"] = collectives_json(plan.rank);
+  json["assumed"] = Json::array({"routing is balanced", "no token is padding"});
+  return json.dump(2) + "\n";
+}
+
+}  // namespace orthant

@@ -1,0 +1,45 @@
+// How `orthant plan` shows a plan (core/run/planning.h): as text for people, as JSON for programs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/run/planning.h"
+
+namespace orthant {
+
+struct PlanOutput {
+  std::string file;
+  MeshPlan mesh;
+  RankPlan rank;
+  std::vector<RankClass> classes;
+};
+
+std::string plan_text(const PlanOutput& plan);
+std::string plan_json(const PlanOutput& plan);  // docs/plan.md lists the keys
+
+// Collectives of one step that are alike: one group, operation and type.
+struct CollectiveSum {
+  std::size_t group = 0;  // index in RankPlan::axis and in the record's groups
+  std::string operation;
+  DType dtype = DType::u8;
+  std::int64_t count = 0;
+  std::int64_t least = 0, most = 0;  // bytes of one call: the larger of what it reads and writes
+  std::int64_t sent = 0;             // bytes that leave the rank, of all of them
+};
+
+// In the order of the first call of each. Groups of one member are left out: nothing moves.
+std::vector<CollectiveSum> sum_collectives(const RankPlan& rank);
+
+// "0-3, 8-11"; a long list with equal steps as "0, 4, .., 60", any other cut short.
+std::string numbers_text(const std::vector<int>& numbers);
+
+// Parameters that differ only in the numbers in their names, as one: "layers.{0-15}.experts.{0-3}.w1".
+struct FoldedParams {
+  std::string names;
+  std::int64_t count = 0;
+  const HeldParam* first = nullptr;
+};
+std::vector<FoldedParams> fold(const std::vector<HeldParam>& params);
+
+}  // namespace orthant

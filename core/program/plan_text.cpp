@@ -1,0 +1,155 @@
+#include <algorithm>
+#include <map>
+
+#include <fmt/ranges.h>
+
+#include "core/program/plan_output.h"
+
+namespace orthant {
+namespace {
+
+constexpr std::size_t longest_list = 4;  // of groups, written in full
+
+std::string bytes_text(std::int64_t bytes) {
+  if (bytes < 1024) {
+    return fmt::format("{} B", bytes);
+  }
+  double value = static_cast<double>(bytes) / 1024;
+  const char* unit = "KiB";
+  for (const char* larger : {"MiB", "GiB", "TiB"}) {
+    if (value < 1024) {
+      break;
+    }
+    value /= 1024;
+    unit = larger;
+  }
+  return fmt::format("{:.2f} {}", value, unit);
+}
+
+// Columns as wide as their widest cell; the last one is not padded. `right`: columns of numbers.
+class Columns {
+ public:
+  explicit Columns(std::vector<std::string> head, std::vector<bool> right) : right_(std::move(right)) {
+    rows_.push_back(std::move(head));
+  }
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  std::string text() const {
+    std::vector<std::size_t> width(rows_.front().size(), 0);
+    for (const auto& row : rows_) {
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        width[i] = std::max(width[i], row[i].size());
+      }
+    }
+    std::string text;
+    for (const auto& row : rows_) {
+      std::string line = " ";
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        line += right_[i] ? fmt::format(" {:>{}} ", row[i], width[i]) : fmt::format(" {:<{}} ", row[i], width[i]);
+      }
+      text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    }
+    return text;
+  }
+
+ private:
+  std::vector<bool> right_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+std::string mesh_text(const MeshPlan& mesh) {
+  if (mesh.axes.empty()) {
+    return "no plugin claims an axis: one rank holds everything\n";
+  }
+  Columns table({"axis", "size", "splits", "groups of ranks"}, {false, true, false, false});
+  for (const AxisPlan& axis : mesh.axes) {
+    std::vector<std::string> groups;
+    for (std::size_t i = 0; i < std::min(axis.groups.size(), longest_list); ++i) {
+      groups.push_back(numbers_text(axis.groups[i]));
+    }
+    std::string text = fmt::format("{}", fmt::join(groups, " | "));
+    if (axis.groups.size() > longest_list) {
+      text += fmt::format(" | .. | {} ({} groups)", numbers_text(axis.groups.back()), axis.groups.size());
+    }
+    if (!axis.carved_from.empty()) {
+      text += fmt::format("  (carved from the ranks that split {})", fmt::join(axis.carved_from, " or "));
+    }
+    table.add({axis.name, std::to_string(axis.size), fmt::format("{}", fmt::join(axis.splits, ", ")), text});
+  }
+  return table.text();
+}
+
+std::string slice_text(const HeldParam& p) {
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < p.global.size(); ++i) {
+    parts.push_back(p.size[i] == p.global[i] ? "all" : fmt::format("{}+{}", p.offset[i], p.size[i]));
+  }
+  return p.size == p.global ? "all" : fmt::format("[{}]", fmt::join(parts, ", "));
+}
+
+std::string params_text(const RankPlan& rank) {
+  Columns table({"parameter", "global shape", "slice (offset+size)", "gradient summed over ranks"},
+                {false, false, false, false});
+  for (const FoldedParams& line : fold(rank.params)) {
+    const HeldParam& p = *line.first;
+    table.add({line.names, fmt::format("[{}]", fmt::join(p.global, ", ")), slice_text(p),
+               p.summed_over.size() == 1 ? "-" : numbers_text(p.summed_over)});
+  }
+  return table.text();
+}
+
+std::string classes_text(const std::vector<RankClass>& classes) {
+  Columns table({"ranks", "weights", "gradients", "optimizer", "other", "peak of a step", "sent in a step"},
+                {false, true, true, true, true, true, true});
+  for (const RankClass& c : classes) {
+    table.add({numbers_text(c.ranks), bytes_text(c.memory.weights), bytes_text(c.memory.gradients),
+               bytes_text(c.memory.optimizer), bytes_text(c.memory.other), bytes_text(c.memory.peak),
+               bytes_text(c.sent)});
+  }
+  return table.text();
+}
+
+std::string collectives_text(const RankPlan& rank) {
+  const std::vector<CollectiveSum> sums = sum_collectives(rank);
+  if (sums.empty()) {
+    return "  none\n";
+  }
+  Columns table({"along", "purpose", "ranks", "operation", "count", "bytes each", "sent"},
+                {false, false, false, false, true, true, true});
+  std::vector<std::string> order;
+  std::map<std::string, std::int64_t> sent;
+  for (const CollectiveSum& sum : sums) {
+    const RecordedGroup& group = rank.step.groups[sum.group];
+    const std::string& axis = rank.axis[sum.group];
+    table.add({axis, group.name, numbers_text(group.members), fmt::format("{} {}", sum.operation, name_of(sum.dtype)),
+               std::to_string(sum.count),
+               sum.least == sum.most ? bytes_text(sum.most)
+                                     : fmt::format("{} to {}", bytes_text(sum.least), bytes_text(sum.most)),
+               bytes_text(sum.sent)});
+    if (!sent.contains(axis)) {
+      order.push_back(axis);
+    }
+    sent[axis] += sum.sent;
+  }
+  std::string text = table.text();
+  for (const std::string& axis : order) {
+    text += fmt::format("  sent along {}: {}\n", axis, bytes_text(sent[axis]));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string plan_text(const PlanOutput& plan) {
+  const int world = plan.mesh.world_size;
+  std::string text = fmt::format("{}: {} rank{}\n\n", plan.file, world, world == 1 ? "" : "s");
+  text += mesh_text(plan.mesh);
+  text += fmt::format("\nrank {} holds\n", plan.rank.rank) + params_text(plan.rank);
+  text += "\nbytes of each rank\n" + classes_text(plan.classes);
+  text += fmt::format("\ncollectives of rank {} in one step\n", plan.rank.rank) + collectives_text(plan.rank);
+  text +=
+      "\nOf a step run without data: routing is assumed balanced, sequences without padding. Sent: bytes that leave "
+      "the rank by ring algorithms (docs/plan.md).\n";
+  return text;
+}
+
+}  // namespace orthant

@@ -1,0 +1,89 @@
+// `orthant plan` as a user runs it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/program.h"
+
+namespace orthant {
+namespace {
+
+using run_test::ProgramFolder;
+using run_test::Result;
+using run_test::tiny_config;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class PlanCommand : public testing::Test {
+ protected:
+  void SetUp() override { folder_.write("c.toml", tiny_config({.data = 4, .expert = 2})); }
+  Result plan(const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"plan", "c.toml"};
+    all.insert(all.end(), words.begin(), words.end());
+    return folder_.orthant(all);
+  }
+  ProgramFolder folder_;
+};
+
+TEST_F(PlanCommand, ShowsMeshSlicesBytesAndCollectives) {
+  const Result result = plan({});
+  EXPECT_EQ(result.code, 0) << result.error;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("c.toml: 4 ranks"), HasSubstr("0-1 | 2-3"),
+                                   HasSubstr("model.layers.{0-1}.block_sparse_moe.experts.{0-1}.w1.weight"),
+                                   HasSubstr("rank 0 holds"), HasSubstr("all_to_all f32"), HasSubstr("balanced")));
+}
+
+TEST_F(PlanCommand, OfAnotherRank) {
+  const Result result = plan({"--rank", "3"});
+  EXPECT_EQ(result.code, 0) << result.error;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("rank 3 holds"), HasSubstr("experts.{2-3}.w1"), HasSubstr("1, 3"),
+                                   Not(HasSubstr("experts.{0-1}"))));
+}
+
+TEST_F(PlanCommand, Json) {
+  const Result result = plan({"--json", "--rank", "1"});
+  ASSERT_EQ(result.code, 0) << result.error;
+  const auto json = nlohmann::json::parse(result.output);
+  EXPECT_EQ(json.at("world_size"), 4);
+  EXPECT_EQ(json.at("rank"), 1);
+  EXPECT_EQ(json.at("axes").at(1).at("groups"), nlohmann::json::parse("[[0, 1], [2, 3]]"));
+  EXPECT_EQ(json.at("memory").at(0).at("ranks"), nlohmann::json::parse("[0, 1, 2, 3]"));
+  // Four bytes for each parameter: 256 x 16 twice, 2 layers of 5 norms' worth of attention, the router, 2 experts.
+  const std::int64_t attention = 4 * 16 * 16, norms = 2 * 16, router = 4 * 16, experts = 2 * 2 * 16 * 64;
+  EXPECT_EQ(json.at("memory").at(0).at("weights_bytes"),
+            4 * (2 * 256 * 16 + 16 + 2 * (attention + norms + router + experts)));
+  EXPECT_EQ(json.at("memory").at(0).at("optimizer_bytes"),
+            2 * json.at("memory").at(0).at("weights_bytes").get<std::int64_t>());
+  std::int64_t sent = 0;
+  for (const auto& collective : json.at("collectives")) {
+    sent += collective.at("sent_bytes").get<std::int64_t>();
+  }
+  EXPECT_EQ(json.at("memory").at(0).at("sent_bytes"), sent);
+  EXPECT_GT(sent, 0);
+}
+
+TEST_F(PlanCommand, NeedsNoDeviceAndStartsNothing) {
+  const Result result = plan({"--set", "run.device=elsewhere", "--set", "run.communicator=elsewhere"});
+  EXPECT_EQ(result.code, 0) << result.error;
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("runs")));
+}
+
+TEST_F(PlanCommand, ARankThatDoesNotExistIsRefused) {
+  for (const char* rank : {"4", "-1"}) {
+    const Result result = plan({"--rank", rank});
+    EXPECT_EQ(result.code, 78);
+    EXPECT_THAT(result.error, AllOf(HasSubstr(std::string("no rank ") + rank), HasSubstr("4 ranks")));
+  }
+}
+
+TEST_F(PlanCommand, ABadLayoutIsRefused) {
+  const Result result = plan({"--set", "plugins.expert.size=3"});
+  EXPECT_EQ(result.code, 78);
+  EXPECT_THAT(result.error, HasSubstr("expert"));
+  EXPECT_EQ(result.output, "");
+}
+
+}  // namespace
+}  // namespace orthant

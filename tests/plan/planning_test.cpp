@@ -1,0 +1,212 @@
+// What a plan predicts, against the same layouts run for real: ranks as threads on the CPU device, its counters of
+// bytes, and their collectives written down. Routing is made exact: every token goes to every expert, or capacity is so
+// small that every expert is full.
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include "core/run/planning.h"
+#include "parallel/local/thread_world.h"
+#include "tests/support/experiment.h"
+#include "tests/support/recording_communicator.h"
+
+namespace orthant {
+namespace {
+
+using test::axes;
+using test::experiment;
+using test::Overrides;
+
+struct Case {
+  const char* name;
+  Overrides overrides;
+  std::string plugins;
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.name;
+}
+
+std::int64_t bytes_of(const Tensor& t) {
+  return t.defined() ? static_cast<std::int64_t>(t.bytes()) : 0;
+}
+
+// One step of the whole layout; the memory of each rank, and what they called.
+struct Real {
+  std::vector<MemoryPlan> memory;
+  test::CallRecord calls;
+};
+
+void run_for_real(const Config& config, Real& real) {
+  Layout layout(config);
+  real.memory.resize(static_cast<std::size_t>(layout.world_size()));
+  run_threads(layout.world_size(), [&](Communicator& communicator) {
+    test::RecordingCommunicator recording(communicator, real.calls);
+    test::TestRank rank(config, recording);
+    rank.trainer().step(0);
+    MemoryPlan& memory = real.memory[static_cast<std::size_t>(communicator.rank())];
+    for (const auto& group : rank.trainer().parameters().groups()) {
+      const bool shared = group->master.data() == group->weight.data();
+      memory.weights += bytes_of(group->weight);
+      memory.gradients += bytes_of(group->grad);
+      memory.optimizer += (shared ? 0 : bytes_of(group->master)) + bytes_of(group->moment1) + bytes_of(group->moment2);
+    }
+    const MemoryUse use = rank.stream().device().memory();
+    memory.other = use.current_bytes - memory.weights - memory.gradients - memory.optimizer;
+    memory.peak = use.peak_bytes;
+  });
+}
+
+// A call as the recording communicator writes it.
+std::string text_of(const CollectiveCall& call) {
+  const std::string operation = call.operation;
+  if (operation == "barrier") {
+    return operation;
+  }
+  if (operation == "all_to_all") {
+    return fmt::format("all_to_all {}", name_of(call.dtype));
+  }
+  const std::int64_t bytes = operation == "reduce_scatter" || operation == "scatter" ? call.bytes_out : call.bytes_in;
+  return fmt::format("{} {} {}", operation, name_of(call.dtype),
+                     bytes / static_cast<std::int64_t>(size_of(call.dtype)));
+}
+
+class Planned : public testing::TestWithParam<Case> {};
+
+TEST_P(Planned, BytesAndCollectivesEqualThoseOfARealStep) {
+  const Config config = experiment(GetParam().overrides, GetParam().plugins);
+  Real real;
+  run_for_real(config, real);
+  for (int r = 0; r < static_cast<int>(real.memory.size()); ++r) {
+    const RankPlan plan = plan_rank(config, r);
+    const MemoryPlan& measured = real.memory[static_cast<std::size_t>(r)];
+    EXPECT_GT(measured.weights, 0);
+    EXPECT_EQ(plan.memory.weights, measured.weights) << "rank " << r;
+    EXPECT_EQ(plan.memory.gradients, measured.gradients) << "rank " << r;
+    EXPECT_EQ(plan.memory.optimizer, measured.optimizer) << "rank " << r;
+    EXPECT_EQ(plan.memory.other, measured.other) << "rank " << r;
+    EXPECT_NEAR(static_cast<double>(plan.memory.peak) / static_cast<double>(measured.peak), 1, 0.05) << "rank " << r;
+
+    std::map<std::string, std::vector<std::string>> calls;
+    std::map<std::string, std::vector<std::int64_t>> exchanged;
+    for (const CollectiveCall& call : plan.step.calls) {
+      const RecordedGroup& group = plan.step.groups[call.group];
+      const std::string label = fmt::format("{} #{} [{}]", group.name, call.group, fmt::join(group.members, " "));
+      calls[label].push_back(text_of(call));
+      if (std::string(call.operation) == "all_to_all") {
+        exchanged[label].push_back(call.bytes_sent);
+      }
+    }
+    std::size_t groups = 0;
+    for (const auto& [label, by_rank] : real.calls.calls) {
+      if (const auto mine = by_rank.find(r); mine != by_rank.end()) {
+        ++groups;
+        EXPECT_EQ(calls[label], mine->second) << label << ", rank " << r;
+      }
+    }
+    EXPECT_EQ(calls.size(), groups) << "rank " << r;
+    for (const auto& [label, by_rank] : real.calls.exchanged) {
+      if (const auto mine = by_rank.find(r); mine != by_rank.end()) {
+        EXPECT_EQ(exchanged[label], mine->second) << label << ", rank " << r;
+      }
+    }
+  }
+}
+
+const Overrides every_expert = {"moe.top_k=4"};
+const Overrides full_experts = {"moe.capacity_factor=0.01", "data.sequence_length=24", "moe.group_tokens=48"};
+
+Overrides with(Overrides a, const Overrides& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+const Case cases[] = {
+    {"one_rank", every_expert, ""},
+    {"data2", every_expert, axes(2)},
+    {"data4_expert2", every_expert, axes(4, 2)},
+    {"data4_expert4", full_experts, axes(4, 4)},
+    {"data2_expert2_full", full_experts, axes(2, 2)},
+    {"micro_batches", with(every_expert, {"batch.micro_batch=1"}), axes(4, 2)},
+    {"bf16", with(full_experts, {R"(run.dtype="bf16")"}), axes(4, 2)},
+    {"sgd_tied_jitter_dropout",
+     with(every_expert,
+          {R"(optimizer.name="sgd")", "model.tie_embeddings=true", "moe.jitter=0.1", "model.dropout=0.1"}),
+     axes(2, 2)},
+    {"shared_experts_learned_positions",
+     with(every_expert, {"moe.shared_experts=2", R"(model.positions="learned")", R"(model.norm="layernorm")"}),
+     axes(4, 2)},
+    {"dense", {"moe.experts=0"}, axes(4)},
+    {"long_sequences", with(every_expert, {"data.sequence_length=96", "batch.micro_batch=2"}), axes(2, 2)},
+};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Planned, testing::ValuesIn(cases),
+                         [](const auto& c) { return std::string(c.param.name); });
+
+// --- what the plan says of the layout, against lists written out by hand
+
+TEST(Planning, MeshListsEveryGroup) {
+  const MeshPlan mesh = plan_mesh(experiment({}, axes(4, 2)));
+  EXPECT_EQ(mesh.world_size, 4);
+  ASSERT_EQ(mesh.axes.size(), 2u);
+  EXPECT_EQ(mesh.axes[0].name, "data");
+  EXPECT_EQ(mesh.axes[0].splits, (std::vector<std::string>{"batch"}));
+  EXPECT_EQ(mesh.axes[0].groups, (std::vector<std::vector<int>>{{0, 1, 2, 3}}));
+  EXPECT_EQ(mesh.axes[1].size, 2);
+  EXPECT_EQ(mesh.axes[1].carved_from, (std::vector<std::string>{"batch", "position"}));
+  EXPECT_EQ(mesh.axes[1].groups, (std::vector<std::vector<int>>{{0, 1}, {2, 3}}));
+}
+
+TEST(Planning, ARankHoldsItsExpertsAndAllDenseParameters) {
+  const RankPlan plan = plan_rank(experiment({}, axes(4, 2)), 3);
+  std::vector<std::string> experts;
+  for (const HeldParam& p : plan.params) {
+    const bool expert = p.name.find(".experts.") != std::string::npos;
+    EXPECT_EQ(p.summed_over, expert ? (std::vector<int>{1, 3}) : (std::vector<int>{0, 1, 2, 3})) << p.name;
+    EXPECT_EQ(p.size, p.global) << p.name;
+    if (p.name.starts_with("model.layers.1.") && p.name.ends_with(".w1.weight")) {
+      experts.push_back(p.name);
+      EXPECT_EQ(p.global, (std::vector<std::int64_t>{16, 16}));
+    }
+  }
+  EXPECT_EQ(experts, (std::vector<std::string>{"model.layers.1.block_sparse_moe.experts.2.w1.weight",
+                                               "model.layers.1.block_sparse_moe.experts.3.w1.weight"}));
+}
+
+TEST(Planning, GroupsSayAlongWhichAxesTheirMembersDiffer) {
+  const RankPlan plan = plan_rank(experiment({}, axes(4, 2)), 0);
+  std::map<std::vector<int>, std::string> axis;
+  for (std::size_t g = 0; g < plan.axis.size(); ++g) {
+    axis[plan.step.groups[g].members] = plan.axis[g];
+  }
+  EXPECT_EQ(axis[(std::vector<int>{0, 1, 2, 3})], "data");
+  EXPECT_EQ(axis[(std::vector<int>{0, 1})], "expert");
+  EXPECT_EQ(axis[(std::vector<int>{0, 2})], "data, same expert");
+}
+
+TEST(Planning, RanksThatAreAlikeAreOneClass) {
+  const Config config = experiment(every_expert, axes(4, 2));
+  const std::vector<RankClass> classes = plan_classes(config);
+  ASSERT_EQ(classes.size(), 1u);
+  EXPECT_EQ(classes[0].ranks, (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(classes[0].memory, plan_rank(config, 2).memory);
+  EXPECT_EQ(classes[0].sent, bytes_sent(plan_rank(config, 2).step));
+}
+
+TEST(Planning, ARankThatDoesNotExistIsRefused) {
+  const Config config = experiment({}, axes(4, 2));
+  EXPECT_THROW(plan_rank(config, 4), ConfigError);
+  EXPECT_THROW(plan_rank(config, -1), ConfigError);
+}
+
+// A model of 400 billion parameters: nothing of it is ever allocated.
+TEST(Planning, AModelLargerThanThisMachine) {
+  const RankPlan plan =
+      plan_rank(experiment({"model.layers=4", "model.d_model=8192", "model.d_ff=32768", "moe.experts=128",
+                            "model.heads=64", "data.sequence_length=4096", R"(run.dtype="bf16")"},
+                           axes(8, 8)),
+                0);
+  EXPECT_GT(plan.memory.peak, std::int64_t{400} << 30);
+  EXPECT_GT(bytes_sent(plan.step), std::int64_t{1} << 30);
+}
+
+}  // namespace
+}  // namespace orthant
