@@ -175,17 +175,20 @@ void LocalChannel::compare(int member, const CallHeader& own) {
                        name_of(h.kind), h.sequence, h.bytes, type_name(h.dtype), root);
   };
   if (other.group != own.group) {
-    fail_world(
-        members_[static_cast<std::size_t>(rank_)],
-        fmt::format("ranks {} and {} made group '{}' with different names or members: split must be called in "
-                    "the same order on every rank",
-                    members_[static_cast<std::size_t>(rank_)], members_[static_cast<std::size_t>(member)], name_));
+    fail_other_group(member);
   }
   const bool only_op = other.kind == own.kind && other.sequence == own.sequence && other.dtype == own.dtype &&
                        other.root == own.root && same_bytes;
   fail_world(members_[static_cast<std::size_t>(rank_)],
              fmt::format("{} while {} in group '{}'{}: every member must make the same calls in the same order",
                          view(member, other), view(rank_, own), name_, only_op ? " with another operator" : ""));
+}
+
+void LocalChannel::fail_other_group(int member) {
+  fail_world(members_[static_cast<std::size_t>(rank_)],
+             fmt::format("ranks {} and {} made group '{}' with different names or members: split must be called in the "
+                         "same order on every rank",
+                         members_[static_cast<std::size_t>(rank_)], members_[static_cast<std::size_t>(member)], name_));
 }
 
 void LocalChannel::check_waiting(std::int64_t& since_ms, int only_member) {

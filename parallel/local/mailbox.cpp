@@ -79,7 +79,10 @@ void LocalChannel::recv(void* data, std::int64_t n, DType dtype, int from) {
     wait_for_pair(
         box.sent, [&] { return reached(box.sent.value.load(), pair.chunks + 1); }, call, from);
     const CallHeader& sent = box.header[pair.chunks % 2];
-    if (sent.bytes != bytes || sent.dtype != call.dtype || sent.group != call.group) {
+    if (sent.group != call.group) {
+      fail_other_group(from);
+    }
+    if (sent.bytes != bytes || sent.dtype != call.dtype) {
       fail_world(
           members_[static_cast<std::size_t>(rank_)],
           fmt::format("rank {} sent {} bytes ({}) to rank {}, which expects {} bytes ({}), in message #{} of "

@@ -8,6 +8,7 @@
 #include <climits>
 #include <cstring>
 #include <set>
+#include <thread>
 
 namespace orthant {
 namespace {
@@ -29,6 +30,15 @@ enum Kind : std::int64_t {
 constexpr std::int64_t small_bytes = 4096;
 // Pieces of larger reductions: bounds the extra memory, and every count below MPI's int.
 constexpr std::int64_t piece_bytes = 16 << 20;
+
+// MPI has no way to sleep until something arrives, and moves data only inside its calls. So a waiter asks all the time
+// at first, and then between naps that grow with its wait: long enough to leave the core to ranks that compute, short
+// enough to keep data moving and to delay nobody by more than a hundredth.
+constexpr std::chrono::milliseconds eager{1};
+std::chrono::steady_clock::duration nap_after(std::chrono::steady_clock::duration waited) {
+  using std::chrono::microseconds;
+  return std::clamp<std::chrono::steady_clock::duration>(waited / 100, microseconds(100), microseconds(1000));
+}
 
 // `bytes` bytes as one element, so that displacements count blocks and not bytes.
 class Block {
@@ -106,16 +116,20 @@ void MpiChannel::fail_here(const std::string& why) {
 
 void MpiChannel::wait(const Call& call, std::vector<MPI_Request>& requests, const std::vector<int>& peers) {
   const auto start = std::chrono::steady_clock::now();
-  for (int turn = 0;; ++turn) {
+  for (;;) {
     int done = 0;
     check_mpi(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
               "MPI_Testall");
     if (done != 0) {
       return;
     }
-    sched_yield();
-    if (turn % 64 != 63 ||
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < timeout_seconds_) {
+    const auto waited = std::chrono::steady_clock::now() - start;
+    if (waited < eager) {
+      sched_yield();
+    } else {
+      std::this_thread::sleep_for(nap_after(waited));
+    }
+    if (std::chrono::duration<double>(waited).count() < timeout_seconds_) {
       continue;
     }
     std::set<int> missing;  // world ranks

@@ -2,8 +2,9 @@
 //
 // Sums are ordered as the contract asks, whatever MPI's own algorithms do: contributions travel (all-gather or
 // all-to-all of ranges), and are added here in rank order. Every call is nonblocking in MPI and polled against the
-// timeout. Before the data, members exchange what they are about to call, each with each, which finds different
-// calls and tells who has not arrived; it costs 2 (p - 1) small messages per call and member.
+// timeout, so that no call of one channel keeps MPI from another's: streams may use their channels at once. Before the
+// data, members exchange what they are about to call, each with each, which finds different calls and tells who has not
+// arrived; it costs 2 (p - 1) small messages per call and member.
 #pragma once
 
 #include <mpi.h>

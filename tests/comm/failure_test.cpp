@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "parallel/local/thread_world.h"
+#include "tests/comm/neighbours.h"
 #include "tests/comm/processes.h"
 #include "tests/comm/rig.h"
 
@@ -25,14 +26,6 @@ std::string message_of(const std::function<void()>& run) {
     return error.what();
   }
   return "no error";
-}
-
-std::vector<int> everyone(const Communicator& world) {
-  std::vector<int> all;
-  for (int r = 0; r < world.size(); ++r) {
-    all.push_back(r);
-  }
-  return all;
 }
 
 Tensor floats(Rig& rig, std::int64_t n) {
@@ -233,14 +226,22 @@ TEST(Failure, DifferentCallsFailWithBothViews) {
 }
 
 TEST(Failure, DifferentSplitsAreFound) {
-  const std::string message = message_of([] {
-    run_threads(2, [](Communicator& world) {
-      Rig rig;
-      const auto group = world.split(world.rank() == 0 ? "a" : "b", everyone(world));
-      group->barrier(*rig.stream);
+  for (const bool pair : {false, true}) {
+    const std::string message = message_of([&] {
+      run_threads(2, [&](Communicator& world) {
+        Rig rig;
+        const auto group = world.split(world.rank() == 0 ? "a" : "b", everyone(world));
+        if (!pair) {
+          group->barrier(*rig.stream);
+        } else if (world.rank() == 0) {
+          group->send(floats(rig, 4), 1, *rig.stream);
+        } else {
+          group->recv(floats(rig, 4), 0, *rig.stream);
+        }
+      });
     });
-  });
-  EXPECT_THAT(message, HasSubstr("different names or members"));
+    EXPECT_THAT(message, HasSubstr("different names or members"));
+  }
 }
 
 TEST(Failure, WrongShapesAreRefusedBeforeAnythingMoves) {

@@ -2,6 +2,8 @@
 //
 //   comm_conformance_mpi            the suite
 //   comm_conformance_mpi late       rank 1 stays away from a barrier for longer than the timeout
+//   comm_conformance_mpi idle       rank 0 sends and receives for a second before rank 1 does, and counts its work
+//   comm_conformance_mpi neighbours large messages between neighbours at once, from side streams
 #include <orthant/communicator_plugin.h>
 
 #include <cstdio>
@@ -10,6 +12,7 @@
 
 #include "core/plugin_loader.h"
 #include "tests/comm/conformance.h"
+#include "tests/comm/neighbours.h"
 
 namespace {
 
@@ -30,14 +33,27 @@ void run(const char* mode) {
   require(world != nullptr, "no communicator: {}", error);
   if (std::strcmp(mode, "late") == 0) {
     test::Rig rig;
-    std::vector<int> all(static_cast<std::size_t>(world->size()));
-    std::iota(all.begin(), all.end(), 0);
-    const auto group = world->split("data", all);
+    const auto group = world->split("data", test::everyone(*world));
     group->barrier(*rig.stream);
     if (world->rank() == 1) {
       std::this_thread::sleep_for(std::chrono::seconds(2));
     }
     group->barrier(*rig.stream);
+    return;
+  }
+  if (std::strcmp(mode, "idle") == 0) {
+    std::printf("rank %d waited with %.3f s of processor time\n", world->rank(), test::seconds_used_by_waiting(*world));
+    return;
+  }
+  if (std::strcmp(mode, "neighbours") == 0) {
+    for (const test::NeighbourGroups groups : {test::NeighbourGroups::edge, test::NeighbourGroups::ring}) {
+      test::Neighbours neighbours(*world, groups);
+      neighbours.run({1, 4096, 131072, 262144, 262145, 1 << 20}, 3);
+      neighbours.run({16 << 20}, 1);
+    }
+    if (world->rank() == 0) {
+      std::printf("neighbours passed on %d ranks\n", world->size());
+    }
     return;
   }
   test::Conformance(*world).run({0, 1, 1000, 5003});

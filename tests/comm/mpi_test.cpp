@@ -1,9 +1,11 @@
 // The mpi communicator under mpirun.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <string>
 
@@ -24,11 +26,11 @@ std::string reason_to_skip() {
 }
 
 // Output of both streams, and the exit status.
-std::pair<std::string, int> mpirun(int ranks, const std::string& mode) {
+std::pair<std::string, int> mpirun(int ranks, const std::string& mode, const std::string& options = "") {
   // MPI itself leaks a little at exit, which is not ours to report.
   const std::string command = "ASAN_OPTIONS=detect_leaks=0 ORTHANT_PLUGIN_PATH=" ORTHANT_PLUGIN_DIR
                               " timeout 120 mpirun --oversubscribe --allow-run-as-root -n " +
-                              std::to_string(ranks) + " " + program + " " + mode + " 2>&1";
+                              std::to_string(ranks) + " " + options + " " + program + " " + mode + " 2>&1";
   std::FILE* pipe = popen(command.c_str(), "r");
   std::string output;
   char line[512];
@@ -45,6 +47,37 @@ TEST(Mpi, Conforms) {
   const auto [output, status] = mpirun(4, "");
   EXPECT_EQ(status, 0) << output;
   EXPECT_THAT(output, testing::HasSubstr("conformance passed on 4 ranks"));
+}
+
+TEST(Mpi, NeighboursSendToEachOtherAtOnce) {
+  if (const std::string reason = reason_to_skip(); !reason.empty()) {
+    GTEST_SKIP() << reason;
+  }
+  for (const int ranks : {2, 3, 8}) {
+    const auto [output, status] = mpirun(ranks, "neighbours");
+    EXPECT_EQ(status, 0) << output;
+    EXPECT_THAT(output, testing::HasSubstr(fmt::format("neighbours passed on {} ranks", ranks)));
+  }
+}
+
+TEST(Mpi, NeighboursSendToEachOtherOverTcp) {
+  if (const std::string reason = reason_to_skip(); !reason.empty()) {
+    GTEST_SKIP() << reason;
+  }
+  const auto [output, status] = mpirun(4, "neighbours", "--mca btl self,tcp --mca btl_tcp_if_include lo");
+  EXPECT_EQ(status, 0) << output;
+  EXPECT_THAT(output, testing::HasSubstr("neighbours passed on 4 ranks"));
+}
+
+TEST(Mpi, WaitingLeavesTheProcessorToOthers) {
+  if (const std::string reason = reason_to_skip(); !reason.empty()) {
+    GTEST_SKIP() << reason;
+  }
+  const auto [output, status] = mpirun(2, "idle");
+  ASSERT_EQ(status, 0) << output;
+  const auto found = output.find("rank 0 waited with ");
+  ASSERT_NE(found, std::string::npos) << output;
+  EXPECT_LT(std::stod(output.substr(found + std::strlen("rank 0 waited with "))), 0.5) << output;
 }
 
 TEST(Mpi, ALateRankIsNamedAfterTheTimeout) {
