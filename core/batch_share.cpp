@@ -33,6 +33,15 @@ BatchShare batch_share(const Plan& plan) {
                     "{}): a group of tokens stays within one micro-batch",
                     group, micro * length, micro, length));
   }
+  const int rank = plan.mesh().rank();
+  for (Region region : {Region::embedding, Region::norm, Region::attention, Region::attention_core, Region::ffn,
+                        Region::router, Region::experts, Region::head}) {
+    std::int64_t held = 0;
+    for (const Range& run : plan.positions(region, rank)) {
+      held += run.count;
+    }
+    plan.rows(region, micro * held, rank);
+  }
   return {range.begin, range.count, micro, static_cast<int>(range.count / micro)};
 }
 

@@ -26,8 +26,8 @@ class SettingError : public ConfigError {
   std::string setting_;
 };
 
-// Errors: LayoutError where batch.sequences does not divide among the ranks; SettingError where a rank's sequences do
-// not divide into micro-batches, or those into groups of tokens.
+// Errors: LayoutError where batch.sequences, positions or tokens do not divide among the ranks; SettingError where a
+// rank's sequences do not divide into micro-batches, or those into groups of tokens.
 BatchShare batch_share(const Plan& plan);
 
 }  // namespace orthant

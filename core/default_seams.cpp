@@ -5,9 +5,11 @@ namespace {
 
 class SingleStage final : public Schedule {
  public:
-  std::vector<int> cut(int layers, int stages) const override {
-    require(stages == 1, "{} stages need a schedule: load a plugin that binds one", stages);
-    return {0, layers};
+  std::vector<int> cut(std::span<const double> cost, int stages) const override {
+    if (stages != 1) {
+      throw ConfigError(fmt::format("{} stages need a schedule: load a plugin that binds one", stages));
+    }
+    return {0, static_cast<int>(cost.size())};
   }
   std::vector<Instr> steps(int, int, int micro_batches) const override {
     std::vector<Instr> program;

@@ -16,26 +16,26 @@ class Model {
 
   ParamStore& parameters() { return parameters_; }
   const ParamStore& parameters() const { return parameters_; }
-  int layers() const { return static_cast<int>(layers_.size()); }
+  int layers() const { return static_cast<int>(layers_.size()); }  // of the whole model
 
-  // Through layers [first, last). Saved activations go to the plan's stash in training.
+  // Through layers [first, last), all of this rank's stage. Saved activations go to the plan's stash in training.
   Tensor forward(const StepContext& ctx, Tensor x, int first, int last);
   // Back through layers [first, last), the last one first. On the step's last micro-batch (`last_micro_batch`)
   // a layer's groups are handed to the keepers as soon as its gradients are complete.
   Tensor backward(const StepContext& ctx, Tensor dy, int first, int last, bool last_micro_batch);
 
-  // Gradients are zero (or will be overwritten) before the first micro-batch.
-  void begin_step(Stream& stream);
+  // Forgets the gradients of the last step.
+  void begin_step();
 
  private:
+  Layer& layer(int number) const;
   void acquire(const StepContext& ctx, const Layer& layer);
+  void acquire_grads(const StepContext& ctx, const Layer& layer);
   void release(const StepContext& ctx, const Layer& layer);
+  void gradients_ready(const StepContext& ctx, ParamGroup& group);
 
   ParamStore parameters_;
-  std::vector<std::unique_ptr<Layer>> layers_;
-  std::vector<ParamGroup*> complete_after_;  // flattened by owner_: groups whose gradient a layer's backward completes
-  std::vector<int> owner_;                   // layer of each entry of complete_after_
-  std::vector<ParamGroup*> zeroed_;
+  std::vector<std::unique_ptr<Layer>> layers_;  // null where another stage holds it
 };
 
 }  // namespace orthant

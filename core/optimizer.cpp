@@ -28,7 +28,7 @@ void update(ParamGroup& group, std::int64_t begin, std::int64_t end, bool decay,
   const OptimizerSettings& o = settings.optimizer;
   const std::int64_t n = end - begin, at = begin - group.owned_begin;
   const Tensor master = group.master.slice(at, {n}), m = group.moment1.slice(at, {n});
-  const Tensor weight = group.weight.slice(begin, {n}), grad = group.grad.slice(begin, {n});
+  const Tensor weight = group.owned_weight.slice(at, {n}), grad = group.owned_grad.slice(at, {n});
   const float weight_decay = decay ? static_cast<float>(o.weight_decay) : 0.0f;
   if (o.name == OptimizerKind::sgd) {
     stream.sgd(master, weight, m, grad, factor, {static_cast<float>(lr), static_cast<float>(o.momentum), weight_decay});
@@ -47,8 +47,8 @@ void update(ParamGroup& group, std::int64_t begin, std::int64_t end, bool decay,
 
 }  // namespace
 
-void optimizer_step(ParamStore& store, const Settings& settings, std::int64_t step, const Tensor& factor,
-                    Stream& stream) {
+void optimizer_step(ParamStore& store, const Plan& plan, std::int64_t step, const Tensor& factor, Stream& stream) {
+  const Settings& settings = plan.settings();
   const double lr = learning_rate(settings.optimizer, settings.run.steps, step);
   for (auto& group : store.groups()) {
     const std::int64_t owned_end = group->owned_begin + group->owned_elements;
@@ -65,6 +65,9 @@ void optimizer_step(ParamStore& store, const Settings& settings, std::int64_t st
         update(*group, begin, end, group->params[i].spec.decay, settings, lr, step, factor, stream);
       }
       i = j;
+    }
+    for (const auto& keeper : plan.keepers()) {
+      keeper->after_step(*group, stream);
     }
   }
 }

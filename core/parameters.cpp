@@ -1,6 +1,9 @@
 #include "core/parameters.h"
 
-#include "core/layers/parameters.h"
+#include <algorithm>
+#include <iterator>
+
+#include "core/owned_pieces.h"
 
 namespace orthant {
 
@@ -12,95 +15,132 @@ std::uint32_t site_of(const std::string& name) {
   return hash;
 }
 
-namespace {
-
-// Two parameters of one class are summed over the same ranks on every rank, so one group serves both.
-std::string sum_class(const ParamSpec& spec) {
-  std::string name = fmt::format("gradients of {}", name_of(spec.region));
-  for (const auto& dim : spec.split) {
-    name += dim.has_value() ? fmt::format(", split by {}", name_of(*dim)) : "";
-  }
-  for (const auto& [dim, index] : spec.inside) {
-    name += fmt::format(", one {}", name_of(dim));
-  }
-  return name;
+bool ParamMatrix::neighbours(const ParamRef& a, const ParamRef& b) {
+  const Param &p = a.param(), &q = b.param();
+  return &a.group() == &b.group() && p.begin + p.elements() == q.begin && p.size[1] == q.size[1];
 }
 
-}  // namespace
+ParamMatrix::ParamMatrix(const std::vector<ParamRef>& refs) : first_(refs.front()) {
+  for (std::size_t i = 0; i < refs.size(); ++i) {
+    require(i == 0 || neighbours(refs[i - 1], refs[i]), "'{}' does not follow '{}' in one buffer",
+            refs[i].param().spec.name, refs[i == 0 ? 0 : i - 1].param().spec.name);
+    rows_ += refs[i].param().size[0];
+  }
+}
 
 ParamStore::ParamStore(Plan& plan, Stream& stream) : ParamStore(plan) {
   for (auto& group : groups_) {
     allocate(*group, plan, stream);
   }
+  refresh_weights(plan, stream);
 }
 
 ParamStore::ParamStore(Plan& plan) {
-  // Every rank meets every class in the table's order, so that group creation is in one order everywhere.
-  std::vector<std::pair<std::vector<int>, Group*>> sums;
   for (const LayerSpecs& layer : parameter_table(plan.settings())) {
-    auto group = std::make_unique<ParamGroup>();
-    group->id = static_cast<int>(groups_.size());
-    group->name = layer.name;
-    std::vector<int> members;
-    for (const ParamSpec& spec : layer.params) {
-      const std::vector<int> own = plan.sum_members(spec);
-      Group& sum = plan.group("sum of gradients", own);
-      require(group->sum == nullptr || own == members,
-              "{} and the rest of '{}' are summed over different ranks: they need groups of their own ({})", spec.name,
-              layer.name, sum_class(spec));
-      members = own;
-      group->sum = &sum;
-      Param param{.spec = spec};
-      if (plan.place(param)) {
-        param.counted = plan.holders(spec).front() == plan.mesh().rank();
-        param.begin = group->elements;
-        group->elements += param.elements();
-        group->params.push_back(param);
-      }
-    }
-    if (!group->params.empty()) {
-      groups_.push_back(std::move(group));
-    }
+    add_layer(plan, layer);
   }
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    ParamGroup& group = *groups_[i];
+    group.id = static_cast<int>(i);
+    group.padded = group.elements;
+    group.owned_elements = group.elements;
+    group.owner = group.sum->rank() == 0;
+    for (const auto& keeper : plan.keepers()) {
+      keeper->adopt(group);
+    }
+    require(group.padded >= group.elements && group.owned_begin >= 0 && group.owned_elements >= 0 &&
+                group.owned_begin + group.owned_elements <= group.padded,
+            "a keeper gives '{}' an impossible range", group.name);
+  }
+}
+
+// One group for each set of ranks that gradients are summed over. Every rank asks for every group in the table's order,
+// held or not, so that they are made in one order everywhere.
+void ParamStore::add_layer(Plan& plan, const LayerSpecs& layer) {
+  std::vector<std::unique_ptr<ParamGroup>> made;
+  for (const ParamSpec& spec : layer.params) {
+    const std::vector<int> members = plan.sum_members(spec);
+    Group& sum = plan.group("sum of gradients", members);
+    Param param{.spec = spec};
+    if (!plan.place(param)) {
+      continue;
+    }
+    const int first_holder = plan.holders(spec).front();
+    param.counted = std::find(members.begin(), members.end(), first_holder) != members.end();
+    auto at = std::find_if(made.begin(), made.end(), [&](const auto& group) { return group->sum == &sum; });
+    if (at == made.end()) {
+      at = made.insert(made.end(), std::make_unique<ParamGroup>());
+      (*at)->name = made.size() == 1 ? layer.name : fmt::format("{}, {}", layer.name, name_of(spec.region));
+      (*at)->experts = layer.experts;
+      (*at)->sum = &sum;
+    }
+    ParamGroup& group = **at;
+    std::vector<int> users;
+    std::copy_if(spec.layers.begin(), spec.layers.end(), std::back_inserter(users),
+                 [&](int user) { return plan.holds_layer(user); });
+    group.layer = users.empty() ? layer.layer : *std::min_element(users.begin(), users.end());
+    group.scattered = group.scattered || users.size() < spec.layers.size();
+    param.begin = group.elements;
+    group.elements += param.elements();
+    group.params.push_back(param);
+  }
+  std::move(made.begin(), made.end(), std::back_inserter(groups_));
 }
 
 void ParamStore::allocate(ParamGroup& group, const Plan& plan, Stream& stream) {
   Device& device = plan.device();
   const Settings& settings = plan.settings();
-  const Shape flat{group.elements};
-  group.owned_elements = group.elements;
-  group.master = device.empty(DType::f32, flat);
-  group.weight = settings.run.dtype == ComputeType::fp32 ? group.master : device.empty(DType::bf16, flat);
-  group.grad = device.empty(DType::f32, flat);
-  group.moment1 = device.empty(DType::f32, flat);
-  stream.fill(group.grad, 0);
-  stream.fill(group.moment1, 0);
+  const DType compute = settings.run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16;
+  const Shape owned{group.owned_elements};
+  auto zeros = [&](DType dtype, Shape shape) {
+    Tensor t = device.empty(dtype, shape);
+    stream.fill(t, 0);
+    return t;
+  };
+  if (group.whole_weight) {
+    group.weight = zeros(compute, {group.padded});
+    group.owned_weight = group.weight.slice(group.owned_begin, owned);
+  } else {
+    group.owned_weight = zeros(compute, owned);
+  }
+  if (group.whole_grad) {
+    group.grad = zeros(DType::f32, {group.padded});
+    group.owned_grad = group.grad.slice(group.owned_begin, owned);
+  } else {
+    group.owned_grad = zeros(DType::f32, owned);
+  }
+  group.master = compute == DType::f32 ? group.owned_weight : zeros(DType::f32, owned);
+  group.moment1 = zeros(DType::f32, owned);
   if (settings.optimizer.name == OptimizerKind::adamw) {
-    group.moment2 = device.empty(DType::f32, flat);
-    stream.fill(group.moment2, 0);
+    group.moment2 = zeros(DType::f32, owned);
   }
   for (const Param& p : group.params) {
-    Tensor w = group.master.slice(p.begin, {p.size[0], p.size[1]});
-    if (p.spec.init == Init::normal) {
-      const RandomKey key{settings.run.seed, Purpose::weight, site_of(p.spec.name), 0};
-      const std::int64_t columns = p.spec.global.rank() > 1 ? p.spec.global[1] : 1;
-      stream.init_normal(w, key, p.spec.std, {p.offset[0], p.offset[1], columns});
-    } else {
-      stream.fill(w, p.spec.init == Init::ones ? 1 : 0);
+    const RandomKey key{settings.run.seed, Purpose::weight, site_of(p.spec.name), 0};
+    const std::int64_t columns = p.spec.global.rank() > 1 ? p.spec.global[1] : 1;
+    for (const OwnedPiece& piece : owned_pieces(group, p)) {
+      const Tensor w = group.master.slice(piece.begin, {piece.size[0], piece.size[1]});
+      if (p.spec.init == Init::normal) {
+        stream.init_normal(w, key, p.spec.std, {piece.offset[0], piece.offset[1], columns});
+      } else {
+        stream.fill(w, p.spec.init == Init::ones ? 1 : 0);
+      }
     }
-  }
-  if (settings.run.dtype != ComputeType::fp32) {
-    stream.cast(group.weight, group.master);
   }
 }
 
-ParamGroup& ParamStore::group(const std::string& name) const {
+ParamRef ParamStore::ref(const std::string& name) const {
   for (const auto& group : groups_) {
-    if (group->name == name) {
-      return *group;
+    for (std::size_t i = 0; i < group->params.size(); ++i) {
+      if (group->params[i].spec.name == name) {
+        return {*group, i};
+      }
     }
   }
-  fail("this rank holds no parameter group '{}'", name);
+  fail("this rank holds no parameter '{}'", name);
+}
+
+bool ParamStore::holds(const std::string& name) const {
+  return find(name).group != nullptr;
 }
 
 ParamStore::Found ParamStore::find(const std::string& name) const {
@@ -114,10 +154,25 @@ ParamStore::Found ParamStore::find(const std::string& name) const {
   return {nullptr, nullptr};
 }
 
-void ParamStore::refresh_weights(Stream& stream) {
+std::vector<ParamGroup*> ParamStore::groups_of_layer(int layer) const {
+  std::vector<ParamGroup*> found;
+  for (const auto& group : groups_) {
+    if (std::any_of(group->params.begin(), group->params.end(), [&](const Param& p) {
+          return std::find(p.spec.layers.begin(), p.spec.layers.end(), layer) != p.spec.layers.end();
+        })) {
+      found.push_back(group.get());
+    }
+  }
+  return found;
+}
+
+void ParamStore::refresh_weights(const Plan& plan, Stream& stream) {
   for (auto& group : groups_) {
-    if (group->weight.dtype() != DType::f32) {
-      stream.cast(group->weight, group->master);
+    if (group->owned_weight.dtype() != DType::f32) {
+      stream.cast(group->owned_weight, group->master);
+    }
+    for (const auto& keeper : plan.keepers()) {
+      keeper->after_step(*group, stream);
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/data/batch_builder.h"
 #include "core/layers/parameters.h"
 #include "core/optimizer.h"
 #include "core/run/host_collectives.h"
@@ -66,26 +67,42 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source)
 
 Trainer::~Trainer() = default;
 
-DeviceBatch Trainer::upload(const HostBatch& host) {
+namespace {
+
+HostBatch held_in(const HostBatch& whole, const Plan& plan, Region region) {
+  std::vector<PositionRun> runs;
+  for (const Range& run : plan.positions(region, plan.mesh().rank())) {
+    runs.push_back({run.begin, run.count});
+  }
+  return take_positions(whole, runs);
+}
+
+}  // namespace
+
+DeviceBatch Trainer::upload(const HostBatch& whole) {
   Device& device = plan_.device();
+  const HostBatch host = held_in(whole, plan_, Region::embedding), core = held_in(whole, plan_, Region::attention_core);
   DeviceBatch batch;
   batch.sequences = host.sequences;
   batch.positions = host.positions;
-  const Shape shape{host.sequences * host.positions};
-  auto put = [&](DType dtype, const void* data) {
-    Tensor t = device.empty(dtype, shape);
-    stream_.upload(t, data);
+  auto put = [&](DType dtype, const auto& values) {
+    Tensor t = device.empty(dtype, {static_cast<std::int64_t>(values.size())});
+    stream_.upload(t, values.data());
     return t;
   };
-  batch.token = put(DType::i32, host.token.data());
-  batch.label = put(DType::i32, host.label.data());
-  batch.position = put(DType::i32, host.position.data());
-  if (std::any_of(host.first.begin(), host.first.end(), [](std::int32_t first) { return first != 0; })) {
-    batch.first = put(DType::i32, host.first.data());
-  }
-  batch.valid = put(DType::u8, host.valid.data());
-  batch.index = put(DType::i64, host.index.data());
+  batch.token = put(DType::i32, host.token);
+  batch.label = put(DType::i32, host.label);
+  batch.position = put(DType::i32, host.position);
+  batch.valid = put(DType::u8, host.valid);
+  batch.index = put(DType::i64, host.index);
   batch.valid_count = std::count_if(host.valid.begin(), host.valid.end(), [](std::uint8_t v) { return v != 0; });
+  batch.core_positions = core.positions;
+  // Every rank decides by the whole sequences, so that all members of a group make the same calls.
+  if (std::any_of(whole.first.begin(), whole.first.end(), [](std::int32_t first) { return first != 0; })) {
+    batch.core_first = put(DType::i32, core.first);
+  }
+  batch.whole_valid = put(DType::u8, whole.valid);
+  batch.whole_index = put(DType::i64, whole.index);
   return batch;
 }
 
@@ -114,8 +131,9 @@ Trainer::Load Trainer::load(std::int64_t step) {
   std::vector<std::int64_t> counts(2, 0);
   for (int m = 0; m < share_.micro_batches; ++m) {
     const HostBatch host = source_.train(step, share_.first + m * share_.micro_batch, share_.micro_batch);
-    counts[0] += labels_of(host);
     load.micro_batches.push_back(upload(host));
+    const HostBatch held = held_in(host, plan_, Region::embedding);
+    counts[0] += labels_of(held);
     counts[1] += load.micro_batches.back().valid_count;
   }
   all_reduce_values(counts, ReduceOp::sum, tokens_, stream_);
@@ -135,14 +153,13 @@ StepContext Trainer::context(const Load& load, const DeviceBatch& batch, std::in
           .step = static_cast<std::uint32_t>(step),
           .micro_batch = micro_batch,
           .training = true,
-          .first_micro_batch = micro_batch == 0,
           .loss_scale = static_cast<float>(1.0 / static_cast<double>(load.counted)),
           .aux_scale = static_cast<float>(moe.aux_loss / valid),
           .z_scale = static_cast<float>(moe.z_loss / valid)};
 }
 
 void Trainer::run(const Load& load, std::int64_t step) {
-  model_->begin_step(stream_);
+  model_->begin_step();
   stream_.fill(sum_storage_, 0);
   sums_.layers.clear();
   const int last = share_.micro_batches - 1;
@@ -164,25 +181,48 @@ void Trainer::reduce_counters(StepReport& report) {
   if (routed_layers_ == 0) {
     return;
   }
-  const std::size_t experts = static_cast<std::size_t>(plan_.settings().moe.experts);
+  // All routed layers of the model, whichever stage holds them.
+  const std::int64_t experts = plan_.settings().moe.experts;
+  const bool counts = plan_.counts_tokens(Region::router, true);
   std::vector<std::int64_t> flat;
-  for (const LayerCounters& layer : sums_.layers) {
+  for (int block = 0; block < plan_.settings().model.layers; ++block) {
+    if (!block_has_experts(plan_.settings(), block)) {
+      continue;
+    }
+    StepSums none;
+    const LayerCounters layer = (counts ? sums_ : none).of(block + 1, experts);
     flat.insert(flat.end(), layer.load.begin(), layer.load.end());
     flat.insert(flat.end(), layer.kept.begin(), layer.kept.end());
     flat.insert(flat.end(), {layer.choices, layer.dropped_by_capacity, layer.dropped_by_chance});
+    report.layers.push_back({.layer = block + 1, .load = {}, .kept = {}});
   }
-  all_reduce_values(flat, ReduceOp::sum, tokens_, stream_);
+  all_reduce_values(flat, ReduceOp::sum, world_, stream_);
   auto next = flat.begin();
-  for (LayerCounters layer : sums_.layers) {
-    layer.load.assign(next, next + static_cast<std::ptrdiff_t>(experts));
-    next += static_cast<std::ptrdiff_t>(experts);
-    layer.kept.assign(next, next + static_cast<std::ptrdiff_t>(experts));
-    next += static_cast<std::ptrdiff_t>(experts);
+  for (LayerCounters& layer : report.layers) {
+    layer.load.assign(next, next + experts);
+    next += experts;
+    layer.kept.assign(next, next + experts);
+    next += experts;
     layer.choices = *next++;
     layer.dropped_by_capacity = *next++;
     layer.dropped_by_chance = *next++;
-    report.layers.push_back(std::move(layer));
   }
+}
+
+std::array<double, 3> Trainer::world_sums() {
+  if (!plan_.counts_tokens(Region::head, false)) {
+    stream_.fill(sums_.loss, 0);
+  }
+  if (!plan_.counts_tokens(Region::router, true)) {
+    stream_.fill(sums_.balance, 0);
+    stream_.fill(sums_.z, 0);
+  }
+  if (world_.size() > 1) {
+    world_.all_reduce(sum_storage_, ReduceOp::sum, stream_);
+  }
+  std::array<double, 3> sums{};
+  stream_.download(sums.data(), sum_storage_);
+  return sums;
 }
 
 StepReport Trainer::report(const Load& load, std::int64_t step) {
@@ -190,11 +230,8 @@ StepReport Trainer::report(const Load& load, std::int64_t step) {
   report.step = step;
   report.lr = learning_rate(plan_.settings().optimizer, plan_.settings().run.steps, step);
   report.tokens = load.valid;
-  if (tokens_.size() > 1) {
-    tokens_.all_reduce(sum_storage_, ReduceOp::sum, stream_);
-  }
-  double sums[3], squares = 0;
-  stream_.download(sums, sum_storage_);
+  double squares = 0;
+  const std::array<double, 3> sums = world_sums();
   stream_.download(&squares, sum_squares_);
   const double routed = static_cast<double>(std::max(routed_layers_, 1)) * static_cast<double>(load.valid);
   report.loss = sums[0] / static_cast<double>(load.counted);
@@ -218,7 +255,7 @@ StepReport Trainer::gradients(std::int64_t step) {
 
 void Trainer::apply(std::int64_t step) {
   stream_.clip_factor(factor_, sum_squares_, static_cast<float>(plan_.settings().optimizer.clip_grad_norm));
-  optimizer_step(model_->parameters(), plan_.settings(), step, factor_, stream_);
+  optimizer_step(model_->parameters(), plan_, step, factor_, stream_);
 }
 
 StepReport Trainer::step(std::int64_t step) {
@@ -250,17 +287,13 @@ double Trainer::validate() {
     }
     host.positions = length;
     pad_to(host, per_pass);
-    counted[0] += labels_of(host);
+    counted[0] += labels_of(held_in(host, plan_, Region::embedding));
     const DeviceBatch batch = upload(host);
     StepContext ctx{.plan = plan_, .stream = stream_, .batch = batch, .sums = sums_, .training = false};
     model_->forward(ctx, {}, 0, model_->layers());
   }
   all_reduce_values(counted, ReduceOp::sum, tokens_, stream_);
-  if (tokens_.size() > 1) {
-    tokens_.all_reduce(sum_storage_, ReduceOp::sum, stream_);
-  }
-  double sums[3];
-  stream_.download(sums, sum_storage_);
+  const std::array<double, 3> sums = world_sums();
   require(counted[0] > 0, "the held-out part has no token to measure");
   return sums[0] / static_cast<double>(counted[0]);
 }
@@ -305,21 +338,19 @@ void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
     fail("{}. The first value that is not finite leaves {} on rank {}, in the forward pass", what, name(*worst),
          worst - found.begin());
   }
-  // The backward pass comes to the last layers first, so the latest group of the one table is where it began.
-  const std::vector<LayerSpecs> table = parameter_table(plan_.settings());
-  std::fill(found.begin(), found.end(), 0);  // 1 + the latest group that is not finite; 0: all are
+  // The backward pass comes to the last layers first, so the latest layer is where it began.
+  std::fill(found.begin(), found.end(), 0);  // 1 + twice the latest layer, + 1 for its experts; 0: all are finite
+  std::int64_t& mine = found[static_cast<std::size_t>(world_.rank())];
   for (const auto& group : parameters().groups()) {
-    const auto entry =
-        std::find_if(table.begin(), table.end(), [&](const auto& specs) { return specs.name == group->name; });
-    if (!finite(group->grad)) {
-      found[static_cast<std::size_t>(world_.rank())] = entry - table.begin() + 1;
+    if (!finite(group->owned_grad)) {
+      mine = std::max<std::int64_t>(mine, 1 + 2 * group->layer + (group->experts ? 1 : 0));
     }
   }
   all_reduce_values(found, ReduceOp::sum, world_, stream_);
   const auto latest = std::max_element(found.begin(), found.end());
   require(*latest > 0, "{}. Every layer's output and gradient is finite by itself: their sum overflows", what);
-  fail("{}. The forward pass is finite; the backward pass first overflows in the gradients of {} on rank {}", what,
-       table[static_cast<std::size_t>(*latest - 1)].name, latest - found.begin());
+  fail("{}. The forward pass is finite; the backward pass first overflows in the gradients of {}{} on rank {}", what,
+       name((*latest - 1) / 2), (*latest - 1) % 2 == 1 ? " experts" : "", latest - found.begin());
 }
 
 }  // namespace orthant

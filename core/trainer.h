@@ -3,6 +3,7 @@
 // Thread safety: one per rank; not shared. Every rank makes the same calls.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -56,7 +57,8 @@ class Trainer {
     std::vector<DeviceBatch> micro_batches;
     std::int64_t counted = 0, valid = 0;  // tokens of the global batch
   };
-  DeviceBatch upload(const HostBatch& host);
+  DeviceBatch upload(const HostBatch& whole);  // what this rank holds of some whole sequences
+  std::array<double, 3> world_sums();          // loss, balance, z; ends what sum_storage_ held
   Load load(std::int64_t step);
   void run(const Load& load, std::int64_t step);
   StepReport report(const Load& load, std::int64_t step);
@@ -68,7 +70,7 @@ class Trainer {
   Stream& stream_;
   const BatchSource& source_;
   BatchShare share_;
-  Group& world_;   // norms
+  Group& world_;   // norms and sums
   Group& tokens_;  // the ranks that split tokens
   std::unique_ptr<Model> model_;
   StepSums sums_;

@@ -19,13 +19,16 @@ void finish_gradients(ParamStore& store, const Plan& plan, Stream& stream) {
 void gradient_sum_squares(const Tensor& out, ParamStore& store, Group& world, Stream& stream) {
   stream.fill(out, 0);
   for (auto& group : store.groups()) {
+    if (!group->owner) {
+      continue;
+    }
     // Neighbours that are counted alike are taken in one pass, within what this rank owns.
     const std::int64_t end = group->owned_begin + group->owned_elements;
     std::int64_t run_begin = 0, run_end = 0;
     auto flush = [&] {
       const std::int64_t begin = std::max(run_begin, group->owned_begin), stop = std::min(run_end, end);
       if (begin < stop) {
-        stream.sum_squares(out, group->grad.slice(begin, {stop - begin}));
+        stream.sum_squares(out, group->owned_grad.slice(begin - group->owned_begin, {stop - begin}));
       }
     };
     for (const Param& p : group->params) {

@@ -12,8 +12,8 @@ namespace orthant {
 // Waits for what the keepers have enqueued, and sums on the main stream every group that no keeper has summed.
 void finish_gradients(ParamStore& store, const Plan& plan, Stream& stream);
 
-// out f64[1] = the sum of squares of the whole model's gradient: every slice counted by the first rank that holds it,
-// then summed over the world. The same bits on every rank.
+// out f64[1] = the sum of squares of the whole model's gradient: every slice counted by its owners among the ranks that
+// hold it, then summed over the world. The same bits on every rank.
 void gradient_sum_squares(const Tensor& out, ParamStore& store, Group& world, Stream& stream);
 
 }  // namespace orthant

@@ -20,6 +20,20 @@ const char* name_of(Dim dim) {
   return "?";
 }
 
+const char* name_of(Region region) {
+  switch (region) {
+    case Region::embedding: return "embedding";
+    case Region::norm: return "norm";
+    case Region::attention: return "attention";
+    case Region::attention_core: return "attention core";
+    case Region::ffn: return "ffn";
+    case Region::router: return "router";
+    case Region::experts: return "experts";
+    case Region::head: return "head";
+  }
+  return "?";
+}
+
 namespace {
 
 // More ranks are a mistake, and their product could overflow.
@@ -87,16 +101,21 @@ void Mesh::place(int rank, Communicator* communicator) {
   communicator_ = communicator;
 }
 
-bool Mesh::splits(AxisId axis, Dim dim) const {
-  const std::vector<Dim>& dims = axes_[static_cast<std::size_t>(axis)].splits;
-  return std::find(dims.begin(), dims.end(), dim) != dims.end();
+bool Mesh::splits(AxisId axis, Dim dim, Region region) const {
+  const AxisSpec& spec = axes_[static_cast<std::size_t>(axis)];
+  const RegionDim here{region, dim};
+  if (std::find(spec.splits_in.begin(), spec.splits_in.end(), here) != spec.splits_in.end()) {
+    return true;
+  }
+  return std::find(spec.splits.begin(), spec.splits.end(), dim) != spec.splits.end() &&
+         std::find(spec.joins_in.begin(), spec.joins_in.end(), here) == spec.joins_in.end();
 }
 
 std::vector<AxisId> Mesh::carved_axes(AxisId axis) const {
-  const std::vector<Dim>& dims = axes_[static_cast<std::size_t>(axis)].carve_of;
+  const std::vector<RegionDim>& of = axes_[static_cast<std::size_t>(axis)].carve_of;
   std::vector<AxisId> plain;
   for (AxisId p = 0; p < static_cast<AxisId>(axes_.size()); ++p) {
-    if (!carved(p) && std::any_of(dims.begin(), dims.end(), [&](Dim dim) { return splits(p, dim); })) {
+    if (!carved(p) && std::any_of(of.begin(), of.end(), [&](RegionDim d) { return splits(p, d.dim, d.region); })) {
       plain.push_back(p);
     }
   }

@@ -37,6 +37,30 @@ void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, std::span
   }
 }
 
+HostBatch take_positions(const HostBatch& whole, std::span<const PositionRun> runs) {
+  HostBatch part;
+  part.sequences = whole.sequences;
+  for (const PositionRun& run : runs) {
+    part.positions += run.count;
+  }
+  auto take = [&](const auto& from, auto& to) {
+    to.reserve(static_cast<std::size_t>(part.sequences * part.positions));
+    for (std::int64_t s = 0; s < whole.sequences; ++s) {
+      for (const PositionRun& run : runs) {
+        const auto begin = from.begin() + (s * whole.positions + run.begin);
+        to.insert(to.end(), begin, begin + run.count);
+      }
+    }
+  };
+  take(whole.token, part.token);
+  take(whole.label, part.label);
+  take(whole.position, part.position);
+  take(whole.first, part.first);
+  take(whole.valid, part.valid);
+  take(whole.index, part.index);
+  return part;
+}
+
 void check_range(const char* what, std::int64_t first, std::int64_t count, std::int64_t sequences) {
   require(first >= 0 && count >= 0 && first <= sequences - count, "{} sequences [{}, {}) are outside [0, {})", what,
           first, first + count, sequences);

@@ -17,6 +17,12 @@ HostBatch padding_batch(std::int64_t first, std::int64_t count, std::int64_t pos
 void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, std::span<const std::int32_t> tokens,
                   std::int64_t n);
 
+// Of every sequence the positions of `runs`, in their order.
+struct PositionRun {
+  std::int64_t begin, count;
+};
+HostBatch take_positions(const HostBatch& whole, std::span<const PositionRun> runs);
+
 // Errors: Error unless 0 <= first, 0 <= count and first + count <= sequences.
 void check_range(const char* what, std::int64_t first, std::int64_t count, std::int64_t sequences);
 

@@ -2,25 +2,26 @@
 #pragma once
 
 #include "core/layers/layer.h"
+#include "core/parameters.h"
 
 namespace orthant {
 
 class Attention {
  public:
-  // q, k, v and o projections are parameters index .. index + 3 of `group`; q, k and v lie back to back.
-  Attention(ParamGroup& group, std::size_t index, const Plan& plan);
+  // `stem`.q_proj.weight, .k_proj, .v_proj, .o_proj.
+  Attention(const ParamStore& store, const std::string& stem, const Plan& plan);
 
   // n [T, d], the norm's output, to [T, d], before dropout and residual.
   Tensor forward(const StepContext& ctx, const Tensor& n, Saved& saved) const;
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const;
 
  private:
-  Tensor qkv_weight() const;
   AttentionShape shape(const StepContext& ctx) const;
 
-  ParamGroup& group_;
-  std::size_t index_;
+  ParamMatrix qkv_;  // [(h + 2 kv) c, d]
+  ParamRef out_;     // [d, h c]
   RotaryShape rotary_;
+  std::int64_t core_heads_ = 0, core_kv_heads_ = 0;
 };
 
 }  // namespace orthant

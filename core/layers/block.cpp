@@ -1,23 +1,20 @@
 #include "core/layers/block.h"
 
+#include "core/layers/parameters.h"
+
 namespace orthant {
 
-Block::Block(ParamGroup& dense, ParamGroup* experts, const Plan& plan, int layer)
-    : layer_(static_cast<std::uint32_t>(layer)) {
+Block::Block(const ParamStore& store, const Plan& plan, int block) : layer_(static_cast<std::uint32_t>(block) + 1) {
   const Settings& settings = plan.settings();
-  groups_ = {&dense};
-  std::size_t index = 0;
-  norm1_.emplace(dense, index, settings);
-  index += norm1_->parameters();
-  attention_.emplace(dense, index, plan);
-  index += 4;
-  norm2_.emplace(dense, index, settings);
-  index += norm2_->parameters();
-  if (experts == nullptr) {
-    ffn_.emplace(dense, index, settings);
+  const std::string stem = block_stem(block);
+  groups_ = store.groups_of_layer(block + 1);
+  norm1_.emplace(store, stem + ".input_layernorm", settings);
+  attention_.emplace(store, stem + ".self_attn", plan);
+  norm2_.emplace(store, stem + ".post_attention_layernorm", settings);
+  if (block_has_experts(settings, block)) {
+    moe_.emplace(store, stem + ".block_sparse_moe", plan, block + 1);
   } else {
-    groups_.push_back(experts);
-    moe_.emplace(dense, index, *experts, plan, layer);
+    ffn_.emplace(store, stem + ".mlp", settings);
   }
 }
 

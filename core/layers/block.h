@@ -13,8 +13,8 @@ namespace orthant {
 
 class Block final : public Layer {
  public:
-  // `experts` is null for a dense block. `layer` counts from 1 (0 is the embedding).
-  Block(ParamGroup& dense, ParamGroup* experts, const Plan& plan, int layer);
+  // `block` counts from 0; its layer number is one more.
+  Block(const ParamStore& store, const Plan& plan, int block);
   Tensor forward(const StepContext& ctx, const Tensor& x, Saved& saved) override;
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
 

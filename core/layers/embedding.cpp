@@ -8,28 +8,31 @@ constexpr std::uint32_t dropout_site = 0;
 
 }  // namespace
 
-EmbeddingLayer::EmbeddingLayer(ParamGroup& group) {
-  groups_ = {&group};
+EmbeddingLayer::EmbeddingLayer(const ParamStore& store, const Settings& settings)
+    : table_(store.ref("model.embed_tokens.weight")) {
+  if (settings.model.positions == Positions::learned) {
+    positions_ = store.ref("model.embed_positions.weight");
+  }
+  groups_ = store.groups_of_layer(0);
 }
 
 Tensor EmbeddingLayer::forward(const StepContext& ctx, const Tensor&, Saved&) {
-  const ParamGroup& group = *groups_.front();
-  const Tensor table = group.weight_of(group.params[0]);
+  const Tensor table = table_.weight();
   Tensor y = ctx.device().empty(ctx.compute(), {ctx.batch.tokens(), table.dim(1)});
   ctx.stream.embedding(y, table, ctx.batch.token, false);
-  if (group.params.size() > 1) {
-    ctx.stream.embedding(y, group.weight_of(group.params[1]), ctx.batch.position, true);
+  y = ctx.plan.cross(leave, y, ctx.stream);
+  if (positions_.has_value()) {
+    ctx.stream.embedding(y, positions_->weight(), ctx.rows_in(Region::norm, ctx.batch.position), true);
   }
-  return branch_dropout(ctx, ctx.plan.cross(leave, y, ctx.stream), dropout_site);
+  return branch_dropout(ctx, y, dropout_site);
 }
 
 Tensor EmbeddingLayer::backward(const StepContext& ctx, const Tensor& dy, Saved&) {
-  const ParamGroup& group = *groups_.front();
-  const Tensor d = ctx.plan.cross_back(leave, branch_dropout(ctx, dy, dropout_site), ctx.stream);
-  ctx.stream.embedding_backward(group.grad_of(group.params[0]), d, ctx.batch.token);
-  if (group.params.size() > 1) {
-    ctx.stream.embedding_backward(group.grad_of(group.params[1]), d, ctx.batch.position);
+  const Tensor d = branch_dropout(ctx, dy, dropout_site);
+  if (positions_.has_value()) {
+    ctx.stream.embedding_backward(positions_->grad(), d, ctx.rows_in(Region::norm, ctx.batch.position));
   }
+  ctx.stream.embedding_backward(table_.grad(), ctx.plan.cross_back(leave, d, ctx.stream), ctx.batch.token);
   return {};
 }
 

@@ -1,17 +1,24 @@
 // Token embedding, and learned positions where the model has them.
 #pragma once
 
+#include <optional>
+
 #include "core/layers/layer.h"
+#include "core/parameters.h"
 
 namespace orthant {
 
 class EmbeddingLayer final : public Layer {
  public:
-  explicit EmbeddingLayer(ParamGroup& group);
+  EmbeddingLayer(const ParamStore& store, const Settings& settings);
   // x is undefined: the tokens are the batch's. Returns [T, d].
   Tensor forward(const StepContext& ctx, const Tensor& x, Saved& saved) override;
   // Returns an undefined tensor.
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
+
+ private:
+  ParamRef table_;                     // [V, d]
+  std::optional<ParamRef> positions_;  // [S, d], learned
 };
 
 }  // namespace orthant

@@ -2,21 +2,21 @@
 #pragma once
 
 #include "core/layers/layer.h"
+#include "core/parameters.h"
 
 namespace orthant {
 
 class Ffn {
  public:
-  // Input matrices start at parameter `index` of `group` (gate and up back to back for SwiGLU); the output one follows.
-  Ffn(ParamGroup& group, std::size_t index, const Settings& settings);
+  // `stem`.up_proj.weight, .down_proj.weight and, for SwiGLU, .gate_proj.weight.
+  Ffn(const ParamStore& store, const std::string& stem, const Settings& settings);
 
   Tensor forward(const StepContext& ctx, const Tensor& n, Saved& saved) const;
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const;
 
  private:
-  Tensor in(const Tensor& flat) const;  // [n, d], n = f or 2f
-  ParamGroup& group_;
-  std::size_t first_, out_;
+  ParamMatrix in_;  // [n, d], n = f or 2f
+  ParamRef out_;    // [d, f]
   Activation activation_;
 };
 

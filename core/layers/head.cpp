@@ -11,21 +11,16 @@ constexpr std::int64_t chunk_elements = 1 << 20;
 
 }  // namespace
 
-HeadLayer::HeadLayer(ParamGroup& head, ParamGroup* embedding, const Plan& plan)
-    : norm_(head, 0, plan.settings()),
-      matrix_group_(embedding == nullptr ? head : *embedding),
-      matrix_index_(embedding == nullptr ? norm_.parameters() : 0) {
-  groups_ = {&head};
-  if (embedding != nullptr) {
-    groups_.push_back(embedding);
-  }
+HeadLayer::HeadLayer(const ParamStore& store, const Plan& plan)
+    : norm_(store, "model.norm", plan.settings()),
+      matrix_(store.ref(plan.settings().model.tie_embeddings ? "model.embed_tokens.weight" : "lm_head.weight")) {
+  groups_ = store.groups_of_layer(static_cast<int>(plan.settings().model.layers) + 1);
 }
 
 Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved) {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
-  const Param& matrix = matrix_group_.params[matrix_index_];
-  const Tensor w = matrix_group_.weight_of(matrix);  // [V, d]
+  const Tensor w = matrix_.weight();  // [V, d]
   const Tensor n = ctx.plan.cross(enter, norm_.forward(ctx, x, saved), s);
   const std::int64_t tokens = n.dim(0), vocabulary = w.dim(0);
   const std::int64_t chunk = std::clamp<std::int64_t>(chunk_elements / vocabulary, 1, tokens);
@@ -44,7 +39,7 @@ Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved)
         s.cast(dlogits, logits);
       }
       s.gemm(dn.rows(begin, rows), dlogits, w, {});
-      s.gemm(matrix_group_.grad_of(matrix), dlogits, n.rows(begin, rows), {.transpose_a = true, .beta = 1});
+      s.gemm(matrix_.grad(), dlogits, n.rows(begin, rows), {.transpose_a = true, .beta = 1});
     }
   }
   if (ctx.training) {

@@ -8,17 +8,16 @@ namespace orthant {
 
 class HeadLayer final : public Layer {
  public:
-  // `embedding` is the group of the tied table, or null where the head has a matrix of its own.
-  HeadLayer(ParamGroup& head, ParamGroup* embedding, const Plan& plan);
+  HeadLayer(const ParamStore& store, const Plan& plan);
   // Adds to ctx.sums.loss; returns an undefined tensor. In training also the gradients of the logits' matrix.
   Tensor forward(const StepContext& ctx, const Tensor& x, Saved& saved) override;
+  bool grads_in_forward() const override { return true; }
   // dy is ignored. Returns dx [T, d].
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
 
  private:
   Norm norm_;
-  ParamGroup& matrix_group_;
-  std::size_t matrix_index_;
+  ParamRef matrix_;  // [V, d], the embedding's where they are tied
 };
 
 }  // namespace orthant

@@ -33,7 +33,8 @@ Tensor branch_dropout(const StepContext& ctx, Tensor y, std::uint32_t site) {
   const double rate = ctx.settings().model.dropout;
   if (ctx.training && rate > 0) {
     const RandomKey key{ctx.settings().run.seed, Purpose::dropout, site, ctx.step};
-    ctx.stream.dropout(y, y, ctx.batch.index, key, static_cast<float>(rate), {0, 0, y.dim(1)});
+    ctx.stream.dropout(y, y, ctx.rows_in(Region::norm, ctx.batch.index), key, static_cast<float>(rate),
+                       {0, 0, y.dim(1)});
   }
   return y;
 }

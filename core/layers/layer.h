@@ -12,15 +12,21 @@
 
 namespace orthant {
 
-// One micro-batch on the device; the vectors of core/data/batch.h as tensors [T].
+// One micro-batch on the device; the vectors of core/data/batch.h as tensors [T]: of every sequence the positions that
+// this rank holds (Plan::positions). Regions that cut these rows further take their run of them: StepContext::rows_in.
 struct DeviceBatch {
   std::int64_t sequences = 0, positions = 0;
   std::int64_t tokens() const { return sequences * positions; }
   Tensor token, label, position;  // i32
-  Tensor first;                   // i32; undefined where every sequence is one document
   Tensor valid;                   // u8
   Tensor index;                   // i64, global
   std::int64_t valid_count = 0;   // host: tokens that are not padding
+  // In the attention core, where other positions may be held.
+  std::int64_t core_positions = 0;
+  Tensor core_first;  // i32 [sequences * core_positions]; undefined where every sequence is one document
+  // Of whole sequences, in order, for routing groups of tokens that are split among ranks.
+  Tensor whole_valid;  // u8 [sequences * S]
+  Tensor whole_index;  // i64 [sequences * S]
 };
 
 // What a routed layer counts, on the host, over the micro-batches of a step on this rank.
@@ -35,6 +41,7 @@ struct LayerCounters {
 
 // Sums over the tokens of a step on this rank.
 struct StepSums {
+  // Some ranks see the same tokens: one of them counts (Plan::counts_tokens), the others keep theirs to themselves.
   Tensor loss;                        // f64 [1] sum of -log p over counted tokens
   Tensor balance, z;                  // f64 [1] over all routed layers
   std::vector<LayerCounters> layers;  // one for each routed layer
@@ -49,12 +56,16 @@ struct StepContext {
   std::uint32_t step = 0;
   int micro_batch = 0;
   bool training = true;  // false: no dropout, no jitter, no gradients, nothing counted
-  bool first_micro_batch = true;
   // The one scaling of the loss: 1 / tokens of the global batch that count. From here on gradients are only summed.
   float loss_scale = 1, aux_scale = 0, z_scale = 0;
 
   const Settings& settings() const { return plan.settings(); }
   Device& device() const { return plan.device(); }
+  // Of values for each of the batch's tokens, those of the rows that this rank holds in `region`.
+  Tensor rows_in(Region region, const Tensor& of_tokens) const {
+    const Range range = plan.rows(region, of_tokens.dim(0));
+    return of_tokens.rows(range.begin, range.count);
+  }
   DType compute() const { return settings().run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16; }
 };
 
@@ -63,6 +74,8 @@ class Layer {
   virtual ~Layer() = default;
   virtual Tensor forward(const StepContext& ctx, const Tensor& x, Saved& saved) = 0;
   virtual Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) = 0;
+  // Its forward already adds to its parameters' gradients.
+  virtual bool grads_in_forward() const { return false; }
   const std::vector<ParamGroup*>& groups() const { return groups_; }
 
  protected:

@@ -1,5 +1,6 @@
 #include "core/layers/moe.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace orthant {
@@ -21,23 +22,23 @@ ExchangePlan local_plan(std::vector<std::int64_t> rows) {
 
 }  // namespace
 
-MoeLayer::MoeLayer(ParamGroup& dense, std::size_t gate_index, ParamGroup& experts, const Plan& plan, int layer)
-    : dense_(dense),
-      gate_(gate_index),
-      experts_(experts),
-      layer_(layer),
-      activation_(plan.settings().model.activation) {
+MoeLayer::MoeLayer(const ParamStore& store, const std::string& stem, const Plan& plan, int layer)
+    : router_(store.ref(stem + ".gate.weight")), layer_(layer), activation_(plan.settings().model.activation) {
+  const std::vector<ParamGroup*> groups = store.groups_of_layer(layer);
+  const auto routed = std::find_if(groups.begin(), groups.end(), [](const ParamGroup* g) { return g->experts; });
+  require(routed != groups.end(), "this rank holds no routed expert of layer {}", layer);
+  experts_ = *routed;
   const std::size_t in_matrices = activation_ == Activation::swiglu ? 2 : 1;
-  local_experts_ = static_cast<std::int64_t>(experts.params.size() / (in_matrices + 1));
-  width_ = experts.params.front().size[0];
+  local_experts_ = static_cast<std::int64_t>(experts_->params.size() / (in_matrices + 1));
+  width_ = experts_->params.front().size[0];
   hidden_ = width_ * static_cast<std::int64_t>(in_matrices);
   if (plan.settings().moe.shared_experts > 0) {
-    shared_.emplace(dense, gate_index + 1, plan.settings());
+    shared_.emplace(store, stem + ".shared_experts", plan.settings());
   }
 }
 
 MoeLayer::Weights MoeLayer::view(const Tensor& flat) const {
-  const std::int64_t d = experts_.params.front().size[1];
+  const std::int64_t d = experts_->params.front().size[1];
   return {flat.slice(0, {local_experts_, hidden_, d}),
           flat.slice(local_experts_ * hidden_ * d, {local_experts_, d, width_})};
 }
@@ -83,11 +84,12 @@ Tensor MoeLayer::forward(const StepContext& ctx, const Tensor& n, Saved& saved) 
   const double jitter = ctx.settings().moe.jitter;
   if (ctx.training && jitter > 0) {
     Tensor noisy = device.empty(n.dtype(), n.shape());
-    s.jitter(noisy, router_in, ctx.batch.index, key(ctx, Purpose::jitter), static_cast<float>(jitter));
+    s.jitter(noisy, router_in, ctx.rows_in(Region::router, ctx.batch.index), key(ctx, Purpose::jitter),
+             static_cast<float>(jitter));
     router_in = noisy;
   }
   Tensor logits = device.empty(DType::f32, {tokens, experts});
-  s.gemm(logits, router_in, dense_.weight_of(dense_.params[gate_]), {.transpose_b = true});
+  s.gemm(logits, router_in, router_.weight(), {.transpose_b = true});
   Tensor probability = device.empty(DType::f32, {tokens, experts});
   Tensor expert = device.empty(DType::i32, {tokens, k}), weight = device.empty(DType::f32, {tokens, k});
   Tensor chosen = device.empty(DType::i32, {groups, experts});
@@ -117,7 +119,7 @@ Tensor MoeLayer::forward(const StepContext& ctx, const Tensor& n, Saved& saved) 
   Tensor x = exchange == nullptr ? packed : exchange->to_experts(packed, plan, s);  // [R', d]
   x = ctx.plan.cross(enter, x, s);
   const std::vector<std::int64_t> offset = offsets_of(plan.local);
-  const Weights w = view(experts_.weight);
+  const Weights w = view(experts_->weight);
   Tensor h = device.empty(n.dtype(), {x.dim(0), hidden_});
   s.grouped_gemm(h, x, w.in, offset, {.transpose_b = true});
   Tensor a = device.empty(n.dtype(), {x.dim(0), width_});
@@ -166,9 +168,9 @@ Tensor MoeLayer::backward(const StepContext& ctx, const Tensor& dy, Saved& saved
   Tensor dout = exchange == nullptr ? dback : exchange->to_experts(dback, plan, s);  // [R', d]
   dout = ctx.plan.cross_back(leave, dout, s);
   const std::vector<std::int64_t> offset = offsets_of(plan.local);
-  const Weights w = view(experts_.weight), g = view(experts_.grad);
-  // The expert group's gradients are nothing but these products: the first micro-batch overwrites them.
-  const float beta = ctx.first_micro_batch ? 0.0f : 1.0f;
+  const Weights w = view(experts_->weight), g = view(experts_->grad);
+  // The expert group's gradients are nothing but these products: the first ones overwrite what is there.
+  const float beta = experts_->grad_empty ? 0.0f : 1.0f;
   Tensor da = device.empty(dy.dtype(), a.shape());
   s.grouped_gemm(da, dout, w.out, offset, {});
   s.grouped_gemm_tn(g.out, dout, a, offset, beta);
@@ -189,12 +191,11 @@ Tensor MoeLayer::backward(const StepContext& ctx, const Tensor& dy, Saved& saved
     dlogits_f = device.empty(ctx.compute(), dlogits.shape());
     s.cast(dlogits_f, dlogits);
   }
-  const Param& router = dense_.params[gate_];
-  const Tensor drouter_in =
-      linear_backward(ctx, dlogits_f, router_in, dense_.weight_of(router), dense_.grad_of(router));
+  const Tensor drouter_in = linear_backward(ctx, dlogits_f, router_in, router_.weight(), router_.grad());
   const double jitter = ctx.settings().moe.jitter;
   if (ctx.training && jitter > 0) {
-    s.jitter(drouter_in, drouter_in, ctx.batch.index, key(ctx, Purpose::jitter), static_cast<float>(jitter));
+    s.jitter(drouter_in, drouter_in, ctx.rows_in(Region::router, ctx.batch.index), key(ctx, Purpose::jitter),
+             static_cast<float>(jitter));
   }
   s.add(dn, ctx.plan.cross_back(router_enter, drouter_in, s));
   return dn;

@@ -8,14 +8,14 @@
 
 #include "core/layers/ffn.h"
 #include "core/layers/layer.h"
+#include "core/parameters.h"
 
 namespace orthant {
 
 class MoeLayer {
  public:
-  // dense: the block's group, whose parameter `gate_index` is the router (and shared experts' matrices after it);
-  // experts: the group of routed experts. `layer` is the block's layer number.
-  MoeLayer(ParamGroup& dense, std::size_t gate_index, ParamGroup& experts, const Plan& plan, int layer);
+  // `stem`.gate.weight, .experts.N.*, .shared_experts.*. `layer` is the block's layer number.
+  MoeLayer(const ParamStore& store, const std::string& stem, const Plan& plan, int layer);
 
   Tensor forward(const StepContext& ctx, const Tensor& n, Saved& saved) const;
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const;
@@ -30,9 +30,8 @@ class MoeLayer {
   void count(const StepContext& ctx, const std::vector<std::int32_t>& kept,
              const std::vector<std::int32_t>& dropped) const;
 
-  ParamGroup& dense_;
-  std::size_t gate_;
-  ParamGroup& experts_;
+  ParamRef router_;  // [E, d]
+  ParamGroup* experts_;
   int layer_;
   std::optional<Ffn> shared_;
   Activation activation_;

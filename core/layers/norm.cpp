@@ -15,14 +15,20 @@ Tensor as_f32(const StepContext& ctx, const Tensor& w) {
 
 }  // namespace
 
+Norm::Norm(const ParamStore& store, const std::string& stem, const Settings& settings)
+    : weight_(store.ref(stem + ".weight")),
+      kind_(settings.model.norm),
+      eps_(static_cast<float>(settings.model.norm_eps)) {
+  if (kind_ == NormKind::layernorm) {
+    bias_ = store.ref(stem + ".bias");
+  }
+}
+
 Tensor Norm::forward(const StepContext& ctx, const Tensor& x, Saved& saved) const {
   Tensor y = ctx.device().empty(x.dtype(), x.shape());
   Tensor stats = ctx.device().empty(DType::f32, {x.dim(0), 2});
-  const Tensor w = as_f32(ctx, group_.weight_of(group_.params[index_]));
-  Tensor b;
-  if (kind_ == NormKind::layernorm) {
-    b = as_f32(ctx, group_.weight_of(group_.params[index_ + 1]));
-  }
+  const Tensor w = as_f32(ctx, weight_.weight());
+  const Tensor b = bias_.has_value() ? as_f32(ctx, bias_->weight()) : Tensor();
   ctx.stream.norm(y, stats, x, w, b, kind_, eps_);
   push(saved, x);
   push(saved, stats);
@@ -32,12 +38,8 @@ Tensor Norm::forward(const StepContext& ctx, const Tensor& x, Saved& saved) cons
 void Norm::backward(const StepContext& ctx, const Tensor& dx, const Tensor& dy, Saved& saved) const {
   const Tensor stats = pop(saved);
   const Tensor x = pop(saved);
-  Tensor dbias;
-  if (kind_ == NormKind::layernorm) {
-    dbias = group_.grad_of(group_.params[index_ + 1]);
-  }
-  const Tensor w = as_f32(ctx, group_.weight_of(group_.params[index_]));
-  ctx.stream.norm_backward(dx, group_.grad_of(group_.params[index_]), dbias, dy, x, stats, w, kind_);
+  const Tensor dbias = bias_.has_value() ? bias_->grad() : Tensor();
+  ctx.stream.norm_backward(dx, weight_.grad(), dbias, dy, x, stats, as_f32(ctx, weight_.weight()), kind_);
 }
 
 }  // namespace orthant

@@ -21,6 +21,10 @@ bool block_has_experts(const Settings& s, int block) {
   return s.moe.experts > 0 && (block + 1) % s.moe.every == 0;
 }
 
+std::string block_stem(int block) {
+  return fmt::format("model.layers.{}", block);
+}
+
 namespace {
 
 // Builds ParamSpecs with the defaults of one experiment.
@@ -47,6 +51,7 @@ class Builder {
       ParamSpec p = matrix(stem + name, Region::attention, heads * c, d_, base());
       p.split[0] = Dim::head;
       p.units[0] = heads;
+      p.repeats = heads < h;
       to.params.push_back(p);
     };
     by_head(".q_proj.weight", h);
@@ -60,11 +65,11 @@ class Builder {
 
   // The input matrices of an FFN (gate and up, or up alone), then the output one: [n, d] ..., [d, f].
   void ffn_in(LayerSpecs& to, const std::string& gate, const std::string& up, Region region, std::int64_t f,
-              std::vector<std::pair<Dim, std::int64_t>> inside = {}) const {
+              std::optional<std::int64_t> expert = {}) const {
     auto add = [&](const std::string& name) {
       ParamSpec p = matrix(name, region, f, d_, base());
       p.split[0] = Dim::ffn;
-      p.inside = inside;
+      p.expert = expert;
       to.params.push_back(p);
     };
     if (s_.model.activation == Activation::swiglu) {
@@ -73,10 +78,10 @@ class Builder {
     add(up);
   }
   void ffn_out(LayerSpecs& to, const std::string& down, Region region, std::int64_t f,
-               std::vector<std::pair<Dim, std::int64_t>> inside = {}) const {
+               std::optional<std::int64_t> expert = {}) const {
     ParamSpec p = matrix(down, region, d_, f, residual());
     p.split[1] = Dim::ffn;
-    p.inside = std::move(inside);
+    p.expert = expert;
     to.params.push_back(p);
   }
 
@@ -105,12 +110,12 @@ std::vector<LayerSpecs> parameter_table(const Settings& s) {
   embedding.params.push_back(tokens);
   if (s.model.positions == Positions::learned) {
     embedding.params.push_back(
-        build.matrix("model.embed_positions.weight", Region::embedding, s.data.sequence_length, d, build.base()));
+        build.matrix("model.embed_positions.weight", Region::norm, s.data.sequence_length, d, build.base()));
   }
   table.push_back(embedding);
 
   for (int block = 0; block < s.model.layers; ++block) {
-    const std::string stem = fmt::format("model.layers.{}", block);
+    const std::string stem = block_stem(block);
     LayerSpecs dense{.layer = block + 1, .name = fmt::format("layer {}", block), .params = {}};
     build.norm(dense, stem + ".input_layernorm");
     build.attention(dense, stem + ".self_attn");
@@ -136,11 +141,10 @@ std::vector<LayerSpecs> parameter_table(const Settings& s) {
     for (int e = 0; e < experts; ++e) {
       const std::string expert = fmt::format("{}.experts.{}", moe, e);
       build.ffn_in(routed, expert + ".w1.weight", expert + (gated ? ".w3.weight" : ".w1.weight"), Region::experts,
-                   d_expert_of(s), {{Dim::expert, e}});
+                   d_expert_of(s), e);
     }
     for (int e = 0; e < experts; ++e) {
-      build.ffn_out(routed, fmt::format("{}.experts.{}.w2.weight", moe, e), Region::experts, d_expert_of(s),
-                    {{Dim::expert, e}});
+      build.ffn_out(routed, fmt::format("{}.experts.{}.w2.weight", moe, e), Region::experts, d_expert_of(s), e);
     }
     table.push_back(routed);
   }
@@ -153,6 +157,14 @@ std::vector<LayerSpecs> parameter_table(const Settings& s) {
     head.params.push_back(logits);
   }
   table.push_back(head);
+  for (LayerSpecs& layer : table) {
+    for (ParamSpec& spec : layer.params) {
+      spec.layers = {layer.layer};
+    }
+  }
+  if (s.model.tie_embeddings) {
+    table.front().params.front().layers.push_back(head.layer);
+  }
   return table;
 }
 

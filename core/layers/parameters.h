@@ -16,7 +16,7 @@ namespace orthant {
 struct LayerSpecs {
   int layer = 0;
   std::string name;               // "embedding", "layer 3", "layer 3 experts", "head"
-  bool experts = false;           // the group of routed experts, whose gradients are summed over other ranks
+  bool experts = false;           // the routed experts
   std::vector<ParamSpec> params;  // in the order of their flat buffer, which layers rely on
 };
 
@@ -24,6 +24,7 @@ struct LayerSpecs {
 std::vector<LayerSpecs> parameter_table(const Settings& settings);
 
 bool block_has_experts(const Settings& settings, int block);  // block counts from 0
+std::string block_stem(int block);                            // "model.layers.3"
 
 // Derived sizes, with the defaults ("0: as ...") applied.
 std::int64_t kv_heads_of(const Settings& settings);

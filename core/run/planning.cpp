@@ -132,7 +132,7 @@ std::vector<std::vector<int>> alike(Layout& layout) {
   layout.plan(0, nullptr, nullptr);
   std::vector<AxisId> cutting;
   for (AxisId axis = 0; axis < static_cast<AxisId>(layout.mesh().axes().size()); ++axis) {
-    if (layout.mesh().splits(axis, Dim::layer)) {
+    if (layout.mesh().splits(axis, Dim::layer, Region::norm)) {
       cutting.push_back(axis);
     }
   }
@@ -172,8 +172,8 @@ MeshPlan plan_mesh(const Config& config) {
     for (Dim dim : spec.splits) {
       to.splits.emplace_back(name_of(dim));
     }
-    for (Dim dim : spec.carve_of) {
-      to.carved_from.emplace_back(name_of(dim));
+    for (const RegionDim& of : spec.carve_of) {
+      to.carved_from.emplace_back(name_of(of.dim));
     }
     std::vector<bool> seen(static_cast<std::size_t>(plan.world_size), false);
     for (int rank = 0; rank < plan.world_size; ++rank) {

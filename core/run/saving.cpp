@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/layers/parameters.h"
+#include "core/owned_pieces.h"
 #include "core/run/host_collectives.h"
 
 namespace orthant {
@@ -26,20 +27,13 @@ std::vector<StateTensor> state_of(const ParamGroup& group) {
   return found;
 }
 
-SliceMeta slice_of(const char* prefix, const Param& p) {
+SliceMeta slice_of(const char* prefix, const Param& p, const OwnedPiece& piece) {
   SliceMeta meta{.name = prefix + p.spec.name, .dtype = DType::f32, .global = p.spec.global, .offset = {}, .size = {}};
   for (int i = 0; i < p.spec.global.rank(); ++i) {
-    meta.offset.push_back(p.offset[i]);
-    meta.size.push_back(p.size[i]);
+    meta.offset.push_back(piece.offset[i]);
+    meta.size.push_back(piece.size[i]);
   }
   return meta;
-}
-
-// Every rank owns its groups whole until a keeper shards them.
-Tensor whole(const Tensor& state, const ParamGroup& group, const Param& p) {
-  require(group.owned_begin == 0 && group.owned_elements == group.elements,
-          "'{}' is sharded: this build saves whole parameters only", group.name);
-  return state.slice(p.begin, {p.elements()});
 }
 
 }  // namespace
@@ -50,9 +44,12 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
   for (const auto& group : store.groups()) {
     for (const StateTensor& part : state_of(*group)) {
       for (const Param& p : group->params) {
-        if (p.counted) {
-          const Tensor t = whole(part.tensor, *group, p);
-          writer.add(slice_of(part.prefix, p), [t, &stream](void* out) { stream.download(out, t); });
+        if (!p.counted || !group->owner) {
+          continue;
+        }
+        for (const OwnedPiece& piece : owned_pieces(*group, p)) {
+          const Tensor t = part.tensor.slice(piece.begin, {piece.elements()});
+          writer.add(slice_of(part.prefix, p, piece), [t, &stream](void* out) { stream.download(out, t); });
         }
       }
     }
@@ -67,25 +64,28 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
   return folder;
 }
 
-void load_checkpoint(const CheckpointReader& reader, ParamStore& store, Stream& stream) {
+void load_checkpoint(const CheckpointReader& reader, const Plan& plan, ParamStore& store, Stream& stream) {
   std::vector<float> host;
   for (const auto& group : store.groups()) {
     for (const StateTensor& part : state_of(*group)) {
       for (const Param& p : group->params) {
-        const SliceMeta meta = slice_of(part.prefix, p);
-        require(reader.has(meta.name), "the checkpoint of step {} has no '{}': it is of another model or optimizer",
-                reader.step(), meta.name);
-        const CheckpointReader::TensorInfo info = reader.info(meta.name);
-        require(info.shape == meta.global && info.dtype == DType::f32,
-                "the checkpoint's '{}' is {} {}, this model's is f32 {}: model or configuration differ", meta.name,
-                name_of(info.dtype), info.shape.to_string(), meta.global.to_string());
-        host.resize(static_cast<std::size_t>(p.elements()));
-        reader.read(meta.name, meta.offset, meta.size, host.data());
-        stream.upload(whole(part.tensor, *group, p), host.data());
+        const std::string name = part.prefix + p.spec.name;
+        require(reader.has(name), "the checkpoint of step {} has no '{}': it is of another model or optimizer",
+                reader.step(), name);
+        const CheckpointReader::TensorInfo info = reader.info(name);
+        require(info.shape == p.spec.global && info.dtype == DType::f32,
+                "the checkpoint's '{}' is {} {}, this model's is f32 {}: model or configuration differ", name,
+                name_of(info.dtype), info.shape.to_string(), p.spec.global.to_string());
+        for (const OwnedPiece& piece : owned_pieces(*group, p)) {
+          const SliceMeta meta = slice_of(part.prefix, p, piece);
+          host.resize(static_cast<std::size_t>(piece.elements()));
+          reader.read(name, meta.offset, meta.size, host.data());
+          stream.upload(part.tensor.slice(piece.begin, {piece.elements()}), host.data());
+        }
       }
     }
   }
-  store.refresh_weights(stream);
+  store.refresh_weights(plan, stream);
 }
 
 void require_same_parameters(const CheckpointReader& reader, const Settings& settings) {

@@ -18,7 +18,7 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
 
 // Fills weights and optimizer state of this rank from a checkpoint of any layout. Errors: Error naming what the
 // checkpoint lacks, or whose shape differs.
-void load_checkpoint(const CheckpointReader& reader, ParamStore& store, Stream& stream);
+void load_checkpoint(const CheckpointReader& reader, const Plan& plan, ParamStore& store, Stream& stream);
 
 // Refuses a checkpoint that holds more than the model and optimizer of `settings`, such as further layers: loading it
 // would silently leave them out. (What it lacks, load_checkpoint refuses.) Errors: Error naming one of them.

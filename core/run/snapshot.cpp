@@ -3,6 +3,7 @@
 
 #include "core/data/source.h"
 #include "core/layout.h"
+#include "core/owned_pieces.h"
 #include "core/run/verify.h"
 #include "parallel/local/thread_world.h"
 
@@ -11,30 +12,33 @@ namespace {
 
 using Tensors = std::map<std::string, std::vector<float>>;
 
-// Puts a rank's slice of a 1-D or 2-D parameter at its place in the global tensor.
-void place_slice(std::vector<float>& global, const Param& p, const std::vector<float>& slice) {
+// Puts the part of a 1-D or 2-D parameter that a rank owns at its place in the global tensor.
+void place_piece(std::vector<float>& global, const Param& p, const OwnedPiece& piece, const std::vector<float>& part) {
   const std::int64_t columns = p.spec.global.rank() > 1 ? p.spec.global[1] : 1;
   global.resize(static_cast<std::size_t>(p.spec.global.elements()));
-  for (std::int64_t r = 0; r < p.size[0]; ++r) {
-    std::copy_n(slice.begin() + r * p.size[1], p.size[1], global.begin() + (p.offset[0] + r) * columns + p.offset[1]);
+  for (std::int64_t r = 0; r < piece.size[0]; ++r) {
+    std::copy_n(part.begin() + r * piece.size[1], piece.size[1],
+                global.begin() + (piece.offset[0] + r) * columns + piece.offset[1]);
   }
 }
 
-// Whether the slice equals, bit for bit, what stands at its place.
-bool same_slice(const std::vector<float>& global, const Param& p, const std::vector<float>& slice) {
+// Whether the part equals, bit for bit, what stands at its place.
+bool same_piece(const std::vector<float>& global, const Param& p, const OwnedPiece& piece,
+                const std::vector<float>& part) {
   const std::int64_t columns = p.spec.global.rank() > 1 ? p.spec.global[1] : 1;
-  for (std::int64_t r = 0; r < p.size[0]; ++r) {
-    const float* there = global.data() + (p.offset[0] + r) * columns + p.offset[1];
-    if (std::memcmp(there, slice.data() + r * p.size[1], static_cast<std::size_t>(p.size[1]) * sizeof(float)) != 0) {
+  for (std::int64_t r = 0; r < piece.size[0]; ++r) {
+    const float* there = global.data() + (piece.offset[0] + r) * columns + piece.offset[1];
+    if (std::memcmp(there, part.data() + r * piece.size[1], static_cast<std::size_t>(piece.size[1]) * sizeof(float)) !=
+        0) {
       return false;
     }
   }
   return true;
 }
 
-std::vector<float> to_host(const Tensor& flat, const Param& p, Stream& stream) {
-  std::vector<float> host(static_cast<std::size_t>(p.elements()));
-  stream.download(host.data(), flat.slice(p.begin, {p.elements()}));
+std::vector<float> to_host(const Tensor& owned, const OwnedPiece& piece, Stream& stream) {
+  std::vector<float> host(static_cast<std::size_t>(piece.elements()));
+  stream.download(host.data(), owned.slice(piece.begin, {piece.elements()}));
   return host;
 }
 
@@ -64,9 +68,11 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
       }
       for (const auto& group : trainer.parameters().groups()) {
         for (const Param& p : group->params) {
-          if (p.counted) {
-            place_slice(snapshot.gradients[static_cast<std::size_t>(step)][p.spec.name], p,
-                        to_host(group->grad, p, *stream));
+          for (const OwnedPiece& piece : owned_pieces(*group, p)) {
+            if (p.counted && group->owner) {
+              place_piece(snapshot.gradients[static_cast<std::size_t>(step)][p.spec.name], p, piece,
+                          to_host(group->owned_grad, piece, *stream));
+            }
           }
         }
       }
@@ -76,22 +82,26 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
   auto each_state = [&](auto&& visit) {
     const std::lock_guard lock(mutex);
     for (const auto& group : trainer.parameters().groups()) {
-      for (const auto& [kind, flat] : state_of(*group)) {
+      for (const auto& [kind, owned] : state_of(*group)) {
         for (const Param& p : group->params) {
-          visit(p, kind + "/" + p.spec.name, to_host(flat, p, *stream));
+          for (const OwnedPiece& piece : owned_pieces(*group, p)) {
+            visit(*group, p, piece, kind + "/" + p.spec.name, to_host(owned, piece, *stream));
+          }
         }
       }
     }
   };
-  each_state([&](const Param& p, const std::string& name, const std::vector<float>& slice) {
-    if (p.counted) {
-      place_slice(snapshot.state[name], p, slice);
+  each_state([&](const ParamGroup& group, const Param& p, const OwnedPiece& piece, const std::string& name,
+                 const std::vector<float>& part) {
+    if (p.counted && group.owner) {
+      place_piece(snapshot.state[name], p, piece, part);
     }
   });
   world.barrier(*stream);
   stream->synchronize();
-  each_state([&](const Param& p, const std::string& name, const std::vector<float>& slice) {
-    if (!same_slice(snapshot.state[name], p, slice)) {
+  each_state([&](const ParamGroup&, const Param& p, const OwnedPiece& piece, const std::string& name,
+                 const std::vector<float>& part) {
+    if (!same_piece(snapshot.state[name], p, piece, part)) {
       snapshot.replica_differences.push_back(fmt::format("{} on rank {}", name, communicator.rank()));
     }
   });

@@ -138,7 +138,7 @@ class Run {
     }
     const CheckpointReader reader(from);
     require_same_parameters(reader, settings_);
-    load_checkpoint(reader, trainer_.parameters(), *stream_);
+    load_checkpoint(reader, layout_.plan(), trainer_.parameters(), *stream_);
     step_ = number_in(reader, "step");
     tokens_ = number_in(reader, "tokens");
     if (first()) {

@@ -57,8 +57,7 @@ class Data final : public Plugin {
   }
 
   void claim(Mesh& mesh, const Table& config) override {
-    mesh.claim(
-        {.name = "data", .size = static_cast<int>(config.integer("size")), .splits = {Dim::batch}, .carve_of = {}});
+    mesh.claim({.name = "data", .size = static_cast<int>(config.integer("size")), .splits = {Dim::batch}});
     bucket_elements_ = std::max<std::int64_t>(1, static_cast<std::int64_t>(config.number("bucket_mb") * 1e6 / 4));
   }
 

@@ -106,7 +106,7 @@ class Expert final : public Plugin {
     axis_ = mesh.claim({.name = "expert",
                         .size = static_cast<int>(config.integer("size")),
                         .splits = {Dim::expert},
-                        .carve_of = {Dim::batch, Dim::position}});
+                        .carve_of = {{Region::experts, Dim::batch}, {Region::experts, Dim::position}}});
   }
 
   void plan(Plan& plan, Mesh& mesh) override {

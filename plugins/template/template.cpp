@@ -23,7 +23,7 @@ class Template final : public Plugin {
   }
   // Phase 1: how many ranks, which dims. An axis that splits nothing has one rank.
   void claim(Mesh& mesh, const Table& config) override {
-    mesh.claim({.name = "template", .size = 1, .splits = {}, .carve_of = {}});
+    mesh.claim({.name = "template", .size = 1});
     factor_ = static_cast<float>(config.number("factor"));
   }
   // Phase 2: bind seams. From here on the core owns the step.

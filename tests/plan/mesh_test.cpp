@@ -11,10 +11,13 @@ using testing::HasSubstr;
 using Ranks = std::vector<int>;
 
 AxisSpec plain(const std::string& name, int size, Dim dim) {
-  return {.name = name, .size = size, .splits = {dim}, .carve_of = {}};
+  return {.name = name, .size = size, .splits = {dim}};
 }
 AxisSpec expert_axis(int size) {
-  return {.name = "expert", .size = size, .splits = {Dim::expert}, .carve_of = {Dim::batch, Dim::position}};
+  return {.name = "expert",
+          .size = size,
+          .splits = {Dim::expert},
+          .carve_of = {{Region::experts, Dim::batch}, {Region::experts, Dim::position}}};
 }
 
 Ranks members(const Mesh& mesh, std::vector<AxisId> axes, int rank) {

@@ -74,7 +74,7 @@ TEST_F(PluginRefusals, OneBuiltAgainstOtherHeadersIsNamedWithBothBuilds) {
 }
 
 TEST_F(PluginRefusals, AnotherAbiOrASmallerEntryIsRefusedBeforeAnyCall) {
-  EXPECT_THAT(refused_file("other_abi"), HasSubstr("speaks plugin ABI 99, this Orthant speaks 1"));
+  EXPECT_THAT(refused_file("other_abi"), HasSubstr("speaks plugin ABI 99, this Orthant speaks "));
   EXPECT_THAT(refused_file("small_entry"), HasSubstr("its entry is too small (8 bytes"));
 }
 

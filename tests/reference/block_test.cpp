@@ -7,7 +7,7 @@
 namespace orthant::test {
 namespace {
 
-const std::string stem = "model.layers.0.block_sparse_moe.";
+const std::string stem = "model.layers.0.block_sparse_moe";
 
 Settings settings_of(const Reference& reference) {
   Settings s;
@@ -46,13 +46,7 @@ class RoutedBlock {
     for (const auto& [theirs, name] : ours_) {
       rank_.set(store_, name, reference_.floats("weight/" + theirs));
     }
-    ParamGroup& dense = store_.group("layer 0");
-    ParamGroup& experts = store_.group("layer 0 experts");
-    std::size_t gate = 0;
-    while (dense.params.at(gate).spec.name != stem + "gate.weight") {
-      ++gate;
-    }
-    layer_ = std::make_unique<MoeLayer>(dense, gate, experts, rank_.plan(), 1);
+    layer_ = std::make_unique<MoeLayer>(store_, stem, rank_.plan(), 1);
     tokens_ = settings.batch.sequences * settings.data.sequence_length;
     d_ = settings.model.d_model;
     const std::vector<std::int32_t> none(static_cast<std::size_t>(tokens_), 0);
@@ -63,8 +57,10 @@ class RoutedBlock {
   // Forward, then backward from `upstream`, on gradients that nobody has cleared where the layer is to write them.
   void run(const std::vector<float>& upstream, float aux_scale, float z_scale) {
     Stream& s = rank_.stream();
-    s.fill(store_.group("layer 0").grad, 0);
-    s.fill(store_.group("layer 0 experts").grad, NAN);
+    for (ParamGroup* group : store_.groups_of_layer(1)) {
+      s.fill(group->grad, group->experts ? NAN : 0);
+      group->grad_empty = group->experts;
+    }
     StepContext ctx{.plan = rank_.plan(), .stream = s, .batch = batch_, .sums = sums_};
     ctx.aux_scale = aux_scale;
     ctx.z_scale = z_scale;
@@ -154,10 +150,10 @@ TEST(SwitchBlock, OutputGradientsAndLossesWithDroppedTokens) {
   settings.moe.router = RouterKind::switch_;
   settings.moe.capacity_factor = 1.1;
   ASSERT_NEAR(reference.number("hyper/capacity_factor"), settings.moe.capacity_factor, 1e-6);
-  std::map<std::string, std::string> ours = {{"router.classifier.weight", stem + "gate.weight"}};
+  std::map<std::string, std::string> ours = {{"router.classifier.weight", stem + ".gate.weight"}};
   for (std::int64_t e = 0; e < settings.moe.experts; ++e) {
-    ours[fmt::format("experts.expert_{}.wi.weight", e)] = fmt::format("{}experts.{}.w1.weight", stem, e);
-    ours[fmt::format("experts.expert_{}.wo.weight", e)] = fmt::format("{}experts.{}.w2.weight", stem, e);
+    ours[fmt::format("experts.expert_{}.wi.weight", e)] = fmt::format("{}.experts.{}.w1.weight", stem, e);
+    ours[fmt::format("experts.expert_{}.wo.weight", e)] = fmt::format("{}.experts.{}.w2.weight", stem, e);
   }
   ASSERT_EQ(ours.size(), reference.below("weight/").size());
   RoutedBlock block(reference, settings, ours);

@@ -146,6 +146,9 @@ class Rank {
     made.valid = upload(DType::u8, shape, std::vector<std::uint8_t>(index.size(), 1));
     made.index = upload(DType::i64, shape, index);
     made.valid_count = shape.elements();
+    made.core_positions = positions;
+    made.whole_valid = made.valid;
+    made.whole_index = made.index;
     return made;
   }
   StepSums sums() {

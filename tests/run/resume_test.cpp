@@ -183,7 +183,7 @@ fs::path pass_through(const Config& config, const fs::path& from, int steps, con
     Group& world = layout.mesh().world_group("test");
     Trainer trainer(layout.plan(), *stream, *source);
     if (!from.empty()) {
-      load_checkpoint(CheckpointReader(from), trainer.parameters(), *stream);
+      load_checkpoint(CheckpointReader(from), layout.plan(), trainer.parameters(), *stream);
     }
     for (int step = 0; step < steps; ++step) {
       trainer.step(step);

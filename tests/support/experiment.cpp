@@ -134,7 +134,7 @@ void TestRank::set_weight(const std::string& name, const std::vector<float>& glo
     slice.insert(slice.end(), row, row + p.size[1]);
   }
   stream_->upload(found.group->master.slice(p.begin, {p.elements()}), slice.data());
-  trainer_->parameters().refresh_weights(*stream_);
+  trainer_->parameters().refresh_weights(layout_.plan(), *stream_);
   stream_->synchronize();
 }
 

@@ -3,7 +3,8 @@
 // Axes are claimed in the order of the configuration's [plugins.*] tables, outermost first; a rank is the
 // row-major index of its coordinates. An axis that is *carved* adds no ranks: it re-factors the ranks that split
 // the dims it names, so that consecutive ones differ along it (with data = 4 and expert = 2, ranks 0 and 1 hold
-// different experts, and 0 and 2 the same). Example: expert ranks are carved from those that split tokens.
+// different experts, and 0 and 2 the same). Example: expert ranks are carved from those that split tokens in the
+// region of the experts, whatever splits tokens elsewhere.
 //
 // Thread safety: one Mesh per rank; not shared.
 #pragma once
@@ -24,11 +25,30 @@ namespace orthant {
 enum class Dim { batch, position, head, ffn, vocab, expert, layer };
 const char* name_of(Dim dim);
 
+// The part of a model in which an activation or a parameter is used. `norm` is the residual stream: norms, dropout of
+// branches, learned positions.
+enum class Region { embedding, norm, attention, attention_core, ffn, router, experts, head };
+const char* name_of(Region region);
+
+struct RegionDim {
+  Region region;
+  Dim dim;
+  bool operator==(const RegionDim&) const = default;
+};
+
+// One axis of parallelism. Two ways to split tokens by position: an axis with `position` in `splits` holds a slice of
+// every sequence (Plan::positions); one with it in `splits_in` cuts, in those regions, the rows [T, d] that its ranks
+// hold in common elsewhere into equal runs (Plan::rows).
 struct AxisSpec {
   std::string name;
   int size = 1;
-  std::vector<Dim> splits;    // dims of the model divided among the ranks of this axis
-  std::vector<Dim> carve_of;  // empty: the axis multiplies the world size
+  std::vector<Dim> splits = {};           // dims of the model divided among the ranks of this axis, in all regions ...
+  std::vector<RegionDim> joins_in = {};   // ... but these
+  std::vector<RegionDim> splits_in = {};  // and divided in these regions only
+  std::vector<RegionDim> carve_of = {};   // empty: the axis multiplies the world size
+  // Of `position`: rank r holds parts r and 2 size - 1 - r of 2 size equal parts, so that causal attention costs every
+  // rank the same. False: part r of size.
+  bool zigzag = false;
 };
 
 using AxisId = int;
@@ -68,7 +88,7 @@ class Mesh {
   const std::vector<AxisSpec>& axes() const { return axes_; }
   int coordinate(AxisId axis) const { return coordinate(axis, rank_); }
   int coordinate(AxisId axis, int rank) const;
-  bool splits(AxisId axis, Dim dim) const;
+  bool splits(AxisId axis, Dim dim, Region region) const;
 
   // The ranks that differ from the caller only along `axes`: all of them plain, or one carved axis alone.
   // Every call makes a new Group with its own order of collectives; every rank must make the same calls.

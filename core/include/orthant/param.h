@@ -2,6 +2,7 @@
 //
 // A group is what a Keeper acts on: the parameters of one layer whose gradients are summed over the same ranks,
 // laid out back to back in flat buffers. Layers read `weight` and add to `grad`; the optimizer updates `master`.
+// Without a keeper that shards, a rank owns its groups whole.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,6 @@
 
 namespace orthant {
 
-// The part of the model a parameter or boundary belongs to; axes may split dims per region (Plan::split_in).
-enum class Region { embedding, norm, attention, attention_core, ffn, router, experts, head };
-const char* name_of(Region region);
-
 enum class Init { zeros, ones, normal };
 
 // One named weight as the model declares it. Names are those of the checkpoint and of the export.
@@ -26,9 +23,13 @@ struct ParamSpec {
   std::string name;
   Shape global;  // 1-D or 2-D
   Region region = Region::embedding;
-  std::optional<Dim> split[2] = {};                       // which dim of the model each dimension is, if any
-  std::int64_t units[2] = {0, 0};                         // what is divided (heads, not channels); 0: elements
-  std::vector<std::pair<Dim, std::int64_t>> inside = {};  // whole parameters divided by number: expert 3, layer 2
+  std::optional<Dim> split[2] = {};  // which dim of the model each dimension is, if any
+  std::int64_t units[2] = {0, 0};    // what is divided (heads, not channels); 0: elements
+  // Where an axis has more ranks than there are units, neighbours hold the same unit, and each has its own part of the
+  // gradient (the keys and values of grouped queries). False: refused.
+  bool repeats = false;
+  std::optional<std::int64_t> expert = {};  // it is a whole parameter of this expert
+  std::vector<int> layers = {};  // that use it: 0 the embedding, 1 + block, blocks + 1 the head; two: tied; none: all
   Init init = Init::normal;
   float std = 0.02f;
   bool decay = true;
@@ -39,29 +40,44 @@ struct Param {
   std::int64_t offset[2] = {0, 0};  // of this rank's slice in the global tensor
   std::int64_t size[2] = {0, 0};    // of the slice; size[1] = 1 for 1-D
   std::int64_t begin = 0;           // first element in the group's flat buffers
-  // This rank is the first of those that hold this slice: it counts it in norms and writes it to checkpoints.
+  // Of all ranks that hold this slice, the first is in this rank's sum group: its owners (ParamGroup::owner) count the
+  // slice in norms and write it to checkpoints.
   bool counted = false;
   std::int64_t elements() const { return size[0] * size[1]; }
 };
 
 struct ParamGroup {
   int id = 0;
-  std::string name;  // "layer 3 experts"
+  std::string name;        // "layer 3 experts"
+  int layer = 0;           // whose backward completes the gradient: of the layers of this rank that use it, the first
+  bool experts = false;    // routed experts: their gradients are overwritten, not zeroed and added to
+  bool scattered = false;  // ranks that meet at different times of a step hold it: no collective while it runs may wait
   std::vector<Param> params;
   std::int64_t elements = 0;
-
-  Tensor weight;   // [elements], compute dtype; may be undefined between Keeper::release and acquire
-  Tensor grad;     // f32 [elements]
-  Tensor master;   // f32 [owned]; the same memory as weight where that is f32 and whole
-  Tensor moment1;  // f32 [owned]
-  Tensor moment2;  // f32 [owned]; undefined for SGD
-  // The flat range whose optimizer state and update this rank is responsible for. Whole unless a Keeper shards it.
-  std::int64_t owned_begin = 0, owned_elements = 0;
 
   // Gradients are summed over these ranks (size 1: none to sum). Used on one stream only: the Keeper's that sums,
   // else the main one. See parallel/gradient_rule.h.
   Group* sum = nullptr;
-  bool summed = false;  // set by the Keeper that sums it (Keeper::sum_grads): no other one sums it again
+
+  // --- who keeps what: set by Keeper::adopt, before there are buffers
+  std::int64_t padded = 0;  // elements of the flat buffers, at least `elements`; what is beyond is zero
+  // The flat range whose optimizer state, update and checkpoint are this rank's.
+  std::int64_t owned_begin = 0, owned_elements = 0;
+  bool owner = true;         // among the ranks of `sum` that own this range, this one counts and writes it
+  bool whole_weight = true;  // else only owned_weight lasts, and acquire makes `weight`
+  bool whole_grad = true;    // else acquire_grad makes `grad`, and sum_grads takes it away
+  bool sum_each = false;     // gradients are summed after each micro-batch's backward, not once a step
+
+  // --- buffers
+  Tensor weight;           // compute dtype [padded]; may be undefined between Keeper::release and acquire
+  Tensor owned_weight;     // compute dtype [owned]; a part of weight where that is whole
+  Tensor grad;             // f32 [padded]; may be undefined outside a backward pass
+  Tensor owned_grad;       // f32 [owned], summed over `sum` from before_step on; a part of grad where that is whole
+  Tensor master;           // f32 [owned]; owned_weight itself where that is f32
+  Tensor moment1;          // f32 [owned]
+  Tensor moment2;          // f32 [owned]; undefined for SGD
+  bool grad_empty = true;  // nothing has been added to grad: what it holds is overwritten
+  bool summed = false;     // set by the Keeper that sums it (Keeper::sum_grads): no other one sums it again
 
   Tensor weight_of(const Param& p) const { return weight.slice(p.begin, shape_of(p)); }
   Tensor grad_of(const Param& p) const { return grad.slice(p.begin, shape_of(p)); }

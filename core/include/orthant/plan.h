@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,10 +40,10 @@ class Plan {
   void bind(std::unique_ptr<Schedule> schedule);
   void bind(std::unique_ptr<AttentionCore> core);
   void chain(std::unique_ptr<Keeper> keeper);
-  void chain(std::unique_ptr<Stash> stash);            // at most one so far
-  void split_in(Region region, Dim dim, AxisId axis);  // this axis splits `dim` in this region only
+  void chain(std::unique_ptr<Stash> stash);  // at most one so far
   void set_current_plugin(std::string name) { current_ = std::move(name); }
-  void freeze();  // after the last plugin: fills the seams that nobody bound
+  // After the last plugin: fills the seams that nobody bound, and cuts the layers. Errors: ConfigError.
+  void freeze();
 
   // --- derived, by rule
   // Axes that split `dim` in `region`, in mesh order.
@@ -50,7 +51,13 @@ class Plan {
   // The caller's part of `n` units of `dim`. Errors: LayoutError where n does not divide.
   Range part(Dim dim, std::int64_t n, Region region) const { return part(dim, n, region, mesh_.rank()); }
   Range part(Dim dim, std::int64_t n, Region region, int rank) const;
-  // Axes that split parameter `spec`.
+  // The positions of each sequence that `rank` holds in `region`: runs, in the order of its rows. Errors: LayoutError.
+  std::vector<Range> positions(Region region, int rank) const;
+  // Which of the `tokens` rows that `rank` has where nothing is split in a region alone it holds in `region`: all, or
+  // one of equal runs (AxisSpec::splits_in). Errors: LayoutError where they do not divide.
+  Range rows(Region region, std::int64_t tokens, int rank) const;
+  Range rows(Region region, std::int64_t tokens) const { return rows(region, tokens, mesh_.rank()); }
+  // Axes that split parameter `spec`, its layer aside.
   std::vector<AxisId> axes_of(const ParamSpec& spec) const;
   // World ranks over which the gradient of `spec` is summed (includes the caller).
   std::vector<int> sum_members(const ParamSpec& spec) const;
@@ -58,6 +65,19 @@ class Plan {
   std::vector<int> holders(const ParamSpec& spec) const;
   // Fills offset and size. Returns false where this rank holds nothing of it.
   bool place(Param& param) const;
+  // The first of the ranks that see the caller's tokens in `region` (jointly: its sequences, by those that hold slices
+  // of them too) on the caller's stage is the caller: it counts them in sums over the world.
+  bool counts_tokens(Region region, bool jointly) const;
+
+  // --- stages: of the axis that splits layers, else one
+  int stages() const { return stages_; }
+  int stage() const { return stage_of_rank(mesh_.rank()); }
+  int stage_of_rank(int rank) const;
+  int stage_of_layer(int layer) const;
+  bool holds_layer(int layer) const { return stage_of_layer(layer) == stage(); }
+  const std::vector<int>& cut() const { return cut_; }  // Schedule::cut of this model
+  // Layers [first, second) of a chunk of the caller's stage.
+  std::pair<int, int> layers_of_chunk(int chunk) const;
   // A group over `members`, one per distinct (purpose, list), made on first use in the same order on every rank.
   Group& group(const std::string& purpose, const std::vector<int>& members);
 
@@ -75,17 +95,20 @@ class Plan {
 
  private:
   struct BoundEntry;
-  struct RegionSplit {
-    Region region;
-    Dim dim;
-    AxisId axis;
-  };
+  // Which unit of `units` a rank's slice begins with, and how many it has, by ParamSpec::repeats.
+  Range share(const ParamSpec& spec, int dimension, int rank) const;
+  bool same_slice(const ParamSpec& spec, int a, int b) const;
+  bool same_stages(const ParamSpec& spec, int a, int b) const;
+  // Ranks that agree with the caller along every plain axis but `vary`, hold the same slice, and are on stages that
+  // have the parameter in common. `own`: the axes that split it.
+  std::vector<int> members(const ParamSpec& spec, const std::vector<AxisId>& own,
+                           const std::vector<AxisId>& vary) const;
+
   const Settings& settings_;
   Mesh& mesh_;
   Device* device_;
   std::string current_;
   std::vector<BoundEntry> boundaries_;
-  std::vector<RegionSplit> region_splits_;
   std::vector<std::pair<std::string, Group*>> groups_;
   std::unique_ptr<TokenExchange> exchange_;
   std::unique_ptr<Schedule> schedule_;
@@ -93,6 +116,9 @@ class Plan {
   std::vector<std::unique_ptr<Keeper>> keepers_;
   std::vector<std::unique_ptr<Stash>> stashes_;
   std::vector<std::string> bound_by_;  // lines for to_string
+  std::optional<AxisId> layer_axis_;
+  int stages_ = 1;
+  std::vector<int> cut_;
 };
 
 }  // namespace orthant

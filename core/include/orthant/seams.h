@@ -51,15 +51,21 @@ class TokenExchange {
 class Keeper {
  public:
   virtual ~Keeper() = default;
-  virtual void acquire(ParamGroup&, Stream&) {}  // before a layer's forward, and before its backward
-  virtual void release(ParamGroup&, Stream&) {}  // after each of them
-  // Once a step, after the last micro-batch's backward: `grad` is this rank's whole contribution, and may be changed on
-  // the given stream.
+  // Once, when a group's place is known and it has no buffers: may set its padded, owned_*, owner, whole_* and
+  // sum_each.
+  virtual void adopt(ParamGroup&) {}
+  virtual void acquire(ParamGroup&, Stream&) {}       // before a layer's forward, and before its backward
+  virtual void release(ParamGroup&, Stream&) {}       // after each of them
+  virtual void acquire_grad(ParamGroup&, Stream&) {}  // before a layer adds to `grad`, which it may make then
+  // Once a step, after the last micro-batch's backward (with sum_each: after every one's): `grad` is this rank's whole
+  // contribution (of what was not summed yet), and may be changed on the given stream.
   virtual void grad_ready(ParamGroup&, Stream&) {}
   // After grad_ready of every keeper: the sum over the group's ranks may start, on a stream of the keeper's own too.
   // From here to before_step nobody else touches `grad`.
   virtual void sum_grads(ParamGroup&, Stream&) {}
   virtual void before_step(Stream&) {}  // all gradients are enqueued; on return `s` is ordered after them
+  // owned_weight has changed, by the optimizer or a checkpoint: the other ranks of the group need it.
+  virtual void after_step(ParamGroup&, Stream&) {}
 };
 
 // What a layer's backward needs from its forward.
@@ -76,17 +82,22 @@ class Stash {
   virtual Saved take(int layer, int micro_batch) = 0;
 };
 
-// 5. A pure function: which stage holds which layers, and in which order a stage works.
+// 5. A pure function: which stage holds which layers, and in which order a stage works. Layers are numbered 0 (the
+// embedding), 1 + block, blocks + 1 (the head).
 enum class Op { load, recv_x, forward, send_x, recv_dx, backward, send_dx, finish_grads, step };
 struct Instr {
   Op op;
   int chunk = 0, micro_batch = 0;
+  bool operator==(const Instr&) const = default;
 };
 class Schedule {
  public:
   virtual ~Schedule() = default;
-  // First layer of each stage, and `layers` at the end.
-  virtual std::vector<int> cut(int layers, int stages) const = 0;
+  // The model as a chain of stages * v pieces, piece k being chunk k / stages of stage k % stages: the first layer of
+  // each piece, and at the end the number of layers. cost: work of each layer, relative. Errors: ConfigError.
+  virtual std::vector<int> cut(std::span<const double> cost, int stages) const = 0;
+  // What one stage does in one step. A piece takes x from the one before it and gives dx back to it: by recv_x, send_x,
+  // recv_dx, send_dx where that one is on another stage, by itself where it is on the same. finish_grads and step last.
   virtual std::vector<Instr> steps(int stage, int stages, int micro_batches) const = 0;
 };
 

@@ -58,8 +58,7 @@ class Broken final : public Plugin {
             {.name = "group", .default_value = std::string("layer 1"), .help = "The parameters it is wrong for."}};
   }
   void claim(Mesh& mesh, const Table& config) override {
-    mesh.claim(
-        {.name = "broken", .size = static_cast<int>(config.integer("size")), .splits = {Dim::batch}, .carve_of = {}});
+    mesh.claim({.name = "broken", .size = static_cast<int>(config.integer("size")), .splits = {Dim::batch}});
     fault_ = config.text("fault");
     group_ = config.text("group");
   }

@@ -88,7 +88,7 @@ class BrokenExpert final : public Plugin {
     axis_ = mesh.claim({.name = "broken_expert",
                         .size = static_cast<int>(config.integer("size")),
                         .splits = {Dim::expert},
-                        .carve_of = {Dim::batch, Dim::position}});
+                        .carve_of = {{Region::experts, Dim::batch}, {Region::experts, Dim::position}}});
     fault_ = config.text("fault");
   }
   void plan(Plan& plan, Mesh& mesh) override { plan.bind(std::make_unique<BrokenExchange>(mesh.group(axis_), fault_)); }

@@ -1,0 +1,41 @@
+#include "core/layers/cost.h"
+
+#include "core/layers/parameters.h"
+
+namespace orthant {
+namespace {
+
+// Norms, residual sums and lookups are bound by memory: about this many operations' time for each element they touch.
+constexpr double element = 20;
+
+double ffn(const Settings& s, std::int64_t width) {
+  const double matrices = s.model.activation == Activation::swiglu ? 3 : 2;
+  return 2 * matrices * static_cast<double>(s.model.d_model) * static_cast<double>(width);
+}
+
+double attention(const Settings& s) {
+  const double d = static_cast<double>(s.model.d_model), c = static_cast<double>(head_dim_of(s));
+  const double heads = static_cast<double>(s.model.heads), kv = static_cast<double>(kv_heads_of(s));
+  const double projections = 2 * d * c * (2 * heads + 2 * kv);
+  return projections + 4 * heads * c * static_cast<double>(s.data.sequence_length) / 2;
+}
+
+double routed(const Settings& s) {
+  const double router = 2 * static_cast<double>(s.model.d_model) * static_cast<double>(s.moe.experts);
+  return router + static_cast<double>(s.moe.top_k) * ffn(s, d_expert_of(s)) +
+         ffn(s, s.moe.shared_experts * d_expert_of(s));
+}
+
+}  // namespace
+
+std::vector<double> layer_costs(const Settings& s) {
+  const double d = static_cast<double>(s.model.d_model);
+  std::vector<double> cost = {element * d};
+  for (int block = 0; block < s.model.layers; ++block) {
+    cost.push_back(4 * element * d + attention(s) + (block_has_experts(s, block) ? routed(s) : ffn(s, d_ff_of(s))));
+  }
+  cost.push_back(element * d + 2 * d * static_cast<double>(s.model.vocab_size));
+  return cost;
+}
+
+}  // namespace orthant

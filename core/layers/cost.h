@@ -1,0 +1,14 @@
+// How much work each layer is, for cutting the model into stages.
+#pragma once
+
+#include <vector>
+
+#include <orthant/settings.h>
+
+namespace orthant {
+
+// Floating-point operations per token of each layer's forward pass: [0] the embedding, [1 + block], [blocks + 1] the
+// final norm and head. Counted from the shapes (a product of [1, k] and [k, n] is 2 k n), attention at half a sequence.
+std::vector<double> layer_costs(const Settings& settings);
+
+}  // namespace orthant
