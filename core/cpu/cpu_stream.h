@@ -30,6 +30,7 @@ class CpuStream : public Stream {
   void upload(const Tensor& to, const void* host) override;
   void download(void* host, const Tensor& from) override;
   void copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) override;
+  void swap_outer(const Tensor& to, const Tensor& from) override;
   void add(const Tensor& y, const Tensor& x) override;
   void scale(const Tensor& y, float a) override;
   void sum_squares(const Tensor& out, const Tensor& x) override;
@@ -56,17 +57,32 @@ class CpuStream : public Stream {
   void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o, const Tensor& q,
                           const Tensor& k, const Tensor& v, const Tensor& o, const Tensor& lse, const Tensor& first,
                           const AttentionShape& shape) override;
+  void attention_block(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
+                       const Tensor& q_position, const Tensor& k_position, const Tensor& first,
+                       const AttentionShape& shape) override;
+  void attention_merge(const Tensor& o, const Tensor& lse, const Tensor& o_block, const Tensor& lse_block,
+                       const AttentionShape& shape) override;
+  void attention_block_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
+                                const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o, const Tensor& lse,
+                                const Tensor& q_position, const Tensor& k_position, const Tensor& first,
+                                const AttentionShape& shape) override;
   void activation(const Tensor& a, const Tensor& h, Activation kind) override;
   void activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind) override;
-  void embedding(const Tensor& y, const Tensor& table, const Tensor& id, bool accumulate) override;
-  void embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& id) override;
+  void embedding(const Tensor& y, const Tensor& table, const Tensor& id, bool accumulate,
+                 std::int64_t first_row) override;
+  void embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& id, std::int64_t first_row) override;
   void cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& label, float scale) override;
+  void cross_entropy_stats(const Tensor& stats, const Tensor& logits, const Tensor& label,
+                           std::int64_t first_column) override;
+  void cross_entropy_from_stats(const Tensor& loss, const Tensor& logits, const Tensor& label, const Tensor& stats,
+                                std::int64_t first_column, float scale) override;
   void gate(const Tensor& probability, const Tensor& expert, const Tensor& weight, const Tensor& chosen,
             const Tensor& logits, const Tensor& valid, const Tensor& token, const RandomKey& key,
             const GateConfig& config) override;
   void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
                      const Tensor& expert, const Tensor& weight, const Tensor& valid,
                      const GateConfig& config) override;
+  void keep_seated(const Tensor& expert, const Tensor& row) override;
   void pack(const Tensor& rows, const Tensor& x, const Tensor& source, std::int64_t top_k) override;
   void pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row) override;
   void combine(const Tensor& y, const Tensor& rows, const Tensor& row, const Tensor& weight, bool accumulate) override;

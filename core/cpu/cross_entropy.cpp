@@ -39,6 +39,52 @@ float row_loss(T* logits, float* work, std::int64_t v, std::int64_t label, float
   return std::log(sum) - (chosen - top);
 }
 
+// (max, sum of exp(l - max), logit of the label) of a slice of a row; label: its column here, or anything outside.
+template <class T>
+void row_stats(float* stats, const T* logits, std::int64_t v, std::int64_t label) {
+  float top = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : top)
+  for (std::int64_t j = 0; j < v; ++j) {
+    const float x = to_float(logits[j]);
+    top = x > top ? x : top;
+  }
+  // A slice of nothing but -infinity adds 0 to the row's sum; only a whole row of it has no softmax.
+  const float shift = top > -std::numeric_limits<float>::infinity() ? top : 0.0f;
+  float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t j = 0; j < v; ++j) {
+    sum += fast_exp(to_float(logits[j]) - shift);
+  }
+  stats[0] = top;
+  stats[1] = sum;
+  stats[2] = label >= 0 && label < v ? to_float(logits[label]) : -std::numeric_limits<float>::infinity();
+}
+
+// The stats of a whole row from those of its slices, `stride` floats apart, in their order.
+void merge_stats(float* merged, const float* stats, std::int64_t slices, std::int64_t stride) {
+  float top = -std::numeric_limits<float>::infinity(), chosen = top, sum = 0.0f;
+  for (std::int64_t r = 0; r < slices; ++r) {
+    const float* slice = stats + r * stride;
+    top = slice[0] > top ? slice[0] : top;
+    chosen = slice[2] > chosen ? slice[2] : chosen;
+  }
+  for (std::int64_t r = 0; r < slices; ++r) {
+    sum += stats[r * stride + 1] * fast_exp(stats[r * stride] - top);
+  }
+  merged[0] = top;
+  merged[1] = sum;
+  merged[2] = chosen;
+}
+
+// logits [T, V_r] f, label i32[T], the first column not negative.
+void check_slice(const char* operation, const Tensor& logits, const Tensor& label, std::int64_t first_column) {
+  require_float(operation, "logits", logits);
+  require_rank(operation, "logits", logits, 2);
+  require_dtype(operation, "label", label, {DType::i32});
+  require_elements(operation, "label", label, logits.dim(0));
+  require(first_column >= 0, "{}: the first column of the logits is {}", operation, first_column);
+}
+
 }  // namespace
 
 void CpuStream::cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& label, float scale) {
@@ -71,6 +117,60 @@ void CpuStream::cross_entropy(const Tensor& loss, const Tensor& logits, const Te
         } else {
           loss.as<float>()[t] = row_loss(row, mine, v, labels[t], scale);
         }
+      }
+    });
+  });
+}
+
+void CpuStream::cross_entropy_stats(const Tensor& stats, const Tensor& logits, const Tensor& label,
+                                    std::int64_t first_column) {
+  check_slice("cross_entropy_stats", logits, label, first_column);
+  const std::int64_t rows = logits.dim(0), v = logits.dim(1);
+  require_tensor("cross_entropy_stats", "stats", stats, DType::f32, {rows, 3});
+  const auto* labels = label.as<std::int32_t>();
+  with_float_type(logits.dtype(), [&](auto type) {
+    using T = decltype(type);
+    parallel_for(threads_, rows, 8192 / (v + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t) {
+        row_stats(stats.as<float>() + t * 3, logits.as<T>() + t * v, v, labels[t] < 0 ? -1 : labels[t] - first_column);
+      }
+    });
+  });
+}
+
+void CpuStream::cross_entropy_from_stats(const Tensor& loss, const Tensor& logits, const Tensor& label,
+                                         const Tensor& stats, std::int64_t first_column, float scale) {
+  check_slice("cross_entropy_from_stats", logits, label, first_column);
+  const std::int64_t rows = logits.dim(0), v = logits.dim(1);
+  require_dtype("cross_entropy_from_stats", "loss", loss, {DType::f32});
+  require_elements("cross_entropy_from_stats", "loss", loss, rows);
+  require_rank("cross_entropy_from_stats", "stats", stats, 3);
+  require_tensor("cross_entropy_from_stats", "stats", stats, DType::f32, {stats.dim(0), rows, 3});
+  const auto* labels = label.as<std::int32_t>();
+  with_float_type(logits.dtype(), [&](auto type) {
+    using T = decltype(type);
+    parallel_for(threads_, rows, 8192 / (v + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t) {
+        T* row = logits.as<T>() + t * v;
+        if (labels[t] < 0) {
+          std::fill(row, row + v, from_float<T>(0.0f));
+          loss.as<float>()[t] = 0.0f;
+          continue;
+        }
+        float whole[3];
+        merge_stats(whole, stats.as<float>() + t * 3, stats.dim(0), rows * 3);
+        const float top = whole[0], factor = scale / whole[1];
+        const std::int64_t own = labels[t] - first_column;  // the label's column, if it is here
+        const bool here = own >= 0 && own < v;
+        const float correct = here ? factor * fast_exp(to_float(row[own]) - top) - scale : 0.0f;
+#pragma omp simd
+        for (std::int64_t j = 0; j < v; ++j) {
+          row[j] = from_float<T>(factor * fast_exp(to_float(row[j]) - top));
+        }
+        if (here) {
+          row[own] = from_float<T>(correct);
+        }
+        loss.as<float>()[t] = std::log(whole[1]) - (whole[2] - top);
       }
     });
   });

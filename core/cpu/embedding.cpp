@@ -7,8 +7,9 @@
 namespace orthant {
 namespace {
 
-// y [T, d], table [V, d], id i32[T] with every id a row of the table.
-void check(const char* operation, const Tensor& y, const Tensor& table, const Tensor& id) {
+// y [T, d], table [V_r, d], id i32[T]. An id may be of a row elsewhere only where the table is a slice.
+void check(const char* operation, const Tensor& y, const Tensor& table, const Tensor& id, std::int64_t first_row) {
+  require(first_row >= 0 || first_row == Stream::whole_table, "{}: the table's first row is {}", operation, first_row);
   require_rank(operation, "table", table, 2);
   require_rank(operation, "y", y, 2);
   require_shape(operation, "y", y, {y.dim(0), table.dim(1)});
@@ -16,17 +17,24 @@ void check(const char* operation, const Tensor& y, const Tensor& table, const Te
   require_elements(operation, "id", id, y.dim(0));
   const auto* ids = id.as<std::int32_t>();
   for (std::int64_t t = 0; t < y.dim(0); ++t) {
-    require(ids[t] >= 0 && ids[t] < table.dim(0), "{}: id {} of token {} is outside the table {}", operation, ids[t], t,
-            table.shape().to_string());
+    require(ids[t] >= 0 && (first_row != Stream::whole_table || ids[t] < table.dim(0)),
+            "{}: id {} of token {} is outside the table {}", operation, ids[t], t, table.shape().to_string());
   }
+}
+
+// The row of the table that an id names, or -1 where another slice holds it.
+std::int64_t local_row(std::int64_t id, const Tensor& table, std::int64_t first_row) {
+  const std::int64_t row = id - std::max<std::int64_t>(first_row, 0);
+  return row >= 0 && row < table.dim(0) ? row : -1;
 }
 
 }  // namespace
 
-void CpuStream::embedding(const Tensor& y, const Tensor& table, const Tensor& id, bool accumulate) {
+void CpuStream::embedding(const Tensor& y, const Tensor& table, const Tensor& id, bool accumulate,
+                          std::int64_t first_row) {
   require_float("embedding", "y", y);
   require_float("embedding", "table", table);
-  check("embedding", y, table, id);
+  check("embedding", y, table, id, first_row);
   const std::int64_t d = y.dim(1);
   const auto* ids = id.as<std::int32_t>();
   with_float_type(y.dtype(), [&](auto to_type) {
@@ -36,7 +44,14 @@ void CpuStream::embedding(const Tensor& y, const Tensor& table, const Tensor& id
       parallel_for(threads_, y.dim(0), 8192 / (d + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t t = begin; t < end; ++t) {
           Y* out = y.as<Y>() + t * d;
-          const auto* row = rows + ids[t] * d;
+          const std::int64_t at = local_row(ids[t], table, first_row);
+          if (at < 0) {
+            if (!accumulate) {
+              std::fill(out, out + d, from_float<Y>(0.0f));
+            }
+            continue;
+          }
+          const auto* row = rows + at * d;
           if (accumulate) {
 #pragma omp simd
             for (std::int64_t j = 0; j < d; ++j) {
@@ -55,17 +70,21 @@ void CpuStream::embedding(const Tensor& y, const Tensor& table, const Tensor& id
 }
 
 // Threads split the columns, so that each element's sum runs over the tokens in order.
-void CpuStream::embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& id) {
+void CpuStream::embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& id, std::int64_t first_row) {
   require_dtype("embedding_backward", "dtable", dtable, {DType::f32});
   require_float("embedding_backward", "dy", dy);
-  check("embedding_backward", dy, dtable, id);
+  check("embedding_backward", dy, dtable, id, first_row);
   const std::int64_t d = dy.dim(1);
   const auto* ids = id.as<std::int32_t>();
   with_float_type(dy.dtype(), [&](auto type) {
     const auto* from = dy.as<decltype(type)>();
     parallel_for(threads_, d, 64, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = 0; t < dy.dim(0); ++t) {
-        float* row = dtable.as<float>() + ids[t] * d;
+        const std::int64_t at = local_row(ids[t], dtable, first_row);
+        if (at < 0) {
+          continue;
+        }
+        float* row = dtable.as<float>() + at * d;
 #pragma omp simd
         for (std::int64_t j = begin; j < end; ++j) {
           row[j] += to_float(from[t * d + j]);

@@ -35,6 +35,10 @@ void ForwardingStream::copy_rows(const Tensor& to, const Tensor& from, std::span
   });
 }
 
+void ForwardingStream::swap_outer(const Tensor& to, const Tensor& from) {
+  forward("swap_outer", {to, from}, [=](Stream& inner) { inner.swap_outer(to, from); });
+}
+
 void ForwardingStream::add(const Tensor& y, const Tensor& x) {
   forward("add", {y, x}, [=](Stream& inner) { inner.add(y, x); });
 }
@@ -121,6 +125,29 @@ void ForwardingStream::attention_backward(const Tensor& dq, const Tensor& dk, co
           [=](Stream& inner) { inner.attention_backward(dq, dk, dv, d_o, q, k, v, o, lse, first, shape); });
 }
 
+void ForwardingStream::attention_block(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k,
+                                       const Tensor& v, const Tensor& q_position, const Tensor& k_position,
+                                       const Tensor& first, const AttentionShape& shape) {
+  forward("attention_block", {o, lse, q, k, v, q_position, k_position, first},
+          [=](Stream& inner) { inner.attention_block(o, lse, q, k, v, q_position, k_position, first, shape); });
+}
+
+void ForwardingStream::attention_merge(const Tensor& o, const Tensor& lse, const Tensor& o_block,
+                                       const Tensor& lse_block, const AttentionShape& shape) {
+  forward("attention_merge", {o, lse, o_block, lse_block},
+          [=](Stream& inner) { inner.attention_merge(o, lse, o_block, lse_block, shape); });
+}
+
+void ForwardingStream::attention_block_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
+                                                const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
+                                                const Tensor& lse, const Tensor& q_position, const Tensor& k_position,
+                                                const Tensor& first, const AttentionShape& shape) {
+  forward("attention_block_backward", {dq, dk, dv, d_o, q, k, v, o, lse, q_position, k_position, first},
+          [=](Stream& inner) {
+            inner.attention_block_backward(dq, dk, dv, d_o, q, k, v, o, lse, q_position, k_position, first, shape);
+          });
+}
+
 void ForwardingStream::activation(const Tensor& a, const Tensor& h, Activation kind) {
   forward("activation", {a, h}, [=](Stream& inner) { inner.activation(a, h, kind); });
 }
@@ -129,17 +156,32 @@ void ForwardingStream::activation_backward(const Tensor& dh, const Tensor& da, c
   forward("activation_backward", {dh, da, h}, [=](Stream& inner) { inner.activation_backward(dh, da, h, kind); });
 }
 
-void ForwardingStream::embedding(const Tensor& y, const Tensor& table, const Tensor& id, bool accumulate) {
-  forward("embedding", {y, table, id}, [=](Stream& inner) { inner.embedding(y, table, id, accumulate); });
+void ForwardingStream::embedding(const Tensor& y, const Tensor& table, const Tensor& id, bool accumulate,
+                                 std::int64_t first_row) {
+  forward("embedding", {y, table, id}, [=](Stream& inner) { inner.embedding(y, table, id, accumulate, first_row); });
 }
 
-void ForwardingStream::embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& id) {
-  forward("embedding_backward", {dtable, dy, id}, [=](Stream& inner) { inner.embedding_backward(dtable, dy, id); });
+void ForwardingStream::embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& id,
+                                          std::int64_t first_row) {
+  forward("embedding_backward", {dtable, dy, id},
+          [=](Stream& inner) { inner.embedding_backward(dtable, dy, id, first_row); });
 }
 
 void ForwardingStream::cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& label, float scale) {
   forward("cross_entropy", {loss, logits, label},
           [=](Stream& inner) { inner.cross_entropy(loss, logits, label, scale); });
+}
+
+void ForwardingStream::cross_entropy_stats(const Tensor& stats, const Tensor& logits, const Tensor& label,
+                                           std::int64_t first_column) {
+  forward("cross_entropy_stats", {stats, logits, label},
+          [=](Stream& inner) { inner.cross_entropy_stats(stats, logits, label, first_column); });
+}
+
+void ForwardingStream::cross_entropy_from_stats(const Tensor& loss, const Tensor& logits, const Tensor& label,
+                                                const Tensor& stats, std::int64_t first_column, float scale) {
+  forward("cross_entropy_from_stats", {loss, logits, label, stats},
+          [=](Stream& inner) { inner.cross_entropy_from_stats(loss, logits, label, stats, first_column, scale); });
 }
 
 void ForwardingStream::gate(const Tensor& probability, const Tensor& expert, const Tensor& weight, const Tensor& chosen,
@@ -154,6 +196,10 @@ void ForwardingStream::dispatch_plan(const Tensor& row, const Tensor& source, co
                                      const Tensor& valid, const GateConfig& config) {
   forward("dispatch_plan", {row, source, count, dropped, expert, weight, valid},
           [=](Stream& inner) { inner.dispatch_plan(row, source, count, dropped, expert, weight, valid, config); });
+}
+
+void ForwardingStream::keep_seated(const Tensor& expert, const Tensor& row) {
+  forward("keep_seated", {expert, row}, [=](Stream& inner) { inner.keep_seated(expert, row); });
 }
 
 void ForwardingStream::pack(const Tensor& rows, const Tensor& x, const Tensor& source, std::int64_t top_k) {

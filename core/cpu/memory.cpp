@@ -156,4 +156,22 @@ void CpuStream::copy_rows(const Tensor& to, const Tensor& from, std::span<const 
   }
 }
 
+void CpuStream::swap_outer(const Tensor& to, const Tensor& from) {
+  require_rank("swap_outer", "from", from, 3);
+  require_tensor("swap_outer", "to", to, from.dtype(), {from.dim(1), from.dim(0), from.dim(2)});
+  const std::int64_t outer = to.dim(0), inner = to.dim(1);
+  const std::size_t bytes = static_cast<std::size_t>(to.dim(2)) * size_of(to.dtype());
+  if (bytes == 0) {
+    return;
+  }
+  const auto grain = byte_grain / static_cast<std::int64_t>(bytes) + 1;
+  parallel_for(threads_, outer * inner, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const std::int64_t source = r % inner * outer + r / inner;
+      std::memcpy(to.as<std::byte>() + static_cast<std::size_t>(r) * bytes,
+                  from.as<std::byte>() + static_cast<std::size_t>(source) * bytes, bytes);
+    }
+  });
+}
+
 }  // namespace orthant

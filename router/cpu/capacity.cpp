@@ -107,4 +107,16 @@ void CpuStream::dispatch_plan(const Tensor& row, const Tensor& source, const Ten
   });
 }
 
+void CpuStream::keep_seated(const Tensor& expert, const Tensor& row) {
+  require(expert.defined() && expert.rank() == 2, "keep_seated: `expert` must be [T, K], got {}",
+          expert.shape().to_string());
+  check_arguments("keep_seated",
+                  {{"expert", expert, DType::i32, expert.shape()}, {"row", row, DType::i32, expert.shape()}});
+  std::int32_t* const chosen = expert.as<std::int32_t>();
+  const std::int32_t* const packed = row.as<std::int32_t>();
+  for (std::int64_t choice = 0; choice < expert.elements(); ++choice) {
+    chosen[choice] = packed[choice] < 0 ? -1 : chosen[choice];
+  }
+}
+
 }  // namespace orthant

@@ -97,6 +97,40 @@ TEST(Embedding, ForwardAndBackward) {
   });
 }
 
+// The whole table cut into slices (one of them empty): the slices' results add up to the whole's.
+TEST(Embedding, SlicesOfTheTable) {
+  on_every_device([](OpContext& c) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const std::int64_t rows = 40, d = 5, cuts[] = {0, 3, 3, 10, 11};
+      const Input table = c.normal(dtype, {11, d}, 1), id = c.integers(DType::i32, {rows}, 0, 11);
+      const Input dy = c.normal(dtype, {rows, d}, 1), before = c.normal(dtype, {rows, d}, 1);
+      for (int s = 0; s < 4; ++s) {
+        const std::string name = fmt::format("{} {}", name_of(dtype), s);
+        const std::int64_t begin = cuts[s], end = cuts[s + 1];
+        const Input part =
+            c.input(dtype, {end - begin, d}, Values(table.values.begin() + begin * d, table.values.begin() + end * d));
+        const Input dpart = c.constant(DType::f32, {end - begin, d}, 1), sum = c.input(dtype, {rows, d}, before.values);
+        const Tensor y = c.poisoned(dtype, {rows, d});
+        Values expected(static_cast<std::size_t>(rows * d), 0.0), added = before.values, grads = dpart.values;
+        for (std::int64_t i = 0; i < rows * d; ++i) {
+          const auto row = static_cast<std::int64_t>(oracle::at(id.values, i / d));
+          if (begin <= row && row < end) {
+            oracle::at(expected, i) = oracle::at(table.values, row * d + i % d);
+            oracle::at(added, i) += oracle::at(expected, i);
+            oracle::at(grads, (row - begin) * d + i % d) += oracle::at(dy.values, i);
+          }
+        }
+        c.stream().embedding(y, part.tensor, id.tensor, false, begin);
+        c.expect("y " + name, y, expected, 0);
+        c.stream().embedding(sum.tensor, part.tensor, id.tensor, true, begin);
+        c.expect("y += " + name, sum.tensor, added, dtype == DType::f32 ? 5e-6 : 0.004);
+        c.stream().embedding_backward(dpart.tensor, dy.tensor, id.tensor, begin);
+        c.expect("dtable " + name, dpart.tensor, grads, 2e-6);
+      }
+    }
+  });
+}
+
 TEST(Embedding, RefusesIdsOutsideTheTable) {
   const auto device = make_cpu_device(1);
   OpContext c(*device);
@@ -106,6 +140,8 @@ TEST(Embedding, RefusesIdsOutsideTheTable) {
     EXPECT_THROW(c.stream().embedding(y, table.tensor, c.input(DType::i32, {1}, {bad}).tensor, false), Error);
     EXPECT_THROW(c.stream().embedding_backward(table.tensor, y, c.input(DType::i32, {1}, {bad}).tensor), Error);
   }
+  EXPECT_THROW(c.stream().embedding(y, table.tensor, c.input(DType::i32, {1}, {-1}).tensor, false, 0), Error);
+  EXPECT_THROW(c.stream().embedding(y, table.tensor, c.input(DType::i32, {1}, {1}).tensor, false, -2), Error);
 }
 
 }  // namespace

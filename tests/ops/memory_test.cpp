@@ -244,5 +244,37 @@ TEST(SideStream, DestructorRunsWhatIsQueued) {
   EXPECT_EQ(done, 100);
 }
 
+TEST(SwapOuter, MovesBlocksOfAnyType) {
+  on_every_device([](OpContext& c) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f64, DType::i32, DType::i64, DType::u8}) {
+      for (const Shape& shape : {Shape{0, 2, 3}, Shape{2, 3, 0}, Shape{1, 4, 1}, Shape{3, 5, 7}, Shape{8, 2, 9000}}) {
+        const std::string name = fmt::format("{} {}", name_of(dtype), shape.to_string());
+        const Input from = c.integers(dtype, shape, 0, 200);
+        const Tensor to = c.poisoned(dtype, {shape[1], shape[0], shape[2]}), back = c.poisoned(dtype, shape);
+        Values swapped;
+        for (std::int64_t j = 0; j < shape[1]; ++j) {
+          for (std::int64_t i = 0; i < shape[0]; ++i) {
+            const auto row = from.values.begin() + (i * shape[1] + j) * shape[2];
+            swapped.insert(swapped.end(), row, row + shape[2]);
+          }
+        }
+        c.stream().swap_outer(to, from.tensor);
+        c.stream().swap_outer(back, to);
+        c.expect("to " + name, to, swapped, 0);
+        c.expect("back " + name, back, from.values, 0);
+      }
+    }
+  });
+}
+
+TEST(SwapOuter, RefusesWhatDoesNotFit) {
+  const auto device = make_cpu_device(1);
+  OpContext c(*device);
+  const Tensor from = c.poisoned(DType::f32, {2, 3, 4});
+  EXPECT_THROW(c.stream().swap_outer(c.poisoned(DType::f32, {2, 3, 4}), from), Error);
+  EXPECT_THROW(c.stream().swap_outer(c.poisoned(DType::bf16, {3, 2, 4}), from), Error);
+  EXPECT_THROW(c.stream().swap_outer(c.poisoned(DType::f32, {3, 8}), c.poisoned(DType::f32, {6, 4})), Error);
+}
+
 }  // namespace
 }  // namespace orthant::test

@@ -29,6 +29,32 @@ TEST(Capacity, OfAnyFactorHoldsAGroup) {
   }
 }
 
+// After keep_seated, a plan without capacity seats exactly what the plan with capacity kept, and in the same rows.
+TEST(KeepSeated, LeavesWhatThePlanKept) {
+  for (const Problem& q : limited()) {
+    on_every_device([&](OpContext& c) {
+      const Routed r = run_gate(c, c.normal(DType::f32, {q.tokens, q.config.experts}, 1.0), q);
+      const Planned limited_plan = run_plan(c, r.expert, r.weight, q);
+      Values expected = c.values_of(r.expert);
+      const Values rows = c.values_of(limited_plan.row);
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        expected[i] = rows[i] < 0 ? -1 : expected[i];
+      }
+      c.stream().keep_seated(r.expert, limited_plan.row);
+      c.expect("expert", r.expert, expected, 0);
+      Problem dropless = q;
+      dropless.config.capacity_factor = 0;
+      c.expect("row", run_plan(c, r.expert, r.weight, dropless).row, rows, 0);
+    });
+  }
+}
+
+TEST(KeepSeated, RefusesWhatDoesNotFit) {
+  const auto device = make_cpu_device(1);
+  OpContext c(*device);
+  EXPECT_THROW(c.stream().keep_seated(c.poisoned(DType::i32, {4, 2}), c.poisoned(DType::i32, {4, 1})), Error);
+}
+
 TEST(DispatchPlan, IsTheDefinition) {
   for (const Problem& q : limited()) {
     on_every_device([&](OpContext& c) {

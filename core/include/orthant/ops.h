@@ -36,6 +36,7 @@ struct AttentionShape {
   std::int64_t heads = 0;      // query heads
   std::int64_t kv_heads = 0;   // divides heads
   std::int64_t head_dim = 0;
+  std::int64_t kv_positions = 0;  // keys of each sequence, for blocks of attention; 0: as positions
 };
 
 struct RotaryShape {
@@ -92,6 +93,8 @@ class Stream {
   virtual void download(void* host, const Tensor& from) = 0;  // complete when it returns
   // Runs of rows (of the outermost dimension) of `from` to rows of `to`.
   virtual void copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) = 0;
+  // to [J, I, C] <- from [I, J, C], any dtype: to[j, i] = from[i, j]. Its own adjoint, and its own inverse.
+  virtual void swap_outer(const Tensor& to, const Tensor& from) = 0;
 
   // --- elementwise
   virtual void add(const Tensor& y, const Tensor& x) = 0;            // y += x; f, mixed dtypes allowed
@@ -136,19 +139,55 @@ class Stream {
   virtual void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                                   const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o, const Tensor& lse,
                                   const Tensor& first, const AttentionShape& shape) = 0;
+  // Attention of some queries to some keys of their sequences, for parts of a sequence that meet one after another
+  // (Liu et al., "Ring Attention with Blockwise Transformers"). q [T_q, h c], k and v [T_k, kv c] f;
+  // T_q = batch * positions, T_k = batch * kv_positions. q_position i32 [positions], k_position i32 [kv_positions]: the
+  // place of each row in its sequence, the same for every sequence of the batch, in any order. A query sees the keys
+  // with first[t] <= k_position <= q_position; first i32 [T_q] or undefined (0).
+  // o f32 [T_q, h c], whatever q's dtype: parts are merged in fp32. lse f32 [batch, h, positions]. A query that sees
+  // nothing gets o = 0, lse = -infinity.
+  virtual void attention_block(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
+                               const Tensor& q_position, const Tensor& k_position, const Tensor& first,
+                               const AttentionShape& shape) = 0;
+  // Merges a partial result over other keys into (o, lse), in place: o and o_block f32 [T_q, h c], lse and lse_block
+  // f32 [batch, h, positions]. Start from the first block's, or from o = 0, lse = -infinity.
+  virtual void attention_merge(const Tensor& o, const Tensor& lse, const Tensor& o_block, const Tensor& lse_block,
+                               const AttentionShape& shape) = 0;
+  // The share of one block of keys in the gradients: o (as q) and lse are the final ones, merged over all blocks; d_o
+  // as q. dq f32 [T_q, h c], dk and dv f32 [T_k, kv c], all three +=.
+  virtual void attention_block_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
+                                        const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
+                                        const Tensor& lse, const Tensor& q_position, const Tensor& k_position,
+                                        const Tensor& first, const AttentionShape& shape) = 0;
 
   // --- FFN activation. h [T, n]; a [T, f]: relu, gelu (tanh form): n = f; swiglu: n = 2f, h = (gate | up) in columns,
   // a = silu(gate) * up.
   virtual void activation(const Tensor& a, const Tensor& h, Activation kind) = 0;
   virtual void activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind) = 0;
 
-  // --- embedding. y [T, d] f; table [V, d]; id i32[T] in [0, V). accumulate: y += instead of =.
-  virtual void embedding(const Tensor& y, const Tensor& table, const Tensor& id, bool accumulate) = 0;
-  virtual void embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& id) = 0;  // f32 dtable +=
+  // --- embedding. y [T, d] f; table [V_r, d]: rows first_row .. first_row + V_r of the vocabulary; id i32[T] >= 0.
+  // accumulate: y += instead of =. An id of a row that is not here gives 0 and gets no gradient: the slices' results
+  // add up to the whole table's (Shoeybi et al., "Megatron-LM"). whole_table: the table is all there is, and an id
+  // outside it is an error.
+  static constexpr std::int64_t whole_table = -1;
+  virtual void embedding(const Tensor& y, const Tensor& table, const Tensor& id, bool accumulate,
+                         std::int64_t first_row = whole_table) = 0;
+  virtual void embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& id,
+                                  std::int64_t first_row = whole_table) = 0;  // f32 dtable +=
 
   // --- loss. logits [T, V] f are replaced by their gradient scale * (softmax - onehot); loss f32[T] = -log p(label),
   // 0 and zero gradient where label i32[T] < 0. logits may be wider than the vocabulary only if exactly V columns.
   virtual void cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& label, float scale) = 0;
+  // The same where each rank holds some columns of the logits, [T, V_r] f: first_column .. first_column + V_r of the
+  // vocabulary; only three numbers per token are exchanged (Shoeybi et al., "Megatron-LM").
+  // stats f32 [T, 3] = (max, sum of exp(l - max), logit of the label) of these columns; the last is -infinity where the
+  // label's column is not here (or label < 0).
+  virtual void cross_entropy_stats(const Tensor& stats, const Tensor& logits, const Tensor& label,
+                                   std::int64_t first_column) = 0;
+  // stats f32 [ranks, T, 3]: those of all slices, in an order that is the same on every rank. loss and gradient as
+  // cross_entropy of the whole rows; the loss is +infinity where no slice holds the label's column.
+  virtual void cross_entropy_from_stats(const Tensor& loss, const Tensor& logits, const Tensor& label,
+                                        const Tensor& stats, std::int64_t first_column, float scale) = 0;
 
   // --- router (router/). T tokens in whole groups of config.group_tokens, G of them; valid u8[T] (0: padding, not
   // routed); logits f32 [T, E]. Padding rows of every output are written: probability 0, expert -1, weight 0, row -1,
@@ -175,6 +214,9 @@ class Stream {
   virtual void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
                              const Tensor& expert, const Tensor& weight, const Tensor& valid,
                              const GateConfig& config) = 0;
+  // expert i32 [T, K] = -1 where row i32 [T, K] < 0, in place: what lost its seat counts as not chosen. For capacity
+  // that was decided on whole groups before a rank takes its own tokens of them.
+  virtual void keep_seated(const Tensor& expert, const Tensor& row) = 0;
   // rows [R, d] <- x [T, d] f: row r is token source[r] / K. R is rows' size: the host has read `count` before.
   // source has R elements or more, here and below.
   virtual void pack(const Tensor& rows, const Tensor& x, const Tensor& source, std::int64_t top_k) = 0;
