@@ -40,16 +40,16 @@ void MetaStream::download(void* host, const Tensor& from) {
 void MetaStream::dispatch_plan(const Tensor&, const Tensor&, const Tensor& count, const Tensor& dropped,
                                const Tensor& expert, const Tensor&, const Tensor&, const GateConfig& config) {
   const std::int64_t experts = config.experts, choices = expert.elements();
-  const std::int64_t group = config.group_tokens * config.top_k;
   require_tensor("dispatch_plan", "count", count, DType::i32, {experts});
   require_tensor("dispatch_plan", "dropped", dropped, DType::i32, {experts});
   require(holds_data(count) && holds_data(dropped), "the meta device cannot plan for {} experts", experts);
   auto *kept = count.as<std::int32_t>(), *refused = dropped.as<std::int32_t>();
   std::fill_n(kept, experts, 0);
   std::fill_n(refused, experts, 0);
-  const std::int64_t seats = capacity(config, config.group_tokens);
   // Choice c goes to expert c mod E: groups go on where the one before stopped, so that the whole is even too.
-  for (std::int64_t begin = 0; begin < choices; begin += group) {
+  for (std::int64_t begin = 0; begin < choices; begin += config.group_tokens * config.top_k) {
+    const std::int64_t group = std::min(config.group_tokens * config.top_k, choices - begin);
+    const std::int64_t seats = capacity(config, group / config.top_k);
     for (std::int64_t e = 0; e < experts; ++e) {
       const std::int64_t ahead = ((e - begin) % experts + experts) % experts;  // choices of the group before e's first
       const std::int64_t here = ahead < group ? (group - ahead - 1) / experts + 1 : 0;

@@ -10,13 +10,26 @@ using Json = nlohmann::ordered_json;
 Json mesh_json(const MeshPlan& mesh) {
   Json axes = Json::array();
   for (const AxisPlan& axis : mesh.axes) {
+    Json splits = Json::array();
+    for (const SplitPlan& split : axis.splits) {
+      splits.push_back({{"dim", split.dim}, {"only_in", split.only_in}, {"not_in", split.not_in}});
+    }
     axes.push_back({{"name", axis.name},
                     {"size", axis.size},
-                    {"splits", axis.splits},
+                    {"splits", splits},
                     {"carved_from", axis.carved_from},
+                    {"carved_in", axis.carved_in},
                     {"groups", axis.groups}});
   }
   return axes;
+}
+
+Json stages_json(const MeshPlan& mesh) {
+  Json stages = Json::array();
+  for (const StagePlan& stage : mesh.stages) {
+    stages.push_back({{"ranks", stage.ranks}, {"chunks", stage.chunks}});
+  }
+  return stages;
 }
 
 Json params_json(const RankPlan& rank) {
@@ -68,6 +81,8 @@ std::string plan_json(const PlanOutput& plan) {
   Json json;
   json["world_size"] = plan.mesh.world_size;
   json["axes"] = mesh_json(plan.mesh);
+  json["layers"] = plan.mesh.layers;
+  json["stages"] = stages_json(plan.mesh);
   json["memory"] = classes_json(plan.classes);
   json["rank"] = plan.rank.rank;
   json["parameters"] = params_json(plan.rank);

@@ -56,6 +56,21 @@ class Columns {
   std::vector<std::vector<std::string>> rows_;
 };
 
+std::string splits_text(const AxisPlan& axis) {
+  std::vector<std::string> texts;
+  for (const SplitPlan& split : axis.splits) {
+    std::string text = split.dim;
+    if (!split.only_in.empty()) {
+      text += fmt::format(" (in {})", fmt::join(split.only_in, ", "));
+    }
+    if (!split.not_in.empty()) {
+      text += fmt::format(" (not in {})", fmt::join(split.not_in, ", "));
+    }
+    texts.push_back(std::move(text));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
 std::string mesh_text(const MeshPlan& mesh) {
   if (mesh.axes.empty()) {
     return "no plugin claims an axis: one rank holds everything\n";
@@ -71,11 +86,46 @@ std::string mesh_text(const MeshPlan& mesh) {
       text += fmt::format(" | .. | {} ({} groups)", numbers_text(axis.groups.back()), axis.groups.size());
     }
     if (!axis.carved_from.empty()) {
-      text += fmt::format("  (carved from the ranks that split {})", fmt::join(axis.carved_from, " or "));
+      text += fmt::format("  (carved from the ranks that split {} in {})", fmt::join(axis.carved_from, " or "),
+                          fmt::join(axis.carved_in, ", "));
     }
-    table.add({axis.name, std::to_string(axis.size), fmt::format("{}", fmt::join(axis.splits, ", ")), text});
+    table.add({axis.name, std::to_string(axis.size), splits_text(axis), text});
   }
   return table.text();
+}
+
+// "embedding, blocks 0-2"
+std::string layers_text(std::pair<int, int> chunk, int layers) {
+  std::vector<std::string> texts;
+  const int first = std::max(chunk.first, 1), last = std::min(chunk.second, layers - 1);
+  if (chunk.first == 0) {
+    texts.emplace_back("embedding");
+  }
+  if (last - first == 1) {
+    texts.push_back(fmt::format("block {}", first - 1));
+  } else if (last > first) {
+    texts.push_back(fmt::format("blocks {}-{}", first - 1, last - 2));
+  }
+  if (chunk.second == layers) {
+    texts.emplace_back("head");
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+std::string stages_text(const MeshPlan& mesh) {
+  if (mesh.stages.size() == 1) {
+    return "";
+  }
+  Columns table({"stage", "ranks", "layers"}, {true, false, false});
+  for (std::size_t stage = 0; stage < mesh.stages.size(); ++stage) {
+    std::vector<std::string> chunks;
+    for (const auto& chunk : mesh.stages[stage].chunks) {
+      chunks.push_back(layers_text(chunk, mesh.layers));
+    }
+    table.add(
+        {std::to_string(stage), numbers_text(mesh.stages[stage].ranks), fmt::format("{}", fmt::join(chunks, " | "))});
+  }
+  return "\n" + table.text();
 }
 
 std::string slice_text(const HeldParam& p) {
@@ -142,7 +192,7 @@ std::string collectives_text(const RankPlan& rank) {
 std::string plan_text(const PlanOutput& plan) {
   const int world = plan.mesh.world_size;
   std::string text = fmt::format("{}: {} rank{}\n\n", plan.file, world, world == 1 ? "" : "s");
-  text += mesh_text(plan.mesh);
+  text += mesh_text(plan.mesh) + stages_text(plan.mesh);
   text += fmt::format("\nrank {} holds\n", plan.rank.rank) + params_text(plan.rank);
   text += "\nbytes of each rank\n" + classes_text(plan.classes);
   text += fmt::format("\ncollectives of rank {} in one step\n", plan.rank.rank) + collectives_text(plan.rank);

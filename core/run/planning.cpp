@@ -1,7 +1,6 @@
 #include "core/run/planning.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <set>
 
@@ -61,23 +60,23 @@ std::vector<HeldParam> held_params(const ParamStore& store) {
   return held;
 }
 
-// Bytes of parameters' tensors, each counted once where two names mean the same memory.
+// Bytes of parameters' memory, each allocation counted for the first that is asked about.
 class Counter {
  public:
   std::int64_t add(const Tensor& t) {
-    return t.defined() && seen_.insert(t.data()).second ? static_cast<std::int64_t>(t.bytes()) : 0;
+    return t.defined() && seen_.insert(t.storage().get()).second ? static_cast<std::int64_t>(t.storage()->bytes()) : 0;
   }
 
  private:
-  std::set<const void*> seen_;
+  std::set<const Storage*> seen_;
 };
 
 MemoryPlan memory_of(const ParamStore& store, const Device& device) {
   MemoryPlan memory;
   Counter counter;
   for (const auto& group : store.groups()) {
-    memory.weights += counter.add(group->weight);
-    memory.gradients += counter.add(group->grad);
+    memory.weights += counter.add(group->weight) + counter.add(group->owned_weight);
+    memory.gradients += counter.add(group->grad) + counter.add(group->owned_grad);
     for (const Tensor& t : {group->master, group->moment1, group->moment2}) {
       memory.optimizer += counter.add(t);
     }
@@ -127,28 +126,60 @@ RankClass class_of(const Config& config, int rank) {
   return {.ranks = {rank}, .memory = plan.memory, .sent = bytes_sent(plan.step)};
 }
 
-// Ranks at one place along the axes that cut the layers hold parts of the same layers.
-std::vector<std::vector<int>> alike(Layout& layout) {
-  layout.plan(0, nullptr, nullptr);
-  std::vector<AxisId> cutting;
-  for (AxisId axis = 0; axis < static_cast<AxisId>(layout.mesh().axes().size()); ++axis) {
-    if (layout.mesh().splits(axis, Dim::layer, Region::norm)) {
-      cutting.push_back(axis);
+std::vector<std::string> regions_of(const std::vector<RegionDim>& list, Dim dim) {
+  std::vector<std::string> regions;
+  for (const RegionDim& entry : list) {
+    if (entry.dim == dim) {
+      regions.emplace_back(name_of(entry.region));
     }
   }
-  std::map<std::vector<int>, std::vector<int>> by_place;
-  for (int rank = 0; rank < layout.world_size(); ++rank) {
-    std::vector<int> place;
-    for (AxisId axis : cutting) {
-      place.push_back(layout.mesh().coordinate(axis, rank));
+  return regions;
+}
+
+void add_once(std::vector<std::string>& names, const std::string& name) {
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    names.push_back(name);
+  }
+}
+
+AxisPlan plan_axis(const Mesh& mesh, AxisId axis) {
+  const AxisSpec& spec = mesh.axes()[static_cast<std::size_t>(axis)];
+  AxisPlan plan;
+  plan.name = spec.name;
+  plan.size = spec.size;
+  for (Dim dim : spec.splits) {
+    plan.splits.push_back({name_of(dim), {}, regions_of(spec.joins_in, dim)});
+  }
+  for (const RegionDim& entry : spec.splits_in) {
+    const bool known = std::any_of(plan.splits.begin(), plan.splits.end(),
+                                   [&](const SplitPlan& split) { return split.dim == name_of(entry.dim); });
+    if (!known) {
+      plan.splits.push_back({name_of(entry.dim), regions_of(spec.splits_in, entry.dim), {}});
     }
-    by_place[place].push_back(rank);
   }
-  std::vector<std::vector<int>> classes;
-  for (auto& [place, ranks] : by_place) {
-    classes.push_back(std::move(ranks));
+  for (const RegionDim& of : spec.carve_of) {
+    add_once(plan.carved_from, name_of(of.dim));
+    add_once(plan.carved_in, name_of(of.region));
   }
-  return classes;
+  std::vector<bool> seen(static_cast<std::size_t>(mesh.world_size()), false);
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    if (!seen[static_cast<std::size_t>(rank)]) {
+      plan.groups.push_back(mesh.members(std::span<const AxisId>(&axis, 1), rank));
+      for (int member : plan.groups.back()) {
+        seen[static_cast<std::size_t>(member)] = true;
+      }
+    }
+  }
+  return plan;
+}
+
+// By stage; the ranks of one hold parts of the same layers.
+std::vector<std::vector<int>> ranks_of_stages(const Plan& plan) {
+  std::vector<std::vector<int>> ranks(static_cast<std::size_t>(plan.stages()));
+  for (int rank = 0; rank < plan.mesh().world_size(); ++rank) {
+    ranks[static_cast<std::size_t>(plan.stage_of_rank(rank))].push_back(rank);
+  }
+  return ranks;
 }
 
 }  // namespace
@@ -161,31 +192,21 @@ std::int64_t bytes_sent(const CollectiveRecord& record) {
 MeshPlan plan_mesh(const Config& config) {
   check_layout(config);
   Layout layout(config);
-  MeshPlan plan;
-  plan.world_size = layout.world_size();
-  const Mesh& mesh = layout.mesh();
-  for (AxisId axis = 0; axis < static_cast<AxisId>(mesh.axes().size()); ++axis) {
-    const AxisSpec& spec = mesh.axes()[static_cast<std::size_t>(axis)];
-    AxisPlan& to = plan.axes.emplace_back();
-    to.name = spec.name;
-    to.size = spec.size;
-    for (Dim dim : spec.splits) {
-      to.splits.emplace_back(name_of(dim));
-    }
-    for (const RegionDim& of : spec.carve_of) {
-      to.carved_from.emplace_back(name_of(of.dim));
-    }
-    std::vector<bool> seen(static_cast<std::size_t>(plan.world_size), false);
-    for (int rank = 0; rank < plan.world_size; ++rank) {
-      if (!seen[static_cast<std::size_t>(rank)]) {
-        to.groups.push_back(mesh.members(std::span<const AxisId>(&axis, 1), rank));
-        for (int member : to.groups.back()) {
-          seen[static_cast<std::size_t>(member)] = true;
-        }
-      }
-    }
+  layout.plan(0, nullptr, nullptr);
+  const Plan& plan = layout.plan();
+  MeshPlan result;
+  result.world_size = layout.world_size();
+  for (AxisId axis = 0; axis < static_cast<AxisId>(layout.mesh().axes().size()); ++axis) {
+    result.axes.push_back(plan_axis(layout.mesh(), axis));
   }
-  return plan;
+  result.layers = plan.cut().back();
+  for (std::vector<int>& ranks : ranks_of_stages(plan)) {
+    result.stages.push_back({std::move(ranks), {}});
+  }
+  for (std::size_t piece = 0; piece + 1 < plan.cut().size(); ++piece) {
+    result.stages[piece % result.stages.size()].chunks.emplace_back(plan.cut()[piece], plan.cut()[piece + 1]);
+  }
+  return result;
 }
 
 RankPlan plan_rank(const Config& config, int rank) {
@@ -214,9 +235,11 @@ RankPlan plan_rank(const Config& config, int rank) {
 
 std::vector<RankClass> plan_classes(const Config& config) {
   Layout layout(config);
+  layout.plan(0, nullptr, nullptr);
   std::vector<RankClass> classes;
-  for (const std::vector<int>& ranks : alike(layout)) {
-    const RankClass first = class_of(config, ranks.front()), last = class_of(config, ranks.back());
+  for (const std::vector<int>& ranks : ranks_of_stages(layout.plan())) {
+    const RankClass first = class_of(config, ranks.front());
+    const RankClass last = ranks.size() == 1 ? first : class_of(config, ranks.back());
     if (first.memory == last.memory && first.sent == last.sent) {
       classes.push_back(first);
       classes.back().ranks = ranks;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/config/config.h"
@@ -14,16 +15,31 @@
 
 namespace orthant {
 
+// A dim that an axis splits: everywhere, in some regions only, or everywhere but in some.
+struct SplitPlan {
+  std::string dim;
+  std::vector<std::string> only_in, not_in;  // names of regions
+};
+
 struct AxisPlan {
   std::string name;
   int size = 1;
-  std::vector<std::string> splits, carved_from;  // names of dims
-  std::vector<std::vector<int>> groups;          // world ranks of each
+  std::vector<SplitPlan> splits;
+  std::vector<std::string> carved_from, carved_in;  // names of dims, and of the regions where they are split
+  std::vector<std::vector<int>> groups;             // world ranks of each
+};
+
+struct StagePlan {
+  std::vector<int> ranks;
+  // Layers [first, second) of each chunk: 0 the embedding, 1 + block, blocks + 1 the head.
+  std::vector<std::pair<int, int>> chunks;
 };
 
 struct MeshPlan {
   int world_size = 1;
   std::vector<AxisPlan> axes;
+  int layers = 0;  // of the whole model, embedding and head among them
+  std::vector<StagePlan> stages;
 };
 
 // A rank's slice of one parameter.
@@ -34,8 +50,8 @@ struct HeldParam {
 };
 
 struct MemoryPlan {
-  std::int64_t weights = 0;    // as layers read them; fp32 ones are the optimizer's own, and counted here
-  std::int64_t gradients = 0;  // f32
+  std::int64_t weights = 0;    // as layers read them, whole or the rank's shard; fp32 ones are the master weights too
+  std::int64_t gradients = 0;  // f32, whole or the rank's shard
   std::int64_t optimizer = 0;  // master weights (where they are not the weights themselves) and moments
   std::int64_t other = 0;      // held between steps besides: sums, buffers of plugins
   std::int64_t peak = 0;       // the most at any time from the start to the end of the first step

@@ -26,7 +26,7 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 }
 
 std::int64_t bytes_of(const Tensor& t) {
-  return t.defined() ? static_cast<std::int64_t>(t.bytes()) : 0;
+  return static_cast<std::int64_t>(t.bytes());
 }
 
 // One step of the whole layout; the memory of each rank, and what they called.
@@ -44,10 +44,11 @@ void run_for_real(const Config& config, Real& real) {
     rank.trainer().step(0);
     MemoryPlan& memory = real.memory[static_cast<std::size_t>(communicator.rank())];
     for (const auto& group : rank.trainer().parameters().groups()) {
-      const bool shared = group->master.data() == group->weight.data();
-      memory.weights += bytes_of(group->weight);
-      memory.gradients += bytes_of(group->grad);
-      memory.optimizer += (shared ? 0 : bytes_of(group->master)) + bytes_of(group->moment1) + bytes_of(group->moment2);
+      memory.weights += bytes_of(group->whole_weight ? group->weight : group->owned_weight);
+      memory.gradients += bytes_of(group->whole_grad ? group->grad : group->owned_grad);
+      const bool shared = group->master.data() == group->owned_weight.data();
+      memory.optimizer += (shared ? 0 : bytes_of(group->master)) + bytes_of(group->moment1) +
+                          (group->moment2.defined() ? bytes_of(group->moment2) : 0);
     }
     const MemoryUse use = rank.stream().device().memory();
     memory.other = use.current_bytes - memory.weights - memory.gradients - memory.optimizer;
@@ -148,11 +149,16 @@ TEST(Planning, MeshListsEveryGroup) {
   EXPECT_EQ(mesh.world_size, 4);
   ASSERT_EQ(mesh.axes.size(), 2u);
   EXPECT_EQ(mesh.axes[0].name, "data");
-  EXPECT_EQ(mesh.axes[0].splits, (std::vector<std::string>{"batch"}));
+  ASSERT_EQ(mesh.axes[0].splits.size(), 1u);
+  EXPECT_EQ(mesh.axes[0].splits[0].dim, "batch");
   EXPECT_EQ(mesh.axes[0].groups, (std::vector<std::vector<int>>{{0, 1, 2, 3}}));
   EXPECT_EQ(mesh.axes[1].size, 2);
   EXPECT_EQ(mesh.axes[1].carved_from, (std::vector<std::string>{"batch", "position"}));
+  EXPECT_EQ(mesh.axes[1].carved_in, (std::vector<std::string>{"experts"}));
   EXPECT_EQ(mesh.axes[1].groups, (std::vector<std::vector<int>>{{0, 1}, {2, 3}}));
+  ASSERT_EQ(mesh.stages.size(), 1u);
+  EXPECT_EQ(mesh.stages[0].ranks, (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(mesh.stages[0].chunks, (std::vector<std::pair<int, int>>{{0, 4}}));
 }
 
 TEST(Planning, ARankHoldsItsExpertsAndAllDenseParameters) {
