@@ -61,7 +61,7 @@ struct Member {
   const HeldParam* param;
 };
 
-// One line where the numbers are every combination of some first and some second, ...; else a line for each first one.
+// One line where the numbers are every combination of some first, some second, ... numbers; else a line for each.
 void write_lines(const std::vector<std::string>& texts, const std::vector<Member>& members,
                  std::vector<FoldedParams>& lines) {
   const std::size_t places = texts.size() - 1;
@@ -79,15 +79,8 @@ void write_lines(const std::vector<std::string>& texts, const std::vector<Member
     lines.push_back({names_of(texts, values), static_cast<std::int64_t>(members.size()), members.front().param});
     return;
   }
-  std::size_t place = 0;
-  while (values[place].size() == 1) {
-    ++place;
-  }
-  for (int value : values[place]) {
-    std::vector<Member> some;
-    std::copy_if(members.begin(), members.end(), std::back_inserter(some),
-                 [&](const Member& member) { return member.numbers[place] == value; });
-    write_lines(texts, some, lines);
+  for (const Member& member : members) {
+    lines.push_back({member.param->name, 1, member.param});
   }
 }
 

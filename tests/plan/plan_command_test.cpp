@@ -35,6 +35,16 @@ TEST_F(PlanCommand, ShowsMeshSlicesBytesAndCollectives) {
                                    HasSubstr("rank 0 holds"), HasSubstr("all_to_all f32"), HasSubstr("balanced")));
 }
 
+TEST_F(PlanCommand, AlikeParametersAndLongListsAreOneLine) {
+  const Result result = plan({"--set", "model.layers=4", "--set", "moe.every=2", "--set", "batch.sequences=16", "--set",
+                              "plugins.data.size=16"});
+  EXPECT_EQ(result.code, 0) << result.error;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("model.layers.{0, 2}.mlp.up_proj.weight"),
+                                   HasSubstr("model.layers.{1, 3}.block_sparse_moe.experts.{0-1}.w1.weight"),
+                                   HasSubstr("0-1 | 2-3 | 4-5 | 6-7 | .. | 14-15 (8 groups)"),
+                                   HasSubstr("0, 2, .., 14"), Not(HasSubstr("layers.0."))));
+}
+
 TEST_F(PlanCommand, OfAnotherRank) {
   const Result result = plan({"--rank", "3"});
   EXPECT_EQ(result.code, 0) << result.error;
