@@ -1,6 +1,7 @@
 #include "core/layers/attention.h"
 
 #include "core/layers/parameters.h"
+#include "core/layers/repeat_heads.h"
 
 namespace orthant {
 namespace {
@@ -27,6 +28,7 @@ Attention::Attention(const ParamStore& store, const std::string& stem, const Pla
   };
   core_heads_ = in_core(".q_proj.weight");
   core_kv_heads_ = in_core(".k_proj.weight");
+  repeats_ = core_kv_heads_ * (rotary_.heads / core_heads_) / rotary_.kv_heads;
 }
 
 AttentionShape Attention::shape(const StepContext& ctx) const {
@@ -44,8 +46,8 @@ Tensor Attention::forward(const StepContext& ctx, const Tensor& n, Saved& saved)
   ctx.stream.split_rotary(q, k, v, qkv, ctx.batch.position, rotary_);
   push(saved, x);
   q = ctx.plan.cross(core_enter, q, ctx.stream);
-  k = ctx.plan.cross(core_enter, k, ctx.stream);
-  v = ctx.plan.cross(core_enter, v, ctx.stream);
+  k = ctx.plan.cross(core_enter, repeat_heads(k, rotary_.kv_heads, repeats_, ctx.stream), ctx.stream);
+  v = ctx.plan.cross(core_enter, repeat_heads(v, rotary_.kv_heads, repeats_, ctx.stream), ctx.stream);
   Tensor o = ctx.plan.attention_core().forward(q, k, v, ctx.batch.core_first, shape(ctx), saved, ctx.stream);
   o = ctx.plan.cross(core_leave, o, ctx.stream);  // [T, h c]
   push(saved, o);
@@ -59,8 +61,10 @@ Tensor Attention::backward(const StepContext& ctx, const Tensor& dy, Saved& save
   d_o = ctx.plan.cross_back(core_leave, d_o, ctx.stream);
   AttentionCore::Gradients g =
       ctx.plan.attention_core().backward(d_o, ctx.batch.core_first, shape(ctx), saved, ctx.stream);
-  g.dv = ctx.plan.cross_back(core_enter, g.dv, ctx.stream);
-  g.dk = ctx.plan.cross_back(core_enter, g.dk, ctx.stream);
+  g.dv =
+      repeat_heads_backward(ctx.plan.cross_back(core_enter, g.dv, ctx.stream), rotary_.kv_heads, repeats_, ctx.stream);
+  g.dk =
+      repeat_heads_backward(ctx.plan.cross_back(core_enter, g.dk, ctx.stream), rotary_.kv_heads, repeats_, ctx.stream);
   g.dq = ctx.plan.cross_back(core_enter, g.dq, ctx.stream);
   const Tensor x = pop(saved);
   Tensor dqkv = ctx.device().empty(x.dtype(), {x.dim(0), (rotary_.heads + 2 * rotary_.kv_heads) * rotary_.head_dim});

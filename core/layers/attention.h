@@ -22,6 +22,7 @@ class Attention {
   ParamRef out_;     // [d, h c]
   RotaryShape rotary_;
   std::int64_t core_heads_ = 0, core_kv_heads_ = 0;
+  std::int64_t repeats_ = 1;  // of each key head on its way into the core
 };
 
 }  // namespace orthant
