@@ -23,8 +23,11 @@ int check_start(const Config& config) {
   const int world_size = check_layout(config);
   Diagnostics refused = config.diagnostics();
   attempt(config, "run.device", "write \"cpu\"", refused, [&] { make_device(settings.run.device, 1); });
-  attempt(config, "run.communicator", "write \"local\", or install what the communicator needs", refused,
-          [&] { check_communicator(settings.run.communicator); });
+  const char* other_communicator = settings.run.communicator == "local"
+                                       ? "write \"mpi\", or make the layout smaller"
+                                       : "write \"local\", or install what the communicator needs";
+  attempt(config, "run.communicator", other_communicator, refused,
+          [&] { check_communicator(settings.run.communicator, world_size); });
   attempt(config, settings.data.source == DataSource::synthetic ? "data.source" : "data.path", "", refused,
           [&] { make_batch_source(settings); });
   refused.throw_if_any();

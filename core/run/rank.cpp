@@ -76,9 +76,12 @@ std::optional<RankEnvironment> rank_environment() {
   return rank;
 }
 
-void check_communicator(const std::string& name) {
+void check_communicator(const std::string& name, int world_size) {
   if (name != "local") {
     find_communicator(name);
+  } else if (world_size > LocalSegment::max_world) {
+    throw ConfigError(fmt::format("the layout has {} ranks; the local communicator serves at most {} on one machine",
+                                  world_size, LocalSegment::max_world));
   }
 }
 

@@ -26,8 +26,9 @@ struct RankEnvironment {
 // Nothing where this process was not started as a rank. Errors: ConfigError for values that are not numbers.
 std::optional<RankEnvironment> rank_environment();
 
-// Errors: ConfigError where this communicator cannot be loaded here. Opens its library, starts nothing.
-void check_communicator(const std::string& name);
+// Errors: ConfigError where this communicator cannot be loaded here or cannot serve so many ranks. Opens its library,
+// starts nothing.
+void check_communicator(const std::string& name, int world_size);
 
 // Runs `body` with the communicator of settings.run.communicator. A failure of `body` is told to the other ranks
 // before it is thrown on. Errors: Error, ConfigError where the communicator cannot be loaded.

@@ -34,6 +34,11 @@ class LocalCommunicator final : public Communicator {
                 *std::max_element(members.begin(), members.end()) < size(),
             "split of group '{}': members must be different ranks of the world of {}", name, size());
     const int group_rank = static_cast<int>(own - members.begin());
+    require(
+        channel < segment_->options().channels,
+        "split of group '{}': the world's {} channels are used up, one for each group ever made: make groups once and "
+        "keep them, or raise SegmentOptions::channels",
+        name, segment_->options().channels);
     std::shared_ptr<HostChannel> host;
     if (members.size() > 1) {
       host = std::make_shared<LocalChannel>(segment_, channel, name, members, group_rank, timeout_seconds_);

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::uint64_t segment_magic = 0x3174'6e61'6874'726f;  // "orthant1"
 constexpr std::size_t why_bytes = 1000;
+constexpr std::size_t automatic_bytes = std::size_t{512} << 30, automatic_channels = 4096;
 
 enum FailureFlag : std::uint32_t { no_failure, being_written, written };
 
@@ -62,17 +63,22 @@ LocalSegment::~LocalSegment() {
   close(fd_);
 }
 
-std::shared_ptr<LocalSegment> LocalSegment::create(int world_size, const SegmentOptions& options) {
+std::shared_ptr<LocalSegment> LocalSegment::create(int world_size, SegmentOptions options) {
   require(world_size >= 1 && world_size <= max_world,
           "the local communicator serves 1 to {} ranks on one machine, not {}: use the mpi communicator", max_world,
           world_size);
-  require(options.channels >= 1 && options.stage_bytes >= 4096 && options.mailbox_bytes >= 4096,
-          "a local segment needs at least 1 channel and 4096 bytes of staging, got {} channels, {} and {} bytes",
+  require(options.channels >= 0 && options.stage_bytes >= 4096 && options.mailbox_bytes >= 4096,
+          "a local segment needs 0 (automatic) or more channels and at least 4096 bytes of staging, got {} channels, "
+          "{} and {} bytes",
           options.channels, options.stage_bytes, options.mailbox_bytes);
   const AreaLayout layout(options, world_size);
-  const std::size_t bytes = AreaLayout::round_up(sizeof(Control)) + layout.total *
-                                                                        static_cast<std::size_t>(world_size) *
-                                                                        static_cast<std::size_t>(options.channels);
+  const std::size_t channel_bytes = layout.total * static_cast<std::size_t>(world_size);
+  if (options.channels == 0) {
+    options.channels =
+        static_cast<int>(std::clamp<std::size_t>(automatic_bytes / channel_bytes, 1, automatic_channels));
+  }
+  const std::size_t bytes =
+      AreaLayout::round_up(sizeof(Control)) + channel_bytes * static_cast<std::size_t>(options.channels);
   const int fd = memfd_create("orthant-ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   require(fd >= 0, "cannot make shared memory for {} ranks (memfd_create): {}", world_size, std::strerror(errno));
   std::byte* base = nullptr;
@@ -184,9 +190,14 @@ double LocalSegment::seconds_since_beat(int rank) const {
   return static_cast<double>(now_ms() - control().rank[rank].beat_ms.load(std::memory_order_relaxed)) * 1e-3;
 }
 
+std::size_t LocalSegment::resident_bytes() const {
+  struct stat info {};
+  require(fstat(fd_, &info) == 0, "cannot ask for the size of the ranks' shared memory: {}", std::strerror(errno));
+  return static_cast<std::size_t>(info.st_blocks) * 512;
+}
+
 std::byte* LocalSegment::area(int channel, int world_rank) const {
-  require(channel >= 0 && channel < options_.channels,
-          "the world's {} channels are used up: make groups once and keep them, or raise SegmentOptions::channels",
+  require(channel >= 0 && channel < options_.channels, "channel {} is not one of the world's {}", channel,
           options_.channels);
   return base_ + AreaLayout::round_up(sizeof(Control)) +
          area_bytes_ * (static_cast<std::size_t>(channel) * static_cast<std::size_t>(world_size_) +

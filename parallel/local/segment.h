@@ -21,7 +21,9 @@ namespace orthant {
 enum class RankState : std::uint32_t { starting, running, finished, failed };
 
 struct SegmentOptions {
-  int channels = 512;                      // how many splits the world may make
+  // How many splits the world may make; 0: as many as fit 512 GiB of address space, at most 4096. All sizes here are of
+  // address space: memory is used for what is touched.
+  int channels = 0;
   std::size_t stage_bytes = 256 * 1024;    // a rank's chunk of a collective; two are in flight
   std::size_t mailbox_bytes = 128 * 1024;  // a chunk of send; two are in flight per pair
 };
@@ -35,7 +37,7 @@ struct WorldFailure {
 class LocalSegment {
  public:
   // REQUIRES: 1 <= world_size <= max_world. Errors: Error with the system's reason.
-  static std::shared_ptr<LocalSegment> create(int world_size, const SegmentOptions& options = {});
+  static std::shared_ptr<LocalSegment> create(int world_size, SegmentOptions options = {});
   // Maps the segment behind `fd`, which stays the caller's. Errors: Error if it is not a segment of this version.
   static std::shared_ptr<LocalSegment> attach(int fd);
   ~LocalSegment();
@@ -47,7 +49,7 @@ class LocalSegment {
   // For attach() in another process: inherited by fork; closed by exec unless FD_CLOEXEC is cleared in the child.
   int fd() const { return fd_; }
   int world_size() const { return world_size_; }
-  const SegmentOptions& options() const { return options_; }
+  const SegmentOptions& options() const { return options_; }  // with the number of channels that it found
 
   RankState state(int rank) const;
   // Of the caller's own rank: running, finished.
@@ -63,8 +65,11 @@ class LocalSegment {
   void beat(int rank) noexcept;
   double seconds_since_beat(int rank) const;
 
-  // The area of `world_rank` in `channel`, zero when first touched. Errors: Error when the channels are used up.
+  // The area of `world_rank` in `channel`, zero when first touched. Errors: Error for a channel beyond
+  // options().channels.
   std::byte* area(int channel, int world_rank) const;
+  // Memory in use by all channels, in bytes.
+  std::size_t resident_bytes() const;
   std::size_t area_bytes() const { return area_bytes_; }
 
  private:

@@ -23,7 +23,8 @@ enum Kind : std::int64_t {
   reduce_kind,
   gather_kind,
   scatter_kind,
-  barrier_kind
+  barrier_kind,
+  split_kind
 };
 
 // Up to here everybody sends everything to everybody.
@@ -79,8 +80,9 @@ void reduce_blocks(void* out, const std::vector<std::byte>& blocks, int count, s
 }
 
 const char* kind_name(std::int64_t kind) {
-  static constexpr const char* names[] = {"nothing",   "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-                                          "broadcast", "reduce",     "gather",     "scatter",        "barrier"};
+  static constexpr const char* names[] = {"nothing",    "all_reduce", "all_gather", "reduce_scatter",
+                                          "all_to_all", "broadcast",  "reduce",     "gather",
+                                          "scatter",    "barrier",    "split"};
   return kind >= 0 && kind < static_cast<std::int64_t>(std::size(names)) ? names[kind] : "an unknown call";
 }
 
@@ -106,6 +108,9 @@ MpiChannel::~MpiChannel() {
 }
 
 std::string MpiChannel::describe(const Call& call) const {
+  if (call.kind == split_kind) {
+    return fmt::format("split of group '{}'", splitting_);
+  }
   return fmt::format("{} #{} ({} bytes) of group '{}'", call.name, call.sequence, call.bytes, name_);
 }
 
@@ -134,7 +139,9 @@ void MpiChannel::wait(const Call& call, std::vector<MPI_Request>& requests, cons
     }
     std::set<int> missing;  // world ranks
     for (std::size_t i = 0; i < requests.size(); ++i) {
-      if (requests[i] != MPI_REQUEST_NULL) {
+      // MPI_Testall has told nothing of those that are done while one is not.
+      check_mpi(MPI_Test(&requests[i], &done, MPI_STATUS_IGNORE), "MPI_Test");
+      if (done == 0) {
         if (i < peers.size()) {
           missing.insert(members_[static_cast<std::size_t>(peers[i])]);
         }
@@ -150,9 +157,9 @@ void MpiChannel::wait(const Call& call, std::vector<MPI_Request>& requests, cons
             ? fmt::format("{} did not complete within {:g} s after all members had arrived: a rank or the network "
                           "is stuck",
                           describe(call), timeout_seconds_)
-            : fmt::format("rank {} did not arrive at {} within {:g} s: it is stuck, stopped or busy elsewhere "
+            : fmt::format("rank{} {} did not arrive at {} within {:g} s: it is stuck, stopped or busy elsewhere "
                           "(a rank that died is for mpirun to report)",
-                          fmt::join(missing, ", "), describe(call), timeout_seconds_));
+                          missing.size() > 1 ? "s" : "", fmt::join(missing, ", "), describe(call), timeout_seconds_));
   }
 }
 
@@ -167,6 +174,15 @@ MpiChannel::Call MpiChannel::begin(const char* name, std::int64_t kind, std::int
                   root};
   compare(call);
   return call;
+}
+
+void MpiChannel::agree_on_split(const std::string& group) {
+  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a of the name
+  for (const char c : group) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  }
+  splitting_ = group;
+  begin("split", split_kind, static_cast<std::int64_t>(hash), DType::u8);
 }
 
 void MpiChannel::compare(const Call& call) {
@@ -192,6 +208,12 @@ void MpiChannel::compare(const Call& call) {
     const std::int64_t* other = &theirs[words * static_cast<std::size_t>(r)];
     for (std::size_t w = 0; w < words && r != rank_; ++w) {
       const bool may_differ = w == 2 && call.kind == all_to_all_kind && other[0] == all_to_all_kind;
+      if (other[w] != own[w] && !may_differ && call.kind == split_kind && other[0] == split_kind) {
+        fail_here(
+            fmt::format("rank {} splits another group than rank {}, which splits '{}': split must be called in the "
+                        "same order on every rank",
+                        members_[static_cast<std::size_t>(r)], members_[static_cast<std::size_t>(rank_)], splitting_));
+      }
       if (other[w] != own[w] && !may_differ) {
         const auto view = [&](int who, const std::int64_t* c) {
           return fmt::format("rank {} called {} #{} of {} bytes ({}, operator {}, root {})",

@@ -26,6 +26,10 @@ class MpiChannel final : public HostChannel {
              double timeout_seconds);
   ~MpiChannel() override;
 
+  // On the channel of the whole world: waits until every rank is about to split `group`, and fails where one is about
+  // to split another. MPI_Comm_split itself would wait for ever, or mix them up.
+  void agree_on_split(const std::string& group);
+
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
 
@@ -64,6 +68,7 @@ class MpiChannel final : public HostChannel {
   int rank_ = 0;
   double timeout_seconds_;
   std::int64_t sequence_ = 0;
+  std::string splitting_;                      // the name of the group that is being split, on the world's channel
   std::vector<std::int64_t> sent_, received_;  // messages per peer
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 
 #include "plugins/mpi/mpi_channel.h"
 #include "plugins/mpi/mpi_world.h"
@@ -21,6 +22,11 @@ class MpiCommunicator final : public Communicator {
         "MPI says rank {} of {}, but rank {} of {} was asked for: start the ranks with mpirun or srun, with as many "
         "processes as the layout has ranks",
         world_->rank(), world_->size(), config.rank, config.world_size);
+    std::vector<int> everyone(static_cast<std::size_t>(world_->size()));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    MPI_Comm comm = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
+    splits_ = std::make_unique<MpiChannel>(world_, comm, "splits", everyone, timeout_seconds_);
   }
 
   std::string name() const override { return "mpi"; }
@@ -31,6 +37,7 @@ class MpiCommunicator final : public Communicator {
     const auto own = std::find(members.begin(), members.end(), rank());
     require(own != members.end(), "split of group '{}': rank {} must pass the list that it belongs to", name, rank());
     const int group_rank = static_cast<int>(own - members.begin());
+    splits_->agree_on_split(name);
     // The lists partition the world, so a list's first rank names it.
     MPI_Comm comm = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split(MPI_COMM_WORLD, members[0], group_rank, &comm), "MPI_Comm_split");
@@ -53,6 +60,7 @@ class MpiCommunicator final : public Communicator {
  private:
   std::shared_ptr<MpiWorld> world_;
   double timeout_seconds_;
+  std::unique_ptr<MpiChannel> splits_;  // of all ranks, to meet before a split
 };
 
 std::unique_ptr<Communicator> make(const CommunicatorConfig& config) {

@@ -4,9 +4,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "parallel/local/thread_world.h"
 #include "tests/comm/conformance.h"
+#include "tests/comm/many_groups.h"
+#include "tests/comm/neighbours.h"
 #include "tests/comm/processes.h"
 
 namespace orthant::test {
@@ -123,6 +126,37 @@ TEST(Local, MaxAndMinPropagateNan) {
   });
 }
 
+// Five axes on 16 ranks. What groups take is what is written to them, not what they might need.
+TEST(Local, ManyGroupsOnManyRanks) {
+  const auto segment = LocalSegment::create(16);
+  EXPECT_EQ(segment->options().channels, 4096);
+  std::size_t after_small = 0;
+  std::vector<std::jthread> ranks;
+  std::vector<std::string> failures(16);
+  for (int rank = 0; rank < 16; ++rank) {
+    ranks.emplace_back([&, rank] {
+      try {
+        const auto world = make_local_communicator(segment, rank, 60);
+        use_many_groups(*world, 100, 300);
+        Rig rig;
+        world->split("done", everyone(*world))->barrier(*rig.stream);
+        if (rank == 0) {
+          after_small = segment->resident_bytes();
+        }
+        use_many_groups(*world, 5, 100000);
+      } catch (const std::exception& error) {
+        failures[static_cast<std::size_t>(rank)] = error.what();
+        segment->mark_failed(rank, error.what());
+      }
+    });
+  }
+  ranks.clear();
+  EXPECT_THAT(failures, testing::Each(""));
+  EXPECT_GT(after_small, 1u << 20);
+  EXPECT_LT(after_small, 100u * 16 * (16 << 10));  // four pages a group and rank
+  EXPECT_LT(segment->resident_bytes() - after_small, 5u * 16 * (1 << 20));
+}
+
 TEST(Local, ManyChannelsThenAClearError) {
   ThreadWorldOptions options = small_staging();
   options.segment.channels = 300;
@@ -141,7 +175,7 @@ TEST(Local, ManyChannelsThenAClearError) {
         options);
     FAIL() << "channels should run out";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("300 channels are used up"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("split of group 'channel': the world's 300 channels are used up"));
   }
 }
 

@@ -2,6 +2,9 @@
 //
 //   comm_conformance_mpi            the suite
 //   comm_conformance_mpi late       rank 1 stays away from a barrier for longer than the timeout
+//   comm_conformance_mpi crowd      100 groups; messages and sums of all ranks at once
+//   comm_conformance_mpi splits     rank 1 splits another group than the others
+//   comm_conformance_mpi missing    rank 1 stays away from a split for longer than the timeout
 //   comm_conformance_mpi idle       rank 0 sends and receives for a second before rank 1 does, and counts its work
 //   comm_conformance_mpi neighbours large messages between neighbours at once, from side streams
 #include <orthant/communicator_plugin.h>
@@ -12,6 +15,7 @@
 
 #include "core/plugin_loader.h"
 #include "tests/comm/conformance.h"
+#include "tests/comm/many_groups.h"
 #include "tests/comm/neighbours.h"
 
 namespace {
@@ -26,12 +30,13 @@ void run(const char* mode) {
               std::strcmp(entry->name, "mpi") == 0,
           "the module says {} abi {} build '{}'", entry->name, entry->abi, entry->build);
   CommunicatorConfig config;
-  config.timeout_seconds = std::strcmp(mode, "late") == 0 ? 0.5 : 60;
+  const auto is = [mode](const char* name) { return std::strcmp(mode, name) == 0; };
+  config.timeout_seconds = is("late") || is("missing") ? 0.5 : 60;
   char error[1000] = "";
   const std::unique_ptr<Communicator, void (*)(Communicator*)> world(entry->create(&config, error, sizeof(error)),
                                                                      entry->destroy);
   require(world != nullptr, "no communicator: {}", error);
-  if (std::strcmp(mode, "late") == 0) {
+  if (is("late")) {
     test::Rig rig;
     const auto group = world->split("data", test::everyone(*world));
     group->barrier(*rig.stream);
@@ -41,11 +46,27 @@ void run(const char* mode) {
     group->barrier(*rig.stream);
     return;
   }
-  if (std::strcmp(mode, "idle") == 0) {
+  if (is("splits") || is("missing")) {
+    if (is("missing") && world->rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::seconds(2));
+    }
+    world->split(is("splits") && world->rank() == 1 ? "b" : "a", test::everyone(*world));
+    return;
+  }
+  if (is("crowd")) {
+    test::use_many_groups(*world, 100, 300);
+    test::use_many_groups(*world, 7, 30000);
+    test::Neighbours(*world, test::NeighbourGroups::ring).run({1, 262145}, 2);
+    if (world->rank() == 0) {
+      std::printf("crowd passed on %d ranks\n", world->size());
+    }
+    return;
+  }
+  if (is("idle")) {
     std::printf("rank %d waited with %.3f s of processor time\n", world->rank(), test::seconds_used_by_waiting(*world));
     return;
   }
-  if (std::strcmp(mode, "neighbours") == 0) {
+  if (is("neighbours")) {
     for (const test::NeighbourGroups groups : {test::NeighbourGroups::edge, test::NeighbourGroups::ring}) {
       test::Neighbours neighbours(*world, groups);
       neighbours.run({1, 4096, 131072, 262144, 262145, 1 << 20}, 3);

@@ -69,6 +69,27 @@ TEST(Mpi, NeighboursSendToEachOtherOverTcp) {
   EXPECT_THAT(output, testing::HasSubstr("neighbours passed on 4 ranks"));
 }
 
+TEST(Mpi, ManyGroupsOnSixteenRanks) {
+  if (const std::string reason = reason_to_skip(); !reason.empty()) {
+    GTEST_SKIP() << reason;
+  }
+  const auto [output, status] = mpirun(16, "crowd");
+  EXPECT_EQ(status, 0) << output;
+  EXPECT_THAT(output, testing::HasSubstr("crowd passed on 16 ranks"));
+}
+
+TEST(Mpi, SplitsThatDifferOrDoNotHappenAreNamed) {
+  if (const std::string reason = reason_to_skip(); !reason.empty()) {
+    GTEST_SKIP() << reason;
+  }
+  const auto [differ, differ_status] = mpirun(3, "splits");
+  EXPECT_NE(differ_status, 0);
+  EXPECT_THAT(differ, testing::HasSubstr("split must be called in the same order on every rank"));
+  const auto [missing, missing_status] = mpirun(3, "missing");
+  EXPECT_NE(missing_status, 0);
+  EXPECT_THAT(missing, testing::HasSubstr("failed: rank 1 did not arrive at split of group 'a'"));
+}
+
 TEST(Mpi, WaitingLeavesTheProcessorToOthers) {
   if (const std::string reason = reason_to_skip(); !reason.empty()) {
     GTEST_SKIP() << reason;
@@ -84,9 +105,10 @@ TEST(Mpi, ALateRankIsNamedAfterTheTimeout) {
   if (const std::string reason = reason_to_skip(); !reason.empty()) {
     GTEST_SKIP() << reason;
   }
-  const auto [output, status] = mpirun(2, "late");
+  const auto [output, status] = mpirun(3, "late");
   EXPECT_NE(status, 0);
-  EXPECT_THAT(output, testing::HasSubstr("rank 1 did not arrive at barrier #2 (0 bytes) of group 'data' within 0.5 s"));
+  EXPECT_THAT(output,
+              testing::HasSubstr("failed: rank 1 did not arrive at barrier #2 (0 bytes) of group 'data' within 0.5 s"));
 }
 
 }  // namespace

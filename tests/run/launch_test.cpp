@@ -46,6 +46,8 @@ TEST_F(Launch, WhatDoesNotFitIsRefusedAtItsPlaceBeforeAnyRank) {
       {{"data.path=[\"missing.txt\"]"}, {"missing.txt"}},
       // What only opening it tells.
       {{"run.communicator=\"carrier_pigeon\""}, {"--set:1:18:", "liborthant_communicator_carrier_pigeon"}},
+      {{"plugins.data.size=66", "batch.sequences=66"},
+       {"the layout has 66 ranks; the local communicator serves at most 64", "write \"mpi\""}},
       {{"run.device=\"abacus\""}, {"--set:1:12:", "abacus"}},
       {{"data.validation_fraction=0.0001"}, {"validation_fraction"}},
   };

@@ -8,7 +8,9 @@
 //
 // Errors: Error naming the rank at fault, the collective, its sequence number and its bytes: a dead rank within
 // a second, a stuck one within the configured timeout.
-// Thread safety: one Group is used by one stream at a time. Different groups may be used concurrently.
+// Thread safety: one stream at a time for a Group's collectives, one for its sends to each peer, one for its receives
+// from each peer; these may be different streams. Different groups may be used concurrently, and never wait for each
+// other. A send may wait until its receiver calls recv, and returns when the tensor may be written again.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 // member calls the same operations in the same order with the same sizes, except where per-member counts are
 // arguments. Reductions run in group-rank order (reduce_in_rank_order below).
 //
-// Errors: as in group.h. Thread safety: one thread at a time per channel.
+// Errors and thread safety: as in group.h.
 #pragma once
 
 #include <cstddef>
