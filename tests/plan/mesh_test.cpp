@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <orthant/mesh.h>
 
+#include <set>
+
 namespace orthant {
 namespace {
 
@@ -64,6 +66,26 @@ TEST(Mesh, TheFirstAxisIsTheOuterOne) {
 }
 
 // Expert = 2 carved from data = 4: neighbours hold different experts.
+// The grouping that Megatron-LM's documentation prints for 16 ranks with tensor 2, pipeline 4 and data 2.
+TEST(Mesh, TheTextbookGroupingOfSixteenRanks) {
+  Mesh mesh;
+  const AxisId pipeline = mesh.claim(plain("pipeline", 4, Dim::layer));
+  const AxisId data = mesh.claim(plain("data", 2, Dim::batch));
+  const AxisId tensor = mesh.claim(plain("tensor", 2, Dim::ffn));
+  mesh.freeze();
+  mesh.place(0, nullptr);
+  auto groups = [&](AxisId axis) {
+    std::set<Ranks> found;
+    for (int rank = 0; rank < 16; ++rank) {
+      found.insert(members(mesh, {axis}, rank));
+    }
+    return found;
+  };
+  EXPECT_EQ(groups(tensor), (std::set<Ranks>{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}, {10, 11}, {12, 13}, {14, 15}}));
+  EXPECT_EQ(groups(data), (std::set<Ranks>{{0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11}, {12, 14}, {13, 15}}));
+  EXPECT_EQ(groups(pipeline), (std::set<Ranks>{{0, 4, 8, 12}, {1, 5, 9, 13}, {2, 6, 10, 14}, {3, 7, 11, 15}}));
+}
+
 TEST(Mesh, CarvedAxisAddsNoRanks) {
   Mesh mesh;
   const AxisId data = mesh.claim(plain("data", 4, Dim::batch));
