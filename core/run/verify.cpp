@@ -26,18 +26,46 @@ double relative(double a, double b) {
   return std::abs(a - b) / std::max(std::abs(b), 1e-12);
 }
 
-// ||a - b|| / ||b||; NaN where anything is.
-double relative(const std::vector<float>& a, const std::vector<float>& b) {
+// The least norm that differences of a tensor are related to, as a share of the norm that it would have if the whole
+// gradient (all weights, ...) were spread evenly. A gradient that is zero but for rounding, as a router's whose weights
+// are normalised over one choice, has the norm of that rounding, which differs from layout to layout.
+constexpr double floor_share = 0.05;
+
+using Tensors = std::map<std::string, std::vector<float>>;
+
+double sum_squares(const std::vector<float>& values) {
+  double squares = 0;
+  for (const float value : values) {
+    squares += static_cast<double>(value) * static_cast<double>(value);
+  }
+  return squares;
+}
+
+// Root mean square of all elements of the tensors whose names begin with `prefix`.
+double root_mean_square(const Tensors& tensors, const std::string& prefix) {
+  double squares = 0, elements = 0;
+  for (const auto& [name, values] : tensors) {
+    if (name.starts_with(prefix)) {
+      squares += sum_squares(values);
+      elements += static_cast<double>(values.size());
+    }
+  }
+  return elements == 0 ? 0 : std::sqrt(squares / elements);
+}
+
+// ||a - b|| / max(||b||, floor), the floor being that of an even spread with root mean square `rms`; NaN where anything
+// is.
+double relative(const std::vector<float>& a, const std::vector<float>& b, double rms) {
   if (a.size() != b.size()) {
     return INFINITY;
   }
-  double difference = 0, norm = 0;
+  double difference = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
     difference += d * d;
-    norm += static_cast<double>(b[i]) * static_cast<double>(b[i]);
   }
-  return difference == 0 ? 0 : std::sqrt(difference) / std::max(std::sqrt(norm), 1e-30);
+  const double least = floor_share * rms * std::sqrt(static_cast<double>(b.size()));
+  return difference == 0 ? 0 : std::sqrt(difference) / std::max({std::sqrt(sum_squares(b)), least, 1e-30});
 }
 
 // Collects the largest difference of each quantity, and the first that is too large.
@@ -56,13 +84,17 @@ class Comparer {
     if (!(difference <= tolerance) && first_.empty()) {
       first_ =
           fmt::format("{} of {}: relative difference {:.3g}, allowed {:.3g}", quantity, where, difference, tolerance);
+      first_step_ = step_;
     }
   }
-  VerifyReport report() && { return {std::move(rows_), std::move(first_), ""}; }
+  // What is added from here on is of this step, from 1.
+  void at_step(std::size_t step) { step_ = static_cast<int>(step); }
+  VerifyReport report() && { return {std::move(rows_), std::move(first_), "", first_step_}; }
 
  private:
   std::vector<Comparison> rows_;
   std::string first_;
+  int step_ = 1, first_step_ = 0;
 };
 
 void compare_counters(Comparer& to, const StepReport& a, const StepReport& b, const std::string& step) {
@@ -82,24 +114,31 @@ VerifyReport compare(const Snapshot& layout, const Snapshot& reference, ComputeT
   Comparer to;
   for (std::size_t i = 0; i < reference.reports.size(); ++i) {
     const std::string step = fmt::format("step {}", i + 1);
+    to.at_step(i + 1);
     const StepReport &a = layout.reports.at(i), &b = reference.reports[i];
     compare_counters(to, a, b, step);
     to.add("loss", step, relative(a.loss, b.loss), allow.scalar);
     to.add("aux_loss", step, relative(a.aux_loss, b.aux_loss), allow.scalar);
     to.add("z_loss", step, relative(a.z_loss, b.z_loss), allow.scalar);
     const std::string quantity = i == 0 ? "gradient" : "later gradient";
+    const double rms = root_mean_square(reference.gradients[i], "");
     for (const auto& [name, gradient] : reference.gradients[i]) {
       const auto found = layout.gradients.at(i).find(name);
       const bool missing = found == layout.gradients[i].end();
-      to.add(quantity, step + " " + name, missing ? INFINITY : relative(found->second, gradient),
+      to.add(quantity, step + " " + name, missing ? INFINITY : relative(found->second, gradient, rms),
              i == 0 ? allow.gradient : allow.state);
     }
     to.add("grad_norm", step, relative(a.grad_norm, b.grad_norm), allow.scalar * 10);
   }
+  std::map<std::string, double> rms_of;  // by "weight", "moment1", ...
   for (const auto& [name, values] : reference.state) {
+    const std::string kind = name.substr(0, name.find('/'));
+    if (!rms_of.contains(kind)) {
+      rms_of[kind] = root_mean_square(reference.state, kind + "/");
+    }
     const auto found = layout.state.find(name);
-    to.add(name.substr(0, name.find('/')), name.substr(name.find('/') + 1),
-           found == layout.state.end() ? INFINITY : relative(found->second, values), allow.state);
+    to.add(kind, name.substr(kind.size() + 1),
+           found == layout.state.end() ? INFINITY : relative(found->second, values, rms_of[kind]), allow.state);
   }
   to.add("replicas", "no replica", 0, 0);
   for (const std::string& where : layout.replica_differences) {
@@ -127,7 +166,35 @@ std::vector<std::vector<std::size_t>> subsets(std::size_t n, std::size_t size) {
   return found;
 }
 
-std::string blame(const Config& config, int steps, const Snapshot& reference) {
+struct Trial {
+  Snapshot snapshot;
+  std::string stopped;  // why training ended early; empty: it did not
+};
+
+// Errors: ConfigError where it is no layout.
+Trial attempt(const Config& config, int steps) {
+  try {
+    return {take_snapshot(config, steps), ""};
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::bad_configuration) {
+      throw;
+    }
+    return {{}, error.what()};
+  }
+}
+
+VerifyReport judge(const Trial& trial, const Snapshot& reference, ComputeType dtype) {
+  if (trial.stopped.empty()) {
+    return compare(trial.snapshot, reference, dtype);
+  }
+  return {
+      {}, "training stops where one rank goes on: " + trial.stopped, "", static_cast<int>(reference.reports.size())};
+}
+
+std::string blame(const Config& config, int steps) {
+  const Snapshot reference = take_snapshot(one_rank(config), steps);
   for (std::size_t size = 1; size < config.plugins.size(); ++size) {
     for (const std::vector<std::size_t>& members : subsets(config.plugins.size(), size)) {
       Config part = config;
@@ -138,7 +205,7 @@ std::string blame(const Config& config, int steps, const Snapshot& reference) {
         names += (names.empty() ? "" : " x ") + config.plugins[i].name;
       }
       try {
-        if (!compare(take_snapshot(part, steps), reference, config.settings.run.dtype).ok()) {
+        if (!judge(attempt(part, steps), reference, config.settings.run.dtype).ok()) {
           return names;
         }
       } catch (const ConfigError&) {
@@ -153,13 +220,28 @@ std::string blame(const Config& config, int steps, const Snapshot& reference) {
   return all;
 }
 
+// Adam's first steps are nearly the signs of the gradients: the rounding of an element that is zero but for rounding
+// becomes a difference of its weight as large as any. With an eps well above that rounding they are no more than they
+// were, and no layout can tell: eps acts on each element by itself.
+Config with_calm_optimizer(Config config) {
+  OptimizerSettings& optimizer = config.settings.optimizer;
+  if (optimizer.name == OptimizerKind::adamw) {
+    const Snapshot first = take_snapshot(one_rank(config), 1);
+    const double norm = first.reports[0].grad_norm, clip = optimizer.clip_grad_norm;
+    const double scale = clip > 0 && norm > clip ? clip / norm : 1;
+    optimizer.eps = std::max(optimizer.eps, 0.01 * scale * root_mean_square(first.gradients[0], ""));
+  }
+  return config;
+}
+
 }  // namespace
 
-VerifyReport verify(const Config& config, int steps) {
+VerifyReport verify(const Config& written, int steps) {
+  const Config config = with_calm_optimizer(written);
   const Snapshot reference = take_snapshot(one_rank(config), steps);
-  VerifyReport report = compare(take_snapshot(config, steps), reference, config.settings.run.dtype);
+  VerifyReport report = judge(attempt(config, steps), reference, config.settings.run.dtype);
   if (!report.ok()) {
-    report.axes = blame(config, steps, reference);
+    report.axes = blame(config, report.first_step);
   }
   return report;
 }

@@ -3,6 +3,9 @@
 // Both run some steps as threads of this process. Compared after each step: loss, balance and z loss, gradient norm,
 // routing counters, every gathered gradient; after the last: weights and optimizer state, and that replicas are
 // bit-identical.
+//
+// A tensor's difference is ||a - b|| / max(||b||, floor): the norm of the reference, but at least a twentieth of what it
+// would be if the whole gradient (all weights, all moments) were spread evenly over the elements. See docs/invariants.md.
 #pragma once
 
 #include <map>
@@ -42,13 +45,15 @@ struct VerifyReport {
   std::vector<Comparison> rows;  // in the order in which a training step meets the quantities
   std::string first_difference;  // empty: none
   std::string axes;              // the fewest plugins that show it: "data x expert"
+  int first_step = 0;            // of the first difference, from 1
   bool ok() const { return first_difference.empty(); }
 };
 
 // The difference of two snapshots of one experiment.
 VerifyReport compare(const Snapshot& layout, const Snapshot& reference, ComputeType dtype);
 
-// Both, and on a difference a search for the fewest plugins that show it.
+// Both, and on a difference a search for the fewest plugins that show it. Adam's eps is raised where it would turn the
+// rounding of gradients that are almost zero into differences of weights. A layout whose training stops is different.
 VerifyReport verify(const Config& config, int steps);
 
 }  // namespace orthant

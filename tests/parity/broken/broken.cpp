@@ -21,6 +21,9 @@ class BrokenSums final : public Keeper {
   BrokenSums(std::string fault, std::string group) : fault_(std::move(fault)), group_(std::move(group)) {}
 
   void sum_grads(ParamGroup& group, Stream& s) override {
+    if (group.summed) {
+      return;
+    }
     Group& sum = *group.sum;
     const bool here = group.name == group_;
     group.summed = true;

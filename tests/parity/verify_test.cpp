@@ -1,0 +1,127 @@
+// verify itself: what is rounding and what is not, whom it names, and what it costs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <thread>
+
+#include "core/run/verify.h"
+#include "tests/support/experiment.h"
+
+namespace orthant {
+namespace {
+
+using test::axes;
+using test::experiment;
+using test::Overrides;
+using testing::HasSubstr;
+
+const std::string router = "model.layers.0.block_sparse_moe.gate.weight";
+
+double root_mean_square(const std::vector<float>& values) {
+  double squares = 0;
+  for (const float v : values) {
+    squares += static_cast<double>(v) * static_cast<double>(v);
+  }
+  return std::sqrt(squares / static_cast<double>(values.size()));
+}
+
+double root_mean_square(const std::map<std::string, std::vector<float>>& tensors) {
+  std::vector<float> all;
+  for (const auto& [name, values] : tensors) {
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return root_mean_square(all);
+}
+
+// The weight of a single choice, normalised, is 1 whatever the router says: without balance and z loss its gradient is
+// zero, and what is computed is rounding. Adam with its usual eps makes as much of it as of any gradient.
+TEST(Verify, RoundingOfAGradientThatIsZeroIsNoDifference) {
+  for (const char* std : {"model.init_std=0.2", "model.init_std=0.02"}) {
+    const Overrides overrides = {"moe.top_k=1", "moe.aux_loss=0", "moe.z_loss=0", "optimizer.eps=1e-8", std};
+    const Snapshot one = take_snapshot(experiment(overrides), 1);
+    const double rounding = root_mean_square(one.gradients[0].at(router));
+    ASSERT_GT(rounding, 0) << "this test needs a gradient that is rounding";
+    ASSERT_LT(rounding, 1e-6 * root_mean_square(one.gradients[0]));
+    const VerifyReport report = verify(experiment(overrides, axes(4, 2)), 3);
+    EXPECT_EQ(report.first_difference, "");
+  }
+}
+
+// A gradient some hundred times smaller than the others' is held to its own norm, and a wrong one of a hundred
+// thousandth still shows.
+TEST(Verify, ErrorsOfSmallGradientsAreDifferences) {
+  struct Planted {
+    const char* aux_loss;
+    double smallest, largest;  // expected share of the whole gradient's root mean square
+    float factor;
+  };
+  for (const Planted& planted :
+       {Planted{"moe.aux_loss=0.01", 0.01, 0.1, 1.001f}, Planted{"moe.aux_loss=0.00001", 1e-5, 1e-4, 0.5f}}) {
+    const Overrides overrides = {"moe.top_k=1", "moe.z_loss=0", planted.aux_loss};
+    const Snapshot one = take_snapshot(experiment(overrides), 1);
+    const double share = root_mean_square(one.gradients[0].at(router)) / root_mean_square(one.gradients[0]);
+    ASSERT_GT(share, planted.smallest);
+    ASSERT_LT(share, planted.largest);
+    Snapshot wrong = one;
+    for (float& g : wrong.gradients[0].at(router)) {
+      g *= planted.factor;
+    }
+    EXPECT_TRUE(compare(one, one, ComputeType::fp32).ok());
+    EXPECT_THAT(compare(wrong, one, ComputeType::fp32).first_difference, HasSubstr("gradient of step 1 " + router));
+  }
+}
+
+TEST(Verify, ATensorOfAnotherSizeOrNoneIsADifference) {
+  const Snapshot one = take_snapshot(experiment(), 1);
+  Snapshot wrong = one;
+  wrong.gradients[0].at(router).pop_back();
+  EXPECT_THAT(compare(wrong, one, ComputeType::fp32).first_difference, HasSubstr(router));
+  wrong.gradients[0].erase(router);
+  EXPECT_THAT(compare(wrong, one, ComputeType::fp32).first_difference, HasSubstr(router));
+  wrong = one;
+  wrong.state.erase("moment2/" + router);
+  EXPECT_THAT(compare(wrong, one, ComputeType::fp32).first_difference, HasSubstr("moment2 of " + router));
+}
+
+// Training that stops is a difference too, and has someone to blame.
+TEST(Verify, TrainingThatStops) {
+  const std::string broken =
+      "[plugins.broken]\npath = \"" ORTHANT_BROKEN_PLUGINS "/liborthant_plugin_broken.so\"\nfault = \"not_finite\"\n";
+  const VerifyReport report = verify(experiment({}, broken + axes(2)), 2);
+  EXPECT_THAT(report.first_difference, HasSubstr("training stops where one rank goes on"));
+  EXPECT_THAT(report.first_difference, HasSubstr("step 1 is not applied"));
+  EXPECT_EQ(report.axes, "broken");
+}
+
+// A wrong layout of sixteen ranks: its ranks are threads, and those of the search for the axis to blame come one layout
+// after another.
+TEST(Verify, SixteenRanksTakeAtMost64Threads) {
+  const std::string broken = "[plugins.broken]\npath = \"" ORTHANT_BROKEN_PLUGINS
+                             "/liborthant_plugin_broken.so\"\nsize = 2\nfault = \"mean\"\n";
+  const Config config = experiment({"batch.sequences=16"}, broken + axes(8, 4));
+  std::atomic<bool> done = false;
+  std::size_t most = 0;
+  std::jthread watch([&] {
+    while (!done) {
+      std::size_t now = 0;
+      for (auto task = std::filesystem::directory_iterator("/proc/self/task");
+           task != std::filesystem::directory_iterator(); ++task) {
+        ++now;
+      }
+      most = std::max(most, now);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  const VerifyReport report = verify(config, 2);
+  done = true;
+  watch.join();
+  EXPECT_EQ(report.axes, "broken");
+  EXPECT_GT(most, 16u);
+  EXPECT_LE(most, 64u);
+}
+
+}  // namespace
+}  // namespace orthant
