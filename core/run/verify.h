@@ -4,8 +4,9 @@
 // routing counters, every gathered gradient; after the last: weights and optimizer state, and that replicas are
 // bit-identical.
 //
-// A tensor's difference is ||a - b|| / max(||b||, floor): the norm of the reference, but at least a twentieth of what it
-// would be if the whole gradient (all weights, all moments) were spread evenly over the elements. See docs/invariants.md.
+// A tensor's difference is ||a - b|| / max(||b||, floor): the norm of the reference, but at least a twentieth of what
+// it would be if the whole gradient (all weights, all moments) were spread evenly over the elements. See
+// docs/invariants.md.
 #pragma once
 
 #include <map>
