@@ -74,6 +74,24 @@ TEST_F(PlanCommand, Json) {
   EXPECT_GT(sent, 0);
 }
 
+TEST_F(PlanCommand, EveryRecipeCanBePlanned) {
+  int recipes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(ORTHANT_SOURCE_DIR "/configs")) {
+    if (entry.path().extension() != ".toml") {
+      continue;
+    }
+    std::vector<std::string> words = {"plan", entry.path().string()};
+    if (entry.path().filename().string().starts_with("shakespeare")) {  // for a text of one's own
+      words.insert(words.end(), {"--set", "data.path=\"" ORTHANT_SOURCE_DIR "/README.md\""});
+    }
+    const Result result = folder_.orthant(words);
+    EXPECT_EQ(result.code, 0) << entry.path() << result.error;
+    EXPECT_THAT(result.output, HasSubstr("bytes of each rank"));
+    ++recipes;
+  }
+  EXPECT_GE(recipes, 4);
+}
+
 TEST_F(PlanCommand, NeedsNoDeviceAndStartsNothing) {
   const Result result = plan({"--set", "run.device=elsewhere", "--set", "run.communicator=elsewhere"});
   EXPECT_EQ(result.code, 0) << result.error;
