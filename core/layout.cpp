@@ -1,6 +1,7 @@
 #include "core/layout.h"
 
 #include "core/batch_share.h"
+#include "core/layers/routing_layout.h"
 #include "core/parameters.h"
 
 namespace orthant {
@@ -112,6 +113,7 @@ int check_layout(const Config& config) {
   Diagnostics refused = config.diagnostics();
   layout.plan(0, nullptr, nullptr, refused);
   collect(config, "default", refused, [&] { batch_share(layout.plan()); });
+  collect(config, "default", refused, [&] { check_routed_rows(layout.plan()); });
   if (refused.empty()) {
     collect(config, "default", refused, [&] { ParamStore store(layout.plan()); });
   }

@@ -3,6 +3,7 @@
 #include "core/layers/block.h"
 #include "core/layers/embedding.h"
 #include "core/layers/head.h"
+#include "core/layers/routing_layout.h"
 
 namespace orthant {
 
@@ -10,6 +11,9 @@ Model::Model(Plan& plan, Stream& stream) : parameters_(plan, stream) {
   const Settings& settings = plan.settings();
   const int blocks = static_cast<int>(settings.model.layers);
   layers_.resize(static_cast<std::size_t>(blocks) + 2);
+  if (settings.moe.experts > 0) {
+    const RoutingLayout routing(plan);  // makes its group on every rank, whether its stage has a routed layer or not
+  }
   for (int number = 0; number < layers(); ++number) {
     std::unique_ptr<Layer>& place = layers_[static_cast<std::size_t>(number)];
     if (!plan.holds_layer(number)) {

@@ -95,7 +95,10 @@ DeviceBatch Trainer::upload(const HostBatch& whole) {
   batch.position = put(DType::i32, host.position);
   batch.valid = put(DType::u8, host.valid);
   batch.index = put(DType::i64, host.index);
-  batch.valid_count = std::count_if(host.valid.begin(), host.valid.end(), [](std::uint8_t v) { return v != 0; });
+  auto count_valid = [](const HostBatch& of) {
+    return std::count_if(of.valid.begin(), of.valid.end(), [](std::uint8_t v) { return v != 0; });
+  };
+  batch.valid_count = count_valid(host);
   batch.core_positions = core.positions;
   // Every rank decides by the whole sequences, so that all members of a group make the same calls.
   if (std::any_of(whole.first.begin(), whole.first.end(), [](std::int32_t first) { return first != 0; })) {
@@ -103,6 +106,7 @@ DeviceBatch Trainer::upload(const HostBatch& whole) {
   }
   batch.whole_valid = put(DType::u8, whole.valid);
   batch.whole_index = put(DType::i64, whole.index);
+  batch.whole_valid_count = count_valid(whole);
   return batch;
 }
 

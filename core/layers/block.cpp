@@ -4,7 +4,7 @@
 
 namespace orthant {
 
-Block::Block(const ParamStore& store, const Plan& plan, int block) : layer_(static_cast<std::uint32_t>(block) + 1) {
+Block::Block(const ParamStore& store, Plan& plan, int block) : layer_(static_cast<std::uint32_t>(block) + 1) {
   const Settings& settings = plan.settings();
   const std::string stem = block_stem(block);
   groups_ = store.groups_of_layer(block + 1);

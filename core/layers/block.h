@@ -14,7 +14,7 @@ namespace orthant {
 class Block final : public Layer {
  public:
   // `block` counts from 0; its layer number is one more.
-  Block(const ParamStore& store, const Plan& plan, int block);
+  Block(const ParamStore& store, Plan& plan, int block);
   Tensor forward(const StepContext& ctx, const Tensor& x, Saved& saved) override;
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
 

@@ -27,6 +27,7 @@ struct DeviceBatch {
   // Of whole sequences, in order, for routing groups of tokens that are split among ranks.
   Tensor whole_valid;  // u8 [sequences * S]
   Tensor whole_index;  // i64 [sequences * S]
+  std::int64_t whole_valid_count = 0;
 };
 
 // What a routed layer counts, on the host, over the micro-batches of a step on this rank.

@@ -2,17 +2,24 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 namespace orthant {
 namespace {
 
 constexpr Site enter{Region::experts, Side::enter}, leave{Region::experts, Side::leave};
-constexpr Site router_enter{Region::router, Side::enter};
+constexpr Site router_enter{Region::router, Side::enter}, router_leave{Region::router, Side::leave};
 
 std::vector<std::int64_t> offsets_of(const std::vector<std::int64_t>& rows) {
   std::vector<std::int64_t> offset(rows.size() + 1, 0);
   std::partial_sum(rows.begin(), rows.end(), offset.begin() + 1);
   return offset;
+}
+
+std::vector<std::int32_t> values_of(const Tensor& counts, Stream& s) {
+  std::vector<std::int32_t> host(static_cast<std::size_t>(counts.elements()));
+  s.download(host.data(), counts);
+  return host;
 }
 
 // Without a token exchange every expert is local and rows stay where they are.
@@ -22,8 +29,11 @@ ExchangePlan local_plan(std::vector<std::int64_t> rows) {
 
 }  // namespace
 
-MoeLayer::MoeLayer(const ParamStore& store, const std::string& stem, const Plan& plan, int layer)
-    : router_(store.ref(stem + ".gate.weight")), layer_(layer), activation_(plan.settings().model.activation) {
+MoeLayer::MoeLayer(const ParamStore& store, const std::string& stem, Plan& plan, int layer)
+    : router_(store.ref(stem + ".gate.weight")),
+      layer_(layer),
+      layout_(plan),
+      activation_(plan.settings().model.activation) {
   const std::vector<ParamGroup*> groups = store.groups_of_layer(layer);
   const auto routed = std::find_if(groups.begin(), groups.end(), [](const ParamGroup* g) { return g->experts; });
   require(routed != groups.end(), "this rank holds no routed expert of layer {}", layer);
@@ -61,7 +71,7 @@ RandomKey MoeLayer::key(const StepContext& ctx, Purpose purpose) const {
 void MoeLayer::count(const StepContext& ctx, const std::vector<std::int32_t>& kept,
                      const std::vector<std::int32_t>& dropped) const {
   LayerCounters& counters = ctx.sums.of(layer_, ctx.settings().moe.experts);
-  const std::int64_t choices = ctx.batch.valid_count * ctx.settings().moe.top_k;
+  const std::int64_t choices = ctx.batch.whole_valid_count * ctx.settings().moe.top_k;
   std::int64_t made = 0;
   for (std::size_t e = 0; e < kept.size(); ++e) {
     counters.kept[e] += kept[e];
@@ -73,52 +83,126 @@ void MoeLayer::count(const StepContext& ctx, const std::vector<std::int32_t>& ke
   counters.dropped_by_chance += choices - made;
 }
 
+void MoeLayer::Routing::save(Saved& to) const {
+  for (const Tensor* t : {&logits, &probability, &expert, &weight, &chosen, &sent_weight, &row, &source}) {
+    push(to, *t);
+  }
+  to.plans.push_back(plan);
+}
+
+MoeLayer::Routing MoeLayer::Routing::take(Saved& from) {
+  Routing r;
+  for (Tensor* t : {&r.source, &r.row, &r.sent_weight, &r.chosen, &r.weight, &r.expert, &r.probability, &r.logits}) {
+    *t = pop(from);
+  }
+  r.plan = std::move(from.plans.back());
+  from.plans.pop_back();
+  return r;
+}
+
 Tensor MoeLayer::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const {
+  const Tensor router_in = router_input(ctx, n);
+  const Routing routing = route(ctx, router_in);
+  Tensor y = run_experts(ctx, n, routing, saved);
+  if (ctx.training) {
+    push(saved, router_in);
+    routing.save(saved);
+  }
+  if (shared_.has_value()) {
+    ctx.stream.add(y, shared_->forward(ctx, n, saved));
+  }
+  return y;
+}
+
+Tensor MoeLayer::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const {
+  const Tensor dn_shared = shared_.has_value() ? shared_->backward(ctx, dy, saved) : Tensor();
+  const Routing routing = Routing::take(saved);
+  const Tensor router_in = pop(saved);
+  const auto [dn, dweight] = run_experts_backward(ctx, dy, routing, saved);
+  route_backward(ctx, dn, dweight, routing, router_in);
+  if (dn_shared.defined()) {
+    ctx.stream.add(dn, dn_shared);
+  }
+  return dn;
+}
+
+Tensor MoeLayer::router_input(const StepContext& ctx, const Tensor& n) const {
+  const Tensor router_in = ctx.plan.cross(router_enter, n, ctx.stream);
+  const double jitter = ctx.settings().moe.jitter;
+  if (!ctx.training || jitter <= 0) {
+    return router_in;
+  }
+  Tensor noisy = ctx.device().empty(n.dtype(), router_in.shape());
+  ctx.stream.jitter(noisy, router_in, layout_.take(Region::router, ctx.batch.whole_index, ctx.stream),
+                    key(ctx, Purpose::jitter), static_cast<float>(jitter));
+  return noisy;
+}
+
+MoeLayer::Routing MoeLayer::route(const StepContext& ctx, const Tensor& router_in) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
   const GateConfig gate = gate_config(ctx);
-  const std::int64_t tokens = n.dim(0), d = n.dim(1), experts = gate.experts, k = gate.top_k;
-  const std::int64_t groups = tokens / gate.group_tokens;
-
-  Tensor router_in = ctx.plan.cross(router_enter, n, s);
-  const double jitter = ctx.settings().moe.jitter;
-  if (ctx.training && jitter > 0) {
-    Tensor noisy = device.empty(n.dtype(), n.shape());
-    s.jitter(noisy, router_in, ctx.rows_in(Region::router, ctx.batch.index), key(ctx, Purpose::jitter),
-             static_cast<float>(jitter));
-    router_in = noisy;
-  }
-  Tensor logits = device.empty(DType::f32, {tokens, experts});
-  s.gemm(logits, router_in, router_.weight(), {.transpose_b = true});
-  Tensor probability = device.empty(DType::f32, {tokens, experts});
-  Tensor expert = device.empty(DType::i32, {tokens, k}), weight = device.empty(DType::f32, {tokens, k});
-  Tensor chosen = device.empty(DType::i32, {groups, experts});
-  s.gate(probability, expert, weight, chosen, logits, ctx.batch.valid, ctx.batch.index,
+  const std::int64_t experts = gate.experts, k = gate.top_k;
+  Routing r;
+  Tensor own = device.empty(DType::f32, {router_in.dim(0), experts});
+  s.gemm(own, router_in, router_.weight(), {.transpose_b = true});
+  r.logits = layout_.gather(own, s);  // [T, E]
+  const std::int64_t tokens = r.logits.dim(0), groups = tokens / gate.group_tokens;
+  r.probability = device.empty(DType::f32, {tokens, experts});
+  r.expert = device.empty(DType::i32, {tokens, k});
+  r.weight = device.empty(DType::f32, {tokens, k});
+  r.chosen = device.empty(DType::i32, {groups, experts});
+  s.gate(r.probability, r.expert, r.weight, r.chosen, r.logits, ctx.batch.whole_valid, ctx.batch.whole_index,
          key(ctx, Purpose::second_expert), gate);
   if (ctx.training) {
-    s.gate_losses(ctx.sums.balance, ctx.sums.z, probability, chosen, logits, ctx.batch.valid, gate);
+    s.gate_losses(ctx.sums.balance, ctx.sums.z, r.probability, r.chosen, r.logits, ctx.batch.whole_valid, gate);
   }
+  seat(ctx, r);
+  return r;
+}
 
-  Tensor row = device.empty(DType::i32, {tokens, k}), source = device.empty(DType::i32, {tokens * k, 1});
-  Tensor count_of = device.empty(DType::i32, {experts}), dropped = device.empty(DType::i32, {experts});
-  s.dispatch_plan(row, source, count_of, dropped, expert, weight, ctx.batch.valid, gate);
-  std::vector<std::int32_t> kept(static_cast<std::size_t>(experts)), lost(kept.size());
-  s.download(kept.data(), count_of);
-  s.download(lost.data(), dropped);
+// Capacity, the packed rows of this rank's tokens, and who gets them.
+void MoeLayer::seat(const StepContext& ctx, Routing& r) const {
+  Device& device = ctx.device();
+  Stream& s = ctx.stream;
+  auto dispatch = [&](const Tensor& expert, const Tensor& weight, const Tensor& valid, const GateConfig& gate) {
+    r.row = device.empty(DType::i32, expert.shape());
+    r.source = device.empty(DType::i32, {expert.elements(), 1});
+    Tensor count_of = device.empty(DType::i32, {gate.experts}), dropped = device.empty(DType::i32, {gate.experts});
+    s.dispatch_plan(r.row, r.source, count_of, dropped, expert, weight, valid, gate);
+    return std::pair(values_of(count_of, s), values_of(dropped, s));
+  };
+  GateConfig gate = gate_config(ctx);
+  auto [kept, dropped] = dispatch(r.expert, r.weight, ctx.batch.whole_valid, gate);
   if (ctx.training) {
-    count(ctx, kept, lost);
+    count(ctx, kept, dropped);
   }
-  const std::vector<std::int64_t> rows_of(kept.begin(), kept.end());
-  const std::int64_t rows = std::accumulate(rows_of.begin(), rows_of.end(), std::int64_t{0});
-  source = source.rows(0, rows);
-
-  Tensor packed = device.empty(n.dtype(), {rows, d});
-  s.pack(packed, n, source, k);
+  const Tensor weight = layout_.take(Region::experts, r.weight, s);  // [tokens_X, K]
+  r.sent_weight = ctx.plan.cross(router_leave, weight, s);
+  if (!layout_.alone()) {
+    // Seats are decided: of the choices that have one, those of this rank's tokens.
+    const Tensor expert = layout_.take(Region::experts, r.expert, s);
+    s.keep_seated(expert, layout_.take(Region::experts, r.row, s));
+    gate.capacity_factor = 0;
+    gate.group_tokens = expert.dim(0);
+    std::tie(kept, dropped) = dispatch(expert, weight, layout_.take(Region::experts, ctx.batch.whole_valid, s), gate);
+  }
+  const std::vector<std::int64_t> rows(kept.begin(), kept.end());
+  r.source = r.source.rows(0, std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
   TokenExchange* exchange = ctx.plan.exchange();
-  const ExchangePlan plan = exchange == nullptr ? local_plan(rows_of) : exchange->plan(rows_of, s);
-  Tensor x = exchange == nullptr ? packed : exchange->to_experts(packed, plan, s);  // [R', d]
-  x = ctx.plan.cross(enter, x, s);
-  const std::vector<std::int64_t> offset = offsets_of(plan.local);
+  r.plan = exchange == nullptr ? local_plan(rows) : exchange->plan(rows, s);
+}
+
+Tensor MoeLayer::run_experts(const StepContext& ctx, const Tensor& n, const Routing& routing, Saved& saved) const {
+  Device& device = ctx.device();
+  Stream& s = ctx.stream;
+  const Tensor tokens = ctx.plan.cross(enter, n, s);  // [tokens_X, d]
+  const std::int64_t d = tokens.dim(1);
+  Tensor packed = device.empty(n.dtype(), {routing.source.dim(0), d});
+  s.pack(packed, tokens, routing.source, ctx.settings().moe.top_k);
+  TokenExchange* exchange = ctx.plan.exchange();
+  const Tensor x = exchange == nullptr ? packed : exchange->to_experts(packed, routing.plan, s);  // [R', d]
+  const std::vector<std::int64_t> offset = offsets_of(routing.plan.local);
   const Weights w = view(experts_->weight);
   Tensor h = device.empty(n.dtype(), {x.dim(0), hidden_});
   s.grouped_gemm(h, x, w.in, offset, {.transpose_b = true});
@@ -126,48 +210,29 @@ Tensor MoeLayer::forward(const StepContext& ctx, const Tensor& n, Saved& saved) 
   s.activation(a, h, activation_);
   Tensor out = device.empty(n.dtype(), {x.dim(0), d});
   s.grouped_gemm(out, a, w.out, offset, {.transpose_b = true});
-  out = ctx.plan.cross(leave, out, s);
-  const Tensor back = exchange == nullptr ? out : exchange->to_tokens(out, plan, s);  // [R, d]
-  Tensor y = device.empty(n.dtype(), {tokens, d});
-  s.combine(y, back, row, weight, false);
-
+  const Tensor back = exchange == nullptr ? out : exchange->to_tokens(out, routing.plan, s);  // [R, d]
+  Tensor y = device.empty(n.dtype(), tokens.shape());
+  s.combine(y, back, routing.row, routing.sent_weight, false);
   if (ctx.training) {
-    for (Tensor* t : {&router_in, &logits, &probability, &expert, &weight, &chosen, &row, &source, &x, &h, &a}) {
-      push(saved, *t);
+    for (const Tensor& t : {x, h, a, back}) {
+      push(saved, t);
     }
-    push(saved, back);
-    saved.plans.push_back(plan);
   }
-  if (shared_.has_value()) {
-    s.add(y, shared_->forward(ctx, n, saved));
-  }
-  return y;
+  return ctx.plan.cross(leave, y, s);
 }
 
-Tensor MoeLayer::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const {
+std::pair<Tensor, Tensor> MoeLayer::run_experts_backward(const StepContext& ctx, const Tensor& dy,
+                                                         const Routing& routing, Saved& saved) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
-  const GateConfig gate = gate_config(ctx);
-  Tensor dn;  // [T, d]
-  if (shared_.has_value()) {
-    dn = shared_->backward(ctx, dy, saved);
-  } else {
-    dn = device.empty(dy.dtype(), dy.shape());
-    s.fill(dn, 0);
-  }
-  const ExchangePlan plan = std::move(saved.plans.back());
-  saved.plans.pop_back();
-  const Tensor back = pop(saved), a = pop(saved), h = pop(saved), x = pop(saved), source = pop(saved), row = pop(saved);
-  const Tensor chosen = pop(saved), weight = pop(saved), expert = pop(saved), probability = pop(saved);
-  const Tensor logits = pop(saved), router_in = pop(saved);
-
-  Tensor dback = device.empty(dy.dtype(), back.shape());      // [R, d]
-  Tensor dweight = device.empty(DType::f32, weight.shape());  // [T, K]
-  s.combine_backward(dback, dweight, dy, back, row, source, weight);
+  const Tensor back = pop(saved), a = pop(saved), h = pop(saved), x = pop(saved);
+  const Tensor dy_here = ctx.plan.cross_back(leave, dy, s);  // [tokens_X, d]
+  Tensor dback = device.empty(dy.dtype(), back.shape());     // [R, d]
+  Tensor dweight = device.empty(DType::f32, routing.sent_weight.shape());
+  s.combine_backward(dback, dweight, dy_here, back, routing.row, routing.source, routing.sent_weight);
   TokenExchange* exchange = ctx.plan.exchange();
-  Tensor dout = exchange == nullptr ? dback : exchange->to_experts(dback, plan, s);  // [R', d]
-  dout = ctx.plan.cross_back(leave, dout, s);
-  const std::vector<std::int64_t> offset = offsets_of(plan.local);
+  const Tensor dout = exchange == nullptr ? dback : exchange->to_experts(dback, routing.plan, s);  // [R', d]
+  const std::vector<std::int64_t> offset = offsets_of(routing.plan.local);
   const Weights w = view(experts_->weight), g = view(experts_->grad);
   // The expert group's gradients are nothing but these products: the first ones overwrite what is there.
   const float beta = experts_->grad_empty ? 0.0f : 1.0f;
@@ -179,26 +244,35 @@ Tensor MoeLayer::backward(const StepContext& ctx, const Tensor& dy, Saved& saved
   Tensor dx = device.empty(dy.dtype(), x.shape());
   s.grouped_gemm(dx, dh, w.in, offset, {});
   s.grouped_gemm_tn(g.in, dh, x, offset, beta);
-  dx = ctx.plan.cross_back(enter, dx, s);
-  const Tensor dpacked = exchange == nullptr ? dx : exchange->to_tokens(dx, plan, s);
-  s.pack_backward(dn, dpacked, row);
+  const Tensor dpacked = exchange == nullptr ? dx : exchange->to_tokens(dx, routing.plan, s);
+  Tensor dtokens = device.empty(dy.dtype(), dy_here.shape());
+  s.fill(dtokens, 0);
+  s.pack_backward(dtokens, dpacked, routing.row);
+  return {ctx.plan.cross_back(enter, dtokens, s), ctx.plan.cross_back(router_leave, dweight, s)};
+}
 
-  Tensor dlogits = device.empty(DType::f32, logits.shape());  // [T, E]
-  s.gate_backward(dlogits, dweight, probability, expert, weight, chosen, logits, ctx.batch.valid, ctx.aux_scale,
-                  ctx.z_scale, gate);
-  Tensor dlogits_f = dlogits;
+void MoeLayer::route_backward(const StepContext& ctx, const Tensor& dn, const Tensor& dweight, const Routing& r,
+                              const Tensor& router_in) const {
+  Device& device = ctx.device();
+  Stream& s = ctx.stream;
+  // A row of dlogits depends on dweight's row alone, and this rank needs those of the tokens that it routes.
+  const Tensor of_all = layout_.put(Region::experts, dweight, r.logits.dim(0), s);
+  Tensor whole = device.empty(DType::f32, r.logits.shape());  // [T, E]
+  s.gate_backward(whole, of_all, r.probability, r.expert, r.weight, r.chosen, r.logits, ctx.batch.whole_valid,
+                  ctx.aux_scale, ctx.z_scale, gate_config(ctx));
+  Tensor dlogits = layout_.take(Region::router, whole, s);  // [tokens_R, E]
   if (ctx.compute() != DType::f32) {
-    dlogits_f = device.empty(ctx.compute(), dlogits.shape());
-    s.cast(dlogits_f, dlogits);
+    Tensor narrow = device.empty(ctx.compute(), dlogits.shape());
+    s.cast(narrow, dlogits);
+    dlogits = narrow;
   }
-  const Tensor drouter_in = linear_backward(ctx, dlogits_f, router_in, router_.weight(), router_.grad());
+  const Tensor d = linear_backward(ctx, dlogits, router_in, router_.weight(), router_.grad());
   const double jitter = ctx.settings().moe.jitter;
-  if (ctx.training && jitter > 0) {
-    s.jitter(drouter_in, drouter_in, ctx.rows_in(Region::router, ctx.batch.index), key(ctx, Purpose::jitter),
+  if (jitter > 0) {
+    s.jitter(d, d, layout_.take(Region::router, ctx.batch.whole_index, s), key(ctx, Purpose::jitter),
              static_cast<float>(jitter));
   }
-  s.add(dn, ctx.plan.cross_back(router_enter, drouter_in, s));
-  return dn;
+  s.add(dn, ctx.plan.cross_back(router_enter, d, s));
 }
 
 }  // namespace orthant

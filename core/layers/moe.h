@@ -2,20 +2,40 @@
 //
 // Sources: Fedus et al., "Switch Transformers" (top-1); Lepikhin et al., "GShard" (top-2, groups, capacity); Jiang et
 // al., "Mixtral of Experts" (top-k). A token that no expert keeps contributes zero here: the block adds its residual.
+//
+// Rows: n and the result are those of region norm; the router sees tokens_R, those of region router, and experts get
+// the choices of tokens_X, those of region experts. Where these are parts of a group of tokens, the group is routed
+// whole: T tokens, on each of the ranks that hold some of it (routing_layout.h). Else all three are the same.
 #pragma once
 
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "core/layers/ffn.h"
 #include "core/layers/layer.h"
+#include "core/layers/routing_layout.h"
 #include "core/parameters.h"
 
 namespace orthant {
 
 class MoeLayer {
  public:
+  // Who goes where. Small beside the activations, and not to be decided twice: counters and losses are added once.
+  struct Routing {
+    // Of whole groups of tokens, as Stream::gate.
+    Tensor logits, probability, expert, weight, chosen;
+    // Of the tokens whose experts this rank asks: weight [tokens_X, K], past the boundary; row [tokens_X, K] and source
+    // [R, 1] as Stream::dispatch_plan, R rows in all.
+    Tensor sent_weight, row, source;
+    ExchangePlan plan;
+
+    void save(Saved& to) const;
+    static Routing take(Saved& from);
+  };
+
   // `stem`.gate.weight, .experts.N.*, .shared_experts.*. `layer` is the block's layer number.
-  MoeLayer(const ParamStore& store, const std::string& stem, const Plan& plan, int layer);
+  MoeLayer(const ParamStore& store, const std::string& stem, Plan& plan, int layer);
 
   Tensor forward(const StepContext& ctx, const Tensor& n, Saved& saved) const;
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const;
@@ -30,12 +50,24 @@ class MoeLayer {
   void count(const StepContext& ctx, const std::vector<std::int32_t>& kept,
              const std::vector<std::int32_t>& dropped) const;
 
+  Tensor router_input(const StepContext& ctx, const Tensor& n) const;    // [tokens_R, d]
+  Routing route(const StepContext& ctx, const Tensor& router_in) const;  // counts, and adds to the losses
+  void seat(const StepContext& ctx, Routing& routing) const;
+  Tensor run_experts(const StepContext& ctx, const Tensor& n, const Routing& routing, Saved& saved) const;
+  // The gradients of run_experts: of n, and of the weights [tokens_X, K].
+  std::pair<Tensor, Tensor> run_experts_backward(const StepContext& ctx, const Tensor& dy, const Routing& routing,
+                                                 Saved& saved) const;
+  // Adds the router's share to dn.
+  void route_backward(const StepContext& ctx, const Tensor& dn, const Tensor& dweight, const Routing& routing,
+                      const Tensor& router_in) const;
+
   ParamRef router_;  // [E, d]
   ParamGroup* experts_;
   int layer_;
+  RoutingLayout layout_;
   std::optional<Ffn> shared_;
   Activation activation_;
-  std::int64_t local_experts_, hidden_, width_;  // hidden: n = f or 2f, width: f
+  std::int64_t local_experts_, hidden_, width_;  // hidden: n = f or 2f, width: f, of the part that this rank holds
 };
 
 }  // namespace orthant

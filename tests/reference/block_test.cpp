@@ -67,9 +67,11 @@ class RoutedBlock {
     const Tensor x = rank_.upload(DType::f32, {tokens_, d_}, reference_.floats("input"));
     Saved saved;
     output = rank_.floats(layer_->forward(ctx, x, saved));
-    logits = rank_.floats(saved.tensors.at(1));
-    expert = rank_.integers(saved.tensors.at(3));
-    weight = rank_.floats(saved.tensors.at(4));
+    Saved copy = saved;
+    const MoeLayer::Routing routing = MoeLayer::Routing::take(copy);
+    logits = rank_.floats(routing.logits);
+    expert = rank_.integers(routing.expert);
+    weight = rank_.floats(routing.weight);
     const Tensor dy = rank_.upload(DType::f32, {tokens_, d_}, upstream);
     input_gradient = rank_.floats(layer_->backward(ctx, dy, saved));
     EXPECT_TRUE(saved.tensors.empty());

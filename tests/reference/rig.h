@@ -149,6 +149,7 @@ class Rank {
     made.core_positions = positions;
     made.whole_valid = made.valid;
     made.whole_index = made.index;
+    made.whole_valid_count = made.valid_count;
     return made;
   }
   StepSums sums() {
