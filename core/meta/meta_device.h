@@ -59,13 +59,22 @@ class MetaStream final : public ForwardingStream {
   void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
                      const Tensor& expert, const Tensor& weight, const Tensor& valid,
                      const GateConfig& config) override;
+  // The next dispatch_plan of `expert` has the share of choices that got seats in the last one.
+  void keep_seated(const Tensor& expert, const Tensor& row) override;
 
  protected:
   void forward(const char*, std::initializer_list<Tensor>, Operation) override {}
 
  private:
+  struct Seated {
+    const void* expert = nullptr;
+    std::int64_t kept = 1, choices = 1;
+  };
+
   MetaDevice& device_;
   CpuStream small_;
+  Seated last_;    // of the last dispatch_plan
+  Seated seated_;  // of the last keep_seated
 };
 
 }  // namespace orthant

@@ -1,4 +1,5 @@
-#include <cstring>
+#include <algorithm>
+#include <numeric>
 
 #include "core/cpu/check.h"
 #include "core/meta/meta_device.h"
@@ -39,7 +40,12 @@ void MetaStream::download(void* host, const Tensor& from) {
 
 void MetaStream::dispatch_plan(const Tensor&, const Tensor&, const Tensor& count, const Tensor& dropped,
                                const Tensor& expert, const Tensor&, const Tensor&, const GateConfig& config) {
-  const std::int64_t experts = config.experts, choices = expert.elements();
+  const std::int64_t experts = config.experts;
+  std::int64_t choices = expert.elements();
+  if (expert.data() == seated_.expert) {
+    choices = choices * seated_.kept / std::max<std::int64_t>(seated_.choices, 1);
+  }
+  seated_ = {};  // its address may be another tensor's from here on
   require_tensor("dispatch_plan", "count", count, DType::i32, {experts});
   require_tensor("dispatch_plan", "dropped", dropped, DType::i32, {experts});
   require(holds_data(count) && holds_data(dropped), "the meta device cannot plan for {} experts", experts);
@@ -57,6 +63,11 @@ void MetaStream::dispatch_plan(const Tensor&, const Tensor&, const Tensor& count
       refused[e] += static_cast<std::int32_t>(here - std::min(here, seats));
     }
   }
+  last_ = {expert.data(), std::accumulate(kept, kept + experts, std::int64_t{0}), choices};
+}
+
+void MetaStream::keep_seated(const Tensor& expert, const Tensor&) {
+  seated_ = {expert.data(), last_.kept, last_.choices};
 }
 
 }  // namespace orthant

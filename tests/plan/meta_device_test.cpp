@@ -100,6 +100,23 @@ TEST(BalancedRouting, ASmallCapacityFillsEveryExpert) {
   EXPECT_EQ(load.dropped, (std::vector<std::int32_t>{9, 9, 9, 9}));
 }
 
+// Half of the choices got seats among all tokens; of this rank's quarter of them too.
+TEST(BalancedRouting, SeatsDecidedOnWholeGroupsAreSharedEvenly) {
+  MetaDevice device;
+  const auto stream = device.make_main_stream();
+  const GateConfig limited{.experts = 4, .top_k = 2, .capacity_factor = 0.5, .group_tokens = 12};
+  const Tensor none, all = device.empty(DType::i32, {48, 2}), own = device.empty(DType::i32, {12, 2});
+  const Tensor count = device.empty(DType::i32, {4}), dropped = device.empty(DType::i32, {4});
+  stream->dispatch_plan(none, none, count, dropped, all, none, none, limited);
+  stream->keep_seated(own, none);
+  GateConfig unlimited = limited;
+  unlimited.capacity_factor = 0;
+  stream->dispatch_plan(none, none, count, dropped, own, none, none, unlimited);
+  std::vector<std::int32_t> kept(4);
+  stream->download(kept.data(), count);
+  EXPECT_EQ(kept, (std::vector<std::int32_t>{3, 3, 3, 3}));  // 48 * 2 / 2 seats: 12 here
+}
+
 class Groups : public testing::Test {
  protected:
   Tensor numbers(std::vector<std::int64_t> values) {

@@ -146,6 +146,8 @@ const Case cases[] = {
     {"data_ulysses_bf16_few_kv_heads", with(dense, {R"(run.dtype="bf16")", "model.kv_heads=1"}), axes(2) + ulysses},
     {"ring", dense, ring},
     {"data_ring_micro_batches", with(dense, {"batch.micro_batch=1"}), axes(2) + ring},
+    {"ulysses_expert_micro_batches", with(every_expert, {"batch.micro_batch=2"}), axes(2) + ulysses + axes(0, 4)},
+    {"ring_expert", with(every_expert, {"data.sequence_length=48"}), ring + axes(0, 2)},
     {"long_sequences", with(every_expert, {"data.sequence_length=96", "batch.micro_batch=2"}), axes(2, 2)},
 };
 
