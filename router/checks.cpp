@@ -19,9 +19,14 @@ void check_float(std::string_view operation, const char* name, const Tensor& ten
 }
 
 std::int64_t check_gate_config(std::string_view operation, const GateConfig& config, std::int64_t tokens) {
-  require(config.experts > 0 && config.top_k > 0 && config.top_k <= config.experts && config.top_k <= max_top_k,
+  const bool experts_choose = config.router == RouterKind::expert_choice;
+  require(config.experts > 0 && config.top_k > 0 && config.top_k <= config.experts &&
+              (config.top_k <= max_top_k || experts_choose),
           "{}: a token cannot choose {} of {} experts (at most {})", operation, config.top_k, config.experts,
           max_top_k);
+  require(!experts_choose || config.top_k == config.experts,
+          "{}: where experts choose, a token has a choice for each of the {} experts, top_k is {}", operation,
+          config.experts, config.top_k);
   require(config.router != RouterKind::switch_ || config.top_k == 1,
           "{}: the switch router chooses 1 expert, top_k is {}", operation, config.top_k);
   require(config.router != RouterKind::gshard || config.top_k == 2,

@@ -3,7 +3,7 @@
 //
 // Sources: switch: Fedus et al., "Switch Transformers" (2021). gshard: Lepikhin et al., "GShard" (2020), algorithm 1.
 // topk: Shazeer et al., "Outrageously large neural networks" (2017); normalised weights as Mixtral (Jiang et al.,
-// 2024).
+// 2024). expert_choice, where the experts choose: expert_choice.h.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,7 @@ ORTHANT_HOST_DEVICE inline bool keeps_second(float second_weight, const RandomKe
 
 // dlogits[0 .. E) += gradient of sum_k dweight[k] * weight[k]. `selected` are the experts as selected, also where
 // gshard did not keep the second one; a choice that is not kept has dweight 0 (its weight is the constant 0, while
-// the weights of the others still depend on its logit through the sum).
+// the weights of the others still depend on its logit through the sum). Where the experts choose, -1 is no choice.
 ORTHANT_HOST_DEVICE inline void gate_weights_backward(float* dlogits, const float* dweight, const float* probability,
                                                       const std::int32_t* selected, const GateConfig& config) {
   float sum = 1;  // of the selected probabilities, where weights are divided by it
@@ -77,7 +77,7 @@ ORTHANT_HOST_DEVICE inline void gate_weights_backward(float* dlogits, const floa
   // weight = p / sum: a softmax over the selected logits when normalised, over all of them otherwise.
   float mean = 0;
   for (std::int64_t k = 0; k < config.top_k; ++k) {
-    mean += dweight[k] * probability[selected[k]] / sum;
+    mean += selected[k] < 0 ? 0.0f : dweight[k] * probability[selected[k]] / sum;
   }
   if (normalizes(config)) {
     for (std::int64_t k = 0; k < config.top_k; ++k) {
@@ -89,7 +89,9 @@ ORTHANT_HOST_DEVICE inline void gate_weights_backward(float* dlogits, const floa
     dlogits[e] -= probability[e] * mean;
   }
   for (std::int64_t k = 0; k < config.top_k; ++k) {
-    dlogits[selected[k]] += probability[selected[k]] * dweight[k];
+    if (selected[k] >= 0) {
+      dlogits[selected[k]] += probability[selected[k]] * dweight[k];
+    }
   }
 }
 

@@ -1,12 +1,13 @@
 // The router's two auxiliary losses, and their gradient for one token.
 //
 // Load balance (Fedus et al., "Switch Transformers" (2021), equations 4-6), for each group g of tokens by itself:
-//   L_g = E * sum_e f_e P_e;   f_e = chosen[g, e] / (valid_g * counted),   P_e = mean of probability[t, e]
-// over the valid_g tokens of the group that are not padding; `counted` choices of a token enter `chosen`: K for topk,
-// 1 for switch and for gshard (its first choices). L_g = 1 when the load is balanced. f is a constant in the gradient.
-// The sum of valid_g * L_g is what is reported, so that groups and ranks add up whatever their padding; the caller
-// divides by the global number of valid tokens. With f inserted, valid_g * L_g =
-// E / (valid_g * counted) * sum_e chosen[g, e] * sum_t probability[t, e].
+//   L_g = E * sum_e f_e P_e;   f_e = chosen[g, e] / sum_e' chosen[g, e'],   P_e = mean of probability[t, e]
+// over the valid_g tokens of the group that are not padding. What enters `chosen`: all choices of topk, the first ones
+// of switch and gshard. L_g = 1 when the load is balanced. f is a constant in the gradient. The sum of valid_g * L_g is
+// what is reported, so that groups and ranks add up whatever their padding; the caller divides by the global number of
+// valid tokens. With f inserted, valid_g * L_g = E / sum_e' chosen[g, e'] * sum_e chosen[g, e] * sum_t probability[t,
+// e]. Where the experts choose, each takes equally many tokens: f_e = 1 / E whatever the logits, so L_g = sum_e P_e =
+// 1, a constant, and there is no gradient to compute.
 //
 // z (Zoph et al., "ST-MoE" (2022), equation 5): the sum over valid tokens of logsumexp(logits)^2.
 #pragma once
@@ -18,14 +19,18 @@
 
 namespace orthant {
 
-// Choices of one token that `chosen` counts.
+// Choices of one token that `chosen` may count.
 ORTHANT_HOST_DEVICE inline std::int64_t counted_choices(const GateConfig& config) {
-  return config.router == RouterKind::topk ? config.top_k : 1;
+  return config.router == RouterKind::topk || config.router == RouterKind::expert_choice ? config.top_k : 1;
 }
 
-// E / (valid * counted): what chosen[g, e] * probability[t, e] is multiplied by. 0 for a group of padding only.
-ORTHANT_HOST_DEVICE inline double balance_factor(const GateConfig& config, std::int64_t valid) {
-  return valid == 0 ? 0.0 : static_cast<double>(config.experts) / static_cast<double>(valid * counted_choices(config));
+// E / sum of chosen[0 .. E): what chosen[g, e] * probability[t, e] is multiplied by. 0 for a group of padding only.
+ORTHANT_HOST_DEVICE inline double balance_factor(const std::int32_t* chosen, std::int64_t experts) {
+  std::int64_t sum = 0;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    sum += chosen[e];
+  }
+  return sum == 0 ? 0.0 : static_cast<double>(experts) / static_cast<double>(sum);
 }
 
 // logsumexp(logits), from the softmax: logit - log(probability) for the likeliest expert, whose probability is >= 1/E.

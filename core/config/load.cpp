@@ -349,7 +349,11 @@ class Loader {
   static void imply_top_k(std::map<std::string, Table::Entry>& moe) {
     Value& top_k = moe.at("top_k").value;
     if (std::get<std::int64_t>(top_k) == 0) {
-      top_k = std::int64_t{std::get<std::string>(moe.at("router").value) == "switch" ? 1 : 2};
+      const auto& router = std::get<std::string>(moe.at("router").value);
+      const std::int64_t experts = std::get<std::int64_t>(moe.at("experts").value);
+      top_k = router == "switch"          ? std::int64_t{1}
+              : router == "expert_choice" ? std::max<std::int64_t>(experts, 1)
+                                          : std::int64_t{2};
     }
   }
 

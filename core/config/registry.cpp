@@ -227,13 +227,12 @@ void declare_moe(std::vector<CoreKey>& keys) {
           1, 1 << 16);
   CoreKey& top_k = moe.key(
       "top_k", [](auto& s) -> auto& { return s.moe.top_k; },
-      "Experts of a token; 0: as the router implies (switch 1, gshard and topk 2).");
+      "Experts of a token; 0: as the router implies (switch 1, gshard and topk 2, expert_choice all).");
   top_k.spec.default_value = std::int64_t{0};  // loading replaces 0, so Settings never holds it
   between(top_k, 0, 1 << 16);
   moe.choice(
-         "router", [](auto& s) -> auto& { return s.moe.router; }, {"switch", "gshard", "topk"},
-         "How a token chooses experts.")
-      .later = {"expert_choice"};
+      "router", [](auto& s) -> auto& { return s.moe.router; }, {"switch", "gshard", "topk", "expert_choice"},
+      "How a token chooses experts; expert_choice: how experts choose tokens.");
   at_least(moe.key(
                "capacity_factor", [](auto& s) -> auto& { return s.moe.capacity_factor; },
                "Seats of an expert over its even share of a group's tokens; 0: dropless."),

@@ -218,10 +218,11 @@ void check_moe(const Settings& s, Rules& rules) {
   if (m.experts == 0) {
     return;
   }
-  rules.expect(m.top_k <= m.experts, {"moe.top_k", "moe.experts", "moe.router"},
+  const bool experts_choose = m.router == RouterKind::expert_choice;
+  rules.expect(m.top_k <= m.experts || experts_choose, {"moe.top_k", "moe.experts", "moe.router"},
                fmt::format("[moe] top_k: {} of {} experts cannot be chosen", m.top_k, m.experts),
                fmt::format("write a top_k of at most {}, or at least {} experts", m.experts, m.top_k));
-  rules.expect(m.top_k <= max_top_k, {"moe.top_k"},
+  rules.expect(m.top_k <= max_top_k || experts_choose, {"moe.top_k"},
                fmt::format("[moe] top_k: {} is above the {} experts that a token may choose", m.top_k, max_top_k),
                fmt::format("write a top_k of at most {}", max_top_k));
   rules.expect(m.router != RouterKind::switch_ || m.top_k == 1, {"moe.top_k", "moe.router"},
@@ -230,6 +231,13 @@ void check_moe(const Settings& s, Rules& rules) {
   rules.expect(m.router != RouterKind::gshard || m.top_k == 2, {"moe.top_k", "moe.router"},
                fmt::format("[moe] top_k: router \"gshard\" chooses 2 experts, not {}", m.top_k),
                "write top_k = 2, leave it out, or write router = \"topk\"");
+  rules.expect(
+      !experts_choose || m.top_k == m.experts, {"moe.top_k", "moe.router"},
+      fmt::format("[moe] top_k: router \"expert_choice\" lets the experts choose, a token has no top {}", m.top_k),
+      "leave top_k out and write capacity_factor, the mean number of experts of a token");
+  rules.expect(!experts_choose || m.capacity_factor > 0, {"moe.capacity_factor", "moe.router"},
+               "[moe] capacity_factor: router \"expert_choice\" needs it, to know how many tokens an expert takes",
+               "write the mean number of experts of a token, such as capacity_factor = 2.0");
   rules.expect(m.every <= s.model.layers, {"moe.every", "model.layers"},
                fmt::format("[moe] every: no block of {} would have experts with every = {}", s.model.layers, m.every),
                fmt::format("write an integer from 1 to {}, or experts = 0", s.model.layers));
@@ -266,6 +274,18 @@ void check_optimizer(const Settings& s, Rules& rules) {
 }
 
 }  // namespace
+
+std::vector<std::string> warnings(const Settings& s) {
+  std::vector<std::string> found;
+  if (s.moe.experts > 0 && s.moe.router == RouterKind::expert_choice) {
+    found.push_back(
+        "moe.router = \"expert_choice\" looks ahead: whether an expert takes a token depends on later tokens, so "
+        "losses are "
+        "not comparable with other routers', and a model that generates token by token routes otherwise than in "
+        "training");
+  }
+  return found;
+}
 
 void validate(const Config& config, const std::set<std::string>& broken, Diagnostics& diagnostics) {
   Rules rules(config, broken, diagnostics);

@@ -4,6 +4,7 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "core/config/config.h"
 
@@ -12,5 +13,8 @@ namespace orthant {
 // Adds to `diagnostics` what does not fit together in config.settings. `broken`: keys ("model.heads") whose own value
 // was refused; a check that involves one of them is left out.
 void validate(const Config& config, const std::set<std::string>& broken, Diagnostics& diagnostics);
+
+// What is allowed but may surprise, in whole sentences. REQUIRES: validated settings.
+std::vector<std::string> warnings(const Settings& settings);
 
 }  // namespace orthant

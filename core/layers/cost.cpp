@@ -1,5 +1,7 @@
 #include "core/layers/cost.h"
 
+#include <algorithm>
+
 #include "core/layers/parameters.h"
 
 namespace orthant {
@@ -20,10 +22,15 @@ double attention(const Settings& s) {
   return projections + 4 * heads * c * static_cast<double>(s.data.sequence_length) / 2;
 }
 
+// Experts that a token visits on average.
+double visited(const MoeSettings& moe) {
+  return moe.router == RouterKind::expert_choice ? std::min(moe.capacity_factor, static_cast<double>(moe.experts))
+                                                 : static_cast<double>(moe.top_k);
+}
+
 double routed(const Settings& s) {
   const double router = 2 * static_cast<double>(s.model.d_model) * static_cast<double>(s.moe.experts);
-  return router + static_cast<double>(s.moe.top_k) * ffn(s, d_expert_of(s)) +
-         ffn(s, s.moe.shared_experts * d_expert_of(s));
+  return router + visited(s.moe) * ffn(s, d_expert_of(s)) + ffn(s, s.moe.shared_experts * d_expert_of(s));
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ struct LayerCounters {
   int layer = 0;
   std::vector<std::int64_t> load;        // [E] choices before capacity
   std::vector<std::int64_t> kept;        // [E] choices that an expert computed
-  std::int64_t choices = 0;              // valid tokens * K
+  std::int64_t choices = 0;              // valid tokens * K; what the experts chose where they choose
   std::int64_t dropped_by_capacity = 0;  // choices that found their expert full
   std::int64_t dropped_by_chance = 0;    // GShard second choices not kept
 };

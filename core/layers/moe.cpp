@@ -71,7 +71,6 @@ RandomKey MoeLayer::key(const StepContext& ctx, Purpose purpose) const {
 void MoeLayer::count(const StepContext& ctx, const std::vector<std::int32_t>& kept,
                      const std::vector<std::int32_t>& dropped) const {
   LayerCounters& counters = ctx.sums.of(layer_, ctx.settings().moe.experts);
-  const std::int64_t choices = ctx.batch.whole_valid_count * ctx.settings().moe.top_k;
   std::int64_t made = 0;
   for (std::size_t e = 0; e < kept.size(); ++e) {
     counters.kept[e] += kept[e];
@@ -79,6 +78,9 @@ void MoeLayer::count(const StepContext& ctx, const std::vector<std::int32_t>& ke
     counters.dropped_by_capacity += dropped[e];
     made += kept[e] + dropped[e];
   }
+  // Where the experts choose, what they chose is all there was to choose.
+  const MoeSettings& moe = ctx.settings().moe;
+  const std::int64_t choices = moe.router == RouterKind::expert_choice ? made : ctx.batch.whole_valid_count * moe.top_k;
   counters.choices += choices;
   counters.dropped_by_chance += choices - made;
 }

@@ -7,6 +7,7 @@
 
 #include "core/config/config.h"
 #include "core/config/print.h"
+#include "core/config/validate.h"
 #include "core/layout.h"
 #include "core/plugin_loader.h"
 #include "core/program/commands.h"
@@ -20,6 +21,10 @@ struct Options {
   bool keys = false;
 };
 
+std::string choice(const MoeSettings& moe) {
+  return moe.router == RouterKind::expert_choice ? "they choose" : fmt::format("top {}", moe.top_k);
+}
+
 std::string summary(const Config& config) {
   const Settings& s = config.settings;
   std::string text = fmt::format("ok: {}\n", config.file);
@@ -29,7 +34,7 @@ std::string summary(const Config& config) {
       fmt::format("  model   {} layers, d_model {}, {} heads, vocabulary {}{}\n", s.model.layers, s.model.d_model,
                   s.model.heads, s.model.vocab_size,
                   s.moe.experts == 0 ? std::string(", dense")
-                                     : fmt::format(", {} experts (top {}) in every {}", s.moe.experts, s.moe.top_k,
+                                     : fmt::format(", {} experts ({}) in every {}", s.moe.experts, choice(s.moe),
                                                    s.moe.every == 1 ? "block" : fmt::format("{}. block", s.moe.every)));
   text += fmt::format("  batch   {} sequences of {} tokens a step\n", s.batch.sequences, s.data.sequence_length);
   text += fmt::format("  ranks   {}\n", check_layout(config));
@@ -62,6 +67,9 @@ std::string output(const ConfigArguments& arguments, const Options& options) {
       plugins.emplace_back(plugin.name, plugin_keys(plugin.name, plugin.path));
     }
     return schema_json(plugins);
+  }
+  for (const std::string& warning : warnings(config.settings)) {
+    fmt::print(stderr, "orthant: warning: {}\n", warning);
   }
   return options.resolved ? resolved_toml(config) : summary(config);
 }

@@ -39,7 +39,13 @@ const char* text(Positions p) {
   return p == Positions::rotary ? "rotary" : "learned";
 }
 const char* text(RouterKind r) {
-  return r == RouterKind::topk ? "topk" : r == RouterKind::gshard ? "gshard" : "switch";
+  switch (r) {
+    case RouterKind::switch_: return "switch";
+    case RouterKind::gshard: return "gshard";
+    case RouterKind::topk: return "topk";
+    case RouterKind::expert_choice: return "expert_choice";
+  }
+  return "";
 }
 
 // The keys that transformers has no name for, as in a [model] and a [moe] table.

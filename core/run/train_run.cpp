@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/config/print.h"
+#include "core/config/validate.h"
 #include "core/data/source.h"
 #include "core/run/host_collectives.h"
 #include "core/run/metrics.h"
@@ -71,6 +72,9 @@ class Run {
       return ExitCode::ok;
     }
     if (first()) {
+      for (const std::string& warning : warnings(settings_)) {
+        fmt::print(stderr, "orthant: warning: {}\n", warning);
+      }
       write_configuration();
       metrics_.emplace(options_.run_directory / "metrics.jsonl", step_);
       fmt::print("{} parameters on rank 0, {} ranks, steps {} to {}\n", trainer_.parameters().elements(), world_.size(),

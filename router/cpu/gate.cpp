@@ -7,7 +7,9 @@
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
 #include "core/cpu/vector_math.h"
+#include "router/capacity.h"
 #include "router/checks.h"
+#include "router/expert_choice.h"
 #include "router/losses.h"
 
 namespace orthant {
@@ -33,6 +35,29 @@ void softmax_row(float* probability, const float* logits, std::int64_t experts) 
   }
 }
 
+// expert, weight [tokens of the group, E] where each expert chooses: choice k of a token is expert k, or none.
+void choose_by_experts(std::int32_t* expert, float* weight, const float* probability, const std::uint8_t* is_valid,
+                       const GateConfig& config) {
+  const std::int64_t experts = config.experts;
+  std::fill_n(expert, config.group_tokens * experts, -1);
+  std::fill_n(weight, config.group_tokens * experts, 0.0f);
+  std::vector<std::int64_t> valid, tokens;
+  for (std::int64_t t = 0; t < config.group_tokens; ++t) {
+    if (is_valid[t] != 0) {
+      valid.push_back(t);
+    }
+  }
+  const std::int64_t seats = capacity(config, static_cast<std::int64_t>(valid.size()));
+  for (std::int64_t e = 0; e < experts; ++e) {
+    tokens = valid;
+    choose_tokens(tokens, probability, experts, e, seats);
+    for (const std::int64_t t : tokens) {
+      expert[t * experts + e] = static_cast<std::int32_t>(e);
+      weight[t * experts + e] = probability[t * experts + e];
+    }
+  }
+}
+
 }  // namespace
 
 void CpuStream::gate(const Tensor& probability, const Tensor& expert, const Tensor& weight, const Tensor& chosen,
@@ -40,6 +65,8 @@ void CpuStream::gate(const Tensor& probability, const Tensor& expert, const Tens
                      const GateConfig& config) {
   const std::int64_t tokens = logits.dim(0), experts = config.experts, k_count = config.top_k;
   const std::int64_t groups = check_gate_config("gate", config, tokens);
+  require(config.router != RouterKind::expert_choice || config.capacity_factor > 0,
+          "gate: experts that choose need a capacity_factor above 0, it is {}", config.capacity_factor);
   check_arguments("gate", {{"logits", logits, DType::f32, {tokens, experts}},
                            {"probability", probability, DType::f32, {tokens, experts}},
                            {"expert", expert, DType::i32, {tokens, k_count}},
@@ -66,6 +93,9 @@ void CpuStream::gate(const Tensor& probability, const Tensor& expert, const Tens
         continue;
       }
       softmax_row(p + t * experts, x + t * experts, experts);
+      if (config.router == RouterKind::expert_choice) {
+        continue;
+      }
       select_top(selected, x + t * experts, experts, k_count);
       gate_weights(weights, p + t * experts, selected, config);
       if (config.router == RouterKind::gshard && !keeps_second(weights[1], key, global[t])) {
@@ -76,9 +106,16 @@ void CpuStream::gate(const Tensor& probability, const Tensor& expert, const Tens
   });
   parallel_for(threads_, groups, 1, [&](std::int64_t begin, std::int64_t end) {
     std::fill(count + begin * experts, count + end * experts, 0);
+    for (std::int64_t g = begin; g < end && config.router == RouterKind::expert_choice; ++g) {
+      const std::int64_t first = g * config.group_tokens;
+      choose_by_experts(e_out + first * experts, w + first * experts, p + first * experts, is_valid + first, config);
+    }
     for (std::int64_t t = begin * config.group_tokens; t < end * config.group_tokens; ++t) {
       for (std::int64_t k = 0; is_valid[t] != 0 && k < counted_choices(config); ++k) {
-        ++count[t / config.group_tokens * experts + e_out[t * k_count + k]];
+        const std::int32_t e = e_out[t * k_count + k];
+        if (e >= 0) {
+          ++count[t / config.group_tokens * experts + e];
+        }
       }
     }
   });
@@ -98,12 +135,12 @@ void CpuStream::gate_backward(const Tensor& dlogits, const Tensor& dweight, cons
                                     {"chosen", chosen, DType::i32, {groups, experts}},
                                     {"valid", valid, DType::u8, {tokens}}});
   const std::uint8_t* const is_valid = valid.as<std::uint8_t>();
+  const bool experts_choose = config.router == RouterKind::expert_choice;
   parallel_for(threads_, groups, 1, [&](std::int64_t begin, std::int64_t end) {
-    std::int32_t selected[max_top_k];
+    std::int32_t ranked[max_top_k];
     for (std::int64_t g = begin; g < end; ++g) {
       const std::int64_t first = g * config.group_tokens, last = first + config.group_tokens;
-      const double factor = balance_factor(
-          config, std::count_if(is_valid + first, is_valid + last, [](std::uint8_t v) { return v != 0; }));
+      const double factor = balance_factor(chosen.as<std::int32_t>() + g * experts, experts);
       for (std::int64_t t = first; t < last; ++t) {
         const float* const x = logits.as<float>() + t * experts;
         const float* const p = probability.as<float>() + t * experts;
@@ -112,10 +149,14 @@ void CpuStream::gate_backward(const Tensor& dlogits, const Tensor& dweight, cons
         if (is_valid[t] == 0) {
           continue;
         }
-        // Selected again from the logits: `expert` no longer knows a second expert that gshard did not keep.
-        select_top(selected, x, experts, k_count);
+        const std::int32_t* selected = expert.as<std::int32_t>() + t * k_count;
+        if (!experts_choose) {
+          // Selected again from the logits: `expert` no longer knows a second expert that gshard did not keep.
+          select_top(ranked, x, experts, k_count);
+          selected = ranked;
+        }
         gate_weights_backward(dx, dweight.as<float>() + t * k_count, p, selected, config);
-        if (aux_scale != 0) {
+        if (aux_scale != 0 && !experts_choose) {  // the balance of experts that choose is a constant (losses.h)
           balance_backward(dx, p, chosen.as<std::int32_t>() + g * experts, factor, aux_scale, experts);
         }
         if (z_scale != 0) {

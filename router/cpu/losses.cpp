@@ -28,7 +28,6 @@ void CpuStream::gate_losses(const Tensor& balance_loss, const Tensor& z_loss, co
     for (std::int64_t g = begin; g < end; ++g) {
       const std::int32_t* const count = chosen.as<std::int32_t>() + g * experts;
       Partial sum;
-      std::int64_t valid_tokens = 0;
       for (std::int64_t t = g * config.group_tokens; t < (g + 1) * config.group_tokens; ++t) {
         if (is_valid[t] == 0) {
           continue;
@@ -39,9 +38,8 @@ void CpuStream::gate_losses(const Tensor& balance_loss, const Tensor& z_loss, co
         }
         const double lse = logsumexp_of(logits.as<float>() + t * experts, p, experts);
         sum.z += lse * lse;
-        ++valid_tokens;
       }
-      sum.balance *= balance_factor(config, valid_tokens);
+      sum.balance *= balance_factor(count, experts);
       partial[static_cast<std::size_t>(g)] = sum;
     }
   });

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/config/config.h"
+#include "core/config/validate.h"
 #include "tests/config/fake_plugins.h"
 #include "tests/config/temporary_folder.h"
 
@@ -274,6 +275,13 @@ TEST_F(Load, TheRouterImpliesTopK) {
   EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\nrouter = \"switch\"\n").settings.moe.top_k, 1);
   EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\nrouter = \"gshard\"\n").settings.moe.top_k, 2);
   EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\n").settings.moe.top_k, 2);
+  const Config choosing = load(synthetic + "[moe]\nexperts = 70\nrouter = \"expert_choice\"\ncapacity_factor = 2\n");
+  EXPECT_EQ(choosing.settings.moe.router, RouterKind::expert_choice);
+  EXPECT_EQ(choosing.settings.moe.top_k, 70);
+  ASSERT_EQ(warnings(choosing.settings).size(), 1u);
+  EXPECT_NE(warnings(choosing.settings)[0].find("looks ahead"), std::string::npos);
+  EXPECT_TRUE(warnings(load(synthetic + "[moe]\nexperts = 4\n").settings).empty());
+  EXPECT_TRUE(warnings(load(synthetic + "[moe]\nrouter = \"expert_choice\"\n").settings).empty());  // no experts
   EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\ntop_k = 3\n").settings.moe.top_k, 3);
 }
 

@@ -168,6 +168,11 @@ TEST(ModelGradient, GShard) {
   expect_differences({R"(moe.router="gshard")", "moe.capacity_factor=1.0", "moe.aux_loss=0.5"});
 }
 
+TEST(ModelGradient, ExpertChoice) {
+  expect_differences({R"(moe.router="expert_choice")", "moe.top_k=0", "moe.capacity_factor=2.0", "moe.aux_loss=0.5",
+                      "moe.z_loss=0.1"});
+}
+
 TEST(ModelGradient, UnnormalizedWeightsAndSharedExperts) {
   expect_differences({"moe.normalize_weights=false", "moe.shared_experts=2", "moe.d_expert=8"});
 }

@@ -80,6 +80,7 @@ const Routing routings[] = {
     {"gshard_capacity", {R"(moe.router="gshard")", "moe.capacity_factor=1.0"}},
     {"topk_dropless", {}},
     {"topk_capacity", {"moe.capacity_factor=1.0", R"(moe.drop_policy="probability")"}},
+    {"expert_choice", {R"(moe.router="expert_choice")", "moe.top_k=0", "moe.capacity_factor=1.5"}},
 };
 
 std::string name_of_cell(const testing::TestParamInfo<std::tuple<Layout2, Routing>>& info) {

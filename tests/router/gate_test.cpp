@@ -39,6 +39,33 @@ TEST(Gate, TiesGoToTheLowerExpert) {
   }
 }
 
+// Two tokens in each group of four, and every token is equally likely for expert 0: the lower ones.
+TEST(Gate, ExpertsThatChooseTakeTheLowerTokenOfEqualOnes) {
+  const Problem q = with_capacity(problem(RouterKind::expert_choice, 2, 2, 2, 4), 1, 1);
+  on_every_device([&](OpContext& c) {
+    const Input logits = c.input(DType::f32, {8, 2}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 1});
+    const Routed r = run_gate(c, logits, q);
+    c.expect("expert", r.expert, {0, 1, 0, 1, -1, -1, -1, -1, 0, 1, 0, -1, -1, 1, -1, -1}, 0);
+    c.expect("chosen", r.chosen, {2, 2, 2, 2}, 0);
+  });
+}
+
+// The auxiliary loss of experts that choose is 1 per token, and its gradient exactly 0.
+TEST(GateBackward, ExpertsThatChooseHaveNoBalanceToLearn) {
+  const Problem q = with_capacity(problem(RouterKind::expert_choice, 6, 6, 3, 10, 4), 2, 1);
+  on_every_device([&](OpContext& c) {
+    const Routed r = run_gate(c, c.normal(DType::f32, {q.tokens, 6}, 3.0), q);
+    const Tensor balance = c.constant(DType::f64, {1}, 0).tensor, z = c.constant(DType::f64, {1}, 0).tensor;
+    c.stream().gate_losses(balance, z, r.probability, r.chosen, r.logits, r.valid, q.config);
+    c.expect("balance", balance, {static_cast<double>(q.valid_in(0) + q.valid_in(1) + q.valid_in(2))}, 1e-6);
+    const Tensor dlogits = c.poisoned(DType::f32, {q.tokens, 6});
+    const Tensor dweight = c.constant(DType::f32, {q.tokens, 6}, 0).tensor;
+    c.stream().gate_backward(dlogits, dweight, r.probability, r.expert, r.weight, r.chosen, r.logits, r.valid, 1.0f,
+                             0.0f, q.config);
+    c.expect("dlogits", dlogits, Values(static_cast<std::size_t>(q.tokens * 6), 0.0), 0);
+  });
+}
+
 TEST(Gate, GshardKeepsTheSecondExpertInProportion) {
   const std::int64_t tokens = 20000;
   const Problem q = problem(RouterKind::gshard, 3, 2, 1, tokens);
@@ -90,13 +117,21 @@ TEST(Gate, PermutedExpertsPermuteTheResult) {
         }
       }
       const Routed a = run_gate(c, logits, q), b = run_gate(c, c.input(DType::f32, {q.tokens, experts}, moved), q);
-      Values expert = c.values_of(a.expert);
+      Values expert = c.values_of(a.expert), weight = c.values_of(a.weight);
       for (double& e : expert) {
         e = e < 0 ? e : static_cast<double>(to(static_cast<std::int64_t>(e)));
       }
+      if (q.config.router == RouterKind::expert_choice) {  // there the choices are the experts
+        const Values e_before = expert, w_before = weight;
+        for (std::int64_t i = 0; i < q.tokens * experts; ++i) {
+          const auto at = static_cast<std::size_t>(i / experts * experts + to(i % experts));
+          expert[at] = e_before[static_cast<std::size_t>(i)];
+          weight[at] = w_before[static_cast<std::size_t>(i)];
+        }
+      }
       EXPECT_EQ(expert, c.values_of(b.expert));
       // The softmax's sum runs in the experts' order: the last bit may differ.
-      c.expect("weight", b.weight, c.values_of(a.weight), 1e-6);
+      c.expect("weight", b.weight, weight, 1e-6);
     });
   }
 }
@@ -166,10 +201,13 @@ TEST(GateLosses, BalancedLoadIsOnePerTokenAndOneExpertIsE) {
 
 // Padding rows hold NaN here: if any output depended on them it would show.
 TEST(Gate, PaddingChangesNothing) {
-  for (const RouterKind router : {RouterKind::switch_, RouterKind::gshard, RouterKind::topk}) {
-    const std::int64_t k_count = router == RouterKind::switch_ ? 1 : 2;
-    const Problem padded = problem(router, 5, k_count, 2, 12, 4);  // 9 of 12 tokens are valid
-    Problem compact = problem(router, 5, k_count, 2, 9);
+  for (const RouterKind router :
+       {RouterKind::switch_, RouterKind::gshard, RouterKind::topk, RouterKind::expert_choice}) {
+    const bool experts_choose = router == RouterKind::expert_choice;
+    const std::int64_t k_count = router == RouterKind::switch_ ? 1 : experts_choose ? 5 : 2;
+    const std::int64_t seats = experts_choose ? 2 : 0;
+    const Problem padded = with_capacity(problem(router, 5, k_count, 2, 12, 4), seats, 1);  // 9 of 12 tokens are valid
+    Problem compact = with_capacity(problem(router, 5, k_count, 2, 9), seats, 1);
     on_every_device([&](OpContext& c) {
       const Input logits = c.normal(DType::f32, {18, 5}, 1.0);
       Values with_nan;
@@ -226,6 +264,9 @@ TEST(Gate, RefusesWhatDoesNotFit) {
     EXPECT_NE(message(problem(RouterKind::topk, 2, 3, 1, 4)).find("3 of 2 experts"), std::string::npos);
     EXPECT_NE(message(problem(RouterKind::switch_, 4, 2, 1, 4)).find("switch"), std::string::npos);
     EXPECT_NE(message(problem(RouterKind::gshard, 4, 1, 1, 4)).find("gshard"), std::string::npos);
+    EXPECT_NE(message(problem(RouterKind::expert_choice, 4, 4, 1, 4)).find("capacity_factor"), std::string::npos);
+    const Problem few = with_capacity(problem(RouterKind::expert_choice, 4, 2, 1, 4), 1, 1);
+    EXPECT_NE(message(few).find("each of the 4 experts"), std::string::npos);
     Problem q = problem(RouterKind::topk, 4, 1, 1, 4);
     q.config.group_tokens = 3;
     EXPECT_NE(message(q).find("whole groups"), std::string::npos);

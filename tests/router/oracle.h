@@ -70,7 +70,50 @@ inline Values weights(const Values& x, const Values& ranked, const GateConfig& c
   return w;
 }
 
+// The smallest whole number >= 1 that is >= factor * K * valid / E, K = 1 where the experts choose.
+inline std::int64_t capacity(const Problem& q, std::int64_t valid) {
+  std::int64_t seats = 1;
+  const std::int64_t choices = q.config.router == RouterKind::expert_choice ? 1 : q.config.top_k;
+  while (seats * q.config.experts * q.denominator < q.numerator * choices * valid) {
+    ++seats;
+  }
+  return seats;
+}
+
+// Expert e takes token t if fewer than the capacity of the group's other tokens are likelier (or as likely and lower).
+inline Gate gate_of_experts(const Values& logits, const Problem& q) {
+  const std::int64_t experts = q.config.experts;
+  Gate out;
+  out.chosen.assign(static_cast<std::size_t>(q.groups() * experts), 0);
+  std::vector<Values> p;
+  for (std::int64_t t = 0; t < q.tokens; ++t) {
+    p.push_back(q.valid[static_cast<std::size_t>(t)] != 0 ? softmax(row_of(logits, t, experts))
+                                                          : Values(static_cast<std::size_t>(experts), 0));
+    out.probability.insert(out.probability.end(), p.back().begin(), p.back().end());
+  }
+  for (std::int64_t t = 0; t < q.tokens; ++t) {
+    const std::int64_t group = q.group_of(t);
+    for (std::size_t e = 0; e < static_cast<std::size_t>(experts); ++e) {
+      const double own = p[static_cast<std::size_t>(t)][e];
+      std::int64_t before = 0;
+      for (std::int64_t u = group * q.config.group_tokens; u < (group + 1) * q.config.group_tokens; ++u) {
+        const double other = p[static_cast<std::size_t>(u)][e];
+        before += q.valid[static_cast<std::size_t>(u)] != 0 && (other > own || (other == own && u < t)) ? 1 : 0;
+      }
+      const bool taken = q.valid[static_cast<std::size_t>(t)] != 0 && before < capacity(q, q.valid_in(group));
+      out.expert.push_back(taken ? static_cast<double>(e) : -1);
+      out.weight.push_back(taken ? own : 0);
+      out.ranked.push_back(static_cast<double>(e));
+      out.chosen[static_cast<std::size_t>(group * experts) + e] += taken ? 1 : 0;
+    }
+  }
+  return out;
+}
+
 inline Gate gate(const Values& logits, const Problem& q) {
+  if (q.config.router == RouterKind::expert_choice) {
+    return gate_of_experts(logits, q);
+  }
   const GateConfig& c = q.config;
   Gate out;
   out.chosen.assign(static_cast<std::size_t>(q.groups() * c.experts), 0);
@@ -112,15 +155,6 @@ inline Gate gate(const Values& logits, const Problem& q) {
 struct Plan {
   Values row, source, count, dropped;
 };
-
-// The smallest whole number >= 1 that is >= factor * K * valid / E.
-inline std::int64_t capacity(const Problem& q, std::int64_t valid) {
-  std::int64_t seats = 1;
-  while (seats * q.config.experts * q.denominator < q.numerator * q.config.top_k * valid) {
-    ++seats;
-  }
-  return seats;
-}
 
 inline Plan plan(const Values& expert, const Values& weight, const Problem& q) {
   const GateConfig& c = q.config;
@@ -174,7 +208,11 @@ inline double balance_loss(const Values& logits, const Values& chosen, const Pro
   double total = 0;
   for (std::int64_t g = 0; g < q.groups(); ++g) {
     const double valid = static_cast<double>(q.valid_in(g));
-    const double counted = c.router == RouterKind::topk ? static_cast<double>(c.top_k) : 1;
+    double counted = c.router == RouterKind::topk ? static_cast<double>(c.top_k) : 1;
+    if (c.router == RouterKind::expert_choice) {  // the mean number of experts of a token
+      const Values row = row_of(chosen, g, c.experts);
+      counted = std::accumulate(row.begin(), row.end(), 0.0) / valid;
+    }
     Values mean(static_cast<std::size_t>(c.experts), 0);
     for (std::int64_t t = g * c.group_tokens; t < (g + 1) * c.group_tokens; ++t) {
       if (q.valid[static_cast<std::size_t>(t)] != 0) {

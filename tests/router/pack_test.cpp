@@ -12,6 +12,7 @@ std::vector<Problem> dispatches() {
           with_capacity(problem(RouterKind::gshard, 6, 2, 4, 20), 3, 4, DropPolicy::probability),
           problem(RouterKind::topk, 64, 2, 2, 10),
           with_capacity(problem(RouterKind::topk, 8, 3, 2, 33, 7), 1, 1),
+          with_capacity(problem(RouterKind::expert_choice, 6, 6, 2, 15, 4), 3, 2),
           problem(RouterKind::topk, 8, 2, 0, 4),
           problem(RouterKind::topk, 8, 2, 1, 1),
           problem(RouterKind::topk, 8, 2, 1, 4, 1)};

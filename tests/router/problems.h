@@ -49,8 +49,13 @@ inline std::vector<Problem> problems() {
     all.push_back(problem(RouterKind::topk, 8, 2, 0, 16, padding));  // no token
     all.push_back(problem(RouterKind::topk, 8, 3, 2, 16, padding));
     all.back().config.normalize_weights = false;
+    all.push_back(with_capacity(problem(RouterKind::expert_choice, 5, 5, 3, 17, padding), 5, 4));
+    all.push_back(with_capacity(problem(RouterKind::expert_choice, 67, 67, 2, 5, padding), 2, 1));  // above max_top_k
+    all.push_back(with_capacity(problem(RouterKind::expert_choice, 4, 4, 2, 6, padding), 100, 1));
   }
-  all.push_back(problem(RouterKind::topk, 8, 2, 2, 4, 1));  // padding only
+  all.push_back(with_capacity(problem(RouterKind::expert_choice, 4, 4, 2, 3, 1), 1, 1));  // padding only
+  all.push_back(with_capacity(problem(RouterKind::expert_choice, 4, 4, 0, 3), 1, 1));     // no token
+  all.push_back(problem(RouterKind::topk, 8, 2, 2, 4, 1));                                // padding only
   return all;
 }
 

@@ -199,6 +199,9 @@ class Stream {
   //   switch: K = 1, weight = probability.  gshard: K = 2, weights = probabilities over their sum; the second expert is
   //   kept where uniform(key, token[t]) < 2 * weight, else it is -1 with weight 0 (the first weight stays).  topk:
   //   weights = probabilities, over their sum when normalize_weights (with K = 1 that is the constant 1).
+  //   expert_choice: the experts choose (Zhou et al., "Mixture-of-Experts with Expert Choice Routing"). K = E, choice k
+  //   is expert k or -1. Each expert takes the min(v, C) tokens of the group to which it is likeliest, C =
+  //   max(1, ceil(factor * v / E)) of v valid tokens; ties to the lower token. weight = probability. factor > 0.
   virtual void gate(const Tensor& probability, const Tensor& expert, const Tensor& weight, const Tensor& chosen,
                     const Tensor& logits, const Tensor& valid, const Tensor& token, const RandomKey& key,
                     const GateConfig& config) = 0;
@@ -207,7 +210,8 @@ class Stream {
   // (the rest is unspecified). count i32 [E] rows of each expert; dropped i32 [E] choices refused for capacity.
   // Weights of kept choices are not renormalised after drops.
   // Each expert has C seats in each group: C = max(1, ceil(factor * K * v / E)), v the group's valid tokens; exact,
-  // with factor rounded to millionths (router/capacity.h). Choices are seated in this order until the expert is full:
+  // with factor rounded to millionths (router/capacity.h). What an expert chose has its seat: expert_choice drops
+  // nothing. Choices are seated in this order until the expert is full:
   //   position: all k = 0 choices of the group in token order, then all k = 1 choices, and so on.
   //   probability: greatest weight first, ties to the lower token, then the lower k; gshard: all first choices so, then
   //   all second ones.
@@ -229,8 +233,8 @@ class Stream {
   virtual void combine_backward(const Tensor& drows, const Tensor& dweight, const Tensor& dy, const Tensor& rows,
                                 const Tensor& row, const Tensor& source, const Tensor& weight) = 0;
   // Losses (router/losses.h), for a group g with v_g valid tokens:
-  //   L_g = E * sum_e f_e P_e, f_e = chosen[g, e] / (v_g * choices counted per token), P_e = mean probability over its
-  //   valid tokens; 1 when balanced; f is a constant in the gradient.
+  //   L_g = E * sum_e f_e P_e, f_e = chosen[g, e] / sum of chosen[g], P_e = mean probability over its valid tokens; 1
+  //   when balanced; f is a constant in the gradient. expert_choice is balanced by construction: L_g = 1, gradient 0.
   // gate_losses: balance_loss f64[1] += sum over groups of v_g * L_g (a group of padding adds 0; the caller divides by
   // the global number of valid tokens); z_loss f64[1] += sum over valid tokens of logsumexp(logits)^2.
   // gate_backward: dlogits f32 [T, E] = d(sum of dweight * weight) + aux_scale * d(sum_g v_g * L_g)
