@@ -148,6 +148,7 @@ const Case cases[] = {
     {"data_ring_micro_batches", with(dense, {"batch.micro_batch=1"}), axes(2) + ring},
     {"ulysses_expert_micro_batches", with(every_expert, {"batch.micro_batch=2"}), axes(2) + ulysses + axes(0, 4)},
     {"ring_expert", with(every_expert, {"data.sequence_length=48"}), ring + axes(0, 2)},
+    {"expert_choice", {R"(moe.router="expert_choice")", "moe.top_k=0", "moe.capacity_factor=1.5"}, axes(4, 2)},
     {"long_sequences", with(every_expert, {"data.sequence_length=96", "batch.micro_batch=2"}), axes(2, 2)},
 };
 
