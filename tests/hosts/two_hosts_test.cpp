@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/support/program.h"
 
@@ -81,6 +82,31 @@ TEST_F(TwoHosts, TrainAsOneDoes) {
   const auto found = two.output.find("cable ");
   ASSERT_NE(found, std::string::npos) << two.output;
   EXPECT_GT(std::stol(two.output.substr(found + 6)), 100'000) << "hardly anything was sent to the second host";
+}
+
+// The settings that docs/cluster.md names, given to the launcher on the first host, hold on both.
+TEST_F(TwoHosts, NetworksAndPortsAreThoseAskedFor) {
+  const Result result = on_first(
+      "export OMPI_MCA_btl_tcp_if_include=10.77.0.0/24 OMPI_MCA_oob_tcp_if_include=10.77.0.0/24\n"
+      "export OMPI_MCA_btl_tcp_port_min_v4=20000 OMPI_MCA_btl_tcp_port_range_v4=100\n"
+      "export OMPI_MCA_oob_tcp_dynamic_ipv4_ports=21000-21010\n" +
+      launch("r", {"run.steps=1000000"}) + R"sh( &
+    until [[ -s runs/r/metrics.jsonl ]]; do sleep 0.05; done
+    ss -tn  # connections of the first host
+    kill -9 %1)sh");
+  // Every connection between the hosts has a chosen port at one of its ends.
+  int data = 0, daemons = 0;
+  std::istringstream lines(result.output);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("ESTAB") && line.find("10.77.0.2:") != std::string::npos) {
+      const bool ranks = line.find(":200") != std::string::npos, daemon = line.find(":210") != std::string::npos;
+      EXPECT_TRUE(ranks || daemon) << line;
+      data += ranks ? 1 : 0;
+      daemons += daemon ? 1 : 0;
+    }
+  }
+  EXPECT_GE(data, 1) << result.output << result.error;
+  EXPECT_GE(daemons, 1) << result.output << result.error;
 }
 
 TEST_F(TwoHosts, AHostThatCannotBeReachedEndsTheStart) {
