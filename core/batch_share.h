@@ -1,9 +1,6 @@
 // Which sequences of the global batch a rank loads, and in which micro-batches.
 #pragma once
 
-#include <string>
-#include <utility>
-
 #include <orthant/plan.h>
 
 namespace orthant {
@@ -13,17 +10,6 @@ struct BatchShare {
   std::int64_t sequences = 0;    // of this rank, per step
   std::int64_t micro_batch = 0;  // sequences of one
   int micro_batches = 0;
-};
-
-// What does not fit, and the setting to blame: "batch.micro_batch".
-class SettingError : public ConfigError {
- public:
-  SettingError(std::string setting, std::string message)
-      : ConfigError(std::move(message)), setting_(std::move(setting)) {}
-  const std::string& setting() const { return setting_; }
-
- private:
-  std::string setting_;
 };
 
 // Errors: LayoutError where batch.sequences, positions or tokens do not divide among the ranks; SettingError where a

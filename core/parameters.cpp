@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 
 #include "core/owned_pieces.h"
 
@@ -54,13 +55,32 @@ ParamStore::ParamStore(Plan& plan) {
   }
 }
 
+// Every rank must make the same groups in the same order, so what makes one new may not depend on the rank: where
+// stages have a parameter in common its sum is over other ranks than the rest's there, but not on the stages between.
+Group& ParamStore::sum_group(Plan& plan, const ParamSpec& spec, const std::vector<int>& members) {
+  std::set<int> stages;
+  for (int user : spec.layers) {
+    stages.insert(plan.stage_of_layer(user));
+  }
+  const std::string purpose = stages.size() < 2 ? std::string("sum of gradients")
+                                                : fmt::format("sum of gradients, stages {}", fmt::join(stages, " "));
+  Group& sum = plan.group(purpose, members);
+  if (std::find(sums_.begin(), sums_.end(), &sum) == sums_.end()) {
+    sums_.push_back(&sum);
+    for (const auto& keeper : plan.keepers()) {
+      keeper->sum_group(plan.mesh(), sum);
+    }
+  }
+  return sum;
+}
+
 // One group for each set of ranks that gradients are summed over. Every rank asks for every group in the table's order,
 // held or not, so that they are made in one order everywhere.
 void ParamStore::add_layer(Plan& plan, const LayerSpecs& layer) {
   std::vector<std::unique_ptr<ParamGroup>> made;
   for (const ParamSpec& spec : layer.params) {
     const std::vector<int> members = plan.sum_members(spec);
-    Group& sum = plan.group("sum of gradients", members);
+    Group& sum = sum_group(plan, spec, members);
     Param param{.spec = spec};
     if (!plan.place(param)) {
       continue;

@@ -77,8 +77,10 @@ class ParamStore {
 
  private:
   void add_layer(Plan& plan, const LayerSpecs& layer);
+  Group& sum_group(Plan& plan, const ParamSpec& spec, const std::vector<int>& members);
   void allocate(ParamGroup& group, const Plan& plan, Stream& stream);
   std::vector<std::unique_ptr<ParamGroup>> groups_;
+  std::vector<Group*> sums_;  // all sets of ranks that gradients are summed over, in the order of their making
 };
 
 // A 32-bit hash of a parameter's name: the random numbers' site.

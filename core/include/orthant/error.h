@@ -31,6 +31,17 @@ class ConfigError : public Error {
   explicit ConfigError(std::string message) : Error(std::move(message), ExitCode::bad_configuration) {}
 };
 
+// One setting that does not fit the rest, and which: "batch.micro_batch", "plugins.NAME.key".
+class SettingError : public ConfigError {
+ public:
+  SettingError(std::string setting, std::string message)
+      : ConfigError(std::move(message)), setting_(std::move(setting)) {}
+  const std::string& setting() const { return setting_; }
+
+ private:
+  std::string setting_;
+};
+
 template <class... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
   throw Error(fmt::format(format, std::forward<Args>(args)...));

@@ -51,6 +51,9 @@ class TokenExchange {
 class Keeper {
  public:
   virtual ~Keeper() = default;
+  // Before any adopt, once for each set of ranks that gradients are summed over: on every rank of the world in one
+  // order, also where this rank holds nothing that is summed so. The place to make groups of ranks of one's own.
+  virtual void sum_group(Mesh&, Group& /*sum*/) {}
   // Once, when a group's place is known and it has no buffers: may set its padded, owned_*, owner, whole_* and
   // sum_each.
   virtual void adopt(ParamGroup&) {}
@@ -64,7 +67,8 @@ class Keeper {
   // From here to before_step nobody else touches `grad`.
   virtual void sum_grads(ParamGroup&, Stream&) {}
   virtual void before_step(Stream&) {}  // all gradients are enqueued; on return `s` is ordered after them
-  // owned_weight has changed, by the optimizer or a checkpoint: the other ranks of the group need it.
+  // owned_weight has changed, by the optimizer or a checkpoint: the other ranks of the group need it. Called for all
+  // groups in their order; after the last call `s` is ordered after everything that reads owned_weight.
   virtual void after_step(ParamGroup&, Stream&) {}
 };
 
