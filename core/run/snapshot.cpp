@@ -50,6 +50,31 @@ std::vector<std::pair<std::string, Tensor>> state_of(const ParamGroup& group) {
   return state;
 }
 
+// The weights as layers read them, by name: each rank's slices, whole. Collective over the world.
+std::map<std::string, std::vector<float>> weights_in_use(Trainer& trainer, const Plan& plan, Stream& stream) {
+  std::map<std::string, std::vector<float>> found;
+  for (const auto& group : trainer.parameters().groups()) {
+    for (const auto& keeper : plan.keepers()) {
+      keeper->acquire(*group, stream);
+    }
+    const Tensor values = plan.device().empty(DType::f32, {group->elements});
+    stream.cast(values, group->weight.slice(0, {group->elements}));
+    for (const Param& p : group->params) {
+      std::vector<float>& host = found[p.spec.name];
+      host.resize(static_cast<std::size_t>(p.elements()));
+      stream.download(host.data(), values.slice(p.begin, {p.elements()}));
+    }
+    for (const auto& keeper : plan.keepers()) {
+      keeper->release(*group, stream);
+    }
+  }
+  return found;
+}
+
+OwnedPiece whole_slice(const Param& p) {
+  return {.offset = {p.offset[0], p.offset[1]}, .size = {p.size[0], p.size[1]}, .begin = p.begin};
+}
+
 // One rank: trains and contributes its slices to the shared snapshot.
 void run_rank(const Config& config, int steps, Communicator& communicator, Snapshot& snapshot, std::mutex& mutex) {
   const std::unique_ptr<Device> device = make_device(config.settings.run.device, 1);
@@ -97,8 +122,28 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
       place_piece(snapshot.state[name], p, piece, part);
     }
   });
+  const auto in_use = weights_in_use(trainer, layout.plan(), *stream);
+  auto each_weight = [&](auto&& visit) {
+    const std::lock_guard lock(mutex);
+    for (const auto& group : trainer.parameters().groups()) {
+      for (const Param& p : group->params) {
+        visit(*group, p, snapshot.weights_in_use[p.spec.name], in_use.at(p.spec.name));
+      }
+    }
+  };
+  each_weight([&](const ParamGroup& group, const Param& p, std::vector<float>& global, const std::vector<float>& part) {
+    if (p.counted && group.sum->rank() == 0) {
+      place_piece(global, p, whole_slice(p), part);
+    }
+  });
   world.barrier(*stream);
   stream->synchronize();
+  each_weight([&](const ParamGroup&, const Param& p, std::vector<float>& global, const std::vector<float>& part) {
+    if (!same_piece(global, p, whole_slice(p), part)) {
+      snapshot.replica_differences.push_back(
+          fmt::format("weight in use/{} on rank {}", p.spec.name, communicator.rank()));
+    }
+  });
   each_state([&](const ParamGroup&, const Param& p, const OwnedPiece& piece, const std::string& name,
                  const std::vector<float>& part) {
     if (!same_piece(snapshot.state[name], p, piece, part)) {

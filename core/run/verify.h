@@ -23,6 +23,7 @@ struct Snapshot {
   std::vector<StepReport> reports;                                   // one a step
   std::vector<std::map<std::string, std::vector<float>>> gradients;  // one a step, by parameter
   std::map<std::string, std::vector<float>> state;                   // after the last: weight/NAME, moment1/NAME, ...
+  std::map<std::string, std::vector<float>> weights_in_use;          // after the last: as layers read them
   std::vector<std::string> replica_differences;                      // parameters whose replicas differ in any bit
   int world_size = 1;
 };

@@ -1,72 +1,69 @@
-// The data axis: each rank takes its sequences of the global batch. Gradients are summed in buckets on a stream of
-// their own while the backward pass goes on (Li et al., "PyTorch Distributed", VLDB 2020).
+// The data axis: each rank takes its sequences of the global batch. What all of them would hold alike may be sharded
+// among them (zero_keeper.h), and gradients are summed while the backward pass goes on (Li et al., "PyTorch
+// Distributed", VLDB 2020).
 #include <orthant/plugin.h>
 
 #include <algorithm>
 
+#include "zero_keeper.h"
+
 namespace {
 
 using namespace orthant;
-
-class GradientSums final : public Keeper {
- public:
-  GradientSums(Device* device, std::int64_t bucket_elements) : bucket_(bucket_elements) {
-    if (device != nullptr) {
-      side_ = device->make_side_stream();
-    }
-  }
-
-  // Once a step and group: its gradients are complete.
-  void sum_grads(ParamGroup& group, Stream& s) override {
-    if (group.summed || group.sum->size() == 1) {
-      return;
-    }
-    side_->wait(s.record());
-    for (std::int64_t begin = 0; begin < group.elements; begin += bucket_) {
-      const std::int64_t n = std::min(bucket_, group.elements - begin);
-      group.sum->all_reduce(group.grad.slice(begin, {n}), ReduceOp::sum, *side_);
-    }
-    group.summed = true;
-  }
-
-  void before_step(Stream& s) override { s.wait(side_->record()); }
-
- private:
-  std::unique_ptr<Stream> side_;
-  std::int64_t bucket_;
-};
+using data_plugin::ZeroKeeper;
+using data_plugin::ZeroOptions;
 
 class Data final : public Plugin {
  public:
   std::vector<KeySpec> keys() const override {
-    return {{.name = "size",
-             .default_value = std::int64_t{1},
-             .help = "Ranks that split the batch.",
-             .minimum = 1,
-             .maximum = 65536},
-            {.name = "zero",
-             .default_value = std::int64_t{0},
-             .help = "ZeRO stage. Only 0 (every rank holds everything) is available so far.",
-             .minimum = 0,
-             .maximum = 0},
-            {.name = "bucket_mb",
-             .default_value = 4.0,
-             .help = "Megabytes of gradients summed in one collective, while the backward pass goes on.",
-             .minimum = 0.001,
-             .maximum = 1e6}};
+    return {
+        {.name = "size",
+         .default_value = std::int64_t{1},
+         .help = "Ranks that split the batch.",
+         .minimum = 1,
+         .maximum = 65536},
+        {.name = "zero",
+         .default_value = std::int64_t{0},
+         .help = "ZeRO stage: 0 every rank holds everything; 1 optimizer state is sharded, 2 gradients too, 3 weights "
+                 "too.",
+         .minimum = 0,
+         .maximum = 3},
+        {.name = "bucket_mb",
+         .default_value = 4.0,
+         .help = "Megabytes of gradients summed in one collective, while the backward pass goes on (stage 0; from 1 "
+                 "on: all of a layer).",
+         .minimum = 0.001,
+         .maximum = 1e6},
+        {.name = "shard_ranks",
+         .default_value = std::int64_t{0},
+         .help = "Shards are spread over so many consecutive ranks of those that sum a gradient, and replicated "
+                 "across; 0: over all of them.",
+         .minimum = 0,
+         .maximum = 65536},
+        {.name = "whole_below",
+         .default_value = std::int64_t{100000},
+         .help = "Stage 3: groups of parameters with fewer elements keep whole weights.",
+         .minimum = 0},
+        {.name = "prefetch",
+         .default_value = true,
+         .help = "Stage 3: the next layer's weights are gathered while a layer is computed."}};
   }
 
   void claim(Mesh& mesh, const Table& config) override {
     mesh.claim({.name = "data", .size = static_cast<int>(config.integer("size")), .splits = {Dim::batch}});
-    bucket_elements_ = std::max<std::int64_t>(1, static_cast<std::int64_t>(config.number("bucket_mb") * 1e6 / 4));
+    options_ = {.stage = static_cast<int>(config.integer("zero")),
+                .bucket = std::max<std::int64_t>(1, static_cast<std::int64_t>(config.number("bucket_mb") * 1e6 / 4)),
+                .shard_ranks = static_cast<int>(config.integer("shard_ranks")),
+                .whole_below = config.integer("whole_below"),
+                .prefetch = config.boolean("prefetch")};
   }
 
   void plan(Plan& plan, Mesh&) override {
-    plan.chain(std::make_unique<GradientSums>(plan.dry() ? nullptr : &plan.device(), bucket_elements_));
+    plan.chain(std::make_unique<ZeroKeeper>(plan.dry() ? nullptr : &plan.device(), options_));
   }
 
  private:
-  std::int64_t bucket_elements_ = 0;
+  ZeroOptions options_;
 };
 
 }  // namespace

@@ -1,0 +1,211 @@
+#include "zero_keeper.h"
+
+#include <algorithm>
+
+namespace orthant::data_plugin {
+
+ZeroKeeper::ZeroKeeper(Device* device, const ZeroOptions& options) : device_(device), options_(options) {
+  if (device != nullptr) {
+    side_ = device->make_side_stream();
+  }
+}
+
+void ZeroKeeper::sum_group(Mesh& mesh, Group& sum) {
+  const int all = sum.size(), part = options_.shard_ranks;
+  Ranks ranks;
+  if (options_.stage > 0 && all > 1) {
+    ranks.shards = &sum;
+  }
+  if (options_.stage > 0 && part > 0 && part < all) {
+    if (all % part != 0) {
+      throw SettingError("plugins.data.shard_ranks",
+                         fmt::format("{} ranks sum a gradient and shard what belongs to it: they do not divide into "
+                                     "parts of shard_ranks = {}",
+                                     all, part));
+    }
+    std::vector<int> shards, replicas;
+    for (int i = 0; i < all; ++i) {
+      const int member = sum.members()[static_cast<std::size_t>(i)];
+      if (i / part == sum.rank() / part) {
+        shards.push_back(member);
+      }
+      if (i % part == sum.rank() % part) {
+        replicas.push_back(member);
+      }
+    }
+    ranks.shards = &mesh.group_of("shards", shards);
+    ranks.replicas = &mesh.group_of("replicas of shards", replicas);
+  }
+  ranks_[&sum] = ranks;
+}
+
+void ZeroKeeper::adopt(ParamGroup& group) {
+  Kept& of = kept_[group.id];
+  of = {.group = &group, .ranks = ranks_.at(group.sum), .gathered = nullptr};
+  if (of.ranks.shards == nullptr) {
+    return;
+  }
+  const std::int64_t parts = of.ranks.shards->size();
+  group.owned_elements = (group.elements + parts - 1) / parts;
+  group.padded = group.owned_elements * parts;
+  group.owned_begin = group.owned_elements * of.ranks.shards->rank();
+  group.owner = of.ranks.replicas == nullptr || of.ranks.replicas->rank() == 0;
+  // Ranks that meet at different times cannot wait for one another within a step.
+  group.whole_grad = options_.stage < 2 || group.scattered;
+  group.whole_weight = options_.stage < 3 || group.scattered || group.elements < options_.whole_below;
+  group.sum_each = !group.whole_grad && options_.sum_each;
+  if (group.whole_weight) {
+    last_gathered_ = group.id;
+  }
+}
+
+// --- weights
+
+// Starts to make `weight` from the shards.
+void ZeroKeeper::gather(Kept& of, Stream& s) {
+  ParamGroup& group = *of.group;
+  group.weight = device_->empty(group.owned_weight.dtype(), {group.padded});
+  side_->wait(s.record());
+  of.ranks.shards->all_gather(group.weight, group.owned_weight, *side_);
+  of.gathered = side_->record();
+}
+
+// The groups that are acquired next, to the end of the next layer.
+std::vector<int> ZeroKeeper::soon(const ParamGroup& now) const {
+  std::vector<int> ids;
+  int layer = now.layer, changes = 0;
+  for (int id : order_.ahead()) {
+    const int next = kept_.at(id).group->layer;
+    changes += next != layer ? 1 : 0;
+    layer = next;
+    if (changes > 1) {
+      break;
+    }
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+void ZeroKeeper::acquire(ParamGroup& group, Stream& s) {
+  if (group.whole_weight) {
+    return;
+  }
+  Kept& of = kept(group);
+  order_.acquired(group.id);
+  if (!group.weight.defined()) {
+    gather(of, s);
+  }
+  if (options_.prefetch) {
+    for (int id : soon(group)) {
+      if (Kept& next = kept_.at(id); !next.group->weight.defined()) {
+        gather(next, s);
+      }
+    }
+  }
+  s.wait(of.gathered);
+}
+
+void ZeroKeeper::release(ParamGroup& group, Stream&) {
+  if (group.whole_weight) {
+    return;
+  }
+  const std::vector<int> next = options_.prefetch ? soon(group) : std::vector<int>();
+  if (std::find(next.begin(), next.end(), group.id) == next.end()) {
+    group.weight = {};
+  }
+}
+
+void ZeroKeeper::after_step(ParamGroup& group, Stream& s) {
+  Kept& of = kept(group);
+  if (of.ranks.shards == nullptr) {
+    return;
+  }
+  if (!group.whole_weight) {
+    group.weight = {};  // of before the update
+    return;
+  }
+  side_->wait(s.record());
+  of.ranks.shards->all_gather(group.weight, group.owned_weight, *side_);
+  if (group.id == last_gathered_) {
+    s.wait(side_->record());
+  }
+}
+
+// --- gradients
+
+void ZeroKeeper::acquire_grad(ParamGroup& group, Stream& s) {
+  if (group.whole_grad || group.grad.defined()) {
+    return;
+  }
+  while (sums_.size() > 1) {  // no more than one other is in memory, waiting for its sum
+    s.wait(sums_.front());
+    sums_.pop_front();
+  }
+  group.grad = device_->empty(DType::f32, {group.padded});
+  group.grad_empty = true;
+  if (group.padded > group.elements) {
+    s.fill(group.grad.slice(group.elements, {group.padded - group.elements}), 0);
+  }
+}
+
+void ZeroKeeper::sum_whole(ParamGroup& group) {
+  for (std::int64_t begin = 0; begin < group.elements; begin += options_.bucket) {
+    const std::int64_t n = std::min(options_.bucket, group.elements - begin);
+    group.sum->all_reduce(group.grad.slice(begin, {n}), ReduceOp::sum, *side_);
+  }
+}
+
+void ZeroKeeper::sum_shard(Kept& of) {
+  ParamGroup& group = *of.group;
+  // A first sum goes to its place, a further one to this rank's block of the whole gradient, to be added.
+  const Tensor block = group.grad.slice(group.owned_begin, {group.owned_elements});
+  const Tensor& to = of.summed_once ? block : group.owned_grad;
+  of.ranks.shards->reduce_scatter(to, group.grad, ReduceOp::sum, *side_);
+  if (of.ranks.replicas != nullptr) {
+    of.ranks.replicas->all_reduce(to, ReduceOp::sum, *side_);
+  }
+  if (of.summed_once) {
+    side_->add(group.owned_grad, block);
+  }
+  of.summed_once = !group.whole_grad;
+}
+
+void ZeroKeeper::sum_grads(ParamGroup& group, Stream& s) {
+  if (group.summed || group.sum->size() == 1) {
+    return;
+  }
+  group.summed = true;
+  Kept& of = kept(group);
+  if (group.scattered) {
+    late_.push_back(group.id);
+    return;
+  }
+  side_->wait(s.record());
+  if (of.ranks.shards == nullptr) {
+    sum_whole(group);
+    return;
+  }
+  sum_shard(of);
+  if (!group.whole_grad) {
+    group.grad = {};
+    sums_.push_back(side_->record());
+  }
+}
+
+void ZeroKeeper::before_step(Stream& s) {
+  side_->wait(s.record());
+  std::sort(late_.begin(), late_.end());  // the order of the model, on every rank
+  for (int id : late_) {
+    Kept& of = kept_.at(id);
+    of.ranks.shards == nullptr ? sum_whole(*of.group) : sum_shard(of);
+  }
+  late_.clear();
+  sums_.clear();
+  for (auto& [id, of] : kept_) {
+    of.summed_once = false;
+  }
+  order_.end_step();
+  s.wait(side_->record());
+}
+
+}  // namespace orthant::data_plugin

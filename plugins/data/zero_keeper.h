@@ -1,0 +1,72 @@
+// The keeper of the data axis: sums gradients, and shards what ranks would otherwise all hold, on a stream of its own.
+//
+// A group is sharded over the ranks that its gradient is summed over, whatever axes these come from: padded to a
+// multiple of their number, of which each owns one block. Stage 1 shards the optimizer state, 2 gradients too, 3
+// weights too (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020).
+//
+// All sums and gathers run on one side stream, in the order of the step, which is the same on every rank.
+#pragma once
+
+#include <orthant/plan.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "acquire_order.h"
+
+namespace orthant::data_plugin {
+
+struct ZeroOptions {
+  int stage = 0;
+  std::int64_t bucket = 1;       // stage 0: elements summed in one collective
+  int shard_ranks = 0;           // shards among so many consecutive ranks, replicas of them across; 0: among all
+  std::int64_t whole_below = 0;  // stage 3: weights of smaller groups stay whole, in elements
+  bool prefetch = true;          // stage 3: gathers the next layer while one is computed
+  bool sum_each = true;          // stages 2 and 3: a layer's backward passes of one step do not follow one another
+};
+
+class ZeroKeeper final : public Keeper {
+ public:
+  ZeroKeeper(Device* device, const ZeroOptions& options);  // device: null in a dry run
+
+  void sum_group(Mesh& mesh, Group& sum) override;
+  void adopt(ParamGroup& group) override;
+  void acquire(ParamGroup& group, Stream& s) override;
+  void release(ParamGroup& group, Stream& s) override;
+  void acquire_grad(ParamGroup& group, Stream& s) override;
+  void sum_grads(ParamGroup& group, Stream& s) override;
+  void before_step(Stream& s) override;
+  void after_step(ParamGroup& group, Stream& s) override;
+
+ private:
+  struct Ranks {
+    Group* shards = nullptr;    // each of them owns one block
+    Group* replicas = nullptr;  // that own the same block; null: the caller alone
+  };
+  struct Kept {
+    ParamGroup* group = nullptr;
+    Ranks ranks;                      // shards is null where nothing is sharded
+    bool summed_once = false;         // owned_grad holds a part of this step's sum
+    std::shared_ptr<Event> gathered;  // weight is there
+  };
+  Kept& kept(const ParamGroup& group) { return kept_.at(group.id); }
+  void sum_whole(ParamGroup& group);
+  void sum_shard(Kept& of);
+  void gather(Kept& of, Stream& s);
+  std::vector<int> soon(const ParamGroup& now) const;
+
+  Device* device_;
+  ZeroOptions options_;
+  std::unique_ptr<Stream> side_;
+  std::map<const Group*, Ranks> ranks_;  // by ParamGroup::sum
+  std::map<int, Kept> kept_;             // by ParamGroup::id
+  std::vector<int> late_;                // groups whose sum waits for before_step
+  int last_gathered_ = -1;               // the last group whose weights are gathered after the update
+  AcquireOrder order_;
+  std::deque<std::shared_ptr<Event>> sums_;  // of whole gradients that live until they are summed
+};
+
+}  // namespace orthant::data_plugin

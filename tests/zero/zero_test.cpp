@@ -1,0 +1,212 @@
+// Sharded state changes memory, never the mathematics: each stage against one rank, and in every bit against stage 0.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/layout.h"
+#include "core/run/verify.h"
+#include "parallel/local/thread_world.h"
+#include "tests/support/experiment.h"
+#include "tests/zero/zero_layouts.h"
+
+namespace orthant::zero_test {
+namespace {
+
+using test::experiment;
+using test::Overrides;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int steps = 3;
+
+struct Model {
+  const char* name;
+  Overrides overrides;
+};
+std::ostream& operator<<(std::ostream& out, const Model& model) {
+  return out << model.name;
+}
+
+const Snapshot& reference_of(const Model& model) {
+  static std::map<std::string, Snapshot> known;
+  const auto found = known.find(model.name);
+  return found != known.end()
+             ? found->second
+             : known.emplace(model.name, take_snapshot(experiment(model.overrides), steps)).first->second;
+}
+
+void expect_parity(const Model& model, const std::string& plugins) {
+  const Config config = experiment(model.overrides, plugins);
+  const VerifyReport report = compare(take_snapshot(config, steps), reference_of(model), config.settings.run.dtype);
+  EXPECT_TRUE(report.ok()) << model.name << " over\n" << plugins << report.first_difference;
+}
+
+// --- against one rank
+
+const Model models[] = {
+    {"plain", {}},
+    {"micro_batches", {"batch.sequences=16", "batch.micro_batch=2"}},
+    {"tied_embeddings", {"model.tie_embeddings=true"}},
+    {"bf16", {R"(run.dtype="bf16")"}},
+    {"sgd", {R"(optimizer.name="sgd")"}},
+    {"clipping", {"optimizer.clip_grad_norm=0.05"}},
+    {"dropout_jitter_gshard_micro_batches",
+     {"model.dropout=0.2", "moe.jitter=0.2", R"(moe.router="gshard")", "batch.micro_batch=1"}},
+    // 225 + 23 * 15 and other odd numbers: every group is padded
+    {"odd",
+     {"model.d_model=15", "model.heads=3", "model.d_ff=7", "model.vocab_size=23", R"(model.positions="learned")",
+      R"(model.norm="layernorm")"}},
+    {"tied_odd_capacity",
+     {"model.tie_embeddings=true", "model.vocab_size=23", "moe.capacity_factor=1.0", "batch.micro_batch=1"}},
+};
+
+class Models : public testing::TestWithParam<std::tuple<int, Model>> {};
+
+TEST_P(Models, EqualOneRank) {
+  const auto& [stage, model] = GetParam();
+  expect_parity(model, zero(stage, 2));
+  expect_parity(model, zero(stage, 4) + with_expert(2));
+}
+
+INSTANTIATE_TEST_SUITE_P(Zero, Models, testing::Combine(testing::Range(1, 4), testing::ValuesIn(models)),
+                         [](const auto& cell) {
+                           return fmt::format("stage{}_{}", std::get<0>(cell.param), std::get<1>(cell.param).name);
+                         });
+
+TEST(Zero, DenseModel) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    expect_parity({"dense", {"moe.experts=0"}}, zero(stage, 4));
+  }
+}
+
+TEST(Zero, EightRanks) {
+  expect_parity({"plain", {}}, zero(3, 8) + with_expert(4));
+}
+
+// A plan without a rank to share with: nothing is sharded.
+TEST(Zero, OneRankAlone) {
+  expect_parity({"plain", {}}, zero(3, 1));
+}
+
+// An expert on each rank: its weights are summed over nobody, and stay whole.
+TEST(Zero, ExpertsWithoutReplicas) {
+  for (int stage = 1; stage <= 3; ++stage) {
+    expect_parity({"plain", {}}, zero(stage, 4) + with_expert(4));
+  }
+}
+
+// Shards on two ranks each, replicas of them across (Zhao et al., "PyTorch FSDP": hybrid sharding).
+TEST(Zero, ShardsWithReplicas) {
+  for (int stage = 1; stage <= 3; ++stage) {
+    const std::string hybrid = zero(stage, 4, "shard_ranks = 2\nwhole_below = 0\n");
+    for (const Model& model : {models[0], models[1], models[3], models[7]}) {
+      expect_parity(model, hybrid);
+    }
+    expect_parity(models[0], hybrid + with_expert(2));
+    expect_parity(models[0], zero(stage, 4, "shard_ranks = 1\nwhole_below = 0\n"));
+  }
+}
+
+// --- in every bit
+
+// One micro-batch: each gradient is one sum over the ranks, in their order, at every stage.
+TEST(Zero, StagesHaveTheSameBits) {
+  const std::vector<Overrides> cases = {{"model.dropout=0.1"},
+                                        {R"(run.dtype="bf16")"},
+                                        {"model.tie_embeddings=true", "model.vocab_size=23"},
+                                        {R"(optimizer.name="sgd")", "optimizer.clip_grad_norm=0.05"}};
+  for (const Overrides& overrides : cases) {
+    for (const std::string& expert : {std::string(), with_expert(2)}) {
+      const Snapshot whole = take_snapshot(experiment(overrides, zero(0, 4) + expert), steps);
+      EXPECT_EQ(whole.replica_differences, std::vector<std::string>());
+      for (int stage = 1; stage <= 3; ++stage) {
+        expect_same_bits(take_snapshot(experiment(overrides, zero(stage, 4) + expert), steps), whole,
+                         fmt::format("{} stage {}", overrides[0], stage));
+      }
+    }
+  }
+}
+
+TEST(Zero, WhatStaysWholeAndPrefetchChangeNoBit) {
+  for (const Overrides& overrides : {Overrides{}, Overrides{"batch.micro_batch=1"}}) {
+    const std::string expert = with_expert(2);
+    const Snapshot expected = take_snapshot(experiment(overrides, zero(3, 4) + expert), steps);
+    for (const char* more : {"whole_below = 0\nprefetch = false\n", "whole_below = 1000000\n", "whole_below = 1200\n",
+                             "whole_below = 1200\nprefetch = false\n"}) {
+      expect_same_bits(take_snapshot(experiment(overrides, zero(3, 4, more) + expert), steps), expected, more);
+    }
+  }
+}
+
+TEST(Zero, TwoRunsHaveTheSameBits) {
+  for (const char* more : {"whole_below = 0\n", "whole_below = 0\nshard_ranks = 2\n"}) {
+    const Config config = experiment({"batch.micro_batch=1"}, zero(3, 4, more) + with_expert(2));
+    const Snapshot once = take_snapshot(config, steps);
+    expect_same_bits(take_snapshot(config, steps), once, more);
+    EXPECT_EQ(once.replica_differences, std::vector<std::string>());
+  }
+}
+
+TEST(Zero, GuardedMemoryIsTouchedByOperationsOnly) {
+  for (int stage = 1; stage <= 3; ++stage) {
+    Config guarded = experiment({"batch.micro_batch=2"}, zero(stage, 2, "whole_below = 500\n"));
+    const Snapshot expected = take_snapshot(guarded, 2);
+    guarded.settings.run.device = "guarded";
+    expect_same_bits(take_snapshot(guarded, 2), expected, fmt::format("stage {}", stage));
+  }
+}
+
+// A keeper before or behind in the chain finds whole gradients, and changes them before they are summed.
+TEST(Zero, AnotherKeeperFindsWholeGradients) {
+  const std::string scale = "[plugins.template]\nfactor = 2.0\n";
+  const Snapshot whole = take_snapshot(experiment({}, zero(0, 4) + scale), steps);
+  for (int stage = 1; stage <= 3; ++stage) {
+    expect_same_bits(take_snapshot(experiment({}, zero(stage, 4) + scale), steps), whole, "template last");
+    expect_same_bits(take_snapshot(experiment({}, scale + zero(stage, 4)), steps), whole, "template first");
+  }
+}
+
+// What is beyond a group's elements is zero, in gradients that are made anew for each layer too.
+TEST(Zero, PaddingIsZero) {
+  for (int stage = 1; stage <= 3; ++stage) {
+    const Config config = experiment(models[7].overrides, zero(stage, 4));
+    run_threads(4, [&](Communicator& communicator) {
+      test::TestRank rank(config, communicator);
+      rank.trainer().step(0);
+      rank.trainer().step(1);
+      std::int64_t padding = 0;
+      for (const auto& group : rank.trainer().parameters().groups()) {
+        const std::int64_t end = std::min(group->elements - group->owned_begin, group->owned_elements);
+        padding += group->owned_elements - end;
+        for (const Tensor& owned : {group->master, group->owned_grad, group->moment1, group->moment2}) {
+          std::vector<float> host(static_cast<std::size_t>(group->owned_elements));
+          rank.stream().download(host.data(), owned);
+          host.erase(host.begin(), host.begin() + end);
+          EXPECT_THAT(host, testing::Each(0.0f)) << group->name << " at stage " << stage;
+        }
+      }
+      EXPECT_EQ(padding > 0, communicator.rank() == 3);
+    });
+  }
+}
+
+// --- what is refused
+
+std::string refusal(const std::string& plugins) {
+  try {
+    check_layout(experiment({}, plugins));
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "(accepted)";
+}
+
+TEST(Zero, PartsThatDoNotDivideAreRefusedAtTheirKey) {
+  EXPECT_THAT(refusal(zero(2, 4, "shard_ranks = 3\n")),
+              AllOf(HasSubstr("4 ranks"), HasSubstr("shard_ranks = 3"), HasSubstr("^")));
+  EXPECT_THAT(refusal(zero(4, 4)), HasSubstr("zero"));
+  EXPECT_THAT(refusal(zero(2, 4, "shard_ranks = 4\n") + with_expert(2)), "(accepted)");  // two ranks shard an expert
+  EXPECT_THAT(refusal(zero(0, 4, "shard_ranks = 3\n")), "(accepted)");                   // nothing is sharded
+}
+
+}  // namespace
+}  // namespace orthant::zero_test
