@@ -1,13 +1,16 @@
-// orthant plugins: what is found where.
+// orthant plugins: what is found where. orthant plugins --check FILE.so: the conformance suite on one plugin.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "core/config/registry.h"
+#include "core/conformance/conformance.h"
 #include "core/plugin_loader.h"
 #include "core/program/commands.h"
 
@@ -46,16 +49,57 @@ void list_directory(const fs::path& directory, std::set<std::string>& seen) {
   }
 }
 
+struct Options {
+  std::string check;
+  std::vector<std::string> overrides;
+  bool json = false;
+};
+
+int check(const Options& options) {
+  const ConformanceReport report = check_plugin(options.check, options.overrides);
+  if (!options.json) {
+    for (const Finding& finding : report.findings) {
+      fmt::print("{:<8} {:<11} {}\n", name_of(finding.outcome), finding.check, finding.detail);
+    }
+    return report.ok() ? 0 : 1;
+  }
+  nlohmann::ordered_json json;
+  json["plugin"] = report.plugin;
+  json["ok"] = report.ok();
+  for (const Finding& finding : report.findings) {
+    json["checks"].push_back(
+        {{"check", finding.check}, {"outcome", name_of(finding.outcome)}, {"detail", finding.detail}});
+  }
+  fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  return report.ok() ? 0 : 1;
+}
+
+void list() {
+  std::set<std::string> seen;
+  for (const fs::path& directory : plugin_directories()) {
+    list_directory(directory, seen);
+  }
+}
+
 }  // namespace
 
 void add_plugins_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("plugins", "List the plugins that are found, and their keys");
-  command->callback([&exit_code] {
-    std::set<std::string> seen;
-    for (const fs::path& directory : plugin_directories()) {
-      list_directory(directory, seen);
-    }
+  CLI::App* command = app.add_subcommand("plugins", "List the plugins that are found, and their keys; check one");
+  auto options = std::make_shared<Options>();
+  CLI::Option* file =
+      command->add_option("--check", options->check, "Run the conformance suite on this plugin")->type_name("FILE.so");
+  command->add_option("--set", options->overrides, "A key of the plugin for the suite, as in --set plugins.mine.size=2")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false)
+      ->needs(file);
+  command->add_flag("--json", options->json, "Print the suite's result as JSON")->needs(file);
+  command->callback([options, &exit_code] {
     exit_code = 0;
+    if (options->check.empty()) {
+      list();
+    } else {
+      exit_code = check(*options);
+    }
   });
 }
 

@@ -165,6 +165,41 @@ Snapshot take_snapshot(const Config& config, int steps) {
   return snapshot;
 }
 
+namespace {
+
+std::string first_difference_in_bits(const Tensors& a, const Tensors& b) {
+  for (const auto& [name, values] : a) {
+    const auto other = b.find(name);
+    if (other == b.end() || other->second.size() != values.size() ||
+        std::memcmp(other->second.data(), values.data(), values.size() * sizeof(float)) != 0) {
+      return name;
+    }
+  }
+  return a.size() == b.size() ? "" : "the number of tensors";
+}
+
+}  // namespace
+
+std::string first_difference_in_bits(const Snapshot& a, const Snapshot& b) {
+  if (a.reports.size() != b.reports.size()) {
+    return "the number of steps";
+  }
+  for (std::size_t i = 0; i < a.reports.size(); ++i) {
+    const StepReport &x = a.reports[i], &y = b.reports[i];
+    const std::string step = fmt::format(" at step {}", i + 1);
+    if (x.loss != y.loss || x.aux_loss != y.aux_loss || x.z_loss != y.z_loss) {
+      return "a loss" + step;
+    }
+    if (const std::string name = first_difference_in_bits(a.gradients[i], b.gradients[i]); !name.empty()) {
+      return "gradient of " + name + step;
+    }
+    if (x.grad_norm != y.grad_norm) {
+      return "the gradient norm" + step;
+    }
+  }
+  return first_difference_in_bits(a.state, b.state);
+}
+
 Config one_rank(Config config) {
   config.plugins.clear();
   config.settings.batch.micro_batch = 0;

@@ -31,6 +31,9 @@ struct Snapshot {
 // Trains `steps` steps of `config` on as many threads as its layout needs. Errors: as the training's.
 Snapshot take_snapshot(const Config& config, int steps);
 
+// What first differs in any bit ("gradient of NAME at step 1"); empty: nothing does.
+std::string first_difference_in_bits(const Snapshot& a, const Snapshot& b);
+
 // The same experiment with every plugin absent.
 Config one_rank(Config config);
 

@@ -1,40 +1,11 @@
-// A communicator that writes down which collectives each rank calls on each group, and passes them on.
+// The recording communicator of the conformance suite, by the names that tests use.
 #pragma once
 
-#include <orthant/group.h>
-#include <orthant/ops.h>
-
-#include <map>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <vector>
+#include "core/conformance/recording_communicator.h"
 
 namespace orthant::test {
 
-// Shared by the ranks of a world, which are threads.
-struct CallRecord {
-  std::mutex mutex;
-  // By group ("name #number [members]") and world rank: the calls in order, with their sizes where all members' agree.
-  std::map<std::string, std::map<int, std::vector<std::string>>> calls;
-  std::map<std::string, std::size_t> members;  // of each group that was called
-  // By group and world rank: the bytes that each all_to_all sent to other members.
-  std::map<std::string, std::map<int, std::vector<std::int64_t>>> exchanged;
-};
-
-class RecordingCommunicator final : public Communicator {
- public:
-  RecordingCommunicator(Communicator& inner, CallRecord& record) : inner_(inner), record_(record) {}
-  std::string name() const override { return inner_.name(); }
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  std::unique_ptr<Group> split(const std::string& name, const std::vector<int>& members) override;
-  void abort(const std::string& why) noexcept override { inner_.abort(why); }
-
- private:
-  Communicator& inner_;
-  CallRecord& record_;
-  int splits_ = 0;
-};
+using orthant::CallRecord;
+using orthant::RecordingCommunicator;
 
 }  // namespace orthant::test

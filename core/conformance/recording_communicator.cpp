@@ -1,8 +1,8 @@
-#include "tests/support/recording_communicator.h"
+#include "core/conformance/recording_communicator.h"
 
 #include <fmt/ranges.h>
 
-namespace orthant::test {
+namespace orthant {
 namespace {
 
 class RecordingGroup final : public Group {
@@ -87,4 +87,4 @@ std::unique_ptr<Group> RecordingCommunicator::split(const std::string& name, con
   return std::make_unique<RecordingGroup>(inner_.split(name, members), std::move(label), inner_.rank(), record_);
 }
 
-}  // namespace orthant::test
+}  // namespace orthant

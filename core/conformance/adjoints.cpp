@@ -1,0 +1,238 @@
+#include "core/conformance/adjoints.h"
+
+#include <orthant/random.h>
+
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "core/batch_share.h"
+#include "core/layers/parameters.h"
+
+namespace orthant {
+namespace {
+
+// How tensors of one side of a site are shared: tokens as in `tokens`, and split by `own` there too.
+struct Sharing {
+  Region tokens;
+  std::optional<Dim> own = {};
+};
+
+std::optional<Dim> own_dim(Region region) {
+  switch (region) {
+    case Region::embedding:
+    case Region::head: return Dim::vocab;
+    case Region::attention:
+    case Region::attention_core: return Dim::head;
+    case Region::ffn:
+    case Region::experts: return Dim::ffn;
+    case Region::norm:
+    case Region::router: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+Sharing inside(Site site) {
+  return {site.region, own_dim(site.region)};
+}
+
+Sharing outside(Site site) {
+  switch (site.region) {
+    case Region::attention_core: return {Region::attention, Dim::head};
+    case Region::experts: return {Region::experts};  // packed rows, already where the experts are
+    default: return {Region::norm};
+  }
+}
+
+// Whether each rank along the axis has a tensor of its own.
+bool differs(const Plan& plan, AxisId axis, const Sharing& sharing) {
+  const Mesh& mesh = plan.mesh();
+  return mesh.splits(axis, Dim::batch, sharing.tokens) || mesh.splits(axis, Dim::position, sharing.tokens) ||
+         mesh.splits(axis, Dim::layer, sharing.tokens) ||
+         (sharing.own.has_value() && mesh.splits(axis, *sharing.own, sharing.tokens));
+}
+
+// The weight of this rank's tensor, and a number that ranks with the same tensor share.
+struct Place {
+  double weight = 1;
+  std::uint64_t number = 0;
+};
+Place place_of(const Plan& plan, const Sharing& sharing) {
+  Place place;
+  const auto& axes = plan.mesh().axes();
+  for (AxisId axis = 0; axis < static_cast<AxisId>(axes.size()); ++axis) {
+    const AxisSpec& spec = axes[static_cast<std::size_t>(axis)];
+    if (!spec.carve_of.empty()) {
+      continue;
+    }
+    const std::uint64_t size = static_cast<std::uint64_t>(spec.size);
+    const bool own = differs(plan, axis, sharing);
+    place.weight /= own ? 1 : spec.size;
+    place.number = place.number * size + (own ? static_cast<std::uint64_t>(plan.mesh().coordinate(axis)) : 0);
+  }
+  return place;
+}
+
+std::vector<float> random_values(std::int64_t n, std::uint32_t site, std::uint64_t number) {
+  std::vector<float> values(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = normal({.seed = number, .site = site}, i);
+  }
+  return values;
+}
+
+Tensor to_device(const std::vector<float>& values, Shape shape, Stream& s) {
+  Tensor t = s.device().empty(DType::f32, shape);
+  s.upload(t, values.data());
+  return t;
+}
+
+std::vector<float> to_host(const Tensor& t, Stream& s) {
+  std::vector<float> values(static_cast<std::size_t>(t.elements()));
+  s.download(values.data(), t);
+  return values;
+}
+
+double dot(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  }
+  return sum;
+}
+
+double norm(const std::vector<float>& a) {
+  return std::sqrt(dot(a, a));
+}
+
+// Of the tensor that is given to the site in forward: [rows, columns].
+Shape shape_before(const Plan& plan, Site site, const Sharing& sharing) {
+  const Settings& settings = plan.settings();
+  std::int64_t held = 0;
+  for (const Range& run : plan.positions(sharing.tokens, plan.mesh().rank())) {
+    held += run.count;
+  }
+  const std::int64_t rows = plan.rows(sharing.tokens, batch_share(plan).micro_batch * held).count;
+  const bool heads = site.region == Region::attention_core;
+  return {rows, heads ? plan.part(Dim::head, settings.model.heads, sharing.tokens).count * head_dim_of(settings)
+                      : settings.model.d_model};
+}
+
+constexpr Site sites[] = {
+    {Region::embedding, Side::leave},
+    {Region::attention, Side::enter},
+    {Region::attention_core, Side::enter},
+    {Region::attention_core, Side::leave},
+    {Region::attention, Side::leave},
+    {Region::ffn, Side::enter},
+    {Region::ffn, Side::leave},
+    {Region::router, Side::enter},
+    {Region::experts, Side::enter},
+    {Region::experts, Side::leave},
+    {Region::head, Side::enter},
+};
+
+}  // namespace
+
+void InnerProducts::add(const std::string& where, double forward, double backward, double scale) {
+  const std::lock_guard lock(mutex_);
+  Pair& pair = pairs_[where];
+  pair.forward += forward;
+  pair.backward += backward;
+  pair.scale += scale;
+}
+
+void InnerProducts::fail(const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  if (failed_.empty()) {
+    failed_ = what;
+  }
+}
+
+std::string InnerProducts::first_wrong() const {
+  const std::lock_guard lock(mutex_);
+  if (!failed_.empty()) {
+    return failed_;
+  }
+  for (const auto& [where, pair] : pairs_) {
+    if (!(std::abs(pair.forward - pair.backward) <= 1e-5 * pair.scale)) {
+      return fmt::format("{}: <f(x), y> = {:.6g}, but <x, f*(y)> = {:.6g}", where, pair.forward, pair.backward);
+    }
+  }
+  return "";
+}
+
+void add_boundaries(InnerProducts& to, const Plan& plan, Stream& stream) {
+  std::uint32_t number = 0;
+  for (const Site& site : sites) {
+    const bool entering = site.side == Side::enter;
+    const std::string where = fmt::format("{} {}", entering ? "entering" : "leaving", name_of(site.region));
+    const Sharing before = entering ? outside(site) : inside(site), after = entering ? inside(site) : outside(site);
+    const Place from = place_of(plan, before), into = place_of(plan, after);
+    const Shape shape = shape_before(plan, site, before);
+    number += 2;
+    const std::vector<float> x = random_values(shape.elements(), number, from.number);
+    const Tensor fx = plan.cross(site, to_device(x, shape, stream), stream);
+    const std::vector<float> fx_host = to_host(fx, stream);
+    const std::vector<float> y = random_values(fx.elements(), number + 1, into.number);
+    const Tensor back = plan.cross_back(site, to_device(y, fx.shape(), stream), stream);
+    if (back.shape() != shape) {
+      to.fail(fmt::format("{}: forward takes {} and gives {}, but backward gives {}", where, shape.to_string(),
+                          fx.shape().to_string(), back.shape().to_string()));
+      continue;
+    }
+    const std::vector<float> back_host = to_host(back, stream);
+    to.add(where, into.weight * dot(fx_host, y), from.weight * dot(x, back_host),
+           norm(fx_host) * norm(y) + norm(x) * norm(back_host));
+  }
+}
+
+void add_exchange(InnerProducts& to, const Plan& plan, Stream& stream) {
+  TokenExchange& exchange = *plan.exchange();
+  const std::int64_t experts = plan.settings().moe.experts, d = plan.settings().model.d_model;
+  const std::uint64_t place = place_of(plan, {Region::experts}).number;
+  std::vector<std::int64_t> rows_of(static_cast<std::size_t>(experts));  // 0 to 4 each, now and then none
+  std::vector<float> expert_of;
+  for (std::size_t e = 0; e < rows_of.size(); ++e) {
+    rows_of[e] = static_cast<std::int64_t>(below({.seed = place, .site = 1000}, e, 5));
+    expert_of.insert(expert_of.end(), static_cast<std::size_t>(rows_of[e] * d), static_cast<float>(e));
+  }
+  const Shape shape{std::accumulate(rows_of.begin(), rows_of.end(), std::int64_t{0}), d};
+  const ExchangePlan rows = exchange.plan(rows_of, stream);
+
+  const Tensor tagged = exchange.to_experts(to_device(expert_of, shape, stream), rows, stream);
+  const std::vector<float> arrived = to_host(tagged, stream);
+  const std::int64_t first = plan.part(Dim::expert, experts, Region::experts).begin;
+  std::size_t at = 0;
+  for (std::size_t e = 0; e < rows.local.size(); ++e) {
+    for (std::int64_t i = 0; i < rows.local[e] * d && at < arrived.size(); ++i, ++at) {
+      const std::int64_t expert = first + static_cast<std::int64_t>(e);
+      if (arrived[at] != static_cast<float>(expert)) {
+        to.fail(fmt::format("a row of expert {} stands among those of expert {} on rank {}", arrived[at], expert,
+                            plan.mesh().rank()));
+      }
+    }
+  }
+  if (at != arrived.size()) {
+    to.fail(fmt::format("the plan has {} rows on rank {}, but {} arrived", at / static_cast<std::size_t>(d),
+                        plan.mesh().rank(), tagged.dim(0)));
+  }
+
+  const std::uint64_t rank = static_cast<std::uint64_t>(plan.mesh().rank());
+  const std::vector<float> x = random_values(shape.elements(), 1001, place);
+  const Tensor fx = exchange.to_experts(to_device(x, shape, stream), rows, stream);
+  const std::vector<float> fx_host = to_host(fx, stream);
+  const std::vector<float> y = random_values(fx.elements(), 1002, rank);
+  const std::vector<float> back = to_host(exchange.to_tokens(to_device(y, fx.shape(), stream), rows, stream), stream);
+  if (back.size() != x.size()) {
+    to.fail(fmt::format("{} elements went to the experts, but {} came back", x.size(), back.size()));
+    return;
+  }
+  to.add("rows to experts and back", dot(fx_host, y), dot(x, back), norm(fx_host) * norm(y) + norm(x) * norm(back));
+  if (to_host(exchange.to_tokens(to_device(fx_host, fx.shape(), stream), rows, stream), stream) != x) {
+    to.fail(fmt::format("rows that went to the experts of rank {} came back changed or in another order", rank));
+  }
+}
+
+}  // namespace orthant

@@ -1,0 +1,242 @@
+#include "core/conformance/conformance.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+
+#include "core/conformance/child.h"
+#include "core/conformance/experiment.h"
+#include "core/conformance/layout_checks.h"
+#include "core/layout.h"
+#include "core/plugin_loader.h"
+
+namespace orthant {
+
+const char* name_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::ok: return "ok";
+    case Outcome::failed: return "FAILED";
+    case Outcome::skipped: return "skipped";
+  }
+  return "?";
+}
+
+bool ConformanceReport::ok() const {
+  return std::none_of(findings.begin(), findings.end(), [](const Finding& f) { return f.outcome == Outcome::failed; });
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of one check on all layouts; far more than any takes.
+constexpr int most_seconds = 300;
+
+// Between a check's process and the suite: the outcome's number, then the detail.
+std::string packed(const Finding& finding) {
+  return fmt::format("{}{}", static_cast<int>(finding.outcome), finding.detail);
+}
+Finding unpacked(const std::string& check, const std::string& text) {
+  return {check, static_cast<Outcome>(text.at(0) - '0'), text.substr(1)};
+}
+
+// What is wrong with a plugin's keys; empty: nothing.
+std::string wrong_keys(const std::vector<KeySpec>& keys) {
+  for (const KeySpec& key : keys) {
+    if (key.name.empty() || key.help.empty()) {
+      return fmt::format("key '{}' has no {}", key.name, key.name.empty() ? "name" : "help");
+    }
+    if (std::count_if(keys.begin(), keys.end(), [&](const KeySpec& other) { return other.name == key.name; }) > 1) {
+      return fmt::format("key '{}' is declared twice", key.name);
+    }
+    const auto* text = std::get_if<std::string>(&key.default_value);
+    if (!key.required && text != nullptr && !key.choices.empty() &&
+        std::find(key.choices.begin(), key.choices.end(), *text) == key.choices.end()) {
+      return fmt::format("key '{}' has the default \"{}\", which is none of its choices", key.name, *text);
+    }
+    std::optional<double> number;
+    if (const auto* integer = std::get_if<std::int64_t>(&key.default_value)) {
+      number = static_cast<double>(*integer);
+    } else if (const auto* real = std::get_if<double>(&key.default_value)) {
+      number = *real;
+    }
+    if (!key.required && number.has_value() &&
+        (*number < key.minimum.value_or(*number) || *number > key.maximum.value_or(*number))) {
+      return fmt::format("key '{}' has the default {}, which is outside of its bounds", key.name, *number);
+    }
+  }
+  return "";
+}
+
+bool has_size(const std::vector<KeySpec>& keys) {
+  return std::any_of(keys.begin(), keys.end(), [](const KeySpec& key) {
+    return key.name == "size" && std::holds_alternative<std::int64_t>(key.default_value);
+  });
+}
+
+class Suite {
+ public:
+  Suite(fs::path file, std::vector<std::string> overrides) : plugin_{std::move(file), "", std::move(overrides)} {}
+
+  ConformanceReport run() && {
+    if (load()) {
+      find_layouts();
+      for (const LayoutCheck& check : layout_checks) {
+        each(check);
+      }
+      odd_size();
+    }
+    return std::move(report_);
+  }
+
+ private:
+  void add(const std::string& check, Outcome outcome, const std::string& detail) {
+    report_.findings.push_back({check, outcome, detail});
+  }
+
+  // False where nothing more can be looked at.
+  bool load() {
+    std::vector<KeySpec> keys;
+    try {
+      const LoadedPlugin loaded = open_plugin(plugin_.file);
+      plugin_.name = report_.plugin = loaded.entry->name;
+      keys = create_plugin(loaded)->keys();
+    } catch (const std::exception& refused) {
+      add("loads", Outcome::failed, refused.what());
+      return false;
+    }
+    add("loads", Outcome::ok, fmt::format("plugin '{}', built for this Orthant", plugin_.name));
+    std::string names;
+    for (const KeySpec& key : keys) {
+      names += (names.empty() ? "" : ", ") + key.name;
+    }
+    const std::string wrong = wrong_keys(keys);
+    add("keys", wrong.empty() ? Outcome::ok : Outcome::failed,
+        !wrong.empty()  ? wrong
+        : names.empty() ? "none"
+                        : names + ": each with a default and help");
+    sized_ = has_size(keys);
+    return true;
+  }
+
+  // Whether the axis adds no ranks but re-factors those of others. Errors: as the plugin's.
+  bool carved() const {
+    const Config config = conformance_experiment(plugin_, 2, 0);
+    Mesh mesh;
+    create_plugin(open_plugin(plugin_.file))->claim(mesh, config.plugins.front().table);
+    return std::any_of(mesh.axes().begin(), mesh.axes().end(),
+                       [](const AxisSpec& axis) { return !axis.carve_of.empty(); });
+  }
+
+  bool partner_is_found() const {
+    try {
+      return !plugin_keys(partner_axis, "").empty();
+    } catch (const ConfigError&) {
+      return false;
+    }
+  }
+
+  void put_in(int size, int data) {
+    std::string name = size > 0 ? fmt::format("size {}", size) : "";
+    if (data > 0) {
+      name += fmt::format("{}below {} {}", name.empty() ? "" : " ", partner_axis, data);
+    }
+    layouts_.push_back({name.empty() ? "alone" : name, conformance_experiment(plugin_, size, data)});
+  }
+
+  void find_layouts() {
+    conformance_experiment(plugin_, 0, 0);  // what the user set is wrong before the plugin is
+    const bool partner = plugin_.name != partner_axis && partner_is_found();
+    if (sized_) {
+      try {
+        carved_ = !in_child([&] { return std::string(carved() ? "carved" : ""); }, most_seconds).empty();
+      } catch (const std::exception&) {
+        // Its layouts will say so.
+      }
+    }
+    if (!carved_) {
+      if (sized_) {
+        put_in(2, 0);
+        put_in(4, 0);
+      } else {
+        put_in(0, 0);
+      }
+      if (partner) {
+        put_in(sized_ ? 2 : 0, 2);
+      }
+    } else if (partner) {
+      put_in(2, 2);
+      put_in(4, 4);
+      put_in(2, 4);
+    }
+  }
+
+  // One line for all layouts: the first that is wrong fails it.
+  void each(const LayoutCheck& check) {
+    std::string looked_at, skipped;
+    for (const ConformanceLayout& layout : layouts_) {
+      Finding found;
+      try {
+        found = unpacked(
+            check.name, in_child([&] { return packed(check.run(layout.config, plugin_.name, sized_)); }, most_seconds));
+      } catch (const std::exception& failure) {
+        found = {check.name, Outcome::failed, failure.what()};
+      }
+      if (found.outcome == Outcome::failed) {
+        add(check.name, Outcome::failed, layout.name + ": " + found.detail);
+        return;
+      }
+      if (found.outcome == Outcome::skipped) {
+        skipped = found.detail;
+      } else {
+        looked_at += (looked_at.empty() ? "" : "; ") + layout.name + (found.detail.empty() ? "" : ": " + found.detail);
+      }
+    }
+    if (layouts_.empty()) {
+      skipped =
+          fmt::format("its axis is carved from others, and no plugin '{}' is found to carve it from", partner_axis);
+    }
+    add(check.name, looked_at.empty() ? Outcome::skipped : Outcome::ok, looked_at.empty() ? skipped : looked_at);
+  }
+
+  // Three ranks divide nothing of the experiment: the plugin refuses them before anything starts, or is right.
+  void odd_size() {
+    if (!sized_ || layouts_.empty()) {
+      add("odd size", Outcome::skipped, "no layout of another size");
+      return;
+    }
+    Finding found;
+    try {
+      const std::string text =
+          in_child([&] { return odd_size_check(conformance_experiment(plugin_, 3, carved_ ? 2 : 0)); }, most_seconds);
+      found = unpacked("odd size", text);
+    } catch (const std::exception& failure) {
+      found = {"odd size", Outcome::failed, std::string("size 3: ") + failure.what()};
+    }
+    report_.findings.push_back(found);
+  }
+
+  static std::string odd_size_check(const Config& config) {
+    try {
+      check_layout(config);
+    } catch (const ConfigError& refused) {
+      return packed({"", Outcome::ok, "size 3 is refused before anything starts"});
+    }
+    Finding found = check_parity(config);
+    found.detail = found.outcome == Outcome::ok ? "size 3 is accepted, and right" : "size 3: " + found.detail;
+    return packed(found);
+  }
+
+  PluginUnderTest plugin_;
+  ConformanceReport report_;
+  std::vector<ConformanceLayout> layouts_;
+  bool sized_ = false, carved_ = false;
+};
+
+}  // namespace
+
+ConformanceReport check_plugin(const fs::path& file, const std::vector<std::string>& overrides) {
+  return Suite(file, overrides).run();
+}
+
+}  // namespace orthant

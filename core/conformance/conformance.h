@@ -1,0 +1,32 @@
+// The conformance suite: what any plugin must do, whatever it is for. `orthant plugins --check FILE.so` prints it.
+//
+// The plugin is loaded from its file, claimed at sizes 2, 4 and (to be refused, or right) 3, alone and below a data
+// axis of two ranks (a carved axis: below as many as it needs), in a tiny built-in experiment whose ranks are threads.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace orthant {
+
+enum class Outcome { ok, failed, skipped };
+const char* name_of(Outcome outcome);  // "ok", "FAILED", "skipped"
+
+struct Finding {
+  std::string check;  // "loads", "keys", "claims", "adjoints", ...: docs/plugins.md explains each
+  Outcome outcome = Outcome::ok;
+  std::string detail;  // what was looked at, what is wrong, or why it was skipped
+};
+
+struct ConformanceReport {
+  std::string plugin;  // its name; empty where it does not load
+  std::vector<Finding> findings;
+  bool ok() const;
+};
+
+// `overrides`: as --set takes them, for the plugin's keys or the experiment. Errors: ConfigError for overrides that are
+// wrong; what the plugin does wrong is a finding.
+ConformanceReport check_plugin(const std::filesystem::path& file, const std::vector<std::string>& overrides);
+
+}  // namespace orthant

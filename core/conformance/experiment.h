@@ -1,0 +1,30 @@
+// The conformance suite's experiment: a tiny model with all that an axis can meet, and the layouts a plugin is put in.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+
+namespace orthant {
+
+// The axis that others are put below: it splits the batch, and carved ones can be carved from it.
+inline constexpr const char* partner_axis = "data";
+
+struct PluginUnderTest {
+  std::filesystem::path file;
+  std::string name;
+  std::vector<std::string> overrides;
+};
+
+// `size`: of the plugin's axis, 0 where it has no such key; `data`: ranks of a data axis outside it, 0: none.
+// Errors: ConfigError.
+Config conformance_experiment(const PluginUnderTest& plugin, int size, int data);
+
+struct ConformanceLayout {
+  std::string name;  // "size 2", "size 2 below data 2"
+  Config config;
+};
+
+}  // namespace orthant

@@ -1,0 +1,185 @@
+#include "core/conformance/layout_checks.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "core/conformance/adjoints.h"
+#include "core/conformance/recording_communicator.h"
+#include "core/data/source.h"
+#include "core/layout.h"
+#include "core/run/verify.h"
+#include "core/trainer.h"
+#include "parallel/local/thread_world.h"
+
+namespace orthant {
+namespace {
+
+constexpr int steps = 2;
+
+Finding ok(std::string detail = "") {
+  return {"", Outcome::ok, std::move(detail)};
+}
+Finding failed(std::string detail) {
+  return {"", Outcome::failed, std::move(detail)};
+}
+Finding skipped(std::string detail) {
+  return {"", Outcome::skipped, std::move(detail)};
+}
+
+void on_plans(const Config& config, const std::function<void(Plan&, Stream&)>& body) {
+  run_threads(check_layout(config),
+              [&](Communicator& communicator) {
+                const std::unique_ptr<Device> device = make_device(config.settings.run.device, 1);
+                const std::unique_ptr<Stream> stream = device->make_main_stream();
+                Layout layout(config);
+                layout.plan(communicator.rank(), &communicator, device.get());
+                body(layout.plan(), *stream);
+              },
+              {.timeout_seconds = config.settings.run.timeout_seconds, .segment = {}});
+}
+
+void train(const Config& config, Communicator& communicator, Device& device) {
+  const std::unique_ptr<Stream> stream = device.make_main_stream();
+  const std::unique_ptr<BatchSource> source = make_batch_source(config.settings);
+  Layout layout(config);
+  layout.plan(communicator.rank(), &communicator, &device);
+  Trainer trainer(layout.plan(), *stream, *source);
+  for (int step = 0; step < steps; ++step) {
+    trainer.step(step);
+  }
+  trainer.validate();
+  stream->synchronize();
+}
+
+void train_all(const Config& config, const std::function<void(Communicator&)>& rank) {
+  run_threads(check_layout(config), rank, {.timeout_seconds = config.settings.run.timeout_seconds, .segment = {}});
+}
+
+std::size_t threads_now() {
+  std::size_t count = 0;
+  for (std::filesystem::directory_iterator task("/proc/self/task"), end; task != end; ++task) {
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace
+
+Finding check_claims(const Config& config, const std::string& plugin, bool sized) {
+  check_layout(config);
+  Layout layout(config);
+  const std::vector<AxisSpec>& axes = layout.mesh().axes();
+  const auto own = std::find_if(axes.begin(), axes.end(), [&](const AxisSpec& axis) { return axis.name == plugin; });
+  if (!sized) {
+    return own == axes.end() ? skipped("no axis of its name") : ok(fmt::format("{} ranks", layout.world_size()));
+  }
+  const auto request = std::find_if(config.plugins.begin(), config.plugins.end(),
+                                    [&](const PluginRequest& one) { return one.name == plugin; });
+  const std::int64_t asked = request->table.integer("size");
+  if (own == axes.end()) {
+    return failed(fmt::format("it has a key 'size' but claims no axis '{}': name the axis as the plugin", plugin));
+  }
+  if (own->size != asked) {
+    return failed(fmt::format("its key 'size' is {}, but its axis has {} ranks", asked, own->size));
+  }
+  return ok(fmt::format("{} ranks", layout.world_size()));
+}
+
+Finding check_boundaries(const Config& config) {
+  InnerProducts products;
+  bool bound = false;
+  on_plans(config, [&](Plan& plan, Stream& stream) {
+    if (plan.mesh().rank() == 0) {
+      bound = plan.to_string().find(": boundary ") != std::string::npos;
+    }
+    add_boundaries(products, plan, stream);
+  });
+  if (const std::string wrong = products.first_wrong(); !wrong.empty()) {
+    return failed(wrong);
+  }
+  return bound ? ok() : skipped("it binds none, and none is missing");
+}
+
+Finding check_exchange(const Config& config) {
+  InnerProducts products;
+  bool bound = false;
+  on_plans(config, [&](Plan& plan, Stream& stream) {
+    if (plan.exchange() != nullptr) {
+      if (plan.mesh().rank() == 0) {
+        bound = true;
+      }
+      add_exchange(products, plan, stream);
+    }
+  });
+  const std::string wrong = products.first_wrong();
+  return !wrong.empty() ? failed(wrong) : bound ? ok() : skipped("it binds none");
+}
+
+Finding check_parity(const Config& config) {
+  const VerifyReport report = verify(config, steps);
+  return report.ok() ? ok() : failed(fmt::format("{} (by {})", report.first_difference, report.axes));
+}
+
+Finding check_order(const Config& config) {
+  CallRecord record;
+  train_all(config, [&](Communicator& communicator) {
+    RecordingCommunicator recording(communicator, record);
+    const std::unique_ptr<Device> device = make_device(config.settings.run.device, 1);
+    train(config, recording, *device);
+  });
+  std::size_t collectives = 0;
+  for (const auto& [group, by_rank] : record.calls) {
+    const auto& [first, calls] = *by_rank.begin();
+    collectives += calls.size();
+    for (const auto& [rank, others] : by_rank) {
+      if (others != calls) {
+        const auto [a, b] = std::mismatch(calls.begin(), calls.end(), others.begin(), others.end());
+        return failed(fmt::format("call {} of group {}: rank {} calls {}, rank {} {}", a - calls.begin(), group, first,
+                                  a == calls.end() ? "nothing" : *a, rank, b == others.end() ? "nothing" : *b));
+      }
+    }
+    if (by_rank.size() != record.members.at(group)) {
+      return failed(fmt::format("only {} of the {} members of group {} call its collectives", by_rank.size(),
+                                record.members.at(group), group));
+    }
+  }
+  return ok(fmt::format("{} collectives", collectives));
+}
+
+Finding check_guarded(const Config& config) {
+  Config guarded = config;
+  guarded.settings.run.device = "guarded";
+  const std::string different = first_difference_in_bits(take_snapshot(guarded, steps), take_snapshot(config, steps));
+  return different.empty() ? ok() : failed(different + " differs from that on the plain device");
+}
+
+Finding check_repeats(const Config& config) {
+  const std::string different = first_difference_in_bits(take_snapshot(config, steps), take_snapshot(config, steps));
+  return different.empty() ? ok() : failed(different + " differs in some bit from run to run");
+}
+
+Finding check_leaks(const Config& config) {
+  const std::size_t before = threads_now();
+  std::mutex mutex;
+  std::int64_t left = 0;
+  train_all(config, [&](Communicator& communicator) {
+    const std::unique_ptr<Device> device = make_device(config.settings.run.device, 1);
+    train(config, communicator, *device);
+    const std::lock_guard lock(mutex);
+    left = std::max(left, device->memory().current_bytes);
+  });
+  if (left != 0) {
+    return failed(fmt::format("a rank still holds {} bytes of the device when its layout is gone", left));
+  }
+  for (int wait = 0; wait < 100 && threads_now() > before; ++wait) {  // a thread that has ended may still be counted
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const std::size_t after = threads_now();
+  return after <= before ? ok() : failed(fmt::format("{} threads more than before", after - before));
+}
+
+}  // namespace orthant

@@ -1,0 +1,42 @@
+// What is looked at in each layout of a plugin. Each check trains on threads of its own, and throws what training
+// throws.
+#pragma once
+
+#include <string>
+
+#include "core/config/config.h"
+#include "core/conformance/conformance.h"
+
+namespace orthant {
+
+struct LayoutCheck {
+  const char* name;
+  // `sized`: the plugin has a key `size`.
+  Finding (*run)(const Config& config, const std::string& plugin, bool sized);
+};
+
+// The axis has the plugin's name and the size that was asked for.
+Finding check_claims(const Config& config, const std::string& plugin, bool sized);
+Finding check_boundaries(const Config& config);
+Finding check_exchange(const Config& config);
+Finding check_parity(const Config& config);
+// Members of a group call its collectives in one order.
+Finding check_order(const Config& config);
+// Nothing but operations touches memory.
+Finding check_guarded(const Config& config);
+Finding check_repeats(const Config& config);
+// Memory and threads are back where they were when a layout is gone.
+Finding check_leaks(const Config& config);
+
+inline constexpr LayoutCheck layout_checks[] = {
+    {"claims", check_claims},
+    {"boundaries", [](const Config& c, const std::string&, bool) { return check_boundaries(c); }},
+    {"exchange", [](const Config& c, const std::string&, bool) { return check_exchange(c); }},
+    {"parity", [](const Config& c, const std::string&, bool) { return check_parity(c); }},
+    {"order", [](const Config& c, const std::string&, bool) { return check_order(c); }},
+    {"guarded", [](const Config& c, const std::string&, bool) { return check_guarded(c); }},
+    {"repeats", [](const Config& c, const std::string&, bool) { return check_repeats(c); }},
+    {"leaks", [](const Config& c, const std::string&, bool) { return check_leaks(c); }},
+};
+
+}  // namespace orthant

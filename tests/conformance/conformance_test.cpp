@@ -1,0 +1,201 @@
+// The conformance suite: every plugin of the tree passes, and each way to misbehave fails the check that is meant for
+// it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/conformance/child.h"
+#include "core/conformance/conformance.h"
+#include "core/conformance/layout_checks.h"
+#include "tests/support/experiment.h"
+#include "tests/support/program.h"
+
+namespace orthant {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string in_tree(const std::string& name) {
+  return fmt::format("{}/liborthant_plugin_{}.so", ORTHANT_PLUGIN_DIR, name);
+}
+std::string rude(const std::string& name = "rude") {
+  return fmt::format("{}/liborthant_plugin_{}.so", ORTHANT_RUDE_PLUGINS, name);
+}
+
+const Finding& finding(const ConformanceReport& report, const std::string& check) {
+  for (const Finding& f : report.findings) {
+    if (f.check == check) {
+      return f;
+    }
+  }
+  throw std::runtime_error("no check " + check);
+}
+
+std::string failures(const ConformanceReport& report) {
+  std::string text;
+  for (const Finding& f : report.findings) {
+    if (f.outcome == Outcome::failed) {
+      text += f.check + ": " + f.detail + "\n";
+    }
+  }
+  return text;
+}
+
+// --- every plugin of the tree, with every value of its keys that makes another plugin of it
+
+struct Plugin {
+  const char* name;
+  const char* test;
+  std::vector<std::string> overrides = {};
+};
+void PrintTo(const Plugin& plugin, std::ostream* out) {
+  *out << plugin.test;
+}
+
+class InTree : public testing::TestWithParam<Plugin> {};
+
+TEST_P(InTree, Passes) {
+  const ConformanceReport report = check_plugin(in_tree(GetParam().name), GetParam().overrides);
+  EXPECT_EQ(failures(report), "");
+  EXPECT_EQ(report.plugin, GetParam().name);
+  EXPECT_EQ(finding(report, "parity").outcome, Outcome::ok);
+  EXPECT_EQ(finding(report, "guarded").outcome, Outcome::ok);
+}
+
+const Plugin plugins[] = {
+    {"data", "data"},
+    {"expert", "expert"},
+    {"template", "template_of_factor_1"},
+    {"sequence", "sequence_ulysses"},
+    {"sequence", "sequence_ring", {"plugins.sequence.method=\"ring\""}},
+};
+INSTANTIATE_TEST_SUITE_P(Conformance, InTree, testing::ValuesIn(plugins),
+                         [](const auto& plugin) { return plugin.param.test; });
+
+TEST(Conformance, WhatIsBoundIsLookedAt) {
+  const ConformanceReport expert = check_plugin(in_tree("expert"), {});
+  EXPECT_EQ(finding(expert, "exchange").outcome, Outcome::ok);
+  EXPECT_THAT(finding(expert, "exchange").detail, HasSubstr("size 4 below data 4"));
+  EXPECT_EQ(finding(expert, "boundaries").outcome, Outcome::skipped);
+  EXPECT_THAT(finding(check_plugin(in_tree("template"), {}), "claims").detail, HasSubstr("alone: 1 rank"));
+}
+
+// --- each fault fails its check, and says why
+
+struct Fault {
+  const char* fault;
+  const char* check;
+  const char* says;
+};
+void PrintTo(const Fault& fault, std::ostream* out) {
+  *out << fault.fault;
+}
+class Rude : public testing::TestWithParam<Fault> {};
+
+TEST_P(Rude, FailsTheCheckThatIsMeantForIt) {
+  const Fault& fault = GetParam();
+  const ConformanceReport report = check_plugin(rude(), {fmt::format("plugins.rude.fault=\"{}\"", fault.fault)});
+  EXPECT_FALSE(report.ok());
+  EXPECT_EQ(finding(report, fault.check).outcome, Outcome::failed) << finding(report, fault.check).detail;
+  EXPECT_THAT(finding(report, fault.check).detail, AllOf(HasSubstr("size 2"), HasSubstr(fault.says)));
+}
+
+const Fault faults[] = {
+    {"claims", "claims", "its key 'size' is 2, but its axis has 4 ranks"},
+    {"crash", "claims", "it crashed: Aborted"},
+    {"boundary", "boundaries", "entering attention: <f(x), y> ="},
+    {"boundary", "parity", "gradient of step 1"},
+    {"order", "order", "with another operator"},
+    {"alone", "order", "only 1 of the 2 members of group rude"},
+    {"unguarded", "guarded", "it crashed: Segmentation fault"},
+    {"unstable", "repeats", "differs in some bit"},
+    {"memory", "leaks", "bytes of the device"},
+    {"thread", "leaks", "2 threads more than before"},
+};
+INSTANTIATE_TEST_SUITE_P(Conformance, Rude, testing::ValuesIn(faults),
+                         [](const auto& fault) { return fmt::format("{}_{}", fault.param.fault, fault.param.check); });
+
+TEST(Conformance, APluginWithoutAFaultPassesBesideThem) {
+  EXPECT_EQ(failures(check_plugin(rude(), {})), "");
+}
+
+TEST(Conformance, KeysNeedHelp) {
+  const ConformanceReport report = check_plugin(rude("rude_keys"), {});
+  EXPECT_EQ(failures(report), "keys: key 'fault' has no help\n");
+}
+
+TEST(Conformance, WhatDoesNotLoad) {
+  const ConformanceReport report = check_plugin("/nowhere/liborthant_plugin_x.so", {});
+  EXPECT_FALSE(report.ok());
+  EXPECT_THAT(finding(report, "loads").detail, HasSubstr("/nowhere/liborthant_plugin_x.so"));
+  EXPECT_EQ(report.findings.size(), 1u);
+}
+
+TEST(Conformance, WrongOverridesAreTheUsersMistake) {
+  EXPECT_THROW(check_plugin(rude(), {"plugins.rude.falt=1"}), ConfigError);
+}
+
+// A token exchange that loses its rows' order, or its gradient.
+TEST(Conformance, Exchange) {
+  auto detail = [](const char* fault) {
+    const std::string broken = fmt::format(
+        "[plugins.broken_expert]\npath = \"{}/liborthant_plugin_broken_expert.so\"\nsize = 4\nfault = \"{}\"\n",
+        ORTHANT_BROKEN_PLUGINS, fault);
+    const Finding found = check_exchange(test::experiment({}, test::axes(4) + broken));
+    return fmt::format("{} {}", name_of(found.outcome), found.detail);
+  };
+  EXPECT_EQ(detail("none"), "ok ");
+  EXPECT_THAT(detail("swapped"), HasSubstr("FAILED"));
+  EXPECT_THAT(detail("shuffled"), HasSubstr("FAILED"));
+  EXPECT_THAT(detail("no_gradient"), HasSubstr("FAILED"));
+}
+
+// --- a check in a process of its own
+
+TEST(Child, AnswersThrowsCrashesOrIsEnded) {
+  EXPECT_EQ(in_child([] { return std::string(100000, 'x'); }, 10), std::string(100000, 'x'));
+  auto failure = [](const std::function<std::string()>& body) {
+    try {
+      in_child(body, 1);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(failure([]() -> std::string { throw Error("a reason"); }), "a reason");
+  EXPECT_EQ(failure([]() -> std::string { std::abort(); }), "it crashed: Aborted");
+  EXPECT_EQ(failure([]() -> std::string { _exit(3); }), "its process ended without a word (exit code 3)");
+  EXPECT_EQ(failure([]() -> std::string {
+              for (;;) {
+                pause();
+              }
+            }),
+            "it did not end within 1 seconds");
+}
+
+// --- the program
+
+TEST(Conformance, TheProgramPrintsALineForEachCheck) {
+  const run_test::ProgramFolder folder;
+  const run_test::Result good = folder.orthant({"plugins", "--check", in_tree("data")});
+  EXPECT_EQ(good.code, 0) << good.error;
+  EXPECT_THAT(good.output, AllOf(HasSubstr("ok       parity      size 2; size 4\n"),
+                                 HasSubstr("skipped  exchange    it binds none\n")));
+  const std::vector<std::string> set = {"plugins.rude.fault=\"boundary\""};
+  const run_test::Result bad = folder.orthant(run_test::with_set({"plugins", "--check", rude()}, set));
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_THAT(bad.output, HasSubstr("FAILED   boundaries  size 2: entering attention"));
+  const run_test::Result json = folder.orthant(run_test::with_set({"plugins", "--check", rude(), "--json"}, set));
+  EXPECT_EQ(json.code, 1);
+  const auto parsed = nlohmann::json::parse(json.output);
+  EXPECT_EQ(parsed.at("plugin"), "rude");
+  EXPECT_EQ(parsed.at("ok"), false);
+  EXPECT_EQ(parsed.at("checks").at(0).at("check"), "loads");
+  EXPECT_EQ(parsed.at("checks").at(0).at("outcome"), "ok");
+  EXPECT_EQ(folder.orthant(run_test::with_set({"plugins", "--check", rude()}, {"plugins.rude.falt=1"})).code, 78);
+}
+
+}  // namespace
+}  // namespace orthant
