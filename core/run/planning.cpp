@@ -106,7 +106,8 @@ std::string axis_of(const Mesh& mesh, const RecordedGroup& group) {
       names += (names.empty() ? "" : " x ") + spec.name;
     }
   }
-  if (mesh.members(vary, group.members.front()) == group.members) {
+  const std::vector<int> whole = mesh.members(vary, group.members.front());
+  if (whole == group.members) {
     return names;
   }
   for (AxisId axis = 0; axis < static_cast<AxisId>(mesh.axes().size()); ++axis) {
@@ -115,7 +116,8 @@ std::string axis_of(const Mesh& mesh, const RecordedGroup& group) {
       if (mesh.members(std::span<const AxisId>(&axis, 1), group.members.front()) == group.members) {
         return spec.name;
       }
-      names += differ_along(mesh, group.members, axis) ? "" : ", same " + spec.name;
+      const bool keeps = differ_along(mesh, whole, axis) && !differ_along(mesh, group.members, axis);
+      names += keeps ? ", same " + spec.name : "";
     }
   }
   return names;
