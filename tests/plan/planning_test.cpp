@@ -41,6 +41,12 @@ void run_for_real(const Config& config, Real& real) {
   run_threads(layout.world_size(), [&](Communicator& communicator) {
     test::RecordingCommunicator recording(communicator, real.calls);
     test::TestRank rank(config, recording);
+    {  // the first spreading of weights is no part of a step
+      const std::lock_guard lock(real.calls.mutex);
+      for (auto& [label, by_rank] : real.calls.calls) {
+        by_rank.erase(communicator.rank());
+      }
+    }
     rank.trainer().step(0);
     MemoryPlan& memory = real.memory[static_cast<std::size_t>(communicator.rank())];
     for (const auto& group : rank.trainer().parameters().groups()) {
@@ -126,6 +132,10 @@ const Overrides dense = {"moe.experts=0", "data.sequence_length=16"};
 const std::string ulysses = "[plugins.sequence]\nsize = 2\n",
                   ring = "[plugins.sequence]\nsize = 4\nmethod = \"ring\"\n";
 
+std::string zero(int stage) {
+  return fmt::format("[plugins.data]\nsize = 4\nzero = {}\n[plugins.expert]\nsize = 2\n", stage);
+}
+
 const Case cases[] = {
     {"one_rank", every_expert, ""},
     {"data2", every_expert, axes(2)},
@@ -149,6 +159,9 @@ const Case cases[] = {
     {"ulysses_expert_micro_batches", with(every_expert, {"batch.micro_batch=2"}), axes(2) + ulysses + axes(0, 4)},
     {"ring_expert", with(every_expert, {"data.sequence_length=48"}), ring + axes(0, 2)},
     {"expert_choice", {R"(moe.router="expert_choice")", "moe.top_k=0", "moe.capacity_factor=1.5"}, axes(4, 2)},
+    {"zero1", every_expert, zero(1)},
+    {"zero2_micro_batches", with(every_expert, {"batch.micro_batch=1"}), zero(2)},
+    {"zero3_bf16", with(every_expert, {"batch.micro_batch=1", R"(run.dtype="bf16")"}), zero(3)},
     {"long_sequences", with(every_expert, {"data.sequence_length=96", "batch.micro_batch=2"}), axes(2, 2)},
 };
 
