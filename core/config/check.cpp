@@ -36,8 +36,8 @@ std::string limit(double value) {
 
 class Checker {
  public:
-  Checker(const KeySpec& spec, const std::vector<std::string>& later, const std::string& name, Diagnostics& diagnostics)
-      : spec_(spec), later_(later), name_(name), diagnostics_(diagnostics) {}
+  Checker(const KeySpec& spec, const std::string& name, Diagnostics& diagnostics)
+      : spec_(spec), name_(name), diagnostics_(diagnostics) {}
 
   bool take(bool& to, const Node& node) {
     to = node.boolean;
@@ -113,11 +113,6 @@ class Checker {
     if (choices.empty() || std::find(choices.begin(), choices.end(), node.text) != choices.end()) {
       return true;
     }
-    if (std::find(later_.begin(), later_.end(), node.text) != later_.end()) {
-      diagnostics_.add(node.origin, fmt::format("{}: {} is not yet available", name_, in_quotes(node.text, '"')),
-                       "write " + allowed_text(spec_));
-      return false;
-    }
     const auto near = nearest(node.text, choices);
     diagnostics_.add(node.origin, fmt::format("{}: unknown choice {}", name_, in_quotes(node.text, '"')),
                      near ? fmt::format("did you mean \"{}\"? It is {}", *near, allowed_text(spec_))
@@ -146,7 +141,6 @@ class Checker {
   }
 
   const KeySpec& spec_;
-  const std::vector<std::string>& later_;
   const std::string& name_;
   Diagnostics& diagnostics_;
 };
@@ -172,9 +166,9 @@ std::string allowed_text(const KeySpec& spec) {
   return text;
 }
 
-std::optional<Value> check_value(const KeySpec& spec, const std::vector<std::string>& later, std::size_t length,
-                                 const std::string& name, const Node& node, Diagnostics& diagnostics) {
-  Checker checker(spec, later, name, diagnostics);
+std::optional<Value> check_value(const KeySpec& spec, std::size_t length, const std::string& name, const Node& node,
+                                 Diagnostics& diagnostics) {
+  Checker checker(spec, name, diagnostics);
   return std::visit(
       [&](const auto& alternative) -> std::optional<Value> {
         using T = std::decay_t<decltype(alternative)>;

@@ -12,9 +12,9 @@
 namespace orthant {
 
 // The value with the type of spec.default_value, or nothing after a diagnostic (type, range, choice).
-// `name` is "[table] key". `later`: choices to be refused as not yet available. `length`: of a list, 0: any.
-std::optional<Value> check_value(const KeySpec& spec, const std::vector<std::string>& later, std::size_t length,
-                                 const std::string& name, const Node& node, Diagnostics& diagnostics);
+// `name` is "[table] key". `length`: of a list, 0: any.
+std::optional<Value> check_value(const KeySpec& spec, std::size_t length, const std::string& name, const Node& node,
+                                 Diagnostics& diagnostics);
 
 // "an integer of at least 1", "one of "fp32", "bf16"", ...: what may be written.
 std::string allowed_text(const KeySpec& spec);

@@ -24,7 +24,6 @@ namespace fs = std::filesystem;
 // How a key of a table is declared, whether by the core or by a plugin.
 struct Declared {
   KeySpec spec;
-  std::vector<std::string> later;
   std::size_t length = 0;
 };
 
@@ -54,7 +53,7 @@ class Loader {
       if (core_.empty() || core_.back().title != key.table) {
         core_.push_back({key.table, {}, {}, "", false});
       }
-      core_.back().keys.push_back({key.spec, key.later, key.length});
+      core_.back().keys.push_back({key.spec, key.length});
     }
   }
 
@@ -133,7 +132,7 @@ class Loader {
     const KeySpec path_spec{"path", std::string(), "The plugin's library; empty: found by its name."};
     for (const Member& member : plugin.value.members) {
       if (member.key == "path") {
-        assign(*section, {path_spec, {}, 0}, member, directory);
+        assign(*section, {path_spec, 0}, member, directory);
       }
     }
   }
@@ -146,7 +145,7 @@ class Loader {
     try {
       for (KeySpec& spec : plugin_keys_(request)) {
         if (spec.name != "path") {  // the core's
-          plugin.keys.push_back({std::move(spec), {}, 0});
+          plugin.keys.push_back({std::move(spec), 0});
         }
       }
     } catch (const Error& error) {
@@ -273,8 +272,8 @@ class Loader {
 
   void assign(Section& section, const Declared& declared, const Member& member, const fs::path& directory) {
     const std::string& key = declared.spec.name;
-    auto value = check_value(declared.spec, declared.later, declared.length, fmt::format("[{}] {}", section.title, key),
-                             member.value, diagnostics_);
+    auto value = check_value(declared.spec, declared.length, fmt::format("[{}] {}", section.title, key), member.value,
+                             diagnostics_);
     if (!value) {
       broken_.insert(section.title + "." + key);
       return;

@@ -310,12 +310,13 @@ void declare_training(std::vector<CoreKey>& keys) {
                "Step at which the cosine schedule reaches min_lr; 0: run.steps."),
            0);
 
-  CoreKey& recompute = Declarer(keys, "memory")
-                           .key(
-                               "recompute", [](auto& s) -> auto& { return s.memory.recompute; },
-                               "Activations that the backward pass computes again instead of keeping them.");
-  recompute.spec.choices = {"none"};
-  recompute.later = {"selective", "full"};
+  CoreKey& recompute =
+      Declarer(keys, "memory")
+          .key(
+              "recompute", [](auto& s) -> auto& { return s.memory.recompute; },
+              "What the backward pass computes again instead of keeping it: nothing, the activations of "
+              "FFNs and experts, or whole blocks from their inputs.");
+  recompute.spec.choices = {"none", "selective", "full"};
 }
 
 std::string quote_toml(const std::string& text) {

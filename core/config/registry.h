@@ -13,8 +13,7 @@ namespace orthant {
 struct CoreKey {
   std::string table;  // "run"
   KeySpec spec;
-  std::vector<std::string> later = {};  // choices that are known but not available yet
-  std::size_t length = 0;               // of a list; 0: any
+  std::size_t length = 0;  // of a list; 0: any
   // REQUIRES: `value` holds the alternative of spec.default_value and is one of its choices.
   std::function<void(Settings&, const Value&)> set;
 };

@@ -41,16 +41,39 @@ Tensor into_branch(const StepContext& ctx, const Tensor& dy, std::uint32_t site)
 }  // namespace
 
 Tensor Block::forward(const StepContext& ctx, const Tensor& x, Saved& saved) {
+  std::optional<MoeLayer::Routing> routing;
+  if (!ctx.training || !recomputes_blocks(ctx.settings())) {
+    return run(ctx, x, routing, saved);
+  }
+  Saved forgotten;
+  const Tensor y = run(ctx, x, routing, forgotten);
+  push(saved, x);
+  if (routing.has_value()) {
+    routing->save(saved);
+  }
+  return y;
+}
+
+Tensor Block::run(const StepContext& ctx, const Tensor& x, std::optional<MoeLayer::Routing>& routing, Saved& saved) {
   Tensor y =
       branch_dropout(ctx, attention_->forward(ctx, norm1_->forward(ctx, x, saved), saved), attention_site(layer_));
   ctx.stream.add(y, x);
   const Tensor n = norm2_->forward(ctx, y, saved);
-  Tensor z = branch_dropout(ctx, moe_ ? moe_->forward(ctx, n, saved) : ffn_->forward(ctx, n, saved), ffn_site(layer_));
+  Tensor z = branch_dropout(ctx, moe_ ? moe_->forward(ctx, n, routing, saved) : ffn_->forward(ctx, n, saved),
+                            ffn_site(layer_));
   ctx.stream.add(z, y);
   return z;
 }
 
 Tensor Block::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) {
+  if (recomputes_blocks(ctx.settings())) {
+    std::optional<MoeLayer::Routing> routing;
+    if (moe_) {
+      routing = MoeLayer::Routing::take(saved);
+    }
+    const Tensor x = pop(saved);
+    run(ctx, x, routing, saved);
+  }
   const Tensor dz = into_branch(ctx, dy, ffn_site(layer_));
   norm2_->backward(ctx, dy, moe_ ? moe_->backward(ctx, dz, saved) : ffn_->backward(ctx, dz, saved), saved);
   const Tensor da = into_branch(ctx, dy, attention_site(layer_));

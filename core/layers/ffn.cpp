@@ -21,19 +21,31 @@ Ffn::Ffn(const ParamStore& store, const std::string& stem, const Settings& setti
       out_(store.ref(stem + ".down_proj.weight")),
       activation_(settings.model.activation) {}
 
+Tensor Ffn::activated(const StepContext& ctx, const Tensor& h) const {
+  Tensor a = ctx.device().empty(h.dtype(), {h.dim(0), out_.param().size[1]});
+  ctx.stream.activation(a, h, activation_);
+  return a;
+}
+
 Tensor Ffn::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const {
   const Tensor x = ctx.plan.cross(enter, n, ctx.stream);  // [T, d]
   const Tensor h = linear(ctx, x, in_.weight());          // [T, n]
-  Tensor a = ctx.device().empty(x.dtype(), {x.dim(0), out_.param().size[1]});
-  ctx.stream.activation(a, h, activation_);
+  const Tensor a = activated(ctx, h);
   push(saved, x);
   push(saved, h);
-  push(saved, a);
+  if (!recomputes_activations(ctx.settings())) {
+    push(saved, a);
+  }
   return ctx.plan.cross(leave, linear(ctx, a, out_.weight()), ctx.stream);
 }
 
 Tensor Ffn::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const {
-  const Tensor a = pop(saved), h = pop(saved), x = pop(saved);
+  const bool again = recomputes_activations(ctx.settings());
+  Tensor a = again ? Tensor() : pop(saved);  // [T, f]
+  const Tensor h = pop(saved), x = pop(saved);
+  if (again) {
+    a = activated(ctx, h);
+  }
   const Tensor dy_here = ctx.plan.cross_back(leave, dy, ctx.stream);
   const Tensor da = linear_backward(ctx, dy_here, a, out_.weight(), out_.grad());
   Tensor dh = ctx.device().empty(h.dtype(), h.shape());

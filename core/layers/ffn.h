@@ -15,8 +15,9 @@ class Ffn {
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const;
 
  private:
-  ParamMatrix in_;  // [n, d], n = f or 2f
-  ParamRef out_;    // [d, f]
+  Tensor activated(const StepContext& ctx, const Tensor& h) const;  // [T, f] of [T, n]
+  ParamMatrix in_;                                                  // [n, d], n = f or 2f
+  ParamRef out_;                                                    // [d, f]
   Activation activation_;
 };
 

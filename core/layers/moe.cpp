@@ -102,9 +102,12 @@ MoeLayer::Routing MoeLayer::Routing::take(Saved& from) {
   return r;
 }
 
-Tensor MoeLayer::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const {
+Tensor MoeLayer::forward(const StepContext& ctx, const Tensor& n, std::optional<Routing>& decided, Saved& saved) const {
   const Tensor router_in = router_input(ctx, n);
-  const Routing routing = route(ctx, router_in);
+  if (!decided.has_value()) {
+    decided = route(ctx, router_in);
+  }
+  const Routing& routing = *decided;
   Tensor y = run_experts(ctx, n, routing, saved);
   if (ctx.training) {
     push(saved, router_in);
@@ -195,6 +198,12 @@ void MoeLayer::seat(const StepContext& ctx, Routing& r) const {
   r.plan = exchange == nullptr ? local_plan(rows) : exchange->plan(rows, s);
 }
 
+Tensor MoeLayer::activated(const StepContext& ctx, const Tensor& h) const {
+  Tensor a = ctx.device().empty(h.dtype(), {h.dim(0), width_});
+  ctx.stream.activation(a, h, activation_);
+  return a;
+}
+
 Tensor MoeLayer::run_experts(const StepContext& ctx, const Tensor& n, const Routing& routing, Saved& saved) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
@@ -208,16 +217,18 @@ Tensor MoeLayer::run_experts(const StepContext& ctx, const Tensor& n, const Rout
   const Weights w = view(experts_->weight);
   Tensor h = device.empty(n.dtype(), {x.dim(0), hidden_});
   s.grouped_gemm(h, x, w.in, offset, {.transpose_b = true});
-  Tensor a = device.empty(n.dtype(), {x.dim(0), width_});
-  s.activation(a, h, activation_);
+  const Tensor a = activated(ctx, h);
   Tensor out = device.empty(n.dtype(), {x.dim(0), d});
   s.grouped_gemm(out, a, w.out, offset, {.transpose_b = true});
   const Tensor back = exchange == nullptr ? out : exchange->to_tokens(out, routing.plan, s);  // [R, d]
   Tensor y = device.empty(n.dtype(), tokens.shape());
   s.combine(y, back, routing.row, routing.sent_weight, false);
   if (ctx.training) {
-    for (const Tensor& t : {x, h, a, back}) {
+    for (const Tensor& t : {x, h, back}) {
       push(saved, t);
+    }
+    if (!recomputes_activations(ctx.settings())) {
+      push(saved, a);
     }
   }
   return ctx.plan.cross(leave, y, s);
@@ -227,7 +238,12 @@ std::pair<Tensor, Tensor> MoeLayer::run_experts_backward(const StepContext& ctx,
                                                          const Routing& routing, Saved& saved) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
-  const Tensor back = pop(saved), a = pop(saved), h = pop(saved), x = pop(saved);
+  const bool again = recomputes_activations(ctx.settings());
+  Tensor a = again ? Tensor() : pop(saved);  // [R', f]
+  const Tensor back = pop(saved), h = pop(saved), x = pop(saved);
+  if (again) {
+    a = activated(ctx, h);
+  }
   const Tensor dy_here = ctx.plan.cross_back(leave, dy, s);  // [tokens_X, d]
   Tensor dback = device.empty(dy.dtype(), back.shape());     // [R, d]
   Tensor dweight = device.empty(DType::f32, routing.sent_weight.shape());

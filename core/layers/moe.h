@@ -37,7 +37,8 @@ class MoeLayer {
   // `stem`.gate.weight, .experts.N.*, .shared_experts.*. `layer` is the block's layer number.
   MoeLayer(const ParamStore& store, const std::string& stem, Plan& plan, int layer);
 
-  Tensor forward(const StepContext& ctx, const Tensor& n, Saved& saved) const;
+  // decided: empty, and then filled; or what an earlier forward pass of the same micro-batch decided.
+  Tensor forward(const StepContext& ctx, const Tensor& n, std::optional<Routing>& decided, Saved& saved) const;
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const;
 
  private:
@@ -53,6 +54,7 @@ class MoeLayer {
   Tensor router_input(const StepContext& ctx, const Tensor& n) const;    // [tokens_R, d]
   Routing route(const StepContext& ctx, const Tensor& router_in) const;  // counts, and adds to the losses
   void seat(const StepContext& ctx, Routing& routing) const;
+  Tensor activated(const StepContext& ctx, const Tensor& h) const;  // [R', f] of [R', n]
   Tensor run_experts(const StepContext& ctx, const Tensor& n, const Routing& routing, Saved& saved) const;
   // The gradients of run_experts: of n, and of the weights [tokens_X, K].
   std::pair<Tensor, Tensor> run_experts_backward(const StepContext& ctx, const Tensor& dy, const Routing& routing,

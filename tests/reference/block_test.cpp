@@ -66,7 +66,8 @@ class RoutedBlock {
     ctx.z_scale = z_scale;
     const Tensor x = rank_.upload(DType::f32, {tokens_, d_}, reference_.floats("input"));
     Saved saved;
-    output = rank_.floats(layer_->forward(ctx, x, saved));
+    std::optional<MoeLayer::Routing> undecided;
+    output = rank_.floats(layer_->forward(ctx, x, undecided, saved));
     Saved copy = saved;
     const MoeLayer::Routing routing = MoeLayer::Routing::take(copy);
     logits = rank_.floats(routing.logits);
