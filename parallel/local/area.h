@@ -27,6 +27,7 @@ enum class Collective : std::uint32_t {
   send,
   recv
 };
+inline constexpr std::size_t collective_kinds = static_cast<std::size_t>(Collective::recv) + 1;
 const char* name_of(Collective kind);
 
 // What a member says about its call before any data: compared by the others.
@@ -48,11 +49,17 @@ struct Mailbox {
   CallHeader header[2];
 };
 
+// What one member has done since the channel was made: written by it alone, read by anyone. See traffic.h.
+struct TrafficCounter {
+  std::atomic<std::uint64_t> calls, ideal_bytes, moved_bytes;
+};
+
 struct AreaControl {
   SharedWord arrived;    // rounds this rank has arrived at
   SharedWord everyone;   // of group rank 0: bumped when the last member arrives at a round somebody sleeps for
   CallHeader header[2];  // by parity of the sequence number
   alignas(64) std::uint64_t prefix[2][LocalSegment::max_world + 1];  // all_to_all: first byte for each member
+  TrafficCounter traffic[collective_kinds];
 };
 
 struct AreaLayout {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "parallel/local/traffic.h"
+
 namespace orthant {
 namespace {
 
@@ -111,7 +113,18 @@ void LocalChannel::open(Collective kind, DType dtype, std::uint64_t bytes, Reduc
   wait_for_all();
   call_ = next;
   compared_ = false;
+  count_call(call_);
   areas_[static_cast<std::size_t>(rank_)].control->header[call_.sequence % 2] = call_;
+}
+
+void LocalChannel::count_call(const CallHeader& call) {
+  TrafficCounter& own = counter(call.kind);
+  own.calls.fetch_add(1, std::memory_order_relaxed);
+  own.ideal_bytes.fetch_add(ideal_bytes(call, rank_, size()), std::memory_order_relaxed);
+}
+
+void LocalChannel::count_moved(Collective kind, std::uint64_t bytes) {
+  counter(kind).moved_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 void LocalChannel::arrive() {

@@ -82,6 +82,18 @@ class LocalChannel final : public HostChannel {
   void pipeline(std::int64_t rounds, Write write, Read read);
   void all_reduce_large(std::byte* data, std::int64_t n, DType dtype, ReduceOp op);
 
+  // --- counting (see traffic.h)
+  void count_call(const CallHeader& call);
+  void count_moved(Collective kind, std::uint64_t bytes);
+  TrafficCounter& counter(Collective kind) const {
+    return areas_[static_cast<std::size_t>(rank_)].control->traffic[static_cast<std::size_t>(kind)];
+  }
+  // Copies from another member's area.
+  void take(void* to, const std::byte* from, std::uint64_t bytes);
+  // Reduces what all members have at `offset` of their stages; `own`: instead of this member's stage, where given.
+  void reduce_stages(void* out, std::int64_t offset, std::int64_t n, DType dtype, ReduceOp op,
+                     const void* own = nullptr);
+
   // --- pairs (mailbox.cpp)
   template <class Ready>
   void wait_for_pair(SharedWord& word, Ready ready, const CallHeader& call, int peer);

@@ -45,9 +45,22 @@ void require_reducible(DType dtype) {
   require(dtype != DType::u8, "u8 tensors can be moved but not reduced: use f32, bf16, f64, i32 or i64");
 }
 
-using Sources = std::array<const void*, LocalSegment::max_world>;
-
 }  // namespace
+
+void LocalChannel::take(void* to, const std::byte* from, std::uint64_t bytes) {
+  copy_bytes(to, from, bytes);
+  count_moved(call_.kind, bytes);
+}
+
+void LocalChannel::reduce_stages(void* out, std::int64_t offset, std::int64_t n, DType dtype, ReduceOp op,
+                                 const void* own) {
+  std::array<const void*, LocalSegment::max_world> sources{};
+  for (int member = 0; member < size(); ++member) {
+    sources[static_cast<std::size_t>(member)] = member == rank_ && own != nullptr ? own : stage_of(member) + offset;
+  }
+  reduce_in_rank_order(out, {sources.data(), members_.size()}, n, dtype, op);
+  count_moved(call_.kind, bytes_of(n, dtype) * (members_.size() - 1));
+}
 
 template <class Write, class Read>
 void LocalChannel::pipeline(std::int64_t rounds, Write write, Read read) {
@@ -78,11 +91,7 @@ void LocalChannel::all_reduce(void* data, std::int64_t n, DType dtype, ReduceOp 
   copy_bytes(stage_to_write(), data, bytes);
   arrive();
   wait_for_all();
-  Sources sources{};
-  for (int member = 0; member < size(); ++member) {
-    sources[static_cast<std::size_t>(member)] = stage_of(member);
-  }
-  reduce_in_rank_order(data, {sources.data(), members_.size()}, n, dtype, op);
+  reduce_stages(data, 0, n, dtype, op);
 }
 
 // Chunk i is staged in round i, member j reduces its range j of it in round i + 1, all collect the ranges in round
@@ -102,7 +111,12 @@ void LocalChannel::all_reduce_large(std::byte* data, std::int64_t n, DType dtype
     const Range c = chunk(i, n, step);
     for (int member = 0; member < size(); ++member) {
       const Range r = range_of(member, c.count());
-      copy_bytes(data + (c.begin + r.begin) * element, result_of(member), bytes_of(r.count(), dtype));
+      std::byte* to = data + (c.begin + r.begin) * element;
+      if (member == rank_) {
+        copy_bytes(to, result_of(member), bytes_of(r.count(), dtype));
+      } else {
+        take(to, result_of(member), bytes_of(r.count(), dtype));
+      }
     }
   };
   for (std::int64_t i = 0; i <= rounds; ++i) {
@@ -111,11 +125,7 @@ void LocalChannel::all_reduce_large(std::byte* data, std::int64_t n, DType dtype
     }
     if (i > 0) {
       const Range r = range_of(rank_, chunk(i - 1, n, step).count());
-      Sources sources{};
-      for (int member = 0; member < size(); ++member) {
-        sources[static_cast<std::size_t>(member)] = stage_of(member) + r.begin * element;
-      }
-      reduce_in_rank_order(result_to_write(), {sources.data(), members_.size()}, r.count(), dtype, op);
+      reduce_stages(result_to_write(), r.begin * element, r.count(), dtype, op);
     }
     if (i < rounds) {
       const Range c = chunk(i, n, step);
@@ -144,12 +154,7 @@ void LocalChannel::reduce_scatter(void* out, const void* in, std::int64_t n, DTy
       },
       [&](std::int64_t i) {
         const Range c = chunk(i, n, step);
-        Sources sources{};
-        for (int member = 0; member < size(); ++member) {
-          sources[static_cast<std::size_t>(member)] = stage_of(member) + rank_ * step * element;
-        }
-        reduce_in_rank_order(static_cast<std::byte*>(out) + c.begin * element, {sources.data(), members_.size()},
-                             c.count(), dtype, op);
+        reduce_stages(static_cast<std::byte*>(out) + c.begin * element, rank_ * step * element, c.count(), dtype, op);
       });
 }
 
@@ -170,7 +175,7 @@ void LocalChannel::all_gather(void* out, const void* in, std::int64_t n, DType d
         const Range c = chunk(i, bytes, step);
         for (int member = 0; member < size(); ++member) {
           if (member != rank_) {
-            copy_bytes(to + member * bytes + c.begin, stage_of(member), static_cast<std::uint64_t>(c.count()));
+            take(to + member * bytes + c.begin, stage_of(member), static_cast<std::uint64_t>(c.count()));
           }
         }
       });
@@ -200,6 +205,8 @@ void LocalChannel::all_to_all(void* out, std::span<const std::int64_t> recv, con
     prefix[r + 1] = prefix[r] + static_cast<std::uint64_t>(send[r] * element);
   }
   const Range own{static_cast<std::int64_t>(prefix[rank_]), static_cast<std::int64_t>(prefix[rank_ + 1])};
+  counter(Collective::all_to_all)
+      .ideal_bytes.fetch_add(static_cast<std::uint64_t>(total - own.count()), std::memory_order_relaxed);
 
   // All but what stays here.
   const auto write = [&](std::int64_t i) {
@@ -246,8 +253,8 @@ void LocalChannel::all_to_all(void* out, std::span<const std::int64_t> recv, con
       const Incoming& from = incoming[static_cast<std::size_t>(member)];
       const Range part = intersect(from.stream, {i * step, (i + 1) * step});
       if (member != rank_ && part.count() > 0) {
-        copy_bytes(from.to + part.begin - from.stream.begin, stage_of(member) + part.begin - i * step,
-                   static_cast<std::uint64_t>(part.count()));
+        take(from.to + part.begin - from.stream.begin, stage_of(member) + part.begin - i * step,
+             static_cast<std::uint64_t>(part.count()));
       }
     }
   };
@@ -276,7 +283,7 @@ void LocalChannel::broadcast(void* data, std::int64_t n, DType dtype, int root) 
     } else {
       arrive();
       wait_for(root);
-      copy_bytes(at, stage_of(root), static_cast<std::uint64_t>(c.count()));
+      take(at, stage_of(root), static_cast<std::uint64_t>(c.count()));
     }
   }
 }
@@ -302,7 +309,7 @@ void LocalChannel::scatter(void* out, const void* in, std::int64_t n, DType dtyp
     } else {
       arrive();
       wait_for(root);
-      copy_bytes(to, stage_of(root) + rank_ * step, count);
+      take(to, stage_of(root) + rank_ * step, count);
     }
   }
 }
@@ -319,8 +326,12 @@ void LocalChannel::gather(void* out, const void* in, std::int64_t n, DType dtype
       arrive();
       wait_for_all();
       for (int member = 0; member < size(); ++member) {
-        copy_bytes(static_cast<std::byte*>(out) + member * bytes + c.begin, member == rank_ ? from : stage_of(member),
-                   count);
+        std::byte* to = static_cast<std::byte*>(out) + member * bytes + c.begin;
+        if (member == rank_) {
+          copy_bytes(to, from, count);
+        } else {
+          take(to, stage_of(member), count);
+        }
       }
     } else {
       if (i > 0) {
@@ -343,11 +354,7 @@ void LocalChannel::reduce(void* data, std::int64_t n, DType dtype, ReduceOp op, 
     if (rank_ == root) {
       arrive();
       wait_for_all();
-      Sources sources{};
-      for (int member = 0; member < size(); ++member) {
-        sources[static_cast<std::size_t>(member)] = member == rank_ ? at : stage_of(member);
-      }
-      reduce_in_rank_order(at, {sources.data(), members_.size()}, c.count(), dtype, op);
+      reduce_stages(at, 0, c.count(), dtype, op, at);
     } else {
       if (i > 0) {
         wait_for_all();  // not only for the root: the slot's last reader may be the root of the call before

@@ -48,6 +48,7 @@ void LocalChannel::send(const void* data, std::int64_t n, DType dtype, int to) {
   if (segment_->failed()) {
     give_up(call);
   }
+  count_call(call);
   std::size_t at = 0;
   do {
     wait_for_pair(
@@ -93,6 +94,7 @@ void LocalChannel::recv(void* data, std::int64_t n, DType dtype, int from) {
     const std::size_t count = std::min(bytes - at, layout_.mailbox_bytes);
     if (count > 0) {
       std::memcpy(static_cast<std::byte*>(data) + at, pair.data + (pair.chunks % 2) * layout_.mailbox_bytes, count);
+      count_moved(Collective::send, count);
     }
     at += count;
     box.received.value.store(++pair.chunks);

@@ -73,15 +73,31 @@ class TwoHosts : public testing::Test {
 
 // Sums have one order, so every bit is the same. The cable's counter shows that the ranks were not all on one side.
 TEST_F(TwoHosts, TrainAsOneDoes) {
-  ASSERT_EQ(folder_.orthant(with_set({"launch", "c.toml"}, {"run.name=\"one\""})).code, 0);
-  const Result two = on_first(launch("two") + " && awk '/cable:/ { print \"cable\", $10 }' /proc/net/dev");
-  ASSERT_EQ(two.code, 0) << two.output << two.error;
-  EXPECT_THAT(metrics("two"), testing::SizeIs(8));
-  EXPECT_EQ(metrics("two"), metrics("one"));
-  EXPECT_THAT(differences(folder_.checkpoint(8, "two"), folder_.checkpoint(8, "one")), IsEmpty());
-  const auto found = two.output.find("cable ");
-  ASSERT_NE(found, std::string::npos) << two.output;
-  EXPECT_GT(std::stol(two.output.substr(found + 6)), 100'000) << "hardly anything was sent to the second host";
+  struct Case {
+    const char* name;
+    const char* plugins;  // four ranks; those of the outermost axis lie on different hosts
+  };
+  const Case cases[] = {
+      {"data x expert", "[plugins.data]\nsize = 4\n[plugins.expert]\nsize = 2\n"},
+      {"sequence x data x expert",
+       "[plugins.sequence]\nsize = 2\nmethod = \"ring\"\n[plugins.data]\nsize = 2\n[plugins.expert]\nsize = 4\n"},
+  };
+  const std::string one_rank = tiny_config({1, 1});
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    folder_.write("c.toml", one_rank.substr(0, one_rank.find("[plugins.")) + c.plugins);
+    fs::remove_all(folder_.path("runs"));
+    const Result one = folder_.orthant(with_set({"launch", "c.toml"}, {"run.name=\"one\""}));
+    ASSERT_EQ(one.code, 0) << one.output << one.error;
+    const Result two = on_first(launch("two") + " && awk '/cable:/ { print \"cable\", $10 }' /proc/net/dev");
+    ASSERT_EQ(two.code, 0) << two.output << two.error;
+    EXPECT_THAT(metrics("two"), testing::SizeIs(8));
+    EXPECT_EQ(metrics("two"), metrics("one"));
+    EXPECT_THAT(differences(folder_.checkpoint(8, "two"), folder_.checkpoint(8, "one")), IsEmpty());
+    const auto found = two.output.find("cable ");
+    ASSERT_NE(found, std::string::npos) << two.output;
+    EXPECT_GT(std::stol(two.output.substr(found + 6)), 100'000) << "hardly anything was sent to the second host";
+  }
 }
 
 // The settings that docs/cluster.md names, given to the launcher on the first host, hold on both.
