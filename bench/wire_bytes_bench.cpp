@@ -1,7 +1,7 @@
 // The bytes that a training step moves between ranks, for each axis: what the formulas say of the layout, what they say
 // of the step's own calls, and what the local communicator moved (parallel/local/traffic.h).
 //
-//   wire_bytes_bench CONFIG [a.b=c ...]      the second step, all ranks together, in bytes
+//   wire_bytes_bench [--first] CONFIG [a.b=c ...]      the second step, or the first; all ranks together, in bytes
 //
 // planned: `orthant plan`, which assumes balanced routing. of calls: the same formulas for the calls that were made;
 // they differ in all_to_all as far as routing is not balanced. moved: what ranks read of each other's memory; see
@@ -56,7 +56,8 @@ void add_counts(const LocalSegment& segment, const std::vector<RankPlan>& plans,
   }
 }
 
-Table measure(const Config& config) {
+// measured: the number of the step, from 0.
+Table measure(const Config& config, int measured) {
   const int world = check_layout(config);
   std::vector<RankPlan> plans;
   Table table;
@@ -83,10 +84,10 @@ Table measure(const Config& config) {
         Layout layout(config);
         layout.plan(rank, communicator.get(), device.get());
         Trainer trainer(layout.plan(), *stream, *source);
-        for (int step = 0; step < 2; ++step) {
+        for (int step = 0; step <= measured; ++step) {
           stream->synchronize();
           everyone.arrive_and_wait();
-          if (rank == 0 && step == 1) {
+          if (rank == 0 && step == measured) {
             add_counts(*segment, plans, -1, table);
           }
           everyone.arrive_and_wait();
@@ -134,14 +135,17 @@ void print(const Table& table) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "usage: wire_bytes_bench CONFIG [a.b=c ...]\n");
+  const bool first = argc > 1 && std::string(argv[1]) == "--first";
+  char** words = argv + (first ? 2 : 1);
+  if (words == argv + argc) {
+    std::fprintf(stderr, "usage: wire_bytes_bench [--first] CONFIG [a.b=c ...]\n");
     return 2;
   }
   try {
-    print(measure(orthant::load_config(argv[1], {argv + 2, argv + argc}, [](const orthant::PluginRequest& plugin) {
-      return orthant::plugin_keys(plugin.name, plugin.path);
-    })));
+    const orthant::Config config = orthant::load_config(
+        words[0], {words + 1, argv + argc},
+        [](const orthant::PluginRequest& plugin) { return orthant::plugin_keys(plugin.name, plugin.path); });
+    print(measure(config, first ? 0 : 1));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
