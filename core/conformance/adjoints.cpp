@@ -33,16 +33,20 @@ std::optional<Dim> own_dim(Region region) {
   return std::nullopt;
 }
 
+// What leaves the router are the weights of choices, for tokens as the experts have them.
+bool of_choices(Site site) {
+  return site == Site{Region::router, Side::leave};
+}
+
 Sharing inside(Site site) {
-  return {site.region, own_dim(site.region)};
+  return of_choices(site) ? Sharing{Region::experts} : Sharing{site.region, own_dim(site.region)};
 }
 
 Sharing outside(Site site) {
-  switch (site.region) {
-    case Region::attention_core: return {Region::attention, Dim::head};
-    case Region::experts: return {Region::experts};  // packed rows, already where the experts are
-    default: return {Region::norm};
+  if (site.region == Region::attention_core) {
+    return {Region::attention, Dim::head};
   }
+  return of_choices(site) ? Sharing{Region::experts, Dim::ffn} : Sharing{Region::norm};
 }
 
 // Whether each rank along the axis has a tensor of its own.
@@ -114,6 +118,9 @@ Shape shape_before(const Plan& plan, Site site, const Sharing& sharing) {
     held += run.count;
   }
   const std::int64_t rows = plan.rows(sharing.tokens, batch_share(plan).micro_batch * held).count;
+  if (of_choices(site)) {
+    return {rows, settings.moe.top_k};
+  }
   const bool heads = site.region == Region::attention_core;
   return {rows, heads ? plan.part(Dim::head, settings.model.heads, sharing.tokens).count * head_dim_of(settings)
                       : settings.model.d_model};

@@ -1,0 +1,282 @@
+#include "tests/parity/layouts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "core/plugin_loader.h"
+
+namespace orthant::test {
+namespace {
+
+const std::string carved_axis = "expert";
+
+// The variants of every axis, without size. Stage 3 shards small groups too: these models have no others.
+struct AxisChoices {
+  const char* axis;
+  std::vector<std::pair<const char*, const char*>> variants;  // label, keys
+};
+const std::vector<AxisChoices>& choices() {
+  static const std::vector<AxisChoices> all = {
+      {"data",
+       {{"zero0", "zero = 0\n"},
+        {"zero1", "zero = 1\n"},
+        {"zero2", "zero = 2\n"},
+        {"zero3", "zero = 3\nwhole_below = 0\n"}}},
+      {"tensor",
+       {{"split", ""},
+        {"sp_split", "sequence_parallel = true\n"},
+        {"fold", "experts = \"fold\"\n"},
+        {"sp_fold", "sequence_parallel = true\nexperts = \"fold\"\n"}}},
+      {"pipeline",
+       {{"gpipe", "schedule = \"gpipe\"\n"},
+        {"1f1b", "schedule = \"1f1b\"\n"},
+        {"interleaved", "schedule = \"interleaved\"\nchunks = 2\n"}}},
+      {"sequence", {{"ulysses", "method = \"ulysses\"\n"}, {"ring", "method = \"ring\"\n"}}},
+      {"expert",
+       {{"a2a", "dispatch = \"all_to_all\"\n"},
+        {"hier", "dispatch = \"hierarchical\"\nnode_ranks = 2\n"},
+        {"chunks", "chunks = 2\n"}}},
+  };
+  return all;
+}
+
+// Whether the axis's plugin is built, and declares the keys of a variant.
+bool is_built(const std::string& axis, const std::string& keys) {
+  static std::map<std::string, std::vector<KeySpec>> declared;
+  if (!declared.contains(axis)) {
+    const std::string file = fmt::format("{}/liborthant_plugin_{}.so", ORTHANT_PLUGIN_DIR, axis);
+    declared[axis] = std::filesystem::exists(file) ? plugin_keys(axis, file) : std::vector<KeySpec>();
+  }
+  const std::vector<KeySpec>& specs = declared[axis];
+  std::istringstream lines("size = 1\n" + keys);
+  for (std::string key; lines >> key; std::getline(lines, key)) {
+    if (std::none_of(specs.begin(), specs.end(), [&](const KeySpec& spec) { return spec.name == key; })) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// A fixed shuffle: of equal numbers the same order everywhere.
+std::uint64_t hash(const std::string& text) {
+  std::uint64_t h = 14695981039346656037u;  // FNV-1a
+  for (const char c : text) {
+    h = (h ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  }
+  return h ^ (h >> 29);
+}
+
+template <class T, class Key>
+void shuffle(std::vector<T>& items, Key key) {
+  std::stable_sort(items.begin(), items.end(), [&](const T& a, const T& b) { return hash(key(a)) < hash(key(b)); });
+}
+
+// Extends `layout` by the axes from `next` on, in every way, up to `most` ranks.
+void extend(TableLayout layout, std::size_t next, int most, std::vector<TableLayout>& to) {
+  if (next == choices().size()) {
+    if (!layout.axes.empty()) {
+      // Any order of tables is a layout; each takes another one.
+      const std::size_t turn = hash(layout.name()) % layout.axes.size();
+      std::rotate(layout.axes.begin(), layout.axes.begin() + static_cast<std::ptrdiff_t>(turn), layout.axes.end());
+      to.push_back(std::move(layout));
+    }
+    return;
+  }
+  const AxisChoices& axis = choices()[next];
+  extend(layout, next + 1, most, to);
+  for (const int size : {2, 4}) {
+    for (const auto& [label, keys] : axis.variants) {
+      if (!is_built(axis.axis, keys)) {
+        continue;
+      }
+      TableLayout more = layout;
+      more.axes.push_back({axis.axis, label, size, keys});
+      if (more.ranks() <= most) {
+        extend(std::move(more), next + 1, most, to);
+      }
+    }
+  }
+}
+
+std::string variant_name(const AxisVariant& axis) {
+  return fmt::format("{}{}_{}", axis.axis, axis.size, axis.label);
+}
+
+// What a cell brings together: pairs of variants, and each variant with the model.
+std::vector<std::string> pairs_of(const TableCell& cell) {
+  std::vector<std::string> names;
+  for (const AxisVariant& axis : cell.layout.axes) {
+    names.push_back(variant_name(axis));
+  }
+  std::sort(names.begin(), names.end());
+  std::vector<std::string> pairs;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    pairs.push_back(names[i] + " & " + cell.model.label);
+    for (std::size_t j = i + 1; j < names.size(); ++j) {
+      pairs.push_back(names[i] + " & " + names[j]);
+    }
+  }
+  return pairs;
+}
+
+}  // namespace
+
+std::string TableLayout::name() const {
+  std::string name;
+  for (const AxisVariant& axis : axes) {
+    name += (name.empty() ? "" : "_") + variant_name(axis);
+  }
+  return name;
+}
+
+std::string TableLayout::plugins() const {
+  std::string text;
+  for (const AxisVariant& axis : axes) {
+    text += fmt::format("[plugins.{}]\nsize = {}\n{}", axis.axis, axis.size, axis.keys);
+  }
+  return text;
+}
+
+int TableLayout::ranks() const {
+  int ranks = 1;
+  for (const AxisVariant& axis : axes) {
+    ranks *= axis.axis == carved_axis ? 1 : axis.size;
+  }
+  return ranks;
+}
+
+const AxisVariant* TableLayout::find(const std::string& axis) const {
+  const auto found = std::find_if(axes.begin(), axes.end(), [&](const AxisVariant& a) { return a.axis == axis; });
+  return found == axes.end() ? nullptr : &*found;
+}
+
+Overrides table_base() {
+  return {"model.layers=6",          "moe.every=2",        "moe.experts=8",
+          "data.sequence_length=16", "batch.sequences=16", "batch.micro_batch=2"};
+}
+
+Config TableCell::config(const Overrides& more) const {
+  Overrides all = table_base();
+  all.insert(all.end(), model.overrides.begin(), model.overrides.end());
+  all.insert(all.end(), more.begin(), more.end());
+  return experiment(all, layout.plugins());
+}
+
+const std::vector<ModelVariant>& table_models() {
+  static const std::vector<ModelVariant> models = {
+      {"topk", {}},
+      {"topk_capacity", {"moe.capacity_factor=1.0", R"(moe.drop_policy="probability")"}},
+      {"switch", {R"(moe.router="switch")", "moe.top_k=1"}},
+      {"switch_capacity", {R"(moe.router="switch")", "moe.top_k=1", "moe.capacity_factor=1.0"}},
+      {"gshard", {R"(moe.router="gshard")"}},
+      {"gshard_capacity", {R"(moe.router="gshard")", "moe.capacity_factor=1.0"}},
+      {"expert_choice", {R"(moe.router="expert_choice")", "moe.top_k=0", "moe.capacity_factor=2.0"}},
+      {"shared_experts_tied", {"moe.shared_experts=1", "model.tie_embeddings=true"}},
+      {"gpt2", {R"(model.positions="learned")", R"(model.norm="layernorm")", R"(model.activation="gelu")"}},
+      {"noise", {"model.dropout=0.2", "moe.jitter=0.2", "moe.capacity_factor=1.0"}},
+      {"micro_batches_of_one", {"batch.micro_batch=1", "moe.aux_loss=1"}},
+      {"clipped_sgd", {R"(optimizer.name="sgd")", "optimizer.clip_grad_norm=0.05"}},
+      {"few_tokens", {"data.sequence_length=8", "moe.experts=16", "moe.capacity_factor=1.0"}},  // experts without any
+      {"few_kv_heads", {"model.kv_heads=2"}},
+      {"dense_bf16", {"moe.experts=0", R"(run.dtype="bf16")"}},  // routing by bf16 sums is not exact
+  };
+  return models;
+}
+
+const std::vector<TableLayout>& all_layouts() {
+  static const std::vector<TableLayout> layouts = [] {
+    std::vector<TableLayout> all;
+    extend({}, 0, 16, all);
+    return all;
+  }();
+  return layouts;
+}
+
+std::optional<std::string> refusal_of(const TableCell& cell) {
+  const TableLayout& layout = cell.layout;
+  auto size = [&](const char* axis) { return layout.find(axis) == nullptr ? 1 : layout.find(axis)->size; };
+  auto label = [&](const char* axis) { return layout.find(axis) == nullptr ? "" : layout.find(axis)->label; };
+  auto has = [&](const char* override_) {
+    return std::find(cell.model.overrides.begin(), cell.model.overrides.end(), override_) != cell.model.overrides.end();
+  };
+  const std::string tensor = label("tensor");
+  const int micro_batch = has("batch.micro_batch=1") ? 1 : 2, micro_batches = 16 / size("data") / micro_batch;
+  if (layout.find("expert") != nullptr) {
+    const bool folded = tensor == "fold" || tensor == "sp_fold";
+    const int from = size("data") * size("sequence") * (folded ? size("tensor") : 1);
+    if (from % size("expert") != 0) {
+      return "is carved from";  // fewer ranks split tokens than would share experts
+    }
+    if (has("moe.experts=0")) {
+      return "the model has no experts";
+    }
+  }
+  if (label("pipeline") == "interleaved" && micro_batches % size("pipeline") != 0) {
+    return "works in rounds of one micro-batch a stage";
+  }
+  if (label("sequence") == "ulysses" && 4 % (size("tensor") * size("sequence")) != 0) {
+    return "do not divide among the";  // four heads
+  }
+  return std::nullopt;
+}
+
+const std::vector<TableCell>& quick_cells() {
+  static const std::vector<TableCell> cells = [] {
+    std::vector<TableCell> chosen, rest;
+    for (const TableLayout& layout : all_layouts()) {
+      if (layout.ranks() > 8) {
+        continue;
+      }
+      for (const ModelVariant& model : table_models()) {
+        TableCell cell{layout, model};
+        if (!refusal_of(cell).has_value()) {
+          rest.push_back(std::move(cell));
+        }
+      }
+    }
+    shuffle(rest, [](const TableCell& cell) { return cell.name(); });
+    // The richest layouts first: each brings many pairs together, so that few are needed.
+    std::stable_sort(rest.begin(), rest.end(), [](const TableCell& a, const TableCell& b) {
+      return a.layout.axes.size() > b.layout.axes.size();
+    });
+    std::set<std::string> seen;
+    for (TableCell& cell : rest) {
+      bool fresh = false;
+      for (std::string& pair : pairs_of(cell)) {
+        fresh = seen.insert(std::move(pair)).second || fresh;
+      }
+      // An axis alone, and alone with the axis it is carved from, each once whatever is seen.
+      const std::string alone = cell.layout.axes.size() == 1 ? "alone " + cell.layout.name() : "";
+      if (fresh || (!alone.empty() && seen.insert(alone).second)) {
+        chosen.push_back(std::move(cell));
+      }
+    }
+    return chosen;
+  }();
+  return cells;
+}
+
+std::vector<TableCell> full_cells(int ranks, std::size_t models) {
+  std::vector<TableCell> cells;
+  std::size_t turn = 0;
+  for (const TableLayout& layout : all_layouts()) {
+    if (layout.ranks() != ranks) {
+      continue;
+    }
+    for (std::size_t i = 0; i < models; ++i) {
+      TableCell cell{layout, table_models()[turn++ % table_models().size()]};
+      if (!refusal_of(cell).has_value()) {
+        cells.push_back(std::move(cell));
+      }
+    }
+  }
+  return cells;
+}
+
+}  // namespace orthant::test

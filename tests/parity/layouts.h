@@ -1,0 +1,62 @@
+// The table of layouts: every axis with every variant of it, all products of them on up to eight (Slow: sixteen) ranks,
+// crossed with what a model can be. One list for every test that asks something of all layouts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+#include "tests/support/experiment.h"
+
+namespace orthant::test {
+
+// One way to be of one axis: the keys of its table.
+struct AxisVariant {
+  std::string axis;   // its plugin
+  std::string label;  // "zero2", "gpipe"
+  int size = 1;
+  std::string keys;  // further lines of the table
+};
+
+// A model, by what it changes in the table's experiment.
+struct ModelVariant {
+  std::string label;
+  Overrides overrides;
+};
+
+struct TableLayout {
+  std::vector<AxisVariant> axes;  // in the order of the tables, outermost first
+  std::string name() const;       // "data2_zero3_tensor2_fold": as the axes stand
+  std::string plugins() const;    // TOML
+  int ranks() const;              // carved axes add none
+  const AxisVariant* find(const std::string& axis) const;
+};
+
+struct TableCell {
+  TableLayout layout;
+  ModelVariant model;
+  std::string name() const { return layout.name() + "__" + model.label; }
+  Config config(const Overrides& more = {}) const;  // Errors: ConfigError
+};
+
+// The experiment that the models change: six blocks, every other with eight experts, sixteen positions, sixteen
+// sequences in micro-batches of two.
+Overrides table_base();
+
+const std::vector<ModelVariant>& table_models();
+
+// All products of variants on exactly 2, 4, 8 and 16 ranks, those that are refused too.
+const std::vector<TableLayout>& all_layouts();
+
+// Words of the message with which a cell is refused; nothing: it must work.
+std::optional<std::string> refusal_of(const TableCell& cell);
+
+// Cells on at most eight ranks that work, in a fixed order: each axis alone with each model, then as few as bring
+// every two variants of axes, and every variant with every model, together.
+const std::vector<TableCell>& quick_cells();
+
+// Every layout that works on `ranks`, each with `models` of the models in turn.
+std::vector<TableCell> full_cells(int ranks, std::size_t models);
+
+}  // namespace orthant::test

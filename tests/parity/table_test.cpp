@@ -1,0 +1,129 @@
+// The table of layouts (layouts.h), each against one rank.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "core/layout.h"
+#include "core/run/verify.h"
+#include "tests/parity/layouts.h"
+
+namespace orthant {
+namespace {
+
+using test::TableCell;
+using test::TableLayout;
+
+constexpr int steps = 2;
+
+std::string cell_name(const testing::TestParamInfo<TableCell>& info) {
+  return info.param.name();
+}
+
+// One rank of each model, computed once a process.
+const Snapshot& reference_of(const TableCell& cell) {
+  static std::map<std::string, Snapshot> known;
+  const auto found = known.find(cell.model.label);
+  return found != known.end()
+             ? found->second
+             : known.emplace(cell.model.label, take_snapshot(one_rank(cell.config()), steps)).first->second;
+}
+
+std::string differences(const VerifyReport& report) {
+  std::string text = report.first_difference;
+  for (const Comparison& row : report.rows) {
+    if (!row.ok()) {
+      text += fmt::format("\n{} differs by {:.3g}, allowed {:.3g}, at {}", row.quantity, row.difference, row.tolerance,
+                          row.where);
+    }
+  }
+  return text;
+}
+
+void expect_parity(const TableCell& cell) {
+  const Config config = cell.config();
+  const Snapshot layout = take_snapshot(config, steps);
+  EXPECT_EQ(layout.world_size, cell.layout.ranks());
+  const VerifyReport report = compare(layout, reference_of(cell), config.settings.run.dtype);
+  EXPECT_TRUE(report.ok()) << cell.layout.plugins() << differences(report);
+}
+
+class Cell : public testing::TestWithParam<TableCell> {};
+TEST_P(Cell, EqualsOneRank) {
+  expect_parity(GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(LayoutTable, Cell, testing::ValuesIn(test::quick_cells()), cell_name);
+
+// Every layout on up to eight ranks with two models, and on sixteen with one.
+// One test for all of them: thousands of processes would take longer than the layouts.
+void expect_parity_of_all(int ranks, std::size_t models) {
+  std::size_t n = 0;
+  for (const TableCell& cell : test::full_cells(ranks, models)) {
+    expect_parity(cell);
+    ++n;
+  }
+  EXPECT_GT(n, 0u);
+}
+TEST(SlowTable, TwoRanks) {
+  expect_parity_of_all(2, 4);
+}
+TEST(SlowTable, FourRanks) {
+  expect_parity_of_all(4, 2);
+}
+TEST(SlowTable, EightRanks) {
+  expect_parity_of_all(8, 1);
+}
+
+// --- what the table holds
+
+TEST(LayoutTable, HoldsWhatItPromises) {
+  std::set<std::string> layouts, axes;
+  std::size_t largest = 0;
+  for (const TableCell& cell : test::quick_cells()) {
+    layouts.insert(cell.layout.name());
+    largest = std::max(largest, cell.layout.axes.size());
+    for (const test::AxisVariant& axis : cell.layout.axes) {
+      axes.insert(axis.axis);
+    }
+  }
+  EXPECT_GE(layouts.size(), 40u);
+  EXPECT_GE(axes.size(), 3u);
+  EXPECT_GE(largest, 3u);
+}
+
+// Nothing is left out silently: a layout works, or is refused before anything starts, with the reason that is expected.
+void expect_right_refusals(int least, int most) {
+  std::set<std::string> reasons;
+  std::size_t turn = 0;
+  for (const TableLayout& layout : test::all_layouts()) {
+    if (layout.ranks() < least || layout.ranks() > most) {
+      continue;
+    }
+    const TableCell cell{layout, test::table_models()[turn++ % test::table_models().size()]};
+    const std::optional<std::string> expected = refusal_of(cell);
+    std::string said;
+    try {
+      check_layout(cell.config());
+    } catch (const ConfigError& error) {
+      said = error.what();
+    }
+    if (expected.has_value()) {
+      EXPECT_THAT(said, testing::HasSubstr(*expected)) << cell.name();
+      reasons.insert(*expected);
+    } else {
+      EXPECT_EQ(said, "") << cell.name();
+    }
+  }
+  EXPECT_FALSE(reasons.empty());
+}
+
+TEST(LayoutTable, WhatIsImpossibleIsRefusedWithItsReason) {
+  expect_right_refusals(2, 8);
+}
+TEST(SlowTable, WhatIsImpossibleOnSixteenRanksIsRefusedWithItsReason) {
+  expect_right_refusals(16, 16);
+}
+
+}  // namespace
+}  // namespace orthant
