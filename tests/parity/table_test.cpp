@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "core/conformance/layout_checks.h"
 #include "core/layout.h"
 #include "core/run/verify.h"
 #include "tests/parity/layouts.h"
@@ -74,6 +75,47 @@ TEST(SlowTable, FourRanks) {
 TEST(SlowTable, EightRanks) {
   expect_parity_of_all(8, 1);
 }
+
+// --- a sample of the table, asked for more
+
+std::vector<TableCell> every(std::size_t nth) {
+  std::vector<TableCell> cells;
+  for (std::size_t i = 0; i < test::quick_cells().size(); i += nth) {
+    cells.push_back(test::quick_cells()[i]);
+  }
+  return cells;
+}
+
+// Every variant of an axis alone on two ranks, and the layout of most axes.
+std::vector<TableCell> alone_and_all() {
+  std::vector<TableCell> cells = {test::quick_cells().front()};
+  std::set<std::string> seen;
+  for (const TableCell& cell : test::quick_cells()) {
+    if (cell.layout.axes.size() == 1 && cell.layout.ranks() == 2 && seen.insert(cell.layout.name()).second) {
+      cells.push_back(cell);
+    }
+  }
+  return cells;
+}
+
+void expect_ok(const Finding& finding) {
+  EXPECT_EQ(finding.outcome, Outcome::ok) << finding.detail;
+}
+
+class Sample : public testing::TestWithParam<TableCell> {};
+TEST_P(Sample, RepeatsInEveryBit) {
+  expect_ok(check_repeats(GetParam().config()));
+}
+TEST_P(Sample, CallsCollectivesInOneOrder) {
+  expect_ok(check_order(GetParam().config()));
+}
+INSTANTIATE_TEST_SUITE_P(LayoutTable, Sample, testing::ValuesIn(every(12)), cell_name);
+
+class GuardedCell : public testing::TestWithParam<TableCell> {};
+TEST_P(GuardedCell, TouchesMemoryInOperationsOnly) {
+  expect_ok(check_guarded(GetParam().config()));
+}
+INSTANTIATE_TEST_SUITE_P(LayoutTable, GuardedCell, testing::ValuesIn(alone_and_all()), cell_name);
 
 // --- what the table holds
 
