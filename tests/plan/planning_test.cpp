@@ -162,6 +162,8 @@ const Case cases[] = {
     {"zero1", every_expert, zero(1)},
     {"zero2_micro_batches", with(every_expert, {"batch.micro_batch=1"}), zero(2)},
     {"zero3_bf16", with(every_expert, {"batch.micro_batch=1", R"(run.dtype="bf16")"}), zero(3)},
+    {"recompute_selective", with(every_expert, {R"(memory.recompute="selective")", "batch.micro_batch=2"}), axes(2, 2)},
+    {"recompute_full", with(full_experts, {R"(memory.recompute="full")"}), zero(3)},
     {"long_sequences", with(every_expert, {"data.sequence_length=96", "batch.micro_batch=2"}), axes(2, 2)},
 };
 
