@@ -53,7 +53,7 @@ void ZeroKeeper::adopt(ParamGroup& group) {
   // Ranks that meet at different times cannot wait for one another within a step.
   group.whole_grad = options_.stage < 2 || group.scattered;
   group.whole_weight = options_.stage < 3 || group.scattered || group.elements < options_.whole_below;
-  group.sum_each = !group.whole_grad && options_.sum_each;
+  group.sum_each = !group.whole_grad;
   if (group.whole_weight) {
     last_gathered_ = group.id;
   }
@@ -70,15 +70,16 @@ void ZeroKeeper::gather(Kept& of, Stream& s) {
   of.gathered = side_->record();
 }
 
-// The groups that are acquired next, to the end of the next layer.
+// The groups that are acquired next, to the end of this layer, or with prefetch of the next one.
 std::vector<int> ZeroKeeper::soon(const ParamGroup& now) const {
   std::vector<int> ids;
+  const int layers_ahead = options_.prefetch ? 1 : 0;
   int layer = now.layer, changes = 0;
   for (int id : order_.ahead()) {
     const int next = kept_.at(id).group->layer;
     changes += next != layer ? 1 : 0;
     layer = next;
-    if (changes > 1) {
+    if (changes > layers_ahead) {
       break;
     }
     ids.push_back(id);
@@ -95,11 +96,9 @@ void ZeroKeeper::acquire(ParamGroup& group, Stream& s) {
   if (!group.weight.defined()) {
     gather(of, s);
   }
-  if (options_.prefetch) {
-    for (int id : soon(group)) {
-      if (Kept& next = kept_.at(id); !next.group->weight.defined()) {
-        gather(next, s);
-      }
+  for (int id : soon(group)) {
+    if (Kept& next = kept_.at(id); !next.group->weight.defined()) {
+      gather(next, s);
     }
   }
   s.wait(of.gathered);
@@ -109,7 +108,7 @@ void ZeroKeeper::release(ParamGroup& group, Stream&) {
   if (group.whole_weight) {
     return;
   }
-  const std::vector<int> next = options_.prefetch ? soon(group) : std::vector<int>();
+  const std::vector<int> next = soon(group);
   if (std::find(next.begin(), next.end(), group.id) == next.end()) {
     group.weight = {};
   }

@@ -25,7 +25,6 @@ struct ZeroOptions {
   int shard_ranks = 0;           // shards among so many consecutive ranks, replicas of them across; 0: among all
   std::int64_t whole_below = 0;  // stage 3: weights of smaller groups stay whole, in elements
   bool prefetch = true;          // stage 3: gathers the next layer while one is computed
-  bool sum_each = true;          // stages 2 and 3: a layer's backward passes of one step do not follow one another
 };
 
 class ZeroKeeper final : public Keeper {

@@ -42,6 +42,10 @@ void expect_parity(const Model& model, const std::string& plugins) {
 
 // --- against one rank
 
+// 225 + 23 * 15 and other odd numbers: every group is padded.
+const Model odd = {"odd",
+                   {"model.d_model=15", "model.heads=3", "model.d_ff=7", "model.vocab_size=23",
+                    R"(model.positions="learned")", R"(model.norm="layernorm")"}};
 const Model models[] = {
     {"plain", {}},
     {"micro_batches", {"batch.sequences=16", "batch.micro_batch=2"}},
@@ -49,12 +53,10 @@ const Model models[] = {
     {"bf16", {R"(run.dtype="bf16")"}},
     {"sgd", {R"(optimizer.name="sgd")"}},
     {"clipping", {"optimizer.clip_grad_norm=0.05"}},
+    {"recompute", {R"(memory.recompute="full")", "batch.micro_batch=1"}},
     {"dropout_jitter_gshard_micro_batches",
      {"model.dropout=0.2", "moe.jitter=0.2", R"(moe.router="gshard")", "batch.micro_batch=1"}},
-    // 225 + 23 * 15 and other odd numbers: every group is padded
-    {"odd",
-     {"model.d_model=15", "model.heads=3", "model.d_ff=7", "model.vocab_size=23", R"(model.positions="learned")",
-      R"(model.norm="layernorm")"}},
+    odd,
     {"tied_odd_capacity",
      {"model.tie_embeddings=true", "model.vocab_size=23", "moe.capacity_factor=1.0", "batch.micro_batch=1"}},
 };
@@ -98,11 +100,21 @@ TEST(Zero, ExpertsWithoutReplicas) {
 TEST(Zero, ShardsWithReplicas) {
   for (int stage = 1; stage <= 3; ++stage) {
     const std::string hybrid = zero(stage, 4, "shard_ranks = 2\nwhole_below = 0\n");
-    for (const Model& model : {models[0], models[1], models[3], models[7]}) {
+    for (const Model& model : {models[0], models[1], models[3], odd}) {
       expect_parity(model, hybrid);
     }
     expect_parity(models[0], hybrid + with_expert(2));
     expect_parity(models[0], zero(stage, 4, "shard_ranks = 1\nwhole_below = 0\n"));
+  }
+}
+
+// Dense weights are sharded over data x sequence, wherever these ranks come from.
+TEST(Zero, OverDataAndSequence) {
+  for (int stage = 1; stage <= 3; ++stage) {
+    for (const Model& model : {models[0], models[1], models[2]}) {
+      expect_parity(model, zero(stage, 2) + "[plugins.sequence]\nsize = 2\n");
+    }
+    expect_parity(models[0], zero(stage, 2) + "[plugins.sequence]\nsize = 2\n" + with_expert(2));
   }
 }
 
@@ -168,7 +180,7 @@ TEST(Zero, AnotherKeeperFindsWholeGradients) {
 // What is beyond a group's elements is zero, in gradients that are made anew for each layer too.
 TEST(Zero, PaddingIsZero) {
   for (int stage = 1; stage <= 3; ++stage) {
-    const Config config = experiment(models[7].overrides, zero(stage, 4));
+    const Config config = experiment(odd.overrides, zero(stage, 4));
     run_threads(4, [&](Communicator& communicator) {
       test::TestRank rank(config, communicator);
       rank.trainer().step(0);
