@@ -3,6 +3,7 @@
 #include "core/batch_share.h"
 #include "core/layers/routing_layout.h"
 #include "core/parameters.h"
+#include "parallel/programs.h"
 
 namespace orthant {
 
@@ -112,12 +113,16 @@ int check_layout(const Config& config) {
   Layout layout(config);
   Diagnostics refused = config.diagnostics();
   layout.plan(0, nullptr, nullptr, refused);
-  collect(config, "default", refused, [&] { batch_share(layout.plan()); });
+  int micro_batches = 0;
+  collect(config, "default", refused, [&] { micro_batches = batch_share(layout.plan()).micro_batches; });
   collect(config, "default", refused, [&] { check_routed_rows(layout.plan()); });
   if (refused.empty()) {
     collect(config, "default", refused, [&] { ParamStore store(layout.plan()); });
   }
   refused.throw_if_any();
+  const Plan& plan = layout.plan();
+  const int chunks = static_cast<int>(plan.cut().size() - 1) / plan.stages();
+  check_programs(programs_of(plan.schedule(), plan.stages(), chunks, micro_batches));
   return layout.world_size();
 }
 

@@ -42,7 +42,8 @@ class Layout {
 };
 
 // Plans one rank without starting any and checks its part, which stands for all (ranks are symmetric): sizes that do
-// not divide are refused here, before anything starts. Returns the world size. Errors: ConfigError.
+// not divide are refused here, before anything starts, and so is a schedule whose stages would wait for each other for
+// ever. Returns the world size. Errors: ConfigError; Error for the schedule.
 int check_layout(const Config& config);
 
 }  // namespace orthant

@@ -3,44 +3,31 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/data/batch_builder.h"
 #include "core/layers/parameters.h"
+#include "core/micro_batches.h"
+#include "core/model_work.h"
+#include "core/not_finite.h"
 #include "core/optimizer.h"
 #include "core/run/host_collectives.h"
 #include "parallel/gradient_rule.h"
+#include "parallel/programs.h"
 
 namespace orthant {
-
-double StepReport::drop_rate() const {
-  std::int64_t choices = 0, dropped = 0;
-  for (const LayerCounters& layer : layers) {
-    choices += layer.choices;
-    dropped += layer.dropped_by_capacity + layer.dropped_by_chance;
-  }
-  return choices == 0 ? 0 : static_cast<double>(dropped) / static_cast<double>(choices);
-}
-
-double StepReport::expert_load_max_over_mean() const {
-  double worst = layers.empty() ? 0 : 1;
-  for (const LayerCounters& layer : layers) {
-    std::int64_t most = 0, all = 0;
-    for (std::int64_t load : layer.load) {
-      most = std::max(most, load);
-      all += load;
-    }
-    if (all > 0) {
-      worst = std::max(worst,
-                       static_cast<double>(most) * static_cast<double>(layer.load.size()) / static_cast<double>(all));
-    }
-  }
-  return worst;
-}
 
 namespace {
 
 // The ranks whose tokens are different parts of one global batch.
 std::vector<int> token_ranks(const Plan& plan) {
   return plan.sum_members(ParamSpec{.name = "tokens", .global = {1}, .region = Region::embedding});
+}
+
+// Of one micro-batch, that this rank loads.
+std::int64_t micro_batch_tokens(const Plan& plan) {
+  std::int64_t positions = 0;
+  for (const Range& run : plan.positions(Region::embedding, plan.mesh().rank())) {
+    positions += run.count;
+  }
+  return batch_share(plan).micro_batch * positions;
 }
 
 }  // namespace
@@ -52,7 +39,8 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source)
       share_(batch_share(plan)),
       world_(plan.mesh().world_group("gradient norm")),
       tokens_(plan.mesh().group_of("tokens", token_ranks(plan))),
-      model_(std::make_unique<Model>(plan, stream)) {
+      model_(std::make_unique<Model>(plan, stream)),
+      executor_(plan, stream, micro_batch_tokens(plan)) {
   Device& device = plan.device();
   sum_storage_ = device.empty(DType::f64, {3});
   sums_.loss = sum_storage_.slice(0, {1});
@@ -67,78 +55,14 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source)
 
 Trainer::~Trainer() = default;
 
-namespace {
-
-HostBatch held_in(const HostBatch& whole, const Plan& plan, Region region) {
-  std::vector<PositionRun> runs;
-  for (const Range& run : plan.positions(region, plan.mesh().rank())) {
-    runs.push_back({run.begin, run.count});
-  }
-  return take_positions(whole, runs);
-}
-
-}  // namespace
-
-DeviceBatch Trainer::upload(const HostBatch& whole) {
-  Device& device = plan_.device();
-  const HostBatch host = held_in(whole, plan_, Region::embedding), core = held_in(whole, plan_, Region::attention_core);
-  DeviceBatch batch;
-  batch.sequences = host.sequences;
-  batch.positions = host.positions;
-  auto put = [&](DType dtype, const auto& values) {
-    Tensor t = device.empty(dtype, {static_cast<std::int64_t>(values.size())});
-    stream_.upload(t, values.data());
-    return t;
-  };
-  batch.token = put(DType::i32, host.token);
-  batch.label = put(DType::i32, host.label);
-  batch.position = put(DType::i32, host.position);
-  batch.valid = put(DType::u8, host.valid);
-  batch.index = put(DType::i64, host.index);
-  auto count_valid = [](const HostBatch& of) {
-    return std::count_if(of.valid.begin(), of.valid.end(), [](std::uint8_t v) { return v != 0; });
-  };
-  batch.valid_count = count_valid(host);
-  batch.core_positions = core.positions;
-  // Every rank decides by the whole sequences, so that all members of a group make the same calls.
-  if (std::any_of(whole.first.begin(), whole.first.end(), [](std::int32_t first) { return first != 0; })) {
-    batch.core_first = put(DType::i32, core.first);
-  }
-  batch.whole_valid = put(DType::u8, whole.valid);
-  batch.whole_index = put(DType::i64, whole.index);
-  batch.whole_valid_count = count_valid(whole);
-  return batch;
-}
-
-namespace {
-
-std::int64_t labels_of(const HostBatch& host) {
-  return std::count_if(host.label.begin(), host.label.end(), [](std::int32_t label) { return label >= 0; });
-}
-
-// Fills up with sequences of padding.
-void pad_to(HostBatch& host, std::int64_t sequences) {
-  const std::size_t tokens = static_cast<std::size_t>(sequences * host.positions);
-  host.sequences = sequences;
-  host.token.resize(tokens, 0);
-  host.label.resize(tokens, -1);
-  host.position.resize(tokens, 0);
-  host.first.resize(tokens, 0);
-  host.valid.resize(tokens, 0);
-  host.index.resize(tokens, 0);
-}
-
-}  // namespace
-
 Trainer::Load Trainer::load(std::int64_t step) {
   Load load;
   std::vector<std::int64_t> counts(2, 0);
   for (int m = 0; m < share_.micro_batches; ++m) {
-    const HostBatch host = source_.train(step, share_.first + m * share_.micro_batch, share_.micro_batch);
-    load.micro_batches.push_back(upload(host));
-    const HostBatch held = held_in(host, plan_, Region::embedding);
-    counts[0] += labels_of(held);
-    counts[1] += load.micro_batches.back().valid_count;
+    load.micro_batches.push_back(source_.train(step, share_.first + m * share_.micro_batch, share_.micro_batch));
+    const TokenCounts held = held_tokens(load.micro_batches.back(), plan_);
+    counts[0] += held.counted;
+    counts[1] += held.valid;
   }
   all_reduce_values(counts, ReduceOp::sum, tokens_, stream_);
   load.counted = counts[0];
@@ -166,19 +90,16 @@ void Trainer::run(const Load& load, std::int64_t step) {
   model_->begin_step();
   stream_.fill(sum_storage_, 0);
   sums_.layers.clear();
-  const int last = share_.micro_batches - 1;
-  for (const Instr& instr : plan_.schedule().steps(0, 1, share_.micro_batches)) {
-    const DeviceBatch& batch = load.micro_batches[static_cast<std::size_t>(instr.micro_batch)];
-    const StepContext ctx = context(load, batch, step, instr.micro_batch);
-    switch (instr.op) {
-      case Op::forward: model_->forward(ctx, {}, 0, model_->layers()); break;
-      case Op::backward: model_->backward(ctx, {}, 0, model_->layers(), instr.micro_batch == last); break;
-      case Op::finish_grads: finish_gradients(model_->parameters(), plan_, stream_); break;
-      case Op::load:
-      case Op::step: break;  // micro-batches are loaded at the step's start; the update is apply()
-      default: fail("the schedule sends between stages, but this build runs one stage");
-    }
-  }
+  ModelWork work(
+      plan_, *model_, stream_,
+      [&](int m) { return upload(load.micro_batches[static_cast<std::size_t>(m)], plan_, stream_); },
+      [&](const DeviceBatch& batch, int m) { return context(load, batch, step, m); });
+  executor_.run(plan_.schedule().steps(plan_.stage(), plan_.stages(), share_.micro_batches), work);
+}
+
+std::vector<Instr> Trainer::forward_passes(int micro_batches) const {
+  const int pieces = static_cast<int>(plan_.cut().size()) - 1;
+  return forward_program(plan_.stage(), plan_.stages(), pieces / plan_.stages(), micro_batches);
 }
 
 void Trainer::reduce_counters(StepReport& report) {
@@ -282,7 +203,7 @@ double Trainer::validate() {
   const std::int64_t passes = (all.count + ranks * per_pass - 1) / (ranks * per_pass);
   stream_.fill(sum_storage_, 0);
   std::vector<std::int64_t> counted(1, 0);
-  for (std::int64_t pass = 0; pass < passes; ++pass) {
+  auto load_pass = [&](int pass) {
     const std::int64_t first = (pass * ranks + mine) * per_pass;
     const std::int64_t real = std::clamp<std::int64_t>(all.count - first, 0, per_pass);
     HostBatch host;
@@ -291,11 +212,13 @@ double Trainer::validate() {
     }
     host.positions = length;
     pad_to(host, per_pass);
-    counted[0] += labels_of(held_in(host, plan_, Region::embedding));
-    const DeviceBatch batch = upload(host);
-    StepContext ctx{.plan = plan_, .stream = stream_, .batch = batch, .sums = sums_, .training = false};
-    model_->forward(ctx, {}, 0, model_->layers());
-  }
+    counted[0] += held_tokens(host, plan_).counted;
+    return upload(host, plan_, stream_);
+  };
+  ModelWork work(plan_, *model_, stream_, load_pass, [&](const DeviceBatch& batch, int) {
+    return StepContext{.plan = plan_, .stream = stream_, .batch = batch, .sums = sums_, .training = false};
+  });
+  executor_.run(forward_passes(static_cast<int>(passes)), work);
   all_reduce_values(counted, ReduceOp::sum, tokens_, stream_);
   const std::array<double, 3> sums = world_sums();
   require(counted[0] > 0, "the held-out part has no token to measure");
@@ -303,58 +226,17 @@ double Trainer::validate() {
 }
 
 void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
-  // Once more through the step, layer by layer, to find where the first value that is not finite appears.
-  constexpr std::int64_t none = 1 << 20;
-  std::int64_t first_layer = none;
-  auto finite_value = [&](const Tensor& f64) {
-    double value = 0;
-    stream_.download(&value, f64);
-    return std::isfinite(value);
-  };
-  auto finite = [&](const Tensor& t) {
-    stream_.fill(sum_squares_, 0);
-    stream_.sum_squares(sum_squares_, t);
-    return finite_value(sum_squares_);
-  };
-  for (int m = 0; m < share_.micro_batches; ++m) {
-    StepContext ctx = context(load, load.micro_batches[static_cast<std::size_t>(m)], report.step, m);
+  auto evaluate = [&](const DeviceBatch& batch, int m) {
+    StepContext ctx = context(load, batch, report.step, m);
     ctx.training = false;
-    Tensor x;
-    for (int layer = 0; layer < model_->layers(); ++layer) {
-      stream_.fill(sums_.loss, 0);
-      x = model_->forward(ctx, x, layer, layer + 1);
-      if (layer < first_layer && !(x.defined() ? finite(x) : finite_value(sums_.loss))) {  // the head returns no x
-        first_layer = layer;
-      }
-    }
-  }
-  std::vector<std::int64_t> found(static_cast<std::size_t>(world_.size()), 0);
-  found[static_cast<std::size_t>(world_.rank())] = first_layer;
-  all_reduce_values(found, ReduceOp::sum, world_, stream_);
-  const auto worst = std::min_element(found.begin(), found.end());
-  const int last = model_->layers() - 1;
-  auto name = [&](std::int64_t layer) {
-    return layer == 0 ? std::string("the embedding") : layer == last ? "the head" : fmt::format("layer {}", layer - 1);
+    return ctx;
   };
-  const std::string what =
-      fmt::format("step {} is not applied: loss {}, gradient norm {}", report.step + 1, report.loss, report.grad_norm);
-  if (*worst != none) {
-    fail("{}. The first value that is not finite leaves {} on rank {}, in the forward pass", what, name(*worst),
-         worst - found.begin());
-  }
-  // The backward pass comes to the last layers first, so the latest layer is where it began.
-  std::fill(found.begin(), found.end(), 0);  // 1 + twice the latest layer, + 1 for its experts; 0: all are finite
-  std::int64_t& mine = found[static_cast<std::size_t>(world_.rank())];
-  for (const auto& group : parameters().groups()) {
-    if (!finite(group->owned_grad)) {
-      mine = std::max<std::int64_t>(mine, 1 + 2 * group->layer + (group->experts ? 1 : 0));
-    }
-  }
-  all_reduce_values(found, ReduceOp::sum, world_, stream_);
-  const auto latest = std::max_element(found.begin(), found.end());
-  require(*latest > 0, "{}. Every layer's output and gradient is finite by itself: their sum overflows", what);
-  fail("{}. The forward pass is finite; the backward pass first overflows in the gradients of {}{} on rank {}", what,
-       name((*latest - 1) / 2), (*latest - 1) % 2 == 1 ? " experts" : "", latest - found.begin());
+  FiniteSearch search(
+      plan_, *model_, stream_,
+      [&](int m) { return upload(load.micro_batches[static_cast<std::size_t>(m)], plan_, stream_); }, evaluate,
+      sums_.loss);
+  executor_.run(forward_passes(share_.micro_batches), search);
+  refuse_step(report, search.first_layer(), *model_, world_, stream_);
 }
 
 }  // namespace orthant

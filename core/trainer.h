@@ -12,23 +12,10 @@
 #include "core/batch_share.h"
 #include "core/data/batch.h"
 #include "core/model.h"
+#include "core/step_report.h"
+#include "parallel/executor.h"
 
 namespace orthant {
-
-// What one step says of itself, the same on every rank. Losses are means over the tokens that count, of the global
-// batch; a routed layer's counters are sums over all ranks.
-struct StepReport {
-  std::int64_t step = 0;  // from 0
-  double loss = 0;        // nats per token, without aux and z
-  double aux_loss = 0;    // mean over routed layers of E sum f P (1 when balanced), before its coefficient
-  double z_loss = 0;      // mean over routed layers, before its coefficient
-  double grad_norm = 0;   // before clipping
-  double lr = 0;
-  std::int64_t tokens = 0;  // of this step that are not padding
-  std::vector<LayerCounters> layers;
-  double drop_rate() const;                  // choices that no expert computed / choices
-  double expert_load_max_over_mean() const;  // the worst layer's
-};
 
 class Trainer {
  public:
@@ -54,17 +41,17 @@ class Trainer {
 
  private:
   struct Load {
-    std::vector<DeviceBatch> micro_batches;
+    std::vector<HostBatch> micro_batches;
     std::int64_t counted = 0, valid = 0;  // tokens of the global batch
   };
-  DeviceBatch upload(const HostBatch& whole);  // what this rank holds of some whole sequences
-  std::array<double, 3> world_sums();          // loss, balance, z; ends what sum_storage_ held
+  std::array<double, 3> world_sums();  // loss, balance, z; ends what sum_storage_ held
   Load load(std::int64_t step);
   void run(const Load& load, std::int64_t step);
   StepReport report(const Load& load, std::int64_t step);
   void reduce_counters(StepReport& report);
   [[noreturn]] void explain_not_finite(const Load& load, const StepReport& report);
   StepContext context(const Load& load, const DeviceBatch& batch, std::int64_t step, int micro_batch);
+  std::vector<Instr> forward_passes(int micro_batches) const;
 
   Plan& plan_;
   Stream& stream_;
@@ -73,6 +60,7 @@ class Trainer {
   Group& world_;   // norms and sums
   Group& tokens_;  // the ranks that split tokens
   std::unique_ptr<Model> model_;
+  Executor executor_;
   StepSums sums_;
   Tensor sum_storage_;  // f64 [3]: loss, balance, z
   Tensor sum_squares_;  // f64 [1]

@@ -1,0 +1,22 @@
+// The micro-batches of a step as a rank meets them: its part of some whole sequences, on the host and on the device.
+#pragma once
+
+#include "core/data/batch.h"
+#include "core/layers/layer.h"
+
+namespace orthant {
+
+// What this rank holds of some whole sequences, on the plan's device.
+DeviceBatch upload(const HostBatch& whole, const Plan& plan, Stream& stream);
+
+// Of the tokens of `whole` that this rank holds where it is loaded: those that count in the loss, those that are not
+// padding.
+struct TokenCounts {
+  std::int64_t counted = 0, valid = 0;
+};
+TokenCounts held_tokens(const HostBatch& whole, const Plan& plan);
+
+// Fills up with sequences of padding.
+void pad_to(HostBatch& host, std::int64_t sequences);
+
+}  // namespace orthant
