@@ -57,7 +57,13 @@ class RecordingGroup final : public Group {
     write("scatter", out);
     inner_->scatter(out, in, root, s);
   }
-  void send(const Tensor& t, int to, Stream& s) override { inner_->send(t, to, s); }
+  void send(const Tensor& t, int to, Stream& s) override {
+    {
+      const std::lock_guard lock(record_.mutex);
+      record_.exchanged[label_][world_rank_].push_back(static_cast<std::int64_t>(t.bytes()));
+    }
+    inner_->send(t, to, s);
+  }
   void recv(const Tensor& t, int from, Stream& s) override { inner_->recv(t, from, s); }
   void barrier(Stream& s) override {
     write("barrier");

@@ -18,7 +18,7 @@ struct CallRecord {
   // By group ("name #number [members]") and world rank: the calls in order, with their sizes where all members' agree.
   std::map<std::string, std::map<int, std::vector<std::string>>> calls;
   std::map<std::string, std::size_t> members;  // of each group that was called
-  // By group and world rank: the bytes that each all_to_all sent to other members.
+  // By group and world rank: the bytes that each all_to_all, and each send, sent to other members.
   std::map<std::string, std::map<int, std::vector<std::int64_t>>> exchanged;
 };
 

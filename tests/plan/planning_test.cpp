@@ -99,9 +99,12 @@ TEST_P(Planned, BytesAndCollectivesEqualThoseOfARealStep) {
     for (const CollectiveCall& call : plan.step.calls) {
       const RecordedGroup& group = plan.step.groups[call.group];
       const std::string label = fmt::format("{} #{} [{}]", group.name, call.group, fmt::join(group.members, " "));
-      calls[label].push_back(text_of(call));
-      if (std::string(call.operation) == "all_to_all") {
+      const std::string operation = call.operation;
+      if (operation == "all_to_all" || operation == "send") {
         exchanged[label].push_back(call.bytes_sent);
+      }
+      if (operation != "send" && operation != "recv") {
+        calls[label].push_back(text_of(call));
       }
     }
     std::size_t groups = 0;
@@ -136,6 +139,11 @@ std::string zero(int stage) {
   return fmt::format("[plugins.data]\nsize = 4\nzero = {}\n[plugins.expert]\nsize = 2\n", stage);
 }
 
+// Of two stages, the outermost axis.
+std::string pipeline(const char* schedule, int chunks) {
+  return fmt::format("[plugins.pipeline]\nsize = 2\nschedule = \"{}\"\nchunks = {}\n", schedule, chunks);
+}
+
 const Case cases[] = {
     {"one_rank", every_expert, ""},
     {"data2", every_expert, axes(2)},
@@ -164,6 +172,11 @@ const Case cases[] = {
     {"zero3_bf16", with(every_expert, {"batch.micro_batch=1", R"(run.dtype="bf16")"}), zero(3)},
     {"recompute_selective", with(every_expert, {R"(memory.recompute="selective")", "batch.micro_batch=2"}), axes(2, 2)},
     {"recompute_full", with(full_experts, {R"(memory.recompute="full")"}), zero(3)},
+    {"gpipe", with(every_expert, {"batch.micro_batch=2"}), pipeline("gpipe", 1)},
+    {"1f1b_data_expert_tied", with(every_expert, {"batch.micro_batch=1", "model.tie_embeddings=true"}),
+     pipeline("1f1b", 1) + axes(2, 2)},
+    {"interleaved_zero", with(every_expert, {"batch.micro_batch=1", "batch.sequences=16", "model.layers=4"}),
+     pipeline("interleaved", 2) + zero(2)},
     {"long_sequences", with(every_expert, {"data.sequence_length=96", "batch.micro_batch=2"}), axes(2, 2)},
 };
 
@@ -187,6 +200,29 @@ TEST(Planning, MeshListsEveryGroup) {
   ASSERT_EQ(mesh.stages.size(), 1u);
   EXPECT_EQ(mesh.stages[0].ranks, (std::vector<int>{0, 1, 2, 3}));
   EXPECT_EQ(mesh.stages[0].chunks, (std::vector<std::pair<int, int>>{{0, 4}}));
+}
+
+TEST(Planning, StagesListTheirLayers) {
+  const MeshPlan mesh =
+      plan_mesh(experiment({"model.layers=4", "batch.micro_batch=1"}, axes(2) + "[plugins.pipeline]\nsize = 2\n"));
+  ASSERT_EQ(mesh.stages.size(), 2u);
+  EXPECT_EQ(mesh.stages[0].ranks, (std::vector<int>{0, 2}));
+  EXPECT_EQ(mesh.stages[1].ranks, (std::vector<int>{1, 3}));
+  EXPECT_EQ(mesh.layers, 6);
+  ASSERT_EQ(mesh.stages[0].chunks.size(), 1u);
+  EXPECT_EQ(mesh.stages[0].chunks[0].first, 0);
+  EXPECT_EQ(mesh.stages[0].chunks[0].second, mesh.stages[1].chunks[0].first);
+  EXPECT_EQ(mesh.stages[1].chunks[0].second, 6);
+}
+
+TEST(Planning, RanksOfAStageAreAClassAndTheFirstStageKeepsMoreActivations) {
+  const Config config = experiment(with(every_expert, {"model.layers=4", "batch.micro_batch=1"}),
+                                   axes(2) + "[plugins.pipeline]\nsize = 2\n");
+  const std::vector<RankClass> classes = plan_classes(config);
+  ASSERT_EQ(classes.size(), 2u);
+  EXPECT_EQ(classes[0].ranks, (std::vector<int>{0, 2}));
+  EXPECT_EQ(classes[1].ranks, (std::vector<int>{1, 3}));
+  EXPECT_GT(classes[0].memory.peak, classes[1].memory.peak) << "two micro-batches in flight, not one";
 }
 
 TEST(Planning, ARankHoldsItsExpertsAndAllDenseParameters) {
