@@ -79,6 +79,8 @@ TEST_F(TwoHosts, TrainAsOneDoes) {
   };
   const Case cases[] = {
       {"data x expert", "[plugins.data]\nsize = 4\n[plugins.expert]\nsize = 2\n"},
+      {"pipeline x data x expert",
+       "[plugins.pipeline]\nsize = 2\n[plugins.data]\nsize = 2\n[plugins.expert]\nsize = 2\n"},
       {"sequence x data x expert",
        "[plugins.sequence]\nsize = 2\nmethod = \"ring\"\n[plugins.data]\nsize = 2\n[plugins.expert]\nsize = 4\n"},
   };
