@@ -5,11 +5,13 @@
 
 #include <algorithm>
 
+#include "layered_schedule.h"
 #include "zero_keeper.h"
 
 namespace {
 
 using namespace orthant;
+using data_plugin::LayeredSchedule;
 using data_plugin::ZeroKeeper;
 using data_plugin::ZeroOptions;
 
@@ -46,7 +48,11 @@ class Data final : public Plugin {
          .minimum = 0},
         {.name = "prefetch",
          .default_value = true,
-         .help = "Stage 3: the next layer's weights are gathered while a layer is computed."}};
+         .help = "Stage 3: the next layer's weights are gathered while a layer is computed."},
+        {.name = "layered",
+         .default_value = false,
+         .help = "Every micro-batch passes a layer before any passes the next one: one gather and one sum a layer, but "
+                 "the activations of all micro-batches are kept."}};
   }
 
   void claim(Mesh& mesh, const Table& config) override {
@@ -55,11 +61,15 @@ class Data final : public Plugin {
                 .bucket = std::max<std::int64_t>(1, static_cast<std::int64_t>(config.number("bucket_mb") * 1e6 / 4)),
                 .shard_ranks = static_cast<int>(config.integer("shard_ranks")),
                 .whole_below = config.integer("whole_below"),
-                .prefetch = config.boolean("prefetch")};
+                .prefetch = config.boolean("prefetch"),
+                .layered = config.boolean("layered")};
   }
 
   void plan(Plan& plan, Mesh&) override {
     plan.chain(std::make_unique<ZeroKeeper>(plan.dry() ? nullptr : &plan.device(), options_));
+    if (options_.layered) {
+      plan.bind(std::make_unique<LayeredSchedule>(static_cast<int>(plan.settings().model.layers) + 2));
+    }
   }
 
  private:

@@ -53,7 +53,7 @@ void ZeroKeeper::adopt(ParamGroup& group) {
   // Ranks that meet at different times cannot wait for one another within a step.
   group.whole_grad = options_.stage < 2 || group.scattered;
   group.whole_weight = options_.stage < 3 || group.scattered || group.elements < options_.whole_below;
-  group.sum_each = !group.whole_grad;
+  group.sum_each = !group.whole_grad && !options_.layered;
   if (group.whole_weight) {
     last_gathered_ = group.id;
   }
@@ -91,6 +91,13 @@ void ZeroKeeper::acquire(ParamGroup& group, Stream& s) {
   if (group.whole_weight) {
     return;
   }
+  std::erase_if(idle_, [&](int id) {
+    ParamGroup& other = *kept_.at(id).group;
+    if (other.layer != group.layer) {
+      other.weight = {};
+    }
+    return other.layer != group.layer || id == group.id;
+  });
   Kept& of = kept(group);
   order_.acquired(group.id);
   if (!group.weight.defined()) {
@@ -106,6 +113,10 @@ void ZeroKeeper::acquire(ParamGroup& group, Stream& s) {
 
 void ZeroKeeper::release(ParamGroup& group, Stream&) {
   if (group.whole_weight) {
+    return;
+  }
+  if (order_.ahead().empty()) {
+    idle_.push_back(group.id);
     return;
   }
   const std::vector<int> next = soon(group);

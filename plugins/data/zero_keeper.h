@@ -25,6 +25,7 @@ struct ZeroOptions {
   int shard_ranks = 0;           // shards among so many consecutive ranks, replicas of them across; 0: among all
   std::int64_t whole_below = 0;  // stage 3: weights of smaller groups stay whole, in elements
   bool prefetch = true;          // stage 3: gathers the next layer while one is computed
+  bool layered = false;          // the backward passes of a layer follow one another: one sum for all micro-batches
 };
 
 class ZeroKeeper final : public Keeper {
@@ -65,6 +66,7 @@ class ZeroKeeper final : public Keeper {
   std::vector<int> late_;                // groups whose sum waits for before_step
   int last_gathered_ = -1;               // the last group whose weights are gathered after the update
   AcquireOrder order_;
+  std::vector<int> idle_;  // released while nobody knew what comes next: kept until another layer is acquired
   std::deque<std::shared_ptr<Event>> sums_;  // of whole gradients that live until they are summed
 };
 

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "parallel/local/thread_world.h"
 #include "tests/support/recording_communicator.h"
 #include "tests/zero/zero_layouts.h"
@@ -43,45 +45,52 @@ TEST(Collectives, AreCalledInOneOrder) {
   }
 }
 
-// The sums and gathers of rank 0 in the second step, by layer: embedding, blocks, head.
-std::vector<std::string> second_step(const std::string& plugins, const Overrides& more = {}) {
+// The sums and gathers of rank 0 in the first two steps, by layer: embedding, blocks, head.
+std::array<std::vector<std::string>, 2> first_steps(const std::string& plugins, const Overrides& more = {}) {
   Overrides overrides = {"moe.experts=0", "model.d_ff=20"};
   overrides.insert(overrides.end(), more.begin(), more.end());
   const Config config = experiment(overrides, plugins);
   test::CallRecord record;
-  std::size_t before = 0;
+  std::array<std::size_t, 2> before{};
   std::string sum;
   std::map<std::int64_t, std::string> layers;
   run_threads(2, [&](Communicator& communicator) {
     test::RecordingCommunicator recording(communicator, record);
     TestRank rank(config, recording);
-    rank.trainer().step(0);
-    rank.trainer().world().barrier(rank.stream());
+    for (int step = 0; step < 2; ++step) {
+      rank.trainer().world().barrier(rank.stream());
+      if (communicator.rank() == 0) {
+        const std::lock_guard lock(record.mutex);
+        for (const auto& [group, calls] : record.calls) {
+          if (group.starts_with("sum of gradients")) {
+            sum = group;
+            before[static_cast<std::size_t>(step)] = calls.at(0).size();
+          }
+        }
+      }
+      rank.trainer().world().barrier(rank.stream());
+      rank.trainer().step(step);
+    }
     if (communicator.rank() == 0) {
       for (const auto& group : rank.trainer().parameters().groups()) {
         layers[group->owned_elements] = group->layer == 0 ? "embedding" : group->layer == 3 ? "head" : "block";
       }
-      const std::lock_guard lock(record.mutex);
-      for (const auto& [group, calls] : record.calls) {
-        if (group.starts_with("sum of gradients")) {
-          sum = group;
-          before = calls.at(0).size();
-        }
-      }
     }
-    rank.trainer().world().barrier(rank.stream());
-    rank.trainer().step(1);
   });
-  std::vector<std::string> found;
+  std::array<std::vector<std::string>, 2> found;
   const std::vector<std::string>& all = record.calls.at(sum).at(0);
-  for (std::size_t i = before; i < all.size(); ++i) {
+  for (std::size_t i = before[0]; i < all.size(); ++i) {
     const std::string call = all[i].substr(0, all[i].find(' '));
-    found.push_back((call == "all_gather"       ? "gather "
-                     : call == "reduce_scatter" ? "sum "
-                                                : call + " ") +
-                    layers.at(std::stoll(all[i].substr(all[i].rfind(' ')))));
+    found[i < before[1] ? 0 : 1].push_back((call == "all_gather"       ? "gather "
+                                            : call == "reduce_scatter" ? "sum "
+                                                                       : call + " ") +
+                                           layers.at(std::stoll(all[i].substr(all[i].rfind(' ')))));
   }
   return found;
+}
+
+std::vector<std::string> second_step(const std::string& plugins, const Overrides& more = {}) {
+  return first_steps(plugins, more)[1];
 }
 
 // The last layer's weights stay from its forward to its backward pass.
@@ -90,6 +99,14 @@ TEST(Collectives, WeightsAreGatheredOnceEachWay) {
               ElementsAre("gather embedding", "gather block", "gather block", "gather head",     // forward
                           "sum head", "gather block", "sum block", "gather block", "sum block",  //
                           "gather embedding", "sum embedding"));
+}
+
+// Before the order of the layers is known nothing is gathered ahead, but neither twice.
+TEST(Collectives, TheFirstStepGathersNoMore) {
+  const std::string ahead = zero(3, 2), demand = zero(3, 2, "whole_below = 0\nprefetch = false\n");
+  EXPECT_EQ(first_steps(ahead)[0], second_step(demand));
+  EXPECT_EQ(first_steps(demand)[0], second_step(demand));
+  EXPECT_EQ(first_steps(ahead + "layered = true\n", {"batch.micro_batch=1"})[0], second_step(demand));
 }
 
 TEST(Collectives, TheNextLayerIsGatheredAhead) {
@@ -112,6 +129,15 @@ TEST(Collectives, SumsOfMicroBatches) {
   EXPECT_EQ(second_step(zero(1, 2), two).size(), 4u + 4u);
   EXPECT_EQ(second_step(zero(2, 2), two).size(), 2 * 4u + 4u);
   EXPECT_EQ(second_step(zero(3, 2), two).size(), 2 * (4u + 7u) - 1u);  // the embedding's weights stay between them
+}
+
+// Layer by layer, all micro-batches are as one.
+TEST(Collectives, LayeredMicroBatchesAreGatheredAndSummedOnce) {
+  for (const char* prefetch : {"true", "false"}) {
+    const std::string table = zero(3, 2, fmt::format("whole_below = 0\nprefetch = {}\n", prefetch));
+    EXPECT_EQ(second_step(table + "layered = true\n", {"batch.micro_batch=1"}), second_step(table));
+  }
+  EXPECT_EQ(second_step(zero(2, 2, "layered = true\n"), {"batch.micro_batch=1"}), second_step(zero(2, 2)));
 }
 
 }  // namespace

@@ -118,6 +118,22 @@ TEST(Zero, OverDataAndSequence) {
   }
 }
 
+// Stages of a pipeline hold, sum and gather different groups at different times; the two ends have tied embeddings in
+// common, which no collective within the step may wait for.
+TEST(Zero, InAPipeline) {
+  const Overrides micro_batches = {"batch.sequences=16", "batch.micro_batch=2"};
+  Overrides tied = micro_batches;
+  tied.emplace_back("model.tie_embeddings=true");
+  for (int stage = 1; stage <= 3; ++stage) {
+    for (const char* schedule : {"gpipe", "1f1b", "interleaved"}) {
+      const std::string pipeline = fmt::format("[plugins.pipeline]\nsize = 2\nschedule = \"{}\"\n", schedule) +
+                                   (std::string(schedule) == "interleaved" ? "chunks = 2\n" : "");
+      expect_parity({"micro_batches", micro_batches}, zero(stage, 2) + pipeline);
+      expect_parity({"tied_micro_batches", tied}, zero(stage, 2) + pipeline);
+    }
+  }
+}
+
 // --- in every bit
 
 // One micro-batch: each gradient is one sum over the ranks, in their order, at every stage.
@@ -134,6 +150,23 @@ TEST(Zero, StagesHaveTheSameBits) {
         expect_same_bits(take_snapshot(experiment(overrides, zero(stage, 4) + expert), steps), whole,
                          fmt::format("{} stage {}", overrides[0], stage));
       }
+    }
+  }
+}
+
+// Several micro-batches, layer by layer: a rank adds them up first, and then there is one sum, as at stage 0. (Tied
+// embeddings get what the head and the embedding add in another order than without `layered`.)
+TEST(Zero, LayeredStagesHaveTheSameBits) {
+  for (const Overrides& overrides :
+       {Overrides{"batch.micro_batch=1", "model.dropout=0.1"}, Overrides{"batch.micro_batch=1", R"(run.dtype="bf16")"},
+        Overrides{"batch.micro_batch=2", "model.tie_embeddings=true", "moe.capacity_factor=1.0"}}) {
+    const bool tied = overrides.size() > 2;
+    auto layered = [&](int stage) { return zero(stage, 2, "whole_below = 0\nlayered = true\n") + with_expert(2); };
+    const Snapshot whole = take_snapshot(experiment(overrides, tied ? layered(0) : zero(0, 2) + with_expert(2)), steps);
+    for (int stage = 0; stage <= 3; ++stage) {
+      expect_same_bits(take_snapshot(experiment(overrides, layered(stage)), steps), whole,
+                       fmt::format("{} stage {}", overrides[1], stage));
+      expect_parity({overrides[1].c_str(), overrides}, layered(stage));
     }
   }
 }
@@ -216,6 +249,8 @@ TEST(Zero, PartsThatDoNotDivideAreRefusedAtTheirKey) {
   EXPECT_THAT(refusal(zero(2, 4, "shard_ranks = 3\n")),
               AllOf(HasSubstr("4 ranks"), HasSubstr("shard_ranks = 3"), HasSubstr("^")));
   EXPECT_THAT(refusal(zero(4, 4)), HasSubstr("zero"));
+  const std::string pipeline = "[plugins.pipeline]\nsize = 2\n";
+  EXPECT_THAT(refusal(zero(2, 2, "layered = true\n") + pipeline), HasSubstr("second schedule"));
   EXPECT_THAT(refusal(zero(2, 4, "shard_ranks = 4\n") + with_expert(2)), "(accepted)");  // two ranks shard an expert
   EXPECT_THAT(refusal(zero(0, 4, "shard_ranks = 3\n")), "(accepted)");                   // nothing is sharded
 }
