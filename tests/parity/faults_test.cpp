@@ -112,6 +112,131 @@ TEST(Faults, NoGradientThroughTheExchange) {
   EXPECT_GT(row_of(report, "gradient").difference, 0.99) << "the experts' gradients are zero";
 }
 
+// --- the classic mistakes, one line each: which plugin, in which model, and what verify must say
+
+struct Mistake {
+  const char* name;
+  std::string plugin;  // the broken one, and what it says is to blame
+  std::string keys;    // of its table
+  std::string others;  // tables of sound axes beside it
+  test::Overrides overrides;
+  const char* quantity;     // that differs
+  const char* first;        // words of the first difference
+  const char* blamed = "";  // where more than the plugin is needed to show it
+};
+void PrintTo(const Mistake& mistake, std::ostream* out) {
+  *out << mistake.name;
+}
+
+std::string table_of(const Mistake& m) {
+  return fmt::format("[plugins.{}]\npath = \"{}/liborthant_plugin_{}.so\"\n{}{}", m.plugin, ORTHANT_BROKEN_PLUGINS,
+                     m.plugin, m.keys, m.others);
+}
+
+const test::Overrides dense = {"moe.experts=0", "data.sequence_length=16"};
+const std::string fault_of_2 = "size = 2\nfault = ";
+
+const Mistake mistakes[] = {
+    {"gradients_averaged", "broken", fault_of_2 + "\"mean\"\n", axes(2), {}, "gradient", "gradient of step 1"},
+    {"sum_of_routers_forgotten",
+     "broken",
+     fault_of_2 + "\"one_class\"\n",
+     axes(2),
+     {},
+     "gradient",
+     "block_sparse_moe.gate.weight"},
+    {"norm_counts_replicas", "broken", fault_of_2 + "\"owner\"\n", axes(2), {}, "grad_norm", "grad_norm of step 1"},
+    {"balance_loss_counted_by_every_rank",
+     "broken_axis",
+     "size = 2\nlie = \"router_split\"\n",
+     axes(2),
+     {},
+     "aux_loss",
+     "routing counters of step 1"},
+    {"balance_loss_counted_by_one_rank",
+     "broken_axis",
+     "size = 2\nlie = \"router_whole\"\n",
+     axes(2),
+     {},
+     "aux_loss",
+     "step 1"},
+    {"every_rank_reads_the_same_data", "broken_axis", "size = 2\nlie = \"same_data\"\n", axes(2), dense, "gradient",
+     "step 1"},
+    {"backward_is_no_adjoint", "broken_ffn", fault_of_2 + "\"no_sum\"\n", axes(2), dense, "gradient",
+     "gradient of step 1"},
+    {"replicated_gradient_summed", "broken_ffn", fault_of_2 + "\"sum_twice\"\n", axes(2), dense, "gradient",
+     "gradient of step 1"},
+    {"outputs_averaged", "broken_ffn", fault_of_2 + "\"mean\"\n", axes(2), dense, "loss", "loss of step 1"},
+    {"one_part_of_a_sum_left_out", "broken_ffn", fault_of_2 + "\"stale_add\"\n", axes(2), dense, "loss",
+     "loss of step 1"},
+    {"loss_divided_by_ranks", "broken", fault_of_2 + "\"head\"\n", axes(2), {}, "gradient", "gradient of step 1"},
+    {"tied_embedding_not_summed",
+     "broken",
+     fault_of_2 + "\"forgotten\"\ngroup = \"embedding\"\n",
+     axes(2),
+     {"model.tie_embeddings=true"},
+     "gradient",
+     "gradient of step 1 model.embed_tokens.weight"},
+    {"replicas_drift",
+     "broken",
+     fault_of_2 + "\"drift\"\n",
+     "",
+     {R"(optimizer.name="sgd")"},
+     "replicas",
+     "replicas of"},
+    {"weights_not_gathered_after_a_step",
+     "broken",
+     fault_of_2 + "\"stale\"\n",
+     axes(2),
+     {},
+     "later gradient",
+     "step 2"},
+    {"rows_of_two_ranks_exchanged",
+     "broken_expert",
+     "size = 4\nfault = \"swapped\"\n",
+     axes(4),
+     {},
+     "loss",
+     "step 1",
+     "broken_expert x data"},
+    {"experts_in_another_order",
+     "broken_expert",
+     "size = 4\nfault = \"shuffled\"\n",
+     axes(4),
+     {},
+     "loss",
+     "step 1",
+     "broken_expert x data"},
+    {"steps_of_a_ring_skipped", "broken_axis", "size = 2\nlie = \"slices\"\n", axes(2), dense, "loss",
+     "loss of step 1"},
+};
+
+class Mistakes : public testing::TestWithParam<Mistake> {};
+
+TEST_P(Mistakes, AreCaughtAndNamed) {
+  const Mistake& mistake = GetParam();
+  const VerifyReport report = verify(experiment(mistake.overrides, table_of(mistake)), 2);
+  ASSERT_FALSE(report.ok());
+  EXPECT_FALSE(row_of(report, mistake.quantity).ok()) << report.first_difference;
+  EXPECT_THAT(report.first_difference, HasSubstr(mistake.first));
+  EXPECT_EQ(report.axes, *mistake.blamed == '\0' ? mistake.plugin : mistake.blamed);
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, Mistakes, testing::ValuesIn(mistakes),
+                         [](const auto& mistake) { return mistake.param.name; });
+
+// What the mistakes are made in is right without them.
+TEST(Faults, ThePluginsOfTheMistakesAreSound) {
+  for (const char* keys : {"size = 2\nfault = \"none\"\n", "size = 2\nfault = \"sharded\"\n"}) {
+    EXPECT_EQ(verify(experiment({}, table_of({"", "broken", keys, axes(2), {}, "", ""})), 2).first_difference, "");
+  }
+  EXPECT_EQ(
+      verify(experiment({}, table_of({"", "broken_axis", "size = 2\n", axes(2), {}, "", ""})), 2).first_difference, "");
+  EXPECT_EQ(
+      verify(experiment(dense, table_of({"", "broken_ffn", "size = 2\n", axes(2), {}, "", ""})), 2).first_difference,
+      "");
+}
+
 // --- a step that is not finite is refused, by name of layer and rank
 
 TEST(Faults, GradientThatIsNotFinite) {

@@ -8,9 +8,15 @@
 //   overwritten   the first rank's gradient stands for all
 //   drift         adds a little to the last rank's gradients after the sum: replicas part
 //   not_finite    fills the gradient of `group` with infinity on the last rank, before the sum
+//   one_class     sums all parameters but routers (a class of parameters that a rule forgot)
+//   owner         every rank counts its replica in the norm
+//   sharded       right: each rank updates its share of the weights and gathers the others' (ZeRO stage 1)
+//   stale         the same, without gathering
+//   head          divides the gradient that leaves the head by the number of ranks
 #include <orthant/plugin.h>
 
 #include <limits>
+#include <set>
 
 namespace {
 
@@ -19,6 +25,26 @@ using namespace orthant;
 class BrokenSums final : public Keeper {
  public:
   BrokenSums(std::string fault, std::string group) : fault_(std::move(fault)), group_(std::move(group)) {}
+
+  void adopt(ParamGroup& group) override {
+    group.owner = group.owner || fault_ == "owner";
+    if (!sharded()) {
+      return;
+    }
+    const std::int64_t ranks = group.sum->size(), each = (group.elements + ranks - 1) / ranks;
+    group.padded = each * ranks;
+    group.owned_begin = each * group.sum->rank();
+    group.owned_elements = each;
+    group.owner = true;
+  }
+
+  void after_step(ParamGroup& group, Stream& s) override {
+    // The first call of each group, before any step, spreads the initial weights.
+    const bool gathers = fault_ == "sharded" || (fault_ == "stale" && spread_.insert(group.id).second);
+    if (gathers && group.sum->size() > 1) {
+      group.sum->all_gather(group.weight, group.owned_weight, s);
+    }
+  }
 
   void sum_grads(ParamGroup& group, Stream& s) override {
     if (group.summed) {
@@ -37,6 +63,14 @@ class BrokenSums final : public Keeper {
       sum.broadcast(group.grad, 0, s);
       return;
     }
+    if (fault_ == "one_class") {
+      for (const Param& p : group.params) {
+        if (p.spec.region != Region::router) {
+          sum.all_reduce(group.grad_of(p), ReduceOp::sum, s);
+        }
+      }
+      return;
+    }
     sum.all_reduce(group.grad, ReduceOp::sum, s);
     if (fault_ == "twice" && here) {
       sum.all_reduce(group.grad, ReduceOp::sum, s);
@@ -50,7 +84,22 @@ class BrokenSums final : public Keeper {
   }
 
  private:
+  bool sharded() const { return fault_ == "sharded" || fault_ == "stale"; }
   std::string fault_, group_;
+  std::set<int> spread_;
+};
+
+class Divided final : public Boundary {
+ public:
+  explicit Divided(int ranks) : ranks_(ranks) {}
+  Tensor forward(Tensor x, Stream&) override { return x; }
+  Tensor backward(Tensor dy, Stream& s) override {
+    s.scale(dy, 1.0f / static_cast<float>(ranks_));
+    return dy;
+  }
+
+ private:
+  int ranks_;
 };
 
 class Broken final : public Plugin {
@@ -65,7 +114,12 @@ class Broken final : public Plugin {
     fault_ = config.text("fault");
     group_ = config.text("group");
   }
-  void plan(Plan& plan, Mesh&) override { plan.chain(std::make_unique<BrokenSums>(fault_, group_)); }
+  void plan(Plan& plan, Mesh& mesh) override {
+    plan.chain(std::make_unique<BrokenSums>(fault_, group_));
+    if (fault_ == "head") {
+      plan.bind({Region::head, Side::enter}, std::make_unique<Divided>(mesh.world_size()), Dim::batch);
+    }
+  }
 
  private:
   std::string fault_, group_;
