@@ -66,8 +66,11 @@ TEST_P(InTree, Passes) {
 
 const Plugin plugins[] = {
     {"data", "data"},
+    {"data", "data_zero3", {"plugins.data.zero=3", "plugins.data.whole_below=0"}},
     {"expert", "expert"},
     {"template", "template_of_factor_1"},
+    {"pipeline", "pipeline_1f1b"},
+    {"pipeline", "pipeline_interleaved", {"plugins.pipeline.schedule=\"interleaved\"", "plugins.pipeline.chunks=2"}},
     {"sequence", "sequence_ulysses"},
     {"sequence", "sequence_ring", {"plugins.sequence.method=\"ring\""}},
 };

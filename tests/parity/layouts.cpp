@@ -184,6 +184,8 @@ const std::vector<ModelVariant>& table_models() {
       {"clipped_sgd", {R"(optimizer.name="sgd")", "optimizer.clip_grad_norm=0.05"}},
       {"few_tokens", {"data.sequence_length=8", "moe.experts=16", "moe.capacity_factor=1.0"}},  // experts without any
       {"few_kv_heads", {"model.kv_heads=2"}},
+      {"recompute_selective", {R"(memory.recompute="selective")", "moe.capacity_factor=1.0"}},
+      {"recompute_full", {R"(memory.recompute="full")", "model.dropout=0.2", "moe.jitter=0.2"}},
       {"dense_bf16", {"moe.experts=0", R"(run.dtype="bf16")"}},  // routing by bf16 sums is not exact
   };
   return models;
