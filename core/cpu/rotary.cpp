@@ -27,9 +27,13 @@ void check(const char* operation, const Tensor& q, const Tensor& k, const Tensor
   require_rank(operation, "qkv", qkv, 2);
   const std::int64_t rows = qkv.dim(0), c = shape.head_dim;
   require_shape(operation, "qkv", qkv, {rows, (shape.heads + 2 * shape.kv_heads) * c});
-  require_tensor(operation, "q", q, qkv.dtype(), {rows, shape.heads * c});
-  require_tensor(operation, "k", k, qkv.dtype(), {rows, shape.kv_heads * c});
-  require_tensor(operation, "v", v, qkv.dtype(), {rows, shape.kv_heads * c});
+  if (shape.heads > 0) {
+    require_tensor(operation, "q", q, qkv.dtype(), {rows, shape.heads * c});
+  }
+  if (shape.kv_heads > 0) {
+    require_tensor(operation, "k", k, qkv.dtype(), {rows, shape.kv_heads * c});
+    require_tensor(operation, "v", v, qkv.dtype(), {rows, shape.kv_heads * c});
+  }
   if (shape.theta != 0) {
     require(c % 2 == 0, "{}: rotary positions need an even head_dim, got {}", operation, c);
     require_dtype(operation, "position", position, {DType::i32});

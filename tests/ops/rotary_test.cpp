@@ -68,5 +68,45 @@ TEST(Rotary, MergeIsTheAdjointOfSplit) {
   });
 }
 
+// Queries apart from keys and values give the bits that they give together.
+TEST(Rotary, HeadsAndKeyHeadsApart) {
+  on_every_device([](OpContext& ctx) {
+    for (const RotaryCase& r : cases) {
+      const std::int64_t nq = r.heads * r.c, nk = r.kv_heads * r.c;
+      const Input position = ctx.integers(DType::i32, {r.rows}, 0, r.positions);
+      const Tensor at = r.theta == 0 ? Tensor() : position.tensor;
+      const RotaryShape both{r.heads, r.kv_heads, r.c, r.theta};
+      const RotaryShape queries{r.heads, 0, r.c, r.theta}, keys{0, r.kv_heads, r.c, r.theta};
+      const Input in_q = ctx.normal(r.dtype, {r.rows, nq}, 1), in_kv = ctx.normal(r.dtype, {r.rows, 2 * nk}, 1);
+      Values rows;  // q, k and v of each row, side by side
+      for (std::int64_t t = 0; t < r.rows; ++t) {
+        rows.insert(rows.end(), in_q.values.begin() + t * nq, in_q.values.begin() + (t + 1) * nq);
+        rows.insert(rows.end(), in_kv.values.begin() + t * 2 * nk, in_kv.values.begin() + (t + 1) * 2 * nk);
+      }
+      auto empty = [&](std::int64_t width) { return ctx.poisoned(r.dtype, {r.rows, width}); };
+      Stream& s = ctx.stream();
+      const Tensor q = empty(nq), k = empty(nk), v = empty(nk), q_apart = empty(nq), k_apart = empty(nk);
+      const Tensor v_apart = empty(nk), together = ctx.input(r.dtype, {r.rows, nq + 2 * nk}, rows).tensor;
+      s.split_rotary(q, k, v, together, at, both);
+      s.split_rotary(q_apart, {}, {}, in_q.tensor, at, queries);
+      s.split_rotary({}, k_apart, v_apart, in_kv.tensor, at, keys);
+      EXPECT_EQ(ctx.values_of(q_apart), ctx.values_of(q));
+      EXPECT_EQ(ctx.values_of(k_apart), ctx.values_of(k));
+      EXPECT_EQ(ctx.values_of(v_apart), ctx.values_of(v));
+      const Tensor d = empty(nq + 2 * nk), dq = empty(nq), dkv = empty(2 * nk);
+      s.merge_rotary_backward(d, q, k, v, at, both);
+      s.merge_rotary_backward(dq, q, {}, {}, at, queries);
+      s.merge_rotary_backward(dkv, {}, k, v, at, keys);
+      const Values whole = ctx.values_of(d), of_q = ctx.values_of(dq), of_kv = ctx.values_of(dkv);
+      Values joined;
+      for (std::int64_t t = 0; t < r.rows; ++t) {
+        joined.insert(joined.end(), of_q.begin() + t * nq, of_q.begin() + (t + 1) * nq);
+        joined.insert(joined.end(), of_kv.begin() + t * 2 * nk, of_kv.begin() + (t + 1) * 2 * nk);
+      }
+      EXPECT_EQ(joined, whole);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace orthant::test

@@ -127,7 +127,7 @@ class Stream {
 
   // --- attention
   // qkv [T, (h + 2 kv) c] -> q [T, h c], k, v [T, kv c]; q and k rotated by position i32[T] (pairs (i, i + c/2), as
-  // Llama and Mixtral). Source: Su et al., "RoFormer".
+  // Llama and Mixtral); h or kv may be 0, its tensors then undefined. Source: Su et al., "RoFormer".
   virtual void split_rotary(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& qkv,
                             const Tensor& position, const RotaryShape& shape) = 0;
   virtual void merge_rotary_backward(const Tensor& dqkv, const Tensor& dq, const Tensor& dk, const Tensor& dv,
