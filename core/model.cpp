@@ -9,10 +9,12 @@ namespace orthant {
 
 Model::Model(Plan& plan, Stream& stream) : parameters_(plan, stream) {
   const Settings& settings = plan.settings();
+  // Groups are made on every rank, whether its stage has a layer that uses them or not.
+  vocabulary_group(plan);
   const int blocks = static_cast<int>(settings.model.layers);
   layers_.resize(static_cast<std::size_t>(blocks) + 2);
   if (settings.moe.experts > 0) {
-    const RoutingLayout routing(plan);  // makes its group on every rank, whether its stage has a routed layer or not
+    const RoutingLayout routing(plan);
   }
   for (int number = 0; number < layers(); ++number) {
     std::unique_ptr<Layer>& place = layers_[static_cast<std::size_t>(number)];

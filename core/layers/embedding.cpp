@@ -16,10 +16,15 @@ EmbeddingLayer::EmbeddingLayer(const ParamStore& store, const Settings& settings
   groups_ = store.groups_of_layer(0);
 }
 
+std::int64_t EmbeddingLayer::first_row() const {
+  const Param& table = table_.param();
+  return table.size[0] == table.spec.global[0] ? Stream::whole_table : table.offset[0];
+}
+
 Tensor EmbeddingLayer::forward(const StepContext& ctx, const Tensor&, Saved&) {
   const Tensor table = table_.weight();
   Tensor y = ctx.device().empty(ctx.compute(), {ctx.batch.tokens(), table.dim(1)});
-  ctx.stream.embedding(y, table, ctx.batch.token, false);
+  ctx.stream.embedding(y, table, ctx.batch.token, false, first_row());
   y = ctx.plan.cross(leave, y, ctx.stream);
   if (positions_.has_value()) {
     ctx.stream.embedding(y, positions_->weight(), ctx.rows_in(Region::norm, ctx.batch.position), true);
@@ -32,7 +37,8 @@ Tensor EmbeddingLayer::backward(const StepContext& ctx, const Tensor& dy, Saved&
   if (positions_.has_value()) {
     ctx.stream.embedding_backward(positions_->grad(), d, ctx.rows_in(Region::norm, ctx.batch.position));
   }
-  ctx.stream.embedding_backward(table_.grad(), ctx.plan.cross_back(leave, d, ctx.stream), ctx.batch.token);
+  const Tensor dy_here = ctx.plan.cross_back(leave, d, ctx.stream);
+  ctx.stream.embedding_backward(table_.grad(), dy_here, ctx.batch.token, first_row());
   return {};
 }
 

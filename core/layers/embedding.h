@@ -17,7 +17,9 @@ class EmbeddingLayer final : public Layer {
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
 
  private:
-  ParamRef table_;                     // [V, d]
+  std::int64_t first_row() const;
+
+  ParamRef table_;                     // [V_r, d], V_r rows of the vocabulary
   std::optional<ParamRef> positions_;  // [S, d], learned
 };
 

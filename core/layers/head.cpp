@@ -11,16 +11,38 @@ constexpr std::int64_t chunk_elements = 1 << 20;
 
 }  // namespace
 
-HeadLayer::HeadLayer(const ParamStore& store, const Plan& plan)
+Group* vocabulary_group(Plan& plan) {
+  const std::vector<AxisId> axes = plan.axes_of(Dim::vocab, Region::head);
+  const std::vector<int> members = plan.mesh().members(axes, plan.mesh().rank());
+  return members.size() == 1 ? nullptr : &plan.group("vocabulary", members);
+}
+
+HeadLayer::HeadLayer(const ParamStore& store, Plan& plan)
     : norm_(store, "model.norm", plan.settings()),
-      matrix_(store.ref(plan.settings().model.tie_embeddings ? "model.embed_tokens.weight" : "lm_head.weight")) {
+      matrix_(store.ref(plan.settings().model.tie_embeddings ? "model.embed_tokens.weight" : "lm_head.weight")),
+      slices_(vocabulary_group(plan)) {
   groups_ = store.groups_of_layer(static_cast<int>(plan.settings().model.layers) + 1);
+}
+
+void HeadLayer::cross_entropy(const StepContext& ctx, const Tensor& loss, const Tensor& logits,
+                              const Tensor& label) const {
+  Stream& s = ctx.stream;
+  if (slices_ == nullptr) {
+    s.cross_entropy(loss, logits, label, ctx.loss_scale);
+    return;
+  }
+  const std::int64_t tokens = logits.dim(0), first = matrix_.param().offset[0];
+  const Tensor own = ctx.device().empty(DType::f32, {tokens, 3});
+  const Tensor stats = ctx.device().empty(DType::f32, {slices_->size(), tokens, 3});
+  s.cross_entropy_stats(own, logits, label, first);
+  slices_->all_gather(stats, own, s);
+  s.cross_entropy_from_stats(loss, logits, label, stats, first, ctx.loss_scale);
 }
 
 Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved) {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
-  const Tensor w = matrix_.weight();  // [V, d]
+  const Tensor w = matrix_.weight();  // [V_r, d]
   const Tensor n = ctx.plan.cross(enter, norm_.forward(ctx, x, saved), s);
   const std::int64_t tokens = n.dim(0), vocabulary = w.dim(0);
   const std::int64_t chunk = std::clamp<std::int64_t>(chunk_elements / vocabulary, 1, tokens);
@@ -30,7 +52,7 @@ Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved)
     Tensor logits = device.empty(DType::f32, {rows, vocabulary});
     Tensor loss = device.empty(DType::f32, {rows});
     s.gemm(logits, n.rows(begin, rows), w, {.transpose_b = true});
-    s.cross_entropy(loss, logits, ctx.batch.label.rows(begin, rows), ctx.loss_scale);
+    cross_entropy(ctx, loss, logits, ctx.batch.label.rows(begin, rows));
     s.sum(ctx.sums.loss, loss);
     if (ctx.training) {
       Tensor dlogits = logits;

@@ -6,9 +6,13 @@
 
 namespace orthant {
 
+// The ranks that hold the other slices of the vocabulary; null: there are none. Collective over the world the first
+// time.
+Group* vocabulary_group(Plan& plan);
+
 class HeadLayer final : public Layer {
  public:
-  HeadLayer(const ParamStore& store, const Plan& plan);
+  HeadLayer(const ParamStore& store, Plan& plan);
   // Adds to ctx.sums.loss; returns an undefined tensor. In training also the gradients of the logits' matrix.
   Tensor forward(const StepContext& ctx, const Tensor& x, Saved& saved) override;
   bool grads_in_forward() const override { return true; }
@@ -16,8 +20,12 @@ class HeadLayer final : public Layer {
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
 
  private:
+  // logits [T, V_r] -> their gradient; loss [T].
+  void cross_entropy(const StepContext& ctx, const Tensor& loss, const Tensor& logits, const Tensor& label) const;
+
   Norm norm_;
-  ParamRef matrix_;  // [V, d], the embedding's where they are tied
+  ParamRef matrix_;  // [V_r, d], V_r of the vocabulary; the embedding's where they are tied
+  Group* slices_;    // vocabulary_group
 };
 
 }  // namespace orthant
