@@ -25,7 +25,7 @@ struct Site {
 class Boundary {
  public:
   virtual ~Boundary() = default;
-  virtual Tensor forward(Tensor x, Stream& s) = 0;
+  virtual Tensor forward(Tensor x, Stream& s) = 0;  // parts of a sum may be added up in place, here and below
   virtual Tensor backward(Tensor dy, Stream& s) = 0;
 };
 

@@ -1,0 +1,170 @@
+// The tensor axis against one rank: split heads, FFNs, experts and vocabulary, rows cut between them or not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/run/verify.h"
+#include "tests/support/experiment.h"
+
+namespace orthant {
+namespace {
+
+using test::axes;
+using test::experiment;
+using test::Overrides;
+
+struct Case {
+  const char* name;
+  Overrides overrides;
+};
+
+std::string table(int size, bool cut_rows = false, const char* experts = "split") {
+  return fmt::format("[plugins.tensor]\nsize = {}\nsequence_parallel = {}\nexperts = \"{}\"\n", size, cut_rows,
+                     experts);
+}
+
+void expect_parity(const Config& config, int ranks) {
+  const Snapshot layout = take_snapshot(config, 2);
+  ASSERT_EQ(layout.world_size, ranks);
+  const VerifyReport report = compare(layout, take_snapshot(one_rank(config), 2), config.settings.run.dtype);
+  EXPECT_TRUE(report.ok()) << report.first_difference;
+}
+
+// --- dense models
+
+const Case dense_models[] = {
+    {"plain", {}},
+    {"two_kv_heads", {"model.kv_heads=2"}},
+    {"one_kv_head", {"model.kv_heads=1"}},
+    {"tied_embeddings", {"model.tie_embeddings=true"}},
+    {"learned_positions", {R"(model.positions="learned")", R"(model.norm="layernorm")", R"(model.activation="gelu")"}},
+    {"tied_learned_dropout",
+     {"model.tie_embeddings=true", R"(model.positions="learned")", "model.dropout=0.2", "model.kv_heads=1"}},
+    {"dropout", {"model.dropout=0.2"}},
+    {"micro_batches", {"batch.micro_batch=2", "model.kv_heads=1"}},
+    {"packed_documents",
+     {R"(data.source="text")", fmt::format("data.path=\"{}/README.md\"", ORTHANT_SOURCE_DIR), "model.vocab_size=256",
+      R"(data.documents="packed")", R"(data.separator=" ")"}},
+    // Parts of sums are rounded to bf16; Adam would turn the rounding of gradients near zero into steps of full size.
+    {"bf16", {R"(run.dtype="bf16")", "model.kv_heads=1", R"(optimizer.name="sgd")"}},
+};
+
+class TensorDense : public testing::TestWithParam<std::tuple<Case, int, bool>> {};
+
+TEST_P(TensorDense, EqualsOneRank) {
+  const auto& [model, size, cut_rows] = GetParam();
+  Overrides overrides = model.overrides;
+  overrides.push_back("moe.experts=0");
+  expect_parity(experiment(overrides, table(size, cut_rows)), size);
+}
+
+INSTANTIATE_TEST_SUITE_P(Parity, TensorDense,
+                         testing::Combine(testing::ValuesIn(dense_models), testing::Values(2, 4), testing::Bool()),
+                         [](const auto& made) {
+                           return fmt::format("{}_{}{}", std::get<0>(made.param).name, std::get<1>(made.param),
+                                              std::get<2>(made.param) ? "_cut_rows" : "");
+                         });
+
+// --- routed models
+
+const Case routed_models[] = {
+    {"dropless", {}},
+    {"capacity", {"moe.capacity_factor=1.0", R"(moe.drop_policy="probability")"}},
+    {"switch", {R"(moe.router="switch")", "moe.top_k=1", "moe.capacity_factor=1.0"}},
+    {"gshard", {R"(moe.router="gshard")", "moe.capacity_factor=1.0"}},
+    {"expert_choice", {R"(moe.router="expert_choice")", "moe.top_k=0", "moe.capacity_factor=1.5"}},
+    {"shared_experts", {"moe.shared_experts=2", "moe.d_expert=8"}},
+    {"jitter_dropout_micro_batches",
+     {"moe.jitter=0.2", "model.dropout=0.2", "batch.micro_batch=2", "moe.capacity_factor=1.0"}},
+    {"large_auxiliary_loss", {"moe.aux_loss=10", "moe.z_loss=1"}},
+    {"relu", {R"(model.activation="relu")"}},
+};
+
+class TensorRouted : public testing::TestWithParam<std::tuple<Case, bool, const char*>> {};
+
+TEST_P(TensorRouted, EqualsOneRank) {
+  const auto& [model, cut_rows, experts] = GetParam();
+  for (int size : {2, 4}) {
+    expect_parity(experiment(model.overrides, table(size, cut_rows, experts)), size);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Parity, TensorRouted,
+                         testing::Combine(testing::ValuesIn(routed_models), testing::Bool(),
+                                          testing::Values("split", "fold")),
+                         [](const auto& made) {
+                           return fmt::format("{}_{}{}", std::get<0>(made.param).name, std::get<2>(made.param),
+                                              std::get<1>(made.param) ? "_cut_rows" : "");
+                         });
+
+// --- with other axes
+
+TEST(TensorAxis, WithOtherAxes) {
+  const Overrides model = {"model.kv_heads=1", "moe.capacity_factor=1.0", "moe.shared_experts=1",
+                           "model.tie_embeddings=true"};
+  for (const bool cut_rows : {false, true}) {
+    SCOPED_TRACE(cut_rows);
+    expect_parity(experiment(model, axes(2) + table(2, cut_rows)), 4);
+    expect_parity(experiment(model, table(2, cut_rows) + axes(2)), 4);
+    expect_parity(experiment(model, axes(2, 2) + table(2, cut_rows)), 4);
+    expect_parity(experiment(model, axes(2) + table(4, cut_rows) + axes(0, 2)), 8);
+    // Experts carved from the ranks of this axis, and from those of both.
+    expect_parity(experiment(model, table(2, cut_rows, "fold") + axes(0, 2)), 2);
+    expect_parity(experiment(model, axes(2, 4) + table(2, cut_rows, "fold")), 4);
+  }
+}
+
+TEST(TensorAxis, WithSlicesOfSequences) {
+  for (const bool cut_rows : {false, true}) {
+    for (const char* method : {"ulysses", "ring"}) {
+      SCOPED_TRACE(fmt::format("{} {}", method, cut_rows));
+      const std::string sequence = fmt::format("[plugins.sequence]\nsize = 2\nmethod = \"{}\"\n", method);
+      expect_parity(experiment({"model.kv_heads=1"}, sequence + table(2, cut_rows)), 4);
+      expect_parity(experiment({"model.kv_heads=2", "moe.capacity_factor=1.0"},
+                               sequence + table(2, cut_rows, "fold") + axes(0, 4)),
+                    4);
+    }
+  }
+}
+
+TEST(TensorAxis, OnTheGuardedDevice) {
+  for (const bool cut_rows : {false, true}) {
+    for (const char* experts : {"split", "fold"}) {
+      expect_parity(experiment({"model.kv_heads=1", R"(run.device="guarded")"}, table(4, cut_rows, experts)), 4);
+    }
+  }
+}
+
+TEST(TensorAxis, OneRankBindsNothing) {
+  expect_parity(experiment({}, table(1, true, "fold")), 1);
+}
+
+std::string refusal(const Overrides& overrides, const std::string& plugins) {
+  try {
+    check_layout(experiment(overrides, plugins));
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.code(), ExitCode::bad_configuration);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(TensorAxis, RefusesWhatDoesNotDivide) {
+  using testing::AllOf;
+  using testing::HasSubstr;
+  EXPECT_THAT(refusal({"model.heads=3", "model.d_model=12"}, table(2)),
+              AllOf(HasSubstr("dim 'head'"), HasSubstr("2 ranks of axis 'tensor'"), HasSubstr("model.heads")));
+  EXPECT_THAT(refusal({"model.heads=6", "model.kv_heads=3", "model.d_model=12"}, table(2)),
+              AllOf(HasSubstr("3 units of dim 'head' of 'model.layers.0.self_attn.k_proj.weight'"),
+                    HasSubstr("one must divide the other")));
+  EXPECT_THAT(refusal({"model.d_ff=18", "moe.experts=0"}, table(4)),
+              AllOf(HasSubstr("18 units of dim 'ffn'"), HasSubstr("size = 4"), HasSubstr("model.d_ff")));
+  EXPECT_THAT(refusal({"moe.d_expert=6"}, table(4)), HasSubstr("6 units of dim 'ffn' in region 'experts'"));
+  EXPECT_EQ(refusal({"moe.d_expert=6"}, table(4, false, "fold")), "") << "experts stay whole";
+  EXPECT_THAT(refusal({"model.vocab_size=25"}, table(2)),
+              AllOf(HasSubstr("25 units of dim 'vocab'"), HasSubstr("model.vocab_size")));
+  EXPECT_THAT(refusal({"data.sequence_length=3", "batch.micro_batch=1"}, table(2, true)),
+              AllOf(HasSubstr("the 3 tokens of a micro-batch do not divide"), HasSubstr("region 'norm'")));
+}
+
+}  // namespace
+}  // namespace orthant
