@@ -76,7 +76,7 @@ const Case routed_models[] = {
     {"jitter_dropout_micro_batches",
      {"moe.jitter=0.2", "model.dropout=0.2", "batch.micro_batch=2", "moe.capacity_factor=1.0"}},
     {"large_auxiliary_loss", {"moe.aux_loss=10", "moe.z_loss=1"}},
-    {"relu", {R"(model.activation="relu")"}},
+    {"relu_recomputed", {R"(model.activation="relu")", R"(memory.recompute="full")"}},
 };
 
 class TensorRouted : public testing::TestWithParam<std::tuple<Case, bool, const char*>> {};

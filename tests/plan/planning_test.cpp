@@ -144,6 +144,10 @@ std::string pipeline(const char* schedule, int chunks) {
   return fmt::format("[plugins.pipeline]\nsize = 2\nschedule = \"{}\"\nchunks = {}\n", schedule, chunks);
 }
 
+std::string tensor(int size, const char* keys = "") {
+  return fmt::format("[plugins.tensor]\nsize = {}\n{}", size, keys);
+}
+
 const Case cases[] = {
     {"one_rank", every_expert, ""},
     {"data2", every_expert, axes(2)},
@@ -177,6 +181,13 @@ const Case cases[] = {
      pipeline("1f1b", 1) + axes(2, 2)},
     {"interleaved_zero", with(every_expert, {"batch.micro_batch=1", "batch.sequences=16", "model.layers=4"}),
      pipeline("interleaved", 2) + zero(2)},
+    {"tensor4_few_kv_heads", with(every_expert, {"model.kv_heads=1", "model.tie_embeddings=true"}), tensor(4)},
+    {"tensor2_cut_rows_data_expert", with(every_expert, {"moe.shared_experts=1", "batch.micro_batch=2"}),
+     axes(2, 2) + tensor(2, "sequence_parallel = true\n")},
+    {"tensor2_folded_bf16", with(every_expert, {R"(run.dtype="bf16")", "data.sequence_length=48"}),
+     axes(2, 4) + tensor(2, "experts = \"fold\"\n")},
+    {"tensor2_folded_cut_rows", with(every_expert, {"data.sequence_length=48"}),
+     tensor(2, "experts = \"fold\"\nsequence_parallel = true\n") + axes(0, 2)},
     {"long_sequences", with(every_expert, {"data.sequence_length=96", "batch.micro_batch=2"}), axes(2, 2)},
 };
 
