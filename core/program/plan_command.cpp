@@ -1,10 +1,14 @@
-// orthant plan CONFIG [--rank R] [--json]: what a layout would hold and send, without starting a rank.
+// orthant plan CONFIG [--rank R] [--json]: what a layout would hold and send, without starting a rank; with --schedule
+// who works when.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <fstream>
 #include <memory>
+#include <string>
 
 #include "core/program/commands.h"
 #include "core/program/plan_output.h"
+#include "core/program/schedule_drawing.h"
 
 namespace orthant {
 namespace {
@@ -12,18 +16,37 @@ namespace {
 struct Options {
   int rank = 0;
   bool json = false;
+  bool schedule = false;
+  std::string svg;  // empty: none
 };
+
+void print(const std::string& text) {
+  require(std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0,
+          "cannot write to the standard output");
+}
+
+void draw(const Config& config, const Options& options) {
+  const Programs programs = planned_programs(config);
+  if (!options.svg.empty()) {
+    std::ofstream file(options.svg, std::ios::binary);
+    file << schedule_svg(programs);
+    file.close();
+    require(file.good(), "cannot write {}", options.svg);
+  }
+  print(schedule_text(programs));
+}
 
 void run(const ConfigArguments& arguments, const Options& options) {
   const Config config = load_config(arguments);
+  if (options.schedule) {
+    return draw(config, options);
+  }
   PlanOutput plan;
   plan.file = arguments.file;
   plan.mesh = plan_mesh(config);
   plan.rank = plan_rank(config, options.rank);
   plan.classes = plan_classes(config);
-  const std::string text = options.json ? plan_json(plan) : plan_text(plan);
-  require(std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0,
-          "cannot write to the standard output");
+  print(options.json ? plan_json(plan) : plan_text(plan));
 }
 
 }  // namespace
@@ -33,7 +56,10 @@ void add_plan_command(CLI::App& app, int& exit_code) {
   auto arguments = add_config_arguments(*command);
   auto options = std::make_shared<Options>();
   command->add_option("--rank", options->rank, "The rank whose slices and collectives are listed")->type_name("R");
-  command->add_flag("--json", options->json, "Print everything as JSON (docs/plan.md)");
+  CLI::Option* json = command->add_flag("--json", options->json, "Print everything as JSON (docs/plan.md)");
+  CLI::Option* schedule =
+      command->add_flag("--schedule", options->schedule, "Draw instead in which order the stages work")->excludes(json);
+  command->add_option("--svg", options->svg, "Draw it into this file too")->needs(schedule)->type_name("FILE");
   command->callback([arguments, options, &exit_code] {
     run(*arguments, *options);
     exit_code = static_cast<int>(ExitCode::ok);

@@ -149,6 +149,16 @@ TEST(Pipeline, TiedTableOverManyRanksAndBuckets) {
   }
 }
 
+// Shards of gradients and weights within each stage; the tied table's owners are on two.
+TEST(Pipeline, ShardedState) {
+  const Overrides tied = {"model.layers=4", "model.tie_embeddings=true"};
+  for (int zero : {1, 2, 3}) {
+    const std::string data = fmt::format("[plugins.data]\nsize = 2\nzero = {}\nwhole_below = 0\n", zero);
+    expect_parity(tied, stages(3) + data, {"batch.micro_batch=1"});
+    expect_parity(tied, data + "[plugins.expert]\nsize = 2\n" + stages(2, "interleaved", 2), {"batch.micro_batch=1"});
+  }
+}
+
 // --- bits
 
 TEST(Pipeline, TwoRunsHaveTheSameBits) {
