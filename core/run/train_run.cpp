@@ -231,7 +231,14 @@ class Run {
 }  // namespace
 
 ExitCode train_run(const Config& config, const RunOptions& options, Communicator& communicator) {
-  return Run(config, options, communicator).train();
+  Run run(config, options, communicator);
+  try {
+    return run.train();
+  } catch (const std::exception& failure) {
+    // Now, while the run stands: to take it down waits for what its side streams are sending, and peers for this word.
+    communicator.abort(failure.what());
+    throw;
+  }
 }
 
 }  // namespace orthant
