@@ -73,9 +73,26 @@ const Plugin plugins[] = {
     {"pipeline", "pipeline_interleaved", {"plugins.pipeline.schedule=\"interleaved\"", "plugins.pipeline.chunks=2"}},
     {"sequence", "sequence_ulysses"},
     {"sequence", "sequence_ring", {"plugins.sequence.method=\"ring\""}},
+    {"tensor", "tensor_split"},
+    {"tensor", "tensor_fold", {"plugins.tensor.experts=\"fold\""}},
+    {"tensor", "tensor_sequence_parallel", {"plugins.tensor.sequence_parallel=true"}},
+    {"tensor",
+     "tensor_sequence_parallel_fold",
+     {"plugins.tensor.sequence_parallel=true", "plugins.tensor.experts=\"fold\""}},
 };
 INSTANTIATE_TEST_SUITE_P(Conformance, InTree, testing::ValuesIn(plugins),
                          [](const auto& plugin) { return plugin.param.test; });
+
+// The axis that docs/plugins.md prints is this file, word for word, and it works.
+TEST(Conformance, TheAxisOfTheGuidePasses) {
+  const std::string guide = launch_test::read_file(ORTHANT_SOURCE_DIR "/docs/plugins.md");
+  EXPECT_THAT(guide, HasSubstr("```cpp\n" +
+                               launch_test::read_file(ORTHANT_SOURCE_DIR "/tests/conformance/channels.cpp") + "```\n"));
+  EXPECT_LT(std::count(guide.begin(), guide.end(), '\n'), 151);
+  const ConformanceReport report = check_plugin(rude("channels"), {});
+  EXPECT_EQ(failures(report), "");
+  EXPECT_EQ(finding(report, "boundaries").outcome, Outcome::ok);
+}
 
 TEST(Conformance, WhatIsBoundIsLookedAt) {
   const ConformanceReport expert = check_plugin(in_tree("expert"), {});
