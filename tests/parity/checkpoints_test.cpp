@@ -39,6 +39,10 @@ struct Pair {
   }
 };
 
+void PrintTo(const Pair& pair, std::ostream* out) {
+  *out << pair.name();
+}
+
 std::vector<Pair> drawn_pairs() {
   const std::vector<TableCell> cells = candidates();
   const RandomKey key{.seed = 24};

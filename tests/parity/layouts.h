@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,10 @@ const std::vector<ModelVariant>& table_models();
 
 // All products of variants on exactly 2, 4, 8 and 16 ranks, those that are refused too.
 const std::vector<TableLayout>& all_layouts();
+
+inline void PrintTo(const TableCell& cell, std::ostream* out) {
+  *out << cell.name();
+}
 
 // Words of the message with which a cell is refused; nothing: it must work.
 std::optional<std::string> refusal_of(const TableCell& cell);
