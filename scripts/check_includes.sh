@@ -48,13 +48,18 @@ for file in $(sources router experts); do
   done < <(includes "$file")
 done
 
-# Names of axes as strings. "data" and "expert" alone would also be tables and dims; those lines are listed with their reason.
+# A string that is a plugin's name, or its table's, outside of comments. Names are those that the plugins export. "data" and
+# "expert" are also tables, dims and arguments: what may stand is listed as FILE NAME, with the reason.
 allowed=scripts/axis_names_allowed.txt
+names=$(sources plugins | xargs -r sed -nE 's/^ORTHANT_PLUGIN\("([a-z_]+)".*/\1/p' | sort -u | paste -sd '|')
+literal="\"($names)\"|\"\[?plugins\.($names)[]\".]"
 while IFS=: read -r file line text; do
-  grep -qxF -- "$file" <(sed -e 's/[[:space:]]*#.*//' -e '/^$/d' "$allowed") ||
-    complain "$file:$line: names an axis: $(echo "$text" | sed 's/^ *//'); the core names no axis (or list the file in $allowed with the reason)"
-done < <(sources core | xargs -r grep -nE '"(tensor|pipeline|expert|sequence)"|"plugins\.(data|tensor|pipeline|expert|sequence)' |
-  grep -vE '^[^:]*:[0-9]+:.*//.*"[a-z.]*"' || true)
+  code=$(sed -E 's%(^|[[:space:]])//.*%%' <<<"$text")
+  while read -r name; do
+    grep -qE "^$file $name([[:space:]]|$)" "$allowed" ||
+      complain "$file:$line: names an axis: $(sed 's/^ *//' <<<"$text"); the core names no axis (or list '$file $name' in $allowed with the reason)"
+  done < <(grep -oE "$literal" <<<"$code" | sed -E 's/["[]*(plugins\.)?//; s/[]".]$//' | sort -u)
+done < <([[ -z $names ]] || sources core router experts parallel | xargs -r grep -nHE "$literal" || true)
 
 [[ $failed -eq 0 ]] && echo "includes: ok" >&2
 exit "$failed"
