@@ -59,12 +59,12 @@ INSTANTIATE_TEST_SUITE_P(LayoutTable, Cell, testing::ValuesIn(test::quick_cells(
 // Every layout on up to eight ranks with two models, and on sixteen with one.
 // One test for all of them: thousands of processes would take longer than the layouts.
 void expect_parity_of_all(int ranks, std::size_t models) {
-  std::size_t n = 0;
-  for (const TableCell& cell : test::full_cells(ranks, models)) {
+  const std::vector<TableCell> cells = test::full_cells(ranks, models);
+  fmt::print("{} comparisons on {} ranks\n", cells.size(), ranks);
+  EXPECT_GT(cells.size(), 50u);
+  for (const TableCell& cell : cells) {
     expect_parity(cell);
-    ++n;
   }
-  EXPECT_GT(n, 0u);
 }
 TEST(SlowTable, TwoRanks) {
   expect_parity_of_all(2, 4);
@@ -73,7 +73,10 @@ TEST(SlowTable, FourRanks) {
   expect_parity_of_all(4, 2);
 }
 TEST(SlowTable, EightRanks) {
-  expect_parity_of_all(8, 1);
+  expect_parity_of_all(8, 2);
+}
+TEST(SlowTable, SixteenRanks) {
+  expect_parity_of_all(16, 1);
 }
 
 // --- a sample of the table, asked for more
@@ -129,9 +132,9 @@ TEST(LayoutTable, HoldsWhatItPromises) {
       axes.insert(axis.axis);
     }
   }
-  EXPECT_GE(layouts.size(), 40u);
-  EXPECT_GE(axes.size(), 3u);
-  EXPECT_GE(largest, 3u);
+  EXPECT_GE(layouts.size(), 120u);
+  EXPECT_EQ(axes, (std::set<std::string>{"data", "expert", "pipeline", "sequence", "tensor"}));
+  EXPECT_GE(largest, 4u);
 }
 
 // Nothing is left out silently: a layout works, or is refused before anything starts, with the reason that is expected.
