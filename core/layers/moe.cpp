@@ -1,6 +1,5 @@
 #include "core/layers/moe.h"
 
-#include <algorithm>
 #include <numeric>
 #include <tuple>
 
@@ -10,47 +9,19 @@ namespace {
 constexpr Site enter{Region::experts, Side::enter}, leave{Region::experts, Side::leave};
 constexpr Site router_enter{Region::router, Side::enter}, router_leave{Region::router, Side::leave};
 
-std::vector<std::int64_t> offsets_of(const std::vector<std::int64_t>& rows) {
-  std::vector<std::int64_t> offset(rows.size() + 1, 0);
-  std::partial_sum(rows.begin(), rows.end(), offset.begin() + 1);
-  return offset;
-}
-
 std::vector<std::int32_t> values_of(const Tensor& counts, Stream& s) {
   std::vector<std::int32_t> host(static_cast<std::size_t>(counts.elements()));
   s.download(host.data(), counts);
   return host;
 }
 
-// Without a token exchange every expert is local and rows stay where they are.
-ExchangePlan local_plan(std::vector<std::int64_t> rows) {
-  return {rows, rows, rows};
-}
-
 }  // namespace
 
 MoeLayer::MoeLayer(const ParamStore& store, const std::string& stem, Plan& plan, int layer)
-    : router_(store.ref(stem + ".gate.weight")),
-      layer_(layer),
-      layout_(plan),
-      activation_(plan.settings().model.activation) {
-  const std::vector<ParamGroup*> groups = store.groups_of_layer(layer);
-  const auto routed = std::find_if(groups.begin(), groups.end(), [](const ParamGroup* g) { return g->experts; });
-  require(routed != groups.end(), "this rank holds no routed expert of layer {}", layer);
-  experts_ = *routed;
-  const std::size_t in_matrices = activation_ == Activation::swiglu ? 2 : 1;
-  local_experts_ = static_cast<std::int64_t>(experts_->params.size() / (in_matrices + 1));
-  width_ = experts_->params.front().size[0];
-  hidden_ = width_ * static_cast<std::int64_t>(in_matrices);
+    : router_(store.ref(stem + ".gate.weight")), experts_(store, plan, layer), layer_(layer), layout_(plan) {
   if (plan.settings().moe.shared_experts > 0) {
     shared_.emplace(store, stem + ".shared_experts", plan.settings());
   }
-}
-
-MoeLayer::Weights MoeLayer::view(const Tensor& flat) const {
-  const std::int64_t d = experts_->params.front().size[1];
-  return {flat.slice(0, {local_experts_, hidden_, d}),
-          flat.slice(local_experts_ * hidden_ * d, {local_experts_, d, width_})};
 }
 
 GateConfig MoeLayer::gate_config(const StepContext& ctx) const {
@@ -188,48 +159,27 @@ void MoeLayer::seat(const StepContext& ctx, Routing& r) const {
     // Seats are decided: of the choices that have one, those of this rank's tokens.
     const Tensor expert = layout_.take(Region::experts, r.expert, s);
     s.keep_seated(expert, layout_.take(Region::experts, r.row, s));
+    gate.router = RouterKind::topk;
     gate.capacity_factor = 0;
     gate.group_tokens = expert.dim(0);
     std::tie(kept, dropped) = dispatch(expert, weight, layout_.take(Region::experts, ctx.batch.whole_valid, s), gate);
   }
   const std::vector<std::int64_t> rows(kept.begin(), kept.end());
   r.source = r.source.rows(0, std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
-  TokenExchange* exchange = ctx.plan.exchange();
-  r.plan = exchange == nullptr ? local_plan(rows) : exchange->plan(rows, s);
-}
-
-Tensor MoeLayer::activated(const StepContext& ctx, const Tensor& h) const {
-  Tensor a = ctx.device().empty(h.dtype(), {h.dim(0), width_});
-  ctx.stream.activation(a, h, activation_);
-  return a;
+  r.plan = RoutedExperts::plan(ctx, rows);
 }
 
 Tensor MoeLayer::run_experts(const StepContext& ctx, const Tensor& n, const Routing& routing, Saved& saved) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
   const Tensor tokens = ctx.plan.cross(enter, n, s);  // [tokens_X, d]
-  const std::int64_t d = tokens.dim(1);
-  Tensor packed = device.empty(n.dtype(), {routing.source.dim(0), d});
+  Tensor packed = device.empty(n.dtype(), {routing.source.dim(0), tokens.dim(1)});
   s.pack(packed, tokens, routing.source, ctx.settings().moe.top_k);
-  TokenExchange* exchange = ctx.plan.exchange();
-  const Tensor x = exchange == nullptr ? packed : exchange->to_experts(packed, routing.plan, s);  // [R', d]
-  const std::vector<std::int64_t> offset = offsets_of(routing.plan.local);
-  const Weights w = view(experts_->weight);
-  Tensor h = device.empty(n.dtype(), {x.dim(0), hidden_});
-  s.grouped_gemm(h, x, w.in, offset, {.transpose_b = true});
-  const Tensor a = activated(ctx, h);
-  Tensor out = device.empty(n.dtype(), {x.dim(0), d});
-  s.grouped_gemm(out, a, w.out, offset, {.transpose_b = true});
-  const Tensor back = exchange == nullptr ? out : exchange->to_tokens(out, routing.plan, s);  // [R, d]
+  const Tensor rows = experts_.forward(ctx, packed, routing.plan, saved);  // [R, d]
   Tensor y = device.empty(n.dtype(), tokens.shape());
-  s.combine(y, back, routing.row, routing.sent_weight, false);
+  s.combine(y, rows, routing.row, routing.sent_weight, false);
   if (ctx.training) {
-    for (const Tensor& t : {x, h, back}) {
-      push(saved, t);
-    }
-    if (!recomputes_activations(ctx.settings())) {
-      push(saved, a);
-    }
+    push(saved, rows);
   }
   return ctx.plan.cross(leave, y, s);
 }
@@ -238,31 +188,12 @@ std::pair<Tensor, Tensor> MoeLayer::run_experts_backward(const StepContext& ctx,
                                                          const Routing& routing, Saved& saved) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
-  const bool again = recomputes_activations(ctx.settings());
-  Tensor a = again ? Tensor() : pop(saved);  // [R', f]
-  const Tensor back = pop(saved), h = pop(saved), x = pop(saved);
-  if (again) {
-    a = activated(ctx, h);
-  }
+  const Tensor rows = pop(saved);                            // [R, d]
   const Tensor dy_here = ctx.plan.cross_back(leave, dy, s);  // [tokens_X, d]
-  Tensor dback = device.empty(dy.dtype(), back.shape());     // [R, d]
+  Tensor drows = device.empty(dy.dtype(), rows.shape());
   Tensor dweight = device.empty(DType::f32, routing.sent_weight.shape());
-  s.combine_backward(dback, dweight, dy_here, back, routing.row, routing.source, routing.sent_weight);
-  TokenExchange* exchange = ctx.plan.exchange();
-  const Tensor dout = exchange == nullptr ? dback : exchange->to_experts(dback, routing.plan, s);  // [R', d]
-  const std::vector<std::int64_t> offset = offsets_of(routing.plan.local);
-  const Weights w = view(experts_->weight), g = view(experts_->grad);
-  // The expert group's gradients are nothing but these products: the first ones overwrite what is there.
-  const float beta = experts_->grad_empty ? 0.0f : 1.0f;
-  Tensor da = device.empty(dy.dtype(), a.shape());
-  s.grouped_gemm(da, dout, w.out, offset, {});
-  s.grouped_gemm_tn(g.out, dout, a, offset, beta);
-  Tensor dh = device.empty(dy.dtype(), h.shape());
-  s.activation_backward(dh, da, h, activation_);
-  Tensor dx = device.empty(dy.dtype(), x.shape());
-  s.grouped_gemm(dx, dh, w.in, offset, {});
-  s.grouped_gemm_tn(g.in, dh, x, offset, beta);
-  const Tensor dpacked = exchange == nullptr ? dx : exchange->to_tokens(dx, routing.plan, s);
+  s.combine_backward(drows, dweight, dy_here, rows, routing.row, routing.source, routing.sent_weight);
+  const Tensor dpacked = experts_.backward(ctx, drows, routing.plan, saved);
   Tensor dtokens = device.empty(dy.dtype(), dy_here.shape());
   s.fill(dtokens, 0);
   s.pack_backward(dtokens, dpacked, routing.row);

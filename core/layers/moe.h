@@ -14,6 +14,7 @@
 
 #include "core/layers/ffn.h"
 #include "core/layers/layer.h"
+#include "core/layers/routed_experts.h"
 #include "core/layers/routing_layout.h"
 #include "core/parameters.h"
 
@@ -42,10 +43,6 @@ class MoeLayer {
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const;
 
  private:
-  struct Weights {
-    Tensor in, out;  // [local experts, n, d], [local experts, d, f]
-  };
-  Weights view(const Tensor& flat) const;
   GateConfig gate_config(const StepContext& ctx) const;
   RandomKey key(const StepContext& ctx, Purpose purpose) const;
   void count(const StepContext& ctx, const std::vector<std::int32_t>& kept,
@@ -54,7 +51,6 @@ class MoeLayer {
   Tensor router_input(const StepContext& ctx, const Tensor& n) const;    // [tokens_R, d]
   Routing route(const StepContext& ctx, const Tensor& router_in) const;  // counts, and adds to the losses
   void seat(const StepContext& ctx, Routing& routing) const;
-  Tensor activated(const StepContext& ctx, const Tensor& h) const;  // [R', f] of [R', n]
   Tensor run_experts(const StepContext& ctx, const Tensor& n, const Routing& routing, Saved& saved) const;
   // The gradients of run_experts: of n, and of the weights [tokens_X, K].
   std::pair<Tensor, Tensor> run_experts_backward(const StepContext& ctx, const Tensor& dy, const Routing& routing,
@@ -64,12 +60,10 @@ class MoeLayer {
                       const Tensor& router_in) const;
 
   ParamRef router_;  // [E, d]
-  ParamGroup* experts_;
+  RoutedExperts experts_;
   int layer_;
   RoutingLayout layout_;
   std::optional<Ffn> shared_;
-  Activation activation_;
-  std::int64_t local_experts_, hidden_, width_;  // hidden: n = f or 2f, width: f, of the part that this rank holds
 };
 
 }  // namespace orthant

@@ -292,8 +292,8 @@ struct Nothing final : Boundary {
 };
 struct NoExchange final : TokenExchange {
   ExchangePlan plan(std::span<const std::int64_t>, Stream&) override { return {}; }
-  Tensor to_experts(const Tensor& rows, const ExchangePlan&, Stream&) override { return rows; }
-  Tensor to_tokens(const Tensor& rows, const ExchangePlan&, Stream&) override { return rows; }
+  void to_experts(const Tensor&, const Tensor&, const ExchangePlan&, int, Stream&) override {}
+  void to_tokens(const Tensor&, const Tensor&, const ExchangePlan&, int, Stream&) override {}
 };
 
 std::string refusal(const std::function<void()>& act) {

@@ -34,17 +34,23 @@ struct ExchangePlan {
   std::vector<std::int64_t> send;     // [E] rows that this rank has for each expert
   std::vector<std::int64_t> receive;  // [ranks * local experts], rank-major: rows that come in
   std::vector<std::int64_t> local;    // [local experts] rows of each local expert: the column sums of receive
+  std::vector<std::int64_t> own;      // whatever else the exchange needs to know
 };
 
-// 2. Packed token rows to the ranks that hold their experts, and back; each call is the other's adjoint.
+// 2. Packed token rows to the ranks that hold their experts, and back, in chunks: chunk c of C is that of the local
+// experts [c L / C, (c + 1) L / C) of the L on every rank. With several chunks, both directions run on a stream of
+// their own, and the chunks of one direction in order; with one, on the main stream.
 class TokenExchange {
  public:
   virtual ~TokenExchange() = default;
+  virtual int chunks() const { return 1; }  // divides the local experts
   // Exchanges counts. Called once per layer and micro-batch; the backward pass uses the same plan again.
   virtual ExchangePlan plan(std::span<const std::int64_t> rows_of_expert, Stream& s) = 0;
-  // rows [sum send, d] in expert order -> [sum local, d] in order of (local expert, source rank).
-  virtual Tensor to_experts(const Tensor& rows, const ExchangePlan& plan, Stream& s) = 0;
-  virtual Tensor to_tokens(const Tensor& rows, const ExchangePlan& plan, Stream& s) = 0;
+  // Of rows [sum send, d] in expert order, those of a chunk -> to [rows of the chunk's local experts, d] in order of
+  // (local expert, source rank).
+  virtual void to_experts(const Tensor& to, const Tensor& rows, const ExchangePlan& plan, int chunk, Stream& s) = 0;
+  // The adjoint: rows of a chunk's local experts -> their places in to [sum send, d]; its other rows stay.
+  virtual void to_tokens(const Tensor& to, const Tensor& rows, const ExchangePlan& plan, int chunk, Stream& s) = 0;
 };
 
 // 3. Who holds parameters, gradients and optimizer state: ZeRO, offload. A chain, called in order of the plugins.

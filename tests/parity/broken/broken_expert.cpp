@@ -32,34 +32,31 @@ class BrokenExchange final : public TokenExchange {
     return plan;
   }
 
-  Tensor to_experts(const Tensor& rows, const ExchangePlan& plan, Stream& s) override {
-    Tensor arrived = s.device().empty(rows.dtype(), {plan.local[0], rows.dim(1)});
+  void to_experts(const Tensor& to, const Tensor& rows, const ExchangePlan& plan, int, Stream& s) override {
+    const Tensor arrived = s.device().empty(to.dtype(), to.shape());
     group_.all_to_all(arrived, plan.receive, rows, plan.send, s);
     if (fault_ == "no_gradient" && calls_++ > 0) {
       s.fill(arrived, 0);
     }
-    return fault_ == "shuffled" ? rotated(arrived, 1, s) : arrived;
+    s.copy(to, fault_ == "shuffled" ? rotated(arrived, 1, s) : arrived);
   }
 
-  Tensor to_tokens(const Tensor& rows, const ExchangePlan& plan, Stream& s) override {
-    const std::int64_t sent = std::accumulate(plan.send.begin(), plan.send.end(), std::int64_t{0});
-    Tensor back = s.device().empty(rows.dtype(), {sent, rows.dim(1)});
+  void to_tokens(const Tensor& to, const Tensor& rows, const ExchangePlan& plan, int, Stream& s) override {
     if (fault_ != "swapped") {
-      group_.all_to_all(back, plan.send, rows, plan.receive, s);
-      return back;
+      group_.all_to_all(to, plan.send, rows, plan.receive, s);
+      return;
     }
-    Tensor right = s.device().empty(rows.dtype(), back.shape());
+    Tensor right = s.device().empty(rows.dtype(), to.shape());
     group_.all_to_all(right, plan.send, rows, plan.receive, s);
     // The blocks of ranks 0 and 1 in each other's places.
-    const std::int64_t a = plan.send[0], b = plan.send[1];
+    const std::int64_t sent = to.dim(0), a = plan.send[0], b = plan.send[1];
     std::vector<RowRun> runs;
     for (const RowRun& run : {RowRun{0, b, a}, RowRun{a, 0, b}, RowRun{a + b, a + b, sent - a - b}}) {
       if (run.rows > 0) {
         runs.push_back(run);
       }
     }
-    s.copy_rows(back, right, runs);
-    return back;
+    s.copy_rows(to, right, runs);
   }
 
  private:

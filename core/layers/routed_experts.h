@@ -1,0 +1,50 @@
+// The routed experts of a layer on one rank: packed rows travel to the ranks of their experts, through the experts'
+// FFNs, and back. Where they travel in chunks, one chunk is on the way while another is computed.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "core/layers/layer.h"
+#include "core/parameters.h"
+
+namespace orthant {
+
+class RoutedExperts {
+ public:
+  // The group of `store` that holds the routed experts of a layer.
+  RoutedExperts(const ParamStore& store, const Plan& plan, int layer);
+
+  // packed [R, d], as Stream::pack orders them -> what the experts make of them, [R, d] in the same order.
+  Tensor forward(const StepContext& ctx, const Tensor& packed, const ExchangePlan& plan, Saved& saved) const;
+  Tensor backward(const StepContext& ctx, const Tensor& d_out, const ExchangePlan& plan, Saved& saved) const;
+
+  // Without a token exchange every expert is local and rows stay where they are.
+  static ExchangePlan plan(const StepContext& ctx, const std::vector<std::int64_t>& rows_of_expert);
+
+ private:
+  struct Weights {
+    Tensor in, out;  // [local experts, n, d], [local experts, d, f]
+  };
+  Weights view(const Tensor& flat) const;
+
+  // A run of local experts, and their rows on this rank.
+  struct Chunk {
+    int number = 0;
+    Range experts, rows;
+    std::vector<std::int64_t> offset;  // of each expert's rows among the chunk's, and their end
+    Tensor of(const Tensor& t) const { return t.rows(rows.begin, rows.count); }
+    Tensor weights(const Tensor& t) const { return t.rows(experts.begin, experts.count); }
+  };
+  Chunk chunk(const ExchangePlan& plan, int number, int chunks) const;
+  // sent [R, d] to the experts, as x [R', d]; `work` on each chunk of it; then y [R', d] back as `returned` [R, d].
+  void travel(const StepContext& ctx, const ExchangePlan& plan, const Tensor& x, const Tensor& sent,
+              const Tensor& returned, const Tensor& y, const std::function<void(const Chunk&)>& work) const;
+
+  ParamGroup* group_;
+  Activation activation_;
+  std::int64_t local_experts_, hidden_, width_;  // hidden: n = f or 2f, width: f, of the part that this rank holds
+  std::unique_ptr<Stream> side_;                 // where rows travel in chunks
+};
+
+}  // namespace orthant
