@@ -62,8 +62,10 @@ template <class Seam>
 void bind_once(std::unique_ptr<Seam>& place, std::unique_ptr<Seam> seam, const char* what, const std::string& by,
                std::vector<std::string>& log) {
   if (place != nullptr) {
-    throw ConfigError(
-        fmt::format("plugin '{}' binds a second {}: at most one is possible ({})", by, what, fmt::join(log, "; ")));
+    const auto earlier = std::find_if(
+        log.begin(), log.end(), [&](const std::string& line) { return line.ends_with(fmt::format(": {}", what)); });
+    throw ConfigError(fmt::format("plugin '{}' binds a second {}: at most one is possible, and '{}' has bound one", by,
+                                  what, earlier->substr(0, earlier->find(':'))));
   }
   place = std::move(seam);
   log.push_back(fmt::format("{}: {}", by, what));
