@@ -58,14 +58,14 @@ class Loader {
   }
 
   Config load(const std::string& file, const std::vector<std::string>& overrides) {
-    const std::vector<Layer> layers = read_layers(file, overrides, *sources_, diagnostics_);
-    for (const Layer& layer : layers) {
+    const std::vector<SettingsLayer> layers = read_layers(file, overrides, *sources_, diagnostics_);
+    for (const SettingsLayer& layer : layers) {
       find_plugins(layer);
     }
     for (Section& plugin : plugins_) {
       ask_keys(plugin);
     }
-    for (const Layer& layer : layers) {
+    for (const SettingsLayer& layer : layers) {
       check_layer(layer);
     }
     Config config;
@@ -90,7 +90,7 @@ class Loader {
   }
 
   // Notes the plugins in order, and their `path`, which says where to ask for the keys.
-  void find_plugins(const Layer& layer) {
+  void find_plugins(const SettingsLayer& layer) {
     for (const Member& top : layer.root.members) {
       if (top.key != "plugins") {
         continue;
@@ -167,7 +167,7 @@ class Loader {
     diagnostics_.add(plugin.origin, fmt::format("[{}] {}", plugin.title, failure.substr(0, end)), rest);
   }
 
-  void check_layer(const Layer& layer) {
+  void check_layer(const SettingsLayer& layer) {
     for (const Member& top : layer.root.members) {
       if (top.key == "plugins") {
         for (const Member& plugin : top.value.members) {

@@ -115,7 +115,7 @@ class Reader {
     }
   }
 
-  std::vector<Layer> take() { return std::move(layers_); }
+  std::vector<SettingsLayer> take() { return std::move(layers_); }
 
  private:
   struct Link {
@@ -141,14 +141,14 @@ class Reader {
   Sources& sources_;
   Diagnostics& diagnostics_;
   std::vector<Link> chain_;
-  std::vector<Layer> layers_;
+  std::vector<SettingsLayer> layers_;
   std::size_t files_ = 0;
 };
 
 }  // namespace
 
-std::vector<Layer> read_layers(const std::string& file, const std::vector<std::string>& overrides, Sources& sources,
-                               Diagnostics& diagnostics) {
+std::vector<SettingsLayer> read_layers(const std::string& file, const std::vector<std::string>& overrides,
+                                       Sources& sources, Diagnostics& diagnostics) {
   Reader reader(sources, diagnostics);
   reader.read(file, "");
   reader.override_with(overrides);

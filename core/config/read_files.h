@@ -12,14 +12,14 @@
 namespace orthant {
 
 // One file, or one override.
-struct Layer {
+struct SettingsLayer {
   Node root;                        // without `extends`
   std::filesystem::path directory;  // that its relative paths are relative to; absolute
 };
 
 // `file`, preceded by what it extends (depth first, in the order listed), followed by the overrides: later wins.
 // Files that cannot be read become diagnostics.
-std::vector<Layer> read_layers(const std::string& file, const std::vector<std::string>& overrides, Sources& sources,
-                               Diagnostics& diagnostics);
+std::vector<SettingsLayer> read_layers(const std::string& file, const std::vector<std::string>& overrides,
+                                       Sources& sources, Diagnostics& diagnostics);
 
 }  // namespace orthant
