@@ -16,8 +16,10 @@ void ZeroKeeper::sum_group(Mesh& mesh, Group& sum) {
   if (options_.stage > 0 && all > 1) {
     ranks.shards = &sum;
   }
-  if (options_.stage > 0 && part > 0 && part < all) {
-    if (all % part != 0) {
+  // Made by every rank, also where its own list is too short to be divided: a tied table has more ranks on the stages
+  // that hold it, and groups are made in one order everywhere.
+  if (options_.stage > 0 && part > 0) {
+    if (part < all && all % part != 0) {
       throw SettingError("plugins.data.shard_ranks",
                          fmt::format("{} ranks sum a gradient and shard what belongs to it: they do not divide into "
                                      "parts of shard_ranks = {}",
@@ -33,8 +35,12 @@ void ZeroKeeper::sum_group(Mesh& mesh, Group& sum) {
         replicas.push_back(member);
       }
     }
-    ranks.shards = &mesh.group_of("shards", shards);
-    ranks.replicas = &mesh.group_of("replicas of shards", replicas);
+    Group& shard_group = mesh.group_of("shards", shards);
+    Group& replica_group = mesh.group_of("replicas of shards", replicas);
+    if (part < all) {
+      ranks.shards = &shard_group;
+      ranks.replicas = &replica_group;
+    }
   }
   ranks_[&sum] = ranks;
 }

@@ -82,6 +82,12 @@ TEST(Zero, DenseModel) {
   }
 }
 
+// A tied table has more ranks on the stages that hold it than those between have: all make the same groups.
+TEST(Zero, HybridOverThreeStagesWithATiedTable) {
+  expect_parity({"tied_in_stages", {"model.tie_embeddings=true", "model.layers=3"}},
+                zero(1, 2, "shard_ranks = 2\n") + "[plugins.pipeline]\nsize = 3\n");
+}
+
 TEST(Zero, EightRanks) {
   expect_parity({"plain", {}}, zero(3, 8) + with_expert(4));
 }
