@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "tests/data/temporary_folder.h"
+#include "tests/support/paths.h"
 
 namespace orthant {
 namespace {
@@ -72,7 +73,7 @@ TEST_F(Safetensors, ReadsAFileWrittenByHand) {
 
 // A file that the safetensors library wrote; the numbers were read from it by other means.
 TEST_F(Safetensors, ReadsAFileWrittenByPyTorch) {
-  SafetensorsReader reader(ORTHANT_SOURCE_DIR "/tests/reference/mixtral_block.safetensors");
+  SafetensorsReader reader(paths::source("tests/reference/mixtral_block.safetensors"));
   EXPECT_THAT(reader.metadata().at("made_with"), HasSubstr("torch"));
   const FileTensor& gradient = reader.at("grad/block_sparse_moe.experts.1.w2.weight");
   EXPECT_EQ(gradient.dtype, DType::f32);

@@ -9,10 +9,12 @@
 #include <filesystem>
 #include <string>
 
+#include "tests/support/paths.h"
+
 namespace orthant::test {
 namespace {
 
-constexpr const char* program = ORTHANT_BINARY_DIR "/bin/comm_conformance_mpi";
+const std::string program = paths::build("bin/comm_conformance_mpi");
 
 std::string reason_to_skip() {
 #if defined(__SANITIZE_THREAD__)
@@ -28,9 +30,9 @@ std::string reason_to_skip() {
 // Output of both streams, and the exit status.
 std::pair<std::string, int> mpirun(int ranks, const std::string& mode, const std::string& options = "") {
   // MPI itself leaks a little at exit, which is not ours to report.
-  const std::string command = "ASAN_OPTIONS=detect_leaks=0 ORTHANT_PLUGIN_PATH=" ORTHANT_PLUGIN_DIR
-                              " timeout 120 mpirun --oversubscribe --allow-run-as-root -n " +
-                              std::to_string(ranks) + " " + options + " " + program + " " + mode + " 2>&1";
+  const std::string command = "ASAN_OPTIONS=detect_leaks=0 ORTHANT_PLUGIN_PATH=" + paths::plugin() +
+                              " timeout 120 mpirun --oversubscribe --allow-run-as-root -n " + std::to_string(ranks) +
+                              " " + options + " " + program + " " + mode + " 2>&1";
   std::FILE* pipe = popen(command.c_str(), "r");
   std::string output;
   char line[512];

@@ -13,13 +13,14 @@
 
 #include "core/config/config.h"
 #include "tests/config/fake_plugins.h"
+#include "tests/support/paths.h"
 
 namespace orthant {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path folder = fs::path(ORTHANT_SOURCE_DIR) / "tests/config/bad";
+const fs::path folder = paths::source("tests/config/bad");
 
 std::string read_all(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);

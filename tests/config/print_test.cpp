@@ -12,6 +12,7 @@
 #include "core/config/registry.h"
 #include "tests/config/fake_plugins.h"
 #include "tests/config/temporary_folder.h"
+#include "tests/support/paths.h"
 
 namespace orthant {
 namespace {
@@ -132,7 +133,7 @@ TEST(Registry, EveryKeyIsDeclaredOnceAndExplained) {
 }
 
 TEST(Documentation, HasTheKeysOfTheRegistry) {
-  std::ifstream in(ORTHANT_SOURCE_DIR "/docs/configuration.md");
+  std::ifstream in(paths::source("docs/configuration.md"));
   std::ostringstream text;
   text << in.rdbuf();
   EXPECT_THAT(text.str(), HasSubstr("<!-- keys -->\n\n" + keys_markdown() + "\n<!-- end of keys -->"))

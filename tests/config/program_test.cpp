@@ -9,6 +9,7 @@
 #include <string>
 
 #include "tests/config/temporary_folder.h"
+#include "tests/support/paths.h"
 
 namespace orthant {
 namespace {
@@ -23,7 +24,7 @@ struct Outcome {
 
 Outcome orthant(const std::string& arguments) {
   Outcome outcome;
-  std::FILE* pipe = popen((std::string("'") + ORTHANT_PROGRAM + "' " + arguments).c_str(), "r");
+  std::FILE* pipe = popen(("'" + paths::program() + "' " + arguments).c_str(), "r");
   std::array<char, 4096> chunk;
   for (std::size_t n = 0; pipe != nullptr && (n = std::fread(chunk.data(), 1, chunk.size(), pipe)) > 0;) {
     outcome.output.append(chunk.data(), n);
@@ -36,7 +37,7 @@ Outcome orthant(const std::string& arguments) {
 class Program : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(std::filesystem::exists(ORTHANT_PROGRAM)) << "build the target orthant_program";
+    ASSERT_TRUE(std::filesystem::exists(paths::program())) << "build the target orthant_program";
     good_ = "'" + folder_.write("good.toml", "[data]\nsource = \"synthetic\"\n[run]\nname = \"r\"\n") + "'";
   }
   TemporaryFolder folder_;
@@ -55,7 +56,7 @@ TEST_F(Program, AGoodConfigurationIsSummarised) {
 TEST_F(Program, EveryRecipeOfConfigsLoads) {
   const std::string text = "'" + folder_.write("text.txt", std::string(100000, 'a')) + "'";
   int recipes = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(ORTHANT_SOURCE_DIR "/configs")) {
+  for (const auto& entry : std::filesystem::directory_iterator(paths::source("configs"))) {
     if (entry.path().extension() == ".toml") {
       const bool own_text =
           entry.path().filename() == "quickstart.toml" || entry.path().stem().string().starts_with("bench");

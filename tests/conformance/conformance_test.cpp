@@ -9,6 +9,7 @@
 #include "core/conformance/conformance.h"
 #include "core/conformance/layout_checks.h"
 #include "tests/support/experiment.h"
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 namespace orthant {
@@ -18,10 +19,10 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 std::string in_tree(const std::string& name) {
-  return fmt::format("{}/liborthant_plugin_{}.so", ORTHANT_PLUGIN_DIR, name);
+  return paths::plugin("liborthant_plugin_" + name + ".so");
 }
 std::string rude(const std::string& name = "rude") {
-  return fmt::format("{}/liborthant_plugin_{}.so", ORTHANT_RUDE_PLUGINS, name);
+  return paths::build("tests/conformance/liborthant_plugin_" + name + ".so");
 }
 
 const Finding& finding(const ConformanceReport& report, const std::string& check) {
@@ -85,9 +86,9 @@ INSTANTIATE_TEST_SUITE_P(Conformance, InTree, testing::ValuesIn(plugins),
 
 // The axis that docs/plugins.md prints is this file, word for word, and it works.
 TEST(Conformance, TheAxisOfTheGuidePasses) {
-  const std::string guide = launch_test::read_file(ORTHANT_SOURCE_DIR "/docs/plugins.md");
-  EXPECT_THAT(guide, HasSubstr("```cpp\n" +
-                               launch_test::read_file(ORTHANT_SOURCE_DIR "/tests/conformance/channels.cpp") + "```\n"));
+  const std::string guide = launch_test::read_file(paths::source("docs/plugins.md"));
+  EXPECT_THAT(
+      guide, HasSubstr("```cpp\n" + launch_test::read_file(paths::source("tests/conformance/channels.cpp")) + "```\n"));
   EXPECT_LT(std::count(guide.begin(), guide.end(), '\n'), 151);
   const ConformanceReport report = check_plugin(rude("channels"), {});
   EXPECT_EQ(failures(report), "");
@@ -162,7 +163,7 @@ TEST(Conformance, Exchange) {
   auto detail = [](const char* fault) {
     const std::string broken = fmt::format(
         "[plugins.broken_expert]\npath = \"{}/liborthant_plugin_broken_expert.so\"\nsize = 4\nfault = \"{}\"\n",
-        ORTHANT_BROKEN_PLUGINS, fault);
+        paths::build("tests/parity"), fault);
     const Finding found = check_exchange(test::experiment({}, test::axes(4) + broken));
     return fmt::format("{} {}", name_of(found.outcome), found.detail);
   };

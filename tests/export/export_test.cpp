@@ -10,6 +10,7 @@
 #include "core/checkpoint/safetensors.h"
 #include "core/run/export.h"
 #include "tests/export/trained_run.h"
+#include "tests/support/paths.h"
 
 namespace orthant::test {
 namespace {
@@ -246,8 +247,8 @@ TEST_F(Export, RefusesADamagedCheckpointAndLeavesNothing) {
 
 // Exit code and output of the program, its errors included.
 std::pair<int, std::string> program(const std::string& arguments, const fs::path& folder = ".") {
-  FILE* pipe = popen(fmt::format("cd '{}' && '{}' {} 2>&1", folder.string(), ORTHANT_PROGRAM, arguments).c_str(), "r");
-  require(pipe != nullptr, "cannot start {}", ORTHANT_PROGRAM);
+  FILE* pipe = popen(fmt::format("cd '{}' && '{}' {} 2>&1", folder.string(), paths::program(), arguments).c_str(), "r");
+  require(pipe != nullptr, "cannot start {}", paths::program());
   std::string output;
   for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) {
     output += static_cast<char>(c);

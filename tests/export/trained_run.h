@@ -17,6 +17,7 @@
 #include "core/run/saving.h"
 #include "core/trainer.h"
 #include "parallel/local/thread_world.h"
+#include "tests/support/paths.h"
 
 namespace orthant::test {
 
@@ -117,7 +118,7 @@ inline Trained train_into(const std::filesystem::path& run, const std::string& t
                           const std::vector<std::string>& overrides) {
   const std::filesystem::path file = run.parent_path() / "config.toml";
   write_file(file, toml);
-  std::filesystem::copy_file(ORTHANT_SOURCE_DIR "/LICENSE", run.parent_path() / "text.txt",
+  std::filesystem::copy_file(paths::source("LICENSE"), run.parent_path() / "text.txt",
                              std::filesystem::copy_options::overwrite_existing);
   Trained trained{.config = load_config(file.string(), overrides, keys_of_plugin), .weights = {}};
   std::mutex mutex;

@@ -7,6 +7,7 @@
 #include "core/checkpoint/safetensors.h"
 #include "core/run/export.h"
 #include "tests/export/trained_run.h"
+#include "tests/support/paths.h"
 
 namespace orthant::test {
 namespace {
@@ -17,7 +18,7 @@ std::string python() {
   if (const char* given = std::getenv("ORTHANT_PYTHON")) {
     return given;
   }
-  const fs::path usual = ORTHANT_SOURCE_DIR "/.venv/bin/python";
+  const fs::path usual = paths::source(".venv/bin/python");
   return fs::exists(usual) ? usual.string() : "";
 }
 
@@ -69,7 +70,7 @@ TEST_P(Transformers, FindTheSameValidationLoss) {
   export_run({.run = run, .output = out}, keys_of_plugin);
   write_tokens(tokens, *make_batch_source(trained.config.settings));
   const auto [code, printed] = run_script(fmt::format("'{}' '{}/tests/reference/check_export.py' '{}' '{}'", python(),
-                                                      ORTHANT_SOURCE_DIR, out.string(), tokens.string()));
+                                                      paths::source(), out.string(), tokens.string()));
   if (code == 3) {
     GTEST_SKIP() << python() << " lacks torch, transformers or safetensors";
   }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 namespace orthant::run_test {
@@ -28,7 +29,7 @@ class TwoHosts : public testing::Test {
 #if defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "ThreadSanitizer does not understand MPI's own threads";
 #endif
-    if (!fs::exists(ORTHANT_PLUGIN_DIR "/liborthant_communicator_mpi.so")) {
+    if (!fs::exists(paths::plugin("liborthant_communicator_mpi.so"))) {
       GTEST_SKIP() << "MPI was not found when this was configured";
     }
     if (std::system("command -v mpirun >/dev/null 2>&1") != 0) {
@@ -43,13 +44,13 @@ class TwoHosts : public testing::Test {
 
   // A shell's commands on the first host.
   Result on_first(const std::string& commands) const {
-    return folder_.command({ORTHANT_SOURCE_DIR "/tests/hosts/two_hosts.sh", "bash", "-c", commands},
+    return folder_.command({paths::source("tests/hosts/two_hosts.sh"), "bash", "-c", commands},
                            {"ASAN_OPTIONS=detect_leaks=0"});  // MPI's own, at exit
   }
   // The command that trains over both hosts as run `name`.
   static std::string launch(const std::string& name, const std::vector<std::string>& values = {}) {
-    std::string line = fmt::format(
-        ORTHANT_PROGRAM " launch --hostfile hosts c.toml --set run.communicator=mpi --set run.name={}", name);
+    std::string line = fmt::format("{} launch --hostfile hosts c.toml --set run.communicator=mpi --set run.name={}",
+                                   paths::program(), name);
     for (const std::string& value : values) {
       line += fmt::format(" --set '{}'", value);
     }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "tests/support/paths.h"
 #include "tests/support/run_supervisor.h"
 
 namespace orthant::launch_test {
@@ -27,10 +28,9 @@ class LaunchCommand : public ::testing::Test {
   // Runs `orthant launch config.toml ARGUMENTS` with nothing but `environment` set.
   int run(const std::string& arguments, const std::string& environment = "") {
     const std::string folder = folder_.path().string();
-    const int status =
-        std::system(("cd " + folder + " && env -i PATH=\"$PATH\" " + environment +
-                     " " ORTHANT_PROGRAM " launch config.toml " + arguments + " > out 2> err < /dev/null")
-                        .c_str());
+    const int status = std::system(("cd " + folder + " && env -i PATH=\"$PATH\" " + environment + " " +
+                                    paths::program() + " launch config.toml " + arguments + " > out 2> err < /dev/null")
+                                       .c_str());
     output_ = read_file(folder_.path() / "out");
     error_ = read_file(folder_.path() / "err");
     return WEXITSTATUS(status);

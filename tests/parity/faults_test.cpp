@@ -5,6 +5,7 @@
 
 #include "core/run/verify.h"
 #include "tests/support/experiment.h"
+#include "tests/support/paths.h"
 
 namespace orthant {
 namespace {
@@ -17,13 +18,13 @@ std::string broken_data(int size, const std::string& fault, const std::string& g
   return fmt::format(
       "[plugins.broken]\npath = \"{}/liborthant_plugin_broken.so\"\nsize = {}\nfault = \"{}\"\ngroup = "
       "\"{}\"\n",
-      ORTHANT_BROKEN_PLUGINS, size, fault, group);
+      paths::build("tests/parity"), size, fault, group);
 }
 
 std::string broken_expert(int size, const std::string& fault) {
   return fmt::format(
       "[plugins.broken_expert]\npath = \"{}/liborthant_plugin_broken_expert.so\"\nsize = {}\nfault = \"{}\"\n",
-      ORTHANT_BROKEN_PLUGINS, size, fault);
+      paths::build("tests/parity"), size, fault);
 }
 
 const Comparison& row_of(const VerifyReport& report, const std::string& quantity) {
@@ -129,8 +130,8 @@ void PrintTo(const Mistake& mistake, std::ostream* out) {
 }
 
 std::string table_of(const Mistake& m) {
-  return fmt::format("[plugins.{}]\npath = \"{}/liborthant_plugin_{}.so\"\n{}{}", m.plugin, ORTHANT_BROKEN_PLUGINS,
-                     m.plugin, m.keys, m.others);
+  return fmt::format("[plugins.{}]\npath = \"{}/liborthant_plugin_{}.so\"\n{}{}", m.plugin,
+                     paths::build("tests/parity"), m.plugin, m.keys, m.others);
 }
 
 const test::Overrides dense = {"moe.experts=0", "data.sequence_length=16"};

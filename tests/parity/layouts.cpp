@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/plugin_loader.h"
+#include "tests/support/paths.h"
 
 namespace orthant::test {
 namespace {
@@ -50,7 +51,7 @@ const std::vector<AxisChoices>& choices() {
 bool is_built(const std::string& axis, const std::string& keys) {
   static std::map<std::string, std::vector<KeySpec>> declared;
   if (!declared.contains(axis)) {
-    const std::string file = fmt::format("{}/liborthant_plugin_{}.so", ORTHANT_PLUGIN_DIR, axis);
+    const std::string file = paths::plugin("liborthant_plugin_" + axis + ".so");
     declared[axis] = std::filesystem::exists(file) ? plugin_keys(axis, file) : std::vector<KeySpec>();
   }
   const std::vector<KeySpec>& specs = declared[axis];

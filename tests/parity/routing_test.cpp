@@ -9,6 +9,7 @@
 #include "core/run/verify.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/experiment.h"
+#include "tests/support/paths.h"
 
 namespace orthant {
 namespace {
@@ -23,7 +24,7 @@ constexpr int steps = 2;
 std::string tokens(int size, const std::string& mode) {
   const bool zigzag = mode == "zigzag";
   return fmt::format("[plugins.tokens]\npath = \"{}/liborthant_plugin_tokens.so\"\nsize = {}\nmode = \"{}\"\n{}",
-                     ORTHANT_BROKEN_PLUGINS, size, zigzag ? "positions" : mode, zigzag ? "zigzag = true\n" : "");
+                     paths::build("tests/parity"), size, zigzag ? "positions" : mode, zigzag ? "zigzag = true\n" : "");
 }
 
 struct Model {

@@ -4,6 +4,7 @@
 
 #include "core/run/verify.h"
 #include "tests/support/experiment.h"
+#include "tests/support/paths.h"
 
 namespace orthant {
 namespace {
@@ -25,7 +26,7 @@ const Case models[] = {
     {"dropout", {"model.dropout=0.2"}},
     {"micro_batches", {"batch.micro_batch=2"}},
     {"packed_documents",
-     {R"(data.source="text")", fmt::format("data.path=\"{}/README.md\"", ORTHANT_SOURCE_DIR), "model.vocab_size=256",
+     {R"(data.source="text")", "data.path=\"" + paths::source("README.md") + "\"", "model.vocab_size=256",
       R"(data.documents="packed")", R"(data.separator=" ")"}},
     {"bf16", {R"(run.dtype="bf16")"}},
 };

@@ -4,6 +4,7 @@
 
 #include "core/run/verify.h"
 #include "tests/support/experiment.h"
+#include "tests/support/paths.h"
 
 namespace orthant {
 namespace {
@@ -42,7 +43,7 @@ const Case dense_models[] = {
     {"dropout", {"model.dropout=0.2"}},
     {"micro_batches", {"batch.micro_batch=2", "model.kv_heads=1"}},
     {"packed_documents",
-     {R"(data.source="text")", fmt::format("data.path=\"{}/README.md\"", ORTHANT_SOURCE_DIR), "model.vocab_size=256",
+     {R"(data.source="text")", "data.path=\"" + paths::source("README.md") + "\"", "model.vocab_size=256",
       R"(data.documents="packed")", R"(data.separator=" ")"}},
     // Parts of sums are rounded to bf16; Adam would turn the rounding of gradients near zero into steps of full size.
     {"bf16", {R"(run.dtype="bf16")", "model.kv_heads=1", R"(optimizer.name="sgd")"}},

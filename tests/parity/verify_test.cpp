@@ -9,6 +9,7 @@
 
 #include "core/run/verify.h"
 #include "tests/support/experiment.h"
+#include "tests/support/paths.h"
 
 namespace orthant {
 namespace {
@@ -88,8 +89,8 @@ TEST(Verify, ATensorOfAnotherSizeOrNoneIsADifference) {
 
 // Training that stops is a difference too, and has someone to blame.
 TEST(Verify, TrainingThatStops) {
-  const std::string broken =
-      "[plugins.broken]\npath = \"" ORTHANT_BROKEN_PLUGINS "/liborthant_plugin_broken.so\"\nfault = \"not_finite\"\n";
+  const std::string broken = "[plugins.broken]\npath = \"" + paths::build("tests/parity/liborthant_plugin_broken.so") +
+                             "\"\nfault = \"not_finite\"\n";
   const VerifyReport report = verify(experiment({}, broken + axes(2)), 2);
   EXPECT_THAT(report.first_difference, HasSubstr("training stops where one rank goes on"));
   EXPECT_THAT(report.first_difference, HasSubstr("step 1 is not applied"));
@@ -99,7 +100,7 @@ TEST(Verify, TrainingThatStops) {
 // A wrong layout of sixteen ranks: its ranks are threads, and those of the search for the axis to blame come one layout
 // after another.
 TEST(Verify, SixteenRanksTakeAtMost64Threads) {
-  const std::string broken = "[plugins.broken]\npath = \"" ORTHANT_BROKEN_PLUGINS
+  const std::string broken = "[plugins.broken]\npath = \"" + paths::build("tests/parity") +
                              "/liborthant_plugin_broken.so\"\nsize = 2\nfault = \"mean\"\n";
   const Config config = experiment({"batch.sequences=16"}, broken + axes(8, 4));
   std::atomic<bool> done = false;

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 namespace orthant {
@@ -76,13 +77,13 @@ TEST_F(PlanCommand, Json) {
 
 TEST_F(PlanCommand, EveryRecipeCanBePlanned) {
   int recipes = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(ORTHANT_SOURCE_DIR "/configs")) {
+  for (const auto& entry : std::filesystem::directory_iterator(paths::source("configs"))) {
     if (entry.path().extension() != ".toml") {
       continue;
     }
     std::vector<std::string> words = {"plan", entry.path().string()};
     if (entry.path().filename().string().starts_with("shakespeare")) {  // for a text of one's own
-      words.insert(words.end(), {"--set", "data.path=\"" ORTHANT_SOURCE_DIR "/README.md\""});
+      words.insert(words.end(), {"--set", "data.path=\"" + paths::source("README.md") + "\""});
     }
     const Result result = folder_.orthant(words);
     EXPECT_EQ(result.code, 0) << entry.path() << result.error;

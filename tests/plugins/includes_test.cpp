@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 namespace orthant::run_test {
@@ -17,7 +18,7 @@ class Includes : public testing::Test {
   Includes() {
     fs::create_directories(folder_.path("scripts"));
     for (const char* name : {"check_includes.sh", "axis_names_allowed.txt"}) {
-      fs::copy(fmt::format("{}/scripts/{}", ORTHANT_SOURCE_DIR, name), folder_.path("scripts"));
+      fs::copy(paths::source("scripts") + "/" + name, folder_.path("scripts"));
     }
     for (const char* name :
          {"core/include/orthant", "router", "experts", "parallel", "plugins/mine", "plugins/other"}) {

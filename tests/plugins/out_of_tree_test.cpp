@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 namespace orthant::run_test {
@@ -16,9 +17,9 @@ using testing::HasSubstr;
 TEST(OutOfTree, TheTemplateBuildsAgainstAnInstalledPrefixAndTrains) {
   const ProgramFolder folder;
   const std::string prefix = folder.path("prefix").string();
-  const Result installed = folder.command({ORTHANT_CMAKE, "--install", ORTHANT_BINARY_DIR, "--prefix", prefix});
+  const Result installed = folder.command({ORTHANT_CMAKE, "--install", paths::build(), "--prefix", prefix});
   ASSERT_EQ(installed.code, 0) << installed.output << installed.error;
-  fs::copy(ORTHANT_SOURCE_DIR "/plugins/template", folder.path("mine"), fs::copy_options::recursive);
+  fs::copy(paths::source("plugins/template"), folder.path("mine"), fs::copy_options::recursive);
   const Result configured = folder.command({ORTHANT_CMAKE, "-S", "mine", "-B", "mine/build", "-G", ORTHANT_GENERATOR,
                                             "-DCMAKE_PREFIX_PATH=" + prefix, "-DCMAKE_BUILD_TYPE=Release",
                                             "-DCMAKE_CXX_COMPILER=" ORTHANT_CXX});

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 namespace orthant::run_test {
@@ -21,7 +22,7 @@ using testing::Not;
 class PluginRefusals : public testing::Test {
  protected:
   static std::string fixture(const std::string& name) {
-    return fmt::format("{}/liborthant_plugin_{}.so", ORTHANT_PLUGIN_FIXTURES, name);
+    return paths::build("tests/plugins/fixtures/liborthant_plugin_" + name + ".so");
   }
   // Trains with a table [plugins.NAME] in line 29; returns what it said. Every refusal exits with 78 and leaves
   // nothing.
@@ -49,14 +50,14 @@ TEST_F(PluginRefusals, OneThatIsNowhereListsEveryPathTried) {
   EXPECT_THAT(error, HasSubstr("/a/liborthant_plugin_mine.so: "));
   EXPECT_THAT(error, HasSubstr("invalid ELF header"));  // the words of dlerror
   EXPECT_THAT(error, HasSubstr("/nowhere/b/liborthant_plugin_mine.so: no such file"));
-  EXPECT_THAT(error, HasSubstr(ORTHANT_PLUGIN_DIR "/liborthant_plugin_mine.so: no such file"));
+  EXPECT_THAT(error, HasSubstr(paths::plugin("liborthant_plugin_mine.so: no such file")));
   EXPECT_THAT(error, HasSubstr("ORTHANT_PLUGIN_PATH"));
 }
 
 TEST_F(PluginRefusals, AConfiguredPathIsTheOnlyOneTried) {
   const std::string error = refused("data2", "path = \"./libmine.so\"\n");
   EXPECT_THAT(error, HasSubstr("/libmine.so"));
-  EXPECT_THAT(error, Not(HasSubstr(ORTHANT_PLUGIN_DIR)));
+  EXPECT_THAT(error, Not(HasSubstr(paths::plugin())));
 }
 
 // Opening a pipe would wait for whoever writes to it.
@@ -103,12 +104,12 @@ TEST_F(PluginRefusals, TwoAtOneSeamAreBothNamed) {
 }
 
 TEST_F(PluginRefusals, TheListSaysWhatIsFoundWhere) {
-  const Result result =
-      folder_.orthant({"plugins"}, {"ORTHANT_PLUGIN_PATH=" ORTHANT_PLUGIN_FIXTURES ":/nowhere/plugins"});
+  const Result result = folder_.orthant(
+      {"plugins"}, {"ORTHANT_PLUGIN_PATH=" + paths::build("tests/plugins/fixtures") + ":/nowhere/plugins"});
   EXPECT_EQ(result.code, 0) << result.error;
-  EXPECT_THAT(result.output, HasSubstr(ORTHANT_PLUGIN_FIXTURES "\n"));
+  EXPECT_THAT(result.output, HasSubstr(paths::build("tests/plugins/fixtures") + "\n"));
   EXPECT_THAT(result.output, HasSubstr("/nowhere/plugins: No such file or directory"));
-  EXPECT_THAT(result.output, HasSubstr(ORTHANT_PLUGIN_DIR "\n"));
+  EXPECT_THAT(result.output, HasSubstr(paths::plugin() + "\n"));
   EXPECT_THAT(result.output, testing::ContainsRegex("template +liborthant_plugin_template.so"));
   EXPECT_THAT(result.output, testing::ContainsRegex("factor +Every gradient"));
   EXPECT_THAT(result.output, testing::ContainsRegex("no_entry .*refused: .*exports no orthant_plugin_entry"));

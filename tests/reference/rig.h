@@ -16,6 +16,7 @@
 #include "core/parameters.h"
 #include "parallel/local/local_communicator.h"
 #include "parallel/local/segment.h"
+#include "tests/support/paths.h"
 
 namespace orthant::test {
 
@@ -25,8 +26,7 @@ inline constexpr double tolerance = 1e-5;
 // A committed file of reference tensors.
 class Reference {
  public:
-  explicit Reference(const std::string& name)
-      : file_(std::string(ORTHANT_SOURCE_DIR) + "/tests/reference/" + name + ".safetensors") {}
+  explicit Reference(const std::string& name) : file_(paths::source("tests/reference/" + name + ".safetensors")) {}
 
   const SafetensorsReader& file() const { return file_; }
   std::vector<float> floats(const std::string& name) const { return values<float>(name, DType::f32); }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/checkpoint/checkpoint.h"
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 namespace orthant::run_test {
@@ -29,7 +30,7 @@ class RunFailure : public testing::Test {
   std::unique_ptr<Running> start_long(const std::vector<std::string>& values = {},
                                       std::vector<std::string> words = {}) {
     const int before = last_step();
-    words.insert(words.begin(), {ORTHANT_PROGRAM, "launch", "c.toml"});
+    words.insert(words.begin(), {paths::program(), "launch", "c.toml"});
     auto running = folder_.start(with_set(with_set(words, {"run.steps=100000", "run.log_every=1"}), values));
     EXPECT_TRUE(eventually([&] { return last_step() >= before + 3; })) << running->error();
     ranks_ = ranks_of(running->pid());

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 namespace orthant::run_test {
@@ -76,7 +77,7 @@ TEST_F(Launch, RanksOfMpirunTrainAsLocalOnesDo) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer does not understand MPI's own threads";
 #endif
-  if (!fs::exists(ORTHANT_PLUGIN_DIR "/liborthant_communicator_mpi.so")) {
+  if (!fs::exists(paths::plugin("liborthant_communicator_mpi.so"))) {
     GTEST_SKIP() << "MPI was not found when this was configured";
   }
   if (std::system("command -v mpirun >/dev/null 2>&1") != 0) {
@@ -85,7 +86,7 @@ TEST_F(Launch, RanksOfMpirunTrainAsLocalOnesDo) {
   const std::vector<std::string> leaks = {"ASAN_OPTIONS=detect_leaks=0"};  // MPI's own, at exit
   ASSERT_EQ(folder_.orthant(with_set({"launch", "c.toml"}, {"run.name=\"local\""})).code, 0);
   const std::vector<std::string> mpirun = {"mpirun", "--allow-run-as-root", "--oversubscribe", "-n",
-                                           "2",      ORTHANT_PROGRAM};
+                                           "2",      paths::program()};
   auto under_mpirun = [&](const std::string& command, const std::string& name) {
     std::vector<std::string> words = mpirun;
     words.insert(words.end(), {command, "c.toml"});

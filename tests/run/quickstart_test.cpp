@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 namespace orthant::run_test {
@@ -11,7 +12,7 @@ namespace {
 
 TEST(Quickstart, SlowLossAtLeastHalves) {
   ProgramFolder folder;
-  const Result result = folder.orthant({"launch", ORTHANT_SOURCE_DIR "/configs/quickstart.toml", "--set",
+  const Result result = folder.orthant({"launch", paths::source("configs/quickstart.toml"), "--set",
                                         "run.directory=\"" + folder.path("runs").string() + "\""});
   ASSERT_EQ(result.code, 0) << result.error;
   const auto last = nlohmann::json::parse(lines_of(folder.run("quickstart") / "metrics.jsonl").back());

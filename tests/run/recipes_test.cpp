@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 namespace orthant::run_test {
@@ -14,7 +15,7 @@ namespace fs = std::filesystem;
 
 std::vector<std::string> recipes() {
   std::vector<std::string> found;
-  for (const auto& entry : fs::directory_iterator(ORTHANT_SOURCE_DIR "/configs")) {
+  for (const auto& entry : fs::directory_iterator(paths::source("configs"))) {
     if (entry.path().extension() == ".toml") {
       found.push_back(entry.path().filename().string());
     }
@@ -31,7 +32,7 @@ std::string name_of(const testing::TestParamInfo<std::string>& recipe) {
 class Recipes : public testing::TestWithParam<std::string> {
  protected:
   ProgramFolder folder_;
-  std::string file_ = ORTHANT_SOURCE_DIR "/configs/" + GetParam();
+  std::string file_ = paths::source("configs/" + GetParam());
   std::string runs_ = "run.directory=\"" + folder_.path("runs").string() + "\"";
 };
 
@@ -39,7 +40,7 @@ class Recipes : public testing::TestWithParam<std::string> {
 TEST_P(Recipes, PassTheChecks) {
   std::vector<std::string> words = {"launch", "--dry-run", file_, "--set", runs_};
   if (GetParam().starts_with("shakespeare")) {
-    words.insert(words.end(), {"--set", "data.path=\"" ORTHANT_SOURCE_DIR "/README.md\""});
+    words.insert(words.end(), {"--set", "data.path=\"" + paths::source("README.md") + "\""});
   }
   const Result result = folder_.orthant(words);
   EXPECT_EQ(result.code, 0) << result.error;

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "core/checkpoint/checkpoint.h"
+#include "tests/support/paths.h"
 
 namespace orthant::run_test {
 
@@ -52,7 +53,7 @@ void ProgramFolder::write(const std::string& name, const std::string& text) cons
 
 Result ProgramFolder::orthant(const std::vector<std::string>& words,
                               const std::vector<std::string>& environment) const {
-  std::vector<std::string> all = {ORTHANT_PROGRAM};
+  std::vector<std::string> all = {paths::program()};
   all.insert(all.end(), words.begin(), words.end());
   return command(all, environment);
 }

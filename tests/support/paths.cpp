@@ -1,0 +1,29 @@
+#include "tests/support/paths.h"
+
+namespace orthant::paths {
+
+namespace {
+
+std::string below(const char* folder, const std::string& name) {
+  return name.empty() ? folder : folder + ("/" + name);
+}
+
+}  // namespace
+
+std::string source(const std::string& name) {
+  return below(ORTHANT_SOURCE_DIR, name);
+}
+
+std::string build(const std::string& name) {
+  return below(ORTHANT_BINARY_DIR, name);
+}
+
+std::string plugin(const std::string& file) {
+  return below(ORTHANT_PLUGIN_DIR, file);
+}
+
+std::string program() {
+  return ORTHANT_PROGRAM;
+}
+
+}  // namespace orthant::paths

@@ -1,0 +1,16 @@
+// Where the source tree and the build lie. Only paths.cpp is compiled with them: every other test object is the same in
+// each checkout, so that a compiler cache serves them all.
+#pragma once
+
+#include <string>
+
+namespace orthant::paths {
+
+// Absolute paths; `name` is relative to the folder.
+std::string source(const std::string& name = "");
+std::string build(const std::string& name = "");
+std::string plugin(const std::string& file = "");  // the plugins and communicators of this build
+
+std::string program();  // orthant
+
+}  // namespace orthant::paths
