@@ -1,0 +1,78 @@
+// The engine: runs a grid of CUDA threads on the calling OS thread. What a kernel calls is in device_functions.h.
+//
+// Blocks run one after another, a block's threads on fibers that are left at barriers and warp collectives, both in a
+// random order that the seed fixes. Shared memory holds 0xFF (NaN) when a block begins.
+//
+// Errors: a misuse throws Error out of launch(), naming the launch, block, thread, and the seed.
+// Thread safety: every OS thread has an engine of its own; several may launch at once.
+#pragma once
+
+#include <vector_types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+#include <type_traits>
+
+namespace orthant::simt {
+
+// As an H100 (CUDA C++ Programming Guide, table of compute capabilities).
+inline constexpr std::size_t static_shared_limit = 48 * 1024, shared_limit = 227 * 1024;
+inline constexpr int block_threads_limit = 1024;
+
+struct Position {
+  uint3 thread, block;
+  dim3 block_size, grid_size;
+};
+// threadIdx, blockIdx, blockDim, gridDim of the running CUDA thread; nullptr outside of a kernel.
+extern constinit thread_local const Position* position;
+
+struct Launch {
+  dim3 blocks;
+  int threads;
+  std::size_t shared_bytes;
+  std::source_location where;
+};
+
+void run(const Launch& launch, void (*body)(const void*), const void* argument);
+
+// Runs body() on every thread of the grid. Streams run at once, so it has all happened when launch returns.
+template <class Body>
+void launch(const Launch& how, const void* /*stream*/, const Body& body) {
+  run(
+      how, [](const void* of) { (*static_cast<const Body*>(of))(); }, &body);
+}
+
+// The order of threads and blocks in the launches of this OS thread from now on: each of them uses another one, all
+// from this seed. At first it is the environment's ORTHANT_SIMT_SEED, or 1.
+void reseed(std::uint64_t seed);
+
+// --- for device_functions.h and launch.h
+
+// The block's memory behind one ORTHANT_SHARED: `tag` tells it from others. Aligned to 16 bytes or the type's own.
+void* static_shared_bytes(const void* tag, std::size_t bytes, std::size_t alignment);
+void* dynamic_shared_bytes();
+
+template <class T>
+T& static_shared(const void* tag) {
+  static_assert(std::is_trivially_default_constructible_v<std::remove_all_extents_t<T>>,
+                "shared memory has no constructors");
+  return *static_cast<T*>(static_shared_bytes(tag, sizeof(T), alignof(T)));
+}
+
+// Waits for the block's threads that have not returned. Result: how many of them gave a true predicate.
+int block_barrier(const char* function, bool predicate, const std::source_location& where);
+
+enum class Collective { barrier, shuffle, ballot, match };
+
+// Waits for the lanes of `mask` that have not returned.
+//   shuffle: the value of lane `source`.
+//   ballot: the lanes whose value is not 0.
+//   match: the lanes that have this lane's value.
+std::uint64_t warp_collective(Collective kind, const char* function, unsigned mask, std::uint64_t value, int source,
+                              const std::source_location& where);
+
+// Ends the launch with an error that names the thread.
+[[noreturn]] void misuse(const char* what, const std::source_location& where);
+
+}  // namespace orthant::simt

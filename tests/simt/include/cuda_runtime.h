@@ -1,0 +1,8 @@
+// Stands in for the CUDA Toolkit's header of this name: kernels compile as C++ and run on the CPU
+// (tests/simt/README.md).
+#pragma once
+
+#include <vector_types.h>
+
+#include "tests/simt/device_functions.h"
+#include "tests/simt/runtime_api.h"

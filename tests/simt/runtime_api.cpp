@@ -1,0 +1,310 @@
+#include "tests/simt/runtime_api.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "tests/simt/engine.h"
+
+struct CUstream_st {};
+
+struct CUevent_st {
+  std::chrono::steady_clock::time_point recorded;
+};
+
+struct CUmemPoolHandle_st {
+  std::atomic<std::uint64_t> release_threshold{0};
+};
+
+namespace {
+
+constexpr std::size_t alignment = 256;  // what cudaMalloc promises
+constexpr int version = 13000;
+constexpr std::size_t memory_bytes = std::size_t{16} << 30;
+
+CUmemPoolHandle_st default_pool;
+
+cudaError_t allocate(void** memory, std::size_t bytes) {
+  *memory = nullptr;
+  if (bytes == 0) {
+    return cudaSuccess;
+  }
+  if (posix_memalign(memory, alignment, bytes) != 0) {
+    *memory = nullptr;
+    return cudaErrorMemoryAllocation;
+  }
+  std::memset(*memory, 0xFF, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t release(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
+
+cudaError_t known(const void* handle) {
+  return handle == nullptr ? cudaErrorInvalidValue : cudaSuccess;
+}
+
+template <class T>
+cudaError_t create(T** handle) {
+  *handle = new T{};
+  return cudaSuccess;
+}
+
+}  // namespace
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return "cudaSuccess";
+    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorNotReady: return "cudaErrorNotReady";
+    case cudaErrorUnknown: break;
+  }
+  return "cudaErrorUnknown";
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return "no error";
+    case cudaErrorInvalidValue: return "invalid argument";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorNotReady: return "device not ready";
+    case cudaErrorUnknown: break;
+  }
+  return "unknown error";
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device != 0) {
+    return cudaErrorInvalidDevice;
+  }
+  *properties = {};
+  std::strncpy(properties->name, "SIMT shim on the CPU", sizeof properties->name - 1);
+  properties->totalGlobalMem = memory_bytes;
+  properties->sharedMemPerBlock = orthant::simt::static_shared_limit;
+  properties->sharedMemPerBlockOptin = orthant::simt::shared_limit;
+  properties->warpSize = 32;
+  properties->maxThreadsPerBlock = orthant::simt::block_threads_limit;
+  properties->multiProcessorCount = 4;
+  properties->major = 9;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  cudaDeviceProp properties;
+  const cudaError_t status = cudaGetDeviceProperties(&properties, device);
+  if (status != cudaSuccess) {
+    return status;
+  }
+  switch (attribute) {
+    case cudaDevAttrMaxThreadsPerBlock: *value = properties.maxThreadsPerBlock; return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount: *value = properties.multiProcessorCount; return cudaSuccess;
+    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor: *value = properties.major; return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor: *value = properties.minor; return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(properties.sharedMemPerBlockOptin);
+      return cudaSuccess;
+    case cudaDevAttrMemoryPoolsSupported: *value = 1; return cudaSuccess;
+  }
+  return cudaErrorInvalidValue;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  *free = *total = memory_bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int* found) {
+  *found = version;
+  return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int* found) {
+  *found = version;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  return allocate(memory, bytes);
+}
+
+cudaError_t cudaMallocAsync(void** memory, std::size_t bytes, cudaStream_t) {
+  return allocate(memory, bytes);
+}
+
+cudaError_t cudaMallocFromPoolAsync(void** memory, std::size_t bytes, cudaMemPool_t, cudaStream_t) {
+  return allocate(memory, bytes);
+}
+
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
+  return allocate(memory, bytes);
+}
+
+cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
+  return allocate(memory, bytes);
+}
+
+cudaError_t cudaFree(void* memory) {
+  return release(memory);
+}
+
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t) {
+  return release(memory);
+}
+
+cudaError_t cudaFreeHost(void* memory) {
+  return release(memory);
+}
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  *pool = &default_pool;
+  return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  if (attribute == cudaMemPoolAttrReleaseThreshold) {
+    pool->release_threshold = *static_cast<std::uint64_t*>(value);
+  }
+  return cudaSuccess;  // the others choose how memory is used again, which it never is
+}
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  if (attribute != cudaMemPoolAttrReleaseThreshold) {
+    return cudaErrorInvalidValue;
+  }
+  *static_cast<std::uint64_t*>(value) = pool->release_threshold;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, std::size_t) {
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+  if (bytes > 0) {
+    std::memmove(to, from, bytes);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
+  return cudaMemcpy(to, from, bytes, kind);
+}
+
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                              std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t) {
+  if (width > to_pitch || width > from_pitch) {
+    return cudaErrorInvalidValue;
+  }
+  for (std::size_t row = 0; row < height; ++row) {
+    cudaMemcpy(static_cast<std::byte*>(to) + row * to_pitch, static_cast<const std::byte*>(from) + row * from_pitch,
+               width, kind);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
+  if (bytes > 0) {
+    std::memset(memory, value, bytes);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t) {
+  return cudaMemset(memory, value, bytes);
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return create(stream);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  return create(stream);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  return create(stream);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t) {
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event, unsigned) {
+  return known(event);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* data) {
+  function(data);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return create(event);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  return create(event);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  if (event == nullptr) {
+    return cudaErrorInvalidValue;
+  }
+  event->recorded = std::chrono::steady_clock::now();
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return known(event);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return known(event);
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  *milliseconds = std::chrono::duration<float, std::milli>(end->recorded - begin->recorded).count();
+  return cudaSuccess;
+}
