@@ -12,14 +12,16 @@ constexpr std::int64_t d = 256, f = 512;
 
 struct Experts {
   Machine m;
-  std::vector<std::int64_t> offset{0};
-  Tensor x, h, a, y, w13, w2, dw13, dw2;
+  Tensor offset, x, h, a, y, w13, w2, dw13, dw2;
   double flops;  // of the forward products
 
   Experts(DType dtype, std::int64_t experts, std::int64_t rows, bool skewed) {
+    std::vector<std::int32_t> first{0};
     for (std::int64_t e = 0; e < experts; ++e) {
-      offset.push_back(!skewed ? rows * (e + 1) / experts : rows / 2 + rows / 2 * e / (experts - 1));
+      first.push_back(
+          static_cast<std::int32_t>(!skewed ? rows * (e + 1) / experts : rows / 2 + rows / 2 * e / (experts - 1)));
     }
+    offset = m.values(DType::i32, {experts + 1}, first);
     x = m.normal(dtype, {rows, d}, 1);
     h = m.normal(dtype, {rows, 2 * f}, 1);
     a = m.normal(dtype, {rows, f}, 1);

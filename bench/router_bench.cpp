@@ -13,7 +13,8 @@ struct Layer {
   Machine m;
   GateConfig config;
   RandomKey key{.seed = 1};
-  Tensor logits, valid, token, probability, expert, weight, chosen, row, source, count, dropped, dweight, dlogits;
+  Tensor logits, valid, token, probability, expert, weight, chosen, row, source, count, dropped, offset, dweight,
+      dlogits;
   Tensor x, y, rows, drows;
   std::int64_t kept = 0;
 
@@ -43,6 +44,7 @@ struct Layer {
     source = m.empty(DType::i32, {tokens * top_k, 1});
     count = m.empty(DType::i32, {experts});
     dropped = m.empty(DType::i32, {experts});
+    offset = m.empty(DType::i32, {experts + 1});
     gate();
     plan();
     std::vector<std::int32_t> counts(static_cast<std::size_t>(experts));
@@ -56,7 +58,7 @@ struct Layer {
     drows = m.normal(dtype, {kept, d}, 1);
   }
   void gate() { m.stream().gate(probability, expert, weight, chosen, logits, valid, token, key, config); }
-  void plan() { m.stream().dispatch_plan(row, source, count, dropped, expert, weight, valid, config); }
+  void plan() { m.stream().dispatch_plan(row, source, count, dropped, offset, expert, weight, valid, config); }
 };
 
 template <class F>
@@ -102,7 +104,7 @@ void pack(benchmark::State& state, DType dtype) {
 }
 void pack_backward(benchmark::State& state, DType dtype) {
   measure(state, dtype, 0, [](Layer& l) {
-    l.m.stream().pack_backward(l.y, l.drows, l.row);
+    l.m.stream().pack_backward(l.y, l.drows, l.row, true);
     return size({l.y, l.y, l.drows, l.row});
   });
 }

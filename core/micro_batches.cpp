@@ -45,7 +45,6 @@ DeviceBatch upload(const HostBatch& whole, const Plan& plan, Stream& stream) {
   }
   batch.whole_valid = put(DType::u8, whole.valid);
   batch.whole_index = put(DType::i64, whole.index);
-  batch.whole_valid_count = valid_of(whole);
   return batch;
 }
 

@@ -48,9 +48,8 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source)
   sums_.z = sum_storage_.slice(2, {1});
   sum_squares_ = device.empty(DType::f64, {1});
   factor_ = device.empty(DType::f32, {1});
-  for (int block = 0; block < plan.settings().model.layers; ++block) {
-    routed_layers_ += block_has_experts(plan.settings(), block) ? 1 : 0;
-  }
+  routed_layers_ = routed_blocks(plan.settings(), static_cast<int>(plan.settings().model.layers));
+  sums_.choices = device.empty(DType::i64, {routed_layers_, 2, plan.settings().moe.experts});
 }
 
 Trainer::~Trainer() = default;
@@ -89,7 +88,7 @@ StepContext Trainer::context(const Load& load, const DeviceBatch& batch, std::in
 void Trainer::run(const Load& load, std::int64_t step) {
   model_->begin_step();
   stream_.fill(sum_storage_, 0);
-  sums_.layers.clear();
+  stream_.fill(sums_.choices, 0);
   ModelWork work(
       plan_, *model_, stream_,
       [&](int m) { return upload(load.micro_batches[static_cast<std::size_t>(m)], plan_, stream_); },
@@ -102,52 +101,62 @@ std::vector<Instr> Trainer::forward_passes(int micro_batches) const {
   return forward_program(plan_.stage(), plan_.stages(), pieces / plan_.stages(), micro_batches);
 }
 
-void Trainer::reduce_counters(StepReport& report) {
-  if (routed_layers_ == 0) {
-    return;
+void Trainer::add_counters(StepReport& report, std::int64_t valid) {
+  const MoeSettings& moe = plan_.settings().moe;
+  const std::size_t experts = static_cast<std::size_t>(moe.experts);
+  std::vector<std::int64_t> choices(static_cast<std::size_t>(sums_.choices.elements()));
+  if (routed_layers_ > 0) {
+    stream_.download(choices.data(), sums_.choices);
   }
-  // All routed layers of the model, whichever stage holds them.
-  const std::int64_t experts = plan_.settings().moe.experts;
-  const bool counts = plan_.counts_tokens(Region::router, true);
-  std::vector<std::int64_t> flat;
+  auto next = choices.begin();
   for (int block = 0; block < plan_.settings().model.layers; ++block) {
     if (!block_has_experts(plan_.settings(), block)) {
       continue;
     }
-    StepSums none;
-    const LayerCounters layer = (counts ? sums_ : none).of(block + 1, experts);
-    flat.insert(flat.end(), layer.load.begin(), layer.load.end());
-    flat.insert(flat.end(), layer.kept.begin(), layer.kept.end());
-    flat.insert(flat.end(), {layer.choices, layer.dropped_by_capacity, layer.dropped_by_chance});
-    report.layers.push_back({.layer = block + 1, .load = {}, .kept = {}});
-  }
-  all_reduce_values(flat, ReduceOp::sum, world_, stream_);
-  auto next = flat.begin();
-  for (LayerCounters& layer : report.layers) {
-    layer.load.assign(next, next + experts);
-    next += experts;
-    layer.kept.assign(next, next + experts);
-    next += experts;
-    layer.choices = *next++;
-    layer.dropped_by_capacity = *next++;
-    layer.dropped_by_chance = *next++;
+    LayerCounters layer{.layer = block + 1, .load = {next, next + moe.experts}, .kept = {next, next + moe.experts}};
+    next += moe.experts;
+    std::int64_t made = 0;
+    for (std::size_t e = 0; e < experts; ++e, ++next) {
+      layer.load[e] += *next;
+      layer.dropped_by_capacity += *next;
+      made += layer.load[e];
+    }
+    // Where the experts choose, what they chose is all there was to choose.
+    layer.choices = moe.router == RouterKind::expert_choice ? made : valid * moe.top_k;
+    layer.dropped_by_chance = layer.choices - made;
+    report.layers.push_back(std::move(layer));
   }
 }
 
-std::array<double, 3> Trainer::world_sums() {
+void Trainer::sum_over_world() {
   if (!plan_.counts_tokens(Region::head, false)) {
     stream_.fill(sums_.loss, 0);
   }
   if (!plan_.counts_tokens(Region::router, true)) {
     stream_.fill(sums_.balance, 0);
     stream_.fill(sums_.z, 0);
+    stream_.fill(sums_.choices, 0);
   }
   if (world_.size() > 1) {
     world_.all_reduce(sum_storage_, ReduceOp::sum, stream_);
   }
+}
+
+std::array<double, 3> Trainer::world_sums() {
+  sum_over_world();
   std::array<double, 3> sums{};
   stream_.download(sums.data(), sum_storage_);
   return sums;
+}
+
+// All that is enqueued before anybody waits: what a step has summed, over the world.
+void Trainer::enqueue(const Load& load, std::int64_t step) {
+  run(load, step);
+  gradient_sum_squares(sum_squares_, model_->parameters(), world_, stream_);
+  sum_over_world();
+  if (world_.size() > 1 && routed_layers_ > 0) {
+    world_.all_reduce(sums_.choices, ReduceOp::sum, stream_);
+  }
 }
 
 StepReport Trainer::report(const Load& load, std::int64_t step) {
@@ -156,37 +165,39 @@ StepReport Trainer::report(const Load& load, std::int64_t step) {
   report.lr = learning_rate(plan_.settings().optimizer, plan_.settings().run.steps, step);
   report.tokens = load.valid;
   double squares = 0;
-  const std::array<double, 3> sums = world_sums();
+  std::array<double, 3> sums{};
+  stream_.download(sums.data(), sum_storage_);
   stream_.download(&squares, sum_squares_);
   const double routed = static_cast<double>(std::max(routed_layers_, 1)) * static_cast<double>(load.valid);
   report.loss = sums[0] / static_cast<double>(load.counted);
   report.aux_loss = sums[1] / routed;
   report.z_loss = sums[2] / routed;
   report.grad_norm = std::sqrt(squares);
-  reduce_counters(report);
+  add_counters(report, load.valid);
+  if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
+    explain_not_finite(load, report);
+  }
   return report;
 }
 
 StepReport Trainer::gradients(std::int64_t step) {
   const Load loaded = load(step);
-  run(loaded, step);
-  gradient_sum_squares(sum_squares_, model_->parameters(), world_, stream_);
-  StepReport result = report(loaded, step);
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    explain_not_finite(loaded, result);
-  }
-  return result;
+  enqueue(loaded, step);
+  return report(loaded, step);
 }
 
 void Trainer::apply(std::int64_t step) {
-  stream_.clip_factor(factor_, sum_squares_, static_cast<float>(plan_.settings().optimizer.clip_grad_norm));
+  stream_.clip_factor(factor_, sum_squares_, sums_.loss, static_cast<float>(plan_.settings().optimizer.clip_grad_norm));
   optimizer_step(model_->parameters(), plan_, step, factor_, stream_);
 }
 
+// The device is asked once, when all its work is enqueued. A step that is not finite has changed nothing: its factor is
+// NaN, and optimizers leave everything as it is then.
 StepReport Trainer::step(std::int64_t step) {
-  StepReport result = gradients(step);
+  const Load loaded = load(step);
+  enqueue(loaded, step);
   apply(step);
-  return result;
+  return report(loaded, step);
 }
 
 double Trainer::validate() {

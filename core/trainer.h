@@ -44,11 +44,13 @@ class Trainer {
     std::vector<HostBatch> micro_batches;
     std::int64_t counted = 0, valid = 0;  // tokens of the global batch
   };
-  std::array<double, 3> world_sums();  // loss, balance, z; ends what sum_storage_ held
+  void sum_over_world();               // sum_storage_, once a step
+  std::array<double, 3> world_sums();  // loss, balance, z of the world; waits for the device
   Load load(std::int64_t step);
   void run(const Load& load, std::int64_t step);
+  void enqueue(const Load& load, std::int64_t step);
   StepReport report(const Load& load, std::int64_t step);
-  void reduce_counters(StepReport& report);
+  void add_counters(StepReport& report, std::int64_t valid);
   [[noreturn]] void explain_not_finite(const Load& load, const StepReport& report);
   StepContext context(const Load& load, const DeviceBatch& batch, std::int64_t step, int micro_batch);
   std::vector<Instr> forward_passes(int micro_batches) const;

@@ -1,7 +1,9 @@
 // FFN activations: relu, gelu (Hendrycks and Gimpel, the tanh form), swiglu (Shazeer, "GLU variants improve
 // Transformer").
+#include <algorithm>
+
+#include "core/check.h"
 #include "core/cpu/bf16.h"
-#include "core/cpu/check.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
 #include "core/cpu/vector_math.h"
@@ -89,6 +91,48 @@ void check(const char* operation, const Tensor& a, const Tensor& h, Activation k
   require_shape(operation, "h", h, {a.dim(0), kind == Activation::swiglu ? 2 * a.dim(1) : a.dim(1)});
 }
 
+// The plain activations as (gate | up) with nothing above: value and slopes of one element.
+template <class Kind, class T>
+float weighted_row(T* dh, T* a, const T* da, const T* h, std::int64_t f, float s) {
+  float inner = 0;
+#pragma omp simd reduction(+ : inner)
+  for (std::int64_t j = 0; j < f; ++j) {
+    const float x = to_float(h[j]), d = to_float(da[j]), value = Kind::value(x);
+    inner += d * value;
+    a[j] = from_float<T>(s * value);
+    dh[j] = from_float<T>(s * d * Kind::slope(x));
+  }
+  return inner;
+}
+
+template <class T>
+float weighted_swiglu_row(T* dh, T* a, const T* da, const T* h, std::int64_t f, float s) {
+  const T *gate = h, *up = h + f;
+  T *dgate = dh, *dup = dh + f;
+  float inner = 0;
+#pragma omp simd reduction(+ : inner)
+  for (std::int64_t j = 0; j < f; ++j) {
+    const float g = to_float(gate[j]), sigma = fast_sigmoid(g), u = to_float(up[j]), d = to_float(da[j]);
+    const float value = g * sigma * u;
+    inner += d * value;
+    a[j] = from_float<T>(s * value);
+    dgate[j] = from_float<T>(s * d * u * sigma * (1.0f + g * (1.0f - sigma)));
+    dup[j] = from_float<T>(s * d * g * sigma);
+  }
+  return inner;
+}
+
+// The inner product <da, act(h)> of one row, and the row's a and dh.
+template <class T>
+float weighted_row(T* dh, T* a, const T* da, const T* h, std::int64_t f, float s, Activation kind) {
+  switch (kind) {
+    case Activation::relu: return weighted_row<Relu>(dh, a, da, h, f, s);
+    case Activation::gelu: return weighted_row<Gelu>(dh, a, da, h, f, s);
+    case Activation::swiglu: return weighted_swiglu_row(dh, a, da, h, f, s);
+  }
+  return 0;
+}
+
 }  // namespace
 
 void CpuStream::activation(const Tensor& a, const Tensor& h, Activation kind) {
@@ -114,6 +158,39 @@ void CpuStream::activation_backward(const Tensor& dh, const Tensor& da, const Te
       case Activation::swiglu:
         return swiglu_backward(threads_, dh.as<T>(), da.as<T>(), h.as<T>(), da.dim(0), da.dim(1));
     }
+  });
+}
+
+void CpuStream::weighted_activation_backward(const Tensor& dh, const Tensor& a, const Tensor& dweight, const Tensor& da,
+                                             const Tensor& h, const Tensor& weight, const Tensor& source,
+                                             Activation kind) {
+  constexpr const char* name = "weighted_activation_backward";
+  check(name, a, h, kind);
+  require_tensor(name, "da", da, h.dtype(), a.shape());
+  require_tensor(name, "dh", dh, h.dtype(), h.shape());
+  require_rank(name, "weight", weight, 2);
+  require_tensor(name, "weight", weight, DType::f32, weight.shape());
+  require_tensor(name, "dweight", dweight, DType::f32, weight.shape());
+  require_dtype(name, "source", source, {DType::i32});
+  require(source.elements() >= a.dim(0), "{}: source must have the {} rows at least, got shape {}", name, a.dim(0),
+          source.shape().to_string());
+  const std::int64_t f = a.dim(1), n = h.dim(1);
+  const std::int32_t* const choice_of = source.as<std::int32_t>();
+  std::fill_n(dweight.as<float>(), dweight.elements(), 0.0f);
+  with_float_type(h.dtype(), [&](auto type) {
+    using T = decltype(type);
+    parallel_for(threads_, a.dim(0), grain / (f + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        T *const dh_row = dh.as<T>() + r * n, *const a_row = a.as<T>() + r * f;
+        if (choice_of[r] < 0) {
+          std::fill_n(dh_row, n, T{});
+          std::fill_n(a_row, f, T{});
+          continue;
+        }
+        dweight.as<float>()[choice_of[r]] = weighted_row(dh_row, a_row, da.as<T>() + r * f, h.as<T>() + r * n, f,
+                                                         weight.as<float>()[choice_of[r]], kind);
+      }
+    });
   });
 }
 

@@ -1,8 +1,8 @@
 // Causal attention of whole sequences; see attention_tiles.h for how.
 #include <vector>
 
+#include "core/check.h"
 #include "core/cpu/attention_tiles.h"
-#include "core/cpu/check.h"
 #include "core/cpu/cpu_stream.h"
 
 namespace orthant {

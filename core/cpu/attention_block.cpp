@@ -2,8 +2,8 @@
 #include <numeric>
 #include <vector>
 
+#include "core/check.h"
 #include "core/cpu/attention_tiles.h"
-#include "core/cpu/check.h"
 #include "core/cpu/cpu_stream.h"
 
 namespace orthant {

@@ -1,6 +1,6 @@
 #include "core/cpu/cpu_device.h"
 
-#include "core/cpu/check.h"
+#include "core/check.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/side_stream.h"
 

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <limits>
 
+#include "core/check.h"
 #include "core/cpu/bf16.h"
-#include "core/cpu/check.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
 #include "core/cpu/vector_math.h"

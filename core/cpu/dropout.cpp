@@ -2,8 +2,8 @@
 // of ranks changes nothing.
 #include <orthant/random.h>
 
+#include "core/check.h"
 #include "core/cpu/bf16.h"
-#include "core/cpu/check.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
 

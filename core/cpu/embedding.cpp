@@ -1,6 +1,6 @@
 // Rows of a table, and the sums of gradients back into it.
+#include "core/check.h"
 #include "core/cpu/bf16.h"
-#include "core/cpu/check.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
 

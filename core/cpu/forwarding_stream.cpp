@@ -72,20 +72,13 @@ void ForwardingStream::gemm(const Tensor& c, const Tensor& a, const Tensor& b, G
   forward("gemm", {c, a, b}, [=](Stream& inner) { inner.gemm(c, a, b, how); });
 }
 
-void ForwardingStream::grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b,
-                                    std::span<const std::int64_t> offset, Gemm how) {
-  forward("grouped_gemm", {c, a, b},
-          [=, offset = std::vector<std::int64_t>(offset.begin(), offset.end())](Stream& inner) {
-            inner.grouped_gemm(c, a, b, offset, how);
-          });
+void ForwardingStream::grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& offset, Gemm how) {
+  forward("grouped_gemm", {c, a, b, offset}, [=](Stream& inner) { inner.grouped_gemm(c, a, b, offset, how); });
 }
 
-void ForwardingStream::grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& b,
-                                       std::span<const std::int64_t> offset, float beta) {
-  forward("grouped_gemm_tn", {c, a, b},
-          [=, offset = std::vector<std::int64_t>(offset.begin(), offset.end())](Stream& inner) {
-            inner.grouped_gemm_tn(c, a, b, offset, beta);
-          });
+void ForwardingStream::grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& offset,
+                                       float beta) {
+  forward("grouped_gemm_tn", {c, a, b, offset}, [=](Stream& inner) { inner.grouped_gemm_tn(c, a, b, offset, beta); });
 }
 
 void ForwardingStream::norm(const Tensor& y, const Tensor& stats, const Tensor& x, const Tensor& weight,
@@ -156,6 +149,13 @@ void ForwardingStream::activation_backward(const Tensor& dh, const Tensor& da, c
   forward("activation_backward", {dh, da, h}, [=](Stream& inner) { inner.activation_backward(dh, da, h, kind); });
 }
 
+void ForwardingStream::weighted_activation_backward(const Tensor& dh, const Tensor& a, const Tensor& dweight,
+                                                    const Tensor& da, const Tensor& h, const Tensor& weight,
+                                                    const Tensor& source, Activation kind) {
+  forward("weighted_activation_backward", {dh, a, dweight, da, h, weight, source},
+          [=](Stream& inner) { inner.weighted_activation_backward(dh, a, dweight, da, h, weight, source, kind); });
+}
+
 void ForwardingStream::embedding(const Tensor& y, const Tensor& table, const Tensor& id, bool accumulate,
                                  std::int64_t first_row) {
   forward("embedding", {y, table, id}, [=](Stream& inner) { inner.embedding(y, table, id, accumulate, first_row); });
@@ -192,10 +192,11 @@ void ForwardingStream::gate(const Tensor& probability, const Tensor& expert, con
 }
 
 void ForwardingStream::dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count,
-                                     const Tensor& dropped, const Tensor& expert, const Tensor& weight,
-                                     const Tensor& valid, const GateConfig& config) {
-  forward("dispatch_plan", {row, source, count, dropped, expert, weight, valid},
-          [=](Stream& inner) { inner.dispatch_plan(row, source, count, dropped, expert, weight, valid, config); });
+                                     const Tensor& dropped, const Tensor& offset, const Tensor& expert,
+                                     const Tensor& weight, const Tensor& valid, const GateConfig& config) {
+  forward("dispatch_plan", {row, source, count, dropped, offset, expert, weight, valid}, [=](Stream& inner) {
+    inner.dispatch_plan(row, source, count, dropped, offset, expert, weight, valid, config);
+  });
 }
 
 void ForwardingStream::keep_seated(const Tensor& expert, const Tensor& row) {
@@ -206,8 +207,8 @@ void ForwardingStream::pack(const Tensor& rows, const Tensor& x, const Tensor& s
   forward("pack", {rows, x, source}, [=](Stream& inner) { inner.pack(rows, x, source, top_k); });
 }
 
-void ForwardingStream::pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row) {
-  forward("pack_backward", {dx, drows, row}, [=](Stream& inner) { inner.pack_backward(dx, drows, row); });
+void ForwardingStream::pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row, bool accumulate) {
+  forward("pack_backward", {dx, drows, row}, [=](Stream& inner) { inner.pack_backward(dx, drows, row, accumulate); });
 }
 
 void ForwardingStream::combine(const Tensor& y, const Tensor& rows, const Tensor& row, const Tensor& weight,
@@ -251,9 +252,10 @@ void ForwardingStream::sgd(const Tensor& master, const Tensor& weight, const Ten
           [=](Stream& inner) { inner.sgd(master, weight, m, grad, factor, how); });
 }
 
-void ForwardingStream::clip_factor(const Tensor& factor, const Tensor& sum_squares, float max_norm) {
-  forward("clip_factor", {factor, sum_squares},
-          [=](Stream& inner) { inner.clip_factor(factor, sum_squares, max_norm); });
+void ForwardingStream::clip_factor(const Tensor& factor, const Tensor& sum_squares, const Tensor& loss,
+                                   float max_norm) {
+  forward("clip_factor", {factor, sum_squares, loss},
+          [=](Stream& inner) { inner.clip_factor(factor, sum_squares, loss, max_norm); });
 }
 
 }  // namespace orthant

@@ -24,10 +24,8 @@ class ForwardingStream : public Stream {
                const SliceMap& at) override;
   void jitter(const Tensor& y, const Tensor& x, const Tensor& token, const RandomKey& key, float e) override;
   void gemm(const Tensor& c, const Tensor& a, const Tensor& b, Gemm how) override;
-  void grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, std::span<const std::int64_t> offset,
-                    Gemm how) override;
-  void grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& b, std::span<const std::int64_t> offset,
-                       float beta) override;
+  void grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& offset, Gemm how) override;
+  void grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& offset, float beta) override;
   void norm(const Tensor& y, const Tensor& stats, const Tensor& x, const Tensor& weight, const Tensor& bias,
             NormKind kind, float eps) override;
   void norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy, const Tensor& x,
@@ -52,6 +50,9 @@ class ForwardingStream : public Stream {
                                 const AttentionShape& shape) override;
   void activation(const Tensor& a, const Tensor& h, Activation kind) override;
   void activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind) override;
+  void weighted_activation_backward(const Tensor& dh, const Tensor& a, const Tensor& dweight, const Tensor& da,
+                                    const Tensor& h, const Tensor& weight, const Tensor& source,
+                                    Activation kind) override;
   void embedding(const Tensor& y, const Tensor& table, const Tensor& id, bool accumulate,
                  std::int64_t first_row) override;
   void embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& id, std::int64_t first_row) override;
@@ -64,11 +65,11 @@ class ForwardingStream : public Stream {
             const Tensor& logits, const Tensor& valid, const Tensor& token, const RandomKey& key,
             const GateConfig& config) override;
   void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
-                     const Tensor& expert, const Tensor& weight, const Tensor& valid,
+                     const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
                      const GateConfig& config) override;
   void keep_seated(const Tensor& expert, const Tensor& row) override;
   void pack(const Tensor& rows, const Tensor& x, const Tensor& source, std::int64_t top_k) override;
-  void pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row) override;
+  void pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row, bool accumulate) override;
   void combine(const Tensor& y, const Tensor& rows, const Tensor& row, const Tensor& weight, bool accumulate) override;
   void combine_backward(const Tensor& drows, const Tensor& dweight, const Tensor& dy, const Tensor& rows,
                         const Tensor& row, const Tensor& source, const Tensor& weight) override;
@@ -81,7 +82,7 @@ class ForwardingStream : public Stream {
              const Tensor& factor, const AdamW& how) override;
   void sgd(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& grad, const Tensor& factor,
            const Sgd& how) override;
-  void clip_factor(const Tensor& factor, const Tensor& sum_squares, float max_norm) override;
+  void clip_factor(const Tensor& factor, const Tensor& sum_squares, const Tensor& loss, float max_norm) override;
 
  protected:
   using Operation = std::function<void(Stream& inner)>;

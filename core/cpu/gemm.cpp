@@ -8,8 +8,8 @@
 #include "core/cpu/gemm_plain.h"
 #endif
 
+#include "core/check.h"
 #include "core/cpu/bf16.h"
-#include "core/cpu/check.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/gemm_bf16.h"
 #include "core/cpu/parallel.h"

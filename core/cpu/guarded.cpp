@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/cpu/check.h"
+#include "core/check.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/side_stream.h"
 

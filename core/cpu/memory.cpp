@@ -1,8 +1,8 @@
 // The CPU stream's order (all work is done when a call returns) and its memory operations.
 #include <cstring>
 
+#include "core/check.h"
 #include "core/cpu/bf16.h"
-#include "core/cpu/check.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
 

@@ -1,8 +1,8 @@
 // LayerNorm (Ba et al., 2016) and RMSNorm (Zhang and Sennrich, 2019).
 #include <cmath>
 
+#include "core/check.h"
 #include "core/cpu/bf16.h"
-#include "core/cpu/check.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
 

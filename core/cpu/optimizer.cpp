@@ -2,8 +2,8 @@
 #include <cmath>
 #include <limits>
 
+#include "core/check.h"
 #include "core/cpu/bf16.h"
-#include "core/cpu/check.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
 
@@ -91,12 +91,13 @@ void CpuStream::sgd(const Tensor& master, const Tensor& weight, const Tensor& m,
   });
 }
 
-void CpuStream::clip_factor(const Tensor& factor, const Tensor& sum_squares, float max_norm) {
+void CpuStream::clip_factor(const Tensor& factor, const Tensor& sum_squares, const Tensor& loss, float max_norm) {
   require_tensor("clip_factor", "factor", factor, DType::f32, {1});
   require_tensor("clip_factor", "sum_squares", sum_squares, DType::f64, {1});
+  require_tensor("clip_factor", "loss", loss, DType::f64, {1});
   const double squares = *sum_squares.as<double>();
   double value = 1.0;
-  if (!std::isfinite(squares)) {
+  if (!std::isfinite(squares) || !std::isfinite(*loss.as<double>())) {
     value = std::numeric_limits<double>::quiet_NaN();
   } else if (max_norm > 0.0f && squares > 0.0) {
     value = std::min(1.0, static_cast<double>(max_norm) / std::sqrt(squares));

@@ -1,6 +1,6 @@
 // sum and sum_squares: fp64 sums over blocks of fixed size, so that the bits do not depend on the thread count.
+#include "core/check.h"
 #include "core/cpu/bf16.h"
-#include "core/cpu/check.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
 

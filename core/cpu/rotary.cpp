@@ -1,8 +1,8 @@
 // Splitting qkv into q, k, v with rotary positions (Su et al., "RoFormer"), and the adjoint.
 #include "core/cpu/rotary_table.h"
 
+#include "core/check.h"
 #include "core/cpu/bf16.h"
-#include "core/cpu/check.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
 

@@ -1,20 +1,6 @@
 #include "core/layers/layer.h"
 
-#include <algorithm>
-
 namespace orthant {
-
-LayerCounters& StepSums::of(int layer, std::int64_t experts) {
-  auto found = std::find_if(layers.begin(), layers.end(), [&](const LayerCounters& c) { return c.layer == layer; });
-  if (found == layers.end()) {
-    LayerCounters counters;
-    counters.layer = layer;
-    counters.load.assign(static_cast<std::size_t>(experts), 0);
-    counters.kept = counters.load;
-    found = layers.insert(layers.end(), counters);
-  }
-  return *found;
-}
 
 Tensor linear(const StepContext& ctx, const Tensor& x, const Tensor& w) {
   Tensor y = ctx.device().empty(x.dtype(), {x.dim(0), w.dim(0)});

@@ -27,10 +27,9 @@ struct DeviceBatch {
   // Of whole sequences, in order, for routing groups of tokens that are split among ranks.
   Tensor whole_valid;  // u8 [sequences * S]
   Tensor whole_index;  // i64 [sequences * S]
-  std::int64_t whole_valid_count = 0;
 };
 
-// What a routed layer counts, on the host, over the micro-batches of a step on this rank.
+// What a routed layer counted over the micro-batches of a step.
 struct LayerCounters {
   int layer = 0;
   std::vector<std::int64_t> load;        // [E] choices before capacity
@@ -43,10 +42,9 @@ struct LayerCounters {
 // Sums over the tokens of a step on this rank.
 struct StepSums {
   // Some ranks see the same tokens: one of them counts (Plan::counts_tokens), the others keep theirs to themselves.
-  Tensor loss;                        // f64 [1] sum of -log p over counted tokens
-  Tensor balance, z;                  // f64 [1] over all routed layers
-  std::vector<LayerCounters> layers;  // one for each routed layer
-  LayerCounters& of(int layer, std::int64_t experts);
+  Tensor loss;        // f64 [1] sum of -log p over counted tokens
+  Tensor balance, z;  // f64 [1] over all routed layers
+  Tensor choices;     // i64 [routed layers of the model, 2, E]: choices kept, and dropped for capacity
 };
 
 struct StepContext {

@@ -1,7 +1,11 @@
 #include "core/layers/moe.h"
 
+#include <algorithm>
 #include <numeric>
-#include <tuple>
+#include <vector>
+
+#include "core/layers/parameters.h"
+#include "router/capacity.h"
 
 namespace orthant {
 namespace {
@@ -9,16 +13,21 @@ namespace {
 constexpr Site enter{Region::experts, Side::enter}, leave{Region::experts, Side::leave};
 constexpr Site router_enter{Region::router, Side::enter}, router_leave{Region::router, Side::leave};
 
-std::vector<std::int32_t> values_of(const Tensor& counts, Stream& s) {
+// Waits for the device.
+std::vector<std::int64_t> values_of(const Tensor& counts, Stream& s) {
   std::vector<std::int32_t> host(static_cast<std::size_t>(counts.elements()));
   s.download(host.data(), counts);
-  return host;
+  return {host.begin(), host.end()};
 }
 
 }  // namespace
 
 MoeLayer::MoeLayer(const ParamStore& store, const std::string& stem, Plan& plan, int layer)
-    : router_(store.ref(stem + ".gate.weight")), experts_(store, plan, layer), layer_(layer), layout_(plan) {
+    : router_(store.ref(stem + ".gate.weight")),
+      experts_(store, plan, layer),
+      layer_(layer),
+      routed_(routed_blocks(plan.settings(), layer - 1)),
+      layout_(plan) {
   if (plan.settings().moe.shared_experts > 0) {
     shared_.emplace(store, stem + ".shared_experts", plan.settings());
   }
@@ -39,25 +48,15 @@ RandomKey MoeLayer::key(const StepContext& ctx, Purpose purpose) const {
   return {ctx.settings().run.seed, purpose, static_cast<std::uint32_t>(layer_), ctx.step};
 }
 
-void MoeLayer::count(const StepContext& ctx, const std::vector<std::int32_t>& kept,
-                     const std::vector<std::int32_t>& dropped) const {
-  LayerCounters& counters = ctx.sums.of(layer_, ctx.settings().moe.experts);
-  std::int64_t made = 0;
-  for (std::size_t e = 0; e < kept.size(); ++e) {
-    counters.kept[e] += kept[e];
-    counters.load[e] += kept[e] + dropped[e];
-    counters.dropped_by_capacity += dropped[e];
-    made += kept[e] + dropped[e];
-  }
-  // Where the experts choose, what they chose is all there was to choose.
-  const MoeSettings& moe = ctx.settings().moe;
-  const std::int64_t choices = moe.router == RouterKind::expert_choice ? made : ctx.batch.whole_valid_count * moe.top_k;
-  counters.choices += choices;
-  counters.dropped_by_chance += choices - made;
+void MoeLayer::count(const StepContext& ctx, const Tensor& kept, const Tensor& dropped) const {
+  const Tensor to = ctx.sums.choices.rows(routed_, 1);  // [1, 2, E]
+  ctx.stream.add(to.slice(0, kept.shape()), kept);
+  ctx.stream.add(to.slice(kept.elements(), dropped.shape()), dropped);
 }
 
 void MoeLayer::Routing::save(Saved& to) const {
-  for (const Tensor* t : {&logits, &probability, &expert, &weight, &chosen, &sent_weight, &row, &source}) {
+  for (const Tensor* t : {&logits, &probability, &expert, &weight, &chosen, &dispatch.row, &dispatch.source,
+                          &dispatch.offset, &dispatch.weight}) {
     push(to, *t);
   }
   to.plans.push_back(plan);
@@ -65,7 +64,8 @@ void MoeLayer::Routing::save(Saved& to) const {
 
 MoeLayer::Routing MoeLayer::Routing::take(Saved& from) {
   Routing r;
-  for (Tensor* t : {&r.source, &r.row, &r.sent_weight, &r.chosen, &r.weight, &r.expert, &r.probability, &r.logits}) {
+  for (Tensor* t : {&r.dispatch.weight, &r.dispatch.offset, &r.dispatch.source, &r.dispatch.row, &r.chosen, &r.weight,
+                    &r.expert, &r.probability, &r.logits}) {
     *t = pop(from);
   }
   r.plan = std::move(from.plans.back());
@@ -141,43 +141,65 @@ MoeLayer::Routing MoeLayer::route(const StepContext& ctx, const Tensor& router_i
 void MoeLayer::seat(const StepContext& ctx, Routing& r) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
-  auto dispatch = [&](const Tensor& expert, const Tensor& weight, const Tensor& valid, const GateConfig& gate) {
-    r.row = device.empty(DType::i32, expert.shape());
-    r.source = device.empty(DType::i32, {expert.elements(), 1});
-    Tensor count_of = device.empty(DType::i32, {gate.experts}), dropped = device.empty(DType::i32, {gate.experts});
-    s.dispatch_plan(r.row, r.source, count_of, dropped, expert, weight, valid, gate);
-    return std::pair(values_of(count_of, s), values_of(dropped, s));
-  };
+  TokenExchange* const exchange = ctx.plan.exchange();
   GateConfig gate = gate_config(ctx);
-  auto [kept, dropped] = dispatch(r.expert, r.weight, ctx.batch.whole_valid, gate);
+  // No expert gets more rows of one rank than it has seats for the groups that the rank routes, nor one token twice.
+  const std::int64_t whole = r.expert.dim(0), handed = ctx.plan.rows(Region::experts, whole).count;
+  const std::int64_t apart =
+      exchange != nullptr && exchange->equal_blocks()
+          ? std::max<std::int64_t>(
+                1, std::min(handed, whole / gate.group_tokens * std::min(handed, capacity(gate, gate.group_tokens))))
+          : 0;
+  Tensor kept, dropped;
+  auto dispatch = [&](const Tensor& expert, const Tensor& weight, const Tensor& valid) {
+    const std::int64_t room = gate.rows_per_expert > 0 ? gate.experts * gate.rows_per_expert : expert.elements();
+    r.dispatch.row = device.empty(DType::i32, expert.shape());
+    r.dispatch.source = device.empty(DType::i32, {room, 1});
+    r.dispatch.offset = device.empty(DType::i32, {gate.experts + 1});
+    kept = device.empty(DType::i32, {gate.experts});
+    dropped = device.empty(DType::i32, {gate.experts});
+    s.dispatch_plan(r.dispatch.row, r.dispatch.source, kept, dropped, r.dispatch.offset, expert, weight, valid, gate);
+  };
+  gate.rows_per_expert = layout_.alone() ? apart : 0;
+  dispatch(r.expert, r.weight, ctx.batch.whole_valid);
   if (ctx.training) {
     count(ctx, kept, dropped);
   }
   const Tensor weight = layout_.take(Region::experts, r.weight, s);  // [tokens_X, K]
-  r.sent_weight = ctx.plan.cross(router_leave, weight, s);
   if (!layout_.alone()) {
     // Seats are decided: of the choices that have one, those of this rank's tokens.
     const Tensor expert = layout_.take(Region::experts, r.expert, s);
-    s.keep_seated(expert, layout_.take(Region::experts, r.row, s));
+    s.keep_seated(expert, layout_.take(Region::experts, r.dispatch.row, s));
     gate.router = RouterKind::topk;
     gate.capacity_factor = 0;
     gate.group_tokens = expert.dim(0);
-    std::tie(kept, dropped) = dispatch(expert, weight, layout_.take(Region::experts, ctx.batch.whole_valid, s), gate);
+    gate.rows_per_expert = apart;
+    dispatch(expert, weight, layout_.take(Region::experts, ctx.batch.whole_valid, s));
   }
-  const std::vector<std::int64_t> rows(kept.begin(), kept.end());
-  r.source = r.source.rows(0, std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
-  r.plan = RoutedExperts::plan(ctx, rows);
+  r.dispatch.weight = ctx.plan.cross(router_leave, weight, s);
+  if (apart > 0) {
+    r.plan = exchange->plan(std::vector<std::int64_t>(static_cast<std::size_t>(gate.experts), apart), s);
+  } else if (exchange != nullptr || !device.asynchronous()) {
+    const std::vector<std::int64_t> rows = values_of(kept, s);
+    r.dispatch.source = r.dispatch.source.rows(0, std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
+    r.plan = exchange != nullptr ? exchange->plan(rows, s) : ExchangePlan{};
+  }
 }
 
 Tensor MoeLayer::run_experts(const StepContext& ctx, const Tensor& n, const Routing& routing, Saved& saved) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
+  const Dispatch& to = routing.dispatch;
   const Tensor tokens = ctx.plan.cross(enter, n, s);  // [tokens_X, d]
-  Tensor packed = device.empty(n.dtype(), {routing.source.dim(0), tokens.dim(1)});
-  s.pack(packed, tokens, routing.source, ctx.settings().moe.top_k);
-  const Tensor rows = experts_.forward(ctx, packed, routing.plan, saved);  // [R, d]
   Tensor y = device.empty(n.dtype(), tokens.shape());
-  s.combine(y, rows, routing.row, routing.sent_weight, false);
+  if (ctx.plan.exchange() == nullptr) {
+    experts_.forward_here(ctx, y, tokens, to, saved);
+    return ctx.plan.cross(leave, y, s);
+  }
+  Tensor packed = device.empty(n.dtype(), {to.source.dim(0), tokens.dim(1)});
+  s.pack(packed, tokens, to.source, to.row.dim(1));
+  const Tensor rows = experts_.forward(ctx, packed, routing.plan, saved);  // [R, d]
+  s.combine(y, rows, to.row, to.weight, false);
   if (ctx.training) {
     push(saved, rows);
   }
@@ -188,15 +210,19 @@ std::pair<Tensor, Tensor> MoeLayer::run_experts_backward(const StepContext& ctx,
                                                          const Routing& routing, Saved& saved) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
-  const Tensor rows = pop(saved);                            // [R, d]
+  const Dispatch& to = routing.dispatch;
+  const bool here = ctx.plan.exchange() == nullptr;
+  const Tensor rows = here ? Tensor() : pop(saved);          // [R, d]
   const Tensor dy_here = ctx.plan.cross_back(leave, dy, s);  // [tokens_X, d]
-  Tensor drows = device.empty(dy.dtype(), rows.shape());
-  Tensor dweight = device.empty(DType::f32, routing.sent_weight.shape());
-  s.combine_backward(drows, dweight, dy_here, rows, routing.row, routing.source, routing.sent_weight);
-  const Tensor dpacked = experts_.backward(ctx, drows, routing.plan, saved);
-  Tensor dtokens = device.empty(dy.dtype(), dy_here.shape());
-  s.fill(dtokens, 0);
-  s.pack_backward(dtokens, dpacked, routing.row);
+  Tensor dweight = device.empty(DType::f32, to.weight.shape()), dtokens = device.empty(dy.dtype(), dy_here.shape());
+  if (here) {
+    experts_.backward_here(ctx, dtokens, dweight, dy_here, to, saved);
+  } else {
+    Tensor drows = device.empty(dy.dtype(), rows.shape());
+    s.combine_backward(drows, dweight, dy_here, rows, to.row, to.source, to.weight);
+    const Tensor dpacked = experts_.backward(ctx, drows, routing.plan, saved);
+    s.pack_backward(dtokens, dpacked, to.row, false);
+  }
   return {ctx.plan.cross_back(enter, dtokens, s), ctx.plan.cross_back(router_leave, dweight, s)};
 }
 

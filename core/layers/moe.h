@@ -10,7 +10,6 @@
 
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "core/layers/ffn.h"
 #include "core/layers/layer.h"
@@ -26,10 +25,11 @@ class MoeLayer {
   struct Routing {
     // Of whole groups of tokens, as Stream::gate.
     Tensor logits, probability, expert, weight, chosen;
-    // Of the tokens whose experts this rank asks: weight [tokens_X, K], past the boundary; row [tokens_X, K] and source
-    // [R, 1] as Stream::dispatch_plan, R rows in all.
-    Tensor sent_weight, row, source;
-    ExchangePlan plan;
+    // Of the tokens whose experts this rank asks: row [tokens_X, K], source [R, 1] and offset [E + 1] as
+    // Stream::dispatch_plan, weight [tokens_X, K] past the boundary. R is the number of packed rows where the host
+    // knows it, else what is enough.
+    Dispatch dispatch;
+    ExchangePlan plan;  // where rows travel
 
     void save(Saved& to) const;
     static Routing take(Saved& from);
@@ -45,8 +45,7 @@ class MoeLayer {
  private:
   GateConfig gate_config(const StepContext& ctx) const;
   RandomKey key(const StepContext& ctx, Purpose purpose) const;
-  void count(const StepContext& ctx, const std::vector<std::int32_t>& kept,
-             const std::vector<std::int32_t>& dropped) const;
+  void count(const StepContext& ctx, const Tensor& kept, const Tensor& dropped) const;
 
   Tensor router_input(const StepContext& ctx, const Tensor& n) const;    // [tokens_R, d]
   Routing route(const StepContext& ctx, const Tensor& router_in) const;  // counts, and adds to the losses
@@ -61,7 +60,7 @@ class MoeLayer {
 
   ParamRef router_;  // [E, d]
   RoutedExperts experts_;
-  int layer_;
+  int layer_, routed_;  // its number among all layers, and among the routed ones
   RoutingLayout layout_;
   std::optional<Ffn> shared_;
 };

@@ -21,6 +21,14 @@ bool block_has_experts(const Settings& s, int block) {
   return s.moe.experts > 0 && (block + 1) % s.moe.every == 0;
 }
 
+int routed_blocks(const Settings& s, int end) {
+  int routed = 0;
+  for (int block = 0; block < end; ++block) {
+    routed += block_has_experts(s, block) ? 1 : 0;
+  }
+  return routed;
+}
+
 std::string block_stem(int block) {
   return fmt::format("model.layers.{}", block);
 }

@@ -24,6 +24,7 @@ struct LayerSpecs {
 std::vector<LayerSpecs> parameter_table(const Settings& settings);
 
 bool block_has_experts(const Settings& settings, int block);  // block counts from 0
+int routed_blocks(const Settings& settings, int end);         // among blocks 0 .. end
 std::string block_stem(int block);                            // "model.layers.3"
 
 // Derived sizes, with the defaults ("0: as ...") applied.

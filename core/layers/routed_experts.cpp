@@ -26,13 +26,29 @@ RoutedExperts::Weights RoutedExperts::view(const Tensor& flat) const {
           flat.slice(local_experts_ * hidden_ * d, {local_experts_, d, width_})};
 }
 
-ExchangePlan RoutedExperts::plan(const StepContext& ctx, const std::vector<std::int64_t>& rows_of_expert) {
-  TokenExchange* exchange = ctx.plan.exchange();
-  return exchange == nullptr ? ExchangePlan{rows_of_expert, rows_of_expert, rows_of_expert, {}}
-                             : exchange->plan(rows_of_expert, ctx.stream);
+void RoutedExperts::forward_here(const StepContext& ctx, const Tensor& y, const Tensor& x, const Dispatch& dispatch,
+                                 Saved& saved) const {
+  const Weights w = view(group_->weight);
+  const Tensor h = ctx.device().empty(x.dtype(), {dispatch.source.dim(0), hidden_});
+  ctx.stream.expert_ffn(y, h, x, w.in, w.out, dispatch, activation_);
+  if (ctx.training) {
+    push(saved, x);
+    push(saved, h);
+  }
 }
 
-RoutedExperts::Chunk RoutedExperts::chunk(const ExchangePlan& plan, int number, int chunks) const {
+void RoutedExperts::backward_here(const StepContext& ctx, const Tensor& dx, const Tensor& dweight, const Tensor& dy,
+                                  const Dispatch& dispatch, Saved& saved) const {
+  const Tensor h = pop(saved), x = pop(saved);
+  const Weights w = view(group_->weight), g = view(group_->grad);
+  ctx.stream.expert_ffn_backward(dx, dweight, g.in, g.out, dy, x, h, w.in, w.out, dispatch, activation_, beta());
+}
+
+float RoutedExperts::beta() const {
+  return group_->grad_empty ? 0.0f : 1.0f;
+}
+
+RoutedExperts::Chunk RoutedExperts::chunk(const ExchangePlan& plan, int number, int chunks, Stream& s) const {
   require(local_experts_ % chunks == 0, "{} experts of a rank do not divide into {} chunks", local_experts_, chunks);
   Chunk c;
   c.number = number;
@@ -40,9 +56,11 @@ RoutedExperts::Chunk RoutedExperts::chunk(const ExchangePlan& plan, int number, 
   c.experts.begin = c.experts.count * number;
   const auto first = plan.local.begin() + c.experts.begin, last = first + c.experts.count;
   c.rows.begin = std::accumulate(plan.local.begin(), first, std::int64_t{0});
-  c.offset = {0};
-  std::partial_sum(first, last, std::back_inserter(c.offset));
-  c.rows.count = c.offset.back();
+  std::vector<std::int32_t> offset = {0};
+  std::partial_sum(first, last, std::back_inserter(offset));
+  c.rows.count = offset.back();
+  c.offset = s.device().empty(DType::i32, {static_cast<std::int64_t>(offset.size())});
+  s.upload(c.offset, offset.data());
   return c;
 }
 
@@ -50,30 +68,29 @@ void RoutedExperts::travel(const StepContext& ctx, const ExchangePlan& plan, con
                            const Tensor& returned, const Tensor& y,
                            const std::function<void(const Chunk&)>& work) const {
   Stream& s = ctx.stream;
-  TokenExchange* exchange = ctx.plan.exchange();
-  if (exchange == nullptr) {
-    work(chunk(plan, 0, 1));
-    return;
+  TokenExchange& exchange = *ctx.plan.exchange();
+  const int count = exchange.chunks();
+  std::vector<Chunk> chunks;
+  for (int number = 0; number < count; ++number) {
+    chunks.push_back(chunk(plan, number, count, s));
   }
-  const int chunks = exchange->chunks();
   Stream& way = side_ == nullptr ? s : *side_;
   std::shared_ptr<Event> arrived;
-  auto fetch = [&](int number) {
-    exchange->to_experts(chunk(plan, number, chunks).of(x), sent, plan, number, way);
+  auto fetch = [&](const Chunk& c) {
+    exchange.to_experts(c.of(x), sent, plan, c.number, way);
     arrived = way.record();
   };
   way.wait(s.record());
-  fetch(0);
-  for (int number = 0; number < chunks; ++number) {
-    const Chunk now = chunk(plan, number, chunks);
+  fetch(chunks.front());
+  for (const Chunk& now : chunks) {
     const std::shared_ptr<Event> ready = arrived;
-    if (number + 1 < chunks) {
-      fetch(number + 1);
+    if (now.number + 1 < count) {
+      fetch(chunks[static_cast<std::size_t>(now.number) + 1]);
     }
     s.wait(ready);
     work(now);
     way.wait(s.record());
-    exchange->to_tokens(returned, now.of(y), plan, number, way);
+    exchange.to_tokens(returned, now.of(y), plan, now.number, way);
   }
   s.wait(way.record());
 }
@@ -82,13 +99,11 @@ Tensor RoutedExperts::forward(const StepContext& ctx, const Tensor& packed, cons
                               Saved& saved) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
-  const bool here = ctx.plan.exchange() == nullptr;
   const std::int64_t rows = std::accumulate(plan.local.begin(), plan.local.end(), std::int64_t{0}), d = packed.dim(1);
   const Weights w = view(group_->weight);
-  const Tensor x = here ? packed : device.empty(packed.dtype(), {rows, d});  // [R', d]
+  const Tensor x = device.empty(packed.dtype(), {rows, d});  // [R', d]
   const Tensor h = device.empty(packed.dtype(), {rows, hidden_}), a = device.empty(packed.dtype(), {rows, width_});
-  const Tensor y = device.empty(packed.dtype(), {rows, d});
-  const Tensor out = here ? y : device.empty(packed.dtype(), packed.shape());  // [R, d]
+  const Tensor y = device.empty(packed.dtype(), {rows, d}), out = device.empty(packed.dtype(), packed.shape());
   travel(ctx, plan, x, packed, out, y, [&](const Chunk& c) {
     s.grouped_gemm(c.of(h), c.of(x), c.weights(w.in), c.offset, {.transpose_b = true});
     s.activation(c.of(a), c.of(h), activation_);
@@ -114,23 +129,20 @@ Tensor RoutedExperts::backward(const StepContext& ctx, const Tensor& d_out, cons
   if (again) {
     a = device.empty(h.dtype(), {h.dim(0), width_});
   }
-  const bool here = ctx.plan.exchange() == nullptr;
   const Weights w = view(group_->weight), g = view(group_->grad);
-  const Tensor dy = here ? d_out : device.empty(d_out.dtype(), x.shape());  // [R', d]
+  const Tensor dy = device.empty(d_out.dtype(), x.shape());  // [R', d]
   const Tensor da = device.empty(d_out.dtype(), a.shape()), dh = device.empty(d_out.dtype(), h.shape());
   const Tensor dx = device.empty(d_out.dtype(), x.shape());
-  const Tensor d_packed = here ? dx : device.empty(d_out.dtype(), d_out.shape());  // [R, d]
-  // The group's gradients are nothing but these products: the first ones overwrite what is there.
-  const float beta = group_->grad_empty ? 0.0f : 1.0f;
+  const Tensor d_packed = device.empty(d_out.dtype(), d_out.shape());  // [R, d]
   travel(ctx, plan, dy, d_out, d_packed, dx, [&](const Chunk& c) {
     if (again) {
       s.activation(c.of(a), c.of(h), activation_);
     }
     s.grouped_gemm(c.of(da), c.of(dy), c.weights(w.out), c.offset, {});
-    s.grouped_gemm_tn(c.weights(g.out), c.of(dy), c.of(a), c.offset, beta);
+    s.grouped_gemm_tn(c.weights(g.out), c.of(dy), c.of(a), c.offset, beta());
     s.activation_backward(c.of(dh), c.of(da), c.of(h), activation_);
     s.grouped_gemm(c.of(dx), c.of(dh), c.weights(w.in), c.offset, {});
-    s.grouped_gemm_tn(c.weights(g.in), c.of(dh), c.of(x), c.offset, beta);
+    s.grouped_gemm_tn(c.weights(g.in), c.of(dh), c.of(x), c.offset, beta());
   });
   return d_packed;
 }

@@ -15,28 +15,34 @@ class RoutedExperts {
   // The group of `store` that holds the routed experts of a layer.
   RoutedExperts(const ParamStore& store, const Plan& plan, int layer);
 
-  // packed [R, d], as Stream::pack orders them -> what the experts make of them, [R, d] in the same order.
+  // Of tokens whose experts are all on this rank: x, y [T, d].
+  void forward_here(const StepContext& ctx, const Tensor& y, const Tensor& x, const Dispatch& dispatch,
+                    Saved& saved) const;
+  void backward_here(const StepContext& ctx, const Tensor& dx, const Tensor& dweight, const Tensor& dy,
+                     const Dispatch& dispatch, Saved& saved) const;
+
+  // Through a token exchange. packed [R, d], as Stream::pack orders them -> what the experts make of them, [R, d] in
+  // the same order.
   Tensor forward(const StepContext& ctx, const Tensor& packed, const ExchangePlan& plan, Saved& saved) const;
   Tensor backward(const StepContext& ctx, const Tensor& d_out, const ExchangePlan& plan, Saved& saved) const;
-
-  // Without a token exchange every expert is local and rows stay where they are.
-  static ExchangePlan plan(const StepContext& ctx, const std::vector<std::int64_t>& rows_of_expert);
 
  private:
   struct Weights {
     Tensor in, out;  // [local experts, n, d], [local experts, d, f]
   };
   Weights view(const Tensor& flat) const;
+  // The group's gradients are nothing but the experts' products: the first ones overwrite what is there.
+  float beta() const;
 
   // A run of local experts, and their rows on this rank.
   struct Chunk {
     int number = 0;
     Range experts, rows;
-    std::vector<std::int64_t> offset;  // of each expert's rows among the chunk's, and their end
+    Tensor offset;  // i32: of each expert's rows among the chunk's, and their end
     Tensor of(const Tensor& t) const { return t.rows(rows.begin, rows.count); }
     Tensor weights(const Tensor& t) const { return t.rows(experts.begin, experts.count); }
   };
-  Chunk chunk(const ExchangePlan& plan, int number, int chunks) const;
+  Chunk chunk(const ExchangePlan& plan, int number, int chunks, Stream& s) const;
   // sent [R, d] to the experts, as x [R', d]; `work` on each chunk of it; then y [R', d] back as `returned` [R, d].
   void travel(const StepContext& ctx, const ExchangePlan& plan, const Tensor& x, const Tensor& sent,
               const Tensor& returned, const Tensor& y, const std::function<void(const Chunk&)>& work) const;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "core/cpu/check.h"
+#include "core/check.h"
 
 namespace orthant {
 namespace {

@@ -54,10 +54,10 @@ class MetaStream final : public ForwardingStream {
   void upload(const Tensor& to, const void* host) override;
   // Errors: Error where `from` holds no data.
   void download(void* host, const Tensor& from) override;
-  // count, dropped: choices spread evenly over the experts, as many as a group's capacity lets in. REQUIRES: no
+  // count, dropped, offset: choices spread evenly over the experts, as many as a group's capacity lets in. REQUIRES: no
   // padding. The second choices that gshard leaves to chance are all made.
   void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
-                     const Tensor& expert, const Tensor& weight, const Tensor& valid,
+                     const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
                      const GateConfig& config) override;
   // The next dispatch_plan of `expert` has the share of choices that got seats in the last one.
   void keep_seated(const Tensor& expert, const Tensor& row) override;

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/cpu/check.h"
+#include "core/check.h"
 #include "core/meta/meta_device.h"
 #include "router/capacity.h"
 
@@ -39,7 +39,8 @@ void MetaStream::download(void* host, const Tensor& from) {
 }
 
 void MetaStream::dispatch_plan(const Tensor&, const Tensor&, const Tensor& count, const Tensor& dropped,
-                               const Tensor& expert, const Tensor&, const Tensor&, const GateConfig& config) {
+                               const Tensor& offset, const Tensor& expert, const Tensor&, const Tensor&,
+                               const GateConfig& config) {
   const std::int64_t experts = config.experts;
   std::int64_t choices = expert.elements();
   if (expert.data() == seated_.expert) {
@@ -48,7 +49,9 @@ void MetaStream::dispatch_plan(const Tensor&, const Tensor&, const Tensor& count
   seated_ = {};  // its address may be another tensor's from here on
   require_tensor("dispatch_plan", "count", count, DType::i32, {experts});
   require_tensor("dispatch_plan", "dropped", dropped, DType::i32, {experts});
-  require(holds_data(count) && holds_data(dropped), "the meta device cannot plan for {} experts", experts);
+  require_tensor("dispatch_plan", "offset", offset, DType::i32, {experts + 1});
+  require(holds_data(count) && holds_data(dropped) && holds_data(offset), "the meta device cannot plan for {} experts",
+          experts);
   auto *kept = count.as<std::int32_t>(), *refused = dropped.as<std::int32_t>();
   std::fill_n(kept, experts, 0);
   std::fill_n(refused, experts, 0);
@@ -64,6 +67,15 @@ void MetaStream::dispatch_plan(const Tensor&, const Tensor&, const Tensor& count
           static_cast<std::int32_t>(config.router == RouterKind::expert_choice ? 0 : here - std::min(here, seats));
     }
   }
+  auto* first = offset.as<std::int32_t>();
+  for (std::int64_t e = 0; e < experts; ++e) {
+    first[e] = e == 0 ? 0 : first[e - 1] + kept[e - 1];
+    if (config.rows_per_expert > 0) {
+      first[e] = static_cast<std::int32_t>(e * config.rows_per_expert);
+    }
+  }
+  first[experts] = config.rows_per_expert > 0 ? static_cast<std::int32_t>(experts * config.rows_per_expert)
+                                              : first[experts - 1] + kept[experts - 1];
   last_ = {expert.data(), std::accumulate(kept, kept + experts, std::int64_t{0}), choices};
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/check.h"
 #include "core/cpu/bf16.h"
 #include "core/cpu/cpu_stream.h"
 #include "experts/cpu/block_gemm.h"
@@ -56,12 +57,15 @@ void for_each_block(int threads, std::vector<Block> blocks, F&& fn) {
   }
 }
 
-void check_offsets(const char* operation, std::span<const std::int64_t> offset, std::int64_t experts,
-                   std::int64_t rows) {
-  require(static_cast<std::int64_t>(offset.size()) == experts + 1 && offset.front() == 0 && offset.back() == rows &&
-              std::is_sorted(offset.begin(), offset.end()),
-          "{}: {} experts need {} ascending offsets from 0 to the {} rows, got {} from {} to {}", operation, experts,
-          experts + 1, rows, offset.size(), offset.empty() ? -1 : offset.front(), offset.empty() ? -1 : offset.back());
+// The experts' first rows, and the end of the last.
+std::span<const std::int32_t> offsets_of(const char* operation, const Tensor& offset, std::int64_t experts,
+                                         std::int64_t rows) {
+  require_tensor(operation, "offset", offset, DType::i32, {experts + 1});
+  const std::span<const std::int32_t> at(offset.as<std::int32_t>(), static_cast<std::size_t>(experts) + 1);
+  require(at.front() == 0 && at.back() <= rows && std::is_sorted(at.begin(), at.end()),
+          "{}: {} experts need {} ascending offsets from 0 to the {} rows at most, got some from {} to {}", operation,
+          experts, experts + 1, rows, at.front(), at.back());
+  return at;
 }
 
 bool is_float(const Tensor& t) {
@@ -70,8 +74,7 @@ bool is_float(const Tensor& t) {
 
 }  // namespace
 
-void CpuStream::grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, std::span<const std::int64_t> offset,
-                             Gemm how) {
+void CpuStream::grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& offset, Gemm how) {
   require(is_float(a) && is_float(b) && is_float(c) && a.dtype() == b.dtype() && a.rank() == 2 && b.rank() == 3 &&
               c.rank() == 2 && !how.transpose_a && (how.beta == 0 || how.beta == 1),
           "grouped_gemm: wants c [R, n] = a [R, k] b [E, ...] of f32 or bf16, beta 0 or 1, got {} = {} {}",
@@ -80,12 +83,12 @@ void CpuStream::grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, 
   require(b.dim(how.transpose_b ? 2 : 1) == k && c.shape() == Shape({rows, n}),
           "grouped_gemm: shapes do not fit: {} = {} x {}{}", c.shape().to_string(), a.shape().to_string(),
           b.shape().to_string(), how.transpose_b ? " (transposed)" : "");
-  check_offsets("grouped_gemm", offset, b.dim(0), rows);
+  const std::span<const std::int32_t> first = offsets_of("grouped_gemm", offset, b.dim(0), rows);
 
   std::vector<Block> blocks;
   for (std::int64_t e = 0; e < b.dim(0); ++e) {
     const std::size_t at = static_cast<std::size_t>(e);
-    cut(offset[at], offset[at + 1], block_rows, [&](std::int64_t row, std::int64_t row_count) {
+    cut(first[at], first[at + 1], block_rows, [&](std::int64_t row, std::int64_t row_count) {
       const std::int64_t most = most_columns(row_count * k, rows * n * k, threads_);
       cut(0, n, most, [&](std::int64_t column, std::int64_t columns) {
         blocks.push_back({e, row, row_count, column, columns, row_count * columns * k});
@@ -106,8 +109,7 @@ void CpuStream::grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, 
   });
 }
 
-void CpuStream::grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& b, std::span<const std::int64_t> offset,
-                                float beta) {
+void CpuStream::grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& offset, float beta) {
   require(is_float(a) && is_float(b) && a.dtype() == b.dtype() && c.defined() && c.dtype() == DType::f32 &&
               a.rank() == 2 && b.rank() == 2 && c.rank() == 3 && (beta == 0 || beta == 1),
           "grouped_gemm_tn: wants f32 c [E, m, n] from a [R, m] and b [R, n] of f32 or bf16, beta 0 or 1, got {} from "
@@ -117,11 +119,11 @@ void CpuStream::grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& 
   require(a.dim(0) == b.dim(0) && c.dim(1) == m && c.dim(2) == n,
           "grouped_gemm_tn: shapes do not fit: {} from {} and {}", c.shape().to_string(), a.shape().to_string(),
           b.shape().to_string());
-  check_offsets("grouped_gemm_tn", offset, c.dim(0), a.dim(0));
+  const std::span<const std::int32_t> first = offsets_of("grouped_gemm_tn", offset, c.dim(0), a.dim(0));
 
   std::vector<Block> blocks;
   for (std::int64_t e = 0; e < c.dim(0); ++e) {
-    const std::int64_t count = offset[static_cast<std::size_t>(e) + 1] - offset[static_cast<std::size_t>(e)];
+    const std::int64_t count = first[static_cast<std::size_t>(e) + 1] - first[static_cast<std::size_t>(e)];
     cut(0, m, block_rows, [&](std::int64_t row, std::int64_t rows) {
       const std::int64_t most = most_columns(rows * count, a.dim(0) * m * n, threads_);
       cut(0, n, most, [&](std::int64_t column, std::int64_t columns) {
@@ -132,8 +134,8 @@ void CpuStream::grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& 
   with_float_type(a.dtype(), [&](auto type) {
     using T = decltype(type);
     for_each_block(threads_, blocks, [&](BlockGemm& gemm, const Block& block) {
-      const std::int64_t begin = offset[static_cast<std::size_t>(block.expert)];
-      const std::int64_t count = offset[static_cast<std::size_t>(block.expert) + 1] - begin;
+      const std::int64_t begin = first[static_cast<std::size_t>(block.expert)];
+      const std::int64_t count = first[static_cast<std::size_t>(block.expert) + 1] - begin;
       const Operand<T> left{a.as<T>() + begin * m, m, false};
       const Operand<T> right{b.as<T>() + begin * n, n, false};
       gemm.run(block.rows, block.columns, count, left.from(block.row), right.from(block.column),

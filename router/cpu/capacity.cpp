@@ -39,20 +39,23 @@ void seating_order(std::vector<std::int64_t>& order, const float* weight, std::i
 }  // namespace
 
 void CpuStream::dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
-                              const Tensor& expert, const Tensor& weight, const Tensor& valid,
+                              const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
                               const GateConfig& config) {
   const std::int64_t tokens = expert.dim(0), experts = config.experts, k_count = config.top_k;
   const std::int64_t groups = check_gate_config("dispatch_plan", config, tokens);
+  const std::int64_t apart = config.rows_per_expert;  // 0: packed without gaps
+  const std::int64_t room = apart > 0 ? experts * apart : tokens * k_count;
   check_arguments("dispatch_plan", {{"expert", expert, DType::i32, {tokens, k_count}},
                                     {"row", row, DType::i32, {tokens, k_count}},
-                                    {"source", source, DType::i32, {tokens * k_count, 1}},
+                                    {"source", source, DType::i32, {room, 1}},
                                     {"count", count, DType::i32, {experts}},
                                     {"dropped", dropped, DType::i32, {experts}},
+                                    {"offset", offset, DType::i32, {experts + 1}},
                                     {"weight", weight, DType::f32, {tokens, k_count}},
                                     {"valid", valid, DType::u8, {tokens}}});
   const std::int32_t* const chosen = expert.as<std::int32_t>();  // [T, K]
   std::int32_t* const packed = row.as<std::int32_t>();           // [T, K]
-  std::int32_t* const from = source.as<std::int32_t>();          // [R]
+  std::int32_t* const from = source.as<std::int32_t>();          // [room]
   const std::int64_t choices = config.group_tokens * k_count;    // of one group
 
   // Seats, group by group: packed becomes 0 for a kept choice, -1 for the others.
@@ -80,10 +83,13 @@ void CpuStream::dispatch_plan(const Tensor& row, const Tensor& source, const Ten
   });
 
   // The first packed row of each (expert, group); `kept` becomes the next free row.
+  std::int32_t* const first_row = offset.as<std::int32_t>();  // [E + 1]
   std::int32_t next = 0;
   for (std::int64_t e = 0; e < experts; ++e) {
     std::int32_t lost = 0;
+    next = apart > 0 ? static_cast<std::int32_t>(e * apart) : next;
     const std::int32_t begin = next;
+    first_row[e] = begin;
     for (std::int64_t g = 0; g < groups; ++g) {
       const std::size_t at = static_cast<std::size_t>(g * experts + e);
       const std::int32_t rows = kept[at];
@@ -93,7 +99,11 @@ void CpuStream::dispatch_plan(const Tensor& row, const Tensor& source, const Ten
     }
     count.as<std::int32_t>()[e] = next - begin;
     dropped.as<std::int32_t>()[e] = lost;
+    require(apart == 0 || next - begin <= apart,
+            "dispatch_plan: expert {} keeps {} choices, there are {} rows for each", e, next - begin, apart);
   }
+  first_row[experts] = apart > 0 ? static_cast<std::int32_t>(room) : next;
+  std::fill_n(from, room, -1);
 
   parallel_for(threads_, groups, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t g = begin; g < end; ++g) {

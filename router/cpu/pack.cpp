@@ -89,13 +89,17 @@ void CpuStream::pack(const Tensor& rows, const Tensor& x, const Tensor& source, 
   const std::int32_t* const from = source.as<std::int32_t>();
   parallel_for(threads_, rows.dim(0), grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      std::memcpy(rows.as<std::byte>() + static_cast<std::size_t>(r) * bytes,
-                  x.as<std::byte>() + static_cast<std::size_t>(from[r] / top_k) * bytes, bytes);
+      std::byte* const row = rows.as<std::byte>() + static_cast<std::size_t>(r) * bytes;
+      if (from[r] < 0) {
+        std::memset(row, 0, bytes);
+      } else {
+        std::memcpy(row, x.as<std::byte>() + static_cast<std::size_t>(from[r] / top_k) * bytes, bytes);
+      }
     }
   });
 }
 
-void CpuStream::pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row) {
+void CpuStream::pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row, bool accumulate) {
   check_float("pack_backward", "dx", dx);
   require(row.rank() == 2, "pack_backward: `row` must be [T, K], got {}", row.shape().to_string());
   check_arguments("pack_backward", {{"row", row, DType::i32, {dx.dim(0), row.dim(1)}},
@@ -103,7 +107,7 @@ void CpuStream::pack_backward(const Tensor& dx, const Tensor& drows, const Tenso
   with_float_type(dx.dtype(), [&](auto type) {
     using X = decltype(type);
     gather_sum(threads_, dx.as<X>(), drows.as<X>(), row.as<std::int32_t>(), nullptr, dx.dim(0), row.dim(1), dx.dim(1),
-               true);
+               accumulate);
   });
 }
 
@@ -135,6 +139,14 @@ void CpuStream::combine_backward(const Tensor& drows, const Tensor& dweight, con
   with_float_type(dy.dtype(), [&](auto type) {
     using X = decltype(type);
     const X* const dy_rows = dy.as<X>();
+    const std::size_t row_bytes = static_cast<std::size_t>(d) * sizeof(X);
+    parallel_for(threads_, rows.dim(0), grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        if (source.as<std::int32_t>()[r] < 0) {
+          std::memset(drows.as<X>() + r * d, 0, row_bytes);
+        }
+      }
+    });
     // A kept choice is read and written by its token's thread alone: each packed row belongs to one choice.
     parallel_for(threads_, tokens, grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t choice = begin * k_count; choice < end * k_count; ++choice) {

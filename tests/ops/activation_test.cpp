@@ -43,6 +43,50 @@ TEST(Activation, Backward) {
   });
 }
 
+// With s = weight of the row's choice: dh is the gradient of <da, s act(h)> by h, dweight that by s, a is s act(h).
+TEST(Activation, WeightedBackward) {
+  on_every_device([](OpContext& c) {
+    for (const Activation kind : kinds) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        for (const std::int64_t f : {1, 13, 64, 200}) {
+          const std::int64_t rows = 5, n = kind == Activation::swiglu ? 2 * f : f;
+          const Values source = {3, -1, 0, 5, -1};  // choices 1, 2 and 4 of [3, 2] have no row
+          const Input h = c.normal(dtype, {rows, n}, 2), da = c.normal(dtype, {rows, f}, 1);
+          const Input weight = c.normal(DType::f32, {3, 2}, 1);
+          const Tensor dh = c.poisoned(dtype, {rows, n}), a = c.poisoned(dtype, {rows, f});
+          const Tensor dweight = c.poisoned(DType::f32, {3, 2});
+          c.stream().weighted_activation_backward(dh, a, dweight, da.tensor, h.tensor, weight.tensor,
+                                                  c.input(DType::i32, {rows, 1}, source).tensor, kind);
+          Values scale, want_a = oracle::activation(h.values, rows, f, kind), want_dweight(6, 0.0);
+          for (std::size_t r = 0; r < source.size(); ++r) {
+            scale.push_back(source[r] < 0 ? 0 : weight.values[static_cast<std::size_t>(source[r])]);
+            for (std::size_t j = 0; j < static_cast<std::size_t>(f); ++j) {
+              double& v = want_a[r * static_cast<std::size_t>(f) + j];
+              if (source[r] >= 0) {
+                want_dweight[static_cast<std::size_t>(source[r])] += v * da.values[r * static_cast<std::size_t>(f) + j];
+              }
+              v *= scale[r];
+            }
+          }
+          const Values want_dh = numeric_gradient(
+              [&](const Values& x) {
+                Values act = oracle::activation(x, rows, f, kind);
+                for (std::size_t i = 0; i < act.size(); ++i) {
+                  act[i] *= scale[i / static_cast<std::size_t>(f)];
+                }
+                return inner(da.values, act);
+              },
+              h.values);
+          const std::string name = fmt::format("{} {} {}", static_cast<int>(kind), name_of(dtype), f);
+          c.expect("a " + name, a, want_a, dtype == DType::f32 ? 5e-6 : 0.004);
+          c.expect("dh " + name, dh, want_dh, dtype == DType::f32 ? 5e-6 : 0.004);
+          c.expect("dweight " + name, dweight, want_dweight, 5e-6);
+        }
+      }
+    }
+  });
+}
+
 TEST(Activation, FarInputsAndNaN) {
   on_every_device([](OpContext& c) {
     for (const Activation kind : {Activation::relu, Activation::gelu}) {

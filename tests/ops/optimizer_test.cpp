@@ -86,10 +86,11 @@ TEST(Optimizer, NothingChangesWhereTheFactorIsNaN) {
 TEST(Optimizer, ClipFactor) {
   const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
   on_every_device([&](OpContext& c) {
-    const auto check = [&](double squares, float max_norm, double expected) {
+    const auto check = [&](double squares, float max_norm, double expected, double loss = 3) {
       const Tensor factor = c.poisoned(DType::f32, {1});
-      c.stream().clip_factor(factor, c.input(DType::f64, {1}, {squares}).tensor, max_norm);
-      c.expect(fmt::format("{} {}", squares, max_norm), factor, {expected}, 1e-7);
+      c.stream().clip_factor(factor, c.input(DType::f64, {1}, {squares}).tensor,
+                             c.input(DType::f64, {1}, {loss}).tensor, max_norm);
+      c.expect(fmt::format("{} {} {}", squares, max_norm, loss), factor, {expected}, 1e-7);
     };
     check(16, 1, 0.25);
     check(16, 8, 1);
@@ -98,6 +99,8 @@ TEST(Optimizer, ClipFactor) {
     check(infinity, 1, nan);
     check(nan, 1, nan);
     check(nan, 0, nan);
+    check(16, 1, nan, nan);
+    check(16, 0, nan, infinity);
   });
 }
 

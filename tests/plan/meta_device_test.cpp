@@ -65,7 +65,8 @@ Load planned_load(std::int64_t tokens, const GateConfig& config) {
   const auto stream = device.make_main_stream();
   const Tensor none, expert = device.empty(DType::i32, {tokens, config.top_k});
   const Tensor count = device.empty(DType::i32, {config.experts}), dropped = device.empty(DType::i32, {config.experts});
-  stream->dispatch_plan(none, none, count, dropped, expert, none, none, config);
+  const Tensor offset = device.empty(DType::i32, {config.experts + 1});
+  stream->dispatch_plan(none, none, count, dropped, offset, expert, none, none, config);
   Load load;
   load.kept.resize(static_cast<std::size_t>(config.experts));
   load.dropped.resize(load.kept.size());
@@ -107,11 +108,12 @@ TEST(BalancedRouting, SeatsDecidedOnWholeGroupsAreSharedEvenly) {
   const GateConfig limited{.experts = 4, .top_k = 2, .capacity_factor = 0.5, .group_tokens = 12};
   const Tensor none, all = device.empty(DType::i32, {48, 2}), own = device.empty(DType::i32, {12, 2});
   const Tensor count = device.empty(DType::i32, {4}), dropped = device.empty(DType::i32, {4});
-  stream->dispatch_plan(none, none, count, dropped, all, none, none, limited);
+  const Tensor offset = device.empty(DType::i32, {5});
+  stream->dispatch_plan(none, none, count, dropped, offset, all, none, none, limited);
   stream->keep_seated(own, none);
   GateConfig unlimited = limited;
   unlimited.capacity_factor = 0;
-  stream->dispatch_plan(none, none, count, dropped, own, none, none, unlimited);
+  stream->dispatch_plan(none, none, count, dropped, offset, own, none, none, unlimited);
   std::vector<std::int32_t> kept(4);
   stream->download(kept.data(), count);
   EXPECT_EQ(kept, (std::vector<std::int32_t>{3, 3, 3, 3}));  // 48 * 2 / 2 seats: 12 here

@@ -107,6 +107,7 @@ class Rank {
   }
   std::vector<float> floats(const Tensor& t) { return download<float>(t); }
   std::vector<std::int32_t> integers(const Tensor& t) { return download<std::int32_t>(t); }
+  std::vector<std::int64_t> whole_numbers(const Tensor& t) { return download<std::int64_t>(t); }
   double number(const Tensor& t) { return download<double>(t).at(0); }
 
   // Parameters by name, in a store made from this rank's plan.
@@ -149,12 +150,14 @@ class Rank {
     made.core_positions = positions;
     made.whole_valid = made.valid;
     made.whole_index = made.index;
-    made.whole_valid_count = made.valid_count;
     return made;
   }
   StepSums sums() {
     auto zero = [&] { return upload(DType::f64, {1}, std::vector<double>{0}); };
-    return {.loss = zero(), .balance = zero(), .z = zero(), .layers = {}};
+    const std::int64_t experts = config_.settings.moe.experts;
+    const Shape shape{config_.settings.model.layers, 2, experts};
+    const std::vector<std::int64_t> none(static_cast<std::size_t>(shape.elements()), 0);
+    return {.loss = zero(), .balance = zero(), .z = zero(), .choices = upload(DType::i64, shape, none)};
   }
 
  private:

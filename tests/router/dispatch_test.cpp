@@ -1,6 +1,8 @@
 // dispatch_plan: capacity, drop policies and the order of packed rows, against the definition choice by choice.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "router/capacity.h"
 #include "tests/router/problems.h"
 
@@ -66,9 +68,52 @@ TEST(DispatchPlan, IsTheDefinition) {
       c.expect("count", got.count, want.count, 0);
       c.expect("dropped", got.dropped, want.dropped, 0);
       ASSERT_EQ(got.rows, static_cast<std::int64_t>(want.source.size()));
-      c.expect("source", got.source.rows(0, got.rows), want.source, 0);
+      Values source = want.source, offset = {0};
+      source.resize(static_cast<std::size_t>(got.source.elements()), -1);
+      c.expect("source", got.source, source, 0);
+      std::partial_sum(want.count.begin(), want.count.end(), std::back_inserter(offset));
+      c.expect("offset", got.offset, offset, 0);
     });
   }
+}
+
+// With rows set apart for each expert, the same choices lie in the same order, each expert's from its own place on.
+TEST(DispatchPlan, SetsRowsApartForEachExpert) {
+  for (Problem q : limited()) {
+    on_every_device([&](OpContext& c) {
+      const Routed r = run_gate(c, c.normal(DType::f32, {q.tokens, q.config.experts}, 1.0), q);
+      q.config.rows_per_expert = 0;
+      const Planned packed = run_plan(c, r.expert, r.weight, q);
+      const Values count = c.values_of(packed.count), begin = c.values_of(packed.offset);
+      q.config.rows_per_expert = std::max<std::int64_t>(1, q.tokens);
+      const Planned apart = run_plan(c, r.expert, r.weight, q);
+      Values source, offset, row(static_cast<std::size_t>(q.tokens * q.config.top_k), -1);
+      const Values from = c.values_of(packed.source);
+      for (std::size_t e = 0; e < count.size(); ++e) {
+        offset.push_back(static_cast<double>(source.size()));
+        for (double i = 0; i < count[e]; ++i) {
+          const double choice = from[static_cast<std::size_t>(begin[e] + i)];
+          row[static_cast<std::size_t>(choice)] = static_cast<double>(source.size());
+          source.push_back(choice);
+        }
+        source.resize((e + 1) * static_cast<std::size_t>(q.config.rows_per_expert), -1);
+      }
+      offset.push_back(static_cast<double>(source.size()));
+      c.expect("row", apart.row, row, 0);
+      c.expect("source", apart.source, source, 0);
+      c.expect("offset", apart.offset, offset, 0);
+      c.expect("count", apart.count, count, 0);
+    });
+  }
+}
+
+TEST(DispatchPlan, RefusesMoreChoicesThanRowsSetApart) {
+  const auto device = make_cpu_device(1);
+  OpContext c(*device);
+  Problem q = problem(RouterKind::switch_, 2, 1, 1, 4);
+  q.config.rows_per_expert = 3;
+  EXPECT_THROW(run_plan(c, c.constant(DType::i32, {4, 1}, 1).tensor, c.constant(DType::f32, {4, 1}, 1).tensor, q),
+               Error);
 }
 
 struct Example {

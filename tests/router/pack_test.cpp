@@ -31,8 +31,8 @@ Routing route(OpContext& c, const Problem& q) {
   s.plan = run_plan(c, s.gate.expert, s.gate.weight, q);
   s.row = c.values_of(s.plan.row);
   s.weight = c.values_of(s.gate.weight);
-  // By the definition of a packed row, from `row` alone: the rest of `source` is unspecified.
-  s.source.assign(static_cast<std::size_t>(s.plan.rows), -1);
+  // By the definition of a packed row, from `row` alone.
+  s.source.assign(static_cast<std::size_t>(q.config.rows_per_expert > 0 ? s.plan.source.elements() : s.plan.rows), -1);
   for (std::size_t choice = 0; choice < s.row.size(); ++choice) {
     if (s.row[choice] >= 0) {
       s.source[static_cast<std::size_t>(s.row[choice])] = static_cast<double>(choice);
@@ -64,6 +64,49 @@ TEST(Pack, CopiesTokenRows) {
   }
 }
 
+// Rows that hold no choice become zero, in both directions.
+TEST(Pack, WritesZeroWhereNothingStands) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (Problem q : dispatches()) {
+      on_every_device([&](OpContext& c) {
+        q.config.rows_per_expert = q.tokens + 1;
+        const Routing s = route(c, q);
+        const std::int64_t room = s.plan.source.elements();
+        const Values source = c.values_of(s.plan.source);
+        const Input x = c.normal(dtype, {q.tokens, d}, 1.0), old = c.normal(dtype, {room, d}, 1.0);
+        const Tensor rows = c.poisoned(dtype, {room, d}), drows = c.poisoned(dtype, {room, d});
+        const Tensor dweight = c.poisoned(DType::f32, {q.tokens, q.config.top_k});
+        c.stream().pack(rows, x.tensor, s.plan.source, q.config.top_k);
+        c.stream().combine_backward(drows, dweight, x.tensor, old.tensor, s.plan.row, s.plan.source, s.gate.weight);
+        Values copied, weighted;
+        for (const double choice : source) {
+          for (std::int64_t j = 0; j < d; ++j) {
+            const std::size_t at = static_cast<std::size_t>(choice);
+            const std::size_t token = choice < 0 ? 0 : at / static_cast<std::size_t>(q.config.top_k);
+            copied.push_back(choice < 0 ? 0 : x.values[token * d + static_cast<std::size_t>(j)]);
+            weighted.push_back(choice < 0 ? 0 : s.weight[at] * copied.back());
+          }
+        }
+        c.expect("rows", rows, copied, 0);
+        c.expect("drows", drows, weighted, dtype == DType::f32 ? 1e-6 : 4e-3);
+      });
+    }
+  }
+}
+
+TEST(Pack, BackwardOverwritesUnlessItAdds) {
+  for (const Problem& q : dispatches()) {
+    on_every_device([&](OpContext& c) {
+      const Routing s = route(c, q);
+      const Input g = c.normal(DType::f32, {s.plan.rows, d}, 1.0);
+      const Tensor zero = c.constant(DType::f32, {q.tokens, d}, 0).tensor, dx = c.poisoned(DType::f32, {q.tokens, d});
+      c.stream().pack_backward(zero, g.tensor, s.plan.row, true);
+      c.stream().pack_backward(dx, g.tensor, s.plan.row, false);
+      c.expect("dx", dx, c.values_of(zero), 0);
+    });
+  }
+}
+
 TEST(Pack, BackwardIsTheAdjointAndAdds) {
   for (const Problem& q : dispatches()) {
     on_every_device([&](OpContext& c) {
@@ -73,7 +116,7 @@ TEST(Pack, BackwardIsTheAdjointAndAdds) {
       c.stream().pack(rows, x.tensor, s.plan.source, q.config.top_k);
       const Input before = c.normal(DType::f32, {q.tokens, d}, 1.0);
       const Tensor dx = c.input(DType::f32, {q.tokens, d}, before.values).tensor;
-      c.stream().pack_backward(dx, g.tensor, s.plan.row);
+      c.stream().pack_backward(dx, g.tensor, s.plan.row, true);
       Values change = c.values_of(dx);
       c.same_bits("dx", dx);
       for (std::size_t i = 0; i < change.size(); ++i) {

@@ -79,7 +79,7 @@ inline Routed run_gate(OpContext& c, const Input& logits, const Problem& q) {
 }
 
 struct Planned {
-  Tensor row, source, count, dropped;
+  Tensor row, source, count, dropped, offset;
   std::int64_t rows = 0;
 };
 
@@ -87,11 +87,12 @@ inline Planned run_plan(OpContext& c, const Tensor& expert, const Tensor& weight
   const std::int64_t t = q.tokens, e = q.config.experts, k = q.config.top_k;
   Planned p;
   p.row = c.poisoned(DType::i32, {t, k});
-  p.source = c.poisoned(DType::i32, {t * k, 1});
+  p.source = c.poisoned(DType::i32, {q.config.rows_per_expert > 0 ? e * q.config.rows_per_expert : t * k, 1});
   p.count = c.poisoned(DType::i32, {e});
   p.dropped = c.poisoned(DType::i32, {e});
-  c.stream().dispatch_plan(p.row, p.source, p.count, p.dropped, expert, weight, c.input(DType::u8, {t}, q.valid).tensor,
-                           q.config);
+  p.offset = c.poisoned(DType::i32, {e + 1});
+  c.stream().dispatch_plan(p.row, p.source, p.count, p.dropped, p.offset, expert, weight,
+                           c.input(DType::u8, {t}, q.valid).tensor, q.config);
   for (const double n : c.values_of(p.count)) {
     p.rows += static_cast<std::int64_t>(n);
   }

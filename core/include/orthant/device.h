@@ -54,6 +54,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string_view name() const = 0;  // "cpu", "cuda", "guarded"
+  // Whether operations may still be running when they return. To read a tensor on the host then means to wait.
+  virtual bool asynchronous() const { return false; }
 
   // Uninitialised memory, aligned to 64 bytes or more. Errors: Error naming the bytes asked for and in use.
   Tensor empty(DType dtype, Shape shape);

@@ -71,12 +71,25 @@ struct GateConfig {
   double capacity_factor = 0;     // 0: dropless
   std::int64_t group_tokens = 0;  // tokens of one GShard group; rows come in whole groups
   DropPolicy drop_policy = DropPolicy::position;
+  // Packed rows that dispatch_plan sets apart for each expert; 0: as many as it gets. With a capacity, a constant that
+  // suffices is known without reading counts, and ranks can exchange blocks of one size.
+  std::int64_t rows_per_expert = 0;
+};
+
+// Where the choices of T tokens lie among R packed rows: Stream::dispatch_plan.
+struct Dispatch {
+  Tensor row;     // i32 [T, K]
+  Tensor source;  // i32 [R, 1]
+  Tensor offset;  // i32 [E + 1]
+  Tensor weight;  // f32 [T, K]
 };
 
 class Stream {
  public:
   virtual ~Stream() = default;
   virtual Device& device() const = 0;
+  // The device's own handle (a cudaStream_t), for communicators that work on it; null where there is none.
+  virtual void* native() const { return nullptr; }
 
   // --- order
   virtual std::shared_ptr<Event> record() = 0;
@@ -84,6 +97,9 @@ class Stream {
   // Runs `work` on the host in this stream's order (a communicator's collective, say). It may use HostViews.
   virtual void host(std::function<void()> work) = 0;
   virtual void synchronize() = 0;  // the host waits; rethrows a failure of the work
+  // Enqueues what `work` enqueues on this stream. A device may record it and launch it as one (CUDA graphs).
+  // REQUIRES: nothing in `work` waits for the device (download, synchronize, host), no other stream takes part.
+  virtual void together(const std::function<void()>& work) { work(); }
 
   // --- memory
   virtual void copy(const Tensor& to, const Tensor& from) = 0;  // equal dtype and element count
@@ -97,7 +113,7 @@ class Stream {
   virtual void swap_outer(const Tensor& to, const Tensor& from) = 0;
 
   // --- elementwise
-  virtual void add(const Tensor& y, const Tensor& x) = 0;            // y += x; f, mixed dtypes allowed
+  virtual void add(const Tensor& y, const Tensor& x) = 0;            // y += x; f, mixed dtypes allowed; or y i64, x i32
   virtual void scale(const Tensor& y, float a) = 0;                  // y *= a
   virtual void sum_squares(const Tensor& out, const Tensor& x) = 0;  // out f64[1] += sum x^2
   virtual void sum(const Tensor& out, const Tensor& x) = 0;          // out f64[1] += sum x (f32)
@@ -110,13 +126,13 @@ class Stream {
 
   // --- matrices. f inputs of equal dtype; C f32 or bf16.
   virtual void gemm(const Tensor& c, const Tensor& a, const Tensor& b, Gemm how) = 0;
-  // For e in [0, E): rows offset[e] .. offset[e + 1] of a times b[e] (b [E, n, k], transposed when how.transpose_b,
-  // else [E, k, n]) into the same rows of c. offset: E + 1 host values. how.transpose_a must be false.
-  virtual void grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, std::span<const std::int64_t> offset,
-                            Gemm how) = 0;
+  // For e in [0, E): rows offset[e] .. offset[e + 1] of a [R, k] times b[e] (b [E, n, k], transposed when
+  // how.transpose_b, else [E, k, n]) into the same rows of c [R, n]. offset i32 [E + 1], on the device, from 0 upwards,
+  // none above R; rows of c from offset[E] on stay as they are. how.transpose_a must be false.
+  // Errors: where the host can see them, offsets that descend or end above R; elsewhere they are cut off at R.
+  virtual void grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& offset, Gemm how) = 0;
   // c[e] (+)= a[rows of e]^T b[rows of e]; c f32 [E, m, n], a [R, m], b [R, n]. An expert without rows gets zero.
-  virtual void grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& b, std::span<const std::int64_t> offset,
-                               float beta) = 0;
+  virtual void grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& offset, float beta) = 0;
 
   // --- norms. x, y [T, d]; weight, bias f32 [d] (bias undefined: none); stats f32 [T, 2] (mean, 1 / deviation).
   virtual void norm(const Tensor& y, const Tensor& stats, const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -164,6 +180,13 @@ class Stream {
   // a = silu(gate) * up.
   virtual void activation(const Tensor& a, const Tensor& h, Activation kind) = 0;
   virtual void activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind) = 0;
+  // Of packed rows r whose outputs are summed with weights, s = weight[source[r]]: a [R, f] = s act(h), dh [R, n] =
+  // s act'(h) da, and dweight [T, K] f32 = <da[r], act(h[r])> at source[r], 0 where no row stands; da [R, f] is the
+  // gradient as if s were 1. Rows with source -1: a and dh 0. Source: Guo et al., "SonicMoE" (2025): with it neither
+  // the experts' outputs nor their activations need to be kept.
+  virtual void weighted_activation_backward(const Tensor& dh, const Tensor& a, const Tensor& dweight, const Tensor& da,
+                                            const Tensor& h, const Tensor& weight, const Tensor& source,
+                                            Activation kind) = 0;
 
   // --- embedding. y [T, d] f; table [V_r, d]: rows first_row .. first_row + V_r of the vocabulary; id i32[T] >= 0.
   // accumulate: y += instead of =. An id of a row that is not here gives 0 and gets no gradient: the slices' results
@@ -206,32 +229,44 @@ class Stream {
                     const Tensor& logits, const Tensor& valid, const Tensor& token, const RandomKey& key,
                     const GateConfig& config) = 0;
   // Capacity and positions. Packed rows are ordered by (expert, token, k). row i32 [T, K]: the packed row of a kept
-  // choice, else -1. source i32 [T * K, 1]: the first R elements are t * K + k of each packed row, R = kept choices
-  // (the rest is unspecified). count i32 [E] rows of each expert; dropped i32 [E] choices refused for capacity.
-  // Weights of kept choices are not renormalised after drops.
-  // Each expert has C seats in each group: C = max(1, ceil(factor * K * v / E)), v the group's valid tokens; exact,
-  // with factor rounded to millionths (router/capacity.h). What an expert chose has its seat: expert_choice drops
-  // nothing. Choices are seated in this order until the expert is full:
+  // choice, else -1. source i32 [room, 1]: t * K + k of each packed row; -1 of rows that hold no choice. count i32 [E]
+  // choices kept for each expert; dropped i32 [E] choices refused for capacity; offset i32 [E + 1]: the rows of expert
+  // e are offset[e] .. offset[e + 1]. Weights of kept choices are not renormalised after drops. Rows are packed without
+  // gaps, and room is T * K; or, with config.rows_per_expert = P > 0, those of expert e begin at e * P, offset[e] = e *
+  // P, and room is E * P. REQUIRES: no expert keeps more than P choices (host-visible: Error). Each expert has C seats
+  // in each group: C = max(1, ceil(factor * K * v / E)), v the group's valid tokens; exact, with factor rounded to
+  // millionths (router/capacity.h). What an expert chose has its seat: expert_choice drops nothing. Choices are seated
+  // in this order until the expert is full:
   //   position: all k = 0 choices of the group in token order, then all k = 1 choices, and so on.
   //   probability: greatest weight first, ties to the lower token, then the lower k; gshard: all first choices so, then
   //   all second ones.
   virtual void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
-                             const Tensor& expert, const Tensor& weight, const Tensor& valid,
+                             const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
                              const GateConfig& config) = 0;
   // expert i32 [T, K] = -1 where row i32 [T, K] < 0, in place: what lost its seat counts as not chosen. For capacity
   // that was decided on whole groups before a rank takes its own tokens of them.
   virtual void keep_seated(const Tensor& expert, const Tensor& row) = 0;
-  // rows [R, d] <- x [T, d] f: row r is token source[r] / K. R is rows' size: the host has read `count` before.
-  // source has R elements or more, here and below.
+  // rows [R, d] <- x [T, d] f: row r is token source[r] / K, or 0 where source is -1. R is rows' size; source has R
+  // elements or more, here and below.
   virtual void pack(const Tensor& rows, const Tensor& x, const Tensor& source, std::int64_t top_k) = 0;
-  // dx [T, d] += sum over k, in order, of drows[row[t, k]].
-  virtual void pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row) = 0;
+  // dx [T, d] (accumulate: +=) sum over k, in order, of drows[row[t, k]].
+  virtual void pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row, bool accumulate) = 0;
   // y [T, d] f = (accumulate: +=) sum over k, in order, of weight[t, k] * rows[row[t, k]]; 0 where nothing was kept.
   virtual void combine(const Tensor& y, const Tensor& rows, const Tensor& row, const Tensor& weight,
                        bool accumulate) = 0;
-  // drows[r] = weight[source[r]] * dy[token]; dweight f32 [T, K] = <dy[t], rows[row[t, k]]>, 0 where dropped.
+  // drows[r] = weight[source[r]] * dy[token], 0 where source is -1; dweight f32 [T, K] = <dy[t], rows[row[t, k]]>, 0
+  // where dropped.
   virtual void combine_backward(const Tensor& drows, const Tensor& dweight, const Tensor& dy, const Tensor& rows,
                                 const Tensor& row, const Tensor& source, const Tensor& weight) = 0;
+  // The routed experts of tokens that stay on this rank, from pack to combine (experts/expert_ffn.cpp, of the
+  // operations above; a device may fuse them). x, y [T, d]; w_in [E, n, d], w_out [E, d, f]; h [R, n] is written for
+  // the backward pass, which needs nothing else but x.
+  virtual void expert_ffn(const Tensor& y, const Tensor& h, const Tensor& x, const Tensor& w_in, const Tensor& w_out,
+                          const Dispatch& dispatch, Activation kind);
+  // dx [T, d] =, dweight f32 [T, K] =, dw_in and dw_out f32: beta times what is there, plus the gradient.
+  virtual void expert_ffn_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dw_in, const Tensor& dw_out,
+                                   const Tensor& dy, const Tensor& x, const Tensor& h, const Tensor& w_in,
+                                   const Tensor& w_out, const Dispatch& dispatch, Activation kind, float beta);
   // Losses (router/losses.h), for a group g with v_g valid tokens:
   //   L_g = E * sum_e f_e P_e, f_e = chosen[g, e] / sum of chosen[g], P_e = mean probability over its valid tokens; 1
   //   when balanced; f is a constant in the gradient. expert_choice is balanced by construction: L_g = 1, gradient 0.
@@ -252,8 +287,9 @@ class Stream {
                      const Tensor& factor, const AdamW& how) = 0;
   virtual void sgd(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& grad,
                    const Tensor& factor, const Sgd& how) = 0;
-  // factor f32[1] = min(1, max_norm / sqrt(sum_squares)) (max_norm 0: 1); NaN where sum_squares f64[1] is not finite.
-  virtual void clip_factor(const Tensor& factor, const Tensor& sum_squares, float max_norm) = 0;
+  // factor f32[1] = min(1, max_norm / sqrt(sum_squares)) (max_norm 0: 1); NaN where sum_squares f64[1] or loss f64[1]
+  // is not finite.
+  virtual void clip_factor(const Tensor& factor, const Tensor& sum_squares, const Tensor& loss, float max_norm) = 0;
 };
 
 }  // namespace orthant

@@ -44,6 +44,9 @@ class TokenExchange {
  public:
   virtual ~TokenExchange() = default;
   virtual int chunks() const { return 1; }  // divides the local experts
+  // Every expert is sent the same number of rows by every rank, empty ones among them: nobody needs to read counts.
+  // Only with a capacity. plan() then gets that number, the same on all ranks, and exchanges nothing.
+  virtual bool equal_blocks() const { return false; }
   // Exchanges counts. Called once per layer and micro-batch; the backward pass uses the same plan again.
   virtual ExchangePlan plan(std::span<const std::int64_t> rows_of_expert, Stream& s) = 0;
   // Of rows [sum send, d] in expert order, those of a chunk -> to [rows of the chunk's local experts, d] in order of

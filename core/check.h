@@ -1,4 +1,5 @@
-// Argument checks of the CPU operations: each names the operation, the argument, and what was expected and found.
+// Argument checks of operations, the same for every device. Each names the operation, the argument, what was expected
+// and what was found.
 #pragma once
 
 #include <orthant/error.h>

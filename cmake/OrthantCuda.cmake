@@ -1,0 +1,34 @@
+# The CUDA device: a library that the core loads at run time (core/cpu/make_device.cpp), so nothing else needs CUDA.
+# Kernels are compiled for Ampere and Hopper, those on Hopper's own instructions (*_hopper.cu, *_cutlass.cu) for Hopper
+# alone. Nothing here needs a GPU.
+enable_language(CUDA)
+find_package(CUDAToolkit REQUIRED)
+# CMake 3.25 does not know that nvcc has C++20.
+set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")
+if(ORTHANT_CCACHE)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER "${ORTHANT_CCACHE}")
+endif()
+
+add_library(orthant_cuda_options INTERFACE)
+target_compile_options(orthant_cuda_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror>)
+# fmt 9 turns constexpr off under nvcc, but only half-way.
+target_compile_definitions(orthant_cuda_options INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
+
+file(GLOB ORTHANT_CUDA_SOURCES CONFIGURE_DEPENDS core/cuda/*.cu core/cuda/*.cpp router/cuda/*.cu router/cuda/*.cpp
+  experts/cuda/*.cu experts/cuda/*.cpp)
+set(ORTHANT_HOPPER_SOURCES ${ORTHANT_CUDA_SOURCES})
+list(FILTER ORTHANT_HOPPER_SOURCES INCLUDE REGEX "_(hopper|cutlass)\\.cu$")
+list(FILTER ORTHANT_CUDA_SOURCES EXCLUDE REGEX "_(hopper|cutlass)\\.cu$")
+
+add_library(orthant_device_cuda MODULE ${ORTHANT_CUDA_SOURCES})
+set_target_properties(orthant_device_cuda PROPERTIES CUDA_ARCHITECTURES "80;90a-real" CUDA_VISIBILITY_PRESET hidden
+  CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON CUDA_RUNTIME_LIBRARY Static)
+target_include_directories(orthant_device_cuda PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(orthant_device_cuda PRIVATE orthant orthant_cuda_options CUDA::cudart_static CUDA::cublas)
+install(TARGETS orthant_device_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+set_property(GLOBAL APPEND PROPERTY ORTHANT_PLUGIN_TARGETS orthant_device_cuda)
+set_property(GLOBAL APPEND PROPERTY ORTHANT_SUMMARY "CUDA          ${CUDAToolkit_VERSION}: device \"cuda\" for sm_80 and sm_90a")

@@ -1,0 +1,16 @@
+// What core/cpu/make_device.cpp looks for in a device library.
+#include <orthant/build_id.h>
+
+#include "core/cuda/cuda_device.h"
+
+#ifndef ORTHANT_DEVICE_NAME
+#define ORTHANT_DEVICE_NAME "cuda"
+#endif
+
+extern "C" __attribute__((visibility("default"))) const char* orthant_device_build() {
+  return ORTHANT_HEADERS_HASH;
+}
+
+extern "C" __attribute__((visibility("default"))) orthant::Device* orthant_device_create(int /*threads*/) {
+  return new orthant::cuda::CudaDevice(ORTHANT_DEVICE_NAME);
+}
