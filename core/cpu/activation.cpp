@@ -171,24 +171,29 @@ void CpuStream::weighted_activation_backward(const Tensor& dh, const Tensor& a, 
   require_rank(name, "weight", weight, 2);
   require_tensor(name, "weight", weight, DType::f32, weight.shape());
   require_tensor(name, "dweight", dweight, DType::f32, weight.shape());
-  require_dtype(name, "source", source, {DType::i32});
-  require(source.elements() >= a.dim(0), "{}: source must have the {} rows at least, got shape {}", name, a.dim(0),
-          source.shape().to_string());
+  if (source.defined()) {
+    require_dtype(name, "source", source, {DType::i32});
+    require(source.elements() >= a.dim(0), "{}: source must have the {} rows at least, got shape {}", name, a.dim(0),
+            source.shape().to_string());
+  } else {
+    require_elements(name, "weight", weight, a.dim(0));
+  }
   const std::int64_t f = a.dim(1), n = h.dim(1);
-  const std::int32_t* const choice_of = source.as<std::int32_t>();
+  const std::int32_t* const choice_of = source.as<std::int32_t>();  // null: row r is choice r
   std::fill_n(dweight.as<float>(), dweight.elements(), 0.0f);
   with_float_type(h.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(threads_, a.dim(0), grain / (f + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
         T *const dh_row = dh.as<T>() + r * n, *const a_row = a.as<T>() + r * f;
-        if (choice_of[r] < 0) {
+        const std::int64_t choice = choice_of == nullptr ? r : choice_of[r];
+        if (choice < 0) {
           std::fill_n(dh_row, n, T{});
           std::fill_n(a_row, f, T{});
           continue;
         }
-        dweight.as<float>()[choice_of[r]] = weighted_row(dh_row, a_row, da.as<T>() + r * f, h.as<T>() + r * n, f,
-                                                         weight.as<float>()[choice_of[r]], kind);
+        dweight.as<float>()[choice] =
+            weighted_row(dh_row, a_row, da.as<T>() + r * f, h.as<T>() + r * n, f, weight.as<float>()[choice], kind);
       }
     });
   });

@@ -200,9 +200,6 @@ Tensor MoeLayer::run_experts(const StepContext& ctx, const Tensor& n, const Rout
   s.pack(packed, tokens, to.source, to.row.dim(1));
   const Tensor rows = experts_.forward(ctx, packed, routing.plan, saved);  // [R, d]
   s.combine(y, rows, to.row, to.weight, false);
-  if (ctx.training) {
-    push(saved, rows);
-  }
   return ctx.plan.cross(leave, y, s);
 }
 
@@ -211,17 +208,19 @@ std::pair<Tensor, Tensor> MoeLayer::run_experts_backward(const StepContext& ctx,
   Device& device = ctx.device();
   Stream& s = ctx.stream;
   const Dispatch& to = routing.dispatch;
-  const bool here = ctx.plan.exchange() == nullptr;
-  const Tensor rows = here ? Tensor() : pop(saved);          // [R, d]
   const Tensor dy_here = ctx.plan.cross_back(leave, dy, s);  // [tokens_X, d]
   Tensor dweight = device.empty(DType::f32, to.weight.shape()), dtokens = device.empty(dy.dtype(), dy_here.shape());
-  if (here) {
+  if (ctx.plan.exchange() == nullptr) {
     experts_.backward_here(ctx, dtokens, dweight, dy_here, to, saved);
   } else {
-    Tensor drows = device.empty(dy.dtype(), rows.shape());
-    s.combine_backward(drows, dweight, dy_here, rows, to.row, to.source, to.weight);
-    const Tensor dpacked = experts_.backward(ctx, drows, routing.plan, saved);
-    s.pack_backward(dtokens, dpacked, to.row, false);
+    // A choice's weight is to its packed row what a token's row is with one choice a token.
+    const std::int64_t rows = to.source.dim(0), choices = to.weight.elements();
+    const Tensor packed = device.empty(dy.dtype(), {rows, dy.dim(1)}), weight = device.empty(DType::f32, {rows, 1});
+    s.pack(packed, dy_here, to.source, to.row.dim(1));
+    s.pack(weight, to.weight.view({choices, 1}), to.source, 1);
+    const RoutedExperts::Gradients back = experts_.backward(ctx, packed, weight, routing.plan, saved);
+    s.pack_backward(dtokens, back.packed, to.row, false);
+    s.pack_backward(dweight.view({choices, 1}), back.weight, to.row.view({choices, 1}), false);
   }
   return {ctx.plan.cross_back(enter, dtokens, s), ctx.plan.cross_back(router_leave, dweight, s)};
 }

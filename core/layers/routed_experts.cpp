@@ -1,6 +1,7 @@
 #include "core/layers/routed_experts.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 namespace orthant {
@@ -64,9 +65,8 @@ RoutedExperts::Chunk RoutedExperts::chunk(const ExchangePlan& plan, int number, 
   return c;
 }
 
-void RoutedExperts::travel(const StepContext& ctx, const ExchangePlan& plan, const Tensor& x, const Tensor& sent,
-                           const Tensor& returned, const Tensor& y,
-                           const std::function<void(const Chunk&)>& work) const {
+void RoutedExperts::travel(const StepContext& ctx, const ExchangePlan& plan, std::span<const Way> there,
+                           std::span<const Way> back, const std::function<void(const Chunk&)>& work) const {
   Stream& s = ctx.stream;
   TokenExchange& exchange = *ctx.plan.exchange();
   const int count = exchange.chunks();
@@ -77,7 +77,9 @@ void RoutedExperts::travel(const StepContext& ctx, const ExchangePlan& plan, con
   Stream& way = side_ == nullptr ? s : *side_;
   std::shared_ptr<Event> arrived;
   auto fetch = [&](const Chunk& c) {
-    exchange.to_experts(c.of(x), sent, plan, c.number, way);
+    for (const Way& w : there) {
+      exchange.to_experts(c.of(w.to), w.from, plan, c.number, way);
+    }
     arrived = way.record();
   };
   way.wait(s.record());
@@ -90,7 +92,9 @@ void RoutedExperts::travel(const StepContext& ctx, const ExchangePlan& plan, con
     s.wait(ready);
     work(now);
     way.wait(s.record());
-    exchange.to_tokens(returned, now.of(y), plan, now.number, way);
+    for (const Way& w : back) {
+      exchange.to_tokens(w.to, now.of(w.from), plan, now.number, way);
+    }
   }
   s.wait(way.record());
 }
@@ -99,12 +103,13 @@ Tensor RoutedExperts::forward(const StepContext& ctx, const Tensor& packed, cons
                               Saved& saved) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
+  const DType dtype = packed.dtype();
   const std::int64_t rows = std::accumulate(plan.local.begin(), plan.local.end(), std::int64_t{0}), d = packed.dim(1);
   const Weights w = view(group_->weight);
-  const Tensor x = device.empty(packed.dtype(), {rows, d});  // [R', d]
-  const Tensor h = device.empty(packed.dtype(), {rows, hidden_}), a = device.empty(packed.dtype(), {rows, width_});
-  const Tensor y = device.empty(packed.dtype(), {rows, d}), out = device.empty(packed.dtype(), packed.shape());
-  travel(ctx, plan, x, packed, out, y, [&](const Chunk& c) {
+  const Tensor x = device.empty(dtype, {rows, d}), h = device.empty(dtype, {rows, hidden_});
+  const Tensor a = device.empty(dtype, {rows, width_}), y = device.empty(dtype, {rows, d});
+  const Tensor out = device.empty(dtype, packed.shape());
+  travel(ctx, plan, std::array{Way{x, packed}}, std::array{Way{out, y}}, [&](const Chunk& c) {
     s.grouped_gemm(c.of(h), c.of(x), c.weights(w.in), c.offset, {.transpose_b = true});
     s.activation(c.of(a), c.of(h), activation_);
     s.grouped_gemm(c.of(y), c.of(a), c.weights(w.out), c.offset, {.transpose_b = true});
@@ -112,39 +117,34 @@ Tensor RoutedExperts::forward(const StepContext& ctx, const Tensor& packed, cons
   if (ctx.training) {
     push(saved, x);
     push(saved, h);
-    if (!recomputes_activations(ctx.settings())) {
-      push(saved, a);
-    }
   }
   return out;
 }
 
-Tensor RoutedExperts::backward(const StepContext& ctx, const Tensor& d_out, const ExchangePlan& plan,
-                               Saved& saved) const {
+// As Stream::expert_ffn_backward, with the combine weights sent along.
+RoutedExperts::Gradients RoutedExperts::backward(const StepContext& ctx, const Tensor& d_out, const Tensor& weight,
+                                                 const ExchangePlan& plan, Saved& saved) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
-  const bool again = recomputes_activations(ctx.settings());
-  Tensor a = again ? Tensor() : pop(saved);  // [R', f]
-  const Tensor h = pop(saved), x = pop(saved);
-  if (again) {
-    a = device.empty(h.dtype(), {h.dim(0), width_});
-  }
+  const DType dtype = d_out.dtype();
+  const Tensor h = pop(saved), x = pop(saved);  // [R', n], [R', d]
+  const std::int64_t rows = x.dim(0);
   const Weights w = view(group_->weight), g = view(group_->grad);
-  const Tensor dy = device.empty(d_out.dtype(), x.shape());  // [R', d]
-  const Tensor da = device.empty(d_out.dtype(), a.shape()), dh = device.empty(d_out.dtype(), h.shape());
-  const Tensor dx = device.empty(d_out.dtype(), x.shape());
-  const Tensor d_packed = device.empty(d_out.dtype(), d_out.shape());  // [R, d]
-  travel(ctx, plan, dy, d_out, d_packed, dx, [&](const Chunk& c) {
-    if (again) {
-      s.activation(c.of(a), c.of(h), activation_);
-    }
-    s.grouped_gemm(c.of(da), c.of(dy), c.weights(w.out), c.offset, {});
-    s.grouped_gemm_tn(c.weights(g.out), c.of(dy), c.of(a), c.offset, beta());
-    s.activation_backward(c.of(dh), c.of(da), c.of(h), activation_);
-    s.grouped_gemm(c.of(dx), c.of(dh), c.weights(w.in), c.offset, {});
-    s.grouped_gemm_tn(c.weights(g.in), c.of(dh), c.of(x), c.offset, beta());
-  });
-  return d_packed;
+  const Tensor dy = device.empty(dtype, x.shape()), weight_here = device.empty(DType::f32, {rows, 1});
+  const Tensor da = device.empty(dtype, {rows, width_}), a = device.empty(dtype, {rows, width_});
+  const Tensor dh = device.empty(dtype, h.shape()), dx = device.empty(dtype, x.shape());
+  const Tensor dweight = device.empty(DType::f32, {rows, 1});
+  const Gradients out{device.empty(dtype, d_out.shape()), device.empty(DType::f32, weight.shape())};
+  travel(ctx, plan, std::array{Way{dy, d_out}, Way{weight_here, weight}},
+         std::array{Way{out.packed, dx}, Way{out.weight, dweight}}, [&](const Chunk& c) {
+           s.grouped_gemm(c.of(da), c.of(dy), c.weights(w.out), c.offset, {});
+           s.weighted_activation_backward(c.of(dh), c.of(a), c.of(dweight), c.of(da), c.of(h), c.of(weight_here), {},
+                                          activation_);
+           s.grouped_gemm_tn(c.weights(g.out), c.of(dy), c.of(a), c.offset, beta());
+           s.grouped_gemm_tn(c.weights(g.in), c.of(dh), c.of(x), c.offset, beta());
+           s.grouped_gemm(c.of(dx), c.of(dh), c.weights(w.in), c.offset, {});
+         });
+  return out;
 }
 
 }  // namespace orthant

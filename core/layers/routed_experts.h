@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "core/layers/layer.h"
 #include "core/parameters.h"
@@ -24,7 +25,12 @@ class RoutedExperts {
   // Through a token exchange. packed [R, d], as Stream::pack orders them -> what the experts make of them, [R, d] in
   // the same order.
   Tensor forward(const StepContext& ctx, const Tensor& packed, const ExchangePlan& plan, Saved& saved) const;
-  Tensor backward(const StepContext& ctx, const Tensor& d_out, const ExchangePlan& plan, Saved& saved) const;
+  // d_out [R, d]: the gradient of the tokens' sums, packed and without weights; weight f32 [R, 1], each packed row's.
+  struct Gradients {
+    Tensor packed, weight;  // [R, d], f32 [R, 1]
+  };
+  Gradients backward(const StepContext& ctx, const Tensor& d_out, const Tensor& weight, const ExchangePlan& plan,
+                     Saved& saved) const;
 
  private:
   struct Weights {
@@ -43,9 +49,13 @@ class RoutedExperts {
     Tensor weights(const Tensor& t) const { return t.rows(experts.begin, experts.count); }
   };
   Chunk chunk(const ExchangePlan& plan, int number, int chunks, Stream& s) const;
-  // sent [R, d] to the experts, as x [R', d]; `work` on each chunk of it; then y [R', d] back as `returned` [R, d].
-  void travel(const StepContext& ctx, const ExchangePlan& plan, const Tensor& x, const Tensor& sent,
-              const Tensor& returned, const Tensor& y, const std::function<void(const Chunk&)>& work) const;
+  struct Way {
+    Tensor to, from;
+  };
+  // `there` to the experts, from [R, ...] rows to [R', ...]; `work` on each chunk; then `back`, from [R', ...] to [R,
+  // ...].
+  void travel(const StepContext& ctx, const ExchangePlan& plan, std::span<const Way> there, std::span<const Way> back,
+              const std::function<void(const Chunk&)>& work) const;
 
   ParamGroup* group_;
   Activation activation_;

@@ -68,6 +68,16 @@ TEST(Activation, WeightedBackward) {
               v *= scale[r];
             }
           }
+          // The same with each row's weight beside it: what rows without a choice have is 0.
+          const Tensor dh2 = c.poisoned(dtype, {rows, n}), a2 = c.poisoned(dtype, {rows, f});
+          const Tensor dweight2 = c.poisoned(DType::f32, {rows, 1});
+          c.stream().weighted_activation_backward(dh2, a2, dweight2, da.tensor, h.tensor,
+                                                  c.input(DType::f32, {rows, 1}, scale).tensor, {}, kind);
+          EXPECT_EQ(c.values_of(dh2), c.values_of(dh));
+          EXPECT_EQ(c.values_of(a2), c.values_of(a));
+          for (const std::size_t r : {0, 2, 3}) {
+            EXPECT_EQ(c.values_of(dweight2)[r], c.values_of(dweight)[static_cast<std::size_t>(source[r])]);
+          }
           const Values want_dh = numeric_gradient(
               [&](const Values& x) {
                 Values act = oracle::activation(x, rows, f, kind);

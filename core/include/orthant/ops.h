@@ -182,8 +182,9 @@ class Stream {
   virtual void activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind) = 0;
   // Of packed rows r whose outputs are summed with weights, s = weight[source[r]]: a [R, f] = s act(h), dh [R, n] =
   // s act'(h) da, and dweight [T, K] f32 = <da[r], act(h[r])> at source[r], 0 where no row stands; da [R, f] is the
-  // gradient as if s were 1. Rows with source -1: a and dh 0. Source: Guo et al., "SonicMoE" (2025): with it neither
-  // the experts' outputs nor their activations need to be kept.
+  // gradient as if s were 1. Rows with source -1: a and dh 0. source undefined: weight and dweight are [R, 1], row r's
+  // at r. Paper: Guo et al., "SonicMoE" (2025): with it neither the experts' outputs nor their activations need to be
+  // kept.
   virtual void weighted_activation_backward(const Tensor& dh, const Tensor& a, const Tensor& dweight, const Tensor& da,
                                             const Tensor& h, const Tensor& weight, const Tensor& source,
                                             Activation kind) = 0;
