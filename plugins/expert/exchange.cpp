@@ -65,6 +65,10 @@ ExchangePlan Exchange::plan(std::span<const std::int64_t> rows_of_expert, Stream
   ExchangePlan plan;
   plan.send.assign(rows_of_expert.begin(), rows_of_expert.end());
   for (const Leg& leg : legs(local, 0, local)) {
+    if (padded_) {
+      plan.*leg.arrive = plan.send;
+      continue;
+    }
     std::vector<std::int64_t> counts;
     for (std::size_t block : leg.leave_order) {
       counts.push_back((plan.*leg.leave)[block]);

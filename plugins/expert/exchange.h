@@ -22,9 +22,11 @@ struct Peers {
 
 class Exchange final : public TokenExchange {
  public:
-  Exchange(Peers peers, int chunks) : peers_(peers), chunks_(chunks) {}
+  // padded: every block has the same number of rows.
+  Exchange(Peers peers, int chunks, bool padded) : peers_(peers), chunks_(chunks), padded_(padded) {}
 
   int chunks() const override { return chunks_; }
+  bool equal_blocks() const override { return padded_; }
   ExchangePlan plan(std::span<const std::int64_t> rows_of_expert, Stream& s) override;
   void to_experts(const Tensor& to, const Tensor& rows, const ExchangePlan& plan, int chunk, Stream& s) override;
   void to_tokens(const Tensor& to, const Tensor& rows, const ExchangePlan& plan, int chunk, Stream& s) override;
@@ -48,6 +50,7 @@ class Exchange final : public TokenExchange {
 
   Peers peers_;
   int chunks_;
+  bool padded_;
 };
 
 }  // namespace orthant::expert

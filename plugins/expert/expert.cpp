@@ -32,13 +32,18 @@ class Expert final : public Plugin {
              .default_value = std::int64_t{1},
              .help = "Parts in which the rows travel, by expert: one is on the way while another is computed.",
              .minimum = 1,
-             .maximum = 65536}};
+             .maximum = 65536},
+            {.name = "padded",
+             .default_value = false,
+             .help = "Every expert gets the same number of rows from every rank, empty ones among them: no counts are "
+                     "exchanged or waited for. Needs moe.capacity_factor."}};
   }
 
   void claim(Mesh& mesh, const Table& config) override {
     size_ = config.integer("size");
     node_ranks_ = config.integer("node_ranks");
     chunks_ = config.integer("chunks");
+    padded_ = config.boolean("padded");
     hierarchical_ = config.text("dispatch") == "hierarchical";
     if (hierarchical_ && (node_ranks_ == 0 || size_ % node_ranks_ != 0)) {
       throw ConfigError(
@@ -60,11 +65,16 @@ class Expert final : public Plugin {
     if (experts == 0) {
       throw ConfigError("the model has no experts (moe.experts = 0): remove [plugins.expert] or set moe.experts");
     }
+    if (padded_ && plan.settings().moe.capacity_factor <= 0) {
+      throw ConfigError(
+          "padded = true needs a capacity, and moe.capacity_factor = 0 is dropless: set it (1.25, say), or remove "
+          "padded");
+    }
     const std::int64_t local = plan.part(Dim::expert, experts, Region::experts).count;  // refuses what does not divide
     if (local % chunks_ != 0) {
       throw ConfigError(fmt::format("the {} experts of a rank do not divide into chunks = {}", local, chunks_));
     }
-    plan.bind(std::make_unique<expert::Exchange>(peers(mesh), static_cast<int>(chunks_)));
+    plan.bind(std::make_unique<expert::Exchange>(peers(mesh), static_cast<int>(chunks_), padded_));
   }
 
  private:
@@ -89,7 +99,7 @@ class Expert final : public Plugin {
 
   AxisId axis_ = 0;
   std::int64_t size_ = 1, node_ranks_ = 0, chunks_ = 1;
-  bool hierarchical_ = false;
+  bool hierarchical_ = false, padded_ = false;
 };
 
 }  // namespace
