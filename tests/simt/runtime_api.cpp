@@ -31,7 +31,7 @@ cudaError_t allocate(void** memory, std::size_t bytes) {
   if (bytes == 0) {
     return cudaSuccess;
   }
-  if (posix_memalign(memory, alignment, bytes) != 0) {
+  if (bytes > memory_bytes || posix_memalign(memory, alignment, bytes) != 0) {
     *memory = nullptr;
     return cudaErrorMemoryAllocation;
   }
