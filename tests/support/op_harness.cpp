@@ -3,6 +3,7 @@
 #include <orthant/random.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 namespace orthant::test {
@@ -194,7 +195,11 @@ void on_every_device(const std::function<void(OpContext&)>& body, SameBits same)
     std::vector<int> threads;
     bool required;
   };
-  for (const Kind& kind : {Kind{"cpu", {1, 2}, true}, Kind{"guarded", {1}, true}, Kind{"cuda", {1}, false}}) {
+  std::vector<Kind> kinds = {{"cpu", {1, 2}, true}, {"guarded", {1}, true}, {"cuda", {1}, false}};
+  if (std::getenv("ORTHANT_TEST_SIMT") != nullptr) {
+    kinds.push_back({"simt", {1}, true});  // each of the two runs has other orders of CUDA threads (tests/simt)
+  }
+  for (const Kind& kind : kinds) {
     std::map<std::string, std::vector<std::byte>> reference;
     bool first = true;
     for (const int threads : kind.threads) {
