@@ -13,6 +13,8 @@
 
 namespace orthant::cuda {
 
+class Cublas;
+
 // Operations are enqueued and return; failures of kernels show up where the host waits.
 class CudaStream final : public Stream {
  public:
@@ -112,6 +114,7 @@ class CudaStream final : public Stream {
   CudaDevice& device_;
   cudaStream_t stream_;
   std::array<Tensor, 4> scratch_;
+  std::shared_ptr<Cublas> cublas_;  // from the first product on
 };
 
 }  // namespace orthant::cuda

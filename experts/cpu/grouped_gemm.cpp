@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/check.h"
 #include "core/cpu/bf16.h"
 #include "core/cpu/cpu_stream.h"
+#include "experts/checks.h"
 #include "experts/cpu/block_gemm.h"
 
 namespace orthant {
@@ -58,32 +58,20 @@ void for_each_block(int threads, std::vector<Block> blocks, F&& fn) {
 }
 
 // The experts' first rows, and the end of the last.
-std::span<const std::int32_t> offsets_of(const char* operation, const Tensor& offset, std::int64_t experts,
-                                         std::int64_t rows) {
-  require_tensor(operation, "offset", offset, DType::i32, {experts + 1});
-  const std::span<const std::int32_t> at(offset.as<std::int32_t>(), static_cast<std::size_t>(experts) + 1);
+std::span<const std::int32_t> offsets_of(const char* operation, const Tensor& offset, std::int64_t rows) {
+  const std::span<const std::int32_t> at(offset.as<std::int32_t>(), static_cast<std::size_t>(offset.elements()));
   require(at.front() == 0 && at.back() <= rows && std::is_sorted(at.begin(), at.end()),
           "{}: {} experts need {} ascending offsets from 0 to the {} rows at most, got some from {} to {}", operation,
-          experts, experts + 1, rows, at.front(), at.back());
+          at.size() - 1, at.size(), rows, at.front(), at.back());
   return at;
-}
-
-bool is_float(const Tensor& t) {
-  return t.defined() && (t.dtype() == DType::f32 || t.dtype() == DType::bf16);
 }
 
 }  // namespace
 
 void CpuStream::grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& offset, Gemm how) {
-  require(is_float(a) && is_float(b) && is_float(c) && a.dtype() == b.dtype() && a.rank() == 2 && b.rank() == 3 &&
-              c.rank() == 2 && !how.transpose_a && (how.beta == 0 || how.beta == 1),
-          "grouped_gemm: wants c [R, n] = a [R, k] b [E, ...] of f32 or bf16, beta 0 or 1, got {} = {} {}",
-          c.shape().to_string(), a.shape().to_string(), b.shape().to_string());
-  const std::int64_t rows = a.dim(0), k = a.dim(1), n = b.dim(how.transpose_b ? 1 : 2);
-  require(b.dim(how.transpose_b ? 2 : 1) == k && c.shape() == Shape({rows, n}),
-          "grouped_gemm: shapes do not fit: {} = {} x {}{}", c.shape().to_string(), a.shape().to_string(),
-          b.shape().to_string(), how.transpose_b ? " (transposed)" : "");
-  const std::span<const std::int32_t> first = offsets_of("grouped_gemm", offset, b.dim(0), rows);
+  const GroupedShape shape = check_grouped_gemm(c, a, b, offset, how);
+  const std::int64_t rows = shape.rows, k = shape.k, n = shape.n;
+  const std::span<const std::int32_t> first = offsets_of("grouped_gemm", offset, rows);
 
   std::vector<Block> blocks;
   for (std::int64_t e = 0; e < b.dim(0); ++e) {
@@ -110,16 +98,9 @@ void CpuStream::grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, 
 }
 
 void CpuStream::grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& offset, float beta) {
-  require(is_float(a) && is_float(b) && a.dtype() == b.dtype() && c.defined() && c.dtype() == DType::f32 &&
-              a.rank() == 2 && b.rank() == 2 && c.rank() == 3 && (beta == 0 || beta == 1),
-          "grouped_gemm_tn: wants f32 c [E, m, n] from a [R, m] and b [R, n] of f32 or bf16, beta 0 or 1, got {} from "
-          "{} and {}",
-          c.shape().to_string(), a.shape().to_string(), b.shape().to_string());
-  const std::int64_t m = a.dim(1), n = b.dim(1);
-  require(a.dim(0) == b.dim(0) && c.dim(1) == m && c.dim(2) == n,
-          "grouped_gemm_tn: shapes do not fit: {} from {} and {}", c.shape().to_string(), a.shape().to_string(),
-          b.shape().to_string());
-  const std::span<const std::int32_t> first = offsets_of("grouped_gemm_tn", offset, c.dim(0), a.dim(0));
+  const GroupedShape shape = check_grouped_gemm_tn(c, a, b, offset, beta);
+  const std::int64_t m = shape.m, n = shape.n;
+  const std::span<const std::int32_t> first = offsets_of("grouped_gemm_tn", offset, shape.rows);
 
   std::vector<Block> blocks;
   for (std::int64_t e = 0; e < c.dim(0); ++e) {

@@ -1,0 +1,73 @@
+// grouped_gemm and grouped_gemm_tn. Which kernel: CUTLASS's on Hopper for bf16 of good sizes (choose_tile.h), else our
+// own. A library's loop over experts needs the counts on the host; cuBLAS's grouped product needs them there too.
+#include "core/cuda/cuda_stream.h"
+#include "experts/checks.h"
+#include "experts/cuda/choose_tile.h"
+#include "experts/cuda/grouped_plain.h"
+#include "experts/cuda/hopper_gemm.h"
+
+namespace orthant::cuda {
+namespace {
+
+#if defined(ORTHANT_HAVE_CUTLASS)
+// False where it is not to be used.
+bool multiply_on_hopper(CudaStream& stream, const GroupedProblem& p, DType in, DType out) {
+  if (stream.cuda().architecture() != 90 || !hopper_takes(p, in, out)) {
+    return false;
+  }
+  const int multiprocessors = stream.cuda().multiprocessors();
+  const HopperKernel& kernel = hopper_kernel(p.layout, choose_tile(p, multiprocessors));
+  void* const workspace = stream.scratch(0, kernel.workspace_bytes(p, multiprocessors));
+  if (p.layout == GroupedLayout::tn && p.beta == 0) {
+    zero_empty_experts(p, stream.handle());
+  }
+  kernel.run(p, multiprocessors, workspace, stream.handle());
+  return true;
+}
+#else
+bool multiply_on_hopper(CudaStream&, const GroupedProblem&, DType, DType) {
+  return false;
+}
+#endif
+
+void multiply(CudaStream& stream, const GroupedProblem& p, DType in, DType out) {
+  if (p.experts > 0 && !multiply_on_hopper(stream, p, in, out)) {
+    grouped_plain(p, in, out, stream.handle());
+  }
+}
+
+}  // namespace
+
+void CudaStream::grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& offset, Gemm how) {
+  const GroupedShape shape = check_grouped_gemm(c, a, b, offset, how);
+  multiply(*this,
+           {.layout = how.transpose_b ? GroupedLayout::nt : GroupedLayout::nn,
+            .experts = shape.experts,
+            .rows = shape.rows,
+            .n = shape.n,
+            .k = shape.k,
+            .beta = how.beta,
+            .a = a.data(),
+            .b = b.data(),
+            .c = c.data(),
+            .offset = offset.as<std::int32_t>()},
+           a.dtype(), c.dtype());
+}
+
+void CudaStream::grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& offset, float beta) {
+  const GroupedShape shape = check_grouped_gemm_tn(c, a, b, offset, beta);
+  multiply(*this,
+           {.layout = GroupedLayout::tn,
+            .experts = shape.experts,
+            .rows = shape.rows,
+            .m = shape.m,
+            .n = shape.n,
+            .beta = beta,
+            .a = a.data(),
+            .b = b.data(),
+            .c = c.data(),
+            .offset = offset.as<std::int32_t>()},
+           a.dtype(), c.dtype());
+}
+
+}  // namespace orthant::cuda

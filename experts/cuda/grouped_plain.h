@@ -1,0 +1,18 @@
+// The experts' products by our own kernel: fp32, GPUs before Hopper, sizes that CUTLASS does not take; and the oracle.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <orthant/tensor.h>
+
+#include "experts/cuda/grouped_problem.h"
+
+namespace orthant::cuda {
+
+// f inputs of dtype `in`, c of dtype `out`. Nothing waits for the device.
+void grouped_plain(const GroupedProblem& p, DType in, DType out, cudaStream_t stream);
+
+// tn: zero into c[e] of the experts without rows.
+void zero_empty_experts(const GroupedProblem& p, cudaStream_t stream);
+
+}  // namespace orthant::cuda

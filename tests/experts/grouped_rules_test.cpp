@@ -1,0 +1,121 @@
+// The rules by which the CUDA device chooses a kernel for the experts and places each expert's product: no GPU needed.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "experts/cuda/choose_tile.h"
+
+namespace orthant::cuda {
+namespace {
+
+constexpr int h100 = 132;
+
+GroupedProblem problem(GroupedLayout layout, std::int64_t experts, std::int64_t rows, std::int64_t n, std::int64_t k) {
+  alignas(16) static std::array<std::byte, 64> memory;  // addresses only
+  GroupedProblem p{.layout = layout,
+                   .experts = experts,
+                   .rows = rows,
+                   .n = n,
+                   .a = memory.data(),
+                   .b = memory.data() + 16,
+                   .c = memory.data() + 32};
+  (layout == GroupedLayout::tn ? p.m : p.k) = k;
+  return p;
+}
+
+// Layers of published models: forward of the gate and up projections, then of the down projection.
+TEST(ChooseTile, TakesLargeTilesForLongSumsAndOverlapsShortOnes) {
+  struct Layer {
+    std::int64_t rows, experts, d, f;
+    HopperTile in, out;
+  };
+  const Layer layers[] = {
+      {262144, 64, 2048, 1024, HopperTile::large, HopperTile::large},       // OLMoE-1B-7B
+      {32768, 8, 4096, 14336, HopperTile::large, HopperTile::large},        // Mixtral-8x7B
+      {196608, 128, 1536, 256, HopperTile::large, HopperTile::overlapped},  // fine-grained
+      {524288, 256, 4096, 256, HopperTile::large, HopperTile::overlapped},
+      {131072, 32, 7168, 2048, HopperTile::large, HopperTile::large},  // a slice of DeepSeek-V3
+      {4096, 64, 2048, 1024, HopperTile::small, HopperTile::small},    // the first with few tokens
+  };
+  for (const Layer& x : layers) {
+    const auto in = problem(GroupedLayout::nt, x.experts, x.rows, 2 * x.f, x.d);
+    const auto out = problem(GroupedLayout::nt, x.experts, x.rows, x.d, x.f);
+    EXPECT_EQ(choose_tile(in, h100), x.in) << x.rows << " rows, " << x.experts << " experts";
+    EXPECT_EQ(choose_tile(out, h100), x.out) << x.rows << " rows, " << x.experts << " experts";
+  }
+}
+
+TEST(ChooseTile, TakesSmallTilesWhereLargeOnesWouldNotGoRound) {
+  // 4 experts x 2 row tiles x 4 column tiles = 32 for 132 processors; 4 times the columns are enough.
+  EXPECT_EQ(choose_tile(problem(GroupedLayout::nn, 4, 1024, 1024, 4096), h100), HopperTile::small);
+  EXPECT_EQ(choose_tile(problem(GroupedLayout::nn, 4, 1024, 8192, 4096), h100), HopperTile::large);
+  EXPECT_EQ(choose_tile(problem(GroupedLayout::nn, 4, 1024, 1024, 4096), 16), HopperTile::large);
+}
+
+TEST(HopperTakes, WhatItsMemoryUnitCanAddress) {
+  for (const GroupedLayout layout : {GroupedLayout::nt, GroupedLayout::nn, GroupedLayout::tn}) {
+    const DType out = layout == GroupedLayout::tn ? DType::f32 : DType::bf16;
+    const GroupedProblem good = problem(layout, 8, 100, 64, 24);
+    EXPECT_TRUE(hopper_takes(good, DType::bf16, out));
+    EXPECT_FALSE(hopper_takes(good, DType::f32, out));
+    EXPECT_FALSE(hopper_takes(good, DType::bf16, layout == GroupedLayout::tn ? DType::bf16 : DType::f32));
+    EXPECT_FALSE(hopper_takes(problem(layout, 8, 100, 65, 24), DType::bf16, out));
+    EXPECT_FALSE(hopper_takes(problem(layout, 8, 100, 68, 24), DType::bf16, out));
+    EXPECT_FALSE(hopper_takes(problem(layout, 8, 100, 64, 20), DType::bf16, out));
+    EXPECT_FALSE(hopper_takes(problem(layout, 8, 100, 64, 0), DType::bf16, out));
+    EXPECT_FALSE(hopper_takes(problem(layout, 8, 0, 64, 24), DType::bf16, out));
+    GroupedProblem added = good, shifted = good;
+    added.beta = 1;
+    shifted.a = static_cast<const std::byte*>(good.a) + 2;
+    EXPECT_EQ(hopper_takes(added, DType::bf16, out), layout == GroupedLayout::tn);
+    EXPECT_FALSE(hopper_takes(shifted, DType::bf16, out));
+  }
+}
+
+// Element by element: the operands of every expert begin where the shapes in ops.h say.
+TEST(GroupedProblem, PlacesEveryExpertsOperands) {
+  const std::vector<std::int32_t> offset = {0, 3, 3, 10};
+  for (const GroupedLayout layout : {GroupedLayout::nt, GroupedLayout::nn, GroupedLayout::tn}) {
+    GroupedProblem p = problem(layout, 3, 12, 5, 7);
+    p.offset = offset.data();
+    for (std::int64_t e = 0; e < 3; ++e) {
+      const RowRange rows = rows_of(p, e);
+      const std::int64_t begin = offset[static_cast<std::size_t>(e)], end = offset[static_cast<std::size_t>(e) + 1];
+      EXPECT_EQ(rows.begin, begin);
+      EXPECT_EQ(rows.end, end);
+      const Group group = group_of(p, e, rows);
+      const RowStrides strides = strides_of(p);
+      if (layout == GroupedLayout::tn) {  // a [12, 7], b [12, 5], c [3, 7, 5]
+        EXPECT_EQ(std::vector<std::int64_t>({group.m, group.n, group.k}),
+                  std::vector<std::int64_t>({7, 5, end - begin}));
+        EXPECT_EQ(std::vector<std::int64_t>({group.a, group.b, group.c}),
+                  std::vector<std::int64_t>({begin * 7, begin * 5, e * 35}));
+        EXPECT_EQ(std::vector<std::int64_t>({strides.a, strides.b, strides.c}), std::vector<std::int64_t>({7, 5, 5}));
+      } else {  // a [12, 7], b [3, 5, 7] or [3, 7, 5], c [12, 5]
+        EXPECT_EQ(std::vector<std::int64_t>({group.m, group.n, group.k}),
+                  std::vector<std::int64_t>({end - begin, 5, 7}));
+        EXPECT_EQ(std::vector<std::int64_t>({group.a, group.b, group.c}),
+                  std::vector<std::int64_t>({begin * 7, e * 35, begin * 5}));
+        EXPECT_EQ(std::vector<std::int64_t>({strides.a, strides.b, strides.c}),
+                  std::vector<std::int64_t>({7, layout == GroupedLayout::nt ? 7 : 5, 5}));
+      }
+    }
+  }
+}
+
+TEST(GroupedProblem, CutsOffsetsOffAtTheRowsThereAre) {
+  GroupedProblem p = problem(GroupedLayout::nt, 3, 12, 8, 8);
+  for (const std::vector<std::int32_t>& offset :
+       {std::vector<std::int32_t>{0, 9, 15, 20}, std::vector<std::int32_t>{-4, 5, 2, 12}}) {
+    p.offset = offset.data();
+    for (std::int64_t e = 0; e < 3; ++e) {
+      const RowRange rows = rows_of(p, e);
+      EXPECT_TRUE(0 <= rows.begin && rows.begin <= rows.end && rows.end <= 12) << rows.begin << " " << rows.end;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace orthant::cuda
