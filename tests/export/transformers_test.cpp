@@ -7,6 +7,7 @@
 #include "core/checkpoint/safetensors.h"
 #include "core/run/export.h"
 #include "tests/export/trained_run.h"
+#include "tests/support/experiment.h"
 #include "tests/support/paths.h"
 
 namespace orthant::test {
@@ -46,14 +47,6 @@ std::pair<int, std::string> run_script(const std::string& command) {
   }
   const int status = pclose(pipe);
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, last};
-}
-
-struct Model {
-  std::string name;
-  std::vector<std::string> overrides;
-};
-void PrintTo(const Model& model, std::ostream* out) {
-  *out << model.name;
 }
 
 class Transformers : public testing::TestWithParam<Model> {};

@@ -4,22 +4,26 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <random>
 
-#include "core/run/verify.h"
 #include "parallel/local/thread_world.h"
-#include "tests/support/experiment.h"
+#include "tests/support/parity.h"
 #include "tests/support/recording_communicator.h"
 
 namespace orthant {
 namespace {
 
 using test::axes;
+using test::differences;
+using test::expect_parity;
+using test::expect_same_bits;
 using test::experiment;
+using test::joined;
+using test::Model;
 using test::Overrides;
+using test::reference_of;
 using testing::HasSubstr;
 
 constexpr int steps = 2;
@@ -48,11 +52,6 @@ const Way ways[] = {
     {"nodes_of_four", 8, "dispatch = \"hierarchical\"\nnode_ranks = 4\n"},
 };
 
-struct Model {
-  const char* name;
-  Overrides overrides;
-};
-
 // Eight experts: one to four a rank.
 const Model models[] = {
     {"top_1", {R"(moe.router="switch")", "moe.top_k=1", "moe.capacity_factor=1.0"}},
@@ -65,28 +64,16 @@ const Model models[] = {
 };
 
 Overrides with_experts(const Model& model) {
-  Overrides all = {"moe.experts=8"};
-  all.insert(all.end(), model.overrides.begin(), model.overrides.end());
-  return all;
+  return joined({"moe.experts=8"}, model.overrides);
 }
 
 const Snapshot& snapshot_of(const Model& model, const std::string& plugins) {
-  static std::map<std::string, Snapshot> known;
-  const std::string name = fmt::format("{} {}", fmt::join(model.overrides, " "), plugins);
-  const auto found = known.find(name);
-  return found != known.end()
-             ? found->second
-             : known.emplace(name, take_snapshot(experiment(with_experts(model), plugins), steps)).first->second;
-}
-
-void expect_same_bits(const std::map<std::string, std::vector<float>>& a,
-                      const std::map<std::string, std::vector<float>>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, values] : a) {
-    const auto& other = b.at(name);
-    ASSERT_EQ(values.size(), other.size()) << name;
-    EXPECT_EQ(std::memcmp(values.data(), other.data(), values.size() * sizeof(float)), 0) << name;
+  static std::map<std::pair<Overrides, std::string>, Snapshot> known;
+  const auto [found, is_new] = known.try_emplace({with_experts(model), plugins});
+  if (is_new) {
+    found->second = take_snapshot(experiment(with_experts(model), plugins), steps);
   }
+  return found->second;
 }
 
 // Fixed blocks with empty rows between: sums in another order, so equal but not to the bit.
@@ -103,10 +90,8 @@ TEST(Padded, EqualsOneRankWithoutCounts) {
   };
   for (const Way& way : padded) {
     for (const Model& model : limited) {
-      const Config config = experiment(with_experts(model), expert_axis(way));
-      const Snapshot snapshot = take_snapshot(config, steps);
-      const VerifyReport report = compare(snapshot, snapshot_of(model, ""), config.settings.run.dtype);
-      EXPECT_TRUE(report.ok()) << way.name << " " << model.name << ": " << report.first_difference;
+      SCOPED_TRACE(fmt::format("{} {}", way.name, model.name));
+      expect_parity(with_experts(model), expert_axis(way), {.steps = steps, .ranks = way.ranks});
     }
   }
 }
@@ -127,14 +112,9 @@ TEST_P(Ways, EqualOneRankAndToTheBitOneLegInOnePart) {
   for (const Model& model : models) {
     const Config config = experiment(with_experts(model), expert_axis(way));
     const Snapshot snapshot = take_snapshot(config, steps);
-    const VerifyReport report = compare(snapshot, snapshot_of(model, ""), config.settings.run.dtype);
-    EXPECT_TRUE(report.ok()) << model.name << ": " << report.first_difference;
-    const Snapshot& plain = snapshot_of(model, axes(way.ranks, way.ranks));
-    for (std::size_t step = 0; step < steps; ++step) {
-      EXPECT_EQ(snapshot.reports[step].loss, plain.reports[step].loss) << model.name;
-      expect_same_bits(snapshot.gradients[step], plain.gradients[step]);
-    }
-    expect_same_bits(snapshot.state, plain.state);
+    const VerifyReport report = compare(snapshot, reference_of(with_experts(model), steps), config.settings.run.dtype);
+    EXPECT_TRUE(report.ok()) << model.name << ": " << differences(report);
+    expect_same_bits(snapshot, snapshot_of(model, axes(way.ranks, way.ranks)), model.name);
   }
 }
 
@@ -292,12 +272,7 @@ TEST(Chunks, TravelOneByOne) {
 // --- what is refused, before anything starts
 
 std::string refusal(const std::string& keys, const Overrides& overrides = {"moe.experts=8"}) {
-  try {
-    check_layout(experiment(overrides, expert_axis({"", 4, keys.c_str()})));
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
+  return test::refusal(overrides, expert_axis({"", 4, keys.c_str()}));
 }
 
 TEST(ExpertAxis, RefusesWhatDoesNotFit) {
@@ -307,7 +282,7 @@ TEST(ExpertAxis, RefusesWhatDoesNotFit) {
   EXPECT_THAT(refusal("chunks = 3\n"), HasSubstr("the 2 experts of a rank do not divide into chunks = 3"));
   EXPECT_THAT(refusal("", {"moe.experts=6"}), HasSubstr("6 units of dim 'expert'"));
   EXPECT_THAT(refusal("", {"moe.experts=0"}), HasSubstr("the model has no experts"));
-  EXPECT_EQ(refusal("chunks = 2\n"), "accepted");
+  EXPECT_EQ(refusal("chunks = 2\n"), "(accepted with 4 ranks)");
 }
 
 }  // namespace

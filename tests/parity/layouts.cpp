@@ -116,7 +116,7 @@ std::vector<std::string> pairs_of(const TableCell& cell) {
   std::sort(names.begin(), names.end());
   std::vector<std::string> pairs;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    pairs.push_back(names[i] + " & " + cell.model.label);
+    pairs.push_back(names[i] + " & " + cell.model.name);
     for (std::size_t j = i + 1; j < names.size(); ++j) {
       pairs.push_back(names[i] + " & " + names[j]);
     }
@@ -160,15 +160,16 @@ Overrides table_base() {
           "data.sequence_length=16", "batch.sequences=16", "batch.micro_batch=2"};
 }
 
-Config TableCell::config(const Overrides& more) const {
-  Overrides all = table_base();
-  all.insert(all.end(), model.overrides.begin(), model.overrides.end());
-  all.insert(all.end(), more.begin(), more.end());
-  return experiment(all, layout.plugins());
+Overrides TableCell::overrides() const {
+  return joined(table_base(), model.overrides);
 }
 
-const std::vector<ModelVariant>& table_models() {
-  static const std::vector<ModelVariant> models = {
+Config TableCell::config(const Overrides& more) const {
+  return experiment(joined(overrides(), more), layout.plugins());
+}
+
+const std::vector<Model>& table_models() {
+  static const std::vector<Model> models = {
       {"topk", {}},
       {"topk_capacity", {"moe.capacity_factor=1.0", R"(moe.drop_policy="probability")"}},
       {"switch", {R"(moe.router="switch")", "moe.top_k=1"}},
@@ -235,10 +236,10 @@ const std::vector<TableCell>& quick_cells() {
       std::size_t axes;
       std::uint64_t order;
       const TableLayout* layout;
-      const ModelVariant* model;
+      const Model* model;
     };
     std::vector<Candidate> candidates;
-    const std::vector<ModelVariant>& models = table_models();
+    const std::vector<Model>& models = table_models();
     for (const TableLayout& layout : all_layouts()) {
       const std::uint64_t order = hash(layout.name());
       for (std::size_t i = 0; layout.ranks() <= 8 && i < models_of_each; ++i) {

@@ -20,12 +20,6 @@ struct AxisVariant {
   std::string keys;  // further lines of the table
 };
 
-// A model, by what it changes in the table's experiment.
-struct ModelVariant {
-  std::string label;
-  Overrides overrides;
-};
-
 struct TableLayout {
   std::vector<AxisVariant> axes;  // in the order of the tables, outermost first
   std::string name() const;       // "data2_zero3_tensor2_fold": as the axes stand
@@ -36,8 +30,9 @@ struct TableLayout {
 
 struct TableCell {
   TableLayout layout;
-  ModelVariant model;
-  std::string name() const { return layout.name() + "__" + model.label; }
+  Model model;
+  std::string name() const { return layout.name() + "__" + model.name; }
+  Overrides overrides() const;                      // of the model, and those of every cell
   Config config(const Overrides& more = {}) const;  // Errors: ConfigError
 };
 
@@ -45,7 +40,7 @@ struct TableCell {
 // sequences in micro-batches of two.
 Overrides table_base();
 
-const std::vector<ModelVariant>& table_models();
+const std::vector<Model>& table_models();
 
 // All products of variants on exactly 2, 4, 8 and 16 ranks, those that are refused too.
 const std::vector<TableLayout>& all_layouts();

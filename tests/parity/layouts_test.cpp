@@ -1,31 +1,15 @@
 // A layout changes speed and memory, never the mathematics: many layouts of many models, each against one rank.
 #include <gtest/gtest.h>
 
-#include <map>
-
-#include "core/run/verify.h"
-#include "tests/support/experiment.h"
+#include "tests/support/parity.h"
 
 namespace orthant {
 namespace {
 
 using test::axes;
-using test::experiment;
+using test::Model;
 using test::Overrides;
-
-constexpr int steps = 2;
-
-// One line for each quantity that differs, with its tolerance.
-std::string differences(const VerifyReport& report) {
-  std::string text;
-  for (const Comparison& row : report.rows) {
-    if (!row.ok()) {
-      text += fmt::format("{} differs by {:.3g}, allowed {:.3g}, at {}\n", row.quantity, row.difference, row.tolerance,
-                          row.where);
-    }
-  }
-  return text;
-}
+using test::reference_of;
 
 struct Layout2 {
   int data, expert;
@@ -34,46 +18,22 @@ std::ostream& operator<<(std::ostream& out, const Layout2& l) {
   return out << "data " << l.data << " expert " << l.expert;
 }
 
-struct Routing {
-  const char* name;
-  Overrides overrides;
-};
-std::ostream& operator<<(std::ostream& out, const Routing& r) {
-  return out << r.name;
-}
-
-// The reference of an experiment is computed once.
-const Snapshot& reference_of(const std::string& name, const Overrides& overrides) {
-  static std::map<std::string, Snapshot> known;
-  const auto found = known.find(name);
-  return found != known.end() ? found->second
-                              : known.emplace(name, take_snapshot(experiment(overrides), steps)).first->second;
-}
-
-void expect_parity(const std::string& name, const Overrides& overrides, const std::string& plugins) {
-  const Config config = experiment(overrides, plugins);
-  const Snapshot& reference = reference_of(name, overrides);
-  ASSERT_EQ(reference.world_size, 1);
-  const VerifyReport report = compare(take_snapshot(config, steps), reference, config.settings.run.dtype);
-  EXPECT_TRUE(report.ok()) << name << " over\n" << plugins << report.first_difference << "\n" << differences(report);
-  for (const Comparison& row : report.rows) {
-    if (config.settings.run.dtype == ComputeType::fp32 && row.quantity == "later gradient") {
-      EXPECT_LE(row.difference, 1e-5) << name << ": the optimizer of these experiments amplifies no rounding";
-    }
-  }
+// The optimizer of these experiments amplifies no rounding.
+void expect_parity(const Overrides& overrides, const std::string& plugins, int ranks) {
+  test::expect_parity(overrides, plugins, {.ranks = ranks, .later_gradients = 1e-5});
 }
 
 // --- the table: layouts x routers x capacity
 
-class Table : public testing::TestWithParam<std::tuple<Layout2, Routing>> {};
+class Table : public testing::TestWithParam<std::tuple<Layout2, Model>> {};
 
 TEST_P(Table, EqualsOneRank) {
   const auto& [layout, routing] = GetParam();
-  expect_parity(routing.name, routing.overrides, axes(layout.data, layout.expert));
+  expect_parity(routing.overrides, axes(layout.data, layout.expert), layout.data);
 }
 
 const Layout2 layouts[] = {{1, 0}, {2, 0}, {4, 0}, {1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}, {4, 4}};
-const Routing routings[] = {
+const Model routings[] = {
     {"switch_dropless", {R"(moe.router="switch")", "moe.top_k=1"}},
     {"switch_capacity", {R"(moe.router="switch")", "moe.top_k=1", "moe.capacity_factor=1.0"}},
     {"gshard_dropless", {R"(moe.router="gshard")"}},
@@ -83,7 +43,7 @@ const Routing routings[] = {
     {"expert_choice", {R"(moe.router="expert_choice")", "moe.top_k=0", "moe.capacity_factor=1.5"}},
 };
 
-std::string name_of_cell(const testing::TestParamInfo<std::tuple<Layout2, Routing>>& info) {
+std::string name_of_cell(const testing::TestParamInfo<std::tuple<Layout2, Model>>& info) {
   const auto& [layout, routing] = info.param;
   return fmt::format("data{}_expert{}_{}", layout.data, layout.expert, routing.name);
 }
@@ -98,9 +58,9 @@ INSTANTIATE_TEST_SUITE_P(LargeLayouts, Table,
 
 // Capacity 1 does drop choices in these experiments: the table would prove little otherwise.
 TEST(TableOfLayouts, CapacityDropsChoicesAndAllAreCounted) {
-  for (const Routing& routing : routings) {
-    const bool limited = std::string(routing.name).find("capacity") != std::string::npos;
-    for (const StepReport& report : reference_of(routing.name, routing.overrides).reports) {
+  for (const Model& routing : routings) {
+    const bool limited = routing.name.find("capacity") != std::string::npos;
+    for (const StepReport& report : reference_of(routing.overrides).reports) {
       std::int64_t full = 0;
       for (const LayerCounters& layer : report.layers) {
         full += layer.dropped_by_capacity;
@@ -119,15 +79,15 @@ TEST(TableOfLayouts, CapacityDropsChoicesAndAllAreCounted) {
 
 // --- what a model can be, each over the layout with most sharding and over the plain ones
 
-class Models : public testing::TestWithParam<Routing> {};
+class Models : public testing::TestWithParam<Model> {};
 
 TEST_P(Models, EqualOneRank) {
-  const Routing& model = GetParam();
-  expect_parity(model.name, model.overrides, axes(2, 2));
-  expect_parity(model.name, model.overrides, axes(4, 2));
+  const Model& model = GetParam();
+  expect_parity(model.overrides, axes(2, 2), 2);
+  expect_parity(model.overrides, axes(4, 2), 4);
 }
 
-const Routing models[] = {
+const Model models[] = {
     {"micro_batches", {"batch.sequences=16", "batch.micro_batch=2"}},
     {"micro_batches_of_one", {"batch.micro_batch=1", "moe.capacity_factor=1.0"}},
     {"groups_of_half_a_sequence", {"moe.group_tokens=6", "moe.capacity_factor=1.0"}},
@@ -156,33 +116,33 @@ INSTANTIATE_TEST_SUITE_P(Parity, Models, testing::ValuesIn(models), [](const aut
 
 // A model without experts has nothing for the expert axis.
 TEST(Parity, DenseModel) {
-  expect_parity("dense", {"moe.experts=0"}, axes(4));
+  expect_parity({"moe.experts=0"}, axes(4), 4);
 }
 
 // More experts than a micro-batch has choices: most experts, and whole ranks, get no row in some layer.
 TEST(Parity, MoreExpertsThanTokens) {
   const Overrides overrides = {"moe.experts=32", "data.sequence_length=2", "batch.sequences=4", "moe.top_k=1",
                                R"(moe.router="switch")"};
-  expect_parity("more_experts_than_tokens", overrides, axes(4, 4));
-  expect_parity("more_experts_than_tokens", overrides, axes(2, 2));
+  expect_parity(overrides, axes(4, 4), 4);
+  expect_parity(overrides, axes(2, 2), 2);
 }
 
 // One token a rank, and one in all.
 TEST(Parity, OneToken) {
   const Overrides four = {"data.sequence_length=1", "batch.sequences=4", "moe.capacity_factor=1.0"};
-  expect_parity("four_tokens", four, axes(4, 4));
+  expect_parity(four, axes(4, 4), 4);
   const Overrides one = {"data.sequence_length=1", "batch.sequences=1", "moe.capacity_factor=1.0"};
-  expect_parity("one_token", one, axes(1, 1));
+  expect_parity(one, axes(1, 1), 1);
 }
 
 // The order of the tables says which axis is the outer one; an axis that is carved may come first.
 TEST(Parity, OrderOfTables) {
-  expect_parity("topk_dropless", {}, axes(0, 2) + axes(4));
+  expect_parity({}, axes(0, 2) + axes(4), 4);
 }
 
 // Gradients travel in buckets of any size.
 TEST(Parity, SmallBuckets) {
-  expect_parity("topk_dropless", {}, "[plugins.data]\nsize = 4\nbucket_mb = 0.001\n");
+  expect_parity({}, "[plugins.data]\nsize = 4\nbucket_mb = 0.001\n", 4);
 }
 
 }  // namespace

@@ -2,71 +2,35 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <limits>
-#include <map>
 #include <mutex>
 
 #include "core/run/planning.h"
-#include "core/run/verify.h"
 #include "parallel/local/thread_world.h"
-#include "tests/support/experiment.h"
+#include "tests/support/parity.h"
 #include "tests/support/recording_communicator.h"
 
 namespace orthant {
 namespace {
 
 using test::axes;
+using test::expect_same_bits;
 using test::experiment;
+using test::joined;
+using test::Model;
 using test::Overrides;
+using test::refusal;
+using test::same_bits;
 using test::TestRank;
 using testing::HasSubstr;
-
-constexpr int steps = 2;
 
 std::string stages(int size, const std::string& schedule = "1f1b", int chunks = 1) {
   return fmt::format("[plugins.pipeline]\nsize = {}\nschedule = \"{}\"\nchunks = {}\n", size, schedule, chunks);
 }
 
-Overrides joined(Overrides a, const Overrides& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-const Snapshot& reference_of(const Overrides& overrides) {
-  static std::map<Overrides, Snapshot> known;
-  const auto found = known.find(overrides);
-  return found != known.end()
-             ? found->second
-             : known.emplace(overrides, take_snapshot(one_rank(experiment(overrides)), steps)).first->second;
-}
-
 // `only_here` does not change the mathematics: micro-batches.
-void expect_parity(const Overrides& overrides, const std::string& plugins, const Overrides& only_here = {}) {
-  const Config config = experiment(joined(overrides, only_here), plugins);
-  const Snapshot layout = take_snapshot(config, steps);
-  EXPECT_GT(layout.world_size, 1);
-  const VerifyReport report = compare(layout, reference_of(overrides), config.settings.run.dtype);
-  EXPECT_TRUE(report.ok()) << plugins << testing::PrintToString(only_here) << "\n" << report.first_difference;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
-void expect_same_bits(const Snapshot& a, const Snapshot& b) {
-  ASSERT_EQ(a.reports.size(), b.reports.size());
-  for (std::size_t step = 0; step < a.reports.size(); ++step) {
-    EXPECT_EQ(a.reports[step].loss, b.reports[step].loss);
-    EXPECT_EQ(a.reports[step].grad_norm, b.reports[step].grad_norm);
-    for (const auto& [name, gradient] : a.gradients[step]) {
-      EXPECT_TRUE(same_bits(gradient, b.gradients[step].at(name))) << "gradient of " << name << ", step " << step;
-    }
-  }
-  ASSERT_EQ(a.state.size(), b.state.size());
-  for (const auto& [name, values] : a.state) {
-    EXPECT_TRUE(same_bits(values, b.state.at(name))) << name;
-  }
+void expect_parity(const Overrides& overrides, const std::string& plugins, const Overrides& only_here) {
+  test::expect_parity(overrides, plugins, {.only_here = only_here});
 }
 
 // --- the table: schedules x stages x micro-batches
@@ -90,23 +54,13 @@ TEST(Pipeline, EveryScheduleEqualsOneRank) {
 
 // Several chunks of one stage: nothing is sent.
 TEST(Pipeline, OneStageOfSeveralChunks) {
-  const Config config = experiment({"model.layers=2", "batch.micro_batch=2"}, stages(1, "interleaved", 4));
-  const VerifyReport report =
-      compare(take_snapshot(config, steps), reference_of({"model.layers=2"}), config.settings.run.dtype);
-  EXPECT_TRUE(report.ok()) << report.first_difference;
+  test::expect_parity({"model.layers=2"}, stages(1, "interleaved", 4),
+                      {.ranks = 1, .only_here = {"batch.micro_batch=2"}});
 }
 
 // --- with other axes, over what a model can be
 
-struct Case {
-  const char* name;
-  Overrides overrides;
-};
-std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << c.name;
-}
-
-class PipelineModels : public testing::TestWithParam<Case> {};
+class PipelineModels : public testing::TestWithParam<Model> {};
 
 TEST_P(PipelineModels, EqualOneRank) {
   const Overrides overrides = joined({"model.layers=4"}, GetParam().overrides);
@@ -119,7 +73,7 @@ TEST_P(PipelineModels, EqualOneRank) {
   expect_parity(overrides, axes(2) + stages(3), size);
 }
 
-const Case models[] = {
+const Model models[] = {
     {"topk", {}},
     {"capacity", {"moe.capacity_factor=1.0"}},
     {"gshard_dropout_jitter", {R"(moe.router="gshard")", "model.dropout=0.2", "moe.jitter=0.2"}},
@@ -293,15 +247,6 @@ TEST(Pipeline, LossThatIsNotFiniteNamesLayerAndRank) {
 
 // --- refused before start
 
-std::string refusal(const Overrides& overrides, const std::string& plugins) {
-  try {
-    check_layout(experiment(overrides, plugins));
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 TEST(Pipeline, WhatDoesNotFitIsRefused) {
   EXPECT_THAT(refusal({}, stages(5)),
               HasSubstr("5 stages need 5 pieces of at least one layer, but the model has 4 layers"));
@@ -313,7 +258,7 @@ TEST(Pipeline, WhatDoesNotFitIsRefused) {
   EXPECT_THAT(refusal({"batch.micro_batch=8"}, stages(2, "interleaved", 2)),
               testing::AllOf(HasSubstr("the 1 micro-batches of a step"), HasSubstr("batch.micro_batch")));
   EXPECT_THAT(refusal({}, stages(2, "sometimes")), HasSubstr("sometimes"));
-  EXPECT_EQ(refusal({"batch.micro_batch=4"}, stages(2, "interleaved", 2)), "accepted");
+  EXPECT_EQ(refusal({"batch.micro_batch=4"}, stages(2, "interleaved", 2)), "(accepted with 2 ranks)");
 }
 
 }  // namespace

@@ -4,47 +4,25 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <map>
 #include <mutex>
 
 #include "core/data/batch_builder.h"
-#include "core/run/verify.h"
 #include "parallel/local/thread_world.h"
-#include "tests/support/experiment.h"
+#include "tests/support/parity.h"
 #include "tests/support/recording_communicator.h"
 
 namespace orthant {
 namespace {
 
 using test::axes;
+using test::expect_same_bits;
 using test::experiment;
 using test::Overrides;
+using test::same_bits;
 using test::TestRank;
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
-void expect_same_bits(const Snapshot& a, const Snapshot& b) {
-  ASSERT_EQ(a.reports.size(), b.reports.size());
-  for (std::size_t step = 0; step < a.reports.size(); ++step) {
-    EXPECT_EQ(a.reports[step].loss, b.reports[step].loss);
-    EXPECT_EQ(a.reports[step].aux_loss, b.reports[step].aux_loss);
-    EXPECT_EQ(a.reports[step].z_loss, b.reports[step].z_loss);
-    EXPECT_EQ(a.reports[step].grad_norm, b.reports[step].grad_norm);
-    ASSERT_EQ(a.gradients[step].size(), b.gradients[step].size());
-    for (const auto& [name, gradient] : a.gradients[step]) {
-      EXPECT_TRUE(same_bits(gradient, b.gradients[step].at(name))) << "gradient of " << name << ", step " << step;
-    }
-  }
-  ASSERT_EQ(a.state.size(), b.state.size());
-  for (const auto& [name, values] : a.state) {
-    EXPECT_TRUE(same_bits(values, b.state.at(name))) << name;
-  }
-}
 
 TEST(Ranks, TwoRunsOfOneLayoutHaveTheSameBits) {
   const Overrides overrides = {"model.dropout=0.1", "moe.jitter=0.1", "moe.capacity_factor=1.0", "batch.micro_batch=1"};

@@ -3,50 +3,26 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "core/data/batch_builder.h"
-#include "core/run/verify.h"
 #include "parallel/local/thread_world.h"
-#include "tests/support/experiment.h"
+#include "tests/support/parity.h"
 #include "tests/support/paths.h"
 
 namespace orthant {
 namespace {
 
 using test::axes;
+using test::expect_parity;
 using test::experiment;
+using test::Model;
 using test::Overrides;
+using test::reference_of;
 using testing::HasSubstr;
-
-constexpr int steps = 2;
 
 std::string tokens(int size, const std::string& mode) {
   const bool zigzag = mode == "zigzag";
   return fmt::format("[plugins.tokens]\npath = \"{}/liborthant_plugin_tokens.so\"\nsize = {}\nmode = \"{}\"\n{}",
                      paths::build("tests/parity"), size, zigzag ? "positions" : mode, zigzag ? "zigzag = true\n" : "");
-}
-
-struct Model {
-  const char* name;
-  Overrides overrides;
-};
-std::ostream& operator<<(std::ostream& out, const Model& model) {
-  return out << model.name;
-}
-
-const Snapshot& reference_of(const Model& model) {
-  static std::map<std::string, Snapshot> known;
-  const auto found = known.find(model.name);
-  return found != known.end()
-             ? found->second
-             : known.emplace(model.name, take_snapshot(experiment(model.overrides), steps)).first->second;
-}
-
-void expect_parity(const Model& model, const std::string& plugins) {
-  const Config config = experiment(model.overrides, plugins);
-  const VerifyReport report = compare(take_snapshot(config, steps), reference_of(model), config.settings.run.dtype);
-  EXPECT_TRUE(report.ok()) << model.name << " over\n" << plugins << report.first_difference;
 }
 
 const Model models[] = {
@@ -69,9 +45,9 @@ class SplitTokens : public testing::TestWithParam<std::tuple<const char*, Model>
 
 TEST_P(SplitTokens, AreRoutedAsOnOneRank) {
   const auto& [mode, model] = GetParam();
-  expect_parity(model, tokens(2, mode));
-  expect_parity(model, axes(2) + tokens(2, mode));
-  expect_parity(model, tokens(3, mode));
+  expect_parity(model.overrides, tokens(2, mode));
+  expect_parity(model.overrides, axes(2) + tokens(2, mode));
+  expect_parity(model.overrides, tokens(3, mode));
 }
 
 INSTANTIATE_TEST_SUITE_P(Parity, SplitTokens,
@@ -84,15 +60,14 @@ INSTANTIATE_TEST_SUITE_P(Parity, SplitTokens,
 // Capacity 1 refuses choices here, and so does chance: the table would prove little otherwise.
 TEST(SplitTokens, TheModelsDropChoices) {
   for (const Model& model : models) {
-    for (const StepReport& report : reference_of(model).reports) {
+    for (const StepReport& report : reference_of(model.overrides).reports) {
       std::int64_t full = 0, chance = 0;
       for (const LayerCounters& layer : report.layers) {
         full += layer.dropped_by_capacity;
         chance += layer.dropped_by_chance;
       }
-      const std::string name = model.name;
-      EXPECT_EQ(full > 0, name != "dropless" && name != "expert_choice") << model.name;
-      EXPECT_EQ(chance > 0, name == "gshard") << model.name;
+      EXPECT_EQ(full > 0, model.name != "dropless" && model.name != "expert_choice") << model.name;
+      EXPECT_EQ(chance > 0, model.name == "gshard") << model.name;
     }
   }
 }
@@ -101,9 +76,9 @@ TEST(SplitTokens, TheModelsDropChoices) {
 TEST(SplitTokens, ShareExpertsToo) {
   for (const char* mode : {"folded", "positions", "zigzag"}) {
     for (const Model& model : {models[1], models[4], models[5], models[9]}) {
-      expect_parity(model, tokens(2, mode) + axes(0, 2));
-      expect_parity(model, axes(2) + tokens(2, mode) + axes(0, 4));
-      expect_parity(model, axes(2) + tokens(2, mode) + axes(0, 2));
+      expect_parity(model.overrides, tokens(2, mode) + axes(0, 2));
+      expect_parity(model.overrides, axes(2) + tokens(2, mode) + axes(0, 4));
+      expect_parity(model.overrides, axes(2) + tokens(2, mode) + axes(0, 2));
     }
   }
 }

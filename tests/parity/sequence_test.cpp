@@ -2,23 +2,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/run/verify.h"
-#include "tests/support/experiment.h"
+#include "tests/support/parity.h"
 #include "tests/support/paths.h"
 
 namespace orthant {
 namespace {
 
-using test::experiment;
+using test::joined;
+using test::Model;
 using test::Overrides;
-
-struct Case {
-  const char* name;
-  Overrides overrides;
-};
+using test::refusal;
 
 // Sixteen positions: eight parts of two for the zig-zag of four ranks.
-const Case models[] = {
+const Model models[] = {
     {"plain", {}},
     {"few_kv_heads", {"model.kv_heads=2"}},
     {"one_kv_head", {"model.kv_heads=1"}},
@@ -35,21 +31,15 @@ std::string table(const char* method, int size) {
   return fmt::format("[plugins.sequence]\nsize = {}\nmethod = \"{}\"\n", size, method);
 }
 
-void expect_parity(const Config& config, int ranks) {
-  const Snapshot layout = take_snapshot(config, 2);
-  ASSERT_EQ(layout.world_size, ranks);
-  const VerifyReport report = compare(layout, take_snapshot(one_rank(config), 2), config.settings.run.dtype);
-  EXPECT_TRUE(report.ok()) << report.first_difference;
+void expect_parity(const Overrides& overrides, const std::string& plugins, int ranks) {
+  test::expect_parity(overrides, plugins, {.ranks = ranks});
 }
 
-class SequenceModels : public testing::TestWithParam<std::tuple<Case, const char*, int>> {};
+class SequenceModels : public testing::TestWithParam<std::tuple<Model, const char*, int>> {};
 
 TEST_P(SequenceModels, EqualsOneRank) {
   const auto& [model, method, size] = GetParam();
-  Overrides overrides = model.overrides;
-  overrides.insert(overrides.end(), {"moe.experts=0", "data.sequence_length=16"});
-  const Config config = experiment(overrides, table(method, size));
-  expect_parity(config, size);
+  expect_parity(joined(model.overrides, {"moe.experts=0", "data.sequence_length=16"}), table(method, size), size);
 }
 
 INSTANTIATE_TEST_SUITE_P(Parity, SequenceModels,
@@ -63,27 +53,16 @@ INSTANTIATE_TEST_SUITE_P(Parity, SequenceModels,
 TEST(SequenceAxis, WithOtherAxes) {
   const Overrides dense = {"moe.experts=0", "data.sequence_length=16", "model.kv_heads=2"};
   for (const char* method : {"ulysses", "ring"}) {
-    expect_parity(experiment(dense, "[plugins.data]\nsize = 2\n" + table(method, 2)), 4);
-    expect_parity(experiment(dense, table(method, 4) + "[plugins.data]\nsize = 2\n"), 8);
+    expect_parity(dense, "[plugins.data]\nsize = 2\n" + table(method, 2), 4);
+    expect_parity(dense, table(method, 4) + "[plugins.data]\nsize = 2\n", 8);
   }
 }
 
 TEST(SequenceAxis, OnTheGuardedDevice) {
   for (const char* method : {"ulysses", "ring"}) {
-    expect_parity(
-        experiment({"moe.experts=0", "data.sequence_length=16", "model.kv_heads=1", R"(run.device="guarded")"},
-                   table(method, 4)),
-        4);
+    expect_parity({"moe.experts=0", "data.sequence_length=16", "model.kv_heads=1", R"(run.device="guarded")"},
+                  table(method, 4), 4);
   }
-}
-
-std::string refusal(const Overrides& overrides, const std::string& plugins) {
-  try {
-    check_layout(experiment(overrides, plugins));
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(SequenceAxis, RefusesWhatDoesNotDivide) {

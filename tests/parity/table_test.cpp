@@ -2,13 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
 #include <set>
 
 #include "core/conformance/layout_checks.h"
 #include "core/layout.h"
-#include "core/run/verify.h"
 #include "tests/parity/layouts.h"
+#include "tests/support/parity.h"
 
 namespace orthant {
 namespace {
@@ -16,38 +15,12 @@ namespace {
 using test::TableCell;
 using test::TableLayout;
 
-constexpr int steps = 2;
-
 std::string cell_name(const testing::TestParamInfo<TableCell>& info) {
   return info.param.name();
 }
 
-// One rank of each model, computed once a process.
-const Snapshot& reference_of(const TableCell& cell) {
-  static std::map<std::string, Snapshot> known;
-  const auto found = known.find(cell.model.label);
-  return found != known.end()
-             ? found->second
-             : known.emplace(cell.model.label, take_snapshot(one_rank(cell.config()), steps)).first->second;
-}
-
-std::string differences(const VerifyReport& report) {
-  std::string text = report.first_difference;
-  for (const Comparison& row : report.rows) {
-    if (!row.ok()) {
-      text += fmt::format("\n{} differs by {:.3g}, allowed {:.3g}, at {}", row.quantity, row.difference, row.tolerance,
-                          row.where);
-    }
-  }
-  return text;
-}
-
 void expect_parity(const TableCell& cell) {
-  const Config config = cell.config();
-  const Snapshot layout = take_snapshot(config, steps);
-  EXPECT_EQ(layout.world_size, cell.layout.ranks());
-  const VerifyReport report = compare(layout, reference_of(cell), config.settings.run.dtype);
-  EXPECT_TRUE(report.ok()) << cell.layout.plugins() << differences(report);
+  test::expect_parity(cell.overrides(), cell.layout.plugins(), {.ranks = cell.layout.ranks()});
 }
 
 class Cell : public testing::TestWithParam<TableCell> {};

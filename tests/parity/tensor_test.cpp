@@ -2,37 +2,30 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/run/verify.h"
-#include "tests/support/experiment.h"
+#include "tests/support/parity.h"
 #include "tests/support/paths.h"
 
 namespace orthant {
 namespace {
 
 using test::axes;
-using test::experiment;
+using test::joined;
+using test::Model;
 using test::Overrides;
-
-struct Case {
-  const char* name;
-  Overrides overrides;
-};
+using test::refusal;
 
 std::string table(int size, bool cut_rows = false, const char* experts = "split") {
   return fmt::format("[plugins.tensor]\nsize = {}\nsequence_parallel = {}\nexperts = \"{}\"\n", size, cut_rows,
                      experts);
 }
 
-void expect_parity(const Config& config, int ranks) {
-  const Snapshot layout = take_snapshot(config, 2);
-  ASSERT_EQ(layout.world_size, ranks);
-  const VerifyReport report = compare(layout, take_snapshot(one_rank(config), 2), config.settings.run.dtype);
-  EXPECT_TRUE(report.ok()) << report.first_difference;
+void expect_parity(const Overrides& overrides, const std::string& plugins, int ranks) {
+  test::expect_parity(overrides, plugins, {.ranks = ranks});
 }
 
 // --- dense models
 
-const Case dense_models[] = {
+const Model dense_models[] = {
     {"plain", {}},
     {"two_kv_heads", {"model.kv_heads=2"}},
     {"one_kv_head", {"model.kv_heads=1"}},
@@ -49,13 +42,11 @@ const Case dense_models[] = {
     {"bf16", {R"(run.dtype="bf16")", "model.kv_heads=1", R"(optimizer.name="sgd")"}},
 };
 
-class TensorDense : public testing::TestWithParam<std::tuple<Case, int, bool>> {};
+class TensorDense : public testing::TestWithParam<std::tuple<Model, int, bool>> {};
 
 TEST_P(TensorDense, EqualsOneRank) {
   const auto& [model, size, cut_rows] = GetParam();
-  Overrides overrides = model.overrides;
-  overrides.push_back("moe.experts=0");
-  expect_parity(experiment(overrides, table(size, cut_rows)), size);
+  expect_parity(joined(model.overrides, {"moe.experts=0"}), table(size, cut_rows), size);
 }
 
 INSTANTIATE_TEST_SUITE_P(Parity, TensorDense,
@@ -67,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Parity, TensorDense,
 
 // --- routed models
 
-const Case routed_models[] = {
+const Model routed_models[] = {
     {"dropless", {}},
     {"capacity", {"moe.capacity_factor=1.0", R"(moe.drop_policy="probability")"}},
     {"switch", {R"(moe.router="switch")", "moe.top_k=1", "moe.capacity_factor=1.0"}},
@@ -80,12 +71,12 @@ const Case routed_models[] = {
     {"relu_recomputed", {R"(model.activation="relu")", R"(memory.recompute="full")"}},
 };
 
-class TensorRouted : public testing::TestWithParam<std::tuple<Case, bool, const char*>> {};
+class TensorRouted : public testing::TestWithParam<std::tuple<Model, bool, const char*>> {};
 
 TEST_P(TensorRouted, EqualsOneRank) {
   const auto& [model, cut_rows, experts] = GetParam();
   for (int size : {2, 4}) {
-    expect_parity(experiment(model.overrides, table(size, cut_rows, experts)), size);
+    expect_parity(model.overrides, table(size, cut_rows, experts), size);
   }
 }
 
@@ -104,13 +95,13 @@ TEST(TensorAxis, WithOtherAxes) {
                            "model.tie_embeddings=true"};
   for (const bool cut_rows : {false, true}) {
     SCOPED_TRACE(cut_rows);
-    expect_parity(experiment(model, axes(2) + table(2, cut_rows)), 4);
-    expect_parity(experiment(model, table(2, cut_rows) + axes(2)), 4);
-    expect_parity(experiment(model, axes(2, 2) + table(2, cut_rows)), 4);
-    expect_parity(experiment(model, axes(2) + table(4, cut_rows) + axes(0, 2)), 8);
+    expect_parity(model, axes(2) + table(2, cut_rows), 4);
+    expect_parity(model, table(2, cut_rows) + axes(2), 4);
+    expect_parity(model, axes(2, 2) + table(2, cut_rows), 4);
+    expect_parity(model, axes(2) + table(4, cut_rows) + axes(0, 2), 8);
     // Experts carved from the ranks of this axis, and from those of both.
-    expect_parity(experiment(model, table(2, cut_rows, "fold") + axes(0, 2)), 2);
-    expect_parity(experiment(model, axes(2, 4) + table(2, cut_rows, "fold")), 4);
+    expect_parity(model, table(2, cut_rows, "fold") + axes(0, 2), 2);
+    expect_parity(model, axes(2, 4) + table(2, cut_rows, "fold"), 4);
   }
 }
 
@@ -119,9 +110,8 @@ TEST(TensorAxis, WithSlicesOfSequences) {
     for (const char* method : {"ulysses", "ring"}) {
       SCOPED_TRACE(fmt::format("{} {}", method, cut_rows));
       const std::string sequence = fmt::format("[plugins.sequence]\nsize = 2\nmethod = \"{}\"\n", method);
-      expect_parity(experiment({"model.kv_heads=1"}, sequence + table(2, cut_rows)), 4);
-      expect_parity(experiment({"model.kv_heads=2", "moe.capacity_factor=1.0"},
-                               sequence + table(2, cut_rows, "fold") + axes(0, 4)),
+      expect_parity({"model.kv_heads=1"}, sequence + table(2, cut_rows), 4);
+      expect_parity({"model.kv_heads=2", "moe.capacity_factor=1.0"}, sequence + table(2, cut_rows, "fold") + axes(0, 4),
                     4);
     }
   }
@@ -130,23 +120,13 @@ TEST(TensorAxis, WithSlicesOfSequences) {
 TEST(TensorAxis, OnTheGuardedDevice) {
   for (const bool cut_rows : {false, true}) {
     for (const char* experts : {"split", "fold"}) {
-      expect_parity(experiment({"model.kv_heads=1", R"(run.device="guarded")"}, table(4, cut_rows, experts)), 4);
+      expect_parity({"model.kv_heads=1", R"(run.device="guarded")"}, table(4, cut_rows, experts), 4);
     }
   }
 }
 
 TEST(TensorAxis, OneRankBindsNothing) {
-  expect_parity(experiment({}, table(1, true, "fold")), 1);
-}
-
-std::string refusal(const Overrides& overrides, const std::string& plugins) {
-  try {
-    check_layout(experiment(overrides, plugins));
-  } catch (const ConfigError& error) {
-    EXPECT_EQ(error.code(), ExitCode::bad_configuration);
-    return error.what();
-  }
-  return "";
+  expect_parity({}, table(1, true, "fold"), 1);
 }
 
 TEST(TensorAxis, RefusesWhatDoesNotDivide) {
@@ -160,7 +140,7 @@ TEST(TensorAxis, RefusesWhatDoesNotDivide) {
   EXPECT_THAT(refusal({"model.d_ff=18", "moe.experts=0"}, table(4)),
               AllOf(HasSubstr("18 units of dim 'ffn'"), HasSubstr("size = 4"), HasSubstr("model.d_ff")));
   EXPECT_THAT(refusal({"moe.d_expert=6"}, table(4)), HasSubstr("6 units of dim 'ffn' in region 'experts'"));
-  EXPECT_EQ(refusal({"moe.d_expert=6"}, table(4, false, "fold")), "") << "experts stay whole";
+  EXPECT_EQ(refusal({"moe.d_expert=6"}, table(4, false, "fold")), "(accepted with 4 ranks)") << "experts stay whole";
   EXPECT_THAT(refusal({"model.vocab_size=25"}, table(2)),
               AllOf(HasSubstr("25 units of dim 'vocab'"), HasSubstr("model.vocab_size")));
   EXPECT_THAT(refusal({"data.sequence_length=3", "batch.micro_batch=1"}, table(2, true)),

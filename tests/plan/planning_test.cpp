@@ -14,6 +14,7 @@ namespace {
 
 using test::axes;
 using test::experiment;
+using test::joined;
 using test::Overrides;
 
 struct Case {
@@ -126,11 +127,6 @@ TEST_P(Planned, BytesAndCollectivesEqualThoseOfARealStep) {
 const Overrides every_expert = {"moe.top_k=4"};
 const Overrides full_experts = {"moe.capacity_factor=0.01", "data.sequence_length=24", "moe.group_tokens=48"};
 
-Overrides with(Overrides a, const Overrides& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 const Overrides dense = {"moe.experts=0", "data.sequence_length=16"};
 const std::string ulysses = "[plugins.sequence]\nsize = 2\n",
                   ring = "[plugins.sequence]\nsize = 4\nmethod = \"ring\"\n";
@@ -154,41 +150,42 @@ const Case cases[] = {
     {"data4_expert2", every_expert, axes(4, 2)},
     {"data4_expert4", full_experts, axes(4, 4)},
     {"data2_expert2_full", full_experts, axes(2, 2)},
-    {"micro_batches", with(every_expert, {"batch.micro_batch=1"}), axes(4, 2)},
-    {"bf16", with(full_experts, {R"(run.dtype="bf16")"}), axes(4, 2)},
+    {"micro_batches", joined(every_expert, {"batch.micro_batch=1"}), axes(4, 2)},
+    {"bf16", joined(full_experts, {R"(run.dtype="bf16")"}), axes(4, 2)},
     {"sgd_tied_jitter_dropout",
-     with(every_expert,
-          {R"(optimizer.name="sgd")", "model.tie_embeddings=true", "moe.jitter=0.1", "model.dropout=0.1"}),
+     joined(every_expert,
+            {R"(optimizer.name="sgd")", "model.tie_embeddings=true", "moe.jitter=0.1", "model.dropout=0.1"}),
      axes(2, 2)},
     {"shared_experts_learned_positions",
-     with(every_expert, {"moe.shared_experts=2", R"(model.positions="learned")", R"(model.norm="layernorm")"}),
+     joined(every_expert, {"moe.shared_experts=2", R"(model.positions="learned")", R"(model.norm="layernorm")"}),
      axes(4, 2)},
     {"dense", {"moe.experts=0"}, axes(4)},
     {"ulysses", dense, ulysses},
-    {"data_ulysses_bf16_few_kv_heads", with(dense, {R"(run.dtype="bf16")", "model.kv_heads=1"}), axes(2) + ulysses},
+    {"data_ulysses_bf16_few_kv_heads", joined(dense, {R"(run.dtype="bf16")", "model.kv_heads=1"}), axes(2) + ulysses},
     {"ring", dense, ring},
-    {"data_ring_micro_batches", with(dense, {"batch.micro_batch=1"}), axes(2) + ring},
-    {"ulysses_expert_micro_batches", with(every_expert, {"batch.micro_batch=2"}), axes(2) + ulysses + axes(0, 4)},
-    {"ring_expert", with(every_expert, {"data.sequence_length=48"}), ring + axes(0, 2)},
+    {"data_ring_micro_batches", joined(dense, {"batch.micro_batch=1"}), axes(2) + ring},
+    {"ulysses_expert_micro_batches", joined(every_expert, {"batch.micro_batch=2"}), axes(2) + ulysses + axes(0, 4)},
+    {"ring_expert", joined(every_expert, {"data.sequence_length=48"}), ring + axes(0, 2)},
     {"expert_choice", {R"(moe.router="expert_choice")", "moe.top_k=0", "moe.capacity_factor=1.5"}, axes(4, 2)},
     {"zero1", every_expert, zero(1)},
-    {"zero2_micro_batches", with(every_expert, {"batch.micro_batch=1"}), zero(2)},
-    {"zero3_bf16", with(every_expert, {"batch.micro_batch=1", R"(run.dtype="bf16")"}), zero(3)},
-    {"recompute_selective", with(every_expert, {R"(memory.recompute="selective")", "batch.micro_batch=2"}), axes(2, 2)},
-    {"recompute_full", with(full_experts, {R"(memory.recompute="full")"}), zero(3)},
-    {"gpipe", with(every_expert, {"batch.micro_batch=2"}), pipeline("gpipe", 1)},
-    {"1f1b_data_expert_tied", with(every_expert, {"batch.micro_batch=1", "model.tie_embeddings=true"}),
+    {"zero2_micro_batches", joined(every_expert, {"batch.micro_batch=1"}), zero(2)},
+    {"zero3_bf16", joined(every_expert, {"batch.micro_batch=1", R"(run.dtype="bf16")"}), zero(3)},
+    {"recompute_selective", joined(every_expert, {R"(memory.recompute="selective")", "batch.micro_batch=2"}),
+     axes(2, 2)},
+    {"recompute_full", joined(full_experts, {R"(memory.recompute="full")"}), zero(3)},
+    {"gpipe", joined(every_expert, {"batch.micro_batch=2"}), pipeline("gpipe", 1)},
+    {"1f1b_data_expert_tied", joined(every_expert, {"batch.micro_batch=1", "model.tie_embeddings=true"}),
      pipeline("1f1b", 1) + axes(2, 2)},
-    {"interleaved_zero", with(every_expert, {"batch.micro_batch=1", "batch.sequences=16", "model.layers=4"}),
+    {"interleaved_zero", joined(every_expert, {"batch.micro_batch=1", "batch.sequences=16", "model.layers=4"}),
      pipeline("interleaved", 2) + zero(2)},
-    {"tensor4_few_kv_heads", with(every_expert, {"model.kv_heads=1", "model.tie_embeddings=true"}), tensor(4)},
-    {"tensor2_cut_rows_data_expert", with(every_expert, {"moe.shared_experts=1", "batch.micro_batch=2"}),
+    {"tensor4_few_kv_heads", joined(every_expert, {"model.kv_heads=1", "model.tie_embeddings=true"}), tensor(4)},
+    {"tensor2_cut_rows_data_expert", joined(every_expert, {"moe.shared_experts=1", "batch.micro_batch=2"}),
      axes(2, 2) + tensor(2, "sequence_parallel = true\n")},
-    {"tensor2_folded_bf16", with(every_expert, {R"(run.dtype="bf16")", "data.sequence_length=48"}),
+    {"tensor2_folded_bf16", joined(every_expert, {R"(run.dtype="bf16")", "data.sequence_length=48"}),
      axes(2, 4) + tensor(2, "experts = \"fold\"\n")},
-    {"tensor2_folded_cut_rows", with(every_expert, {"data.sequence_length=48"}),
+    {"tensor2_folded_cut_rows", joined(every_expert, {"data.sequence_length=48"}),
      tensor(2, "experts = \"fold\"\nsequence_parallel = true\n") + axes(0, 2)},
-    {"long_sequences", with(every_expert, {"data.sequence_length=96", "batch.micro_batch=2"}), axes(2, 2)},
+    {"long_sequences", joined(every_expert, {"data.sequence_length=96", "batch.micro_batch=2"}), axes(2, 2)},
 };
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Planned, testing::ValuesIn(cases),
@@ -227,7 +224,7 @@ TEST(Planning, StagesListTheirLayers) {
 }
 
 TEST(Planning, RanksOfAStageAreAClassAndTheFirstStageKeepsMoreActivations) {
-  const Config config = experiment(with(every_expert, {"model.layers=4", "batch.micro_batch=1"}),
+  const Config config = experiment(joined(every_expert, {"model.layers=4", "batch.micro_batch=1"}),
                                    axes(2) + "[plugins.pipeline]\nsize = 2\n");
   const std::vector<RankClass> classes = plan_classes(config);
   ASSERT_EQ(classes.size(), 2u);

@@ -9,18 +9,9 @@ namespace {
 
 using test::axes;
 using test::experiment;
-using test::Overrides;
+using test::refusal;
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::string refusal(const Overrides& overrides, const std::string& plugins) {
-  try {
-    const Config config = experiment(overrides, plugins);
-    return fmt::format("(accepted with {} ranks)", check_layout(config));
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-}
 
 TEST(Refusals, NothingWhereAllDivides) {
   EXPECT_EQ(refusal({}, axes(0)), "(accepted with 1 ranks)");

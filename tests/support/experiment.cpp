@@ -1,5 +1,6 @@
 #include "tests/support/experiment.h"
 
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -58,6 +59,24 @@ Config experiment(const Overrides& overrides, const std::string& plugins) {
   } catch (...) {
     std::filesystem::remove(file);
     throw;
+  }
+}
+
+Overrides joined(Overrides a, const Overrides& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+std::ostream& operator<<(std::ostream& out, const Model& model) {
+  return out << model.name;
+}
+
+std::string refusal(const Overrides& overrides, const std::string& plugins) {
+  try {
+    return fmt::format("(accepted with {} ranks)", check_layout(experiment(overrides, plugins)));
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.code(), ExitCode::bad_configuration);
+    return error.what();
   }
 }
 

@@ -5,6 +5,7 @@
 #include <orthant/group.h>
 
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,18 @@ using Overrides = std::vector<std::string>;  // as --set takes them: "moe.top_k=
 // Two blocks of width 16 with four experts each, eight synthetic sequences of twelve tokens a step. `plugins` is TOML:
 // the [plugins.NAME] tables, outermost first. Errors: as load_config's.
 Config experiment(const Overrides& overrides = {}, const std::string& plugins = "");
+
+Overrides joined(Overrides a, const Overrides& b);
+
+// A model, by what it changes in the experiment.
+struct Model {
+  std::string name;
+  Overrides overrides;
+};
+std::ostream& operator<<(std::ostream& out, const Model& model);
+
+// What is said when the experiment is refused before anything starts; "(accepted with N ranks)" where it is not.
+std::string refusal(const Overrides& overrides, const std::string& plugins);
 
 // The tables of the two axes that split tokens and experts; an axis of size 0 is left out.
 std::string axes(int data, int expert = 0);

@@ -5,41 +5,24 @@
 #include <limits>
 
 #include "core/layout.h"
-#include "core/run/verify.h"
 #include "parallel/local/thread_world.h"
-#include "tests/support/experiment.h"
+#include "tests/support/parity.h"
 #include "tests/zero/zero_layouts.h"
 
 namespace orthant::zero_test {
 namespace {
 
 using test::experiment;
+using test::Model;
 using test::Overrides;
+using test::refusal;
 using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr int steps = 3;
 
-struct Model {
-  const char* name;
-  Overrides overrides;
-};
-std::ostream& operator<<(std::ostream& out, const Model& model) {
-  return out << model.name;
-}
-
-const Snapshot& reference_of(const Model& model) {
-  static std::map<std::string, Snapshot> known;
-  const auto found = known.find(model.name);
-  return found != known.end()
-             ? found->second
-             : known.emplace(model.name, take_snapshot(experiment(model.overrides), steps)).first->second;
-}
-
-void expect_parity(const Model& model, const std::string& plugins) {
-  const Config config = experiment(model.overrides, plugins);
-  const VerifyReport report = compare(take_snapshot(config, steps), reference_of(model), config.settings.run.dtype);
-  EXPECT_TRUE(report.ok()) << model.name << " over\n" << plugins << report.first_difference;
+void expect_parity(const Overrides& overrides, const std::string& plugins, int ranks = 0) {
+  test::expect_parity(overrides, plugins, {.steps = steps, .ranks = ranks});
 }
 
 // --- against one rank
@@ -67,8 +50,8 @@ class Models : public testing::TestWithParam<std::tuple<int, Model>> {};
 
 TEST_P(Models, EqualOneRank) {
   const auto& [stage, model] = GetParam();
-  expect_parity(model, zero(stage, 2));
-  expect_parity(model, zero(stage, 4) + with_expert(2));
+  expect_parity(model.overrides, zero(stage, 2));
+  expect_parity(model.overrides, zero(stage, 4) + with_expert(2));
 }
 
 INSTANTIATE_TEST_SUITE_P(Zero, Models, testing::Combine(testing::Range(1, 4), testing::ValuesIn(models)),
@@ -78,29 +61,29 @@ INSTANTIATE_TEST_SUITE_P(Zero, Models, testing::Combine(testing::Range(1, 4), te
 
 TEST(Zero, DenseModel) {
   for (int stage = 0; stage <= 3; ++stage) {
-    expect_parity({"dense", {"moe.experts=0"}}, zero(stage, 4));
+    expect_parity({"moe.experts=0"}, zero(stage, 4));
   }
 }
 
 // A tied table has more ranks on the stages that hold it than those between have: all make the same groups.
 TEST(Zero, HybridOverThreeStagesWithATiedTable) {
-  expect_parity({"tied_in_stages", {"model.tie_embeddings=true", "model.layers=3"}},
+  expect_parity({"model.tie_embeddings=true", "model.layers=3"},
                 zero(1, 2, "shard_ranks = 2\n") + "[plugins.pipeline]\nsize = 3\n");
 }
 
 TEST(Zero, EightRanks) {
-  expect_parity({"plain", {}}, zero(3, 8) + with_expert(4));
+  expect_parity({}, zero(3, 8) + with_expert(4));
 }
 
 // A plan without a rank to share with: nothing is sharded.
 TEST(Zero, OneRankAlone) {
-  expect_parity({"plain", {}}, zero(3, 1));
+  expect_parity({}, zero(3, 1), 1);
 }
 
 // An expert on each rank: its weights are summed over nobody, and stay whole.
 TEST(Zero, ExpertsWithoutReplicas) {
   for (int stage = 1; stage <= 3; ++stage) {
-    expect_parity({"plain", {}}, zero(stage, 4) + with_expert(4));
+    expect_parity({}, zero(stage, 4) + with_expert(4));
   }
 }
 
@@ -109,10 +92,10 @@ TEST(Zero, ShardsWithReplicas) {
   for (int stage = 1; stage <= 3; ++stage) {
     const std::string hybrid = zero(stage, 4, "shard_ranks = 2\nwhole_below = 0\n");
     for (const Model& model : {models[0], models[1], models[3], odd}) {
-      expect_parity(model, hybrid);
+      expect_parity(model.overrides, hybrid);
     }
-    expect_parity(models[0], hybrid + with_expert(2));
-    expect_parity(models[0], zero(stage, 4, "shard_ranks = 1\nwhole_below = 0\n"));
+    expect_parity(models[0].overrides, hybrid + with_expert(2));
+    expect_parity(models[0].overrides, zero(stage, 4, "shard_ranks = 1\nwhole_below = 0\n"));
   }
 }
 
@@ -120,9 +103,9 @@ TEST(Zero, ShardsWithReplicas) {
 TEST(Zero, OverDataAndSequence) {
   for (int stage = 1; stage <= 3; ++stage) {
     for (const Model& model : {models[0], models[1], models[2]}) {
-      expect_parity(model, zero(stage, 2) + "[plugins.sequence]\nsize = 2\n");
+      expect_parity(model.overrides, zero(stage, 2) + "[plugins.sequence]\nsize = 2\n");
     }
-    expect_parity(models[0], zero(stage, 2) + "[plugins.sequence]\nsize = 2\n" + with_expert(2));
+    expect_parity(models[0].overrides, zero(stage, 2) + "[plugins.sequence]\nsize = 2\n" + with_expert(2));
   }
 }
 
@@ -136,8 +119,8 @@ TEST(Zero, InAPipeline) {
     for (const char* schedule : {"gpipe", "1f1b", "interleaved"}) {
       const std::string pipeline = fmt::format("[plugins.pipeline]\nsize = 2\nschedule = \"{}\"\n", schedule) +
                                    (std::string(schedule) == "interleaved" ? "chunks = 2\n" : "");
-      expect_parity({"micro_batches", micro_batches}, zero(stage, 2) + pipeline);
-      expect_parity({"tied_micro_batches", tied}, zero(stage, 2) + pipeline);
+      expect_parity(micro_batches, zero(stage, 2) + pipeline);
+      expect_parity(tied, zero(stage, 2) + pipeline);
     }
   }
 }
@@ -174,7 +157,7 @@ TEST(Zero, LayeredStagesHaveTheSameBits) {
     for (int stage = 0; stage <= 3; ++stage) {
       expect_same_bits(take_snapshot(experiment(overrides, layered(stage)), steps), whole,
                        fmt::format("{} stage {}", overrides[1], stage));
-      expect_parity({overrides[1].c_str(), overrides}, layered(stage));
+      expect_parity(overrides, layered(stage));
     }
   }
 }
@@ -255,23 +238,15 @@ TEST(Zero, PaddingIsZero) {
 
 // --- what is refused
 
-std::string refusal(const std::string& plugins) {
-  try {
-    check_layout(experiment({}, plugins));
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "(accepted)";
-}
-
 TEST(Zero, PartsThatDoNotDivideAreRefusedAtTheirKey) {
-  EXPECT_THAT(refusal(zero(2, 4, "shard_ranks = 3\n")),
+  EXPECT_THAT(refusal({}, zero(2, 4, "shard_ranks = 3\n")),
               AllOf(HasSubstr("4 ranks"), HasSubstr("shard_ranks = 3"), HasSubstr("^")));
-  EXPECT_THAT(refusal(zero(4, 4)), HasSubstr("zero"));
+  EXPECT_THAT(refusal({}, zero(4, 4)), HasSubstr("zero"));
   const std::string pipeline = "[plugins.pipeline]\nsize = 2\n";
-  EXPECT_THAT(refusal(zero(2, 2, "layered = true\n") + pipeline), HasSubstr("second schedule"));
-  EXPECT_THAT(refusal(zero(2, 4, "shard_ranks = 4\n") + with_expert(2)), "(accepted)");  // two ranks shard an expert
-  EXPECT_THAT(refusal(zero(0, 4, "shard_ranks = 3\n")), "(accepted)");                   // nothing is sharded
+  EXPECT_THAT(refusal({}, zero(2, 2, "layered = true\n") + pipeline), HasSubstr("second schedule"));
+  EXPECT_THAT(refusal({}, zero(2, 4, "shard_ranks = 4\n") + with_expert(2)),
+              "(accepted with 4 ranks)");                                                // two ranks shard an expert
+  EXPECT_THAT(refusal({}, zero(0, 4, "shard_ranks = 3\n")), "(accepted with 4 ranks)");  // nothing is sharded
 }
 
 }  // namespace
