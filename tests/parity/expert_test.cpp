@@ -8,9 +8,9 @@
 #include <mutex>
 #include <random>
 
+#include "core/conformance/recording_communicator.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/parity.h"
-#include "tests/support/recording_communicator.h"
 
 namespace orthant {
 namespace {
@@ -223,9 +223,9 @@ INSTANTIATE_TEST_SUITE_P(Expert, Ways, testing::ValuesIn(ways), [](const auto& w
 // Peers on other nodes, of node_ranks ranks each, to which rank 0 sends rows in one all_to_all, at most.
 std::size_t peers_on_other_nodes(const Way& way, int node_ranks) {
   const Config config = experiment({"moe.experts=8"}, expert_axis(way));
-  test::CallRecord record;
+  CallRecord record;
   run_threads(way.ranks, [&](Communicator& communicator) {
-    test::RecordingCommunicator recording(communicator, record);
+    RecordingCommunicator recording(communicator, record);
     test::TestRank(config, recording).trainer().step(0);
   });
   std::size_t most = 0;
@@ -253,9 +253,9 @@ TEST(Hierarchical, SendsToOneRankOfEachOtherNode) {
 TEST(Chunks, TravelOneByOne) {
   auto exchanges = [&](const char* keys) {
     const Config config = experiment({"moe.experts=8"}, expert_axis({"", 2, keys}));
-    test::CallRecord record;
+    CallRecord record;
     run_threads(2, [&](Communicator& communicator) {
-      test::RecordingCommunicator recording(communicator, record);
+      RecordingCommunicator recording(communicator, record);
       test::TestRank(config, recording).trainer().step(0);
     });
     std::size_t calls = 0;

@@ -5,10 +5,10 @@
 #include <limits>
 #include <mutex>
 
+#include "core/conformance/recording_communicator.h"
 #include "core/run/planning.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/parity.h"
-#include "tests/support/recording_communicator.h"
 
 namespace orthant {
 namespace {
@@ -177,9 +177,9 @@ TEST(Pipeline, ValidationLossDoesNotDependOnTheLayout) {
 TEST(Pipeline, EveryMemberOfAGroupCallsTheSameCollectives) {
   const Config config = experiment(
       {"model.layers=3", "moe.every=2", "model.tie_embeddings=true", "batch.micro_batch=1"}, stages(2) + axes(2, 2));
-  test::CallRecord record;
+  CallRecord record;
   run_threads(4, [&](Communicator& communicator) {
-    test::RecordingCommunicator recording(communicator, record);
+    RecordingCommunicator recording(communicator, record);
     TestRank rank(config, recording);
     rank.trainer().step(0);
     rank.trainer().validate();

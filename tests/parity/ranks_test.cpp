@@ -9,10 +9,10 @@
 #include <map>
 #include <mutex>
 
+#include "core/conformance/recording_communicator.h"
 #include "core/data/batch_builder.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/parity.h"
-#include "tests/support/recording_communicator.h"
 
 namespace orthant {
 namespace {
@@ -224,9 +224,9 @@ TEST(Ranks, CallCollectivesInOneOrder) {
   };
   for (const Overrides& overrides : cases) {
     const Config config = experiment(overrides, axes(4, 2));
-    test::CallRecord record;
+    CallRecord record;
     run_threads(4, [&](Communicator& communicator) {
-      test::RecordingCommunicator recording(communicator, record);
+      RecordingCommunicator recording(communicator, record);
       TestRank rank(config, recording);
       rank.trainer().step(0);
       rank.trainer().step(1);

@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include "core/conformance/recording_communicator.h"
 #include "core/run/planning.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/experiment.h"
-#include "tests/support/recording_communicator.h"
 
 namespace orthant {
 namespace {
@@ -33,14 +33,14 @@ std::int64_t bytes_of(const Tensor& t) {
 // One step of the whole layout; the memory of each rank, and what they called.
 struct Real {
   std::vector<MemoryPlan> memory;
-  test::CallRecord calls;
+  CallRecord calls;
 };
 
 void run_for_real(const Config& config, Real& real) {
   Layout layout(config);
   real.memory.resize(static_cast<std::size_t>(layout.world_size()));
   run_threads(layout.world_size(), [&](Communicator& communicator) {
-    test::RecordingCommunicator recording(communicator, real.calls);
+    RecordingCommunicator recording(communicator, real.calls);
     test::TestRank rank(config, recording);
     {  // the first spreading of weights is no part of a step
       const std::lock_guard lock(real.calls.mutex);

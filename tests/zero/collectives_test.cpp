@@ -4,8 +4,8 @@
 
 #include <array>
 
+#include "core/conformance/recording_communicator.h"
 #include "parallel/local/thread_world.h"
-#include "tests/support/recording_communicator.h"
 #include "tests/zero/zero_layouts.h"
 
 namespace orthant::zero_test {
@@ -25,9 +25,9 @@ TEST(Collectives, AreCalledInOneOrder) {
          {Overrides{"moe.every=2", "model.layers=3"}, Overrides{"batch.micro_batch=1", "moe.capacity_factor=1.0"},
           Overrides{"model.tie_embeddings=true"}}) {
       const Config config = experiment(overrides, layout);
-      test::CallRecord record;
+      CallRecord record;
       run_threads(4, [&](Communicator& communicator) {
-        test::RecordingCommunicator recording(communicator, record);
+        RecordingCommunicator recording(communicator, record);
         TestRank rank(config, recording);
         rank.trainer().validate();
         rank.trainer().step(0);
@@ -50,12 +50,12 @@ std::array<std::vector<std::string>, 2> first_steps(const std::string& plugins, 
   Overrides overrides = {"moe.experts=0", "model.d_ff=20"};
   overrides.insert(overrides.end(), more.begin(), more.end());
   const Config config = experiment(overrides, plugins);
-  test::CallRecord record;
+  CallRecord record;
   std::array<std::size_t, 2> before{};
   std::string sum;
   std::map<std::int64_t, std::string> layers;
   run_threads(2, [&](Communicator& communicator) {
-    test::RecordingCommunicator recording(communicator, record);
+    RecordingCommunicator recording(communicator, record);
     TestRank rank(config, recording);
     for (int step = 0; step < 2; ++step) {
       rank.trainer().world().barrier(rank.stream());
