@@ -50,10 +50,10 @@ eps = 1e-5
 schedule = "constant"
 )";
 
-// load_config reads files only.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const char* text) : path_((fs::temp_directory_path() / "orthant_check_XXXXXX.toml").string()) {
+  explicit TemporaryFile(const std::string& text)
+      : path_((fs::temp_directory_path() / "orthant_check_XXXXXX.toml").string()) {
     const int handle = mkstemps(path_.data(), 5);
     require(handle >= 0, "cannot make a file in {}", fs::temp_directory_path().string());
     close(handle);
@@ -73,6 +73,11 @@ class TemporaryFile {
 
 }  // namespace
 
+Config config_from_text(const std::string& toml, const std::vector<std::string>& overrides) {
+  const TemporaryFile file(toml);
+  return load_config(file.path(), overrides, keys_of_plugin);
+}
+
 Config conformance_experiment(const PluginUnderTest& plugin, int size, int data) {
   std::vector<std::string> overrides;
   if (data > 0) {
@@ -84,8 +89,7 @@ Config conformance_experiment(const PluginUnderTest& plugin, int size, int data)
   if (size > 0) {
     overrides.push_back(fmt::format("{}.size={}", table, size));
   }
-  const TemporaryFile file(base);
-  return load_config(file.path(), overrides, keys_of_plugin);
+  return config_from_text(base, overrides);
 }
 
 }  // namespace orthant

@@ -12,6 +12,9 @@ namespace orthant {
 // The axis that others are put below: it splits the batch, and carved ones can be carved from it.
 inline constexpr const char* partner_axis = "data";
 
+// load_config of a file with this text, the plugins in it found and asked for their keys. Errors: ConfigError.
+Config config_from_text(const std::string& toml, const std::vector<std::string>& overrides);
+
 struct PluginUnderTest {
   std::filesystem::path file;
   std::string name;

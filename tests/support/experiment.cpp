@@ -1,12 +1,10 @@
 #include "tests/support/experiment.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 
+#include "core/conformance/experiment.h"
 #include "parallel/local/local_communicator.h"
 
 namespace orthant::test {
@@ -47,19 +45,7 @@ schedule = "constant"
 }  // namespace
 
 Config experiment(const Overrides& overrides, const std::string& plugins) {
-  std::string file = (std::filesystem::temp_directory_path() / "orthant_experiment_XXXXXX.toml").string();
-  const int handle = mkstemps(file.data(), 5);
-  require(handle >= 0, "cannot make {}", file);
-  close(handle);
-  std::ofstream(file) << base << plugins;
-  try {
-    Config config = load_config(file, overrides, keys_of_plugin);
-    std::filesystem::remove(file);
-    return config;
-  } catch (...) {
-    std::filesystem::remove(file);
-    throw;
-  }
+  return config_from_text(base + plugins, overrides);
 }
 
 Overrides joined(Overrides a, const Overrides& b) {
