@@ -1,8 +1,13 @@
 #include "core/layout.h"
 
+#include <set>
+#include <utility>
+
 #include "core/batch_share.h"
+#include "core/layers/parameters.h"
 #include "core/layers/routing_layout.h"
 #include "core/parameters.h"
+#include "core/units_error.h"
 #include "parallel/programs.h"
 
 namespace orthant {
@@ -13,13 +18,17 @@ std::vector<KeySpec> keys_of_plugin(const PluginRequest& request) {
 
 namespace {
 
-// The setting that says how many units of a dim there are.
-const char* setting_of(Dim dim) {
-  switch (dim) {
+// The setting that says how many of what does not divide there are.
+const char* setting_of(const Settings& s, const LayoutError& refused) {
+  const auto* units = dynamic_cast<const UnitsError*>(&refused);
+  switch (*refused.dim()) {
     case Dim::batch: return "batch.sequences";
     case Dim::position: return "data.sequence_length";
-    case Dim::head: return "model.heads";
-    case Dim::ffn: return "model.d_ff";
+    case Dim::head: return units != nullptr && units->units() != s.model.heads ? "model.kv_heads" : "model.heads";
+    case Dim::ffn: {
+      const bool of_experts = units != nullptr && (units->region() == Region::experts || units->units() != d_ff_of(s));
+      return of_experts && s.moe.d_expert > 0 ? "moe.d_expert" : "model.d_ff";
+    }
     case Dim::vocab: return "model.vocab_size";
     case Dim::expert: return "moe.experts";
     case Dim::layer: return "model.layers";
@@ -45,7 +54,8 @@ std::string place_of(const Config& config, const LayoutError& refused, const std
       return is_written(size) ? size : plugin.origin;
     }
   }
-  const std::string setting = refused.dim().has_value() ? origin_of(config, setting_of(*refused.dim())) : "default";
+  const std::string setting =
+      refused.dim().has_value() ? origin_of(config, setting_of(config.settings, refused)) : "default";
   return is_written(setting) ? setting : otherwise;
 }
 
@@ -53,7 +63,7 @@ std::string advice_for(const Config& config, const LayoutError& refused) {
   if (!refused.dim().has_value()) {
     return fmt::format("change [plugins.{}] size", refused.axis());
   }
-  const char* setting = setting_of(*refused.dim());
+  const char* setting = setting_of(config.settings, refused);
   return fmt::format("change [plugins.{}] size, or {} (from {})", refused.axis(), setting, origin_of(config, setting));
 }
 
@@ -109,6 +119,40 @@ void Layout::plan(int rank, Communicator* communicator, Device* device, Diagnost
   }
 }
 
+namespace {
+
+// Every slice that the layout would cut, each refusal once: the blocks are alike.
+void check_slices(const Config& config, const Plan& plan, Diagnostics& refused) {
+  std::set<std::pair<std::string, std::string>> known;  // axis and setting
+  const auto check = [&](auto ask) {
+    collect(config, "default", refused, [&] {
+      try {
+        ask();
+      } catch (const LayoutError& error) {
+        if (known.insert({error.axis(), error.dim() ? setting_of(config.settings, error) : ""}).second) {
+          throw;
+        }
+      }
+    });
+  };
+  check([&] { plan.positions(Region::embedding, 0); });
+  for (const LayerSpecs& layer : parameter_table(config.settings)) {
+    for (const ParamSpec& spec : layer.params) {
+      check([&] {
+        Param param{.spec = spec};
+        plan.place(param);
+      });
+      check([&] {  // what would come to light once experts divide
+        Param param{.spec = spec};
+        param.spec.expert.reset();
+        plan.place(param);
+      });
+    }
+  }
+}
+
+}  // namespace
+
 int check_layout(const Config& config) {
   Layout layout(config);
   Diagnostics refused = config.diagnostics();
@@ -116,6 +160,9 @@ int check_layout(const Config& config) {
   int micro_batches = 0;
   collect(config, "default", refused, [&] { micro_batches = batch_share(layout.plan()).micro_batches; });
   collect(config, "default", refused, [&] { check_routed_rows(layout.plan()); });
+  if (!layout.plan().cut().empty()) {
+    check_slices(config, layout.plan(), refused);
+  }
   if (refused.empty()) {
     collect(config, "default", refused, [&] { ParamStore store(layout.plan()); });
   }

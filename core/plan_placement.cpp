@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/units_error.h"
+
 namespace orthant {
 
 namespace {
@@ -24,6 +26,13 @@ bool is_carved(const Mesh& mesh, AxisId axis) {
   return !spec_of(mesh, axis).carve_of.empty();
 }
 
+std::string counted(std::int64_t n, const char* what) {
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+}
+const char* do_not(std::int64_t n) {
+  return n == 1 ? "does not" : "do not";
+}
+
 }  // namespace
 
 std::vector<AxisId> Plan::axes_of(Dim dim, Region region) const {
@@ -41,9 +50,9 @@ Range Plan::part(Dim dim, std::int64_t n, Region region, int rank) const {
   for (AxisId axis : axes_of(dim, region)) {
     const AxisSpec& spec = mesh_.axes()[static_cast<std::size_t>(axis)];
     if (range.count % spec.size != 0) {
-      throw LayoutError(fmt::format("{} units of dim '{}' in region '{}' do not divide among the {} ranks of axis '{}'",
-                                    n, name_of(dim), name_of(region), spec.size, spec.name),
-                        spec.name, dim);
+      throw UnitsError(fmt::format("{} of dim '{}' in region '{}' {} divide among the {} ranks of axis '{}'",
+                                   counted(n, "unit"), name_of(dim), name_of(region), do_not(n), spec.size, spec.name),
+                       spec.name, dim, region, n);
     }
     range.count /= spec.size;
     range.begin += range.count * mesh_.coordinate(axis, rank);
@@ -65,9 +74,8 @@ std::vector<Range> Plan::positions(Region region, int rank) const {
     }
     const std::int64_t parts = spec.zigzag ? 2 * std::int64_t{spec.size} : spec.size;
     if (held % parts != 0) {
-      throw LayoutError(fmt::format("{} positions of a sequence do not divide into {} parts for the {} ranks of axis "
-                                    "'{}'",
-                                    held, parts, spec.size, spec.name),
+      throw LayoutError(fmt::format("{} of a sequence {} divide into {} parts for the {} ranks of axis '{}'",
+                                    counted(held, "position"), do_not(held), parts, spec.size, spec.name),
                         spec.name, Dim::position);
     }
     const std::int64_t own = mesh_.coordinate(axis, rank);
@@ -103,9 +111,9 @@ Range Plan::rows(Region region, std::int64_t tokens, int rank) const {
     }
     if (range.count % spec.size != 0) {
       throw LayoutError(
-          fmt::format("the {} tokens of a micro-batch do not divide among the {} ranks of axis '{}', which "
-                      "splits them in region '{}'",
-                      range.count, spec.size, spec.name, name_of(region)),
+          fmt::format("the {} of a micro-batch {} divide among the {} ranks of axis '{}', which splits them in region "
+                      "'{}'",
+                      counted(range.count, "token"), do_not(range.count), spec.size, spec.name, name_of(region)),
           spec.name, Dim::position);
     }
     range.count /= spec.size;
@@ -156,10 +164,9 @@ Range Plan::share(const ParamSpec& spec, int dimension, int rank) const {
       range.begin += own * range.count / along.size;
       range.count = 1;
     } else {
-      throw LayoutError(
-          fmt::format("{} units of dim '{}' of '{}' and the {} ranks of axis '{}': one must divide the other", units,
-                      name_of(*dim), spec.name, along.size, along.name),
-          along.name, dim);
+      throw UnitsError(fmt::format("{} of dim '{}' of '{}' and the {} ranks of axis '{}': one must divide the other",
+                                   counted(units, "unit"), name_of(*dim), spec.name, along.size, along.name),
+                       along.name, *dim, spec.region, units);
     }
   }
   return {range.begin * (n / units), range.count * (n / units)};

@@ -136,15 +136,35 @@ TEST(TensorAxis, RefusesWhatDoesNotDivide) {
               AllOf(HasSubstr("dim 'head'"), HasSubstr("2 ranks of axis 'tensor'"), HasSubstr("model.heads")));
   EXPECT_THAT(refusal({"model.heads=6", "model.kv_heads=3", "model.d_model=12"}, table(2)),
               AllOf(HasSubstr("3 units of dim 'head' of 'model.layers.0.self_attn.k_proj.weight'"),
-                    HasSubstr("one must divide the other")));
+                    HasSubstr("one must divide the other"), HasSubstr("or model.kv_heads (from")));
   EXPECT_THAT(refusal({"model.d_ff=18", "moe.experts=0"}, table(4)),
               AllOf(HasSubstr("18 units of dim 'ffn'"), HasSubstr("size = 4"), HasSubstr("model.d_ff")));
-  EXPECT_THAT(refusal({"moe.d_expert=6"}, table(4)), HasSubstr("6 units of dim 'ffn' in region 'experts'"));
+  EXPECT_THAT(refusal({"moe.d_expert=6"}, table(4)),
+              AllOf(HasSubstr("6 units of dim 'ffn' in region 'experts'"), HasSubstr("or moe.d_expert (from")));
+  EXPECT_THAT(refusal({"model.d_ff=18"}, table(4)), HasSubstr("or model.d_ff (from")) << "d_expert is d_ff";
+  EXPECT_THAT(refusal({"moe.d_expert=5", "moe.shared_experts=2"}, table(4)),
+              AllOf(HasSubstr("10 units of dim 'ffn' in region 'ffn'"), HasSubstr("or moe.d_expert (from")));
   EXPECT_EQ(refusal({"moe.d_expert=6"}, table(4, false, "fold")), "(accepted with 4 ranks)") << "experts stay whole";
   EXPECT_THAT(refusal({"model.vocab_size=25"}, table(2)),
               AllOf(HasSubstr("25 units of dim 'vocab'"), HasSubstr("model.vocab_size")));
+  EXPECT_THAT(refusal({"model.heads=1", "model.kv_heads=1"}, table(2)),
+              HasSubstr("1 unit of dim 'head' in region 'attention' does not divide"));
   EXPECT_THAT(refusal({"data.sequence_length=3", "batch.micro_batch=1"}, table(2, true)),
               AllOf(HasSubstr("the 3 tokens of a micro-batch do not divide"), HasSubstr("region 'norm'")));
+}
+
+// All that does not divide at once, and each once, however many blocks have it.
+TEST(TensorAxis, RefusesAllThatDoesNotDivide) {
+  const std::string all = refusal({"model.heads=6", "model.kv_heads=3", "model.d_model=12", "model.vocab_size=25",
+                                   "model.d_ff=18", "moe.d_expert=10", "moe.every=2", "batch.sequences=9"},
+                                  axes(2) + table(4));
+  for (const char* dim :
+       {"9 units of dim 'batch'", "6 units of dim 'head'", "3 units of dim 'head'", "25 units of dim 'vocab'",
+        "18 units of dim 'ffn' in region 'ffn'", "10 units of dim 'ffn' in region 'experts'"}) {
+    const std::size_t found = all.find(dim);
+    EXPECT_NE(found, std::string::npos) << dim << " in\n" << all;
+    EXPECT_EQ(all.find(dim, found + 1), std::string::npos) << dim << " in\n" << all;
+  }
 }
 
 }  // namespace
