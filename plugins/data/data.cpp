@@ -67,6 +67,12 @@ class Data final : public Plugin {
 
   void plan(Plan& plan, Mesh&) override {
     plan.chain(std::make_unique<ZeroKeeper>(plan.dry() ? nullptr : &plan.device(), options_));
+    if (options_.layered && plan.stages() > 1) {
+      throw SettingError("plugins.data.layered",
+                         fmt::format("layered = true is a second schedule beside that of the layout's {} stages: leave "
+                                     "it out, theirs has an order of its own",
+                                     plan.stages()));
+    }
     if (options_.layered) {
       plan.bind(std::make_unique<LayeredSchedule>(static_cast<int>(plan.settings().model.layers) + 2));
     }

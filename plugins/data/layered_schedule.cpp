@@ -6,7 +6,8 @@ namespace orthant::data_plugin {
 
 std::vector<int> LayeredSchedule::cut(std::span<const double> cost, int stages) const {
   if (stages != 1) {
-    throw ConfigError(
+    throw SettingError(
+        "plugins.data.layered",
         fmt::format("plugins.data.layered orders the micro-batches of one stage, and the layout has {} stages: leave "
                     "it out, the schedule of the stages has an order of its own",
                     stages));

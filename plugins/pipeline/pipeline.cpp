@@ -81,14 +81,15 @@ class Pipeline final : public Plugin {
     chunks_ = static_cast<int>(config.integer("chunks"));
     kind_ = config.text("schedule");
     if ((kind_ == "interleaved") != (chunks_ > 1)) {
-      throw ConfigError(
-          fmt::format("schedule = \"{}\" with chunks = {}: \"interleaved\" needs at least 2 chunks, the "
-                      "other schedules have 1",
-                      kind_, chunks_));
+      throw SettingError(chunks_ > 1 ? "plugins.pipeline.chunks" : "plugins.pipeline.schedule",
+                         fmt::format("schedule = \"{}\" with chunks = {}: \"interleaved\" needs at least 2 chunks, the "
+                                     "other schedules have 1",
+                                     kind_, chunks_));
     }
     if (static_cast<std::int64_t>(size_) * chunks_ > 65536) {
-      throw ConfigError(fmt::format("size = {} and chunks = {} are {} pieces: at most 65536 are possible", size_,
-                                    chunks_, static_cast<std::int64_t>(size_) * chunks_));
+      throw SettingError("plugins.pipeline.chunks",
+                         fmt::format("size = {} and chunks = {} are {} pieces: at most 65536 are possible", size_,
+                                     chunks_, static_cast<std::int64_t>(size_) * chunks_));
     }
     mesh.claim({.name = "pipeline", .size = size_, .splits = {Dim::layer}});
   }
@@ -96,10 +97,12 @@ class Pipeline final : public Plugin {
   void plan(Plan& plan, Mesh&) override {
     const std::int64_t micro_batches = micro_batches_of(plan);
     if (chunks_ > 1 && micro_batches % size_ != 0) {
-      throw ConfigError(fmt::format(
-          "schedule = \"interleaved\" works in rounds of one micro-batch a stage: the {} micro-batches of a "
-          "step do not divide by size = {}. Change batch.micro_batch (now {}) or batch.sequences ({})",
-          micro_batches, size_, plan.settings().batch.micro_batch, plan.settings().batch.sequences));
+      throw SettingError(
+          "batch.micro_batch",
+          fmt::format(
+              "schedule = \"interleaved\" works in rounds of one micro-batch a stage: the {} micro-batches of a "
+              "step do not divide by size = {}. Change batch.micro_batch (now {}) or batch.sequences ({})",
+              micro_batches, size_, plan.settings().batch.micro_batch, plan.settings().batch.sequences));
     }
     plan.bind(std::make_unique<PipelineSchedule>(kind_, chunks_));
   }

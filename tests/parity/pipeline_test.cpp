@@ -257,6 +257,13 @@ TEST(Pipeline, WhatDoesNotFitIsRefused) {
   EXPECT_THAT(refusal({}, stages(2, "gpipe", 2)), HasSubstr("the other schedules have 1"));
   EXPECT_THAT(refusal({"batch.micro_batch=8"}, stages(2, "interleaved", 2)),
               testing::AllOf(HasSubstr("the 1 micro-batches of a step"), HasSubstr("batch.micro_batch")));
+  // Each at its value, with what to change.
+  EXPECT_THAT(refusal({}, stages(2, "interleaved", 1)),
+              testing::AllOf(HasSubstr("schedule = \"interleaved\"\n"), HasSubstr("change plugins.pipeline.schedule")));
+  EXPECT_THAT(refusal({}, stages(2, "gpipe", 2)),
+              testing::AllOf(HasSubstr("chunks = 2\n"), HasSubstr("change plugins.pipeline.chunks")));
+  EXPECT_THAT(refusal({"batch.micro_batch=8"}, stages(2, "interleaved", 2)),
+              testing::AllOf(HasSubstr("batch.micro_batch=8\n"), HasSubstr("change batch.micro_batch")));
   EXPECT_THAT(refusal({}, stages(2, "sometimes")), HasSubstr("sometimes"));
   EXPECT_EQ(refusal({"batch.micro_batch=4"}, stages(2, "interleaved", 2)), "(accepted with 2 ranks)");
 }

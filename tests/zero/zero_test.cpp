@@ -243,7 +243,9 @@ TEST(Zero, PartsThatDoNotDivideAreRefusedAtTheirKey) {
               AllOf(HasSubstr("4 ranks"), HasSubstr("shard_ranks = 3"), HasSubstr("^")));
   EXPECT_THAT(refusal({}, zero(4, 4)), HasSubstr("zero"));
   const std::string pipeline = "[plugins.pipeline]\nsize = 2\n";
-  EXPECT_THAT(refusal({}, zero(2, 2, "layered = true\n") + pipeline), HasSubstr("second schedule"));
+  EXPECT_THAT(refusal({}, zero(2, 2, "layered = true\n") + pipeline),
+              AllOf(HasSubstr("second schedule"), HasSubstr("layered = true\n"), HasSubstr("leave it out"),
+                    HasSubstr("change plugins.data.layered")));
   EXPECT_THAT(refusal({}, zero(2, 4, "shard_ranks = 4\n") + with_expert(2)),
               "(accepted with 4 ranks)");                                                // two ranks shard an expert
   EXPECT_THAT(refusal({}, zero(0, 4, "shard_ranks = 3\n")), "(accepted with 4 ranks)");  // nothing is sharded
