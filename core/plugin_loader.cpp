@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "core/config/suggest.h"
+
 namespace orthant {
 namespace {
 
@@ -29,6 +31,12 @@ std::string try_open(const fs::path& file, void*& handle) {
 
 LoadedPlugin check_entry(const fs::path& file, void* handle) {
   void* symbol = dlsym(handle, "orthant_plugin_entry");
+  if (symbol == nullptr && dlsym(handle, "orthant_communicator_entry") != nullptr) {
+    throw ConfigError(
+        fmt::format("{} is a communicator, not a plugin of an axis: name it in run.communicator, and try "
+                    "it by training",
+                    file.string()));
+  }
   if (symbol == nullptr) {
     throw ConfigError(
         fmt::format("{} is not an Orthant plugin: it exports no orthant_plugin_entry. End its source with "
@@ -66,7 +74,33 @@ fs::path library_directory() {
   return fs::current_path();
 }
 
+constexpr std::string_view file_prefix = "liborthant_plugin_", file_suffix = ".so";
+
+// " (did you mean 'data'?)" where a plugin of nearly this name is found.
+std::string did_you_mean(const std::string& name) {
+  std::vector<std::string> known;
+  for (const fs::path& directory : plugin_directories()) {
+    for (const auto& [plugin, file] : plugins_in(directory)) {
+      known.push_back(plugin);
+    }
+  }
+  const auto near = nearest(name, known);
+  return near.has_value() && *near != name ? fmt::format(" (did you mean '{}'?)", *near) : "";
+}
+
 }  // namespace
+
+std::map<std::string, fs::path> plugins_in(const fs::path& directory, std::error_code* failed) {
+  std::map<std::string, fs::path> found;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, failed == nullptr ? ignored : *failed)) {
+    const std::string file = entry.path().filename().string();
+    if (file.starts_with(file_prefix) && file.ends_with(file_suffix)) {
+      found[file.substr(file_prefix.size(), file.size() - file_prefix.size() - file_suffix.size())] = entry.path();
+    }
+  }
+  return found;
+}
 
 std::vector<fs::path> plugin_directories() {
   std::vector<fs::path> directories;
@@ -106,9 +140,9 @@ LoadedPlugin load_plugin(const std::string& name, const std::string& configured_
     tried += fmt::format("\n    {}: {}", file.string(), error);
   }
   throw ConfigError(
-      fmt::format("no plugin '{}' can be loaded. Tried:{}\nGive its file as path = \"...\" in [plugins.{}], or "
+      fmt::format("no plugin '{}' can be loaded{}. Tried:{}\nGive its file as path = \"...\" in [plugins.{}], or "
                   "add its directory to ORTHANT_PLUGIN_PATH",
-                  name, tried, name));
+                  name, did_you_mean(name), tried, name));
 }
 
 PluginPtr create_plugin(const LoadedPlugin& plugin) {

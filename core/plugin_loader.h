@@ -7,8 +7,10 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <orthant/plugin.h>
@@ -24,6 +26,10 @@ using PluginPtr = std::unique_ptr<Plugin, void (*)(Plugin*)>;
 
 // Directories searched, in order (without the configured path).
 std::vector<std::filesystem::path> plugin_directories();
+
+// The plugins whose files lie in `directory`, by name. `failed`: why it could not be read.
+std::map<std::string, std::filesystem::path> plugins_in(const std::filesystem::path& directory,
+                                                        std::error_code* failed = nullptr);
 
 // Errors: ConfigError listing every path tried with the reason, or naming what differs in build or ABI.
 LoadedPlugin load_plugin(const std::string& name, const std::string& configured_path);

@@ -1,8 +1,8 @@
 // orthant plugins: what is found where. orthant plugins --check FILE.so: the conformance suite on one plugin.
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -19,22 +19,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view prefix = "liborthant_plugin_", suffix = ".so";
-
 void list_directory(const fs::path& directory, std::set<std::string>& seen) {
-  std::vector<fs::path> files;
   std::error_code failed;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, failed)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(prefix) && name.ends_with(suffix)) {
-      files.push_back(entry.path());
-    }
-  }
-  fmt::print("{}{}\n", directory.string(), failed ? ": " + failed.message() : files.empty() ? ": no plugin" : "");
-  std::sort(files.begin(), files.end());
-  for (const fs::path& file : files) {
+  const std::map<std::string, fs::path> plugins = plugins_in(directory, &failed);
+  fmt::print("{}{}\n", directory.string(), failed ? ": " + failed.message() : plugins.empty() ? ": no plugin" : "");
+  for (const auto& [name, file] : plugins) {
     const std::string stem = file.filename().string();
-    const std::string name = stem.substr(prefix.size(), stem.size() - prefix.size() - suffix.size());
     const bool shadowed = !seen.insert(name).second;
     try {
       const std::vector<KeySpec> keys = create_plugin(open_plugin(file))->keys();

@@ -54,6 +54,22 @@ TEST_F(PluginRefusals, OneThatIsNowhereListsEveryPathTried) {
   EXPECT_THAT(error, HasSubstr("ORTHANT_PLUGIN_PATH"));
 }
 
+TEST_F(PluginRefusals, AMisspeltNameIsRefusedWithASuggestion) {
+  EXPECT_THAT(refused("tempalte", ""),
+              HasSubstr("no plugin 'tempalte' can be loaded (did you mean 'template'?). Tried:"));
+}
+
+TEST_F(PluginRefusals, ACommunicatorIsSaidToBeOne) {
+  const std::string file = paths::plugin("liborthant_communicator_mpi.so");
+  if (!fs::exists(file)) {
+    GTEST_SKIP() << "MPI was not found when this was configured";
+  }
+  const Result result = folder_.orthant({"plugins", "--check", file});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.output, AllOf(HasSubstr(file + " is a communicator"), HasSubstr("run.communicator"),
+                                   Not(HasSubstr("ORTHANT_PLUGIN("))));
+}
+
 TEST_F(PluginRefusals, AConfiguredPathIsTheOnlyOneTried) {
   const std::string error = refused("data2", "path = \"./libmine.so\"\n");
   EXPECT_THAT(error, HasSubstr("/libmine.so"));
