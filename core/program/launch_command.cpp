@@ -19,6 +19,7 @@
 #include "core/program/commands.h"
 #include "core/run/check_start.h"
 #include "core/run/run_folder.h"
+#include "core/run/saving.h"
 #include "parallel/launch/external_launcher.h"
 #include "parallel/launch/hostfile.h"
 #include "parallel/launch/supervisor.h"
@@ -140,6 +141,7 @@ int launch(const ConfigArguments& arguments, const Options& options) {
   const int world_size = agreed_world_size(options, external, layout, arguments.file);
   const RunSettings& run = config.settings.run;
   const std::filesystem::path run_directory = std::filesystem::path(run.directory) / run.name;
+  check_resume(options.resume, run_directory / "checkpoints");
   const std::vector<std::string> train = train_command(arguments, options.resume);
 
   const bool local = run.communicator == "local";

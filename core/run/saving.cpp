@@ -10,6 +10,7 @@
 namespace orthant {
 namespace {
 
+constexpr std::string_view otherwise_prefix = "auto:";
 constexpr const char* moment1_prefix = "optimizer/moment1/";
 constexpr const char* moment2_prefix = "optimizer/moment2/";
 
@@ -105,18 +106,32 @@ void require_same_parameters(const CheckpointReader& reader, const Settings& set
   }
 }
 
+void check_resume(const std::string& resume, const std::filesystem::path& root) {
+  std::string named = resume == "auto" || resume.starts_with(otherwise_prefix) ? "" : resume;
+  if (resume.starts_with(otherwise_prefix) && !std::filesystem::exists(root)) {
+    named = resume.substr(otherwise_prefix.size());
+  }
+  if (named.empty()) {
+    return;
+  }
+  try {
+    CheckpointReader reader(named);
+  } catch (const Error& error) {
+    throw ConfigError(fmt::format("--resume {}: it is no checkpoint that can be read: {}", named, error.what()));
+  }
+}
+
 std::filesystem::path find_checkpoint(const std::string& resume, const std::filesystem::path& root, Group& world,
                                       Stream& stream) {
   std::string found;
   if (world.rank() == 0 && !resume.empty()) {
-    constexpr std::string_view automatic = "auto";
-    if (resume == automatic || resume.starts_with("auto:")) {
+    if (resume == "auto" || resume.starts_with(otherwise_prefix)) {
       std::vector<std::string> skipped;
       const auto latest = latest_checkpoint(root, &skipped);
       for (const std::string& line : skipped) {
         fmt::print(stderr, "orthant: checkpoint passed over: {}\n", line);
       }
-      const std::string otherwise = resume == automatic ? "" : resume.substr(automatic.size() + 1);
+      const std::string otherwise = resume == "auto" ? "" : resume.substr(otherwise_prefix.size());
       found = latest.has_value() ? latest->string() : otherwise;
     } else {
       found = resume;

@@ -24,6 +24,10 @@ void load_checkpoint(const CheckpointReader& reader, const Plan& plan, ParamStor
 // would silently leave them out. (What it lacks, load_checkpoint refuses.) Errors: Error naming one of them.
 void require_same_parameters(const CheckpointReader& reader, const Settings& settings);
 
+// Refuses a checkpoint that --resume names and that is not there, or is none, before anything starts. (The newest
+// checkpoint of the run itself is looked for when it starts.) Errors: ConfigError.
+void check_resume(const std::string& resume, const std::filesystem::path& root);
+
 // The folder that --resume names: a checkpoint, or "auto", the newest complete one under `root` (empty when there
 // is none), or "auto:PATH", PATH when there is none. Asked by rank 0, told to all: collective over `world`.
 std::filesystem::path find_checkpoint(const std::string& resume, const std::filesystem::path& root, Group& world,

@@ -98,9 +98,11 @@ TEST_F(Resume, AnotherModelIsRefusedByName) {
   const Result simpler = train({"optimizer.name=\"sgd\"", "run.name=\"w\""}, {"--resume", from});
   EXPECT_EQ(simpler.code, 1);
   EXPECT_THAT(simpler.error, HasSubstr("has 'optimizer/moment2/"));
-  const Result nowhere = train({"run.name=\"w\""}, {"--resume", "/nowhere/step_000001"});
-  EXPECT_NE(nowhere.code, 0);
+  const Result nowhere = train({"run.name=\"n\""}, {"--resume", "/nowhere/step_000001"});
+  EXPECT_EQ(nowhere.code, 78);
   EXPECT_THAT(nowhere.error, HasSubstr("/nowhere/step_000001"));
+  EXPECT_FALSE(fs::exists(folder_.run("n"))) << "no rank has started";
+  EXPECT_EQ(train({"run.name=\"n\""}, {"--resume", "auto:/nowhere/step_000001"}).code, 78);
   EXPECT_THAT(nowhere.error, Not(HasSubstr("internal error")));
 }
 
