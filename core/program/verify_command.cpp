@@ -24,7 +24,7 @@ void print_table(const VerifyReport& report) {
   }
 }
 
-void print_json(const VerifyReport& report, int world_size) {
+void print_json(const VerifyReport& report, int world_size, const std::string& advice) {
   nlohmann::ordered_json json;
   json["ok"] = report.ok();
   json["world_size"] = world_size;
@@ -43,6 +43,9 @@ void print_json(const VerifyReport& report, int world_size) {
   if (!report.ok()) {
     json["first_difference"] = report.first_difference;
     json["axes"] = report.axes;
+    if (!advice.empty()) {
+      json["advice"] = advice;
+    }
   }
   fmt::print("{}\n", json.dump(2));
 }
@@ -55,8 +58,9 @@ int run(const ConfigArguments& arguments, const Options& options) {
                config.settings.run.dtype == ComputeType::fp32 ? "fp32" : "bf16");
   }
   const VerifyReport report = verify(config, options.steps);
+  const std::string advice = advice_on(report, config);
   if (options.json) {
-    print_json(report, world_size);
+    print_json(report, world_size, advice);
   } else {
     print_table(report);
     if (report.ok()) {
@@ -64,6 +68,9 @@ int run(const ConfigArguments& arguments, const Options& options) {
     } else {
       fmt::print("first difference, by axis {}: {}\n", report.axes.empty() ? "none" : report.axes,
                  report.first_difference);
+      if (!advice.empty()) {
+        fmt::print("{}\n", advice);
+      }
     }
   }
   return report.ok() ? 0 : 1;

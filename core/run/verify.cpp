@@ -246,4 +246,23 @@ VerifyReport verify(const Config& written, int steps) {
   return report;
 }
 
+std::string advice_on(const VerifyReport& report, const Config& config) {
+  if (report.ok() || config.settings.run.dtype != ComputeType::bf16 || config.settings.moe.experts == 0) {
+    return "";
+  }
+  Layout layout(config);
+  std::string names;
+  for (const AxisSpec& axis : layout.mesh().axes()) {
+    if (axis.size > 1 && std::any_of(axis.splits.begin(), axis.splits.end(),
+                                     [](Dim dim) { return dim == Dim::head || dim == Dim::ffn; })) {
+      names += (names.empty() ? "" : ", ") + axis.name;
+    }
+  }
+  return names.empty() ? ""
+                       : fmt::format(
+                             "axis {} adds up parts of sums, each rounded to bf16: tokens whose best experts are "
+                             "nearly equal may go to others. Verify in fp32: --set 'run.dtype=\"fp32\"'",
+                             names);
+}
+
 }  // namespace orthant

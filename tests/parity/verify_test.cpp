@@ -87,6 +87,19 @@ TEST(Verify, ATensorOfAnotherSizeOrNoneIsADifference) {
   EXPECT_THAT(compare(wrong, one, ComputeType::fp32).first_difference, HasSubstr("moment2 of " + router));
 }
 
+// A difference in bf16 may be no fault where a layout adds up rounded parts: the report says how to find out.
+TEST(Verify, AdvisesFp32WhereNearTiesMayFallTheOtherWay) {
+  VerifyReport different;
+  different.first_difference = "routing counters of step 1 layer 0";
+  const std::string parts = "[plugins.tensor]\nsize = 2\n", bf16 = R"(run.dtype="bf16")";
+  EXPECT_THAT(advice_on(different, experiment({bf16}, axes(2) + parts)),
+              testing::AllOf(HasSubstr("axis tensor"), HasSubstr("nearly equal"), HasSubstr("run.dtype=\"fp32\"")));
+  EXPECT_EQ(advice_on(VerifyReport(), experiment({bf16}, parts)), "") << "nothing differs";
+  EXPECT_EQ(advice_on(different, experiment({}, parts)), "") << "fp32";
+  EXPECT_EQ(advice_on(different, experiment({bf16}, axes(2, 2))), "") << "whole sums";
+  EXPECT_EQ(advice_on(different, experiment({bf16, "moe.experts=0"}, parts)), "") << "nothing is routed";
+}
+
 // Training that stops is a difference too, and has someone to blame.
 TEST(Verify, TrainingThatStops) {
   const std::string broken = "[plugins.broken]\npath = \"" + paths::build("tests/parity/liborthant_plugin_broken.so") +
