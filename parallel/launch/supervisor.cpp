@@ -254,6 +254,10 @@ class Round {
   void report() {
     RankOutput& output = first_failed_->output();
     say(fmt::format("rank {} failed first: it {}", first_failed_->rank(), first_failed_->ending().to_string()));
+    const int at_fault = segment_ ? segment_->first_failed() : -1;
+    if (at_fault >= 0 && at_fault != first_failed_->rank()) {
+      say(fmt::format("the fault is with rank {}, by what the others say: stuck, stopped or out of step", at_fault));
+    }
     if (output.tail().empty()) {
       say("it printed nothing");
       return;

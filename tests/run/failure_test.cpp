@@ -97,6 +97,8 @@ TEST_F(RunFailure, AStoppedRankIsNamedAfterTheTimeout) {
   EXPECT_THAT(running->error(),
               ContainsRegex("rank 1 did not [a-z ]+ [a-z_]+ #[0-9]+ \\([0-9]+ bytes\\) of group '[^']+' "
                             "within 2 s"));
+  EXPECT_THAT(running->error(), HasSubstr("launch: rank 0 failed first"));
+  EXPECT_THAT(running->error(), HasSubstr("launch: the fault is with rank 1"));
   expect_nothing_left();
 }
 
