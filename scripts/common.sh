@@ -140,12 +140,15 @@ build() {
   fi || die "the build in build/$preset failed"
 }
 
-# Several ranks of mpirun or srun may come here together: one of them builds, the others wait for it.
+# Several ranks of mpirun or srun may come here together: one of them builds, the others wait for it. Of those on one
+# machine the first speaks for all.
 lock_build() {
   mkdir -p "$root/build"
   exec 9>"$root/build/.lock"
   if command -v flock >/dev/null && ! flock -n 9; then
-    say "waiting for another build in this folder"
+    case ${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-${MPI_LOCALRANKID:-${LOCAL_RANK:-0}}}} in
+      0) say "waiting for another build in this folder" ;;
+    esac
     flock 9
   fi
 }
