@@ -32,35 +32,29 @@ Tensor gather_heads(Group& group, std::int64_t slice, const Tensor& x, Stream& s
   return heads.view({tokens, n * width});
 }
 
-class ToHeads final : public Boundary {
+// Each direction is the other's adjoint: rows change place, and nothing is added.
+class Rearrange final : public Boundary {
  public:
-  ToHeads(Group& group, std::int64_t slice) : group_(group), slice_(slice) {}
-  Tensor forward(Tensor x, Stream& s) override { return scatter_heads(group_, slice_, x, s); }
-  Tensor backward(Tensor dy, Stream& s) override { return gather_heads(group_, slice_, dy, s); }
+  Rearrange(Group& group, std::int64_t slice, bool to_heads) : group_(group), slice_(slice), to_heads_(to_heads) {}
+  Tensor forward(Tensor x, Stream& s) override { return to_heads_ ? to_heads(x, s) : to_positions(x, s); }
+  Tensor backward(Tensor dy, Stream& s) override { return to_heads_ ? to_positions(dy, s) : to_heads(dy, s); }
 
  private:
+  Tensor to_heads(const Tensor& x, Stream& s) { return scatter_heads(group_, slice_, x, s); }
+  Tensor to_positions(const Tensor& x, Stream& s) { return gather_heads(group_, slice_, x, s); }
+
   Group& group_;
   std::int64_t slice_;
-};
-
-class ToPositions final : public Boundary {
- public:
-  ToPositions(Group& group, std::int64_t slice) : group_(group), slice_(slice) {}
-  Tensor forward(Tensor x, Stream& s) override { return gather_heads(group_, slice_, x, s); }
-  Tensor backward(Tensor dy, Stream& s) override { return scatter_heads(group_, slice_, dy, s); }
-
- private:
-  Group& group_;
-  std::int64_t slice_;
+  bool to_heads_;
 };
 
 }  // namespace
 
 std::unique_ptr<Boundary> make_to_heads(Group& group, std::int64_t slice) {
-  return std::make_unique<ToHeads>(group, slice);
+  return std::make_unique<Rearrange>(group, slice, true);
 }
 std::unique_ptr<Boundary> make_to_positions(Group& group, std::int64_t slice) {
-  return std::make_unique<ToPositions>(group, slice);
+  return std::make_unique<Rearrange>(group, slice, false);
 }
 
 }  // namespace orthant::sequence

@@ -4,28 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <string>
 
 #include "tests/support/paths.h"
+#include "tests/support/program.h"
 
 namespace orthant::test {
 namespace {
 
 const std::string program = paths::build("bin/comm_conformance_mpi");
-
-std::string reason_to_skip() {
-#if defined(__SANITIZE_THREAD__)
-  return "ThreadSanitizer does not understand MPI's own threads";
-#else
-  if (!std::filesystem::exists(program)) {
-    return "MPI was not found when this was configured";
-  }
-  return std::system("command -v mpirun >/dev/null 2>&1") == 0 ? "" : "mpirun is not installed";
-#endif
-}
 
 // Output of both streams, and the exit status.
 std::pair<std::string, int> mpirun(int ranks, const std::string& mode, const std::string& options = "") {
@@ -43,7 +31,7 @@ std::pair<std::string, int> mpirun(int ranks, const std::string& mode, const std
 }
 
 TEST(Mpi, Conforms) {
-  if (const std::string reason = reason_to_skip(); !reason.empty()) {
+  if (const std::string reason = run_test::why_no_mpirun(); !reason.empty()) {
     GTEST_SKIP() << reason;
   }
   const auto [output, status] = mpirun(4, "");
@@ -52,7 +40,7 @@ TEST(Mpi, Conforms) {
 }
 
 TEST(Mpi, NeighboursSendToEachOtherAtOnce) {
-  if (const std::string reason = reason_to_skip(); !reason.empty()) {
+  if (const std::string reason = run_test::why_no_mpirun(); !reason.empty()) {
     GTEST_SKIP() << reason;
   }
   for (const int ranks : {2, 3, 8}) {
@@ -63,7 +51,7 @@ TEST(Mpi, NeighboursSendToEachOtherAtOnce) {
 }
 
 TEST(Mpi, NeighboursSendToEachOtherOverTcp) {
-  if (const std::string reason = reason_to_skip(); !reason.empty()) {
+  if (const std::string reason = run_test::why_no_mpirun(); !reason.empty()) {
     GTEST_SKIP() << reason;
   }
   const auto [output, status] = mpirun(4, "neighbours", "--mca btl self,tcp --mca btl_tcp_if_include lo");
@@ -72,7 +60,7 @@ TEST(Mpi, NeighboursSendToEachOtherOverTcp) {
 }
 
 TEST(Mpi, ManyGroupsOnSixteenRanks) {
-  if (const std::string reason = reason_to_skip(); !reason.empty()) {
+  if (const std::string reason = run_test::why_no_mpirun(); !reason.empty()) {
     GTEST_SKIP() << reason;
   }
   const auto [output, status] = mpirun(16, "crowd");
@@ -81,7 +69,7 @@ TEST(Mpi, ManyGroupsOnSixteenRanks) {
 }
 
 TEST(Mpi, SplitsThatDifferOrDoNotHappenAreNamed) {
-  if (const std::string reason = reason_to_skip(); !reason.empty()) {
+  if (const std::string reason = run_test::why_no_mpirun(); !reason.empty()) {
     GTEST_SKIP() << reason;
   }
   const auto [differ, differ_status] = mpirun(3, "splits");
@@ -93,7 +81,7 @@ TEST(Mpi, SplitsThatDifferOrDoNotHappenAreNamed) {
 }
 
 TEST(Mpi, WaitingLeavesTheProcessorToOthers) {
-  if (const std::string reason = reason_to_skip(); !reason.empty()) {
+  if (const std::string reason = run_test::why_no_mpirun(); !reason.empty()) {
     GTEST_SKIP() << reason;
   }
   const auto [output, status] = mpirun(2, "idle");
@@ -104,7 +92,7 @@ TEST(Mpi, WaitingLeavesTheProcessorToOthers) {
 }
 
 TEST(Mpi, ALateRankIsNamedAfterTheTimeout) {
-  if (const std::string reason = reason_to_skip(); !reason.empty()) {
+  if (const std::string reason = run_test::why_no_mpirun(); !reason.empty()) {
     GTEST_SKIP() << reason;
   }
   const auto [output, status] = mpirun(3, "late");

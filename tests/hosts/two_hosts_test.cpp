@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -26,14 +25,8 @@ class TwoHosts : public testing::Test {
     folder_.write("hosts", "10.77.0.1 slots=2  # the first\n10.77.0.2 slots=2\n");
   }
   void SetUp() override {
-#if defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "ThreadSanitizer does not understand MPI's own threads";
-#endif
-    if (!fs::exists(paths::plugin("liborthant_communicator_mpi.so"))) {
-      GTEST_SKIP() << "MPI was not found when this was configured";
-    }
-    if (std::system("command -v mpirun >/dev/null 2>&1") != 0) {
-      GTEST_SKIP() << "mpirun is not installed";
+    if (const std::string why = why_no_mpirun(); !why.empty()) {
+      GTEST_SKIP() << why;
     }
     const Result hosts = on_first("true");
     if (hosts.code == not_permitted) {

@@ -3,9 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <nlohmann/json.hpp>
-
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
@@ -19,13 +16,6 @@ using testing::Not;
 class Launch : public testing::Test {
  protected:
   Launch() { folder_.write("c.toml", tiny_config({2, 2})); }
-  std::vector<double> losses(const std::string& name) const {
-    std::vector<double> found;
-    for (const std::string& line : lines_of(folder_.run(name) / "metrics.jsonl")) {
-      found.push_back(nlohmann::json::parse(line).at("loss").get<double>());
-    }
-    return found;
-  }
   ProgramFolder folder_;
 };
 
@@ -74,14 +64,8 @@ TEST_F(Launch, ARefusalMovesNothing) {
 }
 
 TEST_F(Launch, RanksOfMpirunTrainAsLocalOnesDo) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "ThreadSanitizer does not understand MPI's own threads";
-#endif
-  if (!fs::exists(paths::plugin("liborthant_communicator_mpi.so"))) {
-    GTEST_SKIP() << "MPI was not found when this was configured";
-  }
-  if (std::system("command -v mpirun >/dev/null 2>&1") != 0) {
-    GTEST_SKIP() << "mpirun is not installed";
+  if (const std::string why = why_no_mpirun(); !why.empty()) {
+    GTEST_SKIP() << why;
   }
   const std::vector<std::string> leaks = {"ASAN_OPTIONS=detect_leaks=0"};  // MPI's own, at exit
   ASSERT_EQ(folder_.orthant(with_set({"launch", "c.toml"}, {"run.name=\"local\""})).code, 0);
@@ -96,7 +80,7 @@ TEST_F(Launch, RanksOfMpirunTrainAsLocalOnesDo) {
     const Result result = under_mpirun(command, command);
     ASSERT_EQ(result.code, 0) << result.output << result.error;
     EXPECT_THAT(result.error, HasSubstr("rank 0 of 2, started by Open MPI"));
-    EXPECT_EQ(losses(command), losses("local"));  // sums have one order in both
+    EXPECT_EQ(folder_.losses(command), folder_.losses("local"));  // sums have one order in both
     EXPECT_THAT(differences(folder_.checkpoint(8, command), folder_.checkpoint(8, "local")), testing::IsEmpty());
     EXPECT_TRUE(fs::exists(folder_.run(command) / "logs/rank_1.log"));
   }
@@ -105,12 +89,12 @@ TEST_F(Launch, RanksOfMpirunTrainAsLocalOnesDo) {
   ASSERT_EQ(again.code, 0) << again.output << again.error;
   EXPECT_TRUE(fs::exists(folder_.checkpoint(8, "train.1")));
   EXPECT_TRUE(fs::exists(folder_.checkpoint(8, "train")));
-  EXPECT_EQ(losses("train"), losses("train.1"));
+  EXPECT_EQ(folder_.losses("train"), folder_.losses("train.1"));
 
   const Result by_launch =
       folder_.orthant(with_set({"launch", "c.toml"}, {"run.communicator=\"mpi\"", "run.name=\"started\""}), leaks);
   ASSERT_EQ(by_launch.code, 0) << by_launch.output << by_launch.error;
-  EXPECT_EQ(losses("started"), losses("local"));
+  EXPECT_EQ(folder_.losses("started"), folder_.losses("local"));
 }
 
 }  // namespace

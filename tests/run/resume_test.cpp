@@ -5,7 +5,6 @@
 
 #include <fstream>
 #include <mutex>
-#include <nlohmann/json.hpp>
 
 #include "core/data/source.h"
 #include "core/layout.h"
@@ -29,13 +28,6 @@ class Resume : public testing::Test {
   Result train(const std::vector<std::string>& values, std::vector<std::string> words = {}) {
     words.insert(words.begin(), {"train", "c.toml"});
     return folder_.orthant(with_set(words, values));
-  }
-  std::vector<double> losses(const std::string& name) const {
-    std::vector<double> found;
-    for (const std::string& line : lines_of(folder_.run(name) / "metrics.jsonl")) {
-      found.push_back(nlohmann::json::parse(line).at("loss").get<double>());
-    }
-    return found;
   }
   ProgramFolder folder_;
 };
@@ -63,8 +55,8 @@ TEST_F(Resume, TheSameLayoutGoesOnBitwise) {
 
     const int last = i == 1 ? 16 : 8;
     EXPECT_THAT(differences(folder_.checkpoint(last, whole), folder_.checkpoint(last, rest)), IsEmpty());
-    const std::vector<double> all = losses(whole);
-    EXPECT_EQ(losses(rest), std::vector<double>(all.begin() + 4, all.end()));
+    const std::vector<double> all = folder_.losses(whole);
+    EXPECT_EQ(folder_.losses(rest), std::vector<double>(all.begin() + 4, all.end()));
     // The comparison means something: training did change every weight since.
     EXPECT_GT(differences(folder_.checkpoint(4, whole), folder_.checkpoint(last, rest)).size(), 10u);
   }
@@ -75,7 +67,7 @@ TEST_F(Resume, AnotherLayoutGoesOnAlike) {
   const Result other = train({"run.name=\"rest\"", "plugins.data.size=4", "plugins.expert.size=1"},
                              {"--resume", folder_.checkpoint(4, "whole").string()});
   ASSERT_EQ(other.code, 0) << other.error;
-  const std::vector<double> all = losses("whole"), rest = losses("rest");
+  const std::vector<double> all = folder_.losses("whole"), rest = folder_.losses("rest");
   ASSERT_EQ(rest.size(), 4u);
   for (std::size_t i = 0; i < rest.size(); ++i) {
     EXPECT_NEAR(rest[i], all[i + 4], 1e-5 * all[i + 4]);

@@ -97,31 +97,25 @@ std::vector<std::string> TestRank::names() {
   return names;
 }
 
-std::vector<float> TestRank::read(const Tensor& flat, const Param& param) {
-  std::vector<float> host(static_cast<std::size_t>(param.elements()));
-  stream_->download(host.data(), flat.slice(param.begin, {param.elements()}));
+std::vector<float> TestRank::read(Tensor ParamGroup::*flat, const std::string& name) {
+  const auto found = trainer_->parameters().find(name);
+  require(found.group != nullptr, "this rank does not hold {}", name);
+  std::vector<float> host(static_cast<std::size_t>(found.param->elements()));
+  stream_->download(host.data(), (found.group->*flat).slice(found.param->begin, {found.param->elements()}));
   return host;
 }
 
 std::vector<float> TestRank::weight(const std::string& name) {
-  const auto found = trainer_->parameters().find(name);
-  require(found.group != nullptr, "this rank does not hold {}", name);
-  return read(found.group->master, *found.param);
+  return read(&ParamGroup::master, name);
 }
 std::vector<float> TestRank::gradient(const std::string& name) {
-  const auto found = trainer_->parameters().find(name);
-  require(found.group != nullptr, "this rank does not hold {}", name);
-  return read(found.group->grad, *found.param);
+  return read(&ParamGroup::grad, name);
 }
 std::vector<float> TestRank::moment1(const std::string& name) {
-  const auto found = trainer_->parameters().find(name);
-  require(found.group != nullptr, "this rank does not hold {}", name);
-  return read(found.group->moment1, *found.param);
+  return read(&ParamGroup::moment1, name);
 }
 std::vector<float> TestRank::moment2(const std::string& name) {
-  const auto found = trainer_->parameters().find(name);
-  require(found.group != nullptr, "this rank does not hold {}", name);
-  return read(found.group->moment2, *found.param);
+  return read(&ParamGroup::moment2, name);
 }
 
 void TestRank::set_weight(const std::string& name, const std::vector<float>& global) {

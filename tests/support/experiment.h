@@ -60,7 +60,7 @@ class TestRank {
   void set_weight(const std::string& name, const std::vector<float>& global);
 
  private:
-  std::vector<float> read(const Tensor& flat, const Param& param);
+  std::vector<float> read(Tensor ParamGroup::*flat, const std::string& name);
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;

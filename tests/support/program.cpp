@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "core/checkpoint/checkpoint.h"
@@ -84,6 +86,25 @@ std::unique_ptr<launch_test::Running> ProgramFolder::start(const std::vector<std
     execvp(argv[0], argv.data());
     return 127;
   });
+}
+
+std::vector<double> ProgramFolder::losses(const std::string& name) const {
+  std::vector<double> found;
+  for (const std::string& line : lines_of(run(name) / "metrics.jsonl")) {
+    found.push_back(nlohmann::json::parse(line).at("loss").get<double>());
+  }
+  return found;
+}
+
+std::string why_no_mpirun() {
+#if defined(__SANITIZE_THREAD__)
+  return "ThreadSanitizer does not understand MPI's own threads";
+#else
+  if (!fs::exists(paths::plugin("liborthant_communicator_mpi.so"))) {
+    return "MPI was not found when this was configured";
+  }
+  return std::system("command -v mpirun >/dev/null 2>&1") == 0 ? "" : "mpirun is not installed";
+#endif
 }
 
 std::vector<std::string> with_set(std::vector<std::string> words, const std::vector<std::string>& values) {

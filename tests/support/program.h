@@ -35,6 +35,8 @@ class ProgramFolder {
   std::filesystem::path checkpoint(int step, const std::string& name = "r") const;
   void write(const std::string& name, const std::string& text) const;
 
+  std::vector<double> losses(const std::string& name = "r") const;  // of the lines in the run's metrics
+
   // `orthant WORDS...` in this folder, to its end; `environment`: NAME=value, added.
   Result orthant(const std::vector<std::string>& words, const std::vector<std::string>& environment = {}) const;
   // Any command; and one in the background.
@@ -45,6 +47,9 @@ class ProgramFolder {
  private:
   launch_test::TemporaryFolder folder_;
 };
+
+// Why ranks cannot be started by mpirun here; empty: they can.
+std::string why_no_mpirun();
 
 // "--set", "KEY=VALUE" for each.
 std::vector<std::string> with_set(std::vector<std::string> words, const std::vector<std::string>& values);
