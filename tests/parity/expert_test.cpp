@@ -264,9 +264,9 @@ TEST(Chunks, TravelOneByOne) {
     }
     return calls;
   };
-  // Two layers: counts once, rows to the experts and back, and the same backwards.
-  EXPECT_EQ(exchanges(""), 2u * (1 + 4));
-  EXPECT_EQ(exchanges("chunks = 4\n"), 2u * (1 + 4 * 4));
+  // Two layers: counts once, rows to the experts and back, and the same backwards with the combine weights along.
+  EXPECT_EQ(exchanges(""), 2u * (1 + 2 + 4));
+  EXPECT_EQ(exchanges("chunks = 4\n"), 2u * (1 + 4 * (2 + 4)));
 }
 
 // --- what is refused, before anything starts
