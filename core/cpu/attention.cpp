@@ -1,7 +1,7 @@
 // Causal attention of whole sequences; see attention_tiles.h for how.
 #include <vector>
 
-#include "core/check.h"
+#include "core/attention_check.h"
 #include "core/cpu/attention_tiles.h"
 #include "core/cpu/cpu_stream.h"
 
@@ -12,26 +12,11 @@ using namespace attention_tiles;
 
 void check(const char* operation, const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
            const Tensor& first, const AttentionShape& s) {
-  require(s.head_dim > 0 && s.kv_heads > 0 && s.heads % s.kv_heads == 0,
-          "{}: {} heads of {} channels cannot share {} KV heads", operation, s.heads, s.head_dim, s.kv_heads);
-  require(s.kv_positions == 0 || s.kv_positions == s.positions,
-          "{}: {} keys for {} queries of a sequence; other numbers are for attention_block", operation, s.kv_positions,
-          s.positions);
-  const std::int64_t rows = s.batch * s.positions;
-  require_float(operation, "q", q);
-  require_shape(operation, "q", q, {rows, s.heads * s.head_dim});
-  require_tensor(operation, "k", k, q.dtype(), {rows, s.kv_heads * s.head_dim});
-  require_tensor(operation, "v", v, q.dtype(), {rows, s.kv_heads * s.head_dim});
-  require_tensor(operation, "o", o, q.dtype(), q.shape());
-  require_tensor(operation, "lse", lse, DType::f32, {s.batch, s.heads, s.positions});
-  if (first.defined()) {
-    require_dtype(operation, "first", first, {DType::i32});
-    require_elements(operation, "first", first, rows);
-    for (std::int64_t t = 0; t < rows; ++t) {
-      const std::int32_t value = first.as<std::int32_t>()[t];
-      require(value >= 0 && value <= t % s.positions, "{}: first[{}] is {}, expected a position in [0, {}]", operation,
-              t, value, t % s.positions);
-    }
+  check_attention(operation, o, lse, q, k, v, first, s);
+  for (std::int64_t t = 0; first.defined() && t < first.elements(); ++t) {
+    const std::int32_t value = first.as<std::int32_t>()[t];
+    require(value >= 0 && value <= t % s.positions, "{}: first[{}] is {}, expected a position in [0, {}]", operation, t,
+            value, t % s.positions);
   }
 }
 
@@ -73,10 +58,7 @@ void CpuStream::attention_backward(const Tensor& dq, const Tensor& dk, const Ten
                                    const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                                    const Tensor& lse, const Tensor& first, const AttentionShape& shape) {
   check("attention_backward", o, lse, q, k, v, first, shape);
-  require_tensor("attention_backward", "dq", dq, q.dtype(), q.shape());
-  require_tensor("attention_backward", "dk", dk, q.dtype(), k.shape());
-  require_tensor("attention_backward", "dv", dv, q.dtype(), v.shape());
-  require_tensor("attention_backward", "d_o", d_o, q.dtype(), q.shape());
+  check_gradients("attention_backward", q.dtype(), dq, dk, dv, d_o, q, k, v);
   const std::int64_t c = shape.head_dim, group = shape.heads / shape.kv_heads;
   const std::vector<KeyRange> ranges = causal_ranges(first, shape);
   with_float_type(q.dtype(), [&](auto type) {

@@ -2,7 +2,7 @@
 #include <numeric>
 #include <vector>
 
-#include "core/check.h"
+#include "core/attention_check.h"
 #include "core/cpu/attention_tiles.h"
 #include "core/cpu/cpu_stream.h"
 
@@ -10,30 +10,6 @@ namespace orthant {
 namespace {
 
 using namespace attention_tiles;
-
-void check_heads(const char* operation, const AttentionShape& s) {
-  require(s.head_dim > 0 && s.kv_heads > 0 && s.heads % s.kv_heads == 0,
-          "{}: {} heads of {} channels cannot share {} KV heads", operation, s.heads, s.head_dim, s.kv_heads);
-}
-
-// All arguments but o, whose dtype differs.
-void check(const char* operation, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
-           const Tensor& q_position, const Tensor& k_position, const Tensor& first, const AttentionShape& s) {
-  check_heads(operation, s);
-  const std::int64_t keys = Geometry(s).keys;
-  const Shape wide{s.batch * s.positions, s.heads * s.head_dim}, narrow{s.batch * keys, s.kv_heads * s.head_dim};
-  require_float(operation, "q", q);
-  require_shape(operation, "q", q, wide);
-  require_tensor(operation, "k", k, q.dtype(), narrow);
-  require_tensor(operation, "v", v, q.dtype(), narrow);
-  require_tensor(operation, "lse", lse, DType::f32, {s.batch, s.heads, s.positions});
-  require_tensor(operation, "q_position", q_position, DType::i32, {s.positions});
-  require_tensor(operation, "k_position", k_position, DType::i32, {keys});
-  if (first.defined()) {
-    require_dtype(operation, "first", first, {DType::i32});
-    require_elements(operation, "first", first, s.batch * s.positions);
-  }
-}
 
 // What every query of the call sees.
 struct BlockView {
@@ -70,7 +46,7 @@ bool sees_anything(const Visible& visible, const Geometry& g) {
 void CpuStream::attention_block(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
                                 const Tensor& q_position, const Tensor& k_position, const Tensor& first,
                                 const AttentionShape& shape) {
-  check("attention_block", lse, q, k, v, q_position, k_position, first, shape);
+  check_attention_block("attention_block", lse, q, k, v, q_position, k_position, first, shape);
   require_tensor("attention_block", "o", o, DType::f32, q.shape());
   const std::int64_t c = shape.head_dim, group = shape.heads / shape.kv_heads;
   const BlockView view(q_position, k_position, first, shape);
@@ -98,12 +74,9 @@ void CpuStream::attention_block_backward(const Tensor& dq, const Tensor& dk, con
                                          const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                                          const Tensor& lse, const Tensor& q_position, const Tensor& k_position,
                                          const Tensor& first, const AttentionShape& shape) {
-  check("attention_block_backward", lse, q, k, v, q_position, k_position, first, shape);
+  check_attention_block("attention_block_backward", lse, q, k, v, q_position, k_position, first, shape);
   require_tensor("attention_block_backward", "o", o, q.dtype(), q.shape());
-  require_tensor("attention_block_backward", "d_o", d_o, q.dtype(), q.shape());
-  require_tensor("attention_block_backward", "dq", dq, DType::f32, q.shape());
-  require_tensor("attention_block_backward", "dk", dk, DType::f32, k.shape());
-  require_tensor("attention_block_backward", "dv", dv, DType::f32, k.shape());
+  check_gradients("attention_block_backward", DType::f32, dq, dk, dv, d_o, q, k, v);
   const std::int64_t c = shape.head_dim, group = shape.heads / shape.kv_heads;
   const BlockView view(q_position, k_position, first, shape);
   with_float_type(q.dtype(), [&](auto type) {
@@ -134,13 +107,9 @@ void CpuStream::attention_block_backward(const Tensor& dq, const Tensor& dk, con
 void CpuStream::attention_merge(const Tensor& o, const Tensor& lse, const Tensor& o_block, const Tensor& lse_block,
                                 const AttentionShape& shape) {
   const std::int64_t positions = shape.positions, heads = shape.heads, c = shape.head_dim;
-  const Shape rows{shape.batch * positions, heads * c}, sums{shape.batch, heads, positions};
-  check_heads("attention_merge", shape);
-  require_tensor("attention_merge", "o", o, DType::f32, rows);
-  require_tensor("attention_merge", "o_block", o_block, DType::f32, rows);
-  require_tensor("attention_merge", "lse", lse, DType::f32, sums);
-  require_tensor("attention_merge", "lse_block", lse_block, DType::f32, sums);
-  parallel_for(threads_, rows[0], 8192 / (rows[1] + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t rows = shape.batch * positions, width = heads * c;
+  check_merge(o, lse, o_block, lse_block, shape);
+  parallel_for(threads_, rows, 8192 / (width + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       for (std::int64_t h = 0; h < heads; ++h) {
         const std::int64_t row = (t / positions * heads + h) * positions + t % positions;
@@ -152,8 +121,8 @@ void CpuStream::attention_merge(const Tensor& o, const Tensor& lse, const Tensor
         const float top = std::max(total, added);
         const float before = std::exp(total - top), more = std::exp(added - top), sum = before + more;
         const float keep = before / sum, take = more / sum;
-        float* to = o.as<float>() + t * rows[1] + h * c;
-        const float* from = o_block.as<float>() + t * rows[1] + h * c;
+        float* to = o.as<float>() + t * width + h * c;
+        const float* from = o_block.as<float>() + t * width + h * c;
 #pragma omp simd
         for (std::int64_t e = 0; e < c; ++e) {
           to[e] = keep * to[e] + take * from[e];

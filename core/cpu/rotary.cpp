@@ -1,7 +1,7 @@
 // Splitting qkv into q, k, v with rotary positions (Su et al., "RoFormer"), and the adjoint.
 #include "core/cpu/rotary_table.h"
 
-#include "core/check.h"
+#include "core/attention_check.h"
 #include "core/cpu/bf16.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
@@ -18,26 +18,6 @@ void rotate_head(T* to, const T* from, std::int64_t c, const float* cosine, cons
     const float a = to_float(from[i]), b = to_float(from[i + half]), s = sign * sine[i];
     to[i] = from_float<T>(a * cosine[i] - b * s);
     to[i + half] = from_float<T>(b * cosine[i] + a * s);
-  }
-}
-
-void check(const char* operation, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& qkv,
-           const Tensor& position, const RotaryShape& shape) {
-  require_float(operation, "qkv", qkv);
-  require_rank(operation, "qkv", qkv, 2);
-  const std::int64_t rows = qkv.dim(0), c = shape.head_dim;
-  require_shape(operation, "qkv", qkv, {rows, (shape.heads + 2 * shape.kv_heads) * c});
-  if (shape.heads > 0) {
-    require_tensor(operation, "q", q, qkv.dtype(), {rows, shape.heads * c});
-  }
-  if (shape.kv_heads > 0) {
-    require_tensor(operation, "k", k, qkv.dtype(), {rows, shape.kv_heads * c});
-    require_tensor(operation, "v", v, qkv.dtype(), {rows, shape.kv_heads * c});
-  }
-  if (shape.theta != 0) {
-    require(c % 2 == 0, "{}: rotary positions need an even head_dim, got {}", operation, c);
-    require_dtype(operation, "position", position, {DType::i32});
-    require_elements(operation, "position", position, rows);
   }
 }
 
@@ -78,7 +58,7 @@ void move_heads(T* to, const T* from, std::int64_t heads, std::int64_t c, const 
 
 void CpuStream::split_rotary(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& qkv,
                              const Tensor& position, const RotaryShape& shape) {
-  check("split_rotary", q, k, v, qkv, position, shape);
+  check_rotary("split_rotary", q, k, v, qkv, position, shape);
   const std::int64_t c = shape.head_dim, nq = shape.heads * c, nk = shape.kv_heads * c, width = nq + 2 * nk;
   with_float_type(qkv.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -94,7 +74,7 @@ void CpuStream::split_rotary(const Tensor& q, const Tensor& k, const Tensor& v, 
 
 void CpuStream::merge_rotary_backward(const Tensor& dqkv, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                                       const Tensor& position, const RotaryShape& shape) {
-  check("merge_rotary_backward", dq, dk, dv, dqkv, position, shape);
+  check_rotary("merge_rotary_backward", dq, dk, dv, dqkv, position, shape);
   const std::int64_t c = shape.head_dim, nq = shape.heads * c, nk = shape.kv_heads * c, width = nq + 2 * nk;
   with_float_type(dqkv.dtype(), [&](auto type) {
     using T = decltype(type);
