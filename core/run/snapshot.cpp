@@ -86,6 +86,7 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
   Trainer trainer(layout.plan(), *stream, *source);
   for (int step = 0; step < steps; ++step) {
     const StepReport report = trainer.gradients(step);
+    stream->synchronize();  // here and below: no rank waits for others while it has the mutex
     {
       const std::lock_guard lock(mutex);
       if (communicator.rank() == 0) {
@@ -103,6 +104,7 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
       }
     }
     trainer.apply(step);
+    stream->synchronize();
   }
   auto each_state = [&](auto&& visit) {
     const std::lock_guard lock(mutex);
