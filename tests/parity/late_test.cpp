@@ -1,0 +1,63 @@
+// A main stream that runs later than it is told to (late/late_device.cpp): every layout waits for what it needs, and
+// has the bits that it has on the CPU, whose main stream runs at once and so hides a wait that is missing.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/support/parity.h"
+#include "tests/support/paths.h"
+
+namespace orthant {
+namespace {
+
+using test::axes;
+using test::experiment;
+using test::Overrides;
+
+struct Layout3 {
+  const char* name;
+  Overrides overrides;
+  std::string plugins;
+};
+std::ostream& operator<<(std::ostream& out, const Layout3& layout) {
+  return out << layout.name;
+}
+
+class Late : public testing::TestWithParam<Layout3> {};
+
+TEST_P(Late, HasTheBitsOfTheCpu) {
+  const Layout3& layout = GetParam();
+  Config config = experiment(layout.overrides, layout.plugins);
+  const Snapshot at_once = take_snapshot(config, 2);
+  const char* path = std::getenv("ORTHANT_PLUGIN_PATH");
+  setenv("ORTHANT_PLUGIN_PATH", (paths::build("tests/parity") + ":" + (path == nullptr ? "" : path)).c_str(), 1);
+  config.settings.run.device = "late";
+  test::expect_same_bits(take_snapshot(config, 2), at_once);
+}
+
+const Overrides dense = {"moe.experts=0", "data.sequence_length=16"};
+const Layout3 layouts[] = {
+    {"one_rank", {"moe.capacity_factor=1.0"}, ""},
+    {"ring", dense, "[plugins.sequence]\nsize = 2\nmethod = \"ring\"\n"},
+    {"ulysses", dense, "[plugins.sequence]\nsize = 2\n"},
+    {"expert_chunks", {"moe.experts=8"}, axes(2) + "[plugins.expert]\nsize = 2\nchunks = 2\n"},
+    {"zero_3", {"batch.micro_batch=2"}, "[plugins.data]\nsize = 2\nzero = 3\nwhole_below = 0\n"},
+    {"small_buckets", {}, "[plugins.data]\nsize = 2\nbucket_mb = 0.001\n"},
+    {"pipeline", {"batch.micro_batch=2", "model.tie_embeddings=true"}, "[plugins.pipeline]\nsize = 2\n" + axes(2)},
+    {"zero_2_recompute",
+     {R"(memory.recompute="full")", "model.dropout=0.1", "optimizer.clip_grad_norm=0.05"},
+     "[plugins.data]\nsize = 4\nzero = 2\nwhole_below = 0\n[plugins.expert]\nsize = 2\n"},
+    {"layered", {"batch.micro_batch=2"}, "[plugins.data]\nsize = 2\nzero = 3\nwhole_below = 0\nlayered = true\n"},
+    {"two_nodes",
+     {"moe.experts=8", R"(moe.router="gshard")"},
+     axes(4) + "[plugins.expert]\nsize = 4\ndispatch = \"hierarchical\"\nnode_ranks = 2\n"},
+    {"interleaved",
+     {"model.layers=4", "batch.micro_batch=2"},
+     "[plugins.pipeline]\nsize = 2\nschedule = \"interleaved\"\nchunks = 2\n"},
+    {"tensor", {}, "[plugins.tensor]\nsize = 2\nsequence_parallel = true\n"},
+};
+INSTANTIATE_TEST_SUITE_P(Parity, Late, testing::ValuesIn(layouts),
+                         [](const auto& layout) { return layout.param.name; });
+
+}  // namespace
+}  // namespace orthant
