@@ -2,10 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/cuda/device_math.h"
@@ -259,28 +262,38 @@ TEST(SimtMisuse, AMissingBarrierGivesWrongResults) {
   EXPECT_GT(wrong_sums, 0);
 }
 
-__global__ void append(int* list, int* size, int value_of_block) {
-  if (threadIdx.x == 0) {
-    list[atomicAdd(size, 1)] = value_of_block * static_cast<int>(blockIdx.x);
-  }
+__global__ void append(int* list, int* size) {
+  list[atomicAdd(size, 1)] = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
 }
 
 // A list in the order of arrival differs from launch to launch: what the test list's second run sees.
 TEST(SimtMisuse, TheOrderOfBlocksAndThreadsChangesWithEachLaunchAndRepeatsWithTheSeed) {
-  const auto arrivals = [] {
-    std::vector<int> list(50);
+  const auto arrivals = [](unsigned blocks, int threads) {
+    std::vector<int> list(128, -1);
     int size = 0;
-    launch(append, Grid{50, 32}, nullptr, list.data(), &size, 1);
+    launch(append, Grid{blocks, threads}, nullptr, list.data(), &size);
     return list;
   };
+  for (const auto& [blocks, threads] : {std::pair{1u, 128}, std::pair{4u, 32}}) {
+    simt::reseed(5);
+    const std::vector<int> first = arrivals(blocks, threads), second = arrivals(blocks, threads);
+    EXPECT_NE(first, second);
+    simt::reseed(5);
+    EXPECT_EQ(arrivals(blocks, threads), first);
+    EXPECT_EQ(arrivals(blocks, threads), second);
+    simt::reseed(6);
+    EXPECT_NE(arrivals(blocks, threads), first);
+    std::vector<int> sorted = first, all(128);
+    std::iota(all.begin(), all.end(), 0);
+    std::sort(sorted.begin(), sorted.end());
+    EXPECT_EQ(sorted, all);
+  }
+  std::vector<int> first_of_block;  // the order of blocks alone
   simt::reseed(5);
-  const std::vector<int> first = arrivals(), second = arrivals();
-  EXPECT_NE(first, second);
-  simt::reseed(5);
-  EXPECT_EQ(arrivals(), first);
-  EXPECT_EQ(arrivals(), second);
-  simt::reseed(6);
-  EXPECT_NE(arrivals(), first);
+  for (int run = 0; run < 8; ++run) {
+    first_of_block.push_back(arrivals(4, 32)[0] / 32);
+  }
+  EXPECT_NE(first_of_block, std::vector<int>(8, first_of_block[0]));
 }
 
 // out [blocks]: what static and dynamic shared memory hold when the block begins; then it writes both.
