@@ -13,8 +13,8 @@ struct Layer {
   Machine m;
   GateConfig config;
   RandomKey key{.seed = 1};
-  Tensor logits, valid, token, probability, expert, weight, chosen, row, source, count, dropped, offset, dweight,
-      dlogits;
+  Tensor logits, valid, token, expert, weight, lse, chosen, share, row, source, count, dropped, offset, dweight,
+      dlogits, losses;
   Tensor x, y, rows, drows;
   std::int64_t kept = 0;
 
@@ -34,12 +34,14 @@ struct Layer {
     logits = m.values(DType::f32, {tokens, experts}, l);
     token = m.values(DType::i64, {tokens}, number);
     valid = m.values(DType::u8, {tokens}, std::vector<std::uint8_t>(static_cast<std::size_t>(tokens), 1));
-    probability = m.empty(DType::f32, {tokens, experts});
     dlogits = m.empty(DType::f32, {tokens, experts});
     expert = m.empty(DType::i32, {tokens, top_k});
     weight = m.empty(DType::f32, {tokens, top_k});
     dweight = m.normal(DType::f32, {tokens, top_k}, 1);
+    lse = m.empty(DType::f32, {tokens});
     chosen = m.empty(DType::i32, {tokens / group, experts});
+    share = m.empty(DType::f64, {tokens / group, experts});
+    losses = m.values(DType::f64, {2}, std::vector<double>{0, 0});
     row = m.empty(DType::i32, {tokens, top_k});
     source = m.empty(DType::i32, {tokens * top_k, 1});
     count = m.empty(DType::i32, {experts});
@@ -57,7 +59,7 @@ struct Layer {
     rows = m.normal(dtype, {kept, d}, 1);
     drows = m.normal(dtype, {kept, d}, 1);
   }
-  void gate() { m.stream().gate(probability, expert, weight, chosen, logits, valid, token, key, config); }
+  void gate() { m.stream().gate(expert, weight, lse, chosen, share, logits, valid, token, key, config); }
   void plan() { m.stream().dispatch_plan(row, source, count, dropped, offset, expert, weight, valid, config); }
 };
 
@@ -80,14 +82,20 @@ double size(std::initializer_list<Tensor> tensors) {
 void gate(benchmark::State& state) {
   measure(state, DType::f32, 0, [](Layer& l) {
     l.gate();
-    return size({l.logits, l.probability, l.expert, l.weight, l.chosen});
+    return size({l.logits, l.expert, l.weight, l.lse, l.chosen, l.share});
   });
 }
 void gate_backward(benchmark::State& state) {
   measure(state, DType::f32, 0, [](Layer& l) {
-    l.m.stream().gate_backward(l.dlogits, l.dweight, l.probability, l.expert, l.weight, l.chosen, l.logits, l.valid,
-                               0.01f, 0.001f, l.config);
-    return size({l.logits, l.probability, l.dlogits, l.dweight});
+    l.m.stream().gate_backward(l.dlogits, l.dweight, l.expert, l.lse, l.chosen, l.logits, l.valid, 0.01f, 0.001f,
+                               l.config);
+    return size({l.logits, l.lse, l.dlogits, l.dweight, l.expert});
+  });
+}
+void gate_losses(benchmark::State& state) {
+  measure(state, DType::f32, 0, [](Layer& l) {
+    l.m.stream().gate_losses(l.losses.slice(0, {1}), l.losses.slice(1, {1}), l.chosen, l.share, l.lse, l.config);
+    return size({l.chosen, l.share, l.lse});
   });
 }
 void capacity(benchmark::State& state, double factor) {
@@ -98,8 +106,8 @@ void capacity(benchmark::State& state, double factor) {
 }
 void pack(benchmark::State& state, DType dtype) {
   measure(state, dtype, 0, [](Layer& l) {
-    l.m.stream().pack(l.rows, l.x, l.source, top_k);
-    return size({l.rows, l.x, l.source});
+    l.m.stream().pack(l.rows, l.x, l.row, l.source);
+    return size({l.rows, l.x, l.row, l.source});
   });
 }
 void pack_backward(benchmark::State& state, DType dtype) {
@@ -126,6 +134,7 @@ void shapes(benchmark::internal::Benchmark* b) {
 }
 BENCHMARK(gate)->Apply(shapes);
 BENCHMARK(gate_backward)->Apply(shapes);
+BENCHMARK(gate_losses)->Apply(shapes);
 BENCHMARK_CAPTURE(capacity, dropless, 0.0)->Apply(shapes);
 BENCHMARK_CAPTURE(capacity, 1.25, 1.25)->Apply(shapes);
 BENCHMARK_CAPTURE(pack, f32, DType::f32)->Apply(shapes);

@@ -27,6 +27,8 @@ std::int64_t check_gate_config(std::string_view operation, const GateConfig& con
   require(!experts_choose || config.top_k == config.experts,
           "{}: where experts choose, a token has a choice for each of the {} experts, top_k is {}", operation,
           config.experts, config.top_k);
+  require(config.score == ScoreKind::softmax || config.router == RouterKind::topk,
+          "{}: only the topk router takes its scores by sigmoid", operation);
   require(config.router != RouterKind::switch_ || config.top_k == 1,
           "{}: the switch router chooses 1 expert, top_k is {}", operation, config.top_k);
   require(config.router != RouterKind::gshard || config.top_k == 2,
@@ -34,6 +36,11 @@ std::int64_t check_gate_config(std::string_view operation, const GateConfig& con
   require(config.group_tokens > 0 && tokens % config.group_tokens == 0, "{}: {} tokens are not whole groups of {}",
           operation, tokens, config.group_tokens);
   return tokens / config.group_tokens;
+}
+
+void check_experts_choose(std::string_view operation, const GateConfig& config) {
+  require(config.router != RouterKind::expert_choice || config.capacity_factor > 0,
+          "{}: experts that choose need a capacity_factor above 0, it is {}", operation, config.capacity_factor);
 }
 
 }  // namespace orthant

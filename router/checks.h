@@ -28,4 +28,7 @@ void check_float(std::string_view operation, const char* name, const Tensor& ten
 // Returns the number of groups.
 std::int64_t check_gate_config(std::string_view operation, const GateConfig& config, std::int64_t tokens);
 
+// Where the experts choose, it is said how many tokens they take.
+void check_experts_choose(std::string_view operation, const GateConfig& config);
+
 }  // namespace orthant

@@ -3,7 +3,8 @@
 //
 // Sources: switch: Fedus et al., "Switch Transformers" (2021). gshard: Lepikhin et al., "GShard" (2020), algorithm 1.
 // topk: Shazeer et al., "Outrageously large neural networks" (2017); normalised weights as Mixtral (Jiang et al.,
-// 2024). expert_choice, where the experts choose: expert_choice.h.
+// 2024). Scores by sigmoid: DeepSeek-AI, "DeepSeek-V3" (2024). expert_choice, where the experts choose:
+// expert_choice.h.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace orthant {
 inline constexpr int max_top_k = 64;
 
 // expert[0 .. k) = the k experts with the greatest logits, greatest first; of equal logits the lower index first.
-// Logits decide, not probabilities: their order does not depend on how a device rounds exp. Always k distinct
+// Logits decide, not scores: their order does not depend on how a device rounds exp. Always k distinct
 // experts, whatever the values (a NaN is never greater than another logit).
 ORTHANT_HOST_DEVICE inline void select_top(std::int32_t* expert, const float* logits, std::int64_t experts,
                                            std::int64_t k) {
@@ -44,16 +45,26 @@ ORTHANT_HOST_DEVICE inline bool normalizes(const GateConfig& config) {
   return config.router == RouterKind::gshard || (config.router == RouterKind::topk && config.normalize_weights);
 }
 
-// weight[0 .. k) of the selected experts: their probabilities, or those over their sum.
-ORTHANT_HOST_DEVICE inline void gate_weights(float* weight, const float* probability, const std::int32_t* selected,
+// Of one part of a sum of scores: its share. Where all scores are 0 in fp32 (sigmoids of logits below -87), 0.
+ORTHANT_HOST_DEVICE inline float share_of(float score, float sum) {
+  return sum == 0 ? 0.0f : score / sum;
+}
+
+// d score / d logit of an expert whose score is `score`, but for a softmax's sum over all experts.
+ORTHANT_HOST_DEVICE inline float slope_of(ScoreKind kind, float score) {
+  return kind == ScoreKind::sigmoid ? score * (1 - score) : score;
+}
+
+// weight[0 .. k) of the selected experts: their scores, or those over their sum.
+ORTHANT_HOST_DEVICE inline void gate_weights(float* weight, const float* score, const std::int32_t* selected,
                                              const GateConfig& config) {
   float sum = 0;
   for (std::int64_t k = 0; k < config.top_k; ++k) {
-    weight[k] = probability[selected[k]];
+    weight[k] = score[selected[k]];
     sum += weight[k];
   }
   for (std::int64_t k = 0; normalizes(config) && k < config.top_k; ++k) {
-    weight[k] /= sum;
+    weight[k] = share_of(weight[k], sum);
   }
 }
 
@@ -65,32 +76,33 @@ ORTHANT_HOST_DEVICE inline bool keeps_second(float second_weight, const RandomKe
 // dlogits[0 .. E) += gradient of sum_k dweight[k] * weight[k]. `selected` are the experts as selected, also where
 // gshard did not keep the second one; a choice that is not kept has dweight 0 (its weight is the constant 0, while
 // the weights of the others still depend on its logit through the sum). Where the experts choose, -1 is no choice.
-ORTHANT_HOST_DEVICE inline void gate_weights_backward(float* dlogits, const float* dweight, const float* probability,
+ORTHANT_HOST_DEVICE inline void gate_weights_backward(float* dlogits, const float* dweight, const float* score,
                                                       const std::int32_t* selected, const GateConfig& config) {
-  float sum = 1;  // of the selected probabilities, where weights are divided by it
+  float sum = 1;  // of the selected scores, where weights are divided by it
   if (normalizes(config)) {
     sum = 0;
     for (std::int64_t k = 0; k < config.top_k; ++k) {
-      sum += probability[selected[k]];
+      sum += score[selected[k]];
     }
   }
-  // weight = p / sum: a softmax over the selected logits when normalised, over all of them otherwise.
   float mean = 0;
   for (std::int64_t k = 0; k < config.top_k; ++k) {
-    mean += selected[k] < 0 ? 0.0f : dweight[k] * probability[selected[k]] / sum;
+    mean += selected[k] < 0 ? 0.0f : dweight[k] * share_of(score[selected[k]], sum);
   }
   if (normalizes(config)) {
     for (std::int64_t k = 0; k < config.top_k; ++k) {
-      dlogits[selected[k]] += probability[selected[k]] / sum * (dweight[k] - mean);
+      dlogits[selected[k]] += share_of(slope_of(config.score, score[selected[k]]), sum) * (dweight[k] - mean);
     }
     return;
   }
-  for (std::int64_t e = 0; e < config.experts; ++e) {
-    dlogits[e] -= probability[e] * mean;
+  if (config.score == ScoreKind::softmax) {  // whose sum has every logit in it
+    for (std::int64_t e = 0; e < config.experts; ++e) {
+      dlogits[e] -= score[e] * mean;
+    }
   }
   for (std::int64_t k = 0; k < config.top_k; ++k) {
     if (selected[k] >= 0) {
-      dlogits[selected[k]] += probability[selected[k]] * dweight[k];
+      dlogits[selected[k]] += slope_of(config.score, score[selected[k]]) * dweight[k];
     }
   }
 }

@@ -233,6 +233,9 @@ void declare_moe(std::vector<CoreKey>& keys) {
   moe.choice(
       "router", [](auto& s) -> auto& { return s.moe.router; }, {"switch", "gshard", "topk", "expert_choice"},
       "How a token chooses experts; expert_choice: how experts choose tokens.");
+  moe.choice(
+      "score", [](auto& s) -> auto& { return s.moe.score; }, {"softmax", "sigmoid"},
+      "What a token's logits become before experts are weighted; sigmoid: topk only, as DeepSeek-V3.");
   at_least(moe.key(
                "capacity_factor", [](auto& s) -> auto& { return s.moe.capacity_factor; },
                "Seats of an expert over its even share of a group's tokens; 0: dropless."),

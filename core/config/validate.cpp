@@ -231,6 +231,9 @@ void check_moe(const Settings& s, Rules& rules) {
   rules.expect(m.router != RouterKind::gshard || m.top_k == 2, {"moe.top_k", "moe.router"},
                fmt::format("[moe] top_k: router \"gshard\" chooses 2 experts, not {}", m.top_k),
                "write top_k = 2, leave it out, or write router = \"topk\"");
+  rules.expect(m.score == ScoreKind::softmax || m.router == RouterKind::topk, {"moe.score", "moe.router"},
+               "[moe] score: only router \"topk\" takes scores by sigmoid",
+               "write router = \"topk\", or leave score out");
   rules.expect(
       !experts_choose || m.top_k == m.experts, {"moe.top_k", "moe.router"},
       fmt::format("[moe] top_k: router \"expert_choice\" lets the experts choose, a token has no top {}", m.top_k),

@@ -184,11 +184,11 @@ void ForwardingStream::cross_entropy_from_stats(const Tensor& loss, const Tensor
           [=](Stream& inner) { inner.cross_entropy_from_stats(loss, logits, label, stats, first_column, scale); });
 }
 
-void ForwardingStream::gate(const Tensor& probability, const Tensor& expert, const Tensor& weight, const Tensor& chosen,
-                            const Tensor& logits, const Tensor& valid, const Tensor& token, const RandomKey& key,
-                            const GateConfig& config) {
-  forward("gate", {probability, expert, weight, chosen, logits, valid, token},
-          [=](Stream& inner) { inner.gate(probability, expert, weight, chosen, logits, valid, token, key, config); });
+void ForwardingStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& lse, const Tensor& chosen,
+                            const Tensor& share, const Tensor& logits, const Tensor& valid, const Tensor& token,
+                            const RandomKey& key, const GateConfig& config) {
+  forward("gate", {expert, weight, lse, chosen, share, logits, valid, token},
+          [=](Stream& inner) { inner.gate(expert, weight, lse, chosen, share, logits, valid, token, key, config); });
 }
 
 void ForwardingStream::dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count,
@@ -203,8 +203,8 @@ void ForwardingStream::keep_seated(const Tensor& expert, const Tensor& row) {
   forward("keep_seated", {expert, row}, [=](Stream& inner) { inner.keep_seated(expert, row); });
 }
 
-void ForwardingStream::pack(const Tensor& rows, const Tensor& x, const Tensor& source, std::int64_t top_k) {
-  forward("pack", {rows, x, source}, [=](Stream& inner) { inner.pack(rows, x, source, top_k); });
+void ForwardingStream::pack(const Tensor& rows, const Tensor& x, const Tensor& row, const Tensor& source) {
+  forward("pack", {rows, x, row, source}, [=](Stream& inner) { inner.pack(rows, x, row, source); });
 }
 
 void ForwardingStream::pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row, bool accumulate) {
@@ -223,21 +223,18 @@ void ForwardingStream::combine_backward(const Tensor& drows, const Tensor& dweig
           [=](Stream& inner) { inner.combine_backward(drows, dweight, dy, rows, row, source, weight); });
 }
 
-void ForwardingStream::gate_backward(const Tensor& dlogits, const Tensor& dweight, const Tensor& probability,
-                                     const Tensor& expert, const Tensor& weight, const Tensor& chosen,
-                                     const Tensor& logits, const Tensor& valid, float aux_scale, float z_scale,
-                                     const GateConfig& config) {
-  forward("gate_backward", {dlogits, dweight, probability, expert, weight, chosen, logits, valid}, [=](Stream& inner) {
-    inner.gate_backward(dlogits, dweight, probability, expert, weight, chosen, logits, valid, aux_scale, z_scale,
-                        config);
+void ForwardingStream::gate_backward(const Tensor& dlogits, const Tensor& dweight, const Tensor& expert,
+                                     const Tensor& lse, const Tensor& chosen, const Tensor& logits, const Tensor& valid,
+                                     float aux_scale, float z_scale, const GateConfig& config) {
+  forward("gate_backward", {dlogits, dweight, expert, lse, chosen, logits, valid}, [=](Stream& inner) {
+    inner.gate_backward(dlogits, dweight, expert, lse, chosen, logits, valid, aux_scale, z_scale, config);
   });
 }
 
-void ForwardingStream::gate_losses(const Tensor& balance_loss, const Tensor& z_loss, const Tensor& probability,
-                                   const Tensor& chosen, const Tensor& logits, const Tensor& valid,
-                                   const GateConfig& config) {
-  forward("gate_losses", {balance_loss, z_loss, probability, chosen, logits, valid},
-          [=](Stream& inner) { inner.gate_losses(balance_loss, z_loss, probability, chosen, logits, valid, config); });
+void ForwardingStream::gate_losses(const Tensor& balance_loss, const Tensor& z_loss, const Tensor& chosen,
+                                   const Tensor& share, const Tensor& lse, const GateConfig& config) {
+  forward("gate_losses", {balance_loss, z_loss, chosen, share, lse},
+          [=](Stream& inner) { inner.gate_losses(balance_loss, z_loss, chosen, share, lse, config); });
 }
 
 void ForwardingStream::adamw(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& v,

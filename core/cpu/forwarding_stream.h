@@ -61,23 +61,23 @@ class ForwardingStream : public Stream {
                            std::int64_t first_column) override;
   void cross_entropy_from_stats(const Tensor& loss, const Tensor& logits, const Tensor& label, const Tensor& stats,
                                 std::int64_t first_column, float scale) override;
-  void gate(const Tensor& probability, const Tensor& expert, const Tensor& weight, const Tensor& chosen,
+  void gate(const Tensor& expert, const Tensor& weight, const Tensor& lse, const Tensor& chosen, const Tensor& share,
             const Tensor& logits, const Tensor& valid, const Tensor& token, const RandomKey& key,
             const GateConfig& config) override;
   void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
                      const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
                      const GateConfig& config) override;
   void keep_seated(const Tensor& expert, const Tensor& row) override;
-  void pack(const Tensor& rows, const Tensor& x, const Tensor& source, std::int64_t top_k) override;
+  void pack(const Tensor& rows, const Tensor& x, const Tensor& row, const Tensor& source) override;
   void pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row, bool accumulate) override;
   void combine(const Tensor& y, const Tensor& rows, const Tensor& row, const Tensor& weight, bool accumulate) override;
   void combine_backward(const Tensor& drows, const Tensor& dweight, const Tensor& dy, const Tensor& rows,
                         const Tensor& row, const Tensor& source, const Tensor& weight) override;
-  void gate_backward(const Tensor& dlogits, const Tensor& dweight, const Tensor& probability, const Tensor& expert,
-                     const Tensor& weight, const Tensor& chosen, const Tensor& logits, const Tensor& valid,
-                     float aux_scale, float z_scale, const GateConfig& config) override;
-  void gate_losses(const Tensor& balance_loss, const Tensor& z_loss, const Tensor& probability, const Tensor& chosen,
-                   const Tensor& logits, const Tensor& valid, const GateConfig& config) override;
+  void gate_backward(const Tensor& dlogits, const Tensor& dweight, const Tensor& expert, const Tensor& lse,
+                     const Tensor& chosen, const Tensor& logits, const Tensor& valid, float aux_scale, float z_scale,
+                     const GateConfig& config) override;
+  void gate_losses(const Tensor& balance_loss, const Tensor& z_loss, const Tensor& chosen, const Tensor& share,
+                   const Tensor& lse, const GateConfig& config) override;
   void adamw(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& v, const Tensor& grad,
              const Tensor& factor, const AdamW& how) override;
   void sgd(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& grad, const Tensor& factor,

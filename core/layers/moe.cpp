@@ -36,6 +36,7 @@ MoeLayer::MoeLayer(const ParamStore& store, const std::string& stem, Plan& plan,
 GateConfig MoeLayer::gate_config(const StepContext& ctx) const {
   const MoeSettings& moe = ctx.settings().moe;
   return {.router = moe.router,
+          .score = moe.score,
           .experts = moe.experts,
           .top_k = moe.top_k,
           .normalize_weights = moe.normalize_weights,
@@ -55,8 +56,8 @@ void MoeLayer::count(const StepContext& ctx, const Tensor& kept, const Tensor& d
 }
 
 void MoeLayer::Routing::save(Saved& to) const {
-  for (const Tensor* t : {&logits, &probability, &expert, &weight, &chosen, &dispatch.row, &dispatch.source,
-                          &dispatch.offset, &dispatch.weight}) {
+  for (const Tensor* t :
+       {&logits, &expert, &lse, &chosen, &dispatch.row, &dispatch.source, &dispatch.offset, &dispatch.weight}) {
     push(to, *t);
   }
   to.plans.push_back(plan);
@@ -64,8 +65,8 @@ void MoeLayer::Routing::save(Saved& to) const {
 
 MoeLayer::Routing MoeLayer::Routing::take(Saved& from) {
   Routing r;
-  for (Tensor* t : {&r.dispatch.weight, &r.dispatch.offset, &r.dispatch.source, &r.dispatch.row, &r.chosen, &r.weight,
-                    &r.expert, &r.probability, &r.logits}) {
+  for (Tensor* t : {&r.dispatch.weight, &r.dispatch.offset, &r.dispatch.source, &r.dispatch.row, &r.chosen, &r.lse,
+                    &r.expert, &r.logits}) {
     *t = pop(from);
   }
   r.plan = std::move(from.plans.back());
@@ -124,21 +125,21 @@ MoeLayer::Routing MoeLayer::route(const StepContext& ctx, const Tensor& router_i
   s.gemm(own, router_in, router_.weight(), {.transpose_b = true});
   r.logits = layout_.gather(own, s);  // [T, E]
   const std::int64_t tokens = r.logits.dim(0), groups = tokens / gate.group_tokens;
-  r.probability = device.empty(DType::f32, {tokens, experts});
   r.expert = device.empty(DType::i32, {tokens, k});
-  r.weight = device.empty(DType::f32, {tokens, k});
+  r.lse = device.empty(DType::f32, {tokens});
   r.chosen = device.empty(DType::i32, {groups, experts});
-  s.gate(r.probability, r.expert, r.weight, r.chosen, r.logits, ctx.batch.whole_valid, ctx.batch.whole_index,
+  const Tensor weight = device.empty(DType::f32, {tokens, k}), share = device.empty(DType::f64, {groups, experts});
+  s.gate(r.expert, weight, r.lse, r.chosen, share, r.logits, ctx.batch.whole_valid, ctx.batch.whole_index,
          key(ctx, Purpose::second_expert), gate);
   if (ctx.training) {
-    s.gate_losses(ctx.sums.balance, ctx.sums.z, r.probability, r.chosen, r.logits, ctx.batch.whole_valid, gate);
+    s.gate_losses(ctx.sums.balance, ctx.sums.z, r.chosen, share, r.lse, gate);
   }
-  seat(ctx, r);
+  seat(ctx, r, weight);
   return r;
 }
 
 // Capacity, the packed rows of this rank's tokens, and who gets them.
-void MoeLayer::seat(const StepContext& ctx, Routing& r) const {
+void MoeLayer::seat(const StepContext& ctx, Routing& r, const Tensor& whole_weight) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
   TokenExchange* const exchange = ctx.plan.exchange();
@@ -161,16 +162,15 @@ void MoeLayer::seat(const StepContext& ctx, Routing& r) const {
     s.dispatch_plan(r.dispatch.row, r.dispatch.source, kept, dropped, r.dispatch.offset, expert, weight, valid, gate);
   };
   gate.rows_per_expert = layout_.alone() ? apart : 0;
-  dispatch(r.expert, r.weight, ctx.batch.whole_valid);
+  dispatch(r.expert, whole_weight, ctx.batch.whole_valid);
   if (ctx.training) {
     count(ctx, kept, dropped);
   }
-  const Tensor weight = layout_.take(Region::experts, r.weight, s);  // [tokens_X, K]
+  const Tensor weight = layout_.take(Region::experts, whole_weight, s);  // [tokens_X, K]
   if (!layout_.alone()) {
     // Seats are decided: of the choices that have one, those of this rank's tokens.
     const Tensor expert = layout_.take(Region::experts, r.expert, s);
     s.keep_seated(expert, layout_.take(Region::experts, r.dispatch.row, s));
-    gate.router = RouterKind::topk;
     gate.capacity_factor = 0;
     gate.group_tokens = expert.dim(0);
     gate.rows_per_expert = apart;
@@ -197,7 +197,7 @@ Tensor MoeLayer::run_experts(const StepContext& ctx, const Tensor& n, const Rout
     return ctx.plan.cross(leave, y, s);
   }
   Tensor packed = device.empty(n.dtype(), {to.source.dim(0), tokens.dim(1)});
-  s.pack(packed, tokens, to.source, to.row.dim(1));
+  s.pack(packed, tokens, to.row, to.source);
   const Tensor rows = experts_.forward(ctx, packed, routing.plan, saved);  // [R, d]
   s.combine(y, rows, to.row, to.weight, false);
   return ctx.plan.cross(leave, y, s);
@@ -216,8 +216,8 @@ std::pair<Tensor, Tensor> MoeLayer::run_experts_backward(const StepContext& ctx,
     // A choice's weight is to its packed row what a token's row is with one choice a token.
     const std::int64_t rows = to.source.dim(0), choices = to.weight.elements();
     const Tensor packed = device.empty(dy.dtype(), {rows, dy.dim(1)}), weight = device.empty(DType::f32, {rows, 1});
-    s.pack(packed, dy_here, to.source, to.row.dim(1));
-    s.pack(weight, to.weight.view({choices, 1}), to.source, 1);
+    s.pack(packed, dy_here, to.row, to.source);
+    s.pack(weight, to.weight.view({choices, 1}), to.row.view({choices, 1}), to.source);
     const RoutedExperts::Gradients back = experts_.backward(ctx, packed, weight, routing.plan, saved);
     s.pack_backward(dtokens, back.packed, to.row, false);
     s.pack_backward(dweight.view({choices, 1}), back.weight, to.row.view({choices, 1}), false);
@@ -232,8 +232,8 @@ void MoeLayer::route_backward(const StepContext& ctx, const Tensor& dn, const Te
   // A row of dlogits depends on dweight's row alone, and this rank needs those of the tokens that it routes.
   const Tensor of_all = layout_.put(Region::experts, dweight, r.logits.dim(0), s);
   Tensor whole = device.empty(DType::f32, r.logits.shape());  // [T, E]
-  s.gate_backward(whole, of_all, r.probability, r.expert, r.weight, r.chosen, r.logits, ctx.batch.whole_valid,
-                  ctx.aux_scale, ctx.z_scale, gate_config(ctx));
+  s.gate_backward(whole, of_all, r.expert, r.lse, r.chosen, r.logits, ctx.batch.whole_valid, ctx.aux_scale, ctx.z_scale,
+                  gate_config(ctx));
   Tensor dlogits = layout_.take(Region::router, whole, s);  // [tokens_R, E]
   if (ctx.compute() != DType::f32) {
     Tensor narrow = device.empty(ctx.compute(), dlogits.shape());

@@ -24,7 +24,7 @@ class MoeLayer {
   // Who goes where. Small beside the activations, and not to be decided twice: counters and losses are added once.
   struct Routing {
     // Of whole groups of tokens, as Stream::gate.
-    Tensor logits, probability, expert, weight, chosen;
+    Tensor logits, expert, lse, chosen;
     // Of the tokens whose experts this rank asks: row [tokens_X, K], source [R, 1] and offset [E + 1] as
     // Stream::dispatch_plan, weight [tokens_X, K] past the boundary. R is the number of packed rows where the host
     // knows it, else what is enough.
@@ -49,7 +49,8 @@ class MoeLayer {
 
   Tensor router_input(const StepContext& ctx, const Tensor& n) const;    // [tokens_R, d]
   Routing route(const StepContext& ctx, const Tensor& router_in) const;  // counts, and adds to the losses
-  void seat(const StepContext& ctx, Routing& routing) const;
+  // weight [T, K] as Stream::gate.
+  void seat(const StepContext& ctx, Routing& routing, const Tensor& whole_weight) const;
   Tensor run_experts(const StepContext& ctx, const Tensor& n, const Routing& routing, Saved& saved) const;
   // The gradients of run_experts: of n, and of the weights [tokens_X, K].
   std::pair<Tensor, Tensor> run_experts_backward(const StepContext& ctx, const Tensor& dy, const Routing& routing,

@@ -38,6 +38,9 @@ const char* text(Activation a) {
 const char* text(Positions p) {
   return p == Positions::rotary ? "rotary" : "learned";
 }
+const char* text(ScoreKind s) {
+  return s == ScoreKind::softmax ? "softmax" : "sigmoid";
+}
 const char* text(RouterKind r) {
   switch (r) {
     case RouterKind::switch_: return "switch";
@@ -56,6 +59,7 @@ void add_own_keys(Json& json, const Settings& s) {
   if (routed_blocks(s) > 0) {
     json["every"] = s.moe.every;
     json["router"] = text(s.moe.router);
+    json["score"] = text(s.moe.score);
     json["normalize_weights"] = s.moe.normalize_weights;
     json["capacity_factor"] = s.moe.capacity_factor;
     json["group_tokens"] = s.moe.group_tokens == 0 ? s.data.sequence_length : s.moe.group_tokens;
@@ -213,6 +217,7 @@ std::vector<std::string> without_twin(const Settings& s) {
     expect(routed == s.model.layers, fmt::format("experts in {} of {} blocks", routed, s.model.layers));
     expect(s.moe.router == RouterKind::topk, fmt::format("moe.router = \"{}\"", text(s.moe.router)));
     expect(s.moe.router != RouterKind::topk || s.moe.normalize_weights, "moe.normalize_weights = false");
+    expect(s.moe.score == ScoreKind::softmax, fmt::format("moe.score = \"{}\"", text(s.moe.score)));
     expect(s.moe.shared_experts == 0, fmt::format("moe.shared_experts = {}", s.moe.shared_experts));
   }
   return reasons;

@@ -23,16 +23,10 @@ void seating_order(std::vector<std::int64_t>& order, const float* weight, std::i
   if (config.drop_policy == DropPolicy::position) {
     return;
   }
-  const bool first_choices_first = config.router == RouterKind::gshard;
   std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    const std::int64_t k_a = a % config.top_k, k_b = b % config.top_k;
-    if (first_choices_first && k_a != k_b) {
-      return k_a < k_b;
-    }
-    if (weight[a] != weight[b]) {
-      return weight[a] > weight[b];
-    }
-    return a < b;  // lower token, then lower k
+    const std::uint32_t of_a = seat_priority(config, a % config.top_k, weight[a]);
+    const std::uint32_t of_b = seat_priority(config, b % config.top_k, weight[b]);
+    return of_a != of_b ? of_a > of_b : a < b;
   });
 }
 

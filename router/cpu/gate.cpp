@@ -1,7 +1,8 @@
-// gate and gate_backward: one token at a time, tokens in parallel.
+// gate and gate_backward: one token at a time, in parallel over runs of tokens of one group.
 #include "router/gate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "core/cpu/cpu_stream.h"
@@ -15,8 +16,8 @@
 namespace orthant {
 namespace {
 
-// probability[e] = softmax(logits)[e] for e in [0, experts).
-void softmax_row(float* probability, const float* logits, std::int64_t experts) {
+// softmax[e] of the logits for e in [0, experts); returns their logsumexp.
+float softmax_row(float* softmax, const float* logits, std::int64_t experts) {
   float greatest = logits[0];
 #pragma omp simd reduction(max : greatest)
   for (std::int64_t e = 0; e < experts; ++e) {
@@ -25,19 +26,39 @@ void softmax_row(float* probability, const float* logits, std::int64_t experts) 
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t e = 0; e < experts; ++e) {
-    probability[e] = fast_exp(logits[e] - greatest);
-    sum += probability[e];
+    softmax[e] = fast_exp(logits[e] - greatest);
+    sum += softmax[e];
   }
   const float scale = 1 / sum;
 #pragma omp simd
   for (std::int64_t e = 0; e < experts; ++e) {
-    probability[e] *= scale;
+    softmax[e] *= scale;
+  }
+  return greatest + std::log(sum);
+}
+
+// The same from the logsumexp.
+void softmax_row_again(float* softmax, const float* logits, float lse, std::int64_t experts) {
+#pragma omp simd
+  for (std::int64_t e = 0; e < experts; ++e) {
+    softmax[e] = fast_exp(logits[e] - lse);
   }
 }
 
+// score[e] = sigmoid(logits[e]); returns their sum.
+float sigmoid_row(float* score, const float* logits, std::int64_t experts) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t e = 0; e < experts; ++e) {
+    score[e] = fast_sigmoid(logits[e]);
+    sum += score[e];
+  }
+  return sum;
+}
+
 // expert, weight [tokens of the group, E] where each expert chooses: choice k of a token is expert k, or none.
-void choose_by_experts(std::int32_t* expert, float* weight, const float* probability, const std::uint8_t* is_valid,
-                       const GateConfig& config) {
+void choose_by_experts(std::int32_t* expert, float* weight, const float* logits, const float* lse,
+                       const std::uint8_t* is_valid, const GateConfig& config) {
   const std::int64_t experts = config.experts;
   std::fill_n(expert, config.group_tokens * experts, -1);
   std::fill_n(weight, config.group_tokens * experts, 0.0f);
@@ -50,54 +71,92 @@ void choose_by_experts(std::int32_t* expert, float* weight, const float* probabi
   const std::int64_t seats = capacity(config, static_cast<std::int64_t>(valid.size()));
   for (std::int64_t e = 0; e < experts; ++e) {
     tokens = valid;
-    choose_tokens(tokens, probability, experts, e, seats);
+    choose_tokens(tokens, logits, lse, experts, e, seats);
     for (const std::int64_t t : tokens) {
       expert[t * experts + e] = static_cast<std::int32_t>(e);
-      weight[t * experts + e] = probability[t * experts + e];
+      weight[t * experts + e] = fast_exp(logits[t * experts + e] - lse[t]);
     }
   }
 }
 
+// Calls fn(run, group, first, last) for every run [first, last) of at most 256 tokens of one group. A function of the
+// groups alone, so that what is summed over runs does not depend on the number of threads.
+struct Runs {
+  std::int64_t groups, group_tokens;
+
+  std::int64_t per_group() const { return (group_tokens + 255) / 256; }
+  template <class F>
+  void for_each(int threads, F&& fn) const {
+    const std::int64_t grain = std::max<std::int64_t>(1, 64 / std::min<std::int64_t>(group_tokens, 256));
+    parallel_for(threads, groups * per_group(), grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t run = begin; run < end; ++run) {
+        const std::int64_t g = run / per_group(), first = g * group_tokens + run % per_group() * 256;
+        fn(run, g, first, std::min(first + 256, (g + 1) * group_tokens));
+      }
+    });
+  }
+};
+
 }  // namespace
 
-void CpuStream::gate(const Tensor& probability, const Tensor& expert, const Tensor& weight, const Tensor& chosen,
-                     const Tensor& logits, const Tensor& valid, const Tensor& token, const RandomKey& key,
-                     const GateConfig& config) {
+void CpuStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& lse, const Tensor& chosen,
+                     const Tensor& share, const Tensor& logits, const Tensor& valid, const Tensor& token,
+                     const RandomKey& key, const GateConfig& config) {
   const std::int64_t tokens = logits.dim(0), experts = config.experts, k_count = config.top_k;
   const std::int64_t groups = check_gate_config("gate", config, tokens);
-  require(config.router != RouterKind::expert_choice || config.capacity_factor > 0,
-          "gate: experts that choose need a capacity_factor above 0, it is {}", config.capacity_factor);
+  check_experts_choose("gate", config);
   check_arguments("gate", {{"logits", logits, DType::f32, {tokens, experts}},
-                           {"probability", probability, DType::f32, {tokens, experts}},
                            {"expert", expert, DType::i32, {tokens, k_count}},
                            {"weight", weight, DType::f32, {tokens, k_count}},
+                           {"lse", lse, DType::f32, {tokens}},
                            {"chosen", chosen, DType::i32, {groups, experts}},
+                           {"share", share, DType::f64, {groups, experts}},
                            {"valid", valid, DType::u8, {tokens}},
                            {"token", token, DType::i64, {tokens}}});
-  float* const p = probability.as<float>();               // [T, E]
   std::int32_t* const e_out = expert.as<std::int32_t>();  // [T, K]
   float* const w = weight.as<float>();                    // [T, K]
-  std::int32_t* const count = chosen.as<std::int32_t>();  // [G, E]
   const float* const x = logits.as<float>();              // [T, E]
   const std::uint8_t* const is_valid = valid.as<std::uint8_t>();
   const std::int64_t* const global = token.as<std::int64_t>();
+  const bool experts_choose = config.router == RouterKind::expert_choice;
+  const Runs runs{groups, config.group_tokens};
 
-  parallel_for(threads_, tokens, 64, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t t = begin; t < end; ++t) {
+  // What each run adds to its group's `share` and `chosen`.
+  std::vector<double> share_of_run(static_cast<std::size_t>(groups * runs.per_group() * experts), 0.0);
+  std::vector<std::int32_t> chosen_of_run(share_of_run.size(), 0);
+  runs.for_each(threads_, [&](std::int64_t run, std::int64_t, std::int64_t first, std::int64_t last) {
+    std::vector<float> softmax(static_cast<std::size_t>(experts)), sigmoid(softmax);
+    double* const shares = share_of_run.data() + run * experts;
+    std::int32_t* const counts = chosen_of_run.data() + run * experts;
+    for (std::int64_t t = first; t < last; ++t) {
       std::int32_t* const selected = e_out + t * k_count;
       float* const weights = w + t * k_count;
       if (is_valid[t] == 0) {
-        std::fill_n(p + t * experts, experts, 0.0f);
+        lse.as<float>()[t] = 0;
         std::fill_n(selected, k_count, -1);
         std::fill_n(weights, k_count, 0.0f);
         continue;
       }
-      softmax_row(p + t * experts, x + t * experts, experts);
-      if (config.router == RouterKind::expert_choice) {
+      const float* const row = x + t * experts;
+      const float* score = softmax.data();
+      float scale = 1;
+      lse.as<float>()[t] = softmax_row(softmax.data(), row, experts);
+      if (config.score == ScoreKind::sigmoid) {
+        scale = share_of(1, sigmoid_row(sigmoid.data(), row, experts));
+        score = sigmoid.data();
+      }
+#pragma omp simd
+      for (std::int64_t e = 0; e < experts; ++e) {
+        shares[e] += static_cast<double>(score[e] * scale);
+      }
+      if (experts_choose) {
         continue;
       }
-      select_top(selected, x + t * experts, experts, k_count);
-      gate_weights(weights, p + t * experts, selected, config);
+      select_top(selected, row, experts, k_count);
+      gate_weights(weights, score, selected, config);
+      for (std::int64_t k = 0; k < counted_choices(config); ++k) {
+        ++counts[selected[k]];
+      }
       if (config.router == RouterKind::gshard && !keeps_second(weights[1], key, global[t])) {
         selected[1] = -1;
         weights[1] = 0;
@@ -105,63 +164,77 @@ void CpuStream::gate(const Tensor& probability, const Tensor& expert, const Tens
     }
   });
   parallel_for(threads_, groups, 1, [&](std::int64_t begin, std::int64_t end) {
-    std::fill(count + begin * experts, count + end * experts, 0);
-    for (std::int64_t g = begin; g < end && config.router == RouterKind::expert_choice; ++g) {
+    for (std::int64_t g = begin; g < end; ++g) {
       const std::int64_t first = g * config.group_tokens;
-      choose_by_experts(e_out + first * experts, w + first * experts, p + first * experts, is_valid + first, config);
-    }
-    for (std::int64_t t = begin * config.group_tokens; t < end * config.group_tokens; ++t) {
-      for (std::int64_t k = 0; is_valid[t] != 0 && k < counted_choices(config); ++k) {
-        const std::int32_t e = e_out[t * k_count + k];
-        if (e >= 0) {
-          ++count[t / config.group_tokens * experts + e];
+      std::int32_t* const counts = chosen.as<std::int32_t>() + g * experts;
+      double* const shares = share.as<double>() + g * experts;
+      std::fill_n(counts, experts, 0);
+      std::fill_n(shares, experts, 0.0);
+      for (std::int64_t run = g * runs.per_group(); run < (g + 1) * runs.per_group(); ++run) {
+        for (std::int64_t e = 0; e < experts; ++e) {
+          shares[e] += share_of_run[static_cast<std::size_t>(run * experts + e)];
+          counts[e] += chosen_of_run[static_cast<std::size_t>(run * experts + e)];
+        }
+      }
+      if (experts_choose) {
+        choose_by_experts(e_out + first * experts, w + first * experts, x + first * experts, lse.as<float>() + first,
+                          is_valid + first, config);
+        for (std::int64_t i = 0; i < config.group_tokens * experts; ++i) {
+          counts[i % experts] += e_out[first * experts + i] >= 0 ? 1 : 0;
         }
       }
     }
   });
 }
 
-void CpuStream::gate_backward(const Tensor& dlogits, const Tensor& dweight, const Tensor& probability,
-                              const Tensor& expert, const Tensor& weight, const Tensor& chosen, const Tensor& logits,
-                              const Tensor& valid, float aux_scale, float z_scale, const GateConfig& config) {
+void CpuStream::gate_backward(const Tensor& dlogits, const Tensor& dweight, const Tensor& expert, const Tensor& lse,
+                              const Tensor& chosen, const Tensor& logits, const Tensor& valid, float aux_scale,
+                              float z_scale, const GateConfig& config) {
   const std::int64_t tokens = logits.dim(0), experts = config.experts, k_count = config.top_k;
   const std::int64_t groups = check_gate_config("gate_backward", config, tokens);
   check_arguments("gate_backward", {{"logits", logits, DType::f32, {tokens, experts}},
                                     {"dlogits", dlogits, DType::f32, {tokens, experts}},
                                     {"dweight", dweight, DType::f32, {tokens, k_count}},
-                                    {"probability", probability, DType::f32, {tokens, experts}},
                                     {"expert", expert, DType::i32, {tokens, k_count}},
-                                    {"weight", weight, DType::f32, {tokens, k_count}},
+                                    {"lse", lse, DType::f32, {tokens}},
                                     {"chosen", chosen, DType::i32, {groups, experts}},
                                     {"valid", valid, DType::u8, {tokens}}});
   const std::uint8_t* const is_valid = valid.as<std::uint8_t>();
-  const bool experts_choose = config.router == RouterKind::expert_choice;
-  parallel_for(threads_, groups, 1, [&](std::int64_t begin, std::int64_t end) {
-    std::int32_t ranked[max_top_k];
-    for (std::int64_t g = begin; g < end; ++g) {
-      const std::int64_t first = g * config.group_tokens, last = first + config.group_tokens;
-      const double factor = balance_factor(chosen.as<std::int32_t>() + g * experts, experts);
-      for (std::int64_t t = first; t < last; ++t) {
-        const float* const x = logits.as<float>() + t * experts;
-        const float* const p = probability.as<float>() + t * experts;
-        float* const dx = dlogits.as<float>() + t * experts;
-        std::fill_n(dx, experts, 0.0f);
-        if (is_valid[t] == 0) {
-          continue;
-        }
-        const std::int32_t* selected = expert.as<std::int32_t>() + t * k_count;
-        if (!experts_choose) {
-          // Selected again from the logits: `expert` no longer knows a second expert that gshard did not keep.
-          select_top(ranked, x, experts, k_count);
-          selected = ranked;
-        }
-        gate_weights_backward(dx, dweight.as<float>() + t * k_count, p, selected, config);
-        if (aux_scale != 0 && !experts_choose) {  // the balance of experts that choose is a constant (losses.h)
-          balance_backward(dx, p, chosen.as<std::int32_t>() + g * experts, factor, aux_scale, experts);
-        }
-        if (z_scale != 0) {
-          z_backward(dx, p, logsumexp_of(x, p, experts), z_scale, experts);
-        }
+  // The balance of experts that choose is a constant (losses.h).
+  const bool balances = aux_scale != 0 && config.router != RouterKind::expert_choice;
+  const Runs runs{groups, config.group_tokens};
+  runs.for_each(threads_, [&](std::int64_t, std::int64_t g, std::int64_t first, std::int64_t last) {
+    std::vector<float> softmax(static_cast<std::size_t>(experts)), sigmoid(softmax);
+    std::int32_t ranked[2];
+    const std::int32_t* const counts = chosen.as<std::int32_t>() + g * experts;
+    const double factor = balance_factor(counts, experts);
+    for (std::int64_t t = first; t < last; ++t) {
+      const float* const x = logits.as<float>() + t * experts;
+      float* const dx = dlogits.as<float>() + t * experts;
+      std::fill_n(dx, experts, 0.0f);
+      if (is_valid[t] == 0) {
+        continue;
+      }
+      const float* score = softmax.data();
+      if (config.score == ScoreKind::softmax || z_scale != 0) {
+        softmax_row_again(softmax.data(), x, lse.as<float>()[t], experts);
+      }
+      if (config.score == ScoreKind::sigmoid) {
+        sigmoid_row(sigmoid.data(), x, experts);
+        score = sigmoid.data();
+      }
+      const std::int32_t* selected = expert.as<std::int32_t>() + t * k_count;
+      if (config.router == RouterKind::gshard) {
+        // Selected again from the logits: `expert` no longer knows a second expert that was not kept.
+        select_top(ranked, x, experts, 2);
+        selected = ranked;
+      }
+      gate_weights_backward(dx, dweight.as<float>() + t * k_count, score, selected, config);
+      if (balances) {
+        balance_backward(dx, score, counts, factor, aux_scale, config);
+      }
+      if (z_scale != 0) {
+        z_backward(dx, softmax.data(), lse.as<float>()[t], z_scale, experts);
       }
     }
   });

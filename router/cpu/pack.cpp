@@ -79,21 +79,23 @@ void check_source(std::string_view operation, const Tensor& rows, const Tensor& 
 
 }  // namespace
 
-void CpuStream::pack(const Tensor& rows, const Tensor& x, const Tensor& source, std::int64_t top_k) {
+void CpuStream::pack(const Tensor& rows, const Tensor& x, const Tensor& row, const Tensor& source) {
   check_float("pack", "x", x);
-  require(top_k > 0 && rows.rank() == 2, "pack: top_k must be positive and `rows` a matrix, got {} and {}", top_k,
-          rows.shape().to_string());
-  check_arguments("pack", {{"rows", rows, x.dtype(), {rows.dim(0), x.dim(1)}}});
+  check_float("pack", "rows", rows);
+  require(row.rank() == 2 && row.dim(1) > 0, "pack: `row` must be [T, K], got {}", row.shape().to_string());
+  check_arguments(
+      "pack", {{"rows", rows, x.dtype(), {rows.dim(0), x.dim(1)}}, {"row", row, DType::i32, {x.dim(0), row.dim(1)}}});
   check_source("pack", rows, source);
+  const std::int64_t top_k = row.dim(1);
   const std::size_t bytes = static_cast<std::size_t>(x.dim(1)) * size_of(x.dtype());
   const std::int32_t* const from = source.as<std::int32_t>();
   parallel_for(threads_, rows.dim(0), grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      std::byte* const row = rows.as<std::byte>() + static_cast<std::size_t>(r) * bytes;
+      std::byte* const to = rows.as<std::byte>() + static_cast<std::size_t>(r) * bytes;
       if (from[r] < 0) {
-        std::memset(row, 0, bytes);
+        std::memset(to, 0, bytes);
       } else {
-        std::memcpy(row, x.as<std::byte>() + static_cast<std::size_t>(from[r] / top_k) * bytes, bytes);
+        std::memcpy(to, x.as<std::byte>() + static_cast<std::size_t>(from[r] / top_k) * bytes, bytes);
       }
     }
   });

@@ -6,7 +6,7 @@
 namespace orthant::cuda {
 
 void CudaStream::gate(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                      const Tensor&, const RandomKey&, const GateConfig&) {
+                      const Tensor&, const Tensor&, const RandomKey&, const GateConfig&) {
   fail("gate is not on cuda yet");
 }
 
@@ -19,7 +19,7 @@ void CudaStream::keep_seated(const Tensor&, const Tensor&) {
   fail("keep_seated is not on cuda yet");
 }
 
-void CudaStream::pack(const Tensor&, const Tensor&, const Tensor&, std::int64_t) {
+void CudaStream::pack(const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
   fail("pack is not on cuda yet");
 }
 
@@ -37,11 +37,11 @@ void CudaStream::combine_backward(const Tensor&, const Tensor&, const Tensor&, c
 }
 
 void CudaStream::gate_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                               const Tensor&, const Tensor&, float, float, const GateConfig&) {
+                               const Tensor&, float, float, const GateConfig&) {
   fail("gate_backward is not on cuda yet");
 }
 
-void CudaStream::gate_losses(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+void CudaStream::gate_losses(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                              const GateConfig&) {
   fail("gate_losses is not on cuda yet");
 }

@@ -83,6 +83,7 @@ experts = 16
 every = 2
 top_k = 2
 router = "gshard"
+score = "softmax"
 capacity_factor = 1.25
 group_tokens = 192
 drop_policy = "probability"
@@ -148,6 +149,7 @@ recompute = "none"
   EXPECT_EQ(s.moe.every, 2);
   EXPECT_EQ(s.moe.top_k, 2);
   EXPECT_EQ(s.moe.router, RouterKind::gshard);
+  EXPECT_EQ(s.moe.score, ScoreKind::softmax);
   EXPECT_EQ(s.moe.capacity_factor, 1.25);
   EXPECT_EQ(s.moe.group_tokens, 192);
   EXPECT_EQ(s.moe.drop_policy, DropPolicy::probability);
@@ -181,6 +183,7 @@ recompute = "none"
 TEST_F(Load, EveryChoiceNamesItsOwnEnumerator) {
   EXPECT_EQ(load(synthetic + "[moe]\nrouter = \"switch\"\n").settings.moe.router, RouterKind::switch_);
   EXPECT_EQ(load(synthetic + "[moe]\nrouter = \"topk\"\n").settings.moe.router, RouterKind::topk);
+  EXPECT_EQ(load(synthetic + "[moe]\nscore = \"sigmoid\"\n").settings.moe.score, ScoreKind::sigmoid);
   EXPECT_EQ(load(synthetic + "[model]\nactivation = \"relu\"\n").settings.model.activation, Activation::relu);
   EXPECT_EQ(load(synthetic + "[model]\nactivation = \"gelu\"\n").settings.model.activation, Activation::gelu);
   EXPECT_EQ(load(synthetic + "[optimizer]\nschedule = \"constant\"\n").settings.optimizer.schedule,

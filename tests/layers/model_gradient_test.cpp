@@ -177,6 +177,11 @@ TEST(ModelGradient, UnnormalizedWeightsAndSharedExperts) {
   expect_differences({"moe.normalize_weights=false", "moe.shared_experts=2", "moe.d_expert=8"});
 }
 
+TEST(ModelGradient, ScoresBySigmoid) {
+  expect_differences({R"(moe.score="sigmoid")", "moe.top_k=2", "moe.aux_loss=0.5", "moe.z_loss=0.1"});
+  expect_differences({R"(moe.score="sigmoid")", "moe.normalize_weights=false", "moe.capacity_factor=1.0"});
+}
+
 TEST(ModelGradient, DropoutAndJitter) {
   expect_differences({"model.dropout=0.2", "moe.jitter=0.2", "moe.aux_loss=0.5"});
 }

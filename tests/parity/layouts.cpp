@@ -177,6 +177,7 @@ const std::vector<Model>& table_models() {
       {"gshard", {R"(moe.router="gshard")"}},
       {"gshard_capacity", {R"(moe.router="gshard")", "moe.capacity_factor=1.0"}},
       {"expert_choice", {R"(moe.router="expert_choice")", "moe.top_k=0", "moe.capacity_factor=2.0"}},
+      {"sigmoid", {R"(moe.score="sigmoid")", "moe.top_k=3", "moe.capacity_factor=1.0"}},
       {"shared_experts_tied", {"moe.shared_experts=1", "model.tie_embeddings=true"}},
       {"gpt2", {R"(model.positions="learned")", R"(model.norm="layernorm")", R"(model.activation="gelu")"}},
       {"noise", {"model.dropout=0.2", "moe.jitter=0.2", "moe.capacity_factor=1.0"}},

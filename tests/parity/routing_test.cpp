@@ -38,6 +38,7 @@ const Model models[] = {
     {"bf16", {R"(run.dtype="bf16")", "moe.capacity_factor=1.0"}},
     {"large_auxiliary_loss", {"moe.aux_loss=10", "moe.z_loss=1", "moe.capacity_factor=1.0"}},
     {"expert_choice", {R"(moe.router="expert_choice")", "moe.top_k=0", "moe.capacity_factor=1.5"}},
+    {"sigmoid", {R"(moe.score="sigmoid")", "moe.aux_loss=1", "moe.z_loss=0.1", "moe.capacity_factor=1.0"}},
     {"three_experts_a_token", {"moe.top_k=3", "moe.capacity_factor=1.0"}},
 };
 

@@ -72,7 +72,7 @@ class RoutedBlock {
     const MoeLayer::Routing routing = MoeLayer::Routing::take(copy);
     logits = rank_.floats(routing.logits);
     expert = rank_.integers(routing.expert);
-    weight = rank_.floats(routing.weight);
+    weight = rank_.floats(routing.dispatch.weight);
     const Tensor dy = rank_.upload(DType::f32, {tokens_, d_}, upstream);
     input_gradient = rank_.floats(layer_->backward(ctx, dy, saved));
     EXPECT_TRUE(saved.tensors.empty());

@@ -12,10 +12,11 @@ TEST(Gate, IsTheDefinition) {
       const Input logits = c.normal(DType::f32, {q.tokens, q.config.experts}, 2.0);
       const oracle::Gate want = oracle::gate(logits.values, q);
       const Routed got = run_gate(c, logits, q);
-      c.expect("probability", got.probability, want.probability, 1e-6);
       c.expect("expert", got.expert, want.expert, 0);
       c.expect("weight", got.weight, want.weight, 1e-6);
+      c.expect("lse", got.lse, want.lse, 1e-6);
       c.expect("chosen", got.chosen, want.chosen, 0);
+      c.expect("share", got.share, want.share, 1e-6);
     });
   }
 }
@@ -39,6 +40,21 @@ TEST(Gate, TiesGoToTheLowerExpert) {
   }
 }
 
+// Scores that are 0 in fp32 have no shares, and no gradient, instead of 0 / 0.
+TEST(Gate, SigmoidsThatVanishWeighNothing) {
+  const Problem q = by_sigmoid(problem(RouterKind::topk, 4, 2, 1, 3));
+  on_every_device([&](OpContext& c) {
+    const Routed r = run_gate(c, c.constant(DType::f32, {3, 4}, -300), q);
+    c.expect("expert", r.expert, {0, 1, 0, 1, 0, 1}, 0);
+    c.expect("weight", r.weight, Values(6, 0.0), 0);
+    c.expect("share", r.share, Values(4, 0.0), 0);
+    const Tensor dlogits = c.poisoned(DType::f32, {3, 4});
+    c.stream().gate_backward(dlogits, c.constant(DType::f32, {3, 2}, 1).tensor, r.expert, r.lse, r.chosen, r.logits,
+                             r.valid, 1.0f, 0.0f, q.config);
+    c.expect("dlogits", dlogits, Values(12, 0.0), 0);
+  });
+}
+
 // Two tokens in each group of four, and every token is equally likely for expert 0: the lower ones.
 TEST(Gate, ExpertsThatChooseTakeTheLowerTokenOfEqualOnes) {
   const Problem q = with_capacity(problem(RouterKind::expert_choice, 2, 2, 2, 4), 1, 1);
@@ -56,12 +72,11 @@ TEST(GateBackward, ExpertsThatChooseHaveNoBalanceToLearn) {
   on_every_device([&](OpContext& c) {
     const Routed r = run_gate(c, c.normal(DType::f32, {q.tokens, 6}, 3.0), q);
     const Tensor balance = c.constant(DType::f64, {1}, 0).tensor, z = c.constant(DType::f64, {1}, 0).tensor;
-    c.stream().gate_losses(balance, z, r.probability, r.chosen, r.logits, r.valid, q.config);
+    c.stream().gate_losses(balance, z, r.chosen, r.share, r.lse, q.config);
     c.expect("balance", balance, {static_cast<double>(q.valid_in(0) + q.valid_in(1) + q.valid_in(2))}, 1e-6);
     const Tensor dlogits = c.poisoned(DType::f32, {q.tokens, 6});
     const Tensor dweight = c.constant(DType::f32, {q.tokens, 6}, 0).tensor;
-    c.stream().gate_backward(dlogits, dweight, r.probability, r.expert, r.weight, r.chosen, r.logits, r.valid, 1.0f,
-                             0.0f, q.config);
+    c.stream().gate_backward(dlogits, dweight, r.expert, r.lse, r.chosen, r.logits, r.valid, 1.0f, 0.0f, q.config);
     c.expect("dlogits", dlogits, Values(static_cast<std::size_t>(q.tokens * 6), 0.0), 0);
   });
 }
@@ -161,9 +176,8 @@ TEST(GateBackward, IsTheFiniteDifference) {
       };
       const Routed r = run_gate(c, logits, q);
       const Tensor dlogits = c.poisoned(DType::f32, {q.tokens, experts});
-      c.stream().gate_backward(dlogits, c.input(DType::f32, {q.tokens, k_count}, dweight).tensor, r.probability,
-                               r.expert, r.weight, r.chosen, r.logits, r.valid, static_cast<float>(aux),
-                               static_cast<float>(z), q.config);
+      c.stream().gate_backward(dlogits, c.input(DType::f32, {q.tokens, k_count}, dweight).tensor, r.expert, r.lse,
+                               r.chosen, r.logits, r.valid, static_cast<float>(aux), static_cast<float>(z), q.config);
       c.expect("dlogits", dlogits, numeric_gradient(loss, logits.values), 2e-5);
     });
   }
@@ -176,7 +190,7 @@ TEST(GateLosses, AreTheDefinitionAndAccumulate) {
       const oracle::Gate base = oracle::gate(logits.values, q);
       const Routed r = run_gate(c, logits, q);
       const Tensor balance = c.constant(DType::f64, {1}, 10).tensor, z = c.constant(DType::f64, {1}, 20).tensor;
-      c.stream().gate_losses(balance, z, r.probability, r.chosen, r.logits, r.valid, q.config);
+      c.stream().gate_losses(balance, z, r.chosen, r.share, r.lse, q.config);
       c.expect("balance", balance, {10 + oracle::balance_loss(logits.values, base.chosen, q)}, 1e-6);
       c.expect("z", z, {20 + oracle::z_loss(logits.values, q)}, 1e-6);
     });
@@ -193,7 +207,7 @@ TEST(GateLosses, BalancedLoadIsOnePerTokenAndOneExpertIsE) {
       }
       const Routed r = run_gate(c, c.input(DType::f32, {8, 4}, x), q);
       const Tensor balance = c.constant(DType::f64, {1}, 0).tensor, z = c.constant(DType::f64, {1}, 0).tensor;
-      c.stream().gate_losses(balance, z, r.probability, r.chosen, r.logits, r.valid, q.config);
+      c.stream().gate_losses(balance, z, r.chosen, r.share, r.lse, q.config);
       EXPECT_NEAR(c.values_of(balance)[0], balanced ? 8 : 32, 1e-5);
     }
   });
@@ -223,13 +237,12 @@ TEST(Gate, PaddingChangesNothing) {
       const auto outputs = [&](const Input& x, const Problem& q) {
         const Routed r = run_gate(c, x, q);
         const Tensor balance = c.constant(DType::f64, {1}, 0).tensor, z = c.constant(DType::f64, {1}, 0).tensor;
-        c.stream().gate_losses(balance, z, r.probability, r.chosen, r.logits, r.valid, q.config);
+        c.stream().gate_losses(balance, z, r.chosen, r.share, r.lse, q.config);
         const Tensor dlogits = c.poisoned(DType::f32, {q.tokens, 5});
-        c.stream().gate_backward(dlogits, r.weight, r.probability, r.expert, r.weight, r.chosen, r.logits, r.valid,
-                                 0.1f, 0.1f, q.config);
+        c.stream().gate_backward(dlogits, r.weight, r.expert, r.lse, r.chosen, r.logits, r.valid, 0.1f, 0.1f, q.config);
         Values all;
-        for (const Tensor& t : {r.probability, r.expert, r.weight, dlogits}) {
-          const std::int64_t columns = t.dim(1);
+        for (const Tensor& t : {r.lse, r.expert, r.weight, dlogits}) {
+          const std::int64_t columns = t.rank() == 1 ? 1 : t.dim(1);
           const Values v = c.values_of(t);
           for (std::int64_t row = 0; row < q.tokens; ++row) {
             const Values one = oracle::row_of(v, row, columns);
@@ -240,7 +253,7 @@ TEST(Gate, PaddingChangesNothing) {
             }
           }
         }
-        for (const Tensor& t : {r.chosen, balance, z}) {
+        for (const Tensor& t : {r.chosen, r.share, balance, z}) {
           const Values v = c.values_of(t);
           all.insert(all.end(), v.begin(), v.end());
         }
@@ -265,6 +278,7 @@ TEST(Gate, RefusesWhatDoesNotFit) {
     EXPECT_NE(message(problem(RouterKind::switch_, 4, 2, 1, 4)).find("switch"), std::string::npos);
     EXPECT_NE(message(problem(RouterKind::gshard, 4, 1, 1, 4)).find("gshard"), std::string::npos);
     EXPECT_NE(message(problem(RouterKind::expert_choice, 4, 4, 1, 4)).find("capacity_factor"), std::string::npos);
+    EXPECT_NE(message(by_sigmoid(problem(RouterKind::switch_, 4, 1, 1, 4))).find("sigmoid"), std::string::npos);
     const Problem few = with_capacity(problem(RouterKind::expert_choice, 4, 2, 1, 4), 1, 1);
     EXPECT_NE(message(few).find("each of the 4 experts"), std::string::npos);
     Problem q = problem(RouterKind::topk, 4, 1, 1, 4);

@@ -34,7 +34,7 @@ struct Problem {
 };
 
 struct Gate {
-  Values probability, expert, weight, chosen;
+  Values expert, weight, lse, chosen, share;
   Values ranked;  // [T, K] the experts by logit, kept or not
 };
 
@@ -55,9 +55,53 @@ inline Values row_of(const Values& m, std::int64_t row, std::int64_t columns) {
   return {m.begin() + row * columns, m.begin() + (row + 1) * columns};
 }
 
+inline Values scores(const Values& x, const GateConfig& c) {
+  if (c.score == ScoreKind::softmax) {
+    return softmax(x);
+  }
+  Values s;
+  for (const double v : x) {
+    s.push_back(1 / (1 + std::exp(-v)));
+  }
+  return s;
+}
+
+// Each expert's part of a token's scores.
+inline Values shares(const Values& x, const GateConfig& c) {
+  Values s = scores(x, c);
+  const double sum = std::accumulate(s.begin(), s.end(), 0.0);
+  for (double& v : s) {
+    v /= sum;
+  }
+  return s;
+}
+
+inline double logsumexp(const Values& x) {
+  double sum = 0;
+  for (const double v : x) {
+    sum += std::exp(v);
+  }
+  return std::log(sum);
+}
+
+// lse [T] and share [G, E] of valid tokens; 0 for the others.
+inline void add_lse_and_share(Gate& out, const Values& logits, const Problem& q) {
+  const std::int64_t experts = q.config.experts;
+  out.share.assign(static_cast<std::size_t>(q.groups() * experts), 0);
+  for (std::int64_t t = 0; t < q.tokens; ++t) {
+    const Values x = row_of(logits, t, experts);
+    const bool is_valid = q.valid[static_cast<std::size_t>(t)] != 0;
+    out.lse.push_back(is_valid ? logsumexp(x) : 0);
+    const Values part = shares(x, q.config);
+    for (std::int64_t e = 0; is_valid && e < experts; ++e) {
+      out.share[static_cast<std::size_t>(q.group_of(t) * experts + e)] += part[static_cast<std::size_t>(e)];
+    }
+  }
+}
+
 // Weights of the ranked experts for logits x, before gshard's lottery.
 inline Values weights(const Values& x, const Values& ranked, const GateConfig& c) {
-  const Values p = softmax(x);
+  const Values p = scores(x, c);
   Values w;
   for (const double e : ranked) {
     w.push_back(p[static_cast<std::size_t>(e)]);
@@ -84,12 +128,12 @@ inline std::int64_t capacity(const Problem& q, std::int64_t valid) {
 inline Gate gate_of_experts(const Values& logits, const Problem& q) {
   const std::int64_t experts = q.config.experts;
   Gate out;
+  add_lse_and_share(out, logits, q);
   out.chosen.assign(static_cast<std::size_t>(q.groups() * experts), 0);
   std::vector<Values> p;
   for (std::int64_t t = 0; t < q.tokens; ++t) {
     p.push_back(q.valid[static_cast<std::size_t>(t)] != 0 ? softmax(row_of(logits, t, experts))
                                                           : Values(static_cast<std::size_t>(experts), 0));
-    out.probability.insert(out.probability.end(), p.back().begin(), p.back().end());
   }
   for (std::int64_t t = 0; t < q.tokens; ++t) {
     const std::int64_t group = q.group_of(t);
@@ -116,17 +160,16 @@ inline Gate gate(const Values& logits, const Problem& q) {
   }
   const GateConfig& c = q.config;
   Gate out;
+  add_lse_and_share(out, logits, q);
   out.chosen.assign(static_cast<std::size_t>(q.groups() * c.experts), 0);
   for (std::int64_t t = 0; t < q.tokens; ++t) {
     if (q.valid[static_cast<std::size_t>(t)] == 0) {
-      out.probability.insert(out.probability.end(), static_cast<std::size_t>(c.experts), 0);
       out.expert.insert(out.expert.end(), static_cast<std::size_t>(c.top_k), -1);
       out.weight.insert(out.weight.end(), static_cast<std::size_t>(c.top_k), 0);
       out.ranked.insert(out.ranked.end(), static_cast<std::size_t>(c.top_k), 0);
       continue;
     }
     const Values x = row_of(logits, t, c.experts);
-    const Values p = softmax(x);
     Values order(x.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](double a, double b) {
@@ -145,7 +188,6 @@ inline Gate gate(const Values& logits, const Problem& q) {
       order[1] = -1;
       w[1] = 0;
     }
-    out.probability.insert(out.probability.end(), p.begin(), p.end());
     out.expert.insert(out.expert.end(), order.begin(), order.end());
     out.weight.insert(out.weight.end(), w.begin(), w.end());
   }
@@ -216,7 +258,7 @@ inline double balance_loss(const Values& logits, const Values& chosen, const Pro
     Values mean(static_cast<std::size_t>(c.experts), 0);
     for (std::int64_t t = g * c.group_tokens; t < (g + 1) * c.group_tokens; ++t) {
       if (q.valid[static_cast<std::size_t>(t)] != 0) {
-        const Values p = softmax(row_of(logits, t, c.experts));
+        const Values p = shares(row_of(logits, t, c.experts), c);
         for (std::size_t e = 0; e < p.size(); ++e) {
           mean[e] += p[e] / valid;
         }
@@ -236,11 +278,8 @@ inline double z_loss(const Values& logits, const Problem& q) {
   double total = 0;
   for (std::int64_t t = 0; t < q.tokens; ++t) {
     if (q.valid[static_cast<std::size_t>(t)] != 0) {
-      double sum = 0;
-      for (const double x : row_of(logits, t, q.config.experts)) {
-        sum += std::exp(x);
-      }
-      total += std::log(sum) * std::log(sum);
+      const double lse = logsumexp(row_of(logits, t, q.config.experts));
+      total += lse * lse;
     }
   }
   return total;

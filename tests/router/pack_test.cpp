@@ -13,6 +13,7 @@ std::vector<Problem> dispatches() {
           problem(RouterKind::topk, 64, 2, 2, 10),
           with_capacity(problem(RouterKind::topk, 8, 3, 2, 33, 7), 1, 1),
           with_capacity(problem(RouterKind::expert_choice, 6, 6, 2, 15, 4), 3, 2),
+          by_sigmoid(with_capacity(problem(RouterKind::topk, 8, 3, 2, 20, 6), 3, 2, DropPolicy::probability)),
           problem(RouterKind::topk, 8, 2, 0, 4),
           problem(RouterKind::topk, 8, 2, 1, 1),
           problem(RouterKind::topk, 8, 2, 1, 4, 1)};
@@ -52,7 +53,7 @@ TEST(Pack, CopiesTokenRows) {
         const Routing s = route(c, q);
         const Input x = c.normal(dtype, {q.tokens, d}, 1.0);
         const Tensor rows = c.poisoned(dtype, {s.plan.rows, d});
-        c.stream().pack(rows, x.tensor, s.plan.source, q.config.top_k);
+        c.stream().pack(rows, x.tensor, s.plan.row, s.plan.source);
         Values want;
         for (const double choice : s.source) {
           const Values row = oracle::row_of(x.values, static_cast<std::int64_t>(choice) / q.config.top_k, d);
@@ -76,7 +77,7 @@ TEST(Pack, WritesZeroWhereNothingStands) {
         const Input x = c.normal(dtype, {q.tokens, d}, 1.0), old = c.normal(dtype, {room, d}, 1.0);
         const Tensor rows = c.poisoned(dtype, {room, d}), drows = c.poisoned(dtype, {room, d});
         const Tensor dweight = c.poisoned(DType::f32, {q.tokens, q.config.top_k});
-        c.stream().pack(rows, x.tensor, s.plan.source, q.config.top_k);
+        c.stream().pack(rows, x.tensor, s.plan.row, s.plan.source);
         c.stream().combine_backward(drows, dweight, x.tensor, old.tensor, s.plan.row, s.plan.source, s.gate.weight);
         Values copied, weighted;
         for (const double choice : source) {
@@ -113,7 +114,7 @@ TEST(Pack, BackwardIsTheAdjointAndAdds) {
       const Routing s = route(c, q);
       const Input x = c.normal(DType::f32, {q.tokens, d}, 1.0), g = c.normal(DType::f32, {s.plan.rows, d}, 1.0);
       const Tensor rows = c.poisoned(DType::f32, {s.plan.rows, d});
-      c.stream().pack(rows, x.tensor, s.plan.source, q.config.top_k);
+      c.stream().pack(rows, x.tensor, s.plan.row, s.plan.source);
       const Input before = c.normal(DType::f32, {q.tokens, d}, 1.0);
       const Tensor dx = c.input(DType::f32, {q.tokens, d}, before.values).tensor;
       c.stream().pack_backward(dx, g.tensor, s.plan.row, true);
@@ -205,7 +206,7 @@ TEST(Router, GradientThroughDispatchAndCombine) {
       const Routed r = run_gate(c, logits, q);
       const Planned p = run_plan(c, r.expert, r.weight, q);
       const Tensor rows = c.poisoned(DType::f32, {p.rows, d});
-      c.stream().pack(rows, x.tensor, p.source, k_count);
+      c.stream().pack(rows, x.tensor, p.row, p.source);
       const Values count = c.values_of(p.count);
       std::int64_t begin = 0;
       for (std::int64_t e = 0; e < experts; ++e) {
@@ -216,8 +217,7 @@ TEST(Router, GradientThroughDispatchAndCombine) {
       const Tensor drows = c.poisoned(DType::f32, {p.rows, d}), dweight = c.poisoned(DType::f32, r.weight.shape());
       const Tensor dlogits = c.poisoned(DType::f32, logits.tensor.shape());
       c.stream().combine_backward(drows, dweight, dy.tensor, rows, p.row, p.source, r.weight);
-      c.stream().gate_backward(dlogits, dweight, r.probability, r.expert, r.weight, r.chosen, r.logits, r.valid, 0, 0,
-                               q.config);
+      c.stream().gate_backward(dlogits, dweight, r.expert, r.lse, r.chosen, r.logits, r.valid, 0, 0, q.config);
 
       const oracle::Gate base = oracle::gate(logits.values, q);
       const oracle::Plan plan = oracle::plan(base.expert, base.weight, q);

@@ -34,6 +34,11 @@ inline Problem with_capacity(Problem q, std::int64_t numerator, std::int64_t den
   return q;
 }
 
+inline Problem by_sigmoid(Problem q) {
+  q.config.score = ScoreKind::sigmoid;
+  return q;
+}
+
 // Every gate, with and without padding, from no token at all to several groups.
 inline std::vector<Problem> problems() {
   std::vector<Problem> all;
@@ -53,6 +58,12 @@ inline std::vector<Problem> problems() {
     all.push_back(with_capacity(problem(RouterKind::expert_choice, 67, 67, 2, 5, padding), 2, 1));  // above max_top_k
     all.push_back(with_capacity(problem(RouterKind::expert_choice, 4, 4, 2, 6, padding), 100, 1));
   }
+  for (const bool normalize : {true, false}) {
+    all.push_back(by_sigmoid(problem(RouterKind::topk, 8, 3, 3, 17, 4)));
+    all.back().config.normalize_weights = normalize;
+  }
+  all.push_back(by_sigmoid(problem(RouterKind::topk, 70, 8, 1, 6)));
+  all.push_back(by_sigmoid(problem(RouterKind::topk, 5, 1, 2, 7)));
   all.push_back(with_capacity(problem(RouterKind::expert_choice, 4, 4, 2, 3, 1), 1, 1));  // padding only
   all.push_back(with_capacity(problem(RouterKind::expert_choice, 4, 4, 0, 3), 1, 1));     // no token
   all.push_back(problem(RouterKind::topk, 8, 2, 2, 4, 1));                                // padding only
@@ -61,7 +72,7 @@ inline std::vector<Problem> problems() {
 
 struct Routed {
   Tensor logits, valid, token;
-  Tensor probability, expert, weight, chosen;
+  Tensor expert, weight, lse, chosen, share;
 };
 
 inline Routed run_gate(OpContext& c, const Input& logits, const Problem& q) {
@@ -70,11 +81,12 @@ inline Routed run_gate(OpContext& c, const Input& logits, const Problem& q) {
   r.logits = logits.tensor;
   r.valid = c.input(DType::u8, {t}, q.valid).tensor;
   r.token = c.input(DType::i64, {t}, q.token).tensor;
-  r.probability = c.poisoned(DType::f32, {t, e});
   r.expert = c.poisoned(DType::i32, {t, k});
   r.weight = c.poisoned(DType::f32, {t, k});
+  r.lse = c.poisoned(DType::f32, {t});
   r.chosen = c.poisoned(DType::i32, {q.groups(), e});
-  c.stream().gate(r.probability, r.expert, r.weight, r.chosen, r.logits, r.valid, r.token, q.key, q.config);
+  r.share = c.poisoned(DType::f64, {q.groups(), e});
+  c.stream().gate(r.expert, r.weight, r.lse, r.chosen, r.share, r.logits, r.valid, r.token, q.key, q.config);
   return r;
 }
 

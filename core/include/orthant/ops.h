@@ -66,6 +66,7 @@ struct RowRun {
 // The routing of one MoE layer's tokens on one rank (router/). Host counts are kept beside the device's.
 struct GateConfig {
   RouterKind router = RouterKind::topk;
+  ScoreKind score = ScoreKind::softmax;
   std::int64_t experts = 0, top_k = 1;
   bool normalize_weights = true;
   double capacity_factor = 0;     // 0: dropless
@@ -214,42 +215,45 @@ class Stream {
                                         const Tensor& stats, std::int64_t first_column, float scale) = 0;
 
   // --- router (router/). T tokens in whole groups of config.group_tokens, G of them; valid u8[T] (0: padding, not
-  // routed); logits f32 [T, E]. Padding rows of every output are written: probability 0, expert -1, weight 0, row -1,
-  // dlogits 0; what their logits hold does not matter.
+  // routed); logits f32 [T, E]. Padding rows of every output are written: expert -1, weight 0, lse 0, row -1, dlogits
+  // 0; what their logits hold does not matter.
   //
-  // gate: probability f32 [T, E] = softmax; expert i32 [T, K], greatest logit first, ties to the lower index; weight
-  // f32 [T, K]; chosen i32 [G, E]: tokens of each group that chose each expert *before* capacity, as the balance loss
-  // counts them (topk: all K choices; switch, gshard: first choices).
-  //   switch: K = 1, weight = probability.  gshard: K = 2, weights = probabilities over their sum; the second expert is
-  //   kept where uniform(key, token[t]) < 2 * weight, else it is -1 with weight 0 (the first weight stays).  topk:
-  //   weights = probabilities, over their sum when normalize_weights (with K = 1 that is the constant 1).
+  // gate: expert i32 [T, K], greatest logit first, ties to the lower index; weight f32 [T, K]; lse f32 [T] = logsumexp
+  // of the logits; and of each group, for its balance loss: chosen i32 [G, E], the tokens that chose each expert
+  // *before* capacity (topk: all K choices; switch, gshard: first choices); share f64 [G, E], the sum over valid tokens
+  // of each expert's share of the token's scores, score / sum of the E scores.
+  //   score: softmax: the softmax of the logits.  sigmoid: 1 / (1 + exp(-logit)), topk only (DeepSeek-AI,
+  //   "DeepSeek-V3" (2024), equations 12 to 15 and 17 to 20).
+  //   switch: K = 1, weight = score.  gshard: K = 2, weights = scores over their sum; the second expert is kept where
+  //   uniform(key, token[t]) < 2 * weight, else it is -1 with weight 0 (the first weight stays).  topk: weights =
+  //   scores, over their sum when normalize_weights (with K = 1 that is the constant 1).
   //   expert_choice: the experts choose (Zhou et al., "Mixture-of-Experts with Expert Choice Routing"). K = E, choice k
   //   is expert k or -1. Each expert takes the min(v, C) tokens of the group to which it is likeliest, C =
-  //   max(1, ceil(factor * v / E)) of v valid tokens; ties to the lower token. weight = probability. factor > 0.
-  virtual void gate(const Tensor& probability, const Tensor& expert, const Tensor& weight, const Tensor& chosen,
-                    const Tensor& logits, const Tensor& valid, const Tensor& token, const RandomKey& key,
-                    const GateConfig& config) = 0;
+  //   max(1, ceil(factor * v / E)) of v valid tokens; ties to the lower token. weight = score. factor > 0.
+  virtual void gate(const Tensor& expert, const Tensor& weight, const Tensor& lse, const Tensor& chosen,
+                    const Tensor& share, const Tensor& logits, const Tensor& valid, const Tensor& token,
+                    const RandomKey& key, const GateConfig& config) = 0;
   // Capacity and positions. Packed rows are ordered by (expert, token, k). row i32 [T, K]: the packed row of a kept
   // choice, else -1. source i32 [room, 1]: t * K + k of each packed row; -1 of rows that hold no choice. count i32 [E]
   // choices kept for each expert; dropped i32 [E] choices refused for capacity; offset i32 [E + 1]: the rows of expert
   // e are offset[e] .. offset[e + 1]. Weights of kept choices are not renormalised after drops. Rows are packed without
   // gaps, and room is T * K; or, with config.rows_per_expert = P > 0, those of expert e begin at e * P, offset[e] = e *
-  // P, and room is E * P. REQUIRES: no expert keeps more than P choices (host-visible: Error). Each expert has C seats
-  // in each group: C = max(1, ceil(factor * K * v / E)), v the group's valid tokens; exact, with factor rounded to
-  // millionths (router/capacity.h). What an expert chose has its seat: expert_choice drops nothing. Choices are seated
-  // in this order until the expert is full:
+  // P, and room is E * P. REQUIRES: no expert keeps more than P choices. Errors: where the host can see them, more;
+  // elsewhere those have no row. Each expert has C seats in each group: C = max(1, ceil(factor * K * v / E)), v the
+  // group's valid tokens; exact, with factor rounded to millionths (router/capacity.h). What an expert chose has its
+  // seat: expert_choice drops nothing. Choices are seated in this order until the expert is full:
   //   position: all k = 0 choices of the group in token order, then all k = 1 choices, and so on.
-  //   probability: greatest weight first, ties to the lower token, then the lower k; gshard: all first choices so, then
-  //   all second ones.
+  //   probability: greatest weight first (what is not above 0 last), ties to the lower token, then the lower k; gshard:
+  //   all first choices so, then all second ones.
   virtual void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
                              const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
                              const GateConfig& config) = 0;
   // expert i32 [T, K] = -1 where row i32 [T, K] < 0, in place: what lost its seat counts as not chosen. For capacity
   // that was decided on whole groups before a rank takes its own tokens of them.
   virtual void keep_seated(const Tensor& expert, const Tensor& row) = 0;
-  // rows [R, d] <- x [T, d] f: row r is token source[r] / K, or 0 where source is -1. R is rows' size; source has R
-  // elements or more, here and below.
-  virtual void pack(const Tensor& rows, const Tensor& x, const Tensor& source, std::int64_t top_k) = 0;
+  // rows [R, d] <- x [T, d] f: row r is token source[r] / K, or 0 where source is -1. R is rows' size; row [T, K] and
+  // source, of R elements or more, are those of one dispatch_plan, whose choices have rows below R, here and below.
+  virtual void pack(const Tensor& rows, const Tensor& x, const Tensor& row, const Tensor& source) = 0;
   // dx [T, d] (accumulate: +=) sum over k, in order, of drows[row[t, k]].
   virtual void pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row, bool accumulate) = 0;
   // y [T, d] f = (accumulate: +=) sum over k, in order, of weight[t, k] * rows[row[t, k]]; 0 where nothing was kept.
@@ -269,18 +273,17 @@ class Stream {
                                    const Tensor& dy, const Tensor& x, const Tensor& h, const Tensor& w_in,
                                    const Tensor& w_out, const Dispatch& dispatch, Activation kind, float beta);
   // Losses (router/losses.h), for a group g with v_g valid tokens:
-  //   L_g = E * sum_e f_e P_e, f_e = chosen[g, e] / sum of chosen[g], P_e = mean probability over its valid tokens; 1
-  //   when balanced; f is a constant in the gradient. expert_choice is balanced by construction: L_g = 1, gradient 0.
+  //   L_g = E * sum_e f_e P_e, f_e = chosen[g, e] / sum of chosen[g], P_e = share[g, e] / v_g; 1 when balanced; f is a
+  //   constant in the gradient. expert_choice is balanced by construction: L_g = 1, gradient 0.
   // gate_losses: balance_loss f64[1] += sum over groups of v_g * L_g (a group of padding adds 0; the caller divides by
-  // the global number of valid tokens); z_loss f64[1] += sum over valid tokens of logsumexp(logits)^2.
+  // the global number of valid tokens); z_loss f64[1] += sum over tokens of lse^2.
   // gate_backward: dlogits f32 [T, E] = d(sum of dweight * weight) + aux_scale * d(sum_g v_g * L_g)
   //   + z_scale * d(sum_t logsumexp^2), each by logits.
-  virtual void gate_backward(const Tensor& dlogits, const Tensor& dweight, const Tensor& probability,
-                             const Tensor& expert, const Tensor& weight, const Tensor& chosen, const Tensor& logits,
-                             const Tensor& valid, float aux_scale, float z_scale, const GateConfig& config) = 0;
-  virtual void gate_losses(const Tensor& balance_loss, const Tensor& z_loss, const Tensor& probability,
-                           const Tensor& chosen, const Tensor& logits, const Tensor& valid,
-                           const GateConfig& config) = 0;
+  virtual void gate_backward(const Tensor& dlogits, const Tensor& dweight, const Tensor& expert, const Tensor& lse,
+                             const Tensor& chosen, const Tensor& logits, const Tensor& valid, float aux_scale,
+                             float z_scale, const GateConfig& config) = 0;
+  virtual void gate_losses(const Tensor& balance_loss, const Tensor& z_loss, const Tensor& chosen, const Tensor& share,
+                           const Tensor& lse, const GateConfig& config) = 0;
 
   // --- optimizer. All f32 [n]; grad is multiplied by *factor f32[1] first; nothing changes where factor is NaN.
   // weight (f32 or bf16, may be master itself) receives the updated master.

@@ -14,6 +14,7 @@ enum class NormKind { layernorm, rmsnorm };
 enum class Activation { relu, gelu, swiglu };
 enum class Positions { learned, rotary };
 enum class RouterKind { switch_, gshard, topk, expert_choice };  // TOML: "switch", the others as here
+enum class ScoreKind { softmax, sigmoid };
 enum class DropPolicy { position, probability };
 enum class OptimizerKind { adamw, sgd };
 enum class ScheduleKind { constant, cosine, inverse_sqrt };
@@ -76,8 +77,9 @@ struct MoeSettings {
   std::int64_t every = 1;    // block i has experts where (i + 1) % every == 0
   std::int64_t top_k = 1;    // choices of a token; expert_choice: experts
   RouterKind router = RouterKind::topk;
-  double capacity_factor = 0;     // 0: dropless
-  std::int64_t group_tokens = 0;  // tokens of a GShard group; 0: one sequence
+  ScoreKind score = ScoreKind::softmax;  // of an expert for a token; sigmoid: topk only (DeepSeek-V3)
+  double capacity_factor = 0;            // 0: dropless
+  std::int64_t group_tokens = 0;         // tokens of a GShard group; 0: one sequence
   DropPolicy drop_policy = DropPolicy::position;
   double aux_loss = 0.01;
   double z_loss = 0;
