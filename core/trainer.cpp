@@ -85,14 +85,24 @@ StepContext Trainer::context(const Load& load, const DeviceBatch& batch, std::in
           .z_scale = static_cast<float>(moe.z_loss / valid)};
 }
 
-void Trainer::run(const Load& load, std::int64_t step) {
+std::vector<DeviceBatch> Trainer::upload_all(const Load& load) {
+  std::vector<DeviceBatch> batches;
+  for (const HostBatch& host : load.micro_batches) {
+    batches.push_back(upload(host, plan_, stream_));
+  }
+  return batches;
+}
+
+void Trainer::run(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step) {
   model_->begin_step();
   stream_.fill(sum_storage_, 0);
   stream_.fill(sums_.choices, 0);
-  ModelWork work(
-      plan_, *model_, stream_,
-      [&](int m) { return upload(load.micro_batches[static_cast<std::size_t>(m)], plan_, stream_); },
-      [&](const DeviceBatch& batch, int m) { return context(load, batch, step, m); });
+  auto batch_of = [&](int m) {
+    const std::size_t number = static_cast<std::size_t>(m);
+    return batches.empty() ? upload(load.micro_batches[number], plan_, stream_) : batches[number];
+  };
+  ModelWork work(plan_, *model_, stream_, batch_of,
+                 [&](const DeviceBatch& batch, int m) { return context(load, batch, step, m); });
   executor_.run(plan_.schedule().steps(plan_.stage(), plan_.stages(), share_.micro_batches), work);
 }
 
@@ -150,8 +160,8 @@ std::array<double, 3> Trainer::world_sums() {
 }
 
 // All that is enqueued before anybody waits: what a step has summed, over the world.
-void Trainer::enqueue(const Load& load, std::int64_t step) {
-  run(load, step);
+void Trainer::enqueue(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step) {
+  run(load, batches, step);
   gradient_sum_squares(sum_squares_, model_->parameters(), world_, stream_);
   sum_over_world();
   if (world_.size() > 1 && routed_layers_ > 0) {
@@ -182,7 +192,7 @@ StepReport Trainer::report(const Load& load, std::int64_t step) {
 
 StepReport Trainer::gradients(std::int64_t step) {
   const Load loaded = load(step);
-  enqueue(loaded, step);
+  enqueue(loaded, {}, step);
   return report(loaded, step);
 }
 
@@ -195,8 +205,16 @@ void Trainer::apply(std::int64_t step) {
 // NaN, and optimizers leave everything as it is then.
 StepReport Trainer::step(std::int64_t step) {
   const Load loaded = load(step);
-  enqueue(loaded, step);
-  apply(step);
+  if (plan_.settings().run.graphs && world_.size() == 1 && plan_.keepers().empty() && plan_.exchange() == nullptr) {
+    const std::vector<DeviceBatch> batches = upload_all(loaded);
+    stream_.together([&] {
+      enqueue(loaded, batches, step);
+      apply(step);
+    });
+  } else {
+    enqueue(loaded, {}, step);
+    apply(step);
+  }
   return report(loaded, step);
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/batch_share.h"
@@ -47,8 +48,10 @@ class Trainer {
   void sum_over_world();               // sum_storage_, once a step
   std::array<double, 3> world_sums();  // loss, balance, z of the world; waits for the device
   Load load(std::int64_t step);
-  void run(const Load& load, std::int64_t step);
-  void enqueue(const Load& load, std::int64_t step);
+  std::vector<DeviceBatch> upload_all(const Load& load);
+  // `batches`: the micro-batches where they are on the device already; empty: each goes there when its turn comes.
+  void run(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step);
+  void enqueue(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step);
   StepReport report(const Load& load, std::int64_t step);
   void add_counters(StepReport& report, std::int64_t valid);
   [[noreturn]] void explain_not_finite(const Load& load, const StepReport& report);

@@ -124,6 +124,10 @@ void declare_run(std::vector<CoreKey>& keys) {
   run.key(
       "timeout_seconds", [](auto& s) -> auto& { return s.run.timeout_seconds; },
       "Seconds that a collective may wait for a rank before it fails.");
+  run.key(
+      "graphs", [](auto& s) -> auto& { return s.run.graphs; },
+      "Records a step's work and launches it as one (CUDA graphs). For one rank without plugins; other devices take no "
+      "notice.");
 }
 
 void declare_data(std::vector<CoreKey>& keys) {

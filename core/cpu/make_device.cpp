@@ -1,10 +1,13 @@
 // make_device: "cpu" and "guarded" are built in, any other name is a library found at run time.
+#include "core/cpu/make_device.h"
+
 #include <dlfcn.h>
 
 #include <orthant/build_id.h>
 #include <orthant/device.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
 #include <vector>
 
@@ -31,17 +34,36 @@ std::vector<std::string> search_path() {
   return folders;
 }
 
-// A device library exports these two. The first is ORTHANT_HEADERS_HASH as it was compiled with.
+// What a device library exports. The first is ORTHANT_HEADERS_HASH as it was compiled with. The second, where it is
+// there, throws Error if there is no such device on this machine.
 using BuildFunction = const char* (*)();
+using CheckFunction = void (*)();
 using CreateFunction = Device* (*)(int threads);
 
-std::unique_ptr<Device> load_device(const std::string& name, int threads) {
+struct Library {
+  CheckFunction check;  // or null
+  CreateFunction create;
+};
+
+// Why dlopen refused `file`.
+std::string refusal(const std::string& file) {
+  const std::string reason = dlerror();
+  std::error_code unknown;
+  if (!std::filesystem::exists(file, unknown)) {
+    return reason;
+  }
+  return reason +
+         ". The file is there: what it needs is not. Libraries of the CUDA Toolkit are found by LD_LIBRARY_PATH, "
+         "for instance /usr/local/cuda/lib64";
+}
+
+Library load_device(const std::string& name) {
   std::string tried;
   for (const std::string& folder : search_path()) {
     const std::string file = folder + "/liborthant_device_" + name + ".so";
     void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == nullptr) {
-      tried += fmt::format("\n  {}: {}", file, dlerror());
+      tried += fmt::format("\n  {}: {}", file, refusal(file));
       continue;
     }
     const auto build = reinterpret_cast<BuildFunction>(dlsym(library, "orthant_device_build"));
@@ -52,7 +74,7 @@ std::unique_ptr<Device> load_device(const std::string& name, int threads) {
       tried += fmt::format("\n  {}: built against headers {}, this library has {}: rebuild it", file, build(),
                            ORTHANT_HEADERS_HASH);
     } else {
-      return std::unique_ptr<Device>(create(threads));
+      return {reinterpret_cast<CheckFunction>(dlsym(library, "orthant_device_check")), create};
     }
   }
   fail(
@@ -63,6 +85,16 @@ std::unique_ptr<Device> load_device(const std::string& name, int threads) {
 
 }  // namespace
 
+void check_device(const std::string& name) {
+  if (name == "cpu" || name == "guarded") {
+    return;
+  }
+  const Library library = load_device(name);
+  if (library.check != nullptr) {
+    library.check();
+  }
+}
+
 std::unique_ptr<Device> make_device(const std::string& name, int threads) {
   if (name == "cpu") {
     return make_cpu_device(threads);
@@ -70,7 +102,7 @@ std::unique_ptr<Device> make_device(const std::string& name, int threads) {
   if (name == "guarded") {
     return make_guarded_device(threads);
   }
-  return load_device(name, threads);
+  return std::unique_ptr<Device>(load_device(name).create(threads));
 }
 
 }  // namespace orthant

@@ -1,5 +1,9 @@
 #include "core/cpu/side_stream.h"
 
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+
 namespace orthant {
 namespace {
 
@@ -33,86 +37,23 @@ class QueuedEvent : public Event {
 
 }  // namespace
 
-SideStream::SideStream(std::unique_ptr<Stream> inner) : inner_(std::move(inner)), worker_([this] { run(); }) {}
-
-SideStream::~SideStream() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  worker_.join();
-}
-
-std::exception_ptr SideStream::failure() const {
-  std::lock_guard lock(mutex_);
-  return failure_;
-}
-
-void SideStream::post(std::function<void()> work) {
-  {
-    std::lock_guard lock(mutex_);
-    if (failure_) {
-      std::rethrow_exception(failure_);
-    }
-    queue_.push_back(std::move(work));
-  }
-  changed_.notify_all();
-}
-
-void SideStream::run() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-    if (queue_.empty()) {
-      return;
-    }
-    std::function<void()> work = std::move(queue_.front());
-    queue_.pop_front();
-    lock.unlock();
-    std::exception_ptr caught;
-    try {
-      work();
-    } catch (...) {
-      caught = std::current_exception();
-    }
-    work = nullptr;  // its tensors are released here, outside the lock
-    lock.lock();
-    if (caught && !failure_) {
-      failure_ = std::move(caught);
-    }
-  }
-}
-
 void SideStream::forward(const char*, std::initializer_list<Tensor>, Operation operation) {
-  post([this, operation = std::move(operation)] {
-    if (!failure()) {
-      operation(*inner_);
-    }
-  });
+  queue_.post([this, operation = std::move(operation)] { operation(*inner_); });
 }
 
 std::shared_ptr<Event> SideStream::record() {
   auto event = std::make_shared<QueuedEvent>();
-  post([this, event] { event->finish(failure()); });
+  queue_.post_always([event](std::exception_ptr failure) { event->finish(std::move(failure)); });
   return event;
 }
 
 void SideStream::wait(const std::shared_ptr<Event>& event) {
   require(event != nullptr, "wait: the event is null");
-  post([this, event] {
-    if (!failure()) {
-      event->wait();
-    }
-  });
+  queue_.post([event] { event->wait(); });
 }
 
 void SideStream::host(std::function<void()> work) {
-  post([this, work = std::move(work)] {
-    if (!failure()) {
-      work();
-    }
-  });
+  queue_.post(std::move(work));
 }
 
 void SideStream::synchronize() {

@@ -5,21 +5,15 @@
 // behind it. The destructor runs what is queued (or skips it after a failure) and never throws.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
-#include <exception>
-#include <mutex>
-#include <thread>
-
 #include "core/cpu/forwarding_stream.h"
+#include "core/cpu/work_queue.h"
 
 namespace orthant {
 
 class SideStream : public ForwardingStream {
  public:
   // inner: a stream that runs its operations on the thread that calls it.
-  explicit SideStream(std::unique_ptr<Stream> inner);
-  ~SideStream() override;
+  explicit SideStream(std::unique_ptr<Stream> inner) : inner_(std::move(inner)) {}
 
   Device& device() const override { return inner_->device(); }
   std::shared_ptr<Event> record() override;
@@ -31,17 +25,8 @@ class SideStream : public ForwardingStream {
   void forward(const char* name, std::initializer_list<Tensor> tensors, Operation operation) override;
 
  private:
-  void post(std::function<void()> work);
-  void run();
-  std::exception_ptr failure() const;
-
   std::unique_ptr<Stream> inner_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;
-  std::exception_ptr failure_;
-  bool stopping_ = false;
-  std::thread worker_;  // last: starts when all else is ready
+  WorkQueue queue_;  // last: what it runs needs the rest
 };
 
 }  // namespace orthant

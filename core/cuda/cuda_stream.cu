@@ -1,52 +1,65 @@
 // Order: events, waiting, host work; and working memory.
 #include "core/cuda/cuda_stream.h"
 
+#include "core/cuda/cuda_event.h"
 #include "core/cuda/launch.h"
 
 namespace orthant::cuda {
-namespace {
 
-class CudaEvent final : public Event {
- public:
-  explicit CudaEvent(cudaStream_t stream) {
-    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
-    check(cudaEventRecord(event_, stream), "recording an event");
-  }
-  ~CudaEvent() override { cudaEventDestroy(event_); }
-  bool ready() const override { return cudaEventQuery(event_) == cudaSuccess; }
-  void wait() override { check(cudaEventSynchronize(event_), "waiting for an event"); }
-  cudaEvent_t handle() const { return event_; }
+CudaStream::CudaStream(CudaDevice& device, cudaStream_t stream)
+    : device_(device), stream_(stream), uploads_(device.pinned(), stream), graphs_(device, stream, uploads_) {}
 
- private:
-  cudaEvent_t event_ = nullptr;
-};
-
-}  // namespace
-
-CudaStream::CudaStream(CudaDevice& device, cudaStream_t stream) : device_(device), stream_(stream) {}
 CudaStream::~CudaStream() = default;
 
 std::shared_ptr<Event> CudaStream::record() {
-  return std::make_shared<CudaEvent>(stream_);
+  device_.require_not_capturing("an event is recorded");
+  auto event = std::make_shared<CudaEvent>(device_.allocations());
+  event->record(stream_);
+  return event;
 }
 
 void CudaStream::wait(const std::shared_ptr<Event>& event) {
   require(event != nullptr, "wait: the event is null");
-  check(cudaStreamWaitEvent(stream_, static_cast<const CudaEvent&>(*event).handle(), 0), "waiting for an event");
+  device_.require_not_capturing("an event is waited for");
+  if (auto* const here = dynamic_cast<CudaEvent*>(event.get())) {
+    here->before(stream_);
+  } else {
+    event->wait();
+  }
 }
 
 void CudaStream::host(std::function<void()> work) {
+  device_.require_not_capturing("host work");
   synchronize();
   work();
 }
 
 void CudaStream::synchronize() {
+  device_.require_not_capturing("synchronize");
   check(cudaStreamSynchronize(stream_), "waiting for the stream");
+}
+
+void CudaStream::together(const std::function<void()>& work) {
+  graphs_.launch(work);
+}
+
+void CudaStream::to_device(void* to, const void* host, std::size_t bytes) {
+  uploads_.copy(to, host, bytes, device_.capturing());
+}
+
+void CudaStream::to_host(void* host, const void* from, std::size_t bytes) {
+  device_.require_not_capturing("download");
+  if (bytes > 0) {
+    check(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, stream_),
+          fmt::format("copying {} bytes to the host", bytes));
+  }
+  synchronize();
 }
 
 void* CudaStream::scratch(int slot, std::size_t bytes) {
   Tensor& buffer = scratch_.at(static_cast<std::size_t>(slot));
   if (!buffer.defined() || buffer.bytes() < bytes) {
+    buffer = {};  // before the larger one is there
     buffer = device_.empty(DType::u8, {static_cast<std::int64_t>(bytes)});
   }
   return buffer.data();

@@ -10,12 +10,15 @@
 #include <memory>
 
 #include "core/cuda/cuda_device.h"
+#include "core/cuda/graphs.h"
+#include "core/cuda/staging.h"
 
 namespace orthant::cuda {
 
 class Cublas;
 
-// Operations are enqueued and return; failures of kernels show up where the host waits.
+// Operations are enqueued and return; failures of kernels show up where the host waits. This class is the main stream,
+// and what a side stream (side_stream.h) hands its operations to.
 class CudaStream final : public Stream {
  public:
   CudaStream(CudaDevice& device, cudaStream_t stream);
@@ -27,6 +30,8 @@ class CudaStream final : public Stream {
   void wait(const std::shared_ptr<Event>& event) override;
   void host(std::function<void()> work) override;
   void synchronize() override;
+  // As a CUDA graph, from the second call on: graphs.h.
+  void together(const std::function<void()>& work) override;
   void copy(const Tensor& to, const Tensor& from) override;
   void cast(const Tensor& to, const Tensor& from) override;
   void fill(const Tensor& t, double value) override;
@@ -107,14 +112,22 @@ class CudaStream final : public Stream {
   CudaDevice& cuda() const { return device_; }
 
   // Uninitialised device memory for the operation that asks, aligned to 256 bytes: what a later operation of this
-  // stream writes there comes after it. One buffer a slot (0 to 3); grows, and is kept.
+  // stream writes there comes after it. One buffer a slot (0 to 3); grows, and is kept. (Tensors of `device()` serve as
+  // well: what an operation allocates and drops is reused in this stream's order.)
   void* scratch(int slot, std::size_t bytes);
+
+  // Between the host's memory and the device's, in this stream's order. The first returns at once, and the host's bytes
+  // may change then; the second waits for the stream.
+  void to_device(void* to, const void* host, std::size_t bytes);
+  void to_host(void* host, const void* from, std::size_t bytes);
 
  private:
   CudaDevice& device_;
   cudaStream_t stream_;
   std::array<Tensor, 4> scratch_;
   std::shared_ptr<Cublas> cublas_;  // from the first product on
+  Uploads uploads_;
+  Graphs graphs_;
 };
 
 }  // namespace orthant::cuda

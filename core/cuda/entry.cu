@@ -2,6 +2,7 @@
 #include <orthant/build_id.h>
 
 #include "core/cuda/cuda_device.h"
+#include "core/cuda/usable.h"
 
 #ifndef ORTHANT_DEVICE_NAME
 #define ORTHANT_DEVICE_NAME "cuda"
@@ -9,6 +10,10 @@
 
 extern "C" __attribute__((visibility("default"))) const char* orthant_device_build() {
   return ORTHANT_HEADERS_HASH;
+}
+
+extern "C" __attribute__((visibility("default"))) void orthant_device_check() {
+  orthant::cuda::usable_gpus(ORTHANT_DEVICE_NAME);
 }
 
 extern "C" __attribute__((visibility("default"))) orthant::Device* orthant_device_create(int /*threads*/) {

@@ -105,7 +105,9 @@ void launch(void (*kernel)(P...), const Grid& grid, cudaStream_t stream, A&&... 
                               grid.where.file_name(), grid.where.line()));
   }
 #else
-  simt::launch({grid.blocks, grid.threads, grid.shared_bytes, grid.where}, stream, [&] { kernel(P{args}...); });
+  simt::launch({grid.blocks, grid.threads, grid.shared_bytes, grid.where}, stream,
+               reinterpret_cast<const void*>(kernel),
+               [kernel, ... values = P{std::forward<A>(args)}] { kernel(values...); });
 #endif
 }
 

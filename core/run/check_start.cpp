@@ -1,5 +1,6 @@
 #include "core/run/check_start.h"
 
+#include "core/cpu/make_device.h"
 #include "core/data/source.h"
 #include "core/layout.h"
 #include "core/run/rank.h"
@@ -22,7 +23,12 @@ int check_start(const Config& config) {
   const Settings& settings = config.settings;
   const int world_size = check_layout(config);
   Diagnostics refused = config.diagnostics();
-  attempt(config, "run.device", "write \"cpu\"", refused, [&] { make_device(settings.run.device, 1); });
+  attempt(config, "run.device", "write \"cpu\"", refused, [&] { check_device(settings.run.device); });
+  if (settings.run.graphs && !config.plugins.empty()) {
+    refused.add(config.origin("run.graphs"),
+                "run.graphs = true records the work of one rank by itself, but the configuration has plugins",
+                "leave out run.graphs, or the [plugins.*] tables");
+  }
   const char* other_communicator = settings.run.communicator == "local"
                                        ? "write \"mpi\", or make the layout smaller"
                                        : "write \"local\", or install what the communicator needs";

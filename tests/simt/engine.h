@@ -14,6 +14,8 @@
 #include <source_location>
 #include <type_traits>
 
+#include "tests/simt/streams.h"
+
 namespace orthant::simt {
 
 // As an H100 (CUDA C++ Programming Guide, table of compute capabilities).
@@ -36,11 +38,18 @@ struct Launch {
 
 void run(const Launch& launch, void (*body)(const void*), const void* argument);
 
-// Runs body() on every thread of the grid. Streams run at once, so it has all happened when launch returns.
+// Runs body() on every thread of the grid, in the stream's order. kernel: the same for launches of one kernel.
 template <class Body>
-void launch(const Launch& how, const void* /*stream*/, const Body& body) {
-  run(
-      how, [](const void* of) { (*static_cast<const Body*>(of))(); }, &body);
+void launch(const Launch& how, CUstream_st* stream, const void* kernel, const Body& body) {
+  const auto grid = [](const Launch& at, const Body& of) {
+    run(
+        at, [](const void* one) { (*static_cast<const Body*>(one))(); }, &of);
+  };
+  if (runs_at_once(stream)) {
+    grid(how, body);
+  } else {
+    give(stream, kernel, [=] { grid(how, body); });
+  }
 }
 
 // The order of threads and blocks in the launches of this OS thread from now on: each of them uses another one, all

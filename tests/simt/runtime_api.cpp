@@ -1,18 +1,12 @@
 #include "tests/simt/runtime_api.h"
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
 #include "tests/simt/engine.h"
-
-struct CUstream_st {};
-
-struct CUevent_st {
-  std::chrono::steady_clock::time_point recorded;
-};
+#include "tests/simt/streams.h"
 
 struct CUmemPoolHandle_st {
   std::atomic<std::uint64_t> release_threshold{0};
@@ -44,14 +38,13 @@ cudaError_t release(void* memory) {
   return cudaSuccess;
 }
 
-cudaError_t known(const void* handle) {
-  return handle == nullptr ? cudaErrorInvalidValue : cudaSuccess;
-}
+// Tells operations of one kind from others in graphs.
+const char copying = 0, setting = 0, host_function = 0, freeing = 0;
 
-template <class T>
-cudaError_t create(T** handle) {
-  *handle = new T{};
-  return cudaSuccess;
+void move_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) {
+    std::memmove(to, from, bytes);
+  }
 }
 
 }  // namespace
@@ -61,7 +54,12 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaSuccess: return "cudaSuccess";
     case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
+    case cudaErrorNoDevice: return "cudaErrorNoDevice";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorGraphExecUpdateFailure: return "cudaErrorGraphExecUpdateFailure";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorUnknown: break;
   }
@@ -73,7 +71,12 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaSuccess: return "no error";
     case cudaErrorInvalidValue: return "invalid argument";
     case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorStreamCaptureUnsupported: return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error during capture";
+    case cudaErrorGraphExecUpdateFailure: return "the graph update was not performed";
     case cudaErrorNotReady: return "device not ready";
     case cudaErrorUnknown: break;
   }
@@ -171,12 +174,15 @@ cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
   return allocate(memory, bytes);
 }
 
+// Waits, as the driver does.
 cudaError_t cudaFree(void* memory) {
+  cudaDeviceSynchronize();
   return release(memory);
 }
 
-cudaError_t cudaFreeAsync(void* memory, cudaStream_t) {
-  return release(memory);
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
+  orthant::simt::give(stream, &freeing, [=] { std::free(memory); });
+  return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void* memory) {
@@ -208,103 +214,45 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, std::size_t) {
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
-  if (bytes > 0) {
-    std::memmove(to, from, bytes);
-  }
+  cudaDeviceSynchronize();
+  move_bytes(to, from, bytes);
   return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
-  return cudaMemcpy(to, from, bytes, kind);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  orthant::simt::give(stream, &copying, [=] { move_bytes(to, from, bytes); });
+  return cudaSuccess;
 }
 
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
-                              std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t) {
+                              std::size_t width, std::size_t height, cudaMemcpyKind, cudaStream_t stream) {
   if (width > to_pitch || width > from_pitch) {
     return cudaErrorInvalidValue;
   }
-  for (std::size_t row = 0; row < height; ++row) {
-    cudaMemcpy(static_cast<std::byte*>(to) + row * to_pitch, static_cast<const std::byte*>(from) + row * from_pitch,
-               width, kind);
-  }
+  orthant::simt::give(stream, &copying, [=] {
+    for (std::size_t row = 0; row < height; ++row) {
+      move_bytes(static_cast<std::byte*>(to) + row * to_pitch, static_cast<const std::byte*>(from) + row * from_pitch,
+                 width);
+    }
+  });
   return cudaSuccess;
 }
 
 cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
-  if (bytes > 0) {
-    std::memset(memory, value, bytes);
-  }
+  cudaDeviceSynchronize();
+  return cudaMemsetAsync(memory, value, bytes, nullptr);
+}
+
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+  orthant::simt::give(stream, &setting, [=] {
+    if (bytes > 0) {
+      std::memset(memory, value, bytes);
+    }
+  });
   return cudaSuccess;
 }
 
-cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t) {
-  return cudaMemset(memory, value, bytes);
-}
-
-cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  return create(stream);
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  return create(stream);
-}
-
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
-  return create(stream);
-}
-
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete stream;
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamQuery(cudaStream_t) {
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event, unsigned) {
-  return known(event);
-}
-
-cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* data) {
-  function(data);
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  return create(event);
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  return create(event);
-}
-
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-  if (event == nullptr) {
-    return cudaErrorInvalidValue;
-  }
-  event->recorded = std::chrono::steady_clock::now();
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return known(event);
-}
-
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return known(event);
-}
-
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
-  *milliseconds = std::chrono::duration<float, std::milli>(end->recorded - begin->recorded).count();
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  orthant::simt::give(stream, &host_function, [=] { function(data); });
   return cudaSuccess;
 }

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -91,6 +92,9 @@ class Stream {
   virtual Device& device() const = 0;
   // The device's own handle (a cudaStream_t), for communicators that work on it; null where there is none.
   virtual void* native() const { return nullptr; }
+  // Before work on these tensors is given to native(): a side stream orders and holds their memory for it as it does
+  // for its own operations, until its next call. Nothing is allocated between this and that work.
+  virtual void uses(std::initializer_list<Tensor> /*tensors*/) {}
 
   // --- order
   virtual std::shared_ptr<Event> record() = 0;

@@ -36,6 +36,7 @@ struct RunSettings {
   std::string communicator = "local";
   std::int64_t threads = 1;     // CPU threads of a rank
   double timeout_seconds = 60;  // a collective that waits longer fails
+  bool graphs = false;          // a step's work is given to the device as one, where the device can
 };
 
 struct DataSettings {

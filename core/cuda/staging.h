@@ -1,0 +1,67 @@
+// Pinned host memory between the host's memory and the device's.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace orthant::cuda {
+
+// Keeps what is given back: to pin memory takes long, and the driver may wait for the whole device meanwhile.
+// Thread safety: all calls, from any thread.
+class PinnedCache {
+ public:
+  PinnedCache() = default;
+  ~PinnedCache();
+  PinnedCache(const PinnedCache&) = delete;
+  PinnedCache& operator=(const PinnedCache&) = delete;
+
+  struct Block {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+  };
+  Block take(std::size_t bytes);  // at least so many
+  void give(Block block) noexcept;
+
+ private:
+  std::mutex mutex_;
+  std::multimap<std::size_t, std::byte*> free_;
+};
+
+// Copies to the device that return at once: the bytes are taken to pinned memory, which is used again when an event
+// behind the copy has passed. Where much memory is on its way, the next copy waits for the oldest.
+// Thread safety: as the stream it belongs to.
+class Uploads {
+ public:
+  Uploads(PinnedCache& pinned, cudaStream_t stream) : pinned_(pinned), stream_(stream) {}
+  ~Uploads();
+  Uploads(const Uploads&) = delete;
+  Uploads& operator=(const Uploads&) = delete;
+
+  // captured: the copy becomes part of a graph. Its bytes stay until launched() says that the graph is on its way, or
+  // dropped() that it never will be.
+  void copy(void* to, const void* host, std::size_t bytes, bool captured);
+  void launched();
+  void dropped() noexcept;
+
+ private:
+  struct InFlight {
+    cudaEvent_t passed;
+    std::vector<PinnedCache::Block> blocks;
+    std::size_t bytes() const;
+  };
+  void send_off(std::vector<PinnedCache::Block> blocks);
+  void collect(std::size_t most_bytes);  // until at most so many are on their way
+
+  PinnedCache& pinned_;
+  const cudaStream_t stream_;
+  std::deque<InFlight> in_flight_;
+  std::size_t in_flight_bytes_ = 0;
+  std::vector<PinnedCache::Block> captured_;
+};
+
+}  // namespace orthant::cuda

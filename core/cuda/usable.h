@@ -1,0 +1,12 @@
+// Whether this machine has a GPU that the device can use.
+#pragma once
+
+#include <string>
+
+namespace orthant::cuda {
+
+// How many GPUs there are, at least 1. Makes no context on them. Errors: Error saying what is missing and how to see
+// it.
+int usable_gpus(const std::string& device);
+
+}  // namespace orthant::cuda
