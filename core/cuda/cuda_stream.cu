@@ -1,6 +1,7 @@
-// Order: events, waiting, host work; and working memory.
+// Order: events, waiting, host work; what moves between host and device; and working memory.
 #include "core/cuda/cuda_stream.h"
 
+#include "core/check.h"
 #include "core/cuda/cuda_event.h"
 #include "core/cuda/launch.h"
 
@@ -54,6 +55,16 @@ void CudaStream::to_host(void* host, const void* from, std::size_t bytes) {
           fmt::format("copying {} bytes to the host", bytes));
   }
   synchronize();
+}
+
+void CudaStream::upload(const Tensor& to, const void* host) {
+  require_defined("upload", "to", to);
+  to_device(to.data(), host, to.bytes());
+}
+
+void CudaStream::download(void* host, const Tensor& from) {
+  require_defined("download", "from", from);
+  to_host(host, from.data(), from.bytes());
 }
 
 void* CudaStream::scratch(int slot, std::size_t bytes) {

@@ -17,14 +17,6 @@ void CudaStream::fill(const Tensor&, double) {
   fail("fill is not on cuda yet");
 }
 
-void CudaStream::upload(const Tensor&, const void*) {
-  fail("upload is not on cuda yet");
-}
-
-void CudaStream::download(void*, const Tensor&) {
-  fail("download is not on cuda yet");
-}
-
 void CudaStream::copy_rows(const Tensor&, const Tensor&, std::span<const RowRun>) {
   fail("copy_rows is not on cuda yet");
 }
