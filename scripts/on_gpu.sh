@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Everything that only a GPU can show, in one go: the list of operations and the tests labelled gpu, the same under
+# compute-sanitizer, the benchmark of one layer with its peers, and a training run.
+#
+#   scripts/on_gpu.sh [--build DIR] [--out DIR] [PART...]      parts: tests sanitizer bench peers train (all of them)
+#
+# Needs a build with -DORTHANT_CUDA=ON (./runtests makes one where nvcc is) and a GPU. A part that fails does not stop the
+# next; the exit code says whether all of them passed. Logs and tables go to --out (default: gpu_results).
+set -uo pipefail
+root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
+build=$root/build/cpu
+out=gpu_results
+parts=()
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --build) build=$2; shift ;;
+    --out) out=$2; shift ;;
+    tests | sanitizer | bench | peers | train) parts+=("$1") ;;
+    *) echo "on_gpu: unknown argument $1" >&2; exit 2 ;;
+  esac
+  shift
+done
+[[ ${#parts[@]} -gt 0 ]] || parts=(tests sanitizer bench peers train)
+[[ -x $build/bin/ops_tests ]] || { echo "on_gpu: no tests in $build: configure it with -DORTHANT_CUDA=ON and build" >&2; exit 2; }
+mkdir -p "$out"
+export ORTHANT_TEST_DEVICES=cuda # the operation list on the GPU alone
+failed=0
+
+{
+  date -u +%Y-%m-%d
+  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+  git -C "$root" rev-parse --short HEAD 2>/dev/null
+} | tee "$out/machine.txt"
+
+step() { # NAME COMMAND...: into a log of its own
+  local name=$1
+  shift
+  echo "on_gpu: $name"
+  if ! "$@" >"$out/$name.log" 2>&1; then
+    echo "on_gpu: $name FAILED: $out/$name.log" >&2
+    grep -E 'FAILED|Failure|Error|error' "$out/$name.log" | head -n 20 >&2
+    failed=1
+  fi
+}
+
+operations=(ops router experts)
+for part in "${parts[@]}"; do
+  case $part in
+    tests)
+      for folder in "${operations[@]}"; do
+        step "test_$folder" "$build/bin/${folder}_tests"
+      done
+      step test_cuda "$build/bin/cuda_tests"
+      ;;
+    sanitizer)
+      # memcheck sees every address; racecheck shared memory. Both are slow: the operations at their small sizes.
+      for tool in memcheck racecheck; do
+        for folder in "${operations[@]}"; do
+          step "${tool}_$folder" compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/bin/${folder}_tests"
+        done
+      done
+      ;;
+    bench) step bench "$build/bin/orthant-bench" --device cuda --json "$out/bench.json" ;;
+    peers)
+      step peers_check python3 "$root/bench/peers/moe_layer.py" --check --shape tiny --shape fine-grained-7b
+      step peers python3 "$root/bench/peers/moe_layer.py" --ours "$build/bin/orthant-bench"
+      ;;
+    train)
+      step train "$build/bin/orthant" launch "$root/configs/olmoe_1b.toml" --set "run.directory=\"$out/runs\""
+      ;;
+  esac
+done
+[[ $failed -eq 0 ]] && echo "on_gpu: ok"
+exit "$failed"
