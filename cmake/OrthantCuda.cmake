@@ -12,9 +12,10 @@ if(ORTHANT_CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER "${ORTHANT_CCACHE}")
 endif()
 
+# Every warning is an error, ptxas's too: serialised wgmma (C7510), ignored setmaxnreg (C7508), registers spilled to memory.
 add_library(orthant_cuda_options INTERFACE)
 target_compile_options(orthant_cuda_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror>)
+  $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xptxas=--warn-on-spills;-Xcompiler=-Wall,-Wextra,-Werror>)
 # fmt 9 turns constexpr off under nvcc, but only half-way.
 target_compile_definitions(orthant_cuda_options INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
 

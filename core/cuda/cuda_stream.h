@@ -97,6 +97,11 @@ class CudaStream final : public Stream {
   void combine(const Tensor& y, const Tensor& rows, const Tensor& row, const Tensor& weight, bool accumulate) override;
   void combine_backward(const Tensor& drows, const Tensor& dweight, const Tensor& dy, const Tensor& rows,
                         const Tensor& row, const Tensor& source, const Tensor& weight) override;
+  void expert_ffn(const Tensor& y, const Tensor& h, const Tensor& x, const Tensor& w_in, const Tensor& w_out,
+                  const Dispatch& dispatch, Activation kind) override;
+  void expert_ffn_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dw_in, const Tensor& dw_out,
+                           const Tensor& dy, const Tensor& x, const Tensor& h, const Tensor& w_in, const Tensor& w_out,
+                           const Dispatch& dispatch, Activation kind, float beta) override;
   void gate_backward(const Tensor& dlogits, const Tensor& dweight, const Tensor& expert, const Tensor& lse,
                      const Tensor& chosen, const Tensor& logits, const Tensor& valid, float aux_scale, float z_scale,
                      const GateConfig& config) override;

@@ -1,10 +1,12 @@
 // grouped_gemm and grouped_gemm_tn. Which kernel: CUTLASS's on Hopper for bf16 of good sizes (choose_tile.h), else our
-// own. A library's loop over experts needs the counts on the host; cuBLAS's grouped product needs them there too.
+// own: for bf16 of good sizes that on the matrix units (mma_grouped.h), and the plain one for all the rest. A library's
+// loop over experts needs the counts on the host; cuBLAS's grouped product needs them there too.
 #include "core/cuda/cuda_stream.h"
 #include "experts/checks.h"
 #include "experts/cuda/choose_tile.h"
 #include "experts/cuda/grouped_plain.h"
 #include "experts/cuda/hopper_gemm.h"
+#include "experts/cuda/mma_grouped.h"
 
 namespace orthant::cuda {
 namespace {
@@ -31,7 +33,12 @@ bool multiply_on_hopper(CudaStream&, const GroupedProblem&, DType, DType) {
 #endif
 
 void multiply(CudaStream& stream, const GroupedProblem& p, DType in, DType out) {
-  if (p.experts > 0 && !multiply_on_hopper(stream, p, in, out)) {
+  if (p.experts == 0 || multiply_on_hopper(stream, p, in, out)) {
+    return;
+  }
+  if (mma_takes(p, in)) {
+    grouped_mma(p, out, {}, {}, stream.handle());
+  } else {
     grouped_plain(p, in, out, stream.handle());
   }
 }
