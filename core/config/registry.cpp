@@ -128,6 +128,12 @@ void declare_run(std::vector<CoreKey>& keys) {
       "graphs", [](auto& s) -> auto& { return s.run.graphs; },
       "Records a step's work and launches it as one (CUDA graphs). For one rank without plugins; other devices take no "
       "notice.");
+  at_least(
+      run.key(
+          "peak_tflops", [](auto& s) -> auto& { return s.run.peak_tflops; },
+          "Peak rate of one rank's device in TFLOP/s (989 for bf16 on an H100 or H200): metrics then tell the share "
+          "of it that the model uses, mfu. 0: no mfu."),
+      0);
 }
 
 void declare_data(std::vector<CoreKey>& keys) {

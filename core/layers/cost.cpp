@@ -33,16 +33,32 @@ double routed(const Settings& s) {
   return router + visited(s.moe) * ffn(s, d_expert_of(s)) + ffn(s, s.moe.shared_experts * d_expert_of(s));
 }
 
+double block(const Settings& s, int number) {
+  return attention(s) + (block_has_experts(s, number) ? routed(s) : ffn(s, d_ff_of(s)));
+}
+
+double head(const Settings& s) {
+  return 2 * static_cast<double>(s.model.d_model) * static_cast<double>(s.model.vocab_size);
+}
+
 }  // namespace
 
 std::vector<double> layer_costs(const Settings& s) {
   const double d = static_cast<double>(s.model.d_model);
   std::vector<double> cost = {element * d};
-  for (int block = 0; block < s.model.layers; ++block) {
-    cost.push_back(4 * element * d + attention(s) + (block_has_experts(s, block) ? routed(s) : ffn(s, d_ff_of(s))));
+  for (int number = 0; number < s.model.layers; ++number) {
+    cost.push_back(4 * element * d + block(s, number));
   }
-  cost.push_back(element * d + 2 * d * static_cast<double>(s.model.vocab_size));
+  cost.push_back(element * d + head(s));
   return cost;
+}
+
+double training_flops(const Settings& s) {
+  double forward = head(s);
+  for (int number = 0; number < s.model.layers; ++number) {
+    forward += block(s, number);
+  }
+  return 3 * forward;
 }
 
 }  // namespace orthant

@@ -11,4 +11,8 @@ namespace orthant {
 // final norm and head. Counted from the shapes (a product of [1, k] and [k, n] is 2 k n), attention at half a sequence.
 std::vector<double> layer_costs(const Settings& settings);
 
+// Floating-point operations that the model needs to train on one token: matrix products and attention, forward and, at
+// twice that, backward (Chowdhery et al., "PaLM", appendix B; here a token attends to half a sequence on average).
+double training_flops(const Settings& settings);
+
 }  // namespace orthant

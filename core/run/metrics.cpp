@@ -22,6 +22,9 @@ std::string to_json(const MetricsLine& line) {
   json["drop_rate"] = r.drop_rate();
   json["expert_load_max_over_mean"] = r.expert_load_max_over_mean();
   json["peak_bytes"] = line.peak_bytes;
+  if (line.mfu.has_value()) {
+    json["mfu"] = *line.mfu;
+  }
   if (line.validation_loss.has_value()) {
     json["validation_loss"] = *line.validation_loss;
   }
@@ -97,6 +100,9 @@ std::string Progress::text(const MetricsLine& line, double elapsed_seconds) cons
   std::string text = fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  ETA {}", done, steps_, r.loss,
                                  rate >= 10000 ? fmt::format("{:.1f}k", rate / 1000) : fmt::format("{:.0f}", rate),
                                  human_duration(left));
+  if (line.mfu.has_value()) {
+    text += fmt::format("  MFU {:.1f}%", 100 * *line.mfu);
+  }
   if (!r.layers.empty()) {
     text += fmt::format("  dropped {:.1f}%  load {:.2f}", 100 * r.drop_rate(), r.expert_load_max_over_mean());
   }

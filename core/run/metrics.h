@@ -18,6 +18,7 @@ struct MetricsLine {
   double step_seconds = 0;
   std::int64_t peak_bytes = 0;  // of the rank that holds most
   std::optional<double> validation_loss;
+  std::optional<double> mfu;  // share of the devices' peak that the model's own operations are
 };
 
 // As one line of JSON; the keys are documented in docs/metrics.md.

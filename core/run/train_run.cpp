@@ -10,6 +10,7 @@
 #include "core/config/print.h"
 #include "core/config/validate.h"
 #include "core/data/source.h"
+#include "core/layers/cost.h"
 #include "core/run/host_collectives.h"
 #include "core/run/metrics.h"
 #include "core/run/remembered_settings.h"
@@ -96,7 +97,8 @@ class Run {
         validation = trainer_.validate();
       }
       if (step_ == 1 || due(settings_.run.log_every) || last || validation.has_value()) {
-        log({&report, tokens_, step_seconds, peak_bytes(), validation}, progress, seconds_since(begin));
+        log({&report, tokens_, step_seconds, peak_bytes(), validation, mfu(report, step_seconds)}, progress,
+            seconds_since(begin));
       }
       if (due(settings_.run.checkpoint_every) || last || stop) {
         save();
@@ -183,6 +185,14 @@ class Run {
     std::vector<std::int64_t> peak = {device_->memory().peak_bytes};
     all_reduce_values(peak, ReduceOp::max, world_, *stream_);
     return peak[0];
+  }
+
+  std::optional<double> mfu(const StepReport& report, double seconds) const {
+    if (settings_.run.peak_tflops <= 0 || seconds <= 0) {
+      return {};
+    }
+    const double needed = training_flops(settings_) * static_cast<double>(report.tokens);
+    return needed / (seconds * static_cast<double>(world_.size()) * settings_.run.peak_tflops * 1e12);
   }
 
   void log(const MetricsLine& line, Progress& progress, double elapsed) {

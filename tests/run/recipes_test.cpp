@@ -36,11 +36,14 @@ class Recipes : public testing::TestWithParam<std::string> {
   std::string runs_ = "run.directory=\"" + folder_.path("runs").string() + "\"";
 };
 
-// The recipes for a text of one's own get one.
+// The recipes for a text of one's own get one, and those for a GPU are checked for the CPU.
 TEST_P(Recipes, PassTheChecks) {
   std::vector<std::string> words = {"launch", "--dry-run", file_, "--set", runs_};
   if (GetParam().starts_with("shakespeare")) {
     words.insert(words.end(), {"--set", "data.path=\"" + paths::source("README.md") + "\""});
+  }
+  if (GetParam().starts_with("olmoe")) {
+    words.insert(words.end(), {"--set", "run.device=\"cpu\""});
   }
   const Result result = folder_.orthant(words);
   EXPECT_EQ(result.code, 0) << result.error;

@@ -42,8 +42,8 @@ class RunFolderTest : public testing::Test {
 };
 
 TEST_F(RunFolderTest, HoldsConfigurationMetricsLogsAndCheckpoints) {
-  const Result result =
-      train({"run.steps=6", "run.validate_every=4", "run.log_every=3", "data.validation_sequences=4"});
+  const Result result = train(
+      {"run.steps=6", "run.validate_every=4", "run.log_every=3", "data.validation_sequences=4", "run.peak_tflops=0.5"});
   ASSERT_EQ(result.code, 0) << result.error;
   EXPECT_THAT(read_file(folder_.run() / "config.resolved.toml"), HasSubstr("steps = 6"));
   EXPECT_THAT(read_file(folder_.run() / "logs/rank_0.log"), HasSubstr("done: 6 steps"));
@@ -65,6 +65,8 @@ TEST_F(RunFolderTest, HoldsConfigurationMetricsLogsAndCheckpoints) {
     EXPECT_NEAR(line.at("tokens_per_second").get<double>() * line.at("step_seconds").get<double>(), 64, 1e-6);
     EXPECT_GT(line.at("peak_bytes").get<std::int64_t>(), 0);
     EXPECT_EQ(line.contains("validation_loss"), step == 4 || step == 6);
+    // The share of what two ranks could do does not depend on how long the step took.
+    EXPECT_GT(line.at("mfu").get<double>() * line.at("step_seconds").get<double>(), 0);
 
     // 64 tokens choose two experts each, in each of two layers: what no expert computed was dropped.
     std::int64_t computed = 0;

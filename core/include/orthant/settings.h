@@ -37,6 +37,7 @@ struct RunSettings {
   std::int64_t threads = 1;     // CPU threads of a rank
   double timeout_seconds = 60;  // a collective that waits longer fails
   bool graphs = false;          // a step's work is given to the device as one, where the device can
+  double peak_tflops = 0;       // of one rank's device, for the share of it that a run uses (mfu); 0: unknown
 };
 
 struct DataSettings {

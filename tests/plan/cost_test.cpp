@@ -1,0 +1,34 @@
+// The operations that a model needs, against published numbers of active parameters.
+#include <gtest/gtest.h>
+
+#include "core/layers/cost.h"
+
+namespace orthant {
+namespace {
+
+// Mixtral-8x7B: 12.88 billion parameters are active for a token (Jiang et al., "Mixtral of Experts"), of which the
+// table of embeddings, 32000 x 4096, is no product. Each other one is multiplied and added once forward and twice
+// backward.
+TEST(TrainingFlops, OfMixtralAreSixAnActiveParameter) {
+  Settings s;
+  s.data.sequence_length = 2;  // attention is next to nothing
+  s.model = {.layers = 32, .d_model = 4096, .heads = 32, .kv_heads = 8, .vocab_size = 32000};
+  s.model.activation = Activation::swiglu;
+  s.moe.experts = 8;
+  s.moe.top_k = 2;
+  s.moe.d_expert = 14336;
+  EXPECT_NEAR(training_flops(s), 6 * (12.88e9 - 32000.0 * 4096), 6 * 0.01e9);
+}
+
+// "PaLM", appendix B: attention needs 12 L H Q T a token when every position sees all T; half of them here.
+TEST(TrainingFlops, OfAttentionGrowWithTheSequence) {
+  Settings s;
+  s.model = {.layers = 3, .d_model = 64, .heads = 4, .d_ff = 128, .vocab_size = 100};
+  s.data.sequence_length = 1000;
+  const double longer = training_flops(s);
+  s.data.sequence_length = 500;
+  EXPECT_NEAR(longer - training_flops(s), 12.0 / 2 * 3 * 64 * 500, 1);
+}
+
+}  // namespace
+}  // namespace orthant
