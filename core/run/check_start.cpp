@@ -31,9 +31,9 @@ int check_start(const Config& config) {
   }
   const char* other_communicator = settings.run.communicator == "local"
                                        ? "write \"mpi\", or make the layout smaller"
-                                       : "write \"local\", or install what the communicator needs";
+                                       : "write \"local\", or give the communicator what it needs";
   attempt(config, "run.communicator", other_communicator, refused,
-          [&] { check_communicator(settings.run.communicator, world_size); });
+          [&] { check_communicator(settings.run.communicator, settings.run.device, world_size); });
   attempt(config, settings.data.source == DataSource::synthetic ? "data.source" : "data.path", "", refused,
           [&] { make_batch_source(settings); });
   refused.throw_if_any();

@@ -76,9 +76,14 @@ std::optional<RankEnvironment> rank_environment() {
   return rank;
 }
 
-void check_communicator(const std::string& name, int world_size) {
+void check_communicator(const std::string& name, const std::string& device, int world_size) {
   if (name != "local") {
-    find_communicator(name);
+    const orthant_communicator* entry = find_communicator(name);
+    if (entry->device != nullptr && entry->device != device) {
+      throw ConfigError(
+          fmt::format("communicator '{}' moves the memory of device \"{}\" only, but run.device is \"{}\"", name,
+                      entry->device, device));
+    }
   } else if (world_size > LocalSegment::max_world) {
     throw ConfigError(fmt::format("the layout has {} ranks; the local communicator serves at most {} on one machine",
                                   world_size, LocalSegment::max_world));

@@ -5,6 +5,8 @@
 //
 //   std::unique_ptr<orthant::Communicator> make(const orthant::CommunicatorConfig&);
 //   ORTHANT_COMMUNICATOR("mine", make)
+// or, where only the memory of one device can be moved:
+//   ORTHANT_COMMUNICATOR_FOR("mine", "cuda", make)
 #pragma once
 
 #include <cstdint>
@@ -17,7 +19,7 @@
 
 namespace orthant {
 
-inline constexpr std::uint32_t communicator_abi = 1;
+inline constexpr std::uint32_t communicator_abi = 2;  // 2: device
 
 // What the program knows before there is a communicator.
 struct CommunicatorConfig {
@@ -33,14 +35,16 @@ struct orthant_communicator {
   std::uint32_t struct_size, abi;
   const char* build;  // ORTHANT_BUILD of plugin.h
   const char* name;
+  const char* device;  // run.device must be this; null: any
   // Null on failure, with the reason in `error` (at most n bytes, terminated).
   orthant::Communicator* (*create)(const orthant::CommunicatorConfig* config, char* error, std::uint32_t n) noexcept;
   void (*destroy)(orthant::Communicator*) noexcept;
 };
 }
 
-// Defines the module's entry. `make`: std::unique_ptr<Communicator>(const CommunicatorConfig&), may throw.
-#define ORTHANT_COMMUNICATOR(communicator_name, make)                                                         \
+// Define the module's entry. `make`: std::unique_ptr<Communicator>(const CommunicatorConfig&), may throw.
+#define ORTHANT_COMMUNICATOR(communicator_name, make) ORTHANT_COMMUNICATOR_FOR(communicator_name, nullptr, make)
+#define ORTHANT_COMMUNICATOR_FOR(communicator_name, device_name, make)                                        \
   extern "C" __attribute__((visibility("default"))) const orthant_communicator* orthant_communicator_entry(); \
   extern "C" const orthant_communicator* orthant_communicator_entry() {                                       \
     static const orthant_communicator entry = {                                                               \
@@ -48,6 +52,7 @@ struct orthant_communicator {
         orthant::communicator_abi,                                                                            \
         ORTHANT_BUILD,                                                                                        \
         communicator_name,                                                                                    \
+        device_name,                                                                                          \
         [](const orthant::CommunicatorConfig* config, char* error,                                            \
            std::uint32_t n) noexcept -> orthant::Communicator* {                                              \
           try {                                                                                               \
