@@ -22,6 +22,7 @@
 #include "core/run/saving.h"
 #include "parallel/launch/external_launcher.h"
 #include "parallel/launch/hostfile.h"
+#include "parallel/launch/meeting_point.h"
 #include "parallel/launch/supervisor.h"
 #include "parallel/local/segment.h"
 
@@ -110,14 +111,13 @@ std::vector<std::string> train_command(const ConfigArguments& arguments, const s
   return command;
 }
 
-// Replaces this process by mpirun; returns only from a dry run.
-int start_by_mpirun(const Options& options, int world_size, const std::filesystem::path& run_directory,
+// Replaces this process by mpirun; returns only from a dry run. exported: more variables for the ranks.
+int start_by_mpirun(const Options& options, int world_size, const std::vector<std::string>& exported,
                     const std::vector<std::string>& train) {
   if (options.max_restarts > 0) {
     throw ConfigError("--max-restarts works for ranks of this machine; mpirun ends with its first failing rank");
   }
-  const auto command =
-      mpirun_command(options.hostfile, world_size, {"ORTHANT_RUN_DIR=" + run_directory.string()}, train);
+  const auto command = mpirun_command(options.hostfile, world_size, exported, train);
   std::string text;
   std::vector<char*> words;
   for (const std::string& word : command) {
@@ -157,7 +157,12 @@ int launch(const ConfigArguments& arguments, const Options& options) {
                                   options.hostfile.empty() ? "--max-restarts" : "--hostfile", external->launcher));
   }
   if (!external && (!options.hostfile.empty() || run.communicator == "mpi")) {
-    return start_by_mpirun(options, world_size, run_directory, train);
+    std::vector<std::string> exported = {"ORTHANT_RUN_DIR=" + run_directory.string()};
+    if (run.communicator != "mpi") {
+      const std::string host = read_hostfile(options.hostfile).front().name;
+      exported.push_back("ORTHANT_RENDEZVOUS=" + meeting_point_on(host, process_environment()));
+    }
+    return start_by_mpirun(options, world_size, exported, train);
   }
 
   LaunchPlan plan;
@@ -185,6 +190,9 @@ int launch(const ConfigArguments& arguments, const Options& options) {
   if (static_cast<std::uint64_t>(plan.local_ranks) * static_cast<std::uint64_t>(run.threads) > processors &&
       std::getenv("OMP_WAIT_POLICY") == nullptr) {
     plan.environment.emplace_back("OMP_WAIT_POLICY", "passive");
+  }
+  if (const auto where = meeting_point(process_environment(), external); where && !local && world_size > 1) {
+    plan.environment.emplace_back("ORTHANT_RENDEZVOUS", *where);
   }
   if (local) {
     plan.make_segment = [](int size) { return std::make_unique<LocalRankSegment>(size); };

@@ -68,6 +68,13 @@ TEST_F(LaunchCommand, AWorldOfAnExternalLauncherIsSaidAndMustFit) {
   EXPECT_THAT(error_, HasSubstr("rank 0 of 1, started by Slurm"));
 }
 
+// Where it is built it serves only GPUs, and the model of these tests is on the CPU.
+TEST_F(LaunchCommand, NcclOnTheCpuIsRefusedBeforeAnyRankStarts) {
+  EXPECT_EQ(run("--set run.communicator=nccl --dry-run"), 78);
+  EXPECT_THAT(error_, HasSubstr("run.communicator"));
+  EXPECT_THAT(error_, HasSubstr("write \"local\", or give the communicator what it needs"));
+}
+
 TEST_F(LaunchCommand, ContradictionsAreRefused) {
   const std::string torchrun = "RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 MASTER_ADDR=here MASTER_PORT=1 ";
   EXPECT_EQ(run("--dry-run", torchrun + kOpenMpi), 78);
