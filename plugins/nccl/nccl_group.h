@@ -1,0 +1,57 @@
+// NcclGroup: the collectives of one group over NCCL.
+//
+// Collectives go over one connection of all members. Messages from one member to another go over a connection of these
+// two and this way alone: NCCL runs what is asked of a connection in one order, so that a send and a receive on one
+// connection would wait for each other, which group.h forbids.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <orthant/group_base.h>
+
+#include "plugins/nccl/world.h"
+
+namespace orthant::nccl {
+
+class NcclGroup final : public GroupBase {
+ public:
+  // number: of the split, the same on all members. connection: null in a group of one.
+  NcclGroup(std::shared_ptr<World> world, std::shared_ptr<NcclConnection> connection, int number, std::string name,
+            int rank, std::vector<int> members);
+  ~NcclGroup() override;
+
+  void all_reduce(const Tensor& t, ReduceOp op, Stream& s) override;
+  void all_gather(const Tensor& out, const Tensor& in, Stream& s) override;
+  void reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Stream& s) override;
+  void all_to_all(const Tensor& out, std::span<const std::int64_t> recv_rows, const Tensor& in,
+                  std::span<const std::int64_t> send_rows, Stream& s) override;
+  void broadcast(const Tensor& t, int root, Stream& s) override;
+  void reduce(const Tensor& t, ReduceOp op, int root, Stream& s) override;
+  void gather(const Tensor& out, const Tensor& in, int root, Stream& s) override;
+  void scatter(const Tensor& out, const Tensor& in, int root, Stream& s) override;
+  void send(const Tensor& t, int to, Stream& s) override;
+  void recv(const Tensor& t, int from, Stream& s) override;
+  void barrier(Stream& s) override;
+
+ private:
+  using Transfer = NcclConnection::Transfer;
+
+  // what: the arguments that all members share.
+  void collective(const char* name, const std::string& what, std::int64_t bytes, Stream& s, const World::Give& give);
+  void message(const Tensor& t, int from, int to, Stream& s);
+  // The part of a call that stays on this rank.
+  void keep(const Tensor& out, const Tensor& in, Stream& s) const;
+
+  std::shared_ptr<World> world_;
+  std::shared_ptr<NcclConnection> connection_;
+  std::shared_ptr<const Line> line_;
+  std::map<std::pair<int, int>, std::shared_ptr<const Line>> message_lines_;  // by group ranks (from, to)
+  std::mutex message_mutex_;
+  Tensor token_;  // of barrier, i32 [1]
+};
+
+}  // namespace orthant::nccl

@@ -1,0 +1,13 @@
+// NCCL itself.
+#pragma once
+
+#include <memory>
+
+#include "plugins/nccl/nccl_api.h"
+
+namespace orthant::nccl {
+
+// Errors: Error where there is no GPU or driver.
+std::shared_ptr<NcclApi> make_nccl_library();
+
+}  // namespace orthant::nccl

@@ -1,0 +1,90 @@
+// Rendezvous: how the ranks of a run find each other, and tell each other what the GPUs' network cannot: who is there,
+// who has died, why to stop. Rank 0 listens (hub.h), every rank keeps one connection to it until the end.
+//
+// It knows nothing of NCCL. Nobody is asked to prove who they are, as in NCCL's own start-up: use it on networks
+// whose machines you trust. Bytes of strangers are refused without a crash or a large allocation.
+// Thread safety: all_gather from one thread at a time; everything else from any thread, handlers included.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "plugins/nccl/frame.h"
+#include "plugins/nccl/hub.h"
+#include "plugins/nccl/socket.h"
+
+namespace orthant::nccl {
+
+struct RendezvousConfig {
+  std::string address;  // see address.h
+  std::string job;      // the same on all ranks of a run, different for another run
+  int rank = 0, world_size = 1;
+  double timeout_seconds = 60;
+};
+
+class Rendezvous {
+ public:
+  // Called by the connection's own thread.
+  struct Handlers {
+    std::function<void()> failed;  // failure() has just got its value
+    std::function<void(int from, const std::string& text)> note;
+    std::function<void(int rank)> left;
+  };
+
+  // Returns when every rank is there. Errors: Error naming who did not come, or why this rank is refused.
+  explicit Rendezvous(const RendezvousConfig& config);
+  // leave(), where that has not been called and there is no failure. On rank 0, waits until all have left.
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
+
+  // From here on handlers are called. Call it once.
+  void start(Handlers handlers);
+
+  // Collective over the world. `label` says what for, in words ("split of group 'a'"), and must agree; payload: at most
+  // 60 KB; returns everyone's. REQUIRES: start. Errors: Error, as a failure: another label, a rank that does not come.
+  std::vector<std::string> all_gather(const std::string& label, const std::string& payload);
+
+  // To one rank, or to all others (-1). Delivered in order, not answered.
+  void post(int to, const std::string& text) noexcept;
+
+  // Tells the others that this rank's work is done: that its connection ends from now on is no failure. Call it once.
+  void leave() noexcept;
+
+  // Tells everyone to stop. `why` is a sentence that names the rank; the first one wins.
+  void fail(const std::string& why) noexcept;
+  std::optional<std::string> failure() const;
+
+ private:
+  void connect(const RendezvousConfig& config);
+  void await_welcome();
+  void run();
+  void handle(Frame& frame);
+  void set_failure(const std::string& why);
+  void send_frame(const Frame& frame) noexcept;
+  std::optional<Frame> receive();  // none: the connection has ended
+
+  RendezvousConfig config_;
+  Socket socket_;
+  std::unique_ptr<Hub> hub_;  // rank 0
+  FrameReader reader_{256u << 20};
+  Handlers handlers_;
+
+  std::mutex write_mutex_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<std::string> failure_;
+  std::optional<std::string> gathered_;
+  bool left_ = false;
+  bool closing_ = false;
+  bool ended_ = false;  // the reading thread
+  std::thread thread_;
+};
+
+}  // namespace orthant::nccl

@@ -1,0 +1,20 @@
+// What a rank needs to know before it can meet the others.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include <orthant/communicator_plugin.h>
+
+#include "plugins/nccl/rendezvous.h"
+
+namespace orthant::nccl {
+
+using EnvironmentLookup = std::function<std::optional<std::string>(const char* name)>;
+
+// Rank and world size from `config`; the address from ORTHANT_RENDEZVOUS, which `orthant launch` sets. Errors: Error
+// that says what to set.
+RendezvousConfig rendezvous_config(const CommunicatorConfig& config, const EnvironmentLookup& environment);
+
+}  // namespace orthant::nccl

@@ -1,0 +1,424 @@
+#include "plugins/nccl/world.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <sstream>
+
+#include <orthant/device.h>
+#include <orthant/error.h>
+#include <orthant/ops.h>
+
+namespace orthant::nccl {
+namespace {
+
+constexpr std::chrono::milliseconds tick{20};
+constexpr int ticks_between_looks_at_connections = 5;
+constexpr std::chrono::seconds answer_time{1};
+constexpr std::chrono::milliseconds time_to_be_told{500};
+// Of a call that a finished rank is a member of: its own calls were done when it finished.
+constexpr double seconds_after_a_member_left = 2;
+
+// What one rank says of its list in a split.
+struct SplitEntry {
+  std::int32_t first = 0, place = 0, size = 0, padding = 0;
+  std::uint64_t hash = 0;
+};
+
+std::uint64_t hash_of(const std::vector<int>& members) {
+  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (const int member : members) {
+    hash = (hash ^ static_cast<std::uint64_t>(member)) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+}  // namespace
+
+World::World(std::shared_ptr<NcclApi> api, const RendezvousConfig& config)
+    : api_(std::move(api)), config_(config), rendezvous_(std::make_unique<Rendezvous>(config)) {
+  rendezvous_->start({.failed = [this] { changed_.notify_all(); },
+                      .note = [this](int from, const std::string& note) { hear(from, note); },
+                      .left =
+                          [this](int rank) {
+                            const std::lock_guard lock(mutex_);
+                            left_.insert(rank);
+                          }});
+  watchdog_ = std::thread([this] { watch(); });
+}
+
+World::~World() {
+  if (std::uncaught_exceptions() > 0) {
+    fail(fmt::format("rank {} failed", rank()));
+  }
+  if (failure().empty()) {
+    rendezvous_->leave();
+    close_connections();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  watchdog_.join();
+  rendezvous_.reset();
+}
+
+// Every end first, then all of them together: ranks may close in any order.
+void World::close_connections() {
+  const Clock::time_point begin = Clock::now();
+  try {
+    for (const auto& connection : connections_) {
+      connection->close();
+    }
+    for (const auto& connection : connections_) {
+      while (!connection->ready() && failure().empty() &&
+             std::chrono::duration<double>(Clock::now() - begin).count() < config_.timeout_seconds) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+  } catch (const Error&) {  // what is not closed is aborted; the work was done
+  }
+}
+
+void World::fail(const std::string& why) noexcept {
+  rendezvous_->fail(why);
+}
+
+// What NCCL meets here may come of a rank that has stopped for a reason; its reason is on the way.
+void World::fail_unless_told(const std::string& why) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, time_to_be_told, [this] { return !failure().empty(); });
+  lock.unlock();
+  fail(why);
+}
+
+std::string World::failure() const {
+  return rendezvous_->failure().value_or("");
+}
+
+void World::throw_failure(const std::string& what) const {
+  const std::string why = failure();
+  require(why.empty(), "{} cannot complete: {}", what, why);
+}
+
+std::shared_ptr<NcclConnection> World::connect(const ConnectionId& id, int size, int rank) {
+  std::shared_ptr<NcclConnection> connection = api_->connect(id, size, rank);
+  const std::lock_guard lock(mutex_);
+  connections_.push_back(connection);
+  if (aborted_) {
+    connection->abort();
+  }
+  return connection;
+}
+
+void World::await(NcclConnection& connection, const std::string& what) {
+  const Clock::time_point begin = Clock::now();
+  while (!connection.ready()) {
+    throw_failure(what);
+    require(std::chrono::duration<double>(Clock::now() - begin).count() < config_.timeout_seconds,
+            "NCCL did not get ready for {} within {:g} s", what, config_.timeout_seconds);
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
+void World::require_different_gpus() {
+  if (gpus_compared_) {
+    return;
+  }
+  gpus_compared_ = true;
+  const std::vector<std::string> gpus = rendezvous_->all_gather("start of NCCL", api_->use_gpu());
+  std::map<std::string, int> users;
+  for (int r = 0; r < size(); ++r) {
+    const auto [first, fresh] = users.emplace(gpus[static_cast<std::size_t>(r)], r);
+    if (!fresh) {
+      orthant::fail(
+          "ranks {} and {} both use GPU {}: NCCL needs a GPU for each rank. Start no more ranks on a machine than it "
+          "has "
+          "GPUs, or write communicator = \"local\" under [run], which lets ranks of one machine share a GPU",
+          first->second, r, first->first);
+    }
+  }
+}
+
+std::shared_ptr<NcclConnection> World::split(const std::string& name, const std::vector<int>& members) {
+  require_different_gpus();
+  const auto place = std::find(members.begin(), members.end(), rank()) - members.begin();
+  const SplitEntry own{members[0], static_cast<std::int32_t>(place), static_cast<std::int32_t>(members.size()), 0,
+                       hash_of(members)};
+  std::string payload(sizeof(own), '\0');
+  std::memcpy(payload.data(), &own, sizeof(own));
+  if (place == 0 && members.size() > 1) {
+    const ConnectionId id = api_->new_id();
+    payload.append(id.data(), id.size());
+  }
+  const std::string what = fmt::format("split of group '{}'", name);
+  const std::vector<std::string> all = rendezvous_->all_gather(what, payload);
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const std::string& other = all[static_cast<std::size_t>(members[i])];
+    SplitEntry entry;
+    require(other.size() >= sizeof(entry), "{}: rank {} runs another version of Orthant", what, members[i]);
+    std::memcpy(&entry, other.data(), sizeof(entry));
+    require(entry.first == own.first && entry.size == own.size && entry.hash == own.hash &&
+                entry.place == static_cast<std::int32_t>(i),
+            "{}: the ranks' lists of members do not partition the world of {}", what, size());
+  }
+  if (members.size() == 1) {
+    return nullptr;
+  }
+  const std::string& first = all[static_cast<std::size_t>(members[0])];
+  ConnectionId id{};
+  require(first.size() == sizeof(own) + id.size(), "{}: rank {} sent no id", what, members[0]);
+  std::memcpy(id.data(), first.data() + sizeof(own), id.size());
+  auto connection = connect(id, static_cast<int>(members.size()), static_cast<int>(place));
+  await(*connection, what);
+  return connection;
+}
+
+void World::run(const std::shared_ptr<const Line>& line, const std::string& name, const std::string& what,
+                std::int64_t bytes, Stream& s, const Connect& connection, const Give& give) {
+  const std::shared_ptr<const Call> call = calls_.begin(line, name, what, bytes, s);
+  const std::string described = call->describe();
+  try {
+    throw_failure(described);
+    if (give == nullptr) {
+      return calls_.forget(call);
+    }
+    const std::shared_ptr<NcclConnection> over = connection();
+    await(*over, described);
+    give(*over);
+    await(*over, described);
+    calls_.given(call, s);
+  } catch (const Error& error) {
+    calls_.forget(call);
+    fail_unless_told(fmt::format("rank {} failed: {}: {}", rank(), described, error.what()));
+    throw_failure(described);
+  }
+}
+
+std::shared_ptr<NcclConnection> World::messages(const std::string& key, int from, int to) {
+  if (from == rank()) {
+    open_messages(key, to);
+  }
+  std::unique_lock lock(mutex_);
+  if (from != rank() && !messages_.contains(key)) {
+    rendezvous_->post(from, "A" + key);
+  }
+  while (!messages_.contains(key) || messages_.at(key) == nullptr) {
+    changed_.wait_for(lock, tick);
+    throw_failure("the first message");
+  }
+  return messages_.at(key);
+}
+
+// As the sender: on its own account, or because the receiver asks (A). The receiver hears of it (O).
+void World::open_messages(const std::string& key, int to) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (messages_.contains(key)) {
+      return;
+    }
+    messages_[key] = nullptr;  // being made
+  }
+  const ConnectionId id = api_->new_id();
+  rendezvous_->post(to, "O" + key + '\0' + std::string(id.data(), id.size()));
+  std::shared_ptr<NcclConnection> connection = connect(id, 2, 0);
+  const std::lock_guard lock(mutex_);
+  messages_[key] = std::move(connection);
+  changed_.notify_all();
+}
+
+void World::accept_messages(const std::string& key, const ConnectionId& id) {
+  std::shared_ptr<NcclConnection> connection = connect(id, 2, 1);
+  const std::lock_guard lock(mutex_);
+  messages_[key] = std::move(connection);
+  changed_.notify_all();
+}
+
+void World::hear(int from, const std::string& note) {
+  const std::string rest = note.empty() ? "" : note.substr(1);
+  const char kind = note.empty() ? '\0' : note[0];
+  if (kind == '?') {  // number, key
+    const std::size_t blank = rest.find(' ');
+    if (blank != std::string::npos) {
+      const CallLog::Last last = calls_.last(rest.substr(blank + 1));
+      rendezvous_->post(from, fmt::format("!{} {} {}", rest.substr(0, blank), last.sequence, last.what));
+    }
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  if (kind == '!') {  // number, sequence, what
+    std::istringstream words(rest);
+    std::int64_t question = 0;
+    CallLog::Last last;
+    if (words >> question >> last.sequence && question == question_) {
+      std::getline(words >> std::ws, last.what);
+      answers_[from] = last;
+    }
+  } else if (kind == 'A') {
+    errands_.push_back([this, key = rest, from] { open_messages(key, from); });
+  } else if (kind == 'O') {
+    const std::size_t zero = rest.find('\0');
+    ConnectionId id{};
+    if (zero != std::string::npos && rest.size() == zero + 1 + id.size()) {
+      std::memcpy(id.data(), rest.data() + zero + 1, id.size());
+      errands_.push_back([this, key = rest.substr(0, zero), id] { accept_messages(key, id); });
+    }
+  }
+  changed_.notify_all();
+}
+
+void World::watch() {
+  for (int ticks = 0;; ++ticks) {
+    {
+      std::unique_lock lock(mutex_);
+      if (errands_.empty()) {
+        changed_.wait_for(lock, tick, [this] { return stopping_ || !errands_.empty(); });
+      }
+      if (stopping_) {
+        break;
+      }
+    }
+    if (!failure().empty()) {
+      abort_connections();
+      continue;
+    }
+    try {
+      do_errands();
+      watch_calls();
+      if (ticks % ticks_between_looks_at_connections == 0) {
+        watch_connections();
+      }
+    } catch (const Error& error) {
+      fail_unless_told(fmt::format("rank {} failed: {}", rank(), error.what()));
+    }
+  }
+  if (!failure().empty()) {
+    abort_connections();
+  }
+}
+
+void World::do_errands() {
+  std::vector<std::function<void()>> errands;
+  {
+    const std::lock_guard lock(mutex_);
+    errands.swap(errands_);
+  }
+  for (const auto& errand : errands) {
+    errand();
+  }
+}
+
+double World::limit_of(const Line& line) const {
+  const std::lock_guard lock(mutex_);
+  const bool somebody_left =
+      std::any_of(line.members.begin(), line.members.end(), [this](int m) { return left_.contains(m); });
+  return somebody_left ? std::min(seconds_after_a_member_left, config_.timeout_seconds) : config_.timeout_seconds;
+}
+
+void World::watch_calls() {
+  for (const CallLog::Waiting& waiting : calls_.waiting()) {
+    const double limit = limit_of(*waiting.call->line);
+    if (waiting.seconds > limit && failure().empty()) {
+      fail(blame(*waiting.call, limit));
+    }
+  }
+}
+
+void World::watch_connections() {
+  std::vector<std::shared_ptr<NcclConnection>> connections;
+  {
+    const std::lock_guard lock(mutex_);
+    connections = connections_;
+  }
+  for (const auto& connection : connections) {
+    connection->ready();
+  }
+}
+
+void World::abort_connections() {
+  std::vector<std::shared_ptr<NcclConnection>> connections;
+  {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) {
+      return;
+    }
+    aborted_ = true;
+    connections = connections_;
+  }
+  for (const auto& connection : connections) {
+    connection->abort();
+  }
+}
+
+std::map<int, CallLog::Last> World::ask(const Line& line) {
+  std::unique_lock lock(mutex_);
+  answers_.clear();
+  const std::string question = fmt::format("?{} {}", ++question_, line.key);
+  lock.unlock();
+  for (const int member : line.members) {
+    if (member != rank()) {
+      rendezvous_->post(member, question);
+    }
+  }
+  lock.lock();
+  changed_.wait_for(lock, answer_time, [&] { return answers_.size() + 1 == line.members.size() || stopping_; });
+  return answers_;
+}
+
+std::string World::blame(const Call& call, double limit) {
+  const std::map<int, CallLog::Last> answers = ask(*call.line);
+  const std::string described = call.describe();
+  std::vector<int> absent, silent, finished;
+  for (const int member : call.line->members) {
+    if (member == rank()) {
+      continue;
+    }
+    const auto found = answers.find(member);
+    const bool called = found != answers.end() && found->second.sequence >= call.sequence;
+    if (called && found->second.sequence == call.sequence && found->second.what != call.what) {
+      return fmt::format(
+          "rank {} calls {} and rank {} calls {} as #{} of group '{}': all must make the same calls in the "
+          "same order",
+          rank(), call.what, member, found->second.what, call.sequence, call.line->group);
+    }
+    const std::lock_guard lock(mutex_);
+    if (!called) {
+      (left_.contains(member) ? finished : found == answers.end() ? silent : absent).push_back(member);
+    }
+  }
+  if (!finished.empty()) {
+    return fmt::format("{} finished its work without a call to {}", ranks_text(finished), described);
+  }
+  if (absent.empty() && silent.empty()) {
+    return fmt::format(
+        "{} did not complete within {:g} s though every member has called it: a GPU or the network between "
+        "them is stuck, or work queued before it is",
+        described, limit);
+  }
+  if (absent.empty()) {
+    return fmt::format("{} did not arrive at {} within {:g} s, and does not answer: stopped, or its machine is gone",
+                       ranks_text(silent), described, limit);
+  }
+  return fmt::format("{} did not arrive at {} within {:g} s: stuck or busy elsewhere", ranks_text(absent), described,
+                     limit);
+}
+
+void World::finish(const Line& line) noexcept {
+  try {
+    while (failure().empty() && !calls_.done(line)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    calls_.forget_all_of(line);
+  } catch (...) {  // out of memory: the events stay until the world ends
+  }
+}
+
+}  // namespace orthant::nccl

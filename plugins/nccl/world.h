@@ -1,0 +1,103 @@
+// World: this rank's connections, its watchdog, and the one failure that ends them all.
+//
+// The watchdog is a thread. It looks at the calls that are not done: one that waits longer than the timeout leads to a
+// question to the other members, whose rendezvous answers even where their work is stuck, and to a failure that names
+// who has not called. A failure of any rank, heard through the rendezvous, aborts all connections: streams go on with
+// whatever their memory holds, and every later call throws before anyone can take that for a result.
+//
+// Thread safety: all calls from any thread.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "plugins/nccl/call_log.h"
+#include "plugins/nccl/nccl_api.h"
+#include "plugins/nccl/rendezvous.h"
+
+namespace orthant::nccl {
+
+class World {
+ public:
+  // Returns when every rank is there. Errors: as Rendezvous.
+  World(std::shared_ptr<NcclApi> api, const RendezvousConfig& config);
+  // Without a failure: closes the connections, together with the other ranks.
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int rank() const { return config_.rank; }
+  int size() const { return config_.world_size; }
+
+  // Collective over the world, see Communicator::split. Null for a group of one.
+  std::shared_ptr<NcclConnection> split(const std::string& name, const std::vector<int>& members);
+
+  // Gives a call to the stream. `connection` returns what it goes over; it is asked when the call has its number.
+  // A call of no elements is only numbered: `give` is null. Errors: Error naming the call and the failure.
+  using Connect = std::function<std::shared_ptr<NcclConnection>()>;
+  using Give = std::function<void(NcclConnection&)>;
+  void run(const std::shared_ptr<const Line>& line, const std::string& name, const std::string& what,
+           std::int64_t bytes, Stream& s, const Connect& connection, const Give& give);
+
+  // The connection of the messages from world rank `from` to world rank `to`, one of which is this one; made by the
+  // first of them that asks.
+  std::shared_ptr<NcclConnection> messages(const std::string& key, int from, int to);
+
+  // Returns when the calls of this line are done, or never will be; their events are gone then.
+  void finish(const Line& line) noexcept;
+
+  // Tells every rank to stop; `why` is a sentence that names the rank. The first reason wins.
+  void fail(const std::string& why) noexcept;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::string failure() const;  // empty: none
+  void fail_unless_told(const std::string& why);
+
+  std::shared_ptr<NcclConnection> connect(const ConnectionId& id, int size, int rank);
+  void await(NcclConnection& connection, const std::string& what);
+  void require_different_gpus();
+  void open_messages(const std::string& key, int to);
+  void accept_messages(const std::string& key, const ConnectionId& id);
+  void throw_failure(const std::string& what) const;
+
+  void hear(int from, const std::string& note);  // on the rendezvous' thread
+  void watch();                                  // on the watchdog's
+  void watch_calls();
+  void watch_connections();
+  void do_errands();
+  void abort_connections();
+  std::map<int, CallLog::Last> ask(const Line& line);
+  std::string blame(const Call& call, double limit);
+  double limit_of(const Line& line) const;
+  void close_connections();
+
+  std::shared_ptr<NcclApi> api_;
+  RendezvousConfig config_;
+  CallLog calls_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::shared_ptr<NcclConnection>> connections_;
+  std::map<std::string, std::shared_ptr<NcclConnection>> messages_;
+  std::vector<std::function<void()>> errands_;  // of the watchdog: connections that peers ask for
+  std::set<int> left_;                          // ranks that have finished
+  std::map<int, CallLog::Last> answers_;        // of world ranks, to the question of now
+  std::int64_t question_ = 0;
+  bool aborted_ = false, stopping_ = false;
+  bool gpus_compared_ = false;  // of the splitting thread
+
+  std::unique_ptr<Rendezvous> rendezvous_;
+  std::thread watchdog_;  // last: starts when all else is ready
+};
+
+}  // namespace orthant::nccl
