@@ -24,12 +24,35 @@ file(GLOB ORTHANT_CUDA_SOURCES CONFIGURE_DEPENDS core/cuda/*.cu core/cuda/*.cpp 
 set(ORTHANT_HOPPER_SOURCES ${ORTHANT_CUDA_SOURCES})
 list(FILTER ORTHANT_HOPPER_SOURCES INCLUDE REGEX "_(hopper|cutlass)\\.cu$")
 list(FILTER ORTHANT_CUDA_SOURCES EXCLUDE REGEX "_(hopper|cutlass)\\.cu$")
+if(NOT TARGET orthant_cutlass)
+  list(FILTER ORTHANT_HOPPER_SOURCES EXCLUDE REGEX "_cutlass\\.cu$")
+endif()
 
 add_library(orthant_device_cuda MODULE ${ORTHANT_CUDA_SOURCES})
 set_target_properties(orthant_device_cuda PROPERTIES CUDA_ARCHITECTURES "80;90a-real" CUDA_VISIBILITY_PRESET hidden
   CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON CUDA_RUNTIME_LIBRARY Static)
 target_include_directories(orthant_device_cuda PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(orthant_device_cuda PRIVATE orthant orthant_cuda_options CUDA::cudart_static CUDA::cublas)
+
+if(ORTHANT_HOPPER_SOURCES)
+  # A compiler of such a file takes 3 to 4 GiB; and what ptxas remarks on them is an error (check_ptxas.sh).
+  set_property(GLOBAL APPEND PROPERTY JOB_POOLS orthant_hopper=4)
+  add_library(orthant_hopper OBJECT ${ORTHANT_HOPPER_SOURCES})
+  set_target_properties(orthant_hopper PROPERTIES CUDA_ARCHITECTURES 90a-real CUDA_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON JOB_POOL_COMPILE orthant_hopper
+    CUDA_COMPILER_LAUNCHER "${PROJECT_SOURCE_DIR}/cmake/check_ptxas.sh;${CMAKE_CUDA_COMPILER_LAUNCHER}")
+  # NDEBUG whatever the build type: CUTLASS's asserts make ptxas serialise wgmma.
+  target_compile_definitions(orthant_hopper PRIVATE NDEBUG)
+  target_compile_options(orthant_hopper PRIVATE --expt-relaxed-constexpr)
+  target_include_directories(orthant_hopper PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(orthant_hopper PRIVATE orthant orthant_cuda_options)
+  target_sources(orthant_device_cuda PRIVATE $<TARGET_OBJECTS:orthant_hopper>)
+  if(TARGET orthant_cutlass)
+    target_link_libraries(orthant_hopper PRIVATE orthant_cutlass)
+    target_compile_definitions(orthant_device_cuda PRIVATE ORTHANT_HAVE_CUTLASS)
+  endif()
+endif()
+
 install(TARGETS orthant_device_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set_property(GLOBAL APPEND PROPERTY ORTHANT_PLUGIN_TARGETS orthant_device_cuda)
 set_property(GLOBAL APPEND PROPERTY ORTHANT_SUMMARY "CUDA          ${CUDAToolkit_VERSION}: device \"cuda\" for sm_80 and sm_90a")

@@ -23,7 +23,11 @@ bool multiply_on_hopper(CudaStream& stream, const GroupedProblem& p, DType in, D
   if (p.layout == GroupedLayout::tn && p.beta == 0) {
     zero_empty_experts(p, stream.handle());
   }
-  kernel.run(p, multiprocessors, workspace, stream.handle());
+  try {
+    kernel.run(p, multiprocessors, workspace, stream.handle());
+  } catch (const Error& error) {
+    fail("{} (kernel {})", error.what(), kernel.name);
+  }
   return true;
 }
 #else
