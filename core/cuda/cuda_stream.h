@@ -16,6 +16,7 @@
 namespace orthant::cuda {
 
 class Cublas;
+class CudnnAttention;
 
 // Operations are enqueued and return; failures of kernels show up where the host waits. This class is the main stream,
 // and what a side stream (side_stream.h) hands its operations to.
@@ -130,7 +131,8 @@ class CudaStream final : public Stream {
   CudaDevice& device_;
   cudaStream_t stream_;
   std::array<Tensor, 4> scratch_;
-  std::shared_ptr<Cublas> cublas_;  // from the first product on
+  std::shared_ptr<Cublas> cublas_;                   // from the first product on
+  std::shared_ptr<CudnnAttention> cudnn_attention_;  // from the first attention that fits on
   Uploads uploads_;
   Graphs graphs_;
 };

@@ -1,0 +1,54 @@
+// Which attention cuDNN's fused kernels are asked for, and in what parts. No CUDA here: tested without a GPU.
+#pragma once
+
+#include <orthant/ops.h>
+
+namespace orthant::cuda {
+
+// Sequences and KV heads (with their query heads) of one call of cuDNN's backward. They divide the shape's.
+struct AttentionPart {
+  std::int64_t batch = 0, kv_heads = 0;
+};
+
+// cuDNN's deterministic backward keeps a bf16 score of every pair of places of a part: as much as a part should need,
+// and what a single KV head may need at most.
+inline constexpr std::int64_t wanted_part_bytes = std::int64_t{1} << 30, most_part_bytes = std::int64_t{8} << 30;
+
+// Of the scores of one KV head's query heads in one sequence.
+inline std::int64_t score_bytes(const AttentionShape& s) {
+  const std::int64_t rows = (s.positions + 63) / 64 * 64, columns = (s.positions + 127) / 128 * 128;
+  return s.heads / s.kv_heads * rows * columns * 2;
+}
+
+// The greatest divisor of n that is at most `most`; 1 if `most` is less.
+inline std::int64_t greatest_divisor(std::int64_t n, std::int64_t most) {
+  std::int64_t d = most < n ? most : n;
+  while (d > 1 && n % d != 0) {
+    --d;
+  }
+  return d < 1 ? 1 : d;
+}
+
+// The largest part that needs at most wanted_part_bytes, or one KV head of one sequence.
+inline AttentionPart attention_part(const AttentionShape& s) {
+  const std::int64_t affordable = wanted_part_bytes / score_bytes(s);  // KV heads
+  if (affordable >= s.kv_heads) {
+    return {greatest_divisor(s.batch, affordable / s.kv_heads), s.kv_heads};
+  }
+  return {1, greatest_divisor(s.kv_heads, affordable)};
+}
+
+// Whether cuDNN may be asked: bf16, whole sequences without documents, heads that its kernels have, and not so long
+// that the backward's scores would fill the memory. Other attention is for kernels of ours.
+// architecture: 80 for sm_80, 90 for Hopper.
+inline bool cudnn_attention_fits(DType dtype, bool documents, const AttentionShape& s, int architecture) {
+  // Shorter sequences are not worth it, and longer ones than this overflow the product below.
+  constexpr std::int64_t shortest = 64, longest = std::int64_t{1} << 20;
+  const bool hopper = architecture / 10 == 9;
+  return dtype == DType::bf16 && !documents && architecture >= 80 && s.batch > 0 && s.kv_heads > 0 &&
+         s.heads >= s.kv_heads && s.heads % s.kv_heads == 0 && s.positions >= shortest && s.positions <= longest &&
+         (s.kv_positions == 0 || s.kv_positions == s.positions) && s.head_dim > 0 && s.head_dim % 8 == 0 &&
+         s.head_dim <= (hopper ? 256 : 128) && score_bytes(s) <= most_part_bytes;
+}
+
+}  // namespace orthant::cuda

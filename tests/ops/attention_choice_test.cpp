@@ -1,0 +1,57 @@
+// When cuDNN is asked for attention, and in what parts: no GPU is needed to know.
+#include <gtest/gtest.h>
+
+#include "core/cuda/attention_choice.h"
+
+namespace orthant::test {
+namespace {
+
+using cuda::attention_part;
+using cuda::AttentionPart;
+using cuda::cudnn_attention_fits;
+
+AttentionShape shape(std::int64_t batch, std::int64_t positions, std::int64_t heads, std::int64_t kv_heads,
+                     std::int64_t head_dim) {
+  return {batch, positions, heads, kv_heads, head_dim, 0};
+}
+
+TEST(AttentionChoice, WhatCudnnIsAskedFor) {
+  const AttentionShape usual = shape(2, 4096, 32, 8, 128);
+  EXPECT_TRUE(cudnn_attention_fits(DType::bf16, false, usual, 90));
+  EXPECT_TRUE(cudnn_attention_fits(DType::bf16, false, usual, 80));
+  EXPECT_FALSE(cudnn_attention_fits(DType::f32, false, usual, 90));
+  EXPECT_FALSE(cudnn_attention_fits(DType::bf16, true, usual, 90));
+  EXPECT_FALSE(cudnn_attention_fits(DType::bf16, false, usual, 75));
+  EXPECT_TRUE(cudnn_attention_fits(DType::bf16, false, shape(1, 64, 2, 2, 40), 80));
+  EXPECT_FALSE(cudnn_attention_fits(DType::bf16, false, shape(1, 64, 2, 2, 20), 80));
+  EXPECT_FALSE(cudnn_attention_fits(DType::bf16, false, shape(1, 63, 2, 2, 64), 80));
+  EXPECT_FALSE(cudnn_attention_fits(DType::bf16, false, shape(0, 64, 2, 2, 64), 80));
+  // Wide heads on Hopper alone.
+  EXPECT_TRUE(cudnn_attention_fits(DType::bf16, false, shape(1, 128, 2, 2, 256), 90));
+  EXPECT_FALSE(cudnn_attention_fits(DType::bf16, false, shape(1, 128, 2, 2, 256), 80));
+  EXPECT_FALSE(cudnn_attention_fits(DType::bf16, false, shape(1, 128, 2, 2, 264), 90));
+  // 4 query heads of 32768^2 scores of 2 bytes are 8 GiB; of 65536^2, 32 GiB.
+  EXPECT_TRUE(cudnn_attention_fits(DType::bf16, false, shape(1, 32768, 32, 8, 128), 90));
+  EXPECT_FALSE(cudnn_attention_fits(DType::bf16, false, shape(1, 65536, 32, 8, 128), 90));
+  EXPECT_FALSE(cudnn_attention_fits(DType::bf16, false, shape(1, std::int64_t{1} << 31, 32, 8, 128), 90));
+}
+
+void expect_part(const AttentionShape& s, std::int64_t batch, std::int64_t kv_heads) {
+  const AttentionPart part = attention_part(s);
+  EXPECT_EQ(part.batch, batch) << s.batch << " x " << s.positions;
+  EXPECT_EQ(part.kv_heads, kv_heads) << s.batch << " x " << s.positions;
+}
+
+// Scores of one sequence with 32 heads: 64 MiB at 1024 places, 1 GiB at 4096.
+TEST(AttentionChoice, PartsOfTheBackward) {
+  expect_part(shape(4, 1024, 32, 8, 128), 4, 8);
+  expect_part(shape(24, 1024, 32, 8, 128), 12, 8);  // 16 would be allowed, and does not divide 24
+  expect_part(shape(17, 1024, 32, 8, 128), 1, 8);
+  expect_part(shape(4, 4096, 32, 8, 128), 1, 8);
+  expect_part(shape(4, 8192, 32, 8, 128), 1, 2);
+  expect_part(shape(4, 6144, 30, 6, 128), 1, 2);  // 360 MiB a KV head
+  expect_part(shape(4, 32768, 32, 8, 128), 1, 1);
+}
+
+}  // namespace
+}  // namespace orthant::test
