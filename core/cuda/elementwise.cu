@@ -1,0 +1,99 @@
+// add and scale.
+#include "core/check.h"
+#include "core/cuda/cuda_stream.h"
+#include "core/cuda/elements.h"
+
+namespace orthant::cuda {
+namespace {
+
+// y += x. Floor: twice y and once x.
+template <class Y, class X>
+struct AddBody {
+  Y* y;
+  const X* x;
+  template <int n>
+  struct Loaded {
+    float y[n], x[n];
+  };
+  template <int n>
+  __device__ void load(Loaded<n>& l, std::int64_t, std::int64_t i) const {
+    load_chunk(l.y, y + i);
+    load_chunk(l.x, x + i);
+  }
+  template <int n>
+  __device__ void store(const Loaded<n>& l, std::int64_t, std::int64_t i) const {
+    float sum[n];
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+      sum[j] = l.y[j] + l.x[j];
+    }
+    store_chunk(y + i, sum);
+  }
+};
+
+// Counters: few, so one at a time.
+struct CountBody {
+  std::int64_t* y;
+  const std::int32_t* x;
+  template <int n>
+  struct Loaded {
+    std::int64_t sum;
+  };
+  __device__ void load(Loaded<1>& l, std::int64_t, std::int64_t i) const { l.sum = y[i] + x[i]; }
+  __device__ void store(const Loaded<1>& l, std::int64_t, std::int64_t i) const { y[i] = l.sum; }
+};
+
+// Floor: twice y.
+template <class Y>
+struct ScaleBody {
+  Y* y;
+  float a;
+  template <int n>
+  struct Loaded {
+    float y[n];
+  };
+  template <int n>
+  __device__ void load(Loaded<n>& l, std::int64_t, std::int64_t i) const {
+    load_chunk(l.y, y + i);
+  }
+  template <int n>
+  __device__ void store(const Loaded<n>& l, std::int64_t, std::int64_t i) const {
+    float product[n];
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+      product[j] = a * l.y[j];
+    }
+    store_chunk(y + i, product);
+  }
+};
+
+}  // namespace
+
+void CudaStream::add(const Tensor& y, const Tensor& x) {
+  if (y.defined() && y.dtype() == DType::i64) {
+    require_dtype("add", "x", x, {DType::i32});
+    require_elements("add", "y", y, x.elements());
+    for_each_chunk<1, 1>(*this, CountBody{y.as<std::int64_t>(), x.as<std::int32_t>()}, 1, x.elements(), true);
+    return;
+  }
+  require_float("add", "y", y);
+  require_float("add", "x", x);
+  require_elements("add", "y", y, x.elements());
+  with_float_type(y.dtype(), [&](auto to_type) {
+    with_float_type(x.dtype(), [&](auto from_type) {
+      const AddBody<decltype(to_type), decltype(from_type)> body{y.as<decltype(to_type)>(),
+                                                                 x.as<decltype(from_type)>()};
+      for_each_chunk<8, 2>(*this, body, 1, x.elements(), all_aligned<8>(body.y, body.x));
+    });
+  });
+}
+
+void CudaStream::scale(const Tensor& y, float a) {
+  require_float("scale", "y", y);
+  with_float_type(y.dtype(), [&](auto type) {
+    const ScaleBody<decltype(type)> body{y.as<decltype(type)>(), a};
+    for_each_chunk<8, 2>(*this, body, 1, y.elements(), all_aligned<8>(body.y));
+  });
+}
+
+}  // namespace orthant::cuda
