@@ -43,4 +43,85 @@ void check_experts_choose(std::string_view operation, const GateConfig& config) 
           "{}: experts that choose need a capacity_factor above 0, it is {}", operation, config.capacity_factor);
 }
 
+namespace {
+
+void check_source(std::string_view operation, const Tensor& rows, const Tensor& source) {
+  require(source.defined() && source.dtype() == DType::i32 && source.elements() >= rows.dim(0),
+          "{}: `source` must be i32 with at least the {} packed rows, got {}", operation, rows.dim(0),
+          source.shape().to_string());
+}
+
+void check_row(std::string_view operation, const Tensor& row) {
+  require(row.defined() && row.rank() == 2 && row.dim(1) > 0, "{}: `row` must be [T, K], got {}", operation,
+          row.shape().to_string());
+}
+
+}  // namespace
+
+void check_pack(const Tensor& rows, const Tensor& x, const Tensor& row, const Tensor& source) {
+  check_float("pack", "x", x);
+  check_float("pack", "rows", rows);
+  check_row("pack", row);
+  check_arguments(
+      "pack", {{"rows", rows, x.dtype(), {rows.dim(0), x.dim(1)}}, {"row", row, DType::i32, {x.dim(0), row.dim(1)}}});
+  check_source("pack", rows, source);
+}
+
+void check_pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row) {
+  check_float("pack_backward", "dx", dx);
+  check_float("pack_backward", "drows", drows);
+  check_row("pack_backward", row);
+  check_arguments("pack_backward", {{"row", row, DType::i32, {dx.dim(0), row.dim(1)}},
+                                    {"drows", drows, dx.dtype(), {drows.dim(0), dx.dim(1)}}});
+}
+
+void check_combine(const Tensor& y, const Tensor& rows, const Tensor& row, const Tensor& weight) {
+  check_float("combine", "y", y);
+  check_float("combine", "rows", rows);
+  check_row("combine", row);
+  check_arguments("combine", {{"row", row, DType::i32, {y.dim(0), row.dim(1)}},
+                              {"weight", weight, DType::f32, {y.dim(0), row.dim(1)}},
+                              {"rows", rows, y.dtype(), {rows.dim(0), y.dim(1)}}});
+}
+
+void check_combine_backward(const Tensor& drows, const Tensor& dweight, const Tensor& dy, const Tensor& rows,
+                            const Tensor& row, const Tensor& source, const Tensor& weight) {
+  check_float("combine_backward", "dy", dy);
+  check_float("combine_backward", "rows", rows);
+  check_row("combine_backward", row);
+  const Shape choices = {dy.dim(0), row.dim(1)}, packed = {rows.dim(0), dy.dim(1)};
+  check_arguments("combine_backward", {{"row", row, DType::i32, choices},
+                                       {"weight", weight, DType::f32, choices},
+                                       {"dweight", dweight, DType::f32, choices},
+                                       {"rows", rows, dy.dtype(), packed},
+                                       {"drows", drows, dy.dtype(), packed}});
+  check_source("combine_backward", rows, source);
+}
+
+std::int64_t check_dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
+                                 const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
+                                 const GateConfig& config) {
+  const std::int64_t tokens = expert.dim(0), experts = config.experts, k_count = config.top_k;
+  check_gate_config("dispatch_plan", config, tokens);
+  const std::int64_t room = config.rows_per_expert > 0 ? experts * config.rows_per_expert : tokens * k_count;
+  require(tokens * k_count <= 2147483647 && room <= 2147483647,
+          "dispatch_plan: {} choices and {} packed rows are more than i32 can count", tokens * k_count, room);
+  check_arguments("dispatch_plan", {{"expert", expert, DType::i32, {tokens, k_count}},
+                                    {"row", row, DType::i32, {tokens, k_count}},
+                                    {"source", source, DType::i32, {room, 1}},
+                                    {"count", count, DType::i32, {experts}},
+                                    {"dropped", dropped, DType::i32, {experts}},
+                                    {"offset", offset, DType::i32, {experts + 1}},
+                                    {"weight", weight, DType::f32, {tokens, k_count}},
+                                    {"valid", valid, DType::u8, {tokens}}});
+  return room;
+}
+
+void check_keep_seated(const Tensor& expert, const Tensor& row) {
+  require(expert.defined() && expert.rank() == 2, "keep_seated: `expert` must be [T, K], got {}",
+          expert.shape().to_string());
+  check_arguments("keep_seated",
+                  {{"expert", expert, DType::i32, expert.shape()}, {"row", row, DType::i32, expert.shape()}});
+}
+
 }  // namespace orthant

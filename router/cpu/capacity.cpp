@@ -36,21 +36,12 @@ void CpuStream::dispatch_plan(const Tensor& row, const Tensor& source, const Ten
                               const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
                               const GateConfig& config) {
   const std::int64_t tokens = expert.dim(0), experts = config.experts, k_count = config.top_k;
-  const std::int64_t groups = check_gate_config("dispatch_plan", config, tokens);
-  const std::int64_t apart = config.rows_per_expert;  // 0: packed without gaps
-  const std::int64_t room = apart > 0 ? experts * apart : tokens * k_count;
-  check_arguments("dispatch_plan", {{"expert", expert, DType::i32, {tokens, k_count}},
-                                    {"row", row, DType::i32, {tokens, k_count}},
-                                    {"source", source, DType::i32, {room, 1}},
-                                    {"count", count, DType::i32, {experts}},
-                                    {"dropped", dropped, DType::i32, {experts}},
-                                    {"offset", offset, DType::i32, {experts + 1}},
-                                    {"weight", weight, DType::f32, {tokens, k_count}},
-                                    {"valid", valid, DType::u8, {tokens}}});
-  const std::int32_t* const chosen = expert.as<std::int32_t>();  // [T, K]
-  std::int32_t* const packed = row.as<std::int32_t>();           // [T, K]
-  std::int32_t* const from = source.as<std::int32_t>();          // [room]
-  const std::int64_t choices = config.group_tokens * k_count;    // of one group
+  const std::int64_t room = check_dispatch_plan(row, source, count, dropped, offset, expert, weight, valid, config);
+  const std::int64_t groups = tokens / config.group_tokens, apart = config.rows_per_expert;  // 0: without gaps
+  const std::int32_t* const chosen = expert.as<std::int32_t>();                              // [T, K]
+  std::int32_t* const packed = row.as<std::int32_t>();                                       // [T, K]
+  std::int32_t* const from = source.as<std::int32_t>();                                      // [room]
+  const std::int64_t choices = config.group_tokens * k_count;                                // of one group
 
   // Seats, group by group: packed becomes 0 for a kept choice, -1 for the others.
   std::vector<std::int32_t> kept(static_cast<std::size_t>(groups * experts), 0), refused(kept);
@@ -112,10 +103,7 @@ void CpuStream::dispatch_plan(const Tensor& row, const Tensor& source, const Ten
 }
 
 void CpuStream::keep_seated(const Tensor& expert, const Tensor& row) {
-  require(expert.defined() && expert.rank() == 2, "keep_seated: `expert` must be [T, K], got {}",
-          expert.shape().to_string());
-  check_arguments("keep_seated",
-                  {{"expert", expert, DType::i32, expert.shape()}, {"row", row, DType::i32, expert.shape()}});
+  check_keep_seated(expert, row);
   std::int32_t* const chosen = expert.as<std::int32_t>();
   const std::int32_t* const packed = row.as<std::int32_t>();
   for (std::int64_t choice = 0; choice < expert.elements(); ++choice) {

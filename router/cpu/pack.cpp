@@ -71,21 +71,10 @@ void gather_sum(int threads, X* y, const X* rows, const std::int32_t* row, const
   });
 }
 
-void check_source(std::string_view operation, const Tensor& rows, const Tensor& source) {
-  require(source.defined() && source.dtype() == DType::i32 && source.elements() >= rows.dim(0),
-          "{}: `source` must be i32 with at least the {} packed rows, got {}", operation, rows.dim(0),
-          source.shape().to_string());
-}
-
 }  // namespace
 
 void CpuStream::pack(const Tensor& rows, const Tensor& x, const Tensor& row, const Tensor& source) {
-  check_float("pack", "x", x);
-  check_float("pack", "rows", rows);
-  require(row.rank() == 2 && row.dim(1) > 0, "pack: `row` must be [T, K], got {}", row.shape().to_string());
-  check_arguments(
-      "pack", {{"rows", rows, x.dtype(), {rows.dim(0), x.dim(1)}}, {"row", row, DType::i32, {x.dim(0), row.dim(1)}}});
-  check_source("pack", rows, source);
+  check_pack(rows, x, row, source);
   const std::int64_t top_k = row.dim(1);
   const std::size_t bytes = static_cast<std::size_t>(x.dim(1)) * size_of(x.dtype());
   const std::int32_t* const from = source.as<std::int32_t>();
@@ -102,10 +91,7 @@ void CpuStream::pack(const Tensor& rows, const Tensor& x, const Tensor& row, con
 }
 
 void CpuStream::pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row, bool accumulate) {
-  check_float("pack_backward", "dx", dx);
-  require(row.rank() == 2, "pack_backward: `row` must be [T, K], got {}", row.shape().to_string());
-  check_arguments("pack_backward", {{"row", row, DType::i32, {dx.dim(0), row.dim(1)}},
-                                    {"drows", drows, dx.dtype(), {drows.dim(0), dx.dim(1)}}});
+  check_pack_backward(dx, drows, row);
   with_float_type(dx.dtype(), [&](auto type) {
     using X = decltype(type);
     gather_sum(threads_, dx.as<X>(), drows.as<X>(), row.as<std::int32_t>(), nullptr, dx.dim(0), row.dim(1), dx.dim(1),
@@ -114,11 +100,7 @@ void CpuStream::pack_backward(const Tensor& dx, const Tensor& drows, const Tenso
 }
 
 void CpuStream::combine(const Tensor& y, const Tensor& rows, const Tensor& row, const Tensor& weight, bool accumulate) {
-  check_float("combine", "y", y);
-  require(row.rank() == 2, "combine: `row` must be [T, K], got {}", row.shape().to_string());
-  check_arguments("combine", {{"row", row, DType::i32, {y.dim(0), row.dim(1)}},
-                              {"weight", weight, DType::f32, {y.dim(0), row.dim(1)}},
-                              {"rows", rows, y.dtype(), {rows.dim(0), y.dim(1)}}});
+  check_combine(y, rows, row, weight);
   with_float_type(y.dtype(), [&](auto type) {
     using X = decltype(type);
     gather_sum(threads_, y.as<X>(), rows.as<X>(), row.as<std::int32_t>(), weight.as<float>(), y.dim(0), row.dim(1),
@@ -128,16 +110,8 @@ void CpuStream::combine(const Tensor& y, const Tensor& rows, const Tensor& row, 
 
 void CpuStream::combine_backward(const Tensor& drows, const Tensor& dweight, const Tensor& dy, const Tensor& rows,
                                  const Tensor& row, const Tensor& source, const Tensor& weight) {
-  check_float("combine_backward", "dy", dy);
-  require(row.rank() == 2 && rows.rank() == 2, "combine_backward: `row` must be [T, K] and `rows` [R, d], got {}, {}",
-          row.shape().to_string(), rows.shape().to_string());
+  check_combine_backward(drows, dweight, dy, rows, row, source, weight);
   const std::int64_t tokens = dy.dim(0), d = dy.dim(1), k_count = row.dim(1);
-  check_arguments("combine_backward", {{"row", row, DType::i32, {tokens, k_count}},
-                                       {"weight", weight, DType::f32, {tokens, k_count}},
-                                       {"dweight", dweight, DType::f32, {tokens, k_count}},
-                                       {"rows", rows, dy.dtype(), {rows.dim(0), d}},
-                                       {"drows", drows, dy.dtype(), {rows.dim(0), d}}});
-  check_source("combine_backward", rows, source);
   with_float_type(dy.dtype(), [&](auto type) {
     using X = decltype(type);
     const X* const dy_rows = dy.as<X>();

@@ -7,7 +7,9 @@ namespace orthant::test {
 namespace {
 
 TEST(Gate, IsTheDefinition) {
-  for (const Problem& q : problems()) {
+  std::vector<Problem> all = problems(), large = block_boundaries();
+  all.insert(all.end(), large.begin(), large.end());
+  for (const Problem& q : all) {
     on_every_device([&](OpContext& c) {
       const Input logits = c.normal(DType::f32, {q.tokens, q.config.experts}, 2.0);
       const oracle::Gate want = oracle::gate(logits.values, q);
@@ -183,8 +185,49 @@ TEST(GateBackward, IsTheFiniteDifference) {
   }
 }
 
+// As above, a token at a time: with the counts held, a token's logits enter its own terms alone.
+TEST(GateBackward, IsTheFiniteDifferenceAtBlockBoundaries) {
+  const double aux = 0.3, z = 0.2;
+  for (const Problem& q : block_boundaries()) {
+    const std::int64_t experts = q.config.experts, k_count = q.config.top_k;
+    if (q.tokens * experts > 25000 || q.config.router == RouterKind::expert_choice) {
+      continue;
+    }
+    Values want;
+    on_every_device([&](OpContext& c) {
+      const Input logits = c.normal(DType::f32, {q.tokens, experts}, 1.5);
+      const Input dweight = c.normal(DType::f32, {q.tokens, k_count}, 1.0);
+      const Routed r = run_gate(c, logits, q);
+      if (want.empty()) {  // the same on every device
+        const oracle::Gate base = oracle::gate(logits.values, q);
+        for (std::int64_t t = 0; t < q.tokens; ++t) {
+          const Values counts = oracle::row_of(base.chosen, q.group_of(t), experts);
+          const double counted = std::accumulate(counts.begin(), counts.end(), 0.0);
+          const auto loss = [&](const Values& x) {
+            const Values w = oracle::weights(x, oracle::row_of(base.ranked, t, k_count), q.config);
+            const Values share = oracle::shares(x, q.config);
+            const double lse = oracle::logsumexp(x);
+            return inner(w, oracle::row_of(dweight.values, t, k_count)) +
+                   aux * static_cast<double>(experts) / counted * inner(counts, share) + z * lse * lse;
+          };
+          const bool is_valid = q.valid[static_cast<std::size_t>(t)] != 0;
+          const Values gradient = is_valid ? numeric_gradient(loss, oracle::row_of(logits.values, t, experts))
+                                           : Values(static_cast<std::size_t>(experts), 0.0);
+          want.insert(want.end(), gradient.begin(), gradient.end());
+        }
+      }
+      const Tensor dlogits = c.poisoned(DType::f32, {q.tokens, experts});
+      c.stream().gate_backward(dlogits, dweight.tensor, r.expert, r.lse, r.chosen, r.logits, r.valid,
+                               static_cast<float>(aux), static_cast<float>(z), q.config);
+      c.expect("dlogits", dlogits, want, 2e-5);
+    });
+  }
+}
+
 TEST(GateLosses, AreTheDefinitionAndAccumulate) {
-  for (const Problem& q : problems()) {
+  std::vector<Problem> all = problems(), large = block_boundaries();
+  all.insert(all.end(), large.begin(), large.end());
+  for (const Problem& q : all) {
     on_every_device([&](OpContext& c) {
       const Input logits = c.normal(DType::f32, {q.tokens, q.config.experts}, 1.5);
       const oracle::Gate base = oracle::gate(logits.values, q);

@@ -70,6 +70,29 @@ inline std::vector<Problem> problems() {
   return all;
 }
 
+// Sizes at which devices change their ways: tokens around multiples of a block's, choices around a tile's, few experts
+// and many, more choices than lanes, one group and many, nothing but padding.
+inline std::vector<Problem> block_boundaries() {
+  std::vector<Problem> all = {problem(RouterKind::topk, 1, 1, 1, 63),
+                              problem(RouterKind::topk, 3, 2, 1, 64),
+                              problem(RouterKind::topk, 9, 8, 1, 65, 5),
+                              problem(RouterKind::topk, 64, 8, 1, 257, 7),
+                              problem(RouterKind::topk, 64, 16, 2, 129),
+                              problem(RouterKind::topk, 160, 8, 2, 64, 3),
+                              problem(RouterKind::topk, 257, 16, 3, 65),
+                              problem(RouterKind::topk, 600, 2, 1, 9, 4),
+                              problem(RouterKind::topk, 1024, 64, 1, 5),
+                              problem(RouterKind::topk, 3, 1, 1, 2049),
+                              problem(RouterKind::topk, 20, 2, 100, 3),
+                              problem(RouterKind::topk, 64, 2, 3, 65, 1),
+                              by_sigmoid(problem(RouterKind::topk, 160, 8, 1, 66, 6)),
+                              problem(RouterKind::gshard, 33, 2, 2, 70, 4),
+                              problem(RouterKind::switch_, 128, 1, 2, 100)};
+  all.push_back(with_capacity(problem(RouterKind::expert_choice, 3, 3, 2, 300, 5), 3, 2));
+  all.push_back(with_capacity(problem(RouterKind::expert_choice, 160, 160, 1, 70), 2, 1));
+  return all;
+}
+
 struct Routed {
   Tensor logits, valid, token;
   Tensor expert, weight, lse, chosen, share;

@@ -1,0 +1,284 @@
+// dispatch_plan and keep_seated: where each choice lies among the packed rows, all on the device.
+//
+// Positions by counting: blocks count the choices of each expert in their runs of choices, one kernel turns the counts
+// into the number of choices before each run, and the blocks give every choice its row. That is the plan of all
+// choices. Where some lose their seats it is a working list, in which an expert's choices of a group lie together:
+// seats.h. Everything is whole numbers, so no result depends on the order of threads. It reads the T K choices twice.
+#include <algorithm>
+
+#include "core/cuda/cuda_stream.h"
+#include "core/cuda/launch.h"
+#include "router/capacity.h"
+#include "router/checks.h"
+#include "router/cuda/dispatch.h"
+#include "router/cuda/scan.h"
+#include "router/cuda/token_row.h"
+
+namespace orthant::cuda {
+namespace {
+
+constexpr int warps = 8, threads = warps * warp_threads;
+constexpr int items = 8;  // choices of a thread in a tile
+constexpr std::int64_t tile = items * threads;
+constexpr std::int64_t most_runs = 1024;
+
+// A warp's choices of one tile, 32 neighbours at a time: choice(i) of this lane, -1 where there is none.
+struct TileChoices {
+  std::int32_t expert[items];
+
+  __device__ static std::int64_t choice(std::int64_t tile_begin, int i) {
+    return tile_begin + (warp() * items + i) * warp_threads + lane();
+  }
+  __device__ void load(const std::int32_t* from, std::int64_t tile_begin, std::int64_t end) {
+#pragma unroll
+    for (int i = 0; i < items; ++i) {
+      expert[i] = choice(tile_begin, i) < end ? from[choice(tile_begin, i)] : -1;
+    }
+  }
+};
+
+// counts [E, runs]: choices of each expert in each run.
+__global__ void __launch_bounds__(threads) count_choices(std::int32_t* counts, const std::int32_t* expert,
+                                                         std::int64_t choices, std::int64_t run_choices, int experts) {
+  std::int32_t* const bins = dynamic_shared<std::int32_t>();  // [E]
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += threads) {
+    bins[e] = 0;
+  }
+  __syncthreads();
+  const std::int64_t begin = blockIdx.x * run_choices, end = min(begin + run_choices, choices);
+  for (std::int64_t at = begin; at < end; at += tile) {
+    TileChoices mine;
+    mine.load(expert, at, end);
+#pragma unroll
+    for (int i = 0; i < items; ++i) {
+      const unsigned same = __match_any_sync(all_lanes, mine.expert[i]);
+      if (mine.expert[i] >= 0 && (same & lower_lanes()) == 0) {
+        atomicAdd(bins + mine.expert[i], __popc(same));
+      }
+    }
+  }
+  __syncthreads();
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += threads) {
+    counts[static_cast<std::int64_t>(e) * gridDim.x + blockIdx.x] = bins[e];
+  }
+}
+
+// counts [E, runs] become the choices of the expert in the runs before; total [E] (and zero [E] = 0). A warp an expert.
+__global__ void __launch_bounds__(threads)
+    sum_runs(std::int32_t* counts, std::int32_t* total, std::int32_t* zero, int runs, int experts) {
+  const int e = static_cast<int>(blockIdx.x) * warps + warp();
+  if (e >= experts) {
+    return;
+  }
+  std::int32_t* const of_expert = counts + static_cast<std::int64_t>(e) * runs;
+  int before = 0;
+  for (int base = 0; base < runs; base += warp_threads) {
+    const int run = base + lane(), here = run < runs ? of_expert[run] : 0;
+    const int sum = warp_inclusive_sum(here);
+    if (run < runs) {
+      of_expert[run] = before + sum - here;
+    }
+    before += __shfl_sync(all_lanes, sum, warp_threads - 1);
+  }
+  if (lane() == 0) {
+    total[e] = before;
+    zero[e] = 0;
+  }
+}
+
+// Where each expert's rows begin, from the experts' totals. All threads of the block call.
+__device__ void begin_of_experts(std::int32_t* begin, const std::int32_t* total, int experts, std::int64_t apart) {
+  int sum = 0;
+  for (int base = 0; base < experts; base += static_cast<int>(blockDim.x)) {
+    const int e = base + static_cast<int>(threadIdx.x);
+    const Ranked here = block_sum_before(e < experts ? total[e] : 0);
+    if (e < experts) {
+      begin[e] = apart > 0 ? static_cast<int>(e * apart) : sum + here.before;
+    }
+    sum += here.total;
+  }
+  if (threadIdx.x == 0) {
+    begin[experts] = apart > 0 ? static_cast<int>(experts * apart) : sum;
+  }
+  __syncthreads();
+}
+
+// source [room] = -1 in rows that hold no choice. begin [E + 1], total [E].
+__device__ void clear_sources(std::int32_t* source, const std::int32_t* begin, const std::int32_t* total, int experts,
+                              std::int64_t room, std::int64_t apart) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  const std::int64_t first = apart > 0 ? 0 : begin[experts];
+  for (std::int64_t r = first + static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; r < room; r += step) {
+    if (apart == 0 || r % apart >= total[r / apart]) {
+      source[r] = -1;
+    }
+  }
+}
+
+struct PlaceTask {
+  std::int32_t *row, *source, *offset;  // [choices], [room], [E + 1]
+  const std::int32_t* expert;           // [choices]
+  const std::int32_t *counts, *total;   // [E, runs], [E], from sum_runs
+  std::int64_t choices, run_choices, room, apart;
+  int experts;
+};
+
+__global__ void __launch_bounds__(threads) place_choices(PlaceTask task) {
+  const int experts = task.experts, thread = static_cast<int>(threadIdx.x);
+  std::int32_t* const next = dynamic_shared<std::int32_t>();  // [E + 1] the next free row of each expert
+  std::int32_t* const of_warp = next + experts + 1;           // [warps, E] of a tile: counts, then next free rows
+  begin_of_experts(next, task.total, experts, task.apart);
+  if (blockIdx.x == 0) {
+    for (int e = thread; e <= experts; e += threads) {
+      task.offset[e] = next[e];
+    }
+  }
+  clear_sources(task.source, next, task.total, experts, task.room, task.apart);
+  __syncthreads();
+  for (int e = thread; e < experts; e += threads) {
+    next[e] += task.counts[static_cast<std::int64_t>(e) * gridDim.x + blockIdx.x];
+  }
+
+  const std::int64_t begin = blockIdx.x * task.run_choices, end = min(begin + task.run_choices, task.choices);
+  std::int32_t* const mine_of_warp = of_warp + warp() * experts;
+  for (std::int64_t at = begin; at < end; at += tile) {
+    TileChoices mine;
+    mine.load(task.expert, at, end);
+    for (int e = lane(); e < experts; e += warp_threads) {
+      mine_of_warp[e] = 0;
+    }
+    __syncwarp();
+    int rank[items];  // among the warp's choices of the same expert
+#pragma unroll
+    for (int i = 0; i < items; ++i) {
+      const std::int32_t e = mine.expert[i];
+      const unsigned same = __match_any_sync(all_lanes, e);
+      rank[i] = e >= 0 ? mine_of_warp[e] + __popc(same & lower_lanes()) : 0;
+      __syncwarp();
+      if (e >= 0 && (same & lower_lanes()) == 0) {
+        mine_of_warp[e] += __popc(same);
+      }
+      __syncwarp();
+    }
+    __syncthreads();
+    for (int e = thread; e < experts; e += threads) {
+      std::int32_t row = next[e];
+      for (int w = 0; w < warps; ++w) {
+        const std::int32_t count = of_warp[w * experts + e];
+        of_warp[w * experts + e] = row;
+        row += count;
+      }
+      next[e] = row;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < items; ++i) {
+      const std::int64_t choice = TileChoices::choice(at, i);
+      if (choice < end) {
+        const std::int32_t e = mine.expert[i];
+        const std::int32_t row = e >= 0 ? mine_of_warp[e] + rank[i] : -1;
+        // More choices than there are rows apart for an expert: those have none (ops.h).
+        const bool fits = row >= 0 && (task.apart == 0 || row < (e + 1) * task.apart);
+        task.row[choice] = fits ? row : -1;
+        if (fits) {
+          task.source[row] = static_cast<std::int32_t>(choice);
+        }
+      }
+    }
+    __syncthreads();  // before the next tile's counts
+  }
+}
+
+__global__ void unseat(std::int32_t* expert, const std::int32_t* row, std::int64_t choices) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < choices; i += step) {
+    if (row[i] < 0) {
+      expert[i] = -1;
+    }
+  }
+}
+
+// What the plan's counts say, for a plan of no choice: nothing is launched over runs then.
+__global__ void plan_of_nothing(std::int32_t* count, std::int32_t* dropped, std::int32_t* offset, std::int32_t* source,
+                                int experts, std::int64_t room, std::int64_t apart) {
+  const int thread = static_cast<int>(threadIdx.x), step = static_cast<int>(blockDim.x);
+  for (int e = thread; e <= experts; e += step) {
+    offset[e] = static_cast<std::int32_t>(e * apart);
+    if (e < experts) {
+      count[e] = 0;
+      dropped[e] = 0;
+    }
+  }
+  for (std::int64_t r = thread; r < room; r += step) {
+    source[r] = -1;
+  }
+}
+
+}  // namespace
+
+void CudaStream::dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
+                               const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
+                               const GateConfig& config) {
+  const std::int64_t room = check_dispatch_plan(row, source, count, dropped, offset, expert, weight, valid, config);
+  const std::int64_t choices = expert.elements();
+  require(config.experts <= most_experts, "dispatch_plan: the CUDA device routes to {} experts at most, not {}",
+          most_experts, config.experts);
+  const int experts = static_cast<int>(config.experts);
+  if (choices == 0) {
+    launch(plan_of_nothing, Grid{1, 256}, stream_, count.as<std::int32_t>(), dropped.as<std::int32_t>(),
+           offset.as<std::int32_t>(), source.as<std::int32_t>(), experts, room, config.rows_per_expert);
+    return;
+  }
+  const std::int64_t tiles = (choices + tile - 1) / tile, run_tiles = (tiles + most_runs - 1) / most_runs;
+  const std::int64_t run_choices = run_tiles * tile, runs = (choices + run_choices - 1) / run_choices;
+  const bool drops = may_drop(config);
+  auto* const counts =
+      static_cast<std::int32_t*>(scratch(0, static_cast<std::size_t>(experts * runs) * sizeof(std::int32_t)));
+  PlaceTask task{.row = row.as<std::int32_t>(),
+                 .source = source.as<std::int32_t>(),
+                 .offset = offset.as<std::int32_t>(),
+                 .expert = expert.as<std::int32_t>(),
+                 .counts = counts,
+                 .total = count.as<std::int32_t>(),
+                 .choices = choices,
+                 .run_choices = run_choices,
+                 .room = room,
+                 .apart = config.rows_per_expert,
+                 .experts = experts};
+  const std::int64_t groups = expert.dim(0) / config.group_tokens;
+  if (drops) {  // the list of all choices, without gaps
+    task.source = static_cast<std::int32_t*>(scratch(1, static_cast<std::size_t>(choices) * sizeof(std::int32_t)));
+    task.room = choices;
+    task.apart = 0;
+  }
+  const std::size_t bins = static_cast<std::size_t>(experts) * sizeof(std::int32_t);
+  launch(count_choices, Grid{static_cast<unsigned>(runs), threads, bins}, stream_, counts, task.expert, choices,
+         run_choices, experts);
+  launch(sum_runs, Grid{blocks_for(experts, warps), threads}, stream_, counts, count.as<std::int32_t>(),
+         dropped.as<std::int32_t>(), static_cast<int>(runs), experts);
+  launch(place_choices, Grid{static_cast<unsigned>(runs), threads, (warps + 1) * bins + sizeof(std::int32_t)}, stream_,
+         task);
+  if (drops) {
+    const SeatTask seats{.row = row.as<std::int32_t>(),
+                         .source = source.as<std::int32_t>(),
+                         .count = count.as<std::int32_t>(),
+                         .dropped = dropped.as<std::int32_t>(),
+                         .offset = offset.as<std::int32_t>(),
+                         .list = task.source,
+                         .weight = weight.as<float>(),
+                         .valid = valid.as<std::uint8_t>(),
+                         .config = config,
+                         .rule = seat_rule(config),
+                         .groups = groups,
+                         .room = room};
+    seat_choices(stream_, seats, scratch(2, seat_scratch_bytes(groups, experts)));
+  }
+}
+
+void CudaStream::keep_seated(const Tensor& expert, const Tensor& row) {
+  check_keep_seated(expert, row);
+  launch(unseat, Grid{blocks_for(expert.elements(), 256, 1 << 20), 256}, stream_, expert.as<std::int32_t>(),
+         row.as<std::int32_t>(), expert.elements());
+}
+
+}  // namespace orthant::cuda

@@ -1,0 +1,257 @@
+// gate: choice, weights, logsumexp, and what the balance loss needs of each group, in one pass over the logits.
+//
+// A token is a row in the registers of a few lanes (token_row.h). A block takes tokens of one group; its counts and
+// shares go to the group's at once where it is the only one, else to a table that a second kernel adds up in order.
+// Floor: 4 TE bytes read, 8 TK + 4 T written; tables are 12 E bytes for each 64 tokens.
+#include <algorithm>
+
+#include "core/cuda/cuda_stream.h"
+#include "core/cuda/launch.h"
+#include "router/checks.h"
+#include "router/cuda/expert_choice.h"
+#include "router/cuda/token_row.h"
+#include "router/gate.h"
+#include "router/losses.h"
+
+namespace orthant::cuda {
+namespace {
+
+constexpr int block_tokens = 64;
+
+struct GateTask {
+  std::int32_t* expert;       // [T, K]
+  float* weight;              // [T, K]
+  float* lse;                 // [T]
+  std::int32_t* chosen;       // [blocks, E]
+  double* share;              // [blocks, E]
+  const float* logits;        // [T, E]
+  const std::uint8_t* valid;  // [T]
+  const std::int64_t* token;  // [T]
+  RandomKey key;
+  GateConfig config;
+  std::int64_t blocks_per_group;
+  bool vectors;  // rows of logits begin at multiples of 16 bytes
+};
+
+// The K choices of this lane's token, `first` being the greatest. score(logit): of the token. counts [E], of the block.
+// All lanes of the warp call; active: the token is there and is to be routed.
+template <class Shape, class F>
+__device__ void choose(const GateTask& task, std::int64_t t, bool active, const std::uint32_t (&rank)[Shape::slots],
+                       Best first, F&& score, std::int32_t* counts) {
+  const GateConfig& config = task.config;
+  const int k_count = static_cast<int>(config.top_k), counted = static_cast<int>(counted_choices(config));
+  const bool normalize = normalizes(config);
+  std::int32_t* const expert = task.expert + t * k_count;
+  float* const weight = task.weight + t * k_count;
+  float sum = 0, own = 0, last = 0;
+  Best best = first;
+  // Choice k is written by lane k of the token; with more choices than lanes, they take turns.
+  for (int k = 0; k < k_count; ++k) {
+    best = k == 0 ? first : next_best<Shape>(rank, best);
+    last = score(from_rank(best.rank));
+    sum += last;
+    if (active && k % Shape::lanes == Shape::place()) {
+      own = last;
+      expert[k] = best.expert;
+      if (k_count > Shape::lanes) {
+        weight[k] = own;
+      }
+      if (k < counted) {
+        atomicAdd(counts + best.expert, 1);
+      }
+    }
+  }
+  if (!active) {
+    return;
+  }
+  if (k_count > Shape::lanes) {
+    for (int k = Shape::place(); normalize && k < k_count; k += Shape::lanes) {
+      weight[k] = share_of(weight[k], sum);
+    }
+  } else if (Shape::place() < k_count) {
+    weight[Shape::place()] = normalize ? share_of(own, sum) : own;
+  }
+  if (config.router == RouterKind::gshard && Shape::place() == 1 &&
+      !keeps_second(share_of(last, sum), task.key, task.token[t])) {
+    expert[1] = -1;
+    weight[1] = 0;
+  }
+}
+
+template <class Shape>
+__global__ void __launch_bounds__(256, 1) gate_tokens(GateTask task) {
+  const GateConfig& config = task.config;
+  const int experts = static_cast<int>(config.experts), k_count = static_cast<int>(config.top_k);
+  const bool experts_choose = config.router == RouterKind::expert_choice;
+  const bool by_sigmoid = config.score == ScoreKind::sigmoid;
+  double* const shares = dynamic_shared<double>();                                 // [E]
+  std::int32_t* const counts = reinterpret_cast<std::int32_t*>(shares + experts);  // [E]
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
+    shares[e] = 0;
+    counts[e] = 0;
+  }
+  __syncthreads();
+
+  const std::int64_t group = blockIdx.x / task.blocks_per_group;
+  const std::int64_t begin = group * config.group_tokens + blockIdx.x % task.blocks_per_group * block_tokens;
+  const std::int64_t end = min(begin + block_tokens, (group + 1) * config.group_tokens);
+  const int warps = static_cast<int>(blockDim.x) / warp_threads;
+  double sums[Shape::slots] = {};  // of each expert's share, over this lane's tokens
+  for (std::int64_t first = begin + warp() * Shape::tokens_per_warp; first < end;
+       first += warps * Shape::tokens_per_warp) {
+    const std::int64_t t = first + Shape::token_of_warp();
+    const bool there = t < end, active = there && task.valid[t] != 0;
+    float logits[Shape::slots] = {};
+    if (active) {
+      load_row<Shape>(logits, task.logits + t * experts, experts, task.vectors);
+    }
+    std::uint32_t rank[Shape::slots];
+    rank_row<Shape>(rank, logits, experts);
+    const Best top = next_best<Shape>(rank, Best{});
+    const float greatest = from_rank(top.rank);
+    float sum = 0, sum_sigmoids = 0;
+#pragma unroll
+    for (int slot = 0; slot < Shape::slots; ++slot) {
+      const bool one = Shape::expert(slot) < experts;
+      const float x = one ? expf(logits[slot] - greatest) : 0.0f;
+      sum += x;
+      if (by_sigmoid) {
+        logits[slot] = one ? sigmoid(logits[slot]) : 0.0f;
+        sum_sigmoids += logits[slot];
+      } else {
+        logits[slot] = x;
+      }
+    }
+    sum = row_sum<Shape>(sum);
+    sum_sigmoids = row_sum<Shape>(sum_sigmoids);
+    const float scale = 1 / sum, part = by_sigmoid ? share_of(1, sum_sigmoids) : scale;
+#pragma unroll
+    for (int slot = 0; slot < Shape::slots; ++slot) {
+      sums[slot] += active ? static_cast<double>(logits[slot] * part) : 0.0;
+    }
+    if (!experts_choose) {
+      choose<Shape>(
+          task, t, active, rank, top,
+          [&](float logit) { return by_sigmoid ? sigmoid(logit) : expf(logit - greatest) * scale; }, counts);
+      for (int k = Shape::place(); there && !active && k < k_count; k += Shape::lanes) {
+        task.expert[t * k_count + k] = -1;
+        task.weight[t * k_count + k] = 0;
+      }
+    }
+    if (there && Shape::place() == 0) {
+      task.lse[t] = active ? greatest + logf(sum) : 0.0f;
+    }
+  }
+
+  // The lanes that have the same experts, of the warp and then of one warp after another.
+#pragma unroll
+  for (int slot = 0; slot < Shape::slots; ++slot) {
+#pragma unroll
+    for (int offset = warp_threads / 2; offset >= Shape::lanes; offset /= 2) {
+      sums[slot] += __shfl_xor_sync(all_lanes, sums[slot], offset);
+    }
+  }
+  for (int w = 0; w < warps; ++w) {
+    if (warp() == w && Shape::token_of_warp() == 0) {
+#pragma unroll
+      for (int slot = 0; slot < Shape::slots; ++slot) {
+        if (Shape::expert(slot) < experts) {
+          shares[Shape::expert(slot)] += sums[slot];
+        }
+      }
+    }
+    __syncthreads();
+  }
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
+    task.share[static_cast<std::int64_t>(blockIdx.x) * experts + e] = shares[e];
+    if (!experts_choose) {
+      task.chosen[static_cast<std::int64_t>(blockIdx.x) * experts + e] = counts[e];
+    }
+  }
+}
+
+// chosen, share [groups, E] = sums over the `parts` rows of each group in a table [groups, parts, E]. A block takes 32
+// experts of a group; each warp adds some of the rows, then the warps' sums are added in order.
+__global__ void __launch_bounds__(256) add_parts(std::int32_t* chosen, double* share, const std::int32_t* chosen_parts,
+                                                 const double* share_parts, std::int64_t parts, std::int64_t experts) {
+  ORTHANT_SHARED(double, shares, [8][32]);
+  ORTHANT_SHARED(std::int32_t, counts, [8][32]);
+  const std::int64_t group = blockIdx.x, e = static_cast<std::int64_t>(blockIdx.y) * 32 + lane();
+  double sum = 0;
+  std::int32_t count = 0;
+  for (std::int64_t part = warp(); part < parts && e < experts; part += 8) {
+    sum += share_parts[(group * parts + part) * experts + e];
+    count += chosen == nullptr ? 0 : chosen_parts[(group * parts + part) * experts + e];
+  }
+  shares[warp()][lane()] = sum;
+  counts[warp()][lane()] = count;
+  __syncthreads();
+  if (warp() == 0 && e < experts) {
+    for (int w = 1; w < 8; ++w) {
+      sum += shares[w][lane()];
+      count += counts[w][lane()];
+    }
+    share[group * experts + e] = sum;
+    if (chosen != nullptr) {
+      chosen[group * experts + e] = count;
+    }
+  }
+}
+
+}  // namespace
+
+void CudaStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& lse, const Tensor& chosen,
+                      const Tensor& share, const Tensor& logits, const Tensor& valid, const Tensor& token,
+                      const RandomKey& key, const GateConfig& config) {
+  const std::int64_t tokens = logits.dim(0), experts = config.experts, k_count = config.top_k;
+  const std::int64_t groups = check_gate_config("gate", config, tokens);
+  check_experts_choose("gate", config);
+  check_arguments("gate", {{"logits", logits, DType::f32, {tokens, experts}},
+                           {"expert", expert, DType::i32, {tokens, k_count}},
+                           {"weight", weight, DType::f32, {tokens, k_count}},
+                           {"lse", lse, DType::f32, {tokens}},
+                           {"chosen", chosen, DType::i32, {groups, experts}},
+                           {"share", share, DType::f64, {groups, experts}},
+                           {"valid", valid, DType::u8, {tokens}},
+                           {"token", token, DType::i64, {tokens}}});
+  const bool experts_choose = config.router == RouterKind::expert_choice;
+  const std::int64_t parts = (config.group_tokens + block_tokens - 1) / block_tokens, blocks = groups * parts;
+  require(blocks <= 2147483647, "gate: {} groups of {} tokens are too many for one launch", groups,
+          config.group_tokens);
+  std::int32_t* chosen_parts = chosen.as<std::int32_t>();
+  double* share_parts = share.as<double>();
+  if (parts > 1) {
+    const std::size_t entries = static_cast<std::size_t>(blocks * experts);
+    share_parts = static_cast<double*>(scratch(0, entries * sizeof(double)));
+    chosen_parts = static_cast<std::int32_t*>(scratch(1, entries * sizeof(std::int32_t)));
+  }
+  const float* const x = logits.as<float>();
+  const GateTask task{.expert = expert.as<std::int32_t>(),
+                      .weight = weight.as<float>(),
+                      .lse = lse.as<float>(),
+                      .chosen = chosen_parts,
+                      .share = share_parts,
+                      .logits = x,
+                      .valid = valid.as<std::uint8_t>(),
+                      .token = token.as<std::int64_t>(),
+                      .key = key,
+                      .config = config,
+                      .blocks_per_group = parts,
+                      .vectors = vectorizable(x, experts)};
+  with_row_shape("gate", experts, [&](auto shape) {
+    using Shape = decltype(shape);
+    const int threads = std::min(256, block_tokens * Shape::lanes);
+    launch(gate_tokens<Shape>, Grid{static_cast<unsigned>(blocks), threads, static_cast<std::size_t>(experts) * 12},
+           stream_, task);
+  });
+  if (parts > 1) {
+    launch(add_parts, Grid{dim3(static_cast<unsigned>(groups), blocks_for(experts, 32)), 256}, stream_,
+           experts_choose ? nullptr : chosen.as<std::int32_t>(), share.as<double>(), chosen_parts, share_parts, parts,
+           experts);
+  }
+  if (experts_choose) {
+    choose_by_experts(stream_, expert, weight, chosen, logits, lse, valid, config);
+  }
+}
+
+}  // namespace orthant::cuda
