@@ -2,9 +2,12 @@
 
 #include <orthant/random.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <mutex>
+#include <sstream>
 
 namespace orthant::test {
 namespace {
@@ -189,28 +192,60 @@ void OpContext::expect(const std::string& name, const Tensor& got, const Values&
   }
 }
 
-void on_every_device(const std::function<void(OpContext&)>& body, SameBits same) {
-  struct Kind {
-    const char* name;
-    std::vector<int> threads;
-    bool required;
-  };
-  std::vector<Kind> kinds = {{"cpu", {1, 2}, true}, {"guarded", {1}, true}, {"cuda", {1}, false}};
-  if (std::getenv("ORTHANT_TEST_SIMT") != nullptr) {
-    kinds.push_back({"simt", {1}, true});  // each of the two runs has other orders of CUDA threads (tests/simt)
+namespace {
+
+struct Kind {
+  std::string name;
+  std::vector<int> threads;
+  bool required;
+};
+
+// All devices, of which a GPU may be absent; or those of ORTHANT_TEST_DEVICES, which may not.
+std::vector<Kind> chosen_devices() {
+  // Each of the two runs on "simt" has other orders of CUDA threads (tests/simt).
+  const std::vector<Kind> all = {
+      {"cpu", {1, 2}, true}, {"guarded", {1}, true}, {"simt", {1}, true}, {"cuda", {1}, false}};
+  const char* const chosen = std::getenv("ORTHANT_TEST_DEVICES");
+  if (chosen == nullptr) {
+    return all;
   }
-  for (const Kind& kind : kinds) {
+  std::vector<Kind> kinds;
+  std::istringstream names(chosen);
+  for (std::string name; std::getline(names, name, ',');) {
+    const auto known = std::find_if(all.begin(), all.end(), [&](const Kind& kind) { return kind.name == name; });
+    require(known != all.end(), "ORTHANT_TEST_DEVICES: there is no device \"{}\" in the list of operations", name);
+    kinds.push_back({name, known->threads, true});
+  }
+  return kinds;
+}
+
+// The device, or null where one that is not required is not here; the first time, the reason is printed.
+std::unique_ptr<Device> device_of(const Kind& kind, int threads) {
+  try {
+    return make_device(kind.name, threads);
+  } catch (const Error& absent) {
+    if (kind.required) {
+      throw;
+    }
+    static std::once_flag said;
+    std::call_once(said, [&] {
+      fmt::print("[ SKIPPED  ] the share of device \"{}\": {}\n", kind.name,
+                 std::string_view(absent.what()).substr(0, 300));
+    });
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+void on_every_device(const std::function<void(OpContext&)>& body, SameBits same) {
+  for (const Kind& kind : chosen_devices()) {
     std::map<std::string, std::vector<std::byte>> reference;
     bool first = true;
     for (const int threads : kind.threads) {
-      SCOPED_TRACE(std::string("device ") + kind.name + ", threads " + std::to_string(threads));
-      std::unique_ptr<Device> device;
-      try {
-        device = make_device(kind.name, threads);
-      } catch (const Error&) {
-        if (kind.required) {
-          throw;
-        }
+      SCOPED_TRACE("device " + kind.name + ", threads " + std::to_string(threads));
+      const std::unique_ptr<Device> device = device_of(kind, threads);
+      if (device == nullptr) {
         break;
       }
       first = first || same == SameBits::per_thread_count;
