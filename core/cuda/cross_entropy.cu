@@ -43,7 +43,7 @@ struct Running {
 // once.
 template <int width, class T, class F>
 __device__ inline void for_my_chunks(const T* row, std::int64_t v, F&& fn) {
-  constexpr int unroll = width > 1 ? 4 : 8;
+  constexpr int unroll = width > 4 ? 2 : width > 1 ? 4 : 8;  // what the registers of 1024 threads hold
   const std::int64_t step = std::int64_t{blockDim.x} * width;
   for (std::int64_t first = std::int64_t{threadIdx.x} * width; first < v; first += unroll * step) {
     Chunk<T, width> loaded[unroll];

@@ -8,14 +8,21 @@ namespace orthant::cuda {
 namespace {
 
 constexpr int most_chunks = 4;  // of a thread's part of a row, in registers
+constexpr int rows_of_block = 4, most_threads = 512, long_row_threads = 1024;
+
+// What a block of each form has: with more threads, registers would not do.
+constexpr int threads_of_block(int chunks, bool one_warp) {
+  return chunks == 0 ? long_row_threads : one_warp ? rows_of_block * warp_threads : most_threads;
+}
 
 // y, x [rows, d], stats [rows, 2]. A warp (one_warp) or a block a row, which is read once and kept in registers; with
 // chunks == 0, for rows too long for that, it is read for the mean, the variance and the result.
 // Floor: x and y once each (weight and bias stay in cache).
 template <class T, int chunks, bool whole, bool one_warp>
-__global__ __launch_bounds__(1024) void norm_rows(T* y, float* stats, const T* x, const float* weight,
-                                                  const float* bias, std::int64_t rows, std::int64_t d, bool centred,
-                                                  float eps) {
+__global__ __launch_bounds__(threads_of_block(chunks, one_warp)) void norm_rows(T* y, float* stats, const T* x,
+                                                                                const float* weight, const float* bias,
+                                                                                std::int64_t rows, std::int64_t d,
+                                                                                bool centred, float eps) {
   constexpr int n = vector_elements<T>;
   constexpr bool kept = chunks > 0;
   const int threads = one_warp ? warp_threads : static_cast<int>(blockDim.x);
@@ -113,14 +120,13 @@ void CudaStream::norm(const Tensor& y, const Tensor& stats, const Tensor& x, con
              d, kind == NormKind::layernorm, eps);
     };
     if (threads == warp_threads) {
-      constexpr int rows_of_block = 4;
       run(whole ? norm_rows<T, most_chunks, true, true> : norm_rows<T, most_chunks, false, true>,
           Grid{blocks_for(rows, rows_of_block, most), rows_of_block * warp_threads});
-    } else if (threads <= 1024) {
+    } else if (threads <= most_threads) {
       run(whole ? norm_rows<T, most_chunks, true, false> : norm_rows<T, most_chunks, false, false>,
           Grid{blocks_for(rows, 1, most), threads});
     } else {
-      run(norm_rows<T, 0, false, false>, Grid{blocks_for(rows, 1, most), 1024});
+      run(norm_rows<T, 0, false, false>, Grid{blocks_for(rows, 1, most), long_row_threads});
     }
   });
 }

@@ -185,12 +185,11 @@ void CudaStream::norm_backward(const Tensor& dx, const Tensor& dweight, const Te
       launch(kernel, Grid{blocks, threads}, stream_, dx.as<T>(), partial, dy.as<T>(), x.as<T>(), stats.as<float>(),
              weight.as<float>(), rows, d, kind == NormKind::layernorm);
     };
-    // 8 or 16 columns a thread: more do not fit the registers.
-    constexpr int few = 8 / n, many = 16 / n;
-    if (threads_of_row(d, n, few) <= most_threads) {
-      run(whole ? norm_backward_rows<T, few, true> : norm_backward_rows<T, few, false>, threads_of_row(d, n, few));
-    } else if (threads_of_row(d, n, many) <= most_threads) {
-      run(whole ? norm_backward_rows<T, many, true> : norm_backward_rows<T, many, false>, threads_of_row(d, n, many));
+    // 8 columns a thread: more do not fit the registers.
+    constexpr int chunks = 8 / n;
+    const int threads = threads_of_row(d, n, chunks);
+    if (threads <= most_threads) {
+      run(whole ? norm_backward_rows<T, chunks, true> : norm_backward_rows<T, chunks, false>, threads);
     } else {
       run(norm_backward_long_rows<T>, long_row_threads);
     }
