@@ -16,6 +16,9 @@ __device__ inline float exp_below(float x) {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
+// Two blocks of a multiprocessor: one loads or stores while the other waits for its sums.
+constexpr int most_threads = 512, blocks_at_once = 2;
+
 // The greatest logit so far, and the sum of exp(logit - greatest).
 struct Running {
   float top = minus_infinity, sum = 0.0f;
@@ -42,10 +45,10 @@ struct Running {
 // Calls fn(chunk, column) for each of this thread's chunks of a row of v elements, in order, several on their way at
 // once.
 template <int width, class T, class F>
-__device__ inline void for_my_chunks(const T* row, std::int64_t v, F&& fn) {
-  constexpr int unroll = width > 4 ? 2 : width > 1 ? 4 : 8;  // what the registers of 1024 threads hold
-  const std::int64_t step = std::int64_t{blockDim.x} * width;
-  for (std::int64_t first = std::int64_t{threadIdx.x} * width; first < v; first += unroll * step) {
+__device__ inline void for_my_chunks(const T* row, int v, F&& fn) {
+  constexpr int unroll = width > 4 ? 2 : width > 1 ? 4 : 8;  // what the registers hold
+  const int step = static_cast<int>(blockDim.x) * width;
+  for (int first = static_cast<int>(threadIdx.x) * width; first < v; first += unroll * step) {
     Chunk<T, width> loaded[unroll];
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
@@ -72,9 +75,9 @@ __device__ inline void widen(float (&to)[width], const Chunk<T, width>& from) {
 
 // The block's Running of a row, which is copied to `kept` on the way unless that is null.
 template <int width, class T>
-__device__ inline Running row_softmax(const T* row, T* kept, std::int64_t v) {
+__device__ inline Running row_softmax(const T* row, T* kept, int v) {
   Running mine;
-  for_my_chunks<width>(row, v, [&](const Chunk<T, width>& chunk, std::int64_t column) {
+  for_my_chunks<width>(row, v, [&](const Chunk<T, width>& chunk, int column) {
     if (kept != nullptr) {
       *reinterpret_cast<Chunk<T, width>*>(kept + column) = chunk;
     }
@@ -91,9 +94,9 @@ __device__ inline Running row_softmax(const T* row, T* kept, std::int64_t v) {
 // row = factor * exp(from - top), and at column `own`, if it is one of the row's, `correct`. from: the row or its copy,
 // of which each thread reads what it writes.
 template <int width, class T>
-__device__ inline void store_gradient(T* row, const T* from, std::int64_t v, float top, float factor, std::int64_t own,
+__device__ inline void store_gradient(T* row, const T* from, int v, float top, float factor, std::int64_t own,
                                       float correct) {
-  for_my_chunks<width>(from, v, [&](const Chunk<T, width>& chunk, std::int64_t column) {
+  for_my_chunks<width>(from, v, [&](const Chunk<T, width>& chunk, int column) {
     float x[width];
     widen(x, chunk);
 #pragma unroll
@@ -109,17 +112,18 @@ __device__ inline void store_gradient(T* row, const T* from, std::int64_t v, flo
 }
 
 template <int width, class T>
-__device__ inline void store_zero(T* row, std::int64_t v) {
+__device__ inline void store_zero(T* row, int v) {
   constexpr float zero[width] = {};
-  for (std::int64_t j = std::int64_t{threadIdx.x} * width; j < v; j += std::int64_t{blockDim.x} * width) {
+  for (int j = static_cast<int>(threadIdx.x) * width; j < v; j += static_cast<int>(blockDim.x) * width) {
     store_chunk(row + j, zero);
   }
 }
 
 // Floor: the logits read once and written once, if the row fits shared memory (keep); else read twice.
 template <class T, int width, bool keep>
-__global__ __launch_bounds__(1024) void cross_entropy_rows(float* loss, T* logits, const std::int32_t* label,
-                                                           std::int64_t v, float scale) {
+__global__ __launch_bounds__(most_threads, blocks_at_once) void cross_entropy_rows(float* loss, T* logits,
+                                                                                   const std::int32_t* label, int v,
+                                                                                   float scale) {
   T* row = logits + std::int64_t{blockIdx.x} * v;
   const std::int64_t own = label[blockIdx.x];
   if (own < 0) {
@@ -143,8 +147,9 @@ __global__ __launch_bounds__(1024) void cross_entropy_rows(float* loss, T* logit
 
 // Floor: the logits read once.
 template <class T, int width>
-__global__ __launch_bounds__(1024) void stats_rows(float* stats, const T* logits, const std::int32_t* label,
-                                                   std::int64_t v, std::int64_t first_column) {
+__global__ __launch_bounds__(most_threads, blocks_at_once) void stats_rows(float* stats, const T* logits,
+                                                                           const std::int32_t* label, int v,
+                                                                           std::int64_t first_column) {
   const T* row = logits + std::int64_t{blockIdx.x} * v;
   const Running whole = row_softmax<width>(row, static_cast<T*>(nullptr), v);
   if (threadIdx.x == 0) {
@@ -158,9 +163,10 @@ __global__ __launch_bounds__(1024) void stats_rows(float* stats, const T* logits
 
 // stats [slices, rows, 3]. Floor: the logits read once and written once.
 template <class T, int width>
-__global__ __launch_bounds__(1024) void from_stats_rows(float* loss, T* logits, const std::int32_t* label,
-                                                        const float* stats, std::int64_t slices, std::int64_t v,
-                                                        std::int64_t first_column, float scale) {
+__global__ __launch_bounds__(most_threads,
+                             blocks_at_once) void from_stats_rows(float* loss, T* logits, const std::int32_t* label,
+                                                                  const float* stats, std::int64_t slices, int v,
+                                                                  std::int64_t first_column, float scale) {
   T* row = logits + std::int64_t{blockIdx.x} * v;
   if (label[blockIdx.x] < 0) {
     store_zero<width>(row, v);
@@ -193,7 +199,8 @@ __global__ __launch_bounds__(1024) void from_stats_rows(float* loss, T* logits, 
 template <int width>
 Grid grid_of_rows(std::int64_t rows, std::int64_t v) {
   const std::int64_t warps = (v / width + 4 * warp_threads - 1) / (4 * warp_threads);
-  return Grid{blocks_for(rows, 1), static_cast<int>(std::clamp<std::int64_t>(warps, 4, 32)) * warp_threads};
+  return Grid{blocks_for(rows, 1),
+              static_cast<int>(std::clamp<std::int64_t>(warps, 4, most_threads / warp_threads)) * warp_threads};
 }
 
 // fn(T, width as an integral constant): chunks of 16 bytes where rows allow it.
@@ -209,6 +216,13 @@ void with_width(const Tensor& logits, F&& fn) {
   });
 }
 
+// The columns, counted in 32 bits in the kernels.
+int columns_of(const char* operation, const Tensor& logits) {
+  require(logits.dim(1) < (std::int64_t{1} << 30), "{}: logits {} are wider than 2^30", operation,
+          logits.shape().to_string());
+  return static_cast<int>(logits.dim(1));
+}
+
 // Dynamic shared memory that a block may have beside the few words of its sums.
 std::size_t shared_limit(const CudaDevice& device) {
   int bytes = 0;
@@ -220,7 +234,8 @@ std::size_t shared_limit(const CudaDevice& device) {
 
 void CudaStream::cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& label, float scale) {
   check_cross_entropy(loss, logits, label);
-  const std::int64_t rows = logits.dim(0), v = logits.dim(1);
+  const std::int64_t rows = logits.dim(0);
+  const int v = columns_of("cross_entropy", logits);
   const std::size_t row_bytes = static_cast<std::size_t>(v) * size_of(logits.dtype());
   const bool keep = row_bytes <= shared_limit(device_);
   with_width(logits, [&](auto type, auto width) {
@@ -235,7 +250,8 @@ void CudaStream::cross_entropy(const Tensor& loss, const Tensor& logits, const T
 void CudaStream::cross_entropy_stats(const Tensor& stats, const Tensor& logits, const Tensor& label,
                                      std::int64_t first_column) {
   check_cross_entropy_stats(stats, logits, label, first_column);
-  const std::int64_t rows = logits.dim(0), v = logits.dim(1);
+  const std::int64_t rows = logits.dim(0);
+  const int v = columns_of("cross_entropy_stats", logits);
   with_width(logits, [&](auto type, auto width) {
     using T = decltype(type);
     launch(stats_rows<T, width()>, grid_of_rows<width()>(rows, v), stream_, stats.as<float>(), logits.as<T>(),
@@ -246,7 +262,8 @@ void CudaStream::cross_entropy_stats(const Tensor& stats, const Tensor& logits, 
 void CudaStream::cross_entropy_from_stats(const Tensor& loss, const Tensor& logits, const Tensor& label,
                                           const Tensor& stats, std::int64_t first_column, float scale) {
   check_cross_entropy_from_stats(loss, logits, label, stats, first_column);
-  const std::int64_t rows = logits.dim(0), v = logits.dim(1);
+  const std::int64_t rows = logits.dim(0);
+  const int v = columns_of("cross_entropy_from_stats", logits);
   with_width(logits, [&](auto type, auto width) {
     using T = decltype(type);
     launch(from_stats_rows<T, width()>, grid_of_rows<width()>(rows, v), stream_, loss.as<float>(), logits.as<T>(),

@@ -32,69 +32,92 @@ __device__ inline RowSums block_sums(RowSums s, int turn) {
   return {warp_sum(mine ? of_warp[turn][0][lane()] : 0.0f), warp_sum(mine ? of_warp[turn][1][lane()] : 0.0f)};
 }
 
-// A block has its rows one after another; each thread the same columns of all, with their sums in registers. The next
-// row is on its way while one is worked on. partial [blocks, 2, d]: dweight, dbias.
-// Floor: dx twice, dy and x once. The partial sums add 16 d bytes a block.
-template <class T, int chunks, bool whole>
+// A block has its rows one after another; each thread the same columns of all, with their sums in registers. With
+// `ahead`, the next row is on its way while one is worked on, and weights are kept. partial [blocks, 2, d]: dweight,
+// dbias. Floor: dx twice, dy and x once. The partial sums add 16 d bytes a block.
+template <class T, int chunks, bool whole, bool ahead>
 __global__ __launch_bounds__(most_threads) void norm_backward_rows(T* dx, float* partial, const T* dy, const T* x,
                                                                    const float* stats, const float* weight,
                                                                    std::int64_t rows, std::int64_t d, bool centred) {
   constexpr int n = vector_elements<T>;
-  const auto column_of = [&](int part) { return (std::int64_t{part} * blockDim.x + threadIdx.x) * n; };
+  const auto column_of = [&](int part) {
+    return (part * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * n;
+  };
   const std::int64_t blocks = gridDim.x, block = blockIdx.x;
   const std::int64_t begin = rows * block / blocks, end = rows * (block + 1) / blocks;
-  float w[chunks][n], dweight[chunks][n] = {}, dbias[chunks][n] = {};
-  Chunk<T, n> next_x[chunks], next_dy[chunks], next_dx[chunks];
-  const auto fetch = [&](std::int64_t row) {
+  float kept_weight[ahead ? chunks : 1][n], dweight[chunks][n] = {}, dbias[chunks][n] = {};
+  Chunk<T, n> now_x[chunks], now_dy[chunks], next_x[chunks], next_dy[chunks];
+  const auto fetch = [&](Chunk<T, n>(&to_x)[chunks], Chunk<T, n>(&to_dy)[chunks], std::int64_t row) {
 #pragma unroll
     for (int part = 0; part < chunks; ++part) {
-      next_x[part] = raw_part<n, whole>(x + row * d, column_of(part), d);
-      next_dy[part] = raw_part<n, whole>(dy + row * d, column_of(part), d);
-      next_dx[part] = raw_part<n, whole>(dx + row * d, column_of(part), d);
+      to_x[part] = raw_part<n, whole>(x + row * d, column_of(part), d);
+      to_dy[part] = raw_part<n, whole>(dy + row * d, column_of(part), d);
     }
   };
 #pragma unroll
   for (int part = 0; part < chunks; ++part) {
-    load_part<n, whole>(w[part], weight, column_of(part), d);
+    if constexpr (ahead) {
+      load_part<n, whole>(kept_weight[part], weight, column_of(part), d);
+    }
   }
+  // Without room for them, weights come from the cache whenever they are wanted.
+  const auto weight_of = [&](int part) -> const float(&)[n] {
+    if constexpr (!ahead) {
+      load_part<n, whole>(kept_weight[0], weight, column_of(part), d);
+    }
+    return kept_weight[ahead ? part : 0];
+  };
   if (begin < end) {
-    fetch(begin);
+    fetch(now_x, now_dy, begin);
   }
   const float per_column = 1.0f / static_cast<float>(d);
   for (std::int64_t row = begin; row < end; ++row) {
-    const float mean = stats[row * 2], inverse = stats[row * 2 + 1];
-    float xhat[chunks][n], out[chunks][n];
-    Chunk<T, n> sum_dx[chunks];
     RowSums sums{0.0f, 0.0f};
+    {
+      const float mean = stats[row * 2], inverse = stats[row * 2 + 1];
 #pragma unroll
-    for (int part = 0; part < chunks; ++part) {
-      sum_dx[part] = next_dx[part];
+      for (int part = 0; part < chunks; ++part) {
+        const float(&w)[n] = weight_of(part);
 #pragma unroll
-      for (int i = 0; i < n; ++i) {
-        // Behind the row's end dy and weight are 0, and what xhat is does not matter.
-        xhat[part][i] = (to_float(next_x[part].v[i]) - mean) * inverse;
-        out[part][i] = to_float(next_dy[part].v[i]);
-        const float g = out[part][i] * w[part][i];
-        sums.sum += g;
-        sums.product += g * xhat[part][i];
+        for (int i = 0; i < n; ++i) {
+          // Behind the row's end dy and weight are 0, and what xhat is does not matter.
+          const float g = to_float(now_dy[part].v[i]) * w[i];
+          sums.sum += g;
+          sums.product += g * ((to_float(now_x[part].v[i]) - mean) * inverse);
+        }
       }
     }
-    if (row + 1 < end) {
-      fetch(row + 1);
+    Chunk<T, n> old_dx[chunks];
+#pragma unroll
+    for (int part = 0; part < chunks; ++part) {
+      old_dx[part] = raw_part<n, whole>(dx + row * d, column_of(part), d);
+    }
+    if (ahead && row + 1 < end) {
+      fetch(next_x, next_dy, row + 1);
     }
     sums = block_sums(sums, static_cast<int>(row & 1));
     const float shift = centred ? sums.sum * per_column : 0.0f, slope = sums.product * per_column;
+    // Read once more: else the compiler keeps every xhat in a register since before the barrier.
+    const float mean = stats[row * 2], inverse = stats[row * 2 + 1];
 #pragma unroll
     for (int part = 0; part < chunks; ++part) {
+      const float(&w)[n] = weight_of(part);
       float gradient[n];
 #pragma unroll
       for (int i = 0; i < n; ++i) {
-        gradient[i] =
-            to_float(sum_dx[part].v[i]) + inverse * (out[part][i] * w[part][i] - shift - xhat[part][i] * slope);
-        dweight[part][i] += out[part][i] * xhat[part][i];
-        dbias[part][i] += out[part][i];
+        const float out = to_float(now_dy[part].v[i]), xhat = (to_float(now_x[part].v[i]) - mean) * inverse;
+        gradient[i] = to_float(old_dx[part].v[i]) + inverse * (out * w[i] - shift - xhat * slope);
+        dweight[part][i] += out * xhat;
+        dbias[part][i] += out;
       }
       store_part<n, whole>(dx + row * d, gradient, column_of(part), d);
+      if (ahead) {
+        now_x[part] = next_x[part];
+        now_dy[part] = next_dy[part];
+      }
+    }
+    if (!ahead && row + 1 < end) {
+      fetch(now_x, now_dy, row + 1);
     }
   }
   float* mine = partial + block * 2 * d;
@@ -185,11 +208,13 @@ void CudaStream::norm_backward(const Tensor& dx, const Tensor& dweight, const Te
       launch(kernel, Grid{blocks, threads}, stream_, dx.as<T>(), partial, dy.as<T>(), x.as<T>(), stats.as<float>(),
              weight.as<float>(), rows, d, kind == NormKind::layernorm);
     };
-    // 8 columns a thread: more do not fit the registers.
-    constexpr int chunks = 8 / n;
-    const int threads = threads_of_row(d, n, chunks);
-    if (threads <= most_threads) {
-      run(whole ? norm_backward_rows<T, chunks, true> : norm_backward_rows<T, chunks, false>, threads);
+    // 8 or 16 columns a thread: more do not fit the registers, nor does the next row beside 16.
+    constexpr int few = 8 / n, many = 16 / n;
+    if (threads_of_row(d, n, few) <= most_threads) {
+      run(whole ? norm_backward_rows<T, few, true, true> : norm_backward_rows<T, few, false, true>,
+          threads_of_row(d, n, few));
+    } else if (whole && threads_of_row(d, n, many) <= most_threads) {
+      run(norm_backward_rows<T, many, true, false>, threads_of_row(d, n, many));
     } else {
       run(norm_backward_long_rows<T>, long_row_threads);
     }

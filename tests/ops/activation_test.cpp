@@ -185,6 +185,31 @@ TEST(Embedding, SlicesOfTheTable) {
   });
 }
 
+// More tokens and rows than one block of a device takes, and one id that half of the tokens have.
+TEST(Embedding, BackwardOfManyTokens) {
+  on_every_device([](OpContext& c) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const std::int64_t d : {8, 5}) {
+        const std::int64_t tokens = 2500, rows = 1500, first_row = 20;
+        Values ids = c.integers(DType::i32, {tokens}, 0, 1600).values;
+        for (std::size_t t = 0; t < ids.size(); t += 2) {
+          ids[t] = 777;
+        }
+        const Input dy = c.normal(dtype, {tokens, d}, 1), table = c.normal(DType::f32, {rows, d}, 1);
+        Values expected = table.values;
+        for (std::int64_t t = 0; t < tokens; ++t) {
+          const auto row = static_cast<std::int64_t>(ids[static_cast<std::size_t>(t)]) - first_row;
+          for (std::int64_t j = 0; j < d && row >= 0 && row < rows; ++j) {
+            oracle::at(expected, row * d + j) += oracle::at(dy.values, t * d + j);
+          }
+        }
+        c.stream().embedding_backward(table.tensor, dy.tensor, c.input(DType::i32, {tokens}, ids).tensor, first_row);
+        c.expect(fmt::format("{} {}", name_of(dtype), d), table.tensor, expected, 1e-5);
+      }
+    }
+  });
+}
+
 TEST(Embedding, RefusesIdsOutsideTheTable) {
   const auto device = make_cpu_device(1);
   OpContext c(*device);

@@ -37,6 +37,34 @@ TEST(CrossEntropy, LossAndGradient) {
   });
 }
 
+// Rows that a device keeps near, and rows too wide for that; of an odd width too.
+TEST(CrossEntropy, WideRows) {
+  on_every_device([](OpContext& c) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const std::int64_t v : {4096, 30001, 120000}) {
+        const Input logits = c.normal(dtype, {2, v}, 4);
+        const Values labels{static_cast<double>(v - 1), 5};
+        const Tensor loss = c.poisoned(DType::f32, {2});
+        Values losses, gradient;
+        for (std::int64_t t = 0; t < 2; ++t) {
+          const double* row = logits.values.data() + t * v;
+          const auto chosen = static_cast<std::int64_t>(oracle::at(labels, t));
+          losses.push_back(oracle::cross_entropy(row, v, chosen));
+          const double all = losses.back() + row[chosen];  // log of the sum of exponentials
+          for (std::int64_t j = 0; j < v; ++j) {
+            gradient.push_back(0.25 * (std::exp(row[j] - all) - (j == chosen)));
+          }
+        }
+        c.stream().cross_entropy(loss, logits.tensor, c.input(DType::i32, {2}, labels).tensor, 0.25f);
+        const std::string name = fmt::format("{} {}", name_of(dtype), v);
+        c.expect("loss " + name, loss, losses, 1e-6);
+        // The CPU adds a row's 120000 exponentials in 16 fp32 sums: about 1e-5.
+        c.expect("gradient " + name, logits.tensor, gradient, dtype == DType::f32 ? 2e-5 : 0.004);
+      }
+    }
+  });
+}
+
 TEST(CrossEntropy, LargeLogitsAndNaN) {
   on_every_device([](OpContext& c) {
     const Input logits = c.input(DType::f32, {3, 3}, {1e4, -1e4, 0, 500, 500, 500, 0, std::nan(""), 0});

@@ -80,6 +80,53 @@ TEST(Norm, Backward) {
   });
 }
 
+// Rows of every length that a device treats in another way. The gradient by its closed form, in fp64: finite
+// differences of so many columns take long, and have shown the form right on the short ones.
+TEST(Norm, LongRows) {
+  on_every_device([](OpContext& c) {
+    std::vector<NormCase> cases;
+    for (const std::int64_t d : {600, 2051, 6000, 17000}) {
+      cases.push_back({2, d, NormKind::rmsnorm, false, DType::bf16});
+      cases.push_back({2, d, NormKind::layernorm, true, DType::f32});
+    }
+    for (const NormCase& n : cases) {
+      const Input x = c.normal(n.dtype, {n.rows, n.d}, 2, 0.7), w = c.normal(DType::f32, {n.d}, 1);
+      const Input b = c.normal(DType::f32, {n.d}, 1), dy = c.normal(n.dtype, {n.rows, n.d}, 1);
+      const Input dx = c.normal(n.dtype, {n.rows, n.d}, 1), dw = c.normal(DType::f32, {n.d}, 1);
+      const Tensor y = c.poisoned(n.dtype, {n.rows, n.d}), stats = c.poisoned(DType::f32, {n.rows, 2});
+      c.stream().norm(y, stats, x.tensor, w.tensor, n.bias ? b.tensor : Tensor(), n.kind, 1e-5f);
+      c.expect("y " + name_of(n), y,
+               oracle::norm(x.values, w.values, n.bias ? b.values : Values(), n.rows, n.d, n.kind, 1e-5),
+               n.dtype == DType::f32 ? 5e-6 : 0.005);
+      c.stream().norm_backward(dx.tensor, dw.tensor, n.bias ? b.tensor : Tensor(), dy.tensor, x.tensor, stats, w.tensor,
+                               n.kind);
+      const Values xhat = oracle::norm(x.values, Values(w.values.size(), 1.0), {}, n.rows, n.d, n.kind, 1e-5);
+      const Values read = c.values_of(stats);
+      Values want_dx = dx.values, want_dw = dw.values, want_db = b.values;
+      for (std::int64_t t = 0; t < n.rows; ++t) {
+        double shift = 0, slope = 0;
+        for (std::int64_t j = 0; j < n.d; ++j) {
+          const double g = oracle::at(dy.values, t * n.d + j) * oracle::at(w.values, j) / static_cast<double>(n.d);
+          shift += n.kind == NormKind::layernorm ? g : 0;
+          slope += g * oracle::at(xhat, t * n.d + j);
+        }
+        for (std::int64_t j = 0; j < n.d; ++j) {
+          const double out = oracle::at(dy.values, t * n.d + j), h = oracle::at(xhat, t * n.d + j);
+          oracle::at(want_dx, t * n.d + j) +=
+              oracle::at(read, t * 2 + 1) * (out * oracle::at(w.values, j) - shift - h * slope);
+          oracle::at(want_dw, j) += out * h;
+          oracle::at(want_db, j) += out;
+        }
+      }
+      c.expect("dx " + name_of(n), dx.tensor, want_dx, n.dtype == DType::f32 ? 1e-5 : 0.01);
+      c.expect("dw " + name_of(n), dw.tensor, want_dw, 1e-5);
+      if (n.bias) {
+        c.expect("db " + name_of(n), b.tensor, want_db, 1e-5);
+      }
+    }
+  });
+}
+
 TEST(Norm, ManyRowsHaveTheSameBitsForAnyThreadCount) {
   on_every_device([](OpContext& c) {
     const Input x = c.normal(DType::f32, {3001, 65}, 1), w = c.normal(DType::f32, {65}, 1);
