@@ -83,7 +83,7 @@ class Layer {
 
 // memory.recompute: what a layer's backward computes again instead of keeping it. Nothing random or exchanged is
 // decided twice: masks are functions of the token, and routing is kept.
-inline bool recomputes_activations(const Settings& settings) {  // of FFNs and experts, from their inputs
+inline bool recomputes_activations(const Settings& settings) {  // of dense FFNs; experts always do
   return settings.memory.recompute == "selective";
 }
 inline bool recomputes_blocks(const Settings& settings) {  // everything in a block but its input and its routing

@@ -31,7 +31,7 @@ class Plugin {
 };
 
 // Version of the interfaces in these headers; CHANGELOG.md tells its history.
-inline constexpr std::uint32_t plugin_abi = 2;
+inline constexpr std::uint32_t plugin_abi = 3;
 
 }  // namespace orthant
 
