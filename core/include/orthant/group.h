@@ -4,8 +4,8 @@
 // checks what it can (name, sequence number, bytes) and fails with both sides' view when they differ.
 // Calls are ordered on the given stream and do not block the host where the stream is asynchronous.
 // Sums run in group-rank order (0, 1, 2, ...) so that they are the same on every member and in every run;
-// bf16 is summed in fp32 and rounded once. A communicator whose transport sums in another order of its own (NCCL's rings)
-// says so in its documentation: sums are then the same on every member, but not in rank order.
+// bf16 is summed in fp32 and rounded once. A communicator whose transport sums in another order of its own (NCCL's
+// rings) says so in its documentation: sums are then the same on every member, but not in rank order.
 //
 // Errors: Error naming the rank at fault, the collective, its sequence number and its bytes: a dead rank within
 // a second, a stuck one within the configured timeout.
