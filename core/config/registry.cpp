@@ -328,7 +328,7 @@ void declare_training(std::vector<CoreKey>& keys) {
           .key(
               "recompute", [](auto& s) -> auto& { return s.memory.recompute; },
               "What the backward pass computes again instead of keeping it: nothing, the activations of "
-              "FFNs and experts, or whole blocks from their inputs.");
+              "dense FFNs (those of experts always are), or whole blocks from their inputs.");
   recompute.spec.choices = {"none", "selective", "full"};
 }
 
