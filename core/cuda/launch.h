@@ -74,6 +74,29 @@ T* dynamic_shared() {
 
 #if defined(__CUDACC__) || defined(ORTHANT_SIMT)
 
+#if defined(__CUDACC__)
+// Dynamic and static shared memory of more than 48 KB together must be asked for. All that the GPU has then: the same
+// for each launch of the kernel, so that threads that launch it with different sizes do not undo each other's.
+template <class... P>
+cudaError_t allow_shared_memory(void (*kernel)(P...), std::size_t bytes) {
+  cudaFuncAttributes known{};
+  cudaError_t status = cudaFuncGetAttributes(&known, kernel);
+  if (status != cudaSuccess || bytes <= static_cast<std::size_t>(known.maxDynamicSharedSizeBytes)) {
+    return status;
+  }
+  int gpu = 0, most = 0;
+  status = cudaGetDevice(&gpu);
+  if (status == cudaSuccess) {
+    status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu);
+  }
+  if (status == cudaSuccess) {
+    status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  most - static_cast<int>(known.sharedSizeBytes));
+  }
+  return status;
+}
+#endif
+
 // Runs kernel(args...) on every thread of the grid, in `stream`'s order. No blocks: nothing is launched.
 // Arguments are converted to the kernel's parameters, without narrowing.
 // Errors: Error naming the place of the launch; failures of the kernel itself show up at a later synchronisation.
@@ -87,11 +110,9 @@ void launch(void (*kernel)(P...), const Grid& grid, cudaStream_t stream, A&&... 
     return;
   }
 #if defined(__CUDACC__)
-  constexpr std::size_t needs_no_asking = 48 * 1024;
   cudaError_t status = cudaSuccess;
-  if (grid.shared_bytes > needs_no_asking) {
-    status =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared_bytes));
+  if (grid.shared_bytes > 0) {
+    status = allow_shared_memory(kernel, grid.shared_bytes);
   }
   if (status == cudaSuccess) {
     kernel<<<grid.blocks, static_cast<unsigned>(grid.threads), grid.shared_bytes, stream>>>(
