@@ -72,6 +72,12 @@ struct BackwardBody {
   }
 };
 
+// One row alone may have any length, but not where its second half is to begin well too.
+template <int width, class Kind>
+bool halves_aligned(Kind, std::int64_t f) {
+  return !Kind::gated || f % width == 0;
+}
+
 // fn(T, kind, rows, f): an activation that is not gated sees one long row.
 template <class F>
 void with_kernel(const Tensor& a, Activation kind, F&& fn) {
@@ -91,7 +97,8 @@ void CudaStream::activation(const Tensor& a, const Tensor& h, Activation kind) {
     using T = decltype(type);
     constexpr int width = vector_elements<T>;
     const ForwardBody<T, decltype(which)> body{a.as<T>(), h.as<T>(), f};
-    for_each_chunk<width, 2>(*this, body, rows, f, all_aligned<width>(body.a, body.h));
+    for_each_chunk<width, 2>(*this, body, rows, f,
+                             all_aligned<width>(body.a, body.h) && halves_aligned<width>(which, f));
   });
 }
 
@@ -102,7 +109,8 @@ void CudaStream::activation_backward(const Tensor& dh, const Tensor& da, const T
     using T = decltype(type);
     constexpr int width = vector_elements<T>;
     const BackwardBody<T, decltype(which)> body{dh.as<T>(), da.as<T>(), h.as<T>(), f};
-    for_each_chunk<width, 1>(*this, body, rows, f, all_aligned<width>(body.dh, body.da, body.h));
+    for_each_chunk<width, 1>(*this, body, rows, f,
+                             all_aligned<width>(body.dh, body.da, body.h) && halves_aligned<width>(which, f));
   });
 }
 

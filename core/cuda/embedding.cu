@@ -67,7 +67,9 @@ void CudaStream::embedding(const Tensor& y, const Tensor& table, const Tensor& i
       const LookUpBody<Y, W> body{y.as<Y>(), table.as<W>(), id.as<std::int32_t>(),
                                   y.dim(1),  table.dim(0),  whole ? 0 : first_row,
                                   whole,     accumulate};
-      for_each_chunk<8, 2>(*this, body, y.dim(0), y.dim(1), all_aligned<8>(body.y, body.table));
+      // One token alone could have any d, but not its row of the table.
+      const bool aligned = y.dim(1) % 8 == 0 && all_aligned<8>(body.y, body.table);
+      for_each_chunk<8, 2>(*this, body, y.dim(0), y.dim(1), aligned);
     });
   });
 }

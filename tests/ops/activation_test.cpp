@@ -11,7 +11,7 @@ TEST(Activation, Forward) {
   on_every_device([](OpContext& c) {
     for (const Activation kind : kinds) {
       for (const DType dtype : {DType::f32, DType::bf16}) {
-        for (const Shape& shape : {Shape{0, 4}, Shape{1, 1}, Shape{5, 13}, Shape{300, 65}}) {
+        for (const Shape& shape : {Shape{0, 4}, Shape{1, 1}, Shape{1, 13}, Shape{5, 13}, Shape{300, 65}}) {
           const std::int64_t f = shape[1], n = kind == Activation::swiglu ? 2 * f : f;
           const Input h = c.normal(dtype, {shape[0], n}, 3);
           const Tensor a = c.poisoned(dtype, shape);
@@ -28,7 +28,7 @@ TEST(Activation, Backward) {
   on_every_device([](OpContext& c) {
     for (const Activation kind : kinds) {
       for (const DType dtype : {DType::f32, DType::bf16}) {
-        for (const Shape& shape : {Shape{0, 4}, Shape{1, 1}, Shape{3, 13}, Shape{4, 20}}) {
+        for (const Shape& shape : {Shape{0, 4}, Shape{1, 1}, Shape{1, 13}, Shape{3, 13}, Shape{4, 20}}) {
           const std::int64_t f = shape[1], n = kind == Activation::swiglu ? 2 * f : f;
           const Input h = c.normal(dtype, {shape[0], n}, 2), da = c.normal(dtype, shape, 1);
           const Tensor dh = c.poisoned(dtype, {shape[0], n});
@@ -124,7 +124,7 @@ TEST(VectorMath, ExponentialIsAccurate) {
 TEST(Embedding, ForwardAndBackward) {
   on_every_device([](OpContext& c) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
-      for (const Shape& shape : {Shape{0, 4}, Shape{1, 1}, Shape{40, 13}, Shape{200, 130}}) {
+      for (const Shape& shape : {Shape{0, 4}, Shape{1, 1}, Shape{1, 13}, Shape{40, 13}, Shape{200, 130}}) {
         const std::int64_t rows = shape[0], d = shape[1], vocabulary = 7;
         const std::string name = fmt::format("{} {}", name_of(dtype), shape.to_string());
         const Input table = c.normal(dtype, {vocabulary, d}, 1), id = c.integers(DType::i32, {rows}, 0, vocabulary);
