@@ -35,6 +35,18 @@ GroupedProblem product(GroupedLayout layout, const Tensor& a, const Tensor& b, c
           .offset = to.offset.as<std::int32_t>()};
 }
 
+// For fused(), before there is memory for what the operation makes itself: that is aligned, as all that is allocated.
+GroupedProblem planned(GroupedLayout layout, const void* a, const Tensor& b, const Dispatch& to, std::int64_t rows) {
+  const bool nt = layout == GroupedLayout::nt;
+  return {.layout = layout,
+          .experts = to.offset.elements() - 1,
+          .rows = rows,
+          .n = b.dim(nt ? 1 : 2),
+          .k = b.dim(nt ? 2 : 1),
+          .a = a,
+          .b = b.data()};
+}
+
 bool fused(const CudaDevice& device, const GroupedProblem& in, const GroupedProblem& out, DType dtype) {
   const bool cutlass =
       have_cutlass && device.architecture() == 90 && hopper_takes(in, dtype, dtype) && hopper_takes(out, dtype, dtype);
@@ -63,14 +75,13 @@ void CudaStream::expert_ffn(const Tensor& y, const Tensor& h, const Tensor& x, c
                             const Dispatch& to, Activation kind) {
   check_ffn(x, h, w_in, w_out, to, kind);
   const std::int64_t rows = h.dim(0), f = w_out.dim(2);
-  const Tensor a = device_.empty(x.dtype(), {rows, f}), out = device_.empty(x.dtype(), {rows, x.dim(1)});
   const GroupedProblem in = product(GroupedLayout::nt, x, w_in, h, to, rows);
-  const GroupedProblem back = product(GroupedLayout::nt, a, w_out, out, to, rows);
-  if (!fused(device_, in, back, x.dtype())) {
+  if (!fused(device_, in, planned(GroupedLayout::nt, nullptr, w_out, to, rows), x.dtype())) {
     return Stream::expert_ffn(y, h, x, w_in, w_out, to, kind);
   }
+  const Tensor a = device_.empty(x.dtype(), {rows, f}), out = device_.empty(x.dtype(), {rows, x.dim(1)});
   grouped_mma_activate(in, rows_of_tokens(to), a.data(), kind, stream_);
-  grouped_mma(back, x.dtype(), {}, {}, stream_);
+  grouped_mma(product(GroupedLayout::nt, a, w_out, out, to, rows), x.dtype(), {}, {}, stream_);
   combine(y, out, to.row, to.weight, false);
 }
 
@@ -79,12 +90,13 @@ void CudaStream::expert_ffn_backward(const Tensor& dx, const Tensor& dweight, co
                                      const Tensor& w_out, const Dispatch& to, Activation kind, float beta) {
   check_ffn(x, h, w_in, w_out, to, kind);
   const std::int64_t rows = h.dim(0), d = x.dim(1), f = w_out.dim(2);
+  if (!fused(device_, planned(GroupedLayout::nn, nullptr, w_in, to, rows),
+             planned(GroupedLayout::nn, dy.data(), w_out, to, rows), x.dtype())) {
+    return Stream::expert_ffn_backward(dx, dweight, dw_in, dw_out, dy, x, h, w_in, w_out, to, kind, beta);
+  }
   const Tensor dh = device_.empty(x.dtype(), h.shape()), dx_rows = device_.empty(x.dtype(), {rows, d});
   const GroupedProblem in_dx = product(GroupedLayout::nn, dh, w_in, dx_rows, to, rows);
   GroupedProblem out_dx = product(GroupedLayout::nn, dy, w_out, dx_rows, to, rows);
-  if (!fused(device_, in_dx, out_dx, x.dtype())) {
-    return Stream::expert_ffn_backward(dx, dweight, dw_in, dw_out, dy, x, h, w_in, w_out, to, kind, beta);
-  }
   out_dx.c = nullptr;
   const Gather gather = rows_of_tokens(to);
   {
