@@ -87,6 +87,7 @@ class LibraryConnection final : public NcclConnection {
       return true;
     }
     require_open();
+    use_gpu();  // the watchdog asks events next, which on a thread without a GPU would open a context on the first one
     ncclResult_t state = ncclSuccess;
     check_nccl(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
     check_nccl(state, "NCCL", comm_);

@@ -19,6 +19,7 @@ constexpr std::chrono::milliseconds tick{20};
 constexpr int ticks_between_looks_at_connections = 5;
 constexpr std::chrono::seconds answer_time{1};
 constexpr std::chrono::milliseconds time_to_be_told{500};
+constexpr std::chrono::milliseconds time_without_sleep{1};
 // Of a call that a finished rank is a member of: its own calls were done when it finished.
 constexpr double seconds_after_a_member_left = 2;
 
@@ -113,6 +114,7 @@ std::shared_ptr<NcclConnection> World::connect(const ConnectionId& id, int size,
   std::shared_ptr<NcclConnection> connection = api_->connect(id, size, rank);
   const std::lock_guard lock(mutex_);
   connections_.push_back(connection);
+  errands_.push_back([connection] { connection->ready(); });  // before the watchdog asks events: see ready()
   if (aborted_) {
     connection->abort();
   }
@@ -125,7 +127,12 @@ void World::await(NcclConnection& connection, const std::string& what) {
     throw_failure(what);
     require(std::chrono::duration<double>(Clock::now() - begin).count() < config_.timeout_seconds,
             "NCCL did not get ready for {} within {:g} s", what, config_.timeout_seconds);
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    // A call that NCCL gives to the stream by a thread of its own is there within microseconds; a peer may take long.
+    if (Clock::now() - begin < time_without_sleep) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
   }
 }
 
