@@ -2,7 +2,9 @@
 # Everything that only a GPU can show, in one go: the list of operations and the tests labelled gpu, the same under
 # compute-sanitizer, the benchmark of one layer with its peers, and a training run.
 #
-#   scripts/on_gpu.sh [--build DIR] [--out DIR] [PART...]      parts: tests sanitizer bench peers train (all of them)
+#   scripts/on_gpu.sh [--build DIR] [--out DIR] [--limit SECONDS] [PART...]
+#
+# PART: tests sanitizer bench peers train (all of them). --limit: of each program that is run (default: 3600).
 #
 # Needs a build with -DORTHANT_CUDA=ON (./runtests makes one where nvcc is) and a GPU. A part that fails does not stop the
 # next; the exit code says whether all of them passed. Logs and tables go to --out (default: gpu_results).
@@ -10,12 +12,14 @@ set -uo pipefail
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
 build=$root/build/cpu
 out=gpu_results
+limit=3600
 parts=()
 while [[ $# -gt 0 ]]; do
   case $1 in
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
     --build) build=$2; shift ;;
     --out) out=$2; shift ;;
+    --limit) limit=$2; shift ;;
     tests | sanitizer | bench | peers | train) parts+=("$1") ;;
     *) echo "on_gpu: unknown argument $1" >&2; exit 2 ;;
   esac
@@ -25,6 +29,7 @@ done
 [[ -x $build/bin/ops_tests ]] || { echo "on_gpu: no tests in $build: configure it with -DORTHANT_CUDA=ON and build" >&2; exit 2; }
 mkdir -p "$out"
 export ORTHANT_TEST_DEVICES=cuda # the operation list on the GPU alone
+export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} # also where the build was made elsewhere
 failed=0
 
 {
@@ -37,8 +42,10 @@ step() { # NAME COMMAND...: into a log of its own
   local name=$1
   shift
   echo "on_gpu: $name"
-  if ! "$@" >"$out/$name.log" 2>&1; then
-    echo "on_gpu: $name FAILED: $out/$name.log" >&2
+  local status=0
+  timeout "$limit" "$@" >"$out/$name.log" 2>&1 || status=$?
+  if [[ $status -ne 0 ]]; then
+    echo "on_gpu: $name FAILED (exit $status, 124: out of time): $out/$name.log" >&2
     grep -E 'FAILED|Failure|Error|error' "$out/$name.log" | head -n 20 >&2
     failed=1
   fi
@@ -52,12 +59,14 @@ for part in "${parts[@]}"; do
         step "test_$folder" "$build/bin/${folder}_tests"
       done
       step test_cuda "$build/bin/cuda_tests"
+      step test_cuda_device "$build/bin/cuda_device_tests"
       ;;
     sanitizer)
-      # memcheck sees every address; racecheck shared memory. Both are slow: the operations at their small sizes.
+      # memcheck sees every address, with each tensor an allocation of its own; racecheck shared memory. Both are slow:
+      # the operations at their small sizes.
       for tool in memcheck racecheck; do
         for folder in "${operations[@]}"; do
-          step "${tool}_$folder" compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/bin/${folder}_tests"
+          step "${tool}_$folder" env ORTHANT_CUDA_CACHE=0 compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/bin/${folder}_tests"
         done
       done
       ;;
@@ -67,7 +76,9 @@ for part in "${parts[@]}"; do
       step peers python3 "$root/bench/peers/moe_layer.py" --ours "$build/bin/orthant-bench"
       ;;
     train)
-      step train "$build/bin/orthant" launch "$root/configs/olmoe_1b.toml" --set "run.directory=\"$out/runs\""
+      # Two layers, as the last step writes a checkpoint: 13 GB, where the recipe's 12 layers have 65.
+      step train "$build/bin/orthant" launch "$root/configs/olmoe_1b.toml" --set "run.directory=\"$out/runs\"" \
+        --set model.layers=2
       ;;
   esac
 done
