@@ -52,6 +52,8 @@ dtype = "bf16"
 communicator = "mpi"
 threads = 6
 timeout_seconds = 1.5
+graphs = true
+peak_tflops = 2.5
 [data]
 source = "synthetic"
 tokenizer = "bytes"
@@ -122,6 +124,8 @@ recompute = "none"
   EXPECT_EQ(s.run.communicator, "mpi");
   EXPECT_EQ(s.run.threads, 6);
   EXPECT_EQ(s.run.timeout_seconds, 1.5);
+  EXPECT_TRUE(s.run.graphs);
+  EXPECT_EQ(s.run.peak_tflops, 2.5);
   EXPECT_EQ(s.data.source, DataSource::synthetic);
   EXPECT_EQ(s.data.tokenizer, "bytes");
   EXPECT_EQ(s.data.sequence_length, 64);

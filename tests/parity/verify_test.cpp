@@ -38,16 +38,24 @@ double root_mean_square(const std::map<std::string, std::vector<float>>& tensors
 }
 
 // The weight of a single choice, normalised, is 1 whatever the router says: without balance and z loss its gradient is
-// zero, and what is computed is rounding. Adam with its usual eps makes as much of it as of any gradient.
+// zero, or rounding. Adam with its usual eps makes as much of rounding as of any gradient.
 TEST(Verify, RoundingOfAGradientThatIsZeroIsNoDifference) {
   for (const char* std : {"model.init_std=0.2", "model.init_std=0.02"}) {
     const Overrides overrides = {"moe.top_k=1", "moe.aux_loss=0", "moe.z_loss=0", "optimizer.eps=1e-8", std};
-    const Snapshot one = take_snapshot(experiment(overrides), 1);
-    const double rounding = root_mean_square(one.gradients[0].at(router));
-    ASSERT_GT(rounding, 0) << "this test needs a gradient that is rounding";
-    ASSERT_LT(rounding, 1e-6 * root_mean_square(one.gradients[0]));
+    Snapshot one = take_snapshot(experiment(overrides), 1), other = one;
+    const double whole = root_mean_square(one.gradients[0]);
+    ASSERT_LT(root_mean_square(one.gradients[0].at(router)), 1e-6 * whole);
     const VerifyReport report = verify(experiment(overrides, axes(4, 2)), 3);
     EXPECT_EQ(report.first_difference, "");
+    // Rounding here and other rounding there; and as much of a difference in what is no rounding shows.
+    for (const double size : {1e-8, 1e-2}) {
+      float sign = 1;
+      for (std::size_t i = 0; i < one.gradients[0].at(router).size(); ++i, sign = -sign) {
+        one.gradients[0].at(router)[i] = sign * static_cast<float>(size * whole);
+        other.gradients[0].at(router)[i] = (i % 3 == 0 ? 1.0f : -0.5f) * static_cast<float>(size * whole);
+      }
+      EXPECT_EQ(compare(one, other, ComputeType::fp32).ok(), size < 1e-6) << size;
+    }
   }
 }
 
