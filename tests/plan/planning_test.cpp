@@ -93,7 +93,11 @@ TEST_P(Planned, BytesAndCollectivesEqualThoseOfARealStep) {
     if (GetParam().plugins.find("ring") == std::string::npos) {  // whose side stream may still hold what it sent
       EXPECT_EQ(plan.memory.other, measured.other) << "rank " << r;
     }
-    EXPECT_NEAR(static_cast<double>(plan.memory.peak) / static_cast<double>(measured.peak), 1, 0.05) << "rank " << r;
+    // How long side streams hold what they send or gather depends on when they get to run: with both, more.
+    const std::string& plugins = GetParam().plugins;
+    const bool both = plugins.find("pipeline") != std::string::npos && plugins.find("zero") != std::string::npos;
+    EXPECT_NEAR(static_cast<double>(plan.memory.peak) / static_cast<double>(measured.peak), 1, both ? 0.1 : 0.05)
+        << "rank " << r;
 
     std::map<std::string, std::vector<std::string>> calls;
     std::map<std::string, std::vector<std::int64_t>> exchanged;
