@@ -27,15 +27,17 @@ struct Ceilings {
   double bytes_per_second = 0, flops_per_second = 0;
 };
 
-Ceilings ceilings(Device& device, Stream& s, DType dtype, const Timer& time, bool gpu) {
-  const std::int64_t bytes = gpu ? std::int64_t{1} << 31 : std::int64_t{1} << 27;
+// Well beyond the caches of a GPU or a CPU; the CUDA kernels on the CPU are for trying only.
+Ceilings ceilings(Device& device, Stream& s, DType dtype, const Timer& time) {
+  const bool gpu = device.name() == "cuda", simt = device.name() == "simt";
+  const std::int64_t bytes = std::int64_t{1} << (gpu ? 31 : simt ? 16 : 27);
   Ceilings found;
   {
     const Tensor from = device.empty(DType::u8, {bytes}), to = device.empty(DType::u8, {bytes});
     s.fill(from, 1);
     found.bytes_per_second = 2.0 * static_cast<double>(bytes) / time([&] { s.copy(to, from); });
   }
-  const std::int64_t m = gpu ? 8192 : 1024;
+  const std::int64_t m = gpu ? 8192 : simt ? 64 : 1024;
   const Tensor wide = device.empty(DType::f32, {m, m}), a = device.empty(dtype, {m, m}),
                c = device.empty(dtype, {m, m});
   s.init_normal(wide, {.seed = 2}, 1, {.global_columns = m});
@@ -119,6 +121,8 @@ std::vector<LayerShape> chosen_shapes(const Options& options) {
   }
   for (LayerShape& shape : chosen) {
     shape.tokens = options.tokens > 0 ? options.tokens : shape.tokens;
+    require(shape.tokens % std::min(shape.tokens, sequence_tokens) == 0, "{} tokens are not whole sequences of {}",
+            shape.tokens, sequence_tokens);
   }
   return chosen;
 }
@@ -130,7 +134,12 @@ int run(const Options& options) {
   const std::unique_ptr<Device> device = make_device(options.device, options.threads);
   const std::unique_ptr<Stream> stream = device->make_main_stream();
   const Timer time(*stream, options.sample_seconds, options.samples);
-  const Ceilings ceiling = ceilings(*device, *stream, dtype, time, options.device == "cuda");
+  if (!options.json.empty()) {
+    require(static_cast<bool>(std::ofstream(options.json, std::ios::app)), "cannot write {}", options.json);
+  }
+  std::printf("measuring a large copy and a large product\n");
+  std::fflush(stdout);
+  const Ceilings ceiling = ceilings(*device, *stream, dtype, time);
   std::printf("device %s, %s: copy %.0f GB/s (read and written), product %.1f TFLOP/s\n\n", options.device.c_str(),
               options.dtype.c_str(), ceiling.bytes_per_second * 1e-9, ceiling.flops_per_second * 1e-12);
   nlohmann::ordered_json all = {{"device", options.device},
@@ -165,13 +174,18 @@ int main(int argc, char** argv) {
   app.add_option("--device", options.device, "cpu, or cuda")->capture_default_str();
   app.add_option("--dtype", options.dtype, "bf16 or fp32")->capture_default_str();
   app.add_option("--shape", options.shapes, "only these shapes; may be repeated");
-  app.add_option("--tokens", options.tokens, "another number of tokens than the shape's own");
-  app.add_option("--threads", options.threads, "cpu: threads")->capture_default_str();
-  app.add_option("--samples", options.samples, "samples, of which the median counts")->capture_default_str();
-  app.add_option("--seconds", options.sample_seconds, "at least so long a sample")->capture_default_str();
+  app.add_option("--tokens", options.tokens, "another number of tokens than the shape's own")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--threads", options.threads, "cpu: threads")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--samples", options.samples, "samples, of which the median counts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--seconds", options.sample_seconds, "at least so long a sample")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--json", options.json, "write the figures to this file too");
-  app.add_flag("--uniform", options.uniform_only, "only uniform routing");
-  app.add_flag("--skewed", options.skewed_only, "only skewed routing");
+  CLI::Option* const uniform = app.add_flag("--uniform", options.uniform_only, "only uniform routing");
+  app.add_flag("--skewed", options.skewed_only, "only skewed routing")->excludes(uniform);
   app.add_flag("--whole", options.whole_only, "only the whole layer, not its steps");
   app.add_flag("--list", list, "the shapes, and nothing else");
   CLI11_PARSE(app, argc, argv);
