@@ -1,4 +1,5 @@
 // Softmax cross-entropy, its gradient in place of the logits: three passes over a row while it is in cache.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -11,6 +12,8 @@
 namespace orthant {
 namespace {
 
+constexpr std::int64_t chunk = 1024;  // columns whose exponentials are added in fp32; chunks are added in fp64
+
 // Replaces logits by scale * (softmax - onehot(label)); returns -log softmax[label]. work: v floats, or the logits
 // themselves if they are fp32.
 template <class T>
@@ -22,14 +25,19 @@ float row_loss(T* logits, float* work, std::int64_t v, std::int64_t label, float
     top = x > top ? x : top;
   }
   const float chosen = to_float(logits[label]);
-  float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t j = 0; j < v; ++j) {
-    const float e = fast_exp(to_float(logits[j]) - top);
-    work[j] = e;
-    sum += e;
+  double whole = 0;
+  for (std::int64_t begin = 0; begin < v; begin += chunk) {
+    const std::int64_t end = std::min(begin + chunk, v);
+    float part = 0.0f;
+#pragma omp simd reduction(+ : part)
+    for (std::int64_t j = begin; j < end; ++j) {
+      const float e = fast_exp(to_float(logits[j]) - top);
+      work[j] = e;
+      part += e;
+    }
+    whole += part;
   }
-  const float factor = scale / sum;
+  const float sum = static_cast<float>(whole), factor = scale / sum;
   const float correct = factor * work[label] - scale;
 #pragma omp simd
   for (std::int64_t j = 0; j < v; ++j) {
@@ -50,13 +58,18 @@ void row_stats(float* stats, const T* logits, std::int64_t v, std::int64_t label
   }
   // A slice of nothing but -infinity adds 0 to the row's sum; only a whole row of it has no softmax.
   const float shift = top > -std::numeric_limits<float>::infinity() ? top : 0.0f;
-  float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t j = 0; j < v; ++j) {
-    sum += fast_exp(to_float(logits[j]) - shift);
+  double whole = 0;
+  for (std::int64_t begin = 0; begin < v; begin += chunk) {
+    const std::int64_t end = std::min(begin + chunk, v);
+    float part = 0.0f;
+#pragma omp simd reduction(+ : part)
+    for (std::int64_t j = begin; j < end; ++j) {
+      part += fast_exp(to_float(logits[j]) - shift);
+    }
+    whole += part;
   }
   stats[0] = top;
-  stats[1] = sum;
+  stats[1] = static_cast<float>(whole);
   stats[2] = label >= 0 && label < v ? to_float(logits[label]) : -std::numeric_limits<float>::infinity();
 }
 
