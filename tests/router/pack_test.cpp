@@ -42,6 +42,42 @@ Routing route(OpContext& c, const Problem& q) {
   return s;
 }
 
+// A row at which devices read and write 16 bytes at a time, more than a warp does at once, beside d; and very narrow
+// ones.
+TEST(Pack, AndCombineAtOtherWidths) {
+  const Problem q = with_capacity(problem(RouterKind::topk, 8, 3, 2, 9, 7), 1, 1);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const std::int64_t width : {1, 3, 16, 24, 1024, 1032, 2056}) {
+      on_every_device([&](OpContext& c) {
+        const Routing s = route(c, q);
+        const std::size_t columns = static_cast<std::size_t>(width), k_count = 3;
+        const Input x = c.normal(dtype, {q.tokens, width}, 1.0), rows = c.normal(dtype, {s.plan.rows, width}, 1.0);
+        const Tensor packed = c.poisoned(dtype, {s.plan.rows, width}), drows = c.poisoned(dtype, {s.plan.rows, width});
+        const Tensor y = c.poisoned(dtype, {q.tokens, width}), dweight = c.poisoned(DType::f32, {q.tokens, 3});
+        c.stream().pack(packed, x.tensor, s.plan.row, s.plan.source);
+        c.stream().combine(y, rows.tensor, s.plan.row, s.gate.weight, false);
+        c.stream().combine_backward(drows, dweight, x.tensor, rows.tensor, s.plan.row, s.plan.source, s.gate.weight);
+        Values want_packed(rows.values.size()), want_drows(rows.values.size()), want_y(x.values.size(), 0);
+        Values want_weight(s.row.size(), 0);
+        for (std::size_t choice = 0; choice < s.row.size(); ++choice) {
+          for (std::size_t j = 0; s.row[choice] >= 0 && j < columns; ++j) {
+            const std::size_t packed_at = static_cast<std::size_t>(s.row[choice]) * columns + j;
+            const std::size_t token_at = choice / k_count * columns + j;
+            want_packed[packed_at] = x.values[token_at];
+            want_drows[packed_at] = s.weight[choice] * x.values[token_at];
+            want_y[token_at] += s.weight[choice] * rows.values[packed_at];
+            want_weight[choice] += x.values[token_at] * rows.values[packed_at];
+          }
+        }
+        c.expect("rows", packed, want_packed, 0);
+        c.expect("y", y, want_y, dtype == DType::f32 ? 1e-6 : 4e-3);
+        c.expect("drows", drows, want_drows, dtype == DType::f32 ? 1e-6 : 4e-3);
+        c.expect("dweight", dweight, want_weight, 2e-6);
+      });
+    }
+  }
+}
+
 std::size_t index(double row, std::size_t column) {
   return static_cast<std::size_t>(row) * d + column;
 }
