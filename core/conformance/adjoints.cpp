@@ -198,6 +198,12 @@ void add_boundaries(InnerProducts& to, const Plan& plan, Stream& stream) {
 
 namespace {
 
+Tensor counts_of(const std::vector<std::int32_t>& rows, Stream& s) {
+  const Tensor counts = s.device().empty(DType::i32, {static_cast<std::int64_t>(rows.size())});
+  s.upload(counts, rows.data());
+  return counts;
+}
+
 // All chunks of an exchange, one after another. What it does not write stays NaN.
 Tensor exchanged(TokenExchange& exchange, const Tensor& rows, const ExchangePlan& plan, bool to_experts, Stream& s) {
   const std::vector<std::int64_t>& arriving = to_experts ? plan.local : plan.send;
@@ -225,14 +231,17 @@ void add_exchange(InnerProducts& to, const Plan& plan, Stream& stream) {
   TokenExchange& exchange = *plan.exchange();
   const std::int64_t experts = plan.settings().moe.experts, d = plan.settings().model.d_model;
   const std::uint64_t place = place_of(plan, {Region::experts}).number;
-  std::vector<std::int64_t> rows_of(static_cast<std::size_t>(experts));  // 0 to 4 each, now and then none
+  std::vector<std::int32_t> rows_of(static_cast<std::size_t>(experts), 3);
   std::vector<float> expert_of;
   for (std::size_t e = 0; e < rows_of.size(); ++e) {
-    rows_of[e] = static_cast<std::int64_t>(below({.seed = place, .site = 1000}, e, 5));
+    if (!exchange.equal_blocks()) {  // 0 to 4 each, now and then none
+      rows_of[e] = static_cast<std::int32_t>(below({.seed = place, .site = 1000}, e, 5));
+    }
     expert_of.insert(expert_of.end(), static_cast<std::size_t>(rows_of[e] * d), static_cast<float>(e));
   }
   const Shape shape{std::accumulate(rows_of.begin(), rows_of.end(), std::int64_t{0}), d};
-  const ExchangePlan rows = exchange.plan(rows_of, stream);
+  const ExchangePlan rows = exchange.equal_blocks() ? exchange.plan_equal(experts, rows_of.front())
+                                                    : exchange.plan(counts_of(rows_of, stream), stream, [] {});
 
   const Tensor tagged = exchanged(exchange, to_device(expert_of, shape, stream), rows, true, stream);
   const std::vector<float> arrived = to_host(tagged, stream);

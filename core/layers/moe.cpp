@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "core/layers/parameters.h"
@@ -14,10 +15,10 @@ constexpr Site enter{Region::experts, Side::enter}, leave{Region::experts, Side:
 constexpr Site router_enter{Region::router, Side::enter}, router_leave{Region::router, Side::leave};
 
 // Waits for the device.
-std::vector<std::int64_t> values_of(const Tensor& counts, Stream& s) {
+std::int64_t total(const Tensor& counts, Stream& s) {
   std::vector<std::int32_t> host(static_cast<std::size_t>(counts.elements()));
   s.download(host.data(), counts);
-  return {host.begin(), host.end()};
+  return std::accumulate(host.begin(), host.end(), std::int64_t{0});
 }
 
 }  // namespace
@@ -79,7 +80,7 @@ Tensor MoeLayer::forward(const StepContext& ctx, const Tensor& n, std::optional<
   if (!decided.has_value()) {
     decided = route(ctx, router_in);
   }
-  const Routing& routing = *decided;
+  Routing& routing = *decided;
   Tensor y = run_experts(ctx, n, routing, saved);
   if (ctx.training) {
     push(saved, router_in);
@@ -178,26 +179,42 @@ void MoeLayer::seat(const StepContext& ctx, Routing& r, const Tensor& whole_weig
   }
   r.dispatch.weight = ctx.plan.cross(router_leave, weight, s);
   if (apart > 0) {
-    r.plan = exchange->plan(std::vector<std::int64_t>(static_cast<std::size_t>(gate.experts), apart), s);
-  } else if (exchange != nullptr || !device.asynchronous()) {
-    const std::vector<std::int64_t> rows = values_of(kept, s);
-    r.dispatch.source = r.dispatch.source.rows(0, std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
-    r.plan = exchange != nullptr ? exchange->plan(rows, s) : ExchangePlan{};
+    r.plan = exchange->plan_equal(gate.experts, apart);
+    return;
+  }
+  if (!device.asynchronous()) {
+    r.dispatch.source = r.dispatch.source.rows(0, total(kept, s));
+  }
+  if (exchange != nullptr) {
+    r.unplanned = kept;
   }
 }
 
-Tensor MoeLayer::run_experts(const StepContext& ctx, const Tensor& n, const Routing& routing, Saved& saved) const {
+Tensor MoeLayer::run_experts(const StepContext& ctx, const Tensor& n, Routing& routing, Saved& saved) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
-  const Dispatch& to = routing.dispatch;
-  const Tensor tokens = ctx.plan.cross(enter, n, s);  // [tokens_X, d]
-  Tensor y = device.empty(n.dtype(), tokens.shape());
+  Dispatch& to = routing.dispatch;
   if (ctx.plan.exchange() == nullptr) {
+    const Tensor tokens = ctx.plan.cross(enter, n, s);  // [tokens_X, d]
+    const Tensor y = device.empty(n.dtype(), tokens.shape());
     experts_.forward_here(ctx, y, tokens, to, saved);
     return ctx.plan.cross(leave, y, s);
   }
-  Tensor packed = device.empty(n.dtype(), {to.source.dim(0), tokens.dim(1)});
-  s.pack(packed, tokens, to.row, to.source);
+  Tensor tokens, packed;
+  const auto pack = [&] {
+    tokens = ctx.plan.cross(enter, n, s);
+    packed = device.empty(n.dtype(), {to.source.dim(0), tokens.dim(1)});
+    s.pack(packed, tokens, to.row, to.source);
+  };
+  if (routing.unplanned.defined()) {
+    routing.plan = experts_.plan(ctx, std::exchange(routing.unplanned, {}), pack);
+    const std::vector<std::int64_t>& send = routing.plan.send;
+    to.source = to.source.rows(0, std::accumulate(send.begin(), send.end(), std::int64_t{0}));
+    packed = packed.rows(0, to.source.dim(0));
+  } else {
+    pack();
+  }
+  const Tensor y = device.empty(n.dtype(), tokens.shape());
   const Tensor rows = experts_.forward(ctx, packed, routing.plan, saved);  // [R, d]
   s.combine(y, rows, to.row, to.weight, false);
   return ctx.plan.cross(leave, y, s);

@@ -30,6 +30,7 @@ class MoeLayer {
     // knows it, else what is enough.
     Dispatch dispatch;
     ExchangePlan plan;  // where rows travel
+    Tensor unplanned;   // i32 [E]: packed rows for each expert, as long as an exchange has not planned with them
 
     void save(Saved& to) const;
     static Routing take(Saved& from);
@@ -51,7 +52,8 @@ class MoeLayer {
   Routing route(const StepContext& ctx, const Tensor& router_in) const;  // counts, and adds to the losses
   // weight [T, K] as Stream::gate.
   void seat(const StepContext& ctx, Routing& routing, const Tensor& whole_weight) const;
-  Tensor run_experts(const StepContext& ctx, const Tensor& n, const Routing& routing, Saved& saved) const;
+  // Plans the exchange of rows, where that is left to do.
+  Tensor run_experts(const StepContext& ctx, const Tensor& n, Routing& routing, Saved& saved) const;
   // The gradients of run_experts: of n, and of the weights [tokens_X, K].
   std::pair<Tensor, Tensor> run_experts_backward(const StepContext& ctx, const Tensor& dy, const Routing& routing,
                                                  Saved& saved) const;

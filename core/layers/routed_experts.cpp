@@ -16,7 +16,8 @@ RoutedExperts::RoutedExperts(const ParamStore& store, const Plan& plan, int laye
   local_experts_ = static_cast<std::int64_t>(group_->params.size() / (in_matrices + 1));
   width_ = group_->params.front().size[0];
   hidden_ = width_ * static_cast<std::int64_t>(in_matrices);
-  if (plan.exchange() != nullptr && plan.exchange()->chunks() > 1) {
+  TokenExchange* const exchange = plan.exchange();
+  if (exchange != nullptr && (exchange->chunks() > 1 || (plan.device().asynchronous() && !exchange->equal_blocks()))) {
     side_ = plan.device().make_side_stream();
   }
 }
@@ -65,6 +66,15 @@ RoutedExperts::Chunk RoutedExperts::chunk(const ExchangePlan& plan, int number, 
   return c;
 }
 
+ExchangePlan RoutedExperts::plan(const StepContext& ctx, const Tensor& counts,
+                                 const std::function<void()>& meanwhile) const {
+  if (!ctx.device().asynchronous()) {
+    return ctx.plan.exchange()->plan(counts, ctx.stream, meanwhile);
+  }
+  side_->wait(ctx.stream.record());
+  return ctx.plan.exchange()->plan(counts, *side_, meanwhile);
+}
+
 void RoutedExperts::travel(const StepContext& ctx, const ExchangePlan& plan, std::span<const Way> there,
                            std::span<const Way> back, const std::function<void(const Chunk&)>& work) const {
   Stream& s = ctx.stream;
@@ -74,7 +84,7 @@ void RoutedExperts::travel(const StepContext& ctx, const ExchangePlan& plan, std
   for (int number = 0; number < count; ++number) {
     chunks.push_back(chunk(plan, number, count, s));
   }
-  Stream& way = side_ == nullptr ? s : *side_;
+  Stream& way = count == 1 ? s : *side_;
   std::shared_ptr<Event> arrived;
   auto fetch = [&](const Chunk& c) {
     for (const Way& w : there) {

@@ -22,7 +22,10 @@ class RoutedExperts {
   void backward_here(const StepContext& ctx, const Tensor& dx, const Tensor& dweight, const Tensor& dy,
                      const Dispatch& dispatch, Saved& saved) const;
 
-  // Through a token exchange. packed [R, d], as Stream::pack orders them -> what the experts make of them, [R, d] in
+  // Through a token exchange. Who gets how many rows: counts i32 [E] of this rank's for each expert. While the host
+  // waits for the other ranks' counts, the device does what `meanwhile` enqueues.
+  ExchangePlan plan(const StepContext& ctx, const Tensor& counts, const std::function<void()>& meanwhile) const;
+  // packed [R, d], as Stream::pack orders them -> what the experts make of them, [R, d] in
   // the same order.
   Tensor forward(const StepContext& ctx, const Tensor& packed, const ExchangePlan& plan, Saved& saved) const;
   // d_out [R, d]: the gradient of the tokens' sums, packed and without weights; weight f32 [R, 1], each packed row's.
@@ -60,7 +63,8 @@ class RoutedExperts {
   ParamGroup* group_;
   Activation activation_;
   std::int64_t local_experts_, hidden_, width_;  // hidden: n = f or 2f, width: f, of the part that this rank holds
-  std::unique_ptr<Stream> side_;                 // where rows travel in chunks
+  // Beside the main stream: where rows travel in chunks, and counts where the host would have to wait for it.
+  std::unique_ptr<Stream> side_;
 };
 
 }  // namespace orthant

@@ -60,34 +60,67 @@ Blocks Exchange::by_expert(const ExchangePlan& plan, int chunk) const {
   return blocks;
 }
 
-ExchangePlan Exchange::plan(std::span<const std::int64_t> rows_of_expert, Stream& s) {
-  const std::size_t experts = rows_of_expert.size(), local = experts / static_cast<std::size_t>(ranks());
-  ExchangePlan plan;
-  plan.send.assign(rows_of_expert.begin(), rows_of_expert.end());
-  for (const Leg& leg : legs(local, 0, local)) {
-    if (padded_) {
-      plan.*leg.arrive = plan.send;
-      continue;
-    }
-    std::vector<std::int64_t> counts;
-    for (std::size_t block : leg.leave_order) {
-      counts.push_back((plan.*leg.leave)[block]);
-    }
-    const std::int64_t blocks = static_cast<std::int64_t>(experts);
-    Tensor out = s.device().empty(DType::i64, {blocks}), in = s.device().empty(DType::i64, {blocks});
-    s.upload(in, counts.data());
-    const std::vector<std::int64_t> each(static_cast<std::size_t>(leg.group->size()), blocks / leg.group->size());
-    leg.group->all_to_all(out, each, in, each, s);
-    s.download(counts.data(), out);
-    (plan.*leg.arrive).resize(experts);
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-      (plan.*leg.arrive)[leg.arrive_order[i]] = counts[i];
-    }
-  }
+namespace {
+
+// Where plan.receive says enough: rows of each local expert.
+void add_up(ExchangePlan& plan, std::size_t local) {
   plan.local.assign(local, 0);
   for (std::size_t i = 0; i < plan.receive.size(); ++i) {
     plan.local[i % local] += plan.receive[i];
   }
+}
+
+}  // namespace
+
+ExchangePlan Exchange::plan_equal(std::int64_t experts, std::int64_t rows) {
+  const std::size_t blocks = static_cast<std::size_t>(experts), local = blocks / static_cast<std::size_t>(ranks());
+  ExchangePlan plan;
+  plan.send.assign(blocks, rows);
+  for (const Leg& leg : legs(local, 0, local)) {
+    plan.*leg.arrive = plan.send;
+  }
+  add_up(plan, local);
+  return plan;
+}
+
+ExchangePlan Exchange::plan(const Tensor& rows_of_expert, Stream& s, const std::function<void()>& meanwhile) {
+  const std::int64_t experts = rows_of_expert.elements();
+  const std::size_t blocks = static_cast<std::size_t>(experts), local = blocks / static_cast<std::size_t>(ranks());
+  const std::vector<Leg> all = legs(local, 0, local);
+  // Counts stay on the device from leg to leg, and are read once: row i is what there is before leg i.
+  const Tensor counts = s.device().empty(DType::i32, {static_cast<std::int64_t>(all.size()) + 1, experts});
+  const auto row = [&](std::size_t i) { return counts.rows(static_cast<std::int64_t>(i), 1).view({experts}); };
+  s.copy(row(0), rows_of_expert);
+  std::vector<std::int64_t> place(blocks);  // of each block in its row
+  std::iota(place.begin(), place.end(), std::int64_t{0});
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Leg& leg = all[i];
+    std::vector<RowRun> runs;
+    for (std::size_t block : leg.leave_order) {
+      runs.push_back({place[block], static_cast<std::int64_t>(runs.size()), 1});
+    }
+    const Tensor leaving = s.device().empty(DType::i32, {experts});
+    s.copy_rows(leaving, row(i), runs);
+    const std::vector<std::int64_t> each(static_cast<std::size_t>(leg.group->size()), experts / leg.group->size());
+    leg.group->all_to_all(row(i + 1), each, leaving, each, s);
+    for (std::size_t at = 0; at < blocks; ++at) {
+      place[leg.arrive_order[at]] = static_cast<std::int64_t>(at);
+    }
+  }
+  meanwhile();
+  std::vector<std::int32_t> read(static_cast<std::size_t>(counts.elements()));
+  s.download(read.data(), counts);
+
+  ExchangePlan plan;
+  plan.send.assign(read.begin(), read.begin() + experts);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::vector<std::int64_t>& arrived = plan.*all[i].arrive;
+    arrived.resize(blocks);
+    for (std::size_t at = 0; at < blocks; ++at) {
+      arrived[all[i].arrive_order[at]] = read[(i + 1) * blocks + at];
+    }
+  }
+  add_up(plan, local);
   return plan;
 }
 

@@ -27,7 +27,8 @@ class Exchange final : public TokenExchange {
 
   int chunks() const override { return chunks_; }
   bool equal_blocks() const override { return padded_; }
-  ExchangePlan plan(std::span<const std::int64_t> rows_of_expert, Stream& s) override;
+  ExchangePlan plan(const Tensor& rows_of_expert, Stream& s, const std::function<void()>& meanwhile) override;
+  ExchangePlan plan_equal(std::int64_t experts, std::int64_t rows) override;
   void to_experts(const Tensor& to, const Tensor& rows, const ExchangePlan& plan, int chunk, Stream& s) override;
   void to_tokens(const Tensor& to, const Tensor& rows, const ExchangePlan& plan, int chunk, Stream& s) override;
 

@@ -145,10 +145,10 @@ TEST_P(Ways, AreAdjointAndInOrder) {
     Device& device = s.device();
     TokenExchange& exchange = *rank.layout().plan().exchange();
     const std::int64_t own = communicator.rank();
-    std::vector<std::int64_t> send;
+    std::vector<std::int32_t> send;
     std::vector<float> x;  // of each row: its source rank, its expert, its number
     for (std::int64_t e = 0; e < experts; ++e) {
-      send.push_back(rows_for(own, e));
+      send.push_back(static_cast<std::int32_t>(rows_for(own, e)));
       for (std::int64_t i = 0; i < send.back(); ++i) {
         for (std::int64_t value : {own, e, i}) {
           x.push_back(static_cast<float>(value));
@@ -175,7 +175,11 @@ TEST_P(Ways, AreAdjointAndInOrder) {
       s.download(values.data(), t);
       return values;
     };
-    const ExchangePlan plan = exchange.plan(send, s);
+    const Tensor counts = device.empty(DType::i32, {experts});
+    s.upload(counts, send.data());
+    int meanwhile = 0;
+    const ExchangePlan plan = exchange.plan(counts, s, [&] { ++meanwhile; });
+    ASSERT_EQ(meanwhile, 1);
     ASSERT_EQ(plan.local.size(), static_cast<std::size_t>(local));
     std::mt19937 random(static_cast<unsigned>(own) + 1);
     std::uniform_real_distribution<float> uniform(-1, 1);

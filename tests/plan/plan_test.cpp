@@ -291,7 +291,7 @@ struct Nothing final : Boundary {
   Tensor backward(Tensor dy, Stream&) override { return dy; }
 };
 struct NoExchange final : TokenExchange {
-  ExchangePlan plan(std::span<const std::int64_t>, Stream&) override { return {}; }
+  ExchangePlan plan(const Tensor&, Stream&, const std::function<void()>&) override { return {}; }
   void to_experts(const Tensor&, const Tensor&, const ExchangePlan&, int, Stream&) override {}
   void to_tokens(const Tensor&, const Tensor&, const ExchangePlan&, int, Stream&) override {}
 };

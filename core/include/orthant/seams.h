@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
+#include <orthant/error.h>
 #include <orthant/ops.h>
 #include <orthant/param.h>
 
@@ -45,10 +47,17 @@ class TokenExchange {
   virtual ~TokenExchange() = default;
   virtual int chunks() const { return 1; }  // divides the local experts
   // Every expert is sent the same number of rows by every rank, empty ones among them: nobody needs to read counts.
-  // Only with a capacity. plan() then gets that number, the same on all ranks, and exchanges nothing.
+  // Only with a capacity. plan_equal() is then asked instead of plan().
   virtual bool equal_blocks() const { return false; }
-  // Exchanges counts. Called once per layer and micro-batch; the backward pass uses the same plan again.
-  virtual ExchangePlan plan(std::span<const std::int64_t> rows_of_expert, Stream& s) = 0;
+  // Exchanges counts; rows_of_expert i32 [E]. Called once per layer and micro-batch; the backward pass uses the same
+  // plan again. The one place of a step where the host waits for counts: when all that leads to them is enqueued on
+  // `s`, a stream beside the main one where the device is asynchronous, and before the host waits, it calls
+  // `meanwhile` once, which gives the main stream something to do.
+  virtual ExchangePlan plan(const Tensor& rows_of_expert, Stream& s, const std::function<void()>& meanwhile) = 0;
+  // Of `rows` rows for each of `experts` experts, from every rank: nothing is exchanged.
+  virtual ExchangePlan plan_equal(std::int64_t /*experts*/, std::int64_t /*rows*/) {
+    fail("this exchange has no equal blocks");
+  }
   // Of rows [sum send, d] in expert order, those of a chunk -> to [rows of the chunk's local experts, d] in order of
   // (local expert, source rank).
   virtual void to_experts(const Tensor& to, const Tensor& rows, const ExchangePlan& plan, int chunk, Stream& s) = 0;

@@ -16,17 +16,21 @@ class BrokenExchange final : public TokenExchange {
  public:
   BrokenExchange(Group& group, std::string fault) : group_(group), fault_(std::move(fault)) {}
 
-  ExchangePlan plan(std::span<const std::int64_t> rows_of_expert, Stream& s) override {
+  ExchangePlan plan(const Tensor& rows_of_expert, Stream& s, const std::function<void()>& meanwhile) override {
     const std::int64_t ranks = group_.size();
-    require(static_cast<std::int64_t>(rows_of_expert.size()) == ranks, "broken_expert needs one expert a rank");
+    require(rows_of_expert.elements() == ranks, "broken_expert needs one expert a rank");
+    const Tensor arrived = s.device().empty(DType::i32, {ranks});
+    const std::vector<std::int64_t> each(static_cast<std::size_t>(ranks), 1);
+    group_.all_to_all(arrived, each, rows_of_expert, each, s);
+    meanwhile();
+    const auto read = [&](const Tensor& counts) {
+      std::vector<std::int32_t> host(static_cast<std::size_t>(ranks));
+      s.download(host.data(), counts);
+      return std::vector<std::int64_t>(host.begin(), host.end());
+    };
     ExchangePlan plan;
-    plan.send.assign(rows_of_expert.begin(), rows_of_expert.end());
-    plan.receive.resize(plan.send.size());
-    Tensor out = s.device().empty(DType::i64, {ranks}), in = s.device().empty(DType::i64, {ranks});
-    s.upload(in, plan.send.data());
-    const std::vector<std::int64_t> each(plan.send.size(), 1);
-    group_.all_to_all(out, each, in, each, s);
-    s.download(plan.receive.data(), out);
+    plan.send = read(rows_of_expert);
+    plan.receive = read(arrived);
     plan.local = {std::accumulate(plan.receive.begin(), plan.receive.end(), std::int64_t{0})};
     calls_ = 0;
     return plan;
