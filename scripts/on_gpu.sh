@@ -73,7 +73,7 @@ for part in "${parts[@]}"; do
     bench) step bench "$build/bin/orthant-bench" --device cuda --json "$out/bench.json" ;;
     peers)
       step peers_check python3 "$root/bench/peers/moe_layer.py" --check --shape tiny --shape fine-grained-7b
-      step peers python3 "$root/bench/peers/moe_layer.py" --ours "$build/bin/orthant-bench"
+      step peers python3 "$root/bench/peers/moe_layer.py" --ours "$build/bin/orthant-bench" --products
       ;;
     train)
       # Two layers, as the last step writes a checkpoint: 13 GB, where the recipe's 12 layers have 65.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One routed layer (router, experts, combine) in PyTorch and in other systems, beside orthant-bench, in one run.
 
-    moe_layer.py [--device cuda] [--shape NAME ...] [--ours build/cpu/bin/orthant-bench] [--samples 7] [--check]
+    moe_layer.py [--device cuda] [--shape NAME ...] [--ours build/cpu/bin/orthant-bench] [--products] [--samples 7] [--check]
 
 Prints one markdown table: milliseconds and TFLOP/s of the forward pass and of forward and backward, for each shape, routing
 and system. Variants (those that cannot be imported, or refuse a shape, are left out and said so):
@@ -10,7 +10,8 @@ and system. Variants (those that cannot be imported, or refuse a shape, are left
   transformers  the grouped_mm experts of transformers' Mixtral
   scattermoe    ScatterMoE's GLUMLP
   sonicmoe      SonicMoE's MoE
---check compares every variant with a loop over experts in fp32 instead of timing.
+--products adds a table of the experts' products alone, beside torch.bmm (cuBLAS's batched product) of the same FLOPs, every
+expert having equally many rows. --check compares every variant with a loop over experts in fp32 instead of timing.
 """
 import argparse
 import json
@@ -197,6 +198,34 @@ def measure(variant, shape, dtype, device, skewed, samples, sample_seconds):
     return (seconds(forward, device, samples, sample_seconds), seconds(both, device, samples, sample_seconds))
 
 
+def batched(shape, dtype, device, samples, sample_seconds):
+    """Seconds of the six products of a layer, forward and backward, as batched ones."""
+    tokens, d, n, experts, top_k = shape
+    rows = -(-tokens * top_k // experts)
+    x, h, a, w_in, w_out = (torch.randn(experts, *size, device=device).to(dtype)
+                            for size in [(rows, d), (rows, 2 * n), (rows, n), (2 * n, d), (d, n)])
+    products = {"experts in": (x, w_in.mT), "experts out": (a, w_out.mT), "experts out, dX": (x, w_out),
+                "experts out, dW": (x.mT, a), "experts in, dW": (h.mT, x), "experts in, dX": (h, w_in)}
+    return {name: seconds(lambda: torch.bmm(*of), device, samples, sample_seconds) for name, of in products.items()}
+
+
+def products_table(shapes, mine, options, dtype):
+    """`mine`: of each shape, the seconds of our steps with uniform routing."""
+    print("\n| shape | product | ours ms | TFLOP/s | torch.bmm ms | TFLOP/s | ours runs at |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for name in shapes:
+        tokens, d, n, _, top_k = SHAPES[name]
+        times = batched(SHAPES[name], dtype, options.device, options.samples, options.seconds)
+        rows = [(product, mine[name][product], theirs, (4 if " in" in product else 2) * tokens * top_k * d * n)
+                for product, theirs in times.items()]
+        rows.append(("all", *(sum(row[i] for row in rows) for i in (1, 2, 3))))
+        for product, own, theirs, flops in rows:
+            print(f"| {name} | {product} | {own * 1e3:.3f} | {flops / own * 1e-12:.1f} | {theirs * 1e3:.3f} "
+                  f"| {flops / theirs * 1e-12:.1f} | {theirs / own:.2f}x |", flush=True)
+        if options.device == "cuda":
+            torch.cuda.empty_cache()
+
+
 def check(variant, shape, dtype, device):
     layer, truth = VARIANTS[variant](shape, dtype, device), Loop(shape, torch.float32, device)
     if len(layer.parameters) == 3 and hasattr(layer, "w_in") and layer.parameters[1] is layer.w_in:
@@ -216,13 +245,15 @@ def check(variant, shape, dtype, device):
 
 def ours(program, names, options):
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        command = [program, "--device", options.device, "--dtype", options.dtype, "--whole", "--json", out.name,
+        command = [program, "--device", options.device, "--dtype", options.dtype, "--json", out.name,
                    "--samples", str(options.samples), "--seconds", str(options.seconds)]
+        if not options.products:
+            command.append("--whole")
         for name in names:
             command += ["--shape", name]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         layers = json.load(open(out.name))["layers"]
-    return {(layer["shape"], layer["routing"]): [step["seconds"] for step in layer["steps"][-2:]] for layer in layers}
+    return {(layer["shape"], layer["routing"]): {step["step"]: step["seconds"] for step in layer["steps"]} for layer in layers}
 
 
 def main():
@@ -234,8 +265,11 @@ def main():
     parser.add_argument("--variant", action="append", choices=list(VARIANTS))
     parser.add_argument("--samples", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.05)
+    parser.add_argument("--products", action="store_true")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
+    if options.products and not options.ours:
+        parser.error("--products compares with --ours")
     dtype = torch.bfloat16 if options.dtype == "bf16" else torch.float32
     names = options.shape or [name for name in SHAPES if name != "tiny"]
     variants = options.variant or list(VARIANTS)
@@ -250,12 +284,16 @@ def main():
     print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name() if options.device == 'cuda' else 'CPU'}, {options.dtype}\n")
     print("| shape | routing | system | forward ms | TFLOP/s | forward + backward ms | TFLOP/s | ours is |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    uniform = {}
     for name in names:
         tokens, d, n, _, top_k = SHAPES[name]
         flops = 6 * tokens * top_k * d * n
         mine = ours(options.ours, [name], options) if options.ours else {}
         for routing in ("uniform", "skewed"):
-            own = mine.get((name, routing))
+            steps = mine.get((name, routing))
+            own = steps and [steps["layer forward"], steps["layer forward+backward"]]
+            if routing == "uniform":
+                uniform[name] = steps
             rows = [("Orthant", own)] if own else []
             for variant in variants:
                 try:
@@ -269,6 +307,8 @@ def main():
                 ratio = f"{both / own[1]:.2f}x" if own else ""
                 print(f"| {name} | {routing} | {system} | {forward * 1e3:.3f} | {flops / forward * 1e-12:.1f} "
                       f"| {both * 1e3:.3f} | {3 * flops / both * 1e-12:.1f} | {ratio} |", flush=True)
+    if options.products:
+        products_table(names, uniform, options, dtype)
 
 
 if __name__ == "__main__":
