@@ -22,7 +22,7 @@ mkdir -p build
 now=$(mktemp build/.formatted.XXXXXX)
 trap 'rm -f "$now"' EXIT
 [[ -e $stamp && $stamp -nt .clang-format ]] || touch -d @0 "$stamp"
-mapfile -d '' -t files < <(git ls-files -z '*.h' '*.cpp' '*.cu' '*.cuh' |
+mapfile -d '' -t files < <(git ls-files -z '*.h' '*.cpp' '*.cu' '*.cuh' '*.inc' |
   while IFS= read -r -d '' file; do [[ $file -nt $stamp ]] && printf '%s\0' "$file" || true; done)
 if [[ ${#files[@]} -gt 0 ]]; then
   if ! printf '%s\0' "${files[@]}" | xargs -0 -n 8 -P "$(nproc)" clang-format --dry-run -Werror; then

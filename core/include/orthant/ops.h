@@ -24,7 +24,7 @@
 
 namespace orthant {
 
-// C = alpha * op(A) op(B) + beta * C. A, B, C are 2-D; op is transpose where the flag says.
+// C = op(A) op(B) + beta * C. A, B, C are 2-D; op is transpose where the flag says.
 struct Gemm {
   bool transpose_a = false;
   bool transpose_b = false;
@@ -64,7 +64,7 @@ struct RowRun {
   std::int64_t from, to, rows;
 };
 
-// The routing of one MoE layer's tokens on one rank (router/). Host counts are kept beside the device's.
+// The routing of one MoE layer's tokens on one rank (router/).
 struct GateConfig {
   RouterKind router = RouterKind::topk;
   ScoreKind score = ScoreKind::softmax;
@@ -264,7 +264,8 @@ class Stream {
   virtual void combine(const Tensor& y, const Tensor& rows, const Tensor& row, const Tensor& weight,
                        bool accumulate) = 0;
   // drows[r] = weight[source[r]] * dy[token], 0 where source is -1; dweight f32 [T, K] = <dy[t], rows[row[t, k]]>, 0
-  // where dropped.
+  // where dropped. For layers of plugins: in the core's own, weights travel with the rows
+  // (weighted_activation_backward).
   virtual void combine_backward(const Tensor& drows, const Tensor& dweight, const Tensor& dy, const Tensor& rows,
                                 const Tensor& row, const Tensor& source, const Tensor& weight) = 0;
   // The routed experts of tokens that stay on this rank, from pack to combine (experts/expert_ffn.cpp, of the
