@@ -13,15 +13,22 @@ namespace {
 
 constexpr std::int64_t grain = 16;  // rows worth a thread
 
-// The sum over a row, in a fixed order of its own (several partial sums, so that it vectorises).
-template <class A, class B>
-float dot(const A* a, const B* b, std::int64_t n) {
-  float sum = 0;
+// The sum over a row, in a fixed order of its own: parts in fp32, which vectorise, and their sum in fp64, so that a wide
+// row is as exact without vector instructions.
+template <class X>
+float dot(const X* a, const X* b, std::int64_t n) {
+  constexpr std::int64_t part = 256;
+  double whole = 0;
+  for (std::int64_t begin = 0; begin < n; begin += part) {
+    const std::int64_t end = std::min(begin + part, n);
+    float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (std::int64_t j = 0; j < n; ++j) {
-    sum += to_float(a[j]) * to_float(b[j]);
+    for (std::int64_t j = begin; j < end; ++j) {
+      sum += to_float(a[j]) * to_float(b[j]);
+    }
+    whole += sum;
   }
-  return sum;
+  return static_cast<float>(whole);
 }
 
 // sum[j] += a * x[j]
