@@ -62,10 +62,17 @@ inline void check_gradients(const char* operation, DType dtype, const Tensor& dq
   require_tensor(operation, "d_o", d_o, q.dtype(), q.shape());
 }
 
-// All arguments but o, whose dtype differs.
-inline void check_attention_block(const char* operation, const Tensor& lse, const Tensor& q, const Tensor& k,
-                                  const Tensor& v, const Tensor& q_position, const Tensor& k_position,
-                                  const Tensor& first, const AttentionShape& s) {
+inline void check_attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
+                                     const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
+                                     const Tensor& lse, const Tensor& first, const AttentionShape& s) {
+  check_attention("attention_backward", o, lse, q, k, v, first, s);
+  check_gradients("attention_backward", q.dtype(), dq, dk, dv, d_o, q, k, v);
+}
+
+// What attention_block and its backward take: all but o, whose dtype differs, and the gradients.
+inline void check_block(const char* operation, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const Tensor& q_position, const Tensor& k_position, const Tensor& first,
+                        const AttentionShape& s) {
   check_heads(operation, s);
   const std::int64_t keys = s.kv_positions == 0 ? s.positions : s.kv_positions;
   const Shape wide{s.batch * s.positions, s.heads * s.head_dim}, narrow{s.batch * keys, s.kv_heads * s.head_dim};
@@ -82,8 +89,24 @@ inline void check_attention_block(const char* operation, const Tensor& lse, cons
   }
 }
 
-inline void check_merge(const Tensor& o, const Tensor& lse, const Tensor& o_block, const Tensor& lse_block,
-                        const AttentionShape& s) {
+inline void check_attention_block(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
+                                  const Tensor& q_position, const Tensor& k_position, const Tensor& first,
+                                  const AttentionShape& s) {
+  check_block("attention_block", lse, q, k, v, q_position, k_position, first, s);
+  require_tensor("attention_block", "o", o, DType::f32, q.shape());
+}
+
+inline void check_attention_block_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
+                                           const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
+                                           const Tensor& lse, const Tensor& q_position, const Tensor& k_position,
+                                           const Tensor& first, const AttentionShape& s) {
+  check_block("attention_block_backward", lse, q, k, v, q_position, k_position, first, s);
+  require_tensor("attention_block_backward", "o", o, q.dtype(), q.shape());
+  check_gradients("attention_block_backward", DType::f32, dq, dk, dv, d_o, q, k, v);
+}
+
+inline void check_attention_merge(const Tensor& o, const Tensor& lse, const Tensor& o_block, const Tensor& lse_block,
+                                  const AttentionShape& s) {
   check_heads("attention_merge", s);
   const Shape rows{s.batch * s.positions, s.heads * s.head_dim}, sums{s.batch, s.heads, s.positions};
   require_tensor("attention_merge", "o", o, DType::f32, rows);

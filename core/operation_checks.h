@@ -14,6 +14,12 @@ inline void check_copy(const Tensor& to, const Tensor& from) {
   require_elements("copy", "to", to, from.elements());
 }
 
+inline void check_cast(const Tensor& to, const Tensor& from) {
+  require_dtype("cast", "from", from, {DType::f32, DType::bf16, DType::f64});
+  require_dtype("cast", "to", to, {DType::f32, DType::bf16, DType::f64});
+  require_elements("cast", "to", to, from.elements());
+}
+
 // Returns the bytes of a row.
 inline std::size_t check_copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) {
   require_defined("copy_rows", "from", from);
@@ -40,6 +46,16 @@ inline void check_swap_outer(const Tensor& to, const Tensor& from) {
   require_tensor("swap_outer", "to", to, from.dtype(), {from.dim(1), from.dim(0), from.dim(2)});
 }
 
+inline void check_add(const Tensor& y, const Tensor& x) {
+  if (y.defined() && y.dtype() == DType::i64) {
+    require_dtype("add", "x", x, {DType::i32});
+  } else {
+    require_float("add", "y", y);
+    require_float("add", "x", x);
+  }
+  require_elements("add", "y", y, x.elements());
+}
+
 // sum, sum_squares.
 inline void check_sum(const char* operation, const Tensor& out, const Tensor& x) {
   require_float(operation, "x", x);
@@ -58,6 +74,11 @@ inline void check_random_scale(const char* operation, const Tensor& y, const Ten
   require_tensor(operation, "y", y, x.dtype(), x.shape());
   require_dtype(operation, "token", token, {DType::i64});
   require_elements(operation, "token", token, x.dim(0));
+}
+
+inline void check_dropout(const Tensor& y, const Tensor& x, const Tensor& token, float p) {
+  require(p >= 0.0f && p < 1.0f, "dropout: p must lie in [0, 1), got {}", p);
+  check_random_scale("dropout", y, x, token);
 }
 
 inline void check_norm(const Tensor& y, const Tensor& stats, const Tensor& x, const Tensor& weight,
@@ -94,6 +115,11 @@ inline void check_activation(const char* operation, const Tensor& a, const Tenso
   require_shape(operation, "h", h, {a.dim(0), kind == Activation::swiglu ? 2 * a.dim(1) : a.dim(1)});
 }
 
+inline void check_activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind) {
+  check_activation("activation_backward", da, h, kind);
+  require_tensor("activation_backward", "dh", dh, h.dtype(), h.shape());
+}
+
 inline void check_weighted_activation_backward(const Tensor& dh, const Tensor& a, const Tensor& dweight,
                                                const Tensor& da, const Tensor& h, const Tensor& weight,
                                                const Tensor& source, Activation kind) {
@@ -113,15 +139,27 @@ inline void check_weighted_activation_backward(const Tensor& dh, const Tensor& a
   }
 }
 
-// embedding and its backward: y [T, d], table [V_r, d], id i32[T]. The ids themselves are not looked at.
-inline void check_embedding(const char* operation, const Tensor& y, const Tensor& table, const Tensor& id,
-                            std::int64_t first_row) {
+// y [T, d], table [V_r, d], id i32[T]. The ids themselves are not looked at.
+inline void check_rows_of_table(const char* operation, const Tensor& y, const Tensor& table, const Tensor& id,
+                                std::int64_t first_row) {
   require(first_row >= 0 || first_row == Stream::whole_table, "{}: the table's first row is {}", operation, first_row);
   require_rank(operation, "table", table, 2);
   require_rank(operation, "y", y, 2);
   require_shape(operation, "y", y, {y.dim(0), table.dim(1)});
   require_dtype(operation, "id", id, {DType::i32});
   require_elements(operation, "id", id, y.dim(0));
+}
+
+inline void check_embedding(const Tensor& y, const Tensor& table, const Tensor& id, std::int64_t first_row) {
+  require_float("embedding", "y", y);
+  require_float("embedding", "table", table);
+  check_rows_of_table("embedding", y, table, id, first_row);
+}
+
+inline void check_embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& id, std::int64_t first_row) {
+  require_dtype("embedding_backward", "dtable", dtable, {DType::f32});
+  require_float("embedding_backward", "dy", dy);
+  check_rows_of_table("embedding_backward", dy, dtable, id, first_row);
 }
 
 // logits [T, V] f, label i32[T]. The labels themselves are not looked at.

@@ -2,11 +2,11 @@
 // Transformer").
 #include <algorithm>
 
-#include "core/check.h"
 #include "core/cpu/bf16.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
 #include "core/cpu/vector_math.h"
+#include "core/operation_checks.h"
 
 namespace orthant {
 namespace {
@@ -83,14 +83,6 @@ void swiglu_backward(int threads, T* dh, const T* da, const T* h, std::int64_t r
   });
 }
 
-// Checks a [T, f] and h [T, n].
-void check(const char* operation, const Tensor& a, const Tensor& h, Activation kind) {
-  require_float(operation, "h", h);
-  require_dtype(operation, "a", a, {h.dtype()});
-  require_rank(operation, "a", a, 2);
-  require_shape(operation, "h", h, {a.dim(0), kind == Activation::swiglu ? 2 * a.dim(1) : a.dim(1)});
-}
-
 // The plain activations as (gate | up) with nothing above: value and slopes of one element.
 template <class Kind, class T>
 float weighted_row(T* dh, T* a, const T* da, const T* h, std::int64_t f, float s) {
@@ -136,7 +128,7 @@ float weighted_row(T* dh, T* a, const T* da, const T* h, std::int64_t f, float s
 }  // namespace
 
 void CpuStream::activation(const Tensor& a, const Tensor& h, Activation kind) {
-  check("activation", a, h, kind);
+  check_activation("activation", a, h, kind);
   with_float_type(h.dtype(), [&](auto type) {
     using T = decltype(type);
     switch (kind) {
@@ -148,8 +140,7 @@ void CpuStream::activation(const Tensor& a, const Tensor& h, Activation kind) {
 }
 
 void CpuStream::activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind) {
-  check("activation_backward", da, h, kind);
-  require_tensor("activation_backward", "dh", dh, h.dtype(), h.shape());
+  check_activation_backward(dh, da, h, kind);
   with_float_type(h.dtype(), [&](auto type) {
     using T = decltype(type);
     switch (kind) {
@@ -164,20 +155,7 @@ void CpuStream::activation_backward(const Tensor& dh, const Tensor& da, const Te
 void CpuStream::weighted_activation_backward(const Tensor& dh, const Tensor& a, const Tensor& dweight, const Tensor& da,
                                              const Tensor& h, const Tensor& weight, const Tensor& source,
                                              Activation kind) {
-  constexpr const char* name = "weighted_activation_backward";
-  check(name, a, h, kind);
-  require_tensor(name, "da", da, h.dtype(), a.shape());
-  require_tensor(name, "dh", dh, h.dtype(), h.shape());
-  require_rank(name, "weight", weight, 2);
-  require_tensor(name, "weight", weight, DType::f32, weight.shape());
-  require_tensor(name, "dweight", dweight, DType::f32, weight.shape());
-  if (source.defined()) {
-    require_dtype(name, "source", source, {DType::i32});
-    require(source.elements() >= a.dim(0), "{}: source must have the {} rows at least, got shape {}", name, a.dim(0),
-            source.shape().to_string());
-  } else {
-    require_elements(name, "weight", weight, a.dim(0));
-  }
+  check_weighted_activation_backward(dh, a, dweight, da, h, weight, source, kind);
   const std::int64_t f = a.dim(1), n = h.dim(1);
   const std::int32_t* const choice_of = source.as<std::int32_t>();  // null: row r is choice r
   std::fill_n(dweight.as<float>(), dweight.elements(), 0.0f);

@@ -10,9 +10,7 @@ namespace {
 
 using namespace attention_tiles;
 
-void check(const char* operation, const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
-           const Tensor& first, const AttentionShape& s) {
-  check_attention(operation, o, lse, q, k, v, first, s);
+void check_first(const char* operation, const Tensor& first, const AttentionShape& s) {
   for (std::int64_t t = 0; first.defined() && t < first.elements(); ++t) {
     const std::int32_t value = first.as<std::int32_t>()[t];
     require(value >= 0 && value <= t % s.positions, "{}: first[{}] is {}, expected a position in [0, {}]", operation, t,
@@ -33,7 +31,8 @@ std::vector<KeyRange> causal_ranges(const Tensor& first, const AttentionShape& s
 
 void CpuStream::attention(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
                           const Tensor& first, const AttentionShape& shape) {
-  check("attention", o, lse, q, k, v, first, shape);
+  check_attention("attention", o, lse, q, k, v, first, shape);
+  check_first("attention", first, shape);
   const std::int64_t c = shape.head_dim, group = shape.heads / shape.kv_heads;
   const std::vector<KeyRange> ranges = causal_ranges(first, shape);
   with_float_type(q.dtype(), [&](auto type) {
@@ -57,8 +56,8 @@ void CpuStream::attention(const Tensor& o, const Tensor& lse, const Tensor& q, c
 void CpuStream::attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                                    const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                                    const Tensor& lse, const Tensor& first, const AttentionShape& shape) {
-  check("attention_backward", o, lse, q, k, v, first, shape);
-  check_gradients("attention_backward", q.dtype(), dq, dk, dv, d_o, q, k, v);
+  check_attention_backward(dq, dk, dv, d_o, q, k, v, o, lse, first, shape);
+  check_first("attention_backward", first, shape);
   const std::int64_t c = shape.head_dim, group = shape.heads / shape.kv_heads;
   const std::vector<KeyRange> ranges = causal_ranges(first, shape);
   with_float_type(q.dtype(), [&](auto type) {

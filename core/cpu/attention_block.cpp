@@ -46,8 +46,7 @@ bool sees_anything(const Visible& visible, const Geometry& g) {
 void CpuStream::attention_block(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
                                 const Tensor& q_position, const Tensor& k_position, const Tensor& first,
                                 const AttentionShape& shape) {
-  check_attention_block("attention_block", lse, q, k, v, q_position, k_position, first, shape);
-  require_tensor("attention_block", "o", o, DType::f32, q.shape());
+  check_attention_block(o, lse, q, k, v, q_position, k_position, first, shape);
   const std::int64_t c = shape.head_dim, group = shape.heads / shape.kv_heads;
   const BlockView view(q_position, k_position, first, shape);
   with_float_type(q.dtype(), [&](auto type) {
@@ -74,9 +73,7 @@ void CpuStream::attention_block_backward(const Tensor& dq, const Tensor& dk, con
                                          const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                                          const Tensor& lse, const Tensor& q_position, const Tensor& k_position,
                                          const Tensor& first, const AttentionShape& shape) {
-  check_attention_block("attention_block_backward", lse, q, k, v, q_position, k_position, first, shape);
-  require_tensor("attention_block_backward", "o", o, q.dtype(), q.shape());
-  check_gradients("attention_block_backward", DType::f32, dq, dk, dv, d_o, q, k, v);
+  check_attention_block_backward(dq, dk, dv, d_o, q, k, v, o, lse, q_position, k_position, first, shape);
   const std::int64_t c = shape.head_dim, group = shape.heads / shape.kv_heads;
   const BlockView view(q_position, k_position, first, shape);
   with_float_type(q.dtype(), [&](auto type) {
@@ -106,9 +103,9 @@ void CpuStream::attention_block_backward(const Tensor& dq, const Tensor& dk, con
 
 void CpuStream::attention_merge(const Tensor& o, const Tensor& lse, const Tensor& o_block, const Tensor& lse_block,
                                 const AttentionShape& shape) {
+  check_attention_merge(o, lse, o_block, lse_block, shape);
   const std::int64_t positions = shape.positions, heads = shape.heads, c = shape.head_dim;
   const std::int64_t rows = shape.batch * positions, width = heads * c;
-  check_merge(o, lse, o_block, lse_block, shape);
   parallel_for(threads_, rows, 8192 / (width + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       for (std::int64_t h = 0; h < heads; ++h) {

@@ -3,41 +3,55 @@
 #include <cmath>
 #include <limits>
 
-#include "core/check.h"
 #include "core/cpu/bf16.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
 #include "core/cpu/vector_math.h"
+#include "core/operation_checks.h"
 
 namespace orthant {
 namespace {
 
-constexpr std::int64_t chunk = 1024;  // columns whose exponentials are added in fp32; chunks are added in fp64
+constexpr float infinity = std::numeric_limits<float>::infinity();
 
-// Replaces logits by scale * (softmax - onehot(label)); returns -log softmax[label]. work: v floats, or the logits
-// themselves if they are fp32.
 template <class T>
-float row_loss(T* logits, float* work, std::int64_t v, std::int64_t label, float scale) {
-  float top = -std::numeric_limits<float>::infinity();
+float greatest(const T* logits, std::int64_t v) {
+  float top = -infinity;
 #pragma omp simd reduction(max : top)
   for (std::int64_t j = 0; j < v; ++j) {
     const float x = to_float(logits[j]);
     top = x > top ? x : top;
   }
-  const float chosen = to_float(logits[label]);
+  return top;
+}
+
+// The sum of exp(logits[j] - shift); keep(j, exponential) sees each.
+template <class T, class Keep>
+float sum_of_exponentials(const T* logits, std::int64_t v, float shift, Keep&& keep) {
+  constexpr std::int64_t chunk = 1024;  // columns that are added in fp32; chunks are added in fp64
   double whole = 0;
   for (std::int64_t begin = 0; begin < v; begin += chunk) {
     const std::int64_t end = std::min(begin + chunk, v);
     float part = 0.0f;
 #pragma omp simd reduction(+ : part)
     for (std::int64_t j = begin; j < end; ++j) {
-      const float e = fast_exp(to_float(logits[j]) - top);
-      work[j] = e;
+      const float e = fast_exp(to_float(logits[j]) - shift);
+      keep(j, e);
       part += e;
     }
     whole += part;
   }
-  const float sum = static_cast<float>(whole), factor = scale / sum;
+  return static_cast<float>(whole);
+}
+
+// Replaces logits by scale * (softmax - onehot(label)); returns -log softmax[label]. work: v floats, or the logits
+// themselves if they are fp32.
+template <class T>
+float row_loss(T* logits, float* work, std::int64_t v, std::int64_t label, float scale) {
+  const float top = greatest(logits, v);
+  const float chosen = to_float(logits[label]);
+  const float sum = sum_of_exponentials(logits, v, top, [work](std::int64_t j, float e) { work[j] = e; });
+  const float factor = scale / sum;
   const float correct = factor * work[label] - scale;
 #pragma omp simd
   for (std::int64_t j = 0; j < v; ++j) {
@@ -50,32 +64,17 @@ float row_loss(T* logits, float* work, std::int64_t v, std::int64_t label, float
 // (max, sum of exp(l - max), logit of the label) of a slice of a row; label: its column here, or anything outside.
 template <class T>
 void row_stats(float* stats, const T* logits, std::int64_t v, std::int64_t label) {
-  float top = -std::numeric_limits<float>::infinity();
-#pragma omp simd reduction(max : top)
-  for (std::int64_t j = 0; j < v; ++j) {
-    const float x = to_float(logits[j]);
-    top = x > top ? x : top;
-  }
+  const float top = greatest(logits, v);
   // A slice of nothing but -infinity adds 0 to the row's sum; only a whole row of it has no softmax.
-  const float shift = top > -std::numeric_limits<float>::infinity() ? top : 0.0f;
-  double whole = 0;
-  for (std::int64_t begin = 0; begin < v; begin += chunk) {
-    const std::int64_t end = std::min(begin + chunk, v);
-    float part = 0.0f;
-#pragma omp simd reduction(+ : part)
-    for (std::int64_t j = begin; j < end; ++j) {
-      part += fast_exp(to_float(logits[j]) - shift);
-    }
-    whole += part;
-  }
+  const float shift = top > -infinity ? top : 0.0f;
   stats[0] = top;
-  stats[1] = static_cast<float>(whole);
-  stats[2] = label >= 0 && label < v ? to_float(logits[label]) : -std::numeric_limits<float>::infinity();
+  stats[1] = sum_of_exponentials(logits, v, shift, [](std::int64_t, float) {});
+  stats[2] = label >= 0 && label < v ? to_float(logits[label]) : -infinity;
 }
 
 // The stats of a whole row from those of its slices, `stride` floats apart, in their order.
 void merge_stats(float* merged, const float* stats, std::int64_t slices, std::int64_t stride) {
-  float top = -std::numeric_limits<float>::infinity(), chosen = top, sum = 0.0f;
+  float top = -infinity, chosen = top, sum = 0.0f;
   for (std::int64_t r = 0; r < slices; ++r) {
     const float* slice = stats + r * stride;
     top = slice[0] > top ? slice[0] : top;
@@ -89,25 +88,11 @@ void merge_stats(float* merged, const float* stats, std::int64_t slices, std::in
   merged[2] = chosen;
 }
 
-// logits [T, V_r] f, label i32[T], the first column not negative.
-void check_slice(const char* operation, const Tensor& logits, const Tensor& label, std::int64_t first_column) {
-  require_float(operation, "logits", logits);
-  require_rank(operation, "logits", logits, 2);
-  require_dtype(operation, "label", label, {DType::i32});
-  require_elements(operation, "label", label, logits.dim(0));
-  require(first_column >= 0, "{}: the first column of the logits is {}", operation, first_column);
-}
-
 }  // namespace
 
 void CpuStream::cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& label, float scale) {
-  require_float("cross_entropy", "logits", logits);
-  require_rank("cross_entropy", "logits", logits, 2);
+  check_cross_entropy(loss, logits, label);
   const std::int64_t rows = logits.dim(0), v = logits.dim(1);
-  require_dtype("cross_entropy", "loss", loss, {DType::f32});
-  require_elements("cross_entropy", "loss", loss, rows);
-  require_dtype("cross_entropy", "label", label, {DType::i32});
-  require_elements("cross_entropy", "label", label, rows);
   const auto* labels = label.as<std::int32_t>();
   for (std::int64_t t = 0; t < rows; ++t) {
     require(labels[t] < v, "cross_entropy: label {} of row {} is outside the logits {}", labels[t], t,
@@ -137,9 +122,8 @@ void CpuStream::cross_entropy(const Tensor& loss, const Tensor& logits, const Te
 
 void CpuStream::cross_entropy_stats(const Tensor& stats, const Tensor& logits, const Tensor& label,
                                     std::int64_t first_column) {
-  check_slice("cross_entropy_stats", logits, label, first_column);
+  check_cross_entropy_stats(stats, logits, label, first_column);
   const std::int64_t rows = logits.dim(0), v = logits.dim(1);
-  require_tensor("cross_entropy_stats", "stats", stats, DType::f32, {rows, 3});
   const auto* labels = label.as<std::int32_t>();
   with_float_type(logits.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -153,12 +137,8 @@ void CpuStream::cross_entropy_stats(const Tensor& stats, const Tensor& logits, c
 
 void CpuStream::cross_entropy_from_stats(const Tensor& loss, const Tensor& logits, const Tensor& label,
                                          const Tensor& stats, std::int64_t first_column, float scale) {
-  check_slice("cross_entropy_from_stats", logits, label, first_column);
+  check_cross_entropy_from_stats(loss, logits, label, stats, first_column);
   const std::int64_t rows = logits.dim(0), v = logits.dim(1);
-  require_dtype("cross_entropy_from_stats", "loss", loss, {DType::f32});
-  require_elements("cross_entropy_from_stats", "loss", loss, rows);
-  require_rank("cross_entropy_from_stats", "stats", stats, 3);
-  require_tensor("cross_entropy_from_stats", "stats", stats, DType::f32, {stats.dim(0), rows, 3});
   const auto* labels = label.as<std::int32_t>();
   with_float_type(logits.dtype(), [&](auto type) {
     using T = decltype(type);

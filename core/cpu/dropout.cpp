@@ -2,10 +2,10 @@
 // of ranks changes nothing.
 #include <orthant/random.h>
 
-#include "core/check.h"
 #include "core/cpu/bf16.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
+#include "core/operation_checks.h"
 
 namespace orthant {
 namespace {
@@ -14,13 +14,8 @@ constexpr std::int64_t grain = 1 << 10;
 
 // y[t, j] = x[t, j] * factor(token[t] * global_columns + column_begin + j).
 template <class F>
-void scale_by(int threads, const char* operation, const Tensor& y, const Tensor& x, const Tensor& token,
-              std::int64_t global_columns, std::int64_t column_begin, F&& factor) {
-  require_float(operation, "x", x);
-  require_rank(operation, "x", x, 2);
-  require_tensor(operation, "y", y, x.dtype(), x.shape());
-  require_dtype(operation, "token", token, {DType::i64});
-  require_elements(operation, "token", token, x.dim(0));
+void scale_by(int threads, const Tensor& y, const Tensor& x, const Tensor& token, std::int64_t global_columns,
+              std::int64_t column_begin, F&& factor) {
   const std::int64_t d = x.dim(1);
   const auto* tokens = token.as<std::int64_t>();
   with_float_type(x.dtype(), [&](auto type) {
@@ -42,8 +37,7 @@ void scale_by(int threads, const char* operation, const Tensor& y, const Tensor&
 }  // namespace
 
 void CpuStream::init_normal(const Tensor& w, const RandomKey& key, float std, const SliceMap& at) {
-  require_dtype("init_normal", "w", w, {DType::f32});
-  require_rank("init_normal", "w", w, 2);
+  check_init_normal(w);
   const std::int64_t columns = w.dim(1);
   parallel_for(threads_, w.dim(0), grain / (columns + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
@@ -57,15 +51,15 @@ void CpuStream::init_normal(const Tensor& w, const RandomKey& key, float std, co
 
 void CpuStream::dropout(const Tensor& y, const Tensor& x, const Tensor& token, const RandomKey& key, float p,
                         const SliceMap& at) {
-  require(p >= 0.0f && p < 1.0f, "dropout: p must lie in [0, 1), got {}", p);
+  check_dropout(y, x, token, p);
   const float kept = 1.0f / (1.0f - p);
-  scale_by(threads_, "dropout", y, x, token, at.global_columns, at.column_begin,
+  scale_by(threads_, y, x, token, at.global_columns, at.column_begin,
            [=](std::uint64_t index) { return uniform(key, index) < p ? 0.0f : kept; });
 }
 
 void CpuStream::jitter(const Tensor& y, const Tensor& x, const Tensor& token, const RandomKey& key, float e) {
-  require_rank("jitter", "x", x, 2);
-  scale_by(threads_, "jitter", y, x, token, x.dim(1), 0,
+  check_random_scale("jitter", y, x, token);
+  scale_by(threads_, y, x, token, x.dim(1), 0,
            [=](std::uint64_t index) { return 1.0f - e + 2.0f * e * uniform(key, index); });
 }
 

@@ -1,10 +1,10 @@
 // add and scale.
 #include <algorithm>
 
-#include "core/check.h"
 #include "core/cpu/bf16.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
+#include "core/operation_checks.h"
 
 namespace orthant {
 namespace {
@@ -12,16 +12,12 @@ constexpr std::int64_t grain = 1 << 15;
 }
 
 void CpuStream::add(const Tensor& y, const Tensor& x) {
-  if (y.defined() && y.dtype() == DType::i64) {
-    require_dtype("add", "x", x, {DType::i32});
-    require_elements("add", "y", y, x.elements());
+  check_add(y, x);
+  if (y.dtype() == DType::i64) {
     std::transform(y.as<std::int64_t>(), y.as<std::int64_t>() + y.elements(), x.as<std::int32_t>(),
                    y.as<std::int64_t>(), [](std::int64_t a, std::int32_t b) { return a + b; });
     return;
   }
-  require_float("add", "y", y);
-  require_float("add", "x", x);
-  require_elements("add", "y", y, x.elements());
   with_float_type(y.dtype(), [&](auto ty) {
     with_float_type(x.dtype(), [&](auto tx) {
       using Y = decltype(ty);

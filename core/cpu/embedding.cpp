@@ -1,22 +1,16 @@
 // Rows of a table, and the sums of gradients back into it.
-#include "core/check.h"
 #include "core/cpu/bf16.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
+#include "core/operation_checks.h"
 
 namespace orthant {
 namespace {
 
-// y [T, d], table [V_r, d], id i32[T]. An id may be of a row elsewhere only where the table is a slice.
-void check(const char* operation, const Tensor& y, const Tensor& table, const Tensor& id, std::int64_t first_row) {
-  require(first_row >= 0 || first_row == Stream::whole_table, "{}: the table's first row is {}", operation, first_row);
-  require_rank(operation, "table", table, 2);
-  require_rank(operation, "y", y, 2);
-  require_shape(operation, "y", y, {y.dim(0), table.dim(1)});
-  require_dtype(operation, "id", id, {DType::i32});
-  require_elements(operation, "id", id, y.dim(0));
+// An id may be of a row elsewhere only where the table is a slice.
+void check_ids(const char* operation, const Tensor& table, const Tensor& id, std::int64_t first_row) {
   const auto* ids = id.as<std::int32_t>();
-  for (std::int64_t t = 0; t < y.dim(0); ++t) {
+  for (std::int64_t t = 0; t < id.elements(); ++t) {
     require(ids[t] >= 0 && (first_row != Stream::whole_table || ids[t] < table.dim(0)),
             "{}: id {} of token {} is outside the table {}", operation, ids[t], t, table.shape().to_string());
   }
@@ -32,9 +26,8 @@ std::int64_t local_row(std::int64_t id, const Tensor& table, std::int64_t first_
 
 void CpuStream::embedding(const Tensor& y, const Tensor& table, const Tensor& id, bool accumulate,
                           std::int64_t first_row) {
-  require_float("embedding", "y", y);
-  require_float("embedding", "table", table);
-  check("embedding", y, table, id, first_row);
+  check_embedding(y, table, id, first_row);
+  check_ids("embedding", table, id, first_row);
   const std::int64_t d = y.dim(1);
   const auto* ids = id.as<std::int32_t>();
   with_float_type(y.dtype(), [&](auto to_type) {
@@ -71,9 +64,8 @@ void CpuStream::embedding(const Tensor& y, const Tensor& table, const Tensor& id
 
 // Threads split the columns, so that each element's sum runs over the tokens in order.
 void CpuStream::embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& id, std::int64_t first_row) {
-  require_dtype("embedding_backward", "dtable", dtable, {DType::f32});
-  require_float("embedding_backward", "dy", dy);
-  check("embedding_backward", dy, dtable, id, first_row);
+  check_embedding_backward(dtable, dy, id, first_row);
+  check_ids("embedding_backward", dtable, id, first_row);
   const std::int64_t d = dy.dim(1);
   const auto* ids = id.as<std::int32_t>();
   with_float_type(dy.dtype(), [&](auto type) {

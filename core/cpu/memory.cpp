@@ -1,10 +1,10 @@
 // The CPU stream's order (all work is done when a call returns) and its memory operations.
 #include <cstring>
 
-#include "core/check.h"
 #include "core/cpu/bf16.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
+#include "core/operation_checks.h"
 
 namespace orthant {
 namespace {
@@ -49,9 +49,9 @@ void cast_elements(int threads, To* to, const From* from, std::int64_t n) {
   });
 }
 
+// Calls fn with the elements, f32, bf16 or f64.
 template <class F>
-void with_cast_type(const char* name, const Tensor& t, F&& fn) {
-  require_dtype("cast", name, t, {DType::f32, DType::bf16, DType::f64});
+void with_cast_type(const Tensor& t, F&& fn) {
   if (t.dtype() == DType::f64) {
     fn(t.as<double>());
   } else if (t.dtype() == DType::bf16) {
@@ -89,18 +89,14 @@ void CpuStream::host(std::function<void()> work) {
 void CpuStream::synchronize() {}
 
 void CpuStream::copy(const Tensor& to, const Tensor& from) {
-  require_defined("copy", "from", from);
-  require_dtype("copy", "to", to, {from.dtype()});
-  require_elements("copy", "to", to, from.elements());
+  check_copy(to, from);
   copy_bytes(threads_, to.data(), from.data(), from.bytes());
 }
 
 void CpuStream::cast(const Tensor& to, const Tensor& from) {
-  with_cast_type("from", from, [&](const auto* source) {
-    with_cast_type("to", to, [&](auto* target) {
-      require_elements("cast", "to", to, from.elements());
-      cast_elements(threads_, target, source, from.elements());
-    });
+  check_cast(to, from);
+  with_cast_type(from, [&](const auto* source) {
+    with_cast_type(to, [&](auto* target) { cast_elements(threads_, target, source, from.elements()); });
   });
 }
 
@@ -132,23 +128,7 @@ void CpuStream::download(void* host, const Tensor& from) {
 }
 
 void CpuStream::copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) {
-  require_defined("copy_rows", "from", from);
-  require_dtype("copy_rows", "to", to, {from.dtype()});
-  require(to.rank() == from.rank() && to.rank() >= 1, "copy_rows: to {} and from {} must have equally many dimensions",
-          to.shape().to_string(), from.shape().to_string());
-  std::int64_t row_elements = 1;
-  for (int i = 1; i < to.rank(); ++i) {
-    require(to.dim(i) == from.dim(i), "copy_rows: rows of to {} and of from {} differ", to.shape().to_string(),
-            from.shape().to_string());
-    row_elements *= to.dim(i);
-  }
-  for (const RowRun& run : runs) {
-    require(run.rows >= 0 && run.from >= 0 && run.to >= 0 && run.from + run.rows <= from.dim(0) &&
-                run.to + run.rows <= to.dim(0),
-            "copy_rows: {} rows from {} to {} are outside from {} or to {}", run.rows, run.from, run.to,
-            from.shape().to_string(), to.shape().to_string());
-  }
-  const std::size_t row_bytes = static_cast<std::size_t>(row_elements) * size_of(to.dtype());
+  const std::size_t row_bytes = check_copy_rows(to, from, runs);
   for (const RowRun& run : runs) {
     copy_bytes(threads_, to.as<std::byte>() + static_cast<std::size_t>(run.to) * row_bytes,
                from.as<std::byte>() + static_cast<std::size_t>(run.from) * row_bytes,
@@ -157,8 +137,7 @@ void CpuStream::copy_rows(const Tensor& to, const Tensor& from, std::span<const 
 }
 
 void CpuStream::swap_outer(const Tensor& to, const Tensor& from) {
-  require_rank("swap_outer", "from", from, 3);
-  require_tensor("swap_outer", "to", to, from.dtype(), {from.dim(1), from.dim(0), from.dim(2)});
+  check_swap_outer(to, from);
   const std::int64_t outer = to.dim(0), inner = to.dim(1);
   const std::size_t bytes = static_cast<std::size_t>(to.dim(2)) * size_of(to.dtype());
   if (bytes == 0) {

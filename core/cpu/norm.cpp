@@ -1,10 +1,10 @@
 // LayerNorm (Ba et al., 2016) and RMSNorm (Zhang and Sennrich, 2019).
 #include <cmath>
 
-#include "core/check.h"
 #include "core/cpu/bf16.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
+#include "core/operation_checks.h"
 
 namespace orthant {
 namespace {
@@ -67,15 +67,8 @@ void row_backward(T* dx, float* dweight, float* dbias, const T* dy, const T* x, 
 
 void CpuStream::norm(const Tensor& y, const Tensor& stats, const Tensor& x, const Tensor& weight, const Tensor& bias,
                      NormKind kind, float eps) {
-  require_float("norm", "x", x);
-  require_rank("norm", "x", x, 2);
+  check_norm(y, stats, x, weight, bias);
   const std::int64_t rows = x.dim(0), d = x.dim(1);
-  require_tensor("norm", "y", y, x.dtype(), x.shape());
-  require_tensor("norm", "stats", stats, DType::f32, {rows, 2});
-  require_tensor("norm", "weight", weight, DType::f32, {d});
-  if (bias.defined()) {
-    require_tensor("norm", "bias", bias, DType::f32, {d});
-  }
   const float *w = weight.as<float>(), *b = bias.as<float>();
   with_float_type(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -105,17 +98,8 @@ void CpuStream::norm(const Tensor& y, const Tensor& stats, const Tensor& x, cons
 // dweight and dbias are summed per block of rows, then over the blocks in order: the blocks depend on T alone.
 void CpuStream::norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
                               const Tensor& x, const Tensor& stats, const Tensor& weight, NormKind kind) {
-  require_float("norm_backward", "x", x);
-  require_rank("norm_backward", "x", x, 2);
+  check_norm_backward(dx, dweight, dbias, dy, x, stats, weight);
   const std::int64_t rows = x.dim(0), d = x.dim(1);
-  require_tensor("norm_backward", "dx", dx, x.dtype(), x.shape());
-  require_tensor("norm_backward", "dy", dy, x.dtype(), x.shape());
-  require_tensor("norm_backward", "stats", stats, DType::f32, {rows, 2});
-  require_tensor("norm_backward", "weight", weight, DType::f32, {d});
-  require_tensor("norm_backward", "dweight", dweight, DType::f32, {d});
-  if (dbias.defined()) {
-    require_tensor("norm_backward", "dbias", dbias, DType::f32, {d});
-  }
   const std::int64_t blocks = std::clamp<std::int64_t>(rows / 32, 1, 32);
   auto* partial = static_cast<float*>(scratch(0, static_cast<std::size_t>(blocks * 2 * d) * sizeof(float)));
   with_float_type(x.dtype(), [&](auto type) {

@@ -2,38 +2,23 @@
 #include <cmath>
 #include <limits>
 
-#include "core/check.h"
 #include "core/cpu/bf16.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
+#include "core/operation_checks.h"
 
 namespace orthant {
 namespace {
 
 constexpr std::int64_t grain = 1 << 14;
 
-void check(const char* operation, const Tensor& master, const Tensor& weight, const Tensor& grad,
-           const Tensor& factor) {
-  require_dtype(operation, "master", master, {DType::f32});
-  require_float(operation, "weight", weight);
-  require_elements(operation, "weight", weight, master.elements());
-  require_dtype(operation, "grad", grad, {DType::f32});
-  require_elements(operation, "grad", grad, master.elements());
-  require_tensor(operation, "factor", factor, DType::f32, {1});
-}
-
-void check_state(const char* operation, const char* name, const Tensor& state, const Tensor& master) {
-  require_dtype(operation, name, state, {DType::f32});
-  require_elements(operation, name, state, master.elements());
-}
-
 }  // namespace
 
 void CpuStream::adamw(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& v, const Tensor& grad,
                       const Tensor& factor, const AdamW& how) {
-  check("adamw", master, weight, grad, factor);
-  check_state("adamw", "m", m, master);
-  check_state("adamw", "v", v, master);
+  check_optimizer("adamw", master, weight, grad, factor);
+  check_optimizer_state("adamw", "m", m, master);
+  check_optimizer_state("adamw", "v", v, master);
   const float clip = *factor.as<float>();
   if (std::isnan(clip)) {
     return;
@@ -66,8 +51,8 @@ void CpuStream::adamw(const Tensor& master, const Tensor& weight, const Tensor& 
 // m = momentum * m + (g + weight_decay * p); p -= lr * m.
 void CpuStream::sgd(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& grad,
                     const Tensor& factor, const Sgd& how) {
-  check("sgd", master, weight, grad, factor);
-  check_state("sgd", "m", m, master);
+  check_optimizer("sgd", master, weight, grad, factor);
+  check_optimizer_state("sgd", "m", m, master);
   const float clip = *factor.as<float>();
   if (std::isnan(clip)) {
     return;
@@ -92,9 +77,7 @@ void CpuStream::sgd(const Tensor& master, const Tensor& weight, const Tensor& m,
 }
 
 void CpuStream::clip_factor(const Tensor& factor, const Tensor& sum_squares, const Tensor& loss, float max_norm) {
-  require_tensor("clip_factor", "factor", factor, DType::f32, {1});
-  require_tensor("clip_factor", "sum_squares", sum_squares, DType::f64, {1});
-  require_tensor("clip_factor", "loss", loss, DType::f64, {1});
+  check_clip_factor(factor, sum_squares, loss);
   const double squares = *sum_squares.as<double>();
   double value = 1.0;
   if (!std::isfinite(squares) || !std::isfinite(*loss.as<double>())) {

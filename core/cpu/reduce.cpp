@@ -1,8 +1,8 @@
 // sum and sum_squares: fp64 sums over blocks of fixed size, so that the bits do not depend on the thread count.
-#include "core/check.h"
 #include "core/cpu/bf16.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
+#include "core/operation_checks.h"
 
 namespace orthant {
 namespace {
@@ -31,8 +31,7 @@ double lane_sum(const T* x, std::int64_t begin, std::int64_t end, F&& term) {
 
 template <class F>
 void add_sum(const char* operation, int threads, const Tensor& out, const Tensor& x, F&& term) {
-  require_float(operation, "x", x);
-  require_tensor(operation, "out", out, DType::f64, {1});
+  check_sum(operation, out, x);
   with_float_type(x.dtype(), [&](auto tx) {
     const auto* from = x.as<decltype(tx)>();
     *out.as<double>() += block_sum(

@@ -103,8 +103,7 @@ void CudaStream::activation(const Tensor& a, const Tensor& h, Activation kind) {
 }
 
 void CudaStream::activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind) {
-  check_activation("activation_backward", da, h, kind);
-  require_tensor("activation_backward", "dh", dh, h.dtype(), h.shape());
+  check_activation_backward(dh, da, h, kind);
   with_kernel(da, kind, [&](auto type, auto which, std::int64_t rows, std::int64_t f) {
     using T = decltype(type);
     constexpr int width = vector_elements<T>;

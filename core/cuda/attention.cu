@@ -42,8 +42,7 @@ void CudaStream::attention(const Tensor& o, const Tensor& lse, const Tensor& q, 
 void CudaStream::attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                                     const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                                     const Tensor& lse, const Tensor& first, const AttentionShape& shape) {
-  check_attention("attention_backward", o, lse, q, k, v, first, shape);
-  check_gradients("attention_backward", q.dtype(), dq, dk, dv, d_o, q, k, v);
+  check_attention_backward(dq, dk, dv, d_o, q, k, v, o, lse, first, shape);
 #if defined(ORTHANT_CUDNN)
   CudnnAttention* const cudnn = cudnn_for(*this, cudnn_attention_, q, first, shape);
   if (cudnn != nullptr && cudnn->backward(dq, dk, dv, d_o, q, k, v, o, lse, shape)) {

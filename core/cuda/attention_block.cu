@@ -53,14 +53,13 @@ __global__ void __launch_bounds__(threads)
 void CudaStream::attention_block(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
                                  const Tensor& q_position, const Tensor& k_position, const Tensor& first,
                                  const AttentionShape& shape) {
-  check_attention_block("attention_block", lse, q, k, v, q_position, k_position, first, shape);
-  require_tensor("attention_block", "o", o, DType::f32, q.shape());
+  check_attention_block(o, lse, q, k, v, q_position, k_position, first, shape);
   plain_attention(*this, o, lse, q, k, v, {q_position, k_position, first}, shape);
 }
 
 void CudaStream::attention_merge(const Tensor& o, const Tensor& lse, const Tensor& o_block, const Tensor& lse_block,
                                  const AttentionShape& shape) {
-  check_merge(o, lse, o_block, lse_block, shape);
+  check_attention_merge(o, lse, o_block, lse_block, shape);
   const std::int64_t rows = lse.elements(), c = shape.head_dim;
   constexpr int wide = vector_elements<float>;
   const bool vectors = vectorizable(o.as<float>(), c) && vectorizable(o_block.as<float>(), c);
@@ -73,9 +72,7 @@ void CudaStream::attention_block_backward(const Tensor& dq, const Tensor& dk, co
                                           const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                                           const Tensor& lse, const Tensor& q_position, const Tensor& k_position,
                                           const Tensor& first, const AttentionShape& shape) {
-  check_attention_block("attention_block_backward", lse, q, k, v, q_position, k_position, first, shape);
-  require_tensor("attention_block_backward", "o", o, q.dtype(), q.shape());
-  check_gradients("attention_block_backward", DType::f32, dq, dk, dv, d_o, q, k, v);
+  check_attention_block_backward(dq, dk, dv, d_o, q, k, v, o, lse, q_position, k_position, first, shape);
   plain_attention_backward(*this, dq, dk, dv, d_o, q, k, v, o, lse, {q_position, k_position, first}, shape, true);
 }
 

@@ -2,7 +2,7 @@
 // Tiles with a running maximum (Milakov and Gimelshein, "Online normalizer calculation for softmax"); the backward
 // from the saved log-sum-exp (Dao et al., "FlashAttention"), once over the keys for dq, once over the queries for dk
 // and dv, so that nothing is summed by two threads.
-// All are enqueued on the stream; REQUIRES: arguments checked as ops.h says (core/cuda/attention_check.h).
+// All are enqueued on the stream; REQUIRES: arguments checked as ops.h says (core/attention_check.h).
 #pragma once
 
 #include "core/cuda/cuda_stream.h"

@@ -88,8 +88,7 @@ void CudaStream::init_normal(const Tensor& w, const RandomKey& key, float std, c
 
 void CudaStream::dropout(const Tensor& y, const Tensor& x, const Tensor& token, const RandomKey& key, float p,
                          const SliceMap& at) {
-  require(p >= 0.0f && p < 1.0f, "dropout: p must lie in [0, 1), got {}", p);
-  check_random_scale("dropout", y, x, token);
+  check_dropout(y, x, token, p);
   scale_by(*this, y, x, token, at.global_columns, at.column_begin, Keep{key, p, 1.0f / (1.0f - p)});
 }
 

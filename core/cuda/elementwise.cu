@@ -1,7 +1,7 @@
 // add and scale.
-#include "core/check.h"
 #include "core/cuda/cuda_stream.h"
 #include "core/cuda/elements.h"
+#include "core/operation_checks.h"
 
 namespace orthant::cuda {
 namespace {
@@ -70,15 +70,11 @@ struct ScaleBody {
 }  // namespace
 
 void CudaStream::add(const Tensor& y, const Tensor& x) {
-  if (y.defined() && y.dtype() == DType::i64) {
-    require_dtype("add", "x", x, {DType::i32});
-    require_elements("add", "y", y, x.elements());
+  check_add(y, x);
+  if (y.dtype() == DType::i64) {
     for_each_chunk<1, 1>(*this, CountBody{y.as<std::int64_t>(), x.as<std::int32_t>()}, 1, x.elements(), true);
     return;
   }
-  require_float("add", "y", y);
-  require_float("add", "x", x);
-  require_elements("add", "y", y, x.elements());
   with_float_type(y.dtype(), [&](auto to_type) {
     with_float_type(x.dtype(), [&](auto from_type) {
       const AddBody<decltype(to_type), decltype(from_type)> body{y.as<decltype(to_type)>(),

@@ -56,9 +56,7 @@ struct LookUpBody {
 // Ids outside the whole table give NaN, which the loss shows.
 void CudaStream::embedding(const Tensor& y, const Tensor& table, const Tensor& id, bool accumulate,
                            std::int64_t first_row) {
-  require_float("embedding", "y", y);
-  require_float("embedding", "table", table);
-  check_embedding("embedding", y, table, id, first_row);
+  check_embedding(y, table, id, first_row);
   with_float_type(y.dtype(), [&](auto to_type) {
     with_float_type(table.dtype(), [&](auto from_type) {
       using Y = decltype(to_type);

@@ -133,9 +133,7 @@ __global__ void join_runs(float* dtable, const float* partial, Sorted sorted, st
 
 // An id outside the whole table gets no gradient: its token's row of the forward pass was NaN.
 void CudaStream::embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& id, std::int64_t first_row) {
-  require_dtype("embedding_backward", "dtable", dtable, {DType::f32});
-  require_float("embedding_backward", "dy", dy);
-  check_embedding("embedding_backward", dy, dtable, id, first_row);
+  check_embedding_backward(dtable, dy, id, first_row);
   const std::int64_t tokens = dy.dim(0), d = dy.dim(1), table_rows = dtable.dim(0);
   if (tokens == 0 || d == 0 || table_rows == 0) {
     return;
