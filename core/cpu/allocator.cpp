@@ -69,15 +69,14 @@ void* CachingAllocator::allocate(std::size_t bytes) {
     }
   }
   require(data != nullptr, "out of host memory: a tensor of {} bytes was asked for, {} bytes are in use", bytes,
-          use_.current_bytes);
-  use_.current_bytes += static_cast<std::int64_t>(bytes);
-  use_.peak_bytes = std::max(use_.peak_bytes, use_.current_bytes);
+          count_.use().current_bytes);
+  count_.add(bytes);
   return data;
 }
 
 void CachingAllocator::release(void* data, std::size_t bytes) noexcept {
+  count_.remove(bytes);
   std::lock_guard lock(mutex_);
-  use_.current_bytes -= static_cast<std::int64_t>(bytes);
   if (keep_blocks) {
     try {
       kept_[size_class(bytes)].push_back(data);
@@ -87,16 +86,6 @@ void CachingAllocator::release(void* data, std::size_t bytes) noexcept {
     }
   }
   std::free(data);
-}
-
-MemoryUse CachingAllocator::use() const {
-  std::lock_guard lock(mutex_);
-  return use_;
-}
-
-void CachingAllocator::reset_peak() {
-  std::lock_guard lock(mutex_);
-  use_.peak_bytes = use_.current_bytes;
 }
 
 }  // namespace orthant

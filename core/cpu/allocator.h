@@ -7,12 +7,12 @@
 // Thread safety: all members may be called from any thread.
 #pragma once
 
-#include <orthant/device.h>
-
 #include <cstddef>
 #include <map>
 #include <mutex>
 #include <vector>
+
+#include "core/memory_count.h"
 
 namespace orthant {
 
@@ -27,15 +27,15 @@ class CachingAllocator {
   void* allocate(std::size_t bytes);
   void release(void* data, std::size_t bytes) noexcept;  // bytes: as asked for
 
-  MemoryUse use() const;  // bytes of live tensors, not of kept blocks
-  void reset_peak();
+  MemoryUse use() const { return count_.use(); }  // bytes of live tensors, not of kept blocks
+  void reset_peak() { count_.reset_peak(); }
 
  private:
   void free_kept() noexcept;
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::map<std::size_t, std::vector<void*>> kept_;  // size class -> free blocks
-  MemoryUse use_;
+  MemoryCount count_;
 };
 
 }  // namespace orthant

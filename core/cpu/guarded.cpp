@@ -78,11 +78,10 @@ void* GuardedDevice::allocate(std::size_t bytes) {
   pages.begin = mmap(nullptr, pages.bytes + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   std::lock_guard lock(mutex_);
   require(pages.begin != MAP_FAILED, "out of host memory: a tensor of {} bytes was asked for, {} bytes are in use",
-          bytes, use_.current_bytes);
+          bytes, count_.use().current_bytes);
   void* data = static_cast<std::byte*>(pages.begin) + (pages.bytes - data_bytes);
   pages_.emplace(data, pages);
-  use_.current_bytes += static_cast<std::int64_t>(bytes);
-  use_.peak_bytes = std::max(use_.peak_bytes, use_.current_bytes);
+  count_.add(bytes);
   return data;
 }
 
@@ -91,7 +90,7 @@ void GuardedDevice::release(void* data, std::size_t bytes) noexcept {
   const auto found = pages_.find(data);
   munmap(found->second.begin, found->second.bytes + page_size());
   pages_.erase(found);
-  use_.current_bytes -= static_cast<std::int64_t>(bytes);
+  count_.remove(bytes);
 }
 
 void GuardedDevice::open(const Tensor& tensor) {
@@ -117,16 +116,6 @@ void GuardedDevice::close(const Tensor& tensor) noexcept {
   if (found != pages_.end() && --found->second.users == 0) {
     mprotect(found->second.begin, found->second.bytes, PROT_NONE);
   }
-}
-
-MemoryUse GuardedDevice::memory() const {
-  std::lock_guard lock(mutex_);
-  return use_;
-}
-
-void GuardedDevice::reset_peak() {
-  std::lock_guard lock(mutex_);
-  use_.peak_bytes = use_.current_bytes;
 }
 
 void GuardedStream::forward(const char*, std::initializer_list<Tensor> tensors, Operation operation) {

@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "core/cpu/forwarding_stream.h"
+#include "core/memory_count.h"
 
 namespace orthant {
 
@@ -21,8 +22,8 @@ class GuardedDevice : public Device {
   std::unique_ptr<Stream> make_main_stream() override;
   std::unique_ptr<Stream> make_side_stream() override;
   std::unique_ptr<HostView> host_view(const Tensor& tensor, Access access) override;
-  MemoryUse memory() const override;
-  void reset_peak() override;
+  MemoryUse memory() const override { return count_.use(); }
+  void reset_peak() override { count_.reset_peak(); }
 
   // Makes a tensor's allocation readable and writable until the last matching close. Undefined tensors are skipped.
   void open(const Tensor& tensor);
@@ -40,9 +41,9 @@ class GuardedDevice : public Device {
   };
 
   int threads_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::map<const void*, Pages> pages_;  // by Storage::data()
-  MemoryUse use_;
+  MemoryCount count_;
 };
 
 // Runs each operation at once on an inner stream, with its tensors open around it.

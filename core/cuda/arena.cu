@@ -6,22 +6,6 @@
 
 namespace orthant::cuda {
 
-MemoryUse GpuMemory::use() const {
-  const std::lock_guard lock(mutex_);
-  return use_;
-}
-
-void GpuMemory::reset_peak() {
-  const std::lock_guard lock(mutex_);
-  use_.peak_bytes = use_.current_bytes;
-}
-
-void GpuMemory::account(std::int64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  use_.current_bytes += bytes;
-  use_.peak_bytes = std::max(use_.peak_bytes, use_.current_bytes);
-}
-
 std::byte* GpuMemory::segment(std::size_t bytes) {
   void* memory = nullptr;
   cudaError_t status = cudaMalloc(&memory, bytes);
@@ -55,6 +39,7 @@ void GpuMemory::out_of_memory(std::size_t asked, cudaError_t status) const {
   }
   std::size_t free = 0, total = 0, kept = 0;
   static_cast<void>(cudaMemGetInfo(&free, &total));
+  const MemoryUse use = tensors_.use();
   const std::lock_guard lock(mutex_);
   for (const Arena* arena : arenas_) {
     kept += arena->kept();
@@ -63,7 +48,7 @@ void GpuMemory::out_of_memory(std::size_t asked, cudaError_t status) const {
       "out of memory on GPU {}: {} bytes asked for; of its {} bytes {} are free, {} are in use by this rank's tensors "
       "({} at most so far), whose cache holds {}; the rest is other ranks' or programs'. Use a smaller micro-batch, "
       "memory.recompute, or more ranks",
-      ordinal_, asked, total, free, use_.current_bytes, use_.peak_bytes, kept);
+      ordinal_, asked, total, free, use.current_bytes, use.peak_bytes, kept);
 }
 
 Arena::Arena(std::shared_ptr<GpuMemory> gpu, cudaStream_t stream) : gpu_(std::move(gpu)), stream_(stream) {

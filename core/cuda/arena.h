@@ -14,8 +14,6 @@
 
 #include <cuda_runtime.h>
 
-#include <orthant/device.h>
-
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -23,6 +21,7 @@
 #include <vector>
 
 #include "core/cuda/block_cache.h"
+#include "core/memory_count.h"
 
 namespace orthant::cuda {
 
@@ -34,9 +33,7 @@ class GpuMemory {
   GpuMemory(int ordinal, bool cached) : ordinal_(ordinal), cached_(cached) {}
 
   bool cached() const { return cached_; }
-  MemoryUse use() const;  // by tensors, in the bytes they asked for
-  void reset_peak();
-  void account(std::int64_t bytes);
+  MemoryCount& tensors() { return tensors_; }
 
   // Called without locks before the GPU is given up as full: drops what only a finished use keeps.
   void on_pressure(std::function<void()> drop) { drop_ = std::move(drop); }
@@ -54,8 +51,8 @@ class GpuMemory {
   const bool cached_;
   std::atomic<bool> capturing_ = false;
   std::function<void()> drop_;
+  MemoryCount tensors_;
   mutable std::mutex mutex_;
-  MemoryUse use_;
   std::vector<Arena*> arenas_;
 };
 

@@ -187,7 +187,7 @@ void CudaDevice::collect(bool wait) {
 void* CudaDevice::allocate(std::size_t bytes) {
   collect(false);
   void* const data = arena_->take(bytes);
-  gpu_->account(static_cast<std::int64_t>(bytes));
+  gpu_->tensors().add(bytes);
   const std::lock_guard lock(mutex_);
   allocation_[data] = ++allocations_;
   return data;
@@ -198,7 +198,7 @@ void CudaDevice::release(void* data, std::size_t bytes) noexcept {
     const std::lock_guard lock(mutex_);
     allocation_.erase(data);
   }
-  gpu_->account(-static_cast<std::int64_t>(bytes));
+  gpu_->tensors().remove(bytes);
   arena_->give(data);
 }
 

@@ -40,8 +40,8 @@ class CudaDevice final : public Device {
   std::unique_ptr<Stream> make_main_stream() override;
   std::unique_ptr<Stream> make_side_stream() override;
   std::unique_ptr<HostView> host_view(const Tensor& tensor, Access access) override;
-  MemoryUse memory() const override { return gpu_->use(); }
-  void reset_peak() override { gpu_->reset_peak(); }
+  MemoryUse memory() const override { return gpu_->tensors().use(); }
+  void reset_peak() override { gpu_->tensors().reset_peak(); }
 
   int ordinal() const { return ordinal_; }
   int multiprocessors() const { return multiprocessors_; }

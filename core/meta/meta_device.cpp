@@ -46,11 +46,9 @@ void* MetaDevice::allocate(std::size_t bytes) {
              data == MAP_FAILED) {
     data = nullptr;
   }
-  const std::lock_guard lock(mutex_);
   require(data != nullptr, "no addresses are left for a tensor of {} bytes; {} bytes are in use", bytes,
-          use_.current_bytes);
-  use_.current_bytes += static_cast<std::int64_t>(bytes);
-  use_.peak_bytes = std::max(use_.peak_bytes, use_.current_bytes);
+          count_.use().current_bytes);
+  count_.add(bytes);
   return data;
 }
 
@@ -60,18 +58,7 @@ void MetaDevice::release(void* data, std::size_t bytes) noexcept {
   } else {
     munmap(data, bytes);
   }
-  const std::lock_guard lock(mutex_);
-  use_.current_bytes -= static_cast<std::int64_t>(bytes);
-}
-
-MemoryUse MetaDevice::memory() const {
-  const std::lock_guard lock(mutex_);
-  return use_;
-}
-
-void MetaDevice::reset_peak() {
-  const std::lock_guard lock(mutex_);
-  use_.peak_bytes = use_.current_bytes;
+  count_.remove(bytes);
 }
 
 }  // namespace orthant

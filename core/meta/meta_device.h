@@ -9,10 +9,10 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/forwarding_stream.h"
+#include "core/memory_count.h"
 
 namespace orthant {
 
@@ -26,16 +26,15 @@ class MetaDevice final : public Device {
   std::unique_ptr<Stream> make_side_stream() override { return make_main_stream(); }
   // Of a tensor that holds no data: zeros, until the host writes there.
   std::unique_ptr<HostView> host_view(const Tensor& tensor, Access access) override;
-  MemoryUse memory() const override;
-  void reset_peak() override;
+  MemoryUse memory() const override { return count_.use(); }
+  void reset_peak() override { count_.reset_peak(); }
 
  protected:
   void* allocate(std::size_t bytes) override;
   void release(void* data, std::size_t bytes) noexcept override;
 
  private:
-  mutable std::mutex mutex_;
-  MemoryUse use_;
+  MemoryCount count_;
 };
 
 class MetaStream final : public ForwardingStream {

@@ -68,14 +68,11 @@ void MetaStream::dispatch_plan(const Tensor&, const Tensor&, const Tensor& count
     }
   }
   auto* first = offset.as<std::int32_t>();
+  first[0] = 0;
   for (std::int64_t e = 0; e < experts; ++e) {
-    first[e] = e == 0 ? 0 : first[e - 1] + kept[e - 1];
-    if (config.rows_per_expert > 0) {
-      first[e] = static_cast<std::int32_t>(e * config.rows_per_expert);
-    }
+    first[e + 1] =
+        first[e] + (config.rows_per_expert > 0 ? static_cast<std::int32_t>(config.rows_per_expert) : kept[e]);
   }
-  first[experts] = config.rows_per_expert > 0 ? static_cast<std::int32_t>(experts * config.rows_per_expert)
-                                              : first[experts - 1] + kept[experts - 1];
   last_ = {expert.data(), std::accumulate(kept, kept + experts, std::int64_t{0}), choices};
 }
 
