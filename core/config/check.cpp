@@ -7,8 +7,8 @@
 #include <cmath>
 #include <utility>
 
-#include "core/config/registry.h"
 #include "core/config/suggest.h"
+#include "core/config/value_text.h"
 
 namespace orthant {
 namespace {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/config/registry.h"
+#include "core/config/value_text.h"
 
 namespace orthant {
 namespace {

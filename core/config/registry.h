@@ -24,10 +24,4 @@ std::vector<CoreKey> core_keys();
 // The tables of core_keys(), each once, in that order.
 std::vector<std::string> core_tables(const std::vector<CoreKey>& keys);
 
-// "integer", "number", "string", "boolean", "list of strings", ...
-std::string type_name(const Value& value);
-
-// The value as TOML.
-std::string toml_text(const Value& value);
-
 }  // namespace orthant

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config/registry.h"
+#include "core/config/value_text.h"
 #include "core/conformance/conformance.h"
 #include "core/plugin_loader.h"
 #include "core/program/commands.h"

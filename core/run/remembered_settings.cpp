@@ -7,7 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "core/config/registry.h"
+#include "core/config/value_text.h"
 
 namespace orthant {
 namespace {

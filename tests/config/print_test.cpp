@@ -10,6 +10,7 @@
 
 #include "core/config/print.h"
 #include "core/config/registry.h"
+#include "core/config/value_text.h"
 #include "tests/config/fake_plugins.h"
 #include "tests/config/temporary_folder.h"
 #include "tests/support/paths.h"
