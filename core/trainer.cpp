@@ -48,7 +48,7 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source)
   sums_.z = sum_storage_.slice(2, {1});
   sum_squares_ = device.empty(DType::f64, {1});
   factor_ = device.empty(DType::f32, {1});
-  routed_layers_ = routed_blocks(plan.settings(), static_cast<int>(plan.settings().model.layers));
+  routed_layers_ = routed_blocks(plan.settings());
   sums_.choices = device.empty(DType::i64, {routed_layers_, 2, plan.settings().moe.experts});
 }
 

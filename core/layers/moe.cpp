@@ -21,6 +21,18 @@ std::int64_t total(const Tensor& counts, Stream& s) {
   return std::accumulate(host.begin(), host.end(), std::int64_t{0});
 }
 
+// The rows that each expert gets of a rank that routes `tokens`, where the exchange sends equal blocks; else 0. No
+// expert gets more than it has seats for those tokens' groups, nor a token that the rank hands over twice.
+std::int64_t rows_of_block(const Plan& plan, const GateConfig& gate, std::int64_t tokens) {
+  const TokenExchange* exchange = plan.exchange();
+  if (exchange == nullptr || !exchange->equal_blocks()) {
+    return 0;
+  }
+  const std::int64_t handed = plan.rows(Region::experts, tokens).count;
+  const std::int64_t of_group = std::min(handed, capacity(gate, gate.group_tokens));
+  return std::max<std::int64_t>(1, std::min(handed, tokens / gate.group_tokens * of_group));
+}
+
 }  // namespace
 
 MoeLayer::MoeLayer(const ParamStore& store, const std::string& stem, Plan& plan, int layer)
@@ -145,13 +157,7 @@ void MoeLayer::seat(const StepContext& ctx, Routing& r, const Tensor& whole_weig
   Stream& s = ctx.stream;
   TokenExchange* const exchange = ctx.plan.exchange();
   GateConfig gate = gate_config(ctx);
-  // No expert gets more rows of one rank than it has seats for the groups that the rank routes, nor one token twice.
-  const std::int64_t whole = r.expert.dim(0), handed = ctx.plan.rows(Region::experts, whole).count;
-  const std::int64_t apart =
-      exchange != nullptr && exchange->equal_blocks()
-          ? std::max<std::int64_t>(
-                1, std::min(handed, whole / gate.group_tokens * std::min(handed, capacity(gate, gate.group_tokens))))
-          : 0;
+  const std::int64_t apart = rows_of_block(ctx.plan, gate, r.expert.dim(0));
   Tensor kept, dropped;
   auto dispatch = [&](const Tensor& expert, const Tensor& weight, const Tensor& valid) {
     const std::int64_t room = gate.rows_per_expert > 0 ? gate.experts * gate.rows_per_expert : expert.elements();

@@ -50,7 +50,7 @@ class MoeLayer {
 
   Tensor router_input(const StepContext& ctx, const Tensor& n) const;    // [tokens_R, d]
   Routing route(const StepContext& ctx, const Tensor& router_in) const;  // counts, and adds to the losses
-  // weight [T, K] as Stream::gate.
+  // whole_weight f32 [T, K]: Stream::gate's.
   void seat(const StepContext& ctx, Routing& routing, const Tensor& whole_weight) const;
   // Plans the exchange of rows, where that is left to do.
   Tensor run_experts(const StepContext& ctx, const Tensor& n, Routing& routing, Saved& saved) const;

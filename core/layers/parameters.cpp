@@ -21,9 +21,9 @@ bool block_has_experts(const Settings& s, int block) {
   return s.moe.experts > 0 && (block + 1) % s.moe.every == 0;
 }
 
-int routed_blocks(const Settings& s, int end) {
+int routed_blocks(const Settings& s, std::int64_t blocks) {
   int routed = 0;
-  for (int block = 0; block < end; ++block) {
+  for (int block = 0; block < blocks; ++block) {
     routed += block_has_experts(s, block) ? 1 : 0;
   }
   return routed;

@@ -23,9 +23,12 @@ struct LayerSpecs {
 // Of the whole model, whatever this rank holds. Deterministic: the same order on every rank.
 std::vector<LayerSpecs> parameter_table(const Settings& settings);
 
-bool block_has_experts(const Settings& settings, int block);  // block counts from 0
-int routed_blocks(const Settings& settings, int end);         // among blocks 0 .. end
-std::string block_stem(int block);                            // "model.layers.3"
+bool block_has_experts(const Settings& settings, int block);       // block counts from 0
+int routed_blocks(const Settings& settings, std::int64_t blocks);  // blocks with experts among the first `blocks`
+inline int routed_blocks(const Settings& settings) {
+  return routed_blocks(settings, settings.model.layers);
+}
+std::string block_stem(int block);  // "model.layers.3"
 
 // Derived sizes, with the defaults ("0: as ...") applied.
 std::int64_t kv_heads_of(const Settings& settings);

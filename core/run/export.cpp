@@ -17,14 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-std::int64_t routed_blocks(const Settings& s) {
-  std::int64_t routed = 0;
-  for (int block = 0; block < s.model.layers; ++block) {
-    routed += block_has_experts(s, block) ? 1 : 0;
-  }
-  return routed;
-}
-
 std::string model_type(const Settings& s) {
   return !without_twin(s).empty() ? "orthant" : routed_blocks(s) > 0 ? "mixtral" : "mistral";
 }
@@ -212,7 +204,7 @@ std::vector<std::string> without_twin(const Settings& s) {
   expect(s.model.norm == NormKind::rmsnorm, fmt::format("model.norm = \"{}\"", text(s.model.norm)));
   expect(s.model.activation == Activation::swiglu, fmt::format("model.activation = \"{}\"", text(s.model.activation)));
   expect(s.model.positions == Positions::rotary, fmt::format("model.positions = \"{}\"", text(s.model.positions)));
-  const std::int64_t routed = routed_blocks(s);
+  const int routed = routed_blocks(s);
   if (routed > 0) {
     expect(routed == s.model.layers, fmt::format("experts in {} of {} blocks", routed, s.model.layers));
     expect(s.moe.router == RouterKind::topk, fmt::format("moe.router = \"{}\"", text(s.moe.router)));

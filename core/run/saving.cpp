@@ -10,9 +10,22 @@
 namespace orthant {
 namespace {
 
-constexpr std::string_view otherwise_prefix = "auto:";
 constexpr const char* moment1_prefix = "optimizer/moment1/";
 constexpr const char* moment2_prefix = "optimizer/moment2/";
+
+// What --resume asks for: the newest checkpoint of the run; `path`; or `path` where the run has none.
+struct ResumeFrom {
+  bool newest = false;
+  std::string path;
+};
+
+ResumeFrom resume_from(const std::string& resume) {
+  constexpr std::string_view prefix = "auto:";
+  if (resume == "auto") {
+    return {true, ""};
+  }
+  return resume.starts_with(prefix) ? ResumeFrom{true, resume.substr(prefix.size())} : ResumeFrom{false, resume};
+}
 
 // The tensors of a group that a checkpoint holds, with the prefix of their names.
 struct StateTensor {
@@ -107,34 +120,30 @@ void require_same_parameters(const CheckpointReader& reader, const Settings& set
 }
 
 void check_resume(const std::string& resume, const std::filesystem::path& root) {
-  std::string named = resume == "auto" || resume.starts_with(otherwise_prefix) ? "" : resume;
-  if (resume.starts_with(otherwise_prefix) && !std::filesystem::exists(root)) {
-    named = resume.substr(otherwise_prefix.size());
-  }
-  if (named.empty()) {
+  const auto [newest, path] = resume_from(resume);
+  if (path.empty() || (newest && std::filesystem::exists(root))) {
     return;
   }
   try {
-    CheckpointReader reader(named);
+    CheckpointReader reader(path);
   } catch (const Error& error) {
-    throw ConfigError(fmt::format("--resume {}: it is no checkpoint that can be read: {}", named, error.what()));
+    throw ConfigError(fmt::format("--resume {}: it is no checkpoint that can be read: {}", path, error.what()));
   }
 }
 
 std::filesystem::path find_checkpoint(const std::string& resume, const std::filesystem::path& root, Group& world,
                                       Stream& stream) {
   std::string found;
-  if (world.rank() == 0 && !resume.empty()) {
-    if (resume == "auto" || resume.starts_with(otherwise_prefix)) {
+  if (world.rank() == 0) {
+    const auto [newest, path] = resume_from(resume);
+    found = path;
+    if (newest) {
       std::vector<std::string> skipped;
       const auto latest = latest_checkpoint(root, &skipped);
       for (const std::string& line : skipped) {
         fmt::print(stderr, "orthant: checkpoint passed over: {}\n", line);
       }
-      const std::string otherwise = resume == "auto" ? "" : resume.substr(otherwise_prefix.size());
-      found = latest.has_value() ? latest->string() : otherwise;
-    } else {
-      found = resume;
+      found = latest.has_value() ? latest->string() : path;
     }
   }
   return gather_texts(found, world, stream).front();
