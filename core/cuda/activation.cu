@@ -19,20 +19,16 @@ struct ForwardBody {
   };
   template <int n>
   __device__ void load(Loaded<n>& l, std::int64_t row, std::int64_t column) const {
-    const T* from = h + (Kind::gated ? 2 : 1) * row * f + column;
-    load_chunk(l.gate, from);
-    if constexpr (Kind::gated) {
-      load_chunk(l.up, from + f);
-    }
+    load_gate_and_up<Kind>(l.gate, l.up, h + (Kind::gated ? 2 : 1) * row * f + column, f);
   }
   template <int n>
   __device__ void store(const Loaded<n>& l, std::int64_t row, std::int64_t column) const {
     float out[n];
 #pragma unroll
     for (int j = 0; j < n; ++j) {
-      out[j] = Kind::value(l.gate[j], Kind::gated ? l.up[j] : 0.0f);
+      out[j] = Kind::value(l.gate[j], l.up[j]);
     }
-    store_chunk(a + row * f + column, out);
+    store_vector(a + row * f + column, out);
   }
 };
 
@@ -48,27 +44,19 @@ struct BackwardBody {
   };
   template <int n>
   __device__ void load(Loaded<n>& l, std::int64_t row, std::int64_t column) const {
-    const T* from = h + (Kind::gated ? 2 : 1) * row * f + column;
-    load_chunk(l.gate, from);
-    if constexpr (Kind::gated) {
-      load_chunk(l.up, from + f);
-    }
-    load_chunk(l.da, da + row * f + column);
+    load_gate_and_up<Kind>(l.gate, l.up, h + (Kind::gated ? 2 : 1) * row * f + column, f);
+    load_vector(l.da, da + row * f + column);
   }
   template <int n>
   __device__ void store(const Loaded<n>& l, std::int64_t row, std::int64_t column) const {
     float dgate[n], dup[n];
 #pragma unroll
     for (int j = 0; j < n; ++j) {
-      const ActivationSlopes s = Kind::slopes(l.gate[j], Kind::gated ? l.up[j] : 0.0f);
+      const ActivationSlopes s = Kind::slopes(l.gate[j], l.up[j]);
       dgate[j] = l.da[j] * s.by_gate;
       dup[j] = l.da[j] * s.by_up;
     }
-    T* to = dh + (Kind::gated ? 2 : 1) * row * f + column;
-    store_chunk(to, dgate);
-    if constexpr (Kind::gated) {
-      store_chunk(to + f, dup);
-    }
+    store_gate_and_up<Kind>(dh + (Kind::gated ? 2 : 1) * row * f + column, dgate, dup, f);
   }
 };
 

@@ -46,6 +46,28 @@ struct Swiglu {
   }
 };
 
+// n elements from h on; gated: and those from h + f on, else `up` is 0.
+template <class Kind, int n, class T>
+__device__ inline void load_gate_and_up(float (&gate)[n], float (&up)[n], const T* h, std::int64_t f) {
+  load_vector(gate, h);
+  if constexpr (Kind::gated) {
+    load_vector(up, h + f);
+  } else {
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      up[i] = 0.0f;
+    }
+  }
+}
+// The same way back; not gated: without `up`.
+template <class Kind, int n, class T>
+__device__ inline void store_gate_and_up(T* h, const float (&gate)[n], const float (&up)[n], std::int64_t f) {
+  store_vector(h, gate);
+  if constexpr (Kind::gated) {
+    store_vector(h + f, up);
+  }
+}
+
 // Calls fn with a value of the activation's struct.
 template <class F>
 void with_activation(Activation kind, F&& fn) {

@@ -52,11 +52,7 @@ __global__ void __launch_bounds__(threads) backward_queries(O* dq, const Saved<T
   auto* const keys = d_out + Tile::own * stride_of<D>;        // [other, D + 4]
   auto* const values = keys + Tile::other * stride_of<D>;     // [other, D + 4]
   auto* const weights = values + Tile::other * stride_of<D>;  // [own, other + 4]
-  const std::int64_t heads = g.batch * g.heads, tiles = (g.queries + Tile::own - 1) / Tile::own;
-  const std::int64_t head = blockIdx.x % heads, i0 = (tiles - 1 - blockIdx.x / heads) * Tile::own;
-  const std::int64_t sequence = head / g.heads, h = head % g.heads, kv = h / (g.heads / g.kv_heads);
-  const std::int64_t q_at = (sequence * g.queries + i0) * g.q_stride() + h * g.c;
-  const std::int64_t kv_at = sequence * g.keys * g.kv_stride() + kv * g.c;
+  const auto [head, sequence, i0, q_at, kv_at] = query_tile(g, Tile::own);
   const int i_own = own() * R;
 
   load_tile<D>(queries, s.q + q_at, g.q_stride(), g.queries - i0, Tile::own, g, g.scale);
@@ -74,11 +70,7 @@ __global__ void __launch_bounds__(threads) backward_queries(O* dq, const Saved<T
   clear<R, D>(out);
 
   const Sight all = sight_of_tile(g, sequence, i0, Tile::own);
-  std::int64_t begin = 0, end = g.keys;
-  if (g.k_position == nullptr) {
-    begin = all.low > 0 ? all.low / Tile::other * Tile::other : 0;
-    end = all.high < g.keys ? all.high + std::int64_t{1} : g.keys;
-  }
+  const auto [begin, end] = keys_of(g, all, Tile::other);
   for (std::int64_t j0 = begin; j0 < end; j0 += Tile::other) {
     if (!meet(all, places_of_tile(g, j0, Tile::other))) {
       continue;

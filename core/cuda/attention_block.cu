@@ -28,18 +28,14 @@ __global__ void __launch_bounds__(threads)
     float* const to = o + row * c;
     const float* const from = o_block + row * c;
     for (std::int64_t e = lane() * N; e < c; e += warp_threads * N) {
-      if constexpr (N == 1) {
-        to[e] = keep * to[e] + take * from[e];
-      } else {
-        float x[N], y[N];
-        load_vector(x, to + e);
-        load_vector(y, from + e);
+      float x[N], y[N];
+      load_vector(x, to + e);
+      load_vector(y, from + e);
 #pragma unroll
-        for (int i = 0; i < N; ++i) {
-          x[i] = keep * x[i] + take * y[i];
-        }
-        store_vector(to + e, x);
+      for (int i = 0; i < N; ++i) {
+        x[i] = keep * x[i] + take * y[i];
       }
+      store_vector(to + e, x);
     }
     __syncwarp();  // all lanes have read the old sum
     if (lane() == 0) {

@@ -40,12 +40,7 @@ __global__ void __launch_bounds__(threads, D <= 64 ? 2 : 1)
   auto* const queries = dynamic_shared<float>();       // [tile, D + 4]
   auto* const others = queries + tile * stride_of<D>;  // [tile, D + 4], keys and then values
   auto* const weights = others + tile * stride_of<D>;  // [tile, tile + 4]
-  // Those at the end of a causal sequence have the most to do: they come first.
-  const std::int64_t heads = g.batch * g.heads, tiles = (g.queries + tile - 1) / tile;
-  const std::int64_t head = blockIdx.x % heads, i0 = (tiles - 1 - blockIdx.x / heads) * tile;
-  const std::int64_t sequence = head / g.heads, h = head % g.heads, kv = h / (g.heads / g.kv_heads);
-  const std::int64_t q_at = (sequence * g.queries + i0) * g.q_stride() + h * g.c;
-  const std::int64_t kv_at = sequence * g.keys * g.kv_stride() + kv * g.c;
+  const auto [head, sequence, i0, q_at, kv_at] = query_tile(g, tile);
   const int i_own = own() * rows;
 
   load_tile<D>(queries, q + q_at, g.q_stride(), g.queries - i0, tile, g, g.scale);
@@ -61,11 +56,7 @@ __global__ void __launch_bounds__(threads, D <= 64 ? 2 : 1)
   clear<rows, D>(out);
 
   const Sight all = sight_of_tile(g, sequence, i0, tile);
-  std::int64_t begin = 0, end = g.keys;
-  if (g.k_position == nullptr) {
-    begin = all.low > 0 ? all.low / tile * tile : 0;
-    end = all.high < g.keys ? all.high + std::int64_t{1} : g.keys;
-  }
+  const auto [begin, end] = keys_of(g, all, tile);
   for (std::int64_t j0 = begin; j0 < end; j0 += tile) {
     if (!meet(all, places_of_tile(g, j0, tile))) {
       continue;

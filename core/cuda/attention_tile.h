@@ -87,6 +87,33 @@ __device__ inline bool meet(const Sight& queries, const Sight& keys) {
   return keys.low <= queries.high && queries.low <= keys.high;
 }
 
+// Of the keys of a sequence, those before `begin` and from `end` on are seen by no query of a tile.
+struct KeyRange {
+  std::int64_t begin, end;
+};
+// seen: sight_of_tile of the queries. begin is a multiple of `tile`.
+__device__ inline KeyRange keys_of(const Geometry& g, const Sight& seen, int tile) {
+  if (g.k_position != nullptr) {
+    return {0, g.keys};
+  }
+  return {seen.low > 0 ? seen.low / tile * tile : 0, seen.high < g.keys ? seen.high + std::int64_t{1} : g.keys};
+}
+
+// The queries and the head of a block that has a tile of queries.
+struct QueryTile {
+  std::int64_t head, sequence;  // head: among those of all sequences
+  std::int64_t i0;              // the first query, in its sequence
+  std::int64_t q_at, kv_at;     // where the tile begins in q, its sequence's keys in k
+};
+// Those at the end of a causal sequence have the most to do: they come first.
+__device__ inline QueryTile query_tile(const Geometry& g, int tile) {
+  const std::int64_t heads = g.batch * g.heads, tiles = (g.queries + tile - 1) / tile;
+  const std::int64_t head = blockIdx.x % heads, i0 = (tiles - 1 - blockIdx.x / heads) * tile;
+  const std::int64_t sequence = head / g.heads, h = head % g.heads, kv = h / (g.heads / g.kv_heads);
+  return {head, sequence, i0, (sequence * g.queries + i0) * g.q_stride() + h * g.c,
+          sequence * g.keys * g.kv_stride() + kv * g.c};
+}
+
 template <int D>
 inline constexpr int stride_of = D + 4;
 
@@ -111,11 +138,7 @@ __device__ void load_tile_by(float* tile, const T* from, std::int64_t stride, st
     const int row = step / steps, column = step % steps * N;
     float value[N] = {};
     if (row < valid && column < c) {
-      if constexpr (N == 1) {
-        value[0] = to_float(from[row * stride + column]);
-      } else {
-        load_vector(value, from + row * stride + column);
-      }
+      load_vector(value, from + row * stride + column);
     }
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -238,11 +261,6 @@ __device__ void add_product(Sums<R, D>& sums, const float* weights, const float*
   }
 }
 
-template <class T>
-struct alignas(4 * sizeof(T)) Four {
-  T v[4];
-};
-
 // Channels of one row from sums to memory: = factor * sums, or += for `add`.
 template <int D, class T>
 __device__ void store_row(T* to, const float (&sums)[D / 64][4], float factor, const Geometry& g, bool add) {
@@ -250,8 +268,8 @@ __device__ void store_row(T* to, const float (&sums)[D / 64][4], float factor, c
   for (int m = 0; m < D / 64; ++m) {
     const int column = other() * 4 + 64 * m;
     if (g.vectors && column < g.c) {
-      auto* const place = reinterpret_cast<Four<T>*>(to + column);
-      Four<T> four = add ? *place : Four<T>{};
+      auto* const place = reinterpret_cast<Vector<T, 4>*>(to + column);
+      Vector<T, 4> four = add ? *place : Vector<T, 4>{};
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         four.v[e] = from_float<T>((add ? to_float(four.v[e]) : 0.0f) + factor * sums[m][e]);

@@ -49,11 +49,11 @@ __device__ inline void for_my_chunks(const T* row, int v, F&& fn) {
   constexpr int unroll = width > 4 ? 2 : width > 1 ? 4 : 8;  // what the registers hold
   const int step = static_cast<int>(blockDim.x) * width;
   for (int first = static_cast<int>(threadIdx.x) * width; first < v; first += unroll * step) {
-    Chunk<T, width> loaded[unroll];
+    Vector<T, width> loaded[unroll];
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
       if (first + u * step < v) {
-        loaded[u] = *reinterpret_cast<const Chunk<T, width>*>(row + first + u * step);
+        loaded[u] = *reinterpret_cast<const Vector<T, width>*>(row + first + u * step);
       }
     }
 #pragma unroll
@@ -66,7 +66,7 @@ __device__ inline void for_my_chunks(const T* row, int v, F&& fn) {
 }
 
 template <int width, class T>
-__device__ inline void widen(float (&to)[width], const Chunk<T, width>& from) {
+__device__ inline void widen(float (&to)[width], const Vector<T, width>& from) {
 #pragma unroll
   for (int i = 0; i < width; ++i) {
     to[i] = to_float(from.v[i]);
@@ -77,9 +77,9 @@ __device__ inline void widen(float (&to)[width], const Chunk<T, width>& from) {
 template <int width, class T>
 __device__ inline Running row_softmax(const T* row, T* kept, int v) {
   Running mine;
-  for_my_chunks<width>(row, v, [&](const Chunk<T, width>& chunk, int column) {
+  for_my_chunks<width>(row, v, [&](const Vector<T, width>& chunk, int column) {
     if (kept != nullptr) {
-      *reinterpret_cast<Chunk<T, width>*>(kept + column) = chunk;
+      *reinterpret_cast<Vector<T, width>*>(kept + column) = chunk;
     }
     float x[width];
     widen(x, chunk);
@@ -96,14 +96,14 @@ __device__ inline Running row_softmax(const T* row, T* kept, int v) {
 template <int width, class T>
 __device__ inline void store_gradient(T* row, const T* from, int v, float top, float factor, std::int64_t own,
                                       float correct) {
-  for_my_chunks<width>(from, v, [&](const Chunk<T, width>& chunk, int column) {
+  for_my_chunks<width>(from, v, [&](const Vector<T, width>& chunk, int column) {
     float x[width];
     widen(x, chunk);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
       x[i] = factor * exp_below(x[i] - top);
     }
-    store_chunk(row + column, x);
+    store_vector(row + column, x);
   });
   // By the thread that has just stored the chunk.
   if (own >= 0 && own < v && own / width % blockDim.x == threadIdx.x) {
@@ -115,7 +115,7 @@ template <int width, class T>
 __device__ inline void store_zero(T* row, int v) {
   constexpr float zero[width] = {};
   for (int j = static_cast<int>(threadIdx.x) * width; j < v; j += static_cast<int>(blockDim.x) * width) {
-    store_chunk(row + j, zero);
+    store_vector(row + j, zero);
   }
 }
 

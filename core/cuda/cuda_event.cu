@@ -4,6 +4,16 @@
 
 namespace orthant::cuda {
 
+cudaEvent_t record_event(cudaStream_t stream) {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+  if (const cudaError_t status = cudaEventRecord(event, stream); status != cudaSuccess) {
+    static_cast<void>(cudaEventDestroy(event));
+    check(status, "recording an event");
+  }
+  return event;
+}
+
 CudaEvent::CudaEvent(std::uint64_t covers) : covers_(covers) {
   check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
 }

@@ -23,6 +23,9 @@ inline cudaError_t query(cudaEvent_t event) {
   return status;
 }
 
+// An event behind what `stream` has been given so far; the caller destroys it.
+cudaEvent_t record_event(cudaStream_t stream);
+
 class CudaEvent final : public Event {
  public:
   // covers: the main stream's work on memory up to this allocation (CudaDevice::allocations) is done when the event has

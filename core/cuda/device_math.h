@@ -1,4 +1,4 @@
-// Small device functions that most kernels want: fp32 arithmetic on f32 and bf16 elements, 16-byte vectors, and sums
+// Small device functions that most kernels want: fp32 arithmetic on f32 and bf16 elements, vectors of them, and sums
 // over a warp or a block in a fixed order.
 #pragma once
 
@@ -35,35 +35,40 @@ __device__ inline bf16 from_float<bf16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
-// 16 bytes: 4 floats or 8 bf16, one load or store. REQUIRES of both: p is aligned to 16 bytes.
+// Elements of 16 bytes, the widest load or store: 4 floats, 8 bf16.
 template <class T>
 inline constexpr int vector_elements = 16 / static_cast<int>(sizeof(T));
 
-template <class T>
-struct alignas(16) Vector {
-  T v[vector_elements<T>];
+template <class T, int n>
+inline constexpr std::size_t vector_alignment = n * sizeof(T) < 16 ? n * sizeof(T) : 16;
+
+// n elements: one access of 2 to 16 bytes, or several of 16.
+template <class T, int n = vector_elements<T>>
+struct alignas(vector_alignment<T, n>) Vector {
+  T v[n];
 };
 
-template <class T>
-__device__ inline void load_vector(float (&to)[vector_elements<T>], const T* p) {
-  const Vector<T> loaded = *reinterpret_cast<const Vector<T>*>(p);
+// REQUIRES of both: p is aligned to vector_alignment.
+template <int n, class T>
+__device__ inline void load_vector(float (&to)[n], const T* p) {
+  const Vector<T, n> loaded = *reinterpret_cast<const Vector<T, n>*>(p);
 #pragma unroll
-  for (int i = 0; i < vector_elements<T>; ++i) {
+  for (int i = 0; i < n; ++i) {
     to[i] = to_float(loaded.v[i]);
   }
 }
 
-template <class T>
-__device__ inline void store_vector(T* p, const float (&from)[vector_elements<T>]) {
-  Vector<T> stored;
+template <int n, class T>
+__device__ inline void store_vector(T* p, const float (&from)[n]) {
+  Vector<T, n> stored;
 #pragma unroll
-  for (int i = 0; i < vector_elements<T>; ++i) {
+  for (int i = 0; i < n; ++i) {
     stored.v[i] = from_float<T>(from[i]);
   }
-  *reinterpret_cast<Vector<T>*>(p) = stored;
+  *reinterpret_cast<Vector<T, n>*>(p) = stored;
 }
 
-// Host or device: may `p` be used with load_vector, when rows of `columns` elements follow one another?
+// Host or device: may `p` be accessed in vectors of 16 bytes, when rows of `columns` elements follow one another?
 template <class T>
 __host__ __device__ inline bool vectorizable(const T* p, std::int64_t columns) {
   return reinterpret_cast<std::uintptr_t>(p) % 16 == 0 && columns % vector_elements<T> == 0;

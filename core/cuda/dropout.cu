@@ -52,7 +52,7 @@ struct FactorBody {
   };
   template <int n>
   __device__ void load(Loaded<n>& l, std::int64_t row, std::int64_t column) const {
-    load_chunk(l.x, x + row * columns + column);
+    load_vector(l.x, x + row * columns + column);
     l.token = token[row];
   }
   template <int n>
@@ -63,7 +63,7 @@ struct FactorBody {
     for (int j = 0; j < n; ++j) {
       out[j] = l.x[j] * factor(base + static_cast<std::uint64_t>(j));
     }
-    store_chunk(y + row * columns + column, out);
+    store_vector(y + row * columns + column, out);
   }
 };
 

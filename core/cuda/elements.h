@@ -25,38 +25,10 @@
 
 namespace orthant::cuda {
 
-template <class T, int n>
-inline constexpr std::size_t chunk_alignment = n * sizeof(T) < 16 ? n * sizeof(T) : 16;
-
-// n elements: one access of 2 to 16 bytes, or several of 16.
-template <class T, int n>
-struct alignas(chunk_alignment<T, n>) Chunk {
-  T v[n];
-};
-
-// REQUIRES of both: p is aligned to chunk_alignment.
-template <int n, class T>
-__device__ inline void load_chunk(float (&to)[n], const T* p) {
-  const Chunk<T, n> loaded = *reinterpret_cast<const Chunk<T, n>*>(p);
-#pragma unroll
-  for (int i = 0; i < n; ++i) {
-    to[i] = to_float(loaded.v[i]);
-  }
-}
-
-template <int n, class T>
-__device__ inline void store_chunk(T* p, const float (&from)[n]) {
-  Chunk<T, n> stored;
-#pragma unroll
-  for (int i = 0; i < n; ++i) {
-    stored.v[i] = from_float<T>(from[i]);
-  }
-  *reinterpret_cast<Chunk<T, n>*>(p) = stored;
-}
-
+// May all be accessed by vectors of n elements?
 template <int n, class... T>
 bool all_aligned(const T*... p) {
-  return ((reinterpret_cast<std::uintptr_t>(p) % chunk_alignment<T, n> == 0) && ...);
+  return ((reinterpret_cast<std::uintptr_t>(p) % vector_alignment<T, n> == 0) && ...);
 }
 
 // Elements [0, rows * columns) in chunks of `width` that do not cross rows; `unroll` chunks of a thread are loaded

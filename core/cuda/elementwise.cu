@@ -17,8 +17,8 @@ struct AddBody {
   };
   template <int n>
   __device__ void load(Loaded<n>& l, std::int64_t, std::int64_t i) const {
-    load_chunk(l.y, y + i);
-    load_chunk(l.x, x + i);
+    load_vector(l.y, y + i);
+    load_vector(l.x, x + i);
   }
   template <int n>
   __device__ void store(const Loaded<n>& l, std::int64_t, std::int64_t i) const {
@@ -27,7 +27,7 @@ struct AddBody {
     for (int j = 0; j < n; ++j) {
       sum[j] = l.y[j] + l.x[j];
     }
-    store_chunk(y + i, sum);
+    store_vector(y + i, sum);
   }
 };
 
@@ -54,7 +54,7 @@ struct ScaleBody {
   };
   template <int n>
   __device__ void load(Loaded<n>& l, std::int64_t, std::int64_t i) const {
-    load_chunk(l.y, y + i);
+    load_vector(l.y, y + i);
   }
   template <int n>
   __device__ void store(const Loaded<n>& l, std::int64_t, std::int64_t i) const {
@@ -63,7 +63,7 @@ struct ScaleBody {
     for (int j = 0; j < n; ++j) {
       product[j] = a * l.y[j];
     }
-    store_chunk(y + i, product);
+    store_vector(y + i, product);
   }
 };
 

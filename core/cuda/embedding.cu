@@ -35,10 +35,10 @@ struct LookUpBody {
       l.sum[i] = 0.0f;
     }
     if (here) {
-      load_chunk(row, table + at * columns + column);
+      load_vector(row, table + at * columns + column);
     }
     if (accumulate) {
-      load_chunk(l.sum, y + token * columns + column);
+      load_vector(l.sum, y + token * columns + column);
     }
 #pragma unroll
     for (int i = 0; i < n; ++i) {
@@ -47,7 +47,7 @@ struct LookUpBody {
   }
   template <int n>
   __device__ void store(const Loaded<n>& l, std::int64_t token, std::int64_t column) const {
-    store_chunk(y + token * columns + column, l.sum);
+    store_vector(y + token * columns + column, l.sum);
   }
 };
 

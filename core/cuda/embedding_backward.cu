@@ -35,12 +35,12 @@ struct Sorted {
 template <int n>
 __device__ inline void add_to(float* to, const float (&sum)[n]) {
   float old[n];
-  load_chunk(old, to);
+  load_vector(old, to);
 #pragma unroll
   for (int i = 0; i < n; ++i) {
     old[i] += sum[i];
   }
-  store_chunk(to, old);
+  store_vector(to, old);
 }
 
 // Block (run of sorted tokens, columns). partial [runs, 2, d]: the sum of a row that began before, and of one that goes
@@ -69,7 +69,7 @@ __global__ void sum_runs(float* dtable, float* partial, const T* dy, Sorted sort
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
       if (first + u < count && row[first + u] < sorted.table_rows) {
-        load_chunk(loaded[u], dy + token[first + u] * d + column);
+        load_vector(loaded[u], dy + token[first + u] * d + column);
       }
     }
 #pragma unroll
@@ -83,9 +83,9 @@ __global__ void sum_runs(float* dtable, float* partial, const T* dy, Sorted sort
         const bool last = i + 1 == count;
         if (last || row[i + 1] != row[i]) {
           if (first_row && open_before) {
-            store_chunk(partial + block * 2 * d + column, sum);
+            store_vector(partial + block * 2 * d + column, sum);
           } else if (last && open_behind) {
-            store_chunk(partial + (block * 2 + 1) * d + column, sum);
+            store_vector(partial + (block * 2 + 1) * d + column, sum);
           } else {
             add_to(dtable + row[i] * d + column, sum);
           }
@@ -116,11 +116,11 @@ __global__ void join_runs(float* dtable, const float* partial, Sorted sorted, st
     (sorted.row[middle] == row ? low : high) = middle;
   }
   float sum[width];
-  load_chunk(sum, partial + (block * 2 + 1) * d + column);
+  load_vector(sum, partial + (block * 2 + 1) * d + column);
 #pragma unroll 4
   for (std::int64_t other = block + 1; other <= low / run; ++other) {
     float part[width];
-    load_chunk(part, partial + other * 2 * d + column);
+    load_vector(part, partial + other * 2 * d + column);
 #pragma unroll
     for (int j = 0; j < width; ++j) {
       sum[j] += part[j];

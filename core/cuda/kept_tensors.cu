@@ -14,10 +14,7 @@ KeptTensors::~KeptTensors() {
 }
 
 void KeptTensors::push(std::vector<Tensor> tensors) {
-  cudaEvent_t passed = nullptr;
-  check(cudaEventCreateWithFlags(&passed, cudaEventDisableTiming), "making an event");
-  check(cudaEventRecord(passed, stream_), "recording an event");
-  entries_.push_back({passed, std::move(tensors)});
+  entries_.push_back({record_event(stream_), std::move(tensors)});
 }
 
 void KeptTensors::keep(std::vector<Tensor> tensors) {

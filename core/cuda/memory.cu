@@ -27,20 +27,20 @@ struct CastBody {
   const From* from;
   template <int n>
   struct Loaded {
-    Chunk<From, n> from;
+    Vector<From, n> from;
   };
   template <int n>
   __device__ void load(Loaded<n>& l, std::int64_t, std::int64_t i) const {
-    l.from = *reinterpret_cast<const Chunk<From, n>*>(from + i);
+    l.from = *reinterpret_cast<const Vector<From, n>*>(from + i);
   }
   template <int n>
   __device__ void store(const Loaded<n>& l, std::int64_t, std::int64_t i) const {
-    Chunk<To, n> out;
+    Vector<To, n> out;
 #pragma unroll
     for (int j = 0; j < n; ++j) {
       out.v[j] = converted<To>(l.from.v[j]);
     }
-    *reinterpret_cast<Chunk<To, n>*>(to + i) = out;
+    *reinterpret_cast<Vector<To, n>*>(to + i) = out;
   }
 };
 
@@ -65,12 +65,12 @@ struct FillBody {
   __device__ void load(Loaded<n>&, std::int64_t, std::int64_t) const {}
   template <int n>
   __device__ void store(const Loaded<n>&, std::int64_t, std::int64_t i) const {
-    Chunk<T, n> out;
+    Vector<T, n> out;
 #pragma unroll
     for (int j = 0; j < n; ++j) {
       out.v[j] = value;
     }
-    *reinterpret_cast<Chunk<T, n>*>(to + i) = out;
+    *reinterpret_cast<Vector<T, n>*>(to + i) = out;
   }
 };
 
@@ -94,16 +94,16 @@ struct SwapBody {
   std::int64_t outer, inner, columns;  // J, I
   template <int n>
   struct Loaded {
-    Chunk<T, n> from;
+    Vector<T, n> from;
   };
   template <int n>
   __device__ void load(Loaded<n>& l, std::int64_t row, std::int64_t column) const {
     const std::int64_t j = row / inner, i = row - j * inner;
-    l.from = *reinterpret_cast<const Chunk<T, n>*>(from + (i * outer + j) * columns + column);
+    l.from = *reinterpret_cast<const Vector<T, n>*>(from + (i * outer + j) * columns + column);
   }
   template <int n>
   __device__ void store(const Loaded<n>& l, std::int64_t row, std::int64_t column) const {
-    *reinterpret_cast<Chunk<T, n>*>(to + row * columns + column) = l.from;
+    *reinterpret_cast<Vector<T, n>*>(to + row * columns + column) = l.from;
   }
 };
 
@@ -125,7 +125,7 @@ struct RunsBody {
   Runs runs;
   template <int n>
   struct Loaded {
-    Chunk<T, n> from;
+    Vector<T, n> from;
     std::int64_t row;  // in `to`
   };
   template <int n>
@@ -137,11 +137,11 @@ struct RunsBody {
     }
     const std::int64_t within = row - runs.begin[low];
     l.row = runs.to[low] + within;
-    l.from = *reinterpret_cast<const Chunk<T, n>*>(from + (runs.from[low] + within) * columns + column);
+    l.from = *reinterpret_cast<const Vector<T, n>*>(from + (runs.from[low] + within) * columns + column);
   }
   template <int n>
   __device__ void store(const Loaded<n>& l, std::int64_t, std::int64_t column) const {
-    *reinterpret_cast<Chunk<T, n>*>(to + l.row * columns + column) = l.from;
+    *reinterpret_cast<Vector<T, n>*>(to + l.row * columns + column) = l.from;
   }
 };
 

@@ -39,9 +39,9 @@ __global__ __launch_bounds__(threads_of_block(chunks, one_warp)) void norm_rows(
   for (std::int64_t row = std::int64_t{blockIdx.x} * (static_cast<int>(blockDim.x) / threads) + (one_warp ? warp() : 0);
        row < rows; row += step) {
     const T* in = x + row * d;
-    Chunk<T, n> v[kept ? chunks : 1];  // as it lies in memory: half the registers for bf16
+    Vector<T, n> v[kept ? chunks : 1];  // as it lies in memory: half the registers for bf16
     const auto column_of = [&](std::int64_t part) { return (part * threads + me) * n; };
-    const auto fetch = [&](std::int64_t part) -> const Chunk<T, n>& {
+    const auto fetch = [&](std::int64_t part) -> const Vector<T, n>& {
       if constexpr (!kept) {
         v[0] = raw_part<n, whole>(in, column_of(part), d);
       }
@@ -58,7 +58,7 @@ __global__ __launch_bounds__(threads_of_block(chunks, one_warp)) void norm_rows(
       float sum = 0.0f;
 #pragma unroll
       for (std::int64_t part = 0; part < parts; ++part) {
-        const Chunk<T, n>& e = fetch(part);
+        const Vector<T, n>& e = fetch(part);
 #pragma unroll
         for (int i = 0; i < n; ++i) {
           sum += to_float(e.v[i]);
@@ -69,7 +69,7 @@ __global__ __launch_bounds__(threads_of_block(chunks, one_warp)) void norm_rows(
     float squares = 0.0f;
 #pragma unroll
     for (std::int64_t part = 0; part < parts; ++part) {
-      const Chunk<T, n>& e = fetch(part);
+      const Vector<T, n>& e = fetch(part);
 #pragma unroll
       for (int i = 0; i < n; ++i) {
         const float from_mean = to_float(e.v[i]) - mean;
@@ -79,7 +79,7 @@ __global__ __launch_bounds__(threads_of_block(chunks, one_warp)) void norm_rows(
     const float inverse = 1.0f / sqrtf(sum_of_row(squares) / static_cast<float>(d) + eps);
 #pragma unroll
     for (std::int64_t part = 0; part < parts; ++part) {
-      const Chunk<T, n>& e = fetch(part);
+      const Vector<T, n>& e = fetch(part);
       float w[n], out[n];
       load_part<n, whole>(w, weight, column_of(part), d);
 #pragma unroll

@@ -46,8 +46,8 @@ __global__ __launch_bounds__(most_threads) void norm_backward_rows(T* dx, float*
   const std::int64_t blocks = gridDim.x, block = blockIdx.x;
   const std::int64_t begin = rows * block / blocks, end = rows * (block + 1) / blocks;
   float kept_weight[ahead ? chunks : 1][n], dweight[chunks][n] = {}, dbias[chunks][n] = {};
-  Chunk<T, n> now_x[chunks], now_dy[chunks], next_x[chunks], next_dy[chunks];
-  const auto fetch = [&](Chunk<T, n>(&to_x)[chunks], Chunk<T, n>(&to_dy)[chunks], std::int64_t row) {
+  Vector<T, n> now_x[chunks], now_dy[chunks], next_x[chunks], next_dy[chunks];
+  const auto fetch = [&](Vector<T, n>(&to_x)[chunks], Vector<T, n>(&to_dy)[chunks], std::int64_t row) {
 #pragma unroll
     for (int part = 0; part < chunks; ++part) {
       to_x[part] = raw_part<n, whole>(x + row * d, column_of(part), d);
@@ -87,7 +87,7 @@ __global__ __launch_bounds__(most_threads) void norm_backward_rows(T* dx, float*
         }
       }
     }
-    Chunk<T, n> old_dx[chunks];
+    Vector<T, n> old_dx[chunks];
 #pragma unroll
     for (int part = 0; part < chunks; ++part) {
       old_dx[part] = raw_part<n, whole>(dx + row * d, column_of(part), d);

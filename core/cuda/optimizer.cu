@@ -9,83 +9,90 @@
 namespace orthant::cuda {
 namespace {
 
+// What both optimizers read and write.
+template <class W>
+struct ParameterState {
+  float* p;
+  W* weight;  // may be p itself
+  float* m;
+  const float *g, *factor;
+  template <int n>
+  struct Loaded {
+    float p[n], m[n], g[n], factor;
+  };
+  template <int n>
+  __device__ void load(Loaded<n>& l, std::int64_t i) const {
+    load_vector(l.p, p + i);
+    load_vector(l.m, m + i);
+    load_vector(l.g, g + i);
+    l.factor = *factor;
+  }
+  template <int n>
+  __device__ void store(std::int64_t i, const float (&next_p)[n], const float (&next_m)[n]) const {
+    store_vector(m + i, next_m);
+    store_vector(p + i, next_p);
+    if (static_cast<void*>(weight) != static_cast<void*>(p)) {
+      store_vector(weight + i, next_p);
+    }
+  }
+};
+
 // Floor: p, m, v and g read, p, m and v written, 28 bytes a parameter; and the weight where it is another tensor.
 template <class W>
 struct AdamBody {
-  float* p;
-  W* weight;  // may be p itself
-  float *m, *v;
-  const float *g, *factor;
+  ParameterState<W> state;
+  float* v;
   float rate, inverse_root, decay, beta1, beta2, eps;
   template <int n>
-  struct Loaded {
-    float p[n], m[n], v[n], g[n], factor;
+  struct Loaded : ParameterState<W>::template Loaded<n> {
+    float v[n];
   };
   template <int n>
   __device__ void load(Loaded<n>& l, std::int64_t, std::int64_t i) const {
-    load_chunk(l.p, p + i);
-    load_chunk(l.m, m + i);
-    load_chunk(l.v, v + i);
-    load_chunk(l.g, g + i);
-    l.factor = *factor;
+    state.load(l, i);
+    load_vector(l.v, v + i);
   }
   template <int n>
   __device__ void store(const Loaded<n>& l, std::int64_t, std::int64_t i) const {
     if (isnan(l.factor)) {
       return;
     }
-    float next[n], first[n], second[n];
+    float next_p[n], next_m[n], next_v[n];
 #pragma unroll
     for (int j = 0; j < n; ++j) {
       const float gradient = l.g[j] * l.factor;
-      first[j] = beta1 * l.m[j] + (1.0f - beta1) * gradient;
-      second[j] = beta2 * l.v[j] + (1.0f - beta2) * gradient * gradient;
-      next[j] = l.p[j] * decay - rate * first[j] / (sqrtf(second[j]) * inverse_root + eps);
+      next_m[j] = beta1 * l.m[j] + (1.0f - beta1) * gradient;
+      next_v[j] = beta2 * l.v[j] + (1.0f - beta2) * gradient * gradient;
+      next_p[j] = l.p[j] * decay - rate * next_m[j] / (sqrtf(next_v[j]) * inverse_root + eps);
     }
-    store_chunk(m + i, first);
-    store_chunk(v + i, second);
-    store_chunk(p + i, next);
-    if (static_cast<void*>(weight) != static_cast<void*>(p)) {
-      store_chunk(weight + i, next);
-    }
+    store_vector(v + i, next_v);
+    state.store(i, next_p, next_m);
   }
 };
 
 // m = momentum * m + (g + weight_decay * p); p -= lr * m. Floor: 20 bytes a parameter, and the weight.
 template <class W>
 struct SgdBody {
-  float* p;
-  W* weight;  // may be p itself
-  float* m;
-  const float *g, *factor;
+  ParameterState<W> state;
   float lr, momentum, decay;
   template <int n>
-  struct Loaded {
-    float p[n], m[n], g[n], factor;
-  };
+  struct Loaded : ParameterState<W>::template Loaded<n> {};
   template <int n>
   __device__ void load(Loaded<n>& l, std::int64_t, std::int64_t i) const {
-    load_chunk(l.p, p + i);
-    load_chunk(l.m, m + i);
-    load_chunk(l.g, g + i);
-    l.factor = *factor;
+    state.load(l, i);
   }
   template <int n>
   __device__ void store(const Loaded<n>& l, std::int64_t, std::int64_t i) const {
     if (isnan(l.factor)) {
       return;
     }
-    float next[n], state[n];
+    float next_p[n], next_m[n];
 #pragma unroll
     for (int j = 0; j < n; ++j) {
-      state[j] = momentum * l.m[j] + (l.g[j] * l.factor + decay * l.p[j]);
-      next[j] = l.p[j] - lr * state[j];
+      next_m[j] = momentum * l.m[j] + (l.g[j] * l.factor + decay * l.p[j]);
+      next_p[j] = l.p[j] - lr * next_m[j];
     }
-    store_chunk(m + i, state);
-    store_chunk(p + i, next);
-    if (static_cast<void*>(weight) != static_cast<void*>(p)) {
-      store_chunk(weight + i, next);
-    }
+    state.store(i, next_p, next_m);
   }
 };
 
@@ -116,11 +123,11 @@ void CudaStream::adamw(const Tensor& master, const Tensor& weight, const Tensor&
   const float decay = 1.0f - how.lr * how.weight_decay;
   with_float_type(weight.dtype(), [&](auto type) {
     using W = decltype(type);
-    const AdamBody<W> body{master.as<float>(), weight.as<W>(), m.as<float>(), v.as<float>(), grad.as<float>(),
-                           factor.as<float>(), rate,           inverse_root,  decay,         how.beta1,
-                           how.beta2,          how.eps};
+    const ParameterState<W> state{master.as<float>(), weight.as<W>(), m.as<float>(), grad.as<float>(),
+                                  factor.as<float>()};
+    const AdamBody<W> body{state, v.as<float>(), rate, inverse_root, decay, how.beta1, how.beta2, how.eps};
     for_each_chunk<4, 2>(*this, body, 1, master.elements(),
-                         all_aligned<4>(body.p, body.weight, body.m, body.v, body.g));
+                         all_aligned<4>(state.p, state.weight, state.m, state.g, body.v));
   });
 }
 
@@ -130,9 +137,10 @@ void CudaStream::sgd(const Tensor& master, const Tensor& weight, const Tensor& m
   check_optimizer_state("sgd", "m", m, master);
   with_float_type(weight.dtype(), [&](auto type) {
     using W = decltype(type);
-    const SgdBody<W> body{master.as<float>(), weight.as<W>(), m.as<float>(), grad.as<float>(),
-                          factor.as<float>(), how.lr,         how.momentum,  how.weight_decay};
-    for_each_chunk<4, 2>(*this, body, 1, master.elements(), all_aligned<4>(body.p, body.weight, body.m, body.g));
+    const ParameterState<W> state{master.as<float>(), weight.as<W>(), m.as<float>(), grad.as<float>(),
+                                  factor.as<float>()};
+    const SgdBody<W> body{state, how.lr, how.momentum, how.weight_decay};
+    for_each_chunk<4, 2>(*this, body, 1, master.elements(), all_aligned<4>(state.p, state.weight, state.m, state.g));
   });
 }
 

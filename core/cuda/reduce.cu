@@ -29,7 +29,7 @@ __global__ void block_sums(double* partial, const T* x, std::int64_t n) {
     for (int u = 0; u < unroll; ++u) {
       const std::int64_t at = first + u * stride;
       if (aligned && at + width <= n) {
-        load_chunk(loaded[u], x + at);
+        load_vector(loaded[u], x + at);
       } else {
 #pragma unroll
         for (int i = 0; i < width; ++i) {

@@ -25,35 +25,21 @@ template <int N, class T>
 __device__ void rotate(T* to, const T* from, const float* cosine, const float* sine, std::int64_t at, std::int64_t half,
                        float sign) {
   float a[N], b[N];
-  if constexpr (N == 1) {
-    a[0] = to_float(from[at]);
-    b[0] = to_float(from[at + half]);
-  } else {
-    load_vector(a, from + at);
-    load_vector(b, from + at + half);
-  }
+  load_vector(a, from + at);
+  load_vector(b, from + at + half);
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     const float x = a[i], y = b[i], s = sign * sine[at + i];
     a[i] = x * cosine[at + i] - y * s;
     b[i] = y * cosine[at + i] + x * s;
   }
-  if constexpr (N == 1) {
-    to[at] = from_float<T>(a[0]);
-    to[at + half] = from_float<T>(b[0]);
-  } else {
-    store_vector(to + at, a);
-    store_vector(to + at + half, b);
-  }
+  store_vector(to + at, a);
+  store_vector(to + at + half, b);
 }
 
 template <int N, class T>
 __device__ void copy(T* to, const T* from) {
-  if constexpr (N == 1) {
-    *to = *from;
-  } else {
-    *reinterpret_cast<Vector<T>*>(to) = *reinterpret_cast<const Vector<T>*>(from);
-  }
+  *reinterpret_cast<Vector<T, N>*>(to) = *reinterpret_cast<const Vector<T, N>*>(from);
 }
 
 // split: joined -> q, k, v; else q, k, v -> joined, rotated back. N elements at a time.

@@ -8,10 +8,10 @@ namespace orthant::cuda {
 
 // Elements [column, column + n) of a row of d, 0 behind its end. whole: chunks are aligned and d is a multiple of n.
 template <int n, bool whole, class T>
-__device__ inline Chunk<T, n> raw_part(const T* row, std::int64_t column, std::int64_t d) {
-  Chunk<T, n> part;
+__device__ inline Vector<T, n> raw_part(const T* row, std::int64_t column, std::int64_t d) {
+  Vector<T, n> part;
   if (whole && column < d) {
-    part = *reinterpret_cast<const Chunk<T, n>*>(row + column);
+    part = *reinterpret_cast<const Vector<T, n>*>(row + column);
   } else {
 #pragma unroll
     for (int i = 0; i < n; ++i) {
@@ -23,7 +23,7 @@ __device__ inline Chunk<T, n> raw_part(const T* row, std::int64_t column, std::i
 
 template <int n, bool whole, class T>
 __device__ inline void load_part(float (&to)[n], const T* row, std::int64_t column, std::int64_t d) {
-  const Chunk<T, n> part = raw_part<n, whole>(row, column, d);
+  const Vector<T, n> part = raw_part<n, whole>(row, column, d);
 #pragma unroll
   for (int i = 0; i < n; ++i) {
     to[i] = to_float(part.v[i]);
@@ -34,7 +34,7 @@ template <int n, bool whole, class T>
 __device__ inline void store_part(T* row, const float (&from)[n], std::int64_t column, std::int64_t d) {
   if constexpr (whole) {
     if (column < d) {
-      store_chunk(row + column, from);
+      store_vector(row + column, from);
     }
   } else {
 #pragma unroll

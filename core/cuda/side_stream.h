@@ -5,12 +5,11 @@
 //   - A side stream holds the tensors of its operations until an event behind them has passed (kept_tensors.h). So
 //     memory that is handed out again is never still used by a side stream.
 //   - Before its first use of a tensor that was allocated after the main stream's last event it waits for, a side
-//   stream
-//     waits for a new event of the main stream. Memory whose former tensor the main stream still uses was taken back,
-//     and so handed out again, after that use was enqueued: the event is behind it.
-//   Working memory of the operations themselves comes from an arena in this stream's order. Work that is handed to
-//   native() says what it uses first: Stream::uses. All this orders memory, not values: who reads what another stream
-//   has written still waits for that stream's event.
+//     stream waits for a new event of the main stream. Memory whose former tensor the main stream still uses was taken
+//     back, and so handed out again, after that use was enqueued: the event is behind it.
+// Working memory of the operations themselves comes from an arena in this stream's order. Work that is handed to
+// native() says what it uses first: Stream::uses. All this orders memory, not values: who reads what another stream has
+// written still waits for that stream's event.
 //
 // Host work (a communicator's collective over the host) runs on a thread of this stream, made by the first host(): from
 // then on the thread feeds the stream. It waits for the stream and runs the work, with nothing enqueued behind it

@@ -12,8 +12,8 @@ namespace orthant::cuda {
 namespace {
 
 constexpr std::size_t least_pinned = 4096;
-constexpr std::size_t one_copy = std::size_t{8}
-                                 << 20;  // larger uploads go in parts, so that filling and copying overlap
+// Larger uploads go in parts, so that filling and copying overlap.
+constexpr std::size_t one_copy = std::size_t{8} << 20;
 constexpr std::size_t most_in_flight = std::size_t{128} << 20;
 
 }  // namespace
@@ -81,10 +81,7 @@ void Uploads::dropped() noexcept {
 }
 
 void Uploads::send_off(std::vector<PinnedCache::Block> blocks) {
-  cudaEvent_t passed = nullptr;
-  check(cudaEventCreateWithFlags(&passed, cudaEventDisableTiming), "making an event");
-  check(cudaEventRecord(passed, stream_), "recording an event");
-  in_flight_.push_back({passed, std::move(blocks)});
+  in_flight_.push_back({record_event(stream_), std::move(blocks)});
   in_flight_bytes_ += in_flight_.back().bytes();
 }
 

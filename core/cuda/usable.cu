@@ -30,8 +30,7 @@ int usable_gpus(const std::string& device) {
   if (status == cudaErrorInsufficientDriver) {
     fail(
         "device \"{}\": the NVIDIA driver serves CUDA {}.{}, and this was built with {}.{}: update the driver, or "
-        "build "
-        "with an older toolkit",
+        "build with an older toolkit",
         device, driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
   }
   fail("device \"{}\": the GPUs cannot be used: {} ({}){}", device, cudaGetErrorName(status),

@@ -13,7 +13,7 @@ template <int width, class T>
 __device__ void store_zero(T* to, std::int64_t columns) {
   constexpr float zero[width] = {};
   for (std::int64_t j = lane() * width; j < columns; j += warp_threads * width) {
-    store_chunk(to + j, zero);
+    store_vector(to + j, zero);
   }
 }
 
@@ -35,12 +35,9 @@ __global__ void weighted_rows(T* dh, T* a, float* dweight, const T* da, const T*
     const float s = weight[choice];
     float inner = 0.0f;
     for (std::int64_t j = lane() * width; j < f; j += warp_threads * width) {
-      float gate[width], up[width] = {}, d[width], value[width], dgate[width], dup[width];
-      load_chunk(gate, h + row * n + j);
-      if constexpr (Kind::gated) {
-        load_chunk(up, h + row * n + f + j);
-      }
-      load_chunk(d, da + row * f + j);
+      float gate[width], up[width], d[width], value[width], dgate[width], dup[width];
+      load_gate_and_up<Kind>(gate, up, h + row * n + j, f);
+      load_vector(d, da + row * f + j);
 #pragma unroll
       for (int i = 0; i < width; ++i) {
         const ActivationSlopes slopes = Kind::slopes(gate[i], up[i]);
@@ -49,11 +46,8 @@ __global__ void weighted_rows(T* dh, T* a, float* dweight, const T* da, const T*
         dgate[i] = s * d[i] * slopes.by_gate;
         dup[i] = s * d[i] * slopes.by_up;
       }
-      store_chunk(a + row * f + j, value);
-      store_chunk(dh + row * n + j, dgate);
-      if constexpr (Kind::gated) {
-        store_chunk(dh + row * n + f + j, dup);
-      }
+      store_vector(a + row * f + j, value);
+      store_gate_and_up<Kind>(dh + row * n + j, dgate, dup, f);
     }
     inner = warp_sum(inner);
     if (lane() == 0) {

@@ -155,6 +155,24 @@ void enqueue(CUstream_st* stream, Operation operation) {
   }
 }
 
+// Recording across streams is left out: an event cannot be part of a graph here.
+cudaError_t enqueue_event(CUstream_st* stream, CUevent_st* event, Operation::Kind kind) {
+  if (event == nullptr) {
+    return cudaErrorInvalidValue;
+  }
+  Scheduler& s = scheduler();
+  const std::lock_guard lock(s.mutex);
+  if (const cudaError_t refused = refuse_recorded(stream)) {
+    return refused;
+  }
+  EventState& state = *event->state;
+  if (kind == Operation::Kind::record) {
+    ++state.asked;
+  }
+  enqueue(stream, {.kind = kind, .work = nullptr, .event = event->state, .version = state.asked});
+  return cudaSuccess;
+}
+
 }  // namespace
 
 namespace orthant::simt {
@@ -259,33 +277,12 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 
-// Recording across streams is left out: an event cannot be part of a graph here.
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  if (event == nullptr) {
-    return cudaErrorInvalidValue;
-  }
-  Scheduler& s = scheduler();
-  const std::lock_guard lock(s.mutex);
-  if (const cudaError_t refused = refuse_recorded(stream)) {
-    return refused;
-  }
-  enqueue(stream,
-          {.kind = Operation::Kind::record, .work = nullptr, .event = event->state, .version = ++event->state->asked});
-  return cudaSuccess;
+  return enqueue_event(stream, event, Operation::Kind::record);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (event == nullptr) {
-    return cudaErrorInvalidValue;
-  }
-  Scheduler& s = scheduler();
-  const std::lock_guard lock(s.mutex);
-  if (const cudaError_t refused = refuse_recorded(stream)) {
-    return refused;
-  }
-  enqueue(stream,
-          {.kind = Operation::Kind::wait, .work = nullptr, .event = event->state, .version = event->state->asked});
-  return cudaSuccess;
+  return enqueue_event(stream, event, Operation::Kind::wait);
 }
 
 // Lets something else happen, so that who asks again and again comes to an end.
