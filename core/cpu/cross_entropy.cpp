@@ -25,9 +25,9 @@ float greatest(const T* logits, std::int64_t v) {
   return top;
 }
 
-// The sum of exp(logits[j] - shift); keep(j, exponential) sees each.
-template <class T, class Keep>
-float sum_of_exponentials(const T* logits, std::int64_t v, float shift, Keep&& keep) {
+// The sum of exp(logits[j] - shift). keep: each goes to work[j], which may be the logits themselves.
+template <bool keep, class T>
+float sum_of_exponentials(const T* logits, std::int64_t v, float shift, float* work) {
   constexpr std::int64_t chunk = 1024;  // columns that are added in fp32; chunks are added in fp64
   double whole = 0;
   for (std::int64_t begin = 0; begin < v; begin += chunk) {
@@ -36,7 +36,9 @@ float sum_of_exponentials(const T* logits, std::int64_t v, float shift, Keep&& k
 #pragma omp simd reduction(+ : part)
     for (std::int64_t j = begin; j < end; ++j) {
       const float e = fast_exp(to_float(logits[j]) - shift);
-      keep(j, e);
+      if constexpr (keep) {
+        work[j] = e;
+      }
       part += e;
     }
     whole += part;
@@ -50,7 +52,7 @@ template <class T>
 float row_loss(T* logits, float* work, std::int64_t v, std::int64_t label, float scale) {
   const float top = greatest(logits, v);
   const float chosen = to_float(logits[label]);
-  const float sum = sum_of_exponentials(logits, v, top, [work](std::int64_t j, float e) { work[j] = e; });
+  const float sum = sum_of_exponentials<true>(logits, v, top, work);
   const float factor = scale / sum;
   const float correct = factor * work[label] - scale;
 #pragma omp simd
@@ -68,7 +70,7 @@ void row_stats(float* stats, const T* logits, std::int64_t v, std::int64_t label
   // A slice of nothing but -infinity adds 0 to the row's sum; only a whole row of it has no softmax.
   const float shift = top > -infinity ? top : 0.0f;
   stats[0] = top;
-  stats[1] = sum_of_exponentials(logits, v, shift, [](std::int64_t, float) {});
+  stats[1] = sum_of_exponentials<false>(logits, v, shift, nullptr);
   stats[2] = label >= 0 && label < v ? to_float(logits[label]) : -infinity;
 }
 
