@@ -36,9 +36,14 @@ const char* setting_of(const Settings& s, const LayoutError& refused) {
   return "";
 }
 
-// "default" as well for a configuration that was made by hand, without tables.
+// "default" as well where there is no such table: in a configuration that was made by hand, or where a plugin was
+// loaded by another name than it gives its settings.
 std::string origin_of(const Config& config, const std::string& setting) {
-  return config.tables.empty() ? "default" : config.origin(setting);
+  try {
+    return config.origin(setting);
+  } catch (const Error&) {
+    return "default";
+  }
 }
 
 bool is_written(const std::string& origin) {

@@ -46,13 +46,15 @@ class Expert final : public Plugin {
     padded_ = config.boolean("padded");
     hierarchical_ = config.text("dispatch") == "hierarchical";
     if (hierarchical_ && (node_ranks_ == 0 || size_ % node_ranks_ != 0)) {
-      throw ConfigError(
+      throw SettingError(
+          "plugins.expert.node_ranks",
           fmt::format("node_ranks = {} does not divide the {} ranks of the axis: set it to the number of "
                       "them on one node",
                       node_ranks_, size_));
     }
     if (!hierarchical_ && node_ranks_ != 0) {
-      throw ConfigError("node_ranks is for dispatch = \"hierarchical\": set that too, or remove node_ranks");
+      throw SettingError("plugins.expert.node_ranks",
+                         "node_ranks is for dispatch = \"hierarchical\": set that too, or remove node_ranks");
     }
     axis_ = mesh.claim({.name = "expert",
                         .size = static_cast<int>(size_),
@@ -66,13 +68,15 @@ class Expert final : public Plugin {
       throw ConfigError("the model has no experts (moe.experts = 0): remove [plugins.expert] or set moe.experts");
     }
     if (padded_ && plan.settings().moe.capacity_factor <= 0) {
-      throw ConfigError(
+      throw SettingError(
+          "plugins.expert.padded",
           "padded = true needs a capacity, and moe.capacity_factor = 0 is dropless: set it (1.25, say), or remove "
           "padded");
     }
     const std::int64_t local = plan.part(Dim::expert, experts, Region::experts).count;  // refuses what does not divide
     if (local % chunks_ != 0) {
-      throw ConfigError(fmt::format("the {} experts of a rank do not divide into chunks = {}", local, chunks_));
+      throw SettingError("plugins.expert.chunks",
+                         fmt::format("the {} experts of a rank do not divide into chunks = {}", local, chunks_));
     }
     plan.bind(std::make_unique<expert::Exchange>(peers(mesh), static_cast<int>(chunks_), padded_));
   }

@@ -286,7 +286,20 @@ TEST(ExpertAxis, RefusesWhatDoesNotFit) {
   EXPECT_THAT(refusal("chunks = 3\n"), HasSubstr("the 2 experts of a rank do not divide into chunks = 3"));
   EXPECT_THAT(refusal("", {"moe.experts=6"}), HasSubstr("6 units of dim 'expert'"));
   EXPECT_THAT(refusal("", {"moe.experts=0"}), HasSubstr("the model has no experts"));
+  EXPECT_THAT(refusal("padded = true\n"), HasSubstr("padded = true needs a capacity"));
   EXPECT_EQ(refusal("chunks = 2\n"), "(accepted with 4 ranks)");
+}
+
+// At the value to change, wherever it stands in the table.
+TEST(ExpertAxis, RefusesAtTheKey) {
+  const Overrides dropless = {"moe.experts=8"};
+  const std::string table = "[plugins.data]\nsize = 4\n[plugins.expert]\n";
+  EXPECT_THAT(test::refusal(dropless, table + "size = 4\npadded = true\n"),
+              HasSubstr("    | padded = true\n    |          ^^^^\n"));
+  EXPECT_THAT(test::refusal(dropless, table + "size = 4\nchunks = 3\n"),
+              HasSubstr("    | chunks = 3\n    |          ^\n"));
+  EXPECT_THAT(test::refusal(dropless, table + "size = 4\nnode_ranks = 2\n"),
+              HasSubstr("    | node_ranks = 2\n    |              ^\n"));
 }
 
 }  // namespace
