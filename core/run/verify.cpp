@@ -97,13 +97,15 @@ class Comparer {
   int step_ = 1, first_step_ = 0;
 };
 
+constexpr const char* routing_counters = "routing counters";
+
 void compare_counters(Comparer& to, const StepReport& a, const StepReport& b, const std::string& step) {
-  to.add("routing counters", step + " (number of routed layers)", a.layers.size() == b.layers.size() ? 0 : 1, 0);
+  to.add(routing_counters, step + " (number of routed layers)", a.layers.size() == b.layers.size() ? 0 : 1, 0);
   for (std::size_t i = 0; i < std::min(a.layers.size(), b.layers.size()); ++i) {
     const LayerCounters &x = a.layers[i], &y = b.layers[i];
     const bool same = x.load == y.load && x.kept == y.kept && x.choices == y.choices &&
                       x.dropped_by_capacity == y.dropped_by_capacity && x.dropped_by_chance == y.dropped_by_chance;
-    to.add("routing counters", fmt::format("{} layer {}", step, y.layer - 1), same ? 0 : 1, 0);
+    to.add(routing_counters, fmt::format("{} layer {}", step, y.layer - 1), same ? 0 : 1, 0);
   }
 }
 
@@ -258,11 +260,17 @@ std::string advice_on(const VerifyReport& report, const Config& config) {
       names += (names.empty() ? "" : ", ") + axis.name;
     }
   }
-  return names.empty() ? ""
-                       : fmt::format(
-                             "axis {} adds up parts of sums, each rounded to bf16: tokens whose best experts are "
-                             "nearly equal may go to others. Verify in fp32: --set 'run.dtype=\"fp32\"'",
-                             names);
+  const char* const consequence =
+      "tokens whose best experts are nearly equal may go to others. Verify in fp32: --set 'run.dtype=\"fp32\"'";
+  if (!names.empty()) {
+    return fmt::format("axis {} adds up parts of sums, each rounded to bf16: {}", names, consequence);
+  }
+  if (report.first_step > 1 && report.first_difference.starts_with(routing_counters)) {
+    return fmt::format(
+        "from the second step on weights differ by the rounding of the first, and bf16 rounds them to eight bits: {}",
+        consequence);
+  }
+  return "";
 }
 
 }  // namespace orthant

@@ -61,8 +61,9 @@ VerifyReport compare(const Snapshot& layout, const Snapshot& reference, ComputeT
 // rounding of gradients that are almost zero into differences of weights. A layout whose training stops is different.
 VerifyReport verify(const Config& config, int steps);
 
-// What to try where the report may be of no fault: in bf16, layouts that add up parts of a sum round each part, and a
-// choice of experts that is nearly a tie falls the other way. Empty: nothing to add.
+// What to try where the report may be of no fault: in bf16, layouts that add up parts of a sum round each part, and
+// from the second step on weights differ by rounding in any layout: a choice of experts that is nearly a tie falls the
+// other way. Empty: nothing to add.
 std::string advice_on(const VerifyReport& report, const Config& config);
 
 }  // namespace orthant

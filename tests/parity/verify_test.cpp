@@ -102,6 +102,18 @@ TEST(Verify, AdvisesFp32WhereNearTiesMayFallTheOtherWay) {
   const std::string parts = "[plugins.tensor]\nsize = 2\n", bf16 = R"(run.dtype="bf16")";
   EXPECT_THAT(advice_on(different, experiment({bf16}, axes(2) + parts)),
               testing::AllOf(HasSubstr("axis tensor"), HasSubstr("nearly equal"), HasSubstr("run.dtype=\"fp32\"")));
+  // Any layout, once weights have been updated: Ulysses, the ring, the data axis.
+  VerifyReport later = different;
+  later.first_difference = "routing counters of step 2 layer 0";
+  later.first_step = 2;
+  for (const std::string& plugins : {std::string("[plugins.sequence]\nsize = 4\n"), axes(2)}) {
+    EXPECT_THAT(advice_on(later, experiment({bf16}, plugins)),
+                testing::AllOf(HasSubstr("second step"), HasSubstr("nearly equal"), HasSubstr("run.dtype=\"fp32\"")));
+    EXPECT_EQ(advice_on(different, experiment({bf16}, plugins)), "") << "in the first step weights are equal";
+    EXPECT_EQ(advice_on(later, experiment({}, plugins)), "") << "fp32";
+  }
+  later.first_difference = "later gradient of step 2 " + router;
+  EXPECT_EQ(advice_on(later, experiment({bf16}, axes(2))), "") << "all tokens went where they should";
   EXPECT_EQ(advice_on(VerifyReport(), experiment({bf16}, parts)), "") << "nothing differs";
   EXPECT_EQ(advice_on(different, experiment({}, parts)), "") << "fp32";
   EXPECT_EQ(advice_on(different, experiment({bf16}, axes(2, 2))), "") << "whole sums";
