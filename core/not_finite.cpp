@@ -55,6 +55,7 @@ void refuse_step(const StepReport& report, int first_layer, Model& model, Group&
   const std::string what =
       fmt::format("step {} is not applied: loss {}, gradient norm {}", report.step + 1, report.loss, report.grad_norm);
   if (*worst != FiniteSearch::none) {
+    require_all_alive(world, stream);
     fail("{}. The first value that is not finite leaves {} on rank {}, in the forward pass", what, name(*worst),
          worst - found.begin());
   }
@@ -67,6 +68,7 @@ void refuse_step(const StepReport& report, int first_layer, Model& model, Group&
     }
   }
   all_reduce_values(found, ReduceOp::sum, world, stream);
+  require_all_alive(world, stream);
   const auto latest = std::max_element(found.begin(), found.end());
   require(*latest > 0, "{}. Every layer's output and gradient is finite by itself: their sum overflows", what);
   fail("{}. The forward pass is finite; the backward pass first overflows in the gradients of {}{} on rank {}", what,

@@ -66,7 +66,10 @@ Trainer::Load Trainer::load(std::int64_t step) {
   all_reduce_values(counts, ReduceOp::sum, tokens_, stream_);
   load.counted = counts[0];
   load.valid = counts[1];
-  require(load.counted > 0, "step {} has no token that counts in the loss", step);
+  if (load.counted <= 0) {
+    require_all_alive(tokens_, stream_);
+    fail("step {} has no token that counts in the loss", step);
+  }
   return load;
 }
 

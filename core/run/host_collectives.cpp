@@ -13,6 +13,7 @@ std::vector<std::string> gather_texts(const std::string& mine, Group& group, Str
   std::vector<std::int64_t> lengths(static_cast<std::size_t>(ranks), 0);
   lengths[static_cast<std::size_t>(group.rank())] = static_cast<std::int64_t>(mine.size());
   all_reduce_values(lengths, ReduceOp::sum, group, stream);
+  require_all_alive(group, stream);  // before memory is asked for
   const std::int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   std::vector<std::string> texts(static_cast<std::size_t>(ranks));
   if (longest == 0) {
@@ -40,6 +41,13 @@ void all_reduce_values(std::vector<std::int64_t>& values, ReduceOp op, Group& gr
   stream.upload(t, values.data());
   group.all_reduce(t, op, stream);
   stream.download(values.data(), t);
+}
+
+void require_all_alive(Group& group, Stream& stream) {
+  if (group.size() > 1) {
+    group.barrier(stream);
+    stream.synchronize();
+  }
 }
 
 }  // namespace orthant

@@ -15,4 +15,8 @@ std::vector<std::string> gather_texts(const std::string& mine, Group& group, Str
 // In place, over the group.
 void all_reduce_values(std::vector<std::int64_t>& values, ReduceOp op, Group& group, Stream& stream);
 
+// Before numbers of a collective are blamed for anything. Where a rank has failed, a collective that was waiting ends
+// with memory of any content, and only a later call throws the reason: this one. Collective over the group.
+void require_all_alive(Group& group, Stream& stream);
+
 }  // namespace orthant
