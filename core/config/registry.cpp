@@ -109,13 +109,14 @@ void declare_run(std::vector<CoreKey>& keys) {
            1);
   run.key(
       "device", [](auto& s) -> auto& { return s.run.device; },
-      "Where tensors live: cpu, guarded (for tests), or a device library by name.");
+      "Where tensors live: cpu, cuda (GPUs), or a device library by name. For tests: guarded, and simt, which runs the "
+      "kernels of cuda on the CPU.");
   run.choice(
       "dtype", [](auto& s) -> auto& { return s.run.dtype; }, {"fp32", "bf16"},
       "Type of the computation; master weights are always fp32.");
   run.key(
       "communicator", [](auto& s) -> auto& { return s.run.communicator; },
-      "How ranks talk: local (one machine, shared memory), or a communicator library by name.");
+      "How ranks talk: local (one machine, shared memory), mpi, nccl (for cuda), or a communicator library by name.");
   between(run.key(
               "threads", [](auto& s) -> auto& { return s.run.threads; }, "CPU threads of one rank."),
           1, 4096);
@@ -124,8 +125,8 @@ void declare_run(std::vector<CoreKey>& keys) {
       "Seconds that a collective may wait for a rank before it fails.");
   run.key(
       "graphs", [](auto& s) -> auto& { return s.run.graphs; },
-      "Records a step's work and launches it as one (CUDA graphs). For one rank without plugins; other devices take no "
-      "notice.");
+      "Records a step's work and launches it as one (CUDA graphs). For one rank without plugins, refused with them; "
+      "devices other than cuda take no notice.");
   at_least(
       run.key(
           "peak_tflops", [](auto& s) -> auto& { return s.run.peak_tflops; },

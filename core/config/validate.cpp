@@ -1,6 +1,7 @@
 #include "core/config/validate.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -88,7 +89,7 @@ void check_run(const RunSettings& run, Rules& rules) {
   const char* const letters = "write letters, digits, '-', '_' and '.', and begin with no '.'";
   rules.expect(plain_name(run.name), {"run.name"}, "[run] name: cannot be the name of a folder", letters);
   rules.expect(plain_name(run.device), {"run.device"}, "[run] device: cannot be the name of a device",
-               "write \"cpu\", \"guarded\" or the name of a device library");
+               "write \"cpu\", \"cuda\" or the name of a device library");
   rules.expect(plain_name(run.communicator), {"run.communicator"},
                "[run] communicator: cannot be the name of a communicator",
                "write \"local\" or the name of a communicator library");
@@ -96,6 +97,12 @@ void check_run(const RunSettings& run, Rules& rules) {
   rules.expect(run.timeout_seconds > 0, {"run.timeout_seconds"},
                fmt::format("[run] timeout_seconds: {} is not above 0", run.timeout_seconds),
                "write a number of seconds above 0");
+}
+
+void check_graphs(const Config& config, Rules& rules) {
+  rules.expect(!config.settings.run.graphs || config.plugins.empty(), {"run.graphs"},
+               "[run] graphs: true records the work of one rank by itself, but the configuration has plugins",
+               "leave out graphs, or the [plugins.*] tables");
 }
 
 void check_files(const Config& config, Rules& rules) {
@@ -213,10 +220,31 @@ void check_group_tokens(const Settings& s, Rules& rules) {
                fmt::format("write {} times a divisor of {}", length, micro));
 }
 
-void check_moe(const Settings& s, Rules& rules) {
+// experts = 0, written, makes a model dense whatever else its table says: the dense twin of a mixture. Where nobody
+// wrote experts, they were forgotten.
+void refuse_moe_without_experts(const Config& config, Rules& rules) {
+  std::vector<std::string> written, names;
+  for (const Table& table : config.tables) {
+    for (const auto& [key, entry] : table.entries()) {
+      if (table.path() == "moe" && entry.origin != "default") {
+        written.push_back("moe." + key);
+        names.push_back(key);
+      }
+    }
+  }
+  if (!rules.sound({"moe.experts"})) {
+    return;
+  }
+  rules.expect(config.origin("moe.experts") != "default" || written.empty(), written,
+               fmt::format("[moe] {}: nothing without experts, and nobody wrote how many", fmt::join(names, ", ")),
+               "write experts = N in [moe], or experts = 0 for a dense model");
+}
+
+void check_moe(const Config& config, Rules& rules) {
+  const Settings& s = config.settings;
   const MoeSettings& m = s.moe;
   if (m.experts == 0) {
-    return;
+    return refuse_moe_without_experts(config, rules);
   }
   const bool experts_choose = m.router == RouterKind::expert_choice;
   rules.expect(m.top_k <= m.experts || experts_choose, {"moe.top_k", "moe.experts", "moe.router"},
@@ -265,10 +293,6 @@ void check_optimizer(const Settings& s, Rules& rules) {
                "write a number above 0");
   rules.expect(o.min_lr <= o.lr, {"optimizer.min_lr", "optimizer.lr"},
                fmt::format("[optimizer] min_lr: {} is above lr {}", o.min_lr, o.lr), "write at most lr");
-  rules.expect(
-      o.warmup_steps <= s.run.steps, {"optimizer.warmup_steps", "run.steps"},
-      fmt::format("[optimizer] warmup_steps: {} is above the {} steps of the run", o.warmup_steps, s.run.steps),
-      fmt::format("write at most {}", s.run.steps));
   rules.expect(o.decay_steps == 0 || o.decay_steps > o.warmup_steps,
                {"optimizer.decay_steps", "optimizer.warmup_steps"},
                fmt::format("[optimizer] decay_steps: {} is not after the {} steps of the warm-up", o.decay_steps,
@@ -287,15 +311,22 @@ std::vector<std::string> warnings(const Settings& s) {
         "not comparable with other routers', and a model that generates token by token routes otherwise than in "
         "training");
   }
+  if (s.optimizer.warmup_steps > s.run.steps) {
+    found.push_back(
+        fmt::format("optimizer.warmup_steps = {} is above run.steps = {}: the run ends before the learning rate has "
+                    "risen to optimizer.lr = {:g}",
+                    s.optimizer.warmup_steps, s.run.steps, s.optimizer.lr));
+  }
   return found;
 }
 
 void validate(const Config& config, const std::set<std::string>& broken, Diagnostics& diagnostics) {
   Rules rules(config, broken, diagnostics);
   check_run(config.settings.run, rules);
+  check_graphs(config, rules);
   check_data(config, rules);
   check_model(config.settings, rules);
-  check_moe(config.settings, rules);
+  check_moe(config, rules);
   check_optimizer(config.settings, rules);
 }
 

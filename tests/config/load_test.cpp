@@ -185,9 +185,9 @@ recompute = "none"
 }
 
 TEST_F(Load, EveryChoiceNamesItsOwnEnumerator) {
-  EXPECT_EQ(load(synthetic + "[moe]\nrouter = \"switch\"\n").settings.moe.router, RouterKind::switch_);
-  EXPECT_EQ(load(synthetic + "[moe]\nrouter = \"topk\"\n").settings.moe.router, RouterKind::topk);
-  EXPECT_EQ(load(synthetic + "[moe]\nscore = \"sigmoid\"\n").settings.moe.score, ScoreKind::sigmoid);
+  EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\nrouter = \"switch\"\n").settings.moe.router, RouterKind::switch_);
+  EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\nrouter = \"topk\"\n").settings.moe.router, RouterKind::topk);
+  EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\nscore = \"sigmoid\"\n").settings.moe.score, ScoreKind::sigmoid);
   EXPECT_EQ(load(synthetic + "[model]\nactivation = \"relu\"\n").settings.model.activation, Activation::relu);
   EXPECT_EQ(load(synthetic + "[model]\nactivation = \"gelu\"\n").settings.model.activation, Activation::gelu);
   EXPECT_EQ(load(synthetic + "[optimizer]\nschedule = \"constant\"\n").settings.optimizer.schedule,
@@ -288,8 +288,23 @@ TEST_F(Load, TheRouterImpliesTopK) {
   ASSERT_EQ(warnings(choosing.settings).size(), 1u);
   EXPECT_NE(warnings(choosing.settings)[0].find("looks ahead"), std::string::npos);
   EXPECT_TRUE(warnings(load(synthetic + "[moe]\nexperts = 4\n").settings).empty());
-  EXPECT_TRUE(warnings(load(synthetic + "[moe]\nrouter = \"expert_choice\"\n").settings).empty());  // no experts
+  EXPECT_TRUE(warnings(load(synthetic + "[moe]\nexperts = 0\nrouter = \"expert_choice\"\n").settings).empty());
   EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\ntop_k = 3\n").settings.moe.top_k, 3);
+}
+
+// The dense twin of any mixture: --set moe.experts=0.
+TEST_F(Load, WithoutExpertsTheRestOfTheTableIsTurnedOff) {
+  const std::string mixture = synthetic + "[moe]\nexperts = 4\ntop_k = 3\nscore = \"sigmoid\"\nd_expert = 8\n";
+  EXPECT_EQ(load(mixture, {"moe.experts=0"}).settings.moe.experts, 0);
+  EXPECT_NO_THROW(load(synthetic + "[moe]\nexperts = 0\nz_loss = 0.1\n"));
+  EXPECT_NO_THROW(load(synthetic + "[moe]\n"));
+}
+
+TEST_F(Load, AWarmUpLongerThanTheRunIsWarnedOf) {
+  EXPECT_TRUE(warnings(load(synthetic + "[run]\nsteps = 20\n[optimizer]\nwarmup_steps = 20\n").settings).empty());
+  const auto found = warnings(load(synthetic + "[run]\nsteps = 2\n[optimizer]\nwarmup_steps = 20\n").settings);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_NE(found[0].find("optimizer.warmup_steps = 20 is above run.steps = 2"), std::string::npos) << found[0];
 }
 
 TEST_F(Load, OverridesAreTomlAndBareWordsAreStrings) {
