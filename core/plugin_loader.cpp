@@ -74,13 +74,11 @@ fs::path library_directory() {
   return fs::current_path();
 }
 
-constexpr std::string_view file_prefix = "liborthant_plugin_", file_suffix = ".so";
-
 // " (did you mean 'data'?)" where a plugin of nearly this name is found.
 std::string did_you_mean(const std::string& name) {
   std::vector<std::string> known;
   for (const fs::path& directory : plugin_directories()) {
-    for (const auto& [plugin, file] : plugins_in(directory)) {
+    for (const auto& [plugin, file] : libraries_in(directory, "plugin")) {
       known.push_back(plugin);
     }
   }
@@ -90,13 +88,19 @@ std::string did_you_mean(const std::string& name) {
 
 }  // namespace
 
-std::map<std::string, fs::path> plugins_in(const fs::path& directory, std::error_code* failed) {
+std::string library_file(const std::string& kind, const std::string& name) {
+  return "liborthant_" + kind + "_" + name + ".so";
+}
+
+std::map<std::string, fs::path> libraries_in(const fs::path& directory, const std::string& kind,
+                                             std::error_code* failed) {
+  const std::string prefix = "liborthant_" + kind + "_", suffix = ".so";
   std::map<std::string, fs::path> found;
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, failed == nullptr ? ignored : *failed)) {
     const std::string file = entry.path().filename().string();
-    if (file.starts_with(file_prefix) && file.ends_with(file_suffix)) {
-      found[file.substr(file_prefix.size(), file.size() - file_prefix.size() - file_suffix.size())] = entry.path();
+    if (file.starts_with(prefix) && file.ends_with(suffix)) {
+      found[file.substr(prefix.size(), file.size() - prefix.size() - suffix.size())] = entry.path();
     }
   }
   return found;
@@ -131,7 +135,7 @@ LoadedPlugin load_plugin(const std::string& name, const std::string& configured_
   }
   std::string tried;
   for (const fs::path& directory : plugin_directories()) {
-    const fs::path file = directory / ("liborthant_plugin_" + name + ".so");
+    const fs::path file = directory / library_file("plugin", name);
     void* handle = nullptr;
     const std::string error = try_open(file, handle);
     if (error.empty()) {

@@ -27,9 +27,12 @@ using PluginPtr = std::unique_ptr<Plugin, void (*)(Plugin*)>;
 // Directories searched, in order (without the configured path).
 std::vector<std::filesystem::path> plugin_directories();
 
-// The plugins whose files lie in `directory`, by name. `failed`: why it could not be read.
-std::map<std::string, std::filesystem::path> plugins_in(const std::filesystem::path& directory,
-                                                        std::error_code* failed = nullptr);
+// The file of a library of this kind ("plugin", "communicator", "device"): liborthant_KIND_NAME.so.
+std::string library_file(const std::string& kind, const std::string& name);
+
+// The libraries of a kind whose files lie in `directory`, by name. `failed`: why it could not be read.
+std::map<std::string, std::filesystem::path> libraries_in(const std::filesystem::path& directory,
+                                                          const std::string& kind, std::error_code* failed = nullptr);
 
 // Errors: ConfigError listing every path tried with the reason, or naming what differs in build or ABI.
 LoadedPlugin load_plugin(const std::string& name, const std::string& configured_path);

@@ -14,26 +14,6 @@
 namespace orthant {
 namespace {
 
-// Folders that may hold device libraries: ORTHANT_PLUGIN_PATH's, then the one of this library.
-std::vector<std::string> search_path() {
-  std::vector<std::string> folders;
-  if (const char* path = std::getenv("ORTHANT_PLUGIN_PATH")) {
-    std::string_view rest = path;
-    while (!rest.empty()) {
-      const std::size_t colon = rest.find(':');
-      folders.emplace_back(rest.substr(0, colon));
-      rest = colon == std::string_view::npos ? std::string_view{} : rest.substr(colon + 1);
-    }
-  }
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&make_cpu_device), &info) != 0 && info.dli_fname != nullptr) {
-    const std::string file = info.dli_fname;
-    const std::size_t slash = file.rfind('/');
-    folders.push_back(slash == std::string::npos ? "." : file.substr(0, slash));
-  }
-  return folders;
-}
-
 // What a device library exports. The first is ORTHANT_HEADERS_HASH as it was compiled with. The second, where it is
 // there, throws Error if there is no such device on this machine.
 using BuildFunction = const char* (*)();
@@ -59,8 +39,8 @@ std::string refusal(const std::string& file) {
 
 Library load_device(const std::string& name) {
   std::string tried;
-  for (const std::string& folder : search_path()) {
-    const std::string file = folder + "/liborthant_device_" + name + ".so";
+  for (const std::filesystem::path& folder : device_folders()) {
+    const std::string file = folder.string() + "/liborthant_device_" + name + ".so";
     void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == nullptr) {
       tried += fmt::format("\n  {}: {}", file, refusal(file));
@@ -84,6 +64,25 @@ Library load_device(const std::string& name) {
 }
 
 }  // namespace
+
+std::vector<std::filesystem::path> device_folders() {
+  std::vector<std::filesystem::path> folders;
+  if (const char* path = std::getenv("ORTHANT_PLUGIN_PATH")) {
+    std::string_view rest = path;
+    while (!rest.empty()) {
+      const std::size_t colon = rest.find(':');
+      folders.emplace_back(rest.substr(0, colon));
+      rest = colon == std::string_view::npos ? std::string_view{} : rest.substr(colon + 1);
+    }
+  }
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&make_cpu_device), &info) != 0 && info.dli_fname != nullptr) {
+    const std::string file = info.dli_fname;
+    const std::size_t slash = file.rfind('/');
+    folders.push_back(slash == std::string::npos ? "." : file.substr(0, slash));
+  }
+  return folders;
+}
 
 void check_device(const std::string& name) {
   if (name == "cpu" || name == "guarded") {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/config/config.h"
+#include "core/run/check_start.h"
 
 namespace CLI {
 class App;
@@ -36,5 +37,9 @@ std::shared_ptr<ConfigArguments> add_config_arguments(CLI::App& command, bool fi
 
 // Loads it, with the keys that the plugins found on this machine declare. Errors: ConfigError.
 Config load_config(const ConfigArguments& arguments);
+
+// check_start, with its notes on the standard error: what every command does with what it has loaded. Returns the
+// layout's ranks. Errors: ConfigError.
+int checked_ranks(const Config& config, Ranks ranks);
 
 }  // namespace orthant

@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <cstdio>
 
 #include "core/plugin_loader.h"
 #include "core/program/commands.h"
@@ -17,6 +20,14 @@ std::shared_ptr<ConfigArguments> add_config_arguments(CLI::App& command, bool fi
 Config load_config(const ConfigArguments& arguments) {
   return load_config(arguments.file, arguments.overrides,
                      [](const PluginRequest& plugin) { return plugin_keys(plugin.name, plugin.path); });
+}
+
+int checked_ranks(const Config& config, Ranks ranks) {
+  const StartCheck checked = check_start(config, ranks);
+  for (const std::string& note : checked.notes) {
+    fmt::print(stderr, "orthant: note: {}\n", note);
+  }
+  return checked.world_size;
 }
 
 }  // namespace orthant

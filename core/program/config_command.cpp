@@ -8,7 +8,6 @@
 #include "core/config/config.h"
 #include "core/config/print.h"
 #include "core/config/validate.h"
-#include "core/layout.h"
 #include "core/plugin_loader.h"
 #include "core/program/commands.h"
 
@@ -25,7 +24,7 @@ std::string choice(const MoeSettings& moe) {
   return moe.router == RouterKind::expert_choice ? "they choose" : fmt::format("top {}", moe.top_k);
 }
 
-std::string summary(const Config& config) {
+std::string summary(const Config& config, int ranks) {
   const Settings& s = config.settings;
   std::string text = fmt::format("ok: {}\n", config.file);
   text += fmt::format("  run     {}, {} steps, {} on {}, {}\n", s.run.name, s.run.steps,
@@ -37,7 +36,7 @@ std::string summary(const Config& config) {
                                      : fmt::format(", {} experts ({}) in every {}", s.moe.experts, choice(s.moe),
                                                    s.moe.every == 1 ? "block" : fmt::format("{}. block", s.moe.every)));
   text += fmt::format("  batch   {} sequences of {} tokens a step\n", s.batch.sequences, s.data.sequence_length);
-  text += fmt::format("  ranks   {}\n", check_layout(config));
+  text += fmt::format("  ranks   {}\n", ranks);
   for (const PluginRequest& plugin : config.plugins) {
     text += fmt::format("  plugin  {}", plugin.name);
     for (const auto& [key, entry] : plugin.table.entries()) {
@@ -71,7 +70,8 @@ std::string output(const ConfigArguments& arguments, const Options& options) {
   for (const std::string& warning : warnings(config.settings)) {
     fmt::print(stderr, "orthant: warning: {}\n", warning);
   }
-  return options.resolved ? resolved_toml(config) : summary(config);
+  const int ranks = checked_ranks(config, Ranks::elsewhere);
+  return options.resolved ? resolved_toml(config) : summary(config, ranks);
 }
 
 }  // namespace

@@ -17,7 +17,6 @@
 #include "core/config/config.h"
 #include "core/layout.h"
 #include "core/program/commands.h"
-#include "core/run/check_start.h"
 #include "core/run/run_folder.h"
 #include "core/run/saving.h"
 #include "parallel/launch/external_launcher.h"
@@ -57,8 +56,8 @@ struct Needed {
 };
 
 // How many ranks the layout needs; refuses what would fail on the ranks, before any starts.
-Needed check(const Config& config) {
-  Needed needed{check_start(config), {}};
+Needed check(const Config& config, Ranks ranks) {
+  Needed needed{checked_ranks(config, ranks), {}};
   Layout layout(config);
   for (const AxisSpec& axis : layout.mesh().axes()) {
     needed.axes += fmt::format("{}{} {}", needed.axes.empty() ? "" : ", ", axis.name, axis.size);
@@ -137,7 +136,8 @@ int start_by_mpirun(const Options& options, int world_size, const std::vector<st
 int launch(const ConfigArguments& arguments, const Options& options) {
   const std::optional<ExternalRank> external = find_external_rank(process_environment());
   const Config config = load_config(arguments);
-  const Needed layout = check(config);
+  const bool elsewhere = options.dry_run || (!external && !options.hostfile.empty());
+  const Needed layout = check(config, elsewhere ? Ranks::elsewhere : Ranks::processes);
   const int world_size = agreed_world_size(options, external, layout, arguments.file);
   const RunSettings& run = config.settings.run;
   const std::filesystem::path run_directory = std::filesystem::path(run.directory) / run.name;

@@ -38,6 +38,7 @@ void draw(const Config& config, const Options& options) {
 
 void run(const ConfigArguments& arguments, const Options& options) {
   const Config config = load_config(arguments);
+  checked_ranks(config, Ranks::elsewhere);
   if (options.schedule) {
     return draw(config, options);
   }

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 void list_directory(const fs::path& directory, std::set<std::string>& seen) {
   std::error_code failed;
-  const std::map<std::string, fs::path> plugins = plugins_in(directory, &failed);
+  const std::map<std::string, fs::path> plugins = libraries_in(directory, "plugin", &failed);
   fmt::print("{}{}\n", directory.string(), failed ? ": " + failed.message() : plugins.empty() ? ": no plugin" : "");
   for (const auto& [name, file] : plugins) {
     const std::string stem = file.filename().string();

@@ -4,7 +4,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "core/layout.h"
 #include "core/program/commands.h"
 #include "core/run/verify.h"
 
@@ -52,7 +51,7 @@ void print_json(const VerifyReport& report, int world_size, const std::string& a
 
 int run(const ConfigArguments& arguments, const Options& options) {
   const Config config = load_config(arguments);
-  const int world_size = check_layout(config);
+  const int world_size = checked_ranks(config, Ranks::threads);
   if (!options.json) {
     fmt::print("{} ranks against one, {} steps, {}\n", world_size, options.steps,
                config.settings.run.dtype == ComputeType::fp32 ? "fp32" : "bf16");

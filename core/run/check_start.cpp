@@ -1,43 +1,144 @@
 #include "core/run/check_start.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "core/config/suggest.h"
 #include "core/cpu/make_device.h"
 #include "core/data/source.h"
 #include "core/layout.h"
+#include "core/plugin_loader.h"
 #include "core/run/rank.h"
+#include "parallel/local/segment.h"
 
 namespace orthant {
 namespace {
 
-template <class Attempt>
-void attempt(const Config& config, const char* setting, const char* advice, Diagnostics& refused, Attempt open) {
-  try {
-    open();
-  } catch (const Error& error) {
-    refused.add(config.tables.empty() ? "default" : config.origin(setting), error.what(), advice);
+// Orthant's own are known where they were not built, too: a job is planned on machines without its device.
+const std::vector<std::string> own_devices = {"cpu", "cuda", "guarded", "simt"};
+const std::vector<std::string> own_communicators = {"local", "mpi", "nccl"};
+
+class Checks {
+ public:
+  Checks(const Config& config, Ranks ranks)
+      : config_(config), run_(config.settings.run), ranks_(ranks), refused_(config.diagnostics()) {}
+
+  void device() {
+    if (!known("device", run_.device, own_devices, device_folders())) {
+      return;
+    }
+    try {
+      check_device(run_.device);
+    } catch (const Error& error) {
+      missing("device", run_.device, error,
+              "write \"cpu\", or start it on a machine that has this device; `orthant config`, `orthant plan` and "
+              "`orthant launch --dry-run` need none");
+    }
   }
-}
+
+  void communicator(int world_size) {
+    const std::string& name = run_.communicator;
+    if (!known("communicator", name, own_communicators, plugin_directories())) {
+      return;
+    }
+    std::string device = name == "nccl" ? "cuda" : "";  // where its library is not here to say so
+    std::optional<ConfigError> absent;
+    try {
+      device = communicator_device(name);
+    } catch (const ConfigError& error) {
+      absent = error;
+    }
+    if (!device.empty() && device != run_.device) {
+      refuse("run.communicator",
+             fmt::format("communicator \"{}\" moves the memory of device \"{}\" only, but run.device is \"{}\"", name,
+                         device, run_.device),
+             fmt::format("write device = \"{}\" under [run], or communicator = \"local\" or \"mpi\"", device));
+    } else if ((name == "local" || ranks_ == Ranks::threads) && world_size > LocalSegment::max_world) {
+      refuse("run.communicator",
+             fmt::format("the layout has {} ranks; the local communicator serves at most {} on one machine", world_size,
+                         LocalSegment::max_world),
+             ranks_ == Ranks::threads ? "make the layout smaller: here its ranks are threads over shared memory"
+                                      : "write \"mpi\" (or \"nccl\", with GPUs), or make the layout smaller");
+    } else if (ranks_ == Ranks::threads && name != "local") {
+      notes_.push_back(fmt::format(
+          "run.communicator = \"{}\" is not used: here the ranks are threads of this process, over shared memory",
+          name));
+    } else if (absent) {
+      missing("communicator", name, *absent, "write \"local\", or give the communicator what it needs");
+    }
+  }
+
+  void data() {
+    const bool synthetic = config_.settings.data.source == DataSource::synthetic;
+    try {
+      make_batch_source(config_.settings);
+    } catch (const Error& error) {
+      refuse(synthetic ? "data.source" : "data.path", error.what(), "");
+    }
+  }
+
+  std::vector<std::string> result() && {
+    refused_.throw_if_any();
+    return std::move(notes_);
+  }
+
+ private:
+  void refuse(const char* setting, const std::string& message, const std::string& advice) {
+    refused_.add(config_.tables.empty() ? "default" : config_.origin(setting), message, advice);
+  }
+
+  // Whether it is one of Orthant's own, or a library that lies here.
+  bool known(const std::string& kind, const std::string& name, std::vector<std::string> names,
+             const std::vector<std::filesystem::path>& folders) {
+    for (const std::filesystem::path& folder : folders) {
+      for (const auto& [found, file] : libraries_in(folder, kind)) {
+        names.push_back(found);
+      }
+    }
+    std::sort(names.begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    if (std::find(names.begin(), names.end(), name) != names.end()) {
+      return true;
+    }
+    const auto near = nearest(name, names);
+    refuse(("run." + kind).c_str(), fmt::format("[run] {}: there is no {} \"{}\"", kind, kind, name),
+           fmt::format("{}known are {}; a library of your own, {}, is looked for in ORTHANT_PLUGIN_PATH",
+                       near ? fmt::format("did you mean \"{}\"? ", *near) : "", fmt::join(names, ", "),
+                       library_file(kind, name)));
+    return false;
+  }
+
+  // It is not on this machine. Refused, unless the ranks may run where it is.
+  void missing(const std::string& kind, const std::string& name, const Error& error, const std::string& advice) {
+    if (ranks_ != Ranks::elsewhere) {
+      return refuse(("run." + kind).c_str(), error.what(), advice);
+    }
+    notes_.push_back(
+        fmt::format("run.{} = \"{}\" is not available on this machine, so it was not checked; the "
+                    "machines that run the ranks need it",
+                    kind, name));
+  }
+
+  const Config& config_;
+  const RunSettings& run_;
+  Ranks ranks_;
+  Diagnostics refused_;
+  std::vector<std::string> notes_;
+};
 
 }  // namespace
 
-int check_start(const Config& config) {
-  const Settings& settings = config.settings;
-  const int world_size = check_layout(config);
-  Diagnostics refused = config.diagnostics();
-  attempt(config, "run.device", "write \"cpu\"", refused, [&] { check_device(settings.run.device); });
-  if (settings.run.graphs && !config.plugins.empty()) {
-    refused.add(config.origin("run.graphs"),
-                "run.graphs = true records the work of one rank by itself, but the configuration has plugins",
-                "leave out run.graphs, or the [plugins.*] tables");
-  }
-  const char* other_communicator = settings.run.communicator == "local"
-                                       ? "write \"mpi\", or make the layout smaller"
-                                       : "write \"local\", or give the communicator what it needs";
-  attempt(config, "run.communicator", other_communicator, refused,
-          [&] { check_communicator(settings.run.communicator, settings.run.device, world_size); });
-  attempt(config, settings.data.source == DataSource::synthetic ? "data.source" : "data.path", "", refused,
-          [&] { make_batch_source(settings); });
-  refused.throw_if_any();
-  return world_size;
+StartCheck check_start(const Config& config, Ranks ranks) {
+  StartCheck found{.world_size = check_layout(config), .notes = {}};
+  Checks checks(config, ranks);
+  checks.device();
+  checks.communicator(found.world_size);
+  checks.data();
+  found.notes = std::move(checks).result();
+  return found;
 }
 
 }  // namespace orthant

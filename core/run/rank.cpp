@@ -76,18 +76,12 @@ std::optional<RankEnvironment> rank_environment() {
   return rank;
 }
 
-void check_communicator(const std::string& name, const std::string& device, int world_size) {
-  if (name != "local") {
-    const orthant_communicator* entry = find_communicator(name);
-    if (entry->device != nullptr && entry->device != device) {
-      throw ConfigError(
-          fmt::format("communicator '{}' moves the memory of device \"{}\" only, but run.device is \"{}\"", name,
-                      entry->device, device));
-    }
-  } else if (world_size > LocalSegment::max_world) {
-    throw ConfigError(fmt::format("the layout has {} ranks; the local communicator serves at most {} on one machine",
-                                  world_size, LocalSegment::max_world));
+std::string communicator_device(const std::string& name) {
+  if (name == "local") {
+    return "";
   }
+  const char* device = find_communicator(name)->device;
+  return device == nullptr ? "" : device;
 }
 
 void with_communicator(const Config& config, const RankEnvironment& rank,

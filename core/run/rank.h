@@ -26,9 +26,9 @@ struct RankEnvironment {
 // Nothing where this process was not started as a rank. Errors: ConfigError for values that are not numbers.
 std::optional<RankEnvironment> rank_environment();
 
-// Errors: ConfigError where this communicator cannot be loaded here, or cannot serve this device or so many ranks.
-// Opens its library, starts nothing.
-void check_communicator(const std::string& name, const std::string& device, int world_size);
+// The only device whose memory this communicator moves; empty: any. Opens its library, starts nothing.
+// Errors: ConfigError where it cannot be loaded here.
+std::string communicator_device(const std::string& name);
 
 // Runs `body` with the communicator of settings.run.communicator. A failure of `body` is told to the other ranks
 // before it is thrown on. Errors: Error, ConfigError where the communicator cannot be loaded.

@@ -68,11 +68,11 @@ TEST_F(LaunchCommand, AWorldOfAnExternalLauncherIsSaidAndMustFit) {
   EXPECT_THAT(error_, HasSubstr("rank 0 of 1, started by Slurm"));
 }
 
-// Where it is built it serves only GPUs, and the model of these tests is on the CPU.
+// It serves only GPUs, and the model of these tests is on the CPU.
 TEST_F(LaunchCommand, NcclOnTheCpuIsRefusedBeforeAnyRankStarts) {
   EXPECT_EQ(run("--set run.communicator=nccl --dry-run"), 78);
-  EXPECT_THAT(error_, HasSubstr("run.communicator"));
-  EXPECT_THAT(error_, HasSubstr("write \"local\", or give the communicator what it needs"));
+  EXPECT_THAT(error_, HasSubstr("communicator \"nccl\" moves the memory of device \"cuda\" only"));
+  EXPECT_THAT(error_, HasSubstr("communicator = \"local\""));
 }
 
 TEST_F(LaunchCommand, ContradictionsAreRefused) {

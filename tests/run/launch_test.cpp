@@ -19,6 +19,12 @@ class Launch : public testing::Test {
   ProgramFolder folder_;
 };
 
+// All that read a configuration.
+const std::vector<std::string> commands[] = {{"launch", "c.toml"},       {"launch", "--dry-run", "c.toml"},
+                                             {"train", "c.toml"},        {"config", "c.toml"},
+                                             {"plan", "c.toml"},         {"verify", "c.toml"},
+                                             {"bench", "step", "c.toml"}};
+
 TEST_F(Launch, WhatDoesNotFitIsRefusedAtItsPlaceBeforeAnyRank) {
   struct Case {
     std::vector<std::string> values;
@@ -37,22 +43,76 @@ TEST_F(Launch, WhatDoesNotFitIsRefusedAtItsPlaceBeforeAnyRank) {
       {{"data.path=[\"missing.txt\"]"}, {"missing.txt"}},
       // What only opening it tells.
       {{"run.communicator=\"carrier_pigeon\""}, {"--set:1:18:", "liborthant_communicator_carrier_pigeon"}},
+      {{"run.communicator=\"locale\""}, {"there is no communicator \"locale\"", "did you mean \"local\"?"}},
       {{"plugins.data.size=66", "batch.sequences=66"},
-       {"the layout has 66 ranks; the local communicator serves at most 64", "write \"mpi\""}},
-      {{"run.device=\"abacus\""}, {"--set:1:12:", "abacus"}},
+       {"the layout has 66 ranks; the local communicator serves at most 64", "make the layout smaller"}},
+      {{"run.device=\"cudda\""}, {"--set:1:12: [run] device: there is no device \"cudda\"", "did you mean \"cuda\"?"}},
+      {{"run.communicator=\"nccl\""},
+       {"--set:1:18:", "communicator \"nccl\" moves the memory of device \"cuda\" only", "write device = \"cuda\""}},
+      {{"run.graphs=true"}, {"--set:1:12:", "the work of one rank by itself, but the configuration has plugins"}},
       {{"data.validation_fraction=0.0001"}, {"validation_fraction"}},
   };
   for (const Case& c : cases) {
-    for (const char* command : {"launch", "train"}) {
-      const Result result = folder_.orthant(with_set({command, "c.toml"}, c.values));
-      EXPECT_EQ(result.code, 78) << c.values[0];
+    for (const std::vector<std::string>& command : commands) {
+      const Result result = folder_.orthant(with_set(command, c.values));
+      EXPECT_EQ(result.code, 78) << c.values[0] << " " << command[0];
       for (const std::string& text : c.expected) {
-        EXPECT_THAT(result.error, HasSubstr(text));
+        EXPECT_THAT(result.error, HasSubstr(text)) << command[0];
       }
       EXPECT_THAT(result.error, Not(HasSubstr("[r0]")));
       EXPECT_FALSE(fs::exists(folder_.path("runs")));
     }
   }
+}
+
+// A job for other machines is planned on one without their device and communicator: here libraries that are no
+// libraries. What starts ranks here is refused, by every command with the same code.
+TEST_F(Launch, WhatOnlyTheRanksMachinesHaveIsNotedByCommandsThatStartNone) {
+  folder_.write("lib/liborthant_device_far.so", "far away");
+  folder_.write("lib/liborthant_communicator_beyond.so", "farther");
+  folder_.write("hosts", "a slots=2\n");
+  folder_.write("bin/mpirun", "#!/bin/sh\nexit 0\n");
+  fs::permissions(folder_.path("bin/mpirun"), fs::perms::owner_all);
+  const std::vector<std::string> environment = {"ORTHANT_PLUGIN_PATH=" + folder_.path("lib").string(),
+                                                "PATH=" + folder_.path("bin").string() + ":" + std::getenv("PATH")};
+  const std::vector<std::string> far = {"run.device=\"far\"", "run.communicator=\"beyond\""};
+  const std::vector<std::string> start_none[] = {{"config", "c.toml"},
+                                                 {"plan", "c.toml"},
+                                                 {"launch", "--dry-run", "c.toml"},
+                                                 {"launch", "--dry-run", "--hostfile", "hosts", "c.toml"},
+                                                 {"launch", "--hostfile", "hosts", "c.toml"}};
+  for (const std::vector<std::string>& command : start_none) {
+    const Result result = folder_.orthant(with_set(command, far), environment);
+    EXPECT_EQ(result.code, 0) << command[0] << result.error;
+    EXPECT_THAT(result.error, HasSubstr("note: run.device = \"far\" is not available on this machine"));
+    EXPECT_THAT(result.error, HasSubstr("note: run.communicator = \"beyond\" is not available on this machine"));
+  }
+  for (const std::vector<std::string>& command : commands) {
+    if (command[0] != "config" && command[0] != "plan" && command[1] != "--dry-run") {
+      const Result result = folder_.orthant(with_set(command, {far[0]}), environment);
+      EXPECT_EQ(result.code, 78) << command[0];
+      EXPECT_THAT(result.error, HasSubstr("--set:1:12: device \"far\" is not available")) << command[0];
+    }
+  }
+}
+
+// Orthant's own device, whether it was built or not, without a GPU.
+TEST_F(Launch, AJobForGpusIsPlannedWithoutOne) {
+  const std::vector<std::string> no_gpu = {"CUDA_VISIBLE_DEVICES="};
+  const std::vector<std::string> gpus = {"run.device=\"cuda\"", "run.communicator=\"nccl\""};
+  for (const std::vector<std::string>& command : commands) {
+    const Result result = folder_.orthant(with_set(command, gpus), no_gpu);
+    const bool starts = command[0] != "config" && command[0] != "plan" && command[1] != "--dry-run";
+    EXPECT_EQ(result.code, starts ? 78 : 0) << command[0] << result.error;
+    EXPECT_THAT(result.error, HasSubstr(starts ? "device \"cuda\"" : "note: run.device = \"cuda\" is not available"));
+  }
+}
+
+TEST_F(Launch, VerifySaysThatItUsesNoOtherCommunicator) {
+  const Result result = folder_.orthant(
+      with_set({"verify", "--steps", "1", "c.toml"}, {"run.communicator=\"mpi\"", "data.source=\"synthetic\""}));
+  EXPECT_EQ(result.code, 0) << result.error;
+  EXPECT_THAT(result.error, HasSubstr("run.communicator = \"mpi\" is not used: here the ranks are threads"));
 }
 
 // An earlier run stays where it is when the new one is refused.
