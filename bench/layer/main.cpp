@@ -199,6 +199,9 @@ int main(int argc, char** argv) {
   }
   try {
     return run(options);
+  } catch (const orthant::Error& problem) {
+    std::cerr << "orthant-bench: " << problem.what() << '\n';
+    return static_cast<int>(problem.code());
   } catch (const std::exception& problem) {
     std::cerr << "orthant-bench: " << problem.what() << '\n';
     return 1;

@@ -57,10 +57,10 @@ Library load_device(const std::string& name) {
       return {reinterpret_cast<CheckFunction>(dlsym(library, "orthant_device_check")), create};
     }
   }
-  fail(
-      "device \"{}\" is not available. \"cpu\" and \"guarded\" are built in; tried for others "
-      "(ORTHANT_PLUGIN_PATH, then beside the library):{}",
-      name, tried);
+  throw ConfigError(
+      fmt::format("device \"{}\" is not available. \"cpu\" and \"guarded\" are built in; tried for others "
+                  "(ORTHANT_PLUGIN_PATH, then beside the library):{}",
+                  name, tried));
 }
 
 }  // namespace

@@ -7,7 +7,8 @@
 
 namespace orthant {
 
-// That make_device(name) can be expected to work here; allocates nothing on the device. Errors: Error, as make_device.
+// That make_device(name) can be expected to work here; allocates nothing on the device. Errors: ConfigError where
+// there is none, as make_device.
 void check_device(const std::string& name);
 
 // Where liborthant_device_NAME.so is looked for, in order: the folders of ORTHANT_PLUGIN_PATH, and this library's.

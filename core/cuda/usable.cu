@@ -5,6 +5,14 @@
 #include "core/cuda/launch.h"
 
 namespace orthant::cuda {
+namespace {
+
+template <class... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) {
+  throw ConfigError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace
 
 int usable_gpus(const std::string& device) {
   int count = 0;
@@ -16,25 +24,25 @@ int usable_gpus(const std::string& device) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   const std::string left = visible == nullptr ? "" : fmt::format("; CUDA_VISIBLE_DEVICES is \"{}\"", visible);
   if (status == cudaSuccess || status == cudaErrorNoDevice) {
-    fail("device \"{}\": there is no GPU here{}. `nvidia-smi` lists what the driver sees", device, left);
+    refuse("device \"{}\": there is no GPU here{}. `nvidia-smi` lists what the driver sees", device, left);
   }
   int driver = 0, runtime = 0;
   static_cast<void>(cudaDriverGetVersion(&driver));
   static_cast<void>(cudaRuntimeGetVersion(&runtime));
   if (status == cudaErrorInsufficientDriver && driver == 0) {
-    fail(
+    refuse(
         "device \"{}\": there is no NVIDIA driver here (libcuda.so.1). Where `nvidia-smi` works, LD_LIBRARY_PATH lacks "
         "the driver's folder",
         device);
   }
   if (status == cudaErrorInsufficientDriver) {
-    fail(
+    refuse(
         "device \"{}\": the NVIDIA driver serves CUDA {}.{}, and this was built with {}.{}: update the driver, or "
         "build with an older toolkit",
         device, driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
   }
-  fail("device \"{}\": the GPUs cannot be used: {} ({}){}", device, cudaGetErrorName(status),
-       cudaGetErrorString(status), left);
+  refuse("device \"{}\": the GPUs cannot be used: {} ({}){}", device, cudaGetErrorName(status),
+         cudaGetErrorString(status), left);
 }
 
 }  // namespace orthant::cuda

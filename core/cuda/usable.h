@@ -5,8 +5,8 @@
 
 namespace orthant::cuda {
 
-// How many GPUs there are, at least 1. Makes no context on them. Errors: Error saying what is missing, and how to see
-// that.
+// How many GPUs there are, at least 1. Makes no context on them. Errors: ConfigError saying what is missing, and how to
+// see that.
 int usable_gpus(const std::string& device);
 
 }  // namespace orthant::cuda

@@ -150,6 +150,7 @@ TEST(Device, UnknownNameListsWhatWasTried) {
     ADD_FAILURE() << "not refused";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("liborthant_device_nowhere.so"), std::string::npos) << error.what();
+    EXPECT_EQ(error.code(), ExitCode::bad_configuration);
   }
   EXPECT_THROW(make_cpu_device(0), Error);
 }

@@ -46,9 +46,7 @@ class LeftAlone final : public GroupBase {
   void barrier(Stream&) override { call(); }
 
  private:
-  void call() {
-    require(!fate_.aborted || fate_.calls_since++ < before_the_reason, "rank 1 was killed");
-  }
+  void call() { require(!fate_.aborted || fate_.calls_since++ < before_the_reason, "rank 1 was killed"); }
   // Two more sums of the step, and the first call of the search for what is not finite.
   static constexpr int before_the_reason = 3;
   Fate& fate_;
