@@ -102,6 +102,22 @@ check_cmake() {
   fi
 }
 
+# cuda_settings CACHE: the option that compiles the CUDA code too; nothing where CACHE has it already, where there is no
+# toolkit that can, or where ORTHANT_NO_CUDA is set. It needs no GPU: jobs for other machines are started here as well.
+oldest_cuda=13
+cuda_settings() {
+  local version
+  if [[ -n ${ORTHANT_NO_CUDA:-} ]] || ! command -v nvcc >/dev/null || grep -qs '^ORTHANT_CUDA:BOOL=ON' "$1"; then
+    return 0
+  fi
+  version=$(nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+  if [[ -n $version && $version -ge $oldest_cuda ]]; then
+    printf '%s\n' -DORTHANT_CUDA=ON
+  elif [[ ! -e $1 ]]; then
+    say "nvcc is of CUDA ${version:-unknown}, $oldest_cuda or newer is needed: building without the device \"cuda\""
+  fi
+}
+
 # configure PRESET [cmake options]: once; later changes of CMake files are noticed by the build itself.
 configure() {
   local preset=$1 directory="$root/build/$1" generator=()
