@@ -60,6 +60,7 @@ for part in "${parts[@]}"; do
       done
       step test_cuda "$build/bin/cuda_tests"
       step test_cuda_device "$build/bin/cuda_device_tests"
+      step test_router_on_gpu "$build/bin/router_thrust_gpu_tests"
       ;;
     sanitizer)
       # memcheck sees every address, with each tensor an allocation of its own; racecheck shared memory. Both are slow:
