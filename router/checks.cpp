@@ -1,24 +1,36 @@
 #include "router/checks.h"
 
+#include <initializer_list>
+
+#include "core/check.h"
 #include "router/gate.h"
 
 namespace orthant {
+namespace {
 
-void check_arguments(std::string_view operation, std::initializer_list<Argument> arguments) {
+struct Argument {
+  const char* name;
+  const Tensor& tensor;
+  DType dtype;
+  Shape shape;
+};
+
+// Every argument has its dtype and shape.
+void check_arguments(const char* operation, std::initializer_list<Argument> arguments) {
   for (const Argument& a : arguments) {
-    require(a.tensor.defined() && a.tensor.dtype() == a.dtype && a.tensor.shape() == a.shape,
-            "{}: `{}` must be {} {}, got {} {}", operation, a.name, name_of(a.dtype), a.shape.to_string(),
-            a.tensor.defined() ? name_of(a.tensor.dtype()) : "undefined", a.tensor.shape().to_string());
+    require_tensor(operation, a.name, a.tensor, a.dtype, a.shape);
   }
 }
 
-void check_float(std::string_view operation, const char* name, const Tensor& tensor) {
-  require(tensor.defined() && tensor.rank() == 2 && (tensor.dtype() == DType::f32 || tensor.dtype() == DType::bf16),
-          "{}: `{}` must be a matrix of f32 or bf16, got {} {}", operation, name,
-          tensor.defined() ? name_of(tensor.dtype()) : "undefined", tensor.shape().to_string());
+// A matrix of f32 or bf16.
+void check_float(const char* operation, const char* name, const Tensor& tensor) {
+  require_float(operation, name, tensor);
+  require_rank(operation, name, tensor, 2);
 }
 
-std::int64_t check_gate_config(std::string_view operation, const GateConfig& config, std::int64_t tokens) {
+// The configuration makes sense (choices fit the experts and the router) and `tokens` are whole groups. Returns the
+// number of groups.
+std::int64_t check_config(const char* operation, const GateConfig& config, std::int64_t tokens) {
   const bool experts_choose = config.router == RouterKind::expert_choice;
   require(config.experts > 0 && config.top_k > 0 && config.top_k <= config.experts &&
               (config.top_k <= max_top_k || experts_choose),
@@ -38,25 +50,63 @@ std::int64_t check_gate_config(std::string_view operation, const GateConfig& con
   return tokens / config.group_tokens;
 }
 
-void check_experts_choose(std::string_view operation, const GateConfig& config) {
-  require(config.router != RouterKind::expert_choice || config.capacity_factor > 0,
-          "{}: experts that choose need a capacity_factor above 0, it is {}", operation, config.capacity_factor);
-}
-
-namespace {
-
-void check_source(std::string_view operation, const Tensor& rows, const Tensor& source) {
+void check_source(const char* operation, const Tensor& rows, const Tensor& source) {
   require(source.defined() && source.dtype() == DType::i32 && source.elements() >= rows.dim(0),
           "{}: `source` must be i32 with at least the {} packed rows, got {}", operation, rows.dim(0),
           source.shape().to_string());
 }
 
-void check_row(std::string_view operation, const Tensor& row) {
+void check_row(const char* operation, const Tensor& row) {
   require(row.defined() && row.rank() == 2 && row.dim(1) > 0, "{}: `row` must be [T, K], got {}", operation,
           row.shape().to_string());
 }
 
 }  // namespace
+
+std::int64_t check_gate(const Tensor& expert, const Tensor& weight, const Tensor& lse, const Tensor& chosen,
+                        const Tensor& share, const Tensor& logits, const Tensor& valid, const Tensor& token,
+                        const GateConfig& config) {
+  const std::int64_t tokens = logits.dim(0), experts = config.experts, k_count = config.top_k;
+  const std::int64_t groups = check_config("gate", config, tokens);
+  require(config.router != RouterKind::expert_choice || config.capacity_factor > 0,
+          "gate: experts that choose need a capacity_factor above 0, it is {}", config.capacity_factor);
+  check_arguments("gate", {{"logits", logits, DType::f32, {tokens, experts}},
+                           {"expert", expert, DType::i32, {tokens, k_count}},
+                           {"weight", weight, DType::f32, {tokens, k_count}},
+                           {"lse", lse, DType::f32, {tokens}},
+                           {"chosen", chosen, DType::i32, {groups, experts}},
+                           {"share", share, DType::f64, {groups, experts}},
+                           {"valid", valid, DType::u8, {tokens}},
+                           {"token", token, DType::i64, {tokens}}});
+  return groups;
+}
+
+std::int64_t check_gate_backward(const Tensor& dlogits, const Tensor& dweight, const Tensor& expert, const Tensor& lse,
+                                 const Tensor& chosen, const Tensor& logits, const Tensor& valid,
+                                 const GateConfig& config) {
+  const std::int64_t tokens = logits.dim(0), experts = config.experts, k_count = config.top_k;
+  const std::int64_t groups = check_config("gate_backward", config, tokens);
+  check_arguments("gate_backward", {{"logits", logits, DType::f32, {tokens, experts}},
+                                    {"dlogits", dlogits, DType::f32, {tokens, experts}},
+                                    {"dweight", dweight, DType::f32, {tokens, k_count}},
+                                    {"expert", expert, DType::i32, {tokens, k_count}},
+                                    {"lse", lse, DType::f32, {tokens}},
+                                    {"chosen", chosen, DType::i32, {groups, experts}},
+                                    {"valid", valid, DType::u8, {tokens}}});
+  return groups;
+}
+
+std::int64_t check_gate_losses(const Tensor& balance_loss, const Tensor& z_loss, const Tensor& chosen,
+                               const Tensor& share, const Tensor& lse, const GateConfig& config) {
+  const std::int64_t tokens = lse.dim(0), experts = config.experts;
+  const std::int64_t groups = check_config("gate_losses", config, tokens);
+  check_arguments("gate_losses", {{"balance_loss", balance_loss, DType::f64, {1}},
+                                  {"z_loss", z_loss, DType::f64, {1}},
+                                  {"chosen", chosen, DType::i32, {groups, experts}},
+                                  {"share", share, DType::f64, {groups, experts}},
+                                  {"lse", lse, DType::f32, {tokens}}});
+  return groups;
+}
 
 void check_pack(const Tensor& rows, const Tensor& x, const Tensor& row, const Tensor& source) {
   check_float("pack", "x", x);
@@ -102,7 +152,7 @@ std::int64_t check_dispatch_plan(const Tensor& row, const Tensor& source, const 
                                  const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
                                  const GateConfig& config) {
   const std::int64_t tokens = expert.dim(0), experts = config.experts, k_count = config.top_k;
-  check_gate_config("dispatch_plan", config, tokens);
+  check_config("dispatch_plan", config, tokens);
   const std::int64_t room = config.rows_per_expert > 0 ? experts * config.rows_per_expert : tokens * k_count;
   require(tokens * k_count <= 2147483647 && room <= 2147483647,
           "dispatch_plan: {} choices and {} packed rows are more than i32 can count", tokens * k_count, room);

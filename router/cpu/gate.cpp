@@ -102,17 +102,8 @@ struct Runs {
 void CpuStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& lse, const Tensor& chosen,
                      const Tensor& share, const Tensor& logits, const Tensor& valid, const Tensor& token,
                      const RandomKey& key, const GateConfig& config) {
-  const std::int64_t tokens = logits.dim(0), experts = config.experts, k_count = config.top_k;
-  const std::int64_t groups = check_gate_config("gate", config, tokens);
-  check_experts_choose("gate", config);
-  check_arguments("gate", {{"logits", logits, DType::f32, {tokens, experts}},
-                           {"expert", expert, DType::i32, {tokens, k_count}},
-                           {"weight", weight, DType::f32, {tokens, k_count}},
-                           {"lse", lse, DType::f32, {tokens}},
-                           {"chosen", chosen, DType::i32, {groups, experts}},
-                           {"share", share, DType::f64, {groups, experts}},
-                           {"valid", valid, DType::u8, {tokens}},
-                           {"token", token, DType::i64, {tokens}}});
+  const std::int64_t experts = config.experts, k_count = config.top_k;
+  const std::int64_t groups = check_gate(expert, weight, lse, chosen, share, logits, valid, token, config);
   std::int32_t* const e_out = expert.as<std::int32_t>();  // [T, K]
   float* const w = weight.as<float>();                    // [T, K]
   const float* const x = logits.as<float>();              // [T, E]
@@ -190,15 +181,8 @@ void CpuStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& l
 void CpuStream::gate_backward(const Tensor& dlogits, const Tensor& dweight, const Tensor& expert, const Tensor& lse,
                               const Tensor& chosen, const Tensor& logits, const Tensor& valid, float aux_scale,
                               float z_scale, const GateConfig& config) {
-  const std::int64_t tokens = logits.dim(0), experts = config.experts, k_count = config.top_k;
-  const std::int64_t groups = check_gate_config("gate_backward", config, tokens);
-  check_arguments("gate_backward", {{"logits", logits, DType::f32, {tokens, experts}},
-                                    {"dlogits", dlogits, DType::f32, {tokens, experts}},
-                                    {"dweight", dweight, DType::f32, {tokens, k_count}},
-                                    {"expert", expert, DType::i32, {tokens, k_count}},
-                                    {"lse", lse, DType::f32, {tokens}},
-                                    {"chosen", chosen, DType::i32, {groups, experts}},
-                                    {"valid", valid, DType::u8, {tokens}}});
+  const std::int64_t experts = config.experts, k_count = config.top_k;
+  const std::int64_t groups = check_gate_backward(dlogits, dweight, expert, lse, chosen, logits, valid, config);
   const std::uint8_t* const is_valid = valid.as<std::uint8_t>();
   // The balance of experts that choose is a constant (losses.h).
   const bool balances = aux_scale != 0 && config.router != RouterKind::expert_choice;

@@ -10,12 +10,7 @@ namespace orthant {
 void CpuStream::gate_losses(const Tensor& balance_loss, const Tensor& z_loss, const Tensor& chosen, const Tensor& share,
                             const Tensor& lse, const GateConfig& config) {
   const std::int64_t tokens = lse.dim(0), experts = config.experts;
-  const std::int64_t groups = check_gate_config("gate_losses", config, tokens);
-  check_arguments("gate_losses", {{"balance_loss", balance_loss, DType::f64, {1}},
-                                  {"z_loss", z_loss, DType::f64, {1}},
-                                  {"chosen", chosen, DType::i32, {groups, experts}},
-                                  {"share", share, DType::f64, {groups, experts}},
-                                  {"lse", lse, DType::f32, {tokens}}});
+  const std::int64_t groups = check_gate_losses(balance_loss, z_loss, chosen, share, lse, config);
   for (std::int64_t g = 0; g < groups; ++g) {
     const std::int32_t* const counts = chosen.as<std::int32_t>() + g * experts;
     const double* const shares = share.as<double>() + g * experts;

@@ -203,17 +203,8 @@ __global__ void __launch_bounds__(256) add_parts(std::int32_t* chosen, double* s
 void CudaStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& lse, const Tensor& chosen,
                       const Tensor& share, const Tensor& logits, const Tensor& valid, const Tensor& token,
                       const RandomKey& key, const GateConfig& config) {
-  const std::int64_t tokens = logits.dim(0), experts = config.experts, k_count = config.top_k;
-  const std::int64_t groups = check_gate_config("gate", config, tokens);
-  check_experts_choose("gate", config);
-  check_arguments("gate", {{"logits", logits, DType::f32, {tokens, experts}},
-                           {"expert", expert, DType::i32, {tokens, k_count}},
-                           {"weight", weight, DType::f32, {tokens, k_count}},
-                           {"lse", lse, DType::f32, {tokens}},
-                           {"chosen", chosen, DType::i32, {groups, experts}},
-                           {"share", share, DType::f64, {groups, experts}},
-                           {"valid", valid, DType::u8, {tokens}},
-                           {"token", token, DType::i64, {tokens}}});
+  const std::int64_t experts = config.experts;
+  const std::int64_t groups = check_gate(expert, weight, lse, chosen, share, logits, valid, token, config);
   const bool experts_choose = config.router == RouterKind::expert_choice;
   const std::int64_t parts = (config.group_tokens + block_tokens - 1) / block_tokens, blocks = groups * parts;
   require(blocks <= 2147483647, "gate: {} groups of {} tokens are too many for one launch", groups,

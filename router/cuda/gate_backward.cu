@@ -175,15 +175,8 @@ __global__ void __launch_bounds__(256) gate_backward_tokens(BackwardTask task) {
 void CudaStream::gate_backward(const Tensor& dlogits, const Tensor& dweight, const Tensor& expert, const Tensor& lse,
                                const Tensor& chosen, const Tensor& logits, const Tensor& valid, float aux_scale,
                                float z_scale, const GateConfig& config) {
-  const std::int64_t tokens = logits.dim(0), experts = config.experts, k_count = config.top_k;
-  const std::int64_t groups = check_gate_config("gate_backward", config, tokens);
-  check_arguments("gate_backward", {{"logits", logits, DType::f32, {tokens, experts}},
-                                    {"dlogits", dlogits, DType::f32, {tokens, experts}},
-                                    {"dweight", dweight, DType::f32, {tokens, k_count}},
-                                    {"expert", expert, DType::i32, {tokens, k_count}},
-                                    {"lse", lse, DType::f32, {tokens}},
-                                    {"chosen", chosen, DType::i32, {groups, experts}},
-                                    {"valid", valid, DType::u8, {tokens}}});
+  const std::int64_t tokens = logits.dim(0), experts = config.experts;
+  check_gate_backward(dlogits, dweight, expert, lse, chosen, logits, valid, config);
   const float* const x = logits.as<float>();
   float* const dx = dlogits.as<float>();
   const std::int32_t* const counts = chosen.as<std::int32_t>();

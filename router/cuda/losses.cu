@@ -66,12 +66,7 @@ __global__ void add_losses(double* balance_loss, double* z_loss, const double* b
 void CudaStream::gate_losses(const Tensor& balance_loss, const Tensor& z_loss, const Tensor& chosen,
                              const Tensor& share, const Tensor& lse, const GateConfig& config) {
   const std::int64_t tokens = lse.dim(0), experts = config.experts;
-  const std::int64_t groups = check_gate_config("gate_losses", config, tokens);
-  check_arguments("gate_losses", {{"balance_loss", balance_loss, DType::f64, {1}},
-                                  {"z_loss", z_loss, DType::f64, {1}},
-                                  {"chosen", chosen, DType::i32, {groups, experts}},
-                                  {"share", share, DType::f64, {groups, experts}},
-                                  {"lse", lse, DType::f32, {tokens}}});
+  const std::int64_t groups = check_gate_losses(balance_loss, z_loss, chosen, share, lse, config);
   const std::int64_t runs = (tokens + run_tokens - 1) / run_tokens;
   double* const balance = static_cast<double*>(scratch(0, static_cast<std::size_t>(groups + runs) * sizeof(double)));
   double* const z = balance + groups;
