@@ -3,7 +3,8 @@
 // Positions by counting: blocks count the choices of each expert in their runs of choices, one kernel turns the counts
 // into the number of choices before each run, and the blocks give every choice its row. That is the plan of all
 // choices. Where some lose their seats it is a working list, in which an expert's choices of a group lie together:
-// seats.h. Everything is whole numbers, so no result depends on the order of threads. It reads the T K choices twice.
+// dispatch.h. Everything is whole numbers, so no result depends on the order of threads. It reads the T K choices twice
+// for each 1024 experts.
 #include <algorithm>
 
 #include "core/cuda/cuda_stream.h"
@@ -11,8 +12,8 @@
 #include "router/capacity.h"
 #include "router/checks.h"
 #include "router/cuda/dispatch.h"
+#include "router/cuda/expert_rows.h"
 #include "router/cuda/scan.h"
-#include "router/cuda/token_row.h"
 
 namespace orthant::cuda {
 namespace {
@@ -21,34 +22,57 @@ constexpr int warps = 8, threads = warps * warp_threads;
 constexpr int items = 8;  // choices of a thread in a tile
 constexpr std::int64_t tile = items * threads;
 constexpr std::int64_t most_runs = 1024;
+constexpr int most_slice_experts = 1024;  // bounds the shared memory
 
-// A warp's choices of one tile, 32 neighbours at a time: choice(i) of this lane, -1 where there is none.
+// The experts [first, first + experts) that a block counts. sliced: there are more than fit in shared memory, and slice
+// blockIdx.y of them is the block's.
+template <bool sliced>
+struct Slice {
+  int first, experts;
+
+  __device__ explicit Slice(int all_experts)
+      : first(sliced ? static_cast<int>(blockIdx.y) * most_slice_experts : 0),
+        experts(sliced ? min(all_experts - first, most_slice_experts) : all_experts) {}
+
+  // Whether a choice's expert (or -1: no choice, the first slice's) belongs to it.
+  __device__ bool has(std::int32_t expert) const {
+    return !sliced || (expert >= first && expert < first + experts) || (expert < 0 && first == 0);
+  }
+};
+
+// A warp's choices of one tile, 32 neighbours at a time: choice(i) of this lane, -1 where there is none of the slice.
 struct TileChoices {
-  std::int32_t expert[items];
+  std::int32_t expert[items];  // counted from the slice's first
 
   __device__ static std::int64_t choice(std::int64_t tile_begin, int i) {
     return tile_begin + (warp() * items + i) * warp_threads + lane();
   }
-  __device__ void load(const std::int32_t* from, std::int64_t tile_begin, std::int64_t end) {
+  template <bool sliced>
+  __device__ void load(const std::int32_t* from, std::int64_t tile_begin, std::int64_t end, Slice<sliced> slice) {
 #pragma unroll
     for (int i = 0; i < items; ++i) {
       expert[i] = choice(tile_begin, i) < end ? from[choice(tile_begin, i)] : -1;
+      if constexpr (sliced) {
+        expert[i] = slice.has(expert[i]) && expert[i] >= 0 ? expert[i] - slice.first : -1;
+      }
     }
   }
 };
 
 // counts [E, runs]: choices of each expert in each run.
+template <bool sliced>
 __global__ void __launch_bounds__(threads) count_choices(std::int32_t* counts, const std::int32_t* expert,
                                                          std::int64_t choices, std::int64_t run_choices, int experts) {
-  std::int32_t* const bins = dynamic_shared<std::int32_t>();  // [E]
-  for (int e = static_cast<int>(threadIdx.x); e < experts; e += threads) {
+  const Slice<sliced> slice(experts);
+  std::int32_t* const bins = dynamic_shared<std::int32_t>();  // [experts of the slice]
+  for (int e = static_cast<int>(threadIdx.x); e < slice.experts; e += threads) {
     bins[e] = 0;
   }
   __syncthreads();
   const std::int64_t begin = blockIdx.x * run_choices, end = min(begin + run_choices, choices);
   for (std::int64_t at = begin; at < end; at += tile) {
     TileChoices mine;
-    mine.load(expert, at, end);
+    mine.load(expert, at, end, slice);
 #pragma unroll
     for (int i = 0; i < items; ++i) {
       const unsigned same = __match_any_sync(all_lanes, mine.expert[i]);
@@ -58,8 +82,8 @@ __global__ void __launch_bounds__(threads) count_choices(std::int32_t* counts, c
     }
   }
   __syncthreads();
-  for (int e = static_cast<int>(threadIdx.x); e < experts; e += threads) {
-    counts[static_cast<std::int64_t>(e) * gridDim.x + blockIdx.x] = bins[e];
+  for (int e = static_cast<int>(threadIdx.x); e < slice.experts; e += threads) {
+    counts[static_cast<std::int64_t>(slice.first + e) * gridDim.x + blockIdx.x] = bins[e];
   }
 }
 
@@ -86,64 +110,40 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// Where each expert's rows begin, from the experts' totals. All threads of the block call.
-__device__ void begin_of_experts(std::int32_t* begin, const std::int32_t* total, int experts, std::int64_t apart) {
-  int sum = 0;
-  for (int base = 0; base < experts; base += static_cast<int>(blockDim.x)) {
-    const int e = base + static_cast<int>(threadIdx.x);
-    const Ranked here = block_sum_before(e < experts ? total[e] : 0);
-    if (e < experts) {
-      begin[e] = apart > 0 ? static_cast<int>(e * apart) : sum + here.before;
-    }
-    sum += here.total;
-  }
-  if (threadIdx.x == 0) {
-    begin[experts] = apart > 0 ? static_cast<int>(experts * apart) : sum;
-  }
-  __syncthreads();
-}
-
-// source [room] = -1 in rows that hold no choice. begin [E + 1], total [E].
-__device__ void clear_sources(std::int32_t* source, const std::int32_t* begin, const std::int32_t* total, int experts,
-                              std::int64_t room, std::int64_t apart) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const std::int64_t first = apart > 0 ? 0 : begin[experts];
-  for (std::int64_t r = first + static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; r < room; r += step) {
-    if (apart == 0 || r % apart >= total[r / apart]) {
-      source[r] = -1;
-    }
-  }
-}
-
 struct PlaceTask {
   std::int32_t *row, *source, *offset;  // [choices], [room], [E + 1]
   const std::int32_t* expert;           // [choices]
   const std::int32_t *counts, *total;   // [E, runs], [E], from sum_runs
-  std::int64_t choices, run_choices, room, apart;
-  int experts;
+  std::int64_t choices, run_choices, room;
+  int experts, apart;
 };
 
+template <bool sliced>
 __global__ void __launch_bounds__(threads) place_choices(PlaceTask task) {
-  const int experts = task.experts, thread = static_cast<int>(threadIdx.x);
-  std::int32_t* const next = dynamic_shared<std::int32_t>();  // [E + 1] the next free row of each expert
-  std::int32_t* const of_warp = next + experts + 1;           // [warps, E] of a tile: counts, then next free rows
-  begin_of_experts(next, task.total, experts, task.apart);
-  if (blockIdx.x == 0) {
-    for (int e = thread; e <= experts; e += threads) {
-      task.offset[e] = next[e];
+  const Slice<sliced> slice(task.experts);
+  const int experts = slice.experts, thread = static_cast<int>(threadIdx.x);
+  std::int32_t* const next = dynamic_shared<std::int32_t>();  // [experts] the next free row of each expert
+  std::int32_t* const of_warp = next + experts;               // [warps, experts] of a tile: counts, then next free rows
+  const int rows_end = begin_rows(task.total, task.experts, task.apart, [&](int e, int row) {
+    if (slice.has(e)) {
+      next[e - slice.first] = row + task.counts[static_cast<std::int64_t>(e) * gridDim.x + blockIdx.x];
+      if (blockIdx.x == 0) {
+        task.offset[e] = row;
+      }
     }
-  }
-  clear_sources(task.source, next, task.total, experts, task.room, task.apart);
-  __syncthreads();
-  for (int e = thread; e < experts; e += threads) {
-    next[e] += task.counts[static_cast<std::int64_t>(e) * gridDim.x + blockIdx.x];
+  });
+  if (slice.first == 0) {
+    if (blockIdx.x == 0 && thread == 0) {
+      task.offset[task.experts] = rows_end;
+    }
+    clear_sources(task.source, task.total, rows_end, task.room, task.apart);
   }
 
   const std::int64_t begin = blockIdx.x * task.run_choices, end = min(begin + task.run_choices, task.choices);
   std::int32_t* const mine_of_warp = of_warp + warp() * experts;
   for (std::int64_t at = begin; at < end; at += tile) {
     TileChoices mine;
-    mine.load(task.expert, at, end);
+    mine.load(task.expert, at, end, slice);
     for (int e = lane(); e < experts; e += warp_threads) {
       mine_of_warp[e] = 0;
     }
@@ -174,11 +174,11 @@ __global__ void __launch_bounds__(threads) place_choices(PlaceTask task) {
 #pragma unroll
     for (int i = 0; i < items; ++i) {
       const std::int64_t choice = TileChoices::choice(at, i);
-      if (choice < end) {
+      if (choice < end && slice.has(task.expert[choice])) {
         const std::int32_t e = mine.expert[i];
         const std::int32_t row = e >= 0 ? mine_of_warp[e] + rank[i] : -1;
         // More choices than there are rows apart for an expert: those have none (ops.h).
-        const bool fits = row >= 0 && (task.apart == 0 || row < (e + 1) * task.apart);
+        const bool fits = row >= 0 && (task.apart == 0 || row < (slice.first + e + 1) * task.apart);
         task.row[choice] = fits ? row : -1;
         if (fits) {
           task.source[row] = static_cast<std::int32_t>(choice);
@@ -221,8 +221,6 @@ void CudaStream::dispatch_plan(const Tensor& row, const Tensor& source, const Te
                                const GateConfig& config) {
   const std::int64_t room = check_dispatch_plan(row, source, count, dropped, offset, expert, weight, valid, config);
   const std::int64_t choices = expert.elements();
-  require(config.experts <= most_experts, "dispatch_plan: the CUDA device routes to {} experts at most, not {}",
-          most_experts, config.experts);
   const int experts = static_cast<int>(config.experts);
   if (choices == 0) {
     launch(plan_of_nothing, Grid{1, 256}, stream_, count.as<std::int32_t>(), dropped.as<std::int32_t>(),
@@ -243,21 +241,22 @@ void CudaStream::dispatch_plan(const Tensor& row, const Tensor& source, const Te
                  .choices = choices,
                  .run_choices = run_choices,
                  .room = room,
-                 .apart = config.rows_per_expert,
-                 .experts = experts};
+                 .experts = experts,
+                 .apart = static_cast<int>(config.rows_per_expert)};
   const std::int64_t groups = expert.dim(0) / config.group_tokens;
   if (drops) {  // the list of all choices, without gaps
     task.source = static_cast<std::int32_t*>(scratch(1, static_cast<std::size_t>(choices) * sizeof(std::int32_t)));
     task.room = choices;
     task.apart = 0;
   }
-  const std::size_t bins = static_cast<std::size_t>(experts) * sizeof(std::int32_t);
-  launch(count_choices, Grid{static_cast<unsigned>(runs), threads, bins}, stream_, counts, task.expert, choices,
-         run_choices, experts);
+  const dim3 blocks(static_cast<unsigned>(runs), blocks_for(experts, most_slice_experts));
+  const std::size_t bins = static_cast<std::size_t>(std::min(experts, most_slice_experts)) * sizeof(std::int32_t);
+  const bool sliced = experts > most_slice_experts;
+  launch(sliced ? count_choices<true> : count_choices<false>, Grid{blocks, threads, bins}, stream_, counts, task.expert,
+         choices, run_choices, experts);
   launch(sum_runs, Grid{blocks_for(experts, warps), threads}, stream_, counts, count.as<std::int32_t>(),
          dropped.as<std::int32_t>(), static_cast<int>(runs), experts);
-  launch(place_choices, Grid{static_cast<unsigned>(runs), threads, (warps + 1) * bins + sizeof(std::int32_t)}, stream_,
-         task);
+  launch(sliced ? place_choices<true> : place_choices<false>, Grid{blocks, threads, (warps + 1) * bins}, stream_, task);
   if (drops) {
     const SeatTask seats{.row = row.as<std::int32_t>(),
                          .source = source.as<std::int32_t>(),

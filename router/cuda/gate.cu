@@ -1,8 +1,8 @@
 // gate: choice, weights, logsumexp, and what the balance loss needs of each group, in one pass over the logits.
 //
-// A token is a row in the registers of a few lanes (token_row.h). A block takes tokens of one group; its counts and
-// shares go to the group's at once where it is the only one, else to a table that a second kernel adds up in order.
-// Floor: 4 TE bytes read, 8 TK + 4 T written; tables are 12 E bytes for each 64 tokens.
+// A token is a row in the registers of a few lanes (token_row.h), or a warp walks along a longer one. A block takes
+// tokens of one group; its counts and shares go to the group's at once where it is the only one, else to a table that a
+// second kernel adds up in order. Floor: 4 TE bytes read, 8 TK + 4 T written; tables are 12 E bytes for each 64 tokens.
 #include <algorithm>
 
 #include "core/cuda/cuda_stream.h"
@@ -33,12 +33,33 @@ struct GateTask {
   bool vectors;  // rows of logits begin at multiples of 16 bytes
 };
 
-// The K choices of this lane's token, `first` being the greatest. score(logit): of the token. counts [E], of the block.
-// All lanes of the warp call; active: the token is there and is to be routed.
-template <class Shape, class F>
-__device__ void choose(const GateTask& task, std::int64_t t, bool active, const std::uint32_t (&rank)[Shape::slots],
-                       Best first, F&& score, std::int32_t* counts) {
+// The tokens of this block, all of one group.
+struct BlockTokens {
+  std::int64_t begin, end;
+};
+__device__ BlockTokens tokens_of_block(const GateTask& task) {
+  const std::int64_t group_tokens = task.config.group_tokens, group = blockIdx.x / task.blocks_per_group;
+  const std::int64_t begin = group * group_tokens + blockIdx.x % task.blocks_per_group * block_tokens;
+  return {begin, min(begin + block_tokens, (group + 1) * group_tokens)};
+}
+
+// What a token that is not routed has for choices. place: of this lane among those of the token.
+__device__ void choose_nothing(const GateTask& task, std::int64_t t, int place, int lanes) {
+  const int k_count = static_cast<int>(task.config.top_k);
+  for (int k = place; k < k_count; k += lanes) {
+    task.expert[t * k_count + k] = -1;
+    task.weight[t * k_count + k] = 0;
+  }
+}
+
+// The K choices of the token of `lanes` lanes that this one belongs to: `first`, then next(the one before).
+// score(logit): of the token. counts [E], of the block. All lanes of the warp call; active: the token is there and is
+// to be routed.
+template <int lanes, class N, class F>
+__device__ void choose(const GateTask& task, std::int64_t t, bool active, Best first, const N& next, const F& score,
+                       std::int32_t* counts) {
   const GateConfig& config = task.config;
+  const int place = lane() % lanes;
   const int k_count = static_cast<int>(config.top_k), counted = static_cast<int>(counted_choices(config));
   const bool normalize = normalizes(config);
   std::int32_t* const expert = task.expert + t * k_count;
@@ -47,13 +68,13 @@ __device__ void choose(const GateTask& task, std::int64_t t, bool active, const 
   Best best = first;
   // Choice k is written by lane k of the token; with more choices than lanes, they take turns.
   for (int k = 0; k < k_count; ++k) {
-    best = k == 0 ? first : next_best<Shape>(rank, best);
+    best = k == 0 ? first : next(best);
     last = score(from_rank(best.rank));
     sum += last;
-    if (active && k % Shape::lanes == Shape::place()) {
+    if (active && k % lanes == place) {
       own = last;
       expert[k] = best.expert;
-      if (k_count > Shape::lanes) {
+      if (k_count > lanes) {
         weight[k] = own;
       }
       if (k < counted) {
@@ -64,14 +85,14 @@ __device__ void choose(const GateTask& task, std::int64_t t, bool active, const 
   if (!active) {
     return;
   }
-  if (k_count > Shape::lanes) {
-    for (int k = Shape::place(); normalize && k < k_count; k += Shape::lanes) {
+  if (k_count > lanes) {
+    for (int k = place; normalize && k < k_count; k += lanes) {
       weight[k] = share_of(weight[k], sum);
     }
-  } else if (Shape::place() < k_count) {
-    weight[Shape::place()] = normalize ? share_of(own, sum) : own;
+  } else if (place < k_count) {
+    weight[place] = normalize ? share_of(own, sum) : own;
   }
-  if (config.router == RouterKind::gshard && Shape::place() == 1 &&
+  if (config.router == RouterKind::gshard && place == 1 &&
       !keeps_second(share_of(last, sum), task.key, task.token[t])) {
     expert[1] = -1;
     weight[1] = 0;
@@ -81,7 +102,7 @@ __device__ void choose(const GateTask& task, std::int64_t t, bool active, const 
 template <class Shape>
 __global__ void __launch_bounds__(256, 1) gate_tokens(GateTask task) {
   const GateConfig& config = task.config;
-  const int experts = static_cast<int>(config.experts), k_count = static_cast<int>(config.top_k);
+  const int experts = static_cast<int>(config.experts);
   const bool experts_choose = config.router == RouterKind::expert_choice;
   const bool by_sigmoid = config.score == ScoreKind::sigmoid;
   double* const shares = dynamic_shared<double>();                                 // [E]
@@ -92,9 +113,7 @@ __global__ void __launch_bounds__(256, 1) gate_tokens(GateTask task) {
   }
   __syncthreads();
 
-  const std::int64_t group = blockIdx.x / task.blocks_per_group;
-  const std::int64_t begin = group * config.group_tokens + blockIdx.x % task.blocks_per_group * block_tokens;
-  const std::int64_t end = min(begin + block_tokens, (group + 1) * config.group_tokens);
+  const auto [begin, end] = tokens_of_block(task);
   const int warps = static_cast<int>(blockDim.x) / warp_threads;
   double sums[Shape::slots] = {};  // of each expert's share, over this lane's tokens
   for (std::int64_t first = begin + warp() * Shape::tokens_per_warp; first < end;
@@ -122,20 +141,19 @@ __global__ void __launch_bounds__(256, 1) gate_tokens(GateTask task) {
         logits[slot] = x;
       }
     }
-    sum = row_sum<Shape>(sum);
-    sum_sigmoids = row_sum<Shape>(sum_sigmoids);
+    sum = lanes_sum<Shape::lanes>(sum);
+    sum_sigmoids = lanes_sum<Shape::lanes>(sum_sigmoids);
     const float scale = 1 / sum, part = by_sigmoid ? share_of(1, sum_sigmoids) : scale;
 #pragma unroll
     for (int slot = 0; slot < Shape::slots; ++slot) {
       sums[slot] += active ? static_cast<double>(logits[slot] * part) : 0.0;
     }
     if (!experts_choose) {
-      choose<Shape>(
-          task, t, active, rank, top,
+      choose<Shape::lanes>(
+          task, t, active, top, [&](Best last) { return next_best<Shape>(rank, last); },
           [&](float logit) { return by_sigmoid ? sigmoid(logit) : expf(logit - greatest) * scale; }, counts);
-      for (int k = Shape::place(); there && !active && k < k_count; k += Shape::lanes) {
-        task.expert[t * k_count + k] = -1;
-        task.weight[t * k_count + k] = 0;
+      if (there && !active) {
+        choose_nothing(task, t, Shape::place(), Shape::lanes);
       }
     }
     if (there && Shape::place() == 0) {
@@ -167,6 +185,66 @@ __global__ void __launch_bounds__(256, 1) gate_tokens(GateTask task) {
     if (!experts_choose) {
       task.chosen[static_cast<std::int64_t>(blockIdx.x) * experts + e] = counts[e];
     }
+  }
+}
+
+// As gate_tokens, of rows that no registers hold: a warp has a token and walks along its logits, once for the
+// logsumexp and once for each choice; then each thread has some of the experts and adds up the tokens' shares.
+__global__ void __launch_bounds__(256) gate_long_rows(GateTask task) {
+  ORTHANT_SHARED(float, greatest_of, [block_tokens]);
+  ORTHANT_SHARED(float, part_of, [block_tokens]);  // what a token's scores are multiplied by
+  const GateConfig& config = task.config;
+  const int experts = static_cast<int>(config.experts);
+  const bool by_sigmoid = config.score == ScoreKind::sigmoid;
+  std::int32_t* const counts = task.chosen + static_cast<std::int64_t>(blockIdx.x) * experts;  // [E]
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
+    counts[e] = 0;
+  }
+  __syncthreads();
+
+  const auto [begin, end] = tokens_of_block(task);
+  const int warps = static_cast<int>(blockDim.x) / warp_threads;
+  for (std::int64_t t = begin + warp(); t < end; t += warps) {
+    if (task.valid[t] == 0) {
+      choose_nothing(task, t, lane(), warp_threads);
+      if (lane() == 0) {
+        task.lse[t] = 0;
+      }
+      continue;
+    }
+    const float* const logits = task.logits + t * experts;
+    const Best top = next_best(logits, experts, Best{});
+    const float greatest = from_rank(top.rank);
+    float sum = 0, sum_sigmoids = 0;
+    for (int e = lane(); e < experts; e += warp_threads) {
+      sum += expf(logits[e] - greatest);
+      sum_sigmoids += by_sigmoid ? sigmoid(logits[e]) : 0.0f;
+    }
+    sum = warp_sum(sum);
+    sum_sigmoids = warp_sum(sum_sigmoids);
+    const float scale = 1 / sum;
+    if (lane() == 0) {
+      task.lse[t] = greatest + logf(sum);
+      greatest_of[t - begin] = greatest;
+      part_of[t - begin] = by_sigmoid ? share_of(1, sum_sigmoids) : scale;
+    }
+    if (config.router != RouterKind::expert_choice) {
+      choose<warp_threads>(
+          task, t, true, top, [&](Best last) { return next_best(logits, experts, last); },
+          [&](float logit) { return by_sigmoid ? sigmoid(logit) : expf(logit - greatest) * scale; }, counts);
+    }
+  }
+  __syncthreads();
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
+    double sum = 0;
+    for (std::int64_t t = begin; t < end; ++t) {
+      if (task.valid[t] != 0) {
+        const float logit = task.logits[t * experts + e];
+        const float score = by_sigmoid ? sigmoid(logit) : expf(logit - greatest_of[t - begin]);
+        sum += static_cast<double>(score * part_of[t - begin]);
+      }
+    }
+    task.share[static_cast<std::int64_t>(blockIdx.x) * experts + e] = sum;
   }
 }
 
@@ -229,12 +307,16 @@ void CudaStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& 
                       .config = config,
                       .blocks_per_group = parts,
                       .vectors = vectorizable(x, experts)};
-  with_row_shape("gate", experts, [&](auto shape) {
-    using Shape = decltype(shape);
-    const int threads = std::min(256, block_tokens * Shape::lanes);
-    launch(gate_tokens<Shape>, Grid{static_cast<unsigned>(blocks), threads, static_cast<std::size_t>(experts) * 12},
-           stream_, task);
-  });
+  if (experts > most_experts_in_registers) {
+    launch(gate_long_rows, Grid{static_cast<unsigned>(blocks), 256}, stream_, task);
+  } else {
+    with_row_shape(experts, [&](auto shape) {
+      using Shape = decltype(shape);
+      const int threads = std::min(256, block_tokens * Shape::lanes);
+      launch(gate_tokens<Shape>, Grid{static_cast<unsigned>(blocks), threads, static_cast<std::size_t>(experts) * 12},
+             stream_, task);
+    });
+  }
   if (parts > 1) {
     launch(add_parts, Grid{dim3(static_cast<unsigned>(groups), blocks_for(experts, 32)), 256}, stream_,
            experts_choose ? nullptr : chosen.as<std::int32_t>(), share.as<double>(), chosen_parts, share_parts, parts,

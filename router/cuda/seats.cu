@@ -4,6 +4,7 @@
 // It reads the list two times, and up to six where an expert has fewer seats than choices.
 #include "core/cuda/launch.h"
 #include "router/cuda/dispatch.h"
+#include "router/cuda/expert_rows.h"
 #include "router/cuda/scan.h"
 #include "router/cuda/select.h"
 
@@ -86,17 +87,9 @@ __global__ void __launch_bounds__(128) find_pieces(SeatTask task, Working at) {
 // One block: offset from count.
 __global__ void __launch_bounds__(256)
     find_offsets(std::int32_t* offset, const std::int32_t* count, int experts, std::int64_t apart) {
-  int sum = 0;
-  for (int base = 0; base < experts; base += 256) {
-    const int e = base + static_cast<int>(threadIdx.x);
-    const Ranked here = block_sum_before(e < experts ? count[e] : 0);
-    if (e < experts) {
-      offset[e] = apart > 0 ? static_cast<int>(e * apart) : sum + here.before;
-    }
-    sum += here.total;
-  }
+  const int end = begin_rows(count, experts, apart, [&](int e, int row) { offset[e] = row; });
   if (threadIdx.x == 0) {
-    offset[experts] = apart > 0 ? static_cast<int>(experts * apart) : sum;
+    offset[experts] = end;
   }
 }
 
@@ -130,14 +123,7 @@ __global__ void __launch_bounds__(256) take_seats(SeatTask task, Working at) {
       visit_taken(count, find_threshold(count, static_cast<int>(seats), priority), priority, place);
     }
   }
-  // Rows that hold no choice. The rows of the others were written by now or will be.
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * 256;
-  const std::int64_t first = apart > 0 ? 0 : task.offset[task.config.experts];
-  for (std::int64_t r = first + static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x; r < task.room; r += step) {
-    if (apart == 0 || r % apart >= task.count[r / apart]) {
-      task.source[r] = -1;
-    }
-  }
+  clear_sources(task.source, task.count, task.offset[task.config.experts], task.room, apart);
 }
 
 }  // namespace

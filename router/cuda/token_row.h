@@ -1,8 +1,6 @@
 // A token's logits in registers, spread over some lanes of a warp: how many lanes, and what they do together.
 #pragma once
 
-#include <orthant/error.h>
-
 #include <cstdint>
 
 #include "core/cuda/device_math.h"
@@ -22,13 +20,13 @@ struct RowShape {
   __device__ static int expert(int slot) { return (slot / 4 * lanes + place()) * 4 + slot % 4; }
 };
 
-inline constexpr std::int64_t most_experts = 1024;
+// A longer row does not fit in a warp's registers: a warp walks along it in memory.
+inline constexpr std::int64_t most_experts_in_registers = 1024;
 
 // Calls fn(RowShape) with the shape for so many experts. Few lanes a token make few shuffles.
+// REQUIRES: experts <= most_experts_in_registers.
 template <class F>
-void with_row_shape(const char* operation, std::int64_t experts, F&& fn) {
-  require(experts <= most_experts, "{}: the CUDA device routes to {} experts at most, not {}", operation, most_experts,
-          experts);
+void with_row_shape(std::int64_t experts, F&& fn) {
   if (experts <= 8) {
     fn(RowShape<2, 4>{});
   } else if (experts <= 16) {
@@ -98,11 +96,11 @@ __device__ inline void store_row(float* row, const float (&from)[Shape::slots], 
   }
 }
 
-// The sum over a token's lanes, the same bits in each. All lanes of the warp call.
-template <class Shape, class T>
-__device__ inline T row_sum(T x) {
+// The sum over the `lanes` lanes of a token, the same bits in each. All lanes of the warp call.
+template <int lanes, class T>
+__device__ inline T lanes_sum(T x) {
 #pragma unroll
-  for (int offset = Shape::lanes / 2; offset > 0; offset /= 2) {
+  for (int offset = lanes / 2; offset > 0; offset /= 2) {
     x += __shfl_xor_sync(all_lanes, x, offset);
   }
   return x;
@@ -128,21 +126,17 @@ struct Best {
   int expert = -1;
 };
 
-// The expert that follows `last` in the order of falling logits, ties to the lower expert. The same in each of the
-// token's lanes. All lanes of the warp call. rank[slot] = rank_of(logit), 0 above the last expert.
-template <class Shape>
-__device__ inline Best next_best(const std::uint32_t (&rank)[Shape::slots], Best last) {
-  Best best{0, 0x7FFFFFFF};
+// `one` if it comes after `last` in the order of next_best and before `best`, else `best`.
+__device__ inline Best better_after(Best last, Best one, Best best) {
+  const bool follows = one.rank < last.rank || (one.rank == last.rank && one.expert > last.expert);
+  return follows && one.rank > best.rank ? one : best;
+}
+
+// Of a token's lanes the best, the lower expert of equal ones.
+template <int lanes>
+__device__ inline Best best_of_lanes(Best best) {
 #pragma unroll
-  for (int slot = 0; slot < Shape::slots; ++slot) {  // experts rise: of equal ones the first stays
-    const int e = Shape::expert(slot);
-    const bool follows = rank[slot] < last.rank || (rank[slot] == last.rank && e > last.expert);
-    if (follows && rank[slot] > best.rank) {
-      best = {rank[slot], e};
-    }
-  }
-#pragma unroll
-  for (int offset = Shape::lanes / 2; offset > 0; offset /= 2) {
+  for (int offset = lanes / 2; offset > 0; offset /= 2) {
     const std::uint32_t other = __shfl_xor_sync(all_lanes, best.rank, offset);
     const int expert = __shfl_xor_sync(all_lanes, best.expert, offset);
     if (other > best.rank || (other == best.rank && expert < best.expert)) {
@@ -150,6 +144,27 @@ __device__ inline Best next_best(const std::uint32_t (&rank)[Shape::slots], Best
     }
   }
   return best;
+}
+
+// The expert that follows `last` in the order of falling logits, ties to the lower expert. The same in each of the
+// token's lanes. All lanes of the warp call. rank[slot] = rank_of(logit), 0 above the last expert.
+template <class Shape>
+__device__ inline Best next_best(const std::uint32_t (&rank)[Shape::slots], Best last) {
+  Best best{0, 0x7FFFFFFF};
+#pragma unroll
+  for (int slot = 0; slot < Shape::slots; ++slot) {  // experts rise: of equal ones the first stays
+    best = better_after(last, {rank[slot], Shape::expert(slot)}, best);
+  }
+  return best_of_lanes<Shape::lanes>(best);
+}
+
+// The same of a row in memory, of any length, whose token has the whole warp.
+__device__ inline Best next_best(const float* logits, int experts, Best last) {
+  Best best{0, 0x7FFFFFFF};
+  for (int e = lane(); e < experts; e += warp_threads) {
+    best = better_after(last, {rank_of(logits[e]), e}, best);
+  }
+  return best_of_lanes<warp_threads>(best);
 }
 
 template <class Shape>

@@ -90,7 +90,10 @@ TEST(DispatchPlan, IsTheDefinition) {
 // Where devices change their ways, on the choices of the fp64 gate: dropless, with capacity under both policies, and
 // with all choices for few experts.
 TEST(DispatchPlan, IsTheDefinitionAtBlockBoundaries) {
-  for (const Problem& boundary : block_boundaries()) {
+  std::vector<Problem> boundaries = block_boundaries();
+  const std::vector<Problem> longer = long_rows();
+  boundaries.insert(boundaries.end(), longer.begin(), longer.end());
+  for (const Problem& boundary : boundaries) {
     std::vector<Problem> all = {boundary};
     if (boundary.config.router != RouterKind::expert_choice && boundary.tokens * boundary.config.top_k < 1100) {
       all.push_back(with_capacity(boundary, 1, 2, DropPolicy::position));

@@ -6,9 +6,13 @@
 namespace orthant::test {
 namespace {
 
+std::vector<Problem> joined(std::vector<Problem> all, const std::vector<Problem>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
 TEST(Gate, IsTheDefinition) {
-  std::vector<Problem> all = problems(), large = block_boundaries();
-  all.insert(all.end(), large.begin(), large.end());
+  const std::vector<Problem> all = joined(joined(problems(), block_boundaries()), long_rows());
   for (const Problem& q : all) {
     on_every_device([&](OpContext& c) {
       const Input logits = c.normal(DType::f32, {q.tokens, q.config.experts}, 2.0);
@@ -188,9 +192,9 @@ TEST(GateBackward, IsTheFiniteDifference) {
 // As above, a token at a time: with the counts held, a token's logits enter its own terms alone.
 TEST(GateBackward, IsTheFiniteDifferenceAtBlockBoundaries) {
   const double aux = 0.3, z = 0.2;
-  for (const Problem& q : block_boundaries()) {
+  for (const Problem& q : joined(block_boundaries(), long_rows())) {
     const std::int64_t experts = q.config.experts, k_count = q.config.top_k;
-    if (q.tokens * experts > 12000 || q.config.router == RouterKind::expert_choice) {
+    if (q.tokens * experts * experts > 6000000 || q.tokens * experts > 12000) {  // these take long
       continue;
     }
     Values want;
@@ -198,17 +202,23 @@ TEST(GateBackward, IsTheFiniteDifferenceAtBlockBoundaries) {
       const Input logits = c.normal(DType::f32, {q.tokens, experts}, 1.5);
       const Input dweight = c.normal(DType::f32, {q.tokens, k_count}, 1.0);
       const Routed r = run_gate(c, logits, q);
+      const bool experts_choose = q.config.router == RouterKind::expert_choice;
       if (want.empty()) {  // the same on every device
         const oracle::Gate base = oracle::gate(logits.values, q);
         for (std::int64_t t = 0; t < q.tokens; ++t) {
           const Values counts = oracle::row_of(base.chosen, q.group_of(t), experts);
           const double counted = std::accumulate(counts.begin(), counts.end(), 0.0);
+          Values factor = oracle::row_of(dweight.values, t, k_count);
+          for (std::size_t k = 0; k < factor.size(); ++k) {  // an expert that did not choose the token has no weight
+            const bool chosen = base.expert[static_cast<std::size_t>(t * k_count) + k] >= 0;
+            factor[k] = experts_choose && !chosen ? 0 : factor[k];
+          }
           const auto loss = [&](const Values& x) {
             const Values w = oracle::weights(x, oracle::row_of(base.ranked, t, k_count), q.config);
             const Values share = oracle::shares(x, q.config);
             const double lse = oracle::logsumexp(x);
-            return inner(w, oracle::row_of(dweight.values, t, k_count)) +
-                   aux * static_cast<double>(experts) / counted * inner(counts, share) + z * lse * lse;
+            return inner(w, factor) + aux * static_cast<double>(experts) / counted * inner(counts, share) +
+                   z * lse * lse;
           };
           const bool is_valid = q.valid[static_cast<std::size_t>(t)] != 0;
           const Values gradient = is_valid ? numeric_gradient(loss, oracle::row_of(logits.values, t, experts))
@@ -225,8 +235,7 @@ TEST(GateBackward, IsTheFiniteDifferenceAtBlockBoundaries) {
 }
 
 TEST(GateLosses, AreTheDefinitionAndAccumulate) {
-  std::vector<Problem> all = problems(), large = block_boundaries();
-  all.insert(all.end(), large.begin(), large.end());
+  const std::vector<Problem> all = joined(joined(problems(), block_boundaries()), long_rows());
   for (const Problem& q : all) {
     on_every_device([&](OpContext& c) {
       const Input logits = c.normal(DType::f32, {q.tokens, q.config.experts}, 1.5);

@@ -93,6 +93,17 @@ inline std::vector<Problem> block_boundaries() {
   return all;
 }
 
+// More experts than a warp holds in registers: every gate, one part of a group's tokens and two.
+inline std::vector<Problem> long_rows() {
+  return {problem(RouterKind::switch_, 2048, 1, 2, 3),
+          problem(RouterKind::gshard, 1030, 2, 1, 5, 4),
+          problem(RouterKind::topk, 1025, 8, 2, 2),
+          problem(RouterKind::topk, 2048, 64, 1, 1),
+          problem(RouterKind::topk, 1030, 3, 1, 70, 6),
+          by_sigmoid(problem(RouterKind::topk, 1030, 8, 1, 3)),
+          with_capacity(problem(RouterKind::expert_choice, 1030, 1030, 1, 4, 4), 1030, 2)};
+}
+
 struct Routed {
   Tensor logits, valid, token;
   Tensor expert, weight, lse, chosen, share;
