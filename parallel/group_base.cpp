@@ -28,6 +28,13 @@ std::vector<std::int64_t> elements_of(const Group& group, const Tensor& t, std::
   return elements;
 }
 
+// What moving calls do in a group of one.
+void copy_unless_same(const Tensor& out, const Tensor& in, Stream& s) {
+  if (out.data() != in.data()) {
+    s.copy(out, in);
+  }
+}
+
 }  // namespace
 
 void GroupBase::check(const Tensor& t, const char* call) const {
@@ -75,9 +82,96 @@ GroupBase::Exchange GroupBase::check_exchange(const Tensor& out, std::span<const
   return counts;
 }
 
-void GroupBase::copy_unless_same(const Tensor& out, const Tensor& in, Stream& s) const {
-  if (out.data() != in.data()) {
-    s.copy(out, in);
+void GroupBase::all_reduce(const Tensor& t, ReduceOp op, Stream& s) {
+  check(t, "all_reduce");
+  check_reducible(t, "all_reduce");
+  if (size() > 1) {
+    do_all_reduce(t, op, s);
+  }
+}
+
+void GroupBase::all_gather(const Tensor& out, const Tensor& in, Stream& s) {
+  check_blocks(out, in, "all_gather", "out", "in");
+  if (size() == 1) {
+    return copy_unless_same(out, in, s);
+  }
+  do_all_gather(out, in, s);
+}
+
+void GroupBase::reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Stream& s) {
+  check_blocks(in, out, "reduce_scatter", "in", "out");
+  check_reducible(in, "reduce_scatter");
+  if (size() == 1) {
+    return copy_unless_same(out, in, s);
+  }
+  do_reduce_scatter(out, in, op, s);
+}
+
+void GroupBase::all_to_all(const Tensor& out, std::span<const std::int64_t> recv_rows, const Tensor& in,
+                           std::span<const std::int64_t> send_rows, Stream& s) {
+  const Exchange counts = check_exchange(out, recv_rows, in, send_rows);
+  if (size() == 1) {
+    return copy_unless_same(out, in, s);
+  }
+  do_all_to_all(out, in, counts, s);
+}
+
+void GroupBase::broadcast(const Tensor& t, int root, Stream& s) {
+  check(t, "broadcast");
+  check_member(root, "broadcast", "root");
+  if (size() > 1) {
+    do_broadcast(t, root, s);
+  }
+}
+
+void GroupBase::reduce(const Tensor& t, ReduceOp op, int root, Stream& s) {
+  check(t, "reduce");
+  check_reducible(t, "reduce");
+  check_member(root, "reduce", "root");
+  if (size() > 1) {
+    do_reduce(t, op, root, s);
+  }
+}
+
+void GroupBase::gather(const Tensor& out, const Tensor& in, int root, Stream& s) {
+  check(in, "gather");
+  check_member(root, "gather", "root");
+  if (rank() == root) {
+    check_blocks(out, in, "gather", "out", "in");
+  }
+  if (size() == 1) {
+    return copy_unless_same(out, in, s);
+  }
+  do_gather(out, in, root, s);
+}
+
+void GroupBase::scatter(const Tensor& out, const Tensor& in, int root, Stream& s) {
+  check(out, "scatter");
+  check_member(root, "scatter", "root");
+  if (rank() == root) {
+    check_blocks(in, out, "scatter", "in", "out");
+  }
+  if (size() == 1) {
+    return copy_unless_same(out, in, s);
+  }
+  do_scatter(out, in, root, s);
+}
+
+void GroupBase::send(const Tensor& t, int to, Stream& s) {
+  check(t, "send");
+  check_peer(to, "send");
+  do_send(t, to, s);
+}
+
+void GroupBase::recv(const Tensor& t, int from, Stream& s) {
+  check(t, "recv");
+  check_peer(from, "recv");
+  do_recv(t, from, s);
+}
+
+void GroupBase::barrier(Stream& s) {
+  if (size() > 1) {
+    do_barrier(s);
   }
 }
 

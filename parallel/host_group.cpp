@@ -12,22 +12,15 @@ class HostGroup final : public GroupBase {
   HostGroup(std::string name, int rank, std::vector<int> members, std::shared_ptr<HostChannel> channel)
       : GroupBase(std::move(name), rank, std::move(members)), channel_(std::move(channel)) {}
 
-  void all_reduce(const Tensor& t, ReduceOp op, Stream& s) override {
-    check(t, "all_reduce");
-    check_reducible(t, "all_reduce");
-    if (size() > 1) {
-      s.host([c = channel_, t, op] {
-        const auto view = t.device().host_view(t, Access::read_write);
-        c->all_reduce(view->data(), t.elements(), t.dtype(), op);
-      });
-    }
+ private:
+  void do_all_reduce(const Tensor& t, ReduceOp op, Stream& s) override {
+    s.host([c = channel_, t, op] {
+      const auto view = t.device().host_view(t, Access::read_write);
+      c->all_reduce(view->data(), t.elements(), t.dtype(), op);
+    });
   }
 
-  void all_gather(const Tensor& out, const Tensor& in, Stream& s) override {
-    check_blocks(out, in, "all_gather", "out", "in");
-    if (size() == 1) {
-      return copy_unless_same(out, in, s);
-    }
+  void do_all_gather(const Tensor& out, const Tensor& in, Stream& s) override {
     s.host([c = channel_, out, in] {
       const auto from = in.device().host_view(in, Access::read);
       const auto to = out.device().host_view(out, Access::write);
@@ -35,12 +28,7 @@ class HostGroup final : public GroupBase {
     });
   }
 
-  void reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Stream& s) override {
-    check_blocks(in, out, "reduce_scatter", "in", "out");
-    check_reducible(in, "reduce_scatter");
-    if (size() == 1) {
-      return copy_unless_same(out, in, s);
-    }
+  void do_reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Stream& s) override {
     s.host([c = channel_, out, in, op] {
       const auto from = in.device().host_view(in, Access::read);
       const auto to = out.device().host_view(out, Access::write);
@@ -48,51 +36,29 @@ class HostGroup final : public GroupBase {
     });
   }
 
-  void all_to_all(const Tensor& out, std::span<const std::int64_t> recv_rows, const Tensor& in,
-                  std::span<const std::int64_t> send_rows, Stream& s) override {
-    Exchange counts = check_exchange(out, recv_rows, in, send_rows);
-    if (size() == 1) {
-      return copy_unless_same(out, in, s);
-    }
-    s.host([c = channel_, out, in, counts = std::move(counts)] {
+  void do_all_to_all(const Tensor& out, const Tensor& in, const Exchange& counts, Stream& s) override {
+    s.host([c = channel_, out, in, counts] {
       const auto from = in.device().host_view(in, Access::read);
       const auto to = out.device().host_view(out, Access::write);
       c->all_to_all(to->data(), counts.recv, from->data(), counts.send, in.dtype());
     });
   }
 
-  void broadcast(const Tensor& t, int root, Stream& s) override {
-    check(t, "broadcast");
-    check_member(root, "broadcast", "root");
-    if (size() > 1) {
-      s.host([c = channel_, t, root] {
-        const auto view = t.device().host_view(t, c->rank() == root ? Access::read : Access::write);
-        c->broadcast(view->data(), t.elements(), t.dtype(), root);
-      });
-    }
+  void do_broadcast(const Tensor& t, int root, Stream& s) override {
+    s.host([c = channel_, t, root] {
+      const auto view = t.device().host_view(t, c->rank() == root ? Access::read : Access::write);
+      c->broadcast(view->data(), t.elements(), t.dtype(), root);
+    });
   }
 
-  void reduce(const Tensor& t, ReduceOp op, int root, Stream& s) override {
-    check(t, "reduce");
-    check_reducible(t, "reduce");
-    check_member(root, "reduce", "root");
-    if (size() > 1) {
-      s.host([c = channel_, t, op, root] {
-        const auto view = t.device().host_view(t, c->rank() == root ? Access::read_write : Access::read);
-        c->reduce(view->data(), t.elements(), t.dtype(), op, root);
-      });
-    }
+  void do_reduce(const Tensor& t, ReduceOp op, int root, Stream& s) override {
+    s.host([c = channel_, t, op, root] {
+      const auto view = t.device().host_view(t, c->rank() == root ? Access::read_write : Access::read);
+      c->reduce(view->data(), t.elements(), t.dtype(), op, root);
+    });
   }
 
-  void gather(const Tensor& out, const Tensor& in, int root, Stream& s) override {
-    check(in, "gather");
-    check_member(root, "gather", "root");
-    if (rank() == root) {
-      check_blocks(out, in, "gather", "out", "in");
-    }
-    if (size() == 1) {
-      return copy_unless_same(out, in, s);
-    }
+  void do_gather(const Tensor& out, const Tensor& in, int root, Stream& s) override {
     s.host([c = channel_, out = rank() == root ? out : Tensor(), in, root] {
       const auto from = in.device().host_view(in, Access::read);
       const auto to = out.defined() ? out.device().host_view(out, Access::write) : nullptr;
@@ -100,15 +66,7 @@ class HostGroup final : public GroupBase {
     });
   }
 
-  void scatter(const Tensor& out, const Tensor& in, int root, Stream& s) override {
-    check(out, "scatter");
-    check_member(root, "scatter", "root");
-    if (rank() == root) {
-      check_blocks(in, out, "scatter", "in", "out");
-    }
-    if (size() == 1) {
-      return copy_unless_same(out, in, s);
-    }
+  void do_scatter(const Tensor& out, const Tensor& in, int root, Stream& s) override {
     s.host([c = channel_, out, in = rank() == root ? in : Tensor(), root] {
       const auto from = in.defined() ? in.device().host_view(in, Access::read) : nullptr;
       const auto to = out.device().host_view(out, Access::write);
@@ -116,31 +74,24 @@ class HostGroup final : public GroupBase {
     });
   }
 
-  void send(const Tensor& t, int to, Stream& s) override {
-    check(t, "send");
-    check_peer(to, "send");
+  void do_send(const Tensor& t, int to, Stream& s) override {
     s.host([c = channel_, t, to] {
       const auto view = t.device().host_view(t, Access::read);
       c->send(view->data(), t.elements(), t.dtype(), to);
     });
   }
 
-  void recv(const Tensor& t, int from, Stream& s) override {
-    check(t, "recv");
-    check_peer(from, "recv");
+  void do_recv(const Tensor& t, int from, Stream& s) override {
     s.host([c = channel_, t, from] {
       const auto view = t.device().host_view(t, Access::write);
       c->recv(view->data(), t.elements(), t.dtype(), from);
     });
   }
 
-  void barrier(Stream& s) override {
-    if (size() > 1) {
-      s.host([c = channel_] { c->barrier(); });
-    }
+  void do_barrier(Stream& s) override {
+    s.host([c = channel_] { c->barrier(); });
   }
 
- private:
   std::shared_ptr<HostChannel> channel_;
 };
 

@@ -24,6 +24,13 @@ Tensor part(const Tensor& t, std::int64_t first, std::int64_t n) {
   return t.slice(first, {n});
 }
 
+// What of a call stays on this rank.
+void keep(const Tensor& out, const Tensor& in, Stream& s) {
+  if (out.elements() > 0 && out.data() != in.data()) {
+    s.copy(out, in);
+  }
+}
+
 }  // namespace
 
 NcclGroup::NcclGroup(std::shared_ptr<World> world, std::shared_ptr<NcclConnection> connection, int number,
@@ -48,48 +55,26 @@ void NcclGroup::collective(const char* name, const std::string& what, std::int64
       line_, name, fmt::format("{} of {}", name, what), bytes, s, [this] { return connection_; }, give);
 }
 
-void NcclGroup::keep(const Tensor& out, const Tensor& in, Stream& s) const {
-  if (out.elements() > 0) {
-    copy_unless_same(out, in, s);
-  }
+void NcclGroup::collective_of(const char* name, const Tensor& t, const std::string& rest, Stream& s,
+                              const World::Give& give) {
+  collective(name, size_text(t) + rest, bytes_of(t), s, t.elements() > 0 ? give : nullptr);
 }
 
-void NcclGroup::all_reduce(const Tensor& t, ReduceOp op, Stream& s) {
-  check(t, "all_reduce");
-  check_reducible(t, "all_reduce");
-  if (size() > 1) {
-    World::Give give = [&](NcclConnection& c) { c.all_reduce(t, op, s); };
-    collective("all_reduce", fmt::format("{}, {}", size_text(t), name_of(op)), bytes_of(t), s,
-               t.elements() > 0 ? give : nullptr);
-  }
+void NcclGroup::do_all_reduce(const Tensor& t, ReduceOp op, Stream& s) {
+  collective_of("all_reduce", t, fmt::format(", {}", name_of(op)), s,
+                [&](NcclConnection& c) { c.all_reduce(t, op, s); });
 }
 
-void NcclGroup::all_gather(const Tensor& out, const Tensor& in, Stream& s) {
-  check_blocks(out, in, "all_gather", "out", "in");
-  if (size() == 1) {
-    return copy_unless_same(out, in, s);
-  }
-  World::Give give = [&](NcclConnection& c) { c.all_gather(out, in, s); };
-  collective("all_gather", size_text(in), bytes_of(in), s, in.elements() > 0 ? give : nullptr);
+void NcclGroup::do_all_gather(const Tensor& out, const Tensor& in, Stream& s) {
+  collective_of("all_gather", in, "", s, [&](NcclConnection& c) { c.all_gather(out, in, s); });
 }
 
-void NcclGroup::reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Stream& s) {
-  check_blocks(in, out, "reduce_scatter", "in", "out");
-  check_reducible(in, "reduce_scatter");
-  if (size() == 1) {
-    return copy_unless_same(out, in, s);
-  }
-  World::Give give = [&](NcclConnection& c) { c.reduce_scatter(out, in, op, s); };
-  collective("reduce_scatter", fmt::format("{}, {}", size_text(in), name_of(op)), bytes_of(in), s,
-             out.elements() > 0 ? give : nullptr);
+void NcclGroup::do_reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Stream& s) {
+  collective_of("reduce_scatter", in, fmt::format(", {}", name_of(op)), s,
+                [&](NcclConnection& c) { c.reduce_scatter(out, in, op, s); });
 }
 
-void NcclGroup::all_to_all(const Tensor& out, std::span<const std::int64_t> recv_rows, const Tensor& in,
-                           std::span<const std::int64_t> send_rows, Stream& s) {
-  const Exchange counts = check_exchange(out, recv_rows, in, send_rows);
-  if (size() == 1) {
-    return copy_unless_same(out, in, s);
-  }
+void NcclGroup::do_all_to_all(const Tensor& out, const Tensor& in, const Exchange& counts, Stream& s) {
   std::vector<Transfer> transfers;
   std::int64_t to = 0, from = 0;
   for (int r = 0; r < size(); ++r) {
@@ -108,92 +93,56 @@ void NcclGroup::all_to_all(const Tensor& out, std::span<const std::int64_t> recv
     from += sent;
     to += received;
   }
-  World::Give give = [&](NcclConnection& c) { c.transfer(transfers, s); };
+  const World::Give give = [&](NcclConnection& c) { c.transfer(transfers, s); };
   collective("all_to_all", orthant::name_of(in.dtype()), bytes_of(in), s, transfers.empty() ? nullptr : give);
 }
 
-void NcclGroup::broadcast(const Tensor& t, int root, Stream& s) {
-  check(t, "broadcast");
-  check_member(root, "broadcast", "root");
-  if (size() > 1) {
-    World::Give give = [&](NcclConnection& c) { c.broadcast(t, root, s); };
-    collective("broadcast", fmt::format("{}, root {}", size_text(t), root), bytes_of(t), s,
-               t.elements() > 0 ? give : nullptr);
-  }
+void NcclGroup::do_broadcast(const Tensor& t, int root, Stream& s) {
+  collective_of("broadcast", t, fmt::format(", root {}", root), s, [&](NcclConnection& c) { c.broadcast(t, root, s); });
 }
 
-void NcclGroup::reduce(const Tensor& t, ReduceOp op, int root, Stream& s) {
-  check(t, "reduce");
-  check_reducible(t, "reduce");
-  check_member(root, "reduce", "root");
-  if (size() > 1) {
-    World::Give give = [&](NcclConnection& c) { c.reduce(t, op, root, s); };
-    collective("reduce", fmt::format("{}, {}, root {}", size_text(t), name_of(op), root), bytes_of(t), s,
-               t.elements() > 0 ? give : nullptr);
-  }
+void NcclGroup::do_reduce(const Tensor& t, ReduceOp op, int root, Stream& s) {
+  collective_of("reduce", t, fmt::format(", {}, root {}", name_of(op), root), s,
+                [&](NcclConnection& c) { c.reduce(t, op, root, s); });
 }
 
-void NcclGroup::gather(const Tensor& out, const Tensor& in, int root, Stream& s) {
-  check(in, "gather");
-  check_member(root, "gather", "root");
-  if (rank() == root) {
-    check_blocks(out, in, "gather", "out", "in");
+std::vector<NcclGroup::Transfer> NcclGroup::transfers_with_root(RootDoes does, const Tensor& whole, const Tensor& block,
+                                                                int root, Stream& s) const {
+  const bool root_sends = does == RootDoes::send;
+  if (rank() != root) {
+    return {{root_sends ? Transfer::receive : Transfer::send, block, root}};
   }
-  if (size() == 1) {
-    return copy_unless_same(out, in, s);
-  }
-  const std::int64_t n = in.elements();
   std::vector<Transfer> transfers;
-  if (rank() == root) {
-    for (int r = 0; r < size(); ++r) {
-      if (r == rank()) {
-        keep(part(out, r * n, n), in, s);
-      } else {
-        transfers.push_back({Transfer::receive, part(out, r * n, n), r});
-      }
+  const std::int64_t n = block.elements();
+  for (int r = 0; r < size(); ++r) {
+    const Tensor of_member = part(whole, r * n, n);
+    if (r != rank()) {
+      transfers.push_back({root_sends ? Transfer::send : Transfer::receive, of_member, r});
+    } else if (root_sends) {
+      keep(block, of_member, s);
+    } else {
+      keep(of_member, block, s);
     }
-  } else {
-    transfers.push_back({Transfer::send, in, root});
   }
-  World::Give give = [&](NcclConnection& c) { c.transfer(transfers, s); };
-  collective("gather", fmt::format("{}, root {}", size_text(in), root), bytes_of(in), s, n > 0 ? give : nullptr);
+  return transfers;
 }
 
-void NcclGroup::scatter(const Tensor& out, const Tensor& in, int root, Stream& s) {
-  check(out, "scatter");
-  check_member(root, "scatter", "root");
-  if (rank() == root) {
-    check_blocks(in, out, "scatter", "in", "out");
-  }
-  if (size() == 1) {
-    return copy_unless_same(out, in, s);
-  }
-  const std::int64_t n = out.elements();
-  std::vector<Transfer> transfers;
-  if (rank() == root) {
-    for (int r = 0; r < size(); ++r) {
-      if (r == rank()) {
-        keep(out, part(in, r * n, n), s);
-      } else {
-        transfers.push_back({Transfer::send, part(in, r * n, n), r});
-      }
-    }
-  } else {
-    transfers.push_back({Transfer::receive, out, root});
-  }
-  World::Give give = [&](NcclConnection& c) { c.transfer(transfers, s); };
-  collective("scatter", fmt::format("{}, root {}", size_text(out), root), bytes_of(out), s, n > 0 ? give : nullptr);
+void NcclGroup::do_gather(const Tensor& out, const Tensor& in, int root, Stream& s) {
+  const std::vector<Transfer> transfers = transfers_with_root(RootDoes::receive, out, in, root, s);
+  collective_of("gather", in, fmt::format(", root {}", root), s, [&](NcclConnection& c) { c.transfer(transfers, s); });
 }
 
-void NcclGroup::send(const Tensor& t, int to, Stream& s) {
-  check(t, "send");
-  check_peer(to, "send");
+void NcclGroup::do_scatter(const Tensor& out, const Tensor& in, int root, Stream& s) {
+  const std::vector<Transfer> transfers = transfers_with_root(RootDoes::send, in, out, root, s);
+  collective_of("scatter", out, fmt::format(", root {}", root), s,
+                [&](NcclConnection& c) { c.transfer(transfers, s); });
+}
+
+void NcclGroup::do_send(const Tensor& t, int to, Stream& s) {
   message(t, rank(), to, s);
 }
 
-void NcclGroup::recv(const Tensor& t, int from, Stream& s) {
-  check(t, "recv");
-  check_peer(from, "recv");
+void NcclGroup::do_recv(const Tensor& t, int from, Stream& s) {
   message(t, from, rank(), s);
 }
 
@@ -216,10 +165,7 @@ void NcclGroup::message(const Tensor& t, int from, int to, Stream& s) {
       [&] { return world_->messages(line->key, sender, receiver); }, t.elements() > 0 ? give : nullptr);
 }
 
-void NcclGroup::barrier(Stream& s) {
-  if (size() == 1) {
-    return;
-  }
+void NcclGroup::do_barrier(Stream& s) {
   if (!token_.defined()) {
     token_ = s.device().empty(DType::i32, {1});
     s.fill(token_, 0);

@@ -24,27 +24,31 @@ class NcclGroup final : public GroupBase {
             int rank, std::vector<int> members);
   ~NcclGroup() override;
 
-  void all_reduce(const Tensor& t, ReduceOp op, Stream& s) override;
-  void all_gather(const Tensor& out, const Tensor& in, Stream& s) override;
-  void reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Stream& s) override;
-  void all_to_all(const Tensor& out, std::span<const std::int64_t> recv_rows, const Tensor& in,
-                  std::span<const std::int64_t> send_rows, Stream& s) override;
-  void broadcast(const Tensor& t, int root, Stream& s) override;
-  void reduce(const Tensor& t, ReduceOp op, int root, Stream& s) override;
-  void gather(const Tensor& out, const Tensor& in, int root, Stream& s) override;
-  void scatter(const Tensor& out, const Tensor& in, int root, Stream& s) override;
-  void send(const Tensor& t, int to, Stream& s) override;
-  void recv(const Tensor& t, int from, Stream& s) override;
-  void barrier(Stream& s) override;
-
  private:
   using Transfer = NcclConnection::Transfer;
+  enum class RootDoes { send, receive };
 
-  // what: the arguments that all members share.
+  void do_all_reduce(const Tensor& t, ReduceOp op, Stream& s) override;
+  void do_all_gather(const Tensor& out, const Tensor& in, Stream& s) override;
+  void do_reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Stream& s) override;
+  void do_all_to_all(const Tensor& out, const Tensor& in, const Exchange& counts, Stream& s) override;
+  void do_broadcast(const Tensor& t, int root, Stream& s) override;
+  void do_reduce(const Tensor& t, ReduceOp op, int root, Stream& s) override;
+  void do_gather(const Tensor& out, const Tensor& in, int root, Stream& s) override;
+  void do_scatter(const Tensor& out, const Tensor& in, int root, Stream& s) override;
+  void do_send(const Tensor& t, int to, Stream& s) override;
+  void do_recv(const Tensor& t, int from, Stream& s) override;
+  void do_barrier(Stream& s) override;
+
+  // what: the arguments that all members share. give: null where nothing moves.
   void collective(const char* name, const std::string& what, std::int64_t bytes, Stream& s, const World::Give& give);
+  // One whose members' tensors are as large as `t`; rest: the other arguments that they share.
+  void collective_of(const char* name, const Tensor& t, const std::string& rest, Stream& s, const World::Give& give);
+  // gather, scatter: what this rank moves between the root, which has a block of each member in `whole`, and the
+  // others.
+  std::vector<Transfer> transfers_with_root(RootDoes does, const Tensor& whole, const Tensor& block, int root,
+                                            Stream& s) const;
   void message(const Tensor& t, int from, int to, Stream& s);
-  // The part of a call that stays on this rank.
-  void keep(const Tensor& out, const Tensor& in, Stream& s) const;
 
   std::shared_ptr<World> world_;
   std::shared_ptr<NcclConnection> connection_;
