@@ -6,19 +6,25 @@ function(orthant_add_plugin name)
   cmake_parse_arguments(PARSE_ARGV 1 plugin "NOT_INSTALLED" "" "")
   add_library(${target} MODULE ${plugin_UNPARSED_ARGUMENTS})
   target_compile_features(${target} PRIVATE cxx_std_20)
-  set_target_properties(${target} PROPERTIES
-    CXX_VISIBILITY_PRESET hidden
-    VISIBILITY_INLINES_HIDDEN ON)
+  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   if(TARGET orthant::orthant)  # outside the tree: into the build folder itself
     set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
     target_link_libraries(${target} PRIVATE orthant::orthant)
   else()
-    set_target_properties(${target} PROPERTIES
-      LIBRARY_OUTPUT_DIRECTORY "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/orthant/plugins")
     target_link_libraries(${target} PRIVATE orthant orthant_options)
-    if(NOT plugin_NOT_INSTALLED)
-      set_property(GLOBAL APPEND PROPERTY ORTHANT_PLUGIN_TARGETS ${target})
-      install(TARGETS ${target} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/orthant/plugins")
+    if(plugin_NOT_INSTALLED)
+      set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/orthant/plugins")
+    else()
+      orthant_install_module(${target})
     endif()
   endif()
+endfunction()
+
+# orthant_install_module(TARGET): a module of this tree that the loader finds beside the plugins, here and where it is
+# installed.
+function(orthant_install_module target)
+  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    LIBRARY_OUTPUT_DIRECTORY "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/orthant/plugins")
+  set_property(GLOBAL APPEND PROPERTY ORTHANT_PLUGIN_TARGETS ${target})
+  install(TARGETS ${target} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/orthant/plugins")
 endfunction()

@@ -58,6 +58,10 @@ class MpiChannel final : public HostChannel {
   // Polls until all of `requests` are done. peers[i]: group rank that request i depends on, or none where empty.
   void wait(const Call& call, std::vector<MPI_Request>& requests, const std::vector<int>& peers = {});
   void wait(const Call& call, MPI_Request request);
+  // start(block, &request): begins an MPI call that moves blocks of the call's bytes, and returns its status. Returns
+  // when it is done; begins nothing where the blocks are empty.
+  template <class F>
+  void move_blocks(const Call& call, const char* function, const F& start);
   std::string describe(const Call& call) const;
   [[noreturn]] void fail_here(const std::string& why);
 

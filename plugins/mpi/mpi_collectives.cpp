@@ -54,6 +54,17 @@ void reduce_blocks(void* out, const std::vector<std::byte>& blocks, int count, s
 
 }  // namespace
 
+template <class F>
+void MpiChannel::move_blocks(const Call& call, const char* function, const F& start) {
+  if (call.bytes == 0) {
+    return;
+  }
+  const Block block(call.bytes);
+  MPI_Request request;
+  check_mpi(start(block.type(), &request), function);
+  wait(call, request);
+}
+
 void MpiChannel::barrier() {
   begin("barrier", barrier_kind, 0, DType::u8);
 }
@@ -108,15 +119,10 @@ void MpiChannel::reduce_scatter(void* out, const void* in, std::int64_t n, DType
 
 void MpiChannel::all_gather(void* out, const void* in, std::int64_t n, DType dtype) {
   const Call call = begin("all_gather", all_gather_kind, bytes_of(n, dtype), dtype);
-  if (n == 0) {
-    return;
-  }
-  const Block block(call.bytes);
-  MPI_Request request;
   const bool in_place = in == at(out, rank_ * call.bytes);
-  check_mpi(MPI_Iallgather(in_place ? MPI_IN_PLACE : in, 1, block.type(), out, 1, block.type(), comm_, &request),
-            "MPI_Iallgather");
-  wait(call, request);
+  move_blocks(call, "MPI_Iallgather", [&](MPI_Datatype block, MPI_Request* request) {
+    return MPI_Iallgather(in_place ? MPI_IN_PLACE : in, 1, block, out, 1, block, comm_, request);
+  });
 }
 
 void MpiChannel::all_to_all(void* out, std::span<const std::int64_t> recv, const void* in,
@@ -180,13 +186,9 @@ void MpiChannel::all_to_all(void* out, std::span<const std::int64_t> recv, const
 
 void MpiChannel::broadcast(void* data, std::int64_t n, DType dtype, int root) {
   const Call call = begin("broadcast", broadcast_kind, bytes_of(n, dtype), dtype, ReduceOp::sum, root);
-  if (n == 0) {
-    return;
-  }
-  const Block block(call.bytes);
-  MPI_Request request;
-  check_mpi(MPI_Ibcast(data, 1, block.type(), root, comm_, &request), "MPI_Ibcast");
-  wait(call, request);
+  move_blocks(call, "MPI_Ibcast", [&](MPI_Datatype block, MPI_Request* request) {
+    return MPI_Ibcast(data, 1, block, root, comm_, request);
+  });
 }
 
 void MpiChannel::reduce(void* data, std::int64_t n, DType dtype, ReduceOp op, int root) {
@@ -208,28 +210,18 @@ void MpiChannel::reduce(void* data, std::int64_t n, DType dtype, ReduceOp op, in
 
 void MpiChannel::gather(void* out, const void* in, std::int64_t n, DType dtype, int root) {
   const Call call = begin("gather", gather_kind, bytes_of(n, dtype), dtype, ReduceOp::sum, root);
-  if (n == 0) {
-    return;
-  }
-  const Block block(call.bytes);
-  MPI_Request request;
   const bool in_place = rank_ == root && in == at(out, rank_ * call.bytes);
-  check_mpi(MPI_Igather(in_place ? MPI_IN_PLACE : in, 1, block.type(), out, 1, block.type(), root, comm_, &request),
-            "MPI_Igather");
-  wait(call, request);
+  move_blocks(call, "MPI_Igather", [&](MPI_Datatype block, MPI_Request* request) {
+    return MPI_Igather(in_place ? MPI_IN_PLACE : in, 1, block, out, 1, block, root, comm_, request);
+  });
 }
 
 void MpiChannel::scatter(void* out, const void* in, std::int64_t n, DType dtype, int root) {
   const Call call = begin("scatter", scatter_kind, bytes_of(n, dtype), dtype, ReduceOp::sum, root);
-  if (n == 0) {
-    return;
-  }
-  const Block block(call.bytes);
-  MPI_Request request;
   const bool in_place = rank_ == root && out == at(in, rank_ * call.bytes);
-  check_mpi(MPI_Iscatter(in, 1, block.type(), in_place ? MPI_IN_PLACE : out, 1, block.type(), root, comm_, &request),
-            "MPI_Iscatter");
-  wait(call, request);
+  move_blocks(call, "MPI_Iscatter", [&](MPI_Datatype block, MPI_Request* request) {
+    return MPI_Iscatter(in, 1, block, in_place ? MPI_IN_PLACE : out, 1, block, root, comm_, request);
+  });
 }
 
 void MpiChannel::send(const void* data, std::int64_t n, DType dtype, int to) {
