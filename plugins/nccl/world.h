@@ -59,6 +59,7 @@ class World {
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds tick{20};  // between two looks at what no notification tells
 
   std::string failure() const;  // empty: none
   void fail_unless_told(const std::string& why);
