@@ -12,21 +12,13 @@
 #include "tests/comm/neighbours.h"
 #include "tests/comm/processes.h"
 #include "tests/comm/rig.h"
+#include "tests/support/error_of.h"
 
 namespace orthant::test {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::string message_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 Tensor floats(Rig& rig, std::int64_t n) {
   return rig.tensor_of(DType::f32, {n}, std::vector<float>(static_cast<std::size_t>(n), 1.0f));
@@ -54,7 +46,7 @@ TEST(Failure, ARankThatThrowsIsNamedWithItsExitCode) {
 
 TEST(Failure, TheOthersLearnWhy) {
   std::string heard;
-  message_of([&] {
+  error_of([&] {
     run_threads(2, [&](Communicator& world) {
       Rig rig;
       const auto group = world.split("data", everyone(world));
@@ -63,7 +55,7 @@ TEST(Failure, TheOthersLearnWhy) {
         world.abort("a later reason");
         return;
       }
-      heard = message_of([&] { group->broadcast(floats(rig, 4), 1, *rig.stream); });
+      heard = error_of([&] { group->broadcast(floats(rig, 4), 1, *rig.stream); });
     });
   });
   EXPECT_THAT(heard, AllOf(HasSubstr("broadcast #1 (16 bytes) of group 'data'"), HasSubstr("rank 1: no more disk")));
@@ -119,7 +111,7 @@ TEST(Failure, ARankThatStaysAwayIsNamedAfterTheTimeout) {
   ThreadWorldOptions options;
   options.timeout_seconds = 1;
   std::atomic<bool> given_up{false};
-  const std::string message = message_of([&] {
+  const std::string message = error_of([&] {
     run_threads(
         3,
         [&](Communicator& world) {
@@ -147,7 +139,7 @@ TEST(Failure, ARankThatStaysAwayIsNamedAfterTheTimeout) {
 TEST(Failure, ReceivingWhatNobodySends) {
   ThreadWorldOptions options;
   options.timeout_seconds = 0.2;
-  const std::string message = message_of([&] {
+  const std::string message = error_of([&] {
     run_threads(
         2,
         [](Communicator& world) {
@@ -165,7 +157,7 @@ TEST(Failure, ReceivingWhatNobodySends) {
 }
 
 TEST(Failure, ARankThatFinishedIsNotWaitedFor) {
-  const std::string message = message_of([&] {
+  const std::string message = error_of([&] {
     run_threads(3, [](Communicator& world) {
       Rig rig;
       const auto group = world.split("data", everyone(world));
@@ -179,7 +171,7 @@ TEST(Failure, ARankThatFinishedIsNotWaitedFor) {
 
 // Runs two bodies against each other after some common calls, and returns the error.
 std::string mismatch(const std::function<void(Group&, Rig&)>& first, const std::function<void(Group&, Rig&)>& second) {
-  return message_of([&] {
+  return error_of([&] {
     run_threads(2, [&](Communicator& world) {
       Rig rig;
       const auto group = world.split("data", everyone(world));
@@ -227,7 +219,7 @@ TEST(Failure, DifferentCallsFailWithBothViews) {
 
 TEST(Failure, DifferentSplitsAreFound) {
   for (const bool pair : {false, true}) {
-    const std::string message = message_of([&] {
+    const std::string message = error_of([&] {
       run_threads(2, [&](Communicator& world) {
         Rig rig;
         const auto group = world.split(world.rank() == 0 ? "a" : "b", everyone(world));
@@ -250,7 +242,7 @@ TEST(Failure, WrongShapesAreRefusedBeforeAnythingMoves) {
     Stream& s = *rig.stream;
     const auto group = world.split("data", everyone(world));
     const auto refused = [&](const char* part, const std::function<void()>& call) {
-      const std::string message = message_of(call);
+      const std::string message = error_of(call);
       require(message.find(part) != std::string::npos, "expected '{}', found '{}'", part, message);
     };
     refused("all_gather of group 'data': out", [&] { group->all_gather(floats(rig, 5), floats(rig, 3), s); });

@@ -13,10 +13,12 @@
 #include "tests/comm/many_groups.h"
 #include "tests/comm/neighbours.h"
 #include "tests/nccl/fake_nccl.h"
+#include "tests/support/error_of.h"
 
 namespace orthant::nccl::test {
 namespace {
 
+using orthant::test::error_of;
 using orthant::test::everyone;
 using orthant::test::Rig;
 using testing::AllOf;
@@ -54,15 +56,6 @@ std::vector<std::string> run(const WorldOf& setup, const std::function<void(Comm
   }
   ranks.clear();
   return messages;
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 Tensor floats(Rig& rig, std::int64_t n) {
@@ -180,7 +173,7 @@ TEST(NcclFailure, ARankThatStaysAwayIsNamedAfterTheTimeout) {
     for (int i = 0; i < 300 && c.rank() == 1 && !given_up; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
-    const std::string message = message_of([&] { group->all_reduce(floats(rig, 4096), ReduceOp::sum, *rig.stream); });
+    const std::string message = error_of([&] { group->all_reduce(floats(rig, 4096), ReduceOp::sum, *rig.stream); });
     given_up = true;
     throw Error(message);
   });
@@ -205,9 +198,9 @@ TEST(NcclFailure, AStuckStreamIsFreedAndTheNextCallSaysWhy) {
       return;
     }
     group->all_reduce(floats(rig, 4), ReduceOp::sum, *side);
-    const std::string freed = message_of([&] { side->synchronize(); });
+    const std::string freed = error_of([&] { side->synchronize(); });
     require(freed == "the connection was aborted", "{}", freed);
-    const std::string message = message_of([&] { group->barrier(*rig.stream); });
+    const std::string message = error_of([&] { group->barrier(*rig.stream); });
     given_up = true;
     throw Error(message);
   });

@@ -1,83 +1,20 @@
-// The rendezvous: ranks as threads, and as processes where one must die.
+// The rendezvous where all goes well: ranks as threads.
 #include "plugins/nccl/rendezvous.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <atomic>
 #include <chrono>
-#include <csignal>
-#include <cstring>
-#include <random>
+#include <mutex>
 #include <set>
 
-#include <orthant/error.h>
+#include "tests/nccl/rendezvous_ranks.h"
 
-#include "plugins/nccl/address.h"
-
-namespace orthant::nccl {
+namespace orthant::nccl::test {
 namespace {
 
-using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
-
-// An address of this test's own: a name on this machine, or a port that is free now.
-std::string fresh_name() {
-  static std::atomic<int> count = 0;
-  return fmt::format("unix:@orthant-test-{}-{}", getpid(), count++);
-}
-std::string free_port() {
-  std::mt19937 random(std::random_device{}());
-  for (;;) {
-    const std::string address = fmt::format("127.0.0.1:{}", 20000 + random() % 10000);
-    try {
-      listen_at(address);
-      return address;
-    } catch (const Error&) {
-    }
-  }
-}
-
-RendezvousConfig config(const std::string& address, int rank, int world, double timeout = 30) {
-  return {address, "job", rank, world, timeout};
-}
-
-std::string message_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-// Waits for what another thread does.
-template <class Condition>
-bool soon(Condition condition) {
-  for (int i = 0; i < 5000 && !condition(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return condition();
-}
-
-Rendezvous::Handlers ignore() {
-  return {[] {}, [](int, const std::string&) {}, [](int) {}};
-}
-
-// body on `world` ranks as threads; the message of each rank's error, or "no error".
-std::vector<std::string> run(int world, const std::function<void(int rank)>& body) {
-  std::vector<std::string> messages(static_cast<std::size_t>(world));
-  std::vector<std::jthread> ranks;
-  for (int rank = 0; rank < world; ++rank) {
-    ranks.emplace_back([&, rank] { messages[static_cast<std::size_t>(rank)] = message_of([&] { body(rank); }); });
-  }
-  ranks.clear();
-  return messages;
-}
 
 TEST(Rendezvous, EveryoneGetsEveryonesPart) {
   for (const std::string& address : {fresh_name(), free_port()}) {
@@ -143,175 +80,6 @@ TEST(Rendezvous, RankZeroMayComeLate) {
               Each("no error"));
 }
 
-TEST(Rendezvous, WhoDoesNotComeIsNamed) {
-  const std::string address = fresh_name();
-  const auto messages = run(4, [&](int rank) {
-    if (rank % 2 == 0) {
-      Rendezvous here(config(address, rank, 4, 0.3));
-    }
-  });
-  EXPECT_THAT(messages[0], HasSubstr("ranks 1, 3 did not come to " + address + " within 0.3 s"));
-  EXPECT_THAT(messages[2], HasSubstr("ranks 1, 3 did not come"));
-  EXPECT_THAT(message_of([&] { Rendezvous(config(fresh_name(), 1, 2, 0.1)); }),
-              HasSubstr("rank 1 cannot reach rank 0 at unix:@"));
-}
-
-TEST(Rendezvous, WorldsOfDifferentSizesAreRefused) {
-  const std::string address = fresh_name();
-  const auto messages = run(2, [&](int rank) { Rendezvous here(config(address, rank, rank == 0 ? 2 : 8)); });
-  EXPECT_THAT(messages, Each(HasSubstr("rank 1 was told of a world of 8 ranks, rank 0 of one of 2")));
-}
-
-TEST(Rendezvous, TwoRunsAtOneAddressAreToldApart) {
-  const std::string address = free_port();
-  std::atomic<int> there = 0;
-  std::atomic<bool> done = false;
-  const auto messages = run(3, [&](int i) {
-    if (i < 2) {  // the first run
-      Rendezvous here(config(address, i, 2));
-      here.start(ignore());
-      ++there;
-      require(soon([&] { return done.load(); }), "the other run was not refused");
-      return;
-    }
-    require(soon([&] { return there == 2; }), "the first run did not start");
-    for (const int rank : {0, 1}) {
-      auto other = config(address, rank, 2, 3);
-      other.job = "other";
-      const std::string expected =
-          rank == 0 ? "rank 0 cannot listen at " + address : "another run ('job') meets at " + address;
-      const std::string refused = message_of([&] { Rendezvous here(other); });
-      require(refused.starts_with(expected), "{}", refused);
-    }
-    done = true;
-  });
-  EXPECT_THAT(messages, Each("no error"));
-}
-
-TEST(Rendezvous, ARankThatComesTwiceIsRefused) {
-  const std::string address = fresh_name();
-  std::atomic<int> refused = 0;
-  run(4, [&](int i) {
-    try {
-      Rendezvous here(config(address, std::min(i, 2), 4, 0.5));  // rank 2 twice, rank 3 never
-    } catch (const Error& error) {
-      refused += std::strstr(error.what(), "rank 2 is already here") != nullptr ? 1 : 0;
-    }
-  });
-  EXPECT_EQ(refused, 1);
-}
-
-// Bytes that no rank sends, from many connections, before and while the ranks meet.
-TEST(Rendezvous, StrangersAreShutOut) {
-  const std::string address = free_port();
-  std::atomic<bool> stop = false;
-  std::jthread stranger([&] {
-    std::mt19937 random(3);
-    while (!stop) {
-      try {
-        const Socket socket = connect_to(address);
-        std::string bytes(1 + random() % 3000, '\0');
-        for (char& c : bytes) {
-          c = static_cast<char>(random());
-        }
-        if (random() % 3 == 0) {  // a hello that claims to be 4 GB long
-          bytes = encode({FrameType::hello, 1, "x"});
-          std::memset(bytes.data() + 12, 0xff, 4);
-        } else if (random() % 3 == 0) {  // what no rank may say first, and another run's hello
-          bytes = encode({static_cast<FrameType>(1 + random() % 8), static_cast<int>(random()), "2147483648 other"});
-        } else if (random() % 3 == 0) {
-          bytes = "GET / HTTP/1.1\r\n\r\n";
-        }
-        send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-        if (random() % 2 == 0) {
-          char byte = 0;
-          timeval limit{0, 20000};
-          setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-          recv(socket.get(), &byte, 1, 0);
-        }
-      } catch (const Error&) {
-      }
-    }
-  });
-  const auto messages = run(3, [&](int rank) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100 * rank));
-    Rendezvous here(config(address, rank, 3));
-    here.start(ignore());
-    for (int i = 0; i < 200; ++i) {
-      require(here.all_gather("meeting", std::to_string(rank)).at(2) == "2", "wrong");
-    }
-  });
-  stop = true;
-  EXPECT_THAT(messages, Each("no error"));
-}
-
-TEST(Rendezvous, SomethingElseThatListensIsRecognised) {
-  const std::string address = free_port();
-  const Socket listener = listen_at(address);
-  std::jthread other([&] {
-    const Socket socket(accept(listener.get(), nullptr, nullptr));
-    send(socket.get(), "SSH-2.0-OpenSSH_9.2\r\n", 21, MSG_NOSIGNAL);
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  });
-  EXPECT_THAT(message_of([&] { Rendezvous(config(address, 1, 2)); }),
-              HasSubstr("what listens at " + address + " is not rank 0"));
-}
-
-TEST(Rendezvous, AFailureReachesEveryoneOnceAndTheFirstWins) {
-  const std::string address = fresh_name();
-  std::atomic<int> told = 0;
-  std::vector<std::string> reasons(4);
-  const auto messages = run(4, [&](int rank) {
-    Rendezvous here(config(address, rank, 4));
-    auto handlers = ignore();
-    handlers.failed = [&] { ++told; };
-    here.start(handlers);
-    here.all_gather("meeting", "");
-    if (rank == 3) {
-      here.fail("rank 3 failed: no more disk");
-      here.fail("rank 3 failed: a later reason");
-    } else {
-      const std::string message = message_of([&] { here.all_gather("another meeting", ""); });
-      require(message == "another meeting cannot complete: rank 3 failed: no more disk", "{}", message);
-    }
-    reasons[static_cast<std::size_t>(rank)] = here.failure().value_or("none");
-    require(soon([&] { return told == 4; }), "{} ranks were told", told.load());
-  });
-  EXPECT_THAT(messages, Each("no error"));
-  EXPECT_THAT(reasons, Each("rank 3 failed: no more disk"));
-  EXPECT_EQ(told, 4);
-}
-
-TEST(Rendezvous, MeetingsThatDifferOrAreMissedAreNamed) {
-  const std::string address = fresh_name();
-  const auto differ = run(3, [&](int rank) {
-    Rendezvous here(config(address, rank, 3));
-    here.start(ignore());
-    here.all_gather(rank == 1 ? "split of group 'b'" : "split of group 'a'", "");
-  });
-  EXPECT_THAT(differ, Each(AllOf(HasSubstr("split of group 'a'"), HasSubstr("split of group 'b'"),
-                                 HasSubstr("in the same order on every rank"))));
-  const auto late = run(3, [&](int rank) {
-    Rendezvous here(config(address, rank, 3, 0.3));
-    here.start(ignore());
-    if (rank == 1) {
-      soon([&] { return here.failure().has_value(); });
-    } else {
-      here.all_gather("split of group 'a'", "");
-    }
-  });
-  EXPECT_THAT(late[0], HasSubstr("rank 1 did not arrive at split of group 'a' within 0.3 s"));
-  EXPECT_EQ(late[2], late[0]);
-  const auto gone = run(3, [&](int rank) {
-    Rendezvous here(config(address, rank, 3));
-    here.start(ignore());
-    if (rank != 1) {
-      here.all_gather("split of group 'a'", "");
-    }
-  });
-  EXPECT_THAT(gone[2], HasSubstr("rank 1 finished its work without a call to split of group 'a'"));
-}
-
 TEST(Rendezvous, LeavingIsTold) {
   const std::string address = fresh_name();
   EXPECT_THAT(run(3,
@@ -337,67 +105,13 @@ TEST(Rendezvous, LeavingIsTold) {
               Each("no error"));
 }
 
-// What the surviving processes of `world` report when rank `dead` is killed.
-std::vector<std::string> kill_one(const std::string& address, int world, int dead) {
-  std::vector<pid_t> pids;
-  std::vector<int> pipes;
-  for (int rank = 0; rank < world; ++rank) {
-    int ends[2];
-    require(pipe(ends) == 0, "pipe failed");
-    const pid_t pid = fork();
-    if (pid == 0) {
-      close(ends[0]);
-      const std::string message = message_of([&] {
-        Rendezvous here(config(address, rank, world, 20));
-        here.start(ignore());
-        here.all_gather("meeting", "");
-        if (rank == dead) {
-          raise(SIGKILL);
-        }
-        const auto begin = std::chrono::steady_clock::now();
-        require(soon([&] { return here.failure().has_value(); }), "nobody told rank {}", rank);
-        const auto waited = std::chrono::steady_clock::now() - begin;
-        throw Error(fmt::format("{}|{}", *here.failure(), waited < std::chrono::seconds(5) ? "soon" : "late"));
-      });
-      const bool written = write(ends[1], message.data(), message.size()) > 0;
-      _exit(written ? 0 : 1);
-    }
-    close(ends[1]);
-    pids.push_back(pid);
-    pipes.push_back(ends[0]);
-  }
-  std::vector<std::string> messages;
-  for (std::size_t i = 0; i < pids.size(); ++i) {
-    char text[2000];
-    const ssize_t n = read(pipes[i], text, sizeof(text));
-    messages.emplace_back(text, n > 0 ? static_cast<std::size_t>(n) : 0);
-    close(pipes[i]);
-    waitpid(pids[i], nullptr, 0);
-  }
-  return messages;
-}
-
-TEST(Rendezvous, ADeadProcessIsNamedSoon) {
-  for (const std::string& address : {fresh_name(), free_port()}) {
-    for (const int dead : {0, 2}) {
-      const auto messages = kill_one(address, 4, dead);
-      for (int rank = 0; rank < 4; ++rank) {
-        if (rank != dead) {
-          EXPECT_THAT(messages[static_cast<std::size_t>(rank)],
-                      AllOf(HasSubstr(fmt::format("rank {} ended without a word", dead)), HasSubstr("|soon")));
-        }
-      }
-    }
-  }
-}
-
 TEST(Rendezvous, BadAddressesAreRefused) {
   for (const char* address : {"", "host", "host:", ":1", "host:port", "host:123456", "unix:@", "unix:name"}) {
-    EXPECT_THAT(message_of([&] { listen_at(address); }), HasSubstr("expected")) << address;
+    EXPECT_THAT(error_of([&] { listen_at(address); }), HasSubstr("expected")) << address;
   }
-  EXPECT_THAT(message_of([&] { listen_at("unix:@" + std::string(200, 'x')); }), HasSubstr("1 to 107 characters"));
-  EXPECT_THAT(message_of([&] { connect_to("no-such-host.invalid:1"); }), HasSubstr("cannot resolve"));
+  EXPECT_THAT(error_of([&] { listen_at("unix:@" + std::string(200, 'x')); }), HasSubstr("1 to 107 characters"));
+  EXPECT_THAT(error_of([&] { connect_to("no-such-host.invalid:1"); }), HasSubstr("cannot resolve"));
 }
 
 }  // namespace
-}  // namespace orthant::nccl
+}  // namespace orthant::nccl::test

@@ -1,4 +1,5 @@
 #include "plugins/nccl/start.h"
+#include "tests/support/error_of.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,12 +25,7 @@ RendezvousConfig start(int rank, int world, const Variables& variables) {
 }
 
 std::string refused(int rank, int world, const Variables& variables) {
-  try {
-    start(rank, world, variables);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "not refused";
+  return orthant::test::error_of([&] { start(rank, world, variables); });
 }
 
 TEST(NcclStart, TheAddressComesFromTheLauncher) {
@@ -53,7 +49,7 @@ TEST(NcclStart, WhatIsMissingIsSaid) {
   EXPECT_THAT(refused(0, 2, {}), testing::HasSubstr("set ORTHANT_RENDEZVOUS=host:port for every rank"));
   EXPECT_THAT(refused(-1, -1, {{"ORTHANT_RENDEZVOUS", "a:1"}}),
               testing::HasSubstr("start the ranks with `orthant launch`"));
-  EXPECT_EQ(refused(0, 1, {}), "not refused");
+  EXPECT_EQ(refused(0, 1, {}), "no error");
 }
 
 }  // namespace

@@ -5,9 +5,12 @@
 
 #include <set>
 
+#include "tests/support/error_of.h"
+
 namespace orthant {
 namespace {
 
+using test::error_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using Ranks = std::vector<int>;
@@ -32,15 +35,6 @@ std::vector<int> coordinates(const Mesh& mesh, AxisId axis) {
     all.push_back(mesh.coordinate(axis, rank));
   }
   return all;
-}
-
-std::string refusal(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "(accepted)";
 }
 
 TEST(Mesh, WithoutAxesIsOneRank) {
@@ -173,7 +167,7 @@ TEST(Mesh, RefusesSizesThatDoNotDivide) {
   Mesh mesh;
   mesh.claim(plain("data", 4, Dim::batch));
   mesh.claim(expert_axis(3));
-  EXPECT_THAT(refusal([&] { mesh.freeze(); }),
+  EXPECT_THAT(error_of<ConfigError>([&] { mesh.freeze(); }),
               testing::AllOf(HasSubstr("'expert' of size 3"), HasSubstr("4 ranks"), HasSubstr("axis data")));
 }
 
@@ -181,25 +175,27 @@ TEST(Mesh, RefusesToCarveFromNothing) {
   Mesh mesh;
   mesh.claim(plain("tensor", 2, Dim::head));
   mesh.claim(expert_axis(2));
-  EXPECT_THAT(refusal([&] { mesh.freeze(); }), HasSubstr("no axis splits what it is carved from"));
+  EXPECT_THAT(error_of<ConfigError>([&] { mesh.freeze(); }), HasSubstr("no axis splits what it is carved from"));
 }
 
 TEST(Mesh, RefusesAnAxisClaimedTwice) {
   Mesh mesh;
   mesh.claim(plain("data", 4, Dim::batch));
-  EXPECT_THAT(refusal([&] { mesh.claim(plain("data", 2, Dim::batch)); }), HasSubstr("'data' is claimed twice"));
+  EXPECT_THAT(error_of<ConfigError>([&] { mesh.claim(plain("data", 2, Dim::batch)); }),
+              HasSubstr("'data' is claimed twice"));
 }
 
 TEST(Mesh, RefusesASizeBelowOne) {
   Mesh mesh;
-  EXPECT_THAT(refusal([&] { mesh.claim(plain("data", 0, Dim::batch)); }), HasSubstr("size 0"));
+  EXPECT_THAT(error_of<ConfigError>([&] { mesh.claim(plain("data", 0, Dim::batch)); }), HasSubstr("size 0"));
 }
 
 TEST(Mesh, RefusesMoreRanksThanCanBeNumbered) {
   Mesh mesh;
   mesh.claim(plain("data", 65536, Dim::batch));
   mesh.claim(plain("tensor", 65536, Dim::head));  // together 2^32, which an int would take for 0
-  EXPECT_THAT(refusal([&] { mesh.freeze(); }), testing::AllOf(HasSubstr("'tensor'"), HasSubstr("4294967296 ranks")));
+  EXPECT_THAT(error_of<ConfigError>([&] { mesh.freeze(); }),
+              testing::AllOf(HasSubstr("'tensor'"), HasSubstr("4294967296 ranks")));
 }
 
 TEST(Mesh, GroupOfADryRunKnowsItsMembersAndDoesNotCommunicate) {

@@ -8,10 +8,12 @@
 #include "core/default_seams.h"
 #include "core/layers/parameters.h"
 #include "core/parameters.h"
+#include "tests/support/error_of.h"
 
 namespace orthant {
 namespace {
 
+using test::error_of;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -296,21 +298,12 @@ struct NoExchange final : TokenExchange {
   void to_tokens(const Tensor&, const Tensor&, const ExchangePlan&, int, Stream&) override {}
 };
 
-std::string refusal(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "(accepted)";
-}
-
 TEST(Plan, TwoExchangesAreRefusedByName) {
   World w(0);
   w.plan->set_current_plugin("expert");
   w.plan->bind(std::make_unique<NoExchange>());
   w.plan->set_current_plugin("mine");
-  EXPECT_THAT(refusal([&] { w.plan->bind(std::make_unique<NoExchange>()); }),
+  EXPECT_THAT(error_of<ConfigError>([&] { w.plan->bind(std::make_unique<NoExchange>()); }),
               AllOf(HasSubstr("'mine'"), HasSubstr("expert"), HasSubstr("token exchange")));
 }
 
@@ -318,7 +311,7 @@ TEST(Plan, TwoSchedulesAreRefused) {
   World w(0);
   w.plan->set_current_plugin("pipeline");
   w.plan->bind(make_single_stage_schedule());
-  EXPECT_THAT(refusal([&] { w.plan->bind(make_single_stage_schedule()); }), HasSubstr("second schedule"));
+  EXPECT_THAT(error_of<ConfigError>([&] { w.plan->bind(make_single_stage_schedule()); }), HasSubstr("second schedule"));
 }
 
 TEST(Plan, TwoBoundariesOfOneSiteMustMoveDifferentDims) {
@@ -329,7 +322,7 @@ TEST(Plan, TwoBoundariesOfOneSiteMustMoveDifferentDims) {
   w.plan->set_current_plugin("sequence");
   w.plan->bind(site, std::make_unique<Nothing>(), Dim::position);
   w.plan->bind({Region::attention, Side::leave}, std::make_unique<Nothing>(), Dim::head);
-  EXPECT_THAT(refusal([&] { w.plan->bind(site, std::make_unique<Nothing>(), Dim::head); }),
+  EXPECT_THAT(error_of<ConfigError>([&] { w.plan->bind(site, std::make_unique<Nothing>(), Dim::head); }),
               AllOf(HasSubstr("'tensor' and 'sequence'"), HasSubstr("head"), HasSubstr("entering attention")));
 }
 

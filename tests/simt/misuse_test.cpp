@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/cuda/device_math.h"
+#include "tests/support/error_of.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -20,17 +21,9 @@
 namespace orthant::cuda {
 namespace {
 
+using ::orthant::test::error_of;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 // The error of a launch of 64 threads.
 template <class... P, class... A>
