@@ -40,6 +40,19 @@ struct Access {
   }
 };
 
+constexpr int ahead = 4;  // loads in flight
+
+// to = the pieces begin, begin + 32, ... of a row, as far as it goes.
+template <class A, class X>
+__device__ void load_ahead(typename A::Piece (&to)[ahead], const X* row, std::int64_t begin, std::int64_t pieces) {
+#pragma unroll
+  for (int i = 0; i < ahead; ++i) {
+    if (begin + i * warp_threads < pieces) {
+      to[i] = A::load(row, begin + i * warp_threads);
+    }
+  }
+}
+
 // Rows of `rows` [R, pieces] that hold no choice become zero: 32 sources a warp at a time.
 template <class A, class X>
 __device__ void clear_empty_rows(X* rows, const std::int32_t* source, std::int64_t room, std::int64_t pieces) {
@@ -59,16 +72,10 @@ template <class A, class X>
 __global__ void __launch_bounds__(block_threads)
     pack_rows(X* rows, const X* x, const std::int32_t* row, const std::int32_t* source, std::int64_t tokens,
               std::int64_t k_count, std::int64_t room, std::int64_t pieces) {
-  constexpr int ahead = 4;  // loads in flight
   for (std::int64_t t = first_warp(); t < tokens; t += warp_step()) {
     for (std::int64_t begin = lane(); begin < pieces; begin += ahead * warp_threads) {
       typename A::Piece loaded[ahead];
-#pragma unroll
-      for (int i = 0; i < ahead; ++i) {
-        if (begin + i * warp_threads < pieces) {
-          loaded[i] = A::load(x + t * pieces * A::width, begin + i * warp_threads);
-        }
-      }
+      load_ahead<A>(loaded, x + t * pieces * A::width, begin, pieces);
       for (std::int64_t k = 0; k < k_count; ++k) {
         const std::int64_t r = row[t * k_count + k];
         if (r < 0 || r >= room) {
@@ -101,7 +108,6 @@ template <class A, class X>
 __global__ void __launch_bounds__(block_threads)
     gather_sum(X* y, const X* rows, const std::int32_t* row, const float* weight, std::int64_t tokens,
                std::int64_t k_count, std::int64_t pieces, bool accumulate) {
-  constexpr int ahead = 4;
   for (std::int64_t t = first_warp(); t < tokens; t += warp_step()) {
     for (std::int64_t piece = lane(); piece < pieces; piece += warp_threads) {
       float sum[A::width] = {};
@@ -168,18 +174,11 @@ __global__ void __launch_bounds__(block_threads)
     combine_backward_rows(X* drows, float* dweight, const X* dy, const X* rows, const std::int32_t* row,
                           const std::int32_t* source, const float* weight, std::int64_t tokens, std::int64_t k_count,
                           std::int64_t room, std::int64_t pieces) {
-  constexpr int ahead = 4;
   for (std::int64_t t = first_warp(); t < tokens; t += warp_step()) {
     // A stretch of the token's row stays in registers while the packed rows of its choices pass.
     for (std::int64_t stretch = 0; stretch < pieces || stretch == 0; stretch += ahead * warp_threads) {
       typename A::Piece g[ahead];
-#pragma unroll
-      for (int i = 0; i < ahead; ++i) {
-        const std::int64_t piece = stretch + i * warp_threads + lane();
-        if (piece < pieces) {
-          g[i] = A::load(dy + t * pieces * A::width, piece);
-        }
-      }
+      load_ahead<A>(g, dy + t * pieces * A::width, stretch + lane(), pieces);
       for (std::int64_t choice = t * k_count; choice < (t + 1) * k_count; ++choice) {
         const std::int64_t r = row[choice];
         if (r < 0) {
@@ -190,13 +189,7 @@ __global__ void __launch_bounds__(block_threads)
         }
         const float w = weight[choice];
         typename A::Piece x[ahead];
-#pragma unroll
-        for (int i = 0; i < ahead; ++i) {
-          const std::int64_t piece = stretch + i * warp_threads + lane();
-          if (piece < pieces) {
-            x[i] = A::load(rows + r * pieces * A::width, piece);
-          }
-        }
+        load_ahead<A>(x, rows + r * pieces * A::width, stretch + lane(), pieces);
         float dot = 0;
 #pragma unroll
         for (int i = 0; i < ahead; ++i) {
