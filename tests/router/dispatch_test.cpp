@@ -9,23 +9,22 @@
 namespace orthant::test {
 namespace {
 
-// `problems` at capacities from one seat to more seats than tokens, under both policies, and dropless.
-std::vector<Problem> limited() {
-  std::vector<Problem> all = problems();
+// `problems` at capacities from one seat to more seats than tokens.
+std::vector<Problem> limited(DropPolicy policy) {
+  std::vector<Problem> all;
   for (const Problem& q : problems()) {
-    for (const DropPolicy policy : {DropPolicy::position, DropPolicy::probability}) {
-      all.push_back(with_capacity(q, 1, 100, policy));
-      all.push_back(with_capacity(q, 3, 4, policy));
-      all.push_back(with_capacity(q, 5, 4, policy));
-      all.push_back(with_capacity(q, 100, 1, policy));
-    }
+    all.push_back(with_capacity(q, 1, 100, policy));
+    all.push_back(with_capacity(q, 3, 4, policy));
+    all.push_back(with_capacity(q, 5, 4, policy));
+    all.push_back(with_capacity(q, 100, 1, policy));
   }
   return all;
 }
 
-// Every fifth of them: for what follows from the definition, which all of them are held to.
+// Every fifth of them and of the dropless ones: for what follows from the definition, which all of them are held to.
 std::vector<Problem> some_limited() {
-  const std::vector<Problem> all = limited();
+  const std::vector<Problem> all =
+      joined(problems(), joined(limited(DropPolicy::position), limited(DropPolicy::probability)));
   std::vector<Problem> some;
   for (std::size_t i = 0; i < all.size(); i += 5) {
     some.push_back(all[i]);
@@ -67,8 +66,8 @@ TEST(KeepSeated, RefusesWhatDoesNotFit) {
   EXPECT_THROW(c.stream().keep_seated(c.poisoned(DType::i32, {4, 2}), c.poisoned(DType::i32, {4, 1})), Error);
 }
 
-TEST(DispatchPlan, IsTheDefinition) {
-  for (const Problem& q : limited()) {
+void expect_the_definition(const std::vector<Problem>& all) {
+  for (const Problem& q : all) {
     on_every_device([&](OpContext& c) {
       const Routed r = run_gate(c, c.normal(DType::f32, {q.tokens, q.config.experts}, 1.0), q);
       // The plan is judged on the device's own weights: near ties may fall either way in the gate.
@@ -87,46 +86,56 @@ TEST(DispatchPlan, IsTheDefinition) {
   }
 }
 
-// Where devices change their ways, on the choices of the fp64 gate: dropless, with capacity under both policies, and
-// with all choices for few experts.
+TEST(DispatchPlan, IsTheDefinitionDropless) {
+  expect_the_definition(problems());
+}
+TEST(DispatchPlan, IsTheDefinitionByPosition) {
+  expect_the_definition(limited(DropPolicy::position));
+}
+TEST(DispatchPlan, IsTheDefinitionByProbability) {
+  expect_the_definition(limited(DropPolicy::probability));
+}
+
+// Where devices change their ways, on the choices of the fp64 gate, many of which are for few experts.
+void expect_the_definition_of_fp64_choices(const Problem& q) {
+  const std::int64_t experts = q.config.experts;
+  Values logits;
+  const RandomKey key{.seed = 2, .purpose = Purpose::test, .site = 0, .step = 0};
+  for (std::int64_t i = 0; i < q.tokens * experts; ++i) {
+    const bool liked = i % experts < q.config.top_k;  // by every second token
+    logits.push_back(static_cast<double>(normal(key, static_cast<std::uint64_t>(i))) +
+                     (liked && i / experts % 2 == 0 ? 9 : 0));
+  }
+  const oracle::Gate gate = oracle::gate(logits, q);
+  Values weight = gate.weight;
+  for (double& w : weight) {
+    w = rounded(DType::f32, w);
+  }
+  const oracle::Plan want = oracle::plan(gate.expert, weight, q);
+  Values source = want.source, offset = {0};
+  source.resize(gate.expert.size(), -1);
+  std::partial_sum(want.count.begin(), want.count.end(), std::back_inserter(offset));
+  on_every_device([&](OpContext& c) {
+    const Shape shape = {q.tokens, q.config.top_k};
+    const Planned got =
+        run_plan(c, c.input(DType::i32, shape, gate.expert).tensor, c.input(DType::f32, shape, weight).tensor, q);
+    c.expect("row", got.row, want.row, 0);
+    c.expect("source", got.source, source, 0);
+    c.expect("count", got.count, want.count, 0);
+    c.expect("dropped", got.dropped, want.dropped, 0);
+    c.expect("offset", got.offset, offset, 0);
+  });
+}
+
 TEST(DispatchPlan, IsTheDefinitionAtBlockBoundaries) {
-  std::vector<Problem> boundaries = block_boundaries();
-  const std::vector<Problem> longer = long_rows();
-  boundaries.insert(boundaries.end(), longer.begin(), longer.end());
-  for (const Problem& boundary : boundaries) {
-    std::vector<Problem> all = {boundary};
-    if (boundary.config.router != RouterKind::expert_choice && boundary.tokens * boundary.config.top_k < 1100) {
-      all.push_back(with_capacity(boundary, 1, 2, DropPolicy::position));
-      all.push_back(with_capacity(boundary, 1, 1, DropPolicy::probability));
-    }
-    Values logits;
-    const RandomKey key{.seed = 2, .purpose = Purpose::test, .site = 0, .step = 0};
-    for (std::int64_t i = 0; i < boundary.tokens * boundary.config.experts; ++i) {
-      const bool liked = i % boundary.config.experts < boundary.config.top_k;  // by every second token
-      logits.push_back(static_cast<double>(normal(key, static_cast<std::uint64_t>(i))) +
-                       (liked && i / boundary.config.experts % 2 == 0 ? 9 : 0));
-    }
-    const oracle::Gate gate = oracle::gate(logits, boundary);
-    for (const Problem& q : all) {
-      Values weight = gate.weight;
-      for (double& w : weight) {
-        w = rounded(DType::f32, w);
-      }
-      const oracle::Plan want = oracle::plan(gate.expert, weight, q);
-      Values source = want.source, offset = {0};
-      source.resize(gate.expert.size(), -1);
-      std::partial_sum(want.count.begin(), want.count.end(), std::back_inserter(offset));
-      on_every_device([&](OpContext& c) {
-        const Shape shape = {q.tokens, q.config.top_k};
-        const Planned got =
-            run_plan(c, c.input(DType::i32, shape, gate.expert).tensor, c.input(DType::f32, shape, weight).tensor, q);
-        c.expect("row", got.row, want.row, 0);
-        c.expect("source", got.source, source, 0);
-        c.expect("count", got.count, want.count, 0);
-        c.expect("dropped", got.dropped, want.dropped, 0);
-        c.expect("offset", got.offset, offset, 0);
-      });
-    }
+  for (const Problem& q : joined(block_boundaries(), long_rows())) {
+    expect_the_definition_of_fp64_choices(q);
+  }
+}
+TEST(DispatchPlan, IsTheDefinitionAtBlockBoundariesOfSeats) {
+  for (const Problem& q : seat_boundaries()) {
+    expect_the_definition_of_fp64_choices(with_capacity(q, 1, 2, DropPolicy::position));
+    expect_the_definition_of_fp64_choices(with_capacity(q, 1, 1, DropPolicy::probability));
   }
 }
 

@@ -39,6 +39,11 @@ inline Problem by_sigmoid(Problem q) {
   return q;
 }
 
+inline std::vector<Problem> joined(std::vector<Problem> all, const std::vector<Problem>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
 // Every gate, with and without padding, from no token at all to several groups.
 inline std::vector<Problem> problems() {
   std::vector<Problem> all;
@@ -93,15 +98,22 @@ inline std::vector<Problem> block_boundaries() {
   return all;
 }
 
-// More experts than a warp holds in registers: every gate, one part of a group's tokens and two.
+// The same for seats, which devices give expert by expert and group by group: choices for one expert of a group around
+// those that a block looks at at once, more groups than a warp has lanes, more experts than a block has threads.
+inline std::vector<Problem> seat_boundaries() {
+  return {problem(RouterKind::topk, 1, 1, 1, 63),      problem(RouterKind::topk, 3, 2, 1, 300, 5),
+          problem(RouterKind::gshard, 3, 2, 2, 257),   problem(RouterKind::topk, 2, 1, 67, 3),
+          problem(RouterKind::switch_, 300, 1, 1, 40), problem(RouterKind::topk, 600, 2, 1, 9, 4)};
+}
+
+// More experts than a warp holds in registers, where tokens choose: every gate, one part of a group's tokens and two.
 inline std::vector<Problem> long_rows() {
   return {problem(RouterKind::switch_, 2048, 1, 2, 3),
           problem(RouterKind::gshard, 1030, 2, 1, 5, 4),
           problem(RouterKind::topk, 1025, 8, 2, 2),
           problem(RouterKind::topk, 2048, 64, 1, 1),
           problem(RouterKind::topk, 1030, 3, 1, 70, 6),
-          by_sigmoid(problem(RouterKind::topk, 1030, 8, 1, 3)),
-          with_capacity(problem(RouterKind::expert_choice, 1030, 1030, 1, 4, 4), 1030, 2)};
+          by_sigmoid(problem(RouterKind::topk, 1030, 8, 1, 3))};
 }
 
 struct Routed {
