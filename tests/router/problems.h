@@ -108,12 +108,9 @@ inline std::vector<Problem> seat_boundaries() {
 
 // More experts than a warp holds in registers, where tokens choose: every gate, one part of a group's tokens and two.
 inline std::vector<Problem> long_rows() {
-  return {problem(RouterKind::switch_, 2048, 1, 2, 3),
-          problem(RouterKind::gshard, 1030, 2, 1, 5, 4),
-          problem(RouterKind::topk, 1025, 8, 2, 2),
-          problem(RouterKind::topk, 2048, 64, 1, 1),
-          problem(RouterKind::topk, 1030, 3, 1, 70, 6),
-          by_sigmoid(problem(RouterKind::topk, 1030, 8, 1, 3))};
+  return {problem(RouterKind::switch_, 2048, 1, 2, 3),  problem(RouterKind::gshard, 1030, 2, 1, 5, 4),
+          problem(RouterKind::topk, 1025, 8, 2, 2),     problem(RouterKind::topk, 2048, 64, 1, 1),
+          problem(RouterKind::topk, 1030, 3, 1, 70, 6), by_sigmoid(problem(RouterKind::topk, 1030, 8, 1, 3))};
 }
 
 struct Routed {
