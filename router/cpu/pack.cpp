@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::int64_t grain = 16;  // rows worth a thread
 
-// The sum over a row, in a fixed order of its own: parts in fp32, which vectorise, and their sum in fp64, so that a wide
-// row is as exact without vector instructions.
+// The sum over a row, in a fixed order of its own: parts in fp32, which vectorise, and their sum in fp64, so that a
+// wide row is as exact without vector instructions.
 template <class X>
 float dot(const X* a, const X* b, std::int64_t n) {
   constexpr std::int64_t part = 256;
