@@ -94,7 +94,7 @@ TEST_F(PlanCommand, EveryRecipeCanBePlanned) {
 }
 
 TEST_F(PlanCommand, NeedsNoDeviceAndStartsNothing) {
-  const Result result = plan({"--set", "run.device=elsewhere", "--set", "run.communicator=elsewhere"});
+  const Result result = plan({"--set", "run.device=cuda", "--set", "run.communicator=nccl"});
   EXPECT_EQ(result.code, 0) << result.error;
   EXPECT_FALSE(std::filesystem::exists(folder_.path("runs")));
 }
