@@ -44,10 +44,12 @@ void Block::run(int threads, Position& at, Random& random, void (*body)(const vo
   barrier_.predicates = 0;
   ready_.resize(static_cast<std::size_t>(threads));
   std::iota(ready_.begin(), ready_.end(), 0);
+  sleepers_.clear();
+  works_.clear();
   alive_ = threads;
   failure_ = nullptr;
 
-  running_ = take_ready();
+  running_ = take_ready("no thread can go on: ");
   switch_context(outside_, idle_fiber()->context());
   if (failure_) {
     abandon();
@@ -70,11 +72,13 @@ void Block::run_threads() {
   Fiber* const self = fibers_.back().get();  // this fiber's first switch follows its making
   for (;;) {
     const int thread = running_;
+    int next = -1;
     threads_[static_cast<std::size_t>(thread)].fiber = self;
     try {
       position_->thread = {static_cast<unsigned>(thread), 0, 0};
       body_(argument_);
       thread_returned(thread);
+      next = alive_ > 0 ? take_ready("which returned, no other can go on: ") : -1;
     } catch (const Abandoned&) {
     } catch (...) {
       failure_ = std::current_exception();
@@ -85,10 +89,10 @@ void Block::run_threads() {
       switch_context(self->context(), outside_);
       continue;
     }
-    running_ = take_ready();
-    if (Fiber* const next = threads_[static_cast<std::size_t>(running_)].fiber) {
+    running_ = next;
+    if (Fiber* const waiting = threads_[static_cast<std::size_t>(running_)].fiber) {
       idle_.push_back(self);
-      switch_context(self->context(), next->context());
+      switch_context(self->context(), waiting->context());
     }
   }
 }
@@ -102,17 +106,11 @@ void Block::thread_returned(int thread) {
     complete_if_all(w, m);
   }
   release_barrier_if_all();
-  if (ready_.empty() && alive_ > 0) {
-    fail_at(thread, "which returned, no other can go on: " + who_waits());
-  }
 }
 
 void Block::wait() {
   const int thread = running_;
-  if (ready_.empty()) {
-    fail_here("no thread can go on: " + who_waits());
-  }
-  running_ = take_ready();
+  running_ = take_ready("no thread can go on: ");
   if (running_ == thread) {
     return;
   }
@@ -135,12 +133,40 @@ Fiber* Block::idle_fiber() {
   return fiber;
 }
 
-int Block::take_ready() {
-  const auto at = static_cast<std::size_t>(((random_->next() >> 32) * ready_.size()) >> 32);
-  const int thread = ready_[at];
-  ready_[at] = ready_.back();
-  ready_.pop_back();
-  return thread;
+int Block::take_ready(const char* before) {
+  for (;;) {
+    const std::size_t choices = ready_.size() + works_.size();
+    if (choices == 0) {
+      fail_here(before + who_waits());
+    }
+    const auto at = static_cast<std::size_t>(((random_->next() >> 32) * choices) >> 32);
+    if (at < ready_.size()) {
+      const int thread = ready_[at];
+      ready_[at] = ready_.back();
+      ready_.pop_back();
+      return thread;
+    }
+    Work& chosen = works_[at - ready_.size()];
+    const Work work = std::exchange(chosen, works_.back());
+    works_.pop_back();
+    const int thread = std::exchange(running_, work.thread);
+    work.run();
+    running_ = thread;
+  }
+}
+
+void Block::sleep(const void* on, const char* function, const std::source_location& where) {
+  sleepers_.push_back({running_, on, function, where});
+  wait();
+}
+
+void Block::wake(const void* on) {
+  std::erase_if(sleepers_, [&](const Sleeper& sleeper) {
+    if (sleeper.on == on) {
+      ready_.push_back(sleeper.thread);
+    }
+    return sleeper.on == on;
+  });
 }
 
 int Block::barrier(const char* function, bool predicate, const std::source_location& where) {
@@ -264,6 +290,11 @@ std::string Block::who_waits() const {
                         meeting.arrived, w, meeting.function, meeting.mask, text(meeting.where));
       }
     }
+  }
+  if (!sleepers_.empty()) {
+    const Sleeper& first = sleepers_.front();
+    found += fmt::format("{}{} threads, such as {}, wait in {} ({})", found.empty() ? "" : "; ", sleepers_.size(),
+                         first.thread, first.function, text(first.where));
   }
   return found;
 }

@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <source_location>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/simt/engine.h"
@@ -44,6 +46,9 @@ class Block {
   std::uint64_t collective(Collective kind, const char* function, unsigned mask, std::uint64_t value, int source,
                            const std::source_location& where);
   [[noreturn]] void fail_here(const std::string& what) const { fail_at(running_, what); }
+  void later(std::function<void()> work) { works_.push_back({running_, std::move(work)}); }
+  void sleep(const void* on, const char* function, const std::source_location& where);
+  void wake(const void* on);
 
  private:
   static constexpr int lanes = 32;
@@ -73,6 +78,19 @@ class Block {
     int predicates = 0, result = 0;
   };
 
+  // A thread that sleeps until somebody wakes those that sleep on the same.
+  struct Sleeper {
+    int thread;
+    const void* on;
+    const char* function;
+    std::source_location where;
+  };
+  // What a thread has started and goes on without it.
+  struct Work {
+    int thread;
+    std::function<void()> run;
+  };
+
   // A fiber's life: threads, one after another.
   static void fiber_entry(void* block) { static_cast<Block*>(block)->run_threads(); }
   void run_threads();
@@ -80,7 +98,8 @@ class Block {
   // Leaves the running thread until it is ready.
   void wait();
   Fiber* idle_fiber();
-  int take_ready();
+  // The next to run. `before`: what an error begins with where there is none.
+  int take_ready(const char* before);
   void abandon();
 
   void release_barrier_if_all();
@@ -97,7 +116,9 @@ class Block {
   std::vector<Warp> warps_;
   Barrier barrier_;
   std::vector<int> ready_;  // threads that may run, in no order
-  int alive_ = 0;           // threads that have not returned
+  std::vector<Sleeper> sleepers_;
+  std::vector<Work> works_;
+  int alive_ = 0;  // threads that have not returned
   int running_ = 0;
   std::exception_ptr failure_;
 

@@ -66,6 +66,8 @@ class Engine {
   }
   void* static_shared(const void* tag, std::size_t bytes, std::size_t alignment);
   void* dynamic_shared() { return dynamic_.get(); }
+  std::size_t dynamic_size() const { return launch_.shared_bytes; }
+  std::uint64_t block_number() const { return blocks_; }
   Block& block(const char* function) {
     require(position != nullptr, "{} was called outside of a kernel", function);
     return block_;
@@ -81,7 +83,7 @@ class Engine {
   void run_blocks(Random& random, void (*body)(const void*), const void* argument);
 
   std::uint64_t seed_ = seed_of_environment();
-  std::uint64_t launches_ = 0;
+  std::uint64_t launches_ = 0, blocks_ = 0;
   Launch launch_{};
   Position position_{};
   Block block_;
@@ -141,6 +143,7 @@ void Engine::run_blocks(Random& random, void (*body)(const void*), const void* a
       poison(variable.memory.get(), variable.bytes);
     }
     poison(dynamic_.get(), launch_.shared_bytes);
+    ++blocks_;
     block_.run(launch_.threads, position_, random, body, argument);
   }
 }
@@ -194,8 +197,28 @@ std::uint64_t warp_collective(Collective kind, const char* function, unsigned ma
   return engine().block(function).collective(kind, function, mask, value, source, where);
 }
 
-void misuse(const char* what, const std::source_location& where) {
-  engine().block(what).fail_here(fmt::format("{} ({})", what, text(where)));
+void later(std::function<void()> work) {
+  engine().block("later").later(std::move(work));
+}
+
+void sleep(const void* on, const char* function, const std::source_location& where) {
+  engine().block(function).sleep(on, function, where);
+}
+
+void wake(const void* on) {
+  engine().block("wake").wake(on);
+}
+
+std::size_t dynamic_shared_size() {
+  return engine().dynamic_size();
+}
+
+std::uint64_t block_number() {
+  return engine().block_number();
+}
+
+void misuse(const std::string& what, const std::source_location& where) {
+  engine().block(what.c_str()).fail_here(fmt::format("{} ({})", what, text(where)));
 }
 
 }  // namespace orthant::simt

@@ -11,7 +11,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <source_location>
+#include <string>
 #include <type_traits>
 
 #include "tests/simt/streams.h"
@@ -81,7 +83,18 @@ enum class Collective { barrier, shuffle, ballot, match };
 std::uint64_t warp_collective(Collective kind, const char* function, unsigned mask, std::uint64_t value, int source,
                               const std::source_location& where);
 
+// --- for warpgroup.cpp
+
+// Runs `work` at some later time of the block, in the running thread's name, while that goes on.
+void later(std::function<void()> work);
+// Leaves the running thread until another, or such work, wakes those that sleep on the same address.
+void sleep(const void* on, const char* function, const std::source_location& where);
+void wake(const void* on);
+std::size_t dynamic_shared_size();
+// Another one for each block that this OS thread runs.
+std::uint64_t block_number();
+
 // Ends the launch with an error that names the thread.
-[[noreturn]] void misuse(const char* what, const std::source_location& where);
+[[noreturn]] void misuse(const std::string& what, const std::source_location& where);
 
 }  // namespace orthant::simt

@@ -6,3 +6,4 @@
 
 #include "tests/simt/device_functions.h"
 #include "tests/simt/runtime_api.h"
+#include "tests/simt/warpgroup.h"
