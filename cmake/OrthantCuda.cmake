@@ -1,6 +1,6 @@
 # The CUDA device: a library that the core loads at run time (core/cpu/make_device.cpp), so nothing else needs CUDA.
-# Kernels are compiled for Ampere and Hopper, those on Hopper's own instructions (*_hopper.cu, *_cutlass.cu) for Hopper
-# alone. Nothing here needs a GPU.
+# Kernels are compiled for Ampere and Hopper, those on Hopper's own instructions (*_hopper.cu, *_cutlass.cu, wgmma_*.cu)
+# for Hopper alone. Nothing here needs a GPU.
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 # CMake 3.25 does not know that nvcc has C++20.
@@ -22,8 +22,8 @@ target_compile_definitions(orthant_cuda_options INTERFACE $<$<COMPILE_LANGUAGE:C
 file(GLOB ORTHANT_CUDA_SOURCES CONFIGURE_DEPENDS core/cuda/*.cu core/cuda/*.cpp router/cuda/*.cu router/cuda/*.cpp
   experts/cuda/*.cu experts/cuda/*.cpp)
 set(ORTHANT_HOPPER_SOURCES ${ORTHANT_CUDA_SOURCES})
-list(FILTER ORTHANT_HOPPER_SOURCES INCLUDE REGEX "_(hopper|cutlass)\\.cu$")
-list(FILTER ORTHANT_CUDA_SOURCES EXCLUDE REGEX "_(hopper|cutlass)\\.cu$")
+list(FILTER ORTHANT_HOPPER_SOURCES INCLUDE REGEX "(_(hopper|cutlass)|/wgmma_[a-z]+)\\.cu$")
+list(FILTER ORTHANT_CUDA_SOURCES EXCLUDE REGEX "(_(hopper|cutlass)|/wgmma_[a-z]+)\\.cu$")
 if(NOT TARGET orthant_cutlass)
   list(FILTER ORTHANT_HOPPER_SOURCES EXCLUDE REGEX "_cutlass\\.cu$")
 endif()

@@ -84,5 +84,5 @@ orthant_header_package(orthant_cudnn_frontend "cuDNN front end 1.32.0"
 if(TARGET orthant_cutlass)
   set_property(GLOBAL APPEND PROPERTY ORTHANT_SUMMARY "expert GEMM on Hopper: CUTLASS 4.2.0")
 else()
-  set_property(GLOBAL APPEND PROPERTY ORTHANT_SUMMARY "expert GEMM on Hopper: built-in (slower; CUTLASS: ${orthant_cutlass_problem})")
+  set_property(GLOBAL APPEND PROPERTY ORTHANT_SUMMARY "expert GEMM on Hopper: built-in, fused (CUTLASS: ${orthant_cutlass_problem})")
 endif()

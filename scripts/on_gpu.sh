@@ -58,8 +58,10 @@ for part in "${parts[@]}"; do
       for folder in "${operations[@]}"; do
         step "test_$folder" "$build/bin/${folder}_tests"
       done
+      step test_experts_fused env ORTHANT_CUDA_EXPERTS=fused "$build/bin/experts_tests"
       step test_cuda "$build/bin/cuda_tests"
       step test_cuda_device "$build/bin/cuda_device_tests"
+      step test_large_products_fused env ORTHANT_CUDA_EXPERTS=fused "$build/bin/cuda_device_tests" --gtest_filter='LargeProducts.*'
       step test_router_on_gpu "$build/bin/router_thrust_gpu_tests"
       ;;
     sanitizer)
@@ -69,9 +71,14 @@ for part in "${parts[@]}"; do
         for folder in "${operations[@]}"; do
           step "${tool}_$folder" env ORTHANT_CUDA_CACHE=0 compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/bin/${folder}_tests"
         done
+        step "${tool}_experts_fused" env ORTHANT_CUDA_CACHE=0 ORTHANT_CUDA_EXPERTS=fused compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/bin/experts_tests"
       done
       ;;
-    bench) step bench "$build/bin/orthant-bench" --device cuda --json "$out/bench.json" ;;
+    bench) # the experts' kernels packed and fused (experts/cuda/choose_kernels.h)
+      for experts in packed fused; do
+        step "bench_$experts" env ORTHANT_CUDA_EXPERTS="$experts" "$build/bin/orthant-bench" --device cuda --json "$out/bench_$experts.json"
+      done
+      ;;
     peers)
       step peers_check python3 "$root/bench/peers/moe_layer.py" --check --shape tiny --shape fine-grained-7b
       step peers python3 "$root/bench/peers/moe_layer.py" --ours "$build/bin/orthant-bench" --products

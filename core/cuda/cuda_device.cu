@@ -77,6 +77,7 @@ bool cached(const std::string& device) {
 }  // namespace
 
 CudaDevice::CudaDevice(std::string name) : name_(std::move(name)), owns_stream_(true) {
+  expert_setting_ = cuda::expert_setting(std::getenv("ORTHANT_CUDA_EXPERTS"));
   ordinal_ = local_rank() % usable_gpus(name_);
   check(cudaSetDevice(ordinal_), fmt::format("choosing GPU {}", ordinal_));
   int major = 0, minor = 0;
@@ -98,6 +99,7 @@ CudaDevice::CudaDevice(CudaDevice& of, cudaStream_t stream)
       ordinal_(of.ordinal_),
       multiprocessors_(of.multiprocessors_),
       architecture_(of.architecture_),
+      expert_setting_(of.expert_setting_),
       owns_stream_(false),
       main_(stream),
       gpu_(of.gpu_),

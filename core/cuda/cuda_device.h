@@ -23,6 +23,7 @@
 #include "core/cuda/arena.h"
 #include "core/cuda/kept_tensors.h"
 #include "core/cuda/staging.h"
+#include "experts/cuda/choose_kernels.h"
 
 namespace orthant::cuda {
 
@@ -47,6 +48,8 @@ class CudaDevice final : public Device {
   int multiprocessors() const { return multiprocessors_; }
   // 80 for sm_80, 90 for Hopper.
   int architecture() const { return architecture_; }
+  // ORTHANT_CUDA_EXPERTS, as it was when the device was made.
+  ExpertSetting expert_setting() const { return expert_setting_; }
   // The stream in whose order memory is allocated and freed.
   cudaStream_t main() const { return main_; }
   PinnedCache& pinned() { return *pinned_; }
@@ -78,6 +81,7 @@ class CudaDevice final : public Device {
 
   const std::string name_;
   int ordinal_ = 0, multiprocessors_ = 1, architecture_ = 0;
+  ExpertSetting expert_setting_ = ExpertSetting::automatic;
   const bool owns_stream_;
   cudaStream_t main_ = nullptr;
   std::shared_ptr<GpuMemory> gpu_;

@@ -1,22 +1,13 @@
 // The routed experts of one rank in fused kernels: rows are gathered by the products themselves instead of being
-// packed, and activations are applied, forwards and backwards, where the products end (mma_grouped.h). bf16 only.
-//
-// Used where our own matrix kernels are the fastest there are: on Hopper, CUTLASS's products of packed rows are ahead
-// by more than the copies cost (about 2 R d (2 f + n) (1 / 400 - 1 / 650) TFLOP/s against 6 R d bytes and an
-// activation's at 3.3 TB/s, by the rates that such kernels are known for; to be measured).
+// packed, and activations are applied, forwards and backwards, where the products end (expert_engine.h). bf16 only.
+// Whether they are used: choose_kernels.h.
 #include "core/cuda/cuda_stream.h"
 #include "core/cuda/launch.h"
-#include "experts/cuda/choose_tile.h"
-#include "experts/cuda/mma_grouped.h"
+#include "experts/cuda/expert_kernels.h"
+#include "experts/cuda/tile_order.h"
 
 namespace orthant::cuda {
 namespace {
-
-#if defined(ORTHANT_HAVE_CUTLASS)
-constexpr bool have_cutlass = true;
-#else
-constexpr bool have_cutlass = false;
-#endif
 
 GroupedProblem product(GroupedLayout layout, const Tensor& a, const Tensor& b, const Tensor& c, const Dispatch& to,
                        std::int64_t rows, float beta = 0) {
@@ -47,10 +38,18 @@ GroupedProblem planned(GroupedLayout layout, const void* a, const Tensor& b, con
           .b = b.data()};
 }
 
-bool fused(const CudaDevice& device, const GroupedProblem& in, const GroupedProblem& out, DType dtype) {
-  const bool cutlass =
-      have_cutlass && device.architecture() == 90 && hopper_takes(in, dtype, dtype) && hopper_takes(out, dtype, dtype);
-  return !cutlass && in.experts > 0 && mma_takes(in, dtype) && mma_takes(out, dtype);
+// dweight[source[r]] = the sum of row r's parts, in order.
+__global__ void sum_parts(float* dweight, const float* partial, const std::int32_t* source, std::int64_t rows,
+                          std::int64_t count) {
+  const std::int64_t r = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (r >= rows || source[r] < 0) {
+    return;
+  }
+  float sum = 0.0f;
+  for (std::int64_t part = 0; part < count; ++part) {
+    sum += partial[r * count + part];
+  }
+  dweight[source[r]] = sum;
 }
 
 void check_ffn(const Tensor& x, const Tensor& h, const Tensor& w_in, const Tensor& w_out, const Dispatch& to,
@@ -76,12 +75,14 @@ void CudaStream::expert_ffn(const Tensor& y, const Tensor& h, const Tensor& x, c
   check_ffn(x, h, w_in, w_out, to, kind);
   const std::int64_t rows = h.dim(0), f = w_out.dim(2);
   const GroupedProblem in = product(GroupedLayout::nt, x, w_in, h, to, rows);
-  if (!fused(device_, in, planned(GroupedLayout::nt, nullptr, w_out, to, rows), x.dtype())) {
+  const ExpertMeans means = expert_means(*this);
+  if (!choose_fused(means, in, planned(GroupedLayout::nt, nullptr, w_out, to, rows), x.dtype())) {
     return Stream::expert_ffn(y, h, x, w_in, w_out, to, kind);
   }
+  const ExpertEngine& engine = expert_engine(means);
   const Tensor a = device_.empty(x.dtype(), {rows, f}), out = device_.empty(x.dtype(), {rows, x.dim(1)});
-  grouped_mma_activate(in, rows_of_tokens(to), a.data(), kind, stream_);
-  grouped_mma(product(GroupedLayout::nt, a, w_out, out, to, rows), x.dtype(), {}, {}, stream_);
+  engine.activate(*this, in, rows_of_tokens(to), a.data(), kind);
+  engine.multiply(*this, product(GroupedLayout::nt, a, w_out, out, to, rows), x.dtype(), {}, {});
   combine(y, out, to.row, to.weight, false);
 }
 
@@ -90,32 +91,35 @@ void CudaStream::expert_ffn_backward(const Tensor& dx, const Tensor& dweight, co
                                      const Tensor& w_out, const Dispatch& to, Activation kind, float beta) {
   check_ffn(x, h, w_in, w_out, to, kind);
   const std::int64_t rows = h.dim(0), d = x.dim(1), f = w_out.dim(2);
-  if (!fused(device_, planned(GroupedLayout::nn, nullptr, w_in, to, rows),
-             planned(GroupedLayout::nn, dy.data(), w_out, to, rows), x.dtype())) {
+  const ExpertMeans means = expert_means(*this);
+  if (!choose_fused(means, planned(GroupedLayout::nn, nullptr, w_in, to, rows),
+                    planned(GroupedLayout::nn, dy.data(), w_out, to, rows), x.dtype())) {
     return Stream::expert_ffn_backward(dx, dweight, dw_in, dw_out, dy, x, h, w_in, w_out, to, kind, beta);
   }
+  const ExpertEngine& engine = expert_engine(means);
   const Tensor dh = device_.empty(x.dtype(), h.shape()), dx_rows = device_.empty(x.dtype(), {rows, d});
   const GroupedProblem in_dx = product(GroupedLayout::nn, dh, w_in, dx_rows, to, rows);
   GroupedProblem out_dx = product(GroupedLayout::nn, dy, w_out, dx_rows, to, rows);
   out_dx.c = nullptr;
   const Gather gather = rows_of_tokens(to);
   {
-    const std::int64_t parts = mma_column_tiles(f);
-    const Tensor a = device_.empty(x.dtype(), {rows, f}), partial = device_.empty(DType::f32, {rows, parts});
-    grouped_mma_weigh(out_dx, gather,
-                      {.h = h.data(),
-                       .dh = dh.data(),
-                       .act = a.data(),
-                       .weight = to.weight.as<float>(),
-                       .source = to.source.as<std::int32_t>(),
-                       .partial = partial.as<float>()},
-                      kind, stream_);
-    sum_partials(dweight.as<float>(), dweight.elements(), partial.as<float>(), to.source.as<std::int32_t>(), rows,
-                 parts, stream_);
-    grouped_mma(product(GroupedLayout::tn, dy, a, dw_out, to, rows, beta), DType::f32, gather, {}, stream_);
+    const std::int64_t count = parts(f, engine.part_columns);
+    const Tensor a = device_.empty(x.dtype(), {rows, f}), partial = device_.empty(DType::f32, {rows, count});
+    engine.weigh(*this, out_dx, gather,
+                 {.h = h.data(),
+                  .dh = dh.data(),
+                  .act = a.data(),
+                  .weight = to.weight.as<float>(),
+                  .source = to.source.as<std::int32_t>(),
+                  .partial = partial.as<float>()},
+                 kind);
+    fill(dweight, 0);
+    launch(sum_parts, Grid{blocks_for(rows, 256), 256}, stream_, dweight.as<float>(), partial.as<float>(),
+           to.source.as<std::int32_t>(), rows, count);
+    engine.multiply(*this, product(GroupedLayout::tn, dy, a, dw_out, to, rows, beta), DType::f32, gather, {});
   }
-  grouped_mma(product(GroupedLayout::tn, dh, x, dw_in, to, rows, beta), DType::f32, {}, gather, stream_);
-  grouped_mma(in_dx, x.dtype(), {}, {}, stream_);
+  engine.multiply(*this, product(GroupedLayout::tn, dh, x, dw_in, to, rows, beta), DType::f32, {}, gather);
+  engine.multiply(*this, in_dx, x.dtype(), {}, {});
   pack_backward(dx, dx_rows, to.row, false);
 }
 

@@ -1,22 +1,16 @@
-// grouped_gemm and grouped_gemm_tn. Which kernel: CUTLASS's on Hopper for bf16 of good sizes (choose_tile.h), else our
-// own: for bf16 of good sizes that on the matrix units (mma_grouped.h), and the plain one for all the rest. A library's
-// loop over experts needs the counts on the host; cuBLAS's grouped product needs them there too.
+// grouped_gemm and grouped_gemm_tn. Which kernel: choose_kernels.h. A library's loop over experts needs the counts on
+// the host; cuBLAS's grouped product needs them there too.
 #include "core/cuda/cuda_stream.h"
 #include "experts/checks.h"
-#include "experts/cuda/choose_tile.h"
+#include "experts/cuda/expert_kernels.h"
 #include "experts/cuda/grouped_plain.h"
 #include "experts/cuda/hopper_gemm.h"
-#include "experts/cuda/mma_grouped.h"
 
 namespace orthant::cuda {
 namespace {
 
 #if defined(ORTHANT_HAVE_CUTLASS)
-// False where it is not to be used.
-bool multiply_on_hopper(CudaStream& stream, const GroupedProblem& p, DType in, DType out) {
-  if (stream.cuda().architecture() != 90 || !hopper_takes(p, in, out)) {
-    return false;
-  }
+void multiply_by_cutlass(CudaStream& stream, const GroupedProblem& p) {
   const int multiprocessors = stream.cuda().multiprocessors();
   const HopperKernel& kernel = hopper_kernel(p.layout, choose_tile(p, multiprocessors));
   void* const workspace = stream.scratch(0, kernel.workspace_bytes(p, multiprocessors));
@@ -28,22 +22,22 @@ bool multiply_on_hopper(CudaStream& stream, const GroupedProblem& p, DType in, D
   } catch (const Error& error) {
     fail("{} (kernel {})", error.what(), kernel.name);
   }
-  return true;
 }
 #else
-bool multiply_on_hopper(CudaStream&, const GroupedProblem&, DType, DType) {
-  return false;
+void multiply_by_cutlass(CudaStream&, const GroupedProblem&) {
+  fail("built without CUTLASS");
 }
 #endif
 
 void multiply(CudaStream& stream, const GroupedProblem& p, DType in, DType out) {
-  if (p.experts == 0 || multiply_on_hopper(stream, p, in, out)) {
+  if (p.experts == 0) {
     return;
   }
-  if (mma_takes(p, in)) {
-    grouped_mma(p, out, {}, {}, stream.handle());
-  } else {
-    grouped_plain(p, in, out, stream.handle());
+  switch (choose_products(expert_means(stream), p, in, out)) {
+    case ExpertProducts::cutlass: return multiply_by_cutlass(stream, p);
+    case ExpertProducts::wgmma: return wgmma_engine.multiply(stream, p, out, {}, {});
+    case ExpertProducts::mma: return mma_engine.multiply(stream, p, out, {}, {});
+    case ExpertProducts::plain: return grouped_plain(p, in, out, stream.handle());
   }
 }
 

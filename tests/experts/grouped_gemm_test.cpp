@@ -101,6 +101,58 @@ TEST(GroupedGemmTn, IsOneProductAnExpertAndZeroWithoutRows) {
   }
 }
 
+// Sizes that matrix units take (multiples of 8), of several tiles in every direction and of many slices of k.
+TEST(GroupedGemm, OfManyTilesAndSlices) {
+  const std::vector<std::int64_t> offset = {0, 0, 131, 139};
+  const std::int64_t rows = 139, k = 328, n = 264;
+  for (const DType out : {DType::f32, DType::bf16}) {
+    for (const bool transpose : {false, true}) {
+      Values want;
+      on_every_device([&](OpContext& c) {
+        const Input a = c.normal(DType::bf16, {rows, k}, 1.0);
+        const Input b = c.normal(DType::bf16, transpose ? Shape{3, n, k} : Shape{3, k, n}, 1.0);
+        for (std::int64_t r = 0; r < rows && std::ssize(want) < rows * n; ++r) {
+          const std::int64_t e = r < 131 ? 1 : 2;
+          for (std::int64_t j = 0; j < n; ++j) {
+            double sum = 0;
+            for (std::int64_t i = 0; i < k; ++i) {
+              const std::int64_t at = transpose ? (e * n + j) * k + i : (e * k + i) * n + j;
+              sum += a.values[static_cast<std::size_t>(r * k + i)] * b.values[static_cast<std::size_t>(at)];
+            }
+            want.push_back(sum);
+          }
+        }
+        const Tensor y = c.poisoned(out, {rows, n});
+        c.stream().grouped_gemm(y, a.tensor, b.tensor, offsets(c, offset), {.transpose_b = transpose});
+        c.expect("y", y, want, tolerance(out));
+      });
+    }
+  }
+}
+
+TEST(GroupedGemmTn, OfManyTilesAndSlices) {
+  const std::vector<std::int64_t> offset = {0, 331, 331, 341};
+  const std::int64_t rows = 341, m = 136, n = 264;
+  Values want;
+  on_every_device([&](OpContext& c) {
+    const Input a = c.normal(DType::bf16, {rows, m}, 1.0), b = c.normal(DType::bf16, {rows, n}, 1.0);
+    for (std::size_t e = 0; e < 3 && std::ssize(want) < 3 * m * n; ++e) {
+      for (std::int64_t i = 0; i < m; ++i) {
+        for (std::int64_t j = 0; j < n; ++j) {
+          double sum = 0;
+          for (std::int64_t r = offset[e]; r < offset[e + 1]; ++r) {
+            sum += a.values[static_cast<std::size_t>(r * m + i)] * b.values[static_cast<std::size_t>(r * n + j)];
+          }
+          want.push_back(sum);
+        }
+      }
+    }
+    const Tensor w = c.poisoned(DType::f32, {3, m, n});
+    c.stream().grouped_gemm_tn(w, a.tensor, b.tensor, offsets(c, offset), 0);
+    c.expect("w", w, want, 3e-6);
+  });
+}
+
 // A row's result does not depend on which or how many rows stand beside it, nor on how experts are numbered.
 TEST(GroupedGemm, RowsDoNotDependOnTheirNeighbours) {
   for (const DType dtype : {DType::f32, DType::bf16}) {

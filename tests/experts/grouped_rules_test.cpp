@@ -3,9 +3,14 @@
 
 #include <array>
 #include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "experts/cuda/choose_tile.h"
+#include "experts/cuda/choose_kernels.h"
+#include "experts/cuda/tile_order.h"
+#include "experts/cuda/wgmma_layout.h"
 
 namespace orthant::cuda {
 namespace {
@@ -71,6 +76,109 @@ TEST(HopperTakes, WhatItsMemoryUnitCanAddress) {
     shifted.a = static_cast<const std::byte*>(good.a) + 2;
     EXPECT_EQ(hopper_takes(added, DType::bf16, out), layout == GroupedLayout::tn);
     EXPECT_FALSE(hopper_takes(shifted, DType::bf16, out));
+  }
+}
+
+TEST(ExpertSetting, IsOneOfTwoOrNothing) {
+  EXPECT_EQ(expert_setting(nullptr), ExpertSetting::automatic);
+  EXPECT_EQ(expert_setting(""), ExpertSetting::automatic);
+  EXPECT_EQ(expert_setting("packed"), ExpertSetting::packed);
+  EXPECT_EQ(expert_setting("fused"), ExpertSetting::fused);
+  for (const char* wrong : {"Fused", "packed,fused", " ", "1"}) {
+    try {
+      expert_setting(wrong);
+      ADD_FAILURE() << wrong << " was taken";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(std::string("ORTHANT_CUDA_EXPERTS=") + wrong), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+TEST(ChooseKernels, ByGpuLibraryAndSetting) {
+  using enum ExpertProducts;
+  constexpr auto automatic = ExpertSetting::automatic, packed = ExpertSetting::packed, fused = ExpertSetting::fused;
+  struct Row {
+    ExpertMeans means;
+    ExpertProducts products;
+    bool fused;
+  };
+  const Row table[] = {
+      {{80, false, automatic}, mma, true},     {{80, true, automatic}, mma, true},
+      {{80, true, packed}, mma, false},        {{80, true, fused}, mma, true},
+      {{90, true, automatic}, cutlass, false}, {{90, true, packed}, cutlass, false},
+      {{90, true, fused}, wgmma, true},        {{90, false, automatic}, wgmma, true},
+      {{90, false, packed}, wgmma, false},     {{90, false, fused}, wgmma, true},
+      {{100, true, automatic}, mma, true},     {{100, true, fused}, mma, true},
+  };
+  const GroupedProblem up = problem(GroupedLayout::nt, 8, 1000, 512, 256),
+                       down = problem(GroupedLayout::nt, 8, 1000, 256, 512);
+  for (const Row& x : table) {
+    SCOPED_TRACE(testing::Message() << "sm_" << x.means.architecture << ", CUTLASS " << x.means.cutlass << ", setting "
+                                    << static_cast<int>(x.means.setting));
+    EXPECT_EQ(choose_products(x.means, up, DType::bf16, DType::bf16), x.products);
+    EXPECT_EQ(choose_fused(x.means, up, down, DType::bf16), x.fused);
+    // fp32 out goes to CUTLASS for gradients of weights alone.
+    EXPECT_EQ(choose_products(x.means, up, DType::bf16, DType::f32), x.products == cutlass ? wgmma : x.products);
+    EXPECT_EQ(choose_products(x.means, problem(GroupedLayout::tn, 8, 1000, 512, 256), DType::bf16, DType::f32),
+              x.products);
+    // What no matrix unit takes.
+    EXPECT_EQ(choose_products(x.means, up, DType::f32, DType::f32), plain);
+    EXPECT_EQ(choose_products(x.means, problem(GroupedLayout::nt, 8, 1000, 512, 252), DType::bf16, DType::bf16), plain);
+    EXPECT_FALSE(choose_fused(x.means, up, down, DType::f32));
+    EXPECT_FALSE(choose_fused(x.means, problem(GroupedLayout::nt, 8, 1000, 508, 256), down, DType::bf16));
+    EXPECT_FALSE(choose_fused(x.means, problem(GroupedLayout::nt, 0, 1000, 512, 256), down, DType::bf16));
+  }
+}
+
+// Every tile once; those of 16 rows before the next 16; one after another share their column.
+TEST(TilePlace, CountsEveryTileOnceInBands) {
+  const std::vector<std::pair<int, int>> sizes = {{1, 1}, {1, 7}, {5, 3}, {16, 4}, {17, 4}, {50, 9}};
+  for (const auto& [down, across] : sizes) {
+    std::set<std::pair<int, int>> seen;
+    int shared = 0, band = 0;
+    TilePlace last{-1, -1};
+    for (int number = 0; number < down * across; ++number) {
+      const TilePlace place = tile_place(number, down, across);
+      ASSERT_TRUE(place.row >= 0 && place.row < down && place.column >= 0 && place.column < across);
+      EXPECT_TRUE(seen.insert({place.row, place.column}).second);
+      EXPECT_GE(place.row / 16, band);
+      band = place.row / 16;
+      shared += place.column == last.column ? 1 : 0;
+      last = place;
+    }
+    EXPECT_GE(shared, (down - (down + 15) / 16) * across) << down << " x " << across;
+  }
+}
+
+// The PTX ISA's "Matrix Descriptor Format": start, leading and stride byte offsets over 16 from bits 0, 16 and 32 on,
+// the swizzle from bit 62 on (1: 128 bytes).
+TEST(WgmmaLayout, DescriptorsSayWhereLinesAre) {
+  for (const std::uint32_t address : {1024u, 50176u, 221184u}) {
+    for (const bool by_rows : {true, false}) {
+      const std::uint64_t d = wgmma_operand(address, by_rows);
+      EXPECT_EQ((d & 0x3FFF) * 16, address);
+      EXPECT_EQ((d >> 32 & 0x3FFF) * 16, 8u * 128) << "from eight lines to the next eight";
+      if (!by_rows) {
+        EXPECT_EQ((d >> 16 & 0x3FFF) * 16, 64u * 128) << "from 64 elements of m or n to the next 64";
+      }
+      EXPECT_EQ(d >> 62, 1u);
+      EXPECT_EQ(d & 0x3FFEC000C000C000u, 0u) << "no other bit";
+      for (const int step : {16, 32, 48}) {
+        EXPECT_EQ((advanced(d, by_rows, step) - d) * 16, static_cast<std::uint64_t>(step * (by_rows ? 2 : 128)));
+      }
+    }
+  }
+}
+
+TEST(WgmmaLayout, EightLinesMeetInNoBank) {
+  for (int piece = 0; piece < line_pieces; ++piece) {
+    std::set<int> banks;  // of 16 bytes
+    for (int line = 16; line < 24; ++line) {
+      EXPECT_EQ(at_line(line, piece) / line_bytes, line);
+      banks.insert(at_line(line, piece) % line_bytes / 16);
+    }
+    EXPECT_EQ(banks.size(), 8u);
   }
 }
 

@@ -359,5 +359,14 @@ TEST_F(SimtStreams, TheNumberOnTheMachineMustBeOne) {
   EXPECT_THROW(make_device("simt", 1), Error);
 }
 
+TEST_F(SimtStreams, TheExpertsKernelsAreNamedOrNot) {
+  for (const char* good : {"", "packed", "fused"}) {
+    const WithVariable chosen("ORTHANT_CUDA_EXPERTS", good);
+    EXPECT_NO_THROW(make_device("simt", 1));
+  }
+  const WithVariable wrong("ORTHANT_CUDA_EXPERTS", "cutlass");
+  EXPECT_THROW(make_device("simt", 1), Error);
+}
+
 }  // namespace
 }  // namespace orthant::test

@@ -1,0 +1,75 @@
+// Which kernels compute an expert's products, and whether its layer is fused: pure rules, tested without a GPU.
+#pragma once
+
+#include <orthant/error.h>
+#include <orthant/tensor.h>
+
+#include <string_view>
+
+#include "experts/cuda/choose_tile.h"
+
+namespace orthant::cuda {
+
+// ORTHANT_CUDA_EXPERTS, which is for measuring one against the other.
+//   packed: rows are packed by a kernel of their own, products are those of the fastest library, activations follow.
+//   fused:  rows are gathered and activations applied by products of our own, and so are all others: a GPU then shows
+//   each
+//           of them beside the library's.
+enum class ExpertSetting { automatic, packed, fused };
+
+// text: of the variable, or null. Errors: Error for any other text.
+inline ExpertSetting expert_setting(const char* text) {
+  const std::string_view given = text == nullptr ? "" : text;
+  require(
+      given.empty() || given == "packed" || given == "fused",
+      "ORTHANT_CUDA_EXPERTS={}: expected packed (rows are packed for the experts' products) or fused (products gather "
+      "rows and apply activations), or nothing",
+      given);
+  return given.empty() ? ExpertSetting::automatic : given == "packed" ? ExpertSetting::packed : ExpertSetting::fused;
+}
+
+// What there is to choose from. architecture: 80 for sm_80, 90 for Hopper, whose own instructions later GPUs lack.
+struct ExpertMeans {
+  int architecture = 0;
+  bool cutlass = false;
+  ExpertSetting setting = ExpertSetting::automatic;
+
+  bool hopper() const { return architecture == 90; }
+};
+
+// What our kernels on matrix units take: bf16 in; addresses divisible by 16 bytes, sizes by 8.
+inline bool matrix_units_take(const GroupedProblem& p, DType in) {
+  const auto fits = [](std::int64_t size) { return size > 0 && size % 8 == 0 && size < (std::int64_t{1} << 31); };
+  const auto aligned = [](const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; };
+  return in == DType::bf16 && fits(p.n) && fits(p.layout == GroupedLayout::tn ? p.m : p.k) && aligned(p.a) &&
+         aligned(p.b) && aligned(p.c);
+}
+
+enum class ExpertProducts { cutlass, wgmma, mma, plain };
+
+inline ExpertProducts choose_products(const ExpertMeans& means, const GroupedProblem& p, DType in, DType out) {
+  if (means.hopper() && means.cutlass && means.setting != ExpertSetting::fused && hopper_takes(p, in, out)) {
+    return ExpertProducts::cutlass;
+  }
+  if (!matrix_units_take(p, in)) {
+    return ExpertProducts::plain;
+  }
+  return means.hopper() ? ExpertProducts::wgmma : ExpertProducts::mma;
+}
+
+// Whether expert_ffn is fused, of whose products `up` and `down` are two. Where nobody says: if the library has none.
+// On Hopper CUTLASS's products of packed rows, which share tiles between multiprocessors by TMA, are estimated to be
+// ahead by more than packing costs; neither is measured yet.
+inline bool choose_fused(const ExpertMeans& means, const GroupedProblem& up, const GroupedProblem& down, DType dtype) {
+  if (means.setting == ExpertSetting::packed || up.experts == 0) {
+    return false;
+  }
+  const auto own = [&](const GroupedProblem& p) {
+    const ExpertProducts products = choose_products(means, p, dtype, dtype);
+    return products == ExpertProducts::wgmma || products == ExpertProducts::mma;
+  };
+  const auto takes = [&](const GroupedProblem& p) { return matrix_units_take(p, dtype); };
+  return takes(up) && takes(down) && (own(up) || own(down));
+}
+
+}  // namespace orthant::cuda
