@@ -24,28 +24,25 @@ class LeftAlone final : public GroupBase {
   LeftAlone(Fate& fate, std::string name, std::vector<int> members)
       : GroupBase(std::move(name), 0, std::move(members)), fate_(fate) {}
 
-  void all_reduce(const Tensor& t, ReduceOp, Stream& s) override {
+ private:
+  void do_all_reduce(const Tensor& t, ReduceOp, Stream& s) override {
     call();
     if (t.dtype() == DType::f64) {  // sums of losses, squares of gradients
       s.fill(t, std::nan(""));
       fate_.aborted = true;
     }
   }
-  void all_gather(const Tensor&, const Tensor&, Stream&) override { call(); }
-  void reduce_scatter(const Tensor&, const Tensor&, ReduceOp, Stream&) override { call(); }
-  void all_to_all(const Tensor&, std::span<const std::int64_t>, const Tensor&, std::span<const std::int64_t>,
-                  Stream&) override {
-    call();
-  }
-  void broadcast(const Tensor&, int, Stream&) override { call(); }
-  void reduce(const Tensor&, ReduceOp, int, Stream&) override { call(); }
-  void gather(const Tensor&, const Tensor&, int, Stream&) override { call(); }
-  void scatter(const Tensor&, const Tensor&, int, Stream&) override { call(); }
-  void send(const Tensor&, int, Stream&) override { call(); }
-  void recv(const Tensor&, int, Stream&) override { call(); }
-  void barrier(Stream&) override { call(); }
+  void do_all_gather(const Tensor&, const Tensor&, Stream&) override { call(); }
+  void do_reduce_scatter(const Tensor&, const Tensor&, ReduceOp, Stream&) override { call(); }
+  void do_all_to_all(const Tensor&, const Tensor&, const Exchange&, Stream&) override { call(); }
+  void do_broadcast(const Tensor&, int, Stream&) override { call(); }
+  void do_reduce(const Tensor&, ReduceOp, int, Stream&) override { call(); }
+  void do_gather(const Tensor&, const Tensor&, int, Stream&) override { call(); }
+  void do_scatter(const Tensor&, const Tensor&, int, Stream&) override { call(); }
+  void do_send(const Tensor&, int, Stream&) override { call(); }
+  void do_recv(const Tensor&, int, Stream&) override { call(); }
+  void do_barrier(Stream&) override { call(); }
 
- private:
   void call() { require(!fate_.aborted || fate_.calls_since++ < before_the_reason, "rank 1 was killed"); }
   // Two more sums of the step, and the first call of the search for what is not finite.
   static constexpr int before_the_reason = 3;
