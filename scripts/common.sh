@@ -118,6 +118,23 @@ cuda_settings() {
   fi
 }
 
+# names_cuda ARGUMENT...: whether an argument, a configuration among them or one that it extends names what needs the CUDA
+# code. What is no more than mentioned counts too.
+names_cuda() {
+  local argument base
+  for argument in "$@"; do
+    if [[ $argument == *cuda* || $argument == *nccl* ]]; then
+      return 0
+    elif [[ $argument == *.toml && -f $argument ]]; then
+      grep -qE "[\"'](cuda|nccl)[\"']" "$argument" && return 0
+      while read -r base; do
+        names_cuda "$(dirname "$argument")/$base" && return 0
+      done < <(sed -n '/^ *extends *=/,/]/p' "$argument" | grep -oE "[\"'][^\"']+[\"']" | tr -d "\"'")
+    fi
+  done
+  return 1
+}
+
 # configure PRESET [cmake options]: once; later changes of CMake files are noticed by the build itself.
 configure() {
   local preset=$1 directory="$root/build/$1" generator=()

@@ -56,6 +56,11 @@ class Checks {
              fmt::format("communicator \"{}\" moves the memory of device \"{}\" only, but run.device is \"{}\"", name,
                          device, run_.device),
              fmt::format("write device = \"{}\" under [run], or communicator = \"local\" or \"mpi\"", device));
+    } else if (name == "local" && ranks_ == Ranks::elsewhere && world_size > LocalSegment::max_world) {
+      notes_.push_back(
+          fmt::format("run.communicator = \"local\" serves at most {} ranks, of one machine: to run these {}, write "
+                      "\"mpi\" or \"nccl\"",
+                      LocalSegment::max_world, world_size));
     } else if ((name == "local" || ranks_ == Ranks::threads) && world_size > LocalSegment::max_world) {
       refuse("run.communicator",
              fmt::format("the layout has {} ranks; the local communicator serves at most {} on one machine", world_size,

@@ -49,5 +49,36 @@ TEST_F(CudaSettings, NoneOrNotWanted) {
   EXPECT_EQ(ask("13.0", "ORTHANT_NO_CUDA=1").output, "");
 }
 
+class NamesCuda : public testing::Test {
+ protected:
+  bool names(const std::string& arguments) {
+    const Result result = folder_.command(
+        {"bash", "-c",
+         "root=$PWD; set -euo pipefail; source '" + paths::source("scripts/common.sh") + "'; names_cuda " + arguments});
+    EXPECT_THAT(result.code, testing::AnyOf(0, 1)) << result.error;
+    return result.code == 0;
+  }
+  ProgramFolder folder_;
+};
+
+TEST_F(NamesCuda, AsAnArgument) {
+  folder_.write("a.toml", "[run]\ndevice = \"cpu\"\n");
+  EXPECT_FALSE(names("a.toml --set run.steps=2"));
+  EXPECT_TRUE(names("a.toml --set 'run.device=\"cuda\"'"));
+  EXPECT_TRUE(names("a.toml --set run.communicator=nccl"));
+}
+
+TEST_F(NamesCuda, InAConfigurationOrOneThatItExtends) {
+  folder_.write("base/gpu.toml", "[run]\ndevice = 'cuda'\n");
+  folder_.write("base/cpu.toml", "");
+  folder_.write("own.toml", "extends = [\n  \"base/cpu.toml\",\n  \"base/gpu.toml\",\n]\n");
+  folder_.write("other.toml", "extends = [\"base/cpu.toml\"]\n");
+  EXPECT_TRUE(names("--dry-run own.toml"));
+  EXPECT_FALSE(names("other.toml"));
+  EXPECT_FALSE(names("missing.toml"));
+  EXPECT_TRUE(names("'" + paths::source("configs/olmoe_1b.toml") + "'"));
+  EXPECT_FALSE(names("'" + paths::source("configs/quickstart.toml") + "'"));
+}
+
 }  // namespace
 }  // namespace orthant::run_test

@@ -44,8 +44,6 @@ TEST_F(Launch, WhatDoesNotFitIsRefusedAtItsPlaceBeforeAnyRank) {
       // What only opening it tells.
       {{"run.communicator=\"carrier_pigeon\""}, {"--set:1:18:", "liborthant_communicator_carrier_pigeon"}},
       {{"run.communicator=\"locale\""}, {"there is no communicator \"locale\"", "did you mean \"local\"?"}},
-      {{"plugins.data.size=66", "batch.sequences=66"},
-       {"the layout has 66 ranks; the local communicator serves at most 64", "make the layout smaller"}},
       {{"run.device=\"cudda\""}, {"--set:1:12: [run] device: there is no device \"cudda\"", "did you mean \"cuda\"?"}},
       {{"run.communicator=\"nccl\""},
        {"--set:1:18:", "communicator \"nccl\" moves the memory of device \"cuda\" only", "write device = \"cuda\""}},
@@ -62,6 +60,16 @@ TEST_F(Launch, WhatDoesNotFitIsRefusedAtItsPlaceBeforeAnyRank) {
       EXPECT_THAT(result.error, Not(HasSubstr("[r0]")));
       EXPECT_FALSE(fs::exists(folder_.path("runs")));
     }
+  }
+}
+
+TEST_F(Launch, MoreRanksThanSharedMemoryServesCanBePlannedButNotStarted) {
+  for (const std::vector<std::string>& command : commands) {
+    const bool plans = command[0] == "plan" || command[0] == "config" || command[1] == "--dry-run";
+    const Result result = folder_.orthant(with_set(command, {"plugins.data.size=66", "batch.sequences=66"}));
+    EXPECT_EQ(result.code, plans ? 0 : 78) << command[0] << result.error;
+    EXPECT_THAT(result.error, HasSubstr(plans ? "note: run.communicator = \"local\" serves at most 64 ranks"
+                                              : "the layout has 66 ranks; the local communicator serves at most 64"));
   }
 }
 
