@@ -101,9 +101,13 @@ inline std::vector<Problem> block_boundaries() {
 // The same for seats, which devices give expert by expert and group by group: choices for one expert of a group around
 // those that a block looks at at once, more groups than a warp has lanes, more experts than a block has threads.
 inline std::vector<Problem> seat_boundaries() {
-  return {problem(RouterKind::topk, 1, 1, 1, 63),      problem(RouterKind::topk, 3, 2, 1, 300, 5),
-          problem(RouterKind::gshard, 3, 2, 2, 257),   problem(RouterKind::topk, 2, 1, 67, 3),
-          problem(RouterKind::switch_, 300, 1, 1, 40), problem(RouterKind::topk, 600, 2, 1, 9, 4)};
+  return {problem(RouterKind::topk, 1, 1, 1, 63),
+          problem(RouterKind::topk, 2, 1, 1, 700, 5),  // more than 256 choices, and seats, for one expert
+          problem(RouterKind::topk, 3, 2, 1, 300, 5),
+          problem(RouterKind::gshard, 3, 2, 2, 257),
+          problem(RouterKind::topk, 2, 1, 67, 3),
+          problem(RouterKind::switch_, 300, 1, 1, 40),
+          problem(RouterKind::topk, 600, 2, 1, 9, 4)};
 }
 
 // More experts than a warp holds in registers, where tokens choose: every gate, one part of a group's tokens and two.
