@@ -6,7 +6,7 @@
 //   b[0..1]: column g at k = 2t, 2t + 1, and 8 further on
 //   c[0..3]: (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)
 //
-// On the CPU (tests/simt) the same is done lane by lane; copies are then complete at once.
+// On the CPU (tests/simt) the same is done lane by lane; copies end when they are waited for.
 #pragma once
 
 #include <cstdint>
@@ -100,11 +100,7 @@ __device__ inline void load_matrices(std::uint32_t (&r)[4], const void* row) {
 // 16 bytes from global to shared memory, both aligned; zero where `from` is null.
 __device__ inline void start_copy(void* to, const void* from) {
 #if defined(ORTHANT_SIMT)
-  if (from == nullptr) {
-    std::memset(to, 0, 16);
-  } else {
-    std::memcpy(to, from, 16);
-  }
+  simt::copy_later(to, from);
 #elif defined(__CUDA_ARCH__)
   if (from == nullptr) {
     *static_cast<uint4*>(to) = make_uint4(0, 0, 0, 0);
@@ -117,7 +113,9 @@ __device__ inline void start_copy(void* to, const void* from) {
 
 // Ends a group of this thread's copies.
 __device__ inline void end_copies() {
-#if defined(__CUDA_ARCH__)
+#if defined(ORTHANT_SIMT)
+  simt::end_copies();
+#elif defined(__CUDA_ARCH__)
   asm volatile("cp.async.commit_group;\n" ::: "memory");
 #endif
 }
@@ -125,7 +123,9 @@ __device__ inline void end_copies() {
 // Waits until at most `left` of this thread's last groups are on their way. Other threads see them after a barrier.
 template <int left>
 __device__ inline void wait_for_copies() {
-#if defined(__CUDA_ARCH__)
+#if defined(ORTHANT_SIMT)
+  simt::wait_for_copies(left);
+#elif defined(__CUDA_ARCH__)
   asm volatile("cp.async.wait_group %0;\n" ::"n"(left) : "memory");
 #endif
 }

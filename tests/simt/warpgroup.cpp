@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -42,6 +43,7 @@ struct Hidden {
 
 struct Thread {
   std::vector<Copy> copies;
+  std::vector<std::vector<Copy>> groups;  // the oldest first
   bool proxy_fenced = true, fenced = false;
   std::uint64_t products = 0;  // of this thread so far
   int batch = 0;               // the open one; those before are committed
@@ -107,6 +109,16 @@ BarrierWord load_barrier(std::uint32_t barrier, const Where& where) {
 
 void store_barrier(std::uint32_t barrier, const BarrierWord& word, const Where& where) {
   std::memcpy(pointer(barrier, sizeof word, where), &word, sizeof word);
+}
+
+void copy(const std::vector<Copy>& all) {
+  for (const Copy& one : all) {
+    if (one.from == nullptr) {
+      std::memset(one.to, 0, 16);
+    } else {
+      std::memcpy(one.to, one.from, 16);
+    }
+  }
 }
 
 // --- matrices
@@ -207,24 +219,32 @@ void wait_for_phase(std::uint32_t barrier, unsigned parity, const Where& where) 
   self().proxy_fenced = false;
 }
 
-void copy_later(std::uint32_t to, const void* from, bool there, const Where& where) {
-  if (to % 16 != 0 || reinterpret_cast<std::uintptr_t>(from) % 16 != 0) {
-    misuse(fmt::format("cp.async of 16 bytes from {} to {:#x}: not aligned", from, to), where);
+void copy_later(void* to, const void* from, const Where& where) {
+  if (reinterpret_cast<std::uintptr_t>(to) % 16 != 0 || reinterpret_cast<std::uintptr_t>(from) % 16 != 0) {
+    misuse(fmt::format("cp.async of 16 bytes from {} to {}: not aligned", from, to), where);
   }
-  std::byte* const place = pointer(to, 16, where);
-  std::memset(place, 0xFF, 16);
-  self().copies.push_back({place, there ? from : nullptr});
+  std::memset(to, 0xFF, 16);
+  self().copies.push_back({static_cast<std::byte*>(to), from});
+}
+
+void copy_later(std::uint32_t to, const void* from, bool there, const Where& where) {
+  copy_later(pointer(to, 16, where), there ? from : nullptr, where);
+}
+
+void end_copies() {
+  self().groups.push_back(std::exchange(self().copies, {}));
+}
+
+void wait_for_copies(int left) {
+  std::vector<std::vector<Copy>>& groups = self().groups;
+  const auto ending = groups.end() - std::min<std::ptrdiff_t>(left, std::ssize(groups));
+  std::for_each(groups.begin(), ending, copy);
+  groups.erase(groups.begin(), ending);
 }
 
 void arrive_after_copies(std::uint32_t barrier, const Where& where) {
   later([copies = std::exchange(self().copies, {}), barrier, where] {
-    for (const Copy& copy : copies) {
-      if (copy.from == nullptr) {
-        std::memset(copy.to, 0, 16);
-      } else {
-        std::memcpy(copy.to, copy.from, 16);
-      }
-    }
+    copy(copies);
     arrive(barrier, where);
   });
 }

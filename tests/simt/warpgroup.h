@@ -1,6 +1,7 @@
-// What Hopper's multiprocessors do beside their threads, for the CPU: copies that end later, barriers in shared memory
-// that count arrivals, and matrix products of a warp group (experts/cuda/wgmma.h says it in PTX). Meanings are those of
-// the PTX ISA, sections on mbarrier, cp.async, and wgmma.mma_async with its shared memory layouts.
+// What multiprocessors do beside their threads, for the CPU: copies that end later (core/cuda/tensor_core.h), and on
+// Hopper barriers in shared memory that count arrivals, and matrix products of a warp group (experts/cuda/wgmma.h).
+// Meanings are those of the PTX ISA, sections on mbarrier, cp.async, and wgmma.mma_async with its shared memory
+// layouts.
 //
 // What must not be seen yet is NaN: the place of a copy that has not ended, and sums before they are waited for. What
 // the ISA asks for and a CPU would not miss is checked, and ends the launch with an error: see each function.
@@ -27,6 +28,12 @@ void wait_for_phase(std::uint32_t barrier, unsigned parity, const Where& where =
 void copy_later(std::uint32_t to, const void* from, bool there, const Where& where = Where::current());
 // One arrival when all copies of this thread so far have ended (cp.async.mbarrier.arrive.noinc).
 void arrive_after_copies(std::uint32_t barrier, const Where& where = Where::current());
+
+// The same to any shared memory, in groups (cp.async.commit_group, .wait_group): a group ends when it is waited for.
+void copy_later(void* to, const void* from, const Where& where = Where::current());  // zeros where `from` is null
+void end_copies();
+// Until at most `left` of this thread's last groups are going on.
+void wait_for_copies(int left);
 
 // --- products (wgmma), in order: async_proxy_fence after each wait for what was copied, wgmma_fence, products, commit,
 // wait. All threads of a group of four warps make the same calls.
