@@ -6,7 +6,7 @@
 #
 # PART: tests sanitizer bench peers train (all of them). --limit: of each program that is run (default: 3600).
 #
-# Needs a build with -DORTHANT_CUDA=ON (./runtests makes one where nvcc is) and a GPU. A part that fails does not stop the
+# Needs a build with -DORTHANT_CUDA=ON (./runtests makes one where nvcc is) and a GPU; `peers` a python3 with PyTorch. A part that fails does not stop the
 # next; the exit code says whether all of them passed. Logs and tables go to --out (default: gpu_results).
 set -uo pipefail
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
@@ -26,7 +26,8 @@ while [[ $# -gt 0 ]]; do
   shift
 done
 [[ ${#parts[@]} -gt 0 ]] || parts=(tests sanitizer bench peers train)
-[[ -x $build/bin/ops_tests ]] || { echo "on_gpu: no tests in $build: configure it with -DORTHANT_CUDA=ON and build" >&2; exit 2; }
+[[ -x $build/bin/ops_tests ]] || { echo "on_gpu: no tests in $build: run ./runtests where nvcc is in the PATH" >&2; exit 2; }
+nvidia-smi -L >/dev/null 2>&1 || { echo "on_gpu: nvidia-smi finds no GPU here" >&2; exit 2; }
 mkdir -p "$out"
 export ORTHANT_TEST_DEVICES=cuda # the operation list on the GPU alone
 export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} # also where the build was made elsewhere

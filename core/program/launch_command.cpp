@@ -207,11 +207,20 @@ int launch(const ConfigArguments& arguments, const Options& options) {
   if (!external && !goes_on_in(run_directory, options.resume)) {
     const std::filesystem::path aside = set_run_aside(run_directory, SetAside::everything);
     if (!aside.empty()) {
-      fmt::print(stderr, "launch: an earlier run of this name is kept in {} (to go on with it: --resume auto)\n",
-                 aside.string());
+      fmt::print(stderr, "launch: {}\n", where_kept(aside));
     }
   }
-  return supervise(plan);
+  const int code = supervise(plan);
+  const bool failed = code != static_cast<int>(ExitCode::ok) && code != static_cast<int>(ExitCode::stopped_resumable) &&
+                      code != static_cast<int>(ExitCode::bad_configuration);
+  if (failed && plan.first_rank == 0) {
+    const std::filesystem::path newest = newest_saved(run_directory);
+    fmt::print(stderr, "launch: {}\n",
+               newest.empty()
+                   ? "no checkpoint was written yet"
+                   : fmt::format("its newest checkpoint is {}: --resume auto goes on from there", newest.string()));
+  }
+  return code;
 }
 
 }  // namespace

@@ -21,6 +21,12 @@ namespace {
 const std::vector<std::string> own_devices = {"cpu", "cuda", "guarded", "simt"};
 const std::vector<std::string> own_communicators = {"local", "mpi", "nccl"};
 
+bool is_library(const std::string& kind, const std::string& name, const std::vector<std::filesystem::path>& folders) {
+  return std::any_of(folders.begin(), folders.end(), [&](const std::filesystem::path& folder) {
+    return std::filesystem::exists(folder / library_file(kind, name));
+  });
+}
+
 class Checks {
  public:
   Checks(const Config& config, Ranks ranks)
@@ -33,9 +39,14 @@ class Checks {
     try {
       check_device(run_.device);
     } catch (const Error& error) {
-      missing("device", run_.device, error,
-              "write \"cpu\", or start it on a machine that has this device; `orthant config`, `orthant plan` and "
-              "`orthant launch --dry-run` need none");
+      const bool built = is_library("device", run_.device, device_folders());
+      missing(
+          "device", run_.device, error,
+          built || run_.device != "cuda"
+              ? "write \"cpu\", or start it on a machine that has this device; `orthant config`, `orthant plan` and "
+                "`orthant launch --dry-run` need none"
+              : "this build has no CUDA code: ./launch CONFIG and ./runtests compile it where nvcc of CUDA 13 or "
+                "newer is in the PATH, CMake with -DORTHANT_CUDA=ON");
     }
   }
 

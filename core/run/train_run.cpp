@@ -128,7 +128,7 @@ class Run {
     if (first() && !goes_on_in(options_.run_directory, options_.resume)) {
       const std::filesystem::path aside = set_run_aside(options_.run_directory, SetAside::all_but_logs);
       if (!aside.empty()) {
-        fmt::print("an earlier run of this name is kept in {} (to go on with it: --resume auto)\n", aside.string());
+        fmt::print("{}\n", where_kept(aside));
       }
     }
   }

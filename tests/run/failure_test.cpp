@@ -66,6 +66,7 @@ TEST_F(RunFailure, AKilledRankIsNamedAndResumingEndsWithTheSameWeights) {
   kill(ranks_.at(1), SIGKILL);
   EXPECT_EQ(running->wait(), 128 + SIGKILL) << running->output();
   EXPECT_THAT(running->error(), HasSubstr("rank 1 failed first: it was killed by signal 9 (Killed)"));
+  EXPECT_THAT(running->error(), HasSubstr("its newest checkpoint is runs/r/checkpoints/step_0000"));
   expect_nothing_left();
   EXPECT_FALSE(fs::exists(folder_.checkpoint(120)));
 

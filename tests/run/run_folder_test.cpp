@@ -98,7 +98,8 @@ TEST_F(RunFolderTest, AnEarlierRunOfTheNameIsKept) {
   const std::string before = read_file(folder_.run() / "metrics.jsonl");
   const Result second = train({"run.steps=2"});
   ASSERT_EQ(second.code, 0) << second.error;
-  EXPECT_THAT(second.error, HasSubstr("an earlier run of this name is kept in runs/r.1"));
+  EXPECT_THAT(second.error, HasSubstr("an earlier run of this name is kept in runs/r.1 (to go on with it: --resume "
+                                      "runs/r.1/checkpoints/step_000008)"));
   EXPECT_EQ(read_file(folder_.run("r.1") / "metrics.jsonl"), before);
   EXPECT_TRUE(fs::exists(folder_.checkpoint(8, "r.1") / "manifest.json"));
   EXPECT_TRUE(fs::exists(folder_.run("r.1") / "logs/rank_1.log"));
