@@ -129,6 +129,8 @@ std::vector<LayerShape> chosen_shapes(const Options& options) {
 
 int run(const Options& options) {
   const std::vector<LayerShape> shapes = chosen_shapes(options);
+  require(options.sample_seconds > 0 && options.sample_seconds <= 3600,
+          "--seconds is a time of a sample above 0, up to 3600, not {}", options.sample_seconds);
   require(options.dtype == "bf16" || options.dtype == "fp32", "--dtype is bf16 or fp32, not {}", options.dtype);
   const DType dtype = options.dtype == "bf16" ? DType::bf16 : DType::f32;
   const std::unique_ptr<Device> device = make_device(options.device, options.threads);
@@ -176,13 +178,11 @@ int main(int argc, char** argv) {
   app.add_option("--shape", options.shapes, "only these shapes; may be repeated");
   app.add_option("--tokens", options.tokens, "another number of tokens than the shape's own")
       ->check(CLI::PositiveNumber);
-  app.add_option("--threads", options.threads, "cpu: threads")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--threads", options.threads, "cpu: threads")->check(CLI::Range(1, 4096))->capture_default_str();
   app.add_option("--samples", options.samples, "samples, of which the median counts")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app.add_option("--seconds", options.sample_seconds, "at least so long a sample")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  app.add_option("--seconds", options.sample_seconds, "at least so long a sample")->capture_default_str();
   app.add_option("--json", options.json, "write the figures to this file too");
   CLI::Option* const uniform = app.add_flag("--uniform", options.uniform_only, "only uniform routing");
   app.add_flag("--skewed", options.skewed_only, "only skewed routing")->excludes(uniform);

@@ -30,6 +30,9 @@ std::string refusal(const std::string& file) {
   const std::string reason = dlerror();
   std::error_code unknown;
   if (!std::filesystem::exists(file, unknown)) {
+    return "no such file";
+  }
+  if (reason.find("cannot open shared object file") == std::string::npos) {
     return reason;
   }
   return reason +
@@ -71,7 +74,9 @@ std::vector<std::filesystem::path> device_folders() {
     std::string_view rest = path;
     while (!rest.empty()) {
       const std::size_t colon = rest.find(':');
-      folders.emplace_back(rest.substr(0, colon));
+      if (colon != 0) {
+        folders.emplace_back(rest.substr(0, colon));
+      }
       rest = colon == std::string_view::npos ? std::string_view{} : rest.substr(colon + 1);
     }
   }

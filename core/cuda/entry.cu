@@ -1,8 +1,11 @@
 // What core/cpu/make_device.cpp looks for in a device library.
 #include <orthant/build_id.h>
 
+#include <cstdlib>
+
 #include "core/cuda/cuda_device.h"
 #include "core/cuda/usable.h"
+#include "experts/cuda/choose_kernels.h"
 
 #ifndef ORTHANT_DEVICE_NAME
 #define ORTHANT_DEVICE_NAME "cuda"
@@ -14,6 +17,7 @@ extern "C" __attribute__((visibility("default"))) const char* orthant_device_bui
 
 extern "C" __attribute__((visibility("default"))) void orthant_device_check() {
   orthant::cuda::usable_gpus(ORTHANT_DEVICE_NAME);
+  static_cast<void>(orthant::cuda::expert_setting(std::getenv("ORTHANT_CUDA_EXPERTS")));
 }
 
 extern "C" __attribute__((visibility("default"))) orthant::Device* orthant_device_create(int /*threads*/) {

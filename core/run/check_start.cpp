@@ -41,7 +41,7 @@ class Checks {
     } catch (const Error& error) {
       const bool built = is_library("device", run_.device, device_folders());
       missing(
-          "device", run_.device, error,
+          "device", run_.device, error, built,
           built || run_.device != "cuda"
               ? "write \"cpu\", or start it on a machine that has this device; `orthant config`, `orthant plan` and "
                 "`orthant launch --dry-run` need none"
@@ -83,7 +83,8 @@ class Checks {
           "run.communicator = \"{}\" is not used: here the ranks are threads of this process, over shared memory",
           name));
     } else if (absent) {
-      missing("communicator", name, *absent, "write \"local\", or give the communicator what it needs");
+      missing("communicator", name, *absent, is_library("communicator", name, plugin_directories()),
+              "write \"local\", or give the communicator what it needs");
     }
   }
 
@@ -128,14 +129,16 @@ class Checks {
   }
 
   // It is not on this machine. Refused, unless the ranks may run where it is.
-  void missing(const std::string& kind, const std::string& name, const Error& error, const std::string& advice) {
+  // here: its library is, all the same.
+  void missing(const std::string& kind, const std::string& name, const Error& error, bool here,
+               const std::string& advice) {
     if (ranks_ != Ranks::elsewhere) {
       return refuse(("run." + kind).c_str(), error.what(), advice);
     }
     notes_.push_back(
         fmt::format("run.{} = \"{}\" is not available on this machine, so it was not checked; the "
-                    "machines that run the ranks need it",
-                    kind, name));
+                    "machines that run the ranks need it{}",
+                    kind, name, here ? fmt::format(". Its library is here: {}", error.what()) : ""));
   }
 
   const Config& config_;

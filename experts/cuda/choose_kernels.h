@@ -12,19 +12,19 @@ namespace orthant::cuda {
 
 // ORTHANT_CUDA_EXPERTS, which is for measuring one against the other.
 //   packed: rows are packed by a kernel of their own, products are those of the fastest library, activations follow.
-//   fused:  rows are gathered and activations applied by products of our own, and so are all others: a GPU then shows
-//   each
-//           of them beside the library's.
+//   fused:  rows are gathered and activations applied by products of our own, and so are all others: a GPU then
+//           shows each of them beside the library's.
 enum class ExpertSetting { automatic, packed, fused };
 
-// text: of the variable, or null. Errors: Error for any other text.
+// text: of the variable, or null. Errors: ConfigError for any other text.
 inline ExpertSetting expert_setting(const char* text) {
   const std::string_view given = text == nullptr ? "" : text;
-  require(
-      given.empty() || given == "packed" || given == "fused",
-      "ORTHANT_CUDA_EXPERTS={}: expected packed (rows are packed for the experts' products) or fused (products gather "
-      "rows and apply activations), or nothing",
-      given);
+  if (!given.empty() && given != "packed" && given != "fused") {
+    throw ConfigError(
+        fmt::format("ORTHANT_CUDA_EXPERTS={}: expected packed (rows are packed for the experts' products) or fused "
+                    "(products gather rows and apply activations), or nothing",
+                    given));
+  }
   return given.empty() ? ExpertSetting::automatic : given == "packed" ? ExpertSetting::packed : ExpertSetting::fused;
 }
 
