@@ -7,6 +7,7 @@
 
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
+#include "core/cpu/part_sum.h"
 #include "core/cpu/vector_math.h"
 #include "router/capacity.h"
 #include "router/checks.h"
@@ -23,12 +24,15 @@ float softmax_row(float* softmax, const float* logits, std::int64_t experts) {
   for (std::int64_t e = 0; e < experts; ++e) {
     greatest = logits[e] > greatest ? logits[e] : greatest;
   }
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t e = 0; e < experts; ++e) {
-    softmax[e] = fast_exp(logits[e] - greatest);
-    sum += softmax[e];
-  }
+  const float sum = sum_by_parts(experts, [&](std::int64_t begin, std::int64_t end) {
+    float part = 0;
+#pragma omp simd reduction(+ : part)
+    for (std::int64_t e = begin; e < end; ++e) {
+      softmax[e] = fast_exp(logits[e] - greatest);
+      part += softmax[e];
+    }
+    return part;
+  });
   const float scale = 1 / sum;
 #pragma omp simd
   for (std::int64_t e = 0; e < experts; ++e) {
@@ -47,13 +51,15 @@ void softmax_row_again(float* softmax, const float* logits, float lse, std::int6
 
 // score[e] = sigmoid(logits[e]); returns their sum.
 float sigmoid_row(float* score, const float* logits, std::int64_t experts) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t e = 0; e < experts; ++e) {
-    score[e] = fast_sigmoid(logits[e]);
-    sum += score[e];
-  }
-  return sum;
+  return sum_by_parts(experts, [&](std::int64_t begin, std::int64_t end) {
+    float part = 0;
+#pragma omp simd reduction(+ : part)
+    for (std::int64_t e = begin; e < end; ++e) {
+      score[e] = fast_sigmoid(logits[e]);
+      part += score[e];
+    }
+    return part;
+  });
 }
 
 // expert, weight [tokens of the group, E] where each expert chooses: choice k of a token is expert k, or none.

@@ -6,6 +6,7 @@
 #include "core/cpu/bf16.h"
 #include "core/cpu/cpu_stream.h"
 #include "core/cpu/parallel.h"
+#include "core/cpu/part_sum.h"
 #include "router/checks.h"
 
 namespace orthant {
@@ -13,22 +14,17 @@ namespace {
 
 constexpr std::int64_t grain = 16;  // rows worth a thread
 
-// The sum over a row, in a fixed order of its own: parts in fp32, which vectorise, and their sum in fp64, so that a
-// wide row is as exact without vector instructions.
+// The sum over a row, in a fixed order of its own.
 template <class X>
 float dot(const X* a, const X* b, std::int64_t n) {
-  constexpr std::int64_t part = 256;
-  double whole = 0;
-  for (std::int64_t begin = 0; begin < n; begin += part) {
-    const std::int64_t end = std::min(begin + part, n);
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
+  return sum_by_parts(n, [&](std::int64_t begin, std::int64_t end) {
+    float part = 0;
+#pragma omp simd reduction(+ : part)
     for (std::int64_t j = begin; j < end; ++j) {
-      sum += to_float(a[j]) * to_float(b[j]);
+      part += to_float(a[j]) * to_float(b[j]);
     }
-    whole += sum;
-  }
-  return static_cast<float>(whole);
+    return part;
+  });
 }
 
 // sum[j] += a * x[j]
