@@ -85,7 +85,7 @@ for part in "${parts[@]}"; do
       step peers python3 "$root/bench/peers/moe_layer.py" --ours "$build/bin/orthant-bench" --products
       ;;
     train)
-      # Two layers, as the last step writes a checkpoint: 13 GB, where the recipe's 12 layers have 65.
+      # Two layers, as the last step writes a checkpoint: 13 GB, where the recipe's 12 layers have 63.
       step train "$build/bin/orthant" launch "$root/configs/olmoe_1b.toml" --set "run.directory=\"$out/runs\"" \
         --set model.layers=2
       ;;

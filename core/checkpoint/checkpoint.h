@@ -122,6 +122,9 @@ std::filesystem::path checkpoint_folder(const std::filesystem::path& root, std::
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& root,
                                                        std::vector<std::string>* skipped = nullptr);
 
+// The newest finished checkpoint under `root` by its name: what is in it is not looked at.
+std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& root);
+
 // Removes all complete checkpoints but the newest `keep`, and the leavings of killed saves up to the newest complete
 // step. Folders that are neither are left alone. REQUIRES: keep >= 1; called by rank 0 alone.
 void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep, const Disk& disk = Disk());

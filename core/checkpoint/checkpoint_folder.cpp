@@ -45,6 +45,13 @@ std::filesystem::path checkpoint_folder(const std::filesystem::path& root, std::
   return root / fmt::format("step_{:06}", step);
 }
 
+std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& root) {
+  const std::vector<Candidate> found = candidates(root);
+  const auto newest =
+      std::find_if(found.begin(), found.end(), [](const Candidate& candidate) { return candidate.suffix != ".tmp"; });
+  return newest == found.end() ? std::nullopt : std::optional(newest->path);
+}
+
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& root,
                                                        std::vector<std::string>* skipped) {
   for (const Candidate& candidate : candidates(root)) {

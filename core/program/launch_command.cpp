@@ -14,6 +14,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/checkpoint/checkpoint.h"
 #include "core/config/config.h"
 #include "core/layout.h"
 #include "core/program/commands.h"
@@ -214,11 +215,10 @@ int launch(const ConfigArguments& arguments, const Options& options) {
   const bool failed = code != static_cast<int>(ExitCode::ok) && code != static_cast<int>(ExitCode::stopped_resumable) &&
                       code != static_cast<int>(ExitCode::bad_configuration);
   if (failed && plan.first_rank == 0) {
-    const std::filesystem::path newest = newest_saved(run_directory);
+    const std::optional<std::filesystem::path> newest = newest_checkpoint(run_directory / "checkpoints");
     fmt::print(stderr, "launch: {}\n",
-               newest.empty()
-                   ? "no checkpoint was written yet"
-                   : fmt::format("its newest checkpoint is {}: --resume auto goes on from there", newest.string()));
+               newest ? fmt::format("its newest checkpoint is {}: --resume auto goes on from there", newest->string())
+                      : "no checkpoint was written yet");
   }
   return code;
 }

@@ -128,8 +128,7 @@ class Checks {
     return false;
   }
 
-  // It is not on this machine. Refused, unless the ranks may run where it is.
-  // here: its library is, all the same.
+  // It cannot be used on this machine: refused, unless the ranks may run where it can. here: its library is.
   void missing(const std::string& kind, const std::string& name, const Error& error, bool here,
                const std::string& advice) {
     if (ranks_ != Ranks::elsewhere) {

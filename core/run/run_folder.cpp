@@ -8,8 +8,9 @@
 #include <charconv>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
+
+#include "core/checkpoint/checkpoint.h"
 
 namespace orthant {
 namespace {
@@ -122,25 +123,10 @@ fs::path set_run_aside(const fs::path& run_folder, SetAside what) {
   }
 }
 
-fs::path newest_saved(const fs::path& run_folder) {
-  const fs::path checkpoints = run_folder / "checkpoints";
-  fs::path newest;
-  std::error_code none;
-  for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints, none)) {
-    const std::string name = entry.path().filename().string();
-    // Names are padded with zeros; longer ones are of later steps.
-    if (name.starts_with("step_") && fs::exists(entry.path() / "manifest.json", none) &&
-        std::pair(name.size(), name) > std::pair(newest.filename().string().size(), newest.filename().string())) {
-      newest = entry.path();
-    }
-  }
-  return newest;
-}
-
 std::string where_kept(const fs::path& aside) {
-  const fs::path newest = newest_saved(aside);
+  const std::optional<fs::path> newest = newest_checkpoint(aside / "checkpoints");
   return fmt::format("an earlier run of this name is kept in {}{}", aside.string(),
-                     newest.empty() ? "" : fmt::format(" (to go on with it: --resume {})", newest.string()));
+                     newest ? fmt::format(" (to go on with it: --resume {})", newest->string()) : "");
 }
 
 }  // namespace orthant

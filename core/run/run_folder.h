@@ -18,9 +18,6 @@ enum class SetAside {
 // folders in it). Errors: Error.
 std::filesystem::path set_run_aside(const std::filesystem::path& folder, SetAside what);
 
-// The newest folder of a checkpoint in a run's folder, by its name alone; empty where there is none.
-std::filesystem::path newest_saved(const std::filesystem::path& run_folder);
-
 // What to say of a run that was set aside, and how to go on with it.
 std::string where_kept(const std::filesystem::path& aside);
 

@@ -96,6 +96,7 @@ TEST_F(RunFolderTest, KeepsTheLastCheckpoints) {
 TEST_F(RunFolderTest, AnEarlierRunOfTheNameIsKept) {
   ASSERT_EQ(train({}).code, 0);
   const std::string before = read_file(folder_.run() / "metrics.jsonl");
+  folder_.write("runs/r/checkpoints/step_000009.tmp/manifest.json", "");  // a save that was killed
   const Result second = train({"run.steps=2"});
   ASSERT_EQ(second.code, 0) << second.error;
   EXPECT_THAT(second.error, HasSubstr("an earlier run of this name is kept in runs/r.1 (to go on with it: --resume "
