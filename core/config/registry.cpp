@@ -124,6 +124,9 @@ void declare_run(std::vector<CoreKey>& keys) {
       "timeout_seconds", [](auto& s) -> auto& { return s.run.timeout_seconds; },
       "Seconds that a collective may wait for a rank before it fails.");
   run.key(
+      "disk_timeout_seconds", [](auto& s) -> auto& { return s.run.disk_timeout_seconds; },
+      "Seconds that a rank may be busy with the files of one checkpoint before it is taken for stuck.");
+  run.key(
       "graphs", [](auto& s) -> auto& { return s.run.graphs; },
       "Records a step's work and launches it as one (CUDA graphs). For one rank without plugins, refused with them; "
       "devices other than cuda take no notice.");

@@ -97,6 +97,9 @@ void check_run(const RunSettings& run, Rules& rules) {
   rules.expect(run.timeout_seconds > 0, {"run.timeout_seconds"},
                fmt::format("[run] timeout_seconds: {} is not above 0", run.timeout_seconds),
                "write a number of seconds above 0");
+  rules.expect(run.disk_timeout_seconds > 0, {"run.disk_timeout_seconds"},
+               fmt::format("[run] disk_timeout_seconds: {} is not above 0", run.disk_timeout_seconds),
+               "write a number of seconds above 0");
 }
 
 void check_graphs(const Config& config, Rules& rules) {

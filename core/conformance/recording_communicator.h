@@ -30,6 +30,8 @@ class RecordingCommunicator final : public Communicator {
   int size() const override { return inner_.size(); }
   std::unique_ptr<Group> split(const std::string& name, const std::vector<int>& members) override;
   void abort(const std::string& why) noexcept override { inner_.abort(why); }
+  void beat() noexcept override { inner_.beat(); }
+  void report_step(std::int64_t step) noexcept override { inner_.report_step(step); }
 
  private:
   Communicator& inner_;

@@ -66,6 +66,11 @@ class Communicator {
   virtual std::unique_ptr<Group> split(const std::string& name, const std::vector<int>& members) = 0;
   // Tells every other rank to fail with `why` instead of waiting. Safe from any thread; first reason wins.
   virtual void abort(const std::string& why) noexcept = 0;
+  // A sign of life from a rank that is busy with something other than collectives, such as files. Ranks that wait for
+  // it count their timeout from the last sign: call it more often than that. Safe from any thread.
+  virtual void beat() noexcept {}
+  // The optimizer step that this rank is in, counted from 0: for messages and for whoever restarts the ranks.
+  virtual void report_step(std::int64_t /*step*/) noexcept {}
 };
 
 }  // namespace orthant

@@ -34,10 +34,11 @@ struct RunSettings {
   std::string device = "cpu";
   ComputeType dtype = ComputeType::fp32;
   std::string communicator = "local";
-  std::int64_t threads = 1;     // CPU threads of a rank
-  double timeout_seconds = 60;  // a collective that waits longer fails
-  bool graphs = false;          // a step's work is given to the device as one, where the device can
-  double peak_tflops = 0;       // of one rank's device, for the share of it that a run uses (mfu); 0: unknown
+  std::int64_t threads = 1;            // CPU threads of a rank
+  double timeout_seconds = 60;         // a collective that waits longer fails
+  double disk_timeout_seconds = 1800;  // work on files that takes longer fails
+  bool graphs = false;                 // a step's work is given to the device as one, where the device can
+  double peak_tflops = 0;              // of one rank's device, for the share of it that a run uses (mfu); 0: unknown
 };
 
 struct DataSettings {
