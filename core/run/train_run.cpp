@@ -54,6 +54,7 @@ class Run {
       : config_(config),
         settings_(config.settings),
         options_(options),
+        communicator_(communicator),
         device_(make_device(settings_.run.device, static_cast<int>(settings_.run.threads))),
         stream_(device_->make_main_stream()),
         source_(make_batch_source(settings_)),
@@ -86,6 +87,7 @@ class Run {
     std::int64_t saved = -1;
     while (step_ < settings_.run.steps) {
       const Clock::time_point step_begin = Clock::now();
+      communicator_.report_step(step_);
       const StepReport report = trainer_.step(step_);
       const double step_seconds = seconds_since(step_begin);
       ++step_;
@@ -225,6 +227,7 @@ class Run {
   const Config& config_;
   const Settings& settings_;
   const RunOptions& options_;
+  Communicator& communicator_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<BatchSource> source_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "parallel/local/stall.h"
 #include "parallel/local/traffic.h"
 
 namespace orthant {
@@ -216,30 +217,33 @@ void LocalChannel::check_waiting(std::int64_t& since_ms, int only_member) {
                                          world_rank, describe(call_)));
     }
   }
-  const std::int64_t now = now_ms();
-  if (since_ms == 0) {
-    since_ms = now;
-  }
-  if (static_cast<double>(now - since_ms) * 1e-3 < timeout_seconds_) {
-    return;
-  }
-  std::string missing;
-  int first = -1, count = 0;
+  std::uint64_t missing = 0;
   for (int member = 0; member < size(); ++member) {
-    if (!has_arrived(member) && (only_member < 0 || member == only_member)) {
-      const int world_rank = members_[static_cast<std::size_t>(member)];
-      first = first < 0 ? world_rank : first;
-      missing += fmt::format("{}{}", count++ > 0 ? ", " : "", world_rank);
+    if ((only_member < 0 || member == only_member) && !has_arrived(member)) {
+      missing |= std::uint64_t{1} << members_[static_cast<std::size_t>(member)];
     }
   }
-  if (count == 0) {
-    return;  // the last one came just now
+  if (missing != 0) {  // otherwise the last one came just now
+    check_time(since_ms, missing, [&] {
+      return fmt::format("{} did not arrive at {} within {:g} s", names_of(missing), describe(call_), timeout_seconds_);
+    });
   }
-  fail_world(first,
-             fmt::format("rank{} {} did not arrive at {} within {:g} s: rank {} was last heard of {:.1f} s ago; it "
-                         "is stuck, stopped or busy elsewhere (run.timeout_seconds is how long to wait)",
-                         count > 1 ? "s" : "", missing, describe(call_), timeout_seconds_, first,
-                         segment_->seconds_since_beat(first)));
+}
+
+void LocalChannel::check_time(std::int64_t& since_ms, std::uint64_t missing,
+                              const std::function<std::string()>& too_late) {
+  const int own = members_[static_cast<std::size_t>(rank_)];
+  segment_->say_waiting(own, missing);
+  const std::int64_t now = now_ms();
+  since_ms = since_ms == 0 ? now : since_ms;
+  const auto waited = static_cast<double>(now - since_ms) * 1e-3;
+  if (waited < timeout_seconds_) {
+    return;
+  }
+  const Stall stall = find_stall(*segment_, missing, timeout_seconds_ / 2);
+  if (stall.seconds_since_busy >= timeout_seconds_) {
+    fail_world(stall.rank, fmt::format("{}: {} (run.timeout_seconds is how long to wait)", too_late(), stall.account));
+  }
 }
 
 std::string LocalChannel::describe(const CallHeader& call) const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -67,7 +68,11 @@ class LocalChannel final : public HostChannel {
   void wait_for_all();                              // until all have arrived at round_; compares calls once
   void wait_for(int member);                        // until that one has; compares its call
   void compare(int member, const CallHeader& own);  // fails on a difference
+  // For a waiter that slept: gives up when the world has failed, or when it has waited for too long. only_member: the
+  // one that is waited for; -1: all.
   void check_waiting(std::int64_t& since_ms, int only_member);
+  // The same for a wait for `missing` (bit r: world rank r). too_late: what to say of it, before whose fault it is.
+  void check_time(std::int64_t& since_ms, std::uint64_t missing, const std::function<std::string()>& too_late);
   bool has_arrived(int member) const;
 
   // Data slots of `member` for the round to be written now, and for the round last arrived at.

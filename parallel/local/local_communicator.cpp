@@ -47,6 +47,8 @@ class LocalCommunicator final : public Communicator {
   }
 
   void abort(const std::string& why) noexcept override { segment_->mark_failed(rank_, why); }
+  void beat() noexcept override { segment_->say_busy(rank_); }
+  void report_step(std::int64_t step) noexcept override { segment_->set_step(rank_, step); }
 
  private:
   std::shared_ptr<LocalSegment> segment_;

@@ -6,35 +6,22 @@
 #include "parallel/local/channel.h"
 
 namespace orthant {
-namespace {
-
-double seconds_now() {
-  timespec t{};
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-}  // namespace
-
 template <class Ready>
 void LocalChannel::wait_for_pair(SharedWord& word, Ready ready, const CallHeader& call, int peer) {
-  double since = 0;
+  const int other = members_[static_cast<std::size_t>(peer)];
+  std::int64_t since_ms = 0;
   wait_until(word, spins_, ready, [&] {
     if (segment_->failed()) {
       give_up(call);
     }
-    const double now = seconds_now();
-    since = since == 0 ? now : since;
-    if (now - since < timeout_seconds_ || ready()) {
+    if (ready()) {
       return;
     }
-    const int other = members_[static_cast<std::size_t>(peer)];
-    const char* missing = call.kind == Collective::send ? "receive" : "send";
-    fail_world(other,
-               fmt::format("rank {} did not {} what rank {} waits for in {} within {:g} s: rank {} was last heard "
-                           "of {:.1f} s ago (run.timeout_seconds is how long to wait)",
-                           other, missing, members_[static_cast<std::size_t>(rank_)], describe(call), timeout_seconds_,
-                           other, segment_->seconds_since_beat(other)));
+    check_time(since_ms, std::uint64_t{1} << other, [&] {
+      return fmt::format("rank {} did not {} what rank {} waits for in {} within {:g} s", other,
+                         call.kind == Collective::send ? "receive" : "send", members_[static_cast<std::size_t>(rank_)],
+                         describe(call), timeout_seconds_);
+    });
   });
 }
 

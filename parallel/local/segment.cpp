@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <new>
 
 #include <orthant/error.h>
@@ -49,7 +50,11 @@ struct LocalSegment::Control {
   SegmentOptions options;
   struct alignas(64) Rank {
     std::atomic<RankState> state;
+    std::atomic<std::int32_t> process;  // where it runs; 0 until then
     std::atomic<std::int64_t> beat_ms;
+    std::atomic<std::int64_t> waiting_ms, busy_ms;  // 0: never
+    std::atomic<std::uint64_t> waits_for;
+    std::atomic<std::int64_t> step;
   } rank[max_world];
   alignas(64) std::atomic<std::uint32_t> failure_flag;
   std::int32_t failure_rank;
@@ -98,6 +103,7 @@ std::shared_ptr<LocalSegment> LocalSegment::create(int world_size, SegmentOption
   control.options = options;
   for (Control::Rank& rank : control.rank) {
     rank.beat_ms.store(now_ms(), std::memory_order_relaxed);
+    rank.step.store(-1, std::memory_order_relaxed);
   }
   control.magic = segment_magic;
   segment->world_size_ = world_size;
@@ -142,6 +148,7 @@ RankState LocalSegment::state(int rank) const {
 }
 
 void LocalSegment::set_state(int rank, RankState state) {
+  control().rank[rank].process.store(getpid(), std::memory_order_relaxed);
   control().rank[rank].state.store(state, std::memory_order_release);
   beat(rank);
 }
@@ -186,8 +193,33 @@ void LocalSegment::beat(int rank) noexcept {
   control().rank[rank].beat_ms.store(now_ms(), std::memory_order_relaxed);
 }
 
-double LocalSegment::seconds_since_beat(int rank) const {
-  return static_cast<double>(now_ms() - control().rank[rank].beat_ms.load(std::memory_order_relaxed)) * 1e-3;
+void LocalSegment::say_waiting(int rank, std::uint64_t for_ranks) noexcept {
+  Control::Rank& own = control().rank[rank];
+  own.waits_for.store(for_ranks, std::memory_order_relaxed);
+  own.waiting_ms.store(now_ms(), std::memory_order_release);
+}
+
+void LocalSegment::say_busy(int rank) noexcept {
+  control().rank[rank].busy_ms.store(now_ms(), std::memory_order_relaxed);
+}
+
+LocalSegment::Signs LocalSegment::signs(int rank) const {
+  const Control::Rank& r = control().rank[rank];
+  const std::int64_t waiting = r.waiting_ms.load(std::memory_order_acquire), busy = r.busy_ms.load();
+  const std::int64_t newest = std::max({r.beat_ms.load(), waiting, busy}), now = now_ms();
+  const auto since = [now](std::int64_t then) {
+    return then == 0 ? std::numeric_limits<double>::infinity() : static_cast<double>(now - then) * 1e-3;
+  };
+  return {since(newest), since(waiting), since(busy), r.waits_for.load(std::memory_order_relaxed),
+          r.process.load(std::memory_order_relaxed)};
+}
+
+void LocalSegment::set_step(int rank, std::int64_t step) noexcept {
+  control().rank[rank].step.store(step, std::memory_order_relaxed);
+}
+
+std::int64_t LocalSegment::step(int rank) const {
+  return control().rank[rank].step.load(std::memory_order_relaxed);
 }
 
 std::size_t LocalSegment::resident_bytes() const {

@@ -61,9 +61,24 @@ class LocalSegment {
   bool failed() const { return failure_flag().load(std::memory_order_acquire) != 0; }
   std::optional<WorldFailure> failure() const;
 
-  // A sign of life of `rank`, and how long ago the last one was, in seconds.
+  // Signs of life of `rank`: it begins a call; it waits for the ranks of a set (bit r: world rank r; waiters say so
+  // again and again); it is busy with files.
   void beat(int rank) noexcept;
-  double seconds_since_beat(int rank) const;
+  void say_waiting(int rank, std::uint64_t for_ranks) noexcept;
+  void say_busy(int rank) noexcept;
+  // The newest of them.
+  struct Signs {
+    double seconds_since_any = 0;
+    double seconds_since_waiting = 0;  // infinite: it never was
+    double seconds_since_busy = 0;     // infinite: it never was
+    std::uint64_t waits_for = 0;
+    std::int32_t process = 0;
+  };
+  Signs signs(int rank) const;
+
+  // The optimizer step that `rank` is in, counted from 0; -1 before the first.
+  void set_step(int rank, std::int64_t step) noexcept;
+  std::int64_t step(int rank) const;
 
   // The area of `world_rank` in `channel`, zero when first touched. Errors: Error for a channel beyond
   // options().channels.

@@ -77,8 +77,13 @@ void MpiChannel::wait(const Call& call, std::vector<MPI_Request>& requests, cons
       sched_yield();
     } else {
       std::this_thread::sleep_for(nap_after(waited));
+      world_->hear();
     }
-    if (std::chrono::duration<double>(waited).count() < timeout_seconds_) {
+    const double seconds = std::chrono::duration<double>(waited).count();
+    if (seconds >= timeout_seconds_ / 4) {
+      world_->say_waiting(timeout_seconds_ / 8);
+    }
+    if (seconds < timeout_seconds_ || somebody_is_busy()) {
       continue;
     }
     std::set<int> missing;  // world ranks
@@ -101,10 +106,38 @@ void MpiChannel::wait(const Call& call, std::vector<MPI_Request>& requests, cons
             ? fmt::format("{} did not complete within {:g} s after all members had arrived: a rank or the network "
                           "is stuck",
                           describe(call), timeout_seconds_)
-            : fmt::format("rank{} {} did not arrive at {} within {:g} s: it is stuck, stopped or busy elsewhere "
-                          "(a rank that died is for mpirun to report)",
-                          missing.size() > 1 ? "s" : "", fmt::join(missing, ", "), describe(call), timeout_seconds_));
+            : blame(call, missing));
   }
+}
+
+bool MpiChannel::somebody_is_busy() const {
+  const std::vector<MpiWorld::Signs> signs = world_->signs();
+  return std::any_of(signs.begin(), signs.end(),
+                     [this](const MpiWorld::Signs& rank) { return rank.since_busy < timeout_seconds_; });
+}
+
+// A missing rank that says that it waits is held up by another, as this one is.
+std::string MpiChannel::blame(const Call& call, const std::set<int>& missing) const {
+  const std::vector<MpiWorld::Signs> signs = world_->signs();
+  const auto waits = [&](int rank) {
+    return signs[static_cast<std::size_t>(rank)].since_waiting < timeout_seconds_ / 2;
+  };
+  std::vector<int> suspects, others;
+  for (int rank = 0; rank < world_->size(); ++rank) {
+    if (rank != world_->rank() && !waits(rank)) {
+      (missing.contains(rank) ? suspects : others).push_back(rank);
+    }
+  }
+  const char* why = "it is stuck, stopped or busy elsewhere (a rank that died is for mpirun to report)";
+  const auto late = [&](const auto& ranks) {
+    return fmt::format("rank{} {} did not arrive at {} within {:g} s", ranks.size() > 1 ? "s" : "",
+                       fmt::join(ranks, ", "), describe(call), timeout_seconds_);
+  };
+  if (suspects.empty() && !others.empty()) {
+    return fmt::format("{}: held up by rank{} {}: {}", late(missing), others.size() > 1 ? "s" : "",
+                       fmt::join(others, ", "), why);
+  }
+  return suspects.empty() ? fmt::format("{}: {}", late(missing), why) : fmt::format("{}: {}", late(suspects), why);
 }
 
 void MpiChannel::wait(const Call& call, MPI_Request request) {

@@ -10,6 +10,7 @@
 #include <mpi.h>
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,8 @@ class MpiChannel final : public HostChannel {
   template <class F>
   void move_blocks(const Call& call, const char* function, const F& start);
   std::string describe(const Call& call) const;
+  bool somebody_is_busy() const;
+  std::string blame(const Call& call, const std::set<int>& missing) const;  // missing: world ranks
   [[noreturn]] void fail_here(const std::string& why);
 
   std::shared_ptr<MpiWorld> world_;

@@ -49,6 +49,8 @@ class MpiCommunicator final : public Communicator {
     return make_host_group(name, group_rank, members, std::move(channel));
   }
 
+  void beat() noexcept override { world_->say_busy(timeout_seconds_ / 4); }
+
   // Ends the whole job, this process included: MPI has no way to only tell the others.
   void abort(const std::string& why) noexcept override {
     world_->set_failed();

@@ -4,6 +4,9 @@
 #include <mpi.h>
 
 #include <atomic>
+#include <chrono>
+#include <mutex>
+#include <vector>
 
 namespace orthant {
 
@@ -20,6 +23,18 @@ class MpiWorld {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  // Signs of life between ranks, as small messages of their own: "busy" (Communicator::beat) and "I wait, too", which a
+  // rank sends that has waited for long. Both: at most every `every_seconds`, and never fail.
+  void say_busy(double every_seconds) noexcept;
+  void say_waiting(double every_seconds) noexcept;
+  // Takes in what has come. A sign counts from when it is taken in, so whoever waits does this again and again.
+  void hear();
+  // How long ago each rank gave a sign, in seconds; infinite: never. Of the caller itself, what it said.
+  struct Signs {
+    double since_busy, since_waiting;
+  };
+  std::vector<Signs> signs() const;
+
   void set_failed() noexcept { failed_ = true; }
   bool failed() const noexcept { return failed_; }
 
@@ -27,6 +42,15 @@ class MpiWorld {
   int rank_ = 0, size_ = 1;
   bool initialized_here_ = false;
   std::atomic<bool> failed_ = false;
+
+  using Clock = std::chrono::steady_clock;
+  struct Heard {
+    Clock::time_point busy{}, waiting{};  // the clock's epoch: never
+  };
+  void say(int tag, Clock::time_point Heard::*own, double every_seconds) noexcept;
+  mutable std::mutex mutex_;
+  std::vector<Heard> heard_;  // by rank
+  MPI_Comm signs_ = MPI_COMM_NULL;
 };
 
 // Throws Error with MPI's words unless `code` is MPI_SUCCESS.

@@ -47,6 +47,12 @@ class NcclCommunicator final : public Communicator {
     }
   }
 
+  void beat() noexcept override {
+    if (world_ != nullptr) {
+      world_->beat();
+    }
+  }
+
  private:
   int rank_, size_;
   int splits_ = 0;

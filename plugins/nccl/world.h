@@ -8,6 +8,7 @@
 // Thread safety: all calls from any thread.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -57,6 +58,9 @@ class World {
   // Tells every rank to stop; `why` is a sentence that names the rank. The first reason wins.
   void fail(const std::string& why) noexcept;
 
+  // This rank is busy with something other than calls; see Communicator::beat.
+  void beat() noexcept;
+
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds tick{20};  // between two looks at what no notification tells
@@ -77,8 +81,16 @@ class World {
   void watch_connections();
   void do_errands();
   void abort_connections();
-  std::map<int, CallLog::Last> ask(const Line& line);
-  std::string blame(const Call& call, double limit);
+  // What another rank says when it is asked.
+  struct Answer {
+    CallLog::Last last;     // on the line of the question
+    double waits = 0;       // seconds that it has been in a call, the longest of its streams
+    double since_beat = 0;  // seconds
+  };
+  std::map<int, Answer> ask(const Line& line);
+  std::string blame(const Call& call, double limit, const std::map<int, Answer>& answers);
+  double longest_wait();
+  double seconds_since_beat() const;
   double limit_of(const Line& line) const;
   void close_connections();
 
@@ -92,10 +104,12 @@ class World {
   std::map<std::string, std::shared_ptr<NcclConnection>> messages_;
   std::vector<std::function<void()>> errands_;  // of the watchdog: connections that peers ask for
   std::set<int> left_;                          // ranks that have finished
-  std::map<int, CallLog::Last> answers_;        // of world ranks, to the question of now
+  std::map<int, Answer> answers_;               // of world ranks, to the question of now
   std::int64_t question_ = 0;
   bool aborted_ = false, stopping_ = false;
-  bool gpus_compared_ = false;  // of the splitting thread
+  std::atomic<Clock::duration::rep> last_beat_ = 0;  // 0: never
+  Clock::time_point patient_until_{};                // of the watchdog: somebody is busy, no question before then
+  bool gpus_compared_ = false;                       // of the splitting thread
 
   std::unique_ptr<Rendezvous> rendezvous_;
   std::thread watchdog_;  // last: starts when all else is ready

@@ -17,6 +17,12 @@ constexpr std::chrono::seconds answer_time{1};
 // Of a call that a finished rank is a member of: its own calls were done when it finished.
 constexpr double seconds_after_a_member_left = 2;
 
+constexpr double never = 1e30;
+
+std::chrono::steady_clock::duration seconds_as_duration(double seconds) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+}
+
 std::string ranks_text(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
@@ -30,18 +36,19 @@ void World::hear(int from, const std::string& note) {
     const std::size_t blank = rest.find(' ');
     if (blank != std::string::npos) {
       const CallLog::Last last = calls_.last(rest.substr(blank + 1));
-      rendezvous_->post(from, fmt::format("!{} {} {}", rest.substr(0, blank), last.sequence, last.what));
+      rendezvous_->post(from, fmt::format("!{} {} {:g} {:g} {}", rest.substr(0, blank), last.sequence, longest_wait(),
+                                          seconds_since_beat(), last.what));
     }
     return;
   }
   const std::lock_guard lock(mutex_);
-  if (kind == '!') {  // number, sequence, what
+  if (kind == '!') {  // number, sequence, seconds in a call, seconds since a beat, what
     std::istringstream words(rest);
     std::int64_t question = 0;
-    CallLog::Last last;
-    if (words >> question >> last.sequence && question == question_) {
-      std::getline(words >> std::ws, last.what);
-      answers_[from] = last;
+    Answer answer;
+    if (words >> question >> answer.last.sequence >> answer.waits >> answer.since_beat && question == question_) {
+      std::getline(words >> std::ws, answer.last.what);
+      answers_[from] = answer;
     }
   } else if (kind == 'A') {
     errands_.push_back([this, key = rest, from] { open_messages(key, from); });
@@ -104,11 +111,40 @@ double World::limit_of(const Line& line) const {
   return somebody_left ? std::min(seconds_after_a_member_left, config_.timeout_seconds) : config_.timeout_seconds;
 }
 
+double World::longest_wait() {
+  double longest = 0;
+  for (const CallLog::Waiting& waiting : calls_.waiting()) {
+    longest = std::max(longest, waiting.seconds);
+  }
+  return longest;
+}
+
+void World::beat() noexcept {
+  last_beat_.store(Clock::now().time_since_epoch().count());
+}
+
+double World::seconds_since_beat() const {
+  const Clock::duration::rep last = last_beat_.load();
+  return last == 0 ? never
+                   : std::chrono::duration<double>(Clock::now() - Clock::time_point(Clock::duration(last))).count();
+}
+
 void World::watch_calls() {
+  if (Clock::now() < patient_until_) {
+    return;
+  }
   for (const CallLog::Waiting& waiting : calls_.waiting()) {
     const double limit = limit_of(*waiting.call->line);
     if (waiting.seconds > limit && failure().empty()) {
-      fail(blame(*waiting.call, limit));
+      const std::map<int, Answer> answers = ask(*waiting.call->line);
+      const bool busy = seconds_since_beat() < limit ||
+                        std::any_of(answers.begin(), answers.end(),
+                                    [limit](const auto& answer) { return answer.second.since_beat < limit; });
+      if (busy) {  // with files, and well: the time counts from its last beat
+        patient_until_ = Clock::now() + std::min<Clock::duration>(answer_time, seconds_as_duration(limit / 4));
+        return;
+      }
+      fail(blame(*waiting.call, limit, answers));
     }
   }
 }
@@ -139,23 +175,27 @@ void World::abort_connections() {
   }
 }
 
-std::map<int, CallLog::Last> World::ask(const Line& line) {
+// All ranks, not only those of the line: who is missing may itself be held up by a rank that is no member.
+std::map<int, World::Answer> World::ask(const Line& line) {
   std::unique_lock lock(mutex_);
   answers_.clear();
   const std::string question = fmt::format("?{} {}", ++question_, line.key);
-  lock.unlock();
-  for (const int member : line.members) {
-    if (member != rank()) {
-      rendezvous_->post(member, question);
+  std::vector<int> others;
+  for (int other = 0; other < size(); ++other) {
+    if (other != rank() && !left_.contains(other)) {
+      others.push_back(other);
     }
   }
+  lock.unlock();
+  for (const int other : others) {
+    rendezvous_->post(other, question);
+  }
   lock.lock();
-  changed_.wait_for(lock, answer_time, [&] { return answers_.size() + 1 == line.members.size() || stopping_; });
+  changed_.wait_for(lock, answer_time, [&] { return answers_.size() >= others.size() || stopping_; });
   return answers_;
 }
 
-std::string World::blame(const Call& call, double limit) {
-  const std::map<int, CallLog::Last> answers = ask(*call.line);
+std::string World::blame(const Call& call, double limit, const std::map<int, Answer>& answers) {
   const std::string described = call.describe();
   std::vector<int> absent, silent, finished;
   for (const int member : call.line->members) {
@@ -163,12 +203,12 @@ std::string World::blame(const Call& call, double limit) {
       continue;
     }
     const auto found = answers.find(member);
-    const bool called = found != answers.end() && found->second.sequence >= call.sequence;
-    if (called && found->second.sequence == call.sequence && found->second.what != call.what) {
+    const bool called = found != answers.end() && found->second.last.sequence >= call.sequence;
+    if (called && found->second.last.sequence == call.sequence && found->second.last.what != call.what) {
       return fmt::format(
           "rank {} calls {} and rank {} calls {} as #{} of group '{}': all must make the same calls in the "
           "same order",
-          rank(), call.what, member, found->second.what, call.sequence, call.line->group);
+          rank(), call.what, member, found->second.last.what, call.sequence, call.line->group);
     }
     const std::lock_guard lock(mutex_);
     if (!called) {
@@ -184,12 +224,37 @@ std::string World::blame(const Call& call, double limit) {
         "them is stuck, or work queued before it is",
         described, limit);
   }
-  if (absent.empty()) {
-    return fmt::format("{} did not arrive at {} within {:g} s, and does not answer: stopped, or its machine is gone",
-                       ranks_text(silent), described, limit);
+  const std::string late = fmt::format("did not arrive at {} within {:g} s", described, limit);
+  if (!silent.empty()) {
+    return fmt::format("{} {}, and does not answer: stopped, or its machine is gone", ranks_text(silent), late);
   }
-  return fmt::format("{} did not arrive at {} within {:g} s: stuck or busy elsewhere", ranks_text(absent), described,
-                     limit);
+  // An absent member that waits in another call is held up as this rank is.
+  const auto waits = [&](int other) {
+    const auto found = answers.find(other);
+    return found != answers.end() && found->second.waits > limit / 2;
+  };
+  std::vector<int> free, elsewhere;
+  std::copy_if(absent.begin(), absent.end(), std::back_inserter(free), [&](int member) { return !waits(member); });
+  if (!free.empty()) {
+    return fmt::format("{} {}: stuck or busy elsewhere", ranks_text(free), late);
+  }
+  for (int other = 0; other < size(); ++other) {
+    const std::lock_guard lock(mutex_);
+    if (other != rank() && !left_.contains(other) && !answers.contains(other)) {
+      silent.push_back(other);
+    } else if (other != rank() && !left_.contains(other) && !waits(other)) {
+      elsewhere.push_back(other);
+    }
+  }
+  if (!silent.empty()) {
+    return fmt::format("{} does not answer, and holds others up: stopped, or its machine is gone; {} {}",
+                       ranks_text(silent), ranks_text(absent), late);
+  }
+  if (!elsewhere.empty()) {
+    return fmt::format("{} makes no call that others wait for: stuck or busy elsewhere; {} {}", ranks_text(elsewhere),
+                       ranks_text(absent), late);
+  }
+  return fmt::format("{} {}: it waits elsewhere, as all ranks do", ranks_text(absent), late);
 }
 
 }  // namespace orthant::nccl

@@ -5,6 +5,8 @@
 //   comm_conformance_mpi crowd      100 groups; messages and sums of all ranks at once
 //   comm_conformance_mpi splits     rank 1 splits another group than the others
 //   comm_conformance_mpi missing    rank 1 stays away from a split for longer than the timeout
+//   comm_conformance_mpi busy       rank 1 comes three times as late as the timeout allows, and says that it is busy
+//   comm_conformance_mpi chain      rank 2 waits for 1, which waits for 0 in another group, which stays away
 //   comm_conformance_mpi idle       rank 0 sends and receives for a second before rank 1 does, and counts its work
 //   comm_conformance_mpi neighbours large messages between neighbours at once, from side streams
 #include <orthant/communicator_plugin.h>
@@ -31,7 +33,7 @@ void run(const char* mode) {
           "the module says {} abi {} build '{}'", entry->name, entry->abi, entry->build);
   CommunicatorConfig config;
   const auto is = [mode](const char* name) { return std::strcmp(mode, name) == 0; };
-  config.timeout_seconds = is("late") || is("missing") ? 0.5 : 60;
+  config.timeout_seconds = is("late") || is("missing") || is("busy") ? 0.5 : is("chain") ? 1 : 60;
   char error[1000] = "";
   const std::unique_ptr<Communicator, void (*)(Communicator*)> world(entry->create(&config, error, sizeof(error)),
                                                                      entry->destroy);
@@ -44,6 +46,33 @@ void run(const char* mode) {
       std::this_thread::sleep_for(std::chrono::seconds(2));
     }
     group->barrier(*rig.stream);
+    return;
+  }
+  if (is("busy")) {
+    test::Rig rig;
+    const auto group = world->split("data", test::everyone(*world));
+    for (int i = 0; i < 30 && world->rank() == 1; ++i) {
+      world->beat();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    group->barrier(*rig.stream);
+    if (world->rank() == 0) {
+      std::printf("busy passed\n");
+    }
+    return;
+  }
+  if (is("chain")) {
+    test::Rig rig;
+    const int rank = world->rank();
+    const auto low = world->split("low", rank == 2 ? std::vector<int>{2} : std::vector<int>{0, 1});
+    const auto high = world->split("high", rank == 0 ? std::vector<int>{0} : std::vector<int>{1, 2});
+    if (rank == 0) {
+      std::this_thread::sleep_for(std::chrono::seconds(10));
+    } else if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      low->barrier(*rig.stream);
+    }
+    high->barrier(*rig.stream);
     return;
   }
   if (is("splits") || is("missing")) {

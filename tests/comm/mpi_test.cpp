@@ -39,6 +39,25 @@ TEST(Mpi, Conforms) {
   EXPECT_THAT(output, testing::HasSubstr("conformance passed on 4 ranks"));
 }
 
+TEST(Mpi, TheTimeCountsFromTheLastSignOfARankThatIsBusy) {
+  if (const std::string reason = run_test::why_no_mpirun(); !reason.empty()) {
+    GTEST_SKIP() << reason;
+  }
+  const auto [output, status] = mpirun(3, "busy");
+  EXPECT_EQ(status, 0) << output;
+  EXPECT_THAT(output, testing::HasSubstr("busy passed"));
+}
+
+TEST(Mpi, TheRankThatHoldsUpAChainIsNamed) {
+  if (const std::string reason = run_test::why_no_mpirun(); !reason.empty()) {
+    GTEST_SKIP() << reason;
+  }
+  const auto [output, status] = mpirun(3, "chain");
+  EXPECT_NE(status, 0);
+  EXPECT_THAT(output, testing::HasSubstr("rank 1 did not arrive at barrier #1 (0 bytes) of group 'high' within 1 s: "
+                                         "held up by rank 0"));
+}
+
 TEST(Mpi, NeighboursSendToEachOtherAtOnce) {
   if (const std::string reason = run_test::why_no_mpirun(); !reason.empty()) {
     GTEST_SKIP() << reason;

@@ -185,6 +185,47 @@ TEST(NcclFailure, ARankThatStaysAwayIsNamedAfterTheTimeout) {
   EXPECT_THAT(messages[2], HasSubstr("rank 1 did not arrive"));
 }
 
+TEST(NcclFailure, TheTimeCountsFromTheLastSignOfARankThatIsBusy) {
+  const auto messages = run({.ranks = 3, .timeout = 0.5}, [&](Communicator& c) {
+    Rig rig;
+    const auto group = c.split("data", everyone(c));
+    for (int i = 0; i < 30 && c.rank() == 1; ++i) {
+      c.beat();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    group->barrier(*rig.stream);
+    rig.stream->synchronize();
+  });
+  EXPECT_THAT(messages, Each("no error"));
+}
+
+// Rank 2 waits for 1, which waits for 0 in another group.
+TEST(NcclFailure, TheRankThatHoldsUpAChainIsNamed) {
+  std::atomic<bool> given_up = false;
+  const auto messages = run({.ranks = 3, .timeout = 1}, [&](Communicator& c) {
+    Rig rig;
+    const auto low = c.split("low", c.rank() == 2 ? std::vector<int>{2} : std::vector<int>{0, 1});
+    const auto high = c.split("high", c.rank() == 0 ? std::vector<int>{0} : std::vector<int>{1, 2});
+    for (int i = 0; i < 300 && c.rank() == 0 && !given_up; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    if (c.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      low->barrier(*rig.stream);
+    }
+    const std::string message = error_of([&] {
+      high->barrier(*rig.stream);
+      rig.stream->synchronize();
+      high->barrier(*rig.stream);
+    });
+    given_up = true;
+    throw Error(message);
+  });
+  EXPECT_THAT(messages[2],
+              HasSubstr("rank 0 makes no call that others wait for: stuck or busy elsewhere; rank 1 did not "
+                        "arrive at barrier #1 (0 bytes) of group 'high' within 1 s"));
+}
+
 TEST(NcclFailure, AStuckStreamIsFreedAndTheNextCallSaysWhy) {
   std::atomic<bool> given_up = false;
   const auto messages = run({.ranks = 2, .timeout = 0.5}, [&](Communicator& c) {
