@@ -12,4 +12,4 @@ configure_package_config_file(cmake/orthantConfig.cmake.in "${CMAKE_BINARY_DIR}/
   INSTALL_DESTINATION ${ORTHANT_PACKAGE_DIR})
 write_basic_package_version_file("${CMAKE_BINARY_DIR}/orthantConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${CMAKE_BINARY_DIR}/orthantConfig.cmake" "${CMAKE_BINARY_DIR}/orthantConfigVersion.cmake"
-  cmake/OrthantPlugin.cmake DESTINATION ${ORTHANT_PACKAGE_DIR})
+  cmake/OrthantPlugin.cmake cmake/OrthantStamp.cmake DESTINATION ${ORTHANT_PACKAGE_DIR})

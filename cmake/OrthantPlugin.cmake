@@ -8,11 +8,13 @@ function(orthant_add_plugin name)
   target_compile_features(${target} PRIVATE cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   if(TARGET orthant::orthant)  # outside the tree: into the build folder itself
+    orthant_stamp(${target})
     set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
     target_link_libraries(${target} PRIVATE orthant::orthant)
   else()
     target_link_libraries(${target} PRIVATE orthant orthant_options)
     if(plugin_NOT_INSTALLED)
+      orthant_stamp(${target})
       set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/orthant/plugins")
     else()
       orthant_install_module(${target})
@@ -20,9 +22,20 @@ function(orthant_add_plugin name)
   endif()
 endfunction()
 
+# orthant_stamp(TARGET): a checksum behind the library's end, by which one that was damaged later is refused. Installing
+# then must not rewrite the library's search path: it is the installed one from the start. The loader needs none for
+# liborthant.so, which has been loaded by then.
+set(ORTHANT_STAMP "${CMAKE_CURRENT_LIST_DIR}/OrthantStamp.cmake" CACHE INTERNAL "")
+function(orthant_stamp target)
+  set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
+  add_custom_command(TARGET ${target} POST_BUILD VERBATIM
+    COMMAND "${CMAKE_COMMAND}" -D "FILE=$<TARGET_FILE:${target}>" -P "${ORTHANT_STAMP}")
+endfunction()
+
 # orthant_install_module(TARGET): a module of this tree that the loader finds beside the plugins, here and where it is
 # installed.
 function(orthant_install_module target)
+  orthant_stamp(${target})
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     LIBRARY_OUTPUT_DIRECTORY "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/orthant/plugins")
   set_property(GLOBAL APPEND PROPERTY ORTHANT_PLUGIN_TARGETS ${target})

@@ -7,6 +7,8 @@
 #include <sstream>
 
 #include "core/config/suggest.h"
+#include "core/library/find_library.h"
+#include "core/library/open_library.h"
 
 namespace orthant {
 namespace {
@@ -15,28 +17,8 @@ namespace fs = std::filesystem;
 
 using Entry = const orthant_plugin* (*)();
 
-// dlerror's words, or "" after success.
-std::string try_open(const fs::path& file, void*& handle) {
-  std::error_code ignored;
-  if (!fs::exists(file, ignored)) {
-    return "no such file";
-  }
-  if (!fs::is_regular_file(file, ignored) && !fs::is_directory(file, ignored)) {
-    return "not a regular file";  // the loader would wait for a pipe's other end
-  }
-  dlerror();
-  handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  return handle == nullptr ? std::string(dlerror()) : std::string();
-}
-
 LoadedPlugin check_entry(const fs::path& file, void* handle) {
   void* symbol = dlsym(handle, "orthant_plugin_entry");
-  if (symbol == nullptr && dlsym(handle, "orthant_communicator_entry") != nullptr) {
-    throw ConfigError(
-        fmt::format("{} is a communicator, not a plugin of an axis: name it in run.communicator, and try "
-                    "it by training",
-                    file.string()));
-  }
   if (symbol == nullptr) {
     throw ConfigError(
         fmt::format("{} is not an Orthant plugin: it exports no orthant_plugin_entry. End its source with "
@@ -47,16 +29,6 @@ LoadedPlugin check_entry(const fs::path& file, void* handle) {
   if (entry == nullptr || entry->struct_size < sizeof(orthant_plugin)) {
     throw ConfigError(fmt::format("{}: its entry is too small ({} bytes, expected at least {}): rebuild the plugin",
                                   file.string(), entry == nullptr ? 0 : entry->struct_size, sizeof(orthant_plugin)));
-  }
-  if (entry->abi != plugin_abi) {
-    throw ConfigError(fmt::format("plugin '{}' ({}) speaks plugin ABI {}, this Orthant speaks {}: rebuild the plugin",
-                                  entry->name, file.string(), entry->abi, plugin_abi));
-  }
-  if (std::strcmp(entry->build, ORTHANT_BUILD) != 0) {
-    throw ConfigError(fmt::format(
-        "plugin '{}' ({}) was built with\n    {}\nthis Orthant with\n    {}\nRebuild the plugin against the "
-        "installed headers, with the same compiler",
-        entry->name, file.string(), entry->build, ORTHANT_BUILD));
   }
   return {file, entry};
 }
@@ -88,24 +60,6 @@ std::string did_you_mean(const std::string& name) {
 
 }  // namespace
 
-std::string library_file(const std::string& kind, const std::string& name) {
-  return "liborthant_" + kind + "_" + name + ".so";
-}
-
-std::map<std::string, fs::path> libraries_in(const fs::path& directory, const std::string& kind,
-                                             std::error_code* failed) {
-  const std::string prefix = "liborthant_" + kind + "_", suffix = ".so";
-  std::map<std::string, fs::path> found;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, failed == nullptr ? ignored : *failed)) {
-    const std::string file = entry.path().filename().string();
-    if (file.starts_with(prefix) && file.ends_with(suffix)) {
-      found[file.substr(prefix.size(), file.size() - prefix.size() - suffix.size())] = entry.path();
-    }
-  }
-  return found;
-}
-
 std::vector<fs::path> plugin_directories() {
   std::vector<fs::path> directories;
   if (const char* variable = std::getenv("ORTHANT_PLUGIN_PATH")) {
@@ -121,12 +75,13 @@ std::vector<fs::path> plugin_directories() {
 }
 
 LoadedPlugin open_plugin(const fs::path& file) {
-  void* handle = nullptr;
-  const std::string error = try_open(file, handle);
-  if (!error.empty()) {
-    throw ConfigError(fmt::format("cannot load plugin {}: {}", file.string(), error));
+  try {
+    return check_entry(file, open_library(file, "plugin", plugin_abi));
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const Error& error) {
+    throw ConfigError(fmt::format("cannot load plugin {}: {}", file.string(), error.what()));
   }
-  return check_entry(file, handle);
 }
 
 LoadedPlugin load_plugin(const std::string& name, const std::string& configured_path) {
@@ -134,14 +89,8 @@ LoadedPlugin load_plugin(const std::string& name, const std::string& configured_
     return open_plugin(configured_path);
   }
   std::string tried;
-  for (const fs::path& directory : plugin_directories()) {
-    const fs::path file = directory / library_file("plugin", name);
-    void* handle = nullptr;
-    const std::string error = try_open(file, handle);
-    if (error.empty()) {
-      return check_entry(file, handle);
-    }
-    tried += fmt::format("\n    {}: {}", file.string(), error);
+  if (const auto found = open_first("plugin", name, plugin_abi, plugin_directories(), tried)) {
+    return check_entry(found->file, found->handle);
   }
   throw ConfigError(
       fmt::format("no plugin '{}' can be loaded{}. Tried:{}\nGive its file as path = \"...\" in [plugins.{}], or "
@@ -163,21 +112,19 @@ std::vector<KeySpec> plugin_keys(const std::string& name, const std::string& con
   return create_plugin(load_plugin(name, configured_path))->keys();
 }
 
-void* load_symbol(const std::string& file_stem, const std::string& symbol) {
+const orthant_communicator* communicator_entry(const std::string& name) {
   std::string tried;
-  for (const fs::path& directory : plugin_directories()) {
-    const fs::path file = directory / (file_stem + ".so");
-    void* handle = nullptr;
-    std::string error = try_open(file, handle);
-    if (error.empty()) {
-      if (void* address = dlsym(handle, symbol.c_str())) {
-        return address;
-      }
-      error = "exports no " + symbol;
-    }
-    tried += fmt::format("\n    {}: {}", file.string(), error);
+  const auto found = open_first("communicator", name, communicator_abi, plugin_directories(), tried);
+  if (!found) {
+    throw ConfigError(fmt::format("communicator '{}' cannot be loaded. Tried:{}", name, tried));
   }
-  throw ConfigError(fmt::format("{} cannot be loaded. Tried:{}", file_stem, tried));
+  void* symbol = dlsym(found->handle, "orthant_communicator_entry");
+  const auto* entry = symbol == nullptr ? nullptr : reinterpret_cast<const orthant_communicator* (*)()>(symbol)();
+  if (entry == nullptr || entry->struct_size < sizeof(orthant_communicator)) {
+    throw ConfigError(
+        fmt::format("{}: it exports no whole orthant_communicator_entry: rebuild it", found->file.string()));
+  }
+  return entry;
 }
 
 }  // namespace orthant

@@ -3,20 +3,21 @@
 
 #include <dlfcn.h>
 
-#include <orthant/build_id.h>
 #include <orthant/device.h>
+#include <orthant/library_note.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
 #include <vector>
 
+#include "core/library/find_library.h"
+
 namespace orthant {
 namespace {
 
-// What a device library exports. The first is ORTHANT_HEADERS_HASH as it was compiled with. The second, where it is
-// there, throws Error if there is no such device on this machine.
-using BuildFunction = const char* (*)();
+// What a device library exports, besides its note. The first, where it is there, throws Error if there is no such
+// device on this machine.
 using CheckFunction = void (*)();
 using CreateFunction = Device* (*)(int threads);
 
@@ -25,45 +26,20 @@ struct Library {
   CreateFunction create;
 };
 
-// Why dlopen refused `file`.
-std::string refusal(const std::string& file) {
-  const std::string reason = dlerror();
-  std::error_code unknown;
-  if (!std::filesystem::exists(file, unknown)) {
-    return "no such file";
-  }
-  if (reason.find("cannot open shared object file") == std::string::npos) {
-    return reason;
-  }
-  return reason +
-         ". The file is there: what it needs is not. Libraries of the CUDA Toolkit are found by LD_LIBRARY_PATH, "
-         "for instance /usr/local/cuda/lib64";
-}
-
 Library load_device(const std::string& name) {
   std::string tried;
-  for (const std::filesystem::path& folder : device_folders()) {
-    const std::string file = folder.string() + "/liborthant_device_" + name + ".so";
-    void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (library == nullptr) {
-      tried += fmt::format("\n  {}: {}", file, refusal(file));
-      continue;
-    }
-    const auto build = reinterpret_cast<BuildFunction>(dlsym(library, "orthant_device_build"));
-    const auto create = reinterpret_cast<CreateFunction>(dlsym(library, "orthant_device_create"));
-    if (build == nullptr || create == nullptr) {
-      tried += fmt::format("\n  {}: exports no orthant_device_build and orthant_device_create", file);
-    } else if (std::string_view(build()) != ORTHANT_HEADERS_HASH) {
-      tried += fmt::format("\n  {}: built against headers {}, this library has {}: rebuild it", file, build(),
-                           ORTHANT_HEADERS_HASH);
-    } else {
-      return {reinterpret_cast<CheckFunction>(dlsym(library, "orthant_device_check")), create};
-    }
+  const auto found = open_first("device", name, ORTHANT_PLUGIN_ABI, device_folders(), tried);
+  if (!found) {
+    throw ConfigError(
+        fmt::format("device \"{}\" is not available. \"cpu\" and \"guarded\" are built in; tried for others "
+                    "(ORTHANT_PLUGIN_PATH, then beside the library):{}",
+                    name, tried));
   }
-  throw ConfigError(
-      fmt::format("device \"{}\" is not available. \"cpu\" and \"guarded\" are built in; tried for others "
-                  "(ORTHANT_PLUGIN_PATH, then beside the library):{}",
-                  name, tried));
+  const auto create = reinterpret_cast<CreateFunction>(dlsym(found->handle, "orthant_device_create"));
+  if (create == nullptr) {
+    throw ConfigError(fmt::format("{}: exports no orthant_device_create", found->file.string()));
+  }
+  return {reinterpret_cast<CheckFunction>(dlsym(found->handle, "orthant_device_check")), create};
 }
 
 }  // namespace

@@ -1,6 +1,4 @@
-// What core/cpu/make_device.cpp looks for in a device library.
-#include <orthant/build_id.h>
-
+// What core/cpu/make_device.cpp looks for in a device library. Its note: library_note.cpp.
 #include <cstdlib>
 
 #include "core/cuda/cuda_device.h"
@@ -10,10 +8,6 @@
 #ifndef ORTHANT_DEVICE_NAME
 #define ORTHANT_DEVICE_NAME "cuda"
 #endif
-
-extern "C" __attribute__((visibility("default"))) const char* orthant_device_build() {
-  return ORTHANT_HEADERS_HASH;
-}
 
 extern "C" __attribute__((visibility("default"))) void orthant_device_check() {
   orthant::cuda::usable_gpus(ORTHANT_DEVICE_NAME);

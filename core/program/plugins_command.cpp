@@ -11,6 +11,7 @@
 
 #include "core/config/value_text.h"
 #include "core/conformance/conformance.h"
+#include "core/library/find_library.h"
 #include "core/plugin_loader.h"
 #include "core/program/commands.h"
 

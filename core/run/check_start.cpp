@@ -10,6 +10,7 @@
 #include "core/cpu/make_device.h"
 #include "core/data/source.h"
 #include "core/layout.h"
+#include "core/library/find_library.h"
 #include "core/plugin_loader.h"
 #include "core/run/rank.h"
 #include "parallel/local/segment.h"

@@ -39,20 +39,8 @@ void run_guarded(Communicator& communicator, const std::function<void(Communicat
 
 using CommunicatorPtr = std::unique_ptr<Communicator, void (*)(Communicator*)>;
 
-// The entry of a communicator's library. Errors: ConfigError.
-const orthant_communicator* find_communicator(const std::string& name) {
-  void* symbol = load_symbol("liborthant_communicator_" + name, "orthant_communicator_entry");
-  const orthant_communicator* entry = reinterpret_cast<const orthant_communicator* (*)()>(symbol)();
-  if (entry == nullptr || entry->struct_size < sizeof(orthant_communicator) || entry->abi != communicator_abi ||
-      std::strcmp(entry->build, ORTHANT_BUILD) != 0) {
-    throw ConfigError(fmt::format("communicator '{}' was built for another Orthant ({}; this one is {}): rebuild it",
-                                  name, entry == nullptr ? "no entry" : entry->build, ORTHANT_BUILD));
-  }
-  return entry;
-}
-
 CommunicatorPtr load_communicator(const std::string& name, const CommunicatorConfig& config) {
-  const orthant_communicator* entry = find_communicator(name);
+  const orthant_communicator* entry = communicator_entry(name);
   std::array<char, 512> error{};
   Communicator* made = entry->create(&config, error.data(), static_cast<std::uint32_t>(error.size()));
   require(made != nullptr, "communicator '{}' cannot start: {}", name, error.data());
@@ -80,7 +68,7 @@ std::string communicator_device(const std::string& name) {
   if (name == "local") {
     return "";
   }
-  const char* device = find_communicator(name)->device;
+  const char* device = communicator_entry(name)->device;
   return device == nullptr ? "" : device;
 }
 

@@ -25,9 +25,7 @@ namespace {
 using namespace orthant;
 
 void run(const char* mode) {
-  using Entry = const orthant_communicator* (*)();
-  const auto entry =
-      reinterpret_cast<Entry>(load_symbol("liborthant_communicator_mpi", "orthant_communicator_entry"))();
+  const orthant_communicator* entry = communicator_entry("mpi");
   require(entry->abi == communicator_abi && std::strcmp(entry->build, ORTHANT_BUILD) == 0 &&
               std::strcmp(entry->name, "mpi") == 0,
           "the module says {} abi {} build '{}'", entry->name, entry->abi, entry->build);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/paths.h"
@@ -13,6 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(OutOfTree, TheTemplateBuildsAgainstAnInstalledPrefixAndTrains) {
   const ProgramFolder folder;
@@ -20,6 +22,8 @@ TEST(OutOfTree, TheTemplateBuildsAgainstAnInstalledPrefixAndTrains) {
   const Result installed = folder.command({ORTHANT_CMAKE, "--install", paths::build(), "--prefix", prefix});
   ASSERT_EQ(installed.code, 0) << installed.output << installed.error;
   fs::copy(paths::source("plugins/template"), folder.path("mine"), fs::copy_options::recursive);
+  std::ofstream(folder.path("mine/CMakeLists.txt"), std::ios::app)
+      << "install(TARGETS orthant_plugin_template LIBRARY DESTINATION lib)\n";
   const Result configured = folder.command({ORTHANT_CMAKE, "-S", "mine", "-B", "mine/build", "-G", ORTHANT_GENERATOR,
                                             "-DCMAKE_PREFIX_PATH=" + prefix, "-DCMAKE_BUILD_TYPE=Release",
                                             "-DCMAKE_CXX_COMPILER=" ORTHANT_CXX});
@@ -44,6 +48,14 @@ TEST(OutOfTree, TheTemplateBuildsAgainstAnInstalledPrefixAndTrains) {
   // The installed program finds the installed plugins beside its own library.
   const Result list = folder.command({prefix + "/bin/orthant", "plugins"});
   EXPECT_THAT(list.output, HasSubstr(prefix));
+  EXPECT_THAT(list.output, Not(HasSubstr("refused")));
+  // Installing leaves every byte, so that the checksum behind the library still fits.
+  const Result moved =
+      folder.command({ORTHANT_CMAKE, "--install", "mine/build", "--prefix", folder.path("p").string()});
+  ASSERT_EQ(moved.code, 0) << moved.output << moved.error;
+  const std::string content = launch_test::read_file(folder.path("p/lib/liborthant_plugin_template.so"));
+  EXPECT_EQ(content, launch_test::read_file(library));
+  EXPECT_THAT(content, HasSubstr("orthant-sha256:"));
 }
 
 }  // namespace

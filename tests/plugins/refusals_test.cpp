@@ -48,7 +48,7 @@ TEST_F(PluginRefusals, OneThatIsNowhereListsEveryPathTried) {
   const std::string error = refused("mine", "", {"ORTHANT_PLUGIN_PATH=" + folder_.path("a").string() + ":/nowhere/b"});
   EXPECT_THAT(error, HasSubstr("no plugin 'mine' can be loaded. Tried:"));
   EXPECT_THAT(error, HasSubstr("/a/liborthant_plugin_mine.so: "));
-  EXPECT_THAT(error, HasSubstr("invalid ELF header"));  // the words of dlerror
+  EXPECT_THAT(error, HasSubstr("invalid ELF header"));
   EXPECT_THAT(error, HasSubstr("/nowhere/b/liborthant_plugin_mine.so: no such file"));
   EXPECT_THAT(error, HasSubstr(paths::plugin("liborthant_plugin_mine.so: no such file")));
   EXPECT_THAT(error, HasSubstr("ORTHANT_PLUGIN_PATH"));
@@ -82,12 +82,13 @@ TEST_F(PluginRefusals, APipeIsNoLibrary) {
   EXPECT_THAT(refused("mine", "path = \"pipe.so\"\n"), HasSubstr("pipe.so: not a regular file"));
 }
 
+// Their constructors would end the process: see fixtures/runs_at_once.cpp.
 TEST_F(PluginRefusals, OneBuiltAgainstOtherHeadersIsNamedWithBothBuilds) {
   const std::string error = refused_file("other_headers");
-  EXPECT_THAT(error, HasSubstr("plugin 'template' (" + fixture("other_headers") + ")"));
+  EXPECT_THAT(error, HasSubstr("plugin " + fixture("other_headers") + " was built with"));
   EXPECT_THAT(error, HasSubstr("headers 0123456789abcdef"));
   EXPECT_THAT(error, HasSubstr("headers " ORTHANT_HEADERS_HASH));
-  EXPECT_THAT(error, HasSubstr("Rebuild the plugin"));
+  EXPECT_THAT(error, HasSubstr("Rebuild it"));
 }
 
 TEST_F(PluginRefusals, AnotherAbiOrASmallerEntryIsRefusedBeforeAnyCall) {
@@ -97,7 +98,7 @@ TEST_F(PluginRefusals, AnotherAbiOrASmallerEntryIsRefusedBeforeAnyCall) {
 
 TEST_F(PluginRefusals, ALibraryThatIsNoPluginIsToldHowToBecomeOne) {
   EXPECT_THAT(refused_file("no_entry"),
-              AllOf(HasSubstr("exports no orthant_plugin_entry"), HasSubstr("ORTHANT_PLUGIN(")));
+              AllOf(HasSubstr("is not an Orthant plugin: it has no note of Orthant's"), HasSubstr("ORTHANT_PLUGIN(")));
 }
 
 TEST_F(PluginRefusals, WhatAPluginSaysInItsConstructorIsPassedOn) {
@@ -128,7 +129,7 @@ TEST_F(PluginRefusals, TheListSaysWhatIsFoundWhere) {
   EXPECT_THAT(result.output, HasSubstr(paths::plugin() + "\n"));
   EXPECT_THAT(result.output, testing::ContainsRegex("template +liborthant_plugin_template.so"));
   EXPECT_THAT(result.output, testing::ContainsRegex("factor +Every gradient"));
-  EXPECT_THAT(result.output, testing::ContainsRegex("no_entry .*refused: .*exports no orthant_plugin_entry"));
+  EXPECT_THAT(result.output, testing::ContainsRegex("no_entry .*refused: .*is not an Orthant plugin"));
   EXPECT_THAT(result.output, testing::ContainsRegex("other_abi .*refused: .*speaks plugin ABI 99"));
 }
 

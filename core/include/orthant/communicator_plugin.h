@@ -1,7 +1,7 @@
 // The C entry of a communicator that lives in a module of its own: liborthant_communicator_NAME.so.
 //
-// The loader calls orthant_communicator_entry(), compares abi and build with its own before any virtual call (a
-// module built from other headers is refused by name), then create(). Modules are never unloaded.
+// The loader compares the note of the file (library_note.h) with its own build before it opens it, then calls
+// orthant_communicator_entry() and create(). Modules are never unloaded.
 //
 //   std::unique_ptr<orthant::Communicator> make(const orthant::CommunicatorConfig&);
 //   ORTHANT_COMMUNICATOR("mine", make)
@@ -19,7 +19,7 @@
 
 namespace orthant {
 
-inline constexpr std::uint32_t communicator_abi = 2;  // 2: device
+inline constexpr std::uint32_t communicator_abi = ORTHANT_COMMUNICATOR_ABI;
 
 // What the program knows before there is a communicator.
 struct CommunicatorConfig {
@@ -33,7 +33,7 @@ struct CommunicatorConfig {
 extern "C" {
 struct orthant_communicator {
   std::uint32_t struct_size, abi;
-  const char* build;  // ORTHANT_BUILD of plugin.h
+  const char* build;  // ORTHANT_BUILD of library_note.h
   const char* name;
   const char* device;  // run.device must be this; null: any
   // Null on failure, with the reason in `error` (at most n bytes, terminated).
@@ -45,6 +45,7 @@ struct orthant_communicator {
 // Define the module's entry. `make`: std::unique_ptr<Communicator>(const CommunicatorConfig&), may throw.
 #define ORTHANT_COMMUNICATOR(communicator_name, make) ORTHANT_COMMUNICATOR_FOR(communicator_name, nullptr, make)
 #define ORTHANT_COMMUNICATOR_FOR(communicator_name, device_name, make)                                        \
+  ORTHANT_LIBRARY_NOTE("communicator", ORTHANT_COMMUNICATOR_ABI)                                              \
   extern "C" __attribute__((visibility("default"))) const orthant_communicator* orthant_communicator_entry(); \
   extern "C" const orthant_communicator* orthant_communicator_entry() {                                       \
     static const orthant_communicator entry = {                                                               \

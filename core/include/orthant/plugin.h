@@ -12,7 +12,7 @@
 #include <exception>
 #include <vector>
 
-#include <orthant/build_id.h>
+#include <orthant/library_note.h>
 #include <orthant/mesh.h>
 #include <orthant/plan.h>
 #include <orthant/table.h>
@@ -30,29 +30,13 @@ class Plugin {
   virtual void plan(Plan& plan, Mesh& mesh) = 0;
 };
 
-// Version of the interfaces in these headers; CHANGELOG.md tells its history.
-inline constexpr std::uint32_t plugin_abi = 3;
+// Version of the interfaces in these headers.
+inline constexpr std::uint32_t plugin_abi = ORTHANT_PLUGIN_ABI;
 
 }  // namespace orthant
 
-#if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI
-#define ORTHANT_CXX_LIBRARY "libstdc++ cxx11"
-#else
-#define ORTHANT_CXX_LIBRARY "other"
-#endif
-#define ORTHANT_STRINGIFY_(x) #x
-#define ORTHANT_STRINGIFY(x) ORTHANT_STRINGIFY_(x)
-
-// Compiler, C++ library ABI, CUDA major version and public headers: equal strings may share virtual tables.
-#if defined(__clang__)
-#define ORTHANT_COMPILER "clang " ORTHANT_STRINGIFY(__clang_major__)
-#else
-#define ORTHANT_COMPILER "gcc " ORTHANT_STRINGIFY(__GNUC__)
-#endif
-#define ORTHANT_BUILD ORTHANT_COMPILER "; " ORTHANT_CXX_LIBRARY "; no cuda; headers " ORTHANT_HEADERS_HASH
-
 extern "C" {
-// What a plugin library exports, as plain C so that it can be read before anything else is trusted.
+// What a plugin library exports, as plain C so that it can be read before any virtual call.
 // Fields are only ever appended; struct_size says how many a plugin knows.
 struct orthant_plugin {
   std::uint32_t struct_size;
@@ -65,6 +49,7 @@ struct orthant_plugin {
 }
 
 #define ORTHANT_PLUGIN(NAME, CLASS)                                                                               \
+  ORTHANT_LIBRARY_NOTE("plugin", ORTHANT_PLUGIN_ABI)                                                              \
   extern "C" __attribute__((visibility("default"))) const orthant_plugin* orthant_plugin_entry();                 \
   extern "C" const orthant_plugin* orthant_plugin_entry() {                                                       \
     static const orthant_plugin entry = {sizeof(orthant_plugin),                                                  \

@@ -1,6 +1,6 @@
 // The CPU, but its main stream runs its operations later, as a GPU's does: what another stream or the host touches
 // without waiting is not there yet.
-#include <orthant/build_id.h>
+#include <orthant/library_note.h>
 
 #include <chrono>
 #include <thread>
@@ -41,9 +41,7 @@ class LateDevice final : public CpuDevice {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const char* orthant_device_build() {
-  return ORTHANT_HEADERS_HASH;
-}
+ORTHANT_LIBRARY_NOTE("device", ORTHANT_PLUGIN_ABI)
 extern "C" __attribute__((visibility("default"))) Device* orthant_device_create(int threads) {
   return new LateDevice(threads);
 }

@@ -1,0 +1,44 @@
+#include "core/library/find_library.h"
+
+#include <orthant/error.h>
+
+#include "core/library/open_library.h"
+
+namespace orthant {
+
+namespace fs = std::filesystem;
+
+std::string library_file(const std::string& kind, const std::string& name) {
+  return "liborthant_" + kind + "_" + name + ".so";
+}
+
+std::map<std::string, fs::path> libraries_in(const fs::path& directory, const std::string& kind,
+                                             std::error_code* failed) {
+  const std::string prefix = "liborthant_" + kind + "_", suffix = ".so";
+  std::map<std::string, fs::path> found;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, failed == nullptr ? ignored : *failed)) {
+    const std::string file = entry.path().filename().string();
+    if (file.starts_with(prefix) && file.ends_with(suffix)) {
+      found[file.substr(prefix.size(), file.size() - prefix.size() - suffix.size())] = entry.path();
+    }
+  }
+  return found;
+}
+
+std::optional<OpenLibrary> open_first(const std::string& kind, const std::string& name, std::uint32_t abi,
+                                      const std::vector<fs::path>& directories, std::string& tried) {
+  for (const fs::path& directory : directories) {
+    const fs::path file = directory / library_file(kind, name);
+    try {
+      return OpenLibrary{file, open_library(file, kind, abi)};
+    } catch (const ConfigError&) {
+      throw;
+    } catch (const Error& error) {
+      tried += fmt::format("\n    {}: {}", file.string(), error.what());
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace orthant

@@ -1,0 +1,31 @@
+// Libraries by name: what they are called, which lie in a folder, the first of several folders that can be opened.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace orthant {
+
+// The file of a library of this kind ("plugin", "communicator", "device"): liborthant_KIND_NAME.so.
+std::string library_file(const std::string& kind, const std::string& name);
+
+// The libraries of a kind whose files lie in `directory`, by name. `failed`: why it could not be read.
+std::map<std::string, std::filesystem::path> libraries_in(const std::filesystem::path& directory,
+                                                          const std::string& kind, std::error_code* failed = nullptr);
+
+struct OpenLibrary {
+  std::filesystem::path file;
+  void* handle = nullptr;
+};
+
+// The first of the directories whose library of this name can be opened. `tried`: a line for each file that could not,
+// with the reason. Errors: ConfigError for a sound library that is another's (open_library): the search ends there.
+std::optional<OpenLibrary> open_first(const std::string& kind, const std::string& name, std::uint32_t abi,
+                                      const std::vector<std::filesystem::path>& directories, std::string& tried);
+
+}  // namespace orthant
