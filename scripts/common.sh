@@ -19,7 +19,7 @@ missing_packages() {
   for package in "$@"; do
     case $package in
       g++) command -v "${CXX:-g++}" >/dev/null && continue ;;
-      cmake | ccache | clang-format) command -v "$package" >/dev/null && continue ;;
+      cmake | ccache | clang-format | python3) command -v "$package" >/dev/null && continue ;;
       pkg-config) command -v pkg-config >/dev/null && continue ;;
       ninja-build) command -v ninja >/dev/null && continue ;;
       openmpi-bin) command -v mpirun >/dev/null && continue ;;
