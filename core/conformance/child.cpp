@@ -61,10 +61,14 @@ std::string read_all(int from) {
 
 std::string in_child(const std::function<std::string()>& body, int seconds) {
   std::array<int, 2> ends{};
-  require(pipe(ends.data()) == 0, "cannot make a pipe: {}", std::strerror(errno));
+  if (pipe(ends.data()) != 0) {
+    fail("cannot make a pipe: {}", std::strerror(errno));
+  }
   std::fflush(nullptr);
   const pid_t child = fork();
-  require(child >= 0, "cannot start a process: {}", std::strerror(errno));
+  if (child < 0) {
+    fail("cannot start a process: {}", std::strerror(errno));
+  }
   if (child == 0) {
     close(ends[0]);
     run_child(body, ends[1], seconds);

@@ -22,7 +22,9 @@ struct Pipe {
 
 Pipe make_pipe() {
   std::array<int, 2> ends{};
-  require(pipe2(ends.data(), O_CLOEXEC) == 0, "cannot make a pipe for a rank: {} (see ulimit -n)", strerror(errno));
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    fail("cannot make a pipe for a rank: {} (see ulimit -n)", strerror(errno));
+  }
   Pipe pipe{Descriptor(ends[0]), Descriptor(ends[1])};
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
   return pipe;
@@ -110,7 +112,9 @@ RankProcess::RankProcess(int rank, const SpawnRequest& request, RankOutput outpu
   const std::vector<char*> environment = pointers(request.environment);
   const pid_t launcher = getpid();
   pid_ = fork();
-  require(pid_ >= 0, "cannot start rank {}: {} (see ulimit -u and the free memory)", rank, strerror(errno));
+  if (pid_ < 0) {
+    fail("cannot start rank {}: {} (see ulimit -u and the free memory)", rank, strerror(errno));
+  }
   if (pid_ == 0) {
     become_rank(request, arguments, environment, launcher, out.write_end.get(), error.write_end.get());
   }

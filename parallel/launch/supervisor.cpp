@@ -30,7 +30,9 @@ class SignalScope {
     sigprocmask(SIG_BLOCK, &set_, &previous_);
     previous_pipe_ = ::signal(SIGPIPE, SIG_IGN);
     descriptor_ = Descriptor(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
-    require(descriptor_.is_open(), "cannot listen for signals: {}", strerror(errno));
+    if (!descriptor_.is_open()) {
+      fail("cannot listen for signals: {}", strerror(errno));
+    }
   }
   ~SignalScope() {
     ::signal(SIGPIPE, previous_pipe_);

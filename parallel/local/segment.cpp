@@ -33,9 +33,10 @@ std::int64_t now_ms() {
 
 std::byte* map(int fd, std::size_t bytes) {
   void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-  require(base != MAP_FAILED,
-          "cannot map the {} MiB of address space of the ranks' shared memory: {} (is 'ulimit -v' set?)", bytes >> 20,
-          std::strerror(errno));
+  if (base == MAP_FAILED) {
+    fail("cannot map the {} MiB of address space of the ranks' shared memory: {} (is 'ulimit -v' set?)", bytes >> 20,
+         std::strerror(errno));
+  }
   // A crash must not write gigabytes of staging to a core file.
   madvise(base, bytes, MADV_DONTDUMP);
   return static_cast<std::byte*>(base);
@@ -85,11 +86,14 @@ std::shared_ptr<LocalSegment> LocalSegment::create(int world_size, SegmentOption
   const std::size_t bytes =
       AreaLayout::round_up(sizeof(Control)) + channel_bytes * static_cast<std::size_t>(options.channels);
   const int fd = memfd_create("orthant-ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  require(fd >= 0, "cannot make shared memory for {} ranks (memfd_create): {}", world_size, std::strerror(errno));
+  if (fd < 0) {
+    fail("cannot make shared memory for {} ranks (memfd_create): {}", world_size, std::strerror(errno));
+  }
   std::byte* base = nullptr;
   try {
-    require(ftruncate(fd, static_cast<off_t>(bytes)) == 0, "cannot size shared memory to {} MiB: {}", bytes >> 20,
-            std::strerror(errno));
+    if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+      fail("cannot size shared memory to {} MiB: {}", bytes >> 20, std::strerror(errno));
+    }
     fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
     base = map(fd, bytes);
   } catch (...) {
@@ -114,11 +118,15 @@ std::shared_ptr<LocalSegment> LocalSegment::create(int world_size, SegmentOption
 
 std::shared_ptr<LocalSegment> LocalSegment::attach(int fd) {
   struct stat info {};
-  require(fstat(fd, &info) == 0, "file descriptor {} is not the ranks' shared memory: {}", fd, std::strerror(errno));
+  if (fstat(fd, &info) != 0) {
+    fail("file descriptor {} is not the ranks' shared memory: {}", fd, std::strerror(errno));
+  }
   const auto bytes = static_cast<std::size_t>(info.st_size);
   require(bytes >= sizeof(Control), "file descriptor {} is not the ranks' shared memory: it has {} bytes", fd, bytes);
   const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  require(own >= 0, "cannot duplicate file descriptor {}: {}", fd, std::strerror(errno));
+  if (own < 0) {
+    fail("cannot duplicate file descriptor {}: {}", fd, std::strerror(errno));
+  }
   std::byte* base = nullptr;
   try {
     base = map(own, bytes);
@@ -224,7 +232,9 @@ std::int64_t LocalSegment::step(int rank) const {
 
 std::size_t LocalSegment::resident_bytes() const {
   struct stat info {};
-  require(fstat(fd_, &info) == 0, "cannot ask for the size of the ranks' shared memory: {}", std::strerror(errno));
+  if (fstat(fd_, &info) != 0) {
+    fail("cannot ask for the size of the ranks' shared memory: {}", std::strerror(errno));
+  }
   return static_cast<std::size_t>(info.st_blocks) * 512;
 }
 

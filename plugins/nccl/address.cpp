@@ -84,7 +84,9 @@ void widen_unless_loopback(Endpoint& endpoint) {
 
 Socket open_socket(const Endpoint& endpoint) {
   Socket socket(::socket(endpoint.where.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  require(socket.is_open(), "cannot make a socket: {}", std::strerror(errno));
+  if (!socket.is_open()) {
+    fail("cannot make a socket: {}", std::strerror(errno));
+  }
   return socket;
 }
 
@@ -111,17 +113,21 @@ Socket listen_at(const std::string& address) {
   Socket socket = open_socket(endpoint);
   const int yes = 1;  // a run that starts again must not wait for the kernel to forget the last one
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  require(bind(socket.get(), pointer(endpoint), endpoint.bytes) == 0 && listen(socket.get(), 1024) == 0,
-          "rank 0 cannot listen at {}: {}. Another run on this machine? Give each its own port: "
-          "ORTHANT_RENDEZVOUS=host:port",
-          address, std::strerror(errno));
+  if (bind(socket.get(), pointer(endpoint), endpoint.bytes) != 0 || listen(socket.get(), 1024) != 0) {
+    fail(
+        "rank 0 cannot listen at {}: {}. Another run on this machine? Give each its own port: "
+        "ORTHANT_RENDEZVOUS=host:port",
+        address, std::strerror(errno));
+  }
   return socket;
 }
 
 Socket connect_to(const std::string& address) {
   const Endpoint endpoint = resolve(address);
   Socket socket = open_socket(endpoint);
-  require(connect(socket.get(), pointer(endpoint), endpoint.bytes) == 0, "{}", std::strerror(errno));
+  if (connect(socket.get(), pointer(endpoint), endpoint.bytes) != 0) {
+    fail("{}", std::strerror(errno));
+  }
   return socket;
 }
 

@@ -34,8 +34,9 @@ Hub::Hub(Socket listener, Socket own, HubOptions options)
       left_(come_.size()),
       contributions_(come_.size()) {
   std::array<int, 2> ends{};
-  require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0, "cannot make a socket pair: {}",
-          std::strerror(errno));
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    fail("cannot make a socket pair: {}", std::strerror(errno));
+  }
   wake_ = Socket(ends[0]);
   woken_ = Socket(ends[1]);
   peers_.push_back({std::move(own), FrameReader(max_text), {}, -1, Clock::now()});

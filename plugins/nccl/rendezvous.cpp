@@ -51,8 +51,9 @@ Rendezvous::Rendezvous(const RendezvousConfig& config) : config_(config) {
 void Rendezvous::connect(const RendezvousConfig& config) {
   if (config.rank == 0) {
     std::array<int, 2> ends{};
-    require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0, "cannot make a socket pair: {}",
-            std::strerror(errno));
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+      fail("cannot make a socket pair: {}", std::strerror(errno));
+    }
     socket_ = Socket(ends[0]);
     Socket other(ends[1]);
     hub_ = std::make_unique<Hub>(listen_at(config.address), std::move(other),

@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -234,6 +235,18 @@ TEST(Supervisor, ARunFolderThatCannotBeMadeIsRefused) {
   LaunchPlan plan = shell_plan(folder.path(), 1, "echo hello");
   plan.run_directory = "/proc/no/such/run";
   EXPECT_THROW(supervise(plan), Error);
+}
+
+// The reason is the failed call's, not that of an earlier one.
+TEST(Supervisor, TooFewFileDescriptorsAreSaidSo) {
+  TemporaryFolder folder;
+  Running running(folder.path(), [&] {
+    const rlimit few{12, 12};
+    setrlimit(RLIMIT_NOFILE, &few);
+    return supervise(shell_plan(folder.path(), 8, "sleep 60"));
+  });
+  EXPECT_EQ(running.wait(), 99);
+  EXPECT_THAT(running.error(), HasSubstr("cannot make a pipe for a rank: Too many open files (see ulimit -n)"));
 }
 
 // A segment that only remembers what it was told, in memory that the supervisor's process shares with the test.
