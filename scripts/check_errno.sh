@@ -5,8 +5,12 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-found=$(find core router experts parallel plugins bench tests -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) \
-  -print0 2>/dev/null | sort -z | xargs -0 -r awk '
+folders=()
+for folder in core router experts parallel plugins bench tests; do
+  [[ ! -d $folder ]] || folders+=("$folder")
+done
+found=$(find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) \
+  -print0 | sort -z | xargs -0 -r awk '
   FNR == 1 { inside = 0 }
   { code = $0; sub(/^[[:space:]]*\/\/.*/, "", code) }
   !inside && code ~ /(^|[^_a-zA-Z])require\(/ { inside = 1; line = FNR }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <string>
 #include <tuple>
 #include <unordered_map>
 
@@ -137,11 +138,12 @@ struct CudnnAttention::Plans {
     if (status.is_good() && made->graph.get_workspace_size() <= 2 * most_part_bytes) {
       return made;
     }
-    fmt::print(stderr,
-               "orthant: cuDNN {} has no {} for {} heads ({} KV) of {} channels and {} positions; slower kernels are "
-               "used ({})\n",
-               cudnnGetVersion(), backward ? "attention_backward" : "attention", s.heads, s.kv_heads, s.head_dim,
-               s.positions, status.is_good() ? "it asks for too much memory" : status.get_message());
+    const std::string note = fmt::format(
+        "orthant: cuDNN {} has no {} for {} heads ({} KV) of {} channels and {} positions; slower kernels are used "
+        "({})\n",
+        cudnnGetVersion(), backward ? "attention_backward" : "attention", s.heads, s.kv_heads, s.head_dim, s.positions,
+        status.is_good() ? "it asks for too much memory" : status.get_message());
+    std::fputs(note.c_str(), stderr);  // which may be closed: no reason to stop
     return nullptr;
   }
 

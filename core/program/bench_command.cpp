@@ -14,6 +14,7 @@
 #include "core/cpu/profiling_stream.h"
 #include "core/data/source.h"
 #include "core/layout.h"
+#include "core/output.h"
 #include "core/program/commands.h"
 #include "core/trainer.h"
 #include "parallel/local/local_communicator.h"
@@ -90,7 +91,7 @@ void serve(Steps& steps) {
     } else {
       answer = {{"error", "expected: step N, or quit; got: " + line}};
     }
-    fmt::print("{}\n", answer.dump());
+    put("{}\n", answer.dump());
     std::fflush(stdout);
   }
 }
@@ -100,14 +101,14 @@ void print_profile(const ProfilingStream& profiler, int steps, double total) {
                                                                    profiler.entries().end());
   std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
   double covered = 0;
-  fmt::print("{:<24} {:>10} {:>8} {:>12}\n", "operation", "ms a step", "share", "calls a step");
+  put("{:<24} {:>10} {:>8} {:>12}\n", "operation", "ms a step", "share", "calls a step");
   for (const auto& [name, entry] : rows) {
     covered += entry.seconds;
-    fmt::print("{:<24} {:>10.2f} {:>7.1f}% {:>12.1f}\n", name, 1e3 * entry.seconds / steps, 100 * entry.seconds / total,
-               static_cast<double>(entry.calls) / steps);
+    put("{:<24} {:>10.2f} {:>7.1f}% {:>12.1f}\n", name, 1e3 * entry.seconds / steps, 100 * entry.seconds / total,
+        static_cast<double>(entry.calls) / steps);
   }
-  fmt::print("{:<24} {:>10.2f} {:>7.1f}%\n", "(outside operations)", 1e3 * (total - covered) / steps,
-             100 * (total - covered) / total);
+  put("{:<24} {:>10.2f} {:>7.1f}%\n", "(outside operations)", 1e3 * (total - covered) / steps,
+      100 * (total - covered) / total);
 }
 
 int bench_step(const ConfigArguments& arguments, const Options& options) {
@@ -132,9 +133,9 @@ int bench_step(const ConfigArguments& arguments, const Options& options) {
   }
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
-  fmt::print("{} steps of {} tokens: median {:.1f} ms, {:.0f} tokens/s (min {:.1f}, max {:.1f} ms)\n", options.steps,
-             steps.tokens(), 1e3 * median, static_cast<double>(steps.tokens()) / median, 1e3 * seconds.front(),
-             1e3 * seconds.back());
+  put("{} steps of {} tokens: median {:.1f} ms, {:.0f} tokens/s (min {:.1f}, max {:.1f} ms)\n", options.steps,
+      steps.tokens(), 1e3 * median, static_cast<double>(steps.tokens()) / median, 1e3 * seconds.front(),
+      1e3 * seconds.back());
   if (steps.profiler() != nullptr) {
     print_profile(*steps.profiler(), options.steps, total);
   }

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "core/output.h"
 #include "core/plugin_loader.h"
 #include "core/program/commands.h"
 
@@ -25,7 +26,7 @@ Config load_config(const ConfigArguments& arguments) {
 int checked_ranks(const Config& config, Ranks ranks) {
   const StartCheck checked = check_start(config, ranks);
   for (const std::string& note : checked.notes) {
-    fmt::print(stderr, "orthant: note: {}\n", note);
+    say("orthant: note: {}", note);
   }
   return checked.world_size;
 }

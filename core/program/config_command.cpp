@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <memory>
 
 #include "core/config/config.h"
 #include "core/config/print.h"
 #include "core/config/validate.h"
+#include "core/output.h"
 #include "core/plugin_loader.h"
 #include "core/program/commands.h"
 
@@ -68,7 +68,7 @@ std::string output(const ConfigArguments& arguments, const Options& options) {
     return schema_json(plugins);
   }
   for (const std::string& warning : warnings(config.settings)) {
-    fmt::print(stderr, "orthant: warning: {}\n", warning);
+    say("orthant: warning: {}", warning);
   }
   const int ranks = checked_ranks(config, Ranks::elsewhere);
   return options.resolved ? resolved_toml(config) : summary(config, ranks);
@@ -87,9 +87,7 @@ void add_config_command(CLI::App& app, int& exit_code) {
   resolved->excludes(schema)->excludes(keys);
   schema->excludes(keys);
   command->callback([arguments, options, &exit_code] {
-    const std::string text = output(*arguments, *options);
-    require(std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0,
-            "cannot write to the standard output");
+    write_output(output(*arguments, *options));
     exit_code = static_cast<int>(ExitCode::ok);
   });
 }

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/data/token_file.h"
+#include "core/output.h"
 #include "core/program/commands.h"
 
 namespace orthant {
@@ -37,8 +38,8 @@ std::string unescape(const std::string& text) {
 }
 
 void print(const std::string& path, const TokenFile& file) {
-  fmt::print("{}: {} tokens of {} bytes, vocabulary {}, {} documents\n", path, file.tokens, file.width, file.vocabulary,
-             file.documents.size());
+  put("{}: {} tokens of {} bytes, vocabulary {}, {} documents\n", path, file.tokens, file.width, file.vocabulary,
+      file.documents.size());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "core/output.h"
 #include "core/plugin_loader.h"
 #include "core/program/commands.h"
 #include "core/run/export.h"
@@ -12,11 +13,10 @@ namespace orthant {
 namespace {
 
 void print(const ExportOptions& options, const ExportResult& result) {
-  fmt::print("{}: {} parameters in {} after step {}, model type {}, from {}\n", options.output.string(),
-             result.parameters, options.dtype == DType::bf16 ? "bf16" : "fp32", result.step, result.model_type,
-             result.checkpoint.string());
+  put("{}: {} parameters in {} after step {}, model type {}, from {}\n", options.output.string(), result.parameters,
+      options.dtype == DType::bf16 ? "bf16" : "fp32", result.step, result.model_type, result.checkpoint.string());
   for (const std::string& note : result.notes) {
-    fmt::print("  note: {}\n", note);
+    put("  note: {}\n", note);
   }
 }
 

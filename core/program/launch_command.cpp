@@ -17,6 +17,7 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/config.h"
 #include "core/layout.h"
+#include "core/output.h"
 #include "core/program/commands.h"
 #include "core/run/run_folder.h"
 #include "core/run/saving.h"
@@ -126,10 +127,11 @@ int start_by_mpirun(const Options& options, int world_size, const std::vector<st
   }
   words.push_back(nullptr);
   if (options.dry_run) {
-    fmt::print("{}\n", text);
+    put("{}\n", text);
     return 0;
   }
-  fmt::print(stderr, "launch: {}\n", text);
+  say("launch: {}", text);
+  restore_signals_for_exec();
   execvp(words[0], words.data());
   fail("cannot run mpirun: {}", strerror(errno));
 }
@@ -199,16 +201,16 @@ int launch(const ConfigArguments& arguments, const Options& options) {
     plan.make_segment = [](int size) { return std::make_unique<LocalRankSegment>(size); };
   }
   if (plan.first_rank == 0) {
-    fmt::print(stderr, "launch: {}; run folder {}\n", summary, run_directory.string());
+    say("launch: {}; run folder {}", summary, run_directory.string());
   }
   if (options.dry_run) {
-    fmt::print("{}", describe(plan));
+    put("{}", describe(plan));
     return 0;
   }
   if (!external && !goes_on_in(run_directory, options.resume)) {
     const std::filesystem::path aside = set_run_aside(run_directory, SetAside::everything);
     if (!aside.empty()) {
-      fmt::print(stderr, "launch: {}\n", where_kept(aside));
+      say("launch: {}", where_kept(aside));
     }
   }
   const int code = supervise(plan);
@@ -216,9 +218,9 @@ int launch(const ConfigArguments& arguments, const Options& options) {
                       code != static_cast<int>(ExitCode::bad_configuration);
   if (failed && plan.first_rank == 0) {
     const std::optional<std::filesystem::path> newest = newest_checkpoint(run_directory / "checkpoints");
-    fmt::print(stderr, "launch: {}\n",
-               newest ? fmt::format("its newest checkpoint is {}: --resume auto goes on from there", newest->string())
-                      : "no checkpoint was written yet");
+    say("launch: {}",
+        newest ? fmt::format("its newest checkpoint is {}: --resume auto goes on from there", newest->string())
+               : "no checkpoint was written yet");
   }
   return code;
 }

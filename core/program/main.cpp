@@ -1,11 +1,9 @@
 // The `orthant` program: chooses the subcommand, and turns failures into a message and an exit code.
-#include <fmt/format.h>
-
 #include <orthant/error.h>
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <exception>
 
+#include "core/output.h"
 #include "core/program/commands.h"
 
 namespace {
@@ -19,9 +17,26 @@ constexpr AddCommand commands[] = {
     orthant::add_plugins_command, orthant::add_train_command,  orthant::add_verify_command,
 };
 
+// What the user asked for, with its exit code.
+int run(CLI::App& app, int argc, char** argv, const int& exit_code) {
+  try {
+    app.parse(argc, argv);
+    return exit_code;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : bad_usage;  // --help and --version are "errors" of code 0
+  } catch (const orthant::Error& error) {
+    orthant::say("orthant: {}", error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    orthant::say("orthant: internal error: {}", error.what());
+    return static_cast<int>(orthant::ExitCode::failure);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  orthant::prepare_standard_streams();
   CLI::App app("Orthant trains Mixture-of-Experts transformers.", "orthant");
   app.set_version_flag("--version", "orthant " ORTHANT_VERSION);
   app.require_subcommand(1);
@@ -29,16 +44,12 @@ int main(int argc, char** argv) {
   for (const AddCommand add : commands) {
     add(app, exit_code);
   }
-  try {
-    app.parse(argc, argv);
-    return exit_code;
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : bad_usage;  // --help and --version are "errors" of code 0
-  } catch (const orthant::Error& error) {
-    fmt::print(stderr, "orthant: {}\n", error.what());
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "orthant: internal error: {}\n", error.what());
+  const int code = run(app, argc, argv, exit_code);
+  // What training prints is for whoever looks; of the other commands it is what they were run for.
+  const bool trains = app.got_subcommand("launch") || app.got_subcommand("train");
+  if (!orthant::finish_output() && !trains && code == 0) {
+    orthant::say("orthant: the standard output could not be written to its end: is it closed, or its disk full?");
     return static_cast<int>(orthant::ExitCode::failure);
   }
+  return code;
 }

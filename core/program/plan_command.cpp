@@ -1,11 +1,11 @@
 // orthant plan CONFIG [--rank R] [--json]: what a layout would hold and send, without starting a rank; with --schedule
 // who works when.
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <string>
 
+#include "core/output.h"
 #include "core/program/commands.h"
 #include "core/program/plan_output.h"
 #include "core/program/schedule_drawing.h"
@@ -20,11 +20,6 @@ struct Options {
   std::string svg;  // empty: none
 };
 
-void print(const std::string& text) {
-  require(std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0,
-          "cannot write to the standard output");
-}
-
 void draw(const Config& config, const Options& options) {
   const Programs programs = planned_programs(config);
   if (!options.svg.empty()) {
@@ -33,7 +28,7 @@ void draw(const Config& config, const Options& options) {
     file.close();
     require(file.good(), "cannot write {}", options.svg);
   }
-  print(schedule_text(programs));
+  write_output(schedule_text(programs));
 }
 
 void run(const ConfigArguments& arguments, const Options& options) {
@@ -47,7 +42,7 @@ void run(const ConfigArguments& arguments, const Options& options) {
   plan.mesh = plan_mesh(config);
   plan.rank = plan_rank(config, options.rank);
   plan.classes = plan_classes(config);
-  print(options.json ? plan_json(plan) : plan_text(plan));
+  write_output(options.json ? plan_json(plan) : plan_text(plan));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "core/config/value_text.h"
 #include "core/conformance/conformance.h"
 #include "core/library/find_library.h"
+#include "core/output.h"
 #include "core/plugin_loader.h"
 #include "core/program/commands.h"
 
@@ -23,19 +24,19 @@ namespace fs = std::filesystem;
 void list_directory(const fs::path& directory, std::set<std::string>& seen) {
   std::error_code failed;
   const std::map<std::string, fs::path> plugins = libraries_in(directory, "plugin", &failed);
-  fmt::print("{}{}\n", directory.string(), failed ? ": " + failed.message() : plugins.empty() ? ": no plugin" : "");
+  put("{}{}\n", directory.string(), failed ? ": " + failed.message() : plugins.empty() ? ": no plugin" : "");
   for (const auto& [name, file] : plugins) {
     const std::string stem = file.filename().string();
     const bool shadowed = !seen.insert(name).second;
     try {
       const std::vector<KeySpec> keys = create_plugin(open_plugin(file))->keys();
-      fmt::print("  {:<12} {}{}\n", name, stem, shadowed ? "  (hidden by one found earlier)" : "");
+      put("  {:<12} {}{}\n", name, stem, shadowed ? "  (hidden by one found earlier)" : "");
       for (const KeySpec& key : keys) {
-        fmt::print("    {:<12} {} ({})\n", key.name, key.help,
-                   key.required ? "must be written" : "default " + toml_text(key.default_value));
+        put("    {:<12} {} ({})\n", key.name, key.help,
+            key.required ? "must be written" : "default " + toml_text(key.default_value));
       }
     } catch (const Error& refused) {
-      fmt::print("  {:<12} {}  refused: {}\n", name, stem, refused.what());
+      put("  {:<12} {}  refused: {}\n", name, stem, refused.what());
     }
   }
 }
@@ -50,7 +51,7 @@ int check(const Options& options) {
   const ConformanceReport report = check_plugin(options.check, options.overrides);
   if (!options.json) {
     for (const Finding& finding : report.findings) {
-      fmt::print("{:<8} {:<11} {}\n", name_of(finding.outcome), finding.check, finding.detail);
+      put("{:<8} {:<11} {}\n", name_of(finding.outcome), finding.check, finding.detail);
     }
     return report.ok() ? 0 : 1;
   }
@@ -61,7 +62,7 @@ int check(const Options& options) {
     json["checks"].push_back(
         {{"check", finding.check}, {"outcome", name_of(finding.outcome)}, {"detail", finding.detail}});
   }
-  fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  put("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   return report.ok() ? 0 : 1;
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "core/output.h"
 #include "core/program/commands.h"
 #include "core/run/verify.h"
 
@@ -16,10 +17,10 @@ struct Options {
 };
 
 void print_table(const VerifyReport& report) {
-  fmt::print("{:<18} {:>9} {:>12} {:>9}  {}\n", "quantity", "compared", "difference", "allowed", "largest at");
+  put("{:<18} {:>9} {:>12} {:>9}  {}\n", "quantity", "compared", "difference", "allowed", "largest at");
   for (const Comparison& row : report.rows) {
-    fmt::print("{:<18} {:>9} {:>12.2e} {:>9.0e}  {}{}\n", row.quantity, row.compared, row.difference, row.tolerance,
-               row.where, row.ok() ? "" : "  <-- DIFFERS");
+    put("{:<18} {:>9} {:>12.2e} {:>9.0e}  {}{}\n", row.quantity, row.compared, row.difference, row.tolerance, row.where,
+        row.ok() ? "" : "  <-- DIFFERS");
   }
 }
 
@@ -46,15 +47,15 @@ void print_json(const VerifyReport& report, int world_size, const std::string& a
       json["advice"] = advice;
     }
   }
-  fmt::print("{}\n", json.dump(2));
+  put("{}\n", json.dump(2));
 }
 
 int run(const ConfigArguments& arguments, const Options& options) {
   const Config config = load_config(arguments);
   const int world_size = checked_ranks(config, Ranks::threads);
   if (!options.json) {
-    fmt::print("{} ranks against one, {} steps, {}\n", world_size, options.steps,
-               config.settings.run.dtype == ComputeType::fp32 ? "fp32" : "bf16");
+    put("{} ranks against one, {} steps, {}\n", world_size, options.steps,
+        config.settings.run.dtype == ComputeType::fp32 ? "fp32" : "bf16");
   }
   const VerifyReport report = verify(config, options.steps);
   const std::string advice = advice_on(report, config);
@@ -63,12 +64,11 @@ int run(const ConfigArguments& arguments, const Options& options) {
   } else {
     print_table(report);
     if (report.ok()) {
-      fmt::print("equal\n");
+      put("equal\n");
     } else {
-      fmt::print("first difference, by axis {}: {}\n", report.axes.empty() ? "none" : report.axes,
-                 report.first_difference);
+      put("first difference, by axis {}: {}\n", report.axes.empty() ? "none" : report.axes, report.first_difference);
       if (!advice.empty()) {
-        fmt::print("{}\n", advice);
+        put("{}\n", advice);
       }
     }
   }

@@ -1,4 +1,5 @@
 #include "core/run/metrics.h"
+#include "core/output.h"
 
 #include <algorithm>
 #include <cmath>
@@ -115,10 +116,10 @@ std::string Progress::text(const MetricsLine& line, double elapsed_seconds) cons
 void Progress::show(const MetricsLine& line, double elapsed_seconds) {
   std::string shown = text(line, elapsed_seconds);
   if (columns_ == 0) {
-    fmt::print("{}\n", shown);
+    put("{}\n", shown);
   } else {
     shown.resize(std::min<std::size_t>(shown.size(), static_cast<std::size_t>(columns_ - 1)));
-    fmt::print("\r{}\x1b[K", shown);
+    put("\r{}\x1b[K", shown);
     open_ = true;
     if (line.validation_loss.has_value()) {
       finish();  // lines with a validation loss stay
@@ -129,7 +130,7 @@ void Progress::show(const MetricsLine& line, double elapsed_seconds) {
 
 void Progress::finish() {
   if (open_) {
-    fmt::print("\n");
+    put("\n");
     std::fflush(stdout);
     open_ = false;
   }

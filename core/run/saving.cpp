@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/layers/parameters.h"
+#include "core/output.h"
 #include "core/owned_pieces.h"
 #include "core/run/host_collectives.h"
 
@@ -141,7 +142,7 @@ std::filesystem::path find_checkpoint(const std::string& resume, const std::file
       std::vector<std::string> skipped;
       const auto latest = latest_checkpoint(root, &skipped);
       for (const std::string& line : skipped) {
-        fmt::print(stderr, "orthant: checkpoint passed over: {}\n", line);
+        say("orthant: checkpoint passed over: {}", line);
       }
       found = latest.has_value() ? latest->string() : path;
     }

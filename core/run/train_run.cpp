@@ -11,6 +11,7 @@
 #include "core/config/validate.h"
 #include "core/data/source.h"
 #include "core/layers/cost.h"
+#include "core/output.h"
 #include "core/run/host_collectives.h"
 #include "core/run/metrics.h"
 #include "core/run/remembered_settings.h"
@@ -68,19 +69,19 @@ class Run {
     resume();
     if (step_ >= settings_.run.steps) {
       if (first()) {
-        fmt::print("nothing is left to do: run.steps is {}, and {} are done; give more with --set run.steps=N\n",
-                   settings_.run.steps, step_);
+        put("nothing is left to do: run.steps is {}, and {} are done; give more with --set run.steps=N\n",
+            settings_.run.steps, step_);
       }
       return ExitCode::ok;
     }
     if (first()) {
       for (const std::string& warning : warnings(settings_)) {
-        fmt::print(stderr, "orthant: warning: {}\n", warning);
+        say("orthant: warning: {}", warning);
       }
       write_configuration();
       metrics_.emplace(options_.run_directory / "metrics.jsonl", step_);
-      fmt::print("{} parameters on rank 0, {} ranks, steps {} to {}\n", trainer_.parameters().elements(), world_.size(),
-                 step_ + 1, settings_.run.steps);
+      put("{} parameters on rank 0, {} ranks, steps {} to {}\n", trainer_.parameters().elements(), world_.size(),
+          step_ + 1, settings_.run.steps);
     }
     Progress progress(settings_.run.steps, step_, first() ? options_.columns : 0);
     const Clock::time_point begin = Clock::now();
@@ -109,7 +110,7 @@ class Run {
       if (stop && !last) {
         progress.finish();
         if (first()) {
-          fmt::print("stopped after step {}; go on with --resume auto\n", step_);
+          put("stopped after step {}; go on with --resume auto\n", step_);
         }
         return ExitCode::stopped_resumable;
       }
@@ -130,7 +131,7 @@ class Run {
     if (first() && !goes_on_in(options_.run_directory, options_.resume)) {
       const std::filesystem::path aside = set_run_aside(options_.run_directory, SetAside::all_but_logs);
       if (!aside.empty()) {
-        fmt::print("{}\n", where_kept(aside));
+        put("{}\n", where_kept(aside));
       }
     }
   }
@@ -140,7 +141,7 @@ class Run {
     const std::filesystem::path from = find_checkpoint(options_.resume, checkpoints_, world_, *stream_);
     if (from.empty()) {
       if (first() && options_.resume == "auto") {
-        fmt::print("no checkpoint to resume from under {}: starting at step 1\n", checkpoints_.string());
+        put("no checkpoint to resume from under {}: starting at step 1\n", checkpoints_.string());
       }
       return;
     }
@@ -150,18 +151,18 @@ class Run {
     step_ = number_in(reader, "step");
     tokens_ = number_in(reader, "tokens");
     if (first()) {
-      fmt::print("resumed from {} after step {}\n", from.string(), step_);
+      put("resumed from {} after step {}\n", from.string(), step_);
       const auto remembered = reader.state().find("settings");
       if (remembered != reader.state().end()) {
         const std::vector<std::string> changed = changed_settings(config_, remembered->second);
         if (!changed.empty()) {
-          fmt::print(stderr, "orthant: warning: settings other than the checkpoint's: {}\n", fmt::join(changed, "; "));
+          say("orthant: warning: settings other than the checkpoint's: {}", fmt::join(changed, "; "));
         }
       }
       if (!options_.resume.starts_with("auto")) {
         const std::filesystem::path aside = set_later_checkpoints_aside(checkpoints_, step_);
         if (!aside.empty()) {
-          fmt::print("checkpoints of later steps are kept in {}\n", aside.string());
+          put("checkpoints of later steps are kept in {}\n", aside.string());
         }
       }
     }
@@ -216,12 +217,12 @@ class Run {
   }
 
   void finish_text(std::int64_t saved, double seconds) const {
-    fmt::print("done: {} steps, {} tokens, {}\n", step_, tokens_, human_duration(seconds));
-    fmt::print("  metrics     {}\n", (options_.run_directory / "metrics.jsonl").string());
+    put("done: {} steps, {} tokens, {}\n", step_, tokens_, human_duration(seconds));
+    put("  metrics     {}\n", (options_.run_directory / "metrics.jsonl").string());
     if (saved >= 0) {
-      fmt::print("  checkpoint  {}\n", checkpoint_folder(checkpoints_, saved).string());
+      put("  checkpoint  {}\n", checkpoint_folder(checkpoints_, saved).string());
     }
-    fmt::print("  logs        {}\n", (options_.run_directory / "logs").string());
+    put("  logs        {}\n", (options_.run_directory / "logs").string());
   }
 
   const Config& config_;

@@ -21,7 +21,8 @@ class CudaSettings : public testing::Test {
     }
     return folder_.command({"bash", "-c",
                             "root=$PWD; set -euo pipefail; source '" + paths::source("scripts/common.sh") +
-                                "'; export PATH=$PWD/bin:/usr/bin:/bin " + variables + "; cuda_settings cache"});
+                                "'; unset ORTHANT_NO_CUDA; export PATH=$PWD/bin:/usr/bin:/bin " + variables +
+                                "; cuda_settings cache"});
   }
   ProgramFolder folder_;
 };
