@@ -88,7 +88,7 @@ def _try_to_go_on(place: Place, good: Path, problems: list[str], name: str) -> O
         problems.append(f"it hangs:\n{job.last_words()}")
         job.kill_all()
         return None
-    if code < 0 or code >= 128 or code == 99:
+    if code < 0 or code >= 128:
         problems.append(f"exit code {code}:\n{job.last_words()}")
     elif code == 0:
         problems += checkpoints.differences(place.run(), good, 14)

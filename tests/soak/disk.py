@@ -51,6 +51,20 @@ def slow_disk(context: Context) -> list[Result]:
     return [result]
 
 
+def short_writes(context: Context) -> list[Result]:
+    """Every write takes half of its bytes, which is legal."""
+    result = Result("every write cut to half")
+    if context.shim is None:
+        result.skipped = "no shim"
+        return [result]
+    with Place(context, "data4") as place:
+        shim = "op=write path=/runs/ short=1"
+        code = place.launch(settings={"run.steps": 8, "run.checkpoint_every": 4}, shim=shim).wait(120)
+        problems = [] if code == 0 else [f"exit code {code}"]
+        result.case("4 ranks", problems or place.finish(10, shim=shim))
+    return [result]
+
+
 def failing_disk(context: Context) -> list[Result]:
     """The n-th call fails: the run goes on or says why not, and the last checkpoint is there either way."""
     result = Result("failing calls on checkpoints")

@@ -70,7 +70,7 @@ def _wait_for_verdict(requeue: Requeue, rank: int, since: int, result: Result, w
     begin = time.monotonic()
 
     def over() -> bool:
-        concluded = re.search(r"^launch: (restart|its newest|no checkpoint)", requeue.job.error(since), re.MULTILINE)
+        concluded = re.search(r"^launch: .*(restart|checkpoint)", requeue.job.error(since), re.MULTILINE)
         return bool(concluded) or requeue.job.process.poll() is not None
 
     if not wait_for(over, TIMEOUT + _BOUND, 0.005):

@@ -64,6 +64,14 @@ def kill_rank(context: Context) -> list[Result]:
     return [result]
 
 
+def kill_one_of_64(context: Context) -> list[Result]:
+    result = Result("kill -9 of a random rank of 64")
+    with Place(context, "data64") as place:
+        for case in context.rounds(3):
+            _kill_one(place, result, case, "c.toml", {"batch.sequences": 64}, 5, "rank")
+    return [result]
+
+
 def kill_launcher(context: Context) -> list[Result]:
     result = Result("kill -9 of the launcher, 8 ranks")
     with Place(context, "data8") as place:

@@ -24,10 +24,11 @@ LAYOUTS = {
     "data4": "[plugins.data]\nsize = 4\nzero = 1\n[plugins.expert]\nsize = 2\n",
     "data8": "[plugins.data]\nsize = 8\n[plugins.expert]\nsize = 2\n",
     "axes8": "[plugins.data]\nsize = 4\nzero = 1\n[plugins.tensor]\nsize = 2\n[plugins.expert]\nsize = 2\n",
+    "data64": "[plugins.data]\nsize = 64\n[plugins.expert]\nsize = 2\n",
     "stages8": "[plugins.pipeline]\nsize = 2\n[plugins.data]\nsize = 2\n[plugins.tensor]\nsize = 2\n"
     "[plugins.expert]\nsize = 2\n",
 }
-RANKS = {"data2": 2, "data4": 4, "data8": 8, "axes8": 8, "stages8": 8}
+RANKS = {"data2": 2, "data4": 4, "data8": 8, "axes8": 8, "stages8": 8, "data64": 64}
 
 # A constant learning rate: a run of N steps is the beginning of every longer one.
 _TINY = """[run]

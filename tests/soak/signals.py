@@ -25,7 +25,11 @@ def stop_signals(context: Context) -> list[Result]:
             place.trains(job, checkpoints.last_step(place.run()))
             time.sleep(context.random.uniform(0, 0.5))
             begin = time.monotonic()
-            job.signal(number)
+            if case % 5 == 4:  # as a scheduler does that signals every process of a job
+                for pid in job.processes():
+                    _try_signal(pid, number)
+            else:
+                job.signal(number)
             code = job.wait(60)
             result.time("signal to end", time.monotonic() - begin)
             problems = place.leavings()

@@ -32,12 +32,14 @@ from result import HEAD, Result
 
 TRIALS: dict[str, Callable[[Context], "list[Result]"]] = {
     "kill-rank": kills.kill_rank,
+    "kill-64": kills.kill_one_of_64,
     "kill-launcher": kills.kill_launcher,
     "kill-mpi": kills.kill_mpi,
     "stop": stops.stop,
     "pause": stops.pause,
     "torture": torture.torture,
     "slow-disk": disk.slow_disk,
+    "short-writes": disk.short_writes,
     "failing-disk": disk.failing_disk,
     "small-disk": disk.small_disk,
     "damage": damage.damage,
