@@ -4,6 +4,7 @@
 // Everything here is host memory; device tensors are downloaded and uploaded by the caller.
 #pragma once
 
+#include <orthant/error.h>
 #include <orthant/tensor.h>
 
 #include <cstddef>
@@ -21,6 +22,13 @@
 #include "core/checkpoint/disk.h"
 
 namespace orthant {
+
+// A file or folder of a checkpoint that cannot be read now: not there, not permitted, a disk that fails. That tells
+// nothing about what is in it, so nobody may act as if there were no checkpoint.
+class CheckpointUnreadable : public Error {
+ public:
+  explicit CheckpointUnreadable(std::string message) : Error(std::move(message)) {}
+};
 
 // A rank's slice of a tensor: `size[i]` indices from `offset[i]` on of dimension i of the `global` shape. Of each
 // element of a tensor exactly one rank writes a slice: replicas leave it to one of them.
@@ -54,7 +62,9 @@ class CheckpointWriter {
   // On rank 0, after every rank's finish(). `parts` in the order of ranks; `state` is free-form (data position,
   // optimizer step). Checks that the slices of each tensor hold each element exactly once, writes and fsyncs the
   // manifest, renames the folder, fsyncs its parent. Returns the folder. Errors: Error; no checkpoint appears then.
-  std::filesystem::path commit(std::span<const std::string> parts, const std::map<std::string, std::string>& state);
+  // before_commit: called right before the rename; what it throws is thrown on, and no checkpoint appears.
+  std::filesystem::path commit(std::span<const std::string> parts, const std::map<std::string, std::string>& state,
+                               const std::function<void()>& before_commit = {});
 
  private:
   struct Entry {
@@ -86,7 +96,7 @@ class CheckpointReader {
   };
 
   // Validates the manifest and the files' sizes; a file's checksum and header when it is first read from.
-  // Errors: Error naming the file, what was expected and what was found.
+  // Errors: Error naming the file, what was expected and what was found; CheckpointUnreadable.
   explicit CheckpointReader(const std::filesystem::path& folder);
   ~CheckpointReader();
   CheckpointReader(CheckpointReader&&) noexcept;
@@ -99,11 +109,14 @@ class CheckpointReader {
   TensorInfo info(const std::string& name) const;  // Errors: Error when there is none of this name
 
   // Any slice, put together from whatever slices the files hold. `out` has room for it, contiguous and row-major.
-  // Errors: Error for an unknown name, a slice outside the tensor, or a damaged file.
+  // Errors: Error for an unknown name, a slice outside the tensor, or a damaged file; CheckpointUnreadable.
   void read(const std::string& name, const std::vector<std::int64_t>& offset, const std::vector<std::int64_t>& size,
             void* out) const;
-  // Reads every file whole and compares checksums and headers with the manifest. Errors: Error naming the file.
-  void verify() const;
+  // Reads files whole and compares checksums and headers with the manifest: all of them, or the share `part` of
+  // `parts` (every parts-th), by which ranks verify a checkpoint together.
+  // Errors: Error naming a damaged file; CheckpointUnreadable. REQUIRES: 0 <= part < parts.
+  void verify(std::int64_t part = 0, std::int64_t parts = 1) const;
+  std::uint64_t bytes() const;  // of all its files
 
  private:
   const SafetensorsReader& file(std::size_t index) const;
@@ -117,13 +130,30 @@ class CheckpointReader {
 // root/step_000100
 std::filesystem::path checkpoint_folder(const std::filesystem::path& root, std::int64_t step);
 
-// The newest checkpoint under `root` that is complete and undamaged (it reads all of it: let one rank ask, and tell
-// the others); nothing when there is none. `skipped` gets a line for each newer one that is not, with the reason.
+// A folder that has the name of a checkpoint.
+struct NamedCheckpoint {
+  std::int64_t step = 0;       // by its name
+  std::string suffix;          // "", ".old" (stepped aside for a save that was killed), ".tmp" (a save that was killed)
+  std::filesystem::path path;  // as given
+  bool finished() const { return suffix != ".tmp"; }
+};
+
+// Nothing for a path of any other name.
+std::optional<NamedCheckpoint> named_checkpoint(const std::filesystem::path& path);
+
+// Those under `root`, newest first, of one step the one without suffix first. None where there is no `root`.
+// Errors: CheckpointUnreadable where it cannot be listed.
+std::vector<NamedCheckpoint> checkpoints_in(const std::filesystem::path& root);
+
+// Why the checkpoint cannot be used: it is damaged, or its folder has another step's name. Empty: it can be. Verifies
+// the share `part` of `parts`. Errors: CheckpointUnreadable.
+std::string why_not_usable(const NamedCheckpoint& checkpoint, std::int64_t part = 0, std::int64_t parts = 1);
+
+// The newest checkpoint under `root` that is complete and undamaged (it reads all of it); nothing when there is none.
+// `skipped` gets a line for each newer one that is not, with the reason. Errors: CheckpointUnreadable where a newer
+// one cannot be read, or `root` be listed.
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& root,
                                                        std::vector<std::string>* skipped = nullptr);
-
-// The newest finished checkpoint under `root` by its name: what is in it is not looked at.
-std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& root);
 
 // Removes all complete checkpoints but the newest `keep`, and the leavings of killed saves up to the newest complete
 // step. Folders that are neither are left alone. REQUIRES: keep >= 1; called by rank 0 alone.

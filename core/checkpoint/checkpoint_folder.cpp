@@ -6,66 +6,70 @@
 #include "core/checkpoint/checkpoint.h"
 
 namespace orthant {
-namespace {
-
-struct Candidate {
-  std::int64_t step = 0;
-  std::string suffix;  // "", ".old" (stepped aside for a save that was killed), ".tmp" (a save that was killed)
-  std::filesystem::path path;
-};
-
-// The folders of checkpoints under `root`, newest first; of one step the one without suffix first.
-std::vector<Candidate> candidates(const std::filesystem::path& root) {
-  std::vector<Candidate> found;
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    const std::string prefix = "step_";
-    Candidate candidate{.suffix = {}, .path = it->path()};
-    if (!name.starts_with(prefix)) {
-      continue;
-    }
-    const char* last = name.data() + name.size();
-    const auto [end_of_number, failed] = std::from_chars(name.data() + prefix.size(), last, candidate.step);
-    candidate.suffix.assign(end_of_number, last);
-    if (failed == std::errc() &&
-        (candidate.suffix.empty() || candidate.suffix == ".old" || candidate.suffix == ".tmp")) {
-      found.push_back(std::move(candidate));
-    }
-  }
-  std::sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) {
-    return a.step != b.step ? a.step > b.step : a.suffix < b.suffix;
-  });
-  return found;
-}
-
-}  // namespace
 
 std::filesystem::path checkpoint_folder(const std::filesystem::path& root, std::int64_t step) {
   return root / fmt::format("step_{:06}", step);
 }
 
-std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& root) {
-  const std::vector<Candidate> found = candidates(root);
-  const auto newest =
-      std::find_if(found.begin(), found.end(), [](const Candidate& candidate) { return candidate.suffix != ".tmp"; });
-  return newest == found.end() ? std::nullopt : std::optional(newest->path);
+std::optional<NamedCheckpoint> named_checkpoint(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  const std::string prefix = "step_";
+  if (!name.starts_with(prefix)) {
+    return std::nullopt;
+  }
+  NamedCheckpoint found{.suffix = {}, .path = path};
+  const char* last = name.data() + name.size();
+  const auto [end_of_number, failed] = std::from_chars(name.data() + prefix.size(), last, found.step);
+  found.suffix.assign(end_of_number, last);
+  const bool known = found.suffix.empty() || found.suffix == ".old" || found.suffix == ".tmp";
+  return failed == std::errc() && found.step >= 0 && known ? std::optional(found) : std::nullopt;
+}
+
+std::vector<NamedCheckpoint> checkpoints_in(const std::filesystem::path& root) {
+  std::vector<NamedCheckpoint> found;
+  std::error_code error;
+  std::filesystem::directory_iterator it(root, error), end;
+  for (; !error && it != end; it.increment(error)) {
+    if (std::optional<NamedCheckpoint> checkpoint = named_checkpoint(it->path())) {
+      found.push_back(std::move(*checkpoint));
+    }
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    throw CheckpointUnreadable(fmt::format("cannot list the folder '{}': {}", root.string(), error.message()));
+  }
+  std::sort(found.begin(), found.end(), [](const NamedCheckpoint& a, const NamedCheckpoint& b) {
+    return a.step != b.step ? a.step > b.step : a.suffix < b.suffix;
+  });
+  return found;
+}
+
+std::string why_not_usable(const NamedCheckpoint& checkpoint, std::int64_t part, std::int64_t parts) {
+  try {
+    const CheckpointReader reader(checkpoint.path);
+    if (reader.step() != checkpoint.step) {
+      return fmt::format("its manifest is of step {}: the folder was renamed", reader.step());
+    }
+    reader.verify(part, parts);
+    return "";
+  } catch (const CheckpointUnreadable&) {
+    throw;
+  } catch (const Error& damage) {
+    return damage.what();
+  }
 }
 
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& root,
                                                        std::vector<std::string>* skipped) {
-  for (const Candidate& candidate : candidates(root)) {
-    std::string reason = "an unfinished save";
-    if (candidate.suffix != ".tmp") {
-      try {
-        CheckpointReader(candidate.path).verify();
-        return candidate.path;
-      } catch (const Error& e) {
-        reason = e.what();
-      }
+  for (const NamedCheckpoint& checkpoint : checkpoints_in(root)) {
+    if (!checkpoint.finished()) {
+      continue;
+    }
+    const std::string reason = why_not_usable(checkpoint);
+    if (reason.empty()) {
+      return checkpoint.path;
     }
     if (skipped != nullptr) {
-      skipped->push_back(candidate.path.string() + ": " + reason);
+      skipped->push_back(checkpoint.path.string() + ": " + reason);
     }
   }
   return std::nullopt;
@@ -74,15 +78,17 @@ std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::pa
 void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep, const Disk& disk) {
   require(keep >= 1, "run.keep: {} checkpoints to keep, expected 1 or more", keep);
   std::int64_t complete = 0, newest = -1;
-  for (const Candidate& candidate : candidates(root)) {
-    if (candidate.suffix == ".tmp") {
+  for (const NamedCheckpoint& candidate : checkpoints_in(root)) {
+    if (!candidate.finished()) {
       if (complete > 0) {  // newer ones may be a save that other ranks have begun
         disk.remove_all(candidate.path);
       }
       continue;
     }
     try {
-      CheckpointReader reader(candidate.path);
+      if (CheckpointReader(candidate.path).step() != candidate.step) {
+        continue;  // renamed: it does not count, and it is not ours to remove
+      }
     } catch (const Error&) {
       continue;
     }

@@ -78,7 +78,8 @@ std::string CheckpointWriter::finish() {
 }
 
 std::filesystem::path CheckpointWriter::commit(std::span<const std::string> parts,
-                                               const std::map<std::string, std::string>& state) {
+                                               const std::map<std::string, std::string>& state,
+                                               const std::function<void()>& before_commit) {
   require(rank_ == 0, "checkpoint: rank {} commits, expected rank 0", rank_);
   const Manifest manifest = join(step_, world_, parts, state);
   std::set<std::string> wanted;
@@ -100,6 +101,9 @@ std::filesystem::path CheckpointWriter::commit(std::span<const std::string> part
   file.write(std::as_bytes(std::span(json)));
   file.sync_and_close();
   disk_.sync_folder(folder_);
+  if (before_commit) {
+    before_commit();
+  }
 
   // A folder cannot be renamed over another one: a checkpoint of the same step steps aside, under a name by which
   // latest_checkpoint still finds it should we be killed between the two renames.

@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <vector>
+
+#include "core/checkpoint/checkpoint.h"
 
 namespace orthant {
 namespace {
@@ -111,6 +114,35 @@ std::uint64_t DiskFile::checksum() const {
 
 std::uint64_t checksum_of(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+FileChecksum checksum_of_file(const std::filesystem::path& path) {
+  std::vector<std::byte> buffer(std::size_t{1} << 20);
+  XXH3_state_t* const state = XXH3_createState();
+  XXH3_64bits_reset(state);
+  // Not waiting, so that a named pipe is met by the read below.
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  int error = file < 0 ? errno : 0;
+  FileChecksum found;
+  for (ssize_t count = 1; count != 0 && error == 0;) {
+    count = ::read(file, buffer.data(), buffer.size());
+    if (count > 0) {
+      XXH3_64bits_update(state, buffer.data(), static_cast<std::size_t>(count));
+      found.bytes += static_cast<std::uint64_t>(count);
+    } else if (count < 0 && errno != EINTR) {
+      error = errno;
+    }
+  }
+  found.checksum = XXH3_64bits_digest(state);
+  XXH3_freeState(state);
+  if (file >= 0) {
+    ::close(file);
+  }
+  if (error != 0) {
+    throw CheckpointUnreadable(
+        fmt::format("cannot read '{}': {}", path.string(), std::generic_category().message(error)));
+  }
+  return found;
 }
 
 }  // namespace orthant

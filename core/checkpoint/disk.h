@@ -61,4 +61,12 @@ class DiskFile final : public ByteSink {
 
 std::uint64_t checksum_of(std::span<const std::byte> bytes);  // XXH3-64
 
+struct FileChecksum {
+  std::uint64_t bytes = 0;
+  std::uint64_t checksum = 0;  // XXH3-64
+};
+// Of a whole file, by reads: a disk that fails is an error here, where in mapped memory it is a signal (SIGBUS).
+// Errors: CheckpointUnreadable with the system's words.
+FileChecksum checksum_of_file(const std::filesystem::path& path);
+
 }  // namespace orthant

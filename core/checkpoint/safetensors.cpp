@@ -144,8 +144,8 @@ void SafetensorsWriter::finish() const {
           next_ < tensors_.size() ? tensors_[next_].name : "");
 }
 
-SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : file_(path) {
-  const std::string name = "safetensors file '" + path.string() + "'";
+SafetensorsReader::SafetensorsReader(MappedFile file) : file_(std::move(file)) {
+  const std::string name = "safetensors file '" + file_.path().string() + "'";
   const std::size_t size = file_.size();
   require(size >= 8, "{}: {} bytes are too few, expected 8 or more", name, size);
   std::uint64_t header_size = 0;

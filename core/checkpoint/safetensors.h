@@ -57,7 +57,8 @@ class SafetensorsWriter {
 class SafetensorsReader {
  public:
   // Errors: Error naming the file, what was expected and what was found.
-  explicit SafetensorsReader(const std::filesystem::path& path);
+  explicit SafetensorsReader(MappedFile file);
+  explicit SafetensorsReader(const std::filesystem::path& path) : SafetensorsReader(MappedFile(path)) {}
 
   const std::vector<FileTensor>& tensors() const { return tensors_; }  // in the order of their data
   const std::map<std::string, std::string>& metadata() const { return metadata_; }

@@ -13,6 +13,9 @@ namespace orthant {
 namespace {
 
 void print(const ExportOptions& options, const ExportResult& result) {
+  for (const std::string& reason : result.passed_over) {
+    say("orthant: warning: checkpoint passed over: {}", reason);
+  }
   put("{}: {} parameters in {} after step {}, model type {}, from {}\n", options.output.string(), result.parameters,
       options.dtype == DType::bf16 ? "bf16" : "fp32", result.step, result.model_type, result.checkpoint.string());
   for (const std::string& note : result.notes) {

@@ -14,13 +14,15 @@
 #include <optional>
 #include <thread>
 
-#include "core/checkpoint/checkpoint.h"
 #include "core/config/config.h"
 #include "core/layout.h"
 #include "core/output.h"
 #include "core/program/commands.h"
+#include "core/run/find_checkpoint.h"
+#include "core/run/resumable.h"
 #include "core/run/run_folder.h"
-#include "core/run/saving.h"
+#include "core/run/run_ids.h"
+#include "core/run/run_lock.h"
 #include "parallel/launch/external_launcher.h"
 #include "parallel/launch/hostfile.h"
 #include "parallel/launch/meeting_point.h"
@@ -136,6 +138,28 @@ int start_by_mpirun(const Options& options, int world_size, const std::vector<st
   fail("cannot run mpirun: {}", strerror(errno));
 }
 
+// Ranks of this machine: theirs alone is the run folder, as long as one of them or this process lives.
+std::unique_ptr<RunLock> claim_folder(LaunchPlan& plan, const std::string& job_id, const std::string& resume) {
+  auto lock = std::make_unique<RunLock>(plan.run_directory, job_id, RunLock::Holder::children_too);
+  if (!lock->missing().empty()) {
+    say("launch: note: {}", lock->missing());
+  }
+  // Rank 0 sets an earlier run aside once the new one really begins; its logs stay with it.
+  if (!goes_on_in(plan.run_directory, resume) && holds_earlier_run(plan.run_directory)) {
+    plan.starting_logs = starting_logs;
+  }
+  return lock;
+}
+
+// After a failure: what there is to go on from.
+void print_hint(const LaunchPlan& plan, const std::string& job_id) {
+  if (!plan.starting_logs.empty() && ids_in(plan.run_directory).job != job_id) {
+    say("launch: it ended before its first step; an earlier run stays as it was in {}", plan.run_directory.string());
+  } else {
+    say("launch: {}", find_resumable(plan.run_directory / "checkpoints").to_string());
+  }
+}
+
 int launch(const ConfigArguments& arguments, const Options& options) {
   const std::optional<ExternalRank> external = find_external_rank(process_environment());
   const Config config = load_config(arguments);
@@ -170,10 +194,7 @@ int launch(const ConfigArguments& arguments, const Options& options) {
 
   LaunchPlan plan;
   plan.command = train;
-  const bool from_path = !options.resume.empty() && !options.resume.starts_with("auto");
-  plan.restart_command = train_command(arguments, from_path                ? "auto:" + options.resume
-                                                  : options.resume.empty() ? "auto"
-                                                                           : options.resume);
+  plan.restart_command = train;  // rank 0 sees what this job has done already, and goes on with that
   plan.run_directory = run_directory;
   plan.world_size = world_size;
   plan.local_ranks = world_size;
@@ -207,20 +228,14 @@ int launch(const ConfigArguments& arguments, const Options& options) {
     put("{}", describe(plan));
     return 0;
   }
-  if (!external && !goes_on_in(run_directory, options.resume)) {
-    const std::filesystem::path aside = set_run_aside(run_directory, SetAside::everything);
-    if (!aside.empty()) {
-      say("launch: {}", where_kept(aside));
-    }
-  }
+  const std::string job_id = external ? "" : new_id();
+  plan.environment.emplace_back("ORTHANT_JOB_ID", job_id);  // in no rank that another launcher started
+  const std::unique_ptr<RunLock> lock = external ? nullptr : claim_folder(plan, job_id, options.resume);
   const int code = supervise(plan);
   const bool failed = code != static_cast<int>(ExitCode::ok) && code != static_cast<int>(ExitCode::stopped_resumable) &&
                       code != static_cast<int>(ExitCode::bad_configuration);
   if (failed && plan.first_rank == 0) {
-    const std::optional<std::filesystem::path> newest = newest_checkpoint(run_directory / "checkpoints");
-    say("launch: {}",
-        newest ? fmt::format("its newest checkpoint is {}: --resume auto goes on from there", newest->string())
-               : "no checkpoint was written yet");
+    print_hint(plan, job_id);
   }
   return code;
 }

@@ -53,7 +53,8 @@ int train(const ConfigArguments& arguments, const std::string& resume) {
   }
   block_stop_signals();
   const Config config = load_config(arguments);
-  RunOptions options{.resume = resume, .run_directory = rank->run_directory, .columns = rank->columns};
+  RunOptions options{
+      .resume = resume, .run_directory = rank->run_directory, .job_id = rank->job_id, .columns = rank->columns};
   if (options.run_directory.empty()) {
     options.run_directory = std::filesystem::path(config.settings.run.directory) / config.settings.run.name;
   }

@@ -10,6 +10,7 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/cpu/bf16.h"
 #include "core/layers/parameters.h"
+#include "core/run/run_ids.h"
 
 namespace orthant {
 namespace {
@@ -64,7 +65,16 @@ void add_own_keys(Json& json, const Settings& s) {
 // Where the checkpoint and the configuration of a run lie.
 struct Source {
   fs::path checkpoint, config;
+  std::vector<std::string> passed_over;
 };
+
+std::optional<fs::path> newest_in(const fs::path& run, std::vector<std::string>& skipped) {
+  try {
+    return latest_checkpoint(run / "checkpoints", &skipped);
+  } catch (const CheckpointUnreadable& failed) {
+    fail("{}. It may be readable later; to export another checkpoint, give that one's folder", failed.what());
+  }
+}
 
 Source find_source(const fs::path& given) {
   const fs::path path = fs::absolute(given / "").lexically_normal().parent_path();
@@ -75,13 +85,13 @@ Source find_source(const fs::path& given) {
   }
   Source source;
   if (fs::exists(path / "manifest.json")) {
-    source = {path, path.parent_path().parent_path() / "config.resolved.toml"};
+    source = {path, path.parent_path().parent_path() / "config.resolved.toml", {}};
   } else {
     std::vector<std::string> skipped;
-    const auto latest = latest_checkpoint(path / "checkpoints", &skipped);
+    const auto latest = newest_in(path, skipped);
     require(latest.has_value(), "'{}' has no complete checkpoint under checkpoints/{}{}", given.string(),
             skipped.empty() ? "" : "; passed over:\n  ", fmt::join(skipped, "\n  "));
-    source = {*latest, path / "config.resolved.toml"};
+    source = {*latest, path / "config.resolved.toml", skipped};
   }
   require(fs::exists(source.config), "'{}' is missing: it tells the shape of the model, and the run writes it",
           source.config.string());
@@ -262,6 +272,8 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
   // The data may be gone by now, and nothing is read from it.
   const Config config = load_config(source.config.string(), {"data.source=\"synthetic\""}, plugin_keys);
   const CheckpointReader reader(source.checkpoint);
+  const fs::path run_folder = source.config.parent_path();
+  require_same_run(source.checkpoint, reader.state(), run_folder, ids_in(run_folder).run);
   const std::vector<FileTensor> tensors = tensors_of(config.settings, options.dtype, reader);
 
   const Disk disk;
@@ -282,7 +294,8 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
           .step = reader.step(),
           .parameters = parameters,
           .model_type = model_type(config.settings),
-          .notes = notes_on(config.settings)};
+          .notes = notes_on(config.settings),
+          .passed_over = source.passed_over};
 }
 
 }  // namespace orthant

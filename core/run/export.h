@@ -27,15 +27,17 @@ struct ExportResult {
   std::filesystem::path checkpoint;
   std::int64_t step = 0;
   std::int64_t parameters = 0;
-  std::string model_type;          // "mixtral", "mistral" or "orthant"
-  std::vector<std::string> notes;  // what the reader of the exported model has to know
+  std::string model_type;                // "mixtral", "mistral" or "orthant"
+  std::vector<std::string> notes;        // what the reader of the exported model has to know
+  std::vector<std::string> passed_over;  // newer checkpoints that cannot be used, each with the reason
 };
 
 // Writes output/model.safetensors and output/config.json, complete or not at all: into a folder beside `output` that
 // is then renamed. Where `output` holds files already (and may), its two files are replaced, the others left alone.
 // One tensor at a time is in memory. Neither the run's data nor its other ranks are needed.
-// Errors: Error for a run or checkpoint that is not there or incomplete, one that does not fit its configuration, an
-// `output` that is not an empty folder, and for what the disk refuses.
+// Errors: Error for a run or checkpoint that is not there, incomplete or cannot be read now, one that does not fit its
+// configuration or is of another run than its folder, an `output` that is not an empty folder, and for what the disk
+// refuses.
 ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_keys);
 
 // The settings for which transformers has no twin, a line each; empty where MixtralForCausalLM or MistralForCausalLM

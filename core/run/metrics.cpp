@@ -1,14 +1,24 @@
 #include "core/run/metrics.h"
 #include "core/output.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <vector>
+#include <span>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+
+#include "core/checkpoint/disk.h"
+#include "core/run/text_file.h"
 
 namespace orthant {
 
-std::string to_json(const MetricsLine& line) {
+std::string to_json(const MetricsLine& line, const std::string& run_id) {
   const StepReport& r = *line.report;
   nlohmann::ordered_json json;
   json["step"] = r.step + 1;
@@ -41,46 +51,69 @@ std::string to_json(const MetricsLine& line) {
     json["dropped_by_chance"] = by_chance;
     json["expert_tokens"] = experts;
   }
+  json["run_id"] = run_id;
   return json.dump();
 }
 
 namespace {
 
-// Lines of steps up to `step`; a last line that a kill cut short is dropped.
-std::vector<std::string> lines_up_to(const std::filesystem::path& file, std::int64_t step) {
-  std::vector<std::string> kept;
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
-    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
-    const bool usable = json.is_object() && json.contains("step") && json["step"].is_number_integer();
-    if (usable && json["step"].get<std::int64_t>() <= step) {
-      kept.push_back(line);
-    }
+bool is_up_to(const std::string& line, std::int64_t step) {
+  const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+  return json.is_object() && json.contains("step") && json["step"].is_number_integer() &&
+         json["step"].get<std::int64_t>() <= step;
+}
+
+void append(const std::filesystem::path& file, const std::string& text) {
+  const int out = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  std::string_view left = text;
+  bool good = out >= 0;
+  while (good && !left.empty()) {
+    const ssize_t count = ::write(out, left.data(), left.size());
+    good = count >= 0 || errno == EINTR;
+    left.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
   }
-  return kept;
+  good = good && ::fsync(out) == 0;
+  const int error = errno;
+  if (out >= 0) {
+    ::close(out);
+  }
+  require(good, "cannot write '{}': {}", file.string(), std::generic_category().message(error));
 }
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::filesystem::path& file, std::int64_t resumed_step) : path_(file) {
-  const std::vector<std::string> kept = lines_up_to(file, resumed_step);
-  const std::filesystem::path fresh = file.string() + ".tmp";
-  {
-    std::ofstream out(fresh, std::ios::trunc);
-    for (const std::string& line : kept) {
-      out << line << '\n';
-    }
-    require(static_cast<bool>(out.flush()), "cannot write {}", fresh.string());
+MetricsFile::MetricsFile(const std::filesystem::path& file, std::int64_t resumed_step, std::string run_id)
+    : path_(file), run_id_(std::move(run_id)) {
+  const std::string before = read_text_file(file).value_or("");
+  std::string kept, moved;
+  std::istringstream lines(before);
+  for (std::string line; std::getline(lines, line);) {
+    const bool keep = is_up_to(line, resumed_step);
+    superseded_ += keep ? 0 : 1;
+    (keep ? kept : moved) += line + '\n';
   }
-  std::error_code failed;
-  std::filesystem::rename(fresh, file, failed);
-  require(!failed, "cannot rename {} to {}: {}", fresh.string(), file.string(), failed.message());
+  if (kept != before) {
+    // On disk before they leave the one file, they are in the other.
+    const Disk disk;
+    if (!moved.empty()) {
+      append(std::filesystem::path(file).replace_extension(".superseded.jsonl"), moved);
+      disk.sync_folder(file.parent_path());
+    }
+    const std::filesystem::path fresh = file.string() + ".tmp";
+    {
+      DiskFile out(disk, fresh);
+      out.write(std::as_bytes(std::span(kept)));
+      out.sync_and_close();
+    }
+    disk.rename(fresh, file);
+    disk.sync_folder(file.parent_path());
+  }
   out_.open(file, std::ios::app);
   require(out_.is_open(), "cannot open {} for writing", file.string());
 }
 
 void MetricsFile::write(const MetricsLine& line) {
-  out_ << to_json(line) << '\n';
+  out_ << to_json(line, run_id_) << '\n';
   require(static_cast<bool>(out_.flush()), "cannot write {}: is the disk full?", path_.string());
 }
 

@@ -22,17 +22,21 @@ struct MetricsLine {
 };
 
 // As one line of JSON; the keys are documented in docs/metrics.md.
-std::string to_json(const MetricsLine& line);
+std::string to_json(const MetricsLine& line, const std::string& run_id);
 
 // Appends lines, each flushed. Lines of steps after `resumed_step` (from a run that was interrupted later than its
-// checkpoint) are dropped first. Errors: Error naming the file.
+// checkpoint), and one that a kill cut short, move first: to the end of metrics.superseded.jsonl beside the file. A
+// kill in between may leave them in both. Errors: Error naming the file.
 class MetricsFile {
  public:
-  MetricsFile(const std::filesystem::path& file, std::int64_t resumed_step);
+  MetricsFile(const std::filesystem::path& file, std::int64_t resumed_step, std::string run_id);
   void write(const MetricsLine& line);
+  std::int64_t superseded() const { return superseded_; }  // lines that moved
 
  private:
   std::filesystem::path path_;
+  std::string run_id_;
+  std::int64_t superseded_ = 0;
   std::ofstream out_;
 };
 

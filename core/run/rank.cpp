@@ -61,6 +61,9 @@ std::optional<RankEnvironment> rank_environment() {
   if (const char* directory = std::getenv("ORTHANT_RUN_DIR")) {
     rank.run_directory = directory;
   }
+  if (const char* job = std::getenv("ORTHANT_JOB_ID")) {
+    rank.job_id = job;
+  }
   return rank;
 }
 

@@ -14,12 +14,13 @@
 namespace orthant {
 
 // From the environment that `orthant launch` sets: ORTHANT_RANK, ORTHANT_WORLD_SIZE, ORTHANT_LOCAL_FD,
-// ORTHANT_RUN_DIR, and ORTHANT_TTY, the columns of the terminal behind rank 0's output.
+// ORTHANT_RUN_DIR, ORTHANT_JOB_ID, and ORTHANT_TTY, the columns of the terminal behind rank 0's output.
 struct RankEnvironment {
   int rank = 0;
   int world_size = 1;
   int local_fd = -1;  // of the shared segment; -1: none
   std::filesystem::path run_directory;
+  std::string job_id;  // of a launcher that holds the run folder's lock
   int columns = 0;
 };
 

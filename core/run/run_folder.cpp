@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <charconv>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/checkpoint/checkpoint.h"
+#include "core/run/resumable.h"
 
 namespace orthant {
 namespace {
@@ -29,7 +29,8 @@ bool holds_files(const fs::path& path) {
 std::vector<fs::path> entries_to_move(const fs::path& folder, SetAside what) {
   std::vector<fs::path> entries;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if ((what == SetAside::everything || entry.path().filename() != "logs") && holds_files(entry.path())) {
+    const bool stays = entry.path().filename() == (what == SetAside::everything ? starting_logs : "logs");
+    if (!stays && holds_files(entry.path())) {
       entries.push_back(entry.path());
     }
   }
@@ -60,16 +61,13 @@ void move_into(const fs::path& aside, const std::vector<fs::path>& entries) {
   }
 }
 
-// N of "step_N" and of nothing else; -1: another name.
-std::int64_t step_of(const std::string& name) {
-  constexpr std::string_view prefix = "step_";
-  std::int64_t step = -1;
-  if (name.starts_with(prefix)) {
-    const char* end = name.data() + name.size();
-    const auto [stop, error] = std::from_chars(name.data() + prefix.size(), end, step);
-    step = error == std::errc() && stop == end ? step : -1;
+// The whole folder in one rename, and a new one for the logs that are being written.
+void move_whole(const fs::path& folder, const fs::path& aside) {
+  fs::rename(folder, aside);
+  if (fs::exists(aside / starting_logs)) {
+    fs::create_directory(folder);
+    fs::rename(aside / starting_logs, folder / "logs");
   }
-  return step;
 }
 
 }  // namespace
@@ -87,7 +85,8 @@ fs::path set_later_checkpoints_aside(const fs::path& checkpoints, std::int64_t s
     std::vector<fs::path> later;
     if (fs::is_directory(checkpoints)) {
       for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints)) {
-        if (step_of(entry.path().filename().string()) > step) {
+        const std::optional<NamedCheckpoint> checkpoint = named_checkpoint(entry.path());
+        if (checkpoint && checkpoint->finished() && checkpoint->step > step) {
           later.push_back(entry.path());
         }
       }
@@ -103,6 +102,17 @@ fs::path set_later_checkpoints_aside(const fs::path& checkpoints, std::int64_t s
   }
 }
 
+bool holds_earlier_run(const fs::path& folder) {
+  try {
+    require(!fs::exists(folder) || fs::is_directory(folder), "the run folder {} is a file: give the run another name",
+            folder.string());
+    fs::remove_all(folder / starting_logs);
+    return fs::exists(folder) && !entries_to_move(folder, SetAside::everything).empty();
+  } catch (const fs::filesystem_error& failed) {
+    fail("cannot look into the run folder {}: {}", folder.string(), failed.what());
+  }
+}
+
 fs::path set_run_aside(const fs::path& run_folder, SetAside what) {
   try {
     const fs::path folder = fs::absolute(run_folder).lexically_normal();
@@ -113,7 +123,7 @@ fs::path set_run_aside(const fs::path& run_folder, SetAside what) {
     }
     const fs::path aside = next_name(folder);
     if (what == SetAside::everything) {
-      fs::rename(folder, aside);
+      move_whole(folder, aside);
     } else {
       move_into(aside, entries_to_move(folder, what));
     }
@@ -124,9 +134,10 @@ fs::path set_run_aside(const fs::path& run_folder, SetAside what) {
 }
 
 std::string where_kept(const fs::path& aside) {
-  const std::optional<fs::path> newest = newest_checkpoint(aside / "checkpoints");
-  return fmt::format("an earlier run of this name is kept in {}{}", aside.string(),
-                     newest ? fmt::format(" (to go on with it: --resume {})", newest->string()) : "");
+  const Resumable found = find_resumable(aside / "checkpoints");
+  return fmt::format(
+      "an earlier run of this name is kept in {}{}", aside.string(),
+      found.checkpoint ? fmt::format(" (to go on with it: --resume {})", found.checkpoint->string()) : "");
 }
 
 }  // namespace orthant

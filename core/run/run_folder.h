@@ -7,10 +7,17 @@
 
 namespace orthant {
 
+// Below a run folder: the logs of ranks that are starting, while `logs` is still an earlier run's.
+inline constexpr const char* starting_logs = "logs.starting";
+
+// Before ranks start anew in `folder`: whether an earlier run lies there, so that their logs have to wait in
+// starting_logs. What another start left in there is removed. Errors: Error where `folder` is a file.
+bool holds_earlier_run(const std::filesystem::path& folder);
+
 // Which part of the folder makes way.
 enum class SetAside {
-  everything,    // before any rank starts
-  all_but_logs,  // from within a run whose logs are already being written there
+  everything,    // but starting_logs, which become the logs of the folder
+  all_but_logs,  // where the new run's logs are being written in `logs` already
 };
 
 // Makes way for a new run without losing an old one: what `folder` holds moves to FOLDER.1, or to the first number

@@ -4,7 +4,6 @@
 #include <set>
 
 #include "core/layers/parameters.h"
-#include "core/output.h"
 #include "core/owned_pieces.h"
 #include "core/run/host_collectives.h"
 
@@ -13,20 +12,6 @@ namespace {
 
 constexpr const char* moment1_prefix = "optimizer/moment1/";
 constexpr const char* moment2_prefix = "optimizer/moment2/";
-
-// What --resume asks for: the newest checkpoint of the run; `path`; or `path` where the run has none.
-struct ResumeFrom {
-  bool newest = false;
-  std::string path;
-};
-
-ResumeFrom resume_from(const std::string& resume) {
-  constexpr std::string_view prefix = "auto:";
-  if (resume == "auto") {
-    return {true, ""};
-  }
-  return resume.starts_with(prefix) ? ResumeFrom{true, resume.substr(prefix.size())} : ResumeFrom{false, resume};
-}
 
 // The tensors of a group that a checkpoint holds, with the prefix of their names.
 struct StateTensor {
@@ -54,7 +39,8 @@ SliceMeta slice_of(const char* prefix, const Param& p, const OwnedPiece& piece) 
 }  // namespace
 
 std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::int64_t step, ParamStore& store,
-                                      const std::map<std::string, std::string>& state, Group& world, Stream& stream) {
+                                      const std::map<std::string, std::string>& state, Group& world, Stream& stream,
+                                      const std::function<void()>& before_commit) {
   CheckpointWriter writer(root, step, world.rank(), world.size());
   for (const auto& group : store.groups()) {
     for (const StateTensor& part : state_of(*group)) {
@@ -72,7 +58,7 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
   const std::vector<std::string> parts = gather_texts(writer.finish(), world, stream);
   std::filesystem::path folder;
   if (world.rank() == 0) {
-    folder = writer.commit(parts, state);
+    folder = writer.commit(parts, state, before_commit);
   }
   world.barrier(stream);
   stream.synchronize();
@@ -118,36 +104,6 @@ void require_same_parameters(const CheckpointReader& reader, const Settings& set
             "the checkpoint of step {} has '{}', which this model or optimizer has not: it is of another one",
             reader.step(), name);
   }
-}
-
-void check_resume(const std::string& resume, const std::filesystem::path& root) {
-  const auto [newest, path] = resume_from(resume);
-  if (path.empty() || (newest && std::filesystem::exists(root))) {
-    return;
-  }
-  try {
-    CheckpointReader reader(path);
-  } catch (const Error& error) {
-    throw ConfigError(fmt::format("--resume {}: it is no checkpoint that can be read: {}", path, error.what()));
-  }
-}
-
-std::filesystem::path find_checkpoint(const std::string& resume, const std::filesystem::path& root, Group& world,
-                                      Stream& stream) {
-  std::string found;
-  if (world.rank() == 0) {
-    const auto [newest, path] = resume_from(resume);
-    found = path;
-    if (newest) {
-      std::vector<std::string> skipped;
-      const auto latest = latest_checkpoint(root, &skipped);
-      for (const std::string& line : skipped) {
-        say("orthant: checkpoint passed over: {}", line);
-      }
-      found = latest.has_value() ? latest->string() : path;
-    }
-  }
-  return gather_texts(found, world, stream).front();
 }
 
 }  // namespace orthant

@@ -4,18 +4,18 @@
 
 #include <charconv>
 #include <chrono>
-#include <fstream>
 #include <optional>
 
-#include "core/config/print.h"
 #include "core/config/validate.h"
 #include "core/data/source.h"
 #include "core/layers/cost.h"
 #include "core/output.h"
+#include "core/run/file_work.h"
+#include "core/run/find_checkpoint.h"
 #include "core/run/host_collectives.h"
 #include "core/run/metrics.h"
 #include "core/run/remembered_settings.h"
-#include "core/run/run_folder.h"
+#include "core/run/run_claim.h"
 #include "core/run/saving.h"
 #include "core/trainer.h"
 
@@ -74,12 +74,12 @@ class Run {
       }
       return ExitCode::ok;
     }
+    require_all_alive(world_, *stream_);  // all have read what begin may move, and none has failed
     if (first()) {
       for (const std::string& warning : warnings(settings_)) {
         say("orthant: warning: {}", warning);
       }
-      write_configuration();
-      metrics_.emplace(options_.run_directory / "metrics.jsonl", step_);
+      begin();
       put("{} parameters on rank 0, {} ranks, steps {} to {}\n", trainer_.parameters().elements(), world_.size(),
           step_ + 1, settings_.run.steps);
     }
@@ -126,56 +126,59 @@ class Run {
   bool first() const { return world_.rank() == 0; }
   bool due(std::int64_t every) const { return every > 0 && step_ % every == 0; }
 
-  // A new run makes way for itself; the collective below keeps the others from writing before.
-  void keep_earlier_run() {
-    if (first() && !goes_on_in(options_.run_directory, options_.resume)) {
-      const std::filesystem::path aside = set_run_aside(options_.run_directory, SetAside::all_but_logs);
-      if (!aside.empty()) {
-        put("{}\n", where_kept(aside));
-      }
-    }
-  }
+  // However slow the disk is, no rank takes this one for stuck.
+  FileWork file_work() { return {communicator_, settings_.run.disk_timeout_seconds}; }
 
   void resume() {
-    keep_earlier_run();
-    const std::filesystem::path from = find_checkpoint(options_.resume, checkpoints_, world_, *stream_);
-    if (from.empty()) {
-      if (first() && options_.resume == "auto") {
+    const FileWork work = file_work();
+    if (first()) {
+      claim_.emplace(options_.run_directory, options_.resume, options_.job_id);
+    }
+    from_ = find_checkpoint(first() ? claim_->resume() : "", checkpoints_, world_, *stream_);
+    if (from_.empty()) {
+      if (first() && claim_->resume() == "auto") {
         put("no checkpoint to resume from under {}: starting at step 1\n", checkpoints_.string());
       }
       return;
     }
-    const CheckpointReader reader(from);
+    const CheckpointReader reader(from_);
+    if (first()) {
+      claim_->check(from_, reader.state());
+    }
     require_same_parameters(reader, settings_);
     load_checkpoint(reader, layout_.plan(), trainer_.parameters(), *stream_);
     step_ = number_in(reader, "step");
     tokens_ = number_in(reader, "tokens");
+    from_state_ = reader.state();
     if (first()) {
-      put("resumed from {} after step {}\n", from.string(), step_);
-      const auto remembered = reader.state().find("settings");
-      if (remembered != reader.state().end()) {
-        const std::vector<std::string> changed = changed_settings(config_, remembered->second);
-        if (!changed.empty()) {
-          say("orthant: warning: settings other than the checkpoint's: {}", fmt::join(changed, "; "));
-        }
-      }
-      if (!options_.resume.starts_with("auto")) {
-        const std::filesystem::path aside = set_later_checkpoints_aside(checkpoints_, step_);
-        if (!aside.empty()) {
-          put("checkpoints of later steps are kept in {}\n", aside.string());
-        }
+      say_resumed(reader);
+    }
+  }
+
+  void say_resumed(const CheckpointReader& reader) const {
+    put("resumed from {} after step {}\n", from_.string(), step_);
+    const auto named = named_checkpoint((from_ / "").lexically_normal().parent_path());
+    if (named && named->step != reader.step()) {
+      say("orthant: warning: {} was renamed: its manifest is of step {}", from_.string(), reader.step());
+    }
+    const auto remembered = reader.state().find("settings");
+    if (remembered != reader.state().end()) {
+      const std::vector<std::string> changed = changed_settings(config_, remembered->second);
+      if (!changed.empty()) {
+        say("orthant: warning: settings other than the checkpoint's: {}", fmt::join(changed, "; "));
       }
     }
   }
 
-  void write_configuration() const {
-    std::error_code failed;
-    std::filesystem::create_directories(options_.run_directory, failed);
-    require(!failed, "cannot make the run folder {}: {}", options_.run_directory.string(), failed.message());
-    const std::filesystem::path file = options_.run_directory / "config.resolved.toml";
-    std::ofstream out(file);
-    out << resolved_toml(config_);
-    require(static_cast<bool>(out.flush()), "cannot write {}: is the disk full?", file.string());
+  // On rank 0; the others cannot write before the first step, which they take together.
+  void begin() {
+    const FileWork work = file_work();
+    claim_->begin(config_, from_, from_state_, step_);
+    metrics_.emplace(options_.run_directory / "metrics.jsonl", step_, claim_->ids().run);
+    if (metrics_->superseded() > 0) {
+      put("{} lines of metrics.jsonl beyond step {} are kept in metrics.superseded.jsonl\n", metrics_->superseded(),
+          step_);
+    }
   }
 
   bool everyone_stops() {
@@ -206,11 +209,19 @@ class Run {
   }
 
   void save() {
-    const std::map<std::string, std::string> state = {{"step", std::to_string(step_)},
-                                                      {"tokens", std::to_string(tokens_)},
-                                                      {"seed", std::to_string(settings_.run.seed)},
-                                                      {"settings", remembered_settings(config_)}};
-    save_checkpoint(checkpoints_, step_, trainer_.parameters(), state, world_, *stream_);
+    std::map<std::string, std::string> state = {{"step", std::to_string(step_)},
+                                                {"tokens", std::to_string(tokens_)},
+                                                {"seed", std::to_string(settings_.run.seed)},
+                                                {"settings", remembered_settings(config_)}};
+    std::function<void()> require_own_folder;
+    if (first()) {
+      state["run_id"] = claim_->ids().run;
+      state["job_id"] = claim_->ids().job;
+      require_own_folder = [this] { claim_->require_own(); };
+      require_own_folder();
+    }
+    require_all_alive(world_, *stream_);  // nobody writes into another job's folder
+    save_checkpoint(checkpoints_, step_, trainer_.parameters(), state, world_, *stream_, require_own_folder);
     if (first()) {
       prune_checkpoints(checkpoints_, settings_.run.keep);
     }
@@ -237,6 +248,9 @@ class Run {
   Group& world_;
   Trainer trainer_;
   std::filesystem::path checkpoints_;
+  std::filesystem::path from_;                     // the checkpoint that it goes on from; empty: none
+  std::map<std::string, std::string> from_state_;  // of its manifest
+  std::optional<RunClaim> claim_;                  // of rank 0, as the metrics are
   std::optional<MetricsFile> metrics_;
   std::int64_t step_ = 0;    // steps done
   std::int64_t tokens_ = 0;  // since the run began

@@ -12,6 +12,7 @@ namespace orthant {
 struct RunOptions {
   std::string resume;                   // "", "auto", the folder of a checkpoint, "auto:FOLDER"
   std::filesystem::path run_directory;  // runs/NAME
+  std::string job_id;                   // of the launcher that holds the folder's lock; empty: rank 0 takes it
   int columns = 0;                      // of the terminal that rank 0 writes to; 0: none
 };
 

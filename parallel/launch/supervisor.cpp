@@ -92,8 +92,16 @@ std::vector<std::string> merged_environment(const std::vector<std::pair<std::str
   return merged;
 }
 
+// Of now: the folder may be renamed while its files are written.
+std::filesystem::path log_folder(const LaunchPlan& plan) {
+  const std::filesystem::path starting = plan.run_directory / plan.starting_logs;
+  std::error_code ignored;
+  const bool waits = !plan.starting_logs.empty() && std::filesystem::exists(starting, ignored);
+  return waits ? starting : plan.run_directory / "logs";
+}
+
 std::filesystem::path log_path(const LaunchPlan& plan, int rank) {
-  return plan.run_directory / "logs" / fmt::format("rank_{}.log", rank);
+  return log_folder(plan) / fmt::format("rank_{}.log", rank);
 }
 
 struct Outcome {
@@ -264,7 +272,8 @@ class Round {
       say("it printed nothing");
       return;
     }
-    say(fmt::format("its last {} lines (all of them: {})", output.tail().size(), output.log_path().string()));
+    say(fmt::format("its last {} lines (all of them: {})", output.tail().size(),
+                    log_path(plan_, first_failed_->rank()).string()));
     for (const std::string& line : output.tail()) {
       console_.error_line("  " + output.prefix() + line);
     }
@@ -292,8 +301,10 @@ int supervise(const LaunchPlan& plan) {
           plan.first_rank + plan.local_ranks, plan.world_size);
   require(plan.max_restarts == 0 || !plan.restart_command.empty(), "restarts are asked for without a command for them");
   std::error_code error;
-  std::filesystem::create_directories(plan.run_directory / "logs", error);
-  require(!error, "cannot make the folder {}: {}", (plan.run_directory / "logs").string(), error.message());
+  const std::filesystem::path logs =
+      plan.run_directory / (plan.starting_logs.empty() ? std::string("logs") : plan.starting_logs);
+  std::filesystem::create_directories(logs, error);
+  require(!error, "cannot make the folder {}: {}", logs.string(), error.message());
 
   SignalScope signals;
   Console console(plan.output, plan.error, plan.plain_output);

@@ -38,6 +38,8 @@ struct LaunchPlan {
   int first_local_rank = 0;
   int max_restarts = 0;
   bool append_logs = false;
+  // Below run_directory: where logs are written until somebody renames this folder to `logs`; empty: there at once.
+  std::string starting_logs;
   double notice_seconds = 1;
   double grace_seconds = 10;
   int output = 1;  // file descriptors of the console

@@ -172,7 +172,7 @@ TEST_F(Checkpoint, LatestAndPrune) {
   std::filesystem::create_directories(root() / "notes");
   std::vector<std::string> skipped;
   EXPECT_EQ(latest_checkpoint(root(), &skipped), root() / "step_1000000");
-  EXPECT_THAT(skipped, ElementsAre(HasSubstr("step_2000000.tmp: an unfinished save")));
+  EXPECT_THAT(skipped, testing::IsEmpty());  // a save that is not finished is no checkpoint
   prune_checkpoints(root(), 2);
   std::set<std::string> left;
   for (const auto& entry : std::filesystem::directory_iterator(root())) {

@@ -7,6 +7,7 @@
 
 #include "core/checkpoint/checkpoint.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/error_of.h"
 
 namespace orthant {
 namespace {
@@ -110,7 +111,7 @@ TEST_F(Damage, EveryCutAndFlipIsNoticedAndTheCheckpointBeforeFound) {
     }
     EXPECT_EQ(with(good), 2);
     std::filesystem::remove(path);
-    EXPECT_EQ(newest(), 1) << name << " missing";
+    EXPECT_THROW(newest(), CheckpointUnreadable) << name << " missing";
     EXPECT_EQ(with(good), 2);
   }
 }
@@ -130,6 +131,67 @@ TEST_F(Damage, ReasonsAreSaid) {
   skipped.clear();
   EXPECT_EQ(latest_checkpoint(root(), &skipped), std::nullopt);
   EXPECT_THAT(skipped[0], HasSubstr("has 50 bytes, its manifest says"));
+}
+
+// What cannot be read now may be whole: it is no reason to take an older one, or none.
+TEST_F(Damage, WhatCannotBeReadIsNotTakenForDamaged) {
+  save(1, 1.0f);
+  const auto folder = root() / "step_000001";
+  for (const std::string name : {"rank_00001.safetensors", "manifest.json"}) {
+    const std::string good = read_file(folder / name);
+    std::filesystem::remove(folder / name);
+    const auto refused = [&] { return test::error_of<CheckpointUnreadable>([&] { latest_checkpoint(root()); }); };
+    EXPECT_THAT(refused(), AllOf(HasSubstr(name), HasSubstr("No such file")));
+    std::filesystem::create_symlink("/nowhere/at/all", folder / name);
+    EXPECT_THAT(refused(), AllOf(HasSubstr(name), HasSubstr("No such file")));
+    std::filesystem::remove(folder / name);
+    std::filesystem::create_directory(folder / name);
+    EXPECT_THAT(refused(), HasSubstr(name));
+    std::filesystem::remove(folder / name);
+    std::ofstream(folder / name, std::ios::binary) << good;
+    EXPECT_EQ(newest(), 1);
+  }
+  const auto file = folder_.path() / "a_file";
+  std::ofstream(file) << "x";
+  EXPECT_THAT(test::error_of<CheckpointUnreadable>([&] { latest_checkpoint(file); }),
+              AllOf(HasSubstr("cannot list"), HasSubstr("a_file")));
+  EXPECT_EQ(latest_checkpoint(folder_.path() / "nothing"), std::nullopt);
+}
+
+TEST_F(Damage, ARenamedFolderIsNotTakenForTheNewest) {
+  save(10, 1.0f);
+  std::filesystem::rename(root() / "step_000010", root() / "step_000077");
+  std::vector<std::string> skipped;
+  EXPECT_EQ(latest_checkpoint(root(), &skipped), std::nullopt);
+  ASSERT_EQ(skipped.size(), 1u);
+  EXPECT_THAT(skipped[0], HasSubstr("step_000077: its manifest is of step 10: the folder was renamed"));
+  save(11, 2.0f);  // keeps one, and the renamed one does not count as that
+  EXPECT_EQ(newest(), 2);
+  EXPECT_TRUE(std::filesystem::exists(root() / "step_000077"));
+}
+
+TEST_F(Damage, EachOfTwoReadersFindsTheDamageInItsShare) {
+  save(1, 1.0f);
+  const auto file = root() / "step_000001" / "rank_00001.safetensors";
+  std::string bytes = read_file(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+  const NamedCheckpoint checkpoint = checkpoints_in(root()).at(0);
+  EXPECT_EQ(why_not_usable(checkpoint, 0, 2), "");
+  EXPECT_THAT(why_not_usable(checkpoint, 1, 2), HasSubstr("rank_00001.safetensors': its checksum"));
+  EXPECT_THAT(why_not_usable(checkpoint), HasSubstr("rank_00001.safetensors': its checksum"));
+}
+
+// Another job may have taken the folder while this one wrote.
+TEST_F(Damage, WhatIsRefusedBeforeTheCommitDoesNotAppear) {
+  save(1, 1.0f);
+  CheckpointWriter writer(root(), 2, 0, 1);
+  const float value = 2;
+  writer.add({"w", DType::f32, {1}, {0}, {1}}, &value);
+  const std::vector<std::string> parts = {writer.finish()};
+  EXPECT_EQ(test::error_of([&] { writer.commit(parts, {}, [] { fail("not yours"); }); }), "not yours");
+  EXPECT_EQ(newest(), 1);
+  EXPECT_FALSE(std::filesystem::exists(root() / "step_000002"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "core/checkpoint/safetensors.h"
 #include "core/run/export.h"
+#include "core/run/run_ids.h"
 #include "tests/export/trained_run.h"
 #include "tests/support/paths.h"
 
@@ -243,6 +244,61 @@ TEST_F(Export, RefusesADamagedCheckpointAndLeavesNothing) {
   wanted.run = checkpoint;
   EXPECT_THAT(refusal(wanted), HasSubstr("checksum"));
   EXPECT_EQ(names_in(folder_ / ""), (std::vector<std::string>{"runs"}));
+}
+
+// A checkpoint as a run leaves it, beside the one that training made.
+void save_beside(const fs::path& run, std::int64_t step, const std::map<std::string, std::string>& state) {
+  const CheckpointReader trained(run / "checkpoints/step_000003");
+  CheckpointWriter writer(run / "checkpoints", step, 0, 1);
+  std::vector<std::vector<float>> values;
+  for (const std::string& name : trained.names()) {
+    SliceMeta slice{.name = name, .dtype = DType::f32, .global = trained.info(name).shape, .offset = {}, .size = {}};
+    for (int i = 0; i < slice.global.rank(); ++i) {
+      slice.offset.push_back(0);
+      slice.size.push_back(slice.global[i]);
+    }
+    std::vector<float>& whole = values.emplace_back(static_cast<std::size_t>(slice.global.elements()));
+    trained.read(name, slice.offset, slice.size, whole.data());
+    writer.add(slice, whole.data());
+  }
+  const std::vector<std::string> parts = {writer.finish()};
+  writer.commit(parts, state);
+}
+
+TEST_F(Export, AnOlderCheckpointIsTakenAloudWhereTheNewestIsDamaged) {
+  train(mixtral_toml);
+  save_beside(run_, 7, {});
+  const fs::path damaged = run_ / "checkpoints/step_000007/rank_00000.safetensors";
+  std::string bytes = read_file(damaged);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_file(damaged, bytes);
+  const ExportResult result = export_run(options(), keys_of_plugin);
+  EXPECT_EQ(result.step, 3);
+  ASSERT_EQ(result.passed_over.size(), 1u);
+  EXPECT_THAT(result.passed_over[0], HasSubstr("step_000007"));
+  // One that cannot be read just now is no reason to take an older one.
+  fs::remove(damaged);
+  ExportOptions again = options();
+  again.output = folder_ / "again";
+  EXPECT_THAT(refusal(again),
+              HasSubstr("rank_00000.safetensors': No such file or directory. It may be readable later"));
+}
+
+TEST_F(Export, RefusesTheCheckpointOfAnotherRun) {
+  train(mixtral_toml);
+  const RunIds own{.run = new_id(), .job = new_id()};
+  write_file(run_ / "config.resolved.toml", text_of(own) + read_file(run_ / "config.resolved.toml"));
+  EXPECT_EQ(export_run(options(), keys_of_plugin).step, 3) << "a checkpoint from before there were ids";
+  const std::string stranger = new_id();
+  save_beside(run_, 7, {{"run_id", stranger}});
+  ExportOptions again = options();
+  again.output = folder_ / "again";
+  EXPECT_THAT(refusal(again), AllOf(HasSubstr("step_000007 is of run " + stranger), HasSubstr("is of run " + own.run)));
+  again.run = run_ / "checkpoints/step_000007";
+  EXPECT_THAT(refusal(again), HasSubstr(stranger));
+  save_beside(run_, 8, {{"run_id", own.run}});
+  again.run = run_;
+  EXPECT_EQ(export_run(again, keys_of_plugin).step, 8);
 }
 
 // Exit code and output of the program, its errors included.

@@ -118,7 +118,7 @@ TEST_F(RunFolderTest, ARankByItselfKeepsAnEarlierRunToo) {
   ASSERT_EQ(train(one).code, 0);
   const Result second = folder_.orthant(with_set({"train", "c.toml"}, one), {"ORTHANT_RANK=0", "ORTHANT_WORLD_SIZE=1"});
   ASSERT_EQ(second.code, 0) << second.error;
-  EXPECT_THAT(second.output, HasSubstr("an earlier run of this name is kept in runs/r.1"));
+  EXPECT_THAT(second.error, HasSubstr("an earlier run of this name is kept in runs/r.1"));
   EXPECT_TRUE(fs::exists(folder_.checkpoint(1, "r.1")));
   EXPECT_TRUE(fs::exists(folder_.checkpoint(1)));
   EXPECT_TRUE(fs::exists(folder_.run() / "logs/rank_0.log"));
@@ -134,7 +134,7 @@ TEST_F(RunFolderTest, NothingIsMovedThatHoldsNothing) {
   EXPECT_FALSE(fs::exists(folder_.run()));
 }
 
-TEST_F(RunFolderTest, ResumingDropsTheLinesBeyondTheCheckpoint) {
+TEST_F(RunFolderTest, ResumingSetsTheLinesBeyondTheCheckpointAside) {
   ASSERT_EQ(train({"run.log_every=1"}).code, 0);
   const std::vector<std::string> before = lines_of(folder_.run() / "metrics.jsonl");
   ASSERT_EQ(before.size(), 8u);
@@ -142,21 +142,69 @@ TEST_F(RunFolderTest, ResumingDropsTheLinesBeyondTheCheckpoint) {
   folder_.write("runs/r/metrics.jsonl",
                 fmt::format("{}\n{}\n{}\n{}\n{}\n{}", before[0], before[1], before[2], before[3], before[4],
                             before[5].substr(0, 30)));  // as a kill during the sixth line leaves it
+  const fs::path superseded = folder_.run() / "metrics.superseded.jsonl";
+  EXPECT_FALSE(fs::exists(superseded));
   const Result resumed = train({}, {"--resume", "auto"});
   ASSERT_EQ(resumed.code, 0) << resumed.error;
   EXPECT_THAT(resumed.output, HasSubstr("after step 4"));
+  EXPECT_THAT(resumed.output, HasSubstr("2 lines of metrics.jsonl beyond step 4 are kept in metrics.superseded.jsonl"));
+  EXPECT_THAT(lines_of(superseded), ElementsAre(before[4], before[5].substr(0, 30)));
   EXPECT_THAT(steps(), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
   const std::vector<std::string> after = lines_of(folder_.run() / "metrics.jsonl");
   EXPECT_EQ(std::vector(after.begin(), after.begin() + 4), std::vector(before.begin(), before.begin() + 4));
   EXPECT_EQ(metrics()[7].at("tokens"), 8 * 64);
   EXPECT_EQ(metrics()[7].at("loss"), nlohmann::json::parse(before[7]).at("loss"));
+  EXPECT_EQ(metrics()[7].at("run_id"), nlohmann::json::parse(before[7]).at("run_id"));
+
+  // Without any checkpoint all of it makes way.
+  fs::remove_all(folder_.run() / "checkpoints");
+  ASSERT_EQ(train({"run.steps=1"}, {"--resume", "auto"}).code, 0);
+  EXPECT_THAT(steps(), ElementsAre(1));
+  EXPECT_EQ(lines_of(superseded).size(), 10u);
+  EXPECT_NE(metrics()[0].at("run_id"), nlohmann::json::parse(before[0]).at("run_id"));
+}
+
+TEST_F(RunFolderTest, MetricsThatCannotBeReadAreNotTakenForNone) {
+  ASSERT_EQ(train({}).code, 0);
+  fs::rename(folder_.run() / "metrics.jsonl", folder_.path("kept"));
+  fs::create_directory(folder_.run() / "metrics.jsonl");
+  const Result resumed = train({"run.steps=9"}, {"--resume", "auto"});
+  EXPECT_EQ(resumed.code, 1);
+  EXPECT_THAT(resumed.error, HasSubstr("cannot read 'runs/r/metrics.jsonl'"));
+}
+
+TEST_F(RunFolderTest, AFailureBeforeTheFirstStepLeavesAnEarlierRunWhereItIs) {
+  ASSERT_EQ(train({"run.name=\"other\"", "model.d_model=32"}).code, 0);
+  ASSERT_EQ(train({}).code, 0);
+  const std::string log = read_file(folder_.run() / "logs/rank_0.log");
+  const std::string metrics_before = read_file(folder_.run() / "metrics.jsonl");
+  const std::vector<std::string> from_other = {"--resume", folder_.checkpoint(8, "other").string(), "--max-restarts",
+                                               "1"};
+  std::vector<std::string> words = {"launch", "c.toml"};
+  words.insert(words.end(), from_other.begin(), from_other.end());
+  const Result failed = folder_.orthant(words);  // of another model: the ranks find that out
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_THAT(failed.error, HasSubstr("model or configuration differ"));
+  EXPECT_THAT(failed.error, HasSubstr("it ended before its first step; an earlier run stays as it was in runs/r"));
+  EXPECT_THAT(failed.error, HasSubstr("runs/r/logs.starting/rank_"));
+  EXPECT_FALSE(fs::exists(folder_.run("r.1")));
+  EXPECT_EQ(read_file(folder_.run() / "logs/rank_0.log"), log);
+  EXPECT_EQ(read_file(folder_.run() / "metrics.jsonl"), metrics_before);
+  EXPECT_THAT(read_file(folder_.run() / "logs.starting/rank_0.log"), HasSubstr("model or configuration differ"));
+
+  // The next one does begin: each run has its own logs.
+  ASSERT_EQ(train({"run.steps=2"}).code, 0);
+  EXPECT_EQ(read_file(folder_.run("r.1") / "logs/rank_0.log"), log);
+  EXPECT_THAT(read_file(folder_.run() / "logs/rank_0.log"), HasSubstr("done: 2 steps"));
+  EXPECT_FALSE(fs::exists(folder_.run() / "logs.starting"));
+  EXPECT_FALSE(fs::exists(folder_.run("r.1") / "logs.starting"));
 }
 
 TEST_F(RunFolderTest, AFileInTheWayIsSaid) {
   folder_.write("runs", "not a folder");
   const Result result = train({});
   EXPECT_EQ(result.code, 1);
-  EXPECT_THAT(result.error, HasSubstr("cannot make the folder runs/r/logs"));
+  EXPECT_THAT(result.error, HasSubstr("cannot make the folder runs: Not a directory"));
 
   folder_.write("others/r/checkpoints", "not a folder");
   const Result inside = train({"run.directory=\"others\""}, {"--resume", "auto"});
@@ -167,10 +215,10 @@ TEST_F(RunFolderTest, AFileInTheWayIsSaid) {
 
 TEST_F(RunFolderTest, AFullDiskIsSaid) {
   fs::create_directories(folder_.run());
-  fs::create_symlink("/dev/full", folder_.run() / "config.resolved.toml");
+  fs::create_symlink("/dev/full", folder_.run() / "config.resolved.toml.tmp");
   const Result result = train({}, {"--resume", "auto"});
   EXPECT_EQ(result.code, 1);
-  EXPECT_THAT(result.error, HasSubstr("cannot write runs/r/config.resolved.toml: is the disk full?"));
+  EXPECT_THAT(result.error, HasSubstr("cannot write 'runs/r/config.resolved.toml.tmp': No space left on device"));
 }
 
 }  // namespace

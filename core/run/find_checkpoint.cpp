@@ -1,0 +1,144 @@
+#include "core/run/find_checkpoint.h"
+
+#include <fmt/ranges.h>
+#include <orthant/error.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/checkpoint/checkpoint.h"
+#include "core/output.h"
+#include "core/run/host_collectives.h"
+
+namespace orthant {
+namespace {
+
+// The newest checkpoint of the run; `path`; or `path` where the run has none.
+struct ResumeFrom {
+  bool newest = false;
+  std::string path;
+};
+
+ResumeFrom resume_from(const std::string& resume) {
+  constexpr std::string_view prefix = "auto:";
+  if (resume == "auto") {
+    return {true, ""};
+  }
+  return resume.starts_with(prefix) ? ResumeFrom{true, resume.substr(prefix.size())} : ResumeFrom{false, resume};
+}
+
+constexpr const char* how_to_begin_anew =
+    "to begin anew, leave --resume out: what is there is then kept under another name";
+
+// Of a rank's share of a checkpoint, as a text that travels: empty, or one of these letters and the reason.
+constexpr char damaged = 'd', unreadable = 'u';
+
+std::string verdict(const std::string& path, std::int64_t part, std::int64_t parts) {
+  try {
+    const std::string reason = why_not_usable(*named_checkpoint(path), part, parts);
+    return reason.empty() ? "" : damaged + reason;
+  } catch (const CheckpointUnreadable& failed) {
+    return unreadable + std::string(failed.what());
+  }
+}
+
+// The ranks' verdicts as one: what cannot be read now decides over what is damaged.
+std::string joined(const std::vector<std::string>& verdicts) {
+  std::string worst;
+  for (const std::string& one : verdicts) {
+    worst = one.substr(0, 1) > worst.substr(0, 1) ? one : worst;
+  }
+  return worst;
+}
+
+// Rank 0's side of the search: names the checkpoints to verify and judges the verdicts.
+class Search {
+ public:
+  explicit Search(const std::filesystem::path& root) : root_(root) {
+    try {
+      for (NamedCheckpoint& checkpoint : checkpoints_in(root)) {
+        if (checkpoint.finished()) {
+          left_.push_back(std::move(checkpoint));
+        }
+      }
+    } catch (const CheckpointUnreadable& failed) {
+      refuse_unreadable(failed.what());
+    }
+    std::reverse(left_.begin(), left_.end());
+  }
+
+  // The next one to verify; empty: there is none. Errors: ConfigError where all there were are damaged.
+  std::string next() {
+    if (left_.empty() && !passed_over_.empty()) {
+      throw ConfigError(fmt::format("--resume auto: no checkpoint under {} can be used:\n  {}\n{}", root_.string(),
+                                    fmt::join(passed_over_, "\n  "), how_to_begin_anew));
+    }
+    return left_.empty() ? "" : left_.back().path.string();
+  }
+
+  void judge(const std::string& verdict) {
+    const NamedCheckpoint judged = std::move(left_.back());
+    left_.pop_back();
+    if (verdict.starts_with(unreadable)) {
+      refuse_unreadable(verdict.substr(1));
+    } else if (verdict.starts_with(damaged)) {
+      passed_over_.push_back(judged.path.string() + ": " + verdict.substr(1));
+      say("orthant: warning: checkpoint passed over: {}", passed_over_.back());
+    }
+  }
+
+ private:
+  [[noreturn]] void refuse_unreadable(const std::string& reason) const {
+    fail(
+        "--resume auto: {}. What cannot be read now may be whole, so nothing is started over. Make it readable; or go "
+        "on from another checkpoint, --resume {}; {}",
+        reason, left_.empty() ? "PATH" : left_.back().path.string(), how_to_begin_anew);
+  }
+
+  std::filesystem::path root_;
+  std::vector<NamedCheckpoint> left_;  // the newest last
+  std::vector<std::string> passed_over_;
+};
+
+}  // namespace
+
+void check_resume(const std::string& resume, const std::filesystem::path& root) {
+  const auto [newest, path] = resume_from(resume);
+  if (path.empty() || (newest && std::filesystem::exists(root))) {
+    return;
+  }
+  try {
+    CheckpointReader reader(path);
+  } catch (const Error& error) {
+    throw ConfigError(fmt::format("--resume {}: it is no checkpoint that can be read: {}", path, error.what()));
+  }
+}
+
+std::filesystem::path find_checkpoint(const std::string& resume, const std::filesystem::path& root, Group& world,
+                                      Stream& stream) {
+  const bool first = world.rank() == 0;
+  const auto [newest, path] = resume_from(resume);
+  const auto told = [&](const std::string& text) { return gather_texts(first ? text : "", world, stream).front(); };
+  if (told(newest ? "search" : "").empty()) {
+    return told(path);
+  }
+  std::optional<Search> search;
+  if (first) {
+    search.emplace(root);
+  }
+  for (;;) {
+    const std::string next = told(first ? search->next() : "");
+    if (next.empty()) {
+      return told(path);
+    }
+    const std::string all = joined(gather_texts(verdict(next, world.rank(), world.size()), world, stream));
+    if (first) {
+      search->judge(all);
+    }
+    if (all.empty()) {
+      return next;
+    }
+  }
+}
+
+}  // namespace orthant

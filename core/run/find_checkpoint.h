@@ -1,0 +1,27 @@
+// What --resume asks for: which checkpoint, verified by all ranks together.
+#pragma once
+
+#include <orthant/group.h>
+#include <orthant/ops.h>
+
+#include <filesystem>
+#include <string>
+
+namespace orthant {
+
+// Refuses a checkpoint that --resume names and that is not there, or is none, before anything starts. (The newest
+// checkpoint of the run itself is looked for when it starts.) Errors: ConfigError.
+void check_resume(const std::string& resume, const std::filesystem::path& root);
+
+// The folder of the checkpoint to go on from; empty: a fresh start. `resume` is "" (a fresh start), the path of a
+// checkpoint, "auto" (the newest under `root` that is undamaged) or "auto:PATH" (PATH where `root` holds none).
+//
+// "auto" starts fresh only where there is no checkpoint at all. A damaged one is passed over for an older one, with a
+// line on the standard error. One that cannot be read now is refused, and so are checkpoints that are all damaged.
+//
+// Collective over `world`: each rank reads its share of the files. What rank 0 asks for counts.
+// Errors, on rank 0: Error, ConfigError (what will not change by itself); each says how to go on all the same.
+std::filesystem::path find_checkpoint(const std::string& resume, const std::filesystem::path& root, Group& world,
+                                      Stream& stream);
+
+}  // namespace orthant

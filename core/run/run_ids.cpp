@@ -1,0 +1,87 @@
+#include "core/run/run_ids.h"
+
+#include <fmt/format.h>
+#include <orthant/error.h>
+#include <sys/random.h>
+
+#include <array>
+#include <cerrno>
+#include <sstream>
+#include <system_error>
+
+#include "core/run/text_file.h"
+
+namespace orthant {
+namespace {
+
+constexpr const char* run_line = "# run_id = ";
+constexpr const char* job_line = "# job_id = ";
+constexpr std::size_t longest_head = 1024;
+
+// The id on a line that begins with `name`; empty on any other.
+std::string id_on(const std::string& line, const std::string& name) {
+  const std::string value = line.starts_with(name) ? line.substr(name.size()) : "";
+  return value.size() == 32 && value.find_first_not_of("0123456789abcdef") == std::string::npos ? value : "";
+}
+
+std::string shown(const std::string& id) {
+  return id.empty() ? "(none)" : id;
+}
+
+}  // namespace
+
+std::string new_id() {
+  std::array<unsigned char, 16> bytes{};
+  ssize_t got = -1;
+  do {
+    got = getrandom(bytes.data(), bytes.size(), 0);
+  } while (got < 0 && errno == EINTR);
+  require(got == static_cast<ssize_t>(bytes.size()), "cannot get random numbers: {}",
+          std::generic_category().message(errno));
+  std::string id;
+  for (const unsigned char byte : bytes) {
+    id += fmt::format("{:02x}", byte);
+  }
+  return id;
+}
+
+std::string text_of(const RunIds& ids) {
+  return fmt::format("{}{}\n{}{}\n", run_line, ids.run, job_line, ids.job);
+}
+
+RunIds ids_in(const std::filesystem::path& run_folder) {
+  RunIds ids;
+  std::istringstream head(read_text_file(run_folder / "config.resolved.toml", longest_head).value_or(""));
+  for (std::string line; std::getline(head, line) && line.starts_with('#');) {
+    ids.run = ids.run.empty() ? id_on(line, run_line) : ids.run;
+    ids.job = ids.job.empty() ? id_on(line, job_line) : ids.job;
+  }
+  return ids;
+}
+
+void require_own_folder(const std::filesystem::path& run_folder, const RunIds& own) {
+  const RunIds there = ids_in(run_folder);
+  require(
+      there.run == own.run && there.job == own.job,
+      "the run folder {} is another job's now: its config.resolved.toml is of run {} and job {}, this is run {}, job "
+      "{}. Nothing of this job is saved there: give each job a run.name of its own",
+      run_folder.string(), shown(there.run), shown(there.job), own.run, own.job);
+}
+
+std::string run_id_in(const std::map<std::string, std::string>& state) {
+  const auto found = state.find("run_id");
+  return found == state.end() ? "" : found->second;
+}
+
+void require_same_run(const std::filesystem::path& checkpoint, const std::map<std::string, std::string>& state,
+                      const std::filesystem::path& run_folder, const std::string& run) {
+  const std::string id = run_id_in(state);
+  if (!id.empty() && !run.empty() && id != run) {
+    throw ConfigError(fmt::format(
+        "the checkpoint {} is of run {}, but its folder {} is of run {} (config.resolved.toml): two jobs have written "
+        "there. Move what is not of that run elsewhere; a run of another name can start from it by --resume",
+        checkpoint.string(), id, run_folder.string(), run));
+  }
+}
+
+}  // namespace orthant
