@@ -29,12 +29,15 @@ std::vector<NamedCheckpoint> checkpoints_in(const std::filesystem::path& root) {
   std::vector<NamedCheckpoint> found;
   std::error_code error;
   std::filesystem::directory_iterator it(root, error), end;
+  if (error == std::errc::no_such_file_or_directory && !std::filesystem::is_symlink(root)) {
+    return found;  // a link to what is not there now is another matter
+  }
   for (; !error && it != end; it.increment(error)) {
     if (std::optional<NamedCheckpoint> checkpoint = named_checkpoint(it->path())) {
       found.push_back(std::move(*checkpoint));
     }
   }
-  if (error && error != std::errc::no_such_file_or_directory) {
+  if (error) {
     throw CheckpointUnreadable(fmt::format("cannot list the folder '{}': {}", root.string(), error.message()));
   }
   std::sort(found.begin(), found.end(), [](const NamedCheckpoint& a, const NamedCheckpoint& b) {

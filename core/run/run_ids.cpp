@@ -36,8 +36,9 @@ std::string new_id() {
   do {
     got = getrandom(bytes.data(), bytes.size(), 0);
   } while (got < 0 && errno == EINTR);
-  require(got == static_cast<ssize_t>(bytes.size()), "cannot get random numbers: {}",
-          std::generic_category().message(errno));
+  if (got != static_cast<ssize_t>(bytes.size())) {
+    fail("cannot get random numbers: {}", std::generic_category().message(errno));
+  }
   std::string id;
   for (const unsigned char byte : bytes) {
     id += fmt::format("{:02x}", byte);

@@ -155,6 +155,9 @@ TEST_F(Damage, WhatCannotBeReadIsNotTakenForDamaged) {
   std::ofstream(file) << "x";
   EXPECT_THAT(test::error_of<CheckpointUnreadable>([&] { latest_checkpoint(file); }),
               AllOf(HasSubstr("cannot list"), HasSubstr("a_file")));
+  const auto unmounted = folder_.path() / "unmounted";
+  std::filesystem::create_symlink("/nowhere/at/all", unmounted);
+  EXPECT_THAT(test::error_of<CheckpointUnreadable>([&] { latest_checkpoint(unmounted); }), HasSubstr("No such file"));
   EXPECT_EQ(latest_checkpoint(folder_.path() / "nothing"), std::nullopt);
 }
 
