@@ -25,7 +25,9 @@
 #include "core/run/run_lock.h"
 #include "parallel/launch/external_launcher.h"
 #include "parallel/launch/hostfile.h"
+#include "parallel/launch/local_meeting.h"
 #include "parallel/launch/meeting_point.h"
+#include "parallel/launch/start_secret.h"
 #include "parallel/launch/supervisor.h"
 #include "parallel/local/segment.h"
 
@@ -42,7 +44,7 @@ struct Options {
 
 class LocalRankSegment : public RankSegment {
  public:
-  explicit LocalRankSegment(int world_size) : segment_(LocalSegment::create(world_size)) {}
+  explicit LocalRankSegment(std::shared_ptr<LocalSegment> segment) : segment_(std::move(segment)) {}
   int descriptor() const override { return segment_->fd(); }
   void mark_failed(int rank, const std::string& why) noexcept override { segment_->mark_failed(rank, why); }
   int first_failed() const noexcept override {
@@ -98,6 +100,36 @@ int agreed_world_size(const Options& options, const std::optional<ExternalRank>&
         layout.world_size == 1 ? "" : "s", world_size, external ? external->launcher : "--nproc", layout.world_size));
   }
   return world_size;
+}
+
+// Refuses a communicator that cannot serve ranks started this way, with what can.
+void check_communicator(const Config& config, const Options& options, const std::optional<ExternalRank>& external,
+                        int world_size) {
+  const std::string& name = config.settings.run.communicator;
+  const std::string found = fmt::format("run.communicator is '{}' (from {})", name, config.origin("run.communicator"));
+  if (name == "local" && !options.hostfile.empty()) {
+    throw ConfigError(
+        fmt::format("{}: it serves the ranks of one machine, but --hostfile was given. Use "
+                    "communicator = \"mpi\" (--set run.communicator=mpi), or leave that out",
+                    found));
+  }
+  if (!external || world_size == 1) {
+    return;
+  }
+  if (name == "local" && !external->on_one_machine) {
+    throw ConfigError(fmt::format(
+        "{}: it serves the ranks of one machine, and {} does not say that these are on one. For several machines start "
+        "them by mpirun, srun or `./launch --hostfile`, with communicator = \"mpi\" (--set run.communicator=mpi)",
+        found, external->launcher));
+  }
+  if (name == "mpi" && !external->known_to_mpi) {
+    throw ConfigError(fmt::format(
+        "{}, and {} started these ranks, of which MPI knows nothing. {}", found, external->launcher,
+        external->on_one_machine
+            ? "These are on one machine: use communicator = \"local\" (--set run.communicator=local)"
+            : "Start them by mpirun, srun or `./launch --hostfile` instead; on one machine, communicator = \"local\" "
+              "works under torchrun too"));
+  }
 }
 
 std::vector<std::string> train_command(const ConfigArguments& arguments, const std::string& resume) {
@@ -172,13 +204,7 @@ int launch(const ConfigArguments& arguments, const Options& options) {
   const std::vector<std::string> train = train_command(arguments, options.resume);
 
   const bool local = run.communicator == "local";
-  if (local && (!options.hostfile.empty() || (external && world_size > 1))) {
-    throw ConfigError(fmt::format(
-        "run.communicator is 'local' (from {}): it needs ranks that ./launch starts on one machine, but {}. "
-        "Use communicator = \"mpi\" (--set run.communicator=mpi), or leave that out",
-        config.origin("run.communicator"),
-        external ? "these were started by " + external->launcher : "--hostfile was given"));
-  }
+  check_communicator(config, options, external, world_size);
   if (external && (!options.hostfile.empty() || options.max_restarts > 0)) {
     throw ConfigError(fmt::format("{} cannot be used under {}, which starts the ranks itself",
                                   options.hostfile.empty() ? "--max-restarts" : "--hostfile", external->launcher));
@@ -186,6 +212,11 @@ int launch(const ConfigArguments& arguments, const Options& options) {
   if (!external && (!options.hostfile.empty() || run.communicator == "mpi")) {
     std::vector<std::string> exported = {"ORTHANT_RUN_DIR=" + run_directory.string()};
     if (run.communicator != "mpi") {
+      // By name: everybody on this machine can read a command line.
+      for (const auto& [name, value] : StartSecret(process_environment()).variables()) {
+        exported.push_back(name);
+        setenv(name.c_str(), value.c_str(), 1);
+      }
       const std::string host = read_hostfile(options.hostfile).front().name;
       exported.push_back("ORTHANT_RENDEZVOUS=" + meeting_point_on(host, process_environment()));
     }
@@ -218,8 +249,17 @@ int launch(const ConfigArguments& arguments, const Options& options) {
   if (const auto where = meeting_point(process_environment(), external); where && !local && world_size > 1) {
     plan.environment.emplace_back("ORTHANT_RENDEZVOUS", *where);
   }
+  std::optional<StartSecret> secret;  // of ranks that find each other themselves
+  if (world_size > 1 && run.communicator != "mpi" && (external || !local)) {
+    external ? secret.emplace(process_environment(), *external, run_directory, options.dry_run)
+             : secret.emplace(process_environment());
+  }
+  if (secret && !local) {
+    const auto variables = secret->variables();
+    plan.environment.insert(plan.environment.end(), variables.begin(), variables.end());
+  }
   if (local) {
-    plan.make_segment = [](int size) { return std::make_unique<LocalRankSegment>(size); };
+    plan.make_segment = [](int size) { return std::make_unique<LocalRankSegment>(LocalSegment::create(size)); };
   }
   if (plan.first_rank == 0) {
     say("launch: {}; run folder {}", summary, run_directory.string());
@@ -231,6 +271,12 @@ int launch(const ConfigArguments& arguments, const Options& options) {
   const std::string job_id = external ? "" : new_id();
   plan.environment.emplace_back("ORTHANT_JOB_ID", job_id);  // in no rank that another launcher started
   const std::unique_ptr<RunLock> lock = external ? nullptr : claim_folder(plan, job_id, options.resume);
+  std::unique_ptr<LocalMeeting> meeting;  // to the end: it notices when another rank's launcher is gone
+  if (local && secret) {
+    meeting = std::make_unique<LocalMeeting>(LocalMeetingOptions{
+        secret->place(), external->run_key + run_directory.string(), external->rank, world_size, run.timeout_seconds});
+    plan.make_segment = [segment = meeting->segment()](int) { return std::make_unique<LocalRankSegment>(segment); };
+  }
   const int code = supervise(plan);
   const bool failed = code != static_cast<int>(ExitCode::ok) && code != static_cast<int>(ExitCode::stopped_resumable) &&
                       code != static_cast<int>(ExitCode::bad_configuration);

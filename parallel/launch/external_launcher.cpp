@@ -88,6 +88,10 @@ bool agree(const ExternalRank& a, const ExternalRank& b) {
   return a.rank == b.rank && a.world_size == b.world_size;
 }
 
+bool is(const std::optional<std::string>& value, int number) {
+  return value && *value == std::to_string(number);
+}
+
 std::string joined(const EnvironmentLookup& environment, std::initializer_list<const char*> names) {
   std::string key;
   for (const char* name : names) {
@@ -136,6 +140,8 @@ std::optional<ExternalRank> find_external_rank(const EnvironmentLookup& environm
     }
     torchrun->run_key =
         "torchrun." + joined(environment, {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"});
+    torchrun->on_one_machine = is(environment("LOCAL_WORLD_SIZE"), torchrun->world_size);
+    torchrun->known_to_mpi = (openmpi && agree(*torchrun, *openmpi)) || (slurm && agree(*torchrun, *slurm));
     return torchrun;
   }
   if (openmpi) {
@@ -145,10 +151,15 @@ std::optional<ExternalRank> find_external_rank(const EnvironmentLookup& environm
     }
     openmpi->run_key =
         "openmpi." + joined(environment, {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"});
+    openmpi->on_one_machine = is(environment("OMPI_COMM_WORLD_LOCAL_SIZE"), openmpi->world_size);
+    openmpi->known_to_mpi = true;
     return openmpi;
   }
   if (slurm) {
     slurm->run_key = "slurm." + joined(environment, {"SLURM_JOB_ID", "SLURM_STEP_ID"});
+    const auto nodes = environment("SLURM_STEP_NUM_NODES");
+    slurm->on_one_machine = is(nodes ? nodes : environment("SLURM_NNODES"), 1);
+    slurm->known_to_mpi = true;
   }
   return slurm;
 }

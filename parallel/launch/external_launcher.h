@@ -17,7 +17,9 @@ struct ExternalRank {
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;
-  std::string run_key;  // the same in every rank of this start, another in any other start; may be empty
+  std::string run_key;          // the same in every rank of this start, another in any other start; may be empty
+  bool on_one_machine = false;  // the launcher says that all ranks are
+  bool known_to_mpi = false;    // MPI will find the same ranks
 
   std::string describe() const;  // one line: who won and by which variables
 };

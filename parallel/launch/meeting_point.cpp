@@ -68,8 +68,7 @@ std::optional<std::string> meeting_point(const EnvironmentLookup& environment,
                          first_port + static_cast<int>(hash_of(external->run_key) % ports));
     }
   }
-  const auto here = environment("OMPI_COMM_WORLD_LOCAL_SIZE");
-  if (external->launcher == "Open MPI" && here && *here == std::to_string(external->world_size)) {
+  if (external->launcher == "Open MPI" && external->on_one_machine) {
     return fmt::format("unix:@orthant-{}-{:x}", getuid(), hash_of(external->run_key));
   }
   return std::nullopt;

@@ -80,7 +80,7 @@ std::vector<std::string> merged_environment(const std::vector<std::pair<std::str
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const std::string_view name = text.substr(0, text.find('='));
-    const bool stale = name == "ORTHANT_LOCAL_FD" || name == "ORTHANT_TTY";
+    const bool stale = name == "ORTHANT_LOCAL_FD" || name == "ORTHANT_TTY" || name == "ORTHANT_SECRET_FILE";
     const bool ours = std::any_of(variables.begin(), variables.end(), [&](const auto& v) { return v.first == name; });
     if (!ours && !stale) {
       merged.emplace_back(text);
@@ -343,7 +343,7 @@ std::string describe(const LaunchPlan& plan) {
     const int rank = plan.first_rank + i;
     text += fmt::format("[r{}]", rank);
     for (const auto& [name, value] : rank_environment(plan, i, plan.make_segment ? "(shared memory)" : "", 0)) {
-      text += " " + name + "=" + shell_quoted(value);
+      text += " " + name + "=" + (name == "ORTHANT_SECRET" ? "(secret)" : shell_quoted(value));
     }
     text += fmt::format(" {}\n[r{}] log: {}\n", command, rank, log_path(plan, rank).string());
   }

@@ -50,7 +50,8 @@ struct LaunchPlan {
 
 // Runs the plan to its end, restarts included, and returns the exit code of the launcher: 0; 75 where the ranks were
 // stopped and saved; 78 for a bad configuration; else that of the first failing rank (128 + signal).
-// Blocks SIGCHLD, SIGINT, SIGTERM and SIGHUP in the calling thread meanwhile. REQUIRES: no other threads (it forks).
+// Blocks SIGCHLD, SIGINT, SIGTERM and SIGHUP in the calling thread meanwhile. REQUIRES: other threads block all signals
+// (what they hold at a fork does not matter: the child only executes).
 // Errors: Error where a rank cannot be started or a log cannot be written; ranks already started are killed.
 int supervise(const LaunchPlan& plan);
 

@@ -12,8 +12,10 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include <orthant/error.h>
+#include <orthant/handshake.h>
 
 namespace orthant::nccl {
 namespace {
@@ -39,9 +41,9 @@ Endpoint abstract_name(const std::string& address) {
   return found;
 }
 
-Endpoint resolve(const std::string& address) {
+std::vector<Endpoint> resolve(const std::string& address) {
   if (address.starts_with(unix_prefix)) {
-    return abstract_name(address);
+    return {abstract_name(address)};
   }
   const std::size_t colon = address.rfind(':');
   std::string host = address.substr(0, colon);
@@ -58,28 +60,17 @@ Endpoint resolve(const std::string& address) {
   const int code = getaddrinfo(host.c_str(), port.c_str(), &hints, &list);
   require(code == 0 && list != nullptr, "cannot resolve '{}': {}", host, gai_strerror(code));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
-  Endpoint found;
-  found.bytes = list->ai_addrlen;
-  std::memcpy(&found.where, list->ai_addr, list->ai_addrlen);
+  std::vector<Endpoint> found;
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    Endpoint& endpoint = found.emplace_back();
+    endpoint.bytes = entry->ai_addrlen;
+    std::memcpy(&endpoint.where, entry->ai_addr, entry->ai_addrlen);
+  }
   return found;
 }
 
 const sockaddr* pointer(const Endpoint& endpoint) {
   return reinterpret_cast<const sockaddr*>(&endpoint.where);
-}
-
-void widen_unless_loopback(Endpoint& endpoint) {
-  if (endpoint.where.ss_family == AF_INET) {
-    auto* v4 = reinterpret_cast<sockaddr_in*>(&endpoint.where);
-    if ((ntohl(v4->sin_addr.s_addr) >> 24) != 127) {
-      v4->sin_addr.s_addr = htonl(INADDR_ANY);
-    }
-  } else if (endpoint.where.ss_family == AF_INET6) {
-    auto* v6 = reinterpret_cast<sockaddr_in6*>(&endpoint.where);
-    if (!IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr)) {
-      v6->sin6_addr = in6addr_any;
-    }
-  }
 }
 
 Socket open_socket(const Endpoint& endpoint) {
@@ -108,27 +99,50 @@ void Socket::close() {
 }
 
 Socket listen_at(const std::string& address) {
-  Endpoint endpoint = resolve(address);
-  widen_unless_loopback(endpoint);
-  Socket socket = open_socket(endpoint);
-  const int yes = 1;  // a run that starts again must not wait for the kernel to forget the last one
-  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  if (bind(socket.get(), pointer(endpoint), endpoint.bytes) != 0 || listen(socket.get(), 1024) != 0) {
-    fail(
-        "rank 0 cannot listen at {}: {}. Another run on this machine? Give each its own port: "
-        "ORTHANT_RENDEZVOUS=host:port",
-        address, std::strerror(errno));
+  int reason = 0;
+  for (const Endpoint& endpoint : resolve(address)) {
+    Socket socket = open_socket(endpoint);
+    const int yes = 1;  // a run that starts again must not wait for the kernel to forget the last one
+    setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    if (bind(socket.get(), pointer(endpoint), endpoint.bytes) == 0 && listen(socket.get(), 1024) == 0) {
+      return socket;
+    }
+    reason = errno;
+    if (reason != EADDRNOTAVAIL && reason != EAFNOSUPPORT) {
+      break;
+    }
   }
-  return socket;
+  fail("rank 0 cannot listen at {}: {}. {}", address, std::strerror(reason),
+       reason == EADDRNOTAVAIL ? "No network of this machine has that address: set ORTHANT_RENDEZVOUS=host:port to one "
+                                 "that has, or for rank 0 alone to 0.0.0.0:port, every network"
+                               : "Another run on this machine? Give each its own port: ORTHANT_RENDEZVOUS=host:port");
+}
+
+std::string note_of_reach(const Socket& listener) {
+  sockaddr_storage where{};
+  socklen_t bytes = sizeof(where);
+  getsockname(listener.get(), reinterpret_cast<sockaddr*>(&where), &bytes);
+  const auto* v4 = reinterpret_cast<const sockaddr_in*>(&where);
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&where);
+  const bool loopback = (where.ss_family == AF_INET && ntohl(v4->sin_addr.s_addr) >> 24 == 127) ||
+                        (where.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr));
+  return loopback
+             ? ". That host is an address of rank 0's machine alone there (127.x or ::1; see its /etc/hosts), which "
+               "other machines do not reach: for those set ORTHANT_RENDEZVOUS=host:port to one that they do"
+             : "";
 }
 
 Socket connect_to(const std::string& address) {
-  const Endpoint endpoint = resolve(address);
-  Socket socket = open_socket(endpoint);
-  if (connect(socket.get(), pointer(endpoint), endpoint.bytes) != 0) {
-    fail("{}", std::strerror(errno));
+  int reason = 0;
+  for (const Endpoint& endpoint : resolve(address)) {
+    Socket socket = open_socket(endpoint);
+    if (connect(socket.get(), pointer(endpoint), endpoint.bytes) == 0) {
+      require(!is_of_another_user(socket.get()), "a process of another user listens there");
+      return socket;
+    }
+    reason = errno;
   }
-  return socket;
+  fail("{}", std::strerror(reason));
 }
 
 }  // namespace orthant::nccl

@@ -7,11 +7,15 @@
 
 namespace orthant::nccl {
 
-// Listens there. A host name is not bound to: a machine may know itself by another address than its peers do, so it
-// listens on every interface, except where the host is loopback. Errors: Error naming the address.
+// Listens there and nowhere else: on the address that the host name has on this machine. Errors: Error naming the
+// address.
 Socket listen_at(const std::string& address);
 
-// One attempt. Errors: Error with the system's reason (nobody listens there yet, an unknown host).
+// For the message about ranks that did not come: that only this machine reaches the address, where this is so.
+std::string note_of_reach(const Socket& listener);
+
+// One attempt at each address that the host name has here. Errors: Error with the system's reason (nobody listens there
+// yet, an unknown host), or that another user's process does (unix:).
 Socket connect_to(const std::string& address);
 
 }  // namespace orthant::nccl

@@ -12,12 +12,13 @@
 
 #include <orthant/error.h>
 
+#include "plugins/nccl/address.h"
+
 namespace orthant::nccl {
 namespace {
 
 constexpr std::size_t max_text = 64 << 10;
-constexpr std::size_t max_strangers = 64;  // connections that have not said hello, beyond those of the world
-constexpr std::chrono::seconds hello_time{10};
+constexpr std::size_t max_strangers = 64;  // connections that have proven nothing, beyond one for each rank
 constexpr std::chrono::seconds last_words{1};
 constexpr int tick_milliseconds = 50;
 
@@ -35,11 +36,11 @@ Hub::Hub(Socket listener, Socket own, HubOptions options)
       contributions_(come_.size()) {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    fail("cannot make a socket pair: {}", std::strerror(errno));
+    orthant::fail("cannot make a socket pair: {}", std::strerror(errno));
   }
   wake_ = Socket(ends[0]);
   woken_ = Socket(ends[1]);
-  peers_.push_back({std::move(own), FrameReader(max_text), {}, -1, Clock::now()});
+  peers_.push_back({std::move(own), FrameReader(max_text), {}, -1, Clock::now(), false, nullptr});
   thread_ = std::thread([this] { run(); });
 }
 
@@ -71,9 +72,6 @@ void Hub::run() {
       polled.push_back({peer.socket.get(), static_cast<short>(peer.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
     }
     poll(polled.data(), polled.size(), tick_milliseconds);
-    if (polled[0].revents != 0) {
-      accept_one();
-    }
     if (!stopping_ && polled[1].revents != 0) {
       stopping_ = true;
     }
@@ -86,15 +84,43 @@ void Hub::run() {
         read_from(peers_[i]);
       }
     }
+    if (polled[0].revents != 0) {
+      accept_one();
+    }
     check_times();
     std::erase_if(peers_, [](const Peer& peer) { return !peer.socket.is_open(); });
   }
 }
 
+// Neither strangers that say nothing nor many of them keep a rank out: the oldest makes room.
 void Hub::accept_one() {
   Socket socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket.is_open() && peers_.size() < come_.size() + max_strangers) {
-    peers_.push_back({std::move(socket), FrameReader(max_text), {}, -1, Clock::now()});
+  if (!socket.is_open()) {
+    if (errno == EMFILE || errno == ENFILE) {
+      drop_oldest_stranger();
+    }
+    return;
+  }
+  if (is_of_another_user(socket.get())) {
+    ++refused_;
+    return;
+  }
+  const auto strangers =
+      std::count_if(peers_.begin(), peers_.end(), [](const Peer& p) { return p.proving != nullptr; });
+  if (static_cast<std::size_t>(strangers) >= come_.size() + max_strangers) {
+    drop_oldest_stranger();
+  }
+  auto proving = std::make_unique<Handshake>(Handshake::Side::listens, options_.secret);
+  std::string first = proving->first();
+  peers_.push_back(
+      {std::move(socket), FrameReader(max_text), std::move(first), -1, Clock::now(), false, std::move(proving)});
+}
+
+void Hub::drop_oldest_stranger() {
+  const auto oldest = std::find_if(peers_.begin(), peers_.end(),
+                                   [](const Peer& p) { return p.proving != nullptr && p.socket.is_open(); });
+  if (oldest != peers_.end()) {
+    peers_.erase(oldest);
   }
 }
 
@@ -107,12 +133,23 @@ void Hub::read_from(Peer& peer) {
   if (n <= 0) {
     return lose(peer);
   }
+  const std::string_view bytes(buffer.data(), static_cast<std::size_t>(n));
   try {
-    peer.reader.feed({buffer.data(), static_cast<std::size_t>(n)});
+    if (peer.proving) {
+      peer.out += peer.proving->take(bytes);
+      if (!peer.proving->done()) {
+        return;
+      }
+      peer.reader.feed(peer.proving->rest());
+      peer.proving.reset();
+    } else {
+      peer.reader.feed(bytes);
+    }
     while (auto frame = peer.reader.next()) {
       handle(peer, std::move(*frame));
     }
   } catch (const Error&) {  // a stranger, or a rank whose bytes are damaged
+    refused_ += peer.proving ? 1 : 0;
     lose(peer);
   }
 }
@@ -197,6 +234,7 @@ void Hub::admit(Peer& peer, const Frame& hello) {
   peer.rank = hello.rank;
   if (++joined_ == options_.world_size) {
     tell_all({FrameType::welcome, -1, {}});
+    listener_.close();  // nobody else is to come
   }
 }
 
@@ -259,18 +297,21 @@ std::string Hub::names_of_missing() const {
 
 void Hub::check_times() {
   const Clock::time_point now = Clock::now();
-  const auto late = [&](Clock::time_point since) {
-    return std::chrono::duration<double>(now - since).count() > options_.timeout_seconds;
+  const auto longer = [&](double seconds, Clock::time_point since) {
+    return std::chrono::duration<double>(now - since).count() > seconds;
   };
+  const auto late = [&](Clock::time_point since) { return longer(options_.timeout_seconds, since); };
   for (Peer& peer : peers_) {
-    if (peer.rank < 0 && now - peer.since > hello_time) {
+    if (peer.rank < 0 && longer(options_.stranger_seconds, peer.since)) {
       peer.socket.close();
     }
   }
   if (!failed_ && joined_ < options_.world_size && late(start_)) {
-    fail(-1,
-         fmt::format("{} did not come to {} within {:g} s: not started, or that address cannot be reached from there",
-                     names_of_missing(), options_.address, options_.timeout_seconds));
+    fail(-1, fmt::format(
+                 "{} did not come to {} within {:g} s: not started, or that address cannot be reached from there{}{}",
+                 names_of_missing(), options_.address, options_.timeout_seconds,
+                 refused_ > 0 ? fmt::format(" ({} connections did not know the secret of this start)", refused_) : "",
+                 note_of_reach(listener_)));
   }
   if (!failed_ && !label_.empty() && late(gather_start_)) {
     fail(-1,

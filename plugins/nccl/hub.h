@@ -1,15 +1,18 @@
 // Hub: rank 0's side of the rendezvous. One thread that all ranks, rank 0 too, are connected to.
 //
-// It admits ranks (strangers, other jobs and doubles are refused), passes notes, gathers what every rank contributes,
+// It admits ranks: connections that prove to know the secret; of those, other jobs and doubles are refused with the
+// reason. All others are closed without a word. It passes notes, gathers what every rank contributes,
 // and tells everyone the first failure: one that a rank reports, a connection that ends before its rank has said that
 // it leaves, a rank that does not come or does not contribute in time.
 #pragma once
 
 #include <chrono>
-#include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <orthant/handshake.h>
 
 #include "plugins/nccl/frame.h"
 #include "plugins/nccl/socket.h"
@@ -19,8 +22,10 @@ namespace orthant::nccl {
 struct HubOptions {
   std::string address;  // for messages
   std::string job;
+  std::string secret;
   int world_size = 1;
   double timeout_seconds = 60;
+  double stranger_seconds = 5;  // a connection that does not prove itself within them is closed
 };
 
 // The text of a hello.
@@ -44,7 +49,8 @@ class Hub {
     std::string out;  // not yet sent
     int rank = -1;    // -1: has not said hello
     Clock::time_point since;
-    bool closing = false;  // after `out` is sent
+    bool closing = false;                // after `out` is sent
+    std::unique_ptr<Handshake> proving;  // null: it has proven that it knows the secret
   };
   struct Contribution {
     bool given = false;
@@ -53,6 +59,7 @@ class Hub {
 
   void run();
   void accept_one();
+  void drop_oldest_stranger();
   void read_from(Peer& peer);
   void write_to(Peer& peer);
   void lose(Peer& peer);
@@ -72,7 +79,7 @@ class Hub {
   HubOptions options_;
   std::vector<Peer> peers_;
   std::vector<bool> come_, left_;
-  int joined_ = 0;
+  int joined_ = 0, refused_ = 0;  // ranks; strangers
   Clock::time_point start_ = Clock::now();
 
   std::string label_;  // of the gather in progress; empty: none

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 
 #include <orthant/error.h>
 
@@ -43,36 +44,74 @@ void keep_alive(int socket) {
 Rendezvous::Rendezvous(const RendezvousConfig& config) : config_(config) {
   require(config.rank >= 0 && config.rank < config.world_size, "rank {} is not in a world of {} ranks", config.rank,
           config.world_size);
-  connect(config);
+  config.rank == 0 ? host() : connect();
   send_frame({FrameType::hello, config.rank, hello_text(config.world_size, config.job)});
   await_welcome();
+  if (config.rank == 0 && !config.secret.file.empty()) {
+    std::error_code ignored;  // nobody else needs it from now on
+    std::filesystem::remove(config.secret.file, ignored);
+  }
 }
 
-void Rendezvous::connect(const RendezvousConfig& config) {
-  if (config.rank == 0) {
-    std::array<int, 2> ends{};
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-      fail("cannot make a socket pair: {}", std::strerror(errno));
-    }
-    socket_ = Socket(ends[0]);
-    Socket other(ends[1]);
-    hub_ = std::make_unique<Hub>(listen_at(config.address), std::move(other),
-                                 HubOptions{config.address, config.job, config.world_size, config.timeout_seconds});
-    return;
+void Rendezvous::host() {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    orthant::fail("cannot make a socket pair: {}", std::strerror(errno));
   }
-  // Rank 0 may come later.
-  const Clock::time_point end = Clock::now() + seconds(config.timeout_seconds);
+  socket_ = Socket(ends[0]);
+  Socket other(ends[1]);
+  const std::optional<std::string> secret = read_secret(config_.secret);
+  require(secret.has_value(), "rank 0 finds no secret of this start in {}", config_.secret.file.string());
+  hub_ = std::make_unique<Hub>(listen_at(config_.address), std::move(other),
+                               HubOptions{.address = config_.address,
+                                          .job = config_.job,
+                                          .secret = *secret,
+                                          .world_size = config_.world_size,
+                                          .timeout_seconds = config_.timeout_seconds});
+}
+
+// Rank 0 may come later, and until then an earlier start of this run may be there: its rank 0, its secret in a file.
+void Rendezvous::connect() {
+  const Clock::time_point end = Clock::now() + seconds(config_.timeout_seconds);
   for (;;) {
-    try {
-      socket_ = connect_to(config.address);
-      keep_alive(socket_.get());
-      return;
-    } catch (const Error& error) {
-      require(Clock::now() < end, "rank {} cannot reach rank 0 at {} within {:g} s: {}", config.rank, config.address,
-              config.timeout_seconds, error.what());
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::string problem;
+    if (const std::optional<std::string> secret = read_secret(config_.secret)) {
+      try {
+        socket_ = connect_to(config_.address);
+        keep_alive(socket_.get());
+        return prove(*secret, end + seconds(grace_seconds));
+      } catch (const Error& error) {
+        problem = error.what();
+      }
+    } else {
+      problem = fmt::format(
+          "the launcher of rank 0 writes the start's secret to {}, which is not there. Where the machines share no "
+          "file system, set ORTHANT_SECRET to the same 32 or more random characters for every rank",
+          config_.secret.file.string());
     }
+    require(Clock::now() < end, "rank {} cannot reach rank 0 at {} within {:g} s: {}", config_.rank, config_.address,
+            config_.timeout_seconds, problem);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
+}
+
+// What comes after rank 0's proof are frames.
+void Rendezvous::prove(const std::string& secret, Clock::time_point end) {
+  Handshake handshake(Handshake::Side::connects, secret);
+  std::array<char, 256> buffer;
+  while (!handshake.done()) {
+    pollfd ready{socket_.get(), POLLIN, 0};
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
+    const bool heard = left.count() > 0 && poll(&ready, 1, static_cast<int>(left.count())) > 0;
+    require(heard, "it does not answer: it is stopped, or something else listens there");
+    const ssize_t n = recv(socket_.get(), buffer.data(), buffer.size(), 0);
+    require(n > 0,
+            "what listens there closed the connection: it knows another secret (another run, or another start of this "
+            "one), or it is not Orthant. Give each run its own port (ORTHANT_RENDEZVOUS=host:port)");
+    send_bytes(handshake.take({buffer.data(), static_cast<std::size_t>(n)}));
+  }
+  reader_ = FrameReader(max_frame);
+  reader_.feed(handshake.rest());
 }
 
 void Rendezvous::await_welcome() {
@@ -187,14 +226,17 @@ void Rendezvous::post(int to, const std::string& text) noexcept {
 }
 
 void Rendezvous::send_frame(const Frame& frame) noexcept {
-  const std::string bytes = encode(frame);
+  send_bytes(encode(frame));
+}
+
+void Rendezvous::send_bytes(std::string_view bytes) noexcept {
   const std::lock_guard lock(write_mutex_);
-  for (std::size_t sent = 0; sent < bytes.size();) {
-    const ssize_t n = send(socket_.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+  while (!bytes.empty()) {
+    const ssize_t n = send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (n < 0 && errno != EINTR) {
       return;  // the reader sees the end of the connection
     }
-    sent += n > 0 ? static_cast<std::size_t>(n) : 0;
+    bytes.remove_prefix(n > 0 ? static_cast<std::size_t>(n) : 0);
   }
 }
 

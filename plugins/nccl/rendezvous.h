@@ -1,19 +1,23 @@
 // Rendezvous: how the ranks of a run find each other, and tell each other what the GPUs' network cannot: who is there,
 // who has died, why to stop. Rank 0 listens (hub.h), every rank keeps one connection to it until the end.
 //
-// It knows nothing of NCCL. Nobody is asked to prove who they are, as in NCCL's own start-up: use it on networks
-// whose machines you trust. Bytes of strangers are refused without a crash or a large allocation.
+// It knows nothing of NCCL. Both sides of a connection prove first that they know the start's secret
+// (<orthant/handshake.h>); a stranger is told nothing, and his bytes cause no crash and no large allocation.
 // Thread safety: all_gather from one thread at a time; everything else from any thread, handlers included.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
+
+#include <orthant/handshake.h>
 
 #include "plugins/nccl/frame.h"
 #include "plugins/nccl/hub.h"
@@ -24,6 +28,7 @@ namespace orthant::nccl {
 struct RendezvousConfig {
   std::string address;  // see address.h
   std::string job;      // the same on all ranks of a run, different for another run
+  SecretPlace secret;   // of the start
   int rank = 0, world_size = 1;
   double timeout_seconds = 60;
 };
@@ -62,18 +67,22 @@ class Rendezvous {
   std::optional<std::string> failure() const;
 
  private:
-  void connect(const RendezvousConfig& config);
+  void host();
+  void connect();
+  void prove(const std::string& secret, std::chrono::steady_clock::time_point end);
   void await_welcome();
   void run();
   void handle(Frame& frame);
   void set_failure(const std::string& why);
   void send_frame(const Frame& frame) noexcept;
   std::optional<Frame> receive();  // none: the connection has ended
+  void send_bytes(std::string_view bytes) noexcept;
 
   RendezvousConfig config_;
   Socket socket_;
   std::unique_ptr<Hub> hub_;  // rank 0
-  FrameReader reader_{256u << 20};
+  static constexpr std::size_t max_frame = 256u << 20;
+  FrameReader reader_{max_frame};
   Handlers handlers_;
 
   std::mutex write_mutex_;

@@ -19,6 +19,10 @@ RendezvousConfig rendezvous_config(const CommunicatorConfig& config, const Envir
       !found.address.empty() || config.world_size == 1,
       "where the ranks meet is not known: set ORTHANT_RENDEZVOUS=host:port for every rank, with the host of rank 0 as "
       "the others reach it, and a port that is free there");
+  found.secret = {environment("ORTHANT_SECRET").value_or(""), environment("ORTHANT_SECRET_FILE").value_or("")};
+  require(!found.secret.value.empty() || !found.secret.file.empty() || config.world_size == 1,
+          "the ranks have no secret to know each other by: start them with `orthant launch`, or set ORTHANT_SECRET to "
+          "the same 32 or more random characters for every rank");
   // Any two runs that could meet at one address differ in one of these; the ranks of one run in none.
   for (const char* name :
        {"ORTHANT_RUN_DIR", "SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE"}) {

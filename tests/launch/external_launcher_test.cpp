@@ -84,6 +84,24 @@ TEST(ExternalLauncher, DaemonsOfMpirunUnderSlurmAreNoContradiction) {
   EXPECT_EQ(find(kOpenMpi + daemons)->launcher, "Open MPI");
 }
 
+TEST(ExternalLauncher, SaysWhetherAllRanksAreOnOneMachine) {
+  EXPECT_FALSE(find(kTorchrun)->on_one_machine);
+  EXPECT_TRUE(find(kTorchrun + Variables{{"LOCAL_WORLD_SIZE", "4"}})->on_one_machine);
+  EXPECT_FALSE(find(kTorchrun + Variables{{"LOCAL_WORLD_SIZE", "2"}})->on_one_machine);
+  EXPECT_TRUE(find(kOpenMpi + Variables{{"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}})->on_one_machine);
+  EXPECT_FALSE(find(kOpenMpi + Variables{{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}})->on_one_machine);
+  EXPECT_FALSE(find(kSlurm)->on_one_machine);
+  EXPECT_TRUE(find(kSlurm + Variables{{"SLURM_NNODES", "1"}})->on_one_machine);
+  EXPECT_FALSE(find(kSlurm + Variables{{"SLURM_NNODES", "1"}, {"SLURM_STEP_NUM_NODES", "2"}})->on_one_machine);
+}
+
+TEST(ExternalLauncher, SaysWhetherMpiKnowsTheRanks) {
+  EXPECT_FALSE(find(kTorchrun)->known_to_mpi);
+  EXPECT_TRUE(find(kTorchrun + kOpenMpi)->known_to_mpi);  // mpirun, and a script that exports torchrun's variables
+  EXPECT_TRUE(find(kOpenMpi)->known_to_mpi);
+  EXPECT_TRUE(find(kSlurm)->known_to_mpi);
+}
+
 TEST(ExternalLauncher, ABatchScriptIsNoRank) {
   const Variables script = {
       {"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}};

@@ -97,6 +97,9 @@ TEST_F(LaunchCommand, AHostfileNeedsACommunicatorThatReachesHosts) {
   EXPECT_EQ(run("--hostfile hosts --dry-run --set 'run.communicator=\"mpi\"'", path), 0) << error_;
   EXPECT_THAT(output_, HasSubstr("mpirun -np 1 --hostfile hosts"));
   EXPECT_THAT(output_, HasSubstr("orthant train config.toml --set 'run.communicator=\"mpi\"'"));
+  const std::string nccl = "--set run.device=cuda --set run.communicator=nccl";
+  EXPECT_EQ(run("--hostfile hosts --dry-run " + nccl, path), 0) << error_;
+  EXPECT_THAT(output_, HasSubstr(" -x ORTHANT_SECRET -x "));  // by name: its value is not for those who list processes
   EXPECT_EQ(run("--dry-run --set 'run.communicator=\"mpi\"'", path), 0) << error_;
   EXPECT_THAT(output_, HasSubstr("mpirun -np 1 --oversubscribe"));
   EXPECT_EQ(run("--hostfile hosts --dry-run --set 'run.communicator=\"mpi\"'", "PATH=/nowhere"), 78);

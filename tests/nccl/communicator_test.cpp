@@ -42,7 +42,8 @@ std::vector<std::string> run(const WorldOf& setup, const std::function<void(Comm
     ranks.emplace_back([&, rank] {
       try {
         const auto api = std::make_shared<FakeNccl>(setup.network, setup.one_gpu ? "gpu" : fmt::format("gpu {}", rank));
-        const auto communicator = make_nccl_communicator(api, {address, "test", rank, setup.ranks, setup.timeout});
+        const auto communicator = make_nccl_communicator(
+            api, {address, "test", {std::string(32, 's'), {}}, rank, setup.ranks, setup.timeout});
         try {
           body(*communicator);
         } catch (const std::exception& error) {

@@ -43,26 +43,24 @@ TEST(Rendezvous, WorldsOfDifferentSizesAreRefused) {
 
 TEST(Rendezvous, TwoRunsAtOneAddressAreToldApart) {
   const std::string address = free_port();
-  std::atomic<int> there = 0;
   std::atomic<bool> done = false;
-  const auto messages = run(3, [&](int i) {
-    if (i < 2) {  // the first run
-      Rendezvous here(config(address, i, 2));
-      here.start(ignore());
-      ++there;
-      require(soon([&] { return done.load(); }), "the other run was not refused");
+  const auto messages = run(4, [&](int i) {
+    if (i < 3) {  // the first run; its rank 2 comes when the other has tried
+      require(i < 2 || soon([&] { return done.load(); }), "the other run was not refused");
+      Rendezvous here(config(address, i, 3));
       return;
     }
-    require(soon([&] { return there == 2; }), "the first run did not start");
-    for (const int rank : {0, 1}) {
-      auto other = config(address, rank, 2, 3);
-      other.job = "other";
-      const std::string expected =
-          rank == 0 ? "rank 0 cannot listen at " + address : "another run ('job') meets at " + address;
-      const std::string refused = error_of([&] { Rendezvous here(other); });
-      require(refused.starts_with(expected), "{}", refused);
-    }
+    auto other = config(address, 1, 3, 0.3);
+    other.job = "other";
+    const std::string by_job = error_of([&] { Rendezvous here(other); });
+    other.secret.value = std::string(32, 'x');
+    const std::string by_secret = error_of([&] { Rendezvous here(other); });
+    other.rank = 0;
+    const std::string first = error_of([&] { Rendezvous here(other); });
     done = true;
+    require(by_job.find("another run ('job') meets at " + address) != std::string::npos, "{}", by_job);
+    require(by_secret.find("it knows another secret (another run") != std::string::npos, "{}", by_secret);
+    require(first.starts_with("rank 0 cannot listen at " + address), "{}", first);
   });
   EXPECT_THAT(messages, Each("no error"));
 }
@@ -89,6 +87,9 @@ TEST(Rendezvous, StrangersAreShutOut) {
     while (!stop) {
       try {
         const Socket socket = connect_to(address);
+        if (random() % 2 == 0) {  // a rank gone mad
+          prove(socket, secret);
+        }
         std::string bytes(1 + random() % 3000, '\0');
         for (char& c : bytes) {
           c = static_cast<char>(random());
@@ -128,12 +129,17 @@ TEST(Rendezvous, SomethingElseThatListensIsRecognised) {
   const std::string address = free_port();
   const Socket listener = listen_at(address);
   std::jthread other([&] {
-    const Socket socket(accept(listener.get(), nullptr, nullptr));
-    send(socket.get(), "SSH-2.0-OpenSSH_9.2\r\n", 21, MSG_NOSIGNAL);
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    for (;;) {
+      const Socket socket(accept(listener.get(), nullptr, nullptr));
+      if (!socket.is_open()) {
+        return;
+      }
+      send(socket.get(), "SSH-2.0-OpenSSH_9.2\r\n", 21, MSG_NOSIGNAL);
+    }
   });
-  EXPECT_THAT(error_of([&] { Rendezvous(config(address, 1, 2)); }),
-              HasSubstr("what listens at " + address + " is not rank 0"));
+  EXPECT_THAT(error_of([&] { Rendezvous(config(address, 1, 2, 0.3)); }),
+              AllOf(HasSubstr("cannot reach rank 0 at " + address), HasSubstr("what answers is not Orthant")));
+  shutdown(listener.get(), SHUT_RDWR);
 }
 
 TEST(Rendezvous, AFailureReachesEveryoneOnceAndTheFirstWins) {
@@ -203,9 +209,14 @@ std::vector<std::string> kill_one(const std::string& address, int world, int dea
       close(ends[0]);
       const std::string message = error_of([&] {
         Rendezvous here(config(address, rank, world, 20));
-        here.start(ignore());
+        std::atomic<int> notes = 0;
+        auto handlers = ignore();
+        handlers.note = [&](int, const std::string&) { ++notes; };
+        here.start(handlers);
         here.all_gather("meeting", "");
+        here.post(dead, "have met");
         if (rank == dead) {
+          require(soon([&] { return notes == world - 1; }), "the others did not meet");
           raise(SIGKILL);
         }
         const auto begin = std::chrono::steady_clock::now();

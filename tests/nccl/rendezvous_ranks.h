@@ -2,9 +2,12 @@
 #pragma once
 
 #include <orthant/error.h>
+#include <orthant/handshake.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <random>
@@ -37,8 +40,10 @@ inline std::string free_port() {
   }
 }
 
+inline const std::string secret = "0123456789abcdef0123456789abcdef";
+
 inline RendezvousConfig config(const std::string& address, int rank, int world, double timeout = 30) {
-  return {address, "job", rank, world, timeout};
+  return {address, "job", {secret, {}}, rank, world, timeout};
 }
 
 // Waits for what another thread does.
@@ -63,6 +68,40 @@ inline std::vector<std::string> run(int world, const std::function<void(int rank
   }
   ranks.clear();
   return messages;
+}
+
+// What a rank does first on a connection. False: refused.
+inline bool prove(const Socket& socket, const std::string& with) {
+  Handshake handshake(Handshake::Side::connects, with);
+  try {
+    char bytes[100];
+    while (!handshake.done()) {
+      const ssize_t n = recv(socket.get(), bytes, sizeof(bytes), 0);
+      if (n <= 0) {
+        return false;
+      }
+      const std::string answer = handshake.take({bytes, static_cast<std::size_t>(n)});
+      send(socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
+    }
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+// What comes until the connection ends; "..." at its end where it does not end within 10 s.
+inline std::string read_all(const Socket& socket) {
+  const timeval limit{10, 0};
+  setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  std::string all;
+  char bytes[1000];
+  for (;;) {
+    const ssize_t n = recv(socket.get(), bytes, sizeof(bytes), 0);
+    if (n <= 0) {
+      return n < 0 && errno == EAGAIN ? all + "..." : all;
+    }
+    all.append(bytes, static_cast<std::size_t>(n));
+  }
 }
 
 }  // namespace orthant::nccl::test

@@ -29,15 +29,26 @@ std::string refused(int rank, int world, const Variables& variables) {
 }
 
 TEST(NcclStart, TheAddressComesFromTheLauncher) {
-  const RendezvousConfig config = start(1, 4, {{"ORTHANT_RENDEZVOUS", "node1:20007"}});
+  const RendezvousConfig config = start(1, 4, {{"ORTHANT_RENDEZVOUS", "node1:20007"}, {"ORTHANT_SECRET", "s"}});
   EXPECT_EQ(config.address, "node1:20007");
   EXPECT_EQ(config.rank, 1);
   EXPECT_EQ(config.world_size, 4);
   EXPECT_EQ(config.timeout_seconds, 7);
 }
 
+TEST(NcclStart, TheSecretComesFromTheLauncherItselfOrInAFile) {
+  const Variables there = {{"ORTHANT_RENDEZVOUS", "a:1"}};
+  Variables value = there, file = there;
+  value["ORTHANT_SECRET"] = "s";
+  file["ORTHANT_SECRET_FILE"] = "runs/.x.secret";
+  EXPECT_EQ(start(0, 2, value).secret.value, "s");
+  EXPECT_EQ(start(1, 2, file).secret.file, "runs/.x.secret");
+  EXPECT_THAT(refused(1, 2, there), testing::HasSubstr("set ORTHANT_SECRET to the same 32 or more random characters"));
+}
+
 TEST(NcclStart, RunsAreToldApart) {
-  const Variables one = {{"ORTHANT_RENDEZVOUS", "a:1"}, {"ORTHANT_RUN_DIR", "runs/x"}, {"SLURM_JOB_ID", "1"}};
+  const Variables one = {
+      {"ORTHANT_RENDEZVOUS", "a:1"}, {"ORTHANT_SECRET", "s"}, {"ORTHANT_RUN_DIR", "runs/x"}, {"SLURM_JOB_ID", "1"}};
   Variables other = one, rank_of_one = one;
   other["ORTHANT_RUN_DIR"] = "runs/y";
   rank_of_one["SLURM_PROCID"] = "3";
