@@ -60,13 +60,21 @@ RunIds ids_in(const std::filesystem::path& run_folder) {
   return ids;
 }
 
-void require_own_folder(const std::filesystem::path& run_folder, const RunIds& own) {
+std::string why_not_own(const std::filesystem::path& run_folder, const RunIds& own) {
   const RunIds there = ids_in(run_folder);
-  require(
-      there.run == own.run && there.job == own.job,
+  if (there.run == own.run && there.job == own.job) {
+    return "";
+  }
+  return fmt::format(
       "the run folder {} is another job's now: its config.resolved.toml is of run {} and job {}, this is run {}, job "
-      "{}. Nothing of this job is saved there: give each job a run.name of its own",
+      "{}. "
+      "Nothing of this job is saved there: give each job a run.name of its own",
       run_folder.string(), shown(there.run), shown(there.job), own.run, own.job);
+}
+
+void require_own_folder(const std::filesystem::path& run_folder, const RunIds& own) {
+  const std::string reason = why_not_own(run_folder, own);
+  require(reason.empty(), "{}", reason);
 }
 
 std::string run_id_in(const std::map<std::string, std::string>& state) {

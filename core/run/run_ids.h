@@ -24,6 +24,10 @@ std::string text_of(const RunIds& ids);
 // What config.resolved.toml of the folder says; empty where there is none. Errors: Error where it cannot be read.
 RunIds ids_in(const std::filesystem::path& run_folder);
 
+// Why a folder is not this job's: config.resolved.toml in it is not of `own.run` and `own.job` any more. Empty: it is.
+// Errors: Error where that cannot be read.
+std::string why_not_own(const std::filesystem::path& run_folder, const RunIds& own);
+
 // Refuses to write into a folder whose config.resolved.toml is not of `own.run` and `own.job` any more.
 // Errors: Error with both ids.
 void require_own_folder(const std::filesystem::path& run_folder, const RunIds& own);

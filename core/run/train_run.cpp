@@ -83,6 +83,7 @@ class Run {
       put("{} parameters on rank 0, {} ranks, steps {} to {}\n", trainer_.parameters().elements(), world_.size(),
           step_ + 1, settings_.run.steps);
     }
+    share_ids();
     Progress progress(settings_.run.steps, step_, first() ? options_.columns : 0);
     const Clock::time_point begin = Clock::now();
     std::int64_t saved = -1;
@@ -104,7 +105,7 @@ class Run {
             seconds_since(begin));
       }
       if (due(settings_.run.checkpoint_every) || last || stop) {
-        save();
+        save_in_own_folder();
         saved = step_;
       }
       if (stop && !last) {
@@ -208,6 +209,28 @@ class Run {
     }
   }
 
+  void share_ids() {
+    const RunIds own = first() ? claim_->ids() : RunIds();
+    const std::vector<std::string> run = gather_texts(own.run, world_, *stream_);
+    ids_ = {.run = run.front(), .job = gather_texts(own.job, world_, *stream_).front()};
+  }
+
+  // A folder that another job moves away while this one saves into it: a file that is missing is not the reason.
+  void save_in_own_folder() {
+    try {
+      save();
+    } catch (const Error&) {
+      std::string reason;
+      try {
+        reason = why_not_own(options_.run_directory, ids_);
+      } catch (const Error&) {
+        // A disk that fails: its first words say more.
+      }
+      require(reason.empty(), "{}", reason);
+      throw;
+    }
+  }
+
   void save() {
     std::map<std::string, std::string> state = {{"step", std::to_string(step_)},
                                                 {"tokens", std::to_string(tokens_)},
@@ -250,7 +273,8 @@ class Run {
   std::filesystem::path checkpoints_;
   std::filesystem::path from_;                     // the checkpoint that it goes on from; empty: none
   std::map<std::string, std::string> from_state_;  // of its manifest
-  std::optional<RunClaim> claim_;                  // of rank 0, as the metrics are
+  RunIds ids_;
+  std::optional<RunClaim> claim_;  // of rank 0, as the metrics are
   std::optional<MetricsFile> metrics_;
   std::int64_t step_ = 0;    // steps done
   std::int64_t tokens_ = 0;  // since the run began
