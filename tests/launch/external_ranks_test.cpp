@@ -58,7 +58,7 @@ TEST_F(ExternalRanks, OneWhoseLauncherIsKilledIsNamedByTheOther) {
     const std::string more = "'--set run.steps=1000000 --set run.log_every=1'";
     const int code =
         run(fmt::format("rm -rf runs; rank 0 {0} & zero=$!; rank 1 {0} & one=$!\n"
-                        "until [ -s runs/x/metrics.jsonl ]; do sleep 0.05; done\n"
+                        "until [ -s runs/x/metrics.jsonl ] || ! kill -0 $zero; do sleep 0.05; done\n"
                         "kill -9 ${1}; wait ${2}",
                         more, dead == 1 ? "one" : "zero", dead == 1 ? "zero" : "one"));
     EXPECT_EQ(code, 1);

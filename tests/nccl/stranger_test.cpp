@@ -110,15 +110,39 @@ TEST(Strangers, ManyIdleOnesDoNotKeepRanksOut) {
   }
 }
 
+// A hub of two ranks that never come.
+struct WaitingHub {
+  explicit WaitingHub(double stranger_seconds) : hub(listen_at(address), own_end(), options(stranger_seconds)) {}
+  Socket own_end() {
+    std::array<int, 2> ends{};
+    require(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) == 0, "no socket pair");
+    rank_0 = Socket(ends[0]);
+    return Socket(ends[1]);
+  }
+  HubOptions options(double stranger_seconds) const {
+    return {.address = address, .job = "job", .secret = secret, .world_size = 2, .stranger_seconds = stranger_seconds};
+  }
+  std::string address = fresh_name();
+  Socket rank_0;
+  Hub hub;
+};
+
 TEST(Strangers, AnIdleOneIsSentAwaySoon) {
-  const std::string address = fresh_name();
-  std::array<int, 2> ends{};
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
-  Socket rank_0(ends[0]);
-  Hub hub(listen_at(address), Socket(ends[1]),
-          {.address = address, .job = "job", .secret = secret, .world_size = 2, .stranger_seconds = 0.1});
-  EXPECT_EQ(read_all(connect_to(address)).size(), greeting_bytes);
-  rank_0.close();
+  const WaitingHub waiting(0.1);
+  EXPECT_EQ(read_all(connect_to(waiting.address)).size(), greeting_bytes);
+}
+
+TEST(Strangers, TheOldestOfManyMakesRoom) {
+  const WaitingHub waiting(1000);
+  std::vector<Socket> idle;
+  for (int i = 0; i < 200; ++i) {
+    idle.push_back(connect_to(waiting.address));
+  }
+  EXPECT_EQ(read_all(idle[0]).size(), greeting_bytes);
+  EXPECT_EQ(read_all(idle[100]).size(), greeting_bytes);
+  std::array<char, 2 * greeting_bytes> bytes;
+  EXPECT_EQ(recv(idle.back().get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(greeting_bytes));
+  EXPECT_LT(recv(idle.back().get(), bytes.data(), bytes.size(), MSG_DONTWAIT), 0) << "the newest is still there";
 }
 
 TEST(Strangers, WhoDidNotKnowTheSecretIsCountedWhereRanksAreMissing) {
