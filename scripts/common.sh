@@ -173,9 +173,34 @@ build() {
   fi || die "the build in build/$preset failed"
 }
 
+# Whether this user may write in build/.
+can_build() {
+  if [[ -e $root/build ]]; then
+    [[ -w $root/build && (! -e $root/build/.lock || -w $root/build/.lock) ]]
+  else
+    [[ -w $root ]]
+  fi
+}
+cannot_build() {
+  local owner
+  owner=$(stat -c %U "$(test -e "$root/build" && echo "$root/build" || echo "$root")" 2>/dev/null || echo somebody)
+  echo "$root/build belongs to $owner, $(id -un) cannot build there: let $owner run './launch --dry-run CONFIG' once, or use a checkout of your own"
+}
+
+# finished_build PRESET: for a user who cannot build: waits for a build that is under way; true where there is a program.
+finished_build() {
+  if [[ -r $root/build/.lock ]] && command -v flock >/dev/null; then
+    exec 9<"$root/build/.lock"
+    flock -n 9 || { say "waiting for another build in this folder"; flock 9; }
+    exec 9<&-
+  fi
+  [[ -x $root/build/$1/bin/orthant ]]
+}
+
 # Several ranks of mpirun or srun may come here together: one of them builds, the others wait for it. Of those on one
 # machine the first speaks for all.
 lock_build() {
+  can_build || die "$(cannot_build)"
   mkdir -p "$root/build"
   exec 9>"$root/build/.lock"
   if command -v flock >/dev/null && ! flock -n 9; then

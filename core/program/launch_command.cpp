@@ -14,6 +14,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/checkpoint/checkpoint.h"
 #include "core/config/config.h"
 #include "core/layout.h"
 #include "core/output.h"
@@ -27,6 +28,7 @@
 #include "parallel/launch/hostfile.h"
 #include "parallel/launch/local_meeting.h"
 #include "parallel/launch/meeting_point.h"
+#include "parallel/launch/signal_scope.h"
 #include "parallel/launch/start_secret.h"
 #include "parallel/launch/supervisor.h"
 #include "parallel/local/segment.h"
@@ -47,9 +49,15 @@ class LocalRankSegment : public RankSegment {
   explicit LocalRankSegment(std::shared_ptr<LocalSegment> segment) : segment_(std::move(segment)) {}
   int descriptor() const override { return segment_->fd(); }
   void mark_failed(int rank, const std::string& why) noexcept override { segment_->mark_failed(rank, why); }
-  int first_failed() const noexcept override {
+  std::optional<RankFailure> failure() const override {
     const auto failure = segment_->failure();
-    return failure ? failure->rank : -1;
+    return failure ? std::optional(RankFailure{failure->rank, failure->why}) : std::nullopt;
+  }
+  std::int64_t step(int rank) const override { return segment_->step(rank); }
+  void excuse_silence() noexcept override {
+    for (int rank = 0; rank < segment_->world_size(); ++rank) {
+      segment_->say_busy(rank);
+    }
   }
 
  private:
@@ -166,6 +174,7 @@ int start_by_mpirun(const Options& options, int world_size, const std::vector<st
   }
   say("launch: {}", text);
   restore_signals_for_exec();
+  release_launcher_signals();
   execvp(words[0], words.data());
   fail("cannot run mpirun: {}", strerror(errno));
 }
@@ -192,8 +201,26 @@ void print_hint(const LaunchPlan& plan, const std::string& job_id) {
   }
 }
 
+// The step of the newest checkpoint that this job wrote or goes on from, by its name; -1: there is none, or none can be
+// seen just now.
+std::int64_t newest_step(const LaunchPlan& plan, const std::string& job_id) {
+  if (!plan.starting_logs.empty() && ids_in(plan.run_directory).job != job_id) {
+    return -1;  // what is there is an earlier run's
+  }
+  try {
+    const std::vector<NamedCheckpoint> found = checkpoints_in(plan.run_directory / "checkpoints");
+    const auto newest = std::find_if(found.begin(), found.end(), [](const auto& named) { return named.finished(); });
+    return newest == found.end() ? -1 : newest->step;
+  } catch (const Error&) {
+    return -1;
+  }
+}
+
 int launch(const ConfigArguments& arguments, const Options& options) {
   const std::optional<ExternalRank> external = find_external_rank(process_environment());
+  if (!options.dry_run && !external) {
+    hold_launcher_signals();  // of others, the ranks wait for each other first
+  }
   const Config config = load_config(arguments);
   const bool elsewhere = options.dry_run || (!external && !options.hostfile.empty());
   const Needed layout = check(config, elsewhere ? Ranks::elsewhere : Ranks::processes);
@@ -230,6 +257,7 @@ int launch(const ConfigArguments& arguments, const Options& options) {
   plan.world_size = world_size;
   plan.local_ranks = world_size;
   plan.max_restarts = options.max_restarts;
+  plan.ranks_ask_for_signals = true;
   // Ranks of an external launcher start at their own pace: rank 0 makes room, once all of them are there.
   plan.append_logs = goes_on_in(run_directory, options.resume) || external.has_value();
   std::string summary = fmt::format("{} local rank{}", world_size, world_size == 1 ? "" : "s");
@@ -277,7 +305,9 @@ int launch(const ConfigArguments& arguments, const Options& options) {
         secret->place(), external->run_key + run_directory.string(), external->rank, world_size, run.timeout_seconds});
     plan.make_segment = [segment = meeting->segment()](int) { return std::make_unique<LocalRankSegment>(segment); };
   }
+  plan.newest_checkpoint = [&plan, job_id] { return newest_step(plan, job_id); };
   const int code = supervise(plan);
+  release_launcher_signals();  // a hint reads whole checkpoints
   const bool failed = code != static_cast<int>(ExitCode::ok) && code != static_cast<int>(ExitCode::stopped_resumable) &&
                       code != static_cast<int>(ExitCode::bad_configuration);
   if (failed && plan.first_rank == 0) {
@@ -297,7 +327,9 @@ void add_launch_command(CLI::App& app, int& exit_code) {
   command->add_option("--nproc", options->nproc, "Ranks to start; auto: what the layout needs")->type_name("N|auto");
   command->add_option("--hostfile", options->hostfile, "Machines ('host slots=N' lines), started by mpirun")
       ->type_name("FILE");
-  command->add_option("--max-restarts", options->max_restarts, "After a failure start again, resuming, at most K times")
+  command
+      ->add_option("--max-restarts", options->max_restarts,
+                   "After a failure start again, resuming, at most K times without progress")
       ->check(CLI::NonNegativeNumber)
       ->type_name("K");
   command->add_flag("--dry-run", options->dry_run, "Print what would be run, and start nothing");

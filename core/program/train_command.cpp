@@ -14,6 +14,7 @@
 #include "core/program/commands.h"
 #include "core/run/rank.h"
 #include "core/run/train_run.h"
+#include "core/stop_signals.h"
 
 namespace orthant {
 namespace {
@@ -39,10 +40,7 @@ namespace {
 
 // From here on a request to stop waits until the run asks for it; threads made later inherit this.
 void block_stop_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
+  const sigset_t set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 

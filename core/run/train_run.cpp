@@ -17,6 +17,7 @@
 #include "core/run/remembered_settings.h"
 #include "core/run/run_claim.h"
 #include "core/run/saving.h"
+#include "core/stop_signals.h"
 #include "core/trainer.h"
 
 namespace orthant {
@@ -28,12 +29,9 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Whether SIGINT or SIGTERM is waiting for this process.
+// Whether one of them is waiting for this process.
 bool stop_requested() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
+  const sigset_t set = stop_signals();
   const timespec now{};
   return sigtimedwait(&set, nullptr, &now) > 0;
 }

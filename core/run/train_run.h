@@ -16,7 +16,7 @@ struct RunOptions {
   int columns = 0;                      // of the terminal that rank 0 writes to; 0: none
 };
 
-// Trains to run.steps. SIGINT and SIGTERM (which the caller has blocked in every thread) let the step end, then save.
+// Trains to run.steps. stop_signals(), which the caller has blocked in every thread, let the step end, then save.
 // Returns ExitCode::ok, or stopped_resumable. Collective over the world.
 ExitCode train_run(const Config& config, const RunOptions& options, Communicator& communicator);
 

@@ -1,6 +1,6 @@
 #include "parallel/launch/rank_output.h"
 
-#include <orthant/error.h>
+#include <fmt/format.h>
 
 #include <utility>
 
@@ -12,15 +12,8 @@ constexpr std::size_t kLongestLine = 1 << 16;
 
 }  // namespace
 
-RankOutput::RankOutput(int rank, Console& console, std::filesystem::path log, bool append)
-    : console_(console),
-      prefix_(fmt::format("[r{}] ", rank)),
-      shows_progress_(rank == 0),
-      log_path_(std::move(log)),
-      log_(log_path_, append ? std::ios::app : std::ios::trunc) {
-  require(log_.is_open(), "cannot write the log of rank {} to {}: check the folder's permissions and space", rank,
-          log_path_.string());
-}
+RankOutput::RankOutput(int rank, RankLines& lines, std::filesystem::path log, bool append)
+    : rank_(rank), lines_(lines), log_(rank, std::move(log), append) {}
 
 void RankOutput::feed(Stream& stream, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -40,9 +33,7 @@ void RankOutput::feed(Stream& stream, std::string_view bytes) {
   const std::size_t carriage = stream.partial.rfind('\r');
   if (carriage != std::string::npos && carriage + 1 < stream.partial.size()) {
     stream.partial.erase(0, carriage);  // only the newest update of a progress line is of any use
-    if (shows_progress_) {
-      console_.progress(std::string_view(stream.partial).substr(1));
-    }
+    progress(std::string_view(stream.partial).substr(1));
   }
 }
 
@@ -53,7 +44,6 @@ void RankOutput::finish() {
       stream->partial.clear();
     }
   }
-  log_.flush();
 }
 
 void RankOutput::line(const Stream& stream, std::string_view text) {
@@ -63,17 +53,23 @@ void RankOutput::line(const Stream& stream, std::string_view text) {
   const std::size_t carriage = text.rfind('\r');
   if (carriage != std::string_view::npos) {
     text.remove_prefix(carriage + 1);  // what a terminal would show of it
-    if (shows_progress_) {
-      console_.progress("");
-    }
+    progress("");
   }
-  log_ << text << '\n' << std::flush;
+  if (std::string problem; !log_.line(text, &problem)) {
+    lines_.console().say(fmt::format("cannot write {}: {}; the training goes on, lines of its log are lost",
+                                     log_.path().string(), problem));
+  }
   tail_.emplace_back(text);
   if (tail_.size() > kTailLines) {
     tail_.pop_front();
   }
-  const std::string shown = prefix_ + std::string(text);
-  stream.is_error ? console_.error_line(shown) : console_.output_line(shown);
+  stream.is_error ? lines_.error(rank_, text) : lines_.output(rank_, text);
+}
+
+void RankOutput::progress(std::string_view text) {
+  if (rank_ == 0) {
+    lines_.console().progress(text);
+  }
 }
 
 }  // namespace orthant

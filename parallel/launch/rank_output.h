@@ -4,11 +4,11 @@
 
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 
-#include "parallel/launch/console.h"
+#include "parallel/launch/log_file.h"
+#include "parallel/launch/rank_lines.h"
 
 namespace orthant {
 
@@ -17,7 +17,7 @@ class RankOutput {
   static constexpr std::size_t kTailLines = 20;
 
   // `log` is opened for writing, at its end where `append`. Errors: Error where it cannot be.
-  RankOutput(int rank, Console& console, std::filesystem::path log, bool append);
+  RankOutput(int rank, RankLines& lines, std::filesystem::path log, bool append);
 
   void feed_output(std::string_view bytes) { feed(output_, bytes); }
   void feed_error(std::string_view bytes) { feed(error_, bytes); }
@@ -25,8 +25,7 @@ class RankOutput {
   void finish();
 
   const std::deque<std::string>& tail() const { return tail_; }
-  const std::string& prefix() const { return prefix_; }
-  const std::filesystem::path& log_path() const { return log_path_; }
+  const std::filesystem::path& log_path() const { return log_.path(); }
 
  private:
   struct Stream {
@@ -36,12 +35,11 @@ class RankOutput {
 
   void feed(Stream& stream, std::string_view bytes);
   void line(const Stream& stream, std::string_view text);
+  void progress(std::string_view text);
 
-  Console& console_;
-  std::string prefix_;
-  bool shows_progress_;
-  std::filesystem::path log_path_;
-  std::ofstream log_;
+  int rank_;
+  RankLines& lines_;
+  LogFile log_;
   Stream output_{false, {}};
   Stream error_{true, {}};
   std::deque<std::string> tail_;

@@ -58,7 +58,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   if (request.inherited_descriptor >= 0) {
     fcntl(request.inherited_descriptor, F_SETFD, 0);
   }
-  for (const int number : {SIGPIPE, SIGINT, SIGTERM, SIGHUP}) {
+  for (const int number : {SIGPIPE, SIGXFSZ, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP}) {
     ::signal(number, SIG_DFL);
   }
   sigprocmask(SIG_SETMASK, &request.signal_mask, nullptr);
@@ -71,25 +71,6 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 }
 
 }  // namespace
-
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  if (this != &other) {
-    close();
-    value_ = other.release();
-  }
-  return *this;
-}
-
-int Descriptor::release() {
-  return std::exchange(value_, -1);
-}
-
-void Descriptor::close() {
-  if (value_ >= 0) {
-    ::close(value_);
-    value_ = -1;
-  }
-}
 
 bool Ending::failed() const {
   return signal != 0 || (code != 0 && code != static_cast<int>(ExitCode::stopped_resumable));
@@ -125,6 +106,9 @@ RankProcess::RankProcess(int rank, const SpawnRequest& request, RankOutput outpu
 
 void RankProcess::signal(int number) {
   if (running_) {
+    if (number == SIGTERM || number == SIGKILL) {
+      sent_.insert(number);
+    }
     kill(-pid_, number);
   }
 }

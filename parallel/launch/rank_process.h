@@ -5,30 +5,14 @@
 
 #include <signal.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
+#include "parallel/launch/descriptor.h"
 #include "parallel/launch/rank_output.h"
 
 namespace orthant {
-
-// A file descriptor that closes itself.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int value) : value_(value) {}
-  Descriptor(Descriptor&& other) noexcept : value_(other.release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  ~Descriptor() { close(); }
-
-  int get() const { return value_; }
-  bool is_open() const { return value_ >= 0; }
-  int release();
-  void close();
-
- private:
-  int value_ = -1;
-};
 
 // How a process ended.
 struct Ending {
@@ -54,6 +38,7 @@ class RankProcess {
   RankProcess(int rank, const SpawnRequest& request, RankOutput output);
 
   int rank() const { return rank_; }
+  pid_t process() const { return pid_; }
   bool is_running() const { return running_; }
   const Ending& ending() const { return ending_; }
   RankOutput& output() { return output_; }
@@ -62,6 +47,9 @@ class RankProcess {
 
   // To the rank and every process it started.
   void signal(int number);
+  bool was_told_to_end() const { return !sent_.empty(); }  // by us, while it ran
+  // Whether a signal of ours was what ended it.
+  bool was_ended_by_us() const { return ending_.signal != 0 && sent_.contains(ending_.signal); }
   // Reads what stands in the pipes, without waiting.
   void read_output();
   // True when the rank has just ended: its output is complete, processes it left behind are killed.
@@ -73,6 +61,7 @@ class RankProcess {
   int rank_;
   pid_t pid_ = -1;
   bool running_ = true;
+  std::set<int> sent_;
   Ending ending_;
   Descriptor standard_output_;
   Descriptor standard_error_;

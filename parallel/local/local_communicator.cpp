@@ -37,7 +37,7 @@ class LocalCommunicator final : public Communicator {
     require(
         channel < segment_->options().channels,
         "split of group '{}': the world's {} channels are used up, one for each group ever made: make groups once and "
-        "keep them, or raise SegmentOptions::channels",
+        "keep them, or raise SegmentOptions::channels (ulimit -f and -v lower it)",
         name, segment_->options().channels);
     std::shared_ptr<HostChannel> host;
     if (members.size() > 1) {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -29,6 +30,20 @@ std::int64_t now_ms() {
   timespec t{};
   clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
   return std::int64_t{t.tv_sec} * 1000 + t.tv_nsec / 1000000;
+}
+
+// Address space that a segment of automatic size may take: limits of the process make it smaller.
+std::size_t allowed_bytes() {
+  constexpr std::size_t header = 1 << 20;  // and what else is there
+  std::size_t bytes = automatic_bytes;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    bytes = std::min<std::size_t>(bytes, limit.rlim_cur - std::min<std::size_t>(limit.rlim_cur, header));
+  }
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    bytes = std::min<std::size_t>(bytes, limit.rlim_cur / 4);  // the rest is for the model
+  }
+  return bytes;
 }
 
 std::byte* map(int fd, std::size_t bytes) {
@@ -81,7 +96,7 @@ std::shared_ptr<LocalSegment> LocalSegment::create(int world_size, SegmentOption
   const std::size_t channel_bytes = layout.total * static_cast<std::size_t>(world_size);
   if (options.channels == 0) {
     options.channels =
-        static_cast<int>(std::clamp<std::size_t>(automatic_bytes / channel_bytes, 1, automatic_channels));
+        static_cast<int>(std::clamp<std::size_t>(allowed_bytes() / channel_bytes, 1, automatic_channels));
   }
   const std::size_t bytes =
       AreaLayout::round_up(sizeof(Control)) + channel_bytes * static_cast<std::size_t>(options.channels);
@@ -92,7 +107,8 @@ std::shared_ptr<LocalSegment> LocalSegment::create(int world_size, SegmentOption
   std::byte* base = nullptr;
   try {
     if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
-      fail("cannot size shared memory to {} MiB: {}", bytes >> 20, std::strerror(errno));
+      fail("cannot size shared memory to {} MiB: {}{}", bytes >> 20, std::strerror(errno),
+           errno == EFBIG ? " (is 'ulimit -f' set?)" : "");
     }
     fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
     base = map(fd, bytes);

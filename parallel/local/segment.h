@@ -21,8 +21,8 @@ namespace orthant {
 enum class RankState : std::uint32_t { starting, running, finished, failed };
 
 struct SegmentOptions {
-  // How many splits the world may make; 0: as many as fit 512 GiB of address space, at most 4096. All sizes here are of
-  // address space: memory is used for what is touched.
+  // How many splits the world may make; 0: as many as fit 512 GiB of address space (less under ulimit -f and -v), at
+  // most 4096. All sizes here are of address space: memory is used for what is touched.
   int channels = 0;
   std::size_t stage_bytes = 256 * 1024;    // a rank's chunk of a collective; two are in flight
   std::size_t mailbox_bytes = 128 * 1024;  // a chunk of send; two are in flight per pair

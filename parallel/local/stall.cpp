@@ -5,9 +5,10 @@
 #include <unistd.h>
 
 #include <bit>
-#include <fstream>
 #include <limits>
 #include <vector>
+
+#include "parallel/process_state.h"
 
 namespace orthant {
 namespace {
@@ -23,20 +24,9 @@ void for_each(std::uint64_t ranks, Body body) {
   }
 }
 
-// As /proc has it: R, S, D, T (stopped), t (traced), Z; 0 where that cannot be asked, or where ranks are threads.
-char process_state(std::int32_t process) {
-  if (process <= 0 || process == getpid()) {
-    return 0;
-  }
-  std::ifstream in(fmt::format("/proc/{}/stat", process));
-  std::string text;
-  std::getline(in, text);
-  const std::size_t name_end = text.rfind(')');  // the program's name may hold anything
-  return name_end != std::string::npos && name_end + 2 < text.size() ? text[name_end + 2] : char{0};
-}
-
-bool is_stopped(char state) {
-  return state == 'T' || state == 't';
+// 0 where ranks are threads.
+char state_of(std::int32_t process) {
+  return process <= 0 || process == getpid() ? char{0} : process_state(process);
 }
 
 std::string account_of(int rank, const LocalSegment::Signs& signs, char state) {
@@ -75,7 +65,7 @@ Stall find_stall(const LocalSegment& segment, std::uint64_t missing, double quie
   const std::uint64_t suspects = (reached & ~waiting) != 0 ? reached & ~waiting : missing;
   char state = 0;
   for_each(reached, [&](int rank) {
-    const char found = process_state(of(rank).process);
+    const char found = state_of(of(rank).process);
     const bool suspected = (suspects & bit(rank)) != 0;
     if (!is_stopped(found) && (!suspected || is_stopped(state))) {
       return;

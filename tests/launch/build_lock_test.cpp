@@ -1,5 +1,7 @@
 // ./launch under mpirun or srun: the ranks of a machine build one after another, and only the first speaks of waiting.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
@@ -22,6 +24,37 @@ TEST(BuildLock, OnlyTheFirstRankOfAMachineSaysThatItWaits) {
     EXPECT_EQ(result.output, "built\nbuilt\n");
     EXPECT_EQ(result.error, "") << "rank 1 waits silently";
   }
+}
+
+// A checkout of somebody else's: here root's, or one made read-only.
+TEST(ForeignCheckout, ItsBuildIsUsedAndWithoutOneItIsSaidWhatToDo) {
+  const ProgramFolder folder;
+  namespace fs = std::filesystem;
+  for (const char* name : {"scripts/common.sh", "launch"}) {
+    fs::create_directories(folder.path(name).parent_path());
+    fs::copy(paths::source(name), folder.path(name));
+  }
+  folder.write("build/.lock", "");
+  const std::string as_other = geteuid() == 0 ? "setpriv --reuid 65534 --regid 65534 --clear-groups " : "";
+  fs::permissions(folder.path(), fs::perms(0555));
+  fs::permissions(folder.path("build"), fs::perms(0555));
+  fs::permissions(folder.path("build/.lock"), fs::perms(0444));
+  const std::string launch = as_other + "./launch c.toml --dry-run";
+
+  const Result none = folder.command({"bash", "-c", launch});
+  EXPECT_EQ(none.code, 1);
+  EXPECT_THAT(none.error, testing::HasSubstr("cannot build there: let "));
+  EXPECT_THAT(none.error, testing::HasSubstr("or use a checkout of your own"));
+
+  fs::permissions(folder.path("build"), fs::perms(0755));
+  folder.write("build/cpu/bin/orthant", "#!/bin/sh\necho \"$@\"\n");
+  fs::permissions(folder.path("build/cpu/bin/orthant"), fs::perms(0755));
+  fs::permissions(folder.path("build"), fs::perms(0555));
+  const Result there = folder.command({"bash", "-c", launch});
+  EXPECT_EQ(there.code, 0) << there.error;
+  EXPECT_EQ(there.output, "launch c.toml --dry-run\n");
+  fs::permissions(folder.path(), fs::perms(0755));
+  fs::permissions(folder.path("build"), fs::perms(0755));
 }
 
 }  // namespace

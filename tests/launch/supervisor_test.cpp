@@ -5,12 +5,11 @@
 #include <orthant/error.h>
 
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <new>
+#include <array>
+#include <fstream>
 #include <sstream>
 
 #include "tests/support/run_supervisor.h"
@@ -165,7 +164,7 @@ TEST(Supervisor, ANewRunStartsNewLogsAndAResumedOneAppends) {
 }
 
 TEST(Supervisor, ForwardsASignalAndWaitsForTheRanksToSave) {
-  for (const int number : {SIGINT, SIGTERM}) {
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) {
     TemporaryFolder folder;
     const LaunchPlan plan = shell_plan(
         folder.path(), 2,
@@ -249,70 +248,75 @@ TEST(Supervisor, TooFewFileDescriptorsAreSaidSo) {
   EXPECT_THAT(running.error(), HasSubstr("cannot make a pipe for a rank: Too many open files (see ulimit -n)"));
 }
 
-// A segment that only remembers what it was told, in memory that the supervisor's process shares with the test.
-struct Told {
-  std::atomic<int> first{-1};
-  char why[200] = {};
-};
-
-class RememberingSegment : public RankSegment {
- public:
-  explicit RememberingSegment(Told& told) : told_(told), descriptor_(memfd_create("test", MFD_CLOEXEC)) {
-    [[maybe_unused]] const ssize_t written = write(descriptor_, "shared words\n", 13);
-    lseek(descriptor_, 0, SEEK_SET);
-  }
-  ~RememberingSegment() override { close(descriptor_); }
-  int descriptor() const override { return descriptor_; }
-  void mark_failed(int rank, const std::string& why) noexcept override {
-    int none = -1;
-    if (told_.first.compare_exchange_strong(none, rank)) {
-      why.copy(told_.why, sizeof(told_.why) - 1);
-    }
-  }
-  int first_failed() const noexcept override { return told_.first; }
-
- private:
-  Told& told_;
-  int descriptor_;
-};
-
-class SupervisorWithSegment : public ::testing::Test {
- protected:
-  SupervisorWithSegment()
-      : told_(*new (mmap(nullptr, sizeof(Told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Told) {}
-  ~SupervisorWithSegment() override { munmap(&told_, sizeof(Told)); }
-
-  LaunchPlan plan(const std::filesystem::path& folder, int ranks, const std::string& script) {
-    LaunchPlan plan = shell_plan(folder, ranks, script);
-    plan.make_segment = [this](int) { return std::make_unique<RememberingSegment>(told_); };
-    return plan;
-  }
-
-  Told& told_;
-};
-
-TEST_F(SupervisorWithSegment, RanksInheritItsDescriptor) {
+// Nobody reads what the launcher prints: neither the ranks wait for that nor the launcher, which hears signals.
+TEST(Supervisor, AnOutputThatNobodyReadsHoldsUpNothing) {
   TemporaryFolder folder;
-  const Result result = run_to_end(folder.path(), plan(folder.path(), 1, "cat <&$ORTHANT_LOCAL_FD"));
-  EXPECT_THAT(result.output, HasSubstr("[r0] shared words"));
+  LaunchPlan plan = shell_plan(folder.path(), 1,
+                               std::string("trap 'echo told; exit 75' TERM; seq 100000 | sed 's/^/a line that is long "
+                                           "enough to fill a pipe and more /'; ") +
+                                   kWritePid + "while :; do echo more; sleep 0.01; done");
+  plan.last_words_seconds = 0.1;
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  plan.output = plan.error = ends[1];
+  Running running(folder.path(), [&] { return supervise(plan); });
+  ASSERT_TRUE(eventually([&] { return pids_of(folder.path(), 1).size() == 1; })) << "the rank is held up";
+  kill(running.pid(), SIGTERM);
+  EXPECT_EQ(running.wait(), 75);
+  EXPECT_THAT(read_file(folder.path() / "run/logs/rank_0.log"), HasSubstr("more 100000\n"));
+  close(ends[0]);
+  close(ends[1]);
 }
 
-TEST_F(SupervisorWithSegment, IsToldWhoDiedAndHow) {
-  TemporaryFolder folder;
-  run_to_end(folder.path(), plan(folder.path(), 2, "[ $ORTHANT_RANK = 1 ] && kill -SEGV $$; sleep 60"));
-  EXPECT_EQ(told_.first, 1);
-  EXPECT_STREQ(told_.why, "rank 1 was killed by signal 11 (Segmentation fault)");
+// SigBlk of /proc/self/status, in which bit N - 1 is signal N: INT 2, USR1 10, TERM 15.
+TEST(Supervisor, RequestsToStopAreBlockedInRanksThatAskForThem) {
+  for (const bool ask : {false, true}) {
+    TemporaryFolder folder;
+    LaunchPlan plan = shell_plan(folder.path(), 1, "exec grep SigBlk /proc/self/status");
+    plan.ranks_ask_for_signals = ask;
+    EXPECT_THAT(run_to_end(folder.path(), plan).output, HasSubstr(ask ? "0000000000004202" : "0000000000000000"));
+  }
 }
 
-TEST_F(SupervisorWithSegment, ARankThatSaidSoItselfIsTheFirstThoughOthersEndedBefore) {
+TEST(Supervisor, AWarningIsNoImpatience) {
   TemporaryFolder folder;
-  // Rank 1 has told the segment why it fails, and ends last.
-  told_.first = 1;
-  LaunchPlan late = plan(folder.path(), 3, "[ $ORTHANT_RANK = 1 ] && { sleep 0.4; exit 5; }; exit 1");
-  late.notice_seconds = 5;
-  const Result result = run_to_end(folder.path(), late);
-  EXPECT_EQ(result.code, 5);
-  EXPECT_THAT(result.error, HasSubstr("rank 1 failed first: it ended with code 5"));
+  const LaunchPlan plan = shell_plan(folder.path(), 1,
+                                     std::string("trap 'echo told; while [ ! -e $F/go ]; do sleep 0.01; done; exit 75' "
+                                                 "TERM; ") +
+                                         kWritePid + "while :; do sleep 0.01; done");
+  Running running(folder.path(), [&] { return supervise(plan); });
+  ASSERT_TRUE(eventually([&] { return pids_of(folder.path(), 1).size() == 1; }));
+  kill(running.pid(), SIGUSR1);
+  ASSERT_TRUE(eventually([&] { return count_lines(running.output(), "told") == 1; }));
+  kill(running.pid(), SIGTERM);  // the time limit that the warning was of
+  ASSERT_TRUE(eventually([&] { return count_lines(running.error(), "Terminated: ") == 1; }));
+  std::ofstream(folder.path() / "go") << "\n";
+  EXPECT_EQ(running.wait(), 75) << running.error();
+}
+
+TEST(Supervisor, ASignalWhileNoRankRunsIsHeard) {
+  for (const std::int64_t checkpoint : {-1, 40}) {
+    TemporaryFolder folder;
+    LaunchPlan plan = shell_plan(folder.path(), 1, "exit 9");
+    plan.max_restarts = 5;
+    plan.restart_command = plan.command;
+    plan.first_wait_seconds = 600;
+    plan.longest_wait_seconds = 600;
+    plan.newest_checkpoint = [checkpoint] { return checkpoint; };
+    Running running(folder.path(), [&] { return supervise(plan); });
+    ASSERT_TRUE(eventually([&] { return count_lines(running.error(), "restart 1 of 5, in 600 s") == 1; }));
+    kill(running.pid(), SIGTERM);
+    EXPECT_EQ(running.wait(), checkpoint < 0 ? 128 + SIGTERM : 75) << running.error();
+  }
+}
+
+TEST(Supervisor, AKillFromOutsideAndABusErrorGetAHint) {
+  TemporaryFolder folder;
+  EXPECT_THAT(run_to_end(folder.path(), shell_plan(folder.path(), 1, "kill -KILL $$")).error,
+              testing::AnyOf(HasSubstr("launch: the launcher did not kill it. Was it out of memory"),
+                             HasSubstr("launch: out of memory: the kernel killed")));
+  EXPECT_THAT(run_to_end(folder.path(), shell_plan(folder.path(), 1, "kill -BUS $$")).error,
+              HasSubstr("launch: a file that it had mapped was cut short meanwhile"));
 }
 
 TEST(LaunchPlanText, NamesRanksEnvironmentCommandAndLogs) {

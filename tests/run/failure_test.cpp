@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "core/checkpoint/checkpoint.h"
@@ -98,13 +99,12 @@ TEST_F(RunFailure, AStoppedRankIsNamedAfterTheTimeout) {
   EXPECT_THAT(running->error(),
               ContainsRegex("rank 1 did not [a-z ]+ [a-z_]+ #[0-9]+ \\([0-9]+ bytes\\) of group '[^']+' "
                             "within 2 s"));
-  EXPECT_THAT(running->error(), HasSubstr("launch: rank 0 failed first"));
-  EXPECT_THAT(running->error(), HasSubstr("launch: the fault is with rank 1"));
+  EXPECT_THAT(running->error(), HasSubstr("launch: rank 1 failed first: it is stopped (state T)\n"));
   expect_nothing_left();
 }
 
 TEST_F(RunFailure, ARequestToStopSavesAndCanBeResumed) {
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
     const std::vector<std::string> resume =
         signal == SIGTERM ? std::vector<std::string>{} : std::vector<std::string>{"--resume", "auto"};
     const int before = signal == SIGTERM ? 0 : last_step();
@@ -114,7 +114,7 @@ TEST_F(RunFailure, ARequestToStopSavesAndCanBeResumed) {
     EXPECT_THAT(running->output(), HasSubstr("go on with --resume auto"));
     EXPECT_GT(last_step(), before);
     EXPECT_TRUE(fs::exists(folder_.checkpoint(last_step())));
-    if (signal == SIGINT) {
+    if (signal != SIGTERM) {
       EXPECT_THAT(running->output(), HasSubstr(fmt::format("after step {}\n", before)));
     }
     expect_nothing_left();
@@ -122,6 +122,31 @@ TEST_F(RunFailure, ARequestToStopSavesAndCanBeResumed) {
   const Result rest = folder_.orthant(
       with_set({"launch", "c.toml", "--resume", "auto"}, {fmt::format("run.steps={}", last_step() + 1)}));
   EXPECT_EQ(rest.code, 0) << rest.error;
+}
+
+// A request that comes while the ranks are being loaded waits until they can answer it.
+TEST_F(RunFailure, ARequestToStopInTheFirstMomentsOfTheRanksIsHeard) {
+  auto running = folder_.start(with_set({paths::program(), "launch", "c.toml"}, {"run.steps=100000"}));
+  std::map<int, pid_t> ranks;
+  for (const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+       ranks.empty() && std::chrono::steady_clock::now() < limit;) {
+    ranks = ranks_of(running->pid());
+  }
+  ASSERT_FALSE(ranks.empty());
+  kill(ranks.begin()->second, SIGTERM);
+  kill(running->pid(), SIGTERM);
+  EXPECT_EQ(running->wait(), 75) << running->error();
+  EXPECT_TRUE(fs::exists(folder_.checkpoint(1)));
+}
+
+// The same numbers fail in the same step, however often.
+TEST_F(RunFailure, AStepThatFailsTwiceInTheSameWayIsNotTriedAgain) {
+  const Result result =
+      folder_.orthant(with_set({"launch", "c.toml", "--max-restarts", "5"}, {"optimizer.lr=1e30", "run.steps=50"}));
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.error, HasSubstr("launch: restart 1 of 5"));
+  EXPECT_THAT(result.error, ContainsRegex("launch: step [0-9]+ failed twice in the same way"));
+  EXPECT_THAT(result.error, Not(HasSubstr("launch: restart 2")));
 }
 
 TEST_F(RunFailure, AStepThatIsNotFiniteIsNotApplied) {

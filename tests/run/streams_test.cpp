@@ -73,5 +73,24 @@ TEST(LostOutput, OfACommandThatOnlyPrintsIsAnError) {
   EXPECT_EQ(head.error, "");
 }
 
+// Shared memory of the usual, sparse size would be larger than such a shell lets files or address spaces be.
+TEST(ShellLimits, OnFilesAndAddressSpaceLeaveRoomForSharedMemory) {
+  const ProgramFolder folder;
+  folder.write("c.toml", tiny_config({2, 1}));
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  const std::vector<std::string> limits = {"-f 500000"};
+#else
+  const std::vector<std::string> limits = {"-f 500000", "-v 8000000"};
+#endif
+  for (const std::string& limit : limits) {
+    const Result result = folder.command(
+        {"bash", "-c", "ulimit " + limit + "; exec '" + paths::program() + "' launch c.toml --set run.steps=1"});
+    EXPECT_EQ(result.code, 0) << limit << result.error;
+  }
+  const Result none = folder.command({"bash", "-c", "ulimit -f 100; exec '" + paths::program() + "' launch c.toml"});
+  EXPECT_EQ(none.code, 1);
+  EXPECT_THAT(none.error, HasSubstr("(is 'ulimit -f' set?)"));
+}
+
 }  // namespace
 }  // namespace orthant::run_test

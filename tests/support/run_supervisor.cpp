@@ -85,6 +85,7 @@ LaunchPlan shell_plan(const std::filesystem::path& folder, int ranks, const std:
   plan.world_size = plan.local_ranks = ranks;
   plan.notice_seconds = 0.2;
   plan.grace_seconds = 0.3;
+  plan.first_wait_seconds = 0.01;
   return plan;
 }
 
