@@ -53,6 +53,21 @@ ParamStore::ParamStore(Plan& plan) {
                 group.owned_begin + group.owned_elements <= group.padded,
             "a keeper gives '{}' an impossible range", group.name);
   }
+  make_index();
+}
+
+// A model of many layers or experts is asked for each of its parameters: no search among all of them.
+void ParamStore::make_index() {
+  for (const auto& group : groups_) {
+    std::set<int> layers;
+    for (const Param& param : group->params) {
+      by_name_.insert({param.spec.name, {group.get(), &param}});
+      layers.insert(param.spec.layers.begin(), param.spec.layers.end());
+    }
+    for (const int layer : layers) {
+      by_layer_[layer].push_back(group.get());
+    }
+  }
 }
 
 // Every rank must make the same groups in the same order, so what makes one new may not depend on the rank: where
@@ -149,14 +164,9 @@ void ParamStore::allocate(ParamGroup& group, const Plan& plan, Stream& stream) {
 }
 
 ParamRef ParamStore::ref(const std::string& name) const {
-  for (const auto& group : groups_) {
-    for (std::size_t i = 0; i < group->params.size(); ++i) {
-      if (group->params[i].spec.name == name) {
-        return {*group, i};
-      }
-    }
-  }
-  fail("this rank holds no parameter '{}'", name);
+  const Found found = find(name);
+  require(found.group != nullptr, "this rank holds no parameter '{}'", name);
+  return {*found.group, static_cast<std::size_t>(found.param - found.group->params.data())};
 }
 
 bool ParamStore::holds(const std::string& name) const {
@@ -164,26 +174,13 @@ bool ParamStore::holds(const std::string& name) const {
 }
 
 ParamStore::Found ParamStore::find(const std::string& name) const {
-  for (const auto& group : groups_) {
-    for (const Param& param : group->params) {
-      if (param.spec.name == name) {
-        return {group.get(), &param};
-      }
-    }
-  }
-  return {nullptr, nullptr};
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? Found{nullptr, nullptr} : found->second;
 }
 
 std::vector<ParamGroup*> ParamStore::groups_of_layer(int layer) const {
-  std::vector<ParamGroup*> found;
-  for (const auto& group : groups_) {
-    if (std::any_of(group->params.begin(), group->params.end(), [&](const Param& p) {
-          return std::find(p.spec.layers.begin(), p.spec.layers.end(), layer) != p.spec.layers.end();
-        })) {
-      found.push_back(group.get());
-    }
-  }
-  return found;
+  const auto found = by_layer_.find(layer);
+  return found == by_layer_.end() ? std::vector<ParamGroup*>() : found->second;
 }
 
 void ParamStore::refresh_weights(const Plan& plan, Stream& stream) {

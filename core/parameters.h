@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <orthant/ops.h>
@@ -77,9 +78,12 @@ class ParamStore {
 
  private:
   void add_layer(Plan& plan, const LayerSpecs& layer);
+  void make_index();
   Group& sum_group(Plan& plan, const ParamSpec& spec, const std::vector<int>& members);
   void allocate(ParamGroup& group, const Plan& plan, Stream& stream);
   std::vector<std::unique_ptr<ParamGroup>> groups_;
+  std::unordered_map<std::string, Found> by_name_;
+  std::unordered_map<int, std::vector<ParamGroup*>> by_layer_;
   std::vector<Group*> sums_;  // all sets of ranks that gradients are summed over, in the order of their making
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "core/config/registry.h"
@@ -59,7 +60,8 @@ Json table_schema() {
 
 std::string range_text(const KeySpec& spec) {
   const auto number = [](double value) {
-    return value < 9e15 ? fmt::format("{}", static_cast<std::int64_t>(value)) : fmt::format("{}", value);
+    return value < 9e15 && value == std::floor(value) ? fmt::format("{}", static_cast<std::int64_t>(value))
+                                                      : fmt::format("{}", value);
   };
   if (!spec.choices.empty()) {
     return fmt::format("`{}`", fmt::join(spec.choices, "`, `"));
@@ -122,6 +124,11 @@ std::string schema_json(const PluginKeyList& plugins) {
   return schema.dump(2) + "\n";
 }
 
+std::string key_row(const KeySpec& spec) {
+  return fmt::format("| `{}` | {} | `{}` | {} | {} |\n", spec.name, type_name(spec.default_value),
+                     toml_text(spec.default_value), range_text(spec), spec.help);
+}
+
 std::string keys_markdown() {
   std::string text;
   std::string table;
@@ -132,8 +139,7 @@ std::string keys_markdown() {
           fmt::format("{}### `[{}]`\n\n| key | type | default | allowed | meaning |\n| --- | --- | --- | --- | --- |\n",
                       text.empty() ? "" : "\n", table);
     }
-    text += fmt::format("| `{}` | {} | `{}` | {} | {} |\n", key.spec.name, type_name(key.spec.default_value),
-                        toml_text(key.spec.default_value), range_text(key.spec), key.spec.help);
+    text += key_row(key.spec);
   }
   return text;
 }

@@ -21,6 +21,9 @@ std::string resolved_toml(const Config& config);
 // may hold any key.
 std::string schema_json(const PluginKeyList& plugins);
 
+// One key as a row of a Markdown table; with the line's end.
+std::string key_row(const KeySpec& spec);
+
 // The core's keys as Markdown tables: the reference in docs/configuration.md.
 std::string keys_markdown();
 

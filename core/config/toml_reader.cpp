@@ -5,9 +5,15 @@
 #include <algorithm>
 #include <utility>
 
+// Some of the library's assertions do not hold for text that is no TOML ("[ = 1]"), which it refuses in the next lines.
+// With NDEBUG it would have compilers assume them instead, so that is hidden from it.
+#pragma push_macro("NDEBUG")
+#undef NDEBUG
+#define TOML_ASSERT(expression) static_cast<void>(0)
 #define TOML_EXCEPTIONS 0
 #define TOML_MAX_NESTED_VALUES 32
 #include <toml++/toml.h>
+#pragma pop_macro("NDEBUG")
 
 namespace orthant {
 namespace {
@@ -63,9 +69,24 @@ Node convert(const toml::node& from, const Locator& where) {
   return node;
 }
 
-// The place of the first dotted key with more than deepest_key parts. The library inserts and frees such a key
-// recursively and has no limit of its own. Strings and comments are skipped as TOML reads them.
-std::optional<Sources::Place> too_deep(std::string_view text) {
+// Why a text is no TOML.
+struct Problem {
+  std::string origin;
+  std::string message;
+  std::string advice;
+};
+
+// What the library must not be given. A dotted key with more than deepest_key parts: it inserts and frees such a key
+// recursively and has no limit of its own. A character outside of ASCII that is in no string and no comment: no TOML,
+// and for some the library relies on what is not so. Strings and comments are skipped as TOML reads them.
+std::optional<Problem> dangerous(std::string_view text, const Locator& where) {
+  const auto problem = [&](int line, int column, std::string message, std::string advice) {
+    return Problem{where.sources.origin({where.file, line + where.first_line - 1, std::max(column, 1), 1}),
+                   std::move(message), std::move(advice)};
+  };
+  if (text.starts_with("\xEF\xBB\xBF")) {
+    text.remove_prefix(3);  // a byte order mark
+  }
   int line = 1;
   int column = 1;
   int parts = 1;
@@ -103,21 +124,18 @@ std::optional<Sources::Place> too_deep(std::string_view text) {
       }
     } else if (c == '.') {
       if (++parts > deepest_key) {
-        return Sources::Place{0, line, std::max(column, 1), 1};
+        return problem(line, column, fmt::format("a dotted key of more than {} parts", deepest_key),
+                       "write table.key, or plugins.NAME.key");
       }
+    } else if (static_cast<unsigned char>(c) >= 0x80) {
+      return problem(line, column, "not valid TOML: a character outside of ASCII, in no string and no comment",
+                     "put it in quotes");
     } else if (c == '=' || c == ',' || c == '{' || c == '[' || c == ']') {
       parts = 1;
     }
   }
   return std::nullopt;
 }
-
-// Why a text is no TOML.
-struct Problem {
-  std::string origin;
-  std::string message;
-  std::string advice;
-};
 
 // What to write instead, from the library's words; general where they are not known.
 std::string advice_for(std::string_view description) {
@@ -152,11 +170,8 @@ std::optional<Node> parse(std::string_view text, const Locator& where, Problem& 
                "save the file as plain text in UTF-8"};
     return std::nullopt;
   }
-  if (auto place = too_deep(text)) {
-    place->file = where.file;
-    place->line += where.first_line - 1;
-    problem = {where.sources.origin(*place), fmt::format("a dotted key of more than {} parts", deepest_key),
-               "write table.key, or plugins.NAME.key"};
+  if (auto found = dangerous(text, where)) {
+    problem = std::move(*found);
     return std::nullopt;
   }
   const toml::parse_result result = toml::parse(text);

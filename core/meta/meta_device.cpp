@@ -10,7 +10,8 @@
 namespace orthant {
 namespace {
 
-constexpr std::size_t held_bytes = std::size_t{1} << 20;
+constexpr std::size_t held_bytes = std::size_t{1} << 12;
+constexpr std::size_t held_counts = std::size_t{1} << 28;  // those of 65536 experts on 1024 ranks
 // Below this a mapping of its own would cost more than zeroed memory from the heap.
 constexpr std::size_t mapped_bytes = std::size_t{1} << 12;
 
@@ -25,7 +26,11 @@ class DirectView final : public HostView {
 }  // namespace
 
 bool holds_data(const Tensor& tensor) {
-  return tensor.defined() && tensor.storage()->bytes() <= held_bytes;
+  if (!tensor.defined()) {
+    return false;
+  }
+  const bool read = tensor.dtype() == DType::i32 || tensor.dtype() == DType::i64 || tensor.dtype() == DType::f64;
+  return tensor.storage()->bytes() <= (read ? held_counts : held_bytes);
 }
 
 std::unique_ptr<Stream> MetaDevice::make_main_stream() {

@@ -2,9 +2,9 @@
 // arithmetic. The model and the trainer run on it unchanged, and a step of any size takes milliseconds and no memory
 // (`orthant plan`, core/run/planning.h). make_device does not know it: a training run on it would learn nothing.
 //
-// What the host reads in a step must still make sense. Tensors whose allocation is small (holds_data) really hold
-// data, zero at first: fill, copy, copy_rows, upload and download work on them. dispatch_plan writes the counts of
-// perfectly balanced routing. Every other operation leaves its outputs as they are.
+// What the host reads in a step must still make sense: counts, and sums in f64. Tensors of those types (holds_data)
+// really hold data, zero at first: fill, copy, copy_rows, upload and download work on them. dispatch_plan writes the
+// counts of perfectly balanced routing. Every other operation leaves its outputs as they are.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,9 @@
 
 namespace orthant {
 
-// Whether data written to `tensor` on a meta device can be read again: its allocation has at most 1 MiB.
+// Whether data written to `tensor` on a meta device can be read again: it holds integers or f64 in an allocation of at
+// most 256 MiB, or it takes up to 4 KiB. Weights and activations are never read, and to fill them took most of a plan's
+// time.
 bool holds_data(const Tensor& tensor);
 
 class MetaDevice final : public Device {

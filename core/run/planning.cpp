@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "core/batch_share.h"
 #include "core/layout.h"
 #include "core/meta/meta_device.h"
 #include "core/trainer.h"
@@ -123,6 +124,32 @@ std::string axis_of(const Mesh& mesh, const RecordedGroup& group) {
   return names;
 }
 
+// Every token of the rank's step is made, and every micro-batch passes every layer, as in training.
+void check_size(const Config& config, const Plan& plan) {
+  constexpr std::int64_t most_tokens = std::int64_t{1} << 25,
+                         most_passes = std::int64_t{1} << 18;  // half a minute each
+  const BatchShare share = batch_share(plan);
+  const std::int64_t tokens = share.sequences * config.settings.data.sequence_length;
+  const std::int64_t passes = std::int64_t{share.micro_batches} * config.settings.model.layers;
+  Diagnostics refused = config.diagnostics();
+  const std::string origin = config.tables.empty() ? "default" : config.origin("batch.sequences");
+  if (tokens > most_tokens) {
+    refused.add(origin,
+                fmt::format("this step is too large to be planned: {} sequences of {} tokens for each rank, at most {} "
+                            "tokens are possible",
+                            share.sequences, config.settings.data.sequence_length, most_tokens),
+                "plan with fewer sequences, or with more ranks that split them");
+  } else if (passes > most_passes) {
+    refused.add(
+        origin,
+        fmt::format("this step is too long to be planned: {} micro-batches through {} layers, at most {} passes "
+                    "are possible",
+                    share.micro_batches, config.settings.model.layers, most_passes),
+        "plan with fewer sequences: further micro-batches repeat the same");
+  }
+  refused.throw_if_any();
+}
+
 RankClass class_of(const Config& config, int rank) {
   const RankPlan plan = plan_rank(config, rank);
   return {.ranks = {rank}, .memory = plan.memory, .sent = bytes_sent(plan.step)};
@@ -224,6 +251,7 @@ RankPlan plan_rank(const Config& config, int rank) {
   }
   const std::unique_ptr<Communicator> communicator = make_planning_communicator(rank, layout.world_size(), result.step);
   layout.plan(rank, communicator.get(), &device);
+  check_size(config, layout.plan());
   Trainer trainer(layout.plan(), *stream, source);
   result.step.calls.clear();  // those of making the trainer
   trainer.step(0);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -36,8 +37,10 @@ int read_slots(const std::string& word, const std::string& where) {
       slots = 0;
     }
   }
-  if (slots < 1) {
-    throw ConfigError(fmt::format("{}: found '{}' after the host; expected slots=N with N at least 1", where, word));
+  constexpr int kMost = 1 << 20;  // as many as a layout may have ranks
+  if (slots < 1 || slots > kMost) {
+    throw ConfigError(
+        fmt::format("{}: found '{}' after the host; expected slots=N with N from 1 to {}", where, word, kMost));
   }
   return slots;
 }
@@ -80,7 +83,7 @@ std::vector<Host> read_hostfile(const std::filesystem::path& file) {
 std::vector<std::string> mpirun_command(const std::filesystem::path& hostfile, int world_size,
                                         const std::vector<std::string>& exported,
                                         const std::vector<std::string>& rank_command) {
-  int slots = hostfile.empty() ? world_size : 0;
+  std::int64_t slots = hostfile.empty() ? world_size : 0;
   for (const Host& host : hostfile.empty() ? std::vector<Host>() : read_hostfile(hostfile)) {
     slots += host.slots;
   }

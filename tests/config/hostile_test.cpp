@@ -122,6 +122,18 @@ TEST_F(Hostile, DotsInTextAndCommentsAreNoKeys) {
             "");
 }
 
+// Before each of these the TOML library relies on what is not so: undefined behaviour, or an assertion where those are
+// on.
+TEST_F(Hostile, CharactersWhereNoneMayStand) {
+  for (const char* text : {"\u03da", "\u03da = 1", "a\u03da = 1", "[run]\nsteps = \u03da", "[\u03da]", "\u00e9 = 1"}) {
+    EXPECT_THAT(load(text), HasSubstr("a character outside of ASCII, in no string and no comment")) << text;
+  }
+  EXPECT_THAT(load("[ = 1]"), HasSubstr("not valid TOML"));
+  EXPECT_THAT(load("[[ = 1]]"), HasSubstr("not valid TOML"));
+  EXPECT_EQ(load("\xEF\xBB\xBF# \u03da\n[data]\nsource = \"synthetic\" # \u03da\n[run]\n'name' = \"a\"\n"), "");
+  EXPECT_EQ(load("[data]\nsource = \"synthetic\"\npath = [\"\u03da\", '\u03da', \"\"\"\u03da\n\u03da\"\"\"]\n"), "");
+}
+
 TEST_F(Hostile, LargeFiles) {
   EXPECT_THAT(load(std::string((1 << 20) + 1, '\n')), HasSubstr("is larger than 1 MiB"));
   EXPECT_THAT(load(std::string(1 << 20, '\n')), HasSubstr("needs files to read"));  // read, and then judged

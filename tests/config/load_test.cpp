@@ -52,6 +52,7 @@ dtype = "bf16"
 communicator = "mpi"
 threads = 6
 timeout_seconds = 1.5
+disk_timeout_seconds = 900
 graphs = true
 peak_tflops = 2.5
 [data]

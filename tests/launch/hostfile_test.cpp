@@ -1,5 +1,6 @@
 #include "parallel/launch/hostfile.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <orthant/error.h>
@@ -46,6 +47,17 @@ TEST_F(HostfileTest, RefusesWhatItDoesNotUnderstandWithItsLine) {
   EXPECT_THAT(refusal("a\na\n", 1), HasSubstr("hosts:2: the host 'a' stands here a second time"));
   EXPECT_THAT(refusal("# nothing\n", 1), HasSubstr("names no host"));
   EXPECT_THROW(read_hostfile(folder_.path() / "absent"), ConfigError);
+}
+
+// Their sum does not fit into 32 bits.
+TEST_F(HostfileTest, ManySlotsAreSummedOrRefused) {
+  EXPECT_THAT(refusal("a slots=1594791000\nb slots=582810426\n", 1),
+              HasSubstr("expected slots=N with N from 1 to 1048576"));
+  std::string text;
+  for (int host = 0; host < 2049; ++host) {
+    text += fmt::format("h{} slots=1048576\n", host);
+  }
+  EXPECT_THAT(refusal(text, 1), Not(HasSubstr("slots for")));
 }
 
 TEST_F(HostfileTest, RefusesTooFewSlots) {

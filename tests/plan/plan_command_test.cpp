@@ -46,6 +46,23 @@ TEST_F(PlanCommand, AlikeParametersAndLongListsAreOneLine) {
                                    HasSubstr("0, 2, .., 14"), Not(HasSubstr("layers.0."))));
 }
 
+TEST_F(PlanCommand, AsManyExpertsAsMayBe) {
+  const Result result = plan({"--set", "moe.experts=65536", "--set", "moe.d_expert=1", "--set", "model.layers=1"});
+  EXPECT_EQ(result.code, 0) << result.error;
+  EXPECT_THAT(result.output, HasSubstr("experts.{0-32767}.w1"));
+}
+
+TEST_F(PlanCommand, WhatWouldTakeForEverIsRefused) {
+  Result result = plan({"--set", "batch.sequences=16777216"});
+  EXPECT_EQ(result.code, 78) << result.output;
+  EXPECT_THAT(result.error,
+              AllOf(HasSubstr("--set:1:"), HasSubstr("this step is too large to be planned: 4194304 sequences"),
+                    HasSubstr("at most 33554432 tokens")));
+  result = plan({"--set", "batch.sequences=2097152", "--set", "batch.micro_batch=1"});
+  EXPECT_EQ(result.code, 78) << result.output;
+  EXPECT_THAT(result.error, HasSubstr("524288 micro-batches through "));
+}
+
 TEST_F(PlanCommand, OfAnotherRank) {
   const Result result = plan({"--rank", "3"});
   EXPECT_EQ(result.code, 0) << result.error;
