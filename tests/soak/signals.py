@@ -49,20 +49,24 @@ def stop_signals(context: Context) -> list[Result]:
 
 def early_signals(context: Context) -> list[Result]:
     """While the ranks start. The launcher itself needs some milliseconds before it can listen: a signal that ends it
-    there, before it made anything, is right too."""
+    before it said anything is right too. Until a rank runs the code is 75 where a checkpoint is there already."""
     result = Result("TERM, INT in the first 50 ms")
     with Place(context, "data2") as place:
+        place.launch(settings={"run.name": '"later"', "run.steps": 5}).wait(60)
         for case in context.rounds(20):
             number = _SIGNALS[case % 2]
-            name = f"e{case}"
+            resumed = case % 4 > 1
+            name = "later" if resumed else f"e{case}"
             wait = context.random.uniform(0, 0.05)
             job = place.launch("--resume", "auto", settings={"run.name": f'"{name}"'})
             time.sleep(wait)
             job.signal(number)
             code = job.wait(60)
             problems = place.leavings()
-            if code == -number and not place.run(name).exists():
+            if code == -number and not job.error():
                 result.count("before it listened")
+            elif code == 128 + number and not resumed and "no rank is started" in job.error():
+                result.count("before a rank ran, no checkpoint")
             elif code != _STOPPED:
                 problems.append(f"{number.name} after {1000 * wait:.0f} ms: exit code {code}:\n{job.last_words()}")
             result.case(str(case), problems)
