@@ -18,5 +18,8 @@ struct OwnedPiece {
 
 // In order; empty where this rank owns nothing of `param`, a parameter of `group`.
 std::vector<OwnedPiece> owned_pieces(const ParamGroup& group, const Param& param);
+// The same of elements [first, last) of the group's flat buffers alone.
+std::vector<OwnedPiece> owned_pieces(const ParamGroup& group, const Param& param, std::int64_t first,
+                                     std::int64_t last);
 
 }  // namespace orthant

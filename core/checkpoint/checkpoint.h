@@ -66,6 +66,11 @@ class CheckpointWriter {
   std::filesystem::path commit(std::span<const std::string> parts, const std::map<std::string, std::string>& state,
                                const std::function<void()>& before_commit = {});
 
+  // After a save that failed on any rank: a disk that is full does not stay full of it. This rank's file is emptied
+  // unless it was finished. Rank 0 removes the folder, which nobody else could commit, where it is `own`: it may be
+  // another job's by now. What cannot be removed stays.
+  void abandon(bool own) noexcept;
+
  private:
   struct Entry {
     SliceMeta meta;
@@ -83,6 +88,7 @@ class CheckpointWriter {
   std::int64_t world_;
   std::vector<Entry> entries_;
   std::map<std::string, std::size_t> first_of_;  // name -> its first entry
+  std::unique_ptr<DiskFile> unfinished_;         // this rank's file while finish() writes it, and when that failed
 };
 
 struct Manifest;
@@ -156,7 +162,8 @@ std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::pa
                                                        std::vector<std::string>* skipped = nullptr);
 
 // Removes all complete checkpoints but the newest `keep`, and the leavings of killed saves up to the newest complete
-// step. Folders that are neither are left alone. REQUIRES: keep >= 1; called by rank 0 alone.
+// step. Folders that are neither are left alone. One that cannot be removed does not keep the others.
+// REQUIRES: keep >= 1; called by rank 0 alone. Errors: Error naming the first that cannot be removed, at the end.
 void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep, const Disk& disk = Disk());
 
 }  // namespace orthant

@@ -81,10 +81,24 @@ std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::pa
 void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep, const Disk& disk) {
   require(keep >= 1, "run.keep: {} checkpoints to keep, expected 1 or more", keep);
   std::int64_t complete = 0, newest = -1;
+  std::vector<std::string> failures;
+  const auto remove = [&](const NamedCheckpoint& candidate) {
+    try {
+      std::filesystem::path leaving = checkpoint_folder(root, candidate.step);
+      leaving += ".tmp";
+      disk.remove_all(leaving);
+      if (candidate.path != leaving) {  // renamed first, so that no reader meets a half-removed one
+        disk.rename(candidate.path, leaving);
+        disk.remove_all(leaving);
+      }
+    } catch (const Error& failure) {
+      failures.emplace_back(failure.what());
+    }
+  };
   for (const NamedCheckpoint& candidate : checkpoints_in(root)) {
     if (!candidate.finished()) {
       if (complete > 0) {  // newer ones may be a save that other ranks have begun
-        disk.remove_all(candidate.path);
+        remove(candidate);
       }
       continue;
     }
@@ -99,14 +113,11 @@ void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep, con
     const bool replaced = candidate.step == newest;
     newest = candidate.step;
     if (replaced || ++complete > keep) {
-      // Renamed first, so that no reader meets a half-removed one.
-      std::filesystem::path leaving = checkpoint_folder(root, candidate.step);
-      leaving += ".tmp";
-      disk.remove_all(leaving);
-      disk.rename(candidate.path, leaving);
-      disk.remove_all(leaving);
+      remove(candidate);
     }
   }
+  require(failures.empty(), "{}{}", failures.empty() ? "" : failures.front(),
+          failures.size() < 2 ? "" : fmt::format(" (and {} more)", failures.size() - 1));
 }
 
 }  // namespace orthant

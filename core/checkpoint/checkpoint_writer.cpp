@@ -53,7 +53,8 @@ std::string CheckpointWriter::finish() {
     tensors.push_back({.name = entry.key, .dtype = entry.meta.dtype, .sizes = entry.meta.size});
   }
   ManifestPart part{.rank = rank_, .file = {.name = rank_file_name(rank_)}, .tensors = {}};
-  DiskFile file(disk_, folder_ / part.file.name);
+  unfinished_ = std::make_unique<DiskFile>(disk_, folder_ / part.file.name);
+  DiskFile& file = *unfinished_;
   SafetensorsWriter writer(file, std::move(tensors),
                            {{"format", "pt"}, {"rank", std::to_string(rank_)}, {"step", std::to_string(step_)}});
   std::vector<std::byte> buffer;
@@ -74,6 +75,7 @@ std::string CheckpointWriter::finish() {
   file.sync_and_close();
   part.file.bytes = file.bytes();
   part.file.checksum = file.checksum();
+  unfinished_.reset();
   return to_json(part);
 }
 
@@ -120,6 +122,20 @@ std::filesystem::path CheckpointWriter::commit(std::span<const std::string> part
     disk_.remove_all(aside);
   }
   return final_folder;
+}
+
+void CheckpointWriter::abandon(bool own) noexcept {
+  if (unfinished_ != nullptr) {
+    unfinished_->give_up();
+  }
+  if (rank_ != 0 || !own) {
+    return;
+  }
+  try {
+    disk_.remove_all(folder_);
+  } catch (const std::exception&) {
+    // Whoever saves or prunes next removes it.
+  }
 }
 
 }  // namespace orthant

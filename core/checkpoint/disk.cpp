@@ -26,24 +26,56 @@ void check(const char* what, const std::filesystem::path& path, const std::error
 }  // namespace
 
 void Disk::create_folder(const std::filesystem::path& path) const {
-  before("create", path);
+  std::vector<std::filesystem::path> missing = {path};
   std::error_code error;
-  std::filesystem::create_directories(path, error);
-  check("create the folder", path, error);
+  for (std::filesystem::path above = path.parent_path(); !above.empty() && !std::filesystem::exists(above, error);) {
+    missing.push_back(above);
+    above = above.parent_path();
+  }
+  for (; !missing.empty(); missing.pop_back()) {
+    const std::filesystem::path& folder = missing.back();
+    before("create", folder);
+    const bool made = std::filesystem::create_directory(folder, error);  // else another rank was faster
+    check("create the folder", folder, error);
+    if (made) {
+      sync_folder(folder.has_parent_path() ? folder.parent_path() : ".");
+    }
+  }
 }
 
 void Disk::sync_folder(const std::filesystem::path& path) const {
+  sync_opened(path, O_DIRECTORY);
+}
+
+void Disk::sync_file(const std::filesystem::path& path) const {
+  sync_opened(path, 0);
+}
+
+void Disk::sync_opened(const std::filesystem::path& path, int flags) const {
   before("sync", path);
-  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) {
-    cannot("open the folder", path, errno);
+  const bool folder = (flags & O_DIRECTORY) != 0;
+  const int opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+  if (opened < 0) {
+    if (folder && errno == EACCES) {
+      return;
+    }
+    cannot(folder ? "open the folder" : "open", path, errno);
   }
-  const int failed = ::fsync(folder);
+  const int failed = ::fsync(opened);
   const int error = errno;
-  ::close(folder);
-  if (failed != 0) {
-    cannot("sync the folder", path, error);
+  ::close(opened);
+  if (failed != 0 && error != EINVAL) {  // EINVAL: of a kind that cannot be synced
+    cannot(folder ? "sync the folder" : "sync", path, error);
   }
+}
+
+void Disk::replace_file(const std::filesystem::path& path, std::string_view text) const {
+  std::filesystem::path fresh = path;
+  fresh += ".tmp";
+  DiskFile file(*this, fresh);
+  file.write(std::as_bytes(std::span(text)));
+  file.sync_and_close();
+  rename(fresh, path);
 }
 
 void Disk::rename(const std::filesystem::path& from, const std::filesystem::path& to) const {
@@ -105,6 +137,12 @@ void DiskFile::sync_and_close() {
   file_ = -1;
   if (failed != 0) {
     cannot("close", path_, errno);
+  }
+}
+
+void DiskFile::give_up() noexcept {
+  if (file_ >= 0) {
+    [[maybe_unused]] const int failed = ::ftruncate(file_, 0);
   }
 }
 

@@ -20,8 +20,15 @@ class Disk {
   explicit Disk(Hook hook = {}) : hook_(std::move(hook)) {}
 
   // All: Error with path and the system's words on failure.
+  // Folders above it too; each that is made is synced into its parent.
   void create_folder(const std::filesystem::path& path) const;
+  // Until this returns, a power failure may lose names made in the folder. One that may not be opened, or is on a file
+  // system that cannot sync folders, is passed over: there is nothing better to do.
   void sync_folder(const std::filesystem::path& path) const;
+  // What other streams have written to the file; nothing where it is none (a pipe).
+  void sync_file(const std::filesystem::path& path) const;
+  // Replaces the file, or makes it: at any time the whole old text or the whole new one is there.
+  void replace_file(const std::filesystem::path& path, std::string_view text) const;
   void rename(const std::filesystem::path& from, const std::filesystem::path& to) const;
   void remove_all(const std::filesystem::path& path) const;
 
@@ -32,6 +39,8 @@ class Disk {
   }
 
  private:
+  void sync_opened(const std::filesystem::path& path, int flags) const;
+
   Hook hook_;
 };
 
@@ -47,6 +56,8 @@ class DiskFile final : public ByteSink {
   void write(std::span<const std::byte> bytes) override;
   // Until this returns, a power failure may lose the file.
   void sync_and_close();
+  // Of a file that is not to be finished: it keeps no room on a full disk.
+  void give_up() noexcept;
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t checksum() const;  // XXH3-64 of all bytes written
 

@@ -99,13 +99,7 @@ MetricsFile::MetricsFile(const std::filesystem::path& file, std::int64_t resumed
       append(std::filesystem::path(file).replace_extension(".superseded.jsonl"), moved);
       disk.sync_folder(file.parent_path());
     }
-    const std::filesystem::path fresh = file.string() + ".tmp";
-    {
-      DiskFile out(disk, fresh);
-      out.write(std::as_bytes(std::span(kept)));
-      out.sync_and_close();
-    }
-    disk.rename(fresh, file);
+    disk.replace_file(file, kept);
     disk.sync_folder(file.parent_path());
   }
   out_.open(file, std::ios::app);

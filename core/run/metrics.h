@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "core/checkpoint/disk.h"
 #include "core/trainer.h"
 
 namespace orthant {
@@ -24,13 +25,15 @@ struct MetricsLine {
 // As one line of JSON; the keys are documented in docs/metrics.md.
 std::string to_json(const MetricsLine& line, const std::string& run_id);
 
-// Appends lines, each flushed. Lines of steps after `resumed_step` (from a run that was interrupted later than its
-// checkpoint), and one that a kill cut short, move first: to the end of metrics.superseded.jsonl beside the file. A
-// kill in between may leave them in both. Errors: Error naming the file.
+// Appends lines, each flushed to the system. Lines of steps after `resumed_step` (from a run that was interrupted later
+// than its checkpoint), and one that a kill cut short, move first: to the end of metrics.superseded.jsonl beside the
+// file. A kill in between may leave them in both. Errors: Error naming the file.
 class MetricsFile {
  public:
   MetricsFile(const std::filesystem::path& file, std::int64_t resumed_step, std::string run_id);
   void write(const MetricsLine& line);
+  // Until this returns, a power failure may lose lines. Errors: Error naming the file.
+  void sync(const Disk& disk = Disk()) const { disk.sync_file(path_); }
   std::int64_t superseded() const { return superseded_; }  // lines that moved
 
  private:

@@ -73,18 +73,9 @@ void RunClaim::make_way(std::int64_t step) {
 }
 
 void RunClaim::write_configuration(const Config& config) const {
-  std::error_code failed;
-  fs::create_directories(run_folder_, failed);
-  require(!failed, "cannot make the run folder {}: {}", run_folder_.string(), failed.message());
-  const fs::path file = run_folder_ / "config.resolved.toml", fresh = file.string() + ".tmp";
   const Disk disk;
-  {
-    const std::string text = text_of(ids_) + resolved_toml(config);
-    DiskFile out(disk, fresh);
-    out.write(std::as_bytes(std::span(text)));
-    out.sync_and_close();
-  }
-  disk.rename(fresh, file);
+  disk.create_folder(run_folder_);
+  disk.replace_file(run_folder_ / "config.resolved.toml", text_of(ids_) + resolved_toml(config));
   disk.sync_folder(run_folder_);
 }
 

@@ -34,8 +34,6 @@ class RunClaim {
   void begin(const Config& config, const std::filesystem::path& checkpoint,
              const std::map<std::string, std::string>& state, std::int64_t step);
 
-  // After begin. Errors: Error where another job has taken the folder since.
-  void require_own() const { require_own_folder(run_folder_, ids_); }
   const RunIds& ids() const { return ids_; }
 
  private:

@@ -1,11 +1,14 @@
 #include "core/run/saving.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "core/layers/parameters.h"
 #include "core/owned_pieces.h"
+#include "core/run/file_work.h"
 #include "core/run/host_collectives.h"
+#include "core/run/written_runs.h"
 
 namespace orthant {
 namespace {
@@ -36,33 +39,69 @@ SliceMeta slice_of(const char* prefix, const Param& p, const OwnedPiece& piece) 
   return meta;
 }
 
-}  // namespace
-
-std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::int64_t step, ParamStore& store,
-                                      const std::map<std::string, std::string>& state, Group& world, Stream& stream,
-                                      const std::function<void()>& before_commit) {
-  CheckpointWriter writer(root, step, world.rank(), world.size());
-  for (const auto& group : store.groups()) {
-    for (const StateTensor& part : state_of(*group)) {
-      for (const Param& p : group->params) {
-        if (!p.counted || !group->owner) {
-          continue;
-        }
-        for (const OwnedPiece& piece : owned_pieces(*group, p)) {
-          const Tensor t = part.tensor.slice(piece.begin, {piece.elements()});
-          writer.add(slice_of(part.prefix, p, piece), [t, &stream](void* out) { stream.download(out, t); });
-        }
+void add_state(CheckpointWriter& writer, const std::vector<WrittenRun>& runs, Stream& stream) {
+  for (const WrittenRun& run : runs) {
+    for (const StateTensor& part : state_of(*run.group)) {
+      for (const OwnedPiece& piece : owned_pieces(*run.group, *run.param, run.begin, run.end)) {
+        const Tensor t = part.tensor.slice(piece.begin, {piece.elements()});
+        writer.add(slice_of(part.prefix, *run.param, piece), [t, &stream](void* out) { stream.download(out, t); });
       }
     }
   }
-  const std::vector<std::string> parts = gather_texts(writer.finish(), world, stream);
-  std::filesystem::path folder;
-  if (world.rank() == 0) {
-    folder = writer.commit(parts, state, before_commit);
+}
+
+// Why no checkpoint may appear any more, such as that another job has taken the folder: what fails there fails by that.
+// Empty: it may.
+std::string refusal_of(const std::function<void()>& before_commit, const SavingRanks& ranks) {
+  try {
+    if (before_commit) {
+      const FileWork work(ranks.communicator, ranks.disk_timeout_seconds);
+      before_commit();
+    }
+  } catch (const std::exception& refusal) {
+    return refusal.what();
   }
-  world.barrier(stream);
-  stream.synchronize();
-  return folder;
+  return "";
+}
+
+}  // namespace
+
+std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::int64_t step, const Plan& plan,
+                                      ParamStore& store, const std::map<std::string, std::string>& state,
+                                      const SavingRanks& ranks, Stream& stream,
+                                      const std::function<void()>& before_commit) {
+  Group& world = ranks.world;
+  const std::vector<WrittenRun> runs = written_runs(store, plan, world, stream);
+  stream.synchronize();  // from here on it is the disk that a rank is busy with
+  std::optional<CheckpointWriter> writer;
+  try {
+    std::string part;
+    {
+      const FileWork work(ranks.communicator, ranks.disk_timeout_seconds);
+      writer.emplace(root, step, world.rank(), world.size());
+      add_state(*writer, runs, stream);
+      part = writer->finish();
+    }
+    const std::vector<std::string> parts = gather_texts(part, world, stream);
+    std::filesystem::path folder;
+    if (world.rank() == 0) {
+      const FileWork work(ranks.communicator, ranks.disk_timeout_seconds);
+      folder = writer->commit(parts, state, before_commit);
+    }
+    world.barrier(stream);
+    stream.synchronize();
+    return folder;
+  } catch (const std::exception& failure) {
+    const std::string refusal = refusal_of(before_commit, ranks);
+    const bool new_reason = !refusal.empty() && refusal != failure.what();
+    const std::string reason = new_reason ? fmt::format("{} ({})", failure.what(), refusal) : failure.what();
+    // First the others are told: a disk that fails may hold up this rank for long.
+    ranks.communicator.abort(reason);
+    if (writer.has_value()) {
+      writer->abandon(refusal.empty());
+    }
+    throw Error(reason);
+  }
 }
 
 void load_checkpoint(const CheckpointReader& reader, const Plan& plan, ParamStore& store, Stream& stream) {

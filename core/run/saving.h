@@ -13,11 +13,21 @@
 
 namespace orthant {
 
-// Collective over `world`. Returns the folder (on rank 0; empty elsewhere) once the checkpoint is complete on disk.
+// The ranks that save together: all of the communicator. One that is busy with files for longer than
+// `disk_timeout_seconds` counts as stuck.
+struct SavingRanks {
+  Communicator& communicator;
+  Group& world;
+  double disk_timeout_seconds = 1800;
+};
+
+// Collective over the world. Returns the folder (on rank 0; empty elsewhere) once the checkpoint is complete on disk.
 // before_commit: called on rank 0 when all is written, right before the checkpoint appears; by throwing it keeps that
-// from happening.
-std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::int64_t step, ParamStore& store,
-                                      const std::map<std::string, std::string>& state, Group& world, Stream& stream,
+// from happening. Called too on each rank whose part of the save fails: what it throws is told as well.
+// Errors: Error, the same on all ranks, of the rank that failed first; what it left is removed where that is possible.
+std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::int64_t step, const Plan& plan,
+                                      ParamStore& store, const std::map<std::string, std::string>& state,
+                                      const SavingRanks& ranks, Stream& stream,
                                       const std::function<void()>& before_commit = {});
 
 // Fills weights and optimizer state of this rank from a checkpoint of any layout. Errors: Error naming what the

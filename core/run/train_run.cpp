@@ -14,6 +14,7 @@
 #include "core/run/find_checkpoint.h"
 #include "core/run/host_collectives.h"
 #include "core/run/metrics.h"
+#include "core/run/pruner.h"
 #include "core/run/remembered_settings.h"
 #include "core/run/run_claim.h"
 #include "core/run/saving.h"
@@ -61,7 +62,8 @@ class Run {
         planned_((layout_.plan(communicator.rank(), &communicator, device_.get()), true)),
         world_(layout_.mesh().world_group("run")),
         trainer_(layout_.plan(), *stream_, *source_),
-        checkpoints_(options.run_directory / "checkpoints") {}
+        checkpoints_(options.run_directory / "checkpoints"),
+        pruner_(checkpoints_, settings_.run.keep, settings_.run.disk_timeout_seconds) {}
 
   ExitCode train() {
     resume();
@@ -106,8 +108,10 @@ class Run {
         save_in_own_folder();
         saved = step_;
       }
+      tell_of_pruning();
       if (stop && !last) {
         progress.finish();
+        finish_pruning();
         if (first()) {
           put("stopped after step {}; go on with --resume auto\n", step_);
         }
@@ -115,6 +119,7 @@ class Run {
       }
     }
     progress.finish();
+    finish_pruning();
     if (first()) {
       finish_text(saved, seconds_since(begin));
     }
@@ -174,9 +179,19 @@ class Run {
     const FileWork work = file_work();
     claim_->begin(config_, from_, from_state_, step_);
     metrics_.emplace(options_.run_directory / "metrics.jsonl", step_, claim_->ids().run);
+    sync_run_folder();
     if (metrics_->superseded() > 0) {
       put("{} lines of metrics.jsonl beyond step {} are kept in metrics.superseded.jsonl\n", metrics_->superseded(),
           step_);
+    }
+  }
+
+  // The names in it, its own, and that of the folder of runs, which the launcher may have made.
+  void sync_run_folder() const {
+    std::filesystem::path folder = options_.run_directory;
+    for (int i = 0; i < 3; ++i) {
+      Disk().sync_folder(folder.empty() ? "." : folder);
+      folder = folder.parent_path();
     }
   }
 
@@ -234,17 +249,34 @@ class Run {
                                                 {"tokens", std::to_string(tokens_)},
                                                 {"seed", std::to_string(settings_.run.seed)},
                                                 {"settings", remembered_settings(config_)}};
-    std::function<void()> require_own_folder;
+    const std::function<void()> require_own = [this] { require_own_folder(options_.run_directory, ids_); };
     if (first()) {
-      state["run_id"] = claim_->ids().run;
-      state["job_id"] = claim_->ids().job;
-      require_own_folder = [this] { claim_->require_own(); };
-      require_own_folder();
+      const FileWork work = file_work();
+      pruner_.wait();  // there is room for one checkpoint more than are kept, not for two
+      tell_of_pruning();
+      metrics_->sync();  // lines never end before the newest checkpoint
+      state["run_id"] = ids_.run;
+      state["job_id"] = ids_.job;
+      require_own();
     }
     require_all_alive(world_, *stream_);  // nobody writes into another job's folder
-    save_checkpoint(checkpoints_, step_, trainer_.parameters(), state, world_, *stream_, require_own_folder);
+    save_checkpoint(checkpoints_, step_, layout_.plan(), trainer_.parameters(), state,
+                    {communicator_, world_, settings_.run.disk_timeout_seconds}, *stream_, require_own);
     if (first()) {
-      prune_checkpoints(checkpoints_, settings_.run.keep);
+      pruner_.start();
+    }
+  }
+
+  void tell_of_pruning() {
+    for (const std::string& warning : pruner_.take_warnings()) {
+      say("orthant: warning: {}", warning);
+    }
+  }
+
+  void finish_pruning() {
+    if (first()) {
+      pruner_.wait();
+      tell_of_pruning();
     }
   }
 
@@ -269,6 +301,7 @@ class Run {
   Group& world_;
   Trainer trainer_;
   std::filesystem::path checkpoints_;
+  Pruner pruner_;
   std::filesystem::path from_;                     // the checkpoint that it goes on from; empty: none
   std::map<std::string, std::string> from_state_;  // of its manifest
   RunIds ids_;

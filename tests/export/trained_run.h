@@ -98,7 +98,8 @@ inline void train_rank(Trained& trained, const std::filesystem::path& run, Commu
     trainer.step(step);
   }
   const double loss = trainer.validate();
-  save_checkpoint(run / "checkpoints", steps, trainer.parameters(), {}, layout.mesh().world_group("save"), *stream);
+  save_checkpoint(run / "checkpoints", steps, layout.plan(), trainer.parameters(), {},
+                  {communicator, layout.mesh().world_group("save")}, *stream);
   const std::lock_guard lock(mutex);
   if (communicator.rank() == 0) {
     trained.validation_loss = loss;

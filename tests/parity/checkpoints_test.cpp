@@ -72,8 +72,8 @@ Result run(const Config& config, int ranks, const fs::path& from, const fs::path
     } else {
       load_checkpoint(CheckpointReader(from), rank.layout().plan(), rank.trainer().parameters(), rank.stream());
     }
-    const fs::path folder =
-        save_checkpoint(to, 2, rank.trainer().parameters(), {}, rank.trainer().world(), rank.stream());
+    const fs::path folder = save_checkpoint(to, 2, rank.layout().plan(), rank.trainer().parameters(), {},
+                                            {communicator, rank.trainer().world()}, rank.stream());
     const double loss = rank.trainer().gradients(2).loss;
     const std::lock_guard lock(mutex);
     if (communicator.rank() == 0) {

@@ -182,7 +182,8 @@ fs::path pass_through(const Config& config, const fs::path& from, int steps, con
     for (int step = 0; step < steps; ++step) {
       trainer.step(step);
     }
-    const fs::path folder = save_checkpoint(root, 1, trainer.parameters(), {}, world, *stream);
+    const fs::path folder =
+        save_checkpoint(root, 1, layout.plan(), trainer.parameters(), {}, {communicator, world}, *stream);
     if (world.rank() == 0) {
       const std::lock_guard lock(mutex);
       saved = folder;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/checkpoint/checkpoint.h"
 #include "core/run/run_ids.h"
@@ -61,6 +62,14 @@ class OneFolder : public testing::Test {
         EXPECT_EQ(CheckpointReader(checkpoint.path).state().at("run_id"), id) << checkpoint.path;
       }
     }
+  }
+  std::optional<fs::path> newest_finished() {
+    for (const NamedCheckpoint& checkpoint : checkpoints_in(folder_.run() / "checkpoints")) {
+      if (checkpoint.finished()) {
+        return checkpoint.path;
+      }
+    }
+    return std::nullopt;
   }
   // What jobs print that run at the same time comes together in each one's output() and error().
   ProgramFolder folder_;
@@ -167,7 +176,7 @@ TEST_F(OneFolder, WithoutLocksTheLaterJobKeepsTheFolder) {
 // Submitted twice: both go on with the same run.
 TEST_F(OneFolder, WithoutLocksOfTwoResumedJobsTheLaterOneGoesOn) {
   auto first = start_long(no_locks_, 5);
-  EXPECT_TRUE(eventually([&] { return !checkpoints_in(folder_.run() / "checkpoints").empty(); }));
+  EXPECT_TRUE(eventually([&] { return newest_finished() != std::nullopt; }));
   const RunIds before = ids_in(folder_.run());
   auto later = folder_.start(
       command({"--resume", "auto"}, {"run.steps=1000000", "run.checkpoint_every=5", "run.keep=1000"}), no_locks_);

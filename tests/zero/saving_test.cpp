@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <mutex>
+#include <numeric>
 
 #include "core/run/saving.h"
 #include "parallel/local/thread_world.h"
@@ -34,8 +36,8 @@ fs::path pass_through(const Config& config, const fs::path& from, int begin, int
     for (int step = begin; step < end; ++step) {
       rank.trainer().step(step);
     }
-    const fs::path folder =
-        save_checkpoint(root, end, rank.trainer().parameters(), {}, rank.trainer().world(), rank.stream());
+    const fs::path folder = save_checkpoint(root, end, rank.layout().plan(), rank.trainer().parameters(), {},
+                                            {communicator, rank.trainer().world()}, rank.stream());
     if (communicator.rank() == 0) {
       const std::lock_guard lock(mutex);
       saved = folder;
@@ -72,6 +74,52 @@ TEST(Saving, EveryStageReadsEveryStage) {
       const fs::path again = pass_through(experiment(odd, reader.plugins), written, 2, 2, folder.path(pair));
       EXPECT_THAT(differences(written, again), IsEmpty()) << pair;
     }
+  }
+}
+
+// Bytes of tensors in each rank's file, those whose names begin with `prefix`.
+std::vector<std::int64_t> bytes_by_rank(const fs::path& checkpoint, const std::string& prefix) {
+  std::vector<std::int64_t> bytes;
+  for (std::int64_t rank = 0; rank < CheckpointReader(checkpoint).world(); ++rank) {
+    const SafetensorsReader file(checkpoint / fmt::format("rank_{:05}.safetensors", rank));
+    std::int64_t& sum = bytes.emplace_back(0);
+    for (const FileTensor& tensor : file.tensors()) {
+      sum += tensor.name.starts_with(prefix) ? static_cast<std::int64_t>(tensor.end - tensor.begin) : 0;
+    }
+  }
+  return bytes;
+}
+
+// Who holds the same as others writes a share of it: of weights and of both moments. A rank may have an element more
+// than another of each set of ranks that hold the same.
+TEST(Saving, RanksThatHoldTheSameShareTheWriting) {
+  const Overrides learned = {R"(model.positions="learned")"};
+  const std::string tensor = "[plugins.tensor]\nsize = 2\n";
+  const std::vector<std::pair<Overrides, std::string>> balanced = {
+      {odd, zero(0, 4)},
+      {odd, zero(0, 4) + with_expert(2)},
+      {odd, zero(1, 4)},
+      {odd, zero(3, 4, "shard_ranks = 2\n")},
+      {learned, tensor},
+      {learned, tensor + zero(0, 2)},
+      {learned, tensor + zero(1, 2)},
+  };
+  for (const auto& [overrides, plugins] : balanced) {
+    const ProgramFolder folder;
+    const Config config = experiment(overrides, plugins);
+    const fs::path saved = pass_through(config, {}, 0, 1, folder.path("saved"));
+    const fs::path alone = pass_through(experiment(overrides), {}, 0, 0, folder.path("alone"));
+    for (const char* part : {"model.", "lm_head", "optimizer/moment1/", "optimizer/moment2/"}) {
+      const std::vector<std::int64_t> bytes = bytes_by_rank(saved, part);
+      const std::int64_t sum = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+      EXPECT_EQ(sum, bytes_by_rank(alone, part)[0]) << part;
+    }
+    const std::vector<std::int64_t> bytes = bytes_by_rank(saved, "");
+    const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
+    // Shards of a weight that other sums hold too are cut without regard to where shards begin.
+    const std::int64_t unequal = plugins == tensor + zero(1, 2) ? *most / 10 : 200;
+    EXPECT_LE(*most - *least, unequal) << plugins << testing::PrintToString(bytes);
+    EXPECT_GT(*least, 15000) << plugins;
   }
 }
 

@@ -41,7 +41,7 @@ struct Param {
   std::int64_t size[2] = {0, 0};    // of the slice; size[1] = 1 for 1-D
   std::int64_t begin = 0;           // first element in the group's flat buffers
   // Of all ranks that hold this slice, the first is in this rank's sum group: its owners (ParamGroup::owner) count the
-  // slice in norms and write it to checkpoints.
+  // slice in norms. (Checkpoints are written by all ranks that hold it, each a part.)
   bool counted = false;
   std::int64_t elements() const { return size[0] * size[1]; }
 };
@@ -61,9 +61,9 @@ struct ParamGroup {
 
   // --- who keeps what: set by Keeper::adopt, before there are buffers
   std::int64_t padded = 0;  // elements of the flat buffers, at least `elements`; what is beyond is zero
-  // The flat range whose optimizer state, update and checkpoint are this rank's.
+  // The flat range whose optimizer state and update are this rank's; a checkpoint is written by all that own it.
   std::int64_t owned_begin = 0, owned_elements = 0;
-  bool owner = true;         // among the ranks of `sum` that own this range, this one counts and writes it
+  bool owner = true;         // among the ranks of `sum` that own this range, this one counts it in norms
   bool whole_weight = true;  // else only owned_weight lasts, and acquire makes `weight`
   bool whole_grad = true;    // else acquire_grad makes `grad`, and sum_grads takes it away
   bool sum_each = false;     // gradients are summed after each micro-batch's backward, not once a step
