@@ -43,6 +43,16 @@ std::string keyed_hash(std::string_view key, std::string_view text) {
   return hash;
 }
 
+std::string sha256_hex(std::string_view bytes) {
+  std::string hash(EVP_MAX_MD_SIZE, '\0');
+  unsigned int size = 0;
+  const bool done = EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(hash.data()), &size,
+                               EVP_sha256(), nullptr) == 1;
+  require(done, "OpenSSL cannot compute SHA-256: is its configuration sound?");
+  hash.resize(size);
+  return to_hex(hash);
+}
+
 bool same_bytes(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }

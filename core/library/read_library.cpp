@@ -9,7 +9,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "core/library/sha256.h"
+#include "core/keyed_hash.h"
 
 namespace orthant {
 namespace {
@@ -28,7 +28,7 @@ void check_stamp(Bytes file, std::uint64_t size) {
   require(stamp.size() == stamp_size && stamp.starts_with(stamp_name) && stamp.back() == '\n',
           "cut short or damaged: {} bytes behind its end are no whole checksum", stamp.size());
   const std::string_view expected = stamp.substr(stamp_name.size(), 64);
-  const std::string found = sha256(file.first(size));
+  const std::string found = sha256_hex({file.data(), size});
   require(found == expected,
           "its content is not what was built: SHA-256 {}..., expected {}...: copy it or build it again; a tool that "
           "changes a library must run before OrthantStamp.cmake",

@@ -4,8 +4,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "core/keyed_hash.h"
 #include "core/library/read_library.h"
-#include "core/library/sha256.h"
 #include "tests/fuzz/target.h"
 
 namespace orthant::fuzz {
@@ -19,7 +19,7 @@ void read(const std::string& content) {
 }
 
 std::string stamped(const std::string& content) {
-  return content + "orthant-sha256:" + sha256(content) + "\n";
+  return content + "orthant-sha256:" + sha256_hex(content) + "\n";
 }
 
 int run(const std::uint8_t* data, std::size_t size) {
