@@ -188,4 +188,38 @@ std::optional<Value> check_value(const KeySpec& spec, std::size_t length, const 
       spec.default_value);
 }
 
+bool make_absolute(Value& value, const std::filesystem::path& directory) {
+  const auto one = [&](std::string& path, bool may_be_empty) {
+    const bool good = path.size() <= 4096 && path.find('\0') == std::string::npos && (may_be_empty || !path.empty());
+    path = good && !path.empty() ? (directory / path).lexically_normal().string() : path;
+    return good;
+  };
+  if (auto* path = std::get_if<std::string>(&value)) {
+    return one(*path, true);
+  }
+  auto& paths = std::get<std::vector<std::string>>(value);
+  return std::all_of(paths.begin(), paths.end(), [&](std::string& path) { return one(path, false); });
+}
+
+std::optional<Value> written_value(const std::string& name, const Node& node, Diagnostics& diagnostics) {
+  KeySpec spec{"", false, ""};
+  const Node::Kind kind = node.kind != Node::Kind::array ? node.kind
+                          : node.items.empty()           ? Node::Kind::text
+                                                         : node.items.front().kind;
+  switch (kind) {
+    case Node::Kind::integer: spec.default_value = std::int64_t{0}; break;
+    case Node::Kind::number: spec.default_value = 0.0; break;
+    case Node::Kind::text: spec.default_value = std::string(); break;
+    default: break;
+  }
+  if (node.kind == Node::Kind::array) {
+    switch (kind) {
+      case Node::Kind::integer: spec.default_value = std::vector<std::int64_t>(); break;
+      case Node::Kind::number: spec.default_value = std::vector<double>(); break;
+      default: spec.default_value = std::vector<std::string>();
+    }
+  }
+  return check_value(spec, 0, name, node, diagnostics);
+}
+
 }  // namespace orthant

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,12 @@ namespace orthant {
 
 // A [plugins.NAME] table.
 struct PluginRequest {
-  std::string name;    // NAME
-  std::string path;    // the library to load, absolute; empty: found by name
-  Table table;         // its values; empty while the keys are asked for
-  std::string origin;  // of the table's header
+  std::string name;       // NAME
+  std::string path;       // the library to load, absolute; empty: found by name
+  Table table;            // its values; empty while the keys are asked for
+  std::string origin;     // of the table's header
+  bool path_set = false;  // `path` was given by an override, not by a file
+  bool checked = true;    // false: the plugin was not asked for its keys, and the table holds what was written
 };
 
 struct Config {
@@ -41,8 +44,9 @@ struct Config {
   Diagnostics diagnostics() const { return Diagnostics(sources); }
 };
 
-// The keys that a plugin declares. May throw Error (no such library, ...): reported at the plugin's table.
-using PluginKeys = std::function<std::vector<KeySpec>(const PluginRequest&)>;
+// The keys that a plugin declares; nothing where it shall not be asked. May throw Error (no such library, ...):
+// reported at the plugin's table.
+using PluginKeys = std::function<std::optional<std::vector<KeySpec>>(const PluginRequest&)>;
 
 // Reads `file`, what it extends and the `overrides` ("a.b=c"), and checks everything.
 // Errors: ConfigError with every problem at once.

@@ -29,10 +29,12 @@ struct Declared {
 
 struct Section {
   std::string title;  // "run", "plugins.data"
-  std::vector<Declared> keys;
-  std::map<std::string, Table::Entry> written;
-  std::string origin;    // of its first header
-  bool unknown = false;  // the plugin's keys could not be asked for
+  std::vector<Declared> keys = {};
+  std::map<std::string, Table::Entry> written = {};
+  std::string origin = {};  // of its first header
+  bool unknown = false;     // the plugin's keys could not be asked for
+  bool asked = true;        // or should not
+  bool path_set = false;    // by an override
 };
 
 bool plugin_name_ok(const std::string& name) {
@@ -41,17 +43,13 @@ bool plugin_name_ok(const std::string& name) {
   });
 }
 
-std::string absolute_path(const std::string& path, const fs::path& directory) {
-  return path.empty() ? path : (directory / path).lexically_normal().string();
-}
-
 class Loader {
  public:
   Loader(const PluginKeys& plugin_keys)
       : keys_(core_keys()), plugin_keys_(plugin_keys), sources_(std::make_shared<Sources>()), diagnostics_(sources_) {
     for (const CoreKey& key : keys_) {
       if (core_.empty() || core_.back().title != key.table) {
-        core_.push_back({key.table, {}, {}, "", false});
+        core_.push_back({.title = key.table});
       }
       core_.back().keys.push_back({key.spec, key.length});
     }
@@ -101,12 +99,12 @@ class Loader {
         continue;
       }
       for (const Member& plugin : top.value.members) {
-        find_plugin(plugin, layer.directory);
+        find_plugin(plugin, layer);
       }
     }
   }
 
-  void find_plugin(const Member& plugin, const fs::path& directory) {
+  void find_plugin(const Member& plugin, const SettingsLayer& layer) {
     if (plugin.value.kind != Node::Kind::table) {
       diagnostics_.add(
           plugin.origin,
@@ -126,26 +124,35 @@ class Loader {
         diagnostics_.add(plugin.origin, fmt::format("more than {} plugins", most_plugins), "load fewer plugins");
         return;
       }
-      plugins_.push_back({title, {}, {}, plugin.origin, false});
+      plugins_.push_back({.title = title, .origin = plugin.origin});
       section = &plugins_.back();
     }
     const KeySpec path_spec{"path", std::string(), "The plugin's library; empty: found by its name."};
     for (const Member& member : plugin.value.members) {
       if (member.key == "path") {
-        assign(*section, {path_spec, 0}, member, directory);
+        assign(*section, {path_spec, 0}, member, layer.directory);
+        section->path_set = layer.is_override;
       }
     }
   }
 
+  static PluginRequest request_of(const Section& plugin) {  // without its table
+    const auto path = plugin.written.find("path");
+    return {plugin_of(plugin),
+            path == plugin.written.end() ? "" : std::get<std::string>(path->second.value),
+            {},
+            plugin.origin,
+            plugin.path_set,
+            plugin.asked};
+  }
+
   void ask_keys(Section& plugin) {
-    PluginRequest request{plugin_of(plugin), "", {}, plugin.origin};
-    if (const auto path = plugin.written.find("path"); path != plugin.written.end()) {
-      request.path = std::get<std::string>(path->second.value);
-    }
     try {
-      for (KeySpec& spec : plugin_keys_(request)) {
+      const std::optional<std::vector<KeySpec>> keys = plugin_keys_(request_of(plugin));
+      plugin.asked = keys.has_value();
+      for (const KeySpec& spec : keys.value_or(std::vector<KeySpec>())) {
         if (spec.name != "path") {  // the core's
-          plugin.keys.push_back({std::move(spec), 0});
+          plugin.keys.push_back({spec, 0});
         }
       }
     } catch (const Error& error) {
@@ -222,6 +229,12 @@ class Loader {
       if (section.title.rfind("plugins.", 0) == 0 && member.key == "path") {
         continue;  // taken by find_plugin
       }
+      if (!section.asked) {
+        if (auto value = written_value(section.title + "." + member.key, member.value, diagnostics_)) {
+          section.written[member.key] = {std::move(*value), member.value.origin};
+        }
+        continue;
+      }
       const auto declared = std::find_if(section.keys.begin(), section.keys.end(),
                                          [&](const Declared& key) { return key.spec.name == member.key; });
       if (declared == section.keys.end()) {
@@ -279,7 +292,7 @@ class Loader {
       return;
     }
     if (key == "path" && (section.title == "data" || section.title.rfind("plugins.", 0) == 0)) {
-      if (!resolve(*value, directory)) {
+      if (!make_absolute(*value, directory)) {
         broken_.insert(section.title + "." + key);
         diagnostics_.add(member.value.origin, fmt::format("[{}] path: not a file name", section.title),
                          "write the path of a file");
@@ -292,20 +305,6 @@ class Loader {
     for (const Node& item : member.value.items) {
       elements.push_back(item.origin);
     }
-  }
-
-  // Makes paths absolute, from the directory of the file that wrote them.
-  static bool resolve(Value& value, const fs::path& directory) {
-    const auto one = [&](std::string& path, bool may_be_empty) {
-      const bool good = path.size() <= 4096 && path.find('\0') == std::string::npos && (may_be_empty || !path.empty());
-      path = good ? absolute_path(path, directory) : path;
-      return good;
-    };
-    if (auto* path = std::get_if<std::string>(&value)) {
-      return one(*path, true);
-    }
-    auto& paths = std::get<std::vector<std::string>>(value);
-    return std::all_of(paths.begin(), paths.end(), [&](std::string& path) { return one(path, false); });
   }
 
   std::map<std::string, Table::Entry> completed(Section& section) {
@@ -337,11 +336,8 @@ class Loader {
       config.tables.emplace_back(section.title, std::move(entries));
     }
     for (Section& section : plugins_) {
-      PluginRequest plugin{plugin_of(section), "", Table(section.title, completed(section)), section.origin};
-      if (const auto path = section.written.find("path"); path != section.written.end()) {
-        plugin.path = std::get<std::string>(path->second.value);
-      }
-      config.plugins.push_back(std::move(plugin));
+      config.plugins.push_back(request_of(section));
+      config.plugins.back().table = Table(section.title, completed(section));
     }
   }
 

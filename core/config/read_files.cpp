@@ -96,7 +96,7 @@ class Reader {
       root->members.erase(extends);
     }
     chain_.pop_back();
-    layers_.push_back({std::move(*root), fs::absolute(shown).parent_path()});
+    layers_.push_back({std::move(*root), fs::absolute(shown).parent_path(), false});
   }
 
   void override_with(const std::vector<std::string>& overrides) {
@@ -110,7 +110,7 @@ class Reader {
       if (root && !root->members.empty() && root->members.front().key == "extends") {
         diagnostics_.add(root->members.front().origin, "'extends' cannot be set by an override", "write it in a file");
       } else if (root) {
-        layers_.push_back({std::move(*root), fs::current_path()});
+        layers_.push_back({std::move(*root), fs::current_path(), true});
       }
     }
   }

@@ -15,6 +15,7 @@ namespace orthant {
 struct SettingsLayer {
   Node root;                        // without `extends`
   std::filesystem::path directory;  // that its relative paths are relative to; absolute
+  bool is_override = false;
 };
 
 // `file`, preceded by what it extends (depth first, in the order listed), followed by the overrides: later wins.

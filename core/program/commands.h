@@ -38,6 +38,10 @@ std::shared_ptr<ConfigArguments> add_config_arguments(CLI::App& command, bool fi
 // Loads it, with the keys that the plugins found on this machine declare. Errors: ConfigError.
 Config load_config(const ConfigArguments& arguments);
 
+// The same, but a library that a file names by `path` is not opened, unless it lies where plugins are searched for: a
+// file may be anybody's. Its table is not checked (PluginRequest::checked).
+Config load_config_only(const ConfigArguments& arguments);
+
 // check_start, with its notes on the standard error: what every command does with what it has loaded. Returns the
 // layout's ranks. Errors: ConfigError.
 int checked_ranks(const Config& config, Ranks ranks);

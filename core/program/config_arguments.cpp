@@ -1,13 +1,28 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
 #include "core/output.h"
 #include "core/plugin_loader.h"
 #include "core/program/commands.h"
 
 namespace orthant {
+namespace {
+
+bool is_searched(const std::filesystem::path& file) {
+  std::error_code failed;
+  const std::filesystem::path real = std::filesystem::canonical(file, failed).parent_path();
+  const std::vector<std::filesystem::path> folders = plugin_directories();
+  return !failed && std::any_of(folders.begin(), folders.end(), [&](const std::filesystem::path& folder) {
+    std::error_code ignored;
+    return std::filesystem::equivalent(folder, real, ignored);
+  });
+}
+
+}  // namespace
 
 std::shared_ptr<ConfigArguments> add_config_arguments(CLI::App& command, bool file_required) {
   auto arguments = std::make_shared<ConfigArguments>();
@@ -21,6 +36,16 @@ std::shared_ptr<ConfigArguments> add_config_arguments(CLI::App& command, bool fi
 Config load_config(const ConfigArguments& arguments) {
   return load_config(arguments.file, arguments.overrides,
                      [](const PluginRequest& plugin) { return plugin_keys(plugin.name, plugin.path); });
+}
+
+Config load_config_only(const ConfigArguments& arguments) {
+  return load_config(arguments.file, arguments.overrides,
+                     [](const PluginRequest& plugin) -> std::optional<std::vector<KeySpec>> {
+                       if (!plugin.path.empty() && !plugin.path_set && !is_searched(plugin.path)) {
+                         return std::nullopt;
+                       }
+                       return plugin_keys(plugin.name, plugin.path);
+                     });
 }
 
 int checked_ranks(const Config& config, Ranks ranks) {

@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "core/config/config.h"
 #include "core/config/print.h"
@@ -18,13 +20,15 @@ struct Options {
   bool resolved = false;
   bool schema = false;
   bool keys = false;
+  bool load_plugins = false;
 };
 
 std::string choice(const MoeSettings& moe) {
   return moe.router == RouterKind::expert_choice ? "they choose" : fmt::format("top {}", moe.top_k);
 }
 
-std::string summary(const Config& config, int ranks) {
+// `ranks`: nothing where not every plugin was asked.
+std::string summary(const Config& config, std::optional<int> ranks) {
   const Settings& s = config.settings;
   std::string text = fmt::format("ok: {}\n", config.file);
   text += fmt::format("  run     {}, {} steps, {} on {}, {}\n", s.run.name, s.run.steps,
@@ -36,9 +40,9 @@ std::string summary(const Config& config, int ranks) {
                                      : fmt::format(", {} experts ({}) in every {}", s.moe.experts, choice(s.moe),
                                                    s.moe.every == 1 ? "block" : fmt::format("{}. block", s.moe.every)));
   text += fmt::format("  batch   {} sequences of {} tokens a step\n", s.batch.sequences, s.data.sequence_length);
-  text += fmt::format("  ranks   {}\n", ranks);
+  text += fmt::format("  ranks   {}\n", ranks ? std::to_string(*ranks) : "not known without every plugin");
   for (const PluginRequest& plugin : config.plugins) {
-    text += fmt::format("  plugin  {}", plugin.name);
+    text += fmt::format("  plugin  {}{}", plugin.name, plugin.checked ? "" : ", not checked");
     for (const auto& [key, entry] : plugin.table.entries()) {
       if (const auto* size = std::get_if<std::int64_t>(&entry.value); size != nullptr && key == "size") {
         text += fmt::format(", size {}", *size);
@@ -59,18 +63,31 @@ std::string output(const ConfigArguments& arguments, const Options& options) {
     }
     throw ConfigError("CONFIG is missing: write orthant config CONFIG");
   }
-  const Config config = load_config(arguments);
+  const Config config = options.load_plugins ? load_config(arguments) : load_config_only(arguments);
   if (options.schema) {
     PluginKeyList plugins;
     for (const PluginRequest& plugin : config.plugins) {
-      plugins.emplace_back(plugin.name, plugin_keys(plugin.name, plugin.path));
+      if (plugin.checked) {
+        plugins.emplace_back(plugin.name, plugin_keys(plugin.name, plugin.path));
+      }
     }
     return schema_json(plugins);
   }
   for (const std::string& warning : warnings(config.settings)) {
     say("orthant: warning: {}", warning);
   }
-  const int ranks = checked_ranks(config, Ranks::elsewhere);
+  bool whole = true;
+  for (const PluginRequest& plugin : config.plugins) {
+    if (!plugin.checked) {
+      whole = false;
+      fmt::print(stderr,
+                 "orthant: note: [{}] is shown as written, and the layout is not checked: {} names the library {}, and "
+                 "this command runs no code that a file names. Add --load-plugins if you trust it\n",
+                 plugin.table.path(), plugin.table.origin("path"), plugin.path);
+    }
+  }
+  const std::optional<int> ranks =
+      whole ? std::optional<int>(checked_ranks(config, Ranks::elsewhere)) : std::optional<int>();
   return options.resolved ? resolved_toml(config) : summary(config, ranks);
 }
 
@@ -84,6 +101,8 @@ void add_config_command(CLI::App& app, int& exit_code) {
   auto* schema =
       command->add_flag("--schema", options->schema, "Print the JSON schema (with CONFIG: of its plugins too)");
   auto* keys = command->add_flag("--keys", options->keys, "Print the core's keys as Markdown");
+  command->add_flag("--load-plugins", options->load_plugins,
+                    "Open the libraries that CONFIG names by path too, and check everything");
   resolved->excludes(schema)->excludes(keys);
   schema->excludes(keys);
   command->callback([arguments, options, &exit_code] {

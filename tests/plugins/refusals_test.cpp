@@ -21,8 +21,8 @@ using testing::Not;
 
 class PluginRefusals : public testing::Test {
  protected:
-  static std::string fixture(const std::string& name) {
-    return paths::build("tests/plugins/fixtures/liborthant_plugin_" + name + ".so");
+  static std::string fixture(const std::string& name, const std::string& folder = "") {
+    return paths::build("tests/plugins/fixtures/" + folder + "liborthant_plugin_" + name + ".so");
   }
   // Trains with a table [plugins.NAME] in line 29; returns what it said. Every refusal exits with 78 and leaves
   // nothing.
@@ -113,6 +113,24 @@ TEST_F(PluginRefusals, AnUnknownKeyIsRefusedWithASuggestion) {
   EXPECT_THAT(result.error, HasSubstr("unknown key 'factr' in [plugins.template]"));
   EXPECT_THAT(result.error, HasSubstr("'factor'"));
   EXPECT_THAT(result.error, testing::ContainsRegex("c.toml:[0-9]+:1: "));
+}
+
+// Of a stranger's file: its library would end the program.
+TEST_F(PluginRefusals, LookingAtAConfigurationRunsNothingThatItNames) {
+  folder_.write("c.toml", tiny_config({1, 1}) + fmt::format("[plugins.mine]\npath = \"{}\"\nsize = 2\nlist = [1, 2]\n",
+                                                            fixture("runs_at_once", "opened/")));
+  const Result shown = folder_.orthant({"config", "c.toml", "--resolved"});
+  EXPECT_EQ(shown.code, 0) << shown.error;
+  EXPECT_THAT(shown.output, AllOf(HasSubstr("[plugins.mine]\n"), HasSubstr("\nsize = 2 "), HasSubstr("list = [1, 2]")));
+  EXPECT_THAT(shown.error, AllOf(HasSubstr("[plugins.mine] is shown as written"), HasSubstr("--load-plugins")));
+  EXPECT_THAT(folder_.orthant({"config", "c.toml"}).output, HasSubstr("mine, not checked"));
+  EXPECT_EQ(folder_.orthant({"config", "c.toml", "--load-plugins"}).code, 99);
+  EXPECT_EQ(folder_.orthant({"plan", "c.toml"}).code, 99);
+  // What the user names is opened: by --set, or by a folder that is searched.
+  const std::string path = fixture("runs_at_once", "opened/");
+  EXPECT_EQ(folder_.orthant({"config", "c.toml", "--set", "plugins.mine.path=" + path}).code, 99);
+  EXPECT_EQ(
+      folder_.orthant({"config", "c.toml"}, {"ORTHANT_PLUGIN_PATH=" + fs::path(path).parent_path().string()}).code, 99);
 }
 
 TEST_F(PluginRefusals, TwoAtOneSeamAreBothNamed) {
