@@ -1,5 +1,6 @@
-// Bytes that a stranger sends to the rendezvous, cut into frames as they come.
+// Bytes that a stranger sends to the rendezvous: to its handshake, and, as if they had passed it, cut into frames.
 #include <orthant/error.h>
+#include <orthant/handshake.h>
 
 #include <algorithm>
 #include <string_view>
@@ -10,6 +11,21 @@
 namespace orthant::fuzz {
 namespace {
 
+// Nobody gets past it without the secret, on either side.
+void shake_hands(Handshake::Side side, std::string_view rest, std::size_t part) {
+  Handshake handshake(side, "the secret of a start that nobody else knows");
+  try {
+    while (!rest.empty() && !handshake.done()) {
+      handshake.take(rest.substr(0, part));
+      rest.remove_prefix(std::min(part, rest.size()));
+    }
+  } catch (const Error&) {
+  }
+  if (handshake.done()) {
+    __builtin_trap();
+  }
+}
+
 // The first byte says into what parts the rest is cut.
 int run(const std::uint8_t* data, std::size_t size) {
   if (size == 0) {
@@ -17,6 +33,8 @@ int run(const std::uint8_t* data, std::size_t size) {
   }
   const std::size_t part = data[0] + std::size_t{1};
   std::string_view rest(reinterpret_cast<const char*>(data) + 1, size - 1);
+  shake_hands(Handshake::Side::listens, rest, part);
+  shake_hands(Handshake::Side::connects, rest, part);
   nccl::FrameReader reader(4096);
   try {
     while (!rest.empty()) {
@@ -44,7 +62,9 @@ std::vector<std::string> seeds() {
   conversation += nccl::encode({nccl::FrameType::note, -1, "a note"});
   conversation += nccl::encode({nccl::FrameType::failed, 1, "why"});
   conversation += nccl::encode({nccl::FrameType::left, 1, ""});
-  return {std::string(1, '\xff') + conversation, std::string(1, '\2') + conversation};
+  const std::string greeting = "orthant1" + std::string(16, 'r') + std::string(32, 'p');
+  return {std::string(1, '\xff') + conversation, std::string(1, '\2') + conversation, '\xff' + greeting,
+          '\7' + greeting + conversation};
 }
 
 }  // namespace
