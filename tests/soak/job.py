@@ -144,8 +144,15 @@ class Job:
         return found
 
     def wait_for_ranks(self, number: int, seconds: float = 60) -> dict[int, int]:
-        wait_for(lambda: self.process.poll() is not None or len(self.ranks()) == number, seconds, 0.02)
-        return self.ranks()
+        found: dict[int, int] = {}
+
+        def all_there() -> bool:
+            found.clear()
+            found.update(self.ranks())
+            return len(found) == number or self.process.poll() is not None
+
+        wait_for(all_there, seconds, 0.02)
+        return found
 
     def signal(self, number: int) -> None:
         if self.process.poll() is None:

@@ -21,7 +21,7 @@ def _kill_one(place: Place, result: Result, case: int, config: str, settings: di
     job = place.launch(config=config, settings=settings)
     ranks = job.wait_for_ranks(place.ranks)
     if len(ranks) != place.ranks:
-        result.case(str(case), [f"{len(ranks)} ranks started:\n{job.last_words()}"])
+        result.case(str(case), [f"{len(ranks)} ranks started ({job.process.poll()}):\n{job.last_words()}"])
         job.kill_all()
         return
     wait = random.uniform(0, latest)
