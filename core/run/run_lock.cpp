@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "core/run/text_file.h"
+#include "parallel/process_state.h"
 
 namespace orthant {
 namespace {
@@ -54,12 +55,16 @@ std::map<std::string, std::string> fields_of(const fs::path& file) {
   return fields;
 }
 
-// Whether the process that wrote the file was of this machine and is no more.
+// Whether the process that wrote the file was of this machine and has ended: a zombie, too, as long as nobody asks for
+// its exit code.
 bool holder_is_gone(std::map<std::string, std::string>& fields) {
   const std::string& text = fields["pid"];
   pid_t pid = 0;
   std::from_chars(text.data(), text.data() + text.size(), pid);
-  return fields["host"] == host_name() && pid > 0 && kill(pid, 0) != 0 && errno == ESRCH;
+  if (fields["host"] != host_name() || pid <= 0) {
+    return false;
+  }
+  return (kill(pid, 0) != 0 && errno == ESRCH) || process_state(pid) == 'Z';
 }
 
 [[noreturn]] void refuse(const fs::path& run_folder, const fs::path& file) {

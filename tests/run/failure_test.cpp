@@ -124,6 +124,16 @@ TEST_F(RunFailure, ARequestToStopSavesAndCanBeResumed) {
   EXPECT_EQ(rest.code, 0) << rest.error;
 }
 
+// As whoever signals every process of a job does it; one rank is enough.
+TEST_F(RunFailure, ARequestToOneRankIsAsGoodAsOneToTheLauncher) {
+  for (const int signal : {SIGHUP, SIGUSR1}) {
+    auto running = start_long({"run.checkpoint_every=0"}, {"--resume", "auto"});
+    kill(ranks_.at(1), signal);
+    EXPECT_EQ(running->wait(), 75) << running->error();
+    expect_nothing_left();
+  }
+}
+
 // A request that comes while the ranks are being loaded waits until they can answer it.
 TEST_F(RunFailure, ARequestToStopInTheFirstMomentsOfTheRanksIsHeard) {
   auto running = folder_.start(with_set({paths::program(), "launch", "c.toml"}, {"run.steps=100000"}));

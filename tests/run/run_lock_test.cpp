@@ -142,11 +142,15 @@ TEST_F(OneFolder, ARankHoldsTheLockToo) {
     _exit(0);
   }
   close(pipe_ends[0]);
-  waitpid(launcher, nullptr, 0);
-  const std::string refused = test::error_of<ConfigError>(
-      [&] { RunLock(folder_.run(), "mine", RunLock::Holder::this_process, std::chrono::milliseconds(50)); });
-  EXPECT_THAT(refused, AllOf(HasSubstr(fmt::format("by process {} on ", launcher)), HasSubstr("job the job"),
-                             HasSubstr("which has ended; one that it started has not")));
+  for (const bool zombie : {true, false}) {
+    siginfo_t ended{};
+    waitid(P_PID, static_cast<id_t>(launcher), &ended, WEXITED | (zombie ? WNOWAIT : 0));
+    const std::string refused = test::error_of<ConfigError>(
+        [&] { RunLock(folder_.run(), "mine", RunLock::Holder::this_process, std::chrono::milliseconds(50)); });
+    EXPECT_THAT(refused, AllOf(HasSubstr(fmt::format("by process {} on ", launcher)), HasSubstr("job the job"),
+                               HasSubstr("which has ended; one that it started has not")))
+        << (zombie ? "a zombie" : "");
+  }
   close(pipe_ends[1]);
   RunLock mine(folder_.run(), "mine", RunLock::Holder::this_process,
                std::chrono::seconds(60));  // waits for that one to go
