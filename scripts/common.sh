@@ -2,6 +2,11 @@
 # Shared by ./launch, ./runtests and .ci/run: what is missing is installed, what has changed is built.
 # Sourced, never run. Messages go to the standard error.
 
+# A stream that is closed would fail every command that writes to it, and files would be opened in its place.
+[[ -e /dev/fd/0 ]] || exec 0</dev/null
+[[ -e /dev/fd/1 ]] || exec 1>/dev/null
+[[ -e /dev/fd/2 && ! /dev/fd/2 -ef $0 ]] || exec 2>/dev/null # bash may have put the script itself there
+
 say() { printf '%s: %s\n' "${ORTHANT_SCRIPT:-orthant}" "$*" >&2; }
 die() { say "$*"; exit 1; }
 

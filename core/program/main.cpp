@@ -46,7 +46,8 @@ int main(int argc, char** argv) {
   }
   const int code = run(app, argc, argv, exit_code);
   // What training prints is for whoever looks; of the other commands it is what they were run for.
-  const bool trains = app.got_subcommand("launch") || app.got_subcommand("train");
+  const bool launches = app.got_subcommand("launch") && app.get_subcommand("launch")->count("--dry-run") == 0;
+  const bool trains = launches || app.got_subcommand("train");
   if (!orthant::finish_output() && !trains && code == 0) {
     orthant::say("orthant: the standard output could not be written to its end: is it closed, or its disk full?");
     return static_cast<int>(orthant::ExitCode::failure);

@@ -180,9 +180,9 @@ class Run {
     claim_->begin(config_, from_, from_state_, step_);
     metrics_.emplace(options_.run_directory / "metrics.jsonl", step_, claim_->ids().run);
     sync_run_folder();
-    if (metrics_->superseded() > 0) {
-      put("{} lines of metrics.jsonl beyond step {} are kept in metrics.superseded.jsonl\n", metrics_->superseded(),
-          step_);
+    if (const auto lines = metrics_->superseded(); lines > 0) {
+      put("{} line{} of metrics.jsonl beyond step {} {} kept in metrics.superseded.jsonl\n", lines,
+          lines == 1 ? "" : "s", step_, lines == 1 ? "is" : "are");
     }
   }
 

@@ -128,7 +128,8 @@ void Round::take_signal(int number) {
     signal_all(SIGKILL);
     return;
   }
-  console_.say(fmt::format("{}: the ranks finish their step and save (once more to kill them)", strsignal(number)));
+  console_.say(fmt::format("{}: the ranks finish their step and save ({})", strsignal(number),
+                           warning ? "two of Ctrl-C or SIGTERM kill them" : "once more to kill them"));
   if (!std::exchange(asked_to_stop_, true)) {
     signal_all(SIGTERM);
   }
@@ -164,7 +165,7 @@ void Round::reap() {
     if (segment_) {
       segment_->mark_failed(rank->rank(), fmt::format("rank {} {}", rank->rank(), rank->ending().to_string()));
     }
-    if (first_ended_ == nullptr) {
+    if (first_ended_ == nullptr && killed_by_ == 0) {
       first_ended_ = rank;
       note_failure();
       lines_.hold();
@@ -214,8 +215,9 @@ void Round::escalate() {
     signal_all(SIGCONT);  // a stopped one could not end otherwise
     schedule(plan_.grace_seconds);
   } else {
-    console_.say(fmt::format("{} ranks did not end within {:g} s of SIGTERM: killing them", count_running(),
-                             plan_.grace_seconds));
+    const int running = count_running();
+    console_.say(fmt::format("{} rank{} did not end within {:g} s of SIGTERM: killing {}", running,
+                             running == 1 ? "" : "s", plan_.grace_seconds, running == 1 ? "it" : "them"));
     signal_all(SIGKILL);
     next_escalation_.reset();
   }
@@ -259,7 +261,9 @@ Round::Verdict Round::verdict() const {
 
 void Round::report(const Verdict& verdict) {
   const RankOutput& output = verdict.rank->output();
-  console_.say(fmt::format("rank {} failed first: it {}", verdict.rank->rank(), verdict.how));
+  // Of a world with other launchers, the first may be one of theirs.
+  const bool first = plan_.local_ranks == plan_.world_size || (named_ && find(named_->rank) != nullptr);
+  console_.say(fmt::format("rank {} failed{}: it {}", verdict.rank->rank(), first ? " first" : "", verdict.how));
   const bool told =
       named_ && !output.tail().empty() && output.tail().back().find(first_line(named_->why)) != std::string::npos;
   if (named_ && !told && !named_->why.ends_with(verdict.how)) {
@@ -275,7 +279,8 @@ void Round::report(const Verdict& verdict) {
     console_.say("it printed nothing");
     return;
   }
-  console_.say(fmt::format("its last {} lines (all of them: {})", output.tail().size(),
+  const std::size_t lines = output.tail().size();
+  console_.say(fmt::format("its last {} (all of them: {})", lines == 1 ? "line" : fmt::format("{} lines", lines),
                            log_path(plan_, verdict.rank->rank()).string()));
   for (const std::string& line : output.tail()) {
     console_.error_line("  " + rank_prefix({verdict.rank->rank()}) + line);

@@ -30,6 +30,9 @@ char state_of(std::int32_t process) {
 }
 
 std::string account_of(int rank, const LocalSegment::Signs& signs, char state) {
+  if (signs.process == 0) {
+    return fmt::format("rank {} has not come: it was not started, or hangs at its start", rank);
+  }
   const std::string heard = fmt::format("rank {} was last heard of {:.1f} s ago", rank, signs.seconds_since_any);
   switch (state) {
     case 'T': return heard + "; it is stopped (SIGSTOP, SIGTSTP or Ctrl-Z)";

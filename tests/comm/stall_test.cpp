@@ -170,6 +170,15 @@ TEST(Stall, ARankThatWasBusyAndThenIsStuckIsNamed) {
   EXPECT_THAT(message, HasSubstr("rank 1 did not arrive at barrier #1"));
 }
 
+TEST(Stall, ARankThatNeverCameIsNamedAsSuch) {
+  const std::shared_ptr<LocalSegment> segment = LocalSegment::create(2);
+  segment->set_state(0, RankState::running);
+  segment->say_waiting(0, 0b10);
+  const Stall stall = find_stall(*segment, 0b10, 60);
+  EXPECT_EQ(stall.rank, 1);
+  EXPECT_EQ(stall.account, "rank 1 has not come: it was not started, or hangs at its start");
+}
+
 TEST(Stall, SetsOfRanksAreShort) {
   EXPECT_EQ(names_of(1), "rank 0");
   EXPECT_EQ(names_of(0b1001), "ranks 0, 3");

@@ -26,6 +26,18 @@ TEST(BuildLock, OnlyTheFirstRankOfAMachineSaysThatItWaits) {
   }
 }
 
+// Whoever sources it goes on, and what it starts can write.
+TEST(ScriptStreams, ThatAreClosedAreReplaced) {
+  const ProgramFolder folder;
+  folder.write("script", "set -euo pipefail; source '" + paths::source("scripts/common.sh") +
+                             "'\ncat; say word; echo word | sed p >&2; echo word; : >\"$1\"\n");
+  for (const std::string closed : {"<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"}) {
+    const Result result = folder.command({"bash", "-c", "exec </dev/null; bash script 'done" + closed + "' " + closed});
+    EXPECT_EQ(result.code, 0) << closed << result.error;
+    EXPECT_TRUE(std::filesystem::exists(folder.path("done" + closed))) << closed;
+  }
+}
+
 // A checkout of somebody else's: here root's, or one made read-only.
 TEST(ForeignCheckout, ItsBuildIsUsedAndWithoutOneItIsSaidWhatToDo) {
   const ProgramFolder folder;

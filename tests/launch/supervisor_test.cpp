@@ -109,7 +109,19 @@ TEST(Supervisor, KillsRanksThatIgnoreSigterm) {
       shell_plan(folder.path(), 2, "trap '' TERM; [ $ORTHANT_RANK = 1 ] && exit 3; while :; do sleep 0.05; done");
   const Result result = run_to_end(folder.path(), plan);
   EXPECT_EQ(result.code, 3);
-  EXPECT_THAT(result.error, HasSubstr("killing them"));
+  EXPECT_THAT(result.error, HasSubstr("killing it"));
+}
+
+// Whether another launcher's rank failed before it is not known here.
+TEST(Supervisor, ARankAmongThoseOfOtherLaunchersIsNotSaidToBeTheFirst) {
+  TemporaryFolder folder;
+  LaunchPlan plan = shell_plan(folder.path(), 1, "echo only; exit 3");
+  plan.world_size = 4;
+  plan.first_rank = 2;
+  const Result result = run_to_end(folder.path(), plan);
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.error, HasSubstr("launch: rank 2 failed: it ended with code 3\n"));
+  EXPECT_THAT(result.error, HasSubstr("launch: its last line (all of them: "));
 }
 
 TEST(Supervisor, ABadConfigurationIsNotRestarted) {
@@ -188,6 +200,7 @@ TEST(Supervisor, ASecondSignalKills) {
   ASSERT_TRUE(eventually([&] { return count_lines(running.output(), "told") == 2; }));
   kill(running.pid(), SIGINT);
   EXPECT_EQ(running.wait(), 128 + SIGINT);
+  EXPECT_THAT(running.error(), Not(HasSubstr("killed by signal"))) << "as if somebody else had";
   for (const pid_t pid : pids_of(folder.path(), 2)) {
     EXPECT_FALSE(is_alive(pid));
   }
@@ -291,8 +304,9 @@ TEST(Supervisor, AWarningIsNoImpatience) {
   ASSERT_TRUE(eventually([&] { return pids_of(folder.path(), 1).size() == 1; }));
   kill(running.pid(), SIGUSR1);
   ASSERT_TRUE(eventually([&] { return count_lines(running.output(), "told") == 1; }));
+  EXPECT_THAT(running.error(), Not(HasSubstr("once more")));
   kill(running.pid(), SIGTERM);  // the time limit that the warning was of
-  ASSERT_TRUE(eventually([&] { return count_lines(running.error(), "Terminated: ") == 1; }));
+  ASSERT_TRUE(eventually([&] { return count_lines(running.error(), "(once more to kill them)") == 1; }));
   std::ofstream(folder.path() / "go") << "\n";
   EXPECT_EQ(running.wait(), 75) << running.error();
 }

@@ -62,10 +62,13 @@ INSTANTIATE_TEST_SUITE_P(Kinds, BrokenStreams,
 // What such a command prints is what it was run for.
 TEST(LostOutput, OfACommandThatOnlyPrintsIsAnError) {
   const ProgramFolder folder;
-  for (const std::string target : {">/dev/full", ">&-"}) {
-    const Result result = folder.command({"bash", "-c", "'" + paths::program() + "' config --keys " + target});
-    EXPECT_EQ(result.code, 1) << target;
-    EXPECT_THAT(result.error, HasSubstr("the standard output could not be written to its end"));
+  folder.write("c.toml", tiny_config({2, 1}));
+  for (const std::string words : {"config --keys", "launch --dry-run c.toml"}) {
+    for (const std::string target : {" >/dev/full", " >&-"}) {
+      const Result result = folder.command({"bash", "-c", "'" + paths::program() + "' " + words + target});
+      EXPECT_EQ(result.code, 1) << words << target;
+      EXPECT_THAT(result.error, HasSubstr("the standard output could not be written to its end"));
+    }
   }
   const Result head =
       folder.command({"bash", "-c", "exec 7> >(exec true); wait $!; '" + paths::program() + "' config --keys >&7"});
