@@ -151,13 +151,17 @@ std::optional<NamedCheckpoint> named_checkpoint(const std::filesystem::path& pat
 // Errors: CheckpointUnreadable where it cannot be listed.
 std::vector<NamedCheckpoint> checkpoints_in(const std::filesystem::path& root);
 
+// Folders under `root` that hold a manifest under a name that is no step's, each with the reason why nothing is taken
+// from it. A link to a checkpoint beside it is none. Errors: CheckpointUnreadable where `root` cannot be listed.
+std::vector<std::string> misnamed_in(const std::filesystem::path& root);
+
 // Why the checkpoint cannot be used: it is damaged, or its folder has another step's name. Empty: it can be. Verifies
 // the share `part` of `parts`. Errors: CheckpointUnreadable.
 std::string why_not_usable(const NamedCheckpoint& checkpoint, std::int64_t part = 0, std::int64_t parts = 1);
 
 // The newest checkpoint under `root` that is complete and undamaged (it reads all of it); nothing when there is none.
-// `skipped` gets a line for each newer one that is not, with the reason. Errors: CheckpointUnreadable where a newer
-// one cannot be read, or `root` be listed.
+// `skipped`: a line for each misnamed one, and each newer one that is not, with the reason. Errors:
+// CheckpointUnreadable where a newer one cannot be read, or `root` be listed.
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& root,
                                                        std::vector<std::string>* skipped = nullptr);
 

@@ -25,20 +25,48 @@ std::optional<NamedCheckpoint> named_checkpoint(const std::filesystem::path& pat
   return failed == std::errc() && found.step >= 0 && known ? std::optional(found) : std::nullopt;
 }
 
-std::vector<NamedCheckpoint> checkpoints_in(const std::filesystem::path& root) {
-  std::vector<NamedCheckpoint> found;
+namespace {
+
+// Errors: CheckpointUnreadable where it cannot be listed.
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& root) {
+  std::vector<std::filesystem::path> found;
   std::error_code error;
   std::filesystem::directory_iterator it(root, error), end;
   if (error == std::errc::no_such_file_or_directory && !std::filesystem::is_symlink(root)) {
     return found;  // a link to what is not there now is another matter
   }
   for (; !error && it != end; it.increment(error)) {
-    if (std::optional<NamedCheckpoint> checkpoint = named_checkpoint(it->path())) {
-      found.push_back(std::move(*checkpoint));
-    }
+    found.push_back(it->path());
   }
   if (error) {
     throw CheckpointUnreadable(fmt::format("cannot list the folder '{}': {}", root.string(), error.message()));
+  }
+  return found;
+}
+
+// A link beside what it leads to ("latest") is no other checkpoint.
+bool is_link_within(const std::filesystem::path& root, const std::filesystem::path& path) {
+  std::error_code failed;
+  if (!std::filesystem::is_symlink(path, failed)) {
+    return false;
+  }
+  const std::filesystem::path target = std::filesystem::canonical(path, failed);
+  return !failed && named_checkpoint(target) && std::filesystem::equivalent(target.parent_path(), root, failed);
+}
+
+std::string renamed(const std::filesystem::path& path, std::int64_t step) {
+  return fmt::format("its manifest is of step {}: the folder was renamed. It can be used by its path: --resume {}",
+                     step, path.string());
+}
+
+}  // namespace
+
+std::vector<NamedCheckpoint> checkpoints_in(const std::filesystem::path& root) {
+  std::vector<NamedCheckpoint> found;
+  for (const std::filesystem::path& path : entries_of(root)) {
+    if (std::optional<NamedCheckpoint> checkpoint = named_checkpoint(path)) {
+      found.push_back(std::move(*checkpoint));
+    }
   }
   std::sort(found.begin(), found.end(), [](const NamedCheckpoint& a, const NamedCheckpoint& b) {
     return a.step != b.step ? a.step > b.step : a.suffix < b.suffix;
@@ -46,11 +74,31 @@ std::vector<NamedCheckpoint> checkpoints_in(const std::filesystem::path& root) {
   return found;
 }
 
+std::vector<std::string> misnamed_in(const std::filesystem::path& root) {
+  std::vector<std::string> found;
+  for (const std::filesystem::path& path : entries_of(root)) {
+    std::error_code no_folder;
+    if (named_checkpoint(path) || !std::filesystem::exists(path / "manifest.json", no_folder) ||
+        is_link_within(root, path)) {
+      continue;
+    }
+    std::string reason;
+    try {
+      reason = renamed(path, CheckpointReader(path).step());
+    } catch (const Error& failed) {
+      reason = fmt::format("its name is not that of a step, and it cannot be used: {}", failed.what());
+    }
+    found.push_back(path.string() + ": " + reason);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 std::string why_not_usable(const NamedCheckpoint& checkpoint, std::int64_t part, std::int64_t parts) {
   try {
     const CheckpointReader reader(checkpoint.path);
     if (reader.step() != checkpoint.step) {
-      return fmt::format("its manifest is of step {}: the folder was renamed", reader.step());
+      return renamed(checkpoint.path, reader.step());
     }
     reader.verify(part, parts);
     return "";
@@ -63,6 +111,9 @@ std::string why_not_usable(const NamedCheckpoint& checkpoint, std::int64_t part,
 
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& root,
                                                        std::vector<std::string>* skipped) {
+  if (skipped != nullptr) {
+    *skipped = misnamed_in(root);
+  }
   for (const NamedCheckpoint& checkpoint : checkpoints_in(root)) {
     if (!checkpoint.finished()) {
       continue;

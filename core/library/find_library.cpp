@@ -30,12 +30,20 @@ std::optional<OpenLibrary> open_first(const std::string& kind, const std::string
                                       const std::vector<fs::path>& directories, std::string& tried) {
   for (const fs::path& directory : directories) {
     const fs::path file = directory / library_file(kind, name);
+    std::error_code error;
+    if (fs::symlink_status(file, error).type() == fs::file_type::not_found) {
+      tried += fmt::format("\n    {}: no such file", file.string());
+      continue;
+    }
     try {
       return OpenLibrary{file, open_library(file, kind, abi)};
     } catch (const ConfigError&) {
       throw;
-    } catch (const Error& error) {
-      tried += fmt::format("\n    {}: {}", file.string(), error.what());
+    } catch (const Error& refused) {
+      throw ConfigError(
+          fmt::format("cannot load {} \"{}\": {}: {}\nNo later folder is searched, which could hold another one: build "
+                      "this file again, or remove it",
+                      kind, name, file.string(), refused.what()));
     }
   }
   return std::nullopt;

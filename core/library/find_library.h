@@ -1,4 +1,4 @@
-// Libraries by name: what they are called, which lie in a folder, the first of several folders that can be opened.
+// Libraries by name: what they are called, which lie in a folder, the first of several folders that has it.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,9 @@ struct OpenLibrary {
   void* handle = nullptr;
 };
 
-// The first of the directories whose library of this name can be opened. `tried`: a line for each file that could not,
-// with the reason. Errors: ConfigError for a sound library that is another's (open_library): the search ends there.
+// Opens the library of this name in the first of the directories that has such a file. `tried`: a line for each file
+// that is not there. Errors: ConfigError for a file that cannot be opened or is another's (open_library): the search
+// ends there, as a library further on may be quite another.
 std::optional<OpenLibrary> open_first(const std::string& kind, const std::string& name, std::uint32_t abi,
                                       const std::vector<std::filesystem::path>& directories, std::string& tried);
 

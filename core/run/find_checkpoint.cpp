@@ -9,9 +9,12 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/output.h"
 #include "core/run/host_collectives.h"
+#include "core/run/resumable.h"
 
 namespace orthant {
 namespace {
+
+namespace fs = std::filesystem;
 
 // The newest checkpoint of the run; `path`; or `path` where the run has none.
 struct ResumeFrom {
@@ -56,6 +59,9 @@ class Search {
  public:
   explicit Search(const std::filesystem::path& root) : root_(root) {
     try {
+      for (const std::string& misnamed : misnamed_in(root)) {
+        pass_over(misnamed);
+      }
       for (NamedCheckpoint& checkpoint : checkpoints_in(root)) {
         if (checkpoint.finished()) {
           left_.push_back(std::move(checkpoint));
@@ -67,7 +73,7 @@ class Search {
     std::reverse(left_.begin(), left_.end());
   }
 
-  // The next one to verify; empty: there is none. Errors: ConfigError where all there were are damaged.
+  // The next one to verify; empty: there is none. Errors: ConfigError where none that is there can be used.
   std::string next() {
     if (left_.empty() && !passed_over_.empty()) {
       throw ConfigError(fmt::format("--resume auto: no checkpoint under {} can be used:\n  {}\n{}", root_.string(),
@@ -82,12 +88,16 @@ class Search {
     if (verdict.starts_with(unreadable)) {
       refuse_unreadable(verdict.substr(1));
     } else if (verdict.starts_with(damaged)) {
-      passed_over_.push_back(judged.path.string() + ": " + verdict.substr(1));
-      say("orthant: warning: checkpoint passed over: {}", passed_over_.back());
+      pass_over(judged.path.string() + ": " + verdict.substr(1));
     }
   }
 
  private:
+  void pass_over(const std::string& reason) {
+    passed_over_.push_back(reason);
+    say("orthant: warning: checkpoint passed over: {}", reason);
+  }
+
   [[noreturn]] void refuse_unreadable(const std::string& reason) const {
     fail(
         "--resume auto: {}. What cannot be read now may be whole, so nothing is started over. Make it readable; or go "
@@ -100,6 +110,24 @@ class Search {
   std::vector<std::string> passed_over_;
 };
 
+// For a folder that holds checkpoints and is none. Empty: this is another one.
+std::string run_folder_advice(const fs::path& given, const fs::path& root) {
+  const fs::path path = (given / "").lexically_normal().parent_path();
+  std::error_code error;
+  if (fs::exists(path / "manifest.json", error)) {
+    return "";
+  }
+  for (const fs::path& folder : {path / "checkpoints", path}) {
+    const Resumable found = find_resumable(folder, 0);
+    if (found.checkpoint) {
+      return fmt::format("that is a {} folder; its newest checkpoint is {}: give that{}",
+                         folder == path ? "checkpoints" : "run", found.checkpoint->string(),
+                         fs::equivalent(folder, root, error) ? ", or use --resume auto" : "");
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 void check_resume(const std::string& resume, const std::filesystem::path& root) {
@@ -110,6 +138,10 @@ void check_resume(const std::string& resume, const std::filesystem::path& root) 
   try {
     CheckpointReader reader(path);
   } catch (const Error& error) {
+    const std::string advice = run_folder_advice(path, root);
+    if (!advice.empty()) {
+      throw ConfigError(fmt::format("--resume {}: {}", path, advice));
+    }
     throw ConfigError(fmt::format("--resume {}: it is no checkpoint that can be read: {}", path, error.what()));
   }
 }

@@ -16,8 +16,9 @@ void check_resume(const std::string& resume, const std::filesystem::path& root);
 // The folder of the checkpoint to go on from; empty: a fresh start. `resume` is "" (a fresh start), the path of a
 // checkpoint, "auto" (the newest under `root` that is undamaged) or "auto:PATH" (PATH where `root` holds none).
 //
-// "auto" starts fresh only where there is no checkpoint at all. A damaged one is passed over for an older one, with a
-// line on the standard error. One that cannot be read now is refused, and so are checkpoints that are all damaged.
+// "auto" starts fresh only where there is no checkpoint at all. A damaged one, or one under another name than its
+// step's, is passed over for an older one, with a line on the standard error. One that cannot be read now is refused,
+// and so are checkpoints of which none can be used.
 //
 // Collective over `world`: each rank reads its share of the files. What rank 0 asks for counts.
 // Errors, on rank 0: Error, ConfigError (what will not change by itself); each says how to go on all the same.

@@ -43,6 +43,9 @@ Resumable find_resumable(const std::filesystem::path& root, std::uint64_t most_b
         return found;  // --resume auto does not go behind it
       }
     }
+    for (std::string& misnamed : misnamed_in(root)) {
+      found.unusable.push_back(std::move(misnamed));
+    }
   } catch (const CheckpointUnreadable& failed) {
     found.unusable.emplace_back(failed.what());
   }

@@ -86,10 +86,12 @@ void require_same_run(const std::filesystem::path& checkpoint, const std::map<st
                       const std::filesystem::path& run_folder, const std::string& run) {
   const std::string id = run_id_in(state);
   if (!id.empty() && !run.empty() && id != run) {
-    throw ConfigError(fmt::format(
-        "the checkpoint {} is of run {}, but its folder {} is of run {} (config.resolved.toml): two jobs have written "
-        "there. Move what is not of that run elsewhere; a run of another name can start from it by --resume",
-        checkpoint.string(), id, run_folder.string(), run));
+    throw ConfigError(
+        fmt::format("the checkpoint {} is of another run ({}) than its folder {} ({}, by config.resolved.toml): it was "
+                    "copied there, "
+                    "or two jobs have written there. Move what is not of that run elsewhere; a run of another name can "
+                    "start from it by --resume",
+                    checkpoint.string(), id, run_folder.string(), run));
   }
 }
 

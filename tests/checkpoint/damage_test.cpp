@@ -168,6 +168,10 @@ TEST_F(Damage, ARenamedFolderIsNotTakenForTheNewest) {
   EXPECT_EQ(latest_checkpoint(root(), &skipped), std::nullopt);
   ASSERT_EQ(skipped.size(), 1u);
   EXPECT_THAT(skipped[0], HasSubstr("step_000077: its manifest is of step 10: the folder was renamed"));
+  std::filesystem::copy(root() / "step_000077", root() / "best");
+  EXPECT_EQ(latest_checkpoint(root(), &skipped), std::nullopt);
+  ASSERT_EQ(skipped.size(), 2u);
+  EXPECT_THAT(skipped[0], HasSubstr("best: its manifest is of step 10: the folder was renamed"));
   save(11, 2.0f);  // keeps one, and the renamed one does not count as that
   EXPECT_EQ(newest(), 2);
   EXPECT_TRUE(std::filesystem::exists(root() / "step_000077"));

@@ -293,7 +293,7 @@ TEST_F(Export, RefusesTheCheckpointOfAnotherRun) {
   save_beside(run_, 7, {{"run_id", stranger}});
   ExportOptions again = options();
   again.output = folder_ / "again";
-  EXPECT_THAT(refusal(again), AllOf(HasSubstr("step_000007 is of run " + stranger), HasSubstr("is of run " + own.run)));
+  EXPECT_THAT(refusal(again), AllOf(HasSubstr("step_000007 is of another run (" + stranger), HasSubstr(own.run)));
   again.run = run_ / "checkpoints/step_000007";
   EXPECT_THAT(refusal(again), HasSubstr(stranger));
   save_beside(run_, 8, {{"run_id", own.run}});

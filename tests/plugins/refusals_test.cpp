@@ -44,14 +44,27 @@ class PluginRefusals : public testing::Test {
 };
 
 TEST_F(PluginRefusals, OneThatIsNowhereListsEveryPathTried) {
-  folder_.write("a/liborthant_plugin_mine.so", std::string(4096, 'x'));
   const std::string error = refused("mine", "", {"ORTHANT_PLUGIN_PATH=" + folder_.path("a").string() + ":/nowhere/b"});
   EXPECT_THAT(error, HasSubstr("no plugin 'mine' can be loaded. Tried:"));
-  EXPECT_THAT(error, HasSubstr("/a/liborthant_plugin_mine.so: "));
-  EXPECT_THAT(error, HasSubstr("invalid ELF header"));
+  EXPECT_THAT(error, HasSubstr("/a/liborthant_plugin_mine.so: no such file"));
   EXPECT_THAT(error, HasSubstr("/nowhere/b/liborthant_plugin_mine.so: no such file"));
   EXPECT_THAT(error, HasSubstr(paths::plugin("liborthant_plugin_mine.so: no such file")));
   EXPECT_THAT(error, HasSubstr("ORTHANT_PLUGIN_PATH"));
+}
+
+// Training with a later folder's plugin of the same name would be training with another plugin.
+TEST_F(PluginRefusals, TheFirstFileOfTheNameIsNotPassedOver) {
+  const std::vector<std::string> path = {"ORTHANT_PLUGIN_PATH=" + folder_.path("a").string()};
+  folder_.write("a/liborthant_plugin_template.so", std::string(4096, 'x'));
+  EXPECT_THAT(refused("template", "", path),
+              AllOf(HasSubstr("cannot load plugin \"template\": "), HasSubstr("invalid ELF header"),
+                    HasSubstr("/a/liborthant_plugin_template.so: "), HasSubstr("No later folder is searched")));
+  fs::remove(folder_.path("a/liborthant_plugin_template.so"));
+  fs::copy_file(fixture("other_headers"), folder_.path("a/liborthant_plugin_template.so"));
+  EXPECT_THAT(refused("template", "", path), HasSubstr(" was built with"));
+  fs::remove(folder_.path("a/liborthant_plugin_template.so"));
+  fs::create_symlink("/nowhere", folder_.path("a/liborthant_plugin_template.so"));
+  EXPECT_THAT(refused("template", "", path), HasSubstr("/a/liborthant_plugin_template.so: no such file"));
 }
 
 TEST_F(PluginRefusals, AMisspeltNameIsRefusedWithASuggestion) {

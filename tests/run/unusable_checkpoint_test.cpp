@@ -120,6 +120,39 @@ TEST_F(UnusableCheckpoint, ARenamedFolderIsNamedAndPassedOver) {
   EXPECT_TRUE(fs::exists(folder_.run() / "checkpoints.1/step_000077"));
 }
 
+TEST_F(UnusableCheckpoint, UnderANameThatIsNoStepItIsNamedAndNothingIsStartedOver) {
+  fs::rename(folder_.checkpoint(4), folder_.run() / "checkpoints/best");
+  fs::create_directory_symlink("step_000008", folder_.run() / "checkpoints/latest");
+  const std::string way =
+      "checkpoints/best: its manifest is of step 4: the folder was renamed. It can be used by its "
+      "path: --resume runs/r/checkpoints/best";
+  const Result resumed = resume("auto", {}, {"run.steps=8"});
+  ASSERT_EQ(resumed.code, 0) << resumed.error;
+  EXPECT_THAT(resumed.error, AllOf(HasSubstr(way), Not(HasSubstr("latest"))));
+  EXPECT_THAT(resumed.output, HasSubstr("after step 8"));
+  fs::remove(folder_.run() / "checkpoints/latest");
+  fs::remove_all(folder_.checkpoint(8));
+  const Result refused = resume();
+  expect_refused(refused, 78);
+  EXPECT_THAT(refused.error, AllOf(HasSubstr("no checkpoint under runs/r/checkpoints can be used"), HasSubstr(way)));
+  const Result by_path = resume("runs/r/checkpoints/best");
+  ASSERT_EQ(by_path.code, 0) << by_path.error;
+  EXPECT_THAT(by_path.output, HasSubstr("after step 4"));
+}
+
+TEST_F(UnusableCheckpoint, OfARunFolderTheNewestCheckpointIsAdvised) {
+  const std::string newest = "its newest checkpoint is runs/r/checkpoints/step_000008: give that";
+  for (const auto& [given, what] : {std::pair("runs/r", "run"), std::pair("runs/r/checkpoints/", "checkpoints")}) {
+    const Result own = resume(given);
+    EXPECT_EQ(own.code, 78);
+    EXPECT_THAT(own.error, HasSubstr(fmt::format("--resume {}: that is a {} folder; {}, or use --resume auto", given,
+                                                 what, newest)));
+    const Result other = resume(given, {}, {"run.name=\"s\""});
+    EXPECT_EQ(other.code, 78);
+    EXPECT_THAT(other.error, AllOf(HasSubstr(newest), Not(HasSubstr("--resume auto"))));
+  }
+}
+
 TEST_F(UnusableCheckpoint, OneOfAnotherRunIsRefusedByName) {
   ASSERT_EQ(folder_.orthant(with_set({"train", "c.toml"}, {"run.name=\"s\"", "run.seed=5", "run.steps=9"})).code, 0);
   fs::copy(folder_.checkpoint(9, "s"), folder_.checkpoint(9), fs::copy_options::recursive);
@@ -127,7 +160,8 @@ TEST_F(UnusableCheckpoint, OneOfAnotherRunIsRefusedByName) {
   for (const std::string from : {"auto", "runs/r/checkpoints/step_000009"}) {
     const Result refused = resume(from, {}, {"run.steps=12"});
     EXPECT_EQ(refused.code, 78) << refused.error;
-    EXPECT_THAT(refused.error, HasSubstr("runs/r/checkpoints/step_000009 is of run " + id));
+    EXPECT_THAT(refused.error, HasSubstr("runs/r/checkpoints/step_000009 is of another run (" + id + ")"));
+    EXPECT_THAT(refused.error, HasSubstr("it was copied there, or two jobs have written there"));
     EXPECT_EQ(read_file(folder_.run() / "metrics.jsonl"), metrics_);
   }
   // A run of another name may start from it, and has an id of its own.
