@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -166,8 +167,10 @@ std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::pa
                                                        std::vector<std::string>* skipped = nullptr);
 
 // Removes all complete checkpoints but the newest `keep`, and the leavings of killed saves up to the newest complete
-// step. Folders that are neither are left alone. One that cannot be removed does not keep the others.
+// step. Folders that are neither are left alone, and so are checkpoints of later steps than `saved`, the one that was
+// just written: they are not of this run's way, and do not count. One that cannot be removed does not keep the others.
 // REQUIRES: keep >= 1; called by rank 0 alone. Errors: Error naming the first that cannot be removed, at the end.
-void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep, const Disk& disk = Disk());
+void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep, const Disk& disk = Disk(),
+                       std::int64_t saved = std::numeric_limits<std::int64_t>::max());
 
 }  // namespace orthant

@@ -129,7 +129,7 @@ std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::pa
   return std::nullopt;
 }
 
-void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep, const Disk& disk) {
+void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep, const Disk& disk, std::int64_t saved) {
   require(keep >= 1, "run.keep: {} checkpoints to keep, expected 1 or more", keep);
   std::int64_t complete = 0, newest = -1;
   std::vector<std::string> failures;
@@ -147,6 +147,9 @@ void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep, con
     }
   };
   for (const NamedCheckpoint& candidate : checkpoints_in(root)) {
+    if (candidate.step > saved) {
+      continue;
+    }
     if (!candidate.finished()) {
       if (complete > 0) {  // newer ones may be a save that other ranks have begun
         remove(candidate);

@@ -194,7 +194,8 @@ std::unique_ptr<RunLock> claim_folder(LaunchPlan& plan, const std::string& job_i
 
 // After a failure: what there is to go on from.
 void print_hint(const LaunchPlan& plan, const std::string& job_id) {
-  if (!plan.starting_logs.empty() && ids_in(plan.run_directory).job != job_id) {
+  if (!plan.starting_logs.empty() && ids_in(plan.run_directory).job != job_id &&
+      std::filesystem::exists(plan.run_directory / "config.resolved.toml")) {
     say("launch: it ended before its first step; an earlier run stays as it was in {}", plan.run_directory.string());
   } else {
     say("launch: {}", find_resumable(plan.run_directory / "checkpoints").to_string());

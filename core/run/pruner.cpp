@@ -30,10 +30,10 @@ struct Pruner::Shared {
   void warn(const std::string& reason) {
     warnings.push_back(fmt::format("old checkpoints of {} stay: {}", root.string(), reason));
   }
-  void prune() {
+  void prune(std::int64_t saved) {
     std::string failure;
     try {
-      prune_checkpoints(root, keep, disk);
+      prune_checkpoints(root, keep, disk, saved);
     } catch (const std::exception& error) {
       failure = error.what();
     }
@@ -61,7 +61,7 @@ Pruner::~Pruner() {
   }
 }
 
-void Pruner::start() {
+void Pruner::start(std::int64_t saved) {
   std::unique_lock lock(shared_->mutex);
   if (shared_->under_way) {
     return;
@@ -73,7 +73,7 @@ void Pruner::start() {
     thread_.join();  // it has ended
   }
   try {
-    thread_ = std::thread([shared = shared_] { shared->prune(); });
+    thread_ = std::thread([shared = shared_, saved] { shared->prune(saved); });
   } catch (const std::system_error& error) {
     lock.lock();
     shared_->under_way = false;

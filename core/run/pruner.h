@@ -25,8 +25,8 @@ class Pruner {
   Pruner(const Pruner&) = delete;
   Pruner& operator=(const Pruner&) = delete;
 
-  // Begins a prune; where one is still under way, none is begun.
-  void start();
+  // Begins a prune, after the checkpoint of step `saved` was written; where one is still under way, none is begun.
+  void start(std::int64_t saved);
   // Until no prune is under way, or the one that is has reached its limit.
   void wait();
   // One for each prune that failed or was given up since the last call, with path and reason.

@@ -70,14 +70,20 @@ void move_whole(const fs::path& folder, const fs::path& aside) {
   }
 }
 
+bool lies_in(const fs::path& path, const fs::path& folder) {
+  const fs::path within = path.lexically_relative(folder);
+  return !within.empty() && *within.begin() != "..";
+}
+
 }  // namespace
 
 bool goes_on_in(const fs::path& folder, const std::string& resume) {
   if (resume.empty() || resume.starts_with("auto")) {
     return !resume.empty();
   }
-  const fs::path within = fs::weakly_canonical(resume).lexically_relative(fs::weakly_canonical(folder));
-  return !within.empty() && *within.begin() != "..";
+  // Its checkpoints may lie elsewhere, behind a link.
+  const fs::path path = fs::weakly_canonical(resume);
+  return lies_in(path, fs::weakly_canonical(folder)) || lies_in(path, fs::weakly_canonical(folder / "checkpoints"));
 }
 
 fs::path set_later_checkpoints_aside(const fs::path& checkpoints, std::int64_t step) {

@@ -74,7 +74,9 @@ std::string why_not_own(const std::filesystem::path& run_folder, const RunIds& o
 
 void require_own_folder(const std::filesystem::path& run_folder, const RunIds& own) {
   const std::string reason = why_not_own(run_folder, own);
-  require(reason.empty(), "{}", reason);
+  if (!reason.empty()) {
+    throw ConfigError(reason);  // no restart: it would take the folder from the other job
+  }
 }
 
 std::string run_id_in(const std::map<std::string, std::string>& state) {

@@ -93,11 +93,13 @@ int try_lock(int file) {
 
 RunLock::RunLock(const fs::path& run_folder, const std::string& job, Holder holder,
                  std::chrono::milliseconds patience) {
-  const fs::path parent = run_folder.has_parent_path() ? run_folder.parent_path() : ".";
   std::error_code failed;
+  // One lock for all names of a folder, which may be a link.
+  const fs::path folder = fs::is_symlink(run_folder, failed) ? fs::weakly_canonical(run_folder, failed) : run_folder;
+  const fs::path parent = folder.has_parent_path() ? folder.parent_path() : ".";
   fs::create_directories(parent, failed);
   require(!failed, "cannot make the folder {}: {}", parent.string(), failed.message());
-  const fs::path file = parent / ("." + run_folder.filename().string() + ".lock");
+  const fs::path file = parent / ("." + folder.filename().string() + ".lock");
   const auto without = [&](const char* what, int error) {
     missing_ = fmt::format("cannot {} {}: {}; nothing but ids keeps another job out of this run folder", what,
                            file.string(), std::generic_category().message(error));

@@ -239,7 +239,9 @@ class Run {
       } catch (const Error&) {
         // A disk that fails: its first words say more.
       }
-      require(reason.empty(), "{}", reason);
+      if (!reason.empty()) {
+        throw ConfigError(reason);
+      }
       throw;
     }
   }
@@ -263,7 +265,7 @@ class Run {
     save_checkpoint(checkpoints_, step_, layout_.plan(), trainer_.parameters(), state,
                     {communicator_, world_, settings_.run.disk_timeout_seconds}, *stream_, require_own);
     if (first()) {
-      pruner_.start();
+      pruner_.start(step_);
     }
   }
 

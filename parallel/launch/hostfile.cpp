@@ -48,6 +48,10 @@ int read_slots(const std::string& word, const std::string& where) {
 }  // namespace
 
 std::vector<Host> read_hostfile(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (std::filesystem::is_fifo(file, ignored) || std::filesystem::is_directory(file, ignored)) {
+    throw ConfigError(fmt::format("the hostfile {} is no file: give one with lines 'host slots=N'", file.string()));
+  }
   std::ifstream input(file);
   if (!input) {
     throw ConfigError(fmt::format("cannot read the hostfile {}: give a file with lines 'host slots=N'", file.string()));

@@ -63,6 +63,8 @@ int run_rounds(const LaunchPlan& plan, SignalScope& signals, Console& console) {
     if (const std::optional<int> number = stop_request(signals)) {
       return stopped_without_ranks(plan, console, *number);
     }
+    std::error_code ignored;  // a log that cannot be opened says more
+    std::filesystem::create_directories(log_path(plan, plan.first_rank).parent_path(), ignored);
     Outcome outcome = Round(plan, is_restart, signals, console).run();
     if (!outcome.may_restart) {
       return outcome.code;

@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <orthant/error.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
+#include "tests/support/error_of.h"
 #include "tests/support/run_supervisor.h"
 
 namespace orthant {
@@ -50,6 +52,12 @@ TEST_F(HostfileTest, RefusesWhatItDoesNotUnderstandWithItsLine) {
 }
 
 // Their sum does not fit into 32 bits.
+TEST_F(HostfileTest, APipeIsNotWaitedFor) {
+  const std::filesystem::path pipe = folder_.path() / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(test::error_of<ConfigError>([&] { read_hostfile(pipe); }), HasSubstr("is no file"));
+}
+
 TEST_F(HostfileTest, ManySlotsAreSummedOrRefused) {
   EXPECT_THAT(refusal("a slots=1594791000\nb slots=582810426\n", 1),
               HasSubstr("expected slots=N with N from 1 to 1048576"));

@@ -95,6 +95,16 @@ TEST_F(UnusableCheckpoint, WhereAllAreDamagedNothingIsStartedOver) {
   EXPECT_THAT(refused.error, AllOf(HasSubstr("step_000008/rank_00001"), HasSubstr("step_000004/rank_00000")));
 }
 
+// The damaged one is the newest by its name, and must not take the place of those that are written after it.
+TEST_F(UnusableCheckpoint, ADamagedOneCostsNoneThatIsWrittenLater) {
+  damage(folder_.checkpoint(8) / "rank_00000.safetensors");
+  const Result resumed = resume("auto", {}, {"run.steps=6", "run.checkpoint_every=1", "run.keep=1"});
+  EXPECT_EQ(resumed.code, 0) << resumed.error;
+  EXPECT_TRUE(fs::exists(folder_.checkpoint(6)));
+  EXPECT_TRUE(fs::exists(folder_.checkpoint(8)));
+  EXPECT_THAT(resume().output, HasSubstr("after step 6"));
+}
+
 TEST_F(UnusableCheckpoint, HintsDoNotPromiseADamagedOne) {
   damage(folder_.checkpoint(8) / "rank_00000.safetensors");
   const Result failed = resume("auto", {}, {"model.d_model=32"});
