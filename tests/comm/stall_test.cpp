@@ -36,7 +36,7 @@ std::string message_of_chain(const std::function<void(std::atomic<bool>& over)>&
   std::atomic<int> waiting{0};
   std::atomic<bool> over{false};
   ThreadWorldOptions options;
-  options.timeout_seconds = 1;
+  options.timeout_seconds = 1.5;
   return error_of([&] {
     run_threads(
         4,
@@ -57,7 +57,7 @@ std::string message_of_chain(const std::function<void(std::atomic<bool>& over)>&
               instead(over);
               return;
             }
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the one above is in its wait by now
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the one above has waited for longer
             ++waiting;
             Group& below = rank == 1 ? *first : rank == 2 ? *second : *third;
             below.barrier(*rig.stream);
@@ -75,7 +75,7 @@ std::string message_of_chain(const std::function<void(std::atomic<bool>& over)>&
 
 TEST(Stall, TheRankThatHoldsUpAChainIsNamed) {
   const std::string message = message_of_chain([](std::atomic<bool>& over) { wait_for([&] { return over.load(); }); });
-  EXPECT_THAT(message, HasSubstr("rank 2 did not arrive at barrier #1 (0 bytes) of group 'pair 2' within 1 s"));
+  EXPECT_THAT(message, HasSubstr("rank 2 did not arrive at barrier #1 (0 bytes) of group 'pair 2' within 1.5 s"));
   EXPECT_THAT(message, HasSubstr("held up by rank 0, for which others wait in turn"));
 }
 
