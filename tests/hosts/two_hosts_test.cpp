@@ -152,7 +152,7 @@ TEST_F(TwoHosts, ARankKilledOnOneEndsTheRunOnBoth) {
     echo "left: $(all | wc -l)"
     exit $code)sh");
   EXPECT_EQ(result.code, 137) << result.output << result.error;
-  EXPECT_THAT(result.error, testing::ContainsRegex("launch: rank [23] failed first: it was killed by signal 9"));
+  EXPECT_THAT(result.error, testing::ContainsRegex("launch: rank [23] failed: it was killed by signal 9"));
   EXPECT_THAT(result.output, HasSubstr("left: 0"));
 }
 

@@ -198,7 +198,7 @@ def verdict(text: str) -> Optional[int]:
     """The rank with which the launcher's last words put the fault; None where they name none."""
     rank = None
     for line in text.splitlines():
-        found = re.search(r"^launch: rank (\d+) failed first", line)
+        found = re.search(r"^launch: rank (\d+) failed(?: first)?:", line)
         found = found or re.search(r"^launch: the fault is with rank (\d+)", line)
         found = found or re.search(r"mpirun noticed that process rank (\d+) ", line)
         if found:
