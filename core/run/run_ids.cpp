@@ -2,13 +2,10 @@
 
 #include <fmt/format.h>
 #include <orthant/error.h>
-#include <sys/random.h>
 
-#include <array>
-#include <cerrno>
 #include <sstream>
-#include <system_error>
 
+#include "core/keyed_hash.h"
 #include "core/run/text_file.h"
 
 namespace orthant {
@@ -31,19 +28,7 @@ std::string shown(const std::string& id) {
 }  // namespace
 
 std::string new_id() {
-  std::array<unsigned char, 16> bytes{};
-  ssize_t got = -1;
-  do {
-    got = getrandom(bytes.data(), bytes.size(), 0);
-  } while (got < 0 && errno == EINTR);
-  if (got != static_cast<ssize_t>(bytes.size())) {
-    fail("cannot get random numbers: {}", std::generic_category().message(errno));
-  }
-  std::string id;
-  for (const unsigned char byte : bytes) {
-    id += fmt::format("{:02x}", byte);
-  }
-  return id;
+  return to_hex(random_bytes(16));
 }
 
 std::string text_of(const RunIds& ids) {
@@ -67,8 +52,7 @@ std::string why_not_own(const std::filesystem::path& run_folder, const RunIds& o
   }
   return fmt::format(
       "the run folder {} is another job's now: its config.resolved.toml is of run {} and job {}, this is run {}, job "
-      "{}. "
-      "Nothing of this job is saved there: give each job a run.name of its own",
+      "{}. Nothing of this job is saved there: give each job a run.name of its own",
       run_folder.string(), shown(there.run), shown(there.job), own.run, own.job);
 }
 
