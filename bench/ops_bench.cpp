@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/cpu/gemm.h"
-#include "core/cpu/parallel.h"
+#include "core/device/cpu/gemm.h"
+#include "core/device/cpu/parallel.h"
 
 namespace orthant {
 namespace {

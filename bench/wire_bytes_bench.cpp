@@ -16,10 +16,10 @@
 
 #include "core/config/config.h"
 #include "core/data/source.h"
-#include "core/layout.h"
-#include "core/plugin_loader.h"
-#include "core/run/planning.h"
-#include "core/trainer.h"
+#include "core/session/session.h"
+#include "core/modules/plugin_loader.h"
+#include "core/dry_run/planning.h"
+#include "core/train/trainer.h"
 #include "parallel/local/local_communicator.h"
 #include "parallel/local/traffic.h"
 

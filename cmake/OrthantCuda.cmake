@@ -1,4 +1,4 @@
-# The CUDA device: a library that the core loads at run time (core/cpu/make_device.cpp), so nothing else needs CUDA.
+# The CUDA device: a library that the core loads at run time (core/modules/make_device.cpp), so nothing else needs CUDA.
 # Kernels are compiled for Ampere and Hopper, those on Hopper's own instructions (*_hopper.cu, *_cutlass.cu, wgmma_*.cu)
 # for Hopper alone. Nothing here needs a GPU.
 enable_language(CUDA)
@@ -19,8 +19,8 @@ target_compile_options(orthant_cuda_options INTERFACE
 # fmt 9 turns constexpr off under nvcc, but only half-way.
 target_compile_definitions(orthant_cuda_options INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
 
-file(GLOB ORTHANT_CUDA_SOURCES CONFIGURE_DEPENDS core/cuda/*.cu core/cuda/*.cpp router/cuda/*.cu router/cuda/*.cpp
-  experts/cuda/*.cu experts/cuda/*.cpp)
+file(GLOB_RECURSE ORTHANT_CUDA_SOURCES CONFIGURE_DEPENDS core/device/cuda/*.cu core/device/cuda/*.cpp
+  router/cuda/*.cu router/cuda/*.cpp experts/cuda/*.cu experts/cuda/*.cpp)
 set(ORTHANT_HOPPER_SOURCES ${ORTHANT_CUDA_SOURCES})
 list(FILTER ORTHANT_HOPPER_SOURCES INCLUDE REGEX "(_(hopper|cutlass)|/wgmma_[a-z]+)\\.cu$")
 list(FILTER ORTHANT_CUDA_SOURCES EXCLUDE REGEX "(_(hopper|cutlass)|/wgmma_[a-z]+)\\.cu$")
@@ -44,7 +44,7 @@ elseif(NOT TARGET CUDA::nvrtc)
   set(cudnn_problem "libnvrtc is not found")
 endif()
 if(cudnn_problem STREQUAL "")
-  set_source_files_properties(core/cuda/attention_cudnn.cpp PROPERTIES COMPILE_OPTIONS "-Wall;-Wextra;-Werror;-O1")
+  set_source_files_properties(core/device/cuda/attention_cudnn.cpp PROPERTIES COMPILE_OPTIONS "-Wall;-Wextra;-Werror;-O1")
   set_property(GLOBAL APPEND PROPERTY ORTHANT_SUMMARY "attention on CUDA: cuDNN (${ORTHANT_CUDNN_LIBRARY})")
 else()
   list(FILTER ORTHANT_CUDA_SOURCES EXCLUDE REGEX "_cudnn\\.cpp$")

@@ -3,7 +3,7 @@
 # twice, nothing is fetched without ORTHANT_CUDA, and where nothing can be fetched the build goes on without them.
 #
 #   orthant_cutlass          CUTLASS and CuTe: Hopper's grouped matrix products (experts/cuda)
-#   orthant_cudnn_frontend   cuDNN's C++ front end: fused attention (core/cuda)
+#   orthant_cudnn_frontend   cuDNN's C++ front end: fused attention (core/device/cuda)
 #
 # Each is an interface target that exists only if its headers do.
 if(DEFINED ENV{XDG_CACHE_HOME})

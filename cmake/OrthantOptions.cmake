@@ -7,7 +7,8 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 
 find_program(ORTHANT_CCACHE ccache)
 if(ORTHANT_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${ORTHANT_CCACHE}")
+  # A precompiled header needs the two sloppinesses: it is compared by its content.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${ORTHANT_CCACHE}")
 endif()
 
 add_library(orthant_options INTERFACE)
@@ -17,6 +18,7 @@ target_compile_options(orthant_options INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(orthant_options INTERFACE -Wno-uninitialized -Wno-maybe-uninitialized)
 endif()
+add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)  # for ccache
 if(ORTHANT_NATIVE)
   target_compile_options(orthant_options INTERFACE -march=native)
 endif()

@@ -1,4 +1,4 @@
-# Writes the checksum of a library behind its end, where the loader looks for it (core/library/read_library.h) and the
+# Writes the checksum of a library behind its end, where the loader looks for it (core/modules/read_library.h) and the
 # dynamic linker does not: cmake -D FILE=liborthant_plugin_mine.so -P OrthantStamp.cmake
 # Runs after each link. A tool that changes the library later (patchelf, chrpath) needs it to run once more.
 file(SIZE "${FILE}" size)

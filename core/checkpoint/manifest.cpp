@@ -3,7 +3,7 @@
 #include <orthant/error.h>
 
 #include "core/checkpoint/disk.h"
-#include "core/checkpoint/json.h"
+#include "core/base/json.h"
 
 namespace orthant {
 namespace {

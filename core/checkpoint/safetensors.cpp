@@ -10,7 +10,7 @@
 #include <optional>
 #include <set>
 
-#include "core/checkpoint/json.h"
+#include "core/base/json.h"
 
 namespace orthant {
 namespace {

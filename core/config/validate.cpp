@@ -13,7 +13,7 @@
 #include <system_error>
 #include <vector>
 
-#include "router/gate.h"
+#include "router/rules/gate.h"
 
 namespace orthant {
 namespace {

@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/batch_share.h"
-#include "core/layers/parameters.h"
+#include "core/plan/batch_share.h"
+#include "core/arch/parameter_table.h"
 
 namespace orthant {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "core/layout.h"
+#include "core/session/session.h"
 
 namespace orthant {
 namespace {

@@ -10,9 +10,9 @@
 #include "core/conformance/adjoints.h"
 #include "core/conformance/recording_communicator.h"
 #include "core/data/source.h"
-#include "core/layout.h"
+#include "core/session/session.h"
 #include "core/run/verify.h"
-#include "core/trainer.h"
+#include "core/train/trainer.h"
 #include "parallel/local/thread_world.h"
 
 namespace orthant {

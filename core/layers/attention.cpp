@@ -1,6 +1,6 @@
 #include "core/layers/attention.h"
 
-#include "core/layers/parameters.h"
+#include "core/arch/parameter_table.h"
 #include "core/layers/repeat_heads.h"
 
 namespace orthant {

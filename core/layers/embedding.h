@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "core/layers/layer.h"
-#include "core/parameters.h"
+#include "core/layers/parameter_store.h"
 
 namespace orthant {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/layers/layer.h"
-#include "core/parameters.h"
+#include "core/layers/parameter_store.h"
 
 namespace orthant {
 

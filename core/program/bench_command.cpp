@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "core/cpu/profiling_stream.h"
+#include "core/device/cpu/profiling_stream.h"
 #include "core/data/source.h"
-#include "core/layout.h"
-#include "core/output.h"
+#include "core/session/session.h"
+#include "core/base/output.h"
 #include "core/program/commands.h"
-#include "core/trainer.h"
+#include "core/train/trainer.h"
 #include "parallel/local/local_communicator.h"
 #include "parallel/local/segment.h"
 

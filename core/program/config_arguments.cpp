@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "core/output.h"
-#include "core/plugin_loader.h"
+#include "core/base/output.h"
+#include "core/modules/plugin_loader.h"
 #include "core/program/commands.h"
 
 namespace orthant {

@@ -9,8 +9,8 @@
 #include "core/config/config.h"
 #include "core/config/print.h"
 #include "core/config/validate.h"
-#include "core/output.h"
-#include "core/plugin_loader.h"
+#include "core/base/output.h"
+#include "core/modules/plugin_loader.h"
 #include "core/program/commands.h"
 
 namespace orthant {

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "core/data/token_file.h"
-#include "core/output.h"
+#include "core/base/output.h"
 #include "core/program/commands.h"
 
 namespace orthant {

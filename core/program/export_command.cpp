@@ -4,8 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "core/output.h"
-#include "core/plugin_loader.h"
+#include "core/base/output.h"
+#include "core/modules/plugin_loader.h"
 #include "core/program/commands.h"
 #include "core/run/export.h"
 

@@ -16,8 +16,8 @@
 
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/config.h"
-#include "core/layout.h"
-#include "core/output.h"
+#include "core/session/session.h"
+#include "core/base/output.h"
 #include "core/program/commands.h"
 #include "core/run/find_checkpoint.h"
 #include "core/run/resumable.h"

@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 
-#include "core/output.h"
+#include "core/base/output.h"
 #include "core/program/commands.h"
 
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "core/output.h"
+#include "core/base/output.h"
 #include "core/program/commands.h"
 #include "core/program/plan_output.h"
 #include "core/program/schedule_drawing.h"

@@ -1,10 +1,10 @@
-// How `orthant plan` shows a plan (core/run/planning.h): as text for people, as JSON for programs.
+// How `orthant plan` shows a plan (core/dry_run/planning.h): as text for people, as JSON for programs.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "core/run/planning.h"
+#include "core/dry_run/planning.h"
 
 namespace orthant {
 

@@ -11,9 +11,9 @@
 
 #include "core/config/value_text.h"
 #include "core/conformance/conformance.h"
-#include "core/library/find_library.h"
-#include "core/output.h"
-#include "core/plugin_loader.h"
+#include "core/modules/find_library.h"
+#include "core/base/output.h"
+#include "core/modules/plugin_loader.h"
 #include "core/program/commands.h"
 
 namespace orthant {

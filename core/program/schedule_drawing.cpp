@@ -4,8 +4,8 @@
 
 #include <fmt/ranges.h>
 
-#include "core/batch_share.h"
-#include "core/layout.h"
+#include "core/plan/batch_share.h"
+#include "core/session/session.h"
 
 namespace orthant {
 namespace {

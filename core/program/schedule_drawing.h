@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/config/config.h"
-#include "parallel/programs.h"
+#include "core/plan/schedule_check.h"
 
 namespace orthant {
 

@@ -14,7 +14,7 @@
 #include "core/program/commands.h"
 #include "core/run/rank.h"
 #include "core/run/train_run.h"
-#include "core/stop_signals.h"
+#include "core/base/stop_signals.h"
 
 namespace orthant {
 namespace {

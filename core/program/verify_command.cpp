@@ -4,7 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "core/output.h"
+#include "core/base/output.h"
 #include "core/program/commands.h"
 #include "core/run/verify.h"
 

@@ -7,11 +7,11 @@
 #include <optional>
 
 #include "core/config/suggest.h"
-#include "core/cpu/make_device.h"
+#include "core/modules/make_device.h"
 #include "core/data/source.h"
-#include "core/layout.h"
-#include "core/library/find_library.h"
-#include "core/plugin_loader.h"
+#include "core/session/session.h"
+#include "core/modules/find_library.h"
+#include "core/modules/plugin_loader.h"
 #include "core/run/rank.h"
 #include "parallel/local/segment.h"
 

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/checkpoint/checkpoint.h"
-#include "core/cpu/bf16.h"
-#include "core/layers/parameters.h"
+#include "core/device/cpu/bf16.h"
+#include "core/arch/parameter_table.h"
 #include "core/run/run_ids.h"
 
 namespace orthant {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/checkpoint/checkpoint.h"
-#include "core/output.h"
-#include "core/run/host_collectives.h"
+#include "core/base/output.h"
+#include "parallel/host_collectives.h"
 #include "core/run/resumable.h"
 
 namespace orthant {

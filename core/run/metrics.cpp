@@ -1,5 +1,5 @@
 #include "core/run/metrics.h"
-#include "core/output.h"
+#include "core/base/output.h"
 
 #include <fcntl.h>
 #include <unistd.h>

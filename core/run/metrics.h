@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/checkpoint/disk.h"
-#include "core/trainer.h"
+#include "core/train/trainer.h"
 
 namespace orthant {
 

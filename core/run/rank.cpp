@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/plugin_loader.h"
+#include "core/modules/plugin_loader.h"
 #include "parallel/local/local_communicator.h"
 #include "parallel/local/segment.h"
 

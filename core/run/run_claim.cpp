@@ -4,7 +4,7 @@
 
 #include "core/checkpoint/disk.h"
 #include "core/config/print.h"
-#include "core/output.h"
+#include "core/base/output.h"
 #include "core/run/run_folder.h"
 
 namespace orthant {

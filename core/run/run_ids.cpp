@@ -5,7 +5,7 @@
 
 #include <sstream>
 
-#include "core/keyed_hash.h"
+#include "core/base/keyed_hash.h"
 #include "core/run/text_file.h"
 
 namespace orthant {

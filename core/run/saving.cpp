@@ -4,10 +4,10 @@
 #include <optional>
 #include <set>
 
-#include "core/layers/parameters.h"
-#include "core/owned_pieces.h"
+#include "core/arch/parameter_table.h"
+#include "core/layers/owned_pieces.h"
 #include "core/run/file_work.h"
-#include "core/run/host_collectives.h"
+#include "parallel/host_collectives.h"
 #include "core/run/written_runs.h"
 
 namespace orthant {

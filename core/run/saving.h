@@ -9,7 +9,7 @@
 #include <string>
 
 #include "core/checkpoint/checkpoint.h"
-#include "core/parameters.h"
+#include "core/layers/parameter_store.h"
 
 namespace orthant {
 

@@ -2,8 +2,8 @@
 #include <mutex>
 
 #include "core/data/source.h"
-#include "core/layout.h"
-#include "core/owned_pieces.h"
+#include "core/session/session.h"
+#include "core/layers/owned_pieces.h"
 #include "core/run/verify.h"
 #include "parallel/local/thread_world.h"
 

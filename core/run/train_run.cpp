@@ -8,18 +8,18 @@
 
 #include "core/config/validate.h"
 #include "core/data/source.h"
-#include "core/layers/cost.h"
-#include "core/output.h"
+#include "core/arch/cost.h"
+#include "core/base/output.h"
 #include "core/run/file_work.h"
 #include "core/run/find_checkpoint.h"
-#include "core/run/host_collectives.h"
+#include "parallel/host_collectives.h"
 #include "core/run/metrics.h"
 #include "core/run/pruner.h"
 #include "core/run/remembered_settings.h"
 #include "core/run/run_claim.h"
 #include "core/run/saving.h"
-#include "core/stop_signals.h"
-#include "core/trainer.h"
+#include "core/base/stop_signals.h"
+#include "core/train/trainer.h"
 
 namespace orthant {
 namespace {

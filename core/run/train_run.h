@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/config/config.h"
-#include "core/layout.h"
+#include "core/session/session.h"
 
 namespace orthant {
 

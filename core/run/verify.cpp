@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/layers/parameters.h"
-#include "core/layout.h"
+#include "core/arch/parameter_table.h"
+#include "core/session/session.h"
 
 namespace orthant {
 namespace {

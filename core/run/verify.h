@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/config/config.h"
-#include "core/trainer.h"
+#include "core/train/trainer.h"
 
 namespace orthant {
 

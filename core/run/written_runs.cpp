@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "core/run/host_collectives.h"
+#include "parallel/host_collectives.h"
 
 namespace orthant {
 namespace {

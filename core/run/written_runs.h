@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/parameters.h"
+#include "core/layers/parameter_store.h"
 
 namespace orthant {
 

@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "core/cpu/bf16.h"
+#include "core/device/cpu/bf16.h"
 
 namespace orthant {
 

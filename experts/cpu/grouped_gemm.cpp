@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/cpu/bf16.h"
-#include "core/cpu/cpu_stream.h"
-#include "experts/checks.h"
+#include "core/device/cpu/bf16.h"
+#include "core/device/cpu/cpu_stream.h"
+#include "core/device/expert_checks.h"
 #include "experts/cpu/block_gemm.h"
 
 namespace orthant {

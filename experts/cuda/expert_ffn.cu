@@ -1,8 +1,8 @@
 // The routed experts of one rank in fused kernels: rows are gathered by the products themselves instead of being
 // packed, and activations are applied, forwards and backwards, where the products end (expert_engine.h). bf16 only.
 // Whether they are used: choose_kernels.h.
-#include "core/cuda/cuda_stream.h"
-#include "core/cuda/launch.h"
+#include "core/device/cuda/cuda_stream.h"
+#include "core/device/cuda/launch.h"
 #include "experts/cuda/expert_kernels.h"
 #include "experts/cuda/tile_order.h"
 

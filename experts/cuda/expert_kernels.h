@@ -1,7 +1,7 @@
 // What the rules of choose_kernels.h choose from, in this build and on this stream's GPU.
 #pragma once
 
-#include "core/cuda/cuda_stream.h"
+#include "core/device/cuda/cuda_stream.h"
 #include "experts/cuda/choose_kernels.h"
 #include "experts/cuda/expert_engine.h"
 

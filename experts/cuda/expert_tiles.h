@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/cuda/device_math.h"
+#include "core/device/cuda/device_math.h"
 #include "experts/cuda/expert_engine.h"
 #include "experts/cuda/grouped_problem.h"
 #include "experts/cuda/tile_order.h"

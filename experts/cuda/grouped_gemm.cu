@@ -1,10 +1,10 @@
 // grouped_gemm and grouped_gemm_tn. Which kernel: choose_kernels.h. A library's loop over experts needs the counts on
 // the host; cuBLAS's grouped product needs them there too.
-#include "core/cuda/cuda_stream.h"
-#include "experts/checks.h"
+#include "core/device/cuda/cuda_stream.h"
+#include "core/device/expert_checks.h"
 #include "experts/cuda/expert_kernels.h"
-#include "experts/cuda/grouped_plain.h"
-#include "experts/cuda/hopper_gemm.h"
+#include "experts/cuda/plain/grouped_plain.h"
+#include "experts/cuda/hopper/hopper_gemm.h"
 
 namespace orthant::cuda {
 namespace {

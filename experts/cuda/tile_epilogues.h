@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "core/cuda/activation_math.h"
+#include "core/device/cuda/activation_math.h"
 #include "experts/cuda/expert_engine.h"
 #include "experts/cuda/tile_order.h"
 

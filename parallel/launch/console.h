@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/output.h"
+#include "core/base/output.h"
 
 namespace orthant {
 

@@ -17,7 +17,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/keyed_hash.h"
+#include "core/base/keyed_hash.h"
 
 namespace orthant {
 namespace {

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/stop_signals.h"
+#include "core/base/stop_signals.h"
 
 namespace orthant {
 namespace {

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/keyed_hash.h"
+#include "core/base/keyed_hash.h"
 #include "parallel/launch/rank_process.h"
 
 namespace orthant {

@@ -201,7 +201,7 @@ class NcclLibrary final : public NcclApi {
         status == cudaSuccess ? "0 devices" : cudaGetErrorString(status));
   }
 
-  // The device has chosen the GPU of this rank's thread (core/cuda/cuda_device.cu); the same one here.
+  // The device has chosen the GPU of this rank's thread (core/device/cuda/cuda_device.cu); the same one here.
   std::string use_gpu() override {
     const std::lock_guard lock(shared_->mutex);
     check_cuda(cudaGetDevice(&shared_->gpu), "cudaGetDevice");

@@ -1,12 +1,12 @@
 // dispatch_plan: who gets a seat, then where each kept choice lies in the packed rows.
-#include "router/capacity.h"
+#include "router/rules/capacity.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "core/cpu/cpu_stream.h"
-#include "core/cpu/parallel.h"
-#include "router/checks.h"
+#include "core/device/cpu/cpu_stream.h"
+#include "core/device/cpu/parallel.h"
+#include "core/device/router_checks.h"
 
 namespace orthant {
 namespace {

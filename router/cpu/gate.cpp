@@ -1,18 +1,18 @@
 // gate and gate_backward: one token at a time, in parallel over runs of tokens of one group.
-#include "router/gate.h"
+#include "router/rules/gate.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "core/cpu/cpu_stream.h"
-#include "core/cpu/parallel.h"
-#include "core/cpu/part_sum.h"
-#include "core/cpu/vector_math.h"
-#include "router/capacity.h"
-#include "router/checks.h"
-#include "router/expert_choice.h"
-#include "router/losses.h"
+#include "core/device/cpu/cpu_stream.h"
+#include "core/device/cpu/parallel.h"
+#include "core/device/cpu/part_sum.h"
+#include "core/device/cpu/vector_math.h"
+#include "router/rules/capacity.h"
+#include "core/device/router_checks.h"
+#include "router/rules/expert_choice.h"
+#include "router/rules/losses.h"
 
 namespace orthant {
 namespace {

@@ -1,9 +1,9 @@
 // gate_losses: sums over groups and over tokens, in their order.
-#include "router/losses.h"
+#include "router/rules/losses.h"
 
-#include "core/cpu/cpu_stream.h"
-#include "core/cpu/parallel.h"
-#include "router/checks.h"
+#include "core/device/cpu/cpu_stream.h"
+#include "core/device/cpu/parallel.h"
+#include "core/device/router_checks.h"
 
 namespace orthant {
 

@@ -3,11 +3,11 @@
 #include <cstring>
 #include <vector>
 
-#include "core/cpu/bf16.h"
-#include "core/cpu/cpu_stream.h"
-#include "core/cpu/parallel.h"
-#include "core/cpu/part_sum.h"
-#include "router/checks.h"
+#include "core/device/cpu/bf16.h"
+#include "core/device/cpu/cpu_stream.h"
+#include "core/device/cpu/parallel.h"
+#include "core/device/cpu/part_sum.h"
+#include "core/device/router_checks.h"
 
 namespace orthant {
 namespace {

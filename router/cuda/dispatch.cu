@@ -7,10 +7,10 @@
 // for each 1024 experts.
 #include <algorithm>
 
-#include "core/cuda/cuda_stream.h"
-#include "core/cuda/launch.h"
-#include "router/capacity.h"
-#include "router/checks.h"
+#include "core/device/cuda/cuda_stream.h"
+#include "core/device/cuda/launch.h"
+#include "router/rules/capacity.h"
+#include "core/device/router_checks.h"
 #include "router/cuda/dispatch.h"
 #include "router/cuda/expert_rows.h"
 #include "router/cuda/scan.h"

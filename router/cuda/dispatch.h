@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "router/capacity.h"
+#include "router/rules/capacity.h"
 
 namespace orthant::cuda {
 
@@ -27,7 +27,7 @@ struct SeatTask {
 
 std::size_t seat_scratch_bytes(std::int64_t groups, std::int64_t experts);
 
-// Gives each expert's seats in each group to the choices with the greatest priority (router/capacity.h), and these
+// Gives each expert's seats in each group to the choices with the greatest priority (router/rules/capacity.h), and these
 // their rows. working: seat_scratch_bytes of device memory.
 void seat_choices(cudaStream_t stream, const SeatTask& task, void* working);
 

@@ -3,8 +3,8 @@
 // It reads one column of the group's logits five times, from the second time on from the L2 cache.
 #include "router/cuda/expert_choice.h"
 
-#include "core/cuda/launch.h"
-#include "router/capacity.h"
+#include "core/device/cuda/launch.h"
+#include "router/rules/capacity.h"
 #include "router/cuda/select.h"
 #include "router/cuda/token_row.h"
 

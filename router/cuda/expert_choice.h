@@ -1,4 +1,4 @@
-// The second half of gate where the experts choose: see router/expert_choice.h.
+// The second half of gate where the experts choose: see router/rules/expert_choice.h.
 #pragma once
 
 #include <cuda_runtime.h>

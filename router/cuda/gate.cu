@@ -5,13 +5,13 @@
 // second kernel adds up in order. Floor: 4 TE bytes read, 8 TK + 4 T written; tables are 12 E bytes for each 64 tokens.
 #include <algorithm>
 
-#include "core/cuda/cuda_stream.h"
-#include "core/cuda/launch.h"
-#include "router/checks.h"
+#include "core/device/cuda/cuda_stream.h"
+#include "core/device/cuda/launch.h"
+#include "core/device/router_checks.h"
 #include "router/cuda/expert_choice.h"
 #include "router/cuda/token_row.h"
-#include "router/gate.h"
-#include "router/losses.h"
+#include "router/rules/gate.h"
+#include "router/rules/losses.h"
 
 namespace orthant::cuda {
 namespace {

@@ -2,11 +2,11 @@
 // in gate.cu.
 //
 // Floor: 4 TE bytes read and as many written; the tokens' choices and the groups' counts come on top.
-#include "core/cuda/cuda_stream.h"
-#include "core/cuda/launch.h"
-#include "router/checks.h"
+#include "core/device/cuda/cuda_stream.h"
+#include "core/device/cuda/launch.h"
+#include "core/device/router_checks.h"
 #include "router/cuda/token_row.h"
-#include "router/gate.h"
+#include "router/rules/gate.h"
 
 namespace orthant::cuda {
 namespace {
@@ -38,7 +38,7 @@ struct Selected {
   }
 };
 
-// What the gradient of the sum of dweight * weight needs of a token's choices: router/gate.h, gate_weights_backward.
+// What the gradient of the sum of dweight * weight needs of a token's choices: router/rules/gate.h, gate_weights_backward.
 struct WeightsBackward {
   float sum;   // of the selected scores, where weights are divided by it, else 1
   float mean;  // of dweight, weighed by the weights
@@ -122,7 +122,7 @@ __device__ void add_choices_backward(float (&grad)[Shape::slots], const float (&
   }
 }
 
-// What the gradient of the balance loss needs of a token: router/losses.h, balance_backward.
+// What the gradient of the balance loss needs of a token: router/rules/losses.h, balance_backward.
 struct BalanceBackward {
   int counted = 0;  // choices that the group counts
   float sum = 0;    // of the scores; 1 of a softmax

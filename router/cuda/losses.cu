@@ -1,12 +1,12 @@
 // gate_losses: partial sums of groups and of runs of tokens, then their sum, all in a fixed order.
-#include "router/losses.h"
+#include "router/rules/losses.h"
 
 #include <algorithm>
 
-#include "core/cuda/cuda_stream.h"
-#include "core/cuda/device_math.h"
-#include "core/cuda/launch.h"
-#include "router/checks.h"
+#include "core/device/cuda/cuda_stream.h"
+#include "core/device/cuda/device_math.h"
+#include "core/device/cuda/launch.h"
+#include "core/device/router_checks.h"
 
 namespace orthant::cuda {
 namespace {

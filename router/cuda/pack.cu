@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "core/cuda/cuda_stream.h"
-#include "core/cuda/float_type.h"
-#include "core/cuda/launch.h"
-#include "router/checks.h"
+#include "core/device/cuda/cuda_stream.h"
+#include "core/device/cuda/float_type.h"
+#include "core/device/cuda/launch.h"
+#include "core/device/router_checks.h"
 #include "router/cuda/scan.h"
 
 namespace orthant::cuda {

@@ -2,7 +2,7 @@
 // a block takes the greatest of them (select.h) and writes their rows.
 //
 // It reads the list two times, and up to six where an expert has fewer seats than choices.
-#include "core/cuda/launch.h"
+#include "core/device/cuda/launch.h"
 #include "router/cuda/dispatch.h"
 #include "router/cuda/expert_rows.h"
 #include "router/cuda/scan.h"

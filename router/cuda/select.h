@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/cuda/device_math.h"
+#include "core/device/cuda/device_math.h"
 #include "router/cuda/scan.h"
 
 namespace orthant::cuda {

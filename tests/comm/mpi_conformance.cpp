@@ -15,7 +15,7 @@
 #include <cstring>
 #include <thread>
 
-#include "core/plugin_loader.h"
+#include "core/modules/plugin_loader.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/many_groups.h"
 #include "tests/comm/neighbours.h"

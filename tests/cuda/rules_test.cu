@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "router/gate.h"
+#include "router/rules/gate.h"
 
 namespace orthant {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "experts/cuda/choose_kernels.h"
 #include "experts/cuda/tile_order.h"
-#include "experts/cuda/wgmma_layout.h"
+#include "experts/cuda/hopper/wgmma_layout.h"
 
 namespace orthant::cuda {
 namespace {

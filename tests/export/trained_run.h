@@ -13,9 +13,9 @@
 
 #include "core/config/print.h"
 #include "core/data/source.h"
-#include "core/layout.h"
+#include "core/session/session.h"
 #include "core/run/saving.h"
-#include "core/trainer.h"
+#include "core/train/trainer.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/paths.h"
 

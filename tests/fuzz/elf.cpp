@@ -4,8 +4,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "core/keyed_hash.h"
-#include "core/library/read_library.h"
+#include "core/base/keyed_hash.h"
+#include "core/modules/read_library.h"
 #include "tests/fuzz/target.h"
 
 namespace orthant::fuzz {

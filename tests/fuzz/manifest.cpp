@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "core/checkpoint/disk.h"
-#include "core/checkpoint/json.h"
+#include "core/base/json.h"
 #include "tests/fuzz/target.h"
 
 namespace orthant::fuzz {

@@ -11,7 +11,7 @@
 
 #include <orthant/error.h>
 
-#include "core/keyed_hash.h"
+#include "core/base/keyed_hash.h"
 #include "tests/support/error_of.h"
 #include "tests/support/run_supervisor.h"
 

@@ -1,4 +1,4 @@
-#include "core/output.h"
+#include "core/base/output.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <optional>
 
-#include "core/layers/parameters.h"
+#include "core/arch/parameter_table.h"
 #include "tests/support/experiment.h"
 
 namespace orthant {

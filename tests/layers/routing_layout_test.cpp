@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/layers/routing_layout.h"
+#include "router/routing_layout.h"
 
 namespace orthant {
 namespace {

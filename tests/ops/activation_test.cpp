@@ -1,5 +1,5 @@
 // FFN activations, the embedding, and the exponential behind them.
-#include "core/cpu/vector_math.h"
+#include "core/device/cpu/vector_math.h"
 #include "tests/ops/oracle.h"
 
 namespace orthant::test {

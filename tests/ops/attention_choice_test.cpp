@@ -1,7 +1,7 @@
 // When cuDNN is asked for attention, and in what parts: no GPU is needed to know.
 #include <gtest/gtest.h>
 
-#include "core/cuda/attention_choice.h"
+#include "core/device/cuda/attention_choice.h"
 
 namespace orthant::test {
 namespace {

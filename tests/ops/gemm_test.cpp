@@ -1,7 +1,7 @@
 // Matrix products against the triple loop in fp64.
-#include "core/cpu/gemm.h"
+#include "core/device/cpu/gemm.h"
 
-#include "core/cpu/gemm_plain.h"
+#include "core/device/cpu/gemm_plain.h"
 #include "tests/support/op_harness.h"
 
 namespace orthant::test {

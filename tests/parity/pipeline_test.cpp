@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "core/conformance/recording_communicator.h"
-#include "core/run/planning.h"
+#include "core/dry_run/planning.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/parity.h"
 

@@ -1,4 +1,4 @@
-// Groups of tokens that are split among ranks are routed as if they were on one (core/layers/routing_layout.h): with
+// Groups of tokens that are split among ranks are routed as if they were on one (router/routing_layout.h): with
 // capacity, every drop policy, lotteries, jitter and padding; and an axis of experts carved from such ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

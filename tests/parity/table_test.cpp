@@ -5,7 +5,7 @@
 #include <set>
 
 #include "core/conformance/layout_checks.h"
-#include "core/layout.h"
+#include "core/session/session.h"
 #include "tests/parity/layouts.h"
 #include "tests/support/parity.h"
 

@@ -1,12 +1,12 @@
 // The player of programs: it refuses wrong ones, naming stage and instruction, and tells times as worked out by hand.
-#include "parallel/programs.h"
+#include "core/plan/schedule_check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "core/layout.h"
+#include "core/session/session.h"
 #include "plugins/pipeline/schedules.h"
 #include "tests/support/experiment.h"
 

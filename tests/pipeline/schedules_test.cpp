@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "parallel/programs.h"
+#include "core/plan/schedule_check.h"
 
 namespace orthant {
 namespace {

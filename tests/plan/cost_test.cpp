@@ -1,7 +1,7 @@
 // The operations that a model needs, against published numbers of active parameters.
 #include <gtest/gtest.h>
 
-#include "core/layers/cost.h"
+#include "core/arch/cost.h"
 
 namespace orthant {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <numeric>
 
-#include "core/meta/meta_device.h"
-#include "parallel/planning_communicator.h"
+#include "core/dry_run/meta_device.h"
+#include "core/dry_run/planning_communicator.h"
 
 namespace orthant {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <set>
 
-#include "core/default_seams.h"
-#include "core/layers/parameters.h"
-#include "core/parameters.h"
+#include "core/plan/default_seams.h"
+#include "core/arch/parameter_table.h"
+#include "core/layers/parameter_store.h"
 #include "tests/support/error_of.h"
 
 namespace orthant {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/conformance/recording_communicator.h"
-#include "core/run/planning.h"
+#include "core/dry_run/planning.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/experiment.h"
 

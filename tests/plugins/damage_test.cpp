@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <random>
 
-#include "core/keyed_hash.h"
-#include "core/library/read_library.h"
-#include "core/plugin_loader.h"
+#include "core/base/keyed_hash.h"
+#include "core/modules/read_library.h"
+#include "core/modules/plugin_loader.h"
 #include "tests/support/error_of.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"

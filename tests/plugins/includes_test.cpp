@@ -29,7 +29,7 @@ class Includes : public testing::Test {
     folder_.write("plugins/mine/mine.h", "#include <orthant/plan.h>\n");
     folder_.write("plugins/mine/mine.cpp", "#include \"mine.h\"\nORTHANT_PLUGIN(\"mine\", Mine)\n");
     folder_.write("plugins/other/other.h", "#include <vector>\n");
-    folder_.write("core/model.cpp", "#include <orthant/plan.h>\nint x;  // of the axis \"mine\", say\n");
+    folder_.write("core/model/model.cpp", "#include <orthant/plan.h>\nint x;  // of the axis \"mine\", say\n");
   }
   Result check() { return folder_.command({"bash", "scripts/check_includes.sh"}); }
   // With `text` in `file` the check fails and says `why`.

@@ -1,7 +1,7 @@
 // The routed layer against transformers' Mixtral and Switch blocks: routing, output, both losses, every gradient.
 #include <map>
 
-#include "core/layers/moe.h"
+#include "experts/moe_layer.h"
 #include "tests/reference/rig.h"
 
 namespace orthant::test {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/trainer.h"
+#include "core/train/trainer.h"
 #include "tests/reference/rig.h"
 
 namespace orthant::test {

@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "router/capacity.h"
+#include "router/rules/capacity.h"
 #include "tests/router/problems.h"
 
 namespace orthant::test {

@@ -7,9 +7,9 @@
 #include <mutex>
 
 #include "core/data/source.h"
-#include "core/layout.h"
+#include "core/session/session.h"
 #include "core/run/saving.h"
-#include "core/trainer.h"
+#include "core/train/trainer.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/program.h"
 

@@ -1,5 +1,5 @@
 // The cache of device memory: blocks never overlap, and what is given back is whole again.
-#include "core/cuda/block_cache.h"
+#include "core/device/cuda/block_cache.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "experts/cuda/grouped_plain.cu"
+#include "experts/cuda/plain/grouped_plain.cu"
 
 namespace orthant::cuda {
 namespace {

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/cuda/device_math.h"
+#include "core/device/cuda/device_math.h"
 
 namespace orthant::cuda {
 namespace {

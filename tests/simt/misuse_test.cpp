@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/cuda/device_math.h"
+#include "core/device/cuda/device_math.h"
 #include "tests/support/error_of.h"
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -1,5 +1,5 @@
-// What multiprocessors do beside their threads, for the CPU: copies that end later (core/cuda/tensor_core.h), and on
-// Hopper barriers in shared memory that count arrivals, and matrix products of a warp group (experts/cuda/wgmma.h).
+// What multiprocessors do beside their threads, for the CPU: copies that end later (core/device/cuda/tensor_core.h), and on
+// Hopper barriers in shared memory that count arrivals, and matrix products of a warp group (experts/cuda/hopper/wgmma.h).
 // Meanings are those of the PTX ISA, sections on mbarrier, cp.async, and wgmma.mma_async with its shared memory
 // layouts.
 //

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "experts/cuda/wgmma.h"
+#include "experts/cuda/hopper/wgmma.h"
 
 namespace orthant::cuda {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "core/config/config.h"
 #include "core/data/source.h"
-#include "core/layout.h"
-#include "core/trainer.h"
+#include "core/session/session.h"
+#include "core/train/trainer.h"
 
 namespace orthant::test {
 

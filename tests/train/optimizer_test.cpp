@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "core/optimizer.h"
+#include "core/train/optimizer.h"
 #include "tests/support/experiment.h"
 
 namespace orthant {

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "core/layout.h"
+#include "core/session/session.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/parity.h"
 #include "tests/zero/zero_layouts.h"

@@ -42,16 +42,19 @@ class SettingError : public ConfigError {
   std::string setting_;
 };
 
+// Throws Error with the formatted message. In one place, so that a check costs its caller little code.
+[[noreturn]] void fail_formatted(fmt::string_view format, fmt::format_args args);
+
 template <class... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(fmt::format(format, std::forward<Args>(args)...));
+  fail_formatted(format, fmt::make_format_args(args...));
 }
 
 // Throws Error when `ok` is false. For conditions that depend on input or on the environment, always on.
 template <class... Args>
 void require(bool ok, fmt::format_string<Args...> format, Args&&... args) {
   if (!ok) [[unlikely]] {
-    fail(format, std::forward<Args>(args)...);
+    fail_formatted(format, fmt::make_format_args(args...));
   }
 }
 

@@ -244,7 +244,7 @@ class Stream {
   // gaps, and room is T * K; or, with config.rows_per_expert = P > 0, those of expert e begin at e * P, offset[e] = e *
   // P, and room is E * P. REQUIRES: no expert keeps more than P choices. Errors: where the host can see them, more;
   // elsewhere those have no row. Each expert has C seats in each group: C = max(1, ceil(factor * K * v / E)), v the
-  // group's valid tokens; exact, with factor rounded to millionths (router/capacity.h). What an expert chose has its
+  // group's valid tokens; exact, with factor rounded to millionths (router/rules/capacity.h). What an expert chose has its
   // seat: expert_choice drops nothing. Choices are seated in this order until the expert is full:
   //   position: all k = 0 choices of the group in token order, then all k = 1 choices, and so on.
   //   probability: greatest weight first (what is not above 0 last), ties to the lower token, then the lower k; gshard:
@@ -277,7 +277,7 @@ class Stream {
   virtual void expert_ffn_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dw_in, const Tensor& dw_out,
                                    const Tensor& dy, const Tensor& x, const Tensor& h, const Tensor& w_in,
                                    const Tensor& w_out, const Dispatch& dispatch, Activation kind, float beta);
-  // Losses (router/losses.h), for a group g with v_g valid tokens:
+  // Losses (router/rules/losses.h), for a group g with v_g valid tokens:
   //   L_g = E * sum_e f_e P_e, f_e = chosen[g, e] / sum of chosen[g], P_e = share[g, e] / v_g; 1 when balanced; f is a
   //   constant in the gradient. expert_choice is balanced by construction: L_g = 1, gradient 0.
   // gate_losses: balance_loss f64[1] += sum over groups of v_g * L_g (a group of padding adds 0; the caller divides by

@@ -56,7 +56,7 @@ struct ParamGroup {
   std::int64_t elements = 0;
 
   // Gradients are summed over these ranks (size 1: none to sum). Used on one stream only: the Keeper's that sums,
-  // else the main one. See parallel/gradient_rule.h.
+  // else the main one. See core/train/gradient_rule.h.
   Group* sum = nullptr;
 
   // --- who keeps what: set by Keeper::adopt, before there are buffers

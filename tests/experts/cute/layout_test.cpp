@@ -5,7 +5,7 @@
 #include <cute/atom/mma_traits_sm90_gmma.hpp>
 #include <cute/tensor.hpp>
 
-#include "experts/cuda/wgmma_layout.h"
+#include "experts/cuda/hopper/wgmma_layout.h"
 
 namespace orthant::cuda {
 namespace {

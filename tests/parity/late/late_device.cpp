@@ -5,8 +5,8 @@
 #include <chrono>
 #include <thread>
 
-#include "core/cpu/cpu_device.h"
-#include "core/cpu/side_stream.h"
+#include "core/device/cpu/cpu_device.h"
+#include "core/device/cpu/side_stream.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #define __launch_bounds__(...)
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
-#define __shared__ static_assert(false, "shared memory is declared with ORTHANT_SHARED (core/cuda/launch.h)");
+#define __shared__ static_assert(false, "shared memory is declared with ORTHANT_SHARED (core/device/cuda/launch.h)");
 
 struct uint3 {
   unsigned x, y, z;

@@ -1,0 +1,64 @@
+#include "core/arch/cost.h"
+
+#include <algorithm>
+
+#include "core/arch/parameter_table.h"
+
+namespace orthant {
+namespace {
+
+// Norms, residual sums and lookups are bound by memory: about this many operations' time for each element they touch.
+constexpr double element = 20;
+
+double ffn(const Settings& s, std::int64_t width) {
+  const double matrices = s.model.activation == Activation::swiglu ? 3 : 2;
+  return 2 * matrices * static_cast<double>(s.model.d_model) * static_cast<double>(width);
+}
+
+double attention(const Settings& s) {
+  const double d = static_cast<double>(s.model.d_model), c = static_cast<double>(head_dim_of(s));
+  const double heads = static_cast<double>(s.model.heads), kv = static_cast<double>(kv_heads_of(s));
+  const double projections = 2 * d * c * (2 * heads + 2 * kv);
+  return projections + 4 * heads * c * static_cast<double>(s.data.sequence_length) / 2;
+}
+
+// Experts that a token visits on average.
+double visited(const MoeSettings& moe) {
+  return moe.router == RouterKind::expert_choice ? std::min(moe.capacity_factor, static_cast<double>(moe.experts))
+                                                 : static_cast<double>(moe.top_k);
+}
+
+double routed(const Settings& s) {
+  const double router = 2 * static_cast<double>(s.model.d_model) * static_cast<double>(s.moe.experts);
+  return router + visited(s.moe) * ffn(s, d_expert_of(s)) + ffn(s, s.moe.shared_experts * d_expert_of(s));
+}
+
+double block(const Settings& s, int number) {
+  return attention(s) + (block_has_experts(s, number) ? routed(s) : ffn(s, d_ff_of(s)));
+}
+
+double head(const Settings& s) {
+  return 2 * static_cast<double>(s.model.d_model) * static_cast<double>(s.model.vocab_size);
+}
+
+}  // namespace
+
+std::vector<double> layer_costs(const Settings& s) {
+  const double d = static_cast<double>(s.model.d_model);
+  std::vector<double> cost = {element * d};
+  for (int number = 0; number < s.model.layers; ++number) {
+    cost.push_back(4 * element * d + block(s, number));
+  }
+  cost.push_back(element * d + head(s));
+  return cost;
+}
+
+double training_flops(const Settings& s) {
+  double forward = head(s);
+  for (int number = 0; number < s.model.layers; ++number) {
+    forward += block(s, number);
+  }
+  return 3 * forward;
+}
+
+}  // namespace orthant

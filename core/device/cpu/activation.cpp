@@ -1,0 +1,180 @@
+// FFN activations: relu, gelu (Hendrycks and Gimpel, the tanh form), swiglu (Shazeer, "GLU variants improve
+// Transformer").
+#include <algorithm>
+
+#include "core/device/cpu/bf16.h"
+#include "core/device/cpu/cpu_stream.h"
+#include "core/device/cpu/parallel.h"
+#include "core/device/cpu/vector_math.h"
+#include "core/device/operation_checks.h"
+
+namespace orthant {
+namespace {
+
+constexpr std::int64_t grain = 1 << 13;
+
+// gelu(x) = x/2 (1 + tanh u) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
+constexpr float gelu_scale = 1.59576912160573071f;  // 2 sqrt(2/pi)
+constexpr float gelu_cubic = 0.044715f;
+
+struct Relu {
+  static float value(float x) { return x < 0.0f ? 0.0f : x; }  // keeps NaN
+  static float slope(float x) { return x <= 0.0f ? 0.0f : 1.0f; }
+};
+
+struct Gelu {
+  static float gate(float x) { return fast_sigmoid(gelu_scale * (x + gelu_cubic * x * x * x)); }
+  static float value(float x) { return x * gate(x); }
+  static float slope(float x) {
+    const float s = gate(x);
+    return s + x * s * (1.0f - s) * gelu_scale * (1.0f + 3.0f * gelu_cubic * x * x);
+  }
+};
+
+template <class Kind, class T>
+void apply(int threads, T* a, const T* h, std::int64_t n) {
+  parallel_for(threads, n, grain, [&](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) {
+      a[i] = from_float<T>(Kind::value(to_float(h[i])));
+    }
+  });
+}
+
+template <class Kind, class T>
+void apply_backward(int threads, T* dh, const T* da, const T* h, std::int64_t n) {
+  parallel_for(threads, n, grain, [&](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) {
+      dh[i] = from_float<T>(to_float(da[i]) * Kind::slope(to_float(h[i])));
+    }
+  });
+}
+
+// h [rows, 2f] = (gate | up), a [rows, f].
+template <class T>
+void swiglu(int threads, T* a, const T* h, std::int64_t rows, std::int64_t f) {
+  parallel_for(threads, rows, grain / (f + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      const T *gate = h + t * 2 * f, *up = gate + f;
+      T* out = a + t * f;
+#pragma omp simd
+      for (std::int64_t j = 0; j < f; ++j) {
+        const float g = to_float(gate[j]);
+        out[j] = from_float<T>(g * fast_sigmoid(g) * to_float(up[j]));
+      }
+    }
+  });
+}
+
+template <class T>
+void swiglu_backward(int threads, T* dh, const T* da, const T* h, std::int64_t rows, std::int64_t f) {
+  parallel_for(threads, rows, grain / (f + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      const T *gate = h + t * 2 * f, *up = gate + f, *d = da + t * f;
+      T *dgate = dh + t * 2 * f, *dup = dgate + f;
+#pragma omp simd
+      for (std::int64_t j = 0; j < f; ++j) {
+        const float g = to_float(gate[j]), s = fast_sigmoid(g), dout = to_float(d[j]);
+        dgate[j] = from_float<T>(dout * to_float(up[j]) * s * (1.0f + g * (1.0f - s)));
+        dup[j] = from_float<T>(dout * g * s);
+      }
+    }
+  });
+}
+
+// The plain activations as (gate | up) with nothing above: value and slopes of one element.
+template <class Kind, class T>
+float weighted_row(T* dh, T* a, const T* da, const T* h, std::int64_t f, float s) {
+  float inner = 0;
+#pragma omp simd reduction(+ : inner)
+  for (std::int64_t j = 0; j < f; ++j) {
+    const float x = to_float(h[j]), d = to_float(da[j]), value = Kind::value(x);
+    inner += d * value;
+    a[j] = from_float<T>(s * value);
+    dh[j] = from_float<T>(s * d * Kind::slope(x));
+  }
+  return inner;
+}
+
+template <class T>
+float weighted_swiglu_row(T* dh, T* a, const T* da, const T* h, std::int64_t f, float s) {
+  const T *gate = h, *up = h + f;
+  T *dgate = dh, *dup = dh + f;
+  float inner = 0;
+#pragma omp simd reduction(+ : inner)
+  for (std::int64_t j = 0; j < f; ++j) {
+    const float g = to_float(gate[j]), sigma = fast_sigmoid(g), u = to_float(up[j]), d = to_float(da[j]);
+    const float value = g * sigma * u;
+    inner += d * value;
+    a[j] = from_float<T>(s * value);
+    dgate[j] = from_float<T>(s * d * u * sigma * (1.0f + g * (1.0f - sigma)));
+    dup[j] = from_float<T>(s * d * g * sigma);
+  }
+  return inner;
+}
+
+// The inner product <da, act(h)> of one row, and the row's a and dh.
+template <class T>
+float weighted_row(T* dh, T* a, const T* da, const T* h, std::int64_t f, float s, Activation kind) {
+  switch (kind) {
+    case Activation::relu: return weighted_row<Relu>(dh, a, da, h, f, s);
+    case Activation::gelu: return weighted_row<Gelu>(dh, a, da, h, f, s);
+    case Activation::swiglu: return weighted_swiglu_row(dh, a, da, h, f, s);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void CpuStream::activation(const Tensor& a, const Tensor& h, Activation kind) {
+  check_activation("activation", a, h, kind);
+  with_float_type(h.dtype(), [&](auto type) {
+    using T = decltype(type);
+    switch (kind) {
+      case Activation::relu: return apply<Relu>(threads_, a.as<T>(), h.as<T>(), a.elements());
+      case Activation::gelu: return apply<Gelu>(threads_, a.as<T>(), h.as<T>(), a.elements());
+      case Activation::swiglu: return swiglu(threads_, a.as<T>(), h.as<T>(), a.dim(0), a.dim(1));
+    }
+  });
+}
+
+void CpuStream::activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind) {
+  check_activation_backward(dh, da, h, kind);
+  with_float_type(h.dtype(), [&](auto type) {
+    using T = decltype(type);
+    switch (kind) {
+      case Activation::relu: return apply_backward<Relu>(threads_, dh.as<T>(), da.as<T>(), h.as<T>(), da.elements());
+      case Activation::gelu: return apply_backward<Gelu>(threads_, dh.as<T>(), da.as<T>(), h.as<T>(), da.elements());
+      case Activation::swiglu:
+        return swiglu_backward(threads_, dh.as<T>(), da.as<T>(), h.as<T>(), da.dim(0), da.dim(1));
+    }
+  });
+}
+
+void CpuStream::weighted_activation_backward(const Tensor& dh, const Tensor& a, const Tensor& dweight, const Tensor& da,
+                                             const Tensor& h, const Tensor& weight, const Tensor& source,
+                                             Activation kind) {
+  check_weighted_activation_backward(dh, a, dweight, da, h, weight, source, kind);
+  const std::int64_t f = a.dim(1), n = h.dim(1);
+  const std::int32_t* const choice_of = source.as<std::int32_t>();  // null: row r is choice r
+  std::fill_n(dweight.as<float>(), dweight.elements(), 0.0f);
+  with_float_type(h.dtype(), [&](auto type) {
+    using T = decltype(type);
+    parallel_for(threads_, a.dim(0), grain / (f + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        T *const dh_row = dh.as<T>() + r * n, *const a_row = a.as<T>() + r * f;
+        const std::int64_t choice = choice_of == nullptr ? r : choice_of[r];
+        if (choice < 0) {
+          std::fill_n(dh_row, n, T{});
+          std::fill_n(a_row, f, T{});
+          continue;
+        }
+        dweight.as<float>()[choice] =
+            weighted_row(dh_row, a_row, da.as<T>() + r * f, h.as<T>() + r * n, f, weight.as<float>()[choice], kind);
+      }
+    });
+  });
+}
+
+}  // namespace orthant

@@ -1,0 +1,85 @@
+// Causal attention of whole sequences; see attention_tiles.h for how.
+#include <vector>
+
+#include "core/device/attention_check.h"
+#include "core/device/cpu/attention_tiles.h"
+#include "core/device/cpu/cpu_stream.h"
+
+namespace orthant {
+namespace {
+
+using namespace attention_tiles;
+
+void check_first(const char* operation, const Tensor& first, const AttentionShape& s) {
+  for (std::int64_t t = 0; first.defined() && t < first.elements(); ++t) {
+    const std::int32_t value = first.as<std::int32_t>()[t];
+    require(value >= 0 && value <= t % s.positions, "{}: first[{}] is {}, expected a position in [0, {}]", operation, t,
+            value, t % s.positions);
+  }
+}
+
+// The keys that each token sees: [first, itself].
+std::vector<KeyRange> causal_ranges(const Tensor& first, const AttentionShape& s) {
+  std::vector<KeyRange> ranges(static_cast<std::size_t>(s.batch * s.positions));
+  for (std::int64_t t = 0; t < s.batch * s.positions; ++t) {
+    ranges[static_cast<std::size_t>(t)] = {first.defined() ? first.as<std::int32_t>()[t] : 0, t % s.positions + 1};
+  }
+  return ranges;
+}
+
+}  // namespace
+
+void CpuStream::attention(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
+                          const Tensor& first, const AttentionShape& shape) {
+  check_attention("attention", o, lse, q, k, v, first, shape);
+  check_first("attention", first, shape);
+  const std::int64_t c = shape.head_dim, group = shape.heads / shape.kv_heads;
+  const std::vector<KeyRange> ranges = causal_ranges(first, shape);
+  with_float_type(q.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for_tasks<Forward>(threads_, shape, [&](Forward& state, std::int64_t sequence, std::int64_t kv) {
+      const Geometry& g = state.g;
+      const std::int64_t token = sequence * g.queries, kv_at = token * g.kv_stride + kv * c;
+      const Visible visible{ranges.data() + token, nullptr};
+      state.load_head(k.as<T>() + kv_at, v.as<T>() + kv_at, visible);
+      for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
+        const std::int64_t at = token * g.q_stride + h * c;
+        for (std::int64_t i0 = 0; i0 < g.queries; i0 += side) {
+          state.run(o.as<T>() + at, lse.as<float>() + (sequence * shape.heads + h) * g.queries, q.as<T>() + at, i0,
+                    std::min(side, g.queries - i0), visible);
+        }
+      }
+    });
+  });
+}
+
+void CpuStream::attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
+                                   const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
+                                   const Tensor& lse, const Tensor& first, const AttentionShape& shape) {
+  check_attention_backward(dq, dk, dv, d_o, q, k, v, o, lse, first, shape);
+  check_first("attention_backward", first, shape);
+  const std::int64_t c = shape.head_dim, group = shape.heads / shape.kv_heads;
+  const std::vector<KeyRange> ranges = causal_ranges(first, shape);
+  with_float_type(q.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for_tasks<Backward>(threads_, shape, [&](Backward& state, std::int64_t sequence, std::int64_t kv) {
+      const Geometry& g = state.g;
+      const std::int64_t token = sequence * g.queries, kv_at = token * g.kv_stride + kv * c;
+      const Visible visible{ranges.data() + token, nullptr};
+      state.load_head(k.as<T>() + kv_at, v.as<T>() + kv_at, visible);
+      for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
+        const std::int64_t at = token * g.q_stride + h * c;
+        for (std::int64_t i0 = 0; i0 < g.queries; i0 += side) {
+          const std::int64_t rows = std::min(side, g.queries - i0);
+          state.run(d_o.as<T>() + at, q.as<T>() + at, o.as<T>() + at,
+                    lse.as<float>() + (sequence * shape.heads + h) * g.queries, i0, rows, visible);
+          store_rows(dq.as<T>() + at + i0 * g.q_stride, g.q_stride, state.dqueries, rows, g, g.scale);
+        }
+      }
+      store_rows(dk.as<T>() + kv_at, g.kv_stride, state.dkeys, g.keys, g, 1.0f);
+      store_rows(dv.as<T>() + kv_at, g.kv_stride, state.dvalues, g.keys, g, 1.0f);
+    });
+  });
+}
+
+}  // namespace orthant

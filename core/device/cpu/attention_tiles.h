@@ -1,0 +1,315 @@
+// Attention by tiles of 64 queries by 64 keys, never a whole row of scores: forward with a running maximum (Milakov and
+// Gimelshein, "Online normalizer calculation for softmax"), backward from the saved log-sum-exp (Dao et al.,
+// "FlashAttention"). A task is one KV head of one sequence with all its query heads: dk and dv are summed by one
+// thread in a fixed order.
+//
+// The keys of a task are taken in ascending order of their place in the sequence. What a query sees is then a range of
+// them, whatever order they lie in, and a tile of keys that no query of a tile sees costs nothing.
+#pragma once
+
+#include <orthant/ops.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/device/cpu/bf16.h"
+#include "core/device/cpu/parallel.h"
+#include "core/device/cpu/scratch.h"
+#include "core/device/cpu/tile.h"
+#include "core/device/cpu/vector_math.h"
+
+namespace orthant::attention_tiles {
+
+inline constexpr std::int64_t side = 64;  // of a tile
+static_assert(side % tile::row_step == 0 && side % tile::column_step == 0);
+
+// fp32 working memory of one task, carved from one buffer.
+class Arena {
+ public:
+  void reserve(std::int64_t floats) {
+    next_ = static_cast<float*>(buffer_.get(static_cast<std::size_t>(floats) * sizeof(float)));
+  }
+  float* take(std::int64_t floats) {
+    float* taken = next_;
+    next_ += floats;
+    return taken;
+  }
+
+ private:
+  ScratchBuffer buffer_;
+  float* next_ = nullptr;
+};
+
+// Sizes shared by all tiles of a call.
+struct Geometry {
+  std::int64_t queries, keys, c, c_padded, keys_padded, q_stride, kv_stride;
+  float scale;
+  explicit Geometry(const AttentionShape& shape)
+      : queries(shape.positions),
+        keys(shape.kv_positions == 0 ? shape.positions : shape.kv_positions),
+        c(shape.head_dim),
+        c_padded(tile::padded(shape.head_dim, tile::column_step)),
+        keys_padded(tile::padded(keys, side)),
+        q_stride(shape.heads * shape.head_dim),
+        kv_stride(shape.kv_heads * shape.head_dim),
+        scale(1.0f / std::sqrt(static_cast<float>(shape.head_dim))) {}
+  std::int64_t head_floats() const { return keys_padded * c_padded; }
+};
+
+// The keys [begin, end) that a query sees, counted in ascending order of their place.
+struct KeyRange {
+  std::int64_t begin, end;
+};
+
+// What a task's queries see. range: one per query; order: the row of each key in ascending order of place, or null
+// where the keys lie so.
+struct Visible {
+  const KeyRange* range;
+  const std::int32_t* order;
+  // From the first tile with a key that any of these queries sees to the last such key.
+  KeyRange span(std::int64_t i0, std::int64_t rows) const {
+    KeyRange all{std::numeric_limits<std::int64_t>::max(), 0};
+    for (std::int64_t i = i0; i < i0 + rows; ++i) {
+      if (range[i].begin < range[i].end) {
+        all = {std::min(all.begin, range[i].begin), std::max(all.end, range[i].end)};
+      }
+    }
+    return {all.begin / side * side, all.end};
+  }
+  // Whether any of these queries sees any of the keys [j0, j0 + side).
+  bool meets(std::int64_t i0, std::int64_t rows, std::int64_t j0) const {
+    return std::any_of(range + i0, range + i0 + rows,
+                       [&](const KeyRange& r) { return std::max(r.begin, j0) < std::min(r.end, j0 + side); });
+  }
+};
+
+// `rows` rows of a head (row order[i] where `order` is given), times `scale`, to [padded_rows, c_padded], zeros around.
+template <class T>
+void load_rows(float* to, const T* from, const std::int32_t* order, std::int64_t stride, std::int64_t rows,
+               std::int64_t padded_rows, const Geometry& g, float scale) {
+  for (std::int64_t i = 0; i < padded_rows; ++i, to += g.c_padded) {
+    const std::int64_t valid = i < rows ? g.c : 0, at = i < rows ? i : 0;
+    const T* row = from + (order == nullptr ? at : order[at]) * stride;
+#pragma omp simd
+    for (std::int64_t e = 0; e < valid; ++e) {
+      to[e] = scale * to_float(row[e]);
+    }
+    std::fill(to + valid, to + g.c_padded, 0.0f);
+  }
+}
+
+template <class T>
+void store_rows(T* to, std::int64_t stride, const float* from, std::int64_t rows, const Geometry& g, float scale) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+#pragma omp simd
+    for (std::int64_t e = 0; e < g.c; ++e) {
+      to[i * stride + e] = from_float<T>(scale * from[i * g.c_padded + e]);
+    }
+  }
+}
+
+// store_rows, but +=, to row order[i] where `order` is given.
+inline void add_rows(float* to, const std::int32_t* order, std::int64_t stride, const float* from, std::int64_t rows,
+                     const Geometry& g, float scale) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float* row = to + (order == nullptr ? i : order[i]) * stride;
+#pragma omp simd
+    for (std::int64_t e = 0; e < g.c; ++e) {
+      row[e] += scale * from[i * g.c_padded + e];
+    }
+  }
+}
+
+// A whole head [keys_padded, c_padded] as one [c, side] block per tile of keys.
+inline void transpose_blocks(float* to, const float* from, const Geometry& g) {
+  for (std::int64_t j0 = 0; j0 < g.keys_padded; j0 += side) {
+    for (std::int64_t e = 0; e < g.c; ++e) {
+      for (std::int64_t j = 0; j < side; ++j) {
+        *to++ = from[(j0 + j) * g.c_padded + e];
+      }
+    }
+  }
+}
+
+// Online softmax of one row of scores, of which keys [low, high) are seen: scores become weights; top, sum and the row
+// of o so far are brought up to date.
+inline void softmax_row(float* score, std::int64_t columns, std::int64_t low, std::int64_t high, float* top, float* sum,
+                        float* o, std::int64_t width) {
+  if (low >= high) {
+    std::fill(score, score + columns, 0.0f);
+    return;
+  }
+  std::fill(score, score + low, 0.0f);
+  std::fill(score + high, score + columns, 0.0f);
+  float highest = *top;
+#pragma omp simd reduction(max : highest)
+  for (std::int64_t j = low; j < high; ++j) {
+    highest = score[j] > highest ? score[j] : highest;
+  }
+  float total = 0.0f;
+#pragma omp simd reduction(+ : total)
+  for (std::int64_t j = low; j < high; ++j) {
+    const float e = fast_exp(score[j] - highest);
+    score[j] = e;
+    total += e;
+  }
+  const float shrink = fast_exp(*top - highest);
+  *sum = *sum * shrink + total;
+  *top = highest;
+#pragma omp simd
+  for (std::int64_t e = 0; e < width; ++e) {
+    o[e] *= shrink;
+  }
+}
+
+struct Forward {
+  Geometry g;
+  Arena arena;
+  float *keys_t, *values, *queries, *scores, *out;
+  float top[side], sum[side];
+
+  explicit Forward(const AttentionShape& shape) : g(shape) {
+    arena.reserve(2 * g.head_floats() + g.keys_padded * g.c + 2 * side * g.c_padded + side * side);
+    values = arena.take(g.head_floats());
+    out = arena.take(side * g.c_padded);
+    queries = arena.take(side * g.c_padded);
+    scores = arena.take(side * side);
+    keys_t = arena.take(g.keys_padded * g.c);
+  }
+
+  template <class T>
+  void load_head(const T* k, const T* v, const Visible& visible) {
+    load_rows(values, k, visible.order, g.kv_stride, g.keys, g.keys_padded, g, 1.0f);
+    transpose_blocks(keys_t, values, g);
+    load_rows(values, v, visible.order, g.kv_stride, g.keys, g.keys_padded, g, 1.0f);
+  }
+
+  // Queries [i0, i0 + rows) of one head. A query that sees nothing gets 0 and -infinity.
+  template <class O, class T>
+  void run(O* o, float* lse, const T* q, std::int64_t i0, std::int64_t rows, const Visible& visible) {
+    const std::int64_t tile_rows = tile::padded(rows, tile::row_step);
+    load_rows(queries, q + i0 * g.q_stride, nullptr, g.q_stride, rows, tile_rows, g, g.scale);
+    std::fill(out, out + tile_rows * g.c_padded, 0.0f);
+    std::fill(top, top + side, -std::numeric_limits<float>::infinity());
+    std::fill(sum, sum + side, 0.0f);
+    const KeyRange span = visible.span(i0, rows);
+    for (std::int64_t j0 = span.begin; j0 < span.end; j0 += side) {
+      if (!visible.meets(i0, rows, j0)) {
+        continue;
+      }
+      const std::int64_t keys = std::min(side, span.end - j0), columns = tile::padded(keys, tile::column_step);
+      tile::multiply(tile_rows, columns, g.c, queries, g.c_padded, 1, keys_t + j0 * g.c, side, scores, side, false);
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const KeyRange seen = visible.range[i0 + r];
+        softmax_row(scores + r * side, columns, std::max<std::int64_t>(seen.begin - j0, 0),
+                    std::min(columns, seen.end - j0), top + r, sum + r, out + r * g.c_padded, g.c_padded);
+      }
+      tile::multiply(tile_rows, g.c_padded, keys, scores, side, 1, values + j0 * g.c_padded, g.c_padded, out,
+                     g.c_padded, true);
+    }
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const float share = sum[r] == 0.0f ? 0.0f : 1.0f / sum[r];
+      store_rows(o + (i0 + r) * g.q_stride, g.q_stride, out + r * g.c_padded, 1, g, share);
+      lse[i0 + r] = top[r] + std::log(sum[r]);
+    }
+  }
+};
+
+// dkeys and dvalues, in ascending order of place, collect the gradients of a task; dqueries has those of a tile.
+struct Backward {
+  Geometry g;
+  Arena arena;
+  float *keys, *keys_t, *values_t, *dkeys, *dvalues, *queries, *dout, *dqueries, *weights, *dscores;
+  float delta[side];
+
+  explicit Backward(const AttentionShape& shape) : g(shape) {
+    arena.reserve(3 * g.head_floats() + 2 * g.keys_padded * g.c + 3 * side * g.c_padded + 2 * side * side);
+    keys = arena.take(g.head_floats());
+    dkeys = arena.take(g.head_floats());
+    dvalues = arena.take(g.head_floats());
+    queries = arena.take(side * g.c_padded);
+    dout = arena.take(side * g.c_padded);
+    dqueries = arena.take(side * g.c_padded);
+    weights = arena.take(side * side);
+    dscores = arena.take(side * side);
+    keys_t = arena.take(g.keys_padded * g.c);
+    values_t = arena.take(g.keys_padded * g.c);
+  }
+
+  template <class T>
+  void load_head(const T* k, const T* v, const Visible& visible) {
+    load_rows(keys, v, visible.order, g.kv_stride, g.keys, g.keys_padded, g, 1.0f);
+    transpose_blocks(values_t, keys, g);
+    load_rows(keys, k, visible.order, g.kv_stride, g.keys, g.keys_padded, g, 1.0f);
+    transpose_blocks(keys_t, keys, g);
+    std::fill(dkeys, dkeys + g.head_floats(), 0.0f);
+    std::fill(dvalues, dvalues + g.head_floats(), 0.0f);
+  }
+
+  // Leaves the gradient of queries [i0, i0 + rows) of one head, but for g.scale, in dqueries [rows, c_padded].
+  template <class T>
+  void run(const T* d_o, const T* q, const T* o, const float* lse, std::int64_t i0, std::int64_t rows,
+           const Visible& visible) {
+    const std::int64_t tile_rows = tile::padded(rows, tile::row_step), at = i0 * g.q_stride;
+    load_rows(queries, q + at, nullptr, g.q_stride, rows, tile_rows, g, g.scale);
+    load_rows(dout, d_o + at, nullptr, g.q_stride, rows, tile_rows, g, 1.0f);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      float dot = 0.0f;
+      const T* o_row = o + at + r * g.q_stride;
+#pragma omp simd reduction(+ : dot)
+      for (std::int64_t e = 0; e < g.c; ++e) {
+        dot += dout[r * g.c_padded + e] * to_float(o_row[e]);
+      }
+      delta[r] = dot;
+    }
+    std::fill(dqueries, dqueries + tile_rows * g.c_padded, 0.0f);
+    const KeyRange span = visible.span(i0, rows);
+    for (std::int64_t j0 = span.begin; j0 < span.end; j0 += side) {
+      if (!visible.meets(i0, rows, j0)) {
+        continue;
+      }
+      const std::int64_t count = std::min(side, span.end - j0), columns = tile::padded(count, tile::column_step);
+      tile::multiply(tile_rows, columns, g.c, queries, g.c_padded, 1, keys_t + j0 * g.c, side, weights, side, false);
+      tile::multiply(tile_rows, columns, g.c, dout, g.c_padded, 1, values_t + j0 * g.c, side, dscores, side, false);
+      for (std::int64_t r = 0; r < tile_rows; ++r) {
+        float *p = weights + r * side, *ds = dscores + r * side;
+        // Keys [low, high) are seen, none by the rows of padding.
+        const KeyRange seen = r < rows ? visible.range[i0 + r] : KeyRange{0, 0};
+        const std::int64_t high = std::clamp<std::int64_t>(seen.end - j0, 0, columns);
+        const std::int64_t low = std::clamp<std::int64_t>(seen.begin - j0, 0, high);
+        std::fill(p, p + low, 0.0f);
+        std::fill(ds, ds + low, 0.0f);
+        std::fill(p + high, p + columns, 0.0f);
+        std::fill(ds + high, ds + columns, 0.0f);
+        const float shift = r < rows ? lse[i0 + r] : 0.0f, mean = r < rows ? delta[r] : 0.0f;
+#pragma omp simd
+        for (std::int64_t j = low; j < high; ++j) {
+          const float weight = fast_exp(p[j] - shift);
+          p[j] = weight;
+          ds[j] = weight * (ds[j] - mean);
+        }
+      }
+      // Rows of dk and dv are keys: weights and score gradients are used transposed.
+      tile::multiply(columns, g.c_padded, rows, weights, 1, side, dout, g.c_padded, dvalues + j0 * g.c_padded,
+                     g.c_padded, true);
+      tile::multiply(columns, g.c_padded, rows, dscores, 1, side, queries, g.c_padded, dkeys + j0 * g.c_padded,
+                     g.c_padded, true);
+      tile::multiply(tile_rows, g.c_padded, count, dscores, side, 1, keys + j0 * g.c_padded, g.c_padded, dqueries,
+                     g.c_padded, true);
+    }
+  }
+};
+
+// Calls fn(state, sequence, KV head) for a range of tasks, on as many threads as there are.
+template <class State, class F>
+void for_tasks(int threads, const AttentionShape& s, F&& fn) {
+  parallel_for(threads, s.positions == 0 ? 0 : s.batch * s.kv_heads, 1, [&](std::int64_t begin, std::int64_t end) {
+    State state(s);
+    for (std::int64_t task = begin; task < end; ++task) {
+      fn(state, task / s.kv_heads, task % s.kv_heads);
+    }
+  });
+}
+
+}  // namespace orthant::attention_tiles

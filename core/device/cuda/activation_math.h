@@ -1,0 +1,81 @@
+// FFN activations and their derivatives, one element at a time: relu, gelu (Hendrycks and Gimpel, the tanh form),
+// swiglu (Shazeer, "GLU variants improve Transformer").
+#pragma once
+
+#include <orthant/settings.h>
+
+#include "core/device/cuda/device_math.h"
+
+namespace orthant::cuda {
+
+struct ActivationSlopes {
+  float value, by_gate, by_up;
+};
+
+// e^x overflows to infinity for far x: the quotient is then 0, as it should be.
+__device__ inline float sigmoid(float x) {
+  return 1.0f / (1.0f + expf(-x));
+}
+
+// Each has value(gate, up) and slopes(gate, up); `up` counts where it is gated, h being (gate | up) there.
+struct Relu {
+  static constexpr bool gated = false;
+  static __device__ float value(float x, float) { return x < 0.0f ? 0.0f : x; }  // keeps NaN
+  static __device__ ActivationSlopes slopes(float x, float) { return {value(x, 0), x <= 0.0f ? 0.0f : 1.0f, 0.0f}; }
+};
+
+// gelu(x) = x/2 (1 + tanh u) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
+struct Gelu {
+  static constexpr bool gated = false;
+  static constexpr float scale = 1.59576912160573071f;  // 2 sqrt(2/pi)
+  static constexpr float cubic = 0.044715f;
+  static __device__ float gate(float x) { return sigmoid(scale * (x + cubic * x * x * x)); }
+  static __device__ float value(float x, float) { return x * gate(x); }
+  static __device__ ActivationSlopes slopes(float x, float) {
+    const float s = gate(x);
+    return {x * s, s + x * s * (1.0f - s) * scale * (1.0f + 3.0f * cubic * x * x), 0.0f};
+  }
+};
+
+struct Swiglu {
+  static constexpr bool gated = true;
+  static __device__ float value(float g, float u) { return g * sigmoid(g) * u; }
+  static __device__ ActivationSlopes slopes(float g, float u) {
+    const float s = sigmoid(g);
+    return {g * s * u, u * s * (1.0f + g * (1.0f - s)), g * s};
+  }
+};
+
+// n elements from h on; gated: and those from h + f on, else `up` is 0.
+template <class Kind, int n, class T>
+__device__ inline void load_gate_and_up(float (&gate)[n], float (&up)[n], const T* h, std::int64_t f) {
+  load_vector(gate, h);
+  if constexpr (Kind::gated) {
+    load_vector(up, h + f);
+  } else {
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      up[i] = 0.0f;
+    }
+  }
+}
+// The same way back; not gated: without `up`.
+template <class Kind, int n, class T>
+__device__ inline void store_gate_and_up(T* h, const float (&gate)[n], const float (&up)[n], std::int64_t f) {
+  store_vector(h, gate);
+  if constexpr (Kind::gated) {
+    store_vector(h + f, up);
+  }
+}
+
+// Calls fn with a value of the activation's struct.
+template <class F>
+void with_activation(Activation kind, F&& fn) {
+  switch (kind) {
+    case Activation::relu: return fn(Relu{});
+    case Activation::gelu: return fn(Gelu{});
+    case Activation::swiglu: return fn(Swiglu{});
+  }
+}
+
+}  // namespace orthant::cuda

@@ -1,0 +1,345 @@
+// Attention by tiles in shared memory, fp32 arithmetic: what its kernels have in common. A block of 256 threads, as 16
+// by 16, has a tile of "own" rows (queries, or keys in the backward for keys), meets one tile of "other" rows after the
+// other, and keeps its results in registers; so every sum is one thread's, in a fixed order.
+//
+// Thread (y, x) has own rows R y .. R y + R - 1. Of the scores it has the other rows x, x + 16, ...; of the results the
+// channels 4 x .. 4 x + 3 of each 64. A row belongs to one half of one warp, so weights pass from scores to results
+// through shared memory within a warp.
+//
+// Tiles lie in shared memory as [rows, D + 4] floats, D the head's channels rounded up to 64, 128 or 256: with 4 floats
+// more, 8 rows read at one column lie in different banks.
+#pragma once
+
+#include <orthant/ops.h>
+
+#include <climits>
+#include <cmath>
+#include <type_traits>
+
+#include "core/device/cuda/attention_plain.h"
+#include "core/device/cuda/float_type.h"
+
+namespace orthant::cuda::attention_tile {
+
+inline constexpr int threads = 256;
+inline constexpr int side = 16;  // of the block's threads
+inline constexpr int most_channels = 256;
+
+// What the tiles of a call share. Rows of q and k follow one another in the sequence's order, or lie anywhere, where
+// positions are given.
+struct Geometry {
+  std::int64_t batch, queries, keys, heads, kv_heads;  // queries, keys: of each sequence
+  const std::int32_t* q_position;                      // [queries]; null: query i has place i
+  const std::int32_t* k_position;                      // [keys]; null: key j has place j
+  const std::int32_t* first;                           // [batch * queries]; null: 0
+  int c;                                               // channels of a head
+  float scale;
+  bool vectors;  // rows of all tensors may be moved in steps of 16 bytes
+  __host__ __device__ std::int64_t q_stride() const { return heads * c; }
+  __host__ __device__ std::int64_t kv_stride() const { return kv_heads * c; }
+};
+
+// Places that a query sees: [low, high]. Beyond the sequence's end: none.
+struct Sight {
+  std::int32_t low, high;
+};
+inline constexpr std::int32_t no_place = INT_MIN;  // of a key beyond the sequence's end: nobody sees it
+
+__device__ inline Sight sight_of(const Geometry& g, std::int64_t sequence, std::int64_t i) {
+  if (i >= g.queries) {
+    return {INT_MAX, INT_MIN};
+  }
+  return {g.first == nullptr ? 0 : g.first[sequence * g.queries + i],
+          g.q_position == nullptr ? static_cast<std::int32_t>(i) : g.q_position[i]};
+}
+__device__ inline std::int32_t place_of(const Geometry& g, std::int64_t j) {
+  return j >= g.keys ? no_place : g.k_position == nullptr ? static_cast<std::int32_t>(j) : g.k_position[j];
+}
+__device__ inline bool sees(const Sight& query, std::int32_t place) {
+  return place != no_place && query.low <= place && place <= query.high;
+}
+
+__device__ inline std::int32_t warp_least(std::int32_t x) {
+  return -1 - warp_max<std::int32_t>(-1 - x);  // -1 - x turns the order round and cannot overflow
+}
+// The places that any of queries i0 .. i0 + count - 1 sees lie in the Sight given back. All lanes of the warp call.
+__device__ inline Sight sight_of_tile(const Geometry& g, std::int64_t sequence, std::int64_t i0, int count) {
+  Sight all{INT_MAX, INT_MIN};
+  for (int r = lane(); r < count; r += warp_threads) {
+    const Sight one = sight_of(g, sequence, i0 + r);
+    all = {one.low < all.low ? one.low : all.low, one.high > all.high ? one.high : all.high};
+  }
+  return {warp_least(all.low), warp_max(all.high)};
+}
+// Lowest and highest place of keys j0 .. j0 + count - 1.
+__device__ inline Sight places_of_tile(const Geometry& g, std::int64_t j0, int count) {
+  Sight all{INT_MAX, INT_MIN};
+  for (int r = lane(); r < count; r += warp_threads) {
+    const std::int32_t place = place_of(g, j0 + r);
+    if (place != no_place) {
+      all = {place < all.low ? place : all.low, place > all.high ? place : all.high};
+    }
+  }
+  return {warp_least(all.low), warp_max(all.high)};
+}
+// Whether a query of a tile may see a key of another.
+__device__ inline bool meet(const Sight& queries, const Sight& keys) {
+  return keys.low <= queries.high && queries.low <= keys.high;
+}
+
+// Of the keys of a sequence, those before `begin` and from `end` on are seen by no query of a tile.
+struct KeyRange {
+  std::int64_t begin, end;
+};
+// seen: sight_of_tile of the queries. begin is a multiple of `tile`.
+__device__ inline KeyRange keys_of(const Geometry& g, const Sight& seen, int tile) {
+  if (g.k_position != nullptr) {
+    return {0, g.keys};
+  }
+  return {seen.low > 0 ? seen.low / tile * tile : 0, seen.high < g.keys ? seen.high + std::int64_t{1} : g.keys};
+}
+
+// The queries and the head of a block that has a tile of queries.
+struct QueryTile {
+  std::int64_t head, sequence;  // head: among those of all sequences
+  std::int64_t i0;              // the first query, in its sequence
+  std::int64_t q_at, kv_at;     // where the tile begins in q, its sequence's keys in k
+};
+// Those at the end of a causal sequence have the most to do: they come first.
+__device__ inline QueryTile query_tile(const Geometry& g, int tile) {
+  const std::int64_t heads = g.batch * g.heads, tiles = (g.queries + tile - 1) / tile;
+  const std::int64_t head = blockIdx.x % heads, i0 = (tiles - 1 - blockIdx.x / heads) * tile;
+  const std::int64_t sequence = head / g.heads, h = head % g.heads, kv = h / (g.heads / g.kv_heads);
+  return {head, sequence, i0, (sequence * g.queries + i0) * g.q_stride() + h * g.c,
+          sequence * g.keys * g.kv_stride() + kv * g.c};
+}
+
+template <int D>
+inline constexpr int stride_of = D + 4;
+
+template <int D>
+constexpr std::size_t tile_bytes(int rows) {
+  return static_cast<std::size_t>(rows) * stride_of<D> * sizeof(float);
+}
+
+__device__ inline int own() {
+  return static_cast<int>(threadIdx.x) / side;
+}
+__device__ inline int other() {
+  return static_cast<int>(threadIdx.x) % side;
+}
+
+template <int N, int D, class T>
+__device__ void load_tile_by(float* tile, const T* from, std::int64_t stride, std::int64_t valid, int c, int rows,
+                             float scale) {
+  constexpr int steps = D / N;
+#pragma unroll 4
+  for (int step = static_cast<int>(threadIdx.x); step < rows * steps; step += threads) {
+    const int row = step / steps, column = step % steps * N;
+    float value[N] = {};
+    if (row < valid && column < c) {
+      load_vector(value, from + row * stride + column);
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      tile[row * stride_of<D> + column + i] = scale * value[i];
+    }
+  }
+}
+
+// `rows` rows of a head, times `scale`, to a tile; zeros from row `valid` on and from channel c on.
+template <int D, class T>
+__device__ void load_tile(float* tile, const T* from, std::int64_t stride, std::int64_t valid, int rows,
+                          const Geometry& g, float scale) {
+  if (g.vectors) {
+    load_tile_by<vector_elements<T>, D>(tile, from, stride, valid, g.c, rows, scale);
+  } else {
+    load_tile_by<1, D>(tile, from, stride, valid, g.c, rows, scale);
+  }
+}
+
+__device__ inline float4 load4(const float* p) {
+  return *reinterpret_cast<const float4*>(p);
+}
+
+// score[i][j] = own row R y + i times other row x + 16 j.
+template <int R, int C, int D>
+__device__ void multiply_rows(float (&score)[R][C], const float* own_tile, const float* other_tile, int c) {
+  const float* a = own_tile + own() * R * stride_of<D>;
+  const float* b = other_tile + other() * stride_of<D>;
+#pragma unroll
+  for (int i = 0; i < R; ++i) {
+#pragma unroll
+    for (int j = 0; j < C; ++j) {
+      score[i][j] = 0.0f;
+    }
+  }
+#pragma unroll 1
+  for (int e = 0; e < c; e += 4) {
+    float4 x[R], y[C];
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      x[i] = load4(a + i * stride_of<D> + e);
+    }
+#pragma unroll
+    for (int j = 0; j < C; ++j) {
+      y[j] = load4(b + j * side * stride_of<D> + e);
+    }
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+#pragma unroll
+      for (int j = 0; j < C; ++j) {
+        score[i][j] += x[i].x * y[j].x;
+        score[i][j] += x[i].y * y[j].y;
+        score[i][j] += x[i].z * y[j].z;
+        score[i][j] += x[i].w * y[j].w;
+      }
+    }
+  }
+}
+
+// This thread's results: R own rows, 4 channels of each 64.
+template <int R, int D>
+using Sums = float[R][D / 64][4];
+
+template <int R, int D>
+__device__ void clear(Sums<R, D>& sums) {
+#pragma unroll
+  for (int i = 0; i < R; ++i) {
+#pragma unroll
+    for (int m = 0; m < D / 64; ++m) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        sums[i][m][e] = 0.0f;
+      }
+    }
+  }
+}
+
+// Weights of a tile: [16 R, 16 C + 4].
+template <int C>
+inline constexpr int weight_stride = side* C + 4;
+
+template <int R, int C>
+__device__ void store_weights(float* weights, const float (&values)[R][C]) {
+#pragma unroll
+  for (int i = 0; i < R; ++i) {
+#pragma unroll
+    for (int j = 0; j < C; ++j) {
+      weights[(own() * R + i) * weight_stride<C> + other() + side * j] = values[i][j];
+    }
+  }
+}
+
+// sums[i] += sum over other rows j of weight[R y + i][j] * other row j.
+template <int R, int C, int D>
+__device__ void add_product(Sums<R, D>& sums, const float* weights, const float* other_tile) {
+  const float* w = weights + own() * R * weight_stride<C>;
+  const float* b = other_tile + other() * 4;
+#pragma unroll 1
+  for (int j = 0; j < side * C; j += 4) {
+    float4 x[R];
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      x[i] = load4(w + i * weight_stride<C> + j);
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int m = 0; m < D / 64; ++m) {
+        const float4 y = load4(b + (j + k) * stride_of<D> + 64 * m);
+#pragma unroll
+        for (int i = 0; i < R; ++i) {
+          const float weight = k == 0 ? x[i].x : k == 1 ? x[i].y : k == 2 ? x[i].z : x[i].w;
+          sums[i][m][0] += weight * y.x;
+          sums[i][m][1] += weight * y.y;
+          sums[i][m][2] += weight * y.z;
+          sums[i][m][3] += weight * y.w;
+        }
+      }
+    }
+  }
+}
+
+// Channels of one row from sums to memory: = factor * sums, or += for `add`.
+template <int D, class T>
+__device__ void store_row(T* to, const float (&sums)[D / 64][4], float factor, const Geometry& g, bool add) {
+#pragma unroll
+  for (int m = 0; m < D / 64; ++m) {
+    const int column = other() * 4 + 64 * m;
+    if (g.vectors && column < g.c) {
+      auto* const place = reinterpret_cast<Vector<T, 4>*>(to + column);
+      Vector<T, 4> four = add ? *place : Vector<T, 4>{};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        four.v[e] = from_float<T>((add ? to_float(four.v[e]) : 0.0f) + factor * sums[m][e]);
+      }
+      *place = four;
+    } else if (!g.vectors) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if (column + e < g.c) {
+          to[column + e] = from_float<T>((add ? to_float(to[column + e]) : 0.0f) + factor * sums[m][e]);
+        }
+      }
+    }
+  }
+}
+
+// Calls fn with the D for these channels, as std::integral_constant. REQUIRES: c <= most_channels.
+template <class F>
+void with_channels(int c, F&& fn) {
+  if (c <= 64) {
+    fn(std::integral_constant<int, 64>{});
+  } else if (c <= 128) {
+    fn(std::integral_constant<int, 128>{});
+  } else {
+    fn(std::integral_constant<int, 256>{});
+  }
+}
+
+// `tensors`: all that are moved by heads.
+inline Geometry geometry(const AttentionShape& s, const SeenKeys& seen, std::initializer_list<Tensor> tensors) {
+  require(s.head_dim <= most_channels, "attention: heads of {} channels, the device has kernels for up to {}",
+          s.head_dim, most_channels);
+  const auto places = [](const Tensor& t) { return t.defined() ? t.as<std::int32_t>() : nullptr; };
+  bool vectors = true;
+  for (const Tensor& t : tensors) {
+    vectors = vectors && reinterpret_cast<std::uintptr_t>(t.data()) % 16 == 0 &&
+              s.head_dim * static_cast<std::int64_t>(size_of(t.dtype())) % 16 == 0;
+  }
+  return {s.batch,
+          s.positions,
+          s.kv_positions == 0 ? s.positions : s.kv_positions,
+          s.heads,
+          s.kv_heads,
+          places(seen.q_position),
+          places(seen.k_position),
+          places(seen.first),
+          static_cast<int>(s.head_dim),
+          1.0f / std::sqrt(static_cast<float>(s.head_dim)),
+          vectors};
+}
+
+// One block for every tile of every head.
+inline Grid tiles(std::int64_t heads, std::int64_t rows_of_head, int of_tile, std::size_t shared_bytes,
+                  std::source_location where = std::source_location::current()) {
+  const std::int64_t blocks = heads * ((rows_of_head + of_tile - 1) / of_tile);
+  require(blocks <= INT_MAX, "attention: {} heads of {} rows are more than one launch can have", heads, rows_of_head);
+  return {static_cast<unsigned>(blocks), threads, shared_bytes, where};
+}
+
+// Calls fn(T{}, O{}) for inputs of `in` and outputs of `out`: in itself, or f32.
+template <class F>
+void with_types(DType in, DType out, F&& fn) {
+  with_float_type(in, [&](auto type) {
+    using T = decltype(type);
+    if (out == in) {
+      fn(T{}, T{});
+    } else {
+      fn(T{}, float{});
+    }
+  });
+}
+
+}  // namespace orthant::cuda::attention_tile

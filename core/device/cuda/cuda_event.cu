@@ -1,0 +1,75 @@
+#include "core/device/cuda/cuda_event.h"
+
+#include "core/device/cuda/launch.h"
+
+namespace orthant::cuda {
+
+cudaEvent_t record_event(cudaStream_t stream) {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+  if (const cudaError_t status = cudaEventRecord(event, stream); status != cudaSuccess) {
+    static_cast<void>(cudaEventDestroy(event));
+    check(status, "recording an event");
+  }
+  return event;
+}
+
+CudaEvent::CudaEvent(std::uint64_t covers) : covers_(covers) {
+  check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
+}
+
+CudaEvent::~CudaEvent() {
+  static_cast<void>(cudaEventDestroy(event_));
+}
+
+void CudaEvent::record(cudaStream_t stream) {
+  const cudaError_t status = cudaEventRecord(event_, stream);
+  if (status != cudaSuccess) {
+    try {
+      check(status, "recording an event");
+    } catch (...) {
+      fail(std::current_exception());
+      throw;
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  recorded_ = true;
+  changed_.notify_all();
+}
+
+void CudaEvent::fail(std::exception_ptr failure) {
+  const std::lock_guard lock(mutex_);
+  recorded_ = true;
+  failure_ = std::move(failure);
+  changed_.notify_all();
+}
+
+bool CudaEvent::recorded() const {
+  const std::lock_guard lock(mutex_);
+  return recorded_;
+}
+
+bool CudaEvent::ready() const {
+  const std::lock_guard lock(mutex_);
+  return recorded_ && (failure_ != nullptr || query(event_) != cudaErrorNotReady);
+}
+
+void CudaEvent::wait_until_recorded() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return recorded_; });
+  if (failure_) {
+    std::rethrow_exception(failure_);
+  }
+}
+
+void CudaEvent::wait() {
+  wait_until_recorded();
+  check(cudaEventSynchronize(event_), "waiting for an event");
+}
+
+void CudaEvent::before(cudaStream_t stream) {
+  wait_until_recorded();
+  check(cudaStreamWaitEvent(stream, event_, 0), "waiting for an event");
+}
+
+}  // namespace orthant::cuda

@@ -1,0 +1,79 @@
+// Order: events, waiting, host work; what moves between host and device; and working memory.
+#include "core/device/cuda/cuda_stream.h"
+
+#include "core/base/check.h"
+#include "core/device/cuda/cuda_event.h"
+#include "core/device/cuda/launch.h"
+
+namespace orthant::cuda {
+
+CudaStream::CudaStream(CudaDevice& device, cudaStream_t stream)
+    : device_(device), stream_(stream), uploads_(device.pinned(), stream), graphs_(device, stream, uploads_) {}
+
+CudaStream::~CudaStream() = default;
+
+std::shared_ptr<Event> CudaStream::record() {
+  device_.require_not_capturing("an event is recorded");
+  auto event = std::make_shared<CudaEvent>(device_.allocations());
+  event->record(stream_);
+  return event;
+}
+
+void CudaStream::wait(const std::shared_ptr<Event>& event) {
+  require(event != nullptr, "wait: the event is null");
+  device_.require_not_capturing("an event is waited for");
+  if (auto* const here = dynamic_cast<CudaEvent*>(event.get())) {
+    here->before(stream_);
+  } else {
+    event->wait();
+  }
+}
+
+void CudaStream::host(std::function<void()> work) {
+  device_.require_not_capturing("host work");
+  synchronize();
+  work();
+}
+
+void CudaStream::synchronize() {
+  device_.require_not_capturing("synchronize");
+  check(cudaStreamSynchronize(stream_), "waiting for the stream");
+}
+
+void CudaStream::together(const std::function<void()>& work) {
+  graphs_.launch(work);
+}
+
+void CudaStream::to_device(void* to, const void* host, std::size_t bytes) {
+  uploads_.copy(to, host, bytes, device_.capturing());
+}
+
+void CudaStream::to_host(void* host, const void* from, std::size_t bytes) {
+  device_.require_not_capturing("download");
+  if (bytes > 0) {
+    check(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, stream_),
+          fmt::format("copying {} bytes to the host", bytes));
+  }
+  synchronize();
+}
+
+void CudaStream::upload(const Tensor& to, const void* host) {
+  require_defined("upload", "to", to);
+  to_device(to.data(), host, to.bytes());
+}
+
+void CudaStream::download(void* host, const Tensor& from) {
+  require_defined("download", "from", from);
+  to_host(host, from.data(), from.bytes());
+}
+
+void* CudaStream::scratch(int slot, std::size_t bytes) {
+  Tensor& buffer = scratch_.at(static_cast<std::size_t>(slot));
+  if (!buffer.defined() || buffer.bytes() < bytes) {
+    buffer = {};  // before the larger one is there
+    buffer = device_.empty(DType::u8, {static_cast<std::int64_t>(bytes)});
+  }
+  return buffer.data();
+}
+
+}  // namespace orthant::cuda

@@ -1,0 +1,93 @@
+// sum and sum_squares: fp64 sums of blocks, then of the blocks in order. Which thread adds what depends on the number
+// of elements alone, neither on their address nor on the GPU.
+#include "core/device/cuda/cuda_stream.h"
+#include "core/device/cuda/elements.h"
+#include "core/device/operation_checks.h"
+
+namespace orthant::cuda {
+namespace {
+
+constexpr int threads = 256, width = 8, unroll = 4;
+constexpr std::int64_t most_blocks = 1024;
+
+struct Plain {
+  static __device__ double term(double x) { return x; }
+};
+struct Square {
+  static __device__ double term(double x) { return x * x; }
+};
+
+// partial f64[blocks]. Floor: the bytes of x.
+template <class Term, class T, bool aligned>
+__global__ void block_sums(double* partial, const T* x, std::int64_t n) {
+  const std::int64_t stride = std::int64_t{gridDim.x} * threads * width;
+  double sums[unroll] = {};
+  for (std::int64_t first = (std::int64_t{blockIdx.x} * threads + threadIdx.x) * width; first < n;
+       first += unroll * stride) {
+    float loaded[unroll][width];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      const std::int64_t at = first + u * stride;
+      if (aligned && at + width <= n) {
+        load_vector(loaded[u], x + at);
+      } else {
+#pragma unroll
+        for (int i = 0; i < width; ++i) {
+          loaded[u][i] = at + i < n ? to_float(x[at + i]) : 0.0f;
+        }
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+#pragma unroll
+      for (int i = 0; i < width; ++i) {
+        sums[u] += Term::term(static_cast<double>(loaded[u][i]));
+      }
+    }
+  }
+  const double sum = block_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  if (threadIdx.x == 0) {
+    partial[blockIdx.x] = sum;
+  }
+}
+
+__global__ void add_blocks(double* out, const double* partial, int blocks) {
+  double sum = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < blocks; i += threads) {
+    sum += partial[i];
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) {
+    *out += sum;
+  }
+}
+
+template <class Term>
+void add_sum(CudaStream& stream, const char* operation, const Tensor& out, const Tensor& x) {
+  check_sum(operation, out, x);
+  const std::int64_t n = x.elements();
+  if (n == 0) {
+    return;
+  }
+  const unsigned blocks = blocks_for(n, std::int64_t{threads} * width * unroll, most_blocks);
+  auto* partial = static_cast<double*>(stream.scratch(0, blocks * sizeof(double)));
+  with_float_type(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const auto* from = x.as<T>();
+    launch(all_aligned<width>(from) ? block_sums<Term, T, true> : block_sums<Term, T, false>, Grid{blocks, threads},
+           stream.handle(), partial, from, n);
+  });
+  launch(add_blocks, Grid{1, threads}, stream.handle(), out.as<double>(), partial, static_cast<int>(blocks));
+}
+
+}  // namespace
+
+void CudaStream::sum_squares(const Tensor& out, const Tensor& x) {
+  add_sum<Square>(*this, "sum_squares", out, x);
+}
+
+void CudaStream::sum(const Tensor& out, const Tensor& x) {
+  add_sum<Plain>(*this, "sum", out, x);
+}
+
+}  // namespace orthant::cuda

@@ -1,0 +1,142 @@
+// Splitting qkv into q, k, v with rotary positions (Su et al., "RoFormer"), and the adjoint.
+#include "core/device/attention_check.h"
+#include "core/device/cuda/cuda_stream.h"
+#include "core/device/cuda/device_math.h"
+#include "core/device/cuda/float_type.h"
+
+namespace orthant::cuda {
+namespace {
+
+constexpr int threads = 256;
+constexpr std::int64_t most_rows = 8;  // whose angles a block has at a time
+
+// What both directions need. joined: qkv or dqkv [rows, width]; q [rows, heads * c], k and v [rows, kv_heads * c].
+template <class T>
+struct Move {
+  T *q, *k, *v, *joined;
+  const std::int32_t* position;  // [rows]; null: no rotation
+  std::int64_t rows, heads, kv_heads, c;
+  double theta;
+  int rows_at_once;
+};
+
+// Rotates pairs (i, i + half) for i = at, ..., at + N - 1; sine is negated to rotate back.
+template <int N, class T>
+__device__ void rotate(T* to, const T* from, const float* cosine, const float* sine, std::int64_t at, std::int64_t half,
+                       float sign) {
+  float a[N], b[N];
+  load_vector(a, from + at);
+  load_vector(b, from + at + half);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const float x = a[i], y = b[i], s = sign * sine[at + i];
+    a[i] = x * cosine[at + i] - y * s;
+    b[i] = y * cosine[at + i] + x * s;
+  }
+  store_vector(to + at, a);
+  store_vector(to + at + half, b);
+}
+
+template <int N, class T>
+__device__ void copy(T* to, const T* from) {
+  *reinterpret_cast<Vector<T, N>*>(to) = *reinterpret_cast<const Vector<T, N>*>(from);
+}
+
+// split: joined -> q, k, v; else q, k, v -> joined, rotated back. N elements at a time.
+// A block takes rows_at_once rows at a time: their angles first, in fp64 as on the CPU, then all their heads.
+template <bool split, int N, class T>
+__global__ void __launch_bounds__(threads) move_rotary(const Move<T> m) {
+  const std::int64_t half = m.c / 2, nq = m.heads * m.c, nk = m.kv_heads * m.c, width = nq + 2 * nk;
+  const bool rotated = m.position != nullptr;
+  auto* frequency = dynamic_shared<double>();                 // [half]
+  auto* cosine = reinterpret_cast<float*>(frequency + half);  // [rows_at_once, half]
+  auto* sine = cosine + m.rows_at_once * half;                // [rows_at_once, half]
+  if (rotated) {
+    for (std::int64_t i = threadIdx.x; i < half; i += threads) {
+      frequency[i] = pow(m.theta, -static_cast<double>(i) / static_cast<double>(half));
+    }
+  }
+  // Work of a row: pairs of its rotated heads, then what is copied, both in steps of N.
+  const std::int64_t turned = rotated ? m.heads + m.kv_heads : 0;
+  const std::int64_t steps_of_head = half / N, turns = turned * steps_of_head;
+  const std::int64_t steps = turns + (width - turned * m.c) / N;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * m.rows_at_once;
+  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * m.rows_at_once; first < m.rows; first += stride) {
+    const std::int64_t rows = m.rows - first < m.rows_at_once ? m.rows - first : m.rows_at_once;
+    if (rotated) {
+      __syncthreads();  // the frequencies are there; the last rows' angles have been used
+      for (std::int64_t i = threadIdx.x; i < rows * half; i += threads) {
+        double s = 0, c = 0;
+        sincos(static_cast<double>(m.position[first + i / half]) * frequency[i % half], &s, &c);
+        cosine[i] = static_cast<float>(c);
+        sine[i] = static_cast<float>(s);
+      }
+      __syncthreads();
+    }
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t t = first + r;
+      T* const joined = m.joined + t * width;
+      for (std::int64_t step = threadIdx.x; step < steps; step += threads) {
+        // `part`: where column `column` of the joined row lies in q, k or v.
+        const std::int64_t column = step < turns ? step / steps_of_head * m.c : turned * m.c + (step - turns) * N;
+        T* const part = column < nq        ? m.q + t * nq + column
+                        : column < nq + nk ? m.k + t * nk + column - nq
+                                           : m.v + t * nk + column - nq - nk;
+        T* const to = split ? part : joined + column;
+        const T* const from = split ? joined + column : part;
+        if (step < turns) {
+          rotate<N>(to, from, cosine + r * half, sine + r * half, step % steps_of_head * N, half, split ? 1.0f : -1.0f);
+        } else {
+          copy<N>(to, from);
+        }
+      }
+    }
+  }
+}
+
+template <bool split>
+void run(CudaStream& stream, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& joined,
+         const Tensor& position, const RotaryShape& shape) {
+  const std::int64_t rows = joined.dim(0), c = shape.head_dim, half = c / 2;
+  const int at_once =
+      static_cast<int>(std::clamp<std::int64_t>(threads / std::max<std::int64_t>(half, 1), 1, most_rows));
+  const bool rotated = shape.theta != 0;
+  const auto shared = static_cast<std::size_t>(rotated ? half : 0) * (sizeof(double) + 2 * sizeof(float) * at_once);
+  with_float_type(joined.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const auto data = [](const Tensor& x) { return x.defined() ? x.as<T>() : nullptr; };
+    const Move<T> move{data(q),
+                       data(k),
+                       data(v),
+                       joined.as<T>(),
+                       rotated ? position.as<std::int32_t>() : nullptr,
+                       rows,
+                       shape.heads,
+                       shape.kv_heads,
+                       c,
+                       shape.theta,
+                       at_once};
+    constexpr int wide = vector_elements<T>;
+    const std::int64_t columns = rotated ? half : c;  // the shortest run
+    const bool vectors = vectorizable(move.joined, columns) && vectorizable(move.q, columns) &&
+                         vectorizable(move.k, columns) && vectorizable(move.v, columns);
+    const Grid grid{blocks_for(rows, at_once, 16 * stream.cuda().multiprocessors()), threads, shared};
+    launch(vectors ? move_rotary<split, wide, T> : move_rotary<split, 1, T>, grid, stream.handle(), move);
+  });
+}
+
+}  // namespace
+
+void CudaStream::split_rotary(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& qkv,
+                              const Tensor& position, const RotaryShape& shape) {
+  check_rotary("split_rotary", q, k, v, qkv, position, shape);
+  run<true>(*this, q, k, v, qkv, position, shape);
+}
+
+void CudaStream::merge_rotary_backward(const Tensor& dqkv, const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                                       const Tensor& position, const RotaryShape& shape) {
+  check_rotary("merge_rotary_backward", dq, dk, dv, dqkv, position, shape);
+  run<false>(*this, dq, dk, dv, dqkv, position, shape);
+}
+
+}  // namespace orthant::cuda

@@ -1,0 +1,69 @@
+#include "core/dry_run/meta_device.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "core/base/check.h"
+
+namespace orthant {
+namespace {
+
+constexpr std::size_t held_bytes = std::size_t{1} << 12;
+constexpr std::size_t held_counts = std::size_t{1} << 28;  // those of 65536 experts on 1024 ranks
+// Below this a mapping of its own would cost more than zeroed memory from the heap.
+constexpr std::size_t mapped_bytes = std::size_t{1} << 12;
+
+class DirectView final : public HostView {
+ public:
+  explicit DirectView(const Tensor& tensor) : HostView(tensor.as<std::byte>(), tensor.bytes()), tensor_(tensor) {}
+
+ private:
+  Tensor tensor_;
+};
+
+}  // namespace
+
+bool holds_data(const Tensor& tensor) {
+  if (!tensor.defined()) {
+    return false;
+  }
+  const bool read = tensor.dtype() == DType::i32 || tensor.dtype() == DType::i64 || tensor.dtype() == DType::f64;
+  return tensor.storage()->bytes() <= (read ? held_counts : held_bytes);
+}
+
+std::unique_ptr<Stream> MetaDevice::make_main_stream() {
+  return std::make_unique<MetaStream>(*this);
+}
+
+std::unique_ptr<HostView> MetaDevice::host_view(const Tensor& t, Access) {
+  require_defined("host_view", "t", t);
+  return std::make_unique<DirectView>(t);
+}
+
+// Anonymous memory that nobody touches takes addresses only, and reads as zero.
+void* MetaDevice::allocate(std::size_t bytes) {
+  void* data = nullptr;
+  if (bytes < mapped_bytes) {
+    data = std::calloc(std::max<std::size_t>(bytes, 1), 1);
+  } else if (data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+             data == MAP_FAILED) {
+    data = nullptr;
+  }
+  require(data != nullptr, "no addresses are left for a tensor of {} bytes; {} bytes are in use", bytes,
+          count_.use().current_bytes);
+  count_.add(bytes);
+  return data;
+}
+
+void MetaDevice::release(void* data, std::size_t bytes) noexcept {
+  if (bytes < mapped_bytes) {
+    std::free(data);
+  } else {
+    munmap(data, bytes);
+  }
+  count_.remove(bytes);
+}
+
+}  // namespace orthant

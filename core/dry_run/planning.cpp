@@ -1,0 +1,294 @@
+#include "core/dry_run/planning.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "core/plan/batch_share.h"
+#include "core/session/session.h"
+#include "core/dry_run/meta_device.h"
+#include "core/train/trainer.h"
+
+namespace orthant {
+namespace {
+
+// Sequences without padding whose tokens all count; their ids mean nothing.
+class PlanningSource final : public BatchSource {
+ public:
+  explicit PlanningSource(const Settings& settings) : settings_(settings) {}
+
+  HostBatch train(std::int64_t, std::int64_t first, std::int64_t count) const override {
+    const std::int64_t length = settings_.data.sequence_length;
+    const std::size_t tokens = static_cast<std::size_t>(count * length);
+    HostBatch batch;
+    batch.sequences = count;
+    batch.positions = length;
+    batch.token.resize(tokens);
+    batch.label.resize(tokens);
+    batch.position.resize(tokens);
+    // Sequences of several documents carry their beginnings to the device, others do not.
+    batch.first.resize(tokens, settings_.data.documents == Documents::packed ? 1 : 0);
+    batch.valid.resize(tokens, 1);
+    batch.index.resize(tokens);
+    std::iota(batch.index.begin(), batch.index.end(), first * length);
+    for (std::size_t t = 0; t < tokens; ++t) {
+      batch.position[t] = static_cast<std::int32_t>(static_cast<std::int64_t>(t) % length);
+    }
+    return batch;
+  }
+  HostBatch validation(std::int64_t first, std::int64_t count) const override { return train(0, first, count); }
+  std::int64_t validation_sequences() const override { return settings_.data.validation_sequences; }
+  std::int64_t vocabulary() const override { return settings_.model.vocab_size; }
+
+ private:
+  const Settings& settings_;
+};
+
+std::vector<HeldParam> held_params(const ParamStore& store) {
+  std::vector<HeldParam> held;
+  for (const auto& group : store.groups()) {
+    for (const Param& p : group->params) {
+      HeldParam& to = held.emplace_back();
+      to.name = p.spec.name;
+      to.summed_over = group->sum->members();
+      for (int i = 0; i < p.spec.global.rank(); ++i) {
+        to.global.push_back(p.spec.global[i]);
+        to.offset.push_back(p.offset[i]);
+        to.size.push_back(p.size[i]);
+      }
+    }
+  }
+  return held;
+}
+
+// Bytes of parameters' memory, each allocation counted for the first that is asked about.
+class Counter {
+ public:
+  std::int64_t add(const Tensor& t) {
+    return t.defined() && seen_.insert(t.storage().get()).second ? static_cast<std::int64_t>(t.storage()->bytes()) : 0;
+  }
+
+ private:
+  std::set<const Storage*> seen_;
+};
+
+MemoryPlan memory_of(const ParamStore& store, const Device& device) {
+  MemoryPlan memory;
+  Counter counter;
+  for (const auto& group : store.groups()) {
+    memory.weights += counter.add(group->weight) + counter.add(group->owned_weight);
+    memory.gradients += counter.add(group->grad) + counter.add(group->owned_grad);
+    for (const Tensor& t : {group->master, group->moment1, group->moment2}) {
+      memory.optimizer += counter.add(t);
+    }
+  }
+  memory.other = device.memory().current_bytes - memory.weights - memory.gradients - memory.optimizer;
+  memory.peak = device.memory().peak_bytes;
+  return memory;
+}
+
+bool differ_along(const Mesh& mesh, const std::vector<int>& ranks, AxisId axis) {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](int rank) { return mesh.coordinate(axis, rank) != mesh.coordinate(axis, ranks.front()); });
+}
+
+// The axis that made the group, else those along which its members differ; where these are only a part of the ranks
+// along plain axes, the carved ones along which they agree.
+std::string axis_of(const Mesh& mesh, const RecordedGroup& group) {
+  std::vector<AxisId> vary;
+  std::string names;
+  for (AxisId axis = 0; axis < static_cast<AxisId>(mesh.axes().size()); ++axis) {
+    const AxisSpec& spec = mesh.axes()[static_cast<std::size_t>(axis)];
+    if (spec.name == group.name) {
+      return spec.name;
+    }
+    if (spec.carve_of.empty() && differ_along(mesh, group.members, axis)) {
+      vary.push_back(axis);
+      names += (names.empty() ? "" : " x ") + spec.name;
+    }
+  }
+  const std::vector<int> whole = mesh.members(vary, group.members.front());
+  if (whole == group.members) {
+    return names;
+  }
+  for (AxisId axis = 0; axis < static_cast<AxisId>(mesh.axes().size()); ++axis) {
+    const AxisSpec& spec = mesh.axes()[static_cast<std::size_t>(axis)];
+    if (!spec.carve_of.empty()) {
+      if (mesh.members(std::span<const AxisId>(&axis, 1), group.members.front()) == group.members) {
+        return spec.name;
+      }
+      const bool keeps = differ_along(mesh, whole, axis) && !differ_along(mesh, group.members, axis);
+      names += keeps ? ", same " + spec.name : "";
+    }
+  }
+  return names;
+}
+
+// Every token of the rank's step is made, and every micro-batch passes every layer, as in training.
+void check_size(const Config& config, const Plan& plan) {
+  constexpr std::int64_t most_tokens = std::int64_t{1} << 25,
+                         most_passes = std::int64_t{1} << 18;  // half a minute each
+  const BatchShare share = batch_share(plan);
+  const std::int64_t tokens = share.sequences * config.settings.data.sequence_length;
+  const std::int64_t passes = std::int64_t{share.micro_batches} * config.settings.model.layers;
+  Diagnostics refused = config.diagnostics();
+  const std::string origin = config.tables.empty() ? "default" : config.origin("batch.sequences");
+  if (tokens > most_tokens) {
+    refused.add(origin,
+                fmt::format("this step is too large to be planned: {} sequences of {} tokens for each rank, at most {} "
+                            "tokens are possible",
+                            share.sequences, config.settings.data.sequence_length, most_tokens),
+                "plan with fewer sequences, or with more ranks that split them");
+  } else if (passes > most_passes) {
+    refused.add(
+        origin,
+        fmt::format("this step is too long to be planned: {} micro-batches through {} layers, at most {} passes "
+                    "are possible",
+                    share.micro_batches, config.settings.model.layers, most_passes),
+        "plan with fewer sequences: further micro-batches repeat the same");
+  }
+  refused.throw_if_any();
+}
+
+RankClass class_of(const Config& config, int rank) {
+  const RankPlan plan = plan_rank(config, rank);
+  return {.ranks = {rank}, .memory = plan.memory, .sent = bytes_sent(plan.step)};
+}
+
+std::vector<std::string> regions_of(const std::vector<RegionDim>& list, Dim dim) {
+  std::vector<std::string> regions;
+  for (const RegionDim& entry : list) {
+    if (entry.dim == dim) {
+      regions.emplace_back(name_of(entry.region));
+    }
+  }
+  return regions;
+}
+
+void add_once(std::vector<std::string>& names, const std::string& name) {
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    names.push_back(name);
+  }
+}
+
+AxisPlan plan_axis(const Mesh& mesh, AxisId axis) {
+  const AxisSpec& spec = mesh.axes()[static_cast<std::size_t>(axis)];
+  AxisPlan plan;
+  plan.name = spec.name;
+  plan.size = spec.size;
+  for (Dim dim : spec.splits) {
+    plan.splits.push_back({name_of(dim), {}, regions_of(spec.joins_in, dim)});
+  }
+  for (const RegionDim& entry : spec.splits_in) {
+    const bool known = std::any_of(plan.splits.begin(), plan.splits.end(),
+                                   [&](const SplitPlan& split) { return split.dim == name_of(entry.dim); });
+    if (!known) {
+      plan.splits.push_back({name_of(entry.dim), regions_of(spec.splits_in, entry.dim), {}});
+    }
+  }
+  for (const RegionDim& of : spec.carve_of) {
+    add_once(plan.carved_from, name_of(of.dim));
+    add_once(plan.carved_in, name_of(of.region));
+  }
+  std::vector<bool> seen(static_cast<std::size_t>(mesh.world_size()), false);
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    if (!seen[static_cast<std::size_t>(rank)]) {
+      plan.groups.push_back(mesh.members(std::span<const AxisId>(&axis, 1), rank));
+      for (int member : plan.groups.back()) {
+        seen[static_cast<std::size_t>(member)] = true;
+      }
+    }
+  }
+  return plan;
+}
+
+// By stage; the ranks of one hold parts of the same layers.
+std::vector<std::vector<int>> ranks_of_stages(const Plan& plan) {
+  std::vector<std::vector<int>> ranks(static_cast<std::size_t>(plan.stages()));
+  for (int rank = 0; rank < plan.mesh().world_size(); ++rank) {
+    ranks[static_cast<std::size_t>(plan.stage_of_rank(rank))].push_back(rank);
+  }
+  return ranks;
+}
+
+}  // namespace
+
+std::int64_t bytes_sent(const CollectiveRecord& record) {
+  return std::accumulate(record.calls.begin(), record.calls.end(), std::int64_t{0},
+                         [](std::int64_t sum, const CollectiveCall& call) { return sum + call.bytes_sent; });
+}
+
+MeshPlan plan_mesh(const Config& config) {
+  check_layout(config);
+  Layout layout(config);
+  layout.plan(0, nullptr, nullptr);
+  const Plan& plan = layout.plan();
+  MeshPlan result;
+  result.world_size = layout.world_size();
+  for (AxisId axis = 0; axis < static_cast<AxisId>(layout.mesh().axes().size()); ++axis) {
+    result.axes.push_back(plan_axis(layout.mesh(), axis));
+  }
+  result.layers = plan.cut().back();
+  for (std::vector<int>& ranks : ranks_of_stages(plan)) {
+    result.stages.push_back({std::move(ranks), {}});
+  }
+  for (std::size_t piece = 0; piece + 1 < plan.cut().size(); ++piece) {
+    result.stages[piece % result.stages.size()].chunks.emplace_back(plan.cut()[piece], plan.cut()[piece + 1]);
+  }
+  return result;
+}
+
+RankPlan plan_rank(const Config& config, int rank) {
+  MetaDevice device;
+  RankPlan result;
+  result.rank = rank;
+  const std::unique_ptr<Stream> stream = device.make_main_stream();
+  const PlanningSource source(config.settings);
+  Layout layout(config);
+  if (rank < 0 || rank >= layout.world_size()) {
+    throw ConfigError(fmt::format("there is no rank {}: the layout has {} rank{}, numbered from 0", rank,
+                                  layout.world_size(), layout.world_size() == 1 ? "" : "s"));
+  }
+  const std::unique_ptr<Communicator> communicator = make_planning_communicator(rank, layout.world_size(), result.step);
+  layout.plan(rank, communicator.get(), &device);
+  check_size(config, layout.plan());
+  Trainer trainer(layout.plan(), *stream, source);
+  result.step.calls.clear();  // those of making the trainer
+  trainer.step(0);
+  result.params = held_params(trainer.parameters());
+  result.memory = memory_of(trainer.parameters(), device);
+  for (const RecordedGroup& group : result.step.groups) {
+    result.axis.push_back(axis_of(layout.mesh(), group));
+  }
+  return result;
+}
+
+std::vector<RankClass> plan_classes(const Config& config) {
+  Layout layout(config);
+  layout.plan(0, nullptr, nullptr);
+  std::vector<RankClass> classes;
+  for (const std::vector<int>& ranks : ranks_of_stages(layout.plan())) {
+    const RankClass first = class_of(config, ranks.front());
+    const RankClass last = ranks.size() == 1 ? first : class_of(config, ranks.back());
+    if (first.memory == last.memory && first.sent == last.sent) {
+      classes.push_back(first);
+      classes.back().ranks = ranks;
+      continue;
+    }
+    // Parts that a plugin cuts unevenly: each rank by itself, and equal ones together again.
+    const std::size_t begin = classes.size();
+    for (int rank : ranks) {
+      const RankClass own = class_of(config, rank);
+      const auto same = std::find_if(classes.begin() + static_cast<std::ptrdiff_t>(begin), classes.end(),
+                                     [&](const RankClass& c) { return c.memory == own.memory && c.sent == own.sent; });
+      if (same == classes.end()) {
+        classes.push_back(own);
+      } else {
+        same->ranks.push_back(rank);
+      }
+    }
+  }
+  return classes;
+}
+
+}  // namespace orthant

@@ -1,0 +1,83 @@
+// What a layout would hold and send, found without starting a rank: one step of the real model and trainer on the
+// meta device (core/dry_run/) and a communicator that only writes down (core/dry_run/planning_communicator.h).
+//
+// Assumed: routing is perfectly balanced (as far as a capacity allows) and no token is padding; the peak is that of
+// tensors (Device::memory), without what a library keeps for itself.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/config/config.h"
+#include "core/dry_run/planning_communicator.h"
+
+namespace orthant {
+
+// A dim that an axis splits: everywhere, in some regions only, or everywhere but in some.
+struct SplitPlan {
+  std::string dim;
+  std::vector<std::string> only_in, not_in;  // names of regions
+};
+
+struct AxisPlan {
+  std::string name;
+  int size = 1;
+  std::vector<SplitPlan> splits;
+  std::vector<std::string> carved_from, carved_in;  // names of dims, and of the regions where they are split
+  std::vector<std::vector<int>> groups;             // world ranks of each
+};
+
+struct StagePlan {
+  std::vector<int> ranks;
+  // Layers [first, second) of each chunk: 0 the embedding, 1 + block, blocks + 1 the head.
+  std::vector<std::pair<int, int>> chunks;
+};
+
+struct MeshPlan {
+  int world_size = 1;
+  std::vector<AxisPlan> axes;
+  int layers = 0;  // of the whole model, embedding and head among them
+  std::vector<StagePlan> stages;
+};
+
+// A rank's slice of one parameter.
+struct HeldParam {
+  std::string name;
+  std::vector<std::int64_t> global, offset, size;  // one entry a dimension
+  std::vector<int> summed_over;                    // world ranks over which its gradient is summed
+};
+
+struct MemoryPlan {
+  std::int64_t weights = 0;    // as layers read them, whole or the rank's shard; fp32 ones are the master weights too
+  std::int64_t gradients = 0;  // f32, whole or the rank's shard
+  std::int64_t optimizer = 0;  // master weights (where they are not the weights themselves) and moments
+  std::int64_t other = 0;      // held between steps besides: sums, buffers of plugins
+  std::int64_t peak = 0;       // the most at any time from the start to the end of the first step
+  bool operator==(const MemoryPlan&) const = default;
+};
+
+struct RankPlan {
+  int rank = 0;
+  std::vector<HeldParam> params;
+  MemoryPlan memory;
+  CollectiveRecord step;          // the collectives of the step, in order
+  std::vector<std::string> axis;  // of each group of `step`: the axes along which its members differ
+};
+
+// Ranks that hold and send equally much.
+struct RankClass {
+  std::vector<int> ranks;
+  MemoryPlan memory;
+  std::int64_t sent = 0;  // bytes that leave each of them in a step
+};
+
+// Errors, of all three: ConfigError for a layout that does not fit, as check_layout's.
+MeshPlan plan_mesh(const Config& config);
+RankPlan plan_rank(const Config& config, int rank);  // ConfigError for a rank that the layout does not have
+std::vector<RankClass> plan_classes(const Config& config);
+
+std::int64_t bytes_sent(const CollectiveRecord& record);
+
+}  // namespace orthant

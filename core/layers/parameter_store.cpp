@@ -1,0 +1,205 @@
+#include "core/layers/parameter_store.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+#include "core/layers/owned_pieces.h"
+
+namespace orthant {
+
+std::uint32_t site_of(const std::string& name) {
+  std::uint32_t hash = 2166136261u;  // FNV-1a
+  for (char c : name) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  }
+  return hash;
+}
+
+bool ParamMatrix::neighbours(const ParamRef& a, const ParamRef& b) {
+  const Param &p = a.param(), &q = b.param();
+  return &a.group() == &b.group() && p.begin + p.elements() == q.begin && p.size[1] == q.size[1];
+}
+
+ParamMatrix::ParamMatrix(const std::vector<ParamRef>& refs) : first_(refs.front()) {
+  for (std::size_t i = 0; i < refs.size(); ++i) {
+    require(i == 0 || neighbours(refs[i - 1], refs[i]), "'{}' does not follow '{}' in one buffer",
+            refs[i].param().spec.name, refs[i == 0 ? 0 : i - 1].param().spec.name);
+    rows_ += refs[i].param().size[0];
+  }
+}
+
+ParamStore::ParamStore(Plan& plan, Stream& stream) : ParamStore(plan) {
+  for (auto& group : groups_) {
+    allocate(*group, plan, stream);
+  }
+  refresh_weights(plan, stream);
+}
+
+ParamStore::ParamStore(Plan& plan) {
+  for (const LayerSpecs& layer : parameter_table(plan.settings())) {
+    add_layer(plan, layer);
+  }
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    ParamGroup& group = *groups_[i];
+    group.id = static_cast<int>(i);
+    group.padded = group.elements;
+    group.owned_elements = group.elements;
+    group.owner = group.sum->rank() == 0;
+    for (const auto& keeper : plan.keepers()) {
+      keeper->adopt(group);
+    }
+    require(group.padded >= group.elements && group.owned_begin >= 0 && group.owned_elements >= 0 &&
+                group.owned_begin + group.owned_elements <= group.padded,
+            "a keeper gives '{}' an impossible range", group.name);
+  }
+  make_index();
+}
+
+// A model of many layers or experts is asked for each of its parameters: no search among all of them.
+void ParamStore::make_index() {
+  for (const auto& group : groups_) {
+    std::set<int> layers;
+    for (const Param& param : group->params) {
+      by_name_.insert({param.spec.name, {group.get(), &param}});
+      layers.insert(param.spec.layers.begin(), param.spec.layers.end());
+    }
+    for (const int layer : layers) {
+      by_layer_[layer].push_back(group.get());
+    }
+  }
+}
+
+// Every rank must make the same groups in the same order, so what makes one new may not depend on the rank: where
+// stages have a parameter in common its sum is over other ranks than the rest's there, but not on the stages between.
+Group& ParamStore::sum_group(Plan& plan, const ParamSpec& spec, const std::vector<int>& members) {
+  std::set<int> stages;
+  for (int user : spec.layers) {
+    stages.insert(plan.stage_of_layer(user));
+  }
+  const std::string purpose = stages.size() < 2 ? std::string("sum of gradients")
+                                                : fmt::format("sum of gradients, stages {}", fmt::join(stages, " "));
+  Group& sum = plan.group(purpose, members);
+  if (std::find(sums_.begin(), sums_.end(), &sum) == sums_.end()) {
+    sums_.push_back(&sum);
+    for (const auto& keeper : plan.keepers()) {
+      keeper->sum_group(plan.mesh(), sum);
+    }
+  }
+  return sum;
+}
+
+// One group for each set of ranks that gradients are summed over. Every rank asks for every group in the table's order,
+// held or not, so that they are made in one order everywhere.
+void ParamStore::add_layer(Plan& plan, const LayerSpecs& layer) {
+  std::vector<std::unique_ptr<ParamGroup>> made;
+  for (const ParamSpec& spec : layer.params) {
+    const std::vector<int> members = plan.sum_members(spec);
+    Group& sum = sum_group(plan, spec, members);
+    Param param{.spec = spec};
+    if (!plan.place(param)) {
+      continue;
+    }
+    const int first_holder = plan.holders(spec).front();
+    param.counted = std::find(members.begin(), members.end(), first_holder) != members.end();
+    auto at = std::find_if(made.begin(), made.end(), [&](const auto& group) { return group->sum == &sum; });
+    if (at == made.end()) {
+      at = made.insert(made.end(), std::make_unique<ParamGroup>());
+      (*at)->name = made.size() == 1 ? layer.name : fmt::format("{}, {}", layer.name, name_of(spec.region));
+      (*at)->experts = layer.experts;
+      (*at)->sum = &sum;
+    }
+    ParamGroup& group = **at;
+    std::vector<int> users;
+    std::copy_if(spec.layers.begin(), spec.layers.end(), std::back_inserter(users),
+                 [&](int user) { return plan.holds_layer(user); });
+    group.layer = users.empty() ? layer.layer : *std::min_element(users.begin(), users.end());
+    group.scattered = group.scattered || users.size() < spec.layers.size();
+    param.begin = group.elements;
+    group.elements += param.elements();
+    group.params.push_back(param);
+  }
+  std::move(made.begin(), made.end(), std::back_inserter(groups_));
+}
+
+void ParamStore::allocate(ParamGroup& group, const Plan& plan, Stream& stream) {
+  Device& device = plan.device();
+  const Settings& settings = plan.settings();
+  const DType compute = settings.run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16;
+  const Shape owned{group.owned_elements};
+  auto zeros = [&](DType dtype, Shape shape) {
+    Tensor t = device.empty(dtype, shape);
+    stream.fill(t, 0);
+    return t;
+  };
+  if (group.whole_weight) {
+    group.weight = zeros(compute, {group.padded});
+    group.owned_weight = group.weight.slice(group.owned_begin, owned);
+  } else {
+    group.owned_weight = zeros(compute, owned);
+  }
+  if (group.whole_grad) {
+    group.grad = zeros(DType::f32, {group.padded});
+    group.owned_grad = group.grad.slice(group.owned_begin, owned);
+  } else {
+    group.owned_grad = zeros(DType::f32, owned);
+  }
+  group.master = compute == DType::f32 ? group.owned_weight : zeros(DType::f32, owned);
+  group.moment1 = zeros(DType::f32, owned);
+  if (settings.optimizer.name == OptimizerKind::adamw) {
+    group.moment2 = zeros(DType::f32, owned);
+  }
+  for (const Param& p : group.params) {
+    const RandomKey key{settings.run.seed, Purpose::weight, site_of(p.spec.name), 0};
+    const std::int64_t columns = p.spec.global.rank() > 1 ? p.spec.global[1] : 1;
+    for (const OwnedPiece& piece : owned_pieces(group, p)) {
+      const Tensor w = group.master.slice(piece.begin, {piece.size[0], piece.size[1]});
+      if (p.spec.init == Init::normal) {
+        stream.init_normal(w, key, p.spec.std, {piece.offset[0], piece.offset[1], columns});
+      } else {
+        stream.fill(w, p.spec.init == Init::ones ? 1 : 0);
+      }
+    }
+  }
+}
+
+ParamRef ParamStore::ref(const std::string& name) const {
+  const Found found = find(name);
+  require(found.group != nullptr, "this rank holds no parameter '{}'", name);
+  return {*found.group, static_cast<std::size_t>(found.param - found.group->params.data())};
+}
+
+bool ParamStore::holds(const std::string& name) const {
+  return find(name).group != nullptr;
+}
+
+ParamStore::Found ParamStore::find(const std::string& name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? Found{nullptr, nullptr} : found->second;
+}
+
+std::vector<ParamGroup*> ParamStore::groups_of_layer(int layer) const {
+  const auto found = by_layer_.find(layer);
+  return found == by_layer_.end() ? std::vector<ParamGroup*>() : found->second;
+}
+
+void ParamStore::refresh_weights(const Plan& plan, Stream& stream) {
+  for (auto& group : groups_) {
+    if (group->owned_weight.dtype() != DType::f32) {
+      stream.cast(group->owned_weight, group->master);
+    }
+    for (const auto& keeper : plan.keepers()) {
+      keeper->after_step(*group, stream);
+    }
+  }
+}
+
+std::int64_t ParamStore::elements() const {
+  std::int64_t n = 0;
+  for (const auto& group : groups_) {
+    n += group->elements;
+  }
+  return n;
+}
+
+}  // namespace orthant

@@ -1,0 +1,93 @@
+// ParamStore: the parameter groups that this rank holds, with their buffers.
+//
+// Thread safety: one per rank; not shared.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <orthant/ops.h>
+#include <orthant/param.h>
+#include <orthant/plan.h>
+
+#include "core/arch/parameter_table.h"
+
+namespace orthant {
+
+// A parameter as a layer meets it, by name; the group it lies in depends on the layout.
+class ParamRef {
+ public:
+  ParamRef() = default;
+  ParamRef(ParamGroup& group, std::size_t index) : group_(&group), index_(index) {}
+  ParamGroup& group() const { return *group_; }
+  const Param& param() const { return group_->params[index_]; }
+  Tensor weight() const { return group_->weight_of(param()); }
+  Tensor grad() const { return group_->grad_of(param()); }
+
+ private:
+  ParamGroup* group_ = nullptr;
+  std::size_t index_ = 0;
+};
+
+// Matrices that lie back to back in one group and have equal rows: one matrix product serves all.
+class ParamMatrix {
+ public:
+  ParamMatrix() = default;
+  // Errors: Error where they are not neighbours.
+  explicit ParamMatrix(const std::vector<ParamRef>& refs);
+  static bool neighbours(const ParamRef& a, const ParamRef& b);
+  Tensor weight() const { return first_.group().weight.slice(first_.param().begin, shape()); }  // [rows, columns]
+  Tensor grad() const { return first_.group().grad.slice(first_.param().begin, shape()); }
+
+ private:
+  Shape shape() const { return {rows_, first_.param().size[1]}; }
+  ParamRef first_;
+  std::int64_t rows_ = 0;
+};
+
+class ParamStore {
+ public:
+  // Places every parameter by the plan, makes the groups' sum groups (collective over the world), allocates weights,
+  // gradients and optimizer state, and initialises the weights: each element a function of seed, name and global
+  // index. REQUIRES: the plan is frozen.
+  ParamStore(Plan& plan, Stream& stream);
+  // Of a dry run: which slices this rank would hold, without buffers.
+  explicit ParamStore(Plan& plan);
+
+  std::vector<std::unique_ptr<ParamGroup>>& groups() { return groups_; }
+  const std::vector<std::unique_ptr<ParamGroup>>& groups() const { return groups_; }
+
+  // Errors: Error where this rank does not hold it.
+  ParamRef ref(const std::string& name) const;
+  bool holds(const std::string& name) const;
+  struct Found {
+    ParamGroup* group;
+    const Param* param;
+  };
+  // group is null where this rank does not hold it.
+  Found find(const std::string& name) const;
+  // The groups with parameters that `layer` uses.
+  std::vector<ParamGroup*> groups_of_layer(int layer) const;
+
+  // Copies master weights into compute weights, and lets the keepers spread them (after they were loaded from outside).
+  void refresh_weights(const Plan& plan, Stream& stream);
+  std::int64_t elements() const;  // held by this rank
+
+ private:
+  void add_layer(Plan& plan, const LayerSpecs& layer);
+  void make_index();
+  Group& sum_group(Plan& plan, const ParamSpec& spec, const std::vector<int>& members);
+  void allocate(ParamGroup& group, const Plan& plan, Stream& stream);
+  std::vector<std::unique_ptr<ParamGroup>> groups_;
+  std::unordered_map<std::string, Found> by_name_;
+  std::unordered_map<int, std::vector<ParamGroup*>> by_layer_;
+  std::vector<Group*> sums_;  // all sets of ranks that gradients are summed over, in the order of their making
+};
+
+// A 32-bit hash of a parameter's name: the random numbers' site.
+std::uint32_t site_of(const std::string& name);
+
+}  // namespace orthant

@@ -1,0 +1,121 @@
+#include "core/model/model.h"
+
+#include "core/model/block.h"
+#include "core/layers/embedding.h"
+#include "core/layers/head.h"
+#include "router/routing_layout.h"
+
+namespace orthant {
+
+Model::Model(Plan& plan, Stream& stream) : parameters_(plan, stream) {
+  const Settings& settings = plan.settings();
+  // Groups are made on every rank, whether its stage has a layer that uses them or not.
+  vocabulary_group(plan);
+  const int blocks = static_cast<int>(settings.model.layers);
+  layers_.resize(static_cast<std::size_t>(blocks) + 2);
+  if (settings.moe.experts > 0) {
+    const RoutingLayout routing(plan);
+  }
+  for (int number = 0; number < layers(); ++number) {
+    std::unique_ptr<Layer>& place = layers_[static_cast<std::size_t>(number)];
+    if (!plan.holds_layer(number)) {
+      continue;
+    }
+    if (number == 0) {
+      place = std::make_unique<EmbeddingLayer>(parameters_, settings);
+    } else if (number == blocks + 1) {
+      place = std::make_unique<HeadLayer>(parameters_, plan);
+    } else {
+      place = std::make_unique<Block>(parameters_, plan, number - 1);
+    }
+  }
+}
+
+Layer& Model::layer(int number) const {
+  Layer* found = layers_.at(static_cast<std::size_t>(number)).get();
+  require(found != nullptr, "layer {} is on another stage", number);
+  return *found;
+}
+
+void Model::acquire(const StepContext& ctx, const Layer& layer) {
+  for (ParamGroup* group : layer.groups()) {
+    for (const auto& keeper : ctx.plan.keepers()) {
+      keeper->acquire(*group, ctx.stream);
+    }
+  }
+}
+
+// Gradients that nothing was added to yet are zero; those of routed experts are overwritten instead.
+void Model::acquire_grads(const StepContext& ctx, const Layer& layer) {
+  for (ParamGroup* group : layer.groups()) {
+    for (const auto& keeper : ctx.plan.keepers()) {
+      keeper->acquire_grad(*group, ctx.stream);
+    }
+    if (group->grad_empty && !group->experts) {
+      ctx.stream.fill(group->grad, 0);
+      group->grad_empty = false;
+    }
+  }
+}
+
+void Model::release(const StepContext& ctx, const Layer& layer) {
+  for (ParamGroup* group : layer.groups()) {
+    for (const auto& keeper : ctx.plan.keepers()) {
+      keeper->release(*group, ctx.stream);
+    }
+  }
+}
+
+Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
+  for (int i = first; i < last; ++i) {
+    Layer& here = layer(i);
+    acquire(ctx, here);
+    if (ctx.training && here.grads_in_forward()) {
+      acquire_grads(ctx, here);
+    }
+    Saved saved;
+    x = here.forward(ctx, x, saved);
+    if (ctx.training) {
+      ctx.plan.stash().put(i, ctx.micro_batch, std::move(saved));
+    }
+    release(ctx, here);
+  }
+  return x;
+}
+
+Tensor Model::backward(const StepContext& ctx, Tensor dy, int first, int last, bool last_micro_batch) {
+  for (int i = last - 1; i >= first; --i) {
+    Layer& here = layer(i);
+    acquire(ctx, here);
+    acquire_grads(ctx, here);
+    Saved saved = ctx.plan.stash().take(i, ctx.micro_batch);
+    dy = here.backward(ctx, dy, saved);
+    release(ctx, here);
+    for (ParamGroup* group : here.groups()) {
+      group->grad_empty = false;
+      if (group->layer == i && (last_micro_batch || group->sum_each)) {
+        gradients_ready(ctx, *group);
+      }
+    }
+  }
+  return dy;
+}
+
+void Model::gradients_ready(const StepContext& ctx, ParamGroup& group) {
+  group.summed = false;
+  for (const auto& keeper : ctx.plan.keepers()) {
+    keeper->grad_ready(group, ctx.stream);
+  }
+  for (const auto& keeper : ctx.plan.keepers()) {
+    keeper->sum_grads(group, ctx.stream);
+  }
+}
+
+void Model::begin_step() {
+  for (auto& group : parameters_.groups()) {
+    group->summed = false;
+    group->grad_empty = true;
+  }
+}
+
+}  // namespace orthant

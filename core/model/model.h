@@ -1,0 +1,41 @@
+// Model: the layers in order, and who must hold which parameters while one runs.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/layers/layer.h"
+#include "core/layers/parameter_store.h"
+
+namespace orthant {
+
+class Model {
+ public:
+  // Collective over the world (see ParamStore). REQUIRES: the plan is frozen, not dry.
+  Model(Plan& plan, Stream& stream);
+
+  ParamStore& parameters() { return parameters_; }
+  const ParamStore& parameters() const { return parameters_; }
+  int layers() const { return static_cast<int>(layers_.size()); }  // of the whole model
+
+  // Through layers [first, last), all of this rank's stage. Saved activations go to the plan's stash in training.
+  Tensor forward(const StepContext& ctx, Tensor x, int first, int last);
+  // Back through layers [first, last), the last one first. On the step's last micro-batch (`last_micro_batch`)
+  // a layer's groups are handed to the keepers as soon as its gradients are complete.
+  Tensor backward(const StepContext& ctx, Tensor dy, int first, int last, bool last_micro_batch);
+
+  // Forgets the gradients of the last step.
+  void begin_step();
+
+ private:
+  Layer& layer(int number) const;
+  void acquire(const StepContext& ctx, const Layer& layer);
+  void acquire_grads(const StepContext& ctx, const Layer& layer);
+  void release(const StepContext& ctx, const Layer& layer);
+  void gradients_ready(const StepContext& ctx, ParamGroup& group);
+
+  ParamStore parameters_;
+  std::vector<std::unique_ptr<Layer>> layers_;  // null where another stage holds it
+};
+
+}  // namespace orthant

@@ -1,0 +1,69 @@
+#include "core/modules/open_library.h"
+
+#include <dlfcn.h>
+#include <orthant/error.h>
+#include <orthant/library_note.h>
+
+#include "core/modules/read_library.h"
+
+namespace orthant {
+namespace {
+
+namespace fs = std::filesystem;
+
+// How a library of this kind gets its note.
+std::string note_source(const std::string& kind) {
+  return kind == "plugin"         ? "ORTHANT_PLUGIN(\"name\", Class)"
+         : kind == "communicator" ? "ORTHANT_COMMUNICATOR(\"name\", make)"
+                                  : "ORTHANT_LIBRARY_NOTE(\"device\", ORTHANT_PLUGIN_ABI)";
+}
+
+void check_note(const fs::path& file, const std::optional<LibraryNote>& note, const std::string& kind,
+                std::uint32_t abi) {
+  if (!note) {
+    throw ConfigError(
+        fmt::format("{} is not an Orthant {}: it has no note of Orthant's. End its source with {}, and build it "
+                    "against these headers",
+                    file.string(), kind, note_source(kind)));
+  }
+  if (note->kind != kind) {
+    const char* advice = note->kind == "communicator" ? ": name it in run.communicator, and try it by training"
+                         : note->kind == "device"     ? ": name it in run.device"
+                                                      : ": write [plugins.NAME] with its path";
+    throw ConfigError(fmt::format("{} is a {}, not a {}{}", file.string(), note->kind, kind, advice));
+  }
+  if (note->abi != abi) {
+    throw ConfigError(
+        fmt::format("{} speaks {} ABI {}, this Orthant speaks {}: rebuild it", file.string(), kind, note->abi, abi));
+  }
+  if (note->build != ORTHANT_BUILD) {
+    throw ConfigError(fmt::format(
+        "{} {} was built with\n    {}\nthis Orthant with\n    {}\nRebuild it against the installed headers, "
+        "with the same compiler",
+        kind, file.string(), note->build, ORTHANT_BUILD));
+  }
+}
+
+// dlerror's words. Where it is not the file itself that is missing, it is something that it needs.
+std::string refusal() {
+  std::string reason = dlerror();
+  if (reason.find("cannot open shared object file") != std::string::npos) {
+    reason +=
+        ". The file is there: what it needs is not. Libraries of the CUDA Toolkit are found by LD_LIBRARY_PATH, "
+        "for instance /usr/local/cuda/lib64";
+  }
+  return reason;
+}
+
+}  // namespace
+
+void* open_library(const fs::path& file, const std::string& kind, std::uint32_t abi) {
+  check_note(file, read_library(read_library_file(file)), kind, abi);
+  dlerror();
+  // A path, also where `file` is a bare name: that would be searched for elsewhere.
+  void* handle = dlopen(fs::absolute(file).c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  require(handle != nullptr, "{}", handle == nullptr ? refusal() : "");
+  return handle;
+}
+
+}  // namespace orthant

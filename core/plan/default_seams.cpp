@@ -1,0 +1,80 @@
+#include "core/plan/default_seams.h"
+
+namespace orthant {
+namespace {
+
+class SingleStage final : public Schedule {
+ public:
+  std::vector<int> cut(std::span<const double> cost, int stages) const override {
+    if (stages != 1) {
+      throw ConfigError(fmt::format("{} stages need a schedule: load a plugin that binds one", stages));
+    }
+    return {0, static_cast<int>(cost.size())};
+  }
+  std::vector<Instr> steps(int, int, int micro_batches) const override {
+    std::vector<Instr> program;
+    for (int m = 0; m < micro_batches; ++m) {
+      program.push_back({Op::load, 0, m});
+      program.push_back({Op::forward, 0, m});
+      program.push_back({Op::backward, 0, m});
+    }
+    program.push_back({Op::finish_grads, 0, 0});
+    program.push_back({Op::step, 0, 0});
+    return program;
+  }
+};
+
+class LocalAttention final : public AttentionCore {
+ public:
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first, const AttentionShape& shape,
+                 Saved& saved, Stream& s) override {
+    Device& device = s.device();
+    Tensor o = device.empty(q.dtype(), q.shape());  // [T, h c]
+    Tensor lse = device.empty(DType::f32, {shape.batch, shape.heads, shape.positions});
+    s.attention(o, lse, q, k, v, first, shape);
+    saved.tensors.insert(saved.tensors.end(), {q, k, v, o, lse});
+    return o;
+  }
+  Gradients backward(const Tensor& d_o, const Tensor& first, const AttentionShape& shape, Saved& saved,
+                     Stream& s) override {
+    Tensor lse = std::move(saved.tensors.back());
+    saved.tensors.pop_back();
+    Tensor qkvo[4];
+    for (int i = 3; i >= 0; --i) {
+      qkvo[i] = std::move(saved.tensors.back());
+      saved.tensors.pop_back();
+    }
+    Device& device = s.device();
+    Gradients g{device.empty(qkvo[0].dtype(), qkvo[0].shape()), device.empty(qkvo[1].dtype(), qkvo[1].shape()),
+                device.empty(qkvo[2].dtype(), qkvo[2].shape())};
+    s.attention_backward(g.dq, g.dk, g.dv, d_o, qkvo[0], qkvo[1], qkvo[2], qkvo[3], lse, first, shape);
+    return g;
+  }
+};
+
+class MemoryStash final : public Stash {
+ public:
+  void put(int layer, int micro_batch, Saved saved) override { kept_[{layer, micro_batch}] = std::move(saved); }
+  Saved take(int layer, int micro_batch) override {
+    auto node = kept_.extract({layer, micro_batch});
+    require(!node.empty(), "nothing is stashed for layer {} of micro-batch {}", layer, micro_batch);
+    return std::move(node.mapped());
+  }
+
+ private:
+  std::map<std::pair<int, int>, Saved> kept_;
+};
+
+}  // namespace
+
+std::unique_ptr<Schedule> make_single_stage_schedule() {
+  return std::make_unique<SingleStage>();
+}
+std::unique_ptr<AttentionCore> make_local_attention() {
+  return std::make_unique<LocalAttention>();
+}
+std::unique_ptr<Stash> make_memory_stash() {
+  return std::make_unique<MemoryStash>();
+}
+
+}  // namespace orthant

@@ -1,0 +1,181 @@
+#include "core/session/session.h"
+
+#include <set>
+#include <utility>
+
+#include "core/plan/batch_share.h"
+#include "core/arch/parameter_table.h"
+#include "router/routing_layout.h"
+#include "core/layers/parameter_store.h"
+#include "core/plan/units_error.h"
+#include "core/plan/schedule_check.h"
+
+namespace orthant {
+
+std::vector<KeySpec> keys_of_plugin(const PluginRequest& request) {
+  return plugin_keys(request.name, request.path);
+}
+
+namespace {
+
+// The setting that says how many of what does not divide there are.
+const char* setting_of(const Settings& s, const LayoutError& refused) {
+  const auto* units = dynamic_cast<const UnitsError*>(&refused);
+  switch (*refused.dim()) {
+    case Dim::batch: return "batch.sequences";
+    case Dim::position: return "data.sequence_length";
+    case Dim::head: return units != nullptr && units->units() != s.model.heads ? "model.kv_heads" : "model.heads";
+    case Dim::ffn: {
+      const bool of_experts = units != nullptr && (units->region() == Region::experts || units->units() != d_ff_of(s));
+      return of_experts && s.moe.d_expert > 0 ? "moe.d_expert" : "model.d_ff";
+    }
+    case Dim::vocab: return "model.vocab_size";
+    case Dim::expert: return "moe.experts";
+    case Dim::layer: return "model.layers";
+  }
+  return "";
+}
+
+// "default" as well where there is no such table: in a configuration that was made by hand, or where a plugin was
+// loaded by another name than it gives its settings.
+std::string origin_of(const Config& config, const std::string& setting) {
+  try {
+    return config.origin(setting);
+  } catch (const Error&) {
+    return "default";
+  }
+}
+
+bool is_written(const std::string& origin) {
+  return origin != "default";
+}
+
+// Where to change what was refused: at the size of the axis, else at the setting that it should divide, else at
+// `otherwise`. By convention an axis has the name of its plugin, and the plugin a key `size`.
+std::string place_of(const Config& config, const LayoutError& refused, const std::string& otherwise) {
+  for (const PluginRequest& plugin : config.plugins) {
+    if (plugin.name == refused.axis() && plugin.table.entries().contains("size")) {
+      const std::string& size = plugin.table.origin("size");
+      return is_written(size) ? size : plugin.origin;
+    }
+  }
+  const std::string setting =
+      refused.dim().has_value() ? origin_of(config, setting_of(config.settings, refused)) : "default";
+  return is_written(setting) ? setting : otherwise;
+}
+
+std::string advice_for(const Config& config, const LayoutError& refused) {
+  if (!refused.dim().has_value()) {
+    return fmt::format("change [plugins.{}] size", refused.axis());
+  }
+  const char* setting = setting_of(config.settings, refused);
+  return fmt::format("change [plugins.{}] size, or {} (from {})", refused.axis(), setting, origin_of(config, setting));
+}
+
+// Runs a phase, and adds what it refuses; `origin` is used where the refusal itself does not say where.
+template <class Phase>
+void collect(const Config& config, const std::string& origin, Diagnostics& to, Phase phase) {
+  try {
+    phase();
+  } catch (const LayoutError& refused) {
+    to.add(place_of(config, refused, origin), refused.what(), advice_for(config, refused));
+  } catch (const SettingError& refused) {
+    const std::string written = origin_of(config, refused.setting());
+    to.add(is_written(written) ? written : origin, refused.what(), "change " + refused.setting());
+  } catch (const ConfigError& refused) {
+    to.add(origin, refused.what());
+  }
+}
+
+template <class Phase>
+void run_phase(const Config& config, const std::string& origin, Phase phase) {
+  Diagnostics diagnostics = config.diagnostics();
+  collect(config, origin, diagnostics, phase);
+  diagnostics.throw_if_any();
+}
+
+}  // namespace
+
+Layout::Layout(const Config& config) : config_(config) {
+  for (const PluginRequest& request : config.plugins) {
+    run_phase(config, request.origin, [&] {
+      plugins_.push_back(create_plugin(load_plugin(request.name, request.path)));
+      plugins_.back()->claim(mesh_, request.table);
+    });
+  }
+  run_phase(config, "default", [&] { mesh_.freeze(); });
+}
+
+void Layout::plan(int rank, Communicator* communicator, Device* device) {
+  Diagnostics refused = config_.diagnostics();
+  plan(rank, communicator, device, refused);
+  refused.throw_if_any();
+}
+
+void Layout::plan(int rank, Communicator* communicator, Device* device, Diagnostics& refused) {
+  mesh_.place(rank, communicator);
+  plan_ = std::make_unique<Plan>(config_.settings, mesh_, device);
+  for (std::size_t i = 0; i < plugins_.size(); ++i) {
+    plan_->set_current_plugin(config_.plugins[i].name);
+    collect(config_, config_.plugins[i].origin, refused, [&] { plugins_[i]->plan(*plan_, mesh_); });
+  }
+  if (refused.empty()) {
+    collect(config_, "default", refused, [&] { plan_->freeze(); });
+  }
+}
+
+namespace {
+
+// Every slice that the layout would cut, each refusal once: the blocks are alike.
+void check_slices(const Config& config, const Plan& plan, Diagnostics& refused) {
+  std::set<std::pair<std::string, std::string>> known;  // axis and setting
+  const auto check = [&](auto ask) {
+    collect(config, "default", refused, [&] {
+      try {
+        ask();
+      } catch (const LayoutError& error) {
+        if (known.insert({error.axis(), error.dim() ? setting_of(config.settings, error) : ""}).second) {
+          throw;
+        }
+      }
+    });
+  };
+  check([&] { plan.positions(Region::embedding, 0); });
+  for (const LayerSpecs& layer : parameter_table(config.settings)) {
+    for (const ParamSpec& spec : layer.params) {
+      check([&] {
+        Param param{.spec = spec};
+        plan.place(param);
+      });
+      check([&] {  // what would come to light once experts divide
+        Param param{.spec = spec};
+        param.spec.expert.reset();
+        plan.place(param);
+      });
+    }
+  }
+}
+
+}  // namespace
+
+int check_layout(const Config& config) {
+  Layout layout(config);
+  Diagnostics refused = config.diagnostics();
+  layout.plan(0, nullptr, nullptr, refused);
+  int micro_batches = 0;
+  collect(config, "default", refused, [&] { micro_batches = batch_share(layout.plan()).micro_batches; });
+  collect(config, "default", refused, [&] { check_routed_rows(layout.plan()); });
+  if (!layout.plan().cut().empty()) {
+    check_slices(config, layout.plan(), refused);
+  }
+  if (refused.empty()) {
+    collect(config, "default", refused, [&] { ParamStore store(layout.plan()); });
+  }
+  refused.throw_if_any();
+  const Plan& plan = layout.plan();
+  const int chunks = static_cast<int>(plan.cut().size() - 1) / plan.stages();
+  check_programs(programs_of(plan.schedule(), plan.stages(), chunks, micro_batches));
+  return layout.world_size();
+}
+
+}  // namespace orthant

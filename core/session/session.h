@@ -1,0 +1,49 @@
+// Layout: the plugins of one configuration as objects, with their mesh and plan, for one rank.
+//
+//   Layout layout(config);                 // phase 1: plugins claim axes; the world size is known
+//   layout.plan(rank, communicator, device);  // phase 2: plugins bind seams; collective over the world
+//
+// Thread safety: one per rank; not shared.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <orthant/plan.h>
+
+#include "core/config/config.h"
+#include "core/modules/plugin_loader.h"
+
+namespace orthant {
+
+// The plugin_keys of load_config: opens the requested library and asks it.
+std::vector<KeySpec> keys_of_plugin(const PluginRequest& request);
+
+class Layout {
+ public:
+  // `config` outlives the layout. Errors: ConfigError, pointing at the plugin's table where one refuses.
+  explicit Layout(const Config& config);
+
+  int world_size() const { return mesh_.world_size(); }
+
+  // communicator and device null: a dry run. Errors: ConfigError for sizes that do not divide.
+  void plan(int rank, Communicator* communicator, Device* device);
+  // The same, but what is refused is added to `refused`; the plan can then be asked for parts, not be trained with.
+  void plan(int rank, Communicator* communicator, Device* device, Diagnostics& refused);
+
+  Mesh& mesh() { return mesh_; }
+  Plan& plan() { return *plan_; }
+
+ private:
+  const Config& config_;
+  std::vector<PluginPtr> plugins_;  // before plan_: plans hold objects of the plugins
+  Mesh mesh_;
+  std::unique_ptr<Plan> plan_;
+};
+
+// Plans one rank without starting any and checks its part, which stands for all (ranks are symmetric): sizes that do
+// not divide are refused here, before anything starts, and so is a schedule whose stages would wait for each other for
+// ever. Returns the world size. Errors: ConfigError; Error for the schedule.
+int check_layout(const Config& config);
+
+}  // namespace orthant

@@ -1,0 +1,152 @@
+#include "core/train/executor.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <orthant/device.h>
+
+namespace orthant {
+namespace {
+
+// A tensor that must be there, and is no longer afterwards.
+Tensor take(std::map<std::pair<int, int>, Tensor>& from, std::pair<int, int> place, const char* what) {
+  auto node = from.extract(place);
+  require(!node.empty(), "the schedule uses {} of chunk {}, micro-batch {} before it is there", what, place.first,
+          place.second);
+  return std::move(node.mapped());
+}
+
+// The ranks of all stages that differ from the caller in nothing else, in order of the stages.
+std::vector<int> line_of(const Plan& plan) {
+  const Mesh& mesh = plan.mesh();
+  return mesh.members(plan.axes_of(Dim::layer, Region::norm), mesh.rank());
+}
+
+}  // namespace
+
+Executor::Executor(Plan& plan, Stream& stream, std::int64_t tokens)
+    : plan_(plan),
+      stream_(stream),
+      stage_(plan.stage()),
+      stages_(plan.stages()),
+      pieces_(static_cast<int>(plan.cut().size()) - 1),
+      shape_{plan.rows(Region::norm, tokens).count, plan.settings().model.d_model},
+      dtype_(plan.settings().run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16) {
+  if (stages_ > 1) {
+    connect("activations between stages", x_, true);
+    connect("gradients between stages", dx_, false);
+  }
+}
+
+// Link s joins stages s and s + 1; where a stage has several chunks the last link leads from the last stage back to the
+// first. Neighbouring links have different colours and those of one colour are made together, on every rank in the same
+// order; a rank that has no link of a colour makes a group of itself.
+void Executor::connect(const std::string& name, Lane& lane, bool forward) {
+  const std::vector<int> line = line_of(plan_);
+  const int links = pieces_ > stages_ ? stages_ : stages_ - 1;
+  auto colour_of = [&](int link) { return link == stages_ - 1 && stages_ % 2 == 1 ? 2 : link % 2; };
+  for (int colour = 0; colour < 3; ++colour) {
+    bool used = false;
+    int own = -1;
+    for (int link = 0; link < links; ++link) {
+      if (colour_of(link) == colour) {
+        used = true;
+        own = link == stage_ || (link + 1) % stages_ == stage_ ? link : own;
+      }
+    }
+    if (!used) {
+      continue;
+    }
+    std::vector<int> members = {plan_.mesh().rank()};
+    if (own >= 0) {
+      members = {line[static_cast<std::size_t>(own)], line[static_cast<std::size_t>((own + 1) % stages_)]};
+    }
+    Group& group = plan_.mesh().group_of(name, members);
+    if (own >= 0) {
+      const bool lower = own == stage_;  // the link leads to the next stage
+      (lower == forward ? lane.out : lane.in) = {&group, 1 - group.rank()};
+    }
+  }
+  lane.sends = plan_.device().make_side_stream();
+}
+
+void Executor::send(Lane& lane, Place place) {
+  require(lane.out.group != nullptr, "the schedule sends from stage {}, which has no such neighbour", stage_);
+  const Tensor t = take(lane.leaving, place, "the result");
+  lane.sends->wait(stream_.record());
+  lane.out.group->send(t, lane.out.peer, *lane.sends);
+}
+
+void Executor::receive(Lane& lane, Place place) {
+  require(lane.in.group != nullptr, "the schedule receives at stage {}, which has no such neighbour", stage_);
+  Tensor t = plan_.device().empty(dtype_, shape_);
+  lane.in.group->recv(t, lane.in.peer, stream_);
+  lane.arrived[place] = std::move(t);
+}
+
+// To the neighbouring piece: by message, or here where it is on the same stage.
+void Executor::hand_over(Lane& lane, Place from, int to_chunk, Tensor t) {
+  require(t.defined() && t.shape() == shape_ && t.dtype() == dtype_,
+          "between pieces travels {} {}, but chunk {} gives {} {}", name_of(dtype_), shape_.to_string(), from.first,
+          t.defined() ? name_of(t.dtype()) : "nothing", t.defined() ? t.shape().to_string() : "");
+  if (stages_ > 1) {
+    lane.leaving[from] = std::move(t);
+  } else {
+    lane.arrived[{to_chunk, from.second}] = std::move(t);
+  }
+}
+
+void Executor::run(std::span<const Instr> program, StageWork& work) {
+  for (Lane* lane : {&x_, &dx_}) {  // a run that failed may have left something
+    lane->arrived.clear();
+    lane->leaving.clear();
+  }
+  std::map<int, std::size_t> last_use;       // of each micro-batch
+  std::map<int, std::size_t> last_backward;  // of each chunk
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    if (program[i].op == Op::forward || program[i].op == Op::backward) {
+      last_use[program[i].micro_batch] = i;
+    }
+    if (program[i].op == Op::backward) {
+      last_backward[program[i].chunk] = i;
+    }
+  }
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    const auto& [op, chunk, m] = program[i];
+    const Place place{chunk, m};
+    switch (op) {
+      case Op::load: work.load(m); break;
+      case Op::recv_x: receive(x_, place); break;
+      case Op::recv_dx: receive(dx_, place); break;
+      case Op::send_x: send(x_, place); break;
+      case Op::send_dx: send(dx_, place); break;
+      case Op::forward: {
+        Tensor y = work.forward(chunk, m, is_first(chunk) ? Tensor() : take(x_.arrived, place, "the input"));
+        if (!is_last(chunk)) {
+          hand_over(x_, place, chunk + 1, std::move(y));
+        }
+        break;
+      }
+      case Op::backward: {
+        Tensor dy = is_last(chunk) ? Tensor() : take(dx_.arrived, place, "the gradient");
+        Tensor dx = work.backward(chunk, m, std::move(dy), last_backward[chunk] == i);
+        if (!is_first(chunk)) {
+          hand_over(dx_, place, chunk - 1, std::move(dx));
+        }
+        break;
+      }
+      case Op::finish_grads: work.finish_grads(); break;
+      case Op::step: break;
+    }
+    if ((op == Op::forward || op == Op::backward) && last_use[m] == i) {
+      work.unload(m);
+    }
+  }
+  for (Lane* lane : {&x_, &dx_}) {
+    if (lane->sends != nullptr) {
+      stream_.wait(lane->sends->record());
+    }
+  }
+}
+
+}  // namespace orthant

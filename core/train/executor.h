@@ -1,0 +1,71 @@
+// Executor: runs one stage's list of instructions (Schedule::steps). Activations and their gradients travel between
+// the stages; what they are is the work's business.
+//
+// Receives wait on the main stream. Sends go on two side streams, one for activations and one for gradients, so that a
+// stage does not wait until its neighbour takes them. Each direction of each link between two stages has a group of
+// its own: messages of different links never wait for each other.
+//
+// Thread safety: one per rank; not shared. Every rank makes the same calls.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <orthant/plan.h>
+
+namespace orthant {
+
+// What the instructions act on: this rank's pieces of a model and its micro-batches. x: activations [rows, d] that
+// enter a piece, undefined for the model's first; dy: the gradient of what left it, undefined for the model's last.
+class StageWork {
+ public:
+  virtual ~StageWork() = default;
+  virtual void load(int micro_batch) = 0;    // before its first use
+  virtual void unload(int micro_batch) = 0;  // after its last one
+  virtual Tensor forward(int chunk, int micro_batch, Tensor x) = 0;
+  // `last`: no other backward of this chunk follows. It may overwrite dy.
+  virtual Tensor backward(int chunk, int micro_batch, Tensor dy, bool last) = 0;
+  virtual void finish_grads() = 0;
+};
+
+class Executor {
+ public:
+  // Collective over the world. tokens: of one micro-batch, that this rank holds where no region cuts them.
+  // REQUIRES: the plan is frozen, not dry.
+  Executor(Plan& plan, Stream& stream, std::int64_t tokens);
+
+  // REQUIRES: the programs of all stages fit each other (core/plan/schedule_check.h). Op::step does nothing here: the update
+  // is the trainer's. On return the stream is ordered after all sends. Errors: those of the work and of the groups.
+  void run(std::span<const Instr> program, StageWork& work);
+
+ private:
+  using Place = std::pair<int, int>;  // chunk, micro-batch
+  struct End {
+    Group* group = nullptr;  // null: there is no such neighbour
+    int peer = 0;            // rank in the group
+  };
+  // What one direction moves: where it comes from, where it goes, and what waits here.
+  struct Lane {
+    End in, out;
+    std::unique_ptr<Stream> sends;
+    std::map<Place, Tensor> arrived, leaving;
+  };
+  void connect(const std::string& name, Lane& lane, bool forward);
+  bool is_first(int chunk) const { return chunk * stages_ + stage_ == 0; }
+  bool is_last(int chunk) const { return chunk * stages_ + stage_ == pieces_ - 1; }
+  void send(Lane& lane, Place place);
+  void receive(Lane& lane, Place place);
+  void hand_over(Lane& lane, Place from, int to_chunk, Tensor t);
+
+  Plan& plan_;
+  Stream& stream_;
+  int stage_, stages_, pieces_;
+  Shape shape_;  // [rows, d] of what travels
+  DType dtype_;
+  Lane x_, dx_;
+};
+
+}  // namespace orthant

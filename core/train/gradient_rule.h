@@ -1,0 +1,19 @@
+// The one rule for gradients, and the one gradient norm.
+//
+// The loss is scaled once by 1 / (tokens of the global batch that count); from then on gradients are only summed:
+// over the ranks that split tokens where a parameter is used, less the axes that split the parameter
+// (Plan::sum_members). Never divided by a group's size.
+#pragma once
+
+#include "core/layers/parameter_store.h"
+
+namespace orthant {
+
+// Waits for what the keepers have enqueued, and sums on the main stream every group that no keeper has summed.
+void finish_gradients(ParamStore& store, const Plan& plan, Stream& stream);
+
+// out f64[1] = the sum of squares of the whole model's gradient: every slice counted by its owners among the ranks that
+// hold it, then summed over the world. The same bits on every rank.
+void gradient_sum_squares(const Tensor& out, ParamStore& store, Group& world, Stream& stream);
+
+}  // namespace orthant

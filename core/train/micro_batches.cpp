@@ -1,0 +1,68 @@
+#include "core/train/micro_batches.h"
+
+#include <algorithm>
+
+#include "core/data/batch_builder.h"
+
+namespace orthant {
+namespace {
+
+HostBatch held_in(const HostBatch& whole, const Plan& plan, Region region) {
+  std::vector<PositionRun> runs;
+  for (const Range& run : plan.positions(region, plan.mesh().rank())) {
+    runs.push_back({run.begin, run.count});
+  }
+  return take_positions(whole, runs);
+}
+
+std::int64_t valid_of(const HostBatch& host) {
+  return std::count_if(host.valid.begin(), host.valid.end(), [](std::uint8_t v) { return v != 0; });
+}
+
+}  // namespace
+
+DeviceBatch upload(const HostBatch& whole, const Plan& plan, Stream& stream) {
+  Device& device = plan.device();
+  const HostBatch host = held_in(whole, plan, Region::embedding), core = held_in(whole, plan, Region::attention_core);
+  DeviceBatch batch;
+  batch.sequences = host.sequences;
+  batch.positions = host.positions;
+  auto put = [&](DType dtype, const auto& values) {
+    Tensor t = device.empty(dtype, {static_cast<std::int64_t>(values.size())});
+    stream.upload(t, values.data());
+    return t;
+  };
+  batch.token = put(DType::i32, host.token);
+  batch.label = put(DType::i32, host.label);
+  batch.position = put(DType::i32, host.position);
+  batch.valid = put(DType::u8, host.valid);
+  batch.index = put(DType::i64, host.index);
+  batch.valid_count = valid_of(host);
+  batch.core_positions = core.positions;
+  // Every rank decides by the whole sequences, so that all members of a group make the same calls.
+  if (std::any_of(whole.first.begin(), whole.first.end(), [](std::int32_t first) { return first != 0; })) {
+    batch.core_first = put(DType::i32, core.first);
+  }
+  batch.whole_valid = put(DType::u8, whole.valid);
+  batch.whole_index = put(DType::i64, whole.index);
+  return batch;
+}
+
+TokenCounts held_tokens(const HostBatch& whole, const Plan& plan) {
+  const HostBatch held = held_in(whole, plan, Region::embedding);
+  return {std::count_if(held.label.begin(), held.label.end(), [](std::int32_t label) { return label >= 0; }),
+          valid_of(held)};
+}
+
+void pad_to(HostBatch& host, std::int64_t sequences) {
+  const std::size_t tokens = static_cast<std::size_t>(sequences * host.positions);
+  host.sequences = sequences;
+  host.token.resize(tokens, 0);
+  host.label.resize(tokens, -1);
+  host.position.resize(tokens, 0);
+  host.first.resize(tokens, 0);
+  host.valid.resize(tokens, 0);
+  host.index.resize(tokens, 0);
+}
+
+}  // namespace orthant

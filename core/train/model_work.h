@@ -1,0 +1,39 @@
+// ModelWork: the model's pieces of one stage as the executor runs them.
+#pragma once
+
+#include <functional>
+#include <map>
+
+#include "core/model/model.h"
+#include "core/train/executor.h"
+
+namespace orthant {
+
+class ModelWork : public StageWork {
+ public:
+  using Load = std::function<DeviceBatch(int micro_batch)>;
+  using Context = std::function<StepContext(const DeviceBatch&, int micro_batch)>;
+  // A micro-batch is on the device from its load to its last use. All references outlive the work.
+  ModelWork(Plan& plan, Model& model, Stream& stream, Load load, Context context)
+      : plan_(plan), model_(model), stream_(stream), load_(std::move(load)), context_(std::move(context)) {}
+
+  void load(int micro_batch) override { loaded_[micro_batch] = load_(micro_batch); }
+  void unload(int micro_batch) override { loaded_.erase(micro_batch); }
+  Tensor forward(int chunk, int micro_batch, Tensor x) override;
+  Tensor backward(int chunk, int micro_batch, Tensor dy, bool last) override;
+  void finish_grads() override;
+
+ protected:
+  StepContext context(int micro_batch) const { return context_(loaded_.at(micro_batch), micro_batch); }
+
+  Plan& plan_;
+  Model& model_;
+  Stream& stream_;
+
+ private:
+  Load load_;
+  Context context_;
+  std::map<int, DeviceBatch> loaded_;
+};
+
+}  // namespace orthant

@@ -1,0 +1,78 @@
+#include "core/train/not_finite.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "parallel/host_collectives.h"
+
+namespace orthant {
+namespace {
+
+bool finite_value(const Tensor& f64, Stream& stream) {
+  double value = 0;
+  stream.download(&value, f64);
+  return std::isfinite(value);
+}
+
+// squares: f64 [1], overwritten.
+bool finite(const Tensor& t, const Tensor& squares, Stream& stream) {
+  stream.fill(squares, 0);
+  stream.sum_squares(squares, t);
+  return finite_value(squares, stream);
+}
+
+}  // namespace
+
+FiniteSearch::FiniteSearch(Plan& plan, Model& model, Stream& stream, Load load, Context context, Tensor loss)
+    : ModelWork(plan, model, stream, std::move(load), std::move(context)),
+      loss_(std::move(loss)),
+      squares_(plan.device().empty(DType::f64, {1})) {}
+
+Tensor FiniteSearch::forward(int chunk, int micro_batch, Tensor x) {
+  const auto [first, last] = plan_.layers_of_chunk(chunk);
+  const StepContext ctx = context(micro_batch);
+  for (int layer = first; layer < last; ++layer) {
+    stream_.fill(loss_, 0);
+    x = model_.forward(ctx, x, layer, layer + 1);
+    // The head returns no x.
+    if (layer < first_layer_ && !(x.defined() ? finite(x, squares_, stream_) : finite_value(loss_, stream_))) {
+      first_layer_ = layer;
+    }
+  }
+  return x;
+}
+
+void refuse_step(const StepReport& report, int first_layer, Model& model, Group& world, Stream& stream) {
+  std::vector<std::int64_t> found(static_cast<std::size_t>(world.size()), 0);
+  std::int64_t& mine = found[static_cast<std::size_t>(world.rank())];
+  mine = first_layer;
+  all_reduce_values(found, ReduceOp::sum, world, stream);
+  const auto worst = std::min_element(found.begin(), found.end());
+  const int last = model.layers() - 1;
+  auto name = [&](std::int64_t layer) {
+    return layer == 0 ? std::string("the embedding") : layer == last ? "the head" : fmt::format("layer {}", layer - 1);
+  };
+  const std::string what =
+      fmt::format("step {} is not applied: loss {}, gradient norm {}", report.step + 1, report.loss, report.grad_norm);
+  if (*worst != FiniteSearch::none) {
+    require_all_alive(world, stream);
+    fail("{}. The first value that is not finite leaves {} on rank {}, in the forward pass", what, name(*worst),
+         worst - found.begin());
+  }
+  // The backward pass comes to the last layers first, so the latest layer is where it began.
+  std::fill(found.begin(), found.end(), 0);  // 1 + twice the latest layer, + 1 for its experts; 0: all are finite
+  const Tensor squares = stream.device().empty(DType::f64, {1});
+  for (const auto& group : model.parameters().groups()) {
+    if (!finite(group->owned_grad, squares, stream)) {
+      mine = std::max<std::int64_t>(mine, 1 + 2 * group->layer + (group->experts ? 1 : 0));
+    }
+  }
+  all_reduce_values(found, ReduceOp::sum, world, stream);
+  require_all_alive(world, stream);
+  const auto latest = std::max_element(found.begin(), found.end());
+  require(*latest > 0, "{}. Every layer's output and gradient is finite by itself: their sum overflows", what);
+  fail("{}. The forward pass is finite; the backward pass first overflows in the gradients of {}{} on rank {}", what,
+       name((*latest - 1) / 2), (*latest - 1) % 2 == 1 ? " experts" : "", latest - found.begin());
+}
+
+}  // namespace orthant

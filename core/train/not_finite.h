@@ -1,0 +1,27 @@
+// Where a loss or a gradient that is not finite began: the first layer whose output, or whose gradient, is not.
+#pragma once
+
+#include "core/train/model_work.h"
+#include "core/train/step_report.h"
+
+namespace orthant {
+
+// The forward pass once more, layer by layer. REQUIRES: the contexts do not train and sum into `loss` (f64 [1]).
+class FiniteSearch final : public ModelWork {
+ public:
+  FiniteSearch(Plan& plan, Model& model, Stream& stream, Load load, Context context, Tensor loss);
+  Tensor forward(int chunk, int micro_batch, Tensor x) override;
+  static constexpr int none = 1 << 20;
+  int first_layer() const { return first_layer_; }  // of this rank's, over all micro-batches; none: all are finite
+
+ private:
+  Tensor loss_;
+  Tensor squares_;  // f64 [1]
+  int first_layer_ = none;
+};
+
+// Refuses a step. first_layer: what this rank's search found. Collective over `world`. Errors: always Error, naming
+// the layer and rank of the forward pass, else those of the gradients.
+[[noreturn]] void refuse_step(const StepReport& report, int first_layer, Model& model, Group& world, Stream& stream);
+
+}  // namespace orthant

@@ -1,0 +1,274 @@
+#include "core/train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/arch/parameter_table.h"
+#include "core/train/micro_batches.h"
+#include "core/train/model_work.h"
+#include "core/train/not_finite.h"
+#include "core/train/optimizer.h"
+#include "parallel/host_collectives.h"
+#include "core/train/gradient_rule.h"
+#include "core/plan/schedule_check.h"
+
+namespace orthant {
+
+namespace {
+
+// The ranks whose tokens are different parts of one global batch.
+std::vector<int> token_ranks(const Plan& plan) {
+  return plan.sum_members(ParamSpec{.name = "tokens", .global = {1}, .region = Region::embedding});
+}
+
+// Of one micro-batch, that this rank loads.
+std::int64_t micro_batch_tokens(const Plan& plan) {
+  std::int64_t positions = 0;
+  for (const Range& run : plan.positions(Region::embedding, plan.mesh().rank())) {
+    positions += run.count;
+  }
+  return batch_share(plan).micro_batch * positions;
+}
+
+}  // namespace
+
+Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source)
+    : plan_(plan),
+      stream_(stream),
+      source_(source),
+      share_(batch_share(plan)),
+      world_(plan.mesh().world_group("gradient norm")),
+      tokens_(plan.mesh().group_of("tokens", token_ranks(plan))),
+      model_(std::make_unique<Model>(plan, stream)),
+      executor_(plan, stream, micro_batch_tokens(plan)) {
+  Device& device = plan.device();
+  sum_storage_ = device.empty(DType::f64, {3});
+  sums_.loss = sum_storage_.slice(0, {1});
+  sums_.balance = sum_storage_.slice(1, {1});
+  sums_.z = sum_storage_.slice(2, {1});
+  sum_squares_ = device.empty(DType::f64, {1});
+  factor_ = device.empty(DType::f32, {1});
+  routed_layers_ = routed_blocks(plan.settings());
+  sums_.choices = device.empty(DType::i64, {routed_layers_, 2, plan.settings().moe.experts});
+}
+
+Trainer::~Trainer() = default;
+
+Trainer::Load Trainer::load(std::int64_t step) {
+  Load load;
+  std::vector<std::int64_t> counts(2, 0);
+  for (int m = 0; m < share_.micro_batches; ++m) {
+    load.micro_batches.push_back(source_.train(step, share_.first + m * share_.micro_batch, share_.micro_batch));
+    const TokenCounts held = held_tokens(load.micro_batches.back(), plan_);
+    counts[0] += held.counted;
+    counts[1] += held.valid;
+  }
+  all_reduce_values(counts, ReduceOp::sum, tokens_, stream_);
+  load.counted = counts[0];
+  load.valid = counts[1];
+  if (load.counted <= 0) {
+    require_all_alive(tokens_, stream_);
+    fail("step {} has no token that counts in the loss", step);
+  }
+  return load;
+}
+
+StepContext Trainer::context(const Load& load, const DeviceBatch& batch, std::int64_t step, int micro_batch) {
+  const MoeSettings& moe = plan_.settings().moe;
+  const double valid = static_cast<double>(std::max<std::int64_t>(load.valid, 1));
+  return {.plan = plan_,
+          .stream = stream_,
+          .batch = batch,
+          .sums = sums_,
+          .step = static_cast<std::uint32_t>(step),
+          .micro_batch = micro_batch,
+          .training = true,
+          .loss_scale = static_cast<float>(1.0 / static_cast<double>(load.counted)),
+          .aux_scale = static_cast<float>(moe.aux_loss / valid),
+          .z_scale = static_cast<float>(moe.z_loss / valid)};
+}
+
+std::vector<DeviceBatch> Trainer::upload_all(const Load& load) {
+  std::vector<DeviceBatch> batches;
+  for (const HostBatch& host : load.micro_batches) {
+    batches.push_back(upload(host, plan_, stream_));
+  }
+  return batches;
+}
+
+void Trainer::run(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step) {
+  model_->begin_step();
+  stream_.fill(sum_storage_, 0);
+  stream_.fill(sums_.choices, 0);
+  auto batch_of = [&](int m) {
+    const std::size_t number = static_cast<std::size_t>(m);
+    return batches.empty() ? upload(load.micro_batches[number], plan_, stream_) : batches[number];
+  };
+  ModelWork work(plan_, *model_, stream_, batch_of,
+                 [&](const DeviceBatch& batch, int m) { return context(load, batch, step, m); });
+  executor_.run(plan_.schedule().steps(plan_.stage(), plan_.stages(), share_.micro_batches), work);
+}
+
+std::vector<Instr> Trainer::forward_passes(int micro_batches) const {
+  const int pieces = static_cast<int>(plan_.cut().size()) - 1;
+  return forward_program(plan_.stage(), plan_.stages(), pieces / plan_.stages(), micro_batches);
+}
+
+void Trainer::add_counters(StepReport& report, std::int64_t valid) {
+  const MoeSettings& moe = plan_.settings().moe;
+  const std::size_t experts = static_cast<std::size_t>(moe.experts);
+  std::vector<std::int64_t> choices(static_cast<std::size_t>(sums_.choices.elements()));
+  if (routed_layers_ > 0) {
+    stream_.download(choices.data(), sums_.choices);
+  }
+  auto next = choices.begin();
+  for (int block = 0; block < plan_.settings().model.layers; ++block) {
+    if (!block_has_experts(plan_.settings(), block)) {
+      continue;
+    }
+    LayerCounters layer{.layer = block + 1, .load = {next, next + moe.experts}, .kept = {next, next + moe.experts}};
+    next += moe.experts;
+    std::int64_t made = 0;
+    for (std::size_t e = 0; e < experts; ++e, ++next) {
+      layer.load[e] += *next;
+      layer.dropped_by_capacity += *next;
+      made += layer.load[e];
+    }
+    // Where the experts choose, what they chose is all there was to choose.
+    layer.choices = moe.router == RouterKind::expert_choice ? made : valid * moe.top_k;
+    layer.dropped_by_chance = layer.choices - made;
+    report.layers.push_back(std::move(layer));
+  }
+}
+
+void Trainer::sum_over_world() {
+  if (!plan_.counts_tokens(Region::head, false)) {
+    stream_.fill(sums_.loss, 0);
+  }
+  if (!plan_.counts_tokens(Region::router, true)) {
+    stream_.fill(sums_.balance, 0);
+    stream_.fill(sums_.z, 0);
+    stream_.fill(sums_.choices, 0);
+  }
+  if (world_.size() > 1) {
+    world_.all_reduce(sum_storage_, ReduceOp::sum, stream_);
+  }
+}
+
+std::array<double, 3> Trainer::world_sums() {
+  sum_over_world();
+  std::array<double, 3> sums{};
+  stream_.download(sums.data(), sum_storage_);
+  return sums;
+}
+
+// All that is enqueued before anybody waits: what a step has summed, over the world.
+void Trainer::enqueue(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step) {
+  run(load, batches, step);
+  gradient_sum_squares(sum_squares_, model_->parameters(), world_, stream_);
+  sum_over_world();
+  if (world_.size() > 1 && routed_layers_ > 0) {
+    world_.all_reduce(sums_.choices, ReduceOp::sum, stream_);
+  }
+}
+
+StepReport Trainer::report(const Load& load, std::int64_t step) {
+  StepReport report;
+  report.step = step;
+  report.lr = learning_rate(plan_.settings().optimizer, plan_.settings().run.steps, step);
+  report.tokens = load.valid;
+  double squares = 0;
+  std::array<double, 3> sums{};
+  stream_.download(sums.data(), sum_storage_);
+  stream_.download(&squares, sum_squares_);
+  const double routed = static_cast<double>(std::max(routed_layers_, 1)) * static_cast<double>(load.valid);
+  report.loss = sums[0] / static_cast<double>(load.counted);
+  report.aux_loss = sums[1] / routed;
+  report.z_loss = sums[2] / routed;
+  report.grad_norm = std::sqrt(squares);
+  add_counters(report, load.valid);
+  if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
+    explain_not_finite(load, report);
+  }
+  return report;
+}
+
+StepReport Trainer::gradients(std::int64_t step) {
+  const Load loaded = load(step);
+  enqueue(loaded, {}, step);
+  return report(loaded, step);
+}
+
+void Trainer::apply(std::int64_t step) {
+  stream_.clip_factor(factor_, sum_squares_, sums_.loss, static_cast<float>(plan_.settings().optimizer.clip_grad_norm));
+  optimizer_step(model_->parameters(), plan_, step, factor_, stream_);
+}
+
+// The device is asked once, when all its work is enqueued. A step that is not finite has changed nothing: its factor is
+// NaN, and optimizers leave everything as it is then.
+StepReport Trainer::step(std::int64_t step) {
+  const Load loaded = load(step);
+  if (plan_.settings().run.graphs && world_.size() == 1 && plan_.keepers().empty() && plan_.exchange() == nullptr) {
+    const std::vector<DeviceBatch> batches = upload_all(loaded);
+    stream_.together([&] {
+      enqueue(loaded, batches, step);
+      apply(step);
+    });
+  } else {
+    enqueue(loaded, {}, step);
+    apply(step);
+  }
+  return report(loaded, step);
+}
+
+double Trainer::validate() {
+  const Range all{0, source_.validation_sequences()};
+  // Ranks take turns by micro-batch. Every rank makes the same number of forward passes, the last ones filled up with
+  // padding, so that a layer's exchange finds all its peers.
+  const std::int64_t per_pass = share_.micro_batch, length = plan_.settings().data.sequence_length;
+  std::int64_t ranks = 1, mine = 0;
+  for (AxisId axis : plan_.axes_of(Dim::batch, Region::embedding)) {
+    const int size = plan_.mesh().axes()[static_cast<std::size_t>(axis)].size;
+    mine = mine * size + plan_.mesh().coordinate(axis);
+    ranks *= size;
+  }
+  const std::int64_t passes = (all.count + ranks * per_pass - 1) / (ranks * per_pass);
+  stream_.fill(sum_storage_, 0);
+  std::vector<std::int64_t> counted(1, 0);
+  auto load_pass = [&](int pass) {
+    const std::int64_t first = (pass * ranks + mine) * per_pass;
+    const std::int64_t real = std::clamp<std::int64_t>(all.count - first, 0, per_pass);
+    HostBatch host;
+    if (real > 0) {
+      host = source_.validation(first, real);
+    }
+    host.positions = length;
+    pad_to(host, per_pass);
+    counted[0] += held_tokens(host, plan_).counted;
+    return upload(host, plan_, stream_);
+  };
+  ModelWork work(plan_, *model_, stream_, load_pass, [&](const DeviceBatch& batch, int) {
+    return StepContext{.plan = plan_, .stream = stream_, .batch = batch, .sums = sums_, .training = false};
+  });
+  executor_.run(forward_passes(static_cast<int>(passes)), work);
+  all_reduce_values(counted, ReduceOp::sum, tokens_, stream_);
+  const std::array<double, 3> sums = world_sums();
+  require(counted[0] > 0, "the held-out part has no token to measure");
+  return sums[0] / static_cast<double>(counted[0]);
+}
+
+void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
+  auto evaluate = [&](const DeviceBatch& batch, int m) {
+    StepContext ctx = context(load, batch, report.step, m);
+    ctx.training = false;
+    return ctx;
+  };
+  FiniteSearch search(
+      plan_, *model_, stream_,
+      [&](int m) { return upload(load.micro_batches[static_cast<std::size_t>(m)], plan_, stream_); }, evaluate,
+      sums_.loss);
+  executor_.run(forward_passes(share_.micro_batches), search);
+  refuse_step(report, search.first_layer(), *model_, world_, stream_);
+}
+
+}  // namespace orthant

@@ -1,0 +1,76 @@
+// Trainer: one optimizer step after another on one rank. The core owns the step; plugins meet it at the seams.
+//
+// Thread safety: one per rank; not shared. Every rank makes the same calls.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/plan/batch_share.h"
+#include "core/data/batch.h"
+#include "core/model/model.h"
+#include "core/train/step_report.h"
+#include "core/train/executor.h"
+
+namespace orthant {
+
+class Trainer {
+ public:
+  // Collective over the world. All references outlive the trainer.
+  Trainer(Plan& plan, Stream& stream, const BatchSource& source);
+  ~Trainer();
+
+  // One optimizer step. When loss or gradient is not finite nothing is applied and Error names the layer and rank
+  // where it began.
+  StepReport step(std::int64_t step);
+
+  // Everything of step() but the optimizer's update: gradients stay in parameters() for comparison.
+  StepReport gradients(std::int64_t step);
+  // Applies the update for the gradients of the last call of gradients().
+  void apply(std::int64_t step);
+
+  // Mean loss over the held-out sequences, in nats per token. Each rank that splits the batch takes its part.
+  double validate();
+
+  Model& model() { return *model_; }
+  ParamStore& parameters() { return model_->parameters(); }
+  Group& world() { return world_; }
+
+ private:
+  struct Load {
+    std::vector<HostBatch> micro_batches;
+    std::int64_t counted = 0, valid = 0;  // tokens of the global batch
+  };
+  void sum_over_world();               // sum_storage_, once a step
+  std::array<double, 3> world_sums();  // loss, balance, z of the world; waits for the device
+  Load load(std::int64_t step);
+  std::vector<DeviceBatch> upload_all(const Load& load);
+  // `batches`: the micro-batches where they are on the device already; empty: each goes there when its turn comes.
+  void run(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step);
+  void enqueue(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step);
+  StepReport report(const Load& load, std::int64_t step);
+  void add_counters(StepReport& report, std::int64_t valid);
+  [[noreturn]] void explain_not_finite(const Load& load, const StepReport& report);
+  StepContext context(const Load& load, const DeviceBatch& batch, std::int64_t step, int micro_batch);
+  std::vector<Instr> forward_passes(int micro_batches) const;
+
+  Plan& plan_;
+  Stream& stream_;
+  const BatchSource& source_;
+  BatchShare share_;
+  Group& world_;   // norms and sums
+  Group& tokens_;  // the ranks that split tokens
+  std::unique_ptr<Model> model_;
+  Executor executor_;
+  StepSums sums_;
+  Tensor sum_storage_;  // f64 [3]: loss, balance, z
+  Tensor sum_squares_;  // f64 [1]
+  Tensor factor_;       // f32 [1]
+  int routed_layers_ = 0;
+};
+
+}  // namespace orthant

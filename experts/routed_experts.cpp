@@ -1,0 +1,160 @@
+#include "experts/routed_experts.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+namespace orthant {
+
+RoutedExperts::RoutedExperts(const ParamStore& store, const Plan& plan, int layer)
+    : activation_(plan.settings().model.activation) {
+  const std::vector<ParamGroup*> groups = store.groups_of_layer(layer);
+  const auto routed = std::find_if(groups.begin(), groups.end(), [](const ParamGroup* g) { return g->experts; });
+  require(routed != groups.end(), "this rank holds no routed expert of layer {}", layer);
+  group_ = *routed;
+  const std::size_t in_matrices = activation_ == Activation::swiglu ? 2 : 1;
+  local_experts_ = static_cast<std::int64_t>(group_->params.size() / (in_matrices + 1));
+  width_ = group_->params.front().size[0];
+  hidden_ = width_ * static_cast<std::int64_t>(in_matrices);
+  TokenExchange* const exchange = plan.exchange();
+  if (exchange != nullptr && (exchange->chunks() > 1 || (plan.device().asynchronous() && !exchange->equal_blocks()))) {
+    side_ = plan.device().make_side_stream();
+  }
+}
+
+RoutedExperts::Weights RoutedExperts::view(const Tensor& flat) const {
+  const std::int64_t d = group_->params.front().size[1];
+  return {flat.slice(0, {local_experts_, hidden_, d}),
+          flat.slice(local_experts_ * hidden_ * d, {local_experts_, d, width_})};
+}
+
+void RoutedExperts::forward_here(const StepContext& ctx, const Tensor& y, const Tensor& x, const Dispatch& dispatch,
+                                 Saved& saved) const {
+  const Weights w = view(group_->weight);
+  const Tensor h = ctx.device().empty(x.dtype(), {dispatch.source.dim(0), hidden_});
+  ctx.stream.expert_ffn(y, h, x, w.in, w.out, dispatch, activation_);
+  if (ctx.training) {
+    push(saved, x);
+    push(saved, h);
+  }
+}
+
+void RoutedExperts::backward_here(const StepContext& ctx, const Tensor& dx, const Tensor& dweight, const Tensor& dy,
+                                  const Dispatch& dispatch, Saved& saved) const {
+  const Tensor h = pop(saved), x = pop(saved);
+  const Weights w = view(group_->weight), g = view(group_->grad);
+  ctx.stream.expert_ffn_backward(dx, dweight, g.in, g.out, dy, x, h, w.in, w.out, dispatch, activation_, beta());
+}
+
+float RoutedExperts::beta() const {
+  return group_->grad_empty ? 0.0f : 1.0f;
+}
+
+RoutedExperts::Chunk RoutedExperts::chunk(const ExchangePlan& plan, int number, int chunks, Stream& s) const {
+  require(local_experts_ % chunks == 0, "{} experts of a rank do not divide into {} chunks", local_experts_, chunks);
+  Chunk c;
+  c.number = number;
+  c.experts.count = local_experts_ / chunks;
+  c.experts.begin = c.experts.count * number;
+  const auto first = plan.local.begin() + c.experts.begin, last = first + c.experts.count;
+  c.rows.begin = std::accumulate(plan.local.begin(), first, std::int64_t{0});
+  std::vector<std::int32_t> offset = {0};
+  std::partial_sum(first, last, std::back_inserter(offset));
+  c.rows.count = offset.back();
+  c.offset = s.device().empty(DType::i32, {static_cast<std::int64_t>(offset.size())});
+  s.upload(c.offset, offset.data());
+  return c;
+}
+
+ExchangePlan RoutedExperts::plan(const StepContext& ctx, const Tensor& counts,
+                                 const std::function<void()>& meanwhile) const {
+  if (!ctx.device().asynchronous()) {
+    return ctx.plan.exchange()->plan(counts, ctx.stream, meanwhile);
+  }
+  side_->wait(ctx.stream.record());
+  return ctx.plan.exchange()->plan(counts, *side_, meanwhile);
+}
+
+void RoutedExperts::travel(const StepContext& ctx, const ExchangePlan& plan, std::span<const Way> there,
+                           std::span<const Way> back, const std::function<void(const Chunk&)>& work) const {
+  Stream& s = ctx.stream;
+  TokenExchange& exchange = *ctx.plan.exchange();
+  const int count = exchange.chunks();
+  std::vector<Chunk> chunks;
+  for (int number = 0; number < count; ++number) {
+    chunks.push_back(chunk(plan, number, count, s));
+  }
+  Stream& way = count == 1 ? s : *side_;
+  std::shared_ptr<Event> arrived;
+  auto fetch = [&](const Chunk& c) {
+    for (const Way& w : there) {
+      exchange.to_experts(c.of(w.to), w.from, plan, c.number, way);
+    }
+    arrived = way.record();
+  };
+  way.wait(s.record());
+  fetch(chunks.front());
+  for (const Chunk& now : chunks) {
+    const std::shared_ptr<Event> ready = arrived;
+    if (now.number + 1 < count) {
+      fetch(chunks[static_cast<std::size_t>(now.number) + 1]);
+    }
+    s.wait(ready);
+    work(now);
+    way.wait(s.record());
+    for (const Way& w : back) {
+      exchange.to_tokens(w.to, now.of(w.from), plan, now.number, way);
+    }
+  }
+  s.wait(way.record());
+}
+
+Tensor RoutedExperts::forward(const StepContext& ctx, const Tensor& packed, const ExchangePlan& plan,
+                              Saved& saved) const {
+  Device& device = ctx.device();
+  Stream& s = ctx.stream;
+  const DType dtype = packed.dtype();
+  const std::int64_t rows = std::accumulate(plan.local.begin(), plan.local.end(), std::int64_t{0}), d = packed.dim(1);
+  const Weights w = view(group_->weight);
+  const Tensor x = device.empty(dtype, {rows, d}), h = device.empty(dtype, {rows, hidden_});
+  const Tensor a = device.empty(dtype, {rows, width_}), y = device.empty(dtype, {rows, d});
+  const Tensor out = device.empty(dtype, packed.shape());
+  travel(ctx, plan, std::array{Way{x, packed}}, std::array{Way{out, y}}, [&](const Chunk& c) {
+    s.grouped_gemm(c.of(h), c.of(x), c.weights(w.in), c.offset, {.transpose_b = true});
+    s.activation(c.of(a), c.of(h), activation_);
+    s.grouped_gemm(c.of(y), c.of(a), c.weights(w.out), c.offset, {.transpose_b = true});
+  });
+  if (ctx.training) {
+    push(saved, x);
+    push(saved, h);
+  }
+  return out;
+}
+
+// As Stream::expert_ffn_backward, with the combine weights sent along.
+RoutedExperts::Gradients RoutedExperts::backward(const StepContext& ctx, const Tensor& d_out, const Tensor& weight,
+                                                 const ExchangePlan& plan, Saved& saved) const {
+  Device& device = ctx.device();
+  Stream& s = ctx.stream;
+  const DType dtype = d_out.dtype();
+  const Tensor h = pop(saved), x = pop(saved);  // [R', n], [R', d]
+  const std::int64_t rows = x.dim(0);
+  const Weights w = view(group_->weight), g = view(group_->grad);
+  const Tensor dy = device.empty(dtype, x.shape()), weight_here = device.empty(DType::f32, {rows, 1});
+  const Tensor da = device.empty(dtype, {rows, width_}), a = device.empty(dtype, {rows, width_});
+  const Tensor dh = device.empty(dtype, h.shape()), dx = device.empty(dtype, x.shape());
+  const Tensor dweight = device.empty(DType::f32, {rows, 1});
+  const Gradients out{device.empty(dtype, d_out.shape()), device.empty(DType::f32, weight.shape())};
+  travel(ctx, plan, std::array{Way{dy, d_out}, Way{weight_here, weight}},
+         std::array{Way{out.packed, dx}, Way{out.weight, dweight}}, [&](const Chunk& c) {
+           s.grouped_gemm(c.of(da), c.of(dy), c.weights(w.out), c.offset, {});
+           s.weighted_activation_backward(c.of(dh), c.of(a), c.of(dweight), c.of(da), c.of(h), c.of(weight_here), {},
+                                          activation_);
+           s.grouped_gemm_tn(c.weights(g.out), c.of(dy), c.of(a), c.offset, beta());
+           s.grouped_gemm_tn(c.weights(g.in), c.of(dh), c.of(x), c.offset, beta());
+           s.grouped_gemm(c.of(dx), c.of(dh), c.weights(w.in), c.offset, {});
+         });
+  return out;
+}
+
+}  // namespace orthant

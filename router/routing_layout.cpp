@@ -1,0 +1,131 @@
+#include "router/routing_layout.h"
+
+#include <algorithm>
+
+namespace orthant {
+namespace {
+
+// Axes that split position in `region`: those that hold slices of every sequence, then those that cut the rows of what
+// is left (AxisSpec::splits_in). So the tokens of a rank are cut.
+std::vector<AxisId> order_of_cuts(const Plan& plan, Region region) {
+  std::vector<AxisId> axes = plan.axes_of(Dim::position, region);
+  std::stable_partition(axes.begin(), axes.end(), [&](AxisId axis) {
+    const std::vector<RegionDim>& cuts = plan.mesh().axes()[static_cast<std::size_t>(axis)].splits_in;
+    return std::find(cuts.begin(), cuts.end(), RegionDim{region, Dim::position}) == cuts.end();
+  });
+  return axes;
+}
+
+}  // namespace
+
+std::vector<RowRun> held_rows(const Plan& plan, Region region, std::int64_t sequences, int rank) {
+  const std::int64_t length = plan.settings().data.sequence_length;
+  const std::vector<Range> positions = plan.positions(region, rank);
+  std::int64_t held = 0;
+  for (const Range& run : positions) {
+    held += run.count;
+  }
+  const Range rows = plan.rows(region, sequences * held, rank);
+  std::vector<RowRun> runs;
+  std::int64_t at = 0;  // among the rows of the held positions
+  for (std::int64_t sequence = 0; sequence < sequences; ++sequence) {
+    for (const Range& run : positions) {
+      const std::int64_t first = std::max(at, rows.begin), last = std::min(at + run.count, rows.begin + rows.count);
+      if (first < last) {
+        runs.push_back({first - rows.begin, sequence * length + run.begin + first - at, last - first});
+      }
+      at += run.count;
+    }
+  }
+  return runs;
+}
+
+void check_routed_rows(const Plan& plan) {
+  if (plan.settings().moe.experts == 0) {
+    return;
+  }
+  const std::vector<AxisId> routed = order_of_cuts(plan, Region::router), sent = order_of_cuts(plan, Region::experts);
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    if (i >= routed.size() || routed[i] != sent[i]) {
+      const std::string& name = plan.mesh().axes()[static_cast<std::size_t>(sent[i])].name;
+      throw LayoutError(fmt::format("axis '{}' splits tokens in region 'experts', but not in region 'router' before "
+                                    "anything else does: a rank would route tokens whose experts it never asks",
+                                    name),
+                        name, Dim::position);
+    }
+  }
+}
+
+RoutingLayout::RoutingLayout(Plan& plan) : plan_(plan) {
+  check_routed_rows(plan);
+  const std::vector<AxisId> axes = plan.axes_of(Dim::position, Region::router);
+  if (!axes.empty()) {
+    group_ = &plan.group("routing", plan.mesh().members(axes, plan.mesh().rank()));
+  }
+}
+
+std::int64_t RoutingLayout::sequences(std::int64_t tokens) const {
+  return tokens / plan_.settings().data.sequence_length;
+}
+
+Tensor RoutingLayout::gather(const Tensor& own, Stream& s) const {
+  if (alone()) {
+    return own;
+  }
+  const std::int64_t tokens = own.dim(0) * group_->size(), columns = own.dim(1);
+  Tensor blocks = s.device().empty(own.dtype(), {tokens, columns});  // of one rank after another
+  group_->all_gather(blocks, own, s);
+  std::vector<RowRun> runs;
+  for (std::size_t member = 0; member < group_->members().size(); ++member) {
+    for (RowRun run : held_rows(plan_, Region::router, sequences(tokens), group_->members()[member])) {
+      run.from += static_cast<std::int64_t>(member) * own.dim(0);
+      runs.push_back(run);
+    }
+  }
+  Tensor whole = s.device().empty(own.dtype(), blocks.shape());
+  s.copy_rows(whole, blocks, runs);
+  return whole;
+}
+
+namespace {
+
+// Rows of any tensor whose outermost dimension is tokens.
+Shape with_rows(Shape shape, std::int64_t rows) {
+  shape.set(0, rows);
+  return shape;
+}
+
+std::int64_t rows_of(const std::vector<RowRun>& runs) {
+  std::int64_t rows = 0;
+  for (const RowRun& run : runs) {
+    rows += run.rows;
+  }
+  return rows;
+}
+
+}  // namespace
+
+Tensor RoutingLayout::take(Region region, const Tensor& whole, Stream& s) const {
+  if (alone()) {
+    return whole;
+  }
+  std::vector<RowRun> runs = held_rows(plan_, region, sequences(whole.dim(0)), plan_.mesh().rank());
+  for (RowRun& run : runs) {
+    std::swap(run.from, run.to);
+  }
+  Tensor own = s.device().empty(whole.dtype(), with_rows(whole.shape(), rows_of(runs)));
+  s.copy_rows(own, whole, runs);
+  return own;
+}
+
+Tensor RoutingLayout::put(Region region, const Tensor& own, std::int64_t tokens, Stream& s) const {
+  if (alone()) {
+    return own;
+  }
+  Tensor whole = s.device().empty(own.dtype(), with_rows(own.shape(), tokens));
+  s.fill(whole, 0);
+  s.copy_rows(whole, own, held_rows(plan_, region, sequences(tokens), plan_.mesh().rank()));
+  return whole;
+}
+
+}  // namespace orthant
