@@ -16,9 +16,9 @@
 
 #include "core/config/config.h"
 #include "core/data/source.h"
-#include "core/session/session.h"
-#include "core/modules/plugin_loader.h"
 #include "core/dry_run/planning.h"
+#include "core/modules/plugin_loader.h"
+#include "core/session/session.h"
 #include "core/train/trainer.h"
 #include "parallel/local/local_communicator.h"
 #include "parallel/local/traffic.h"
@@ -81,9 +81,9 @@ Table measure(const Config& config, int measured) {
         const std::unique_ptr<Device> device = make_device(config.settings.run.device, 1);
         const std::unique_ptr<Stream> stream = device->make_main_stream();
         const std::unique_ptr<BatchSource> source = make_batch_source(config.settings);
-        Layout layout(config);
-        layout.plan(rank, communicator.get(), device.get());
-        Trainer trainer(layout.plan(), *stream, *source);
+        Session session(config);
+        session.plan(rank, communicator.get(), device.get());
+        Trainer trainer(session.plan(), *stream, *source);
         for (int step = 0; step <= measured; ++step) {
           stream->synchronize();
           everyone.arrive_and_wait();

@@ -1,5 +1,6 @@
 // What nearly every source includes, parsed once: headers of other people only, so that a change of ours never
 // compiles everything again. A source still includes what it uses.
+#include <fmt/format.h>
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -33,4 +34,3 @@
 #include <utility>
 #include <variant>
 #include <vector>
-#include <fmt/format.h>

@@ -13,9 +13,9 @@
 
 #include "core/layers/ffn.h"
 #include "core/layers/layer.h"
+#include "core/layers/parameter_store.h"
 #include "experts/routed_experts.h"
 #include "router/routing_layout.h"
-#include "core/layers/parameter_store.h"
 
 namespace orthant {
 

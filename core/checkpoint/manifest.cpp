@@ -2,8 +2,8 @@
 
 #include <orthant/error.h>
 
-#include "core/checkpoint/disk.h"
 #include "core/base/json.h"
+#include "core/checkpoint/disk.h"
 
 namespace orthant {
 namespace {

@@ -48,8 +48,12 @@ struct Config {
 // reported at the plugin's table.
 using PluginKeys = std::function<std::optional<std::vector<KeySpec>>(const PluginRequest&)>;
 
+// Lets a plugin add its kinds; the request's table is whole. May throw Error: reported at the plugin's table.
+using PluginKinds = std::function<void(const PluginRequest&, Catalogue&)>;
+
 // Reads `file`, what it extends and the `overrides` ("a.b=c"), and checks everything.
 // Errors: ConfigError with every problem at once.
-Config load_config(const std::string& file, const std::vector<std::string>& overrides, const PluginKeys& plugin_keys);
+Config load_config(const std::string& file, const std::vector<std::string>& overrides, const PluginKeys& plugin_keys,
+                   const PluginKinds& plugin_kinds = {});
 
 }  // namespace orthant

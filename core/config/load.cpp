@@ -45,8 +45,12 @@ bool plugin_name_ok(const std::string& name) {
 
 class Loader {
  public:
-  Loader(const PluginKeys& plugin_keys)
-      : keys_(core_keys()), plugin_keys_(plugin_keys), sources_(std::make_shared<Sources>()), diagnostics_(sources_) {
+  Loader(const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds)
+      : keys_(core_keys()),
+        plugin_keys_(plugin_keys),
+        plugin_kinds_(plugin_kinds),
+        sources_(std::make_shared<Sources>()),
+        diagnostics_(sources_) {
     for (const CoreKey& key : keys_) {
       if (core_.empty() || core_.back().title != key.table) {
         core_.push_back({.title = key.table});
@@ -71,6 +75,8 @@ class Loader {
     config.sources = sources_;
     config.element_origins = element_origins_;
     complete(config);
+    fill_catalogue(config);
+    check_kinds(config);
     // Without any file read, what is missing from it is no news.
     if (!layers.empty()) {
       validate(config, broken_, diagnostics_);
@@ -341,6 +347,52 @@ class Loader {
     }
   }
 
+  // The core's kinds, and those of the plugins in the order of their tables.
+  void fill_catalogue(Config& config) {
+    const std::shared_ptr<Catalogue> catalogue = built_in_catalogue();
+    for (std::size_t i = 0; i < plugins_.size(); ++i) {
+      if (plugin_kinds_ == nullptr || plugins_[i].unknown || !plugins_[i].asked) {
+        continue;
+      }
+      catalogue->set_current_plugin(config.plugins[i].name);
+      try {
+        plugin_kinds_(config.plugins[i], *catalogue);
+      } catch (const Error& error) {
+        report(plugins_[i], error.what());
+      }
+    }
+    config.settings.catalogue = catalogue;
+  }
+
+  // A plugin that was not asked may bring the name.
+  void check_kinds(const Config& config) {
+    if (std::any_of(plugins_.begin(), plugins_.end(), [](const Section& s) { return s.unknown || !s.asked; })) {
+      return;
+    }
+    for (const CoreKey& key : keys_) {
+      if (key.noun.empty()) {
+        continue;
+      }
+      const std::string path = key.table + "." + key.spec.name;
+      const Section& section = *find(core_, key.table);
+      const auto written = section.written.find(key.spec.name);
+      if (written == section.written.end()) {
+        continue;
+      }
+      const std::string& name = std::get<std::string>(written->second.value);
+      const std::vector<std::string> known = config.settings.catalogue->names(key.noun);
+      if (std::find(known.begin(), known.end(), name) != known.end()) {
+        continue;
+      }
+      broken_.insert(path);
+      const auto near = nearest(name, known);
+      diagnostics_.add(written->second.origin,
+                       fmt::format("[{}] {}: there is no {} {}", key.table, key.spec.name, key.noun, in_quotes(name)),
+                       near ? fmt::format("did you mean \"{}\"?", *near)
+                            : fmt::format("known are \"{}\"; a plugin may add others", fmt::join(known, "\", \"")));
+    }
+  }
+
   static void imply_top_k(std::map<std::string, Table::Entry>& moe) {
     Value& top_k = moe.at("top_k").value;
     if (std::get<std::int64_t>(top_k) == 0) {
@@ -356,6 +408,7 @@ class Loader {
 
   std::vector<CoreKey> keys_;
   const PluginKeys& plugin_keys_;
+  const PluginKinds& plugin_kinds_;
   std::shared_ptr<Sources> sources_;
   Diagnostics diagnostics_;
   std::vector<Section> core_;
@@ -383,8 +436,9 @@ const std::string& Config::origin(const std::string& path) const {
   fail("the configuration has no table [{}]", title);
 }
 
-Config load_config(const std::string& file, const std::vector<std::string>& overrides, const PluginKeys& plugin_keys) {
-  return Loader(plugin_keys).load(file, overrides);
+Config load_config(const std::string& file, const std::vector<std::string>& overrides, const PluginKeys& plugin_keys,
+                   const PluginKinds& plugin_kinds) {
+  return Loader(plugin_keys, plugin_kinds).load(file, overrides);
 }
 
 }  // namespace orthant

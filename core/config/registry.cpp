@@ -20,6 +20,14 @@ class Declarer {
     return add(name, std::move(value), help, [field](Settings& s, const Value& v) { read(field(s), v); });
   }
 
+  // The name of a kind in the catalogue. `spec.choices` stay empty: plugins add kinds.
+  template <class Noun, class Field>
+  CoreKey& kind(const std::string& name, Field field, const std::string& help) {
+    CoreKey& added = key(name, field, help);
+    added.noun = Noun::noun;
+    return added;
+  }
+
   // A choice: names[i] stands for the enumerator of value i.
   template <class Field>
   CoreKey& choice(const std::string& name, Field field, std::vector<std::string> names, const std::string& help) {

@@ -14,6 +14,7 @@ struct CoreKey {
   std::string table;  // "run"
   KeySpec spec;
   std::size_t length = 0;  // of a list; 0: any
+  std::string noun = {};   // its value names a kind of this noun in the catalogue
   // REQUIRES: `value` holds the alternative of spec.default_value and is one of its choices.
   std::function<void(Settings&, const Value&)> set;
 };

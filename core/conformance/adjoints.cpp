@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/plan/batch_share.h"
 #include "core/arch/parameter_table.h"
+#include "core/plan/batch_share.h"
 
 namespace orthant {
 namespace {

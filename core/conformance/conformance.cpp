@@ -7,8 +7,8 @@
 #include "core/conformance/child.h"
 #include "core/conformance/experiment.h"
 #include "core/conformance/layout_checks.h"
-#include "core/session/session.h"
 #include "core/modules/plugin_loader.h"
+#include "core/session/session.h"
 
 namespace orthant {
 

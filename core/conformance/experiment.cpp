@@ -75,7 +75,7 @@ class TemporaryFile {
 
 Config config_from_text(const std::string& toml, const std::vector<std::string>& overrides) {
   const TemporaryFile file(toml);
-  return load_config(file.path(), overrides, keys_of_plugin);
+  return load_config(file.path(), overrides, keys_of_plugin, kinds_of_plugin);
 }
 
 Config conformance_experiment(const PluginUnderTest& plugin, int size, int data) {

@@ -10,8 +10,8 @@
 #include "core/conformance/adjoints.h"
 #include "core/conformance/recording_communicator.h"
 #include "core/data/source.h"
-#include "core/session/session.h"
 #include "core/run/verify.h"
+#include "core/session/session.h"
 #include "core/train/trainer.h"
 #include "parallel/local/thread_world.h"
 
@@ -35,9 +35,9 @@ void on_plans(const Config& config, const std::function<void(Plan&, Stream&)>& b
               [&](Communicator& communicator) {
                 const std::unique_ptr<Device> device = make_device(config.settings.run.device, 1);
                 const std::unique_ptr<Stream> stream = device->make_main_stream();
-                Layout layout(config);
-                layout.plan(communicator.rank(), &communicator, device.get());
-                body(layout.plan(), *stream);
+                Session session(config);
+                session.plan(communicator.rank(), &communicator, device.get());
+                body(session.plan(), *stream);
               },
               {.timeout_seconds = config.settings.run.timeout_seconds, .segment = {}});
 }
@@ -45,9 +45,9 @@ void on_plans(const Config& config, const std::function<void(Plan&, Stream&)>& b
 void train(const Config& config, Communicator& communicator, Device& device) {
   const std::unique_ptr<Stream> stream = device.make_main_stream();
   const std::unique_ptr<BatchSource> source = make_batch_source(config.settings);
-  Layout layout(config);
-  layout.plan(communicator.rank(), &communicator, &device);
-  Trainer trainer(layout.plan(), *stream, *source);
+  Session session(config);
+  session.plan(communicator.rank(), &communicator, &device);
+  Trainer trainer(session.plan(), *stream, *source);
   for (int step = 0; step < steps; ++step) {
     trainer.step(step);
   }
@@ -71,11 +71,11 @@ std::size_t threads_now() {
 
 Finding check_claims(const Config& config, const std::string& plugin, bool sized) {
   check_layout(config);
-  Layout layout(config);
-  const std::vector<AxisSpec>& axes = layout.mesh().axes();
+  Session session(config);
+  const std::vector<AxisSpec>& axes = session.mesh().axes();
   const auto own = std::find_if(axes.begin(), axes.end(), [&](const AxisSpec& axis) { return axis.name == plugin; });
   if (!sized) {
-    return own == axes.end() ? skipped("no axis of its name") : ok(fmt::format("{} ranks", layout.world_size()));
+    return own == axes.end() ? skipped("no axis of its name") : ok(fmt::format("{} ranks", session.world_size()));
   }
   const auto request = std::find_if(config.plugins.begin(), config.plugins.end(),
                                     [&](const PluginRequest& one) { return one.name == plugin; });
@@ -86,7 +86,7 @@ Finding check_claims(const Config& config, const std::string& plugin, bool sized
   if (own->size != asked) {
     return failed(fmt::format("its key 'size' is {}, but its axis has {} ranks", asked, own->size));
   }
-  return ok(fmt::format("{} ranks", layout.world_size()));
+  return ok(fmt::format("{} ranks", session.world_size()));
 }
 
 Finding check_boundaries(const Config& config) {

@@ -10,9 +10,9 @@
 #include <cstddef>
 #include <memory>
 
+#include "core/base/memory_count.h"
 #include "core/device/cpu/cpu_stream.h"
 #include "core/device/forwarding_stream.h"
-#include "core/base/memory_count.h"
 
 namespace orthant {
 

@@ -4,9 +4,9 @@
 #include <numeric>
 #include <set>
 
+#include "core/dry_run/meta_device.h"
 #include "core/plan/batch_share.h"
 #include "core/session/session.h"
-#include "core/dry_run/meta_device.h"
 #include "core/train/trainer.h"
 
 namespace orthant {
@@ -220,13 +220,13 @@ std::int64_t bytes_sent(const CollectiveRecord& record) {
 
 MeshPlan plan_mesh(const Config& config) {
   check_layout(config);
-  Layout layout(config);
-  layout.plan(0, nullptr, nullptr);
-  const Plan& plan = layout.plan();
+  Session session(config);
+  session.plan(0, nullptr, nullptr);
+  const Plan& plan = session.plan();
   MeshPlan result;
-  result.world_size = layout.world_size();
-  for (AxisId axis = 0; axis < static_cast<AxisId>(layout.mesh().axes().size()); ++axis) {
-    result.axes.push_back(plan_axis(layout.mesh(), axis));
+  result.world_size = session.world_size();
+  for (AxisId axis = 0; axis < static_cast<AxisId>(session.mesh().axes().size()); ++axis) {
+    result.axes.push_back(plan_axis(session.mesh(), axis));
   }
   result.layers = plan.cut().back();
   for (std::vector<int>& ranks : ranks_of_stages(plan)) {
@@ -244,30 +244,31 @@ RankPlan plan_rank(const Config& config, int rank) {
   result.rank = rank;
   const std::unique_ptr<Stream> stream = device.make_main_stream();
   const PlanningSource source(config.settings);
-  Layout layout(config);
-  if (rank < 0 || rank >= layout.world_size()) {
+  Session session(config);
+  if (rank < 0 || rank >= session.world_size()) {
     throw ConfigError(fmt::format("there is no rank {}: the layout has {} rank{}, numbered from 0", rank,
-                                  layout.world_size(), layout.world_size() == 1 ? "" : "s"));
+                                  session.world_size(), session.world_size() == 1 ? "" : "s"));
   }
-  const std::unique_ptr<Communicator> communicator = make_planning_communicator(rank, layout.world_size(), result.step);
-  layout.plan(rank, communicator.get(), &device);
-  check_size(config, layout.plan());
-  Trainer trainer(layout.plan(), *stream, source);
+  const std::unique_ptr<Communicator> communicator =
+      make_planning_communicator(rank, session.world_size(), result.step);
+  session.plan(rank, communicator.get(), &device);
+  check_size(config, session.plan());
+  Trainer trainer(session.plan(), *stream, source);
   result.step.calls.clear();  // those of making the trainer
   trainer.step(0);
   result.params = held_params(trainer.parameters());
   result.memory = memory_of(trainer.parameters(), device);
   for (const RecordedGroup& group : result.step.groups) {
-    result.axis.push_back(axis_of(layout.mesh(), group));
+    result.axis.push_back(axis_of(session.mesh(), group));
   }
   return result;
 }
 
 std::vector<RankClass> plan_classes(const Config& config) {
-  Layout layout(config);
-  layout.plan(0, nullptr, nullptr);
+  Session session(config);
+  session.plan(0, nullptr, nullptr);
   std::vector<RankClass> classes;
-  for (const std::vector<int>& ranks : ranks_of_stages(layout.plan())) {
+  for (const std::vector<int>& ranks : ranks_of_stages(session.plan())) {
     const RankClass first = class_of(config, ranks.front());
     const RankClass last = ranks.size() == 1 ? first : class_of(config, ranks.back());
     if (first.memory == last.memory && first.sent == last.sent) {

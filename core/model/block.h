@@ -6,8 +6,8 @@
 
 #include "core/layers/attention.h"
 #include "core/layers/ffn.h"
-#include "experts/moe_layer.h"
 #include "core/layers/norm.h"
+#include "experts/moe_layer.h"
 
 namespace orthant {
 

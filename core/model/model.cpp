@@ -1,8 +1,8 @@
 #include "core/model/model.h"
 
-#include "core/model/block.h"
 #include "core/layers/embedding.h"
 #include "core/layers/head.h"
+#include "core/model/block.h"
 #include "router/routing_layout.h"
 
 namespace orthant {

@@ -112,6 +112,11 @@ std::vector<KeySpec> plugin_keys(const std::string& name, const std::string& con
   return create_plugin(load_plugin(name, configured_path))->keys();
 }
 
+void add_plugin_kinds(const std::string& name, const std::string& configured_path, const Table& table,
+                      Catalogue& catalogue) {
+  create_plugin(load_plugin(name, configured_path))->add_to(catalogue, table);
+}
+
 const orthant_communicator* communicator_entry(const std::string& name) {
   std::string tried;
   const auto found = open_first("communicator", name, communicator_abi, plugin_directories(), tried);

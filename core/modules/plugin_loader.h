@@ -38,6 +38,10 @@ PluginPtr create_plugin(const LoadedPlugin& plugin);
 // The keys that a requested plugin declares, for the configuration.
 std::vector<KeySpec> plugin_keys(const std::string& name, const std::string& configured_path);
 
+// Lets a plugin add its kinds to a catalogue. `table`: its whole table.
+void add_plugin_kinds(const std::string& name, const std::string& configured_path, const Table& table,
+                      Catalogue& catalogue);
+
 // The entry of the communicator `name`, searched for in the same directories. Errors: ConfigError listing every path
 // tried, or naming what differs in build or ABI.
 const orthant_communicator* communicator_entry(const std::string& name);

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "core/plan/default_seams.h"
 #include "core/arch/cost.h"
+#include "core/plan/default_seams.h"
 
 namespace orthant {
 

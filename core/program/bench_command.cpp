@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "core/device/cpu/profiling_stream.h"
-#include "core/data/source.h"
-#include "core/session/session.h"
 #include "core/base/output.h"
+#include "core/data/source.h"
+#include "core/device/cpu/profiling_stream.h"
 #include "core/program/commands.h"
+#include "core/session/session.h"
 #include "core/train/trainer.h"
 #include "parallel/local/local_communicator.h"
 #include "parallel/local/segment.h"
@@ -35,15 +35,15 @@ class Steps {
  public:
   Steps(const Config& config, bool profile)
       : device_(make_device(config.settings.run.device, static_cast<int>(config.settings.run.threads))),
-        layout_(config),
+        session_(config),
         segment_(LocalSegment::create(1)),
         communicator_(make_local_communicator(segment_, 0, config.settings.run.timeout_seconds)),
         source_(make_batch_source(config.settings)) {
-    if (layout_.world_size() != 1) {
+    if (session_.world_size() != 1) {
       throw ConfigError(
           fmt::format("the layout has {} ranks, and bench step measures one: set the sizes in [plugins.*] to 1 "
                       "(--set plugins.data.size=1), or leave these tables out",
-                      layout_.world_size()));
+                      session_.world_size()));
     }
     stream_ = device_->make_main_stream();
     if (profile) {
@@ -51,8 +51,8 @@ class Steps {
       profiler_ = profiling.get();
       stream_ = std::move(profiling);
     }
-    layout_.plan(0, communicator_.get(), device_.get());
-    trainer_ = std::make_unique<Trainer>(layout_.plan(), *stream_, *source_);
+    session_.plan(0, communicator_.get(), device_.get());
+    trainer_ = std::make_unique<Trainer>(session_.plan(), *stream_, *source_);
   }
 
   double run() {
@@ -66,7 +66,7 @@ class Steps {
 
  private:
   std::unique_ptr<Device> device_;
-  Layout layout_;
+  Session session_;
   std::shared_ptr<LocalSegment> segment_;
   std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<BatchSource> source_;

@@ -8,6 +8,7 @@
 #include "core/base/output.h"
 #include "core/modules/plugin_loader.h"
 #include "core/program/commands.h"
+#include "core/session/session.h"
 
 namespace orthant {
 namespace {
@@ -34,18 +35,19 @@ std::shared_ptr<ConfigArguments> add_config_arguments(CLI::App& command, bool fi
 }
 
 Config load_config(const ConfigArguments& arguments) {
-  return load_config(arguments.file, arguments.overrides,
-                     [](const PluginRequest& plugin) { return plugin_keys(plugin.name, plugin.path); });
+  return load_config(arguments.file, arguments.overrides, keys_of_plugin, kinds_of_plugin);
 }
 
 Config load_config_only(const ConfigArguments& arguments) {
-  return load_config(arguments.file, arguments.overrides,
-                     [](const PluginRequest& plugin) -> std::optional<std::vector<KeySpec>> {
-                       if (!plugin.path.empty() && !plugin.path_set && !is_searched(plugin.path)) {
-                         return std::nullopt;
-                       }
-                       return plugin_keys(plugin.name, plugin.path);
-                     });
+  return load_config(
+      arguments.file, arguments.overrides,
+      [](const PluginRequest& plugin) -> std::optional<std::vector<KeySpec>> {
+        if (!plugin.path.empty() && !plugin.path_set && !is_searched(plugin.path)) {
+          return std::nullopt;
+        }
+        return keys_of_plugin(plugin);
+      },
+      kinds_of_plugin);
 }
 
 int checked_ranks(const Config& config, Ranks ranks) {

@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 
+#include "core/base/output.h"
 #include "core/config/config.h"
 #include "core/config/print.h"
 #include "core/config/validate.h"
-#include "core/base/output.h"
 #include "core/modules/plugin_loader.h"
 #include "core/program/commands.h"
 

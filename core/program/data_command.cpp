@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <memory>
 
-#include "core/data/token_file.h"
 #include "core/base/output.h"
+#include "core/data/token_file.h"
 #include "core/program/commands.h"
 
 namespace orthant {

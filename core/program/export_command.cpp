@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "core/base/output.h"
-#include "core/modules/plugin_loader.h"
 #include "core/program/commands.h"
 #include "core/run/export.h"
+#include "core/session/session.h"
 
 namespace orthant {
 namespace {
@@ -37,7 +37,7 @@ void add_export_command(CLI::App& app, int& exit_code) {
   command->add_flag("--force", options->replace_existing, "Replace the model in a folder that holds files already");
   command->callback([options, dtype, &exit_code] {
     options->dtype = *dtype == "bf16" ? DType::bf16 : DType::f32;
-    print(*options, export_run(*options, [](const PluginRequest& p) { return plugin_keys(p.name, p.path); }));
+    print(*options, export_run(*options, keys_of_plugin, kinds_of_plugin));
     exit_code = static_cast<int>(ExitCode::ok);
   });
 }

@@ -14,16 +14,16 @@
 #include <optional>
 #include <thread>
 
+#include "core/base/output.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/config.h"
-#include "core/session/session.h"
-#include "core/base/output.h"
 #include "core/program/commands.h"
 #include "core/run/find_checkpoint.h"
 #include "core/run/resumable.h"
 #include "core/run/run_folder.h"
 #include "core/run/run_ids.h"
 #include "core/run/run_lock.h"
+#include "core/session/session.h"
 #include "parallel/launch/external_launcher.h"
 #include "parallel/launch/hostfile.h"
 #include "parallel/launch/local_meeting.h"
@@ -72,8 +72,8 @@ struct Needed {
 // How many ranks the layout needs; refuses what would fail on the ranks, before any starts.
 Needed check(const Config& config, Ranks ranks) {
   Needed needed{checked_ranks(config, ranks), {}};
-  Layout layout(config);
-  for (const AxisSpec& axis : layout.mesh().axes()) {
+  Session session(config);
+  for (const AxisSpec& axis : session.mesh().axes()) {
     needed.axes += fmt::format("{}{} {}", needed.axes.empty() ? "" : ", ", axis.name, axis.size);
   }
   return needed;

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "core/base/output.h"
 #include "core/config/value_text.h"
 #include "core/conformance/conformance.h"
 #include "core/modules/find_library.h"
-#include "core/base/output.h"
 #include "core/modules/plugin_loader.h"
 #include "core/program/commands.h"
 

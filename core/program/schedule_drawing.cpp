@@ -37,9 +37,9 @@ std::string bubble_of(const Programs& p, const Timeline& timeline) {
 
 Programs planned_programs(const Config& config) {
   check_layout(config);
-  Layout layout(config);
-  layout.plan(0, nullptr, nullptr);
-  const Plan& plan = layout.plan();
+  Session session(config);
+  session.plan(0, nullptr, nullptr);
+  const Plan& plan = session.plan();
   const int chunks = static_cast<int>(plan.cut().size() - 1) / plan.stages();
   return programs_of(plan.schedule(), plan.stages(), chunks, batch_share(plan).micro_batches);
 }

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "core/base/stop_signals.h"
 #include "core/program/commands.h"
 #include "core/run/rank.h"
 #include "core/run/train_run.h"
-#include "core/base/stop_signals.h"
 
 namespace orthant {
 namespace {

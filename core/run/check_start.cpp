@@ -7,12 +7,12 @@
 #include <optional>
 
 #include "core/config/suggest.h"
-#include "core/modules/make_device.h"
 #include "core/data/source.h"
-#include "core/session/session.h"
 #include "core/modules/find_library.h"
+#include "core/modules/make_device.h"
 #include "core/modules/plugin_loader.h"
 #include "core/run/rank.h"
+#include "core/session/session.h"
 #include "parallel/local/segment.h"
 
 namespace orthant {

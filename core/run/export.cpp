@@ -7,9 +7,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "core/arch/parameter_table.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/device/cpu/bf16.h"
-#include "core/arch/parameter_table.h"
 #include "core/run/run_ids.h"
 
 namespace orthant {
@@ -265,12 +265,12 @@ std::string export_config(const Settings& s, DType dtype) {
   return json.dump(2) + "\n";
 }
 
-ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_keys) {
+ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
   const fs::path output = fs::absolute(options.output / "").lexically_normal().parent_path();
   const bool filled = check_output(output, options.replace_existing);
   const Source source = find_source(options.run);
   // The data may be gone by now, and nothing is read from it.
-  const Config config = load_config(source.config.string(), {"data.source=\"synthetic\""}, plugin_keys);
+  const Config config = load_config(source.config.string(), {"data.source=\"synthetic\""}, plugin_keys, plugin_kinds);
   const CheckpointReader reader(source.checkpoint);
   const fs::path run_folder = source.config.parent_path();
   require_same_run(source.checkpoint, reader.state(), run_folder, ids_in(run_folder).run);

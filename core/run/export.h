@@ -38,7 +38,8 @@ struct ExportResult {
 // Errors: Error for a run or checkpoint that is not there, incomplete or cannot be read now, one that does not fit its
 // configuration or is of another run than its folder, an `output` that is not an empty folder, and for what the disk
 // refuses.
-ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_keys);
+ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_keys,
+                        const PluginKinds& plugin_kinds = {});
 
 // The settings for which transformers has no twin, a line each; empty where MixtralForCausalLM or MistralForCausalLM
 // computes the same.

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/checkpoint/checkpoint.h"
 #include "core/base/output.h"
-#include "parallel/host_collectives.h"
+#include "core/checkpoint/checkpoint.h"
 #include "core/run/resumable.h"
+#include "parallel/host_collectives.h"
 
 namespace orthant {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "core/base/output.h"
 #include "core/checkpoint/disk.h"
 #include "core/config/print.h"
-#include "core/base/output.h"
 #include "core/run/run_folder.h"
 
 namespace orthant {

@@ -7,8 +7,8 @@
 #include "core/arch/parameter_table.h"
 #include "core/layers/owned_pieces.h"
 #include "core/run/file_work.h"
-#include "parallel/host_collectives.h"
 #include "core/run/written_runs.h"
+#include "parallel/host_collectives.h"
 
 namespace orthant {
 namespace {

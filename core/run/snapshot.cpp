@@ -2,9 +2,9 @@
 #include <mutex>
 
 #include "core/data/source.h"
-#include "core/session/session.h"
 #include "core/layers/owned_pieces.h"
 #include "core/run/verify.h"
+#include "core/session/session.h"
 #include "parallel/local/thread_world.h"
 
 namespace orthant {
@@ -80,10 +80,10 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
   const std::unique_ptr<Device> device = make_device(config.settings.run.device, 1);
   const std::unique_ptr<Stream> stream = device->make_main_stream();
   const std::unique_ptr<BatchSource> source = make_batch_source(config.settings);
-  Layout layout(config);
-  layout.plan(communicator.rank(), &communicator, device.get());
-  Group& world = layout.mesh().world_group("verify");
-  Trainer trainer(layout.plan(), *stream, *source);
+  Session session(config);
+  session.plan(communicator.rank(), &communicator, device.get());
+  Group& world = session.mesh().world_group("verify");
+  Trainer trainer(session.plan(), *stream, *source);
   for (int step = 0; step < steps; ++step) {
     const StepReport report = trainer.gradients(step);
     stream->synchronize();  // here and below: no rank waits for others while it has the mutex
@@ -124,7 +124,7 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
       place_piece(snapshot.state[name], p, piece, part);
     }
   });
-  const auto in_use = weights_in_use(trainer, layout.plan(), *stream);
+  const auto in_use = weights_in_use(trainer, session.plan(), *stream);
   auto each_weight = [&](auto&& visit) {
     const std::lock_guard lock(mutex);
     for (const auto& group : trainer.parameters().groups()) {

@@ -6,20 +6,20 @@
 #include <chrono>
 #include <optional>
 
-#include "core/config/validate.h"
-#include "core/data/source.h"
 #include "core/arch/cost.h"
 #include "core/base/output.h"
+#include "core/base/stop_signals.h"
+#include "core/config/validate.h"
+#include "core/data/source.h"
 #include "core/run/file_work.h"
 #include "core/run/find_checkpoint.h"
-#include "parallel/host_collectives.h"
 #include "core/run/metrics.h"
 #include "core/run/pruner.h"
 #include "core/run/remembered_settings.h"
 #include "core/run/run_claim.h"
 #include "core/run/saving.h"
-#include "core/base/stop_signals.h"
 #include "core/train/trainer.h"
+#include "parallel/host_collectives.h"
 
 namespace orthant {
 namespace {
@@ -58,10 +58,10 @@ class Run {
         device_(make_device(settings_.run.device, static_cast<int>(settings_.run.threads))),
         stream_(device_->make_main_stream()),
         source_(make_batch_source(settings_)),
-        layout_(config),
-        planned_((layout_.plan(communicator.rank(), &communicator, device_.get()), true)),
-        world_(layout_.mesh().world_group("run")),
-        trainer_(layout_.plan(), *stream_, *source_),
+        session_(config),
+        planned_((session_.plan(communicator.rank(), &communicator, device_.get()), true)),
+        world_(session_.mesh().world_group("run")),
+        trainer_(session_.plan(), *stream_, *source_),
         checkpoints_(options.run_directory / "checkpoints"),
         pruner_(checkpoints_, settings_.run.keep, settings_.run.disk_timeout_seconds) {}
 
@@ -150,7 +150,7 @@ class Run {
       claim_->check(from_, reader.state());
     }
     require_same_parameters(reader, settings_);
-    load_checkpoint(reader, layout_.plan(), trainer_.parameters(), *stream_);
+    load_checkpoint(reader, session_.plan(), trainer_.parameters(), *stream_);
     step_ = number_in(reader, "step");
     tokens_ = number_in(reader, "tokens");
     from_state_ = reader.state();
@@ -262,7 +262,7 @@ class Run {
       require_own();
     }
     require_all_alive(world_, *stream_);  // nobody writes into another job's folder
-    save_checkpoint(checkpoints_, step_, layout_.plan(), trainer_.parameters(), state,
+    save_checkpoint(checkpoints_, step_, session_.plan(), trainer_.parameters(), state,
                     {communicator_, world_, settings_.run.disk_timeout_seconds}, *stream_, require_own);
     if (first()) {
       pruner_.start(step_);
@@ -298,7 +298,7 @@ class Run {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<BatchSource> source_;
-  Layout layout_;
+  Session session_;
   bool planned_;
   Group& world_;
   Trainer trainer_;

@@ -252,9 +252,9 @@ std::string advice_on(const VerifyReport& report, const Config& config) {
   if (report.ok() || config.settings.run.dtype != ComputeType::bf16 || config.settings.moe.experts == 0) {
     return "";
   }
-  Layout layout(config);
+  Session session(config);
   std::string names;
-  for (const AxisSpec& axis : layout.mesh().axes()) {
+  for (const AxisSpec& axis : session.mesh().axes()) {
     if (axis.size > 1 && std::any_of(axis.splits.begin(), axis.splits.end(),
                                      [](Dim dim) { return dim == Dim::head || dim == Dim::ffn; })) {
       names += (names.empty() ? "" : ", ") + axis.name;

@@ -3,17 +3,21 @@
 #include <set>
 #include <utility>
 
-#include "core/plan/batch_share.h"
 #include "core/arch/parameter_table.h"
-#include "router/routing_layout.h"
 #include "core/layers/parameter_store.h"
-#include "core/plan/units_error.h"
+#include "core/plan/batch_share.h"
 #include "core/plan/schedule_check.h"
+#include "core/plan/units_error.h"
+#include "router/routing_layout.h"
 
 namespace orthant {
 
 std::vector<KeySpec> keys_of_plugin(const PluginRequest& request) {
   return plugin_keys(request.name, request.path);
+}
+
+void kinds_of_plugin(const PluginRequest& request, Catalogue& catalogue) {
+  add_plugin_kinds(request.name, request.path, request.table, catalogue);
 }
 
 namespace {
@@ -96,7 +100,7 @@ void run_phase(const Config& config, const std::string& origin, Phase phase) {
 
 }  // namespace
 
-Layout::Layout(const Config& config) : config_(config) {
+Session::Session(const Config& config) : config_(config) {
   for (const PluginRequest& request : config.plugins) {
     run_phase(config, request.origin, [&] {
       plugins_.push_back(create_plugin(load_plugin(request.name, request.path)));
@@ -106,13 +110,13 @@ Layout::Layout(const Config& config) : config_(config) {
   run_phase(config, "default", [&] { mesh_.freeze(); });
 }
 
-void Layout::plan(int rank, Communicator* communicator, Device* device) {
+void Session::plan(int rank, Communicator* communicator, Device* device) {
   Diagnostics refused = config_.diagnostics();
   plan(rank, communicator, device, refused);
   refused.throw_if_any();
 }
 
-void Layout::plan(int rank, Communicator* communicator, Device* device, Diagnostics& refused) {
+void Session::plan(int rank, Communicator* communicator, Device* device, Diagnostics& refused) {
   mesh_.place(rank, communicator);
   plan_ = std::make_unique<Plan>(config_.settings, mesh_, device);
   for (std::size_t i = 0; i < plugins_.size(); ++i) {
@@ -159,23 +163,23 @@ void check_slices(const Config& config, const Plan& plan, Diagnostics& refused) 
 }  // namespace
 
 int check_layout(const Config& config) {
-  Layout layout(config);
+  Session session(config);
   Diagnostics refused = config.diagnostics();
-  layout.plan(0, nullptr, nullptr, refused);
+  session.plan(0, nullptr, nullptr, refused);
   int micro_batches = 0;
-  collect(config, "default", refused, [&] { micro_batches = batch_share(layout.plan()).micro_batches; });
-  collect(config, "default", refused, [&] { check_routed_rows(layout.plan()); });
-  if (!layout.plan().cut().empty()) {
-    check_slices(config, layout.plan(), refused);
+  collect(config, "default", refused, [&] { micro_batches = batch_share(session.plan()).micro_batches; });
+  collect(config, "default", refused, [&] { check_routed_rows(session.plan()); });
+  if (!session.plan().cut().empty()) {
+    check_slices(config, session.plan(), refused);
   }
   if (refused.empty()) {
-    collect(config, "default", refused, [&] { ParamStore store(layout.plan()); });
+    collect(config, "default", refused, [&] { ParamStore store(session.plan()); });
   }
   refused.throw_if_any();
-  const Plan& plan = layout.plan();
+  const Plan& plan = session.plan();
   const int chunks = static_cast<int>(plan.cut().size() - 1) / plan.stages();
   check_programs(programs_of(plan.schedule(), plan.stages(), chunks, micro_batches));
-  return layout.world_size();
+  return session.world_size();
 }
 
 }  // namespace orthant

@@ -1,7 +1,7 @@
-// Layout: the plugins of one configuration as objects, with their mesh and plan, for one rank.
+// Session: the plugins of one configuration as objects, with their mesh and plan, for one rank.
 //
-//   Layout layout(config);                 // phase 1: plugins claim axes; the world size is known
-//   layout.plan(rank, communicator, device);  // phase 2: plugins bind seams; collective over the world
+//   Session session(config);                   // phase 1: plugins claim axes; the world size is known
+//   session.plan(rank, communicator, device);  // phase 2: plugins bind seams; collective over the world
 //
 // Thread safety: one per rank; not shared.
 #pragma once
@@ -18,11 +18,13 @@ namespace orthant {
 
 // The plugin_keys of load_config: opens the requested library and asks it.
 std::vector<KeySpec> keys_of_plugin(const PluginRequest& request);
+// The plugin_kinds of load_config.
+void kinds_of_plugin(const PluginRequest& request, Catalogue& catalogue);
 
-class Layout {
+class Session {
  public:
   // `config` outlives the layout. Errors: ConfigError, pointing at the plugin's table where one refuses.
-  explicit Layout(const Config& config);
+  explicit Session(const Config& config);
 
   int world_size() const { return mesh_.world_size(); }
 

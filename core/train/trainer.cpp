@@ -4,13 +4,13 @@
 #include <cmath>
 
 #include "core/arch/parameter_table.h"
+#include "core/plan/schedule_check.h"
+#include "core/train/gradient_rule.h"
 #include "core/train/micro_batches.h"
 #include "core/train/model_work.h"
 #include "core/train/not_finite.h"
 #include "core/train/optimizer.h"
 #include "parallel/host_collectives.h"
-#include "core/train/gradient_rule.h"
-#include "core/plan/schedule_check.h"
 
 namespace orthant {
 

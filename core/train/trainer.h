@@ -10,11 +10,11 @@
 #include <span>
 #include <vector>
 
-#include "core/plan/batch_share.h"
 #include "core/data/batch.h"
 #include "core/model/model.h"
-#include "core/train/step_report.h"
+#include "core/plan/batch_share.h"
 #include "core/train/executor.h"
+#include "core/train/step_report.h"
 
 namespace orthant {
 

@@ -3,8 +3,8 @@
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/expert_checks.h"
 #include "experts/cuda/expert_kernels.h"
-#include "experts/cuda/plain/grouped_plain.h"
 #include "experts/cuda/hopper/hopper_gemm.h"
+#include "experts/cuda/plain/grouped_plain.h"
 
 namespace orthant::cuda {
 namespace {

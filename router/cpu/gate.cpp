@@ -9,8 +9,8 @@
 #include "core/device/cpu/parallel.h"
 #include "core/device/cpu/part_sum.h"
 #include "core/device/cpu/vector_math.h"
-#include "router/rules/capacity.h"
 #include "core/device/router_checks.h"
+#include "router/rules/capacity.h"
 #include "router/rules/expert_choice.h"
 #include "router/rules/losses.h"
 

@@ -9,11 +9,11 @@
 
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/launch.h"
-#include "router/rules/capacity.h"
 #include "core/device/router_checks.h"
 #include "router/cuda/dispatch.h"
 #include "router/cuda/expert_rows.h"
 #include "router/cuda/scan.h"
+#include "router/rules/capacity.h"
 
 namespace orthant::cuda {
 namespace {

@@ -27,8 +27,8 @@ struct SeatTask {
 
 std::size_t seat_scratch_bytes(std::int64_t groups, std::int64_t experts);
 
-// Gives each expert's seats in each group to the choices with the greatest priority (router/rules/capacity.h), and these
-// their rows. working: seat_scratch_bytes of device memory.
+// Gives each expert's seats in each group to the choices with the greatest priority (router/rules/capacity.h), and
+// these their rows. working: seat_scratch_bytes of device memory.
 void seat_choices(cudaStream_t stream, const SeatTask& task, void* working);
 
 }  // namespace orthant::cuda

@@ -4,9 +4,9 @@
 #include "router/cuda/expert_choice.h"
 
 #include "core/device/cuda/launch.h"
-#include "router/rules/capacity.h"
 #include "router/cuda/select.h"
 #include "router/cuda/token_row.h"
+#include "router/rules/capacity.h"
 
 namespace orthant::cuda {
 namespace {

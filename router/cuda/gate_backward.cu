@@ -38,7 +38,8 @@ struct Selected {
   }
 };
 
-// What the gradient of the sum of dweight * weight needs of a token's choices: router/rules/gate.h, gate_weights_backward.
+// What the gradient of the sum of dweight * weight needs of a token's choices: router/rules/gate.h,
+// gate_weights_backward.
 struct WeightsBackward {
   float sum;   // of the selected scores, where weights are divided by it, else 1
   float mean;  // of dweight, weighed by the weights

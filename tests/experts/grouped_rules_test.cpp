@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "experts/cuda/choose_kernels.h"
-#include "experts/cuda/tile_order.h"
 #include "experts/cuda/hopper/wgmma_layout.h"
+#include "experts/cuda/tile_order.h"
 
 namespace orthant::cuda {
 namespace {

@@ -13,8 +13,8 @@
 
 #include "core/config/print.h"
 #include "core/data/source.h"
-#include "core/session/session.h"
 #include "core/run/saving.h"
+#include "core/session/session.h"
 #include "core/train/trainer.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/paths.h"
@@ -90,16 +90,16 @@ inline void train_rank(Trained& trained, const std::filesystem::path& run, Commu
   const std::unique_ptr<Device> device = make_device("cpu", 1);
   const std::unique_ptr<Stream> stream = device->make_main_stream();
   const std::unique_ptr<BatchSource> source = make_batch_source(trained.config.settings);
-  Layout layout(trained.config);
-  layout.plan(communicator.rank(), &communicator, device.get());
-  Trainer trainer(layout.plan(), *stream, *source);
+  Session layout(trained.config);
+  session.plan(communicator.rank(), &communicator, device.get());
+  Trainer trainer(session.plan(), *stream, *source);
   const std::int64_t steps = trained.config.settings.run.steps;
   for (std::int64_t step = 0; step < steps; ++step) {
     trainer.step(step);
   }
   const double loss = trainer.validate();
-  save_checkpoint(run / "checkpoints", steps, layout.plan(), trainer.parameters(), {},
-                  {communicator, layout.mesh().world_group("save")}, *stream);
+  save_checkpoint(run / "checkpoints", steps, session.plan(), trainer.parameters(), {},
+                  {communicator, session.mesh().world_group("save")}, *stream);
   const std::lock_guard lock(mutex);
   if (communicator.rank() == 0) {
     trained.validation_loss = loss;
@@ -121,7 +121,7 @@ inline Trained train_into(const std::filesystem::path& run, const std::string& t
   write_file(file, toml);
   std::filesystem::copy_file(paths::source("LICENSE"), run.parent_path() / "text.txt",
                              std::filesystem::copy_options::overwrite_existing);
-  Trained trained{.config = load_config(file.string(), overrides, keys_of_plugin), .weights = {}};
+  Trained trained{.config = load_config(file.string(), overrides, keys_of_plugin, kinds_of_plugin), .weights = {}};
   std::mutex mutex;
   run_threads(check_layout(trained.config),
               [&](Communicator& communicator) { train_rank(trained, run, communicator, mutex); });

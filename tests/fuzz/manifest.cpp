@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "core/checkpoint/disk.h"
 #include "core/base/json.h"
+#include "core/checkpoint/disk.h"
 #include "tests/fuzz/target.h"
 
 namespace orthant::fuzz {

@@ -70,9 +70,9 @@ Result run(const Config& config, int ranks, const fs::path& from, const fs::path
       rank.trainer().step(0);
       rank.trainer().step(1);
     } else {
-      load_checkpoint(CheckpointReader(from), rank.layout().plan(), rank.trainer().parameters(), rank.stream());
+      load_checkpoint(CheckpointReader(from), rank.session().plan(), rank.trainer().parameters(), rank.stream());
     }
-    const fs::path folder = save_checkpoint(to, 2, rank.layout().plan(), rank.trainer().parameters(), {},
+    const fs::path folder = save_checkpoint(to, 2, rank.session().plan(), rank.trainer().parameters(), {},
                                             {communicator, rank.trainer().world()}, rank.stream());
     const double loss = rank.trainer().gradients(2).loss;
     const std::lock_guard lock(mutex);

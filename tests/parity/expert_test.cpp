@@ -143,7 +143,7 @@ TEST_P(Ways, AreAdjointAndInOrder) {
     test::TestRank rank(config, communicator);
     Stream& s = rank.stream();
     Device& device = s.device();
-    TokenExchange& exchange = *rank.layout().plan().exchange();
+    TokenExchange& exchange = *rank.session().plan().exchange();
     const std::int64_t own = communicator.rank();
     std::vector<std::int32_t> send;
     std::vector<float> x;  // of each row: its source rank, its expert, its number

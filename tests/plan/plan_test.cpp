@@ -5,9 +5,9 @@
 
 #include <set>
 
-#include "core/plan/default_seams.h"
 #include "core/arch/parameter_table.h"
 #include "core/layers/parameter_store.h"
+#include "core/plan/default_seams.h"
 #include "tests/support/error_of.h"
 
 namespace orthant {

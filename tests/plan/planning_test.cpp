@@ -37,9 +37,9 @@ struct Real {
 };
 
 void run_for_real(const Config& config, Real& real) {
-  Layout layout(config);
-  real.memory.resize(static_cast<std::size_t>(layout.world_size()));
-  run_threads(layout.world_size(), [&](Communicator& communicator) {
+  Session session(config);
+  real.memory.resize(static_cast<std::size_t>(session.world_size()));
+  run_threads(session.world_size(), [&](Communicator& communicator) {
     RecordingCommunicator recording(communicator, real.calls);
     test::TestRank rank(config, recording);
     {  // the first spreading of weights is no part of a step

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <orthant/plan.h>
 
-#include "core/layers/parameter_store.h"
 #include "core/dry_run/planning_communicator.h"
+#include "core/layers/parameter_store.h"
 
 namespace orthant {
 namespace {

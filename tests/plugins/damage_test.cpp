@@ -8,8 +8,8 @@
 #include <random>
 
 #include "core/base/keyed_hash.h"
-#include "core/modules/read_library.h"
 #include "core/modules/plugin_loader.h"
+#include "core/modules/read_library.h"
 #include "tests/support/error_of.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"

@@ -12,8 +12,8 @@
 #include "core/checkpoint/safetensors.h"
 #include "core/data/batch.h"
 #include "core/layers/layer.h"
-#include "core/session/session.h"
 #include "core/layers/parameter_store.h"
+#include "core/session/session.h"
 #include "parallel/local/local_communicator.h"
 #include "parallel/local/segment.h"
 #include "tests/support/paths.h"
@@ -89,11 +89,11 @@ class Rank {
         device_(make_device("cpu", 1)),
         stream_(device_->make_main_stream()),
         communicator_(make_local_communicator(LocalSegment::create(1), 0, 10)),
-        layout_(config_) {
-    layout_.plan(0, communicator_.get(), device_.get());
+        session_(config_) {
+    session_.plan(0, communicator_.get(), device_.get());
   }
 
-  Plan& plan() { return layout_.plan(); }
+  Plan& plan() { return session_.plan(); }
   Stream& stream() { return *stream_; }
   Device& device() { return *device_; }
 
@@ -173,7 +173,7 @@ class Rank {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Communicator> communicator_;
-  Layout layout_;
+  Session session_;
 };
 
 }  // namespace orthant::test

@@ -7,8 +7,8 @@
 #include <mutex>
 
 #include "core/data/source.h"
-#include "core/session/session.h"
 #include "core/run/saving.h"
+#include "core/session/session.h"
 #include "core/train/trainer.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/program.h"
@@ -172,18 +172,18 @@ fs::path pass_through(const Config& config, const fs::path& from, int steps, con
     const auto device = make_device("cpu", 1);
     const auto stream = device->make_main_stream();
     const auto source = make_batch_source(config.settings);
-    orthant::Layout layout(config);
-    layout.plan(communicator.rank(), &communicator, device.get());
-    Group& world = layout.mesh().world_group("test");
-    Trainer trainer(layout.plan(), *stream, *source);
+    Session session(config);
+    session.plan(communicator.rank(), &communicator, device.get());
+    Group& world = session.mesh().world_group("test");
+    Trainer trainer(session.plan(), *stream, *source);
     if (!from.empty()) {
-      load_checkpoint(CheckpointReader(from), layout.plan(), trainer.parameters(), *stream);
+      load_checkpoint(CheckpointReader(from), session.plan(), trainer.parameters(), *stream);
     }
     for (int step = 0; step < steps; ++step) {
       trainer.step(step);
     }
     const fs::path folder =
-        save_checkpoint(root, 1, layout.plan(), trainer.parameters(), {}, {communicator, world}, *stream);
+        save_checkpoint(root, 1, session.plan(), trainer.parameters(), {}, {communicator, world}, *stream);
     if (world.rank() == 0) {
       const std::lock_guard lock(mutex);
       saved = folder;
@@ -196,7 +196,8 @@ TEST_F(Resume, EveryLayoutReadsEveryLayout) {
   const std::vector<Layout> layouts = {{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}, {4, 4}};
   auto config_of = [&](Layout layout, int seed) {
     folder_.write("layout.toml", tiny_config(layout));
-    return load_config(folder_.path("layout.toml").string(), {fmt::format("run.seed={}", seed)}, keys_of_plugin);
+    return load_config(folder_.path("layout.toml").string(), {fmt::format("run.seed={}", seed)}, keys_of_plugin,
+                       kinds_of_plugin);
   };
   for (const Layout& a : layouts) {
     const fs::path from = pass_through(config_of(a, 1), {}, 2, folder_.path("from"));

@@ -1,7 +1,7 @@
-// What multiprocessors do beside their threads, for the CPU: copies that end later (core/device/cuda/tensor_core.h), and on
-// Hopper barriers in shared memory that count arrivals, and matrix products of a warp group (experts/cuda/hopper/wgmma.h).
-// Meanings are those of the PTX ISA, sections on mbarrier, cp.async, and wgmma.mma_async with its shared memory
-// layouts.
+// What multiprocessors do beside their threads, for the CPU: copies that end later (core/device/cuda/tensor_core.h),
+// and on Hopper barriers in shared memory that count arrivals, and matrix products of a warp group
+// (experts/cuda/hopper/wgmma.h). Meanings are those of the PTX ISA, sections on mbarrier, cp.async, and wgmma.mma_async
+// with its shared memory layouts.
 //
 // What must not be seen yet is NaN: the place of a copy that has not ended, and sums before they are waited for. What
 // the ISA asks for and a CPU would not miss is checked, and ends the launch with an error: see each function.

@@ -45,7 +45,7 @@ class TestRank {
 
   Trainer& trainer() { return *trainer_; }
   Stream& stream() { return *stream_; }
-  Layout& layout() { return layout_; }
+  Session& session() { return session_; }
 
   bool holds(const std::string& name) { return trainer_->parameters().find(name).group != nullptr; }
   std::vector<std::string> names();  // of every parameter held
@@ -65,7 +65,7 @@ class TestRank {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<BatchSource> own_source_;
-  Layout layout_;
+  Session session_;
   std::unique_ptr<Trainer> trainer_;
 };
 

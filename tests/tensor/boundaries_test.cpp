@@ -106,8 +106,8 @@ TEST_P(Boundaries, AreConjugatePairs) {
     const int rank = communicator.rank();
     const auto device = make_device("guarded", 1);
     const auto stream = device->make_main_stream();
-    Layout layout(config);
-    layout.plan(rank, &communicator, device.get());
+    Session session(config);
+    session.plan(rank, &communicator, device.get());
     auto put = [&](const Values& values) {
       const std::int64_t rows = static_cast<std::int64_t>(values.size()) / columns;
       const Tensor t = device->empty(DType::f32, {rows, columns});
@@ -122,8 +122,8 @@ TEST_P(Boundaries, AreConjugatePairs) {
     for (std::size_t i = 0; i < pairs.size(); ++i) {
       const auto& [site, from, to] = pairs[i];
       const Values x = random_part(from, 1, rank, n), y = random_part(to, 2, rank, n);
-      const Values fx = get(layout.plan().cross(site, put(x), *stream));
-      const Values fy = get(layout.plan().cross_back(site, put(y), *stream));
+      const Values fx = get(session.plan().cross(site, put(x), *stream));
+      const Values fy = get(session.plan().cross_back(site, put(y), *stream));
       const std::lock_guard lock(mutex);
       found[i].forward += inner_part(to, fx, y, rank);
       found[i].backward += inner_part(from, x, fy, rank);

@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Recompute, testing::ValuesIn(models), [](const 
 std::int64_t peak(const Overrides& overrides) {
   OneRank rank(experiment(overrides));
   rank->trainer().step(0);
-  Device& device = rank->layout().plan().device();
+  Device& device = rank->session().plan().device();
   device.reset_peak();
   rank->trainer().step(1);
   return device.memory().peak_bytes - device.memory().current_bytes;

@@ -54,7 +54,7 @@ Measured measure(const Config& config) {
   std::mutex mutex;
   run_threads(check_layout(config), [&](Communicator& communicator) {
     TestRank rank(config, communicator);
-    Device& device = rank.layout().plan().device();
+    Device& device = rank.session().plan().device();
     rank.trainer().step(0);  // the order of the layers is known from here on
     device.reset_peak();
     rank.trainer().step(1);

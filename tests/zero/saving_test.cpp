@@ -31,12 +31,12 @@ fs::path pass_through(const Config& config, const fs::path& from, int begin, int
   run_threads(check_layout(config), [&](Communicator& communicator) {
     TestRank rank(config, communicator);
     if (!from.empty()) {
-      load_checkpoint(CheckpointReader(from), rank.layout().plan(), rank.trainer().parameters(), rank.stream());
+      load_checkpoint(CheckpointReader(from), rank.session().plan(), rank.trainer().parameters(), rank.stream());
     }
     for (int step = begin; step < end; ++step) {
       rank.trainer().step(step);
     }
-    const fs::path folder = save_checkpoint(root, end, rank.layout().plan(), rank.trainer().parameters(), {},
+    const fs::path folder = save_checkpoint(root, end, rank.session().plan(), rank.trainer().parameters(), {},
                                             {communicator, rank.trainer().world()}, rank.stream());
     if (communicator.rank() == 0) {
       const std::lock_guard lock(mutex);
@@ -151,7 +151,7 @@ TEST(Saving, LoadedWeightsReplaceThoseGatheredAhead) {
     rank.trainer().step(0);
     rank.trainer().step(1);
     EXPECT_NE(rank.trainer().validate(), before);
-    load_checkpoint(CheckpointReader(initial), rank.layout().plan(), rank.trainer().parameters(), rank.stream());
+    load_checkpoint(CheckpointReader(initial), rank.session().plan(), rank.trainer().parameters(), rank.stream());
     EXPECT_EQ(rank.trainer().validate(), before);
   });
 }

@@ -214,7 +214,7 @@ TEST(Zero, PaddingIsZero) {
         std::vector<Tensor> litter;  // memory that the next step is likely to be given
         for (const auto& group : rank.trainer().parameters().groups()) {
           for (int i = 0; i < 3; ++i) {
-            litter.push_back(rank.layout().plan().device().empty(DType::f32, {group->padded}));
+            litter.push_back(rank.session().plan().device().empty(DType::f32, {group->padded}));
             rank.stream().fill(litter.back(), std::numeric_limits<double>::quiet_NaN());
           }
         }

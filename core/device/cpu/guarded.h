@@ -9,8 +9,8 @@
 #include <map>
 #include <mutex>
 
-#include "core/device/forwarding_stream.h"
 #include "core/base/memory_count.h"
+#include "core/device/forwarding_stream.h"
 
 namespace orthant {
 

@@ -5,8 +5,8 @@
 // behind it. The destructor runs what is queued (or skips it after a failure) and never throws.
 #pragma once
 
-#include "core/device/forwarding_stream.h"
 #include "core/device/cpu/work_queue.h"
+#include "core/device/forwarding_stream.h"
 
 namespace orthant {
 

@@ -20,8 +20,8 @@
 #include <mutex>
 #include <vector>
 
-#include "core/device/cuda/block_cache.h"
 #include "core/base/memory_count.h"
+#include "core/device/cuda/block_cache.h"
 
 namespace orthant::cuda {
 

@@ -20,8 +20,8 @@
 // is loaded late, two streams behind one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS). Communicators that work on the
 // device itself never call host(), and pay nothing for this.
 //
-// Failure: as core/device/cpu/side_stream.h for what runs on the thread; before that an operation throws where it is called.
-// Thread safety: as ops.h.
+// Failure: as core/device/cpu/side_stream.h for what runs on the thread; before that an operation throws where it is
+// called. Thread safety: as ops.h.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -32,12 +32,12 @@
 #include <thread>
 #include <vector>
 
-#include "core/device/forwarding_stream.h"
 #include "core/device/cpu/work_queue.h"
 #include "core/device/cuda/cuda_device.h"
 #include "core/device/cuda/cuda_event.h"
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/kept_tensors.h"
+#include "core/device/forwarding_stream.h"
 
 namespace orthant::cuda {
 

@@ -244,8 +244,8 @@ class Stream {
   // gaps, and room is T * K; or, with config.rows_per_expert = P > 0, those of expert e begin at e * P, offset[e] = e *
   // P, and room is E * P. REQUIRES: no expert keeps more than P choices. Errors: where the host can see them, more;
   // elsewhere those have no row. Each expert has C seats in each group: C = max(1, ceil(factor * K * v / E)), v the
-  // group's valid tokens; exact, with factor rounded to millionths (router/rules/capacity.h). What an expert chose has its
-  // seat: expert_choice drops nothing. Choices are seated in this order until the expert is full:
+  // group's valid tokens; exact, with factor rounded to millionths (router/rules/capacity.h). What an expert chose has
+  // its seat: expert_choice drops nothing. Choices are seated in this order until the expert is full:
   //   position: all k = 0 choices of the group in token order, then all k = 1 choices, and so on.
   //   probability: greatest weight first (what is not above 0 last), ties to the lower token, then the lower k; gshard:
   //   all first choices so, then all second ones.

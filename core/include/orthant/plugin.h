@@ -12,6 +12,7 @@
 #include <exception>
 #include <vector>
 
+#include <orthant/catalogue.h>
 #include <orthant/library_note.h>
 #include <orthant/mesh.h>
 #include <orthant/plan.h>
@@ -24,6 +25,9 @@ class Plugin {
   virtual ~Plugin() = default;
   // The keys of [plugins.NAME] besides `path`. Called before the configuration is checked.
   virtual std::vector<KeySpec> keys() const = 0;
+  // Adds its gates, optimizers, ... to the catalogue, so that the configuration can name them. Called each time that a
+  // configuration is loaded, once the table is checked, on an object of its own. Errors: ConfigError.
+  virtual void add_to(Catalogue& /*catalogue*/, const Table& /*config*/) {}
   // Phase 1: how many ranks, which dims. Errors: ConfigError.
   virtual void claim(Mesh& mesh, const Table& config) = 0;
   // Phase 2, after every plugin's claim: bind seams. Then the core owns the step. Must also work in a dry run.

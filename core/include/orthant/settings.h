@@ -5,8 +5,11 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include <orthant/catalogue.h>
 
 namespace orthant {
 
@@ -118,6 +121,7 @@ struct Settings {
   MoeSettings moe;
   OptimizerSettings optimizer;
   MemorySettings memory;
+  std::shared_ptr<const Catalogue> catalogue = built_in_catalogue();  // what the names above stand for; never null
 };
 
 }  // namespace orthant

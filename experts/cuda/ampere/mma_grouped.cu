@@ -1,7 +1,7 @@
 // The experts' products on the matrix units of Ampere and later: one block a tile of mma_tile.h.
 #include "core/device/cuda/cuda_stream.h"
-#include "experts/cuda/expert_tiles.h"
 #include "experts/cuda/ampere/mma_tile.h"
+#include "experts/cuda/expert_tiles.h"
 #include "experts/cuda/tile_epilogues.h"
 
 namespace orthant::cuda {

@@ -3,8 +3,8 @@
 // Floors: wgmma_tile.h, and experts/README.md.
 #include "core/device/cuda/cuda_stream.h"
 #include "experts/cuda/expert_tiles.h"
-#include "experts/cuda/tile_epilogues.h"
 #include "experts/cuda/hopper/wgmma_tile.h"
+#include "experts/cuda/tile_epilogues.h"
 
 namespace orthant::cuda {
 namespace {
