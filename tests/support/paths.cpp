@@ -22,6 +22,10 @@ std::string plugin(const std::string& file) {
   return below(ORTHANT_PLUGIN_DIR, file);
 }
 
+std::string out_of_tree(const std::string& name) {
+  return below(ORTHANT_OUT_OF_TREE_DIR, "liborthant_plugin_" + name + ".so");
+}
+
 std::string program() {
   return ORTHANT_PROGRAM;
 }
