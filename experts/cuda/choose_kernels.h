@@ -16,9 +16,8 @@ namespace orthant::cuda {
 //           shows each of them beside the library's.
 enum class ExpertSetting { automatic, packed, fused };
 
-// text: of the variable, or null. Errors: ConfigError for any other text.
-inline ExpertSetting expert_setting(const char* text) {
-  const std::string_view given = text == nullptr ? "" : text;
+// Errors: ConfigError for any other text.
+inline ExpertSetting expert_setting(std::string_view given) {
   if (!given.empty() && given != "packed" && given != "fused") {
     throw ConfigError(
         fmt::format("ORTHANT_CUDA_EXPERTS={}: expected packed (rows are packed for the experts' products) or fused "

@@ -14,7 +14,7 @@ inline constexpr bool have_cutlass = false;
 #endif
 
 inline ExpertMeans expert_means(const CudaStream& stream) {
-  return {stream.cuda().architecture(), have_cutlass, stream.cuda().expert_setting()};
+  return {stream.cuda().architecture(), have_cutlass, expert_setting(stream.cuda().expert_kernels())};
 }
 
 inline const ExpertEngine& expert_engine(const ExpertMeans& means) {

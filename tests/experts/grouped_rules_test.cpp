@@ -80,7 +80,6 @@ TEST(HopperTakes, WhatItsMemoryUnitCanAddress) {
 }
 
 TEST(ExpertSetting, IsOneOfTwoOrNothing) {
-  EXPECT_EQ(expert_setting(nullptr), ExpertSetting::automatic);
   EXPECT_EQ(expert_setting(""), ExpertSetting::automatic);
   EXPECT_EQ(expert_setting("packed"), ExpertSetting::packed);
   EXPECT_EQ(expert_setting("fused"), ExpertSetting::fused);

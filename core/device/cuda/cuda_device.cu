@@ -76,8 +76,8 @@ bool cached(const std::string& device) {
 
 }  // namespace
 
-CudaDevice::CudaDevice(std::string name) : name_(std::move(name)), owns_stream_(true) {
-  expert_setting_ = cuda::expert_setting(std::getenv("ORTHANT_CUDA_EXPERTS"));
+CudaDevice::CudaDevice(std::string name, std::string experts)
+    : name_(std::move(name)), expert_kernels_(std::move(experts)), owns_stream_(true) {
   ordinal_ = local_rank() % usable_gpus(name_);
   check(cudaSetDevice(ordinal_), fmt::format("choosing GPU {}", ordinal_));
   int major = 0, minor = 0;
@@ -96,10 +96,10 @@ CudaDevice::CudaDevice(std::string name) : name_(std::move(name)), owns_stream_(
 
 CudaDevice::CudaDevice(CudaDevice& of, cudaStream_t stream)
     : name_(of.name_),
+      expert_kernels_(of.expert_kernels_),
       ordinal_(of.ordinal_),
       multiprocessors_(of.multiprocessors_),
       architecture_(of.architecture_),
-      expert_setting_(of.expert_setting_),
       owns_stream_(false),
       main_(stream),
       gpu_(of.gpu_),

@@ -23,14 +23,14 @@
 #include "core/device/cuda/arena.h"
 #include "core/device/cuda/kept_tensors.h"
 #include "core/device/cuda/staging.h"
-#include "experts/cuda/choose_kernels.h"
 
 namespace orthant::cuda {
 
 class CudaDevice final : public Device {
  public:
   // name: "cuda"; "simt" where the kernels run on the CPU (tests/simt). Errors: Error where there is no usable GPU.
-  explicit CudaDevice(std::string name);
+  // experts: which kernels they use (expert_kernels); empty: the device's choice.
+  CudaDevice(std::string name, std::string experts);
   // The same GPU for the operations of a side stream: their working memory is in the order of `stream`. `of` and
   // `stream` outlive it.
   CudaDevice(CudaDevice& of, cudaStream_t stream);
@@ -48,8 +48,8 @@ class CudaDevice final : public Device {
   int multiprocessors() const { return multiprocessors_; }
   // 80 for sm_80, 90 for Hopper.
   int architecture() const { return architecture_; }
-  // ORTHANT_CUDA_EXPERTS, as it was when the device was made.
-  ExpertSetting expert_setting() const { return expert_setting_; }
+  // A word that the device only carries: experts/cuda knows what it means.
+  const std::string& expert_kernels() const { return expert_kernels_; }
   // The stream in whose order memory is allocated and freed.
   cudaStream_t main() const { return main_; }
   PinnedCache& pinned() { return *pinned_; }
@@ -79,9 +79,8 @@ class CudaDevice final : public Device {
  private:
   void collect(bool wait);
 
-  const std::string name_;
+  const std::string name_, expert_kernels_;
   int ordinal_ = 0, multiprocessors_ = 1, architecture_ = 0;
-  ExpertSetting expert_setting_ = ExpertSetting::automatic;
   const bool owns_stream_;
   cudaStream_t main_ = nullptr;
   std::shared_ptr<GpuMemory> gpu_;
