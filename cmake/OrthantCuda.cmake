@@ -1,6 +1,7 @@
 # The CUDA device: a library that the core loads at run time (core/modules/make_device.cpp), so nothing else needs CUDA.
 # Kernels are compiled for Ampere and Hopper, those on Hopper's own instructions (*_hopper.cu, *_cutlass.cu, wgmma_*.cu)
 # for Hopper alone. Nothing here needs a GPU.
+set(ORTHANT_GPUS "80;90a-real" CACHE STRING "CUDA architectures of the kernels that are not for Hopper alone")
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 # CMake 3.25 does not know that nvcc has C++20.
@@ -52,7 +53,7 @@ else()
 endif()
 
 add_library(orthant_device_cuda MODULE ${ORTHANT_CUDA_SOURCES})
-set_target_properties(orthant_device_cuda PROPERTIES CUDA_ARCHITECTURES "80;90a-real" CUDA_VISIBILITY_PRESET hidden
+set_target_properties(orthant_device_cuda PROPERTIES CUDA_ARCHITECTURES "${ORTHANT_GPUS}" CUDA_VISIBILITY_PRESET hidden
   CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON CUDA_RUNTIME_LIBRARY Static)
 target_include_directories(orthant_device_cuda PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(orthant_device_cuda PRIVATE orthant orthant_cuda_options CUDA::cudart_static CUDA::cublas)
@@ -84,4 +85,4 @@ endif()
 orthant_stamp(orthant_device_cuda)
 install(TARGETS orthant_device_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set_property(GLOBAL APPEND PROPERTY ORTHANT_PLUGIN_TARGETS orthant_device_cuda)
-set_property(GLOBAL APPEND PROPERTY ORTHANT_SUMMARY "CUDA          ${CUDAToolkit_VERSION}: device \"cuda\" for sm_80 and sm_90a")
+set_property(GLOBAL APPEND PROPERTY ORTHANT_SUMMARY "CUDA          ${CUDAToolkit_VERSION}: device \"cuda\" for ${ORTHANT_GPUS}; Hopper's own kernels")

@@ -4,6 +4,9 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
 endif()
 # Asserts of libraries stay off, our own checks (require) are always on; -O2 everywhere, kernels ask for more.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+if(ORTHANT_SANITIZE)
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG")  # a third of the time to compile, and truer stacks
+endif()
 
 find_program(ORTHANT_CCACHE ccache)
 if(ORTHANT_CCACHE)

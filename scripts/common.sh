@@ -14,7 +14,7 @@ die() { say "$*"; exit 1; }
 build_packages=(g++ cmake pkg-config libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev libssl-dev)
 # Nice to have: a build works without them, and the configure summary says what it does without.
 build_optional=(ninja-build libdnnl-dev libopenmpi-dev openmpi-bin ccache)
-test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
+test_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3)
 test_optional=(clang-format)
 
 # The arguments that are not installed, one a line. A tool counts as there whoever installed it.
@@ -123,6 +123,29 @@ cuda_settings() {
   fi
 }
 
+# What runs here or is shipped: Ampere and later, and Hopper's own instructions. Tests need one of them: compiled twice is
+# minutes, and a kernel for both is the same source.
+all_gpus='80;90a-real'
+# gpus_of_tests CACHE: the option that leaves it at the GPU of this machine, or at Hopper where there is none. Nothing where
+# CACHE is there: ./launch may have asked for all.
+gpus_of_tests() {
+  local capability=
+  [[ ! -e $1 ]] || return 0
+  if command -v nvidia-smi >/dev/null; then
+    capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n1 | tr -dc '0-9' || true)
+  fi
+  case $capability in
+    '' | 90) printf '%s\n' -DORTHANT_GPUS=90a-real ;;
+    *) printf '%s\n' "-DORTHANT_GPUS=$capability-real" ;;
+  esac
+}
+# all_gpus_again CACHE: the option that makes a build of ./runtests whole; nothing where it is.
+all_gpus_again() {
+  if grep -qs '^ORTHANT_GPUS:' "$1" && ! grep -qsxF "ORTHANT_GPUS:STRING=$all_gpus" "$1"; then
+    printf '%s\n' "-DORTHANT_GPUS=$all_gpus"
+  fi
+}
+
 # names_cuda ARGUMENT...: whether an argument, a configuration among them or one that it extends names what needs the CUDA
 # code. What is no more than mentioned counts too.
 names_cuda() {
@@ -160,22 +183,29 @@ configure() {
   sed -n '/^-- Orthant/,$ s/^-- /  /p' "$directory/configure.log" | sed '/Configuring done/,$d' >&2
 }
 
-# build PRESET [target...]: prints only when there is something to build.
+# build PRESET [target...]: prints only when there is something to build. build_limit: a command before the compiler's
+# ("timeout 60"); what it ends is no failure of the build, and exits with 124.
+build_limit=()
 build() {
-  local preset=$1 directory="$root/build/$1" jobs
+  local preset=$1 directory="$root/build/$1" jobs status=0
   shift
   jobs=${ORTHANT_JOBS:-$(nproc)}
   if [[ -e $directory/build.ninja ]]; then
     if [[ -t 2 ]]; then
-      ninja -C "$directory" -j "$jobs" "$@" >&2
+      "${build_limit[@]}" ninja -C "$directory" -j "$jobs" "$@" >&2
     else
       # Lines, not a terminal's one line that changes: the idle ones say nothing.
-      ninja -C "$directory" -j "$jobs" "$@" 2>&1 |
+      "${build_limit[@]}" ninja -C "$directory" -j "$jobs" "$@" 2>&1 |
         sed -u -e '/^ninja: no work to do/d' -e '/^ninja: Entering directory/d' -e '/Re-checking globbed/d' >&2
     fi
   else
-    make -C "$directory" --no-print-directory -s -j "$jobs" "$@" >&2
-  fi || die "the build in build/$preset failed"
+    "${build_limit[@]}" make -C "$directory" --no-print-directory -s -j "$jobs" "$@" >&2
+  fi || status=$?
+  if [[ $status -eq 124 && ${#build_limit[@]} -gt 0 ]]; then
+    say "the time is over before build/$preset was built"
+    exit 124
+  fi
+  [[ $status -eq 0 ]] || die "the build in build/$preset failed"
 }
 
 # Whether this user may write in build/.

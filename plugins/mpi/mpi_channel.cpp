@@ -1,5 +1,5 @@
 // How members agree on a call and wait for each other; what moves the data is mpi_collectives.cpp.
-#include "plugins/mpi/mpi_channel.h"
+#include "mpi_channel.h"
 
 #include <fmt/ranges.h>
 #include <sched.h>
@@ -9,7 +9,7 @@
 #include <set>
 #include <thread>
 
-#include "plugins/mpi/mpi_calls.h"
+#include "mpi_calls.h"
 
 namespace orthant {
 namespace {

@@ -16,7 +16,7 @@
 
 #include <orthant/host_channel.h>
 
-#include "plugins/mpi/mpi_world.h"
+#include "mpi_world.h"
 
 namespace orthant {
 

@@ -3,8 +3,8 @@
 #include <climits>
 #include <cstring>
 
-#include "plugins/mpi/mpi_calls.h"
-#include "plugins/mpi/mpi_channel.h"
+#include "mpi_calls.h"
+#include "mpi_channel.h"
 
 namespace orthant {
 namespace {

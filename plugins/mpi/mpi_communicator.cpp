@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <numeric>
 
-#include "plugins/mpi/mpi_channel.h"
-#include "plugins/mpi/mpi_world.h"
+#include "mpi_channel.h"
+#include "mpi_world.h"
 
 namespace orthant {
 namespace {

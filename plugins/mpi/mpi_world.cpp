@@ -1,4 +1,4 @@
-#include "plugins/mpi/mpi_world.h"
+#include "mpi_world.h"
 
 #include <exception>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "plugins/nccl/address.h"
+#include "address.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "plugins/nccl/socket.h"
+#include "socket.h"
 
 namespace orthant::nccl {
 

@@ -1,4 +1,4 @@
-#include "plugins/nccl/call_log.h"
+#include "call_log.h"
 
 #include <algorithm>
 

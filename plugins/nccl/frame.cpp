@@ -1,4 +1,4 @@
-#include "plugins/nccl/frame.h"
+#include "frame.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "plugins/nccl/hub.h"
+#include "hub.h"
 
 #include <fmt/ranges.h>
 #include <poll.h>
@@ -12,7 +12,7 @@
 
 #include <orthant/error.h>
 
-#include "plugins/nccl/address.h"
+#include "address.h"
 
 namespace orthant::nccl {
 namespace {

@@ -14,8 +14,8 @@
 
 #include <orthant/handshake.h>
 
-#include "plugins/nccl/frame.h"
-#include "plugins/nccl/socket.h"
+#include "frame.h"
+#include "socket.h"
 
 namespace orthant::nccl {
 

@@ -3,9 +3,9 @@
 
 #include <cstdlib>
 
-#include "plugins/nccl/nccl_communicator.h"
-#include "plugins/nccl/nccl_library.h"
-#include "plugins/nccl/start.h"
+#include "nccl_communicator.h"
+#include "nccl_library.h"
+#include "start.h"
 
 namespace orthant::nccl {
 namespace {

@@ -1,12 +1,12 @@
-#include "plugins/nccl/nccl_communicator.h"
+#include "nccl_communicator.h"
 
 #include <algorithm>
 #include <set>
 
 #include <orthant/error.h>
 
-#include "plugins/nccl/nccl_group.h"
-#include "plugins/nccl/world.h"
+#include "nccl_group.h"
+#include "world.h"
 
 namespace orthant::nccl {
 namespace {

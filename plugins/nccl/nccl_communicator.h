@@ -5,8 +5,8 @@
 
 #include <orthant/group.h>
 
-#include "plugins/nccl/nccl_api.h"
-#include "plugins/nccl/rendezvous.h"
+#include "nccl_api.h"
+#include "rendezvous.h"
 
 namespace orthant::nccl {
 

@@ -1,4 +1,4 @@
-#include "plugins/nccl/nccl_group.h"
+#include "nccl_group.h"
 
 #include <orthant/device.h>
 #include <orthant/ops.h>

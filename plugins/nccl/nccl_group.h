@@ -13,7 +13,7 @@
 
 #include <orthant/group_base.h>
 
-#include "plugins/nccl/world.h"
+#include "world.h"
 
 namespace orthant::nccl {
 

@@ -3,7 +3,7 @@
 // Communicators are made with blocking = 0: NCCL then answers "in progress" instead of waiting, so that a rank that
 // never comes cannot hold this one in a call. NCCL allows one thread at a time to give work to the communicators of a
 // GPU (its user guide, "Thread safety"), hence one mutex for all calls.
-#include "plugins/nccl/nccl_library.h"
+#include "nccl_library.h"
 
 #include <cuda_runtime.h>
 #include <nccl.h>

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "plugins/nccl/nccl_api.h"
+#include "nccl_api.h"
 
 namespace orthant::nccl {
 

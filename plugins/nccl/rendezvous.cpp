@@ -1,4 +1,4 @@
-#include "plugins/nccl/rendezvous.h"
+#include "rendezvous.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,7 +14,7 @@
 
 #include <orthant/error.h>
 
-#include "plugins/nccl/address.h"
+#include "address.h"
 
 namespace orthant::nccl {
 namespace {

@@ -19,9 +19,9 @@
 
 #include <orthant/handshake.h>
 
-#include "plugins/nccl/frame.h"
-#include "plugins/nccl/hub.h"
-#include "plugins/nccl/socket.h"
+#include "frame.h"
+#include "hub.h"
+#include "socket.h"
 
 namespace orthant::nccl {
 

@@ -1,4 +1,4 @@
-#include "plugins/nccl/start.h"
+#include "start.h"
 
 #include <orthant/error.h>
 

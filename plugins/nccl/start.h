@@ -7,7 +7,7 @@
 
 #include <orthant/communicator_plugin.h>
 
-#include "plugins/nccl/rendezvous.h"
+#include "rendezvous.h"
 
 namespace orthant::nccl {
 

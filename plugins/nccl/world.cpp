@@ -1,4 +1,4 @@
-#include "plugins/nccl/world.h"
+#include "world.h"
 
 #include <algorithm>
 #include <cstring>

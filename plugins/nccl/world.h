@@ -20,9 +20,9 @@
 #include <thread>
 #include <vector>
 
-#include "plugins/nccl/call_log.h"
-#include "plugins/nccl/nccl_api.h"
-#include "plugins/nccl/rendezvous.h"
+#include "call_log.h"
+#include "nccl_api.h"
+#include "rendezvous.h"
 
 namespace orthant::nccl {
 

@@ -7,7 +7,7 @@
 
 #include <orthant/error.h>
 
-#include "plugins/nccl/world.h"
+#include "world.h"
 
 namespace orthant::nccl {
 namespace {

@@ -50,6 +50,36 @@ TEST_F(CudaSettings, NoneOrNotWanted) {
   EXPECT_EQ(ask("13.0", "ORTHANT_NO_CUDA=1").output, "");
 }
 
+class GpusOfTests : public CudaSettings {
+ protected:
+  // `said`: what nvidia-smi answers.
+  std::string ask_gpus(const std::string& function, const std::string& said) {
+    folder_.write("bin/nvidia-smi", "#!/bin/sh\n" + said + "\n");
+    std::filesystem::permissions(folder_.path("bin/nvidia-smi"), std::filesystem::perms::owner_all);
+    return folder_
+        .command({"bash", "-c",
+                  "root=$PWD; set -euo pipefail; source '" + paths::source("scripts/common.sh") +
+                      "'; export PATH=$PWD/bin:/usr/bin:/bin; " + function + " cache"})
+        .output;
+  }
+};
+
+TEST_F(GpusOfTests, AreThatOfThisMachineOrHopper) {
+  EXPECT_EQ(ask_gpus("gpus_of_tests", "exit 1"), "-DORTHANT_GPUS=90a-real\n");
+  EXPECT_EQ(ask_gpus("gpus_of_tests", "echo 9.0"), "-DORTHANT_GPUS=90a-real\n");
+  EXPECT_EQ(ask_gpus("gpus_of_tests", "echo 8.6; echo 8.6"), "-DORTHANT_GPUS=86-real\n");
+  folder_.write("cache", "ORTHANT_CUDA:BOOL=ON\n");
+  EXPECT_EQ(ask_gpus("gpus_of_tests", "echo 9.0"), "") << "what is configured stays";
+}
+
+TEST_F(GpusOfTests, AreAllAgainForARun) {
+  EXPECT_EQ(ask_gpus("all_gpus_again", "exit 1"), "") << "nothing is configured: CMake's default is all";
+  folder_.write("cache", "ORTHANT_GPUS:STRING=90a-real\n");
+  EXPECT_EQ(ask_gpus("all_gpus_again", "exit 1"), "-DORTHANT_GPUS=80;90a-real\n");
+  folder_.write("cache", "ORTHANT_GPUS:STRING=80;90a-real\n");
+  EXPECT_EQ(ask_gpus("all_gpus_again", "exit 1"), "");
+}
+
 class NamesCuda : public testing::Test {
  protected:
   bool names(const std::string& arguments) {

@@ -1,0 +1,102 @@
+"""The arrows of the design: who may include whom. Run by scripts/check_includes.sh; rules in scripts/rooms.txt.
+
+    check_includes.py             complains of every include that the rules refuse; exit code 1 if there is one
+    check_includes.py --arrows    prints the arrows between rooms, as "FROM TO COUNT" lines
+"""
+import collections
+import os
+import re
+import subprocess
+import sys
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+SOURCE = re.compile(r"\.(h|cpp|cu|cuh|inc)$")
+PUBLIC = "core/include/orthant/"
+
+
+def rooms():
+    with open("scripts/rooms.txt") as lines:
+        return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def room_of(path, order):
+    """The innermost room that holds the file; None where no room does."""
+    folder = os.path.dirname(path)
+    while folder:
+        if folder in order:
+            return folder
+        folder = os.path.dirname(folder)
+    return None
+
+
+def resolve(file, bracket, path):
+    """The file of the tree that is meant, or None for a header of somebody else."""
+    if bracket == "<":
+        return PUBLIC + path[len("orthant/"):] if path.startswith("orthant/") else (path if os.path.exists(path) else None)
+    beside = os.path.normpath(os.path.join(os.path.dirname(file), path))
+    return beside if os.path.exists(beside) else path if os.path.exists(path) else None
+
+
+def includes(file):
+    with open(file) as source:
+        text = source.read()
+    for match in INCLUDE.finditer(text):
+        target = resolve(file, match.group(1), match.group(2))
+        if target:
+            yield text.count("\n", 0, match.start(2)) + 1, match.group(2), target
+
+
+def plugin_refusal(file, path, target):
+    """Why a plugin may not include it; None where it may."""
+    own = "/".join(file.split("/")[:2])
+    if target.startswith(PUBLIC):
+        known = os.path.exists(target) or target.endswith("/build_id.h")
+        return None if known else "which is no public header of the core"
+    if target.startswith(own + "/"):
+        return None if not path.startswith("plugins/") else "by a path that holds only in this tree"
+    return "a plugin includes <orthant/...> and its own files only"
+
+
+def main():
+    order = rooms()
+    tracked = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=True)
+    files = [f for f in tracked.stdout.split("\n") if SOURCE.search(f) and os.path.exists(f)]
+    arrows = collections.Counter()
+    problems = []
+    for room in order:
+        if not os.path.isdir(room):
+            problems.append(f"scripts/rooms.txt: there is no folder {room}")
+    for file in files:
+        top = file.split("/")[0]
+        if top in ("tests", "bench", "configs", "cmake"):
+            continue
+        room = room_of(file, order)
+        if top == "plugins":
+            for line, path, target in includes(file):
+                why = plugin_refusal(file, path, target)
+                if why:
+                    problems.append(f"{file}:{line}: includes {path}: {why}")
+            continue
+        if room is None:
+            problems.append(f"{file}: it stands in no room of scripts/rooms.txt")
+            continue
+        for line, path, target in includes(file):
+            other = room_of(target, order)
+            if other is None:
+                if not target.endswith("/build_id.h"):
+                    problems.append(f"{file}:{line}: includes {path}, which is in no room that it may see")
+                continue
+            if other != room:
+                arrows[(room, other)] += 1
+                if order.index(other) > order.index(room):
+                    problems.append(f"{file}:{line}: includes {path}: {other} stands above {room} (scripts/rooms.txt)")
+    if "--arrows" in sys.argv[1:]:
+        for (room, other), count in sorted(arrows.items(), key=lambda item: (order.index(item[0][0]), order.index(item[0][1]))):
+            print(room, other, count)
+        return 0
+    for problem in problems:
+        print(f"includes: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+sys.exit(main())
