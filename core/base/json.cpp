@@ -32,7 +32,7 @@ Json parse_json(std::span<const std::byte> text, const std::string& where) {
       keys.pop_back();
     } else if (event == Json::parse_event_t::key) {
       const std::string key = value.get<std::string>();
-      require(keys.back().insert(key).second, "{}: '{}' stands there twice", where, key);
+      require(keys.back().insert(key).second, "{}: '{}' stands there a second time", where, key);
     }
     return true;
   };

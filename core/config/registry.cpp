@@ -243,7 +243,7 @@ void declare_moe(std::vector<CoreKey>& keys) {
       0, 1 << 16);
   between(moe.key(
               "every", [](auto& s) -> auto& { return s.moe.every; },
-              "Every so-many-th block has experts, counted so that 1 is all and 2 is the second, fourth, ..."),
+              "Distance between blocks with experts. 1: every block has them; 2: the second, fourth, ..."),
           1, 1 << 16);
   CoreKey& top_k = moe.key(
       "top_k", [](auto& s) -> auto& { return s.moe.top_k; },

@@ -179,7 +179,7 @@ class Player {
     const std::vector<Instr>& program = programs_.of_stage[static_cast<std::size_t>(stage)];
     const std::size_t at = at_[static_cast<std::size_t>(stage)];
     if (at < program.size()) {
-      refuse(stage, program[at], "waits for ever");
+      refuse(stage, program[at], "waits forever");
     }
     const State& own = states_[static_cast<std::size_t>(stage)];
     const Instr none{Op::step, 0, 0};

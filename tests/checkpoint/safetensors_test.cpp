@@ -162,7 +162,7 @@ TEST_F(Safetensors, HostileHeadersAreRefusedByName) {
               HasSubstr("an overlap"));
   EXPECT_THAT(header_error(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
                            R"("a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})"),
-              HasSubstr("stands there twice"));
+              HasSubstr("stands there a second time"));
   EXPECT_THAT(header_error(R"({"__metadata__":{"a":1}})", 0), HasSubstr("must be a string"));
   const std::string deep = R"({"a":)" + std::string(100000, '[') + std::string(100000, ']') + "}";
   EXPECT_THAT(header_error(deep), HasSubstr("nested deeper"));

@@ -57,10 +57,10 @@ TEST(Programs, WrongOnesAreRefused) {
               HasSubstr("stage 0, forward of chunk 0, micro-batch 1: the micro-batch is not loaded"));
   EXPECT_THAT(without(1, {Op::recv_x, 0, 1}),
               HasSubstr("stage 1, forward of chunk 0, micro-batch 1: its input is not there"));
-  EXPECT_THAT(without(0, {Op::send_x, 0, 1}), HasSubstr("waits for ever"));
+  EXPECT_THAT(without(0, {Op::send_x, 0, 1}), HasSubstr("waits forever"));
   EXPECT_THAT(without(0, {Op::recv_dx, 0, 0}), HasSubstr("its gradient is not there"));
   EXPECT_THAT(without(0, {Op::recv_dx, 0, 1}), HasSubstr("its gradient is not there"));
-  EXPECT_THAT(without(1, {Op::send_dx, 0, 1}), HasSubstr("stage 0, recv_dx of chunk 0, micro-batch 1: waits for ever"));
+  EXPECT_THAT(without(1, {Op::send_dx, 0, 1}), HasSubstr("stage 0, recv_dx of chunk 0, micro-batch 1: waits forever"));
   EXPECT_THAT(without(0, {Op::backward, 0, 1}), HasSubstr("1 backwards"));
   EXPECT_THAT(without(1, {Op::backward, 0, 0}), HasSubstr("what it sends is not there"));
   EXPECT_THAT(without(0, {Op::finish_grads, 0, 0}), HasSubstr("out of order"));
@@ -70,7 +70,7 @@ TEST(Programs, WrongOnesAreRefused) {
   EXPECT_THAT(swapped(1, {Op::recv_x, 0, 0}, {Op::recv_x, 0, 1}), HasSubstr("what arrives is for"));
   EXPECT_THAT(swapped(0, {Op::backward, 0, 1}, {Op::finish_grads, 0, 0}), HasSubstr("after finish_grads"));
   // The first stage waits for a gradient before it sends what the second needs.
-  EXPECT_THAT(swapped(0, {Op::send_x, 0, 0}, {Op::recv_dx, 0, 0}), HasSubstr("waits for ever"));
+  EXPECT_THAT(swapped(0, {Op::send_x, 0, 0}, {Op::recv_dx, 0, 0}), HasSubstr("waits forever"));
   Programs twice = sound();
   twice.of_stage[0].insert(twice.of_stage[0].begin() + 1, {Op::forward, 0, 0});
   EXPECT_THAT(refusal(twice), HasSubstr("a second time"));
