@@ -17,7 +17,7 @@
 #include "core/config/config.h"
 #include "core/data/source.h"
 #include "core/dry_run/planning.h"
-#include "core/modules/plugin_loader.h"
+#include "core/modules/module.h"
 #include "core/session/session.h"
 #include "core/train/trainer.h"
 #include "parallel/local/local_communicator.h"

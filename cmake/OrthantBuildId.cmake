@@ -1,5 +1,5 @@
 # The hash of the public headers, as a generated public header. A plugin compiled against other headers has
-# another hash and is refused by name before any virtual call (core/modules/plugin_loader.cpp).
+# another hash and is refused by name before any virtual call (core/modules/module.cpp).
 set(ORTHANT_GENERATED_DIR "${CMAKE_BINARY_DIR}/generated")
 file(GLOB ORTHANT_PUBLIC_HEADERS CONFIGURE_DEPENDS core/include/orthant/*.h)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ORTHANT_PUBLIC_HEADERS})

@@ -7,7 +7,7 @@
 #include "core/conformance/child.h"
 #include "core/conformance/experiment.h"
 #include "core/conformance/layout_checks.h"
-#include "core/modules/plugin_loader.h"
+#include "core/modules/module.h"
 #include "core/session/session.h"
 
 namespace orthant {
@@ -98,9 +98,9 @@ class Suite {
   bool load() {
     std::vector<KeySpec> keys;
     try {
-      const LoadedPlugin loaded = open_plugin(plugin_.file);
+      const Module loaded = open_module("plugin", plugin_.file);
       plugin_.name = report_.plugin = loaded.entry->name;
-      keys = create_plugin(loaded)->keys();
+      keys = create<Plugin>(loaded)->keys();
     } catch (const std::exception& refused) {
       add("loads", Outcome::failed, refused.what());
       return false;
@@ -123,7 +123,7 @@ class Suite {
   bool carved() const {
     const Config config = conformance_experiment(plugin_, 2, 0);
     Mesh mesh;
-    create_plugin(open_plugin(plugin_.file))->claim(mesh, config.plugins.front().table);
+    create<Plugin>(open_module("plugin", plugin_.file))->claim(mesh, config.plugins.front().table);
     return std::any_of(mesh.axes().begin(), mesh.axes().end(),
                        [](const AxisSpec& axis) { return !axis.carve_of.empty(); });
   }

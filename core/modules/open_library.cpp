@@ -7,16 +7,16 @@
 #include "core/modules/read_library.h"
 
 namespace orthant {
+
+std::string source_of_note(const std::string& kind) {
+  return kind == "plugin"         ? "ORTHANT_PLUGIN(\"name\", Class)"
+         : kind == "communicator" ? "ORTHANT_COMMUNICATOR(\"name\", make)"
+                                  : "ORTHANT_DEVICE(\"name\", make, check)";
+}
+
 namespace {
 
 namespace fs = std::filesystem;
-
-// How a library of this kind gets its note.
-std::string note_source(const std::string& kind) {
-  return kind == "plugin"         ? "ORTHANT_PLUGIN(\"name\", Class)"
-         : kind == "communicator" ? "ORTHANT_COMMUNICATOR(\"name\", make)"
-                                  : "ORTHANT_LIBRARY_NOTE(\"device\", ORTHANT_PLUGIN_ABI)";
-}
 
 void check_note(const fs::path& file, const std::optional<LibraryNote>& note, const std::string& kind,
                 std::uint32_t abi) {
@@ -24,7 +24,7 @@ void check_note(const fs::path& file, const std::optional<LibraryNote>& note, co
     throw ConfigError(
         fmt::format("{} is not an Orthant {}: it has no note of Orthant's. End its source with {}, and build it "
                     "against these headers",
-                    file.string(), kind, note_source(kind)));
+                    file.string(), kind, source_of_note(kind)));
   }
   if (note->kind != kind) {
     const char* advice = note->kind == "communicator" ? ": name it in run.communicator, and try it by training"

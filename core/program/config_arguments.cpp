@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "core/base/output.h"
-#include "core/modules/plugin_loader.h"
+#include "core/modules/module.h"
 #include "core/program/commands.h"
 #include "core/session/session.h"
 
@@ -16,7 +16,7 @@ namespace {
 bool is_searched(const std::filesystem::path& file) {
   std::error_code failed;
   const std::filesystem::path real = std::filesystem::canonical(file, failed).parent_path();
-  const std::vector<std::filesystem::path> folders = plugin_directories();
+  const std::vector<std::filesystem::path> folders = module_folders();
   return !failed && std::any_of(folders.begin(), folders.end(), [&](const std::filesystem::path& folder) {
     std::error_code ignored;
     return std::filesystem::equivalent(folder, real, ignored);

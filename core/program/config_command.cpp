@@ -10,7 +10,7 @@
 #include "core/config/config.h"
 #include "core/config/print.h"
 #include "core/config/validate.h"
-#include "core/modules/plugin_loader.h"
+#include "core/modules/module.h"
 #include "core/program/commands.h"
 
 namespace orthant {

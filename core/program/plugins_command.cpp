@@ -13,7 +13,7 @@
 #include "core/config/value_text.h"
 #include "core/conformance/conformance.h"
 #include "core/modules/find_library.h"
-#include "core/modules/plugin_loader.h"
+#include "core/modules/module.h"
 #include "core/program/commands.h"
 
 namespace orthant {
@@ -29,7 +29,7 @@ void list_directory(const fs::path& directory, std::set<std::string>& seen) {
     const std::string stem = file.filename().string();
     const bool shadowed = !seen.insert(name).second;
     try {
-      const std::vector<KeySpec> keys = create_plugin(open_plugin(file))->keys();
+      const std::vector<KeySpec> keys = create<Plugin>(open_module("plugin", file))->keys();
       put("  {:<12} {}{}\n", name, stem, shadowed ? "  (hidden by one found earlier)" : "");
       for (const KeySpec& key : keys) {
         put("    {:<12} {} ({})\n", key.name, key.help,
@@ -68,7 +68,9 @@ int check(const Options& options) {
 
 void list() {
   std::set<std::string> seen;
-  for (const fs::path& directory : plugin_directories()) {
+  std::vector<fs::path> folders = module_folders();
+  folders.pop_back();  // the library's own holds devices
+  for (const fs::path& directory : folders) {
     list_directory(directory, seen);
   }
 }

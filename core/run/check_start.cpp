@@ -10,7 +10,7 @@
 #include "core/data/source.h"
 #include "core/modules/find_library.h"
 #include "core/modules/make_device.h"
-#include "core/modules/plugin_loader.h"
+#include "core/modules/module.h"
 #include "core/run/rank.h"
 #include "core/session/session.h"
 #include "parallel/local/segment.h"
@@ -22,25 +22,19 @@ namespace {
 const std::vector<std::string> own_devices = {"cpu", "cuda", "guarded", "simt"};
 const std::vector<std::string> own_communicators = {"local", "mpi", "nccl"};
 
-bool is_library(const std::string& kind, const std::string& name, const std::vector<std::filesystem::path>& folders) {
-  return std::any_of(folders.begin(), folders.end(), [&](const std::filesystem::path& folder) {
-    return std::filesystem::exists(folder / library_file(kind, name));
-  });
-}
-
 class Checks {
  public:
   Checks(const Config& config, Ranks ranks)
       : config_(config), run_(config.settings.run), ranks_(ranks), refused_(config.diagnostics()) {}
 
   void device() {
-    if (!known("device", run_.device, own_devices, device_folders())) {
+    if (!known("device", run_.device, own_devices)) {
       return;
     }
     try {
       check_device(run_.device);
     } catch (const Error& error) {
-      const bool built = is_library("device", run_.device, device_folders());
+      const bool built = module_exists("device", run_.device);
       missing(
           "device", run_.device, error, built,
           built || run_.device != "cuda"
@@ -53,7 +47,7 @@ class Checks {
 
   void communicator(int world_size) {
     const std::string& name = run_.communicator;
-    if (!known("communicator", name, own_communicators, plugin_directories())) {
+    if (!known("communicator", name, own_communicators)) {
       return;
     }
     std::string device = name == "nccl" ? "cuda" : "";  // where its library is not here to say so
@@ -84,7 +78,7 @@ class Checks {
           "run.communicator = \"{}\" is not used: here the ranks are threads of this process, over shared memory",
           name));
     } else if (absent) {
-      missing("communicator", name, *absent, is_library("communicator", name, plugin_directories()),
+      missing("communicator", name, *absent, module_exists("communicator", name),
               "write \"local\", or give the communicator what it needs");
     }
   }
@@ -109,9 +103,8 @@ class Checks {
   }
 
   // Whether it is one of Orthant's own, or a library that lies here.
-  bool known(const std::string& kind, const std::string& name, std::vector<std::string> names,
-             const std::vector<std::filesystem::path>& folders) {
-    for (const std::filesystem::path& folder : folders) {
+  bool known(const std::string& kind, const std::string& name, std::vector<std::string> names) {
+    for (const std::filesystem::path& folder : module_folders()) {
       for (const auto& [found, file] : libraries_in(folder, kind)) {
         names.push_back(found);
       }

@@ -1,13 +1,10 @@
 #include "core/run/rank.h"
 
-#include <orthant/communicator_plugin.h>
-
-#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 
-#include "core/modules/plugin_loader.h"
+#include "core/modules/module.h"
 #include "parallel/local/local_communicator.h"
 #include "parallel/local/segment.h"
 
@@ -37,16 +34,6 @@ void run_guarded(Communicator& communicator, const std::function<void(Communicat
   }
 }
 
-using CommunicatorPtr = std::unique_ptr<Communicator, void (*)(Communicator*)>;
-
-CommunicatorPtr load_communicator(const std::string& name, const CommunicatorConfig& config) {
-  const orthant_communicator* entry = communicator_entry(name);
-  std::array<char, 512> error{};
-  Communicator* made = entry->create(&config, error.data(), static_cast<std::uint32_t>(error.size()));
-  require(made != nullptr, "communicator '{}' cannot start: {}", name, error.data());
-  return CommunicatorPtr(made, entry->destroy);
-}
-
 }  // namespace
 
 std::optional<RankEnvironment> rank_environment() {
@@ -71,7 +58,7 @@ std::string communicator_device(const std::string& name) {
   if (name == "local") {
     return "";
   }
-  const char* device = communicator_entry(name)->device;
+  const char* device = find_module("communicator", name).entry->needs_device;
   return device == nullptr ? "" : device;
 }
 
@@ -79,8 +66,9 @@ void with_communicator(const Config& config, const RankEnvironment& rank,
                        const std::function<void(Communicator&)>& body) {
   const RunSettings& run = config.settings.run;
   if (run.communicator != "local") {
-    const CommunicatorPtr communicator = load_communicator(
-        run.communicator, {.rank = rank.rank, .world_size = rank.world_size, .timeout_seconds = run.timeout_seconds});
+    const CommunicatorConfig wanted{
+        .rank = rank.rank, .world_size = rank.world_size, .timeout_seconds = run.timeout_seconds};
+    const auto communicator = create<Communicator>(find_module("communicator", run.communicator), &wanted);
     run_guarded(*communicator, body);
     return;
   }

@@ -103,7 +103,7 @@ void run_phase(const Config& config, const std::string& origin, Phase phase) {
 Session::Session(const Config& config) : config_(config) {
   for (const PluginRequest& request : config.plugins) {
     run_phase(config, request.origin, [&] {
-      plugins_.push_back(create_plugin(load_plugin(request.name, request.path)));
+      plugins_.push_back(create<Plugin>(find_module("plugin", request.name, request.path)));
       plugins_.back()->claim(mesh_, request.table);
     });
   }

@@ -12,7 +12,7 @@
 #include <orthant/plan.h>
 
 #include "core/config/config.h"
-#include "core/modules/plugin_loader.h"
+#include "core/modules/module.h"
 
 namespace orthant {
 

@@ -1,6 +1,6 @@
 // The `mpi` communicator: ranks started by mpirun or srun, on one or several machines.
-#include <orthant/communicator_plugin.h>
 #include <orthant/host_channel.h>
+#include <orthant/module.h>
 
 #include <algorithm>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // The module's entry: the nccl communicator over NCCL itself.
-#include <orthant/communicator_plugin.h>
+#include <orthant/module.h>
 
 #include <cstdlib>
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include <orthant/communicator_plugin.h>
+#include <orthant/module.h>
 
 #include "rendezvous.h"
 

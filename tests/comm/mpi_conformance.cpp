@@ -9,13 +9,13 @@
 //   comm_conformance_mpi chain      rank 2 waits for 1, which waits for 0 in another group, which stays away
 //   comm_conformance_mpi idle       rank 0 sends and receives for a second before rank 1 does, and counts its work
 //   comm_conformance_mpi neighbours large messages between neighbours at once, from side streams
-#include <orthant/communicator_plugin.h>
+#include <orthant/module.h>
 
 #include <cstdio>
 #include <cstring>
 #include <thread>
 
-#include "core/modules/plugin_loader.h"
+#include "core/modules/module.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/many_groups.h"
 #include "tests/comm/neighbours.h"
@@ -25,17 +25,12 @@ namespace {
 using namespace orthant;
 
 void run(const char* mode) {
-  const orthant_communicator* entry = communicator_entry("mpi");
-  require(entry->abi == communicator_abi && std::strcmp(entry->build, ORTHANT_BUILD) == 0 &&
-              std::strcmp(entry->name, "mpi") == 0,
-          "the module says {} abi {} build '{}'", entry->name, entry->abi, entry->build);
+  const Module module = find_module("communicator", "mpi");
+  require(std::strcmp(module.entry->name, "mpi") == 0, "the module says {}", module.entry->name);
   CommunicatorConfig config;
   const auto is = [mode](const char* name) { return std::strcmp(mode, name) == 0; };
   config.timeout_seconds = is("late") || is("missing") || is("busy") ? 0.5 : is("chain") ? 1 : 60;
-  char error[1000] = "";
-  const std::unique_ptr<Communicator, void (*)(Communicator*)> world(entry->create(&config, error, sizeof(error)),
-                                                                     entry->destroy);
-  require(world != nullptr, "no communicator: {}", error);
+  const auto world = create<Communicator>(module, &config);
   if (is("late")) {
     test::Rig rig;
     const auto group = world->split("data", test::everyone(*world));

@@ -5,4 +5,4 @@ extern "C" __attribute__((visibility("default"))) int orthant_seed() {
   return 1;
 }
 
-ORTHANT_LIBRARY_NOTE("plugin", ORTHANT_PLUGIN_ABI)
+ORTHANT_LIBRARY_NOTE("plugin", ORTHANT_ABI)

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <utility>
 
-#include "core/modules/plugin_loader.h"
+#include "core/modules/module.h"
 #include "tests/support/paths.h"
 
 namespace orthant::test {

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "core/base/keyed_hash.h"
-#include "core/modules/plugin_loader.h"
+#include "core/modules/module.h"
 #include "core/modules/read_library.h"
 #include "tests/support/error_of.h"
 #include "tests/support/paths.h"
@@ -39,7 +39,7 @@ TEST(Damage, AWholeLibrarySaysWhatItIs) {
     const auto note = read_library(content);
     ASSERT_TRUE(note.has_value());
     EXPECT_EQ(note->kind, "plugin");
-    EXPECT_EQ(note->abi, std::uint32_t{ORTHANT_PLUGIN_ABI});
+    EXPECT_EQ(note->abi, std::uint32_t{ORTHANT_ABI});
     EXPECT_EQ(note->build, ORTHANT_BUILD);
   }
 }
@@ -47,7 +47,7 @@ TEST(Damage, AWholeLibrarySaysWhatItIs) {
 TEST(Damage, TheNoteSurvivesStripAndTheLinkersSweep) {
   const std::string small = paths::build("tests/plugins/fixtures/liborthant_plugin_small.so");
   EXPECT_LT(std::filesystem::file_size(small), whole().size());
-  EXPECT_STREQ(open_plugin(small).entry->name, "template");
+  EXPECT_STREQ(open_module("plugin", small).entry->name, "template");
 }
 
 TEST(Damage, EveryLengthIsRefused) {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/config/print.h"
-#include "core/modules/plugin_loader.h"
+#include "core/modules/module.h"
 #include "tests/support/paths.h"
 #include "tests/support/run_supervisor.h"
 

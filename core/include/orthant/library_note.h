@@ -1,8 +1,7 @@
 // The note by which a library is known before a line of it runs: what it is, and what it was built with.
 //
-// ORTHANT_PLUGIN and ORTHANT_COMMUNICATOR write it; a library of a device says, in one C++ file,
-//   ORTHANT_LIBRARY_NOTE("device", ORTHANT_PLUGIN_ABI)
-// The loader reads it from the file and refuses what it does not fit, before it opens the library.
+// ORTHANT_PLUGIN, ORTHANT_COMMUNICATOR and ORTHANT_DEVICE (module.h) write it. The loader reads it from the file and
+// refuses what it does not fit, before it opens the library.
 //
 // Form: section .note.orthant, one ELF note with name "Orthant" and type 1. Its descriptor is the ABI number (32 bits),
 // then the kind and ORTHANT_BUILD, each terminated by a zero byte.
@@ -12,9 +11,8 @@
 
 #include <cstddef>  // defines _GLIBCXX_USE_CXX11_ABI
 
-// Version of the interfaces in the headers of plugins and devices; CHANGELOG.md tells its history.
-#define ORTHANT_PLUGIN_ABI 3
-#define ORTHANT_COMMUNICATOR_ABI 2  // 2: device
+// Version of the interfaces that modules meet; CHANGELOG.md tells its history.
+#define ORTHANT_ABI 4
 
 #if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI
 #define ORTHANT_CXX_LIBRARY "libstdc++ cxx11"
@@ -24,13 +22,13 @@
 #define ORTHANT_STRINGIFY_(x) #x
 #define ORTHANT_STRINGIFY(x) ORTHANT_STRINGIFY_(x)
 
-// Compiler, C++ library ABI, CUDA major version and public headers: equal strings may share virtual tables.
+// Compiler, C++ library ABI and public headers: equal strings may share virtual tables.
 #if defined(__clang__)
 #define ORTHANT_COMPILER "clang " ORTHANT_STRINGIFY(__clang_major__)
 #else
 #define ORTHANT_COMPILER "gcc " ORTHANT_STRINGIFY(__GNUC__)
 #endif
-#define ORTHANT_BUILD ORTHANT_COMPILER "; " ORTHANT_CXX_LIBRARY "; no cuda; headers " ORTHANT_HEADERS_HASH
+#define ORTHANT_BUILD ORTHANT_COMPILER "; " ORTHANT_CXX_LIBRARY "; headers " ORTHANT_HEADERS_HASH
 
 // KIND: a string literal; ABI: a number, or a macro that is one. Once in a library, at namespace scope.
 // Assembly, because no optimisation drops it and its section gets the type of notes, which --gc-sections and strip

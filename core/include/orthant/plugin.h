@@ -7,14 +7,12 @@
 // Plan that it edited. Exceptions of Plugin's methods reach the core as they are; none may leave `create`.
 #pragma once
 
-#include <cstdint>
-#include <cstring>
-#include <exception>
+#include <memory>
 #include <vector>
 
 #include <orthant/catalogue.h>
-#include <orthant/library_note.h>
 #include <orthant/mesh.h>
+#include <orthant/module.h>
 #include <orthant/plan.h>
 #include <orthant/table.h>
 
@@ -34,41 +32,8 @@ class Plugin {
   virtual void plan(Plan& plan, Mesh& mesh) = 0;
 };
 
-// Version of the interfaces in these headers.
-inline constexpr std::uint32_t plugin_abi = ORTHANT_PLUGIN_ABI;
-
 }  // namespace orthant
 
-extern "C" {
-// What a plugin library exports, as plain C so that it can be read before any virtual call.
-// Fields are only ever appended; struct_size says how many a plugin knows.
-struct orthant_plugin {
-  std::uint32_t struct_size;
-  std::uint32_t abi;
-  const char* build;
-  const char* name;
-  orthant::Plugin* (*create)(char* error, std::uint32_t error_size) noexcept;
-  void (*destroy)(orthant::Plugin*) noexcept;
-};
-}
-
-#define ORTHANT_PLUGIN(NAME, CLASS)                                                                               \
-  ORTHANT_LIBRARY_NOTE("plugin", ORTHANT_PLUGIN_ABI)                                                              \
-  extern "C" __attribute__((visibility("default"))) const orthant_plugin* orthant_plugin_entry();                 \
-  extern "C" const orthant_plugin* orthant_plugin_entry() {                                                       \
-    static const orthant_plugin entry = {sizeof(orthant_plugin),                                                  \
-                                         orthant::plugin_abi,                                                     \
-                                         ORTHANT_BUILD,                                                           \
-                                         NAME,                                                                    \
-                                         [](char* error, std::uint32_t error_size) noexcept -> orthant::Plugin* { \
-                                           try {                                                                  \
-                                             return new CLASS();                                                  \
-                                           } catch (const std::exception& e) {                                    \
-                                             std::strncpy(error, e.what(), error_size - 1);                       \
-                                             error[error_size - 1] = '\0';                                        \
-                                             return nullptr;                                                      \
-                                           }                                                                      \
-                                         },                                                                       \
-                                         [](orthant::Plugin* plugin) noexcept { delete plugin; }};                \
-    return &entry;                                                                                                \
-  }
+#define ORTHANT_PLUGIN(NAME, CLASS)                                 \
+  ORTHANT_MODULE("plugin", NAME, nullptr, orthant::Plugin, nullptr, \
+                 [](const void*) { return std::make_unique<CLASS>(); })

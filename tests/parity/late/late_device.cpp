@@ -1,6 +1,6 @@
 // The CPU, but its main stream runs its operations later, as a GPU's does: what another stream or the host touches
 // without waiting is not there yet.
-#include <orthant/library_note.h>
+#include <orthant/module.h>
 
 #include <chrono>
 #include <thread>
@@ -41,7 +41,5 @@ class LateDevice final : public CpuDevice {
 
 }  // namespace
 
-ORTHANT_LIBRARY_NOTE("device", ORTHANT_PLUGIN_ABI)
-extern "C" __attribute__((visibility("default"))) Device* orthant_device_create(int threads) {
-  return new LateDevice(threads);
-}
+ORTHANT_DEVICE(
+    "late", [](const DeviceConfig& config) { return std::make_unique<LateDevice>(config.threads); }, [] {})
