@@ -78,13 +78,13 @@ std::string axes(int data, int expert) {
 }
 
 TestRank::TestRank(const Config& config, Communicator& communicator, const BatchSource* source)
-    : device_(make_device(config.settings.run.device, 1)), stream_(device_->make_main_stream()), layout_(config) {
+    : device_(make_device(config.settings.run.device, 1)), stream_(device_->make_main_stream()), session_(config) {
   if (source == nullptr) {
     own_source_ = make_batch_source(config.settings);
     source = own_source_.get();
   }
-  layout_.plan(communicator.rank(), &communicator, device_.get());
-  trainer_ = std::make_unique<Trainer>(layout_.plan(), *stream_, *source);
+  session_.plan(communicator.rank(), &communicator, device_.get());
+  trainer_ = std::make_unique<Trainer>(session_.plan(), *stream_, *source);
 }
 
 std::vector<std::string> TestRank::names() {
@@ -133,7 +133,7 @@ void TestRank::set_weight(const std::string& name, const std::vector<float>& glo
     slice.insert(slice.end(), row, row + p.size[1]);
   }
   stream_->upload(found.group->master.slice(p.begin, {p.elements()}), slice.data());
-  trainer_->parameters().refresh_weights(layout_.plan(), *stream_);
+  trainer_->parameters().refresh_weights(session_.plan(), *stream_);
   stream_->synchronize();
 }
 
