@@ -90,7 +90,7 @@ inline void train_rank(Trained& trained, const std::filesystem::path& run, Commu
   const std::unique_ptr<Device> device = make_device("cpu", 1);
   const std::unique_ptr<Stream> stream = device->make_main_stream();
   const std::unique_ptr<BatchSource> source = make_batch_source(trained.config.settings);
-  Session layout(trained.config);
+  Session session(trained.config);
   session.plan(communicator.rank(), &communicator, device.get());
   Trainer trainer(session.plan(), *stream, *source);
   const std::int64_t steps = trained.config.settings.run.steps;

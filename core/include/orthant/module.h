@@ -87,11 +87,12 @@ bool run_check(char* error, std::uint32_t n) noexcept {
 
 #define ORTHANT_COMMUNICATOR(NAME, MAKE) ORTHANT_COMMUNICATOR_FOR(NAME, nullptr, MAKE)
 // For memory of one device alone.
-#define ORTHANT_COMMUNICATOR_FOR(NAME, DEVICE, MAKE)                           \
-  ORTHANT_MODULE("communicator", NAME, DEVICE, orthant::Communicator, nullptr, \
-                 [](const void* config) { return MAKE(*static_cast<const orthant::CommunicatorConfig*>(config)); })
+#define ORTHANT_COMMUNICATOR_FOR(NAME, DEVICE, MAKE)                                                       \
+  ORTHANT_MODULE("communicator", NAME, DEVICE, orthant::Communicator, nullptr, [](const void* arguments) { \
+    return MAKE(*static_cast<const orthant::CommunicatorConfig*>(arguments));                              \
+  })
 
 // CHECK: void(), throws where there is no such device on this machine.
 #define ORTHANT_DEVICE(NAME, MAKE, CHECK)                                                            \
   ORTHANT_MODULE("device", NAME, nullptr, orthant::Device, orthant::module_detail::run_check<CHECK>, \
-                 [](const void* config) { return MAKE(*static_cast<const orthant::DeviceConfig*>(config)); })
+                 [](const void* arguments) { return MAKE(*static_cast<const orthant::DeviceConfig*>(arguments)); })
