@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "parallel/dry_group.h"
+#include "parallel/intercepted_group.h"
 
 namespace orthant {
 

@@ -2,82 +2,60 @@
 
 #include <fmt/ranges.h>
 
+#include "parallel/intercepted_group.h"
+
 namespace orthant {
 namespace {
 
-class RecordingGroup final : public Group {
+class RecordingGroup final : public InterceptedGroup {
  public:
   RecordingGroup(std::unique_ptr<Group> inner, std::string label, int world_rank, CallRecord& record)
-      : inner_(std::move(inner)), label_(std::move(label)), world_rank_(world_rank), record_(record) {}
-
-  const std::string& name() const override { return inner_->name(); }
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  const std::vector<int>& members() const override { return inner_->members(); }
-
-  void all_reduce(const Tensor& t, ReduceOp op, Stream& s) override {
-    write("all_reduce", t);
-    inner_->all_reduce(t, op, s);
-  }
-  void all_gather(const Tensor& out, const Tensor& in, Stream& s) override {
-    write("all_gather", in);
-    inner_->all_gather(out, in, s);
-  }
-  void reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Stream& s) override {
-    write("reduce_scatter", out);
-    inner_->reduce_scatter(out, in, op, s);
-  }
-  void all_to_all(const Tensor& out, std::span<const std::int64_t> recv_rows, const Tensor& in,
-                  std::span<const std::int64_t> send_rows, Stream& s) override {
-    write(fmt::format("all_to_all {}", name_of(in.dtype())));
-    const std::int64_t rows = in.dim(0), bytes = static_cast<std::int64_t>(in.bytes());
-    std::int64_t others = 0;
-    for (int r = 0; r < size(); ++r) {
-      others += r == rank() ? 0 : send_rows[static_cast<std::size_t>(r)];
-    }
-    {
-      const std::lock_guard lock(record_.mutex);
-      record_.exchanged[label_][world_rank_].push_back(rows == 0 ? 0 : others * (bytes / rows));
-    }
-    inner_->all_to_all(out, recv_rows, in, send_rows, s);
-  }
-  void broadcast(const Tensor& t, int root, Stream& s) override {
-    write("broadcast", t);
-    inner_->broadcast(t, root, s);
-  }
-  void reduce(const Tensor& t, ReduceOp op, int root, Stream& s) override {
-    write("reduce", t);
-    inner_->reduce(t, op, root, s);
-  }
-  void gather(const Tensor& out, const Tensor& in, int root, Stream& s) override {
-    write("gather", in);
-    inner_->gather(out, in, root, s);
-  }
-  void scatter(const Tensor& out, const Tensor& in, int root, Stream& s) override {
-    write("scatter", out);
-    inner_->scatter(out, in, root, s);
-  }
-  void send(const Tensor& t, int to, Stream& s) override {
-    {
-      const std::lock_guard lock(record_.mutex);
-      record_.exchanged[label_][world_rank_].push_back(static_cast<std::int64_t>(t.bytes()));
-    }
-    inner_->send(t, to, s);
-  }
-  void recv(const Tensor& t, int from, Stream& s) override { inner_->recv(t, from, s); }
-  void barrier(Stream& s) override {
-    write("barrier");
-    inner_->barrier(s);
-  }
+      : InterceptedGroup(inner->name(), inner->members(), inner->rank()),
+        inner_(std::move(inner)),
+        label_(std::move(label)),
+        world_rank_(world_rank),
+        record_(record) {}
 
  private:
-  void write(const char* call, const Tensor& t) {
-    write(fmt::format("{} {} {}", call, name_of(t.dtype()), t.elements()));
+  void call(const GroupCall& call, Stream& s) override {
+    write(call);
+    perform(call, *inner_, s);
   }
-  void write(std::string call) {
+
+  void write(const GroupCall& c) {
     const std::lock_guard lock(record_.mutex);
-    record_.calls[label_][world_rank_].push_back(std::move(call));
-    record_.members[label_] = inner_->members().size();
+    if (c.collective == Collective::all_to_all) {
+      record_.exchanged[label_][world_rank_].push_back(bytes_to_others(c));
+    } else if (c.collective == Collective::send) {
+      record_.exchanged[label_][world_rank_].push_back(static_cast<std::int64_t>(c.in.bytes()));
+    }
+    if (c.collective != Collective::send && c.collective != Collective::recv) {
+      record_.calls[label_][world_rank_].push_back(text(c));
+      record_.members[label_] = members().size();
+    }
+  }
+
+  // The call with its size, where all members' agree.
+  static std::string text(const GroupCall& c) {
+    const char* name = name_of(c.collective);
+    if (c.collective == Collective::barrier) {
+      return name;
+    }
+    if (c.collective == Collective::all_to_all) {
+      return fmt::format("{} {}", name, name_of(c.in.dtype()));
+    }
+    const bool by_out = c.collective == Collective::reduce_scatter || c.collective == Collective::scatter;
+    const Tensor& t = by_out ? c.out : c.in;
+    return fmt::format("{} {} {}", name, name_of(t.dtype()), t.elements());
+  }
+
+  std::int64_t bytes_to_others(const GroupCall& c) const {
+    const std::int64_t rows = c.in.dim(0), bytes = static_cast<std::int64_t>(c.in.bytes());
+    std::int64_t others = 0;
+    for (int r = 0; r < size(); ++r) {
+      others += r == rank() ? 0 : c.send_rows[static_cast<std::size_t>(r)];
+    }
+    return rows == 0 ? 0 : others * (bytes / rows);
   }
 
   std::unique_ptr<Group> inner_;

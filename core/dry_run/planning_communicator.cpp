@@ -8,112 +8,130 @@
 #include <orthant/ops.h>
 
 #include "core/dry_run/meta_device.h"
+#include "parallel/intercepted_group.h"
 
 namespace orthant {
 namespace {
 
-class PlanningGroup final : public Group {
+class PlanningGroup final : public InterceptedGroup {
  public:
   PlanningGroup(std::string name, std::vector<int> members, int rank, std::size_t index, CollectiveRecord& record)
-      : name_(std::move(name)), members_(std::move(members)), rank_(rank), index_(index), record_(record) {}
-
-  const std::string& name() const override { return name_; }
-  int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(members_.size()); }
-  const std::vector<int>& members() const override { return members_; }
-
-  void all_reduce(const Tensor& t, ReduceOp op, Stream&) override {
-    write("all_reduce", t, bytes(t), bytes(t), 2 * bytes(t) * others() / size());
-    if (holds_data(t)) {
-      reduce_copies(t.data(), t.data(), t, op);
-    }
-  }
-
-  void all_gather(const Tensor& out, const Tensor& in, Stream&) override {
-    write("all_gather", in, bytes(in), bytes(out), bytes(in) * others());
-    for (int r = 0; holds_data(out) && holds_data(in) && r < size(); ++r) {
-      std::memmove(out.as<std::byte>() + static_cast<std::size_t>(r) * in.bytes(), in.data(), in.bytes());
-    }
-  }
-
-  void reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Stream&) override {
-    write("reduce_scatter", in, bytes(in), bytes(out), bytes(out) * others());
-    if (holds_data(out) && holds_data(in)) {
-      reduce_copies(out.data(), in.as<std::byte>() + static_cast<std::size_t>(rank_) * out.bytes(), out, op);
-    }
-  }
-
-  void all_to_all(const Tensor& out, std::span<const std::int64_t> recv_rows, const Tensor& in,
-                  std::span<const std::int64_t> send_rows, Stream&) override {
-    require(send_rows.size() == members_.size() && recv_rows.size() == members_.size(),
-            "all_to_all of group '{}': {} send counts and {} receive counts for {} members", name_, send_rows.size(),
-            recv_rows.size(), size());
-    const std::int64_t row = in.dim(0) > 0 ? bytes(in) / in.dim(0) : 0;
-    const std::size_t own = static_cast<std::size_t>(rank_);
-    std::int64_t sent = 0, received = 0, before_own = 0;
-    for (std::size_t r = 0; r < members_.size(); ++r) {
-      before_own += r < own ? send_rows[r] * row : 0;
-      sent += send_rows[r] * row;
-      received += recv_rows[r] * row;
-    }
-    write("all_to_all", in, sent, received, sent - send_rows[own] * row);
-    if (!holds_data(out) || !holds_data(in)) {
-      return;
-    }
-    auto* to = out.as<std::byte>();
-    for (std::size_t r = 0; r < members_.size(); ++r) {
-      const std::int64_t rows = std::min(recv_rows[r], send_rows[own]);
-      std::memcpy(to, in.as<std::byte>() + before_own, static_cast<std::size_t>(rows * row));
-      to += recv_rows[r] * row;
-    }
-  }
-
-  void broadcast(const Tensor& t, int, Stream&) override {
-    write("broadcast", t, bytes(t), bytes(t), bytes(t) * others() / size());
-  }
-  void reduce(const Tensor& t, ReduceOp op, int root, Stream&) override {
-    write("reduce", t, bytes(t), bytes(t), bytes(t) * others() / size());
-    if (rank_ == root && holds_data(t)) {
-      reduce_copies(t.data(), t.data(), t, op);
-    }
-  }
-  void gather(const Tensor& out, const Tensor& in, int root, Stream&) override {
-    write("gather", in, bytes(in), rank_ == root ? bytes(out) : 0, rank_ == root ? 0 : bytes(in));
-  }
-  void scatter(const Tensor& out, const Tensor& in, int root, Stream&) override {
-    write("scatter", out, rank_ == root ? bytes(in) : 0, bytes(out), rank_ == root ? bytes(out) * others() : 0);
-  }
-  void send(const Tensor& t, int, Stream&) override { write("send", t, bytes(t), 0, bytes(t)); }
-  void recv(const Tensor& t, int, Stream&) override { write("recv", t, 0, bytes(t), 0); }
-  void barrier(Stream&) override {
-    record_.calls.push_back({.group = index_, .operation = "barrier", .dtype = DType::u8});
-  }
+      : InterceptedGroup(std::move(name), std::move(members), rank), index_(index), record_(record) {}
 
  private:
-  static std::int64_t bytes(const Tensor& t) { return static_cast<std::int64_t>(t.bytes()); }
-  std::int64_t others() const { return size() - 1; }
-
-  void write(const char* operation, const Tensor& t, std::int64_t in, std::int64_t out, std::int64_t sent) {
-    require(t.defined(), "{} of group '{}' was given an undefined tensor", operation, name_);
+  void call(const GroupCall& c, Stream&) override {
+    if (c.collective == Collective::barrier) {
+      record_.calls.push_back({.group = index_, .operation = name_of(c.collective), .dtype = DType::u8});
+      return;
+    }
+    require(c.in.defined() || c.out.defined(), "{} of group '{}' was given an undefined tensor", name_of(c.collective),
+            name());
+    if (c.collective == Collective::all_to_all) {
+      require(c.send_rows.size() == members().size() && c.recv_rows.size() == members().size(),
+              "all_to_all of group '{}': {} send counts and {} receive counts for {} members", name(),
+              c.send_rows.size(), c.recv_rows.size(), size());
+    }
+    const Moved moved = moved_by(c);
     record_.calls.push_back({.group = index_,
-                             .operation = operation,
-                             .dtype = t.dtype(),
-                             .bytes_in = in,
-                             .bytes_out = out,
-                             .bytes_sent = sent});
+                             .operation = name_of(c.collective),
+                             .dtype = (c.in.defined() ? c.in : c.out).dtype(),
+                             .bytes_in = moved.in,
+                             .bytes_out = moved.out,
+                             .bytes_sent = moved.sent});
+    fill(c);
+  }
+
+  static std::int64_t bytes(const Tensor& t) { return t.defined() ? static_cast<std::int64_t>(t.bytes()) : 0; }
+
+  struct Moved {
+    std::int64_t in, out, sent;  // CollectiveCall
+  };
+  Moved moved_by(const GroupCall& c) const {
+    const std::int64_t in = bytes(c.in), out = bytes(c.out), n = size(), others = n - 1;
+    const bool root = rank() == c.peer;
+    switch (c.collective) {
+      case Collective::all_reduce: return {in, out, 2 * in * others / n};
+      case Collective::all_gather: return {in, out, in * others};
+      case Collective::reduce_scatter: return {in, out, out * others};
+      case Collective::all_to_all: return moved_by_exchange(c);
+      case Collective::broadcast:
+      case Collective::reduce: return {in, out, in * others / n};
+      case Collective::gather: return {in, root ? out : 0, root ? 0 : in};
+      case Collective::scatter: return {root ? in : 0, out, root ? out * others : 0};
+      case Collective::send: return {in, 0, in};
+      case Collective::recv: return {0, out, 0};
+      case Collective::barrier: break;
+    }
+    return {0, 0, 0};
+  }
+  Moved moved_by_exchange(const GroupCall& c) const {
+    const std::int64_t row = row_bytes(c);
+    Moved moved{0, 0, 0};
+    for (std::size_t r = 0; r < members().size(); ++r) {
+      moved.in += c.send_rows[r] * row;
+      moved.out += c.recv_rows[r] * row;
+    }
+    moved.sent = moved.in - c.send_rows[static_cast<std::size_t>(rank())] * row;
+    return moved;
+  }
+  static std::int64_t row_bytes(const GroupCall& c) { return c.in.dim(0) > 0 ? bytes(c.in) / c.in.dim(0) : 0; }
+
+  // Tensors with data are filled as if every peer had the caller's.
+  void fill(const GroupCall& c) const {
+    const bool both = holds_data(c.out) && holds_data(c.in);
+    const auto own = static_cast<std::size_t>(rank());
+    switch (c.collective) {
+      case Collective::all_reduce:
+        if (both) {
+          reduce_copies(c.out.data(), c.in.data(), c.out, c.op);
+        }
+        break;
+      case Collective::reduce:
+        if (both && rank() == c.peer) {
+          reduce_copies(c.out.data(), c.in.data(), c.out, c.op);
+        }
+        break;
+      case Collective::reduce_scatter:
+        if (both) {
+          reduce_copies(c.out.data(), c.in.as<std::byte>() + own * c.out.bytes(), c.out, c.op);
+        }
+        break;
+      case Collective::all_gather:
+        for (std::size_t r = 0; both && r < members().size(); ++r) {
+          std::memmove(c.out.as<std::byte>() + r * c.in.bytes(), c.in.data(), c.in.bytes());
+        }
+        break;
+      case Collective::all_to_all:
+        if (both) {
+          exchange_copies(c, own);
+        }
+        break;
+      default: break;
+    }
+  }
+
+  void exchange_copies(const GroupCall& c, std::size_t own) const {
+    const std::int64_t row = row_bytes(c);
+    std::int64_t before_own = 0;
+    for (std::size_t r = 0; r < own; ++r) {
+      before_own += c.send_rows[r] * row;
+    }
+    auto* to = c.out.as<std::byte>();
+    for (std::size_t r = 0; r < members().size(); ++r) {
+      const std::int64_t rows = std::min(c.recv_rows[r], c.send_rows[own]);
+      std::memcpy(to, c.in.as<std::byte>() + before_own, static_cast<std::size_t>(rows * row));
+      to += c.recv_rows[r] * row;
+    }
   }
 
   // out = the reduction of size() copies of `in`, both like `t`.
   void reduce_copies(void* out, const void* in, const Tensor& t, ReduceOp op) const {
     std::vector<std::byte> own(t.bytes());
     std::memcpy(own.data(), in, own.size());
-    const std::vector<const void*> sources(members_.size(), own.data());
+    const std::vector<const void*> sources(members().size(), own.data());
     reduce_in_rank_order(out, sources, t.elements(), t.dtype(), op);
   }
 
-  std::string name_;
-  std::vector<int> members_;
-  int rank_;
   std::size_t index_;
   CollectiveRecord& record_;
 };

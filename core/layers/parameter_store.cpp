@@ -1,5 +1,6 @@
 #include "core/layers/parameter_store.h"
 
+#include <orthant/hash.h>
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -9,11 +10,7 @@
 namespace orthant {
 
 std::uint32_t site_of(const std::string& name) {
-  std::uint32_t hash = 2166136261u;  // FNV-1a
-  for (char c : name) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
-  }
-  return hash;
+  return hash32(name);
 }
 
 bool ParamMatrix::neighbours(const ParamRef& a, const ParamRef& b) {

@@ -1,6 +1,7 @@
 #include "parallel/launch/meeting_point.h"
 
 #include <orthant/error.h>
+#include <orthant/hash.h>
 
 #include <unistd.h>
 
@@ -11,14 +12,6 @@ namespace orthant {
 namespace {
 
 constexpr int first_port = 20000, ports = 10000;  // below those that Linux gives to outgoing connections
-
-std::uint64_t hash_of(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a: the same on every machine
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  }
-  return hash;
-}
 
 // The first host of Slurm's list: "gpu[03-07,9],other" is gpu03, and others.
 std::string first_host(const std::string& nodes) {
@@ -65,11 +58,11 @@ std::optional<std::string> meeting_point(const EnvironmentLookup& environment,
     const auto nodes = step ? step : environment("SLURM_JOB_NODELIST");
     if (nodes) {
       return fmt::format("{}:{}", host ? *host : first_host(*nodes),
-                         first_port + static_cast<int>(hash_of(external->run_key) % ports));
+                         first_port + static_cast<int>(Hash64().add(external->run_key).value() % ports));
     }
   }
   if (external->launcher == "Open MPI" && external->on_one_machine) {
-    return fmt::format("unix:@orthant-{}-{:x}", getuid(), hash_of(external->run_key));
+    return fmt::format("unix:@orthant-{}-{:x}", getuid(), Hash64().add(external->run_key).value());
   }
   return std::nullopt;
 }

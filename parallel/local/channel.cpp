@@ -1,6 +1,7 @@
 // Rounds, waits and checks. The collectives are in collectives.cpp, send and recv in mailbox.cpp.
 #include "parallel/local/channel.h"
 
+#include <orthant/hash.h>
 #include <time.h>
 
 #include <algorithm>
@@ -18,17 +19,13 @@ std::int64_t now_ms() {
   return std::int64_t{t.tv_sec} * 1000 + t.tv_nsec / 1000000;
 }
 
-// FNV-1a: equal on every rank that was built from this source.
 std::uint64_t hash_group(std::string_view name, const std::vector<int>& members) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  const auto add = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3u; };
-  for (const char c : name) {
-    add(static_cast<unsigned char>(c));
-  }
+  Hash64 hash;
+  hash.add(name);
   for (const int member : members) {
-    add(256 + static_cast<std::uint64_t>(member));
+    hash.add(256 + static_cast<std::uint64_t>(member));
   }
-  return hash;
+  return hash.value();
 }
 
 std::string readable(std::uint64_t bytes) {

@@ -2,6 +2,7 @@
 #include "mpi_channel.h"
 
 #include <fmt/ranges.h>
+#include <orthant/hash.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -154,10 +155,7 @@ MpiChannel::Call MpiChannel::begin(const char* name, std::int64_t kind, std::int
 }
 
 void MpiChannel::agree_on_split(const std::string& group) {
-  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a of the name
-  for (const char c : group) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  }
+  const std::uint64_t hash = Hash64().add(group).value();
   splitting_ = group;
   begin("split", split_kind, static_cast<std::int64_t>(hash), DType::u8);
 }

@@ -1,5 +1,6 @@
 #include "world.h"
 
+#include <orthant/hash.h>
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -21,11 +22,11 @@ struct SplitEntry {
 };
 
 std::uint64_t hash_of(const std::vector<int>& members) {
-  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  Hash64 hash;
   for (const int member : members) {
-    hash = (hash ^ static_cast<std::uint64_t>(member)) * 0x100000001b3u;
+    hash.add(static_cast<std::uint64_t>(member));
   }
-  return hash;
+  return hash.value();
 }
 
 }  // namespace
