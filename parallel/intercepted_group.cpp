@@ -4,12 +4,6 @@
 
 namespace orthant {
 
-const char* name_of(Collective collective) {
-  constexpr const char* names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce",
-                                   "gather",     "scatter",    "send",           "recv",       "barrier"};
-  return names[static_cast<std::size_t>(collective)];
-}
-
 void InterceptedGroup::all_reduce(const Tensor& t, ReduceOp op, Stream& s) {
   call({.collective = Collective::all_reduce, .out = t, .in = t, .op = op}, s);
 }
@@ -47,6 +41,7 @@ void InterceptedGroup::barrier(Stream& s) {
 
 void perform(const GroupCall& c, Group& group, Stream& s) {
   switch (c.collective) {
+    case Collective::none: return;
     case Collective::all_reduce: return group.all_reduce(c.out, c.op, s);
     case Collective::all_gather: return group.all_gather(c.out, c.in, s);
     case Collective::reduce_scatter: return group.reduce_scatter(c.out, c.in, c.op, s);

@@ -8,22 +8,9 @@
 
 #include <orthant/group.h>
 
-namespace orthant {
+#include "parallel/collective.h"
 
-enum class Collective {
-  all_reduce,
-  all_gather,
-  reduce_scatter,
-  all_to_all,
-  broadcast,
-  reduce,
-  gather,
-  scatter,
-  send,
-  recv,
-  barrier
-};
-const char* name_of(Collective collective);
+namespace orthant {
 
 // The arguments of one call of Group. What it does not take is empty.
 struct GroupCall {

@@ -60,6 +60,7 @@ class PlanningGroup final : public InterceptedGroup {
       case Collective::scatter: return {root ? in : 0, out, root ? out * others : 0};
       case Collective::send: return {in, 0, in};
       case Collective::recv: return {0, out, 0};
+      case Collective::none:
       case Collective::barrier: break;
     }
     return {0, 0, 0};

@@ -8,27 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "parallel/collective.h"
 #include "parallel/local/segment.h"
 #include "parallel/local/wait.h"
 
 namespace orthant {
 
-enum class Collective : std::uint32_t {
-  none,
-  all_reduce,
-  all_gather,
-  reduce_scatter,
-  all_to_all,
-  broadcast,
-  reduce,
-  gather,
-  scatter,
-  barrier,
-  send,
-  recv
-};
 inline constexpr std::size_t collective_kinds = static_cast<std::size_t>(Collective::recv) + 1;
-const char* name_of(Collective kind);
 
 // What a member says about its call before any data: compared by the others.
 struct CallHeader {
