@@ -41,7 +41,7 @@ Tensor into_branch(const StepContext& ctx, const Tensor& dy, std::uint32_t site)
 }  // namespace
 
 Tensor Block::forward(const StepContext& ctx, const Tensor& x, Saved& saved) {
-  std::optional<MoeLayer::Routing> routing;
+  std::optional<Routing> routing;
   if (!ctx.training || !recomputes_blocks(ctx.settings())) {
     return run(ctx, x, routing, saved);
   }
@@ -54,7 +54,7 @@ Tensor Block::forward(const StepContext& ctx, const Tensor& x, Saved& saved) {
   return y;
 }
 
-Tensor Block::run(const StepContext& ctx, const Tensor& x, std::optional<MoeLayer::Routing>& routing, Saved& saved) {
+Tensor Block::run(const StepContext& ctx, const Tensor& x, std::optional<Routing>& routing, Saved& saved) {
   Tensor y =
       branch_dropout(ctx, attention_->forward(ctx, norm1_->forward(ctx, x, saved), saved), attention_site(layer_));
   ctx.stream.add(y, x);
@@ -67,9 +67,9 @@ Tensor Block::run(const StepContext& ctx, const Tensor& x, std::optional<MoeLaye
 
 Tensor Block::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) {
   if (recomputes_blocks(ctx.settings())) {
-    std::optional<MoeLayer::Routing> routing;
+    std::optional<Routing> routing;
     if (moe_) {
-      routing = MoeLayer::Routing::take(saved);
+      routing = Routing::take(saved);
     }
     const Tensor x = pop(saved);
     run(ctx, x, routing, saved);

@@ -19,7 +19,7 @@ class Block final : public Layer {
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
 
  private:
-  Tensor run(const StepContext& ctx, const Tensor& x, std::optional<MoeLayer::Routing>& routing, Saved& saved);
+  Tensor run(const StepContext& ctx, const Tensor& x, std::optional<Routing>& routing, Saved& saved);
   std::uint32_t layer_;
   std::optional<Norm> norm1_, norm2_;
   std::optional<Attention> attention_;

@@ -66,10 +66,10 @@ class RoutedBlock {
     ctx.z_scale = z_scale;
     const Tensor x = rank_.upload(DType::f32, {tokens_, d_}, reference_.floats("input"));
     Saved saved;
-    std::optional<MoeLayer::Routing> undecided;
+    std::optional<Routing> undecided;
     output = rank_.floats(layer_->forward(ctx, x, undecided, saved));
     Saved copy = saved;
-    const MoeLayer::Routing routing = MoeLayer::Routing::take(copy);
+    const Routing routing = Routing::take(copy);
     logits = rank_.floats(routing.logits);
     expert = rank_.integers(routing.expert);
     weight = rank_.floats(routing.dispatch.weight);

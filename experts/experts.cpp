@@ -1,12 +1,18 @@
-#include "experts/routed_experts.h"
+#include "experts/experts.h"
 
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 
 namespace orthant {
+namespace {
 
-RoutedExperts::RoutedExperts(const ParamStore& store, const Plan& plan, int layer)
+constexpr Site enter{Region::experts, Side::enter}, leave{Region::experts, Side::leave};
+
+}  // namespace
+
+Experts::Experts(const ParamStore& store, const std::string& stem, const Plan& plan, int layer)
     : activation_(plan.settings().model.activation) {
   const std::vector<ParamGroup*> groups = store.groups_of_layer(layer);
   const auto routed = std::find_if(groups.begin(), groups.end(), [](const ParamGroup* g) { return g->experts; });
@@ -20,16 +26,81 @@ RoutedExperts::RoutedExperts(const ParamStore& store, const Plan& plan, int laye
   if (exchange != nullptr && (exchange->chunks() > 1 || (plan.device().asynchronous() && !exchange->equal_blocks()))) {
     side_ = plan.device().make_side_stream();
   }
+  if (plan.settings().moe.shared_experts > 0) {
+    shared_.emplace(store, stem + ".shared_experts", plan.settings());
+  }
 }
 
-RoutedExperts::Weights RoutedExperts::view(const Tensor& flat) const {
+Tensor Experts::forward(const StepContext& ctx, const Tensor& n, Routing& routing, Saved& saved) const {
+  Device& device = ctx.device();
+  Stream& s = ctx.stream;
+  Dispatch& to = routing.dispatch;
+  if (ctx.plan.exchange() == nullptr) {
+    const Tensor tokens = ctx.plan.cross(enter, n, s);  // [tokens_X, d]
+    const Tensor y = device.empty(n.dtype(), tokens.shape());
+    forward_here(ctx, y, tokens, to, saved);
+    return ctx.plan.cross(leave, y, s);
+  }
+  Tensor tokens, packed;
+  const auto pack = [&] {
+    tokens = ctx.plan.cross(enter, n, s);
+    packed = device.empty(n.dtype(), {to.source.dim(0), tokens.dim(1)});
+    s.pack(packed, tokens, to.row, to.source);
+  };
+  if (routing.unplanned.defined()) {
+    routing.plan = plan(ctx, std::exchange(routing.unplanned, {}), pack);
+    const std::vector<std::int64_t>& send = routing.plan.send;
+    to.source = to.source.rows(0, std::accumulate(send.begin(), send.end(), std::int64_t{0}));
+    packed = packed.rows(0, to.source.dim(0));
+  } else {
+    pack();
+  }
+  const Tensor y = device.empty(n.dtype(), tokens.shape());
+  const Tensor rows = exchanged(ctx, packed, routing.plan, saved);  // [R, d]
+  s.combine(y, rows, to.row, to.weight, false);
+  return ctx.plan.cross(leave, y, s);
+}
+
+Experts::Gradients Experts::backward(const StepContext& ctx, const Tensor& dy, const Routing& routing,
+                                     Saved& saved) const {
+  Device& device = ctx.device();
+  Stream& s = ctx.stream;
+  const Dispatch& to = routing.dispatch;
+  const Tensor dy_here = ctx.plan.cross_back(leave, dy, s);  // [tokens_X, d]
+  Tensor dweight = device.empty(DType::f32, to.weight.shape()), dtokens = device.empty(dy.dtype(), dy_here.shape());
+  if (ctx.plan.exchange() == nullptr) {
+    backward_here(ctx, dtokens, dweight, dy_here, to, saved);
+  } else {
+    // A choice's weight is to its packed row what a token's row is with one choice a token.
+    const std::int64_t rows = to.source.dim(0), choices = to.weight.elements();
+    const Tensor packed = device.empty(dy.dtype(), {rows, dy.dim(1)}), weight = device.empty(DType::f32, {rows, 1});
+    s.pack(packed, dy_here, to.row, to.source);
+    s.pack(weight, to.weight.view({choices, 1}), to.row.view({choices, 1}), to.source);
+    const Gradients back = exchanged_backward(ctx, packed, weight, routing.plan, saved);
+    s.pack_backward(dtokens, back.n, to.row, false);
+    s.pack_backward(dweight.view({choices, 1}), back.weight, to.row.view({choices, 1}), false);
+  }
+  return {ctx.plan.cross_back(enter, dtokens, s), dweight};
+}
+
+void Experts::add_shared(const StepContext& ctx, const Tensor& y, const Tensor& n, Saved& saved) const {
+  if (shared_.has_value()) {
+    ctx.stream.add(y, shared_->forward(ctx, n, saved));
+  }
+}
+
+Tensor Experts::shared_backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const {
+  return shared_.has_value() ? shared_->backward(ctx, dy, saved) : Tensor();
+}
+
+Experts::Weights Experts::view(const Tensor& flat) const {
   const std::int64_t d = group_->params.front().size[1];
   return {flat.slice(0, {local_experts_, hidden_, d}),
           flat.slice(local_experts_ * hidden_ * d, {local_experts_, d, width_})};
 }
 
-void RoutedExperts::forward_here(const StepContext& ctx, const Tensor& y, const Tensor& x, const Dispatch& dispatch,
-                                 Saved& saved) const {
+void Experts::forward_here(const StepContext& ctx, const Tensor& y, const Tensor& x, const Dispatch& dispatch,
+                           Saved& saved) const {
   const Weights w = view(group_->weight);
   const Tensor h = ctx.device().empty(x.dtype(), {dispatch.source.dim(0), hidden_});
   ctx.stream.expert_ffn(y, h, x, w.in, w.out, dispatch, activation_);
@@ -39,18 +110,18 @@ void RoutedExperts::forward_here(const StepContext& ctx, const Tensor& y, const 
   }
 }
 
-void RoutedExperts::backward_here(const StepContext& ctx, const Tensor& dx, const Tensor& dweight, const Tensor& dy,
-                                  const Dispatch& dispatch, Saved& saved) const {
+void Experts::backward_here(const StepContext& ctx, const Tensor& dx, const Tensor& dweight, const Tensor& dy,
+                            const Dispatch& dispatch, Saved& saved) const {
   const Tensor h = pop(saved), x = pop(saved);
   const Weights w = view(group_->weight), g = view(group_->grad);
   ctx.stream.expert_ffn_backward(dx, dweight, g.in, g.out, dy, x, h, w.in, w.out, dispatch, activation_, beta());
 }
 
-float RoutedExperts::beta() const {
+float Experts::beta() const {
   return group_->grad_empty ? 0.0f : 1.0f;
 }
 
-RoutedExperts::Chunk RoutedExperts::chunk(const ExchangePlan& plan, int number, int chunks, Stream& s) const {
+Experts::Chunk Experts::chunk(const ExchangePlan& plan, int number, int chunks, Stream& s) const {
   require(local_experts_ % chunks == 0, "{} experts of a rank do not divide into {} chunks", local_experts_, chunks);
   Chunk c;
   c.number = number;
@@ -66,8 +137,7 @@ RoutedExperts::Chunk RoutedExperts::chunk(const ExchangePlan& plan, int number, 
   return c;
 }
 
-ExchangePlan RoutedExperts::plan(const StepContext& ctx, const Tensor& counts,
-                                 const std::function<void()>& meanwhile) const {
+ExchangePlan Experts::plan(const StepContext& ctx, const Tensor& counts, const std::function<void()>& meanwhile) const {
   if (!ctx.device().asynchronous()) {
     return ctx.plan.exchange()->plan(counts, ctx.stream, meanwhile);
   }
@@ -75,8 +145,8 @@ ExchangePlan RoutedExperts::plan(const StepContext& ctx, const Tensor& counts,
   return ctx.plan.exchange()->plan(counts, *side_, meanwhile);
 }
 
-void RoutedExperts::travel(const StepContext& ctx, const ExchangePlan& plan, std::span<const Way> there,
-                           std::span<const Way> back, const std::function<void(const Chunk&)>& work) const {
+void Experts::travel(const StepContext& ctx, const ExchangePlan& plan, std::span<const Way> there,
+                     std::span<const Way> back, const std::function<void(const Chunk&)>& work) const {
   Stream& s = ctx.stream;
   TokenExchange& exchange = *ctx.plan.exchange();
   const int count = exchange.chunks();
@@ -109,8 +179,7 @@ void RoutedExperts::travel(const StepContext& ctx, const ExchangePlan& plan, std
   s.wait(way.record());
 }
 
-Tensor RoutedExperts::forward(const StepContext& ctx, const Tensor& packed, const ExchangePlan& plan,
-                              Saved& saved) const {
+Tensor Experts::exchanged(const StepContext& ctx, const Tensor& packed, const ExchangePlan& plan, Saved& saved) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
   const DType dtype = packed.dtype();
@@ -132,8 +201,8 @@ Tensor RoutedExperts::forward(const StepContext& ctx, const Tensor& packed, cons
 }
 
 // As Stream::expert_ffn_backward, with the combine weights sent along.
-RoutedExperts::Gradients RoutedExperts::backward(const StepContext& ctx, const Tensor& d_out, const Tensor& weight,
-                                                 const ExchangePlan& plan, Saved& saved) const {
+Experts::Gradients Experts::exchanged_backward(const StepContext& ctx, const Tensor& d_out, const Tensor& weight,
+                                               const ExchangePlan& plan, Saved& saved) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
   const DType dtype = d_out.dtype();
@@ -146,7 +215,7 @@ RoutedExperts::Gradients RoutedExperts::backward(const StepContext& ctx, const T
   const Tensor dweight = device.empty(DType::f32, {rows, 1});
   const Gradients out{device.empty(dtype, d_out.shape()), device.empty(DType::f32, weight.shape())};
   travel(ctx, plan, std::array{Way{dy, d_out}, Way{weight_here, weight}},
-         std::array{Way{out.packed, dx}, Way{out.weight, dweight}}, [&](const Chunk& c) {
+         std::array{Way{out.n, dx}, Way{out.weight, dweight}}, [&](const Chunk& c) {
            s.grouped_gemm(c.of(da), c.of(dy), c.weights(w.out), c.offset, {});
            s.weighted_activation_backward(c.of(dh), c.of(a), c.of(dweight), c.of(da), c.of(h), c.of(weight_here), {},
                                           activation_);

@@ -1,0 +1,193 @@
+#include "router/router.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "core/arch/parameter_table.h"
+#include "router/rules/capacity.h"
+
+namespace orthant {
+namespace {
+
+constexpr Site enter{Region::router, Side::enter}, leave{Region::router, Side::leave};
+
+// Waits for the device.
+std::int64_t total(const Tensor& counts, Stream& s) {
+  std::vector<std::int32_t> host(static_cast<std::size_t>(counts.elements()));
+  s.download(host.data(), counts);
+  return std::accumulate(host.begin(), host.end(), std::int64_t{0});
+}
+
+// The rows that each expert gets of a rank that routes `tokens`, where the exchange sends equal blocks; else 0. No
+// expert gets more than it has seats for those tokens' groups, nor a token that the rank hands over twice.
+std::int64_t rows_of_block(const Plan& plan, const GateConfig& gate, std::int64_t tokens) {
+  const TokenExchange* exchange = plan.exchange();
+  if (exchange == nullptr || !exchange->equal_blocks()) {
+    return 0;
+  }
+  const std::int64_t handed = plan.rows(Region::experts, tokens).count;
+  const std::int64_t of_group = std::min(handed, capacity(gate, gate.group_tokens));
+  return std::max<std::int64_t>(1, std::min(handed, tokens / gate.group_tokens * of_group));
+}
+
+}  // namespace
+
+void Routing::save(Saved& to) const {
+  for (const Tensor* t :
+       {&logits, &expert, &lse, &chosen, &dispatch.row, &dispatch.source, &dispatch.offset, &dispatch.weight}) {
+    push(to, *t);
+  }
+  to.plans.push_back(plan);
+}
+
+Routing Routing::take(Saved& from) {
+  Routing r;
+  for (Tensor* t : {&r.dispatch.weight, &r.dispatch.offset, &r.dispatch.source, &r.dispatch.row, &r.chosen, &r.lse,
+                    &r.expert, &r.logits}) {
+    *t = pop(from);
+  }
+  r.plan = std::move(from.plans.back());
+  from.plans.pop_back();
+  return r;
+}
+
+Router::Router(const ParamStore& store, const std::string& stem, Plan& plan, int layer)
+    : weight_(store.ref(stem + ".gate.weight")),
+      layer_(layer),
+      routed_(routed_blocks(plan.settings(), layer - 1)),
+      layout_(plan) {}
+
+GateConfig Router::gate_config(const StepContext& ctx) const {
+  const MoeSettings& moe = ctx.settings().moe;
+  return {.router = moe.router,
+          .score = moe.score,
+          .experts = moe.experts,
+          .top_k = moe.top_k,
+          .normalize_weights = moe.normalize_weights,
+          .capacity_factor = moe.capacity_factor,
+          .group_tokens = moe.group_tokens == 0 ? ctx.settings().data.sequence_length : moe.group_tokens,
+          .drop_policy = moe.drop_policy};
+}
+
+RandomKey Router::key(const StepContext& ctx, Purpose purpose) const {
+  return {ctx.settings().run.seed, purpose, static_cast<std::uint32_t>(layer_), ctx.step};
+}
+
+Tensor Router::input(const StepContext& ctx, const Tensor& n) const {
+  const Tensor input = ctx.plan.cross(enter, n, ctx.stream);
+  const double jitter = ctx.settings().moe.jitter;
+  if (!ctx.training || jitter <= 0) {
+    return input;
+  }
+  Tensor noisy = ctx.device().empty(n.dtype(), input.shape());
+  ctx.stream.jitter(noisy, input, layout_.take(Region::router, ctx.batch.whole_index, ctx.stream),
+                    key(ctx, Purpose::jitter), static_cast<float>(jitter));
+  return noisy;
+}
+
+Tensor Router::logits(const StepContext& ctx, const Tensor& input) const {
+  const Tensor own = ctx.device().empty(DType::f32, {input.dim(0), ctx.settings().moe.experts});
+  ctx.stream.gemm(own, input, weight_.weight(), {.transpose_b = true});
+  return layout_.gather(own, ctx.stream);
+}
+
+Routing Router::route(const StepContext& ctx, const Tensor& input) const {
+  Device& device = ctx.device();
+  Stream& s = ctx.stream;
+  const GateConfig gate = gate_config(ctx);
+  const std::int64_t experts = gate.experts, k = gate.top_k;
+  Routing r;
+  r.logits = logits(ctx, input);
+  const std::int64_t tokens = r.logits.dim(0), groups = tokens / gate.group_tokens;
+  r.expert = device.empty(DType::i32, {tokens, k});
+  r.lse = device.empty(DType::f32, {tokens});
+  r.chosen = device.empty(DType::i32, {groups, experts});
+  const Tensor weight = device.empty(DType::f32, {tokens, k}), share = device.empty(DType::f64, {groups, experts});
+  s.gate(r.expert, weight, r.lse, r.chosen, share, r.logits, ctx.batch.whole_valid, ctx.batch.whole_index,
+         key(ctx, Purpose::second_expert), gate);
+  if (ctx.training) {
+    s.gate_losses(ctx.sums.balance, ctx.sums.z, r.chosen, share, r.lse, gate);
+  }
+  seat(ctx, r, weight);
+  return r;
+}
+
+// Capacity, the packed rows of this rank's tokens, and who gets them.
+void Router::seat(const StepContext& ctx, Routing& r, const Tensor& whole_weight) const {
+  Device& device = ctx.device();
+  Stream& s = ctx.stream;
+  TokenExchange* const exchange = ctx.plan.exchange();
+  GateConfig gate = gate_config(ctx);
+  const std::int64_t apart = rows_of_block(ctx.plan, gate, r.expert.dim(0));
+  Tensor kept, dropped;
+  auto dispatch = [&](const Tensor& expert, const Tensor& weight, const Tensor& valid) {
+    const std::int64_t room = gate.rows_per_expert > 0 ? gate.experts * gate.rows_per_expert : expert.elements();
+    r.dispatch.row = device.empty(DType::i32, expert.shape());
+    r.dispatch.source = device.empty(DType::i32, {room, 1});
+    r.dispatch.offset = device.empty(DType::i32, {gate.experts + 1});
+    kept = device.empty(DType::i32, {gate.experts});
+    dropped = device.empty(DType::i32, {gate.experts});
+    s.dispatch_plan(r.dispatch.row, r.dispatch.source, kept, dropped, r.dispatch.offset, expert, weight, valid, gate);
+  };
+  gate.rows_per_expert = layout_.alone() ? apart : 0;
+  dispatch(r.expert, whole_weight, ctx.batch.whole_valid);
+  if (ctx.training) {
+    count(ctx, kept, dropped);
+  }
+  const Tensor weight = layout_.take(Region::experts, whole_weight, s);  // [tokens_X, K]
+  if (!layout_.alone()) {
+    // Seats are decided: of the choices that have one, those of this rank's tokens.
+    const Tensor expert = layout_.take(Region::experts, r.expert, s);
+    s.keep_seated(expert, layout_.take(Region::experts, r.dispatch.row, s));
+    gate.capacity_factor = 0;
+    gate.group_tokens = expert.dim(0);
+    gate.rows_per_expert = apart;
+    dispatch(expert, weight, layout_.take(Region::experts, ctx.batch.whole_valid, s));
+  }
+  r.dispatch.weight = ctx.plan.cross(leave, weight, s);
+  if (apart > 0) {
+    r.plan = exchange->plan_equal(gate.experts, apart);
+    return;
+  }
+  if (!device.asynchronous()) {
+    r.dispatch.source = r.dispatch.source.rows(0, total(kept, s));
+  }
+  if (exchange != nullptr) {
+    r.unplanned = kept;
+  }
+}
+
+void Router::count(const StepContext& ctx, const Tensor& kept, const Tensor& dropped) const {
+  const Tensor to = ctx.sums.choices.rows(routed_, 1);  // [1, 2, E]
+  ctx.stream.add(to.slice(0, kept.shape()), kept);
+  ctx.stream.add(to.slice(kept.elements(), dropped.shape()), dropped);
+}
+
+void Router::backward(const StepContext& ctx, const Tensor& dn, const Tensor& dweight_here, const Routing& r,
+                      const Tensor& input) const {
+  Device& device = ctx.device();
+  Stream& s = ctx.stream;
+  const Tensor dweight = ctx.plan.cross_back(leave, dweight_here, s);
+  // A row of dlogits depends on dweight's row alone, and this rank needs those of the tokens that it routes.
+  const Tensor of_all = layout_.put(Region::experts, dweight, r.logits.dim(0), s);
+  Tensor whole = device.empty(DType::f32, r.logits.shape());  // [T, E]
+  s.gate_backward(whole, of_all, r.expert, r.lse, r.chosen, r.logits, ctx.batch.whole_valid, ctx.aux_scale, ctx.z_scale,
+                  gate_config(ctx));
+  Tensor dlogits = layout_.take(Region::router, whole, s);  // [tokens_R, E]
+  if (ctx.compute() != DType::f32) {
+    Tensor narrow = device.empty(ctx.compute(), dlogits.shape());
+    s.cast(narrow, dlogits);
+    dlogits = narrow;
+  }
+  const Tensor d = linear_backward(ctx, dlogits, input, weight_.weight(), weight_.grad());
+  const double jitter = ctx.settings().moe.jitter;
+  if (jitter > 0) {
+    s.jitter(d, d, layout_.take(Region::router, ctx.batch.whole_index, s), key(ctx, Purpose::jitter),
+             static_cast<float>(jitter));
+  }
+  s.add(dn, ctx.plan.cross_back(enter, d, s));
+}
+
+}  // namespace orthant
