@@ -54,21 +54,28 @@ Routing Routing::take(Saved& from) {
 }
 
 Router::Router(const ParamStore& store, const std::string& stem, Plan& plan, int layer)
-    : weight_(store.ref(stem + ".gate.weight")),
+    : gate_(gate_of(plan.settings())),
+      weight_(store.ref(stem + ".gate.weight")),
+      state_(store.gate_state(layer)),
       layer_(layer),
       routed_(routed_blocks(plan.settings(), layer - 1)),
       layout_(plan) {}
 
-GateConfig Router::gate_config(const StepContext& ctx) const {
-  const MoeSettings& moe = ctx.settings().moe;
-  return {.router = moe.router,
-          .score = moe.score,
-          .experts = moe.experts,
-          .top_k = moe.top_k,
-          .normalize_weights = moe.normalize_weights,
-          .capacity_factor = moe.capacity_factor,
-          .group_tokens = moe.group_tokens == 0 ? ctx.settings().data.sequence_length : moe.group_tokens,
-          .drop_policy = moe.drop_policy};
+GateConfig Router::balance_config(const StepContext& ctx, std::int64_t tokens) const {
+  GateConfig config = gate_.config(ctx.settings());
+  if (ctx.settings().moe.balance_over == BalanceOver::batch) {
+    config.group_tokens = tokens;
+  }
+  return config;
+}
+
+GateInput Router::gate_input(const StepContext& ctx, const Tensor& logits) const {
+  return {.logits = logits,
+          .valid = ctx.batch.whole_valid,
+          .index = ctx.batch.whole_index,
+          .token = ctx.batch.whole_token,
+          .state = state_,
+          .key = key(ctx, Purpose::second_expert)};
 }
 
 RandomKey Router::key(const StepContext& ctx, Purpose purpose) const {
@@ -96,19 +103,20 @@ Tensor Router::logits(const StepContext& ctx, const Tensor& input) const {
 Routing Router::route(const StepContext& ctx, const Tensor& input) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
-  const GateConfig gate = gate_config(ctx);
-  const std::int64_t experts = gate.experts, k = gate.top_k;
   Routing r;
   r.logits = logits(ctx, input);
-  const std::int64_t tokens = r.logits.dim(0), groups = tokens / gate.group_tokens;
+  const std::int64_t tokens = r.logits.dim(0);
+  const GateConfig config = balance_config(ctx, tokens);
+  const std::int64_t experts = config.experts, k = config.top_k, groups = tokens / config.group_tokens;
   r.expert = device.empty(DType::i32, {tokens, k});
   r.lse = device.empty(DType::f32, {tokens});
   r.chosen = device.empty(DType::i32, {groups, experts});
   const Tensor weight = device.empty(DType::f32, {tokens, k}), share = device.empty(DType::f64, {groups, experts});
-  s.gate(r.expert, weight, r.lse, r.chosen, share, r.logits, ctx.batch.whole_valid, ctx.batch.whole_index,
-         key(ctx, Purpose::second_expert), gate);
+  const GateChoice choice{.expert = r.expert, .weight = weight, .lse = r.lse, .chosen = r.chosen, .share = share};
+  gate_.choose(choice, gate_input(ctx, r.logits), config, s);
   if (ctx.training) {
-    s.gate_losses(ctx.sums.balance, ctx.sums.z, r.chosen, share, r.lse, gate);
+    layout_.sum_over_batch(r.chosen, s);
+    gate_.losses(ctx.sums.balance, ctx.sums.z, choice, config, s);
   }
   seat(ctx, r, weight);
   return r;
@@ -119,7 +127,7 @@ void Router::seat(const StepContext& ctx, Routing& r, const Tensor& whole_weight
   Device& device = ctx.device();
   Stream& s = ctx.stream;
   TokenExchange* const exchange = ctx.plan.exchange();
-  GateConfig gate = gate_config(ctx);
+  GateConfig gate = gate_.config(ctx.settings());
   const std::int64_t apart = rows_of_block(ctx.plan, gate, r.expert.dim(0));
   Tensor kept, dropped;
   auto dispatch = [&](const Tensor& expert, const Tensor& weight, const Tensor& valid) {
@@ -173,8 +181,9 @@ void Router::backward(const StepContext& ctx, const Tensor& dn, const Tensor& dw
   // A row of dlogits depends on dweight's row alone, and this rank needs those of the tokens that it routes.
   const Tensor of_all = layout_.put(Region::experts, dweight, r.logits.dim(0), s);
   Tensor whole = device.empty(DType::f32, r.logits.shape());  // [T, E]
-  s.gate_backward(whole, of_all, r.expert, r.lse, r.chosen, r.logits, ctx.batch.whole_valid, ctx.aux_scale, ctx.z_scale,
-                  gate_config(ctx));
+  const GateChoice made{.expert = r.expert, .weight = {}, .lse = r.lse, .chosen = r.chosen, .share = {}};
+  gate_.backward(whole, of_all, made, gate_input(ctx, r.logits), ctx.aux_scale, ctx.z_scale,
+                 balance_config(ctx, r.logits.dim(0)), s);
   Tensor dlogits = layout_.take(Region::router, whole, s);  // [tokens_R, E]
   if (ctx.compute() != DType::f32) {
     Tensor narrow = device.empty(ctx.compute(), dlogits.shape());

@@ -1,15 +1,20 @@
 // The router of one layer, from normalised activations to seats: logits, noise, gate, capacity, losses, counters; and
 // its backward pass. What the experts do with the seats is in experts/experts.h.
 //
-// Sources: Fedus et al., "Switch Transformers" (top-1); Lepikhin et al., "GShard" (top-2, groups, capacity); Jiang et
-// al., "Mixtral of Experts" (top-k).
+// Which experts a token goes to is the gate's (gate.h; NAME_gate.cpp); everything else is here, for every gate alike.
+//
+// Balance over a batch (moe.balance_over): the loss's f_e is counted over the tokens of a micro-batch on all ranks (Qiu
+// et al., "Demons in the Detail", 2025), by one sum of E counts for each layer and micro-batch. It is the
+// batch's where a batch is one micro-batch, and the layout does not matter then; several have a balance each.
 //
 // Rows: the router sees tokens_R, those of region router, and experts get the choices of tokens_X, those of region
-// experts. Where these are parts of a group of tokens, the group is routed whole: T tokens, on each of the ranks that
-// hold some of it (routing_layout.h). Else all three are the same.
+// experts. All three are the same, unless they are parts of a group of tokens: the group is then routed whole, T
+// tokens, on each of the ranks that hold some of it (routing_layout.h).
 #pragma once
 
 #include <string>
+
+#include <orthant/gate.h>
 
 #include "core/layers/layer.h"
 #include "core/layers/parameter_store.h"
@@ -19,9 +24,9 @@ namespace orthant {
 
 // Who goes where. Small beside the activations, and not to be decided twice: counters and losses are added once.
 struct Routing {
-  // Of whole groups of tokens, as Stream::gate.
+  // For whole groups of tokens, as GateChoice.
   Tensor logits, expert, lse, chosen;
-  // Of the tokens whose experts this rank asks: row [tokens_X, K], source [R, 1] and offset [E + 1] as
+  // For the tokens whose experts this rank asks: row [tokens_X, K], source [R, 1] and offset [E + 1] as
   // Stream::dispatch_plan, weight [tokens_X, K] past the boundary. R is the number of packed rows where the host
   // knows it, else what is enough.
   Dispatch dispatch;
@@ -47,14 +52,18 @@ class Router {
                 const Tensor& input) const;
 
  private:
-  GateConfig gate_config(const StepContext& ctx) const;
+  // All tokens of a micro-batch are one group to a balance loss that knows the batch's load.
+  GateConfig balance_config(const StepContext& ctx, std::int64_t tokens) const;
+  GateInput gate_input(const StepContext& ctx, const Tensor& logits) const;
   RandomKey key(const StepContext& ctx, Purpose purpose) const;
   Tensor logits(const StepContext& ctx, const Tensor& input) const;  // f32 [T, E]
-  // whole_weight f32 [T, K]: Stream::gate's.
+  // whole_weight f32 [T, K]: the gate's.
   void seat(const StepContext& ctx, Routing& routing, const Tensor& whole_weight) const;
   void count(const StepContext& ctx, const Tensor& kept, const Tensor& dropped) const;
 
+  const Gate& gate_;
   ParamRef weight_;     // [E, d]
+  Tensor state_;        // of the gate, for this layer; undefined where it keeps none
   int layer_, routed_;  // its number among all layers, and among the routed ones
   RoutingLayout layout_;
 };

@@ -62,6 +62,10 @@ RoutingLayout::RoutingLayout(Plan& plan) : plan_(plan) {
   if (!axes.empty()) {
     group_ = &plan.group("routing", plan.mesh().members(axes, plan.mesh().rank()));
   }
+  const MoeSettings& moe = plan.settings().moe;
+  if (moe.experts > 0 && moe.balance_over == BalanceOver::batch) {
+    batch_ = &plan.group("balance", plan.stage_members());
+  }
 }
 
 std::int64_t RoutingLayout::sequences(std::int64_t tokens) const {
@@ -116,6 +120,16 @@ Tensor RoutingLayout::take(Region region, const Tensor& whole, Stream& s) const 
   Tensor own = s.device().empty(whole.dtype(), with_rows(whole.shape(), rows_of(runs)));
   s.copy_rows(own, whole, runs);
   return own;
+}
+
+void RoutingLayout::sum_over_batch(const Tensor& counts, Stream& s) const {
+  if (batch_ == nullptr || batch_->size() == 1) {
+    return;
+  }
+  if (!plan_.counts_tokens(Region::router, true)) {
+    s.fill(counts, 0);  // another rank routes the same tokens, and counts them
+  }
+  batch_->all_reduce(counts, ReduceOp::sum, s);
 }
 
 Tensor RoutingLayout::put(Region region, const Tensor& own, std::int64_t tokens, Stream& s) const {

@@ -30,6 +30,9 @@ class RoutingLayout {
   Tensor gather(const Tensor& own, Stream& s) const;
   // whole [T, ...] -> the rows that this rank holds in `region`.
   Tensor take(Region region, const Tensor& whole, Stream& s) const;
+  // counts i32 [...] of what this rank routes += those of every other rank that routes something else of the same
+  // micro-batch on this stage: the same everywhere then. Collective.
+  void sum_over_batch(const Tensor& counts, Stream& s) const;
   // The adjoint of take: `own` at its rows of [tokens, ...], zero elsewhere.
   Tensor put(Region region, const Tensor& own, std::int64_t tokens, Stream& s) const;
 
@@ -38,6 +41,7 @@ class RoutingLayout {
 
   const Plan& plan_;
   Group* group_ = nullptr;  // the ranks that hold parts of the same sequences
+  Group* batch_ = nullptr;  // the ranks of the stage, where the balance loss knows their load
 };
 
 }  // namespace orthant

@@ -9,9 +9,9 @@ LayerProblem::LayerProblem(Device& device, Stream& stream, const LayerShape& sha
     : device_(device), s_(stream), shape_(shape), dtype_(dtype), rows_(shape.tokens * shape.top_k) {
   const std::int64_t t = shape.tokens, d = shape.d, n = shape.n, e = shape.experts, k = shape.top_k;
   hidden_ = shape.activation == Activation::swiglu ? 2 * n : n;
-  config_ = {.router = shape.router,
-             .experts = e,
+  config_ = {.experts = e,
              .top_k = k,
+             .normalize_weights = shape.normalize_weights,
              .capacity_factor = shape.capacity_factor,
              .group_tokens = std::min(t, sequence_tokens)};
   require(t % config_.group_tokens == 0, "{} tokens are not whole sequences of {}", t, config_.group_tokens);

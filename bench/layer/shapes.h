@@ -13,7 +13,7 @@ struct LayerShape {
   std::string_view name;
   std::int64_t tokens, d, n;  // T, model width, width of an expert
   std::int64_t experts, top_k;
-  RouterKind router = RouterKind::topk;
+  bool normalize_weights = true;  // switch: false
   Activation activation = Activation::swiglu;
   double capacity_factor = 0;  // 0: dropless
 };
@@ -25,11 +25,11 @@ inline constexpr std::array layer_shapes = {
     LayerShape{"deepseek-v3-ep8", 16384, 7168, 2048, 32, 8},
     LayerShape{"fine-grained-7b", 24576, 1536, 256, 128, 8},
     LayerShape{"fine-grained-30b", 32768, 4096, 256, 256, 16},
-    LayerShape{"switch-base-64", 32768, 768, 2048, 64, 1, RouterKind::switch_, Activation::relu, 1.25},
-    LayerShape{"switch-base-128", 32768, 768, 2048, 128, 1, RouterKind::switch_, Activation::relu, 1.25},
+    LayerShape{"switch-base-64", 32768, 768, 2048, 64, 1, false, Activation::relu, 1.25},
+    LayerShape{"switch-base-128", 32768, 768, 2048, 128, 1, false, Activation::relu, 1.25},
     // For trying the program out: seconds on a CPU.
     LayerShape{"tiny", 512, 64, 96, 8, 2},
-    LayerShape{"tiny-switch", 512, 64, 96, 8, 1, RouterKind::switch_, Activation::relu, 1.25},
+    LayerShape{"tiny-switch", 512, 64, 96, 8, 1, false, Activation::relu, 1.25},
 };
 
 // Tokens of a group for capacity and balance: a sequence.

@@ -1,6 +1,6 @@
 #include "core/arch/cost.h"
 
-#include <algorithm>
+#include <orthant/gate.h>
 
 #include "core/arch/parameter_table.h"
 
@@ -22,15 +22,10 @@ double attention(const Settings& s) {
   return projections + 4 * heads * c * static_cast<double>(s.data.sequence_length) / 2;
 }
 
-// Experts that a token visits on average.
-double visited(const MoeSettings& moe) {
-  return moe.router == RouterKind::expert_choice ? std::min(moe.capacity_factor, static_cast<double>(moe.experts))
-                                                 : static_cast<double>(moe.top_k);
-}
-
 double routed(const Settings& s) {
   const double router = 2 * static_cast<double>(s.model.d_model) * static_cast<double>(s.moe.experts);
-  return router + visited(s.moe) * ffn(s, d_expert_of(s)) + ffn(s, s.moe.shared_experts * d_expert_of(s));
+  return router + gate_of(s).experts_of_token(s.moe) * ffn(s, d_expert_of(s)) +
+         ffn(s, s.moe.shared_experts * d_expert_of(s));
 }
 
 double block(const Settings& s, int number) {

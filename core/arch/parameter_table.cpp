@@ -1,5 +1,7 @@
 #include "core/arch/parameter_table.h"
 
+#include <orthant/gate.h>
+
 #include <cmath>
 
 namespace orthant {
@@ -105,6 +107,19 @@ class Builder {
 };
 
 }  // namespace
+
+std::vector<GateStateSpec> gate_state_table(const Settings& s) {
+  std::vector<GateStateSpec> table;
+  if (s.moe.experts == 0 || !gate_of(s).keeps_state(s.moe)) {
+    return table;
+  }
+  for (int block = 0; block < s.model.layers; ++block) {
+    if (block_has_experts(s, block)) {
+      table.push_back({gate_state_prefix + block_stem(block) + ".block_sparse_moe", block + 1});
+    }
+  }
+  return table;
+}
 
 std::vector<LayerSpecs> parameter_table(const Settings& s) {
   const Builder build(s);

@@ -23,6 +23,15 @@ struct LayerSpecs {
 // Of the whole model, whatever this rank holds. Deterministic: the same order on every rank.
 std::vector<LayerSpecs> parameter_table(const Settings& settings);
 
+// What gates keep of a routed layer (Gate::keeps_state), f32 [E] each: its name in a checkpoint, and the layer. None
+// where there is no such gate.
+inline constexpr const char* gate_state_prefix = "gate/";
+struct GateStateSpec {
+  std::string name;  // "gate/model.layers.3.block_sparse_moe"
+  int layer = 0;
+};
+std::vector<GateStateSpec> gate_state_table(const Settings& settings);
+
 bool block_has_experts(const Settings& settings, int block);       // block counts from 0
 int routed_blocks(const Settings& settings, std::int64_t blocks);  // blocks with experts among the first `blocks`
 inline int routed_blocks(const Settings& settings) {

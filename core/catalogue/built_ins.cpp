@@ -1,10 +1,14 @@
 // The kinds that the core brings: each room adds its own by the call that a plugin uses.
 #include <orthant/catalogue.h>
 
+#include "router/gates.h"
+
 namespace orthant {
 
 std::shared_ptr<Catalogue> built_in_catalogue() {
-  return std::make_shared<Catalogue>();
+  auto catalogue = std::make_shared<Catalogue>();
+  add_gates(*catalogue);
+  return catalogue;
 }
 
 }  // namespace orthant

@@ -1,4 +1,6 @@
 // load_config: read the layers, find the plugins, check every written value, complete with defaults, validate.
+#include <orthant/gate.h>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -77,6 +79,7 @@ class Loader {
     complete(config);
     fill_catalogue(config);
     check_kinds(config);
+    imply_top_k(config);
     // Without any file read, what is missing from it is no news.
     if (!layers.empty()) {
       validate(config, broken_, diagnostics_);
@@ -331,9 +334,6 @@ class Loader {
   void complete(Config& config) {
     for (Section& section : core_) {
       auto entries = completed(section);
-      if (section.title == "moe") {
-        imply_top_k(entries);
-      }
       for (const CoreKey& key : keys_) {
         if (key.table == section.title) {
           key.set(config.settings, entries.at(key.spec.name).value);
@@ -386,21 +386,29 @@ class Loader {
       }
       broken_.insert(path);
       const auto near = nearest(name, known);
-      diagnostics_.add(written->second.origin,
-                       fmt::format("[{}] {}: there is no {} {}", key.table, key.spec.name, key.noun, in_quotes(name)),
-                       near ? fmt::format("did you mean \"{}\"?", *near)
-                            : fmt::format("known are \"{}\"; a plugin may add others", fmt::join(known, "\", \"")));
+      diagnostics_.add(
+          written->second.origin,
+          fmt::format("[{}] {}: there is no {} {}", key.table, key.spec.name, key.noun, in_quotes(name, '"')),
+          fmt::format("{}nown are \"{}\"; a plugin may add others",
+                      near ? fmt::format("did you mean \"{}\"? K", *near) : std::string("k"),
+                      fmt::join(known, "\", \"")));
     }
   }
 
-  static void imply_top_k(std::map<std::string, Table::Entry>& moe) {
-    Value& top_k = moe.at("top_k").value;
-    if (std::get<std::int64_t>(top_k) == 0) {
-      const auto& router = std::get<std::string>(moe.at("router").value);
-      const std::int64_t experts = std::get<std::int64_t>(moe.at("experts").value);
-      top_k = router == "switch"          ? std::int64_t{1}
-              : router == "expert_choice" ? std::max<std::int64_t>(experts, 1)
-                                          : std::int64_t{2};
+  // A gate that is not in the catalogue is told elsewhere, or its plugin was not asked.
+  static void imply_top_k(Config& config) {
+    MoeSettings& moe = config.settings.moe;
+    if (moe.top_k != 0) {
+      return;
+    }
+    const Catalogue& catalogue = *config.settings.catalogue;
+    moe.top_k = catalogue.has<Gate>(moe.router) ? catalogue.get<Gate>(moe.router).implied_top_k(moe) : 2;
+    for (Table& table : config.tables) {
+      if (table.path() == "moe") {
+        std::map<std::string, Table::Entry> entries = table.entries();
+        entries.at("top_k").value = moe.top_k;
+        table = Table("moe", std::move(entries));
+      }
     }
   }
 

@@ -58,6 +58,11 @@ Json table_schema() {
   return Json{{"type", "object"}, {"additionalProperties", false}, {"properties", Json::object()}};
 }
 
+// The kinds of a noun that the core brings.
+std::vector<std::string> built_in_names(const std::string& noun) {
+  return built_in_catalogue()->names(noun);
+}
+
 std::string range_text(const KeySpec& spec) {
   const auto number = [](double value) {
     return value < 9e15 && value == std::floor(value) ? fmt::format("{}", static_cast<std::int64_t>(value))
@@ -70,6 +75,11 @@ std::string range_text(const KeySpec& spec) {
     return fmt::format("{} to {}", number(*spec.minimum), number(*spec.maximum));
   }
   return spec.minimum ? fmt::format("at least {}", number(*spec.minimum)) : "";
+}
+
+std::string key_line(const KeySpec& spec, const std::string& allowed) {
+  return fmt::format("| `{}` | {} | `{}` | {} | {} |\n", spec.name, type_name(spec.default_value),
+                     toml_text(spec.default_value), allowed, spec.help);
 }
 
 }  // namespace
@@ -108,7 +118,11 @@ std::string schema_json(const PluginKeyList& plugins) {
     if (!tables.contains(key.table)) {
       tables[key.table] = table_schema();
     }
-    tables[key.table]["properties"][key.spec.name] = key_schema(key.spec);
+    Json& property = tables[key.table]["properties"][key.spec.name];
+    property = key_schema(key.spec);
+    if (!key.noun.empty()) {
+      property["examples"] = built_in_names(key.noun);
+    }
   }
   const KeySpec path{"path", std::string(), "The plugin's library; empty: found by its name."};
   Json any{{"type", "object"}, {"properties", {{"path", key_schema(path)}}}};
@@ -125,8 +139,7 @@ std::string schema_json(const PluginKeyList& plugins) {
 }
 
 std::string key_row(const KeySpec& spec) {
-  return fmt::format("| `{}` | {} | `{}` | {} | {} |\n", spec.name, type_name(spec.default_value),
-                     toml_text(spec.default_value), range_text(spec), spec.help);
+  return key_line(spec, range_text(spec));
 }
 
 std::string keys_markdown() {
@@ -139,7 +152,9 @@ std::string keys_markdown() {
           fmt::format("{}### `[{}]`\n\n| key | type | default | allowed | meaning |\n| --- | --- | --- | --- | --- |\n",
                       text.empty() ? "" : "\n", table);
     }
-    text += key_row(key.spec);
+    text += key.noun.empty()
+                ? key_row(key.spec)
+                : key_line(key.spec, fmt::format("`{}`, a plugin's", fmt::join(built_in_names(key.noun), "`, `")));
   }
   return text;
 }

@@ -1,5 +1,7 @@
 #include "core/config/registry.h"
 
+#include <orthant/gate.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -247,15 +249,15 @@ void declare_moe(std::vector<CoreKey>& keys) {
           1, 1 << 16);
   CoreKey& top_k = moe.key(
       "top_k", [](auto& s) -> auto& { return s.moe.top_k; },
-      "Experts of a token; 0: as the router implies (switch 1, gshard and topk 2, expert_choice all).");
+      "Experts of a token; 0: as the router implies (switch 1, gshard, topk and bias 2, expert_choice all).");
   top_k.spec.default_value = std::int64_t{0};  // loading replaces 0, so Settings never holds it
   between(top_k, 0, 1 << 16);
-  moe.choice(
-      "router", [](auto& s) -> auto& { return s.moe.router; }, {"switch", "gshard", "topk", "expert_choice"},
+  moe.kind<Gate>(
+      "router", [](auto& s) -> auto& { return s.moe.router; },
       "How a token chooses experts; expert_choice: how experts choose tokens.");
   moe.choice(
       "score", [](auto& s) -> auto& { return s.moe.score; }, {"softmax", "sigmoid"},
-      "What a token's logits become before experts are weighted; sigmoid: topk only, as DeepSeek-V3.");
+      "What a token's logits become before experts are weighted; sigmoid: topk and bias only, as DeepSeek-V3.");
   at_least(moe.key(
                "capacity_factor", [](auto& s) -> auto& { return s.moe.capacity_factor; },
                "Seats of an expert over its even share of a group's tokens; 0: dropless."),
@@ -270,6 +272,9 @@ void declare_moe(std::vector<CoreKey>& keys) {
   at_least(moe.key(
                "aux_loss", [](auto& s) -> auto& { return s.moe.aux_loss; }, "Coefficient of the load-balance loss."),
            0);
+  moe.choice(
+      "balance_over", [](auto& s) -> auto& { return s.moe.balance_over; }, {"group", "batch"},
+      "Whose load the load-balance loss knows: a group's, or that of a micro-batch over all ranks.");
   at_least(moe.key(
                "z_loss", [](auto& s) -> auto& { return s.moe.z_loss; }, "Coefficient of the router's z loss."),
            0);
@@ -279,7 +284,20 @@ void declare_moe(std::vector<CoreKey>& keys) {
            0);
   moe.key(
       "normalize_weights", [](auto& s) -> auto& { return s.moe.normalize_weights; },
-      "topk: whether the weights of a token's experts are scaled to sum to one.");
+      "topk, bias: whether the weights of a token's experts are scaled to sum to one.");
+  between(moe.key(
+              "expert_groups", [](auto& s) -> auto& { return s.moe.expert_groups; },
+              "topk, bias: equal groups of experts, of which a token chooses some first (DeepSeek-V3)."),
+          1, 64);
+  between(moe.key(
+              "groups_per_token", [](auto& s) -> auto& { return s.moe.groups_per_token; },
+              "topk, bias: groups of a token, those whose two best experts sum to most."),
+          1, 64);
+  at_least(moe.key(
+               "bias_update_rate", [](auto& s) -> auto& { return s.moe.bias_update_rate; },
+               "bias: what a step adds to the bias of an expert with less than the mean load, and takes from one with "
+               "more."),
+           0);
   between(moe.key(
               "shared_experts", [](auto& s) -> auto& { return s.moe.shared_experts; },
               "Experts that every token visits besides its own."),

@@ -1,5 +1,7 @@
 #include "core/config/validate.h"
 
+#include <orthant/gate.h>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -243,35 +245,29 @@ void refuse_moe_without_experts(const Config& config, Rules& rules) {
                "write experts = N in [moe], or experts = 0 for a dense model");
 }
 
+void check_gate(const Gate& gate, const Settings& s, Rules& rules) {
+  const MoeSettings& m = s.moe;
+  const bool tokens_choose = !gate.config(s).experts_choose;
+  rules.expect(m.top_k <= m.experts || !tokens_choose, {"moe.top_k", "moe.experts", "moe.router"},
+               fmt::format("[moe] top_k: {} of {} experts cannot be chosen", m.top_k, m.experts),
+               fmt::format("write a top_k of at most {}, or at least {} experts", m.experts, m.top_k));
+  rules.expect(m.top_k <= max_top_k || !tokens_choose, {"moe.top_k"},
+               fmt::format("[moe] top_k: {} is above the {} experts that a token may choose", m.top_k, max_top_k),
+               fmt::format("write a top_k of at most {}", max_top_k));
+  for (const GateRefusal& refusal : gate.refusals(s)) {
+    rules.expect(false, refusal.keys, refusal.message, refusal.advice);
+  }
+}
+
 void check_moe(const Config& config, Rules& rules) {
   const Settings& s = config.settings;
   const MoeSettings& m = s.moe;
   if (m.experts == 0) {
     return refuse_moe_without_experts(config, rules);
   }
-  const bool experts_choose = m.router == RouterKind::expert_choice;
-  rules.expect(m.top_k <= m.experts || experts_choose, {"moe.top_k", "moe.experts", "moe.router"},
-               fmt::format("[moe] top_k: {} of {} experts cannot be chosen", m.top_k, m.experts),
-               fmt::format("write a top_k of at most {}, or at least {} experts", m.experts, m.top_k));
-  rules.expect(m.top_k <= max_top_k || experts_choose, {"moe.top_k"},
-               fmt::format("[moe] top_k: {} is above the {} experts that a token may choose", m.top_k, max_top_k),
-               fmt::format("write a top_k of at most {}", max_top_k));
-  rules.expect(m.router != RouterKind::switch_ || m.top_k == 1, {"moe.top_k", "moe.router"},
-               fmt::format("[moe] top_k: router \"switch\" chooses 1 expert, not {}", m.top_k),
-               "write top_k = 1, leave it out, or write router = \"topk\"");
-  rules.expect(m.router != RouterKind::gshard || m.top_k == 2, {"moe.top_k", "moe.router"},
-               fmt::format("[moe] top_k: router \"gshard\" chooses 2 experts, not {}", m.top_k),
-               "write top_k = 2, leave it out, or write router = \"topk\"");
-  rules.expect(m.score == ScoreKind::softmax || m.router == RouterKind::topk, {"moe.score", "moe.router"},
-               "[moe] score: only router \"topk\" takes scores by sigmoid",
-               "write router = \"topk\", or leave score out");
-  rules.expect(
-      !experts_choose || m.top_k == m.experts, {"moe.top_k", "moe.router"},
-      fmt::format("[moe] top_k: router \"expert_choice\" lets the experts choose, a token has no top {}", m.top_k),
-      "leave top_k out and write capacity_factor, the mean number of experts of a token");
-  rules.expect(!experts_choose || m.capacity_factor > 0, {"moe.capacity_factor", "moe.router"},
-               "[moe] capacity_factor: router \"expert_choice\" needs it, to know how many tokens an expert takes",
-               "write the mean number of experts of a token, such as capacity_factor = 2.0");
+  if (s.catalogue->has<Gate>(m.router)) {
+    check_gate(gate_of(s), s, rules);
+  }
   rules.expect(m.every <= s.model.layers, {"moe.every", "model.layers"},
                fmt::format("[moe] every: no block of {} would have experts with every = {}", s.model.layers, m.every),
                fmt::format("write an integer from 1 to {}, or experts = 0", s.model.layers));
@@ -307,12 +303,10 @@ void check_optimizer(const Settings& s, Rules& rules) {
 
 std::vector<std::string> warnings(const Settings& s) {
   std::vector<std::string> found;
-  if (s.moe.experts > 0 && s.moe.router == RouterKind::expert_choice) {
-    found.push_back(
-        "moe.router = \"expert_choice\" looks ahead: whether an expert takes a token depends on later tokens, so "
-        "losses are "
-        "not comparable with other routers', and a model that generates token by token routes otherwise than in "
-        "training");
+  const bool known = s.catalogue->has<Gate>(s.moe.router);  // false where its plugin was not asked
+  const std::string of_gate = s.moe.experts > 0 && known ? gate_of(s).warning(s) : "";
+  if (!of_gate.empty()) {
+    found.push_back(of_gate);
   }
   if (s.optimizer.warmup_steps > s.run.steps) {
     found.push_back(

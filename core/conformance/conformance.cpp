@@ -6,6 +6,7 @@
 
 #include "core/conformance/child.h"
 #include "core/conformance/experiment.h"
+#include "core/conformance/gate_checks.h"
 #include "core/conformance/layout_checks.h"
 #include "core/modules/module.h"
 #include "core/session/session.h"
@@ -80,7 +81,11 @@ class Suite {
 
   ConformanceReport run() && {
     if (load()) {
+      find_gates();
       find_layouts();
+      for (const std::string& gate : gates_) {
+        look_at_gate(gate);
+      }
       for (const LayoutCheck& check : layout_checks) {
         each(check);
       }
@@ -119,6 +124,39 @@ class Suite {
     return true;
   }
 
+  // What it adds to the catalogue is what the layouts train with: the first gate.
+  void find_gates() {
+    const Config config = conformance_experiment(plugin_, 0, 0);  // what the user set is wrong before the plugin is
+    for (const Catalogue::Entry& entry : config.settings.catalogue->entries(Gate::noun)) {
+      if (entry.plugin == plugin_.name) {
+        gates_.push_back(entry.name);
+      }
+    }
+    if (!gates_.empty()) {
+      const std::vector<std::string> users = plugin_.overrides;
+      plugin_.overrides = of_gate(gates_.front());
+      plugin_.overrides.insert(plugin_.overrides.end(), users.begin(), users.end());
+    }
+  }
+
+  static std::vector<std::string> of_gate(const std::string& gate) {
+    return {fmt::format("moe.router='{}'", gate), "moe.top_k=0"};
+  }
+
+  void look_at_gate(const std::string& gate) {
+    Finding found;
+    try {
+      PluginUnderTest alone = plugin_;
+      alone.overrides.push_back(of_gate(gate).front());
+      const std::string text =
+          in_child([&] { return packed(check_gate(conformance_experiment(alone, 0, 0).settings)); }, most_seconds);
+      found = unpacked("gate " + gate, text);
+    } catch (const std::exception& failure) {
+      found = {"gate " + gate, Outcome::failed, failure.what()};
+    }
+    report_.findings.push_back(found);
+  }
+
   // Whether the axis adds no ranks but re-factors those of others. Errors: as the plugin's.
   bool carved() const {
     const Config config = conformance_experiment(plugin_, 2, 0);
@@ -145,7 +183,6 @@ class Suite {
   }
 
   void find_layouts() {
-    conformance_experiment(plugin_, 0, 0);  // what the user set is wrong before the plugin is
     const bool partner = plugin_.name != partner_axis && partner_is_found();
     if (sized_) {
       try {
@@ -230,6 +267,7 @@ class Suite {
   PluginUnderTest plugin_;
   ConformanceReport report_;
   std::vector<ConformanceLayout> layouts_;
+  std::vector<std::string> gates_;  // that it adds to the catalogue
   bool sized_ = false, carved_ = false;
 };
 

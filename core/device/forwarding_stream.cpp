@@ -1,7 +1,11 @@
 #include "core/device/forwarding_stream.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <vector>
+
+#include "core/device/own_operation.h"
 
 namespace orthant {
 
@@ -203,6 +207,24 @@ void ForwardingStream::keep_seated(const Tensor& expert, const Tensor& row) {
   forward("keep_seated", {expert, row}, [=](Stream& inner) { inner.keep_seated(expert, row); });
 }
 
+void ForwardingStream::choose_experts(const Tensor& expert, const Tensor& logits, const Tensor& bias,
+                                      const Tensor& valid, const GateConfig& config) {
+  forward("choose_experts", {expert, logits, bias, valid},
+          [=](Stream& inner) { inner.choose_experts(expert, logits, bias, valid, config); });
+}
+
+void ForwardingStream::gate_choices(const Tensor& weight, const Tensor& lse, const Tensor& chosen, const Tensor& share,
+                                    const Tensor& expert, const Tensor& logits, const Tensor& valid,
+                                    const GateConfig& config) {
+  forward("gate_choices", {weight, lse, chosen, share, expert, logits, valid},
+          [=](Stream& inner) { inner.gate_choices(weight, lse, chosen, share, expert, logits, valid, config); });
+}
+
+void ForwardingStream::balance_bias(const Tensor& bias, const Tensor& choices, const Tensor& factor, float rate) {
+  forward("balance_bias", {bias, choices, factor},
+          [=](Stream& inner) { inner.balance_bias(bias, choices, factor, rate); });
+}
+
 void ForwardingStream::pack(const Tensor& rows, const Tensor& x, const Tensor& row, const Tensor& source) {
   forward("pack", {rows, x, row, source}, [=](Stream& inner) { inner.pack(rows, x, row, source); });
 }
@@ -253,6 +275,15 @@ void ForwardingStream::clip_factor(const Tensor& factor, const Tensor& sum_squar
                                    float max_norm) {
   forward("clip_factor", {factor, sum_squares, loss},
           [=](Stream& inner) { inner.clip_factor(factor, sum_squares, loss, max_norm); });
+}
+
+void ForwardingStream::apply(const OwnOperation& operation) {
+  check_own_operation(operation);
+  std::array<Tensor, most_own_tensors> t;
+  std::copy(operation.outputs.begin(), operation.outputs.end(),
+            std::copy(operation.inputs.begin(), operation.inputs.end(), t.begin()));
+  forward(operation.name.c_str(), {t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9], t[10], t[11]},
+          [=](Stream& inner) { inner.apply(operation); });
 }
 
 }  // namespace orthant

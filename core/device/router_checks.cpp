@@ -31,7 +31,7 @@ void check_float(const char* operation, const char* name, const Tensor& tensor) 
 // The configuration makes sense (choices fit the experts and the router) and `tokens` are whole groups. Returns the
 // number of groups.
 std::int64_t check_config(const char* operation, const GateConfig& config, std::int64_t tokens) {
-  const bool experts_choose = config.router == RouterKind::expert_choice;
+  const bool experts_choose = config.experts_choose;
   require(config.experts > 0 && config.top_k > 0 && config.top_k <= config.experts &&
               (config.top_k <= max_top_k || experts_choose),
           "{}: a token cannot choose {} of {} experts (at most {})", operation, config.top_k, config.experts,
@@ -39,12 +39,12 @@ std::int64_t check_config(const char* operation, const GateConfig& config, std::
   require(!experts_choose || config.top_k == config.experts,
           "{}: where experts choose, a token has a choice for each of the {} experts, top_k is {}", operation,
           config.experts, config.top_k);
-  require(config.score == ScoreKind::softmax || config.router == RouterKind::topk,
-          "{}: only the topk router takes its scores by sigmoid", operation);
-  require(config.router != RouterKind::switch_ || config.top_k == 1,
-          "{}: the switch router chooses 1 expert, top_k is {}", operation, config.top_k);
-  require(config.router != RouterKind::gshard || config.top_k == 2,
-          "{}: the gshard router chooses 2 experts, top_k is {}", operation, config.top_k);
+  require(config.score == ScoreKind::softmax || !(experts_choose || config.second_by_chance),
+          "{}: scores by sigmoid are for tokens that choose without chance", operation);
+  require(!config.second_by_chance || config.top_k == 2, "{}: of two choices the second is kept by chance, top_k is {}",
+          operation, config.top_k);
+  require(config.counted_choices >= 0 && config.counted_choices <= config.top_k,
+          "{}: {} of a token's {} choices cannot be counted", operation, config.counted_choices, config.top_k);
   require(config.group_tokens > 0 && tokens % config.group_tokens == 0, "{}: {} tokens are not whole groups of {}",
           operation, tokens, config.group_tokens);
   return tokens / config.group_tokens;
@@ -68,7 +68,7 @@ std::int64_t check_gate(const Tensor& expert, const Tensor& weight, const Tensor
                         const GateConfig& config) {
   const std::int64_t tokens = logits.dim(0), experts = config.experts, k_count = config.top_k;
   const std::int64_t groups = check_config("gate", config, tokens);
-  require(config.router != RouterKind::expert_choice || config.capacity_factor > 0,
+  require(!config.experts_choose || config.capacity_factor > 0,
           "gate: experts that choose need a capacity_factor above 0, it is {}", config.capacity_factor);
   check_arguments("gate", {{"logits", logits, DType::f32, {tokens, experts}},
                            {"expert", expert, DType::i32, {tokens, k_count}},
@@ -106,6 +106,51 @@ std::int64_t check_gate_losses(const Tensor& balance_loss, const Tensor& z_loss,
                                   {"share", share, DType::f64, {groups, experts}},
                                   {"lse", lse, DType::f32, {tokens}}});
   return groups;
+}
+
+void check_choose_experts(const Tensor& expert, const Tensor& logits, const Tensor& bias, const Tensor& valid,
+                          const GateConfig& config) {
+  const std::int64_t tokens = logits.dim(0), experts = config.experts;
+  check_config("choose_experts", config, tokens);
+  require(!config.experts_choose && !config.second_by_chance, "choose_experts: tokens choose, and not by chance");
+  require(config.expert_groups > 0 && config.expert_groups <= max_expert_groups && experts % config.expert_groups == 0,
+          "choose_experts: {} experts are not {} equal groups (at most {})", experts, config.expert_groups,
+          max_expert_groups);
+  require(config.groups_per_token > 0 && config.groups_per_token <= config.expert_groups &&
+              config.groups_per_token * (experts / config.expert_groups) >= config.top_k,
+          "choose_experts: {} experts cannot be chosen from {} of {} groups of {}", config.top_k,
+          config.groups_per_token, config.expert_groups, experts / config.expert_groups);
+  check_arguments("choose_experts", {{"logits", logits, DType::f32, {tokens, experts}},
+                                     {"expert", expert, DType::i32, {tokens, config.top_k}},
+                                     {"valid", valid, DType::u8, {tokens}}});
+  if (bias.defined()) {
+    check_arguments("choose_experts", {{"bias", bias, DType::f32, {experts}}});
+  }
+}
+
+std::int64_t check_gate_choices(const Tensor& weight, const Tensor& lse, const Tensor& chosen, const Tensor& share,
+                                const Tensor& expert, const Tensor& logits, const Tensor& valid,
+                                const GateConfig& config) {
+  const std::int64_t tokens = logits.dim(0), experts = config.experts, k_count = config.top_k;
+  const std::int64_t groups = check_config("gate_choices", config, tokens);
+  require(!config.experts_choose && !config.second_by_chance, "gate_choices: tokens choose, and not by chance");
+  check_arguments("gate_choices", {{"logits", logits, DType::f32, {tokens, experts}},
+                                   {"expert", expert, DType::i32, {tokens, k_count}},
+                                   {"weight", weight, DType::f32, {tokens, k_count}},
+                                   {"lse", lse, DType::f32, {tokens}},
+                                   {"chosen", chosen, DType::i32, {groups, experts}},
+                                   {"share", share, DType::f64, {groups, experts}},
+                                   {"valid", valid, DType::u8, {tokens}}});
+  return groups;
+}
+
+void check_balance_bias(const Tensor& bias, const Tensor& choices, const Tensor& factor) {
+  require(bias.defined() && bias.rank() == 1 && choices.defined() && choices.rank() == 2,
+          "balance_bias: `bias` must be [E], `choices` [R, E], got {} and {}", bias.shape().to_string(),
+          choices.shape().to_string());
+  check_arguments("balance_bias", {{"bias", bias, DType::f32, bias.shape()},
+                                   {"choices", choices, DType::i64, {choices.dim(0), bias.dim(0)}},
+                                   {"factor", factor, DType::f32, {1}}});
 }
 
 void check_pack(const Tensor& rows, const Tensor& x, const Tensor& row, const Tensor& source) {

@@ -18,6 +18,13 @@ std::int64_t check_gate_backward(const Tensor& dlogits, const Tensor& dweight, c
 std::int64_t check_gate_losses(const Tensor& balance_loss, const Tensor& z_loss, const Tensor& chosen,
                                const Tensor& share, const Tensor& lse, const GateConfig& config);
 
+void check_choose_experts(const Tensor& expert, const Tensor& logits, const Tensor& bias, const Tensor& valid,
+                          const GateConfig& config);
+std::int64_t check_gate_choices(const Tensor& weight, const Tensor& lse, const Tensor& chosen, const Tensor& share,
+                                const Tensor& expert, const Tensor& logits, const Tensor& valid,
+                                const GateConfig& config);
+void check_balance_bias(const Tensor& bias, const Tensor& choices, const Tensor& factor);
+
 // Returns the room: the number of packed rows.
 std::int64_t check_dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
                                  const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,

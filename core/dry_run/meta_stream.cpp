@@ -63,8 +63,7 @@ void MetaStream::dispatch_plan(const Tensor&, const Tensor&, const Tensor& count
       const std::int64_t ahead = ((e - begin) % experts + experts) % experts;  // choices of the group before e's first
       const std::int64_t here = ahead < group ? (group - ahead - 1) / experts + 1 : 0;
       kept[e] += static_cast<std::int32_t>(std::min(here, seats));
-      refused[e] +=
-          static_cast<std::int32_t>(config.router == RouterKind::expert_choice ? 0 : here - std::min(here, seats));
+      refused[e] += static_cast<std::int32_t>(config.experts_choose ? 0 : here - std::min(here, seats));
     }
   }
   auto* first = offset.as<std::int32_t>();

@@ -27,6 +27,7 @@ struct DeviceBatch {
   // Of whole sequences, in order, for routing groups of tokens that are split among ranks.
   Tensor whole_valid;  // u8 [sequences * S]
   Tensor whole_index;  // i64 [sequences * S]
+  Tensor whole_token;  // i32 [sequences * S]; undefined unless a gate reads it
 };
 
 // What a routed layer counted over the micro-batches of a step.

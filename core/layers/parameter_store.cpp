@@ -30,6 +30,14 @@ ParamStore::ParamStore(Plan& plan, Stream& stream) : ParamStore(plan) {
   for (auto& group : groups_) {
     allocate(*group, plan, stream);
   }
+  for (const GateStateSpec& spec : gate_state_table(plan.settings())) {
+    if (plan.holds_layer(spec.layer)) {
+      const Tensor value = plan.device().empty(DType::f32, {plan.settings().moe.experts});
+      stream.fill(value, 0);
+      const bool written = plan.stage_members().front() == plan.mesh().rank();
+      gate_states_.push_back({spec.name, spec.layer, value, written});
+    }
+  }
   refresh_weights(plan, stream);
 }
 
@@ -178,6 +186,12 @@ ParamStore::Found ParamStore::find(const std::string& name) const {
 std::vector<ParamGroup*> ParamStore::groups_of_layer(int layer) const {
   const auto found = by_layer_.find(layer);
   return found == by_layer_.end() ? std::vector<ParamGroup*>() : found->second;
+}
+
+Tensor ParamStore::gate_state(int layer) const {
+  const auto found =
+      std::find_if(gate_states_.begin(), gate_states_.end(), [&](const GateState& s) { return s.layer == layer; });
+  return found == gate_states_.end() ? Tensor() : found->value;
 }
 
 void ParamStore::refresh_weights(const Plan& plan, Stream& stream) {

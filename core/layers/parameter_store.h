@@ -48,6 +48,14 @@ class ParamMatrix {
   std::int64_t rows_ = 0;
 };
 
+// What a gate keeps of a layer of this rank's stage: the same on every rank that has it.
+struct GateState {
+  std::string name;
+  int layer = 0;
+  Tensor value;          // f32 [E]
+  bool written = false;  // by this rank, into checkpoints
+};
+
 class ParamStore {
  public:
   // Places every parameter by the plan, makes the groups' sum groups (collective over the world), allocates weights,
@@ -69,6 +77,8 @@ class ParamStore {
   };
   // group is null where this rank does not hold it.
   Found find(const std::string& name) const;
+  const std::vector<GateState>& gate_states() const { return gate_states_; }
+  Tensor gate_state(int layer) const;  // undefined where the layer's gate keeps nothing
   // The groups with parameters that `layer` uses.
   std::vector<ParamGroup*> groups_of_layer(int layer) const;
 
@@ -84,6 +94,7 @@ class ParamStore {
   std::vector<std::unique_ptr<ParamGroup>> groups_;
   std::unordered_map<std::string, Found> by_name_;
   std::unordered_map<int, std::vector<ParamGroup*>> by_layer_;
+  std::vector<GateState> gate_states_;
   std::vector<Group*> sums_;  // all sets of ranks that gradients are summed over, in the order of their making
 };
 

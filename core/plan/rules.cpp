@@ -261,6 +261,16 @@ int Plan::stage_of_rank(int rank) const {
   return layer_axis_.has_value() ? mesh_.coordinate(*layer_axis_, rank) : 0;
 }
 
+std::vector<int> Plan::stage_members() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < mesh_.world_size(); ++rank) {
+    if (stage_of_rank(rank) == stage()) {
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
+}
+
 int Plan::stage_of_layer(int layer) const {
   if (stages_ == 1) {
     return 0;

@@ -1,5 +1,6 @@
 // orthant config CONFIG [--resolved] [--schema] [--keys] [--set a.b=c]...: checks a configuration and shows it.
 #include <fmt/format.h>
+#include <orthant/gate.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -23,8 +24,10 @@ struct Options {
   bool load_plugins = false;
 };
 
-std::string choice(const MoeSettings& moe) {
-  return moe.router == RouterKind::expert_choice ? "they choose" : fmt::format("top {}", moe.top_k);
+// A gate whose plugin was not asked is not known.
+std::string choice(const Settings& s) {
+  const bool known = s.catalogue->has<Gate>(s.moe.router);
+  return known && gate_of(s).config(s).experts_choose ? "they choose" : fmt::format("top {}", s.moe.top_k);
 }
 
 // `ranks`: nothing where not every plugin was asked.
@@ -37,7 +40,7 @@ std::string summary(const Config& config, std::optional<int> ranks) {
       fmt::format("  model   {} layers, d_model {}, {} heads, vocabulary {}{}\n", s.model.layers, s.model.d_model,
                   s.model.heads, s.model.vocab_size,
                   s.moe.experts == 0 ? std::string(", dense")
-                                     : fmt::format(", {} experts ({}) in every {}", s.moe.experts, choice(s.moe),
+                                     : fmt::format(", {} experts ({}) in every {}", s.moe.experts, choice(s),
                                                    s.moe.every == 1 ? "block" : fmt::format("{}. block", s.moe.every)));
   text += fmt::format("  batch   {} sequences of {} tokens a step\n", s.batch.sequences, s.data.sequence_length);
   text += fmt::format("  ranks   {}\n", ranks ? std::to_string(*ranks) : "not known without every plugin");

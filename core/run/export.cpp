@@ -1,5 +1,7 @@
 #include "core/run/export.h"
 
+#include <orthant/gate.h>
+
 #include <fmt/ranges.h>
 #include <unistd.h>
 
@@ -34,15 +36,6 @@ const char* text(Positions p) {
 const char* text(ScoreKind s) {
   return s == ScoreKind::softmax ? "softmax" : "sigmoid";
 }
-const char* text(RouterKind r) {
-  switch (r) {
-    case RouterKind::switch_: return "switch";
-    case RouterKind::gshard: return "gshard";
-    case RouterKind::topk: return "topk";
-    case RouterKind::expert_choice: return "expert_choice";
-  }
-  return "";
-}
 
 // The keys that transformers has no name for, as in a [model] and a [moe] table.
 void add_own_keys(Json& json, const Settings& s) {
@@ -51,12 +44,14 @@ void add_own_keys(Json& json, const Settings& s) {
   json["positions"] = text(s.model.positions);
   if (routed_blocks(s) > 0) {
     json["every"] = s.moe.every;
-    json["router"] = text(s.moe.router);
+    json["router"] = s.moe.router;
     json["score"] = text(s.moe.score);
     json["normalize_weights"] = s.moe.normalize_weights;
     json["capacity_factor"] = s.moe.capacity_factor;
     json["group_tokens"] = s.moe.group_tokens == 0 ? s.data.sequence_length : s.moe.group_tokens;
     json["drop_policy"] = s.moe.drop_policy == DropPolicy::position ? "position" : "probability";
+    json["expert_groups"] = s.moe.expert_groups;
+    json["groups_per_token"] = s.moe.groups_per_token;
     json["shared_experts"] = s.moe.shared_experts;
     json["expert_intermediate_size"] = d_expert_of(s);
   }
@@ -117,8 +112,9 @@ std::vector<FileTensor> tensors_of(const Settings& settings, DType dtype, const 
     }
   }
   const std::vector<std::string> names = reader.names();
-  const auto weights = std::count_if(names.begin(), names.end(),
-                                     [](const std::string& name) { return !name.starts_with("optimizer/"); });
+  const auto weights = std::count_if(names.begin(), names.end(), [](const std::string& name) {
+    return !name.starts_with("optimizer/") && !name.starts_with(gate_state_prefix);
+  });
   require(static_cast<std::size_t>(weights) == tensors.size(),
           "the checkpoint of step {} has {} parameters, the configuration makes {}", reader.step(), weights,
           tensors.size());
@@ -217,8 +213,10 @@ std::vector<std::string> without_twin(const Settings& s) {
   const int routed = routed_blocks(s);
   if (routed > 0) {
     expect(routed == s.model.layers, fmt::format("experts in {} of {} blocks", routed, s.model.layers));
-    expect(s.moe.router == RouterKind::topk, fmt::format("moe.router = \"{}\"", text(s.moe.router)));
-    expect(s.moe.router != RouterKind::topk || s.moe.normalize_weights, "moe.normalize_weights = false");
+    const Gate& gate = gate_of(s);
+    const bool greatest = gate.greatest_logits(s.moe);
+    expect(greatest, fmt::format("moe.router = \"{}\"", s.moe.router));
+    expect(!greatest || gate.config(s).normalize_weights, "moe.normalize_weights = false");
     expect(s.moe.score == ScoreKind::softmax, fmt::format("moe.score = \"{}\"", text(s.moe.score)));
     expect(s.moe.shared_experts == 0, fmt::format("moe.shared_experts = {}", s.moe.shared_experts));
   }

@@ -50,6 +50,30 @@ void add_state(CheckpointWriter& writer, const std::vector<WrittenRun>& runs, St
   }
 }
 
+void add_gate_states(CheckpointWriter& writer, const ParamStore& store, Stream& stream) {
+  for (const GateState& state : store.gate_states()) {
+    if (state.written) {
+      const std::int64_t experts = state.value.dim(0);
+      writer.add({.name = state.name, .dtype = DType::f32, .global = {experts}, .offset = {0}, .size = {experts}},
+                 [t = state.value, &stream](void* out) { stream.download(out, t); });
+    }
+  }
+}
+
+void load_gate_states(const CheckpointReader& reader, const ParamStore& store, Stream& stream) {
+  for (const GateState& state : store.gate_states()) {
+    require(reader.has(state.name), "the checkpoint of step {} has no '{}': it is of another gate", reader.step(),
+            state.name);
+    const CheckpointReader::TensorInfo info = reader.info(state.name);
+    require(info.shape == state.value.shape() && info.dtype == DType::f32,
+            "the checkpoint's '{}' is {} {}, this model's is f32 {}", state.name, name_of(info.dtype),
+            info.shape.to_string(), state.value.shape().to_string());
+    std::vector<float> host(static_cast<std::size_t>(state.value.elements()));
+    reader.read(state.name, {0}, {state.value.elements()}, host.data());
+    stream.upload(state.value, host.data());
+  }
+}
+
 // Why no checkpoint may appear any more, such as that another job has taken the folder: what fails there fails by that.
 // Empty: it may.
 std::string refusal_of(const std::function<void()>& before_commit, const SavingRanks& ranks) {
@@ -80,6 +104,7 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
       const FileWork work(ranks.communicator, ranks.disk_timeout_seconds);
       writer.emplace(root, step, world.rank(), world.size());
       add_state(*writer, runs, stream);
+      add_gate_states(*writer, store, stream);
       part = writer->finish();
     }
     const std::vector<std::string> parts = gather_texts(part, world, stream);
@@ -125,6 +150,7 @@ void load_checkpoint(const CheckpointReader& reader, const Plan& plan, ParamStor
       }
     }
   }
+  load_gate_states(reader, store, stream);
   store.refresh_weights(plan, stream);
 }
 
@@ -137,6 +163,9 @@ void require_same_parameters(const CheckpointReader& reader, const Settings& set
         known.insert(moment2_prefix + spec.name);
       }
     }
+  }
+  for (const GateStateSpec& state : gate_state_table(settings)) {
+    known.insert(state.name);
   }
   for (const std::string& name : reader.names()) {
     require(known.contains(name),

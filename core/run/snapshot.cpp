@@ -124,6 +124,19 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
       place_piece(snapshot.state[name], p, piece, part);
     }
   });
+  auto each_gate_state = [&](auto&& visit) {
+    const std::lock_guard lock(mutex);
+    for (const GateState& state : trainer.parameters().gate_states()) {
+      std::vector<float> host(static_cast<std::size_t>(state.value.elements()));
+      stream->download(host.data(), state.value);
+      visit(state, std::move(host));
+    }
+  };
+  each_gate_state([&](const GateState& state, std::vector<float> values) {
+    if (state.written) {
+      snapshot.state[state.name] = std::move(values);
+    }
+  });
   const auto in_use = weights_in_use(trainer, session.plan(), *stream);
   auto each_weight = [&](auto&& visit) {
     const std::lock_guard lock(mutex);
@@ -150,6 +163,11 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
                  const std::vector<float>& part) {
     if (!same_piece(snapshot.state[name], p, piece, part)) {
       snapshot.replica_differences.push_back(fmt::format("{} on rank {}", name, communicator.rank()));
+    }
+  });
+  each_gate_state([&](const GateState& state, const std::vector<float>& values) {
+    if (snapshot.state[state.name] != values) {
+      snapshot.replica_differences.push_back(fmt::format("{} on rank {}", state.name, communicator.rank()));
     }
   });
 }

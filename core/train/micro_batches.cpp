@@ -1,5 +1,7 @@
 #include "core/train/micro_batches.h"
 
+#include <orthant/gate.h>
+
 #include <algorithm>
 
 #include "core/data/batch_builder.h"
@@ -45,6 +47,10 @@ DeviceBatch upload(const HostBatch& whole, const Plan& plan, Stream& stream) {
   }
   batch.whole_valid = put(DType::u8, whole.valid);
   batch.whole_index = put(DType::i64, whole.index);
+  const Settings& settings = plan.settings();
+  if (settings.moe.experts > 0 && gate_of(settings).reads_tokens(settings.moe)) {
+    batch.whole_token = put(DType::i32, whole.token);
+  }
   return batch;
 }
 

@@ -1,5 +1,7 @@
 #include "core/train/trainer.h"
 
+#include <orthant/gate.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -121,6 +123,7 @@ void Trainer::add_counters(StepReport& report, std::int64_t valid) {
   if (routed_layers_ > 0) {
     stream_.download(choices.data(), sums_.choices);
   }
+  const bool experts_choose = moe.experts > 0 && gate_of(plan_.settings()).config(plan_.settings()).experts_choose;
   auto next = choices.begin();
   for (int block = 0; block < plan_.settings().model.layers; ++block) {
     if (!block_has_experts(plan_.settings(), block)) {
@@ -135,7 +138,7 @@ void Trainer::add_counters(StepReport& report, std::int64_t valid) {
       made += layer.load[e];
     }
     // Where the experts choose, what they chose is all there was to choose.
-    layer.choices = moe.router == RouterKind::expert_choice ? made : valid * moe.top_k;
+    layer.choices = experts_choose ? made : valid * moe.top_k;
     layer.dropped_by_chance = layer.choices - made;
     report.layers.push_back(std::move(layer));
   }
@@ -202,6 +205,10 @@ StepReport Trainer::gradients(std::int64_t step) {
 void Trainer::apply(std::int64_t step) {
   stream_.clip_factor(factor_, sum_squares_, sums_.loss, static_cast<float>(plan_.settings().optimizer.clip_grad_norm));
   optimizer_step(model_->parameters(), plan_, step, factor_, stream_);
+  for (const GateState& state : model_->parameters().gate_states()) {
+    const Tensor load = sums_.choices.rows(routed_blocks(plan_.settings(), state.layer - 1), 1);
+    gate_of(plan_.settings()).update(state.value, load.view({2, load.dim(2)}), factor_, plan_.settings(), stream_);
+  }
 }
 
 // The device is asked once, when all its work is enqueued. A step that is not finite has changed nothing: its factor is

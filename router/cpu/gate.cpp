@@ -7,60 +7,14 @@
 
 #include "core/device/cpu/cpu_stream.h"
 #include "core/device/cpu/parallel.h"
-#include "core/device/cpu/part_sum.h"
-#include "core/device/cpu/vector_math.h"
 #include "core/device/router_checks.h"
+#include "router/cpu/scores.h"
 #include "router/rules/capacity.h"
 #include "router/rules/expert_choice.h"
 #include "router/rules/losses.h"
 
 namespace orthant {
 namespace {
-
-// softmax[e] of the logits for e in [0, experts); returns their logsumexp.
-float softmax_row(float* softmax, const float* logits, std::int64_t experts) {
-  float greatest = logits[0];
-#pragma omp simd reduction(max : greatest)
-  for (std::int64_t e = 0; e < experts; ++e) {
-    greatest = logits[e] > greatest ? logits[e] : greatest;
-  }
-  const float sum = sum_by_parts(experts, [&](std::int64_t begin, std::int64_t end) {
-    float part = 0;
-#pragma omp simd reduction(+ : part)
-    for (std::int64_t e = begin; e < end; ++e) {
-      softmax[e] = fast_exp(logits[e] - greatest);
-      part += softmax[e];
-    }
-    return part;
-  });
-  const float scale = 1 / sum;
-#pragma omp simd
-  for (std::int64_t e = 0; e < experts; ++e) {
-    softmax[e] *= scale;
-  }
-  return greatest + std::log(sum);
-}
-
-// The same from the logsumexp.
-void softmax_row_again(float* softmax, const float* logits, float lse, std::int64_t experts) {
-#pragma omp simd
-  for (std::int64_t e = 0; e < experts; ++e) {
-    softmax[e] = fast_exp(logits[e] - lse);
-  }
-}
-
-// score[e] = sigmoid(logits[e]); returns their sum.
-float sigmoid_row(float* score, const float* logits, std::int64_t experts) {
-  return sum_by_parts(experts, [&](std::int64_t begin, std::int64_t end) {
-    float part = 0;
-#pragma omp simd reduction(+ : part)
-    for (std::int64_t e = begin; e < end; ++e) {
-      score[e] = fast_sigmoid(logits[e]);
-      part += score[e];
-    }
-    return part;
-  });
-}
 
 // expert, weight [tokens of the group, E] where each expert chooses: choice k of a token is expert k, or none.
 void choose_by_experts(std::int32_t* expert, float* weight, const float* logits, const float* lse,
@@ -85,24 +39,6 @@ void choose_by_experts(std::int32_t* expert, float* weight, const float* logits,
   }
 }
 
-// Calls fn(run, group, first, last) for every run [first, last) of at most 256 tokens of one group. A function of the
-// groups alone, so that what is summed over runs does not depend on the number of threads.
-struct Runs {
-  std::int64_t groups, group_tokens;
-
-  std::int64_t per_group() const { return (group_tokens + 255) / 256; }
-  template <class F>
-  void for_each(int threads, F&& fn) const {
-    const std::int64_t grain = std::max<std::int64_t>(1, 64 / std::min<std::int64_t>(group_tokens, 256));
-    parallel_for(threads, groups * per_group(), grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t run = begin; run < end; ++run) {
-        const std::int64_t g = run / per_group(), first = g * group_tokens + run % per_group() * 256;
-        fn(run, g, first, std::min(first + 256, (g + 1) * group_tokens));
-      }
-    });
-  }
-};
-
 }  // namespace
 
 void CpuStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& lse, const Tensor& chosen,
@@ -115,7 +51,7 @@ void CpuStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& l
   const float* const x = logits.as<float>();              // [T, E]
   const std::uint8_t* const is_valid = valid.as<std::uint8_t>();
   const std::int64_t* const global = token.as<std::int64_t>();
-  const bool experts_choose = config.router == RouterKind::expert_choice;
+  const bool experts_choose = config.experts_choose;
   const Runs runs{groups, config.group_tokens};
 
   // What each run adds to its group's `share` and `chosen`.
@@ -154,7 +90,7 @@ void CpuStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& l
       for (std::int64_t k = 0; k < counted_choices(config); ++k) {
         ++counts[selected[k]];
       }
-      if (config.router == RouterKind::gshard && !keeps_second(weights[1], key, global[t])) {
+      if (config.second_by_chance && !keeps_second(weights[1], key, global[t])) {
         selected[1] = -1;
         weights[1] = 0;
       }
@@ -191,7 +127,7 @@ void CpuStream::gate_backward(const Tensor& dlogits, const Tensor& dweight, cons
   const std::int64_t groups = check_gate_backward(dlogits, dweight, expert, lse, chosen, logits, valid, config);
   const std::uint8_t* const is_valid = valid.as<std::uint8_t>();
   // The balance of experts that choose is a constant (losses.h).
-  const bool balances = aux_scale != 0 && config.router != RouterKind::expert_choice;
+  const bool balances = aux_scale != 0 && !config.experts_choose;
   const Runs runs{groups, config.group_tokens};
   runs.for_each(threads_, [&](std::int64_t, std::int64_t g, std::int64_t first, std::int64_t last) {
     std::vector<float> softmax(static_cast<std::size_t>(experts)), sigmoid(softmax);
@@ -214,7 +150,7 @@ void CpuStream::gate_backward(const Tensor& dlogits, const Tensor& dweight, cons
         score = sigmoid.data();
       }
       const std::int32_t* selected = expert.as<std::int32_t>() + t * k_count;
-      if (config.router == RouterKind::gshard) {
+      if (config.second_by_chance) {
         // Selected again from the logits: `expert` no longer knows a second expert that was not kept.
         select_top(ranked, x, experts, 2);
         selected = ranked;

@@ -8,6 +8,7 @@
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/launch.h"
 #include "core/device/router_checks.h"
+#include "router/cuda/add_parts.h"
 #include "router/cuda/expert_choice.h"
 #include "router/cuda/token_row.h"
 #include "router/rules/gate.h"
@@ -15,8 +16,6 @@
 
 namespace orthant::cuda {
 namespace {
-
-constexpr int block_tokens = 64;
 
 struct GateTask {
   std::int32_t* expert;       // [T, K]
@@ -61,7 +60,7 @@ __device__ void choose(const GateTask& task, std::int64_t t, bool active, Best f
   const GateConfig& config = task.config;
   const int place = lane() % lanes;
   const int k_count = static_cast<int>(config.top_k), counted = static_cast<int>(counted_choices(config));
-  const bool normalize = normalizes(config);
+  const bool normalize = config.normalize_weights;
   std::int32_t* const expert = task.expert + t * k_count;
   float* const weight = task.weight + t * k_count;
   float sum = 0, own = 0, last = 0;
@@ -92,8 +91,7 @@ __device__ void choose(const GateTask& task, std::int64_t t, bool active, Best f
   } else if (place < k_count) {
     weight[place] = normalize ? share_of(own, sum) : own;
   }
-  if (config.router == RouterKind::gshard && place == 1 &&
-      !keeps_second(share_of(last, sum), task.key, task.token[t])) {
+  if (config.second_by_chance && place == 1 && !keeps_second(share_of(last, sum), task.key, task.token[t])) {
     expert[1] = -1;
     weight[1] = 0;
   }
@@ -103,7 +101,7 @@ template <class Shape>
 __global__ void __launch_bounds__(256, 1) gate_tokens(GateTask task) {
   const GateConfig& config = task.config;
   const int experts = static_cast<int>(config.experts);
-  const bool experts_choose = config.router == RouterKind::expert_choice;
+  const bool experts_choose = config.experts_choose;
   const bool by_sigmoid = config.score == ScoreKind::sigmoid;
   double* const shares = dynamic_shared<double>();                                 // [E]
   std::int32_t* const counts = reinterpret_cast<std::int32_t*>(shares + experts);  // [E]
@@ -228,7 +226,7 @@ __global__ void __launch_bounds__(256) gate_long_rows(GateTask task) {
       greatest_of[t - begin] = greatest;
       part_of[t - begin] = by_sigmoid ? share_of(1, sum_sigmoids) : scale;
     }
-    if (config.router != RouterKind::expert_choice) {
+    if (!config.experts_choose) {
       choose<warp_threads>(
           task, t, true, top, [&](Best last) { return next_best(logits, experts, last); },
           [&](float logit) { return by_sigmoid ? sigmoid(logit) : expf(logit - greatest) * scale; }, counts);
@@ -248,34 +246,6 @@ __global__ void __launch_bounds__(256) gate_long_rows(GateTask task) {
   }
 }
 
-// chosen, share [groups, E] = sums over the `parts` rows of each group in a table [groups, parts, E]. A block takes 32
-// experts of a group; each warp adds some of the rows, then the warps' sums are added in order.
-__global__ void __launch_bounds__(256) add_parts(std::int32_t* chosen, double* share, const std::int32_t* chosen_parts,
-                                                 const double* share_parts, std::int64_t parts, std::int64_t experts) {
-  ORTHANT_SHARED(double, shares, [8][32]);
-  ORTHANT_SHARED(std::int32_t, counts, [8][32]);
-  const std::int64_t group = blockIdx.x, e = static_cast<std::int64_t>(blockIdx.y) * 32 + lane();
-  double sum = 0;
-  std::int32_t count = 0;
-  for (std::int64_t part = warp(); part < parts && e < experts; part += 8) {
-    sum += share_parts[(group * parts + part) * experts + e];
-    count += chosen == nullptr ? 0 : chosen_parts[(group * parts + part) * experts + e];
-  }
-  shares[warp()][lane()] = sum;
-  counts[warp()][lane()] = count;
-  __syncthreads();
-  if (warp() == 0 && e < experts) {
-    for (int w = 1; w < 8; ++w) {
-      sum += shares[w][lane()];
-      count += counts[w][lane()];
-    }
-    share[group * experts + e] = sum;
-    if (chosen != nullptr) {
-      chosen[group * experts + e] = count;
-    }
-  }
-}
-
 }  // namespace
 
 void CudaStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& lse, const Tensor& chosen,
@@ -283,7 +253,7 @@ void CudaStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& 
                       const RandomKey& key, const GateConfig& config) {
   const std::int64_t experts = config.experts;
   const std::int64_t groups = check_gate(expert, weight, lse, chosen, share, logits, valid, token, config);
-  const bool experts_choose = config.router == RouterKind::expert_choice;
+  const bool experts_choose = config.experts_choose;
   const std::int64_t parts = (config.group_tokens + block_tokens - 1) / block_tokens, blocks = groups * parts;
   require(blocks <= 2147483647, "gate: {} groups of {} tokens are too many for one launch", groups,
           config.group_tokens);
@@ -318,9 +288,8 @@ void CudaStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& 
     });
   }
   if (parts > 1) {
-    launch(add_parts, Grid{dim3(static_cast<unsigned>(groups), blocks_for(experts, 32)), 256}, stream_,
-           experts_choose ? nullptr : chosen.as<std::int32_t>(), share.as<double>(), chosen_parts, share_parts, parts,
-           experts);
+    launch_add_parts(stream_, experts_choose ? nullptr : chosen.as<std::int32_t>(), share.as<double>(), chosen_parts,
+                     share_parts, groups, parts, experts);
   }
   if (experts_choose) {
     choose_by_experts(stream_, expert, weight, chosen, logits, lse, valid, config);

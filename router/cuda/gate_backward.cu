@@ -60,7 +60,7 @@ __device__ WeightsBackward weights_backward(const BackwardTask& task, std::int64
                                             const Selected& selected) {
   const GateConfig& config = task.config;
   const int k_count = static_cast<int>(config.top_k);
-  const bool normalize = normalizes(config);
+  const bool normalize = config.normalize_weights;
   float sum = 0, dot = 0;  // of the selected scores, and with dweight
   for (int k = lane() % lanes; active && k < k_count; k += lanes) {
     const std::int32_t e = selected[k];
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(256) gate_backward_tokens(BackwardTask task) {
       load_row<Shape>(score, task.logits + t * experts, experts, task.vectors);  // the logits, at first
       lse = task.lse[t];
     }
-    Selected selected{task.expert + t * config.top_k, {}, config.router == RouterKind::gshard};
+    Selected selected{task.expert + t * config.top_k, {}, config.second_by_chance};
     if (selected.again) {
       std::uint32_t rank[Shape::slots];
       rank_row<Shape>(rank, score, experts);
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(256) gate_backward_tokens(BackwardTask task) {
         grad[slot] = one ? of_z * softmax : 0.0f;
       }
     }
-    if (config.router == RouterKind::expert_choice) {
+    if (config.experts_choose) {
       add_choices_backward<Shape>(grad, score, task, t, active);
     } else {
       add_weights_backward<Shape>(grad, score, task, t, active, lse, selected);
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(256) gate_backward_tokens(BackwardTask task) {
 __global__ void __launch_bounds__(256) gate_backward_long_rows(BackwardTask task) {
   const GateConfig& config = task.config;
   const int experts = static_cast<int>(config.experts), k_count = static_cast<int>(config.top_k);
-  const bool experts_choose = config.router == RouterKind::expert_choice;
+  const bool experts_choose = config.experts_choose;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * (256 / warp_threads);
   for (std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * (256 / warp_threads) + warp(); t < task.tokens;
        t += step) {
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(256) gate_backward_long_rows(BackwardTask task
     const std::int32_t* const expert = task.expert + t * k_count;  // where the experts choose, choice k is expert k
     const float* const dweight = task.dweight + t * k_count;
     const std::int32_t* const chosen = task.chosen + t / config.group_tokens * experts;
-    Selected selected{expert, {}, config.router == RouterKind::gshard};
+    Selected selected{expert, {}, config.second_by_chance};
     if (selected.again) {
       selected.ranked[0] = next_best(logits, experts, Best{});
       selected.ranked[1] = next_best(logits, experts, selected.ranked[0]);
@@ -263,6 +263,9 @@ __global__ void __launch_bounds__(256) gate_backward_long_rows(BackwardTask task
     __syncwarp();
     for (int k = lane(); !experts_choose && k < k_count; k += warp_threads) {  // different experts
       const std::int32_t e = selected[k];
+      if (e < 0) {
+        continue;
+      }
       grad[e] += weights.of_choice(config.score, score_of(config.score, logits[e], lse), dweight[k]);
     }
   }
@@ -287,7 +290,7 @@ void CudaStream::gate_backward(const Tensor& dlogits, const Tensor& dweight, con
       .logits = x,
       .valid = valid.as<std::uint8_t>(),
       .tokens = tokens,
-      .aux_scale = config.router == RouterKind::expert_choice ? 0.0f : aux_scale,
+      .aux_scale = config.experts_choose ? 0.0f : aux_scale,
       .z_scale = z_scale,
       .config = config,
       .vectors = vectorizable(x, experts) && vectorizable(dx, experts) && vectorizable(counts, experts)};

@@ -37,8 +37,7 @@ inline SeatRule seat_rule(const GateConfig& config) {
   // From a factor of E on every token has a seat: twice that is cut off before products could overflow.
   const double factor = std::min(config.capacity_factor, 2.0 * static_cast<double>(config.experts));
   const std::int64_t millionths = std::max<std::int64_t>(1, std::llround(factor * static_cast<double>(million)));
-  return {.per_token = millionths * (config.router == RouterKind::expert_choice ? 1 : config.top_k),
-          .divisor = config.experts * million};
+  return {.per_token = millionths * (config.experts_choose ? 1 : config.top_k), .divisor = config.experts * million};
 }
 
 inline std::int64_t capacity(const GateConfig& config, std::int64_t valid) {
@@ -47,7 +46,7 @@ inline std::int64_t capacity(const GateConfig& config, std::int64_t valid) {
 
 // Whether choices can lose their seats: what an expert chose itself has one.
 inline bool may_drop(const GateConfig& config) {
-  return config.capacity_factor > 0 && config.router != RouterKind::expert_choice;
+  return config.capacity_factor > 0 && !config.experts_choose;
 }
 
 // Among the choices of a group for one expert the greater priority is seated first, ties in the order of t * K + k. See
@@ -56,7 +55,7 @@ ORTHANT_HOST_DEVICE inline std::uint32_t seat_priority(const GateConfig& config,
   if (config.drop_policy == DropPolicy::position) {
     return static_cast<std::uint32_t>(config.top_k - 1 - k);
   }
-  const std::uint32_t first = config.router == RouterKind::gshard && k == 0 ? 0x80000000u : 0u;
+  const std::uint32_t first = config.first_choices_first && k == 0 ? 0x80000000u : 0u;
 #if defined(__CUDA_ARCH__)
   const std::uint32_t bits = __float_as_uint(weight);
 #else

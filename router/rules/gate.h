@@ -16,6 +16,8 @@ namespace orthant {
 
 // The most experts that a token may choose: bounds the per-token arrays of the functions below.
 inline constexpr int max_top_k = 64;
+// The most groups that experts can be in: a token's groups are bits of one number.
+inline constexpr int max_expert_groups = 64;
 
 // expert[0 .. k) = the k experts with the greatest logits, greatest first; of equal logits the lower index first.
 // Logits decide, not scores: their order does not depend on how a device rounds exp. Always k distinct
@@ -40,9 +42,29 @@ ORTHANT_HOST_DEVICE inline void select_top(std::int32_t* expert, const float* lo
   }
 }
 
-// Whether the combine weights of `config` sum to one over the selected experts.
-ORTHANT_HOST_DEVICE inline bool normalizes(const GateConfig& config) {
-  return config.router == RouterKind::gshard || (config.router == RouterKind::topk && config.normalize_weights);
+// What a group of experts is worth to a token, from its two greatest score + bias; a group of one has one.
+ORTHANT_HOST_DEVICE inline float group_worth(float greatest, float second, std::int64_t size) {
+  return size == 1 ? greatest : greatest + second;
+}
+
+// Bits of the `count` groups of greatest worth, of equal ones the lower.
+ORTHANT_HOST_DEVICE inline std::uint64_t select_groups(const float* worth, std::int64_t groups, std::int64_t count) {
+  std::uint64_t selected = 0;
+  for (std::int64_t k = 0; k < count; ++k) {
+    std::int64_t best = -1;
+    for (std::int64_t g = 0; g < groups; ++g) {
+      if ((selected >> g & 1) == 0 && (best < 0 || worth[g] > worth[best])) {
+        best = g;
+      }
+    }
+    selected |= std::uint64_t{1} << best;
+  }
+  return selected;
+}
+
+// What an expert's bias becomes after a step in which `load` choices were its, of `mean` on average.
+ORTHANT_HOST_DEVICE inline float balanced_bias(float bias, double load, double mean, float rate) {
+  return load < mean ? bias + rate : load > mean ? bias - rate : bias;
 }
 
 // Of one part of a sum of scores: its share. Where all scores are 0 in fp32 (sigmoids of logits below -87), 0.
@@ -55,15 +77,15 @@ ORTHANT_HOST_DEVICE inline float slope_of(ScoreKind kind, float score) {
   return kind == ScoreKind::sigmoid ? score * (1 - score) : score;
 }
 
-// weight[0 .. k) of the selected experts: their scores, or those over their sum.
+// weight[0 .. k) of the selected experts: their scores, or those over their sum; 0 where there is none (-1).
 ORTHANT_HOST_DEVICE inline void gate_weights(float* weight, const float* score, const std::int32_t* selected,
                                              const GateConfig& config) {
   float sum = 0;
   for (std::int64_t k = 0; k < config.top_k; ++k) {
-    weight[k] = score[selected[k]];
+    weight[k] = selected[k] < 0 ? 0.0f : score[selected[k]];
     sum += weight[k];
   }
-  for (std::int64_t k = 0; normalizes(config) && k < config.top_k; ++k) {
+  for (std::int64_t k = 0; config.normalize_weights && k < config.top_k; ++k) {
     weight[k] = share_of(weight[k], sum);
   }
 }
@@ -75,22 +97,25 @@ ORTHANT_HOST_DEVICE inline bool keeps_second(float second_weight, const RandomKe
 
 // dlogits[0 .. E) += gradient of sum_k dweight[k] * weight[k]. `selected` are the experts as selected, also where
 // gshard did not keep the second one; a choice that is not kept has dweight 0 (its weight is the constant 0, while
-// the weights of the others still depend on its logit through the sum). Where the experts choose, -1 is no choice.
+// the weights of the others still depend on its logit through the sum). -1 is no choice.
 ORTHANT_HOST_DEVICE inline void gate_weights_backward(float* dlogits, const float* dweight, const float* score,
                                                       const std::int32_t* selected, const GateConfig& config) {
   float sum = 1;  // of the selected scores, where weights are divided by it
-  if (normalizes(config)) {
+  if (config.normalize_weights) {
     sum = 0;
     for (std::int64_t k = 0; k < config.top_k; ++k) {
-      sum += score[selected[k]];
+      sum += selected[k] < 0 ? 0.0f : score[selected[k]];
     }
   }
   float mean = 0;
   for (std::int64_t k = 0; k < config.top_k; ++k) {
     mean += selected[k] < 0 ? 0.0f : dweight[k] * share_of(score[selected[k]], sum);
   }
-  if (normalizes(config)) {
+  if (config.normalize_weights) {
     for (std::int64_t k = 0; k < config.top_k; ++k) {
+      if (selected[k] < 0) {
+        continue;
+      }
       dlogits[selected[k]] += share_of(slope_of(config.score, score[selected[k]]), sum) * (dweight[k] - mean);
     }
     return;

@@ -23,7 +23,7 @@ namespace orthant {
 
 // Choices of one token that `chosen` may count.
 ORTHANT_HOST_DEVICE inline std::int64_t counted_choices(const GateConfig& config) {
-  return config.router == RouterKind::topk || config.router == RouterKind::expert_choice ? config.top_k : 1;
+  return config.counted_choices == 0 ? config.top_k : config.counted_choices;
 }
 
 // E / sum of chosen[0 .. E): what chosen[g, e] * share[g, e] is multiplied by. 0 for a group of padding only.

@@ -134,7 +134,7 @@ TEST(MixtralBlock, OutputGradientsAndLosses) {
   const Reference reference("mixtral_block");
   Settings settings = settings_of(reference);
   settings.model.activation = Activation::swiglu;
-  settings.moe.router = RouterKind::topk;
+  settings.moe.router = "topk";
   std::map<std::string, std::string> ours;
   for (const std::string& name : reference.below("weight/")) {
     ours[name] = "model.layers.0." + name;
@@ -151,7 +151,7 @@ TEST(SwitchBlock, OutputGradientsAndLossesWithDroppedTokens) {
   const Reference reference("switch_block");
   Settings settings = settings_of(reference);
   settings.model.activation = Activation::relu;
-  settings.moe.router = RouterKind::switch_;
+  settings.moe.router = "switch";
   settings.moe.capacity_factor = 1.1;
   ASSERT_NEAR(reference.number("hyper/capacity_factor"), settings.moe.capacity_factor, 1e-6);
   std::map<std::string, std::string> ours = {{"router.classifier.weight", stem + ".gate.weight"}};

@@ -172,7 +172,7 @@ TEST(DispatchPlan, SetsRowsApartForEachExpert) {
 TEST(DispatchPlan, RefusesMoreChoicesThanRowsSetApart) {
   const auto device = make_cpu_device(1);
   OpContext c(*device);
-  Problem q = problem(RouterKind::switch_, 2, 1, 1, 4);
+  Problem q = problem(Kind::switch_, 2, 1, 1, 4);
   q.config.rows_per_expert = 3;
   EXPECT_THROW(run_plan(c, c.constant(DType::i32, {4, 1}, 1).tensor, c.constant(DType::f32, {4, 1}, 1).tensor, q),
                Error);
@@ -194,18 +194,18 @@ void expect_rows(const Problem& q, const Example& x) {
 
 // Two experts, four tokens, two seats each (factor 1).
 TEST(DispatchPlan, PositionDropsTheLatest) {
-  expect_rows(with_capacity(problem(RouterKind::switch_, 2, 1, 1, 4), 1, 1),
+  expect_rows(with_capacity(problem(Kind::switch_, 2, 1, 1, 4), 1, 1),
               {{1, 1, 1, 1}, {0.6, 0.7, 0.8, 0.9}, {0, 1, -1, -1}});
 }
 
 TEST(DispatchPlan, ProbabilityDropsTheLeastLikely) {
-  expect_rows(with_capacity(problem(RouterKind::switch_, 2, 1, 1, 4), 1, 1, DropPolicy::probability),
+  expect_rows(with_capacity(problem(Kind::switch_, 2, 1, 1, 4), 1, 1, DropPolicy::probability),
               {{1, 1, 1, 1}, {0.6, 0.7, 0.8, 0.7}, {-1, 0, 1, -1}});  // of the two with 0.7 the earlier stays
 }
 
 TEST(DispatchPlan, FirstChoicesAreSeatedBeforeSecondOnes) {
   // Three experts, three tokens, one seat each: the last token's first choice beats the second choices before it.
-  for (const RouterKind router : {RouterKind::gshard, RouterKind::topk}) {
+  for (const Kind router : {Kind::gshard, Kind::topk}) {
     expect_rows(with_capacity(problem(router, 3, 2, 1, 3), 1, 2),
                 {{0, 2, 1, 2, 2, 0}, {0.6, 0.4, 0.6, 0.4, 0.6, 0.4}, {0, -1, 1, -1, 2, -1}});
   }
@@ -215,18 +215,18 @@ TEST(DispatchPlan, ProbabilityKeepsGshardsFirstChoicesFirst) {
   // Expert 2 has one seat: token 0 wants it second with weight 0.9, token 1 first with 0.5.
   const Example first{{0, 2, 2, 1}, {0.1, 0.9, 0.5, 0.5}, {0, -1, 2, 1}};
   const Example greatest{{0, 2, 2, 1}, {0.1, 0.9, 0.5, 0.5}, {0, 2, -1, 1}};
-  expect_rows(with_capacity(problem(RouterKind::gshard, 3, 2, 1, 2), 1, 2, DropPolicy::probability), first);
-  expect_rows(with_capacity(problem(RouterKind::topk, 3, 2, 1, 2), 1, 2, DropPolicy::probability), greatest);
+  expect_rows(with_capacity(problem(Kind::gshard, 3, 2, 1, 2), 1, 2, DropPolicy::probability), first);
+  expect_rows(with_capacity(problem(Kind::topk, 3, 2, 1, 2), 1, 2, DropPolicy::probability), greatest);
 }
 
 TEST(DispatchPlan, GroupsHaveSeatsOfTheirOwn) {
   // One seat a group; rows run through the groups in token order.
-  expect_rows(with_capacity(problem(RouterKind::switch_, 2, 1, 2, 2), 1, 1),
+  expect_rows(with_capacity(problem(Kind::switch_, 2, 1, 2, 2), 1, 1),
               {{1, 1, 1, 1}, {0.5, 0.5, 0.5, 0.5}, {0, -1, 1, -1}});
 }
 
 TEST(DispatchPlan, AllTokensOnOneExpert) {
-  const Problem q = with_capacity(problem(RouterKind::topk, 8, 1, 2, 16), 2, 1);  // 4 seats of 16
+  const Problem q = with_capacity(problem(Kind::topk, 8, 1, 2, 16), 2, 1);  // 4 seats of 16
   on_every_device([&](OpContext& c) {
     const Planned p =
         run_plan(c, c.constant(DType::i32, {32, 1}, 5).tensor, c.constant(DType::f32, {32, 1}, 1).tensor, q);
@@ -238,8 +238,8 @@ TEST(DispatchPlan, AllTokensOnOneExpert) {
 TEST(DispatchPlan, PaddingTakesNoSeatAndCountsForNoCapacity) {
   // Valid tokens of a group in the same order, without padding among them: the same rows.
   for (const DropPolicy policy : {DropPolicy::position, DropPolicy::probability}) {
-    const Problem padded = with_capacity(problem(RouterKind::topk, 4, 2, 2, 12, 4), 3, 4, policy);
-    const Problem compact = with_capacity(problem(RouterKind::topk, 4, 2, 2, 9), 3, 4, policy);
+    const Problem padded = with_capacity(problem(Kind::topk, 4, 2, 2, 12, 4), 3, 4, policy);
+    const Problem compact = with_capacity(problem(Kind::topk, 4, 2, 2, 9), 3, 4, policy);
     on_every_device([&](OpContext& c) {
       const Input logits = c.normal(DType::f32, {18, 4}, 1.0);
       Values spread;

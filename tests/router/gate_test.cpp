@@ -35,8 +35,8 @@ TEST(Gate, IsTheDefinitionAtBlockBoundaries) {
 }
 
 TEST(Gate, TiesGoToTheLowerExpert) {
-  for (const RouterKind router : {RouterKind::switch_, RouterKind::gshard, RouterKind::topk}) {
-    const Problem q = problem(router, 6, router == RouterKind::switch_ ? 1 : 2, 1, 4);
+  for (const Kind router : {Kind::switch_, Kind::gshard, Kind::topk}) {
+    const Problem q = problem(router, 6, router == Kind::switch_ ? 1 : 2, 1, 4);
     on_every_device([&](OpContext& c) {
       // All equal; two at the top; three second; negative zero equals zero.
       const Input logits =
@@ -45,7 +45,7 @@ TEST(Gate, TiesGoToTheLowerExpert) {
       const Values expert = c.values_of(run_gate(c, logits, q).expert);
       for (std::size_t t = 0; t < 4; ++t) {
         EXPECT_EQ(expert[t * static_cast<std::size_t>(q.config.top_k)], best[t]) << "token " << t;
-        if (router == RouterKind::topk) {
+        if (router == Kind::topk) {
           EXPECT_EQ(expert[t * 2 + 1], second[t]) << "token " << t;
         }
       }
@@ -55,7 +55,7 @@ TEST(Gate, TiesGoToTheLowerExpert) {
 
 // Scores that are 0 in fp32 have no shares, and no gradient, instead of 0 / 0.
 TEST(Gate, SigmoidsThatVanishWeighNothing) {
-  const Problem q = by_sigmoid(problem(RouterKind::topk, 4, 2, 1, 3));
+  const Problem q = by_sigmoid(problem(Kind::topk, 4, 2, 1, 3));
   on_every_device([&](OpContext& c) {
     const Routed r = run_gate(c, c.constant(DType::f32, {3, 4}, -300), q);
     c.expect("expert", r.expert, {0, 1, 0, 1, 0, 1}, 0);
@@ -70,7 +70,7 @@ TEST(Gate, SigmoidsThatVanishWeighNothing) {
 
 // Two tokens in each group of four, and every token is equally likely for expert 0: the lower ones.
 TEST(Gate, ExpertsThatChooseTakeTheLowerTokenOfEqualOnes) {
-  const Problem q = with_capacity(problem(RouterKind::expert_choice, 2, 2, 2, 4), 1, 1);
+  const Problem q = with_capacity(problem(Kind::expert_choice, 2, 2, 2, 4), 1, 1);
   on_every_device([&](OpContext& c) {
     const Input logits = c.input(DType::f32, {8, 2}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 1});
     const Routed r = run_gate(c, logits, q);
@@ -81,7 +81,7 @@ TEST(Gate, ExpertsThatChooseTakeTheLowerTokenOfEqualOnes) {
 
 // The auxiliary loss of experts that choose is 1 per token, and its gradient exactly 0.
 TEST(GateBackward, ExpertsThatChooseHaveNoBalanceToLearn) {
-  const Problem q = with_capacity(problem(RouterKind::expert_choice, 6, 6, 3, 10, 4), 2, 1);
+  const Problem q = with_capacity(problem(Kind::expert_choice, 6, 6, 3, 10, 4), 2, 1);
   on_every_device([&](OpContext& c) {
     const Routed r = run_gate(c, c.normal(DType::f32, {q.tokens, 6}, 3.0), q);
     const Tensor balance = c.constant(DType::f64, {1}, 0).tensor, z = c.constant(DType::f64, {1}, 0).tensor;
@@ -96,7 +96,7 @@ TEST(GateBackward, ExpertsThatChooseHaveNoBalanceToLearn) {
 
 TEST(Gate, GshardKeepsTheSecondExpertInProportion) {
   const std::int64_t tokens = 20000;
-  const Problem q = problem(RouterKind::gshard, 3, 2, 1, tokens);
+  const Problem q = problem(Kind::gshard, 3, 2, 1, tokens);
   on_every_device([&](OpContext& c) {
     Values x;
     for (std::int64_t t = 0; t < tokens; ++t) {
@@ -113,7 +113,7 @@ TEST(Gate, GshardKeepsTheSecondExpertInProportion) {
 }
 
 TEST(Gate, GshardDecidesByTheTokensGlobalNumber) {
-  const Problem q = problem(RouterKind::gshard, 4, 2, 1, 64);
+  const Problem q = problem(Kind::gshard, 4, 2, 1, 64);
   Problem reversed = q;
   std::reverse(reversed.token.begin(), reversed.token.end());
   on_every_device([&](OpContext& c) {
@@ -149,7 +149,7 @@ TEST(Gate, PermutedExpertsPermuteTheResult) {
       for (double& e : expert) {
         e = e < 0 ? e : static_cast<double>(to(static_cast<std::int64_t>(e)));
       }
-      if (q.config.router == RouterKind::expert_choice) {  // there the choices are the experts
+      if (q.kind == Kind::expert_choice) {  // there the choices are the experts
         const Values e_before = expert, w_before = weight;
         for (std::int64_t i = 0; i < q.tokens * experts; ++i) {
           const auto at = static_cast<std::size_t>(i / experts * experts + to(i % experts));
@@ -181,7 +181,7 @@ TEST(GateBackward, IsTheFiniteDifference) {
         double sum = aux * oracle::balance_loss(x, base.chosen, q) + z * oracle::z_loss(x, q);
         for (std::int64_t t = 0; t < q.tokens; ++t) {
           const Values w =
-              oracle::weights(oracle::row_of(x, t, experts), oracle::row_of(base.ranked, t, k_count), q.config);
+              oracle::weights(oracle::row_of(x, t, experts), oracle::row_of(base.ranked, t, k_count), q);
           for (std::int64_t k = 0; k < k_count; ++k) {
             sum += w[static_cast<std::size_t>(k)] * dweight[static_cast<std::size_t>(t * k_count + k)];
           }
@@ -204,7 +204,7 @@ TEST(GateBackward, IsTheFiniteDifference) {
 TEST(GateBackward, IsTheFiniteDifferenceAtBlockBoundaries) {
   const double aux = 0.3, z = 0.2;
   std::vector<Problem> all = joined(block_boundaries(), long_rows());
-  all.push_back(with_capacity(problem(RouterKind::expert_choice, 1030, 1030, 1, 4, 4), 1030, 1));
+  all.push_back(with_capacity(problem(Kind::expert_choice, 1030, 1030, 1, 4, 4), 1030, 1));
   for (const Problem& q : all) {
     const std::int64_t experts = q.config.experts, k_count = q.config.top_k;
     if (q.tokens * experts * experts > 6000000 || q.tokens * experts > 12000) {  // these take long
@@ -215,7 +215,7 @@ TEST(GateBackward, IsTheFiniteDifferenceAtBlockBoundaries) {
       const Input logits = c.normal(DType::f32, {q.tokens, experts}, 1.5);
       const Input dweight = c.normal(DType::f32, {q.tokens, k_count}, 1.0);
       const Routed r = run_gate(c, logits, q);
-      const bool experts_choose = q.config.router == RouterKind::expert_choice;
+      const bool experts_choose = q.kind == Kind::expert_choice;
       if (want.empty()) {  // the same on every device
         const oracle::Gate base = oracle::gate(logits.values, q);
         for (std::int64_t t = 0; t < q.tokens; ++t) {
@@ -227,7 +227,7 @@ TEST(GateBackward, IsTheFiniteDifferenceAtBlockBoundaries) {
             factor[k] = experts_choose && !chosen ? 0 : factor[k];
           }
           const auto loss = [&](const Values& x) {
-            const Values w = oracle::weights(x, oracle::row_of(base.ranked, t, k_count), q.config);
+            const Values w = oracle::weights(x, oracle::row_of(base.ranked, t, k_count), q);
             const Values share = oracle::shares(x, q.config);
             const double lse = oracle::logsumexp(x);
             return inner(w, factor) + aux * static_cast<double>(experts) / counted * inner(counts, share) +
@@ -266,7 +266,7 @@ TEST(GateLosses, AreTheDefinitionAndAccumulate) {
 }
 
 TEST(GateLosses, BalancedLoadIsOnePerTokenAndOneExpertIsE) {
-  const Problem q = problem(RouterKind::topk, 4, 1, 1, 8);
+  const Problem q = problem(Kind::topk, 4, 1, 1, 8);
   on_every_device([&](OpContext& c) {
     for (const bool balanced : {true, false}) {
       Values x(32, 0.0);
@@ -283,10 +283,10 @@ TEST(GateLosses, BalancedLoadIsOnePerTokenAndOneExpertIsE) {
 
 // Padding rows hold NaN here: if any output depended on them it would show.
 TEST(Gate, PaddingChangesNothing) {
-  for (const RouterKind router :
-       {RouterKind::switch_, RouterKind::gshard, RouterKind::topk, RouterKind::expert_choice}) {
-    const bool experts_choose = router == RouterKind::expert_choice;
-    const std::int64_t k_count = router == RouterKind::switch_ ? 1 : experts_choose ? 5 : 2;
+  for (const Kind router :
+       {Kind::switch_, Kind::gshard, Kind::topk, Kind::expert_choice}) {
+    const bool experts_choose = router == Kind::expert_choice;
+    const std::int64_t k_count = router == Kind::switch_ ? 1 : experts_choose ? 5 : 2;
     const std::int64_t seats = experts_choose ? 2 : 0;
     const Problem padded = with_capacity(problem(router, 5, k_count, 2, 12, 4), seats, 1);  // 9 of 12 tokens are valid
     Problem compact = with_capacity(problem(router, 5, k_count, 2, 9), seats, 1);
@@ -337,14 +337,13 @@ TEST(Gate, RefusesWhatDoesNotFit) {
     const auto message = [&](const Problem& q) {
       return error_of([&] { run_gate(c, c.normal(DType::f32, {q.tokens, q.config.experts}, 1.0), q); });
     };
-    EXPECT_NE(message(problem(RouterKind::topk, 2, 3, 1, 4)).find("3 of 2 experts"), std::string::npos);
-    EXPECT_NE(message(problem(RouterKind::switch_, 4, 2, 1, 4)).find("switch"), std::string::npos);
-    EXPECT_NE(message(problem(RouterKind::gshard, 4, 1, 1, 4)).find("gshard"), std::string::npos);
-    EXPECT_NE(message(problem(RouterKind::expert_choice, 4, 4, 1, 4)).find("capacity_factor"), std::string::npos);
-    EXPECT_NE(message(by_sigmoid(problem(RouterKind::switch_, 4, 1, 1, 4))).find("sigmoid"), std::string::npos);
-    const Problem few = with_capacity(problem(RouterKind::expert_choice, 4, 2, 1, 4), 1, 1);
+    EXPECT_NE(message(problem(Kind::topk, 2, 3, 1, 4)).find("3 of 2 experts"), std::string::npos);
+    EXPECT_NE(message(problem(Kind::gshard, 4, 1, 1, 4)).find("by chance, top_k is 1"), std::string::npos);
+    EXPECT_NE(message(problem(Kind::expert_choice, 4, 4, 1, 4)).find("capacity_factor"), std::string::npos);
+    EXPECT_NE(message(by_sigmoid(problem(Kind::gshard, 4, 2, 1, 4))).find("sigmoid"), std::string::npos);
+    const Problem few = with_capacity(problem(Kind::expert_choice, 4, 2, 1, 4), 1, 1);
     EXPECT_NE(message(few).find("each of the 4 experts"), std::string::npos);
-    Problem q = problem(RouterKind::topk, 4, 1, 1, 4);
+    Problem q = problem(Kind::topk, 4, 1, 1, 4);
     q.config.group_tokens = 3;
     EXPECT_NE(message(q).find("whole groups"), std::string::npos);
   });

@@ -15,7 +15,11 @@
 
 namespace orthant::test::oracle {
 
+// The gates, as their papers define them; what a gate asks of the operations is GateConfig's business.
+enum class Kind { switch_, gshard, topk, expert_choice };
+
 struct Problem {
+  Kind kind = Kind::topk;
   GateConfig config;  // capacity_factor is numerator / denominator
   std::int64_t tokens = 0;
   std::int64_t numerator = 0, denominator = 1;
@@ -100,14 +104,15 @@ inline void add_lse_and_share(Gate& out, const Values& logits, const Problem& q)
 }
 
 // Weights of the ranked experts for logits x, before gshard's lottery.
-inline Values weights(const Values& x, const Values& ranked, const GateConfig& c) {
+inline Values weights(const Values& x, const Values& ranked, const Problem& q) {
+  const GateConfig& c = q.config;
   const Values p = scores(x, c);
   Values w;
   for (const double e : ranked) {
     w.push_back(p[static_cast<std::size_t>(e)]);
   }
   const double sum = std::accumulate(w.begin(), w.end(), 0.0);
-  const bool to_one = c.router == RouterKind::gshard || (c.router == RouterKind::topk && c.normalize_weights);
+  const bool to_one = q.kind == Kind::gshard || (q.kind == Kind::topk && c.normalize_weights);
   for (double& v : w) {
     v /= to_one ? sum : 1;
   }
@@ -117,7 +122,7 @@ inline Values weights(const Values& x, const Values& ranked, const GateConfig& c
 // The smallest whole number >= 1 that is >= factor * K * valid / E, K = 1 where the experts choose.
 inline std::int64_t capacity(const Problem& q, std::int64_t valid) {
   std::int64_t seats = 1;
-  const std::int64_t choices = q.config.router == RouterKind::expert_choice ? 1 : q.config.top_k;
+  const std::int64_t choices = q.kind == Kind::expert_choice ? 1 : q.config.top_k;
   while (seats * q.config.experts * q.denominator < q.numerator * choices * valid) {
     ++seats;
   }
@@ -155,7 +160,7 @@ inline Gate gate_of_experts(const Values& logits, const Problem& q) {
 }
 
 inline Gate gate(const Values& logits, const Problem& q) {
-  if (q.config.router == RouterKind::expert_choice) {
+  if (q.kind == Kind::expert_choice) {
     return gate_of_experts(logits, q);
   }
   const GateConfig& c = q.config;
@@ -176,15 +181,15 @@ inline Gate gate(const Values& logits, const Problem& q) {
       return x[static_cast<std::size_t>(a)] > x[static_cast<std::size_t>(b)];
     });
     order.resize(static_cast<std::size_t>(c.top_k));
-    Values w = weights(x, order, c);
+    Values w = weights(x, order, q);
     out.ranked.insert(out.ranked.end(), order.begin(), order.end());
     for (std::size_t k = 0; k < order.size(); ++k) {
-      if (c.router == RouterKind::topk || k == 0) {
+      if (q.kind == Kind::topk || k == 0) {
         out.chosen[static_cast<std::size_t>(q.group_of(t) * c.experts) + static_cast<std::size_t>(order[k])] += 1;
       }
     }
     const std::uint64_t token = static_cast<std::uint64_t>(q.token[static_cast<std::size_t>(t)]);
-    if (c.router == RouterKind::gshard && uniform(q.key, token) >= std::min(1.0, 2 * w[1])) {
+    if (q.kind == Kind::gshard && uniform(q.key, token) >= std::min(1.0, 2 * w[1])) {
       order[1] = -1;
       w[1] = 0;
     }
@@ -208,7 +213,7 @@ inline Plan plan(const Values& expert, const Values& weight, const Problem& q) {
     if (c.drop_policy == DropPolicy::position) {
       return kb < ka || (kb == ka && tb < ta);
     }
-    if (c.router == RouterKind::gshard && kb != ka) {
+    if (q.kind == Kind::gshard && kb != ka) {
       return kb < ka;
     }
     const double wb = at(weight, b), wa = at(weight, a);
@@ -250,8 +255,8 @@ inline double balance_loss(const Values& logits, const Values& chosen, const Pro
   double total = 0;
   for (std::int64_t g = 0; g < q.groups(); ++g) {
     const double valid = static_cast<double>(q.valid_in(g));
-    double counted = c.router == RouterKind::topk ? static_cast<double>(c.top_k) : 1;
-    if (c.router == RouterKind::expert_choice) {  // the mean number of experts of a token
+    double counted = q.kind == Kind::topk ? static_cast<double>(c.top_k) : 1;
+    if (q.kind == Kind::expert_choice) {  // the mean number of experts of a token
       const Values row = row_of(chosen, g, c.experts);
       counted = std::accumulate(row.begin(), row.end(), 0.0) / valid;
     }

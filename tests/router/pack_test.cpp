@@ -8,15 +8,15 @@ namespace {
 
 // Problems with drops, empty experts, no token, one token and padding only; width d.
 std::vector<Problem> dispatches() {
-  return {with_capacity(problem(RouterKind::switch_, 4, 1, 3, 16, 5), 1, 2),
-          with_capacity(problem(RouterKind::gshard, 6, 2, 4, 20), 3, 4, DropPolicy::probability),
-          problem(RouterKind::topk, 64, 2, 2, 10),
-          with_capacity(problem(RouterKind::topk, 8, 3, 2, 33, 7), 1, 1),
-          with_capacity(problem(RouterKind::expert_choice, 6, 6, 2, 15, 4), 3, 2),
-          by_sigmoid(with_capacity(problem(RouterKind::topk, 8, 3, 2, 20, 6), 3, 2, DropPolicy::probability)),
-          problem(RouterKind::topk, 8, 2, 0, 4),
-          problem(RouterKind::topk, 8, 2, 1, 1),
-          problem(RouterKind::topk, 8, 2, 1, 4, 1)};
+  return {with_capacity(problem(Kind::switch_, 4, 1, 3, 16, 5), 1, 2),
+          with_capacity(problem(Kind::gshard, 6, 2, 4, 20), 3, 4, DropPolicy::probability),
+          problem(Kind::topk, 64, 2, 2, 10),
+          with_capacity(problem(Kind::topk, 8, 3, 2, 33, 7), 1, 1),
+          with_capacity(problem(Kind::expert_choice, 6, 6, 2, 15, 4), 3, 2),
+          by_sigmoid(with_capacity(problem(Kind::topk, 8, 3, 2, 20, 6), 3, 2, DropPolicy::probability)),
+          problem(Kind::topk, 8, 2, 0, 4),
+          problem(Kind::topk, 8, 2, 1, 1),
+          problem(Kind::topk, 8, 2, 1, 4, 1)};
 }
 constexpr std::int64_t d = 37;
 
@@ -45,7 +45,7 @@ Routing route(OpContext& c, const Problem& q) {
 // A row at which devices read and write 16 bytes at a time, more than a warp does at once, beside d; and very narrow
 // ones.
 TEST(Pack, AndCombineAtOtherWidths) {
-  const Problem q = with_capacity(problem(RouterKind::topk, 8, 3, 2, 9, 7), 1, 1);
+  const Problem q = with_capacity(problem(Kind::topk, 8, 3, 2, 9, 7), 1, 1);
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const std::int64_t width : {1, 3, 16, 24, 1024, 1032, 2056}) {
       on_every_device([&](OpContext& c) {
@@ -261,7 +261,7 @@ TEST(Router, GradientThroughDispatchAndCombine) {
         double sum = 0;
         for (std::int64_t t = 0; t < q.tokens; ++t) {
           const Values w =
-              oracle::weights(oracle::row_of(l, t, experts), oracle::row_of(base.ranked, t, k_count), q.config);
+              oracle::weights(oracle::row_of(l, t, experts), oracle::row_of(base.ranked, t, k_count), q);
           const double xy = inner(oracle::row_of(x.values, t, d), oracle::row_of(dy.values, t, d));
           for (std::int64_t k = 0; k < k_count; ++k) {
             const std::size_t choice = static_cast<std::size_t>(t * k_count + k);

@@ -4,16 +4,23 @@
 #include <string>
 #include <vector>
 
+#include <orthant/gate.h>
+
 #include "tests/router/oracle.h"
 
 namespace orthant::test {
 
+using oracle::Kind;
 using oracle::Problem;
 
-inline Problem problem(RouterKind router, std::int64_t experts, std::int64_t top_k, std::int64_t groups,
+inline Problem problem(Kind kind, std::int64_t experts, std::int64_t top_k, std::int64_t groups,
                        std::int64_t group_tokens, std::int64_t padding_every = 0) {
   Problem q;
-  q.config.router = router;
+  q.kind = kind;
+  constexpr const char* names[] = {"switch", "gshard", "topk", "expert_choice"};
+  Settings settings;
+  settings.moe.router = names[static_cast<int>(kind)];
+  q.config = gate_of(settings).config(settings);
   q.config.experts = experts;
   q.config.top_k = top_k;
   q.config.group_tokens = group_tokens;
@@ -48,73 +55,73 @@ inline std::vector<Problem> joined(std::vector<Problem> all, const std::vector<P
 inline std::vector<Problem> problems() {
   std::vector<Problem> all;
   for (const std::int64_t padding : {0, 3}) {
-    all.push_back(problem(RouterKind::switch_, 5, 1, 3, 17, padding));
-    all.push_back(problem(RouterKind::switch_, 1, 1, 2, 4, padding));
-    all.push_back(problem(RouterKind::gshard, 6, 2, 4, 16, padding));
-    all.push_back(problem(RouterKind::gshard, 2, 2, 1, 9, padding));
-    all.push_back(problem(RouterKind::topk, 8, 2, 3, 20, padding));
-    all.push_back(problem(RouterKind::topk, 4, 4, 2, 6, padding));
-    all.push_back(problem(RouterKind::topk, 67, 3, 2, 5, padding));  // fewer tokens than experts
-    all.push_back(problem(RouterKind::topk, 8, 1, 1, 1, padding));   // one token
-    all.push_back(problem(RouterKind::topk, 8, 2, 0, 16, padding));  // no token
-    all.push_back(problem(RouterKind::topk, 8, 3, 2, 16, padding));
+    all.push_back(problem(Kind::switch_, 5, 1, 3, 17, padding));
+    all.push_back(problem(Kind::switch_, 1, 1, 2, 4, padding));
+    all.push_back(problem(Kind::gshard, 6, 2, 4, 16, padding));
+    all.push_back(problem(Kind::gshard, 2, 2, 1, 9, padding));
+    all.push_back(problem(Kind::topk, 8, 2, 3, 20, padding));
+    all.push_back(problem(Kind::topk, 4, 4, 2, 6, padding));
+    all.push_back(problem(Kind::topk, 67, 3, 2, 5, padding));  // fewer tokens than experts
+    all.push_back(problem(Kind::topk, 8, 1, 1, 1, padding));   // one token
+    all.push_back(problem(Kind::topk, 8, 2, 0, 16, padding));  // no token
+    all.push_back(problem(Kind::topk, 8, 3, 2, 16, padding));
     all.back().config.normalize_weights = false;
-    all.push_back(with_capacity(problem(RouterKind::expert_choice, 5, 5, 3, 17, padding), 5, 4));
-    all.push_back(with_capacity(problem(RouterKind::expert_choice, 67, 67, 2, 5, padding), 2, 1));  // above max_top_k
-    all.push_back(with_capacity(problem(RouterKind::expert_choice, 4, 4, 2, 6, padding), 100, 1));
+    all.push_back(with_capacity(problem(Kind::expert_choice, 5, 5, 3, 17, padding), 5, 4));
+    all.push_back(with_capacity(problem(Kind::expert_choice, 67, 67, 2, 5, padding), 2, 1));  // above max_top_k
+    all.push_back(with_capacity(problem(Kind::expert_choice, 4, 4, 2, 6, padding), 100, 1));
   }
   for (const bool normalize : {true, false}) {
-    all.push_back(by_sigmoid(problem(RouterKind::topk, 8, 3, 3, 17, 4)));
+    all.push_back(by_sigmoid(problem(Kind::topk, 8, 3, 3, 17, 4)));
     all.back().config.normalize_weights = normalize;
   }
-  all.push_back(by_sigmoid(problem(RouterKind::topk, 70, 8, 1, 6)));
-  all.push_back(by_sigmoid(problem(RouterKind::topk, 5, 1, 2, 7)));
-  all.push_back(with_capacity(problem(RouterKind::expert_choice, 4, 4, 2, 3, 1), 1, 1));  // padding only
-  all.push_back(with_capacity(problem(RouterKind::expert_choice, 4, 4, 0, 3), 1, 1));     // no token
-  all.push_back(problem(RouterKind::topk, 8, 2, 2, 4, 1));                                // padding only
+  all.push_back(by_sigmoid(problem(Kind::topk, 70, 8, 1, 6)));
+  all.push_back(by_sigmoid(problem(Kind::topk, 5, 1, 2, 7)));
+  all.push_back(with_capacity(problem(Kind::expert_choice, 4, 4, 2, 3, 1), 1, 1));  // padding only
+  all.push_back(with_capacity(problem(Kind::expert_choice, 4, 4, 0, 3), 1, 1));     // no token
+  all.push_back(problem(Kind::topk, 8, 2, 2, 4, 1));                                // padding only
   return all;
 }
 
 // Sizes at which devices change their ways: tokens around multiples of a block's, choices around a tile's, few experts
 // and many, more choices than lanes, one group and many, nothing but padding.
 inline std::vector<Problem> block_boundaries() {
-  std::vector<Problem> all = {problem(RouterKind::topk, 1, 1, 1, 63),
-                              problem(RouterKind::topk, 3, 2, 1, 64),
-                              problem(RouterKind::topk, 9, 8, 1, 65, 5),
-                              problem(RouterKind::topk, 64, 8, 1, 257, 7),
-                              problem(RouterKind::topk, 64, 16, 2, 129),
-                              problem(RouterKind::topk, 160, 8, 2, 64, 3),
-                              problem(RouterKind::topk, 257, 16, 3, 65),
-                              problem(RouterKind::topk, 600, 2, 1, 9, 4),
-                              problem(RouterKind::topk, 1024, 64, 1, 5),
-                              problem(RouterKind::topk, 3, 1, 1, 2049),
-                              problem(RouterKind::topk, 20, 2, 100, 3),
-                              problem(RouterKind::topk, 64, 2, 3, 65, 1),
-                              by_sigmoid(problem(RouterKind::topk, 160, 8, 1, 66, 6)),
-                              problem(RouterKind::gshard, 33, 2, 2, 70, 4),
-                              problem(RouterKind::switch_, 128, 1, 2, 100)};
-  all.push_back(with_capacity(problem(RouterKind::expert_choice, 3, 3, 2, 300, 5), 3, 2));
-  all.push_back(with_capacity(problem(RouterKind::expert_choice, 160, 160, 1, 70), 2, 1));
+  std::vector<Problem> all = {problem(Kind::topk, 1, 1, 1, 63),
+                              problem(Kind::topk, 3, 2, 1, 64),
+                              problem(Kind::topk, 9, 8, 1, 65, 5),
+                              problem(Kind::topk, 64, 8, 1, 257, 7),
+                              problem(Kind::topk, 64, 16, 2, 129),
+                              problem(Kind::topk, 160, 8, 2, 64, 3),
+                              problem(Kind::topk, 257, 16, 3, 65),
+                              problem(Kind::topk, 600, 2, 1, 9, 4),
+                              problem(Kind::topk, 1024, 64, 1, 5),
+                              problem(Kind::topk, 3, 1, 1, 2049),
+                              problem(Kind::topk, 20, 2, 100, 3),
+                              problem(Kind::topk, 64, 2, 3, 65, 1),
+                              by_sigmoid(problem(Kind::topk, 160, 8, 1, 66, 6)),
+                              problem(Kind::gshard, 33, 2, 2, 70, 4),
+                              problem(Kind::switch_, 128, 1, 2, 100)};
+  all.push_back(with_capacity(problem(Kind::expert_choice, 3, 3, 2, 300, 5), 3, 2));
+  all.push_back(with_capacity(problem(Kind::expert_choice, 160, 160, 1, 70), 2, 1));
   return all;
 }
 
 // The same for seats, which devices give expert by expert and group by group: choices for one expert of a group around
 // those that a block looks at at once, more groups than a warp has lanes, more experts than a block has threads.
 inline std::vector<Problem> seat_boundaries() {
-  return {problem(RouterKind::topk, 1, 1, 1, 63),
-          problem(RouterKind::topk, 2, 1, 1, 700, 5),  // more than 256 choices, and seats, for one expert
-          problem(RouterKind::topk, 3, 2, 1, 300, 5),
-          problem(RouterKind::gshard, 3, 2, 2, 257),
-          problem(RouterKind::topk, 2, 1, 67, 3),
-          problem(RouterKind::switch_, 300, 1, 1, 40),
-          problem(RouterKind::topk, 600, 2, 1, 9, 4)};
+  return {problem(Kind::topk, 1, 1, 1, 63),
+          problem(Kind::topk, 2, 1, 1, 700, 5),  // more than 256 choices, and seats, for one expert
+          problem(Kind::topk, 3, 2, 1, 300, 5),
+          problem(Kind::gshard, 3, 2, 2, 257),
+          problem(Kind::topk, 2, 1, 67, 3),
+          problem(Kind::switch_, 300, 1, 1, 40),
+          problem(Kind::topk, 600, 2, 1, 9, 4)};
 }
 
 // More experts than a warp holds in registers, where tokens choose: every gate, one part of a group's tokens and two.
 inline std::vector<Problem> long_rows() {
-  return {problem(RouterKind::switch_, 2048, 1, 2, 3),  problem(RouterKind::gshard, 1030, 2, 1, 5, 4),
-          problem(RouterKind::topk, 1025, 8, 2, 2),     problem(RouterKind::topk, 2048, 64, 1, 1),
-          problem(RouterKind::topk, 1030, 3, 1, 70, 6), by_sigmoid(problem(RouterKind::topk, 1030, 8, 1, 3))};
+  return {problem(Kind::switch_, 2048, 1, 2, 3),  problem(Kind::gshard, 1030, 2, 1, 5, 4),
+          problem(Kind::topk, 1025, 8, 2, 2),     problem(Kind::topk, 2048, 64, 1, 1),
+          problem(Kind::topk, 1030, 3, 1, 70, 6), by_sigmoid(problem(Kind::topk, 1030, 8, 1, 3))};
 }
 
 struct Routed {

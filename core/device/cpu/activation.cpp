@@ -32,7 +32,7 @@ struct Gelu {
 };
 
 template <class Kind, class T>
-void apply(int threads, T* a, const T* h, std::int64_t n) {
+void activate(int threads, T* a, const T* h, std::int64_t n) {
   parallel_for(threads, n, grain, [&](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
@@ -132,8 +132,8 @@ void CpuStream::activation(const Tensor& a, const Tensor& h, Activation kind) {
   with_float_type(h.dtype(), [&](auto type) {
     using T = decltype(type);
     switch (kind) {
-      case Activation::relu: return apply<Relu>(threads_, a.as<T>(), h.as<T>(), a.elements());
-      case Activation::gelu: return apply<Gelu>(threads_, a.as<T>(), h.as<T>(), a.elements());
+      case Activation::relu: return activate<Relu>(threads_, a.as<T>(), h.as<T>(), a.elements());
+      case Activation::gelu: return activate<Gelu>(threads_, a.as<T>(), h.as<T>(), a.elements());
       case Activation::swiglu: return swiglu(threads_, a.as<T>(), h.as<T>(), a.dim(0), a.dim(1));
     }
   });

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <orthant/device.h>
+#include <orthant/operation.h>
 #include <orthant/random.h>
 #include <orthant/settings.h>
 #include <orthant/tensor.h>
@@ -64,14 +65,19 @@ struct RowRun {
   std::int64_t from, to, rows;
 };
 
-// The routing of one MoE layer's tokens on one rank (router/).
+// The routing of one MoE layer's tokens on one rank (router/). What gates differ in are properties here; a gate sets
+// them (gate.h).
 struct GateConfig {
-  RouterKind router = RouterKind::topk;
   ScoreKind score = ScoreKind::softmax;
   std::int64_t experts = 0, top_k = 1;
-  bool normalize_weights = true;
-  double capacity_factor = 0;     // 0: dropless
-  std::int64_t group_tokens = 0;  // tokens of one GShard group; rows come in whole groups
+  bool normalize_weights = true;     // of a token's choices: their scores over their sum, else their scores
+  std::int64_t counted_choices = 0;  // a token's first so many choices enter `chosen`; 0: all
+  bool experts_choose = false;       // else each token chooses top_k experts
+  bool second_by_chance = false;     // of two choices the second is kept with probability 2 * weight (GShard)
+  bool first_choices_first = false;  // where seats go by probability: first choices before all others (GShard)
+  std::int64_t expert_groups = 1, groups_per_token = 1;  // choose_experts
+  double capacity_factor = 0;                            // 0: dropless
+  std::int64_t group_tokens = 0;                         // tokens of one GShard group; rows come in whole groups
   DropPolicy drop_policy = DropPolicy::position;
   // Packed rows that dispatch_plan sets apart for each expert; 0: as many as it gets. With a capacity, a constant that
   // suffices is known without reading counts, and ranks can exchange blocks of one size.
@@ -224,19 +230,38 @@ class Stream {
   //
   // gate: expert i32 [T, K], greatest logit first, ties to the lower index; weight f32 [T, K]; lse f32 [T] = logsumexp
   // of the logits; and of each group, for its balance loss: chosen i32 [G, E], the tokens that chose each expert
-  // *before* capacity (topk: all K choices; switch, gshard: first choices); share f64 [G, E], the sum over valid tokens
-  // of each expert's share of the token's scores, score / sum of the E scores.
-  //   score: softmax: the softmax of the logits.  sigmoid: 1 / (1 + exp(-logit)), topk only (DeepSeek-AI,
-  //   "DeepSeek-V3" (2024), equations 12 to 15 and 17 to 20).
-  //   switch: K = 1, weight = score.  gshard: K = 2, weights = scores over their sum; the second expert is kept where
-  //   uniform(key, token[t]) < 2 * weight, else it is -1 with weight 0 (the first weight stays).  topk: weights =
-  //   scores, over their sum when normalize_weights (with K = 1 that is the constant 1).
-  //   expert_choice: the experts choose (Zhou et al., "Mixture-of-Experts with Expert Choice Routing"). K = E, choice k
+  // *before* capacity (their first counted_choices); share f64 [G, E], the sum over valid tokens of each expert's share
+  // of the token's scores, score / sum of the E scores.
+  //   score: softmax: the softmax of the logits.  sigmoid: 1 / (1 + exp(-logit)), for deterministic choices of tokens
+  //   (DeepSeek-AI, "DeepSeek-V3" (2024), equations 12 to 15 and 17 to 20).
+  //   weight = score, over the sum of the K scores when normalize_weights (with K = 1 that is the constant 1).
+  //   second_by_chance: K = 2; the second expert is kept where uniform(key, token[t]) < 2 * weight, else it is -1 with
+  //   weight 0 (the first weight stays).
+  //   experts_choose: the experts do (Zhou et al., "Mixture-of-Experts with Expert Choice Routing"). K = E, choice k
   //   is expert k or -1. Each expert takes the min(v, C) tokens of the group to which it is likeliest, C =
   //   max(1, ceil(factor * v / E)) of v valid tokens; ties to the lower token. weight = score. factor > 0.
   virtual void gate(const Tensor& expert, const Tensor& weight, const Tensor& lse, const Tensor& chosen,
                     const Tensor& share, const Tensor& logits, const Tensor& valid, const Tensor& token,
                     const RandomKey& key, const GateConfig& config) = 0;
+  // The two halves of gate, for gates that choose in another way.
+  // choose_experts: expert i32 [T, K], the K experts with the greatest score + bias[e], greatest first, ties to the
+  // lower index; bias f32 [E], or undefined: by logit, as gate. Only experts of the token's groups_per_token best
+  // groups can be chosen: there are expert_groups runs of equally many experts, and a group's worth is the sum of its
+  // two greatest score + bias (ties to the lower group). Padding: -1. (DeepSeek-AI, "DeepSeek-V3" (2024), equation 16
+  // and section 2.1.2.) REQUIRES: config.experts_choose and second_by_chance are false; expert_groups divides E and is
+  // at most 64; the chosen groups have K experts.
+  virtual void choose_experts(const Tensor& expert, const Tensor& logits, const Tensor& bias, const Tensor& valid,
+                              const GateConfig& config) = 0;
+  // gate_choices: weight, lse, chosen and share as gate, of the choices in expert i32 [T, K]: distinct experts of a
+  // token, in any order, or -1. The sum of normalize_weights runs over the experts that are chosen. Errors: where the
+  // host can see it, an expert out of range; elsewhere it counts as -1 here and in gate_backward.
+  virtual void gate_choices(const Tensor& weight, const Tensor& lse, const Tensor& chosen, const Tensor& share,
+                            const Tensor& expert, const Tensor& logits, const Tensor& valid,
+                            const GateConfig& config) = 0;
+  // bias f32 [E] += rate * sign(mean of load - load[e]), load being the sum of the rows of choices i64 [R, E]. Nothing
+  // changes where *factor f32[1] is NaN. (Wang et al., "Auxiliary-Loss-Free Load Balancing Strategy for
+  // Mixture-of-Experts" (2024), algorithm 1.)
+  virtual void balance_bias(const Tensor& bias, const Tensor& choices, const Tensor& factor, float rate) = 0;
   // Capacity and positions. Packed rows are ordered by (expert, token, k). row i32 [T, K]: the packed row of a kept
   // choice, else -1. source i32 [room, 1]: t * K + k of each packed row; -1 of rows that hold no choice. count i32 [E]
   // choices kept for each expert; dropped i32 [E] choices refused for capacity; offset i32 [E + 1]: the rows of expert
@@ -245,10 +270,10 @@ class Stream {
   // P, and room is E * P. REQUIRES: no expert keeps more than P choices. Errors: where the host can see them, more;
   // elsewhere those have no row. Each expert has C seats in each group: C = max(1, ceil(factor * K * v / E)), v the
   // group's valid tokens; exact, with factor rounded to millionths (router/rules/capacity.h). What an expert chose has
-  // its seat: expert_choice drops nothing. Choices are seated in this order until the expert is full:
+  // its seat: experts that choose drop nothing. Choices are seated in this order until the expert is full:
   //   position: all k = 0 choices of the group in token order, then all k = 1 choices, and so on.
-  //   probability: greatest weight first (what is not above 0 last), ties to the lower token, then the lower k; gshard:
-  //   all first choices so, then all second ones.
+  //   probability: greatest weight first (what is not above 0 last), ties to the lower token, then the lower k;
+  //   first_choices_first: all first choices so, then all others.
   virtual void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
                              const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
                              const GateConfig& config) = 0;
@@ -279,7 +304,7 @@ class Stream {
                                    const Tensor& w_out, const Dispatch& dispatch, Activation kind, float beta);
   // Losses (router/rules/losses.h), for a group g with v_g valid tokens:
   //   L_g = E * sum_e f_e P_e, f_e = chosen[g, e] / sum of chosen[g], P_e = share[g, e] / v_g; 1 when balanced; f is a
-  //   constant in the gradient. expert_choice is balanced by construction: L_g = 1, gradient 0.
+  //   constant in the gradient. Experts that choose are balanced by construction: L_g = 1, gradient 0.
   // gate_losses: balance_loss f64[1] += sum over groups of v_g * L_g (a group of padding adds 0; the caller divides by
   // the global number of valid tokens); z_loss f64[1] += sum over tokens of lse^2.
   // gate_backward: dlogits f32 [T, E] = d(sum of dweight * weight) + aux_scale * d(sum_g v_g * L_g)
@@ -299,6 +324,10 @@ class Stream {
   // factor f32[1] = min(1, max_norm / sqrt(sum_squares)) (max_norm 0: 1); NaN where sum_squares f64[1] or loss f64[1]
   // is not finite.
   virtual void clip_factor(const Tensor& factor, const Tensor& sum_squares, const Tensor& loss, float max_norm) = 0;
+
+  // --- an operation of a plugin's own (operation.h), in this stream's order.
+  // Errors: Error naming it where a tensor is undefined, or there are too many; what `host` or `native` throws.
+  virtual void apply(const OwnOperation& operation) = 0;
 };
 
 }  // namespace orthant

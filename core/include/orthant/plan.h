@@ -74,6 +74,7 @@ class Plan {
   int stage() const { return stage_of_rank(mesh_.rank()); }
   int stage_of_rank(int rank) const;
   int stage_of_layer(int layer) const;
+  std::vector<int> stage_members() const;  // the ranks of the caller's stage, in order
   bool holds_layer(int layer) const { return stage_of_layer(layer) == stage(); }
   const std::vector<int>& cut() const { return cut_; }  // Schedule::cut of this model
   // Layers [first, second) of a chunk of the caller's stage.

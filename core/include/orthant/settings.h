@@ -16,9 +16,9 @@ namespace orthant {
 enum class NormKind { layernorm, rmsnorm };
 enum class Activation { relu, gelu, swiglu };
 enum class Positions { learned, rotary };
-enum class RouterKind { switch_, gshard, topk, expert_choice };  // TOML: "switch", the others as here
 enum class ScoreKind { softmax, sigmoid };
 enum class DropPolicy { position, probability };
+enum class BalanceOver { group, batch };
 enum class OptimizerKind { adamw, sgd };
 enum class ScheduleKind { constant, cosine, inverse_sqrt };
 enum class DataSource { text, tokens, synthetic };
@@ -79,18 +79,22 @@ struct ModelSettings {
 };
 
 struct MoeSettings {
-  std::int64_t experts = 0;  // 0: dense model
-  std::int64_t every = 1;    // block i has experts where (i + 1) % every == 0
-  std::int64_t top_k = 1;    // choices of a token; expert_choice: experts
-  RouterKind router = RouterKind::topk;
-  ScoreKind score = ScoreKind::softmax;  // of an expert for a token; sigmoid: topk only (DeepSeek-V3)
+  std::int64_t experts = 0;              // 0: dense model
+  std::int64_t every = 1;                // block i has experts where (i + 1) % every == 0
+  std::int64_t top_k = 1;                // choices of a token; expert_choice: experts
+  std::string router = "topk";           // a gate of the catalogue (gate.h)
+  ScoreKind score = ScoreKind::softmax;  // of an expert for a token; sigmoid: topk and bias only (DeepSeek-V3)
   double capacity_factor = 0;            // 0: dropless
   std::int64_t group_tokens = 0;         // tokens of a GShard group; 0: one sequence
   DropPolicy drop_policy = DropPolicy::position;
   double aux_loss = 0.01;
+  BalanceOver balance_over = BalanceOver::group;  // whose load the balance loss knows
   double z_loss = 0;
   double jitter = 0;
-  bool normalize_weights = true;  // topk: weights of the chosen experts sum to one (Mixtral)
+  bool normalize_weights = true;      // topk, bias: weights of the chosen experts sum to one (Mixtral)
+  std::int64_t expert_groups = 1;     // topk, bias: a token's experts come from some of these groups of experts
+  std::int64_t groups_per_token = 1;  // so many of them
+  double bias_update_rate = 0.001;    // bias: what a step adds to an expert's bias, or takes from it
   std::int64_t shared_experts = 0;
   std::int64_t d_expert = 0;  // 0: d_ff
 };

@@ -45,7 +45,7 @@ Values on_host(const Vector<int>& values) {
 Plan plan_of(const Values& expert, const Values& weight, const Problem& q) {
   const int experts = static_cast<int>(q.config.experts);
   const std::size_t top_k = static_cast<std::size_t>(q.config.top_k);
-  const bool first_choices_first = q.config.router == RouterKind::gshard;
+  const bool first_choices_first = q.kind == Kind::gshard;
   // Of each choice that was made: the group's expert it is for, and how early it is seated (less is earlier).
   Values made, piece, late;
   for (std::size_t choice = 0; choice < expert.size(); ++choice) {
@@ -157,13 +157,13 @@ TEST(PositionsByThrust, AreThoseOfEveryDevice) {
   }
   std::vector<Problem> all;
   for (const DropPolicy policy : {DropPolicy::position, DropPolicy::probability}) {
-    all.push_back(with_capacity(problem(RouterKind::topk, 16, 4, 2, 1100, 9), 3, 4, policy));
-    all.push_back(with_capacity(problem(RouterKind::gshard, 7, 2, 3, 900), 1, 2, policy));
-    all.push_back(with_capacity(problem(RouterKind::switch_, 128, 1, 1, 5000), 5, 4, policy));
-    all.push_back(with_capacity(problem(RouterKind::topk, 1000, 3, 1, 1500), 1, 1, policy));
+    all.push_back(with_capacity(problem(Kind::topk, 16, 4, 2, 1100, 9), 3, 4, policy));
+    all.push_back(with_capacity(problem(Kind::gshard, 7, 2, 3, 900), 1, 2, policy));
+    all.push_back(with_capacity(problem(Kind::switch_, 128, 1, 1, 5000), 5, 4, policy));
+    all.push_back(with_capacity(problem(Kind::topk, 1000, 3, 1, 1500), 1, 1, policy));
   }
-  all.push_back(problem(RouterKind::topk, 64, 8, 4, 600, 11));
-  all.push_back(problem(RouterKind::topk, 3, 2, 1, 4099));
+  all.push_back(problem(Kind::topk, 64, 8, 4, 600, 11));
+  all.push_back(problem(Kind::topk, 3, 2, 1, 4099));
   for (const Problem& q : all) {
     for (const char* const taste : {"even", "skewed", "gaps"}) {
       const Values expert = random_choices(q, taste, 5);

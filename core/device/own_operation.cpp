@@ -1,0 +1,30 @@
+#include "core/device/own_operation.h"
+
+namespace orthant {
+
+void check_own_operation(const OwnOperation& operation) {
+  require(!operation.name.empty(), "apply: an operation needs a name, PLUGIN/OPERATION");
+  require(operation.host != nullptr, "{}: it has no function on the host", operation.name);
+  require(operation.inputs.size() + operation.outputs.size() <= most_own_tensors,
+          "{}: {} tensors are more than the {} of an operation", operation.name,
+          operation.inputs.size() + operation.outputs.size(), most_own_tensors);
+  for (std::size_t i = 0; i < operation.inputs.size(); ++i) {
+    require(operation.inputs[i].defined(), "{}: input {} is undefined", operation.name, i);
+  }
+  for (std::size_t i = 0; i < operation.outputs.size(); ++i) {
+    require(operation.outputs[i].defined(), "{}: output {} is undefined", operation.name, i);
+  }
+}
+
+void run_on_host(const OwnOperation& operation, const std::function<std::byte*(const Tensor&)>& data) {
+  const auto all = [&](const std::vector<Tensor>& tensors) {
+    std::vector<HostArguments::Argument> arguments;
+    for (const Tensor& t : tensors) {
+      arguments.push_back({data(t), t.dtype(), t.shape()});
+    }
+    return arguments;
+  };
+  operation.host(HostArguments(operation.name, all(operation.inputs), all(operation.outputs)));
+}
+
+}  // namespace orthant

@@ -1,0 +1,26 @@
+// The gates that the core brings, each in a file of its own: NAME_gate.cpp.
+#pragma once
+
+#include <orthant/catalogue.h>
+#include <orthant/gate.h>
+
+namespace orthant {
+
+void add_gates(Catalogue& catalogue);
+
+std::shared_ptr<const Gate> make_switch_gate();
+std::shared_ptr<const Gate> make_gshard_gate();
+std::shared_ptr<const Gate> make_topk_gate();
+std::shared_ptr<const Gate> make_expert_choice_gate();
+std::shared_ptr<const Gate> make_bias_gate();
+
+// What several of them refuse.
+// A gate that chooses `k` experts, under the name `router`.
+void refuse_other_top_k(std::vector<GateRefusal>& to, const MoeSettings& moe, const std::string& router,
+                        std::int64_t k);
+void refuse_sigmoid(std::vector<GateRefusal>& to, const MoeSettings& moe);
+// Groups of experts, for gates that know none; and groups that do not fit, for those that do.
+void refuse_expert_groups(std::vector<GateRefusal>& to, const MoeSettings& moe, const std::string& router);
+void refuse_bad_expert_groups(std::vector<GateRefusal>& to, const MoeSettings& moe);
+
+}  // namespace orthant
