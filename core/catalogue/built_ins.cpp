@@ -2,12 +2,15 @@
 #include <orthant/catalogue.h>
 
 #include "router/gates.h"
+#include "core/train/built_in_optimizers.h"
 
 namespace orthant {
 
 std::shared_ptr<Catalogue> built_in_catalogue() {
   auto catalogue = std::make_shared<Catalogue>();
   add_gates(*catalogue);
+  add_optimizers(*catalogue);
+  add_learning_rates(*catalogue);
   return catalogue;
 }
 

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include <orthant/learning_rate.h>
+#include <orthant/optimizer.h>
+
 namespace orthant {
 namespace {
 
@@ -310,27 +313,27 @@ void declare_moe(std::vector<CoreKey>& keys) {
 
 void declare_training(std::vector<CoreKey>& keys) {
   Declarer optimizer(keys, "optimizer");
-  optimizer.choice(
-      "name", [](auto& s) -> auto& { return s.optimizer.name; }, {"adamw", "sgd"}, "Optimizer.");
+  optimizer.kind<Optimizer>(
+      "name", [](auto& s) -> auto& { return s.optimizer.name; }, "Optimizer.");
   at_least(optimizer.key(
                "lr", [](auto& s) -> auto& { return s.optimizer.lr; }, "Highest learning rate."),
            0);
   at_least(optimizer.key(
                "min_lr", [](auto& s) -> auto& { return s.optimizer.min_lr; },
-               "Learning rate at the end of the cosine schedule."),
+               "Learning rate at the end of a schedule that falls."),
            0);
   optimizer
       .key(
           "betas", [](auto& s) -> auto& { return s.optimizer.betas; },
-          "adamw: decay of the two moments, each between 0 and 1.")
+          "adamw (muon, of what it leaves to adamw): decay of the two moments, each between 0 and 1.")
       .length = 2;
-  at_least(
-      optimizer.key(
-          "momentum", [](auto& s) -> auto& { return s.optimizer.momentum; }, "sgd: decay of the momentum (below 1)."),
-      0);
+  at_least(optimizer.key(
+               "momentum", [](auto& s) -> auto& { return s.optimizer.momentum; },
+               "sgd, muon: decay of the momentum (below 1)."),
+           0);
   optimizer.key(
       "eps", [](auto& s) -> auto& { return s.optimizer.eps; },
-      "adamw: added to the root of the second moment (above 0).");
+      "adamw (muon, of what it leaves to adamw): added to the root of the second moment (above 0).");
   at_least(optimizer.key(
                "weight_decay", [](auto& s) -> auto& { return s.optimizer.weight_decay; },
                "Decay of the weight matrices, per unit of learning rate."),
@@ -339,16 +342,16 @@ void declare_training(std::vector<CoreKey>& keys) {
                "clip_grad_norm", [](auto& s) -> auto& { return s.optimizer.clip_grad_norm; },
                "Largest norm of the whole gradient; 0: no clipping."),
            0);
-  optimizer.choice(
-      "schedule", [](auto& s) -> auto& { return s.optimizer.schedule; }, {"constant", "cosine", "inverse_sqrt"},
-      "Learning rate after the warm-up.");
+  optimizer.kind<LearningRate>(
+      "schedule", [](auto& s) -> auto& { return s.optimizer.schedule; }, "Learning rate after the warm-up.");
   at_least(optimizer.key(
                "warmup_steps", [](auto& s) -> auto& { return s.optimizer.warmup_steps; },
                "Steps over which the learning rate rises from 0."),
            0);
   at_least(optimizer.key(
                "decay_steps", [](auto& s) -> auto& { return s.optimizer.decay_steps; },
-               "Step at which the cosine schedule reaches min_lr; 0: run.steps."),
+               "cosine: step at which it reaches min_lr; 0: run.steps. wsd, wsd_sqrt: length of the decay, in steps at "
+               "the end of the run; 0: a tenth of run.steps."),
            0);
 
   CoreKey& recompute =

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <orthant/learning_rate.h>
+#include <orthant/optimizer.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -276,6 +278,19 @@ void check_moe(const Config& config, Rules& rules) {
   check_group_tokens(s, rules);
 }
 
+// What a kind of the catalogue refuses. The first line is the message, the rest the advice.
+template <class Check>
+void ask(Rules& rules, Check check) {
+  try {
+    check();
+  } catch (const SettingError& refused) {
+    const std::string text = refused.what();
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    rules.expect(false, {refused.setting()}, text.substr(0, end),
+                 end < text.size() ? text.substr(end + 1) : "change " + refused.setting());
+  }
+}
+
 void check_optimizer(const Settings& s, Rules& rules) {
   const OptimizerSettings& o = s.optimizer;
   const bool inside = std::all_of(o.betas.begin(), o.betas.end(), [](double beta) { return beta > 0 && beta < 1; });
@@ -292,11 +307,13 @@ void check_optimizer(const Settings& s, Rules& rules) {
                "write a number above 0");
   rules.expect(o.min_lr <= o.lr, {"optimizer.min_lr", "optimizer.lr"},
                fmt::format("[optimizer] min_lr: {} is above lr {}", o.min_lr, o.lr), "write at most lr");
-  rules.expect(o.decay_steps == 0 || o.decay_steps > o.warmup_steps,
-               {"optimizer.decay_steps", "optimizer.warmup_steps"},
-               fmt::format("[optimizer] decay_steps: {} is not after the {} steps of the warm-up", o.decay_steps,
-                           o.warmup_steps),
-               "write more than warmup_steps, or 0 for run.steps");
+  // A plugin that was not asked may bring the name.
+  if (s.catalogue->has<Optimizer>(o.name)) {
+    ask(rules, [&] { s.catalogue->get<Optimizer>(o.name).check(o); });
+  }
+  if (s.catalogue->has<LearningRate>(o.schedule) && rules.sound({"run.steps"})) {
+    ask(rules, [&] { s.catalogue->get<LearningRate>(o.schedule).check(o, s.run.steps); });
+  }
 }
 
 }  // namespace

@@ -4,10 +4,13 @@
 #include <functional>
 #include <optional>
 
+#include <orthant/optimizer.h>
+
 #include "core/conformance/child.h"
 #include "core/conformance/experiment.h"
 #include "core/conformance/gate_checks.h"
 #include "core/conformance/layout_checks.h"
+#include "core/conformance/optimizer_checks.h"
 #include "core/modules/module.h"
 #include "core/session/session.h"
 
@@ -82,6 +85,7 @@ class Suite {
   ConformanceReport run() && {
     if (load()) {
       find_gates();
+      find_optimizers();
       find_layouts();
       for (const std::string& gate : gates_) {
         look_at_gate(gate);
@@ -90,6 +94,9 @@ class Suite {
         each(check);
       }
       odd_size();
+      for (const std::string& name : optimizers_) {
+        optimizer(name);
+      }
     }
     return std::move(report_);
   }
@@ -155,6 +162,32 @@ class Suite {
       found = {"gate " + gate, Outcome::failed, failure.what()};
     }
     report_.findings.push_back(found);
+  }
+
+  // The layouts train with the first optimizer that it adds, unless the user names another one.
+  void find_optimizers() {
+    const Config config = conformance_experiment(plugin_, 0, 0);  // what the user set is wrong before the plugin is
+    for (const Catalogue::Entry& entry : config.settings.catalogue->entries(Optimizer::noun)) {
+      if (entry.plugin == plugin_.name) {
+        optimizers_.push_back(entry.name);
+      }
+    }
+    if (!optimizers_.empty()) {
+      plugin_.overrides.insert(plugin_.overrides.begin(), fmt::format("optimizer.name='{}'", optimizers_.front()));
+    }
+  }
+
+  void optimizer(const std::string& name) {
+    const std::string check = "optimizer " + name;
+    try {
+      const auto look = [&] {
+        return packed(
+            check_optimizer(conformance_experiment(plugin_, 0, 0), conformance_experiment(plugin_, 0, 0), name));
+      };
+      report_.findings.push_back(unpacked(check, in_child(look, most_seconds)));
+    } catch (const std::exception& failure) {
+      add(check, Outcome::failed, failure.what());
+    }
   }
 
   // Whether the axis adds no ranks but re-factors those of others. Errors: as the plugin's.
@@ -267,7 +300,8 @@ class Suite {
   PluginUnderTest plugin_;
   ConformanceReport report_;
   std::vector<ConformanceLayout> layouts_;
-  std::vector<std::string> gates_;  // that it adds to the catalogue
+  std::vector<std::string> gates_;       // that it adds to the catalogue
+  std::vector<std::string> optimizers_;  // that it adds to the catalogue
   bool sized_ = false, carved_ = false;
 };
 

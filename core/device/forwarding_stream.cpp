@@ -271,6 +271,16 @@ void ForwardingStream::sgd(const Tensor& master, const Tensor& weight, const Ten
           [=](Stream& inner) { inner.sgd(master, weight, m, grad, factor, how); });
 }
 
+void ForwardingStream::descend(const Tensor& master, const Tensor& weight, const Tensor& u, const Tensor& finite,
+                               float lr, float weight_decay) {
+  forward("descend", {master, weight, u, finite},
+          [=](Stream& inner) { inner.descend(master, weight, u, finite, lr, weight_decay); });
+}
+
+void ForwardingStream::normalize(const Tensor& x, const Tensor& sum_squares, float eps) {
+  forward("normalize", {x, sum_squares}, [=](Stream& inner) { inner.normalize(x, sum_squares, eps); });
+}
+
 void ForwardingStream::clip_factor(const Tensor& factor, const Tensor& sum_squares, const Tensor& loss,
                                    float max_norm) {
   forward("clip_factor", {factor, sum_squares, loss},

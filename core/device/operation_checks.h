@@ -193,7 +193,7 @@ inline void check_cross_entropy_from_stats(const Tensor& loss, const Tensor& log
   require_tensor("cross_entropy_from_stats", "stats", stats, DType::f32, {stats.dim(0), logits.dim(0), 3});
 }
 
-// adamw, sgd: all but their states.
+// adamw, sgd, descend: all but their states.
 inline void check_optimizer(const char* operation, const Tensor& master, const Tensor& weight, const Tensor& grad,
                             const Tensor& factor) {
   require_dtype(operation, "master", master, {DType::f32});
@@ -207,6 +207,11 @@ inline void check_optimizer(const char* operation, const Tensor& master, const T
 inline void check_optimizer_state(const char* operation, const char* name, const Tensor& state, const Tensor& master) {
   require_dtype(operation, name, state, {DType::f32});
   require_elements(operation, name, state, master.elements());
+}
+
+inline void check_normalize(const Tensor& x, const Tensor& sum_squares) {
+  require_dtype("normalize", "x", x, {DType::f32});
+  require_tensor("normalize", "sum_squares", sum_squares, DType::f64, {1});
 }
 
 inline void check_clip_factor(const Tensor& factor, const Tensor& sum_squares, const Tensor& loss) {

@@ -78,8 +78,9 @@ MemoryPlan memory_of(const ParamStore& store, const Device& device) {
   for (const auto& group : store.groups()) {
     memory.weights += counter.add(group->weight) + counter.add(group->owned_weight);
     memory.gradients += counter.add(group->grad) + counter.add(group->owned_grad);
-    for (const Tensor& t : {group->master, group->moment1, group->moment2}) {
-      memory.optimizer += counter.add(t);
+    memory.optimizer += counter.add(group->master);
+    for (const ParamState& state : group->states) {
+      memory.optimizer += counter.add(state.values);
     }
   }
   memory.other = device.memory().current_bytes - memory.weights - memory.gradients - memory.optimizer;

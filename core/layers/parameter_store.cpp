@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/layers/owned_pieces.h"
+#include "core/layers/parameter_state.h"
 
 namespace orthant {
 
@@ -150,10 +151,7 @@ void ParamStore::allocate(ParamGroup& group, const Plan& plan, Stream& stream) {
     group.owned_grad = zeros(DType::f32, owned);
   }
   group.master = compute == DType::f32 ? group.owned_weight : zeros(DType::f32, owned);
-  group.moment1 = zeros(DType::f32, owned);
-  if (settings.optimizer.name == OptimizerKind::adamw) {
-    group.moment2 = zeros(DType::f32, owned);
-  }
+  allocate_states(group, settings, device, stream);
   for (const Param& p : group.params) {
     const RandomKey key{settings.run.seed, Purpose::weight, site_of(p.spec.name), 0};
     const std::int64_t columns = p.spec.global.rank() > 1 ? p.spec.global[1] : 1;

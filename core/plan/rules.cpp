@@ -229,21 +229,21 @@ std::vector<int> Plan::members(const ParamSpec& spec, const std::vector<AxisId>&
   return found;
 }
 
-bool Plan::place(Param& param) const {
+bool Plan::place(Param& param, int rank) const {
   const ParamSpec& spec = param.spec;
   if (spec.expert.has_value()) {
-    const Range range = part(Dim::expert, settings_.moe.experts, spec.region);
+    const Range range = part(Dim::expert, settings_.moe.experts, spec.region, rank);
     if (*spec.expert < range.begin || *spec.expert >= range.begin + range.count) {
       return false;
     }
   }
   for (int i = 0; i < 2; ++i) {
-    const Range range = share(spec, i, mesh_.rank());
+    const Range range = share(spec, i, rank);
     param.offset[i] = range.begin;
     param.size[i] = range.count;
   }
-  return spec.layers.empty() ||
-         std::any_of(spec.layers.begin(), spec.layers.end(), [&](int layer) { return holds_layer(layer); });
+  return spec.layers.empty() || std::any_of(spec.layers.begin(), spec.layers.end(),
+                                            [&](int layer) { return stage_of_layer(layer) == stage_of_rank(rank); });
 }
 
 bool Plan::counts_tokens(Region region, bool jointly) const {

@@ -6,6 +6,7 @@
 
 #include "core/arch/parameter_table.h"
 #include "core/layers/owned_pieces.h"
+#include "core/layers/parameter_state.h"
 #include "core/run/file_work.h"
 #include "core/run/written_runs.h"
 #include "parallel/host_collectives.h"
@@ -13,25 +14,17 @@
 namespace orthant {
 namespace {
 
-constexpr const char* moment1_prefix = "optimizer/moment1/";
-constexpr const char* moment2_prefix = "optimizer/moment2/";
-
-// The tensors of a group that a checkpoint holds, with the prefix of their names.
-struct StateTensor {
-  const char* prefix;
-  Tensor tensor;  // f32 [owned]
-};
-
-std::vector<StateTensor> state_of(const ParamGroup& group) {
-  std::vector<StateTensor> found = {{"", group.master}, {moment1_prefix, group.moment1}};
-  if (group.moment2.defined()) {
-    found.push_back({moment2_prefix, group.moment2});
-  }
-  return found;
+std::string name_in_checkpoint(const std::string& state, const std::string& parameter) {
+  return fmt::format("optimizer/{}/{}", state, parameter);
 }
 
-SliceMeta slice_of(const char* prefix, const Param& p, const OwnedPiece& piece) {
-  SliceMeta meta{.name = prefix + p.spec.name, .dtype = DType::f32, .global = p.spec.global, .offset = {}, .size = {}};
+SliceMeta slice_of(const StatePiece& part, const Param& p) {
+  const OwnedPiece& piece = part.piece;
+  SliceMeta meta{.name = part.state.empty() ? p.spec.name : name_in_checkpoint(part.state, p.spec.name),
+                 .dtype = part.values.dtype(),
+                 .global = p.spec.global,
+                 .offset = {},
+                 .size = {}};
   for (int i = 0; i < p.spec.global.rank(); ++i) {
     meta.offset.push_back(piece.offset[i]);
     meta.size.push_back(piece.size[i]);
@@ -41,11 +34,9 @@ SliceMeta slice_of(const char* prefix, const Param& p, const OwnedPiece& piece) 
 
 void add_state(CheckpointWriter& writer, const std::vector<WrittenRun>& runs, Stream& stream) {
   for (const WrittenRun& run : runs) {
-    for (const StateTensor& part : state_of(*run.group)) {
-      for (const OwnedPiece& piece : owned_pieces(*run.group, *run.param, run.begin, run.end)) {
-        const Tensor t = part.tensor.slice(piece.begin, {piece.elements()});
-        writer.add(slice_of(part.prefix, *run.param, piece), [t, &stream](void* out) { stream.download(out, t); });
-      }
+    for (const StatePiece& part : state_pieces(*run.group, *run.param, run.begin, run.end)) {
+      const Tensor t = part.values;
+      writer.add(slice_of(part, *run.param), [t, &stream](void* out) { stream.download(out, t); });
     }
   }
 }
@@ -130,23 +121,20 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
 }
 
 void load_checkpoint(const CheckpointReader& reader, const Plan& plan, ParamStore& store, Stream& stream) {
-  std::vector<float> host;
+  std::vector<std::byte> host;
   for (const auto& group : store.groups()) {
-    for (const StateTensor& part : state_of(*group)) {
-      for (const Param& p : group->params) {
-        const std::string name = part.prefix + p.spec.name;
-        require(reader.has(name), "the checkpoint of step {} has no '{}': it is of another model or optimizer",
-                reader.step(), name);
-        const CheckpointReader::TensorInfo info = reader.info(name);
-        require(info.shape == p.spec.global && info.dtype == DType::f32,
-                "the checkpoint's '{}' is {} {}, this model's is f32 {}: model or configuration differ", name,
-                name_of(info.dtype), info.shape.to_string(), p.spec.global.to_string());
-        for (const OwnedPiece& piece : owned_pieces(*group, p)) {
-          const SliceMeta meta = slice_of(part.prefix, p, piece);
-          host.resize(static_cast<std::size_t>(piece.elements()));
-          reader.read(name, meta.offset, meta.size, host.data());
-          stream.upload(part.tensor.slice(piece.begin, {piece.elements()}), host.data());
-        }
+    for (const Param& p : group->params) {
+      for (const StatePiece& part : state_pieces(*group, p)) {
+        const SliceMeta meta = slice_of(part, p);
+        require(reader.has(meta.name), "the checkpoint of step {} has no '{}': it is of another model or optimizer",
+                reader.step(), meta.name);
+        const CheckpointReader::TensorInfo info = reader.info(meta.name);
+        require(info.shape == meta.global && info.dtype == meta.dtype,
+                "the checkpoint's '{}' is {} {}, this model's is {} {}: model or configuration differ", meta.name,
+                name_of(info.dtype), info.shape.to_string(), name_of(meta.dtype), meta.global.to_string());
+        host.resize(part.values.bytes());
+        reader.read(meta.name, meta.offset, meta.size, host.data());
+        stream.upload(part.values, host.data());
       }
     }
   }
@@ -158,9 +146,9 @@ void require_same_parameters(const CheckpointReader& reader, const Settings& set
   std::set<std::string> known;
   for (const LayerSpecs& layer : parameter_table(settings)) {
     for (const ParamSpec& spec : layer.params) {
-      known.insert({spec.name, moment1_prefix + spec.name});
-      if (settings.optimizer.name == OptimizerKind::adamw) {
-        known.insert(moment2_prefix + spec.name);
+      known.insert(spec.name);
+      for (const OptimizerState& state : treatment_of(spec, settings).states) {
+        known.insert(name_in_checkpoint(state.name, spec.name));
       }
     }
   }

@@ -1,6 +1,7 @@
 // Between a rank's parameters and checkpoints: master weights and optimizer state, by global name and slice.
 //
-// In a checkpoint, NAME is the fp32 master weight, optimizer/moment1/NAME and optimizer/moment2/NAME its moments.
+// In a checkpoint, NAME is the fp32 master weight of a parameter, optimizer/STATE/NAME what the optimizer keeps beside
+// it (orthant/optimizer.h): optimizer/moment1/NAME and optimizer/moment2/NAME for adamw.
 #pragma once
 
 #include <filesystem>

@@ -2,7 +2,7 @@
 #include <mutex>
 
 #include "core/data/source.h"
-#include "core/layers/owned_pieces.h"
+#include "core/layers/parameter_state.h"
 #include "core/run/verify.h"
 #include "core/session/session.h"
 #include "parallel/local/thread_world.h"
@@ -36,18 +36,15 @@ bool same_piece(const std::vector<float>& global, const Param& p, const OwnedPie
   return true;
 }
 
-std::vector<float> to_host(const Tensor& owned, const OwnedPiece& piece, Stream& stream) {
-  std::vector<float> host(static_cast<std::size_t>(piece.elements()));
-  stream.download(host.data(), owned.slice(piece.begin, {piece.elements()}));
-  return host;
-}
-
-std::vector<std::pair<std::string, Tensor>> state_of(const ParamGroup& group) {
-  std::vector<std::pair<std::string, Tensor>> state = {{"weight", group.master}, {"moment1", group.moment1}};
-  if (group.moment2.defined()) {
-    state.emplace_back("moment2", group.moment2);
+std::vector<float> to_host(Tensor values, Stream& stream) {
+  if (values.dtype() != DType::f32) {
+    const Tensor wide = stream.device().empty(DType::f32, values.shape());
+    stream.cast(wide, values);
+    values = wide;
   }
-  return state;
+  std::vector<float> host(static_cast<std::size_t>(values.elements()));
+  stream.download(host.data(), values);
+  return host;
 }
 
 // The weights as layers read them, by name: each rank's slices, whole. Collective over the world.
@@ -97,7 +94,7 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
           for (const OwnedPiece& piece : owned_pieces(*group, p)) {
             if (p.counted && group->owner) {
               place_piece(snapshot.gradients[static_cast<std::size_t>(step)][p.spec.name], p, piece,
-                          to_host(group->owned_grad, piece, *stream));
+                          to_host(group->owned_grad.slice(piece.begin, {piece.elements()}), *stream));
             }
           }
         }
@@ -109,11 +106,10 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
   auto each_state = [&](auto&& visit) {
     const std::lock_guard lock(mutex);
     for (const auto& group : trainer.parameters().groups()) {
-      for (const auto& [kind, owned] : state_of(*group)) {
-        for (const Param& p : group->params) {
-          for (const OwnedPiece& piece : owned_pieces(*group, p)) {
-            visit(*group, p, piece, kind + "/" + p.spec.name, to_host(owned, piece, *stream));
-          }
+      for (const Param& p : group->params) {
+        for (const StatePiece& part : state_pieces(*group, p)) {
+          const std::string kind = part.state.empty() ? "weight" : part.state;
+          visit(*group, p, part.piece, kind + "/" + p.spec.name, to_host(part.values, *stream));
         }
       }
     }

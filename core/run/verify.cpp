@@ -222,17 +222,15 @@ std::string blame(const Config& config, int steps) {
   return all;
 }
 
-// Adam's first steps are nearly the signs of the gradients: the rounding of an element that is zero but for rounding
-// becomes a difference of its weight as large as any. With an eps well above that rounding they are no more than they
-// were, and no layout can tell: eps acts on each element by itself.
+// Adam's first steps are nearly the signs of the gradients, as are those of others: the rounding of an element that is
+// zero but for rounding becomes a difference of its weight as large as any. With an eps well above that rounding they
+// are no more than they were, and no layout can tell: eps acts on each element by itself.
 Config with_calm_optimizer(Config config) {
   OptimizerSettings& optimizer = config.settings.optimizer;
-  if (optimizer.name == OptimizerKind::adamw) {
-    const Snapshot first = take_snapshot(one_rank(config), 1);
-    const double norm = first.reports[0].grad_norm, clip = optimizer.clip_grad_norm;
-    const double scale = clip > 0 && norm > clip ? clip / norm : 1;
-    optimizer.eps = std::max(optimizer.eps, 0.01 * scale * root_mean_square(first.gradients[0], ""));
-  }
+  const Snapshot first = take_snapshot(one_rank(config), 1);
+  const double norm = first.reports[0].grad_norm, clip = optimizer.clip_grad_norm;
+  const double scale = clip > 0 && norm > clip ? clip / norm : 1;
+  optimizer.eps = std::max(optimizer.eps, 0.01 * scale * root_mean_square(first.gradients[0], ""));
   return config;
 }
 

@@ -57,8 +57,9 @@ struct VerifyReport {
 // The difference of two snapshots of one experiment.
 VerifyReport compare(const Snapshot& layout, const Snapshot& reference, ComputeType dtype);
 
-// Both, and on a difference a search for the fewest plugins that show it. Adam's eps is raised where it would turn the
-// rounding of gradients that are almost zero into differences of weights. A layout whose training stops is different.
+// Both, and on a difference a search for the fewest plugins that show it. optimizer.eps is raised where it would turn
+// the rounding of gradients that are almost zero into differences of weights. A layout whose training stops is
+// different.
 VerifyReport verify(const Config& config, int steps);
 
 // What to try where the report may be of no fault: in bf16, layouts that add up parts of a sum round each part, and

@@ -11,7 +11,6 @@
 #include "core/train/micro_batches.h"
 #include "core/train/model_work.h"
 #include "core/train/not_finite.h"
-#include "core/train/optimizer.h"
 #include "parallel/host_collectives.h"
 
 namespace orthant {
@@ -42,6 +41,7 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source)
       world_(plan.mesh().world_group("gradient norm")),
       tokens_(plan.mesh().group_of("tokens", token_ranks(plan))),
       model_(std::make_unique<Model>(plan, stream)),
+      optimizer_(plan, model_->parameters(), stream),
       executor_(plan, stream, micro_batch_tokens(plan)) {
   Device& device = plan.device();
   sum_storage_ = device.empty(DType::f64, {3});
@@ -50,6 +50,7 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source)
   sums_.z = sum_storage_.slice(2, {1});
   sum_squares_ = device.empty(DType::f64, {1});
   factor_ = device.empty(DType::f32, {1});
+  finite_ = device.empty(DType::f32, {1});
   routed_layers_ = routed_blocks(plan.settings());
   sums_.choices = device.empty(DType::i64, {routed_layers_, 2, plan.settings().moe.experts});
 }
@@ -178,7 +179,7 @@ void Trainer::enqueue(const Load& load, std::span<const DeviceBatch> batches, st
 StepReport Trainer::report(const Load& load, std::int64_t step) {
   StepReport report;
   report.step = step;
-  report.lr = learning_rate(plan_.settings().optimizer, plan_.settings().run.steps, step);
+  report.lr = learning_rate(plan_.settings(), step);
   report.tokens = load.valid;
   double squares = 0;
   std::array<double, 3> sums{};
@@ -204,7 +205,8 @@ StepReport Trainer::gradients(std::int64_t step) {
 
 void Trainer::apply(std::int64_t step) {
   stream_.clip_factor(factor_, sum_squares_, sums_.loss, static_cast<float>(plan_.settings().optimizer.clip_grad_norm));
-  optimizer_step(model_->parameters(), plan_, step, factor_, stream_);
+  stream_.clip_factor(finite_, sum_squares_, sums_.loss, 0);
+  optimizer_.apply(step, factor_, finite_);
   for (const GateState& state : model_->parameters().gate_states()) {
     const Tensor load = sums_.choices.rows(routed_blocks(plan_.settings(), state.layer - 1), 1);
     gate_of(plan_.settings()).update(state.value, load.view({2, load.dim(2)}), factor_, plan_.settings(), stream_);

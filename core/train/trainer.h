@@ -14,6 +14,7 @@
 #include "core/model/model.h"
 #include "core/plan/batch_share.h"
 #include "core/train/executor.h"
+#include "core/train/optimizer_step.h"
 #include "core/train/step_report.h"
 
 namespace orthant {
@@ -65,11 +66,13 @@ class Trainer {
   Group& world_;   // norms and sums
   Group& tokens_;  // the ranks that split tokens
   std::unique_ptr<Model> model_;
+  OptimizerStep optimizer_;
   Executor executor_;
   StepSums sums_;
   Tensor sum_storage_;  // f64 [3]: loss, balance, z
   Tensor sum_squares_;  // f64 [1]
   Tensor factor_;       // f32 [1]
+  Tensor finite_;       // f32 [1]: 1, NaN where the step is not finite
   int routed_layers_ = 0;
 };
 

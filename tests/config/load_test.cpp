@@ -164,7 +164,7 @@ recompute = "none"
   EXPECT_FALSE(s.moe.normalize_weights);
   EXPECT_EQ(s.moe.shared_experts, 1);
   EXPECT_EQ(s.moe.d_expert, 24);
-  EXPECT_EQ(s.optimizer.name, OptimizerKind::sgd);
+  EXPECT_EQ(s.optimizer.name, "sgd");
   EXPECT_EQ(s.optimizer.lr, 0.5);
   EXPECT_EQ(s.optimizer.min_lr, 0.25);
   EXPECT_THAT(s.optimizer.betas, ElementsAre(0.8, 0.99));
@@ -172,7 +172,7 @@ recompute = "none"
   EXPECT_EQ(s.optimizer.eps, 1e-9);
   EXPECT_EQ(s.optimizer.weight_decay, 0.2);
   EXPECT_EQ(s.optimizer.clip_grad_norm, 2);
-  EXPECT_EQ(s.optimizer.schedule, ScheduleKind::inverse_sqrt);
+  EXPECT_EQ(s.optimizer.schedule, "inverse_sqrt");
   EXPECT_EQ(s.optimizer.warmup_steps, 5);
   EXPECT_EQ(s.optimizer.decay_steps, 6);
   EXPECT_EQ(s.memory.recompute, "none");
@@ -191,9 +191,8 @@ TEST_F(Load, EveryChoiceNamesItsOwnEnumerator) {
   EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\nscore = \"sigmoid\"\n").settings.moe.score, ScoreKind::sigmoid);
   EXPECT_EQ(load(synthetic + "[model]\nactivation = \"relu\"\n").settings.model.activation, Activation::relu);
   EXPECT_EQ(load(synthetic + "[model]\nactivation = \"gelu\"\n").settings.model.activation, Activation::gelu);
-  EXPECT_EQ(load(synthetic + "[optimizer]\nschedule = \"constant\"\n").settings.optimizer.schedule,
-            ScheduleKind::constant);
-  EXPECT_EQ(load(synthetic + "[optimizer]\nschedule = \"cosine\"\n").settings.optimizer.schedule, ScheduleKind::cosine);
+  EXPECT_EQ(load(synthetic + "[optimizer]\nschedule = \"constant\"\n").settings.optimizer.schedule, "constant");
+  EXPECT_EQ(load(synthetic + "[optimizer]\nschedule = \"cosine\"\n").settings.optimizer.schedule, "cosine");
   EXPECT_EQ(load(synthetic + "documents = \"separate\"\n").settings.data.documents, Documents::separate);
 }
 

@@ -2,12 +2,14 @@
 // it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <orthant/optimizer.h>
 
 #include <nlohmann/json.hpp>
 
 #include "core/conformance/child.h"
 #include "core/conformance/conformance.h"
 #include "core/conformance/layout_checks.h"
+#include "core/conformance/optimizer_checks.h"
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
@@ -156,6 +158,47 @@ TEST(Conformance, WhatDoesNotLoad) {
 
 TEST(Conformance, WrongOverridesAreTheUsersMistake) {
   EXPECT_THROW(check_plugin(rude(), {"plugins.rude.falt=1"}), ConfigError);
+}
+
+// --- optimizers
+
+class RudeOptimizer : public testing::TestWithParam<Fault> {};
+
+TEST_P(RudeOptimizer, FailsItsCheck) {
+  const auto& [fault, check, says] = GetParam();
+  const ConformanceReport report =
+      check_plugin(rude("rude_optimizer"), {fmt::format("plugins.rude_optimizer.fault=\"{}\"", fault)});
+  EXPECT_FALSE(report.ok());
+  EXPECT_EQ(finding(report, check).outcome, Outcome::failed) << finding(report, check).detail;
+  EXPECT_THAT(finding(report, check).detail, HasSubstr(says));
+}
+
+const Fault faults_of_optimizers[] = {
+    {"slices", "optimizer rude", "after an update in slices are not those of one update"},
+    {"nan", "optimizer rude", "the weights change where the factor is NaN"},
+    {"remembers", "optimizer rude", "it keeps state that it does not name"},
+    {"names", "optimizer rude", "optimizer 'rude' has two states 'speed'"},
+    {"moody", "optimizer rude", "now in one way, now in another"},
+    {"unguarded", "optimizer rude", "it crashed: Segmentation fault"},
+};
+INSTANTIATE_TEST_SUITE_P(Conformance, RudeOptimizer, testing::ValuesIn(faults_of_optimizers),
+                         [](const auto& fault) { return fault.param.fault; });
+
+TEST(Conformance, OptimizersWithoutAFaultPass) {
+  EXPECT_EQ(failures(check_plugin(rude("rude_optimizer"), {})), "");
+  const ConformanceReport lion = check_plugin(paths::out_of_tree("lion"), {});
+  EXPECT_EQ(failures(lion), "");
+  EXPECT_EQ(finding(lion, "optimizer lion").outcome, Outcome::ok);
+  EXPECT_EQ(finding(lion, "parity").outcome, Outcome::ok);
+}
+
+// What comes with Orthant passes too, with each way in which it treats a parameter.
+TEST(Conformance, BuiltInOptimizersPass) {
+  const Config config = test::experiment(), again = test::experiment();
+  for (const std::string& name : config.settings.catalogue->names<Optimizer>()) {
+    const Finding found = check_optimizer(config, again, name);
+    EXPECT_EQ(found.outcome, Outcome::ok) << name << ": " << found.detail;
+  }
 }
 
 // A token exchange that loses its rows' order, or its gradient.

@@ -69,6 +69,42 @@ TEST(Optimizer, Sgd) {
   });
 }
 
+TEST(Optimizer, Descend) {
+  on_every_device([](OpContext& c) {
+    for (const std::int64_t n : {0, 1, 37, 40000}) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        const std::string name = fmt::format("{} {}", n, name_of(dtype));
+        const Input p = c.normal(DType::f32, {n}, 1), u = c.normal(DType::f32, {n}, 1);
+        const Input finite = c.input(DType::f32, {1}, {1});
+        const Tensor weight = dtype == DType::f32 ? p.tensor : c.poisoned(dtype, {n});
+        c.stream().descend(p.tensor, weight, u.tensor, finite.tensor, 0.1f, 0.3f);
+        Values expected = p.values;
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          expected[i] -= 0.1 * (u.values[i] + 0.3 * expected[i]);
+        }
+        c.expect("master " + name, p.tensor, expected, 1e-6);
+        c.expect("weight " + name, weight, expected, dtype == DType::f32 ? 1e-6 : 0.004);
+      }
+    }
+  });
+}
+
+TEST(Optimizer, Normalize) {
+  on_every_device([](OpContext& c) {
+    for (const std::int64_t n : {0, 1, 37, 40000}) {
+      for (const double squares : {0.0, 1e-8, 16.0, 1e30}) {
+        const Input x = c.normal(DType::f32, {n}, 1);
+        c.stream().normalize(x.tensor, c.input(DType::f64, {1}, {squares}).tensor, 0.5f);
+        Values expected = x.values;
+        for (double& value : expected) {
+          value /= std::sqrt(squares) + 0.5;
+        }
+        c.expect(fmt::format("{} {}", n, squares), x.tensor, expected, 1e-6);
+      }
+    }
+  });
+}
+
 TEST(Optimizer, NothingChangesWhereTheFactorIsNaN) {
   on_every_device([](OpContext& c) {
     const Input p = c.normal(DType::f32, {9}, 1), m = c.normal(DType::f32, {9}, 1);
@@ -77,6 +113,7 @@ TEST(Optimizer, NothingChangesWhereTheFactorIsNaN) {
     c.stream().adamw(p.tensor, p.tensor, m.tensor, v.tensor, g.tensor, factor.tensor,
                      {0.1f, 0.9f, 0.9f, 1e-8f, 0.1f, 0.1f, 0.1f});
     c.stream().sgd(p.tensor, p.tensor, m.tensor, g.tensor, factor.tensor, {0.1f, 0.9f, 0.1f});
+    c.stream().descend(p.tensor, p.tensor, g.tensor, factor.tensor, 0.1f, 0.1f);
     c.expect("p", p.tensor, p.values, 0);
     c.expect("m", m.tensor, m.values, 0);
     c.expect("v", v.tensor, v.values, 0);

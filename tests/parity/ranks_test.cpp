@@ -272,7 +272,7 @@ TEST(Ranks, LossThatIsNotFiniteIsNotApplied) {
     }
     for (const std::string& name : rank.names()) {
       EXPECT_TRUE(same_bits(rank.weight(name), before[name])) << name;
-      EXPECT_THAT(rank.moment1(name), testing::Each(0.0f)) << name;
+      EXPECT_THAT(rank.state("moment1", name), testing::Each(0.0f)) << name;
     }
     const std::lock_guard lock(mutex);
     messages.push_back(message);

@@ -54,8 +54,10 @@ void run_for_real(const Config& config, Real& real) {
       memory.weights += bytes_of(group->whole_weight ? group->weight : group->owned_weight);
       memory.gradients += bytes_of(group->whole_grad ? group->grad : group->owned_grad);
       const bool shared = group->master.data() == group->owned_weight.data();
-      memory.optimizer += (shared ? 0 : bytes_of(group->master)) + bytes_of(group->moment1) +
-                          (group->moment2.defined() ? bytes_of(group->moment2) : 0);
+      memory.optimizer += shared ? 0 : bytes_of(group->master);
+      for (const ParamState& state : group->states) {
+        memory.optimizer += bytes_of(state.values);
+      }
     }
     const MemoryUse use = rank.stream().device().memory();
     memory.other = use.current_bytes - memory.weights - memory.gradients - memory.optimizer;

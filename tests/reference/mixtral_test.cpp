@@ -29,7 +29,7 @@ Settings settings_of(const Reference& r) {
   s.optimizer.eps = r.number("hyper/eps");
   s.optimizer.weight_decay = r.number("hyper/weight_decay");
   s.optimizer.clip_grad_norm = r.number("hyper/clip_grad_norm");
-  s.optimizer.schedule = ScheduleKind::constant;
+  s.optimizer.schedule = "constant";
   return s;
 }
 

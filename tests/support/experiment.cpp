@@ -100,8 +100,12 @@ std::vector<std::string> TestRank::names() {
 std::vector<float> TestRank::read(Tensor ParamGroup::*flat, const std::string& name) {
   const auto found = trainer_->parameters().find(name);
   require(found.group != nullptr, "this rank does not hold {}", name);
-  std::vector<float> host(static_cast<std::size_t>(found.param->elements()));
-  stream_->download(host.data(), (found.group->*flat).slice(found.param->begin, {found.param->elements()}));
+  return read((found.group->*flat).slice(found.param->begin, {found.param->elements()}));
+}
+
+std::vector<float> TestRank::read(const Tensor& values) {
+  std::vector<float> host(static_cast<std::size_t>(values.elements()));
+  stream_->download(host.data(), values);
   return host;
 }
 
@@ -111,11 +115,16 @@ std::vector<float> TestRank::weight(const std::string& name) {
 std::vector<float> TestRank::gradient(const std::string& name) {
   return read(&ParamGroup::grad, name);
 }
-std::vector<float> TestRank::moment1(const std::string& name) {
-  return read(&ParamGroup::moment1, name);
-}
-std::vector<float> TestRank::moment2(const std::string& name) {
-  return read(&ParamGroup::moment2, name);
+std::vector<float> TestRank::state(const std::string& state, const std::string& name) {
+  const auto found = trainer_->parameters().find(name);
+  require(found.group != nullptr, "this rank does not hold {}", name);
+  for (const ParamState& known : found.group->states) {
+    const Tensor values = known.slice(found.param->begin - found.group->owned_begin, found.param->elements());
+    if (known.name == state && values.defined()) {
+      return read(values);
+    }
+  }
+  fail("{} has no state {}", name, state);
 }
 
 void TestRank::set_weight(const std::string& name, const std::vector<float>& global) {

@@ -53,14 +53,15 @@ class TestRank {
   // This rank's slice, flattened.
   std::vector<float> weight(const std::string& name);
   std::vector<float> gradient(const std::string& name);
-  std::vector<float> moment1(const std::string& name);
-  std::vector<float> moment2(const std::string& name);
+  // Of the optimizer's state of this name.
+  std::vector<float> state(const std::string& state, const std::string& name);
 
   // Replaces this rank's slice of a parameter by that part of `global`; nothing where it holds none of it.
   void set_weight(const std::string& name, const std::vector<float>& global);
 
  private:
   std::vector<float> read(Tensor ParamGroup::*flat, const std::string& name);
+  std::vector<float> read(const Tensor& values);
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;

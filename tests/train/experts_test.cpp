@@ -34,12 +34,14 @@ TEST(Experts, IdleExpertHasZeroGradientAndStillDecays) {
     rank->set_weight(gate(layer), std::vector<float>(4 * 16, 0.0f));
   }
   const std::string name = expert(1, 3, "w2");
-  const std::vector<float> weight = rank->weight(name), m = rank->moment1(name), v = rank->moment2(name);
+  const std::vector<float> weight = rank->weight(name), m = rank->state("moment1", name),
+                           v = rank->state("moment2", name);
   ASSERT_GT(std::abs(m[0]), 0) << "it did learn in the first step";
   const StepReport report = rank->trainer().step(1);
   ASSERT_EQ(report.layers[1].load[3], 0);
   EXPECT_THAT(rank->gradient(name), testing::Each(0.0f)) << "zero, not what the last step left";
-  const std::vector<float> after = rank->weight(name), m_after = rank->moment1(name), v_after = rank->moment2(name);
+  const std::vector<float> after = rank->weight(name), m_after = rank->state("moment1", name),
+                           v_after = rank->state("moment2", name);
   for (std::size_t i = 0; i < weight.size(); ++i) {
     EXPECT_FLOAT_EQ(m_after[i], 0.5f * m[i]);
     EXPECT_FLOAT_EQ(v_after[i], 0.5f * v[i]);

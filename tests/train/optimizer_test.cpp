@@ -1,58 +1,90 @@
 // The learning rate against numbers worked out by hand, and whole optimizer steps against a plain loop in fp64.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <orthant/learning_rate.h>
 
 #include <cmath>
 #include <map>
 
-#include "core/train/optimizer.h"
+#include "core/train/optimizer_step.h"
 #include "tests/support/experiment.h"
 
 namespace orthant {
 namespace {
 
 using test::experiment;
+using test::joined;
 using test::OneRank;
+using test::Overrides;
 
-OptimizerSettings rates(ScheduleKind schedule) {
-  OptimizerSettings o;
-  o.lr = 0.8;
-  o.min_lr = 0.2;
-  o.schedule = schedule;
-  o.warmup_steps = 3;
-  return o;
+Settings rates(const std::string& schedule, std::int64_t steps) {
+  Settings s;
+  s.run.steps = steps;
+  s.optimizer.lr = 0.8;
+  s.optimizer.min_lr = 0.2;
+  s.optimizer.schedule = schedule;
+  s.optimizer.warmup_steps = 3;
+  return s;
 }
 
 TEST(LearningRate, WarmsUpLinearly) {
-  for (ScheduleKind kind : {ScheduleKind::constant, ScheduleKind::cosine, ScheduleKind::inverse_sqrt}) {
-    const OptimizerSettings o = rates(kind);
-    EXPECT_DOUBLE_EQ(learning_rate(o, 100, 0), 0.2) << "a quarter: the first step already learns";
-    EXPECT_DOUBLE_EQ(learning_rate(o, 100, 1), 0.4);
-    EXPECT_NEAR(learning_rate(o, 100, 2), 0.6, 1e-15);
-    EXPECT_DOUBLE_EQ(learning_rate(o, 100, 3), 0.8) << "the peak";
+  const std::vector<std::string> all = Settings().catalogue->names<LearningRate>();
+  EXPECT_THAT(all, testing::ElementsAre("constant", "cosine", "inverse_sqrt", "wsd", "wsd_sqrt"));
+  for (const std::string& name : all) {
+    const Settings s = rates(name, 100);
+    EXPECT_DOUBLE_EQ(learning_rate(s, 0), 0.2) << "a quarter: the first step already learns";
+    EXPECT_DOUBLE_EQ(learning_rate(s, 1), 0.4);
+    EXPECT_NEAR(learning_rate(s, 2), 0.6, 1e-15);
+    EXPECT_DOUBLE_EQ(learning_rate(s, 3), 0.8) << "the peak";
   }
 }
 
 TEST(LearningRate, StaysConstant) {
-  EXPECT_DOUBLE_EQ(learning_rate(rates(ScheduleKind::constant), 100, 99), 0.8);
+  EXPECT_DOUBLE_EQ(learning_rate(rates("constant", 100), 99), 0.8);
 }
 
 TEST(LearningRate, FollowsTheCosineToItsEnd) {
-  OptimizerSettings o = rates(ScheduleKind::cosine);
+  const Settings eleven = rates("cosine", 11);
   // From step 3 to step 11: half way at 7, where the cosine is 0; a quarter at 5, cos(45 degrees).
-  EXPECT_NEAR(learning_rate(o, 11, 7), 0.5, 1e-12);
-  EXPECT_NEAR(learning_rate(o, 11, 5), 0.2 + 0.3 * (1 + 0.70710678118654752), 1e-12);
-  EXPECT_NEAR(learning_rate(o, 11, 11), 0.2, 1e-12);
-  EXPECT_NEAR(learning_rate(o, 11, 50), 0.2, 1e-12) << "and stays there";
-  o.decay_steps = 5;
-  EXPECT_NEAR(learning_rate(o, 100, 4), 0.5, 1e-12);
-  EXPECT_NEAR(learning_rate(o, 100, 60), 0.2, 1e-12);
+  EXPECT_NEAR(learning_rate(eleven, 7), 0.5, 1e-12);
+  EXPECT_NEAR(learning_rate(eleven, 5), 0.2 + 0.3 * (1 + 0.70710678118654752), 1e-12);
+  EXPECT_NEAR(learning_rate(eleven, 11), 0.2, 1e-12);
+  EXPECT_NEAR(learning_rate(eleven, 50), 0.2, 1e-12) << "and stays there";
+  Settings five = rates("cosine", 100);
+  five.optimizer.decay_steps = 5;
+  EXPECT_NEAR(learning_rate(five, 4), 0.5, 1e-12);
+  EXPECT_NEAR(learning_rate(five, 60), 0.2, 1e-12);
 }
 
 TEST(LearningRate, FallsAsTheInverseRoot) {
-  const OptimizerSettings o = rates(ScheduleKind::inverse_sqrt);
-  EXPECT_NEAR(learning_rate(o, 100, 15), 0.4, 1e-12) << "four times as many steps, half the rate";
-  EXPECT_NEAR(learning_rate(o, 100, 63), 0.2, 1e-12);
-  EXPECT_NEAR(learning_rate(o, 10000, 5000), 0.2, 1e-12) << "never below min_lr";
+  const Settings s = rates("inverse_sqrt", 10000);
+  EXPECT_NEAR(learning_rate(s, 15), 0.4, 1e-12) << "four times as many steps, half the rate";
+  EXPECT_NEAR(learning_rate(s, 63), 0.2, 1e-12);
+  EXPECT_NEAR(learning_rate(s, 5000), 0.2, 1e-12) << "never below min_lr";
+}
+
+// Hu et al., "MiniCPM": the rate stays until the decay, which ends with the run.
+TEST(LearningRate, DecaysAtTheEndOfTheRun) {
+  Settings s = rates("wsd", 100);
+  s.optimizer.decay_steps = 20;
+  EXPECT_DOUBLE_EQ(learning_rate(s, 4), 0.8);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 80), 0.8);
+  EXPECT_NEAR(learning_rate(s, 85), 0.65, 1e-12) << "a quarter of the way from 0.8 to 0.2";
+  EXPECT_NEAR(learning_rate(s, 90), 0.5, 1e-12);
+  EXPECT_NEAR(learning_rate(s, 100), 0.2, 1e-12);
+  s.optimizer.schedule = "wsd_sqrt";
+  EXPECT_DOUBLE_EQ(learning_rate(s, 80), 0.8);
+  EXPECT_NEAR(learning_rate(s, 85), 0.5, 1e-12) << "the root of a quarter";
+  s.optimizer.decay_steps = 0;
+  EXPECT_DOUBLE_EQ(learning_rate(s, 90), 0.8) << "a tenth of the run";
+  EXPECT_NEAR(learning_rate(s, 99), 0.8 - 0.6 * std::sqrt(0.9), 1e-12);
+}
+
+TEST(LearningRate, ADecayLongerThanTheRunIsRefused) {
+  const Overrides wsd = {R"(optimizer.schedule="wsd")", "optimizer.warmup_steps=5", "run.steps=20"};
+  EXPECT_NO_THROW(experiment(joined(wsd, {"optimizer.decay_steps=15"})));
+  EXPECT_THAT(test::refusal(joined(wsd, {"optimizer.decay_steps=16"}), ""),
+              testing::HasSubstr("a warm-up of 5 steps and a decay of 16 are more than the 20 of the run"));
 }
 
 // --- whole steps
@@ -117,8 +149,8 @@ TEST(OptimizerSteps, AdamWIsTheDefinition) {
         weights[i] -= 0.02 * (m_hat / (std::sqrt(v_hat) + 1e-5) + decay * weights[i]);
       }
       expect_near(rank->weight(name), weights, name);
-      expect_near(rank->moment1(name), m[name], "moment1 of " + name);
-      expect_near(rank->moment2(name), v[name], "moment2 of " + name);
+      expect_near(rank->state("moment1", name), m[name], "moment1 of " + name);
+      expect_near(rank->state("moment2", name), v[name], "moment2 of " + name);
     }
   }
 }

@@ -224,7 +224,11 @@ TEST(Zero, PaddingIsZero) {
       for (const auto& group : rank.trainer().parameters().groups()) {
         const std::int64_t end = std::min(group->elements - group->owned_begin, group->owned_elements);
         padding += group->owned_elements - end;
-        for (const Tensor& owned : {group->master, group->owned_grad, group->moment1, group->moment2}) {
+        std::vector<Tensor> all = {group->master, group->owned_grad};
+        for (const ParamState& state : group->states) {
+          all.push_back(state.values);
+        }
+        for (const Tensor& owned : all) {
           std::vector<float> host(static_cast<std::size_t>(group->owned_elements));
           rank.stream().download(host.data(), owned);
           host.erase(host.begin(), host.begin() + end);

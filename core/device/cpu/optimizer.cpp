@@ -1,4 +1,5 @@
-// AdamW (Loshchilov and Hutter, 2019), SGD with momentum, and the clipping factor: one pass over the parameters.
+// AdamW (Loshchilov and Hutter, 2019), SGD with momentum, what other optimizers are made of, and the clipping factor:
+// one pass over the parameters each.
 #include <cmath>
 #include <limits>
 
@@ -73,6 +74,41 @@ void CpuStream::sgd(const Tensor& master, const Tensor& weight, const Tensor& m,
         w[i] = from_float<T>(x);
       }
     });
+  });
+}
+
+void CpuStream::descend(const Tensor& master, const Tensor& weight, const Tensor& u, const Tensor& finite, float lr,
+                        float weight_decay) {
+  check_optimizer("descend", master, weight, u, finite);
+  if (std::isnan(*finite.as<float>())) {
+    return;
+  }
+  const float decay = 1.0f - lr * weight_decay;
+  float* p = master.as<float>();
+  const float* by = u.as<float>();
+  with_float_type(weight.dtype(), [&](auto type) {
+    using T = decltype(type);
+    T* w = weight.as<T>();
+    parallel_for(threads_, master.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) {
+        const float x = p[i] * decay - lr * by[i];
+        p[i] = x;
+        w[i] = from_float<T>(x);
+      }
+    });
+  });
+}
+
+void CpuStream::normalize(const Tensor& x, const Tensor& sum_squares, float eps) {
+  check_normalize(x, sum_squares);
+  const float scale = static_cast<float>(1.0 / (std::sqrt(*sum_squares.as<double>()) + static_cast<double>(eps)));
+  float* values = x.as<float>();
+  parallel_for(threads_, x.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) {
+      values[i] *= scale;
+    }
   });
 }
 

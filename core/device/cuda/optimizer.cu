@@ -1,4 +1,5 @@
-// AdamW (Loshchilov and Hutter, 2019), SGD with momentum, and the clipping factor: one pass over the parameters.
+// AdamW (Loshchilov and Hutter, 2019), SGD with momentum, what other optimizers are made of, and the clipping factor:
+// one pass over the parameters each.
 #include <cmath>
 #include <limits>
 
@@ -96,6 +97,65 @@ struct SgdBody {
   }
 };
 
+// p = p * decay - lr * u. Floor: 12 bytes a parameter, and the weight.
+template <class W>
+struct DescendBody {
+  float* p;
+  W* weight;  // may be p itself
+  const float *u, *finite;
+  float lr, decay;
+  template <int n>
+  struct Loaded {
+    float p[n], u[n], finite;
+  };
+  template <int n>
+  __device__ void load(Loaded<n>& l, std::int64_t, std::int64_t i) const {
+    load_vector(l.p, p + i);
+    load_vector(l.u, u + i);
+    l.finite = *finite;
+  }
+  template <int n>
+  __device__ void store(const Loaded<n>& l, std::int64_t, std::int64_t i) const {
+    if (isnan(l.finite)) {
+      return;
+    }
+    float next[n];
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+      next[j] = l.p[j] * decay - lr * l.u[j];
+    }
+    store_vector(p + i, next);
+    if (static_cast<void*>(weight) != static_cast<void*>(p)) {
+      store_vector(weight + i, next);
+    }
+  }
+};
+
+// Floor: 8 bytes an element.
+struct NormalizeBody {
+  float* x;
+  const double* sum_squares;
+  double eps;
+  template <int n>
+  struct Loaded {
+    float x[n], scale;
+  };
+  template <int n>
+  __device__ void load(Loaded<n>& l, std::int64_t, std::int64_t i) const {
+    load_vector(l.x, x + i);
+    l.scale = static_cast<float>(1.0 / (sqrt(*sum_squares) + eps));
+  }
+  template <int n>
+  __device__ void store(const Loaded<n>& l, std::int64_t, std::int64_t i) const {
+    float next[n];
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+      next[j] = l.x[j] * l.scale;
+    }
+    store_vector(x + i, next);
+  }
+};
+
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 __global__ void clip(float* factor, const double* sum_squares, const double* loss, double max_norm) {
@@ -142,6 +202,23 @@ void CudaStream::sgd(const Tensor& master, const Tensor& weight, const Tensor& m
     const SgdBody<W> body{state, how.lr, how.momentum, how.weight_decay};
     for_each_chunk<4, 2>(*this, body, 1, master.elements(), all_aligned<4>(state.p, state.weight, state.m, state.g));
   });
+}
+
+void CudaStream::descend(const Tensor& master, const Tensor& weight, const Tensor& u, const Tensor& finite, float lr,
+                         float weight_decay) {
+  check_optimizer("descend", master, weight, u, finite);
+  with_float_type(weight.dtype(), [&](auto type) {
+    using W = decltype(type);
+    const DescendBody<W> body{master.as<float>(),      weight.as<W>(), u.as<float>(), finite.as<float>(), lr,
+                              1.0f - lr * weight_decay};
+    for_each_chunk<4, 2>(*this, body, 1, master.elements(), all_aligned<4>(body.p, body.weight, body.u));
+  });
+}
+
+void CudaStream::normalize(const Tensor& x, const Tensor& sum_squares, float eps) {
+  check_normalize(x, sum_squares);
+  const NormalizeBody body{x.as<float>(), sum_squares.as<double>(), static_cast<double>(eps)};
+  for_each_chunk<4, 2>(*this, body, 1, x.elements(), all_aligned<4>(body.x));
 }
 
 void CudaStream::clip_factor(const Tensor& factor, const Tensor& sum_squares, const Tensor& loss, float max_norm) {

@@ -321,6 +321,12 @@ class Stream {
                      const Tensor& factor, const AdamW& how) = 0;
   virtual void sgd(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& grad,
                    const Tensor& factor, const Sgd& how) = 0;
+  // The last step of an optimizer whose update u f32 [n] is made of other operations: master -= lr * (u +
+  // weight_decay * master). Nothing changes where finite f32[1] is NaN.
+  virtual void descend(const Tensor& master, const Tensor& weight, const Tensor& u, const Tensor& finite, float lr,
+                       float weight_decay) = 0;
+  // x /= sqrt(sum_squares f64[1]) + eps, f32, in place.
+  virtual void normalize(const Tensor& x, const Tensor& sum_squares, float eps) = 0;
   // factor f32[1] = min(1, max_norm / sqrt(sum_squares)) (max_norm 0: 1); NaN where sum_squares f64[1] or loss f64[1]
   // is not finite.
   virtual void clip_factor(const Tensor& factor, const Tensor& sum_squares, const Tensor& loss, float max_norm) = 0;

@@ -46,6 +46,26 @@ struct Param {
   std::int64_t elements() const { return size[0] * size[1]; }
 };
 
+// State of one name that the optimizer keeps for the elements of a group which this rank owns (orthant/optimizer.h).
+struct ParamState {
+  // Owned elements [begin, begin + count), counted from ParamGroup::owned_begin on, lie from `at` on in `values`.
+  struct Run {
+    std::int64_t begin = 0, count = 0, at = 0;
+  };
+  std::string name;       // "moment1"
+  Tensor values;          // [owned] where every parameter of the group has it, else those elements alone
+  std::vector<Run> runs;  // in order
+  // Of owned elements [begin, begin + count). Undefined where these have no such state. REQUIRES: one run holds all.
+  Tensor slice(std::int64_t begin, std::int64_t count) const {
+    for (const Run& run : runs) {
+      if (begin >= run.begin && begin + count <= run.begin + run.count) {
+        return values.slice(run.at + begin - run.begin, {count});
+      }
+    }
+    return {};
+  }
+};
+
 struct ParamGroup {
   int id = 0;
   std::string name;        // "layer 3 experts"
@@ -69,15 +89,14 @@ struct ParamGroup {
   bool sum_each = false;     // gradients are summed after each micro-batch's backward, not once a step
 
   // --- buffers
-  Tensor weight;           // compute dtype [padded]; may be undefined between Keeper::release and acquire
-  Tensor owned_weight;     // compute dtype [owned]; a part of weight where that is whole
-  Tensor grad;             // f32 [padded]; may be undefined outside a backward pass
-  Tensor owned_grad;       // f32 [owned], summed over `sum` from before_step on; a part of grad where that is whole
-  Tensor master;           // f32 [owned]; owned_weight itself where that is f32
-  Tensor moment1;          // f32 [owned]
-  Tensor moment2;          // f32 [owned]; undefined for SGD
-  bool grad_empty = true;  // nothing has been added to grad: what it holds is overwritten
-  bool summed = false;     // set by the Keeper that sums it (Keeper::sum_grads): no other one sums it again
+  Tensor weight;        // compute dtype [padded]; may be undefined between Keeper::release and acquire
+  Tensor owned_weight;  // compute dtype [owned]; a part of weight where that is whole
+  Tensor grad;          // f32 [padded]; may be undefined outside a backward pass
+  Tensor owned_grad;    // f32 [owned], summed over `sum` from before_step on; a part of grad where that is whole
+  Tensor master;        // f32 [owned]; owned_weight itself where that is f32
+  std::vector<ParamState> states;  // the optimizer's, by name
+  bool grad_empty = true;          // nothing has been added to grad: what it holds is overwritten
+  bool summed = false;             // set by the Keeper that sums it (Keeper::sum_grads): no other one sums it again
 
   Tensor weight_of(const Param& p) const { return weight.slice(p.begin, shape_of(p)); }
   Tensor grad_of(const Param& p) const { return grad.slice(p.begin, shape_of(p)); }

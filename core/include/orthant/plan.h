@@ -64,7 +64,8 @@ class Plan {
   // World ranks that hold the same slice of `spec` as the caller.
   std::vector<int> holders(const ParamSpec& spec) const;
   // Fills offset and size. Returns false where this rank holds nothing of it.
-  bool place(Param& param) const;
+  bool place(Param& param) const { return place(param, mesh_.rank()); }
+  bool place(Param& param, int rank) const;  // the same for another rank
   // The first of the ranks that see the caller's tokens in `region` (jointly: its sequences, by those that hold slices
   // of them too) on the caller's stage is the caller: it counts them in sums over the world.
   bool counts_tokens(Region region, bool jointly) const;

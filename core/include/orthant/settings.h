@@ -19,8 +19,6 @@ enum class Positions { learned, rotary };
 enum class ScoreKind { softmax, sigmoid };
 enum class DropPolicy { position, probability };
 enum class BalanceOver { group, batch };
-enum class OptimizerKind { adamw, sgd };
-enum class ScheduleKind { constant, cosine, inverse_sqrt };
 enum class DataSource { text, tokens, synthetic };
 enum class Documents { stream, packed, separate };
 enum class ComputeType { fp32, bf16 };
@@ -100,17 +98,17 @@ struct MoeSettings {
 };
 
 struct OptimizerSettings {
-  OptimizerKind name = OptimizerKind::adamw;
+  std::string name = "adamw";  // a kind of Optimizer (orthant/optimizer.h)
   double lr = 1e-3;
   double min_lr = 0;
   std::array<double, 2> betas = {0.9, 0.95};
   double momentum = 0.9;
   double eps = 1e-8;
   double weight_decay = 0.1;
-  double clip_grad_norm = 1.0;  // 0: no clipping
-  ScheduleKind schedule = ScheduleKind::cosine;
+  double clip_grad_norm = 1.0;      // 0: no clipping
+  std::string schedule = "cosine";  // a kind of LearningRate (orthant/learning_rate.h)
   std::int64_t warmup_steps = 0;
-  std::int64_t decay_steps = 0;  // 0: run.steps
+  std::int64_t decay_steps = 0;  // cosine: its last step (0: run.steps); wsd: steps of the decay (0: run.steps / 10)
 };
 
 struct MemorySettings {

@@ -1,0 +1,85 @@
+// Optimizer: how gradients change weights. A noun of the catalogue, chosen by `optimizer.name`.
+//
+// An optimizer says of each parameter which state it keeps beside it, and updates runs of elements of flat buffers. It
+// never sees ranks: whatever the layout, the core calls it for the elements that this rank owns, and allocates, shards,
+// saves and restores the state by the names that it gives.
+//
+// Some optimizers need a whole matrix to update any element of it (Muon). They ask for it by Treatment::whole, and the
+// core then makes three calls: `prepare` for the elements that a rank owns, `transform` for the whole parameter, which
+// the core gathers from the ranks that hold parts of it, and `update` for the elements again.
+//
+// Ownership: the catalogue shares one object with all ranks of a process. A plugin's optimizer takes keys of its own
+// from the table that Plugin::add_to is given.
+// Thread safety: methods are const, and safe to call at the same time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <orthant/ops.h>
+#include <orthant/param.h>
+#include <orthant/settings.h>
+
+namespace orthant {
+
+// State of one number for each element of a parameter; zero before the first step.
+struct OptimizerState {
+  std::string name;          // letters, digits, '_': a checkpoint has it as optimizer/NAME/PARAMETER
+  DType dtype = DType::f32;  // or bf16, f64
+  bool operator==(const OptimizerState&) const = default;
+};
+
+// How an optimizer treats one parameter.
+struct Treatment {
+  std::vector<OptimizerState> states;  // different names; of one name, all parameters' have one dtype
+  bool whole = false;                  // see `prepare` and `transform`
+  int method = 0;                      // the optimizer's own number: UpdateStep::method of the calls for this parameter
+  bool operator==(const Treatment&) const = default;
+};
+
+// Elements that follow each other in the buffers of one group: of one parameter, or of neighbours that are treated
+// alike and decay alike.
+struct UpdateSlice {
+  Tensor master;              // f32 [n]: the weights
+  Tensor weight;              // compute dtype [n]: receives the new master; in fp32 it is master itself
+  Tensor grad;                // f32 [n]: the sum over all ranks
+  std::vector<Tensor> state;  // [n] each, in the order of Treatment::states
+  Tensor whole;               // f32 [n]: these elements of what `transform` made; undefined without Treatment::whole
+};
+
+struct UpdateStep {
+  const OptimizerSettings& settings;
+  std::int64_t step = 0;    // from 0
+  double lr = 0;            // after warm-up and schedule
+  double weight_decay = 0;  // settings.weight_decay for matrices; 0 for norms and biases (ParamSpec::decay)
+  int method = 0;           // Treatment::method
+  Tensor factor;            // f32 [1]: gradients are multiplied by it (clipping); NaN where the step is not finite
+  Tensor finite;            // f32 [1]: 1; NaN where the step is not finite
+};
+
+class Optimizer {
+ public:
+  static constexpr const char* noun = "optimizer";
+  virtual ~Optimizer() = default;
+
+  // Refuses settings that make no sense for it. Errors: SettingError; lines after the first say what to do.
+  virtual void check(const OptimizerSettings&) const {}
+
+  // A pure function: every rank asks for every parameter, also for those that it does not hold.
+  virtual Treatment treatment(const ParamSpec& param, const OptimizerSettings& settings) const = 0;
+
+  // Only with Treatment::whole; slice.whole is undefined. Writes all of out f32 [n]: what `transform` needs of these
+  // elements, such as their momentum. The state may be changed here, but nothing may where step.factor is NaN (what is
+  // in `out` does not matter then).
+  virtual void prepare(const Tensor& out, const UpdateSlice& slice, const UpdateStep& step, Stream& s) const;
+  // Only with Treatment::whole. Replaces in place what `prepare` wrote for the elements of one parameter, f32 [rows,
+  // columns] or f32 [n], by what `update` shall get of it. Each rank that owns elements of the parameter makes this
+  // call on the same numbers. An expert's matrix is a parameter of its own.
+  virtual void transform(const Tensor& whole, const UpdateStep& step, Stream& s) const;
+  // One step of the elements: changes master and state, and writes weight. Nothing changes where step.factor is NaN.
+  // REQUIRES: each element's result depends on the slice's element alone (and `whole`), not on where slices begin.
+  virtual void update(const UpdateSlice& slice, const UpdateStep& step, Stream& s) const = 0;
+};
+
+}  // namespace orthant

@@ -1,0 +1,88 @@
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numbers>
+
+#include "core/train/built_in_optimizers.h"
+
+namespace orthant {
+namespace {
+
+class Constant final : public LearningRate {
+ public:
+  double rate(const OptimizerSettings& o, std::int64_t, std::int64_t) const override { return o.lr; }
+};
+
+class InverseRoot final : public LearningRate {
+ public:
+  double rate(const OptimizerSettings& o, std::int64_t, std::int64_t step) const override {
+    const double t = static_cast<double>(step), warmup = static_cast<double>(o.warmup_steps);
+    return std::max(o.min_lr, o.lr * std::sqrt((warmup + 1) / (t + 1)));
+  }
+};
+
+class Cosine final : public LearningRate {
+ public:
+  void check(const OptimizerSettings& o, std::int64_t) const override {
+    if (o.decay_steps != 0 && o.decay_steps <= o.warmup_steps) {
+      throw SettingError("optimizer.decay_steps",
+                         fmt::format("[optimizer] decay_steps: {} is not after the {} steps of the warm-up\n"
+                                     "write more than warmup_steps, or 0 for run.steps",
+                                     o.decay_steps, o.warmup_steps));
+    }
+  }
+  double rate(const OptimizerSettings& o, std::int64_t steps, std::int64_t step) const override {
+    const double t = static_cast<double>(step), warmup = static_cast<double>(o.warmup_steps);
+    const double end = static_cast<double>(o.decay_steps == 0 ? steps : o.decay_steps);
+    const double done = end > warmup ? std::clamp((t - warmup) / (end - warmup), 0.0, 1.0) : 1.0;
+    return o.min_lr + 0.5 * (1 + std::cos(std::numbers::pi * done)) * (o.lr - o.min_lr);
+  }
+};
+
+// Constant until the last `decay_steps` steps, in which it falls to min_lr: evenly, or by the root of the share of them
+// that is done.
+class WarmupStableDecay final : public LearningRate {
+ public:
+  explicit WarmupStableDecay(bool by_root) : by_root_(by_root) {}
+
+  void check(const OptimizerSettings& o, std::int64_t steps) const override {
+    if (o.decay_steps + o.warmup_steps > steps) {
+      throw SettingError("optimizer.decay_steps",
+                         fmt::format("[optimizer] decay_steps: a warm-up of {} steps and a decay of {} are more than "
+                                     "the {} of the run\nwrite fewer",
+                                     o.warmup_steps, o.decay_steps, steps));
+    }
+  }
+  double rate(const OptimizerSettings& o, std::int64_t steps, std::int64_t step) const override {
+    const std::int64_t length = o.decay_steps == 0 ? std::max<std::int64_t>(steps / 10, 1) : o.decay_steps;
+    const double into = static_cast<double>(step - (steps - length)) / static_cast<double>(length);
+    const double done = std::clamp(into, 0.0, 1.0);
+    return o.lr - (by_root_ ? std::sqrt(done) : done) * (o.lr - o.min_lr);
+  }
+
+ private:
+  bool by_root_;
+};
+
+}  // namespace
+
+void add_learning_rates(Catalogue& catalogue) {
+  catalogue.add<LearningRate>("constant", "lr, always.", std::make_shared<Constant>());
+  catalogue.add<LearningRate>("cosine", "Half a cosine from lr to min_lr (Loshchilov and Hutter, \"SGDR\", 2017).",
+                              std::make_shared<Cosine>());
+  catalogue.add<LearningRate>("inverse_sqrt",
+                              "Falls as one over the root of the step (Vaswani et al., \"Attention Is All You Need\", "
+                              "2017), never below min_lr.",
+                              std::make_shared<InverseRoot>());
+  catalogue.add<LearningRate>("wsd",
+                              "Warm-up, stable, decay: lr until the last decay_steps steps, then evenly to min_lr (Hu "
+                              "et al., \"MiniCPM\", 2024).",
+                              std::make_shared<WarmupStableDecay>(false));
+  catalogue.add<LearningRate>(
+      "wsd_sqrt",
+      "As wsd, the decay by 1 - sqrt (Hägele et al., \"Scaling Laws and Compute-Optimal Training "
+      "Beyond Fixed Training Durations\", 2024).",
+      std::make_shared<WarmupStableDecay>(true));
+}
+
+}  // namespace orthant

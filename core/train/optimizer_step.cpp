@@ -1,0 +1,141 @@
+#include "core/train/optimizer_step.h"
+
+#include <algorithm>
+
+#include <orthant/learning_rate.h>
+
+#include "core/layers/parameter_state.h"
+
+namespace orthant {
+
+void Optimizer::prepare(const Tensor&, const UpdateSlice&, const UpdateStep&, Stream&) const {
+  fail("this optimizer asks for whole parameters (Treatment::whole) and has no `prepare`");
+}
+void Optimizer::transform(const Tensor&, const UpdateStep&, Stream&) const {
+  fail("this optimizer asks for whole parameters (Treatment::whole) and has no `transform`");
+}
+
+double learning_rate(const Settings& settings, std::int64_t step) {
+  const OptimizerSettings& o = settings.optimizer;
+  if (step < o.warmup_steps) {
+    return o.lr * (static_cast<double>(step) + 1) / (static_cast<double>(o.warmup_steps) + 1);
+  }
+  return settings.catalogue->get<LearningRate>(o.schedule).rate(o, settings.run.steps, step);
+}
+
+OptimizerStep::OptimizerStep(Plan& plan, ParamStore& store, Stream& stream)
+    : plan_(plan),
+      store_(store),
+      stream_(stream),
+      optimizer_(optimizer_of(plan.settings())),
+      whole_(plan, store, stream) {
+  for (const auto& group : store.groups()) {
+    parts_.push_back(parts_of(*group));
+  }
+}
+
+std::vector<OptimizerStep::Part> OptimizerStep::parts_of(const ParamGroup& group) const {
+  std::vector<Part> parts;
+  const std::int64_t owned_end = group.owned_begin + group.owned_elements;
+  for (const Param& p : group.params) {
+    Part part{
+        .treatment = treatment_of(p.spec, plan_.settings()), .decay = p.spec.decay, .whole = whole_.find(group, p)};
+    const std::int64_t begin = std::max(p.begin, group.owned_begin);
+    part.begin = begin - group.owned_begin;
+    part.count = std::max<std::int64_t>(std::min(p.begin + p.elements(), owned_end) - begin, 0);
+    Part* last = parts.empty() ? nullptr : &parts.back();
+    const bool alike = last != nullptr && last->whole == nullptr && part.whole == nullptr &&
+                       last->treatment == part.treatment && last->decay == part.decay;
+    if (alike && part.count > 0) {
+      last->count += part.count;
+    } else if (!alike && (part.count > 0 || part.whole != nullptr)) {
+      parts.push_back(std::move(part));
+    }
+  }
+  return parts;
+}
+
+UpdateSlice OptimizerStep::slice_of(const ParamGroup& group, const Part& part) const {
+  const Shape n{part.count};
+  UpdateSlice slice{.master = group.master.slice(part.begin, n),
+                    .weight = group.owned_weight.slice(part.begin, n),
+                    .grad = group.owned_grad.slice(part.begin, n),
+                    .state = {},
+                    .whole = {}};
+  for (const OptimizerState& spec : part.treatment.states) {
+    const auto state = std::find_if(group.states.begin(), group.states.end(),
+                                    [&](const ParamState& s) { return s.name == spec.name; });
+    slice.state.push_back(state->slice(part.begin, part.count));
+  }
+  return slice;
+}
+
+// prepared: f32, flat, of this rank's whole slice of the parameter.
+void OptimizerStep::update_whole(const ParamGroup& group, const Part& part, const UpdateStep& step,
+                                 const Tensor& prepared) {
+  if (!part.whole->needed) {
+    return;
+  }
+  const Tensor whole = whole_.gather_slices(*part.whole, prepared, stream_);
+  if (part.count == 0) {
+    return;  // took part for those that own some of it
+  }
+  optimizer_.transform(whole, step, stream_);
+  UpdateSlice slice = slice_of(group, part);
+  const Param& p = *part.whole->param;
+  const std::int64_t first = group.owned_begin + part.begin - p.begin;
+  slice.whole = whole_.own_slice(*part.whole, whole, stream_).slice(first, {part.count});
+  optimizer_.update(slice, step, stream_);
+}
+
+void OptimizerStep::update(ParamGroup& group, const std::vector<Part>& parts, UpdateStep step) {
+  const auto step_of = [&](const Part& part) {
+    step.weight_decay = part.decay ? step.settings.weight_decay : 0.0;
+    step.method = part.treatment.method;
+    return step;
+  };
+  // Where ranks share a group out, what they prepare is gathered at once for all of its parameters.
+  Tensor prepared;
+  if (whole_.shared_out(group)) {
+    prepared = whole_.begin_group(group, stream_);
+    for (const Part& part : parts) {
+      if (part.whole != nullptr && part.count > 0) {
+        optimizer_.prepare(prepared.slice(group.owned_begin + part.begin, {part.count}), slice_of(group, part),
+                           step_of(part), stream_);
+      }
+    }
+    whole_.end_group(group, prepared, stream_);
+  }
+  for (const Part& part : parts) {
+    if (part.whole == nullptr) {
+      optimizer_.update(slice_of(group, part), step_of(part), stream_);
+      continue;
+    }
+    const Param& p = *part.whole->param;
+    if (prepared.defined()) {
+      update_whole(group, part, step_of(part), prepared.slice(p.begin, {p.elements()}));
+    } else {
+      const Tensor own = plan_.device().empty(DType::f32, {p.elements()});
+      optimizer_.prepare(own, slice_of(group, part), step_of(part), stream_);
+      update_whole(group, part, step_of(part), own);
+    }
+  }
+}
+
+void OptimizerStep::apply(std::int64_t step, const Tensor& factor, const Tensor& finite) {
+  const Settings& settings = plan_.settings();
+  const UpdateStep now{.settings = settings.optimizer,
+                       .step = step,
+                       .lr = learning_rate(settings, step),
+                       .factor = factor,
+                       .finite = finite};
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    ParamGroup& group = *store_.groups()[i];
+    update(group, parts_[i], now);
+    for (const auto& keeper : plan_.keepers()) {
+      keeper->after_step(group, stream_);
+    }
+  }
+}
+
+}  // namespace orthant

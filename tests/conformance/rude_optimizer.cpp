@@ -1,0 +1,65 @@
+// An optimizer with manners that the conformance suite must notice. [plugins.rude_optimizer] fault:
+//   none        right: gradient descent with momentum
+//   slices      its step is longer in longer slices
+//   nan         shrinks weights, also where a step is not finite
+//   remembers   keeps something beside the state that it names
+//   names       gives two states one name
+//   moody       treats a parameter now in one way, now in another
+//   unguarded   reads a tensor's memory by itself
+#include <orthant/optimizer.h>
+#include <orthant/plugin.h>
+
+#include <atomic>
+#include <memory>
+
+using namespace orthant;
+
+namespace {
+
+class RudeOptimizer final : public Optimizer {
+ public:
+  explicit RudeOptimizer(std::string fault) : fault_(std::move(fault)) {}
+
+  Treatment treatment(const ParamSpec&, const OptimizerSettings&) const override {
+    if (fault_ == "names") {
+      return {.states = {{"speed"}, {"speed"}}, .whole = false, .method = 0};
+    }
+    return {.states = {{"speed"}}, .whole = false, .method = fault_ == "moody" ? ++asked_ : 0};
+  }
+  void update(const UpdateSlice& slice, const UpdateStep& step, Stream& s) const override {
+    double lr = step.lr;
+    if (fault_ == "slices") {
+      lr *= 1 + 0.001 * static_cast<double>(slice.grad.elements());
+    } else if (fault_ == "remembers") {
+      began_ = began_ || step.step == 0;
+      lr *= began_ ? 1 : 2;
+    } else if (fault_ == "nan") {
+      s.scale(slice.master, 0.99f);
+    } else if (fault_ == "unguarded") {
+      const volatile float first = *slice.grad.as<float>();
+      (void)first;
+    }
+    s.sgd(slice.master, slice.weight, slice.state[0], slice.grad, step.factor, {static_cast<float>(lr), 0.9f, 0.0f});
+  }
+
+ private:
+  std::string fault_;
+  mutable std::atomic<bool> began_ = false;
+  mutable std::atomic<int> asked_ = 0;
+};
+
+class RudeOptimizerPlugin final : public Plugin {
+ public:
+  std::vector<KeySpec> keys() const override {
+    return {{.name = "fault", .default_value = std::string("none"), .help = "What it does wrong."}};
+  }
+  void add_to(Catalogue& catalogue, const Table& table) override {
+    catalogue.add<Optimizer>("rude", "Wrong in one way.", std::make_shared<RudeOptimizer>(table.text("fault")));
+  }
+  void claim(Mesh&, const Table&) override {}
+  void plan(Plan&, Mesh&) override {}
+};
+
+}  // namespace
+
+ORTHANT_PLUGIN("rude_optimizer", RudeOptimizerPlugin)
