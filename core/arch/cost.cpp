@@ -5,31 +5,25 @@
 #include "core/arch/parameter_table.h"
 
 namespace orthant {
+
+double ffn_flops(const Settings& s, std::int64_t width) {
+  const double matrices = s.model.activation == Activation::swiglu ? 3 : 2;
+  return 2 * matrices * static_cast<double>(s.model.d_model) * static_cast<double>(width);
+}
+
 namespace {
 
 // Norms, residual sums and lookups are bound by memory: about this many operations' time for each element they touch.
 constexpr double element = 20;
 
-double ffn(const Settings& s, std::int64_t width) {
-  const double matrices = s.model.activation == Activation::swiglu ? 3 : 2;
-  return 2 * matrices * static_cast<double>(s.model.d_model) * static_cast<double>(width);
-}
-
-double attention(const Settings& s) {
-  const double d = static_cast<double>(s.model.d_model), c = static_cast<double>(head_dim_of(s));
-  const double heads = static_cast<double>(s.model.heads), kv = static_cast<double>(kv_heads_of(s));
-  const double projections = 2 * d * c * (2 * heads + 2 * kv);
-  return projections + 4 * heads * c * static_cast<double>(s.data.sequence_length) / 2;
-}
-
 double routed(const Settings& s) {
   const double router = 2 * static_cast<double>(s.model.d_model) * static_cast<double>(s.moe.experts);
-  return router + gate_of(s).experts_of_token(s.moe) * ffn(s, d_expert_of(s)) +
-         ffn(s, s.moe.shared_experts * d_expert_of(s));
+  return router + gate_of(s).experts_of_token(s.moe) * ffn_flops(s, d_expert_of(s)) +
+         ffn_flops(s, s.moe.shared_experts * d_expert_of(s));
 }
 
 double block(const Settings& s, int number) {
-  return attention(s) + (block_has_experts(s, number) ? routed(s) : ffn(s, d_ff_of(s)));
+  return attention_part(s).flops(s, number) + (block_has_experts(s, number) ? routed(s) : ffn_part(s).flops(s, number));
 }
 
 double head(const Settings& s) {

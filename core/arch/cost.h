@@ -1,6 +1,7 @@
 // How much work each layer is, for cutting the model into stages.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include <orthant/settings.h>
@@ -14,5 +15,8 @@ std::vector<double> layer_costs(const Settings& settings);
 // Floating-point operations that the model needs to train on one token: matrix products and attention, forward and, at
 // twice that, backward (Chowdhery et al., "PaLM", appendix B; here a token attends to half a sequence on average).
 double training_flops(const Settings& settings);
+
+// Of one token's forward pass through an FFN with the model's activation, `width` channels wide.
+double ffn_flops(const Settings& settings, std::int64_t width);
 
 }  // namespace orthant

@@ -3,6 +3,10 @@
 #include <orthant/gate.h>
 
 #include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "core/arch/param_specs.h"
 
 namespace orthant {
 
@@ -10,13 +14,17 @@ std::int64_t kv_heads_of(const Settings& s) {
   return s.model.kv_heads == 0 ? s.model.heads : s.model.kv_heads;
 }
 std::int64_t head_dim_of(const Settings& s) {
-  return s.model.d_model / s.model.heads;
+  return s.model.head_dim == 0 ? s.model.d_model / s.model.heads : s.model.head_dim;
 }
 std::int64_t d_ff_of(const Settings& s) {
   return s.model.d_ff == 0 ? 4 * s.model.d_model : s.model.d_ff;
 }
 std::int64_t d_expert_of(const Settings& s) {
   return s.moe.d_expert == 0 ? d_ff_of(s) : s.moe.d_expert;
+}
+
+float residual_std(const Settings& s) {
+  return static_cast<float>(s.model.init_std / std::sqrt(2.0 * static_cast<double>(s.model.layers)));
 }
 
 bool block_has_experts(const Settings& s, int block) {
@@ -37,74 +45,25 @@ std::string block_stem(int block) {
 
 namespace {
 
-// Builds ParamSpecs with the defaults of one experiment.
-class Builder {
- public:
-  explicit Builder(const Settings& s) : s_(s), d_(s.model.d_model) {}
+void append(std::vector<ParamSpec>& to, std::vector<ParamSpec> specs) {
+  std::move(specs.begin(), specs.end(), std::back_inserter(to));
+}
 
-  void norm(LayerSpecs& to, const std::string& stem) const {
-    to.params.push_back(
-        {.name = stem + ".weight", .global = {d_}, .region = Region::norm, .init = Init::ones, .decay = false});
-    if (s_.model.norm == NormKind::layernorm) {
-      to.params.push_back(
-          {.name = stem + ".bias", .global = {d_}, .region = Region::norm, .init = Init::zeros, .decay = false});
-    }
+// The routed experts of a block. Matrices of one kind lie back to back: one grouped product serves all experts.
+LayerSpecs routed_specs(const Settings& s, int block, const std::string& moe) {
+  LayerSpecs routed{.layer = block + 1, .name = fmt::format("layer {} experts", block), .experts = true, .params = {}};
+  const bool gated = s.model.activation == Activation::swiglu;
+  for (int e = 0; e < s.moe.experts; ++e) {
+    const std::string expert = fmt::format("{}.experts.{}", moe, e);
+    append(routed.params, ffn_in_specs(s, expert + ".w1.weight", expert + (gated ? ".w3.weight" : ".w1.weight"),
+                                       Region::experts, d_expert_of(s), e));
   }
-
-  ParamSpec matrix(std::string name, Region region, std::int64_t rows, std::int64_t columns, float std) const {
-    return {.name = std::move(name), .global = {rows, columns}, .region = region, .init = Init::normal, .std = std};
+  for (int e = 0; e < s.moe.experts; ++e) {
+    routed.params.push_back(
+        ffn_out_spec(s, fmt::format("{}.experts.{}.w2.weight", moe, e), Region::experts, d_expert_of(s), e));
   }
-
-  void attention(LayerSpecs& to, const std::string& stem) const {
-    const std::int64_t c = head_dim_of(s_), h = s_.model.heads, kv = kv_heads_of(s_);
-    auto by_head = [&](const char* name, std::int64_t heads) {
-      ParamSpec p = matrix(stem + name, Region::attention, heads * c, d_, base());
-      p.split[0] = Dim::head;
-      p.units[0] = heads;
-      p.repeats = heads < h;
-      to.params.push_back(p);
-    };
-    by_head(".q_proj.weight", h);
-    by_head(".k_proj.weight", kv);
-    by_head(".v_proj.weight", kv);
-    ParamSpec o = matrix(stem + ".o_proj.weight", Region::attention, d_, h * c, residual());
-    o.split[1] = Dim::head;
-    o.units[1] = h;
-    to.params.push_back(o);
-  }
-
-  // The input matrices of an FFN (gate and up, or up alone), then the output one: [n, d] ..., [d, f].
-  void ffn_in(LayerSpecs& to, const std::string& gate, const std::string& up, Region region, std::int64_t f,
-              std::optional<std::int64_t> expert = {}) const {
-    auto add = [&](const std::string& name) {
-      ParamSpec p = matrix(name, region, f, d_, base());
-      p.split[0] = Dim::ffn;
-      p.expert = expert;
-      to.params.push_back(p);
-    };
-    if (s_.model.activation == Activation::swiglu) {
-      add(gate);
-    }
-    add(up);
-  }
-  void ffn_out(LayerSpecs& to, const std::string& down, Region region, std::int64_t f,
-               std::optional<std::int64_t> expert = {}) const {
-    ParamSpec p = matrix(down, region, d_, f, residual());
-    p.split[1] = Dim::ffn;
-    p.expert = expert;
-    to.params.push_back(p);
-  }
-
-  float base() const { return static_cast<float>(s_.model.init_std); }
-  // Projections into the residual stream start smaller (GPT-2): its variance then does not grow with depth.
-  float residual() const {
-    return static_cast<float>(s_.model.init_std / std::sqrt(2.0 * static_cast<double>(s_.model.layers)));
-  }
-
- private:
-  const Settings& s_;
-  std::int64_t d_;
-};
+  return routed;
+}
 
 }  // namespace
 
@@ -121,61 +80,60 @@ std::vector<GateStateSpec> gate_state_table(const Settings& s) {
   return table;
 }
 
+PartPlace attention_place(const Settings& s, int block) {
+  return {s, block, block_stem(block) + ".self_attn"};
+}
+
+PartPlace ffn_place(const Settings& s, int block) {
+  return {s, block, block_stem(block) + ".mlp"};
+}
+
+const AttentionPart& attention_part(const Settings& s) {
+  return s.catalogue->get<AttentionPart>(s.model.attention);
+}
+
+const FfnPart& ffn_part(const Settings& s) {
+  return s.catalogue->get<FfnPart>(s.model.ffn);
+}
+
 std::vector<LayerSpecs> parameter_table(const Settings& s) {
-  const Builder build(s);
-  const std::int64_t d = s.model.d_model, experts = s.moe.experts;
-  const bool gated = s.model.activation == Activation::swiglu;
+  const std::int64_t d = s.model.d_model;
   std::vector<LayerSpecs> table;
 
   LayerSpecs embedding{.layer = 0, .name = "embedding", .params = {}};
-  ParamSpec tokens = build.matrix("model.embed_tokens.weight", Region::embedding, s.model.vocab_size, d, build.base());
+  ParamSpec tokens = matrix_spec("model.embed_tokens.weight", Region::embedding, s.model.vocab_size, d, base_std(s));
   tokens.split[0] = Dim::vocab;
   embedding.params.push_back(tokens);
   if (s.model.positions == Positions::learned) {
     embedding.params.push_back(
-        build.matrix("model.embed_positions.weight", Region::norm, s.data.sequence_length, d, build.base()));
+        matrix_spec("model.embed_positions.weight", Region::norm, s.data.sequence_length, d, base_std(s)));
   }
   table.push_back(embedding);
 
   for (int block = 0; block < s.model.layers; ++block) {
     const std::string stem = block_stem(block);
     LayerSpecs dense{.layer = block + 1, .name = fmt::format("layer {}", block), .params = {}};
-    build.norm(dense, stem + ".input_layernorm");
-    build.attention(dense, stem + ".self_attn");
-    build.norm(dense, stem + ".post_attention_layernorm");
+    append(dense.params, norm_specs(s, stem + ".input_layernorm"));
+    append(dense.params, attention_part(s).parameters(attention_place(s, block)));
+    append(dense.params, norm_specs(s, stem + ".post_attention_layernorm"));
     if (!block_has_experts(s, block)) {
-      const std::string mlp = stem + ".mlp";
-      build.ffn_in(dense, mlp + ".gate_proj.weight", mlp + ".up_proj.weight", Region::ffn, d_ff_of(s));
-      build.ffn_out(dense, mlp + ".down_proj.weight", Region::ffn, d_ff_of(s));
+      append(dense.params, ffn_part(s).parameters(ffn_place(s, block)));
       table.push_back(dense);
       continue;
     }
     const std::string moe = stem + ".block_sparse_moe";
-    dense.params.push_back(build.matrix(moe + ".gate.weight", Region::router, experts, d, build.base()));
+    dense.params.push_back(matrix_spec(moe + ".gate.weight", Region::router, s.moe.experts, d, base_std(s)));
     if (s.moe.shared_experts > 0) {
-      const std::int64_t f = s.moe.shared_experts * d_expert_of(s);
-      const std::string shared = moe + ".shared_experts";
-      build.ffn_in(dense, shared + ".gate_proj.weight", shared + ".up_proj.weight", Region::ffn, f);
-      build.ffn_out(dense, shared + ".down_proj.weight", Region::ffn, f);
+      append(dense.params, ffn_specs(s, moe + ".shared_experts", s.moe.shared_experts * d_expert_of(s)));
     }
     table.push_back(dense);
-    LayerSpecs routed{
-        .layer = block + 1, .name = fmt::format("layer {} experts", block), .experts = true, .params = {}};
-    for (int e = 0; e < experts; ++e) {
-      const std::string expert = fmt::format("{}.experts.{}", moe, e);
-      build.ffn_in(routed, expert + ".w1.weight", expert + (gated ? ".w3.weight" : ".w1.weight"), Region::experts,
-                   d_expert_of(s), e);
-    }
-    for (int e = 0; e < experts; ++e) {
-      build.ffn_out(routed, fmt::format("{}.experts.{}.w2.weight", moe, e), Region::experts, d_expert_of(s), e);
-    }
-    table.push_back(routed);
+    table.push_back(routed_specs(s, block, moe));
   }
 
   LayerSpecs head{.layer = static_cast<int>(s.model.layers) + 1, .name = "head", .params = {}};
-  build.norm(head, "model.norm");
+  append(head.params, norm_specs(s, "model.norm"));
   if (!s.model.tie_embeddings) {
-    ParamSpec logits = build.matrix("lm_head.weight", Region::head, s.model.vocab_size, d, build.base());
+    ParamSpec logits = matrix_spec("lm_head.weight", Region::head, s.model.vocab_size, d, base_std(s));
     logits.split[0] = Dim::vocab;
     head.params.push_back(logits);
   }

@@ -1,13 +1,14 @@
 // The one table of parameter names: every weight of the model, where it belongs, how it is split and initialised.
 //
 // Names are Hugging Face's where it has the model (Mixtral; Mistral for a dense SwiGLU model); other variants extend
-// the same scheme (biases, learned positions, shared experts, FFNs without a gate).
+// the same scheme (biases of norms, learned positions, shared experts, FFNs without a gate).
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include <orthant/param.h>
+#include <orthant/part.h>
 #include <orthant/settings.h>
 
 namespace orthant {
@@ -39,10 +40,10 @@ inline int routed_blocks(const Settings& settings) {
 }
 std::string block_stem(int block);  // "model.layers.3"
 
-// Derived sizes, with the defaults ("0: as ...") applied.
-std::int64_t kv_heads_of(const Settings& settings);
-std::int64_t head_dim_of(const Settings& settings);
-std::int64_t d_ff_of(const Settings& settings);
-std::int64_t d_expert_of(const Settings& settings);
+// The parts that the settings choose, and where they stand in a block.
+const AttentionPart& attention_part(const Settings& settings);
+const FfnPart& ffn_part(const Settings& settings);
+PartPlace attention_place(const Settings& settings, int block);
+PartPlace ffn_place(const Settings& settings, int block);
 
 }  // namespace orthant

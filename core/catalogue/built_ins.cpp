@@ -3,6 +3,8 @@
 
 #include "router/gates.h"
 #include "core/train/built_in_optimizers.h"
+#include "core/data/source.h"
+#include "core/layers/parts.h"
 
 namespace orthant {
 
@@ -11,6 +13,8 @@ std::shared_ptr<Catalogue> built_in_catalogue() {
   add_gates(*catalogue);
   add_optimizers(*catalogue);
   add_learning_rates(*catalogue);
+  add_sources(*catalogue);
+  add_parts(*catalogue);
   return catalogue;
 }
 

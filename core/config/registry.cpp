@@ -1,6 +1,8 @@
 #include "core/config/registry.h"
 
 #include <orthant/gate.h>
+#include <orthant/part.h>
+#include <orthant/source.h>
 
 #include <algorithm>
 #include <utility>
@@ -153,8 +155,8 @@ void declare_run(std::vector<CoreKey>& keys) {
 
 void declare_data(std::vector<CoreKey>& keys) {
   Declarer data(keys, "data");
-  data.choice(
-      "source", [](auto& s) -> auto& { return s.data.source; }, {"text", "tokens", "synthetic"},
+  data.kind<Source>(
+      "source", [](auto& s) -> auto& { return s.data.source; },
       "Text files, token files, or a synthetic source of known entropy.");
   data.key(
       "path", [](auto& s) -> auto& { return s.data.path; },
@@ -207,6 +209,25 @@ void declare_model(std::vector<CoreKey>& keys) {
               "kv_heads", [](auto& s) -> auto& { return s.model.kv_heads; },
               "Key and value heads, shared by groups of query heads; 0: as many as heads."),
           0, 1 << 16);
+  between(model.key(
+              "head_dim", [](auto& s) -> auto& { return s.model.head_dim; },
+              "Width of a head; 0: d_model divided by heads."),
+          0, 1 << 16);
+  model.kind<AttentionPart>(
+      "attention", [](auto& s) -> auto& { return s.model.attention; }, "What attention is made of.");
+  model.key(
+      "qk_norm", [](auto& s) -> auto& { return s.model.qk_norm; },
+      "multi_head: whether queries and keys are normalised, each head by itself (RMSNorm with one weight for all "
+      "heads).");
+  model.key(
+      "biases", [](auto& s) -> auto& { return s.model.biases; },
+      "multi_head: whether queries, keys and values have biases.");
+  between(model.key(
+              "sliding_window", [](auto& s) -> auto& { return s.model.sliding_window; },
+              "Tokens that a token sees, the last ones, itself included; 0: all before it."),
+          0, 1 << 24);
+  model.kind<FfnPart>(
+      "ffn", [](auto& s) -> auto& { return s.model.ffn; }, "What the dense feed-forward layers are made of.");
   between(model.key(
               "d_ff", [](auto& s) -> auto& { return s.model.d_ff; },
               "Width of the dense feed-forward layer; 0: 4 times d_model."),

@@ -1,6 +1,8 @@
 #include "core/config/validate.h"
 
 #include <orthant/gate.h>
+#include <orthant/part.h>
+#include <orthant/source.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -115,11 +117,12 @@ void check_graphs(const Config& config, Rules& rules) {
 void check_files(const Config& config, Rules& rules) {
   const Settings& s = config.settings;
   const std::vector<std::string> path_keys = {"data.path", "data.source"};
-  if (s.data.source == DataSource::synthetic || !rules.sound(path_keys)) {
+  // A plugin that was not asked may bring the source.
+  if (!rules.sound(path_keys) || !s.catalogue->has<Source>(s.data.source) ||
+      !s.catalogue->get<Source>(s.data.source).reads_files()) {
     return;
   }
-  const char* const source = s.data.source == DataSource::text ? "text" : "tokens";
-  rules.expect(!s.data.path.empty(), path_keys, fmt::format("[data] source \"{}\" needs files to read", source),
+  rules.expect(!s.data.path.empty(), path_keys, fmt::format("[data] source \"{}\" needs files to read", s.data.source),
                "write path = [\"FILE\"] in [data], or give --set data.path=FILE");
   std::uintmax_t bytes = 0;
   bool all = !s.data.path.empty();
@@ -148,7 +151,7 @@ void check_files(const Config& config, Rules& rules) {
     }
   }
   // Token files are measured by their reader, which knows their header. Documents may be shorter than a sequence.
-  if (all && s.data.source == DataSource::text && s.data.documents == Documents::stream) {
+  if (all && s.data.source == "text" && s.data.documents == Documents::stream) {
     const double training = std::floor(static_cast<double>(bytes) * (1.0 - s.data.validation_fraction));
     const std::int64_t needed = s.data.sequence_length + 1;  // a label for each position
     rules.expect(
@@ -178,22 +181,25 @@ void check_data(const Config& config, Rules& rules) {
 
 void check_model(const Settings& s, Rules& rules) {
   const ModelSettings& m = s.model;
-  const bool heads_divide = m.d_model % m.heads == 0;
+  const bool heads_divide = m.head_dim > 0 || m.d_model % m.heads == 0;
   rules.expect(
       heads_divide, {"model.heads", "model.d_model"},
       fmt::format("[model] heads: {} does not divide d_model {}", m.heads, m.d_model),
       fmt::format("write {} heads, or a d_model that is a multiple of {}", divisors_near(m.d_model, m.heads), m.heads));
-  const std::int64_t head_dim = m.d_model / m.heads;
-  rules.expect(!heads_divide || m.positions != Positions::rotary || head_dim % 2 == 0,
-               {"model.heads", "model.d_model", "model.positions"},
+  const std::int64_t head_dim = m.head_dim > 0 ? m.head_dim : m.d_model / m.heads;
+  const bool turns = heads_divide && m.positions == Positions::rotary;
+  rules.expect(!turns || m.head_dim > 0 || head_dim % 2 == 0, {"model.heads", "model.d_model", "model.positions"},
                fmt::format("[model] heads: rotary positions turn pairs, but a head has {} / {} = {} dimensions",
                            m.d_model, m.heads, head_dim),
                "write heads that leave an even number of dimensions, or positions = \"learned\"");
+  rules.expect(!turns || m.head_dim % 2 == 0, {"model.head_dim", "model.positions"},
+               fmt::format("[model] head_dim: rotary positions turn pairs, {} is odd", m.head_dim),
+               "write an even number, or positions = \"learned\"");
   rules.expect(m.kv_heads == 0 || m.heads % m.kv_heads == 0, {"model.kv_heads", "model.heads"},
                fmt::format("[model] kv_heads: {} does not divide heads {}", m.kv_heads, m.heads),
                fmt::format("write {}, or 0 for as many as heads",
                            divisors_near(m.heads, std::max<std::int64_t>(m.kv_heads, 1))));
-  rules.expect(s.data.source != DataSource::text || s.data.tokenizer != "bytes" || m.vocab_size >= 256,
+  rules.expect(s.data.source != "text" || s.data.tokenizer != "bytes" || m.vocab_size >= 256,
                {"model.vocab_size", "data.tokenizer"},
                fmt::format("[model] vocab_size: {} tokens are too few for bytes", m.vocab_size), "write 256 or more");
   rules.expect(m.dropout < 1, {"model.dropout"}, fmt::format("[model] dropout: {} drops everything", m.dropout),

@@ -6,9 +6,11 @@
 
 #include <orthant/optimizer.h>
 
+#include "core/config/registry.h"
 #include "core/conformance/child.h"
 #include "core/conformance/experiment.h"
 #include "core/conformance/gate_checks.h"
+#include "core/conformance/kind_checks.h"
 #include "core/conformance/layout_checks.h"
 #include "core/conformance/optimizer_checks.h"
 #include "core/modules/module.h"
@@ -97,6 +99,7 @@ class Suite {
       for (const std::string& name : optimizers_) {
         optimizer(name);
       }
+      kinds();
     }
     return std::move(report_);
   }
@@ -284,6 +287,41 @@ class Suite {
       found = {"odd size", Outcome::failed, std::string("size 3: ") + failure.what()};
     }
     report_.findings.push_back(found);
+  }
+
+  // A line for each check of each kind that the plugin adds: "ffn gated_unit: gradients".
+  void kinds() {
+    const Config config = conformance_experiment(plugin_, 0, 0);
+    for (const std::string& noun : config.settings.catalogue->nouns()) {
+      for (const Catalogue::Entry& entry : config.settings.catalogue->entries(noun)) {
+        if (entry.plugin == plugin_.name) {
+          kind({plugin_, noun, entry.name});
+        }
+      }
+    }
+  }
+
+  void kind(const KindUnderTest& kind) {
+    for (const KindCheck& check : kind_checks()) {
+      const std::string noun = check.noun;
+      if (noun.empty() ? !is_chosen(kind.noun) : noun != kind.noun) {
+        continue;
+      }
+      const std::string name = fmt::format("{} {}: {}", kind.noun, kind.name, check.name);
+      Finding found;
+      try {
+        found = unpacked(name, in_child([&] { return packed(check.run(kind)); }, most_seconds));
+      } catch (const std::exception& failure) {
+        found = {name, Outcome::failed, failure.what()};
+      }
+      report_.findings.push_back(found);
+    }
+  }
+
+  // Whether a key of the configuration names kinds of this noun.
+  static bool is_chosen(const std::string& noun) {
+    const std::vector<CoreKey> keys = core_keys();
+    return std::any_of(keys.begin(), keys.end(), [&](const CoreKey& key) { return key.noun == noun; });
   }
 
   static std::string odd_size_check(const Config& config) {

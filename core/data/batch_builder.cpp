@@ -3,6 +3,7 @@
 #include <orthant/error.h>
 
 #include <numeric>
+#include <utility>
 
 namespace orthant {
 
@@ -25,16 +26,30 @@ HostBatch padding_batch(std::int64_t first, std::int64_t count, std::int64_t pos
   return batch;
 }
 
-void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, std::span<const std::int32_t> tokens,
-                  std::int64_t n) {
+void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, const SequenceDocument& document) {
+  const std::vector<std::int32_t>& tokens = document.token;
   const std::size_t start = static_cast<std::size_t>(row * batch.positions + at);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
     batch.token[start + i] = tokens[i];
-    batch.label[start + i] = i + 1 < tokens.size() ? tokens[i + 1] : -1;
+    batch.label[start + i] = !document.label.empty() ? document.label[i] : i + 1 < tokens.size() ? tokens[i + 1] : -1;
     batch.position[start + i] = static_cast<std::int32_t>(i);
     batch.first[start + i] = static_cast<std::int32_t>(at);
     batch.valid[start + i] = 1;
   }
+}
+
+void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, std::span<const std::int32_t> tokens,
+                  std::int64_t n) {
+  put_document(batch, row, at, document_of({tokens.begin(), tokens.end()}, n));
+}
+
+SequenceDocument document_of(std::vector<std::int32_t> tokens, std::int64_t n) {
+  SequenceDocument document;
+  document.label.assign(tokens.begin() + 1, tokens.end());
+  document.label.resize(static_cast<std::size_t>(n), -1);
+  document.token = std::move(tokens);
+  document.token.resize(static_cast<std::size_t>(n));
+  return document;
 }
 
 HostBatch take_positions(const HostBatch& whole, std::span<const PositionRun> runs) {

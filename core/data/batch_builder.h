@@ -3,6 +3,9 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
+
+#include <orthant/source.h>
 
 #include "core/data/batch.h"
 
@@ -11,11 +14,16 @@ namespace orthant {
 // A batch of padding: token 0, label -1, position 0, valid 0; `index` is set for sequences from `first` on.
 HostBatch padding_batch(std::int64_t first, std::int64_t count, std::int64_t positions);
 
-// Writes tokens[0, n) as one document at position `at` of sequence `row`; each one's label is the token after it.
-// When tokens has n + 1 entries the last is only a label, else the last token's label is -1.
-// REQUIRES: n >= 1, at + n <= positions, tokens.size() is n or n + 1.
+// Writes a document at position `at` of sequence `row`. Without labels, each token's is the next one, the last has
+// none. REQUIRES: it fits.
+void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, const SequenceDocument& document);
+// document_of the tokens.
 void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, std::span<const std::int32_t> tokens,
                   std::int64_t n);
+
+// tokens[0, n) as a document. When tokens has n + 1 entries the last is only a label, else the last token has none.
+// REQUIRES: tokens.size() is n or n + 1.
+SequenceDocument document_of(std::vector<std::int32_t> tokens, std::int64_t n);
 
 // Of every sequence the positions of `runs`, in their order.
 struct PositionRun {

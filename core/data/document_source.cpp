@@ -15,9 +15,7 @@
 namespace orthant {
 namespace {
 
-// Sites of Purpose::data_order; 0 is the stream's windows.
-constexpr std::uint32_t packing_site = 1;
-constexpr std::uint32_t epoch_site = 2;
+constexpr std::uint32_t packing_site = 1;  // of Purpose::data_order; 0: a stream's windows, 2: epochs
 
 std::vector<std::uint32_t> in_order(std::size_t count) {
   std::vector<std::uint32_t> order(count);
@@ -81,14 +79,8 @@ Packing pack_pieces(const std::vector<Piece>& pieces, const std::vector<std::uin
 }
 
 DocumentSource::DocumentSource(Corpus corpus, const Settings& settings)
-    : corpus_(std::move(corpus)),
-      seed_(settings.run.seed),
-      batch_sequences_(settings.batch.sequences),
-      positions_(settings.data.sequence_length) {
+    : corpus_(std::move(corpus)), seed_(settings.run.seed), positions_(settings.data.sequence_length) {
   const DataSettings& data = settings.data;
-  if (data.source == DataSource::text && data.separator.empty()) {
-    throw ConfigError("data.separator: documents need a separator between them, it is empty");
-  }
   const std::vector<Document> documents = corpus_.documents(data.separator);
   const std::int64_t cut =
       static_cast<std::int64_t>(std::floor(static_cast<double>(corpus_.size()) * (1.0 - data.validation_fraction)));
@@ -129,40 +121,20 @@ DocumentSource::DocumentSource(Corpus corpus, const Settings& settings)
   validation_sequences_ = std::min(data.validation_sequences, held_out_.packing.sequences());
 }
 
-void DocumentSource::fill(HostBatch& batch, std::int64_t row, const Part& part, std::int64_t sequence) const {
-  const std::size_t s = static_cast<std::size_t>(sequence);
-  std::int64_t at = 0;
-  std::vector<std::int32_t> tokens;
-  for (std::uint32_t i = part.packing.start[s]; i < part.packing.start[s + 1]; ++i) {
-    const Piece& piece = part.pieces[part.packing.order[i]];
-    tokens.resize(static_cast<std::size_t>(piece.size) + (piece.label ? 1 : 0));
+Sequence DocumentSource::sequence(const Part& part, std::int64_t i) const {
+  const std::size_t s = static_cast<std::size_t>(i);
+  Sequence documents;
+  for (std::uint32_t at = part.packing.start[s]; at < part.packing.start[s + 1]; ++at) {
+    const Piece& piece = part.pieces[part.packing.order[at]];
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(piece.size) + (piece.label ? 1 : 0));
     corpus_.read(piece.begin, tokens);
-    put_document(batch, row, at, tokens, piece.size);
-    at += piece.size;
+    documents.push_back(document_of(std::move(tokens), piece.size));
   }
+  return documents;
 }
 
-HostBatch DocumentSource::train(std::int64_t step, std::int64_t first, std::int64_t count) const {
-  check_range("training", first, count, batch_sequences_);
-  HostBatch batch = padding_batch(first, count, positions_);
-  const std::int64_t epoch_sequences = train_.packing.sequences();
-  for (std::int64_t row = 0; row < count; ++row) {
-    const std::int64_t number = step * batch_sequences_ + first + row;
-    const Permutation shuffle(
-        {seed_, Purpose::data_order, epoch_site, static_cast<std::uint32_t>(number / epoch_sequences)},
-        static_cast<std::uint64_t>(epoch_sequences));
-    fill(batch, row, train_, static_cast<std::int64_t>(shuffle(static_cast<std::uint64_t>(number % epoch_sequences))));
-  }
-  return batch;
-}
-
-HostBatch DocumentSource::validation(std::int64_t first, std::int64_t count) const {
-  check_range("validation", first, count, validation_sequences_);
-  HostBatch batch = padding_batch(first, count, positions_);
-  for (std::int64_t row = 0; row < count; ++row) {
-    fill(batch, row, held_out_, (first + row) * held_out_.packing.sequences() / validation_sequences_);
-  }
-  return batch;
+Sequence DocumentSource::validation(std::int64_t i) const {
+  return sequence(held_out_, i * held_out_.packing.sequences() / validation_sequences_);
 }
 
 }  // namespace orthant

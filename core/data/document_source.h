@@ -2,11 +2,13 @@
 #pragma once
 
 #include <orthant/settings.h>
+#include <orthant/source.h>
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
-#include "core/data/batch.h"
 #include "core/data/corpus.h"
 
 namespace orthant {
@@ -34,28 +36,28 @@ std::vector<Piece> cut_documents(const std::vector<Document>& documents, std::in
 Packing pack_pieces(const std::vector<Piece>& pieces, const std::vector<std::uint32_t>& order, std::int64_t positions);
 
 // The documents that begin in the last validation_fraction of the corpus are held out, the others are trained on.
-// They are packed once, in an order drawn from the seed; sequences are drawn without replacement, in a new order each
-// epoch: sequence g of step s is number s * batch.sequences + g of the endless row of epochs.
-class DocumentSource final : public BatchSource {
+// They are packed once, in an order drawn from the seed.
+class DocumentSource final : public Sequences {
  public:
   // Errors: ConfigError when a part has no document of two tokens or more.
   DocumentSource(Corpus corpus, const Settings& settings);
 
-  HostBatch train(std::int64_t step, std::int64_t first, std::int64_t count) const override;
-  HostBatch validation(std::int64_t first, std::int64_t count) const override;
-  std::int64_t validation_sequences() const override { return validation_sequences_; }
+  std::string name() const override { return corpus_.name(); }
   std::int64_t vocabulary() const override { return corpus_.vocabulary(); }
+  std::optional<std::int64_t> training_sequences() const override { return train_.packing.sequences(); }
+  Sequence training(std::int64_t i) const override { return sequence(train_, i); }
+  std::int64_t validation_sequences() const override { return validation_sequences_; }
+  Sequence validation(std::int64_t i) const override;
 
  private:
   struct Part {
     std::vector<Piece> pieces;
     Packing packing;
   };
-  void fill(HostBatch& batch, std::int64_t row, const Part& part, std::int64_t sequence) const;
+  Sequence sequence(const Part& part, std::int64_t i) const;
 
   Corpus corpus_;
   std::uint64_t seed_;
-  std::int64_t batch_sequences_;
   std::int64_t positions_;
   Part train_;
   Part held_out_;

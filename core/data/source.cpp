@@ -3,6 +3,7 @@
 #include <orthant/error.h>
 
 #include "core/data/corpus.h"
+#include "core/data/dealt_source.h"
 #include "core/data/document_source.h"
 #include "core/data/stream_source.h"
 #include "core/data/synthetic_source.h"
@@ -10,27 +11,70 @@
 namespace orthant {
 namespace {
 
-Corpus open_corpus(const Settings& settings) {
-  const DataSettings& data = settings.data;
+std::unique_ptr<Sequences> sequences_of(Corpus corpus, const Settings& settings) {
+  if (settings.data.documents == Documents::stream) {
+    return std::make_unique<StreamSource>(std::move(corpus), settings);
+  }
+  return std::make_unique<DocumentSource>(std::move(corpus), settings);
+}
+
+void require_files(const DataSettings& data) {
   if (data.path.empty()) {
     throw ConfigError("data.path: name at least one file, or use data.source = \"synthetic\"");
   }
-  if (data.source == DataSource::text && data.tokenizer != "bytes") {
-    throw ConfigError(
-        fmt::format("data.tokenizer: text is read with tokenizer \"bytes\", found \"{}\"; for another "
-                    "tokenizer make token files and use data.source = \"tokens\"",
-                    data.tokenizer));
-  }
-  Corpus corpus = data.source == DataSource::text ? Corpus::text(data.path) : Corpus::tokens(data.path);
-  if (settings.model.vocab_size < corpus.vocabulary()) {
-    throw ConfigError(
-        fmt::format("model.vocab_size: {} is too small for {}, whose tokens are 0 to {}; write {} or more",
-                    settings.model.vocab_size, corpus.name(), corpus.vocabulary() - 1, corpus.vocabulary()));
-  }
-  return corpus;
 }
 
+class TextSource final : public Source {
+ public:
+  std::unique_ptr<Sequences> open(const Settings& settings) const override {
+    const DataSettings& data = settings.data;
+    require_files(data);
+    if (data.tokenizer != "bytes") {
+      throw ConfigError(
+          fmt::format("data.tokenizer: text is read with tokenizer \"bytes\", found \"{}\"; for another "
+                      "tokenizer make token files and use data.source = \"tokens\"",
+                      data.tokenizer));
+    }
+    if (data.documents != Documents::stream && data.separator.empty()) {
+      throw ConfigError("data.separator: documents need a separator between them, it is empty");
+    }
+    return sequences_of(Corpus::text(data.path), settings);
+  }
+  bool reads_files() const override { return true; }
+};
+
+class TokenSource final : public Source {
+ public:
+  std::unique_ptr<Sequences> open(const Settings& settings) const override {
+    require_files(settings.data);
+    return sequences_of(Corpus::tokens(settings.data.path), settings);
+  }
+  bool reads_files() const override { return true; }
+};
+
+class SyntheticKind final : public Source {
+ public:
+  std::unique_ptr<Sequences> open(const Settings& settings) const override {
+    return std::make_unique<SyntheticSource>(settings);
+  }
+};
+
 }  // namespace
+
+void add_sources(Catalogue& catalogue) {
+  catalogue.add<Source>("text", "Text files, a token a byte.", std::make_shared<TextSource>());
+  catalogue.add<Source>("tokens", "Token files.", std::make_shared<TokenSource>());
+  catalogue.add<Source>("synthetic", "A Markov chain of known entropy.", std::make_shared<SyntheticKind>());
+}
+
+std::unique_ptr<BatchSource> make_batch_source(std::unique_ptr<Sequences> sequences, const Settings& settings) {
+  if (settings.model.vocab_size < sequences->vocabulary()) {
+    throw ConfigError(fmt::format(
+        "model.vocab_size: {} is too small for {}, whose tokens are 0 to {}; write {} or more",
+        settings.model.vocab_size, sequences->name(), sequences->vocabulary() - 1, sequences->vocabulary()));
+  }
+  return std::make_unique<DealtSource>(std::move(sequences), settings);
+}
 
 std::unique_ptr<BatchSource> make_batch_source(const Settings& settings) {
   const DataSettings& data = settings.data;
@@ -40,14 +84,7 @@ std::unique_ptr<BatchSource> make_batch_source(const Settings& settings) {
   if (!(data.validation_fraction >= 0 && data.validation_fraction < 1)) {
     throw ConfigError(fmt::format("data.validation_fraction: {} is not in [0, 1)", data.validation_fraction));
   }
-  if (data.source == DataSource::synthetic) {
-    return std::make_unique<SyntheticSource>(settings);
-  }
-  Corpus corpus = open_corpus(settings);
-  if (data.documents == Documents::stream) {
-    return std::make_unique<StreamSource>(std::move(corpus), settings);
-  }
-  return std::make_unique<DocumentSource>(std::move(corpus), settings);
+  return make_batch_source(settings.catalogue->get<Source>(data.source).open(settings), settings);
 }
 
 double synthetic_entropy(const Settings& settings) {

@@ -1,7 +1,9 @@
-// The batch sources of a run: text, token files, or a synthetic source of known entropy.
+// The batches of a run, made of the sequences of the source that data.source names.
 #pragma once
 
+#include <orthant/catalogue.h>
 #include <orthant/settings.h>
+#include <orthant/source.h>
 
 #include <memory>
 
@@ -9,11 +11,17 @@
 
 namespace orthant {
 
-// The source that settings.data describes. Sequences have data.sequence_length positions; settings.batch.sequences
-// of them make a step. Opening reads headers and, where documents matter, finds them; no corpus is copied.
+// "text", "tokens" and "synthetic".
+void add_sources(Catalogue& catalogue);
+
+// The source that settings.data describes, dealt to steps of settings.batch.sequences sequences. Opening reads headers
+// and, where documents matter, finds them; no corpus is copied.
 // Errors: ConfigError for files that are missing, empty, damaged or too short for one sequence and for the held-out
-// part, and for a model vocabulary that is smaller than the corpus'.
+// part, and for a model vocabulary that is smaller than the source's.
 std::unique_ptr<BatchSource> make_batch_source(const Settings& settings);
+
+// The same of sequences that are open already.
+std::unique_ptr<BatchSource> make_batch_source(std::unique_ptr<Sequences> sequences, const Settings& settings);
 
 // The entropy rate of the synthetic source in nats per token: the lowest loss that any model can reach on it.
 double synthetic_entropy(const Settings& settings);

@@ -56,30 +56,21 @@ StreamSource::StreamSource(Corpus corpus, const Settings& settings)
   }
 }
 
-HostBatch StreamSource::train(std::int64_t step, std::int64_t first, std::int64_t count) const {
-  check_range("training", first, count, batch_sequences_);
-  const RandomKey key{seed_, Purpose::data_order, 0, static_cast<std::uint32_t>(step)};
-  HostBatch batch = padding_batch(first, count, positions_);
+// Window g of step s is drawn with key s and counter g.
+Sequence StreamSource::training(std::int64_t i) const {
+  const RandomKey key{seed_, Purpose::data_order, 0, static_cast<std::uint32_t>(i / batch_sequences_)};
   std::vector<std::int32_t> window(static_cast<std::size_t>(positions_) + 1);
-  for (std::int64_t row = 0; row < count; ++row) {
-    corpus_.read(uniform_below(key, static_cast<std::uint64_t>(first + row), train_tokens_ - positions_), window);
-    put_document(batch, row, 0, window, positions_);
-  }
-  return batch;
+  corpus_.read(uniform_below(key, static_cast<std::uint64_t>(i % batch_sequences_), train_tokens_ - positions_),
+               window);
+  return {document_of(std::move(window), positions_)};
 }
 
-HostBatch StreamSource::validation(std::int64_t first, std::int64_t count) const {
-  check_range("validation", first, count, windows_);
-  HostBatch batch = padding_batch(first, count, positions_);
-  std::vector<std::int32_t> window;
-  for (std::int64_t row = 0; row < count; ++row) {
-    const std::int64_t begin = train_tokens_ + (first + row) * stride_;
-    const std::int64_t predictions = std::min(positions_, corpus_.size() - 1 - begin);
-    window.resize(static_cast<std::size_t>(predictions) + 1);
-    corpus_.read(begin, window);
-    put_document(batch, row, 0, window, predictions);
-  }
-  return batch;
+Sequence StreamSource::validation(std::int64_t i) const {
+  const std::int64_t begin = train_tokens_ + i * stride_;
+  const std::int64_t predictions = std::min(positions_, corpus_.size() - 1 - begin);
+  std::vector<std::int32_t> window(static_cast<std::size_t>(predictions) + 1);
+  corpus_.read(begin, window);
+  return {document_of(std::move(window), predictions)};
 }
 
 }  // namespace orthant

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <orthant/settings.h>
+#include <orthant/source.h>
 
-#include "core/data/batch.h"
+#include <string>
+
 #include "core/data/corpus.h"
 
 namespace orthant {
@@ -11,15 +13,16 @@ namespace orthant {
 // Training: windows at uniformly random places of the training part (the corpus less its last validation_fraction).
 // Validation: up to validation_sequences windows, spread evenly over the held-out part without overlap; where it is
 // shorter, all of it, the last window padded.
-class StreamSource final : public BatchSource {
+class StreamSource final : public Sequences {
  public:
   // Errors: ConfigError when a part is shorter than one sequence and its last label.
   StreamSource(Corpus corpus, const Settings& settings);
 
-  HostBatch train(std::int64_t step, std::int64_t first, std::int64_t count) const override;
-  HostBatch validation(std::int64_t first, std::int64_t count) const override;
-  std::int64_t validation_sequences() const override { return windows_; }
+  std::string name() const override { return corpus_.name(); }
   std::int64_t vocabulary() const override { return corpus_.vocabulary(); }
+  Sequence training(std::int64_t i) const override;
+  std::int64_t validation_sequences() const override { return windows_; }
+  Sequence validation(std::int64_t i) const override;
 
  private:
   Corpus corpus_;

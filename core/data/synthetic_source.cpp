@@ -93,38 +93,34 @@ void SyntheticSource::find_stationary() {
   std::partial_sum(now.begin(), now.end(), cumulative_start_.begin());
 }
 
-HostBatch SyntheticSource::generate(RandomKey key, std::int64_t first, std::int64_t count) const {
-  HostBatch batch = padding_batch(first, count, positions_);
+Sequence SyntheticSource::generate(const RandomKey& key, std::int64_t number) const {
   const std::uint64_t draws = static_cast<std::uint64_t>(positions_) + 1;
   std::vector<std::int32_t> tokens(draws);
-  for (std::int64_t row = 0; row < count; ++row) {
-    const std::uint64_t begin = static_cast<std::uint64_t>(first + row) * draws;
-    const double start = unit(philox(key, begin).v[0]) * cumulative_start_.back();
-    tokens[0] = static_cast<std::int32_t>(std::upper_bound(cumulative_start_.begin(), cumulative_start_.end(), start) -
-                                          cumulative_start_.begin());
-    tokens[0] = std::min(tokens[0], static_cast<std::int32_t>(vocabulary_ - 1));
-    for (std::size_t i = 1; i < tokens.size(); ++i) {
-      const std::size_t state = static_cast<std::size_t>(tokens[i - 1]) * branches_;
-      double left = unit(philox(key, begin + i).v[0]);
-      std::size_t k = 0;
-      while (k + 1 < branches_ && left >= probability_[state + k]) {
-        left -= probability_[state + k++];
-      }
-      tokens[i] = successor_[state + k];
+  const std::uint64_t begin = static_cast<std::uint64_t>(number) * draws;
+  const double start = unit(philox(key, begin).v[0]) * cumulative_start_.back();
+  tokens[0] = static_cast<std::int32_t>(std::upper_bound(cumulative_start_.begin(), cumulative_start_.end(), start) -
+                                        cumulative_start_.begin());
+  tokens[0] = std::min(tokens[0], static_cast<std::int32_t>(vocabulary_ - 1));
+  for (std::size_t i = 1; i < tokens.size(); ++i) {
+    const std::size_t state = static_cast<std::size_t>(tokens[i - 1]) * branches_;
+    double left = unit(philox(key, begin + i).v[0]);
+    std::size_t k = 0;
+    while (k + 1 < branches_ && left >= probability_[state + k]) {
+      left -= probability_[state + k++];
     }
-    put_document(batch, row, 0, tokens, positions_);
+    tokens[i] = successor_[state + k];
   }
-  return batch;
+  return {document_of(std::move(tokens), positions_)};
 }
 
-HostBatch SyntheticSource::train(std::int64_t step, std::int64_t first, std::int64_t count) const {
-  check_range("training", first, count, batch_sequences_);
-  return generate({seed_, Purpose::synthetic, train_site, static_cast<std::uint32_t>(step)}, first, count);
+// Sequence g of step s is drawn with key s.
+Sequence SyntheticSource::training(std::int64_t i) const {
+  return generate({seed_, Purpose::synthetic, train_site, static_cast<std::uint32_t>(i / batch_sequences_)},
+                  i % batch_sequences_);
 }
 
-HostBatch SyntheticSource::validation(std::int64_t first, std::int64_t count) const {
-  check_range("validation", first, count, validation_sequences_);
-  return generate({seed_, Purpose::synthetic, validation_site, 0}, first, count);
+Sequence SyntheticSource::validation(std::int64_t i) const {
+  return generate({seed_, Purpose::synthetic, validation_site, 0}, i);
 }
 
 }  // namespace orthant

@@ -3,30 +3,31 @@
 
 #include <orthant/random.h>
 #include <orthant/settings.h>
+#include <orthant/source.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
-
-#include "core/data/batch.h"
 
 namespace orthant {
 
 // Each of vocab_size states has up to four successors, with probabilities drawn from the seed. Sequences begin in the
 // chain's stationary distribution, so that every position has the same entropy.
-class SyntheticSource final : public BatchSource {
+class SyntheticSource final : public Sequences {
  public:
   explicit SyntheticSource(const Settings& settings);
 
-  HostBatch train(std::int64_t step, std::int64_t first, std::int64_t count) const override;
-  HostBatch validation(std::int64_t first, std::int64_t count) const override;
-  std::int64_t validation_sequences() const override { return validation_sequences_; }
+  std::string name() const override { return "the synthetic source"; }
   std::int64_t vocabulary() const override { return vocabulary_; }
+  Sequence training(std::int64_t i) const override;
+  std::int64_t validation_sequences() const override { return validation_sequences_; }
+  Sequence validation(std::int64_t i) const override;
 
   double entropy() const { return entropy_; }  // nats per token
 
  private:
   void find_stationary();
-  HostBatch generate(RandomKey key, std::int64_t first, std::int64_t count) const;
+  Sequence generate(const RandomKey& key, std::int64_t number) const;
 
   std::int64_t vocabulary_;
   std::uint64_t seed_;

@@ -51,6 +51,10 @@ void ForwardingStream::scale(const Tensor& y, float a) {
   forward("scale", {y}, [=](Stream& inner) { inner.scale(y, a); });
 }
 
+void ForwardingStream::multiply(const Tensor& y, const Tensor& x) {
+  forward("multiply", {y, x}, [=](Stream& inner) { inner.multiply(y, x); });
+}
+
 void ForwardingStream::sum_squares(const Tensor& out, const Tensor& x) {
   forward("sum_squares", {out, x}, [=](Stream& inner) { inner.sum_squares(out, x); });
 }

@@ -56,6 +56,12 @@ inline void check_add(const Tensor& y, const Tensor& x) {
   require_elements("add", "y", y, x.elements());
 }
 
+inline void check_multiply(const Tensor& y, const Tensor& x) {
+  require_float("multiply", "y", y);
+  require_float("multiply", "x", x);
+  require_elements("multiply", "y", y, x.elements());
+}
+
 // sum, sum_squares.
 inline void check_sum(const char* operation, const Tensor& out, const Tensor& x) {
   require_float(operation, "x", x);

@@ -1,6 +1,9 @@
 #include "core/layers/attention.h"
 
-#include "core/arch/parameter_table.h"
+#include <algorithm>
+
+#include "core/arch/param_specs.h"
+#include "core/layers/norm.h"
 #include "core/layers/repeat_heads.h"
 
 namespace orthant {
@@ -9,47 +12,147 @@ namespace {
 constexpr Site enter{Region::attention, Side::enter}, leave{Region::attention, Side::leave};
 constexpr Site core_enter{Region::attention_core, Side::enter}, core_leave{Region::attention_core, Side::leave};
 
+// Keys that a token sees on average.
+double keys_seen(const Settings& s) {
+  const double length = static_cast<double>(s.data.sequence_length);
+  const double window = s.model.sliding_window == 0 ? length : static_cast<double>(s.model.sliding_window);
+  return window < length ? window * (1 - window / (2 * length)) : length / 2;
+}
+
 }  // namespace
 
-Attention::Attention(const ParamStore& store, const std::string& stem, const Plan& plan)
-    : out_(store.ref(stem + ".o_proj.weight")) {
-  const ParamRef q = store.ref(stem + ".q_proj.weight"), k = store.ref(stem + ".k_proj.weight");
-  const ParamRef v = store.ref(stem + ".v_proj.weight");
-  if (ParamMatrix::neighbours(q, k)) {
-    qkv_.emplace(std::vector{q, k, v});
-  } else {
-    q_.emplace(std::vector{q});
-    kv_.emplace(std::vector{k, v});
+std::vector<ParamSpec> MultiHeadAttention::parameters(const PartPlace& place) const {
+  const Settings& s = place.settings;
+  const std::int64_t c = head_dim_of(s), d = s.model.d_model, h = s.model.heads, kv = kv_heads_of(s);
+  std::vector<ParamSpec> specs;
+  auto by_head = [&](ParamSpec p, std::int64_t heads) {
+    p.split[0] = Dim::head;
+    p.units[0] = heads;
+    p.repeats = heads < h;
+    specs.push_back(p);
+  };
+  auto projection = [&](const char* name, std::int64_t heads) {
+    by_head(matrix_spec(place.stem + name, Region::attention, heads * c, d, base_std(s)), heads);
+  };
+  projection(".q_proj.weight", h);
+  projection(".k_proj.weight", kv);
+  projection(".v_proj.weight", kv);
+  ParamSpec o = matrix_spec(place.stem + ".o_proj.weight", Region::attention, d, h * c, residual_std(s));
+  o.split[1] = Dim::head;
+  o.units[1] = h;
+  specs.push_back(o);
+  auto vector = [&](const char* name, std::int64_t n, Init init) {
+    return ParamSpec{
+        .name = place.stem + name, .global = {n}, .region = Region::attention, .init = init, .decay = false};
+  };
+  if (s.model.biases) {
+    by_head(vector(".q_proj.bias", h * c, Init::zeros), h);
+    by_head(vector(".k_proj.bias", kv * c, Init::zeros), kv);
+    by_head(vector(".v_proj.bias", kv * c, Init::zeros), kv);
   }
-  const std::int64_t c = head_dim_of(plan.settings());
-  const bool rotate = plan.settings().model.positions == Positions::rotary;
-  rotary_ = {out_.param().size[1] / c, k.param().size[0] / c, c, rotate ? plan.settings().model.rope_theta : 0};
+  if (s.model.qk_norm) {
+    // One weight for all heads: a rank has the part of its gradient that its heads make.
+    for (const char* name : {".q_norm.weight", ".k_norm.weight"}) {
+      by_head(vector(name, c, Init::ones), 1);
+      specs.back().repeats = true;
+    }
+  }
+  return specs;
+}
+
+double MultiHeadAttention::flops(const Settings& s, int) const {
+  const double d = static_cast<double>(s.model.d_model), c = static_cast<double>(head_dim_of(s));
+  const double heads = static_cast<double>(s.model.heads), kv = static_cast<double>(kv_heads_of(s));
+  const double projections = 2 * d * c * (2 * heads + 2 * kv);
+  return projections + 4 * heads * c * keys_seen(s);
+}
+
+std::unique_ptr<PartLayer> MultiHeadAttention::make(const PartPlace& place, const Parameters& parameters,
+                                                    const Plan& plan) const {
+  return std::make_unique<Attention>(parameters, place.stem, plan);
+}
+
+Attention::Attention(const Parameters& parameters, const std::string& stem, const Plan& plan)
+    : out_(parameters.ref(stem + ".o_proj.weight")) {
+  const ModelSettings& model = plan.settings().model;
+  auto projection = [&](const std::vector<const char*>& names) {
+    std::vector<ParamRef> weights, biases;
+    for (const char* name : names) {
+      weights.push_back(parameters.ref(stem + name + ".weight"));
+      if (model.biases) {
+        biases.push_back(parameters.ref(stem + name + ".bias"));
+      }
+    }
+    Projection made{ParamMatrix(weights), {}};
+    if (model.biases) {
+      made.bias.emplace(biases);
+    }
+    return made;
+  };
+  const ParamRef q = parameters.ref(stem + ".q_proj.weight"), k = parameters.ref(stem + ".k_proj.weight");
+  if (ParamMatrix::neighbours(q, k)) {
+    qkv_ = projection({".q_proj", ".k_proj", ".v_proj"});
+  } else {
+    q_ = projection({".q_proj"});
+    kv_ = projection({".k_proj", ".v_proj"});
+  }
+  if (model.qk_norm) {
+    q_norm_ = parameters.ref(stem + ".q_norm.weight");
+    k_norm_ = parameters.ref(stem + ".k_norm.weight");
+  }
+  head_dim_ = head_dim_of(plan.settings());
+  heads_ = out_.param().size[1] / head_dim_;
+  kv_heads_ = k.param().size[0] / head_dim_;
+  theta_ = model.positions == Positions::rotary ? model.rope_theta : 0;
+  eps_ = static_cast<float>(model.norm_eps);
   // Heads may be divided further in the core, where positions are then held together.
-  auto in_core = [&](const char* name) {
-    Param p{.spec = store.ref(stem + name).param().spec};
+  auto in_core = [&](const ParamRef& of) {
+    Param p{.spec = of.param().spec};
     p.spec.region = Region::attention_core;
     plan.place(p);
-    return p.size[0] / c;
+    return p.size[0] / head_dim_;
   };
-  core_heads_ = in_core(".q_proj.weight");
-  core_kv_heads_ = in_core(".k_proj.weight");
-  repeats_ = core_kv_heads_ * (rotary_.heads / core_heads_) / rotary_.kv_heads;
+  core_heads_ = in_core(q);
+  core_kv_heads_ = in_core(k);
+  repeats_ = core_kv_heads_ * (heads_ / core_heads_) / kv_heads_;
 }
 
 AttentionShape Attention::shape(const StepContext& ctx) const {
-  return {ctx.batch.sequences, ctx.batch.core_positions, core_heads_, core_kv_heads_, rotary_.head_dim};
+  return {ctx.batch.sequences, ctx.batch.core_positions, core_heads_, core_kv_heads_, head_dim_};
 }
 
+RotaryShape Attention::rotary(std::int64_t heads, std::int64_t kv_heads, bool rotate) const {
+  return {heads, kv_heads, head_dim_, rotate ? theta_ : 0};
+}
+
+Tensor Attention::projected(const StepContext& ctx, const Tensor& x, const Projection& by) const {
+  Tensor y = linear(ctx, x, by.weight.weight());
+  if (by.bias.has_value()) {
+    add_bias(ctx, y, by.bias->weight().view({1, y.dim(1)}));
+  }
+  return y;
+}
+
+Tensor Attention::projected_backward(const StepContext& ctx, const Tensor& dy, const Tensor& x,
+                                     const Projection& by) const {
+  if (by.bias.has_value()) {
+    add_bias_backward(ctx, by.bias->grad().view({1, dy.dim(1)}), dy);
+  }
+  return linear_backward(ctx, dy, x, by.weight.weight(), by.weight.grad());
+}
+
+// Rotated, where no norm comes first.
 Attention::Heads Attention::project(const StepContext& ctx, const Tensor& x) const {
-  const std::int64_t tokens = x.dim(0), c = rotary_.head_dim;
-  auto heads = [&](std::int64_t n) { return ctx.device().empty(x.dtype(), {tokens, n * c}); };
-  const Heads to{heads(rotary_.heads), heads(rotary_.kv_heads), heads(rotary_.kv_heads)};
+  const std::int64_t tokens = x.dim(0);
+  auto heads = [&](std::int64_t n) { return ctx.device().empty(x.dtype(), {tokens, n * head_dim_}); };
+  const Heads to{heads(heads_), heads(kv_heads_), heads(kv_heads_)};
   const Tensor& position = ctx.batch.position;
+  const bool rotate = !q_norm_.has_value();
   if (qkv_.has_value()) {
-    ctx.stream.split_rotary(to.q, to.k, to.v, linear(ctx, x, qkv_->weight()), position, rotary_);
+    ctx.stream.split_rotary(to.q, to.k, to.v, projected(ctx, x, *qkv_), position, rotary(heads_, kv_heads_, rotate));
   } else {
-    ctx.stream.split_rotary(to.q, {}, {}, linear(ctx, x, q_->weight()), position, queries());
-    ctx.stream.split_rotary({}, to.k, to.v, linear(ctx, x, kv_->weight()), position, keys());
+    ctx.stream.split_rotary(to.q, {}, {}, projected(ctx, x, *q_), position, rotary(heads_, 0, rotate));
+    ctx.stream.split_rotary({}, to.k, to.v, projected(ctx, x, *kv_), position, rotary(0, kv_heads_, rotate));
   }
   return to;
 }
@@ -59,45 +162,84 @@ Tensor Attention::project_backward(const StepContext& ctx, const Heads& d, const
     return ctx.device().empty(x.dtype(), {x.dim(0), (of.heads + 2 * of.kv_heads) * of.head_dim});
   };
   const Tensor& position = ctx.batch.position;
+  const bool rotated = !q_norm_.has_value();
   if (qkv_.has_value()) {
-    const Tensor dqkv = empty(rotary_);
-    ctx.stream.merge_rotary_backward(dqkv, d.q, d.k, d.v, position, rotary_);
-    return linear_backward(ctx, dqkv, x, qkv_->weight(), qkv_->grad());
+    const RotaryShape all = rotary(heads_, kv_heads_, rotated);
+    const Tensor dqkv = empty(all);
+    ctx.stream.merge_rotary_backward(dqkv, d.q, d.k, d.v, position, all);
+    return projected_backward(ctx, dqkv, x, *qkv_);
   }
-  const Tensor dq = empty(queries()), dkv = empty(keys());
-  ctx.stream.merge_rotary_backward(dq, d.q, {}, {}, position, queries());
-  ctx.stream.merge_rotary_backward(dkv, {}, d.k, d.v, position, keys());
-  const Tensor dx = linear_backward(ctx, dq, x, q_->weight(), q_->grad());
-  ctx.stream.add(dx, linear_backward(ctx, dkv, x, kv_->weight(), kv_->grad()));
+  const RotaryShape queries = rotary(heads_, 0, rotated), keys = rotary(0, kv_heads_, rotated);
+  const Tensor dq = empty(queries), dkv = empty(keys);
+  ctx.stream.merge_rotary_backward(dq, d.q, {}, {}, position, queries);
+  ctx.stream.merge_rotary_backward(dkv, {}, d.k, d.v, position, keys);
+  const Tensor dx = projected_backward(ctx, dq, x, *q_);
+  ctx.stream.add(dx, projected_backward(ctx, dkv, x, *kv_));
   return dx;
+}
+
+Tensor Attention::normed(const StepContext& ctx, const Tensor& heads, const ParamRef& weight, Saved& saved) const {
+  const std::int64_t rows = heads.elements() / head_dim_;
+  const Tensor x = heads.view({rows, head_dim_}), y = ctx.device().empty(x.dtype(), x.shape());
+  const Tensor stats = ctx.device().empty(DType::f32, {rows, 2});
+  ctx.stream.norm(y, stats, x, norm_weight(ctx, weight.weight()), {}, NormKind::rmsnorm, eps_);
+  saved.push(x);
+  saved.push(stats);
+  const Tensor flat = y.view(heads.shape());
+  if (theta_ == 0) {
+    return flat;
+  }
+  Tensor rotated = ctx.device().empty(x.dtype(), heads.shape());
+  ctx.stream.split_rotary(rotated, {}, {}, flat, ctx.batch.position, rotary(heads.dim(1) / head_dim_, 0, true));
+  return rotated;
+}
+
+Tensor Attention::normed_backward(const StepContext& ctx, const Tensor& d, const ParamRef& weight, Saved& saved) const {
+  const Tensor stats = saved.pop(), x = saved.pop();
+  Tensor dy = d;
+  if (theta_ != 0) {
+    dy = ctx.device().empty(d.dtype(), d.shape());
+    ctx.stream.merge_rotary_backward(dy, d, {}, {}, ctx.batch.position, rotary(d.dim(1) / head_dim_, 0, true));
+  }
+  const Tensor dx = ctx.device().empty(x.dtype(), x.shape());
+  ctx.stream.fill(dx, 0);
+  ctx.stream.norm_backward(dx, weight.grad(), {}, dy.view(x.shape()), x, stats, norm_weight(ctx, weight.weight()),
+                           NormKind::rmsnorm);
+  return dx.view(d.shape());
 }
 
 Tensor Attention::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const {
   const Tensor x = ctx.plan.cross(enter, n, ctx.stream);  // [T, d]
   auto [q, k, v] = project(ctx, x);
-  push(saved, x);
+  saved.push(x);
+  if (q_norm_.has_value()) {
+    q = normed(ctx, q, *q_norm_, saved);
+    k = normed(ctx, k, *k_norm_, saved);
+  }
   q = ctx.plan.cross(core_enter, q, ctx.stream);
-  k = ctx.plan.cross(core_enter, repeat_heads(k, rotary_.kv_heads, repeats_, ctx.stream), ctx.stream);
-  v = ctx.plan.cross(core_enter, repeat_heads(v, rotary_.kv_heads, repeats_, ctx.stream), ctx.stream);
+  k = ctx.plan.cross(core_enter, repeat_heads(k, kv_heads_, repeats_, ctx.stream), ctx.stream);
+  v = ctx.plan.cross(core_enter, repeat_heads(v, kv_heads_, repeats_, ctx.stream), ctx.stream);
   Tensor o = ctx.plan.attention_core().forward(q, k, v, ctx.batch.core_first, shape(ctx), saved, ctx.stream);
   o = ctx.plan.cross(core_leave, o, ctx.stream);  // [T, h c]
-  push(saved, o);
+  saved.push(o);
   return ctx.plan.cross(leave, linear(ctx, o, out_.weight()), ctx.stream);
 }
 
 Tensor Attention::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const {
-  const Tensor o = pop(saved);
+  const Tensor o = saved.pop();
   const Tensor dy_here = ctx.plan.cross_back(leave, dy, ctx.stream);
   Tensor d_o = linear_backward(ctx, dy_here, o, out_.weight(), out_.grad());
   d_o = ctx.plan.cross_back(core_leave, d_o, ctx.stream);
   AttentionCore::Gradients g =
       ctx.plan.attention_core().backward(d_o, ctx.batch.core_first, shape(ctx), saved, ctx.stream);
-  g.dv =
-      repeat_heads_backward(ctx.plan.cross_back(core_enter, g.dv, ctx.stream), rotary_.kv_heads, repeats_, ctx.stream);
-  g.dk =
-      repeat_heads_backward(ctx.plan.cross_back(core_enter, g.dk, ctx.stream), rotary_.kv_heads, repeats_, ctx.stream);
+  g.dv = repeat_heads_backward(ctx.plan.cross_back(core_enter, g.dv, ctx.stream), kv_heads_, repeats_, ctx.stream);
+  g.dk = repeat_heads_backward(ctx.plan.cross_back(core_enter, g.dk, ctx.stream), kv_heads_, repeats_, ctx.stream);
   g.dq = ctx.plan.cross_back(core_enter, g.dq, ctx.stream);
-  const Tensor x = pop(saved);
+  if (q_norm_.has_value()) {
+    g.dk = normed_backward(ctx, g.dk, *k_norm_, saved);
+    g.dq = normed_backward(ctx, g.dq, *q_norm_, saved);
+  }
+  const Tensor x = saved.pop();
   return ctx.plan.cross_back(enter, project_backward(ctx, {g.dq, g.dk, g.dv}, x), ctx.stream);
 }
 

@@ -1,38 +1,65 @@
-// Causal multi-head attention with grouped KV heads: qkv projection, rotary positions, core, output projection.
+// Causal multi-head attention with grouped KV heads: qkv projection, norms of queries and keys, rotary positions, core,
+// output projection.
+//
+// Sources: Ainslie et al., "GQA"; Su et al., "RoFormer"; norms of each head before rotation as Dehghani et al.,
+// "Scaling Vision Transformers to 22 Billion Parameters", in the form of Qwen3 (RMSNorm, one weight for all heads).
 #pragma once
 
 #include <optional>
 
+#include <orthant/part.h>
+
 #include "core/layers/layer.h"
-#include "core/layers/parameter_store.h"
 
 namespace orthant {
 
-class Attention {
+// The kind "multi_head". Settings: model.heads, kv_heads, head_dim, qk_norm, biases, positions, sliding_window (which
+// the batch carries: DeviceBatch::core_first).
+class MultiHeadAttention final : public AttentionPart {
  public:
-  // `stem`.q_proj.weight, .k_proj, .v_proj, .o_proj.
-  Attention(const ParamStore& store, const std::string& stem, const Plan& plan);
+  std::vector<ParamSpec> parameters(const PartPlace& place) const override;
+  double flops(const Settings& settings, int block) const override;
+  std::unique_ptr<PartLayer> make(const PartPlace& place, const Parameters& parameters,
+                                  const Plan& plan) const override;
+};
 
-  // n [T, d], the norm's output, to [T, d], before dropout and residual.
-  Tensor forward(const StepContext& ctx, const Tensor& n, Saved& saved) const;
-  Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const;
+class Attention final : public PartLayer {
+ public:
+  // `stem`.q_proj.weight, .k_proj, .v_proj, .o_proj; with biases .q_proj.bias and so on, with norms .q_norm.weight and
+  // .k_norm.weight.
+  Attention(const Parameters& parameters, const std::string& stem, const Plan& plan);
+
+  Tensor forward(const StepContext& ctx, const Tensor& n, Saved& saved) const override;
+  Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const override;
 
  private:
-  AttentionShape shape(const StepContext& ctx) const;
   struct Heads {
-    Tensor q, k, v;  // [T, h c], [T, kv c] twice, rotated
+    Tensor q, k, v;  // [T, h c], [T, kv c] twice
   };
-  RotaryShape queries() const { return {rotary_.heads, 0, rotary_.head_dim, rotary_.theta}; }
-  RotaryShape keys() const { return {0, rotary_.kv_heads, rotary_.head_dim, rotary_.theta}; }
+  // Some of the three projections as one matrix product.
+  struct Projection {
+    ParamMatrix weight;               // [n, d]
+    std::optional<ParamMatrix> bias;  // [n, 1]
+  };
+  AttentionShape shape(const StepContext& ctx) const;
+  RotaryShape rotary(std::int64_t heads, std::int64_t kv_heads, bool rotate) const;
+  Tensor projected(const StepContext& ctx, const Tensor& x, const Projection& by) const;
+  Tensor projected_backward(const StepContext& ctx, const Tensor& dy, const Tensor& x, const Projection& by) const;
   Heads project(const StepContext& ctx, const Tensor& x) const;                            // x [T, d]
   Tensor project_backward(const StepContext& ctx, const Heads& d, const Tensor& x) const;  // dx [T, d]
+  // Normalises each head, then rotates it.
+  Tensor normed(const StepContext& ctx, const Tensor& heads, const ParamRef& weight, Saved& saved) const;
+  Tensor normed_backward(const StepContext& ctx, const Tensor& d, const ParamRef& weight, Saved& saved) const;
 
   // Where ranks share key heads, the gradients of k and v are summed over more of them than q's: then these lie in
   // different buffers, and q_ is a matrix of its own. Else qkv_ serves all.
-  std::optional<ParamMatrix> qkv_;     // [(h + 2 kv) c, d]
-  std::optional<ParamMatrix> q_, kv_;  // [h c, d], [2 kv c, d]
-  ParamRef out_;                       // [d, h c]
-  RotaryShape rotary_;
+  std::optional<Projection> qkv_;            // n = (h + 2 kv) c
+  std::optional<Projection> q_, kv_;         // n = h c, n = 2 kv c
+  std::optional<ParamRef> q_norm_, k_norm_;  // [c]
+  ParamRef out_;                             // [d, h c]
+  std::int64_t heads_ = 0, kv_heads_ = 0, head_dim_ = 0;
+  double theta_ = 0;  // 0: no rotation
+  float eps_ = 0;
   std::int64_t core_heads_ = 0, core_kv_heads_ = 0;
   std::int64_t repeats_ = 1;  // of each key head on its way into the core
 };

@@ -1,24 +1,39 @@
 #include "core/layers/ffn.h"
 
+#include "core/arch/cost.h"
+#include "core/arch/param_specs.h"
+
 namespace orthant {
 namespace {
 
 constexpr Site enter{Region::ffn, Side::enter}, leave{Region::ffn, Side::leave};
 
-std::vector<ParamRef> input_matrices(const ParamStore& store, const std::string& stem, Activation activation) {
+std::vector<ParamRef> input_matrices(const Parameters& parameters, const std::string& stem, Activation activation) {
   std::vector<ParamRef> refs;
   if (activation == Activation::swiglu) {
-    refs.push_back(store.ref(stem + ".gate_proj.weight"));
+    refs.push_back(parameters.ref(stem + ".gate_proj.weight"));
   }
-  refs.push_back(store.ref(stem + ".up_proj.weight"));
+  refs.push_back(parameters.ref(stem + ".up_proj.weight"));
   return refs;
 }
 
 }  // namespace
 
-Ffn::Ffn(const ParamStore& store, const std::string& stem, const Settings& settings)
-    : in_(input_matrices(store, stem, settings.model.activation)),
-      out_(store.ref(stem + ".down_proj.weight")),
+std::vector<ParamSpec> Mlp::parameters(const PartPlace& place) const {
+  return ffn_specs(place.settings, place.stem, d_ff_of(place.settings));
+}
+
+double Mlp::flops(const Settings& settings, int) const {
+  return ffn_flops(settings, d_ff_of(settings));
+}
+
+std::unique_ptr<PartLayer> Mlp::make(const PartPlace& place, const Parameters& parameters, const Plan& plan) const {
+  return std::make_unique<Ffn>(parameters, place.stem, plan.settings());
+}
+
+Ffn::Ffn(const Parameters& parameters, const std::string& stem, const Settings& settings)
+    : in_(input_matrices(parameters, stem, settings.model.activation)),
+      out_(parameters.ref(stem + ".down_proj.weight")),
       activation_(settings.model.activation) {}
 
 Tensor Ffn::activated(const StepContext& ctx, const Tensor& h) const {
@@ -31,18 +46,18 @@ Tensor Ffn::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const
   const Tensor x = ctx.plan.cross(enter, n, ctx.stream);  // [T, d]
   const Tensor h = linear(ctx, x, in_.weight());          // [T, n]
   const Tensor a = activated(ctx, h);
-  push(saved, x);
-  push(saved, h);
+  saved.push(x);
+  saved.push(h);
   if (!recomputes_activations(ctx.settings())) {
-    push(saved, a);
+    saved.push(a);
   }
   return ctx.plan.cross(leave, linear(ctx, a, out_.weight()), ctx.stream);
 }
 
 Tensor Ffn::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const {
   const bool again = recomputes_activations(ctx.settings());
-  Tensor a = again ? Tensor() : pop(saved);  // [T, f]
-  const Tensor h = pop(saved), x = pop(saved);
+  Tensor a = again ? Tensor() : saved.pop();  // [T, f]
+  const Tensor h = saved.pop(), x = saved.pop();
   if (again) {
     a = activated(ctx, h);
   }

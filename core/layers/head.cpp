@@ -65,13 +65,13 @@ Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved)
     }
   }
   if (ctx.training) {
-    push(saved, dn);
+    saved.push(dn);
   }
   return {};
 }
 
 Tensor HeadLayer::backward(const StepContext& ctx, const Tensor&, Saved& saved) {
-  const Tensor dn = ctx.plan.cross_back(enter, pop(saved), ctx.stream);
+  const Tensor dn = ctx.plan.cross_back(enter, saved.pop(), ctx.stream);
   Tensor dx = ctx.device().empty(dn.dtype(), dn.shape());
   ctx.stream.fill(dx, 0);
   norm_.backward(ctx, dx, dn, saved);

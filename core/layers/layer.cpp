@@ -15,6 +15,24 @@ Tensor linear_backward(const StepContext& ctx, const Tensor& dy, const Tensor& x
   return dx;
 }
 
+namespace {
+
+Tensor column_of_ones(const StepContext& ctx, std::int64_t rows, DType dtype) {
+  Tensor ones = ctx.device().empty(dtype, {rows, 1});
+  ctx.stream.fill(ones, 1);
+  return ones;
+}
+
+}  // namespace
+
+void add_bias(const StepContext& ctx, const Tensor& y, const Tensor& b) {
+  ctx.stream.gemm(y, column_of_ones(ctx, y.dim(0), b.dtype()), b, {.beta = 1});
+}
+
+void add_bias_backward(const StepContext& ctx, const Tensor& db, const Tensor& dy) {
+  ctx.stream.gemm(db, column_of_ones(ctx, dy.dim(0), dy.dtype()), dy, {.transpose_a = true, .beta = 1});
+}
+
 Tensor branch_dropout(const StepContext& ctx, Tensor y, std::uint32_t site) {
   const double rate = ctx.settings().model.dropout;
   if (ctx.training && rate > 0) {

@@ -1,10 +1,8 @@
 #include "core/layers/norm.h"
 
 namespace orthant {
-namespace {
 
-// Norm weights are read in fp32 whatever the compute dtype: a few numbers, used in every token.
-Tensor as_f32(const StepContext& ctx, const Tensor& w) {
+Tensor norm_weight(const StepContext& ctx, const Tensor& w) {
   if (w.dtype() == DType::f32) {
     return w;
   }
@@ -12,8 +10,6 @@ Tensor as_f32(const StepContext& ctx, const Tensor& w) {
   ctx.stream.cast(wide, w);
   return wide;
 }
-
-}  // namespace
 
 Norm::Norm(const ParamStore& store, const std::string& stem, const Settings& settings)
     : weight_(store.ref(stem + ".weight")),
@@ -27,19 +23,19 @@ Norm::Norm(const ParamStore& store, const std::string& stem, const Settings& set
 Tensor Norm::forward(const StepContext& ctx, const Tensor& x, Saved& saved) const {
   Tensor y = ctx.device().empty(x.dtype(), x.shape());
   Tensor stats = ctx.device().empty(DType::f32, {x.dim(0), 2});
-  const Tensor w = as_f32(ctx, weight_.weight());
-  const Tensor b = bias_.has_value() ? as_f32(ctx, bias_->weight()) : Tensor();
+  const Tensor w = norm_weight(ctx, weight_.weight());
+  const Tensor b = bias_.has_value() ? norm_weight(ctx, bias_->weight()) : Tensor();
   ctx.stream.norm(y, stats, x, w, b, kind_, eps_);
-  push(saved, x);
-  push(saved, stats);
+  saved.push(x);
+  saved.push(stats);
   return y;
 }
 
 void Norm::backward(const StepContext& ctx, const Tensor& dx, const Tensor& dy, Saved& saved) const {
-  const Tensor stats = pop(saved);
-  const Tensor x = pop(saved);
+  const Tensor stats = saved.pop();
+  const Tensor x = saved.pop();
   const Tensor dbias = bias_.has_value() ? bias_->grad() : Tensor();
-  ctx.stream.norm_backward(dx, weight_.grad(), dbias, dy, x, stats, as_f32(ctx, weight_.weight()), kind_);
+  ctx.stream.norm_backward(dx, weight_.grad(), dbias, dy, x, stats, norm_weight(ctx, weight_.weight()), kind_);
 }
 
 }  // namespace orthant

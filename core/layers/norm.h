@@ -8,6 +8,9 @@
 
 namespace orthant {
 
+// Weights of norms are read in fp32 whatever the compute dtype: a few numbers, used in every token.
+Tensor norm_weight(const StepContext& ctx, const Tensor& w);
+
 class Norm {
  public:
   // The norm `stem`.weight (and, for LayerNorm, `stem`.bias).

@@ -17,37 +17,6 @@
 
 namespace orthant {
 
-// A parameter as a layer meets it, by name; the group it lies in depends on the layout.
-class ParamRef {
- public:
-  ParamRef() = default;
-  ParamRef(ParamGroup& group, std::size_t index) : group_(&group), index_(index) {}
-  ParamGroup& group() const { return *group_; }
-  const Param& param() const { return group_->params[index_]; }
-  Tensor weight() const { return group_->weight_of(param()); }
-  Tensor grad() const { return group_->grad_of(param()); }
-
- private:
-  ParamGroup* group_ = nullptr;
-  std::size_t index_ = 0;
-};
-
-// Matrices that lie back to back in one group and have equal rows: one matrix product serves all.
-class ParamMatrix {
- public:
-  ParamMatrix() = default;
-  // Errors: Error where they are not neighbours.
-  explicit ParamMatrix(const std::vector<ParamRef>& refs);
-  static bool neighbours(const ParamRef& a, const ParamRef& b);
-  Tensor weight() const { return first_.group().weight.slice(first_.param().begin, shape()); }  // [rows, columns]
-  Tensor grad() const { return first_.group().grad.slice(first_.param().begin, shape()); }
-
- private:
-  Shape shape() const { return {rows_, first_.param().size[1]}; }
-  ParamRef first_;
-  std::int64_t rows_ = 0;
-};
-
 // What a gate keeps of a layer of this rank's stage: the same on every rank that has it.
 struct GateState {
   std::string name;
@@ -56,7 +25,7 @@ struct GateState {
   bool written = false;  // by this rank, into checkpoints
 };
 
-class ParamStore {
+class ParamStore final : public Parameters {
  public:
   // Places every parameter by the plan, makes the groups' sum groups (collective over the world), allocates weights,
   // gradients and optimizer state, and initialises the weights: each element a function of seed, name and global
@@ -68,9 +37,8 @@ class ParamStore {
   std::vector<std::unique_ptr<ParamGroup>>& groups() { return groups_; }
   const std::vector<std::unique_ptr<ParamGroup>>& groups() const { return groups_; }
 
-  // Errors: Error where this rank does not hold it.
-  ParamRef ref(const std::string& name) const;
-  bool holds(const std::string& name) const;
+  ParamRef ref(const std::string& name) const override;
+  bool holds(const std::string& name) const override;
   struct Found {
     ParamGroup* group;
     const Param* param;

@@ -9,12 +9,12 @@ Block::Block(const ParamStore& store, Plan& plan, int block) : layer_(static_cas
   const std::string stem = block_stem(block);
   groups_ = store.groups_of_layer(block + 1);
   norm1_.emplace(store, stem + ".input_layernorm", settings);
-  attention_.emplace(store, stem + ".self_attn", plan);
+  attention_ = attention_part(settings).make(attention_place(settings, block), store, plan);
   norm2_.emplace(store, stem + ".post_attention_layernorm", settings);
   if (block_has_experts(settings, block)) {
     moe_.emplace(store, stem + ".block_sparse_moe", plan, block + 1);
   } else {
-    ffn_.emplace(store, stem + ".mlp", settings);
+    ffn_ = ffn_part(settings).make(ffn_place(settings, block), store, plan);
   }
 }
 
@@ -47,7 +47,7 @@ Tensor Block::forward(const StepContext& ctx, const Tensor& x, Saved& saved) {
   }
   Saved forgotten;
   const Tensor y = run(ctx, x, routing, forgotten);
-  push(saved, x);
+  saved.push(x);
   if (routing.has_value()) {
     routing->save(saved);
   }
@@ -71,7 +71,7 @@ Tensor Block::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) {
     if (moe_) {
       routing = Routing::take(saved);
     }
-    const Tensor x = pop(saved);
+    const Tensor x = saved.pop();
     run(ctx, x, routing, saved);
   }
   const Tensor dz = into_branch(ctx, dy, ffn_site(layer_));

@@ -4,8 +4,8 @@
 #include <memory>
 #include <optional>
 
-#include "core/layers/attention.h"
-#include "core/layers/ffn.h"
+#include <orthant/part.h>
+
 #include "core/layers/norm.h"
 #include "experts/moe_layer.h"
 
@@ -22,8 +22,8 @@ class Block final : public Layer {
   Tensor run(const StepContext& ctx, const Tensor& x, std::optional<Routing>& routing, Saved& saved);
   std::uint32_t layer_;
   std::optional<Norm> norm1_, norm2_;
-  std::optional<Attention> attention_;
-  std::optional<Ffn> ffn_;
+  std::unique_ptr<PartLayer> attention_;
+  std::unique_ptr<PartLayer> ffn_;  // null where the block has experts
   std::optional<MoeLayer> moe_;
 };
 

@@ -32,17 +32,17 @@ class LocalAttention final : public AttentionCore {
     Tensor o = device.empty(q.dtype(), q.shape());  // [T, h c]
     Tensor lse = device.empty(DType::f32, {shape.batch, shape.heads, shape.positions});
     s.attention(o, lse, q, k, v, first, shape);
-    saved.tensors.insert(saved.tensors.end(), {q, k, v, o, lse});
+    for (const Tensor& t : {q, k, v, o, lse}) {
+      saved.push(t);
+    }
     return o;
   }
   Gradients backward(const Tensor& d_o, const Tensor& first, const AttentionShape& shape, Saved& saved,
                      Stream& s) override {
-    Tensor lse = std::move(saved.tensors.back());
-    saved.tensors.pop_back();
+    const Tensor lse = saved.pop();
     Tensor qkvo[4];
     for (int i = 3; i >= 0; --i) {
-      qkvo[i] = std::move(saved.tensors.back());
-      saved.tensors.pop_back();
+      qkvo[i] = saved.pop();
     }
     Device& device = s.device();
     Gradients g{device.empty(qkvo[0].dtype(), qkvo[0].shape()), device.empty(qkvo[1].dtype(), qkvo[1].shape()),

@@ -84,11 +84,10 @@ class Checks {
   }
 
   void data() {
-    const bool synthetic = config_.settings.data.source == DataSource::synthetic;
     try {
       make_batch_source(config_.settings);
     } catch (const Error& error) {
-      refuse(synthetic ? "data.source" : "data.path", error.what(), "");
+      refuse(reads_files() ? "data.path" : "data.source", error.what(), "");
     }
   }
 
@@ -98,6 +97,12 @@ class Checks {
   }
 
  private:
+  bool reads_files() const {
+    const Settings& settings = config_.settings;
+    return settings.catalogue->has<Source>(settings.data.source) &&
+           settings.catalogue->get<Source>(settings.data.source).reads_files();
+  }
+
   void refuse(const char* setting, const std::string& message, const std::string& advice) {
     refused_.add(config_.tables.empty() ? "default" : config_.origin(setting), message, advice);
   }

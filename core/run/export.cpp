@@ -42,6 +42,10 @@ void add_own_keys(Json& json, const Settings& s) {
   json["norm"] = text(s.model.norm);
   json["activation"] = text(s.model.activation);
   json["positions"] = text(s.model.positions);
+  json["attention"] = s.model.attention;
+  json["ffn"] = s.model.ffn;
+  json["qk_norm"] = s.model.qk_norm;
+  json["attention_bias"] = s.model.biases;
   if (routed_blocks(s) > 0) {
     json["every"] = s.moe.every;
     json["router"] = s.moe.router;
@@ -58,7 +62,7 @@ void add_own_keys(Json& json, const Settings& s) {
 }
 
 // Where the checkpoint and the configuration of a run lie.
-struct Source {
+struct Exported {
   fs::path checkpoint, config;
   std::vector<std::string> passed_over;
 };
@@ -71,14 +75,14 @@ std::optional<fs::path> newest_in(const fs::path& run, std::vector<std::string>&
   }
 }
 
-Source find_source(const fs::path& given) {
+Exported find_source(const fs::path& given) {
   const fs::path path = fs::absolute(given / "").lexically_normal().parent_path();
   if (!fs::is_directory(path)) {
     const fs::path usual = fs::path("runs") / given;
     fail("'{}' is not a folder: give a run's folder or a checkpoint's{}", given.string(),
          given.is_relative() && fs::is_directory(usual) ? ", here '" + usual.string() + "'" : "");
   }
-  Source source;
+  Exported source;
   if (fs::exists(path / "manifest.json")) {
     source = {path, path.parent_path().parent_path() / "config.resolved.toml", {}};
   } else {
@@ -209,6 +213,10 @@ std::vector<std::string> without_twin(const Settings& s) {
   };
   expect(s.model.norm == NormKind::rmsnorm, fmt::format("model.norm = \"{}\"", text(s.model.norm)));
   expect(s.model.activation == Activation::swiglu, fmt::format("model.activation = \"{}\"", text(s.model.activation)));
+  expect(s.model.attention == "multi_head", fmt::format("model.attention = \"{}\"", s.model.attention));
+  expect(s.model.ffn == "mlp", fmt::format("model.ffn = \"{}\"", s.model.ffn));
+  expect(!s.model.qk_norm, "model.qk_norm = true");
+  expect(!s.model.biases, "model.biases = true");
   expect(s.model.positions == Positions::rotary, fmt::format("model.positions = \"{}\"", text(s.model.positions)));
   const int routed = routed_blocks(s);
   if (routed > 0) {
@@ -245,7 +253,7 @@ std::string export_config(const Settings& s, DType dtype) {
   json["hidden_act"] = s.model.activation == Activation::swiglu ? "silu" : text(s.model.activation);
   json["initializer_range"] = s.model.init_std;
   json["attention_dropout"] = 0.0;
-  json["sliding_window"] = nullptr;
+  json["sliding_window"] = s.model.sliding_window > 0 ? Json(s.model.sliding_window) : Json();
   json["tie_word_embeddings"] = s.model.tie_embeddings;
   if (routed) {
     json["num_local_experts"] = s.moe.experts;
@@ -266,7 +274,7 @@ std::string export_config(const Settings& s, DType dtype) {
 ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
   const fs::path output = fs::absolute(options.output / "").lexically_normal().parent_path();
   const bool filled = check_output(output, options.replace_existing);
-  const Source source = find_source(options.run);
+  const Exported source = find_source(options.run);
   // The data may be gone by now, and nothing is read from it.
   const Config config = load_config(source.config.string(), {"data.source=\"synthetic\""}, plugin_keys, plugin_kinds);
   const CheckpointReader reader(source.checkpoint);

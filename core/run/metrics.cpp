@@ -51,6 +51,9 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
     json["dropped_by_chance"] = by_chance;
     json["expert_tokens"] = experts;
   }
+  for (const auto& [key, value] : r.metrics) {
+    json[key] = value;
+  }
   json["run_id"] = run_id;
   return json.dump();
 }

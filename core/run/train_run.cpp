@@ -154,8 +154,15 @@ class Run {
     step_ = number_in(reader, "step");
     tokens_ = number_in(reader, "tokens");
     from_state_ = reader.state();
+    const std::vector<std::string> absent = trainer_.observers().restore(from_state_);
     if (first()) {
       say_resumed(reader);
+      if (!absent.empty()) {
+        say("orthant: warning: the checkpoint was written with hooks that no plugin brings now, their changes end "
+            "here: "
+            "{}",
+            fmt::join(absent, ", "));
+      }
     }
   }
 
@@ -251,6 +258,7 @@ class Run {
                                                 {"tokens", std::to_string(tokens_)},
                                                 {"seed", std::to_string(settings_.run.seed)},
                                                 {"settings", remembered_settings(config_)}};
+    state.merge(trainer_.observers().state());
     const std::function<void()> require_own = [this] { require_own_folder(options_.run_directory, ids_); };
     if (first()) {
       const FileWork work = file_work();

@@ -163,6 +163,7 @@ void check_slices(const Config& config, const Plan& plan, Diagnostics& refused) 
 }  // namespace
 
 int check_layout(const Config& config) {
+  run_phase(config, "default", [&] { parameter_table(config.settings); });  // a part may refuse the settings
   Session session(config);
   Diagnostics refused = config.diagnostics();
   session.plan(0, nullptr, nullptr, refused);

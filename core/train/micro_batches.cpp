@@ -9,6 +9,15 @@
 namespace orthant {
 namespace {
 
+// Where the model has a window, no token sees further back than it.
+HostBatch with_window(HostBatch whole, std::int64_t window) {
+  for (std::size_t i = 0; window > 0 && i < whole.first.size(); ++i) {
+    const std::int64_t place = static_cast<std::int64_t>(i) % whole.positions;
+    whole.first[i] = std::max(whole.first[i], static_cast<std::int32_t>(place - window + 1));
+  }
+  return whole;
+}
+
 HostBatch held_in(const HostBatch& whole, const Plan& plan, Region region) {
   std::vector<PositionRun> runs;
   for (const Range& run : plan.positions(region, plan.mesh().rank())) {
@@ -23,7 +32,8 @@ std::int64_t valid_of(const HostBatch& host) {
 
 }  // namespace
 
-DeviceBatch upload(const HostBatch& whole, const Plan& plan, Stream& stream) {
+DeviceBatch upload(const HostBatch& given, const Plan& plan, Stream& stream) {
+  const HostBatch whole = with_window(given, plan.settings().model.sliding_window);
   Device& device = plan.device();
   const HostBatch host = held_in(whole, plan, Region::embedding), core = held_in(whole, plan, Region::attention_core);
   DeviceBatch batch;

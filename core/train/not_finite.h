@@ -1,8 +1,9 @@
 // Where a loss or a gradient that is not finite began: the first layer whose output, or whose gradient, is not.
 #pragma once
 
+#include <orthant/hook.h>
+
 #include "core/train/model_work.h"
-#include "core/train/step_report.h"
 
 namespace orthant {
 

@@ -122,11 +122,11 @@ void OptimizerStep::update(ParamGroup& group, const std::vector<Part>& parts, Up
   }
 }
 
-void OptimizerStep::apply(std::int64_t step, const Tensor& factor, const Tensor& finite) {
+void OptimizerStep::apply(std::int64_t step, double lr, const Tensor& factor, const Tensor& finite) {
   const Settings& settings = plan_.settings();
   const UpdateStep now{.settings = settings.optimizer,
                        .step = step,
-                       .lr = learning_rate(settings, step),
+                       .lr = lr,
                        .factor = factor,
                        .finite = finite};
   for (std::size_t i = 0; i < parts_.size(); ++i) {

@@ -1,4 +1,4 @@
-#include "core/train/step_report.h"
+#include <orthant/hook.h>
 
 #include <algorithm>
 

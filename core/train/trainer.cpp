@@ -42,7 +42,8 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source)
       tokens_(plan.mesh().group_of("tokens", token_ranks(plan))),
       model_(std::make_unique<Model>(plan, stream)),
       optimizer_(plan, model_->parameters(), stream),
-      executor_(plan, stream, micro_batch_tokens(plan)) {
+      executor_(plan, stream, micro_batch_tokens(plan)),
+      observers_(plan.settings()) {
   Device& device = plan.device();
   sum_storage_ = device.empty(DType::f64, {3});
   sums_.loss = sum_storage_.slice(0, {1});
@@ -179,7 +180,7 @@ void Trainer::enqueue(const Load& load, std::span<const DeviceBatch> batches, st
 StepReport Trainer::report(const Load& load, std::int64_t step) {
   StepReport report;
   report.step = step;
-  report.lr = learning_rate(plan_.settings(), step);
+  report.lr = learning_rate_of(step);
   report.tokens = load.valid;
   double squares = 0;
   std::array<double, 3> sums{};
@@ -200,13 +201,23 @@ StepReport Trainer::report(const Load& load, std::int64_t step) {
 StepReport Trainer::gradients(std::int64_t step) {
   const Load loaded = load(step);
   enqueue(loaded, {}, step);
-  return report(loaded, step);
+  last_ = report(loaded, step);
+  return last_;
 }
 
 void Trainer::apply(std::int64_t step) {
+  update(step);
+  observers_.after_step(last_);
+}
+
+double Trainer::learning_rate_of(std::int64_t step) const {
+  return observers_.lr_factor() * learning_rate(plan_.settings(), step);
+}
+
+void Trainer::update(std::int64_t step) {
   stream_.clip_factor(factor_, sum_squares_, sums_.loss, static_cast<float>(plan_.settings().optimizer.clip_grad_norm));
   stream_.clip_factor(finite_, sum_squares_, sums_.loss, 0);
-  optimizer_.apply(step, factor_, finite_);
+  optimizer_.apply(step, learning_rate_of(step), factor_, finite_);
   for (const GateState& state : model_->parameters().gate_states()) {
     const Tensor load = sums_.choices.rows(routed_blocks(plan_.settings(), state.layer - 1), 1);
     gate_of(plan_.settings()).update(state.value, load.view({2, load.dim(2)}), factor_, plan_.settings(), stream_);
@@ -221,13 +232,15 @@ StepReport Trainer::step(std::int64_t step) {
     const std::vector<DeviceBatch> batches = upload_all(loaded);
     stream_.together([&] {
       enqueue(loaded, batches, step);
-      apply(step);
+      update(step);
     });
   } else {
     enqueue(loaded, {}, step);
-    apply(step);
+    update(step);
   }
-  return report(loaded, step);
+  StepReport done = report(loaded, step);
+  observers_.after_step(done);
+  return done;
 }
 
 double Trainer::validate() {

@@ -14,8 +14,8 @@
 #include "core/model/model.h"
 #include "core/plan/batch_share.h"
 #include "core/train/executor.h"
+#include "core/train/observers.h"
 #include "core/train/optimizer_step.h"
-#include "core/train/step_report.h"
 
 namespace orthant {
 
@@ -31,7 +31,7 @@ class Trainer {
 
   // Everything of step() but the optimizer's update: gradients stay in parameters() for comparison.
   StepReport gradients(std::int64_t step);
-  // Applies the update for the gradients of the last call of gradients().
+  // Applies the update for the gradients of the last call of gradients(), and lets the hooks see that step.
   void apply(std::int64_t step);
 
   // Mean loss over the held-out sequences, in nats per token. Each rank that splits the batch takes its part.
@@ -40,6 +40,7 @@ class Trainer {
   Model& model() { return *model_; }
   ParamStore& parameters() { return model_->parameters(); }
   Group& world() { return world_; }
+  Observers& observers() { return observers_; }
 
  private:
   struct Load {
@@ -53,6 +54,8 @@ class Trainer {
   // `batches`: the micro-batches where they are on the device already; empty: each goes there when its turn comes.
   void run(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step);
   void enqueue(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step);
+  void update(std::int64_t step);
+  double learning_rate_of(std::int64_t step) const;
   StepReport report(const Load& load, std::int64_t step);
   void add_counters(StepReport& report, std::int64_t valid);
   [[noreturn]] void explain_not_finite(const Load& load, const StepReport& report);
@@ -68,6 +71,8 @@ class Trainer {
   std::unique_ptr<Model> model_;
   OptimizerStep optimizer_;
   Executor executor_;
+  Observers observers_;
+  StepReport last_;  // of gradients()
   StepSums sums_;
   Tensor sum_storage_;  // f64 [3]: loss, balance, z
   Tensor sum_squares_;  // f64 [1]

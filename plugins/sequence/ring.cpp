@@ -3,13 +3,6 @@
 namespace orthant::sequence {
 namespace {
 
-Tensor take(Saved& saved) {
-  require(!saved.tensors.empty(), "ring attention's backward takes more than its forward saved");
-  Tensor t = std::move(saved.tensors.back());
-  saved.tensors.pop_back();
-  return t;
-}
-
 class Ring final : public AttentionCore {
  public:
   Ring(Group& group, std::vector<std::vector<std::int32_t>> positions, Device* device)
@@ -42,7 +35,9 @@ class Ring final : public AttentionCore {
       out = device.empty(q.dtype(), q.shape());
       s.cast(out, o);
     }
-    saved.tensors.insert(saved.tensors.end(), {q, k, v, out, lse});
+    for (const Tensor& t : {q, k, v, out, lse}) {
+      saved.push(t);
+    }
     return out;
   }
 
@@ -51,7 +46,7 @@ class Ring final : public AttentionCore {
   Gradients backward(const Tensor& d_o, const Tensor& first, const AttentionShape& shape, Saved& saved,
                      Stream& s) override {
     Device& device = s.device();
-    const Tensor lse = take(saved), o = take(saved), v = take(saved), k = take(saved), q = take(saved);
+    const Tensor lse = saved.pop(), o = saved.pop(), v = saved.pop(), k = saved.pop(), q = saved.pop();
     Tensor dq = device.empty(DType::f32, q.shape());
     s.fill(dq, 0);
     Tensor kv = pack(k, v, s), dkv;

@@ -71,6 +71,12 @@ layers = 6
 d_model = 48
 heads = 6
 kv_heads = 2
+head_dim = 10
+attention = "multi_head"
+qk_norm = true
+biases = true
+sliding_window = 20
+ffn = "mlp"
 d_ff = 96
 vocab_size = 300
 norm = "layernorm"
@@ -127,7 +133,7 @@ recompute = "none"
   EXPECT_EQ(s.run.timeout_seconds, 1.5);
   EXPECT_TRUE(s.run.graphs);
   EXPECT_EQ(s.run.peak_tflops, 2.5);
-  EXPECT_EQ(s.data.source, DataSource::synthetic);
+  EXPECT_EQ(s.data.source, "synthetic");
   EXPECT_EQ(s.data.tokenizer, "bytes");
   EXPECT_EQ(s.data.sequence_length, 64);
   EXPECT_EQ(s.data.validation_fraction, 0.25);
@@ -140,6 +146,12 @@ recompute = "none"
   EXPECT_EQ(s.model.d_model, 48);
   EXPECT_EQ(s.model.heads, 6);
   EXPECT_EQ(s.model.kv_heads, 2);
+  EXPECT_EQ(s.model.head_dim, 10);
+  EXPECT_EQ(s.model.attention, "multi_head");
+  EXPECT_TRUE(s.model.qk_norm);
+  EXPECT_TRUE(s.model.biases);
+  EXPECT_EQ(s.model.sliding_window, 20);
+  EXPECT_EQ(s.model.ffn, "mlp");
   EXPECT_EQ(s.model.d_ff, 96);
   EXPECT_EQ(s.model.vocab_size, 300);
   EXPECT_EQ(s.model.norm, NormKind::layernorm);

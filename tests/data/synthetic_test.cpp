@@ -13,7 +13,7 @@ namespace {
 
 Settings make_settings(std::int64_t vocabulary) {
   Settings s;
-  s.data.source = DataSource::synthetic;
+  s.data.source = "synthetic";
   s.data.sequence_length = 32;
   s.data.validation_sequences = 3;
   s.model.vocab_size = vocabulary;

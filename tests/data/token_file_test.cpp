@@ -19,7 +19,7 @@ class TokenFiles : public testing::Test {
  protected:
   Settings settings(std::vector<std::string> paths) const {
     Settings s;
-    s.data.source = DataSource::tokens;
+    s.data.source = "tokens";
     s.data.path = std::move(paths);
     s.data.sequence_length = 4;
     s.data.validation_fraction = 0;
@@ -66,7 +66,7 @@ TEST_F(TokenFiles, ArePreparedAsTheFormatSays) {
 TEST_F(TokenFiles, GiveTheSameBatchesAsTheirText) {
   const std::string text = "some words--and others--to be read--again and again";
   Settings tokens = settings({prepare(text)}), bytes = tokens;
-  bytes.data.source = DataSource::text;
+  bytes.data.source = "text";
   bytes.data.path = {folder_.write("text", text)};
   for (const Documents documents : {Documents::stream, Documents::packed, Documents::separate}) {
     tokens.data.documents = bytes.data.documents = documents;

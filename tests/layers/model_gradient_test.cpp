@@ -190,6 +190,15 @@ TEST(ModelGradient, SomeBlocksDenseAndSeveralMicroBatches) {
   expect_differences({"moe.every=2", "model.layers=3", "batch.micro_batch=1"});
 }
 
+TEST(ModelGradient, NormsOfHeadsBiasesAndWideHeads) {
+  expect_differences({"moe.aux_loss=0", "moe.z_loss=0", "model.qk_norm=true", "model.biases=true", "model.kv_heads=2",
+                      "model.head_dim=6"});
+}
+
+TEST(ModelGradient, SlidingWindow) {
+  expect_differences({"moe.aux_loss=0", "moe.z_loss=0", "model.sliding_window=3"});
+}
+
 TEST(ModelGradient, DenseModel) {
   expect_differences({"moe.experts=0"});
 }

@@ -105,6 +105,25 @@ TEST(Elementwise, AddAndScale) {
   });
 }
 
+TEST(Elementwise, Multiply) {
+  on_every_device([](OpContext& c) {
+    for (const DType to : {DType::f32, DType::bf16}) {
+      for (const DType from : {DType::f32, DType::bf16}) {
+        for (const std::int64_t n : sizes) {
+          const Input x = c.normal(from, {n}, 1), y = c.normal(to, {n}, 1);
+          c.stream().multiply(y.tensor, x.tensor);
+          Values expected = y.values;
+          for (std::size_t i = 0; i < expected.size(); ++i) {
+            expected[i] *= x.values[i];
+          }
+          c.expect(fmt::format("multiply {} {} {}", name_of(to), name_of(from), n), y.tensor, expected,
+                   to == DType::f32 ? 1e-6 : 0.005);
+        }
+      }
+    }
+  });
+}
+
 TEST(Elementwise, Sums) {
   on_every_device([](OpContext& c) {
     for (const DType dtype : {DType::f32, DType::bf16}) {

@@ -185,6 +185,8 @@ const std::vector<Model>& table_models() {
       {"clipped_sgd", {R"(optimizer.name="sgd")", "optimizer.clip_grad_norm=0.05"}},
       {"few_tokens", {"data.sequence_length=8", "moe.experts=16", "moe.capacity_factor=1.0"}},  // experts without any
       {"few_kv_heads", {"model.kv_heads=2"}},
+      {"normed_heads", {"model.qk_norm=true", "model.head_dim=6", "model.kv_heads=2"}},
+      {"biases_window", {"model.biases=true", "model.sliding_window=5", "model.kv_heads=2"}},
       {"recompute_selective", {R"(memory.recompute="selective")", "moe.capacity_factor=1.0"}},
       {"recompute_full", {R"(memory.recompute="full")", "model.dropout=0.2", "moe.jitter=0.2"}},
       // Routing by bf16 sums is not exact, and Adam turns the rounding of gradients near zero into steps of full size.

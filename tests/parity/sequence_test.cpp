@@ -19,6 +19,8 @@ const Model models[] = {
     {"few_kv_heads", {"model.kv_heads=2"}},
     {"one_kv_head", {"model.kv_heads=1"}},
     {"learned_positions", {R"(model.positions="learned")", R"(model.norm="layernorm")"}},
+    {"normed_heads", {"model.qk_norm=true", "model.biases=true", "model.head_dim=6", "model.kv_heads=2"}},
+    {"window", {"model.sliding_window=5"}},
     {"dropout", {"model.dropout=0.2"}},
     {"micro_batches", {"batch.micro_batch=2"}},
     {"packed_documents",

@@ -5,12 +5,14 @@
 
 #include <fstream>
 #include <mutex>
+#include <nlohmann/json.hpp>
 
 #include "core/data/source.h"
 #include "core/run/saving.h"
 #include "core/session/session.h"
 #include "core/train/trainer.h"
 #include "parallel/local/thread_world.h"
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 namespace orthant::run_test {
@@ -31,6 +33,27 @@ class Resume : public testing::Test {
   }
   ProgramFolder folder_;
 };
+
+// A hook that lowers the learning rate at each step remembers where it was.
+TEST_F(Resume, AHookGoesOnWhereItWas) {
+  folder_.write("c.toml", tiny_config({2, 2}) + fmt::format("[plugins.spike_watcher]\npath = \"{}\"\nabove = 0.5\n",
+                                                            paths::out_of_tree("spike_watcher")));
+  ASSERT_EQ(train({"run.name=\"whole\""}).code, 0);
+  const Result second = train({"run.name=\"rest\""}, {"--resume", folder_.checkpoint(4, "whole").string()});
+  ASSERT_EQ(second.code, 0) << second.error;
+  EXPECT_THAT(differences(folder_.checkpoint(8, "whole"), folder_.checkpoint(8, "rest")), IsEmpty());
+  const auto last = [&](const std::string& name) {
+    return nlohmann::json::parse(lines_of(folder_.run(name) / "metrics.jsonl").back());
+  };
+  EXPECT_EQ(last("whole").at("spike_watcher.spikes"), 7);
+  EXPECT_EQ(last("rest").at("spike_watcher.spikes"), 7);
+  EXPECT_EQ(last("whole").at("lr"), last("rest").at("lr"));
+  // Without the plugin its changes end, and that is said.
+  folder_.write("c.toml", tiny_config({2, 2}));
+  const Result without = train({"run.name=\"without\""}, {"--resume", folder_.checkpoint(4, "whole").string()});
+  EXPECT_EQ(without.code, 0);
+  EXPECT_THAT(without.error, HasSubstr("with hooks that no plugin brings now, their changes end here: spike_watcher"));
+}
 
 // Dropout, jitter and gshard's second choice draw random numbers in each of these; the text has 14 steps an epoch, so
 // that steps 4 to 8 lie within one and step 16 beyond it.

@@ -1,4 +1,4 @@
-// add and scale.
+// add, multiply and scale.
 #include <algorithm>
 
 #include "core/device/cpu/bf16.h"
@@ -9,7 +9,27 @@
 namespace orthant {
 namespace {
 constexpr std::int64_t grain = 1 << 15;
+
+// y = f(y, x), element by element.
+template <class F>
+void combine_into(const Tensor& y, const Tensor& x, int threads, F f) {
+  with_float_type(y.dtype(), [&](auto ty) {
+    with_float_type(x.dtype(), [&](auto tx) {
+      using Y = decltype(ty);
+      using X = decltype(tx);
+      Y* to = y.as<Y>();
+      const X* from = x.as<X>();
+      parallel_for(threads, x.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+        for (std::int64_t i = begin; i < end; ++i) {
+          to[i] = from_float<Y>(f(to_float(to[i]), to_float(from[i])));
+        }
+      });
+    });
+  });
 }
+
+}  // namespace
 
 void CpuStream::add(const Tensor& y, const Tensor& x) {
   check_add(y, x);
@@ -18,20 +38,12 @@ void CpuStream::add(const Tensor& y, const Tensor& x) {
                    y.as<std::int64_t>(), [](std::int64_t a, std::int32_t b) { return a + b; });
     return;
   }
-  with_float_type(y.dtype(), [&](auto ty) {
-    with_float_type(x.dtype(), [&](auto tx) {
-      using Y = decltype(ty);
-      using X = decltype(tx);
-      Y* to = y.as<Y>();
-      const X* from = x.as<X>();
-      parallel_for(threads_, x.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-        for (std::int64_t i = begin; i < end; ++i) {
-          to[i] = from_float<Y>(to_float(to[i]) + to_float(from[i]));
-        }
-      });
-    });
-  });
+  combine_into(y, x, threads_, [](float a, float b) { return a + b; });
+}
+
+void CpuStream::multiply(const Tensor& y, const Tensor& x) {
+  check_multiply(y, x);
+  combine_into(y, x, threads_, [](float a, float b) { return a * b; });
 }
 
 void CpuStream::scale(const Tensor& y, float a) {

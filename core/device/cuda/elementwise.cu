@@ -1,4 +1,4 @@
-// add and scale.
+// add, multiply and scale.
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/elements.h"
 #include "core/device/operation_checks.h"
@@ -6,9 +6,10 @@
 namespace orthant::cuda {
 namespace {
 
-// y += x. Floor: twice y and once x.
-template <class Y, class X>
-struct AddBody {
+// y += x, or y *= x. Floor: twice y and once x.
+enum class Combine { sum, product };
+template <Combine how, class Y, class X>
+struct CombineBody {
   Y* y;
   const X* x;
   template <int n>
@@ -22,12 +23,12 @@ struct AddBody {
   }
   template <int n>
   __device__ void store(const Loaded<n>& l, std::int64_t, std::int64_t i) const {
-    float sum[n];
+    float result[n];
 #pragma unroll
     for (int j = 0; j < n; ++j) {
-      sum[j] = l.y[j] + l.x[j];
+      result[j] = how == Combine::sum ? l.y[j] + l.x[j] : l.y[j] * l.x[j];
     }
-    store_vector(y + i, sum);
+    store_vector(y + i, result);
   }
 };
 
@@ -67,6 +68,17 @@ struct ScaleBody {
   }
 };
 
+template <Combine how>
+void combine_into(CudaStream& stream, const Tensor& y, const Tensor& x) {
+  with_float_type(y.dtype(), [&](auto to_type) {
+    with_float_type(x.dtype(), [&](auto from_type) {
+      const CombineBody<how, decltype(to_type), decltype(from_type)> body{y.as<decltype(to_type)>(),
+                                                                          x.as<decltype(from_type)>()};
+      for_each_chunk<8, 2>(stream, body, 1, x.elements(), all_aligned<8>(body.y, body.x));
+    });
+  });
+}
+
 }  // namespace
 
 void CudaStream::add(const Tensor& y, const Tensor& x) {
@@ -75,13 +87,12 @@ void CudaStream::add(const Tensor& y, const Tensor& x) {
     for_each_chunk<1, 1>(*this, CountBody{y.as<std::int64_t>(), x.as<std::int32_t>()}, 1, x.elements(), true);
     return;
   }
-  with_float_type(y.dtype(), [&](auto to_type) {
-    with_float_type(x.dtype(), [&](auto from_type) {
-      const AddBody<decltype(to_type), decltype(from_type)> body{y.as<decltype(to_type)>(),
-                                                                 x.as<decltype(from_type)>()};
-      for_each_chunk<8, 2>(*this, body, 1, x.elements(), all_aligned<8>(body.y, body.x));
-    });
-  });
+  combine_into<Combine::sum>(*this, y, x);
+}
+
+void CudaStream::multiply(const Tensor& y, const Tensor& x) {
+  check_multiply(y, x);
+  combine_into<Combine::product>(*this, y, x);
 }
 
 void CudaStream::scale(const Tensor& y, float a) {

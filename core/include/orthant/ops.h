@@ -126,6 +126,7 @@ class Stream {
   // --- elementwise
   virtual void add(const Tensor& y, const Tensor& x) = 0;            // y += x; f, mixed dtypes allowed; or y i64, x i32
   virtual void scale(const Tensor& y, float a) = 0;                  // y *= a
+  virtual void multiply(const Tensor& y, const Tensor& x) = 0;       // y *= x, element by element; f, mixed allowed
   virtual void sum_squares(const Tensor& out, const Tensor& x) = 0;  // out f64[1] += sum x^2
   virtual void sum(const Tensor& out, const Tensor& x) = 0;          // out f64[1] += sum x (f32)
   virtual void init_normal(const Tensor& w, const RandomKey& key, float std, const SliceMap& at) = 0;  // f32 [r, c]

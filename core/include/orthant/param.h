@@ -105,4 +105,44 @@ struct ParamGroup {
   }
 };
 
+// A parameter as a layer meets it; the group that it lies in depends on the layout.
+class ParamRef {
+ public:
+  ParamRef() = default;
+  ParamRef(ParamGroup& group, std::size_t index) : group_(&group), index_(index) {}
+  ParamGroup& group() const { return *group_; }
+  const Param& param() const { return group_->params[index_]; }
+  Tensor weight() const { return group_->weight_of(param()); }  // compute dtype; there while its layer runs
+  Tensor grad() const { return group_->grad_of(param()); }      // f32; a layer adds to it in its backward
+
+ private:
+  ParamGroup* group_ = nullptr;
+  std::size_t index_ = 0;
+};
+
+// Matrices that lie back to back in one group and have equal rows: one matrix product serves all.
+class ParamMatrix {
+ public:
+  ParamMatrix() = default;
+  // Errors: Error where they are not neighbours.
+  explicit ParamMatrix(const std::vector<ParamRef>& refs);
+  static bool neighbours(const ParamRef& a, const ParamRef& b);
+  Tensor weight() const { return first_.group().weight.slice(first_.param().begin, shape()); }  // [rows, columns]
+  Tensor grad() const { return first_.group().grad.slice(first_.param().begin, shape()); }
+
+ private:
+  Shape shape() const { return {rows_, first_.param().size[1]}; }
+  ParamRef first_;
+  std::int64_t rows_ = 0;
+};
+
+// The parameters that a rank holds, by name.
+class Parameters {
+ public:
+  virtual ~Parameters() = default;
+  // Errors: Error where this rank does not hold it.
+  virtual ParamRef ref(const std::string& name) const = 0;
+  virtual bool holds(const std::string& name) const = 0;
+};
+
 }  // namespace orthant

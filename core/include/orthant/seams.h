@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include <orthant/error.h>
@@ -90,10 +91,19 @@ class Keeper {
   virtual void after_step(ParamGroup&, Stream&) {}
 };
 
-// What a layer's backward needs from its forward.
+// What a layer's backward needs from its forward: backward pops, in reverse order, what forward pushed.
 struct Saved {
   std::vector<Tensor> tensors;
   std::vector<ExchangePlan> plans;
+
+  void push(Tensor t) { tensors.push_back(std::move(t)); }
+  // Errors: Error where nothing is left.
+  Tensor pop() {
+    require(!tensors.empty(), "a layer's backward takes more than its forward saved");
+    Tensor t = std::move(tensors.back());
+    tensors.pop_back();
+    return t;
+  }
 };
 
 // 4. Activations between forward and backward: offload. A chain; the last in it holds what the others do not.

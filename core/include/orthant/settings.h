@@ -19,7 +19,6 @@ enum class Positions { learned, rotary };
 enum class ScoreKind { softmax, sigmoid };
 enum class DropPolicy { position, probability };
 enum class BalanceOver { group, batch };
-enum class DataSource { text, tokens, synthetic };
 enum class Documents { stream, packed, separate };
 enum class ComputeType { fp32, bf16 };
 
@@ -43,7 +42,7 @@ struct RunSettings {
 };
 
 struct DataSettings {
-  DataSource source = DataSource::text;
+  std::string source = "text";      // a kind of <orthant/source.h>
   std::vector<std::string> path;    // files; a relative path is relative to the file that wrote it
   std::string tokenizer = "bytes";  // "bytes" only for text; token files carry their own vocabulary
   std::int64_t sequence_length = 128;
@@ -51,7 +50,6 @@ struct DataSettings {
   std::int64_t validation_sequences = 64;
   Documents documents = Documents::stream;
   std::string separator = "\n\n\n";  // between documents of a text source
-  double synthetic_order = 1;        // reserved for the synthetic source: Markov order 1
 };
 
 struct BatchSettings {
@@ -63,8 +61,14 @@ struct ModelSettings {
   std::int64_t layers = 2;
   std::int64_t d_model = 128;
   std::int64_t heads = 4;
-  std::int64_t kv_heads = 0;  // 0: as heads
-  std::int64_t d_ff = 0;      // 0: 4 * d_model
+  std::int64_t kv_heads = 0;             // 0: as heads
+  std::int64_t d_ff = 0;                 // 0: 4 * d_model
+  std::int64_t head_dim = 0;             // 0: d_model / heads
+  std::string attention = "multi_head";  // kinds of <orthant/part.h>
+  std::string ffn = "mlp";
+  bool qk_norm = false;             // queries and keys are normalised, each head by itself
+  bool biases = false;              // of the projections to queries, keys and values
+  std::int64_t sliding_window = 0;  // tokens that a token sees, itself included; 0: all before it
   std::int64_t vocab_size = 256;
   NormKind norm = NormKind::rmsnorm;
   double norm_eps = 1e-5;

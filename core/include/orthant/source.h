@@ -1,0 +1,59 @@
+// Source: where the tokens come from. Chosen by data.source.
+//
+// A source gives sequence i, a pure function of the settings and i: it knows neither ranks, nor steps, nor batches. The
+// core deals sequences to steps and ranks: sequence g of step s is number s * batch.sequences + g. A source of N
+// training sequences is read in epochs, each in an order of its own, drawn from run.seed without replacement; one
+// without a number is endless and is read in order.
+//
+//   class Mine final : public Source { ... };
+//   catalogue.add<Source>("mine", "One sentence.", std::make_shared<Mine>());   // in Plugin::add_to
+//
+// Thread safety: a Source is shared by all ranks of a process, and so may Sequences be: const methods are safe to call
+// at the same time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <orthant/settings.h>
+
+namespace orthant {
+
+// Tokens that see each other and none of another document.
+struct SequenceDocument {
+  std::vector<std::int32_t> token;  // ids in [0, vocabulary)
+  // What each token should predict; -1: it does not count in the loss. Empty: the token after it, for the last one -1.
+  std::vector<std::int32_t> label = {};
+};
+
+// One after another from position 0 on; positions that are left are padding. At most data.sequence_length tokens.
+using Sequence = std::vector<SequenceDocument>;
+
+class Sequences {
+ public:
+  virtual ~Sequences() = default;
+  virtual std::string name() const = 0;         // for messages: "'a.txt' and 2 more files"
+  virtual std::int64_t vocabulary() const = 0;  // ids are below it; model.vocab_size is at least as much
+  // Nothing: there is no end.
+  virtual std::optional<std::int64_t> training_sequences() const { return std::nullopt; }
+  virtual Sequence training(std::int64_t i) const = 0;
+  // Of the fixed set that is held out; 0: there is none.
+  virtual std::int64_t validation_sequences() const = 0;
+  virtual Sequence validation(std::int64_t i) const = 0;
+};
+
+class Source {
+ public:
+  static constexpr const char* noun = "source";
+  virtual ~Source() = default;
+  // Errors: ConfigError for what the user can change: files that are missing, damaged or too short, a vocabulary that
+  // does not fit.
+  virtual std::unique_ptr<Sequences> open(const Settings& settings) const = 0;
+  // Whether it reads the files of data.path: then there must be some.
+  virtual bool reads_files() const { return false; }
+};
+
+}  // namespace orthant

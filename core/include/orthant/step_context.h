@@ -1,0 +1,54 @@
+// StepContext: what one layer, or a part of one, needs to know of the micro-batch that it works on.
+#pragma once
+
+#include <cstdint>
+
+#include <orthant/device.h>
+#include <orthant/ops.h>
+#include <orthant/plan.h>
+#include <orthant/tensor.h>
+
+namespace orthant {
+
+// One micro-batch on the device. T is the number of tokens that this rank holds: of every sequence, the positions of
+// Plan::positions. Regions that cut these rows further take their run of them: StepContext::rows_in.
+struct DeviceBatch {
+  std::int64_t sequences = 0, positions = 0;
+  std::int64_t tokens() const { return sequences * positions; }
+  Tensor token, label, position;  // i32 [T]
+  Tensor valid;                   // u8 [T]; 0: padding
+  Tensor index;                   // i64 [T], the token's number in the step
+  std::int64_t valid_count = 0;   // host: tokens that are not padding
+  // In the attention core, where a rank may hold other positions.
+  std::int64_t core_positions = 0;
+  Tensor core_first;  // i32 [sequences * core_positions]: the first position that a token sees; undefined: 0
+  // Of whole sequences, in order, for routing groups of tokens that are split among ranks.
+  Tensor whole_valid;  // u8 [sequences * S]
+  Tensor whole_index;  // i64 [sequences * S]
+  Tensor whole_token;  // i32 [sequences * S]; undefined unless a gate reads it
+};
+
+struct StepSums;  // the core's sums over a step (core/layers/layer.h)
+
+struct StepContext {
+  const Plan& plan;
+  Stream& stream;
+  const DeviceBatch& batch;
+  StepSums& sums;
+  std::uint32_t step = 0;
+  int micro_batch = 0;
+  bool training = true;  // false: no dropout, no jitter, no gradients, nothing counted
+  // The one scaling of the loss: 1 / tokens of the global batch that count. From here on gradients are only summed.
+  float loss_scale = 1, aux_scale = 0, z_scale = 0;
+
+  const Settings& settings() const { return plan.settings(); }
+  Device& device() const { return plan.device(); }
+  // Of values for each of the batch's tokens, those of the rows that this rank holds in `region`.
+  Tensor rows_in(Region region, const Tensor& of_tokens) const {
+    const Range range = plan.rows(region, of_tokens.dim(0));
+    return of_tokens.rows(range.begin, range.count);
+  }
+  DType compute() const { return settings().run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16; }
+};
+
+}  // namespace orthant

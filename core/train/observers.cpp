@@ -1,0 +1,89 @@
+#include "core/train/observers.h"
+
+#include <orthant/catalogue.h>
+#include <orthant/error.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+
+namespace orthant {
+namespace {
+
+const std::string prefix = "hook/";
+
+double number_of(const std::string& key, const std::string& text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  require(error == std::errc() && stop == end, "the checkpoint's '{}' is \"{}\", expected a number", key, text);
+  return value;
+}
+
+}  // namespace
+
+Observers::Observers(const Settings& settings) {
+  for (const std::string& name : settings.catalogue->names<Hook>()) {
+    all_.push_back({name, settings.catalogue->get<Hook>(name).make(settings), {}});
+    require(all_.back().observer != nullptr, "hook '{}' makes no observer", name);
+  }
+}
+
+double Observers::lr_factor() const {
+  double factor = 1;
+  for (const One& one : all_) {
+    factor *= one.changes.lr_factor;
+  }
+  return factor;
+}
+
+void Observers::after_step(StepReport& report) {
+  for (One& one : all_) {
+    std::map<std::string, double> metrics;
+    one.observer->after_step(report, one.changes, metrics);
+    require(std::isfinite(one.changes.lr_factor) && one.changes.lr_factor > 0,
+            "hook '{}' sets lr_factor to {} after step {}: it must be a number above 0", one.name,
+            one.changes.lr_factor, report.step + 1);
+    for (const auto& [key, value] : metrics) {
+      report.metrics[one.name + "." + key] = value;
+    }
+  }
+}
+
+std::map<std::string, std::string> Observers::state() const {
+  std::map<std::string, std::string> state;
+  for (const One& one : all_) {
+    state[prefix + one.name + "/lr_factor"] = fmt::format("{}", one.changes.lr_factor);
+    for (const auto& [key, value] : one.observer->numbers()) {
+      state[prefix + one.name + "/number/" + key] = fmt::format("{}", value);
+    }
+  }
+  return state;
+}
+
+std::vector<std::string> Observers::restore(const std::map<std::string, std::string>& state) {
+  std::set<std::string> unknown;
+  for (auto it = state.lower_bound(prefix); it != state.end() && it->first.starts_with(prefix); ++it) {
+    const std::string name = it->first.substr(prefix.size(), it->first.find('/', prefix.size()) - prefix.size());
+    if (std::none_of(all_.begin(), all_.end(), [&](const One& one) { return one.name == name; })) {
+      unknown.insert(name);
+    }
+  }
+  for (One& one : all_) {
+    const std::string own = prefix + one.name + "/", numbers = own + "number/";
+    const auto factor = state.find(own + "lr_factor");
+    if (factor == state.end()) {
+      continue;
+    }
+    one.changes.lr_factor = number_of(factor->first, factor->second);
+    std::map<std::string, double> remembered;
+    for (auto it = state.lower_bound(numbers); it != state.end() && it->first.starts_with(numbers); ++it) {
+      remembered[it->first.substr(numbers.size())] = number_of(it->first, it->second);
+    }
+    one.observer->restore(remembered);
+  }
+  return {unknown.begin(), unknown.end()};
+}
+
+}  // namespace orthant

@@ -1,0 +1,39 @@
+// Observers: the hooks of the catalogue, as this rank runs them.
+#pragma once
+
+#include <orthant/hook.h>
+#include <orthant/settings.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace orthant {
+
+// Thread safety: one per rank; not shared.
+class Observers {
+ public:
+  explicit Observers(const Settings& settings);
+
+  // What the learning rate of the schedule is multiplied by, by all of them.
+  double lr_factor() const;
+  // Lets each of them see the report, in the order of the catalogue, and adds what they write to report.metrics.
+  // Errors: Error naming the hook for what it may not do.
+  void after_step(StepReport& report);
+
+  // For a checkpoint's state and from it. Keys are "hook/NAME/lr_factor" and "hook/NAME/number/KEY".
+  std::map<std::string, std::string> state() const;
+  // Returns the names of the hooks that the state knows and this run has not.
+  std::vector<std::string> restore(const std::map<std::string, std::string>& state);
+
+ private:
+  struct One {
+    std::string name;
+    std::unique_ptr<Observer> observer;
+    Changes changes;
+  };
+  std::vector<One> all_;
+};
+
+}  // namespace orthant

@@ -1,0 +1,131 @@
+// Hooks: when they are called, what they change, and that they change nothing else.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "core/train/observers.h"
+#include "tests/support/error_of.h"
+#include "tests/support/experiment.h"
+
+namespace orthant {
+namespace {
+
+using test::experiment;
+using test::OneRank;
+using testing::HasSubstr;
+
+using Act = std::function<void(const StepReport&, Changes&, std::map<std::string, double>&)>;
+
+class Acting final : public Observer {
+ public:
+  explicit Acting(Act act) : act_(std::move(act)) {}
+  void after_step(const StepReport& report, Changes& changes, std::map<std::string, double>& metrics) override {
+    act_(report, changes, metrics);
+  }
+
+ private:
+  Act act_;
+};
+
+class ActingHook final : public Hook {
+ public:
+  explicit ActingHook(Act act) : act_(std::move(act)) {}
+  std::unique_ptr<Observer> make(const Settings&) const override { return std::make_unique<Acting>(act_); }
+
+ private:
+  Act act_;
+};
+
+Config with_hooks(const std::vector<std::pair<std::string, Act>>& hooks, const test::Overrides& overrides = {}) {
+  Config config = experiment(overrides);
+  const auto catalogue = built_in_catalogue();
+  for (const auto& [name, act] : hooks) {
+    catalogue->add<Hook>(name, "A test.", std::make_shared<ActingHook>(act));
+  }
+  config.settings.catalogue = catalogue;
+  return config;
+}
+
+std::map<std::string, std::vector<float>> weights(OneRank& rank) {
+  std::map<std::string, std::vector<float>> all;
+  for (const std::string& name : rank->names()) {
+    all[name] = rank->weight(name);
+  }
+  return all;
+}
+
+TEST(Observers, AreCalledOnceAStepInOrderAndChangeNothing) {
+  std::vector<std::string> calls;
+  auto note = [&](const std::string& name) {
+    return [&calls, name](const StepReport& report, Changes&, std::map<std::string, double>& metrics) {
+      calls.push_back(fmt::format("{} {}", name, report.step));
+      metrics["seen"] = static_cast<double>(report.tokens);
+    };
+  };
+  OneRank plain(experiment()), watched(with_hooks({{"b", note("b")}, {"a", note("a")}}));
+  for (int step = 0; step < 2; ++step) {
+    const StepReport one = plain->trainer().step(step), other = watched->trainer().step(step);
+    EXPECT_EQ(one.loss, other.loss);
+    EXPECT_EQ(one.grad_norm, other.grad_norm);
+    EXPECT_EQ(other.metrics, (std::map<std::string, double>{{"a.seen", 96}, {"b.seen", 96}}));
+  }
+  plain->trainer().validate();
+  watched->trainer().validate();
+  EXPECT_EQ(calls, (std::vector<std::string>{"b 0", "a 0", "b 1", "a 1"}));
+  EXPECT_EQ(weights(plain), weights(watched));
+}
+
+TEST(Observers, TheFactorIsThatOfTheNextSteps) {
+  const Act halve = [](const StepReport& report, Changes& changes, std::map<std::string, double>&) {
+    changes.lr_factor = report.step == 0 ? 0.5 : changes.lr_factor;
+  };
+  OneRank watched(with_hooks({{"halve", halve}, {"halve_too", halve}}));
+  EXPECT_DOUBLE_EQ(watched->trainer().step(0).lr, 0.01);
+  EXPECT_DOUBLE_EQ(watched->trainer().step(1).lr, 0.0025);
+  EXPECT_DOUBLE_EQ(watched->trainer().step(2).lr, 0.0025);
+}
+
+TEST(Observers, TheUpdateUsesTheFactor) {
+  const Act tiny = [](const StepReport&, Changes& changes, std::map<std::string, double>&) {
+    changes.lr_factor = 1e-30;
+  };
+  OneRank rank(with_hooks({{"tiny", tiny}}));
+  const auto start = weights(rank);
+  rank->trainer().step(0);
+  const auto after_one = weights(rank);
+  rank->trainer().step(1);
+  EXPECT_NE(start, after_one);
+  EXPECT_EQ(after_one, weights(rank));
+}
+
+TEST(Observers, RefuseAFactorThatIsNone) {
+  for (const double factor : {0.0, -1.0, std::nan("")}) {
+    const Act wrong = [&](const StepReport&, Changes& changes, std::map<std::string, double>&) {
+      changes.lr_factor = factor;
+    };
+    OneRank rank(with_hooks({{"wrong", wrong}}));
+    EXPECT_THAT(test::error_of([&] { rank->trainer().step(0); }), HasSubstr("hook 'wrong' sets lr_factor to"));
+  }
+}
+
+TEST(Observers, AStepThatIsRefusedIsNotSeen) {
+  int calls = 0;
+  const Act count = [&](const StepReport&, Changes&, std::map<std::string, double>&) { ++calls; };
+  OneRank rank(with_hooks({{"count", count}}));
+  rank->set_weight("model.norm.weight", std::vector<float>(16, INFINITY));
+  EXPECT_THROW(rank->trainer().step(0), Error);
+  EXPECT_EQ(calls, 0);
+}
+
+TEST(Observers, TellWhichHooksAreGone) {
+  const Act nothing = [](const StepReport&, Changes&, std::map<std::string, double>&) {};
+  Observers with(with_hooks({{"one", nothing}, {"two", nothing}}).settings),
+      without(with_hooks({{"one", nothing}}).settings);
+  EXPECT_EQ(without.restore(with.state()), std::vector<std::string>{"two"});
+  EXPECT_THAT(with.restore(without.state()), testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace orthant
