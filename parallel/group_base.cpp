@@ -42,7 +42,8 @@ void GroupBase::check(const Tensor& t, const char* call) const {
 }
 
 void GroupBase::check_reducible(const Tensor& t, const char* call) const {
-  require(t.dtype() != DType::u8, "{} of group '{}': u8 tensors can be moved but not reduced", call, name_);
+  require(is_summable(t.dtype()), "{} of group '{}': {} tensors can be moved but not reduced", call, name_,
+          name_of(t.dtype()));
 }
 
 void GroupBase::check_member(int rank, const char* call, const char* role) const {

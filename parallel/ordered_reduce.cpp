@@ -150,7 +150,10 @@ void reduce_in_rank_order(void* out, std::span<const void* const> sources, std::
     case DType::f64: return reduce_op<double>(out, sources, n, op);
     case DType::i32: return reduce_op<std::int32_t>(out, sources, n, op);
     case DType::i64: return reduce_op<std::int64_t>(out, sources, n, op);
-    case DType::u8: break;
+    case DType::u8:
+    case DType::i8:
+    case DType::f8_e4m3:
+    case DType::f8_e5m2: break;
   }
   fail("cannot reduce elements of type {}: use f32, bf16, f64, i32 or i64", name_of(dtype));
 }

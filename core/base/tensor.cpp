@@ -11,6 +11,9 @@ const char* name_of(DType dtype) {
     case DType::i64: return "i64";
     case DType::u8: return "u8";
     case DType::f64: return "f64";
+    case DType::i8: return "i8";
+    case DType::f8_e4m3: return "f8_e4m3";
+    case DType::f8_e5m2: return "f8_e5m2";
   }
   return "?";
 }
@@ -24,7 +27,7 @@ std::string Shape::to_string() const {
 }
 
 Storage::~Storage() {
-  device_->release(data_, bytes_);
+  memory_ == Memory::device ? device_->release(data_, bytes_) : device_->release_host(data_, bytes_);
 }
 
 Tensor::Tensor(std::shared_ptr<Storage> storage, std::size_t byte_offset, DType dtype, Shape shape)
@@ -57,6 +60,11 @@ Tensor Tensor::slice(std::int64_t offset, Shape shape) const {
 Tensor Device::empty(DType dtype, Shape shape) {
   const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
   return Tensor(std::make_shared<Storage>(*this, allocate(bytes), bytes), 0, dtype, shape);
+}
+
+Tensor Device::host_empty(DType dtype, Shape shape) {
+  const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
+  return Tensor(std::make_shared<Storage>(*this, allocate_host(bytes), bytes, Memory::host), 0, dtype, shape);
 }
 
 }  // namespace orthant

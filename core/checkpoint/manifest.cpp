@@ -23,7 +23,7 @@ std::uint64_t checksum_at(const Json& object, const char* key, const std::string
 
 DType dtype_at(const Json& object, const std::string& where) {
   const std::string name = text_at(object, "dtype", where);
-  for (const DType dtype : {DType::f32, DType::bf16, DType::i32, DType::i64, DType::u8, DType::f64}) {
+  for (const DType dtype : all_dtypes) {
     if (name == name_of(dtype)) {
       return dtype;
     }

@@ -24,8 +24,9 @@ struct DTypeName {
   DType dtype;
   const char* name;
 };
-constexpr DTypeName dtype_names[] = {{DType::f32, "F32"}, {DType::bf16, "BF16"}, {DType::f64, "F64"},
-                                     {DType::i32, "I32"}, {DType::i64, "I64"},   {DType::u8, "U8"}};
+constexpr DTypeName dtype_names[] = {{DType::f32, "F32"}, {DType::bf16, "BF16"},       {DType::f64, "F64"},
+                                     {DType::i32, "I32"}, {DType::i64, "I64"},         {DType::u8, "U8"},
+                                     {DType::i8, "I8"},   {DType::f8_e4m3, "F8_E4M3"}, {DType::f8_e5m2, "F8_E5M2"}};
 
 std::optional<DType> dtype_of(const std::string& name) {
   for (const DTypeName& known : dtype_names) {

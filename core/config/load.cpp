@@ -208,10 +208,6 @@ class Loader {
   }
 
   void refuse_top(const Member& top) {
-    if (top.key == "offload") {
-      diagnostics_.add(top.origin, "[offload] is not yet available", "leave the table out");
-      return;
-    }
     std::vector<std::string> tables = core_tables(keys_);
     tables.push_back("plugins");
     if (top.value.kind == Node::Kind::table) {

@@ -124,8 +124,8 @@ void declare_run(std::vector<CoreKey>& keys) {
            1);
   run.key(
       "device", [](auto& s) -> auto& { return s.run.device; },
-      "Where tensors live: cpu, cuda (GPUs), or a device library by name. For tests: guarded, and simt, which runs the "
-      "kernels of cuda on the CPU.");
+      "Where tensors live: cpu, cuda (GPUs), or a device library by name. For tests: guarded; late and "
+      "late_sides, whose streams run behind; simt, which runs the kernels of cuda on the CPU.");
   run.choice(
       "dtype", [](auto& s) -> auto& { return s.run.dtype; }, {"fp32", "bf16"},
       "Type of the computation; master weights are always fp32.");

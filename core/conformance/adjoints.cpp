@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <optional>
 #include <vector>
 
 #include "core/arch/parameter_table.h"
@@ -13,42 +12,6 @@
 
 namespace orthant {
 namespace {
-
-// How tensors of one side of a site are shared: tokens as in `tokens`, and split by `own` there too.
-struct Sharing {
-  Region tokens;
-  std::optional<Dim> own = {};
-};
-
-std::optional<Dim> own_dim(Region region) {
-  switch (region) {
-    case Region::embedding:
-    case Region::head: return Dim::vocab;
-    case Region::attention:
-    case Region::attention_core: return Dim::head;
-    case Region::ffn:
-    case Region::experts: return Dim::ffn;
-    case Region::norm:
-    case Region::router: return std::nullopt;
-  }
-  return std::nullopt;
-}
-
-// What leaves the router are the weights of choices, for tokens as the experts have them.
-bool of_choices(Site site) {
-  return site == Site{Region::router, Side::leave};
-}
-
-Sharing inside(Site site) {
-  return of_choices(site) ? Sharing{Region::experts} : Sharing{site.region, own_dim(site.region)};
-}
-
-Sharing outside(Site site) {
-  if (site.region == Region::attention_core) {
-    return {Region::attention, Dim::head};
-  }
-  return of_choices(site) ? Sharing{Region::experts, Dim::ffn} : Sharing{Region::norm};
-}
 
 // Whether each rank along the axis has a tensor of its own.
 bool differs(const Plan& plan, AxisId axis, const Sharing& sharing) {
@@ -112,34 +75,22 @@ double norm(const std::vector<float>& a) {
 }
 
 // Of the tensor that is given to the site in forward: [rows, columns].
-Shape shape_before(const Plan& plan, Site site, const Sharing& sharing) {
+Shape shape_before(const Plan& plan, const SiteInfo& info) {
   const Settings& settings = plan.settings();
+  const Region region = info.before.tokens;
   std::int64_t held = 0;
-  for (const Range& run : plan.positions(sharing.tokens, plan.mesh().rank())) {
+  for (const Range& run : plan.positions(region, plan.mesh().rank())) {
     held += run.count;
   }
-  const std::int64_t rows = plan.rows(sharing.tokens, batch_share(plan).micro_batch * held).count;
-  if (of_choices(site)) {
-    return {rows, settings.moe.top_k};
+  const std::int64_t rows = plan.rows(region, batch_share(plan).micro_batch * held).count;
+  switch (info.columns) {
+    case SiteInfo::Columns::width: return {rows, settings.model.d_model};
+    case SiteInfo::Columns::heads:
+      return {rows, plan.part(Dim::head, settings.model.heads, region).count * head_dim_of(settings)};
+    case SiteInfo::Columns::choices: return {rows, settings.moe.top_k};
   }
-  const bool heads = site.region == Region::attention_core;
-  return {rows, heads ? plan.part(Dim::head, settings.model.heads, sharing.tokens).count * head_dim_of(settings)
-                      : settings.model.d_model};
+  return {};
 }
-
-constexpr Site sites[] = {
-    {Region::embedding, Side::leave},
-    {Region::attention, Side::enter},
-    {Region::attention_core, Side::enter},
-    {Region::attention_core, Side::leave},
-    {Region::attention, Side::leave},
-    {Region::ffn, Side::enter},
-    {Region::ffn, Side::leave},
-    {Region::router, Side::enter},
-    {Region::experts, Side::enter},
-    {Region::experts, Side::leave},
-    {Region::head, Side::enter},
-};
 
 }  // namespace
 
@@ -173,12 +124,11 @@ std::string InnerProducts::first_wrong() const {
 
 void add_boundaries(InnerProducts& to, const Plan& plan, Stream& stream) {
   std::uint32_t number = 0;
-  for (const Site& site : sites) {
-    const bool entering = site.side == Side::enter;
-    const std::string where = fmt::format("{} {}", entering ? "entering" : "leaving", name_of(site.region));
-    const Sharing before = entering ? outside(site) : inside(site), after = entering ? inside(site) : outside(site);
-    const Place from = place_of(plan, before), into = place_of(plan, after);
-    const Shape shape = shape_before(plan, site, before);
+  for (const SiteInfo& info : sites()) {
+    const Site site = info.site;
+    const std::string where = name_of(site);
+    const Place from = place_of(plan, info.before), into = place_of(plan, info.after);
+    const Shape shape = shape_before(plan, info);
     number += 2;
     const std::vector<float> x = random_values(shape.elements(), number, from.number);
     const Tensor fx = plan.cross(site, to_device(x, shape, stream), stream);

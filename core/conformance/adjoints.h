@@ -38,7 +38,7 @@ class InnerProducts {
   std::string failed_;
 };
 
-// Every site of the model, bound or not. Collective over the world; the plan is frozen.
+// Every one of sites(), bound or not. Collective over the world; the plan is frozen.
 void add_boundaries(InnerProducts& to, const Plan& plan, Stream& stream);
 
 // The token exchange: adjoints, rows at their experts, and back exactly. REQUIRES: one is bound; the model has experts.

@@ -157,6 +157,26 @@ Finding check_guarded(const Config& config) {
   return different.empty() ? ok() : failed(different + " differs from that on the plain device");
 }
 
+Finding check_late(const Config& config) {
+  const Snapshot at_once = take_snapshot(config, steps);
+  for (const auto& [device, who] : {std::pair{"late", "main"}, {"late_sides", "side"}}) {
+    Config late = config;
+    late.settings.run.device = device;
+    try {
+      const std::string different = first_difference_in_bits(take_snapshot(late, steps), at_once);
+      if (!different.empty()) {
+        return failed(
+            fmt::format("{} differs when {} streams are late: some work does not wait for what another "
+                        "stream writes (Stream::record, Stream::wait)",
+                        different, who));
+      }
+    } catch (const std::exception& failure) {
+      return failed(fmt::format("when {} streams are late: {}", who, failure.what()));
+    }
+  }
+  return ok();
+}
+
 Finding check_repeats(const Config& config) {
   const std::string different = first_difference_in_bits(take_snapshot(config, steps), take_snapshot(config, steps));
   return different.empty() ? ok() : failed(different + " differs in some bit from run to run");
@@ -170,7 +190,7 @@ Finding check_leaks(const Config& config) {
     const std::unique_ptr<Device> device = make_device(config.settings.run.device, 1);
     train(config, communicator, *device);
     const std::lock_guard lock(mutex);
-    left = std::max(left, device->memory().current_bytes);
+    left = std::max(left, device->memory().current_bytes + device->host_memory().current_bytes);
   });
   if (left != 0) {
     return failed(fmt::format("a rank still holds {} bytes of the device when its layout is gone", left));

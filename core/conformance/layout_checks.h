@@ -24,6 +24,8 @@ Finding check_parity(const Config& config);
 Finding check_order(const Config& config);
 // Nothing but operations touches memory.
 Finding check_guarded(const Config& config);
+// No wait between streams, or for the host, is missing: whichever of them is late, the bits are the same.
+Finding check_late(const Config& config);
 Finding check_repeats(const Config& config);
 // Memory and threads are back where they were when a layout is gone.
 Finding check_leaks(const Config& config);
@@ -35,6 +37,7 @@ inline constexpr LayoutCheck layout_checks[] = {
     {"parity", [](const Config& c, const std::string&, bool) { return check_parity(c); }},
     {"order", [](const Config& c, const std::string&, bool) { return check_order(c); }},
     {"guarded", [](const Config& c, const std::string&, bool) { return check_guarded(c); }},
+    {"late", [](const Config& c, const std::string&, bool) { return check_late(c); }},
     {"repeats", [](const Config& c, const std::string&, bool) { return check_repeats(c); }},
     {"leaks", [](const Config& c, const std::string&, bool) { return check_leaks(c); }},
 };

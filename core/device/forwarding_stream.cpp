@@ -21,6 +21,22 @@ void ForwardingStream::download(void* host, const Tensor& from) {
   synchronize();
 }
 
+void ForwardingStream::upload(const Tensor& to, const Tensor& from_host) {
+  forward("upload", {to, from_host}, [=](Stream& inner) { inner.upload(to, from_host); });
+}
+
+void ForwardingStream::download(const Tensor& to_host, const Tensor& from) {
+  forward("download", {to_host, from}, [=](Stream& inner) { inner.download(to_host, from); });
+}
+
+void ForwardingStream::quantise(const Tensor& q, const Tensor& scale, const Tensor& x, std::int64_t block) {
+  forward("quantise", {q, scale, x}, [=](Stream& inner) { inner.quantise(q, scale, x, block); });
+}
+
+void ForwardingStream::dequantise(const Tensor& x, const Tensor& q, const Tensor& scale, std::int64_t block) {
+  forward("dequantise", {x, q, scale}, [=](Stream& inner) { inner.dequantise(x, q, scale, block); });
+}
+
 void ForwardingStream::copy(const Tensor& to, const Tensor& from) {
   forward("copy", {to, from}, [=](Stream& inner) { inner.copy(to, from); });
 }

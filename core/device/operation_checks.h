@@ -5,6 +5,7 @@
 #include <orthant/ops.h>
 
 #include "core/base/check.h"
+#include "core/base/storage_types.h"
 
 namespace orthant {
 
@@ -15,9 +16,37 @@ inline void check_copy(const Tensor& to, const Tensor& from) {
 }
 
 inline void check_cast(const Tensor& to, const Tensor& from) {
-  require_dtype("cast", "from", from, {DType::f32, DType::bf16, DType::f64});
-  require_dtype("cast", "to", to, {DType::f32, DType::bf16, DType::f64});
+  require_defined("cast", "from", from);
+  require_defined("cast", "to", to);
+  if (is_storage_type(from.dtype())) {
+    require_float("cast", "to", to);
+  } else if (is_storage_type(to.dtype())) {
+    require_float("cast", "from", from);
+  } else {
+    require_dtype("cast", "from", from, {DType::f32, DType::bf16, DType::f64});
+    require_dtype("cast", "to", to, {DType::f32, DType::bf16, DType::f64});
+  }
   require_elements("cast", "to", to, from.elements());
+}
+
+// upload and download between two tensors.
+inline void check_transfer(const char* operation, const Tensor& on_host, const Tensor& on_device) {
+  require_defined(operation, "the host's tensor", on_host);
+  require_defined(operation, "the device's tensor", on_device);
+  require(on_host.on_host() && !on_device.on_host(),
+          "{}: copies between a tensor of Device::host_empty and one of the device", operation);
+  require_dtype(operation, "the host's tensor", on_host, {on_device.dtype()});
+  require_elements(operation, "the host's tensor", on_host, on_device.elements());
+}
+
+// quantise, dequantise.
+inline void check_quantise(const char* operation, const Tensor& q, const Tensor& scale, const Tensor& x,
+                           std::int64_t block) {
+  require_float(operation, "x", x);
+  require_dtype(operation, "q", q, {DType::i8, DType::f8_e4m3, DType::f8_e5m2});
+  require_elements(operation, "q", q, x.elements());
+  require(block > 0, "{}: block must be positive, got {}", operation, block);
+  require_tensor(operation, "scale", scale, DType::f32, {(x.elements() + block - 1) / block});
 }
 
 // Returns the bytes of a row.

@@ -43,7 +43,7 @@ std::unique_ptr<HostView> MetaDevice::host_view(const Tensor& t, Access) {
 }
 
 // Anonymous memory that nobody touches takes addresses only, and reads as zero.
-void* MetaDevice::allocate(std::size_t bytes) {
+void* MetaDevice::allocate(std::size_t bytes, MemoryCount& count) {
   void* data = nullptr;
   if (bytes < mapped_bytes) {
     data = std::calloc(std::max<std::size_t>(bytes, 1), 1);
@@ -52,18 +52,18 @@ void* MetaDevice::allocate(std::size_t bytes) {
     data = nullptr;
   }
   require(data != nullptr, "no addresses are left for a tensor of {} bytes; {} bytes are in use", bytes,
-          count_.use().current_bytes);
-  count_.add(bytes);
+          count.use().current_bytes);
+  count.add(bytes);
   return data;
 }
 
-void MetaDevice::release(void* data, std::size_t bytes) noexcept {
+void MetaDevice::release(void* data, std::size_t bytes, MemoryCount& count) noexcept {
   if (bytes < mapped_bytes) {
     std::free(data);
   } else {
     munmap(data, bytes);
   }
-  count_.remove(bytes);
+  count.remove(bytes);
 }
 
 }  // namespace orthant

@@ -29,14 +29,23 @@ class MetaDevice final : public Device {
   // Of a tensor that holds no data: zeros, until the host writes there.
   std::unique_ptr<HostView> host_view(const Tensor& tensor, Access access) override;
   MemoryUse memory() const override { return count_.use(); }
-  void reset_peak() override { count_.reset_peak(); }
+  MemoryUse host_memory() const override { return host_count_.use(); }
+  void reset_peak() override {
+    count_.reset_peak();
+    host_count_.reset_peak();
+  }
 
  protected:
-  void* allocate(std::size_t bytes) override;
-  void release(void* data, std::size_t bytes) noexcept override;
+  void* allocate(std::size_t bytes) override { return allocate(bytes, count_); }
+  void release(void* data, std::size_t bytes) noexcept override { release(data, bytes, count_); }
+  void* allocate_host(std::size_t bytes) override { return allocate(bytes, host_count_); }
+  void release_host(void* data, std::size_t bytes) noexcept override { release(data, bytes, host_count_); }
 
  private:
-  MemoryCount count_;
+  void* allocate(std::size_t bytes, MemoryCount& count);
+  void release(void* data, std::size_t bytes, MemoryCount& count) noexcept;
+
+  MemoryCount count_, host_count_;
 };
 
 class MetaStream final : public ForwardingStream {
@@ -55,6 +64,8 @@ class MetaStream final : public ForwardingStream {
   void upload(const Tensor& to, const void* host) override;
   // Errors: Error where `from` holds no data.
   void download(void* host, const Tensor& from) override;
+  void upload(const Tensor& to, const Tensor& from_host) override;
+  void download(const Tensor& to_host, const Tensor& from) override;
   // count, dropped, offset: choices spread evenly over the experts, as many as a group's capacity lets in. REQUIRES: no
   // padding. The second choices that gshard leaves to chance are all made.
   void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,

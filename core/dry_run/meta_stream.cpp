@@ -38,6 +38,18 @@ void MetaStream::download(void* host, const Tensor& from) {
   small_.download(host, from);
 }
 
+void MetaStream::upload(const Tensor& to, const Tensor& from_host) {
+  if (holds_data(to) && holds_data(from_host)) {
+    small_.upload(to, from_host);
+  }
+}
+
+void MetaStream::download(const Tensor& to_host, const Tensor& from) {
+  if (holds_data(to_host) && holds_data(from)) {
+    small_.download(to_host, from);
+  }
+}
+
 void MetaStream::dispatch_plan(const Tensor&, const Tensor&, const Tensor& count, const Tensor& dropped,
                                const Tensor& offset, const Tensor& expert, const Tensor&, const Tensor&,
                                const GateConfig& config) {

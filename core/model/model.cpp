@@ -76,7 +76,7 @@ Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
     Saved saved;
     x = here.forward(ctx, x, saved);
     if (ctx.training) {
-      ctx.plan.stash().put(i, ctx.micro_batch, std::move(saved));
+      ctx.plan.stash().put(i, ctx.micro_batch, std::move(saved), ctx.stream);
     }
     release(ctx, here);
   }
@@ -88,7 +88,7 @@ Tensor Model::backward(const StepContext& ctx, Tensor dy, int first, int last, b
     Layer& here = layer(i);
     acquire(ctx, here);
     acquire_grads(ctx, here);
-    Saved saved = ctx.plan.stash().take(i, ctx.micro_batch);
+    Saved saved = ctx.plan.stash().take(i, ctx.micro_batch, ctx.stream);
     dy = here.backward(ctx, dy, saved);
     release(ctx, here);
     for (ParamGroup* group : here.groups()) {
@@ -99,6 +99,22 @@ Tensor Model::backward(const StepContext& ctx, Tensor dy, int first, int last, b
     }
   }
   return dy;
+}
+
+std::vector<StashCall> stash_calls(const Plan& plan, std::span<const Instr> program) {
+  std::vector<StashCall> calls;
+  for (const Instr& instr : program) {
+    if (instr.op != Op::forward && instr.op != Op::backward) {
+      continue;
+    }
+    const auto [first, last] = plan.layers_of_chunk(instr.chunk);
+    for (int i = 0; i < last - first; ++i) {
+      const bool put = instr.op == Op::forward;
+      calls.push_back(
+          {put ? StashCall::Kind::put : StashCall::Kind::take, put ? first + i : last - 1 - i, instr.micro_batch});
+    }
+  }
+  return calls;
 }
 
 void Model::gradients_ready(const StepContext& ctx, ParamGroup& group) {

@@ -9,6 +9,9 @@
 
 namespace orthant {
 
+// What Model::forward and backward put into and take out of the stash while one stage runs its program.
+std::vector<StashCall> stash_calls(const Plan& plan, std::span<const Instr> program);
+
 class Model {
  public:
   // Collective over the world (see ParamStore). REQUIRES: the plan is frozen, not dry.

@@ -1,4 +1,4 @@
-// make_device: "cpu" and "guarded" are built in, any other name is a module found at run time.
+// make_device: the devices on the CPU are built in, any other name is a module found at run time.
 #include "core/modules/make_device.h"
 
 #include <orthant/device.h>
@@ -12,15 +12,16 @@ Module device_module(const std::string& name) {
   try {
     return find_module("device", name);
   } catch (const ConfigError& refused) {
-    throw ConfigError(
-        fmt::format("device \"{}\" is not available. \"cpu\" and \"guarded\" are built in; {}", name, refused.what()));
+    throw ConfigError(fmt::format(
+        "device \"{}\" is not available. \"cpu\", \"guarded\", \"late\" and \"late_sides\" are built in; {}", name,
+        refused.what()));
   }
 }
 
 }  // namespace
 
 void check_device(const std::string& name) {
-  if (name == "cpu" || name == "guarded") {
+  if (name == "cpu" || name == "guarded" || name == "late" || name == "late_sides") {
     return;
   }
   const std::string refusal = refusal_of(device_module(name));
@@ -35,6 +36,9 @@ std::unique_ptr<Device> make_device(const std::string& name, int threads) {
   }
   if (name == "guarded") {
     return make_guarded_device(threads);
+  }
+  if (name == "late" || name == "late_sides") {
+    return make_late_device(name == "late" ? Late::main_streams : Late::side_streams, threads);
   }
   const DeviceConfig config{threads};
   return std::unique_ptr<Device>(static_cast<Device*>(create_object(device_module(name), &config)));

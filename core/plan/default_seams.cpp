@@ -19,7 +19,6 @@ class SingleStage final : public Schedule {
       program.push_back({Op::backward, 0, m});
     }
     program.push_back({Op::finish_grads, 0, 0});
-    program.push_back({Op::step, 0, 0});
     return program;
   }
 };
@@ -54,8 +53,11 @@ class LocalAttention final : public AttentionCore {
 
 class MemoryStash final : public Stash {
  public:
-  void put(int layer, int micro_batch, Saved saved) override { kept_[{layer, micro_batch}] = std::move(saved); }
-  Saved take(int layer, int micro_batch) override {
+  void begin_step(std::span<const StashCall>, Stream&) override { kept_.clear(); }
+  void put(int layer, int micro_batch, Saved saved, Stream&) override {
+    kept_[{layer, micro_batch}] = std::move(saved);
+  }
+  Saved take(int layer, int micro_batch, Stream&) override {
     auto node = kept_.extract({layer, micro_batch});
     require(!node.empty(), "nothing is stashed for layer {} of micro-batch {}", layer, micro_batch);
     return std::move(node.mapped());

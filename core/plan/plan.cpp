@@ -5,6 +5,7 @@
 
 #include "core/arch/cost.h"
 #include "core/plan/default_seams.h"
+#include "core/plan/named_seams.h"
 
 namespace orthant {
 
@@ -48,24 +49,28 @@ void bind_once(std::unique_ptr<Seam>& place, std::unique_ptr<Seam> seam, const c
     throw ConfigError(fmt::format("plugin '{}' binds a second {}: at most one is possible, and '{}' has bound one", by,
                                   what, earlier->substr(0, earlier->find(':'))));
   }
-  place = std::move(seam);
+  place = named(std::move(seam), by);
   log.push_back(fmt::format("{}: {}", by, what));
 }
 
 }  // namespace
 
 void Plan::bind(Site site, std::unique_ptr<Boundary> boundary, Dim moves) {
+  const auto crossed = [&](const SiteInfo& info) { return info.site == site; };
+  if (std::none_of(sites().begin(), sites().end(), crossed)) {
+    throw ConfigError(
+        fmt::format("plugin '{}' binds a boundary {}, where nothing crosses in any model: orthant/seams.h, "
+                    "sites(), lists where something does",
+                    current_, name_of(site)));
+  }
   for (const BoundEntry& other : boundaries_) {
     if (other.site == site && other.moves == moves) {
-      throw ConfigError(fmt::format("plugins '{}' and '{}' both move dim {} at the same site ({} {})", other.by,
-                                    current_, name_of(moves), site.side == Side::enter ? "entering" : "leaving",
-                                    name_of(site.region)));
+      throw ConfigError(fmt::format("plugins '{}' and '{}' both move dim {} at the same site ({})", other.by, current_,
+                                    name_of(moves), name_of(site)));
     }
   }
-  bound_by_.push_back(fmt::format("{}: boundary {} {} moves {}", current_,
-                                  site.side == Side::enter ? "entering" : "leaving", name_of(site.region),
-                                  name_of(moves)));
-  boundaries_.push_back({site, moves, std::move(boundary), current_});
+  bound_by_.push_back(fmt::format("{}: boundary {} moves {}", current_, name_of(site), name_of(moves)));
+  boundaries_.push_back({site, moves, named(std::move(boundary), current_), current_});
 }
 
 void Plan::bind(std::unique_ptr<TokenExchange> exchange) {
@@ -82,7 +87,7 @@ void Plan::chain(std::unique_ptr<Keeper> keeper) {
   bound_by_.push_back(current_ + ": keeper");
 }
 void Plan::chain(std::unique_ptr<Stash> stash) {
-  stashes_.push_back(std::move(stash));
+  stashes_.push_back(named(std::move(stash), current_));
   bound_by_.push_back(current_ + ": stash");
 }
 
@@ -132,11 +137,9 @@ void Plan::freeze() {
   if (core_ == nullptr) {
     core_ = make_local_attention();
   }
-  if (stashes_.size() > 1) {
-    throw ConfigError("two plugins bind a stash: at most one is supported");
-  }
-  if (stashes_.empty()) {
-    stashes_.push_back(make_memory_stash());
+  stashes_.push_back(make_memory_stash());
+  for (std::size_t i = 1; i < stashes_.size(); ++i) {
+    stashes_[i - 1]->set_next(*stashes_[i]);
   }
   const std::vector<double> cost = layer_costs(settings_);
   const int layers = static_cast<int>(cost.size());

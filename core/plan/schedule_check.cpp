@@ -18,7 +18,6 @@ const char* name_of(Op op) {
     case Op::backward: return "backward";
     case Op::send_dx: return "send_dx";
     case Op::finish_grads: return "finish_grads";
-    case Op::step: return "step";
   }
   return "?";
 }
@@ -73,7 +72,7 @@ class Player {
     std::map<Unit, int> x, dy, y, dx;  // by (piece, micro-batch): from when on what was received or made is there
     std::set<Unit> went_forward, went_backward;
     std::deque<Message> x_box, dy_box;
-    int finished = 0, stepped = 0;
+    int finished = 0;
   };
 
   int pieces() const { return programs_.stages * programs_.chunks; }
@@ -98,9 +97,8 @@ class Player {
   template <class Run>
   bool perform(int stage, const Instr& instr, Run& run) {
     State& own = state(stage);
-    if (instr.op == Op::finish_grads || instr.op == Op::step) {
-      int& count = instr.op == Op::step ? own.stepped : own.finished;
-      if (++count > 1 || (instr.op == Op::step && own.finished == 0)) {
+    if (instr.op == Op::finish_grads) {
+      if (++own.finished > 1) {
         refuse(stage, instr, "out of order");
       }
       return true;
@@ -182,7 +180,7 @@ class Player {
       refuse(stage, program[at], "waits forever");
     }
     const State& own = states_[static_cast<std::size_t>(stage)];
-    const Instr none{Op::step, 0, 0};
+    const Instr none{Op::finish_grads, 0, 0};
     const std::size_t units =
         static_cast<std::size_t>(programs_.chunks) * static_cast<std::size_t>(programs_.micro_batches);
     if (own.went_forward.size() != units || own.went_backward.size() != units) {
@@ -192,8 +190,8 @@ class Player {
     if (!own.x_box.empty() || !own.dy_box.empty() || !own.y.empty() || !own.dx.empty()) {
       refuse(stage, none, "something was not sent, or not received");
     }
-    if (own.finished != 1 || own.stepped != 1) {
-      refuse(stage, none, "finish_grads or step is missing");
+    if (own.finished != 1) {
+      refuse(stage, none, "finish_grads is missing");
     }
   }
 

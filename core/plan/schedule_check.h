@@ -18,8 +18,8 @@ Programs programs_of(const Schedule& schedule, int stages, int chunks, int micro
 
 // Plays the programs of one step: each micro-batch is loaded before it is used; every piece runs forward and then
 // backward once for every micro-batch, with what it needs there; a message arrives where it was sent for, in the order
-// of sending; nothing waits for ever although receives block (sends do not); no message is left; finish_grads and step
-// come once, last. Errors: Error naming stage and instruction.
+// of sending; nothing waits for ever although receives block (sends do not); no message is left; finish_grads
+// comes once, last. Errors: Error naming stage and instruction.
 void check_programs(const Programs& programs);
 
 // The forward passes of one stage for any number of micro-batches, without backward: in rounds of one micro-batch a

@@ -19,7 +19,7 @@ namespace orthant {
 namespace {
 
 // Orthant's own are known where they were not built, too: a job is planned on machines without its device.
-const std::vector<std::string> own_devices = {"cpu", "cuda", "guarded", "simt"};
+const std::vector<std::string> own_devices = {"cpu", "cuda", "guarded", "late", "late_sides", "simt"};
 const std::vector<std::string> own_communicators = {"local", "mpi", "nccl"};
 
 class Checks {
@@ -149,12 +149,14 @@ class Checks {
 }  // namespace
 
 StartCheck check_start(const Config& config, Ranks ranks) {
-  StartCheck found{.world_size = check_layout(config), .notes = {}};
+  StartCheck found{.world_size = check_layout(config), .notes = layout_notes(config)};
   Checks checks(config, ranks);
   checks.device();
   checks.communicator(found.world_size);
   checks.data();
-  found.notes = std::move(checks).result();
+  for (std::string& note : std::move(checks).result()) {
+    found.notes.push_back(std::move(note));
+  }
   return found;
 }
 

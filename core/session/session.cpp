@@ -6,6 +6,7 @@
 #include "core/arch/parameter_table.h"
 #include "core/layers/parameter_store.h"
 #include "core/plan/batch_share.h"
+#include "core/plan/named_seams.h"
 #include "core/plan/schedule_check.h"
 #include "core/plan/units_error.h"
 #include "router/routing_layout.h"
@@ -104,7 +105,7 @@ Session::Session(const Config& config) : config_(config) {
   for (const PluginRequest& request : config.plugins) {
     run_phase(config, request.origin, [&] {
       plugins_.push_back(create<Plugin>(find_module("plugin", request.name, request.path)));
-      plugins_.back()->claim(mesh_, request.table);
+      as_plugin(request.name, "claim its axes", [&] { plugins_.back()->claim(mesh_, request.table); });
     });
   }
   run_phase(config, "default", [&] { mesh_.freeze(); });
@@ -121,7 +122,8 @@ void Session::plan(int rank, Communicator* communicator, Device* device, Diagnos
   plan_ = std::make_unique<Plan>(config_.settings, mesh_, device);
   for (std::size_t i = 0; i < plugins_.size(); ++i) {
     plan_->set_current_plugin(config_.plugins[i].name);
-    collect(config_, config_.plugins[i].origin, refused, [&] { plugins_[i]->plan(*plan_, mesh_); });
+    collect(config_, config_.plugins[i].origin, refused,
+            [&] { as_plugin(config_.plugins[i].name, "bind its seams", [&] { plugins_[i]->plan(*plan_, mesh_); }); });
   }
   if (refused.empty()) {
     collect(config_, "default", refused, [&] { plan_->freeze(); });
@@ -181,6 +183,56 @@ int check_layout(const Config& config) {
   const int chunks = static_cast<int>(plan.cut().size() - 1) / plan.stages();
   check_programs(programs_of(plan.schedule(), plan.stages(), chunks, micro_batches));
   return session.world_size();
+}
+
+namespace {
+
+// Tokens, layers, or a parameter of this model.
+bool divides_something(const Config& config, const Plan& plan, AxisId axis) {
+  const Mesh& mesh = plan.mesh();
+  for (const Region region : {Region::embedding, Region::norm, Region::attention, Region::attention_core, Region::ffn,
+                              Region::router, Region::experts, Region::head}) {
+    for (const Dim dim : {Dim::batch, Dim::position, Dim::layer}) {
+      if (mesh.splits(axis, dim, region)) {
+        return true;
+      }
+    }
+  }
+  for (const LayerSpecs& layer : parameter_table(config.settings)) {
+    for (const ParamSpec& spec : layer.params) {
+      const std::vector<AxisId> axes = plan.axes_of(spec);
+      if (std::find(axes.begin(), axes.end(), axis) != axes.end()) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::string> layout_notes(const Config& config) {
+  std::vector<std::string> notes;
+  for (const PluginRequest& request : config.plugins) {
+    const Module loaded = find_module("plugin", request.name, request.path);
+    if (request.name != loaded.entry->name) {
+      notes.push_back(
+          fmt::format("[plugins.{}] loads {}, which is plugin '{}': write [plugins.{}], the name by which it "
+                      "reports its keys and its axis",
+                      request.name, loaded.file.string(), loaded.entry->name, loaded.entry->name));
+    }
+  }
+  Session session(config);
+  session.plan(0, nullptr, nullptr);
+  const std::vector<AxisSpec>& axes = session.mesh().axes();
+  for (AxisId axis = 0; axis < static_cast<AxisId>(axes.size()); ++axis) {
+    const AxisSpec& spec = axes[static_cast<std::size_t>(axis)];
+    if (spec.size > 1 && !divides_something(config, session.plan(), axis)) {
+      notes.push_back(fmt::format("axis '{}' has {} ranks and divides nothing of this model: they all do the same work",
+                                  spec.name, spec.size));
+    }
+  }
+  return notes;
 }
 
 }  // namespace orthant

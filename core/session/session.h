@@ -48,4 +48,8 @@ class Session {
 // ever. Returns the world size. Errors: ConfigError; Error for the schedule.
 int check_layout(const Config& config);
 
+// What a user may not have meant, a sentence each: a table that loads a plugin of another name, an axis that divides
+// nothing of this model. REQUIRES: a layout that check_layout accepts.
+std::vector<std::string> layout_notes(const Config& config);
+
 }  // namespace orthant

@@ -136,7 +136,6 @@ void Executor::run(std::span<const Instr> program, StageWork& work) {
         break;
       }
       case Op::finish_grads: work.finish_grads(); break;
-      case Op::step: break;
     }
     if ((op == Op::forward || op == Op::backward) && last_use[m] == i) {
       work.unload(m);

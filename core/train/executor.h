@@ -37,9 +37,8 @@ class Executor {
   // REQUIRES: the plan is frozen, not dry.
   Executor(Plan& plan, Stream& stream, std::int64_t tokens);
 
-  // REQUIRES: the programs of all stages fit each other (core/plan/schedule_check.h). Op::step does nothing here: the
-  // update is the trainer's. On return the stream is ordered after all sends. Errors: those of the work and of the
-  // groups.
+  // REQUIRES: the programs of all stages fit each other (core/plan/schedule_check.h). On return the stream is ordered
+  // after all sends. Errors: those of the work and of the groups.
   void run(std::span<const Instr> program, StageWork& work);
 
  private:

@@ -110,7 +110,9 @@ void Trainer::run(const Load& load, std::span<const DeviceBatch> batches, std::i
   };
   ModelWork work(plan_, *model_, stream_, batch_of,
                  [&](const DeviceBatch& batch, int m) { return context(load, batch, step, m); });
-  executor_.run(plan_.schedule().steps(plan_.stage(), plan_.stages(), share_.micro_batches), work);
+  const std::vector<Instr> program = plan_.schedule().steps(plan_.stage(), plan_.stages(), share_.micro_batches);
+  plan_.stash().begin_step(stash_calls(plan_, program), stream_);
+  executor_.run(program, work);
 }
 
 std::vector<Instr> Trainer::forward_passes(int micro_batches) const {
@@ -228,7 +230,8 @@ void Trainer::update(std::int64_t step) {
 // NaN, and optimizers leave everything as it is then.
 StepReport Trainer::step(std::int64_t step) {
   const Load loaded = load(step);
-  if (plan_.settings().run.graphs && world_.size() == 1 && plan_.keepers().empty() && plan_.exchange() == nullptr) {
+  if (plan_.settings().run.graphs && world_.size() == 1 && plan_.keepers().empty() && plan_.exchange() == nullptr &&
+      !plan_.has_stashes_of_plugins()) {
     const std::vector<DeviceBatch> batches = upload_all(loaded);
     stream_.together([&] {
       enqueue(loaded, batches, step);

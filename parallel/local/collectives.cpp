@@ -42,7 +42,8 @@ Range intersect(Range a, Range b) {
 }
 
 void require_reducible(DType dtype) {
-  require(dtype != DType::u8, "u8 tensors can be moved but not reduced: use f32, bf16, f64, i32 or i64");
+  require(is_summable(dtype), "{} tensors can be moved but not reduced: use f32, bf16, f64, i32 or i64",
+          name_of(dtype));
 }
 
 }  // namespace

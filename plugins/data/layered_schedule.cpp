@@ -34,7 +34,6 @@ std::vector<Instr> LayeredSchedule::steps(int, int, int micro_batches) const {
     all(Op::backward, layer);
   }
   program.push_back({Op::finish_grads});
-  program.push_back({Op::step});
   return program;
 }
 

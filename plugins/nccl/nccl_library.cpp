@@ -45,6 +45,9 @@ ncclDataType_t type_of(DType dtype) {
     case DType::i64: return ncclInt64;
     case DType::u8: return ncclUint8;
     case DType::f64: return ncclFloat64;
+    case DType::i8:
+    case DType::f8_e4m3:
+    case DType::f8_e5m2: return ncclUint8;  // moved, never summed
   }
   orthant::fail("NCCL has no such element");
 }

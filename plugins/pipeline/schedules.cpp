@@ -71,7 +71,6 @@ std::vector<Instr> with_messages(const std::vector<Instr>& passes, int stage, in
     }
   }
   program.push_back({Op::finish_grads, 0, 0});
-  program.push_back({Op::step, 0, 0});
   return program;
 }
 

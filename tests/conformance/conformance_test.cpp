@@ -134,6 +134,9 @@ const Fault faults[] = {
     {"alone", "order", "only 1 of the 2 members of group rude"},
     {"unguarded", "guarded", "it crashed: Segmentation fault"},
     {"unstable", "repeats", "differs in some bit"},
+    {"stash_put", "late", "when main streams are late"},
+    {"stash_take", "late", "when side streams are late"},
+    {"throws", "boundaries", "plugin 'rude' failed to cross a boundary: map::at"},
     {"memory", "leaks", "bytes of the device"},
     {"thread", "leaks", "2 threads more than before"},
 };
@@ -142,6 +145,15 @@ INSTANTIATE_TEST_SUITE_P(Conformance, Rude, testing::ValuesIn(faults),
 
 TEST(Conformance, APluginWithoutAFaultPassesBesideThem) {
   EXPECT_EQ(failures(check_plugin(rude(), {})), "");
+}
+
+// All but `late` pass what is wrong on asynchronous devices only.
+TEST(Conformance, AStashIsJudgedByLateStreams) {
+  EXPECT_EQ(failures(check_plugin(rude(), {"plugins.rude.fault=\"stash\""})), "");
+  const ConformanceReport wrong = check_plugin(rude(), {"plugins.rude.fault=\"stash_put\""});
+  EXPECT_EQ(finding(wrong, "parity").outcome, Outcome::ok);
+  EXPECT_EQ(finding(wrong, "guarded").outcome, Outcome::ok);
+  EXPECT_EQ(finding(wrong, "late").outcome, Outcome::failed);
 }
 
 TEST(Conformance, KeysNeedHelp) {

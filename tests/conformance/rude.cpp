@@ -10,9 +10,14 @@
 //   memory      keeps a tensor for ever
 //   thread      leaves a thread behind
 //   endless     never ends its claim
+//   stash       right: copies what is put by a side stream, and gives back the copies
+//   stash_put   the same, but the side stream does not wait for what writes the activations
+//   stash_take  the same, but the main stream does not wait for the copies
+//   throws      throws what is no Error of Orthant's from a boundary
 #include <orthant/plugin.h>
 
 #include <atomic>
+#include <stdexcept>
 #include <thread>
 
 namespace {
@@ -23,6 +28,9 @@ class RudeBoundary final : public Boundary {
  public:
   explicit RudeBoundary(std::string fault) : fault_(std::move(fault)) {}
   Tensor forward(Tensor x, Stream&) override {
+    if (fault_ == "throws") {
+      throw std::out_of_range("map::at");
+    }
     if (fault_ == "unguarded") {
       const volatile float first = *x.as<float>();
       (void)first;
@@ -38,6 +46,36 @@ class RudeBoundary final : public Boundary {
 
  private:
   std::string fault_;
+};
+
+class RudeStash final : public Stash {
+ public:
+  RudeStash(Device& device, std::string fault) : fault_(std::move(fault)), side_(device.make_side_stream()) {}
+  void put(int layer, int micro_batch, Saved saved, Stream& s) override {
+    if (fault_ != "stash_put") {
+      side_->wait(s.record());
+    }
+    for (Tensor& t : saved.tensors) {
+      if (t.defined()) {
+        const Tensor copy = s.device().empty(t.dtype(), t.shape());
+        side_->copy(copy, t);
+        t = copy;
+      }
+    }
+    written_ = side_->record();
+    next().put(layer, micro_batch, std::move(saved), s);
+  }
+  Saved take(int layer, int micro_batch, Stream& s) override {
+    if (fault_ != "stash_take") {
+      s.wait(written_);
+    }
+    return next().take(layer, micro_batch, s);
+  }
+
+ private:
+  std::string fault_;
+  std::shared_ptr<Event> written_;
+  std::unique_ptr<Stream> side_;
 };
 
 class RudeKeeper final : public Keeper {
@@ -99,6 +137,9 @@ class Rude final : public Plugin {
   void plan(Plan& plan, Mesh& mesh) override {
     plan.bind({Region::attention, Side::enter}, std::make_unique<RudeBoundary>(fault_), Dim::batch);
     plan.chain(std::make_unique<RudeKeeper>(mesh.group(axis_), fault_));
+    if (fault_.starts_with("stash") && !plan.dry()) {
+      plan.chain(std::make_unique<RudeStash>(plan.device(), fault_));
+    }
     if (fault_ == "thread" && !plan.dry()) {
       std::thread([] { std::this_thread::sleep_for(std::chrono::hours(1)); }).detach();
     }

@@ -1,11 +1,9 @@
-// A main stream that runs later than it is told to (late/late_device.cpp): every layout waits for what it needs, and
-// has the bits that it has on the CPU, whose main stream runs at once and so hides a wait that is missing.
+// Streams that run later than they are told to (core/device/cpu/late.h), the main ones or the side ones: every layout
+// waits for what it needs, and has the bits that it has on the CPU, whose main stream runs at once and so hides a wait
+// that is missing.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "tests/support/parity.h"
-#include "tests/support/paths.h"
 
 namespace orthant {
 namespace {
@@ -29,10 +27,11 @@ TEST_P(Late, HasTheBitsOfTheCpu) {
   const Layout3& layout = GetParam();
   Config config = experiment(layout.overrides, layout.plugins);
   const Snapshot at_once = take_snapshot(config, 2);
-  const char* path = std::getenv("ORTHANT_PLUGIN_PATH");
-  setenv("ORTHANT_PLUGIN_PATH", (paths::build("tests/parity") + ":" + (path == nullptr ? "" : path)).c_str(), 1);
-  config.settings.run.device = "late";
-  test::expect_same_bits(take_snapshot(config, 2), at_once);
+  for (const char* device : {"late", "late_sides"}) {
+    SCOPED_TRACE(device);
+    config.settings.run.device = device;
+    test::expect_same_bits(take_snapshot(config, 2), at_once);
+  }
 }
 
 const Overrides dense = {"moe.experts=0", "data.sequence_length=16"};

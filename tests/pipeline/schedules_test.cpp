@@ -107,8 +107,7 @@ TEST(Schedules, MessagesAreSentAndReceivedByNeighboursOnly) {
                                        {Op::send_x, 0, 0},
                                        {Op::recv_dx, 0, 0},
                                        {Op::backward, 0, 0},
-                                       {Op::finish_grads, 0, 0},
-                                       {Op::step, 0, 0}}));
+                                       {Op::finish_grads, 0, 0}}));
   for (const Instr& instr : pipeline::with_messages(pipeline::interleaved(0, 1, 3, 2), 0, 1, 3)) {
     EXPECT_TRUE(instr.op != Op::send_x && instr.op != Op::recv_x && instr.op != Op::send_dx && instr.op != Op::recv_dx);
   }
@@ -136,7 +135,6 @@ TEST(Schedules, ForwardPassesFitEachOther) {
             }
           }
           program.push_back({Op::finish_grads, 0, 0});
-          program.push_back({Op::step, 0, 0});
           all.of_stage.push_back(program);
         }
         EXPECT_NO_THROW(check_programs(all)) << p << " stages, " << v << " chunks, " << m << " micro-batches";

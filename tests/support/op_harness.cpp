@@ -3,6 +3,7 @@
 #include <orthant/random.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -54,8 +55,50 @@ void decode(const std::vector<std::byte>& bytes, Values& values) {
   }
 }
 
+// The 8-bit floats by their definition: (-1)^s 2^(e - bias) (1 + m / 2^bits), without the 1 where e is 0.
+double from_f8_bits(DType dtype, int byte) {
+  const int bits = dtype == DType::f8_e4m3 ? 3 : 2, bias = dtype == DType::f8_e4m3 ? 7 : 15;
+  const int exponent = (byte & 0x7F) >> bits, mantissa = byte & ((1 << bits) - 1);
+  const double sign = byte >= 128 ? -1 : 1;
+  if (dtype == DType::f8_e4m3 ? (byte & 0x7F) == 0x7F : exponent == 31 && mantissa != 0) {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
+  if (dtype == DType::f8_e5m2 && exponent == 31) {
+    return sign * std::numeric_limits<double>::infinity();
+  }
+  const double fraction = static_cast<double>(mantissa) / (1 << bits);
+  return sign * (exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, exponent - bias));
+}
+
+const std::array<double, 256>& f8_values(DType dtype) {
+  static const auto all = [] {
+    std::array<std::array<double, 256>, 2> values{};
+    for (int byte = 0; byte < 256; ++byte) {
+      values[0][static_cast<std::size_t>(byte)] = from_f8_bits(DType::f8_e4m3, byte);
+      values[1][static_cast<std::size_t>(byte)] = from_f8_bits(DType::f8_e5m2, byte);
+    }
+    return values;
+  }();
+  return all[dtype == DType::f8_e4m3 ? 0 : 1];
+}
+
+// The finite number of the type nearest to x, of two equally near ones that with an even byte; NaN for NaN.
+std::uint8_t f8_bits(DType dtype, double x) {
+  if (std::isnan(x)) {
+    return 0x7F;  // in both
+  }
+  const double size = std::min(std::abs(x), 1e6);  // infinity is as near to everything
+  const std::array<double, 256>& values = f8_values(dtype);
+  std::size_t nearest = 0;
+  for (std::size_t byte = 1; byte < 128 && std::isfinite(values[byte]); ++byte) {
+    const double now = std::abs(values[byte] - size), best = std::abs(values[nearest] - size);
+    nearest = now < best || (now == best && byte % 2 == 0) ? byte : nearest;
+  }
+  return static_cast<std::uint8_t>(nearest + (std::signbit(x) ? 128 : 0));
+}
+
 bool is_integer(DType dtype) {
-  return dtype == DType::i32 || dtype == DType::i64 || dtype == DType::u8;
+  return dtype == DType::i32 || dtype == DType::i64 || dtype == DType::u8 || dtype == DType::i8;
 }
 
 std::vector<std::byte> bytes_of(Device& device, const Tensor& tensor) {
@@ -69,6 +112,9 @@ double rounded(DType dtype, double x) {
   switch (dtype) {
     case DType::bf16: return round_to_bf16(static_cast<float>(x));
     case DType::f32: return static_cast<double>(static_cast<float>(x));
+    case DType::f8_e4m3:
+    case DType::f8_e5m2: return f8_values(dtype)[f8_bits(dtype, x)];
+    case DType::i8: return std::isnan(x) ? 0 : std::nearbyint(std::clamp(x, -128.0, 127.0));
     default: return x;
   }
 }
@@ -89,6 +135,12 @@ Input OpContext::input(DType dtype, Shape shape, const Values& values) {
     case DType::i32: encode<std::int32_t>(in.values, bytes); break;
     case DType::i64: encode<std::int64_t>(in.values, bytes); break;
     case DType::u8: encode<std::uint8_t>(in.values, bytes); break;
+    case DType::i8: encode<std::int8_t>(in.values, bytes); break;
+    case DType::f8_e4m3:
+    case DType::f8_e5m2:
+      std::transform(in.values.begin(), in.values.end(), bytes.begin(),
+                     [&](double x) { return static_cast<std::byte>(f8_bits(dtype, x)); });
+      break;
     case DType::bf16:
       for (std::size_t i = 0; i < in.values.size(); ++i) {
         const std::uint16_t bits = bf16_bits(in.values[i]);
@@ -143,6 +195,12 @@ Values OpContext::values_of(const Tensor& tensor) {
     case DType::i32: decode<std::int32_t>(bytes, values); break;
     case DType::i64: decode<std::int64_t>(bytes, values); break;
     case DType::u8: decode<std::uint8_t>(bytes, values); break;
+    case DType::i8: decode<std::int8_t>(bytes, values); break;
+    case DType::f8_e4m3:
+    case DType::f8_e5m2:
+      std::transform(bytes.begin(), bytes.end(), values.begin(),
+                     [&](std::byte x) { return f8_values(tensor.dtype())[static_cast<std::size_t>(x)]; });
+      break;
     case DType::bf16:
       for (std::size_t i = 0; i < values.size(); ++i) {
         std::uint16_t bits = 0;

@@ -82,7 +82,7 @@ Values numeric_gradient(const std::function<double(const Values&)>& f, Values x,
 // sum a * b.
 double inner(const Values& a, const Values& b);
 
-// The value nearest to x in f32 or bf16 (ties to even).
+// The value nearest to x in f32, bf16 (ties to even) or a storage type (the same, without infinity).
 double rounded(DType dtype, double x);
 
 }  // namespace orthant::test

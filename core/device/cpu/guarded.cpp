@@ -70,7 +70,7 @@ std::unique_ptr<HostView> GuardedDevice::host_view(const Tensor& tensor, Access)
   return std::make_unique<GuardedView>(*this, tensor);
 }
 
-void* GuardedDevice::allocate(std::size_t bytes) {
+void* GuardedDevice::allocate(std::size_t bytes, MemoryCount& count) {
   const std::size_t page = page_size();
   const std::size_t data_bytes = std::max<std::size_t>(64, (bytes + 63) / 64 * 64);
   Pages pages;
@@ -78,19 +78,19 @@ void* GuardedDevice::allocate(std::size_t bytes) {
   pages.begin = mmap(nullptr, pages.bytes + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   std::lock_guard lock(mutex_);
   require(pages.begin != MAP_FAILED, "out of host memory: a tensor of {} bytes was asked for, {} bytes are in use",
-          bytes, count_.use().current_bytes);
+          bytes, count.use().current_bytes);
   void* data = static_cast<std::byte*>(pages.begin) + (pages.bytes - data_bytes);
   pages_.emplace(data, pages);
-  count_.add(bytes);
+  count.add(bytes);
   return data;
 }
 
-void GuardedDevice::release(void* data, std::size_t bytes) noexcept {
+void GuardedDevice::release(void* data, std::size_t bytes, MemoryCount& count) noexcept {
   std::lock_guard lock(mutex_);
   const auto found = pages_.find(data);
   munmap(found->second.begin, found->second.bytes + page_size());
   pages_.erase(found);
-  count_.remove(bytes);
+  count.remove(bytes);
 }
 
 void GuardedDevice::open(const Tensor& tensor) {
@@ -118,7 +118,12 @@ void GuardedDevice::close(const Tensor& tensor) noexcept {
   }
 }
 
-void GuardedStream::forward(const char*, std::initializer_list<Tensor> tensors, Operation operation) {
+void GuardedStream::forward(const char* name, std::initializer_list<Tensor> tensors, Operation operation) {
+  const std::string_view called = name;
+  for (const Tensor& tensor : tensors) {
+    require(!tensor.on_host() || called == "upload" || called == "download",
+            "{} was given a tensor of the host's memory: only upload, download and HostView take it", called);
+  }
   Opened opened(device_, tensors);
   operation(*inner_);
 }

@@ -23,17 +23,27 @@ class GuardedDevice : public Device {
   std::unique_ptr<Stream> make_side_stream() override;
   std::unique_ptr<HostView> host_view(const Tensor& tensor, Access access) override;
   MemoryUse memory() const override { return count_.use(); }
-  void reset_peak() override { count_.reset_peak(); }
+  MemoryUse host_memory() const override { return host_count_.use(); }
+  void reset_peak() override {
+    count_.reset_peak();
+    host_count_.reset_peak();
+  }
 
   // Makes a tensor's allocation readable and writable until the last matching close. Undefined tensors are skipped.
   void open(const Tensor& tensor);
   void close(const Tensor& tensor) noexcept;
 
  protected:
-  void* allocate(std::size_t bytes) override;
-  void release(void* data, std::size_t bytes) noexcept override;
+  void* allocate(std::size_t bytes) override { return allocate(bytes, count_); }
+  void release(void* data, std::size_t bytes) noexcept override { release(data, bytes, count_); }
+  // As unreadable as the device's.
+  void* allocate_host(std::size_t bytes) override { return allocate(bytes, host_count_); }
+  void release_host(void* data, std::size_t bytes) noexcept override { release(data, bytes, host_count_); }
 
  private:
+  void* allocate(std::size_t bytes, MemoryCount& count);
+  void release(void* data, std::size_t bytes, MemoryCount& count) noexcept;
+
   struct Pages {
     void* begin = nullptr;
     std::size_t bytes = 0;  // readable ones; a guard page follows
@@ -43,7 +53,7 @@ class GuardedDevice : public Device {
   int threads_;
   std::mutex mutex_;
   std::map<const void*, Pages> pages_;  // by Storage::data()
-  MemoryCount count_;
+  MemoryCount count_, host_count_;
 };
 
 // Runs each operation at once on an inner stream, with its tensors open around it.

@@ -1,6 +1,7 @@
 // The CPU stream's order (all work is done when a call returns) and its memory operations.
 #include <cstring>
 
+#include "core/base/storage_types.h"
 #include "core/device/cpu/bf16.h"
 #include "core/device/cpu/cpu_stream.h"
 #include "core/device/cpu/parallel.h"
@@ -26,9 +27,16 @@ void copy_bytes(int threads, void* to, const void* from, std::size_t bytes) {
   });
 }
 
+template <class T>
+inline constexpr bool stored = !std::is_floating_point_v<T> && !std::is_same_v<T, BFloat16>;
+
 template <class To, class From>
 To converted(From x) {
-  if constexpr (std::is_same_v<To, BFloat16>) {
+  if constexpr (stored<From>) {
+    return converted<To>(widened(x));
+  } else if constexpr (stored<To>) {
+    return Narrow<To>::of(static_cast<float>(x));
+  } else if constexpr (std::is_same_v<To, BFloat16>) {
     return to_bf16(static_cast<float>(x));
   } else {
     return static_cast<To>(x);
@@ -49,13 +57,15 @@ void cast_elements(int threads, To* to, const From* from, std::int64_t n) {
   });
 }
 
-// Calls fn with the elements, f32, bf16 or f64.
+// Calls fn with the elements, f32, bf16, f64 or of a storage type.
 template <class F>
 void with_cast_type(const Tensor& t, F&& fn) {
   if (t.dtype() == DType::f64) {
     fn(t.as<double>());
   } else if (t.dtype() == DType::bf16) {
     fn(t.as<BFloat16>());
+  } else if (is_storage_type(t.dtype())) {
+    with_storage_type(t.dtype(), [&](auto type) { fn(t.as<decltype(type)>()); });
   } else {
     fn(t.as<float>());
   }
@@ -110,6 +120,13 @@ void CpuStream::fill(const Tensor& t, double value) {
     case DType::i32: return fill_elements(threads_, t.as<std::int32_t>(), n, static_cast<std::int32_t>(value));
     case DType::i64: return fill_elements(threads_, t.as<std::int64_t>(), n, static_cast<std::int64_t>(value));
     case DType::u8: return fill_elements(threads_, t.as<std::uint8_t>(), n, static_cast<std::uint8_t>(value));
+    case DType::i8:
+    case DType::f8_e4m3:
+    case DType::f8_e5m2:
+      return with_storage_type(t.dtype(), [&](auto type) {
+        using T = decltype(type);
+        fill_elements(threads_, t.as<T>(), n, Narrow<T>::of(static_cast<float>(value)));
+      });
   }
 }
 
@@ -125,6 +142,16 @@ void CpuStream::download(void* host, const Tensor& from) {
   if (from.bytes() > 0) {
     copy_bytes(threads_, host, from.data(), from.bytes());
   }
+}
+
+void CpuStream::upload(const Tensor& to, const Tensor& from_host) {
+  check_transfer("upload", from_host, to);
+  copy_bytes(threads_, to.data(), from_host.data(), to.bytes());
+}
+
+void CpuStream::download(const Tensor& to_host, const Tensor& from) {
+  check_transfer("download", to_host, from);
+  copy_bytes(threads_, to_host.data(), from.data(), from.bytes());
 }
 
 void CpuStream::copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) {

@@ -48,6 +48,15 @@ class StagedView final : public HostView {
   PinnedCache::Block block_;
 };
 
+// Of a tensor in the host's memory.
+class DirectView final : public HostView {
+ public:
+  explicit DirectView(const Tensor& tensor) : HostView(tensor.as<std::byte>(), tensor.bytes()), tensor_(tensor) {}
+
+ private:
+  Tensor tensor_;
+};
+
 // This rank's number on its machine.
 int local_rank() {
   for (const char* name : {"ORTHANT_LOCAL_RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"}) {
@@ -91,6 +100,7 @@ CudaDevice::CudaDevice(std::string name, std::string experts)
   gpu_ = std::make_shared<GpuMemory>(ordinal_, cached(name_));
   gpu_->on_pressure([this] { collect(true); });
   pinned_ = std::make_shared<PinnedCache>();
+  host_tensors_ = std::make_shared<HostTensors>(*pinned_, main_);
   arena_ = std::make_unique<Arena>(gpu_, main_);
 }
 
@@ -104,12 +114,14 @@ CudaDevice::CudaDevice(CudaDevice& of, cudaStream_t stream)
       main_(stream),
       gpu_(of.gpu_),
       pinned_(of.pinned_),
+      host_tensors_(of.host_tensors_),
       arena_(std::make_unique<Arena>(gpu_, stream)) {}
 
 CudaDevice::~CudaDevice() {
   arena_.reset();
   if (owns_stream_) {
     static_cast<void>(cudaStreamSynchronize(main_));
+    host_tensors_.reset();
     static_cast<void>(cudaStreamDestroy(main_));
   }
 }
@@ -134,6 +146,9 @@ std::unique_ptr<HostView> CudaDevice::host_view(const Tensor& tensor, Access acc
   if (stream == main_) {
     require_not_capturing("host_view");
     check(cudaStreamSynchronize(main_), "host_view: waiting for the stream");
+  }
+  if (tensor.on_host()) {
+    return std::make_unique<DirectView>(tensor);
   }
   return std::make_unique<StagedView>(tensor, access, *pinned_, stream);
 }
@@ -202,6 +217,15 @@ void CudaDevice::release(void* data, std::size_t bytes) noexcept {
   }
   gpu_->tensors().remove(bytes);
   arena_->give(data);
+}
+
+void* CudaDevice::allocate_host(std::size_t bytes) {
+  collect(false);
+  return host_tensors_->allocate(bytes);
+}
+
+void CudaDevice::release_host(void* data, std::size_t bytes) noexcept {
+  host_tensors_->release(data, bytes, capturing_);
 }
 
 }  // namespace orthant::cuda

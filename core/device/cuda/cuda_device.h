@@ -42,7 +42,11 @@ class CudaDevice final : public Device {
   std::unique_ptr<Stream> make_side_stream() override;
   std::unique_ptr<HostView> host_view(const Tensor& tensor, Access access) override;
   MemoryUse memory() const override { return gpu_->tensors().use(); }
-  void reset_peak() override { gpu_->tensors().reset_peak(); }
+  MemoryUse host_memory() const override { return host_tensors_->use(); }
+  void reset_peak() override {
+    gpu_->tensors().reset_peak();
+    host_tensors_->reset_peak();
+  }
 
   int ordinal() const { return ordinal_; }
   int multiprocessors() const { return multiprocessors_; }
@@ -75,6 +79,8 @@ class CudaDevice final : public Device {
  protected:
   void* allocate(std::size_t bytes) override;
   void release(void* data, std::size_t bytes) noexcept override;
+  void* allocate_host(std::size_t bytes) override;
+  void release_host(void* data, std::size_t bytes) noexcept override;
 
  private:
   void collect(bool wait);
@@ -85,6 +91,7 @@ class CudaDevice final : public Device {
   cudaStream_t main_ = nullptr;
   std::shared_ptr<GpuMemory> gpu_;
   std::shared_ptr<PinnedCache> pinned_;
+  std::shared_ptr<HostTensors> host_tensors_;
   std::unique_ptr<Arena> arena_;
   std::atomic<std::uint64_t> allocations_ = 0;
   std::atomic<bool> capturing_ = false;

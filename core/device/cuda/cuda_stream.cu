@@ -4,6 +4,7 @@
 #include "core/base/check.h"
 #include "core/device/cuda/cuda_event.h"
 #include "core/device/cuda/launch.h"
+#include "core/device/operation_checks.h"
 
 namespace orthant::cuda {
 
@@ -65,6 +66,22 @@ void CudaStream::upload(const Tensor& to, const void* host) {
 void CudaStream::download(void* host, const Tensor& from) {
   require_defined("download", "from", from);
   to_host(host, from.data(), from.bytes());
+}
+
+void CudaStream::upload(const Tensor& to, const Tensor& from_host) {
+  check_transfer("upload", from_host, to);
+  if (to.bytes() > 0) {
+    check(cudaMemcpyAsync(to.data(), from_host.data(), to.bytes(), cudaMemcpyHostToDevice, stream_),
+          fmt::format("copying {} bytes to the device", to.bytes()));
+  }
+}
+
+void CudaStream::download(const Tensor& to_host, const Tensor& from) {
+  check_transfer("download", to_host, from);
+  if (from.bytes() > 0) {
+    check(cudaMemcpyAsync(to_host.data(), from.data(), from.bytes(), cudaMemcpyDeviceToHost, stream_),
+          fmt::format("copying {} bytes to the host", from.bytes()));
+  }
 }
 
 void* CudaStream::scratch(int slot, std::size_t bytes) {

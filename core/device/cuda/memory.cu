@@ -2,6 +2,7 @@
 #include <bit>
 #include <cstring>
 
+#include "core/base/storage_types.h"
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/elements.h"
 #include "core/device/operation_checks.h"
@@ -9,9 +10,16 @@
 namespace orthant::cuda {
 namespace {
 
+template <class T>
+inline constexpr bool stored = !std::is_floating_point_v<T> && !std::is_same_v<T, bf16>;
+
 template <class To, class From>
 __device__ To converted(From x) {
-  if constexpr (std::is_same_v<To, bf16>) {
+  if constexpr (stored<From>) {
+    return converted<To>(widened(x));
+  } else if constexpr (stored<To>) {
+    return Narrow<To>::of(to_float(x));
+  } else if constexpr (std::is_same_v<To, bf16>) {
     return from_float<bf16>(static_cast<float>(x));
   } else if constexpr (std::is_same_v<From, bf16>) {
     return static_cast<To>(to_float(x));
@@ -19,6 +27,12 @@ __device__ To converted(From x) {
     return static_cast<To>(x);
   }
 }
+
+// What check_cast lets through: a storage type is cast to f32 or bf16 only, and from them.
+template <class To, class From>
+inline constexpr bool castable = (!stored<To> && !stored<From>) ||
+                                 (stored<To> != stored<From> && !std::is_same_v<To, double> &&
+                                  !std::is_same_v<From, double>);
 
 // Floor: sizeof(To) + sizeof(From) bytes an element.
 template <class To, class From>
@@ -44,11 +58,13 @@ struct CastBody {
   }
 };
 
-// Calls fn with a value of the element type, f32, bf16 or f64.
+// Calls fn with a value of the element type, f32, bf16, f64 or a storage type.
 template <class F>
 void with_cast_type(const Tensor& t, F&& fn) {
   if (t.dtype() == DType::f64) {
     fn(double{});
+  } else if (is_storage_type(t.dtype())) {
+    with_storage_type(t.dtype(), fn);
   } else {
     with_float_type(t.dtype(), fn);
   }
@@ -177,8 +193,10 @@ void CudaStream::cast(const Tensor& to, const Tensor& from) {
     with_cast_type(to, [&](auto target) {
       using From = decltype(source);
       using To = decltype(target);
-      const CastBody<To, From> body{to.as<To>(), from.as<From>()};
-      for_each_chunk<8, 2>(*this, body, 1, from.elements(), all_aligned<8>(body.to, body.from));
+      if constexpr (castable<To, From>) {
+        const CastBody<To, From> body{to.as<To>(), from.as<From>()};
+        for_each_chunk<8, 2>(*this, body, 1, from.elements(), all_aligned<8>(body.to, body.from));
+      }
     });
   });
 }
@@ -193,6 +211,9 @@ void CudaStream::fill(const Tensor& t, double value) {
     case DType::i32: return fill_bits(*this, t, static_cast<std::uint32_t>(static_cast<std::int32_t>(value)));
     case DType::i64: return fill_bits(*this, t, static_cast<std::uint64_t>(static_cast<std::int64_t>(value)));
     case DType::u8: return fill_bits(*this, t, static_cast<std::uint8_t>(value));
+    case DType::i8: return fill_bits(*this, t, static_cast<std::uint8_t>(Narrow<std::int8_t>::of(wide)));
+    case DType::f8_e4m3: return fill_bits(*this, t, Narrow<Float8E4M3>::of(wide).bits);
+    case DType::f8_e5m2: return fill_bits(*this, t, Narrow<Float8E5M2>::of(wide).bits);
   }
 }
 

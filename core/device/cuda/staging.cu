@@ -25,7 +25,9 @@ PinnedCache::~PinnedCache() {
 }
 
 PinnedCache::Block PinnedCache::take(std::size_t bytes) {
-  const std::size_t size = std::bit_ceil(std::max(bytes, least_pinned));
+  // Classes a quarter of a power of two apart.
+  const std::size_t step = std::bit_floor(std::max(bytes, least_pinned) - 1) / 4;
+  const std::size_t size = std::max(least_pinned, (bytes + step - 1) / step * step);
   {
     const std::lock_guard lock(mutex_);
     if (auto found = free_.extract(size)) {
@@ -40,6 +42,57 @@ PinnedCache::Block PinnedCache::take(std::size_t bytes) {
 void PinnedCache::give(Block block) noexcept {
   const std::lock_guard lock(mutex_);
   free_.emplace(block.bytes, block.data);
+}
+
+// The main stream has been waited for.
+HostTensors::~HostTensors() {
+  for (const Leaving& one : leaving_) {
+    if (one.passed != nullptr) {
+      static_cast<void>(cudaEventDestroy(one.passed));
+    }
+    pinned_.give(one.block);
+  }
+}
+
+void* HostTensors::allocate(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  collect();
+  const PinnedCache::Block block = pinned_.take(bytes);
+  used_[block.data] = block;
+  count_.add(bytes);
+  return block.data;
+}
+
+void HostTensors::release(void* data, std::size_t bytes, bool capturing) noexcept {
+  const std::lock_guard lock(mutex_);
+  cudaEvent_t passed = nullptr;
+  if (!capturing) {
+    try {
+      passed = record_event(main_);
+    } catch (...) {  // the device has failed: the memory stays until it goes
+    }
+  }
+  leaving_.push_back({passed, used_.extract(data).mapped()});
+  count_.remove(bytes);
+}
+
+void HostTensors::collect() noexcept {
+  while (!leaving_.empty()) {
+    Leaving& oldest = leaving_.front();
+    if (oldest.passed == nullptr) {
+      try {
+        oldest.passed = record_event(main_);
+      } catch (...) {
+        return;
+      }
+    }
+    if (query(oldest.passed) != cudaSuccess) {
+      return;
+    }
+    static_cast<void>(cudaEventDestroy(oldest.passed));
+    pinned_.give(oldest.block);
+    leaving_.pop_front();
+  }
 }
 
 Uploads::~Uploads() {

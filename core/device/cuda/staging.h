@@ -9,6 +9,8 @@
 #include <mutex>
 #include <vector>
 
+#include "core/base/memory_count.h"
+
 namespace orthant::cuda {
 
 // Keeps what is given back: to pin memory takes long, and the driver may wait for the whole device meanwhile.
@@ -30,6 +32,37 @@ class PinnedCache {
  private:
   std::mutex mutex_;
   std::multimap<std::size_t, std::byte*> free_;
+};
+
+// The memory of Device::host_empty. Tensors are dropped while copies of the main stream are on their way: their memory
+// is handed out again when an event behind those has passed. (Side streams hold the tensors of their copies
+// themselves.) Thread safety: all calls, from any thread.
+class HostTensors {
+ public:
+  HostTensors(PinnedCache& pinned, cudaStream_t main) : pinned_(pinned), main_(main) {}
+  ~HostTensors();
+  HostTensors(const HostTensors&) = delete;
+  HostTensors& operator=(const HostTensors&) = delete;
+
+  void* allocate(std::size_t bytes);
+  // capturing: nothing can be recorded now; the memory waits for a later call.
+  void release(void* data, std::size_t bytes, bool capturing) noexcept;
+  MemoryUse use() const { return count_.use(); }
+  void reset_peak() { count_.reset_peak(); }
+
+ private:
+  struct Leaving {
+    cudaEvent_t passed;  // null: not recorded yet
+    PinnedCache::Block block;
+  };
+  void collect() noexcept;  // under the lock
+
+  PinnedCache& pinned_;
+  const cudaStream_t main_;
+  std::mutex mutex_;
+  std::deque<Leaving> leaving_;
+  std::map<void*, PinnedCache::Block> used_;
+  MemoryCount count_;
 };
 
 // Copies to the device that return at once: the bytes are taken to pinned memory, which is used again when an event

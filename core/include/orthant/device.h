@@ -59,6 +59,9 @@ class Device {
 
   // Uninitialised memory, aligned to 64 bytes or more. Errors: Error naming the bytes asked for and in use.
   Tensor empty(DType dtype, Shape shape);
+  // The same in the host's memory, page-locked where the device copies faster from and to such memory. Only
+  // Stream::upload, Stream::download and HostView take this tensor. It may be dropped while a copy is on its way.
+  Tensor host_empty(DType dtype, Shape shape);
 
   // The main stream runs on the calling thread's behalf in program order. A side stream is concurrent with it:
   // its work is ordered only within itself and by Stream::wait(event).
@@ -68,13 +71,16 @@ class Device {
   // REQUIRES: work that writes `tensor` has completed or is ordered before on the calling thread's stream.
   virtual std::unique_ptr<HostView> host_view(const Tensor& tensor, Access access) = 0;
 
-  virtual MemoryUse memory() const = 0;
-  virtual void reset_peak() = 0;
+  virtual MemoryUse memory() const = 0;  // of the device; host_memory: of host_empty's tensors
+  virtual MemoryUse host_memory() const = 0;
+  virtual void reset_peak() = 0;  // of both
 
  protected:
   friend class Storage;
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* data, std::size_t bytes) noexcept = 0;
+  virtual void* allocate_host(std::size_t bytes) = 0;
+  virtual void release_host(void* data, std::size_t bytes) noexcept = 0;
 };
 
 // The built-in CPU device. `threads`: OpenMP threads that operations of the calling rank may use.
@@ -83,8 +89,14 @@ std::unique_ptr<Device> make_cpu_device(int threads);
 // As the CPU device, but its memory is unreadable (PROT_NONE) except inside an operation or a HostView. For tests.
 std::unique_ptr<Device> make_guarded_device(int threads);
 
-// "cpu" and "guarded" are built in; others are looked up as liborthant_device_NAME.so. Errors: Error listing
-// every path tried.
+// As the CPU device, but one kind of its streams runs each operation a moment after it was asked to, as a GPU's streams
+// do: the main streams, or the side streams. What another stream or the host touches without waiting is not there yet.
+// For tests.
+enum class Late { main_streams, side_streams };
+std::unique_ptr<Device> make_late_device(Late late, int threads);
+
+// "cpu", "guarded", "late" and "late_sides" are built in; others are looked up as liborthant_device_NAME.so. Errors:
+// Error listing every path tried.
 std::unique_ptr<Device> make_device(const std::string& name, int threads);
 
 }  // namespace orthant

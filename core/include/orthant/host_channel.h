@@ -52,7 +52,7 @@ std::unique_ptr<Group> make_host_group(std::string name, int rank, std::vector<i
 
 // out[i] = ((sources[0][i] op sources[1][i]) op sources[2][i]) ..., for i in [0, n). bf16 is accumulated in fp32
 // and rounded once; integer sums wrap; max and min propagate NaN. `out` may be one of the sources (the same
-// address); other overlap is not allowed. REQUIRES: at least one source; dtype is not u8.
+// address); other overlap is not allowed. REQUIRES: at least one source; is_summable(dtype).
 void reduce_in_rank_order(void* out, std::span<const void* const> sources, std::int64_t n, DType dtype, ReduceOp op);
 
 }  // namespace orthant

@@ -114,10 +114,24 @@ class Stream {
 
   // --- memory
   virtual void copy(const Tensor& to, const Tensor& from) = 0;  // equal dtype and element count
-  virtual void cast(const Tensor& to, const Tensor& from) = 0;  // among f32, bf16, f64; equal element count
-  virtual void fill(const Tensor& t, double value) = 0;         // any dtype
+  // Among f32, bf16 and f64; and between f32 or bf16 and i8, f8_e4m3 or f8_e5m2. Equal element count. To the nearest
+  // value, ties to even. What is too large for one of the last three becomes its largest number, infinity too; NaN
+  // becomes NaN, or 0 in i8.
+  virtual void cast(const Tensor& to, const Tensor& from) = 0;
+  virtual void fill(const Tensor& t, double value) = 0;  // any dtype
   virtual void upload(const Tensor& to, const void* host) = 0;
   virtual void download(void* host, const Tensor& from) = 0;  // complete when it returns
+  // Copies between a tensor of Device::host_empty and one of the device, of equal dtype and element count, in this
+  // stream's order: they return at once where the device is asynchronous. To read the bytes on the host, wait for an
+  // event recorded behind the copy first.
+  virtual void upload(const Tensor& to, const Tensor& from_host) = 0;
+  virtual void download(const Tensor& to_host, const Tensor& from) = 0;
+  // x f [n] in blocks of `block` elements (the last may be shorter): scale f32 [blocks] = the largest |x| of the block
+  // / the largest number of q's dtype; q i8, f8_e4m3 or f8_e5m2 [n] = x / scale, rounded as by cast. A block of zeros
+  // has scale 0 and q 0; one with an x that is not finite has scale NaN and q 0.
+  virtual void quantise(const Tensor& q, const Tensor& scale, const Tensor& x, std::int64_t block) = 0;
+  // x = q * scale.
+  virtual void dequantise(const Tensor& x, const Tensor& q, const Tensor& scale, std::int64_t block) = 0;
   // Runs of rows (of the outermost dimension) of `from` to rows of `to`.
   virtual void copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) = 0;
   // to [J, I, C] <- from [I, J, C], any dtype: to[j, i] = from[i, j]. Its own adjoint, and its own inverse.

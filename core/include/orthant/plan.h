@@ -35,12 +35,14 @@ class Plan {
   bool dry() const { return device_ == nullptr; }
 
   // --- phase 2: plugins bind seams. Errors: ConfigError naming both plugins where a seam is taken.
-  void bind(Site site, std::unique_ptr<Boundary> boundary, Dim moves);  // two at one site must move different dims
-  void bind(std::unique_ptr<TokenExchange> exchange);                   // at most one; likewise the next two
+  // Two at one site must move different dims. A site that this model does not have is never crossed. Errors:
+  // ConfigError for a site that is not among sites(): nothing crosses it in any model.
+  void bind(Site site, std::unique_ptr<Boundary> boundary, Dim moves);
+  void bind(std::unique_ptr<TokenExchange> exchange);  // at most one; likewise the next two
   void bind(std::unique_ptr<Schedule> schedule);
   void bind(std::unique_ptr<AttentionCore> core);
   void chain(std::unique_ptr<Keeper> keeper);
-  void chain(std::unique_ptr<Stash> stash);  // at most one so far
+  void chain(std::unique_ptr<Stash> stash);
   void set_current_plugin(std::string name) { current_ = std::move(name); }
   // After the last plugin: fills the seams that nobody bound, and cuts the layers. Errors: ConfigError.
   void freeze();
@@ -90,7 +92,8 @@ class Plan {
   const Schedule& schedule() const;
   AttentionCore& attention_core() const;
   const std::vector<std::unique_ptr<Keeper>>& keepers() const { return keepers_; }
-  Stash& stash() const;
+  Stash& stash() const;  // the first of the chain
+  bool has_stashes_of_plugins() const { return stashes_.size() > 1; }
 
   // Who did what, for people: axes, groups, seams.
   std::string to_string() const;

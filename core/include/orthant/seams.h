@@ -6,6 +6,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,6 +26,33 @@ struct Site {
   Side side;
   bool operator==(const Site&) const = default;
 };
+std::string name_of(const Site& site);  // "entering attention"
+
+// Which ranks hold different tensors on one side of a site. An axis that splits the batch, the positions or the layers
+// in region `tokens` gives each of its ranks a tensor of its own; an axis that splits `own` there does so too (a part,
+// or an addend of a sum). The ranks of all other axes hold the same tensor.
+struct Sharing {
+  Region tokens;
+  std::optional<Dim> own = {};
+};
+
+// A site that tensors cross. In a forward pass Plan::cross takes them from `before` to `after`; in a backward pass
+// Plan::cross_back takes their gradients the other way. With memory.recompute = "full" the forward crossings of a block
+// come a second time before its backward ones, but for {router, leave}: routing is not decided twice. docs/plugins.md
+// prints the table.
+struct SiteInfo {
+  enum class Columns { width, heads, choices };  // d; h c of this rank's heads; K
+  Site site;
+  const char* tensor;  // what crosses, in words
+  const char* shape;   // T: the rows that this rank has on that side
+  Columns columns;
+  bool compute_dtype;  // else f32
+  int times;           // tensors that cross in one forward pass of such a layer
+  const char* layers;  // which layers have the site
+  Sharing before, after;
+};
+// All sites that some tensor crosses in some model, in the order of a forward pass.
+std::span<const SiteInfo> sites();
 
 // 1. A conjugate pair (Megatron's f and g): backward is the adjoint of forward, <f(x), y> = <x, f*(y)>.
 class Boundary {
@@ -106,17 +136,51 @@ struct Saved {
   }
 };
 
-// 4. Activations between forward and backward: offload. A chain; the last in it holds what the others do not.
+// One call of a stash. Layers are numbered 0 (the embedding), 1 + block, blocks + 1 (the head).
+struct StashCall {
+  enum class Kind { put, take };
+  Kind kind;
+  int layer, micro_batch;
+  bool operator==(const StashCall&) const = default;
+};
+
+// 4. Activations between forward and backward: offload. Stashes form a chain in the order of the plugins. The core
+// calls the first; each hands what it does not keep to next(); the core's own is the last and keeps the rest.
+//
+// In training a layer's forward ends with put, and its backward begins with the one take of the same layer and
+// micro-batch. In validation neither is called. The tensors of `saved` may be undefined, may be views, and may share
+// memory with each other. Nobody writes to them between put and take, and take gives them back with equal bytes, shapes
+// and order.
 class Stash {
  public:
   virtual ~Stash() = default;
-  virtual void put(int layer, int micro_batch, Saved saved) = 0;
-  virtual Saved take(int layer, int micro_batch) = 0;
+  // Before the first put of a step: all puts and takes of this rank's step, in their order. What an earlier step that
+  // failed has left is to be dropped.
+  virtual void begin_step(std::span<const StashCall> calls, Stream& s) { next().begin_step(calls, s); }
+  // All that writes `saved` is enqueued on `s`, and may not be done: another stream waits for s.record() before it
+  // reads.
+  virtual void put(int layer, int micro_batch, Saved saved, Stream& s) {
+    next().put(layer, micro_batch, std::move(saved), s);
+  }
+  // What it returns is read by work that is enqueued on `s` afterwards: `s` waits for the stream that has written it.
+  virtual Saved take(int layer, int micro_batch, Stream& s) { return next().take(layer, micro_batch, s); }
+
+  // By Plan::freeze, once, before all other calls. `next` lives as long as the plan.
+  virtual void set_next(Stash& next) { next_ = &next; }
+
+ protected:
+  Stash& next() const {
+    require(next_ != nullptr, "this stash is not in a plan's chain, or is its last");
+    return *next_;
+  }
+
+ private:
+  Stash* next_ = nullptr;
 };
 
 // 5. A pure function: which stage holds which layers, and in which order a stage works. Layers are numbered 0 (the
 // embedding), 1 + block, blocks + 1 (the head).
-enum class Op { load, recv_x, forward, send_x, recv_dx, backward, send_dx, finish_grads, step };
+enum class Op { load, recv_x, forward, send_x, recv_dx, backward, send_dx, finish_grads };
 struct Instr {
   Op op;
   int chunk = 0, micro_batch = 0;
@@ -129,7 +193,7 @@ class Schedule {
   // each piece, and at the end the number of layers. cost: work of each layer, relative. Errors: ConfigError.
   virtual std::vector<int> cut(std::span<const double> cost, int stages) const = 0;
   // What one stage does in one step. A piece takes x from the one before it and gives dx back to it: by recv_x, send_x,
-  // recv_dx, send_dx where that one is on another stage, by itself where it is on the same. finish_grads and step last.
+  // recv_dx, send_dx where that one is on another stage, by itself where it is on the same. finish_grads last.
   virtual std::vector<Instr> steps(int stage, int stages, int micro_batches) const = 0;
 };
 

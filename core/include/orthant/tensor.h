@@ -19,7 +19,13 @@ namespace orthant {
 
 class Device;
 
-enum class DType : std::uint8_t { f32, bf16, i32, i64, u8, f64 };
+// i8 and the two 8-bit floats are storage types: Stream::cast, quantise and dequantise convert them, copies, fills and
+// collectives move them, and no other operation takes them. f8_e4m3 has 3 bits of mantissa, no infinity and 448 as its
+// largest number; f8_e5m2 has 2 bits, infinities, and 57344. Source: Open Compute Project, "OCP 8-bit Floating Point
+// Specification (OFP8)", revision 1.0 (2023).
+enum class DType : std::uint8_t { f32, bf16, i32, i64, u8, f64, i8, f8_e4m3, f8_e5m2 };
+inline constexpr std::array all_dtypes = {DType::f32, DType::bf16, DType::i32,     DType::i64,    DType::u8,
+                                          DType::f64, DType::i8,   DType::f8_e4m3, DType::f8_e5m2};
 
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
@@ -28,9 +34,18 @@ constexpr std::size_t size_of(DType dtype) {
     case DType::bf16: return 2;
     case DType::i64:
     case DType::f64: return 8;
-    case DType::u8: return 1;
+    case DType::u8:
+    case DType::i8:
+    case DType::f8_e4m3:
+    case DType::f8_e5m2: return 1;
   }
   return 0;
+}
+
+// Whether Group::all_reduce and its like take this type. The others are only moved.
+constexpr bool is_summable(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f64 || dtype == DType::i32 ||
+         dtype == DType::i64;
 }
 
 const char* name_of(DType dtype);  // "f32", "bf16", ...
@@ -78,21 +93,27 @@ class Shape {
   int rank_ = 0;
 };
 
+// Whose memory: the device's, or the host's, for copies between the two (Device::host_empty).
+enum class Memory : std::uint8_t { device, host };
+
 // One allocation of a device; freed (stream-ordered where the device is asynchronous) with its last Tensor.
 class Storage {
  public:
-  Storage(Device& device, void* data, std::size_t bytes) : device_(&device), data_(data), bytes_(bytes) {}
+  Storage(Device& device, void* data, std::size_t bytes, Memory memory = Memory::device)
+      : device_(&device), data_(data), bytes_(bytes), memory_(memory) {}
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
   Device& device() const { return *device_; }
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
+  Memory memory() const { return memory_; }
 
  private:
   Device* device_;
   void* data_;
   std::size_t bytes_;
+  Memory memory_;
 };
 
 class Tensor {
@@ -109,6 +130,7 @@ class Tensor {
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype_); }
   Device& device() const { return storage_->device(); }
   const std::shared_ptr<Storage>& storage() const { return storage_; }
+  bool on_host() const { return defined() && storage_->memory() == Memory::host; }
 
   // The same elements under another shape. REQUIRES: equal element counts.
   Tensor view(Shape shape) const;
