@@ -64,7 +64,7 @@ void refuse_bad_expert_groups(std::vector<GateRefusal>& to, const MoeSettings& m
                   fmt::format("[moe] groups_per_token: {} of {} groups cannot be chosen", moe.groups_per_token,
                               moe.expert_groups),
                   fmt::format("write at most {}", moe.expert_groups)});
-  } else if (moe.groups_per_token * size < moe.top_k) {
+  } else if (moe.groups_per_token * size < moe.top_k && moe.top_k <= moe.experts) {
     to.push_back({{"moe.groups_per_token", "moe.expert_groups", "moe.top_k"},
                   fmt::format("[moe] groups_per_token: {} groups of {} experts have no top {}", moe.groups_per_token,
                               size, moe.top_k),

@@ -100,6 +100,10 @@ aux_loss = 0.02
 z_loss = 0.001
 jitter = 0.01
 normalize_weights = false
+balance_over = "batch"
+expert_groups = 1
+groups_per_token = 1
+bias_update_rate = 0.01
 shared_experts = 1
 d_expert = 24
 [optimizer]
@@ -174,6 +178,10 @@ recompute = "none"
   EXPECT_EQ(s.moe.z_loss, 0.001);
   EXPECT_EQ(s.moe.jitter, 0.01);
   EXPECT_FALSE(s.moe.normalize_weights);
+  EXPECT_EQ(s.moe.balance_over, BalanceOver::batch);
+  EXPECT_EQ(s.moe.expert_groups, 1);
+  EXPECT_EQ(s.moe.groups_per_token, 1);
+  EXPECT_EQ(s.moe.bias_update_rate, 0.01);
   EXPECT_EQ(s.moe.shared_experts, 1);
   EXPECT_EQ(s.moe.d_expert, 24);
   EXPECT_EQ(s.optimizer.name, "sgd");
