@@ -1,10 +1,10 @@
 // The kinds that the core brings: each room adds its own by the call that a plugin uses.
 #include <orthant/catalogue.h>
 
-#include "router/gates.h"
-#include "core/train/built_in_optimizers.h"
 #include "core/data/source.h"
 #include "core/layers/parts.h"
+#include "core/train/built_in_optimizers.h"
+#include "router/gates.h"
 
 namespace orthant {
 

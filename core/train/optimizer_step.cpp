@@ -124,11 +124,7 @@ void OptimizerStep::update(ParamGroup& group, const std::vector<Part>& parts, Up
 
 void OptimizerStep::apply(std::int64_t step, double lr, const Tensor& factor, const Tensor& finite) {
   const Settings& settings = plan_.settings();
-  const UpdateStep now{.settings = settings.optimizer,
-                       .step = step,
-                       .lr = lr,
-                       .factor = factor,
-                       .finite = finite};
+  const UpdateStep now{.settings = settings.optimizer, .step = step, .lr = lr, .factor = factor, .finite = finite};
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     ParamGroup& group = *store_.groups()[i];
     update(group, parts_[i], now);

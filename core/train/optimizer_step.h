@@ -18,8 +18,8 @@ class OptimizerStep {
   // Collective over the world where the optimizer wants whole parameters. All references outlive it.
   OptimizerStep(Plan& plan, ParamStore& store, Stream& stream);
 
-  // One update with learning rate `lr`; then the keepers spread it. factor f32[1] multiplies the gradients; finite f32[1] is 1. Where they are
-  // NaN nothing changes.
+  // One update with learning rate `lr`; then the keepers spread it. factor f32[1] multiplies the gradients; finite
+  // f32[1] is 1. Where they are NaN nothing changes.
   void apply(std::int64_t step, double lr, const Tensor& factor, const Tensor& finite);
 
  private:

@@ -77,9 +77,9 @@ TEST(OwnOperation, IsToldWhatIsWrong) {
     EXPECT_NE(message({.name = "test/x", .inputs = {x}, .host = [](const HostArguments& a) { a.output<float>(0); }})
                   .find("test/x: it has 0 outputs, and asks for number 0"),
               std::string::npos);
-    EXPECT_NE(message({.name = "test/x", .host = [](const HostArguments&) { throw Error("a reason"); }})
-                  .find("a reason"),
-              std::string::npos);
+    EXPECT_NE(
+        message({.name = "test/x", .host = [](const HostArguments&) { throw Error("a reason"); }}).find("a reason"),
+        std::string::npos);
   });
 }
 

@@ -180,8 +180,7 @@ TEST(GateBackward, IsTheFiniteDifference) {
       const auto loss = [&](const Values& x) {
         double sum = aux * oracle::balance_loss(x, base.chosen, q) + z * oracle::z_loss(x, q);
         for (std::int64_t t = 0; t < q.tokens; ++t) {
-          const Values w =
-              oracle::weights(oracle::row_of(x, t, experts), oracle::row_of(base.ranked, t, k_count), q);
+          const Values w = oracle::weights(oracle::row_of(x, t, experts), oracle::row_of(base.ranked, t, k_count), q);
           for (std::int64_t k = 0; k < k_count; ++k) {
             sum += w[static_cast<std::size_t>(k)] * dweight[static_cast<std::size_t>(t * k_count + k)];
           }
@@ -283,8 +282,7 @@ TEST(GateLosses, BalancedLoadIsOnePerTokenAndOneExpertIsE) {
 
 // Padding rows hold NaN here: if any output depended on them it would show.
 TEST(Gate, PaddingChangesNothing) {
-  for (const Kind router :
-       {Kind::switch_, Kind::gshard, Kind::topk, Kind::expert_choice}) {
+  for (const Kind router : {Kind::switch_, Kind::gshard, Kind::topk, Kind::expert_choice}) {
     const bool experts_choose = router == Kind::expert_choice;
     const std::int64_t k_count = router == Kind::switch_ ? 1 : experts_choose ? 5 : 2;
     const std::int64_t seats = experts_choose ? 2 : 0;

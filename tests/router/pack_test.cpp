@@ -260,8 +260,7 @@ TEST(Router, GradientThroughDispatchAndCombine) {
       const auto loss = [&](const Values& l) {
         double sum = 0;
         for (std::int64_t t = 0; t < q.tokens; ++t) {
-          const Values w =
-              oracle::weights(oracle::row_of(l, t, experts), oracle::row_of(base.ranked, t, k_count), q);
+          const Values w = oracle::weights(oracle::row_of(l, t, experts), oracle::row_of(base.ranked, t, k_count), q);
           const double xy = inner(oracle::row_of(x.values, t, d), oracle::row_of(dy.values, t, d));
           for (std::int64_t k = 0; k < k_count; ++k) {
             const std::size_t choice = static_cast<std::size_t>(t * k_count + k);

@@ -12,6 +12,6 @@ std::string build(const std::string& name = "");
 std::string plugin(const std::string& file = "");  // the plugins and communicators of this build
 
 std::string out_of_tree(const std::string& name);  // the library of the plugin tests/out_of_tree/NAME.cpp
-std::string program();  // orthant
+std::string program();                             // orthant
 
 }  // namespace orthant::paths
