@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "parallel/intercepted_group.h"
+#include "parallel/staged_group.h"
 
 namespace orthant {
 
@@ -54,6 +55,13 @@ AxisId Mesh::claim(AxisSpec spec) {
     if (other.name == spec.name) {
       throw ConfigError(fmt::format("axis '{}' is claimed twice", spec.name));
     }
+  }
+  const bool batch_alone = spec.splits == std::vector<Dim>{Dim::batch} && spec.splits_in.empty() &&
+                           spec.joins_in.empty() && spec.carve_of.empty();
+  if (spec.independent && !batch_alone) {
+    throw ConfigError(fmt::format(
+        "axis '{}' is independent and splits something else than the batch: workers share nothing of the model",
+        spec.name));
   }
   axes_.push_back(std::move(spec));
   return static_cast<AxisId>(axes_.size()) - 1;
@@ -115,7 +123,8 @@ std::vector<AxisId> Mesh::carved_axes(AxisId axis) const {
   const std::vector<RegionDim>& of = axes_[static_cast<std::size_t>(axis)].carve_of;
   std::vector<AxisId> plain;
   for (AxisId p = 0; p < static_cast<AxisId>(axes_.size()); ++p) {
-    if (!carved(p) && std::any_of(of.begin(), of.end(), [&](RegionDim d) { return splits(p, d.dim, d.region); })) {
+    const bool shares = !carved(p) && !axes_[static_cast<std::size_t>(p)].independent;
+    if (shares && std::any_of(of.begin(), of.end(), [&](RegionDim d) { return splits(p, d.dim, d.region); })) {
       plain.push_back(p);
     }
   }
@@ -174,6 +183,49 @@ std::vector<int> Mesh::members(std::span<const AxisId> axes, int rank) const {
   return found;
 }
 
+std::vector<AxisId> Mesh::independent_axes() const {
+  std::vector<AxisId> found;
+  for (AxisId a = 0; a < static_cast<AxisId>(axes_.size()); ++a) {
+    if (axes_[static_cast<std::size_t>(a)].independent) {
+      found.push_back(a);
+    }
+  }
+  return found;
+}
+
+int Mesh::workers() const {
+  int count = 1;
+  for (AxisId a : independent_axes()) {
+    count *= axes_[static_cast<std::size_t>(a)].size;
+  }
+  return count;
+}
+
+int Mesh::worker(int rank) const {
+  return linear(independent_axes(), rank);
+}
+
+std::vector<int> Mesh::worker_members() const {
+  std::vector<int> found;
+  for (int other = 0; other < world_; ++other) {
+    if (worker(other) == worker(rank_)) {
+      found.push_back(other);
+    }
+  }
+  return found;
+}
+
+bool Mesh::spans_stages(const std::vector<int>& members) const {
+  for (AxisId a = 0; a < static_cast<AxisId>(axes_.size()); ++a) {
+    if (splits(a, Dim::layer, Region::norm) && std::any_of(members.begin(), members.end(), [&](int member) {
+          return coordinate(a, member) != coordinate(a, members.front());
+        })) {
+      return true;
+    }
+  }
+  return false;
+}
+
 Group& Mesh::group(std::span<const AxisId> axes) {
   std::string name;
   for (AxisId axis : axes) {
@@ -190,8 +242,9 @@ Group& Mesh::world_group(const std::string& name) {
 
 Group& Mesh::group_of(const std::string& name, const std::vector<int>& members) {
   require(frozen_, "group '{}' is asked for before the mesh is frozen", name);
-  groups_.push_back(communicator_ == nullptr ? make_dry_group(name, members, rank_)
-                                             : communicator_->split(name, members));
+  std::unique_ptr<Group> made =
+      communicator_ == nullptr ? make_dry_group(name, members, rank_) : communicator_->split(name, members);
+  groups_.push_back(spans_stages(members) ? make_staged_group(std::move(made), *running_) : std::move(made));
   return *groups_.back();
 }
 

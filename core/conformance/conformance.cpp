@@ -136,7 +136,7 @@ class Suite {
 
   // What it adds to the catalogue is what the layouts train with: the first gate.
   void find_gates() {
-    const Config config = conformance_experiment(plugin_, 0, 0);  // what the user set is wrong before the plugin is
+    const Config config = conformance_experiment(plugin_, 0, {});  // what the user set is wrong before the plugin is
     for (const Catalogue::Entry& entry : config.settings.catalogue->entries(Gate::noun)) {
       if (entry.plugin == plugin_.name) {
         gates_.push_back(entry.name);
@@ -159,7 +159,7 @@ class Suite {
       PluginUnderTest alone = plugin_;
       alone.overrides.push_back(of_gate(gate).front());
       const std::string text =
-          in_child([&] { return packed(check_gate(conformance_experiment(alone, 0, 0).settings)); }, most_seconds);
+          in_child([&] { return packed(check_gate(conformance_experiment(alone, 0, {}).settings)); }, most_seconds);
       found = unpacked("gate " + gate, text);
     } catch (const std::exception& failure) {
       found = {"gate " + gate, Outcome::failed, failure.what()};
@@ -169,7 +169,7 @@ class Suite {
 
   // The layouts train with the first optimizer that it adds, unless the user names another one.
   void find_optimizers() {
-    const Config config = conformance_experiment(plugin_, 0, 0);  // what the user set is wrong before the plugin is
+    const Config config = conformance_experiment(plugin_, 0, {});  // what the user set is wrong before the plugin is
     for (const Catalogue::Entry& entry : config.settings.catalogue->entries(Optimizer::noun)) {
       if (entry.plugin == plugin_.name) {
         optimizers_.push_back(entry.name);
@@ -185,7 +185,7 @@ class Suite {
     try {
       const auto look = [&] {
         return packed(
-            check_optimizer(conformance_experiment(plugin_, 0, 0), conformance_experiment(plugin_, 0, 0), name));
+            check_optimizer(conformance_experiment(plugin_, 0, {}), conformance_experiment(plugin_, 0, {}), name));
       };
       report_.findings.push_back(unpacked(check, in_child(look, most_seconds)));
     } catch (const std::exception& failure) {
@@ -195,31 +195,66 @@ class Suite {
 
   // Whether the axis adds no ranks but re-factors those of others. Errors: as the plugin's.
   bool carved() const {
-    const Config config = conformance_experiment(plugin_, 2, 0);
+    const Config config = conformance_experiment(plugin_, 2, {});
     Mesh mesh;
     create<Plugin>(open_module("plugin", plugin_.file))->claim(mesh, config.plugins.front().table);
     return std::any_of(mesh.axes().begin(), mesh.axes().end(),
                        [](const AxisSpec& axis) { return !axis.carve_of.empty(); });
   }
 
-  bool partner_is_found() const {
+  bool is_found(const char* axis) const {
     try {
-      return !plugin_keys(partner_axis, "").empty();
+      return plugin_.name != axis && !plugin_keys(axis, "").empty();
     } catch (const ConfigError&) {
       return false;
     }
   }
 
-  void put_in(int size, int data) {
+  static std::string name_of_layout(int size, const Beside& beside) {
     std::string name = size > 0 ? fmt::format("size {}", size) : "";
-    if (data > 0) {
-      name += fmt::format("{}below {} {}", name.empty() ? "" : " ", partner_axis, data);
+    const auto add = [&](const char* where, const char* axis, int ranks) {
+      if (ranks > 0) {
+        name += fmt::format("{}{} {} {}", name.empty() ? "" : " ", where, axis, ranks);
+      }
+    };
+    add(beside.above ? "above" : "below", partner_axis, beside.data);
+    add("below", stage_axis, beside.stages);
+    return name.empty() ? "alone" : name;
+  }
+
+  void put_in(int size, const Beside& beside = {}) {
+    layouts_.push_back({name_of_layout(size, beside), conformance_experiment(plugin_, size, beside)});
+  }
+
+  // A layout beside other axes, which the plugin may refuse before anything starts: it must stand first, say, or brings
+  // a schedule of its own. Then `refused_` tells, and it is left out. Returns whether it is in.
+  bool put_in_unless_refused(int size, const Beside& beside) {
+    const std::string name = name_of_layout(size, beside);
+    std::string why;
+    try {
+      why = in_child(
+          [&]() -> std::string {
+            try {
+              check_layout(conformance_experiment(plugin_, size, beside));
+            } catch (const ConfigError& refused) {
+              return refused.what();
+            }
+            return "";
+          },
+          most_seconds);
+    } catch (const std::exception&) {
+      // Its checks will say so.
     }
-    layouts_.push_back({name.empty() ? "alone" : name, conformance_experiment(plugin_, size, data)});
+    if (!why.empty()) {
+      refused_ += fmt::format("{}{} is refused: {}", refused_.empty() ? "" : "; ", name, why);
+      return false;
+    }
+    put_in(size, beside);
+    return true;
   }
 
   void find_layouts() {
-    const bool partner = plugin_.name != partner_axis && partner_is_found();
+    const bool partner = is_found(partner_axis);
     if (sized_) {
       try {
         carved_ = !in_child([&] { return std::string(carved() ? "carved" : ""); }, most_seconds).empty();
@@ -229,18 +264,34 @@ class Suite {
     }
     if (!carved_) {
       if (sized_) {
-        put_in(2, 0);
-        put_in(4, 0);
+        put_in(2);
+        put_in(4);
       } else {
-        put_in(0, 0);
+        put_in(0);
       }
+      const int size = sized_ ? 2 : 0;
       if (partner) {
-        put_in(sized_ ? 2 : 0, 2);
+        const bool below = put_in_unless_refused(size, {.data = 2});
+        const bool above = put_in_unless_refused(size, {.data = 2, .above = true});
+        if (!below && !above) {
+          add("layouts", Outcome::failed, refused_);
+          return;
+        }
+      }
+      if (is_found(stage_axis)) {
+        put_in_unless_refused(size, {.stages = 2});
       }
     } else if (partner) {
-      put_in(2, 2);
-      put_in(4, 4);
-      put_in(2, 4);
+      put_in(2, {.data = 2});
+      put_in(4, {.data = 4});
+      put_in(2, {.data = 4});
+    }
+    std::string names;
+    for (const ConformanceLayout& layout : layouts_) {
+      names += (names.empty() ? "" : "; ") + layout.name;
+    }
+    if (!layouts_.empty()) {
+      add("layouts", Outcome::ok, names + (refused_.empty() ? "" : ". " + refused_));
     }
   }
 
@@ -280,8 +331,9 @@ class Suite {
     }
     Finding found;
     try {
-      const std::string text =
-          in_child([&] { return odd_size_check(conformance_experiment(plugin_, 3, carved_ ? 2 : 0)); }, most_seconds);
+      const std::string text = in_child(
+          [&] { return odd_size_check(conformance_experiment(plugin_, 3, {.data = carved_ ? 2 : 0}), plugin_.name); },
+          most_seconds);
       found = unpacked("odd size", text);
     } catch (const std::exception& failure) {
       found = {"odd size", Outcome::failed, std::string("size 3: ") + failure.what()};
@@ -291,7 +343,7 @@ class Suite {
 
   // A line for each check of each kind that the plugin adds: "ffn gated_unit: gradients".
   void kinds() {
-    const Config config = conformance_experiment(plugin_, 0, 0);
+    const Config config = conformance_experiment(plugin_, 0, {});
     for (const std::string& noun : config.settings.catalogue->nouns()) {
       for (const Catalogue::Entry& entry : config.settings.catalogue->entries(noun)) {
         if (entry.plugin == plugin_.name) {
@@ -324,13 +376,13 @@ class Suite {
     return std::any_of(keys.begin(), keys.end(), [&](const CoreKey& key) { return key.noun == noun; });
   }
 
-  static std::string odd_size_check(const Config& config) {
+  static std::string odd_size_check(const Config& config, const std::string& plugin) {
     try {
       check_layout(config);
     } catch (const ConfigError& refused) {
       return packed({"", Outcome::ok, "size 3 is refused before anything starts"});
     }
-    Finding found = check_parity(config);
+    Finding found = check_parity(config, plugin);
     found.detail = found.outcome == Outcome::ok ? "size 3 is accepted, and right" : "size 3: " + found.detail;
     return packed(found);
   }
@@ -340,6 +392,7 @@ class Suite {
   std::vector<ConformanceLayout> layouts_;
   std::vector<std::string> gates_;       // that it adds to the catalogue
   std::vector<std::string> optimizers_;  // that it adds to the catalogue
+  std::string refused_;                  // layouts that the plugin does not take, and why
   bool sized_ = false, carved_ = false;
 };
 

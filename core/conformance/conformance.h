@@ -1,7 +1,8 @@
 // The conformance suite: what any plugin must do, whatever it is for. `orthant plugins --check FILE.so` prints it.
 //
-// The plugin is loaded from its file, claimed at sizes 2, 4 and (to be refused, or right) 3, alone and below a data
-// axis of two ranks (a carved axis: below as many as it needs), in a tiny built-in experiment whose ranks are threads.
+// The plugin is loaded from its file, claimed at sizes 2, 4 and (to be refused, or right) 3, alone, below and above a
+// data axis of two ranks (a carved axis: below as many as it needs), and below two stages of a pipeline which share a
+// tied table, in a tiny built-in experiment whose ranks are threads.
 #pragma once
 
 #include <filesystem>

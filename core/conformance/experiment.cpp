@@ -78,13 +78,24 @@ Config config_from_text(const std::string& toml, const std::vector<std::string>&
   return load_config(file.path(), overrides, keys_of_plugin, kinds_of_plugin);
 }
 
-Config conformance_experiment(const PluginUnderTest& plugin, int size, int data) {
+Config conformance_experiment(const PluginUnderTest& plugin, int size, const Beside& beside) {
   std::vector<std::string> overrides;
-  if (data > 0) {
-    overrides.push_back(fmt::format("plugins.{}.size={}", partner_axis, data));
+  if (beside.stages > 0) {
+    overrides.push_back(fmt::format("plugins.{}.size={}", stage_axis, beside.stages));
+  }
+  const auto put_data = [&] {
+    if (beside.data > 0) {
+      overrides.push_back(fmt::format("plugins.{}.size={}", partner_axis, beside.data));
+    }
+  };
+  if (!beside.above) {
+    put_data();
   }
   const std::string table = fmt::format("plugins.{}", plugin.name);
   overrides.push_back(fmt::format("{}.path='{}'", table, fs::absolute(plugin.file).string()));
+  if (beside.above) {
+    put_data();
+  }
   overrides.insert(overrides.end(), plugin.overrides.begin(), plugin.overrides.end());
   if (size > 0) {
     overrides.push_back(fmt::format("{}.size={}", table, size));

@@ -45,7 +45,7 @@ Config KindUnderTest::experiment(const std::vector<std::string>& overrides) cons
     with.overrides.push_back(fmt::format("{}=\"{}\"", key, name));
   }
   with.overrides.insert(with.overrides.end(), overrides.begin(), overrides.end());
-  return conformance_experiment(with, 0, 0);
+  return conformance_experiment(with, 0, {});
 }
 
 Finding check_kind_parity(const KindUnderTest& kind) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -10,6 +12,8 @@
 #include "core/conformance/adjoints.h"
 #include "core/conformance/recording_communicator.h"
 #include "core/data/source.h"
+#include "core/plan/keeper_chain.h"
+#include "core/run/saving.h"
 #include "core/run/verify.h"
 #include "core/session/session.h"
 #include "core/train/trainer.h"
@@ -119,8 +123,21 @@ Finding check_exchange(const Config& config) {
   return !wrong.empty() ? failed(wrong) : bound ? ok() : skipped("it binds none");
 }
 
-Finding check_parity(const Config& config) {
-  const VerifyReport report = verify(config, steps);
+Finding check_parity(const Config& config, const std::string& plugin) {
+  std::vector<std::string> keep;
+  {
+    Session session(config);
+    const std::vector<Mathematics> mathematics = session.mathematics();
+    for (std::size_t i = 0; i < mathematics.size(); ++i) {
+      if (config.plugins[i].name == plugin && mathematics[i] == Mathematics::of_ranks) {
+        keep = {plugin};
+      }
+    }
+    if (!keep.empty() && (session.mesh().workers() == 1 || config.plugins.size() == 1)) {
+      return skipped("what it computes depends on which rank holds what: no other layout is comparable");
+    }
+  }
+  const VerifyReport report = verify(config, steps, keep);
   return report.ok() ? ok() : failed(fmt::format("{} (by {})", report.first_difference, report.axes));
 }
 
@@ -180,6 +197,102 @@ Finding check_late(const Config& config) {
 Finding check_repeats(const Config& config) {
   const std::string different = first_difference_in_bits(take_snapshot(config, steps), take_snapshot(config, steps));
   return different.empty() ? ok() : failed(different + " differs in some bit from run to run");
+}
+
+namespace {
+
+// What is left of a run: its losses, and the bits that each rank owns.
+struct Outcomes {
+  std::vector<double> losses;
+  std::vector<float> owned;
+};
+
+void add_owned(std::vector<float>& to, Trainer& trainer, const Plan& plan, Stream& stream) {
+  for (const auto& group : trainer.parameters().groups()) {
+    with_state(plan.keepers(), *group, {.stream = stream}, [&] {
+      const std::size_t at = to.size();
+      to.resize(at + static_cast<std::size_t>(group->master.elements()));
+      stream.download(to.data() + at, group->master);
+    });
+  }
+}
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() : path_((std::filesystem::temp_directory_path() / "orthant_check_XXXXXX").string()) {
+    require(mkdtemp(path_.data()) != nullptr, "cannot make a folder in {}",
+            std::filesystem::temp_directory_path().string());
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Steps [0, 2 * steps) of each rank. With a folder it is saved after half of them, and goes on in objects that are made
+// anew and have nothing but the checkpoint.
+std::vector<Outcomes> outcomes(const Config& config, const std::string& folder) {
+  std::vector<Outcomes> all(static_cast<std::size_t>(check_layout(config)));
+  train_all(config, [&](Communicator& communicator) {
+    Outcomes& mine = all[static_cast<std::size_t>(communicator.rank())];
+    const std::unique_ptr<Device> device = make_device(config.settings.run.device, 1);
+    const std::unique_ptr<Stream> stream = device->make_main_stream();
+    const std::unique_ptr<BatchSource> source = make_batch_source(config.settings);
+    for (int half = 0; half < 2; ++half) {
+      Session session(config);
+      session.plan(communicator.rank(), &communicator, device.get());
+      Trainer trainer(session.plan(), *stream, *source);
+      int from = 0;
+      if (half == 1) {
+        load_checkpoint(CheckpointReader(checkpoint_folder(folder, steps)), session.plan(), trainer.parameters(),
+                        *stream);
+        from = steps;
+      }
+      const int to = half == 0 && !folder.empty() ? steps : 2 * steps;
+      for (int step = from; step < to; ++step) {
+        mine.losses.push_back(trainer.step(step).loss);
+      }
+      if (to == 2 * steps) {
+        add_owned(mine.owned, trainer, session.plan(), *stream);
+        return;
+      }
+      save_checkpoint(folder, steps, session.plan(), trainer.parameters(), {}, {communicator, trainer.world()},
+                      *stream);
+      stream->synchronize();
+    }
+  });
+  return all;
+}
+
+}  // namespace
+
+Finding check_resume(const Config& config) {
+  const TemporaryFolder folder;
+  const std::vector<Outcomes> straight = outcomes(config, ""), resumed = outcomes(config, folder.path());
+  for (std::size_t rank = 0; rank < straight.size(); ++rank) {
+    for (std::size_t step = 0; step < straight[rank].losses.size(); ++step) {
+      if (straight[rank].losses[step] != resumed[rank].losses[step]) {
+        return failed(
+            fmt::format("the loss of step {} on rank {} is {} where it is resumed after step {}, and {} where "
+                        "it goes on: what is remembered from step to step belongs in Keeper::state",
+                        step + 1, rank, resumed[rank].losses[step], steps, straight[rank].losses[step]));
+      }
+    }
+    if (std::memcmp(straight[rank].owned.data(), resumed[rank].owned.data(),
+                    straight[rank].owned.size() * sizeof(float)) != 0) {
+      return failed(
+          fmt::format("after step {} rank {} has other weights where it is resumed after step {}: what is "
+                      "remembered from step to step belongs in Keeper::state",
+                      2 * steps, rank, steps));
+    }
+  }
+  return ok();
 }
 
 Finding check_leaks(const Config& config) {

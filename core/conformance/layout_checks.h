@@ -19,7 +19,9 @@ struct LayoutCheck {
 Finding check_claims(const Config& config, const std::string& plugin, bool sized);
 Finding check_boundaries(const Config& config);
 Finding check_exchange(const Config& config);
-Finding check_parity(const Config& config);
+// As verify. Where the plugin says that what it computes depends on ranks, only independent workers have a reference:
+// themselves, alone.
+Finding check_parity(const Config& config, const std::string& plugin);
 // Members of a group call its collectives in one order.
 Finding check_order(const Config& config);
 // Nothing but operations touches memory.
@@ -27,6 +29,9 @@ Finding check_guarded(const Config& config);
 // No wait between streams, or for the host, is missing: whichever of them is late, the bits are the same.
 Finding check_late(const Config& config);
 Finding check_repeats(const Config& config);
+// A run that is saved in the middle and goes on from there has the bits of one that went on: what a plugin remembers is
+// in the checkpoint.
+Finding check_resume(const Config& config);
 // Memory and threads are back where they were when a layout is gone.
 Finding check_leaks(const Config& config);
 
@@ -34,11 +39,12 @@ inline constexpr LayoutCheck layout_checks[] = {
     {"claims", check_claims},
     {"boundaries", [](const Config& c, const std::string&, bool) { return check_boundaries(c); }},
     {"exchange", [](const Config& c, const std::string&, bool) { return check_exchange(c); }},
-    {"parity", [](const Config& c, const std::string&, bool) { return check_parity(c); }},
+    {"parity", [](const Config& c, const std::string& p, bool) { return check_parity(c, p); }},
     {"order", [](const Config& c, const std::string&, bool) { return check_order(c); }},
     {"guarded", [](const Config& c, const std::string&, bool) { return check_guarded(c); }},
     {"late", [](const Config& c, const std::string&, bool) { return check_late(c); }},
     {"repeats", [](const Config& c, const std::string&, bool) { return check_repeats(c); }},
+    {"resume", [](const Config& c, const std::string&, bool) { return check_resume(c); }},
     {"leaks", [](const Config& c, const std::string&, bool) { return check_leaks(c); }},
 };
 

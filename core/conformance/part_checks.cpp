@@ -140,7 +140,7 @@ class Probe {
   }
   void put(const Moved& of, const std::vector<float>& weight) {
     stream_->upload(of.group->master.slice(of.param->begin, {of.param->elements()}), weight.data());
-    trainer_->parameters().refresh_weights(session_.plan(), *stream_);
+    trainer_->parameters().refresh_weights(session_.plan(), Change::loaded, {.stream = *stream_});
     stream_->synchronize();
   }
   double loss(const Moved& of, const std::vector<double>& u, double h) {

@@ -108,6 +108,13 @@ std::vector<StatePiece> state_pieces(const ParamGroup& group, const Param& param
       }
     }
   }
+  for (const PluginState& state : group.plugin_states) {
+    if (state.kind == StateKind::owned) {
+      for (const OwnedPiece& piece : owned) {
+        pieces.push_back({state.name, piece, state.tensor.slice(piece.begin, {piece.elements()})});
+      }
+    }
+  }
   return pieces;
 }
 

@@ -27,7 +27,8 @@ struct StatePiece {
   Tensor values;  // [piece.elements()]
 };
 
-// What this rank owns of a parameter of `group`: its weights first, then its states by name.
+// What this rank owns of a parameter of `group`: its weights first, then its states by name, then those of plugins
+// ("plugins/PLUGIN/STATE"). REQUIRES: the group's state is acquired.
 std::vector<StatePiece> state_pieces(const ParamGroup& group, const Param& param);
 // The same of elements [first, last) of the group's flat buffers alone.
 std::vector<StatePiece> state_pieces(const ParamGroup& group, const Param& param, std::int64_t first,

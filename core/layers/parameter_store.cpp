@@ -5,8 +5,10 @@
 #include <iterator>
 #include <set>
 
+#include "core/layers/check_holdings.h"
 #include "core/layers/owned_pieces.h"
 #include "core/layers/parameter_state.h"
+#include "core/plan/keeper_chain.h"
 
 namespace orthant {
 
@@ -28,8 +30,11 @@ ParamMatrix::ParamMatrix(const std::vector<ParamRef>& refs) : first_(refs.front(
 }
 
 ParamStore::ParamStore(Plan& plan, Stream& stream) : ParamStore(plan) {
+  check_holdings(*this, plan, stream);
+  const HookContext at{.stream = stream};
   for (auto& group : groups_) {
     allocate(*group, plan, stream);
+    plan.keepers().release(*group, Held::state, at);
   }
   for (const GateStateSpec& spec : gate_state_table(plan.settings())) {
     if (plan.holds_layer(spec.layer)) {
@@ -39,7 +44,7 @@ ParamStore::ParamStore(Plan& plan, Stream& stream) : ParamStore(plan) {
       gate_states_.push_back({spec.name, spec.layer, value, written});
     }
   }
-  refresh_weights(plan, stream);
+  refresh_weights(plan, Change::start, at);
 }
 
 ParamStore::ParamStore(Plan& plan) {
@@ -52,12 +57,7 @@ ParamStore::ParamStore(Plan& plan) {
     group.padded = group.elements;
     group.owned_elements = group.elements;
     group.owner = group.sum->rank() == 0;
-    for (const auto& keeper : plan.keepers()) {
-      keeper->adopt(group);
-    }
-    require(group.padded >= group.elements && group.owned_begin >= 0 && group.owned_elements >= 0 &&
-                group.owned_begin + group.owned_elements <= group.padded,
-            "a keeper gives '{}' an impossible range", group.name);
+    plan.keepers().adopt(group);
   }
   make_index();
 }
@@ -88,9 +88,7 @@ Group& ParamStore::sum_group(Plan& plan, const ParamSpec& spec, const std::vecto
   Group& sum = plan.group(purpose, members);
   if (std::find(sums_.begin(), sums_.end(), &sum) == sums_.end()) {
     sums_.push_back(&sum);
-    for (const auto& keeper : plan.keepers()) {
-      keeper->sum_group(plan.mesh(), sum);
-    }
+    plan.keepers().sum_group(plan.mesh(), sum);
   }
   return sum;
 }
@@ -152,6 +150,12 @@ void ParamStore::allocate(ParamGroup& group, const Plan& plan, Stream& stream) {
   }
   group.master = compute == DType::f32 ? group.owned_weight : zeros(DType::f32, owned);
   allocate_states(group, settings, device, stream);
+  for (PluginState& state : group.plugin_states) {
+    const Shape shape = state.kind == StateKind::owned    ? owned
+                        : state.kind == StateKind::summed ? Shape{group.padded}
+                                                          : state.shape;
+    state.tensor = zeros(state.dtype, shape);
+  }
   for (const Param& p : group.params) {
     const RandomKey key{settings.run.seed, Purpose::weight, site_of(p.spec.name), 0};
     const std::int64_t columns = p.spec.global.rank() > 1 ? p.spec.global[1] : 1;
@@ -192,14 +196,14 @@ Tensor ParamStore::gate_state(int layer) const {
   return found == gate_states_.end() ? Tensor() : found->value;
 }
 
-void ParamStore::refresh_weights(const Plan& plan, Stream& stream) {
+void ParamStore::refresh_weights(const Plan& plan, Change why, const HookContext& at) {
   for (auto& group : groups_) {
-    if (group->owned_weight.dtype() != DType::f32) {
-      stream.cast(group->owned_weight, group->master);
-    }
-    for (const auto& keeper : plan.keepers()) {
-      keeper->after_step(*group, stream);
-    }
+    with_state(plan.keepers(), *group, at, [&] {
+      if (group->owned_weight.dtype() != DType::f32) {
+        at.stream.cast(group->owned_weight, group->master);
+      }
+      plan.keepers().after_step(*group, why, at);
+    });
   }
 }
 

@@ -50,8 +50,8 @@ class ParamStore final : public Parameters {
   // The groups with parameters that `layer` uses.
   std::vector<ParamGroup*> groups_of_layer(int layer) const;
 
-  // Copies master weights into compute weights, and lets the keepers spread them (after they were loaded from outside).
-  void refresh_weights(const Plan& plan, Stream& stream);
+  // Copies master weights into compute weights, and lets the keepers spread them, which are told `why`.
+  void refresh_weights(const Plan& plan, Change why, const HookContext& at);
   std::int64_t elements() const;  // held by this rank
 
  private:

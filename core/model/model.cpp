@@ -3,6 +3,7 @@
 #include "core/layers/embedding.h"
 #include "core/layers/head.h"
 #include "core/model/block.h"
+#include "core/plan/keeper_chain.h"
 #include "router/routing_layout.h"
 
 namespace orthant {
@@ -37,20 +38,29 @@ Layer& Model::layer(int number) const {
   return *found;
 }
 
-void Model::acquire(const StepContext& ctx, const Layer& layer) {
+namespace {
+
+HookContext hook_context(const StepContext& ctx, Pass pass) {
+  return {.stream = ctx.stream,
+          .step = static_cast<std::int64_t>(ctx.step),
+          .lr = ctx.lr,
+          .micro_batch = ctx.micro_batch,
+          .pass = pass,
+          .training = ctx.training};
+}
+
+}  // namespace
+
+void Model::acquire(const StepContext& ctx, const Layer& layer, Pass pass) {
   for (ParamGroup* group : layer.groups()) {
-    for (const auto& keeper : ctx.plan.keepers()) {
-      keeper->acquire(*group, ctx.stream);
-    }
+    ctx.plan.keepers().acquire(*group, Held::weight, hook_context(ctx, pass));
   }
 }
 
 // Gradients that nothing was added to yet are zero; those of routed experts are overwritten instead.
-void Model::acquire_grads(const StepContext& ctx, const Layer& layer) {
+void Model::acquire_grads(const StepContext& ctx, const Layer& layer, Pass pass) {
   for (ParamGroup* group : layer.groups()) {
-    for (const auto& keeper : ctx.plan.keepers()) {
-      keeper->acquire_grad(*group, ctx.stream);
-    }
+    ctx.plan.keepers().acquire(*group, Held::grad, hook_context(ctx, pass));
     if (group->grad_empty && !group->experts) {
       ctx.stream.fill(group->grad, 0);
       group->grad_empty = false;
@@ -58,27 +68,29 @@ void Model::acquire_grads(const StepContext& ctx, const Layer& layer) {
   }
 }
 
-void Model::release(const StepContext& ctx, const Layer& layer) {
+void Model::release(const StepContext& ctx, const Layer& layer, Pass pass, bool grads) {
   for (ParamGroup* group : layer.groups()) {
-    for (const auto& keeper : ctx.plan.keepers()) {
-      keeper->release(*group, ctx.stream);
+    if (grads) {
+      ctx.plan.keepers().release(*group, Held::grad, hook_context(ctx, pass));
     }
+    ctx.plan.keepers().release(*group, Held::weight, hook_context(ctx, pass));
   }
 }
 
 Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
   for (int i = first; i < last; ++i) {
     Layer& here = layer(i);
-    acquire(ctx, here);
-    if (ctx.training && here.grads_in_forward()) {
-      acquire_grads(ctx, here);
+    const bool grads = ctx.training && here.grads_in_forward();
+    acquire(ctx, here, Pass::forward);
+    if (grads) {
+      acquire_grads(ctx, here, Pass::forward);
     }
     Saved saved;
     x = here.forward(ctx, x, saved);
     if (ctx.training) {
       ctx.plan.stash().put(i, ctx.micro_batch, std::move(saved), ctx.stream);
     }
-    release(ctx, here);
+    release(ctx, here, Pass::forward, grads);
   }
   return x;
 }
@@ -86,15 +98,15 @@ Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
 Tensor Model::backward(const StepContext& ctx, Tensor dy, int first, int last, bool last_micro_batch) {
   for (int i = last - 1; i >= first; --i) {
     Layer& here = layer(i);
-    acquire(ctx, here);
-    acquire_grads(ctx, here);
+    acquire(ctx, here, Pass::backward);
+    acquire_grads(ctx, here, Pass::backward);
     Saved saved = ctx.plan.stash().take(i, ctx.micro_batch, ctx.stream);
     dy = here.backward(ctx, dy, saved);
-    release(ctx, here);
+    release(ctx, here, Pass::backward, true);
     for (ParamGroup* group : here.groups()) {
       group->grad_empty = false;
       if (group->layer == i && (last_micro_batch || group->sum_each)) {
-        gradients_ready(ctx, *group);
+        ctx.plan.keepers().gradients_ready(*group, hook_context(ctx, Pass::backward));
       }
     }
   }
@@ -115,16 +127,6 @@ std::vector<StashCall> stash_calls(const Plan& plan, std::span<const Instr> prog
     }
   }
   return calls;
-}
-
-void Model::gradients_ready(const StepContext& ctx, ParamGroup& group) {
-  group.summed = false;
-  for (const auto& keeper : ctx.plan.keepers()) {
-    keeper->grad_ready(group, ctx.stream);
-  }
-  for (const auto& keeper : ctx.plan.keepers()) {
-    keeper->sum_grads(group, ctx.stream);
-  }
 }
 
 void Model::begin_step() {

@@ -32,10 +32,9 @@ class Model {
 
  private:
   Layer& layer(int number) const;
-  void acquire(const StepContext& ctx, const Layer& layer);
-  void acquire_grads(const StepContext& ctx, const Layer& layer);
-  void release(const StepContext& ctx, const Layer& layer);
-  void gradients_ready(const StepContext& ctx, ParamGroup& group);
+  void acquire(const StepContext& ctx, const Layer& layer, Pass pass);
+  void acquire_grads(const StepContext& ctx, const Layer& layer, Pass pass);
+  void release(const StepContext& ctx, const Layer& layer, Pass pass, bool grads);
 
   ParamStore parameters_;
   std::vector<std::unique_ptr<Layer>> layers_;  // null where another stage holds it

@@ -5,6 +5,7 @@
 
 #include "core/arch/cost.h"
 #include "core/plan/default_seams.h"
+#include "core/plan/keeper_chain.h"
 #include "core/plan/named_seams.h"
 
 namespace orthant {
@@ -16,7 +17,8 @@ struct Plan::BoundEntry {
   std::string by;
 };
 
-Plan::Plan(const Settings& settings, Mesh& mesh, Device* device) : settings_(settings), mesh_(mesh), device_(device) {
+Plan::Plan(const Settings& settings, Mesh& mesh, Device* device)
+    : settings_(settings), mesh_(mesh), device_(device), keepers_(std::make_unique<KeeperChain>()) {
   const std::vector<AxisSpec>& axes = mesh.axes();
   for (std::size_t i = 0; i < axes.size(); ++i) {
     const AxisSpec& spec = axes[i];
@@ -83,7 +85,7 @@ void Plan::bind(std::unique_ptr<AttentionCore> core) {
   bind_once(core_, std::move(core), "attention core", current_, bound_by_);
 }
 void Plan::chain(std::unique_ptr<Keeper> keeper) {
-  keepers_.push_back(std::move(keeper));
+  keepers_->add(current_, std::move(keeper));
   bound_by_.push_back(current_ + ": keeper");
 }
 void Plan::chain(std::unique_ptr<Stash> stash) {
@@ -131,6 +133,7 @@ Stash& Plan::stash() const {
 }
 
 void Plan::freeze() {
+  keepers_->check_sums();
   if (schedule_ == nullptr) {
     schedule_ = make_single_stage_schedule();
   }
@@ -165,8 +168,8 @@ std::string Plan::to_string() const {
     for (const RegionDim& not_there : spec.joins_in) {
       splits += fmt::format(", not {} in {}", name_of(not_there.dim), name_of(not_there.region));
     }
-    text += fmt::format("axis {:<10} size {:<3} splits {}{}\n", spec.name, spec.size, splits,
-                        spec.carve_of.empty() ? "" : " (carved)");
+    text += fmt::format("axis {:<10} size {:<3} splits {}{}{}\n", spec.name, spec.size, splits,
+                        spec.carve_of.empty() ? "" : " (carved)", spec.independent ? " (independent workers)" : "");
     std::vector<std::vector<int>> seen;
     for (int rank = 0; rank < mesh_.world_size(); ++rank) {
       std::vector<int> members = mesh_.members(std::span<const AxisId>(&axis, 1), rank);

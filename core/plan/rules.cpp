@@ -190,7 +190,7 @@ std::vector<int> Plan::sum_members(const ParamSpec& spec) const {
   std::vector<AxisId> vary;
   for (Dim dim : {Dim::batch, Dim::position}) {
     for (AxisId axis : axes_of(dim, spec.region)) {
-      if (!has(own, axis) && !has(vary, axis)) {
+      if (!has(own, axis) && !has(vary, axis) && !spec_of(mesh_, axis).independent) {
         vary.push_back(axis);
       }
     }
@@ -202,7 +202,7 @@ std::vector<int> Plan::holders(const ParamSpec& spec) const {
   const std::vector<AxisId> own = axes_of(spec);
   std::vector<AxisId> vary;
   for (AxisId axis = 0; axis < axis_count(mesh_); ++axis) {
-    if (!has(own, axis) && !is_carved(mesh_, axis)) {
+    if (!has(own, axis) && !is_carved(mesh_, axis) && !spec_of(mesh_, axis).independent) {
       vary.push_back(axis);
     }
   }
@@ -264,7 +264,7 @@ int Plan::stage_of_rank(int rank) const {
 std::vector<int> Plan::stage_members() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < mesh_.world_size(); ++rank) {
-    if (stage_of_rank(rank) == stage()) {
+    if (stage_of_rank(rank) == stage() && mesh_.worker(rank) == mesh_.worker()) {
       ranks.push_back(rank);
     }
   }

@@ -1,4 +1,4 @@
-// orthant verify CONFIG [--json] [--steps N]: the layout against one rank.
+// orthant verify CONFIG [--json] [--steps N] [--keep NAME]: the layout against one rank.
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <memory>
@@ -7,6 +7,7 @@
 #include "core/base/output.h"
 #include "core/program/commands.h"
 #include "core/run/verify.h"
+#include "core/session/session.h"
 
 namespace orthant {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 struct Options {
   bool json = false;
   int steps = 3;
+  std::vector<std::string> keep;
 };
 
 void print_table(const VerifyReport& report) {
@@ -54,11 +56,17 @@ int run(const ConfigArguments& arguments, const Options& options) {
   const Config config = load_config(arguments);
   const int world_size = checked_ranks(config, Ranks::threads);
   if (!options.json) {
-    put("{} ranks against one, {} steps, {}\n", world_size, options.steps,
-        config.settings.run.dtype == ComputeType::fp32 ? "fp32" : "bf16");
+    const Config reference = one_rank(config, options.keep);
+    std::string with;
+    for (const PluginRequest& plugin : reference.plugins) {
+      with += (with.empty() ? " with " : ", ") + plugin.name;
+    }
+    const int ranks = Session(reference).world_size();
+    put("{} ranks against {}{}, {} steps, {}\n", world_size, ranks == 1 ? "one" : std::to_string(ranks), with,
+        options.steps, config.settings.run.dtype == ComputeType::fp32 ? "fp32" : "bf16");
   }
-  const VerifyReport report = verify(config, options.steps);
-  const std::string advice = advice_on(report, config);
+  const VerifyReport report = verify(config, options.steps, options.keep);
+  const std::string advice = advice_on(report, config, options.keep);
   if (options.json) {
     print_json(report, world_size, advice);
   } else {
@@ -83,6 +91,10 @@ void add_verify_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<Options>();
   command->add_flag("--json", options->json, "Print the result as JSON");
   command->add_option("--steps", options->steps, "Optimizer steps to compare")->check(CLI::Range(1, 1000));
+  command
+      ->add_option("--keep", options->keep, "A plugin that the reference has too, as it is; may be given several times")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
   command->callback([arguments, options, &exit_code] { exit_code = run(*arguments, *options); });
 }
 

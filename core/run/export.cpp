@@ -117,7 +117,8 @@ std::vector<FileTensor> tensors_of(const Settings& settings, DType dtype, const 
   }
   const std::vector<std::string> names = reader.names();
   const auto weights = std::count_if(names.begin(), names.end(), [](const std::string& name) {
-    return !name.starts_with("optimizer/") && !name.starts_with(gate_state_prefix);
+    return !name.starts_with("optimizer/") && !name.starts_with(gate_state_prefix) && !name.starts_with("plugins/") &&
+           !name.starts_with("worker");
   });
   require(static_cast<std::size_t>(weights) == tensors.size(),
           "the checkpoint of step {} has {} parameters, the configuration makes {}", reader.step(), weights,

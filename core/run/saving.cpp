@@ -7,7 +7,9 @@
 #include "core/arch/parameter_table.h"
 #include "core/layers/owned_pieces.h"
 #include "core/layers/parameter_state.h"
+#include "core/plan/keeper_chain.h"
 #include "core/run/file_work.h"
+#include "core/run/plugin_state.h"
 #include "core/run/written_runs.h"
 #include "parallel/host_collectives.h"
 
@@ -15,9 +17,10 @@ namespace orthant {
 namespace {
 
 std::string name_in_checkpoint(const std::string& state, const std::string& parameter) {
-  return fmt::format("optimizer/{}/{}", state, parameter);
+  return fmt::format("{}{}/{}", state.starts_with("plugins/") ? "" : "optimizer/", state, parameter);
 }
 
+// Under the names of the first worker.
 SliceMeta slice_of(const StatePiece& part, const Param& p) {
   const OwnedPiece& piece = part.piece;
   SliceMeta meta{.name = part.state.empty() ? p.spec.name : name_in_checkpoint(part.state, p.spec.name),
@@ -32,35 +35,46 @@ SliceMeta slice_of(const StatePiece& part, const Param& p) {
   return meta;
 }
 
-void add_state(CheckpointWriter& writer, const std::vector<WrittenRun>& runs, Stream& stream) {
+// A keeper may have the state elsewhere: it is there when a slice is written, and only then.
+void add_state(CheckpointWriter& writer, const std::vector<WrittenRun>& runs, const Plan& plan, const HookContext& at) {
+  const auto pieces = [](const WrittenRun& run) { return state_pieces(*run.group, *run.param, run.begin, run.end); };
   for (const WrittenRun& run : runs) {
-    for (const StatePiece& part : state_pieces(*run.group, *run.param, run.begin, run.end)) {
-      const Tensor t = part.values;
-      writer.add(slice_of(part, *run.param), [t, &stream](void* out) { stream.download(out, t); });
+    std::vector<SliceMeta> slices;
+    with_state(plan.keepers(), *run.group, at, [&] {
+      for (const StatePiece& part : pieces(run)) {
+        slices.push_back(slice_of(part, *run.param));
+      }
+    });
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      slices[i].name = worker_prefix(plan.mesh().worker()) + slices[i].name;
+      writer.add(slices[i], [i, run, pieces, &plan, at](void* out) {
+        with_state(plan.keepers(), *run.group, at, [&] { at.stream.download(out, pieces(run)[i].values); });
+      });
     }
   }
 }
 
-void add_gate_states(CheckpointWriter& writer, const ParamStore& store, Stream& stream) {
+void add_gate_states(CheckpointWriter& writer, const Plan& plan, const ParamStore& store, Stream& stream) {
   for (const GateState& state : store.gate_states()) {
     if (state.written) {
       const std::int64_t experts = state.value.dim(0);
-      writer.add({.name = state.name, .dtype = DType::f32, .global = {experts}, .offset = {0}, .size = {experts}},
+      const std::string name = worker_prefix(plan.mesh().worker()) + state.name;
+      writer.add({.name = name, .dtype = DType::f32, .global = {experts}, .offset = {0}, .size = {experts}},
                  [t = state.value, &stream](void* out) { stream.download(out, t); });
     }
   }
 }
 
-void load_gate_states(const CheckpointReader& reader, const ParamStore& store, Stream& stream) {
+void load_gate_states(const CheckpointReader& reader, const Plan& plan, const ParamStore& store, Stream& stream) {
   for (const GateState& state : store.gate_states()) {
-    require(reader.has(state.name), "the checkpoint of step {} has no '{}': it is of another gate", reader.step(),
-            state.name);
-    const CheckpointReader::TensorInfo info = reader.info(state.name);
+    const std::string name = name_for_worker(reader, plan.mesh().worker(), state.name);
+    require(reader.has(name), "the checkpoint of step {} has no '{}': it is of another gate", reader.step(), name);
+    const CheckpointReader::TensorInfo info = reader.info(name);
     require(info.shape == state.value.shape() && info.dtype == DType::f32,
-            "the checkpoint's '{}' is {} {}, this model's is f32 {}", state.name, name_of(info.dtype),
-            info.shape.to_string(), state.value.shape().to_string());
+            "the checkpoint's '{}' is {} {}, this model's is f32 {}", name, name_of(info.dtype), info.shape.to_string(),
+            state.value.shape().to_string());
     std::vector<float> host(static_cast<std::size_t>(state.value.elements()));
-    reader.read(state.name, {0}, {state.value.elements()}, host.data());
+    reader.read(name, {0}, {state.value.elements()}, host.data());
     stream.upload(state.value, host.data());
   }
 }
@@ -87,6 +101,7 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
                                       const std::function<void()>& before_commit) {
   Group& world = ranks.world;
   const std::vector<WrittenRun> runs = written_runs(store, plan, world, stream);
+  const HookContext at{.stream = stream, .step = step};
   stream.synchronize();  // from here on it is the disk that a rank is busy with
   std::optional<CheckpointWriter> writer;
   try {
@@ -94,15 +109,20 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
     {
       const FileWork work(ranks.communicator, ranks.disk_timeout_seconds);
       writer.emplace(root, step, world.rank(), world.size());
-      add_state(*writer, runs, stream);
-      add_gate_states(*writer, store, stream);
+      add_state(*writer, runs, plan, at);
+      for (const auto& group : store.groups()) {
+        add_plugin_states(*writer, *group, plan, at);
+      }
+      add_gate_states(*writer, plan, store, stream);
       part = writer->finish();
     }
     const std::vector<std::string> parts = gather_texts(part, world, stream);
     std::filesystem::path folder;
     if (world.rank() == 0) {
       const FileWork work(ranks.communicator, ranks.disk_timeout_seconds);
-      folder = writer->commit(parts, state, before_commit);
+      std::map<std::string, std::string> all = state;
+      all.emplace("layout", layout_text(plan));
+      folder = writer->commit(parts, all, before_commit);
     }
     world.barrier(stream);
     stream.synchronize();
@@ -120,26 +140,46 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
   }
 }
 
-void load_checkpoint(const CheckpointReader& reader, const Plan& plan, ParamStore& store, Stream& stream) {
+namespace {
+
+void load_group(const CheckpointReader& reader, ParamGroup& group, int worker, Stream& stream) {
   std::vector<std::byte> host;
-  for (const auto& group : store.groups()) {
-    for (const Param& p : group->params) {
-      for (const StatePiece& part : state_pieces(*group, p)) {
-        const SliceMeta meta = slice_of(part, p);
-        require(reader.has(meta.name), "the checkpoint of step {} has no '{}': it is of another model or optimizer",
-                reader.step(), meta.name);
-        const CheckpointReader::TensorInfo info = reader.info(meta.name);
-        require(info.shape == meta.global && info.dtype == meta.dtype,
-                "the checkpoint's '{}' is {} {}, this model's is {} {}: model or configuration differ", meta.name,
-                name_of(info.dtype), info.shape.to_string(), name_of(meta.dtype), meta.global.to_string());
-        host.resize(part.values.bytes());
-        reader.read(meta.name, meta.offset, meta.size, host.data());
-        stream.upload(part.values, host.data());
+  for (const Param& p : group.params) {
+    for (const StatePiece& part : state_pieces(group, p)) {
+      if (part.state.starts_with("plugins/")) {
+        continue;  // load_plugin_states
       }
+      SliceMeta meta = slice_of(part, p);
+      meta.name = name_for_worker(reader, worker, meta.name);
+      require(reader.has(meta.name), "the checkpoint of step {} has no '{}': it is of another model or optimizer",
+              reader.step(), meta.name);
+      const CheckpointReader::TensorInfo info = reader.info(meta.name);
+      require(info.shape == meta.global && info.dtype == meta.dtype,
+              "the checkpoint's '{}' is {} {}, this model's is {} {}: model or configuration differ", meta.name,
+              name_of(info.dtype), info.shape.to_string(), name_of(meta.dtype), meta.global.to_string());
+      host.resize(part.values.bytes());
+      reader.read(meta.name, meta.offset, meta.size, host.data());
+      stream.upload(part.values, host.data());
     }
   }
-  load_gate_states(reader, store, stream);
-  store.refresh_weights(plan, stream);
+}
+
+}  // namespace
+
+std::vector<std::string> load_checkpoint(const CheckpointReader& reader, const Plan& plan, ParamStore& store,
+                                         Stream& stream) {
+  const HookContext at{.stream = stream, .step = reader.step()};
+  std::set<std::string> notes;
+  for (const auto& group : store.groups()) {
+    with_state(plan.keepers(), *group, at, [&] {
+      load_group(reader, *group, plan.mesh().worker(), stream);
+      load_plugin_states(reader, *group, plan, stream, notes);
+    });
+  }
+  load_gate_states(reader, plan, store, stream);
+  note_unknown_states(reader, store, notes);
+  store.refresh_weights(plan, Change::loaded, at);
+  return {notes.begin(), notes.end()};
 }
 
 void require_same_parameters(const CheckpointReader& reader, const Settings& settings) {
@@ -156,7 +196,8 @@ void require_same_parameters(const CheckpointReader& reader, const Settings& set
     known.insert(state.name);
   }
   for (const std::string& name : reader.names()) {
-    require(known.contains(name),
+    const std::string own = name.substr(name.starts_with("worker") ? name.find('/') + 1 : 0);
+    require(own.starts_with("plugins/") || known.contains(own),
             "the checkpoint of step {} has '{}', which this model or optimizer has not: it is of another one",
             reader.step(), name);
   }

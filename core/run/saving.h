@@ -1,13 +1,16 @@
 // Between a rank's parameters and checkpoints: master weights and optimizer state, by global name and slice.
 //
 // In a checkpoint, NAME is the fp32 master weight of a parameter, optimizer/STATE/NAME what the optimizer keeps beside
-// it (orthant/optimizer.h): optimizer/moment1/NAME and optimizer/moment2/NAME for adamw.
+// it (orthant/optimizer.h): optimizer/moment1/NAME and optimizer/moment2/NAME for adamw. What plugins remember is said
+// in plugin_state.h. Where workers are independent (AxisSpec), plain names are the first
+// worker's, and workerN/ stands before those of the others.
 #pragma once
 
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/checkpoint/checkpoint.h"
 #include "core/layers/parameter_store.h"
@@ -31,9 +34,11 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
                                       const SavingRanks& ranks, Stream& stream,
                                       const std::function<void()>& before_commit = {});
 
-// Fills weights and optimizer state of this rank from a checkpoint of any layout. Errors: Error naming what the
-// checkpoint lacks, or whose shape differs.
-void load_checkpoint(const CheckpointReader& reader, const Plan& plan, ParamStore& store, Stream& stream);
+// Fills weights, optimizer state and what plugins remember from a checkpoint of any layout; a worker that the
+// checkpoint does not have begins as its first one. Returns a line for each state of a plugin that could not be taken
+// as it was. Errors: Error naming what the checkpoint lacks, or whose shape differs.
+std::vector<std::string> load_checkpoint(const CheckpointReader& reader, const Plan& plan, ParamStore& store,
+                                         Stream& stream);
 
 // Refuses a checkpoint that holds more than the model and optimizer of `settings`, such as further layers: loading it
 // would silently leave them out. (What it lacks, load_checkpoint refuses.) Errors: Error naming one of them.

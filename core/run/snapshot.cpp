@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 
 #include "core/data/source.h"
+#include "core/layers/owned_pieces.h"
 #include "core/layers/parameter_state.h"
+#include "core/plan/keeper_chain.h"
 #include "core/run/verify.h"
 #include "core/session/session.h"
 #include "parallel/local/thread_world.h"
@@ -51,9 +54,8 @@ std::vector<float> to_host(Tensor values, Stream& stream) {
 std::map<std::string, std::vector<float>> weights_in_use(Trainer& trainer, const Plan& plan, Stream& stream) {
   std::map<std::string, std::vector<float>> found;
   for (const auto& group : trainer.parameters().groups()) {
-    for (const auto& keeper : plan.keepers()) {
-      keeper->acquire(*group, stream);
-    }
+    const HookContext at{.stream = stream, .training = false};
+    plan.keepers().acquire(*group, Held::weight, at);
     const Tensor values = plan.device().empty(DType::f32, {group->elements});
     stream.cast(values, group->weight.slice(0, {group->elements}));
     for (const Param& p : group->params) {
@@ -61,9 +63,7 @@ std::map<std::string, std::vector<float>> weights_in_use(Trainer& trainer, const
       host.resize(static_cast<std::size_t>(p.elements()));
       stream.download(host.data(), values.slice(p.begin, {p.elements()}));
     }
-    for (const auto& keeper : plan.keepers()) {
-      keeper->release(*group, stream);
-    }
+    plan.keepers().release(*group, Held::weight, at);
   }
   return found;
 }
@@ -79,6 +79,8 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
   const std::unique_ptr<BatchSource> source = make_batch_source(config.settings);
   Session session(config);
   session.plan(communicator.rank(), &communicator, device.get());
+  KeeperChain& keepers = session.plan().keepers();
+  const bool first_worker = session.mesh().worker() == 0;  // the others' weights are of other models
   Group& world = session.mesh().world_group("verify");
   Trainer trainer(session.plan(), *stream, *source);
   for (int step = 0; step < steps; ++step) {
@@ -92,7 +94,7 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
       for (const auto& group : trainer.parameters().groups()) {
         for (const Param& p : group->params) {
           for (const OwnedPiece& piece : owned_pieces(*group, p)) {
-            if (p.counted && group->owner) {
+            if (p.counted && group->owner && first_worker) {
               place_piece(snapshot.gradients[static_cast<std::size_t>(step)][p.spec.name], p, piece,
                           to_host(group->owned_grad.slice(piece.begin, {piece.elements()}), *stream));
             }
@@ -105,13 +107,16 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
   }
   auto each_state = [&](auto&& visit) {
     const std::lock_guard lock(mutex);
+    const HookContext at{.stream = *stream, .step = steps};
     for (const auto& group : trainer.parameters().groups()) {
-      for (const Param& p : group->params) {
-        for (const StatePiece& part : state_pieces(*group, p)) {
-          const std::string kind = part.state.empty() ? "weight" : part.state;
-          visit(*group, p, part.piece, kind + "/" + p.spec.name, to_host(part.values, *stream));
+      with_state(keepers, *group, at, [&] {
+        for (const Param& p : group->params) {
+          for (const StatePiece& part : first_worker ? state_pieces(*group, p) : std::vector<StatePiece>()) {
+            const std::string kind = part.state.empty() ? "weight" : part.state;
+            visit(*group, p, part.piece, kind + "/" + p.spec.name, to_host(part.values, *stream));
+          }
         }
-      }
+      });
     }
   };
   each_state([&](const ParamGroup& group, const Param& p, const OwnedPiece& piece, const std::string& name,
@@ -123,6 +128,9 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
   auto each_gate_state = [&](auto&& visit) {
     const std::lock_guard lock(mutex);
     for (const GateState& state : trainer.parameters().gate_states()) {
+      if (!first_worker) {
+        continue;
+      }
       std::vector<float> host(static_cast<std::size_t>(state.value.elements()));
       stream->download(host.data(), state.value);
       visit(state, std::move(host));
@@ -138,6 +146,9 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
     const std::lock_guard lock(mutex);
     for (const auto& group : trainer.parameters().groups()) {
       for (const Param& p : group->params) {
+        if (!first_worker) {
+          continue;
+        }
         visit(*group, p, snapshot.weights_in_use[p.spec.name], in_use.at(p.spec.name));
       }
     }
@@ -216,8 +227,33 @@ std::string first_difference_in_bits(const Snapshot& a, const Snapshot& b) {
   return first_difference_in_bits(a.state, b.state);
 }
 
-Config one_rank(Config config) {
-  config.plugins.clear();
+namespace {
+
+// The plugin's table with its axis at one rank, where it has one.
+void make_one_rank(PluginRequest& plugin) {
+  std::map<std::string, Table::Entry> entries = plugin.table.entries();
+  const auto size = entries.find("size");
+  if (size != entries.end() && std::holds_alternative<std::int64_t>(size->second.value)) {
+    size->second.value = std::int64_t{1};
+    plugin.table = Table(plugin.table.path(), std::move(entries));
+  }
+}
+
+}  // namespace
+
+Config one_rank(Config config, const std::vector<std::string>& keep) {
+  const std::vector<Mathematics> mathematics = Session(config).mathematics();
+  std::vector<PluginRequest> kept;
+  for (std::size_t i = 0; i < config.plugins.size(); ++i) {
+    PluginRequest& plugin = config.plugins[i];
+    if (std::find(keep.begin(), keep.end(), plugin.name) != keep.end()) {
+      kept.push_back(plugin);
+    } else if (mathematics[i] == Mathematics::changed) {
+      make_one_rank(plugin);
+      kept.push_back(plugin);
+    }
+  }
+  config.plugins = std::move(kept);
   config.settings.batch.micro_batch = 0;
   return config;
 }

@@ -94,14 +94,15 @@ class Run {
       const double step_seconds = seconds_since(step_begin);
       ++step_;
       tokens_ += report.tokens;
-      const bool stop = everyone_stops();
       const bool last = step_ == settings_.run.steps;
+      const bool stop = meets() && everyone_stops();
       std::optional<double> validation;
       if (due(settings_.run.validate_every) || (last && settings_.run.validate_every > 0)) {
         validation = trainer_.validate();
       }
       if (step_ == 1 || due(settings_.run.log_every) || last || validation.has_value()) {
-        log({&report, tokens_, step_seconds, peak_bytes(), validation, mfu(report, step_seconds)}, progress,
+        const StepReport all = trainer_.over_workers(report);
+        log({&all, all_tokens(), step_seconds, peak_bytes(), validation, mfu(all, step_seconds)}, progress,
             seconds_since(begin));
       }
       if (due(settings_.run.checkpoint_every) || last || stop) {
@@ -120,8 +121,9 @@ class Run {
     }
     progress.finish();
     finish_pruning();
+    const std::int64_t tokens = all_tokens();
     if (first()) {
-      finish_text(saved, seconds_since(begin));
+      finish_text(saved, tokens, seconds_since(begin));
     }
     return ExitCode::ok;
   }
@@ -129,6 +131,22 @@ class Run {
  private:
   bool first() const { return world_.rank() == 0; }
   bool due(std::int64_t every) const { return every > 0 && step_ % every == 0; }
+
+  // Independent workers wait for each other where something is logged, validated or saved, and nowhere else.
+  bool meets() {
+    return session_.mesh().workers() == 1 || step_ == 1 || step_ == settings_.run.steps ||
+           due(settings_.run.log_every) || due(settings_.run.validate_every) || due(settings_.run.checkpoint_every);
+  }
+
+  // Since the run began, of all workers.
+  std::int64_t all_tokens() {
+    if (session_.mesh().workers() == 1) {
+      return tokens_before_ + tokens_;
+    }
+    std::vector<std::int64_t> sum = {tokens_};
+    all_reduce_values(sum, ReduceOp::sum, world_, *stream_);
+    return tokens_before_ + sum[0] * session_.mesh().workers() / world_.size();
+  }
 
   // However slow the disk is, no rank takes this one for stuck.
   FileWork file_work() { return {communicator_, settings_.run.disk_timeout_seconds}; }
@@ -150,9 +168,14 @@ class Run {
       claim_->check(from_, reader.state());
     }
     require_same_parameters(reader, settings_);
-    load_checkpoint(reader, session_.plan(), trainer_.parameters(), *stream_);
+    const std::vector<std::string> notes = load_checkpoint(reader, session_.plan(), trainer_.parameters(), *stream_);
+    if (first()) {
+      for (const std::string& note : notes) {
+        say("orthant: warning: {}", note);
+      }
+    }
     step_ = number_in(reader, "step");
-    tokens_ = number_in(reader, "tokens");
+    tokens_before_ = number_in(reader, "tokens");
     from_state_ = reader.state();
     const std::vector<std::string> absent = trainer_.observers().restore(from_state_);
     if (first()) {
@@ -255,7 +278,7 @@ class Run {
 
   void save() {
     std::map<std::string, std::string> state = {{"step", std::to_string(step_)},
-                                                {"tokens", std::to_string(tokens_)},
+                                                {"tokens", std::to_string(all_tokens())},
                                                 {"seed", std::to_string(settings_.run.seed)},
                                                 {"settings", remembered_settings(config_)}};
     state.merge(trainer_.observers().state());
@@ -290,8 +313,8 @@ class Run {
     }
   }
 
-  void finish_text(std::int64_t saved, double seconds) const {
-    put("done: {} steps, {} tokens, {}\n", step_, tokens_, human_duration(seconds));
+  void finish_text(std::int64_t saved, std::int64_t tokens, double seconds) const {
+    put("done: {} steps, {} tokens, {}\n", step_, tokens, human_duration(seconds));
     put("  metrics     {}\n", (options_.run_directory / "metrics.jsonl").string());
     if (saved >= 0) {
       put("  checkpoint  {}\n", checkpoint_folder(checkpoints_, saved).string());
@@ -317,8 +340,9 @@ class Run {
   RunIds ids_;
   std::optional<RunClaim> claim_;  // of rank 0, as the metrics are
   std::optional<MetricsFile> metrics_;
-  std::int64_t step_ = 0;    // steps done
-  std::int64_t tokens_ = 0;  // since the run began
+  std::int64_t step_ = 0;           // steps done
+  std::int64_t tokens_ = 0;         // of this process's steps, those of this rank's worker
+  std::int64_t tokens_before_ = 0;  // of the steps that the checkpoint had behind it, of all workers
 };
 
 }  // namespace

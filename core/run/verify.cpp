@@ -195,16 +195,25 @@ VerifyReport judge(const Trial& trial, const Snapshot& reference, ComputeType dt
       {}, "training stops where one rank goes on: " + trial.stopped, "", static_cast<int>(reference.reports.size())};
 }
 
-std::string blame(const Config& config, int steps) {
-  const Snapshot reference = take_snapshot(one_rank(config), steps);
+// Plugins that the reference keeps are in every layout that is tried.
+std::string blame(const Config& config, int steps, const std::vector<std::string>& keep) {
+  const Snapshot reference = take_snapshot(one_rank(config, keep), steps);
+  const auto kept = [&](const PluginRequest& plugin) {
+    return std::find(keep.begin(), keep.end(), plugin.name) != keep.end();
+  };
   for (std::size_t size = 1; size < config.plugins.size(); ++size) {
     for (const std::vector<std::size_t>& members : subsets(config.plugins.size(), size)) {
       Config part = config;
       part.plugins.clear();
       std::string names;
-      for (std::size_t i : members) {
-        part.plugins.push_back(config.plugins[i]);
-        names += (names.empty() ? "" : " x ") + config.plugins[i].name;
+      for (std::size_t i = 0; i < config.plugins.size(); ++i) {
+        const bool member = std::find(members.begin(), members.end(), i) != members.end();
+        if (member) {
+          names += (names.empty() ? "" : " x ") + config.plugins[i].name;
+        }
+        if (member || kept(config.plugins[i])) {
+          part.plugins.push_back(config.plugins[i]);
+        }
       }
       try {
         if (!judge(attempt(part, steps), reference, config.settings.run.dtype).ok()) {
@@ -225,9 +234,9 @@ std::string blame(const Config& config, int steps) {
 // Adam's first steps are nearly the signs of the gradients, as are those of others: the rounding of an element that is
 // zero but for rounding becomes a difference of its weight as large as any. With an eps well above that rounding they
 // are no more than they were, and no layout can tell: eps acts on each element by itself.
-Config with_calm_optimizer(Config config) {
+Config with_calm_optimizer(Config config, const std::vector<std::string>& keep) {
   OptimizerSettings& optimizer = config.settings.optimizer;
-  const Snapshot first = take_snapshot(one_rank(config), 1);
+  const Snapshot first = take_snapshot(one_rank(config, keep), 1);
   const double norm = first.reports[0].grad_norm, clip = optimizer.clip_grad_norm;
   const double scale = clip > 0 && norm > clip ? clip / norm : 1;
   optimizer.eps = std::max(optimizer.eps, 0.01 * scale * root_mean_square(first.gradients[0], ""));
@@ -236,17 +245,33 @@ Config with_calm_optimizer(Config config) {
 
 }  // namespace
 
-VerifyReport verify(const Config& written, int steps) {
-  const Config config = with_calm_optimizer(written);
-  const Snapshot reference = take_snapshot(one_rank(config), steps);
+VerifyReport verify(const Config& written, int steps, const std::vector<std::string>& keep) {
+  for (const std::string& name : keep) {
+    if (std::none_of(written.plugins.begin(), written.plugins.end(),
+                     [&](const PluginRequest& plugin) { return plugin.name == name; })) {
+      throw ConfigError(fmt::format("--keep {}: the configuration has no [plugins.{}]", name, name));
+    }
+  }
+  const Config config = with_calm_optimizer(written, keep);
+  const Snapshot reference = take_snapshot(one_rank(config, keep), steps);
   VerifyReport report = judge(attempt(config, steps), reference, config.settings.run.dtype);
   if (!report.ok()) {
-    report.axes = blame(config, report.first_step);
+    report.axes = blame(config, report.first_step, keep);
   }
   return report;
 }
 
-std::string advice_on(const VerifyReport& report, const Config& config) {
+std::string advice_on(const VerifyReport& report, const Config& config, const std::vector<std::string>& keep) {
+  const std::vector<Mathematics> mathematics = Session(config).mathematics();
+  for (std::size_t i = 0; i < config.plugins.size() && !report.ok(); ++i) {
+    const std::string& name = config.plugins[i].name;
+    if (mathematics[i] == Mathematics::of_ranks && std::find(keep.begin(), keep.end(), name) == keep.end()) {
+      return fmt::format(
+          "what plugin '{}' computes depends on which rank holds what: one rank is no reference for it. "
+          "--keep {} compares with the plugin alone",
+          name, name);
+    }
+  }
   if (report.ok() || config.settings.run.dtype != ComputeType::bf16 || config.settings.moe.experts == 0) {
     return "";
   }

@@ -1,4 +1,5 @@
-// verify: a layout against one rank, on the same batches.
+// verify: a layout against one rank, on the same batches. Plugins that change the mathematics on purpose (Plugin's
+// Mathematics) are in the reference too.
 //
 // Both run some steps as threads of this process. Compared after each step: loss, balance and z loss, gradient norm,
 // routing counters, every gathered gradient; after the last: weights and optimizer state, and that replicas are
@@ -34,8 +35,9 @@ Snapshot take_snapshot(const Config& config, int steps);
 // What first differs in any bit ("gradient of NAME at step 1"); empty: nothing does.
 std::string first_difference_in_bits(const Snapshot& a, const Snapshot& b);
 
-// The same experiment with every plugin absent.
-Config one_rank(Config config);
+// The same experiment with every plugin absent, but those that say that they change the mathematics (of one rank), and
+// those named in `keep` (as they are).
+Config one_rank(Config config, const std::vector<std::string>& keep = {});
 
 struct Comparison {
   std::string quantity;  // "loss", "gradient" (of the first step), "later gradient", "weight", ...
@@ -59,12 +61,12 @@ VerifyReport compare(const Snapshot& layout, const Snapshot& reference, ComputeT
 
 // Both, and on a difference a search for the fewest plugins that show it. optimizer.eps is raised where it would turn
 // the rounding of gradients that are almost zero into differences of weights. A layout whose training stops is
-// different.
-VerifyReport verify(const Config& config, int steps);
+// different. `keep`: plugins that the reference has too. Errors: ConfigError for one that the configuration has not.
+VerifyReport verify(const Config& config, int steps, const std::vector<std::string>& keep = {});
 
 // What to try where the report may be of no fault: in bf16, layouts that add up parts of a sum round each part, and
 // from the second step on weights differ by rounding in any layout: a choice of experts that is nearly a tie falls the
 // other way. Empty: nothing to add.
-std::string advice_on(const VerifyReport& report, const Config& config);
+std::string advice_on(const VerifyReport& report, const Config& config, const std::vector<std::string>& keep = {});
 
 }  // namespace orthant

@@ -125,7 +125,7 @@ std::vector<Shared> shared_parts(const ParamGroup& group, const std::vector<Owne
 // What the ranks of this rank's sum group write of each parameter: all of it where they alone hold it.
 std::vector<WrittenRun> runs_of_sums(const ParamStore& store, const Plan& plan) {
   struct Held {
-    const ParamGroup* group;
+    ParamGroup* group;
     const Param* param;
     std::vector<int> holders;
   };

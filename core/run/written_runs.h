@@ -14,7 +14,7 @@ namespace orthant {
 
 // Elements [begin, end) of the group's flat buffers; all of one parameter, within what this rank owns.
 struct WrittenRun {
-  const ParamGroup* group = nullptr;
+  ParamGroup* group = nullptr;
   const Param* param = nullptr;
   std::int64_t begin = 0, end = 0;
 };

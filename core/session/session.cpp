@@ -111,6 +111,14 @@ Session::Session(const Config& config) : config_(config) {
   run_phase(config, "default", [&] { mesh_.freeze(); });
 }
 
+std::vector<Mathematics> Session::mathematics() const {
+  std::vector<Mathematics> found;
+  for (const PluginPtr& plugin : plugins_) {
+    found.push_back(plugin->mathematics());
+  }
+  return found;
+}
+
 void Session::plan(int rank, Communicator* communicator, Device* device) {
   Diagnostics refused = config_.diagnostics();
   plan(rank, communicator, device, refused);

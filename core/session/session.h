@@ -33,6 +33,8 @@ class Session {
   // The same, but what is refused is added to `refused`; the plan can then be asked for parts, not be trained with.
   void plan(int rank, Communicator* communicator, Device* device, Diagnostics& refused);
 
+  // Of each plugin, in the order of the tables.
+  std::vector<Mathematics> mathematics() const;
   Mesh& mesh() { return mesh_; }
   Plan& plan() { return *plan_; }
 

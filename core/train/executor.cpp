@@ -96,7 +96,25 @@ void Executor::hand_over(Lane& lane, Place from, int to_chunk, Tensor t) {
   }
 }
 
+namespace {
+
+// Layers run from here on, until the gradients are finished or something throws.
+class LayersRun {
+ public:
+  LayersRun(Mesh& mesh, const Stream& stream) : mesh_(mesh) { mesh_.layers_run(&stream); }
+  LayersRun(const LayersRun&) = delete;
+  LayersRun& operator=(const LayersRun&) = delete;
+  ~LayersRun() { end(); }
+  void end() { mesh_.layers_run(nullptr); }
+
+ private:
+  Mesh& mesh_;
+};
+
+}  // namespace
+
 void Executor::run(std::span<const Instr> program, StageWork& work) {
+  LayersRun layers(plan_.mesh(), stream_);
   for (Lane* lane : {&x_, &dx_}) {  // a run that failed may have left something
     lane->arrived.clear();
     lane->leaving.clear();
@@ -135,7 +153,10 @@ void Executor::run(std::span<const Instr> program, StageWork& work) {
         }
         break;
       }
-      case Op::finish_grads: work.finish_grads(); break;
+      case Op::finish_grads:
+        layers.end();
+        work.finish_grads();
+        break;
     }
     if ((op == Op::forward || op == Op::backward) && last_use[m] == i) {
       work.unload(m);

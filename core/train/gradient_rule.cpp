@@ -2,21 +2,24 @@
 
 #include <algorithm>
 
+#include "core/plan/keeper_chain.h"
+
 namespace orthant {
 
-void finish_gradients(ParamStore& store, const Plan& plan, Stream& stream) {
-  for (const auto& keeper : plan.keepers()) {
-    keeper->before_step(stream);
-  }
+void finish_gradients(ParamStore& store, const Plan& plan, const HookContext& at) {
+  plan.keepers().finish_sums(at);
   for (auto& group : store.groups()) {
     if (!group->summed && group->sum->size() > 1) {
-      group->sum->all_reduce(group->grad, ReduceOp::sum, stream);
+      group->sum->all_reduce(group->grad, ReduceOp::sum, at.stream);
       group->summed = true;
     }
   }
+  for (auto& group : store.groups()) {
+    plan.keepers().whole_grads(*group, at);
+  }
 }
 
-void gradient_sum_squares(const Tensor& out, ParamStore& store, Group& world, Stream& stream) {
+void gradient_sum_squares(const Tensor& out, ParamStore& store, Group& model, Stream& stream) {
   stream.fill(out, 0);
   for (auto& group : store.groups()) {
     if (!group->owner) {
@@ -43,8 +46,8 @@ void gradient_sum_squares(const Tensor& out, ParamStore& store, Group& world, St
     }
     flush();
   }
-  if (world.size() > 1) {
-    world.all_reduce(out, ReduceOp::sum, stream);
+  if (model.size() > 1) {
+    model.all_reduce(out, ReduceOp::sum, stream);
   }
 }
 

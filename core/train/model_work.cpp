@@ -15,7 +15,7 @@ Tensor ModelWork::backward(int chunk, int micro_batch, Tensor dy, bool last_of_c
 }
 
 void ModelWork::finish_grads() {
-  finish_gradients(model_.parameters(), plan_, stream_);
+  finish_gradients(model_.parameters(), plan_, finish_);
 }
 
 }  // namespace orthant

@@ -13,9 +13,15 @@ class ModelWork : public StageWork {
  public:
   using Load = std::function<DeviceBatch(int micro_batch)>;
   using Context = std::function<StepContext(const DeviceBatch&, int micro_batch)>;
-  // A micro-batch is on the device from its load to its last use. All references outlive the work.
-  ModelWork(Plan& plan, Model& model, Stream& stream, Load load, Context context)
-      : plan_(plan), model_(model), stream_(stream), load_(std::move(load)), context_(std::move(context)) {}
+  // A micro-batch is on the device from its load to its last use. All references outlive the work. `finish`: where the
+  // step stands when all backward passes are enqueued.
+  ModelWork(Plan& plan, Model& model, Load load, Context context, const HookContext& finish)
+      : plan_(plan),
+        model_(model),
+        stream_(finish.stream),
+        finish_(finish),
+        load_(std::move(load)),
+        context_(std::move(context)) {}
 
   void load(int micro_batch) override { loaded_[micro_batch] = load_(micro_batch); }
   void unload(int micro_batch) override { loaded_.erase(micro_batch); }
@@ -31,6 +37,7 @@ class ModelWork : public StageWork {
   Stream& stream_;
 
  private:
+  HookContext finish_;
   Load load_;
   Context context_;
   std::map<int, DeviceBatch> loaded_;

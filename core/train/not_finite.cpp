@@ -23,8 +23,8 @@ bool finite(const Tensor& t, const Tensor& squares, Stream& stream) {
 
 }  // namespace
 
-FiniteSearch::FiniteSearch(Plan& plan, Model& model, Stream& stream, Load load, Context context, Tensor loss)
-    : ModelWork(plan, model, stream, std::move(load), std::move(context)),
+FiniteSearch::FiniteSearch(Plan& plan, Model& model, Load load, Context context, const HookContext& at, Tensor loss)
+    : ModelWork(plan, model, std::move(load), std::move(context), at),
       loss_(std::move(loss)),
       squares_(plan.device().empty(DType::f64, {1})) {}
 
@@ -42,22 +42,23 @@ Tensor FiniteSearch::forward(int chunk, int micro_batch, Tensor x) {
   return x;
 }
 
-void refuse_step(const StepReport& report, int first_layer, Model& model, Group& world, Stream& stream) {
-  std::vector<std::int64_t> found(static_cast<std::size_t>(world.size()), 0);
-  std::int64_t& mine = found[static_cast<std::size_t>(world.rank())];
+void refuse_step(const StepReport& report, int first_layer, Model& model, Group& ranks, Stream& stream) {
+  std::vector<std::int64_t> found(static_cast<std::size_t>(ranks.size()), 0);
+  std::int64_t& mine = found[static_cast<std::size_t>(ranks.rank())];
   mine = first_layer;
-  all_reduce_values(found, ReduceOp::sum, world, stream);
+  all_reduce_values(found, ReduceOp::sum, ranks, stream);
   const auto worst = std::min_element(found.begin(), found.end());
   const int last = model.layers() - 1;
   auto name = [&](std::int64_t layer) {
     return layer == 0 ? std::string("the embedding") : layer == last ? "the head" : fmt::format("layer {}", layer - 1);
   };
+  auto rank_at = [&](std::ptrdiff_t i) { return ranks.members()[static_cast<std::size_t>(i)]; };
   const std::string what =
       fmt::format("step {} is not applied: loss {}, gradient norm {}", report.step + 1, report.loss, report.grad_norm);
   if (*worst != FiniteSearch::none) {
-    require_all_alive(world, stream);
+    require_all_alive(ranks, stream);
     fail("{}. The first value that is not finite leaves {} on rank {}, in the forward pass", what, name(*worst),
-         worst - found.begin());
+         rank_at(worst - found.begin()));
   }
   // The backward pass comes to the last layers first, so the latest layer is where it began.
   std::fill(found.begin(), found.end(), 0);  // 1 + twice the latest layer, + 1 for its experts; 0: all are finite
@@ -67,12 +68,12 @@ void refuse_step(const StepReport& report, int first_layer, Model& model, Group&
       mine = std::max<std::int64_t>(mine, 1 + 2 * group->layer + (group->experts ? 1 : 0));
     }
   }
-  all_reduce_values(found, ReduceOp::sum, world, stream);
-  require_all_alive(world, stream);
+  all_reduce_values(found, ReduceOp::sum, ranks, stream);
+  require_all_alive(ranks, stream);
   const auto latest = std::max_element(found.begin(), found.end());
   require(*latest > 0, "{}. Every layer's output and gradient is finite by itself: their sum overflows", what);
   fail("{}. The forward pass is finite; the backward pass first overflows in the gradients of {}{} on rank {}", what,
-       name((*latest - 1) / 2), (*latest - 1) % 2 == 1 ? " experts" : "", latest - found.begin());
+       name((*latest - 1) / 2), (*latest - 1) % 2 == 1 ? " experts" : "", rank_at(latest - found.begin()));
 }
 
 }  // namespace orthant

@@ -10,7 +10,7 @@ namespace orthant {
 // The forward pass once more, layer by layer. REQUIRES: the contexts do not train and sum into `loss` (f64 [1]).
 class FiniteSearch final : public ModelWork {
  public:
-  FiniteSearch(Plan& plan, Model& model, Stream& stream, Load load, Context context, Tensor loss);
+  FiniteSearch(Plan& plan, Model& model, Load load, Context context, const HookContext& at, Tensor loss);
   Tensor forward(int chunk, int micro_batch, Tensor x) override;
   static constexpr int none = 1 << 20;
   int first_layer() const { return first_layer_; }  // of this rank's, over all micro-batches; none: all are finite
@@ -21,8 +21,8 @@ class FiniteSearch final : public ModelWork {
   int first_layer_ = none;
 };
 
-// Refuses a step. first_layer: what this rank's search found. Collective over `world`. Errors: always Error, naming
-// the layer and rank of the forward pass, else those of the gradients.
-[[noreturn]] void refuse_step(const StepReport& report, int first_layer, Model& model, Group& world, Stream& stream);
+// Refuses a step. first_layer: what this rank's search found. Collective over `ranks`, those that train one model.
+// Errors: always Error, naming the layer and rank of the forward pass, else those of the gradients.
+[[noreturn]] void refuse_step(const StepReport& report, int first_layer, Model& model, Group& ranks, Stream& stream);
 
 }  // namespace orthant

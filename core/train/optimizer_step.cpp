@@ -5,6 +5,7 @@
 #include <orthant/learning_rate.h>
 
 #include "core/layers/parameter_state.h"
+#include "core/plan/keeper_chain.h"
 
 namespace orthant {
 
@@ -122,15 +123,15 @@ void OptimizerStep::update(ParamGroup& group, const std::vector<Part>& parts, Up
   }
 }
 
-void OptimizerStep::apply(std::int64_t step, double lr, const Tensor& factor, const Tensor& finite) {
-  const Settings& settings = plan_.settings();
-  const UpdateStep now{.settings = settings.optimizer, .step = step, .lr = lr, .factor = factor, .finite = finite};
+void OptimizerStep::apply(const Tensor& factor, const Tensor& finite, const HookContext& at) {
+  const UpdateStep now{
+      .settings = plan_.settings().optimizer, .step = at.step, .lr = at.lr, .factor = factor, .finite = finite};
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     ParamGroup& group = *store_.groups()[i];
-    update(group, parts_[i], now);
-    for (const auto& keeper : plan_.keepers()) {
-      keeper->after_step(group, stream_);
-    }
+    with_state(plan_.keepers(), group, at, [&] {
+      update(group, parts_[i], now);
+      plan_.keepers().after_step(group, Change::updated, at);
+    });
   }
 }
 

@@ -18,9 +18,9 @@ class OptimizerStep {
   // Collective over the world where the optimizer wants whole parameters. All references outlive it.
   OptimizerStep(Plan& plan, ParamStore& store, Stream& stream);
 
-  // One update with learning rate `lr`; then the keepers spread it. factor f32[1] multiplies the gradients; finite
-  // f32[1] is 1. Where they are NaN nothing changes.
-  void apply(std::int64_t step, double lr, const Tensor& factor, const Tensor& finite);
+  // One update, with the step and the learning rate of `at`; then the keepers spread it. factor f32[1] multiplies the
+  // gradients; finite f32[1] is 1. Where they are NaN nothing changes.
+  void apply(const Tensor& factor, const Tensor& finite, const HookContext& at);
 
  private:
   // Neighbours that are updated in one call; a parameter that is wanted whole is alone.

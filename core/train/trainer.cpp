@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/arch/parameter_table.h"
+#include "core/plan/keeper_chain.h"
 #include "core/plan/schedule_check.h"
 #include "core/train/gradient_rule.h"
 #include "core/train/micro_batches.h"
@@ -38,7 +39,8 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source)
       stream_(stream),
       source_(source),
       share_(batch_share(plan)),
-      world_(plan.mesh().world_group("gradient norm")),
+      ranks_(plan.mesh().worker_group("gradient norm")),
+      world_(plan.mesh().workers() == 1 ? ranks_ : plan.mesh().world_group("all ranks")),
       tokens_(plan.mesh().group_of("tokens", token_ranks(plan))),
       model_(std::make_unique<Model>(plan, stream)),
       optimizer_(plan, model_->parameters(), stream),
@@ -85,11 +87,16 @@ StepContext Trainer::context(const Load& load, const DeviceBatch& batch, std::in
           .batch = batch,
           .sums = sums_,
           .step = static_cast<std::uint32_t>(step),
+          .lr = learning_rate_of(step),
           .micro_batch = micro_batch,
           .training = true,
           .loss_scale = static_cast<float>(1.0 / static_cast<double>(load.counted)),
           .aux_scale = static_cast<float>(moe.aux_loss / valid),
           .z_scale = static_cast<float>(moe.z_loss / valid)};
+}
+
+HookContext Trainer::at_end_of(std::int64_t step) const {
+  return {.stream = stream_, .step = step, .lr = learning_rate_of(step)};
 }
 
 std::vector<DeviceBatch> Trainer::upload_all(const Load& load) {
@@ -108,8 +115,9 @@ void Trainer::run(const Load& load, std::span<const DeviceBatch> batches, std::i
     const std::size_t number = static_cast<std::size_t>(m);
     return batches.empty() ? upload(load.micro_batches[number], plan_, stream_) : batches[number];
   };
-  ModelWork work(plan_, *model_, stream_, batch_of,
-                 [&](const DeviceBatch& batch, int m) { return context(load, batch, step, m); });
+  ModelWork work(
+      plan_, *model_, batch_of, [&](const DeviceBatch& batch, int m) { return context(load, batch, step, m); },
+      at_end_of(step));
   const std::vector<Instr> program = plan_.schedule().steps(plan_.stage(), plan_.stages(), share_.micro_batches);
   plan_.stash().begin_step(stash_calls(plan_, program), stream_);
   executor_.run(program, work);
@@ -148,7 +156,7 @@ void Trainer::add_counters(StepReport& report, std::int64_t valid) {
   }
 }
 
-void Trainer::sum_over_world() {
+void Trainer::sum_over_ranks() {
   if (!plan_.counts_tokens(Region::head, false)) {
     stream_.fill(sums_.loss, 0);
   }
@@ -157,25 +165,25 @@ void Trainer::sum_over_world() {
     stream_.fill(sums_.z, 0);
     stream_.fill(sums_.choices, 0);
   }
-  if (world_.size() > 1) {
-    world_.all_reduce(sum_storage_, ReduceOp::sum, stream_);
+  if (ranks_.size() > 1) {
+    ranks_.all_reduce(sum_storage_, ReduceOp::sum, stream_);
   }
 }
 
-std::array<double, 3> Trainer::world_sums() {
-  sum_over_world();
+std::array<double, 3> Trainer::all_sums() {
+  sum_over_ranks();
   std::array<double, 3> sums{};
   stream_.download(sums.data(), sum_storage_);
   return sums;
 }
 
-// All that is enqueued before anybody waits: what a step has summed, over the world.
+// All that is enqueued before anybody waits: what a step has summed, over the ranks that train one model.
 void Trainer::enqueue(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step) {
   run(load, batches, step);
-  gradient_sum_squares(sum_squares_, model_->parameters(), world_, stream_);
-  sum_over_world();
-  if (world_.size() > 1 && routed_layers_ > 0) {
-    world_.all_reduce(sums_.choices, ReduceOp::sum, stream_);
+  gradient_sum_squares(sum_squares_, model_->parameters(), ranks_, stream_);
+  sum_over_ranks();
+  if (ranks_.size() > 1 && routed_layers_ > 0) {
+    ranks_.all_reduce(sums_.choices, ReduceOp::sum, stream_);
   }
 }
 
@@ -219,7 +227,7 @@ double Trainer::learning_rate_of(std::int64_t step) const {
 void Trainer::update(std::int64_t step) {
   stream_.clip_factor(factor_, sum_squares_, sums_.loss, static_cast<float>(plan_.settings().optimizer.clip_grad_norm));
   stream_.clip_factor(finite_, sum_squares_, sums_.loss, 0);
-  optimizer_.apply(step, learning_rate_of(step), factor_, finite_);
+  optimizer_.apply(factor_, finite_, at_end_of(step));
   for (const GateState& state : model_->parameters().gate_states()) {
     const Tensor load = sums_.choices.rows(routed_blocks(plan_.settings(), state.layer - 1), 1);
     gate_of(plan_.settings()).update(state.value, load.view({2, load.dim(2)}), factor_, plan_.settings(), stream_);
@@ -246,22 +254,43 @@ StepReport Trainer::step(std::int64_t step) {
   return done;
 }
 
+StepReport Trainer::over_workers(StepReport report) {
+  if (plan_.mesh().workers() == 1) {
+    return report;
+  }
+  std::array<double, 5> values = {report.loss, report.aux_loss, report.z_loss, report.grad_norm,
+                                  static_cast<double>(report.tokens)};
+  const Tensor sums = plan_.device().empty(DType::f64, {static_cast<std::int64_t>(values.size())});
+  stream_.upload(sums, values.data());
+  world_.all_reduce(sums, ReduceOp::sum, stream_);
+  stream_.download(values.data(), sums);
+  const double ranks = static_cast<double>(world_.size());
+  report.loss = values[0] / ranks;
+  report.aux_loss = values[1] / ranks;
+  report.z_loss = values[2] / ranks;
+  report.grad_norm = values[3] / ranks;
+  report.tokens = static_cast<std::int64_t>(values[4]) * plan_.mesh().workers() / world_.size();
+  return report;
+}
+
 double Trainer::validate() {
   const Range all{0, source_.validation_sequences()};
   // Ranks take turns by micro-batch. Every rank makes the same number of forward passes, the last ones filled up with
   // padding, so that a layer's exchange finds all its peers.
   const std::int64_t per_pass = share_.micro_batch, length = plan_.settings().data.sequence_length;
-  std::int64_t ranks = 1, mine = 0;
+  std::int64_t parts = 1, mine = 0;
   for (AxisId axis : plan_.axes_of(Dim::batch, Region::embedding)) {
-    const int size = plan_.mesh().axes()[static_cast<std::size_t>(axis)].size;
-    mine = mine * size + plan_.mesh().coordinate(axis);
-    ranks *= size;
+    const AxisSpec& spec = plan_.mesh().axes()[static_cast<std::size_t>(axis)];
+    if (!spec.independent) {  // each worker has weights of its own to measure, on all sequences
+      mine = mine * spec.size + plan_.mesh().coordinate(axis);
+      parts *= spec.size;
+    }
   }
-  const std::int64_t passes = (all.count + ranks * per_pass - 1) / (ranks * per_pass);
+  const std::int64_t passes = (all.count + parts * per_pass - 1) / (parts * per_pass);
   stream_.fill(sum_storage_, 0);
   std::vector<std::int64_t> counted(1, 0);
   auto load_pass = [&](int pass) {
-    const std::int64_t first = (pass * ranks + mine) * per_pass;
+    const std::int64_t first = (pass * parts + mine) * per_pass;
     const std::int64_t real = std::clamp<std::int64_t>(all.count - first, 0, per_pass);
     HostBatch host;
     if (real > 0) {
@@ -272,12 +301,13 @@ double Trainer::validate() {
     counted[0] += held_tokens(host, plan_).counted;
     return upload(host, plan_, stream_);
   };
-  ModelWork work(plan_, *model_, stream_, load_pass, [&](const DeviceBatch& batch, int) {
+  const auto context_of = [&](const DeviceBatch& batch, int) {
     return StepContext{.plan = plan_, .stream = stream_, .batch = batch, .sums = sums_, .training = false};
-  });
+  };
+  ModelWork work(plan_, *model_, load_pass, context_of, {.stream = stream_, .training = false});
   executor_.run(forward_passes(static_cast<int>(passes)), work);
   all_reduce_values(counted, ReduceOp::sum, tokens_, stream_);
-  const std::array<double, 3> sums = world_sums();
+  const std::array<double, 3> sums = all_sums();
   require(counted[0] > 0, "the held-out part has no token to measure");
   return sums[0] / static_cast<double>(counted[0]);
 }
@@ -289,11 +319,10 @@ void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
     return ctx;
   };
   FiniteSearch search(
-      plan_, *model_, stream_,
-      [&](int m) { return upload(load.micro_batches[static_cast<std::size_t>(m)], plan_, stream_); }, evaluate,
-      sums_.loss);
+      plan_, *model_, [&](int m) { return upload(load.micro_batches[static_cast<std::size_t>(m)], plan_, stream_); },
+      evaluate, at_end_of(report.step), sums_.loss);
   executor_.run(forward_passes(share_.micro_batches), search);
-  refuse_step(report, search.first_layer(), *model_, world_, stream_);
+  refuse_step(report, search.first_layer(), *model_, ranks_, stream_);
 }
 
 }  // namespace orthant

@@ -34,7 +34,12 @@ class Trainer {
   // Applies the update for the gradients of the last call of gradients(), and lets the hooks see that step.
   void apply(std::int64_t step);
 
-  // Mean loss over the held-out sequences, in nats per token. Each rank that splits the batch takes its part.
+  // What the workers report together, where they are independent: means of losses and norms, the sum of tokens;
+  // counters stay those of this rank's worker. Else `report` as it is. Collective over the world.
+  StepReport over_workers(StepReport report);
+
+  // Mean loss over the held-out sequences, in nats per token. Each rank that splits the batch takes its part;
+  // each independent worker measures its own weights on all of them.
   double validate();
 
   Model& model() { return *model_; }
@@ -47,8 +52,8 @@ class Trainer {
     std::vector<HostBatch> micro_batches;
     std::int64_t counted = 0, valid = 0;  // tokens of the global batch
   };
-  void sum_over_world();               // sum_storage_, once a step
-  std::array<double, 3> world_sums();  // loss, balance, z of the world; waits for the device
+  void sum_over_ranks();             // sum_storage_, once a step
+  std::array<double, 3> all_sums();  // loss, balance, z of all ranks; waits for the device
   Load load(std::int64_t step);
   std::vector<DeviceBatch> upload_all(const Load& load);
   // `batches`: the micro-batches where they are on the device already; empty: each goes there when its turn comes.
@@ -60,14 +65,16 @@ class Trainer {
   void add_counters(StepReport& report, std::int64_t valid);
   [[noreturn]] void explain_not_finite(const Load& load, const StepReport& report);
   StepContext context(const Load& load, const DeviceBatch& batch, std::int64_t step, int micro_batch);
+  HookContext at_end_of(std::int64_t step) const;
   std::vector<Instr> forward_passes(int micro_batches) const;
 
   Plan& plan_;
   Stream& stream_;
   const BatchSource& source_;
   BatchShare share_;
-  Group& world_;   // norms and sums
-  Group& tokens_;  // the ranks that split tokens
+  Group& ranks_;  // that train one model, for norms and sums: all of them unless workers are independent
+  Group& world_;
+  Group& tokens_;  // of these, the ranks that split tokens
   std::unique_ptr<Model> model_;
   OptimizerStep optimizer_;
   Executor executor_;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/layers/parameter_state.h"
+#include "core/plan/keeper_chain.h"
 #include "parallel/host_collectives.h"
 
 namespace orthant {

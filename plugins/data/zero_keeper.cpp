@@ -45,22 +45,22 @@ void ZeroKeeper::sum_group(Mesh& mesh, Group& sum) {
   ranks_[&sum] = ranks;
 }
 
-void ZeroKeeper::adopt(ParamGroup& group) {
+void ZeroKeeper::adopt(ParamGroup& group, Holding& holding) {
   Kept& of = kept_[group.id];
   of = {.group = &group, .ranks = ranks_.at(group.sum), .gathered = nullptr};
   if (of.ranks.shards == nullptr) {
     return;
   }
   const std::int64_t parts = of.ranks.shards->size();
-  group.owned_elements = (group.elements + parts - 1) / parts;
-  group.padded = group.owned_elements * parts;
-  group.owned_begin = group.owned_elements * of.ranks.shards->rank();
-  group.owner = of.ranks.replicas == nullptr || of.ranks.replicas->rank() == 0;
+  holding.owned_elements = (group.elements + parts - 1) / parts;
+  holding.padded = holding.owned_elements * parts;
+  holding.owned_begin = holding.owned_elements * of.ranks.shards->rank();
+  holding.owner = of.ranks.replicas == nullptr || of.ranks.replicas->rank() == 0;
   // Ranks that meet at different times cannot wait for one another within a step.
-  group.whole_grad = options_.stage < 2 || group.scattered;
-  group.whole_weight = options_.stage < 3 || group.scattered || group.elements < options_.whole_below;
-  group.sum_each = !group.whole_grad && !options_.layered;
-  if (group.whole_weight) {
+  holding.whole_grad = options_.stage < 2 || group.scattered;
+  holding.whole_weight = options_.stage < 3 || group.scattered || group.elements < options_.whole_below;
+  holding.sum_each = !holding.whole_grad && !options_.layered;
+  if (holding.whole_weight) {
     last_gathered_ = group.id;
   }
 }
@@ -93,7 +93,15 @@ std::vector<int> ZeroKeeper::soon(const ParamGroup& now) const {
   return ids;
 }
 
-void ZeroKeeper::acquire(ParamGroup& group, Stream& s) {
+void ZeroKeeper::acquire(ParamGroup& group, Held what, const HookContext& at) {
+  if (what == Held::weight) {
+    acquire_weight(group, at.stream);
+  } else if (what == Held::grad) {
+    acquire_grad(group, at.stream);
+  }
+}
+
+void ZeroKeeper::acquire_weight(ParamGroup& group, Stream& s) {
   if (group.whole_weight) {
     return;
   }
@@ -117,8 +125,8 @@ void ZeroKeeper::acquire(ParamGroup& group, Stream& s) {
   s.wait(of.gathered);
 }
 
-void ZeroKeeper::release(ParamGroup& group, Stream&) {
-  if (group.whole_weight) {
+void ZeroKeeper::release(ParamGroup& group, Held what, const HookContext&) {
+  if (what != Held::weight || group.whole_weight) {
     return;
   }
   if (order_.ahead().empty()) {
@@ -131,7 +139,8 @@ void ZeroKeeper::release(ParamGroup& group, Stream&) {
   }
 }
 
-void ZeroKeeper::after_step(ParamGroup& group, Stream& s) {
+void ZeroKeeper::after_step(ParamGroup& group, Change, const HookContext& at) {
+  Stream& s = at.stream;
   Kept& of = kept(group);
   if (of.ranks.shards == nullptr) {
     return;
@@ -158,7 +167,6 @@ void ZeroKeeper::acquire_grad(ParamGroup& group, Stream& s) {
     sums_.pop_front();
   }
   group.grad = device_->empty(DType::f32, {group.padded});
-  group.grad_empty = true;
   if (group.padded > group.elements) {
     s.fill(group.grad.slice(group.elements, {group.padded - group.elements}), 0);
   }
@@ -186,29 +194,30 @@ void ZeroKeeper::sum_shard(Kept& of) {
   of.summed_once = !group.whole_grad;
 }
 
-void ZeroKeeper::sum_grads(ParamGroup& group, Stream& s) {
-  if (group.summed || group.sum->size() == 1) {
-    return;
+bool ZeroKeeper::sum_grads(ParamGroup& group, const HookContext& at) {
+  if (group.sum->size() == 1) {
+    return false;
   }
-  group.summed = true;
   Kept& of = kept(group);
   if (group.scattered) {
     late_.push_back(group.id);
-    return;
+    return true;
   }
-  side_->wait(s.record());
+  side_->wait(at.stream.record());
   if (of.ranks.shards == nullptr) {
     sum_whole(group);
-    return;
+    return true;
   }
   sum_shard(of);
   if (!group.whole_grad) {
     group.grad = {};
     sums_.push_back(side_->record());
   }
+  return true;
 }
 
-void ZeroKeeper::before_step(Stream& s) {
+void ZeroKeeper::finish_sums(const HookContext& at) {
+  Stream& s = at.stream;
   side_->wait(s.record());
   std::sort(late_.begin(), late_.end());  // the order of the model, on every rank
   for (int id : late_) {

@@ -32,14 +32,15 @@ class ZeroKeeper final : public Keeper {
  public:
   ZeroKeeper(Device* device, const ZeroOptions& options);  // device: null in a dry run
 
+  Sums sums() const override { return Sums::rest; }
   void sum_group(Mesh& mesh, Group& sum) override;
-  void adopt(ParamGroup& group) override;
-  void acquire(ParamGroup& group, Stream& s) override;
-  void release(ParamGroup& group, Stream& s) override;
-  void acquire_grad(ParamGroup& group, Stream& s) override;
-  void sum_grads(ParamGroup& group, Stream& s) override;
-  void before_step(Stream& s) override;
-  void after_step(ParamGroup& group, Stream& s) override;
+  void adopt(ParamGroup& group, Holding& holding) override;
+  std::vector<StateSpec> state(const ParamGroup&) const override { return {}; }
+  void acquire(ParamGroup& group, Held what, const HookContext& at) override;
+  void release(ParamGroup& group, Held what, const HookContext& at) override;
+  bool sum_grads(ParamGroup& group, const HookContext& at) override;
+  void finish_sums(const HookContext& at) override;
+  void after_step(ParamGroup& group, Change why, const HookContext& at) override;
 
  private:
   struct Ranks {
@@ -53,6 +54,8 @@ class ZeroKeeper final : public Keeper {
     std::shared_ptr<Event> gathered;  // weight is there
   };
   Kept& kept(const ParamGroup& group) { return kept_.at(group.id); }
+  void acquire_weight(ParamGroup& group, Stream& s);
+  void acquire_grad(ParamGroup& group, Stream& s);
   void sum_whole(ParamGroup& group);
   void sum_shard(Kept& of);
   void gather(Kept& of, Stream& s);
@@ -63,7 +66,7 @@ class ZeroKeeper final : public Keeper {
   std::unique_ptr<Stream> side_;
   std::map<const Group*, Ranks> ranks_;  // by ParamGroup::sum
   std::map<int, Kept> kept_;             // by ParamGroup::id
-  std::vector<int> late_;                // groups whose sum waits for before_step
+  std::vector<int> late_;                // groups whose sum waits for finish_sums
   int last_gathered_ = -1;               // the last group whose weights are gathered after the update
   AcquireOrder order_;
   std::vector<int> idle_;  // released while nobody knew what comes next: kept until another layer is acquired

@@ -5,11 +5,13 @@ namespace {
 
 using namespace orthant;
 
-// A seam: called once a step for every group of parameters whose gradients are complete on this rank.
+// A seam: grad_ready is called once a step for every group of parameters whose gradients are complete on this rank.
 class ScaleGradients final : public Keeper {
  public:
   explicit ScaleGradients(float factor) : factor_(factor) {}
-  void grad_ready(ParamGroup& group, Stream& s) override { s.scale(group.grad, factor_); }
+  void grad_ready(ParamGroup& group, const HookContext& at) override { at.stream.scale(group.grad, factor_); }
+  // Nothing is remembered from step to step, so there is nothing to save.
+  std::vector<StateSpec> state(const ParamGroup&) const override { return {}; }
 
  private:
   float factor_;
@@ -26,6 +28,8 @@ class Template final : public Plugin {
     mesh.claim({.name = "template", .size = 1});
     factor_ = static_cast<float>(config.number("factor"));
   }
+  // What `orthant verify` compares with: one rank without the plugin, or with it.
+  Mathematics mathematics() const override { return factor_ == 1 ? Mathematics::unchanged : Mathematics::changed; }
   // Phase 2: bind seams. From here on the core owns the step.
   void plan(Plan& plan, Mesh&) override { plan.chain(std::make_unique<ScaleGradients>(factor_)); }
 

@@ -137,11 +137,46 @@ const Fault faults[] = {
     {"stash_put", "late", "when main streams are late"},
     {"stash_take", "late", "when side streams are late"},
     {"throws", "boundaries", "plugin 'rude' failed to cross a boundary: map::at"},
+    {"forgets", "resume", "belongs in Keeper::state"},
+    {"waits", "parity", "below pipeline 2: rank"},
+    {"greedy", "parity", "above data 2: gradient of step 1"},
     {"memory", "leaks", "bytes of the device"},
     {"thread", "leaks", "2 threads more than before"},
 };
 INSTANTIATE_TEST_SUITE_P(Conformance, Rude, testing::ValuesIn(faults),
                          [](const auto& fault) { return fmt::format("{}_{}", fault.param.fault, fault.param.check); });
+
+// The message says where it belongs, since nothing hangs that could tell.
+TEST(Conformance, WaitingForAnotherStageIsRefused) {
+  const ConformanceReport report = check_plugin(rude(), {"plugins.rude.fault=\"waits\""});
+  EXPECT_THAT(
+      finding(report, "repeats").detail,
+      AllOf(HasSubstr("plugin 'rude', grad_ready: all_reduce of group 'sum of gradients, stages 0 1' on the main "
+                      "stream while layers run"),
+            HasSubstr("Keeper::finish_sums")));
+}
+
+// --- plugins that change the mathematics on purpose, built out of tree
+
+TEST(Conformance, PluginsWithStateAndWorkers) {
+  const ConformanceReport topk = check_plugin(paths::out_of_tree("topk_sums"), {});
+  EXPECT_EQ(failures(topk), "");
+  EXPECT_THAT(finding(topk, "layouts").detail,
+              AllOf(HasSubstr("alone; above data 2; below pipeline 2"), HasSubstr("below data 2 is refused")));
+  EXPECT_EQ(finding(topk, "resume").outcome, Outcome::ok);
+  EXPECT_EQ(finding(topk, "parity").outcome, Outcome::skipped) << "each rank chooses for itself";
+  EXPECT_EQ(failures(check_plugin(paths::out_of_tree("topk_sums"), {"plugins.topk_sums.density=1.0"})), "");
+  const ConformanceReport workers = check_plugin(paths::out_of_tree("local_sgd"), {"plugins.local_sgd.every=2"});
+  EXPECT_EQ(failures(workers), "");
+  EXPECT_THAT(finding(workers, "parity").detail, HasSubstr("size 2 above data 2"))
+      << "workers are compared with themselves";
+}
+
+TEST(Conformance, AnotherMathematicsIsComparedWithItself) {
+  const ConformanceReport half = check_plugin(in_tree("template"), {"plugins.template.factor=0.5"});
+  EXPECT_EQ(failures(half), "");
+  EXPECT_THAT(finding(half, "parity").detail, HasSubstr("below data 2"));
+}
 
 TEST(Conformance, APluginWithoutAFaultPassesBesideThem) {
   EXPECT_EQ(failures(check_plugin(rude(), {})), "");

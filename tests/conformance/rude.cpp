@@ -7,6 +7,9 @@
 //   alone       the first rank broadcasts, and no other listens
 //   unguarded   reads a tensor's memory by itself
 //   unstable    scales gradients a little differently each time
+//   forgets     scales gradients by what it counted itself, which no checkpoint holds
+//   waits       sums on the main stream what two stages hold, while layers run
+//   greedy      sums twice where it is asked before another axis's keeper
 //   memory      keeps a tensor for ever
 //   thread      leaves a thread behind
 //   endless     never ends its claim
@@ -81,8 +84,18 @@ class RudeStash final : public Stash {
 class RudeKeeper final : public Keeper {
  public:
   RudeKeeper(Group& group, std::string fault) : group_(group), fault_(std::move(fault)) {}
-  void grad_ready(ParamGroup& group, Stream& s) override {
+  std::vector<StateSpec> state(const ParamGroup&) const override { return {}; }
+  void grad_ready(ParamGroup& group, const HookContext& at) override {
+    Stream& s = at.stream;
     static std::atomic<int> calls = 0;
+    if (fault_ == "forgets") {
+      s.scale(group.grad, 1 + 1e-2f * static_cast<float>(steps_));
+    }
+    if (fault_ == "waits" && group.scattered) {
+      const Tensor t = s.device().empty(DType::f32, {4});
+      s.fill(t, 0);
+      group.sum->all_reduce(t, ReduceOp::sum, s);
+    }
     if (fault_ == "unstable" && group_.rank() == 0) {
       s.scale(group.grad, 1 + 1e-6f * static_cast<float>(++calls % 7));
     }
@@ -93,7 +106,18 @@ class RudeKeeper final : public Keeper {
       kept->push_back(s.device().empty(DType::f32, {4}));
     }
   }
-  void before_step(Stream& s) override {
+  Sums sums() const override { return fault_ == "greedy" ? Sums::rest : Sums::none; }
+  bool sum_grads(ParamGroup& group, const HookContext& at) override {
+    if (fault_ != "greedy" || group.scattered || group.sum->size() == group_.size()) {
+      return false;
+    }
+    group.sum->all_reduce(group.grad, ReduceOp::sum, at.stream);
+    group.sum->all_reduce(group.grad, ReduceOp::sum, at.stream);
+    return true;
+  }
+  void finish_sums(const HookContext& at) override {
+    Stream& s = at.stream;
+    ++steps_;
     if (fault_ == "order") {
       const Tensor t = s.device().empty(DType::f32, {4});
       s.fill(t, 0);
@@ -110,6 +134,7 @@ class RudeKeeper final : public Keeper {
   Group& group_;
   std::string fault_;
   int calls_ = 0;
+  int steps_ = 0;
 };
 
 class Rude final : public Plugin {

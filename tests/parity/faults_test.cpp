@@ -12,6 +12,7 @@ namespace {
 
 using test::axes;
 using test::experiment;
+using testing::AllOf;
 using testing::HasSubstr;
 
 std::string broken_data(int size, const std::string& fault, const std::string& group = "layer 1") {
@@ -113,6 +114,14 @@ TEST(Faults, NoGradientThroughTheExchange) {
   EXPECT_GT(row_of(report, "gradient").difference, 0.99) << "the experts' gradients are zero";
 }
 
+// A norm that counted replicas would be too large; ranks that all call themselves the owner are refused before.
+TEST(Faults, TwoOwnersOfOneRangeAreRefused) {
+  const std::string broken =
+      fmt::format("[plugins.broken]\npath = \"{}/liborthant_plugin_broken.so\"\n", paths::build("tests/parity"));
+  const VerifyReport report = verify(experiment({}, broken + "size = 2\nfault = \"owner\"\n" + axes(2)), 1);
+  EXPECT_THAT(report.first_difference, AllOf(HasSubstr("plugin 'broken' shares out"), HasSubstr("two owners")));
+}
+
 // --- the classic mistakes, one line each: which plugin, in which model, and what verify must say
 
 struct Mistake {
@@ -146,7 +155,6 @@ const Mistake mistakes[] = {
      {},
      "gradient",
      "block_sparse_moe.gate.weight"},
-    {"norm_counts_replicas", "broken", fault_of_2 + "\"owner\"\n", axes(2), {}, "grad_norm", "grad_norm of step 1"},
     {"balance_loss_counted_by_every_rank",
      "broken_axis",
      "size = 2\nlie = \"router_split\"\n",

@@ -8,6 +8,7 @@
 #include "core/arch/parameter_table.h"
 #include "core/layers/parameter_store.h"
 #include "core/plan/default_seams.h"
+#include "core/plan/keeper_chain.h"
 #include "tests/support/error_of.h"
 
 namespace orthant {

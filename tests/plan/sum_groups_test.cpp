@@ -31,7 +31,8 @@ class Listener final : public Keeper {
     told_.push_back(sum.members());
     mesh.group_of("of the keeper", {mesh.rank()});
   }
-  void adopt(ParamGroup& group) override {
+  std::vector<StateSpec> state(const ParamGroup&) const override { return {}; }
+  void adopt(ParamGroup& group, Holding&) override {
     EXPECT_THAT(told_, testing::Contains(group.sum->members())) << group.name << " is adopted before its sum is known";
   }
 

@@ -81,7 +81,7 @@ class TinyMixtral : public testing::Test {
     for (const std::string& name : reference_.below("weight/")) {
       rank_.set(trainer_.parameters(), name, reference_.floats("weight/" + name));
     }
-    trainer_.parameters().refresh_weights(rank_.plan(), rank_.stream());
+    trainer_.parameters().refresh_weights(rank_.plan(), Change::loaded, {.stream = rank_.stream()});
   }
 
   static Settings with_micro_batch(Settings s, std::int64_t sequences) {

@@ -108,9 +108,9 @@ inline std::vector<Problem> block_boundaries() {
 // The same for seats, which devices give expert by expert and group by group: choices for one expert of a group around
 // those that a block looks at at once, more groups than a warp has lanes, more experts than a block has threads.
 inline std::vector<Problem> seat_boundaries() {
-  return {problem(Kind::topk, 1, 1, 1, 63),      problem(Kind::topk, 2, 1, 1, 700, 5),  // more than 256 choices, and
-                                                                                        // seats, for one expert
-          problem(Kind::topk, 3, 2, 1, 300, 5),  problem(Kind::gshard, 3, 2, 2, 257),  problem(Kind::topk, 2, 1, 67, 3),
+  return {problem(Kind::topk, 1, 1, 1, 63), problem(Kind::topk, 2, 1, 1, 700, 5),  // more than 256 choices, and
+                                                                                   // seats, for one expert
+          problem(Kind::topk, 3, 2, 1, 300, 5), problem(Kind::gshard, 3, 2, 2, 257), problem(Kind::topk, 2, 1, 67, 3),
           problem(Kind::switch_, 300, 1, 1, 40), problem(Kind::topk, 600, 2, 1, 9, 4)};
 }
 

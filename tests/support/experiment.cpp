@@ -142,7 +142,7 @@ void TestRank::set_weight(const std::string& name, const std::vector<float>& glo
     slice.insert(slice.end(), row, row + p.size[1]);
   }
   stream_->upload(found.group->master.slice(p.begin, {p.elements()}), slice.data());
-  trainer_->parameters().refresh_weights(session_.plan(), *stream_);
+  trainer_->parameters().refresh_weights(session_.plan(), Change::loaded, {.stream = *stream_});
   stream_->synchronize();
 }
 

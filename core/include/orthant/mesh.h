@@ -49,6 +49,11 @@ struct AxisSpec {
   // Of `position`: rank r holds parts r and 2 size - 1 - r of 2 size equal parts, so that causal attention costs every
   // rank the same. False: part r of size.
   bool zigzag = false;
+  // Ranks that differ along this axis are of different *workers*, which train a model each: they split the batch, and
+  // nothing is summed along the axis. Scales, token counts, norms, clipping and sharding are the worker's own; a
+  // checkpoint holds every worker's weights and state. What workers tell each other is a plugin's business (Local SGD).
+  // REQUIRES: splits is {batch}, with no other dims.
+  bool independent = false;
 };
 
 using AxisId = int;
@@ -67,13 +72,19 @@ class LayoutError : public ConfigError {
   std::optional<Dim> dim_;
 };
 
+// Whether layers run, and on which stream.
+struct RunningLayers {
+  const Stream* main = nullptr;
+};
+
 class Mesh {
  public:
   Mesh() = default;
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
 
-  // Phase 1. Errors: ConfigError for a size below 1 or a name claimed twice.
+  // Phase 1. Errors: ConfigError for a size below 1, a name claimed twice, an independent axis that splits more than
+  // the batch.
   AxisId claim(AxisSpec spec);
 
   // Ends phase 1: checks the carved axes, fixes the world size. Errors: LayoutError.
@@ -97,19 +108,34 @@ class Mesh {
   Group& group(AxisId axis) { return group(std::span<const AxisId>(&axis, 1)); }
   Group& world_group(const std::string& name);
 
+  // --- workers: the ranks that train one model together. One worker, of all ranks, without independent axes.
+  int workers() const;
+  int worker() const { return worker(rank_); }
+  int worker(int rank) const;  // row-major along the independent axes
+  std::vector<int> worker_members() const;
+  Group& worker_group(const std::string& name) { return group_of(name, worker_members()); }
+
   // The members that group(axes) would have, for any rank.
   std::vector<int> members(std::span<const AxisId> axes, int rank) const;
   // Ranks that agree with `rank` along every axis but the plain axes of `vary`, and along the carved axes of `keep`.
   std::vector<int> members_keeping(std::span<const AxisId> vary, std::span<const AxisId> keep, int rank) const;
   Group& group_of(const std::string& name, const std::vector<int>& members);
 
+  // The core says that layers run, with `main` as the main stream, and that they have ended (null). Meanwhile ranks on
+  // different stages are at different places of the step: a collective of a group that spans stages (sends and receives
+  // aside) on the main stream throws Error instead of waiting for ever.
+  void layers_run(const Stream* main) { running_->main = main; }
+
  private:
   bool carved(AxisId axis) const { return !axes_[static_cast<std::size_t>(axis)].carve_of.empty(); }
   std::vector<AxisId> carved_axes(AxisId axis) const;  // the plain axes that a carved one re-factors
+  std::vector<AxisId> independent_axes() const;
+  bool spans_stages(const std::vector<int>& members) const;
   int linear(std::span<const AxisId> axes, int rank) const;
 
   std::vector<AxisSpec> axes_;
   std::vector<std::unique_ptr<Group>> groups_;
+  std::unique_ptr<RunningLayers> running_ = std::make_unique<RunningLayers>();  // groups point to it
   Communicator* communicator_ = nullptr;
   int world_ = 1;
   int rank_ = 0;

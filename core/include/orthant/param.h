@@ -3,6 +3,9 @@
 // A group is what a Keeper acts on: the parameters of one layer whose gradients are summed over the same ranks,
 // laid out back to back in flat buffers. Layers read `weight` and add to `grad`; the optimizer updates `master`.
 // Without a keeper that shards, a rank owns its groups whole.
+//
+// Ownership: the core makes groups and their buffers; a Keeper (keeper.h) may set `weight`, `grad` and the tensors of
+// the state where its Holding says that they come and go. It sets nothing else.
 #pragma once
 
 #include <cstdint>
@@ -66,37 +69,83 @@ struct ParamState {
   }
 };
 
-struct ParamGroup {
+// Who keeps what of a group: set by Keeper::adopt, before there are buffers.
+struct Holding {
+  std::int64_t padded = 0;  // elements of the flat buffers, at least those of the parameters; what is beyond is zero
+  // The flat range whose optimizer state and update are this rank's. The owners' ranges tile [0, padded) among the
+  // ranks of the sum, each range with one owner; a checkpoint is written by all that have it.
+  std::int64_t owned_begin = 0, owned_elements = 0;
+  bool owner = true;         // among the ranks of the sum that own this range, this one counts it in norms
+  bool whole_weight = true;  // else only owned_weight lasts, and acquire(weight) makes `weight`
+  bool whole_grad = true;    // else acquire(grad) makes `grad`, and sum_grads takes it away
+  bool sum_each = false;     // gradients are summed after each micro-batch's backward, not once a step
+  bool operator==(const Holding&) const = default;
+};
+
+// How the ranks of a group's sum hold a tensor that is remembered from step to step, and what becomes of it in another
+// layout.
+//   owned:    f32 [owned_elements], as the optimizer's moments: each rank has the part of its range. Any layout loads
+//             it. Replicas hold the same bits.
+//   summed:   f32 [padded]: each rank has one of its own, and they add up, as what compression left over does. In the
+//             same layout each rank gets its own back; in another one the first gets the sum and the others zeros.
+//   per_rank: any dtype, the shape of its spec: of the rank alone. In another layout it is dropped, and that is said.
+enum class StateKind { owned, summed, per_rank };
+
+struct StateSpec {
+  std::string name;  // "residual"; one of a plugin's own
+  StateKind kind = StateKind::owned;
+  Shape shape = {};          // per_rank only
+  DType dtype = DType::f32;  // per_rank only
+};
+
+// A state as a group holds it.
+struct PluginState {
+  std::string name;  // of the checkpoint: "plugins/PLUGIN/residual"
+  StateKind kind = StateKind::owned;
+  Tensor tensor;
+  // Its values came with the checkpoint that was loaded. False at the start, and where the checkpoint had none: zeros.
+  bool restored = false;
+  Shape shape = {};          // as StateSpec
+  DType dtype = DType::f32;  // as StateSpec
+};
+
+struct ParamGroup : Holding {
   int id = 0;
-  std::string name;        // "layer 3 experts"
-  int layer = 0;           // whose backward completes the gradient: of the layers of this rank that use it, the first
-  bool experts = false;    // routed experts: their gradients are overwritten, not zeroed and added to
-  bool scattered = false;  // ranks that meet at different times of a step hold it: no collective while it runs may wait
+  std::string name;      // "layer 3 experts"
+  int layer = 0;         // whose backward completes the gradient: of the layers of this rank that use it, the first
+  bool experts = false;  // routed experts: their gradients are overwritten, not zeroed and added to
+  // Ranks on several stages hold it, which come to it at different times of a step. While layers run, a collective of
+  // theirs on the main stream would wait for ever, and is refused: it belongs in finish_sums, or on a side stream.
+  bool scattered = false;
   std::vector<Param> params;
   std::int64_t elements = 0;
 
   // Gradients are summed over these ranks (size 1: none to sum). Used on one stream only: the Keeper's that sums,
-  // else the main one. See core/train/gradient_rule.h.
+  // else the main one.
   Group* sum = nullptr;
-
-  // --- who keeps what: set by Keeper::adopt, before there are buffers
-  std::int64_t padded = 0;  // elements of the flat buffers, at least `elements`; what is beyond is zero
-  // The flat range whose optimizer state and update are this rank's; a checkpoint is written by all that own it.
-  std::int64_t owned_begin = 0, owned_elements = 0;
-  bool owner = true;         // among the ranks of `sum` that own this range, this one counts it in norms
-  bool whole_weight = true;  // else only owned_weight lasts, and acquire makes `weight`
-  bool whole_grad = true;    // else acquire_grad makes `grad`, and sum_grads takes it away
-  bool sum_each = false;     // gradients are summed after each micro-batch's backward, not once a step
 
   // --- buffers
   Tensor weight;        // compute dtype [padded]; may be undefined between Keeper::release and acquire
   Tensor owned_weight;  // compute dtype [owned]; a part of weight where that is whole
   Tensor grad;          // f32 [padded]; may be undefined outside a backward pass
-  Tensor owned_grad;    // f32 [owned], summed over `sum` from before_step on; a part of grad where that is whole
+  Tensor owned_grad;    // f32 [owned], of the whole batch from whole_grads on; a part of grad where that is whole
   Tensor master;        // f32 [owned]; owned_weight itself where that is f32
-  std::vector<ParamState> states;  // the optimizer's, by name
-  bool grad_empty = true;          // nothing has been added to grad: what it holds is overwritten
-  bool summed = false;             // set by the Keeper that sums it (Keeper::sum_grads): no other one sums it again
+  std::vector<ParamState> states;          // the optimizer's, by name
+  std::vector<PluginState> plugin_states;  // Keeper::state, in the order of the chain
+
+  // --- the step's own notes
+  bool grad_empty = true;  // nothing has been added to grad: what it holds is overwritten
+  bool summed = false;     // a keeper sums it in this step
+
+  // A plugin's tensor of this group, by its name in StateSpec. Errors: Error where it declared none.
+  PluginState& state(const std::string& plugin, const std::string& state_name) {
+    for (PluginState& one : plugin_states) {
+      if (one.name == "plugins/" + plugin + "/" + state_name) {
+        return one;
+      }
+    }
+    fail("plugin '{}' has declared no state '{}' for '{}': name it in Keeper::state", plugin, state_name, name);
+  }
 
   Tensor weight_of(const Param& p) const { return weight.slice(p.begin, shape_of(p)); }
   Tensor grad_of(const Param& p) const { return grad.slice(p.begin, shape_of(p)); }

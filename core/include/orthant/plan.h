@@ -21,6 +21,8 @@ struct Range {
   std::int64_t begin = 0, count = 0;
 };
 
+class KeeperChain;
+
 class Plan {
  public:
   // `device` may be null in a dry run. Both outlive the plan.
@@ -41,6 +43,8 @@ class Plan {
   void bind(std::unique_ptr<TokenExchange> exchange);  // at most one; likewise the next two
   void bind(std::unique_ptr<Schedule> schedule);
   void bind(std::unique_ptr<AttentionCore> core);
+  // Keepers are called in the order in which they were chained. Errors, at freeze: ConfigError for one that must sum
+  // (Sums::all) behind one that sums.
   void chain(std::unique_ptr<Keeper> keeper);
   void chain(std::unique_ptr<Stash> stash);
   void set_current_plugin(std::string name) { current_ = std::move(name); }
@@ -61,9 +65,9 @@ class Plan {
   Range rows(Region region, std::int64_t tokens) const { return rows(region, tokens, mesh_.rank()); }
   // Axes that split parameter `spec`, its layer aside.
   std::vector<AxisId> axes_of(const ParamSpec& spec) const;
-  // World ranks over which the gradient of `spec` is summed (includes the caller).
+  // World ranks over which the gradient of `spec` is summed (includes the caller), all of the caller's worker.
   std::vector<int> sum_members(const ParamSpec& spec) const;
-  // World ranks that hold the same slice of `spec` as the caller.
+  // World ranks of the caller's worker that hold the same slice of `spec` as the caller.
   std::vector<int> holders(const ParamSpec& spec) const;
   // Fills offset and size. Returns false where this rank holds nothing of it.
   bool place(Param& param) const { return place(param, mesh_.rank()); }
@@ -77,7 +81,7 @@ class Plan {
   int stage() const { return stage_of_rank(mesh_.rank()); }
   int stage_of_rank(int rank) const;
   int stage_of_layer(int layer) const;
-  std::vector<int> stage_members() const;  // the ranks of the caller's stage, in order
+  std::vector<int> stage_members() const;  // the ranks of the caller's stage and worker, in order
   bool holds_layer(int layer) const { return stage_of_layer(layer) == stage(); }
   const std::vector<int>& cut() const { return cut_; }  // Schedule::cut of this model
   // Layers [first, second) of a chunk of the caller's stage.
@@ -91,8 +95,8 @@ class Plan {
   TokenExchange* exchange() const { return exchange_.get(); }
   const Schedule& schedule() const;
   AttentionCore& attention_core() const;
-  const std::vector<std::unique_ptr<Keeper>>& keepers() const { return keepers_; }
-  Stash& stash() const;  // the first of the chain
+  KeeperChain& keepers() const { return *keepers_; }  // core/plan/keeper_chain.h: all of them as one
+  Stash& stash() const;                               // the first of the chain
   bool has_stashes_of_plugins() const { return stashes_.size() > 1; }
 
   // Who did what, for people: axes, groups, seams.
@@ -118,7 +122,7 @@ class Plan {
   std::unique_ptr<TokenExchange> exchange_;
   std::unique_ptr<Schedule> schedule_;
   std::unique_ptr<AttentionCore> core_;
-  std::vector<std::unique_ptr<Keeper>> keepers_;
+  std::unique_ptr<KeeperChain> keepers_;
   std::vector<std::unique_ptr<Stash>> stashes_;
   std::vector<std::string> bound_by_;  // lines for to_string
   std::optional<AxisId> layer_axis_;

@@ -18,6 +18,13 @@
 
 namespace orthant {
 
+// What a plugin does to the mathematics of the model.
+//   unchanged: nothing. Any layout computes what one rank without the plugin computes.
+//   changed:   something else, which does not depend on ranks: any layout computes what one rank with the plugin does.
+//   of_ranks:  something that depends on which rank holds what, as workers that average now and then. No other layout
+//              is comparable: checks compare such a plugin's layouts only with themselves.
+enum class Mathematics { unchanged, changed, of_ranks };
+
 class Plugin {
  public:
   virtual ~Plugin() = default;
@@ -28,6 +35,9 @@ class Plugin {
   virtual void add_to(Catalogue& /*catalogue*/, const Table& /*config*/) {}
   // Phase 1: how many ranks, which dims. Errors: ConfigError.
   virtual void claim(Mesh& mesh, const Table& config) = 0;
+  // Asked after claim: it may depend on the table. `orthant verify` and `orthant plugins --check` choose by it what
+  // they compare a layout with.
+  virtual Mathematics mathematics() const { return Mathematics::unchanged; }
   // Phase 2, after every plugin's claim: bind seams. Then the core owns the step. Must also work in a dry run.
   virtual void plan(Plan& plan, Mesh& mesh) = 0;
 };

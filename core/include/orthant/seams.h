@@ -1,7 +1,8 @@
 // The six places where an axis of parallelism, or an offload, may touch a training step.
 //
 // Implementations are made in Plugin::plan and owned by the Plan. They run on the rank's own thread; every member of
-// a group meets the same calls in the same order.
+// a group meets the same calls in the same order. None but a Keeper may remember anything from step to step: only a
+// Keeper's state is saved.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include <orthant/error.h>
+#include <orthant/keeper.h>
 #include <orthant/ops.h>
 #include <orthant/param.h>
 
@@ -96,30 +98,7 @@ class TokenExchange {
   virtual void to_tokens(const Tensor& to, const Tensor& rows, const ExchangePlan& plan, int chunk, Stream& s) = 0;
 };
 
-// 3. Who holds parameters, gradients and optimizer state: ZeRO, offload. A chain, called in order of the plugins.
-class Keeper {
- public:
-  virtual ~Keeper() = default;
-  // Before any adopt, once for each set of ranks that gradients are summed over: on every rank of the world in one
-  // order, also where this rank holds nothing that is summed so. The place to make groups of ranks of one's own.
-  virtual void sum_group(Mesh&, Group& /*sum*/) {}
-  // Once, when a group's place is known and it has no buffers: may set its padded, owned_*, owner, whole_* and
-  // sum_each.
-  virtual void adopt(ParamGroup&) {}
-  virtual void acquire(ParamGroup&, Stream&) {}       // before a layer's forward, and before its backward
-  virtual void release(ParamGroup&, Stream&) {}       // after each of them
-  virtual void acquire_grad(ParamGroup&, Stream&) {}  // before a layer adds to `grad`, which it may make then
-  // Once a step, after the last micro-batch's backward (with sum_each: after every one's): `grad` is this rank's whole
-  // contribution (of what was not summed yet), and may be changed on the given stream.
-  virtual void grad_ready(ParamGroup&, Stream&) {}
-  // After grad_ready of every keeper: the sum over the group's ranks may start, on a stream of the keeper's own too.
-  // From here to before_step nobody else touches `grad`.
-  virtual void sum_grads(ParamGroup&, Stream&) {}
-  virtual void before_step(Stream&) {}  // all gradients are enqueued; on return `s` is ordered after them
-  // owned_weight has changed, by the optimizer or a checkpoint: the other ranks of the group need it. Called for all
-  // groups in their order; after the last call `s` is ordered after everything that reads owned_weight.
-  virtual void after_step(ParamGroup&, Stream&) {}
-};
+// 3. Who holds parameters, gradients and optimizer state, and who sums gradients: Keeper (keeper.h).
 
 // What a layer's backward needs from its forward: backward pops, in reverse order, what forward pushed.
 struct Saved {

@@ -36,6 +36,7 @@ struct StepContext {
   const DeviceBatch& batch;
   StepSums& sums;
   std::uint32_t step = 0;
+  double lr = 0;
   int micro_batch = 0;
   bool training = true;  // false: no dropout, no jitter, no gradients, nothing counted
   // The one scaling of the loss: 1 / tokens of the global batch that count. From here on gradients are only summed.

@@ -16,7 +16,6 @@
 #include <orthant/plugin.h>
 
 #include <limits>
-#include <set>
 
 namespace {
 
@@ -26,42 +25,40 @@ class BrokenSums final : public Keeper {
  public:
   BrokenSums(std::string fault, std::string group) : fault_(std::move(fault)), group_(std::move(group)) {}
 
-  void adopt(ParamGroup& group) override {
-    group.owner = group.owner || fault_ == "owner";
+  std::vector<StateSpec> state(const ParamGroup&) const override { return {}; }
+
+  void adopt(ParamGroup& group, Holding& holding) override {
+    holding.owner = holding.owner || fault_ == "owner";
     if (!sharded()) {
       return;
     }
     const std::int64_t ranks = group.sum->size(), each = (group.elements + ranks - 1) / ranks;
-    group.padded = each * ranks;
-    group.owned_begin = each * group.sum->rank();
-    group.owned_elements = each;
-    group.owner = true;
+    holding.padded = each * ranks;
+    holding.owned_begin = each * group.sum->rank();
+    holding.owned_elements = each;
+    holding.owner = true;
   }
 
-  void after_step(ParamGroup& group, Stream& s) override {
-    // The first call of each group, before any step, spreads the initial weights.
-    const bool gathers = fault_ == "sharded" || (fault_ == "stale" && spread_.insert(group.id).second);
+  void after_step(ParamGroup& group, Change why, const HookContext& at) override {
+    const bool gathers = fault_ == "sharded" || (fault_ == "stale" && why == Change::start);
     if (gathers && group.sum->size() > 1) {
-      group.sum->all_gather(group.weight, group.owned_weight, s);
+      group.sum->all_gather(group.weight, group.owned_weight, at.stream);
     }
   }
 
-  void sum_grads(ParamGroup& group, Stream& s) override {
-    if (group.summed) {
-      return;
-    }
+  bool sum_grads(ParamGroup& group, const HookContext& at) override {
+    Stream& s = at.stream;
     Group& sum = *group.sum;
     const bool here = group.name == group_;
-    group.summed = true;
     if (fault_ == "forgotten" && here) {
-      return;
+      return true;
     }
     if (fault_ == "not_finite" && here && sum.rank() == sum.size() - 1) {
       s.fill(group.grad, std::numeric_limits<double>::infinity());
     }
     if (fault_ == "overwritten") {
       sum.broadcast(group.grad, 0, s);
-      return;
+      return true;
     }
     if (fault_ == "one_class") {
       for (const Param& p : group.params) {
@@ -69,7 +66,7 @@ class BrokenSums final : public Keeper {
           sum.all_reduce(group.grad_of(p), ReduceOp::sum, s);
         }
       }
-      return;
+      return true;
     }
     sum.all_reduce(group.grad, ReduceOp::sum, s);
     if (fault_ == "twice" && here) {
@@ -81,12 +78,12 @@ class BrokenSums final : public Keeper {
     if (fault_ == "drift" && sum.size() > 1 && sum.rank() == sum.size() - 1) {
       s.scale(group.grad, 1.0f + 1e-6f);
     }
+    return true;
   }
 
  private:
   bool sharded() const { return fault_ == "sharded" || fault_ == "stale"; }
   std::string fault_, group_;
-  std::set<int> spread_;
 };
 
 class Divided final : public Boundary {

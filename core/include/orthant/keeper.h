@@ -1,0 +1,101 @@
+// Keeper: who holds parameters, gradients and optimizer state, and who sums gradients. ZeRO, offload, compression of
+// gradients and Local SGD are keepers.
+//
+// The plan has a chain of keepers, in the order of the plugins' tables. A step calls, in this order:
+//
+//   layer by layer      acquire(weight), acquire(grad), the layer, release(grad), release(weight)
+//   a group's last      grad_ready of every keeper, then sum_grads until one returns true
+//   after the backward  finish_sums of every keeper; the core sums what nobody has summed; whole_grads
+//   the update          acquire(state), the update, weight_ready of every keeper, after_step, release(state)
+//
+// docs/plugins.md draws it, with what is valid when. `acquire` and the other hooks go through the chain in its order,
+// `release` in reverse.
+//
+// Thread safety: hooks run on the rank's own thread. Every member of a group meets the same hooks in the same order,
+// but ranks on different stages meet theirs at different times (ParamGroup::scattered). Errors: what a hook throws ends
+// the run; the message names the plugin.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <orthant/param.h>
+
+namespace orthant {
+
+class Mesh;
+class Stream;
+
+// Which way a layer is being run.
+enum class Pass { none, forward, backward };
+
+// Where the step stands when a hook is called.
+struct HookContext {
+  Stream& stream;          // the main one: what the hook enqueues here is ordered with the step
+  std::int64_t step = 0;   // from 0: the step that is being taken; the same after a resume
+  double lr = 0;           // of this step; 0 outside of one
+  int micro_batch = -1;    // -1: none, as at the end of a step
+  Pass pass = Pass::none;  // none: no layer is running
+  bool training = true;    // false: validation; weights only
+};
+
+// What a step needs of a group between `acquire` and `release`.
+//   weight: ParamGroup::weight, to be read.
+//   grad:   ParamGroup::grad, to be added to.
+//   state:  ParamGroup::master, the optimizer's tensors and `plugin_states`, on the stream's device. The update needs
+//           it, and so does each rank on its own when a checkpoint is written or read: no collectives.
+enum class Held { weight, grad, state };
+
+// Why owned_weight is as it is.
+//   start: initial values. loaded: from a checkpoint, after `start`. updated: by the optimizer.
+enum class Change { start, loaded, updated };
+
+// Whether a keeper sums gradients.
+//   none: never. rest: what no keeper before it has summed. all: it must be the one that sums, so no keeper that sums
+//   may come before it; the plan refuses that, naming both plugins.
+enum class Sums { none, rest, all };
+
+class Keeper {
+ public:
+  virtual ~Keeper() = default;
+
+  // --- before training
+  virtual Sums sums() const { return Sums::none; }
+  // Called once for each set of ranks that gradients are summed over, before any adopt: on every rank of the world in
+  // one order, also where this rank holds nothing that is summed so. Groups of ranks of the keeper's own are made here.
+  virtual void sum_group(Mesh&, Group& /*sum*/) {}
+  // Called once, when a group's place is known and it has no buffers. May change `holding` and nothing else. Two
+  // keepers that change the holding of one group are refused.
+  virtual void adopt(ParamGroup&, Holding& /*holding*/) {}
+  // The tensors that this keeper remembers from step to step for the group: the core allocates them, fills them with
+  // zeros and saves them with each checkpoint; ParamGroup::state gives them. {}: it remembers nothing. What a keeper
+  // keeps elsewhere is lost when a run resumes, and `orthant plugins --check` finds that.
+  virtual std::vector<StateSpec> state(const ParamGroup&) const = 0;
+
+  // --- around each use
+  virtual void acquire(ParamGroup&, Held, const HookContext&) {}
+  virtual void release(ParamGroup&, Held, const HookContext&) {}
+
+  // --- gradients
+  // Once a step, after the last micro-batch's backward (with sum_each: after every one's): `grad` is this rank's
+  // contribution that was not summed yet. May be changed, on the context's stream.
+  virtual void grad_ready(ParamGroup&, const HookContext&) {}
+  // After grad_ready of every keeper. True: this keeper sums `grad` over ParamGroup::sum, now or in finish_sums, on any
+  // stream; until finish_sums nobody else touches `grad`, and no other keeper is asked.
+  virtual bool sum_grads(ParamGroup&, const HookContext&) { return false; }
+  // All gradients are enqueued. On return the context's stream is ordered after the sums that this keeper began.
+  virtual void finish_sums(const HookContext&) {}
+  // owned_grad is the gradient of the whole batch. May be changed, before the norm is taken and clipped.
+  virtual void whole_grads(ParamGroup&, const HookContext&) {}
+
+  // --- the update
+  // master and owned_weight have changed, and may be changed further on the context's stream, both of them. Called for
+  // all groups in their order, between acquire and release of the state.
+  virtual void weight_ready(ParamGroup&, Change, const HookContext&) {}
+  // After weight_ready of every keeper: the other ranks of the group need owned_weight. After the call for the last
+  // group the context's stream is ordered after everything that reads owned_weight.
+  virtual void after_step(ParamGroup&, Change, const HookContext&) {}
+};
+
+}  // namespace orthant

@@ -1,0 +1,152 @@
+#include "core/plan/keeper_chain.h"
+
+#include <algorithm>
+#include <set>
+
+namespace orthant {
+namespace {
+
+// What a hook threw, with the plugin's name where it is not told yet. What the user can change in the configuration is
+// reported at the plugin's table, and stays as it is.
+template <class Call>
+auto named(const std::string& plugin, const char* hook, Call call) {
+  try {
+    return call();
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    if (error.code() == ExitCode::bad_configuration || what.find("'" + plugin + "'") != std::string::npos) {
+      throw;
+    }
+    throw Error(fmt::format("plugin '{}', {}: {}", plugin, hook, what), error.code());
+  } catch (const std::exception& error) {
+    throw Error(fmt::format("plugin '{}', {}: {}", plugin, hook, error.what()));
+  }
+}
+
+// What no keeper may change, though it has the group in its hands.
+bool same_place(const ParamGroup& a, const ParamGroup& b) {
+  const auto same_param = [](const Param& x, const Param& y) {
+    return x.begin == y.begin && x.counted == y.counted && x.elements() == y.elements();
+  };
+  return a.id == b.id && a.layer == b.layer && a.experts == b.experts && a.scattered == b.scattered &&
+         a.elements == b.elements && a.sum == b.sum &&
+         std::equal(a.params.begin(), a.params.end(), b.params.begin(), b.params.end(), same_param);
+}
+
+void check_holding(const ParamGroup& group, const Holding& h, const std::string& plugin) {
+  require(h.padded >= group.elements && h.owned_begin >= 0 && h.owned_elements >= 0 &&
+              h.owned_begin + h.owned_elements <= h.padded,
+          "plugin '{}' gives '{}' an impossible holding: elements {} to {} owned of {}, in buffers of {}", plugin,
+          group.name, h.owned_begin, h.owned_begin + h.owned_elements, group.elements, h.padded);
+}
+
+}  // namespace
+
+template <class Call>
+void KeeperChain::each(const char* hook, Call call) {
+  for (const Link& link : links_) {
+    named(link.plugin, hook, [&] { call(*link.keeper); });
+  }
+}
+
+void KeeperChain::add(std::string plugin, std::unique_ptr<Keeper> keeper) {
+  links_.push_back({std::move(plugin), std::move(keeper)});
+}
+
+void KeeperChain::check_sums() const {
+  const Link* earlier = nullptr;
+  for (const Link& link : links_) {
+    const Sums sums = link.keeper->sums();
+    if (sums == Sums::all && earlier != nullptr) {
+      throw ConfigError(
+          fmt::format("plugin '{}' sums gradients itself, but '{}' before it would have summed them already: put "
+                      "[plugins.{}] before [plugins.{}]",
+                      link.plugin, earlier->plugin, link.plugin, earlier->plugin));
+    }
+    earlier = sums != Sums::none && earlier == nullptr ? &link : earlier;
+  }
+}
+
+void KeeperChain::sum_group(Mesh& mesh, Group& sum) {
+  each("sum_group", [&](Keeper& keeper) { keeper.sum_group(mesh, sum); });
+}
+
+void KeeperChain::adopt(ParamGroup& group) {
+  for (const Link& link : links_) {
+    const ParamGroup before = group;
+    Holding holding = group;
+    named(link.plugin, "adopt", [&] { link.keeper->adopt(group, holding); });
+    require(same_place(group, before) && static_cast<const Holding&>(group) == before,
+            "plugin '{}' changes the group '{}' in adopt: it may change the holding that it is given, and nothing else "
+            "(its sum and its parameters are the plan's)",
+            link.plugin, group.name);
+    if (holding != before) {
+      const auto [holder, first] = holders_.emplace(group.id, link.plugin);
+      if (!first) {
+        throw ConfigError(fmt::format("plugins '{}' and '{}' both share out what ranks hold of '{}': at most one can",
+                                      holder->second, link.plugin, group.name));
+      }
+      check_holding(group, holding, link.plugin);
+    }
+    static_cast<Holding&>(group) = holding;
+  }
+  std::set<std::string> names;
+  for (const Link& link : links_) {
+    for (StateSpec& spec : named(link.plugin, "state", [&] { return link.keeper->state(group); })) {
+      const std::string name = fmt::format("plugins/{}/{}", link.plugin, spec.name);
+      require(!spec.name.empty() && names.insert(name).second, "plugin '{}' names two states of '{}' \"{}\"",
+              link.plugin, group.name, spec.name);
+      group.plugin_states.push_back({.name = name,
+                                     .kind = spec.kind,
+                                     .tensor = {},
+                                     .restored = false,
+                                     .shape = spec.shape,
+                                     .dtype = spec.kind == StateKind::per_rank ? spec.dtype : DType::f32});
+    }
+  }
+}
+
+std::string KeeperChain::holder_of(const ParamGroup& group) const {
+  const auto found = holders_.find(group.id);
+  return found == holders_.end() ? "" : found->second;
+}
+
+void KeeperChain::acquire(ParamGroup& group, Held what, const HookContext& at) {
+  const bool had_grad = group.grad.defined();
+  each("acquire", [&](Keeper& keeper) { keeper.acquire(group, what, at); });
+  if (what == Held::grad && !had_grad) {
+    group.grad_empty = true;  // a new buffer
+  }
+}
+
+void KeeperChain::release(ParamGroup& group, Held what, const HookContext& at) {
+  for (auto link = links_.rbegin(); link != links_.rend(); ++link) {
+    named(link->plugin, "release", [&] { link->keeper->release(group, what, at); });
+  }
+}
+
+void KeeperChain::gradients_ready(ParamGroup& group, const HookContext& at) {
+  group.summed = false;
+  each("grad_ready", [&](Keeper& keeper) { keeper.grad_ready(group, at); });
+  for (const Link& link : links_) {
+    if (named(link.plugin, "sum_grads", [&] { return link.keeper->sum_grads(group, at); })) {
+      group.summed = true;
+      return;
+    }
+  }
+}
+
+void KeeperChain::finish_sums(const HookContext& at) {
+  each("finish_sums", [&](Keeper& keeper) { keeper.finish_sums(at); });
+}
+
+void KeeperChain::whole_grads(ParamGroup& group, const HookContext& at) {
+  each("whole_grads", [&](Keeper& keeper) { keeper.whole_grads(group, at); });
+}
+
+void KeeperChain::after_step(ParamGroup& group, Change why, const HookContext& at) {
+  each("weight_ready", [&](Keeper& keeper) { keeper.weight_ready(group, why, at); });
+  each("after_step", [&](Keeper& keeper) { keeper.after_step(group, why, at); });
+}
+
+}  // namespace orthant

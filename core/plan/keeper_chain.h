@@ -1,0 +1,62 @@
+// KeeperChain: the keepers of a plan as one object, which is all that the step meets of them.
+//
+// It keeps what a keeper promises: what adopt leaves behind is checked here, and what a hook throws names its plugin.
+//
+// Thread safety: one per rank; not shared.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <orthant/keeper.h>
+#include <orthant/ops.h>
+
+namespace orthant {
+
+class KeeperChain {
+ public:
+  void add(std::string plugin, std::unique_ptr<Keeper> keeper);
+  bool empty() const { return links_.empty(); }
+  // Errors: ConfigError where a keeper must sum and one before it sums.
+  void check_sums() const;
+
+  void sum_group(Mesh& mesh, Group& sum);
+  // Lets every keeper adopt the group, and notes the state that they declare: ParamGroup::plugin_states, without
+  // tensors. Errors: ConfigError naming both plugins where two change the holding, Error for an impossible one.
+  void adopt(ParamGroup& group);
+  // The plugin whose keeper changed the group's holding; empty: none did.
+  std::string holder_of(const ParamGroup& group) const;
+
+  void acquire(ParamGroup& group, Held what, const HookContext& at);
+  void release(ParamGroup& group, Held what, const HookContext& at);
+  // A group's gradient is complete on this rank: grad_ready of all keepers, then the one that sums.
+  void gradients_ready(ParamGroup& group, const HookContext& at);
+  void finish_sums(const HookContext& at);
+  void whole_grads(ParamGroup& group, const HookContext& at);
+  // weight_ready of all keepers, then after_step of all.
+  void after_step(ParamGroup& group, Change why, const HookContext& at);
+
+ private:
+  struct Link {
+    std::string plugin;
+    std::unique_ptr<Keeper> keeper;
+  };
+  template <class Call>
+  void each(const char* hook, Call call);
+
+  std::vector<Link> links_;
+  std::map<int, std::string> holders_;  // by ParamGroup::id
+};
+
+// Calls `use` with the group's state acquired.
+template <class Use>
+void with_state(KeeperChain& chain, ParamGroup& group, const HookContext& at, Use&& use) {
+  chain.acquire(group, Held::state, at);
+  use();
+  chain.release(group, Held::state, at);
+}
+
+}  // namespace orthant
