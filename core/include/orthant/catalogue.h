@@ -27,11 +27,11 @@ class Catalogue {
   struct Entry {
     std::string name;
     std::string help;    // one sentence; with its source (paper or system)
-    std::string plugin;  // that added it; empty: built in
+    std::string plugin;  // the one that added it; empty: built in
     std::shared_ptr<const void> kind;
   };
 
-  // Errors: ConfigError where the noun has a kind of this name, naming both plugins, or where the name is empty.
+  // Errors: ConfigError for a name that the noun has already, naming both plugins, and for an empty name.
   template <class Noun>
   void add(std::string name, std::string help, std::shared_ptr<const Noun> kind) {
     add(Noun::noun, {std::move(name), std::move(help), plugin_, std::move(kind)});

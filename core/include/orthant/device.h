@@ -1,4 +1,4 @@
-// Device: memory and streams of one kind of processor. Found at run time; "cpu" is built in.
+// Device: memory and streams of one kind of processor. Devices are found at run time; "cpu" is built in.
 //
 // Ownership: a Device outlives every Tensor, Stream and Event made from it. One Device object per rank.
 // Thread safety: allocate, make_stream and memory are safe from any thread; a Stream belongs to one thread
@@ -31,8 +31,8 @@ struct MemoryUse {
 
 enum class Access { read, write, read_write };
 
-// Host-visible bytes of a tensor for as long as the object lives: the tensor itself where the host can address
-// it, a staged copy elsewhere (filled on construction unless Access::write, written back on destruction unless
+// Host-visible bytes of a tensor for as long as the object lives: the tensor itself if the host can address it, else a
+// staged copy. The copy is filled on construction (unless Access::write) and written back on destruction (unless
 // Access::read). For communicators, checkpoints, loaders and tests; never for arithmetic in a plugin.
 class HostView {
  public:
@@ -54,7 +54,7 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string_view name() const = 0;  // "cpu", "cuda", "guarded"
-  // Whether operations may still be running when they return. To read a tensor on the host then means to wait.
+  // Whether operations may still be running when they return. Whoever then reads a tensor on the host waits first.
   virtual bool asynchronous() const { return false; }
 
   // Uninitialised memory, aligned to 64 bytes or more. Errors: Error naming the bytes asked for and in use.
@@ -63,8 +63,8 @@ class Device {
   // Stream::upload, Stream::download and HostView take this tensor. It may be dropped while a copy is on its way.
   Tensor host_empty(DType dtype, Shape shape);
 
-  // The main stream runs on the calling thread's behalf in program order. A side stream is concurrent with it:
-  // its work is ordered only within itself and by Stream::wait(event).
+  // The main stream runs on the calling thread's behalf, in program order. A side stream is concurrent with it. Its
+  // work is ordered only within itself and by Stream::wait(event).
   virtual std::unique_ptr<Stream> make_main_stream() = 0;
   virtual std::unique_ptr<Stream> make_side_stream() = 0;
 
@@ -86,7 +86,7 @@ class Device {
 // The built-in CPU device. `threads`: OpenMP threads that operations of the calling rank may use.
 std::unique_ptr<Device> make_cpu_device(int threads);
 
-// As the CPU device, but its memory is unreadable (PROT_NONE) except inside an operation or a HostView. For tests.
+// The CPU device with memory that is unreadable (PROT_NONE) except inside an operation or a HostView. For tests.
 std::unique_ptr<Device> make_guarded_device(int threads);
 
 // As the CPU device, but one kind of its streams runs each operation a moment after it was asked to, as a GPU's streams

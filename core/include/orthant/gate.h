@@ -48,16 +48,18 @@ class Gate {
   virtual ~Gate() = default;
 
   // --- what the configuration says of it
-  // The choices of a token where moe.top_k is 0.
+  // The choices of a token if moe.top_k is 0.
   virtual std::int64_t implied_top_k(const MoeSettings& moe) const;
   virtual std::vector<GateRefusal> refusals(const Settings& settings) const;
   // What may surprise, in one sentence; empty: nothing.
   virtual std::string warning(const Settings& settings) const;
-  // Filled from the settings by default. Decides what Stream::gate_backward, gate_losses and dispatch_plan do too.
+  // What the operations of the router are told; Stream::gate_backward, gate_losses and dispatch_plan too. By default it
+  // is filled from the settings.
   virtual GateConfig config(const Settings& settings) const;
-  // Experts that compute for a token on average: what a layer costs.
+  // How many experts compute for a token on average, for the cost of a layer.
   virtual double experts_of_token(const MoeSettings& moe) const;
-  // Whether a token's experts are those with the K greatest logits, whatever else is set: what other systems can load.
+  // Whether a token's experts are those with the K greatest logits, whatever else is set. An export can then be loaded
+  // by other systems.
   virtual bool greatest_logits(const MoeSettings& moe) const;
   virtual bool reads_tokens(const MoeSettings& moe) const;
 
@@ -75,9 +77,9 @@ class Gate {
 
   // --- state: f32 [E] for each routed layer, zero at first, the same on every rank, saved in checkpoints
   virtual bool keeps_state(const MoeSettings& moe) const;
-  // Once a step, after the optimizer. load i64 [2, E]: choices of the global batch that experts computed, and that were
-  // dropped for capacity. REQUIRES: `state` depends on `state` and `load` alone, so that it stays the same on every
-  // rank; nothing changes where *factor f32[1] is NaN: such a step counts for nothing.
+  // Called once a step, after the optimizer. load i64 [2, E]: choices of the global batch that experts computed, and
+  // those that were dropped for capacity. REQUIRES: `state` depends on `state` and `load` alone, and so stays the same
+  // on every rank; nothing changes if *factor f32 [1] is NaN, because such a step counts for nothing.
   virtual void update(const Tensor& state, const Tensor& load, const Tensor& factor, const Settings& settings,
                       Stream& s) const;
 };

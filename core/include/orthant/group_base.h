@@ -1,6 +1,5 @@
-// GroupBase: what Groups of every transport share: name, members, the checks of arguments before anything moves, and
-// what calls do in a group of one. For authors of communicators whose transport works on tensors: implement the do_
-// calls.
+// GroupBase: what Groups of every transport share. It has name and members, checks arguments before anything moves, and
+// does the calls of a group of one. Authors of communicators whose transport works on tensors implement the do_ calls.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,7 @@
 
 namespace orthant {
 
-// Errors: Error naming the call, the group and both shapes, for arguments that do not fit; then those of the transport.
+// Errors: Error naming the call, the group and both shapes, for arguments that do not fit; and those of the transport.
 class GroupBase : public Group {
  public:
   const std::string& name() const override { return name_; }
@@ -38,7 +37,7 @@ class GroupBase : public Group {
   GroupBase(std::string name, int rank, std::vector<int> members)
       : name_(std::move(name)), rank_(rank), members_(std::move(members)) {}
 
-  // The counts of an all_to_all, in elements: one for each member.
+  // The counts of an all_to_all, in elements: one entry for each member.
   struct Exchange {
     std::vector<std::int64_t> recv, send;
   };

@@ -1,10 +1,10 @@
 // Handshake: how two processes of one start prove to each other, over a connection, that they belong to it.
 //
-// Both know the secret of the start, and neither sends it. Each sends random bytes, and shows what it knows by a keyed
-// hash (HMAC-SHA-256) of the random bytes of both and of its own side. Who connects shows it first: a stranger who
-// connects is sent random bytes and nothing else, and one who listens in the other's place gets a proof that answers
-// only his own random bytes. What is said afterwards is neither encrypted nor signed: it does not keep out who can
-// change what the two send each other.
+// Both know the secret of the start, and neither sends it. Each sends random bytes. Each then shows that it knows the
+// secret, by a keyed hash (HMAC-SHA-256) of both sides' random bytes and of its own side. The side that connects shows
+// it first. A stranger who connects is sent random bytes and nothing else. A stranger who listens gets a proof that
+// answers only his own random bytes. What is said afterwards is neither encrypted nor signed: someone who can change
+// what the two send each other is not kept out.
 //
 // Thread safety: one thread for each Handshake; the functions from any thread.
 #pragma once
@@ -17,19 +17,19 @@
 
 namespace orthant {
 
-// Where a process finds the secret of its start: the value (ORTHANT_SECRET), or else a file that the launcher of rank 0
-// writes (ORTHANT_SECRET_FILE).
+// The place where a process finds the secret of its start: the value (ORTHANT_SECRET), or else a file that the launcher
+// of rank 0 writes (ORTHANT_SECRET_FILE).
 struct SecretPlace {
   std::string value;
   std::filesystem::path file;
 };
 
-// The secret, or nothing where the file is not there yet. A file may be an earlier start's: who is refused with it
-// reads again. Errors: Error for a value of fewer than 32 characters (it is not repeated), a place that names nothing,
-// a file that cannot be read, that is another user's, or that others may read.
+// Reads the secret; nothing if the file is not there yet. The file may be an earlier start's: whoever is refused with
+// its secret reads again. Errors: Error for a value of fewer than 32 characters (the message does not repeat it), for a
+// place that names nothing, and for a file that cannot be read, is another user's, or may be read by others.
 std::optional<std::string> read_secret(const SecretPlace& place);
 
-// Whether the process at the other end of a unix socket is another user's; false for a network's.
+// Whether the process at the other end of a unix socket is another user's; false for a network socket.
 bool is_of_another_user(int socket);
 
 // One side of the conversation, in bytes; sending and receiving are the caller's.
@@ -40,8 +40,8 @@ class Handshake {
 
   // What to send first; empty on the side that connects.
   std::string first() const;
-  // Takes bytes of the other side, in pieces of any size; returns what to send now, empty: nothing.
-  // REQUIRES: not done(). Errors: Error where the other side is no Orthant of this version, or knows another secret.
+  // Takes bytes of the other side, in pieces of any size. Returns what to send now; empty: nothing.
+  // REQUIRES: not done(). Errors: Error if the other side is no Orthant of this version, or knows another secret.
   std::string take(std::string_view bytes);
   // Both have proven themselves.
   bool done() const { return done_; }

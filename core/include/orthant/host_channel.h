@@ -1,9 +1,9 @@
-// HostChannel: collectives among the members of one group on host memory. For authors of communicators whose
-// transport works on host addresses: implement a HostChannel and wrap it with make_host_group.
+// HostChannel: collectives among the members of one group on host memory. Authors of communicators whose transport
+// works on host addresses implement a HostChannel and wrap it with make_host_group.
 //
-// A channel knows nothing of tensors or streams. All calls are blocking. Sizes are in elements of `dtype`. Every
-// member calls the same operations in the same order with the same sizes, except where per-member counts are
-// arguments. Reductions run in group-rank order (reduce_in_rank_order below).
+// A channel knows nothing of tensors or streams. All calls are blocking. Sizes are in elements of `dtype`. Every member
+// calls the same operations in the same order, with the same sizes unless counts for each member are arguments.
+// Reductions run in group-rank order (reduce_in_rank_order below).
 //
 // Errors and thread safety: as in group.h.
 #pragma once
@@ -45,8 +45,8 @@ class HostChannel {
   virtual void barrier() = 0;
 };
 
-// A Group over `channel`: checks shapes, runs each call in the stream's order (Stream::host) on host views of the
-// tensors. A group of one member never touches the channel, which may then be null. `members`: world ranks.
+// Makes a Group over `channel`. It checks shapes, and runs each call in the stream's order (Stream::host) on host views
+// of the tensors. A group of one member never touches the channel, which may then be null. `members`: world ranks.
 std::unique_ptr<Group> make_host_group(std::string name, int rank, std::vector<int> members,
                                        std::shared_ptr<HostChannel> channel);
 

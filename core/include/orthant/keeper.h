@@ -30,7 +30,7 @@ class Stream;
 // Which way a layer is being run.
 enum class Pass { none, forward, backward };
 
-// Where the step stands when a hook is called.
+// The place in the step at which a hook is called.
 struct HookContext {
   Stream& stream;          // the main one: what the hook enqueues here is ordered with the step
   std::int64_t step = 0;   // from 0: the step that is being taken; the same after a resume

@@ -1,4 +1,5 @@
-// The note by which a library is known before a line of it runs: what it is, and what it was built with.
+// The note by which a library is known before a line of it runs. It says what the library is, and what it was built
+// with.
 //
 // ORTHANT_PLUGIN, ORTHANT_COMMUNICATOR and ORTHANT_DEVICE (module.h) write it. The loader reads it from the file and
 // refuses what it does not fit, before it opens the library.
@@ -31,8 +32,8 @@
 #define ORTHANT_BUILD ORTHANT_COMPILER "; " ORTHANT_CXX_LIBRARY "; headers " ORTHANT_HEADERS_HASH
 
 // KIND: a string literal; ABI: a number, or a macro that is one. Once in a library, at namespace scope.
-// Assembly, because no optimisation drops it and its section gets the type of notes, which --gc-sections and strip
-// keep.
+// It is assembly because no optimisation drops that, and because its section then has the type of notes, which
+// --gc-sections and strip keep.
 #define ORTHANT_LIBRARY_NOTE(KIND, ABI) ORTHANT_LIBRARY_NOTE_(KIND, ORTHANT_STRINGIFY(ABI))
 #define ORTHANT_LIBRARY_NOTE_(KIND, ABI)         \
   __asm__(                                       \

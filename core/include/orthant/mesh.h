@@ -1,10 +1,10 @@
 // Mesh: the axes of parallelism and the ranks along them.
 //
-// Axes are claimed in the order of the configuration's [plugins.*] tables, outermost first; a rank is the
-// row-major index of its coordinates. An axis that is *carved* adds no ranks: it re-factors the ranks that split
-// the dims it names, so that consecutive ones differ along it (with data = 4 and expert = 2, ranks 0 and 1 hold
-// different experts, and 0 and 2 the same). Example: expert ranks are carved from those that split tokens in the
-// region of the experts, whatever splits tokens elsewhere.
+// Axes are claimed in the order of the configuration's [plugins.*] tables, outermost first. A rank is the row-major
+// index of its coordinates. A *carved* axis (the field says folded) adds no ranks. It re-factors the ranks that split
+// the dims it names, and consecutive ones differ along it. Example: expert ranks are carved from the ranks that split
+// tokens in the region of the experts. With data = 4 and expert = 2, ranks 0 and 1 hold different experts, and 0 and 2
+// the same.
 //
 // Thread safety: one Mesh per rank; not shared.
 #pragma once
@@ -21,7 +21,7 @@
 
 namespace orthant {
 
-// What the model is made of, and an axis may split.
+// What the model is made of. An axis may split these.
 enum class Dim { batch, position, head, ffn, vocab, expert, layer };
 const char* name_of(Dim dim);
 
@@ -36,18 +36,18 @@ struct RegionDim {
   bool operator==(const RegionDim&) const = default;
 };
 
-// One axis of parallelism. Two ways to split tokens by position: an axis with `position` in `splits` holds a slice of
-// every sequence (Plan::positions); one with it in `splits_in` cuts, in those regions, the rows [T, d] that its ranks
-// hold in common elsewhere into equal runs (Plan::rows).
+// One axis of parallelism. There are two ways to split tokens by position. With `position` in `splits`, each rank holds
+// a slice of every sequence (Plan::positions). With `position` in `splits_in`, the ranks hold rows [T, d] in common
+// elsewhere, and cut them into equal runs in those regions (Plan::rows).
 struct AxisSpec {
   std::string name;
   int size = 1;
-  std::vector<Dim> splits = {};           // dims of the model divided among the ranks of this axis, in all regions ...
+  std::vector<Dim> splits = {};           // dims that are divided among the ranks of this axis in all regions ...
   std::vector<RegionDim> joins_in = {};   // ... but these
-  std::vector<RegionDim> splits_in = {};  // and divided in these regions only
+  std::vector<RegionDim> splits_in = {};  // dims that are divided in these regions only
   std::vector<RegionDim> carve_of = {};   // empty: the axis multiplies the world size
-  // Of `position`: rank r holds parts r and 2 size - 1 - r of 2 size equal parts, so that causal attention costs every
-  // rank the same. False: part r of size.
+  // How `position` is divided. True: rank r holds parts r and 2 size - 1 - r of 2 size equal parts, and causal
+  // attention costs every rank the same. False: part r of size.
   bool zigzag = false;
   // Ranks that differ along this axis are of different *workers*, which train a model each: they split the batch, and
   // nothing is summed along the axis. Scales, token counts, norms, clipping and sharding are the worker's own; a
@@ -61,7 +61,7 @@ using AxisId = int;
 // An axis whose size does not fit the rest of the layout.
 class LayoutError : public ConfigError {
  public:
-  // `dim`: the one whose units do not divide among the axis's ranks; nothing where the axis does not fit other axes.
+  // `dim`: the one whose units do not divide among the axis's ranks; nothing if the axis does not fit other axes.
   LayoutError(std::string message, std::string axis, std::optional<Dim> dim)
       : ConfigError(std::move(message)), axis_(std::move(axis)), dim_(dim) {}
   const std::string& axis() const { return axis_; }
@@ -91,8 +91,8 @@ class Mesh {
   void freeze();
   int world_size() const { return world_; }
 
-  // Places the caller. Without a communicator (a dry run: planning, printing) groups know their members but every
-  // collective throws. REQUIRES: frozen; communicator's size is world_size().
+  // Says which rank the caller is. Without a communicator (a dry run: planning, printing) groups know their members,
+  // and every collective throws. REQUIRES: frozen; communicator's size is world_size().
   void place(int rank, Communicator* communicator);
   int rank() const { return rank_; }
 
@@ -101,9 +101,9 @@ class Mesh {
   int coordinate(AxisId axis, int rank) const;
   bool splits(AxisId axis, Dim dim, Region region) const;
 
-  // The ranks that differ from the caller only along `axes`: all of them plain, or one carved axis alone.
-  // Every call makes a new Group with its own order of collectives; every rank must make the same calls.
-  // The mesh owns the group.
+  // A group of the ranks that differ from the caller only along `axes`: plain axes, or one carved axis alone. Every
+  // call makes a new Group with its own order of collectives. Every rank must make the same calls. The mesh owns the
+  // group.
   Group& group(std::span<const AxisId> axes);
   Group& group(AxisId axis) { return group(std::span<const AxisId>(&axis, 1)); }
   Group& world_group(const std::string& name);
@@ -117,13 +117,16 @@ class Mesh {
 
   // The members that group(axes) would have, for any rank.
   std::vector<int> members(std::span<const AxisId> axes, int rank) const;
-  // Ranks that agree with `rank` along every axis but the plain axes of `vary`, and along the carved axes of `keep`.
+  // The ranks that may differ from `rank` along the plain axes of `vary` and along no other plain axis, and that agree
+  // with it along the carved axes of `keep`.
   std::vector<int> members_keeping(std::span<const AxisId> vary, std::span<const AxisId> keep, int rank) const;
+  // A group of these world ranks, in this order, which must include the caller. Collective over the world: every rank
+  // calls it with the list that it belongs to, and the lists partition the world. The mesh owns the group.
   Group& group_of(const std::string& name, const std::vector<int>& members);
 
   // The core says that layers run, with `main` as the main stream, and that they have ended (null). Meanwhile ranks on
-  // different stages are at different places of the step: a collective of a group that spans stages (sends and receives
-  // aside) on the main stream throws Error instead of waiting for ever.
+  // different stages are at different places of the step. A collective of a group that spans stages (sends and receives
+  // aside) then throws Error on the main stream, instead of waiting forever.
   void layers_run(const Stream* main) { running_->main = main; }
 
  private:

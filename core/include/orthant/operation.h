@@ -9,9 +9,9 @@
 //              ...
 //            }});
 //
-// The function on the host is the operation's meaning, and every device can run it: at once on the CPU; in the stream's
-// order on copies where memory is the device's, which makes the host wait. `native` is the same operation for one kind
-// of device, and there nothing waits. What is declared is all that either may touch.
+// The function on the host is the operation's meaning, and every device can run it. The CPU runs it at once. A device
+// with memory of its own runs it on copies, in the stream's order, which makes the host wait. `native` is the same
+// operation for one kind of device, and there nothing waits. Neither may touch anything but what is declared.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ struct DTypeOf<std::uint8_t> {
 };
 }  // namespace detail
 
-// The arguments of an operation as the host sees them, numbered as they were declared. Valid during the call.
+// The arguments of an operation as the host sees them, numbered as they were declared. They are valid during the call.
 class HostArguments {
  public:
   struct Argument {
@@ -65,8 +65,7 @@ class HostArguments {
       : operation_(std::move(operation)), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {}
 
   // T: float for f32, double for f64, std::int32_t, std::int64_t, std::uint8_t. Elements of bf16 have no type here:
-  // cast them to f32 first (Stream::cast). Errors: Error where there is no such argument, or where it has another
-  // dtype.
+  // cast them to f32 first (Stream::cast). Errors: Error if there is no such argument, or if it has another dtype.
   template <class T>
   std::span<const T> input(std::size_t i) const {
     return span_of<const T>(at(inputs_, i, "input"), detail::DTypeOf<T>::value, "input", i);

@@ -1,9 +1,11 @@
 // Stream: an in-order queue of operations on one device. Everything that touches tensor memory is here.
 //
-// Conventions. Shapes are given as [rows, columns]; T tokens, d model width, f FFN width, V vocabulary, E experts,
-// K experts per token, R packed rows, h heads, c channels of a head. "f" dtype means f32 or bf16 alike for all such
-// arguments of one call unless said otherwise; arithmetic and sums are fp32 or better. Outputs are written whole
-// (never read before) unless the comment says "+=". Inputs and outputs do not overlap unless "in place" is said.
+// Shapes are [rows, columns]. Letters: T tokens, d width of the model, f width of the FFN, V vocabulary, E experts, K
+// experts of a token, R packed rows, h heads, c channels of a head.
+// Types: "f" stands for f32 or bf16, the same one for all such arguments of a call unless the comment says otherwise.
+// Arithmetic and sums are fp32 or better.
+// Outputs are written whole, and never read before, unless the comment says "+=". Inputs and outputs do not overlap
+// unless the comment says "in place".
 // Sums run in a fixed order: two calls with the same inputs give the same bits.
 //
 // Errors: a wrong shape or dtype throws Error naming the operation and both shapes, before anything is written.
@@ -55,7 +57,7 @@ struct Sgd {
   float lr, momentum, weight_decay;
 };
 
-// Where a slice lies in its global tensor: up to 2 dimensions, row-major.
+// The place of a slice in its global tensor: up to 2 dimensions, row-major.
 struct SliceMap {
   std::int64_t row_begin = 0, column_begin = 0, global_columns = 0;
 };
@@ -79,12 +81,12 @@ struct GateConfig {
   double capacity_factor = 0;                            // 0: dropless
   std::int64_t group_tokens = 0;                         // tokens of one GShard group; rows come in whole groups
   DropPolicy drop_policy = DropPolicy::position;
-  // Packed rows that dispatch_plan sets apart for each expert; 0: as many as it gets. With a capacity, a constant that
-  // suffices is known without reading counts, and ranks can exchange blocks of one size.
+  // Packed rows that dispatch_plan sets apart for each expert; 0: as many as the expert gets. A capacity gives a
+  // constant that suffices and needs no counts: ranks can then exchange blocks of one size.
   std::int64_t rows_per_expert = 0;
 };
 
-// Where the choices of T tokens lie among R packed rows: Stream::dispatch_plan.
+// The places of the choices of T tokens among R packed rows: Stream::dispatch_plan.
 struct Dispatch {
   Tensor row;     // i32 [T, K]
   Tensor source;  // i32 [R, 1]
@@ -98,8 +100,9 @@ class Stream {
   virtual Device& device() const = 0;
   // The device's own handle (a cudaStream_t), for communicators that work on it; null where there is none.
   virtual void* native() const { return nullptr; }
-  // Before work on these tensors is given to native(): a side stream orders and holds their memory for it as it does
-  // for its own operations, until its next call. Nothing is allocated between this and that work.
+  // Called before work on these tensors is given to native(). A side stream then orders and holds their memory for that
+  // work, as it does for its own operations, until its next call. REQUIRES: nothing is allocated between this call and
+  // that work.
   virtual void uses(std::initializer_list<Tensor> /*tensors*/) {}
 
   // --- order
@@ -108,8 +111,9 @@ class Stream {
   // Runs `work` on the host in this stream's order (a communicator's collective, say). It may use HostViews.
   virtual void host(std::function<void()> work) = 0;
   virtual void synchronize() = 0;  // the host waits; rethrows a failure of the work
-  // Enqueues what `work` enqueues on this stream. A device may record it and launch it as one (CUDA graphs).
-  // REQUIRES: nothing in `work` waits for the device (download, synchronize, host), no other stream takes part.
+  // Calls `work`, which enqueues operations on this stream. A device may record them and launch them as one (CUDA
+  // graphs). REQUIRES: nothing in `work` waits for the device (download, synchronize, host), and no other stream takes
+  // part.
   virtual void together(const std::function<void()>& work) { work(); }
 
   // --- memory
@@ -132,7 +136,7 @@ class Stream {
   virtual void quantise(const Tensor& q, const Tensor& scale, const Tensor& x, std::int64_t block) = 0;
   // x = q * scale.
   virtual void dequantise(const Tensor& x, const Tensor& q, const Tensor& scale, std::int64_t block) = 0;
-  // Runs of rows (of the outermost dimension) of `from` to rows of `to`.
+  // Copies runs of rows of `from` to rows of `to`. A row is an entry of the outermost dimension.
   virtual void copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) = 0;
   // to [J, I, C] <- from [I, J, C], any dtype: to[j, i] = from[i, j]. Its own adjoint, and its own inverse.
   virtual void swap_outer(const Tensor& to, const Tensor& from) = 0;
@@ -152,12 +156,13 @@ class Stream {
 
   // --- matrices. f inputs of equal dtype; C f32 or bf16.
   virtual void gemm(const Tensor& c, const Tensor& a, const Tensor& b, Gemm how) = 0;
-  // For e in [0, E): rows offset[e] .. offset[e + 1] of a [R, k] times b[e] (b [E, n, k], transposed when
-  // how.transpose_b, else [E, k, n]) into the same rows of c [R, n]. offset i32 [E + 1], on the device, from 0 upwards,
-  // none above R; rows of c from offset[E] on stay as they are. how.transpose_a must be false.
-  // Errors: where the host can see them, offsets that descend or end above R; elsewhere they are cut off at R.
+  // One product for each expert e: rows offset[e] .. offset[e + 1] of a [R, k], times b[e], give the same rows of c
+  // [R, n]. b is [E, n, k] if how.transpose_b, else [E, k, n]. offset i32 [E + 1] lies on the device, begins with 0,
+  // and ends with at most R. Rows of c from offset[E] on stay as they are. REQUIRES: how.transpose_a is false. Errors:
+  // offsets that descend or end above R, if the host can see them; other devices cut them off at R.
   virtual void grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& offset, Gemm how) = 0;
-  // c[e] (+)= a[rows of e]^T b[rows of e]; c f32 [E, m, n], a [R, m], b [R, n]. An expert without rows gets zero.
+  // c[e] = beta c[e] + a[rows of e]^T b[rows of e]; c f32 [E, m, n], a [R, m], b [R, n]. An expert without rows adds
+  // nothing: with beta 0 its c is zero.
   virtual void grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& offset, float beta) = 0;
 
   // --- norms. x, y [T, d]; weight, bias f32 [d] (bias undefined: none); stats f32 [T, 2] (mean, 1 / deviation).
@@ -174,29 +179,38 @@ class Stream {
                             const Tensor& position, const RotaryShape& shape) = 0;
   virtual void merge_rotary_backward(const Tensor& dqkv, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                                      const Tensor& position, const RotaryShape& shape) = 0;
-  // Causal softmax(q k' / sqrt(c)) v, blockwise. o as q; lse f32 [batch, h, positions]. first i32[T] (or undefined):
-  // the first position of its sequence that a token may attend to (packed documents).
+  // Causal softmax(q k' / sqrt(c)) v, blockwise. o has the shape of q; lse f32 [batch, h, positions]. first i32 [T], or
+  // undefined: the first position of its sequence that a token may attend to (packed documents).
   virtual void attention(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
                          const Tensor& first, const AttentionShape& shape) = 0;
   virtual void attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                                   const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o, const Tensor& lse,
                                   const Tensor& first, const AttentionShape& shape) = 0;
-  // Attention of some queries to some keys of their sequences, for parts of a sequence that meet one after another
-  // (Liu et al., "Ring Attention with Blockwise Transformers"). q [T_q, h c], k and v [T_k, kv c] f;
-  // T_q = batch * positions, T_k = batch * kv_positions. q_position i32 [positions], k_position i32 [kv_positions]: the
-  // place of each row in its sequence, the same for every sequence of the batch, in any order. A query sees the keys
-  // with first[t] <= k_position <= q_position; first i32 [T_q] or undefined (0).
-  // o f32 [T_q, h c], whatever q's dtype: parts are merged in fp32. lse f32 [batch, h, positions]. A query that sees
-  // nothing gets o = 0, lse = -infinity.
+  // Attention of some queries to some keys of their sequences, for parts of a sequence that meet one after another.
+  // Source: Liu et al., "Ring Attention with Blockwise Transformers". T_q = batch * positions, T_k = batch *
+  // kv_positions. A query t sees the keys with first[t] <= k_position <= q_position. One that sees nothing gets o = 0
+  // and lse = -infinity.
+  //   o           f32 [T_q, h c], whatever q's dtype: parts are merged in fp32
+  //   lse         f32 [batch, h, positions]
+  //   q           f [T_q, h c]
+  //   k, v        f [T_k, kv c]
+  //   q_position  i32 [positions]: the place of each row in its sequence, the same for every sequence, in any order
+  //   k_position  i32 [kv_positions]: likewise
+  //   first       i32 [T_q], or undefined: 0
   virtual void attention_block(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
                                const Tensor& q_position, const Tensor& k_position, const Tensor& first,
                                const AttentionShape& shape) = 0;
   // Merges a partial result over other keys into (o, lse), in place: o and o_block f32 [T_q, h c], lse and lse_block
-  // f32 [batch, h, positions]. Start from the first block's, or from o = 0, lse = -infinity.
+  // f32 [batch, h, positions]. Begin with the first block's result, or with o = 0 and lse = -infinity.
   virtual void attention_merge(const Tensor& o, const Tensor& lse, const Tensor& o_block, const Tensor& lse_block,
                                const AttentionShape& shape) = 0;
-  // The share of one block of keys in the gradients: o (as q) and lse are the final ones, merged over all blocks; d_o
-  // as q. dq f32 [T_q, h c], dk and dv f32 [T_k, kv c], all three +=.
+  // Adds what one block of keys contributes to the gradients.
+  //   dq          f32 [T_q, h c], +=
+  //   dk, dv      f32 [T_k, kv c], +=
+  //   d_o         f [T_q, h c]
+  //   q, k, v     as in attention_block
+  //   o, lse      the final ones, merged over all blocks; o has q's dtype
+  //   q_position, k_position, first: as in attention_block
   virtual void attention_block_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                                         const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                                         const Tensor& lse, const Tensor& q_position, const Tensor& k_position,
@@ -206,120 +220,139 @@ class Stream {
   // a = silu(gate) * up.
   virtual void activation(const Tensor& a, const Tensor& h, Activation kind) = 0;
   virtual void activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind) = 0;
-  // Of packed rows r whose outputs are summed with weights, s = weight[source[r]]: a [R, f] = s act(h), dh [R, n] =
-  // s act'(h) da, and dweight [T, K] f32 = <da[r], act(h[r])> at source[r], 0 where no row stands; da [R, f] is the
-  // gradient as if s were 1. Rows with source -1: a and dh 0. source undefined: weight and dweight are [R, 1], row r's
-  // at r. Paper: Guo et al., "SonicMoE" (2025): with it neither the experts' outputs nor their activations need to be
-  // kept.
+  // The backward pass of an activation whose packed rows are later summed with weights. Row r has weight s =
+  // weight[source[r]]. With it neither the experts' outputs nor their activations need to be kept. Source: Guo et al.,
+  // "SonicMoE" (2025).
+  //   dh       f [R, n] = s act'(h) da
+  //   a        f [R, f] = s act(h)
+  //   dweight  f32 [T, K]: <da[r], act(h[r])> at source[r], 0 for a choice without a row
+  //   da       f [R, f]: the gradient as if s were 1
+  //   h        f [R, n]
+  //   weight   f32 [T, K]
+  //   source   i32 [R, 1]; -1: the row's a and dh are 0. Undefined: weight and dweight are [R, 1], row r's at r
   virtual void weighted_activation_backward(const Tensor& dh, const Tensor& a, const Tensor& dweight, const Tensor& da,
                                             const Tensor& h, const Tensor& weight, const Tensor& source,
                                             Activation kind) = 0;
 
-  // --- embedding. y [T, d] f; table [V_r, d]: rows first_row .. first_row + V_r of the vocabulary; id i32[T] >= 0.
-  // accumulate: y += instead of =. An id of a row that is not here gives 0 and gets no gradient: the slices' results
-  // add up to the whole table's (Shoeybi et al., "Megatron-LM"). whole_table: the table is all there is, and an id
-  // outside it is an error.
+  // --- embedding. y f [T, d]; table [V_r, d] holds rows first_row .. first_row + V_r of the vocabulary; id i32 [T] >=
+  // 0. accumulate: y += instead of =. An id whose row is not here gives 0 and gets no gradient: the results of all
+  // slices add up to the whole table's (Shoeybi et al., "Megatron-LM"). whole_table: the table is all there is, and an
+  // id outside it is an error.
   static constexpr std::int64_t whole_table = -1;
   virtual void embedding(const Tensor& y, const Tensor& table, const Tensor& id, bool accumulate,
                          std::int64_t first_row = whole_table) = 0;
   virtual void embedding_backward(const Tensor& dtable, const Tensor& dy, const Tensor& id,
                                   std::int64_t first_row = whole_table) = 0;  // f32 dtable +=
 
-  // --- loss. logits [T, V] f are replaced by their gradient scale * (softmax - onehot); loss f32[T] = -log p(label),
-  // 0 and zero gradient where label i32[T] < 0. logits may be wider than the vocabulary only if exactly V columns.
+  // --- loss. The gradient scale * (softmax - onehot) replaces logits f [T, V]. loss f32 [T] = -log p(label). A token
+  // with label < 0 (i32 [T]) has loss 0 and gradient 0.
   virtual void cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& label, float scale) = 0;
-  // The same where each rank holds some columns of the logits, [T, V_r] f: first_column .. first_column + V_r of the
-  // vocabulary; only three numbers per token are exchanged (Shoeybi et al., "Megatron-LM").
-  // stats f32 [T, 3] = (max, sum of exp(l - max), logit of the label) of these columns; the last is -infinity where the
-  // label's column is not here (or label < 0).
+  // The same for ranks that each hold some columns of the logits, f [T, V_r]: first_column .. first_column + V_r of the
+  // vocabulary. They exchange three numbers for each token (Shoeybi et al., "Megatron-LM").
+  // stats f32 [T, 3] = (max, sum of exp(l - max), logit of the label) of these columns. The last is -infinity if the
+  // label's column is not here, or label < 0.
   virtual void cross_entropy_stats(const Tensor& stats, const Tensor& logits, const Tensor& label,
                                    std::int64_t first_column) = 0;
-  // stats f32 [ranks, T, 3]: those of all slices, in an order that is the same on every rank. loss and gradient as
-  // cross_entropy of the whole rows; the loss is +infinity where no slice holds the label's column.
+  // stats f32 [ranks, T, 3]: those of all slices, in an order that is the same on every rank. loss and gradient are
+  // those of cross_entropy on whole rows. The loss is +infinity if no slice holds the label's column.
   virtual void cross_entropy_from_stats(const Tensor& loss, const Tensor& logits, const Tensor& label,
                                         const Tensor& stats, std::int64_t first_column, float scale) = 0;
 
-  // --- router (router/). T tokens in whole groups of config.group_tokens, G of them; valid u8[T] (0: padding, not
-  // routed); logits f32 [T, E]. Padding rows of every output are written: expert -1, weight 0, lse 0, row -1, dlogits
-  // 0; what their logits hold does not matter.
+  // --- router (router/). T tokens come in G whole groups of config.group_tokens. valid u8 [T]; 0: padding, which is
+  // not routed. logits f32 [T, E]. Rows of padding are written in every output (expert -1, weight 0, lse 0, row -1,
+  // dlogits 0), whatever their logits hold.
   //
-  // gate: expert i32 [T, K], greatest logit first, ties to the lower index; weight f32 [T, K]; lse f32 [T] = logsumexp
-  // of the logits; and of each group, for its balance loss: chosen i32 [G, E], the tokens that chose each expert
-  // *before* capacity (their first counted_choices); share f64 [G, E], the sum over valid tokens of each expert's share
-  // of the token's scores, score / sum of the E scores.
-  //   score: softmax: the softmax of the logits.  sigmoid: 1 / (1 + exp(-logit)), for deterministic choices of tokens
-  //   (DeepSeek-AI, "DeepSeek-V3" (2024), equations 12 to 15 and 17 to 20).
-  //   weight = score, over the sum of the K scores when normalize_weights (with K = 1 that is the constant 1).
-  //   second_by_chance: K = 2; the second expert is kept where uniform(key, token[t]) < 2 * weight, else it is -1 with
-  //   weight 0 (the first weight stays).
-  //   experts_choose: the experts do (Zhou et al., "Mixture-of-Experts with Expert Choice Routing"). K = E, choice k
-  //   is expert k or -1. Each expert takes the min(v, C) tokens of the group to which it is likeliest, C =
-  //   max(1, ceil(factor * v / E)) of v valid tokens; ties to the lower token. weight = score. factor > 0.
+  // gate chooses experts and weighs them.
+  //   expert  i32 [T, K]: greatest logit first, ties to the lower index
+  //   weight  f32 [T, K]: the score; with normalize_weights over the sum of the K scores (1 if K = 1)
+  //   lse     f32 [T]: logsumexp of the logits
+  //   chosen  i32 [G, E]: the tokens of each group that chose each expert, *before* capacity, by their first
+  //           counted_choices. For the balance loss, as is the next one
+  //   share   f64 [G, E]: the sum over a group's valid tokens of the expert's score over the sum of the E scores
+  //   logits, valid: as above; token i64 [T] and key: for second_by_chance
+  // Scores. softmax: the softmax of the logits. sigmoid: 1 / (1 + exp(-logit)), for deterministic choices of tokens
+  // (DeepSeek-AI, "DeepSeek-V3" (2024), equations 12 to 15 and 17 to 20).
+  // second_by_chance: K = 2. The second expert is kept if uniform(key, token[t]) < 2 * weight; else it is -1 with
+  // weight 0, and the first weight stays. experts_choose: the experts choose tokens (Zhou et al., "Mixture-of-Experts
+  // with Expert Choice Routing"). K = E, and choice k is expert k or -1. Each expert takes the min(v, C) tokens of the
+  // group to which it is likeliest, ties to the lower token. C = max(1, ceil(factor * v / E)) for v valid tokens;
+  // factor > 0. weight = score.
   virtual void gate(const Tensor& expert, const Tensor& weight, const Tensor& lse, const Tensor& chosen,
                     const Tensor& share, const Tensor& logits, const Tensor& valid, const Tensor& token,
                     const RandomKey& key, const GateConfig& config) = 0;
   // The two halves of gate, for gates that choose in another way.
-  // choose_experts: expert i32 [T, K], the K experts with the greatest score + bias[e], greatest first, ties to the
-  // lower index; bias f32 [E], or undefined: by logit, as gate. Only experts of the token's groups_per_token best
-  // groups can be chosen: there are expert_groups runs of equally many experts, and a group's worth is the sum of its
-  // two greatest score + bias (ties to the lower group). Padding: -1. (DeepSeek-AI, "DeepSeek-V3" (2024), equation 16
-  // and section 2.1.2.) REQUIRES: config.experts_choose and second_by_chance are false; expert_groups divides E and is
+  // choose_experts: expert i32 [T, K] = the K experts with the greatest score + bias[e], greatest first, ties to the
+  // lower index; -1 for padding. bias f32 [E], or undefined: by logit, as gate. The experts stand in expert_groups runs
+  // of equal length. A token chooses among the experts of its groups_per_token best groups; a group's worth is the sum
+  // of its two greatest score + bias, ties to the lower group. Source: DeepSeek-AI, "DeepSeek-V3" (2024), equation 16
+  // and section 2.1.2. REQUIRES: config.experts_choose and second_by_chance are false; expert_groups divides E and is
   // at most 64; the chosen groups have K experts.
   virtual void choose_experts(const Tensor& expert, const Tensor& logits, const Tensor& bias, const Tensor& valid,
                               const GateConfig& config) = 0;
-  // gate_choices: weight, lse, chosen and share as gate, of the choices in expert i32 [T, K]: distinct experts of a
-  // token, in any order, or -1. The sum of normalize_weights runs over the experts that are chosen. Errors: where the
-  // host can see it, an expert out of range; elsewhere it counts as -1 here and in gate_backward.
+  // gate_choices: weight, lse, chosen and share are those of gate for the choices in expert i32 [T, K]: distinct
+  // experts of a token, in any order, or -1. The sum of normalize_weights runs over the experts that are chosen.
+  // Errors: an expert out of range, if the host can see it; other devices take it for -1, here and in gate_backward.
   virtual void gate_choices(const Tensor& weight, const Tensor& lse, const Tensor& chosen, const Tensor& share,
                             const Tensor& expert, const Tensor& logits, const Tensor& valid,
                             const GateConfig& config) = 0;
-  // bias f32 [E] += rate * sign(mean of load - load[e]), load being the sum of the rows of choices i64 [R, E]. Nothing
-  // changes where *factor f32[1] is NaN. (Wang et al., "Auxiliary-Loss-Free Load Balancing Strategy for
-  // Mixture-of-Experts" (2024), algorithm 1.)
+  // bias f32 [E] += rate * sign(mean of load - load[e]); load is the sum of the rows of choices i64 [R, E]. Nothing
+  // changes if *factor f32 [1] is NaN. Source: Wang et al., "Auxiliary-Loss-Free Load Balancing Strategy for
+  // Mixture-of-Experts" (2024), algorithm 1.
   virtual void balance_bias(const Tensor& bias, const Tensor& choices, const Tensor& factor, float rate) = 0;
-  // Capacity and positions. Packed rows are ordered by (expert, token, k). row i32 [T, K]: the packed row of a kept
-  // choice, else -1. source i32 [room, 1]: t * K + k of each packed row; -1 of rows that hold no choice. count i32 [E]
-  // choices kept for each expert; dropped i32 [E] choices refused for capacity; offset i32 [E + 1]: the rows of expert
-  // e are offset[e] .. offset[e + 1]. Weights of kept choices are not renormalised after drops. Rows are packed without
-  // gaps, and room is T * K; or, with config.rows_per_expert = P > 0, those of expert e begin at e * P, offset[e] = e *
-  // P, and room is E * P. REQUIRES: no expert keeps more than P choices. Errors: where the host can see them, more;
-  // elsewhere those have no row. Each expert has C seats in each group: C = max(1, ceil(factor * K * v / E)), v the
-  // group's valid tokens; exact, with factor rounded to millionths (router/rules/capacity.h). What an expert chose has
-  // its seat: experts that choose drop nothing. Choices are seated in this order until the expert is full:
+  // Capacity, and the place of each choice among the packed rows, which are ordered by (expert, token, k).
+  //   row      i32 [T, K]: the packed row of a kept choice, else -1
+  //   source   i32 [room, 1]: t * K + k of each packed row; -1 for a row that holds no choice
+  //   count    i32 [E]: choices kept for each expert
+  //   dropped  i32 [E]: choices refused for capacity
+  //   offset   i32 [E + 1]: the rows of expert e are offset[e] .. offset[e + 1]
+  //   expert, weight: as gate writes them; weights of kept choices are not renormalised after drops
+  // Room: rows are packed without gaps, and room is T * K. With config.rows_per_expert = P > 0 the rows of expert e
+  // begin at e * P, offset[e] = e * P, and room is E * P. REQUIRES: no expert keeps more than P choices. Errors: more,
+  // if the host can see them; other devices give these choices no row. Seats: each expert has C in each group, C =
+  // max(1, ceil(factor * K * v / E)), v the group's valid tokens. C is exact, with factor rounded to millionths
+  // (router/rules/capacity.h). Choices are seated in this order until the expert is full:
   //   position: all k = 0 choices of the group in token order, then all k = 1 choices, and so on.
-  //   probability: greatest weight first (what is not above 0 last), ties to the lower token, then the lower k;
-  //   first_choices_first: all first choices so, then all others.
+  //   probability: greatest weight first (what is not above 0 last), ties to the lower token, then the lower k. With
+  //   first_choices_first: all first choices in this order, then all others.
+  // A choice that an expert has made has its seat: experts that choose drop nothing.
   virtual void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
                              const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
                              const GateConfig& config) = 0;
-  // expert i32 [T, K] = -1 where row i32 [T, K] < 0, in place: what lost its seat counts as not chosen. For capacity
-  // that was decided on whole groups before a rank takes its own tokens of them.
+  // expert i32 [T, K] becomes -1 where row i32 [T, K] < 0, in place: a choice that lost its seat counts as not made.
+  // For ranks that decide capacity on whole groups and then take their own tokens of them.
   virtual void keep_seated(const Tensor& expert, const Tensor& row) = 0;
-  // rows [R, d] <- x [T, d] f: row r is token source[r] / K, or 0 where source is -1. R is rows' size; row [T, K] and
-  // source, of R elements or more, are those of one dispatch_plan, whose choices have rows below R, here and below.
+  // Permute. rows f [R, d] <- x f [T, d]: row r is token source[r] / K, or 0 where source is -1. R is the size of
+  // `rows`. row [T, K] and source are those of one dispatch_plan; source has R elements or more. REQUIRES, here and in
+  // the next three: all rows of choices are below R.
   virtual void pack(const Tensor& rows, const Tensor& x, const Tensor& row, const Tensor& source) = 0;
   // dx [T, d] (accumulate: +=) sum over k, in order, of drows[row[t, k]].
   virtual void pack_backward(const Tensor& dx, const Tensor& drows, const Tensor& row, bool accumulate) = 0;
-  // y [T, d] f = (accumulate: +=) sum over k, in order, of weight[t, k] * rows[row[t, k]]; 0 where nothing was kept.
+  // Unpermute. y f [T, d] = (accumulate: +=) the sum over k, in order, of weight[t, k] * rows[row[t, k]]. A choice that
+  // was not kept adds nothing.
   virtual void combine(const Tensor& y, const Tensor& rows, const Tensor& row, const Tensor& weight,
                        bool accumulate) = 0;
-  // drows[r] = weight[source[r]] * dy[token], 0 where source is -1; dweight f32 [T, K] = <dy[t], rows[row[t, k]]>, 0
-  // where dropped. For layers of plugins: in the core's own, weights travel with the rows
+  // drows[r] = weight[source[r]] * dy[token], 0 where source is -1. dweight f32 [T, K] = <dy[t], rows[row[t, k]]>, 0
+  // where dropped. For layers of plugins: in the core's own layers weights travel with the rows
   // (weighted_activation_backward).
   virtual void combine_backward(const Tensor& drows, const Tensor& dweight, const Tensor& dy, const Tensor& rows,
                                 const Tensor& row, const Tensor& source, const Tensor& weight) = 0;
-  // The routed experts of tokens that stay on this rank, from pack to combine (experts/expert_ffn.cpp, of the
-  // operations above; a device may fuse them). x, y [T, d]; w_in [E, n, d], w_out [E, d, f]; h [R, n] is written for
-  // the backward pass, which needs nothing else but x.
+  // The routed experts of tokens that stay on this rank, from pack to combine. experts/expert_ffn.cpp makes it of the
+  // operations above; a device may fuse them. x, y f [T, d]; w_in f [E, n, d], w_out f [E, d, f]. h f [R, n] is written
+  // for the backward pass, which needs nothing else but x.
   virtual void expert_ffn(const Tensor& y, const Tensor& h, const Tensor& x, const Tensor& w_in, const Tensor& w_out,
                           const Dispatch& dispatch, Activation kind);
-  // dx [T, d] =, dweight f32 [T, K] =, dw_in and dw_out f32: beta times what is there, plus the gradient.
+  // Its backward pass.
+  //   dx             f [T, d]
+  //   dweight        f32 [T, K]
+  //   dw_in, dw_out  f32: beta times what is there, plus the gradient
+  //   dy             f [T, d]
+  //   x, h, w_in, w_out, dispatch: of the forward pass
   virtual void expert_ffn_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dw_in, const Tensor& dw_out,
                                    const Tensor& dy, const Tensor& x, const Tensor& h, const Tensor& w_in,
                                    const Tensor& w_out, const Dispatch& dispatch, Activation kind, float beta);
-  // Losses (router/rules/losses.h), for a group g with v_g valid tokens:
-  //   L_g = E * sum_e f_e P_e, f_e = chosen[g, e] / sum of chosen[g], P_e = share[g, e] / v_g; 1 when balanced; f is a
-  //   constant in the gradient. Experts that choose are balanced by construction: L_g = 1, gradient 0.
+  // Losses (router/rules/losses.h). For a group g with v_g valid tokens:
+  //   L_g = E * sum_e f_e P_e, f_e = chosen[g, e] / sum of chosen[g], P_e = share[g, e] / v_g. L_g is 1 when balanced.
+  //   f is a constant in the gradient. Experts that choose are balanced by construction: L_g = 1, gradient 0.
   // gate_losses: balance_loss f64[1] += sum over groups of v_g * L_g (a group of padding adds 0; the caller divides by
   // the global number of valid tokens); z_loss f64[1] += sum over tokens of lse^2.
   // gate_backward: dlogits f32 [T, E] = d(sum of dweight * weight) + aux_scale * d(sum_g v_g * L_g)
@@ -330,8 +363,8 @@ class Stream {
   virtual void gate_losses(const Tensor& balance_loss, const Tensor& z_loss, const Tensor& chosen, const Tensor& share,
                            const Tensor& lse, const GateConfig& config) = 0;
 
-  // --- optimizer. All f32 [n]; grad is multiplied by *factor f32[1] first; nothing changes where factor is NaN.
-  // weight (f32 or bf16, may be master itself) receives the updated master.
+  // --- optimizer. All tensors are f32 [n]. grad is multiplied by *factor f32 [1] first. If factor is NaN, nothing
+  // changes. weight (f32 or bf16, may be master itself) receives the updated master.
   virtual void adamw(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& v, const Tensor& grad,
                      const Tensor& factor, const AdamW& how) = 0;
   virtual void sgd(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& grad,
@@ -342,12 +375,12 @@ class Stream {
                        float weight_decay) = 0;
   // x /= sqrt(sum_squares f64[1]) + eps, f32, in place.
   virtual void normalize(const Tensor& x, const Tensor& sum_squares, float eps) = 0;
-  // factor f32[1] = min(1, max_norm / sqrt(sum_squares)) (max_norm 0: 1); NaN where sum_squares f64[1] or loss f64[1]
-  // is not finite.
+  // factor f32 [1] = min(1, max_norm / sqrt(sum_squares)); with max_norm 0 it is 1. It is NaN if sum_squares f64 [1] or
+  // loss f64 [1] is not finite.
   virtual void clip_factor(const Tensor& factor, const Tensor& sum_squares, const Tensor& loss, float max_norm) = 0;
 
   // --- an operation of a plugin's own (operation.h), in this stream's order.
-  // Errors: Error naming it where a tensor is undefined, or there are too many; what `host` or `native` throws.
+  // Errors: Error naming it if a tensor is undefined or there are too many tensors; and what `host` or `native` throws.
   virtual void apply(const OwnOperation& operation) = 0;
 };
 

@@ -1,8 +1,8 @@
 // Param, ParamGroup: weights, who holds which slice of them, and where their gradients are summed.
 //
-// A group is what a Keeper acts on: the parameters of one layer whose gradients are summed over the same ranks,
-// laid out back to back in flat buffers. Layers read `weight` and add to `grad`; the optimizer updates `master`.
-// Without a keeper that shards, a rank owns its groups whole.
+// A group is what a Keeper acts on. It holds the parameters of one layer whose gradients are summed over the same
+// ranks, back to back in flat buffers. Layers read `weight` and add to `grad`. The optimizer updates `master`. A rank
+// owns its groups whole unless a keeper shards them.
 //
 // Ownership: the core makes groups and their buffers; a Keeper (keeper.h) may set `weight`, `grad` and the tensors of
 // the state where its Holding says that they come and go. It sets nothing else.
@@ -28,10 +28,10 @@ struct ParamSpec {
   Region region = Region::embedding;
   std::optional<Dim> split[2] = {};  // which dim of the model each dimension is, if any
   std::int64_t units[2] = {0, 0};    // what is divided (heads, not channels); 0: elements
-  // Where an axis has more ranks than there are units, neighbours hold the same unit, and each has its own part of the
-  // gradient (the keys and values of grouped queries). False: refused.
+  // What happens if an axis has more ranks than there are units. True: neighbours hold the same unit, and each has its
+  // own part of the gradient (the keys and values of grouped queries). False: the layout is refused.
   bool repeats = false;
-  std::optional<std::int64_t> expert = {};  // it is a whole parameter of this expert
+  std::optional<std::int64_t> expert = {};  // the expert whose parameter it is; nothing: it belongs to no routed expert
   std::vector<int> layers = {};  // that use it: 0 the embedding, 1 + block, blocks + 1 the head; two: tied; none: all
   Init init = Init::normal;
   float std = 0.02f;
@@ -43,8 +43,9 @@ struct Param {
   std::int64_t offset[2] = {0, 0};  // of this rank's slice in the global tensor
   std::int64_t size[2] = {0, 0};    // of the slice; size[1] = 1 for 1-D
   std::int64_t begin = 0;           // first element in the group's flat buffers
-  // Of all ranks that hold this slice, the first is in this rank's sum group: its owners (ParamGroup::owner) count the
-  // slice in norms. (Checkpoints are written by all ranks that hold it, each a part.)
+  // Whether this rank's sum group counts the slice in norms. Several groups may hold the same slice; the one with the
+  // lowest-numbered holder counts it, by its owners (owner, below). Checkpoints are written by all holders, each a
+  // part.
   bool counted = false;
   std::int64_t elements() const { return size[0] * size[1]; }
 };
@@ -58,7 +59,8 @@ struct ParamState {
   std::string name;       // "moment1"
   Tensor values;          // [owned] where every parameter of the group has it, else those elements alone
   std::vector<Run> runs;  // in order
-  // Of owned elements [begin, begin + count). Undefined where these have no such state. REQUIRES: one run holds all.
+  // The state of owned elements [begin, begin + count); undefined if they have none. REQUIRES: one run holds all of
+  // them.
   Tensor slice(std::int64_t begin, std::int64_t count) const {
     for (const Run& run : runs) {
       if (begin >= run.begin && begin + count <= run.begin + run.count) {
@@ -112,10 +114,10 @@ struct PluginState {
 struct ParamGroup : Holding {
   int id = 0;
   std::string name;      // "layer 3 experts"
-  int layer = 0;         // whose backward completes the gradient: of the layers of this rank that use it, the first
+  int layer = 0;         // its backward completes the gradient: the first layer of this rank that uses the parameters
   bool experts = false;  // routed experts: their gradients are overwritten, not zeroed and added to
-  // Ranks on several stages hold it, which come to it at different times of a step. While layers run, a collective of
-  // theirs on the main stream would wait for ever, and is refused: it belongs in finish_sums, or on a side stream.
+  // Ranks on several stages hold it, and come to it at different times of a step. While layers run, a collective of
+  // these ranks on the main stream would wait forever, and is refused: it belongs in finish_sums, or on a side stream.
   bool scattered = false;
   std::vector<Param> params;
   std::int64_t elements = 0;
@@ -173,7 +175,7 @@ class ParamRef {
 class ParamMatrix {
  public:
   ParamMatrix() = default;
-  // Errors: Error where they are not neighbours.
+  // Errors: Error if they are not neighbours.
   explicit ParamMatrix(const std::vector<ParamRef>& refs);
   static bool neighbours(const ParamRef& a, const ParamRef& b);
   Tensor weight() const { return first_.group().weight.slice(first_.param().begin, shape()); }  // [rows, columns]
@@ -189,7 +191,7 @@ class ParamMatrix {
 class Parameters {
  public:
   virtual ~Parameters() = default;
-  // Errors: Error where this rank does not hold it.
+  // Errors: Error if this rank does not hold it.
   virtual ParamRef ref(const std::string& name) const = 0;
   virtual bool holds(const std::string& name) const = 0;
 };

@@ -41,7 +41,7 @@ class PartLayer {
   virtual Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const = 0;
 };
 
-// Where a part stands in the model.
+// The place of a part in the model.
 struct PartPlace {
   const Settings& settings;
   int block = 0;     // from 0

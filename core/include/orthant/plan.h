@@ -1,5 +1,5 @@
-// Plan: what the plugins of one experiment agreed on. Edited once by every plugin, then validated, frozen and
-// printable. From it the core derives which slice of a weight a rank holds, which tokens its loader reads, who sums
+// Plan: what the plugins of one experiment agreed on. Every plugin edits it once. It is then validated, frozen and
+// printable. The core derives from it which slice of a weight a rank holds, which tokens its loader reads, who sums
 // which gradient, and how the gradient norm is counted.
 //
 // Thread safety: one Plan per rank; not shared.
@@ -36,7 +36,7 @@ class Plan {
   Device& device() const;  // Errors: Error in a dry run
   bool dry() const { return device_ == nullptr; }
 
-  // --- phase 2: plugins bind seams. Errors: ConfigError naming both plugins where a seam is taken.
+  // --- phase 2: plugins bind seams. Errors: ConfigError naming both plugins if a seam is taken.
   // Two at one site must move different dims. A site that this model does not have is never crossed. Errors:
   // ConfigError for a site that is not among sites(): nothing crosses it in any model.
   void bind(Site site, std::unique_ptr<Boundary> boundary, Dim moves);
@@ -54,16 +54,18 @@ class Plan {
   // --- derived, by rule
   // Axes that split `dim` in `region`, in mesh order.
   std::vector<AxisId> axes_of(Dim dim, Region region) const;
-  // The caller's part of `n` units of `dim`. Errors: LayoutError where n does not divide.
+  // The caller's part of `n` units of `dim`. Errors: LayoutError if n does not divide.
   Range part(Dim dim, std::int64_t n, Region region) const { return part(dim, n, region, mesh_.rank()); }
   Range part(Dim dim, std::int64_t n, Region region, int rank) const;
-  // The positions of each sequence that `rank` holds in `region`: runs, in the order of its rows. Errors: LayoutError.
+  // The positions of each sequence that `rank` holds in `region`, as runs in the order of its rows. Errors:
+  // LayoutError.
   std::vector<Range> positions(Region region, int rank) const;
-  // Which of the `tokens` rows that `rank` has where nothing is split in a region alone it holds in `region`: all, or
-  // one of equal runs (AxisSpec::splits_in). Errors: LayoutError where they do not divide.
+  // Which of its `tokens` rows `rank` holds in `region`: all, or one of equal runs if an axis cuts rows there
+  // (AxisSpec::splits_in). `tokens` counts the rows of a region where no axis does. Errors: LayoutError if they do not
+  // divide.
   Range rows(Region region, std::int64_t tokens, int rank) const;
   Range rows(Region region, std::int64_t tokens) const { return rows(region, tokens, mesh_.rank()); }
-  // Axes that split parameter `spec`, its layer aside.
+  // The axes that split parameter `spec`, without the axis that splits layers.
   std::vector<AxisId> axes_of(const ParamSpec& spec) const;
   // World ranks over which the gradient of `spec` is summed (includes the caller), all of the caller's worker.
   std::vector<int> sum_members(const ParamSpec& spec) const;
@@ -72,8 +74,8 @@ class Plan {
   // Fills offset and size. Returns false where this rank holds nothing of it.
   bool place(Param& param) const { return place(param, mesh_.rank()); }
   bool place(Param& param, int rank) const;  // the same for another rank
-  // The first of the ranks that see the caller's tokens in `region` (jointly: its sequences, by those that hold slices
-  // of them too) on the caller's stage is the caller: it counts them in sums over the world.
+  // Whether the caller counts its tokens of `region` in sums over the world. It does if it is the lowest rank of its
+  // stage that holds these tokens. jointly: the lowest that holds a part of the same sequences.
   bool counts_tokens(Region region, bool jointly) const;
 
   // --- stages: of the axis that splits layers, else one
@@ -86,7 +88,8 @@ class Plan {
   const std::vector<int>& cut() const { return cut_; }  // Schedule::cut of this model
   // Layers [first, second) of a chunk of the caller's stage.
   std::pair<int, int> layers_of_chunk(int chunk) const;
-  // A group over `members`, one per distinct (purpose, list), made on first use in the same order on every rank.
+  // The group of `members` for `purpose`. It is made on first use, in the same order on every rank, and once for each
+  // pair of purpose and list.
   Group& group(const std::string& purpose, const std::vector<int>& members);
 
   // --- the seams, as the step meets them
@@ -104,12 +107,12 @@ class Plan {
 
  private:
   struct BoundEntry;
-  // Which unit of `units` a rank's slice begins with, and how many it has, by ParamSpec::repeats.
+  // With which unit of `units` a rank's slice begins, and how many units it has, by ParamSpec::repeats.
   Range share(const ParamSpec& spec, int dimension, int rank) const;
   bool same_slice(const ParamSpec& spec, int a, int b) const;
   bool same_stages(const ParamSpec& spec, int a, int b) const;
-  // Ranks that agree with the caller along every plain axis but `vary`, hold the same slice, and are on stages that
-  // have the parameter in common. `own`: the axes that split it.
+  // The ranks that agree with the caller along every plain axis but those of `vary`, hold the same slice, and are on
+  // stages that have the parameter in common. `own`: the axes that split the parameter.
   std::vector<int> members(const ParamSpec& spec, const std::vector<AxisId>& own,
                            const std::vector<AxisId>& vary) const;
 

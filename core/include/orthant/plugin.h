@@ -3,8 +3,8 @@
 // A plugin implements Plugin and ends with ORTHANT_PLUGIN(name, Class). It includes only <orthant/...> headers, keeps
 // no globals, and touches a step only through the seams it binds. See docs/plugins.md.
 //
-// Lifetime: the loader opens the library once and never closes it; one Plugin object per rank, destroyed after the
-// Plan that it edited. Exceptions of Plugin's methods reach the core as they are; none may leave `create`.
+// Lifetime: the loader opens the library once and never closes it. Each rank has one Plugin object, which is destroyed
+// after the Plan that it edited. Exceptions of Plugin's methods reach the core as they are; none may leave `create`.
 #pragma once
 
 #include <memory>
@@ -30,8 +30,8 @@ class Plugin {
   virtual ~Plugin() = default;
   // The keys of [plugins.NAME] besides `path`. Called before the configuration is checked.
   virtual std::vector<KeySpec> keys() const = 0;
-  // Adds its gates, optimizers, ... to the catalogue, so that the configuration can name them. Called each time that a
-  // configuration is loaded, once the table is checked, on an object of its own. Errors: ConfigError.
+  // Adds its gates, optimizers, ... to the catalogue: the configuration can then name them. Called each time that a
+  // configuration is loaded, when the table is checked, on an object of its own. Errors: ConfigError.
   virtual void add_to(Catalogue& /*catalogue*/, const Table& /*config*/) {}
   // Phase 1: how many ranks, which dims. Errors: ConfigError.
   virtual void claim(Mesh& mesh, const Table& config) = 0;

@@ -27,7 +27,8 @@ enum class Purpose : std::uint32_t {
   test = 100
 };
 
-// Two 64-bit words: who asks. `site` is a hash of a parameter's name, or a layer's number; `step` the optimizer step.
+// Who asks for numbers: two 64-bit words. `site` is a hash of a parameter's name, or a layer's number; `step` is the
+// optimizer step.
 struct RandomKey {
   std::uint64_t seed = 0;
   Purpose purpose = Purpose::test;

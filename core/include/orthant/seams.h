@@ -1,7 +1,7 @@
 // The six places where an axis of parallelism, or an offload, may touch a training step.
 //
-// Implementations are made in Plugin::plan and owned by the Plan. They run on the rank's own thread; every member of
-// a group meets the same calls in the same order. None but a Keeper may remember anything from step to step: only a
+// Plugin::plan makes the implementations, and the Plan owns them. They run on the rank's own thread. Every member of a
+// group meets the same calls in the same order. Only a Keeper may remember anything from step to step, because only a
 // Keeper's state is saved.
 #pragma once
 
@@ -22,7 +22,7 @@ namespace orthant {
 
 enum class Side { enter, leave };
 
-// Where a boundary stands: entering or leaving a region of a block.
+// The place of a boundary: entering or leaving a region of a block.
 struct Site {
   Region region;
   Side side;
@@ -72,29 +72,31 @@ struct ExchangePlan {
   std::vector<std::int64_t> own;      // whatever else the exchange needs to know
 };
 
-// 2. Packed token rows to the ranks that hold their experts, and back, in chunks: chunk c of C is that of the local
-// experts [c L / C, (c + 1) L / C) of the L on every rank. With several chunks, both directions run on a stream of
-// their own, and the chunks of one direction in order; with one, on the main stream.
+// 2. The token dispatcher: it takes packed token rows to the ranks that hold their experts, and back. Rows travel in C
+// chunks. With L experts on every rank, chunk c is that of the local experts [c L / C, (c + 1) L / C). One chunk
+// travels on the main stream. Several chunks travel on a stream of their own, both ways, and those of one direction in
+// order.
 class TokenExchange {
  public:
   virtual ~TokenExchange() = default;
   virtual int chunks() const { return 1; }  // divides the local experts
-  // Every expert is sent the same number of rows by every rank, empty ones among them: nobody needs to read counts.
-  // Only with a capacity. plan_equal() is then asked instead of plan().
+  // Whether every rank sends every expert the same number of rows, empty ones among them. Nobody then needs to read
+  // counts, and plan_equal() is called instead of plan(). Only with a capacity.
   virtual bool equal_blocks() const { return false; }
-  // Exchanges counts; rows_of_expert i32 [E]. Called once per layer and micro-batch; the backward pass uses the same
-  // plan again. The one place of a step where the host waits for counts: when all that leads to them is enqueued on
-  // `s`, a stream beside the main one where the device is asynchronous, and before the host waits, it calls
-  // `meanwhile` once, which gives the main stream something to do.
+  // Exchanges counts; rows_of_expert i32 [E]. Called once for each layer and micro-batch; the backward pass uses the
+  // same plan again. This is the one place of a step where the host waits for counts. On an asynchronous device `s` is
+  // a stream beside the main one. The exchange enqueues on `s` all that leads to the counts, then calls `meanwhile`
+  // once, which gives the main stream something to do, and only then waits.
   virtual ExchangePlan plan(const Tensor& rows_of_expert, Stream& s, const std::function<void()>& meanwhile) = 0;
-  // Of `rows` rows for each of `experts` experts, from every rank: nothing is exchanged.
+  // The plan of equal blocks: every rank sends each of `experts` experts `rows` rows. Nothing is exchanged.
   virtual ExchangePlan plan_equal(std::int64_t /*experts*/, std::int64_t /*rows*/) {
     fail("this exchange has no equal blocks");
   }
-  // Of rows [sum send, d] in expert order, those of a chunk -> to [rows of the chunk's local experts, d] in order of
-  // (local expert, source rank).
+  // Sends the rows of a chunk among `rows` [sum send, d], which are in expert order. They arrive in `to` [rows of the
+  // chunk's local experts, d], in order of (local expert, source rank).
   virtual void to_experts(const Tensor& to, const Tensor& rows, const ExchangePlan& plan, int chunk, Stream& s) = 0;
-  // The adjoint: rows of a chunk's local experts -> their places in to [sum send, d]; its other rows stay.
+  // The adjoint: sends the rows of a chunk's local experts back to their places in `to` [sum send, d]. Other rows of
+  // `to` stay as they are.
   virtual void to_tokens(const Tensor& to, const Tensor& rows, const ExchangePlan& plan, int chunk, Stream& s) = 0;
 };
 
@@ -106,7 +108,7 @@ struct Saved {
   std::vector<ExchangePlan> plans;
 
   void push(Tensor t) { tensors.push_back(std::move(t)); }
-  // Errors: Error where nothing is left.
+  // Errors: Error if nothing is left.
   Tensor pop() {
     require(!tensors.empty(), "a layer's backward takes more than its forward saved");
     Tensor t = std::move(tensors.back());
@@ -144,7 +146,7 @@ class Stash {
   // What it returns is read by work that is enqueued on `s` afterwards: `s` waits for the stream that has written it.
   virtual Saved take(int layer, int micro_batch, Stream& s) { return next().take(layer, micro_batch, s); }
 
-  // By Plan::freeze, once, before all other calls. `next` lives as long as the plan.
+  // Plan::freeze calls it, once, before all other calls. `next` lives as long as the plan.
   virtual void set_next(Stash& next) { next_ = &next; }
 
  protected:
@@ -168,15 +170,17 @@ struct Instr {
 class Schedule {
  public:
   virtual ~Schedule() = default;
-  // The model as a chain of stages * v pieces, piece k being chunk k / stages of stage k % stages: the first layer of
-  // each piece, and at the end the number of layers. cost: work of each layer, relative. Errors: ConfigError.
+  // Cuts the chain of layers into stages * v pieces (virtual stages). Piece k is chunk k / stages of stage k % stages.
+  // Returns the first layer of each piece, and at the end the number of layers. cost: the work of each layer, relative.
+  // Errors: ConfigError.
   virtual std::vector<int> cut(std::span<const double> cost, int stages) const = 0;
-  // What one stage does in one step. A piece takes x from the one before it and gives dx back to it: by recv_x, send_x,
-  // recv_dx, send_dx where that one is on another stage, by itself where it is on the same. finish_grads last.
+  // What one stage does in one step. A piece takes x from the piece before it, and gives dx back to it. They travel by
+  // recv_x, send_x, recv_dx and send_dx between stages, and by themselves within a stage. finish_grads comes last.
   virtual std::vector<Instr> steps(int stage, int stages, int micro_batches) const = 0;
 };
 
-// 6. softmax(QK')V on a slice of positions. Tensors as Stream::attention. `saved` carries what backward needs.
+// 6. softmax(QK')V on a slice of positions. Tensors are those of Stream::attention. `saved` carries what backward
+// needs.
 class AttentionCore {
  public:
   virtual ~AttentionCore() = default;

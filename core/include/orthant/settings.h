@@ -1,6 +1,6 @@
 // Settings: one experiment, as typed values. Filled by core/config from TOML; see docs/configuration.md.
 //
-// Plain data, no invariants of its own: config validation has already refused what does not make sense.
+// Plain data without invariants of its own: the configuration has already refused what does not make sense.
 #pragma once
 
 #include <array>

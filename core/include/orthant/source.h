@@ -40,7 +40,7 @@ class Sequences {
   // Nothing: there is no end.
   virtual std::optional<std::int64_t> training_sequences() const { return std::nullopt; }
   virtual Sequence training(std::int64_t i) const = 0;
-  // Of the fixed set that is held out; 0: there is none.
+  // How many sequences the fixed held-out set has; 0: there is none.
   virtual std::int64_t validation_sequences() const = 0;
   virtual Sequence validation(std::int64_t i) const = 0;
 };

@@ -22,7 +22,7 @@ struct DeviceBatch {
   // In the attention core, where a rank may hold other positions.
   std::int64_t core_positions = 0;
   Tensor core_first;  // i32 [sequences * core_positions]: the first position that a token sees; undefined: 0
-  // Of whole sequences, in order, for routing groups of tokens that are split among ranks.
+  // The same of whole sequences, in order, for routing groups of tokens that are split among ranks.
   Tensor whole_valid;  // u8 [sequences * S]
   Tensor whole_index;  // i64 [sequences * S]
   Tensor whole_token;  // i32 [sequences * S]; undefined unless a gate reads it
@@ -44,7 +44,7 @@ struct StepContext {
 
   const Settings& settings() const { return plan.settings(); }
   Device& device() const { return plan.device(); }
-  // Of values for each of the batch's tokens, those of the rows that this rank holds in `region`.
+  // The rows of `of_tokens`, which has one for each of the batch's tokens, that this rank holds in `region`.
   Tensor rows_in(Region region, const Tensor& of_tokens) const {
     const Range range = plan.rows(region, of_tokens.dim(0));
     return of_tokens.rows(range.begin, range.count);

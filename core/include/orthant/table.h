@@ -1,7 +1,8 @@
 // Table: the validated values of one configuration table, and KeySpec: how a key is declared.
 //
-// The core and every plugin declare their keys as KeySpecs; the configuration (core/config) refuses what is not
-// declared, fills in defaults and hands out Tables. Read-only after loading; safe to share among threads.
+// The core and every plugin declare their keys as KeySpecs. The configuration (core/config) refuses what is not
+// declared, fills in defaults and hands out Tables. A Table is read-only after loading, and safe to share among
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ namespace orthant {
 using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>,
                            std::vector<std::string>>;
 
-// One key of a table. The alternative held by `default_value` is the key's type; an integer is accepted where a
-// double is declared, a single value where a list is.
+// One key of a table. The alternative that `default_value` holds is the key's type. An integer is accepted for a
+// double, and a single value for a list.
 struct KeySpec {
   std::string name;
   Value default_value;

@@ -1,9 +1,9 @@
 // Tensor: a contiguous, shaped view of device memory with shared ownership.
 //
-// Copying a Tensor copies the view, not the bytes. `data()` is a device address: only operations of a
-// Stream (ops.h) and HostView (device.h) may dereference it. Code outside a device, plugins included, never does.
+// Copying a Tensor copies the view, not the bytes. `data()` is a device address. Only operations of a Stream (ops.h)
+// and HostView (device.h) may dereference it. Code outside a device never does, plugins included.
 //
-// Thread safety: as for std::shared_ptr; the bytes are ordered by the streams that use them.
+// Thread safety: that of std::shared_ptr. The streams that use the bytes order them.
 #pragma once
 
 #include <array>
@@ -136,7 +136,7 @@ class Tensor {
   Tensor view(Shape shape) const;
   // Rows [begin, begin + count) of the outermost dimension.
   Tensor rows(std::int64_t begin, std::int64_t count) const;
-  // `shape.elements()` elements from element `offset` on (of this view, flattened).
+  // `shape.elements()` elements of this view, flattened, from element `offset` on.
   Tensor slice(std::int64_t offset, Shape shape) const;
 
   // Device address of the first element. See the note at the top of this file.
