@@ -17,18 +17,21 @@ class Includes : public testing::Test {
  protected:
   Includes() {
     fs::create_directories(folder_.path("scripts"));
-    for (const char* name : {"check_includes.sh", "axis_names_allowed.txt"}) {
+    for (const char* name : {"check_includes.sh", "check_includes.py", "axis_names_allowed.txt"}) {
       fs::copy(paths::source("scripts") + "/" + name, folder_.path("scripts"));
     }
     for (const char* name :
          {"core/include/orthant", "router", "experts", "parallel", "plugins/mine", "plugins/other"}) {
       fs::create_directories(folder_.path(name));
     }
+    folder_.write("scripts/rooms.txt",
+                  "# Lowest first.\ncore/include\ncore/base\nparallel\ncore/model\nrouter\nexperts\n");
     folder_.write("core/include/orthant/plan.h", "// The plan.\n");
-    folder_.write("core/private.h", "// Not for plugins.\n");
+    folder_.write("core/base/private.h", "// Not for plugins.\n");
     folder_.write("plugins/mine/mine.h", "#include <orthant/plan.h>\n");
     folder_.write("plugins/mine/mine.cpp", "#include \"mine.h\"\nORTHANT_PLUGIN(\"mine\", Mine)\n");
     folder_.write("plugins/other/other.h", "#include <vector>\n");
+    folder_.write("core/model/model.h", "// Above.\n");
     folder_.write("core/model/model.cpp", "#include <orthant/plan.h>\nint x;  // of the axis \"mine\", say\n");
   }
   Result check() { return folder_.command({"bash", "scripts/check_includes.sh"}); }
@@ -49,18 +52,30 @@ TEST_F(Includes, ASoundTreePasses) {
 }
 
 TEST_F(Includes, EachBentArrowIsRefused) {
-  expect_refused("plugins/mine/a.cpp", "#include \"core/private.h\"\n", "includes \"core/private.h\"");
-  expect_refused("plugins/mine/a.cpp", "#include <core/private.h>\n", "includes <core/private.h>");
-  expect_refused("plugins/mine/a.cpp", "#include <orthant/secret.h>\n", "includes <orthant/secret.h>");
-  expect_refused("plugins/mine/a.cpp", "#include \"plugins/other/other.h\"\n", "includes \"plugins/other/other.h\"");
-  expect_refused("core/a.cpp", "#include \"plugins/mine/mine.h\"\n", "includes plugins/mine/mine.h");
-  expect_refused("parallel/a.cpp", "#include \"plugins/mine/mine.h\"\n", "includes plugins/mine/mine.h");
-  expect_refused("router/a.cpp", "#include <orthant/group.h>\n", "includes orthant/group.h");
-  expect_refused("experts/a.cpp", "#include \"parallel/group.h\"\n", "includes parallel/group.h");
+  const std::string only = ": a plugin includes <orthant/...> and its own files only";
+  expect_refused("plugins/mine/a.cpp", "#include \"core/base/private.h\"\n", "includes core/base/private.h" + only);
+  expect_refused("plugins/mine/a.cpp", "#include <core/base/private.h>\n", "includes core/base/private.h" + only);
+  expect_refused("plugins/mine/a.cpp", "#include <orthant/secret.h>\n",
+                 "includes orthant/secret.h: which is no public");
+  expect_refused("plugins/mine/a.cpp", "#include \"plugins/other/other.h\"\n", "includes plugins/other/other.h" + only);
+  expect_refused("plugins/mine/a.cpp", "#include \"plugins/mine/mine.h\"\n", "includes plugins/mine/mine.h: by a path");
+  expect_refused("core/model/a.cpp", "#include \"plugins/mine/mine.h\"\n",
+                 "includes plugins/mine/mine.h, which is in no room");
+  expect_refused("core/base/a.cpp", "#include \"core/model/model.h\"\n",
+                 "includes core/model/model.h: core/model stands above");
+  expect_refused("parallel/local/a.cu", "#include \"core/model/model.h\"\n",
+                 "includes core/model/model.h: core/model stands");
+}
+
+TEST_F(Includes, EachFileStandsInARoom) {
+  folder_.write("core/loose.cpp", "int x;\n");
+  const Result result = check();
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.error, HasSubstr("core/loose.cpp: it stands in no room"));
 }
 
 TEST_F(Includes, NamesOfAxesAreRefusedOutsideOfPlugins) {
-  for (const char* folder : {"core", "router", "experts", "parallel"}) {
+  for (const char* folder : {"core/base", "router", "experts", "parallel"}) {
     expect_refused(fmt::format("{}/a.cpp", folder), "bool b = axis.name == \"mine\";\n", "names an axis");
     expect_refused(fmt::format("{}/a.cpp", folder), "load(\"plugins.mine.size\");\n", "names an axis");
     expect_refused(fmt::format("{}/a.cpp", folder), "parse(\"[plugins.mine]\");  // \"mine\"\n", "names an axis");
@@ -68,9 +83,9 @@ TEST_F(Includes, NamesOfAxesAreRefusedOutsideOfPlugins) {
 }
 
 TEST_F(Includes, WhatIsListedWithAReasonMayStand) {
-  folder_.write("core/a.cpp", "bool b = axis.name == \"mine\";\n");
+  folder_.write("core/base/a.cpp", "bool b = axis.name == \"mine\";\n");
   EXPECT_EQ(check().code, 1);
-  folder_.write("scripts/axis_names_allowed.txt", "core/a.cpp mine  # a reason\n");
+  folder_.write("scripts/axis_names_allowed.txt", "core/base/a.cpp mine  # a reason\n");
   EXPECT_EQ(check().code, 0);
 }
 
