@@ -29,7 +29,7 @@ void multiply_by_cutlass(CudaStream&, const GroupedProblem&) {
 }
 #endif
 
-void multiply(CudaStream& stream, const GroupedProblem& p, DType in, DType out) {
+void run_products(CudaStream& stream, const GroupedProblem& p, DType in, DType out) {
   if (p.experts == 0) {
     return;
   }
@@ -45,34 +45,34 @@ void multiply(CudaStream& stream, const GroupedProblem& p, DType in, DType out) 
 
 void CudaStream::grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& offset, Gemm how) {
   const GroupedShape shape = check_grouped_gemm(c, a, b, offset, how);
-  multiply(*this,
-           {.layout = how.transpose_b ? GroupedLayout::nt : GroupedLayout::nn,
-            .experts = shape.experts,
-            .rows = shape.rows,
-            .n = shape.n,
-            .k = shape.k,
-            .beta = how.beta,
-            .a = a.data(),
-            .b = b.data(),
-            .c = c.data(),
-            .offset = offset.as<std::int32_t>()},
-           a.dtype(), c.dtype());
+  run_products(*this,
+               {.layout = how.transpose_b ? GroupedLayout::nt : GroupedLayout::nn,
+                .experts = shape.experts,
+                .rows = shape.rows,
+                .n = shape.n,
+                .k = shape.k,
+                .beta = how.beta,
+                .a = a.data(),
+                .b = b.data(),
+                .c = c.data(),
+                .offset = offset.as<std::int32_t>()},
+               a.dtype(), c.dtype());
 }
 
 void CudaStream::grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& offset, float beta) {
   const GroupedShape shape = check_grouped_gemm_tn(c, a, b, offset, beta);
-  multiply(*this,
-           {.layout = GroupedLayout::tn,
-            .experts = shape.experts,
-            .rows = shape.rows,
-            .m = shape.m,
-            .n = shape.n,
-            .beta = beta,
-            .a = a.data(),
-            .b = b.data(),
-            .c = c.data(),
-            .offset = offset.as<std::int32_t>()},
-           a.dtype(), c.dtype());
+  run_products(*this,
+               {.layout = GroupedLayout::tn,
+                .experts = shape.experts,
+                .rows = shape.rows,
+                .m = shape.m,
+                .n = shape.n,
+                .beta = beta,
+                .a = a.data(),
+                .b = b.data(),
+                .c = c.data(),
+                .offset = offset.as<std::int32_t>()},
+               a.dtype(), c.dtype());
 }
 
 }  // namespace orthant::cuda
