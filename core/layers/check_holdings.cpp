@@ -85,10 +85,14 @@ void check_group(const ParamGroup& group, const std::vector<Holdings>& all) {
 }  // namespace
 
 void check_holdings(const ParamStore& store, Plan& plan, Stream& stream) {
-  if (plan.keepers().empty() || plan.device().name() == "meta") {  // a planning rank hears nothing of the others
+  if (plan.keepers().empty()) {
     return;
   }
-  const std::vector<Holdings> all = gather_holdings(store, plan.keepers(), plan.mesh().world_group("holdings"), stream);
+  Group& world = plan.mesh().world_group("holdings");  // of a planning rank too: groups are numbered
+  if (plan.device().name() == "meta") {                // which hears nothing of the others
+    return;
+  }
+  const std::vector<Holdings> all = gather_holdings(store, plan.keepers(), world, stream);
   for (const auto& group : store.groups()) {
     if (group->sum->size() > 1 && !group->params.empty()) {
       check_group(*group, all);
