@@ -65,7 +65,7 @@ class LeftAloneWorld final : public Communicator {
 
 TEST(Aborted, TheReasonIsReportedAndNotTheNumbersThatCameOfIt) {
   LeftAloneWorld world;
-  const Config config = experiment({}, axes(2));
+  const Config config = experiment({}, "[plugins.tensor]\nsize = 2\n");  // no keeper: they talk at the start
   TestRank rank(config, world);
   try {
     rank.trainer().step(0);
