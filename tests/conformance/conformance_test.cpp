@@ -138,7 +138,7 @@ const Fault faults[] = {
     {"stash_take", "late", "when side streams are late"},
     {"throws", "boundaries", "plugin 'rude' failed to cross a boundary: map::at"},
     {"forgets", "resume", "belongs in Keeper::state"},
-    {"waits", "parity", "below pipeline 2: rank"},
+    {"waits", "parity", "below pipeline 2: training stops"},
     {"greedy", "parity", "above data 2: gradient of step 1"},
     {"memory", "leaks", "bytes of the device"},
     {"thread", "leaks", "2 threads more than before"},
