@@ -135,7 +135,7 @@ const Fault faults[] = {
     {"unguarded", "guarded", "it crashed: Segmentation fault"},
     {"unstable", "repeats", "differs in some bit"},
     {"stash_put", "late", "when main streams are late"},
-    {"stash_take", "late", "when side streams are late"},
+    {"stash_take", "late", "size 2"},
     {"throws", "boundaries", "plugin 'rude' failed to cross a boundary: map::at"},
     {"forgets", "resume", "belongs in Keeper::state"},
     {"waits", "parity", "below pipeline 2: training stops"},
