@@ -42,6 +42,8 @@ std::vector<AxisId> Plan::axes_of(Dim dim, Region region) const {
       found.push_back(axis);
     }
   }
+  // Which sequences a worker trains on must not depend on where its axis stands among the others.
+  std::stable_partition(found.begin(), found.end(), [&](AxisId axis) { return spec_of(mesh_, axis).independent; });
   return found;
 }
 

@@ -135,7 +135,7 @@ const Fault faults[] = {
     {"unguarded", "guarded", "it crashed: Segmentation fault"},
     {"unstable", "repeats", "differs in some bit"},
     {"stash_put", "late", "when main streams are late"},
-    {"stash_take", "late", "size 2"},
+    {"stash_take", "late", "when side streams are late"},
     {"throws", "boundaries", "plugin 'rude' failed to cross a boundary: map::at"},
     {"forgets", "resume", "belongs in Keeper::state"},
     {"waits", "parity", "below pipeline 2: training stops"},
@@ -158,7 +158,7 @@ TEST(Conformance, WaitingForAnotherStageIsRefused) {
 
 // --- plugins that change the mathematics on purpose, built out of tree
 
-TEST(Conformance, PluginsWithState) {
+TEST(Conformance, PluginsWithStateAndWorkers) {
   const ConformanceReport topk = check_plugin(paths::out_of_tree("topk_sums"), {});
   EXPECT_EQ(failures(topk), "");
   EXPECT_THAT(finding(topk, "layouts").detail,
@@ -166,6 +166,10 @@ TEST(Conformance, PluginsWithState) {
   EXPECT_EQ(finding(topk, "resume").outcome, Outcome::ok);
   EXPECT_EQ(finding(topk, "parity").outcome, Outcome::skipped) << "each rank chooses for itself";
   EXPECT_EQ(failures(check_plugin(paths::out_of_tree("topk_sums"), {"plugins.topk_sums.density=1.0"})), "");
+  const ConformanceReport workers = check_plugin(paths::out_of_tree("local_sgd"), {"plugins.local_sgd.every=2"});
+  EXPECT_EQ(failures(workers), "");
+  EXPECT_THAT(finding(workers, "parity").detail, HasSubstr("size 2 above data 2"))
+      << "workers are compared with themselves";
 }
 
 TEST(Conformance, AnotherMathematicsIsComparedWithItself) {

@@ -52,7 +52,7 @@ class Plan {
   void freeze();
 
   // --- derived, by rule
-  // Axes that split `dim` in `region`, in mesh order.
+  // Axes that split `dim` in `region`: independent ones (AxisSpec) first, then in mesh order.
   std::vector<AxisId> axes_of(Dim dim, Region region) const;
   // The caller's part of `n` units of `dim`. Errors: LayoutError if n does not divide.
   Range part(Dim dim, std::int64_t n, Region region) const { return part(dim, n, region, mesh_.rank()); }
