@@ -17,9 +17,10 @@ endif()
 add_library(orthant_options INTERFACE)
 target_compile_options(orthant_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough -Werror)
-# GCC 12 warns of its own AVX-512 intrinsics (GCC bug 105593, mended in 13).
+# GCC 12 warns of its own AVX-512 intrinsics (GCC bug 105593) and of sums of its own strings (105651), mended in 13.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(orthant_options INTERFACE -Wno-uninitialized -Wno-maybe-uninitialized)
+  target_compile_options(orthant_options INTERFACE
+    -Wno-uninitialized -Wno-maybe-uninitialized -Wno-array-bounds -Wno-restrict)
 endif()
 add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)  # for ccache
 if(ORTHANT_NATIVE)

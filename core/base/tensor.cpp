@@ -30,6 +30,12 @@ Storage::~Storage() {
   memory_ == Memory::device ? device_->release(data_, bytes_) : device_->release_host(data_, bytes_);
 }
 
+Tensor::Tensor(const Tensor&) = default;
+Tensor::Tensor(Tensor&&) noexcept = default;
+Tensor& Tensor::operator=(const Tensor&) = default;
+Tensor& Tensor::operator=(Tensor&&) noexcept = default;
+Tensor::~Tensor() = default;
+
 Tensor::Tensor(std::shared_ptr<Storage> storage, std::size_t byte_offset, DType dtype, Shape shape)
     : storage_(std::move(storage)), byte_offset_(byte_offset), dtype_(dtype), shape_(shape) {
   require(storage_ != nullptr && byte_offset_ + bytes() <= storage_->bytes(),

@@ -37,6 +37,9 @@ struct Config {
   std::shared_ptr<const Sources> sources;
   std::map<std::string, std::vector<std::string>> element_origins;  // of the lists somebody wrote, by "table.key"
 
+  // The table of the core or of a plugin: "run", "plugins.data". Errors: Error where there is none.
+  const Table& table(const std::string& title) const;
+
   // Where the value of "table.key" or "plugins.NAME.key" was written; "default" when nobody wrote it.
   const std::string& origin(const std::string& path) const;
 

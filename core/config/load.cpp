@@ -1,6 +1,4 @@
 // load_config: read the layers, find the plugins, check every written value, complete with defaults, validate.
-#include <orthant/gate.h>
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 
 #include "core/config/check.h"
 #include "core/config/config.h"
+#include "core/config/kinds.h"
 #include "core/config/read_files.h"
 #include "core/config/registry.h"
 #include "core/config/suggest.h"
@@ -78,7 +77,10 @@ class Loader {
     config.element_origins = element_origins_;
     complete(config);
     fill_catalogue(config);
-    check_kinds(config);
+    // A plugin that was not asked may bring the name.
+    if (std::none_of(plugins_.begin(), plugins_.end(), [](const Section& s) { return s.unknown || !s.asked; })) {
+      check_kinds(config, keys_, broken_, diagnostics_);
+    }
     imply_top_k(config);
     // Without any file read, what is missing from it is no news.
     if (!layers.empty()) {
@@ -360,54 +362,6 @@ class Loader {
     config.settings.catalogue = catalogue;
   }
 
-  // A plugin that was not asked may bring the name.
-  void check_kinds(const Config& config) {
-    if (std::any_of(plugins_.begin(), plugins_.end(), [](const Section& s) { return s.unknown || !s.asked; })) {
-      return;
-    }
-    for (const CoreKey& key : keys_) {
-      if (key.noun.empty()) {
-        continue;
-      }
-      const std::string path = key.table + "." + key.spec.name;
-      const Section& section = *find(core_, key.table);
-      const auto written = section.written.find(key.spec.name);
-      if (written == section.written.end()) {
-        continue;
-      }
-      const std::string& name = std::get<std::string>(written->second.value);
-      const std::vector<std::string> known = config.settings.catalogue->names(key.noun);
-      if (std::find(known.begin(), known.end(), name) != known.end()) {
-        continue;
-      }
-      broken_.insert(path);
-      const auto near = nearest(name, known);
-      diagnostics_.add(
-          written->second.origin,
-          fmt::format("[{}] {}: there is no {} {}", key.table, key.spec.name, key.noun, in_quotes(name, '"')),
-          fmt::format("{}nown are \"{}\"; a plugin may add others",
-                      near ? fmt::format("did you mean \"{}\"? K", *near) : std::string("k"),
-                      fmt::join(known, "\", \"")));
-    }
-  }
-
-  // A gate that is not in the catalogue is told elsewhere, or its plugin was not asked.
-  static void imply_top_k(Config& config) {
-    MoeSettings& moe = config.settings.moe;
-    if (moe.top_k != 0) {
-      return;
-    }
-    const Catalogue& catalogue = *config.settings.catalogue;
-    moe.top_k = catalogue.has<Gate>(moe.router) ? catalogue.get<Gate>(moe.router).implied_top_k(moe) : 2;
-    for (Table& table : config.tables) {
-      if (table.path() == "moe") {
-        std::map<std::string, Table::Entry> entries = table.entries();
-        entries.at("top_k").value = moe.top_k;
-        table = Table("moe", std::move(entries));
-      }
-    }
-  }
-
   static constexpr std::size_t most_plugins = 64;
 
   std::vector<CoreKey> keys_;
@@ -422,23 +376,6 @@ class Loader {
 };
 
 }  // namespace
-
-const std::string& Config::origin(const std::string& path) const {
-  const std::size_t dot = path.rfind('.');
-  require(dot != std::string::npos, "a configuration key is written table.key, found '{}'", path);
-  const std::string title = path.substr(0, dot);
-  for (const Table& table : tables) {
-    if (table.path() == title) {
-      return table.origin(path.substr(dot + 1));
-    }
-  }
-  for (const PluginRequest& plugin : plugins) {
-    if (plugin.table.path() == title) {
-      return plugin.table.origin(path.substr(dot + 1));
-    }
-  }
-  fail("the configuration has no table [{}]", title);
-}
 
 Config load_config(const std::string& file, const std::vector<std::string>& overrides, const PluginKeys& plugin_keys,
                    const PluginKinds& plugin_kinds) {

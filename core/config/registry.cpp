@@ -1,90 +1,15 @@
 #include "core/config/registry.h"
 
 #include <orthant/gate.h>
+#include <orthant/learning_rate.h>
+#include <orthant/optimizer.h>
 #include <orthant/part.h>
 #include <orthant/source.h>
 
-#include <algorithm>
-#include <utility>
-
-#include <orthant/learning_rate.h>
-#include <orthant/optimizer.h>
+#include "core/config/declarer.h"
 
 namespace orthant {
 namespace {
-
-// Declares keys of one table. The default of a key is what a fresh Settings holds, so it is written once.
-class Declarer {
- public:
-  Declarer(std::vector<CoreKey>& keys, std::string table) : keys_(keys), table_(std::move(table)) {}
-
-  // An integer, number, string, boolean or list. `field` gives the place of the value: field(Settings&) -> T&.
-  template <class Field>
-  CoreKey& key(const std::string& name, Field field, const std::string& help) {
-    Settings defaults;
-    Value value;
-    assign(value, field(defaults));
-    return add(name, std::move(value), help, [field](Settings& s, const Value& v) { read(field(s), v); });
-  }
-
-  // The name of a kind in the catalogue. `spec.choices` stay empty: plugins add kinds.
-  template <class Noun, class Field>
-  CoreKey& kind(const std::string& name, Field field, const std::string& help) {
-    CoreKey& added = key(name, field, help);
-    added.noun = Noun::noun;
-    return added;
-  }
-
-  // A choice: names[i] stands for the enumerator of value i.
-  template <class Field>
-  CoreKey& choice(const std::string& name, Field field, std::vector<std::string> names, const std::string& help) {
-    Settings defaults;
-    CoreKey& added = add(
-        name, names.at(static_cast<std::size_t>(field(defaults))), help, [field, names](Settings& s, const Value& v) {
-          const auto index = std::find(names.begin(), names.end(), std::get<std::string>(v)) - names.begin();
-          field(s) = static_cast<std::remove_reference_t<decltype(field(s))>>(index);
-        });
-    added.spec.choices = std::move(names);
-    return added;
-  }
-
- private:
-  template <class T>
-  static void assign(Value& value, const T& from) {
-    if constexpr (std::is_same_v<T, std::uint64_t>) {
-      value = static_cast<std::int64_t>(from);
-    } else if constexpr (std::is_same_v<T, std::array<double, 2>>) {
-      value = std::vector<double>(from.begin(), from.end());
-    } else {
-      value = from;
-    }
-  }
-  template <class T>
-  static void read(T& to, const Value& value) {
-    if constexpr (std::is_same_v<T, std::uint64_t>) {
-      to = static_cast<std::uint64_t>(std::get<std::int64_t>(value));
-    } else if constexpr (std::is_same_v<T, std::array<double, 2>>) {
-      const auto& list = std::get<std::vector<double>>(value);
-      to = {list.at(0), list.at(1)};
-    } else {
-      to = std::get<T>(value);
-    }
-  }
-  CoreKey& add(const std::string& name, Value value, const std::string& help,
-               std::function<void(Settings&, const Value&)> set) {
-    CoreKey added;
-    added.table = table_;
-    added.spec.name = name;
-    added.spec.default_value = std::move(value);
-    added.spec.help = help;
-    added.set = std::move(set);
-    keys_.push_back(std::move(added));
-    return keys_.back();
-  }
-
-  std::vector<CoreKey>& keys_;
-  std::string table_;
-};
 
 void at_least(CoreKey& key, double minimum) {
   key.spec.minimum = minimum;

@@ -4,15 +4,13 @@
 #include <functional>
 #include <optional>
 
+#include <orthant/gate.h>
 #include <orthant/optimizer.h>
 
-#include "core/config/registry.h"
 #include "core/conformance/child.h"
 #include "core/conformance/experiment.h"
-#include "core/conformance/gate_checks.h"
 #include "core/conformance/kind_checks.h"
 #include "core/conformance/layout_checks.h"
-#include "core/conformance/optimizer_checks.h"
 #include "core/modules/module.h"
 #include "core/session/session.h"
 
@@ -86,19 +84,12 @@ class Suite {
 
   ConformanceReport run() && {
     if (load()) {
-      find_gates();
-      find_optimizers();
+      choose_kinds();
       find_layouts();
-      for (const std::string& gate : gates_) {
-        look_at_gate(gate);
-      }
       for (const LayoutCheck& check : layout_checks) {
         each(check);
       }
       odd_size();
-      for (const std::string& name : optimizers_) {
-        optimizer(name);
-      }
       kinds();
     }
     return std::move(report_);
@@ -134,63 +125,22 @@ class Suite {
     return true;
   }
 
-  // What it adds to the catalogue is what the layouts train with: the first gate.
-  void find_gates() {
+  // The layouts train with the first gate and the first optimizer that it adds, unless the user names others.
+  void choose_kinds() {
     const Config config = conformance_experiment(plugin_, 0, {});  // what the user set is wrong before the plugin is
-    for (const Catalogue::Entry& entry : config.settings.catalogue->entries(Gate::noun)) {
-      if (entry.plugin == plugin_.name) {
-        gates_.push_back(entry.name);
+    std::vector<std::string> chosen;
+    for (const char* noun : {Gate::noun, Optimizer::noun}) {
+      const std::vector<Catalogue::Entry> entries = config.settings.catalogue->entries(noun);
+      const auto own = std::find_if(entries.begin(), entries.end(),
+                                    [&](const Catalogue::Entry& entry) { return entry.plugin == plugin_.name; });
+      if (own != entries.end()) {
+        chosen.push_back(fmt::format("{}='{}'", key_of(noun), own->name));
+        if (noun == std::string(Gate::noun)) {
+          chosen.push_back("moe.top_k=0");
+        }
       }
     }
-    if (!gates_.empty()) {
-      const std::vector<std::string> users = plugin_.overrides;
-      plugin_.overrides = of_gate(gates_.front());
-      plugin_.overrides.insert(plugin_.overrides.end(), users.begin(), users.end());
-    }
-  }
-
-  static std::vector<std::string> of_gate(const std::string& gate) {
-    return {fmt::format("moe.router='{}'", gate), "moe.top_k=0"};
-  }
-
-  void look_at_gate(const std::string& gate) {
-    Finding found;
-    try {
-      PluginUnderTest alone = plugin_;
-      alone.overrides.push_back(of_gate(gate).front());
-      const std::string text =
-          in_child([&] { return packed(check_gate(conformance_experiment(alone, 0, {}).settings)); }, most_seconds);
-      found = unpacked("gate " + gate, text);
-    } catch (const std::exception& failure) {
-      found = {"gate " + gate, Outcome::failed, failure.what()};
-    }
-    report_.findings.push_back(found);
-  }
-
-  // The layouts train with the first optimizer that it adds, unless the user names another one.
-  void find_optimizers() {
-    const Config config = conformance_experiment(plugin_, 0, {});  // what the user set is wrong before the plugin is
-    for (const Catalogue::Entry& entry : config.settings.catalogue->entries(Optimizer::noun)) {
-      if (entry.plugin == plugin_.name) {
-        optimizers_.push_back(entry.name);
-      }
-    }
-    if (!optimizers_.empty()) {
-      plugin_.overrides.insert(plugin_.overrides.begin(), fmt::format("optimizer.name='{}'", optimizers_.front()));
-    }
-  }
-
-  void optimizer(const std::string& name) {
-    const std::string check = "optimizer " + name;
-    try {
-      const auto look = [&] {
-        return packed(
-            check_optimizer(conformance_experiment(plugin_, 0, {}), conformance_experiment(plugin_, 0, {}), name));
-      };
-      report_.findings.push_back(unpacked(check, in_child(look, most_seconds)));
-    } catch (const std::exception& failure) {
-      add(check, Outcome::failed, failure.what());
-    }
+    plugin_.overrides.insert(plugin_.overrides.begin(), chosen.begin(), chosen.end());
   }
 
   // Whether the axis adds no ranks but re-factors those of others. Errors: as the plugin's.
@@ -356,7 +306,7 @@ class Suite {
   void kind(const KindUnderTest& kind) {
     for (const KindCheck& check : kind_checks()) {
       const std::string noun = check.noun;
-      if (noun.empty() ? !is_chosen(kind.noun) : noun != kind.noun) {
+      if (noun.empty() ? key_of(kind.noun).empty() : noun != kind.noun) {
         continue;
       }
       const std::string name = fmt::format("{} {}: {}", kind.noun, kind.name, check.name);
@@ -368,12 +318,6 @@ class Suite {
       }
       report_.findings.push_back(found);
     }
-  }
-
-  // Whether a key of the configuration names kinds of this noun.
-  static bool is_chosen(const std::string& noun) {
-    const std::vector<CoreKey> keys = core_keys();
-    return std::any_of(keys.begin(), keys.end(), [&](const CoreKey& key) { return key.noun == noun; });
   }
 
   static std::string odd_size_check(const Config& config, const std::string& plugin) {
@@ -390,9 +334,7 @@ class Suite {
   PluginUnderTest plugin_;
   ConformanceReport report_;
   std::vector<ConformanceLayout> layouts_;
-  std::vector<std::string> gates_;       // that it adds to the catalogue
-  std::vector<std::string> optimizers_;  // that it adds to the catalogue
-  std::string refused_;                  // layouts that the plugin does not take, and why
+  std::string refused_;  // layouts that the plugin does not take, and why
   bool sized_ = false, carved_ = false;
 };
 

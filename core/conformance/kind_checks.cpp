@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "core/config/registry.h"
+#include "core/conformance/gate_checks.h"
 #include "core/conformance/layout_checks.h"
+#include "core/conformance/optimizer_checks.h"
 #include "core/modules/find_library.h"
 #include "core/modules/module.h"
 #include "core/run/verify.h"
@@ -13,16 +15,6 @@ namespace orthant {
 namespace {
 
 constexpr int steps = 2;
-
-// "model.ffn", which names a kind of the noun; empty: no key does.
-std::string key_of(const std::string& noun) {
-  for (const CoreKey& key : core_keys()) {
-    if (key.noun == noun) {
-      return key.table + "." + key.spec.name;
-    }
-  }
-  return "";
-}
 
 // The plugins beside the library that have a key `size`, but for the partner, which is outermost in every layout.
 std::vector<std::string> axes_beside() {
@@ -38,6 +30,15 @@ std::vector<std::string> axes_beside() {
 }
 
 }  // namespace
+
+std::string key_of(const std::string& noun) {
+  for (const CoreKey& key : core_keys()) {
+    if (key.noun == noun) {
+      return key.table + "." + key.spec.name;
+    }
+  }
+  return "";
+}
 
 Config KindUnderTest::experiment(const std::vector<std::string>& overrides) const {
   PluginUnderTest with = plugin;
@@ -81,10 +82,20 @@ Finding check_kind_guarded(const KindUnderTest& kind) {
   return found.outcome == Outcome::ok ? check_repeats(config) : found;
 }
 
+Finding check_gate_contract(const KindUnderTest& kind) {
+  return check_gate(kind.experiment().settings);
+}
+
+Finding check_optimizer_contract(const KindUnderTest& kind) {
+  return check_optimizer(kind.experiment(), kind.experiment(), kind.name);
+}
+
 std::span<const KindCheck> kind_checks() {
   static constexpr KindCheck checks[] = {
       {"", "parity", check_kind_parity},
       {"", "guarded", check_kind_guarded},
+      {"gate", "contract", check_gate_contract},
+      {"optimizer", "contract", check_optimizer_contract},
       {"attention", "parameters", check_part_parameters},
       {"attention", "gradients", check_part_gradients},
       {"attention", "recompute", check_part_recompute},

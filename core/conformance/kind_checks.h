@@ -10,6 +10,9 @@
 
 namespace orthant {
 
+// The key that names a kind of the noun, "model.ffn"; empty: no key does.
+std::string key_of(const std::string& noun);
+
 struct KindUnderTest {
   PluginUnderTest plugin;
   std::string noun, name;  // "ffn", "gated_unit"
@@ -30,6 +33,10 @@ struct KindCheck {
 Finding check_kind_parity(const KindUnderTest& kind);
 // Nothing but operations touches memory, and two runs agree in every bit.
 Finding check_kind_guarded(const KindUnderTest& kind);
+
+// --- of gates and of optimizers: gate_checks.h, optimizer_checks.h
+Finding check_gate_contract(const KindUnderTest& kind);
+Finding check_optimizer_contract(const KindUnderTest& kind);
 
 // --- of parts (attention, ffn)
 // A pure function, names below the stem and each its own, sizes and costs that make sense.

@@ -221,12 +221,12 @@ TEST_P(RudeOptimizer, FailsItsCheck) {
 }
 
 const Fault faults_of_optimizers[] = {
-    {"slices", "optimizer rude", "after an update in slices are not those of one update"},
-    {"nan", "optimizer rude", "the weights change where the factor is NaN"},
-    {"remembers", "optimizer rude", "it keeps state that it does not name"},
-    {"names", "optimizer rude", "optimizer 'rude' has two states 'speed'"},
-    {"moody", "optimizer rude", "now in one way, now in another"},
-    {"unguarded", "optimizer rude", "it crashed: Segmentation fault"},
+    {"slices", "optimizer rude: contract", "after an update in slices are not those of one update"},
+    {"nan", "optimizer rude: contract", "the weights change where the factor is NaN"},
+    {"remembers", "optimizer rude: contract", "it keeps state that it does not name"},
+    {"names", "optimizer rude: contract", "optimizer 'rude' has two states 'speed'"},
+    {"moody", "optimizer rude: contract", "now in one way, now in another"},
+    {"unguarded", "optimizer rude: contract", "it crashed: Segmentation fault"},
 };
 INSTANTIATE_TEST_SUITE_P(Conformance, RudeOptimizer, testing::ValuesIn(faults_of_optimizers),
                          [](const auto& fault) { return fault.param.fault; });
@@ -235,7 +235,7 @@ TEST(Conformance, OptimizersWithoutAFaultPass) {
   EXPECT_EQ(failures(check_plugin(rude("rude_optimizer"), {})), "");
   const ConformanceReport lion = check_plugin(paths::out_of_tree("lion"), {});
   EXPECT_EQ(failures(lion), "");
-  EXPECT_EQ(finding(lion, "optimizer lion").outcome, Outcome::ok);
+  EXPECT_EQ(finding(lion, "optimizer lion: contract").outcome, Outcome::ok);
   EXPECT_EQ(finding(lion, "parity").outcome, Outcome::ok);
 }
 

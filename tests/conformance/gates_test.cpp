@@ -94,7 +94,7 @@ TEST(GateChecks, TheHashGatePassesTheSuite) {
   for (const Finding& f : report.findings) {
     EXPECT_NE(f.outcome, Outcome::failed) << text_of(f);
   }
-  EXPECT_EQ(finding(report, "gate hash").outcome, Outcome::ok);
+  EXPECT_EQ(finding(report, "gate hash: contract").outcome, Outcome::ok);
   EXPECT_EQ(finding(report, "parity").outcome, Outcome::ok);
 }
 
@@ -102,7 +102,7 @@ TEST(GateChecks, TheSuiteReportsAGate) {
   const ConformanceReport report = check_plugin(paths::build("tests/conformance/liborthant_plugin_rude_gate.so"),
                                                 {"plugins.rude_gate.fault=\"gradient\""});
   EXPECT_FALSE(report.ok());
-  EXPECT_THAT(finding(report, "gate rude").detail, HasSubstr("backward gives"));
+  EXPECT_THAT(finding(report, "gate rude: contract").detail, HasSubstr("backward gives"));
 }
 
 }  // namespace

@@ -119,6 +119,12 @@ class Storage {
 class Tensor {
  public:
   Tensor() = default;  // undefined: no memory; `defined()` is false
+  // Written out of line: these stand on nearly every line of a step, and inlined they were half of its code.
+  Tensor(const Tensor&);
+  Tensor(Tensor&&) noexcept;
+  Tensor& operator=(const Tensor&);
+  Tensor& operator=(Tensor&&) noexcept;
+  ~Tensor();
   Tensor(std::shared_ptr<Storage> storage, std::size_t byte_offset, DType dtype, Shape shape);
 
   bool defined() const { return storage_ != nullptr; }

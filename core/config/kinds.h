@@ -1,0 +1,22 @@
+// The kinds of the catalogue that a configuration names: a gate, an optimizer, ...
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+#include "core/config/diagnostics.h"
+#include "core/config/registry.h"
+
+namespace orthant {
+
+// Refuses the names that are written and that nothing in the catalogue has. `broken`: gains their keys.
+// REQUIRES: config.settings.catalogue has the kinds of every plugin.
+void check_kinds(const Config& config, const std::vector<CoreKey>& keys, std::set<std::string>& broken,
+                 Diagnostics& diagnostics);
+
+// Where moe.top_k is 0, what the gate implies. A gate that the catalogue lacks implies 2.
+void imply_top_k(Config& config);
+
+}  // namespace orthant
