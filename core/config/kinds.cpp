@@ -17,15 +17,15 @@ void check_kinds(const Config& config, const std::vector<CoreKey>& keys, std::se
       continue;
     }
     const std::string path = key.table + "." + key.spec.name;
-    const Table::Entry& entry = config.table(key.table).entry(key.spec.name);
-    const std::string& name = std::get<std::string>(entry.value);
+    const Table& table = config.table(key.table);
+    const std::string& name = table.text(key.spec.name);
     const std::vector<std::string> known = config.settings.catalogue->names(key.noun);
     if (std::find(known.begin(), known.end(), name) != known.end()) {
       continue;
     }
     broken.insert(path);
     const auto near = nearest(name, known);
-    diagnostics.add(entry.origin,
+    diagnostics.add(table.origin(key.spec.name),
                     fmt::format("[{}] {}: there is no {} {}", key.table, key.spec.name, key.noun, in_quotes(name, '"')),
                     fmt::format("{}nown are \"{}\"; a plugin may add others",
                                 near ? fmt::format("did you mean \"{}\"? K", *near) : std::string("k"),

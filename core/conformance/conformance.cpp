@@ -80,22 +80,37 @@ bool has_size(const std::vector<KeySpec>& keys) {
 
 class Suite {
  public:
-  Suite(fs::path file, std::vector<std::string> overrides) : plugin_{std::move(file), "", std::move(overrides)} {}
+  Suite(fs::path file, std::vector<std::string> overrides, std::string only)
+      : plugin_{std::move(file), "", std::move(overrides)}, only_(std::move(only)) {}
 
   ConformanceReport run() && {
     if (load()) {
       choose_kinds();
       find_layouts();
       for (const LayoutCheck& check : layout_checks) {
-        each(check);
+        if (wanted(check.name)) {
+          each(check);
+        }
       }
-      odd_size();
+      if (wanted("odd size")) {
+        odd_size();
+      }
       kinds();
+      if (!only_.empty() && !found_) {
+        throw ConfigError(fmt::format("plugin '{}' has no check '{}'. The checks are: {}", plugin_.name, only_,
+                                      fmt::join(checks_, ", ")));
+      }
     }
     return std::move(report_);
   }
 
  private:
+  bool wanted(const std::string& check) {
+    checks_.push_back(check);
+    found_ = found_ || check == only_;
+    return only_.empty() || check == only_;
+  }
+
   void add(const std::string& check, Outcome outcome, const std::string& detail) {
     report_.findings.push_back({check, outcome, detail});
   }
@@ -310,6 +325,9 @@ class Suite {
         continue;
       }
       const std::string name = fmt::format("{} {}: {}", kind.noun, kind.name, check.name);
+      if (!wanted(name)) {
+        continue;
+      }
       Finding found;
       try {
         found = unpacked(name, in_child([&] { return packed(check.run(kind)); }, most_seconds));
@@ -324,7 +342,7 @@ class Suite {
     try {
       check_layout(config);
     } catch (const ConfigError& refused) {
-      return packed({"", Outcome::ok, "size 3 is refused before anything starts"});
+      return packed(Finding::ok("size 3 is refused before anything starts"));
     }
     Finding found = check_parity(config, plugin);
     found.detail = found.outcome == Outcome::ok ? "size 3 is accepted, and right" : "size 3: " + found.detail;
@@ -336,12 +354,16 @@ class Suite {
   std::vector<ConformanceLayout> layouts_;
   std::string refused_;  // layouts that the plugin does not take, and why
   bool sized_ = false, carved_ = false;
+  std::string only_;
+  std::vector<std::string> checks_;  // that there are
+  bool found_ = false;               // `only_` is one of them
 };
 
 }  // namespace
 
-ConformanceReport check_plugin(const fs::path& file, const std::vector<std::string>& overrides) {
-  return Suite(file, overrides).run();
+ConformanceReport check_plugin(const fs::path& file, const std::vector<std::string>& overrides,
+                               const std::string& only) {
+  return Suite(file, overrides, only).run();
 }
 
 }  // namespace orthant

@@ -18,6 +18,11 @@ struct Finding {
   std::string check;  // "loads", "keys", "claims", "adjoints", ...: docs/plugins.md explains each
   Outcome outcome = Outcome::ok;
   std::string detail;  // what was looked at, what is wrong, or why it was skipped
+
+  // Of a check that its caller names.
+  static Finding ok(std::string detail = "") { return {"", Outcome::ok, std::move(detail)}; }
+  static Finding failed(std::string detail) { return {"", Outcome::failed, std::move(detail)}; }
+  static Finding skipped(std::string detail) { return {"", Outcome::skipped, std::move(detail)}; }
 };
 
 struct ConformanceReport {
@@ -27,7 +32,9 @@ struct ConformanceReport {
 };
 
 // `overrides`: as --set takes them, for the plugin's keys or the experiment. Errors: ConfigError for overrides that are
-// wrong; what the plugin does wrong is a finding.
-ConformanceReport check_plugin(const std::filesystem::path& file, const std::vector<std::string>& overrides);
+// wrong; what the plugin does wrong is a finding. `only`: the one check that is wanted ("late", "gate mine: contract"),
+// after those that all others need (loads, keys, layouts); empty: all. Errors: ConfigError where there is none such.
+ConformanceReport check_plugin(const std::filesystem::path& file, const std::vector<std::string>& overrides,
+                               const std::string& only = "");
 
 }  // namespace orthant

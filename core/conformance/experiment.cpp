@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 // Six blocks, every other with experts: pipelines of four stages with two chunks have eight pieces to cut. An eps above
 // the rounding of gradients (see verify). Micro-batches, capacity, dropout and tied embeddings, as axes are wrong about
 // them.
-constexpr const char* base = R"(
+constexpr const char* experiment_toml = R"(
 [run]
 steps = 10
 timeout_seconds = 20
@@ -100,7 +100,7 @@ Config conformance_experiment(const PluginUnderTest& plugin, int size, const Bes
   if (size > 0) {
     overrides.push_back(fmt::format("{}.size={}", table, size));
   }
-  return config_from_text(base, overrides);
+  return config_from_text(experiment_toml, overrides);
 }
 
 }  // namespace orthant

@@ -13,7 +13,7 @@
 namespace orthant {
 namespace {
 
-constexpr std::int64_t tokens = 24, vocabulary = 32;
+constexpr std::int64_t made_up_tokens = 24, made_up_vocabulary = 32;
 constexpr float aux = 0.3f, z = 0.2f;
 
 // What is wrong, as an exception: the first thing ends the check.
@@ -37,15 +37,16 @@ class GateRig {
         config_(gate_.config(settings)),
         device_(std::move(device)),
         stream_(device_->make_main_stream()) {
-    config_.group_tokens = tokens / 3;
+    config_.group_tokens = made_up_tokens / 3;
     const RandomKey random{.seed = 7};
-    for (std::int64_t i = 0; i < tokens * config_.experts; ++i) {
+    for (std::int64_t i = 0; i < made_up_tokens * config_.experts; ++i) {
       logits.push_back(normal(random, static_cast<std::uint64_t>(i)));
     }
-    for (std::int64_t t = 0; t < tokens; ++t) {
+    for (std::int64_t t = 0; t < made_up_tokens; ++t) {
       valid.push_back(t % 5 == 4 ? 0 : 1);
       index_.push_back(1000 + 7 * t);
-      token_.push_back(static_cast<std::int32_t>(below(random, static_cast<std::uint64_t>(9999 + t), vocabulary)));
+      token_.push_back(
+          static_cast<std::int32_t>(below(random, static_cast<std::uint64_t>(9999 + t), made_up_vocabulary)));
     }
     for (std::int64_t e = 0; e < config_.experts; ++e) {
       state_.push_back(0.05f * normal(random, static_cast<std::uint64_t>(88888 + e)));
@@ -53,7 +54,7 @@ class GateRig {
   }
 
   const GateConfig& config() const { return config_; }
-  std::int64_t groups() const { return tokens / config_.group_tokens; }
+  std::int64_t groups() const { return made_up_tokens / config_.group_tokens; }
 
   struct Outcome {
     std::vector<std::int32_t> expert, chosen;
@@ -88,10 +89,11 @@ class GateRig {
     const Made m = made(before);
     const GateInput in = input(logits);
     gate_.choose(m.choice, in, config_, *stream_);
-    const Tensor dlogits = device_->empty(DType::f32, {tokens, config_.experts});
+    const Tensor dlogits = device_->empty(DType::f32, {made_up_tokens, config_.experts});
     stream_->fill(dlogits, before);
     const GateChoice kept{m.choice.expert, {}, m.choice.lse, m.choice.chosen, {}};
-    gate_.backward(dlogits, put(DType::f32, {tokens, config_.top_k}, dweight), kept, in, aux, z, config_, *stream_);
+    gate_.backward(dlogits, put(DType::f32, {made_up_tokens, config_.top_k}, dweight), kept, in, aux, z, config_,
+                   *stream_);
     return host<float>(dlogits);
   }
 
@@ -108,10 +110,10 @@ class GateRig {
     const Made m = made(0);
     gate_.choose(m.choice, input(logits), config_, *stream_);
     const Tensor sums = device_->empty(DType::f64, {2}),
-                 dlogits = device_->empty(DType::f32, {tokens, config_.experts});
+                 dlogits = device_->empty(DType::f32, {made_up_tokens, config_.experts});
     gate_.losses(sums.slice(0, {1}), sums.slice(1, {1}), m.choice, config_, *stream_);
-    gate_.backward(dlogits, device_->empty(DType::f32, {tokens, config_.top_k}), m.choice, input(logits), aux, z,
-                   config_, *stream_);
+    gate_.backward(dlogits, device_->empty(DType::f32, {made_up_tokens, config_.top_k}), m.choice, input(logits), aux,
+                   z, config_, *stream_);
     updated(std::vector<std::int64_t>(static_cast<std::size_t>(2 * config_.experts), 1), 1);
   }
 
@@ -125,8 +127,9 @@ class GateRig {
   };
   Made made(double before) const {
     const std::int64_t e = config_.experts, k = config_.top_k;
-    const GateChoice choice{device_->empty(DType::i32, {tokens, k}), device_->empty(DType::f32, {tokens, k}),
-                            device_->empty(DType::f32, {tokens}), device_->empty(DType::i32, {groups(), e}),
+    const GateChoice choice{device_->empty(DType::i32, {made_up_tokens, k}),
+                            device_->empty(DType::f32, {made_up_tokens, k}),
+                            device_->empty(DType::f32, {made_up_tokens}), device_->empty(DType::i32, {groups(), e}),
                             device_->empty(DType::f64, {groups(), e})};
     for (const Tensor* t : {&choice.expert, &choice.weight, &choice.lse, &choice.chosen, &choice.share}) {
       stream_->fill(*t, before);
@@ -134,10 +137,10 @@ class GateRig {
     return {choice};
   }
   GateInput input(const std::vector<float>& x) const {
-    return {.logits = put(DType::f32, {tokens, config_.experts}, x),
-            .valid = put(DType::u8, {tokens}, valid),
-            .index = put(DType::i64, {tokens}, index_),
-            .token = gate_.reads_tokens(settings_.moe) ? put(DType::i32, {tokens}, token_) : Tensor(),
+    return {.logits = put(DType::f32, {made_up_tokens, config_.experts}, x),
+            .valid = put(DType::u8, {made_up_tokens}, valid),
+            .index = put(DType::i64, {made_up_tokens}, index_),
+            .token = gate_.reads_tokens(settings_.moe) ? put(DType::i32, {made_up_tokens}, token_) : Tensor(),
             .state = keeps_state() ? put(DType::f32, {config_.experts}, state_) : Tensor(),
             .key = {.seed = 5, .purpose = Purpose::second_expert, .site = 1, .step = 2}};
   }
@@ -169,7 +172,7 @@ void check_choices(const GateRig& rig, const GateRig::Outcome& o) {
   const auto k_count = static_cast<std::size_t>(c.top_k), experts = static_cast<std::size_t>(c.experts);
   std::vector<std::int32_t> counted(o.chosen.size(), 0);
   std::vector<double> routed(static_cast<std::size_t>(rig.groups()), 0);
-  for (std::size_t t = 0; t < static_cast<std::size_t>(tokens); ++t) {
+  for (std::size_t t = 0; t < static_cast<std::size_t>(made_up_tokens); ++t) {
     const bool is_valid = rig.valid[t] != 0;
     const std::size_t group = t / static_cast<std::size_t>(c.group_tokens);
     std::set<std::int32_t> met;

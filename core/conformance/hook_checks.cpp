@@ -15,7 +15,7 @@ namespace {
 constexpr int steps = 4;
 
 Finding failed(std::string detail) {
-  return {"", Outcome::failed, std::move(detail)};
+  return Finding::failed(std::move(detail));
 }
 
 // The first key whose value differs, in words; empty: none does.
@@ -76,7 +76,7 @@ Finding check_hook_ranks(const KindUnderTest& kind) {
       return failed(fmt::format("on ranks 0 and {}, {}", rank, wrong));
     }
   }
-  return {"", Outcome::ok, fmt::format("{} ranks", by_rank.size())};
+  return Finding::ok(fmt::format("{} ranks", by_rank.size()));
 }
 
 Finding check_hook_restore(const KindUnderTest& kind) {
@@ -97,7 +97,7 @@ Finding check_hook_restore(const KindUnderTest& kind) {
       }
     }
   }
-  return {"", Outcome::ok, "saved after each step, with spikes of the loss"};
+  return Finding::ok("saved after each step, with spikes of the loss");
 }
 
 }  // namespace orthant

@@ -14,12 +14,10 @@
 namespace orthant {
 namespace {
 
-constexpr int steps = 2;
-
-// The plugins beside the library that have a key `size`, but for the partner, which is outermost in every layout.
+// The plugins of this Orthant that have a key `size`, but for the partner, which is outermost in every layout.
 std::vector<std::string> axes_beside() {
   std::vector<std::string> axes;
-  for (const auto& [name, file] : libraries_in(module_folders().back(), "plugin")) {
+  for (const auto& [name, file] : libraries_in(own_plugins(), "plugin")) {
     const std::vector<KeySpec> keys = plugin_keys(name, file.string());
     if (name != partner_axis &&
         std::any_of(keys.begin(), keys.end(), [](const KeySpec& key) { return key.name == "size"; })) {
@@ -67,13 +65,13 @@ Finding check_kind_parity(const KindUnderTest& kind) {
       refused += (refused.empty() ? "" : ", ") + layout;
       continue;
     }
-    const VerifyReport report = verify(config, steps);
+    const VerifyReport report = verify(config, checked_steps);
     if (!report.ok()) {
-      return {"", Outcome::failed, fmt::format("{}: {} (by {})", layout, report.first_difference, report.axes)};
+      return Finding::failed(fmt::format("{}: {} (by {})", layout, report.first_difference, report.axes));
     }
     looked_at += (looked_at.empty() ? "" : "; ") + layout;
   }
-  return {"", Outcome::ok, looked_at + (refused.empty() ? "" : "; refused before anything starts: " + refused)};
+  return Finding::ok(looked_at + (refused.empty() ? "" : "; refused before anything starts: " + refused));
 }
 
 Finding check_kind_guarded(const KindUnderTest& kind) {

@@ -29,7 +29,7 @@ struct KindCheck {
 };
 
 // --- of every noun that a key chooses
-// As orthant verify, below each plugin that lies beside the library; a layout may be refused before it starts.
+// As orthant verify, above each axis of this Orthant; a layout may be refused before it starts.
 Finding check_kind_parity(const KindUnderTest& kind);
 // Nothing but operations touches memory, and two runs agree in every bit.
 Finding check_kind_guarded(const KindUnderTest& kind);

@@ -23,18 +23,7 @@
 namespace orthant {
 namespace {
 
-constexpr int steps = 2;
 constexpr int most_seconds_late = 120;
-
-Finding ok(std::string detail = "") {
-  return {"", Outcome::ok, std::move(detail)};
-}
-Finding failed(std::string detail) {
-  return {"", Outcome::failed, std::move(detail)};
-}
-Finding skipped(std::string detail) {
-  return {"", Outcome::skipped, std::move(detail)};
-}
 
 void on_plans(const Config& config, const std::function<void(Plan&, Stream&)>& body) {
   run_threads(check_layout(config),
@@ -54,7 +43,7 @@ void train(const Config& config, Communicator& communicator, Device& device) {
   Session session(config);
   session.plan(communicator.rank(), &communicator, &device);
   Trainer trainer(session.plan(), *stream, *source);
-  for (int step = 0; step < steps; ++step) {
+  for (int step = 0; step < checked_steps; ++step) {
     trainer.step(step);
   }
   trainer.validate();
@@ -81,18 +70,20 @@ Finding check_claims(const Config& config, const std::string& plugin, bool sized
   const std::vector<AxisSpec>& axes = session.mesh().axes();
   const auto own = std::find_if(axes.begin(), axes.end(), [&](const AxisSpec& axis) { return axis.name == plugin; });
   if (!sized) {
-    return own == axes.end() ? skipped("no axis of its name") : ok(fmt::format("{} ranks", session.world_size()));
+    return own == axes.end() ? Finding::skipped("no axis of its name")
+                             : Finding::ok(fmt::format("{} ranks", session.world_size()));
   }
   const auto request = std::find_if(config.plugins.begin(), config.plugins.end(),
                                     [&](const PluginRequest& one) { return one.name == plugin; });
   const std::int64_t asked = request->table.integer("size");
   if (own == axes.end()) {
-    return failed(fmt::format("it has a key 'size' but claims no axis '{}': name the axis as the plugin", plugin));
+    return Finding::failed(
+        fmt::format("it has a key 'size' but claims no axis '{}': name the axis as the plugin", plugin));
   }
   if (own->size != asked) {
-    return failed(fmt::format("its key 'size' is {}, but its axis has {} ranks", asked, own->size));
+    return Finding::failed(fmt::format("its key 'size' is {}, but its axis has {} ranks", asked, own->size));
   }
-  return ok(fmt::format("{} ranks", session.world_size()));
+  return Finding::ok(fmt::format("{} ranks", session.world_size()));
 }
 
 Finding check_boundaries(const Config& config) {
@@ -105,9 +96,9 @@ Finding check_boundaries(const Config& config) {
     add_boundaries(products, plan, stream);
   });
   if (const std::string wrong = products.first_wrong(); !wrong.empty()) {
-    return failed(wrong);
+    return Finding::failed(wrong);
   }
-  return bound ? ok() : skipped("it binds none, and none is missing");
+  return bound ? Finding::ok() : Finding::skipped("it binds none, and none is missing");
 }
 
 Finding check_exchange(const Config& config) {
@@ -122,7 +113,7 @@ Finding check_exchange(const Config& config) {
     }
   });
   const std::string wrong = products.first_wrong();
-  return !wrong.empty() ? failed(wrong) : bound ? ok() : skipped("it binds none");
+  return !wrong.empty() ? Finding::failed(wrong) : bound ? Finding::ok() : Finding::skipped("it binds none");
 }
 
 Finding check_parity(const Config& config, const std::string& plugin) {
@@ -136,11 +127,11 @@ Finding check_parity(const Config& config, const std::string& plugin) {
       }
     }
     if (!keep.empty() && (session.mesh().workers() == 1 || config.plugins.size() == 1)) {
-      return skipped("what it computes depends on which rank holds what: no other layout is comparable");
+      return Finding::skipped("what it computes depends on which rank holds what: no other layout is comparable");
     }
   }
-  const VerifyReport report = verify(config, steps, keep);
-  return report.ok() ? ok() : failed(fmt::format("{} (by {})", report.first_difference, report.axes));
+  const VerifyReport report = verify(config, checked_steps, keep);
+  return report.ok() ? Finding::ok() : Finding::failed(fmt::format("{} (by {})", report.first_difference, report.axes));
 }
 
 Finding check_order(const Config& config) {
@@ -157,23 +148,25 @@ Finding check_order(const Config& config) {
     for (const auto& [rank, others] : by_rank) {
       if (others != calls) {
         const auto [a, b] = std::mismatch(calls.begin(), calls.end(), others.begin(), others.end());
-        return failed(fmt::format("call {} of group {}: rank {} calls {}, rank {} {}", a - calls.begin(), group, first,
-                                  a == calls.end() ? "nothing" : *a, rank, b == others.end() ? "nothing" : *b));
+        return Finding::failed(fmt::format("call {} of group {}: rank {} calls {}, rank {} {}", a - calls.begin(),
+                                           group, first, a == calls.end() ? "nothing" : *a, rank,
+                                           b == others.end() ? "nothing" : *b));
       }
     }
     if (by_rank.size() != record.members.at(group)) {
-      return failed(fmt::format("only {} of the {} members of group {} call its collectives", by_rank.size(),
-                                record.members.at(group), group));
+      return Finding::failed(fmt::format("only {} of the {} members of group {} call its collectives", by_rank.size(),
+                                         record.members.at(group), group));
     }
   }
-  return ok(fmt::format("{} collectives", collectives));
+  return Finding::ok(fmt::format("{} collectives", collectives));
 }
 
 Finding check_guarded(const Config& config) {
   Config guarded = config;
   guarded.settings.run.device = "guarded";
-  const std::string different = first_difference_in_bits(take_snapshot(guarded, steps), take_snapshot(config, steps));
-  return different.empty() ? ok() : failed(different + " differs from that on the plain device");
+  const std::string different =
+      first_difference_in_bits(take_snapshot(guarded, checked_steps), take_snapshot(config, checked_steps));
+  return different.empty() ? Finding::ok() : Finding::failed(different + " differs from that on the plain device");
 }
 
 Finding check_late(const Config& config) {
@@ -186,8 +179,8 @@ Finding check_late(const Config& config) {
       // What is not there yet may be an index: a crash has to say who was late.
       const std::string different = in_child(
           [&] {
-            const Snapshot found = take_snapshot(late, steps);
-            return first_difference_in_bits(found, take_snapshot(config, steps));
+            const Snapshot found = take_snapshot(late, checked_steps);
+            return first_difference_in_bits(found, take_snapshot(config, checked_steps));
           },
           most_seconds_late);
       if (!different.empty()) {
@@ -197,15 +190,16 @@ Finding check_late(const Config& config) {
                         who, different));
       }
     } catch (const std::exception& failure) {
-      return failed(fmt::format("when {} streams are late: {}", who, failure.what()));
+      return Finding::failed(fmt::format("when {} streams are late: {}", who, failure.what()));
     }
   }
-  return ok();
+  return Finding::ok();
 }
 
 Finding check_repeats(const Config& config) {
-  const std::string different = first_difference_in_bits(take_snapshot(config, steps), take_snapshot(config, steps));
-  return different.empty() ? ok() : failed(different + " differs in some bit from run to run");
+  const std::string different =
+      first_difference_in_bits(take_snapshot(config, checked_steps), take_snapshot(config, checked_steps));
+  return different.empty() ? Finding::ok() : Finding::failed(different + " differs in some bit from run to run");
 }
 
 namespace {
@@ -244,8 +238,8 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// Steps [0, 2 * steps) of each rank. With a folder it is saved after half of them, and goes on in objects that are made
-// anew and have nothing but the checkpoint.
+// Steps [0, 2 * checked_steps) of each rank. With a folder it is saved after half of them, and goes on in objects that
+// are made anew and have nothing but the checkpoint.
 std::vector<Outcomes> outcomes(const Config& config, const std::string& folder) {
   std::vector<Outcomes> all(static_cast<std::size_t>(check_layout(config)));
   train_all(config, [&](Communicator& communicator) {
@@ -259,19 +253,19 @@ std::vector<Outcomes> outcomes(const Config& config, const std::string& folder) 
       Trainer trainer(session.plan(), *stream, *source);
       int from = 0;
       if (half == 1) {
-        load_checkpoint(CheckpointReader(checkpoint_folder(folder, steps)), session.plan(), trainer.parameters(),
-                        *stream);
-        from = steps;
+        load_checkpoint(CheckpointReader(checkpoint_folder(folder, checked_steps)), session.plan(),
+                        trainer.parameters(), *stream);
+        from = checked_steps;
       }
-      const int to = half == 0 && !folder.empty() ? steps : 2 * steps;
+      const int to = half == 0 && !folder.empty() ? checked_steps : 2 * checked_steps;
       for (int step = from; step < to; ++step) {
         mine.losses.push_back(trainer.step(step).loss);
       }
-      if (to == 2 * steps) {
+      if (to == 2 * checked_steps) {
         add_owned(mine.owned, trainer, session.plan(), *stream);
         return;
       }
-      save_checkpoint(folder, steps, session.plan(), trainer.parameters(), {}, {communicator, trainer.world()},
+      save_checkpoint(folder, checked_steps, session.plan(), trainer.parameters(), {}, {communicator, trainer.world()},
                       *stream);
       stream->synchronize();
     }
@@ -290,7 +284,7 @@ Finding check_resume(const Config& config) {
         return failed(
             fmt::format("the loss of step {} on rank {} is {} where it is resumed after step {}, and {} where "
                         "it goes on: what is remembered from step to step belongs in Keeper::state",
-                        step + 1, rank, resumed[rank].losses[step], steps, straight[rank].losses[step]));
+                        step + 1, rank, resumed[rank].losses[step], checked_steps, straight[rank].losses[step]));
       }
     }
     if (std::memcmp(straight[rank].owned.data(), resumed[rank].owned.data(),
@@ -298,10 +292,10 @@ Finding check_resume(const Config& config) {
       return failed(
           fmt::format("after step {} rank {} has other weights where it is resumed after step {}: what is "
                       "remembered from step to step belongs in Keeper::state",
-                      2 * steps, rank, steps));
+                      2 * checked_steps, rank, checked_steps));
     }
   }
-  return ok();
+  return Finding::ok();
 }
 
 Finding check_leaks(const Config& config) {
@@ -315,13 +309,13 @@ Finding check_leaks(const Config& config) {
     left = std::max(left, device->memory().current_bytes + device->host_memory().current_bytes);
   });
   if (left != 0) {
-    return failed(fmt::format("a rank still holds {} bytes of the device when its layout is gone", left));
+    return Finding::failed(fmt::format("a rank still holds {} bytes of the device when its layout is gone", left));
   }
   for (int wait = 0; wait < 100 && threads_now() > before; ++wait) {  // a thread that has ended may still be counted
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   const std::size_t after = threads_now();
-  return after <= before ? ok() : failed(fmt::format("{} threads more than before", after - before));
+  return after <= before ? Finding::ok() : Finding::failed(fmt::format("{} threads more than before", after - before));
 }
 
 }  // namespace orthant

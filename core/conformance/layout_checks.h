@@ -9,6 +9,8 @@
 
 namespace orthant {
 
+constexpr int checked_steps = 2;  // of each training that a check runs
+
 struct LayoutCheck {
   const char* name;
   // `sized`: the plugin has a key `size`.

@@ -182,19 +182,19 @@ Finding check_optimizer(const Config& config, const Config& again, const std::st
     for (const ParamSpec& spec : layer.params) {
       const std::pair<Treatment, bool> kind{treatment_of(spec, settings), spec.decay};
       if (kind.first != treatment_of(spec, settings) || kind.first != treatment_of(spec, other)) {
-        return {"", Outcome::failed, fmt::format("it treats '{}' now in one way, now in another", spec.name)};
+        return Finding::failed(fmt::format("it treats '{}' now in one way, now in another", spec.name));
       }
       if (std::find(seen.begin(), seen.end(), kind) != seen.end()) {
         continue;
       }
       seen.push_back(kind);
       if (const std::string what = wrong(settings, other, name, spec); !what.empty()) {
-        return {"", Outcome::failed, fmt::format("{}: {}", spec.name, what)};
+        return Finding::failed(fmt::format("{}: {}", spec.name, what));
       }
       looked_at += (looked_at.empty() ? "" : ", ") + spec.name;
     }
   }
-  return {"", Outcome::ok, looked_at};
+  return Finding::ok(looked_at);
 }
 
 }  // namespace orthant

@@ -16,10 +16,6 @@
 namespace orthant {
 namespace {
 
-Finding failed(std::string detail) {
-  return {"", Outcome::failed, std::move(detail)};
-}
-
 struct Stood {
   const Part& part;
   PartPlace place;
@@ -69,28 +65,28 @@ Finding check_part_parameters(const KindUnderTest& kind) {
     const std::vector<ParamSpec> specs = here.part.parameters(here.place);
     for (const ParamSpec& spec : specs) {
       if (const std::string wrong = wrong_spec(spec, here.place.stem); !wrong.empty()) {
-        return failed(wrong);
+        return Finding::failed(wrong);
       }
     }
     if (!same(specs, here.part.parameters(here.place))) {
-      return failed(fmt::format("block {} has other parameters when asked again", block));
+      return Finding::failed(fmt::format("block {} has other parameters when asked again", block));
     }
     const double flops = here.part.flops(settings, block);
     if (!std::isfinite(flops) || flops <= 0) {
-      return failed(fmt::format("a token costs {} operations in block {}: pipelines are cut by it", flops, block));
+      return Finding::failed(
+          fmt::format("a token costs {} operations in block {}: pipelines are cut by it", flops, block));
     }
   }
   std::set<std::string> names;
   for (const LayerSpecs& layer : parameter_table(settings)) {
     for (const ParamSpec& spec : layer.params) {
       if (!names.insert(spec.name).second) {
-        return failed(fmt::format("two parameters have the name '{}'", spec.name));
+        return Finding::failed(fmt::format("two parameters have the name '{}'", spec.name));
       }
     }
   }
-  return {
-      "", Outcome::ok,
-      fmt::format("{} in block 0", stood(kind, settings, 0).part.parameters(stood(kind, settings, 0).place).size())};
+  return Finding::ok(
+      fmt::format("{} in block 0", stood(kind, settings, 0).part.parameters(stood(kind, settings, 0).place).size()));
 }
 
 namespace {
@@ -214,14 +210,14 @@ Finding check_part_gradients(const KindUnderTest& kind) {
     Probe probe(config, communicator);
     wrong = wrong_gradient(probe);
   });
-  return wrong.empty() ? Finding{"", Outcome::ok, "central differences of the loss"} : failed(wrong);
+  return wrong.empty() ? Finding::ok("central differences of the loss") : Finding::failed(wrong);
 }
 
 Finding check_part_recompute(const KindUnderTest& kind) {
   const Config plain = one_rank(kind.experiment()), again = one_rank(kind.experiment({"memory.recompute=\"full\""}));
   const std::string different = first_difference_in_bits(take_snapshot(again, 2), take_snapshot(plain, 2));
-  return different.empty() ? Finding{"", Outcome::ok, "blocks computed again"}
-                           : failed(different + " differs with memory.recompute = \"full\"");
+  return different.empty() ? Finding::ok("blocks computed again")
+                           : Finding::failed(different + " differs with memory.recompute = \"full\"");
 }
 
 }  // namespace orthant

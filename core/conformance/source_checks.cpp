@@ -37,7 +37,7 @@ std::string wrong(const Sequence& sequence, std::int64_t vocabulary, std::int64_
   return tokens >= 1 && tokens <= positions ? "" : fmt::format("{} tokens, expected 1 to {}", tokens, positions);
 }
 
-struct Part {
+struct Share {
   const char* name;
   std::int64_t count;
   Sequence (Sequences::*get)(std::int64_t) const;
@@ -50,32 +50,32 @@ Finding check_source_sequences(const KindUnderTest& kind) {
   const Settings& settings = config.settings;
   const Source& source = settings.catalogue->get<Source>(kind.name);
   const std::unique_ptr<Sequences> one = source.open(settings), other = source.open(settings);
-  auto failed = [](std::string detail) { return Finding{"", Outcome::failed, std::move(detail)}; };
   if (one->vocabulary() < 1 || one->training_sequences().value_or(1) < 1 || one->validation_sequences() < 0) {
-    return failed("its vocabulary or its number of sequences is below 1");
+    return Finding::failed("its vocabulary or its number of sequences is below 1");
   }
-  const Part parts[] = {
+  const Share parts[] = {
       {"training", std::min(looked_at, one->training_sequences().value_or(looked_at)), &Sequences::training},
       {"validation", std::min(looked_at, one->validation_sequences()), &Sequences::validation}};
-  for (const Part& part : parts) {
+  for (const Share& part : parts) {
     std::vector<Sequence> in_order;
     for (std::int64_t i = 0; i < part.count; ++i) {
       in_order.push_back((one.get()->*part.get)(i));
       if (const std::string fault = wrong(in_order.back(), one->vocabulary(), settings.data.sequence_length);
           !fault.empty()) {
-        return failed(fmt::format("{} sequence {}: {}", part.name, i, fault));
+        return Finding::failed(fmt::format("{} sequence {}: {}", part.name, i, fault));
       }
     }
     // Another reader, backwards; then the same reader again.
     for (std::int64_t i = part.count - 1; i >= 0; --i) {
       for (const Sequences* reader : {other.get(), one.get()}) {
         if (!same((reader->*part.get)(i), in_order[static_cast<std::size_t>(i)])) {
-          return failed(fmt::format("{} sequence {} is another one when asked for in another order", part.name, i));
+          return Finding::failed(
+              fmt::format("{} sequence {} is another one when asked for in another order", part.name, i));
         }
       }
     }
   }
-  return {"", Outcome::ok, fmt::format("{} to train on, {} held out", parts[0].count, parts[1].count)};
+  return Finding::ok(fmt::format("{} to train on, {} held out", parts[0].count, parts[1].count));
 }
 
 }  // namespace orthant

@@ -9,7 +9,7 @@
 namespace orthant {
 namespace {
 
-constexpr Site enter{Region::attention, Side::enter}, leave{Region::attention, Side::leave};
+constexpr Site attention_enter{Region::attention, Side::enter}, attention_leave{Region::attention, Side::leave};
 constexpr Site core_enter{Region::attention_core, Side::enter}, core_leave{Region::attention_core, Side::leave};
 
 // Keys that a token sees on average.
@@ -209,7 +209,7 @@ Tensor Attention::normed_backward(const StepContext& ctx, const Tensor& d, const
 }
 
 Tensor Attention::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const {
-  const Tensor x = ctx.plan.cross(enter, n, ctx.stream);  // [T, d]
+  const Tensor x = ctx.plan.cross(attention_enter, n, ctx.stream);  // [T, d]
   auto [q, k, v] = project(ctx, x);
   saved.push(x);
   if (q_norm_.has_value()) {
@@ -222,12 +222,12 @@ Tensor Attention::forward(const StepContext& ctx, const Tensor& n, Saved& saved)
   Tensor o = ctx.plan.attention_core().forward(q, k, v, ctx.batch.core_first, shape(ctx), saved, ctx.stream);
   o = ctx.plan.cross(core_leave, o, ctx.stream);  // [T, h c]
   saved.push(o);
-  return ctx.plan.cross(leave, linear(ctx, o, out_.weight()), ctx.stream);
+  return ctx.plan.cross(attention_leave, linear(ctx, o, out_.weight()), ctx.stream);
 }
 
 Tensor Attention::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const {
   const Tensor o = saved.pop();
-  const Tensor dy_here = ctx.plan.cross_back(leave, dy, ctx.stream);
+  const Tensor dy_here = ctx.plan.cross_back(attention_leave, dy, ctx.stream);
   Tensor d_o = linear_backward(ctx, dy_here, o, out_.weight(), out_.grad());
   d_o = ctx.plan.cross_back(core_leave, d_o, ctx.stream);
   AttentionCore::Gradients g =
@@ -240,7 +240,7 @@ Tensor Attention::backward(const StepContext& ctx, const Tensor& dy, Saved& save
     g.dq = normed_backward(ctx, g.dq, *q_norm_, saved);
   }
   const Tensor x = saved.pop();
-  return ctx.plan.cross_back(enter, project_backward(ctx, {g.dq, g.dk, g.dv}, x), ctx.stream);
+  return ctx.plan.cross_back(attention_enter, project_backward(ctx, {g.dq, g.dk, g.dv}, x), ctx.stream);
 }
 
 }  // namespace orthant

@@ -3,7 +3,7 @@
 namespace orthant {
 namespace {
 
-constexpr Site leave{Region::embedding, Side::leave};
+constexpr Site embedding_leave{Region::embedding, Side::leave};
 constexpr std::uint32_t dropout_site = 0;
 
 }  // namespace
@@ -25,7 +25,7 @@ Tensor EmbeddingLayer::forward(const StepContext& ctx, const Tensor&, Saved&) {
   const Tensor table = table_.weight();
   Tensor y = ctx.device().empty(ctx.compute(), {ctx.batch.tokens(), table.dim(1)});
   ctx.stream.embedding(y, table, ctx.batch.token, false, first_row());
-  y = ctx.plan.cross(leave, y, ctx.stream);
+  y = ctx.plan.cross(embedding_leave, y, ctx.stream);
   if (positions_.has_value()) {
     ctx.stream.embedding(y, positions_->weight(), ctx.rows_in(Region::norm, ctx.batch.position), true);
   }
@@ -37,7 +37,7 @@ Tensor EmbeddingLayer::backward(const StepContext& ctx, const Tensor& dy, Saved&
   if (positions_.has_value()) {
     ctx.stream.embedding_backward(positions_->grad(), d, ctx.rows_in(Region::norm, ctx.batch.position));
   }
-  const Tensor dy_here = ctx.plan.cross_back(leave, d, ctx.stream);
+  const Tensor dy_here = ctx.plan.cross_back(embedding_leave, d, ctx.stream);
   ctx.stream.embedding_backward(table_.grad(), dy_here, ctx.batch.token, first_row());
   return {};
 }

@@ -6,7 +6,7 @@
 namespace orthant {
 namespace {
 
-constexpr Site enter{Region::ffn, Side::enter}, leave{Region::ffn, Side::leave};
+constexpr Site ffn_enter{Region::ffn, Side::enter}, ffn_leave{Region::ffn, Side::leave};
 
 std::vector<ParamRef> input_matrices(const Parameters& parameters, const std::string& stem, Activation activation) {
   std::vector<ParamRef> refs;
@@ -43,15 +43,15 @@ Tensor Ffn::activated(const StepContext& ctx, const Tensor& h) const {
 }
 
 Tensor Ffn::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const {
-  const Tensor x = ctx.plan.cross(enter, n, ctx.stream);  // [T, d]
-  const Tensor h = linear(ctx, x, in_.weight());          // [T, n]
+  const Tensor x = ctx.plan.cross(ffn_enter, n, ctx.stream);  // [T, d]
+  const Tensor h = linear(ctx, x, in_.weight());              // [T, n]
   const Tensor a = activated(ctx, h);
   saved.push(x);
   saved.push(h);
   if (!recomputes_activations(ctx.settings())) {
     saved.push(a);
   }
-  return ctx.plan.cross(leave, linear(ctx, a, out_.weight()), ctx.stream);
+  return ctx.plan.cross(ffn_leave, linear(ctx, a, out_.weight()), ctx.stream);
 }
 
 Tensor Ffn::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const {
@@ -61,12 +61,12 @@ Tensor Ffn::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) con
   if (again) {
     a = activated(ctx, h);
   }
-  const Tensor dy_here = ctx.plan.cross_back(leave, dy, ctx.stream);
+  const Tensor dy_here = ctx.plan.cross_back(ffn_leave, dy, ctx.stream);
   const Tensor da = linear_backward(ctx, dy_here, a, out_.weight(), out_.grad());
   Tensor dh = ctx.device().empty(h.dtype(), h.shape());
   ctx.stream.activation_backward(dh, da, h, activation_);
   const Tensor dx = linear_backward(ctx, dh, x, in_.weight(), in_.grad());
-  return ctx.plan.cross_back(enter, dx, ctx.stream);
+  return ctx.plan.cross_back(ffn_enter, dx, ctx.stream);
 }
 
 }  // namespace orthant

@@ -5,7 +5,7 @@
 namespace orthant {
 namespace {
 
-constexpr Site enter{Region::head, Side::enter};
+constexpr Site head_enter{Region::head, Side::enter};
 // Elements of one chunk's logits: large enough for the matrix product, small enough to stay in cache (4 MB in fp32).
 constexpr std::int64_t chunk_elements = 1 << 20;
 
@@ -43,7 +43,7 @@ Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved)
   Device& device = ctx.device();
   Stream& s = ctx.stream;
   const Tensor w = matrix_.weight();  // [V_r, d]
-  const Tensor n = ctx.plan.cross(enter, norm_.forward(ctx, x, saved), s);
+  const Tensor n = ctx.plan.cross(head_enter, norm_.forward(ctx, x, saved), s);
   const std::int64_t tokens = n.dim(0), vocabulary = w.dim(0);
   const std::int64_t chunk = std::clamp<std::int64_t>(chunk_elements / vocabulary, 1, tokens);
   Tensor dn = ctx.training ? device.empty(n.dtype(), n.shape()) : Tensor();
@@ -71,7 +71,7 @@ Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved)
 }
 
 Tensor HeadLayer::backward(const StepContext& ctx, const Tensor&, Saved& saved) {
-  const Tensor dn = ctx.plan.cross_back(enter, saved.pop(), ctx.stream);
+  const Tensor dn = ctx.plan.cross_back(head_enter, saved.pop(), ctx.stream);
   Tensor dx = ctx.device().empty(dn.dtype(), dn.shape());
   ctx.stream.fill(dx, 0);
   norm_.backward(ctx, dx, dn, saved);

@@ -12,6 +12,9 @@ Module device_module(const std::string& name) {
   try {
     return find_module("device", name);
   } catch (const ConfigError& refused) {
+    if (module_exists("device", name)) {
+      throw;  // it is there, and what is wrong with it has been said
+    }
     throw ConfigError(fmt::format(
         "device \"{}\" is not available. \"cpu\", \"guarded\", \"late\" and \"late_sides\" are built in; {}", name,
         refused.what()));

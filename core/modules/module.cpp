@@ -56,6 +56,10 @@ std::string did_you_mean(const std::string& kind, const std::string& name) {
 
 }  // namespace
 
+fs::path own_plugins() {
+  return library_directory() / "orthant" / "plugins";
+}
+
 std::vector<fs::path> module_folders() {
   std::vector<fs::path> folders;
   if (const char* variable = std::getenv("ORTHANT_PLUGIN_PATH")) {
@@ -66,7 +70,7 @@ std::vector<fs::path> module_folders() {
       }
     }
   }
-  folders.push_back(library_directory() / "orthant" / "plugins");
+  folders.push_back(own_plugins());
   folders.push_back(library_directory());
   return folders;
 }

@@ -24,6 +24,8 @@ struct Module {
 
 // The folders that are searched, in order (without a configured path).
 std::vector<std::filesystem::path> module_folders();
+// The one of them in which the plugins of this Orthant lie.
+std::filesystem::path own_plugins();
 // Whether one of them holds such a file.
 bool module_exists(const std::string& kind, const std::string& name);
 

@@ -23,7 +23,7 @@
 namespace orthant {
 namespace {
 
-struct Options {
+struct BenchOptions {
   int steps = 10;
   int warmup = 2;
   bool serve = false;
@@ -111,7 +111,7 @@ void print_profile(const ProfilingStream& profiler, int steps, double total) {
       100 * (total - covered) / total);
 }
 
-int bench_step(const ConfigArguments& arguments, const Options& options) {
+int bench_step(const ConfigArguments& arguments, const BenchOptions& options) {
   const Config config = load_config(arguments);
   checked_ranks(config, Ranks::threads);
   Steps steps(config, options.profile);
@@ -149,7 +149,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   bench->require_subcommand(1);
   CLI::App* command = bench->add_subcommand("step", "Whole training steps of one rank");
   auto arguments = add_config_arguments(*command);
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchOptions>();
   command->add_option("--steps", options->steps, "Steps to time")->check(CLI::Range(1, 100000));
   command->add_option("--warmup", options->warmup, "Steps before them")->check(CLI::Range(0, 100000));
   auto* serve_flag = command->add_flag("--serve", options->serve, "Read 'step N' lines, answer with JSON lines");

@@ -17,7 +17,7 @@
 namespace orthant {
 namespace {
 
-struct Options {
+struct ConfigOptions {
   bool resolved = false;
   bool schema = false;
   bool keys = false;
@@ -56,7 +56,7 @@ std::string summary(const Config& config, std::optional<int> ranks) {
   return text;
 }
 
-std::string output(const ConfigArguments& arguments, const Options& options) {
+std::string output(const ConfigArguments& arguments, const ConfigOptions& options) {
   if (options.keys) {
     return keys_markdown();
   }
@@ -99,7 +99,7 @@ std::string output(const ConfigArguments& arguments, const Options& options) {
 void add_config_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("config", "Check a configuration, and show it");
   auto arguments = add_config_arguments(*command, false);
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ConfigOptions>();
   auto* resolved = command->add_flag("--resolved", options->resolved, "Print every value and where it comes from");
   auto* schema =
       command->add_flag("--schema", options->schema, "Print the JSON schema (with CONFIG: of its plugins too)");

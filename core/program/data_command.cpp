@@ -12,7 +12,7 @@
 namespace orthant {
 namespace {
 
-struct Options {
+struct DataOptions {
   std::vector<std::string> files;
   std::string output;
   std::string separator = "\\n\\n\\n";
@@ -47,7 +47,7 @@ void print(const std::string& path, const TokenFile& file) {
 void add_data_command(CLI::App& app, int& exit_code) {
   CLI::App* data = app.add_subcommand("data", "Make and check token files");
   data->require_subcommand(1);
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DataOptions>();
 
   CLI::App* prepare = data->add_subcommand("prepare", "Write the bytes of text files as one token file");
   prepare->add_option("FILES", options->files, "Text files, in this order")->required();

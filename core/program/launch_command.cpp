@@ -36,7 +36,7 @@
 namespace orthant {
 namespace {
 
-struct Options {
+struct LaunchOptions {
   std::string nproc = "auto";
   std::string hostfile;
   std::string resume;
@@ -90,7 +90,7 @@ int parse_nproc(const std::string& text) {
 }
 
 // The number of ranks that the user, an external launcher and the layout agree on.
-int agreed_world_size(const Options& options, const std::optional<ExternalRank>& external, const Needed& layout,
+int agreed_world_size(const LaunchOptions& options, const std::optional<ExternalRank>& external, const Needed& layout,
                       const std::string& file) {
   int world_size = external ? external->world_size : layout.world_size;
   if (options.nproc != "auto") {
@@ -111,7 +111,7 @@ int agreed_world_size(const Options& options, const std::optional<ExternalRank>&
 }
 
 // Refuses a communicator that cannot serve ranks started this way, with what can.
-void check_communicator(const Config& config, const Options& options, const std::optional<ExternalRank>& external,
+void check_communicator(const Config& config, const LaunchOptions& options, const std::optional<ExternalRank>& external,
                         int world_size) {
   const std::string& name = config.settings.run.communicator;
   const std::string found = fmt::format("run.communicator is '{}' (from {})", name, config.origin("run.communicator"));
@@ -155,7 +155,7 @@ std::vector<std::string> train_command(const ConfigArguments& arguments, const s
 }
 
 // Replaces this process by mpirun; returns only from a dry run. exported: more variables for the ranks.
-int start_by_mpirun(const Options& options, int world_size, const std::vector<std::string>& exported,
+int start_by_mpirun(const LaunchOptions& options, int world_size, const std::vector<std::string>& exported,
                     const std::vector<std::string>& train) {
   if (options.max_restarts > 0) {
     throw ConfigError("--max-restarts works for ranks of this machine; mpirun ends with its first failing rank");
@@ -217,7 +217,7 @@ std::int64_t newest_step(const LaunchPlan& plan, const std::string& job_id) {
   }
 }
 
-int launch(const ConfigArguments& arguments, const Options& options) {
+int launch(const ConfigArguments& arguments, const LaunchOptions& options) {
   const std::optional<ExternalRank> external = find_external_rank(process_environment());
   if (!options.dry_run && !external) {
     hold_launcher_signals();  // of others, the ranks wait for each other first
@@ -324,7 +324,7 @@ void add_launch_command(CLI::App& app, int& exit_code) {
   command->footer(
       "Under torchrun, mpirun or srun it becomes one of their ranks.\n"
       "Exit codes: 0; the first failing rank's own code; 128+signal; 78 bad configuration; 75 stopped but resumable.");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<LaunchOptions>();
   command->add_option("--nproc", options->nproc, "Ranks to start; auto: what the layout needs")->type_name("N|auto");
   command->add_option("--hostfile", options->hostfile, "Machines ('host slots=N' lines), started by mpirun")
       ->type_name("FILE");

@@ -13,14 +13,14 @@
 namespace orthant {
 namespace {
 
-struct Options {
+struct PlanOptions {
   int rank = 0;
   bool json = false;
   bool schedule = false;
   std::string svg;  // empty: none
 };
 
-void draw(const Config& config, const Options& options) {
+void draw(const Config& config, const PlanOptions& options) {
   const Programs programs = planned_programs(config);
   if (!options.svg.empty()) {
     std::ofstream file(options.svg, std::ios::binary);
@@ -31,7 +31,7 @@ void draw(const Config& config, const Options& options) {
   write_output(schedule_text(programs));
 }
 
-void run(const ConfigArguments& arguments, const Options& options) {
+void run(const ConfigArguments& arguments, const PlanOptions& options) {
   const Config config = load_config(arguments);
   checked_ranks(config, Ranks::elsewhere);
   if (options.schedule) {
@@ -50,7 +50,7 @@ void run(const ConfigArguments& arguments, const Options& options) {
 void add_plan_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("plan", "Show what a layout would hold and send, without starting it");
   auto arguments = add_config_arguments(*command);
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PlanOptions>();
   command->add_option("--rank", options->rank, "The rank whose slices and collectives are listed")->type_name("R");
   CLI::Option* json = command->add_flag("--json", options->json, "Print everything as JSON (docs/plan.md)");
   CLI::Option* schedule =

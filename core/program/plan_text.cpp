@@ -8,7 +8,7 @@
 namespace orthant {
 namespace {
 
-constexpr std::size_t longest_list = 4;  // of groups, written in full
+constexpr std::size_t most_groups = 4;  // of groups, written in full
 
 std::string bytes_text(std::int64_t bytes) {
   if (bytes < 1024) {
@@ -78,11 +78,11 @@ std::string mesh_text(const MeshPlan& mesh) {
   Columns table({"axis", "size", "splits", "groups of ranks"}, {false, true, false, false});
   for (const AxisPlan& axis : mesh.axes) {
     std::vector<std::string> groups;
-    for (std::size_t i = 0; i < std::min(axis.groups.size(), longest_list); ++i) {
+    for (std::size_t i = 0; i < std::min(axis.groups.size(), most_groups); ++i) {
       groups.push_back(numbers_text(axis.groups[i]));
     }
     std::string text = fmt::format("{}", fmt::join(groups, " | "));
-    if (axis.groups.size() > longest_list) {
+    if (axis.groups.size() > most_groups) {
       text += fmt::format(" | .. | {} ({} groups)", numbers_text(axis.groups.back()), axis.groups.size());
     }
     if (!axis.carved_from.empty()) {

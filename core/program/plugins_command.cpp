@@ -41,14 +41,14 @@ void list_directory(const fs::path& directory, std::set<std::string>& seen) {
   }
 }
 
-struct Options {
-  std::string check;
+struct PluginsOptions {
+  std::string check, only;
   std::vector<std::string> overrides;
   bool json = false;
 };
 
-int check(const Options& options) {
-  const ConformanceReport report = check_plugin(options.check, options.overrides);
+int check(const PluginsOptions& options) {
+  const ConformanceReport report = check_plugin(options.check, options.overrides, options.only);
   if (!options.json) {
     for (const Finding& finding : report.findings) {
       put("{:<8} {:<11} {}\n", name_of(finding.outcome), finding.check, finding.detail);
@@ -79,12 +79,15 @@ void list() {
 
 void add_plugins_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("plugins", "List the plugins that are found, and their keys; check one");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PluginsOptions>();
   CLI::Option* file =
       command->add_option("--check", options->check, "Run the conformance suite on this plugin")->type_name("FILE.so");
   command->add_option("--set", options->overrides, "A key of the plugin for the suite, as in --set plugins.mine.size=2")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false)
+      ->needs(file);
+  command->add_option("--only", options->only, "The one check to run, by the name that the suite prints: --only late")
+      ->type_name("CHECK")
       ->needs(file);
   command->add_flag("--json", options->json, "Print the suite's result as JSON")->needs(file);
   command->callback([options, &exit_code] {

@@ -12,7 +12,7 @@
 namespace orthant {
 namespace {
 
-struct Options {
+struct VerifyOptions {
   bool json = false;
   int steps = 3;
   std::vector<std::string> keep;
@@ -52,7 +52,7 @@ void print_json(const VerifyReport& report, int world_size, const std::string& a
   put("{}\n", json.dump(2));
 }
 
-int run(const ConfigArguments& arguments, const Options& options) {
+int run(const ConfigArguments& arguments, const VerifyOptions& options) {
   const Config config = load_config(arguments);
   const int world_size = checked_ranks(config, Ranks::threads);
   if (!options.json) {
@@ -88,7 +88,7 @@ int run(const ConfigArguments& arguments, const Options& options) {
 void add_verify_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("verify", "Compare a layout with one rank: losses, gradients, weights");
   auto arguments = add_config_arguments(*command);
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyOptions>();
   command->add_flag("--json", options->json, "Print the result as JSON");
   command->add_option("--steps", options->steps, "Optimizer steps to compare")->check(CLI::Range(1, 1000));
   command

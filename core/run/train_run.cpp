@@ -48,9 +48,9 @@ std::int64_t number_in(const CheckpointReader& reader, const std::string& key) {
 }
 
 // One rank's side of a run; destroyed in reverse order.
-class Run {
+class TrainingRun {
  public:
-  Run(const Config& config, const RunOptions& options, Communicator& communicator)
+  TrainingRun(const Config& config, const RunOptions& options, Communicator& communicator)
       : config_(config),
         settings_(config.settings),
         options_(options),
@@ -348,7 +348,7 @@ class Run {
 }  // namespace
 
 ExitCode train_run(const Config& config, const RunOptions& options, Communicator& communicator) {
-  Run run(config, options, communicator);
+  TrainingRun run(config, options, communicator);
   try {
     return run.train();
   } catch (const std::exception& failure) {

@@ -33,7 +33,7 @@ int read_number(const EnvironmentLookup& environment, const char* name, const st
 }
 
 // All three variables, or none of them.
-std::optional<ExternalRank> read(const EnvironmentLookup& environment, const Names& names) {
+std::optional<ExternalRank> read_names(const EnvironmentLookup& environment, const Names& names) {
   const auto rank = environment(names.rank);
   const auto world_size = environment(names.world_size);
   const auto local_rank = environment(names.local_rank);
@@ -119,11 +119,11 @@ std::string ExternalRank::describe() const {
 }
 
 std::optional<ExternalRank> find_external_rank(const EnvironmentLookup& environment) {
-  auto torchrun = read(environment, kTorchrun);
-  auto openmpi = read(environment, kOpenMpi);
+  auto torchrun = read_names(environment, kTorchrun);
+  auto openmpi = read_names(environment, kOpenMpi);
   std::optional<ExternalRank> slurm;
   if (!is_batch_script(environment)) {
-    slurm = read(environment, kSlurm);
+    slurm = read_names(environment, kSlurm);
   }
 
   if (torchrun) {

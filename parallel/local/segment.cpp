@@ -26,7 +26,7 @@ constexpr std::size_t automatic_bytes = std::size_t{512} << 30, automatic_channe
 
 enum FailureFlag : std::uint32_t { no_failure, being_written, written };
 
-std::int64_t now_ms() {
+std::int64_t coarse_ms() {
   timespec t{};
   clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
   return std::int64_t{t.tv_sec} * 1000 + t.tv_nsec / 1000000;
@@ -122,7 +122,7 @@ std::shared_ptr<LocalSegment> LocalSegment::create(int world_size, SegmentOption
   control.world_size = world_size;
   control.options = options;
   for (Control::Rank& rank : control.rank) {
-    rank.beat_ms.store(now_ms(), std::memory_order_relaxed);
+    rank.beat_ms.store(coarse_ms(), std::memory_order_relaxed);
     rank.step.store(-1, std::memory_order_relaxed);
   }
   control.magic = segment_magic;
@@ -214,23 +214,23 @@ std::optional<WorldFailure> LocalSegment::failure() const {
 }
 
 void LocalSegment::beat(int rank) noexcept {
-  control().rank[rank].beat_ms.store(now_ms(), std::memory_order_relaxed);
+  control().rank[rank].beat_ms.store(coarse_ms(), std::memory_order_relaxed);
 }
 
 void LocalSegment::say_waiting(int rank, std::uint64_t for_ranks) noexcept {
   Control::Rank& own = control().rank[rank];
   own.waits_for.store(for_ranks, std::memory_order_relaxed);
-  own.waiting_ms.store(now_ms(), std::memory_order_release);
+  own.waiting_ms.store(coarse_ms(), std::memory_order_release);
 }
 
 void LocalSegment::say_busy(int rank) noexcept {
-  control().rank[rank].busy_ms.store(now_ms(), std::memory_order_relaxed);
+  control().rank[rank].busy_ms.store(coarse_ms(), std::memory_order_relaxed);
 }
 
 LocalSegment::Signs LocalSegment::signs(int rank) const {
   const Control::Rank& r = control().rank[rank];
   const std::int64_t waiting = r.waiting_ms.load(std::memory_order_acquire), busy = r.busy_ms.load();
-  const std::int64_t newest = std::max({r.beat_ms.load(), waiting, busy}), now = now_ms();
+  const std::int64_t newest = std::max({r.beat_ms.load(), waiting, busy}), now = coarse_ms();
   const auto since = [now](std::int64_t then) {
     return then == 0 ? std::numeric_limits<double>::infinity() : static_cast<double>(now - then) * 1e-3;
   };

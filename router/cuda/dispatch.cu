@@ -18,9 +18,9 @@
 namespace orthant::cuda {
 namespace {
 
-constexpr int warps = 8, threads = warps * warp_threads;
-constexpr int items = 8;  // choices of a thread in a tile
-constexpr std::int64_t tile = items * threads;
+constexpr int dispatch_warps = 8, dispatch_threads = dispatch_warps * warp_threads;
+constexpr int dispatch_items = 8;  // choices of a thread in a tile
+constexpr std::int64_t dispatch_tile = dispatch_items * dispatch_threads;
 constexpr std::int64_t most_runs = 1024;
 constexpr int most_slice_experts = 1024;  // bounds the shared memory
 
@@ -42,15 +42,15 @@ struct Slice {
 
 // A warp's choices of one tile, 32 neighbours at a time: choice(i) of this lane, -1 where there is none of the slice.
 struct TileChoices {
-  std::int32_t expert[items];  // counted from the slice's first
+  std::int32_t expert[dispatch_items];  // counted from the slice's first
 
   __device__ static std::int64_t choice(std::int64_t tile_begin, int i) {
-    return tile_begin + (warp() * items + i) * warp_threads + lane();
+    return tile_begin + (warp() * dispatch_items + i) * warp_threads + lane();
   }
   template <bool sliced>
   __device__ void load(const std::int32_t* from, std::int64_t tile_begin, std::int64_t end, Slice<sliced> slice) {
 #pragma unroll
-    for (int i = 0; i < items; ++i) {
+    for (int i = 0; i < dispatch_items; ++i) {
       expert[i] = choice(tile_begin, i) < end ? from[choice(tile_begin, i)] : -1;
       if constexpr (sliced) {
         expert[i] = slice.has(expert[i]) && expert[i] >= 0 ? expert[i] - slice.first : -1;
@@ -61,20 +61,21 @@ struct TileChoices {
 
 // counts [E, runs]: choices of each expert in each run.
 template <bool sliced>
-__global__ void __launch_bounds__(threads) count_choices(std::int32_t* counts, const std::int32_t* expert,
-                                                         std::int64_t choices, std::int64_t run_choices, int experts) {
+__global__ void __launch_bounds__(dispatch_threads)
+    count_choices(std::int32_t* counts, const std::int32_t* expert, std::int64_t choices, std::int64_t run_choices,
+                  int experts) {
   const Slice<sliced> slice(experts);
   std::int32_t* const bins = dynamic_shared<std::int32_t>();  // [experts of the slice]
-  for (int e = static_cast<int>(threadIdx.x); e < slice.experts; e += threads) {
+  for (int e = static_cast<int>(threadIdx.x); e < slice.experts; e += dispatch_threads) {
     bins[e] = 0;
   }
   __syncthreads();
   const std::int64_t begin = blockIdx.x * run_choices, end = min(begin + run_choices, choices);
-  for (std::int64_t at = begin; at < end; at += tile) {
+  for (std::int64_t at = begin; at < end; at += dispatch_tile) {
     TileChoices mine;
     mine.load(expert, at, end, slice);
 #pragma unroll
-    for (int i = 0; i < items; ++i) {
+    for (int i = 0; i < dispatch_items; ++i) {
       const unsigned same = __match_any_sync(all_lanes, mine.expert[i]);
       if (mine.expert[i] >= 0 && (same & lower_lanes()) == 0) {
         atomicAdd(bins + mine.expert[i], __popc(same));
@@ -82,15 +83,15 @@ __global__ void __launch_bounds__(threads) count_choices(std::int32_t* counts, c
     }
   }
   __syncthreads();
-  for (int e = static_cast<int>(threadIdx.x); e < slice.experts; e += threads) {
+  for (int e = static_cast<int>(threadIdx.x); e < slice.experts; e += dispatch_threads) {
     counts[static_cast<std::int64_t>(slice.first + e) * gridDim.x + blockIdx.x] = bins[e];
   }
 }
 
 // counts [E, runs] become the choices of the expert in the runs before; total [E] (and zero [E] = 0). A warp an expert.
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(dispatch_threads)
     sum_runs(std::int32_t* counts, std::int32_t* total, std::int32_t* zero, int runs, int experts) {
-  const int e = static_cast<int>(blockIdx.x) * warps + warp();
+  const int e = static_cast<int>(blockIdx.x) * dispatch_warps + warp();
   if (e >= experts) {
     return;
   }
@@ -119,7 +120,7 @@ struct PlaceTask {
 };
 
 template <bool sliced>
-__global__ void __launch_bounds__(threads) place_choices(PlaceTask task) {
+__global__ void __launch_bounds__(dispatch_threads) place_choices(PlaceTask task) {
   const Slice<sliced> slice(task.experts);
   const int experts = slice.experts, thread = static_cast<int>(threadIdx.x);
   std::int32_t* const next = dynamic_shared<std::int32_t>();  // [experts] the next free row of each expert
@@ -141,16 +142,16 @@ __global__ void __launch_bounds__(threads) place_choices(PlaceTask task) {
 
   const std::int64_t begin = blockIdx.x * task.run_choices, end = min(begin + task.run_choices, task.choices);
   std::int32_t* const mine_of_warp = of_warp + warp() * experts;
-  for (std::int64_t at = begin; at < end; at += tile) {
+  for (std::int64_t at = begin; at < end; at += dispatch_tile) {
     TileChoices mine;
     mine.load(task.expert, at, end, slice);
     for (int e = lane(); e < experts; e += warp_threads) {
       mine_of_warp[e] = 0;
     }
     __syncwarp();
-    int rank[items];  // among the warp's choices of the same expert
+    int rank[dispatch_items];  // among the warp's choices of the same expert
 #pragma unroll
-    for (int i = 0; i < items; ++i) {
+    for (int i = 0; i < dispatch_items; ++i) {
       const std::int32_t e = mine.expert[i];
       const unsigned same = __match_any_sync(all_lanes, e);
       rank[i] = e >= 0 ? mine_of_warp[e] + __popc(same & lower_lanes()) : 0;
@@ -161,9 +162,9 @@ __global__ void __launch_bounds__(threads) place_choices(PlaceTask task) {
       __syncwarp();
     }
     __syncthreads();
-    for (int e = thread; e < experts; e += threads) {
+    for (int e = thread; e < experts; e += dispatch_threads) {
       std::int32_t row = next[e];
-      for (int w = 0; w < warps; ++w) {
+      for (int w = 0; w < dispatch_warps; ++w) {
         const std::int32_t count = of_warp[w * experts + e];
         of_warp[w * experts + e] = row;
         row += count;
@@ -172,7 +173,7 @@ __global__ void __launch_bounds__(threads) place_choices(PlaceTask task) {
     }
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < items; ++i) {
+    for (int i = 0; i < dispatch_items; ++i) {
       const std::int64_t choice = TileChoices::choice(at, i);
       if (choice < end && slice.has(task.expert[choice])) {
         const std::int32_t e = mine.expert[i];
@@ -227,8 +228,9 @@ void CudaStream::dispatch_plan(const Tensor& row, const Tensor& source, const Te
            offset.as<std::int32_t>(), source.as<std::int32_t>(), experts, room, config.rows_per_expert);
     return;
   }
-  const std::int64_t tiles = (choices + tile - 1) / tile, run_tiles = (tiles + most_runs - 1) / most_runs;
-  const std::int64_t run_choices = run_tiles * tile, runs = (choices + run_choices - 1) / run_choices;
+  const std::int64_t tiles = (choices + dispatch_tile - 1) / dispatch_tile,
+                     run_tiles = (tiles + most_runs - 1) / most_runs;
+  const std::int64_t run_choices = run_tiles * dispatch_tile, runs = (choices + run_choices - 1) / run_choices;
   const bool drops = may_drop(config);
   auto* const counts =
       static_cast<std::int32_t*>(scratch(0, static_cast<std::size_t>(experts * runs) * sizeof(std::int32_t)));
@@ -252,11 +254,12 @@ void CudaStream::dispatch_plan(const Tensor& row, const Tensor& source, const Te
   const dim3 blocks(static_cast<unsigned>(runs), blocks_for(experts, most_slice_experts));
   const std::size_t bins = static_cast<std::size_t>(std::min(experts, most_slice_experts)) * sizeof(std::int32_t);
   const bool sliced = experts > most_slice_experts;
-  launch(sliced ? count_choices<true> : count_choices<false>, Grid{blocks, threads, bins}, stream_, counts, task.expert,
-         choices, run_choices, experts);
-  launch(sum_runs, Grid{blocks_for(experts, warps), threads}, stream_, counts, count.as<std::int32_t>(),
-         dropped.as<std::int32_t>(), static_cast<int>(runs), experts);
-  launch(sliced ? place_choices<true> : place_choices<false>, Grid{blocks, threads, (warps + 1) * bins}, stream_, task);
+  launch(sliced ? count_choices<true> : count_choices<false>, Grid{blocks, dispatch_threads, bins}, stream_, counts,
+         task.expert, choices, run_choices, experts);
+  launch(sum_runs, Grid{blocks_for(experts, dispatch_warps), dispatch_threads}, stream_, counts,
+         count.as<std::int32_t>(), dropped.as<std::int32_t>(), static_cast<int>(runs), experts);
+  launch(sliced ? place_choices<true> : place_choices<false>,
+         Grid{blocks, dispatch_threads, (dispatch_warps + 1) * bins}, stream_, task);
   if (drops) {
     const SeatTask seats{.row = row.as<std::int32_t>(),
                          .source = source.as<std::int32_t>(),

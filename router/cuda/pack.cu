@@ -16,15 +16,15 @@
 namespace orthant::cuda {
 namespace {
 
-constexpr int block_threads = 256, block_warps = block_threads / warp_threads;
+constexpr int pack_block_threads = 256, pack_block_warps = pack_block_threads / warp_threads;
 constexpr std::int64_t narrow = 16;  // elements of a row below which a warp would mostly idle
-constexpr std::int64_t most_blocks = 1 << 20;
+constexpr std::int64_t pack_most_blocks = 1 << 20;
 
 __device__ std::int64_t first_warp() {
-  return static_cast<std::int64_t>(blockIdx.x) * block_warps + warp();
+  return static_cast<std::int64_t>(blockIdx.x) * pack_block_warps + warp();
 }
 __device__ std::int64_t warp_step() {
-  return static_cast<std::int64_t>(gridDim.x) * block_warps;
+  return static_cast<std::int64_t>(gridDim.x) * pack_block_warps;
 }
 
 // How rows are read and written: `width` elements at a time, as they lie in memory.
@@ -69,7 +69,7 @@ __device__ void clear_empty_rows(X* rows, const std::int32_t* source, std::int64
 
 // rows [R, d], x [T, d], row [T, K], source [R].
 template <class A, class X>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(pack_block_threads)
     pack_rows(X* rows, const X* x, const std::int32_t* row, const std::int32_t* source, std::int64_t tokens,
               std::int64_t k_count, std::int64_t room, std::int64_t pieces) {
   for (std::int64_t t = first_warp(); t < tokens; t += warp_step()) {
@@ -94,10 +94,12 @@ __global__ void __launch_bounds__(block_threads)
 }
 
 template <class X>
-__global__ void __launch_bounds__(block_threads) pack_narrow(X* rows, const X* x, const std::int32_t* source,
-                                                             std::int64_t k_count, std::int64_t room, std::int64_t d) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * block_threads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x; i < room * d; i += step) {
+__global__ void __launch_bounds__(pack_block_threads)
+    pack_narrow(X* rows, const X* x, const std::int32_t* source, std::int64_t k_count, std::int64_t room,
+                std::int64_t d) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * pack_block_threads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * pack_block_threads + threadIdx.x; i < room * d;
+       i += step) {
     const std::int32_t from = source[i / d];
     rows[i] = from < 0 ? X{} : x[from / k_count * d + i % d];
   }
@@ -105,7 +107,7 @@ __global__ void __launch_bounds__(block_threads) pack_narrow(X* rows, const X* x
 
 // y [T, d] (+)= sum over k, in order, of weight[t, k] * rows[row[t, k]]; weight null: 1.
 template <class A, class X>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(pack_block_threads)
     gather_sum(X* y, const X* rows, const std::int32_t* row, const float* weight, std::int64_t tokens,
                std::int64_t k_count, std::int64_t pieces, bool accumulate) {
   for (std::int64_t t = first_warp(); t < tokens; t += warp_step()) {
@@ -150,11 +152,11 @@ __global__ void __launch_bounds__(block_threads)
 }
 
 template <class X>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(pack_block_threads)
     gather_sum_narrow(X* y, const X* rows, const std::int32_t* row, const float* weight, std::int64_t tokens,
                       std::int64_t k_count, std::int64_t d, bool accumulate) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * block_threads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x; i < tokens * d;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * pack_block_threads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * pack_block_threads + threadIdx.x; i < tokens * d;
        i += step) {
     const std::int64_t t = i / d, column = i - t * d;
     float sum = 0;
@@ -170,7 +172,7 @@ __global__ void __launch_bounds__(block_threads)
 
 // drows [R, d] and dweight [T, K] as Stream::combine_backward.
 template <class A, class X>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(pack_block_threads)
     combine_backward_rows(X* drows, float* dweight, const X* dy, const X* rows, const std::int32_t* row,
                           const std::int32_t* source, const float* weight, std::int64_t tokens, std::int64_t k_count,
                           std::int64_t room, std::int64_t pieces) {
@@ -230,10 +232,10 @@ void with_access(std::initializer_list<const X*> rows, std::int64_t columns, F&&
 }
 
 Grid warps_for(std::int64_t rows) {
-  return Grid{blocks_for(rows, block_warps, most_blocks), block_threads};
+  return Grid{blocks_for(rows, pack_block_warps, pack_most_blocks), pack_block_threads};
 }
 Grid threads_for(std::int64_t elements) {
-  return Grid{blocks_for(elements, block_threads, most_blocks), block_threads};
+  return Grid{blocks_for(elements, pack_block_threads, pack_most_blocks), pack_block_threads};
 }
 
 void launch_gather_sum(cudaStream_t stream, const Tensor& y, const Tensor& rows, const Tensor& row, const float* weight,

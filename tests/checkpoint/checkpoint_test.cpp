@@ -10,7 +10,7 @@
 
 #include "tests/data/temporary_folder.h"
 
-namespace orthant {
+namespace orthant::checkpoint_test {
 namespace {
 
 using testing::ElementsAre;
@@ -195,4 +195,4 @@ TEST_F(Checkpoint, ASaveReplacesTheLeavingsOfAKilledOneAndACheckpointOfTheSameSt
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::checkpoint_test

@@ -9,7 +9,7 @@
 #include "tests/data/temporary_folder.h"
 #include "tests/support/error_of.h"
 
-namespace orthant {
+namespace orthant::damage_test {
 namespace {
 
 using testing::HasSubstr;
@@ -202,4 +202,4 @@ TEST_F(Damage, WhatIsRefusedBeforeTheCommitDoesNotAppear) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::damage_test

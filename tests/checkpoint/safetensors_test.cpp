@@ -10,7 +10,7 @@
 #include "tests/data/temporary_folder.h"
 #include "tests/support/paths.h"
 
-namespace orthant {
+namespace orthant::safetensors_test {
 namespace {
 
 using testing::HasSubstr;
@@ -144,8 +144,8 @@ TEST_F(Safetensors, HostileHeadersAreRefusedByName) {
   EXPECT_THAT(header_error("{} x", 0), HasSubstr("not valid JSON"));
   EXPECT_THAT(header_error(R"({"a":3})"), HasSubstr("expected a JSON object"));
   EXPECT_THAT(header_error(R"({"a":{"dtype":"F32","shape":[2]}})"), HasSubstr("'data_offsets' is missing"));
-  EXPECT_THAT(header_error(R"({"a":{"dtype":"F8_E4M3","shape":[8],"data_offsets":[0,8]}})"),
-              HasSubstr("dtype F8_E4M3 is not supported"));
+  EXPECT_THAT(header_error(R"({"a":{"dtype":"F8_E8M0","shape":[8],"data_offsets":[0,8]}})"),
+              HasSubstr("dtype F8_E8M0 is not supported"));
   EXPECT_THAT(header_error(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})"), HasSubstr("whole number"));
   EXPECT_THAT(header_error(R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})"), HasSubstr("whole number"));
   EXPECT_THAT(header_error(R"({"a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,8]}})"),
@@ -194,4 +194,4 @@ TEST_F(Safetensors, EveryCutIsRefusedAndNoFlipCrashes) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::safetensors_test

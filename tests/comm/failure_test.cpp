@@ -14,7 +14,7 @@
 #include "tests/comm/rig.h"
 #include "tests/support/error_of.h"
 
-namespace orthant::test {
+namespace orthant::test::failure_test {
 namespace {
 
 using testing::AllOf;
@@ -275,4 +275,4 @@ TEST(Failure, NothingIsLeftInSharedMemory) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::failure_test

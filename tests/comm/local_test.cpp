@@ -14,7 +14,7 @@
 #include "tests/comm/processes.h"
 #include "tests/support/error_of.h"
 
-namespace orthant::test {
+namespace orthant::test::local_test {
 namespace {
 
 // Staging of one page, so that small tensors need several chunks.
@@ -201,4 +201,4 @@ TEST(Segment, TheLargestWorldFitsTheAddressSpace) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::local_test

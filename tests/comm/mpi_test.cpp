@@ -10,7 +10,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::test {
+namespace orthant::test::mpi_test {
 namespace {
 
 const std::string program = paths::build("bin/comm_conformance_mpi");
@@ -121,4 +121,4 @@ TEST(Mpi, ALateRankIsNamedAfterTheTimeout) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::mpi_test

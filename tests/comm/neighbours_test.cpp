@@ -6,7 +6,7 @@
 #include "parallel/local/thread_world.h"
 #include "tests/comm/processes.h"
 
-namespace orthant::test {
+namespace orthant::test::neighbours_test {
 namespace {
 
 // From a byte to many times a mailbox, and either side of its two chunks of 128 KB.
@@ -48,4 +48,4 @@ TEST(Neighbours, WaitingCostsNoProcessorTime) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::neighbours_test

@@ -14,7 +14,7 @@
 #include "tests/comm/rig.h"
 #include "tests/support/error_of.h"
 
-namespace orthant::test {
+namespace orthant::test::stall_test {
 namespace {
 
 using testing::AllOf;
@@ -188,4 +188,4 @@ TEST(Stall, SetsOfRanksAreShort) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::stall_test

@@ -9,7 +9,7 @@
 #include "parallel/local/local_communicator.h"
 #include "tests/comm/neighbours.h"
 
-namespace orthant::test {
+namespace orthant::test::traffic_test {
 namespace {
 
 // Of all ranks together.
@@ -132,4 +132,4 @@ TEST(Traffic, MessagesCountOnce) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::traffic_test

@@ -15,7 +15,7 @@
 #include "tests/config/fake_plugins.h"
 #include "tests/support/paths.h"
 
-namespace orthant {
+namespace orthant::bad_configurations_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -126,4 +126,4 @@ TEST(BadConfigurations, AreManyAndEachHasItsText) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::bad_configurations_test

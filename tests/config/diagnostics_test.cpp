@@ -8,7 +8,7 @@
 #include "core/config/diagnostics.h"
 #include "core/config/suggest.h"
 
-namespace orthant {
+namespace orthant::diagnostics_test {
 namespace {
 
 using testing::HasSubstr;
@@ -104,4 +104,4 @@ TEST(Diagnostics, ALongListIsCut) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::diagnostics_test

@@ -12,7 +12,7 @@
 #include "tests/config/fake_plugins.h"
 #include "tests/config/temporary_folder.h"
 
-namespace orthant {
+namespace orthant::hostile_test {
 namespace {
 
 using testing::HasSubstr;
@@ -192,4 +192,4 @@ TEST_F(Hostile, IntegersAtTheirLimits) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::hostile_test

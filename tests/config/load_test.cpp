@@ -11,7 +11,7 @@
 #include "tests/config/fake_plugins.h"
 #include "tests/config/temporary_folder.h"
 
-namespace orthant {
+namespace orthant::load_test {
 namespace {
 
 using testing::ElementsAre;
@@ -381,4 +381,4 @@ TEST_F(Load, LaterChecksReportAtTheValuesTheyAreAbout) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::load_test

@@ -15,7 +15,7 @@
 #include "tests/config/temporary_folder.h"
 #include "tests/support/paths.h"
 
-namespace orthant {
+namespace orthant::print_test {
 namespace {
 
 using testing::HasSubstr;
@@ -142,4 +142,4 @@ TEST(Documentation, HasTheKeysOfTheRegistry) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::print_test

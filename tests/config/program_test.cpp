@@ -11,7 +11,7 @@
 #include "tests/config/temporary_folder.h"
 #include "tests/support/paths.h"
 
-namespace orthant {
+namespace orthant::program_test {
 namespace {
 
 using testing::HasSubstr;
@@ -96,4 +96,4 @@ TEST_F(Program, PrintsVersionHelpResolvedAndSchema) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::program_test

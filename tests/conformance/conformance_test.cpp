@@ -14,7 +14,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant {
+namespace orthant::conformance_test {
 namespace {
 
 using testing::AllOf;
@@ -119,7 +119,8 @@ class Rude : public testing::TestWithParam<Fault> {};
 
 TEST_P(Rude, FailsTheCheckThatIsMeantForIt) {
   const Fault& fault = GetParam();
-  const ConformanceReport report = check_plugin(rude(), {fmt::format("plugins.rude.fault=\"{}\"", fault.fault)});
+  const ConformanceReport report =
+      check_plugin(rude(), {fmt::format("plugins.rude.fault=\"{}\"", fault.fault)}, fault.check);
   EXPECT_FALSE(report.ok());
   EXPECT_EQ(finding(report, fault.check).outcome, Outcome::failed) << finding(report, fault.check).detail;
   EXPECT_THAT(finding(report, fault.check).detail, AllOf(HasSubstr("size 2"), HasSubstr(fault.says)));
@@ -134,7 +135,7 @@ const Fault faults[] = {
     {"alone", "order", "only 1 of the 2 members of group rude"},
     {"unguarded", "guarded", "it crashed: Segmentation fault"},
     {"unstable", "repeats", "differs in some bit"},
-    {"stash_put", "late", "when main streams are late"},
+    {"stash_put", "late", "streams are late"},
     {"stash_take", "late", "when side streams are late"},
     {"throws", "boundaries", "plugin 'rude' failed to cross a boundary: map::at"},
     {"forgets", "resume", "belongs in Keeper::state"},
@@ -148,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(Conformance, Rude, testing::ValuesIn(faults),
 
 // The message says where it belongs, since nothing hangs that could tell.
 TEST(Conformance, WaitingForAnotherStageIsRefused) {
-  const ConformanceReport report = check_plugin(rude(), {"plugins.rude.fault=\"waits\""});
+  const ConformanceReport report = check_plugin(rude(), {"plugins.rude.fault=\"waits\""}, "repeats");
   EXPECT_THAT(
       finding(report, "repeats").detail,
       AllOf(HasSubstr("plugin 'rude', grad_ready: all_reduce of group 'sum of gradients, stages 0 1' on the main "
@@ -185,10 +186,10 @@ TEST(Conformance, APluginWithoutAFaultPassesBesideThem) {
 // All but `late` pass what is wrong on asynchronous devices only.
 TEST(Conformance, AStashIsJudgedByLateStreams) {
   EXPECT_EQ(failures(check_plugin(rude(), {"plugins.rude.fault=\"stash\""})), "");
-  const ConformanceReport wrong = check_plugin(rude(), {"plugins.rude.fault=\"stash_put\""});
-  EXPECT_EQ(finding(wrong, "parity").outcome, Outcome::ok);
-  EXPECT_EQ(finding(wrong, "guarded").outcome, Outcome::ok);
-  EXPECT_EQ(finding(wrong, "late").outcome, Outcome::failed);
+  for (const char* check : {"parity", "guarded", "late"}) {
+    const ConformanceReport wrong = check_plugin(rude(), {"plugins.rude.fault=\"stash_put\""}, check);
+    EXPECT_EQ(finding(wrong, check).outcome, check == std::string("late") ? Outcome::failed : Outcome::ok);
+  }
 }
 
 TEST(Conformance, KeysNeedHelp) {
@@ -205,6 +206,8 @@ TEST(Conformance, WhatDoesNotLoad) {
 
 TEST(Conformance, WrongOverridesAreTheUsersMistake) {
   EXPECT_THROW(check_plugin(rude(), {"plugins.rude.falt=1"}), ConfigError);
+  EXPECT_THAT([] { check_plugin(rude("rude_keys"), {}, "latte"); },
+              testing::ThrowsMessage<ConfigError>(HasSubstr("has no check 'latte'. The checks are: claims, ")));
 }
 
 // --- optimizers
@@ -214,7 +217,7 @@ class RudeOptimizer : public testing::TestWithParam<Fault> {};
 TEST_P(RudeOptimizer, FailsItsCheck) {
   const auto& [fault, check, says] = GetParam();
   const ConformanceReport report =
-      check_plugin(rude("rude_optimizer"), {fmt::format("plugins.rude_optimizer.fault=\"{}\"", fault)});
+      check_plugin(rude("rude_optimizer"), {fmt::format("plugins.rude_optimizer.fault=\"{}\"", fault)}, check);
   EXPECT_FALSE(report.ok());
   EXPECT_EQ(finding(report, check).outcome, Outcome::failed) << finding(report, check).detail;
   EXPECT_THAT(finding(report, check).detail, HasSubstr(says));
@@ -292,7 +295,7 @@ TEST(Conformance, TheProgramPrintsALineForEachCheck) {
   const run_test::ProgramFolder folder;
   const run_test::Result good = folder.orthant({"plugins", "--check", in_tree("data")});
   EXPECT_EQ(good.code, 0) << good.error;
-  EXPECT_THAT(good.output, AllOf(HasSubstr("ok       parity      size 2; size 4\n"),
+  EXPECT_THAT(good.output, AllOf(HasSubstr("ok       parity      size 2; size 4; size 2 below pipeline 2\n"),
                                  HasSubstr("skipped  exchange    it binds none\n")));
   const std::vector<std::string> set = {"plugins.rude.fault=\"boundary\""};
   const run_test::Result bad = folder.orthant(run_test::with_set({"plugins", "--check", rude()}, set));
@@ -309,4 +312,4 @@ TEST(Conformance, TheProgramPrintsALineForEachCheck) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::conformance_test

@@ -8,7 +8,7 @@
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"
 
-namespace orthant {
+namespace orthant::gates_test {
 namespace {
 
 using test::experiment;
@@ -100,10 +100,10 @@ TEST(GateChecks, TheHashGatePassesTheSuite) {
 
 TEST(GateChecks, TheSuiteReportsAGate) {
   const ConformanceReport report = check_plugin(paths::build("tests/conformance/liborthant_plugin_rude_gate.so"),
-                                                {"plugins.rude_gate.fault=\"gradient\""});
+                                                {"plugins.rude_gate.fault=\"gradient\""}, "gate rude: contract");
   EXPECT_FALSE(report.ok());
   EXPECT_THAT(finding(report, "gate rude: contract").detail, HasSubstr("backward gives"));
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::gates_test

@@ -6,7 +6,7 @@
 #include "core/conformance/conformance.h"
 #include "tests/support/paths.h"
 
-namespace orthant {
+namespace orthant::kinds_test {
 namespace {
 
 using testing::HasSubstr;
@@ -60,8 +60,9 @@ class FaultOfAKind : public testing::TestWithParam<Fault> {};
 
 TEST_P(FaultOfAKind, FailsTheCheckThatIsMeantForIt) {
   const Fault& fault = GetParam();
-  const ConformanceReport report = check_plugin(paths::out_of_tree(fault.plugin),
-                                                {fmt::format("plugins.{}.fault=\"{}\"", fault.plugin, fault.fault)});
+  const ConformanceReport report =
+      check_plugin(paths::out_of_tree(fault.plugin),
+                   {fmt::format("plugins.{}.fault=\"{}\"", fault.plugin, fault.fault)}, fault.check);
   const Finding* found = finding(report, fault.check);
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found->outcome, Outcome::failed) << found->detail;
@@ -83,4 +84,4 @@ INSTANTIATE_TEST_SUITE_P(Conformance, FaultOfAKind, testing::ValuesIn(faults),
                          [](const auto& fault) { return fmt::format("{}_{}", fault.param.plugin, fault.param.fault); });
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::kinds_test

@@ -12,7 +12,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant {
+namespace orthant::sites_test {
 namespace {
 
 using test::error_of;
@@ -149,4 +149,4 @@ TEST(Sites, TheGuidePrintsTheTable) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::sites_test

@@ -4,7 +4,7 @@
 
 #include "tests/support/op_harness.h"
 
-namespace orthant::test {
+namespace orthant::test::attention_test {
 namespace {
 
 struct Results {
@@ -65,4 +65,4 @@ TEST(CudaAttention, CudnnAgreesWithOurKernels) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::attention_test

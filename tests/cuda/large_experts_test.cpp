@@ -8,7 +8,7 @@
 
 #include "tests/support/op_harness.h"
 
-namespace orthant::test {
+namespace orthant::test::large_experts_test {
 namespace {
 
 // Null where there is no GPU.
@@ -90,4 +90,4 @@ TEST(LargeExperts, FusedAsPacked) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::large_experts_test

@@ -7,7 +7,7 @@
 #include "experts/cuda/choose_tile.h"
 #include "tests/support/op_harness.h"
 
-namespace orthant::test {
+namespace orthant::test::large_products_test {
 namespace {
 
 using cuda::GroupedLayout;
@@ -147,4 +147,4 @@ TEST(LargeProducts, DenseAsThePlainKernel) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::large_products_test

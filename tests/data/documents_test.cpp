@@ -12,7 +12,7 @@
 #include "core/data/source.h"
 #include "tests/data/temporary_folder.h"
 
-namespace orthant {
+namespace orthant::documents_test {
 namespace {
 
 using testing::HasSubstr;
@@ -221,4 +221,4 @@ TEST(Permutation, IsUniformInItsFirstPlace) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::documents_test

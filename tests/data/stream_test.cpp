@@ -9,7 +9,7 @@
 #include "core/data/source.h"
 #include "tests/data/temporary_folder.h"
 
-namespace orthant {
+namespace orthant::stream_test {
 namespace {
 
 using testing::HasSubstr;
@@ -159,4 +159,4 @@ TEST_F(Stream, TheShortestTextThatFits) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::stream_test

@@ -8,7 +8,7 @@
 
 #include "core/data/source.h"
 
-namespace orthant {
+namespace orthant::synthetic_test {
 namespace {
 
 Settings make_settings(std::int64_t vocabulary) {
@@ -71,4 +71,4 @@ TEST(SyntheticSequences, ArePureAndValidationIsApart) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::synthetic_test

@@ -10,7 +10,7 @@
 #include "core/data/source.h"
 #include "tests/data/temporary_folder.h"
 
-namespace orthant {
+namespace orthant::token_file_test {
 namespace {
 
 using testing::HasSubstr;
@@ -134,4 +134,4 @@ TEST_F(TokenFiles, AnIdBeyondTheVocabularyIsFoundWhenItIsRead) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::token_file_test

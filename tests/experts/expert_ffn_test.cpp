@@ -4,7 +4,7 @@
 
 #include "tests/ops/oracle.h"
 
-namespace orthant::test {
+namespace orthant::test::expert_ffn_test {
 namespace {
 
 struct Case {
@@ -194,4 +194,4 @@ TEST(ExpertFfn, OfManyTilesIsThatOfPlainOperations) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::expert_ffn_test

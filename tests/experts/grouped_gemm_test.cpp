@@ -3,7 +3,7 @@
 
 #include "tests/support/op_harness.h"
 
-namespace orthant::test {
+namespace orthant::test::grouped_gemm_test {
 namespace {
 
 struct Case {
@@ -216,4 +216,4 @@ TEST(GroupedGemm, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::grouped_gemm_test

@@ -12,7 +12,7 @@
 #include "experts/cuda/hopper/wgmma_layout.h"
 #include "experts/cuda/tile_order.h"
 
-namespace orthant::cuda {
+namespace orthant::cuda::grouped_rules_test {
 namespace {
 
 constexpr int h100 = 132;
@@ -225,4 +225,4 @@ TEST(GroupedProblem, CutsOffsetsOffAtTheRowsThereAre) {
 }
 
 }  // namespace
-}  // namespace orthant::cuda
+}  // namespace orthant::cuda::grouped_rules_test

@@ -13,7 +13,7 @@
 #include "tests/export/trained_run.h"
 #include "tests/support/paths.h"
 
-namespace orthant::test {
+namespace orthant::test::export_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -336,4 +336,4 @@ TEST_F(Export, Program) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::export_test

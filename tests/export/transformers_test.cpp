@@ -10,7 +10,7 @@
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"
 
-namespace orthant::test {
+namespace orthant::test::transformers_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -81,4 +81,4 @@ INSTANTIATE_TEST_SUITE_P(Models, Transformers,
                          [](const auto& model) { return model.param.name; });
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::transformers_test

@@ -8,7 +8,7 @@
 
 #include "tests/fuzz/target.h"
 
-namespace orthant::fuzz {
+namespace orthant::fuzz::fuzz_test {
 namespace {
 
 struct Case {
@@ -91,4 +91,4 @@ INSTANTIATE_TEST_SUITE_P(Targets, Short,
                          [](const auto& test) { return std::string(test.param.target->name); });
 
 }  // namespace
-}  // namespace orthant::fuzz
+}  // namespace orthant::fuzz::fuzz_test

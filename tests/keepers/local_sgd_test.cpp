@@ -5,7 +5,7 @@
 #include "tests/keepers/plugins.h"
 #include "tests/support/program.h"
 
-namespace orthant::keepers_test {
+namespace orthant::keepers_test::local_sgd_test {
 namespace {
 
 using run_test::differences;
@@ -117,4 +117,4 @@ TEST(LocalSgd, AnyNumberOfWorkersReadsAnyCheckpoint) {
 }
 
 }  // namespace
-}  // namespace orthant::keepers_test
+}  // namespace orthant::keepers_test::local_sgd_test

@@ -9,7 +9,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/program.h"
 
-namespace orthant::keepers_test {
+namespace orthant::keepers_test::topk_sums_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -158,4 +158,4 @@ TEST(TopkSums, BehindWhoeverSumsItIsRefused) {
 }
 
 }  // namespace
-}  // namespace orthant::keepers_test
+}  // namespace orthant::keepers_test::topk_sums_test

@@ -6,7 +6,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::run_test {
+namespace orthant::run_test::build_lock_test {
 namespace {
 
 TEST(BuildLock, OnlyTheFirstRankOfAMachineSaysThatItWaits) {
@@ -70,4 +70,4 @@ TEST(ForeignCheckout, ItsBuildIsUsedAndWithoutOneItIsSaidWhatToDo) {
 }
 
 }  // namespace
-}  // namespace orthant::run_test
+}  // namespace orthant::run_test::build_lock_test

@@ -5,7 +5,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::run_test {
+namespace orthant::run_test::cuda_settings_test {
 namespace {
 
 class CudaSettings : public testing::Test {
@@ -112,4 +112,4 @@ TEST_F(NamesCuda, InAConfigurationOrOneThatItExtends) {
 }
 
 }  // namespace
-}  // namespace orthant::run_test
+}  // namespace orthant::run_test::cuda_settings_test

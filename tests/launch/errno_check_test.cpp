@@ -5,7 +5,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::run_test {
+namespace orthant::run_test::errno_check_test {
 namespace {
 
 class ErrnoCheck : public testing::Test {
@@ -39,4 +39,4 @@ TEST_F(ErrnoCheck, AReasonThatIsReadBeforeTheCallIsRefused) {
 }
 
 }  // namespace
-}  // namespace orthant::run_test
+}  // namespace orthant::run_test::errno_check_test

@@ -6,7 +6,7 @@
 
 #include <map>
 
-namespace orthant {
+namespace orthant::external_launcher_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -128,4 +128,4 @@ TEST(ExternalLauncher, ValuesThatMakeNoSenseAreRefused) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::external_launcher_test

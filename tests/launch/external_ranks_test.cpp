@@ -12,7 +12,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/run_supervisor.h"
 
-namespace orthant::launch_test {
+namespace orthant::launch_test::external_ranks_test {
 namespace {
 
 using ::testing::AllOf;
@@ -89,4 +89,4 @@ TEST_F(ExternalRanks, TheirSecretIsNotShown) {
 }
 
 }  // namespace
-}  // namespace orthant::launch_test
+}  // namespace orthant::launch_test::external_ranks_test

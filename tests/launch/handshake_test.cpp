@@ -15,7 +15,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/run_supervisor.h"
 
-namespace orthant::launch_test {
+namespace orthant::launch_test::handshake_test {
 namespace {
 
 using orthant::test::error_of;
@@ -120,4 +120,4 @@ TEST(Secret, AFileThatOthersMayReadOrOwnIsRefused) {
 }
 
 }  // namespace
-}  // namespace orthant::launch_test
+}  // namespace orthant::launch_test::handshake_test

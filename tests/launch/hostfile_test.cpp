@@ -11,7 +11,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/run_supervisor.h"
 
-namespace orthant {
+namespace orthant::hostfile_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -73,4 +73,4 @@ TEST_F(HostfileTest, RefusesTooFewSlots) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::hostfile_test

@@ -10,7 +10,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/run_supervisor.h"
 
-namespace orthant::launch_test {
+namespace orthant::launch_test::launch_command_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -113,4 +113,4 @@ TEST_F(LaunchCommand, ABadConfigurationEndsWith78BeforeAnyRank) {
 }
 
 }  // namespace
-}  // namespace orthant::launch_test
+}  // namespace orthant::launch_test::launch_command_test

@@ -16,7 +16,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/run_supervisor.h"
 
-namespace orthant::launch_test {
+namespace orthant::launch_test::local_meeting_test {
 namespace {
 
 using orthant::test::error_of;
@@ -150,4 +150,4 @@ TEST(LocalMeeting, AnotherUserIsRefusedEvenWithTheSecret) {
 }
 
 }  // namespace
-}  // namespace orthant::launch_test
+}  // namespace orthant::launch_test::local_meeting_test

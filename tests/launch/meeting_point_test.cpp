@@ -7,7 +7,7 @@
 
 #include <orthant/error.h>
 
-namespace orthant::launch_test {
+namespace orthant::launch_test::meeting_point_test {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -96,4 +96,4 @@ TEST(MeetingPoint, OpenMpiSaysItOnOneMachineOnly) {
 }
 
 }  // namespace
-}  // namespace orthant::launch_test
+}  // namespace orthant::launch_test::meeting_point_test

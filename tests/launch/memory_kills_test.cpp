@@ -7,7 +7,7 @@
 
 #include "tests/support/run_supervisor.h"
 
-namespace orthant::launch_test {
+namespace orthant::launch_test::memory_kills_test {
 namespace {
 
 using testing::HasSubstr;
@@ -51,4 +51,4 @@ TEST(KillAccountText, SaysOutOfMemoryWhereACountHasRisen) {
 }
 
 }  // namespace
-}  // namespace orthant::launch_test
+}  // namespace orthant::launch_test::memory_kills_test

@@ -10,7 +10,7 @@
 
 #include "tests/support/run_supervisor.h"
 
-namespace orthant::launch_test {
+namespace orthant::launch_test::output_test {
 namespace {
 
 class OutputSinkTest : public testing::Test {
@@ -92,4 +92,4 @@ TEST_F(OutputSinkTest, AFullDiskIsTriedAgainAndNotPolled) {
 }
 
 }  // namespace
-}  // namespace orthant::launch_test
+}  // namespace orthant::launch_test::output_test

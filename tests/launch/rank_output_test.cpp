@@ -12,7 +12,7 @@
 
 #include "tests/support/run_supervisor.h"
 
-namespace orthant::launch_test {
+namespace orthant::launch_test::rank_output_test {
 namespace {
 
 using testing::HasSubstr;
@@ -165,4 +165,4 @@ TEST(RankPrefix, NamesRunsOfRanks) {
 }
 
 }  // namespace
-}  // namespace orthant::launch_test
+}  // namespace orthant::launch_test::rank_output_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace orthant::launch_test {
+namespace orthant::launch_test::restart_policy_test {
 namespace {
 
 FailedRound failed(const std::string& reason, std::int64_t step = -1, std::int64_t checkpoint = -1) {
@@ -56,4 +56,4 @@ TEST(RestartPolicy, NoneAreMadeUnlessAskedFor) {
 }
 
 }  // namespace
-}  // namespace orthant::launch_test
+}  // namespace orthant::launch_test::restart_policy_test

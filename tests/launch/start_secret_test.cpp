@@ -14,7 +14,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/run_supervisor.h"
 
-namespace orthant::launch_test {
+namespace orthant::launch_test::start_secret_test {
 namespace {
 
 using ::testing::AllOf;
@@ -106,4 +106,4 @@ TEST(StartSecret, ADryRunWritesNothing) {
 }
 
 }  // namespace
-}  // namespace orthant::launch_test
+}  // namespace orthant::launch_test::start_secret_test

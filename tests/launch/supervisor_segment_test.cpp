@@ -19,7 +19,7 @@
 #include "parallel/process_state.h"
 #include "tests/support/run_supervisor.h"
 
-namespace orthant::launch_test {
+namespace orthant::launch_test::supervisor_segment_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -182,4 +182,4 @@ TEST_F(SupervisorWithSegment, AStepThatFailsTwiceInTheSameWayIsNotTriedAgain) {
 }
 
 }  // namespace
-}  // namespace orthant::launch_test
+}  // namespace orthant::launch_test::supervisor_segment_test

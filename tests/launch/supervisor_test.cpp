@@ -14,7 +14,7 @@
 
 #include "tests/support/run_supervisor.h"
 
-namespace orthant::launch_test {
+namespace orthant::launch_test::supervisor_test {
 namespace {
 
 using ::testing::ContainsRegex;
@@ -354,4 +354,4 @@ TEST(ShellQuoted, SurvivesAShell) {
 }
 
 }  // namespace
-}  // namespace orthant::launch_test
+}  // namespace orthant::launch_test::supervisor_test

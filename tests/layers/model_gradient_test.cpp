@@ -14,7 +14,7 @@
 #include "core/arch/parameter_table.h"
 #include "tests/support/experiment.h"
 
-namespace orthant {
+namespace orthant::model_gradient_test {
 namespace {
 
 using test::experiment;
@@ -204,4 +204,4 @@ TEST(ModelGradient, DenseModel) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::model_gradient_test

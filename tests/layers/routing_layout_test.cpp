@@ -4,7 +4,7 @@
 
 #include "router/routing_layout.h"
 
-namespace orthant {
+namespace orthant::routing_layout_test {
 namespace {
 
 // Where each of a rank's rows lies in the whole sequences.
@@ -98,4 +98,4 @@ TEST(RoutedRows, ThatAreNotSentAreRefused) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::routing_layout_test

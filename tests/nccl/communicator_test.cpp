@@ -15,7 +15,7 @@
 #include "tests/nccl/fake_nccl.h"
 #include "tests/support/error_of.h"
 
-namespace orthant::nccl::test {
+namespace orthant::nccl::test::communicator_test {
 namespace {
 
 using orthant::test::error_of;
@@ -315,4 +315,4 @@ TEST(NcclFailure, AnErrorThatNcclMeetsOnItsOwnEndsTheRun) {
 }
 
 }  // namespace
-}  // namespace orthant::nccl::test
+}  // namespace orthant::nccl::test::communicator_test

@@ -15,7 +15,7 @@
 #include "plugins/nccl/frame.h"
 #include "tests/nccl/rendezvous_ranks.h"
 
-namespace orthant::nccl::test {
+namespace orthant::nccl::test::rendezvous_failure_test {
 namespace {
 
 using testing::AllOf;
@@ -257,4 +257,4 @@ TEST(Rendezvous, ADeadProcessIsNamedSoon) {
 }
 
 }  // namespace
-}  // namespace orthant::nccl::test
+}  // namespace orthant::nccl::test::rendezvous_failure_test

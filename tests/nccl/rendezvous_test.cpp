@@ -10,7 +10,7 @@
 
 #include "tests/nccl/rendezvous_ranks.h"
 
-namespace orthant::nccl::test {
+namespace orthant::nccl::test::rendezvous_test {
 namespace {
 
 using testing::Each;
@@ -114,4 +114,4 @@ TEST(Rendezvous, BadAddressesAreRefused) {
 }
 
 }  // namespace
-}  // namespace orthant::nccl::test
+}  // namespace orthant::nccl::test::rendezvous_test

@@ -8,7 +8,7 @@
 
 #include <orthant/error.h>
 
-namespace orthant::nccl {
+namespace orthant::nccl::start_test {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -64,4 +64,4 @@ TEST(NcclStart, WhatIsMissingIsSaid) {
 }
 
 }  // namespace
-}  // namespace orthant::nccl
+}  // namespace orthant::nccl::start_test

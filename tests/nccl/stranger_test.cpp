@@ -18,7 +18,7 @@
 #include "plugins/nccl/hub.h"
 #include "tests/nccl/rendezvous_ranks.h"
 
-namespace orthant::nccl::test {
+namespace orthant::nccl::test::stranger_test {
 namespace {
 
 using testing::AllOf;
@@ -292,4 +292,4 @@ TEST(Secret, AStaleFileIsReadAgain) {
 }
 
 }  // namespace
-}  // namespace orthant::nccl::test
+}  // namespace orthant::nccl::test::stranger_test

@@ -2,7 +2,7 @@
 #include "core/device/cpu/vector_math.h"
 #include "tests/ops/oracle.h"
 
-namespace orthant::test {
+namespace orthant::test::activation_test {
 namespace {
 
 const Activation kinds[] = {Activation::relu, Activation::gelu, Activation::swiglu};
@@ -224,4 +224,4 @@ TEST(Embedding, RefusesIdsOutsideTheTable) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::activation_test

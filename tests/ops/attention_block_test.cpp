@@ -3,7 +3,7 @@
 
 #include "tests/ops/oracle.h"
 
-namespace orthant::test {
+namespace orthant::test::attention_block_test {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -301,4 +301,4 @@ TEST(AttentionBlock, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::attention_block_test

@@ -3,7 +3,7 @@
 
 #include "core/device/cuda/attention_choice.h"
 
-namespace orthant::test {
+namespace orthant::test::attention_choice_test {
 namespace {
 
 using cuda::attention_part;
@@ -54,4 +54,4 @@ TEST(AttentionChoice, PartsOfTheBackward) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::attention_choice_test

@@ -1,7 +1,7 @@
 // Attention: forward against whole rows of scores in fp64, backward against finite differences of that.
 #include "tests/ops/oracle.h"
 
-namespace orthant::test {
+namespace orthant::test::attention_test {
 namespace {
 
 struct AttentionCase {
@@ -154,4 +154,4 @@ TEST(Attention, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::attention_test

@@ -1,7 +1,7 @@
 // Cross-entropy: the loss against its definition, the gradient against its finite differences.
 #include "tests/ops/oracle.h"
 
-namespace orthant::test {
+namespace orthant::test::cross_entropy_test {
 namespace {
 
 TEST(CrossEntropy, LossAndGradient) {
@@ -200,4 +200,4 @@ TEST(CrossEntropy, RefusesALabelOutsideTheVocabulary) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::cross_entropy_test

@@ -4,7 +4,7 @@
 #include "core/device/cpu/gemm_plain.h"
 #include "tests/support/op_harness.h"
 
-namespace orthant::test {
+namespace orthant::test::gemm_test {
 namespace {
 
 // op(A) op(B) + beta * C, row-major.
@@ -131,4 +131,4 @@ TEST(Gemm, BuiltIn) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::gemm_test

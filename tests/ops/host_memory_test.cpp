@@ -2,7 +2,7 @@
 #include "core/dry_run/meta_device.h"
 #include "tests/support/op_harness.h"
 
-namespace orthant::test {
+namespace orthant::test::host_memory_test {
 namespace {
 
 TEST(HostMemory, CopiesOfAnyTypeAndSize) {
@@ -164,4 +164,4 @@ TEST(LateDevice, AMissingWaitIsSeen) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::host_memory_test

@@ -4,7 +4,7 @@
 
 #include "tests/support/op_harness.h"
 
-namespace orthant::test {
+namespace orthant::test::memory_test {
 namespace {
 
 const std::int64_t sizes[] = {0, 1, 7, 64, 1000, 70001};
@@ -296,4 +296,4 @@ TEST(SwapOuter, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::memory_test

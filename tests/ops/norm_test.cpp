@@ -1,7 +1,7 @@
 // LayerNorm and RMSNorm: forward against the definition, backward against its finite differences.
 #include "tests/ops/oracle.h"
 
-namespace orthant::test {
+namespace orthant::test::norm_test {
 namespace {
 
 struct NormCase {
@@ -141,4 +141,4 @@ TEST(Norm, ManyRowsHaveTheSameBitsForAnyThreadCount) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::norm_test

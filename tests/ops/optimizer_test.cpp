@@ -1,7 +1,7 @@
 // Optimizers: several steps against the textbook recurrences in fp64.
 #include "tests/ops/oracle.h"
 
-namespace orthant::test {
+namespace orthant::test::optimizer_test {
 namespace {
 
 constexpr double factor_value = 0.5;
@@ -142,4 +142,4 @@ TEST(Optimizer, ClipFactor) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::optimizer_test

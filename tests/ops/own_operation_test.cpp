@@ -4,7 +4,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/op_harness.h"
 
-namespace orthant::test {
+namespace orthant::test::own_operation_test {
 namespace {
 
 // y[i] = x[i] * 2 + i; sum += x.
@@ -113,4 +113,4 @@ TEST(OwnOperationDeathTest, UndeclaredMemoryIsGuarded) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::own_operation_test

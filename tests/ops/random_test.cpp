@@ -1,7 +1,7 @@
 // Operations on random numbers: keyed by global index, so slices agree with the whole.
 #include "tests/ops/oracle.h"
 
-namespace orthant::test {
+namespace orthant::test::random_test {
 namespace {
 
 const RandomKey key{77, Purpose::dropout, 3, 9};
@@ -84,4 +84,4 @@ TEST(Random, JitterStaysInItsInterval) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::random_test

@@ -1,7 +1,7 @@
 // Rotary positions against complex multiplication, and the backward as the forward's adjoint.
 #include "tests/ops/oracle.h"
 
-namespace orthant::test {
+namespace orthant::test::rotary_test {
 namespace {
 
 struct RotaryCase {
@@ -109,4 +109,4 @@ TEST(Rotary, HeadsAndKeyHeadsApart) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::rotary_test

@@ -5,7 +5,7 @@
 
 #include "tests/support/op_harness.h"
 
-namespace orthant::test {
+namespace orthant::test::storage_types_test {
 namespace {
 
 constexpr DType storage_types[] = {DType::i8, DType::f8_e4m3, DType::f8_e5m2};
@@ -204,4 +204,4 @@ TEST(StorageTypes, NoOtherOperationTakesThem) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::storage_types_test

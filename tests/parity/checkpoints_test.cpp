@@ -10,7 +10,7 @@
 #include "tests/parity/layouts.h"
 #include "tests/support/program.h"
 
-namespace orthant {
+namespace orthant::checkpoints_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -98,4 +98,4 @@ INSTANTIATE_TEST_SUITE_P(Parity, Checkpoints, testing::ValuesIn(drawn_pairs()),
                          [](const auto& pair) { return pair.param.name(); });
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::checkpoints_test

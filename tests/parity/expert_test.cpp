@@ -12,7 +12,7 @@
 #include "parallel/local/thread_world.h"
 #include "tests/support/parity.h"
 
-namespace orthant {
+namespace orthant::expert_test {
 namespace {
 
 using test::axes;
@@ -303,4 +303,4 @@ TEST(ExpertAxis, RefusesAtTheKey) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::expert_test

@@ -7,7 +7,7 @@
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"
 
-namespace orthant {
+namespace orthant::faults_test {
 namespace {
 
 using test::axes;
@@ -260,4 +260,4 @@ TEST(Faults, GradientThatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::faults_test

@@ -9,7 +9,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant {
+namespace orthant::gates_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -201,4 +201,4 @@ TEST(HashGate, IsBalancedOverTheVocabulary) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::gates_test

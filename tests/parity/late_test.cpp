@@ -5,7 +5,7 @@
 
 #include "tests/support/parity.h"
 
-namespace orthant {
+namespace orthant::late_test {
 namespace {
 
 using test::axes;
@@ -59,4 +59,4 @@ INSTANTIATE_TEST_SUITE_P(Parity, Late, testing::ValuesIn(layouts),
                          [](const auto& layout) { return layout.param.name; });
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::late_test

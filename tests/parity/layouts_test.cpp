@@ -3,7 +3,7 @@
 
 #include "tests/support/parity.h"
 
-namespace orthant {
+namespace orthant::layouts_test {
 namespace {
 
 using test::axes;
@@ -146,4 +146,4 @@ TEST(Parity, SmallBuckets) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::layouts_test

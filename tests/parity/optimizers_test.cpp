@@ -11,7 +11,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant {
+namespace orthant::optimizers_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -176,4 +176,4 @@ INSTANTIATE_TEST_SUITE_P(Parity, OldCheckpoints, testing::Values("adamw", "sgd")
                          [](const auto& made) { return std::string(made.param); });
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::optimizers_test

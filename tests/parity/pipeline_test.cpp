@@ -10,7 +10,7 @@
 #include "parallel/local/thread_world.h"
 #include "tests/support/parity.h"
 
-namespace orthant {
+namespace orthant::pipeline_test {
 namespace {
 
 using test::axes;
@@ -269,4 +269,4 @@ TEST(Pipeline, WhatDoesNotFitIsRefused) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::pipeline_test

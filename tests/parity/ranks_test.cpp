@@ -14,7 +14,7 @@
 #include "parallel/local/thread_world.h"
 #include "tests/support/parity.h"
 
-namespace orthant {
+namespace orthant::ranks_test {
 namespace {
 
 using test::axes;
@@ -300,4 +300,4 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Guarded,
                          testing::Values(axes(2), axes(2, 2), "[plugins.template]\nfactor = 0.5\n" + axes(2)));
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::ranks_test

@@ -8,7 +8,7 @@
 #include "tests/support/parity.h"
 #include "tests/support/paths.h"
 
-namespace orthant {
+namespace orthant::routing_test {
 namespace {
 
 using test::axes;
@@ -133,4 +133,4 @@ TEST(SplitTokens, MustBeRoutedBeforeTheyAreSent) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::routing_test

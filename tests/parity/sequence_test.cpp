@@ -5,7 +5,7 @@
 #include "tests/support/parity.h"
 #include "tests/support/paths.h"
 
-namespace orthant {
+namespace orthant::sequence_test {
 namespace {
 
 using test::joined;
@@ -80,4 +80,4 @@ TEST(SequenceAxis, RefusesWhatDoesNotDivide) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::sequence_test

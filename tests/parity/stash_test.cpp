@@ -7,7 +7,7 @@
 #include "tests/support/parity.h"
 #include "tests/support/paths.h"
 
-namespace orthant {
+namespace orthant::stash_test {
 namespace {
 
 using test::experiment;
@@ -97,4 +97,4 @@ TEST(Stash, TheDeviceHoldsLess) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::stash_test

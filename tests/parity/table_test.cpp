@@ -9,7 +9,7 @@
 #include "tests/parity/layouts.h"
 #include "tests/support/parity.h"
 
-namespace orthant {
+namespace orthant::table_test {
 namespace {
 
 using test::TableCell;
@@ -149,4 +149,4 @@ TEST(SlowTable, WhatIsImpossibleOnSixteenRanksIsRefusedWithItsReason) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::table_test

@@ -5,7 +5,7 @@
 #include "tests/support/parity.h"
 #include "tests/support/paths.h"
 
-namespace orthant {
+namespace orthant::tensor_test {
 namespace {
 
 using test::axes;
@@ -172,4 +172,4 @@ TEST(TensorAxis, RefusesAllThatDoesNotDivide) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::tensor_test

@@ -11,7 +11,7 @@
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"
 
-namespace orthant {
+namespace orthant::verify_test {
 namespace {
 
 using test::axes;
@@ -158,4 +158,4 @@ TEST(Verify, SixteenRanksTakeAtMost64Threads) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::verify_test

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <random>
 
-namespace orthant::pipeline {
+namespace orthant::pipeline::cut_test {
 namespace {
 
 struct Quality {
@@ -87,4 +87,4 @@ TEST(Cut, OnePieceAndAsManyAsLayers) {
 }
 
 }  // namespace
-}  // namespace orthant::pipeline
+}  // namespace orthant::pipeline::cut_test

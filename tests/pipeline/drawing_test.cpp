@@ -7,7 +7,7 @@
 
 #include "tests/support/program.h"
 
-namespace orthant {
+namespace orthant::drawing_test {
 namespace {
 
 using run_test::ProgramFolder;
@@ -70,4 +70,4 @@ TEST_F(Drawing, RefusesWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::drawing_test

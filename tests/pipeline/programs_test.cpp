@@ -10,7 +10,7 @@
 #include "plugins/pipeline/schedules.h"
 #include "tests/support/experiment.h"
 
-namespace orthant {
+namespace orthant::programs_test {
 namespace {
 
 using testing::HasSubstr;
@@ -101,4 +101,4 @@ TEST(Programs, TimelineByHand) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::programs_test

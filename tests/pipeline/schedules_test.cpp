@@ -6,7 +6,7 @@
 
 #include "core/plan/schedule_check.h"
 
-namespace orthant {
+namespace orthant::schedules_test {
 namespace {
 
 constexpr int most_stages = 8, most_micro_batches = 16, most_chunks = 4;
@@ -144,4 +144,4 @@ TEST(Schedules, ForwardPassesFitEachOther) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::schedules_test

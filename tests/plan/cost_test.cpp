@@ -3,7 +3,7 @@
 
 #include "core/arch/cost.h"
 
-namespace orthant {
+namespace orthant::cost_test {
 namespace {
 
 // Mixtral-8x7B: 12.88 billion parameters are active for a token (Jiang et al., "Mixtral of Experts"), of which the
@@ -31,4 +31,4 @@ TEST(TrainingFlops, OfAttentionGrowWithTheSequence) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::cost_test

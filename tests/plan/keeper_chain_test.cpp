@@ -12,7 +12,7 @@
 #include "parallel/local/thread_world.h"
 #include "tests/support/error_of.h"
 
-namespace orthant {
+namespace orthant::keeper_chain_test {
 namespace {
 
 using test::error_of;
@@ -149,4 +149,4 @@ TEST(Workers, ShareNothingOfTheModel) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::keeper_chain_test

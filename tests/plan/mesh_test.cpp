@@ -7,7 +7,7 @@
 
 #include "tests/support/error_of.h"
 
-namespace orthant {
+namespace orthant::mesh_test {
 namespace {
 
 using test::error_of;
@@ -217,4 +217,4 @@ TEST(Mesh, RefusesRanksOutsideTheWorld) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::mesh_test

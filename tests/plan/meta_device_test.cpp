@@ -6,7 +6,7 @@
 #include "core/dry_run/meta_device.h"
 #include "core/dry_run/planning_communicator.h"
 
-namespace orthant {
+namespace orthant::meta_device_test {
 namespace {
 
 TEST(MetaDevice, CountsBytesToTheByteAndTakesNone) {
@@ -195,4 +195,4 @@ TEST_F(Groups, ARankMakesOnlyGroupsItBelongsTo) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::meta_device_test

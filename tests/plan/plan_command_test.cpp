@@ -7,7 +7,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant {
+namespace orthant::plan_command_test {
 namespace {
 
 using run_test::ProgramFolder;
@@ -132,4 +132,4 @@ TEST_F(PlanCommand, ABadLayoutIsRefused) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::plan_command_test

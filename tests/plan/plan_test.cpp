@@ -11,7 +11,7 @@
 #include "core/plan/keeper_chain.h"
 #include "tests/support/error_of.h"
 
-namespace orthant {
+namespace orthant::plan_test {
 namespace {
 
 using test::error_of;
@@ -366,4 +366,4 @@ TEST(Plan, GroupsAreMadeOnce) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::plan_test

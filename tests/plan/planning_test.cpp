@@ -9,7 +9,7 @@
 #include "parallel/local/thread_world.h"
 #include "tests/support/experiment.h"
 
-namespace orthant {
+namespace orthant::planning_test {
 namespace {
 
 using test::axes;
@@ -293,4 +293,4 @@ TEST(Planning, AModelLargerThanThisMachine) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::planning_test

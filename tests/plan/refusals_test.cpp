@@ -4,7 +4,7 @@
 
 #include "tests/support/experiment.h"
 
-namespace orthant {
+namespace orthant::refusals_test {
 namespace {
 
 using test::axes;
@@ -57,4 +57,4 @@ TEST(Refusals, ExpertRanksOfADenseModel) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::refusals_test

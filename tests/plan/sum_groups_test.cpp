@@ -6,7 +6,7 @@
 #include "core/dry_run/planning_communicator.h"
 #include "core/layers/parameter_store.h"
 
-namespace orthant {
+namespace orthant::sum_groups_test {
 namespace {
 
 // Each layer a piece, the stages taking turns: with an embedding, two blocks and a head on three stages, the first one
@@ -82,4 +82,4 @@ TEST(SumGroups, AreMadeInOneOrderOnEveryRank) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::sum_groups_test

@@ -14,7 +14,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::run_test {
+namespace orthant::run_test::damage_test {
 namespace {
 
 using testing::AllOf;
@@ -113,4 +113,4 @@ TEST(Damage, TheChecksumIsThatOfTheStandard) {
 }
 
 }  // namespace
-}  // namespace orthant::run_test
+}  // namespace orthant::run_test::damage_test

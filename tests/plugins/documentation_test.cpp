@@ -7,7 +7,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/run_supervisor.h"
 
-namespace orthant {
+namespace orthant::documentation_test {
 namespace {
 
 TEST(Documentation, HasTheKeysOfThePlugins) {
@@ -23,4 +23,4 @@ TEST(Documentation, HasTheKeysOfThePlugins) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::documentation_test

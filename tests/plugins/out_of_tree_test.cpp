@@ -9,7 +9,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::run_test {
+namespace orthant::run_test::out_of_tree_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -59,4 +59,4 @@ TEST(OutOfTree, TheTemplateBuildsAgainstAnInstalledPrefixAndTrains) {
 }
 
 }  // namespace
-}  // namespace orthant::run_test
+}  // namespace orthant::run_test::out_of_tree_test

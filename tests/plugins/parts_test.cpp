@@ -8,7 +8,7 @@
 #include "tests/support/parity.h"
 #include "tests/support/paths.h"
 
-namespace orthant {
+namespace orthant::parts_test {
 namespace {
 
 using test::experiment;
@@ -108,4 +108,4 @@ TEST(OutOfTreeHook, LowersTheRateAfterASpikeAndSaysSo) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::parts_test

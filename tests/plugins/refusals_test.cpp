@@ -10,7 +10,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::run_test {
+namespace orthant::run_test::refusals_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -165,4 +165,4 @@ TEST_F(PluginRefusals, TheListSaysWhatIsFoundWhere) {
 }
 
 }  // namespace
-}  // namespace orthant::run_test
+}  // namespace orthant::run_test::refusals_test

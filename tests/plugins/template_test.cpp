@@ -6,7 +6,7 @@
 
 #include "tests/support/program.h"
 
-namespace orthant::run_test {
+namespace orthant::run_test::template_test {
 namespace {
 
 // Gradient norms of some steps on two ranks; those after the first see weights that earlier gradients changed. A scale
@@ -46,4 +46,4 @@ TEST(Template, ScalesTheSumBeforeOrAfterTheAxisThatSums) {
 }
 
 }  // namespace
-}  // namespace orthant::run_test
+}  // namespace orthant::run_test::template_test

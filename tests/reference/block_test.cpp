@@ -4,7 +4,7 @@
 #include "experts/moe_layer.h"
 #include "tests/reference/rig.h"
 
-namespace orthant::test {
+namespace orthant::test::block_test {
 namespace {
 
 const std::string stem = "model.layers.0.block_sparse_moe";
@@ -190,4 +190,4 @@ TEST(SwitchBlock, OutputGradientsAndLossesWithDroppedTokens) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::block_test

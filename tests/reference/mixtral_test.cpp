@@ -5,7 +5,7 @@
 #include "core/train/trainer.h"
 #include "tests/reference/rig.h"
 
-namespace orthant::test {
+namespace orthant::test::mixtral_test {
 namespace {
 
 Settings settings_of(const Reference& r) {
@@ -219,4 +219,4 @@ TEST_F(TinyMixtralInMicroBatches, LossesAndEveryGradient) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::mixtral_test

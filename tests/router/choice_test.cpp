@@ -9,7 +9,7 @@
 #include "tests/router/problems.h"
 #include "tests/support/error_of.h"
 
-namespace orthant::test {
+namespace orthant::test::choice_test {
 namespace {
 
 Problem grouped(Problem q, std::int64_t groups, std::int64_t of_token) {
@@ -286,4 +286,4 @@ TEST(ChooseExperts, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::choice_test

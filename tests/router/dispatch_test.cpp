@@ -6,7 +6,7 @@
 #include "router/rules/capacity.h"
 #include "tests/router/problems.h"
 
-namespace orthant::test {
+namespace orthant::test::dispatch_test {
 namespace {
 
 // `problems` at capacities from one seat to more seats than tokens.
@@ -305,4 +305,4 @@ TEST(Capacity, IsExact) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::dispatch_test

@@ -6,7 +6,7 @@
 #include "tests/router/problems.h"
 #include "tests/support/error_of.h"
 
-namespace orthant::test {
+namespace orthant::test::gate_test {
 namespace {
 
 void expect_the_definition(const std::vector<Problem>& all) {
@@ -348,4 +348,4 @@ TEST(Gate, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::gate_test

@@ -3,7 +3,7 @@
 
 #include "tests/router/problems.h"
 
-namespace orthant::test {
+namespace orthant::test::pack_test {
 namespace {
 
 // Problems with drops, empty experts, no token, one token and padding only; width d.
@@ -277,4 +277,4 @@ TEST(Router, GradientThroughDispatchAndCombine) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::pack_test

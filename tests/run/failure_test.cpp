@@ -11,13 +11,13 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::run_test {
+namespace orthant::run_test::failure_test {
 namespace {
 
 namespace fs = std::filesystem;
-using launch_test::eventually;
-using launch_test::is_alive;
-using launch_test::Running;
+using orthant::launch_test::eventually;
+using orthant::launch_test::is_alive;
+using orthant::launch_test::Running;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -87,7 +87,7 @@ TEST_F(RunFailure, RestartsResumeFromTheLastCheckpoint) {
   EXPECT_THAT(running->output(), HasSubstr("resumed from runs/r/checkpoints/step_"));
   EXPECT_EQ(last_step(), 120);
   EXPECT_FALSE(fs::exists(folder_.run("r.1")));
-  EXPECT_THAT(launch_test::read_file(folder_.run() / "logs/rank_0.log"), HasSubstr("resumed from"));
+  EXPECT_THAT(orthant::launch_test::read_file(folder_.run() / "logs/rank_0.log"), HasSubstr("resumed from"));
   expect_nothing_left();
 }
 
@@ -172,4 +172,4 @@ TEST_F(RunFailure, AStepThatIsNotFiniteIsNotApplied) {
 }
 
 }  // namespace
-}  // namespace orthant::run_test
+}  // namespace orthant::run_test::failure_test

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-namespace orthant {
+namespace orthant::file_work_test {
 namespace {
 
 class Beats final : public Communicator {
@@ -62,4 +62,4 @@ TEST(FileWork, BeatsNoMoreWhenItTakesTooLong) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::file_work_test

@@ -13,7 +13,7 @@
 #include "core/checkpoint/checkpoint.h"
 #include "tests/data/temporary_folder.h"
 
-namespace orthant {
+namespace orthant::pruner_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -111,4 +111,4 @@ TEST_F(Pruning, ADiskThatDoesNotAnswerHoldsUpNobody) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::pruner_test

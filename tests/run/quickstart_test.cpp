@@ -7,7 +7,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::run_test {
+namespace orthant::run_test::quickstart_test {
 namespace {
 
 TEST(Quickstart, SlowLossAtLeastHalves) {
@@ -22,4 +22,4 @@ TEST(Quickstart, SlowLossAtLeastHalves) {
 }
 
 }  // namespace
-}  // namespace orthant::run_test
+}  // namespace orthant::run_test::quickstart_test

@@ -8,7 +8,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::run_test {
+namespace orthant::run_test::recipes_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -75,4 +75,4 @@ std::vector<std::string> recipes_of_axes() {
 INSTANTIATE_TEST_SUITE_P(All, Axes, testing::ValuesIn(recipes_of_axes()), name_of);
 
 }  // namespace
-}  // namespace orthant::run_test
+}  // namespace orthant::run_test::recipes_test

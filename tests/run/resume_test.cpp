@@ -15,11 +15,11 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::run_test {
+namespace orthant::run_test::resume_test {
 namespace {
 
 namespace fs = std::filesystem;
-using launch_test::read_file;
+using orthant::launch_test::read_file;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -235,4 +235,4 @@ TEST_F(Resume, EveryLayoutReadsEveryLayout) {
 }
 
 }  // namespace
-}  // namespace orthant::run_test
+}  // namespace orthant::run_test::resume_test

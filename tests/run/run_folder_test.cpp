@@ -8,11 +8,11 @@
 #include "core/run/run_folder.h"
 #include "tests/support/program.h"
 
-namespace orthant::run_test {
+namespace orthant::run_test::run_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
-using launch_test::read_file;
+using orthant::launch_test::read_file;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -222,4 +222,4 @@ TEST_F(RunFolderTest, AFullDiskIsSaid) {
 }
 
 }  // namespace
-}  // namespace orthant::run_test
+}  // namespace orthant::run_test::run_folder_test

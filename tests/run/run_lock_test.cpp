@@ -17,13 +17,13 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::run_test {
+namespace orthant::run_test::run_lock_test {
 namespace {
 
 namespace fs = std::filesystem;
-using launch_test::eventually;
-using launch_test::read_file;
-using launch_test::Running;
+using orthant::launch_test::eventually;
+using orthant::launch_test::read_file;
+using orthant::launch_test::Running;
 using testing::AllOf;
 using testing::AnyOf;
 using testing::ContainsRegex;
@@ -215,4 +215,4 @@ TEST_F(OneFolder, ARestartGoesOnWithWhatItHasBegun) {
 }
 
 }  // namespace
-}  // namespace orthant::run_test
+}  // namespace orthant::run_test::run_lock_test

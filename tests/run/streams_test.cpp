@@ -5,7 +5,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::run_test {
+namespace orthant::run_test::streams_test {
 namespace {
 
 using testing::HasSubstr;
@@ -41,7 +41,7 @@ TEST_P(BrokenStreams, TrainingGoesOnToItsEnd) {
   const Result result = orthant("launch c.toml", "1 2");
   EXPECT_EQ(result.code, 0) << result.error;
   EXPECT_TRUE(std::filesystem::exists(folder_.checkpoint(8)));
-  EXPECT_THAT(launch_test::read_file(folder_.run() / "logs/rank_0.log"), HasSubstr("done: 8 steps"));
+  EXPECT_THAT(orthant::launch_test::read_file(folder_.run() / "logs/rank_0.log"), HasSubstr("done: 8 steps"));
   // None of the run's files was taken for the closed stream.
   for (const std::string& line : lines_of(folder_.run() / "metrics.jsonl")) {
     EXPECT_TRUE(line.starts_with("{") && line.ends_with("}")) << line;
@@ -96,4 +96,4 @@ TEST(ShellLimits, OnFilesAndAddressSpaceLeaveRoomForSharedMemory) {
 }
 
 }  // namespace
-}  // namespace orthant::run_test
+}  // namespace orthant::run_test::streams_test

@@ -9,11 +9,11 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::run_test {
+namespace orthant::run_test::unusable_checkpoint_test {
 namespace {
 
 namespace fs = std::filesystem;
-using launch_test::read_file;
+using orthant::launch_test::read_file;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -209,4 +209,4 @@ TEST_F(UnusableCheckpoint, EachRankVerifiesItsShare) {
 }
 
 }  // namespace
-}  // namespace orthant::run_test
+}  // namespace orthant::run_test::unusable_checkpoint_test

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-namespace orthant::cuda {
+namespace orthant::cuda::block_cache_test {
 namespace {
 
 constexpr std::size_t mebibyte = std::size_t{1} << 20;
@@ -101,4 +101,4 @@ TEST(BlockCache, RefusesWhatItDidNotHandOut) {
 }
 
 }  // namespace
-}  // namespace orthant::cuda
+}  // namespace orthant::cuda::block_cache_test

@@ -3,7 +3,7 @@
 
 #include <orthant/ops.h>
 
-namespace orthant {
+namespace orthant::device_test {
 namespace {
 
 TEST(SimtDevice, IsFoundAndCountsItsMemory) {
@@ -22,4 +22,4 @@ TEST(SimtDevice, IsFoundAndCountsItsMemory) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::device_test

@@ -6,7 +6,7 @@
 
 #include "experts/cuda/plain/grouped_plain.cu"
 
-namespace orthant::cuda {
+namespace orthant::cuda::empty_experts_test {
 namespace {
 
 TEST(EmptyExperts, GetZeroAndOthersKeepWhatTheyHave) {
@@ -26,4 +26,4 @@ TEST(EmptyExperts, GetZeroAndOthersKeepWhatTheyHave) {
 }
 
 }  // namespace
-}  // namespace orthant::cuda
+}  // namespace orthant::cuda::empty_experts_test

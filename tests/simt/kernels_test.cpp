@@ -8,7 +8,7 @@
 
 #include "core/device/cuda/device_math.h"
 
-namespace orthant::cuda {
+namespace orthant::cuda::kernels_test {
 namespace {
 
 std::vector<float> numbers(std::size_t n) {
@@ -316,4 +316,4 @@ TEST(SimtKernels, SeveralOsThreadsLaunchAtOnce) {
 }
 
 }  // namespace
-}  // namespace orthant::cuda
+}  // namespace orthant::cuda::kernels_test

@@ -18,7 +18,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-namespace orthant::cuda {
+namespace orthant::cuda::misuse_test {
 namespace {
 
 using ::orthant::test::error_of;
@@ -337,4 +337,4 @@ TEST(SimtMisuse, AddressSanitizerSeesTheFirstByteBehind) {
 #endif
 
 }  // namespace
-}  // namespace orthant::cuda
+}  // namespace orthant::cuda::misuse_test

@@ -12,7 +12,7 @@
 
 #include "tests/simt/device_library.h"
 
-namespace orthant::test {
+namespace orthant::test::streams_test {
 namespace {
 
 constexpr std::int64_t n = 300;  // elements
@@ -369,4 +369,4 @@ TEST_F(SimtStreams, TheExpertsKernelsAreNamedOrNot) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::streams_test

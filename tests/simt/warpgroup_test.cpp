@@ -10,7 +10,7 @@
 
 #include "experts/cuda/hopper/wgmma.h"
 
-namespace orthant::cuda {
+namespace orthant::cuda::warpgroup_test {
 namespace {
 
 using ::testing::AnyOf;
@@ -263,4 +263,4 @@ TEST(SimtWarpGroup, APhaseThatNeverEndsIsAnError) {
 }
 
 }  // namespace
-}  // namespace orthant::cuda
+}  // namespace orthant::cuda::warpgroup_test

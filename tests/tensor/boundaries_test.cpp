@@ -10,7 +10,7 @@
 #include "parallel/local/thread_world.h"
 #include "tests/support/experiment.h"
 
-namespace orthant {
+namespace orthant::boundaries_test {
 namespace {
 
 using test::experiment;
@@ -148,4 +148,4 @@ INSTANTIATE_TEST_SUITE_P(TensorAxis, Boundaries, testing::Combine(testing::Value
                          });
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::boundaries_test

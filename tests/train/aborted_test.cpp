@@ -10,7 +10,7 @@
 
 #include "tests/support/experiment.h"
 
-namespace orthant::test {
+namespace orthant::test::aborted_test {
 namespace {
 
 // What all groups of a world of two see whose rank 1 dies while the step's sums are on their way.
@@ -77,4 +77,4 @@ TEST(Aborted, TheReasonIsReportedAndNotTheNumbersThatCameOfIt) {
 }
 
 }  // namespace
-}  // namespace orthant::test
+}  // namespace orthant::test::aborted_test

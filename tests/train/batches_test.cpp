@@ -9,7 +9,7 @@
 #include "core/run/verify.h"
 #include "tests/support/experiment.h"
 
-namespace orthant {
+namespace orthant::batches_test {
 namespace {
 
 using test::experiment;
@@ -185,4 +185,4 @@ TEST(Batches, LossIsAMeanOverCountedTokens) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::batches_test

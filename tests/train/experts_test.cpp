@@ -9,7 +9,7 @@
 #include "core/run/verify.h"
 #include "tests/support/experiment.h"
 
-namespace orthant {
+namespace orthant::experts_test {
 namespace {
 
 using test::experiment;
@@ -176,4 +176,4 @@ TEST(Experts, ValidationLeavesTrainingAlone) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::experts_test

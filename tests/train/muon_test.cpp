@@ -8,7 +8,7 @@
 #include "core/train/optimizer_step.h"
 #include "tests/support/experiment.h"
 
-namespace orthant {
+namespace orthant::muon_test {
 namespace {
 
 using test::experiment;
@@ -179,4 +179,4 @@ TEST(Muon, KeepsOneNumberForEachElementOfAMatrix) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::muon_test

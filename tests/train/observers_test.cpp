@@ -9,7 +9,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/experiment.h"
 
-namespace orthant {
+namespace orthant::observers_test {
 namespace {
 
 using test::experiment;
@@ -128,4 +128,4 @@ TEST(Observers, TellWhichHooksAreGone) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::observers_test

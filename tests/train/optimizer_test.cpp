@@ -9,7 +9,7 @@
 #include "core/train/optimizer_step.h"
 #include "tests/support/experiment.h"
 
-namespace orthant {
+namespace orthant::optimizer_test {
 namespace {
 
 using test::experiment;
@@ -203,4 +203,4 @@ TEST(OptimizerSteps, MasterWeightsKeepSmallSteps) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::optimizer_test

@@ -5,7 +5,7 @@
 #include "core/run/verify.h"
 #include "tests/support/experiment.h"
 
-namespace orthant {
+namespace orthant::recompute_test {
 namespace {
 
 using test::experiment;
@@ -81,4 +81,4 @@ TEST(Recompute, SavesMemory) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::recompute_test

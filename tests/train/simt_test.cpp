@@ -9,7 +9,7 @@
 #include "tests/simt/device_library.h"
 #include "tests/support/experiment.h"
 
-namespace orthant {
+namespace orthant::simt_test {
 namespace {
 
 using test::experiment;
@@ -141,4 +141,4 @@ TEST_F(SimtTraining, AStepWaitsForItsReportAlone) {
 }
 
 }  // namespace
-}  // namespace orthant
+}  // namespace orthant::simt_test

@@ -8,7 +8,7 @@
 #include "parallel/local/thread_world.h"
 #include "tests/zero/zero_layouts.h"
 
-namespace orthant::zero_test {
+namespace orthant::zero_test::collectives_test {
 namespace {
 
 using test::experiment;
@@ -141,4 +141,4 @@ TEST(Collectives, LayeredMicroBatchesAreGatheredAndSummedOnce) {
 }
 
 }  // namespace
-}  // namespace orthant::zero_test
+}  // namespace orthant::zero_test::collectives_test

@@ -5,7 +5,7 @@
 
 #include "plugins/data/layered_schedule.h"
 
-namespace orthant::data_plugin {
+namespace orthant::data_plugin::layered_test {
 namespace {
 
 TEST(LayeredSchedule, TakesEveryMicroBatchThroughALayerBeforeTheNext) {
@@ -36,4 +36,4 @@ TEST(LayeredSchedule, IsOfOneStage) {
 }
 
 }  // namespace
-}  // namespace orthant::data_plugin
+}  // namespace orthant::data_plugin::layered_test

@@ -8,7 +8,7 @@
 #include "parallel/local/thread_world.h"
 #include "tests/zero/zero_layouts.h"
 
-namespace orthant::zero_test {
+namespace orthant::zero_test::memory_test {
 namespace {
 
 using test::experiment;
@@ -127,4 +127,4 @@ TEST(Memory, PeakIsBoundedByLayers) {
 }
 
 }  // namespace
-}  // namespace orthant::zero_test
+}  // namespace orthant::zero_test::memory_test

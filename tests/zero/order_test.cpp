@@ -4,7 +4,7 @@
 
 #include "plugins/data/acquire_order.h"
 
-namespace orthant::data_plugin {
+namespace orthant::data_plugin::order_test {
 namespace {
 
 using testing::ElementsAre;
@@ -61,4 +61,4 @@ TEST(AcquireOrder, AnotherWayIsGoneWithoutForesightAndThenKnown) {
 }
 
 }  // namespace
-}  // namespace orthant::data_plugin
+}  // namespace orthant::data_plugin::order_test

@@ -12,7 +12,7 @@
 #include "tests/support/program.h"
 #include "tests/zero/zero_layouts.h"
 
-namespace orthant::zero_test {
+namespace orthant::zero_test::saving_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -178,4 +178,4 @@ TEST(Saving, ARunIsExported) {
 }
 
 }  // namespace
-}  // namespace orthant::zero_test
+}  // namespace orthant::zero_test::saving_test

@@ -9,7 +9,7 @@
 #include "tests/support/parity.h"
 #include "tests/zero/zero_layouts.h"
 
-namespace orthant::zero_test {
+namespace orthant::zero_test::zero_test {
 namespace {
 
 using test::experiment;
@@ -256,4 +256,4 @@ TEST(Zero, PartsThatDoNotDivideAreRefusedAtTheirKey) {
 }
 
 }  // namespace
-}  // namespace orthant::zero_test
+}  // namespace orthant::zero_test::zero_test

@@ -7,14 +7,14 @@
 namespace orthant::cuda {
 namespace {
 
-constexpr int threads = 256;
+constexpr int block_threads = 256;
 
 // o, o_block [T_q, h c], lse, lse_block [batch, h, positions]. A warp has one row of a head.
 template <int N>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(block_threads)
     merge(float* o, float* lse, const float* o_block, const float* lse_block, std::int64_t rows, std::int64_t heads,
           std::int64_t positions, std::int64_t c) {
-  constexpr std::int64_t warps = threads / warp_threads;
+  constexpr std::int64_t warps = block_threads / warp_threads;
   for (std::int64_t row = blockIdx.x * warps + warp(); row < rows; row += gridDim.x * warps) {
     const std::int64_t t = row / heads, h = row % heads;
     const std::int64_t sum_at = (t / positions * heads + h) * positions + t % positions;
@@ -59,7 +59,7 @@ void CudaStream::attention_merge(const Tensor& o, const Tensor& lse, const Tenso
   const std::int64_t rows = lse.elements(), c = shape.head_dim;
   constexpr int wide = vector_elements<float>;
   const bool vectors = vectorizable(o.as<float>(), c) && vectorizable(o_block.as<float>(), c);
-  const Grid grid{blocks_for(rows, threads / warp_threads, 32 * cuda().multiprocessors()), threads};
+  const Grid grid{blocks_for(rows, block_threads / warp_threads, 32 * cuda().multiprocessors()), block_threads};
   launch(vectors ? merge<wide> : merge<1>, grid, handle(), o.as<float>(), lse.as<float>(), o_block.as<float>(),
          lse_block.as<float>(), rows, shape.heads, shape.positions, c);
 }

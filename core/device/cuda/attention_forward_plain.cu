@@ -9,8 +9,8 @@ namespace {
 using namespace attention_tile;
 
 // The sides of the forward's tiles: 64 queries by 64 keys.
-constexpr int rows = 4;  // of a thread
-constexpr int tile = rows * side;
+constexpr int forward_rows = 4;  // of a thread
+constexpr int forward_tile = forward_rows * side;
 
 // The greatest over the 16 threads of a row.
 __device__ float row_max(float x) {
@@ -30,55 +30,55 @@ __device__ float row_sum(float x) {
 
 template <int D>
 constexpr std::size_t forward_bytes() {
-  return 2 * tile_bytes<D>(tile) + sizeof(float) * tile * weight_stride<rows>;
+  return 2 * tile_bytes<D>(forward_tile) + sizeof(float) * forward_tile * weight_stride<forward_rows>;
 }
 
 // A block: the queries of a tile, one head. o [T_q, h c], lse [batch, h, queries], q [T_q, h c], k, v [T_k, kv c].
 template <int D, class T, class O>
 __global__ void __launch_bounds__(threads, D <= 64 ? 2 : 1)
     forward(O* o, float* lse, const T* q, const T* k, const T* v, const Geometry g) {
-  auto* const queries = dynamic_shared<float>();       // [tile, D + 4]
-  auto* const others = queries + tile * stride_of<D>;  // [tile, D + 4], keys and then values
-  auto* const weights = others + tile * stride_of<D>;  // [tile, tile + 4]
-  const auto [head, sequence, i0, q_at, kv_at] = query_tile(g, tile);
-  const int i_own = own() * rows;
+  auto* const queries = dynamic_shared<float>();               // [tile, D + 4]
+  auto* const others = queries + forward_tile * stride_of<D>;  // [tile, D + 4], keys and then values
+  auto* const weights = others + forward_tile * stride_of<D>;  // [tile, tile + 4]
+  const auto [head, sequence, i0, q_at, kv_at] = query_tile(g, forward_tile);
+  const int i_own = own() * forward_rows;
 
-  load_tile<D>(queries, q + q_at, g.q_stride(), g.queries - i0, tile, g, g.scale);
-  Sight sight[rows];
-  float top[rows], sum[rows];  // sum: this thread's part
+  load_tile<D>(queries, q + q_at, g.q_stride(), g.queries - i0, forward_tile, g, g.scale);
+  Sight sight[forward_rows];
+  float top[forward_rows], sum[forward_rows];  // sum: this thread's part
 #pragma unroll
-  for (int i = 0; i < rows; ++i) {
+  for (int i = 0; i < forward_rows; ++i) {
     sight[i] = sight_of(g, sequence, i0 + i_own + i);
     top[i] = -INFINITY;
     sum[i] = 0.0f;
   }
-  Sums<rows, D> out;
-  clear<rows, D>(out);
+  Sums<forward_rows, D> out;
+  clear<forward_rows, D>(out);
 
-  const Sight all = sight_of_tile(g, sequence, i0, tile);
-  const auto [begin, end] = keys_of(g, all, tile);
-  for (std::int64_t j0 = begin; j0 < end; j0 += tile) {
-    if (!meet(all, places_of_tile(g, j0, tile))) {
+  const Sight all = sight_of_tile(g, sequence, i0, forward_tile);
+  const auto [begin, end] = keys_of(g, all, forward_tile);
+  for (std::int64_t j0 = begin; j0 < end; j0 += forward_tile) {
+    if (!meet(all, places_of_tile(g, j0, forward_tile))) {
       continue;
     }
     __syncthreads();  // the last values have been used
-    load_tile<D>(others, k + kv_at + j0 * g.kv_stride(), g.kv_stride(), g.keys - j0, tile, g, 1.0f);
+    load_tile<D>(others, k + kv_at + j0 * g.kv_stride(), g.kv_stride(), g.keys - j0, forward_tile, g, 1.0f);
     __syncthreads();
-    float score[rows][rows];
-    multiply_rows<rows, rows, D>(score, queries, others, g.c);
+    float score[forward_rows][forward_rows];
+    multiply_rows<forward_rows, forward_rows, D>(score, queries, others, g.c);
 #pragma unroll
-    for (int j = 0; j < rows; ++j) {
+    for (int j = 0; j < forward_rows; ++j) {
       const std::int32_t place = place_of(g, j0 + other() + side * j);
 #pragma unroll
-      for (int i = 0; i < rows; ++i) {
+      for (int i = 0; i < forward_rows; ++i) {
         score[i][j] = sees(sight[i], place) ? score[i][j] : -INFINITY;
       }
     }
 #pragma unroll
-    for (int i = 0; i < rows; ++i) {
+    for (int i = 0; i < forward_rows; ++i) {
       float highest = top[i];
 #pragma unroll
-      for (int j = 0; j < rows; ++j) {
+      for (int j = 0; j < forward_rows; ++j) {
         highest = fmaxf(highest, score[i][j]);
       }
       highest = row_max(highest);
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(threads, D <= 64 ? 2 : 1)
       top[i] = highest;
       sum[i] *= shrink;
 #pragma unroll
-      for (int j = 0; j < rows; ++j) {
+      for (int j = 0; j < forward_rows; ++j) {
         score[i][j] = expf(score[i][j] - shift);
         sum[i] += score[i][j];
       }
@@ -101,12 +101,12 @@ __global__ void __launch_bounds__(threads, D <= 64 ? 2 : 1)
     }
     store_weights(weights, score);
     __syncthreads();  // the keys have been used
-    load_tile<D>(others, v + kv_at + j0 * g.kv_stride(), g.kv_stride(), g.keys - j0, tile, g, 1.0f);
+    load_tile<D>(others, v + kv_at + j0 * g.kv_stride(), g.kv_stride(), g.keys - j0, forward_tile, g, 1.0f);
     __syncthreads();
-    add_product<rows, rows, D>(out, weights, others);
+    add_product<forward_rows, forward_rows, D>(out, weights, others);
   }
 #pragma unroll
-  for (int i = 0; i < rows; ++i) {
+  for (int i = 0; i < forward_rows; ++i) {
     const float total = row_sum(sum[i]);
     if (i0 + i_own + i < g.queries) {
       store_row<D>(o + q_at + (i_own + i) * g.q_stride(), out[i], total == 0.0f ? 0.0f : 1.0f / total, g, false);
@@ -127,7 +127,7 @@ void plain_attention(CudaStream& stream, const Tensor& o, const Tensor& lse, con
     using O = decltype(out);
     with_channels(g.c, [&](auto channels) {
       constexpr int D = decltype(channels)::value;
-      launch(forward<D, T, O>, tiles(g.batch * g.heads, g.queries, tile, forward_bytes<D>()), stream.handle(),
+      launch(forward<D, T, O>, tiles(g.batch * g.heads, g.queries, forward_tile, forward_bytes<D>()), stream.handle(),
              o.as<O>(), lse.as<float>(), q.as<T>(), k.as<T>(), v.as<T>(), g);
     });
   });

@@ -17,7 +17,7 @@ __device__ inline float exp_below(float x) {
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
 // Two blocks of a multiprocessor: one loads or stores while the other waits for its sums.
-constexpr int most_threads = 512, blocks_at_once = 2;
+constexpr int entropy_most_threads = 512, blocks_at_once = 2;
 
 // The greatest logit so far, and the sum of exp(logit - greatest).
 struct Running {
@@ -121,9 +121,9 @@ __device__ inline void store_zero(T* row, int v) {
 
 // Floor: the logits read once and written once, if the row fits shared memory (keep); else read twice.
 template <class T, int width, bool keep>
-__global__ __launch_bounds__(most_threads, blocks_at_once) void cross_entropy_rows(float* loss, T* logits,
-                                                                                   const std::int32_t* label, int v,
-                                                                                   float scale) {
+__global__ __launch_bounds__(entropy_most_threads, blocks_at_once) void cross_entropy_rows(float* loss, T* logits,
+                                                                                           const std::int32_t* label,
+                                                                                           int v, float scale) {
   T* row = logits + std::int64_t{blockIdx.x} * v;
   const std::int64_t own = label[blockIdx.x];
   if (own < 0) {
@@ -147,9 +147,9 @@ __global__ __launch_bounds__(most_threads, blocks_at_once) void cross_entropy_ro
 
 // Floor: the logits read once.
 template <class T, int width>
-__global__ __launch_bounds__(most_threads, blocks_at_once) void stats_rows(float* stats, const T* logits,
-                                                                           const std::int32_t* label, int v,
-                                                                           std::int64_t first_column) {
+__global__ __launch_bounds__(entropy_most_threads, blocks_at_once) void stats_rows(float* stats, const T* logits,
+                                                                                   const std::int32_t* label, int v,
+                                                                                   std::int64_t first_column) {
   const T* row = logits + std::int64_t{blockIdx.x} * v;
   const Running whole = row_softmax<width>(row, static_cast<T*>(nullptr), v);
   if (threadIdx.x == 0) {
@@ -163,7 +163,7 @@ __global__ __launch_bounds__(most_threads, blocks_at_once) void stats_rows(float
 
 // stats [slices, rows, 3]. Floor: the logits read once and written once.
 template <class T, int width>
-__global__ __launch_bounds__(most_threads,
+__global__ __launch_bounds__(entropy_most_threads,
                              blocks_at_once) void from_stats_rows(float* loss, T* logits, const std::int32_t* label,
                                                                   const float* stats, std::int64_t slices, int v,
                                                                   std::int64_t first_column, float scale) {
@@ -200,7 +200,7 @@ template <int width>
 Grid grid_of_rows(std::int64_t rows, std::int64_t v) {
   const std::int64_t warps = (v / width + 4 * warp_threads - 1) / (4 * warp_threads);
   return Grid{blocks_for(rows, 1),
-              static_cast<int>(std::clamp<std::int64_t>(warps, 4, most_threads / warp_threads)) * warp_threads};
+              static_cast<int>(std::clamp<std::int64_t>(warps, 4, entropy_most_threads / warp_threads)) * warp_threads};
 }
 
 // fn(T, width as an integral constant): chunks of 16 bytes where rows allow it.

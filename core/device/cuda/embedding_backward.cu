@@ -12,16 +12,16 @@
 namespace orthant::cuda {
 namespace {
 
-constexpr int run = 64;  // sorted tokens of a block
-constexpr int threads = 128;
+constexpr int embedding_run = 64;  // sorted tokens of a block
+constexpr int embedding_threads = 128;
 
 struct Sorted {
   const std::int32_t *token, *row;  // [tokens], rows ascending; table_rows: not in the table
   std::int64_t tokens, table_rows;
 
-  __device__ std::int64_t begin_of(std::int64_t block) const { return block * run; }
+  __device__ std::int64_t begin_of(std::int64_t block) const { return block * embedding_run; }
   __device__ std::int64_t end_of(std::int64_t block) const {
-    return (block + 1) * run < tokens ? (block + 1) * run : tokens;
+    return (block + 1) * embedding_run < tokens ? (block + 1) * embedding_run : tokens;
   }
   // Does the row of the block's first token begin in an earlier block? Its last one's go on in the next?
   __device__ bool open_before(std::int64_t block) const {
@@ -47,17 +47,17 @@ __device__ inline void add_to(float* to, const float (&sum)[n]) {
 // on behind (a row that does both lies in the former). Floor: dy read, the rows that occur read and written.
 template <class T, int width>
 __global__ void sum_runs(float* dtable, float* partial, const T* dy, Sorted sorted, std::int64_t d) {
-  ORTHANT_SHARED(std::int32_t, token, [run]);
-  ORTHANT_SHARED(std::int32_t, row, [run]);
+  ORTHANT_SHARED(std::int32_t, token, [embedding_run]);
+  ORTHANT_SHARED(std::int32_t, row, [embedding_run]);
   const std::int64_t block = blockIdx.x, begin = sorted.begin_of(block);
   const int count = static_cast<int>(sorted.end_of(block) - begin);
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) {
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += embedding_threads) {
     token[i] = sorted.token[begin + i];
     row[i] = sorted.row[begin + i];
   }
   __syncthreads();
   const bool open_before = sorted.open_before(block), open_behind = sorted.open_behind(block);
-  const std::int64_t column = (std::int64_t{blockIdx.y} * threads + threadIdx.x) * width;
+  const std::int64_t column = (std::int64_t{blockIdx.y} * embedding_threads + threadIdx.x) * width;
   if (column >= d) {
     return;
   }
@@ -106,7 +106,7 @@ __global__ void join_runs(float* dtable, const float* partial, Sorted sorted, st
   const std::int64_t block = blockIdx.x, last = sorted.end_of(block) - 1;
   const std::int32_t row = sorted.row[last];
   const bool begins_here = sorted.row[sorted.begin_of(block)] != row || !sorted.open_before(block);
-  const std::int64_t column = (std::int64_t{blockIdx.y} * threads + threadIdx.x) * width;
+  const std::int64_t column = (std::int64_t{blockIdx.y} * embedding_threads + threadIdx.x) * width;
   if (row >= sorted.table_rows || !begins_here || !sorted.open_behind(block) || column >= d) {
     return;
   }
@@ -118,7 +118,7 @@ __global__ void join_runs(float* dtable, const float* partial, Sorted sorted, st
   float sum[width];
   load_vector(sum, partial + (block * 2 + 1) * d + column);
 #pragma unroll 4
-  for (std::int64_t other = block + 1; other <= low / run; ++other) {
+  for (std::int64_t other = block + 1; other <= low / embedding_run; ++other) {
     float part[width];
     load_vector(part, partial + other * 2 * d + column);
 #pragma unroll
@@ -141,17 +141,17 @@ void CudaStream::embedding_backward(const Tensor& dtable, const Tensor& dy, cons
   const TokenOrder order =
       sort_tokens(*this, id.as<std::int32_t>(), tokens, table_rows, std::max<std::int64_t>(first_row, 0));
   const Sorted sorted{order.token, order.row, tokens, table_rows};
-  const unsigned runs = blocks_for(tokens, run);
+  const unsigned runs = blocks_for(tokens, embedding_run);
   auto* partial = static_cast<float*>(scratch(1, runs * static_cast<std::size_t>(2 * d) * sizeof(float)));
   with_float_type(dy.dtype(), [&](auto type) {
     using T = decltype(type);
     constexpr int width = 4;
     if (d % width == 0 && all_aligned<width>(dtable.as<float>(), dy.as<T>())) {
-      const Grid grid{dim3(runs, blocks_for(d, threads * width)), threads};
+      const Grid grid{dim3(runs, blocks_for(d, embedding_threads * width)), embedding_threads};
       launch(sum_runs<T, width>, grid, stream_, dtable.as<float>(), partial, dy.as<T>(), sorted, d);
       launch(join_runs<width>, grid, stream_, dtable.as<float>(), partial, sorted, d);
     } else {
-      const Grid grid{dim3(runs, blocks_for(d, threads)), threads};
+      const Grid grid{dim3(runs, blocks_for(d, embedding_threads)), embedding_threads};
       launch(sum_runs<T, 1>, grid, stream_, dtable.as<float>(), partial, dy.as<T>(), sorted, d);
       launch(join_runs<1>, grid, stream_, dtable.as<float>(), partial, sorted, d);
     }

@@ -9,8 +9,8 @@ namespace orthant::cuda {
 namespace {
 
 // Blocks of rows: four for each multiprocessor of an H100 or H200.
-constexpr std::int64_t most_blocks = 528;
-constexpr int most_threads = 512, long_row_threads = 1024;
+constexpr std::int64_t backward_most_blocks = 528;
+constexpr int backward_most_threads = 512, backward_long_row_threads = 1024;
 
 // What a row's gradient needs, of g = dy * weight: dx = inverse * (g - shift - xhat * slope).
 struct RowSums {
@@ -36,9 +36,10 @@ __device__ inline RowSums block_sums(RowSums s, int turn) {
 // `ahead`, the next row is on its way while one is worked on, and weights are kept. partial [blocks, 2, d]: dweight,
 // dbias. Floor: dx twice, dy and x once. The partial sums add 16 d bytes a block.
 template <class T, int chunks, bool whole, bool ahead>
-__global__ __launch_bounds__(most_threads) void norm_backward_rows(T* dx, float* partial, const T* dy, const T* x,
-                                                                   const float* stats, const float* weight,
-                                                                   std::int64_t rows, std::int64_t d, bool centred) {
+__global__ __launch_bounds__(backward_most_threads) void norm_backward_rows(T* dx, float* partial, const T* dy,
+                                                                            const T* x, const float* stats,
+                                                                            const float* weight, std::int64_t rows,
+                                                                            std::int64_t d, bool centred) {
   constexpr int n = vector_elements<T>;
   const auto column_of = [&](int part) {
     return (part * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * n;
@@ -130,10 +131,11 @@ __global__ __launch_bounds__(most_threads) void norm_backward_rows(T* dx, float*
 
 // The same for rows too long for registers: each element is read twice, and sums lie in `partial` all the time.
 template <class T>
-__global__ __launch_bounds__(long_row_threads) void norm_backward_long_rows(T* dx, float* partial, const T* dy,
-                                                                            const T* x, const float* stats,
-                                                                            const float* weight, std::int64_t rows,
-                                                                            std::int64_t d, bool centred) {
+__global__ __launch_bounds__(backward_long_row_threads) void norm_backward_long_rows(T* dx, float* partial, const T* dy,
+                                                                                     const T* x, const float* stats,
+                                                                                     const float* weight,
+                                                                                     std::int64_t rows, std::int64_t d,
+                                                                                     bool centred) {
   const std::int64_t blocks = gridDim.x, block = blockIdx.x;
   float* mine = partial + block * 2 * d;
   for (std::int64_t j = threadIdx.x; j < 2 * d; j += blockDim.x) {
@@ -198,7 +200,7 @@ void CudaStream::norm_backward(const Tensor& dx, const Tensor& dweight, const Te
   if (rows == 0 || d == 0) {
     return;
   }
-  const auto blocks = static_cast<unsigned>(std::min(rows, most_blocks));
+  const auto blocks = static_cast<unsigned>(std::min(rows, backward_most_blocks));
   auto* partial = static_cast<float*>(scratch(0, blocks * static_cast<std::size_t>(2 * d) * sizeof(float)));
   with_float_type(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -210,13 +212,13 @@ void CudaStream::norm_backward(const Tensor& dx, const Tensor& dweight, const Te
     };
     // 8 or 16 columns a thread: more do not fit the registers, nor does the next row beside 16.
     constexpr int few = 8 / n, many = 16 / n;
-    if (threads_of_row(d, n, few) <= most_threads) {
+    if (threads_of_row(d, n, few) <= backward_most_threads) {
       run(whole ? norm_backward_rows<T, few, true, true> : norm_backward_rows<T, few, false, true>,
           threads_of_row(d, n, few));
-    } else if (whole && threads_of_row(d, n, many) <= most_threads) {
+    } else if (whole && threads_of_row(d, n, many) <= backward_most_threads) {
       run(norm_backward_rows<T, many, true, false>, threads_of_row(d, n, many));
     } else {
-      run(norm_backward_long_rows<T>, long_row_threads);
+      run(norm_backward_long_rows<T>, backward_long_row_threads);
     }
   });
   const Grid grid{blocks_for(d, warp_threads), sum_warps * warp_threads};

@@ -156,14 +156,14 @@ struct NormalizeBody {
   }
 };
 
-constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+constexpr double update_not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 __global__ void clip(float* factor, const double* sum_squares, const double* loss, double max_norm) {
   if (threadIdx.x == 0) {
     const double squares = *sum_squares;
     double value = 1.0;
     if (!isfinite(squares) || !isfinite(*loss)) {
-      value = not_a_number;
+      value = update_not_a_number;
     } else if (max_norm > 0.0 && squares > 0.0) {
       value = fmin(1.0, max_norm / sqrt(squares));
     }

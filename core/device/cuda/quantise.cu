@@ -10,8 +10,8 @@
 namespace orthant::cuda {
 namespace {
 
-constexpr int threads = 128;
-constexpr std::int64_t most_blocks = 1 << 16;
+constexpr int quantise_threads = 128;
+constexpr std::int64_t quantise_most_blocks = 1 << 16;
 
 // Floor: twice the bytes of x, and those of q.
 template <class Q, class T>
@@ -20,7 +20,7 @@ __global__ void quantise_blocks(Q* q, float* scale, const T* x, std::int64_t n, 
     const std::int64_t first = b * block, end = first + block < n ? first + block : n;
     float most = 0;
     int odd = 0;  // some x is not finite
-    for (std::int64_t i = first + threadIdx.x; i < end; i += threads) {
+    for (std::int64_t i = first + threadIdx.x; i < end; i += quantise_threads) {
       const float size = fabsf(to_float(x[i]));
       odd |= size <= 3.402823466e38f ? 0 : 1;
       most = fmaxf(most, size);
@@ -30,7 +30,7 @@ __global__ void quantise_blocks(Q* q, float* scale, const T* x, std::int64_t n, 
     if (threadIdx.x == 0) {
       scale[b] = s;
     }
-    for (std::int64_t i = first + threadIdx.x; i < end; i += threads) {
+    for (std::int64_t i = first + threadIdx.x; i < end; i += quantise_threads) {
       q[i] = Narrow<Q>::of(s > 0 ? to_float(x[i]) / s : 0.0f);
     }
   }
@@ -42,7 +42,7 @@ __global__ void dequantise_blocks(T* x, const Q* q, const float* scale, std::int
   for (std::int64_t b = blockIdx.x; b * block < n; b += gridDim.x) {
     const std::int64_t first = b * block, end = first + block < n ? first + block : n;
     const float s = scale[b];
-    for (std::int64_t i = first + threadIdx.x; i < end; i += threads) {
+    for (std::int64_t i = first + threadIdx.x; i < end; i += quantise_threads) {
       x[i] = from_float<T>(widened(q[i]) * s);
     }
   }
@@ -54,7 +54,7 @@ void with_types(const Tensor& q, const Tensor& x, std::int64_t block, F&& fn) {
   if (x.elements() == 0) {
     return;
   }
-  const Grid grid{blocks_for(x.elements(), block, most_blocks), threads};
+  const Grid grid{blocks_for(x.elements(), block, quantise_most_blocks), quantise_threads};
   with_storage_type(q.dtype(),
                     [&](auto narrow) { with_float_type(x.dtype(), [&](auto wide) { fn(narrow, wide, grid); }); });
 }

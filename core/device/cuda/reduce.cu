@@ -7,8 +7,8 @@
 namespace orthant::cuda {
 namespace {
 
-constexpr int threads = 256, width = 8, unroll = 4;
-constexpr std::int64_t most_blocks = 1024;
+constexpr int sum_threads = 256, sum_width = 8, sum_unroll = 4;
+constexpr std::int64_t sum_most_blocks = 1024;
 
 struct Plain {
   static __device__ double term(double x) { return x; }
@@ -20,27 +20,27 @@ struct Square {
 // partial f64[blocks]. Floor: the bytes of x.
 template <class Term, class T, bool aligned>
 __global__ void block_sums(double* partial, const T* x, std::int64_t n) {
-  const std::int64_t stride = std::int64_t{gridDim.x} * threads * width;
-  double sums[unroll] = {};
-  for (std::int64_t first = (std::int64_t{blockIdx.x} * threads + threadIdx.x) * width; first < n;
-       first += unroll * stride) {
-    float loaded[unroll][width];
-#pragma unroll
-    for (int u = 0; u < unroll; ++u) {
+  const std::int64_t stride = std::int64_t{gridDim.x} * sum_threads * sum_width;
+  double sums[sum_unroll] = {};
+  for (std::int64_t first = (std::int64_t{blockIdx.x} * sum_threads + threadIdx.x) * sum_width; first < n;
+       first += sum_unroll * stride) {
+    float loaded[sum_unroll][sum_width];
+#pragma sum_unroll
+    for (int u = 0; u < sum_unroll; ++u) {
       const std::int64_t at = first + u * stride;
-      if (aligned && at + width <= n) {
+      if (aligned && at + sum_width <= n) {
         load_vector(loaded[u], x + at);
       } else {
-#pragma unroll
-        for (int i = 0; i < width; ++i) {
+#pragma sum_unroll
+        for (int i = 0; i < sum_width; ++i) {
           loaded[u][i] = at + i < n ? to_float(x[at + i]) : 0.0f;
         }
       }
     }
-#pragma unroll
-    for (int u = 0; u < unroll; ++u) {
-#pragma unroll
-      for (int i = 0; i < width; ++i) {
+#pragma sum_unroll
+    for (int u = 0; u < sum_unroll; ++u) {
+#pragma sum_unroll
+      for (int i = 0; i < sum_width; ++i) {
         sums[u] += Term::term(static_cast<double>(loaded[u][i]));
       }
     }
@@ -53,7 +53,7 @@ __global__ void block_sums(double* partial, const T* x, std::int64_t n) {
 
 __global__ void add_blocks(double* out, const double* partial, int blocks) {
   double sum = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < blocks; i += threads) {
+  for (int i = static_cast<int>(threadIdx.x); i < blocks; i += sum_threads) {
     sum += partial[i];
   }
   sum = block_sum(sum);
@@ -69,15 +69,15 @@ void add_sum(CudaStream& stream, const char* operation, const Tensor& out, const
   if (n == 0) {
     return;
   }
-  const unsigned blocks = blocks_for(n, std::int64_t{threads} * width * unroll, most_blocks);
+  const unsigned blocks = blocks_for(n, std::int64_t{sum_threads} * sum_width * sum_unroll, sum_most_blocks);
   auto* partial = static_cast<double*>(stream.scratch(0, blocks * sizeof(double)));
   with_float_type(x.dtype(), [&](auto type) {
     using T = decltype(type);
     const auto* from = x.as<T>();
-    launch(all_aligned<width>(from) ? block_sums<Term, T, true> : block_sums<Term, T, false>, Grid{blocks, threads},
-           stream.handle(), partial, from, n);
+    launch(all_aligned<sum_width>(from) ? block_sums<Term, T, true> : block_sums<Term, T, false>,
+           Grid{blocks, sum_threads}, stream.handle(), partial, from, n);
   });
-  launch(add_blocks, Grid{1, threads}, stream.handle(), out.as<double>(), partial, static_cast<int>(blocks));
+  launch(add_blocks, Grid{1, sum_threads}, stream.handle(), out.as<double>(), partial, static_cast<int>(blocks));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace orthant::cuda {
 namespace {
 
-constexpr int threads = 256;
+constexpr int rotary_threads = 256;
 constexpr std::int64_t most_rows = 8;  // whose angles a block has at a time
 
 // What both directions need. joined: qkv or dqkv [rows, width]; q [rows, heads * c], k and v [rows, kv_heads * c].
@@ -45,14 +45,14 @@ __device__ void copy(T* to, const T* from) {
 // split: joined -> q, k, v; else q, k, v -> joined, rotated back. N elements at a time.
 // A block takes rows_at_once rows at a time: their angles first, in fp64 as on the CPU, then all their heads.
 template <bool split, int N, class T>
-__global__ void __launch_bounds__(threads) move_rotary(const Move<T> m) {
+__global__ void __launch_bounds__(rotary_threads) move_rotary(const Move<T> m) {
   const std::int64_t half = m.c / 2, nq = m.heads * m.c, nk = m.kv_heads * m.c, width = nq + 2 * nk;
   const bool rotated = m.position != nullptr;
   auto* frequency = dynamic_shared<double>();                 // [half]
   auto* cosine = reinterpret_cast<float*>(frequency + half);  // [rows_at_once, half]
   auto* sine = cosine + m.rows_at_once * half;                // [rows_at_once, half]
   if (rotated) {
-    for (std::int64_t i = threadIdx.x; i < half; i += threads) {
+    for (std::int64_t i = threadIdx.x; i < half; i += rotary_threads) {
       frequency[i] = pow(m.theta, -static_cast<double>(i) / static_cast<double>(half));
     }
   }
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(threads) move_rotary(const Move<T> m) {
     const std::int64_t rows = m.rows - first < m.rows_at_once ? m.rows - first : m.rows_at_once;
     if (rotated) {
       __syncthreads();  // the frequencies are there; the last rows' angles have been used
-      for (std::int64_t i = threadIdx.x; i < rows * half; i += threads) {
+      for (std::int64_t i = threadIdx.x; i < rows * half; i += rotary_threads) {
         double s = 0, c = 0;
         sincos(static_cast<double>(m.position[first + i / half]) * frequency[i % half], &s, &c);
         cosine[i] = static_cast<float>(c);
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(threads) move_rotary(const Move<T> m) {
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::int64_t t = first + r;
       T* const joined = m.joined + t * width;
-      for (std::int64_t step = threadIdx.x; step < steps; step += threads) {
+      for (std::int64_t step = threadIdx.x; step < steps; step += rotary_threads) {
         // `part`: where column `column` of the joined row lies in q, k or v.
         const std::int64_t column = step < turns ? step / steps_of_head * m.c : turned * m.c + (step - turns) * N;
         T* const part = column < nq        ? m.q + t * nq + column
@@ -99,7 +99,7 @@ void run(CudaStream& stream, const Tensor& q, const Tensor& k, const Tensor& v, 
          const Tensor& position, const RotaryShape& shape) {
   const std::int64_t rows = joined.dim(0), c = shape.head_dim, half = c / 2;
   const int at_once =
-      static_cast<int>(std::clamp<std::int64_t>(threads / std::max<std::int64_t>(half, 1), 1, most_rows));
+      static_cast<int>(std::clamp<std::int64_t>(rotary_threads / std::max<std::int64_t>(half, 1), 1, most_rows));
   const bool rotated = shape.theta != 0;
   const auto shared = static_cast<std::size_t>(rotated ? half : 0) * (sizeof(double) + 2 * sizeof(float) * at_once);
   with_float_type(joined.dtype(), [&](auto type) {
@@ -120,7 +120,7 @@ void run(CudaStream& stream, const Tensor& q, const Tensor& k, const Tensor& v, 
     const std::int64_t columns = rotated ? half : c;  // the shortest run
     const bool vectors = vectorizable(move.joined, columns) && vectorizable(move.q, columns) &&
                          vectorizable(move.k, columns) && vectorizable(move.v, columns);
-    const Grid grid{blocks_for(rows, at_once, 16 * stream.cuda().multiprocessors()), threads, shared};
+    const Grid grid{blocks_for(rows, at_once, 16 * stream.cuda().multiprocessors()), rotary_threads, shared};
     launch(vectors ? move_rotary<split, wide, T> : move_rotary<split, 1, T>, grid, stream.handle(), move);
   });
 }

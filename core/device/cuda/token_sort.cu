@@ -9,8 +9,8 @@ namespace orthant::cuda {
 namespace {
 
 constexpr int most_digit_bits = 10, most_digits = 1 << most_digit_bits;
-constexpr int warps = 8, threads = warps * warp_threads;
-constexpr int keys_of_thread = 4, keys_of_warp = keys_of_thread * warp_threads, tile = warps * keys_of_warp;
+constexpr int sort_warps = 8, sort_threads = sort_warps * warp_threads;
+constexpr int keys_of_thread = 4, keys_of_warp = keys_of_thread * warp_threads, sort_tile = sort_warps * keys_of_warp;
 
 struct Digit {
   int shift, digits;  // digits: a power of two
@@ -31,19 +31,19 @@ __global__ void name_rows(std::int32_t* row, std::int32_t* token, const std::int
 // counts [digits, tiles].
 __global__ void count_digits(std::int32_t* counts, const std::int32_t* row, std::int64_t tokens, Digit digit) {
   ORTHANT_SHARED(int, of_digit, [most_digits]);
-  for (int i = static_cast<int>(threadIdx.x); i < digit.digits; i += threads) {
+  for (int i = static_cast<int>(threadIdx.x); i < digit.digits; i += sort_threads) {
     of_digit[i] = 0;
   }
   __syncthreads();
 #pragma unroll
   for (int k = 0; k < keys_of_thread; ++k) {
-    const std::int64_t t = std::int64_t{blockIdx.x} * tile + k * threads + threadIdx.x;
+    const std::int64_t t = std::int64_t{blockIdx.x} * sort_tile + k * sort_threads + threadIdx.x;
     if (t < tokens) {
       atomicAdd(&of_digit[digit.of(row[t])], 1);
     }
   }
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < digit.digits; i += threads) {
+  for (int i = static_cast<int>(threadIdx.x); i < digit.digits; i += sort_threads) {
     counts[std::int64_t{i} * gridDim.x + blockIdx.x] = of_digit[i];
   }
 }
@@ -89,12 +89,12 @@ __global__ void scan_counts(std::int32_t* counts, std::int64_t n) {
 __global__ void move_tokens(std::int32_t* to_row, std::int32_t* to_token, const std::int32_t* row,
                             const std::int32_t* token, const std::int32_t* start, std::int64_t tokens, Digit digit) {
   // Of each warp: how many of its tokens have the digit; then, where they begin.
-  ORTHANT_SHARED(int, place, [warps][most_digits]);
+  ORTHANT_SHARED(int, place, [sort_warps][most_digits]);
   for (int i = lane(); i < digit.digits; i += warp_threads) {
     place[warp()][i] = 0;
   }
   __syncwarp();
-  const std::int64_t first = std::int64_t{blockIdx.x} * tile + warp() * keys_of_warp + lane();
+  const std::int64_t first = std::int64_t{blockIdx.x} * sort_tile + warp() * keys_of_warp + lane();
   std::int32_t my_row[keys_of_thread], my_token[keys_of_thread];
   int rank[keys_of_thread];
 #pragma unroll
@@ -116,10 +116,10 @@ __global__ void move_tokens(std::int32_t* to_row, std::int32_t* to_token, const 
     __syncwarp();
   }
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < digit.digits; i += threads) {
+  for (int i = static_cast<int>(threadIdx.x); i < digit.digits; i += sort_threads) {
     int begin = start[std::int64_t{i} * gridDim.x + blockIdx.x];
 #pragma unroll
-    for (int w = 0; w < warps; ++w) {
+    for (int w = 0; w < sort_warps; ++w) {
       const int count = place[w][i];
       place[w][i] = begin;
       begin += count;
@@ -142,19 +142,20 @@ TokenOrder sort_tokens(CudaStream& stream, const std::int32_t* id, std::int64_t 
                        std::int64_t first_row) {
   const int bits = std::bit_width(static_cast<std::uint64_t>(table_rows));  // table_rows itself is a key
   const int passes = (bits + most_digit_bits - 1) / most_digit_bits, digit_bits = (bits + passes - 1) / passes;
-  const unsigned tiles = blocks_for(tokens, tile);
+  const unsigned tiles = blocks_for(tokens, sort_tile);
   const std::int64_t counters = (std::int64_t{1} << digit_bits) * tiles;
   auto* room = static_cast<std::int32_t*>(
       stream.scratch(0, static_cast<std::size_t>(4 * tokens + counters) * sizeof(std::int32_t)));
   std::int32_t *row = room, *token = room + tokens, *other_row = room + 2 * tokens, *other_token = room + 3 * tokens;
   std::int32_t* counts = room + 4 * tokens;
   const cudaStream_t order = stream.handle();
-  launch(name_rows, Grid{blocks_for(tokens, threads), threads}, order, row, token, id, tokens, table_rows, first_row);
+  launch(name_rows, Grid{blocks_for(tokens, sort_threads), sort_threads}, order, row, token, id, tokens, table_rows,
+         first_row);
   for (int pass = 0; pass < passes; ++pass) {
     const Digit digit{pass * digit_bits, 1 << digit_bits};
-    launch(count_digits, Grid{tiles, threads}, order, counts, row, tokens, digit);
+    launch(count_digits, Grid{tiles, sort_threads}, order, counts, row, tokens, digit);
     launch(scan_counts, Grid{1, scan_threads}, order, counts, counters);
-    launch(move_tokens, Grid{tiles, threads}, order, other_row, other_token, row, token, counts, tokens, digit);
+    launch(move_tokens, Grid{tiles, sort_threads}, order, other_row, other_token, row, token, counts, tokens, digit);
     std::swap(row, other_row);
     std::swap(token, other_token);
   }

@@ -7,7 +7,7 @@
 namespace orthant::cuda {
 namespace {
 
-constexpr int rows_of_block = 8;
+constexpr int weighted_rows_of_block = 8;
 
 template <int width, class T>
 __device__ void store_zero(T* to, std::int64_t columns) {
@@ -24,8 +24,8 @@ template <class T, class Kind, int width>
 __global__ void weighted_rows(T* dh, T* a, float* dweight, const T* da, const T* h, const float* weight,
                               const std::int32_t* source, std::int64_t rows, std::int64_t f) {
   const std::int64_t n = (Kind::gated ? 2 : 1) * f;
-  for (std::int64_t row = std::int64_t{blockIdx.x} * rows_of_block + warp(); row < rows;
-       row += std::int64_t{gridDim.x} * rows_of_block) {
+  for (std::int64_t row = std::int64_t{blockIdx.x} * weighted_rows_of_block + warp(); row < rows;
+       row += std::int64_t{gridDim.x} * weighted_rows_of_block) {
     const std::int64_t choice = source == nullptr ? row : source[row];
     if (choice < 0) {
       store_zero<width>(dh + row * n, n);
@@ -66,8 +66,8 @@ void CudaStream::weighted_activation_backward(const Tensor& dh, const Tensor& a,
     fill(dweight, 0);
   }
   const std::int64_t rows = a.dim(0), f = a.dim(1);
-  const Grid grid{blocks_for(rows, rows_of_block, 16 * std::int64_t{device_.multiprocessors()}),
-                  rows_of_block * warp_threads};
+  const Grid grid{blocks_for(rows, weighted_rows_of_block, 16 * std::int64_t{device_.multiprocessors()}),
+                  weighted_rows_of_block * warp_threads};
   with_float_type(h.dtype(), [&](auto type) {
     with_activation(kind, [&](auto which) {
       using T = decltype(type);

@@ -1,9 +1,0 @@
-#include "experts/cuda/hopper/hopper_kernel.h"
-
-namespace orthant::cuda {
-
-using Product = HopperProduct<GroupedLayout::nn, cute::Shape<cute::_128, cute::Int<192>, cute::_64>,
-                              cute::Shape<cute::_2, cute::_1, cute::_1>, PingPong>;
-constinit const HopperKernel hopper_nn_overlapped = make_hopper_kernel<Product>("nn 128x192x64 ping-pong");
-
-}  // namespace orthant::cuda

@@ -1,9 +1,0 @@
-#include "experts/cuda/hopper/hopper_kernel.h"
-
-namespace orthant::cuda {
-
-using Product = HopperProduct<GroupedLayout::nt, cute::Shape<cute::_128, cute::_256, cute::_64>,
-                              cute::Shape<cute::_2, cute::_1, cute::_1>, Cooperative>;
-constinit const HopperKernel hopper_nt_large = make_hopper_kernel<Product>("nt 128x256x64 cooperative");
-
-}  // namespace orthant::cuda
