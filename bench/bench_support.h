@@ -25,7 +25,7 @@ class Machine {
   Tensor empty(DType dtype, Shape shape) { return device_->empty(dtype, shape); }
   // Normal numbers, a few thousand different ones again and again.
   Tensor normal(DType dtype, Shape shape, float deviation) {
-    std::vector<float> x(static_cast<std::size_t>(shape.elements()));
+    std::vector<float> x(shape.elements());
     constexpr std::size_t different = 4093;
     for (std::size_t i = 0; i < x.size(); ++i) {
       x[i] = i < different ? deviation * orthant::normal({.seed = 1}, i) : x[i - different];

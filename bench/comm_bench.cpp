@@ -33,7 +33,7 @@ void rank_main(const std::shared_ptr<LocalSegment>& segment, int world, int rank
     const auto n = static_cast<std::int64_t>(bytes / sizeof(float));
     bench::measure("all_reduce", bytes, rank == 0,
                    [&] { channel.all_reduce(data.data(), n, DType::f32, ReduceOp::sum); });
-    const std::vector<std::int64_t> counts(static_cast<std::size_t>(world), n / world);
+    const std::vector<std::int64_t> counts(world, n / world);
     bench::measure("all_to_all", bytes, rank == 0,
                    [&] { channel.all_to_all(out.data(), counts, data.data(), counts, DType::f32); });
   }

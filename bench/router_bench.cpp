@@ -23,8 +23,8 @@ struct Layer {
     config.top_k = top_k;
     config.group_tokens = group;
     config.capacity_factor = capacity;
-    std::vector<float> l(static_cast<std::size_t>(tokens * experts));
-    std::vector<std::int64_t> number(static_cast<std::size_t>(tokens));
+    std::vector<float> l(tokens * experts);
+    std::vector<std::int64_t> number(tokens);
     for (std::size_t i = 0; i < l.size(); ++i) {
       l[i] = normal(key, i) + (skewed && i % static_cast<std::size_t>(2 * experts) == 0 ? 8.0f : 0.0f);
     }
@@ -33,7 +33,7 @@ struct Layer {
     }
     logits = m.values(DType::f32, {tokens, experts}, l);
     token = m.values(DType::i64, {tokens}, number);
-    valid = m.values(DType::u8, {tokens}, std::vector<std::uint8_t>(static_cast<std::size_t>(tokens), 1));
+    valid = m.values(DType::u8, {tokens}, std::vector<std::uint8_t>(tokens, 1));
     dlogits = m.empty(DType::f32, {tokens, experts});
     expert = m.empty(DType::i32, {tokens, top_k});
     weight = m.empty(DType::f32, {tokens, top_k});
@@ -49,7 +49,7 @@ struct Layer {
     offset = m.empty(DType::i32, {experts + 1});
     gate();
     plan();
-    std::vector<std::int32_t> counts(static_cast<std::size_t>(experts));
+    std::vector<std::int32_t> counts(experts);
     m.stream().download(counts.data(), count);
     for (const std::int32_t n : counts) {
       kept += n;

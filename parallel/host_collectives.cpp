@@ -10,25 +10,24 @@ std::vector<std::string> gather_texts(const std::string& mine, Group& group, Str
   }
   Device& device = stream.device();
   const std::int64_t ranks = group.size();
-  std::vector<std::int64_t> lengths(static_cast<std::size_t>(ranks), 0);
-  lengths[static_cast<std::size_t>(group.rank())] = static_cast<std::int64_t>(mine.size());
+  std::vector<std::int64_t> lengths(ranks, 0);
+  lengths[group.rank()] = static_cast<std::int64_t>(mine.size());
   all_reduce_values(lengths, ReduceOp::sum, group, stream);
   require_all_alive(group, stream);  // before memory is asked for
   const std::int64_t longest = *std::max_element(lengths.begin(), lengths.end());
-  std::vector<std::string> texts(static_cast<std::size_t>(ranks));
+  std::vector<std::string> texts(ranks);
   if (longest == 0) {
     return texts;
   }
   std::string padded = mine;
-  padded.resize(static_cast<std::size_t>(longest));
+  padded.resize(longest);
   Tensor in = device.empty(DType::u8, {longest}), out = device.empty(DType::u8, {ranks, longest});
   stream.upload(in, padded.data());
   group.all_gather(out, in, stream);
-  std::string all(static_cast<std::size_t>(ranks * longest), '\0');
+  std::string all(ranks * longest, '\0');
   stream.download(all.data(), out);
   for (std::int64_t r = 0; r < ranks; ++r) {
-    texts[static_cast<std::size_t>(r)] = all.substr(static_cast<std::size_t>(r * longest),
-                                                    static_cast<std::size_t>(lengths[static_cast<std::size_t>(r)]));
+    texts[r] = all.substr(static_cast<std::size_t>(r * longest), static_cast<std::size_t>(lengths[r]));
   }
   return texts;
 }

@@ -82,12 +82,12 @@ void Mesh::freeze() {
     if (!carved(a)) {
       continue;
     }
-    const AxisSpec& axis = axes_[static_cast<std::size_t>(a)];
+    const AxisSpec& axis = axes_[a];
     int available = 1;
     std::string from;
     for (AxisId p : carved_axes(a)) {
-      available *= axes_[static_cast<std::size_t>(p)].size;
-      from += (from.empty() ? "" : " x ") + axes_[static_cast<std::size_t>(p)].name;
+      available *= axes_[p].size;
+      from += (from.empty() ? "" : " x ") + axes_[p].name;
     }
     if (available % axis.size != 0) {
       throw LayoutError(
@@ -110,7 +110,7 @@ void Mesh::place(int rank, Communicator* communicator) {
 }
 
 bool Mesh::splits(AxisId axis, Dim dim, Region region) const {
-  const AxisSpec& spec = axes_[static_cast<std::size_t>(axis)];
+  const AxisSpec& spec = axes_[axis];
   const RegionDim here{region, dim};
   if (std::find(spec.splits_in.begin(), spec.splits_in.end(), here) != spec.splits_in.end()) {
     return true;
@@ -120,10 +120,10 @@ bool Mesh::splits(AxisId axis, Dim dim, Region region) const {
 }
 
 std::vector<AxisId> Mesh::carved_axes(AxisId axis) const {
-  const std::vector<RegionDim>& of = axes_[static_cast<std::size_t>(axis)].carve_of;
+  const std::vector<RegionDim>& of = axes_[axis].carve_of;
   std::vector<AxisId> plain;
   for (AxisId p = 0; p < static_cast<AxisId>(axes_.size()); ++p) {
-    const bool shares = !carved(p) && !axes_[static_cast<std::size_t>(p)].independent;
+    const bool shares = !carved(p) && !axes_[p].independent;
     if (shares && std::any_of(of.begin(), of.end(), [&](RegionDim d) { return splits(p, d.dim, d.region); })) {
       plain.push_back(p);
     }
@@ -134,19 +134,19 @@ std::vector<AxisId> Mesh::carved_axes(AxisId axis) const {
 int Mesh::linear(std::span<const AxisId> axes, int rank) const {
   int index = 0;
   for (AxisId axis : axes) {
-    index = index * axes_[static_cast<std::size_t>(axis)].size + coordinate(axis, rank);
+    index = index * axes_[axis].size + coordinate(axis, rank);
   }
   return index;
 }
 
 int Mesh::coordinate(AxisId axis, int rank) const {
-  const int size = axes_[static_cast<std::size_t>(axis)].size;
+  const int size = axes_[axis].size;
   if (carved(axis)) {
     return linear(carved_axes(axis), rank) % size;
   }
   int inner = 1;
   for (AxisId p = static_cast<AxisId>(axes_.size()) - 1; p > axis; --p) {
-    inner *= carved(p) ? 1 : axes_[static_cast<std::size_t>(p)].size;
+    inner *= carved(p) ? 1 : axes_[p].size;
   }
   return rank / inner % size;
 }
@@ -171,7 +171,7 @@ std::vector<int> Mesh::members(std::span<const AxisId> axes, int rank) const {
   if (carved_one == axes.end()) {
     return members_keeping(axes, {}, rank);
   }
-  const AxisSpec& spec = axes_[static_cast<std::size_t>(*carved_one)];
+  const AxisSpec& spec = axes_[*carved_one];
   require(axes.size() == 1, "a carved axis ('{}') makes a group only on its own", spec.name);
   const std::vector<AxisId> plain = carved_axes(*carved_one);
   std::vector<int> found;
@@ -186,7 +186,7 @@ std::vector<int> Mesh::members(std::span<const AxisId> axes, int rank) const {
 std::vector<AxisId> Mesh::independent_axes() const {
   std::vector<AxisId> found;
   for (AxisId a = 0; a < static_cast<AxisId>(axes_.size()); ++a) {
-    if (axes_[static_cast<std::size_t>(a)].independent) {
+    if (axes_[a].independent) {
       found.push_back(a);
     }
   }
@@ -196,7 +196,7 @@ std::vector<AxisId> Mesh::independent_axes() const {
 int Mesh::workers() const {
   int count = 1;
   for (AxisId a : independent_axes()) {
-    count *= axes_[static_cast<std::size_t>(a)].size;
+    count *= axes_[a].size;
   }
   return count;
 }
@@ -229,13 +229,13 @@ bool Mesh::spans_stages(const std::vector<int>& members) const {
 Group& Mesh::group(std::span<const AxisId> axes) {
   std::string name;
   for (AxisId axis : axes) {
-    name += (name.empty() ? "" : " x ") + axes_[static_cast<std::size_t>(axis)].name;
+    name += (name.empty() ? "" : " x ") + axes_[axis].name;
   }
   return group_of(name, members(axes, rank_));
 }
 
 Group& Mesh::world_group(const std::string& name) {
-  std::vector<int> everyone(static_cast<std::size_t>(world_));
+  std::vector<int> everyone(world_);
   std::iota(everyone.begin(), everyone.end(), 0);
   return group_of(name, everyone);
 }

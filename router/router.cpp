@@ -15,7 +15,7 @@ constexpr Site enter{Region::router, Side::enter}, leave{Region::router, Side::l
 
 // Waits for the device.
 std::int64_t total(const Tensor& counts, Stream& s) {
-  std::vector<std::int32_t> host(static_cast<std::size_t>(counts.elements()));
+  std::vector<std::int32_t> host(counts.elements());
   s.download(host.data(), counts);
   return std::accumulate(host.begin(), host.end(), std::int64_t{0});
 }

@@ -10,7 +10,7 @@ namespace {
 std::vector<AxisId> order_of_cuts(const Plan& plan, Region region) {
   std::vector<AxisId> axes = plan.axes_of(Dim::position, region);
   std::stable_partition(axes.begin(), axes.end(), [&](AxisId axis) {
-    const std::vector<RegionDim>& cuts = plan.mesh().axes()[static_cast<std::size_t>(axis)].splits_in;
+    const std::vector<RegionDim>& cuts = plan.mesh().axes()[axis].splits_in;
     return std::find(cuts.begin(), cuts.end(), RegionDim{region, Dim::position}) == cuts.end();
   });
   return axes;
@@ -47,7 +47,7 @@ void check_routed_rows(const Plan& plan) {
   const std::vector<AxisId> routed = order_of_cuts(plan, Region::router), sent = order_of_cuts(plan, Region::experts);
   for (std::size_t i = 0; i < sent.size(); ++i) {
     if (i >= routed.size() || routed[i] != sent[i]) {
-      const std::string& name = plan.mesh().axes()[static_cast<std::size_t>(sent[i])].name;
+      const std::string& name = plan.mesh().axes()[sent[i]].name;
       throw LayoutError(fmt::format("axis '{}' splits tokens in region 'experts', but not in region 'router' before "
                                     "anything else does: a rank would route tokens whose experts it never asks",
                                     name),

@@ -39,7 +39,7 @@ LayerProblem::LayerProblem(Device& device, Stream& stream, const LayerShape& sha
   valid_ = empty(DType::u8, {t});
   s_.fill(valid_, 1);
   token_ = empty(DType::i64, {t});
-  std::vector<std::int64_t> token(static_cast<std::size_t>(t));
+  std::vector<std::int64_t> token(t);
   std::iota(token.begin(), token.end(), 0);
   s_.upload(token_, token.data());
   count_ = empty(DType::i32, {e});
@@ -114,7 +114,7 @@ double LayerProblem::forward_flops() const {
 
 double LayerProblem::load_max_over_mean() {
   route();
-  std::vector<std::int32_t> count(static_cast<std::size_t>(shape_.experts));
+  std::vector<std::int32_t> count(shape_.experts);
   s_.download(count.data(), count_);
   const double all = std::accumulate(count.begin(), count.end(), 0.0);
   return *std::max_element(count.begin(), count.end()) * static_cast<double>(shape_.experts) / std::max(all, 1.0);

@@ -28,7 +28,7 @@ class Timer {
       seconds.push_back(seconds_of(call, calls) / calls);
     }
     std::nth_element(seconds.begin(), seconds.begin() + samples_ / 2, seconds.end());
-    return seconds[static_cast<std::size_t>(samples_ / 2)];
+    return seconds[samples_ / 2];
   }
 
  private:

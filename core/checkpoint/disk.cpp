@@ -124,7 +124,7 @@ void DiskFile::write(std::span<const std::byte> bytes) {
     if (done < 0 && errno != EINTR) {
       cannot("write", path_, errno);
     }
-    bytes = bytes.subspan(static_cast<std::size_t>(std::max<ssize_t>(done, 0)));
+    bytes = bytes.subspan(std::max<ssize_t>(done, 0));
   }
 }
 

@@ -36,7 +36,7 @@ std::optional<Sources::Place> Sources::find(const std::string& origin) const {
 }
 
 std::string_view Sources::line(int file, int line) const {
-  const File& source = files_.at(static_cast<std::size_t>(file));
+  const File& source = files_.at(file);
   if (line < 1 || static_cast<std::size_t>(line) > source.starts.size()) {
     return {};
   }

@@ -32,7 +32,7 @@ class Sources {
   // The place of an origin; nothing for "default" and for what was never read.
   std::optional<Place> find(const std::string& origin) const;
 
-  const std::string& name(int file) const { return files_.at(static_cast<std::size_t>(file)).name; }
+  const std::string& name(int file) const { return files_.at(file).name; }
   bool empty() const { return files_.empty(); }
 
   // Line `line` of a text, without its end; empty past the last one.

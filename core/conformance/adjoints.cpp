@@ -30,7 +30,7 @@ Place place_of(const Plan& plan, const Sharing& sharing) {
   Place place;
   const auto& axes = plan.mesh().axes();
   for (AxisId axis = 0; axis < static_cast<AxisId>(axes.size()); ++axis) {
-    const AxisSpec& spec = axes[static_cast<std::size_t>(axis)];
+    const AxisSpec& spec = axes[axis];
     if (!spec.carve_of.empty()) {
       continue;
     }
@@ -43,7 +43,7 @@ Place place_of(const Plan& plan, const Sharing& sharing) {
 }
 
 std::vector<float> random_values(std::int64_t n, std::uint32_t site, std::uint64_t number) {
-  std::vector<float> values(static_cast<std::size_t>(n));
+  std::vector<float> values(n);
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = normal({.seed = number, .site = site}, i);
   }
@@ -57,7 +57,7 @@ Tensor to_device(const std::vector<float>& values, Shape shape, Stream& s) {
 }
 
 std::vector<float> to_host(const Tensor& t, Stream& s) {
-  std::vector<float> values(static_cast<std::size_t>(t.elements()));
+  std::vector<float> values(t.elements());
   s.download(values.data(), t);
   return values;
 }
@@ -181,7 +181,7 @@ void add_exchange(InnerProducts& to, const Plan& plan, Stream& stream) {
   TokenExchange& exchange = *plan.exchange();
   const std::int64_t experts = plan.settings().moe.experts, d = plan.settings().model.d_model;
   const std::uint64_t place = place_of(plan, {Region::experts}).number;
-  std::vector<std::int32_t> rows_of(static_cast<std::size_t>(experts), 3);
+  std::vector<std::int32_t> rows_of(experts, 3);
   std::vector<float> expert_of;
   for (std::size_t e = 0; e < rows_of.size(); ++e) {
     if (!exchange.equal_blocks()) {  // 0 to 4 each, now and then none

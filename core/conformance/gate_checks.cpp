@@ -114,7 +114,7 @@ class GateRig {
     gate_.losses(sums.slice(0, {1}), sums.slice(1, {1}), m.choice, config_, *stream_);
     gate_.backward(dlogits, device_->empty(DType::f32, {made_up_tokens, config_.top_k}), m.choice, input(logits), aux,
                    z, config_, *stream_);
-    updated(std::vector<std::int64_t>(static_cast<std::size_t>(2 * config_.experts), 1), 1);
+    updated(std::vector<std::int64_t>(2 * config_.experts, 1), 1);
   }
 
   std::vector<float> logits;
@@ -152,7 +152,7 @@ class GateRig {
   }
   template <class T>
   std::vector<T> host(const Tensor& t) const {
-    std::vector<T> values(static_cast<std::size_t>(t.elements()));
+    std::vector<T> values(t.elements());
     stream_->download(values.data(), t);
     return values;
   }
@@ -171,7 +171,7 @@ void check_choices(const GateRig& rig, const GateRig::Outcome& o) {
   const GateConfig& c = rig.config();
   const auto k_count = static_cast<std::size_t>(c.top_k), experts = static_cast<std::size_t>(c.experts);
   std::vector<std::int32_t> counted(o.chosen.size(), 0);
-  std::vector<double> routed(static_cast<std::size_t>(rig.groups()), 0);
+  std::vector<double> routed(rig.groups(), 0);
   for (std::size_t t = 0; t < static_cast<std::size_t>(made_up_tokens); ++t) {
     const bool is_valid = rig.valid[t] != 0;
     const std::size_t group = t / static_cast<std::size_t>(c.group_tokens);

@@ -241,9 +241,9 @@ class TemporaryFolder {
 // Steps [0, 2 * checked_steps) of each rank. With a folder it is saved after half of them, and goes on in objects that
 // are made anew and have nothing but the checkpoint.
 std::vector<Outcomes> outcomes(const Config& config, const std::string& folder) {
-  std::vector<Outcomes> all(static_cast<std::size_t>(check_layout(config)));
+  std::vector<Outcomes> all(check_layout(config));
   train_all(config, [&](Communicator& communicator) {
-    Outcomes& mine = all[static_cast<std::size_t>(communicator.rank())];
+    Outcomes& mine = all[communicator.rank()];
     const std::unique_ptr<Device> device = make_device(config.settings.run.device, 1);
     const std::unique_ptr<Stream> stream = device->make_main_stream();
     const std::unique_ptr<BatchSource> source = make_batch_source(config.settings);

@@ -130,7 +130,7 @@ class Probe {
 
  private:
   std::vector<float> values(const Tensor& flat, const Param& param) {
-    std::vector<float> host(static_cast<std::size_t>(param.elements()));
+    std::vector<float> host(param.elements());
     stream_->download(host.data(), flat.slice(param.begin, {param.elements()}));
     return host;
   }

@@ -53,7 +53,7 @@ class RecordingGroup final : public InterceptedGroup {
     const std::int64_t rows = c.in.dim(0), bytes = static_cast<std::int64_t>(c.in.bytes());
     std::int64_t others = 0;
     for (int r = 0; r < size(); ++r) {
-      others += r == rank() ? 0 : c.send_rows[static_cast<std::size_t>(r)];
+      others += r == rank() ? 0 : c.send_rows[r];
     }
     return rows == 0 ? 0 : others * (bytes / rows);
   }

@@ -68,7 +68,7 @@ Finding check_source_sequences(const KindUnderTest& kind) {
     // Another reader, backwards; then the same reader again.
     for (std::int64_t i = part.count - 1; i >= 0; --i) {
       for (const Sequences* reader : {other.get(), one.get()}) {
-        if (!same((reader->*part.get)(i), in_order[static_cast<std::size_t>(i)])) {
+        if (!same((reader->*part.get)(i), in_order[i])) {
           return Finding::failed(
               fmt::format("{} sequence {} is another one when asked for in another order", part.name, i));
         }

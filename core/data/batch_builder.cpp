@@ -46,9 +46,9 @@ void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, std::span
 SequenceDocument document_of(std::vector<std::int32_t> tokens, std::int64_t n) {
   SequenceDocument document;
   document.label.assign(tokens.begin() + 1, tokens.end());
-  document.label.resize(static_cast<std::size_t>(n), -1);
+  document.label.resize(n, -1);
   document.token = std::move(tokens);
-  document.token.resize(static_cast<std::size_t>(n));
+  document.token.resize(n);
   return document;
 }
 
@@ -59,7 +59,7 @@ HostBatch take_positions(const HostBatch& whole, std::span<const PositionRun> ru
     part.positions += run.count;
   }
   auto take = [&](const auto& from, auto& to) {
-    to.reserve(static_cast<std::size_t>(part.sequences * part.positions));
+    to.reserve(part.sequences * part.positions);
     for (std::int64_t s = 0; s < whole.sequences; ++s) {
       for (const PositionRun& run : runs) {
         const auto begin = from.begin() + (s * whole.positions + run.begin);

@@ -84,7 +84,7 @@ void Corpus::read(std::int64_t begin, std::span<std::int32_t> out) const {
       std::memcpy(&id, source + static_cast<std::size_t>(i) * part->width, part->width);
       require(id < vocabulary_, "'{}' is damaged: token {} is {}, its header promises ids below {}; make it again",
               part->file.path().string(), from + i, id, vocabulary_);
-      out[static_cast<std::size_t>(done + i)] = static_cast<std::int32_t>(id);
+      out[done + i] = static_cast<std::int32_t>(id);
     }
     done += here;
   }

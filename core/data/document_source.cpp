@@ -51,7 +51,7 @@ Packing pack_pieces(const std::vector<Piece>& pieces, const std::vector<std::uin
     std::uint32_t sequence = static_cast<std::uint32_t>(counts.size());
     if (auto it = rooms.lower_bound(size); it != rooms.end()) {
       room = *it;
-      auto& candidates = open[static_cast<std::size_t>(room)];
+      auto& candidates = open[room];
       sequence = candidates.back();
       candidates.pop_back();
       if (candidates.empty()) {
@@ -63,7 +63,7 @@ Packing pack_pieces(const std::vector<Piece>& pieces, const std::vector<std::uin
     sequence_of[i] = sequence;
     ++counts[sequence];
     if (const std::int64_t left = room - size; left >= 2) {  // no piece has fewer than two tokens
-      open[static_cast<std::size_t>(left)].push_back(sequence);
+      open[left].push_back(sequence);
       rooms.insert(left);
     }
   }

@@ -73,7 +73,7 @@ void SyntheticSource::find_stationary() {
     }
     for (std::size_t s = 0; s < states; ++s) {
       for (std::size_t k = 0; k < branches_; ++k) {
-        next[static_cast<std::size_t>(successor_[s * branches_ + k])] += 0.5 * now[s] * probability_[s * branches_ + k];
+        next[successor_[s * branches_ + k]] += 0.5 * now[s] * probability_[s * branches_ + k];
       }
     }
     double change = 0;

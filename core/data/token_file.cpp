@@ -124,7 +124,7 @@ TokenFile prepare_byte_tokens(const std::vector<std::string>& texts, const std::
   std::vector<std::uint16_t> narrow;
   constexpr std::int64_t block = 1 << 16;
   for (std::int64_t begin = 0; begin < corpus.size(); begin += block) {
-    ids.resize(static_cast<std::size_t>(std::min(block, corpus.size() - begin)));
+    ids.resize(std::min(block, corpus.size() - begin));
     corpus.read(begin, ids);
     narrow.assign(ids.begin(), ids.end());
     const std::size_t bytes = narrow.size() * sizeof(std::uint16_t);

@@ -99,7 +99,7 @@ std::string axis_of(const Mesh& mesh, const RecordedGroup& group) {
   std::vector<AxisId> vary;
   std::string names;
   for (AxisId axis = 0; axis < static_cast<AxisId>(mesh.axes().size()); ++axis) {
-    const AxisSpec& spec = mesh.axes()[static_cast<std::size_t>(axis)];
+    const AxisSpec& spec = mesh.axes()[axis];
     if (spec.name == group.name) {
       return spec.name;
     }
@@ -113,7 +113,7 @@ std::string axis_of(const Mesh& mesh, const RecordedGroup& group) {
     return names;
   }
   for (AxisId axis = 0; axis < static_cast<AxisId>(mesh.axes().size()); ++axis) {
-    const AxisSpec& spec = mesh.axes()[static_cast<std::size_t>(axis)];
+    const AxisSpec& spec = mesh.axes()[axis];
     if (!spec.carve_of.empty()) {
       if (mesh.members(std::span<const AxisId>(&axis, 1), group.members.front()) == group.members) {
         return spec.name;
@@ -173,7 +173,7 @@ void add_once(std::vector<std::string>& names, const std::string& name) {
 }
 
 AxisPlan plan_axis(const Mesh& mesh, AxisId axis) {
-  const AxisSpec& spec = mesh.axes()[static_cast<std::size_t>(axis)];
+  const AxisSpec& spec = mesh.axes()[axis];
   AxisPlan plan;
   plan.name = spec.name;
   plan.size = spec.size;
@@ -191,12 +191,12 @@ AxisPlan plan_axis(const Mesh& mesh, AxisId axis) {
     add_once(plan.carved_from, name_of(of.dim));
     add_once(plan.carved_in, name_of(of.region));
   }
-  std::vector<bool> seen(static_cast<std::size_t>(mesh.world_size()), false);
+  std::vector<bool> seen(mesh.world_size(), false);
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
-    if (!seen[static_cast<std::size_t>(rank)]) {
+    if (!seen[rank]) {
       plan.groups.push_back(mesh.members(std::span<const AxisId>(&axis, 1), rank));
       for (int member : plan.groups.back()) {
-        seen[static_cast<std::size_t>(member)] = true;
+        seen[member] = true;
       }
     }
   }
@@ -205,9 +205,9 @@ AxisPlan plan_axis(const Mesh& mesh, AxisId axis) {
 
 // By stage; the ranks of one hold parts of the same layers.
 std::vector<std::vector<int>> ranks_of_stages(const Plan& plan) {
-  std::vector<std::vector<int>> ranks(static_cast<std::size_t>(plan.stages()));
+  std::vector<std::vector<int>> ranks(plan.stages());
   for (int rank = 0; rank < plan.mesh().world_size(); ++rank) {
-    ranks[static_cast<std::size_t>(plan.stage_of_rank(rank))].push_back(rank);
+    ranks[plan.stage_of_rank(rank)].push_back(rank);
   }
   return ranks;
 }

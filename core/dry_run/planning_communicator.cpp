@@ -72,7 +72,7 @@ class PlanningGroup final : public InterceptedGroup {
       moved.in += c.send_rows[r] * row;
       moved.out += c.recv_rows[r] * row;
     }
-    moved.sent = moved.in - c.send_rows[static_cast<std::size_t>(rank())] * row;
+    moved.sent = moved.in - c.send_rows[rank()] * row;
     return moved;
   }
   static std::int64_t row_bytes(const GroupCall& c) { return c.in.dim(0) > 0 ? bytes(c.in) / c.in.dim(0) : 0; }

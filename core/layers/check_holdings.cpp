@@ -51,7 +51,7 @@ void check_group(const ParamGroup& group, const std::vector<Holdings>& all) {
   std::string plugin;
   const int first = group.sum->members().front();
   const auto of = [&](int rank) -> const Holding& {
-    const Holdings& of_rank = all[static_cast<std::size_t>(rank)];
+    const Holdings& of_rank = all[rank];
     const auto found = of_rank.find(group.params.front().spec.name);
     require(found != of_rank.end(), "rank {} does not hold '{}', whose gradient it sums", rank, group.name);
     plugin = found->second.plugin.empty() ? plugin : found->second.plugin;

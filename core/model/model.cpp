@@ -18,7 +18,7 @@ Model::Model(Plan& plan, Stream& stream) : parameters_(plan, stream) {
     const RoutingLayout routing(plan);
   }
   for (int number = 0; number < layers(); ++number) {
-    std::unique_ptr<Layer>& place = layers_[static_cast<std::size_t>(number)];
+    std::unique_ptr<Layer>& place = layers_[number];
     if (!plan.holds_layer(number)) {
       continue;
     }
@@ -33,7 +33,7 @@ Model::Model(Plan& plan, Stream& stream) : parameters_(plan, stream) {
 }
 
 Layer& Model::layer(int number) const {
-  Layer* found = layers_.at(static_cast<std::size_t>(number)).get();
+  Layer* found = layers_.at(number).get();
   require(found != nullptr, "layer {} is on another stage", number);
   return *found;
 }

@@ -26,8 +26,8 @@ Plan::Plan(const Settings& settings, Mesh& mesh, Device* device)
       continue;
     }
     if (layer_axis_.has_value()) {
-      throw ConfigError(fmt::format("axes '{}' and '{}' both split the layers: at most one can",
-                                    axes[static_cast<std::size_t>(*layer_axis_)].name, spec.name));
+      throw ConfigError(
+          fmt::format("axes '{}' and '{}' both split the layers: at most one can", axes[*layer_axis_].name, spec.name));
     }
     layer_axis_ = static_cast<AxisId>(i);
     stages_ = spec.size;
@@ -157,7 +157,7 @@ void Plan::freeze() {
 std::string Plan::to_string() const {
   std::string text = fmt::format("world size {}\n", mesh_.world_size());
   for (AxisId axis = 0; axis < static_cast<AxisId>(mesh_.axes().size()); ++axis) {
-    const AxisSpec& spec = mesh_.axes()[static_cast<std::size_t>(axis)];
+    const AxisSpec& spec = mesh_.axes()[axis];
     std::string splits;
     for (Dim dim : spec.splits) {
       splits += std::string(splits.empty() ? "" : ", ") + name_of(dim);

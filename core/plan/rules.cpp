@@ -19,7 +19,7 @@ AxisId axis_count(const Mesh& mesh) {
 }
 
 const AxisSpec& spec_of(const Mesh& mesh, AxisId axis) {
-  return mesh.axes()[static_cast<std::size_t>(axis)];
+  return mesh.axes()[axis];
 }
 
 bool is_carved(const Mesh& mesh, AxisId axis) {
@@ -50,7 +50,7 @@ std::vector<AxisId> Plan::axes_of(Dim dim, Region region) const {
 Range Plan::part(Dim dim, std::int64_t n, Region region, int rank) const {
   Range range{0, n};
   for (AxisId axis : axes_of(dim, region)) {
-    const AxisSpec& spec = mesh_.axes()[static_cast<std::size_t>(axis)];
+    const AxisSpec& spec = mesh_.axes()[axis];
     if (range.count % spec.size != 0) {
       throw UnitsError(fmt::format("{} of dim '{}' in region '{}' {} divide among the {} ranks of axis '{}'",
                                    counted(n, "unit"), name_of(dim), name_of(region), do_not(n), spec.size, spec.name),

@@ -49,8 +49,8 @@ class Player {
     while (moved) {
       moved = false;
       for (int stage = 0; stage < programs_.stages; ++stage) {
-        std::size_t& at = at_[static_cast<std::size_t>(stage)];
-        const std::vector<Instr>& program = programs_.of_stage[static_cast<std::size_t>(stage)];
+        std::size_t& at = at_[stage];
+        const std::vector<Instr>& program = programs_.of_stage[stage];
         while (at < program.size() && perform(stage, program[at], run)) {
           ++at;
           moved = true;
@@ -76,7 +76,7 @@ class Player {
   };
 
   int pieces() const { return programs_.stages * programs_.chunks; }
-  State& state(int stage) { return states_[static_cast<std::size_t>(stage)]; }
+  State& state(int stage) { return states_[stage]; }
 
   template <class... Args>
   [[noreturn]] void refuse(int stage, const Instr& instr, fmt::format_string<Args...> format, Args&&... args) const {
@@ -174,12 +174,12 @@ class Player {
   }
 
   void finish(int stage) {
-    const std::vector<Instr>& program = programs_.of_stage[static_cast<std::size_t>(stage)];
-    const std::size_t at = at_[static_cast<std::size_t>(stage)];
+    const std::vector<Instr>& program = programs_.of_stage[stage];
+    const std::size_t at = at_[stage];
     if (at < program.size()) {
       refuse(stage, program[at], "waits forever");
     }
-    const State& own = states_[static_cast<std::size_t>(stage)];
+    const State& own = states_[stage];
     const Instr none{Op::finish_grads, 0, 0};
     const std::size_t units =
         static_cast<std::size_t>(programs_.chunks) * static_cast<std::size_t>(programs_.micro_batches);

@@ -58,7 +58,7 @@ std::string schedule_text(const Programs& programs) {
     for (std::size_t at = 0; at < columns; at += width) {
       line[at] = '.';
     }
-    for (const Slot& slot : timeline.of_stage[static_cast<std::size_t>(stage)]) {
+    for (const Slot& slot : timeline.of_stage[stage]) {
       std::string cell = label_of(slot.instr, programs.chunks);
       cell.resize(static_cast<std::size_t>(slot.end - slot.begin) * width - 1, '-');
       if (slot.instr.op == Op::forward) {
@@ -95,7 +95,7 @@ std::string schedule_svg(const Programs& programs) {
         "<text x=\"8\" y=\"{}\">stage {}</text>\n<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" "
         "fill=\"#eeeeee\"/>\n",
         y + 16, stage, left, y, timeline.length * slot, row - 4);
-    for (const Slot& s : timeline.of_stage[static_cast<std::size_t>(stage)]) {
+    for (const Slot& s : timeline.of_stage[stage]) {
       // Later chunks are lighter.
       const int light = 62 + 28 * s.instr.chunk / programs.chunks;
       svg += fmt::format(

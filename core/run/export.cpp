@@ -136,7 +136,7 @@ std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader,
   std::int64_t parameters = 0;
   for (const FileTensor& t : tensors) {
     const Shape shape = reader.info(t.name).shape;
-    values.resize(static_cast<std::size_t>(shape.elements()));
+    values.resize(shape.elements());
     reader.read(t.name, std::vector<std::int64_t>(t.sizes.size(), 0), t.sizes, values.data());
     if (t.dtype == DType::bf16) {
       rounded.resize(values.size());

@@ -84,7 +84,7 @@ class Loader {
           offset.push_back(piece.offset[i]);
           size.push_back(piece.size[i]);
         }
-        host_.resize(static_cast<std::size_t>(piece.elements()));
+        host_.resize(piece.elements());
         reader_.read(name, offset, size, host_.data());
         stream_.upload(state.tensor.slice(piece.begin, {piece.elements()}), host_.data());
       }
@@ -111,7 +111,7 @@ class Loader {
       if (!own && rank != 0) {
         continue;
       }
-      std::vector<float> sum(static_cast<std::size_t>(p.elements()), 0.0f);
+      std::vector<float> sum(p.elements(), 0.0f);
       host_.resize(sum.size());
       for (int member = own ? rank : 0; member < (own ? rank + 1 : members); ++member) {
         const SliceMeta slice = summed_slice(name, p, member, members);

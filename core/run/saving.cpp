@@ -73,7 +73,7 @@ void load_gate_states(const CheckpointReader& reader, const Plan& plan, const Pa
     require(info.shape == state.value.shape() && info.dtype == DType::f32,
             "the checkpoint's '{}' is {} {}, this model's is f32 {}", name, name_of(info.dtype), info.shape.to_string(),
             state.value.shape().to_string());
-    std::vector<float> host(static_cast<std::size_t>(state.value.elements()));
+    std::vector<float> host(state.value.elements());
     reader.read(name, {0}, {state.value.elements()}, host.data());
     stream.upload(state.value, host.data());
   }

@@ -18,7 +18,7 @@ using Tensors = std::map<std::string, std::vector<float>>;
 // Puts the part of a 1-D or 2-D parameter that a rank owns at its place in the global tensor.
 void place_piece(std::vector<float>& global, const Param& p, const OwnedPiece& piece, const std::vector<float>& part) {
   const std::int64_t columns = p.spec.global.rank() > 1 ? p.spec.global[1] : 1;
-  global.resize(static_cast<std::size_t>(p.spec.global.elements()));
+  global.resize(p.spec.global.elements());
   for (std::int64_t r = 0; r < piece.size[0]; ++r) {
     std::copy_n(part.begin() + r * piece.size[1], piece.size[1],
                 global.begin() + (piece.offset[0] + r) * columns + piece.offset[1]);
@@ -45,7 +45,7 @@ std::vector<float> to_host(Tensor values, Stream& stream) {
     stream.cast(wide, values);
     values = wide;
   }
-  std::vector<float> host(static_cast<std::size_t>(values.elements()));
+  std::vector<float> host(values.elements());
   stream.download(host.data(), values);
   return host;
 }
@@ -60,7 +60,7 @@ std::map<std::string, std::vector<float>> weights_in_use(Trainer& trainer, const
     stream.cast(values, group->weight.slice(0, {group->elements}));
     for (const Param& p : group->params) {
       std::vector<float>& host = found[p.spec.name];
-      host.resize(static_cast<std::size_t>(p.elements()));
+      host.resize(p.elements());
       stream.download(host.data(), values.slice(p.begin, {p.elements()}));
     }
     plan.keepers().release(*group, Held::weight, at);
@@ -95,7 +95,7 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
         for (const Param& p : group->params) {
           for (const OwnedPiece& piece : owned_pieces(*group, p)) {
             if (p.counted && group->owner && first_worker) {
-              place_piece(snapshot.gradients[static_cast<std::size_t>(step)][p.spec.name], p, piece,
+              place_piece(snapshot.gradients[step][p.spec.name], p, piece,
                           to_host(group->owned_grad.slice(piece.begin, {piece.elements()}), *stream));
             }
           }
@@ -131,7 +131,7 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
       if (!first_worker) {
         continue;
       }
-      std::vector<float> host(static_cast<std::size_t>(state.value.elements()));
+      std::vector<float> host(state.value.elements());
       stream->download(host.data(), state.value);
       visit(state, std::move(host));
     }
@@ -184,7 +184,7 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
 Snapshot take_snapshot(const Config& config, int steps) {
   Snapshot snapshot;
   snapshot.world_size = check_layout(config);
-  snapshot.gradients.resize(static_cast<std::size_t>(steps));
+  snapshot.gradients.resize(steps);
   std::mutex mutex;
   run_threads(snapshot.world_size,
               [&](Communicator& communicator) { run_rank(config, steps, communicator, snapshot, mutex); },

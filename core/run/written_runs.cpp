@@ -33,7 +33,7 @@ class Cutter {
     const auto cut = [&](std::int64_t part) { return held.total * part / parts - held.at; };
     for (std::int64_t part = held.at * parts / held.total; part < parts && cut(part) < elements; ++part) {
       const Run run{std::max<std::int64_t>(cut(part), 0), std::min(cut(part + 1), elements)};
-      if (run.begin < run.end && wanted(ranks[static_cast<std::size_t>(part)])) {
+      if (run.begin < run.end && wanted(ranks[part])) {
         if (!runs.empty() && runs.back().end == run.begin) {
           runs.back().end = run.end;
         } else {
@@ -89,7 +89,7 @@ std::vector<Shared> shared_parts(const ParamGroup& group, const std::vector<Owne
     return {{mine, {self}}};
   }
   const auto range_of = [&](int rank) {
-    const OwnedRanges& ranges = owned[static_cast<std::size_t>(rank)];
+    const OwnedRanges& ranges = owned[rank];
     const auto found = ranges.find(group.params.front().spec.name);
     return found == ranges.end() ? Run() : found->second;
   };

@@ -234,7 +234,7 @@ std::vector<std::string> layout_notes(const Config& config) {
   session.plan(0, nullptr, nullptr);
   const std::vector<AxisSpec>& axes = session.mesh().axes();
   for (AxisId axis = 0; axis < static_cast<AxisId>(axes.size()); ++axis) {
-    const AxisSpec& spec = axes[static_cast<std::size_t>(axis)];
+    const AxisSpec& spec = axes[axis];
     if (spec.size > 1 && !divides_something(config, session.plan(), axis)) {
       notes.push_back(fmt::format("axis '{}' has {} ranks and divides nothing of this model: they all do the same work",
                                   spec.name, spec.size));

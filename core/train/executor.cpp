@@ -59,7 +59,7 @@ void Executor::connect(const std::string& name, Lane& lane, bool forward) {
     }
     std::vector<int> members = {plan_.mesh().rank()};
     if (own >= 0) {
-      members = {line[static_cast<std::size_t>(own)], line[static_cast<std::size_t>((own + 1) % stages_)]};
+      members = {line[own], line[(own + 1) % stages_]};
     }
     Group& group = plan_.mesh().group_of(name, members);
     if (own >= 0) {

@@ -43,8 +43,8 @@ Tensor FiniteSearch::forward(int chunk, int micro_batch, Tensor x) {
 }
 
 void refuse_step(const StepReport& report, int first_layer, Model& model, Group& ranks, Stream& stream) {
-  std::vector<std::int64_t> found(static_cast<std::size_t>(ranks.size()), 0);
-  std::int64_t& mine = found[static_cast<std::size_t>(ranks.rank())];
+  std::vector<std::int64_t> found(ranks.size(), 0);
+  std::int64_t& mine = found[ranks.rank()];
   mine = first_layer;
   all_reduce_values(found, ReduceOp::sum, ranks, stream);
   const auto worst = std::min_element(found.begin(), found.end());
@@ -52,7 +52,7 @@ void refuse_step(const StepReport& report, int first_layer, Model& model, Group&
   auto name = [&](std::int64_t layer) {
     return layer == 0 ? std::string("the embedding") : layer == last ? "the head" : fmt::format("layer {}", layer - 1);
   };
-  auto rank_at = [&](std::ptrdiff_t i) { return ranks.members()[static_cast<std::size_t>(i)]; };
+  auto rank_at = [&](std::ptrdiff_t i) { return ranks.members()[i]; };
   const std::string what =
       fmt::format("step {} is not applied: loss {}, gradient norm {}", report.step + 1, report.loss, report.grad_norm);
   if (*worst != FiniteSearch::none) {

@@ -131,7 +131,7 @@ std::vector<Instr> Trainer::forward_passes(int micro_batches) const {
 void Trainer::add_counters(StepReport& report, std::int64_t valid) {
   const MoeSettings& moe = plan_.settings().moe;
   const std::size_t experts = static_cast<std::size_t>(moe.experts);
-  std::vector<std::int64_t> choices(static_cast<std::size_t>(sums_.choices.elements()));
+  std::vector<std::int64_t> choices(sums_.choices.elements());
   if (routed_layers_ > 0) {
     stream_.download(choices.data(), sums_.choices);
   }
@@ -280,7 +280,7 @@ double Trainer::validate() {
   const std::int64_t per_pass = share_.micro_batch, length = plan_.settings().data.sequence_length;
   std::int64_t parts = 1, mine = 0;
   for (AxisId axis : plan_.axes_of(Dim::batch, Region::embedding)) {
-    const AxisSpec& spec = plan_.mesh().axes()[static_cast<std::size_t>(axis)];
+    const AxisSpec& spec = plan_.mesh().axes()[axis];
     if (!spec.independent) {  // each worker has weights of its own to measure, on all sequences
       mine = mine * spec.size + plan_.mesh().coordinate(axis);
       parts *= spec.size;
@@ -319,8 +319,8 @@ void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
     return ctx;
   };
   FiniteSearch search(
-      plan_, *model_, [&](int m) { return upload(load.micro_batches[static_cast<std::size_t>(m)], plan_, stream_); },
-      evaluate, at_end_of(report.step), sums_.loss);
+      plan_, *model_, [&](int m) { return upload(load.micro_batches[m], plan_, stream_); }, evaluate,
+      at_end_of(report.step), sums_.loss);
   executor_.run(forward_passes(share_.micro_batches), search);
   refuse_step(report, search.first_layer(), *model_, ranks_, stream_);
 }

@@ -103,7 +103,7 @@ void WholeParameters::describe(WholeParameter& of) const {
   std::set<std::int64_t> placed;
   for (int i = 0; i < of.slices->size(); ++i) {
     Param other{.spec = own.spec};
-    plan_.place(other, of.slices->members()[static_cast<std::size_t>(i)]);
+    plan_.place(other, of.slices->members()[i]);
     const std::int64_t part = other.offset[of.dimension] / own.size[of.dimension];
     in_order = in_order && part == i;
     if (placed.insert(part).second) {  // neighbours may hold the same (ParamSpec::repeats)

@@ -52,7 +52,7 @@ void for_each_block(int threads, std::vector<Block> blocks, F&& fn) {
     BlockGemm gemm;
 #pragma omp for schedule(dynamic, 1)
     for (int i = 0; i < count; ++i) {
-      fn(gemm, blocks[static_cast<std::size_t>(i)]);
+      fn(gemm, blocks[i]);
     }
   }
 }
@@ -104,7 +104,7 @@ void CpuStream::grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& 
 
   std::vector<Block> blocks;
   for (std::int64_t e = 0; e < c.dim(0); ++e) {
-    const std::int64_t count = first[static_cast<std::size_t>(e) + 1] - first[static_cast<std::size_t>(e)];
+    const std::int64_t count = first[static_cast<std::size_t>(e) + 1] - first[e];
     cut(0, m, block_rows, [&](std::int64_t row, std::int64_t rows) {
       const std::int64_t most = most_columns(rows * count, a.dim(0) * m * n, threads_);
       cut(0, n, most, [&](std::int64_t column, std::int64_t columns) {
@@ -115,7 +115,7 @@ void CpuStream::grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& 
   with_float_type(a.dtype(), [&](auto type) {
     using T = decltype(type);
     for_each_block(threads_, blocks, [&](BlockGemm& gemm, const Block& block) {
-      const std::int64_t begin = first[static_cast<std::size_t>(block.expert)];
+      const std::int64_t begin = first[block.expert];
       const std::int64_t count = first[static_cast<std::size_t>(block.expert) + 1] - begin;
       const Operand<T> left{a.as<T>() + begin * m, m, false};
       const Operand<T> right{b.as<T>() + begin * n, n, false};

@@ -184,14 +184,14 @@ class Server {
     if (request.world_size != size) {
       why = fmt::format("rank {} was told of a world of {} ranks, rank 0 of one of {}", request.rank,
                         request.world_size, size);
-    } else if (request.rank < 1 || request.rank >= size || come_[static_cast<std::size_t>(request.rank)]) {
+    } else if (request.rank < 1 || request.rank >= size || come_[request.rank]) {
       why = fmt::format("rank {} is already here: two processes were started with one rank", request.rank);
     }
     if (!why.empty()) {
       send(guest.socket.get(), why.data(), why.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       return guest.socket.close();
     }
-    come_[static_cast<std::size_t>(request.rank)] = true;
+    come_[request.rank] = true;
     guest.rank = request.rank;
     send_segment(guest.socket.get(), segment_->fd());
     if (std::all_of(come_.begin(), come_.end(), [](bool there) { return there; })) {

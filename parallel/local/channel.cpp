@@ -52,7 +52,7 @@ LocalChannel::LocalChannel(std::shared_ptr<LocalSegment> segment, int channel, s
       timeout_seconds_(timeout_seconds),
       spins_(spins_for(segment_->world_size())),
       group_hash_(hash_group(name_, members_)) {
-  std::byte* own = segment_->area(channel, members_[static_cast<std::size_t>(rank_)]);
+  std::byte* own = segment_->area(channel, members_[rank_]);
   const auto pair = [this](std::byte* sender_area, int receiver) {
     const auto r = static_cast<std::size_t>(receiver);
     return Pair{reinterpret_cast<Mailbox*>(sender_area + layout_.mailboxes) + r,
@@ -62,21 +62,21 @@ LocalChannel::LocalChannel(std::shared_ptr<LocalSegment> segment, int channel, s
     std::byte* area = segment_->area(channel, world_rank);
     areas_.push_back({reinterpret_cast<AreaControl*>(area), area});
     outgoing_.push_back(pair(own, world_rank));
-    incoming_.push_back(pair(area, members_[static_cast<std::size_t>(rank_)]));
+    incoming_.push_back(pair(area, members_[rank_]));
   }
 }
 
 std::byte* LocalChannel::slot(int member, std::uint32_t round, std::size_t base) const {
-  return areas_[static_cast<std::size_t>(member)].area + base + (round % 2) * layout_.stage_bytes;
+  return areas_[member].area + base + (round % 2) * layout_.stage_bytes;
 }
 
 bool LocalChannel::has_arrived(int member) const {
-  return reached(areas_[static_cast<std::size_t>(member)].control->arrived.value.load(), round_);
+  return reached(areas_[member].control->arrived.value.load(), round_);
 }
 
 void LocalChannel::open(Collective kind, DType dtype, std::uint64_t bytes, ReduceOp op, int root,
                         std::uint64_t rounds) {
-  segment_->beat(members_[static_cast<std::size_t>(rank_)]);
+  segment_->beat(members_[rank_]);
   const CallHeader next{kind,
                         static_cast<std::uint32_t>(dtype),
                         static_cast<std::uint32_t>(op),
@@ -94,7 +94,7 @@ void LocalChannel::open(Collective kind, DType dtype, std::uint64_t bytes, Reduc
   call_ = next;
   compared_ = false;
   count_call(call_);
-  areas_[static_cast<std::size_t>(rank_)].control->header[call_.sequence % 2] = call_;
+  areas_[rank_].control->header[call_.sequence % 2] = call_;
 }
 
 void LocalChannel::count_call(const CallHeader& call) {
@@ -109,7 +109,7 @@ void LocalChannel::count_moved(Collective kind, std::uint64_t bytes) {
 
 void LocalChannel::arrive() {
   ++round_;
-  SharedWord& own = areas_[static_cast<std::size_t>(rank_)].control->arrived;
+  SharedWord& own = areas_[rank_].control->arrived;
   own.value.store(round_);
   wake(own);
   SharedWord& everyone = areas_[0].control->everyone;
@@ -150,13 +150,13 @@ void LocalChannel::wait_for_all() {
 void LocalChannel::wait_for(int member) {
   std::int64_t since_ms = 0;
   wait_until(
-      areas_[static_cast<std::size_t>(member)].control->arrived, spins_, [&] { return has_arrived(member); },
+      areas_[member].control->arrived, spins_, [&] { return has_arrived(member); },
       [&] { check_waiting(since_ms, member); });
   compare(member, call_);
 }
 
 void LocalChannel::compare(int member, const CallHeader& own) {
-  const CallHeader& other = areas_[static_cast<std::size_t>(member)].control->header[own.sequence % 2];
+  const CallHeader& other = areas_[member].control->header[own.sequence % 2];
   const bool same_bytes = own.bytes == other.bytes || own.kind == Collective::all_to_all;
   if (other.kind == own.kind && other.sequence == own.sequence && other.dtype == own.dtype && other.op == own.op &&
       other.root == own.root && same_bytes && other.group == own.group) {
@@ -164,24 +164,24 @@ void LocalChannel::compare(int member, const CallHeader& own) {
   }
   const auto view = [this](int who, const CallHeader& h) {
     const std::string root = h.root < 0 ? "" : fmt::format(" with root {}", h.root);
-    return fmt::format("rank {} called {} #{} of {} bytes ({}{})", members_[static_cast<std::size_t>(who)],
-                       name_of(h.kind), h.sequence, h.bytes, type_name(h.dtype), root);
+    return fmt::format("rank {} called {} #{} of {} bytes ({}{})", members_[who], name_of(h.kind), h.sequence, h.bytes,
+                       type_name(h.dtype), root);
   };
   if (other.group != own.group) {
     fail_other_group(member);
   }
   const bool only_op = other.kind == own.kind && other.sequence == own.sequence && other.dtype == own.dtype &&
                        other.root == own.root && same_bytes;
-  fail_world(members_[static_cast<std::size_t>(rank_)],
+  fail_world(members_[rank_],
              fmt::format("{} while {} in group '{}'{}: every member must make the same calls in the same order",
                          view(member, other), view(rank_, own), name_, only_op ? " with another operator" : ""));
 }
 
 void LocalChannel::fail_other_group(int member) {
-  fail_world(members_[static_cast<std::size_t>(rank_)],
+  fail_world(members_[rank_],
              fmt::format("ranks {} and {} made group '{}' with different names or members: split must be called in the "
                          "same order on every rank",
-                         members_[static_cast<std::size_t>(rank_)], members_[static_cast<std::size_t>(member)], name_));
+                         members_[rank_], members_[member], name_));
 }
 
 void LocalChannel::check_waiting(std::int64_t& since_ms, int only_member) {
@@ -189,7 +189,7 @@ void LocalChannel::check_waiting(std::int64_t& since_ms, int only_member) {
     give_up(call_);
   }
   for (int member = 0; member < size(); ++member) {
-    const int world_rank = members_[static_cast<std::size_t>(member)];
+    const int world_rank = members_[member];
     if ((only_member < 0 || member == only_member) && segment_->state(world_rank) == RankState::finished &&
         !has_arrived(member)) {
       fail_world(world_rank, fmt::format("rank {} finished its work without a call to {}, which others wait in",
@@ -199,7 +199,7 @@ void LocalChannel::check_waiting(std::int64_t& since_ms, int only_member) {
   std::uint64_t missing = 0;
   for (int member = 0; member < size(); ++member) {
     if ((only_member < 0 || member == only_member) && !has_arrived(member)) {
-      missing |= std::uint64_t{1} << members_[static_cast<std::size_t>(member)];
+      missing |= std::uint64_t{1} << members_[member];
     }
   }
   if (missing != 0) {  // otherwise the last one came just now
@@ -211,7 +211,7 @@ void LocalChannel::check_waiting(std::int64_t& since_ms, int only_member) {
 
 void LocalChannel::check_time(std::int64_t& since_ms, std::uint64_t missing,
                               const std::function<std::string()>& too_late) {
-  const int own = members_[static_cast<std::size_t>(rank_)];
+  const int own = members_[rank_];
   segment_->say_waiting(own, missing);
   const std::int64_t now = now_ms();
   since_ms = since_ms == 0 ? now : since_ms;

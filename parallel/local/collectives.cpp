@@ -57,7 +57,7 @@ void LocalChannel::reduce_stages(void* out, std::int64_t offset, std::int64_t n,
                                  const void* own) {
   std::array<const void*, LocalSegment::max_world> sources{};
   for (int member = 0; member < size(); ++member) {
-    sources[static_cast<std::size_t>(member)] = member == rank_ && own != nullptr ? own : stage_of(member) + offset;
+    sources[member] = member == rank_ && own != nullptr ? own : stage_of(member) + offset;
   }
   reduce_in_rank_order(out, {sources.data(), members_.size()}, n, dtype, op);
   count_moved(call_.kind, bytes_of(n, dtype) * (members_.size() - 1));
@@ -200,7 +200,7 @@ void LocalChannel::all_to_all(void* out, std::span<const std::int64_t> recv, con
   open(Collective::all_to_all, dtype, static_cast<std::uint64_t>(total), ReduceOp::sum, -1,
        static_cast<std::uint64_t>(std::max<std::int64_t>(1, ceil_div(total, step))));
   const std::size_t parity = call_.sequence % 2;
-  std::uint64_t* prefix = areas_[static_cast<std::size_t>(rank_)].control->prefix[parity];
+  std::uint64_t* prefix = areas_[rank_].control->prefix[parity];
   prefix[0] = 0;
   for (std::size_t r = 0; r < p; ++r) {
     prefix[r + 1] = prefix[r] + static_cast<std::uint64_t>(send[r] * element);
@@ -238,20 +238,20 @@ void LocalChannel::all_to_all(void* out, std::span<const std::int64_t> recv, con
                     static_cast<std::int64_t>(sender.prefix[parity][rank_ + 1])},
                    to};
     if (incoming[r].stream.count() != recv[r] * element) {
-      fail_world(members_[static_cast<std::size_t>(rank_)],
-                 fmt::format("rank {} sends {} bytes to rank {} in {}, which expects {} bytes: send_rows and recv_rows "
-                             "must agree pairwise",
-                             members_[r], incoming[r].stream.count(), members_[static_cast<std::size_t>(rank_)],
-                             describe(call_), recv[r] * element));
+      fail_world(
+          members_[rank_],
+          fmt::format("rank {} sends {} bytes to rank {} in {}, which expects {} bytes: send_rows and recv_rows "
+                      "must agree pairwise",
+                      members_[r], incoming[r].stream.count(), members_[rank_], describe(call_), recv[r] * element));
     }
     to += recv[r] * element;
   }
-  copy_bytes(incoming[static_cast<std::size_t>(rank_)].to, static_cast<const std::byte*>(in) + own.begin,
+  copy_bytes(incoming[rank_].to, static_cast<const std::byte*>(in) + own.begin,
              static_cast<std::uint64_t>(own.count()));
 
   const auto read = [&](std::int64_t i) {
     for (int member = 0; member < size(); ++member) {
-      const Incoming& from = incoming[static_cast<std::size_t>(member)];
+      const Incoming& from = incoming[member];
       const Range part = intersect(from.stream, {i * step, (i + 1) * step});
       if (member != rank_ && part.count() > 0) {
         take(from.to + part.begin - from.stream.begin, stage_of(member) + part.begin - i * step,

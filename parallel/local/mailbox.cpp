@@ -8,7 +8,7 @@
 namespace orthant {
 template <class Ready>
 void LocalChannel::wait_for_pair(SharedWord& word, Ready ready, const CallHeader& call, int peer) {
-  const int other = members_[static_cast<std::size_t>(peer)];
+  const int other = members_[peer];
   std::int64_t since_ms = 0;
   wait_until(word, spins_, ready, [&] {
     if (segment_->failed()) {
@@ -19,19 +19,19 @@ void LocalChannel::wait_for_pair(SharedWord& word, Ready ready, const CallHeader
     }
     check_time(since_ms, std::uint64_t{1} << other, [&] {
       return fmt::format("rank {} did not {} what rank {} waits for in {} within {:g} s", other,
-                         call.kind == Collective::send ? "receive" : "send", members_[static_cast<std::size_t>(rank_)],
-                         describe(call), timeout_seconds_);
+                         call.kind == Collective::send ? "receive" : "send", members_[rank_], describe(call),
+                         timeout_seconds_);
     });
   });
 }
 
 void LocalChannel::send(const void* data, std::int64_t n, DType dtype, int to) {
-  Pair& pair = outgoing_[static_cast<std::size_t>(to)];
+  Pair& pair = outgoing_[to];
   Mailbox& box = *pair.box;
   const std::size_t bytes = static_cast<std::size_t>(n) * size_of(dtype);
   const CallHeader call{
       Collective::send, static_cast<std::uint32_t>(dtype), 0, -1, ++pair.messages, bytes, group_hash_, 0};
-  segment_->beat(members_[static_cast<std::size_t>(rank_)]);
+  segment_->beat(members_[rank_]);
   if (segment_->failed()) {
     give_up(call);
   }
@@ -53,12 +53,12 @@ void LocalChannel::send(const void* data, std::int64_t n, DType dtype, int to) {
 }
 
 void LocalChannel::recv(void* data, std::int64_t n, DType dtype, int from) {
-  Pair& pair = incoming_[static_cast<std::size_t>(from)];
+  Pair& pair = incoming_[from];
   Mailbox& box = *pair.box;
   const std::size_t bytes = static_cast<std::size_t>(n) * size_of(dtype);
   const CallHeader call{
       Collective::recv, static_cast<std::uint32_t>(dtype), 0, -1, ++pair.messages, bytes, group_hash_, 0};
-  segment_->beat(members_[static_cast<std::size_t>(rank_)]);
+  segment_->beat(members_[rank_]);
   if (segment_->failed()) {
     give_up(call);
   }
@@ -71,12 +71,11 @@ void LocalChannel::recv(void* data, std::int64_t n, DType dtype, int from) {
       fail_other_group(from);
     }
     if (sent.bytes != bytes || sent.dtype != call.dtype) {
-      fail_world(
-          members_[static_cast<std::size_t>(rank_)],
-          fmt::format("rank {} sent {} bytes ({}) to rank {}, which expects {} bytes ({}), in message #{} of "
-                      "this pair in group '{}'",
-                      members_[static_cast<std::size_t>(from)], sent.bytes, name_of(static_cast<DType>(sent.dtype)),
-                      members_[static_cast<std::size_t>(rank_)], bytes, name_of(dtype), call.sequence, name_));
+      fail_world(members_[rank_],
+                 fmt::format("rank {} sent {} bytes ({}) to rank {}, which expects {} bytes ({}), in message #{} of "
+                             "this pair in group '{}'",
+                             members_[from], sent.bytes, name_of(static_cast<DType>(sent.dtype)), members_[rank_],
+                             bytes, name_of(dtype), call.sequence, name_));
     }
     const std::size_t count = std::min(bytes - at, layout_.mailbox_bytes);
     if (count > 0) {

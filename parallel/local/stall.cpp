@@ -49,7 +49,7 @@ Stall find_stall(const LocalSegment& segment, std::uint64_t missing, double quie
   for (int rank = 0; rank < segment.world_size(); ++rank) {
     signs.push_back(segment.signs(rank));
   }
-  const auto of = [&signs](int rank) -> const LocalSegment::Signs& { return signs[static_cast<std::size_t>(rank)]; };
+  const auto of = [&signs](int rank) -> const LocalSegment::Signs& { return signs[rank]; };
   std::uint64_t reached = missing, waiting = 0, followed = 0;
   while (followed != reached) {
     for_each(reached & ~followed, [&](int rank) {

@@ -27,7 +27,7 @@ void ZeroKeeper::sum_group(Mesh& mesh, Group& sum) {
     }
     std::vector<int> shards, replicas;
     for (int i = 0; i < all; ++i) {
-      const int member = sum.members()[static_cast<std::size_t>(i)];
+      const int member = sum.members()[i];
       if (i / part == sum.rank() / part) {
         shards.push_back(member);
       }

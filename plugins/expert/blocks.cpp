@@ -11,7 +11,7 @@ std::int64_t Blocks::total() const {
 }
 
 std::vector<std::int64_t> Blocks::by_member(int members) const {
-  std::vector<std::int64_t> sums(static_cast<std::size_t>(members), 0);
+  std::vector<std::int64_t> sums(members, 0);
   const std::size_t each = order.size() / sums.size();
   for (std::size_t i = 0; i < order.size(); ++i) {
     sums[i / each] += rows[order[i]];

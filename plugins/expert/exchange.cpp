@@ -101,14 +101,14 @@ ExchangePlan Exchange::plan(const Tensor& rows_of_expert, Stream& s, const std::
     }
     const Tensor leaving = s.device().empty(DType::i32, {experts});
     s.copy_rows(leaving, row(i), runs);
-    const std::vector<std::int64_t> each(static_cast<std::size_t>(leg.group->size()), experts / leg.group->size());
+    const std::vector<std::int64_t> each(leg.group->size(), experts / leg.group->size());
     leg.group->all_to_all(row(i + 1), each, leaving, each, s);
     for (std::size_t at = 0; at < blocks; ++at) {
       place[leg.arrive_order[at]] = static_cast<std::int64_t>(at);
     }
   }
   meanwhile();
-  std::vector<std::int32_t> read(static_cast<std::size_t>(counts.elements()));
+  std::vector<std::int32_t> read(counts.elements());
   s.download(read.data(), counts);
 
   ExchangePlan plan;

@@ -93,7 +93,7 @@ void MpiChannel::wait(const Call& call, std::vector<MPI_Request>& requests, cons
       check_mpi(MPI_Test(&requests[i], &done, MPI_STATUS_IGNORE), "MPI_Test");
       if (done == 0) {
         if (i < peers.size()) {
-          missing.insert(members_[static_cast<std::size_t>(peers[i])]);
+          missing.insert(members_[peers[i]]);
         }
         // Its buffer goes away with this call, and the group is not used again. Collectives cannot be cancelled.
         if (!peers.empty()) {
@@ -120,9 +120,7 @@ bool MpiChannel::somebody_is_busy() const {
 // A missing rank that says that it waits is held up by another, as this one is.
 std::string MpiChannel::blame(const Call& call, const std::set<int>& missing) const {
   const std::vector<MpiWorld::Signs> signs = world_->signs();
-  const auto waits = [&](int rank) {
-    return signs[static_cast<std::size_t>(rank)].since_waiting < timeout_seconds_ / 2;
-  };
+  const auto waits = [&](int rank) { return signs[rank].since_waiting < timeout_seconds_ / 2; };
   std::vector<int> suspects, others;
   for (int rank = 0; rank < world_->size(); ++rank) {
     if (rank != world_->rank() && !waits(rank)) {
@@ -187,13 +185,12 @@ void MpiChannel::compare(const Call& call) {
         fail_here(
             fmt::format("rank {} splits another group than rank {}, which splits '{}': split must be called in the "
                         "same order on every rank",
-                        members_[static_cast<std::size_t>(r)], members_[static_cast<std::size_t>(rank_)], splitting_));
+                        members_[r], members_[rank_], splitting_));
       }
       if (other[w] != own[w] && !may_differ) {
         const auto view = [&](int who, const std::int64_t* c) {
-          return fmt::format("rank {} called {} #{} of {} bytes ({}, operator {}, root {})",
-                             members_[static_cast<std::size_t>(who)], kind_name(c[0]), c[1], c[2],
-                             name_of(static_cast<DType>(c[3])), c[4], c[5]);
+          return fmt::format("rank {} called {} #{} of {} bytes ({}, operator {}, root {})", members_[who],
+                             kind_name(c[0]), c[1], c[2], name_of(static_cast<DType>(c[3])), c[4], c[5]);
         };
         fail_here(fmt::format("{} while {} in group '{}': every member must make the same calls in the same order",
                               view(r, other), view(rank_, own), name_));

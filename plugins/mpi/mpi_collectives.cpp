@@ -77,7 +77,7 @@ void MpiChannel::all_reduce(void* data, std::int64_t n, DType dtype, ReduceOp op
     if (n == 0) {
       return;
     }
-    std::vector<std::byte> all(static_cast<std::size_t>(p * call.bytes));
+    std::vector<std::byte> all(p * call.bytes);
     const int count = static_cast<int>(call.bytes);
     check_mpi(MPI_Iallgather(data, count, MPI_BYTE, all.data(), count, MPI_BYTE, comm_, &request), "MPI_Iallgather");
     wait(call, request);
@@ -89,8 +89,8 @@ void MpiChannel::all_reduce(void* data, std::int64_t n, DType dtype, ReduceOp op
     const std::int64_t bytes = std::min(step, call.bytes - begin_byte);
     const std::int64_t range = (bytes / bytes_of(1, dtype) + p - 1) / p;  // elements
     const std::int64_t range_bytes = bytes_of(range, dtype);
-    std::vector<std::byte> mine(static_cast<std::size_t>(p * range_bytes)), theirs(mine.size());
-    std::vector<std::byte> sum(static_cast<std::size_t>(range_bytes));
+    std::vector<std::byte> mine(p * range_bytes), theirs(mine.size());
+    std::vector<std::byte> sum(range_bytes);
     std::memcpy(mine.data(), at(data, begin_byte), static_cast<std::size_t>(bytes));
     const Block block(range_bytes);
     check_mpi(MPI_Ialltoall(mine.data(), 1, block.type(), theirs.data(), 1, block.type(), comm_, &request),
@@ -109,7 +109,7 @@ void MpiChannel::reduce_scatter(void* out, const void* in, std::int64_t n, DType
   if (n == 0) {
     return;
   }
-  std::vector<std::byte> theirs(static_cast<std::size_t>(size() * call.bytes));
+  std::vector<std::byte> theirs(size() * call.bytes);
   const Block block(call.bytes);
   MPI_Request request;
   check_mpi(MPI_Ialltoall(in, 1, block.type(), theirs.data(), 1, block.type(), comm_, &request), "MPI_Ialltoall");
@@ -141,11 +141,10 @@ void MpiChannel::all_to_all(void* out, std::span<const std::int64_t> recv, const
   wait(call, request);
   for (std::size_t r = 0; r < p; ++r) {
     if (theirs[r] != recv[r]) {
-      fail_here(
-          fmt::format("rank {} sends {} bytes to rank {} in {}, which expects {} bytes: send_rows and recv_rows "
-                      "must agree pairwise",
-                      members_[r], bytes_of(theirs[r], dtype), members_[static_cast<std::size_t>(rank_)],
-                      describe(call), bytes_of(recv[r], dtype)));
+      fail_here(fmt::format(
+          "rank {} sends {} bytes to rank {} in {}, which expects {} bytes: send_rows and recv_rows "
+          "must agree pairwise",
+          members_[r], bytes_of(theirs[r], dtype), members_[rank_], describe(call), bytes_of(recv[r], dtype)));
     }
   }
   std::vector<MPI_Request> requests;
@@ -177,7 +176,7 @@ void MpiChannel::all_to_all(void* out, std::span<const std::int64_t> recv, const
     to += in_bytes;
     from += out_bytes;
   }
-  const std::int64_t own_bytes = bytes_of(send[static_cast<std::size_t>(rank_)], dtype);
+  const std::int64_t own_bytes = bytes_of(send[rank_], dtype);
   if (own_bytes > 0) {
     std::memcpy(at(out, own_to), at(in, own_from), static_cast<std::size_t>(own_bytes));
   }
@@ -226,7 +225,7 @@ void MpiChannel::scatter(void* out, const void* in, std::int64_t n, DType dtype,
 
 void MpiChannel::send(const void* data, std::int64_t n, DType dtype, int to) {
   const std::int64_t bytes = bytes_of(n, dtype);
-  const Call call{"send", 0, ++sent_[static_cast<std::size_t>(to)], bytes, static_cast<std::int64_t>(dtype), 0, -1};
+  const Call call{"send", 0, ++sent_[to], bytes, static_cast<std::int64_t>(dtype), 0, -1};
   const std::int64_t header[2] = {bytes, call.dtype};
   require(bytes <= INT_MAX, "MPI cannot send {} bytes at once: split the tensor below 2 GiB", bytes);
   std::vector<MPI_Request> requests(2);
@@ -237,8 +236,7 @@ void MpiChannel::send(const void* data, std::int64_t n, DType dtype, int to) {
 
 void MpiChannel::recv(void* data, std::int64_t n, DType dtype, int from) {
   const std::int64_t bytes = bytes_of(n, dtype);
-  const Call call{"recv", 0, ++received_[static_cast<std::size_t>(from)], bytes, static_cast<std::int64_t>(dtype),
-                  0,      -1};
+  const Call call{"recv", 0, ++received_[from], bytes, static_cast<std::int64_t>(dtype), 0, -1};
   std::int64_t header[2] = {};
   std::vector<MPI_Request> requests(1);
   check_mpi(MPI_Irecv(header, 2, MPI_INT64_T, from, message_tag, comm_, &requests[0]), "MPI_Irecv");
@@ -247,8 +245,8 @@ void MpiChannel::recv(void* data, std::int64_t n, DType dtype, int from) {
     fail_here(
         fmt::format("rank {} sent {} bytes ({}) to rank {}, which expects {} bytes ({}), in message #{} of this "
                     "pair in group '{}'",
-                    members_[static_cast<std::size_t>(from)], header[0], name_of(static_cast<DType>(header[1])),
-                    members_[static_cast<std::size_t>(rank_)], bytes, name_of(dtype), call.sequence, name_));
+                    members_[from], header[0], name_of(static_cast<DType>(header[1])), members_[rank_], bytes,
+                    name_of(dtype), call.sequence, name_));
   }
   check_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, message_data_tag, comm_, &requests[0]),
             "MPI_Irecv");

@@ -22,7 +22,7 @@ class MpiCommunicator final : public Communicator {
         "MPI says rank {} of {}, but rank {} of {} was asked for: start the ranks with mpirun or srun, with as many "
         "processes as the layout has ranks",
         world_->rank(), world_->size(), config.rank, config.world_size);
-    std::vector<int> everyone(static_cast<std::size_t>(world_->size()));
+    std::vector<int> everyone(world_->size());
     std::iota(everyone.begin(), everyone.end(), 0);
     MPI_Comm comm = MPI_COMM_NULL;
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");

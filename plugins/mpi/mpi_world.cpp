@@ -38,7 +38,7 @@ MpiWorld::MpiWorld() {
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &signs_), "MPI_Comm_dup");
   check_mpi(MPI_Comm_set_errhandler(signs_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  heard_.resize(static_cast<std::size_t>(size_));
+  heard_.resize(size_);
 }
 
 MpiWorld::~MpiWorld() {
@@ -59,7 +59,7 @@ void MpiWorld::say_waiting(double every_seconds) noexcept {
 void MpiWorld::say(int tag, Clock::time_point Heard::*own, double every_seconds) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    Clock::time_point& last = heard_[static_cast<std::size_t>(rank_)].*own;
+    Clock::time_point& last = heard_[rank_].*own;
     const Clock::time_point now = Clock::now();
     if (last != Clock::time_point{} && std::chrono::duration<double>(now - last).count() < every_seconds) {
       return;
@@ -85,7 +85,7 @@ void MpiWorld::hear() {
       return;
     }
     check_mpi(MPI_Mrecv(nullptr, 0, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
-    Heard& from = heard_[static_cast<std::size_t>(status.MPI_SOURCE)];
+    Heard& from = heard_[status.MPI_SOURCE];
     (status.MPI_TAG == busy_tag ? from.busy : from.waiting) = Clock::now();
   }
 }

@@ -171,7 +171,7 @@ void Hub::lose(Peer& peer) {
   peer.rank = -1;
   peer.out.clear();
   peer.socket.close();
-  if (rank >= 0 && !left_[static_cast<std::size_t>(rank)]) {
+  if (rank >= 0 && !left_[rank]) {
     fail(rank,
          fmt::format("rank {} ended without a word: its connection closed (it was killed or crashed; see its log)",
                      rank));
@@ -257,7 +257,7 @@ void Hub::gather(int rank, const std::string& text) {
                                 "every rank",
                                 rank, label, first - contributions_.begin(), label_));
   }
-  contributions_[static_cast<std::size_t>(rank)] = {true, text.substr(zero + 1)};
+  contributions_[rank] = {true, text.substr(zero + 1)};
   if (!std::all_of(contributions_.begin(), contributions_.end(), [](const auto& c) { return c.given; })) {
     for (std::size_t r = 0; r < left_.size(); ++r) {
       if (left_[r] && !contributions_[r].given) {
@@ -278,9 +278,9 @@ void Hub::gather(int rank, const std::string& text) {
 }
 
 void Hub::leave(int rank) {
-  left_[static_cast<std::size_t>(rank)] = true;
+  left_[rank] = true;
   tell_all({FrameType::left, rank, {}}, rank);
-  if (!label_.empty() && !contributions_[static_cast<std::size_t>(rank)].given) {
+  if (!label_.empty() && !contributions_[rank].given) {
     fail(rank, fmt::format("rank {} finished its work without a call to {}", rank, label_));
   }
 }

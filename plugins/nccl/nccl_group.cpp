@@ -78,8 +78,8 @@ void NcclGroup::do_all_to_all(const Tensor& out, const Tensor& in, const Exchang
   std::vector<Transfer> transfers;
   std::int64_t to = 0, from = 0;
   for (int r = 0; r < size(); ++r) {
-    const std::int64_t sent = counts.send[static_cast<std::size_t>(r)];
-    const std::int64_t received = counts.recv[static_cast<std::size_t>(r)];
+    const std::int64_t sent = counts.send[r];
+    const std::int64_t received = counts.recv[r];
     if (r == rank()) {
       keep(part(out, to, received), part(in, from, sent), s);
     } else {
@@ -148,7 +148,7 @@ void NcclGroup::do_recv(const Tensor& t, int from, Stream& s) {
 
 void NcclGroup::message(const Tensor& t, int from, int to, Stream& s) {
   const bool sends = from == rank();
-  const int sender = members()[static_cast<std::size_t>(from)], receiver = members()[static_cast<std::size_t>(to)];
+  const int sender = members()[from], receiver = members()[to];
   std::shared_ptr<const Line> line;
   {
     const std::lock_guard lock(message_mutex_);

@@ -132,7 +132,7 @@ void World::require_different_gpus() {
   const std::vector<std::string> gpus = rendezvous_->all_gather("start of NCCL", api_->use_gpu());
   std::map<std::string, int> users;
   for (int r = 0; r < size(); ++r) {
-    const auto [first, fresh] = users.emplace(gpus[static_cast<std::size_t>(r)], r);
+    const auto [first, fresh] = users.emplace(gpus[r], r);
     if (!fresh) {
       orthant::fail(
           "ranks {} and {} both use GPU {}: NCCL needs a GPU for each rank. Start no more ranks on a machine than it "
@@ -157,7 +157,7 @@ std::shared_ptr<NcclConnection> World::split(const std::string& name, const std:
   const std::string what = fmt::format("split of group '{}'", name);
   const std::vector<std::string> all = rendezvous_->all_gather(what, payload);
   for (std::size_t i = 0; i < members.size(); ++i) {
-    const std::string& other = all[static_cast<std::size_t>(members[i])];
+    const std::string& other = all[members[i]];
     SplitEntry entry;
     require(other.size() >= sizeof(entry), "{}: rank {} runs another version of Orthant", what, members[i]);
     std::memcpy(&entry, other.data(), sizeof(entry));
@@ -168,7 +168,7 @@ std::shared_ptr<NcclConnection> World::split(const std::string& name, const std:
   if (members.size() == 1) {
     return nullptr;
   }
-  const std::string& first = all[static_cast<std::size_t>(members[0])];
+  const std::string& first = all[members[0]];
   ConnectionId id{};
   require(first.size() == sizeof(own) + id.size(), "{}: rank {} sent no id", what, members[0]);
   std::memcpy(id.data(), first.data() + sizeof(own), id.size());

@@ -30,7 +30,7 @@ std::vector<int> best_cut(const std::vector<double>& up_to, int pieces, double l
   }
   std::vector<int> cut = {static_cast<int>(n)};
   for (std::size_t p = k; p > 0; --p) {
-    cut.push_back(from[p][static_cast<std::size_t>(cut.back())]);
+    cut.push_back(from[p][cut.back()]);
   }
   std::reverse(cut.begin(), cut.end());
   return cut;
@@ -47,8 +47,7 @@ std::vector<int> cut_evenly(std::span<const double> cost, int pieces) {
       best_cut(up_to, pieces, never, [](double before, double piece) { return std::max(before, piece); });
   double limit = 0;
   for (std::size_t i = 0; i + 1 < smallest.size(); ++i) {
-    limit = std::max(limit,
-                     up_to[static_cast<std::size_t>(smallest[i + 1])] - up_to[static_cast<std::size_t>(smallest[i])]);
+    limit = std::max(limit, up_to[smallest[i + 1]] - up_to[smallest[i]]);
   }
   return best_cut(up_to, pieces, limit, [](double before, double piece) { return before + piece * piece; });
 }

@@ -49,7 +49,7 @@ class PipelineSchedule final : public Schedule {
 std::int64_t micro_batches_of(const Plan& plan) {
   std::int64_t ranks = 1;
   for (AxisId axis : plan.axes_of(Dim::batch, Region::embedding)) {
-    ranks *= plan.mesh().axes()[static_cast<std::size_t>(axis)].size;
+    ranks *= plan.mesh().axes()[axis].size;
   }
   const BatchSettings& batch = plan.settings().batch;
   const std::int64_t micro = batch.micro_batch == 0 ? batch.sequences / ranks : batch.micro_batch;

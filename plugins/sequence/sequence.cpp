@@ -38,7 +38,7 @@ class Sequence final : public Plugin {
   }
 
   void plan(Plan& plan, Mesh& mesh) override {
-    if (mesh.axes()[static_cast<std::size_t>(axis_)].size == 1) {
+    if (mesh.axes()[axis_].size == 1) {
       return;
     }
     const std::vector<AxisId> splitters = plan.axes_of(Dim::position, Region::embedding);

@@ -4,7 +4,7 @@ namespace orthant::sequence {
 namespace {
 
 Tensor exchange(Group& group, const Tensor& rows, Stream& s) {
-  const std::vector<std::int64_t> each(static_cast<std::size_t>(group.size()), rows.dim(0) / group.size());
+  const std::vector<std::int64_t> each(group.size(), rows.dim(0) / group.size());
   Tensor arrived = s.device().empty(rows.dtype(), rows.shape());
   group.all_to_all(arrived, each, rows, each, s);
   return arrived;

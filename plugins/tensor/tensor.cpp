@@ -48,7 +48,7 @@ class TensorAxis final : public Plugin {
   }
 
   void plan(Plan& plan, Mesh& mesh) override {
-    if (mesh.axes()[static_cast<std::size_t>(axis_)].size == 1) {
+    if (mesh.axes()[axis_].size == 1) {
       return;
     }
     Group& group = mesh.group(axis_);

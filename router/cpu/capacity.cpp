@@ -44,7 +44,7 @@ void CpuStream::dispatch_plan(const Tensor& row, const Tensor& source, const Ten
   const std::int64_t choices = config.group_tokens * k_count;                                // of one group
 
   // Seats, group by group: packed becomes 0 for a kept choice, -1 for the others.
-  std::vector<std::int32_t> kept(static_cast<std::size_t>(groups * experts), 0), refused(kept);
+  std::vector<std::int32_t> kept(groups * experts, 0), refused(kept);
   parallel_for(threads_, groups, 1, [&](std::int64_t begin, std::int64_t end) {
     std::vector<std::int64_t> order;
     for (std::int64_t g = begin; g < end; ++g) {
@@ -61,7 +61,7 @@ void CpuStream::dispatch_plan(const Tensor& row, const Tensor& source, const Ten
           packed[choice] = 0;
           ++taken[e];
         } else if (e >= 0) {
-          ++refused[static_cast<std::size_t>(g * experts + e)];
+          ++refused[g * experts + e];
         }
       }
     }
@@ -94,7 +94,7 @@ void CpuStream::dispatch_plan(const Tensor& row, const Tensor& source, const Ten
     for (std::int64_t g = begin; g < end; ++g) {
       for (std::int64_t choice = g * choices; choice < (g + 1) * choices; ++choice) {
         if (packed[choice] >= 0) {
-          packed[choice] = kept[static_cast<std::size_t>(g * experts + chosen[choice])]++;
+          packed[choice] = kept[g * experts + chosen[choice]]++;
           from[packed[choice]] = static_cast<std::int32_t>(choice);
         }
       }

@@ -38,7 +38,7 @@ void CpuStream::choose_experts(const Tensor& expert, const Tensor& logits, const
   const std::int64_t experts = config.experts, k_count = config.top_k;
   const std::uint8_t* const is_valid = valid.as<std::uint8_t>();
   parallel_for(threads_, logits.dim(0), 64, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> value(static_cast<std::size_t>(experts)), rank(value);
+    std::vector<float> value(experts), rank(value);
     for (std::int64_t t = begin; t < end; ++t) {
       std::int32_t* const selected = expert.as<std::int32_t>() + t * k_count;
       if (is_valid[t] == 0) {
@@ -52,7 +52,7 @@ void CpuStream::choose_experts(const Tensor& expert, const Tensor& logits, const
         softmax_row(value.data(), row, experts);
       }
       for (std::int64_t e = 0; bias.defined() && e < experts; ++e) {
-        value[static_cast<std::size_t>(e)] += bias.as<float>()[e];
+        value[e] += bias.as<float>()[e];
       }
       std::copy_n(bias.defined() ? value.data() : row, experts, rank.data());
       if (config.groups_per_token < config.expert_groups) {
@@ -75,7 +75,7 @@ void CpuStream::gate_choices(const Tensor& weight, const Tensor& lse, const Tens
             e, experts);
   }
   parallel_for(threads_, groups, 1, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> softmax(static_cast<std::size_t>(experts)), sigmoid(softmax);
+    std::vector<float> softmax(experts), sigmoid(softmax);
     for (std::int64_t g = begin; g < end; ++g) {
       double* const shares = share.as<double>() + g * experts;
       std::int32_t* const counts = chosen.as<std::int32_t>() + g * experts;
@@ -117,16 +117,16 @@ void CpuStream::balance_bias(const Tensor& bias, const Tensor& choices, const Te
     return;
   }
   const std::int64_t experts = bias.dim(0);
-  std::vector<double> load(static_cast<std::size_t>(experts), 0.0);
+  std::vector<double> load(experts, 0.0);
   double all = 0;
   for (std::int64_t i = 0; i < choices.elements(); ++i) {
     const double n = static_cast<double>(choices.as<std::int64_t>()[i]);
-    load[static_cast<std::size_t>(i % experts)] += n;
+    load[i % experts] += n;
     all += n;
   }
   for (std::int64_t e = 0; e < experts; ++e) {
     float& b = bias.as<float>()[e];
-    b = balanced_bias(b, load[static_cast<std::size_t>(e)], all / static_cast<double>(experts), rate);
+    b = balanced_bias(b, load[e], all / static_cast<double>(experts), rate);
   }
 }
 

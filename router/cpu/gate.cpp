@@ -55,10 +55,10 @@ void CpuStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& l
   const Runs runs{groups, config.group_tokens};
 
   // What each run adds to its group's `share` and `chosen`.
-  std::vector<double> share_of_run(static_cast<std::size_t>(groups * runs.per_group() * experts), 0.0);
+  std::vector<double> share_of_run(groups * runs.per_group() * experts, 0.0);
   std::vector<std::int32_t> chosen_of_run(share_of_run.size(), 0);
   runs.for_each(threads_, [&](std::int64_t run, std::int64_t, std::int64_t first, std::int64_t last) {
-    std::vector<float> softmax(static_cast<std::size_t>(experts)), sigmoid(softmax);
+    std::vector<float> softmax(experts), sigmoid(softmax);
     double* const shares = share_of_run.data() + run * experts;
     std::int32_t* const counts = chosen_of_run.data() + run * experts;
     for (std::int64_t t = first; t < last; ++t) {
@@ -105,8 +105,8 @@ void CpuStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& l
       std::fill_n(shares, experts, 0.0);
       for (std::int64_t run = g * runs.per_group(); run < (g + 1) * runs.per_group(); ++run) {
         for (std::int64_t e = 0; e < experts; ++e) {
-          shares[e] += share_of_run[static_cast<std::size_t>(run * experts + e)];
-          counts[e] += chosen_of_run[static_cast<std::size_t>(run * experts + e)];
+          shares[e] += share_of_run[run * experts + e];
+          counts[e] += chosen_of_run[run * experts + e];
         }
       }
       if (experts_choose) {
@@ -130,7 +130,7 @@ void CpuStream::gate_backward(const Tensor& dlogits, const Tensor& dweight, cons
   const bool balances = aux_scale != 0 && !config.experts_choose;
   const Runs runs{groups, config.group_tokens};
   runs.for_each(threads_, [&](std::int64_t, std::int64_t g, std::int64_t first, std::int64_t last) {
-    std::vector<float> softmax(static_cast<std::size_t>(experts)), sigmoid(softmax);
+    std::vector<float> softmax(experts), sigmoid(softmax);
     std::int32_t ranked[2];
     const std::int32_t* const counts = chosen.as<std::int32_t>() + g * experts;
     const double factor = balance_factor(counts, experts);

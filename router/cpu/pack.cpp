@@ -57,7 +57,7 @@ template <class X>
 void gather_sum(int threads, X* y, const X* rows, const std::int32_t* row, const float* weight, std::int64_t tokens,
                 std::int64_t k_count, std::int64_t d, bool accumulate) {
   parallel_for(threads, tokens, grain, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> sum(static_cast<std::size_t>(d));
+    std::vector<float> sum(d);
     for (std::int64_t t = begin; t < end; ++t) {
       std::fill(sum.begin(), sum.end(), 0.0f);
       for (std::int64_t choice = t * k_count; choice < (t + 1) * k_count; ++choice) {

@@ -26,7 +26,7 @@ inline void choose_tokens(std::vector<std::int64_t>& tokens, const float* logits
     const float p = rank(a), q = rank(b);
     return p > q || (p == q && a < b);
   });
-  tokens.resize(static_cast<std::size_t>(kept));
+  tokens.resize(kept);
 }
 
 }  // namespace orthant

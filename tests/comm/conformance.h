@@ -90,7 +90,7 @@ class Conformance {
   // sizes: element counts to try; the largest should need several chunks of the communicator's staging.
   void run(const std::vector<std::int64_t>& sizes) {
     const int p = world_.size(), me = world_.rank();
-    std::vector<int> all(static_cast<std::size_t>(p));
+    std::vector<int> all(p);
     std::iota(all.begin(), all.end(), 0);
     std::vector<std::unique_ptr<Group>> groups;
     groups.push_back(world_.split("all", all));
@@ -111,12 +111,12 @@ class Conformance {
     groups.push_back(world_.split("again", all));
     for (std::unique_ptr<Group>& group : groups) {
       const bool member = std::find(group->members().begin(), group->members().end(), me) != group->members().end();
-      expect(member && group->members()[static_cast<std::size_t>(group->rank())] == me, "membership");
+      expect(member && group->members()[group->rank()] == me, "membership");
       all_calls(*group, sizes);
     }
     // Two groups with the same members, calls interleaved.
     for (int i = 0; i < 10; ++i) {
-      reductions<float>(*groups[static_cast<std::size_t>(i % 2 == 0 ? 0 : 5)], DType::f32, 33, ReduceOp::sum);
+      reductions<float>(*groups[i % 2 == 0 ? 0 : 5], DType::f32, 33, ReduceOp::sum);
     }
     random_calls(*groups[0], sizes);
   }
@@ -158,9 +158,9 @@ class Conformance {
 
   template <class T>
   std::vector<T> input(int world_rank, std::int64_t n, DType dtype) const {
-    std::vector<T> v(static_cast<std::size_t>(n));
+    std::vector<T> v(n);
     for (std::int64_t i = 0; i < n; ++i) {
-      v[static_cast<std::size_t>(i)] = encode<T>(input_value(call_, world_rank, i), dtype);
+      v[i] = encode<T>(input_value(call_, world_rank, i), dtype);
     }
     return v;
   }
@@ -176,8 +176,8 @@ class Conformance {
     for (const int member : g.members()) {
       in.push_back(input<T>(member, p * n, dtype));
     }
-    std::vector<T> sum(static_cast<std::size_t>(p * n));
-    std::vector<T> column(static_cast<std::size_t>(p));
+    std::vector<T> sum(p * n);
+    std::vector<T> column(p);
     for (std::size_t i = 0; i < sum.size(); ++i) {
       for (std::size_t r = 0; r < column.size(); ++r) {
         column[r] = in[r][i];
@@ -229,7 +229,7 @@ class Conformance {
     same(g, "all_gather from its own block", rig_.values<T>(in_place), all);
 
     const int root = static_cast<int>(static_cast<std::int64_t>(call_) % p);
-    const int world_root = g.members()[static_cast<std::size_t>(root)];
+    const int world_root = g.members()[root];
     Tensor t = rig_.tensor_of(dtype, {n}, own);
     g.broadcast(t, root, s);
     same(g, "broadcast", rig_.values<T>(t), input<T>(world_root, n, dtype));
@@ -265,7 +265,7 @@ class Conformance {
       // What `member` sends starts after its rows for the members before me.
       std::int64_t before = 0;
       for (int r = 0; r < g.rank(); ++r) {
-        before += rows_between(call_, member, g.members()[static_cast<std::size_t>(r)], n, p);
+        before += rows_between(call_, member, g.members()[r], n, p);
       }
       const std::vector<T> theirs = input<T>(member, (before + recv.back()) * width, dtype);
       expected.insert(expected.end(), theirs.begin() + before * width, theirs.end());
@@ -296,7 +296,7 @@ class Conformance {
       g.recv(in, last, *rig_.stream);
       g.send(out, next, *rig_.stream);
     }
-    same(g, "recv", rig_.values<T>(in), input<T>(g.members()[static_cast<std::size_t>(last)], n, dtype));
+    same(g, "recv", rig_.values<T>(in), input<T>(g.members()[last], n, dtype));
   }
 
   template <class T>

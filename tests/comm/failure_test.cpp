@@ -21,7 +21,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 Tensor floats(Rig& rig, std::int64_t n) {
-  return rig.tensor_of(DType::f32, {n}, std::vector<float>(static_cast<std::size_t>(n), 1.0f));
+  return rig.tensor_of(DType::f32, {n}, std::vector<float>(n, 1.0f));
 }
 
 TEST(Failure, ARankThatThrowsIsNamedWithItsExitCode) {
@@ -76,7 +76,7 @@ TEST(Failure, AKilledProcessStopsTheOthersSoon) {
   });
   EXPECT_EQ(ended[2].signal, SIGKILL);
   for (const int rank : {0, 1, 3}) {
-    const Ended& other = ended[static_cast<std::size_t>(rank)];
+    const Ended& other = ended[rank];
     EXPECT_EQ(other.code, 1);
     EXPECT_THAT(other.message, AllOf(HasSubstr("all_reduce #2 (4 MB) of group 'data'"),
                                      HasSubstr("rank 2 was killed by signal 9 (Killed)")));

@@ -147,7 +147,7 @@ TEST(Local, ManyGroupsOnManyRanks) {
         }
         use_many_groups(*world, 5, 100000);
       } catch (const std::exception& error) {
-        failures[static_cast<std::size_t>(rank)] = error.what();
+        failures[rank] = error.what();
         segment->mark_failed(rank, error.what());
       }
     });

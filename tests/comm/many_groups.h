@@ -45,22 +45,19 @@ inline void use_many_groups(Communicator& world, int count, std::int64_t n) {
   const auto side = rig.device->make_side_stream();
   std::vector<Tensor> sums;
   for (int i = 0; i < count; ++i) {
-    sums.push_back(rig.tensor_of(DType::i32, {n},
-                                 std::vector<std::int32_t>(static_cast<std::size_t>(n), 1000 * i + world.rank())));
+    sums.push_back(rig.tensor_of(DType::i32, {n}, std::vector<std::int32_t>(n, 1000 * i + world.rank())));
   }
   side->wait(rig.stream->record());
   for (int i = 0; i < count; ++i) {
-    groups[static_cast<std::size_t>(i)]->all_reduce(sums[static_cast<std::size_t>(i)], ReduceOp::sum,
-                                                    i % 2 == 0 ? *side : *rig.stream);
+    groups[i]->all_reduce(sums[i], ReduceOp::sum, i % 2 == 0 ? *side : *rig.stream);
   }
   side->synchronize();
   for (int i = 0; i < count; ++i) {
     std::int32_t expected = 0;
-    for (const int member : groups[static_cast<std::size_t>(i)]->members()) {
+    for (const int member : groups[i]->members()) {
       expected += 1000 * i + member;
     }
-    require(rig.values<std::int32_t>(sums[static_cast<std::size_t>(i)]) ==
-                std::vector<std::int32_t>(static_cast<std::size_t>(n), expected),
+    require(rig.values<std::int32_t>(sums[i]) == std::vector<std::int32_t>(n, expected),
             "the sum of group {} is wrong on rank {}", i, world.rank());
   }
 }

@@ -21,7 +21,7 @@
 namespace orthant::test {
 
 inline std::vector<int> everyone(const Communicator& world) {
-  std::vector<int> all(static_cast<std::size_t>(world.size()));
+  std::vector<int> all(world.size());
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
@@ -57,7 +57,7 @@ class Neighbours {
   // One group of two ranks for every edge of the ring. A rank has two edges, so the edges take two splits, and an odd
   // ring a third; [r] is the group of the edge between ranks r and r + 1, where this rank is one of them.
   std::vector<std::shared_ptr<Group>> edges(const std::string& name) {
-    std::vector<std::shared_ptr<Group>> found(static_cast<std::size_t>(p_));
+    std::vector<std::shared_ptr<Group>> found(p_);
     for (int first = 0; first < (p_ % 2 == 0 ? 2 : 3); ++first) {
       std::vector<int> members{me_};
       int mine = -1;
@@ -71,19 +71,19 @@ class Neighbours {
       }
       std::shared_ptr<Group> group = world_.split(name, members);
       if (mine >= 0) {
-        found[static_cast<std::size_t>(mine)] = std::move(group);
+        found[mine] = std::move(group);
       }
     }
     return found;
   }
 
   std::vector<std::shared_ptr<Group>> ring(const std::string& name) {
-    return std::vector<std::shared_ptr<Group>>(static_cast<std::size_t>(p_), world_.split(name, everyone(world_)));
+    return std::vector<std::shared_ptr<Group>>(p_, world_.split(name, everyone(world_)));
   }
 
   // What world rank `rank` sends in direction `direction` in message `message`.
   static std::vector<std::uint8_t> payload(std::int64_t bytes, int rank, Direction direction, int message) {
-    std::vector<std::uint8_t> v(static_cast<std::size_t>(bytes));
+    std::vector<std::uint8_t> v(bytes);
     const auto start = static_cast<std::uint32_t>(1 + rank * 7919 + direction * 104729 + message * 1299709);
     for (std::size_t i = 0; i < v.size(); ++i) {
       v[i] = static_cast<std::uint8_t>(((static_cast<std::uint32_t>(i) + start) * 2654435761u) >> 24);
@@ -97,11 +97,11 @@ class Neighbours {
     const auto outgoing = [&](Direction d) {
       return rig_.tensor_of(DType::u8, {bytes}, payload(bytes, me_, d, message));
     };
-    send(*to_next_[static_cast<std::size_t>(me_)], outgoing(next), next_rank, *sides_[0]);
-    send(*to_last_[static_cast<std::size_t>(last_rank)], outgoing(last), last_rank, *sides_[1]);
+    send(*to_next_[me_], outgoing(next), next_rank, *sides_[0]);
+    send(*to_last_[last_rank], outgoing(last), last_rank, *sides_[1]);
 
     const std::int64_t n = message % 2 == 0 ? 1000 : 150000;
-    const Tensor sum = rig_.tensor_of(DType::i32, {n}, std::vector<std::int32_t>(static_cast<std::size_t>(n), me_ + 1));
+    const Tensor sum = rig_.tensor_of(DType::i32, {n}, std::vector<std::int32_t>(n, me_ + 1));
     sums_->all_reduce(sum, ReduceOp::sum, *sides_[2]);
 
     // Half of the ranks receive first what their neighbour may have sent last.
@@ -109,8 +109,7 @@ class Neighbours {
       const bool from_last = (i + me_ + message) % 2 == 0;
       const Tensor in = rig_.device->empty(DType::u8, {bytes});
       const int sender = from_last ? last_rank : next_rank;
-      const std::shared_ptr<Group>& group =
-          from_last ? to_next_[static_cast<std::size_t>(last_rank)] : to_last_[static_cast<std::size_t>(me_)];
+      const std::shared_ptr<Group>& group = from_last ? to_next_[last_rank] : to_last_[me_];
       group->recv(in, within(*group, sender), *rig_.stream);
       require(rig_.values<std::uint8_t>(in) == payload(bytes, sender, from_last ? next : last, message),
               "rank {} received other bytes than rank {} sent it in message {} of {} bytes", me_, sender, message,

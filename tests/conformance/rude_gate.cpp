@@ -64,7 +64,7 @@ class RudeGate final : public Gate {
       s.fill(to.chosen, 0);
     }
     if (fault_ == "host") {
-      std::vector<float> read(static_cast<std::size_t>(from.logits.elements() * 100));
+      std::vector<float> read(from.logits.elements() * 100);
       s.download(read.data(), s.device().empty(DType::f32, {from.logits.elements() * 100}));
     }
   }

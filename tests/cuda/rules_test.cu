@@ -74,7 +74,7 @@ TEST_F(CudaRules, ExpertsEqualTheHostsTiesIncluded) {
   for (int t = 0; t < tokens; ++t) {
     select_top(expected.data(), logits + t * experts, experts, top_k);
     for (int k = 0; k < top_k; ++k) {
-      EXPECT_EQ(chosen[t * top_k + k], expected[static_cast<std::size_t>(k)]);
+      EXPECT_EQ(chosen[t * top_k + k], expected[k]);
     }
   }
   cudaFree(logits);

@@ -36,7 +36,7 @@ TEST_P(Synthetic, EmpiricalConditionalEntropyIsTheOneClaimed) {
       ASSERT_LT(static_cast<std::size_t>(b.token[i]), v);
       ASSERT_LT(static_cast<std::size_t>(b.label[i]), v);
       pairs[static_cast<std::size_t>(b.token[i]) * v + static_cast<std::size_t>(b.label[i])] += 1;
-      singles[static_cast<std::size_t>(b.token[i])] += 1;
+      singles[b.token[i]] += 1;
       total += 1;
     }
   }

@@ -32,7 +32,7 @@ Routed route(OpContext& c, const Case& x) {
   r.weight = c.normal(DType::f32, {x.tokens, x.top_k}, 1).values;
   for (std::size_t i = 0; i < choices; ++i) {
     const std::int64_t t = static_cast<std::int64_t>(i) / x.top_k, k = static_cast<std::int64_t>(i) % x.top_k;
-    const auto first = static_cast<std::int64_t>(shift[static_cast<std::size_t>(t)]);
+    const auto first = static_cast<std::int64_t>(shift[t]);
     r.expert.push_back(made[i] == 0 ? -1 : static_cast<double>((first + k) % x.experts));
   }
   const GateConfig config{.experts = x.experts, .top_k = x.top_k, .group_tokens = x.tokens, .rows_per_expert = x.apart};
@@ -59,7 +59,7 @@ Values definition(const Case& x, const Values& in, const Values& w_in, const Val
   const std::int64_t n = hidden(x);
   Values y(static_cast<std::size_t>(x.tokens * x.d), 0);
   for (std::int64_t choice = 0; choice < x.tokens * x.top_k; ++choice) {
-    const auto e = static_cast<std::int64_t>(expert[static_cast<std::size_t>(choice)]);
+    const auto e = static_cast<std::int64_t>(expert[choice]);
     if (e < 0) {
       continue;
     }
@@ -67,17 +67,16 @@ Values definition(const Case& x, const Values& in, const Values& w_in, const Val
     Values h(static_cast<std::size_t>(n), 0);
     for (std::int64_t j = 0; j < n; ++j) {
       for (std::int64_t i = 0; i < x.d; ++i) {
-        h[static_cast<std::size_t>(j)] +=
-            in[static_cast<std::size_t>(t * x.d + i)] * w_in[static_cast<std::size_t>((e * n + j) * x.d + i)];
+        h[j] += in[t * x.d + i] * w_in[(e * n + j) * x.d + i];
       }
     }
     const Values a = oracle::activation(h, 1, x.f, x.kind);
     for (std::int64_t i = 0; i < x.d; ++i) {
       double sum = 0;
       for (std::int64_t j = 0; j < x.f; ++j) {
-        sum += a[static_cast<std::size_t>(j)] * w_out[static_cast<std::size_t>((e * x.d + i) * x.f + j)];
+        sum += a[j] * w_out[(e * x.d + i) * x.f + j];
       }
-      y[static_cast<std::size_t>(t * x.d + i)] += weight[static_cast<std::size_t>(choice)] * sum;
+      y[t * x.d + i] += weight[choice] * sum;
     }
   }
   return y;

@@ -47,13 +47,12 @@ TEST(GroupedGemm, IsOneProductAnExpert) {
               const Input old = c.normal(out, {rows, n}, 1.0);
               Values want;
               for (std::int64_t e = 0; e < e_count; ++e) {
-                for (std::int64_t r = x.offset[static_cast<std::size_t>(e)];
-                     r < x.offset[static_cast<std::size_t>(e) + 1]; ++r) {
+                for (std::int64_t r = x.offset[e]; r < x.offset[static_cast<std::size_t>(e) + 1]; ++r) {
                   for (std::int64_t j = 0; j < n; ++j) {
-                    double sum = beta == 0 ? 0 : old.values[static_cast<std::size_t>(r * n + j)];
+                    double sum = beta == 0 ? 0 : old.values[r * n + j];
                     for (std::int64_t i = 0; i < k; ++i) {
                       const std::int64_t at = transpose ? (e * n + j) * k + i : (e * k + i) * n + j;
-                      sum += a.values[static_cast<std::size_t>(r * k + i)] * b.values[static_cast<std::size_t>(at)];
+                      sum += a.values[r * k + i] * b.values[at];
                     }
                     want.push_back(sum);
                   }
@@ -83,10 +82,9 @@ TEST(GroupedGemmTn, IsOneProductAnExpertAndZeroWithoutRows) {
           for (std::int64_t e = 0; e < e_count; ++e) {
             for (std::int64_t i = 0; i < m; ++i) {
               for (std::int64_t j = 0; j < n; ++j) {
-                double sum = beta == 0 ? 0 : old.values[static_cast<std::size_t>((e * m + i) * n + j)];
-                for (std::int64_t r = x.offset[static_cast<std::size_t>(e)];
-                     r < x.offset[static_cast<std::size_t>(e) + 1]; ++r) {
-                  sum += a.values[static_cast<std::size_t>(r * m + i)] * b.values[static_cast<std::size_t>(r * n + j)];
+                double sum = beta == 0 ? 0 : old.values[(e * m + i) * n + j];
+                for (std::int64_t r = x.offset[e]; r < x.offset[static_cast<std::size_t>(e) + 1]; ++r) {
+                  sum += a.values[r * m + i] * b.values[r * n + j];
                 }
                 want.push_back(sum);
               }
@@ -117,7 +115,7 @@ TEST(GroupedGemm, OfManyTilesAndSlices) {
             double sum = 0;
             for (std::int64_t i = 0; i < k; ++i) {
               const std::int64_t at = transpose ? (e * n + j) * k + i : (e * k + i) * n + j;
-              sum += a.values[static_cast<std::size_t>(r * k + i)] * b.values[static_cast<std::size_t>(at)];
+              sum += a.values[r * k + i] * b.values[at];
             }
             want.push_back(sum);
           }
@@ -141,7 +139,7 @@ TEST(GroupedGemmTn, OfManyTilesAndSlices) {
         for (std::int64_t j = 0; j < n; ++j) {
           double sum = 0;
           for (std::int64_t r = offset[e]; r < offset[e + 1]; ++r) {
-            sum += a.values[static_cast<std::size_t>(r * m + i)] * b.values[static_cast<std::size_t>(r * n + j)];
+            sum += a.values[r * m + i] * b.values[r * n + j];
           }
           want.push_back(sum);
         }

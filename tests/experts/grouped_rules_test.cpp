@@ -189,7 +189,7 @@ TEST(GroupedProblem, PlacesEveryExpertsOperands) {
     p.offset = offset.data();
     for (std::int64_t e = 0; e < 3; ++e) {
       const RowRange rows = rows_of(p, e);
-      const std::int64_t begin = offset[static_cast<std::size_t>(e)], end = offset[static_cast<std::size_t>(e) + 1];
+      const std::int64_t begin = offset[e], end = offset[static_cast<std::size_t>(e) + 1];
       EXPECT_EQ(rows.begin, begin);
       EXPECT_EQ(rows.end, end);
       const Group group = group_of(p, e, rows);

@@ -108,7 +108,7 @@ inline void train_rank(Trained& trained, const std::filesystem::path& run, Commu
     for (const Param& p : group->params) {
       require(p.elements() == p.spec.global.elements(), "{} is cut into slices: not in these layouts", p.spec.name);
       std::vector<float>& values = trained.weights[p.spec.name];
-      values.resize(static_cast<std::size_t>(p.elements()));
+      values.resize(p.elements());
       stream->download(values.data(), group->master.slice(p.begin, {p.elements()}));
     }
   }

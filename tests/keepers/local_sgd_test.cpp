@@ -85,7 +85,7 @@ TEST(LocalSgd, AWorkerIsARunOfItsOwn) {
       begin.push_back(0);
       size.push_back(shape[i]);
     }
-    std::vector<float> x(static_cast<std::size_t>(shape.elements())), y(x.size());
+    std::vector<float> x(shape.elements()), y(x.size());
     a.read(name, begin, size, x.data());
     b.read(name, begin, size, y.data());
     EXPECT_LT(test::relative_difference(y, x), 1e-5) << name;

@@ -30,7 +30,7 @@ struct Passed {
 inline Passed pass_through(const Config& config, const std::filesystem::path& from, int begin, int end,
                            const std::filesystem::path& root) {
   Passed passed;
-  passed.weights.resize(static_cast<std::size_t>(check_layout(config)));
+  passed.weights.resize(check_layout(config));
   std::mutex mutex;
   run_threads(check_layout(config), [&](Communicator& communicator) {
     test::TestRank rank(config, communicator);
@@ -47,12 +47,12 @@ inline Passed pass_through(const Config& config, const std::filesystem::path& fr
                                                          {communicator, rank.trainer().world()}, rank.stream());
     std::vector<float> owned;
     for (const auto& group : store.groups()) {
-      std::vector<float> part(static_cast<std::size_t>(group->owned_elements));
+      std::vector<float> part(group->owned_elements);
       rank.stream().download(part.data(), group->master);
       owned.insert(owned.end(), part.begin(), part.end());
     }
     const std::lock_guard lock(mutex);
-    passed.weights[static_cast<std::size_t>(communicator.rank())] = owned;
+    passed.weights[communicator.rank()] = owned;
     if (communicator.rank() == 0) {
       passed.saved = folder;
       passed.losses = losses;

@@ -36,7 +36,7 @@ struct WorldOf {
 std::vector<std::string> run(const WorldOf& setup, const std::function<void(Communicator&)>& body) {
   static std::atomic<int> count = 0;
   const std::string address = fmt::format("unix:@orthant-nccl-test-{}-{}", getpid(), count++);
-  std::vector<std::string> messages(static_cast<std::size_t>(setup.ranks), "no error");
+  std::vector<std::string> messages(setup.ranks, "no error");
   std::vector<std::jthread> ranks;
   for (int rank = 0; rank < setup.ranks; ++rank) {
     ranks.emplace_back([&, rank] {
@@ -51,7 +51,7 @@ std::vector<std::string> run(const WorldOf& setup, const std::function<void(Comm
           throw;
         }
       } catch (const std::exception& error) {
-        messages[static_cast<std::size_t>(rank)] = error.what();
+        messages[rank] = error.what();
       }
     });
   }
@@ -60,7 +60,7 @@ std::vector<std::string> run(const WorldOf& setup, const std::function<void(Comm
 }
 
 Tensor floats(Rig& rig, std::int64_t n) {
-  return rig.tensor_of(DType::f32, {n}, std::vector<float>(static_cast<std::size_t>(n), 1.0f));
+  return rig.tensor_of(DType::f32, {n}, std::vector<float>(n, 1.0f));
 }
 
 TEST(Nccl, Conforms) {

@@ -81,7 +81,7 @@ class FakeConnection final : public NcclConnection {
   FakeConnection(std::shared_ptr<FakeWire> wire, int rank) : order_(std::make_shared<Order>()), rank_(rank) {
     order_->wire = std::move(wire);
     const std::lock_guard lock(order_->wire->mutex);
-    order_->wire->joined[static_cast<std::size_t>(rank)] = true;
+    order_->wire->joined[rank] = true;
   }
   ~FakeConnection() override {
     if (!closed_) {
@@ -120,7 +120,7 @@ class FakeConnection final : public NcclConnection {
   }
   void broadcast(const Tensor& t, int root, Stream& s) override {
     collective("broadcast", t, t, s, [root](const std::vector<Bytes>& parts, std::byte* to) {
-      const Bytes& from = parts[static_cast<std::size_t>(root)];
+      const Bytes& from = parts[root];
       std::copy(from.begin(), from.end(), to);
     });
   }

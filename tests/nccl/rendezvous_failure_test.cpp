@@ -159,7 +159,7 @@ TEST(Rendezvous, AFailureReachesEveryoneOnceAndTheFirstWins) {
       const std::string message = error_of([&] { here.all_gather("another meeting", ""); });
       require(message == "another meeting cannot complete: rank 3 failed: no more disk", "{}", message);
     }
-    reasons[static_cast<std::size_t>(rank)] = here.failure().value_or("none");
+    reasons[rank] = here.failure().value_or("none");
     require(soon([&] { return told == 4; }), "{} ranks were told", told.load());
   });
   EXPECT_THAT(messages, Each("no error"));
@@ -248,7 +248,7 @@ TEST(Rendezvous, ADeadProcessIsNamedSoon) {
       const auto messages = kill_one(address, 4, dead);
       for (int rank = 0; rank < 4; ++rank) {
         if (rank != dead) {
-          EXPECT_THAT(messages[static_cast<std::size_t>(rank)],
+          EXPECT_THAT(messages[rank],
                       AllOf(HasSubstr(fmt::format("rank {} ended without a word", dead)), HasSubstr("|soon")));
         }
       }

@@ -61,10 +61,10 @@ inline Rendezvous::Handlers ignore() {
 
 // body on `world` ranks as threads; the message of each rank's error, or "no error".
 inline std::vector<std::string> run(int world, const std::function<void(int rank)>& body) {
-  std::vector<std::string> messages(static_cast<std::size_t>(world));
+  std::vector<std::string> messages(world);
   std::vector<std::jthread> ranks;
   for (int rank = 0; rank < world; ++rank) {
-    ranks.emplace_back([&, rank] { messages[static_cast<std::size_t>(rank)] = error_of([&] { body(rank); }); });
+    ranks.emplace_back([&, rank] { messages[rank] = error_of([&] { body(rank); }); });
   }
   ranks.clear();
   return messages;

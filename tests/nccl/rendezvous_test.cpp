@@ -18,21 +18,21 @@ using testing::HasSubstr;
 
 TEST(Rendezvous, EveryoneGetsEveryonesPart) {
   for (const std::string& address : {fresh_name(), free_port()}) {
-    EXPECT_THAT(run(5,
-                    [&](int rank) {
-                      Rendezvous here(config(address, rank, 5));
-                      here.start(ignore());
-                      for (int i = 0; i < 20; ++i) {
-                        const std::string own(static_cast<std::size_t>(rank * 1000 + i), static_cast<char>('a' + rank));
-                        const auto all = here.all_gather(fmt::format("meeting {}", i), own);
-                        for (int r = 0; r < 5; ++r) {
-                          require(all.at(static_cast<std::size_t>(r)) ==
-                                      std::string(static_cast<std::size_t>(r * 1000 + i), static_cast<char>('a' + r)),
-                                  "rank {} got another part from rank {}", rank, r);
-                        }
-                      }
-                    }),
-                Each("no error"))
+    EXPECT_THAT(
+        run(5,
+            [&](int rank) {
+              Rendezvous here(config(address, rank, 5));
+              here.start(ignore());
+              for (int i = 0; i < 20; ++i) {
+                const std::string own(rank * 1000 + i, static_cast<char>('a' + rank));
+                const auto all = here.all_gather(fmt::format("meeting {}", i), own);
+                for (int r = 0; r < 5; ++r) {
+                  require(all.at(r) == std::string(static_cast<std::size_t>(r * 1000 + i), static_cast<char>('a' + r)),
+                          "rank {} got another part from rank {}", rank, r);
+                }
+              }
+            }),
+        Each("no error"))
         << address;
   }
 }
@@ -47,7 +47,7 @@ TEST(Rendezvous, NotesReachTheirRankInOrderWithTheSender) {
                     auto handlers = ignore();
                     handlers.note = [&, rank](int from, const std::string& text) {
                       const std::lock_guard lock(mutex);
-                      heard[static_cast<std::size_t>(rank)].push_back(fmt::format("{} from {}", text, from));
+                      heard[rank].push_back(fmt::format("{} from {}", text, from));
                     };
                     here.start(handlers);
                     if (rank == 1) {

@@ -59,11 +59,11 @@ TEST(Activation, WeightedBackward) {
                                                   c.input(DType::i32, {rows, 1}, source).tensor, kind);
           Values scale, want_a = oracle::activation(h.values, rows, f, kind), want_dweight(6, 0.0);
           for (std::size_t r = 0; r < source.size(); ++r) {
-            scale.push_back(source[r] < 0 ? 0 : weight.values[static_cast<std::size_t>(source[r])]);
+            scale.push_back(source[r] < 0 ? 0 : weight.values[source[r]]);
             for (std::size_t j = 0; j < static_cast<std::size_t>(f); ++j) {
               double& v = want_a[r * static_cast<std::size_t>(f) + j];
               if (source[r] >= 0) {
-                want_dweight[static_cast<std::size_t>(source[r])] += v * da.values[r * static_cast<std::size_t>(f) + j];
+                want_dweight[source[r]] += v * da.values[r * static_cast<std::size_t>(f) + j];
               }
               v *= scale[r];
             }
@@ -76,7 +76,7 @@ TEST(Activation, WeightedBackward) {
           EXPECT_EQ(c.values_of(dh2), c.values_of(dh));
           EXPECT_EQ(c.values_of(a2), c.values_of(a));
           for (const std::size_t r : {0, 2, 3}) {
-            EXPECT_EQ(c.values_of(dweight2)[r], c.values_of(dweight)[static_cast<std::size_t>(source[r])]);
+            EXPECT_EQ(c.values_of(dweight2)[r], c.values_of(dweight)[source[r]]);
           }
           const Values want_dh = numeric_gradient(
               [&](const Values& x) {
@@ -198,7 +198,7 @@ TEST(Embedding, BackwardOfManyTokens) {
         const Input dy = c.normal(dtype, {tokens, d}, 1), table = c.normal(DType::f32, {rows, d}, 1);
         Values expected = table.values;
         for (std::int64_t t = 0; t < tokens; ++t) {
-          const auto row = static_cast<std::int64_t>(ids[static_cast<std::size_t>(t)]) - first_row;
+          const auto row = static_cast<std::int64_t>(ids[t]) - first_row;
           for (std::int64_t j = 0; j < d && row >= 0 && row < rows; ++j) {
             oracle::at(expected, row * d + j) += oracle::at(dy.values, t * d + j);
           }

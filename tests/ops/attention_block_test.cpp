@@ -14,13 +14,13 @@ enum class Cut { contiguous, zigzag, shuffled };
 
 // Which places each of the ranks holds. zigzag: 2 * ranks runs, rank r has run r and run 2 * ranks - 1 - r.
 std::vector<Places> cut_sequence(Cut cut, std::int64_t positions, std::int64_t ranks) {
-  std::vector<Places> held(static_cast<std::size_t>(ranks));
+  std::vector<Places> held(ranks);
   for (std::int64_t i = 0; i < positions; ++i) {
     const std::int64_t run = i * 2 * ranks / positions;
     const std::int64_t rank = cut == Cut::contiguous ? i * ranks / positions
                               : cut == Cut::zigzag   ? std::min(run, 2 * ranks - 1 - run)
                                                      : i * 7 % 5 % ranks;
-    held[static_cast<std::size_t>(rank)].push_back(cut == Cut::shuffled ? positions - 1 - i : i);
+    held[rank].push_back(cut == Cut::shuffled ? positions - 1 - i : i);
   }
   if (cut == Cut::shuffled) {
     for (Places& places : held) {
@@ -141,8 +141,7 @@ Result run_blocks(OpContext& c, const BlockCase& a, const Whole& w) {
     const Values rank_lse = c.values_of(lse);
     for (std::int64_t row = 0; row < s.batch * s.heads; ++row) {
       for (std::int64_t i = 0; i < block.positions; ++i) {
-        oracle::at(all.lse, row * s.positions + places[static_cast<std::size_t>(i)]) =
-            oracle::at(rank_lse, row * block.positions + i);
+        oracle::at(all.lse, row * s.positions + places[i]) = oracle::at(rank_lse, row * block.positions + i);
       }
     }
   }

@@ -15,8 +15,7 @@ Values product(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,
     for (std::int64_t j = 0; j < n; ++j) {
       double sum = 0;
       for (std::int64_t p = 0; p < k; ++p) {
-        sum += a[static_cast<std::size_t>(ta ? p * m + i : i * k + p)] *
-               b[static_cast<std::size_t>(tb ? j * k + p : p * n + j)];
+        sum += a[ta ? p * m + i : i * k + p] * b[tb ? j * k + p : p * n + j];
       }
       const auto at = static_cast<std::size_t>(i * n + j);
       out[at] = sum + (beta == 0 ? 0 : beta * c[at]);
@@ -107,11 +106,10 @@ void check_leading_dimensions(Product&& multiply) {
             for (std::int64_t j = 0; j < ldc; ++j) {
               double expected = beta == 0 && j < s.n ? 0 : 2;
               for (std::int64_t p = 0; p < s.k && j < s.n; ++p) {
-                expected += static_cast<double>(a[static_cast<std::size_t>(ta ? p * lda + i : i * lda + p)]) *
-                            static_cast<double>(b[static_cast<std::size_t>(tb ? j * ldb + p : p * ldb + j)]);
+                expected += static_cast<double>(a[ta ? p * lda + i : i * lda + p]) *
+                            static_cast<double>(b[tb ? j * ldb + p : p * ldb + j]);
               }
-              ASSERT_NEAR(static_cast<double>(y[static_cast<std::size_t>(i * ldc + j)]), expected, 1e-4)
-                  << i << ", " << j;
+              ASSERT_NEAR(static_cast<double>(y[i * ldc + j]), expected, 1e-4) << i << ", " << j;
             }
           }
         }

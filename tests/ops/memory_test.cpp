@@ -60,7 +60,7 @@ TEST(Memory, CastRoundsToNearestEvenAndKeepsSpecialValues) {
     c.stream().cast(y, in.tensor);
     c.expect("y", y, expected, 1e-3);  // the subnormal is far below the tolerance
     for (const int exact : {0, 1, 2, 3}) {
-      EXPECT_EQ(c.values_of(y)[static_cast<std::size_t>(exact)], expected[static_cast<std::size_t>(exact)]) << exact;
+      EXPECT_EQ(c.values_of(y)[exact], expected[exact]) << exact;
     }
   });
 }

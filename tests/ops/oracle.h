@@ -14,10 +14,10 @@
 namespace orthant::test::oracle {
 
 inline double& at(Values& x, std::int64_t i) {
-  return x[static_cast<std::size_t>(i)];
+  return x[i];
 }
 inline double at(const Values& x, std::int64_t i) {
-  return x[static_cast<std::size_t>(i)];
+  return x[i];
 }
 
 // y [t, d]; b empty: no bias.
@@ -87,7 +87,7 @@ inline Values attention(const Values& q, const Values& k, const Values& v, const
   const std::int64_t c = s.head_dim, group = s.heads / s.kv_heads;
   Values o(q.size(), 0.0);
   if (lse != nullptr) {
-    lse->assign(static_cast<std::size_t>(s.batch * s.heads * s.positions), 0.0);
+    lse->assign(s.batch * s.heads * s.positions, 0.0);
   }
   for (std::int64_t b = 0; b < s.batch; ++b) {
     for (std::int64_t h = 0; h < s.heads; ++h) {

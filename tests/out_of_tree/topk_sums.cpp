@@ -23,7 +23,7 @@ using namespace orthant;
 // Adds `left` to `grad`, keeps the `chosen` largest elements in `grad`, and the others in `left`. Ties go to the lower
 // index, so the choice is one in every run.
 void select(float* grad, float* left, std::int64_t elements, std::int64_t chosen) {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(elements));
+  std::vector<std::int64_t> order(elements);
   std::iota(order.begin(), order.end(), 0);
   for (std::int64_t i = 0; i < elements; ++i) {
     left[i] += grad[i];
@@ -34,7 +34,7 @@ void select(float* grad, float* left, std::int64_t elements, std::int64_t chosen
     return x > y || (x == y && a < b);
   });
   for (std::int64_t i = 0; i < chosen; ++i) {
-    const std::int64_t at = order[static_cast<std::size_t>(i)];
+    const std::int64_t at = order[i];
     std::swap(grad[at], left[at]);
   }
 }

@@ -171,7 +171,7 @@ TEST_P(Ways, AreAdjointAndInOrder) {
       return t;
     };
     auto download = [&](const Tensor& t) {
-      std::vector<float> values(static_cast<std::size_t>(t.elements()));
+      std::vector<float> values(t.elements());
       s.download(values.data(), t);
       return values;
     };
@@ -196,7 +196,7 @@ TEST_P(Ways, AreAdjointAndInOrder) {
     for (int c = 0; c < exchange.chunks(); ++c) {
       std::int64_t count = 0;
       for (std::int64_t e = c * local / exchange.chunks(); e < (c + 1) * local / exchange.chunks(); ++e) {
-        count += plan.local[static_cast<std::size_t>(e)];
+        count += plan.local[e];
       }
       exchange.to_experts(arrived.rows(begin, count), rows, plan, c, s);
       exchange.to_experts(arrived_sent.rows(begin, count), sent_rows, plan, c, s);

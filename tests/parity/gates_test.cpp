@@ -106,7 +106,7 @@ TEST(Gates, TheBiasMovesByTheRateAgainstTheLoad) {
   for (const GateState& state : rank->trainer().parameters().gate_states()) {
     std::vector<float> bias(4);
     rank->stream().download(bias.data(), state.value);
-    const std::vector<std::int64_t>& load = report.layers[static_cast<std::size_t>(state.layer - 1)].load;
+    const std::vector<std::int64_t>& load = report.layers[state.layer - 1].load;
     const double mean = static_cast<double>(load[0] + load[1] + load[2] + load[3]) / 4;
     for (std::size_t e = 0; e < 4; ++e) {
       const double n = static_cast<double>(load[e]);

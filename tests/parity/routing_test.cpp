@@ -96,10 +96,10 @@ TEST(SplitTokens, OfPaddingAreNotRouted) {
     const Overrides overrides = {router, "moe.capacity_factor=1.0", "moe.aux_loss=0.5"};
     auto first_step = [&](const std::string& plugins) {
       const Config config = experiment(overrides, plugins);
-      std::vector<StepReport> reports(static_cast<std::size_t>(check_layout(config)));
+      std::vector<StepReport> reports(check_layout(config));
       run_threads(static_cast<int>(reports.size()), [&](Communicator& communicator) {
         test::TestRank rank(config, communicator, &source);
-        reports[static_cast<std::size_t>(communicator.rank())] = rank.trainer().step(0);
+        reports[communicator.rank()] = rank.trainer().step(0);
       });
       return reports;
     };

@@ -56,7 +56,7 @@ TEST(Cut, IsTheBestOfAll) {
   for (int n = 1; n <= 10; ++n) {
     for (int pieces = 1; pieces <= n; ++pieces) {
       for (int repeat = 0; repeat < 5; ++repeat) {
-        std::vector<double> cost(static_cast<std::size_t>(n));
+        std::vector<double> cost(n);
         std::generate(cost.begin(), cost.end(), [&] { return weight(random); });
         const std::vector<int> cut = cut_evenly(cost, pieces);
         ASSERT_EQ(cut.size(), static_cast<std::size_t>(pieces) + 1);

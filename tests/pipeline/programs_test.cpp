@@ -39,14 +39,14 @@ std::size_t place_of(const std::vector<Instr>& program, Instr instr) {
 
 std::string without(int stage, Instr instr) {
   Programs all = sound();
-  std::vector<Instr>& program = all.of_stage[static_cast<std::size_t>(stage)];
+  std::vector<Instr>& program = all.of_stage[stage];
   program.erase(program.begin() + static_cast<std::ptrdiff_t>(place_of(program, instr)));
   return refusal(all);
 }
 
 std::string swapped(int stage, Instr a, Instr b) {
   Programs all = sound();
-  std::vector<Instr>& program = all.of_stage[static_cast<std::size_t>(stage)];
+  std::vector<Instr>& program = all.of_stage[stage];
   std::swap(program[place_of(program, a)], program[place_of(program, b)]);
   return refusal(all);
 }

@@ -42,7 +42,7 @@ TEST(Schedules, GPipe) {
     for (int m = 1; m <= most_micro_batches; ++m) {
       const Programs all = gpipe(p, m);
       expect_bubble(all, static_cast<double>(p - 1) / m);
-      EXPECT_EQ(timeline_of(all, 1, 2).peak, std::vector<int>(static_cast<std::size_t>(p), m));
+      EXPECT_EQ(timeline_of(all, 1, 2).peak, std::vector<int>(p, m));
     }
   }
 }
@@ -54,7 +54,7 @@ TEST(Schedules, OneForwardOneBackward) {
       expect_bubble(all, static_cast<double>(p - 1) / m);
       const std::vector<int> peak = timeline_of(all, 1, 2).peak;
       for (int stage = 0; stage < p; ++stage) {
-        EXPECT_EQ(peak[static_cast<std::size_t>(stage)], std::min(p - stage, m)) << p << " stages, stage " << stage;
+        EXPECT_EQ(peak[stage], std::min(p - stage, m)) << p << " stages, stage " << stage;
       }
     }
   }

@@ -150,7 +150,7 @@ TEST(Mesh, GroupsPartitionTheWorld) {
   for (const std::vector<AxisId>& axes : std::vector<std::vector<AxisId>>{{0}, {1}, {2}, {3}, {0, 2}, {1, 2}}) {
     std::size_t expected = 1;
     for (AxisId axis : axes) {
-      expected *= static_cast<std::size_t>(mesh.axes()[static_cast<std::size_t>(axis)].size);
+      expected *= static_cast<std::size_t>(mesh.axes()[axis].size);
     }
     for (int rank = 0; rank < 24; ++rank) {
       const Ranks group = members(mesh, axes, rank);

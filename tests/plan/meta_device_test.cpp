@@ -68,7 +68,7 @@ Load planned_load(std::int64_t tokens, const GateConfig& config) {
   const Tensor offset = device.empty(DType::i32, {config.experts + 1});
   stream->dispatch_plan(none, none, count, dropped, offset, expert, none, none, config);
   Load load;
-  load.kept.resize(static_cast<std::size_t>(config.experts));
+  load.kept.resize(config.experts);
   load.dropped.resize(load.kept.size());
   stream->download(load.kept.data(), count);
   stream->download(load.dropped.data(), dropped);
@@ -127,7 +127,7 @@ class Groups : public testing::Test {
     return t;
   }
   std::vector<std::int64_t> values(const Tensor& t) {
-    std::vector<std::int64_t> host(static_cast<std::size_t>(t.elements()));
+    std::vector<std::int64_t> host(t.elements());
     stream_->download(host.data(), t);
     return host;
   }

@@ -166,7 +166,7 @@ TEST(Plan, SlicesStartAsPartsOfTheWhole) {
   const std::unique_ptr<Device> device = make_device("cpu", 1);
   const std::unique_ptr<Stream> stream = device->make_main_stream();
   auto values = [&](const ParamGroup& group, const Param& p) {
-    std::vector<float> host(static_cast<std::size_t>(p.elements()));
+    std::vector<float> host(p.elements());
     stream->download(host.data(), group.master.slice(p.begin, {p.elements()}));
     return host;
   };
@@ -188,8 +188,7 @@ TEST(Plan, SlicesStartAsPartsOfTheWhole) {
         cut += p.elements() < found.param->elements() ? 1 : 0;
         for (std::int64_t i = 0; i < p.elements(); ++i) {
           const std::int64_t at = (p.offset[0] + i / p.size[1]) * columns + p.offset[1] + i % p.size[1];
-          ASSERT_EQ(mine[static_cast<std::size_t>(i)], all[static_cast<std::size_t>(at)])
-              << p.spec.name << " on " << rank;
+          ASSERT_EQ(mine[i], all[at]) << p.spec.name << " on " << rank;
         }
       }
     }

@@ -38,7 +38,7 @@ struct Real {
 
 void run_for_real(const Config& config, Real& real) {
   Session session(config);
-  real.memory.resize(static_cast<std::size_t>(session.world_size()));
+  real.memory.resize(session.world_size());
   run_threads(session.world_size(), [&](Communicator& communicator) {
     RecordingCommunicator recording(communicator, real.calls);
     test::TestRank rank(config, recording);
@@ -49,7 +49,7 @@ void run_for_real(const Config& config, Real& real) {
       }
     }
     rank.trainer().step(0);
-    MemoryPlan& memory = real.memory[static_cast<std::size_t>(communicator.rank())];
+    MemoryPlan& memory = real.memory[communicator.rank()];
     for (const auto& group : rank.trainer().parameters().groups()) {
       memory.weights += bytes_of(group->whole_weight ? group->weight : group->owned_weight);
       memory.gradients += bytes_of(group->whole_grad ? group->grad : group->owned_grad);
@@ -87,7 +87,7 @@ TEST_P(Planned, BytesAndCollectivesEqualThoseOfARealStep) {
   run_for_real(config, real);
   for (int r = 0; r < static_cast<int>(real.memory.size()); ++r) {
     const RankPlan plan = plan_rank(config, r);
-    const MemoryPlan& measured = real.memory[static_cast<std::size_t>(r)];
+    const MemoryPlan& measured = real.memory[r];
     EXPECT_GT(measured.weights, 0);
     EXPECT_EQ(plan.memory.weights, measured.weights) << "rank " << r;
     EXPECT_EQ(plan.memory.gradients, measured.gradients) << "rank " << r;

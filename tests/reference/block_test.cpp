@@ -49,7 +49,7 @@ class RoutedBlock {
     layer_ = std::make_unique<MoeLayer>(store_, stem, rank_.plan(), 1);
     tokens_ = settings.batch.sequences * settings.data.sequence_length;
     d_ = settings.model.d_model;
-    const std::vector<std::int32_t> none(static_cast<std::size_t>(tokens_), 0);
+    const std::vector<std::int32_t> none(tokens_, 0);
     batch_ = rank_.batch(settings.batch.sequences, settings.data.sequence_length, none, none);
     sums_ = rank_.sums();
   }
@@ -96,7 +96,7 @@ class RoutedBlock {
 
   // The values of both losses, and what each alone does to the router and, through it, to the input.
   void expect_losses(const std::string& gate) {
-    const std::vector<float> nothing(static_cast<std::size_t>(tokens_ * d_), 0);
+    const std::vector<float> nothing(tokens_ * d_, 0);
     const float mean = 1.0f / static_cast<float>(tokens_);
     const double count = static_cast<double>(tokens_);
     const std::vector<float> x = reference_.floats("input"), w = reference_.floats("weight/" + gate);
@@ -166,7 +166,7 @@ TEST(SwitchBlock, OutputGradientsAndLossesWithDroppedTokens) {
   block.expect_gradients();
 
   const std::vector<std::int32_t> expert = reference.integers("expert"), kept = reference.integers("kept");
-  std::vector<std::int64_t> load(static_cast<std::size_t>(settings.moe.experts), 0), seated = load;
+  std::vector<std::int64_t> load(settings.moe.experts, 0), seated = load;
   const std::size_t d = static_cast<std::size_t>(settings.model.d_model);
   for (std::size_t t = 0; t < kept.size(); ++t) {
     const std::size_t e = static_cast<std::size_t>(expert[t]);

@@ -52,8 +52,8 @@ class OneBatch final : public BatchSource {
                     .valid = {},
                     .index = {}};
     for (std::int64_t t = first * positions_; t < (first + count) * positions_; ++t) {
-      batch.token.push_back(token_.at(static_cast<std::size_t>(t)));
-      batch.label.push_back(label_.at(static_cast<std::size_t>(t)));
+      batch.token.push_back(token_.at(t));
+      batch.label.push_back(label_.at(t));
       batch.position.push_back(static_cast<std::int32_t>(t % positions_));
       batch.first.push_back(0);
       batch.valid.push_back(1);

@@ -156,7 +156,7 @@ class Rank {
     auto zero = [&] { return upload(DType::f64, {1}, std::vector<double>{0}); };
     const std::int64_t experts = config_.settings.moe.experts;
     const Shape shape{config_.settings.model.layers, 2, experts};
-    const std::vector<std::int64_t> none(static_cast<std::size_t>(shape.elements()), 0);
+    const std::vector<std::int64_t> none(shape.elements(), 0);
     return {.loss = zero(), .balance = zero(), .z = zero(), .choices = upload(DType::i64, shape, none)};
   }
 
@@ -164,7 +164,7 @@ class Rank {
   template <class T>
   std::vector<T> download(const Tensor& t) {
     require(size_of(t.dtype()) == sizeof(T), "download of {}", name_of(t.dtype()));
-    std::vector<T> out(static_cast<std::size_t>(t.elements()));
+    std::vector<T> out(t.elements());
     stream_->download(out.data(), t);
     return out;
   }

@@ -78,10 +78,9 @@ TEST(ChooseExperts, ByTheDefinition) {
                                   c.input(DType::u8, {q.tokens}, q.valid).tensor, q.config);
         Values expected;
         for (std::int64_t t = 0; t < q.tokens; ++t) {
-          const Values row =
-              q.valid[static_cast<std::size_t>(t)] == 0
-                  ? Values(static_cast<std::size_t>(q.config.top_k), -1)
-                  : chosen_by(oracle::row_of(logits.values, t, experts), biased ? bias.values : Values(), q.config);
+          const Values row = q.valid[t] == 0 ? Values(static_cast<std::size_t>(q.config.top_k), -1)
+                                             : chosen_by(oracle::row_of(logits.values, t, experts),
+                                                         biased ? bias.values : Values(), q.config);
           expected.insert(expected.end(), row.begin(), row.end());
         }
         c.expect("expert", expert, expected, 0);
@@ -134,7 +133,7 @@ Values given(const Problem& q) {
   Values expert;
   for (std::int64_t t = 0; t < q.tokens; ++t) {
     for (std::int64_t k = 0; k < q.config.top_k; ++k) {
-      const bool none = q.valid[static_cast<std::size_t>(t)] == 0 || (t % 3 == 0 && k == 1);
+      const bool none = q.valid[t] == 0 || (t % 3 == 0 && k == 1);
       expert.push_back(none ? -1 : static_cast<double>((t * 5 + k * 3) % q.config.experts));
     }
   }
@@ -145,7 +144,7 @@ Values weights_of(const Values& x, const Values& expert, const GateConfig& c) {
   const Values p = oracle::scores(x, c);
   Values w;
   for (const double e : expert) {
-    w.push_back(e < 0 ? 0 : p[static_cast<std::size_t>(e)]);
+    w.push_back(e < 0 ? 0 : p[e]);
   }
   const double sum = std::accumulate(w.begin(), w.end(), 0.0);
   for (double& v : w) {
@@ -182,13 +181,13 @@ TEST(GateChoices, ByTheDefinition) {
       Values weight, chosen(static_cast<std::size_t>(q.groups() * experts), 0);
       for (std::int64_t t = 0; t < q.tokens; ++t) {
         const Values of_token = oracle::row_of(expert, t, k_count);
-        const bool valid = q.valid[static_cast<std::size_t>(t)] != 0;
+        const bool valid = q.valid[t] != 0;
         const Values w = valid ? weights_of(oracle::row_of(logits.values, t, experts), of_token, q.config)
                                : Values(of_token.size(), 0);
         weight.insert(weight.end(), w.begin(), w.end());
         const std::int64_t counted = q.config.counted_choices == 0 ? k_count : q.config.counted_choices;
         for (std::int64_t k = 0; k < counted; ++k) {
-          const double e = of_token[static_cast<std::size_t>(k)];
+          const double e = of_token[k];
           if (e >= 0) {
             chosen[static_cast<std::size_t>(q.group_of(t) * experts) + static_cast<std::size_t>(e)] += 1;
           }
@@ -229,9 +228,8 @@ TEST(GateChoices, BackwardIsTheGradient) {
           total += 0.3 * static_cast<double>(experts) / counted * inner(counts, oracle::shares(x, q.config));
           return total + 0.2 * std::pow(oracle::logsumexp(x), 2);
         };
-        const Values row = q.valid[static_cast<std::size_t>(t)] == 0
-                               ? Values(static_cast<std::size_t>(experts), 0)
-                               : numeric_gradient(f, oracle::row_of(logits.values, t, experts));
+        const Values row = q.valid[t] == 0 ? Values(static_cast<std::size_t>(experts), 0)
+                                           : numeric_gradient(f, oracle::row_of(logits.values, t, experts));
         expected.insert(expected.end(), row.begin(), row.end());
       }
       c.expect("dlogits", dlogits, expected, 1e-4);

@@ -78,7 +78,7 @@ void expect_the_definition(const std::vector<Problem>& all) {
       c.expect("dropped", got.dropped, want.dropped, 0);
       ASSERT_EQ(got.rows, static_cast<std::int64_t>(want.source.size()));
       Values source = want.source, offset = {0};
-      source.resize(static_cast<std::size_t>(got.source.elements()), -1);
+      source.resize(got.source.elements(), -1);
       c.expect("source", got.source, source, 0);
       std::partial_sum(want.count.begin(), want.count.end(), std::back_inserter(offset));
       c.expect("offset", got.offset, offset, 0);
@@ -154,8 +154,8 @@ TEST(DispatchPlan, SetsRowsApartForEachExpert) {
       for (std::size_t e = 0; e < count.size(); ++e) {
         offset.push_back(static_cast<double>(source.size()));
         for (double i = 0; i < count[e]; ++i) {
-          const double choice = from[static_cast<std::size_t>(begin[e] + i)];
-          row[static_cast<std::size_t>(choice)] = static_cast<double>(source.size());
+          const double choice = from[begin[e] + i];
+          row[choice] = static_cast<double>(source.size());
           source.push_back(choice);
         }
         source.resize((e + 1) * static_cast<std::size_t>(q.config.rows_per_expert), -1);
@@ -244,7 +244,7 @@ TEST(DispatchPlan, PaddingTakesNoSeatAndCountsForNoCapacity) {
       const Input logits = c.normal(DType::f32, {18, 4}, 1.0);
       Values spread;
       for (std::int64_t t = 0, from = 0; t < 24; ++t) {
-        const bool is_valid = padded.valid[static_cast<std::size_t>(t)] != 0;
+        const bool is_valid = padded.valid[t] != 0;
         const Values row = is_valid ? oracle::row_of(logits.values, from++, 4) : Values{9, 8, 7, 6};
         spread.insert(spread.end(), row.begin(), row.end());
       }
@@ -255,7 +255,7 @@ TEST(DispatchPlan, PaddingTakesNoSeatAndCountsForNoCapacity) {
       Values rows;
       const Values all = c.values_of(pb.row);
       for (std::int64_t t = 0; t < 24; ++t) {
-        if (padded.valid[static_cast<std::size_t>(t)] != 0) {
+        if (padded.valid[t] != 0) {
           const Values row = oracle::row_of(all, t, 2);
           rows.insert(rows.end(), row.begin(), row.end());
         }

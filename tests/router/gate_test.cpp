@@ -105,7 +105,7 @@ TEST(Gate, GshardKeepsTheSecondExpertInProportion) {
     const Values expert = c.values_of(run_gate(c, c.input(DType::f32, {tokens, 3}, x), q).expert);
     std::int64_t kept = 0;
     for (std::int64_t t = 0; t < tokens; ++t) {
-      kept += expert[static_cast<std::size_t>(2 * t + 1)] == 2 ? 1 : 0;
+      kept += expert[2 * t + 1] == 2 ? 1 : 0;
     }
     // The second weight is 1/3, so 2/3 are kept; five standard deviations are 0.017.
     EXPECT_NEAR(static_cast<double>(kept) / static_cast<double>(tokens), 2.0 / 3, 0.017);
@@ -140,8 +140,7 @@ TEST(Gate, PermutedExpertsPermuteTheResult) {
       const auto to = [&](std::int64_t e) { return (e + 3) % experts; };
       for (std::int64_t t = 0; t < q.tokens; ++t) {
         for (std::int64_t e = 0; e < experts; ++e) {
-          moved[static_cast<std::size_t>(t * experts + to(e))] =
-              logits.values[static_cast<std::size_t>(t * experts + e)];
+          moved[t * experts + to(e)] = logits.values[t * experts + e];
         }
       }
       const Routed a = run_gate(c, logits, q), b = run_gate(c, c.input(DType::f32, {q.tokens, experts}, moved), q);
@@ -153,8 +152,8 @@ TEST(Gate, PermutedExpertsPermuteTheResult) {
         const Values e_before = expert, w_before = weight;
         for (std::int64_t i = 0; i < q.tokens * experts; ++i) {
           const auto at = static_cast<std::size_t>(i / experts * experts + to(i % experts));
-          expert[at] = e_before[static_cast<std::size_t>(i)];
-          weight[at] = w_before[static_cast<std::size_t>(i)];
+          expert[at] = e_before[i];
+          weight[at] = w_before[i];
         }
       }
       EXPECT_EQ(expert, c.values_of(b.expert));
@@ -182,7 +181,7 @@ TEST(GateBackward, IsTheFiniteDifference) {
         for (std::int64_t t = 0; t < q.tokens; ++t) {
           const Values w = oracle::weights(oracle::row_of(x, t, experts), oracle::row_of(base.ranked, t, k_count), q);
           for (std::int64_t k = 0; k < k_count; ++k) {
-            sum += w[static_cast<std::size_t>(k)] * dweight[static_cast<std::size_t>(t * k_count + k)];
+            sum += w[k] * dweight[t * k_count + k];
           }
         }
         return sum;
@@ -232,7 +231,7 @@ TEST(GateBackward, IsTheFiniteDifferenceAtBlockBoundaries) {
             return inner(w, factor) + aux * static_cast<double>(experts) / counted * inner(counts, share) +
                    z * lse * lse;
           };
-          const bool is_valid = q.valid[static_cast<std::size_t>(t)] != 0;
+          const bool is_valid = q.valid[t] != 0;
           const Values gradient = is_valid ? numeric_gradient(loss, oracle::row_of(logits.values, t, experts))
                                            : Values(static_cast<std::size_t>(experts), 0.0);
           want.insert(want.end(), gradient.begin(), gradient.end());
@@ -293,11 +292,11 @@ TEST(Gate, PaddingChangesNothing) {
       Values with_nan;
       compact.token.clear();
       for (std::int64_t t = 0, from = 0; t < 24; ++t) {
-        const bool is_valid = padded.valid[static_cast<std::size_t>(t)] != 0;
+        const bool is_valid = padded.valid[t] != 0;
         const Values row = is_valid ? oracle::row_of(logits.values, from++, 5) : Values(5, std::nan(""));
         with_nan.insert(with_nan.end(), row.begin(), row.end());
         if (is_valid) {
-          compact.token.push_back(padded.token[static_cast<std::size_t>(t)]);
+          compact.token.push_back(padded.token[t]);
         }
       }
       const auto outputs = [&](const Input& x, const Problem& q) {
@@ -312,7 +311,7 @@ TEST(Gate, PaddingChangesNothing) {
           const Values v = c.values_of(t);
           for (std::int64_t row = 0; row < q.tokens; ++row) {
             const Values one = oracle::row_of(v, row, columns);
-            if (q.valid[static_cast<std::size_t>(row)] != 0) {
+            if (q.valid[row] != 0) {
               all.insert(all.end(), one.begin(), one.end());
             } else {
               EXPECT_EQ(one, Values(static_cast<std::size_t>(columns), t.dtype() == DType::i32 ? -1 : 0));

@@ -31,7 +31,7 @@ struct Problem {
   std::int64_t valid_in(std::int64_t group) const {
     std::int64_t n = 0;
     for (std::int64_t t = 0; t < tokens; ++t) {
-      n += group_of(t) == group && valid[static_cast<std::size_t>(t)] != 0 ? 1 : 0;
+      n += group_of(t) == group && valid[t] != 0 ? 1 : 0;
     }
     return n;
   }
@@ -91,14 +91,14 @@ inline double logsumexp(const Values& x) {
 // lse [T] and share [G, E] of valid tokens; 0 for the others.
 inline void add_lse_and_share(Gate& out, const Values& logits, const Problem& q) {
   const std::int64_t experts = q.config.experts;
-  out.share.assign(static_cast<std::size_t>(q.groups() * experts), 0);
+  out.share.assign(q.groups() * experts, 0);
   for (std::int64_t t = 0; t < q.tokens; ++t) {
     const Values x = row_of(logits, t, experts);
-    const bool is_valid = q.valid[static_cast<std::size_t>(t)] != 0;
+    const bool is_valid = q.valid[t] != 0;
     out.lse.push_back(is_valid ? logsumexp(x) : 0);
     const Values part = shares(x, q.config);
     for (std::int64_t e = 0; is_valid && e < experts; ++e) {
-      out.share[static_cast<std::size_t>(q.group_of(t) * experts + e)] += part[static_cast<std::size_t>(e)];
+      out.share[q.group_of(t) * experts + e] += part[e];
     }
   }
 }
@@ -109,7 +109,7 @@ inline Values weights(const Values& x, const Values& ranked, const Problem& q) {
   const Values p = scores(x, c);
   Values w;
   for (const double e : ranked) {
-    w.push_back(p[static_cast<std::size_t>(e)]);
+    w.push_back(p[e]);
   }
   const double sum = std::accumulate(w.begin(), w.end(), 0.0);
   const bool to_one = q.kind == Kind::gshard || (q.kind == Kind::topk && c.normalize_weights);
@@ -134,22 +134,21 @@ inline Gate gate_of_experts(const Values& logits, const Problem& q) {
   const std::int64_t experts = q.config.experts;
   Gate out;
   add_lse_and_share(out, logits, q);
-  out.chosen.assign(static_cast<std::size_t>(q.groups() * experts), 0);
+  out.chosen.assign(q.groups() * experts, 0);
   std::vector<Values> p;
   for (std::int64_t t = 0; t < q.tokens; ++t) {
-    p.push_back(q.valid[static_cast<std::size_t>(t)] != 0 ? softmax(row_of(logits, t, experts))
-                                                          : Values(static_cast<std::size_t>(experts), 0));
+    p.push_back(q.valid[t] != 0 ? softmax(row_of(logits, t, experts)) : Values(static_cast<std::size_t>(experts), 0));
   }
   for (std::int64_t t = 0; t < q.tokens; ++t) {
     const std::int64_t group = q.group_of(t);
     for (std::size_t e = 0; e < static_cast<std::size_t>(experts); ++e) {
-      const double own = p[static_cast<std::size_t>(t)][e];
+      const double own = p[t][e];
       std::int64_t before = 0;
       for (std::int64_t u = group * q.config.group_tokens; u < (group + 1) * q.config.group_tokens; ++u) {
-        const double other = p[static_cast<std::size_t>(u)][e];
-        before += q.valid[static_cast<std::size_t>(u)] != 0 && (other > own || (other == own && u < t)) ? 1 : 0;
+        const double other = p[u][e];
+        before += q.valid[u] != 0 && (other > own || (other == own && u < t)) ? 1 : 0;
       }
-      const bool taken = q.valid[static_cast<std::size_t>(t)] != 0 && before < capacity(q, q.valid_in(group));
+      const bool taken = q.valid[t] != 0 && before < capacity(q, q.valid_in(group));
       out.expert.push_back(taken ? static_cast<double>(e) : -1);
       out.weight.push_back(taken ? own : 0);
       out.ranked.push_back(static_cast<double>(e));
@@ -166,9 +165,9 @@ inline Gate gate(const Values& logits, const Problem& q) {
   const GateConfig& c = q.config;
   Gate out;
   add_lse_and_share(out, logits, q);
-  out.chosen.assign(static_cast<std::size_t>(q.groups() * c.experts), 0);
+  out.chosen.assign(q.groups() * c.experts, 0);
   for (std::int64_t t = 0; t < q.tokens; ++t) {
-    if (q.valid[static_cast<std::size_t>(t)] == 0) {
+    if (q.valid[t] == 0) {
       out.expert.insert(out.expert.end(), static_cast<std::size_t>(c.top_k), -1);
       out.weight.insert(out.weight.end(), static_cast<std::size_t>(c.top_k), 0);
       out.ranked.insert(out.ranked.end(), static_cast<std::size_t>(c.top_k), 0);
@@ -177,10 +176,8 @@ inline Gate gate(const Values& logits, const Problem& q) {
     const Values x = row_of(logits, t, c.experts);
     Values order(x.size());
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](double a, double b) {
-      return x[static_cast<std::size_t>(a)] > x[static_cast<std::size_t>(b)];
-    });
-    order.resize(static_cast<std::size_t>(c.top_k));
+    std::stable_sort(order.begin(), order.end(), [&](double a, double b) { return x[a] > x[b]; });
+    order.resize(c.top_k);
     Values w = weights(x, order, q);
     out.ranked.insert(out.ranked.end(), order.begin(), order.end());
     for (std::size_t k = 0; k < order.size(); ++k) {
@@ -188,7 +185,7 @@ inline Gate gate(const Values& logits, const Problem& q) {
         out.chosen[static_cast<std::size_t>(q.group_of(t) * c.experts) + static_cast<std::size_t>(order[k])] += 1;
       }
     }
-    const std::uint64_t token = static_cast<std::uint64_t>(q.token[static_cast<std::size_t>(t)]);
+    const std::uint64_t token = static_cast<std::uint64_t>(q.token[t]);
     if (q.kind == Kind::gshard && uniform(q.key, token) >= std::min(1.0, 2 * w[1])) {
       order[1] = -1;
       w[1] = 0;
@@ -206,7 +203,7 @@ struct Plan {
 inline Plan plan(const Values& expert, const Values& weight, const Problem& q) {
   const GateConfig& c = q.config;
   const std::int64_t choices = q.tokens * c.top_k;
-  const auto at = [](const Values& v, std::int64_t i) { return v[static_cast<std::size_t>(i)]; };
+  const auto at = [](const Values& v, std::int64_t i) { return v[i]; };
   // Whether choice b is seated before choice a.
   const auto before = [&](std::int64_t b, std::int64_t a) {
     const std::int64_t kb = b % c.top_k, ka = a % c.top_k, tb = b / c.top_k, ta = a / c.top_k;
@@ -219,9 +216,9 @@ inline Plan plan(const Values& expert, const Values& weight, const Problem& q) {
     const double wb = at(weight, b), wa = at(weight, a);
     return wb > wa || (wb == wa && (tb < ta || (tb == ta && kb < ka)));
   };
-  std::vector<bool> kept(static_cast<std::size_t>(choices));
+  std::vector<bool> kept(choices);
   Plan out;
-  out.count.assign(static_cast<std::size_t>(c.experts), 0);
+  out.count.assign(c.experts, 0);
   out.dropped = out.count;
   for (std::int64_t a = 0; a < choices; ++a) {
     const std::int64_t group = q.group_of(a / c.top_k);
@@ -234,14 +231,14 @@ inline Plan plan(const Values& expert, const Values& weight, const Problem& q) {
       earlier += b != a && at(expert, b) == at(expert, a) && before(b, a) ? 1 : 0;
     }
     const bool fits = q.numerator == 0 || earlier < capacity(q, q.valid_in(group));
-    kept[static_cast<std::size_t>(a)] = fits;
-    (fits ? out.count : out.dropped)[static_cast<std::size_t>(at(expert, a))] += 1;
+    kept[a] = fits;
+    (fits ? out.count : out.dropped)[at(expert, a)] += 1;
   }
-  out.row.assign(static_cast<std::size_t>(choices), -1);
+  out.row.assign(choices, -1);
   for (std::int64_t e = 0; e < c.experts; ++e) {
     for (std::int64_t a = 0; a < choices; ++a) {
-      if (kept[static_cast<std::size_t>(a)] && at(expert, a) == static_cast<double>(e)) {
-        out.row[static_cast<std::size_t>(a)] = static_cast<double>(out.source.size());
+      if (kept[a] && at(expert, a) == static_cast<double>(e)) {
+        out.row[a] = static_cast<double>(out.source.size());
         out.source.push_back(static_cast<double>(a));
       }
     }
@@ -262,7 +259,7 @@ inline double balance_loss(const Values& logits, const Values& chosen, const Pro
     }
     Values mean(static_cast<std::size_t>(c.experts), 0);
     for (std::int64_t t = g * c.group_tokens; t < (g + 1) * c.group_tokens; ++t) {
-      if (q.valid[static_cast<std::size_t>(t)] != 0) {
+      if (q.valid[t] != 0) {
         const Values p = shares(row_of(logits, t, c.experts), c);
         for (std::size_t e = 0; e < p.size(); ++e) {
           mean[e] += p[e] / valid;
@@ -282,7 +279,7 @@ inline double balance_loss(const Values& logits, const Values& chosen, const Pro
 inline double z_loss(const Values& logits, const Problem& q) {
   double total = 0;
   for (std::int64_t t = 0; t < q.tokens; ++t) {
-    if (q.valid[static_cast<std::size_t>(t)] != 0) {
+    if (q.valid[t] != 0) {
       const double lse = logsumexp(row_of(logits, t, q.config.experts));
       total += lse * lse;
     }

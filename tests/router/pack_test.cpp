@@ -36,7 +36,7 @@ Routing route(OpContext& c, const Problem& q) {
   s.source.assign(static_cast<std::size_t>(q.config.rows_per_expert > 0 ? s.plan.source.elements() : s.plan.rows), -1);
   for (std::size_t choice = 0; choice < s.row.size(); ++choice) {
     if (s.row[choice] >= 0) {
-      s.source[static_cast<std::size_t>(s.row[choice])] = static_cast<double>(choice);
+      s.source[s.row[choice]] = static_cast<double>(choice);
     }
   }
   return s;
@@ -246,7 +246,7 @@ TEST(Router, GradientThroughDispatchAndCombine) {
       const Values count = c.values_of(p.count);
       std::int64_t begin = 0;
       for (std::int64_t e = 0; e < experts; ++e) {
-        const std::int64_t n = static_cast<std::int64_t>(count[static_cast<std::size_t>(e)]);
+        const std::int64_t n = static_cast<std::int64_t>(count[e]);
         c.stream().scale(rows.rows(begin, n), static_cast<float>(e + 1));
         begin += n;
       }
@@ -265,7 +265,7 @@ TEST(Router, GradientThroughDispatchAndCombine) {
           for (std::int64_t k = 0; k < k_count; ++k) {
             const std::size_t choice = static_cast<std::size_t>(t * k_count + k);
             if (plan.row[choice] >= 0) {
-              sum += w[static_cast<std::size_t>(k)] * (base.expert[choice] + 1) * xy;
+              sum += w[k] * (base.expert[choice] + 1) * xy;
             }
           }
         }

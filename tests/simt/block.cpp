@@ -33,8 +33,8 @@ void Block::run(int threads, Position& at, Random& random, void (*body)(const vo
   argument_ = argument;
   random_ = &random;
   position_ = &at;
-  threads_.assign(static_cast<std::size_t>(threads), {});
-  warps_.resize(static_cast<std::size_t>((threads + lanes - 1) / lanes));
+  threads_.assign(threads, {});
+  warps_.resize((threads + lanes - 1) / lanes);
   for (std::size_t w = 0; w < warps_.size(); ++w) {
     const int here = std::min(lanes, threads - static_cast<int>(w) * lanes);
     warps_[w].alive = here == lanes ? ~0u : (1u << here) - 1;
@@ -42,7 +42,7 @@ void Block::run(int threads, Position& at, Random& random, void (*body)(const vo
   }
   barrier_.arrived.clear();
   barrier_.predicates = 0;
-  ready_.resize(static_cast<std::size_t>(threads));
+  ready_.resize(threads);
   std::iota(ready_.begin(), ready_.end(), 0);
   sleepers_.clear();
   works_.clear();
@@ -73,7 +73,7 @@ void Block::run_threads() {
   for (;;) {
     const int thread = running_;
     int next = -1;
-    threads_[static_cast<std::size_t>(thread)].fiber = self;
+    threads_[thread].fiber = self;
     try {
       position_->thread = {static_cast<unsigned>(thread), 0, 0};
       body_(argument_);
@@ -83,14 +83,14 @@ void Block::run_threads() {
     } catch (...) {
       failure_ = std::current_exception();
     }
-    threads_[static_cast<std::size_t>(thread)].fiber = nullptr;
+    threads_[thread].fiber = nullptr;
     if (failure_ || alive_ == 0) {
       idle_.push_back(self);
       switch_context(self->context(), outside_);
       continue;
     }
     running_ = next;
-    if (Fiber* const waiting = threads_[static_cast<std::size_t>(running_)].fiber) {
+    if (Fiber* const waiting = threads_[running_].fiber) {
       idle_.push_back(self);
       switch_context(self->context(), waiting->context());
     }
@@ -100,7 +100,7 @@ void Block::run_threads() {
 void Block::thread_returned(int thread) {
   --alive_;
   const int w = thread / lanes;
-  Warp& warp = warps_[static_cast<std::size_t>(w)];
+  Warp& warp = warps_[w];
   warp.alive &= ~(1u << thread % lanes);
   for (std::size_t m = warp.meetings.size(); m-- > 0;) {
     complete_if_all(w, m);
@@ -114,9 +114,9 @@ void Block::wait() {
   if (running_ == thread) {
     return;
   }
-  Fiber* const started = threads_[static_cast<std::size_t>(running_)].fiber;
+  Fiber* const started = threads_[running_].fiber;
   Fiber* const next = started != nullptr ? started : idle_fiber();
-  switch_context(threads_[static_cast<std::size_t>(thread)].fiber->context(), next->context());
+  switch_context(threads_[thread].fiber->context(), next->context());
   if (failure_) {
     throw Abandoned{};
   }
@@ -197,11 +197,11 @@ void Block::release_barrier_if_all() {
 std::uint64_t Block::collective(Collective kind, const char* function, unsigned mask, std::uint64_t value, int source,
                                 const std::source_location& where) {
   const int thread = running_, lane = thread % lanes, w = thread / lanes;
-  Warp& warp = warps_[static_cast<std::size_t>(w)];
+  Warp& warp = warps_[w];
   if (!has(mask, lane)) {
     fail_here(fmt::format("{} ({}): lane {} is not in its own mask {:#010x}", function, text(where), lane, mask));
   }
-  Thread& self = threads_[static_cast<std::size_t>(thread)];
+  Thread& self = threads_[thread];
   self.value = value;
   self.source = source;
   std::size_t found = warp.meetings.size();
@@ -228,7 +228,7 @@ std::uint64_t Block::collective(Collective kind, const char* function, unsigned 
 }
 
 void Block::complete_if_all(int warp, std::size_t meeting) {
-  Warp& of = warps_[static_cast<std::size_t>(warp)];
+  Warp& of = warps_[warp];
   const Meeting done = of.meetings[meeting];
   if ((done.mask & of.alive) != done.arrived) {
     return;

@@ -14,7 +14,7 @@ TEST(EmptyExperts, GetZeroAndOthersKeepWhatTheyHave) {
   const std::vector<std::int32_t> offset = {0, 0, 5, 5, 9, 20, 20};
   for (const std::int64_t m : {1, 40, 700}) {
     const std::int64_t n = 333;
-    std::vector<float> c(static_cast<std::size_t>(6 * m * n), 7.0f);
+    std::vector<float> c(6 * m * n, 7.0f);
     zero_empty_experts(
         {.layout = GroupedLayout::tn, .experts = 6, .rows = 9, .m = m, .n = n, .c = c.data(), .offset = offset.data()},
         nullptr);

@@ -160,7 +160,7 @@ __global__ void early_exit(int* y, int n) {
 
 TEST(SimtKernels, ThreadsThatHaveReturnedAreNotWaitedFor) {
   for (const int n : {1, 5, 33, 64}) {
-    std::vector<int> y(static_cast<std::size_t>(n));
+    std::vector<int> y(n);
     launch(early_exit, Grid{1, 64}, nullptr, y.data(), n);
     EXPECT_EQ(y, std::vector<int>(y.size(), n * (n - 1) / 2));
   }
@@ -203,7 +203,7 @@ TEST(SimtKernels, WarpCollectives) {
                              1,
                              static_cast<int>(0x11111111u << (i % 4))};
     for (int k = 0; k < 9; ++k) {
-      EXPECT_EQ(out[static_cast<std::size_t>(k * 32 + i)], expected[k]) << "collective " << k << ", lane " << i;
+      EXPECT_EQ(out[k * 32 + i], expected[k]) << "collective " << k << ", lane " << i;
     }
   }
 }
@@ -226,7 +226,7 @@ TEST(SimtKernels, PartsOfAWarpMeetApart) {
   launch(divided, Grid{1, 64}, nullptr, out.data());
   for (int i = 0; i < 64; ++i) {
     const int from = (i % 32) ^ 16;
-    EXPECT_EQ(out[static_cast<std::size_t>(i)], from < 16 ? from ^ 1 : from) << i;
+    EXPECT_EQ(out[i], from < 16 ? from ^ 1 : from) << i;
   }
 }
 

@@ -235,8 +235,8 @@ __global__ void sum_in_step(int* y, bool with_barrier) {
 TEST(SimtMisuse, AMissingBarrierGivesWrongResults) {
   std::vector<int> x(64), y(64), expected(64);
   for (int i = 0; i < 64; ++i) {
-    x[static_cast<std::size_t>(i)] = i;
-    expected[static_cast<std::size_t>(i)] = 63 - i;
+    x[i] = i;
+    expected[i] = 63 - i;
   }
   int wrong = 0, wrong_sums = 0;
   for (std::uint64_t seed = 0; seed < 4; ++seed) {

@@ -42,7 +42,7 @@ class SimtStreams : public testing::Test {
     return t;
   }
   static std::vector<float> values(Stream& stream, const Tensor& t) {
-    std::vector<float> host(static_cast<std::size_t>(t.elements()), -1.0f);
+    std::vector<float> host(t.elements(), -1.0f);
     stream.download(host.data(), t);
     return host;
   }
@@ -177,7 +177,7 @@ TEST_F(SimtStreams, ManyUploads) {
       main.upload(many.back(), host.data());
     }
     for (int i = 0; i < 40; ++i) {
-      EXPECT_EQ(values(main, many[static_cast<std::size_t>(i)]), all(i));
+      EXPECT_EQ(values(main, many[i]), all(i));
     }
   });
 }
@@ -302,7 +302,7 @@ TEST_F(SimtStreams, WhatRunsTogetherIsRecordedAndUpdated) {
     }
     EXPECT_EQ(values(main, x), all((0 + 1 + 4 + 9) * 2 + 16));
     for (int step = 0; step < 5; ++step) {
-      EXPECT_EQ(values(main, kept[static_cast<std::size_t>(step)]), all(step * step));
+      EXPECT_EQ(values(main, kept[step]), all(step * step));
     }
   });
 }

@@ -77,7 +77,7 @@ int here() {
 }
 
 Thread& self() {
-  return state().threads[static_cast<std::size_t>(here())];
+  return state().threads[here()];
 }
 
 std::byte* pointer(std::uint32_t address, std::size_t bytes, const Where& where) {
@@ -167,10 +167,10 @@ void read(Product& p, const Where& where) {
   const Matrix a(p.a, p.transposed_a, where), b(p.b, p.transposed_b, where);
   for (int k = 0; k < depth; ++k) {
     for (int i = 0; i < rows; ++i) {
-      p.of_a[static_cast<std::size_t>(i * depth + k)] = a.at(i, k);
+      p.of_a[i * depth + k] = a.at(i, k);
     }
     for (int i = 0; i < p.columns; ++i) {
-      p.of_b[static_cast<std::size_t>(i * depth + k)] = b.at(i, k);
+      p.of_b[i * depth + k] = b.at(i, k);
     }
   }
 }
@@ -301,11 +301,11 @@ void wgmma(float* sums, int columns, std::uint64_t a, std::uint64_t b, bool tran
   for (int i = 0; i < held; ++i) {
     const float* const of_a = p.of_a.data() + (first_row + i / 2 % 2 * 8) * depth;
     const float* const of_b = p.of_b.data() + (i / 4 * 8 + lane % 4 * 2 + i % 2) * depth;
-    float sum = hidden->values[static_cast<std::size_t>(i)];
+    float sum = hidden->values[i];
     for (int k = 0; k < depth; ++k) {
       sum += of_a[k] * of_b[k];
     }
-    hidden->values[static_cast<std::size_t>(i)] = sum;
+    hidden->values[i] = sum;
     sums[i] = std::numeric_limits<float>::quiet_NaN();
   }
 }

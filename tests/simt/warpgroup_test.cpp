@@ -38,7 +38,7 @@ std::vector<std::byte> laid_out(const std::vector<float>& x, int outer, bool by_
   for (int r = 0; r < outer; ++r) {
     for (int i = 0; i < 64; ++i) {
       const int at = by_rows ? r * 128 + i * 2 : (r / 64 * 64 + i) * 128 + r % 64 * 2;
-      const std::uint16_t bits = bits_of(x[static_cast<std::size_t>(r * 64 + i)]);
+      const std::uint16_t bits = bits_of(x[r * 64 + i]);
       std::memcpy(bytes.data() + swizzled(static_cast<std::size_t>(at)), &bits, 2);
     }
   }
@@ -95,9 +95,9 @@ void expect_product() {
       for (int j = 0; j < n; ++j) {
         float sum = 0;
         for (int s = step; s < step + k; ++s) {
-          sum += a[static_cast<std::size_t>(i * 64 + s)] * b[static_cast<std::size_t>(j * 64 + s)];
+          sum += a[i * 64 + s] * b[j * 64 + s];
         }
-        ASSERT_EQ(c[static_cast<std::size_t>(i * n + j)], sum) << i << ", " << j << " from step " << step;
+        ASSERT_EQ(c[i * n + j], sum) << i << ", " << j << " from step " << step;
       }
     }
   }
@@ -152,7 +152,7 @@ TEST(SimtWarpGroup, CopiesArePassedOnThroughBarriers) {
     simt::reseed(seed);
     launch(passes_on, Grid{1, 256, 2 * 2048 + 64}, nullptr, to.data(), from, rounds);
     for (int i = 0; i < rounds * 512; ++i) {
-      ASSERT_EQ(to[static_cast<std::size_t>(i)], i / 4 % 128 == 5 ? 0.0f : from[i]) << i;
+      ASSERT_EQ(to[i], i / 4 % 128 == 5 ? 0.0f : from[i]) << i;
     }
   }
 }

@@ -104,7 +104,7 @@ std::vector<float> TestRank::read(Tensor ParamGroup::*flat, const std::string& n
 }
 
 std::vector<float> TestRank::read(const Tensor& values) {
-  std::vector<float> host(static_cast<std::size_t>(values.elements()));
+  std::vector<float> host(values.elements());
   stream_->download(host.data(), values);
   return host;
 }

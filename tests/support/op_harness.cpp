@@ -74,8 +74,8 @@ const std::array<double, 256>& f8_values(DType dtype) {
   static const auto all = [] {
     std::array<std::array<double, 256>, 2> values{};
     for (int byte = 0; byte < 256; ++byte) {
-      values[0][static_cast<std::size_t>(byte)] = from_f8_bits(DType::f8_e4m3, byte);
-      values[1][static_cast<std::size_t>(byte)] = from_f8_bits(DType::f8_e5m2, byte);
+      values[0][byte] = from_f8_bits(DType::f8_e4m3, byte);
+      values[1][byte] = from_f8_bits(DType::f8_e5m2, byte);
     }
     return values;
   }();
@@ -199,7 +199,7 @@ Values OpContext::values_of(const Tensor& tensor) {
     case DType::f8_e4m3:
     case DType::f8_e5m2:
       std::transform(bytes.begin(), bytes.end(), values.begin(),
-                     [&](std::byte x) { return f8_values(tensor.dtype())[static_cast<std::size_t>(x)]; });
+                     [&](std::byte x) { return f8_values(tensor.dtype())[x]; });
       break;
     case DType::bf16:
       for (std::size_t i = 0; i < values.size(); ++i) {

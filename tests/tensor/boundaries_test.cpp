@@ -99,8 +99,8 @@ TEST_P(Boundaries, AreConjugatePairs) {
     double forward = 0, backward = 0;
     std::vector<Values> to, from;  // of each rank
   };
-  std::vector<Found> found(layout_case.pairs.size(), {.to = std::vector<Values>(static_cast<std::size_t>(ranks)),
-                                                      .from = std::vector<Values>(static_cast<std::size_t>(ranks))});
+  std::vector<Found> found(layout_case.pairs.size(),
+                           {.to = std::vector<Values>(ranks), .from = std::vector<Values>(ranks)});
   std::mutex mutex;
   run_threads(ranks, [&, &pairs = layout_case.pairs, n = ranks](Communicator& communicator) {
     const int rank = communicator.rank();
@@ -127,8 +127,8 @@ TEST_P(Boundaries, AreConjugatePairs) {
       const std::lock_guard lock(mutex);
       found[i].forward += inner_part(to, fx, y, rank);
       found[i].backward += inner_part(from, x, fy, rank);
-      found[i].to[static_cast<std::size_t>(rank)] = fx;
-      found[i].from[static_cast<std::size_t>(rank)] = fy;
+      found[i].to[rank] = fx;
+      found[i].from[rank] = fy;
     }
   });
   for (std::size_t i = 0; i < found.size(); ++i) {

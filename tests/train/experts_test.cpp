@@ -64,14 +64,13 @@ void copy_renumbered(OneRank& from, OneRank& to) {
     const std::vector<float> rows = from->weight(gate(layer));
     std::vector<float> permuted;
     for (int e = 0; e < 4; ++e) {
-      const auto row = rows.begin() + order[static_cast<std::size_t>(e)] * 16;
+      const auto row = rows.begin() + order[e] * 16;
       permuted.insert(permuted.end(), row, row + 16);
     }
     to->set_weight(gate(layer), permuted);
     for (const char* matrix : {"w1", "w2", "w3"}) {
       for (int e = 0; e < 4; ++e) {
-        to->set_weight(expert(layer, e, matrix),
-                       from->weight(expert(layer, order[static_cast<std::size_t>(e)], matrix)));
+        to->set_weight(expert(layer, e, matrix), from->weight(expert(layer, order[e], matrix)));
       }
     }
   }

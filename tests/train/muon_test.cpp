@@ -17,12 +17,12 @@ using test::OneRank;
 struct Matrix {
   std::int64_t rows = 0, columns = 0;
   std::vector<double> values = {};
-  double& at(std::int64_t r, std::int64_t c) { return values[static_cast<std::size_t>(r * columns + c)]; }
-  double at(std::int64_t r, std::int64_t c) const { return values[static_cast<std::size_t>(r * columns + c)]; }
+  double& at(std::int64_t r, std::int64_t c) { return values[r * columns + c]; }
+  double at(std::int64_t r, std::int64_t c) const { return values[r * columns + c]; }
 };
 
 Matrix product(const Matrix& a, const Matrix& b) {
-  Matrix c{a.rows, b.columns, std::vector<double>(static_cast<std::size_t>(a.rows * b.columns), 0.0)};
+  Matrix c{a.rows, b.columns, std::vector<double>(a.rows * b.columns, 0.0)};
   for (std::int64_t i = 0; i < a.rows; ++i) {
     for (std::int64_t k = 0; k < a.columns; ++k) {
       for (std::int64_t j = 0; j < b.columns; ++j) {

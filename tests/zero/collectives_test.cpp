@@ -64,7 +64,7 @@ std::array<std::vector<std::string>, 2> first_steps(const std::string& plugins, 
         for (const auto& [group, calls] : record.calls) {
           if (group.starts_with("sum of gradients")) {
             sum = group;
-            before[static_cast<std::size_t>(step)] = calls.at(0).size();
+            before[step] = calls.at(0).size();
           }
         }
       }

@@ -229,7 +229,7 @@ TEST(Zero, PaddingIsZero) {
           all.push_back(state.values);
         }
         for (const Tensor& owned : all) {
-          std::vector<float> host(static_cast<std::size_t>(group->owned_elements));
+          std::vector<float> host(group->owned_elements);
           rank.stream().download(host.data(), owned);
           host.erase(host.begin(), host.begin() + end);
           EXPECT_THAT(host, testing::Each(0.0f)) << group->name << " at stage " << stage;

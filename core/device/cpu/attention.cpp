@@ -20,9 +20,9 @@ void check_first(const char* operation, const Tensor& first, const AttentionShap
 
 // The keys that each token sees: [first, itself].
 std::vector<KeyRange> causal_ranges(const Tensor& first, const AttentionShape& s) {
-  std::vector<KeyRange> ranges(static_cast<std::size_t>(s.batch * s.positions));
+  std::vector<KeyRange> ranges(s.batch * s.positions);
   for (std::int64_t t = 0; t < s.batch * s.positions; ++t) {
-    ranges[static_cast<std::size_t>(t)] = {first.defined() ? first.as<std::int32_t>()[t] : 0, t % s.positions + 1};
+    ranges[t] = {first.defined() ? first.as<std::int32_t>()[t] : 0, t % s.positions + 1};
   }
   return ranges;
 }

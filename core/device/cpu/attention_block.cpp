@@ -29,8 +29,8 @@ struct BlockView {
     };
     for (std::int64_t t = 0; t < s.batch * s.positions; ++t) {
       const std::int32_t lowest = first.defined() ? first.as<std::int32_t>()[t] : 0, highest = own[t % s.positions];
-      ranges[static_cast<std::size_t>(t)] = {keys_before([&](std::int32_t p) { return p >= lowest; }),
-                                             keys_before([&](std::int32_t p) { return p > highest; })};
+      ranges[t] = {keys_before([&](std::int32_t p) { return p >= lowest; }),
+                   keys_before([&](std::int32_t p) { return p > highest; })};
     }
   }
 

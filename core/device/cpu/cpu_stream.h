@@ -28,7 +28,7 @@ class CpuStream : public Stream {
   int threads() const { return threads_; }
 
   // Uninitialised working memory, aligned to 64 bytes, valid until the next call with the same slot (0 to 3).
-  void* scratch(int slot, std::size_t bytes) { return scratch_.at(static_cast<std::size_t>(slot)).get(bytes); }
+  void* scratch(int slot, std::size_t bytes) { return scratch_.at(slot).get(bytes); }
 
   // The operations.
 #include "core/device/operation_overrides.inc"

@@ -45,10 +45,10 @@ template <class F>
 double block_sum(int threads, std::int64_t n, F&& fn) {
   constexpr std::int64_t block = 16384;
   const std::int64_t blocks = (n + block - 1) / block;
-  std::vector<double> partial(static_cast<std::size_t>(blocks));
+  std::vector<double> partial(blocks);
   parallel_for(threads, blocks, 2, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t b = first; b < last; ++b) {
-      partial[static_cast<std::size_t>(b)] = fn(b * block, std::min(n, (b + 1) * block));
+      partial[b] = fn(b * block, std::min(n, (b + 1) * block));
     }
   });
   double total = 0;

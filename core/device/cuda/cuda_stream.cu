@@ -85,7 +85,7 @@ void CudaStream::download(const Tensor& to_host, const Tensor& from) {
 }
 
 void* CudaStream::scratch(int slot, std::size_t bytes) {
-  Tensor& buffer = scratch_.at(static_cast<std::size_t>(slot));
+  Tensor& buffer = scratch_.at(slot);
   if (!buffer.defined() || buffer.bytes() < bytes) {
     buffer = {};  // before the larger one is there
     buffer = device_.empty(DType::u8, {static_cast<std::int64_t>(bytes)});

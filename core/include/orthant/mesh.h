@@ -130,7 +130,7 @@ class Mesh {
   void layers_run(const Stream* main) { running_->main = main; }
 
  private:
-  bool carved(AxisId axis) const { return !axes_[static_cast<std::size_t>(axis)].carve_of.empty(); }
+  bool carved(AxisId axis) const { return !axes_[axis].carve_of.empty(); }
   std::vector<AxisId> carved_axes(AxisId axis) const;  // the plain axes that a carved one re-factors
   std::vector<AxisId> independent_axes() const;
   bool spans_stages(const std::vector<int>& members) const;

@@ -62,16 +62,16 @@ class Shape {
     }
   }
   int rank() const { return rank_; }
-  std::int64_t operator[](int i) const { return sizes_[static_cast<std::size_t>(i)]; }
-  void set(int i, std::int64_t size) { sizes_[static_cast<std::size_t>(i)] = size; }
+  std::int64_t operator[](int i) const { return sizes_[i]; }
+  void set(int i, std::int64_t size) { sizes_[i] = size; }
   void push_back(std::int64_t size) {
     require(rank_ < max_rank && size >= 0, "bad tensor dimension {} at index {}", size, rank_);
-    sizes_[static_cast<std::size_t>(rank_++)] = size;
+    sizes_[rank_++] = size;
   }
   std::int64_t elements() const {
     std::int64_t n = 1;
     for (int i = 0; i < rank_; ++i) {
-      n *= sizes_[static_cast<std::size_t>(i)];
+      n *= sizes_[i];
     }
     return n;
   }

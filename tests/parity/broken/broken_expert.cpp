@@ -20,11 +20,11 @@ class BrokenExchange final : public TokenExchange {
     const std::int64_t ranks = group_.size();
     require(rows_of_expert.elements() == ranks, "broken_expert needs one expert a rank");
     const Tensor arrived = s.device().empty(DType::i32, {ranks});
-    const std::vector<std::int64_t> each(static_cast<std::size_t>(ranks), 1);
+    const std::vector<std::int64_t> each(ranks, 1);
     group_.all_to_all(arrived, each, rows_of_expert, each, s);
     meanwhile();
     const auto read = [&](const Tensor& counts) {
-      std::vector<std::int32_t> host(static_cast<std::size_t>(ranks));
+      std::vector<std::int32_t> host(ranks);
       s.download(host.data(), counts);
       return std::vector<std::int64_t>(host.begin(), host.end());
     };

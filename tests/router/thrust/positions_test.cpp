@@ -83,14 +83,14 @@ Plan plan_of(const Values& expert, const Values& weight, const Problem& q) {
   const Values ranks = on_host(rank), limits = on_host(seats), choices = on_host(sorted_choice);
   Values kept, of_expert;
   Plan plan;
-  plan.dropped.assign(static_cast<std::size_t>(experts), 0);
+  plan.dropped.assign(experts, 0);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const double e = expert[static_cast<std::size_t>(choices[i])];
+    const double e = expert[choices[i]];
     if (ranks[i] < limits[i]) {
       kept.push_back(choices[i]);
       of_expert.push_back(e);
     } else {
-      plan.dropped[static_cast<std::size_t>(e)] += 1;
+      plan.dropped[e] += 1;
     }
   }
 
@@ -134,7 +134,7 @@ Values random_choices(const Problem& q, const std::string& taste, std::uint64_t 
     }
     for (double& e : own) {
       const bool lost = taste == "gaps" && below(key, drawn++, 5) == 0;
-      e = q.valid[static_cast<std::size_t>(t)] == 0 || lost ? -1 : e;
+      e = q.valid[t] == 0 || lost ? -1 : e;
     }
     choices.insert(choices.end(), own.begin(), own.end());
   }
