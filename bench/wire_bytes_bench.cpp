@@ -44,7 +44,7 @@ void add_counts(const LocalSegment& segment, const std::vector<RankPlan>& plans,
     for (std::size_t group = 0; group < plan.step.groups.size(); ++group) {
       const auto traffic = traffic_of(segment, static_cast<int>(group), plan.rank);
       for (const Collective kind : counted) {
-        const Traffic& t = traffic[kind];
+        const Traffic& t = traffic[static_cast<std::size_t>(kind)];
         if (t.calls + t.moved_bytes > 0) {
           Bytes& row = table[{plan.axis[group], plan.step.groups[group].name, name_of(kind)}];
           row.calls += static_cast<std::uint64_t>(sign) * t.calls;  // unsigned arithmetic wraps back

@@ -199,7 +199,7 @@ Values OpContext::values_of(const Tensor& tensor) {
     case DType::f8_e4m3:
     case DType::f8_e5m2:
       std::transform(bytes.begin(), bytes.end(), values.begin(),
-                     [&](std::byte x) { return f8_values(tensor.dtype())[x]; });
+                     [&](std::byte x) { return f8_values(tensor.dtype())[static_cast<std::size_t>(x)]; });
       break;
     case DType::bf16:
       for (std::size_t i = 0; i < values.size(); ++i) {
