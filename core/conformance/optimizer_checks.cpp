@@ -37,9 +37,10 @@ class Subject {
     }
   }
 
-  // One step, in slices that begin at `cuts`, the last of which is the end.
-  void step(int number, const std::vector<std::int64_t>& cuts, double factor) {
+  // One step, in slices that begin at `cuts`, the last of which is the end. `grad_scale`: of the made-up gradient.
+  void step(int number, const std::vector<std::int64_t>& cuts, double factor, float grad_scale = 1) {
     const Tensor grad = numbers({spec_.global.elements()}, number + 1);
+    stream_->scale(grad, grad_scale);
     UpdateStep step{.settings = settings_.optimizer,
                     .step = number,
                     .lr = settings_.optimizer.lr,
@@ -143,6 +144,12 @@ std::string wrong(const Settings& settings, const Settings& again, const std::st
   const std::int64_t n = whole.elements();
   const std::vector<std::int64_t> all = {0, n}, cuts = {0, 1, n / 3, n - n / 4, n};
   std::vector<Bytes> first;
+  Subject by_factor = made(settings), by_hand = made(settings);
+  by_factor.step(0, all, clipped);
+  by_hand.step(0, all, 1, static_cast<float>(clipped));  // a power of two: no rounding
+  if (const std::string what = whole.difference(by_factor.values(), by_hand.values()); !what.empty()) {
+    return fmt::format("{} differ from those of a gradient that was multiplied by *factor before", what);
+  }
   for (int step = 0; step < 2; ++step) {
     whole.step(step, all, clipped);
     sliced.step(step, cuts, clipped);
@@ -166,7 +173,7 @@ std::string wrong(const Settings& settings, const Settings& again, const std::st
   const std::vector<Bytes> before = whole.values();
   whole.step(2, all, std::numeric_limits<double>::quiet_NaN());
   if (const std::string what = whole.difference(whole.values(), before); !what.empty()) {
-    return fmt::format("{} change where the factor is NaN: a step that is not finite must change nothing", what);
+    return fmt::format("a step whose factor is NaN changes {}: one that is not finite must change nothing", what);
   }
   return "";
 }

@@ -24,7 +24,13 @@ void run_on_host(const OwnOperation& operation, const std::function<std::byte*(c
     }
     return arguments;
   };
-  operation.host(HostArguments(operation.name, all(operation.inputs), all(operation.outputs)));
+  try {
+    operation.host(HostArguments(operation.name, all(operation.inputs), all(operation.outputs)));
+  } catch (const Error&) {
+    throw;  // of the arguments: it has the name
+  } catch (const std::exception& failure) {
+    fail("{}: {}", operation.name, failure.what());
+  }
 }
 
 }  // namespace orthant

@@ -130,7 +130,16 @@ std::vector<KeySpec> plugin_keys(const std::string& name, const std::string& con
 
 void add_plugin_kinds(const std::string& name, const std::string& configured_path, const Table& table,
                       Catalogue& catalogue) {
-  create<Plugin>(find_module("plugin", name, configured_path))->add_to(catalogue, table);
+  const Module module = find_module("plugin", name, configured_path);
+  try {
+    create<Plugin>(module)->add_to(catalogue, table);
+  } catch (const ConfigError& refused) {
+    if (name == module.entry->name) {
+      throw;
+    }
+    throw ConfigError(fmt::format("{}. Its library, {}, is plugin '{}': write [plugins.{}], or the path of another one",
+                                  refused.what(), module.file.string(), module.entry->name, module.entry->name));
+  }
 }
 
 }  // namespace orthant

@@ -1,5 +1,6 @@
 // orthant plugins: what is found where. orthant plugins --check FILE.so: the conformance suite on one plugin.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -21,6 +22,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// The kinds that a plugin adds with the keys that nobody wrote: "gate mine: help".
+void list_kinds(const std::string& name, const std::string& file, const std::vector<KeySpec>& keys) {
+  std::map<std::string, Table::Entry> entries;
+  for (const KeySpec& key : keys) {
+    entries[key.name] = {key.default_value, "default"};
+  }
+  Catalogue catalogue;
+  catalogue.set_current_plugin(name);
+  add_plugin_kinds(name, file, Table("plugins." + name, std::move(entries)), catalogue);
+  for (const std::string& noun : catalogue.nouns()) {
+    for (const Catalogue::Entry& kind : catalogue.entries(noun)) {
+      put("    {} \"{}\": {}\n", noun, kind.name, kind.help);
+    }
+  }
+}
+
 void list_directory(const fs::path& directory, std::set<std::string>& seen) {
   std::error_code failed;
   const std::map<std::string, fs::path> plugins = libraries_in(directory, "plugin", &failed);
@@ -34,6 +51,9 @@ void list_directory(const fs::path& directory, std::set<std::string>& seen) {
       for (const KeySpec& key : keys) {
         put("    {:<12} {} ({})\n", key.name, key.help,
             key.required ? "must be written" : "default " + toml_text(key.default_value));
+      }
+      if (std::none_of(keys.begin(), keys.end(), [](const KeySpec& key) { return key.required; })) {
+        list_kinds(name, file.string(), keys);
       }
     } catch (const Error& refused) {
       put("  {:<12} {}  refused: {}\n", name, stem, refused.what());

@@ -135,7 +135,7 @@ void Trainer::add_counters(StepReport& report, std::int64_t valid) {
   if (routed_layers_ > 0) {
     stream_.download(choices.data(), sums_.choices);
   }
-  const bool experts_choose = moe.experts > 0 && gate_of(plan_.settings()).config(plan_.settings()).experts_choose;
+  const bool by_chance = moe.experts > 0 && gate_of(plan_.settings()).config(plan_.settings()).second_by_chance;
   auto next = choices.begin();
   for (int block = 0; block < plan_.settings().model.layers; ++block) {
     if (!block_has_experts(plan_.settings(), block)) {
@@ -149,8 +149,8 @@ void Trainer::add_counters(StepReport& report, std::int64_t valid) {
       layer.dropped_by_capacity += *next;
       made += layer.load[e];
     }
-    // Where the experts choose, what they chose is all there was to choose.
-    layer.choices = experts_choose ? made : valid * moe.top_k;
+    // A choice that is not made is a drop where chance left it out; elsewhere the gate wanted fewer.
+    layer.choices = by_chance ? valid * moe.top_k : made;
     layer.dropped_by_chance = layer.choices - made;
     report.layers.push_back(std::move(layer));
   }

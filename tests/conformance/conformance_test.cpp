@@ -225,9 +225,10 @@ TEST_P(RudeOptimizer, FailsItsCheck) {
 
 const Fault faults_of_optimizers[] = {
     {"slices", "optimizer rude: contract", "after an update in slices are not those of one update"},
-    {"nan", "optimizer rude: contract", "the weights change where the factor is NaN"},
+    {"nan", "optimizer rude: contract", "a step whose factor is NaN changes the weights"},
     {"remembers", "optimizer rude: contract", "it keeps state that it does not name"},
     {"names", "optimizer rude: contract", "optimizer 'rude' has two states 'speed'"},
+    {"unclipped", "optimizer rude: contract", "differ from those of a gradient that was multiplied by *factor"},
     {"moody", "optimizer rude: contract", "now in one way, now in another"},
     {"unguarded", "optimizer rude: contract", "it crashed: Segmentation fault"},
 };

@@ -5,6 +5,7 @@
 //   remembers   keeps something beside the state that it names
 //   names       gives two states one name
 //   moody       treats a parameter now in one way, now in another
+//   unclipped   takes no notice of the factor that clips
 //   unguarded   reads a tensor's memory by itself
 #include <orthant/optimizer.h>
 #include <orthant/plugin.h>
@@ -35,6 +36,9 @@ class RudeOptimizer final : public Optimizer {
       lr *= began_ ? 1 : 2;
     } else if (fault_ == "nan") {
       s.scale(slice.master, 0.99f);
+    } else if (fault_ == "unclipped") {
+      s.sgd(slice.master, slice.weight, slice.state[0], slice.grad, step.finite, {static_cast<float>(lr), 0.9f, 0.0f});
+      return;
     } else if (fault_ == "unguarded") {
       const volatile float first = *slice.grad.as<float>();
       (void)first;

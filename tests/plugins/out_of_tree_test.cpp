@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <filesystem>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -49,6 +50,11 @@ TEST(OutOfTree, TheTemplateBuildsAgainstAnInstalledPrefixAndTrains) {
   const Result list = folder.command({prefix + "/bin/orthant", "plugins"});
   EXPECT_THAT(list.output, HasSubstr(prefix));
   EXPECT_THAT(list.output, Not(HasSubstr("refused")));
+  const Result kinds = folder.command(
+      {prefix + "/bin/orthant", "plugins"},
+      {"ORTHANT_PLUGIN_PATH=" + std::filesystem::path(paths::out_of_tree("lion")).parent_path().string()});
+  EXPECT_THAT(kinds.output, HasSubstr("    optimizer \"lion\": "));
+  EXPECT_THAT(kinds.output, HasSubstr("    gate \"hash\": "));
   // Installing leaves every byte, so that the checksum behind the library still fits.
   const Result moved =
       folder.command({ORTHANT_CMAKE, "--install", "mine/build", "--prefix", folder.path("p").string()});

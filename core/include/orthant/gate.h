@@ -26,9 +26,10 @@ struct GateInput {
   RandomKey key;  // of this layer and step, for chance that depends on the token's index alone
 };
 
-// Shapes and meaning are those of Stream::gate; K is GateConfig::top_k, G the number of groups.
+// Shapes and meaning are those of Stream::gate; K is GateConfig::top_k, G the number of groups. Weights may be any
+// function of the token's logits: a gate whose weights are not scores of the chosen experts brings `backward` too.
 struct GateChoice {
-  Tensor expert;  // i32 [T, K]: distinct experts of a token, -1: no choice; all -1 for padding
+  Tensor expert;  // i32 [T, K]: distinct experts of a token, -1: fewer are wanted; all -1 for padding
   Tensor weight;  // f32 [T, K]; 0 where the expert is -1
   Tensor lse;     // f32 [T]
   Tensor chosen;  // i32 [G, E]
@@ -48,15 +49,16 @@ class Gate {
   virtual ~Gate() = default;
 
   // --- what the configuration says of it
-  // The choices of a token if moe.top_k is 0.
+  // The choices of a token if moe.top_k is 0; 2 by default. All other methods see the result in moe.top_k.
   virtual std::int64_t implied_top_k(const MoeSettings& moe) const;
+  // Nothing by default: a gate refuses itself what it takes no notice of ([moe] score, normalize_weights, ...).
   virtual std::vector<GateRefusal> refusals(const Settings& settings) const;
   // What may surprise, in one sentence; empty: nothing.
   virtual std::string warning(const Settings& settings) const;
   // What the operations of the router are told; Stream::gate_backward, gate_losses and dispatch_plan too. By default it
-  // is filled from the settings.
+  // is filled from the settings, with group_tokens resolved (a sequence where moe.group_tokens is 0).
   virtual GateConfig config(const Settings& settings) const;
-  // How many experts compute for a token on average, for the cost of a layer.
+  // How many experts compute for a token on average, for the cost of a layer: moe.top_k by default.
   virtual double experts_of_token(const MoeSettings& moe) const;
   // Whether a token's experts are those with the K greatest logits, whatever else is set. An export can then be loaded
   // by other systems.
@@ -67,7 +69,8 @@ class Gate {
   // Enqueues work on `s` that writes every tensor of `to`. Runs in training and in validation; a dry run calls it too.
   virtual void choose(const GateChoice& to, const GateInput& from, const GateConfig& config, Stream& s) const = 0;
   // dlogits f32 [T, E] = the gradient of sum(dweight * weight) + aux_scale * balance + z_scale * z by the logits, 0 for
-  // padding. `made` has expert, lse and chosen alone. By default Stream::gate_backward, which holds for every
+  // padding. `made` has lse, chosen and expert alone, as `choose` wrote them; dweight is 0 for a choice that lost its
+  // seat. By default Stream::gate_backward, which holds for every
   // gate whose weights are scores of the chosen experts.
   virtual void backward(const Tensor& dlogits, const Tensor& dweight, const GateChoice& made, const GateInput& from,
                         float aux_scale, float z_scale, const GateConfig& config, Stream& s) const;

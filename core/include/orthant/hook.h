@@ -6,9 +6,9 @@
 //   class Mine final : public Hook { ... };
 //   catalogue.add<Hook>("mine", "One sentence.", std::make_shared<Mine>());   // in Plugin::add_to
 //
-// The report is the same on every rank, so an observer that is a function of reports decides alike on all of them; one
-// that is not (it asks a clock, or its rank) breaks the run. State that matters goes into numbers(): checkpoints keep
-// it, and a resumed run goes on as if it had never stopped.
+// The report is the same on every rank of a worker, so an observer that is a function of reports decides alike on all
+// of them; one that is not (it asks a clock, or its rank) breaks the run. State that matters goes into numbers():
+// checkpoints keep it, and a resumed run goes on as if it had never stopped.
 //
 // Thread safety: a Hook is shared by all ranks of a process; its methods are const. An Observer belongs to one rank.
 #pragma once
@@ -28,13 +28,13 @@ struct LayerCounters {
   int layer = 0;                         // 1 + block
   std::vector<std::int64_t> load;        // [E] choices before capacity
   std::vector<std::int64_t> kept;        // [E] choices that an expert computed
-  std::int64_t choices = 0;              // valid tokens * K; what the experts chose where they choose
+  std::int64_t choices = 0;              // that the gate made; GShard: those that chance left out too
   std::int64_t dropped_by_capacity = 0;  // choices that found their expert full
   std::int64_t dropped_by_chance = 0;    // GShard second choices not kept
 };
 
-// What one training step says of itself. The same on every rank. Losses are means over the tokens that count, of the
-// global batch; a routed layer's counters are sums over all ranks.
+// What one training step says of itself. The same on every rank of a worker. Losses are means over the tokens that
+// count, of the global batch; a routed layer's counters are sums over all ranks.
 struct StepReport {
   std::int64_t step = 0;    // from 0
   double loss = 0;          // nats per token, without aux and z
@@ -57,8 +57,8 @@ struct Changes {
 class Observer {
  public:
   virtual ~Observer() = default;
-  // Once a step, on every rank, when the update is enqueued. Not for a step that is refused because it is not finite.
-  // `metrics`: empty; what is put there stands as NAME.KEY in the line of this step, where one is logged.
+  // Once a step, on every rank, when the step's report has been read. Not for a step that is refused because it is not
+  // finite. `metrics`: empty; what is put there stands as NAME.KEY in the line of this step, where one is logged.
   virtual void after_step(const StepReport& report, Changes& changes, std::map<std::string, double>& metrics) = 0;
   // What it remembers, by name.
   virtual std::map<std::string, double> numbers() const { return {}; }

@@ -45,7 +45,8 @@ struct UpdateSlice {
   Tensor weight;              // compute dtype [n]: receives the new master; in fp32 it is master itself
   Tensor grad;                // f32 [n]: the sum over all ranks
   std::vector<Tensor> state;  // [n] each, in the order of Treatment::states
-  Tensor whole;               // f32 [n]: these elements of what `transform` made; undefined without Treatment::whole
+  Tensor whole;               // f32 [n]: these elements of what `transform` made, to be changed at will; undefined
+                              // without Treatment::whole
 };
 
 struct UpdateStep {
