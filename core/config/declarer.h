@@ -39,10 +39,11 @@ class Declarer {
   template <class Field>
   CoreKey& choice(const std::string& name, Field field, std::vector<std::string> names, const std::string& help) {
     Settings defaults;
-    CoreKey& added = add(name, names.at(static_cast<std::size_t>(field(defaults))), help, [field, names](Settings& s, const Value& v) {
-      const auto index = std::find(names.begin(), names.end(), std::get<std::string>(v)) - names.begin();
-      field(s) = static_cast<std::remove_reference_t<decltype(field(s))>>(index);
-    });
+    CoreKey& added = add(
+        name, names.at(static_cast<std::size_t>(field(defaults))), help, [field, names](Settings& s, const Value& v) {
+          const auto index = std::find(names.begin(), names.end(), std::get<std::string>(v)) - names.begin();
+          field(s) = static_cast<std::remove_reference_t<decltype(field(s))>>(index);
+        });
     added.spec.choices = std::move(names);
     return added;
   }

@@ -197,10 +197,11 @@ void require_same_parameters(const CheckpointReader& reader, const Settings& set
   }
   for (const std::string& name : reader.names()) {
     const std::string own = name.substr(name.starts_with("worker") ? name.find('/') + 1 : 0);
-    require(own.starts_with("plugins/") || known.contains(own),
-            "the checkpoint of step {} has '{}', which this model with optimizer \"{}\" has not: go on with the settings "
-            "that wrote it (config.resolved.toml in its run)",
-            reader.step(), name, settings.optimizer.name);
+    require(
+        own.starts_with("plugins/") || known.contains(own),
+        "the checkpoint of step {} has '{}', which this model with optimizer \"{}\" has not: go on with the settings "
+        "that wrote it (config.resolved.toml in its run)",
+        reader.step(), name, settings.optimizer.name);
   }
 }
 

@@ -90,7 +90,9 @@ class LocalChannel final : public HostChannel {
   // --- counting (see traffic.h)
   void count_call(const CallHeader& call);
   void count_moved(Collective kind, std::uint64_t bytes);
-  TrafficCounter& counter(Collective kind) const { return areas_[rank_].control->traffic[static_cast<std::size_t>(kind)]; }
+  TrafficCounter& counter(Collective kind) const {
+    return areas_[rank_].control->traffic[static_cast<std::size_t>(kind)];
+  }
   // Copies from another member's area.
   void take(void* to, const std::byte* from, std::uint64_t bytes);
   // Reduces what all members have at `offset` of their stages; `own`: instead of this member's stage, where given.

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <filesystem>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
