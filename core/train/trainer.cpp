@@ -234,8 +234,8 @@ void Trainer::update(std::int64_t step) {
   }
 }
 
-// The device is asked once, when all its work is enqueued. A step that is not finite has changed nothing: its factor is
-// NaN, and optimizers leave everything as it is then.
+// One rank asks the device once, when all its work is enqueued; several also wait for counts of tokens in `load`. A
+// step that is not finite has changed nothing: its factor is NaN, and optimizers leave everything as it is then.
 StepReport Trainer::step(std::int64_t step) {
   const Load loaded = load(step);
   if (plan_.settings().run.graphs && world_.size() == 1 && plan_.keepers().empty() && plan_.exchange() == nullptr &&

@@ -46,6 +46,13 @@ class HashGate final : public Gate {
     s.gate_choices(to.weight, to.lse, to.chosen, to.share, to.expert, from.logits, from.valid, config);
   }
 
+  std::vector<GateRefusal> refusals(const Settings& settings) const override {
+    if (settings.moe.expert_groups == 1) {
+      return {};
+    }
+    return {{{"moe.expert_groups"}, "[moe] expert_groups: the hash gate knows no groups of experts", "write 1"}};
+  }
+
  private:
   std::uint64_t seed_;
 };

@@ -33,7 +33,7 @@ class Lion final : public Optimizer {
     const Tensor first = device.empty(DType::f32, n), second = device.empty(DType::f32, n);
     s.fill(first, 0);
     s.fill(second, 0);
-    s.adamw(slice.master, slice.weight, first, second, c, step.factor,
+    s.adamw(slice.master, slice.weight, first, second, c, step.finite,  // c has been multiplied by the factor
             {.lr = static_cast<float>(step.lr),
              .beta1 = 0,
              .beta2 = 0,

@@ -53,7 +53,7 @@ class HostView {
 class Device {
  public:
   virtual ~Device() = default;
-  virtual std::string_view name() const = 0;  // "cpu", "cuda", "guarded"
+  virtual std::string_view name() const = 0;  // "cpu", "guarded", "late", "late_sides", "cuda"
   // Whether operations may still be running when they return. Whoever then reads a tensor on the host waits first.
   virtual bool asynchronous() const { return false; }
 

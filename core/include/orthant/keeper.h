@@ -4,12 +4,14 @@
 // The plan has a chain of keepers, in the order of the plugins' tables. A step calls, in this order:
 //
 //   layer by layer      acquire(weight), acquire(grad), the layer, release(grad), release(weight)
-//   a group's last      grad_ready of every keeper, then sum_grads until one returns true
+//   a group's last      grad_ready of every keeper, then sum_grads until one returns true; with Holding::sum_each after
+//                       every micro-batch
 //   after the backward  finish_sums of every keeper; the core sums what nobody has summed; whole_grads
 //   the update          acquire(state), the update, weight_ready of every keeper, after_step, release(state)
 //
-// docs/plugins.md draws it, with what is valid when. `acquire` and the other hooks go through the chain in its order,
-// `release` in reverse.
+// A forward pass acquires weights alone, the head's also its grad. release(state) comes once after a group has been
+// allocated, without an acquire before it. docs/plugins.md draws all of it, with what is valid when. `acquire` and the
+// other hooks go through the chain in its order, `release` in reverse.
 //
 // Thread safety: hooks run on the rank's own thread. Every member of a group meets the same hooks in the same order,
 // but ranks on different stages meet theirs at different times (ParamGroup::scattered). Errors: what a hook throws ends

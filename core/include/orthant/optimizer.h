@@ -23,7 +23,8 @@
 
 namespace orthant {
 
-// State of one number for each element of a parameter; zero before the first step.
+// State of one number for each element of a parameter; zero before the first step. There is none for a row, a column or
+// a whole matrix.
 struct OptimizerState {
   std::string name;          // letters, digits, '_': a checkpoint has it as optimizer/NAME/PARAMETER
   DType dtype = DType::f32;  // or bf16, f64
@@ -76,7 +77,7 @@ class Optimizer {
   virtual void prepare(const Tensor& out, const UpdateSlice& slice, const UpdateStep& step, Stream& s) const;
   // Only with Treatment::whole. Replaces in place what `prepare` wrote for the elements of one parameter, f32 [rows,
   // columns] or f32 [n], by what `update` shall get of it. Each rank that owns elements of the parameter makes this
-  // call on the same numbers. An expert's matrix is a parameter of its own.
+  // call on the same numbers, and sees no others. An expert's matrix is a parameter of its own.
   virtual void transform(const Tensor& whole, const UpdateStep& step, Stream& s) const;
   // One step of the elements: changes master and state, and writes weight. Nothing changes where step.factor is NaN.
   // REQUIRES: each element's result depends on the slice's element alone (and `whole`), not on where slices begin.

@@ -37,7 +37,8 @@ class Plan {
   bool dry() const { return device_ == nullptr; }
 
   // --- phase 2: plugins bind seams. Errors: ConfigError naming both plugins if a seam is taken.
-  // Two at one site must move different dims. A site that this model does not have is never crossed. Errors:
+  // `moves`: the dim that the boundary moves. Two at one site must move different dims; a forward pass crosses them in
+  // the order of binding, a backward pass in reverse. A site that this model does not have is never crossed. Errors:
   // ConfigError for a site that is not among sites(): nothing crosses it in any model.
   void bind(Site site, std::unique_ptr<Boundary> boundary, Dim moves);
   void bind(std::unique_ptr<TokenExchange> exchange);  // at most one; likewise the next two
@@ -74,8 +75,8 @@ class Plan {
   // Fills offset and size. Returns false where this rank holds nothing of it.
   bool place(Param& param) const { return place(param, mesh_.rank()); }
   bool place(Param& param, int rank) const;  // the same for another rank
-  // Whether the caller counts its tokens of `region` in sums over the world. It does if it is the lowest rank of its
-  // stage that holds these tokens. jointly: the lowest that holds a part of the same sequences.
+  // Whether the caller counts its tokens of `region` in sums over the ranks of its worker. It does if it is the lowest
+  // rank of its stage that holds these tokens. jointly: the lowest that holds a part of the same sequences.
   bool counts_tokens(Region region, bool jointly) const;
 
   // --- stages: of the axis that splits layers, else one

@@ -1,4 +1,4 @@
-// Plugin: one axis of parallelism (or an offload) in a shared library of its own.
+// Plugin: an axis of parallelism, seams of a step, or named kinds, in a shared library of its own.
 //
 // A plugin implements Plugin and ends with ORTHANT_PLUGIN(name, Class). It includes only <orthant/...> headers, keeps
 // no globals, and touches a step only through the seams it binds. See docs/plugins.md.

@@ -84,9 +84,9 @@ class TokenExchange {
   // counts, and plan_equal() is called instead of plan(). Only with a capacity.
   virtual bool equal_blocks() const { return false; }
   // Exchanges counts; rows_of_expert i32 [E]. Called once for each layer and micro-batch; the backward pass uses the
-  // same plan again. This is the one place of a step where the host waits for counts. On an asynchronous device `s` is
-  // a stream beside the main one. The exchange enqueues on `s` all that leads to the counts, then calls `meanwhile`
-  // once, which gives the main stream something to do, and only then waits.
+  // same plan again. This is the one place of a step where the host waits for counts of rows. On an asynchronous device
+  // `s` is a stream beside the main one. The exchange enqueues on `s` all that leads to the counts, then calls
+  // `meanwhile` once, which gives the main stream something to do, and only then waits.
   virtual ExchangePlan plan(const Tensor& rows_of_expert, Stream& s, const std::function<void()>& meanwhile) = 0;
   // The plan of equal blocks: every rank sends each of `experts` experts `rows` rows. Nothing is exchanged.
   virtual ExchangePlan plan_equal(std::int64_t /*experts*/, std::int64_t /*rows*/) {
@@ -174,8 +174,9 @@ class Schedule {
   // Returns the first layer of each piece, and at the end the number of layers. cost: the work of each layer, relative.
   // Errors: ConfigError.
   virtual std::vector<int> cut(std::span<const double> cost, int stages) const = 0;
-  // What one stage does in one step. A piece takes x from the piece before it, and gives dx back to it. They travel by
-  // recv_x, send_x, recv_dx and send_dx between stages, and by themselves within a stage. finish_grads comes last.
+  // What one stage does in one step; asked for all stages before ranks start, and for its own in every step. A piece
+  // takes x from the piece before it, and gives dx back to it. They travel by recv_x, send_x, recv_dx and send_dx
+  // between stages, and by themselves within a stage. finish_grads comes last.
   virtual std::vector<Instr> steps(int stage, int stages, int micro_batches) const = 0;
 };
 
