@@ -151,8 +151,8 @@ void check_size(const Config& config, const Plan& plan) {
   refused.throw_if_any();
 }
 
-RankClass class_of(const Config& config, int rank) {
-  const RankPlan plan = plan_rank(config, rank);
+RankClass class_of(const Config& config, int rank, std::int64_t step) {
+  const RankPlan plan = plan_rank(config, rank, step);
   return {.ranks = {rank}, .memory = plan.memory, .sent = bytes_sent(plan.step)};
 }
 
@@ -239,7 +239,7 @@ MeshPlan plan_mesh(const Config& config) {
   return result;
 }
 
-RankPlan plan_rank(const Config& config, int rank) {
+RankPlan plan_rank(const Config& config, int rank, std::int64_t step) {
   MetaDevice device;
   RankPlan result;
   result.rank = rank;
@@ -256,7 +256,7 @@ RankPlan plan_rank(const Config& config, int rank) {
   check_size(config, session.plan());
   Trainer trainer(session.plan(), *stream, source);
   result.step.calls.clear();  // those of making the trainer
-  trainer.step(0);
+  trainer.step(step);
   result.params = held_params(trainer.parameters());
   result.memory = memory_of(trainer.parameters(), device);
   for (const RecordedGroup& group : result.step.groups) {
@@ -265,13 +265,13 @@ RankPlan plan_rank(const Config& config, int rank) {
   return result;
 }
 
-std::vector<RankClass> plan_classes(const Config& config) {
+std::vector<RankClass> plan_classes(const Config& config, std::int64_t step) {
   Session session(config);
   session.plan(0, nullptr, nullptr);
   std::vector<RankClass> classes;
   for (const std::vector<int>& ranks : ranks_of_stages(session.plan())) {
-    const RankClass first = class_of(config, ranks.front());
-    const RankClass last = ranks.size() == 1 ? first : class_of(config, ranks.back());
+    const RankClass first = class_of(config, ranks.front(), step);
+    const RankClass last = ranks.size() == 1 ? first : class_of(config, ranks.back(), step);
     if (first.memory == last.memory && first.sent == last.sent) {
       classes.push_back(first);
       classes.back().ranks = ranks;
@@ -280,7 +280,7 @@ std::vector<RankClass> plan_classes(const Config& config) {
     // Parts that a plugin cuts unevenly: each rank by itself, and equal ones together again.
     const std::size_t begin = classes.size();
     for (int rank : ranks) {
-      const RankClass own = class_of(config, rank);
+      const RankClass own = class_of(config, rank, step);
       const auto same = std::find_if(classes.begin() + static_cast<std::ptrdiff_t>(begin), classes.end(),
                                      [&](const RankClass& c) { return c.memory == own.memory && c.sent == own.sent; });
       if (same == classes.end()) {

@@ -75,8 +75,10 @@ struct RankClass {
 
 // Errors, of all three: ConfigError for a layout that does not fit, as check_layout's.
 MeshPlan plan_mesh(const Config& config);
-RankPlan plan_rank(const Config& config, int rank);  // ConfigError for a rank that the layout does not have
-std::vector<RankClass> plan_classes(const Config& config);
+// `step`: which one makes the collectives, from 0: a keeper may do something every so many steps. ConfigError for a
+// rank that the layout does not have.
+RankPlan plan_rank(const Config& config, int rank, std::int64_t step = 0);
+std::vector<RankClass> plan_classes(const Config& config, std::int64_t step = 0);
 
 std::int64_t bytes_sent(const CollectiveRecord& record);
 

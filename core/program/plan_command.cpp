@@ -15,6 +15,7 @@ namespace {
 
 struct PlanOptions {
   int rank = 0;
+  std::int64_t step = 1;
   bool json = false;
   bool schedule = false;
   std::string svg;  // empty: none
@@ -39,9 +40,10 @@ void run(const ConfigArguments& arguments, const PlanOptions& options) {
   }
   PlanOutput plan;
   plan.file = arguments.file;
+  plan.step = options.step;
   plan.mesh = plan_mesh(config);
-  plan.rank = plan_rank(config, options.rank);
-  plan.classes = plan_classes(config);
+  plan.rank = plan_rank(config, options.rank, options.step - 1);
+  plan.classes = plan_classes(config, options.step - 1);
   write_output(options.json ? plan_json(plan) : plan_text(plan));
 }
 
@@ -52,6 +54,11 @@ void add_plan_command(CLI::App& app, int& exit_code) {
   auto arguments = add_config_arguments(*command);
   auto options = std::make_shared<PlanOptions>();
   command->add_option("--rank", options->rank, "The rank whose slices and collectives are listed")->type_name("R");
+  command
+      ->add_option("--step", options->step,
+                   "The step whose collectives are listed, from 1: a plugin may do something every so many steps")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+      ->type_name("N");
   CLI::Option* json = command->add_flag("--json", options->json, "Print everything as JSON (docs/plan.md)");
   CLI::Option* schedule =
       command->add_flag("--schedule", options->schedule, "Draw instead in which order the stages work")->excludes(json);

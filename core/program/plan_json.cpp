@@ -85,6 +85,7 @@ std::string plan_json(const PlanOutput& plan) {
   json["stages"] = stages_json(plan.mesh);
   json["memory"] = classes_json(plan.classes);
   json["rank"] = plan.rank.rank;
+  json["step"] = plan.step;
   json["parameters"] = params_json(plan.rank);
   json["collectives"] = collectives_json(plan.rank);
   json["assumed"] = Json::array({"routing is balanced", "no token is padding"});

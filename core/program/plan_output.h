@@ -10,6 +10,7 @@ namespace orthant {
 
 struct PlanOutput {
   std::string file;
+  std::int64_t step = 1;  // whose collectives are shown, from 1
   MeshPlan mesh;
   RankPlan rank;
   std::vector<RankClass> classes;

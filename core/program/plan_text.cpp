@@ -195,7 +195,7 @@ std::string plan_text(const PlanOutput& plan) {
   text += mesh_text(plan.mesh) + stages_text(plan.mesh);
   text += fmt::format("\nrank {} holds\n", plan.rank.rank) + params_text(plan.rank);
   text += "\nbytes of each rank\n" + classes_text(plan.classes);
-  text += fmt::format("\ncollectives of rank {} in one step\n", plan.rank.rank) + collectives_text(plan.rank);
+  text += fmt::format("\ncollectives of rank {} in step {}\n", plan.rank.rank, plan.step) + collectives_text(plan.rank);
   text +=
       "\nOf a step run without data: routing is assumed balanced, sequences without padding. Sent: bytes that leave "
       "the rank by ring algorithms (docs/plan.md).\n";

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/dry_run/planning.h"
 #include "tests/keepers/plugins.h"
 #include "tests/support/program.h"
 
@@ -47,6 +48,14 @@ TEST(LocalSgd, EveryStepWithSgdIsOneRank) {
     }
     EXPECT_THAT(workers.replica_differences, IsEmpty()) << c.name;
   }
+}
+
+TEST(LocalSgd, ThePlanOfTheFourthStepHasTheAverage) {
+  const Config config = experiment({}, local_sgd(2, 4));
+  const auto sent = [&](std::int64_t step) { return bytes_sent(plan_rank(config, 0, step).step); };
+  EXPECT_EQ(sent(0), sent(2));
+  EXPECT_GT(sent(3), sent(0));
+  EXPECT_EQ(sent(4), sent(0));
 }
 
 // Two workers by hand: each takes its half of the batch on one rank alone. Between averages they are strangers, and
