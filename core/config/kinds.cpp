@@ -10,6 +10,7 @@
 #include "core/config/suggest.h"
 
 namespace orthant {
+
 void check_kinds(const Config& config, const std::vector<CoreKey>& keys, std::set<std::string>& broken,
                  Diagnostics& diagnostics) {
   for (const CoreKey& key : keys) {

@@ -14,10 +14,6 @@ namespace {
 
 constexpr int steps = 4;
 
-Finding failed(std::string detail) {
-  return Finding::failed(std::move(detail));
-}
-
 // The first key whose value differs, in words; empty: none does.
 std::string difference(const std::map<std::string, std::string>& a, const std::map<std::string, std::string>& b) {
   for (const auto& [key, value] : a) {
@@ -73,7 +69,7 @@ Finding check_hook_ranks(const KindUnderTest& kind) {
               {.timeout_seconds = config.settings.run.timeout_seconds, .segment = {}});
   for (const auto& [rank, numbers] : by_rank) {
     if (const std::string wrong = difference(by_rank.at(0), numbers); !wrong.empty()) {
-      return failed(fmt::format("on ranks 0 and {}, {}", rank, wrong));
+      return Finding::failed(fmt::format("on ranks 0 and {}, {}", rank, wrong));
     }
   }
   return Finding::ok(fmt::format("{} ranks", by_rank.size()));
@@ -93,7 +89,7 @@ Finding check_hook_restore(const KindUnderTest& kind) {
       Observers& resumed = i < stop ? first : second;
       resumed.after_step(b);
       if (const std::string wrong = difference(told(whole, a), told(resumed, b)); !wrong.empty()) {
-        return failed(fmt::format("saved after step {} and restored, at step {}: {}", stop, i + 1, wrong));
+        return Finding::failed(fmt::format("saved after step {} and restored, at step {}: {}", stop, i + 1, wrong));
       }
     }
   }

@@ -184,7 +184,7 @@ Finding check_late(const Config& config) {
           },
           most_seconds_late);
       if (!different.empty()) {
-        return failed(
+        return Finding::failed(
             fmt::format("when {} streams are late: {} differs: some work does not wait for what another "
                         "stream writes (Stream::record, Stream::wait)",
                         who, different));
@@ -281,7 +281,7 @@ Finding check_resume(const Config& config) {
   for (std::size_t rank = 0; rank < straight.size(); ++rank) {
     for (std::size_t step = 0; step < straight[rank].losses.size(); ++step) {
       if (straight[rank].losses[step] != resumed[rank].losses[step]) {
-        return failed(
+        return Finding::failed(
             fmt::format("the loss of step {} on rank {} is {} where it is resumed after step {}, and {} where "
                         "it goes on: what is remembered from step to step belongs in Keeper::state",
                         step + 1, rank, resumed[rank].losses[step], checked_steps, straight[rank].losses[step]));
@@ -289,7 +289,7 @@ Finding check_resume(const Config& config) {
     }
     if (std::memcmp(straight[rank].owned.data(), resumed[rank].owned.data(),
                     straight[rank].owned.size() * sizeof(float)) != 0) {
-      return failed(
+      return Finding::failed(
           fmt::format("after step {} rank {} has other weights where it is resumed after step {}: what is "
                       "remembered from step to step belongs in Keeper::state",
                       2 * checked_steps, rank, checked_steps));

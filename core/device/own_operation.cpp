@@ -1,5 +1,7 @@
 #include "core/device/own_operation.h"
 
+#include <string_view>
+
 namespace orthant {
 
 void check_own_operation(const OwnOperation& operation) {
@@ -26,9 +28,10 @@ void run_on_host(const OwnOperation& operation, const std::function<std::byte*(c
   };
   try {
     operation.host(HostArguments(operation.name, all(operation.inputs), all(operation.outputs)));
-  } catch (const Error&) {
-    throw;  // of the arguments: it has the name
   } catch (const std::exception& failure) {
+    if (std::string_view(failure.what()).starts_with(operation.name + ":")) {
+      throw;  // of the arguments
+    }
     fail("{}: {}", operation.name, failure.what());
   }
 }

@@ -80,6 +80,9 @@ TEST(OwnOperation, IsToldWhatIsWrong) {
     EXPECT_NE(
         message({.name = "test/x", .host = [](const HostArguments&) { throw Error("a reason"); }}).find("a reason"),
         std::string::npos);
+    EXPECT_NE(message({.name = "test/x", .host = [](const HostArguments&) { throw std::out_of_range("map::at"); }})
+                  .find("test/x: map::at"),
+              std::string::npos);
   });
 }
 

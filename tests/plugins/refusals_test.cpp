@@ -89,6 +89,14 @@ TEST_F(PluginRefusals, AConfiguredPathIsTheOnlyOneTried) {
   EXPECT_THAT(error, Not(HasSubstr(paths::plugin())));
 }
 
+TEST_F(PluginRefusals, ALibraryUnderAnotherPluginsNameIsToldWhereItsKindsClash) {
+  const std::string path = fmt::format("path = \"{}\"\n", paths::out_of_tree("lion"));
+  folder_.write("c.toml", tiny_config({1, 1}) + "[plugins.lion]\n" + path + "[plugins.other]\n" + path);
+  const Result result = folder_.orthant({"train", "c.toml"});
+  EXPECT_EQ(result.code, 78) << result.output;
+  EXPECT_THAT(result.error, HasSubstr("is plugin 'lion': write [plugins.lion], or the path of another one"));
+}
+
 // Opening a pipe would wait for whoever writes to it.
 TEST_F(PluginRefusals, APipeIsNoLibrary) {
   ASSERT_EQ(mkfifo(folder_.path("pipe.so").c_str(), 0600), 0);
