@@ -2,13 +2,22 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <numeric>
 #include <utility>
+
+#include "core/plan/keeper_chain.h"
 
 namespace orthant {
 namespace {
 
 constexpr Site enter{Region::experts, Side::enter}, leave{Region::experts, Side::leave};
+
+// A tensor that travels.
+Tensor exchanged_rows(const StepContext& ctx, DType dtype, Shape shape) {
+  const MemoryScope as(ctx.device(), MemoryKind::exchange);
+  return ctx.device().empty(dtype, shape);
+}
 
 }  // namespace
 
@@ -38,13 +47,14 @@ Tensor Experts::forward(const StepContext& ctx, const Tensor& n, Routing& routin
   if (ctx.plan.exchange() == nullptr) {
     const Tensor tokens = ctx.plan.cross(enter, n, s);  // [tokens_X, d]
     const Tensor y = device.empty(n.dtype(), tokens.shape());
+    tell_rows(ctx, routing);
     forward_here(ctx, y, tokens, to, saved);
     return ctx.plan.cross(leave, y, s);
   }
   Tensor tokens, packed;
   const auto pack = [&] {
     tokens = ctx.plan.cross(enter, n, s);
-    packed = device.empty(n.dtype(), {to.source.dim(0), tokens.dim(1)});
+    packed = exchanged_rows(ctx, n.dtype(), {to.source.dim(0), tokens.dim(1)});
     s.pack(packed, tokens, to.row, to.source);
   };
   if (routing.unplanned.defined()) {
@@ -56,6 +66,7 @@ Tensor Experts::forward(const StepContext& ctx, const Tensor& n, Routing& routin
     pack();
   }
   const Tensor y = device.empty(n.dtype(), tokens.shape());
+  tell_rows(ctx, routing);
   const Tensor rows = exchanged(ctx, packed, routing.plan, saved);  // [R, d]
   s.combine(y, rows, to.row, to.weight, false);
   return ctx.plan.cross(leave, y, s);
@@ -73,7 +84,8 @@ Experts::Gradients Experts::backward(const StepContext& ctx, const Tensor& dy, c
   } else {
     // A choice's weight is to its packed row what a token's row is with one choice a token.
     const std::int64_t rows = to.source.dim(0), choices = to.weight.elements();
-    const Tensor packed = device.empty(dy.dtype(), {rows, dy.dim(1)}), weight = device.empty(DType::f32, {rows, 1});
+    const Tensor packed = exchanged_rows(ctx, dy.dtype(), {rows, dy.dim(1)});
+    const Tensor weight = exchanged_rows(ctx, DType::f32, {rows, 1});
     s.pack(packed, dy_here, to.row, to.source);
     s.pack(weight, to.weight.view({choices, 1}), to.row.view({choices, 1}), to.source);
     const Gradients back = exchanged_backward(ctx, packed, weight, routing.plan, saved);
@@ -91,6 +103,20 @@ void Experts::add_shared(const StepContext& ctx, const Tensor& y, const Tensor& 
 
 Tensor Experts::shared_backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const {
   return shared_.has_value() ? shared_->backward(ctx, dy, saved) : Tensor();
+}
+
+void Experts::tell_rows(const StepContext& ctx, const Routing& routing) const {
+  if (!ctx.plan.keepers().reads_rows()) {
+    return;
+  }
+  std::vector<std::int64_t> rows = routing.plan.local;
+  if (ctx.plan.exchange() == nullptr) {
+    std::vector<std::int32_t> offset(static_cast<std::size_t>(local_experts_) + 1);
+    ctx.stream.download(offset.data(), routing.dispatch.offset);
+    rows.resize(static_cast<std::size_t>(local_experts_));
+    std::transform(offset.begin() + 1, offset.end(), offset.begin(), rows.begin(), std::minus<>());
+  }
+  ctx.plan.keepers().rows_of_experts(*group_, rows, hook_context(ctx, Pass::forward));
 }
 
 Experts::Weights Experts::view(const Tensor& flat) const {
@@ -157,6 +183,7 @@ void Experts::travel(const StepContext& ctx, const ExchangePlan& plan, std::span
   Stream& way = count == 1 ? s : *side_;
   std::shared_ptr<Event> arrived;
   auto fetch = [&](const Chunk& c) {
+    const MemoryScope as(ctx.device(), MemoryKind::exchange);
     for (const Way& w : there) {
       exchange.to_experts(c.of(w.to), w.from, plan, c.number, way);
     }
@@ -172,6 +199,7 @@ void Experts::travel(const StepContext& ctx, const ExchangePlan& plan, std::span
     s.wait(ready);
     work(now);
     way.wait(s.record());
+    const MemoryScope as(ctx.device(), MemoryKind::exchange);
     for (const Way& w : back) {
       exchange.to_tokens(w.to, now.of(w.from), plan, now.number, way);
     }
@@ -185,9 +213,9 @@ Tensor Experts::exchanged(const StepContext& ctx, const Tensor& packed, const Ex
   const DType dtype = packed.dtype();
   const std::int64_t rows = std::accumulate(plan.local.begin(), plan.local.end(), std::int64_t{0}), d = packed.dim(1);
   const Weights w = view(group_->weight);
-  const Tensor x = device.empty(dtype, {rows, d}), h = device.empty(dtype, {rows, hidden_});
-  const Tensor a = device.empty(dtype, {rows, width_}), y = device.empty(dtype, {rows, d});
-  const Tensor out = device.empty(dtype, packed.shape());
+  const Tensor x = exchanged_rows(ctx, dtype, {rows, d}), y = exchanged_rows(ctx, dtype, {rows, d});
+  const Tensor h = device.empty(dtype, {rows, hidden_}), a = device.empty(dtype, {rows, width_});
+  const Tensor out = exchanged_rows(ctx, dtype, packed.shape());
   travel(ctx, plan, std::array{Way{x, packed}}, std::array{Way{out, y}}, [&](const Chunk& c) {
     s.grouped_gemm(c.of(h), c.of(x), c.weights(w.in), c.offset, {.transpose_b = true});
     s.activation(c.of(a), c.of(h), activation_);
@@ -209,11 +237,12 @@ Experts::Gradients Experts::exchanged_backward(const StepContext& ctx, const Ten
   const Tensor h = pop(saved), x = pop(saved);  // [R', n], [R', d]
   const std::int64_t rows = x.dim(0);
   const Weights w = view(group_->weight), g = view(group_->grad);
-  const Tensor dy = device.empty(dtype, x.shape()), weight_here = device.empty(DType::f32, {rows, 1});
+  const Tensor dy = exchanged_rows(ctx, dtype, x.shape()), dx = exchanged_rows(ctx, dtype, x.shape());
+  const Tensor weight_here = exchanged_rows(ctx, DType::f32, {rows, 1});
+  const Tensor dweight = exchanged_rows(ctx, DType::f32, {rows, 1});
   const Tensor da = device.empty(dtype, {rows, width_}), a = device.empty(dtype, {rows, width_});
-  const Tensor dh = device.empty(dtype, h.shape()), dx = device.empty(dtype, x.shape());
-  const Tensor dweight = device.empty(DType::f32, {rows, 1});
-  const Gradients out{device.empty(dtype, d_out.shape()), device.empty(DType::f32, weight.shape())};
+  const Tensor dh = device.empty(dtype, h.shape());
+  const Gradients out{exchanged_rows(ctx, dtype, d_out.shape()), exchanged_rows(ctx, DType::f32, weight.shape())};
   travel(ctx, plan, std::array{Way{dy, d_out}, Way{weight_here, weight}},
          std::array{Way{out.n, dx}, Way{out.weight, dweight}}, [&](const Chunk& c) {
            s.grouped_gemm(c.of(da), c.of(dy), c.weights(w.out), c.offset, {});

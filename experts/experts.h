@@ -45,6 +45,8 @@ class Experts {
   // The group's gradients are nothing but the experts' products: the first ones overwrite what is there.
   float beta() const;
 
+  // Keepers that ask are told how many rows each local expert is about to compute.
+  void tell_rows(const StepContext& ctx, const Routing& routing) const;
   // Of tokens whose experts are all on this rank: x, y [tokens_X, d].
   void forward_here(const StepContext& ctx, const Tensor& y, const Tensor& x, const Dispatch& dispatch,
                     Saved& saved) const;

@@ -19,15 +19,21 @@ std::vector<std::string> gather_texts(const std::string& mine, Group& group, Str
   if (longest == 0) {
     return texts;
   }
-  std::string padded = mine;
-  padded.resize(longest);
-  Tensor in = device.empty(DType::u8, {longest}), out = device.empty(DType::u8, {ranks, longest});
-  stream.upload(in, padded.data());
-  group.all_gather(out, in, stream);
-  std::string all(ranks * longest, '\0');
-  stream.download(all.data(), out);
-  for (std::int64_t r = 0; r < ranks; ++r) {
-    texts[r] = all.substr(static_cast<std::size_t>(r * longest), static_cast<std::size_t>(lengths[r]));
+  // Piece by piece: what many ranks say of many parameters is more than memory.limit may leave.
+  constexpr std::int64_t most_bytes = std::int64_t{1} << 14;
+  const std::int64_t piece = std::min(longest, std::max<std::int64_t>(64, most_bytes / ranks));
+  const Tensor in = device.empty(DType::u8, {piece}), out = device.empty(DType::u8, {ranks, piece});
+  std::string all(static_cast<std::size_t>(ranks * piece), '\0');
+  for (std::int64_t begin = 0; begin < longest; begin += piece) {
+    std::string own = begin < static_cast<std::int64_t>(mine.size()) ? mine.substr(begin, piece) : "";
+    own.resize(static_cast<std::size_t>(piece));
+    stream.upload(in, own.data());
+    group.all_gather(out, in, stream);
+    stream.download(all.data(), out);
+    for (std::int64_t r = 0; r < ranks; ++r) {
+      const std::int64_t left = std::clamp<std::int64_t>(lengths[r] - begin, 0, piece);
+      texts[r].append(all, static_cast<std::size_t>(r * piece), static_cast<std::size_t>(left));
+    }
   }
   return texts;
 }

@@ -28,7 +28,7 @@ GateConfig Gate::config(const Settings& settings) const {
           .expert_groups = moe.expert_groups,
           .groups_per_token = moe.groups_per_token,
           .capacity_factor = moe.capacity_factor,
-          .group_tokens = moe.group_tokens == 0 ? settings.data.sequence_length : moe.group_tokens,
+          .group_tokens = group_tokens_of(settings),
           .drop_policy = moe.drop_policy};
 }
 

@@ -11,6 +11,7 @@ import sys
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 SOURCE = re.compile(r"\.(h|cpp|cu|cuh|inc)$")
 PUBLIC = "core/include/orthant/"
+PLUGINS_AT_TOP = ("offload",)
 
 
 def sources():
@@ -51,14 +52,20 @@ def includes(file):
             yield text.count("\n", 0, match.start(2)) + 1, match.group(2), target
 
 
+def plugin_of(file):
+    """The folder of the plugin that the file belongs to: plugins/NAME, or offload; None for the core's."""
+    parts = file.split("/")
+    return "/".join(parts[:2]) if parts[0] == "plugins" else parts[0] if parts[0] in PLUGINS_AT_TOP else None
+
+
 def plugin_refusal(file, path, target):
     """Why a plugin may not include it; None where it may."""
-    own = "/".join(file.split("/")[:2])
+    own = plugin_of(file)
     if target.startswith(PUBLIC):
         known = os.path.exists(target) or target.endswith("/build_id.h")
         return None if known else "which is no public header of the core"
     if target.startswith(own + "/"):
-        return None if not path.startswith("plugins/") else "by a path that holds only in this tree"
+        return None if not path.startswith(own + "/") else "by a path that holds only in this tree"
     return "a plugin includes <orthant/...> and its own files only"
 
 
@@ -72,7 +79,7 @@ def main():
             problems.append(f"scripts/rooms.txt: there is no folder {room}")
     for file in files:
         room = room_of(file, order)
-        if file.startswith("plugins/"):
+        if plugin_of(file):
             for line, path, target in includes(file):
                 why = plugin_refusal(file, path, target)
                 if why:

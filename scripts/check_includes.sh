@@ -17,7 +17,7 @@ complain() {
 # A string that is a plugin's name, or its table's, outside of comments. Names are those that the plugins export. "data" and
 # "expert" are also tables, dims and arguments: what may stand is listed as FILE NAME, with the reason.
 allowed=scripts/axis_names_allowed.txt
-names=$(sources plugins | xargs -r sed -nE 's/^ORTHANT_PLUGIN\("([a-z_]+)".*/\1/p' | sort -u | paste -sd '|')
+names=$(sources plugins offload | xargs -r sed -nE 's/^ORTHANT_PLUGIN\("([a-z_]+)".*/\1/p' | sort -u | paste -sd '|')
 literal="\"($names)\"|\"\[?plugins\.($names)[]\".]"
 while IFS=: read -r file line text; do
   code=$(sed -E 's%(^|[[:space:]])//.*%%' <<<"$text")

@@ -13,7 +13,7 @@ die() { say "$*"; exit 1; }
 # Command or package name, for a build.
 build_packages=(g++ cmake pkg-config libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev libssl-dev)
 # Nice to have: a build works without them, and the configure summary says what it does without.
-build_optional=(ninja-build libdnnl-dev libopenmpi-dev openmpi-bin ccache)
+build_optional=(ninja-build libdnnl-dev libopenmpi-dev openmpi-bin ccache liburing-dev)
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3)
 test_optional=(clang-format)
 

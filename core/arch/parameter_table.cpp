@@ -10,19 +10,6 @@
 
 namespace orthant {
 
-std::int64_t kv_heads_of(const Settings& s) {
-  return s.model.kv_heads == 0 ? s.model.heads : s.model.kv_heads;
-}
-std::int64_t head_dim_of(const Settings& s) {
-  return s.model.head_dim == 0 ? s.model.d_model / s.model.heads : s.model.head_dim;
-}
-std::int64_t d_ff_of(const Settings& s) {
-  return s.model.d_ff == 0 ? 4 * s.model.d_model : s.model.d_ff;
-}
-std::int64_t d_expert_of(const Settings& s) {
-  return s.moe.d_expert == 0 ? d_ff_of(s) : s.moe.d_expert;
-}
-
 float residual_std(const Settings& s) {
   return static_cast<float>(s.model.init_std / std::sqrt(2.0 * static_cast<double>(s.model.layers)));
 }

@@ -1,4 +1,3 @@
-#include <orthant/device.h>
 #include <orthant/tensor.h>
 
 namespace orthant {
@@ -24,10 +23,6 @@ std::string Shape::to_string() const {
     text += (i > 0 ? ", " : "") + std::to_string((*this)[i]);
   }
   return text + "]";
-}
-
-Storage::~Storage() {
-  memory_ == Memory::device ? device_->release(data_, bytes_) : device_->release_host(data_, bytes_);
 }
 
 Tensor::Tensor(const Tensor&) = default;
@@ -61,16 +56,6 @@ Tensor Tensor::slice(std::int64_t offset, Shape shape) const {
   require(offset >= 0 && offset + shape.elements() <= elements(), "slice {} at {} is outside {}", shape.to_string(),
           offset, shape_.to_string());
   return Tensor(storage_, byte_offset_ + static_cast<std::size_t>(offset) * size_of(dtype_), dtype_, shape);
-}
-
-Tensor Device::empty(DType dtype, Shape shape) {
-  const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
-  return Tensor(std::make_shared<Storage>(*this, allocate(bytes), bytes), 0, dtype, shape);
-}
-
-Tensor Device::host_empty(DType dtype, Shape shape) {
-  const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
-  return Tensor(std::make_shared<Storage>(*this, allocate_host(bytes), bytes, Memory::host), 0, dtype, shape);
 }
 
 }  // namespace orthant

@@ -61,6 +61,9 @@ class Checker {
     return in_range(to, node);
   }
   bool take(std::string& to, const Node& node) {
+    if (spec_.bytes) {
+      return take_bytes(to, node);
+    }
     to = node.text;
     if (node.kind != Node::Kind::text) {
       const bool scalar = node.kind == Node::Kind::integer || node.kind == Node::Kind::boolean;
@@ -108,6 +111,17 @@ class Checker {
     return !low && !high;
   }
 
+  bool take_bytes(std::string& to, const Node& node) {
+    to = node.kind == Node::Kind::integer ? fmt::format("{}", node.integer) : node.text;
+    const bool written = node.kind == Node::Kind::integer || node.kind == Node::Kind::text;
+    if (!written || (!to.empty() && !parse_bytes(to))) {
+      diagnostics_.add(node.origin, fmt::format("{}: {} is no number of bytes", name_, shown(node)),
+                       "write " + allowed_text(spec_));
+      return false;
+    }
+    return true;
+  }
+
   bool chosen(const Node& node) {
     const auto& choices = spec_.choices;
     if (choices.empty() || std::find(choices.begin(), choices.end(), node.text) != choices.end()) {
@@ -148,6 +162,9 @@ class Checker {
 }  // namespace
 
 std::string allowed_text(const KeySpec& spec) {
+  if (spec.bytes) {
+    return "a number of bytes such as \"20 GiB\", \"512 MiB\", \"1.5 GB\" or 4096, or \"\"";
+  }
   if (!spec.choices.empty()) {
     if (spec.choices.size() == 1) {
       return "\"" + spec.choices.front() + "\"";

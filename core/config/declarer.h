@@ -27,6 +27,16 @@ class Declarer {
     return add(name, std::move(value), help, [field](Settings& s, const Value& v) { read(field(s), v); });
   }
 
+  // A number of bytes, written as text (KeySpec::bytes); "" stands for 0. field(Settings&) -> std::int64_t&.
+  template <class Field>
+  CoreKey& bytes(const std::string& name, Field field, const std::string& help) {
+    CoreKey& added = add(name, std::string(), help, [field](Settings& s, const Value& v) {
+      field(s) = parse_bytes(std::get<std::string>(v)).value_or(0);
+    });
+    added.spec.bytes = true;
+    return added;
+  }
+
   // The name of a kind in the catalogue. `spec.choices` stay empty: plugins add kinds.
   template <class Noun, class Field>
   CoreKey& kind(const std::string& name, Field field, const std::string& help) {

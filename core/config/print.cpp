@@ -37,6 +37,9 @@ Json element_schema(const KeySpec& spec, const char* type) {
   if (!spec.choices.empty()) {
     schema["enum"] = spec.choices;
   }
+  if (spec.bytes) {
+    schema["type"] = {"string", "integer"};
+  }
   return schema;
 }
 
@@ -70,6 +73,9 @@ std::string range_text(const KeySpec& spec) {
   };
   if (!spec.choices.empty()) {
     return fmt::format("`{}`", fmt::join(spec.choices, "`, `"));
+  }
+  if (spec.bytes) {
+    return "a number of bytes";
   }
   if (spec.minimum && spec.maximum) {
     return fmt::format("{} to {}", number(*spec.minimum), number(*spec.maximum));

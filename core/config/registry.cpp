@@ -300,13 +300,18 @@ void declare_training(std::vector<CoreKey>& keys) {
                "the end of the run; 0: a tenth of run.steps."),
            0);
 
-  CoreKey& recompute =
-      Declarer(keys, "memory")
-          .key(
-              "recompute", [](auto& s) -> auto& { return s.memory.recompute; },
-              "What the backward pass computes again instead of keeping it: nothing, the activations of "
-              "dense FFNs (those of experts always are), or whole blocks from their inputs.");
-  recompute.spec.choices = {"none", "selective", "full"};
+  Declarer memory(keys, "memory");
+  memory
+      .key(
+          "recompute", [](auto& s) -> auto& { return s.memory.recompute; },
+          "What the backward pass computes again instead of keeping it: nothing, the activations of "
+          "dense FFNs (those of experts always are), or whole blocks from their inputs. fit: the first of these that "
+          "keeps limit.")
+      .spec.choices = {"none", "selective", "full", "fit"};
+  memory.bytes(
+      "limit", [](auto& s) -> auto& { return s.memory.limit; },
+      "The most that the tensors of a rank may take on its device, such as 20 GiB. A run that could take more, by any "
+      "routing, is refused before it starts. Empty: no limit.");
 }
 
 }  // namespace

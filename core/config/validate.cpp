@@ -322,6 +322,12 @@ void check_optimizer(const Settings& s, Rules& rules) {
   }
 }
 
+void check_memory(const MemorySettings& memory, Rules& rules) {
+  rules.expect(memory.recompute != "fit" || memory.limit > 0, {"memory.recompute", "memory.limit"},
+               "[memory] recompute: \"fit\" needs a limit to fit",
+               "write limit = \"20 GiB\" (the memory that a rank's tensors may take), or recompute = \"none\"");
+}
+
 }  // namespace
 
 std::vector<std::string> warnings(const Settings& s) {
@@ -348,6 +354,7 @@ void validate(const Config& config, const std::set<std::string>& broken, Diagnos
   check_model(config.settings, rules);
   check_moe(config, rules);
   check_optimizer(config.settings, rules);
+  check_memory(config.settings.memory, rules);
 }
 
 }  // namespace orthant

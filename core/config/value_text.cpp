@@ -1,6 +1,14 @@
 #include "core/config/value_text.h"
 
 #include <fmt/format.h>
+#include <orthant/table.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <utility>
 
 namespace orthant {
 namespace {
@@ -53,6 +61,35 @@ std::string type_name(const Value& value) {
 
 std::string toml_text(const Value& value) {
   return std::visit([](const auto& held) { return element_text(held); }, value);
+}
+
+std::optional<std::int64_t> parse_bytes(const std::string& text) {
+  static constexpr std::array<std::pair<const char*, double>, 10> units = {{{"", 1},
+                                                                            {"b", 1},
+                                                                            {"kb", 1e3},
+                                                                            {"mb", 1e6},
+                                                                            {"gb", 1e9},
+                                                                            {"tb", 1e12},
+                                                                            {"kib", 0x1p10},
+                                                                            {"mib", 0x1p20},
+                                                                            {"gib", 0x1p30},
+                                                                            {"tib", 0x1p40}}};
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  std::string unit(stop, end);
+  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? 0 : unit.find_first_not_of(' '));
+  std::transform(unit.begin(), unit.end(), unit.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto known = std::find_if(units.begin(), units.end(), [&](const auto& u) { return unit == u.first; });
+  if (error != std::errc() || known == units.end()) {
+    return std::nullopt;
+  }
+  const double bytes = std::floor(number * known->second);
+  if (!(bytes >= 1) || bytes > 0x1p60) {
+    return std::nullopt;
+  }
+  return static_cast<std::int64_t>(bytes);
 }
 
 }  // namespace orthant

@@ -24,7 +24,7 @@ sequence_length = 16
 validation_sequences = 4
 [batch]
 sequences = 8
-micro_batch = 1
+micro_batch = 2
 [model]
 layers = 6
 d_model = 16

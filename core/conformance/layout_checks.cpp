@@ -212,10 +212,10 @@ struct Outcomes {
 
 void add_owned(std::vector<float>& to, Trainer& trainer, const Plan& plan, Stream& stream) {
   for (const auto& group : trainer.parameters().groups()) {
-    with_state(plan.keepers(), *group, {.stream = stream}, [&] {
+    with_held(plan.keepers(), *group, Held::saved, {.stream = stream}, [&](Stream& home) {
       const std::size_t at = to.size();
       to.resize(at + static_cast<std::size_t>(group->master.elements()));
-      stream.download(to.data() + at, group->master);
+      home.download(to.data() + at, group->master);
     });
   }
 }

@@ -40,14 +40,14 @@ class Subject {
   // One step, in slices that begin at `cuts`, the last of which is the end. `grad_scale`: of the made-up gradient.
   void step(int number, const std::vector<std::int64_t>& cuts, double factor, float grad_scale = 1) {
     const Tensor grad = numbers({spec_.global.elements()}, number + 1);
-    stream_->scale(grad, grad_scale);
-    UpdateStep step{.settings = settings_.optimizer,
-                    .step = number,
-                    .lr = settings_.optimizer.lr,
-                    .weight_decay = spec_.decay ? settings_.optimizer.weight_decay : 0,
-                    .method = treatment_.method,
-                    .factor = scalar(factor),
-                    .finite = scalar(std::isnan(factor) ? factor : 1)};
+    if (grad_scale == 0) {
+      stream_->fill(grad, 0);  // no -0
+    } else {
+      stream_->scale(grad, grad_scale);
+    }
+    UpdateStep step = plain_step(number);
+    step.factor = scalar(factor);
+    step.finite = scalar(std::isnan(factor) ? factor : 1);
     Tensor whole;
     if (treatment_.whole) {
       whole = device_->empty(DType::f32, {grad.elements()});
@@ -61,6 +61,19 @@ class Subject {
     });
     stream_->synchronize();
   }
+
+  // The same steps with a gradient of zeros, made up for at once.
+  void replay(const std::vector<int>& numbers, const std::vector<std::int64_t>& cuts) {
+    std::vector<UpdateStep> missed;
+    for (const int number : numbers) {
+      missed.push_back(plain_step(number));
+    }
+    each(cuts, [&](std::int64_t begin, std::int64_t count) {
+      optimizer_.replay(slice({}, {}, begin, count), missed, *stream_);
+    });
+    stream_->synchronize();
+  }
+  bool replays() const { return treatment_.replays; }
 
   std::vector<Bytes> values() {
     std::vector<Bytes> all;
@@ -91,6 +104,16 @@ class Subject {
   std::int64_t elements() const { return spec_.global.elements(); }
 
  private:
+  // Without factor and finite. The rate changes from step to step.
+  UpdateStep plain_step(int number) const {
+    return {.settings = settings_.optimizer,
+            .step = number,
+            .lr = settings_.optimizer.lr / (1 + number),
+            .weight_decay = spec_.decay ? settings_.optimizer.weight_decay : 0,
+            .method = treatment_.method,
+            .factor = {},
+            .finite = {}};
+  }
   Tensor numbers(Shape n, int which) {
     const Tensor t = device_->empty(DType::f32, n);
     const RandomKey key{settings_.run.seed, Purpose::weight, static_cast<std::uint32_t>(which), 0};
@@ -116,7 +139,7 @@ class Subject {
   UpdateSlice slice(const Tensor& grad, const Tensor& whole, std::int64_t begin, std::int64_t count) const {
     UpdateSlice made{.master = master_.slice(begin, {count}),
                      .weight = weight_.slice(begin, {count}),
-                     .grad = grad.slice(begin, {count}),
+                     .grad = grad.defined() ? grad.slice(begin, {count}) : Tensor(),
                      .state = {},
                      .whole = whole.defined() ? whole.slice(begin, {count}) : Tensor()};
     for (const Tensor& state : state_) {
@@ -170,8 +193,19 @@ std::string wrong(const Settings& settings, const Settings& again, const std::st
   if (const std::string what = whole.difference(whole.values(), resumed.values()); !what.empty()) {
     return fmt::format("after a restore {} of the next step differ: it keeps state that it does not name", what);
   }
+  if (whole.replays()) {
+    Subject late = made(settings);
+    late.restore(whole.values());
+    for (const int step : {2, 3, 7}) {
+      whole.step(step, all, clipped, 0);
+    }
+    late.replay({2, 3, 7}, cuts);
+    if (const std::string what = whole.difference(whole.values(), late.values()); !what.empty()) {
+      return fmt::format("{} after a replay are not those of its steps with a gradient of zeros", what);
+    }
+  }
   const std::vector<Bytes> before = whole.values();
-  whole.step(2, all, std::numeric_limits<double>::quiet_NaN());
+  whole.step(8, all, std::numeric_limits<double>::quiet_NaN());
   if (const std::string what = whole.difference(whole.values(), before); !what.empty()) {
     return fmt::format("a step whose factor is NaN changes {}: one that is not finite must change nothing", what);
   }

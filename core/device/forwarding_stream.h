@@ -16,6 +16,17 @@ class ForwardingStream : public Stream {
   // Runs or queues `operation`, which touches only `tensors` (some may be undefined) and holds all it needs.
   // `name` is the operation's, as in ops.h.
   virtual void forward(const char* name, std::initializer_list<Tensor> tensors, Operation operation) = 0;
+
+  // What `operation` is given for a tensor of its caller.
+  virtual Tensor seen(const Tensor& t) const;
+
+ private:
+  template <class T>
+  static const T& seen(const T& other) {
+    return other;
+  }
+  template <class MemberFunction, class... Arguments>
+  void run(const char* name, MemberFunction operation, const Arguments&... arguments);
 };
 
 }  // namespace orthant

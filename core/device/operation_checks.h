@@ -228,12 +228,17 @@ inline void check_cross_entropy_from_stats(const Tensor& loss, const Tensor& log
   require_tensor("cross_entropy_from_stats", "stats", stats, DType::f32, {stats.dim(0), logits.dim(0), 3});
 }
 
-// adamw, sgd, descend: all but their states.
-inline void check_optimizer(const char* operation, const Tensor& master, const Tensor& weight, const Tensor& grad,
-                            const Tensor& factor) {
+// adamw_replay, sgd_replay: all but their states.
+inline void check_replay(const char* operation, const Tensor& master, const Tensor& weight) {
   require_dtype(operation, "master", master, {DType::f32});
   require_float(operation, "weight", weight);
   require_elements(operation, "weight", weight, master.elements());
+}
+
+// adamw, sgd, descend: all but their states.
+inline void check_optimizer(const char* operation, const Tensor& master, const Tensor& weight, const Tensor& grad,
+                            const Tensor& factor) {
+  check_replay(operation, master, weight);
   require_dtype(operation, "grad", grad, {DType::f32});
   require_elements(operation, "grad", grad, master.elements());
   require_tensor(operation, "factor", factor, DType::f32, {1});

@@ -34,7 +34,15 @@ bool holds_data(const Tensor& tensor) {
 }
 
 std::unique_ptr<Stream> MetaDevice::make_main_stream() {
-  return std::make_unique<MetaStream>(*this);
+  return std::make_unique<MetaStream>(*this, nullptr);
+}
+
+std::unique_ptr<Stream> MetaDevice::make_side_stream() {
+  if (sides_ == Sides::at_once) {
+    return make_main_stream();
+  }
+  late_.push_back(std::make_unique<LateWork>());
+  return std::make_unique<MetaStream>(*this, late_.back().get());
 }
 
 std::unique_ptr<HostView> MetaDevice::host_view(const Tensor& t, Access) {
@@ -43,7 +51,7 @@ std::unique_ptr<HostView> MetaDevice::host_view(const Tensor& t, Access) {
 }
 
 // Anonymous memory that nobody touches takes addresses only, and reads as zero.
-void* MetaDevice::allocate(std::size_t bytes, MemoryCount& count) {
+void* MetaDevice::allocate(std::size_t bytes) {
   void* data = nullptr;
   if (bytes < mapped_bytes) {
     data = std::calloc(std::max<std::size_t>(bytes, 1), 1);
@@ -52,18 +60,16 @@ void* MetaDevice::allocate(std::size_t bytes, MemoryCount& count) {
     data = nullptr;
   }
   require(data != nullptr, "no addresses are left for a tensor of {} bytes; {} bytes are in use", bytes,
-          count.use().current_bytes);
-  count.add(bytes);
+          memory().current_bytes);
   return data;
 }
 
-void MetaDevice::release(void* data, std::size_t bytes, MemoryCount& count) noexcept {
+void MetaDevice::release(void* data, std::size_t bytes) noexcept {
   if (bytes < mapped_bytes) {
     std::free(data);
   } else {
     munmap(data, bytes);
   }
-  count.remove(bytes);
 }
 
 }  // namespace orthant

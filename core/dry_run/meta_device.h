@@ -4,15 +4,21 @@
 //
 // What the host reads in a step must still make sense: counts, and sums in f64. Tensors of those types (holds_data)
 // really hold data, zero at first: fill, copy, copy_rows, upload and download work on them. dispatch_plan writes the
-// counts of perfectly balanced routing. Every other operation leaves its outputs as they are.
+// counts of an assumed routing (planned_load.h). Every other operation leaves its outputs as they are.
+//
+// A side stream works when it gets to it, and holds its tensors until then: how much is held at once is a matter of
+// time. A meta device says either extreme (Sides): that work is done at once, or as late as the other streams' waiting
+// lets it be. The second is an upper bound, as memory is allocated in the program's order.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
-#include "core/base/memory_count.h"
 #include "core/device/cpu/cpu_stream.h"
 #include "core/device/forwarding_stream.h"
+#include "core/dry_run/late_work.h"
+#include "core/dry_run/planned_load.h"
 
 namespace orthant {
 
@@ -21,42 +27,51 @@ namespace orthant {
 // time.
 bool holds_data(const Tensor& tensor);
 
+enum class Sides { at_once, as_late_as_may_be };
+
 class MetaDevice final : public Device {
  public:
+  // asynchronous: of the device that it stands for.
+  explicit MetaDevice(Sides sides = Sides::at_once, bool asynchronous = false)
+      : sides_(sides), asynchronous_(asynchronous) {}
+
   std::string_view name() const override { return "meta"; }
+  bool asynchronous() const override { return asynchronous_; }
   std::unique_ptr<Stream> make_main_stream() override;
-  std::unique_ptr<Stream> make_side_stream() override { return make_main_stream(); }
+  std::unique_ptr<Stream> make_side_stream() override;
+  std::unique_ptr<Stream> make_host_stream() override { return make_side_stream(); }
+  bool holds_data() const override { return false; }
+  // Balanced at first.
+  void set_routing(const PlannedRouting& routing) { routing_ = routing; }
+  const PlannedRouting& routing() const { return routing_; }
   // Of a tensor that holds no data: zeros, until the host writes there.
   std::unique_ptr<HostView> host_view(const Tensor& tensor, Access access) override;
-  MemoryUse memory() const override { return count_.use(); }
-  MemoryUse host_memory() const override { return host_count_.use(); }
-  void reset_peak() override {
-    count_.reset_peak();
-    host_count_.reset_peak();
-  }
 
  protected:
-  void* allocate(std::size_t bytes) override { return allocate(bytes, count_); }
-  void release(void* data, std::size_t bytes) noexcept override { release(data, bytes, count_); }
-  void* allocate_host(std::size_t bytes) override { return allocate(bytes, host_count_); }
-  void release_host(void* data, std::size_t bytes) noexcept override { release(data, bytes, host_count_); }
+  void* allocate(std::size_t bytes) override;
+  void release(void* data, std::size_t bytes) noexcept override;
+  void* allocate_host(std::size_t bytes) override { return allocate(bytes); }
+  void release_host(void* data, std::size_t bytes) noexcept override { release(data, bytes); }
 
  private:
-  void* allocate(std::size_t bytes, MemoryCount& count);
-  void release(void* data, std::size_t bytes, MemoryCount& count) noexcept;
-
-  MemoryCount count_, host_count_;
+  const Sides sides_;
+  const bool asynchronous_;
+  PlannedRouting routing_;
+  std::vector<std::unique_ptr<LateWork>> late_;  // of its side streams
 };
 
 class MetaStream final : public ForwardingStream {
  public:
-  explicit MetaStream(MetaDevice& device) : device_(device), small_(device, 1) {}
+  // late: null for a stream whose work is done at once.
+  MetaStream(MetaDevice& device, LateWork* late) : device_(device), small_(device, 1), late_(late) {}
+  ~MetaStream() override { synchronize(); }
 
   Device& device() const override { return device_; }
-  std::shared_ptr<Event> record() override { return small_.record(); }
-  void wait(const std::shared_ptr<Event>& event) override { small_.wait(event); }
+  std::shared_ptr<Event> record() override;
+  void wait(const std::shared_ptr<Event>& event) override;
   void host(std::function<void()> work) override { work(); }
-  void synchronize() override {}
+  void synchronize() override;
+  void uses(std::initializer_list<Tensor> tensors) override { hold(tensors); }
 
   void copy(const Tensor& to, const Tensor& from) override;
   void fill(const Tensor& t, double value) override;
@@ -66,27 +81,25 @@ class MetaStream final : public ForwardingStream {
   void download(void* host, const Tensor& from) override;
   void upload(const Tensor& to, const Tensor& from_host) override;
   void download(const Tensor& to_host, const Tensor& from) override;
-  // count, dropped, offset: choices spread evenly over the experts, as many as a group's capacity lets in. REQUIRES: no
-  // padding. The second choices that gshard leaves to chance are all made.
+  // count, dropped, offset: those of the device's routing. REQUIRES: no padding. The second choices that gshard leaves
+  // to chance are all made.
   void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
                      const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
                      const GateConfig& config) override;
-  // The next dispatch_plan of `expert` has the share of choices that got seats in the last one.
+  // The next dispatch_plan of `expert` is about choices that have seats by the last one.
   void keep_seated(const Tensor& expert, const Tensor& row) override;
 
  protected:
-  void forward(const char*, std::initializer_list<Tensor>, Operation) override {}
+  void forward(const char*, std::initializer_list<Tensor> tensors, Operation) override { hold(tensors); }
 
  private:
-  struct Seated {
-    const void* expert = nullptr;
-    std::int64_t kept = 1, choices = 1;
-  };
+  void hold(std::initializer_list<Tensor> tensors);
 
   MetaDevice& device_;
   CpuStream small_;
-  Seated last_;    // of the last dispatch_plan
-  Seated seated_;  // of the last keep_seated
+  LateWork* late_;
+  PlannedLoad last_;                     // of the last dispatch_plan
+  const void* seated_expert_ = nullptr;  // of the last keep_seated
 };
 
 }  // namespace orthant

@@ -6,6 +6,7 @@
 
 #include "core/dry_run/meta_device.h"
 #include "core/plan/batch_share.h"
+#include "core/plan/keeper_chain.h"
 #include "core/session/session.h"
 #include "core/train/trainer.h"
 
@@ -15,7 +16,8 @@ namespace {
 // Sequences without padding whose tokens all count; their ids mean nothing.
 class PlanningSource final : public BatchSource {
  public:
-  explicit PlanningSource(const Settings& settings) : settings_(settings) {}
+  // of_a_pass: sequences that all ranks together put through the model at once.
+  PlanningSource(const Settings& settings, std::int64_t of_a_pass) : settings_(settings), of_a_pass_(of_a_pass) {}
 
   HostBatch train(std::int64_t, std::int64_t first, std::int64_t count) const override {
     const std::int64_t length = settings_.data.sequence_length;
@@ -37,11 +39,15 @@ class PlanningSource final : public BatchSource {
     return batch;
   }
   HostBatch validation(std::int64_t first, std::int64_t count) const override { return train(0, first, count); }
-  std::int64_t validation_sequences() const override { return settings_.data.validation_sequences; }
+  // As many passes as there are, full ones: every rank has sequences in each, and so counts tokens.
+  std::int64_t validation_sequences() const override {
+    return (settings_.data.validation_sequences + of_a_pass_ - 1) / of_a_pass_ * of_a_pass_;
+  }
   std::int64_t vocabulary() const override { return settings_.model.vocab_size; }
 
  private:
   const Settings& settings_;
+  const std::int64_t of_a_pass_;
 };
 
 std::vector<HeldParam> held_params(const ParamStore& store) {
@@ -72,7 +78,8 @@ class Counter {
   std::set<const Storage*> seen_;
 };
 
-MemoryPlan memory_of(const ParamStore& store, const Device& device) {
+MemoryPlan memory_of(const ParamStore& store, const Plan& plan) {
+  const Device& device = plan.device();
   MemoryPlan memory;
   Counter counter;
   for (const auto& group : store.groups()) {
@@ -85,6 +92,9 @@ MemoryPlan memory_of(const ParamStore& store, const Device& device) {
   }
   memory.other = device.memory().current_bytes - memory.weights - memory.gradients - memory.optimizer;
   memory.peak = device.memory().peak_bytes;
+  memory.peak_kinds = device.memory().peak_kinds;
+  memory.host_peak = device.host_memory().peak_bytes;
+  memory.disk = plan.keepers().disk_bytes();
   return memory;
 }
 
@@ -151,9 +161,46 @@ void check_size(const Config& config, const Plan& plan) {
   refused.throw_if_any();
 }
 
-RankClass class_of(const Config& config, int rank, std::int64_t step) {
+RankClass class_of(const Config& config, int rank, std::int64_t step, double recorded) {
   const RankPlan plan = plan_rank(config, rank, step);
-  return {.ranks = {rank}, .memory = plan.memory, .sent = bytes_sent(plan.step)};
+  RankClass made{.ranks = {rank},
+                 .memory = plan.memory,
+                 .worst = plan_rank(config, rank, step, {Load::worst}).memory,
+                 .recorded = {},
+                 .sent = bytes_sent(plan.step)};
+  if (recorded > 0) {
+    made.recorded = plan_rank(config, rank, step, {Load::recorded, recorded}).memory;
+  }
+  return made;
+}
+
+bool alike(const RankClass& a, const RankClass& b) {
+  return a.memory == b.memory && a.worst == b.worst && a.recorded == b.recorded && a.sent == b.sent;
+}
+
+std::vector<int> exchanging(const Plan& plan) {
+  return plan.mesh().members(plan.axes_of(Dim::expert, Region::experts), plan.mesh().rank());
+}
+
+PlannedRouting routing_of(const Plan& plan, const Routed& routed) {
+  PlannedRouting routing{.load = routed.load, .share = routed.share};
+  const std::int64_t experts = plan.settings().moe.experts;
+  if (experts == 0 || routed.load == Load::balanced) {
+    return {};
+  }
+  const Range own = plan.part(Dim::expert, experts, Region::experts);
+  routing.first = own.begin;
+  routing.count = own.count;
+  const std::vector<int> peers = exchanging(plan);
+  const std::vector<int> near = plan.mesh().members(plan.axes_of(Dim::position, Region::router), plan.mesh().rank());
+  routing.sharing = std::count_if(peers.begin(), peers.end(),
+                                  [&](int peer) { return std::find(near.begin(), near.end(), peer) != near.end(); });
+  return routing;
+}
+
+// Whether operations of the configuration's device may still be running when they return.
+bool runs_behind(const Config& config) {
+  return config.settings.run.device != "cpu" && config.settings.run.device != "guarded";
 }
 
 std::vector<std::string> regions_of(const std::vector<RegionDim>& list, Dim dim) {
@@ -239,12 +286,12 @@ MeshPlan plan_mesh(const Config& config) {
   return result;
 }
 
-RankPlan plan_rank(const Config& config, int rank, std::int64_t step) {
-  MetaDevice device;
+RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Routed& routed) {
+  const bool worst = routed.load == Load::worst;
+  MetaDevice device(worst ? Sides::as_late_as_may_be : Sides::at_once, runs_behind(config));
   RankPlan result;
   result.rank = rank;
   const std::unique_ptr<Stream> stream = device.make_main_stream();
-  const PlanningSource source(config.settings);
   Session session(config);
   if (rank < 0 || rank >= session.world_size()) {
     throw ConfigError(fmt::format("there is no rank {}: the layout has {} rank{}, numbered from 0", rank,
@@ -254,25 +301,36 @@ RankPlan plan_rank(const Config& config, int rank, std::int64_t step) {
       make_planning_communicator(rank, session.world_size(), result.step);
   session.plan(rank, communicator.get(), &device);
   check_size(config, session.plan());
+  const PlanningSource source(config.settings,
+                              config.settings.batch.sequences / batch_share(session.plan()).micro_batches);
+  device.set_routing(routing_of(session.plan(), routed));
   Trainer trainer(session.plan(), *stream, source);
   result.step.calls.clear();  // those of making the trainer
   trainer.step(step);
+  if (worst) {
+    CollectiveRecord of_step = result.step;
+    trainer.step(step + 1);
+    if (config.settings.run.validate_every > 0) {
+      trainer.validate();
+    }
+    std::swap(result.step, of_step);
+  }
   result.params = held_params(trainer.parameters());
-  result.memory = memory_of(trainer.parameters(), device);
+  result.memory = memory_of(trainer.parameters(), session.plan());
   for (const RecordedGroup& group : result.step.groups) {
     result.axis.push_back(axis_of(session.mesh(), group));
   }
   return result;
 }
 
-std::vector<RankClass> plan_classes(const Config& config, std::int64_t step) {
+std::vector<RankClass> plan_classes(const Config& config, std::int64_t step, double recorded) {
   Session session(config);
   session.plan(0, nullptr, nullptr);
   std::vector<RankClass> classes;
   for (const std::vector<int>& ranks : ranks_of_stages(session.plan())) {
-    const RankClass first = class_of(config, ranks.front(), step);
-    const RankClass last = ranks.size() == 1 ? first : class_of(config, ranks.back(), step);
-    if (first.memory == last.memory && first.sent == last.sent) {
+    const RankClass first = class_of(config, ranks.front(), step, recorded);
+    const RankClass last = ranks.size() == 1 ? first : class_of(config, ranks.back(), step, recorded);
+    if (alike(first, last)) {
       classes.push_back(first);
       classes.back().ranks = ranks;
       continue;
@@ -280,9 +338,9 @@ std::vector<RankClass> plan_classes(const Config& config, std::int64_t step) {
     // Parts that a plugin cuts unevenly: each rank by itself, and equal ones together again.
     const std::size_t begin = classes.size();
     for (int rank : ranks) {
-      const RankClass own = class_of(config, rank, step);
+      const RankClass own = class_of(config, rank, step, recorded);
       const auto same = std::find_if(classes.begin() + static_cast<std::ptrdiff_t>(begin), classes.end(),
-                                     [&](const RankClass& c) { return c.memory == own.memory && c.sent == own.sent; });
+                                     [&](const RankClass& c) { return alike(c, own); });
       if (same == classes.end()) {
         classes.push_back(own);
       } else {
@@ -291,6 +349,12 @@ std::vector<RankClass> plan_classes(const Config& config, std::int64_t step) {
     }
   }
   return classes;
+}
+
+int expert_ranks(const Config& config) {
+  Session session(config);
+  session.plan(0, nullptr, nullptr);
+  return static_cast<int>(exchanging(session.plan()).size());
 }
 
 }  // namespace orthant

@@ -1,16 +1,18 @@
 // What a layout would hold and send, found without starting a rank: one step of the real model and trainer on the
 // meta device (core/dry_run/) and a communicator that only writes down (core/dry_run/planning_communicator.h).
 //
-// Assumed: routing is perfectly balanced (as far as a capacity allows) and no token is padding; the peak is that of
-// tensors (Device::memory), without what a library keeps for itself.
+// Assumed: a routing (planned_load.h), and that no token is padding; the peak is that of tensors (Device::memory),
+// without what a library keeps for itself.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/config/config.h"
+#include "core/dry_run/planned_load.h"
 #include "core/dry_run/planning_communicator.h"
 
 namespace orthant {
@@ -55,6 +57,9 @@ struct MemoryPlan {
   std::int64_t optimizer = 0;  // master weights (where they are not the weights themselves) and the optimizer's state
   std::int64_t other = 0;      // held between steps besides: sums, buffers of plugins
   std::int64_t peak = 0;       // the most at any time from the start to the end of the first step
+  BytesByKind peak_kinds;      // what that is made of
+  std::int64_t host_peak = 0;  // of tensors in the host's memory (Device::host_empty)
+  std::int64_t disk = 0;       // of files that keepers make (Keeper::disk_bytes)
   bool operator==(const MemoryPlan&) const = default;
 };
 
@@ -66,19 +71,31 @@ struct RankPlan {
   std::vector<std::string> axis;  // of each group of `step`: the axes along which its members differ
 };
 
+// Which routing is assumed. Not balanced: that of the rank that gets most.
+struct Routed {
+  Load load = Load::balanced;
+  double share = 0;  // recorded: of a layer's choices, those for one rank's experts
+};
+
 // Ranks that hold and send equally much.
 struct RankClass {
   std::vector<int> ranks;
-  MemoryPlan memory;
-  std::int64_t sent = 0;  // bytes that leave each of them in a step
+  MemoryPlan memory;                   // by balanced routing
+  MemoryPlan worst;                    // an upper bound: by the worst routing, side streams as late as they may be
+  std::optional<MemoryPlan> recorded;  // by a routing that a run has had
+  std::int64_t sent = 0;               // bytes that leave each of them in a step, by balanced routing
 };
 
 // Errors, of all three: ConfigError for a layout that does not fit, as check_layout's.
 MeshPlan plan_mesh(const Config& config);
 // `step`: which one makes the collectives, from 0: a keeper may do something every so many steps. ConfigError for a
-// rank that the layout does not have.
-RankPlan plan_rank(const Config& config, int rank, std::int64_t step = 0);
-std::vector<RankClass> plan_classes(const Config& config, std::int64_t step = 0);
+// rank that the layout does not have. By the worst routing the peak is that of two steps, and of a validation where
+// there is one. recorded: the share of Routed; 0: none.
+RankPlan plan_rank(const Config& config, int rank, std::int64_t step = 0, const Routed& routed = {});
+std::vector<RankClass> plan_classes(const Config& config, std::int64_t step = 0, double recorded = 0);
+
+// How many ranks share the experts of a layer out among themselves.
+int expert_ranks(const Config& config);
 
 std::int64_t bytes_sent(const CollectiveRecord& record);
 

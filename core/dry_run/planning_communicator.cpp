@@ -19,7 +19,8 @@ class PlanningGroup final : public InterceptedGroup {
       : InterceptedGroup(std::move(name), std::move(members), rank), index_(index), record_(record) {}
 
  private:
-  void call(const GroupCall& c, Stream&) override {
+  void call(const GroupCall& c, Stream& s) override {
+    s.uses({c.out, c.in});
     if (c.collective == Collective::barrier) {
       record_.calls.push_back({.group = index_, .operation = name_of(c.collective), .dtype = DType::u8});
       return;

@@ -65,6 +65,10 @@ const Optimizer& optimizer_of(const Settings& settings) {
 Treatment treatment_of(const ParamSpec& spec, const Settings& settings) {
   Treatment treatment = optimizer_of(settings).treatment(spec, settings.optimizer);
   check_states(treatment.states, settings.optimizer.name, spec.name);
+  require(
+      !treatment.whole || !treatment.replays,
+      "optimizer '{}' treats '{}' as a whole and says that it replays updates: one element's depends on others' there",
+      settings.optimizer.name, spec.name);
   return treatment;
 }
 
@@ -84,6 +88,7 @@ void allocate_states(ParamGroup& group, const Settings& settings, Device& device
       laid.state.runs = {{0, group.owned_elements, 0}};
       laid.elements = group.owned_elements;
     }
+    const MemoryScope as(device, MemoryKind::states);
     laid.state.values = device.empty(laid.dtype, {laid.elements});
     stream.fill(laid.state.values, 0);
     group.states.push_back(std::move(laid.state));

@@ -25,6 +25,8 @@ struct StatePiece {
   std::string state;  // empty: the master weights
   OwnedPiece piece;
   Tensor values;  // [piece.elements()]
+  // The stream to use it on. home: the one that the group's state was acquired for; plugins' states stay on the device.
+  Stream& stream(Stream& main, Stream& home) const { return values.on_host() ? home : main; }
 };
 
 // What this rank owns of a parameter of `group`: its weights first, then its states by name, then those of plugins

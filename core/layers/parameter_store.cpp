@@ -38,6 +38,7 @@ ParamStore::ParamStore(Plan& plan, Stream& stream) : ParamStore(plan) {
   }
   for (const GateStateSpec& spec : gate_state_table(plan.settings())) {
     if (plan.holds_layer(spec.layer)) {
+      const MemoryScope as(plan.device(), MemoryKind::states);
       const Tensor value = plan.device().empty(DType::f32, {plan.settings().moe.experts});
       stream.fill(value, 0);
       const bool written = plan.stage_members().front() == plan.mesh().rank();
@@ -131,30 +132,31 @@ void ParamStore::allocate(ParamGroup& group, const Plan& plan, Stream& stream) {
   const Settings& settings = plan.settings();
   const DType compute = settings.run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16;
   const Shape owned{group.owned_elements};
-  auto zeros = [&](DType dtype, Shape shape) {
+  auto zeros = [&](MemoryKind kind, DType dtype, Shape shape) {
+    const MemoryScope as(device, kind);
     Tensor t = device.empty(dtype, shape);
     stream.fill(t, 0);
     return t;
   };
   if (group.whole_weight) {
-    group.weight = zeros(compute, {group.padded});
+    group.weight = zeros(MemoryKind::weights, compute, {group.padded});
     group.owned_weight = group.weight.slice(group.owned_begin, owned);
   } else {
-    group.owned_weight = zeros(compute, owned);
+    group.owned_weight = zeros(MemoryKind::weights, compute, owned);
   }
   if (group.whole_grad) {
-    group.grad = zeros(DType::f32, {group.padded});
+    group.grad = zeros(MemoryKind::gradients, DType::f32, {group.padded});
     group.owned_grad = group.grad.slice(group.owned_begin, owned);
   } else {
-    group.owned_grad = zeros(DType::f32, owned);
+    group.owned_grad = zeros(MemoryKind::gradients, DType::f32, owned);
   }
-  group.master = compute == DType::f32 ? group.owned_weight : zeros(DType::f32, owned);
+  group.master = compute == DType::f32 ? group.owned_weight : zeros(MemoryKind::states, DType::f32, owned);
   allocate_states(group, settings, device, stream);
   for (PluginState& state : group.plugin_states) {
     const Shape shape = state.kind == StateKind::owned    ? owned
                         : state.kind == StateKind::summed ? Shape{group.padded}
                                                           : state.shape;
-    state.tensor = zeros(state.dtype, shape);
+    state.tensor = zeros(MemoryKind::states, state.dtype, shape);
   }
   for (const Param& p : group.params) {
     const RandomKey key{settings.run.seed, Purpose::weight, site_of(p.spec.name), 0};
@@ -198,9 +200,11 @@ Tensor ParamStore::gate_state(int layer) const {
 
 void ParamStore::refresh_weights(const Plan& plan, Change why, const HookContext& at) {
   for (auto& group : groups_) {
-    with_state(plan.keepers(), *group, at, [&] {
+    with_held(plan.keepers(), *group, Held::state, at, [&](Stream& home) {
       if (group->owned_weight.dtype() != DType::f32) {
-        at.stream.cast(group->owned_weight, group->master);
+        home.cast(group->owned_weight, group->master);
+      } else if (group->owned_weight.data() != group->master.data()) {
+        home.copy(group->owned_weight, group->master);
       }
       plan.keepers().after_step(*group, why, at);
     });

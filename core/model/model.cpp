@@ -38,19 +38,6 @@ Layer& Model::layer(int number) const {
   return *found;
 }
 
-namespace {
-
-HookContext hook_context(const StepContext& ctx, Pass pass) {
-  return {.stream = ctx.stream,
-          .step = static_cast<std::int64_t>(ctx.step),
-          .lr = ctx.lr,
-          .micro_batch = ctx.micro_batch,
-          .pass = pass,
-          .training = ctx.training};
-}
-
-}  // namespace
-
 void Model::acquire(const StepContext& ctx, const Layer& layer, Pass pass) {
   for (ParamGroup* group : layer.groups()) {
     ctx.plan.keepers().acquire(*group, Held::weight, hook_context(ctx, pass));
@@ -77,6 +64,19 @@ void Model::release(const StepContext& ctx, const Layer& layer, Pass pass, bool 
   }
 }
 
+namespace {
+
+// Work of the forward pass that stays for the backward pass; not what stays anyway, such as the batch.
+void count_as_activations(const Saved& saved) {
+  for (const Tensor& t : saved.tensors) {
+    if (t.defined() && (t.storage()->kind() == MemoryKind::work || t.storage()->kind() == MemoryKind::exchange)) {
+      t.storage()->set_kind(MemoryKind::activations);
+    }
+  }
+}
+
+}  // namespace
+
 Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
   for (int i = first; i < last; ++i) {
     Layer& here = layer(i);
@@ -88,6 +88,7 @@ Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
     Saved saved;
     x = here.forward(ctx, x, saved);
     if (ctx.training) {
+      count_as_activations(saved);
       ctx.plan.stash().put(i, ctx.micro_batch, std::move(saved), ctx.stream);
     }
     release(ctx, here, Pass::forward, grads);
@@ -102,13 +103,13 @@ Tensor Model::backward(const StepContext& ctx, Tensor dy, int first, int last, b
     acquire_grads(ctx, here, Pass::backward);
     Saved saved = ctx.plan.stash().take(i, ctx.micro_batch, ctx.stream);
     dy = here.backward(ctx, dy, saved);
-    release(ctx, here, Pass::backward, true);
     for (ParamGroup* group : here.groups()) {
       group->grad_empty = false;
       if (group->layer == i && (last_micro_batch || group->sum_each)) {
         ctx.plan.keepers().gradients_ready(*group, hook_context(ctx, Pass::backward));
       }
     }
+    release(ctx, here, Pass::backward, true);
   }
   return dy;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include <orthant/device.h>
+
 namespace orthant {
 namespace {
 
@@ -40,6 +42,17 @@ void check_holding(const ParamGroup& group, const Holding& h, const std::string&
           group.name, h.owned_begin, h.owned_begin + h.owned_elements, group.elements, h.padded);
 }
 
+MemoryKind kind_of(Held what) {
+  switch (what) {
+    case Held::weight: return MemoryKind::weights;
+    case Held::grad:
+    case Held::whole_grad: return MemoryKind::gradients;
+    case Held::state:
+    case Held::saved: break;
+  }
+  return MemoryKind::states;
+}
+
 }  // namespace
 
 template <class Call>
@@ -50,7 +63,9 @@ void KeeperChain::each(const char* hook, Call call) {
 }
 
 void KeeperChain::add(std::string plugin, std::unique_ptr<Keeper> keeper) {
-  links_.push_back({std::move(plugin), std::move(keeper)});
+  const bool first = keeper->outermost();
+  const auto inner = std::find_if(links_.begin(), links_.end(), [](const Link& l) { return !l.keeper->outermost(); });
+  links_.insert(first ? inner : links_.end(), Link{std::move(plugin), std::move(keeper)});
 }
 
 void KeeperChain::check_sums() const {
@@ -80,6 +95,15 @@ void KeeperChain::adopt(ParamGroup& group) {
             "plugin '{}' changes the group '{}' in adopt: it may change the holding that it is given, and nothing else "
             "(its sum and its parameters are the plan's)",
             link.plugin, group.name);
+    const Away away = holding.away;
+    if (away != before.away) {
+      const auto [holder, first] = away_.emplace(group.id, link.plugin);
+      if (!first) {
+        throw ConfigError(fmt::format("plugins '{}' and '{}' both keep something of '{}' elsewhere: at most one can",
+                                      holder->second, link.plugin, group.name));
+      }
+    }
+    holding.away = before.away;
     if (holding != before) {
       const auto [holder, first] = holders_.emplace(group.id, link.plugin);
       if (!first) {
@@ -88,6 +112,7 @@ void KeeperChain::adopt(ParamGroup& group) {
       }
       check_holding(group, holding, link.plugin);
     }
+    holding.away = away;
     static_cast<Holding&>(group) = holding;
   }
   std::set<std::string> names;
@@ -112,21 +137,33 @@ std::string KeeperChain::holder_of(const ParamGroup& group) const {
 }
 
 void KeeperChain::acquire(ParamGroup& group, Held what, const HookContext& at) {
+  const MemoryScope as(at.stream.device(), kind_of(what));
   const bool had_grad = group.grad.defined();
   each("acquire", [&](Keeper& keeper) { keeper.acquire(group, what, at); });
-  if (what == Held::grad && !had_grad) {
+  if (what == Held::grad && !had_grad && !group.whole_grad) {
     group.grad_empty = true;  // a new buffer
   }
 }
 
 void KeeperChain::release(ParamGroup& group, Held what, const HookContext& at) {
+  const MemoryScope as(at.stream.device(), kind_of(what));
   for (auto link = links_.rbegin(); link != links_.rend(); ++link) {
     named(link->plugin, "release", [&] { link->keeper->release(group, what, at); });
   }
 }
 
+bool KeeperChain::reads_rows() const {
+  return std::any_of(links_.begin(), links_.end(), [](const Link& link) { return link.keeper->reads_rows(); });
+}
+
+void KeeperChain::rows_of_experts(ParamGroup& group, std::span<const std::int64_t> rows, const HookContext& at) {
+  each("rows_of_experts", [&](Keeper& keeper) { keeper.rows_of_experts(group, rows, at); });
+}
+
 void KeeperChain::gradients_ready(ParamGroup& group, const HookContext& at) {
+  const MemoryScope as(at.stream.device(), MemoryKind::gradients);
   group.summed = false;
+  group.sum_done = nullptr;
   each("grad_ready", [&](Keeper& keeper) { keeper.grad_ready(group, at); });
   for (const Link& link : links_) {
     if (named(link.plugin, "sum_grads", [&] { return link.keeper->sum_grads(group, at); })) {
@@ -137,16 +174,61 @@ void KeeperChain::gradients_ready(ParamGroup& group, const HookContext& at) {
 }
 
 void KeeperChain::finish_sums(const HookContext& at) {
+  const MemoryScope as(at.stream.device(), MemoryKind::gradients);
   each("finish_sums", [&](Keeper& keeper) { keeper.finish_sums(at); });
 }
 
+namespace {
+
+HookContext on_stream(Stream* home, const HookContext& at) {
+  return {.stream = home == nullptr ? at.stream : *home,
+          .step = at.step,
+          .lr = at.lr,
+          .micro_batch = at.micro_batch,
+          .pass = at.pass,
+          .training = at.training};
+}
+
+}  // namespace
+
 void KeeperChain::whole_grads(ParamGroup& group, const HookContext& at) {
-  each("whole_grads", [&](Keeper& keeper) { keeper.whole_grads(group, at); });
+  const MemoryScope as(at.stream.device(), MemoryKind::gradients);
+  const HookContext home = on_stream(group.grad_stream, at);
+  each("whole_grads", [&](Keeper& keeper) { keeper.whole_grads(group, home); });
 }
 
 void KeeperChain::after_step(ParamGroup& group, Change why, const HookContext& at) {
-  each("weight_ready", [&](Keeper& keeper) { keeper.weight_ready(group, why, at); });
+  const MemoryScope as(at.stream.device(), MemoryKind::weights);
+  const HookContext home = on_stream(group.state_stream, at);
+  each("weight_ready", [&](Keeper& keeper) { keeper.weight_ready(group, why, home); });
   each("after_step", [&](Keeper& keeper) { keeper.after_step(group, why, at); });
+}
+
+std::int64_t KeeperChain::disk_bytes() const {
+  std::int64_t bytes = 0;
+  for (const Link& link : links_) {
+    bytes += link.keeper->disk_bytes();
+  }
+  return bytes;
+}
+
+HookContext hook_context(const StepContext& ctx, Pass pass) {
+  return {.stream = ctx.stream,
+          .step = static_cast<std::int64_t>(ctx.step),
+          .lr = ctx.lr,
+          .micro_batch = ctx.micro_batch,
+          .pass = pass,
+          .training = ctx.training};
+}
+
+void KeeperChain::add_metrics(std::map<std::string, double>& to) {
+  for (const Link& link : links_) {
+    std::map<std::string, double> own;
+    named(link.plugin, "metrics", [&] { link.keeper->metrics(own); });
+    for (const auto& [key, value] : own) {
+      to[link.plugin + "." + key] = value;
+    }
+  }
 }
 
 }  // namespace orthant

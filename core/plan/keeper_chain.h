@@ -7,12 +7,14 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <orthant/keeper.h>
 #include <orthant/ops.h>
+#include <orthant/step_context.h>
 
 namespace orthant {
 
@@ -32,12 +34,17 @@ class KeeperChain {
 
   void acquire(ParamGroup& group, Held what, const HookContext& at);
   void release(ParamGroup& group, Held what, const HookContext& at);
+  bool reads_rows() const;
+  void rows_of_experts(ParamGroup& group, std::span<const std::int64_t> rows, const HookContext& at);
   // A group's gradient is complete on this rank: grad_ready of all keepers, then the one that sums.
   void gradients_ready(ParamGroup& group, const HookContext& at);
   void finish_sums(const HookContext& at);
   void whole_grads(ParamGroup& group, const HookContext& at);
   // weight_ready of all keepers, then after_step of all.
   void after_step(ParamGroup& group, Change why, const HookContext& at);
+  std::int64_t disk_bytes() const;  // of all keepers
+  // Adds the keepers' numbers, as PLUGIN.KEY.
+  void add_metrics(std::map<std::string, double>& to);
 
  private:
   struct Link {
@@ -48,15 +55,18 @@ class KeeperChain {
   void each(const char* hook, Call call);
 
   std::vector<Link> links_;
-  std::map<int, std::string> holders_;  // by ParamGroup::id
+  std::map<int, std::string> holders_, away_;  // by ParamGroup::id: who shares it out, who holds some of it elsewhere
 };
 
-// Calls `use` with the group's state acquired.
+HookContext hook_context(const StepContext& ctx, Pass pass);
+
+// Calls `use` with the group's gradient or state acquired and the stream on which that lives.
 template <class Use>
-void with_state(KeeperChain& chain, ParamGroup& group, const HookContext& at, Use&& use) {
-  chain.acquire(group, Held::state, at);
-  use();
-  chain.release(group, Held::state, at);
+void with_held(KeeperChain& chain, ParamGroup& group, Held what, const HookContext& at, Use&& use) {
+  chain.acquire(group, what, at);
+  Stream* home = what == Held::whole_grad ? group.grad_stream : group.state_stream;
+  use(home == nullptr ? at.stream : *home);
+  chain.release(group, what, at);
 }
 
 }  // namespace orthant

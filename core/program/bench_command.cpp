@@ -112,7 +112,7 @@ void print_profile(const ProfilingStream& profiler, int steps, double total) {
 }
 
 int bench_step(const ConfigArguments& arguments, const BenchOptions& options) {
-  const Config config = load_config(arguments);
+  Config config = load_config(arguments);
   checked_ranks(config, Ranks::threads);
   Steps steps(config, options.profile);
   if (options.serve) {

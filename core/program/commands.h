@@ -44,6 +44,6 @@ Config load_config_only(const ConfigArguments& arguments);
 
 // check_start, with its notes on the standard error: what every command does with what it has loaded. Returns the
 // layout's ranks. Errors: ConfigError.
-int checked_ranks(const Config& config, Ranks ranks);
+int checked_ranks(Config& config, Ranks ranks);
 
 }  // namespace orthant

@@ -50,7 +50,7 @@ Config load_config_only(const ConfigArguments& arguments) {
       kinds_of_plugin);
 }
 
-int checked_ranks(const Config& config, Ranks ranks) {
+int checked_ranks(Config& config, Ranks ranks) {
   const StartCheck checked = check_start(config, ranks);
   for (const std::string& note : checked.notes) {
     say("orthant: note: {}", note);

@@ -66,7 +66,7 @@ std::string output(const ConfigArguments& arguments, const ConfigOptions& option
     }
     throw ConfigError("CONFIG is missing: write orthant config CONFIG");
   }
-  const Config config = options.load_plugins ? load_config(arguments) : load_config_only(arguments);
+  Config config = options.load_plugins ? load_config(arguments) : load_config_only(arguments);
   if (options.schema) {
     PluginKeyList plugins;
     for (const PluginRequest& plugin : config.plugins) {

@@ -70,7 +70,7 @@ struct Needed {
 };
 
 // How many ranks the layout needs; refuses what would fail on the ranks, before any starts.
-Needed check(const Config& config, Ranks ranks) {
+Needed check(Config& config, Ranks ranks) {
   Needed needed{checked_ranks(config, ranks), {}};
   Session session(config);
   for (const AxisSpec& axis : session.mesh().axes()) {
@@ -222,7 +222,7 @@ int launch(const ConfigArguments& arguments, const LaunchOptions& options) {
   if (!options.dry_run && !external) {
     hold_launcher_signals();  // of others, the ranks wait for each other first
   }
-  const Config config = load_config(arguments);
+  Config config = load_config(arguments);
   const bool elsewhere = options.dry_run || (!external && !options.hostfile.empty());
   const Needed layout = check(config, elsewhere ? Ranks::elsewhere : Ranks::processes);
   const int world_size = agreed_world_size(options, external, layout, arguments.file);

@@ -1,5 +1,5 @@
-// orthant plan CONFIG [--rank R] [--json]: what a layout would hold and send, without starting a rank; with --schedule
-// who works when.
+// orthant plan CONFIG [--rank R] [--routing RUN] [--json]: what a layout would hold and send, without starting a rank;
+// with --schedule who works when.
 #include <CLI/CLI.hpp>
 #include <fstream>
 #include <memory>
@@ -9,6 +9,7 @@
 #include "core/program/commands.h"
 #include "core/program/plan_output.h"
 #include "core/program/schedule_drawing.h"
+#include "core/run/recorded_routing.h"
 
 namespace orthant {
 namespace {
@@ -18,7 +19,8 @@ struct PlanOptions {
   std::int64_t step = 1;
   bool json = false;
   bool schedule = false;
-  std::string svg;  // empty: none
+  std::string svg;      // empty: none
+  std::string routing;  // of a run; empty: none
 };
 
 void draw(const Config& config, const PlanOptions& options) {
@@ -33,7 +35,7 @@ void draw(const Config& config, const PlanOptions& options) {
 }
 
 void run(const ConfigArguments& arguments, const PlanOptions& options) {
-  const Config config = load_config(arguments);
+  Config config = load_config(arguments);
   checked_ranks(config, Ranks::elsewhere);
   if (options.schedule) {
     return draw(config, options);
@@ -43,7 +45,9 @@ void run(const ConfigArguments& arguments, const PlanOptions& options) {
   plan.step = options.step;
   plan.mesh = plan_mesh(config);
   plan.rank = plan_rank(config, options.rank, options.step - 1);
-  plan.classes = plan_classes(config, options.step - 1);
+  const double recorded =
+      options.routing.empty() ? 0 : recorded_share(options.routing, config.settings.moe.experts, expert_ranks(config));
+  plan.classes = plan_classes(config, options.step - 1, recorded);
   write_output(options.json ? plan_json(plan) : plan_text(plan));
 }
 
@@ -59,6 +63,10 @@ void add_plan_command(CLI::App& app, int& exit_code) {
                    "The step whose collectives are listed, from 1: a plugin may do something every so many steps")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
       ->type_name("N");
+  command
+      ->add_option("--routing", options->routing,
+                   "Show what ranks would need by the routing that this run has had, at its most uneven")
+      ->type_name("RUN");
   CLI::Option* json = command->add_flag("--json", options->json, "Print everything as JSON (docs/plan.md)");
   CLI::Option* schedule =
       command->add_flag("--schedule", options->schedule, "Draw instead in which order the stages work")->excludes(json);

@@ -44,6 +44,14 @@ Json params_json(const RankPlan& rank) {
   return params;
 }
 
+Json kinds_json(const BytesByKind& kinds) {
+  Json json = Json::object();
+  for (MemoryKind kind : all_memory_kinds) {
+    json[name_of(kind)] = kinds[kind];
+  }
+  return json;
+}
+
 Json classes_json(const std::vector<RankClass>& classes) {
   Json list = Json::array();
   for (const RankClass& c : classes) {
@@ -53,7 +61,17 @@ Json classes_json(const std::vector<RankClass>& classes) {
                     {"optimizer_bytes", c.memory.optimizer},
                     {"other_bytes", c.memory.other},
                     {"peak_bytes", c.memory.peak},
+                    {"peak_by_kind", kinds_json(c.memory.peak_kinds)},
+                    {"worst_peak_bytes", c.worst.peak},
+                    {"worst_peak_by_kind", kinds_json(c.worst.peak_kinds)},
+                    {"host_bytes", c.memory.host_peak},
+                    {"worst_host_bytes", c.worst.host_peak},
+                    {"disk_bytes", c.memory.disk},
                     {"sent_bytes", c.sent}});
+    if (c.recorded) {
+      list.back()["recorded_peak_bytes"] = c.recorded->peak;
+      list.back()["recorded_peak_by_kind"] = kinds_json(c.recorded->peak_kinds);
+    }
   }
   return list;
 }
@@ -88,7 +106,7 @@ std::string plan_json(const PlanOutput& plan) {
   json["step"] = plan.step;
   json["parameters"] = params_json(plan.rank);
   json["collectives"] = collectives_json(plan.rank);
-  json["assumed"] = Json::array({"routing is balanced", "no token is padding"});
+  json["assumed"] = Json::array({"routing is balanced where no other is named", "no token is padding"});
   return json.dump(2) + "\n";
 }
 

@@ -3,28 +3,13 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/bytes_text.h"
 #include "core/program/plan_output.h"
 
 namespace orthant {
 namespace {
 
 constexpr std::size_t most_groups = 4;  // of groups, written in full
-
-std::string bytes_text(std::int64_t bytes) {
-  if (bytes < 1024) {
-    return fmt::format("{} B", bytes);
-  }
-  double value = static_cast<double>(bytes) / 1024;
-  const char* unit = "KiB";
-  for (const char* larger : {"MiB", "GiB", "TiB"}) {
-    if (value < 1024) {
-      break;
-    }
-    value /= 1024;
-    unit = larger;
-  }
-  return fmt::format("{:.2f} {}", value, unit);
-}
 
 // Columns as wide as their widest cell; the last one is not padded. `right`: columns of numbers.
 class Columns {
@@ -158,6 +143,46 @@ std::string classes_text(const std::vector<RankClass>& classes) {
   return table.text();
 }
 
+// What ranks hold elsewhere than on their device; empty: nothing.
+std::string elsewhere_text(const std::vector<RankClass>& classes) {
+  Columns table({"ranks", "host memory", "at worst", "disk"}, {false, true, true, true});
+  bool any = false;
+  for (const RankClass& c : classes) {
+    any = any || c.worst.host_peak > 0 || c.memory.disk > 0;
+    table.add({numbers_text(c.ranks), bytes_text(c.memory.host_peak), bytes_text(c.worst.host_peak),
+               bytes_text(c.memory.disk)});
+  }
+  return any ? "\nheld outside of the device\n" + table.text() : "";
+}
+
+std::string kinds_text(const std::vector<RankClass>& classes) {
+  std::vector<std::string> head = {"ranks", "routing"};
+  std::vector<bool> right = {false, false};
+  for (MemoryKind kind : all_memory_kinds) {
+    head.emplace_back(name_of(kind));
+    right.push_back(true);
+  }
+  head.emplace_back("peak");
+  right.push_back(true);
+  Columns table(std::move(head), std::move(right));
+  const auto add = [&](const RankClass& c, const char* routing, const MemoryPlan& memory) {
+    std::vector<std::string> row = {numbers_text(c.ranks), routing};
+    for (MemoryKind kind : all_memory_kinds) {
+      row.push_back(memory.peak_kinds[kind] == 0 ? "-" : bytes_text(memory.peak_kinds[kind]));
+    }
+    row.push_back(bytes_text(memory.peak));
+    table.add(std::move(row));
+  };
+  for (const RankClass& c : classes) {
+    add(c, "balanced", c.memory);
+    if (c.recorded) {
+      add(c, "recorded", *c.recorded);
+    }
+    add(c, "worst", c.worst);
+  }
+  return table.text();
+}
+
 std::string collectives_text(const RankPlan& rank) {
   const std::vector<CollectiveSum> sums = sum_collectives(rank);
   if (sums.empty()) {
@@ -195,10 +220,11 @@ std::string plan_text(const PlanOutput& plan) {
   text += mesh_text(plan.mesh) + stages_text(plan.mesh);
   text += fmt::format("\nrank {} holds\n", plan.rank.rank) + params_text(plan.rank);
   text += "\nbytes of each rank\n" + classes_text(plan.classes);
+  text += "\nwhat the peak is made of\n" + kinds_text(plan.classes) + elsewhere_text(plan.classes);
   text += fmt::format("\ncollectives of rank {} in step {}\n", plan.rank.rank, plan.step) + collectives_text(plan.rank);
   text +=
-      "\nOf a step run without data: routing is assumed balanced, sequences without padding. Sent: bytes that leave "
-      "the rank by ring algorithms (docs/plan.md).\n";
+      "\nOf a step run without data: routing is assumed balanced where no other is named, sequences without padding. "
+      "Sent: bytes that leave the rank by ring algorithms (docs/plan.md).\n";
   return text;
 }
 

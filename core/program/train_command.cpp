@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/stop_signals.h"
+#include "core/dry_run/promise.h"
 #include "core/program/commands.h"
 #include "core/run/rank.h"
 #include "core/run/train_run.h"
@@ -50,7 +51,10 @@ int train(const ConfigArguments& arguments, const std::string& resume) {
     launch_instead(arguments, resume);
   }
   block_stop_signals();
-  const Config config = load_config(arguments);
+  Config config = load_config(arguments);
+  if (config.settings.memory.recompute == "fit") {
+    promise_memory(config);  // every rank finds the same
+  }
   RunOptions options{
       .resume = resume, .run_directory = rank->run_directory, .job_id = rank->job_id, .columns = rank->columns};
   if (options.run_directory.empty()) {

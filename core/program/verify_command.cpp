@@ -53,7 +53,7 @@ void print_json(const VerifyReport& report, int world_size, const std::string& a
 }
 
 int run(const ConfigArguments& arguments, const VerifyOptions& options) {
-  const Config config = load_config(arguments);
+  Config config = load_config(arguments);
   const int world_size = checked_ranks(config, Ranks::threads);
   if (!options.json) {
     const Config reference = one_rank(config, options.keep);

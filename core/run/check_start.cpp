@@ -8,6 +8,7 @@
 
 #include "core/config/suggest.h"
 #include "core/data/source.h"
+#include "core/dry_run/promise.h"
 #include "core/modules/find_library.h"
 #include "core/modules/make_device.h"
 #include "core/modules/module.h"
@@ -148,13 +149,16 @@ class Checks {
 
 }  // namespace
 
-StartCheck check_start(const Config& config, Ranks ranks) {
+StartCheck check_start(Config& config, Ranks ranks) {
   StartCheck found{.world_size = check_layout(config), .notes = layout_notes(config)};
   Checks checks(config, ranks);
   checks.device();
   checks.communicator(found.world_size);
   checks.data();
   for (std::string& note : std::move(checks).result()) {
+    found.notes.push_back(std::move(note));
+  }
+  if (std::string note = promise_memory(config); !note.empty()) {
     found.notes.push_back(std::move(note));
   }
   return found;

@@ -22,7 +22,8 @@ struct StartCheck {
 
 // Checks the layout, the names of device and communicator and that they fit each other, and that device, communicator
 // and data can be opened on this machine; what only the ranks' machines must have is noted where they are elsewhere.
-// Errors: ConfigError with everything that is wrong, each at the value to change.
-StartCheck check_start(const Config& config, Ranks ranks);
+// Where nothing else is wrong, memory.limit is checked, and memory.recompute = "fit" becomes what fits
+// (promise_memory). Errors: ConfigError with everything that is wrong, each at the value to change.
+StartCheck check_start(Config& config, Ranks ranks);
 
 }  // namespace orthant

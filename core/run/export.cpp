@@ -52,7 +52,7 @@ void add_own_keys(Json& json, const Settings& s) {
     json["score"] = text(s.moe.score);
     json["normalize_weights"] = s.moe.normalize_weights;
     json["capacity_factor"] = s.moe.capacity_factor;
-    json["group_tokens"] = s.moe.group_tokens == 0 ? s.data.sequence_length : s.moe.group_tokens;
+    json["group_tokens"] = group_tokens_of(s);
     json["drop_policy"] = s.moe.drop_policy == DropPolicy::position ? "position" : "probability";
     json["expert_groups"] = s.moe.expert_groups;
     json["groups_per_token"] = s.moe.groups_per_token;

@@ -32,7 +32,12 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
   json["step_seconds"] = line.step_seconds;
   json["drop_rate"] = r.drop_rate();
   json["expert_load_max_over_mean"] = r.expert_load_max_over_mean();
-  json["peak_bytes"] = line.peak_bytes;
+  json["peak_bytes"] = line.peak.total();
+  nlohmann::ordered_json kinds = nlohmann::ordered_json::object();
+  for (MemoryKind kind : all_memory_kinds) {
+    kinds[name_of(kind)] = line.peak[kind];
+  }
+  json["peak_by_kind"] = kinds;
   if (line.mfu.has_value()) {
     json["mfu"] = *line.mfu;
   }

@@ -17,7 +17,7 @@ struct MetricsLine {
   const StepReport* report = nullptr;
   std::int64_t tokens = 0;  // since the run began
   double step_seconds = 0;
-  std::int64_t peak_bytes = 0;  // of the rank that holds most
+  BytesByKind peak;  // of tensors, of the rank that has held most, when it did
   std::optional<double> validation_loss;
   std::optional<double> mfu;  // share of the devices' peak that the model's own operations are
 };

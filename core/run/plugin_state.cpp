@@ -176,11 +176,9 @@ std::string layout_text(const Plan& plan) {
 
 void add_plugin_states(CheckpointWriter& writer, ParamGroup& group, const Plan& plan, const HookContext& at) {
   const auto add = [&](const SliceMeta& slice, std::size_t state, std::int64_t begin, std::int64_t elements) {
-    writer.add(slice, [&group, &plan, at, state, begin, elements](void* out) {
-      with_state(plan.keepers(), group, at, [&] {
-        const Tensor& all = group.plugin_states[state].tensor;
-        at.stream.download(out, elements < 0 ? all : all.slice(begin, {elements}));
-      });
+    writer.add(slice, [&group, at, state, begin, elements](void* out) {
+      const Tensor& all = group.plugin_states[state].tensor;
+      at.stream.download(out, elements < 0 ? all : all.slice(begin, {elements}));
     });
   };
   for (std::size_t i = 0; i < group.plugin_states.size(); ++i) {

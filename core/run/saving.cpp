@@ -40,7 +40,7 @@ void add_state(CheckpointWriter& writer, const std::vector<WrittenRun>& runs, co
   const auto pieces = [](const WrittenRun& run) { return state_pieces(*run.group, *run.param, run.begin, run.end); };
   for (const WrittenRun& run : runs) {
     std::vector<SliceMeta> slices;
-    with_state(plan.keepers(), *run.group, at, [&] {
+    with_held(plan.keepers(), *run.group, Held::saved, at, [&](Stream&) {
       for (const StatePiece& part : pieces(run)) {
         slices.push_back(slice_of(part, *run.param));
       }
@@ -48,7 +48,10 @@ void add_state(CheckpointWriter& writer, const std::vector<WrittenRun>& runs, co
     for (std::size_t i = 0; i < slices.size(); ++i) {
       slices[i].name = worker_prefix(plan.mesh().worker()) + slices[i].name;
       writer.add(slices[i], [i, run, pieces, &plan, at](void* out) {
-        with_state(plan.keepers(), *run.group, at, [&] { at.stream.download(out, pieces(run)[i].values); });
+        with_held(plan.keepers(), *run.group, Held::saved, at, [&](Stream& home) {
+          const StatePiece part = pieces(run)[i];
+          part.stream(at.stream, home).download(out, part.values);
+        });
       });
     }
   }
@@ -142,7 +145,8 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
 
 namespace {
 
-void load_group(const CheckpointReader& reader, ParamGroup& group, int worker, Stream& stream) {
+// home: on which the group's state lives.
+void load_group(const CheckpointReader& reader, ParamGroup& group, int worker, Stream& home) {
   std::vector<std::byte> host;
   for (const Param& p : group.params) {
     for (const StatePiece& part : state_pieces(group, p)) {
@@ -159,7 +163,7 @@ void load_group(const CheckpointReader& reader, ParamGroup& group, int worker, S
               name_of(info.dtype), info.shape.to_string(), name_of(meta.dtype), meta.global.to_string());
       host.resize(part.values.bytes());
       reader.read(meta.name, meta.offset, meta.size, host.data());
-      stream.upload(part.values, host.data());
+      home.upload(part.values, host.data());
     }
   }
 }
@@ -171,10 +175,9 @@ std::vector<std::string> load_checkpoint(const CheckpointReader& reader, const P
   const HookContext at{.stream = stream, .step = reader.step()};
   std::set<std::string> notes;
   for (const auto& group : store.groups()) {
-    with_state(plan.keepers(), *group, at, [&] {
-      load_group(reader, *group, plan.mesh().worker(), stream);
-      load_plugin_states(reader, *group, plan, stream, notes);
-    });
+    with_held(plan.keepers(), *group, Held::state, at,
+              [&](Stream& home) { load_group(reader, *group, plan.mesh().worker(), home); });
+    load_plugin_states(reader, *group, plan, stream, notes);
   }
   load_gate_states(reader, plan, store, stream);
   note_unknown_states(reader, store, notes);

@@ -92,14 +92,16 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
         snapshot.reports.push_back(report);
       }
       for (const auto& group : trainer.parameters().groups()) {
-        for (const Param& p : group->params) {
-          for (const OwnedPiece& piece : owned_pieces(*group, p)) {
-            if (p.counted && group->owner && first_worker) {
-              place_piece(snapshot.gradients[step][p.spec.name], p, piece,
-                          to_host(group->owned_grad.slice(piece.begin, {piece.elements()}), *stream));
+        with_held(keepers, *group, Held::whole_grad, {.stream = *stream, .step = step}, [&](Stream& home) {
+          for (const Param& p : group->params) {
+            for (const OwnedPiece& piece : owned_pieces(*group, p)) {
+              if (p.counted && group->owner && first_worker) {
+                place_piece(snapshot.gradients[step][p.spec.name], p, piece,
+                            to_host(group->owned_grad.slice(piece.begin, {piece.elements()}), home));
+              }
             }
           }
-        }
+        });
       }
     }
     trainer.apply(step);
@@ -109,11 +111,11 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
     const std::lock_guard lock(mutex);
     const HookContext at{.stream = *stream, .step = steps};
     for (const auto& group : trainer.parameters().groups()) {
-      with_state(keepers, *group, at, [&] {
+      with_held(keepers, *group, Held::saved, at, [&](Stream& home) {
         for (const Param& p : group->params) {
           for (const StatePiece& part : first_worker ? state_pieces(*group, p) : std::vector<StatePiece>()) {
             const std::string kind = part.state.empty() ? "weight" : part.state;
-            visit(*group, p, part.piece, kind + "/" + p.spec.name, to_host(part.values, *stream));
+            visit(*group, p, part.piece, kind + "/" + p.spec.name, to_host(part.values, part.stream(*stream, home)));
           }
         }
       });

@@ -2,6 +2,9 @@
 
 #include <signal.h>
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <optional>
@@ -59,13 +62,15 @@ class TrainingRun {
         stream_(device_->make_main_stream()),
         source_(make_batch_source(settings_)),
         session_(config),
-        planned_((session_.plan(communicator.rank(), &communicator, device_.get()), true)),
+        planned_((device_->limit_memory(settings_.memory.limit),
+                  session_.plan(communicator.rank(), &communicator, device_.get()), true)),
         world_(session_.mesh().world_group("run")),
         trainer_(session_.plan(), *stream_, *source_),
         checkpoints_(options.run_directory / "checkpoints"),
         pruner_(checkpoints_, settings_.run.keep, settings_.run.disk_timeout_seconds) {}
 
   ExitCode train() {
+    require_same_recompute();
     resume();
     if (step_ >= settings_.run.steps) {
       if (first()) {
@@ -102,7 +107,7 @@ class TrainingRun {
       }
       if (step_ == 1 || due(settings_.run.log_every) || last || validation.has_value()) {
         const StepReport all = trainer_.over_workers(report);
-        log({&all, all_tokens(), step_seconds, peak_bytes(), validation, mfu(all, step_seconds)}, progress,
+        log({&all, all_tokens(), step_seconds, largest_peak(), validation, mfu(all, step_seconds)}, progress,
             seconds_since(begin));
       }
       if (due(settings_.run.checkpoint_every) || last || stop) {
@@ -131,6 +136,16 @@ class TrainingRun {
  private:
   bool first() const { return world_.rank() == 0; }
   bool due(std::int64_t every) const { return every > 0 && step_ % every == 0; }
+
+  // Each rank has found by itself what "fit" stands for.
+  void require_same_recompute() {
+    if (config_.table("memory").text("recompute") != "fit") {
+      return;
+    }
+    const std::vector<std::string> found = gather_texts(settings_.memory.recompute, world_, *stream_);
+    require(std::all_of(found.begin(), found.end(), [&](const std::string& other) { return other == found.front(); }),
+            "memory.recompute = \"fit\" stands for different things on different ranks: {}", fmt::join(found, ", "));
+  }
 
   // Independent workers wait for each other where something is logged, validated or saved, and nowhere else.
   bool meets() {
@@ -231,10 +246,23 @@ class TrainingRun {
     return flag[0] != 0;
   }
 
-  std::int64_t peak_bytes() {
-    std::vector<std::int64_t> peak = {device_->memory().peak_bytes};
-    all_reduce_values(peak, ReduceOp::max, world_, *stream_);
-    return peak[0];
+  // By kind, of the first of the ranks that have held most.
+  BytesByKind largest_peak() {
+    const MemoryUse use = device_->memory();
+    std::vector<std::int64_t> most = {use.peak_bytes};
+    all_reduce_values(most, ReduceOp::max, world_, *stream_);
+    std::vector<std::int64_t> whose = {use.peak_bytes == most[0] ? world_.rank() : world_.size()};
+    all_reduce_values(whose, ReduceOp::min, world_, *stream_);
+    std::vector<std::int64_t> bytes;
+    for (MemoryKind kind : all_memory_kinds) {
+      bytes.push_back(whose[0] == world_.rank() ? use.peak_kinds[kind] : 0);
+    }
+    all_reduce_values(bytes, ReduceOp::sum, world_, *stream_);
+    BytesByKind kinds;
+    for (MemoryKind kind : all_memory_kinds) {
+      kinds[kind] = bytes[static_cast<std::size_t>(kind)];
+    }
+    return kinds;
   }
 
   std::optional<double> mfu(const StepReport& report, double seconds) const {

@@ -119,6 +119,14 @@ std::vector<Mathematics> Session::mathematics() const {
   return found;
 }
 
+std::vector<std::vector<KeyChange>> Session::smaller() const {
+  std::vector<std::vector<KeyChange>> found;
+  for (const PluginPtr& plugin : plugins_) {
+    found.push_back(plugin->smaller());
+  }
+  return found;
+}
+
 void Session::plan(int rank, Communicator* communicator, Device* device) {
   Diagnostics refused = config_.diagnostics();
   plan(rank, communicator, device, refused);
@@ -183,8 +191,17 @@ int check_layout(const Config& config) {
   if (!session.plan().cut().empty()) {
     check_slices(config, session.plan(), refused);
   }
-  if (refused.empty()) {
-    collect(config, "default", refused, [&] { ParamStore store(session.plan()); });
+  // Keepers may refuse a group that only a later stage has.
+  for (int stage = 0; stage < session.plan().stages() && refused.empty(); ++stage) {
+    int rank = 0;
+    while (session.plan().stage_of_rank(rank) != stage) {
+      ++rank;
+    }
+    Session there(config);
+    there.plan(rank, nullptr, nullptr, refused);
+    if (refused.empty()) {
+      collect(config, "default", refused, [&] { ParamStore store(there.plan()); });
+    }
   }
   refused.throw_if_any();
   const Plan& plan = session.plan();

@@ -35,6 +35,7 @@ class Session {
 
   // Of each plugin, in the order of the tables.
   std::vector<Mathematics> mathematics() const;
+  std::vector<std::vector<KeyChange>> smaller() const;  // Plugin::smaller
   Mesh& mesh() { return mesh_; }
   Plan& plan() { return *plan_; }
 

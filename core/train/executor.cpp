@@ -75,12 +75,45 @@ void Executor::send(Lane& lane, Place place) {
   const Tensor t = take(lane.leaving, place, "the result");
   lane.sends->wait(stream_.record());
   lane.out.group->send(t, lane.out.peer, *lane.sends);
+  lane.sent.push_back(lane.sends->record());
 }
 
-void Executor::receive(Lane& lane, Place place) {
+// What a stage sends stays in memory until somebody knows that it has left. Nobody waits for that: but the neighbour
+// answers only after it has received, and then the wait for the send is over at once.
+void Executor::expect_acknowledgements(std::span<const Instr> program) {
+  const auto count = [&](Lane& lane, int neighbour, Op sends, Op receives, int micro_batches) {
+    std::size_t received = 0;
+    for (const Instr& instr : plan_.schedule().steps((neighbour + stages_) % stages_, stages_, micro_batches)) {
+      received += instr.op == receives ? 1 : 0;
+      if (instr.op == sends) {
+        lane.acknowledges.push_back(received);
+      }
+    }
+  };
+  int micro_batches = 0;
+  bool trains = false;
+  for (const Instr& instr : program) {
+    micro_batches = std::max(micro_batches, instr.micro_batch + 1);
+    trains = trains || instr.op == Op::backward;
+  }
+  if (trains && stages_ > 1) {
+    count(x_, stage_ - 1, Op::send_x, Op::recv_dx, micro_batches);
+    count(dx_, stage_ + 1, Op::send_dx, Op::recv_x, micro_batches);
+  }
+}
+
+// back: the lane that leads to the sender.
+void Executor::receive(Lane& lane, const Lane& back, Place place) {
   require(lane.in.group != nullptr, "the schedule receives at stage {}, which has no such neighbour", stage_);
   Tensor t = plan_.device().empty(dtype_, shape_);
   lane.in.group->recv(t, lane.in.peer, stream_);
+  if (!lane.acknowledges.empty()) {
+    const std::size_t left = lane.acknowledges.front();
+    lane.acknowledges.pop_front();
+    if (left > 0) {
+      stream_.wait(back.sent.at(left - 1));
+    }
+  }
   lane.arrived[place] = std::move(t);
 }
 
@@ -115,10 +148,14 @@ class LayersRun {
 
 void Executor::run(std::span<const Instr> program, StageWork& work) {
   LayersRun layers(plan_.mesh(), stream_);
+  const MemoryScope as(plan_.device(), MemoryKind::work);
   for (Lane* lane : {&x_, &dx_}) {  // a run that failed may have left something
     lane->arrived.clear();
     lane->leaving.clear();
+    lane->sent.clear();
+    lane->acknowledges.clear();
   }
+  expect_acknowledgements(program);
   std::map<int, std::size_t> last_use;       // of each micro-batch
   std::map<int, std::size_t> last_backward;  // of each chunk
   for (std::size_t i = 0; i < program.size(); ++i) {
@@ -134,8 +171,8 @@ void Executor::run(std::span<const Instr> program, StageWork& work) {
     const Place place{chunk, m};
     switch (op) {
       case Op::load: work.load(m); break;
-      case Op::recv_x: receive(x_, place); break;
-      case Op::recv_dx: receive(dx_, place); break;
+      case Op::recv_x: receive(x_, dx_, place); break;
+      case Op::recv_dx: receive(dx_, x_, place); break;
       case Op::send_x: send(x_, place); break;
       case Op::send_dx: send(dx_, place); break;
       case Op::forward: {

@@ -8,6 +8,7 @@
 // Thread safety: one per rank; not shared. Every rank makes the same calls.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -52,12 +53,16 @@ class Executor {
     End in, out;
     std::unique_ptr<Stream> sends;
     std::map<Place, Tensor> arrived, leaving;
+    std::vector<std::shared_ptr<Event>> sent;  // of each message of this run
+    // A message that comes in says that its sender has received so many of the other lane's.
+    std::deque<std::size_t> acknowledges;
   };
   void connect(const std::string& name, Lane& lane, bool forward);
   bool is_first(int chunk) const { return chunk * stages_ + stage_ == 0; }
   bool is_last(int chunk) const { return chunk * stages_ + stage_ == pieces_ - 1; }
   void send(Lane& lane, Place place);
-  void receive(Lane& lane, Place place);
+  void receive(Lane& lane, const Lane& back, Place place);
+  void expect_acknowledgements(std::span<const Instr> program);
   void hand_over(Lane& lane, Place from, int to_chunk, Tensor t);
 
   Plan& plan_;

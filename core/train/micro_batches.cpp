@@ -35,6 +35,7 @@ std::int64_t valid_of(const HostBatch& host) {
 DeviceBatch upload(const HostBatch& given, const Plan& plan, Stream& stream) {
   const HostBatch whole = with_window(given, plan.settings().model.sliding_window);
   Device& device = plan.device();
+  const MemoryScope as(device, MemoryKind::other);
   const HostBatch host = held_in(whole, plan, Region::embedding), core = held_in(whole, plan, Region::attention_core);
   DeviceBatch batch;
   batch.sequences = host.sequences;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/plan/keeper_chain.h"
 #include "parallel/host_collectives.h"
 
 namespace orthant {
@@ -42,7 +43,8 @@ Tensor FiniteSearch::forward(int chunk, int micro_batch, Tensor x) {
   return x;
 }
 
-void refuse_step(const StepReport& report, int first_layer, Model& model, Group& ranks, Stream& stream) {
+void refuse_step(const StepReport& report, int first_layer, Model& model, const Plan& plan, Group& ranks,
+                 Stream& stream) {
   std::vector<std::int64_t> found(ranks.size(), 0);
   std::int64_t& mine = found[ranks.rank()];
   mine = first_layer;
@@ -62,11 +64,14 @@ void refuse_step(const StepReport& report, int first_layer, Model& model, Group&
   }
   // The backward pass comes to the last layers first, so the latest layer is where it began.
   std::fill(found.begin(), found.end(), 0);  // 1 + twice the latest layer, + 1 for its experts; 0: all are finite
-  const Tensor squares = stream.device().empty(DType::f64, {1});
+  const Tensor on_device = stream.device().empty(DType::f64, {1});
   for (const auto& group : model.parameters().groups()) {
-    if (!finite(group->owned_grad, squares, stream)) {
-      mine = std::max<std::int64_t>(mine, 1 + 2 * group->layer + (group->experts ? 1 : 0));
-    }
+    with_held(plan.keepers(), *group, Held::whole_grad, {.stream = stream, .step = report.step}, [&](Stream& home) {
+      const Tensor squares = &home == &stream ? on_device : stream.device().host_empty(DType::f64, {1});
+      if (!finite(group->owned_grad, squares, home)) {
+        mine = std::max<std::int64_t>(mine, 1 + 2 * group->layer + (group->experts ? 1 : 0));
+      }
+    });
   }
   all_reduce_values(found, ReduceOp::sum, ranks, stream);
   require_all_alive(ranks, stream);

@@ -23,6 +23,7 @@ class FiniteSearch final : public ModelWork {
 
 // Refuses a step. first_layer: what this rank's search found. Collective over `ranks`, those that train one model.
 // Errors: always Error, naming the layer and rank of the forward pass, else those of the gradients.
-[[noreturn]] void refuse_step(const StepReport& report, int first_layer, Model& model, Group& ranks, Stream& stream);
+[[noreturn]] void refuse_step(const StepReport& report, int first_layer, Model& model, const Plan& plan, Group& ranks,
+                              Stream& stream);
 
 }  // namespace orthant

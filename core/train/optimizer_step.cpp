@@ -16,6 +16,10 @@ void Optimizer::transform(const Tensor&, const UpdateStep&, Stream&) const {
   fail("this optimizer asks for whole parameters (Treatment::whole) and has no `transform`");
 }
 
+void Optimizer::replay(const UpdateSlice&, std::span<const UpdateStep>, Stream&) const {
+  fail("this optimizer says that it replays updates (Treatment::replays) and has no `replay`");
+}
+
 double learning_rate(const Settings& settings, std::int64_t step) {
   const OptimizerSettings& o = settings.optimizer;
   if (step < o.warmup_steps) {
@@ -89,7 +93,30 @@ void OptimizerStep::update_whole(const ParamGroup& group, const Part& part, cons
   optimizer_.update(slice, step, stream_);
 }
 
-void OptimizerStep::update(ParamGroup& group, const std::vector<Part>& parts, UpdateStep step) {
+namespace {
+
+// What is left of [begin, begin + count) without the runs that are put off, which are in order.
+std::vector<ParamGroup::Run> due(std::int64_t begin, std::int64_t count, const std::vector<ParamGroup::Run>& put_off) {
+  std::vector<ParamGroup::Run> runs;
+  const std::int64_t end = begin + count;
+  for (const ParamGroup::Run& off : put_off) {
+    if (off.begin >= end) {
+      break;
+    }
+    if (off.begin > begin) {
+      runs.push_back({begin, off.begin - begin});
+    }
+    begin = std::max(begin, off.end());
+  }
+  if (begin < end) {
+    runs.push_back({begin, end - begin});
+  }
+  return runs;
+}
+
+}  // namespace
+
+void OptimizerStep::update(ParamGroup& group, const std::vector<Part>& parts, UpdateStep step, Stream& home) {
   const auto step_of = [&](const Part& part) {
     step.weight_decay = part.decay ? step.settings.weight_decay : 0.0;
     step.method = part.treatment.method;
@@ -109,9 +136,15 @@ void OptimizerStep::update(ParamGroup& group, const std::vector<Part>& parts, Up
   }
   for (const Part& part : parts) {
     if (part.whole == nullptr) {
-      optimizer_.update(slice_of(group, part), step_of(part), stream_);
+      for (const ParamGroup::Run& run : due(part.begin, part.count, group.put_off)) {
+        Part of = part;
+        of.begin = run.begin;
+        of.count = run.count;
+        optimizer_.update(slice_of(group, of), step_of(part), home);
+      }
       continue;
     }
+    require(&home == &stream_, "'{}': a parameter that the optimizer wants whole is updated on the device", group.name);
     const Param& p = *part.whole->param;
     if (prepared.defined()) {
       update_whole(group, part, step_of(part), prepared.slice(p.begin, {p.elements()}));
@@ -124,12 +157,29 @@ void OptimizerStep::update(ParamGroup& group, const std::vector<Part>& parts, Up
 }
 
 void OptimizerStep::apply(const Tensor& factor, const Tensor& finite, const HookContext& at) {
-  const UpdateStep now{
+  const UpdateStep on_device{
       .settings = plan_.settings().optimizer, .step = at.step, .lr = at.lr, .factor = factor, .finite = finite};
+  const MemoryScope as(plan_.device(), MemoryKind::work);
+  UpdateStep on_host = on_device;
+  std::shared_ptr<Event> copied;  // the factors are in the host's memory
+  const auto step_on = [&](Stream& home) {
+    if (&home == &stream_) {
+      return on_device;
+    }
+    if (copied == nullptr) {
+      on_host.factor = plan_.device().host_empty(DType::f32, {1});
+      on_host.finite = plan_.device().host_empty(DType::f32, {1});
+      stream_.download(on_host.factor, factor);
+      stream_.download(on_host.finite, finite);
+      copied = stream_.record();
+    }
+    home.wait(copied);
+    return on_host;
+  };
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     ParamGroup& group = *store_.groups()[i];
-    with_state(plan_.keepers(), group, at, [&] {
-      update(group, parts_[i], now);
+    with_held(plan_.keepers(), group, Held::state, at, [&](Stream& home) {
+      update(group, parts_[i], step_on(home), home);
       plan_.keepers().after_step(group, Change::updated, at);
     });
   }

@@ -18,8 +18,8 @@ class OptimizerStep {
   // Collective over the world where the optimizer wants whole parameters. All references outlive it.
   OptimizerStep(Plan& plan, ParamStore& store, Stream& stream);
 
-  // One update, with the step and the learning rate of `at`; then the keepers spread it. factor f32[1] multiplies the
-  // gradients; finite f32[1] is 1. Where they are NaN nothing changes.
+  // One update, with the step and the learning rate of `at`, wherever the keepers hold a group's state; then they
+  // spread it. factor f32[1] multiplies the gradients; finite f32[1] is 1. Where they are NaN nothing changes.
   void apply(const Tensor& factor, const Tensor& finite, const HookContext& at);
 
  private:
@@ -32,7 +32,8 @@ class OptimizerStep {
   };
   std::vector<Part> parts_of(const ParamGroup& group) const;
   UpdateSlice slice_of(const ParamGroup& group, const Part& part) const;
-  void update(ParamGroup& group, const std::vector<Part>& parts, UpdateStep step);
+  // home: the stream on which the group's state lives.
+  void update(ParamGroup& group, const std::vector<Part>& parts, UpdateStep step, Stream& home);
   void update_whole(const ParamGroup& group, const Part& part, const UpdateStep& step, const Tensor& prepared);
 
   Plan& plan_;

@@ -180,7 +180,7 @@ std::array<double, 3> Trainer::all_sums() {
 // All that is enqueued before anybody waits: what a step has summed, over the ranks that train one model.
 void Trainer::enqueue(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step) {
   run(load, batches, step);
-  gradient_sum_squares(sum_squares_, model_->parameters(), ranks_, stream_);
+  whole_gradients(sum_squares_, model_->parameters(), plan_, ranks_, at_end_of(step));
   sum_over_ranks();
   if (ranks_.size() > 1 && routed_layers_ > 0) {
     ranks_.all_reduce(sums_.choices, ReduceOp::sum, stream_);
@@ -217,6 +217,7 @@ StepReport Trainer::gradients(std::int64_t step) {
 
 void Trainer::apply(std::int64_t step) {
   update(step);
+  plan_.keepers().add_metrics(last_.metrics);
   observers_.after_step(last_);
 }
 
@@ -250,6 +251,7 @@ StepReport Trainer::step(std::int64_t step) {
     update(step);
   }
   StepReport done = report(loaded, step);
+  plan_.keepers().add_metrics(done.metrics);
   observers_.after_step(done);
   return done;
 }
@@ -322,7 +324,7 @@ void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
       plan_, *model_, [&](int m) { return upload(load.micro_batches[m], plan_, stream_); }, evaluate,
       at_end_of(report.step), sums_.loss);
   executor_.run(forward_passes(share_.micro_batches), search);
-  refuse_step(report, search.first_layer(), *model_, ranks_, stream_);
+  refuse_step(report, search.first_layer(), *model_, plan_, ranks_, stream_);
 }
 
 }  // namespace orthant

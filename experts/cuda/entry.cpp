@@ -28,8 +28,8 @@ void check_device() {
   static_cast<void>(expert_kernels());
 }
 
-std::unique_ptr<CudaDevice> make_device(const DeviceConfig&) {
-  return std::make_unique<CudaDevice>(ORTHANT_DEVICE_NAME, expert_kernels());
+std::unique_ptr<CudaDevice> make_device(const DeviceConfig& config) {
+  return std::make_unique<CudaDevice>(ORTHANT_DEVICE_NAME, expert_kernels(), config.threads);
 }
 
 }  // namespace

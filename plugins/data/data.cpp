@@ -56,13 +56,22 @@ class Data final : public Plugin {
   }
 
   void claim(Mesh& mesh, const Table& config) override {
-    mesh.claim({.name = "data", .size = static_cast<int>(config.integer("size")), .splits = {Dim::batch}});
+    size_ = static_cast<int>(config.integer("size"));
+    mesh.claim({.name = "data", .size = size_, .splits = {Dim::batch}});
     options_ = {.stage = static_cast<int>(config.integer("zero")),
                 .bucket = std::max<std::int64_t>(1, static_cast<std::int64_t>(config.number("bucket_mb") * 1e6 / 4)),
                 .shard_ranks = static_cast<int>(config.integer("shard_ranks")),
                 .whole_below = config.integer("whole_below"),
                 .prefetch = config.boolean("prefetch"),
                 .layered = config.boolean("layered")};
+  }
+
+  std::vector<KeyChange> smaller() const override {
+    std::vector<KeyChange> changes;
+    for (std::int64_t stage = options_.stage + 1; size_ > 1 && stage <= 3; ++stage) {
+      changes.push_back({"zero", stage});
+    }
+    return changes;
   }
 
   void plan(Plan& plan, Mesh&) override {
@@ -79,6 +88,7 @@ class Data final : public Plugin {
   }
 
  private:
+  int size_ = 1;
   ZeroOptions options_;
 };
 

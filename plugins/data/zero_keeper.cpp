@@ -118,7 +118,8 @@ void ZeroKeeper::acquire_weight(ParamGroup& group, Stream& s) {
     gather(of, s);
   }
   for (int id : soon(group)) {
-    if (Kept& next = kept_.at(id); !next.group->weight.defined()) {
+    Kept& next = kept_.at(id);
+    if (!next.group->weight.defined() && next.group->owned_weight.defined()) {
       gather(next, s);
     }
   }
@@ -151,7 +152,7 @@ void ZeroKeeper::after_step(ParamGroup& group, Change, const HookContext& at) {
   }
   side_->wait(s.record());
   of.ranks.shards->all_gather(group.weight, group.owned_weight, *side_);
-  if (group.id == last_gathered_) {
+  if (group.id == last_gathered_ || group.away.weight) {
     s.wait(side_->record());
   }
 }
@@ -206,12 +207,13 @@ bool ZeroKeeper::sum_grads(ParamGroup& group, const HookContext& at) {
   side_->wait(at.stream.record());
   if (of.ranks.shards == nullptr) {
     sum_whole(group);
-    return true;
+  } else {
+    sum_shard(of);
   }
-  sum_shard(of);
+  group.sum_done = side_->record();
   if (!group.whole_grad) {
     group.grad = {};
-    sums_.push_back(side_->record());
+    sums_.push_back(group.sum_done);
   }
   return true;
 }

@@ -7,6 +7,7 @@
 // All sums and gathers run on one side stream, in the order of the step, which is the same on every rank.
 #pragma once
 
+#include <orthant/acquire_order.h>
 #include <orthant/plan.h>
 
 #include <cstdint>
@@ -14,8 +15,6 @@
 #include <map>
 #include <memory>
 #include <vector>
-
-#include "acquire_order.h"
 
 namespace orthant::data_plugin {
 

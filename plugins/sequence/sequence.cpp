@@ -54,11 +54,10 @@ class Sequence final : public Plugin {
 
  private:
   static void refuse_what_does_not_divide(const Plan& plan) {
-    const ModelSettings& model = plan.settings().model;
-    plan.part(Dim::head, model.heads, Region::attention_core);
+    plan.part(Dim::head, plan.settings().model.heads, Region::attention_core);
     // Fewer key heads than ranks are repeated.
-    const std::int64_t key_heads = model.kv_heads == 0 ? model.heads : model.kv_heads;
-    Param keys{.spec = {.name = "the key heads", .global = {key_heads}, .region = Region::attention_core}};
+    Param keys{
+        .spec = {.name = "the key heads", .global = {kv_heads_of(plan.settings())}, .region = Region::attention_core}};
     keys.spec.split[0] = Dim::head;
     keys.spec.repeats = true;
     plan.place(keys);

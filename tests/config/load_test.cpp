@@ -120,6 +120,7 @@ warmup_steps = 5
 decay_steps = 6
 [memory]
 recompute = "none"
+limit = "1.5 GiB"
 )");
   const Settings& s = config.settings;
   EXPECT_EQ(s.run.name, "a.b-c");
@@ -196,6 +197,7 @@ recompute = "none"
   EXPECT_EQ(s.optimizer.warmup_steps, 5);
   EXPECT_EQ(s.optimizer.decay_steps, 6);
   EXPECT_EQ(s.memory.recompute, "none");
+  EXPECT_EQ(s.memory.limit, std::int64_t{3} << 29);
   for (const Table& table : config.tables) {
     for (const auto& [key, entry] : table.entries()) {
       if (table.path() + "." + key != "data.path") {
@@ -203,6 +205,24 @@ recompute = "none"
       }
     }
   }
+}
+
+TEST(Bytes, AreNumbersWithAUnit) {
+  const std::pair<const char*, std::int64_t> good[] = {
+      {"20 GiB", std::int64_t{20} << 30}, {"512MiB", 512 << 20}, {"1.5 kib", 1536}, {"2 GB", 2'000'000'000},
+      {"1 TiB", std::int64_t{1} << 40},   {"4096", 4096},        {"7 B", 7},        {"0.5 KB", 500}};
+  for (const auto& [text, bytes] : good) {
+    EXPECT_EQ(parse_bytes(text), bytes) << text;
+  }
+  for (const char* text : {"", " ", "GiB", "20 G", "20 apples", "-1 GiB", "0", "0.1 B", "1e3", "1 GiB 2", "nan", "inf",
+                           "2000000 TiB", "1,5 GiB", "0x10", "20\tGiB"}) {
+    EXPECT_FALSE(parse_bytes(text)) << text;
+  }
+}
+
+TEST_F(Load, BytesMayBeAPlainInteger) {
+  EXPECT_EQ(load(synthetic + "[memory]\nlimit = 4096\n").settings.memory.limit, 4096);
+  EXPECT_EQ(load(synthetic + "[memory]\nlimit = \"\"\n").settings.memory.limit, 0);
 }
 
 TEST_F(Load, EveryChoiceNamesItsOwnEnumerator) {

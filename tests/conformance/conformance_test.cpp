@@ -98,11 +98,13 @@ TEST(Conformance, TheAxisOfTheGuidePasses) {
 }
 
 TEST(Conformance, WhatIsBoundIsLookedAt) {
-  const ConformanceReport expert = check_plugin(in_tree("expert"), {});
-  EXPECT_EQ(finding(expert, "exchange").outcome, Outcome::ok);
-  EXPECT_THAT(finding(expert, "exchange").detail, HasSubstr("size 4 below data 4"));
-  EXPECT_EQ(finding(expert, "boundaries").outcome, Outcome::skipped);
-  EXPECT_THAT(finding(check_plugin(in_tree("template"), {}), "claims").detail, HasSubstr("alone: 1 rank"));
+  const auto found = [](const char* plugin, const char* check) {
+    return finding(check_plugin(in_tree(plugin), {}, check), check);
+  };
+  EXPECT_EQ(found("expert", "exchange").outcome, Outcome::ok);
+  EXPECT_THAT(found("expert", "exchange").detail, HasSubstr("size 4 below data 4"));
+  EXPECT_EQ(found("expert", "boundaries").outcome, Outcome::skipped);
+  EXPECT_THAT(found("template", "claims").detail, HasSubstr("alone: 1 rank"));
 }
 
 // --- each fault fails its check, and says why
@@ -192,8 +194,9 @@ TEST(Conformance, AStashIsJudgedByLateStreams) {
   }
 }
 
+// What it does is what "rude" does; only its keys are looked at here.
 TEST(Conformance, KeysNeedHelp) {
-  const ConformanceReport report = check_plugin(rude("rude_keys"), {});
+  const ConformanceReport report = check_plugin(rude("rude_keys"), {}, "claims");
   EXPECT_EQ(failures(report), "keys: key 'fault' has no help\n");
 }
 
@@ -230,6 +233,9 @@ const Fault faults_of_optimizers[] = {
     {"names", "optimizer rude: contract", "optimizer 'rude' has two states 'speed'"},
     {"unclipped", "optimizer rude: contract", "differ from those of a gradient that was multiplied by *factor"},
     {"moody", "optimizer rude: contract", "now in one way, now in another"},
+    {"forgets", "optimizer rude: contract", "after a replay are not those of its steps with a gradient of zeros"},
+    {"promises", "optimizer rude: contract", "says that it replays updates (Treatment::replays) and has no `replay`"},
+    {"both", "optimizer rude: contract", "as a whole and says that it replays updates"},
     {"unguarded", "optimizer rude: contract", "it crashed: Segmentation fault"},
 };
 INSTANTIATE_TEST_SUITE_P(Conformance, RudeOptimizer, testing::ValuesIn(faults_of_optimizers),
@@ -294,15 +300,17 @@ TEST(Child, AnswersThrowsCrashesOrIsEnded) {
 
 TEST(Conformance, TheProgramPrintsALineForEachCheck) {
   const run_test::ProgramFolder folder;
-  const run_test::Result good = folder.orthant({"plugins", "--check", in_tree("data")});
+  const run_test::Result good = folder.orthant({"plugins", "--check", in_tree("data")});  // all checks
   EXPECT_EQ(good.code, 0) << good.error;
   EXPECT_THAT(good.output, AllOf(HasSubstr("ok       parity      size 2; size 4; size 2 below pipeline 2\n"),
                                  HasSubstr("skipped  exchange    it binds none\n")));
   const std::vector<std::string> set = {"plugins.rude.fault=\"boundary\""};
-  const run_test::Result bad = folder.orthant(run_test::with_set({"plugins", "--check", rude()}, set));
+  const run_test::Result bad =
+      folder.orthant(run_test::with_set({"plugins", "--check", rude(), "--only", "boundaries"}, set));
   EXPECT_EQ(bad.code, 1);
   EXPECT_THAT(bad.output, HasSubstr("FAILED   boundaries  size 2: entering attention"));
-  const run_test::Result json = folder.orthant(run_test::with_set({"plugins", "--check", rude(), "--json"}, set));
+  const run_test::Result json =
+      folder.orthant(run_test::with_set({"plugins", "--check", rude(), "--only", "boundaries", "--json"}, set));
   EXPECT_EQ(json.code, 1);
   const auto parsed = nlohmann::json::parse(json.output);
   EXPECT_EQ(parsed.at("plugin"), "rude");

@@ -7,6 +7,9 @@
 //   moody       treats a parameter now in one way, now in another
 //   unclipped   takes no notice of the factor that clips
 //   unguarded   reads a tensor's memory by itself
+//   forgets     replays all missed steps but the last
+//   promises    says that it replays, and does not
+//   both        says that it replays what it treats as a whole
 #include <orthant/optimizer.h>
 #include <orthant/plugin.h>
 
@@ -23,9 +26,12 @@ class RudeOptimizer final : public Optimizer {
 
   Treatment treatment(const ParamSpec&, const OptimizerSettings&) const override {
     if (fault_ == "names") {
-      return {.states = {{"speed"}, {"speed"}}, .whole = false, .method = 0};
+      return {.states = {{"speed"}, {"speed"}}, .whole = false, .method = 0, .replays = false};
     }
-    return {.states = {{"speed"}}, .whole = false, .method = fault_ == "moody" ? ++asked_ : 0};
+    return {.states = {{"speed"}},
+            .whole = fault_ == "both",
+            .method = fault_ == "moody" ? ++asked_ : 0,
+            .replays = fault_ == "forgets" || fault_ == "promises" || fault_ == "both"};
   }
   void update(const UpdateSlice& slice, const UpdateStep& step, Stream& s) const override {
     double lr = step.lr;
@@ -44,6 +50,16 @@ class RudeOptimizer final : public Optimizer {
       (void)first;
     }
     s.sgd(slice.master, slice.weight, slice.state[0], slice.grad, step.factor, {static_cast<float>(lr), 0.9f, 0.0f});
+  }
+
+  void replay(const UpdateSlice& slice, std::span<const UpdateStep> steps, Stream& s) const override {
+    if (fault_ == "promises") {
+      return Optimizer::replay(slice, steps, s);
+    }
+    for (const UpdateStep& step : steps.first(steps.size() - 1)) {
+      const Sgd missed[] = {{static_cast<float>(step.lr), 0.9f, 0.0f}};
+      s.sgd_replay(slice.master, slice.weight, slice.state[0], missed);
+    }
   }
 
  private:

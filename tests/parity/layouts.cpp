@@ -17,13 +17,30 @@ namespace {
 
 const std::string carved_axis = "expert";
 
+// Whether the axis's plugin is built, and declares the keys of a variant.
+bool is_built(const std::string& axis, const std::string& keys) {
+  static std::map<std::string, std::vector<KeySpec>> declared;
+  if (!declared.contains(axis)) {
+    const std::string file = paths::plugin("liborthant_plugin_" + axis + ".so");
+    declared[axis] = std::filesystem::exists(file) ? plugin_keys(axis, file) : std::vector<KeySpec>();
+  }
+  const std::vector<KeySpec>& specs = declared[axis];
+  std::istringstream lines("size = 1\n" + keys);
+  for (std::string key; lines >> key; std::getline(lines, key)) {
+    if (std::none_of(specs.begin(), specs.end(), [&](const KeySpec& spec) { return spec.name == key; })) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // The variants of every axis, without size. Stage 3 shards small groups too: these models have no others.
 struct AxisChoices {
   const char* axis;
   std::vector<std::pair<const char*, const char*>> variants;  // label, keys
 };
-const std::vector<AxisChoices>& choices() {
-  static const std::vector<AxisChoices> all = {
+std::vector<AxisChoices> all_choices() {
+  return {
       {"data",
        {{"zero0", "zero = 0\n"},
         {"zero1", "zero = 1\n"},
@@ -44,24 +61,18 @@ const std::vector<AxisChoices>& choices() {
         {"hier", "dispatch = \"hierarchical\"\nnode_ranks = 2\n"},
         {"chunks", "chunks = 2\n"}}},
   };
-  return all;
 }
 
-// Whether the axis's plugin is built, and declares the keys of a variant.
-bool is_built(const std::string& axis, const std::string& keys) {
-  static std::map<std::string, std::vector<KeySpec>> declared;
-  if (!declared.contains(axis)) {
-    const std::string file = paths::plugin("liborthant_plugin_" + axis + ".so");
-    declared[axis] = std::filesystem::exists(file) ? plugin_keys(axis, file) : std::vector<KeySpec>();
-  }
-  const std::vector<KeySpec>& specs = declared[axis];
-  std::istringstream lines("size = 1\n" + keys);
-  for (std::string key; lines >> key; std::getline(lines, key)) {
-    if (std::none_of(specs.begin(), specs.end(), [&](const KeySpec& spec) { return spec.name == key; })) {
-      return false;
+// Those whose axis is built.
+const std::vector<AxisChoices>& choices() {
+  static const std::vector<AxisChoices> built = [] {
+    std::vector<AxisChoices> choices = all_choices();
+    for (AxisChoices& axis : choices) {
+      std::erase_if(axis.variants, [&](const auto& variant) { return !is_built(axis.axis, variant.second); });
     }
-  }
-  return true;
+    return choices;
+  }();
+  return built;
 }
 
 // Of the quick table's candidates; every variant is in far more layouts than there are models.
@@ -91,9 +102,6 @@ void extend(TableLayout layout, std::size_t next, int most, std::vector<TableLay
   extend(layout, next + 1, most, to);
   for (const int size : {2, 4}) {
     for (const auto& [label, keys] : axis.variants) {
-      if (!is_built(axis.axis, keys)) {
-        continue;
-      }
       TableLayout more = layout;
       more.axes.push_back({axis.axis, label, size, keys});
       if (more.ranks() <= most) {
@@ -195,13 +203,13 @@ const std::vector<Model>& table_models() {
   return models;
 }
 
-const std::vector<TableLayout>& all_layouts() {
-  static const std::vector<TableLayout> layouts = [] {
-    std::vector<TableLayout> all;
-    extend({}, 0, 16, all);
-    return all;
-  }();
-  return layouts;
+const std::vector<TableLayout>& all_layouts(int most) {
+  static std::map<int, std::vector<TableLayout>> known;
+  const auto [found, is_new] = known.try_emplace(most);
+  if (is_new) {
+    extend({}, 0, most, found->second);
+  }
+  return found->second;
 }
 
 std::optional<std::string> refusal_of(const TableCell& cell) {
@@ -243,9 +251,9 @@ const std::vector<TableCell>& quick_cells() {
     };
     std::vector<Candidate> candidates;
     const std::vector<Model>& models = table_models();
-    for (const TableLayout& layout : all_layouts()) {
+    for (const TableLayout& layout : all_layouts(8)) {
       const std::uint64_t order = hash(layout.name());
-      for (std::size_t i = 0; layout.ranks() <= 8 && i < models_of_each; ++i) {
+      for (std::size_t i = 0; i < models_of_each; ++i) {
         const std::size_t model = (order + i) % models.size();
         candidates.push_back({layout.axes.size(), order * 31 + model, &layout, &models[model]});
       }

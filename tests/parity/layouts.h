@@ -42,8 +42,8 @@ Overrides table_base();
 
 const std::vector<Model>& table_models();
 
-// All products of variants on exactly 2, 4, 8 and 16 ranks, those that are refused too.
-const std::vector<TableLayout>& all_layouts();
+// All products of variants on exactly 2, 4, 8 and 16 ranks, and no more than `most`; those that are refused too.
+const std::vector<TableLayout>& all_layouts(int most = 16);
 
 inline void PrintTo(const TableCell& cell, std::ostream* out) {
   *out << cell.name();

@@ -36,6 +36,24 @@ TEST_F(PlanCommand, ShowsMeshSlicesBytesAndCollectives) {
                                    HasSubstr("rank 0 holds"), HasSubstr("all_to_all f32"), HasSubstr("balanced")));
 }
 
+TEST_F(PlanCommand, JsonHasThePeakByKindOfEveryRouting) {
+  folder_.write("m.jsonl", R"({"step":1,"expert_tokens":{"0":[9,1,1,1]}})"
+                           "\n");
+  const Result result = plan({"--json", "--routing", "m.jsonl"});
+  ASSERT_EQ(result.code, 0) << result.error;
+  const nlohmann::json memory = nlohmann::json::parse(result.output).at("memory").at(0);
+  for (const char* routing : {"", "worst_", "recorded_"}) {
+    std::int64_t sum = 0;
+    for (const auto& [kind, bytes] : memory.at(std::string(routing) + "peak_by_kind").items()) {
+      sum += bytes.get<std::int64_t>();
+    }
+    EXPECT_EQ(memory.at(std::string(routing) + "peak_bytes"), sum) << routing;
+  }
+  EXPECT_EQ(plan({"--routing", "nowhere"}).code, 78);
+  EXPECT_THAT(plan({}).output,
+              AllOf(HasSubstr("what the peak is made of"), HasSubstr("worst"), Not(HasSubstr("recorded"))));
+}
+
 TEST_F(PlanCommand, AlikeParametersAndLongListsAreOneLine) {
   const Result result = plan({"--set", "model.layers=4", "--set", "moe.every=2", "--set", "batch.sequences=16", "--set",
                               "plugins.data.size=16"});

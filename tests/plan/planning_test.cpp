@@ -62,6 +62,7 @@ void run_for_real(const Config& config, Real& real) {
     const MemoryUse use = rank.stream().device().memory();
     memory.other = use.current_bytes - memory.weights - memory.gradients - memory.optimizer;
     memory.peak = use.peak_bytes;
+    memory.peak_kinds = use.peak_kinds;
   });
 }
 
@@ -98,8 +99,14 @@ TEST_P(Planned, BytesAndCollectivesEqualThoseOfARealStep) {
     // How long side streams hold what they send or gather depends on when they get to run: with both, more.
     const std::string& plugins = GetParam().plugins;
     const bool both = plugins.find("pipeline") != std::string::npos && plugins.find("zero") != std::string::npos;
-    EXPECT_NEAR(static_cast<double>(plan.memory.peak) / static_cast<double>(measured.peak), 1, both ? 0.1 : 0.05)
-        << "rank " << r;
+    const double near = both ? 0.1 : 0.05, peak = static_cast<double>(measured.peak);
+    EXPECT_NEAR(static_cast<double>(plan.memory.peak) / peak, 1, near) << "rank " << r;
+    EXPECT_EQ(plan.memory.peak_kinds.total(), plan.memory.peak) << "rank " << r;
+    for (MemoryKind kind : all_memory_kinds) {
+      EXPECT_NEAR(static_cast<double>(plan.memory.peak_kinds[kind]) / peak,
+                  static_cast<double>(measured.peak_kinds[kind]) / peak, near)
+          << "rank " << r << ", " << name_of(kind);
+    }
 
     std::map<std::string, std::vector<std::string>> calls;
     std::map<std::string, std::vector<std::int64_t>> exchanged;
@@ -272,6 +279,7 @@ TEST(Planning, RanksThatAreAlikeAreOneClass) {
   ASSERT_EQ(classes.size(), 1u);
   EXPECT_EQ(classes[0].ranks, (std::vector<int>{0, 1, 2, 3}));
   EXPECT_EQ(classes[0].memory, plan_rank(config, 2).memory);
+  EXPECT_EQ(classes[0].worst.peak_kinds.total(), classes[0].worst.peak);
   EXPECT_EQ(classes[0].sent, bytes_sent(plan_rank(config, 2).step));
 }
 

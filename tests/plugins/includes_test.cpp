@@ -21,7 +21,7 @@ class Includes : public testing::Test {
       fs::copy(paths::source("scripts") + "/" + name, folder_.path("scripts"));
     }
     for (const char* name :
-         {"core/include/orthant", "router", "experts", "parallel", "plugins/mine", "plugins/other"}) {
+         {"core/include/orthant", "router", "experts", "parallel", "offload/files", "plugins/mine", "plugins/other"}) {
       fs::create_directories(folder_.path(name));
     }
     folder_.write("scripts/rooms.txt",
@@ -31,6 +31,8 @@ class Includes : public testing::Test {
     folder_.write("plugins/mine/mine.h", "#include <orthant/plan.h>\n");
     folder_.write("plugins/mine/mine.cpp", "#include \"mine.h\"\nORTHANT_PLUGIN(\"mine\", Mine)\n");
     folder_.write("plugins/other/other.h", "#include <vector>\n");
+    folder_.write("offload/files/file.h", "#include <orthant/plan.h>\n");
+    folder_.write("offload/offload.cpp", "#include \"files/file.h\"\n");
     folder_.write("core/model/model.h", "// Above.\n");
     folder_.write("core/model/model.cpp", "#include <orthant/plan.h>\nint x;  // of the axis \"mine\", say\n");
   }
@@ -59,6 +61,11 @@ TEST_F(Includes, EachBentArrowIsRefused) {
                  "includes orthant/secret.h: which is no public");
   expect_refused("plugins/mine/a.cpp", "#include \"plugins/other/other.h\"\n", "includes plugins/other/other.h" + only);
   expect_refused("plugins/mine/a.cpp", "#include \"plugins/mine/mine.h\"\n", "includes plugins/mine/mine.h: by a path");
+  expect_refused("offload/a.cpp", "#include \"core/base/private.h\"\n", "includes core/base/private.h" + only);
+  expect_refused("offload/a.cpp", "#include \"offload/files/file.h\"\n", "includes offload/files/file.h: by a path");
+  expect_refused("plugins/mine/a.cpp", "#include \"offload/files/file.h\"\n", "includes offload/files/file.h" + only);
+  expect_refused("core/model/a.cpp", "#include \"offload/files/file.h\"\n",
+                 "includes offload/files/file.h, which is in no room");
   expect_refused("core/model/a.cpp", "#include \"plugins/mine/mine.h\"\n",
                  "includes plugins/mine/mine.h, which is in no room");
   expect_refused("core/base/a.cpp", "#include \"core/model/model.h\"\n",

@@ -41,6 +41,28 @@ class RunFolderTest : public testing::Test {
   ProgramFolder folder_;
 };
 
+// The limit is what "full" needs and "none" does not keep: all ranks find the same, and stay below it.
+TEST_F(RunFolderTest, KeepsAMemoryLimitByRecomputing) {
+  const auto need = [&](const char* recompute) {
+    const Result plan =
+        folder_.orthant({"plan", "c.toml", "--json", "--set", std::string("memory.recompute=") + recompute});
+    return nlohmann::json::parse(plan.output).at("memory").at(0).at("worst_peak_bytes").get<std::int64_t>();
+  };
+  const std::int64_t limit = need("\"full\"");
+  ASSERT_LT(limit, need("\"none\""));
+  const std::string set = fmt::format("memory.limit={}", limit);
+  const Result refused = train({set});
+  EXPECT_EQ(refused.code, 78) << refused.output;
+  EXPECT_THAT(refused.error, HasSubstr("memory.recompute = \"full\""));
+  const Result kept = train({set, "memory.recompute=\"fit\""});
+  ASSERT_EQ(kept.code, 0) << kept.error;
+  EXPECT_THAT(kept.error, HasSubstr("memory.recompute = \"fit\" is \"full\" here"));
+  EXPECT_THAT(read_file(folder_.run() / "config.resolved.toml"), HasSubstr("recompute = \"fit\""));
+  for (const nlohmann::json& line : metrics()) {
+    EXPECT_LE(line.at("peak_bytes").get<std::int64_t>(), limit);
+  }
+}
+
 TEST_F(RunFolderTest, HoldsConfigurationMetricsLogsAndCheckpoints) {
   const Result result = train(
       {"run.steps=6", "run.validate_every=4", "run.log_every=3", "data.validation_sequences=4", "run.peak_tflops=0.5"});
@@ -64,6 +86,12 @@ TEST_F(RunFolderTest, HoldsConfigurationMetricsLogsAndCheckpoints) {
     }
     EXPECT_NEAR(line.at("tokens_per_second").get<double>() * line.at("step_seconds").get<double>(), 64, 1e-6);
     EXPECT_GT(line.at("peak_bytes").get<std::int64_t>(), 0);
+    std::int64_t by_kind = 0;
+    for (const auto& [kind, bytes] : line.at("peak_by_kind").items()) {
+      by_kind += bytes.get<std::int64_t>();
+    }
+    EXPECT_EQ(line.at("peak_bytes").get<std::int64_t>(), by_kind);
+    EXPECT_GT(line.at("peak_by_kind").at("activations").get<std::int64_t>(), 0);
     EXPECT_EQ(line.contains("validation_loss"), step == 4 || step == 6);
     // The share of what two ranks could do does not depend on how long the step took.
     EXPECT_GT(line.at("mfu").get<double>() * line.at("step_seconds").get<double>(), 0);

@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "core/conformance/experiment.h"
+#include "core/layers/parameter_state.h"
+#include "core/plan/keeper_chain.h"
 #include "parallel/local/local_communicator.h"
 
 namespace orthant::test {
@@ -110,21 +112,30 @@ std::vector<float> TestRank::read(const Tensor& values) {
 }
 
 std::vector<float> TestRank::weight(const std::string& name) {
-  return read(&ParamGroup::master, name);
+  return saved_state(name, "");
 }
 std::vector<float> TestRank::gradient(const std::string& name) {
   return read(&ParamGroup::grad, name);
 }
 std::vector<float> TestRank::state(const std::string& state, const std::string& name) {
+  return saved_state(name, state);
+}
+
+std::vector<float> TestRank::saved_state(const std::string& name, const std::string& state) {
   const auto found = trainer_->parameters().find(name);
   require(found.group != nullptr, "this rank does not hold {}", name);
-  for (const ParamState& known : found.group->states) {
-    const Tensor values = known.slice(found.param->begin - found.group->owned_begin, found.param->elements());
-    if (known.name == state && values.defined()) {
-      return read(values);
+  std::vector<float> host;
+  with_held(session_.plan().keepers(), *found.group, Held::saved, {.stream = *stream_}, [&](Stream& home) {
+    for (const StatePiece& part : state_pieces(*found.group, *found.param)) {
+      if (part.state == state) {
+        std::vector<float> piece(part.values.elements());
+        part.stream(*stream_, home).download(piece.data(), part.values);
+        host.insert(host.end(), piece.begin(), piece.end());
+      }
     }
-  }
-  fail("{} has no state {}", name, state);
+  });
+  require(!host.empty(), "{} has no state {}", name, state);
+  return host;
 }
 
 void TestRank::set_weight(const std::string& name, const std::vector<float>& global) {

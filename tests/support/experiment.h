@@ -60,6 +60,7 @@ class TestRank {
   void set_weight(const std::string& name, const std::vector<float>& global);
 
  private:
+  std::vector<float> saved_state(const std::string& name, const std::string& state);  // state "": the weights
   std::vector<float> read(Tensor ParamGroup::*flat, const std::string& name);
   std::vector<float> read(const Tensor& values);
 

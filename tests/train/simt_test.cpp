@@ -51,6 +51,10 @@ const std::vector<Cell> cells = {
     {"data2_expert2_padded",
      {"moe.capacity_factor=1.25"},
      "[plugins.data]\nsize = 2\n[plugins.expert]\nsize = 2\npadded = true\n"},
+    {"offload",
+     {},
+     "[plugins.offload]\nstates = \"host\"\ngradients = \"host\"\nweights = \"host\"\nactivations = \"host\"\n"},
+    {"offload_lazy_experts", {}, "[plugins.offload]\nstates = \"host\"\nexpert_states = \"lazy\"\n"},
 };
 
 Overrides with(Overrides overrides, const Overrides& more) {

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plugins/data/acquire_order.h"
+#include <orthant/acquire_order.h>
 
-namespace orthant::data_plugin::order_test {
+namespace orthant::order_test {
 namespace {
 
 using testing::ElementsAre;
@@ -61,4 +61,4 @@ TEST(AcquireOrder, AnotherWayIsGoneWithoutForesightAndThenKnown) {
 }
 
 }  // namespace
-}  // namespace orthant::data_plugin::order_test
+}  // namespace orthant::order_test

@@ -12,8 +12,6 @@
 #include <mutex>
 #include <vector>
 
-#include "core/base/memory_count.h"
-
 namespace orthant {
 
 class CachingAllocator {
@@ -23,19 +21,15 @@ class CachingAllocator {
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  // Aligned to 64 bytes; never null, also for zero bytes. Errors: Error naming the bytes asked for and in use.
+  // Aligned to 64 bytes; null where there is no memory, and only then.
   void* allocate(std::size_t bytes);
   void release(void* data, std::size_t bytes) noexcept;  // bytes: as asked for
-
-  MemoryUse use() const { return count_.use(); }  // bytes of live tensors, not of kept blocks
-  void reset_peak() { count_.reset_peak(); }
 
  private:
   void free_kept() noexcept;
 
   std::mutex mutex_;
   std::map<std::size_t, std::vector<void*>> kept_;  // size class -> free blocks
-  MemoryCount count_;
 };
 
 }  // namespace orthant

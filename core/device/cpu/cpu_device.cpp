@@ -30,9 +30,20 @@ std::unique_ptr<Stream> CpuDevice::make_side_stream() {
   return std::make_unique<SideStream>(make_main_stream());
 }
 
+std::unique_ptr<Stream> CpuDevice::make_host_stream() {
+  return std::make_unique<SideStream>(CpuDevice::make_main_stream());
+}
+
 std::unique_ptr<HostView> CpuDevice::host_view(const Tensor& tensor, Access) {
   require_defined("host_view", "tensor", tensor);
   return std::make_unique<DirectView>(tensor);
+}
+
+void* CpuDevice::allocate(std::size_t bytes) {
+  void* const data = allocator_.allocate(bytes);
+  require(data != nullptr, "out of host memory: a tensor of {} bytes was asked for, {} bytes are in use", bytes,
+          memory().current_bytes + host_memory().current_bytes);
+  return data;
 }
 
 std::unique_ptr<Device> make_cpu_device(int threads) {

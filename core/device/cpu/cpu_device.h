@@ -15,24 +15,19 @@ class CpuDevice : public Device {
   std::string_view name() const override { return "cpu"; }
   std::unique_ptr<Stream> make_main_stream() override;
   std::unique_ptr<Stream> make_side_stream() override;
+  std::unique_ptr<Stream> make_host_stream() override;
   std::unique_ptr<HostView> host_view(const Tensor& tensor, Access access) override;
-  MemoryUse memory() const override { return allocator_.use(); }
-  MemoryUse host_memory() const override { return host_allocator_.use(); }
-  void reset_peak() override {
-    allocator_.reset_peak();
-    host_allocator_.reset_peak();
-  }
 
  protected:
-  void* allocate(std::size_t bytes) override { return allocator_.allocate(bytes); }
+  void* allocate(std::size_t bytes) override;
   void release(void* data, std::size_t bytes) noexcept override { allocator_.release(data, bytes); }
-  // The same memory, counted apart.
-  void* allocate_host(std::size_t bytes) override { return host_allocator_.allocate(bytes); }
-  void release_host(void* data, std::size_t bytes) noexcept override { host_allocator_.release(data, bytes); }
+  // The same memory: the device is the host.
+  void* allocate_host(std::size_t bytes) override { return allocate(bytes); }
+  void release_host(void* data, std::size_t bytes) noexcept override { release(data, bytes); }
 
  private:
   int threads_;
-  CachingAllocator allocator_, host_allocator_;
+  CachingAllocator allocator_;
 };
 
 }  // namespace orthant

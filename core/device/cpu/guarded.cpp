@@ -4,7 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <vector>
+#include <cerrno>
+#include <cstring>
 
 #include "core/base/check.h"
 #include "core/device/cpu/cpu_stream.h"
@@ -17,44 +18,40 @@ std::size_t page_size() {
   return static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Tensors kept open for a scope.
-class Opened {
- public:
-  Opened(GuardedDevice& device, std::initializer_list<Tensor> tensors) : Opened(device) {
-    tensors_.reserve(tensors.size());
-    for (const Tensor& tensor : tensors) {
-      device_.open(tensor);
-      tensors_.push_back(tensor);
-    }
-  }
-  ~Opened() {
-    for (const Tensor& tensor : tensors_) {
-      device_.close(tensor);
-    }
-  }
-  Opened(const Opened&) = delete;
-  Opened& operator=(const Opened&) = delete;
-
- private:
-  explicit Opened(GuardedDevice& device) : device_(device) {}  // complete: what is open is closed if a later open fails
-
-  GuardedDevice& device_;
-  std::vector<Tensor> tensors_;
-};
-
 class GuardedView : public HostView {
  public:
   GuardedView(GuardedDevice& device, const Tensor& tensor)
-      : HostView(tensor.as<std::byte>(), tensor.bytes()), opened_(device, {tensor}) {}
+      : HostView(tensor.as<std::byte>(), tensor.bytes()), device_(device), tensor_(tensor) {
+    device_.open(tensor_);
+  }
+  ~GuardedView() override { device_.close(tensor_); }
 
  private:
-  Opened opened_;
+  GuardedDevice& device_;
+  Tensor tensor_;
 };
+
+// Mappings of more are given back when they are released; the others are used again, as most allocations of a test are
+// small and of few sizes.
+constexpr std::size_t most_kept_bytes = 256 << 10;
 
 }  // namespace
 
 GuardedDevice::GuardedDevice(int threads) : threads_(threads) {
   require(threads >= 1, "the guarded device needs at least one thread, got {}", threads);
+  file_ = memfd_create("orthant_guarded", MFD_CLOEXEC);
+  if (file_ < 0) {
+    fail("the guarded device cannot make a file in memory: {}", std::strerror(errno));
+  }
+}
+
+GuardedDevice::~GuardedDevice() {
+  for (const auto& [bytes, mappings] : unused_) {
+    for (std::byte* begin : mappings) {
+      munmap(begin, 2 * (bytes + page_size()));
+    }
+  }
+  ::close(file_);
 }
 
 std::unique_ptr<Stream> GuardedDevice::make_main_stream() {
@@ -65,42 +62,89 @@ std::unique_ptr<Stream> GuardedDevice::make_side_stream() {
   return std::make_unique<SideStream>(make_main_stream());
 }
 
+std::unique_ptr<Stream> GuardedDevice::make_host_stream() {
+  return std::make_unique<SideStream>(
+      std::make_unique<GuardedStream>(*this, std::make_unique<CpuStream>(*this, threads_), Memory::host));
+}
+
 std::unique_ptr<HostView> GuardedDevice::host_view(const Tensor& tensor, Access) {
   require_defined("host_view", "tensor", tensor);
   return std::make_unique<GuardedView>(*this, tensor);
 }
 
-void* GuardedDevice::allocate(std::size_t bytes, MemoryCount& count) {
+// The first mapping, closed; the second is `bytes` and a page behind it.
+std::byte* GuardedDevice::map_twice(std::size_t bytes) {
+  const std::size_t apart = bytes + page_size();
+  void* all = mmap(nullptr, 2 * apart, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (all == MAP_FAILED) {
+    return nullptr;
+  }
+  auto* begin = static_cast<std::byte*>(all);
+  const auto at = static_cast<off_t>(file_bytes_);
+  const auto map = [&](std::byte* where, int access) {
+    return mmap(where, bytes, access, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file_, at) != MAP_FAILED;
+  };
+  if (ftruncate(file_, at + static_cast<off_t>(bytes)) != 0 || !map(begin, PROT_NONE) ||
+      !map(begin + apart, PROT_READ | PROT_WRITE)) {
+    munmap(begin, 2 * apart);
+    return nullptr;
+  }
+  file_bytes_ += bytes;
+  return begin;
+}
+
+void* GuardedDevice::allocate(std::size_t bytes) {
   const std::size_t page = page_size();
   const std::size_t data_bytes = std::max<std::size_t>(64, (bytes + 63) / 64 * 64);
   Pages pages;
   pages.bytes = (data_bytes + page - 1) / page * page;
-  pages.begin = mmap(nullptr, pages.bytes + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   std::lock_guard lock(mutex_);
-  require(pages.begin != MAP_FAILED, "out of host memory: a tensor of {} bytes was asked for, {} bytes are in use",
-          bytes, count.use().current_bytes);
-  void* data = static_cast<std::byte*>(pages.begin) + (pages.bytes - data_bytes);
+  std::vector<std::byte*>& unused = unused_[pages.bytes];
+  if (!unused.empty()) {
+    pages.begin = unused.back();
+    unused.pop_back();
+  } else {
+    pages.begin = map_twice(pages.bytes);
+  }
+  require(pages.begin != nullptr, "out of host memory: a tensor of {} bytes was asked for, {} bytes are in use", bytes,
+          memory().current_bytes);
+  void* data = pages.begin + (pages.bytes - data_bytes);
   pages_.emplace(data, pages);
-  count.add(bytes);
   return data;
 }
 
-void GuardedDevice::release(void* data, std::size_t bytes, MemoryCount& count) noexcept {
+void GuardedDevice::release(void* data, std::size_t) noexcept {
   std::lock_guard lock(mutex_);
   const auto found = pages_.find(data);
-  munmap(found->second.begin, found->second.bytes + page_size());
+  const Pages pages = found->second;
   pages_.erase(found);
-  count.remove(bytes);
+  if (pages.bytes <= most_kept_bytes) {
+    unused_[pages.bytes].push_back(pages.begin);
+    return;
+  }
+  const std::size_t apart = pages.bytes + page_size();
+  madvise(pages.begin + apart, pages.bytes, MADV_REMOVE);  // its place in the file is empty, and is not used again
+  munmap(pages.begin, 2 * apart);
+}
+
+Tensor GuardedDevice::seen(const Tensor& tensor) {
+  const std::shared_ptr<Storage>& storage = tensor.storage();
+  auto* data = static_cast<std::byte*>(storage->data());
+  const auto offset = static_cast<std::size_t>(tensor.as<std::byte>() - data);
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = pages_.find(data);
+    require(found != pages_.end(), "a tensor of device \"{}\" was given to an operation of device \"guarded\"",
+            tensor.device().name());
+    data += found->second.bytes + page_size();
+  }
+  return Tensor(std::make_shared<Storage>(*storage, data), offset, tensor.dtype(), tensor.shape());
 }
 
 void GuardedDevice::open(const Tensor& tensor) {
-  if (!tensor.defined()) {
-    return;
-  }
   std::lock_guard lock(mutex_);
   const auto found = pages_.find(tensor.storage()->data());
-  require(found != pages_.end(), "a tensor of device \"{}\" was given to an operation of device \"guarded\"",
-          tensor.device().name());
+  require(found != pages_.end(), "a tensor of device \"{}\" was given to device \"guarded\"", tensor.device().name());
   if (found->second.users++ == 0) {
     require(mprotect(found->second.begin, found->second.bytes, PROT_READ | PROT_WRITE) == 0,
             "the guarded device cannot make {} bytes readable", found->second.bytes);
@@ -108,9 +152,6 @@ void GuardedDevice::open(const Tensor& tensor) {
 }
 
 void GuardedDevice::close(const Tensor& tensor) noexcept {
-  if (!tensor.defined()) {
-    return;
-  }
   std::lock_guard lock(mutex_);
   const auto found = pages_.find(tensor.storage()->data());
   if (found != pages_.end() && --found->second.users == 0) {
@@ -121,10 +162,17 @@ void GuardedDevice::close(const Tensor& tensor) noexcept {
 void GuardedStream::forward(const char* name, std::initializer_list<Tensor> tensors, Operation operation) {
   const std::string_view called = name;
   for (const Tensor& tensor : tensors) {
-    require(!tensor.on_host() || called == "upload" || called == "download",
-            "{} was given a tensor of the host's memory: only upload, download and HostView take it", called);
+    if (!tensor.defined() || called == "upload" || called == "download") {
+      continue;
+    }
+    if (computes_on_ == Memory::device) {
+      require(!tensor.on_host(),
+              "{} was given a tensor of the host's memory: only upload, download, HostView and host streams take it",
+              called);
+    } else {
+      require(tensor.on_host(), "{} of a host stream was given a tensor of the device's memory", called);
+    }
   }
-  Opened opened(device_, tensors);
   operation(*inner_);
 }
 

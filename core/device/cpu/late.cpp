@@ -8,14 +8,16 @@
 namespace orthant {
 namespace {
 
+// A moment counts from when an operation was asked for: those that are asked for together are late together.
 class LateStream final : public SideStream {
  public:
   using SideStream::SideStream;
 
  protected:
   void forward(const char* name, std::initializer_list<Tensor> tensors, Operation operation) override {
-    SideStream::forward(name, tensors, [operation = std::move(operation)](Stream& inner) {
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    const auto due = std::chrono::steady_clock::now() + std::chrono::microseconds(200);
+    SideStream::forward(name, tensors, [due, operation = std::move(operation)](Stream& inner) {
+      std::this_thread::sleep_until(due);
       operation(inner);
     });
   }

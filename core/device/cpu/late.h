@@ -15,6 +15,7 @@ class LateDevice final : public CpuDevice {
   bool asynchronous() const override { return true; }
   std::unique_ptr<Stream> make_main_stream() override;
   std::unique_ptr<Stream> make_side_stream() override;
+  std::unique_ptr<Stream> make_host_stream() override { return make_side_stream(); }
 
  private:
   const Late late_;

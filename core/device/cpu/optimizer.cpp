@@ -2,16 +2,41 @@
 // one pass over the parameters each.
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "core/device/cpu/bf16.h"
 #include "core/device/cpu/cpu_stream.h"
 #include "core/device/cpu/parallel.h"
 #include "core/device/operation_checks.h"
+#include "core/device/update_rules.h"
 
 namespace orthant {
 namespace {
 
 constexpr std::int64_t grain = 1 << 14;
+
+// Elements whose master and state stay in the first cache through all steps of a replay.
+constexpr std::int64_t replay_block = 2048;
+
+// Calls steps(begin, end) for blocks of `master`, which runs them through all missed steps, and writes their weights.
+template <class F>
+void replay_blocks(int threads, const Tensor& master, const Tensor& weight, F&& steps) {
+  const float* p = master.as<float>();
+  with_float_type(weight.dtype(), [&](auto type) {
+    using T = decltype(type);
+    T* w = weight.as<T>();
+    parallel_for(threads, master.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t first = begin; first < end; first += replay_block) {
+        const std::int64_t last = std::min(first + replay_block, end);
+        steps(first, last);
+#pragma omp simd
+        for (std::int64_t i = first; i < last; ++i) {
+          w[i] = from_float<T>(p[i]);
+        }
+      }
+    });
+  });
+}
 
 }  // namespace
 
@@ -24,10 +49,7 @@ void CpuStream::adamw(const Tensor& master, const Tensor& weight, const Tensor& 
   if (std::isnan(clip)) {
     return;
   }
-  // v_hat = v / correction2: its root is taken of v, and scaled.
-  const float rate = how.lr / how.correction1, inverse_root = 1.0f / std::sqrt(how.correction2);
-  const float decay = 1.0f - how.lr * how.weight_decay;
-  const float beta1 = how.beta1, beta2 = how.beta2, eps = how.eps;
+  const AdamWTerms terms(how);
   float *p = master.as<float>(), *first = m.as<float>(), *second = v.as<float>();
   const float* g = grad.as<float>();
   with_float_type(weight.dtype(), [&](auto type) {
@@ -36,10 +58,8 @@ void CpuStream::adamw(const Tensor& master, const Tensor& weight, const Tensor& 
     parallel_for(threads_, master.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
       for (std::int64_t i = begin; i < end; ++i) {
-        const float gi = g[i] * clip;
-        const float mi = beta1 * first[i] + (1.0f - beta1) * gi;
-        const float vi = beta2 * second[i] + (1.0f - beta2) * gi * gi;
-        const float x = p[i] * decay - rate * mi / (std::sqrt(vi) * inverse_root + eps);
+        float x = p[i], mi = first[i], vi = second[i];
+        adamw_element(x, mi, vi, g[i] * clip, terms);
         first[i] = mi;
         second[i] = vi;
         p[i] = x;
@@ -49,7 +69,26 @@ void CpuStream::adamw(const Tensor& master, const Tensor& weight, const Tensor& 
   });
 }
 
-// m = momentum * m + (g + weight_decay * p); p -= lr * m.
+void CpuStream::adamw_replay(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& v,
+                             std::span<const AdamW> steps) {
+  check_replay("adamw_replay", master, weight);
+  check_optimizer_state("adamw_replay", "m", m, master);
+  check_optimizer_state("adamw_replay", "v", v, master);
+  if (steps.empty()) {
+    return;
+  }
+  const std::vector<AdamWTerms> missed(steps.begin(), steps.end());
+  float *p = master.as<float>(), *first = m.as<float>(), *second = v.as<float>();
+  replay_blocks(threads_, master, weight, [&](std::int64_t begin, std::int64_t end) {
+    for (const AdamWTerms& terms : missed) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) {
+        adamw_element(p[i], first[i], second[i], 0.0f, terms);
+      }
+    }
+  });
+}
+
 void CpuStream::sgd(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& grad,
                     const Tensor& factor, const Sgd& how) {
   check_optimizer("sgd", master, weight, grad, factor);
@@ -58,7 +97,6 @@ void CpuStream::sgd(const Tensor& master, const Tensor& weight, const Tensor& m,
   if (std::isnan(clip)) {
     return;
   }
-  const float lr = how.lr, momentum = how.momentum, decay = how.weight_decay;
   float *p = master.as<float>(), *state = m.as<float>();
   const float* g = grad.as<float>();
   with_float_type(weight.dtype(), [&](auto type) {
@@ -67,13 +105,30 @@ void CpuStream::sgd(const Tensor& master, const Tensor& weight, const Tensor& m,
     parallel_for(threads_, master.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
       for (std::int64_t i = begin; i < end; ++i) {
-        const float mi = momentum * state[i] + (g[i] * clip + decay * p[i]);
-        const float x = p[i] - lr * mi;
+        float x = p[i], mi = state[i];
+        sgd_element(x, mi, g[i], clip, how);
         state[i] = mi;
         p[i] = x;
         w[i] = from_float<T>(x);
       }
     });
+  });
+}
+
+void CpuStream::sgd_replay(const Tensor& master, const Tensor& weight, const Tensor& m, std::span<const Sgd> steps) {
+  check_replay("sgd_replay", master, weight);
+  check_optimizer_state("sgd_replay", "m", m, master);
+  if (steps.empty()) {
+    return;
+  }
+  float *p = master.as<float>(), *state = m.as<float>();
+  replay_blocks(threads_, master, weight, [&](std::int64_t begin, std::int64_t end) {
+    for (const Sgd& how : steps) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) {
+        sgd_element(p[i], state[i], 0.0f, 1.0f, how);
+      }
+    }
   });
 }
 
@@ -83,7 +138,7 @@ void CpuStream::descend(const Tensor& master, const Tensor& weight, const Tensor
   if (std::isnan(*finite.as<float>())) {
     return;
   }
-  const float decay = 1.0f - lr * weight_decay;
+  const float decay = multiply_add(-lr, weight_decay, 1.0f);
   float* p = master.as<float>();
   const float* by = u.as<float>();
   with_float_type(weight.dtype(), [&](auto type) {
@@ -92,7 +147,7 @@ void CpuStream::descend(const Tensor& master, const Tensor& weight, const Tensor
     parallel_for(threads_, master.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
       for (std::int64_t i = begin; i < end; ++i) {
-        const float x = p[i] * decay - lr * by[i];
+        const float x = descend_element(p[i], by[i], lr, decay);
         p[i] = x;
         w[i] = from_float<T>(x);
       }

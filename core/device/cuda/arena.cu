@@ -39,7 +39,7 @@ void GpuMemory::out_of_memory(std::size_t asked, cudaError_t status) const {
   }
   std::size_t free = 0, total = 0, kept = 0;
   static_cast<void>(cudaMemGetInfo(&free, &total));
-  const MemoryUse use = tensors_.use();
+  const MemoryUse use = use_ ? use_() : MemoryUse();
   const std::lock_guard lock(mutex_);
   for (const Arena* arena : arenas_) {
     kept += arena->kept();

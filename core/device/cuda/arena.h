@@ -14,13 +14,14 @@
 
 #include <cuda_runtime.h>
 
+#include <orthant/device.h>
+
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "core/base/memory_count.h"
 #include "core/device/cuda/block_cache.h"
 
 namespace orthant::cuda {
@@ -33,10 +34,13 @@ class GpuMemory {
   GpuMemory(int ordinal, bool cached) : ordinal_(ordinal), cached_(cached) {}
 
   bool cached() const { return cached_; }
-  MemoryCount& tensors() { return tensors_; }
 
-  // Called without locks before the GPU is given up as full: drops what only a finished use keeps.
-  void on_pressure(std::function<void()> drop) { drop_ = std::move(drop); }
+  // drop: called without locks before the GPU is given up as full, drops what only a finished use keeps. use: of the
+  // device's tensors.
+  void serve(std::function<void()> drop, std::function<MemoryUse()> use) {
+    drop_ = std::move(drop);
+    use_ = std::move(use);
+  }
   // While a graph is captured nothing can be waited for, so that unused segments stay.
   void set_capturing(bool now) { capturing_ = now; }
 
@@ -51,7 +55,7 @@ class GpuMemory {
   const bool cached_;
   std::atomic<bool> capturing_ = false;
   std::function<void()> drop_;
-  MemoryCount tensors_;
+  std::function<MemoryUse()> use_;
   mutable std::mutex mutex_;
   std::vector<Arena*> arenas_;
 };

@@ -85,7 +85,7 @@ bool cached(const std::string& device) {
 
 }  // namespace
 
-CudaDevice::CudaDevice(std::string name, std::string experts)
+CudaDevice::CudaDevice(std::string name, std::string experts, int host_threads)
     : name_(std::move(name)), expert_kernels_(std::move(experts)), owns_stream_(true) {
   ordinal_ = local_rank() % usable_gpus(name_);
   check(cudaSetDevice(ordinal_), fmt::format("choosing GPU {}", ordinal_));
@@ -98,14 +98,16 @@ CudaDevice::CudaDevice(std::string name, std::string experts)
           ordinal_, major, minor, name_);
   check(cudaStreamCreateWithFlags(&main_, cudaStreamNonBlocking), "making a stream");
   gpu_ = std::make_shared<GpuMemory>(ordinal_, cached(name_));
-  gpu_->on_pressure([this] { collect(true); });
+  gpu_->serve([this] { collect(true); }, [this] { return memory(); });
   pinned_ = std::make_shared<PinnedCache>();
   host_tensors_ = std::make_shared<HostTensors>(*pinned_, main_);
   arena_ = std::make_unique<Arena>(gpu_, main_);
+  host_processor_ = make_cpu_device(host_threads);
 }
 
 CudaDevice::CudaDevice(CudaDevice& of, cudaStream_t stream)
-    : name_(of.name_),
+    : Device(of),
+      name_(of.name_),
       expert_kernels_(of.expert_kernels_),
       ordinal_(of.ordinal_),
       multiprocessors_(of.multiprocessors_),
@@ -132,6 +134,11 @@ std::unique_ptr<Stream> CudaDevice::make_main_stream() {
 
 std::unique_ptr<Stream> CudaDevice::make_side_stream() {
   return std::make_unique<CudaSideStream>(*this);
+}
+
+std::unique_ptr<Stream> CudaDevice::make_host_stream() {
+  require(host_processor_ != nullptr, "a side stream's device makes no streams");
+  return host_processor_->make_host_stream();
 }
 
 std::unique_ptr<HostView> CudaDevice::host_view(const Tensor& tensor, Access access) {
@@ -201,21 +208,24 @@ void CudaDevice::collect(bool wait) {
   }
 }
 
+// While a graph is captured nothing can be waited for.
+void CudaDevice::make_room() {
+  collect(!capturing_);
+}
+
 void* CudaDevice::allocate(std::size_t bytes) {
   collect(false);
   void* const data = arena_->take(bytes);
-  gpu_->tensors().add(bytes);
   const std::lock_guard lock(mutex_);
   allocation_[data] = ++allocations_;
   return data;
 }
 
-void CudaDevice::release(void* data, std::size_t bytes) noexcept {
+void CudaDevice::release(void* data, std::size_t) noexcept {
   {
     const std::lock_guard lock(mutex_);
     allocation_.erase(data);
   }
-  gpu_->tensors().remove(bytes);
   arena_->give(data);
 }
 
@@ -224,8 +234,8 @@ void* CudaDevice::allocate_host(std::size_t bytes) {
   return host_tensors_->allocate(bytes);
 }
 
-void CudaDevice::release_host(void* data, std::size_t bytes) noexcept {
-  host_tensors_->release(data, bytes, capturing_);
+void CudaDevice::release_host(void* data, std::size_t) noexcept {
+  host_tensors_->release(data, capturing_);
 }
 
 }  // namespace orthant::cuda

@@ -29,8 +29,9 @@ namespace orthant::cuda {
 class CudaDevice final : public Device {
  public:
   // name: "cuda"; "simt" where the kernels run on the CPU (tests/simt). Errors: Error where there is no usable GPU.
-  // experts: which kernels they use (expert_kernels); empty: the device's choice.
-  CudaDevice(std::string name, std::string experts);
+  // experts: which kernels they use (expert_kernels); empty: the device's choice. host_threads: of one operation of a
+  // host stream.
+  CudaDevice(std::string name, std::string experts, int host_threads);
   // The same GPU for the operations of a side stream: their working memory is in the order of `stream`. `of` and
   // `stream` outlive it.
   CudaDevice(CudaDevice& of, cudaStream_t stream);
@@ -40,13 +41,8 @@ class CudaDevice final : public Device {
   bool asynchronous() const override { return true; }
   std::unique_ptr<Stream> make_main_stream() override;
   std::unique_ptr<Stream> make_side_stream() override;
+  std::unique_ptr<Stream> make_host_stream() override;
   std::unique_ptr<HostView> host_view(const Tensor& tensor, Access access) override;
-  MemoryUse memory() const override { return gpu_->tensors().use(); }
-  MemoryUse host_memory() const override { return host_tensors_->use(); }
-  void reset_peak() override {
-    gpu_->tensors().reset_peak();
-    host_tensors_->reset_peak();
-  }
 
   int ordinal() const { return ordinal_; }
   int multiprocessors() const { return multiprocessors_; }
@@ -77,6 +73,7 @@ class CudaDevice final : public Device {
   void require_not_capturing(const char* what) const;
 
  protected:
+  void make_room() override;
   void* allocate(std::size_t bytes) override;
   void release(void* data, std::size_t bytes) noexcept override;
   void* allocate_host(std::size_t bytes) override;
@@ -92,6 +89,7 @@ class CudaDevice final : public Device {
   std::shared_ptr<GpuMemory> gpu_;
   std::shared_ptr<PinnedCache> pinned_;
   std::shared_ptr<HostTensors> host_tensors_;
+  std::unique_ptr<Device> host_processor_;  // of make_host_stream; null for the device of a side stream
   std::unique_ptr<Arena> arena_;
   std::atomic<std::uint64_t> allocations_ = 0;
   std::atomic<bool> capturing_ = false;

@@ -1,40 +1,53 @@
 // AdamW (Loshchilov and Hutter, 2019), SGD with momentum, what other optimizers are made of, and the clipping factor:
 // one pass over the parameters each.
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/elements.h"
 #include "core/device/operation_checks.h"
+#include "core/device/update_rules.h"
 
 namespace orthant::cuda {
 namespace {
 
-// What both optimizers read and write.
+// What both optimizers change.
 template <class W>
 struct ParameterState {
   float* p;
   W* weight;  // may be p itself
   float* m;
-  const float *g, *factor;
   template <int n>
   struct Loaded {
-    float p[n], m[n], g[n], factor;
+    float p[n], m[n];
   };
   template <int n>
   __device__ void load(Loaded<n>& l, std::int64_t i) const {
     load_vector(l.p, p + i);
     load_vector(l.m, m + i);
-    load_vector(l.g, g + i);
-    l.factor = *factor;
   }
   template <int n>
-  __device__ void store(std::int64_t i, const float (&next_p)[n], const float (&next_m)[n]) const {
-    store_vector(m + i, next_m);
-    store_vector(p + i, next_p);
+  __device__ void store(const Loaded<n>& l, std::int64_t i) const {
+    store_vector(m + i, l.m);
+    store_vector(p + i, l.p);
     if (static_cast<void*>(weight) != static_cast<void*>(p)) {
-      store_vector(weight + i, next_p);
+      store_vector(weight + i, l.p);
     }
+  }
+};
+
+struct Gradient {
+  const float *g, *factor;
+  template <int n>
+  struct Loaded {
+    float g[n], factor;
+  };
+  template <int n>
+  __device__ void load(Loaded<n>& l, std::int64_t i) const {
+    load_vector(l.g, g + i);
+    l.factor = *factor;
   }
 };
 
@@ -43,59 +56,130 @@ template <class W>
 struct AdamBody {
   ParameterState<W> state;
   float* v;
-  float rate, inverse_root, decay, beta1, beta2, eps;
+  Gradient gradient;
+  AdamWTerms terms;
+  template <int n>
+  struct Loaded : ParameterState<W>::template Loaded<n>, Gradient::Loaded<n> {
+    float v[n];
+  };
+  template <int n>
+  __device__ void load(Loaded<n>& l, std::int64_t, std::int64_t i) const {
+    state.template load<n>(l, i);
+    gradient.load<n>(l, i);
+    load_vector(l.v, v + i);
+  }
+  template <int n>
+  __device__ void store(Loaded<n>& l, std::int64_t, std::int64_t i) const {
+    if (isnan(l.factor)) {
+      return;
+    }
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+      adamw_element(l.p[j], l.m[j], l.v[j], l.g[j] * l.factor, terms);
+    }
+    store_vector(v + i, l.v);
+    state.template store<n>(l, i);
+  }
+};
+
+// Floor: 20 bytes a parameter, and the weight.
+template <class W>
+struct SgdBody {
+  ParameterState<W> state;
+  Gradient gradient;
+  Sgd how;
+  template <int n>
+  struct Loaded : ParameterState<W>::template Loaded<n>, Gradient::Loaded<n> {};
+  template <int n>
+  __device__ void load(Loaded<n>& l, std::int64_t, std::int64_t i) const {
+    state.template load<n>(l, i);
+    gradient.load<n>(l, i);
+  }
+  template <int n>
+  __device__ void store(Loaded<n>& l, std::int64_t, std::int64_t i) const {
+    if (isnan(l.factor)) {
+      return;
+    }
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+      sgd_element(l.p[j], l.m[j], l.g[j], l.factor, how);
+    }
+    state.template store<n>(l, i);
+  }
+};
+
+// Missed steps of one launch: they travel as an argument of the kernel, of which 4 KiB are safe.
+constexpr int replay_steps = 64;
+template <class Step>
+struct MissedSteps {
+  Step step[replay_steps];
+  int count;
+  // Of every missed step. Numbers that the compiler knew, it could fold into another rounding.
+  float gradient = 0.0f, factor = 1.0f;
+};
+
+// Floor: 24 bytes a parameter, and the weight; a root and a division for each step.
+template <class W>
+struct AdamReplayBody {
+  ParameterState<W> state;
+  float* v;
+  MissedSteps<AdamWTerms> missed;
   template <int n>
   struct Loaded : ParameterState<W>::template Loaded<n> {
     float v[n];
   };
   template <int n>
   __device__ void load(Loaded<n>& l, std::int64_t, std::int64_t i) const {
-    state.load(l, i);
+    state.template load<n>(l, i);
     load_vector(l.v, v + i);
   }
   template <int n>
-  __device__ void store(const Loaded<n>& l, std::int64_t, std::int64_t i) const {
-    if (isnan(l.factor)) {
-      return;
-    }
-    float next_p[n], next_m[n], next_v[n];
+  __device__ void store(Loaded<n>& l, std::int64_t, std::int64_t i) const {
+    for (int s = 0; s < missed.count; ++s) {
 #pragma unroll
-    for (int j = 0; j < n; ++j) {
-      const float gradient = l.g[j] * l.factor;
-      next_m[j] = beta1 * l.m[j] + (1.0f - beta1) * gradient;
-      next_v[j] = beta2 * l.v[j] + (1.0f - beta2) * gradient * gradient;
-      next_p[j] = l.p[j] * decay - rate * next_m[j] / (sqrtf(next_v[j]) * inverse_root + eps);
+      for (int j = 0; j < n; ++j) {
+        adamw_element(l.p[j], l.m[j], l.v[j], missed.gradient * missed.factor, missed.step[s]);
+      }
     }
-    store_vector(v + i, next_v);
-    state.store(i, next_p, next_m);
+    store_vector(v + i, l.v);
+    state.template store<n>(l, i);
   }
 };
 
-// m = momentum * m + (g + weight_decay * p); p -= lr * m. Floor: 20 bytes a parameter, and the weight.
+// Floor: 16 bytes a parameter, and the weight.
 template <class W>
-struct SgdBody {
+struct SgdReplayBody {
   ParameterState<W> state;
-  float lr, momentum, decay;
+  MissedSteps<Sgd> missed;
   template <int n>
   struct Loaded : ParameterState<W>::template Loaded<n> {};
   template <int n>
   __device__ void load(Loaded<n>& l, std::int64_t, std::int64_t i) const {
-    state.load(l, i);
+    state.template load<n>(l, i);
   }
   template <int n>
-  __device__ void store(const Loaded<n>& l, std::int64_t, std::int64_t i) const {
-    if (isnan(l.factor)) {
-      return;
-    }
-    float next_p[n], next_m[n];
+  __device__ void store(Loaded<n>& l, std::int64_t, std::int64_t i) const {
+    for (int s = 0; s < missed.count; ++s) {
 #pragma unroll
-    for (int j = 0; j < n; ++j) {
-      next_m[j] = momentum * l.m[j] + (l.g[j] * l.factor + decay * l.p[j]);
-      next_p[j] = l.p[j] - lr * next_m[j];
+      for (int j = 0; j < n; ++j) {
+        sgd_element(l.p[j], l.m[j], missed.gradient, missed.factor, missed.step[s]);
+      }
     }
-    state.store(i, next_p, next_m);
+    state.template store<n>(l, i);
   }
 };
+
+// Calls launch(missed) for `steps`, as many at a time as one launch takes.
+template <class Terms, class Step, class F>
+void each_launch(std::span<const Step> steps, F&& launch) {
+  for (std::size_t begin = 0; begin < steps.size(); begin += replay_steps) {
+    const auto some = steps.subspan(begin, std::min<std::size_t>(replay_steps, steps.size() - begin));
+    MissedSteps<Terms> missed{};
+    missed.count = static_cast<int>(some.size());
+    std::transform(some.begin(), some.end(), missed.step, [](const Step& step) { return Terms(step); });
+    launch(missed);
+  }
+}
 
 // p = p * decay - lr * u. Floor: 12 bytes a parameter, and the weight.
 template <class W>
@@ -122,7 +206,7 @@ struct DescendBody {
     float next[n];
 #pragma unroll
     for (int j = 0; j < n; ++j) {
-      next[j] = l.p[j] * decay - lr * l.u[j];
+      next[j] = descend_element(l.p[j], l.u[j], lr, decay);
     }
     store_vector(p + i, next);
     if (static_cast<void*>(weight) != static_cast<void*>(p)) {
@@ -178,16 +262,29 @@ void CudaStream::adamw(const Tensor& master, const Tensor& weight, const Tensor&
   check_optimizer("adamw", master, weight, grad, factor);
   check_optimizer_state("adamw", "m", m, master);
   check_optimizer_state("adamw", "v", v, master);
-  // v_hat = v / correction2: its root is taken of v, and scaled.
-  const float rate = how.lr / how.correction1, inverse_root = 1.0f / std::sqrt(how.correction2);
-  const float decay = 1.0f - how.lr * how.weight_decay;
   with_float_type(weight.dtype(), [&](auto type) {
     using W = decltype(type);
-    const ParameterState<W> state{master.as<float>(), weight.as<W>(), m.as<float>(), grad.as<float>(),
-                                  factor.as<float>()};
-    const AdamBody<W> body{state, v.as<float>(), rate, inverse_root, decay, how.beta1, how.beta2, how.eps};
+    const AdamBody<W> body{{master.as<float>(), weight.as<W>(), m.as<float>()},
+                           v.as<float>(),
+                           {grad.as<float>(), factor.as<float>()},
+                           AdamWTerms(how)};
     for_each_chunk<4, 2>(*this, body, 1, master.elements(),
-                         all_aligned<4>(state.p, state.weight, state.m, state.g, body.v));
+                         all_aligned<4>(body.state.p, body.state.weight, body.state.m, body.v, body.gradient.g));
+  });
+}
+
+void CudaStream::adamw_replay(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& v,
+                              std::span<const AdamW> steps) {
+  check_replay("adamw_replay", master, weight);
+  check_optimizer_state("adamw_replay", "m", m, master);
+  check_optimizer_state("adamw_replay", "v", v, master);
+  with_float_type(weight.dtype(), [&](auto type) {
+    using W = decltype(type);
+    const ParameterState<W> state{master.as<float>(), weight.as<W>(), m.as<float>()};
+    each_launch<AdamWTerms>(steps, [&](const MissedSteps<AdamWTerms>& missed) {
+      const AdamReplayBody<W> body{state, v.as<float>(), missed};
+      for_each_chunk<4, 2>(*this, body, 1, master.elements(), all_aligned<4>(state.p, state.weight, state.m, body.v));
+    });
   });
 }
 
@@ -197,10 +294,23 @@ void CudaStream::sgd(const Tensor& master, const Tensor& weight, const Tensor& m
   check_optimizer_state("sgd", "m", m, master);
   with_float_type(weight.dtype(), [&](auto type) {
     using W = decltype(type);
-    const ParameterState<W> state{master.as<float>(), weight.as<W>(), m.as<float>(), grad.as<float>(),
-                                  factor.as<float>()};
-    const SgdBody<W> body{state, how.lr, how.momentum, how.weight_decay};
-    for_each_chunk<4, 2>(*this, body, 1, master.elements(), all_aligned<4>(state.p, state.weight, state.m, state.g));
+    const SgdBody<W> body{
+        {master.as<float>(), weight.as<W>(), m.as<float>()}, {grad.as<float>(), factor.as<float>()}, how};
+    for_each_chunk<4, 2>(*this, body, 1, master.elements(),
+                         all_aligned<4>(body.state.p, body.state.weight, body.state.m, body.gradient.g));
+  });
+}
+
+void CudaStream::sgd_replay(const Tensor& master, const Tensor& weight, const Tensor& m, std::span<const Sgd> steps) {
+  check_replay("sgd_replay", master, weight);
+  check_optimizer_state("sgd_replay", "m", m, master);
+  with_float_type(weight.dtype(), [&](auto type) {
+    using W = decltype(type);
+    const ParameterState<W> state{master.as<float>(), weight.as<W>(), m.as<float>()};
+    each_launch<Sgd>(steps, [&](const MissedSteps<Sgd>& missed) {
+      const SgdReplayBody<W> body{state, missed};
+      for_each_chunk<4, 2>(*this, body, 1, master.elements(), all_aligned<4>(state.p, state.weight, state.m));
+    });
   });
 }
 
@@ -209,8 +319,12 @@ void CudaStream::descend(const Tensor& master, const Tensor& weight, const Tenso
   check_optimizer("descend", master, weight, u, finite);
   with_float_type(weight.dtype(), [&](auto type) {
     using W = decltype(type);
-    const DescendBody<W> body{master.as<float>(),      weight.as<W>(), u.as<float>(), finite.as<float>(), lr,
-                              1.0f - lr * weight_decay};
+    const DescendBody<W> body{master.as<float>(),
+                              weight.as<W>(),
+                              u.as<float>(),
+                              finite.as<float>(),
+                              lr,
+                              multiply_add(-lr, weight_decay, 1.0f)};
     for_each_chunk<4, 2>(*this, body, 1, master.elements(), all_aligned<4>(body.p, body.weight, body.u));
   });
 }

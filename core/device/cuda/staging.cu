@@ -59,11 +59,10 @@ void* HostTensors::allocate(std::size_t bytes) {
   collect();
   const PinnedCache::Block block = pinned_.take(bytes);
   used_[block.data] = block;
-  count_.add(bytes);
   return block.data;
 }
 
-void HostTensors::release(void* data, std::size_t bytes, bool capturing) noexcept {
+void HostTensors::release(void* data, bool capturing) noexcept {
   const std::lock_guard lock(mutex_);
   cudaEvent_t passed = nullptr;
   if (!capturing) {
@@ -73,7 +72,6 @@ void HostTensors::release(void* data, std::size_t bytes, bool capturing) noexcep
     }
   }
   leaving_.push_back({passed, used_.extract(data).mapped()});
-  count_.remove(bytes);
 }
 
 void HostTensors::collect() noexcept {

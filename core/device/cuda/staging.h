@@ -9,8 +9,6 @@
 #include <mutex>
 #include <vector>
 
-#include "core/base/memory_count.h"
-
 namespace orthant::cuda {
 
 // Keeps what is given back: to pin memory takes long, and the driver may wait for the whole device meanwhile.
@@ -46,9 +44,7 @@ class HostTensors {
 
   void* allocate(std::size_t bytes);
   // capturing: nothing can be recorded now; the memory waits for a later call.
-  void release(void* data, std::size_t bytes, bool capturing) noexcept;
-  MemoryUse use() const { return count_.use(); }
-  void reset_peak() { count_.reset_peak(); }
+  void release(void* data, bool capturing) noexcept;
 
  private:
   struct Leaving {
@@ -62,7 +58,6 @@ class HostTensors {
   std::mutex mutex_;
   std::deque<Leaving> leaving_;
   std::map<void*, PinnedCache::Block> used_;
-  MemoryCount count_;
 };
 
 // Copies to the device that return at once: the bytes are taken to pinned memory, which is used again when an event

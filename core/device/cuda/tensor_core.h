@@ -39,18 +39,25 @@ __device__ inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], 
   all[lane()][4] = b[0];
   all[lane()][5] = b[1];
   __syncwarp();
-  const auto element = [&](int from, int reg, int half) {
-    const std::uint32_t bits = half == 0 ? all[from][reg] << 16 : all[from][reg] & 0xFFFF0000u;
-    float x;
-    std::memcpy(&x, &bits, sizeof x);
-    return x;
-  };
-  for (int i = 0; i < 4; ++i) {
-    const int row = lane() / 4 + i / 2 * 8, column = lane() % 4 * 2 + i % 2;
-    for (int k = 0; k < 16; ++k) {
-      c[i] += element(row % 8 * 4 + k % 8 / 2, row / 8 + k / 8 * 2, k % 2) *
-              element(column * 4 + k % 8 / 2, 4 + k / 8, k % 2);
+  // The 16 elements of a row or a column: those of register `first` of lanes `from` to `from` + 3, then of `second`.
+  const auto line = [&](float* to, int from, int first, int second) {
+    for (int i = 0; i < 8; ++i) {
+      const std::uint32_t both = all[from + i % 4][i < 4 ? first : second];
+      const std::uint32_t bits[2] = {both << 16, both & 0xFFFF0000u};
+      std::memcpy(to + 2 * i, bits, sizeof bits);
     }
+  };
+  float row[2][16], column[2][16];
+  for (int i = 0; i < 2; ++i) {
+    line(row[i], lane() / 4 * 4, i, i + 2);
+    line(column[i], (lane() % 4 * 2 + i) * 4, 4, 5);
+  }
+  for (int i = 0; i < 4; ++i) {
+    float sum = c[i];
+    for (int k = 0; k < 16; ++k) {
+      sum += row[i / 2][k] * column[i % 2][k];
+    }
+    c[i] = sum;
   }
   __syncwarp();
 #elif defined(__CUDA_ARCH__)

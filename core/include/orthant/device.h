@@ -5,6 +5,8 @@
 // at a time (see ops.h).
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -24,9 +26,29 @@ class Event {
   virtual void wait() = 0;         // blocks the calling thread until then; rethrows a failure of that work
 };
 
+// Bytes of tensors by kind, in the order of all_memory_kinds.
+class BytesByKind {
+ public:
+  std::int64_t& operator[](MemoryKind kind) { return bytes_[static_cast<std::size_t>(kind)]; }
+  std::int64_t operator[](MemoryKind kind) const { return bytes_[static_cast<std::size_t>(kind)]; }
+  std::int64_t total() const {
+    std::int64_t sum = 0;
+    for (std::int64_t bytes : bytes_) {
+      sum += bytes;
+    }
+    return sum;
+  }
+  bool operator==(const BytesByKind&) const = default;
+
+ private:
+  std::array<std::int64_t, all_memory_kinds.size()> bytes_{};
+};
+
+// In the bytes that were asked for.
 struct MemoryUse {
   std::int64_t current_bytes = 0;
   std::int64_t peak_bytes = 0;
+  BytesByKind current_kinds, peak_kinds;  // now, and when the peak was reached; each adds up to the number above
 };
 
 enum class Access { read, write, read_write };
@@ -56,37 +78,72 @@ class Device {
   virtual std::string_view name() const = 0;  // "cpu", "guarded", "late", "late_sides", "cuda"
   // Whether operations may still be running when they return. Whoever then reads a tensor on the host waits first.
   virtual bool asynchronous() const { return false; }
+  // False for the device of a plan (`orthant plan`): tensors are counted and hold nothing. No files are written then.
+  virtual bool holds_data() const { return true; }
 
-  // Uninitialised memory, aligned to 64 bytes or more. Errors: Error naming the bytes asked for and in use.
+  // Uninitialised memory, aligned to 64 bytes or more, counted as the calling thread's kind (MemoryScope). Errors:
+  // Error naming the bytes asked for and in use, also where they would exceed the limit (limit_memory).
   Tensor empty(DType dtype, Shape shape);
   // The same in the host's memory, page-locked where the device copies faster from and to such memory. Only
-  // Stream::upload, Stream::download and HostView take this tensor. It may be dropped while a copy is on its way.
+  // Stream::upload, Stream::download, HostView and the streams of make_host_stream take this tensor. It may be dropped
+  // while a copy is on its way.
   Tensor host_empty(DType dtype, Shape shape);
 
   // The main stream runs on the calling thread's behalf, in program order. A side stream is concurrent with it. Its
   // work is ordered only within itself and by Stream::wait(event).
   virtual std::unique_ptr<Stream> make_main_stream() = 0;
   virtual std::unique_ptr<Stream> make_side_stream() = 0;
+  // A side stream that computes on the host's processor, on tensors of host_empty and no others. It waits for events of
+  // the device's other streams, and they for its own.
+  virtual std::unique_ptr<Stream> make_host_stream() = 0;
 
   // REQUIRES: work that writes `tensor` has completed or is ordered before on the calling thread's stream.
   virtual std::unique_ptr<HostView> host_view(const Tensor& tensor, Access access) = 0;
 
-  virtual MemoryUse memory() const = 0;  // of the device; host_memory: of host_empty's tensors
-  virtual MemoryUse host_memory() const = 0;
-  virtual void reset_peak() = 0;  // of both
+  MemoryUse memory() const;  // of the device; host_memory: of host_empty's tensors
+  MemoryUse host_memory() const;
+  void reset_peak();  // of both
+  // memory() never exceeds `bytes` from now on: empty refuses what would. 0: no limit.
+  void limit_memory(std::int64_t bytes);
 
  protected:
+  Device();
+  // Counts its tensors with those of `of`, whose memory they share.
+  explicit Device(const Device& of);
+  Device& operator=(const Device&) = delete;
+
   friend class Storage;
+  friend class MemoryScope;
+  // Drops what only finished work still keeps, and may wait for such work: called where a limit would be exceeded.
+  virtual void make_room() {}
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* data, std::size_t bytes) noexcept = 0;
   virtual void* allocate_host(std::size_t bytes) = 0;
   virtual void release_host(void* data, std::size_t bytes) noexcept = 0;
+
+ private:
+  struct Accounts;
+  std::shared_ptr<Accounts> accounts_;
+};
+
+// What the calling thread allocates on `device` until the scope ends is of this kind; the innermost scope counts.
+// Outside of any it is MemoryKind::other. Scopes of one thread end in reverse order.
+class MemoryScope {
+ public:
+  MemoryScope(Device& device, MemoryKind kind);
+  MemoryScope(const MemoryScope&) = delete;
+  MemoryScope& operator=(const MemoryScope&) = delete;
+  ~MemoryScope();
+
+ private:
+  Device& device_;
+  MemoryKind before_;
 };
 
 // The built-in CPU device. `threads`: OpenMP threads that operations of the calling rank may use.
 std::unique_ptr<Device> make_cpu_device(int threads);
 
-// The CPU device with memory that is unreadable (PROT_NONE) except inside an operation or a HostView. For tests.
+// The CPU device with memory that is unreadable (PROT_NONE) except to an operation or a HostView. For tests.
 std::unique_ptr<Device> make_guarded_device(int threads);
 
 // As the CPU device, but one kind of its streams runs each operation a moment after it was asked to, as a GPU's streams

@@ -44,7 +44,7 @@ struct StepReport {
   double lr = 0;            // of this step
   std::int64_t tokens = 0;  // of this step that are not padding
   std::vector<LayerCounters> layers;
-  std::map<std::string, double> metrics = {};  // of hooks: "NAME.KEY"
+  std::map<std::string, double> metrics = {};  // of keepers and hooks: "NAME.KEY"
   double drop_rate() const;                    // choices that no expert computed / choices
   double expert_load_max_over_mean() const;    // the worst layer's
 };

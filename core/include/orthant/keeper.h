@@ -3,10 +3,12 @@
 //
 // The plan has a chain of keepers, in the order of the plugins' tables. A step calls, in this order:
 //
-//   layer by layer      acquire(weight), acquire(grad), the layer, release(grad), release(weight)
-//   a group's last      grad_ready of every keeper, then sum_grads until one returns true; with Holding::sum_each after
-//                       every micro-batch
-//   after the backward  finish_sums of every keeper; the core sums what nobody has summed; whole_grads
+//   layer by layer      acquire(weight), acquire(grad), the layer, release(grad), release(weight); in the forward pass
+//                       of a routed layer rows_of_experts once its gate has chosen
+//   a group's last      before the release: grad_ready of every keeper, then sum_grads until one returns true; with
+//                       Holding::sum_each after every micro-batch
+//   after the backward  finish_sums of every keeper; the core sums what nobody has summed; then group by group
+//                       acquire(whole_grad), whole_grads of every keeper, the norm, release(whole_grad)
 //   the update          acquire(state), the update, weight_ready of every keeper, after_step, release(state)
 //
 // A forward pass acquires weights alone, the head's also its grad. release(state) comes once after a group has been
@@ -19,6 +21,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,9 +49,12 @@ struct HookContext {
 // What a step needs of a group between `acquire` and `release`.
 //   weight: ParamGroup::weight, to be read.
 //   grad:   ParamGroup::grad, to be added to.
-//   state:  ParamGroup::master, the optimizer's tensors and `plugin_states`, on the stream's device. The update needs
-//           it, and so does each rank on its own when a checkpoint is written or read: no collectives.
-enum class Held { weight, grad, state };
+//   whole_grad: ParamGroup::owned_grad, the gradient of the whole batch, on ParamGroup::grad_stream; to be changed.
+//   state:  master, the optimizer's tensors and owned_weight, to be changed, and owned_grad, on
+//           ParamGroup::state_stream. The update needs it, and so does each rank on its own when a checkpoint is read:
+//           no collectives. `plugin_states` are always there.
+//   saved:  as state, but only to be read, as when a checkpoint is written.
+enum class Held { weight, grad, whole_grad, state, saved };
 
 // Why owned_weight is as it is.
 //   start: initial values. loaded: from a checkpoint, after `start`. updated: by the optimizer.
@@ -64,11 +71,14 @@ class Keeper {
 
   // --- before training
   virtual Sums sums() const { return Sums::none; }
+  // Whether it comes before all others in the chain, whatever the order of the tables: it brings what they work on, as
+  // an offload does. Of several such keepers the order of the tables counts.
+  virtual bool outermost() const { return false; }
   // Called once for each set of ranks that gradients are summed over, before any adopt: on every rank of the world in
   // one order, also where this rank holds nothing that is summed so. Groups of ranks of the keeper's own are made here.
   virtual void sum_group(Mesh&, Group& /*sum*/) {}
   // Called once, when a group's place is known and it has no buffers. May change `holding` and nothing else. Two
-  // keepers that change the holding of one group are refused.
+  // keepers that share out one group are refused, and so are two that hold something of it elsewhere (Holding::away).
   virtual void adopt(ParamGroup&, Holding& /*holding*/) {}
   // The tensors that this keeper remembers from step to step for the group: the core allocates them, fills them with
   // zeros and saves them with each checkpoint; ParamGroup::state gives them. {}: it remembers nothing. What a keeper
@@ -79,25 +89,42 @@ class Keeper {
   virtual void acquire(ParamGroup&, Held, const HookContext&) {}
   virtual void release(ParamGroup&, Held, const HookContext&) {}
 
+  // --- routed experts
+  // Whether it reads rows_of_experts: the host then waits for the counts of each routed layer.
+  virtual bool reads_rows() const { return false; }
+  // How many rows each expert of the group is about to compute, in the order of the group's experts. Experts without
+  // rows are not read, and their gradients stay zero. May change `weight` of the others, on the context's stream. Comes
+  // again where the forward pass is recomputed.
+  virtual void rows_of_experts(ParamGroup&, std::span<const std::int64_t> /*rows*/, const HookContext&) {}
+
   // --- gradients
   // Once a step, after the last micro-batch's backward (with sum_each: after every one's): `grad` is this rank's
   // contribution that was not summed yet. May be changed, on the context's stream.
   virtual void grad_ready(ParamGroup&, const HookContext&) {}
   // After grad_ready of every keeper. True: this keeper sums `grad` over ParamGroup::sum, now or in finish_sums, on any
-  // stream; until finish_sums nobody else touches `grad`, and no other keeper is asked.
+  // stream; until finish_sums, or ParamGroup::sum_done if it sets that, nobody else touches `grad`, and no other keeper
+  // is asked.
   virtual bool sum_grads(ParamGroup&, const HookContext&) { return false; }
   // All gradients are enqueued. On return the context's stream is ordered after the sums that this keeper began.
   virtual void finish_sums(const HookContext&) {}
-  // owned_grad is the gradient of the whole batch. May be changed, before the norm is taken and clipped.
+  // owned_grad is the gradient of the whole batch. May be changed on the context's stream, which is that of
+  // acquire(whole_grad), before the norm is taken and clipped.
   virtual void whole_grads(ParamGroup&, const HookContext&) {}
 
   // --- the update
-  // master and owned_weight have changed, and may be changed further on the context's stream, both of them. Called for
-  // all groups in their order, between acquire and release of the state.
+  // master and owned_weight have changed, and may be changed further, both of them, on the context's stream, which is
+  // that of acquire(state). Called for all groups in their order, between acquire and release of the state.
   virtual void weight_ready(ParamGroup&, Change, const HookContext&) {}
-  // After weight_ready of every keeper: the other ranks of the group need owned_weight. After the call for the last
-  // group the context's stream is ordered after everything that reads owned_weight.
+  // After weight_ready of every keeper: the other ranks of the group need owned_weight, which is on the main stream's
+  // device again. After the call for the last group the context's stream is ordered after everything that reads
+  // owned_weight; for a group whose weights are away it is so after its own call.
   virtual void after_step(ParamGroup&, Change, const HookContext&) {}
+  // After the update: numbers of this rank's step. Those of rank 0 stand as PLUGIN.KEY in the step's line of
+  // metrics.jsonl, where one is logged.
+  virtual void metrics(std::map<std::string, double>& /*to*/) {}
+  // Bytes of files that this rank's groups take on a disk, as far as they are known; counted on the device of a plan
+  // too, where no file is made.
+  virtual std::int64_t disk_bytes() const { return 0; }
 };
 
 }  // namespace orthant

@@ -369,6 +369,12 @@ class Stream {
                      const Tensor& factor, const AdamW& how) = 0;
   virtual void sgd(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& grad,
                    const Tensor& factor, const Sgd& how) = 0;
+  // Several steps whose gradient is zero, in one pass: the bits of adamw, or sgd, with grad = +0 and factor = 1 for
+  // each of `steps` in order. `steps` lies on the host and is read before the call returns. Without a step nothing is
+  // written.
+  virtual void adamw_replay(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& v,
+                            std::span<const AdamW> steps) = 0;
+  virtual void sgd_replay(const Tensor& master, const Tensor& weight, const Tensor& m, std::span<const Sgd> steps) = 0;
   // The last step of an optimizer whose update u f32 [n] is made of other operations: master -= lr * (u +
   // weight_decay * master). Nothing changes where finite f32[1] is NaN.
   virtual void descend(const Tensor& master, const Tensor& weight, const Tensor& u, const Tensor& finite, float lr,

@@ -8,12 +8,16 @@
 // core then makes three calls: `prepare` for the elements that a rank owns, `transform` for the whole parameter, which
 // the core gathers from the ranks that hold parts of it, and `update` for the elements again.
 //
+// Updates of elements whose gradient is zero, such as an expert's that no token chose, may be put off and made up for
+// later, many steps in one pass. An optimizer that can do this says so by Treatment::replays, and has `replay`.
+//
 // Ownership: the catalogue shares one object with all ranks of a process. A plugin's optimizer takes keys of its own
 // from the table that Plugin::add_to is given.
 // Thread safety: methods are const, and safe to call at the same time.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +40,7 @@ struct Treatment {
   std::vector<OptimizerState> states;  // different names; of one name, all parameters' have one dtype
   bool whole = false;                  // see `prepare` and `transform`
   int method = 0;                      // the optimizer's own number: UpdateStep::method of the calls for this parameter
+  bool replays = false;                // see `replay`; not with `whole`
   bool operator==(const Treatment&) const = default;
 };
 
@@ -82,6 +87,13 @@ class Optimizer {
   // One step of the elements: changes master and state, and writes weight. Nothing changes where step.factor is NaN.
   // REQUIRES: each element's result depends on the slice's element alone (and `whole`), not on where slices begin.
   virtual void update(const UpdateSlice& slice, const UpdateStep& step, Stream& s) const = 0;
+  // Only with Treatment::replays. The updates that these elements have missed, each with a gradient of zeros: leaves
+  // the same bits as `update` with grad = +0 and factor = 1 for each of `steps`, in order. The list holds only steps
+  // that were finite, as the others change nothing; numbers and rates need not follow each other without gaps, and all
+  // have one method. slice.grad and slice.whole are undefined, as are factor and finite of the steps. Without a step
+  // nothing changes. An element may be replayed in several calls, cut between steps at will.
+  // REQUIRES: what `update` does with a gradient of zeros does not depend on factor, as long as that is finite.
+  virtual void replay(const UpdateSlice& slice, std::span<const UpdateStep> steps, Stream& s) const;
 };
 
 }  // namespace orthant

@@ -4,11 +4,12 @@
 // ranks, back to back in flat buffers. Layers read `weight` and add to `grad`. The optimizer updates `master`. A rank
 // owns its groups whole unless a keeper shards them.
 //
-// Ownership: the core makes groups and their buffers; a Keeper (keeper.h) may set `weight`, `grad` and the tensors of
-// the state where its Holding says that they come and go. It sets nothing else.
+// Ownership: the core makes groups and their buffers; a Keeper (keeper.h) may set those that come and go by its
+// Holding, and the streams on which they live meanwhile. It sets nothing else.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,9 @@
 #include <orthant/tensor.h>
 
 namespace orthant {
+
+class Event;
+class Stream;
 
 enum class Init { zeros, ones, normal };
 
@@ -71,6 +75,15 @@ struct ParamState {
   }
 };
 
+// What of a group stays elsewhere between its uses: the buffers are undefined then, and Keeper::acquire brings them.
+struct Away {
+  bool weight = false;  // weight, owned_weight
+  bool grad = false;    // grad, owned_grad
+  bool state = false;   // master, the optimizer's states
+  bool any() const { return weight || grad || state; }
+  bool operator==(const Away&) const = default;
+};
+
 // Who keeps what of a group: set by Keeper::adopt, before there are buffers.
 struct Holding {
   std::int64_t padded = 0;  // elements of the flat buffers, at least those of the parameters; what is beyond is zero
@@ -81,6 +94,7 @@ struct Holding {
   bool whole_weight = true;  // else only owned_weight lasts, and acquire(weight) makes `weight`
   bool whole_grad = true;    // else acquire(grad) makes `grad`, and sum_grads takes it away
   bool sum_each = false;     // gradients are summed after each micro-batch's backward, not once a step
+  Away away;
   bool operator==(const Holding&) const = default;
 };
 
@@ -134,6 +148,21 @@ struct ParamGroup : Holding {
   Tensor master;        // f32 [owned]; owned_weight itself where that is f32
   std::vector<ParamState> states;          // the optimizer's, by name
   std::vector<PluginState> plugin_states;  // Keeper::state, in the order of the chain
+
+  // --- where what is acquired lives; null: on the device, in the order of the main stream
+  Stream* grad_stream = nullptr;   // owned_grad, from acquire(whole_grad) to its release
+  Stream* state_stream = nullptr;  // owned_grad and what belongs to the state, while it is acquired
+  // Set by the keeper that sums, in sum_grads: the sum is there behind it. Null: behind finish_sums.
+  std::shared_ptr<Event> sum_done;
+
+  // Owned elements whose update a keeper puts off, in order; set and reset around the update. Their gradient is zero,
+  // and the keeper makes up for what they missed (Optimizer::replay) before anybody reads them.
+  struct Run {
+    std::int64_t begin = 0, count = 0;
+    std::int64_t end() const { return begin + count; }
+    bool operator==(const Run&) const = default;
+  };
+  std::vector<Run> put_off;
 
   // --- the step's own notes
   bool grad_empty = true;  // nothing has been added to grad: what it holds is overwritten

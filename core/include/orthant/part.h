@@ -72,11 +72,6 @@ struct FfnPart : Part {
   static constexpr const char* noun = "ffn";
 };
 
-// Sizes of the model with their defaults ("0: as ...") applied.
-std::int64_t kv_heads_of(const Settings& settings);
-std::int64_t head_dim_of(const Settings& settings);
-std::int64_t d_ff_of(const Settings& settings);
-std::int64_t d_expert_of(const Settings& settings);
 // The deviation of initial weights that write into the residual stream: smaller with more blocks (GPT-2), so that the
 // stream's variance does not grow with depth.
 float residual_std(const Settings& settings);

@@ -25,6 +25,12 @@ namespace orthant {
 //              is comparable: checks compare such a plugin's layouts only with themselves.
 enum class Mathematics { unchanged, changed, of_ranks };
 
+// Another value for a key of a plugin's table.
+struct KeyChange {
+  std::string key;
+  Value value;
+};
+
 class Plugin {
  public:
   virtual ~Plugin() = default;
@@ -38,6 +44,9 @@ class Plugin {
   // Asked after claim: it may depend on the table. `orthant verify` and `orthant plugins --check` choose by it what
   // they compare a layout with.
   virtual Mathematics mathematics() const { return Mathematics::unchanged; }
+  // Asked after claim: other values of its own keys with which ranks hold less memory and compute the same, each a
+  // change by itself, the cheapest of a key first. They are tried where a run could exceed memory.limit.
+  virtual std::vector<KeyChange> smaller() const { return {}; }
   // Phase 2, after every plugin's claim: bind seams. Then the core owns the step. Must also work in a dry run.
   virtual void plan(Plan& plan, Mesh& mesh) = 0;
 };

@@ -116,7 +116,10 @@ struct OptimizerSettings {
 };
 
 struct MemorySettings {
-  std::string recompute = "none";  // what the backward pass computes again instead of keeping
+  // What the backward pass computes again instead of keeping: "none", "selective", "full". "fit" is one of them by the
+  // time that a plan is made.
+  std::string recompute = "none";
+  std::int64_t limit = 0;  // bytes that the tensors of a rank may take on its device; 0: no limit
 };
 
 struct Settings {
@@ -129,5 +132,13 @@ struct Settings {
   MemorySettings memory;
   std::shared_ptr<const Catalogue> catalogue = built_in_catalogue();  // what the names above stand for; never null
 };
+
+// Sizes whose 0 stands for another setting. Settings keep what was written, so that a refusal points at the key that
+// somebody chose, and a changed d_model changes what follows from it; everybody else asks here.
+std::int64_t kv_heads_of(const Settings& settings);
+std::int64_t head_dim_of(const Settings& settings);
+std::int64_t d_ff_of(const Settings& settings);
+std::int64_t d_expert_of(const Settings& settings);
+std::int64_t group_tokens_of(const Settings& settings);
 
 }  // namespace orthant

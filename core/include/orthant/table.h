@@ -29,7 +29,12 @@ struct KeySpec {
   std::optional<double> maximum = {};     // inclusive
   std::vector<std::string> choices = {};  // strings only; empty: any
   bool required = false;                  // no default: the user must write it
+  bool bytes = false;                     // a string that parse_bytes takes, or ""; a plain integer is taken too
 };
+
+// The bytes of "20 GiB", "512 MiB", "1.5 GB" (10^9), "4096": a number above 0 and B, KiB, MiB, GiB, TiB, KB, MB, GB or
+// TB, in letters of any size. Nothing for other texts, and for more than 2^60.
+std::optional<std::int64_t> parse_bytes(const std::string& text);
 
 class Table {
  public:

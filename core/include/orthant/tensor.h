@@ -96,11 +96,31 @@ class Shape {
 // Whose memory: the device's, or the host's, for copies between the two (Device::host_empty).
 enum class Memory : std::uint8_t { device, host };
 
+// What memory is for: a device counts its tensors by kind (Device::memory), and `orthant plan` and metrics.jsonl show
+// it.
+enum class MemoryKind : std::uint8_t {
+  weights,      // as layers read them, also those that a keeper has gathered for a while
+  gradients,    // whole or this rank's part
+  states,       // of the optimizer, master weights that are not the weights themselves, states of keepers
+  activations,  // kept by a forward pass for its backward pass
+  exchange,     // rows on their way to experts and back
+  work,         // within a pass or an update
+  offload,      // what a plugin needs to have other kinds elsewhere
+  other         // batches, sums, and what nobody names
+};
+inline constexpr std::array all_memory_kinds = {MemoryKind::weights,     MemoryKind::gradients, MemoryKind::states,
+                                                MemoryKind::activations, MemoryKind::exchange,  MemoryKind::work,
+                                                MemoryKind::offload,     MemoryKind::other};
+const char* name_of(MemoryKind kind);  // "weights", ...
+
 // One allocation of a device; freed (stream-ordered where the device is asynchronous) with its last Tensor.
 class Storage {
  public:
-  Storage(Device& device, void* data, std::size_t bytes, Memory memory = Memory::device)
-      : device_(&device), data_(data), bytes_(bytes), memory_(memory) {}
+  Storage(Device& device, void* data, std::size_t bytes, Memory memory, MemoryKind kind)
+      : device_(&device), data_(data), bytes_(bytes), memory_(memory), kind_(kind) {}
+  // The memory of `of` at another address, which its device knows of: neither counted nor freed. `of` outlives it.
+  Storage(const Storage& of, void* data)
+      : device_(of.device_), data_(data), bytes_(of.bytes_), memory_(of.memory_), kind_(of.kind_), owns_(false) {}
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -108,12 +128,17 @@ class Storage {
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   Memory memory() const { return memory_; }
+  MemoryKind kind() const { return kind_; }
+  // From now on it is counted as another kind. Not from two threads at once.
+  void set_kind(MemoryKind kind);
 
  private:
   Device* device_;
   void* data_;
   std::size_t bytes_;
   Memory memory_;
+  MemoryKind kind_;
+  bool owns_ = true;
 };
 
 class Tensor {

@@ -1,8 +1,8 @@
-#include "acquire_order.h"
+#include <orthant/acquire_order.h>
 
 #include <utility>
 
-namespace orthant::data_plugin {
+namespace orthant {
 
 void AcquireOrder::acquired(int id) {
   now_.push_back(id);
@@ -29,4 +29,4 @@ void AcquireOrder::end_step() {
   other_way_ = false;
 }
 
-}  // namespace orthant::data_plugin
+}  // namespace orthant

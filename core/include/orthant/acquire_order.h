@@ -1,12 +1,16 @@
-// The order in which parameter groups are acquired is the same in every step, so after the first it is known which come
-// next. A step that goes another way (a validation between two) is followed again from the next start of the order.
+// AcquireOrder: which parameter groups come next, for keepers that fetch ahead.
+//
+// The order in which groups are acquired is the same in every step, so after the first it is known which come next. A
+// step that goes another way (a validation between two) is followed again from the next start of the order.
+//
+// Thread safety: one per keeper; not shared.
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <vector>
 
-namespace orthant::data_plugin {
+namespace orthant {
 
 class AcquireOrder {
  public:
@@ -24,4 +28,4 @@ class AcquireOrder {
   bool other_way_ = false;
 };
 
-}  // namespace orthant::data_plugin
+}  // namespace orthant

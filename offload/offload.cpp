@@ -1,0 +1,102 @@
+// Offload: a model that is larger than its device. It is no axis: each rank offloads what it holds.
+#include <orthant/plugin.h>
+
+#include <algorithm>
+
+#include "keeper.h"
+#include "stash.h"
+
+namespace {
+
+using namespace orthant;
+using namespace orthant::offload;
+
+Place place_of(const std::string& name) {
+  return name == "host" ? Place::host : name == "nvme" ? Place::nvme : Place::device;
+}
+
+class Offload final : public Plugin {
+ public:
+  std::vector<KeySpec> keys() const override {
+    const auto place = [](const char* name, const char* help) {
+      return KeySpec{
+          .name = name, .default_value = std::string("device"), .help = help, .choices = {"device", "host", "nvme"}};
+    };
+    return {
+        place("states",
+              "Where the optimizer's states and, in bf16, the master weights stay; elsewhere than on the "
+              "device the update runs in the host's memory."),
+        place("gradients", "Where gradients stay from a layer's backward pass to the update."),
+        place("weights", "Where weights stay while other layers run."),
+        place("activations", "Where activations wait for their backward pass."),
+        {.name = "expert_states",
+         .default_value = std::string("eager"),
+         .help = "lazy: an expert that no token chose moves nothing in that step; its update is made up for, to the "
+                 "bit, when it is next chosen or saved. states then are on the device or the host.",
+         .choices = {"eager", "lazy"}},
+        {.name = "directory",
+         .default_value = std::string(),
+         .help = "A folder on the disk for nvme; files there have no name and are gone with the run. Empty: "
+                 "run.directory."},
+        {.name = "device_fraction",
+         .default_value = 0.0,
+         .help = "The share of the parameters whose weights, gradients and states stay on the device.",
+         .minimum = 0,
+         .maximum = 1}};
+  }
+
+  void claim(Mesh&, const Table& config) override {
+    places_ = {.states = place_of(config.text("states")),
+               .gradients = place_of(config.text("gradients")),
+               .weights = place_of(config.text("weights")),
+               .device_fraction = config.number("device_fraction"),
+               .lazy_experts = config.text("expert_states") == "lazy"};
+    if (places_.lazy_experts && (places_.states == Place::nvme || places_.weights != Place::device)) {
+      throw SettingError("plugins.offload.expert_states",
+                         "expert_states = \"lazy\" moves single experts, but states on disk and weights that are away "
+                         "move a layer at a time\nwrite states = \"host\" and weights = \"device\", or expert_states "
+                         "= \"eager\"");
+    }
+    activations_ = place_of(config.text("activations"));
+    directory_ = config.text("directory");
+  }
+
+  // The states first: they are most, and cost least.
+  std::vector<KeyChange> smaller() const override {
+    std::vector<KeyChange> changes;
+    const auto add = [&](const char* key, Place place) {
+      if (place == Place::device) {
+        changes.push_back({key, std::string("host")});
+      }
+    };
+    add("states", places_.states);
+    add("gradients", places_.gradients);
+    add("activations", activations_);
+    if (!places_.lazy_experts) {
+      add("weights", places_.weights);
+    }
+    return changes;
+  }
+  void plan(Plan& plan, Mesh& mesh) override {
+    std::shared_ptr<Lanes> lanes;
+    if (!plan.dry()) {
+      lanes = std::make_shared<Lanes>(plan.device(), directory_.empty() ? plan.settings().run.directory : directory_,
+                                      mesh.rank());
+    }
+    if (places_.any() || activations_ != Place::device) {  // it tells the traffic of both
+      plan.chain(std::make_unique<OffloadKeeper>(plan.settings(), places_, lanes));
+    }
+    if (activations_ != Place::device && lanes != nullptr) {
+      plan.chain(std::make_unique<OffloadStash>(activations_, lanes));
+    }
+  }
+
+ private:
+  KeeperPlaces places_;
+  Place activations_ = Place::device;
+  std::string directory_;
+};
+
+}  // namespace
+
+ORTHANT_PLUGIN("offload", Offload)

@@ -1,0 +1,76 @@
+// Offloads as a user runs them: a model larger than its memory, other places after a resume, what a killed run leaves.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/support/paths.h"
+#include "tests/support/program.h"
+
+namespace orthant::program_test {
+namespace {
+
+using run_test::ProgramFolder;
+using run_test::Result;
+using run_test::with_set;
+using testing::HasSubstr;
+
+const std::string all_on_disk =
+    "[plugins.offload]\nstates = \"nvme\"\ngradients = \"nvme\"\nweights = \"nvme\"\nactivations = \"nvme\"\n";
+
+// 46M parameters: 737 MB of weights, gradients and states. RLIMIT_DATA counts what a process may write to.
+TEST(OffloadProgram, AModelOfFourTimesTheMemoryTrains) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own memory counts too";
+#endif
+  ProgramFolder folder;
+  const auto train = [&](const std::string& limit, const std::string& more) {
+    const std::string recipe = paths::source("configs/larger_than_memory.toml");
+    return folder.command({"bash", "-c",
+                           fmt::format("ulimit -d {} && OMP_NUM_THREADS=1 exec {} train {} --set run.steps=2 --set "
+                                       "data.sequence_length=32 --set run.directory={} {}",
+                                       limit, paths::program(), recipe, folder.path("runs").string(), more)});
+  };
+  const Result run = train("188416", "");  // KiB: 184 MiB for all of the process
+  EXPECT_EQ(run.code, 0) << run.output << run.error;
+  EXPECT_THAT(run.output, HasSubstr("step 2/2"));
+  const Result without = train("188416", "--set 'memory.limit=\"\"' --set plugins.offload.states=device");
+  EXPECT_NE(without.code, 0) << without.output;
+  const Result refused = train("unlimited", "--set plugins.offload.states=device");
+  EXPECT_EQ(refused.code, 78) << refused.output << refused.error;
+  EXPECT_THAT(refused.error, HasSubstr("[memory] limit"));
+  EXPECT_THAT(refused.error, HasSubstr("plugins.offload.states = \"host\""));
+}
+
+TEST(OffloadProgram, ARunResumesWithOtherPlaces) {
+  ProgramFolder folder;
+  folder.write("plain.toml", run_test::tiny_config({.data = 2}));
+  folder.write("disk.toml", run_test::tiny_config({.data = 2}) + all_on_disk);
+  const std::vector<std::string> steps = {"run.steps=8", "run.checkpoint_every=4"};
+  const auto launch = [&](const char* config, const char* name, std::vector<std::string> more) {
+    std::vector<std::string> words = {"launch", config, "--set", fmt::format("run.name={}", name)};
+    words.insert(words.end(), more.begin(), more.end());
+    const Result result = folder.orthant(with_set(words, steps));
+    EXPECT_EQ(result.code, 0) << result.output << result.error;
+  };
+  launch("plain.toml", "r", {});
+  launch("disk.toml", "disk", {});
+  EXPECT_EQ(folder.losses("disk"), folder.losses("r"));
+  launch("disk.toml", "on", {"--resume", folder.checkpoint(4).string()});
+  launch("plain.toml", "off", {"--resume", folder.checkpoint(4, "disk").string()});
+  const std::vector<double> all = folder.losses("r"), last(all.begin() + 4, all.end());
+  EXPECT_EQ(folder.losses("on"), last);
+  EXPECT_EQ(folder.losses("off"), last);
+}
+
+TEST(OffloadProgram, AFolderThatIsNotThereIsRefused) {
+  ProgramFolder folder;
+  folder.write("c.toml", run_test::tiny_config({}) + all_on_disk + "directory = \"/nowhere/at/all\"\n");
+  const Result result = folder.orthant({"train", "c.toml"});
+  EXPECT_EQ(result.code, 78) << result.output << result.error;
+  EXPECT_THAT(result.error, HasSubstr("/nowhere/at/all"));
+  EXPECT_THAT(result.error, HasSubstr("directory"));
+}
+
+}  // namespace
+}  // namespace orthant::program_test

@@ -1,0 +1,282 @@
+// The promise of memory.limit: an upper bound that no routing exceeds, refusals whose advice holds, and "fit".
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+
+#include "core/dry_run/promise.h"
+#include "core/run/recorded_routing.h"
+#include "parallel/local/thread_world.h"
+#include "tests/support/experiment.h"
+
+namespace orthant::promise_test {
+namespace {
+
+using test::axes;
+using test::experiment;
+using test::joined;
+using test::Overrides;
+using test::TestRank;
+
+struct Case {
+  const char* name;
+  Overrides overrides;
+  std::string plugins;
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.name;
+}
+
+// All logits are zero, and ties go to the lowest experts: every token of every rank goes to those of the first ranks.
+void send_all_to_the_first_experts(TestRank& rank) {
+  for (const auto& group : rank.trainer().parameters().groups()) {
+    for (const Param& p : group->params) {
+      if (p.spec.name.ends_with("gate.weight")) {
+        const std::int64_t begin = std::max(p.begin, group->owned_begin) - group->owned_begin;
+        const std::int64_t end = std::min(p.begin + p.elements() - group->owned_begin, group->owned_elements);
+        if (begin < end) {
+          rank.stream().fill(group->master.slice(begin, {end - begin}), 0);
+          rank.stream().fill(group->owned_weight.slice(begin, {end - begin}), 0);
+        }
+        if (group->whole_weight) {
+          rank.stream().fill(group->weight.slice(p.begin, {p.elements()}), 0);
+        }
+      }
+    }
+  }
+}
+
+class WorstRouting : public testing::TestWithParam<Case> {};
+
+// Under a limit that is exactly what was promised.
+TEST_P(WorstRouting, StaysBelowThePromise) {
+  // Nothing is learned, so that the second step's routing is the first's.
+  const Config config =
+      experiment(joined({"optimizer.lr=1e-30", "run.validate_every=1"}, GetParam().overrides), GetParam().plugins);
+  const Need need = memory_need(config);
+  EXPECT_GE(need.worst, need.balanced);
+  EXPECT_EQ(need.kinds.total(), need.worst);
+  std::mutex mutex;
+  std::int64_t most = 0;
+  run_threads(check_layout(config), [&](Communicator& communicator) {
+    TestRank rank(config, communicator);
+    Device& device = rank.stream().device();
+    send_all_to_the_first_experts(rank);
+    device.limit_memory(need.worst);
+    rank.trainer().step(0);
+    rank.trainer().step(1);
+    rank.trainer().validate();
+    const std::lock_guard lock(mutex);
+    most = std::max(most, device.memory().peak_bytes);
+  });
+  EXPECT_LE(most, need.worst);
+  EXPECT_GE(static_cast<double>(most), 0.6 * static_cast<double>(need.worst)) << "the promise is far too cautious";
+  RecordProperty("promised", std::to_string(need.worst));
+  RecordProperty("measured", std::to_string(most));
+}
+
+std::string zero(int stage) {
+  return fmt::format("[plugins.data]\nsize = 4\nzero = {}\n[plugins.expert]\nsize = 2\n", stage);
+}
+std::string tensor(int size, const char* keys = "") {
+  return fmt::format("[plugins.tensor]\nsize = {}\n{}", size, keys);
+}
+std::string expert(int size, const char* keys) {
+  return axes(size) + fmt::format("[plugins.expert]\nsize = {}\n{}", size, keys);
+}
+
+const Case cases[] = {
+    {"dense", {"moe.experts=0"}, axes(2)},
+    {"one_rank", {}, ""},
+    {"one_rank_capacity", {"moe.capacity_factor=0.5"}, ""},
+    {"expert2", {"moe.top_k=1"}, axes(4, 2)},
+    {"expert4", {}, axes(4, 4)},
+    {"expert2_capacity", {"moe.capacity_factor=1.25"}, axes(4, 2)},
+    {"expert4_capacity_micro_batches", {"moe.capacity_factor=2.0", "batch.micro_batch=1"}, axes(4, 4)},
+    {"expert2_chunks", {"moe.top_k=1"}, expert(2, "chunks = 2\n")},
+    {"expert4_hierarchical", {}, expert(4, "dispatch = \"hierarchical\"\nnode_ranks = 2\n")},
+    {"expert4_padded", {"moe.capacity_factor=1.25"}, expert(4, "padded = true\n")},
+    {"expert_choice", {R"(moe.router="expert_choice")", "moe.top_k=0", "moe.capacity_factor=1.5"}, axes(4, 2)},
+    {"gshard", {R"(moe.router="gshard")", "moe.capacity_factor=1.25"}, axes(4, 4)},
+    {"tensor2_expert2", {}, axes(2, 2) + tensor(2)},
+    {"tensor2_expert2_cut_rows", {"data.sequence_length=48"}, axes(2, 2) + tensor(2, "sequence_parallel = true\n")},
+    {"tensor2_folded_capacity",
+     {"data.sequence_length=48", "moe.capacity_factor=1.25"},
+     tensor(2, "experts = \"fold\"\nsequence_parallel = true\n") + axes(0, 2)},
+    {"ulysses_expert4_capacity",
+     {"data.sequence_length=48", "moe.capacity_factor=1.5"},
+     axes(2) + "[plugins.sequence]\nsize = 2\n" + axes(0, 4)},
+    {"ring_expert2", {"data.sequence_length=48"}, "[plugins.sequence]\nsize = 4\nmethod = \"ring\"\n" + axes(0, 2)},
+    {"zero1", {}, zero(1)},
+    {"zero2_micro_batches", {"batch.micro_batch=1"}, zero(2)},
+    {"zero3", {}, zero(3)},
+    {"zero3_bf16_recompute", {R"(run.dtype="bf16")", R"(memory.recompute="full")"}, zero(3)},
+    {"recompute_full", {R"(memory.recompute="full")"}, axes(4, 4)},
+    {"recompute_selective", {R"(memory.recompute="selective")", "moe.shared_experts=1"}, axes(2, 2)},
+    {"pipeline_expert", {"batch.micro_batch=1"}, "[plugins.pipeline]\nsize = 2\nschedule = \"1f1b\"\n" + axes(2, 2)},
+};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, WorstRouting, testing::ValuesIn(cases),
+                         [](const auto& c) { return std::string(c.param.name); });
+
+// --- refusals
+
+std::string refusal_of(Config config) {
+  try {
+    promise_memory(config);
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.code(), ExitCode::bad_configuration);
+    return error.what();
+  }
+  return "";
+}
+
+// "memory.recompute = "full"  12 MiB; ..." -> memory.recompute = "full", of each change that is named.
+std::vector<std::string> changes_in(const std::string& text) {
+  std::vector<std::string> changes;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("        ")) {
+      const std::size_t begin = line.find_first_not_of(' ');
+      changes.push_back(line.substr(begin, line.find("  ", begin) - begin));
+    }
+  }
+  return changes;
+}
+
+std::string limit(std::int64_t bytes) {
+  return fmt::format("memory.limit={}", bytes);
+}
+
+struct Refused {
+  std::string text;
+  std::vector<std::string> changes;
+};
+
+// Every change that a refusal names is tried: it is accepted.
+Refused refused(const Overrides& overrides, const std::string& plugins, std::int64_t bytes) {
+  Refused found;
+  found.text = refusal_of(experiment(joined(overrides, {limit(bytes)}), plugins));
+  found.changes = changes_in(found.text);
+  for (const std::string& change : found.changes) {
+    Overrides with = joined(overrides, {limit(bytes)});
+    for (std::size_t at = 0; at != std::string::npos;) {
+      const std::size_t end = change.find(" and ", at);
+      with.push_back(change.substr(at, end == std::string::npos ? end : end - at));
+      at = end == std::string::npos ? end : end + 5;
+    }
+    EXPECT_EQ(refusal_of(experiment(with, plugins)), "") << change;
+  }
+  return found;
+}
+
+TEST(MemoryLimit, WhatFitsIsAccepted) {
+  const Overrides overrides = {"moe.top_k=1"};
+  const Need need = memory_need(experiment(overrides, axes(4, 4)));
+  EXPECT_EQ(refusal_of(experiment(joined(overrides, {limit(need.worst)}), axes(4, 4))), "");
+  EXPECT_THAT(refusal_of(experiment(joined(overrides, {limit(need.worst - 1)}), axes(4, 4))),
+              testing::HasSubstr("memory.limit="));
+}
+
+TEST(MemoryLimit, TellsTheNeedByKindsAndThreeChangesThatFit) {
+  const Overrides overrides = {"data.sequence_length=96", "model.layers=4"};
+  const Need need = memory_need(experiment(overrides, axes(2)));
+  const Refused found = refused(overrides, axes(2), need.worst - need.worst / 40);
+  EXPECT_THAT(found.text, testing::HasSubstr("this run may need"));
+  EXPECT_THAT(found.text, testing::ContainsRegex("would hold weights .*, gradients .*, states .*, activations "));
+  EXPECT_THAT(found.text, testing::Not(testing::HasSubstr("only the worst routing"))) << "one rank has all experts";
+  EXPECT_EQ(found.changes.size(), 3u) << found.text;
+  EXPECT_THAT(found.changes, testing::Contains("memory.recompute = \"full\""));
+  EXPECT_THAT(found.changes, testing::Contains("batch.micro_batch = 2"));
+  EXPECT_THAT(found.changes, testing::Contains("plugins.data.zero = 1"));
+}
+
+TEST(MemoryLimit, WhereOnlyTheWorstRoutingDoesNotFitACapacityIsNamedFirst) {
+  const Overrides overrides = {"moe.top_k=1", "data.sequence_length=96"};
+  const Need need = memory_need(experiment(overrides, axes(4, 4)));
+  const Refused found = refused(overrides, axes(4, 4), (need.worst + need.balanced) / 2);
+  EXPECT_THAT(found.text, testing::HasSubstr("only the worst routing"));
+  ASSERT_FALSE(found.changes.empty());
+  EXPECT_THAT(found.changes.front(), testing::StartsWith("moe.capacity_factor = ")) << found.text;
+}
+
+TEST(MemoryLimit, NamesThePluginsOwnChanges) {
+  const Overrides overrides = {"model.d_ff=256", "moe.experts=0"};
+  const Need need = memory_need(experiment(overrides, axes(4)));
+  EXPECT_THAT(refused(overrides, axes(4), need.worst - need.worst / 6).changes,
+              testing::Contains("plugins.data.zero = 1"));
+}
+
+TEST(MemoryLimit, WhatNothingReachesIsSaid) {
+  EXPECT_THAT(refusal_of(experiment({limit(1000)}, axes(2))), testing::HasSubstr("No change was found that fits"));
+}
+
+// --- a routing that was recorded
+
+class Recorded : public testing::Test {
+ protected:
+  void SetUp() override {
+    file_ = std::filesystem::temp_directory_path() / fmt::format("orthant_recorded_{}.jsonl", getpid());
+    std::ofstream(file_) << R"({"step":1,"expert_tokens":{"0":[25,25,25,25],"1":[10,30,30,30]}})"
+                         << "\n"
+                         << R"({"step":2,"expert_tokens":{"0":[40,40,10,10],"1":[30,10,30,30]}})"
+                         << "\n"
+                         << R"({"step":3,"expert_to)";
+  }
+  void TearDown() override { std::filesystem::remove(file_); }
+  std::filesystem::path file_;
+};
+
+TEST_F(Recorded, TheShareIsThatOfTheBusiestRankOfAllSteps) {
+  EXPECT_DOUBLE_EQ(recorded_share(file_, 4, 2), 0.8);
+  EXPECT_DOUBLE_EQ(recorded_share(file_, 4, 4), 0.4);
+  EXPECT_DOUBLE_EQ(recorded_share(file_, 4, 1), 1.0);
+  EXPECT_THROW(recorded_share(file_, 8, 2), ConfigError);
+  EXPECT_THROW(recorded_share("/nowhere/metrics.jsonl", 4, 2), ConfigError);
+}
+
+TEST_F(Recorded, APlanWithItIsBetweenBalancedAndWorst) {
+  const Config config = experiment({"data.sequence_length=48"}, axes(4, 2));
+  ASSERT_EQ(expert_ranks(config), 2);
+  const auto peak = [&](double share) { return plan_classes(config, 0, share).at(0).recorded->peak; };
+  const RankClass plain = plan_classes(config).at(0);
+  EXPECT_FALSE(plain.recorded);
+  EXPECT_EQ(peak(0.5), plain.memory.peak);
+  EXPECT_LT(plain.memory.peak, peak(0.8));
+  EXPECT_LT(peak(0.8), peak(0.9));
+  EXPECT_EQ(peak(1.0), plain.worst.peak);
+}
+
+// --- recompute = "fit"
+
+TEST(Fit, IsTheCheapestThatKeepsTheLimit) {
+  const Overrides overrides = {"moe.every=2", "model.layers=4", "model.d_ff=64", "data.sequence_length=48"};
+  std::int64_t before = std::int64_t{1} << 60;
+  for (const char* choice : {"none", "selective", "full"}) {
+    const Overrides with = joined(overrides, {fmt::format(R"(memory.recompute="{}")", choice)});
+    const std::int64_t bytes = memory_need(experiment(with, axes(2, 2))).worst;
+    ASSERT_LT(bytes, before) << choice << " saves nothing here";
+    for (const std::int64_t enough : {bytes, before - 1}) {
+      Config config = experiment(joined(overrides, {R"(memory.recompute="fit")", limit(enough)}), axes(2, 2));
+      EXPECT_THAT(promise_memory(config), testing::HasSubstr(fmt::format("\"fit\" is \"{}\"", choice)));
+      EXPECT_EQ(config.settings.memory.recompute, choice);
+      EXPECT_EQ(config.table("memory").text("recompute"), "fit") << "what was written stays";
+    }
+    before = bytes;
+  }
+  const std::string text =
+      refusal_of(experiment(joined(overrides, {R"(memory.recompute="fit")", limit(before - 1)}), axes(2, 2)));
+  EXPECT_THAT(text, testing::HasSubstr("this run may need"));
+}
+
+TEST(Fit, NeedsALimit) {
+  EXPECT_THAT(test::refusal({R"(memory.recompute="fit")"}, ""), testing::HasSubstr("needs a limit"));
+}
+
+}  // namespace
+}  // namespace orthant::promise_test
