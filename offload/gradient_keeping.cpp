@@ -94,6 +94,9 @@ void OffloadKeeper::finish_sums(const HookContext& at) {
     if (of.counted) {
       agree_on_chosen(of, at.stream);
     }
+    if (of.window.has_value()) {
+      of.window->end_step();
+    }
   }
 }
 

@@ -43,6 +43,9 @@ std::vector<StateSpec> OffloadKeeper::state(const ParamGroup& group) const {
   if (places_.lazy_experts && group.experts) {
     refuse_lazy(group);
   }
+  if (places_.after_gate && group.experts) {
+    refuse_after_gate(group);
+  }
   return {};
 }
 
@@ -73,7 +76,6 @@ void OffloadKeeper::reserve_disk() {
     bytes += place == Place::nvme ? aligned_up(elements * static_cast<std::int64_t>(size_of(dtype))) : 0;
   };
   const Optimizer& optimizer = settings_.catalogue->get<Optimizer>(settings_.optimizer.name);
-  const DType compute = full_precision() ? DType::f32 : DType::bf16;
   for (const auto& [id, of] : kept_) {
     const ParamGroup& group = *of.group;
     add(places_.states, DType::f32, group.owned_elements);
@@ -87,7 +89,7 @@ void OffloadKeeper::reserve_disk() {
     for (const auto& [name, dtype] : names) {
       add(places_.states, dtype, group.owned_elements);
     }
-    add(places_.weights, compute, group.whole_weight ? group.padded : group.owned_elements);
+    add(places_.weights, compute_dtype(), group.whole_weight ? group.padded : group.owned_elements);
     add(places_.gradients, DType::f32, group.whole_grad ? group.padded : group.owned_elements);
   }
   if (bytes > 0) {
@@ -121,6 +123,10 @@ void OffloadKeeper::fill(Kept& of, Stream& s) {
     group.weight = {};
     group.owned_weight = {};
     group.master = full_precision() ? Tensor() : group.master;
+    if (places_.after_gate && group.experts) {
+      const MemoryScope as(lanes_->device, MemoryKind::weights);
+      of.window.emplace(group, static_cast<std::size_t>(places_.pinned), compute_dtype(), *lanes_);
+    }
   }
   if (group.away.grad) {
     Tensor& grad = group.whole_grad ? group.grad : group.owned_grad;
@@ -156,7 +162,7 @@ void OffloadKeeper::acquire(ParamGroup& group, Held what, const HookContext& at)
   switch (what) {
     case Held::weight:
       if (group.away.weight) {
-        acquire_weight(of, at.stream);
+        acquire_weight(of, at);
       }
       break;
     case Held::grad:
@@ -171,6 +177,23 @@ void OffloadKeeper::acquire(ParamGroup& group, Held what, const HookContext& at)
       break;
     case Held::state: acquire_state(of, true, at.stream); break;
     case Held::saved: acquire_state(of, false, at.stream); break;
+  }
+}
+
+void OffloadKeeper::rows_of_experts(ParamGroup& group, std::span<const std::int64_t> rows, const HookContext& at) {
+  Kept* const found = find(group);
+  if (found == nullptr) {
+    return;
+  }
+  if (found->lazy.has_value()) {
+    make_up_for(*found, rows, at);
+  }
+  if (found->window.has_value()) {
+    if (at.training) {
+      found->window->chosen(at.micro_batch, rows);
+    }
+    bring_experts(*found, ExpertWindow::with_rows(rows));
+    at.stream.wait(found->arrived);
   }
 }
 

@@ -6,7 +6,8 @@
 //              "ZeRO-Infinity: Breaking the GPU Memory Wall for Extreme Scale Deep Learning", SC 2021).
 //   gradients  go down when a layer's backward pass is done; their norm is taken in the host's memory.
 //   weights    come up a layer ahead, whole layers at a time, and are dropped behind it (Sun et al., "STRONGHOLD: Fast
-//              and Affordable Billion-Scale Deep Learning Model Training", SC 2022).
+//              and Affordable Billion-Scale Deep Learning Model Training", SC 2022). Those of routed experts may wait
+//              for the gate, and come up for the experts that have rows (expert_window.h).
 //
 // Each rank offloads what it holds: with ZeRO its shards. The numbers are those of a run without it, bit for bit, on a
 // device whose arithmetic is the host's.
@@ -22,6 +23,7 @@
 #include <optional>
 #include <vector>
 
+#include "expert_window.h"
 #include "lanes.h"
 #include "lazy_experts.h"
 #include "slot.h"
@@ -32,6 +34,8 @@ struct KeeperPlaces {
   Place states = Place::device, gradients = Place::device, weights = Place::device;
   double device_fraction = 0;  // of the parameters: whole groups that stay on the device
   bool lazy_experts = false;   // updates of experts without tokens are put off
+  bool after_gate = false;     // weights of routed experts come up when it is known who has rows
+  std::int64_t pinned = 0;     // experts of a layer and rank whose weights stay on the device; with after_gate
   bool any() const {
     return states != Place::device || gradients != Place::device || weights != Place::device || lazy_experts;
   }
@@ -48,7 +52,7 @@ class OffloadKeeper final : public Keeper {
   std::vector<StateSpec> state(const ParamGroup& group) const override;
   void acquire(ParamGroup& group, Held what, const HookContext& at) override;
   void release(ParamGroup& group, Held what, const HookContext& at) override;
-  bool reads_rows() const override { return places_.lazy_experts; }
+  bool reads_rows() const override { return places_.lazy_experts || places_.after_gate; }
   void rows_of_experts(ParamGroup& group, std::span<const std::int64_t> rows, const HookContext& at) override;
   void sum_group(Mesh& mesh, Group& sum) override;
   void grad_ready(ParamGroup& group, const HookContext& at) override;
@@ -67,6 +71,7 @@ class OffloadKeeper final : public Keeper {
     // --- weights that are on their way up, or there
     Tensor fetched;
     std::shared_ptr<Event> arrived;
+    std::optional<ExpertWindow> window;  // of experts that come up after the gate
     // --- the gradient
     bool grad_held = false;    // the slot has what this step has added up so far
     bool complete = false;     // its last addend is there
@@ -82,16 +87,18 @@ class OffloadKeeper final : public Keeper {
 
   Kept* find(const ParamGroup& group);  // null: all of it stays on the device
   bool full_precision() const { return settings_.run.dtype == ComputeType::fp32; }
+  DType compute_dtype() const { return full_precision() ? DType::f32 : DType::bf16; }
   // Ranks gather the whole weight on the device after the update.
   static bool gathered_on_device(const ParamGroup& group) {
     return group.whole_weight && group.owned_elements < group.padded;
   }
   void reserve_disk();
   void fill(Kept& of, Stream& s);
-  void fetch(Kept& of);
+  void fetch(Kept& of, const HookContext& at);
+  void bring_experts(Kept& of, const std::vector<bool>& experts);
   void drop_weight(Kept& of);
   std::vector<int> soon(const ParamGroup& now) const;
-  void acquire_weight(Kept& of, Stream& s);
+  void acquire_weight(Kept& of, const HookContext& at);
   void release_weight(Kept& of);
   void acquire_grad(Kept& of, Stream& s);
   void send_grad_down(Kept& of, const std::shared_ptr<Event>& after);
@@ -106,8 +113,10 @@ class OffloadKeeper final : public Keeper {
   // What the update of this step changes: all, or the experts that were chosen.
   std::vector<ParamGroup::Run> due_runs(const Kept& of) const;
   // lazy_keeping.cpp
+  void make_up_for(Kept& of, std::span<const std::int64_t> rows, const HookContext& at);
   void end_lazy_step(Kept& of, const HookContext& at);
   void refuse_lazy(const ParamGroup& group) const;
+  void refuse_after_gate(const ParamGroup& group) const;
   UpdateSlice slice_of(Kept& of, const Treatment& treatment, const ParamGroup::Run& run) const;
   void catch_up(Kept& of, std::size_t expert, Stream& s);
   void catch_up_all(Kept& of, Stream& s);

@@ -1,30 +1,15 @@
 #include "lazy_experts.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace orthant::offload {
 
 LazyExperts::LazyExperts(const ParamGroup& group) {
   require(group.owned_begin == 0 && group.owned_elements == group.padded && group.experts,
           "'{}' is no group of routed experts that this rank owns whole", group.name);
-  std::vector<std::int64_t> numbers;
-  for (std::size_t i = 0; i < group.params.size(); ++i) {
-    const Param& p = group.params[i];
-    const std::int64_t number = p.spec.expert.value();
-    auto at = std::find(numbers.begin(), numbers.end(), number);
-    if (at == numbers.end()) {
-      numbers.push_back(number);
-      experts_.emplace_back();
-      at = std::prev(numbers.end());
-    }
-    std::vector<ExpertRun>& runs = experts_[static_cast<std::size_t>(at - numbers.begin())].runs;
-    const bool joins = !runs.empty() && runs.back().elements.end() == p.begin &&
-                       group.params[runs.back().param].spec.decay == p.spec.decay;
-    if (joins) {
-      runs.back().elements.count += p.elements();
-    } else {
-      runs.push_back({{p.begin, p.elements()}, i});
-    }
+  for (std::vector<ExpertRun>& runs : runs_of_experts(group)) {
+    experts_.push_back({.runs = std::move(runs)});
   }
 }
 

@@ -13,18 +13,14 @@
 #include <span>
 #include <vector>
 
+#include "expert_runs.h"
+
 namespace orthant::offload {
 
 // What an update needs to know of its step, besides the settings.
 struct PastStep {
   std::int64_t step = 0;
   double lr = 0;
-};
-
-// Owned elements that are updated alike, as one expert's neighbours are.
-struct ExpertRun {
-  ParamGroup::Run elements;
-  std::size_t param = 0;  // of the group: the first that lies there
 };
 
 class LazyExperts {

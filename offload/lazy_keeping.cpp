@@ -55,12 +55,8 @@ void OffloadKeeper::agree_on_chosen(Kept& of, Stream& s) {
   }
 }
 
-void OffloadKeeper::rows_of_experts(ParamGroup& group, std::span<const std::int64_t> rows, const HookContext& at) {
-  Kept* const found = find(group);
-  if (found == nullptr || !found->lazy.has_value()) {
-    return;
-  }
-  Kept& of = *found;
+// Before their rows are computed.
+void OffloadKeeper::make_up_for(Kept& of, std::span<const std::int64_t> rows, const HookContext& at) {
   if (at.training) {
     of.lazy->chosen(rows);
   }

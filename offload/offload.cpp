@@ -34,6 +34,16 @@ class Offload final : public Plugin {
          .help = "lazy: an expert that no token chose moves nothing in that step; its update is made up for, to the "
                  "bit, when it is next chosen or saved. states then are on the device or the host.",
          .choices = {"eager", "lazy"}},
+        {.name = "expert_weights",
+         .default_value = std::string("ahead"),
+         .help = "after_gate: the weights of routed experts come to the device when the gate has chosen, those of "
+                 "experts with rows alone. weights then are in the host's memory.",
+         .choices = {"ahead", "after_gate"}},
+        {.name = "pinned_experts",
+         .default_value = std::int64_t{0},
+         .help = "With after_gate: so many experts of each routed layer and rank, those with the most rows of late, "
+                 "keep their weights on the device.",
+         .minimum = 0},
         {.name = "directory",
          .default_value = std::string(),
          .help = "A folder on the disk for nvme; files there have no name and are gone with the run. Empty: "
@@ -50,12 +60,24 @@ class Offload final : public Plugin {
                .gradients = place_of(config.text("gradients")),
                .weights = place_of(config.text("weights")),
                .device_fraction = config.number("device_fraction"),
-               .lazy_experts = config.text("expert_states") == "lazy"};
+               .lazy_experts = config.text("expert_states") == "lazy",
+               .after_gate = config.text("expert_weights") == "after_gate",
+               .pinned = config.integer("pinned_experts")};
     if (places_.lazy_experts && (places_.states == Place::nvme || places_.weights != Place::device)) {
       throw SettingError("plugins.offload.expert_states",
                          "expert_states = \"lazy\" moves single experts, but states on disk and weights that are away "
                          "move a layer at a time\nwrite states = \"host\" and weights = \"device\", or expert_states "
                          "= \"eager\"");
+    }
+    if (places_.after_gate && places_.weights != Place::host) {
+      throw SettingError("plugins.offload.expert_weights",
+                         "expert_weights = \"after_gate\" brings single experts from the host's memory, but weights "
+                         "are elsewhere\nwrite weights = \"host\", or expert_weights = \"ahead\"");
+    }
+    if (places_.pinned > 0 && !places_.after_gate) {
+      throw SettingError("plugins.offload.pinned_experts",
+                         "pinned_experts keeps experts on the device whose others come after the gate\nwrite "
+                         "expert_weights = \"after_gate\" and weights = \"host\", or pinned_experts = 0");
     }
     activations_ = place_of(config.text("activations"));
     directory_ = config.text("directory");

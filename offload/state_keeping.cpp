@@ -103,6 +103,9 @@ void OffloadKeeper::acquire_state(Kept& of, bool to_change, Stream& s) {
       lanes_->host->wait(of.arrived);  // it still reads what is about to change
     }
     drop_weight(of);
+    if (of.window.has_value()) {
+      of.window->changed();
+    }
   }
   if (of.group->away.state) {
     acquire_state_on_host(of, to_change, s);

@@ -1,20 +1,56 @@
-// OffloadKeeper's weights: up a layer ahead, dropped behind it.
+// OffloadKeeper's weights: up a layer ahead or after the gate, dropped behind their layer.
 #include <algorithm>
 
 #include "keeper.h"
 
 namespace orthant::offload {
 
-void OffloadKeeper::fetch(Kept& of) {
+// Before the gate has chosen in a forward pass there is nothing to fetch; a backward pass reads whom the forward read.
+void OffloadKeeper::fetch(Kept& of, const HookContext& at) {
+  const ParamGroup& group = *of.group;
+  if (of.window.has_value()) {
+    if (!of.fetched.defined()) {
+      of.fetched = empty(compute_dtype(), group.padded);
+      of.window->emptied();
+    }
+    if (at.pass == Pass::none) {
+      bring_experts(of, std::vector<bool>(of.window->experts(), true));
+    } else if (at.pass == Pass::backward && of.window->knows(at.micro_batch)) {
+      bring_experts(of, of.window->read_by(at.micro_batch));
+    }
+    return;
+  }
   if (of.fetched.defined()) {
     return;
   }
-  const ParamGroup& group = *of.group;
   const Tensor& host = of.weight->open();
   of.fetched = empty(host.dtype(), group.whole_weight ? group.padded : group.owned_elements);
   up(of.fetched, host, of.weight->ready());
   of.arrived = lanes_->up->record();
   of.weight->close();
+}
+
+void OffloadKeeper::bring_experts(Kept& of, const std::vector<bool>& experts) {
+  of.window->bring(of.fetched, experts, *of.weight, *lanes_);
+  of.arrived = lanes_->up->record();
+}
+
+void OffloadKeeper::refuse_after_gate(const ParamGroup& group) const {
+  const auto refuse = [](const char* key, const std::string& why) {
+    throw SettingError(fmt::format("plugins.offload.{}", key), why);
+  };
+  if (!group.whole_weight) {
+    refuse("expert_weights",
+           fmt::format("expert_weights = \"after_gate\": ranks share out the weights of '{}', and each needs the whole "
+                       "of what the others' tokens chose\nwrite zero = 2 or less, an expert axis as large as the data "
+                       "axis, or expert_weights = \"ahead\"",
+                       group.name));
+  }
+  const std::size_t experts = runs_of_experts(group).size();
+  if (places_.pinned > static_cast<std::int64_t>(experts)) {
+    refuse("pinned_experts", fmt::format("pinned_experts = {}: a rank has {} experts of '{}'\nwrite at most {}",
+                                         places_.pinned, experts, group.name, experts));
+  }
 }
 
 // The groups that are acquired next, to the end of the next layer.
@@ -33,14 +69,19 @@ std::vector<int> OffloadKeeper::soon(const ParamGroup& now) const {
   return ids;
 }
 
-void OffloadKeeper::acquire_weight(Kept& of, Stream& s) {
+void OffloadKeeper::acquire_weight(Kept& of, const HookContext& at) {
   ParamGroup& group = *of.group;
   order_.acquired(group.id);
-  fetch(of);
+  fetch(of, at);
   for (int id : soon(group)) {
-    fetch(kept_.at(id));
+    Kept& next = kept_.at(id);
+    if (!next.window.has_value() || at.pass == Pass::backward) {
+      fetch(next, at);
+    }
   }
-  s.wait(of.arrived);
+  if (of.arrived != nullptr) {
+    at.stream.wait(of.arrived);
+  }
   group.owned_weight = of.fetched;
   if (group.whole_weight) {
     group.weight = of.fetched;
