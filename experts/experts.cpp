@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/plan/keeper_chain.h"
+#include "experts/host_rows.h"
 
 namespace orthant {
 namespace {
@@ -125,11 +126,20 @@ Experts::Weights Experts::view(const Tensor& flat) const {
           flat.slice(local_experts_ * hidden_ * d, {local_experts_, d, width_})};
 }
 
+void Experts::with_products(const StepContext& ctx, const std::function<void(Stream&)>& work) const {
+  if (group_->on_host.has_value()) {
+    HostRowsStream stream(ctx.stream, *group_);
+    work(stream);
+  } else {
+    work(ctx.stream);
+  }
+}
+
 void Experts::forward_here(const StepContext& ctx, const Tensor& y, const Tensor& x, const Dispatch& dispatch,
                            Saved& saved) const {
   const Weights w = view(group_->weight);
   const Tensor h = ctx.device().empty(x.dtype(), {dispatch.source.dim(0), hidden_});
-  ctx.stream.expert_ffn(y, h, x, w.in, w.out, dispatch, activation_);
+  with_products(ctx, [&](Stream& s) { s.expert_ffn(y, h, x, w.in, w.out, dispatch, activation_); });
   if (ctx.training) {
     push(saved, x);
     push(saved, h);
@@ -140,7 +150,9 @@ void Experts::backward_here(const StepContext& ctx, const Tensor& dx, const Tens
                             const Dispatch& dispatch, Saved& saved) const {
   const Tensor h = pop(saved), x = pop(saved);
   const Weights w = view(group_->weight), g = view(group_->grad);
-  ctx.stream.expert_ffn_backward(dx, dweight, g.in, g.out, dy, x, h, w.in, w.out, dispatch, activation_, beta());
+  with_products(ctx, [&](Stream& s) {
+    s.expert_ffn_backward(dx, dweight, g.in, g.out, dy, x, h, w.in, w.out, dispatch, activation_, beta());
+  });
 }
 
 float Experts::beta() const {
@@ -209,7 +221,6 @@ void Experts::travel(const StepContext& ctx, const ExchangePlan& plan, std::span
 
 Tensor Experts::exchanged(const StepContext& ctx, const Tensor& packed, const ExchangePlan& plan, Saved& saved) const {
   Device& device = ctx.device();
-  Stream& s = ctx.stream;
   const DType dtype = packed.dtype();
   const std::int64_t rows = std::accumulate(plan.local.begin(), plan.local.end(), std::int64_t{0}), d = packed.dim(1);
   const Weights w = view(group_->weight);
@@ -217,9 +228,11 @@ Tensor Experts::exchanged(const StepContext& ctx, const Tensor& packed, const Ex
   const Tensor h = device.empty(dtype, {rows, hidden_}), a = device.empty(dtype, {rows, width_});
   const Tensor out = exchanged_rows(ctx, dtype, packed.shape());
   travel(ctx, plan, std::array{Way{x, packed}}, std::array{Way{out, y}}, [&](const Chunk& c) {
-    s.grouped_gemm(c.of(h), c.of(x), c.weights(w.in), c.offset, {.transpose_b = true});
-    s.activation(c.of(a), c.of(h), activation_);
-    s.grouped_gemm(c.of(y), c.of(a), c.weights(w.out), c.offset, {.transpose_b = true});
+    with_products(ctx, [&](Stream& s) {
+      s.grouped_gemm(c.of(h), c.of(x), c.weights(w.in), c.offset, {.transpose_b = true});
+      s.activation(c.of(a), c.of(h), activation_);
+      s.grouped_gemm(c.of(y), c.of(a), c.weights(w.out), c.offset, {.transpose_b = true});
+    });
   });
   if (ctx.training) {
     push(saved, x);
@@ -232,7 +245,6 @@ Tensor Experts::exchanged(const StepContext& ctx, const Tensor& packed, const Ex
 Experts::Gradients Experts::exchanged_backward(const StepContext& ctx, const Tensor& d_out, const Tensor& weight,
                                                const ExchangePlan& plan, Saved& saved) const {
   Device& device = ctx.device();
-  Stream& s = ctx.stream;
   const DType dtype = d_out.dtype();
   const Tensor h = pop(saved), x = pop(saved);  // [R', n], [R', d]
   const std::int64_t rows = x.dim(0);
@@ -245,12 +257,14 @@ Experts::Gradients Experts::exchanged_backward(const StepContext& ctx, const Ten
   const Gradients out{exchanged_rows(ctx, dtype, d_out.shape()), exchanged_rows(ctx, DType::f32, weight.shape())};
   travel(ctx, plan, std::array{Way{dy, d_out}, Way{weight_here, weight}},
          std::array{Way{out.n, dx}, Way{out.weight, dweight}}, [&](const Chunk& c) {
-           s.grouped_gemm(c.of(da), c.of(dy), c.weights(w.out), c.offset, {});
-           s.weighted_activation_backward(c.of(dh), c.of(a), c.of(dweight), c.of(da), c.of(h), c.of(weight_here), {},
-                                          activation_);
-           s.grouped_gemm_tn(c.weights(g.out), c.of(dy), c.of(a), c.offset, beta());
-           s.grouped_gemm_tn(c.weights(g.in), c.of(dh), c.of(x), c.offset, beta());
-           s.grouped_gemm(c.of(dx), c.of(dh), c.weights(w.in), c.offset, {});
+           with_products(ctx, [&](Stream& s) {
+             s.grouped_gemm(c.of(da), c.of(dy), c.weights(w.out), c.offset, {});
+             s.weighted_activation_backward(c.of(dh), c.of(a), c.of(dweight), c.of(da), c.of(h), c.of(weight_here), {},
+                                            activation_);
+             s.grouped_gemm_tn(c.weights(g.out), c.of(dy), c.of(a), c.offset, beta());
+             s.grouped_gemm_tn(c.weights(g.in), c.of(dh), c.of(x), c.offset, beta());
+             s.grouped_gemm(c.of(dx), c.of(dh), c.weights(w.in), c.offset, {});
+           });
          });
   return out;
 }

@@ -47,6 +47,8 @@ class Experts {
 
   // Keepers that ask are told how many rows each local expert is about to compute.
   void tell_rows(const StepContext& ctx, const Routing& routing) const;
+  // Calls `work` with the stream on which the products with the group's weights are made.
+  void with_products(const StepContext& ctx, const std::function<void(Stream&)>& work) const;
   // Of tokens whose experts are all on this rank: x, y [tokens_X, d].
   void forward_here(const StepContext& ctx, const Tensor& y, const Tensor& x, const Dispatch& dispatch,
                     Saved& saved) const;

@@ -33,12 +33,6 @@ ExpertWindow::ExpertWindow(const ParamGroup& group, std::size_t pinned, DType dt
   }
 }
 
-std::vector<bool> ExpertWindow::with_rows(std::span<const std::int64_t> rows) {
-  std::vector<bool> read;
-  std::transform(rows.begin(), rows.end(), std::back_inserter(read), [](std::int64_t n) { return n > 0; });
-  return read;
-}
-
 void ExpertWindow::bring(const Tensor& window, const std::vector<bool>& experts, Slot& from, Lanes& lanes) {
   const Tensor& host = from.open();
   if (from.ready() != nullptr) {
@@ -77,7 +71,7 @@ void ExpertWindow::bring(const Tensor& window, const std::vector<bool>& experts,
 
 void ExpertWindow::chosen(int micro_batch, std::span<const std::int64_t> rows) {
   require(rows.size() == experts(), "rows of {} experts were counted, the group has {}", rows.size(), experts());
-  read_[micro_batch] = with_rows(rows);
+  rows_[micro_batch].assign(rows.begin(), rows.end());
   for (std::size_t e = 0; e < rows.size(); ++e) {
     load_now_[e] += static_cast<double>(rows[e]);
   }

@@ -32,9 +32,9 @@ class ExpertWindow {
   // --- who is read
   // rows: of each expert, in this forward pass.
   void chosen(int micro_batch, std::span<const std::int64_t> rows);
-  // By the backward pass of a micro-batch: whom its forward pass read.
-  const std::vector<bool>& read_by(int micro_batch) const { return read_.at(micro_batch); }
-  bool knows(int micro_batch) const { return read_.contains(micro_batch); }
+  // By the backward pass of a micro-batch: the rows of its forward pass.
+  const std::vector<std::int64_t>& rows_of(int micro_batch) const { return rows_.at(micro_batch); }
+  bool knows(int micro_batch) const { return rows_.contains(micro_batch); }
 
   // --- who is pinned
   // The weights have changed: what is pinned comes again when it is next read.
@@ -43,7 +43,6 @@ class ExpertWindow {
   void end_step();
   bool pinned(std::size_t expert) const { return pin_of_[expert] != none; }
 
-  static std::vector<bool> with_rows(std::span<const std::int64_t> rows);
   std::size_t experts() const { return runs_.size(); }
 
  private:
@@ -53,11 +52,11 @@ class ExpertWindow {
     bool fresh = false;  // they are the expert's
   };
 
-  std::vector<std::vector<ExpertRun>> runs_;  // of each expert
-  std::vector<bool> here_;                    // in the window
-  std::map<int, std::vector<bool>> read_;     // by micro-batch
-  std::vector<double> load_;                  // rows of the steps so far, older ones count less
-  std::vector<double> load_now_;              // of this step
+  std::vector<std::vector<ExpertRun>> runs_;       // of each expert
+  std::vector<bool> here_;                         // in the window
+  std::map<int, std::vector<std::int64_t>> rows_;  // of each expert, by micro-batch
+  std::vector<double> load_;                       // rows of the steps so far, older ones count less
+  std::vector<double> load_now_;                   // of this step
   std::vector<Pin> pins_;
   std::vector<std::size_t> pin_of_;  // of each expert: in pins_, or none
 };

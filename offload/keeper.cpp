@@ -192,8 +192,9 @@ void OffloadKeeper::rows_of_experts(ParamGroup& group, std::span<const std::int6
     if (at.training) {
       found->window->chosen(at.micro_batch, rows);
     }
-    bring_experts(*found, ExpertWindow::with_rows(rows));
+    bring_experts(*found, rows);
     at.stream.wait(found->arrived);
+    set_on_host(*found, rows);
   }
 }
 

@@ -36,6 +36,7 @@ struct KeeperPlaces {
   bool lazy_experts = false;   // updates of experts without tokens are put off
   bool after_gate = false;     // weights of routed experts come up when it is known who has rows
   std::int64_t pinned = 0;     // experts of a layer and rank whose weights stay on the device; with after_gate
+  std::int64_t host_rows = 0;  // experts with at most so many rows are computed in the host's memory; with after_gate
   bool any() const {
     return states != Place::device || gradients != Place::device || weights != Place::device || lazy_experts;
   }
@@ -95,7 +96,10 @@ class OffloadKeeper final : public Keeper {
   void reserve_disk();
   void fill(Kept& of, Stream& s);
   void fetch(Kept& of, const HookContext& at);
-  void bring_experts(Kept& of, const std::vector<bool>& experts);
+  void bring_experts(Kept& of, std::span<const std::int64_t> rows);
+  void set_on_host(Kept& of, std::span<const std::int64_t> rows);
+  bool on_host(const Kept& of, std::size_t expert, std::int64_t rows) const;
+  void end_on_host(ParamGroup& group);
   void drop_weight(Kept& of);
   std::vector<int> soon(const ParamGroup& now) const;
   void acquire_weight(Kept& of, const HookContext& at);

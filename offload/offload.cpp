@@ -44,6 +44,11 @@ class Offload final : public Plugin {
          .help = "With after_gate: so many experts of each routed layer and rank, those with the most rows of late, "
                  "keep their weights on the device.",
          .minimum = 0},
+        {.name = "host_rows",
+         .default_value = std::int64_t{0},
+         .help = "With after_gate: an expert with at most so many rows in a micro-batch, unless it is pinned, is "
+                 "computed in the host's memory, where its weights are.",
+         .minimum = 0},
         {.name = "directory",
          .default_value = std::string(),
          .help = "A folder on the disk for nvme; files there have no name and are gone with the run. Empty: "
@@ -62,7 +67,8 @@ class Offload final : public Plugin {
                .device_fraction = config.number("device_fraction"),
                .lazy_experts = config.text("expert_states") == "lazy",
                .after_gate = config.text("expert_weights") == "after_gate",
-               .pinned = config.integer("pinned_experts")};
+               .pinned = config.integer("pinned_experts"),
+               .host_rows = config.integer("host_rows")};
     if (places_.lazy_experts && (places_.states == Place::nvme || places_.weights != Place::device)) {
       throw SettingError("plugins.offload.expert_states",
                          "expert_states = \"lazy\" moves single experts, but states on disk and weights that are away "
@@ -78,6 +84,12 @@ class Offload final : public Plugin {
       throw SettingError("plugins.offload.pinned_experts",
                          "pinned_experts keeps experts on the device whose others come after the gate\nwrite "
                          "expert_weights = \"after_gate\" and weights = \"host\", or pinned_experts = 0");
+    }
+    if (places_.host_rows > 0 && !places_.after_gate) {
+      throw SettingError(
+          "plugins.offload.host_rows",
+          "host_rows computes rows where the weights of their expert are, once the gate has chosen\nwrite "
+          "expert_weights = \"after_gate\" and weights = \"host\", or host_rows = 0");
     }
     activations_ = place_of(config.text("activations"));
     directory_ = config.text("directory");

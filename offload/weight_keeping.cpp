@@ -14,9 +14,9 @@ void OffloadKeeper::fetch(Kept& of, const HookContext& at) {
       of.window->emptied();
     }
     if (at.pass == Pass::none) {
-      bring_experts(of, std::vector<bool>(of.window->experts(), true));
+      bring_experts(of, {});
     } else if (at.pass == Pass::backward && of.window->knows(at.micro_batch)) {
-      bring_experts(of, of.window->read_by(at.micro_batch));
+      bring_experts(of, of.window->rows_of(at.micro_batch));
     }
     return;
   }
@@ -30,9 +30,47 @@ void OffloadKeeper::fetch(Kept& of, const HookContext& at) {
   of.weight->close();
 }
 
-void OffloadKeeper::bring_experts(Kept& of, const std::vector<bool>& experts) {
-  of.window->bring(of.fetched, experts, *of.weight, *lanes_);
+// rows: of each expert; none: all experts are wanted, whoever has rows.
+void OffloadKeeper::bring_experts(Kept& of, std::span<const std::int64_t> rows) {
+  std::vector<bool> wanted(of.window->experts(), rows.empty());
+  for (std::size_t e = 0; e < rows.size(); ++e) {
+    wanted[e] = rows[e] > 0 && !on_host(of, e, rows[e]);
+  }
+  of.window->bring(of.fetched, wanted, *of.weight, *lanes_);
   of.arrived = lanes_->up->record();
+}
+
+// Few rows cost less to move than the weights that they meet.
+bool OffloadKeeper::on_host(const Kept& of, std::size_t expert, std::int64_t rows) const {
+  return rows > 0 && rows <= places_.host_rows && !of.window->pinned(expert);
+}
+
+void OffloadKeeper::set_on_host(Kept& of, std::span<const std::int64_t> rows) {
+  end_on_host(*of.group);
+  std::vector<bool> experts;
+  for (std::size_t e = 0; e < rows.size(); ++e) {
+    experts.push_back(on_host(of, e, rows[e]));
+  }
+  if (std::find(experts.begin(), experts.end(), true) == experts.end()) {
+    return;
+  }
+  const Tensor& weight = of.weight->open();
+  if (of.weight->ready() != nullptr) {
+    lanes_->host->wait(of.weight->ready());
+  }
+  of.group->on_host = {.rows = {rows.begin(), rows.end()},
+                       .experts = std::move(experts),
+                       .weight = weight,
+                       .stream = lanes_->host.get()};
+  of.weight->close();
+}
+
+void OffloadKeeper::end_on_host(ParamGroup& group) {
+  if (group.on_host.has_value()) {
+    lanes_->traffic.to_host += group.on_host->to_host;
+    lanes_->traffic.to_device += group.on_host->to_device;
+    group.on_host.reset();
+  }
 }
 
 void OffloadKeeper::refuse_after_gate(const ParamGroup& group) const {
@@ -82,6 +120,10 @@ void OffloadKeeper::acquire_weight(Kept& of, const HookContext& at) {
   if (of.arrived != nullptr) {
     at.stream.wait(of.arrived);
   }
+  end_on_host(group);
+  if (of.window.has_value() && at.pass == Pass::backward && of.window->knows(at.micro_batch)) {
+    set_on_host(of, of.window->rows_of(at.micro_batch));
+  }
   group.owned_weight = of.fetched;
   if (group.whole_weight) {
     group.weight = of.fetched;
@@ -98,6 +140,7 @@ void OffloadKeeper::drop_weight(Kept& of) {
 }
 
 void OffloadKeeper::release_weight(Kept& of) {
+  end_on_host(*of.group);
   const std::vector<int> next = soon(*of.group);
   if (std::find(next.begin(), next.end(), of.group->id) == next.end()) {
     drop_weight(of);

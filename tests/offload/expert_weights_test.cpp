@@ -36,7 +36,8 @@ TEST_P(AfterGate, HasTheBitsOfTheLayoutWithout) {
   const Overrides all = test::joined(few_rows, overrides);
   const Snapshot without = take_snapshot(experiment(all, plugins), 4);
   for (const char* keys :
-       {"", "pinned_experts = 2\nstates = \"host\"\n", "pinned_experts = 1\ngradients = \"host\"\n"}) {
+       {"", "pinned_experts = 2\nstates = \"host\"\n", "pinned_experts = 1\nhost_rows = 5\ngradients = \"host\"\n",
+        "host_rows = 1000\nstates = \"host\"\n"}) {
     SCOPED_TRACE(keys);
     Config config = experiment(all, plugins + after_gate(keys));
     config.settings.run.device = device;
@@ -60,9 +61,10 @@ INSTANTIATE_TEST_SUITE_P(Offload, AfterGate, testing::ValuesIn(layouts), [](cons
 
 // One micro-batch a step: what came up in each step, and the experts that had rows in each layer of it.
 struct Traffic {
-  std::vector<double> up;
+  std::vector<double> up, down;
   std::vector<std::vector<std::vector<std::int64_t>>> rows;  // [step][layer][E]
   double dense = 0, head = 0, expert = 0;                    // elements; expert: of one
+  double d = 0, hidden = 0, width = 0;                       // of an expert's rows: in and out, before, past activation
 };
 
 Traffic train(const std::string& table, int steps) {
@@ -71,6 +73,7 @@ Traffic train(const std::string& table, int steps) {
   for (int step = 0; step < steps; ++step) {
     const StepReport report = rank->trainer().step(step);
     found.up.push_back(report.metrics.at("offload.to_device_bytes"));
+    found.down.push_back(report.metrics.at("offload.to_host_bytes"));
     found.rows.emplace_back();
     for (const LayerCounters& layer : report.layers) {
       found.rows.back().push_back(layer.kept);
@@ -80,7 +83,12 @@ Traffic train(const std::string& table, int steps) {
     const double elements = static_cast<double>(group->elements);
     found.dense += group->experts ? 0 : elements;
     found.head += group->name == "head" ? elements : 0;
-    found.expert = group->experts ? elements / 8 : found.expert;
+    if (group->experts) {
+      found.expert = elements / 8;
+      found.width = static_cast<double>(group->params.front().size[0]);
+      found.d = static_cast<double>(group->params.front().size[1]);
+      found.hidden = found.expert / found.d - found.width;
+    }
   }
   return found;
 }
@@ -130,6 +138,22 @@ TEST(ExpertWeights, PinnedExpertsTravelOnceAStep) {
   EXPECT_GT(all_pins.size(), 2U) << "the pins never change: this tests little";
 }
 
+// Where experts are computed in the host's memory, rows travel and weights do not: two products forward and two
+// backward.
+TEST(ExpertWeights, RowsTravelToWeightsThatStay) {
+  const Traffic run = train(after_gate("states = \"host\"\nhost_rows = 1000\n"), 4);
+  for (std::size_t step = 1; step < run.up.size(); ++step) {
+    double rows = 0;
+    for (const auto& layer : run.rows[step]) {
+      rows += static_cast<double>(std::accumulate(layer.begin(), layer.end(), std::int64_t{0}));
+    }
+    EXPECT_GT(rows, 0);
+    const double moved = 2 * rows * (2 * run.d + run.hidden + run.width);
+    EXPECT_EQ(run.up[step], expected_up(run, 0) + moved);
+    EXPECT_EQ(run.down[step], 4 * (run.dense + 8 * 4 * run.expert) + moved);
+  }
+}
+
 TEST(ExpertWeights, WhatCannotWaitForTheGateIsRefused) {
   EXPECT_THAT(test::refusal({}, data + "zero = 3\nwhole_below = 0\n" + after_gate()),
               HasSubstr("ranks share out the weights of 'layer 0 experts'"));
@@ -139,6 +163,8 @@ TEST(ExpertWeights, WhatCannotWaitForTheGateIsRefused) {
               HasSubstr("write weights = \"host\""));
   EXPECT_THAT(test::refusal({}, "[plugins.offload]\nweights = \"host\"\npinned_experts = 1\n"),
               HasSubstr("whose others come after the gate"));
+  EXPECT_THAT(test::refusal({}, "[plugins.offload]\nweights = \"host\"\nhost_rows = 1\n"),
+              HasSubstr("computes rows where the weights of their expert are"));
   EXPECT_THAT(test::refusal({"moe.experts=8"}, after_gate("pinned_experts = 9\n")),
               HasSubstr("a rank has 8 experts of 'layer 0 experts'"));
 }

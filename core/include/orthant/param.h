@@ -164,6 +164,17 @@ struct ParamGroup : Holding {
   };
   std::vector<Run> put_off;
 
+  // Experts whose rows are computed beside their weights, in the host's memory: set by a keeper in rows_of_experts, and
+  // again when it brings the weights for the backward pass of that micro-batch; gone when they are released.
+  struct OnHost {
+    std::vector<std::int64_t> rows;           // of every expert of the group, in this micro-batch
+    std::vector<bool> experts;                // whose; `weight` has nothing of theirs
+    Tensor weight;                            // [padded], as `weight`, in the host's memory
+    Stream* stream = nullptr;                 // of the host (Device::make_host_stream); after it `weight` is there
+    std::int64_t to_host = 0, to_device = 0;  // bytes of rows that have travelled, counted by who computes
+  };
+  std::optional<OnHost> on_host;
+
   // --- the step's own notes
   bool grad_empty = true;  // nothing has been added to grad: what it holds is overwritten
   bool summed = false;     // a keeper sums it in this step
