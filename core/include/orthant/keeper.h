@@ -94,8 +94,7 @@ class Keeper {
   virtual bool reads_rows() const { return false; }
   // How many rows each expert of the group is about to compute, in the order of the group's experts. Experts without
   // rows are not read, and their gradients stay zero. May change `weight` of the others, on the context's stream, or
-  // have rows computed in the host's memory (ParamGroup::on_host). Comes
-  // again where the forward pass is recomputed.
+  // have rows computed in the host's memory (ParamGroup::on_host). Comes again where the forward pass is recomputed.
   virtual void rows_of_experts(ParamGroup&, std::span<const std::int64_t> /*rows*/, const HookContext&) {}
 
   // --- gradients
