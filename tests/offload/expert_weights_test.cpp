@@ -29,6 +29,9 @@ struct Layout {
   std::string plugins;
   const char* device;
 };
+void PrintTo(const Layout& layout, std::ostream* out) {
+  *out << layout.name;
+}
 class AfterGate : public testing::TestWithParam<Layout> {};
 
 TEST_P(AfterGate, HasTheBitsOfTheLayoutWithout) {
