@@ -34,6 +34,13 @@ class Offload final : public Plugin {
          .help = "lazy: an expert that no token chose moves nothing in that step; its update is made up for, to the "
                  "bit, when it is next chosen or saved. states then are on the device or the host.",
          .choices = {"eager", "lazy"}},
+        {.name = "clip",
+         .default_value = std::string("exact"),
+         .help =
+             "speculative: the update of a layer starts in the backward pass, on copies of its states, before the "
+             "norm of all gradients is known; where that clips, or is not finite, it is dropped and made again. The "
+             "same bits; states = \"host\", which then has them twice.",
+         .choices = {"exact", "speculative"}},
         {.name = "directory",
          .default_value = std::string(),
          .help = "A folder on the disk for nvme; files there have no name and are gone with the run. Empty: "
@@ -50,12 +57,19 @@ class Offload final : public Plugin {
                .gradients = place_of(config.text("gradients")),
                .weights = place_of(config.text("weights")),
                .device_fraction = config.number("device_fraction"),
-               .lazy_experts = config.text("expert_states") == "lazy"};
+               .lazy_experts = config.text("expert_states") == "lazy",
+               .speculative = config.text("clip") == "speculative"};
     if (places_.lazy_experts && (places_.states == Place::nvme || places_.weights != Place::device)) {
       throw SettingError("plugins.offload.expert_states",
                          "expert_states = \"lazy\" moves single experts, but states on disk and weights that are away "
                          "move a layer at a time\nwrite states = \"host\" and weights = \"device\", or expert_states "
                          "= \"eager\"");
+    }
+    if (places_.speculative && (places_.states != Place::host || places_.lazy_experts)) {
+      throw SettingError(
+          "plugins.offload.clip",
+          "clip = \"speculative\" keeps states in the host's memory twice, and updates all of a layer at "
+          "once\nwrite states = \"host\" and expert_states = \"eager\", or clip = \"exact\"");
     }
     activations_ = place_of(config.text("activations"));
     directory_ = config.text("directory");
@@ -78,6 +92,17 @@ class Offload final : public Plugin {
     return changes;
   }
   void plan(Plan& plan, Mesh& mesh) override {
+    if (plan.settings().optimizer.in_backward && places_.speculative) {
+      throw SettingError("plugins.offload.clip",
+                         "clip = \"speculative\" takes updates back, and optimizer.in_backward makes them for good\n"
+                         "write clip = \"exact\", or optimizer.in_backward = false");
+    }
+    if (plan.settings().optimizer.in_backward && places_.lazy_experts) {
+      throw SettingError("plugins.offload.expert_states",
+                         "expert_states = \"lazy\" knows at the end of a step which experts were chosen, and "
+                         "optimizer.in_backward updates before\nwrite expert_states = \"eager\", or "
+                         "optimizer.in_backward = false");
+    }
     std::shared_ptr<Lanes> lanes;
     if (!plan.dry()) {
       lanes = std::make_shared<Lanes>(plan.device(), directory_.empty() ? plan.settings().run.directory : directory_,
