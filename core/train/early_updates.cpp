@@ -38,7 +38,7 @@ void EarlyUpdates::finish() {
 }
 
 void EarlyUpdates::begin(ParamGroup& group) {
-  if (group.sum_done != nullptr) {
+  if (group.sum_done != nullptr && !group.away.grad) {  // else its keeper has waited, on its way elsewhere
     at_.stream.wait(group.sum_done);
   }
   norm_.add(group, at_);

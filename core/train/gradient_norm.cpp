@@ -9,12 +9,10 @@ namespace orthant {
 
 GradientNorm::GradientNorm(Plan& plan, ParamStore& store, Stream& stream)
     : plan_(plan), store_(store), stream_(stream) {
-  std::int64_t places = 0;
   for (const auto& group : store.groups()) {
-    shares_.push_back({.runs = counted_runs(*group), .first = places});
-    places += shares_.back().places();
+    shares_.push_back({.runs = counted_runs(*group)});
   }
-  squares_ = plan.device().empty(DType::f64, {std::max<std::int64_t>(places, 1)});
+  squares_ = plan.device().empty(DType::f64, {static_cast<std::int64_t>(shares_.size())});
 }
 
 // Neighbours that are counted alike are taken in one pass, within what this rank owns.
@@ -63,13 +61,12 @@ void GradientNorm::add(ParamGroup& group, const HookContext& at) {
     if (&home != &stream_ && !on_host_.defined()) {
       on_host_ = plan_.device().host_empty(DType::f64, squares_.shape());
     }
-    const Tensor places = (&home == &stream_ ? squares_ : on_host_).slice(share.first, {share.places()});
+    const Tensor place = (&home == &stream_ ? squares_ : on_host_).slice(group.id, {1});
     if (&home != &stream_) {
-      home.fill(places, 0);
+      home.fill(place, 0);
     }
-    for (std::size_t i = 0; i < share.runs.size(); ++i) {
-      const Run& run = share.runs[i];
-      home.sum_squares(places.slice(static_cast<std::int64_t>(i), {1}), group.owned_grad.slice(run.begin, {run.count}));
+    for (const Run& run : share.runs) {
+      home.sum_squares(place, group.owned_grad.slice(run.begin, {run.count}));
     }
   });
 }
@@ -79,19 +76,17 @@ void GradientNorm::bring() {
   const auto elsewhere = [&](const Share& share) { return share.home != nullptr && share.home != &stream_; };
   std::vector<Stream*> waited;
   for (std::size_t i = 0; i < shares_.size(); ++i) {
-    if (!elsewhere(shares_[i])) {
-      continue;
-    }
-    const std::int64_t begin = shares_[i].first;
-    std::int64_t end = begin;
-    for (; i < shares_.size() && (shares_[i].runs.empty() || elsewhere(shares_[i])); ++i) {
-      end = shares_[i].first + shares_[i].places();
-      if (elsewhere(shares_[i]) && std::find(waited.begin(), waited.end(), shares_[i].home) == waited.end()) {
+    const std::size_t begin = i;
+    for (; i < shares_.size() && elsewhere(shares_[i]); ++i) {
+      if (std::find(waited.begin(), waited.end(), shares_[i].home) == waited.end()) {
         waited.push_back(shares_[i].home);
         stream_.wait(waited.back()->record());
       }
     }
-    stream_.upload(squares_.slice(begin, {end - begin}), on_host_.slice(begin, {end - begin}));
+    if (i > begin) {
+      const std::int64_t first = static_cast<std::int64_t>(begin), count = static_cast<std::int64_t>(i - begin);
+      stream_.upload(squares_.slice(first, {count}), on_host_.slice(first, {count}));
+    }
   }
   on_host_ = {};
 }
@@ -115,9 +110,7 @@ std::vector<const ParamGroup*> GradientNorm::not_finite() const {
   stream_.download(squares.data(), squares_);
   std::vector<const ParamGroup*> found;
   for (const auto& group : store_.groups()) {
-    const Share& share = shares_[static_cast<std::size_t>(group->id)];
-    const auto first = squares.begin() + share.first;
-    if (!std::all_of(first, first + share.places(), [](double value) { return std::isfinite(value); })) {
+    if (!std::isfinite(squares[static_cast<std::size_t>(group->id)])) {
       found.push_back(group.get());
     }
   }

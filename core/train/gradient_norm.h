@@ -37,11 +37,9 @@ class GradientNorm {
     std::int64_t begin = 0, count = 0;
   };
   struct Share {
-    std::vector<Run> runs;   // that this rank counts
-    std::int64_t first = 0;  // of its places, one for each run
+    std::vector<Run> runs;  // that this rank counts
     bool added = false;
-    Stream* home = nullptr;  // that has written them
-    std::int64_t places() const { return static_cast<std::int64_t>(runs.size()); }
+    Stream* home = nullptr;  // that has written its place; null: nothing is there to be written
   };
   static std::vector<Run> counted_runs(const ParamGroup& group);
   void bring();
@@ -50,7 +48,7 @@ class GradientNorm {
   ParamStore& store_;
   Stream& stream_;
   std::vector<Share> shares_;  // by ParamGroup::id
-  Tensor squares_;             // f64 [all runs, in the order of the model]
+  Tensor squares_;             // f64 [groups]
   Tensor on_host_;             // the same, of streams of the host; undefined where no gradient lives there
 };
 

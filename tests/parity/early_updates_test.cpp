@@ -78,7 +78,7 @@ TEST_P(InBackward, HasTheBitsOfUpdatesAtTheEnd) {
   for (const char* device : devices) {
     test::expect_same_bits(trained(experiment(early, layout.plugins), 3, device), at_the_end, device);
   }
-  // Every second layout with states that wait elsewhere.
+  // With states that wait elsewhere.
   const std::string keys[] = {host, all_on_disk, all_on_host + "device_fraction = 0.5\n"};
   const std::string plugins = layout.plugins + offload(keys[GetParam() % 3]);
   const char* device = devices[GetParam() % std::size(devices)];
