@@ -31,6 +31,7 @@ void OffloadKeeper::grad_ready(ParamGroup& group, const HookContext& at) {
   }
   Kept& of = *found;
   of.counted = of.lazy.has_value();
+  of.updated = false;
   if (!group.away.grad) {
     return;
   }
@@ -100,11 +101,11 @@ void OffloadKeeper::finish_sums(const HookContext& at) {
   }
 }
 
-void OffloadKeeper::acquire_whole_grad(Kept& of, Stream& s) {
+void OffloadKeeper::acquire_whole_grad(Kept& of, const HookContext& at) {
   ParamGroup& group = *of.group;
   if (of.summed_late) {
     of.summed_late = false;
-    send_grad_down(of, s.record());
+    send_grad_down(of, at.stream.record());
     of.complete = false;
   }
   const Tensor& host = of.grad->open();
@@ -113,7 +114,7 @@ void OffloadKeeper::acquire_whole_grad(Kept& of, Stream& s) {
   }
   group.owned_grad = group.whole_grad ? host.slice(group.owned_begin, {group.owned_elements}) : host;
   group.grad_stream = lanes_->host.get();
-  prefetch_grad(of);
+  prefetch_grad(of, at);
 }
 
 void OffloadKeeper::release_whole_grad(Kept& of) {
@@ -123,9 +124,11 @@ void OffloadKeeper::release_whole_grad(Kept& of) {
   of.grad->close();
 }
 
-void OffloadKeeper::prefetch_grad(const Kept& of) {
+// In the order of the groups; an early update's next group has the backward pass of a layer's time.
+void OffloadKeeper::prefetch_grad(const Kept& of, const HookContext& at) {
   const auto next = std::next(kept_.find(of.group->id));
-  if (places_.gradients == Place::nvme && next != kept_.end() && next->second.grad_held && !next->second.summed_late) {
+  if (places_.gradients == Place::nvme && at.pass == Pass::none && next != kept_.end() && next->second.grad_held &&
+      !next->second.summed_late && !next->second.updated) {
     next->second.grad->open();
   }
 }

@@ -17,6 +17,7 @@ void OffloadKeeper::adopt(ParamGroup& group, Holding& holding) {
   holding.away = {.weight = places_.weights != Place::device,
                   .grad = places_.gradients != Place::device,
                   .state = places_.states != Place::device};
+  holding.tries = places_.speculative && holding.away.state;
   const bool lazy = places_.lazy_experts && group.experts;
   if (!holding.away.any() && !lazy) {
     return;
@@ -117,6 +118,9 @@ void OffloadKeeper::fill(Kept& of, Stream& s) {
       state.values = {};
     }
     group.master = {};
+    if (group.tries) {
+      make_trial(of);
+    }
   }
   if (group.away.weight) {
     of.weight = move(places_.weights, group.whole_weight ? group.weight : group.owned_weight);
@@ -151,6 +155,9 @@ void OffloadKeeper::metrics(std::map<std::string, double>& to) {
   to["read_bytes"] = static_cast<double>(now.read - before.read);
   to["peak_host_bytes"] = static_cast<double>(lanes_->device.host_memory().peak_bytes);
   to["disk_bytes"] = static_cast<double>(disk_bytes());
+  if (places_.speculative) {
+    to["rollbacks"] = static_cast<double>(rollbacks_);
+  }
 }
 
 void OffloadKeeper::acquire(ParamGroup& group, Held what, const HookContext& at) {
@@ -172,11 +179,12 @@ void OffloadKeeper::acquire(ParamGroup& group, Held what, const HookContext& at)
       break;
     case Held::whole_grad:
       if (group.away.grad) {
-        acquire_whole_grad(of, at.stream);
+        acquire_whole_grad(of, at);
       }
       break;
-    case Held::state: acquire_state(of, true, at.stream); break;
-    case Held::saved: acquire_state(of, false, at.stream); break;
+    case Held::state: acquire_state(of, true, at); break;
+    case Held::saved: acquire_state(of, false, at); break;
+    case Held::trial: acquire_trial(of, at.stream); break;
   }
 }
 
@@ -231,6 +239,7 @@ void OffloadKeeper::release(ParamGroup& group, Held what, const HookContext& at)
       }
       break;
     case Held::saved: release_state(of, false, at); break;
+    case Held::trial: release_trial(of); break;
   }
 }
 

@@ -4,6 +4,9 @@
 //              al., "ZeRO-Offload: Democratizing Billion-Scale Model Training", USENIX ATC 2021). On disk the states of
 //              the next group are read while one is updated, and those of the last one are written (Rajbhandari et al.,
 //              "ZeRO-Infinity: Breaking the GPU Memory Wall for Extreme Scale Deep Learning", SC 2021).
+//              With clip = "speculative" a group's update starts when its gradient is whole, on copies of its states,
+//              before the norm says whether to clip; it is kept, or dropped and made again (Lian et al.,
+//              "SuperOffload: Unleashing the Power of Large-Scale LLM Training on Superchips", 2025).
 //   gradients  go down when a layer's backward pass is done; their norm is taken in the host's memory.
 //   weights    come up a layer ahead, whole layers at a time, and are dropped behind it (Sun et al., "STRONGHOLD: Fast
 //              and Affordable Billion-Scale Deep Learning Model Training", SC 2022). Those of routed experts may wait
@@ -37,6 +40,7 @@ struct KeeperPlaces {
   bool after_gate = false;     // weights of routed experts come up when it is known who has rows
   std::int64_t pinned = 0;     // experts of a layer and rank whose weights stay on the device; with after_gate
   std::int64_t host_rows = 0;  // experts with at most so many rows are computed in the host's memory; with after_gate
+  bool speculative = false;    // updates are tried before the norm is known
   bool any() const {
     return states != Place::device || gradients != Place::device || weights != Place::device || lazy_experts;
   }
@@ -48,6 +52,7 @@ class OffloadKeeper final : public Keeper {
   OffloadKeeper(const Settings& settings, const KeeperPlaces& places, std::shared_ptr<Lanes> lanes);
 
   bool outermost() const override { return true; }
+  bool early() const override { return !places_.lazy_experts; }
   void adopt(ParamGroup& group, Holding& holding) override;
   // Nothing; but by now the group is shared out, and what cannot be put off is refused.
   std::vector<StateSpec> state(const ParamGroup& group) const override;
@@ -58,11 +63,18 @@ class OffloadKeeper final : public Keeper {
   void sum_group(Mesh& mesh, Group& sum) override;
   void grad_ready(ParamGroup& group, const HookContext& at) override;
   void finish_sums(const HookContext& at) override;
+  void settle(ParamGroup& group, bool keep, const HookContext& at) override;
   void after_step(ParamGroup& group, Change why, const HookContext& at) override;
   void metrics(std::map<std::string, double>& to) override;
   std::int64_t disk_bytes() const override { return lanes_ == nullptr ? 0 : lanes_->space.bytes(); }
 
  private:
+  // Copies of a group's states, which an update may change before it is known to be right.
+  struct Trial {
+    Slot master;
+    std::vector<Slot> states;
+    Tensor weight;  // compute dtype [owned], in the host's memory; undefined where the master is the weight
+  };
   struct Kept {
     ParamGroup* group = nullptr;
     bool filled = false;  // what is away has been moved there
@@ -81,6 +93,9 @@ class OffloadKeeper final : public Keeper {
     Tensor device_weight, device_grad;  // what the host's tensors stand in for
     bool updated = false;
     std::shared_ptr<Event> spent;  // the last update is done with the slots
+    // --- an update that is tried
+    std::optional<Trial> trial;
+    bool settled = false;  // the next acquire(state) gives what was tried
     // --- routed experts
     std::optional<LazyExperts> lazy;
     bool counted = false;  // the gradient of this step is there: `lazy` knows who was chosen
@@ -107,13 +122,20 @@ class OffloadKeeper final : public Keeper {
   void acquire_grad(Kept& of, Stream& s);
   void send_grad_down(Kept& of, const std::shared_ptr<Event>& after);
   void release_grad(Kept& of, const HookContext& at);
-  void acquire_whole_grad(Kept& of, Stream& s);
+  void acquire_whole_grad(Kept& of, const HookContext& at);
   void release_whole_grad(Kept& of);
-  void acquire_state(Kept& of, bool to_change, Stream& s);
-  void acquire_state_on_host(Kept& of, bool to_change, Stream& s);
+  void acquire_state(Kept& of, bool to_change, const HookContext& at);
+  void acquire_state_on_host(Kept& of, bool to_change, const HookContext& at);
   void acquire_state_on_device(Kept& of, bool to_change, Stream& s);
   void release_state(Kept& of, bool changed, const HookContext& at);
   void close_states(Kept& of);
+  Tensor opened_on_host(Slot& slot);
+  void bring_grad_to_host(Kept& of, Stream& s);
+  // trial_keeping.cpp
+  void make_trial(Kept& of);
+  void acquire_trial(Kept& of, Stream& s);
+  void release_trial(Kept& of);
+  Tensor tried_weight(const Kept& of) const;
   // What the update of this step changes: all, or the experts that were chosen.
   std::vector<ParamGroup::Run> due_runs(const Kept& of) const;
   // lazy_keeping.cpp
@@ -125,8 +147,8 @@ class OffloadKeeper final : public Keeper {
   void catch_up(Kept& of, std::size_t expert, Stream& s);
   void catch_up_all(Kept& of, Stream& s);
   void agree_on_chosen(Kept& of, Stream& s);
-  void prefetch_state(const Kept& of);
-  void prefetch_grad(const Kept& of);
+  void prefetch_state(const Kept& of, const HookContext& at);
+  void prefetch_grad(const Kept& of, const HookContext& at);
   // Copies down and up, counted. What is copied is there after `after`.
   std::shared_ptr<Event> down(const Tensor& to_host, const Tensor& from, const std::shared_ptr<Event>& after);
   void up(const Tensor& to, const Tensor& from_host, const std::shared_ptr<Event>& after);
@@ -141,6 +163,8 @@ class OffloadKeeper final : public Keeper {
   std::deque<std::shared_ptr<Event>> leaving_;  // gradients on their way down
   std::map<const Group*, Group*> together_;  // by ParamGroup::sum: the same ranks, for experts that any of them chose
   Traffic told_;                             // by metrics
+  std::int64_t rollbacks_ = 0;               // steps whose updates were made twice
+  std::int64_t rolled_back_ = -1;            // the last of them
   Kept* lingering_ = nullptr;  // whose states are open though released: a checkpoint asks for one piece after another
 };
 

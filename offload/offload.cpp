@@ -49,6 +49,13 @@ class Offload final : public Plugin {
          .help = "With after_gate: an expert with at most so many rows in a micro-batch, unless it is pinned, is "
                  "computed in the host's memory, where its weights are.",
          .minimum = 0},
+        {.name = "clip",
+         .default_value = std::string("exact"),
+         .help =
+             "speculative: the update of a layer starts in the backward pass, on copies of its states, before the "
+             "norm of all gradients is known; where that clips, or is not finite, it is dropped and made again. The "
+             "same bits; states = \"host\", which then has them twice.",
+         .choices = {"exact", "speculative"}},
         {.name = "directory",
          .default_value = std::string(),
          .help = "A folder on the disk for nvme; files there have no name and are gone with the run. Empty: "
@@ -68,7 +75,8 @@ class Offload final : public Plugin {
                .lazy_experts = config.text("expert_states") == "lazy",
                .after_gate = config.text("expert_weights") == "after_gate",
                .pinned = config.integer("pinned_experts"),
-               .host_rows = config.integer("host_rows")};
+               .host_rows = config.integer("host_rows"),
+               .speculative = config.text("clip") == "speculative"};
     if (places_.lazy_experts && (places_.states == Place::nvme || places_.weights != Place::device)) {
       throw SettingError("plugins.offload.expert_states",
                          "expert_states = \"lazy\" moves single experts, but states on disk and weights that are away "
@@ -91,6 +99,12 @@ class Offload final : public Plugin {
           "host_rows computes rows where the weights of their expert are, once the gate has chosen\nwrite "
           "expert_weights = \"after_gate\" and weights = \"host\", or host_rows = 0");
     }
+    if (places_.speculative && (places_.states != Place::host || places_.lazy_experts)) {
+      throw SettingError(
+          "plugins.offload.clip",
+          "clip = \"speculative\" keeps states in the host's memory twice, and updates all of a layer at "
+          "once\nwrite states = \"host\" and expert_states = \"eager\", or clip = \"exact\"");
+    }
     activations_ = place_of(config.text("activations"));
     directory_ = config.text("directory");
   }
@@ -112,6 +126,17 @@ class Offload final : public Plugin {
     return changes;
   }
   void plan(Plan& plan, Mesh& mesh) override {
+    if (plan.settings().optimizer.in_backward && places_.speculative) {
+      throw SettingError("plugins.offload.clip",
+                         "clip = \"speculative\" takes updates back, and optimizer.in_backward makes them for good\n"
+                         "write clip = \"exact\", or optimizer.in_backward = false");
+    }
+    if (plan.settings().optimizer.in_backward && places_.lazy_experts) {
+      throw SettingError("plugins.offload.expert_states",
+                         "expert_states = \"lazy\" knows at the end of a step which experts were chosen, and "
+                         "optimizer.in_backward updates before\nwrite expert_states = \"eager\", or "
+                         "optimizer.in_backward = false");
+    }
     std::shared_ptr<Lanes> lanes;
     if (!plan.dry()) {
       lanes = std::make_shared<Lanes>(plan.device(), directory_.empty() ? plan.settings().run.directory : directory_,

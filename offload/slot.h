@@ -34,6 +34,8 @@ class Slot {
   // Its room on disk is for others, once what was enqueued is done. The slot is not used again.
   void give_back();
 
+  DType dtype() const { return dtype_; }
+  std::int64_t elements() const { return elements_; }
   std::int64_t bytes() const { return elements_ * static_cast<std::int64_t>(size_of(dtype_)); }
 
  private:

@@ -6,58 +6,72 @@
 
 namespace orthant::offload {
 
-// Groups are updated in their order.
-void OffloadKeeper::prefetch_state(const Kept& of) {
+// At the end of a step groups are updated in their order.
+void OffloadKeeper::prefetch_state(const Kept& of, const HookContext& at) {
   const auto next = std::next(kept_.find(of.group->id));
-  if (places_.states != Place::nvme || next == kept_.end()) {
+  if (places_.states != Place::nvme || at.pass != Pass::none || next == kept_.end() || next->second.updated) {
     return;
   }
   next->second.master->open();
   for (Slot& state : next->second.states) {
     state.open();
   }
-  prefetch_grad(of);
+  prefetch_grad(of, at);
 }
 
-void OffloadKeeper::acquire_state_on_host(Kept& of, bool to_change, Stream& s) {
+// Its bytes, for the host's stream.
+Tensor OffloadKeeper::opened_on_host(Slot& slot) {
+  const Tensor& tensor = slot.open();
+  if (slot.ready() != nullptr) {
+    lanes_->host->wait(slot.ready());
+  }
+  return tensor;
+}
+
+void OffloadKeeper::bring_grad_to_host(Kept& of, Stream& s) {
   ParamGroup& group = *of.group;
-  Stream& host = *lanes_->host;
-  host.wait(s.record());
-  const auto opened = [&](Slot& slot) {
-    const Tensor& tensor = slot.open();
-    if (slot.ready() != nullptr) {
-      host.wait(slot.ready());
-    }
-    return tensor;
-  };
-  group.state_stream = &host;
-  group.master = opened(*of.master);
-  for (std::size_t i = 0; i < of.states.size(); ++i) {
-    group.states[i].values = opened(of.states[i]);
-  }
-  if (!to_change) {
-    return;
-  }
-  prefetch_state(of);
-  of.device_weight = std::exchange(group.owned_weight, Tensor());
-  if (group.away.weight && !gathered_on_device(group)) {
-    group.owned_weight = opened(*of.weight);
-  } else {
-    group.owned_weight =
-        full_precision() ? group.master : lanes_->device.host_empty(DType::bf16, {group.owned_elements});
-  }
   if (group.away.grad) {
     if (of.grad_held) {
-      const Tensor grad = opened(*of.grad);
+      const Tensor grad = opened_on_host(*of.grad);
       group.owned_grad = group.whole_grad ? grad.slice(group.owned_begin, {group.owned_elements}) : grad;
     }
-  } else {
+  } else if (group.owned_grad.defined()) {
     of.device_grad = group.owned_grad;
     group.owned_grad = lanes_->device.host_empty(DType::f32, {group.owned_elements});
     for (const ParamGroup::Run& run : due_runs(of)) {
       down(group.owned_grad.slice(run.begin, {run.count}), of.device_grad.slice(run.begin, {run.count}), s.record());
     }
-    host.wait(lanes_->down->record());
+    lanes_->host->wait(lanes_->down->record());
+  }
+}
+
+void OffloadKeeper::acquire_state_on_host(Kept& of, bool to_change, const HookContext& at) {
+  ParamGroup& group = *of.group;
+  Stream& host = *lanes_->host;
+  host.wait(at.stream.record());
+  group.state_stream = &host;
+  group.master = opened_on_host(*of.master);
+  for (std::size_t i = 0; i < of.states.size(); ++i) {
+    group.states[i].values = opened_on_host(of.states[i]);
+  }
+  if (!to_change) {
+    return;
+  }
+  prefetch_state(of, at);
+  of.device_weight = std::exchange(group.owned_weight, Tensor());
+  if (group.away.weight && !gathered_on_device(group)) {
+    group.owned_weight = opened_on_host(*of.weight);
+    if (of.settled) {
+      host.copy(group.owned_weight, tried_weight(of));
+    }
+  } else if (of.settled) {
+    group.owned_weight = tried_weight(of);
+  } else {
+    group.owned_weight =
+        full_precision() ? group.master : lanes_->device.host_empty(DType::bf16, {group.owned_elements});
+  }
+  if (!of.settled) {  // else nothing is updated any more
+    bring_grad_to_host(of, at.stream);
   }
 }
 
@@ -87,12 +101,12 @@ void OffloadKeeper::acquire_state_on_device(Kept& of, bool to_change, Stream& s)
   s.wait(lanes_->up->record());
 }
 
-void OffloadKeeper::acquire_state(Kept& of, bool to_change, Stream& s) {
+void OffloadKeeper::acquire_state(Kept& of, bool to_change, const HookContext& at) {
   if (lingering_ != nullptr && (to_change || lingering_ != &of)) {
     close_states(*std::exchange(lingering_, nullptr));
   }
   if (of.lazy.has_value() && !to_change) {
-    catch_up_all(of, s);
+    catch_up_all(of, at.stream);
   }
   if (of.counted && to_change) {
     of.group->put_off = of.lazy->idle_runs();
@@ -108,9 +122,9 @@ void OffloadKeeper::acquire_state(Kept& of, bool to_change, Stream& s) {
     }
   }
   if (of.group->away.state) {
-    acquire_state_on_host(of, to_change, s);
+    acquire_state_on_host(of, to_change, at);
   } else {
-    acquire_state_on_device(of, to_change, s);
+    acquire_state_on_device(of, to_change, at.stream);
   }
 }
 
@@ -173,6 +187,7 @@ void OffloadKeeper::release_state(Kept& of, bool changed, const HookContext& at)
     }
     group.state_stream = nullptr;
     of.spent = done;
+    of.settled = false;
   }
   if (changed && of.device_grad.defined()) {
     group.owned_grad = std::exchange(of.device_grad, Tensor());

@@ -288,6 +288,10 @@ void declare_training(std::vector<CoreKey>& keys) {
                "clip_grad_norm", [](auto& s) -> auto& { return s.optimizer.clip_grad_norm; },
                "Largest norm of the whole gradient; 0: no clipping."),
            0);
+  optimizer.key(
+      "in_backward", [](auto& s) -> auto& { return s.optimizer.in_backward; },
+      "A layer is updated, and its gradient freed, as soon as the gradient is whole, within the backward pass; only "
+      "with clip_grad_norm = 0. A step that is not finite then ends the run with some layers updated.");
   optimizer.kind<LearningRate>(
       "schedule", [](auto& s) -> auto& { return s.optimizer.schedule; }, "Learning rate after the warm-up.");
   at_least(optimizer.key(

@@ -313,6 +313,12 @@ void check_optimizer(const Settings& s, Rules& rules) {
                "write a number above 0");
   rules.expect(o.min_lr <= o.lr, {"optimizer.min_lr", "optimizer.lr"},
                fmt::format("[optimizer] min_lr: {} is above lr {}", o.min_lr, o.lr), "write at most lr");
+  rules.expect(
+      !o.in_backward || o.clip_grad_norm == 0, {"optimizer.in_backward", "optimizer.clip_grad_norm"},
+      fmt::format("[optimizer] in_backward: with clip_grad_norm = {} no layer can be updated before the norm of "
+                  "all gradients is known",
+                  o.clip_grad_norm),
+      "write clip_grad_norm = 0, or in_backward = false");
   // A plugin that was not asked may bring the name.
   if (s.catalogue->has<Optimizer>(o.name)) {
     ask(rules, [&] { s.catalogue->get<Optimizer>(o.name).check(o); });

@@ -91,10 +91,14 @@ inline void check_multiply(const Tensor& y, const Tensor& x) {
   require_elements("multiply", "y", y, x.elements());
 }
 
-// sum, sum_squares.
-inline void check_sum(const char* operation, const Tensor& out, const Tensor& x) {
-  require_float(operation, "x", x);
-  require_tensor(operation, "out", out, DType::f64, {1});
+inline void check_sum_squares(const Tensor& out, const Tensor& x) {
+  require_float("sum_squares", "x", x);
+  require_tensor("sum_squares", "out", out, DType::f64, {1});
+}
+
+inline void check_sum(const Tensor& out, const Tensor& x) {
+  require_dtype("sum", "x", x, {DType::f32, DType::bf16, DType::f64});
+  require_tensor("sum", "out", out, DType::f64, {1});
 }
 
 inline void check_init_normal(const Tensor& w) {

@@ -48,6 +48,15 @@ class Trials {
     }
   }
 
+  void in_backward() {
+    const OptimizerSettings& optimizer = config_.settings.optimizer;
+    if (!optimizer.in_backward && optimizer.clip_grad_norm == 0) {
+      Config with = config_;
+      with.settings.optimizer.in_backward = true;
+      keep(attempt(with, "optimizer.in_backward = true", 0));
+    }
+  }
+
   // Halved until it fits.
   void micro_batch() {
     for (std::int64_t size = micro_batch_of(config_) / 2; size > 0; size /= 2) {
@@ -214,6 +223,7 @@ std::string Saving::cost() const {
 
 std::vector<Saving> fitting_changes(const Config& config, const Need& now, std::int64_t limit) {
   Trials trials(config, now, limit);
+  trials.in_backward();
   trials.recompute();
   trials.micro_batch();
   trials.plugins();

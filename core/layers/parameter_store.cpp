@@ -144,10 +144,11 @@ void ParamStore::allocate(ParamGroup& group, const Plan& plan, Stream& stream) {
   } else {
     group.owned_weight = zeros(MemoryKind::weights, compute, owned);
   }
-  if (group.whole_grad) {
+  group.brief_grad = settings.optimizer.in_backward && !group.away.grad;
+  if (!group.brief_grad && group.whole_grad) {
     group.grad = zeros(MemoryKind::gradients, DType::f32, {group.padded});
     group.owned_grad = group.grad.slice(group.owned_begin, owned);
-  } else {
+  } else if (!group.brief_grad) {
     group.owned_grad = zeros(MemoryKind::gradients, DType::f32, owned);
   }
   group.master = compute == DType::f32 ? group.owned_weight : zeros(MemoryKind::states, DType::f32, owned);
@@ -169,6 +170,29 @@ void ParamStore::allocate(ParamGroup& group, const Plan& plan, Stream& stream) {
         stream.fill(w, p.spec.init == Init::ones ? 1 : 0);
       }
     }
+  }
+}
+
+void ParamStore::make_grad(ParamGroup& group, Stream& s) const {
+  if (!group.brief_grad || group.owned_grad.defined()) {
+    return;
+  }
+  const MemoryScope as(s.device(), MemoryKind::gradients);
+  if (!group.whole_grad) {
+    group.owned_grad = s.device().empty(DType::f32, {group.owned_elements});
+    return;
+  }
+  group.grad = s.device().empty(DType::f32, {group.padded});
+  group.owned_grad = group.grad.slice(group.owned_begin, {group.owned_elements});
+  if (group.padded > group.elements) {
+    s.fill(group.grad.slice(group.elements, {group.padded - group.elements}), 0);
+  }
+}
+
+void ParamStore::drop_grad(ParamGroup& group) const {
+  if (group.brief_grad) {
+    group.grad = {};
+    group.owned_grad = {};
   }
 }
 
@@ -209,6 +233,7 @@ void ParamStore::refresh_weights(const Plan& plan, Change why, const HookContext
       plan.keepers().after_step(*group, why, at);
     });
   }
+  plan.keepers().finish_updates(at);
 }
 
 std::int64_t ParamStore::elements() const {

@@ -50,6 +50,11 @@ class ParamStore final : public Parameters {
   // The groups with parameters that `layer` uses.
   std::vector<ParamGroup*> groups_of_layer(int layer) const;
 
+  // Gradients that come and go (ParamGroup::brief_grad): there from the first to the last of these, in one step. What
+  // make_grad makes holds nothing but the zeros of its padding.
+  void make_grad(ParamGroup& group, Stream& s) const;
+  void drop_grad(ParamGroup& group) const;
+
   // Copies master weights into compute weights, and lets the keepers spread them, which are told `why`.
   void refresh_weights(const Plan& plan, Change why, const HookContext& at);
   std::int64_t elements() const;  // held by this rank

@@ -47,6 +47,7 @@ void Model::acquire(const StepContext& ctx, const Layer& layer, Pass pass) {
 // Gradients that nothing was added to yet are zero; those of routed experts are overwritten instead.
 void Model::acquire_grads(const StepContext& ctx, const Layer& layer, Pass pass) {
   for (ParamGroup* group : layer.groups()) {
+    parameters_.make_grad(*group, ctx.stream);
     ctx.plan.keepers().acquire(*group, Held::grad, hook_context(ctx, pass));
     if (group->grad_empty && !group->experts) {
       ctx.stream.fill(group->grad, 0);
@@ -96,9 +97,13 @@ Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
   return x;
 }
 
-Tensor Model::backward(const StepContext& ctx, Tensor dy, int first, int last, bool last_micro_batch) {
+Tensor Model::backward(const StepContext& ctx, Tensor dy, int first, int last, bool last_micro_batch,
+                       BackwardListener* listener) {
   for (int i = last - 1; i >= first; --i) {
     Layer& here = layer(i);
+    if (listener != nullptr) {
+      listener->layer_begins();
+    }
     acquire(ctx, here, Pass::backward);
     acquire_grads(ctx, here, Pass::backward);
     Saved saved = ctx.plan.stash().take(i, ctx.micro_batch, ctx.stream);
@@ -110,6 +115,11 @@ Tensor Model::backward(const StepContext& ctx, Tensor dy, int first, int last, b
       }
     }
     release(ctx, here, Pass::backward, true);
+    for (ParamGroup* group : here.groups()) {
+      if (listener != nullptr && last_micro_batch && group->layer == i) {
+        listener->complete(*group);
+      }
+    }
   }
   return dy;
 }

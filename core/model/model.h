@@ -12,6 +12,16 @@ namespace orthant {
 // What Model::forward and backward put into and take out of the stash while one stage runs its program.
 std::vector<StashCall> stash_calls(const Plan& plan, std::span<const Instr> program);
 
+// Who is told how a backward pass goes on.
+class BackwardListener {
+ public:
+  virtual ~BackwardListener() = default;
+  // A layer's backward pass is about to be enqueued; what belongs to others may come before it.
+  virtual void layer_begins() = 0;
+  // The group's gradient is complete on this rank (Keeper::grad_ready), and no layer needs it any more in this step.
+  virtual void complete(ParamGroup& group) = 0;
+};
+
 class Model {
  public:
   // Collective over the world (see ParamStore). REQUIRES: the plan is frozen, not dry.
@@ -24,8 +34,9 @@ class Model {
   // Through layers [first, last), all of this rank's stage. Saved activations go to the plan's stash in training.
   Tensor forward(const StepContext& ctx, Tensor x, int first, int last);
   // Back through layers [first, last), the last one first. On the step's last micro-batch (`last_micro_batch`)
-  // a layer's groups are handed to the keepers as soon as its gradients are complete.
-  Tensor backward(const StepContext& ctx, Tensor dy, int first, int last, bool last_micro_batch);
+  // a layer's groups are handed to the keepers as soon as its gradients are complete. listener: null, or told of it.
+  Tensor backward(const StepContext& ctx, Tensor dy, int first, int last, bool last_micro_batch,
+                  BackwardListener* listener = nullptr);
 
   // Forgets the gradients of the last step.
   void begin_step();

@@ -48,7 +48,8 @@ MemoryKind kind_of(Held what) {
     case Held::grad:
     case Held::whole_grad: return MemoryKind::gradients;
     case Held::state:
-    case Held::saved: break;
+    case Held::saved:
+    case Held::trial: break;
   }
   return MemoryKind::states;
 }
@@ -82,8 +83,33 @@ void KeeperChain::check_sums() const {
   }
 }
 
+void KeeperChain::check_in_backward() const {
+  for (const Link& link : links_) {
+    if (!link.keeper->early()) {
+      throw SettingError(
+          "optimizer.in_backward",
+          fmt::format("[optimizer] in_backward: plugin '{}' needs the gradients of all groups before one "
+                      "of them is updated\nwrite in_backward = false, or leave [plugins.{}] out",
+                      link.plugin, link.plugin));
+    }
+  }
+}
+
 void KeeperChain::sum_group(Mesh& mesh, Group& sum) {
   each("sum_group", [&](Keeper& keeper) { keeper.sum_group(mesh, sum); });
+}
+
+// An update is tried before all gradients are whole.
+void KeeperChain::check_trial(const ParamGroup& group, const std::string& plugin) const {
+  for (const Link& link : links_) {
+    if (!link.keeper->early()) {
+      throw ConfigError(
+          fmt::format("plugin '{}' tries the update of '{}' in the backward pass, but '{}' needs the gradients of all "
+                      "groups before "
+                      "one of them is updated: leave one of the two out, or let '{}' update at the end of the step",
+                      plugin, group.name, link.plugin, plugin));
+    }
+  }
 }
 
 void KeeperChain::adopt(ParamGroup& group) {
@@ -103,7 +129,12 @@ void KeeperChain::adopt(ParamGroup& group) {
                                       holder->second, link.plugin, group.name));
       }
     }
+    const bool tries = holding.tries;
+    if (tries && !before.tries) {
+      check_trial(group, link.plugin);
+    }
     holding.away = before.away;
+    holding.tries = before.tries;
     if (holding != before) {
       const auto [holder, first] = holders_.emplace(group.id, link.plugin);
       if (!first) {
@@ -113,6 +144,7 @@ void KeeperChain::adopt(ParamGroup& group) {
       check_holding(group, holding, link.plugin);
     }
     holding.away = away;
+    holding.tries = tries;
     static_cast<Holding&>(group) = holding;
   }
   std::set<std::string> names;
@@ -202,6 +234,14 @@ void KeeperChain::after_step(ParamGroup& group, Change why, const HookContext& a
   const HookContext home = on_stream(group.state_stream, at);
   each("weight_ready", [&](Keeper& keeper) { keeper.weight_ready(group, why, home); });
   each("after_step", [&](Keeper& keeper) { keeper.after_step(group, why, at); });
+}
+
+void KeeperChain::settle(ParamGroup& group, bool keep, const HookContext& at) {
+  each("settle", [&](Keeper& keeper) { keeper.settle(group, keep, at); });
+}
+
+void KeeperChain::finish_updates(const HookContext& at) {
+  each("finish_updates", [&](Keeper& keeper) { keeper.finish_updates(at); });
 }
 
 std::int64_t KeeperChain::disk_bytes() const {

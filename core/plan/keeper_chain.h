@@ -24,6 +24,8 @@ class KeeperChain {
   bool empty() const { return links_.empty(); }
   // Errors: ConfigError where a keeper must sum and one before it sums.
   void check_sums() const;
+  // Errors: SettingError for optimizer.in_backward where a keeper needs all gradients before one group is updated.
+  void check_in_backward() const;
 
   void sum_group(Mesh& mesh, Group& sum);
   // Lets every keeper adopt the group, and notes the state that they declare: ParamGroup::plugin_states, without
@@ -40,8 +42,10 @@ class KeeperChain {
   void gradients_ready(ParamGroup& group, const HookContext& at);
   void finish_sums(const HookContext& at);
   void whole_grads(ParamGroup& group, const HookContext& at);
+  void settle(ParamGroup& group, bool keep, const HookContext& at);
   // weight_ready of all keepers, then after_step of all.
   void after_step(ParamGroup& group, Change why, const HookContext& at);
+  void finish_updates(const HookContext& at);
   std::int64_t disk_bytes() const;  // of all keepers
   // Adds the keepers' numbers, as PLUGIN.KEY.
   void add_metrics(std::map<std::string, double>& to);
@@ -53,6 +57,7 @@ class KeeperChain {
   };
   template <class Call>
   void each(const char* hook, Call call);
+  void check_trial(const ParamGroup& group, const std::string& plugin) const;
 
   std::vector<Link> links_;
   std::map<int, std::string> holders_, away_;  // by ParamGroup::id: who shares it out, who holds some of it elsewhere
@@ -60,12 +65,17 @@ class KeeperChain {
 
 HookContext hook_context(const StepContext& ctx, Pass pass);
 
+// The stream on which what was acquired lives.
+inline Stream& home_of(const ParamGroup& group, Held what, const HookContext& at) {
+  Stream* const home = what == Held::whole_grad ? group.grad_stream : group.state_stream;
+  return home == nullptr ? at.stream : *home;
+}
+
 // Calls `use` with the group's gradient or state acquired and the stream on which that lives.
 template <class Use>
 void with_held(KeeperChain& chain, ParamGroup& group, Held what, const HookContext& at, Use&& use) {
   chain.acquire(group, what, at);
-  Stream* home = what == Held::whole_grad ? group.grad_stream : group.state_stream;
-  use(home == nullptr ? at.stream : *home);
+  use(home_of(group, what, at));
   chain.release(group, what, at);
 }
 

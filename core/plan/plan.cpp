@@ -134,6 +134,9 @@ Stash& Plan::stash() const {
 
 void Plan::freeze() {
   keepers_->check_sums();
+  if (settings_.optimizer.in_backward) {
+    keepers_->check_in_backward();
+  }
   if (schedule_ == nullptr) {
     schedule_ = make_single_stage_schedule();
   }

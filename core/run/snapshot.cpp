@@ -73,7 +73,8 @@ OwnedPiece whole_slice(const Param& p) {
 }
 
 // One rank: trains and contributes its slices to the shared snapshot.
-void run_rank(const Config& config, int steps, Communicator& communicator, Snapshot& snapshot, std::mutex& mutex) {
+void run_rank(const Config& config, int steps, Halves halves, Communicator& communicator, Snapshot& snapshot,
+              std::mutex& mutex) {
   const std::unique_ptr<Device> device = make_device(config.settings.run.device, 1);
   const std::unique_ptr<Stream> stream = device->make_main_stream();
   const std::unique_ptr<BatchSource> source = make_batch_source(config.settings);
@@ -84,6 +85,13 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
   Group& world = session.mesh().world_group("verify");
   Trainer trainer(session.plan(), *stream, *source);
   for (int step = 0; step < steps; ++step) {
+    if (halves == Halves::together) {
+      const StepReport report = trainer.step(step);
+      if (communicator.rank() == 0) {
+        snapshot.reports.push_back(report);
+      }
+      continue;
+    }
     const StepReport report = trainer.gradients(step);
     stream->synchronize();  // here and below: no rank waits for others while it has the mutex
     {
@@ -107,6 +115,7 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
     trainer.apply(step);
     stream->synchronize();
   }
+  stream->synchronize();
   auto each_state = [&](auto&& visit) {
     const std::lock_guard lock(mutex);
     const HookContext at{.stream = *stream, .step = steps};
@@ -183,13 +192,13 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
 
 }  // namespace
 
-Snapshot take_snapshot(const Config& config, int steps) {
+Snapshot take_snapshot(const Config& config, int steps, Halves halves) {
   Snapshot snapshot;
   snapshot.world_size = check_layout(config);
   snapshot.gradients.resize(steps);
   std::mutex mutex;
   run_threads(snapshot.world_size,
-              [&](Communicator& communicator) { run_rank(config, steps, communicator, snapshot, mutex); },
+              [&](Communicator& communicator) { run_rank(config, steps, halves, communicator, snapshot, mutex); },
               {.timeout_seconds = config.settings.run.timeout_seconds, .segment = {}});
   return snapshot;
 }

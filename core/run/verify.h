@@ -29,8 +29,12 @@ struct Snapshot {
   int world_size = 1;
 };
 
+// How a snapshot's steps are taken. apart: gradients, which are compared, then the update. together: as a run does it,
+// without a look at the gradients.
+enum class Halves { apart, together };
+
 // Trains `steps` steps of `config` on as many threads as its layout needs. Errors: as the training's.
-Snapshot take_snapshot(const Config& config, int steps);
+Snapshot take_snapshot(const Config& config, int steps, Halves halves = Halves::apart);
 
 // What first differs in any bit ("gradient of NAME at step 1"); empty: nothing does.
 std::string first_difference_in_bits(const Snapshot& a, const Snapshot& b);

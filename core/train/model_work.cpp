@@ -11,7 +11,7 @@ Tensor ModelWork::forward(int chunk, int micro_batch, Tensor x) {
 
 Tensor ModelWork::backward(int chunk, int micro_batch, Tensor dy, bool last_of_chunk) {
   const auto [first, last] = plan_.layers_of_chunk(chunk);
-  return model_.backward(context(micro_batch), std::move(dy), first, last, last_of_chunk);
+  return model_.backward(context(micro_batch), std::move(dy), first, last, last_of_chunk, listener_);
 }
 
 void ModelWork::finish_grads() {

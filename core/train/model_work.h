@@ -14,14 +14,16 @@ class ModelWork : public StageWork {
   using Load = std::function<DeviceBatch(int micro_batch)>;
   using Context = std::function<StepContext(const DeviceBatch&, int micro_batch)>;
   // A micro-batch is on the device from its load to its last use. All references outlive the work. `finish`: where the
-  // step stands when all backward passes are enqueued.
-  ModelWork(Plan& plan, Model& model, Load load, Context context, const HookContext& finish)
+  // step stands when all backward passes are enqueued. `listener`: of the backward passes, or null.
+  ModelWork(Plan& plan, Model& model, Load load, Context context, const HookContext& finish,
+            BackwardListener* listener = nullptr)
       : plan_(plan),
         model_(model),
         stream_(finish.stream),
         finish_(finish),
         load_(std::move(load)),
-        context_(std::move(context)) {}
+        context_(std::move(context)),
+        listener_(listener) {}
 
   void load(int micro_batch) override { loaded_[micro_batch] = load_(micro_batch); }
   void unload(int micro_batch) override { loaded_.erase(micro_batch); }
@@ -40,6 +42,7 @@ class ModelWork : public StageWork {
   HookContext finish_;
   Load load_;
   Context context_;
+  BackwardListener* listener_;
   std::map<int, DeviceBatch> loaded_;
 };
 

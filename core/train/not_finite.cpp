@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/plan/keeper_chain.h"
 #include "parallel/host_collectives.h"
 
 namespace orthant {
@@ -43,20 +42,22 @@ Tensor FiniteSearch::forward(int chunk, int micro_batch, Tensor x) {
   return x;
 }
 
-void refuse_step(const StepReport& report, int first_layer, Model& model, const Plan& plan, Group& ranks,
-                 Stream& stream) {
+void refuse_step(const StepReport& report, int first_layer, const GradientNorm& norm, int layers, bool in_backward,
+                 Group& ranks, Stream& stream) {
   std::vector<std::int64_t> found(ranks.size(), 0);
   std::int64_t& mine = found[ranks.rank()];
   mine = first_layer;
   all_reduce_values(found, ReduceOp::sum, ranks, stream);
   const auto worst = std::min_element(found.begin(), found.end());
-  const int last = model.layers() - 1;
+  const int last = layers - 1;
   auto name = [&](std::int64_t layer) {
     return layer == 0 ? std::string("the embedding") : layer == last ? "the head" : fmt::format("layer {}", layer - 1);
   };
   auto rank_at = [&](std::ptrdiff_t i) { return ranks.members()[i]; };
   const std::string what =
-      fmt::format("step {} is not applied: loss {}, gradient norm {}", report.step + 1, report.loss, report.grad_norm);
+      fmt::format("step {} is not applied{}: loss {}, gradient norm {}", report.step + 1,
+                  in_backward ? ", but for gradients that were finite by themselves (optimizer.in_backward)" : "",
+                  report.loss, report.grad_norm);
   if (*worst != FiniteSearch::none) {
     require_all_alive(ranks, stream);
     fail("{}. The first value that is not finite leaves {} on rank {}, in the forward pass", what, name(*worst),
@@ -64,14 +65,8 @@ void refuse_step(const StepReport& report, int first_layer, Model& model, const 
   }
   // The backward pass comes to the last layers first, so the latest layer is where it began.
   std::fill(found.begin(), found.end(), 0);  // 1 + twice the latest layer, + 1 for its experts; 0: all are finite
-  const Tensor on_device = stream.device().empty(DType::f64, {1});
-  for (const auto& group : model.parameters().groups()) {
-    with_held(plan.keepers(), *group, Held::whole_grad, {.stream = stream, .step = report.step}, [&](Stream& home) {
-      const Tensor squares = &home == &stream ? on_device : stream.device().host_empty(DType::f64, {1});
-      if (!finite(group->owned_grad, squares, home)) {
-        mine = std::max<std::int64_t>(mine, 1 + 2 * group->layer + (group->experts ? 1 : 0));
-      }
-    });
+  for (const ParamGroup* group : norm.not_finite()) {
+    mine = std::max<std::int64_t>(mine, 1 + 2 * group->layer + (group->experts ? 1 : 0));
   }
   all_reduce_values(found, ReduceOp::sum, ranks, stream);
   require_all_alive(ranks, stream);

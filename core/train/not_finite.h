@@ -3,6 +3,7 @@
 
 #include <orthant/hook.h>
 
+#include "core/train/gradient_norm.h"
 #include "core/train/model_work.h"
 
 namespace orthant {
@@ -21,9 +22,10 @@ class FiniteSearch final : public ModelWork {
   int first_layer_ = none;
 };
 
-// Refuses a step. first_layer: what this rank's search found. Collective over `ranks`, those that train one model.
-// Errors: always Error, naming the layer and rank of the forward pass, else those of the gradients.
-[[noreturn]] void refuse_step(const StepReport& report, int first_layer, Model& model, const Plan& plan, Group& ranks,
-                              Stream& stream);
+// Refuses a step of a model of `layers` layers. first_layer: what this rank's search found. Collective over `ranks`,
+// those that train one model. Errors: always Error, naming the layer and rank of the forward pass, else those of the
+// gradients. in_backward: groups with finite gradients were updated before the step was known to be not finite.
+[[noreturn]] void refuse_step(const StepReport& report, int first_layer, const GradientNorm& norm, int layers,
+                              bool in_backward, Group& ranks, Stream& stream);
 
 }  // namespace orthant

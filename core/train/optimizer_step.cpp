@@ -37,6 +37,7 @@ OptimizerStep::OptimizerStep(Plan& plan, ParamStore& store, Stream& stream)
   for (const auto& group : store.groups()) {
     parts_.push_back(parts_of(*group));
   }
+  begin_step();
 }
 
 std::vector<OptimizerStep::Part> OptimizerStep::parts_of(const ParamGroup& group) const {
@@ -116,7 +117,8 @@ std::vector<ParamGroup::Run> due(std::int64_t begin, std::int64_t count, const s
 
 }  // namespace
 
-void OptimizerStep::update(ParamGroup& group, const std::vector<Part>& parts, UpdateStep step, Stream& home) {
+void OptimizerStep::update(ParamGroup& group, UpdateStep step, Stream& home) {
+  const std::vector<Part>& parts = parts_[static_cast<std::size_t>(group.id)];
   const auto step_of = [&](const Part& part) {
     step.weight_decay = part.decay ? step.settings.weight_decay : 0.0;
     step.method = part.treatment.method;
@@ -156,10 +158,58 @@ void OptimizerStep::update(ParamGroup& group, const std::vector<Part>& parts, Up
   }
 }
 
-void OptimizerStep::apply(const Tensor& factor, const Tensor& finite, const HookContext& at) {
-  const UpdateStep on_device{
-      .settings = plan_.settings().optimizer, .step = at.step, .lr = at.lr, .factor = factor, .finite = finite};
+UpdateStep OptimizerStep::step_with(const Tensor& factor, const Tensor& finite, const HookContext& at) const {
+  return {.settings = plan_.settings().optimizer, .step = at.step, .lr = at.lr, .factor = factor, .finite = finite};
+}
+
+void OptimizerStep::begin_step() {
+  progress_.assign(parts_.size(), Progress::none);
+}
+
+const OptimizerStep::Scalars& OptimizerStep::scalars_of(Stream& home) {
+  const auto [place, is_new] = scalars_.try_emplace(&home);
+  Scalars& scalars = place->second;
+  if (is_new) {
+    const auto empty = [&](DType dtype) {
+      return &home == &stream_ ? plan_.device().empty(dtype, {1}) : plan_.device().host_empty(dtype, {1});
+    };
+    scalars = {empty(DType::f64), empty(DType::f32), empty(DType::f32)};
+    home.fill(scalars.one, 1);
+  }
+  return scalars;
+}
+
+Stream& OptimizerStep::begin(ParamGroup& group, const HookContext& at) {
   const MemoryScope as(plan_.device(), MemoryKind::work);
+  plan_.keepers().acquire(group, Held::state, at);
+  Stream& home = home_of(group, Held::state, at);
+  const Scalars& own = scalars_of(home);
+  home.fill(own.squares, 0);
+  home.sum_squares(own.squares, group.owned_grad);
+  home.clip_factor(own.factor, own.squares, own.squares, 0);
+  update(group, step_with(own.factor, own.factor, at), home);
+  return home;
+}
+
+void OptimizerStep::finish(ParamGroup& group, const HookContext& at) {
+  plan_.keepers().after_step(group, Change::updated, at);
+  plan_.keepers().release(group, Held::state, at);
+  store_.drop_grad(group);
+  progress_[static_cast<std::size_t>(group.id)] = Progress::updated;
+}
+
+void OptimizerStep::attempt(ParamGroup& group, const HookContext& at) {
+  const MemoryScope as(plan_.device(), MemoryKind::work);
+  with_held(plan_.keepers(), group, Held::trial, at, [&](Stream& home) {
+    const Tensor& one = scalars_of(home).one;
+    update(group, step_with(one, one, at), home);
+  });
+  progress_[static_cast<std::size_t>(group.id)] = Progress::tried;
+}
+
+void OptimizerStep::apply(const Tensor& factor, const Tensor& finite, const HookContext& at) {
+  const MemoryScope as(plan_.device(), MemoryKind::work);
+  const UpdateStep on_device = step_with(factor, finite, at);
   UpdateStep on_host = on_device;
   std::shared_ptr<Event> copied;  // the factors are in the host's memory
   const auto step_on = [&](Stream& home) {
@@ -176,13 +226,29 @@ void OptimizerStep::apply(const Tensor& factor, const Tensor& finite, const Hook
     home.wait(copied);
     return on_host;
   };
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    ParamGroup& group = *store_.groups()[i];
-    with_held(plan_.keepers(), group, Held::state, at, [&](Stream& home) {
-      update(group, parts_[i], step_on(home), home);
-      plan_.keepers().after_step(group, Change::updated, at);
-    });
+  bool keep = false;  // what was tried
+  if (std::find(progress_.begin(), progress_.end(), Progress::tried) != progress_.end()) {
+    float value = 0;
+    stream_.download(&value, factor);
+    keep = value == 1.0f;
   }
+  for (auto& group : store_.groups()) {
+    const Progress progress = progress_[static_cast<std::size_t>(group->id)];
+    if (progress == Progress::updated) {
+      continue;
+    }
+    if (progress == Progress::tried) {
+      plan_.keepers().settle(*group, keep, at);
+    }
+    with_held(plan_.keepers(), *group, Held::state, at, [&](Stream& home) {
+      if (progress == Progress::none || !keep) {
+        update(*group, step_on(home), home);
+      }
+      plan_.keepers().after_step(*group, Change::updated, at);
+    });
+    store_.drop_grad(*group);
+  }
+  plan_.keepers().finish_updates(at);
 }
 
 }  // namespace orthant

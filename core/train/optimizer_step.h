@@ -3,6 +3,7 @@
 
 #include <orthant/optimizer.h>
 
+#include <map>
 #include <vector>
 
 #include "core/layers/parameter_store.h"
@@ -18,8 +19,19 @@ class OptimizerStep {
   // Collective over the world where the optimizer wants whole parameters. All references outlive it.
   OptimizerStep(Plan& plan, ParamStore& store, Stream& stream);
 
-  // One update, with the step and the learning rate of `at`, wherever the keepers hold a group's state; then they
-  // spread it. factor f32[1] multiplies the gradients; finite f32[1] is 1. Where they are NaN nothing changes.
+  // Forgets the early updates of the last step.
+  void begin_step();
+
+  // --- early updates, with the step and the learning rate of `at`. REQUIRES: the group's gradient is whole.
+  // Enqueues the group's update without clipping, wherever the keepers hold its state, and says on which stream. A
+  // gradient that is not finite by itself changes nothing. Then `finish`: the keepers spread the group.
+  Stream& begin(ParamGroup& group, const HookContext& at);
+  void finish(ParamGroup& group, const HookContext& at);
+  // The group's update by a factor of 1, on copies (Held::trial).
+  void attempt(ParamGroup& group, const HookContext& at);
+
+  // The update of all groups that are left, in their order. factor f32[1] multiplies the gradients; finite f32[1] is 1.
+  // Where they are NaN nothing changes. Waits for the factor where something was tried: what was is kept if it is 1.
   void apply(const Tensor& factor, const Tensor& finite, const HookContext& at);
 
  private:
@@ -30,10 +42,19 @@ class OptimizerStep {
     bool decay = true;
     const WholeParameter* whole = nullptr;
   };
+  // Of early updates on one stream.
+  struct Scalars {
+    Tensor squares;      // f64 [1]
+    Tensor factor, one;  // f32 [1]
+  };
+  enum class Progress { none, tried, updated };
+
   std::vector<Part> parts_of(const ParamGroup& group) const;
+  const Scalars& scalars_of(Stream& home);
+  UpdateStep step_with(const Tensor& factor, const Tensor& finite, const HookContext& at) const;
   UpdateSlice slice_of(const ParamGroup& group, const Part& part) const;
   // home: the stream on which the group's state lives.
-  void update(ParamGroup& group, const std::vector<Part>& parts, UpdateStep step, Stream& home);
+  void update(ParamGroup& group, UpdateStep step, Stream& home);
   void update_whole(const ParamGroup& group, const Part& part, const UpdateStep& step, const Tensor& prepared);
 
   Plan& plan_;
@@ -41,7 +62,9 @@ class OptimizerStep {
   Stream& stream_;
   const Optimizer& optimizer_;
   WholeParameters whole_;
-  std::vector<std::vector<Part>> parts_;  // of each group
+  std::vector<std::vector<Part>> parts_;  // by ParamGroup::id, as the next
+  std::vector<Progress> progress_;
+  std::map<const Stream*, Scalars> scalars_;
 };
 
 }  // namespace orthant

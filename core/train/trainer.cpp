@@ -8,7 +8,7 @@
 #include "core/arch/parameter_table.h"
 #include "core/plan/keeper_chain.h"
 #include "core/plan/schedule_check.h"
-#include "core/train/gradient_rule.h"
+#include "core/train/early_updates.h"
 #include "core/train/micro_batches.h"
 #include "core/train/model_work.h"
 #include "core/train/not_finite.h"
@@ -43,6 +43,7 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source)
       world_(plan.mesh().workers() == 1 ? ranks_ : plan.mesh().world_group("all ranks")),
       tokens_(plan.mesh().group_of("tokens", token_ranks(plan))),
       model_(std::make_unique<Model>(plan, stream)),
+      norm_(plan, model_->parameters(), stream),
       optimizer_(plan, model_->parameters(), stream),
       executor_(plan, stream, micro_batch_tokens(plan)),
       observers_(plan.settings()) {
@@ -107,7 +108,8 @@ std::vector<DeviceBatch> Trainer::upload_all(const Load& load) {
   return batches;
 }
 
-void Trainer::run(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step) {
+void Trainer::run(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step,
+                  BackwardListener* listener) {
   model_->begin_step();
   stream_.fill(sum_storage_, 0);
   stream_.fill(sums_.choices, 0);
@@ -117,7 +119,7 @@ void Trainer::run(const Load& load, std::span<const DeviceBatch> batches, std::i
   };
   ModelWork work(
       plan_, *model_, batch_of, [&](const DeviceBatch& batch, int m) { return context(load, batch, step, m); },
-      at_end_of(step));
+      at_end_of(step), listener);
   const std::vector<Instr> program = plan_.schedule().steps(plan_.stage(), plan_.stages(), share_.micro_batches);
   plan_.stash().begin_step(stash_calls(plan_, program), stream_);
   executor_.run(program, work);
@@ -177,10 +179,15 @@ std::array<double, 3> Trainer::all_sums() {
   return sums;
 }
 
-// All that is enqueued before anybody waits: what a step has summed, over the ranks that train one model.
-void Trainer::enqueue(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step) {
-  run(load, batches, step);
-  whole_gradients(sum_squares_, model_->parameters(), plan_, ranks_, at_end_of(step));
+// All that is enqueued before anybody waits: what a step has summed, over the ranks that train one model. updates:
+// whether groups may be updated meanwhile.
+void Trainer::enqueue(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step, bool updates) {
+  norm_.begin_step();
+  optimizer_.begin_step();
+  EarlyUpdates early(plan_, norm_, optimizer_, at_end_of(step));
+  run(load, batches, step, updates ? &early : nullptr);
+  early.finish();
+  norm_.finish(sum_squares_, ranks_, at_end_of(step));
   sum_over_ranks();
   if (ranks_.size() > 1 && routed_layers_ > 0) {
     ranks_.all_reduce(sums_.choices, ReduceOp::sum, stream_);
@@ -210,7 +217,7 @@ StepReport Trainer::report(const Load& load, std::int64_t step) {
 
 StepReport Trainer::gradients(std::int64_t step) {
   const Load loaded = load(step);
-  enqueue(loaded, {}, step);
+  enqueue(loaded, {}, step, false);
   last_ = report(loaded, step);
   return last_;
 }
@@ -236,18 +243,19 @@ void Trainer::update(std::int64_t step) {
 }
 
 // One rank asks the device once, when all its work is enqueued; several also wait for counts of tokens in `load`. A
-// step that is not finite has changed nothing: its factor is NaN, and optimizers leave everything as it is then.
+// step that is not finite has changed nothing: its factor is NaN, and optimizers leave everything as it is then. With
+// optimizer.in_backward that holds for the groups alone whose own gradient is not finite.
 StepReport Trainer::step(std::int64_t step) {
   const Load loaded = load(step);
   if (plan_.settings().run.graphs && world_.size() == 1 && plan_.keepers().empty() && plan_.exchange() == nullptr &&
       !plan_.has_stashes_of_plugins()) {
     const std::vector<DeviceBatch> batches = upload_all(loaded);
     stream_.together([&] {
-      enqueue(loaded, batches, step);
+      enqueue(loaded, batches, step, true);
       update(step);
     });
   } else {
-    enqueue(loaded, {}, step);
+    enqueue(loaded, {}, step, true);
     update(step);
   }
   StepReport done = report(loaded, step);
@@ -324,7 +332,8 @@ void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
       plan_, *model_, [&](int m) { return upload(load.micro_batches[m], plan_, stream_); }, evaluate,
       at_end_of(report.step), sums_.loss);
   executor_.run(forward_passes(share_.micro_batches), search);
-  refuse_step(report, search.first_layer(), *model_, plan_, ranks_, stream_);
+  refuse_step(report, search.first_layer(), norm_, model_->layers(), plan_.settings().optimizer.in_backward, ranks_,
+              stream_);
 }
 
 }  // namespace orthant

@@ -14,6 +14,7 @@
 #include "core/model/model.h"
 #include "core/plan/batch_share.h"
 #include "core/train/executor.h"
+#include "core/train/gradient_norm.h"
 #include "core/train/observers.h"
 #include "core/train/optimizer_step.h"
 
@@ -25,8 +26,8 @@ class Trainer {
   Trainer(Plan& plan, Stream& stream, const BatchSource& source);
   ~Trainer();
 
-  // One optimizer step. When loss or gradient is not finite nothing is applied and Error names the layer and rank
-  // where it began.
+  // One optimizer step. When loss or gradient is not finite nothing is applied (with optimizer.in_backward: only what
+  // was finite by itself) and Error names the layer and rank where it began.
   StepReport step(std::int64_t step);
 
   // Everything of step() but the optimizer's update: gradients stay in parameters() for comparison.
@@ -57,8 +58,8 @@ class Trainer {
   Load load(std::int64_t step);
   std::vector<DeviceBatch> upload_all(const Load& load);
   // `batches`: the micro-batches where they are on the device already; empty: each goes there when its turn comes.
-  void run(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step);
-  void enqueue(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step);
+  void run(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step, BackwardListener* listener);
+  void enqueue(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step, bool updates);
   void update(std::int64_t step);
   double learning_rate_of(std::int64_t step) const;
   StepReport report(const Load& load, std::int64_t step);
@@ -76,6 +77,7 @@ class Trainer {
   Group& world_;
   Group& tokens_;  // of these, the ranks that split tokens
   std::unique_ptr<Model> model_;
+  GradientNorm norm_;
   OptimizerStep optimizer_;
   Executor executor_;
   Observers observers_;

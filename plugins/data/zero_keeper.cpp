@@ -60,9 +60,6 @@ void ZeroKeeper::adopt(ParamGroup& group, Holding& holding) {
   holding.whole_grad = options_.stage < 2 || group.scattered;
   holding.whole_weight = options_.stage < 3 || group.scattered || group.elements < options_.whole_below;
   holding.sum_each = !holding.whole_grad && !options_.layered;
-  if (holding.whole_weight) {
-    last_gathered_ = group.id;
-  }
 }
 
 // --- weights
@@ -152,9 +149,13 @@ void ZeroKeeper::after_step(ParamGroup& group, Change, const HookContext& at) {
   }
   side_->wait(s.record());
   of.ranks.shards->all_gather(group.weight, group.owned_weight, *side_);
-  if (group.id == last_gathered_ || group.away.weight) {
+  if (group.away.weight) {
     s.wait(side_->record());
   }
+}
+
+void ZeroKeeper::finish_updates(const HookContext& at) {
+  at.stream.wait(side_->record());
 }
 
 // --- gradients

@@ -32,6 +32,7 @@ class ZeroKeeper final : public Keeper {
   ZeroKeeper(Device* device, const ZeroOptions& options);  // device: null in a dry run
 
   Sums sums() const override { return Sums::rest; }
+  bool early() const override { return true; }
   void sum_group(Mesh& mesh, Group& sum) override;
   void adopt(ParamGroup& group, Holding& holding) override;
   std::vector<StateSpec> state(const ParamGroup&) const override { return {}; }
@@ -40,6 +41,7 @@ class ZeroKeeper final : public Keeper {
   bool sum_grads(ParamGroup& group, const HookContext& at) override;
   void finish_sums(const HookContext& at) override;
   void after_step(ParamGroup& group, Change why, const HookContext& at) override;
+  void finish_updates(const HookContext& at) override;
 
  private:
   struct Ranks {
@@ -66,7 +68,6 @@ class ZeroKeeper final : public Keeper {
   std::map<const Group*, Ranks> ranks_;  // by ParamGroup::sum
   std::map<int, Kept> kept_;             // by ParamGroup::id
   std::vector<int> late_;                // groups whose sum waits for finish_sums
-  int last_gathered_ = -1;               // the last group whose weights are gathered after the update
   AcquireOrder order_;
   std::vector<int> idle_;  // released while nobody knew what comes next: kept until another layer is acquired
   std::deque<std::shared_ptr<Event>> sums_;  // of whole gradients that live until they are summed

@@ -114,7 +114,8 @@ betas = [0.8, 0.99]
 momentum = 0.7
 eps = 1e-9
 weight_decay = 0.2
-clip_grad_norm = 2
+clip_grad_norm = 0
+in_backward = true
 schedule = "inverse_sqrt"
 warmup_steps = 5
 decay_steps = 6
@@ -192,7 +193,8 @@ limit = "1.5 GiB"
   EXPECT_EQ(s.optimizer.momentum, 0.7);
   EXPECT_EQ(s.optimizer.eps, 1e-9);
   EXPECT_EQ(s.optimizer.weight_decay, 0.2);
-  EXPECT_EQ(s.optimizer.clip_grad_norm, 2);
+  EXPECT_EQ(s.optimizer.clip_grad_norm, 0);
+  EXPECT_TRUE(s.optimizer.in_backward);
   EXPECT_EQ(s.optimizer.schedule, "inverse_sqrt");
   EXPECT_EQ(s.optimizer.warmup_steps, 5);
   EXPECT_EQ(s.optimizer.decay_steps, 6);

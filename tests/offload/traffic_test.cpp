@@ -91,6 +91,20 @@ TEST(Traffic, Gradients) {
   expect_moved(b, {4 * 4 * b.elements.all, (3 * 4 + 2) * b.elements.all, 0, 0});
 }
 
+// What is tried moves nothing twice: where gradients stay on the device they come down once more when it is made again.
+TEST(Traffic, SpeculativeClipping) {
+  const std::string tried = "states = \"host\"\nclip = \"speculative\"\n";
+  const Overrides never = test::joined(bf16, {"optimizer.clip_grad_norm=1e9"});
+  const Measured a = measure(never, tried);
+  expect_moved(a, {4 * a.elements.all, 2 * a.elements.all, 0, 0});
+  EXPECT_NEAR(static_cast<double>(a.host.current_bytes), (2 * 12 + 2) * a.elements.all, 64);
+  const Overrides always = test::joined(bf16, {"optimizer.clip_grad_norm=1e-6"});
+  const Measured b = measure(always, tried);
+  expect_moved(b, {8 * b.elements.all, 2 * b.elements.all, 0, 0});
+  const Measured c = measure(always, tried + "gradients = \"host\"\n");
+  expect_moved(c, {4 * c.elements.all, 2 * c.elements.all, 0, 0});
+}
+
 TEST(Traffic, HostMemoryIsWhatIsThere) {
   constexpr double factors = 8;                           // of the last update, if its thread still has them
   const Measured a = measure({}, "states = \"host\"\n");  // master, two moments

@@ -143,6 +143,18 @@ TEST(Elementwise, Sums) {
   });
 }
 
+// 1e16 + 1 is 1e16: another order has another sum.
+TEST(Elementwise, SumsOfSumsKeepTheirOrder) {
+  on_every_device([](OpContext& c) {
+    const Input x = c.input(DType::f64, {5}, {1e16, 1, -1e16, 1, 0.25}), out = c.input(DType::f64, {1}, {0.5});
+    c.stream().sum(out.tensor, x.tensor);
+    c.expect("sum f64", out.tensor, {1.25}, 0);
+    const Input one = c.input(DType::f64, {1}, {2});
+    c.stream().sum(one.tensor, x.tensor.slice(3, {2}));
+    c.expect("sum of a slice", one.tensor, {3.25}, 0);
+  });
+}
+
 TEST(Device, CountsLiveBytesAndReusesMemory) {
   for (const char* name : {"cpu", "guarded"}) {
     const auto device = make_device(name, 1);

@@ -116,6 +116,8 @@ const Case cases[] = {
     {"zero2_micro_batches", {"batch.micro_batch=1"}, zero(2)},
     {"zero3", {}, zero(3)},
     {"zero3_bf16_recompute", {R"(run.dtype="bf16")", R"(memory.recompute="full")"}, zero(3)},
+    {"in_backward", {"optimizer.clip_grad_norm=0", "optimizer.in_backward=true"}, axes(4, 2)},
+    {"in_backward_zero2", {"optimizer.clip_grad_norm=0", "optimizer.in_backward=true", "batch.micro_batch=1"}, zero(2)},
     {"recompute_full", {R"(memory.recompute="full")"}, axes(4, 4)},
     {"recompute_selective", {R"(memory.recompute="selective")", "moe.shared_experts=1"}, axes(2, 2)},
     {"pipeline_expert", {"batch.micro_batch=1"}, "[plugins.pipeline]\nsize = 2\nschedule = \"1f1b\"\n" + axes(2, 2)},
@@ -210,6 +212,17 @@ TEST(MemoryLimit, NamesThePluginsOwnChanges) {
   const Need need = memory_need(experiment(overrides, axes(4)));
   EXPECT_THAT(refused(overrides, axes(4), need.worst - need.worst / 6).changes,
               testing::Contains("plugins.data.zero = 1"));
+}
+
+TEST(MemoryLimit, NamesUpdatesInTheBackwardPassWhereNothingIsClipped) {
+  const char* const named = "optimizer.in_backward = true";
+  for (const bool clips : {false, true}) {
+    const Overrides overrides = {"model.d_ff=256", "moe.experts=0", "model.layers=6",
+                                 fmt::format("optimizer.clip_grad_norm={}", clips ? 1 : 0)};
+    const Need need = memory_need(experiment(overrides, axes(2)));
+    const Refused found = refused(overrides, axes(2), need.worst - need.worst / 10);
+    EXPECT_EQ(testing::Value(found.changes, testing::Contains(named)), !clips) << found.text;
+  }
 }
 
 TEST(MemoryLimit, WhatNothingReachesIsSaid) {

@@ -8,6 +8,7 @@
 #include "core/run/verify.h"
 #include "tests/simt/device_library.h"
 #include "tests/support/experiment.h"
+#include "tests/support/parity.h"
 
 namespace orthant::simt_test {
 namespace {
@@ -126,6 +127,36 @@ TEST_F(SimtTraining, RecordedStepsHaveTheSameBits) {
     }
     for (const std::string& name : plain->names()) {
       EXPECT_EQ(plain->weight(name), recorded->weight(name)) << name;
+    }
+  }
+}
+
+// Updates within the backward pass, for good (recorded too), beside a sum, and tried and taken back.
+TEST_F(SimtTraining, EarlyUpdatesHaveTheSameBitsInEveryOrderOfTheStreams) {
+  const std::string data = "[plugins.data]\nsize = 2\nzero = 2\n";
+  const std::string offload = "[plugins.offload]\nstates = \"host\"\n", tries = "clip = \"speculative\"\n";
+  const Overrides ends = {"run.device=\"simt\"", "optimizer.clip_grad_norm=0"};
+  const Overrides clips = {"run.device=\"simt\"", "optimizer.clip_grad_norm=0.5"};
+  const Overrides early = with(ends, {"optimizer.in_backward=true"});
+  struct Pair {
+    const char* label;
+    Config end, early;
+  };
+  const Pair pairs[] = {
+      {"one rank", experiment(ends), experiment(early)},
+      {"recorded", experiment(ends), experiment(with(early, {"run.graphs=true"}))},
+      {"summed", experiment(ends, data), experiment(early, data)},
+      {"offload", experiment(ends, offload), experiment(early, offload)},
+      {"tried", experiment(ends, offload), experiment(ends, offload + tries)},
+      {"taken back", experiment(clips, data + offload), experiment(clips, data + offload + tries)},
+  };
+  for (const Pair& pair : pairs) {
+    const Snapshot end = take_snapshot(pair.end, 2, Halves::together);
+    for (const std::uint64_t seed : {0, 1, 2}) {
+      SCOPED_TRACE(fmt::format("{}, order {}", pair.label, seed));
+      library_.defer(seed);
+      test::expect_same_bits(take_snapshot(pair.early, 2, Halves::together), end);
+      library_.defer(0);
     }
   }
 }

@@ -1,4 +1,6 @@
 // sum and sum_squares: fp64 sums over blocks of fixed size, so that the bits do not depend on the thread count.
+#include <numeric>
+
 #include "core/device/cpu/bf16.h"
 #include "core/device/cpu/cpu_stream.h"
 #include "core/device/cpu/parallel.h"
@@ -30,8 +32,7 @@ double lane_sum(const T* x, std::int64_t begin, std::int64_t end, F&& term) {
 }
 
 template <class F>
-void add_sum(const char* operation, int threads, const Tensor& out, const Tensor& x, F&& term) {
-  check_sum(operation, out, x);
+void add_sum(int threads, const Tensor& out, const Tensor& x, F&& term) {
   with_float_type(x.dtype(), [&](auto tx) {
     const auto* from = x.as<decltype(tx)>();
     *out.as<double>() += block_sum(
@@ -42,11 +43,17 @@ void add_sum(const char* operation, int threads, const Tensor& out, const Tensor
 }  // namespace
 
 void CpuStream::sum_squares(const Tensor& out, const Tensor& x) {
-  add_sum("sum_squares", threads_, out, x, [](double v) { return v * v; });
+  check_sum_squares(out, x);
+  add_sum(threads_, out, x, [](double v) { return v * v; });
 }
 
 void CpuStream::sum(const Tensor& out, const Tensor& x) {
-  add_sum("sum", threads_, out, x, [](double v) { return v; });
+  check_sum(out, x);
+  if (x.dtype() == DType::f64) {  // a few sums of sums
+    *out.as<double>() = std::accumulate(x.as<double>(), x.as<double>() + x.elements(), *out.as<double>());
+    return;
+  }
+  add_sum(threads_, out, x, [](double v) { return v; });
 }
 
 }  // namespace orthant

@@ -9,7 +9,12 @@
 //                       Holding::sum_each after every micro-batch
 //   after the backward  finish_sums of every keeper; the core sums what nobody has summed; then group by group
 //                       acquire(whole_grad), whole_grads of every keeper, the norm, release(whole_grad)
-//   the update          acquire(state), the update, weight_ready of every keeper, after_step, release(state)
+//   the update          settle of what was tried; acquire(state), the update, weight_ready of every keeper, after_step,
+//                       release(state); after all groups finish_updates
+//
+// Some groups may be updated earlier (`early`): behind the backward pass of their layer, while that of the layers
+// before goes on. A group's whole_grad and update then come there, or its trial: acquire(trial), the update,
+// release(trial).
 //
 // A forward pass acquires weights alone, the head's also its grad. release(state) comes once after a group has been
 // allocated, without an acquire before it. docs/plugins.md draws all of it, with what is valid when. `acquire` and the
@@ -36,7 +41,8 @@ class Stream;
 // Which way a layer is being run.
 enum class Pass { none, forward, backward };
 
-// The place in the step at which a hook is called.
+// The place in the step at which a hook is called. Hooks around a group's early update have Pass::backward and no
+// micro-batch.
 struct HookContext {
   Stream& stream;          // the main one: what the hook enqueues here is ordered with the step
   std::int64_t step = 0;   // from 0: the step that is being taken; the same after a resume
@@ -54,7 +60,9 @@ struct HookContext {
 //           ParamGroup::state_stream. The update needs it, and so does each rank on its own when a checkpoint is read:
 //           no collectives. `plugin_states` are always there.
 //   saved:  as state, but only to be read, as when a checkpoint is written.
-enum class Held { weight, grad, whole_grad, state, saved };
+//   trial:  as state, but what is changed are copies: they take the state's place when `settle` says so. Only where
+//           Holding::tries, at most once a step.
+enum class Held { weight, grad, whole_grad, state, saved, trial };
 
 // Why owned_weight is as it is.
 //   start: initial values. loaded: from a checkpoint, after `start`. updated: by the optimizer.
@@ -80,6 +88,11 @@ class Keeper {
   // Called once, when a group's place is known and it has no buffers. May change `holding` and nothing else. Two
   // keepers that share out one group are refused, and so are two that hold something of it elsewhere (Holding::away).
   virtual void adopt(ParamGroup&, Holding& /*holding*/) {}
+  // Whether groups may be updated while the backward pass of others goes on: whole_grads, weight_ready and after_step
+  // then come group by group in the order in which gradients become whole, which is the same on all ranks of a group's
+  // sum, and states of several groups may be acquired at one time. A chain with a keeper that says no is refused where
+  // somebody asks for such updates (optimizer.in_backward, Holding::tries).
+  virtual bool early() const { return false; }
   // The tensors that this keeper remembers from step to step for the group: the core allocates them, fills them with
   // zeros and saves them with each checkpoint; ParamGroup::state gives them. {}: it remembers nothing. What a keeper
   // keeps elsewhere is lost when a run resumes, and `orthant plugins --check` finds that.
@@ -112,13 +125,21 @@ class Keeper {
   virtual void whole_grads(ParamGroup&, const HookContext&) {}
 
   // --- the update
+  // The norm is known, and the group was changed between acquire(trial) and its release. keep: the copies are the state
+  // from here on, and the following acquire(state) gives them, with no update before after_step. Otherwise they are
+  // dropped, and the update follows as if nothing had been tried.
+  virtual void settle(ParamGroup&, bool /*keep*/, const HookContext&) {}
   // master and owned_weight have changed, and may be changed further, both of them, on the context's stream, which is
-  // that of acquire(state). Called for all groups in their order, between acquire and release of the state.
+  // that of acquire(state). Called for all groups, in their order but for early updates, between acquire and release of
+  // the state.
   virtual void weight_ready(ParamGroup&, Change, const HookContext&) {}
   // After weight_ready of every keeper: the other ranks of the group need owned_weight, which is on the main stream's
-  // device again. After the call for the last group the context's stream is ordered after everything that reads
-  // owned_weight; for a group whose weights are away it is so after its own call.
+  // device again. For a group whose weights are away the context's stream is ordered, on return, after everything that
+  // reads owned_weight.
   virtual void after_step(ParamGroup&, Change, const HookContext&) {}
+  // after_step was called for all groups. On return the context's stream is ordered after all that the keeper began
+  // there.
+  virtual void finish_updates(const HookContext&) {}
   // After the update: numbers of this rank's step. Those of rank 0 stand as PLUGIN.KEY in the step's line of
   // metrics.jsonl, where one is logged.
   virtual void metrics(std::map<std::string, double>& /*to*/) {}

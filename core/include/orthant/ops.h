@@ -146,7 +146,7 @@ class Stream {
   virtual void scale(const Tensor& y, float a) = 0;                  // y *= a
   virtual void multiply(const Tensor& y, const Tensor& x) = 0;       // y *= x, element by element; f, mixed allowed
   virtual void sum_squares(const Tensor& out, const Tensor& x) = 0;  // out f64[1] += sum x^2
-  virtual void sum(const Tensor& out, const Tensor& x) = 0;          // out f64[1] += sum x (f32)
+  virtual void sum(const Tensor& out, const Tensor& x) = 0;          // out f64[1] += sum x (f32, bf16; f64: in order)
   virtual void init_normal(const Tensor& w, const RandomKey& key, float std, const SliceMap& at) = 0;  // f32 [r, c]
   // y[t, j] = x[t, j] * keep(key, token[t] * d_global + column_begin + j) / (1 - p). token i64[T]. y may be x.
   virtual void dropout(const Tensor& y, const Tensor& x, const Tensor& token, const RandomKey& key, float p,

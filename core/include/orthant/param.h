@@ -94,6 +94,7 @@ struct Holding {
   bool whole_weight = true;  // else only owned_weight lasts, and acquire(weight) makes `weight`
   bool whole_grad = true;    // else acquire(grad) makes `grad`, and sum_grads takes it away
   bool sum_each = false;     // gradients are summed after each micro-batch's backward, not once a step
+  bool tries = false;        // its update may be tried before the norm is known: acquire(trial), settle
   Away away;
   bool operator==(const Holding&) const = default;
 };
@@ -176,6 +177,9 @@ struct ParamGroup : Holding {
   std::optional<OnHost> on_host;
 
   // --- the step's own notes
+  // grad and owned_grad are made when a step first adds to them, and are free behind the update
+  // (optimizer.in_backward).
+  bool brief_grad = false;
   bool grad_empty = true;  // nothing has been added to grad: what it holds is overwritten
   bool summed = false;     // a keeper sums it in this step
 

@@ -110,6 +110,7 @@ struct OptimizerSettings {
   double eps = 1e-8;
   double weight_decay = 0.1;
   double clip_grad_norm = 1.0;      // 0: no clipping
+  bool in_backward = false;         // a group is updated as soon as its gradient is whole
   std::string schedule = "cosine";  // a kind of LearningRate (orthant/learning_rate.h)
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;  // cosine: its last step (0: run.steps); wsd: steps of the decay (0: run.steps / 10)

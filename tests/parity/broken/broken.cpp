@@ -25,6 +25,7 @@ class BrokenSums final : public Keeper {
  public:
   BrokenSums(std::string fault, std::string group) : fault_(std::move(fault)), group_(std::move(group)) {}
 
+  bool early() const override { return true; }
   std::vector<StateSpec> state(const ParamGroup&) const override { return {}; }
 
   void adopt(ParamGroup& group, Holding& holding) override {
