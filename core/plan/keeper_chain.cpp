@@ -103,11 +103,10 @@ void KeeperChain::sum_group(Mesh& mesh, Group& sum) {
 void KeeperChain::check_trial(const ParamGroup& group, const std::string& plugin) const {
   for (const Link& link : links_) {
     if (!link.keeper->early()) {
-      throw ConfigError(
-          fmt::format("plugin '{}' tries the update of '{}' in the backward pass, but '{}' needs the gradients of all "
-                      "groups before "
-                      "one of them is updated: leave one of the two out, or let '{}' update at the end of the step",
-                      plugin, group.name, link.plugin, plugin));
+      throw ConfigError(fmt::format(
+          "plugin '{}' tries the update of '{}' in the backward pass, but '{}' must see all gradients first: "
+          "leave one of the two out, or let '{}' update at the end of the step",
+          plugin, group.name, link.plugin, plugin));
     }
   }
 }

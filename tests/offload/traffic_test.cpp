@@ -91,6 +91,18 @@ TEST(Traffic, Gradients) {
   expect_moved(b, {4 * 4 * b.elements.all, (3 * 4 + 2) * b.elements.all, 0, 0});
 }
 
+TEST(Traffic, UpdatesInTheBackwardPassMoveNoMore) {
+  const Overrides end = test::joined(bf16, {"optimizer.clip_grad_norm=0"});
+  const Overrides early = test::joined(end, {"optimizer.in_backward=true"});
+  for (const char* place : {"host", "nvme"}) {
+    for (const char* keys : {"states = \"{0}\"\n", "states = \"{0}\"\ngradients = \"{0}\"\nweights = \"{0}\"\n"}) {
+      const std::string text = fmt::format(fmt::runtime(keys), place);
+      SCOPED_TRACE(text);
+      expect_moved(measure(early, text), measure(end, text).moved);
+    }
+  }
+}
+
 // What is tried moves nothing twice: where gradients stay on the device they come down once more when it is made again.
 TEST(Traffic, SpeculativeClipping) {
   const std::string tried = "states = \"host\"\nclip = \"speculative\"\n";

@@ -267,7 +267,7 @@ TEST(EarlyUpdates, WhatCannotBeRightIsRefused) {
                 HasSubstr("write states = \"host\" and expert_states = \"eager\", or clip = \"exact\""));
   }
   EXPECT_THAT(test::refusal({}, offload(host + "clip = \"speculative\"\n") + "[plugins.template]\n"),
-              HasSubstr("plugin 'offload' tries the update of 'embedding' in the backward pass, but 'template' needs"));
+              HasSubstr("plugin 'offload' tries the update of 'embedding' in the backward pass, but 'template' must"));
 }
 
 }  // namespace
