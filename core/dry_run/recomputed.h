@@ -8,7 +8,6 @@ namespace orthant {
 struct Recomputed {
   double flops = 0;         // of a rank in a step; the ranks of a stage share its work evenly
   int kept = 0, pairs = 0;  // of the stage's pairs of chunk and micro-batch: those that keep everything, and all
-  bool operator==(const Recomputed&) const = default;
 };
 
 // Of the stage of the plan's rank. REQUIRES: the plan is frozen.

@@ -1,6 +1,7 @@
 #include "core/plan/recompute_rule.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "core/plan/batch_share.h"
