@@ -45,7 +45,20 @@ void Device::limit_memory(std::int64_t bytes) {
   accounts_->device.set_limit(bytes);
 }
 
+void Device::limit_host_memory(std::int64_t bytes) {
+  accounts_->host.set_limit(bytes);
+}
+
 namespace {
+
+[[noreturn]] void refuse(const MemoryCount& count, std::size_t bytes, MemoryKind kind, const char* key,
+                         const char* where) {
+  const MemoryUse use = count.use();
+  fail(
+      "memory.{}: a tensor of {} bytes ({}) would exceed the {} bytes that the tensors of a rank may take{}; {} bytes "
+      "are in use: {}",
+      key, bytes, name_of(kind), count.limit(), where, use.current_bytes, text_of(use.current_kinds));
+}
 
 template <class Allocate>
 void* reserved(MemoryCount& count, std::size_t bytes, MemoryKind kind, Allocate allocate) {
@@ -69,11 +82,7 @@ Tensor Device::empty(DType dtype, Shape shape) {
   if (!count.reserve(bytes)) {
     make_room();
     if (!count.reserve(bytes)) {
-      const MemoryUse use = count.use();
-      fail(
-          "memory.limit: a tensor of {} bytes ({}) would exceed the {} bytes that the tensors of a rank may take; {} "
-          "bytes are in use: {}",
-          bytes, name_of(kind), count.limit(), use.current_bytes, text_of(use.current_kinds));
+      refuse(count, bytes, kind, "limit", "");
     }
   }
   void* const data = reserved(count, bytes, kind, [&] { return allocate(bytes); });
@@ -83,7 +92,9 @@ Tensor Device::empty(DType dtype, Shape shape) {
 Tensor Device::host_empty(DType dtype, Shape shape) {
   const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
   const MemoryKind kind = accounts_->kinds.get();
-  accounts_->host.reserve(bytes);
+  if (!accounts_->host.reserve(bytes)) {
+    refuse(accounts_->host, bytes, kind, "host_limit", " in the host's memory");
+  }
   void* const data = reserved(accounts_->host, bytes, kind, [&] { return allocate_host(bytes); });
   return Tensor(std::make_shared<Storage>(*this, data, bytes, Memory::host, kind), 0, dtype, shape);
 }

@@ -309,13 +309,22 @@ void declare_training(std::vector<CoreKey>& keys) {
       .key(
           "recompute", [](auto& s) -> auto& { return s.memory.recompute; },
           "What the backward pass computes again instead of keeping it: nothing, the activations of "
-          "dense FFNs (those of experts always are), or whole blocks from their inputs. fit: the first of these that "
-          "keeps limit.")
+          "dense FFNs (those of experts always are), or whole blocks from their inputs. fit: what computes least again "
+          "of all that keeps limit, keep_micro_batches included.")
       .spec.choices = {"none", "selective", "full", "fit"};
+  at_least(
+      memory.key(
+          "keep_micro_batches", [](auto& s) -> auto& { return s.memory.keep_micro_batches; },
+          "Of the micro-batches that a pipeline's stage has in flight at once (pairs of chunk and micro-batch where "
+          "it has several chunks), so many keep all activations; recompute holds for the others."),
+      0);
   memory.bytes(
       "limit", [](auto& s) -> auto& { return s.memory.limit; },
       "The most that the tensors of a rank may take on its device, such as 20 GiB. A run that could take more, by any "
       "routing, is refused before it starts. Empty: no limit.");
+  memory.bytes(
+      "host_limit", [](auto& s) -> auto& { return s.memory.host_limit; },
+      "The same of its tensors in the host's memory, where plugins keep some.");
 }
 
 }  // namespace

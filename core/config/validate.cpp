@@ -332,6 +332,12 @@ void check_memory(const MemorySettings& memory, Rules& rules) {
   rules.expect(memory.recompute != "fit" || memory.limit > 0, {"memory.recompute", "memory.limit"},
                "[memory] recompute: \"fit\" needs a limit to fit",
                "write limit = \"20 GiB\" (the memory that a rank's tensors may take), or recompute = \"none\"");
+  rules.expect(memory.keep_micro_batches == 0 || memory.recompute == "selective" || memory.recompute == "full",
+               {"memory.keep_micro_batches", "memory.recompute"},
+               fmt::format("[memory] keep_micro_batches: with recompute = \"{}\" {}", memory.recompute,
+                           memory.recompute == "fit" ? "it is chosen, not given" : "all micro-batches keep everything"),
+               memory.recompute == "fit" ? "leave it out, or write recompute = \"full\" (or \"selective\")"
+                                         : "write recompute = \"full\" (or \"selective\"), or leave it out");
 }
 
 }  // namespace

@@ -8,10 +8,10 @@
 
 #include <fmt/ranges.h>
 
-#include "core/arch/cost.h"
-#include "core/arch/parameter_table.h"
 #include "core/base/bytes_text.h"
+#include "core/base/flops_text.h"
 #include "core/config/value_text.h"
+#include "core/dry_run/recompute_choice.h"
 #include "core/plan/batch_share.h"
 #include "core/session/session.h"
 
@@ -22,29 +22,22 @@ namespace {
 // over a network card (50 GB/s).
 constexpr double flops_of_a_byte = 5000;
 
-std::string amount(double flops) {
-  const char* unit = "FLOP";
-  for (const char* larger : {"kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"}) {
-    if (flops < 1000) {
-      break;
-    }
-    flops /= 1000;
-    unit = larger;
-  }
-  return fmt::format("{:.3g} {}", flops, unit);
-}
-
 class Trials {
  public:
-  Trials(const Config& config, const Need& now, std::int64_t limit) : config_(config), now_(now), limit_(limit) {}
+  Trials(const Config& config, const Need& now) : config_(config), now_(now) {}
 
   void recompute() {
-    const std::string& present = config_.settings.memory.recompute;
-    if (present == "none") {
-      keep(attempt(set_recompute(config_, "selective"), "memory.recompute = \"selective\"", activations()));
-    }
-    if (present != "full") {
-      keep(attempt(set_recompute(config_, "full"), "memory.recompute = \"full\"", blocks()));
+    const MemorySettings& now = config_.settings.memory;
+    const std::int64_t in_flight = most_in_flight(config_);
+    for (const char* to : {"selective", "full"}) {
+      const bool other = now.recompute != to;
+      if (other && now.recompute == "full") {
+        continue;
+      }
+      const std::int64_t most = (other ? in_flight : std::min(in_flight, now.keep_micro_batches)) - 1;
+      if (const auto choice = most_kept(config_, to, most)) {
+        keep(saving(text_of(*choice), choice->need));
+      }
     }
   }
 
@@ -60,7 +53,7 @@ class Trials {
   // Halved until it fits.
   void micro_batch() {
     for (std::int64_t size = micro_batch_of(config_) / 2; size > 0; size /= 2) {
-      if (keep(attempt(set_micro_batch(config_, size), fmt::format("batch.micro_batch = {}", size), 0))) {
+      if (keep(attempt(set_micro_batch(config_, size), fmt::format("batch.micro_batch = {}", size)))) {
         return;
       }
     }
@@ -72,7 +65,7 @@ class Trials {
     for (std::size_t i = 0; i < all.size(); ++i) {
       std::set<std::string> done;
       for (const KeyChange& change : all[i]) {
-        if (done.count(change.key) == 0 && keep(attempt(set_key(config_, i, change), text_of(i, change), 0))) {
+        if (done.count(change.key) == 0 && keep(attempt(set_key(config_, i, change), text_of(i, change)))) {
           done.insert(change.key);
         }
       }
@@ -88,7 +81,7 @@ class Trials {
       Config with = config_;
       with.settings.moe.capacity_factor = factor;
       if (gate_of(with.settings).refusals(with.settings).empty() &&
-          keep(attempt(with, fmt::format("moe.capacity_factor = {}", factor), 0), true)) {
+          keep(attempt(with, fmt::format("moe.capacity_factor = {}", factor)), true)) {
         return;
       }
     }
@@ -98,11 +91,9 @@ class Trials {
   void together() {
     std::vector<std::string> texts;
     Config with = config_;
-    double flops = 0;
-    if (config_.settings.memory.recompute != "full") {
-      with = set_recompute(with, "full");
-      texts.emplace_back("memory.recompute = \"full\"");
-      flops = blocks();
+    if (const RecomputeChoice all{.recompute = "full", .keep = 0, .need = {}}; !text_of(all).empty()) {
+      with = with_recompute(with, all.recompute, all.keep);
+      texts.push_back(text_of(all));
     }
     const std::vector<std::vector<KeyChange>> all = Session(config_).smaller();
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -117,7 +108,7 @@ class Trials {
         text += fmt::format("{}batch.micro_batch = {}", text.empty() ? "" : " and ", size);
         with = set_micro_batch(with, size);
       }
-      if (!text.empty() && keep(attempt(with, text, flops))) {
+      if (!text.empty() && keep(attempt(with, text))) {
         return;
       }
     }
@@ -127,9 +118,17 @@ class Trials {
   bool any() const { return !fit_.empty(); }
 
  private:
-  static Config set_recompute(Config config, const char* to) {
-    config.settings.memory.recompute = to;
-    return config;
+  // What of it differs from the configuration.
+  std::string text_of(const RecomputeChoice& choice) const {
+    const MemorySettings& now = config_.settings.memory;
+    std::vector<std::string> texts;
+    if (choice.recompute != now.recompute) {
+      texts.push_back(fmt::format("memory.recompute = \"{}\"", choice.recompute));
+    }
+    if (choice.keep != now.keep_micro_batches) {
+      texts.push_back(fmt::format("memory.keep_micro_batches = {}", choice.keep));
+    }
+    return fmt::format("{}", fmt::join(texts, " and "));
   }
   static Config set_micro_batch(Config config, std::int64_t size) {
     config.settings.batch.micro_batch = size;
@@ -151,43 +150,23 @@ class Trials {
     return batch_share(session.plan()).micro_batch;
   }
 
-  double tokens_of_a_rank() const {
-    return static_cast<double>(config_.settings.batch.sequences * config_.settings.data.sequence_length) /
-           static_cast<double>(Session(config_).world_size());
+  Saving saving(std::string text, const Need& need) const {
+    return {.what = std::move(text),
+            .need = need,
+            .flops = std::max(0.0, need.recomputed - now_.recomputed),
+            .bytes = need.sent - now_.sent};
   }
-  // Of all blocks, once more.
-  double blocks() const {
-    const std::vector<double> costs = layer_costs(config_.settings);
-    double forward = 0;
-    for (std::size_t i = 1; i + 1 < costs.size(); ++i) {
-      forward += costs[i];
-    }
-    return tokens_of_a_rank() * forward;
-  }
-  // About ten operations for each channel of a dense FFN.
-  double activations() const {
-    const Settings& s = config_.settings;
-    double channels = 0;
-    for (int block = 0; block < s.model.layers; ++block) {
-      channels +=
-          static_cast<double>(block_has_experts(s, block) ? s.moe.shared_experts * d_expert_of(s)
-                                                          : (s.model.d_ff > 0 ? s.model.d_ff : 4 * s.model.d_model));
-    }
-    return tokens_of_a_rank() * 10 * channels;
-  }
-
   // Nothing where the layout cannot be changed so.
-  std::optional<Saving> attempt(const Config& with, std::string text, double flops) const {
+  std::optional<Saving> attempt(const Config& with, std::string text) const {
     try {
       check_layout(with);
-      const Need need = memory_need(with);
-      return Saving{.what = std::move(text), .need = need, .flops = flops, .bytes = need.sent - now_.sent};
+      return saving(std::move(text), memory_need(with));
     } catch (const Error&) {
       return std::nullopt;
     }
   }
   bool keep(std::optional<Saving> change, bool drops = false) {
-    if (!change || change->need.worst > limit_) {
+    if (!change || !keeps_limits(change->need, config_.settings.memory)) {
       return false;
     }
     change->drops = drops;
@@ -197,7 +176,6 @@ class Trials {
 
   const Config& config_;
   const Need& now_;
-  const std::int64_t limit_;
   std::vector<Saving> fit_;
 };
 
@@ -210,7 +188,7 @@ double Saving::price() const {
 std::string Saving::cost() const {
   std::string text;
   if (flops > 0) {
-    text = fmt::format("computes {} again in a step", amount(flops));
+    text = fmt::format("computes {} again in a step", flops_text(flops));
   }
   if (bytes > 0) {
     text += fmt::format("{}sends {} more in a step", text.empty() ? "" : ", ", bytes_text(bytes));
@@ -221,8 +199,8 @@ std::string Saving::cost() const {
   return text.empty() ? "computes and sends no more" : text;
 }
 
-std::vector<Saving> fitting_changes(const Config& config, const Need& now, std::int64_t limit) {
-  Trials trials(config, now, limit);
+std::vector<Saving> fitting_changes(const Config& config, const Need& now) {
+  Trials trials(config, now);
   trials.in_backward();
   trials.recompute();
   trials.micro_batch();

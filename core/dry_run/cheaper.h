@@ -14,14 +14,15 @@ namespace orthant {
 struct Saving {
   std::string what;          // memory.recompute = "full"
   Need need;                 // with it
-  double flops = 0;          // computed again in a step, by each rank
+  double flops = 0;          // computed again in a step, by a rank (the mean)
   std::int64_t bytes = 0;    // sent more in a step, by each rank
   bool drops = false;        // it changes what is learned: choices beyond a capacity are dropped
-  double price() const;      // to compare
+  double price() const;      // to compare, as operations
   std::string cost() const;  // to tell
 };
 
-// Those with a need of at most `limit`, the cheapest first, what changes the result last. now: the need without them.
-std::vector<Saving> fitting_changes(const Config& config, const Need& now, std::int64_t limit);
+// Those that keep the configuration's limits, the cheapest first, what changes the result last. now: the need without
+// them.
+std::vector<Saving> fitting_changes(const Config& config, const Need& now);
 
 }  // namespace orthant

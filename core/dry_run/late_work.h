@@ -27,6 +27,7 @@ class LateWork {
       }
     }
   }
+  bool waits() const { return !held_.empty(); }  // some of it is not done
   // Later work comes after this.
   void wait(const WorkDone& before) {
     for (const auto& [work, pieces] : before) {

@@ -42,7 +42,7 @@ std::unique_ptr<Stream> MetaDevice::make_side_stream() {
     return make_main_stream();
   }
   late_.push_back(std::make_unique<LateWork>());
-  return std::make_unique<MetaStream>(*this, late_.back().get());
+  return std::make_unique<MetaStream>(*this, late_.back().get(), sides_ == Sides::sums_late);
 }
 
 std::unique_ptr<HostView> MetaDevice::host_view(const Tensor& t, Access) {

@@ -8,7 +8,8 @@
 //
 // A side stream works when it gets to it, and holds its tensors until then: how much is held at once is a matter of
 // time. A meta device says either extreme (Sides): that work is done at once, or as late as the other streams' waiting
-// lets it be. The second is an upper bound, as memory is allocated in the program's order.
+// lets it be. The second is an upper bound, as memory is allocated in the program's order. What mostly happens is
+// between them: a sum waits for all its ranks, and lasts until somebody needs it; other work is done at once.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,7 @@ namespace orthant {
 // time.
 bool holds_data(const Tensor& tensor);
 
-enum class Sides { at_once, as_late_as_may_be };
+enum class Sides { at_once, sums_late, as_late_as_may_be };
 
 class MetaDevice final : public Device {
  public:
@@ -62,8 +63,9 @@ class MetaDevice final : public Device {
 
 class MetaStream final : public ForwardingStream {
  public:
-  // late: null for a stream whose work is done at once.
-  MetaStream(MetaDevice& device, LateWork* late) : device_(device), small_(device, 1), late_(late) {}
+  // late: null for a stream whose work is done at once. only_sums: but for sums, and what is given while one waits.
+  MetaStream(MetaDevice& device, LateWork* late, bool only_sums = false)
+      : device_(device), small_(device, 1), late_(late), only_sums_(only_sums) {}
   ~MetaStream() override { synchronize(); }
 
   Device& device() const override { return device_; }
@@ -72,6 +74,7 @@ class MetaStream final : public ForwardingStream {
   void host(std::function<void()> work) override { work(); }
   void synchronize() override;
   void uses(std::initializer_list<Tensor> tensors) override { hold(tensors); }
+  void sums(std::initializer_list<Tensor> tensors);  // likewise, of a collective that sums
 
   void copy(const Tensor& to, const Tensor& from) override;
   void fill(const Tensor& t, double value) override;
@@ -98,6 +101,7 @@ class MetaStream final : public ForwardingStream {
   MetaDevice& device_;
   CpuStream small_;
   LateWork* late_;
+  const bool only_sums_;
   PlannedLoad last_;                     // of the last dispatch_plan
   const void* seated_expert_ = nullptr;  // of the last keep_seated
 };

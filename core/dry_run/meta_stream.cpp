@@ -6,6 +6,12 @@
 namespace orthant {
 
 void MetaStream::hold(std::initializer_list<Tensor> tensors) {
+  if (late_ != nullptr && (!only_sums_ || late_->waits())) {
+    late_->add(tensors);
+  }
+}
+
+void MetaStream::sums(std::initializer_list<Tensor> tensors) {
   if (late_ != nullptr) {
     late_->add(tensors);
   }

@@ -91,11 +91,15 @@ MemoryPlan memory_of(const ParamStore& store, const Plan& plan) {
     }
   }
   memory.other = device.memory().current_bytes - memory.weights - memory.gradients - memory.optimizer;
-  memory.peak = device.memory().peak_bytes;
-  memory.peak_kinds = device.memory().peak_kinds;
-  memory.host_peak = device.host_memory().peak_bytes;
   memory.disk = plan.keepers().disk_bytes();
   return memory;
+}
+
+void take_peaks(MemoryPlan& memory, const Device& device) {
+  const MemoryUse use = device.memory();
+  memory.peak = use.peak_bytes;
+  memory.peak_kinds = use.peak_kinds;
+  memory.host_peak = device.host_memory().peak_bytes;
 }
 
 bool differ_along(const Mesh& mesh, const std::vector<int>& ranks, AxisId axis) {
@@ -167,7 +171,8 @@ RankClass class_of(const Config& config, int rank, std::int64_t step, double rec
                  .memory = plan.memory,
                  .worst = plan_rank(config, rank, step, {Load::worst}).memory,
                  .recorded = {},
-                 .sent = bytes_sent(plan.step)};
+                 .sent = bytes_sent(plan.step),
+                 .recomputed = plan.recomputed};
   if (recorded > 0) {
     made.recorded = plan_rank(config, rank, step, {Load::recorded, recorded}).memory;
   }
@@ -288,7 +293,7 @@ MeshPlan plan_mesh(const Config& config) {
 
 RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Routed& routed) {
   const bool worst = routed.load == Load::worst;
-  MetaDevice device(worst ? Sides::as_late_as_may_be : Sides::at_once, runs_behind(config));
+  MetaDevice device(worst ? Sides::as_late_as_may_be : Sides::sums_late, runs_behind(config));
   RankPlan result;
   result.rank = rank;
   const std::unique_ptr<Stream> stream = device.make_main_stream();
@@ -307,16 +312,17 @@ RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Rout
   Trainer trainer(session.plan(), *stream, source);
   result.step.calls.clear();  // those of making the trainer
   trainer.step(step);
-  if (worst) {
-    CollectiveRecord of_step = result.step;
-    trainer.step(step + 1);
-    if (config.settings.run.validate_every > 0) {
-      trainer.validate();
-    }
-    std::swap(result.step, of_step);
-  }
   result.params = held_params(trainer.parameters());
   result.memory = memory_of(trainer.parameters(), session.plan());
+  // By the second step keepers have learned the order of the groups, and fetch ahead.
+  CollectiveRecord of_step = result.step;
+  trainer.step(step + 1);
+  if (worst && config.settings.run.validate_every > 0) {
+    trainer.validate();
+  }
+  std::swap(result.step, of_step);
+  take_peaks(result.memory, device);
+  result.recomputed = recomputed_of(session.plan());
   for (const RecordedGroup& group : result.step.groups) {
     result.axis.push_back(axis_of(session.mesh(), group));
   }

@@ -1,4 +1,4 @@
-// What a layout would hold and send, found without starting a rank: one step of the real model and trainer on the
+// What a layout would hold and send, found without starting a rank: two steps of the real model and trainer on the
 // meta device (core/dry_run/) and a communicator that only writes down (core/dry_run/planning_communicator.h).
 //
 // Assumed: a routing (planned_load.h), and that no token is padding; the peak is that of tensors (Device::memory),
@@ -14,6 +14,7 @@
 #include "core/config/config.h"
 #include "core/dry_run/planned_load.h"
 #include "core/dry_run/planning_communicator.h"
+#include "core/dry_run/recomputed.h"
 
 namespace orthant {
 
@@ -56,7 +57,7 @@ struct MemoryPlan {
   std::int64_t gradients = 0;  // f32, whole or the rank's shard
   std::int64_t optimizer = 0;  // master weights (where they are not the weights themselves) and the optimizer's state
   std::int64_t other = 0;      // held between steps besides: sums, buffers of plugins
-  std::int64_t peak = 0;       // the most at any time from the start to the end of the first step
+  std::int64_t peak = 0;       // the most at any time from the start to the end of a second step
   BytesByKind peak_kinds;      // what that is made of
   std::int64_t host_peak = 0;  // of tensors in the host's memory (Device::host_empty)
   std::int64_t disk = 0;       // of files that keepers make (Keeper::disk_bytes)
@@ -69,6 +70,7 @@ struct RankPlan {
   MemoryPlan memory;
   CollectiveRecord step;          // the collectives of the step, in order
   std::vector<std::string> axis;  // of each group of `step`: the axes along which its members differ
+  Recomputed recomputed;
 };
 
 // Which routing is assumed. Not balanced: that of the rank that gets most.
@@ -84,13 +86,14 @@ struct RankClass {
   MemoryPlan worst;                    // an upper bound: by the worst routing, side streams as late as they may be
   std::optional<MemoryPlan> recorded;  // by a routing that a run has had
   std::int64_t sent = 0;               // bytes that leave each of them in a step, by balanced routing
+  Recomputed recomputed;
 };
 
 // Errors, of all three: ConfigError for a layout that does not fit, as check_layout's.
 MeshPlan plan_mesh(const Config& config);
 // `step`: which one makes the collectives, from 0: a keeper may do something every so many steps. ConfigError for a
-// rank that the layout does not have. By the worst routing the peak is that of two steps, and of a validation where
-// there is one. recorded: the share of Routed; 0: none.
+// rank that the layout does not have. By the worst routing the peak is that of a validation too, where there is one.
+// recorded: the share of Routed; 0: none.
 RankPlan plan_rank(const Config& config, int rank, std::int64_t step = 0, const Routed& routed = {});
 std::vector<RankClass> plan_classes(const Config& config, std::int64_t step = 0, double recorded = 0);
 

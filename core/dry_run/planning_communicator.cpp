@@ -20,7 +20,7 @@ class PlanningGroup final : public InterceptedGroup {
 
  private:
   void call(const GroupCall& c, Stream& s) override {
-    s.uses({c.out, c.in});
+    use(c, s);
     if (c.collective == Collective::barrier) {
       record_.calls.push_back({.group = index_, .operation = name_of(c.collective), .dtype = DType::u8});
       return;
@@ -40,6 +40,14 @@ class PlanningGroup final : public InterceptedGroup {
                              .bytes_out = moved.out,
                              .bytes_sent = moved.sent});
     fill(c);
+  }
+
+  static void use(const GroupCall& c, Stream& s) {
+    auto* const stream = dynamic_cast<MetaStream*>(&s);
+    require(stream != nullptr, "a planned collective is given a stream of another device");
+    const bool sums = c.collective == Collective::all_reduce || c.collective == Collective::reduce_scatter ||
+                      c.collective == Collective::reduce;
+    sums ? stream->sums({c.out, c.in}) : stream->uses({c.out, c.in});
   }
 
   static std::int64_t bytes(const Tensor& t) { return t.defined() ? static_cast<std::int64_t>(t.bytes()) : 0; }

@@ -19,13 +19,18 @@ struct Need {
   std::int64_t worst = 0, balanced = 0;  // bytes, by the worst and by balanced routing
   BytesByKind kinds;                     // of `worst`
   std::int64_t sent = 0;                 // the most bytes that leave a rank in a step
+  double recomputed = 0;                 // FLOPs that a rank does again in a step, the mean of all ranks
+  std::vector<int> host_ranks;           // that may need most of the host's memory
+  std::int64_t host = 0;                 // how much: tensors, by the worst routing
 };
 // Errors: ConfigError, as check_layout's.
 Need memory_need(const Config& config);
+bool keeps_limits(const Need& need, const MemorySettings& limits);
 
 // Replaces recompute = "fit" in config.settings by the cheapest of "none", "selective" and "full" that keeps the limit,
-// the same on every rank, and checks that the limit is kept. Does nothing without memory.limit. Returns a sentence
-// about what was chosen, or "". Errors: ConfigError that tells the need by kinds, and changes that were found to fit.
+// each with the most keep_micro_batches, the same on every rank. Checks that the limits are kept. Does nothing without
+// memory.limit and memory.host_limit. Returns a sentence about what was chosen, or "". Errors: ConfigError that tells
+// the need by kinds, and changes that were found to fit.
 std::string promise_memory(Config& config);
 
 }  // namespace orthant

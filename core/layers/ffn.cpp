@@ -48,14 +48,14 @@ Tensor Ffn::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const
   const Tensor a = activated(ctx, h);
   saved.push(x);
   saved.push(h);
-  if (!recomputes_activations(ctx.settings())) {
+  if (ctx.recompute != Recompute::selective) {
     saved.push(a);
   }
   return ctx.plan.cross(ffn_leave, linear(ctx, a, out_.weight()), ctx.stream);
 }
 
 Tensor Ffn::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const {
-  const bool again = recomputes_activations(ctx.settings());
+  const bool again = ctx.recompute == Recompute::selective;
   Tensor a = again ? Tensor() : saved.pop();  // [T, f]
   const Tensor h = saved.pop(), x = saved.pop();
   if (again) {

@@ -34,15 +34,6 @@ class Layer {
   std::vector<ParamGroup*> groups_;  // in the order in which they are met in forward
 };
 
-// memory.recompute: what a layer's backward computes again instead of keeping it. Nothing random or exchanged is
-// decided twice: masks are functions of the token, and routing is kept.
-inline bool recomputes_activations(const Settings& settings) {  // of dense FFNs; experts always do
-  return settings.memory.recompute == "selective";
-}
-inline bool recomputes_blocks(const Settings& settings) {  // everything in a block but its input and its routing
-  return settings.memory.recompute == "full";
-}
-
 inline void push(Saved& saved, Tensor t) {
   saved.push(std::move(t));
 }

@@ -42,7 +42,7 @@ Tensor into_branch(const StepContext& ctx, const Tensor& dy, std::uint32_t site)
 
 Tensor Block::forward(const StepContext& ctx, const Tensor& x, Saved& saved) {
   std::optional<Routing> routing;
-  if (!ctx.training || !recomputes_blocks(ctx.settings())) {
+  if (!ctx.training || ctx.recompute != Recompute::full) {
     return run(ctx, x, routing, saved);
   }
   Saved forgotten;
@@ -66,7 +66,7 @@ Tensor Block::run(const StepContext& ctx, const Tensor& x, std::optional<Routing
 }
 
 Tensor Block::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) {
-  if (recomputes_blocks(ctx.settings())) {
+  if (ctx.recompute == Recompute::full) {
     std::optional<Routing> routing;
     if (moe_) {
       routing = Routing::take(saved);

@@ -43,6 +43,7 @@ void run(const ConfigArguments& arguments, const PlanOptions& options) {
   PlanOutput plan;
   plan.file = arguments.file;
   plan.step = options.step;
+  plan.memory = config.settings.memory;
   plan.mesh = plan_mesh(config);
   plan.rank = plan_rank(config, options.rank, options.step - 1);
   const double recorded =

@@ -55,19 +55,22 @@ Json kinds_json(const BytesByKind& kinds) {
 Json classes_json(const std::vector<RankClass>& classes) {
   Json list = Json::array();
   for (const RankClass& c : classes) {
-    list.push_back({{"ranks", c.ranks},
-                    {"weights_bytes", c.memory.weights},
-                    {"gradients_bytes", c.memory.gradients},
-                    {"optimizer_bytes", c.memory.optimizer},
-                    {"other_bytes", c.memory.other},
-                    {"peak_bytes", c.memory.peak},
-                    {"peak_by_kind", kinds_json(c.memory.peak_kinds)},
-                    {"worst_peak_bytes", c.worst.peak},
-                    {"worst_peak_by_kind", kinds_json(c.worst.peak_kinds)},
-                    {"host_bytes", c.memory.host_peak},
-                    {"worst_host_bytes", c.worst.host_peak},
-                    {"disk_bytes", c.memory.disk},
-                    {"sent_bytes", c.sent}});
+    list.push_back(
+        {{"ranks", c.ranks},
+         {"weights_bytes", c.memory.weights},
+         {"gradients_bytes", c.memory.gradients},
+         {"optimizer_bytes", c.memory.optimizer},
+         {"other_bytes", c.memory.other},
+         {"peak_bytes", c.memory.peak},
+         {"peak_by_kind", kinds_json(c.memory.peak_kinds)},
+         {"worst_peak_bytes", c.worst.peak},
+         {"worst_peak_by_kind", kinds_json(c.worst.peak_kinds)},
+         {"host_bytes", c.memory.host_peak},
+         {"worst_host_bytes", c.worst.host_peak},
+         {"disk_bytes", c.memory.disk},
+         {"sent_bytes", c.sent},
+         {"recomputed",
+          {{"flops", c.recomputed.flops}, {"kept", c.recomputed.kept}, {"micro_batches", c.recomputed.pairs}}}});
     if (c.recorded) {
       list.back()["recorded_peak_bytes"] = c.recorded->peak;
       list.back()["recorded_peak_by_kind"] = kinds_json(c.recorded->peak_kinds);
@@ -102,6 +105,8 @@ std::string plan_json(const PlanOutput& plan) {
   json["layers"] = plan.mesh.layers;
   json["stages"] = stages_json(plan.mesh);
   json["memory"] = classes_json(plan.classes);
+  json["recompute"] = plan.memory.recompute;
+  json["keep_micro_batches"] = plan.memory.keep_micro_batches;
   json["rank"] = plan.rank.rank;
   json["step"] = plan.step;
   json["parameters"] = params_json(plan.rank);

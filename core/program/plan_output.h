@@ -14,6 +14,7 @@ struct PlanOutput {
   MeshPlan mesh;
   RankPlan rank;
   std::vector<RankClass> classes;
+  MemorySettings memory;  // as chosen, where "fit" was written
 };
 
 std::string plan_text(const PlanOutput& plan);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/bytes_text.h"
+#include "core/base/flops_text.h"
 #include "core/program/plan_output.h"
 
 namespace orthant {
@@ -183,6 +184,20 @@ std::string kinds_text(const std::vector<RankClass>& classes) {
   return table.text();
 }
 
+// Empty: nothing.
+std::string recomputed_text(const std::vector<RankClass>& classes, const MemorySettings& memory) {
+  if (memory.recompute == "none") {
+    return "";
+  }
+  Columns table({"ranks", "micro-batches", "keep all", "computed again"}, {false, true, true, true});
+  for (const RankClass& c : classes) {
+    table.add({numbers_text(c.ranks), std::to_string(c.recomputed.pairs), std::to_string(c.recomputed.kept),
+               flops_text(c.recomputed.flops)});
+  }
+  return fmt::format("\nwhat each rank computes again in a step: recompute = \"{}\", keep_micro_batches = {}\n{}",
+                     memory.recompute, memory.keep_micro_batches, table.text());
+}
+
 std::string collectives_text(const RankPlan& rank) {
   const std::vector<CollectiveSum> sums = sum_collectives(rank);
   if (sums.empty()) {
@@ -221,6 +236,7 @@ std::string plan_text(const PlanOutput& plan) {
   text += fmt::format("\nrank {} holds\n", plan.rank.rank) + params_text(plan.rank);
   text += "\nbytes of each rank\n" + classes_text(plan.classes);
   text += "\nwhat the peak is made of\n" + kinds_text(plan.classes) + elsewhere_text(plan.classes);
+  text += recomputed_text(plan.classes, plan.memory);
   text += fmt::format("\ncollectives of rank {} in step {}\n", plan.rank.rank, plan.step) + collectives_text(plan.rank);
   text +=
       "\nOf a step run without data: routing is assumed balanced where no other is named, sequences without padding. "

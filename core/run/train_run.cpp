@@ -63,6 +63,7 @@ class TrainingRun {
         source_(make_batch_source(settings_)),
         session_(config),
         planned_((device_->limit_memory(settings_.memory.limit),
+                  device_->limit_host_memory(settings_.memory.host_limit),
                   session_.plan(communicator.rank(), &communicator, device_.get()), true)),
         world_(session_.mesh().world_group("run")),
         trainer_(session_.plan(), *stream_, *source_),
@@ -142,7 +143,10 @@ class TrainingRun {
     if (config_.table("memory").text("recompute") != "fit") {
       return;
     }
-    const std::vector<std::string> found = gather_texts(settings_.memory.recompute, world_, *stream_);
+    const MemorySettings& memory = settings_.memory;
+    const std::vector<std::string> found =
+        gather_texts(fmt::format("\"{}\" with keep_micro_batches = {}", memory.recompute, memory.keep_micro_batches),
+                     world_, *stream_);
     require(std::all_of(found.begin(), found.end(), [&](const std::string& other) { return other == found.front(); }),
             "memory.recompute = \"fit\" stands for different things on different ranks: {}", fmt::join(found, ", "));
   }

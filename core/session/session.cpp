@@ -7,6 +7,7 @@
 #include "core/layers/parameter_store.h"
 #include "core/plan/batch_share.h"
 #include "core/plan/named_seams.h"
+#include "core/plan/recompute_rule.h"
 #include "core/plan/schedule_check.h"
 #include "core/plan/units_error.h"
 #include "router/routing_layout.h"
@@ -255,6 +256,14 @@ std::vector<std::string> layout_notes(const Config& config) {
     if (spec.size > 1 && !divides_something(config, session.plan(), axis)) {
       notes.push_back(fmt::format("axis '{}' has {} ranks and divides nothing of this model: they all do the same work",
                                   spec.name, spec.size));
+    }
+  }
+  if (const std::int64_t keep = config.settings.memory.keep_micro_batches; keep > 0) {
+    if (const int most = most_in_flight(session.plan()); keep >= most) {
+      notes.push_back(
+          fmt::format("memory.keep_micro_batches = {}: no stage has more than {} in flight at once, so all "
+                      "keep everything, and memory.recompute = \"{}\" does nothing",
+                      keep, most, config.settings.memory.recompute));
     }
   }
   return notes;

@@ -12,7 +12,7 @@ namespace orthant {
 class ModelWork : public StageWork {
  public:
   using Load = std::function<DeviceBatch(int micro_batch)>;
-  using Context = std::function<StepContext(const DeviceBatch&, int micro_batch)>;
+  using Context = std::function<StepContext(const DeviceBatch&, int chunk, int micro_batch)>;
   // A micro-batch is on the device from its load to its last use. All references outlive the work. `finish`: where the
   // step stands when all backward passes are enqueued. `listener`: of the backward passes, or null.
   ModelWork(Plan& plan, Model& model, Load load, Context context, const HookContext& finish,
@@ -32,7 +32,9 @@ class ModelWork : public StageWork {
   void finish_grads() override;
 
  protected:
-  StepContext context(int micro_batch) const { return context_(loaded_.at(micro_batch), micro_batch); }
+  StepContext context(int chunk, int micro_batch) const {
+    return context_(loaded_.at(micro_batch), chunk, micro_batch);
+  }
 
   Plan& plan_;
   Model& model_;

@@ -30,7 +30,7 @@ FiniteSearch::FiniteSearch(Plan& plan, Model& model, Load load, Context context,
 
 Tensor FiniteSearch::forward(int chunk, int micro_batch, Tensor x) {
   const auto [first, last] = plan_.layers_of_chunk(chunk);
-  const StepContext ctx = context(micro_batch);
+  const StepContext ctx = context(chunk, micro_batch);
   for (int layer = first; layer < last; ++layer) {
     stream_.fill(loss_, 0);
     x = model_.forward(ctx, x, layer, layer + 1);

@@ -7,6 +7,7 @@
 
 #include "core/arch/parameter_table.h"
 #include "core/plan/keeper_chain.h"
+#include "core/plan/recompute_rule.h"
 #include "core/plan/schedule_check.h"
 #include "core/train/early_updates.h"
 #include "core/train/micro_batches.h"
@@ -117,10 +118,14 @@ void Trainer::run(const Load& load, std::span<const DeviceBatch> batches, std::i
     const std::size_t number = static_cast<std::size_t>(m);
     return batches.empty() ? upload(load.micro_batches[number], plan_, stream_) : batches[number];
   };
-  ModelWork work(
-      plan_, *model_, batch_of, [&](const DeviceBatch& batch, int m) { return context(load, batch, step, m); },
-      at_end_of(step), listener);
   const std::vector<Instr> program = plan_.schedule().steps(plan_.stage(), plan_.stages(), share_.micro_batches);
+  const RecomputeRule rule(plan_.settings().memory, program);
+  const auto context_of = [&](const DeviceBatch& batch, int chunk, int m) {
+    StepContext ctx = context(load, batch, step, m);
+    ctx.recompute = rule.of(chunk, m);
+    return ctx;
+  };
+  ModelWork work(plan_, *model_, batch_of, context_of, at_end_of(step), listener);
   plan_.stash().begin_step(stash_calls(plan_, program), stream_);
   executor_.run(program, work);
 }
@@ -311,7 +316,7 @@ double Trainer::validate() {
     counted[0] += held_tokens(host, plan_).counted;
     return upload(host, plan_, stream_);
   };
-  const auto context_of = [&](const DeviceBatch& batch, int) {
+  const auto context_of = [&](const DeviceBatch& batch, int, int) {
     return StepContext{.plan = plan_, .stream = stream_, .batch = batch, .sums = sums_, .training = false};
   };
   ModelWork work(plan_, *model_, load_pass, context_of, {.stream = stream_, .training = false});
@@ -323,7 +328,7 @@ double Trainer::validate() {
 }
 
 void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
-  auto evaluate = [&](const DeviceBatch& batch, int m) {
+  auto evaluate = [&](const DeviceBatch& batch, int, int m) {
     StepContext ctx = context(load, batch, report.step, m);
     ctx.training = false;
     return ctx;

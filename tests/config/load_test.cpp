@@ -120,8 +120,10 @@ schedule = "inverse_sqrt"
 warmup_steps = 5
 decay_steps = 6
 [memory]
-recompute = "none"
+recompute = "full"
+keep_micro_batches = 3
 limit = "1.5 GiB"
+host_limit = "2 GiB"
 )");
   const Settings& s = config.settings;
   EXPECT_EQ(s.run.name, "a.b-c");
@@ -198,8 +200,10 @@ limit = "1.5 GiB"
   EXPECT_EQ(s.optimizer.schedule, "inverse_sqrt");
   EXPECT_EQ(s.optimizer.warmup_steps, 5);
   EXPECT_EQ(s.optimizer.decay_steps, 6);
-  EXPECT_EQ(s.memory.recompute, "none");
+  EXPECT_EQ(s.memory.recompute, "full");
+  EXPECT_EQ(s.memory.keep_micro_batches, 3);
   EXPECT_EQ(s.memory.limit, std::int64_t{3} << 29);
+  EXPECT_EQ(s.memory.host_limit, std::int64_t{2} << 30);
   for (const Table& table : config.tables) {
     for (const auto& [key, entry] : table.entries()) {
       if (table.path() + "." + key != "data.path") {

@@ -87,6 +87,20 @@ TEST_P(Counted, TheLimitIsReachedAndNeverExceeded) {
   EXPECT_NO_THROW(device_->empty(DType::u8, {2000}));
 }
 
+TEST_P(Counted, TheHostsMemoryHasALimitOfItsOwn) {
+  device_->limit_host_memory(1000);
+  const Tensor most = device_->host_empty(DType::u8, {600});
+  try {
+    device_->host_empty(DType::u8, {401});
+    FAIL() << "the limit was exceeded";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("memory.host_limit: a tensor of 401 bytes (other)"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("in the host's memory; 600 bytes are in use"));
+  }
+  EXPECT_NO_THROW(device_->host_empty(DType::u8, {400}));
+  EXPECT_NO_THROW(device_->empty(DType::u8, {4000}));
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, Counted, testing::Values("cpu", "guarded", "late", "meta"),
                          [](const auto& d) { return std::string(d.param); });
 
@@ -123,6 +137,20 @@ TEST_F(LateSides, AWaitReachesThroughOtherStreams) {
   EXPECT_EQ(held(), 4400) << "one side stream waits for another, and nobody for either";
   main_->wait(b_->record());
   EXPECT_EQ(held(), 0);
+}
+
+TEST_F(LateSides, ASumHoldsWhatComesBehindItToo) {
+  MetaDevice device(Sides::sums_late);
+  const auto main = device.make_main_stream(), side = device.make_side_stream();
+  side->scale(device.empty(DType::f32, {1000}), 2);
+  EXPECT_EQ(device.memory().current_bytes, 0) << "nothing waits";
+  dynamic_cast<MetaStream&>(*side).sums({device.empty(DType::f32, {1000})});
+  side->scale(device.empty(DType::f32, {100}), 2);
+  EXPECT_EQ(device.memory().current_bytes, 4400);
+  main->wait(side->record());
+  EXPECT_EQ(device.memory().current_bytes, 0);
+  dynamic_cast<MetaStream&>(*main).sums({device.empty(DType::f32, {1000})});
+  EXPECT_EQ(device.memory().current_bytes, 0) << "the main stream works in the program's order";
 }
 
 TEST_F(LateSides, WorkAtOnceHoldsNothing) {

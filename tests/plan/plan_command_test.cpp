@@ -128,6 +128,29 @@ TEST_F(PlanCommand, EveryRecipeCanBePlanned) {
   EXPECT_GE(recipes, 4);
 }
 
+TEST_F(PlanCommand, ShowsWhatIsComputedAgain) {
+  folder_.write("c.toml", tiny_config({}) + "[plugins.pipeline]\nsize = 2\n[memory]\nrecompute = \"full\"\n");
+  const std::vector<std::string> words = {"--set", "memory.keep_micro_batches=1", "--set", "batch.micro_batch=1"};
+  const Result text = plan(words);
+  ASSERT_EQ(text.code, 0) << text.error;
+  EXPECT_THAT(text.output, HasSubstr("computes again in a step: recompute = \"full\", keep_micro_batches = 1"));
+  EXPECT_EQ(text.error, "");
+  std::vector<std::string> as_json = words;
+  as_json.emplace_back("--json");
+  const nlohmann::json json = nlohmann::json::parse(plan(as_json).output);
+  EXPECT_EQ(json.at("keep_micro_batches"), 1);
+  const nlohmann::json first = json.at("memory").at(0).at("recomputed"),
+                       last = json.at("memory").at(1).at("recomputed");
+  EXPECT_EQ(first.at("micro_batches"), 4);
+  EXPECT_EQ(first.at("kept"), 2);
+  EXPECT_GT(first.at("flops"), 0);
+  EXPECT_EQ(last.at("kept"), 4);
+  EXPECT_EQ(last.at("flops"), 0);
+  EXPECT_THAT(plan({"--set", "memory.recompute=none"}).output, Not(HasSubstr("computes again")));
+  EXPECT_THAT(plan({"--set", "memory.keep_micro_batches=2", "--set", "batch.micro_batch=1"}).error,
+              HasSubstr("no stage has more than 2 in flight at once"));
+}
+
 TEST_F(PlanCommand, NeedsNoDeviceAndStartsNothing) {
   const Result result = plan({"--set", "run.device=cuda", "--set", "run.communicator=nccl"});
   EXPECT_EQ(result.code, 0) << result.error;

@@ -30,11 +30,45 @@ std::int64_t bytes_of(const Tensor& t) {
   return static_cast<std::int64_t>(t.bytes());
 }
 
-// One step of the whole layout; the memory of each rank, and what they called.
+// Two steps of the whole layout; the memory of each rank, and what they called in the first.
 struct Real {
   std::vector<MemoryPlan> memory;
   CallRecord calls;
 };
+
+// The calls of a rank so far, and exchanged bytes, by group.
+struct Calls {
+  std::map<std::string, std::vector<std::string>> calls;
+  std::map<std::string, std::vector<std::int64_t>> exchanged;
+};
+Calls calls_of(CallRecord& record, int rank) {
+  const std::lock_guard lock(record.mutex);
+  Calls found;
+  const auto take = [&](const auto& from, auto& to) {
+    for (const auto& [label, by_rank] : from) {
+      if (const auto own = by_rank.find(rank); own != by_rank.end()) {
+        to[label] = own->second;
+      }
+    }
+  };
+  take(record.calls, found.calls);
+  take(record.exchanged, found.exchanged);
+  return found;
+}
+// Forgets what came later.
+void put_back(CallRecord& record, int rank, const Calls& calls) {
+  const std::lock_guard lock(record.mutex);
+  const auto put = [&](auto& to, const auto& from) {
+    for (auto& [label, by_rank] : to) {
+      by_rank.erase(rank);
+      if (const auto own = from.find(label); own != from.end()) {
+        by_rank[rank] = own->second;
+      }
+    }
+  };
+  put(record.calls, calls.calls);
+  put(record.exchanged, calls.exchanged);
+}
 
 void run_for_real(const Config& config, Real& real) {
   Session session(config);
@@ -59,10 +93,13 @@ void run_for_real(const Config& config, Real& real) {
         memory.optimizer += bytes_of(state.values);
       }
     }
+    memory.other = rank.stream().device().memory().current_bytes - memory.weights - memory.gradients - memory.optimizer;
+    const Calls of_step = calls_of(real.calls, communicator.rank());
+    rank.trainer().step(1);
     const MemoryUse use = rank.stream().device().memory();
-    memory.other = use.current_bytes - memory.weights - memory.gradients - memory.optimizer;
     memory.peak = use.peak_bytes;
     memory.peak_kinds = use.peak_kinds;
+    put_back(real.calls, communicator.rank(), of_step);
   });
 }
 
@@ -191,6 +228,14 @@ const Case cases[] = {
      pipeline("1f1b", 1) + axes(2, 2)},
     {"interleaved_zero", joined(every_expert, {"batch.micro_batch=1", "batch.sequences=16", "model.layers=4"}),
      pipeline("interleaved", 2) + zero(2)},
+    {"1f1b_keep_micro_batches",
+     joined(every_expert,
+            {"model.layers=4", "batch.micro_batch=1", R"(memory.recompute="full")", "memory.keep_micro_batches=1"}),
+     pipeline("1f1b", 1) + axes(2, 2)},
+    {"interleaved_keep_micro_batches",
+     joined(every_expert,
+            {"model.layers=4", "batch.micro_batch=2", R"(memory.recompute="full")", "memory.keep_micro_batches=2"}),
+     pipeline("interleaved", 2)},
     {"tensor4_few_kv_heads", joined(every_expert, {"model.kv_heads=1", "model.tie_embeddings=true"}), tensor(4)},
     {"tensor2_cut_rows_data_expert", joined(every_expert, {"moe.shared_experts=1", "batch.micro_batch=2"}),
      axes(2, 2) + tensor(2, "sequence_parallel = true\n")},

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <set>
 #include <sstream>
 
 #include "core/dry_run/promise.h"
@@ -90,6 +91,8 @@ std::string expert(int size, const char* keys) {
   return axes(size) + fmt::format("[plugins.expert]\nsize = {}\n{}", size, keys);
 }
 
+const std::string stages = "[plugins.pipeline]\nsize = 2\nschedule = \"1f1b\"\n";
+
 const Case cases[] = {
     {"dense", {"moe.experts=0"}, axes(2)},
     {"one_rank", {}, ""},
@@ -120,7 +123,10 @@ const Case cases[] = {
     {"in_backward_zero2", {"optimizer.clip_grad_norm=0", "optimizer.in_backward=true", "batch.micro_batch=1"}, zero(2)},
     {"recompute_full", {R"(memory.recompute="full")"}, axes(4, 4)},
     {"recompute_selective", {R"(memory.recompute="selective")", "moe.shared_experts=1"}, axes(2, 2)},
-    {"pipeline_expert", {"batch.micro_batch=1"}, "[plugins.pipeline]\nsize = 2\nschedule = \"1f1b\"\n" + axes(2, 2)},
+    {"pipeline_expert", {"batch.micro_batch=1"}, stages + axes(2, 2)},
+    {"pipeline_expert_keeps",
+     {"batch.micro_batch=1", "model.layers=4", R"(memory.recompute="full")", "memory.keep_micro_batches=1"},
+     stages + axes(2, 2)},
 };
 
 INSTANTIATE_TEST_SUITE_P(Layouts, WorstRouting, testing::ValuesIn(cases),
@@ -265,6 +271,34 @@ TEST_F(Recorded, APlanWithItIsBetweenBalancedAndWorst) {
   EXPECT_EQ(peak(1.0), plain.worst.peak);
 }
 
+// --- the host's memory
+
+TEST(HostLimit, HoldsTensorsOfPlugins) {
+  const std::string offload = "[plugins.offload]\nstates = \"host\"\nactivations = \"host\"\n";
+  const auto host_limit = [](std::int64_t bytes) { return Overrides{fmt::format("memory.host_limit={}", bytes)}; };
+  const Need need = memory_need(experiment({}, axes(2) + offload));
+  ASSERT_GT(need.host, 0);
+  EXPECT_EQ(memory_need(experiment({}, axes(2))).host, 0);
+  const Config config = experiment(host_limit(need.host), axes(2) + offload);
+  EXPECT_EQ(refusal_of(config), "");
+  EXPECT_THAT(refusal_of(experiment(host_limit(need.host - 1), axes(2) + offload)),
+              testing::AllOf(testing::HasSubstr("--set:1:19: [memory] host_limit: this run may need"),
+                             testing::HasSubstr("rank 0 and the 1 like it")));
+  std::mutex mutex;
+  std::int64_t most = 0;
+  run_threads(2, [&](Communicator& communicator) {
+    TestRank rank(config, communicator);
+    Device& device = rank.stream().device();
+    device.limit_host_memory(need.host);
+    rank.trainer().step(0);
+    rank.trainer().step(1);
+    const std::lock_guard lock(mutex);
+    most = std::max(most, device.host_memory().peak_bytes);
+  });
+  EXPECT_LE(most, need.host);
+  EXPECT_GE(static_cast<double>(most), 0.8 * static_cast<double>(need.host)) << "the promise is far too cautious";
+}
+
 // --- recompute = "fit"
 
 TEST(Fit, IsTheCheapestThatKeepsTheLimit) {
@@ -285,6 +319,85 @@ TEST(Fit, IsTheCheapestThatKeepsTheLimit) {
   const std::string text =
       refusal_of(experiment(joined(overrides, {R"(memory.recompute="fit")", limit(before - 1)}), axes(2, 2)));
   EXPECT_THAT(text, testing::HasSubstr("this run may need"));
+}
+
+// Beside every choice that there is, with its price in operations.
+TEST(Fit, KeepsAsManyMicroBatchesOfAPipelineAsFit) {
+  const Overrides overrides = {"model.layers=12", "moe.every=2", "model.d_ff=64", "data.sequence_length=48",
+                               "batch.micro_batch=1"};
+  const std::string plugins = "[plugins.pipeline]\nsize = 4\n" + axes(2, 2);
+  const auto with = [&](const char* recompute, int keep) {
+    Config config = experiment(overrides, plugins);
+    config.settings.memory.recompute = recompute;
+    config.settings.memory.keep_micro_batches = keep;
+    return memory_need(config);
+  };
+  struct Choice {
+    std::string recompute;
+    int keep;
+    Need need;
+    double price;
+  };
+  const Need none = with("none", 0);
+  std::vector<Choice> choices = {{"none", 0, none, 0}};
+  std::set<std::int64_t> limits = {none.worst};
+  for (const char* recompute : {"selective", "full"}) {
+    for (int keep = 0; keep < 4; ++keep) {
+      const Need need = with(recompute, keep);
+      choices.push_back({recompute, keep, need, need.recomputed + 5000 * static_cast<double>(need.sent - none.sent)});
+      limits.insert(need.worst);
+    }
+    EXPECT_EQ(with(recompute, 4).worst, none.worst) << "four are in flight on the first stage, and all keep";
+    EXPECT_EQ(with(recompute, 4).recomputed, 0);
+  }
+  ASSERT_GE(limits.size(), 6u) << "choices that hold equally much";
+  std::set<std::string> chosen;
+  for (const std::int64_t bytes : limits) {
+    const Choice* cheapest = nullptr;
+    for (const Choice& choice : choices) {
+      if (choice.need.worst <= bytes && (cheapest == nullptr || choice.price < cheapest->price)) {
+        cheapest = &choice;
+      }
+    }
+    Config config = experiment(joined(overrides, {R"(memory.recompute="fit")", limit(bytes)}), plugins);
+    const std::string note = promise_memory(config);
+    EXPECT_EQ(config.settings.memory.recompute, cheapest->recompute) << note;
+    EXPECT_EQ(config.settings.memory.keep_micro_batches, cheapest->keep) << note;
+    chosen.insert(fmt::format("{} {}", cheapest->recompute, cheapest->keep));
+  }
+  EXPECT_GE(chosen.size(), 4u) << "the limits tell no choices apart";
+}
+
+TEST(Fit, ARefusalNamesHowManyMicroBatchesMayKeep) {
+  const Overrides overrides = {"model.layers=8", "moe.experts=0", "data.sequence_length=48", "batch.micro_batch=1"};
+  const std::string plugins = "[plugins.pipeline]\nsize = 4\n";
+  const Need need = memory_need(experiment(overrides, plugins));
+  const Refused found = refused(overrides, plugins, need.worst - 1);
+  EXPECT_THAT(found.text, testing::HasSubstr("memory.recompute = \"full\" and memory.keep_micro_batches = "));
+  const Overrides kept = joined(overrides, {R"(memory.recompute="full")", "memory.keep_micro_batches=3"});
+  const Need less = memory_need(experiment(kept, plugins));
+  EXPECT_THAT(refused(kept, plugins, less.worst - 1).changes, testing::Contains("memory.keep_micro_batches = 2"));
+}
+
+// One forward of each block again for each micro-batch that does not keep: every other one of the first stage's eight.
+TEST(Fit, CountsWhatIsComputedAgain) {
+  const Overrides overrides = {"model.layers=4", "moe.experts=0", "batch.micro_batch=1", R"(memory.recompute="full")"};
+  const auto classes = [&](int keep) {
+    return plan_classes(experiment(joined(overrides, {fmt::format("memory.keep_micro_batches={}", keep)}), stages));
+  };
+  const std::vector<RankClass> all = classes(0), half = classes(1);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].recomputed.pairs, 8);
+  EXPECT_EQ(all[0].recomputed.kept, 0);
+  EXPECT_EQ(half[0].recomputed.kept, 4);
+  EXPECT_EQ(half[1].recomputed.kept, 8) << "the last stage has one in flight";
+  EXPECT_DOUBLE_EQ(half[0].recomputed.flops, all[0].recomputed.flops / 2);
+  EXPECT_EQ(half[1].recomputed.flops, 0);
+  EXPECT_EQ(classes(2)[0].recomputed.flops, 0);
+  // For each of 96 tokens and four blocks of d = f = 16: queries, keys, values and the output 8 d^2, scores and sums
+  // over half of 12 tokens 4 d each, three matrices of the FFN 6 d f, what memory bounds 80 d.
+  const double d = 16, f = 16, block = 8 * d * d + 4 * d * 6 + 6 * d * f + 80 * d;
+  EXPECT_DOUBLE_EQ(all[0].recomputed.flops + all[1].recomputed.flops, 96 * 4 * block);
 }
 
 TEST(Fit, NeedsALimit) {

@@ -105,6 +105,7 @@ class Device {
   void reset_peak();  // of both
   // memory() never exceeds `bytes` from now on: empty refuses what would. 0: no limit.
   void limit_memory(std::int64_t bytes);
+  void limit_host_memory(std::int64_t bytes);  // likewise host_memory() and host_empty
 
  protected:
   Device();

@@ -120,7 +120,10 @@ struct MemorySettings {
   // What the backward pass computes again instead of keeping: "none", "selective", "full". "fit" is one of them by the
   // time that a plan is made.
   std::string recompute = "none";
-  std::int64_t limit = 0;  // bytes that the tensors of a rank may take on its device; 0: no limit
+  // Micro-batches of a stage that keep all their activations at once; the others do as recompute says.
+  std::int64_t keep_micro_batches = 0;
+  std::int64_t limit = 0;       // bytes that the tensors of a rank may take on its device; 0: no limit
+  std::int64_t host_limit = 0;  // the same in the host's memory
 };
 
 struct Settings {

@@ -28,6 +28,14 @@ struct DeviceBatch {
   Tensor whole_token;  // i32 [sequences * S]; undefined unless a gate reads it
 };
 
+// What a backward pass computes again instead of keeping it. Nothing random or exchanged is decided twice: masks are
+// functions of the token, and routing is kept.
+enum class Recompute {
+  none,
+  selective,  // the activations of dense FFNs; those of experts always are
+  full        // everything in a block but its input and its routing
+};
+
 struct StepSums;  // the core's sums over a step (core/layers/layer.h)
 
 struct StepContext {
@@ -38,6 +46,8 @@ struct StepContext {
   std::uint32_t step = 0;
   double lr = 0;
   int micro_batch = 0;
+  // Of this micro-batch; the same in its forward and its backward pass (memory.recompute, memory.keep_micro_batches).
+  Recompute recompute = Recompute::none;
   bool training = true;  // false: no dropout, no jitter, no gradients, nothing counted
   // The one scaling of the loss: 1 / tokens of the global batch that count. From here on gradients are only summed.
   float loss_scale = 1, aux_scale = 0, z_scale = 0;

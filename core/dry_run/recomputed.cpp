@@ -1,0 +1,54 @@
+#include "core/dry_run/recomputed.h"
+
+#include <vector>
+
+#include "core/arch/cost.h"
+#include "core/arch/parameter_table.h"
+#include "core/plan/batch_share.h"
+#include "core/plan/recompute_rule.h"
+
+namespace orthant {
+namespace {
+
+// Of each layer for one token, as layer_costs.
+std::vector<double> costs_again(const Settings& s, Recompute recompute) {
+  std::vector<double> costs = layer_costs(s);
+  costs.front() = costs.back() = 0;
+  for (int block = 0; block < s.model.layers; ++block) {
+    double& cost = costs[static_cast<std::size_t>(block) + 1];
+    if (recompute == Recompute::selective) {
+      // About ten operations for each channel of a dense FFN.
+      const std::int64_t channels = block_has_experts(s, block) ? s.moe.shared_experts * d_expert_of(s) : d_ff_of(s);
+      cost = 10 * static_cast<double>(channels);
+    }
+  }
+  return costs;
+}
+
+}  // namespace
+
+Recomputed recomputed_of(const Plan& plan) {
+  const Settings& s = plan.settings();
+  const int micro_batches = batch_share(plan).micro_batches;
+  const std::vector<Instr> program = plan.schedule().steps(plan.stage(), plan.stages(), micro_batches);
+  const RecomputeRule rule(s.memory, program);
+  const double ranks = static_cast<double>(plan.mesh().world_size()) / plan.stages();
+  const double tokens = static_cast<double>(s.batch.sequences * s.data.sequence_length) / micro_batches / ranks;
+  Recomputed again{.kept = rule.kept()};
+  for (const Instr& instr : program) {
+    if (instr.op != Op::forward) {
+      continue;
+    }
+    ++again.pairs;
+    if (const Recompute recompute = rule.of(instr.chunk, instr.micro_batch); recompute != Recompute::none) {
+      const std::vector<double> costs = costs_again(s, recompute);
+      const auto [first, last] = plan.layers_of_chunk(instr.chunk);
+      for (int layer = first; layer < last; ++layer) {
+        again.flops += tokens * costs[static_cast<std::size_t>(layer)];
+      }
+    }
+  }
+  return again;
+}
+
+}  // namespace orthant
