@@ -313,6 +313,10 @@ void check_optimizer(const Settings& s, Rules& rules) {
                "write a number above 0");
   rules.expect(o.min_lr <= o.lr, {"optimizer.min_lr", "optimizer.lr"},
                fmt::format("[optimizer] min_lr: {} is above lr {}", o.min_lr, o.lr), "write at most lr");
+  rules.expect(o.master_weights == MasterWeights::fp32 || s.run.dtype == ComputeType::bf16,
+               {"optimizer.master_weights", "run.dtype"},
+               "[optimizer] master_weights: fp32 weights are their own master, there is none to leave out",
+               "write run.dtype = \"bf16\", or master_weights = \"fp32\"");
   // A plugin that was not asked may bring the name.
   if (s.catalogue->has<Optimizer>(o.name)) {
     ask(rules, [&] { s.catalogue->get<Optimizer>(o.name).check(o); });

@@ -115,7 +115,8 @@ void run_rank(const Config& config, int steps, Communicator& communicator, Snaps
         for (const Param& p : group->params) {
           for (const StatePiece& part : first_worker ? state_pieces(*group, p) : std::vector<StatePiece>()) {
             const std::string kind = part.state.empty() ? "weight" : part.state;
-            visit(*group, p, part.piece, kind + "/" + p.spec.name, to_host(part.values, part.stream(*stream, home)));
+            Stream& of = part.stream(*stream, home);
+            visit(*group, p, part.piece, kind + "/" + p.spec.name, to_host(part.read(of), of));
           }
         }
       });

@@ -118,6 +118,8 @@ clip_grad_norm = 2
 schedule = "inverse_sqrt"
 warmup_steps = 5
 decay_steps = 6
+master_weights = "none"
+state_dtype = "8bit"
 [memory]
 recompute = "none"
 limit = "1.5 GiB"
@@ -196,6 +198,8 @@ limit = "1.5 GiB"
   EXPECT_EQ(s.optimizer.schedule, "inverse_sqrt");
   EXPECT_EQ(s.optimizer.warmup_steps, 5);
   EXPECT_EQ(s.optimizer.decay_steps, 6);
+  EXPECT_EQ(s.optimizer.master_weights, MasterWeights::none);
+  EXPECT_EQ(s.optimizer.state_dtype, StateType::eight_bits);
   EXPECT_EQ(s.memory.recompute, "none");
   EXPECT_EQ(s.memory.limit, std::int64_t{3} << 29);
   for (const Table& table : config.tables) {
