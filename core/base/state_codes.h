@@ -60,7 +60,9 @@ ORTHANT_HOST_DEVICE inline std::uint8_t encoded(float x, std::uint32_t exponent,
   const int dropped = wanted < 0 ? 0 : wanted > 63 ? 63 : wanted;
   const int seen = dropped > 31 ? 31 : dropped;
   const std::uint32_t kept = significand >> seen, rest = significand - (kept << seen);
-  const std::uint32_t up = std::uint64_t{random} < (std::uint64_t{rest} << 32 >> dropped) ? 1 : 0;
+  // rest / 2^dropped of 2^32.
+  const std::uint32_t share = dropped > 31 ? rest >> (dropped - 32 > 0 ? dropped - 32 : 0) : rest << (31 - seen) << 1;
+  const std::uint32_t up = random < share ? 1 : 0;
   constexpr std::uint32_t largest = static_cast<std::uint32_t>(Code::top) * 8 + 7;
   std::uint32_t code = static_cast<std::uint32_t>(binade) * 8 + kept + up;
   code = code > largest ? largest : code;

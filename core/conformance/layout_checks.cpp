@@ -219,7 +219,7 @@ void add_owned(std::vector<float>& to, Trainer& trainer, const Plan& plan, Strea
           if (part.state.empty()) {
             const std::size_t at = to.size();
             to.resize(at + static_cast<std::size_t>(part.piece.elements()));
-            home.download(to.data() + at, part.read(home));
+            part.download(to.data() + at, home);
           }
         }
       }

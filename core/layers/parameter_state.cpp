@@ -123,35 +123,54 @@ DType StatePiece::dtype() const {
   return state.empty() || code != StateCode::none ? DType::f32 : values.dtype();
 }
 
-Tensor StatePiece::read(Stream& s) const {
-  if (code == StateCode::none && values.dtype() == dtype()) {
-    return values;
-  }
-  Device& device = values.device();
-  const Shape n{values.elements()};
-  const Tensor wide = values.on_host() ? device.host_empty(DType::f32, n) : device.empty(DType::f32, n);
-  if (code == StateCode::none) {
-    s.cast(wide, values);
-    return wide;
-  }
-  s.decode_state(wide, values, exponents, code);
-  return wide.slice(skip, {piece.elements()});
+namespace {
+
+Tensor wide_beside(const Tensor& stored, Shape shape) {
+  Device& device = stored.device();
+  return stored.on_host() ? device.host_empty(DType::f32, shape) : device.empty(DType::f32, shape);
 }
 
-void StatePiece::write(const void* numbers, const Param& param, const Settings& settings, Stream& s) const {
+}  // namespace
+
+void StatePiece::download(void* numbers, Stream& s) const {
+  if (code == StateCode::none && values.dtype() == dtype()) {
+    s.download(numbers, values);
+    return;
+  }
+  auto* to = static_cast<float*>(numbers);
+  const std::int64_t elements = values.elements(), last = skip + piece.elements();
+  for (std::int64_t at = 0; at < elements; at += most_widened) {
+    const std::int64_t count = std::min(most_widened, elements - at);
+    const Tensor wide = wide_beside(values, {count}), stored = values.slice(at, {count});
+    if (code == StateCode::none) {
+      s.cast(wide, stored);
+    } else {
+      s.decode_state(wide, stored, exponents.slice(at / state_block, {count / state_block}), code);
+    }
+    const std::int64_t begin = std::max(at, skip), end = std::min(at + count, last);
+    s.download(to + (begin - skip), wide.slice(begin - at, {end - begin}));
+  }
+}
+
+void StatePiece::upload(const void* numbers, const Param& param, const Settings& settings, Stream& s) const {
   if (code == StateCode::none && values.dtype() == dtype()) {
     s.upload(values, numbers);
     return;
   }
-  Device& device = values.device();
-  const Shape shape{piece.size[0], piece.size[1]};
-  const Tensor wide = values.on_host() ? device.host_empty(DType::f32, shape) : device.empty(DType::f32, shape);
-  s.upload(wide, numbers);
-  if (code == StateCode::none) {
-    s.cast(values, wide);
-  } else {
-    s.encode_state(values.view(shape), exponents, wide, code, rounding_key(settings, param, state, loading_step),
-                   {piece.offset[0], piece.offset[1], param.spec.global[1]});
+  const auto* from = static_cast<const float*>(numbers);
+  const std::int64_t columns = piece.size[1], most_rows = std::max<std::int64_t>(most_widened / columns, 1);
+  for (std::int64_t row = 0; row < piece.size[0]; row += most_rows) {
+    const Shape shape{std::min(most_rows, piece.size[0] - row), columns};
+    const std::int64_t begin = row * columns;
+    const Tensor wide = wide_beside(values, shape), stored = values.slice(begin, shape);
+    s.upload(wide, from + begin);
+    if (code == StateCode::none) {
+      s.cast(stored, wide);
+    } else {
+      s.encode_state(stored, exponents.slice(begin / state_block, {shape.elements() / state_block}), wide, code,
+                     rounding_key(settings, param, state, loading_step),
+                     {piece.offset[0] + row, piece.offset[1], param.spec.global[1]});
+    }
   }
 }
 

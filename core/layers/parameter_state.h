@@ -40,10 +40,10 @@ struct StatePiece {
   DType dtype() const;
   // The stream to use it on. home: the one that the group's state was acquired for; plugins' states stay on the device.
   Stream& stream(Stream& main, Stream& home) const { return values.on_host() ? home : main; }
-  // The numbers, [piece.elements()]; of `values` itself where these are not stored in fewer bits.
-  Tensor read(Stream& s) const;
-  // The reverse, of numbers on the host. REQUIRES: skip is 0, and the piece is all that this rank owns of its rows.
-  void write(const void* numbers, const Param& param, const Settings& settings, Stream& s) const;
+  // The numbers, to and from the host's memory. What is stored in fewer bits is widened some at a time, in no more
+  // memory than its update takes. REQUIRES, of upload: skip is 0, and the piece's rows are made of whole blocks.
+  void download(void* numbers, Stream& s) const;
+  void upload(const void* numbers, const Param& param, const Settings& settings, Stream& s) const;
 };
 
 // What this rank owns of a parameter of `group`: its weights first, then its states by name, then those of plugins

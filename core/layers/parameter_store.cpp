@@ -174,10 +174,9 @@ void ParamStore::allocate(ParamGroup& group, const Plan& plan, Stream& stream) {
 // Some rows at a time: bf16 weights without a master take memory for their f32 numbers.
 void ParamStore::initialise(ParamGroup& group, const Param& p, const OwnedPiece& piece, const Plan& plan,
                             Stream& stream) {
-  constexpr std::int64_t most_elements = 1 << 20;
   const RandomKey key{plan.settings().run.seed, Purpose::weight, site_of(p.spec.name), 0};
   const std::int64_t columns = p.spec.global.rank() > 1 ? p.spec.global[1] : 1;
-  const std::int64_t most_rows = std::max<std::int64_t>(most_elements / piece.size[1], 1);
+  const std::int64_t most_rows = std::max<std::int64_t>(most_widened / piece.size[1], 1);
   for (std::int64_t row = 0; row < piece.size[0]; row += most_rows) {
     const Shape shape{std::min(most_rows, piece.size[0] - row), piece.size[1]};
     const Tensor to = group.master.slice(piece.begin + row * piece.size[1], shape);

@@ -29,6 +29,10 @@ void check_blocks(const ParamGroup& group, const Settings& settings, const std::
 // The random numbers that round a parameter's weights (state empty) or one of its states in `step`.
 RandomKey rounding_key(const Settings& settings, const Param& param, const std::string& state, std::int64_t step);
 
+// Elements whose f32 numbers are in memory at a time, where they are stored in fewer bits.
+inline constexpr std::int64_t most_widened = 1 << 20;
+static_assert(most_widened % state_block == 0);
+
 // No step of a run: numbers that are loaded.
 inline constexpr std::int64_t loading_step = 0xFFFFFFFF;
 

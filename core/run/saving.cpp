@@ -50,8 +50,7 @@ void add_state(CheckpointWriter& writer, const std::vector<WrittenRun>& runs, co
       writer.add(slices[i], [i, run, pieces, &plan, at](void* out) {
         with_held(plan.keepers(), *run.group, Held::saved, at, [&](Stream& home) {
           const StatePiece part = pieces(run)[i];
-          Stream& of = part.stream(at.stream, home);
-          of.download(out, part.read(of));
+          part.download(out, part.stream(at.stream, home));
         });
       });
     }
@@ -165,7 +164,7 @@ void load_group(const CheckpointReader& reader, ParamGroup& group, const Plan& p
               name_of(info.dtype), info.shape.to_string(), name_of(meta.dtype), meta.global.to_string());
       host.resize(static_cast<std::size_t>(part.piece.elements()) * size_of(meta.dtype));
       reader.read(meta.name, meta.offset, meta.size, host.data());
-      part.write(host.data(), p, plan.settings(), home);
+      part.upload(host.data(), p, plan.settings(), home);
     }
   }
 }

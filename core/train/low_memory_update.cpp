@@ -9,10 +9,6 @@
 namespace orthant {
 namespace {
 
-// f32 numbers take 4 bytes of these elements for the weights, and for each state, while they are updated.
-constexpr std::int64_t most_elements = 1 << 20;
-static_assert(most_elements % state_block == 0);
-
 // A state that has a code, where its elements begin, and their numbers.
 struct WideState {
   const ParamState* stored = nullptr;
@@ -105,8 +101,8 @@ bool stored_in_fewer_bits(const ParamGroup& group, const Treatment& treatment) {
 void update_low_memory(const ParamGroup& group, std::int64_t begin, std::int64_t count, const Treatment& treatment,
                        const UpdateStep& step, const Settings& settings, Stream& home) {
   const Optimizer& optimizer = optimizer_of(settings);
-  for (std::int64_t at = begin; at < begin + count; at += most_elements) {
-    Chunk chunk(group, at, std::min(most_elements, begin + count - at), settings, home);
+  for (std::int64_t at = begin; at < begin + count; at += most_widened) {
+    Chunk chunk(group, at, std::min(most_widened, begin + count - at), settings, home);
     optimizer.update(chunk.widen(treatment), step, home);
     chunk.narrow(step.step);
   }

@@ -151,7 +151,9 @@ TEST(LowMemoryCheckpoints, GoOnInTheSameLayoutAndInAnyOther) {
   EXPECT_GT(run_test::differences(half, end).size(), 10u);
   // Loaded by another layout and saved again: the same numbers in every bit.
   int number = 0;
-  for (const std::string& other : {std::string(), zero(3, 4), offload("host") + zero(1), offload("nvme")}) {
+  const std::string others[] = {"", zero(3, 4), offload("host") + zero(1), offload("nvme"),
+                                offload("host") + "weights = \"host\"\n" + zero(3)};
+  for (const std::string& other : others) {
     const fs::path moved = train(experiment(both, other), half, 2, 2, folder.path(fmt::format("moved{}", ++number)));
     EXPECT_THAT(run_test::differences(half, moved), testing::IsEmpty()) << other;
   }

@@ -129,8 +129,7 @@ std::vector<float> TestRank::saved_state(const std::string& name, const std::str
     for (const StatePiece& part : state_pieces(*found.group, *found.param)) {
       if (part.state == state) {
         std::vector<float> piece(part.piece.elements());
-        Stream& of = part.stream(*stream_, home);
-        of.download(piece.data(), part.read(of));
+        part.download(piece.data(), part.stream(*stream_, home));
         host.insert(host.end(), piece.begin(), piece.end());
       }
     }

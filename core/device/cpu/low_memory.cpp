@@ -11,25 +11,24 @@ namespace orthant {
 namespace {
 
 constexpr std::int64_t element_grain = 1 << 13;
-constexpr std::int64_t most_words = 64;
+constexpr std::int64_t most_words = 256;  // of one call of random_words
 
 // words[i] = random_bits(key, first + i), for i < count <= most_words.
 void random_words(std::uint32_t* words, const RandomKey& key, std::uint64_t first, std::int64_t count) {
   constexpr std::int64_t most_quads = most_words / 4 + 1;
-  std::uint32_t of_quad[4][most_quads];
+  std::uint32_t quads[most_quads][4];
   const std::uint64_t quad = first / 4;
-  const std::int64_t skip = static_cast<std::int64_t>(first % 4), quads = (skip + count + 3) / 4;
+  const std::int64_t skip = static_cast<std::int64_t>(first % 4);
+  const std::int64_t wanted = (skip + count + 3) / 4;
 #pragma omp simd
-  for (std::int64_t q = 0; q < quads; ++q) {
+  for (std::int64_t q = 0; q < wanted; ++q) {
     const Philox4 r = philox(key, quad + static_cast<std::uint64_t>(q));
-    of_quad[0][q] = r.v[0];
-    of_quad[1][q] = r.v[1];
-    of_quad[2][q] = r.v[2];
-    of_quad[3][q] = r.v[3];
+    quads[q][0] = r.v[0];
+    quads[q][1] = r.v[1];
+    quads[q][2] = r.v[2];
+    quads[q][3] = r.v[3];
   }
-  for (std::int64_t i = 0; i < count; ++i) {
-    words[i] = of_quad[(skip + i) % 4][(skip + i) / 4];
-  }
+  std::copy_n(&quads[0][0] + skip, count, words);
 }
 
 std::uint64_t index_of(const SliceMap& at, std::int64_t row, std::int64_t column) {
@@ -60,24 +59,29 @@ void CpuStream::stochastic_cast(const Tensor& to, const Tensor& from, const Rand
 void CpuStream::encode_state(const Tensor& code, const Tensor& exponent, const Tensor& x, StateCode how,
                              const RandomKey& key, const SliceMap& at) {
   check_encode_state(x, code, exponent, how);
-  const std::int64_t columns = x.dim(1), blocks = x.elements() / state_block;
+  static_assert(most_words % state_block == 0);
+  const std::int64_t columns = x.dim(1), runs = (columns + most_words - 1) / most_words;
   with_state_code(how, [&](auto type) {
     using Code = decltype(type);
-    parallel_for(threads_, blocks, element_grain / state_block, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t b = begin; b < end; ++b) {
-        const std::int64_t first = b * state_block;
-        const float* from = x.as<float>() + first;
-        auto* to = code.as<std::uint8_t>() + first;
-        std::uint32_t words[state_block], size = 0;
-        random_words(words, key, index_of(at, first / columns, first % columns), state_block);
-        for (std::int64_t i = 0; i < state_block; ++i) {
-          size = std::max(size, bits_of_float(from[i]) & 0x7FFFFFFFu);
-        }
-        const std::uint32_t of_block = block_exponent(size);
-        exponent.as<std::uint8_t>()[b] = static_cast<std::uint8_t>(of_block);
+    parallel_for(threads_, x.dim(0) * runs, element_grain / most_words, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        const std::int64_t row = r / runs, column = r % runs * most_words, first = row * columns + column;
+        const std::int64_t count = std::min(most_words, columns - column);
+        std::uint32_t words[most_words];
+        random_words(words, key, index_of(at, row, column), count);
+        for (std::int64_t b = 0; b < count; b += state_block) {
+          const float* from = x.as<float>() + first + b;
+          auto* to = code.as<std::uint8_t>() + first + b;
+          std::uint32_t size = 0;
+          for (std::int64_t i = 0; i < state_block; ++i) {
+            size = std::max(size, bits_of_float(from[i]) & 0x7FFFFFFFu);
+          }
+          const std::uint32_t of_block = block_exponent(size);
+          exponent.as<std::uint8_t>()[(first + b) / state_block] = static_cast<std::uint8_t>(of_block);
 #pragma omp simd
-        for (std::int64_t i = 0; i < state_block; ++i) {
-          to[i] = encoded<Code>(from[i], of_block, words[i]);
+          for (std::int64_t i = 0; i < state_block; ++i) {
+            to[i] = encoded<Code>(from[i], of_block, words[b + i]);
+          }
         }
       }
     });
