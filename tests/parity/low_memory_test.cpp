@@ -159,6 +159,18 @@ TEST(LowMemoryCheckpoints, GoOnInTheSameLayoutAndInAnyOther) {
   }
 }
 
+// Tables of more elements than are widened at a time; two ranks that share them out have fewer each.
+TEST(LowMemoryCheckpoints, OfLargeTablesGoInParts) {
+  const run_test::ProgramFolder folder;
+  const Overrides large = joined(both, {"model.vocab_size=20000", "model.layers=1"});
+  const Config one = experiment(large, zero(0)), parts = experiment(large, zero(1));
+  test::expect_same_bits(take_snapshot(parts, 2), take_snapshot(one, 2), "large", 1e-14);
+  const fs::path whole = train(one, {}, 0, 2, folder.path("whole"));
+  EXPECT_THAT(run_test::differences(whole, train(parts, {}, 0, 2, folder.path("parts"))), testing::IsEmpty());
+  EXPECT_THAT(run_test::differences(whole, train(experiment(large), whole, 2, 2, folder.path("loaded"))),
+              testing::IsEmpty());
+}
+
 TEST(LowMemoryCheckpoints, LoadWithAnyStorage) {
   const run_test::ProgramFolder folder;
   const Overrides bf16 = joined(wide, {R"(run.dtype="bf16")"});
