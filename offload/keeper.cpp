@@ -76,19 +76,11 @@ void OffloadKeeper::reserve_disk() {
   const auto add = [&](Place place, DType dtype, std::int64_t elements) {
     bytes += place == Place::nvme ? aligned_up(elements * static_cast<std::int64_t>(size_of(dtype))) : 0;
   };
-  const Optimizer& optimizer = settings_.catalogue->get<Optimizer>(settings_.optimizer.name);
   for (const auto& [id, of] : kept_) {
     const ParamGroup& group = *of.group;
-    add(places_.states, DType::f32, group.owned_elements);
-    // No state has more elements than the group, nor pages than one more for each state.
-    std::map<std::string, DType> names;
-    for (const Param& p : group.params) {
-      for (const OptimizerState& state : optimizer.treatment(p.spec, settings_.optimizer).states) {
-        names.emplace(state.name, state.dtype);
-      }
-    }
-    for (const auto& [name, dtype] : names) {
-      add(places_.states, dtype, group.owned_elements);
+    add(places_.states, own_master() ? compute_dtype() : DType::f32, group.owned_elements);
+    for (const ParamState& state : group.states) {
+      add(places_.states, DType::u8, state.bytes());
     }
     add(places_.weights, compute_dtype(), group.whole_weight ? group.padded : group.owned_elements);
     add(places_.gradients, DType::f32, group.whole_grad ? group.padded : group.owned_elements);
@@ -126,7 +118,7 @@ void OffloadKeeper::fill(Kept& of, Stream& s) {
     of.weight = move(places_.weights, group.whole_weight ? group.weight : group.owned_weight);
     group.weight = {};
     group.owned_weight = {};
-    group.master = full_precision() ? Tensor() : group.master;
+    group.master = own_master() ? Tensor() : group.master;
     if (places_.after_gate && group.experts) {
       const MemoryScope as(lanes_->device, MemoryKind::weights);
       of.window.emplace(group, static_cast<std::size_t>(places_.pinned), compute_dtype(), *lanes_);

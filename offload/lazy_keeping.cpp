@@ -15,6 +15,12 @@ void OffloadKeeper::refuse_lazy(const ParamGroup& group) const {
                     "zero = 0, or an expert axis as large as the data axis",
                     group.name));
   }
+  const OptimizerSettings& how = settings_.optimizer;
+  if (how.master_weights == MasterWeights::none || how.state_dtype != StateType::fp32) {
+    refuse(
+        "an update that is put off is rounded once, where each step would have rounded\nwrite expert_states = "
+        "\"eager\", or master_weights = \"fp32\" and state_dtype = \"fp32\"");
+  }
   const Optimizer& optimizer = settings_.catalogue->get<Optimizer>(settings_.optimizer.name);
   for (const Param& p : group.params) {
     if (!optimizer.treatment(p.spec, settings_.optimizer).replays) {

@@ -67,8 +67,7 @@ void OffloadKeeper::acquire_state_on_host(Kept& of, bool to_change, const HookCo
   } else if (of.settled) {
     group.owned_weight = tried_weight(of);
   } else {
-    group.owned_weight =
-        full_precision() ? group.master : lanes_->device.host_empty(DType::bf16, {group.owned_elements});
+    group.owned_weight = own_master() ? group.master : lanes_->device.host_empty(DType::bf16, {group.owned_elements});
   }
   if (!of.settled) {  // else nothing is updated any more
     bring_grad_to_host(of, at.stream);
@@ -90,7 +89,7 @@ void OffloadKeeper::acquire_state_on_device(Kept& of, bool to_change, Stream& s)
     if (group.whole_weight) {
       group.weight = here;
     }
-    if (full_precision()) {
+    if (own_master()) {
       group.master = group.owned_weight;
     }
   }
@@ -214,7 +213,7 @@ void OffloadKeeper::release_state(Kept& of, bool changed, const HookContext& at)
   if (changed || !group.away.state) {
     group.weight = group.whole_weight ? Tensor() : group.weight;
     group.owned_weight = {};
-    group.master = group.away.state || full_precision() ? Tensor() : group.master;
+    group.master = group.away.state || own_master() ? Tensor() : group.master;
   }
   of.device_weight = {};
 }

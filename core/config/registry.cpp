@@ -53,7 +53,7 @@ void declare_run(std::vector<CoreKey>& keys) {
       "late_sides, whose streams run behind; simt, which runs the kernels of cuda on the CPU.");
   run.choice(
       "dtype", [](auto& s) -> auto& { return s.run.dtype; }, {"fp32", "bf16"},
-      "Type of the computation; master weights are always fp32.");
+      "Type of the computation; the weights that the optimizer updates are fp32 (but see optimizer.master_weights).");
   run.key(
       "communicator", [](auto& s) -> auto& { return s.run.communicator; },
       "How ranks talk: local (one machine, shared memory), mpi, nccl (for cuda), or a communicator library by name.");
@@ -303,6 +303,15 @@ void declare_training(std::vector<CoreKey>& keys) {
                "cosine: step at which it reaches min_lr; 0: run.steps. wsd, wsd_sqrt: length of the decay, in steps at "
                "the end of the run; 0: a tenth of run.steps."),
            0);
+  optimizer.choice(
+      "master_weights", [](auto& s) -> auto& { return s.optimizer.master_weights; }, {"fp32", "none"},
+      "bf16: fp32 weights beside those of the computation, which are updated and rounded; or none: the bf16 weights "
+      "are "
+      "all there is, and an update rounds them by chance, so that small ones are not lost. Not with muon.");
+  optimizer.choice(
+      "state_dtype", [](auto& s) -> auto& { return s.optimizer.state_dtype; }, {"fp32", "8bit"},
+      "How states of matrices are stored between updates. 8bit: in blocks of 32 columns, each with a scale; norms, "
+      "biases and matrices with other rows keep fp32. Not with muon.");
 
   Declarer memory(keys, "memory");
   memory

@@ -319,6 +319,10 @@ void check_optimizer(const Settings& s, Rules& rules) {
                   "all gradients is known",
                   o.clip_grad_norm),
       "write clip_grad_norm = 0, or in_backward = false");
+  rules.expect(o.master_weights == MasterWeights::fp32 || s.run.dtype == ComputeType::bf16,
+               {"optimizer.master_weights", "run.dtype"},
+               "[optimizer] master_weights: fp32 weights are their own master, there is none to leave out",
+               "write run.dtype = \"bf16\", or master_weights = \"fp32\"");
   // A plugin that was not asked may bring the name.
   if (s.catalogue->has<Optimizer>(o.name)) {
     ask(rules, [&] { s.catalogue->get<Optimizer>(o.name).check(o); });

@@ -13,6 +13,7 @@
 #include "core/conformance/child.h"
 #include "core/conformance/recording_communicator.h"
 #include "core/data/source.h"
+#include "core/layers/parameter_state.h"
 #include "core/plan/keeper_chain.h"
 #include "core/run/saving.h"
 #include "core/run/verify.h"
@@ -213,9 +214,15 @@ struct Outcomes {
 void add_owned(std::vector<float>& to, Trainer& trainer, const Plan& plan, Stream& stream) {
   for (const auto& group : trainer.parameters().groups()) {
     with_held(plan.keepers(), *group, Held::saved, {.stream = stream}, [&](Stream& home) {
-      const std::size_t at = to.size();
-      to.resize(at + static_cast<std::size_t>(group->master.elements()));
-      home.download(to.data() + at, group->master);
+      for (const Param& p : group->params) {
+        for (const StatePiece& part : state_pieces(*group, p)) {
+          if (part.state.empty()) {
+            const std::size_t at = to.size();
+            to.resize(at + static_cast<std::size_t>(part.piece.elements()));
+            part.download(to.data() + at, home);
+          }
+        }
+      }
     });
   }
 }

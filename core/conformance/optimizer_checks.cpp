@@ -103,6 +103,21 @@ class Subject {
   }
   std::int64_t elements() const { return spec_.global.elements(); }
 
+  // The first state that is said to be never negative (StateCode::positive), and is; empty: none.
+  std::string negative_state() {
+    const std::vector<OptimizerState> said = optimizer_.treatment(spec_, settings_.optimizer).states;
+    for (std::size_t i = 0; i < said.size(); ++i) {
+      std::vector<float> values(said[i].code == StateCode::positive ? state_[i].elements() : 0);
+      if (!values.empty()) {
+        stream_->download(values.data(), state_[i]);
+      }
+      if (std::any_of(values.begin(), values.end(), [](float x) { return x < 0; })) {
+        return said[i].name;
+      }
+    }
+    return "";
+  }
+
  private:
   // Without factor and finite. The rate changes from step to step.
   UpdateStep plain_step(int number) const {
@@ -186,6 +201,9 @@ std::string wrong(const Settings& settings, const Settings& again, const std::st
     if (step == 0) {
       first = whole.values();
     }
+  }
+  if (const std::string state = whole.negative_state(); !state.empty()) {
+    return fmt::format("state '{}' is negative, but its code is that of what never is", state);
   }
   Subject resumed = made(again);
   resumed.restore(first);

@@ -204,7 +204,8 @@ std::string wrong_gradient(Probe& probe) {
 Finding check_part_gradients(const KindUnderTest& kind) {
   const Config config =
       one_rank(kind.experiment({"model.layers=2", "moe.experts=0", "model.dropout=0", "model.tie_embeddings=false",
-                                "batch.sequences=2", "batch.micro_batch=0", "model.init_std=0.3"}));
+                                "batch.sequences=2", "batch.micro_batch=0", "model.init_std=0.3",
+                                R"(optimizer.master_weights="fp32")"}));  // f32, to be moved by a little
   std::string wrong;
   run_threads(1, [&](Communicator& communicator) {
     Probe probe(config, communicator);

@@ -61,6 +61,19 @@ void ForwardingStream::dequantise(const Tensor& x, const Tensor& q, const Tensor
   run("dequantise", &Stream::dequantise, x, q, scale, block);
 }
 
+void ForwardingStream::stochastic_cast(const Tensor& to, const Tensor& from, const RandomKey& key, const SliceMap& at) {
+  run("stochastic_cast", &Stream::stochastic_cast, to, from, key, at);
+}
+
+void ForwardingStream::encode_state(const Tensor& code, const Tensor& exponent, const Tensor& x, StateCode how,
+                                    const RandomKey& key, const SliceMap& at) {
+  run("encode_state", &Stream::encode_state, code, exponent, x, how, key, at);
+}
+
+void ForwardingStream::decode_state(const Tensor& x, const Tensor& code, const Tensor& exponent, StateCode how) {
+  run("decode_state", &Stream::decode_state, x, code, exponent, how);
+}
+
 void ForwardingStream::copy(const Tensor& to, const Tensor& from) {
   run("copy", &Stream::copy, to, from);
 }

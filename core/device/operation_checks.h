@@ -49,6 +49,30 @@ inline void check_quantise(const char* operation, const Tensor& q, const Tensor&
   require_tensor(operation, "scale", scale, DType::f32, {(x.elements() + block - 1) / block});
 }
 
+inline void check_stochastic_cast(const Tensor& to, const Tensor& from) {
+  require_rank("stochastic_cast", "from", from, 2);
+  require_tensor("stochastic_cast", "from", from, DType::f32, from.shape());
+  require_tensor("stochastic_cast", "to", to, DType::bf16, from.shape());
+}
+
+// encode_state, decode_state.
+inline void check_state_code(const char* operation, const Tensor& x, const Tensor& code, const Tensor& exponent,
+                             StateCode how) {
+  require(how != StateCode::none, "{}: a state without a code is stored as it is", operation);
+  require_dtype(operation, "x", x, {DType::f32});
+  require_dtype(operation, "code", code, {DType::u8});
+  require_elements(operation, "code", code, x.elements());
+  require(x.rank() >= 1 && x.dim(-1) % state_block == 0, "{}: x {} is not made of blocks of {} columns", operation,
+          x.shape().to_string(), state_block);
+  require_dtype(operation, "exponent", exponent, {DType::u8});
+  require_elements(operation, "exponent", exponent, x.elements() / state_block);
+}
+
+inline void check_encode_state(const Tensor& x, const Tensor& code, const Tensor& exponent, StateCode how) {
+  require_rank("encode_state", "x", x, 2);
+  check_state_code("encode_state", x, code, exponent, how);
+}
+
 // Returns the bytes of a row.
 inline std::size_t check_copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) {
   require_defined("copy_rows", "from", from);

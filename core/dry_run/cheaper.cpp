@@ -46,7 +46,7 @@ class Trials {
     if (!optimizer.in_backward && optimizer.clip_grad_norm == 0) {
       Config with = config_;
       with.settings.optimizer.in_backward = true;
-      keep(attempt(with, "optimizer.in_backward = true", 0));
+      keep(attempt(with, "optimizer.in_backward = true"));
     }
   }
 

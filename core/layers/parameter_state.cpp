@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "core/layers/state_storage.h"
+
 namespace orthant {
 namespace {
 
@@ -22,25 +24,30 @@ void check_states(const std::vector<OptimizerState>& states, const std::string& 
     require(state->dtype == DType::f32 || state->dtype == DType::bf16 || state->dtype == DType::f64,
             "optimizer '{}': state '{}' of '{}' is {}, expected f32, bf16 or f64", optimizer, state->name, parameter,
             name_of(state->dtype));
+    require(state->code == StateCode::none || state->dtype == DType::f32,
+            "optimizer '{}': state '{}' of '{}' is {}, and only f32 has a code of 8 bits", optimizer, state->name,
+            parameter, name_of(state->dtype));
   }
 }
 
-// The states of a group, each where its first parameter has it, without memory.
+// The states of a group, each where its first parameter has it.
 struct Laid {
   ParamState state;
-  DType dtype;
-  std::int64_t elements = 0;
   std::size_t parameters = 0;  // that have it
 };
 
 Laid& laid_for(std::vector<Laid>& all, const OptimizerState& spec, const Settings& settings) {
-  const auto known = std::find_if(all.begin(), all.end(), [&](const Laid& l) { return l.state.name == spec.name; });
-  if (known == all.end()) {
-    return all.emplace_back(Laid{.state = {.name = spec.name, .values = {}, .runs = {}}, .dtype = spec.dtype});
+  for (Laid& known : all) {
+    if (known.state.name == spec.name) {
+      require(known.state.dtype == spec.dtype, "optimizer '{}': state '{}' is {} for some parameters, {} for others",
+              settings.optimizer.name, spec.name, name_of(known.state.dtype), name_of(spec.dtype));
+      if (known.state.code == spec.code) {
+        return known;
+      }
+    }
   }
-  require(known->dtype == spec.dtype, "optimizer '{}': state '{}' is {} for some parameters, {} for others",
-          settings.optimizer.name, spec.name, name_of(known->dtype), name_of(spec.dtype));
-  return *known;
+  return all.emplace_back(
+      Laid{.state = {.name = spec.name, .dtype = spec.dtype, .code = spec.code, .values = {}, .runs = {}}});
 }
 
 void add_run(Laid& to, std::int64_t begin, std::int64_t count) {
@@ -51,9 +58,9 @@ void add_run(Laid& to, std::int64_t begin, std::int64_t count) {
   if (!runs.empty() && runs.back().begin + runs.back().count == begin) {
     runs.back().count += count;
   } else {
-    runs.push_back({begin, count, to.elements});
+    runs.push_back({begin, count, to.state.elements});
   }
-  to.elements += count;
+  to.state.elements += count;
 }
 
 }  // namespace
@@ -69,10 +76,11 @@ Treatment treatment_of(const ParamSpec& spec, const Settings& settings) {
       !treatment.whole || !treatment.replays,
       "optimizer '{}' treats '{}' as a whole and says that it replays updates: one element's depends on others' there",
       settings.optimizer.name, spec.name);
+  choose_codes(treatment, spec, settings);
   return treatment;
 }
 
-void allocate_states(ParamGroup& group, const Settings& settings, Device& device, Stream& stream) {
+void lay_states(ParamGroup& group, const Settings& settings) {
   std::vector<Laid> all;
   const std::int64_t owned_end = group.owned_begin + group.owned_elements;
   for (const Param& p : group.params) {
@@ -86,12 +94,83 @@ void allocate_states(ParamGroup& group, const Settings& settings, Device& device
   for (Laid& laid : all) {
     if (laid.parameters == group.params.size()) {  // padding too: one run, whatever keepers make of it
       laid.state.runs = {{0, group.owned_elements, 0}};
-      laid.elements = group.owned_elements;
+      laid.state.elements = group.owned_elements;
     }
-    const MemoryScope as(device, MemoryKind::states);
-    laid.state.values = device.empty(laid.dtype, {laid.elements});
-    stream.fill(laid.state.values, 0);
     group.states.push_back(std::move(laid.state));
+  }
+}
+
+// The byte 0 is the code of 0 in a block of zeros.
+void allocate_states(ParamGroup& group, Device& device, Stream& stream) {
+  const MemoryScope as(device, MemoryKind::states);
+  for (ParamState& state : group.states) {
+    const bool coded = state.code != StateCode::none;
+    state.values = device.empty(coded ? DType::u8 : state.dtype, {coded ? state.bytes() : state.elements});
+    stream.fill(state.values, 0);
+  }
+}
+
+const ParamState& state_of(const ParamGroup& group, const std::string& name, std::int64_t begin, std::int64_t count) {
+  for (const ParamState& state : group.states) {
+    if (state.name == name && state.place(begin, count) >= 0) {
+      return state;
+    }
+  }
+  fail("'{}' has no state '{}' of its owned elements {} to {}", group.name, name, begin, begin + count);
+}
+
+DType StatePiece::dtype() const {
+  return state.empty() || code != StateCode::none ? DType::f32 : values.dtype();
+}
+
+namespace {
+
+Tensor wide_beside(const Tensor& stored, Shape shape) {
+  Device& device = stored.device();
+  return stored.on_host() ? device.host_empty(DType::f32, shape) : device.empty(DType::f32, shape);
+}
+
+}  // namespace
+
+void StatePiece::download(void* numbers, Stream& s) const {
+  if (code == StateCode::none && values.dtype() == dtype()) {
+    s.download(numbers, values);
+    return;
+  }
+  auto* to = static_cast<float*>(numbers);
+  const std::int64_t elements = values.elements(), last = skip + piece.elements();
+  for (std::int64_t at = 0; at < elements; at += most_widened) {
+    const std::int64_t count = std::min(most_widened, elements - at);
+    const Tensor wide = wide_beside(values, {count}), stored = values.slice(at, {count});
+    if (code == StateCode::none) {
+      s.cast(wide, stored);
+    } else {
+      s.decode_state(wide, stored, exponents.slice(at / state_block, {count / state_block}), code);
+    }
+    const std::int64_t begin = std::max(at, skip), end = std::min(at + count, last);
+    s.download(to + (begin - skip), wide.slice(begin - at, {end - begin}));
+  }
+}
+
+void StatePiece::upload(const void* numbers, const Param& param, const Settings& settings, Stream& s) const {
+  if (code == StateCode::none && values.dtype() == dtype()) {
+    s.upload(values, numbers);
+    return;
+  }
+  const auto* from = static_cast<const float*>(numbers);
+  const std::int64_t columns = piece.size[1], most_rows = std::max<std::int64_t>(most_widened / columns, 1);
+  for (std::int64_t row = 0; row < piece.size[0]; row += most_rows) {
+    const Shape shape{std::min(most_rows, piece.size[0] - row), columns};
+    const std::int64_t begin = row * columns;
+    const Tensor wide = wide_beside(values, shape), stored = values.slice(begin, shape);
+    s.upload(wide, from + begin);
+    if (code == StateCode::none) {
+      s.cast(stored, wide);
+    } else {
+      s.encode_state(stored, exponents.slice(begin / state_block, {shape.elements() / state_block}), wide, code,
+                     rounding_key(settings, param, state, loading_step),
+                     {piece.offset[0] + row, piece.offset[1], param.spec.global[1]});
+    }
   }
 }
 
@@ -104,19 +183,31 @@ std::vector<StatePiece> state_pieces(const ParamGroup& group, const Param& param
   const std::vector<OwnedPiece> owned = owned_pieces(group, param, first, last);
   std::vector<StatePiece> pieces;
   for (const OwnedPiece& piece : owned) {
-    pieces.push_back({"", piece, group.master.slice(piece.begin, {piece.elements()})});
+    pieces.push_back({.state = "", .piece = piece, .values = group.master.slice(piece.begin, {piece.elements()})});
   }
   for (const ParamState& state : group.states) {
     for (const OwnedPiece& piece : owned) {
-      if (const Tensor values = state.slice(piece.begin, piece.elements()); values.defined()) {
-        pieces.push_back({state.name, piece, values});
+      const std::int64_t at = state.place(piece.begin, piece.elements());
+      if (at < 0) {
+        continue;
       }
+      StatePiece& made = pieces.emplace_back(StatePiece{.state = state.name, .piece = piece, .values = {}});
+      if (state.code == StateCode::none) {
+        made.values = state.values.slice(at, {piece.elements()});
+        continue;
+      }
+      made.code = state.code;
+      made.skip = at % state_block;
+      const std::int64_t blocks = (made.skip + piece.elements() + state_block - 1) / state_block;
+      made.values = state.codes(at - made.skip, blocks * state_block);
+      made.exponents = state.exponents(at - made.skip, blocks * state_block);
     }
   }
   for (const PluginState& state : group.plugin_states) {
     if (state.kind == StateKind::owned) {
       for (const OwnedPiece& piece : owned) {
-        pieces.push_back({state.name, piece, state.tensor.slice(piece.begin, {piece.elements()})});
+        pieces.push_back(
+            {.state = state.name, .piece = piece, .values = state.tensor.slice(piece.begin, {piece.elements()})});
       }
     }
   }

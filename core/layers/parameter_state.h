@@ -14,19 +14,36 @@ namespace orthant {
 // The optimizer that settings name. Errors: ConfigError where no plugin brings it.
 const Optimizer& optimizer_of(const Settings& settings);
 
-// What it says of a parameter. Errors: Error naming the optimizer and what is wrong with its answer.
+// What it says of a parameter, with the codes that these settings ask for (state_storage.h). Errors: Error naming the
+// optimizer and what is wrong with its answer.
 Treatment treatment_of(const ParamSpec& spec, const Settings& settings);
 
-// Allocates the state of what this rank owns of the group, and fills it with zeros.
-void allocate_states(ParamGroup& group, const Settings& settings, Device& device, Stream& stream);
+// Names the states of what this rank owns of the group, without memory.
+void lay_states(ParamGroup& group, const Settings& settings);
+// Allocates them, and fills them with zeros.
+void allocate_states(ParamGroup& group, Device& device, Stream& stream);
 
-// A piece of a parameter's master weights, or of one of its states.
+// The state of this name that has owned elements [begin, begin + count). Errors: Error where there is none.
+const ParamState& state_of(const ParamGroup& group, const std::string& name, std::int64_t begin, std::int64_t count);
+
+// A piece of a parameter's weights, or of one of its states.
 struct StatePiece {
-  std::string state;  // empty: the master weights
+  std::string state;  // empty: the weights that the optimizer updates
   OwnedPiece piece;
-  Tensor values;  // [piece.elements()]
+  Tensor values;  // [piece.elements()], as they are stored
+  // With a code `values` are whole blocks, the first of which begins `skip` elements before the piece.
+  StateCode code = StateCode::none;
+  Tensor exponents = {};
+  std::int64_t skip = 0;
+
+  // Of the numbers in a checkpoint: f32 of all that is stored in fewer bits.
+  DType dtype() const;
   // The stream to use it on. home: the one that the group's state was acquired for; plugins' states stay on the device.
   Stream& stream(Stream& main, Stream& home) const { return values.on_host() ? home : main; }
+  // The numbers, to and from the host's memory. What is stored in fewer bits is widened some at a time, in no more
+  // memory than its update takes. REQUIRES, of upload: skip is 0, and the piece's rows are made of whole blocks.
+  void download(void* numbers, Stream& s) const;
+  void upload(const void* numbers, const Param& param, const Settings& settings, Stream& s) const;
 };
 
 // What this rank owns of a parameter of `group`: its weights first, then its states by name, then those of plugins

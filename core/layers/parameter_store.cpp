@@ -8,6 +8,7 @@
 #include "core/layers/check_holdings.h"
 #include "core/layers/owned_pieces.h"
 #include "core/layers/parameter_state.h"
+#include "core/layers/state_storage.h"
 #include "core/plan/keeper_chain.h"
 
 namespace orthant {
@@ -49,6 +50,7 @@ ParamStore::ParamStore(Plan& plan, Stream& stream) : ParamStore(plan) {
 }
 
 ParamStore::ParamStore(Plan& plan) {
+  check_storage(plan.settings());
   for (const LayerSpecs& layer : parameter_table(plan.settings())) {
     add_layer(plan, layer);
   }
@@ -58,7 +60,10 @@ ParamStore::ParamStore(Plan& plan) {
     group.padded = group.elements;
     group.owned_elements = group.elements;
     group.owner = group.sum->rank() == 0;
+    group.share_unit = share_unit_of(group, plan.settings());
     plan.keepers().adopt(group);
+    check_blocks(group, plan.settings(), plan.keepers().holder_of(group));
+    lay_states(group, plan.settings());
   }
   make_index();
 }
@@ -151,8 +156,9 @@ void ParamStore::allocate(ParamGroup& group, const Plan& plan, Stream& stream) {
   } else if (!group.brief_grad) {
     group.owned_grad = zeros(MemoryKind::gradients, DType::f32, owned);
   }
-  group.master = compute == DType::f32 ? group.owned_weight : zeros(MemoryKind::states, DType::f32, owned);
-  allocate_states(group, settings, device, stream);
+  const bool own_master = compute == DType::f32 || settings.optimizer.master_weights == MasterWeights::none;
+  group.master = own_master ? group.owned_weight : zeros(MemoryKind::states, DType::f32, owned);
+  allocate_states(group, device, stream);
   for (PluginState& state : group.plugin_states) {
     const Shape shape = state.kind == StateKind::owned    ? owned
                         : state.kind == StateKind::summed ? Shape{group.padded}
@@ -160,15 +166,29 @@ void ParamStore::allocate(ParamGroup& group, const Plan& plan, Stream& stream) {
     state.tensor = zeros(MemoryKind::states, state.dtype, shape);
   }
   for (const Param& p : group.params) {
-    const RandomKey key{settings.run.seed, Purpose::weight, site_of(p.spec.name), 0};
-    const std::int64_t columns = p.spec.global.rank() > 1 ? p.spec.global[1] : 1;
     for (const OwnedPiece& piece : owned_pieces(group, p)) {
-      const Tensor w = group.master.slice(piece.begin, {piece.size[0], piece.size[1]});
-      if (p.spec.init == Init::normal) {
-        stream.init_normal(w, key, p.spec.std, {piece.offset[0], piece.offset[1], columns});
-      } else {
-        stream.fill(w, p.spec.init == Init::ones ? 1 : 0);
-      }
+      initialise(group, p, piece, plan, stream);
+    }
+  }
+}
+
+// Some rows at a time: bf16 weights without a master take memory for their f32 numbers.
+void ParamStore::initialise(ParamGroup& group, const Param& p, const OwnedPiece& piece, const Plan& plan,
+                            Stream& stream) {
+  const RandomKey key{plan.settings().run.seed, Purpose::weight, site_of(p.spec.name), 0};
+  const std::int64_t columns = p.spec.global.rank() > 1 ? p.spec.global[1] : 1;
+  const std::int64_t most_rows = std::max<std::int64_t>(most_widened / piece.size[1], 1);
+  for (std::int64_t row = 0; row < piece.size[0]; row += most_rows) {
+    const Shape shape{std::min(most_rows, piece.size[0] - row), piece.size[1]};
+    const Tensor to = group.master.slice(piece.begin + row * piece.size[1], shape);
+    const Tensor w = to.dtype() == DType::f32 ? to : plan.device().empty(DType::f32, shape);
+    if (p.spec.init == Init::normal) {
+      stream.init_normal(w, key, p.spec.std, {piece.offset[0] + row, piece.offset[1], columns});
+    } else {
+      stream.fill(w, p.spec.init == Init::ones ? 1 : 0);
+    }
+    if (to.dtype() != DType::f32) {
+      stream.cast(to, w);
     }
   }
 }
@@ -225,7 +245,7 @@ Tensor ParamStore::gate_state(int layer) const {
 void ParamStore::refresh_weights(const Plan& plan, Change why, const HookContext& at) {
   for (auto& group : groups_) {
     with_held(plan.keepers(), *group, Held::state, at, [&](Stream& home) {
-      if (group->owned_weight.dtype() != DType::f32) {
+      if (group->owned_weight.dtype() != group->master.dtype()) {
         home.cast(group->owned_weight, group->master);
       } else if (group->owned_weight.data() != group->master.data()) {
         home.copy(group->owned_weight, group->master);

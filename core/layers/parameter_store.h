@@ -14,6 +14,7 @@
 #include <orthant/plan.h>
 
 #include "core/arch/parameter_table.h"
+#include "core/layers/owned_pieces.h"
 
 namespace orthant {
 
@@ -64,6 +65,7 @@ class ParamStore final : public Parameters {
   void make_index();
   Group& sum_group(Plan& plan, const ParamSpec& spec, const std::vector<int>& members);
   void allocate(ParamGroup& group, const Plan& plan, Stream& stream);
+  static void initialise(ParamGroup& group, const Param& p, const OwnedPiece& piece, const Plan& plan, Stream& stream);
   std::vector<std::unique_ptr<ParamGroup>> groups_;
   std::unordered_map<std::string, Found> by_name_;
   std::unordered_map<int, std::vector<ParamGroup*>> by_layer_;

@@ -24,7 +24,7 @@ std::string name_in_checkpoint(const std::string& state, const std::string& para
 SliceMeta slice_of(const StatePiece& part, const Param& p) {
   const OwnedPiece& piece = part.piece;
   SliceMeta meta{.name = part.state.empty() ? p.spec.name : name_in_checkpoint(part.state, p.spec.name),
-                 .dtype = part.values.dtype(),
+                 .dtype = part.dtype(),
                  .global = p.spec.global,
                  .offset = {},
                  .size = {}};
@@ -50,7 +50,7 @@ void add_state(CheckpointWriter& writer, const std::vector<WrittenRun>& runs, co
       writer.add(slices[i], [i, run, pieces, &plan, at](void* out) {
         with_held(plan.keepers(), *run.group, Held::saved, at, [&](Stream& home) {
           const StatePiece part = pieces(run)[i];
-          part.stream(at.stream, home).download(out, part.values);
+          part.download(out, part.stream(at.stream, home));
         });
       });
     }
@@ -146,7 +146,8 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
 namespace {
 
 // home: on which the group's state lives.
-void load_group(const CheckpointReader& reader, ParamGroup& group, int worker, Stream& home) {
+void load_group(const CheckpointReader& reader, ParamGroup& group, const Plan& plan, Stream& home) {
+  const int worker = plan.mesh().worker();
   std::vector<std::byte> host;
   for (const Param& p : group.params) {
     for (const StatePiece& part : state_pieces(group, p)) {
@@ -161,9 +162,9 @@ void load_group(const CheckpointReader& reader, ParamGroup& group, int worker, S
       require(info.shape == meta.global && info.dtype == meta.dtype,
               "the checkpoint's '{}' is {} {}, this model's is {} {}: model or configuration differ", meta.name,
               name_of(info.dtype), info.shape.to_string(), name_of(meta.dtype), meta.global.to_string());
-      host.resize(part.values.bytes());
+      host.resize(static_cast<std::size_t>(part.piece.elements()) * size_of(meta.dtype));
       reader.read(meta.name, meta.offset, meta.size, host.data());
-      home.upload(part.values, host.data());
+      part.upload(host.data(), p, plan.settings(), home);
     }
   }
 }
@@ -175,8 +176,7 @@ std::vector<std::string> load_checkpoint(const CheckpointReader& reader, const P
   const HookContext at{.stream = stream, .step = reader.step()};
   std::set<std::string> notes;
   for (const auto& group : store.groups()) {
-    with_held(plan.keepers(), *group, Held::state, at,
-              [&](Stream& home) { load_group(reader, *group, plan.mesh().worker(), home); });
+    with_held(plan.keepers(), *group, Held::state, at, [&](Stream& home) { load_group(reader, *group, plan, home); });
     load_plugin_states(reader, *group, plan, stream, notes);
   }
   load_gate_states(reader, plan, store, stream);

@@ -1,9 +1,10 @@
-// Between a rank's parameters and checkpoints: master weights and optimizer state, by global name and slice.
+// Between a rank's parameters and checkpoints: weights and optimizer state, by global name and slice.
 //
 // In a checkpoint, NAME is the fp32 master weight of a parameter, optimizer/STATE/NAME what the optimizer keeps beside
-// it (orthant/optimizer.h): optimizer/moment1/NAME and optimizer/moment2/NAME for adamw. What plugins remember is said
-// in plugin_state.h. Where workers are independent (AxisSpec), plain names are the first
-// worker's, and workerN/ stands before those of the others.
+// it (orthant/optimizer.h): optimizer/moment1/NAME and optimizer/moment2/NAME for adamw. What a run stores in fewer
+// bits (core/layers/state_storage.h) is f32 there too, and loads into a run with any storage. What plugins remember is
+// said in plugin_state.h. Where workers are independent (AxisSpec), plain names are the first worker's, and workerN/
+// stands before those of the others.
 #pragma once
 
 #include <filesystem>

@@ -50,6 +50,15 @@ std::vector<float> to_host(Tensor values, Stream& stream) {
   return host;
 }
 
+std::vector<float> to_host(const StatePiece& part, Stream& stream) {
+  if (part.dtype() != DType::f32) {
+    return to_host(part.values, stream);
+  }
+  std::vector<float> host(part.piece.elements());
+  part.download(host.data(), stream);
+  return host;
+}
+
 // The weights as layers read them, by name: each rank's slices, whole. Collective over the world.
 std::map<std::string, std::vector<float>> weights_in_use(Trainer& trainer, const Plan& plan, Stream& stream) {
   std::map<std::string, std::vector<float>> found;
@@ -124,7 +133,7 @@ void run_rank(const Config& config, int steps, Halves halves, Communicator& comm
         for (const Param& p : group->params) {
           for (const StatePiece& part : first_worker ? state_pieces(*group, p) : std::vector<StatePiece>()) {
             const std::string kind = part.state.empty() ? "weight" : part.state;
-            visit(*group, p, part.piece, kind + "/" + p.spec.name, to_host(part.values, part.stream(*stream, home)));
+            visit(*group, p, part.piece, kind + "/" + p.spec.name, to_host(part, part.stream(*stream, home)));
           }
         }
       });

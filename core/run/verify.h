@@ -61,7 +61,7 @@ struct VerifyReport {
 };
 
 // The difference of two snapshots of one experiment.
-VerifyReport compare(const Snapshot& layout, const Snapshot& reference, ComputeType dtype);
+VerifyReport compare(const Snapshot& layout, const Snapshot& reference, const Settings& settings);
 
 // Both, and on a difference a search for the fewest plugins that show it. optimizer.eps is raised where it would turn
 // the rounding of gradients that are almost zero into differences of weights. A layout whose training stops is

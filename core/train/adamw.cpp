@@ -30,7 +30,9 @@ Sgd sgd_of(const UpdateStep& step) {
 class AdamWOptimizer final : public Optimizer {
  public:
   Treatment treatment(const ParamSpec&, const OptimizerSettings&) const override {
-    return {.states = {{"moment1"}, {"moment2"}}, .replays = true};
+    return {
+        .states = {{.name = "moment1", .code = StateCode::with_sign}, {.name = "moment2", .code = StateCode::positive}},
+        .replays = true};
   }
   void update(const UpdateSlice& slice, const UpdateStep& step, Stream& s) const override {
     adamw_update(slice, step, s);
@@ -46,7 +48,7 @@ class AdamWOptimizer final : public Optimizer {
 class SgdOptimizer final : public Optimizer {
  public:
   Treatment treatment(const ParamSpec&, const OptimizerSettings&) const override {
-    return {.states = {{"moment1"}}, .replays = true};
+    return {.states = {{.name = "moment1", .code = StateCode::with_sign}}, .replays = true};
   }
   void update(const UpdateSlice& slice, const UpdateStep& step, Stream& s) const override {
     s.sgd(slice.master, slice.weight, slice.state[0], slice.grad, step.factor, sgd_of(step));

@@ -6,6 +6,7 @@
 
 #include "core/layers/parameter_state.h"
 #include "core/plan/keeper_chain.h"
+#include "core/train/low_memory_update.h"
 
 namespace orthant {
 
@@ -69,9 +70,7 @@ UpdateSlice OptimizerStep::slice_of(const ParamGroup& group, const Part& part) c
                     .state = {},
                     .whole = {}};
   for (const OptimizerState& spec : part.treatment.states) {
-    const auto state = std::find_if(group.states.begin(), group.states.end(),
-                                    [&](const ParamState& s) { return s.name == spec.name; });
-    slice.state.push_back(state->slice(part.begin, part.count));
+    slice.state.push_back(state_of(group, spec.name, part.begin, part.count).slice(part.begin, part.count));
   }
   return slice;
 }
@@ -138,7 +137,12 @@ void OptimizerStep::update(ParamGroup& group, UpdateStep step, Stream& home) {
   }
   for (const Part& part : parts) {
     if (part.whole == nullptr) {
+      const bool narrow = stored_in_fewer_bits(group, part.treatment);
       for (const ParamGroup::Run& run : due(part.begin, part.count, group.put_off)) {
+        if (narrow) {
+          update_low_memory(group, run.begin, run.count, part.treatment, step_of(part), plan_.settings(), home);
+          continue;
+        }
         Part of = part;
         of.begin = run.begin;
         of.count = run.count;

@@ -52,7 +52,8 @@ void ZeroKeeper::adopt(ParamGroup& group, Holding& holding) {
     return;
   }
   const std::int64_t parts = of.ranks.shards->size();
-  holding.owned_elements = (group.elements + parts - 1) / parts;
+  const std::int64_t units = parts * group.share_unit;
+  holding.owned_elements = (group.elements + units - 1) / units * group.share_unit;
   holding.padded = holding.owned_elements * parts;
   holding.owned_begin = holding.owned_elements * of.ranks.shards->rank();
   holding.owner = of.ranks.replicas == nullptr || of.ranks.replicas->rank() == 0;

@@ -230,6 +230,7 @@ const Fault faults_of_optimizers[] = {
     {"slices", "optimizer rude: contract", "after an update in slices are not those of one update"},
     {"nan", "optimizer rude: contract", "a step whose factor is NaN changes the weights"},
     {"remembers", "optimizer rude: contract", "it keeps state that it does not name"},
+    {"negative", "optimizer rude: contract", "state 'speed' is negative"},
     {"names", "optimizer rude: contract", "optimizer 'rude' has two states 'speed'"},
     {"unclipped", "optimizer rude: contract", "differ from those of a gradient that was multiplied by *factor"},
     {"moody", "optimizer rude: contract", "now in one way, now in another"},

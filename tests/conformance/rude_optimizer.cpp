@@ -10,6 +10,7 @@
 //   forgets     replays all missed steps but the last
 //   promises    says that it replays, and does not
 //   both        says that it replays what it treats as a whole
+//   negative    says that a momentum is never negative
 #include <orthant/optimizer.h>
 #include <orthant/plugin.h>
 
@@ -28,7 +29,7 @@ class RudeOptimizer final : public Optimizer {
     if (fault_ == "names") {
       return {.states = {{"speed"}, {"speed"}}, .whole = false, .method = 0, .replays = false};
     }
-    return {.states = {{"speed"}},
+    return {.states = {{.name = "speed", .code = fault_ == "negative" ? StateCode::positive : StateCode::none}},
             .whole = fault_ == "both",
             .method = fault_ == "moody" ? ++asked_ : 0,
             .replays = fault_ == "forgets" || fault_ == "promises" || fault_ == "both"};

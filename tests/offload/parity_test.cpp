@@ -24,12 +24,19 @@ const std::string pipeline = "[plugins.pipeline]\nsize = 2\n";
 const std::string tensor = "[plugins.tensor]\nsize = 2\nsequence_parallel = true\n";
 const std::string expert = "[plugins.expert]\nsize = 2\n";
 
+// bf16 weights without a master, states in 8 bits.
+const Overrides low_memory = {R"(run.dtype="bf16")", R"(optimizer.master_weights="none")",
+                              R"(optimizer.state_dtype="8bit")", "model.d_model=32"};
+
 const Layout layouts[] = {
     {"one_rank", {}, ""},
     {"one_rank_micro_batches", {"batch.micro_batch=2"}, ""},
     {"bf16", {R"(run.dtype="bf16")", "batch.micro_batch=4"}, ""},
     {"tied_odd", {"model.tie_embeddings=true", "model.vocab_size=23", "moe.capacity_factor=1.0"}, ""},
     {"sgd_recompute", {R"(optimizer.name="sgd")", R"(memory.recompute="full")"}, ""},
+    {"low_memory", low_memory, ""},
+    {"low_memory_zero_1", test::joined(low_memory, {"batch.micro_batch=2"}), zero(1)},
+    {"low_memory_zero_3", low_memory, zero(3)},
     {"zero_0", {"batch.micro_batch=2"}, zero(0)},
     {"zero_1_bf16", {R"(run.dtype="bf16")", "batch.micro_batch=2"}, zero(1)},
     {"zero_1", {}, zero(1) + expert},

@@ -24,7 +24,7 @@ class Average final : public Keeper {
     }
     workers_.all_reduce(group.master, ReduceOp::sum, at.stream);
     at.stream.scale(group.master, 1.0f / static_cast<float>(workers_.size()));
-    if (group.owned_weight.dtype() != DType::f32) {
+    if (group.owned_weight.dtype() != group.master.dtype()) {  // else they are one
       at.stream.cast(group.owned_weight, group.master);
     }
   }

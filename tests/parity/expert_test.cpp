@@ -112,7 +112,7 @@ TEST_P(Ways, EqualOneRankAndToTheBitOneLegInOnePart) {
   for (const Model& model : models) {
     const Config config = experiment(with_experts(model), expert_axis(way));
     const Snapshot snapshot = take_snapshot(config, steps);
-    const VerifyReport report = compare(snapshot, reference_of(with_experts(model), steps), config.settings.run.dtype);
+    const VerifyReport report = compare(snapshot, reference_of(with_experts(model), steps), config.settings);
     EXPECT_TRUE(report.ok()) << model.name << ": " << differences(report);
     expect_same_bits(snapshot, snapshot_of(model, axes(way.ranks, way.ranks)), model.name);
   }

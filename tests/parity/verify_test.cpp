@@ -54,7 +54,7 @@ TEST(Verify, RoundingOfAGradientThatIsZeroIsNoDifference) {
         one.gradients[0].at(router)[i] = sign * static_cast<float>(size * whole);
         other.gradients[0].at(router)[i] = (i % 3 == 0 ? 1.0f : -0.5f) * static_cast<float>(size * whole);
       }
-      EXPECT_EQ(compare(one, other, ComputeType::fp32).ok(), size < 1e-6) << size;
+      EXPECT_EQ(compare(one, other, Settings()).ok(), size < 1e-6) << size;
     }
   }
 }
@@ -78,8 +78,8 @@ TEST(Verify, ErrorsOfSmallGradientsAreDifferences) {
     for (float& g : wrong.gradients[0].at(router)) {
       g *= planted.factor;
     }
-    EXPECT_TRUE(compare(one, one, ComputeType::fp32).ok());
-    EXPECT_THAT(compare(wrong, one, ComputeType::fp32).first_difference, HasSubstr("gradient of step 1 " + router));
+    EXPECT_TRUE(compare(one, one, Settings()).ok());
+    EXPECT_THAT(compare(wrong, one, Settings()).first_difference, HasSubstr("gradient of step 1 " + router));
   }
 }
 
@@ -87,12 +87,12 @@ TEST(Verify, ATensorOfAnotherSizeOrNoneIsADifference) {
   const Snapshot one = take_snapshot(experiment(), 1);
   Snapshot wrong = one;
   wrong.gradients[0].at(router).pop_back();
-  EXPECT_THAT(compare(wrong, one, ComputeType::fp32).first_difference, HasSubstr(router));
+  EXPECT_THAT(compare(wrong, one, Settings()).first_difference, HasSubstr(router));
   wrong.gradients[0].erase(router);
-  EXPECT_THAT(compare(wrong, one, ComputeType::fp32).first_difference, HasSubstr(router));
+  EXPECT_THAT(compare(wrong, one, Settings()).first_difference, HasSubstr(router));
   wrong = one;
   wrong.state.erase("moment2/" + router);
-  EXPECT_THAT(compare(wrong, one, ComputeType::fp32).first_difference, HasSubstr("moment2 of " + router));
+  EXPECT_THAT(compare(wrong, one, Settings()).first_difference, HasSubstr("moment2 of " + router));
 }
 
 // A difference in bf16 may be no fault where a layout adds up rounded parts: the report says how to find out.

@@ -1,6 +1,8 @@
 // What papers say that models take, against plans of the same models. Nothing of them is allocated.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "core/dry_run/planning.h"
 #include "tests/support/experiment.h"
 
@@ -54,6 +56,31 @@ TEST(Published, ZeroOf7500MillionParametersOn64Ranks) {
       EXPECT_NEAR(static_cast<double>(plan.memory.optimizer) / parameters, 12, 0.01);
     }
   }
+}
+
+// 12 bytes become 2 in blocks of 32 numbers with a byte each; only norms keep f32. The weights lose their master.
+TEST(Published, LowMemoryOf7500MillionParameters) {
+  const Overrides model = {"model.layers=36",
+                           "model.d_model=4096",
+                           "model.heads=32",
+                           "model.d_ff=16384",
+                           "model.vocab_size=51200",
+                           "batch.sequences=64",
+                           R"(optimizer.state_dtype="8bit")"};
+  const auto bytes_of_each = [&](const Overrides& more, int stage) {
+    const RankPlan plan = plan_rank(
+        experiment(joined(joined(dense, model), more), fmt::format("[plugins.data]\nsize = 64\nzero = {}\n", stage)),
+        0);
+    return std::array<double, 2>{static_cast<double>(plan.memory.weights) / elements(plan),
+                                 static_cast<double>(plan.memory.optimizer) / elements(plan)};
+  };
+  const Overrides no_master = {R"(optimizer.master_weights="none")"};
+  constexpr double states = 2 * (1 + 1.0 / 32);
+  EXPECT_NEAR(bytes_of_each(no_master, 0)[0], 2, 0.001);
+  EXPECT_NEAR(bytes_of_each(no_master, 0)[1], states, 0.001);
+  EXPECT_NEAR(bytes_of_each({}, 0)[1], 4 + states, 0.001);
+  EXPECT_NEAR(bytes_of_each(no_master, 1)[1], states / 64, 0.001);
+  EXPECT_NEAR(bytes_of_each(no_master, 3)[0], 2.0 / 64, 0.001);
 }
 
 const Overrides gpt3 = {"model.d_model=12288",       "model.heads=96",

@@ -128,8 +128,8 @@ std::vector<float> TestRank::saved_state(const std::string& name, const std::str
   with_held(session_.plan().keepers(), *found.group, Held::saved, {.stream = *stream_}, [&](Stream& home) {
     for (const StatePiece& part : state_pieces(*found.group, *found.param)) {
       if (part.state == state) {
-        std::vector<float> piece(part.values.elements());
-        part.stream(*stream_, home).download(piece.data(), part.values);
+        std::vector<float> piece(part.piece.elements());
+        part.download(piece.data(), part.stream(*stream_, home));
         host.insert(host.end(), piece.begin(), piece.end());
       }
     }

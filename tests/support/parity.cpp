@@ -39,7 +39,7 @@ void expect_parity(const Overrides& overrides, const std::string& plugins, const
   const Snapshot& reference = reference_of(overrides, options.steps);
   ASSERT_EQ(reference.world_size, 1);
   const ComputeType dtype = config.settings.run.dtype;
-  const VerifyReport report = compare(layout, reference, dtype);
+  const VerifyReport report = compare(layout, reference, config.settings);
   EXPECT_TRUE(report.ok()) << differences(report);
   for (const Comparison& row : report.rows) {
     if (dtype == ComputeType::fp32 && row.quantity == "later gradient") {

@@ -69,7 +69,7 @@ void expect_trains_as_the_cpu(const Overrides& overrides, const std::string& plu
   const Snapshot reference = take_snapshot(one_rank(experiment(overrides)), steps);
   const Snapshot got = take_snapshot(simt, steps);
   EXPECT_EQ(got.replica_differences, std::vector<std::string>());
-  for (const Comparison& row : compare(got, reference, simt.settings.run.dtype).rows) {
+  for (const Comparison& row : compare(got, reference, simt.settings).rows) {
     EXPECT_TRUE(row.ok()) << row.quantity << " " << row.where << ": " << row.difference << " above " << row.tolerance;
   }
 }

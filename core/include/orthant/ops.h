@@ -23,6 +23,7 @@
 #include <orthant/operation.h>
 #include <orthant/random.h>
 #include <orthant/settings.h>
+#include <orthant/state_code.h>
 #include <orthant/tensor.h>
 
 namespace orthant {
@@ -136,6 +137,18 @@ class Stream {
   virtual void quantise(const Tensor& q, const Tensor& scale, const Tensor& x, std::int64_t block) = 0;
   // x = q * scale.
   virtual void dequantise(const Tensor& x, const Tensor& q, const Tensor& scale, std::int64_t block) = 0;
+  // to bf16 [r, c] <- from f32 [r, c], rounded by chance: to one of the two neighbours, so that it is right on average.
+  // The number of element (i, j) is random_bits(key, its index in the global tensor, by `at`). What bf16 holds stays;
+  // NaN and infinity too.
+  virtual void stochastic_cast(const Tensor& to, const Tensor& from, const RandomKey& key, const SliceMap& at) = 0;
+  // Optimizer state in 8 bits (state_code.h), by blocks of 32 columns; rounded by chance, as above.
+  //   code      u8 [r, c]; c is a multiple of 32
+  //   exponent  u8 [r c / 32]; 255: some x of the block is not finite, and all are NaN when they are decoded
+  //   x         f32 [r, c]. StateCode::positive: what is below zero becomes zero
+  virtual void encode_state(const Tensor& code, const Tensor& exponent, const Tensor& x, StateCode how,
+                            const RandomKey& key, const SliceMap& at) = 0;
+  // The reverse. x f32 [n], code u8 [n], exponent u8 [n / 32].
+  virtual void decode_state(const Tensor& x, const Tensor& code, const Tensor& exponent, StateCode how) = 0;
   // Copies runs of rows of `from` to rows of `to`. A row is an entry of the outermost dimension.
   virtual void copy_rows(const Tensor& to, const Tensor& from, std::span<const RowRun> runs) = 0;
   // to [J, I, C] <- from [I, J, C], any dtype: to[j, i] = from[i, j]. Its own adjoint, and its own inverse.

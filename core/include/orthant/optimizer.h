@@ -24,6 +24,7 @@
 #include <orthant/ops.h>
 #include <orthant/param.h>
 #include <orthant/settings.h>
+#include <orthant/state_code.h>
 
 namespace orthant {
 
@@ -32,6 +33,9 @@ namespace orthant {
 struct OptimizerState {
   std::string name;          // letters, digits, '_': a checkpoint has it as optimizer/NAME/PARAMETER
   DType dtype = DType::f32;  // or bf16, f64
+  // How it may be stored where optimizer.state_dtype = "8bit"; with a code, dtype is f32. Updates meet f32 all the
+  // same.
+  StateCode code = StateCode::none;
   bool operator==(const OptimizerState&) const = default;
 };
 
@@ -48,7 +52,8 @@ struct Treatment {
 // alike and decay alike.
 struct UpdateSlice {
   Tensor master;              // f32 [n]: the weights
-  Tensor weight;              // compute dtype [n]: receives the new master; in fp32 it is master itself
+  Tensor weight;              // compute dtype [n]: receives the new master; in fp32 it is master itself, and so it is
+                              // where bf16 weights have no master (f32: the core rounds it)
   Tensor grad;                // f32 [n]: the sum over all ranks
   std::vector<Tensor> state;  // [n] each, in the order of Treatment::states
   Tensor whole;               // f32 [n]: these elements of what `transform` made, to be changed at will; undefined

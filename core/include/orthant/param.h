@@ -16,6 +16,7 @@
 
 #include <orthant/group.h>
 #include <orthant/mesh.h>
+#include <orthant/state_code.h>
 #include <orthant/tensor.h>
 
 namespace orthant {
@@ -60,18 +61,36 @@ struct ParamState {
   struct Run {
     std::int64_t begin = 0, count = 0, at = 0;
   };
-  std::string name;       // "moment1"
-  Tensor values;          // [owned] where every parameter of the group has it, else those elements alone
+  std::string name;          // "moment1"; those of a group that are stored in 8 bits and those that are not stand apart
+  DType dtype = DType::f32;  // of the numbers
+  StateCode code = StateCode::none;  // how they are stored
+  std::int64_t elements = 0;         // owned where every parameter of the group has it, else those elements alone
+  // [elements]. With a code u8 [elements + elements / state_block]: all codes, then the blocks' exponents.
+  Tensor values;
   std::vector<Run> runs;  // in order
-  // The state of owned elements [begin, begin + count); undefined if they have none. REQUIRES: one run holds all of
-  // them.
-  Tensor slice(std::int64_t begin, std::int64_t count) const {
+  std::int64_t bytes() const {
+    return code == StateCode::none ? elements * static_cast<std::int64_t>(size_of(dtype))
+                                   : elements + elements / state_block;
+  }
+  // Where the state of owned elements [begin, begin + count) begins in `values`; -1 if they have none. REQUIRES: one
+  // run holds all of them.
+  std::int64_t place(std::int64_t begin, std::int64_t count) const {
     for (const Run& run : runs) {
       if (begin >= run.begin && begin + count <= run.begin + run.count) {
-        return values.slice(run.at + begin - run.begin, {count});
+        return run.at + begin - run.begin;
       }
     }
-    return {};
+    return -1;
+  }
+  // The state of these elements; undefined if they have none. REQUIRES: it has no code.
+  Tensor slice(std::int64_t begin, std::int64_t count) const {
+    const std::int64_t at = place(begin, count);
+    return at < 0 ? Tensor() : values.slice(at, {count});
+  }
+  // Elements [at, at + count) of `values`, whole blocks. REQUIRES: it has a code.
+  Tensor codes(std::int64_t at, std::int64_t count) const { return values.slice(at, {count}); }
+  Tensor exponents(std::int64_t at, std::int64_t count) const {
+    return values.slice(elements + at / state_block, {count / state_block});
   }
 };
 
@@ -141,12 +160,17 @@ struct ParamGroup : Holding {
   // else the main one.
   Group* sum = nullptr;
 
+  // Where owned ranges may begin and end: at multiples of so many elements. More than 1 where states are stored in
+  // blocks (state_code.h): a keeper that cuts one is refused.
+  std::int64_t share_unit = 1;
+
   // --- buffers
   Tensor weight;        // compute dtype [padded]; may be undefined between Keeper::release and acquire
   Tensor owned_weight;  // compute dtype [owned]; a part of weight where that is whole
   Tensor grad;          // f32 [padded]; may be undefined outside a backward pass
   Tensor owned_grad;    // f32 [owned], of the whole batch from whole_grads on; a part of grad where that is whole
-  Tensor master;        // f32 [owned]; owned_weight itself where that is f32
+  Tensor master;        // f32 [owned]; owned_weight itself where that is f32, or where optimizer.master_weights is
+                        // "none": bf16 then
   std::vector<ParamState> states;          // the optimizer's, by name
   std::vector<PluginState> plugin_states;  // Keeper::state, in the order of the chain
 

@@ -24,6 +24,7 @@ enum class Purpose : std::uint32_t {
   second_expert = 4,
   data_order = 5,
   synthetic = 6,
+  rounding = 7,
   test = 100
 };
 
@@ -59,6 +60,13 @@ ORTHANT_HOST_DEVICE inline Philox4 philox(const RandomKey& key, std::uint64_t in
     k1 += 0xBB67AE85u;
   }
   return {{c0, c1, c2, c3}};
+}
+
+// 32 random bits. Four neighbours are served by one philox.
+ORTHANT_HOST_DEVICE inline std::uint32_t random_bits(const RandomKey& key, std::uint64_t index) {
+  const Philox4 r = philox(key, index / 4);
+  const std::uint64_t place = index % 4;
+  return place == 0 ? r.v[0] : place == 1 ? r.v[1] : place == 2 ? r.v[2] : r.v[3];
 }
 
 // In [0, 1), 24 bits: exact in fp32.

@@ -21,6 +21,8 @@ enum class DropPolicy { position, probability };
 enum class BalanceOver { group, batch };
 enum class Documents { stream, packed, separate };
 enum class ComputeType { fp32, bf16 };
+enum class MasterWeights { fp32, none };
+enum class StateType { fp32, eight_bits };
 
 struct RunSettings {
   std::string name = "run";
@@ -114,6 +116,8 @@ struct OptimizerSettings {
   std::string schedule = "cosine";  // a kind of LearningRate (orthant/learning_rate.h)
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;  // cosine: its last step (0: run.steps); wsd: steps of the decay (0: run.steps / 10)
+  MasterWeights master_weights = MasterWeights::fp32;  // none: bf16 weights are all there is, rounded by chance
+  StateType state_dtype = StateType::fp32;             // eight_bits: see StateCode (orthant/state_code.h)
 };
 
 struct MemorySettings {
