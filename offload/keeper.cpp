@@ -195,6 +195,7 @@ void OffloadKeeper::rows_of_experts(ParamGroup& group, std::span<const std::int6
     bring_experts(*found, rows);
     at.stream.wait(found->arrived);
     set_on_host(*found, rows);
+    plan_on_host(*found);
   }
 }
 

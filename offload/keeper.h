@@ -85,6 +85,7 @@ class OffloadKeeper final : public Keeper {
     Tensor fetched;
     std::shared_ptr<Event> arrived;
     std::optional<ExpertWindow> window;  // of experts that come up after the gate
+    Tensor planned_rows;                 // in a plan: as much as rows may take in the host's memory
     // --- the gradient
     bool grad_held = false;    // the slot has what this step has added up so far
     bool complete = false;     // its last addend is there
@@ -116,6 +117,7 @@ class OffloadKeeper final : public Keeper {
   void bring_experts(Kept& of, std::span<const std::int64_t> rows);
   void set_on_host(Kept& of, std::span<const std::int64_t> rows);
   bool on_host(const Kept& of, std::size_t expert, std::int64_t rows) const;
+  void plan_on_host(Kept& of);
   void end_on_host(ParamGroup& group);
   void drop_weight(Kept& of);
   std::vector<int> soon(const ParamGroup& now) const;

@@ -65,6 +65,20 @@ void OffloadKeeper::set_on_host(Kept& of, std::span<const std::int64_t> rows) {
   of.weight->close();
 }
 
+// A plan has no rows to count. Of an expert's rows two of four products may be in the host's memory at a time: d
+// numbers in, n before the activation.
+void OffloadKeeper::plan_on_host(Kept& of) {
+  if (lanes_->device.holds_data() || places_.host_rows == 0) {
+    return;
+  }
+  const ParamGroup& group = *of.group;
+  const Param& first = group.params.front();  // [f, d]
+  const std::int64_t experts = static_cast<std::int64_t>(of.window->experts());
+  const std::int64_t d = first.size[1], n = group.elements / experts / d - first.size[0];
+  of.planned_rows =
+      lanes_->device.host_empty(compute_dtype(), {2 * (experts - places_.pinned) * places_.host_rows * (d + n)});
+}
+
 void OffloadKeeper::end_on_host(ParamGroup& group) {
   if (group.on_host.has_value()) {
     lanes_->traffic.to_host += group.on_host->to_host;
@@ -141,6 +155,7 @@ void OffloadKeeper::drop_weight(Kept& of) {
 
 void OffloadKeeper::release_weight(Kept& of) {
   end_on_host(*of.group);
+  of.planned_rows = {};
   const std::vector<int> next = soon(*of.group);
   if (std::find(next.begin(), next.end(), of.group->id) == next.end()) {
     drop_weight(of);

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "core/dry_run/promise.h"
 #include "tests/support/parity.h"
 
 namespace orthant::expert_weights_test {
@@ -167,6 +168,21 @@ TEST(ExpertWeights, RowsTravelToWeightsThatStay) {
     EXPECT_EQ(run.up[step], expected_up(run, 0) + moved);
     EXPECT_EQ(run.down[step], 4 * (run.dense + 8 * 4 * run.expert) + moved);
   }
+}
+
+// A plan does not know the rows, and counts as many as there may be.
+TEST(ExpertWeights, ThePlanCountsRowsInTheHostsMemory) {
+  const Config config =
+      experiment(test::joined(few_rows, {R"(run.dtype="bf16")"}), after_gate("host_rows = 16\nstates = \"host\"\n"));
+  test::OneRank rank(config);
+  for (int step = 0; step < 3; ++step) {
+    rank->trainer().step(step);
+  }
+  const std::int64_t peak = rank->stream().device().host_memory().peak_bytes, promised = memory_need(config).host;
+  EXPECT_LE(peak, promised);
+  const std::int64_t without =
+      memory_need(experiment(test::joined(few_rows, {R"(run.dtype="bf16")"}), after_gate("states = \"host\"\n"))).host;
+  EXPECT_GT(peak, without) << "no row was computed in the host's memory: this tests nothing";
 }
 
 TEST(ExpertWeights, WhatCannotWaitForTheGateIsRefused) {

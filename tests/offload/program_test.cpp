@@ -18,7 +18,8 @@ using testing::HasSubstr;
 const std::string all_on_disk =
     "[plugins.offload]\nstates = \"nvme\"\ngradients = \"nvme\"\nweights = \"nvme\"\nactivations = \"nvme\"\n";
 
-// 46M parameters: 737 MB of weights, gradients and states. RLIMIT_DATA counts what a process may write to.
+// 46M parameters: 737 MB of weights, gradients and states. RLIMIT_DATA counts what a process may write to, the
+// stacks of threads too, which are 8 MiB each if nobody says less.
 TEST(OffloadProgram, AModelOfFourTimesTheMemoryTrains) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's own memory counts too";
@@ -26,10 +27,11 @@ TEST(OffloadProgram, AModelOfFourTimesTheMemoryTrains) {
   ProgramFolder folder;
   const auto train = [&](const std::string& limit, const std::string& more) {
     const std::string recipe = paths::source("configs/larger_than_memory.toml");
-    return folder.command({"bash", "-c",
-                           fmt::format("ulimit -d {} && OMP_NUM_THREADS=1 exec {} train {} --set run.steps=2 --set "
-                                       "data.sequence_length=32 --set run.directory={} {}",
-                                       limit, paths::program(), recipe, folder.path("runs").string(), more)});
+    return folder.command(
+        {"bash", "-c",
+         fmt::format("ulimit -s 1024 && ulimit -d {} && OMP_NUM_THREADS=1 exec {} train {} --set run.steps=2 --set "
+                     "data.sequence_length=32 --set run.directory={} {}",
+                     limit, paths::program(), recipe, folder.path("runs").string(), more)});
   };
   const Result run = train("188416", "");  // KiB: 184 MiB for all of the process
   EXPECT_EQ(run.code, 0) << run.output << run.error;
