@@ -238,7 +238,7 @@ const Case cases[] = {
      pipeline("1f1b", 1) + axes(2, 2)},
     {"interleaved_keep_micro_batches",
      joined(every_expert,
-            {"model.layers=4", "batch.micro_batch=2", R"(memory.recompute="full")", "memory.keep_micro_batches=2"}),
+            {"model.layers=8", "batch.micro_batch=2", R"(memory.recompute="full")", "memory.keep_micro_batches=2"}),
      pipeline("interleaved", 2)},
     {"tensor4_few_kv_heads", joined(every_expert, {"model.kv_heads=1", "model.tie_embeddings=true"}), tensor(4)},
     {"tensor2_cut_rows_data_expert", joined(every_expert, {"moe.shared_experts=1", "batch.micro_batch=2"}),
