@@ -1,7 +1,12 @@
 // The `orthant` program: chooses the subcommand, and turns failures into a message and an exit code.
 #include <orthant/error.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <exception>
+#include <new>
+#include <string_view>
+#include <system_error>
 
 #include "core/base/output.h"
 #include "core/program/commands.h"
@@ -9,6 +14,37 @@
 namespace {
 
 constexpr int bad_usage = 2;
+
+// No memory is left to make a text of.
+constexpr std::string_view out_of_memory =
+    "orthant: out of memory: the system gives this process no more (ulimit -d, ulimit -v, a cgroup's limit, or the "
+    "machine's memory is full). Use fewer ranks on this machine or a smaller batch.micro_batch; memory.limit and "
+    "memory.host_limit tell before a run starts what its tensors need\n";
+
+constexpr const char* no_more_threads =
+    "the system starts no more threads for this process: raise the limit of threads (ulimit -u), or of memory for "
+    "their "
+    "stacks (ulimit -d, ulimit -v, a cgroup's), or use fewer ranks on this machine";
+
+void say_out_of_memory() {
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, out_of_memory.data(), out_of_memory.size());
+}
+
+// A thread that gets no memory within a parallel loop can tell nobody, and ends the process.
+[[noreturn]] void end_of_a_thread() {
+  try {
+    if (std::current_exception() != nullptr) {
+      std::rethrow_exception(std::current_exception());
+    }
+  } catch (const std::bad_alloc&) {
+    say_out_of_memory();
+    std::_Exit(static_cast<int>(orthant::ExitCode::failure));
+  } catch (const std::exception& error) {
+    orthant::say("orthant: internal error: {}", error.what());
+  } catch (...) {
+  }
+  std::abort();
+}
 
 using AddCommand = void (*)(CLI::App&, int&);
 constexpr AddCommand commands[] = {
@@ -27,6 +63,13 @@ int run(CLI::App& app, int argc, char** argv, const int& exit_code) {
   } catch (const orthant::Error& error) {
     orthant::say("orthant: {}", error.what());
     return static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    say_out_of_memory();
+    return static_cast<int>(orthant::ExitCode::failure);
+  } catch (const std::system_error& error) {
+    const bool no_thread = error.code() == std::errc::resource_unavailable_try_again;
+    orthant::say("orthant: {}", no_thread ? no_more_threads : error.what());
+    return static_cast<int>(orthant::ExitCode::failure);
   } catch (const std::exception& error) {
     orthant::say("orthant: internal error: {}", error.what());
     return static_cast<int>(orthant::ExitCode::failure);
@@ -37,6 +80,7 @@ int run(CLI::App& app, int argc, char** argv, const int& exit_code) {
 
 int main(int argc, char** argv) {
   orthant::prepare_standard_streams();
+  std::set_terminate(end_of_a_thread);
   CLI::App app("Orthant trains Mixture-of-Experts transformers.", "orthant");
   app.set_version_flag("--version", "orthant " ORTHANT_VERSION);
   app.require_subcommand(1);

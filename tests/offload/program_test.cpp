@@ -44,6 +44,26 @@ TEST(OffloadProgram, AModelOfFourTimesTheMemoryTrains) {
   EXPECT_THAT(refused.error, HasSubstr("plugins.offload.states = \"host\""));
 }
 
+// Whoever finds no memory: a tensor, a library, a thread of a parallel loop.
+TEST(OffloadProgram, AProcessThatGetsNoMemorySaysSo) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own memory counts too";
+#endif
+  ProgramFolder folder;
+  for (int limit = 50'000; limit <= 130'000; limit += 10'000) {
+    const Result run = folder.command(
+        {"bash", "-c",
+         fmt::format("ulimit -s 1024 && ulimit -d {} && OMP_NUM_THREADS=1 exec {} train {} --set run.steps=2 --set "
+                     "data.sequence_length=32 --set run.directory={}",
+                     limit, paths::program(), paths::source("configs/larger_than_memory.toml"),
+                     folder.path("runs").string())});
+    if (run.code != 0) {
+      EXPECT_EQ(run.code, 1) << limit << ": " << run.error;
+      EXPECT_THAT(run.error, testing::AnyOf(HasSubstr("memory"), HasSubstr("ulimit"))) << limit;
+    }
+  }
+}
+
 TEST(OffloadProgram, ARunResumesWithOtherPlaces) {
   ProgramFolder folder;
   folder.write("plain.toml", run_test::tiny_config({.data = 2}));

@@ -2,6 +2,7 @@
 
 #include "core/base/check.h"
 #include "core/device/cpu/cpu_stream.h"
+#include "core/device/cpu/gemm.h"
 #include "core/device/cpu/side_stream.h"
 
 namespace orthant {
@@ -20,6 +21,7 @@ class DirectView : public HostView {
 
 CpuDevice::CpuDevice(int threads) : threads_(threads) {
   require(threads >= 1, "the cpu device needs at least one thread, got {}", threads);
+  prepare_cpu_gemm();
 }
 
 std::unique_ptr<Stream> CpuDevice::make_main_stream() {

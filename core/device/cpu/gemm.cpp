@@ -2,6 +2,8 @@
 // processor multiplies bf16, else through fp32 copies: converting is cheap beside the product.
 #include "core/device/cpu/gemm.h"
 
+#include <vector>
+
 #if defined(ORTHANT_HAVE_ONEDNN)
 #include <oneapi/dnnl/dnnl.h>
 #else
@@ -31,11 +33,27 @@ void cpu_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, 
     return;
   }
   const dnnl_status_t status = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
+  require(
+      status != dnnl_out_of_memory,
+      "oneDNN found no memory for a product of [{}, {}] x [{}, {}]: the system gives this process no more (ulimit, a "
+      "cgroup's limit, or the machine's memory)",
+      m, k, k, n);
   require(status == dnnl_success, "oneDNN's sgemm failed with status {} for [{}, {}] x [{}, {}]",
           static_cast<int>(status), m, k, k, n);
 #else
   plain::gemm(omp_get_max_threads(), ta, tb, m, n, k, a, lda, b, ldb, beta, c, ldc);
 #endif
+}
+
+void prepare_cpu_gemm() {
+  constexpr std::int64_t n = 32;  // vectors and single numbers have code of their own
+  const std::vector<float> ones(n * n, 1.0f);
+  std::vector<float> product(n * n);
+  for (const bool ta : {false, true}) {
+    for (const bool tb : {false, true}) {
+      cpu_gemm(ta, tb, n, n, n, ones.data(), n, ones.data(), n, 0, product.data(), n);
+    }
+  }
 }
 
 namespace {

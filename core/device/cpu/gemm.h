@@ -12,4 +12,8 @@ namespace orthant {
 void cpu_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda,
               const float* b, std::int64_t ldb, float beta, float* c, std::int64_t ldc);
 
+// Makes what the first product would make. oneDNN writes code then, and crashes where it gets no memory for that: it
+// shall do so before training fills the memory.
+void prepare_cpu_gemm();
+
 }  // namespace orthant
