@@ -23,8 +23,7 @@ constexpr std::string_view out_of_memory =
 
 constexpr const char* no_more_threads =
     "the system starts no more threads for this process: raise the limit of threads (ulimit -u), or of memory for "
-    "their "
-    "stacks (ulimit -d, ulimit -v, a cgroup's), or use fewer ranks on this machine";
+    "their stacks (ulimit -d, ulimit -v, a cgroup's), or use fewer ranks on this machine";
 
 void say_out_of_memory() {
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, out_of_memory.data(), out_of_memory.size());
