@@ -93,6 +93,7 @@ class OffloadKeeper final : public Keeper {
     // --- while the state is acquired
     Tensor device_weight, device_grad;  // what the host's tensors stand in for
     bool updated = false;
+    bool in_update = false;        // what is away changes: it is not fetched before that has an event to wait for
     std::shared_ptr<Event> spent;  // the last update is done with the slots
     // --- an update that is tried
     std::optional<Trial> trial;

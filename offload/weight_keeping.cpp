@@ -127,7 +127,7 @@ void OffloadKeeper::acquire_weight(Kept& of, const HookContext& at) {
   fetch(of, at);
   for (int id : soon(group)) {
     Kept& next = kept_.at(id);
-    if (!next.window.has_value() || at.pass == Pass::backward) {
+    if (!next.in_update && (!next.window.has_value() || at.pass == Pass::backward)) {
       fetch(next, at);
     }
   }

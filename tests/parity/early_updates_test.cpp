@@ -270,5 +270,26 @@ TEST(EarlyUpdates, WhatCannotBeRightIsRefused) {
               HasSubstr("plugin 'offload' tries the update of 'embedding' in the backward pass, but 'template' must"));
 }
 
+// A validation leads the order that weights are fetched in astray: what is being updated then must not be fetched.
+TEST(EarlyUpdates, AValidationBetweenStepsReadsWhatTheyHaveWritten) {
+  const auto losses = [](const std::string& plugins, const char* device) {
+    Config config = experiment(
+        {"optimizer.in_backward=true", "optimizer.clip_grad_norm=0", "batch.micro_batch=2", "model.layers=4"}, plugins);
+    config.settings.run.device = device;
+    test::OneRank rank(config);
+    std::vector<double> all;
+    for (int step = 0; step < 8; ++step) {
+      all.push_back(rank->trainer().step(step).loss);
+      if (step % 2 == 1) {
+        all.push_back(rank->trainer().validate());
+      }
+    }
+    return all;
+  };
+  const std::vector<double> expected = losses("", "cpu");
+  EXPECT_EQ(losses(offload(host + "weights = \"host\"\n"), "late"), expected);
+  EXPECT_EQ(losses(offload(all_on_disk), "late"), expected);
+}
+
 }  // namespace
 }  // namespace orthant::early_updates_test
