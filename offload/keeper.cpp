@@ -208,7 +208,7 @@ void OffloadKeeper::release(ParamGroup& group, Held what, const HookContext& at)
   switch (what) {
     case Held::weight:
       if (group.away.weight) {
-        release_weight(of);
+        release_weight(of, at);
       }
       break;
     case Held::grad:

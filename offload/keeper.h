@@ -20,6 +20,7 @@
 #include <orthant/optimizer.h>
 #include <orthant/plan.h>
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -84,8 +85,9 @@ class OffloadKeeper final : public Keeper {
     // --- weights that are on their way up, or there
     Tensor fetched;
     std::shared_ptr<Event> arrived;
-    std::optional<ExpertWindow> window;  // of experts that come up after the gate
-    Tensor planned_rows;                 // in a plan: as much as rows may take in the host's memory
+    std::optional<ExpertWindow> window;     // of experts that come up after the gate
+    Tensor planned_rows;                    // in a plan: as much as rows may take in the host's memory
+    std::array<Tensor, 2> planned_offsets;  // and what says where they are
     // --- the gradient
     bool grad_held = false;    // the slot has what this step has added up so far
     bool complete = false;     // its last addend is there
@@ -121,9 +123,10 @@ class OffloadKeeper final : public Keeper {
   void plan_on_host(Kept& of);
   void end_on_host(ParamGroup& group);
   void drop_weight(Kept& of);
-  std::vector<int> soon(const ParamGroup& now) const;
+  void follow(const ParamGroup& group, const HookContext& at);
+  std::vector<int> soon(const ParamGroup& now, bool training) const;
   void acquire_weight(Kept& of, const HookContext& at);
-  void release_weight(Kept& of);
+  void release_weight(Kept& of, const HookContext& at);
   void acquire_grad(Kept& of, Stream& s);
   void send_grad_down(Kept& of, const std::shared_ptr<Event>& after);
   void release_grad(Kept& of, const HookContext& at);
@@ -164,7 +167,8 @@ class OffloadKeeper final : public Keeper {
   std::shared_ptr<Lanes> lanes_;
   std::map<int, Kept> kept_;               // by ParamGroup::id
   std::int64_t seen_ = 0, on_device_ = 0;  // elements of all groups so far, and of those that stay
-  AcquireOrder order_;
+  AcquireOrder order_, validation_order_;
+  bool validating_ = false;
   std::deque<std::shared_ptr<Event>> leaving_;  // gradients on their way down
   std::map<const Group*, Group*> together_;  // by ParamGroup::sum: the same ranks, for experts that any of them chose
   Traffic told_;                             // by metrics

@@ -1,5 +1,6 @@
 // OffloadKeeper's weights: up a layer ahead or after the gate, dropped behind their layer.
 #include <algorithm>
+#include <utility>
 
 #include "keeper.h"
 
@@ -77,6 +78,9 @@ void OffloadKeeper::plan_on_host(Kept& of) {
   const std::int64_t d = first.size[1], n = group.elements / experts / d - first.size[0];
   of.planned_rows =
       lanes_->device.host_empty(compute_dtype(), {2 * (experts - places_.pinned) * places_.host_rows * (d + n)});
+  const MemoryScope as(lanes_->device, MemoryKind::work);
+  of.planned_offsets = {lanes_->device.empty(DType::i32, {4 * experts}),
+                        lanes_->device.host_empty(DType::i32, {4 * experts})};
 }
 
 void OffloadKeeper::end_on_host(ParamGroup& group) {
@@ -106,10 +110,10 @@ void OffloadKeeper::refuse_after_gate(const ParamGroup& group) const {
 }
 
 // The groups that are acquired next, to the end of the next layer.
-std::vector<int> OffloadKeeper::soon(const ParamGroup& now) const {
+std::vector<int> OffloadKeeper::soon(const ParamGroup& now, bool training) const {
   std::vector<int> ids;
   int layer = now.layer, changes = 0;
-  for (int id : order_.ahead()) {
+  for (int id : (training ? order_ : validation_order_).ahead()) {
     const int next = kept_.at(id).group->layer;
     changes += next != layer ? 1 : 0;
     layer = next;
@@ -121,11 +125,20 @@ std::vector<int> OffloadKeeper::soon(const ParamGroup& now) const {
   return ids;
 }
 
+// A validation has an order of its own: one that led the other astray would hold more than a plan knows.
+void OffloadKeeper::follow(const ParamGroup& group, const HookContext& at) {
+  if (at.training && std::exchange(validating_, false)) {
+    validation_order_.end_step();
+  }
+  validating_ = !at.training;
+  (at.training ? order_ : validation_order_).acquired(group.id);
+}
+
 void OffloadKeeper::acquire_weight(Kept& of, const HookContext& at) {
   ParamGroup& group = *of.group;
-  order_.acquired(group.id);
+  follow(group, at);
   fetch(of, at);
-  for (int id : soon(group)) {
+  for (int id : soon(group, at.training)) {
     Kept& next = kept_.at(id);
     if (!next.in_update && (!next.window.has_value() || at.pass == Pass::backward)) {
       fetch(next, at);
@@ -137,6 +150,7 @@ void OffloadKeeper::acquire_weight(Kept& of, const HookContext& at) {
   end_on_host(group);
   if (of.window.has_value() && at.pass == Pass::backward && of.window->knows(at.micro_batch)) {
     set_on_host(of, of.window->rows_of(at.micro_batch));
+    plan_on_host(of);
   }
   group.owned_weight = of.fetched;
   if (group.whole_weight) {
@@ -153,10 +167,11 @@ void OffloadKeeper::drop_weight(Kept& of) {
   }
 }
 
-void OffloadKeeper::release_weight(Kept& of) {
+void OffloadKeeper::release_weight(Kept& of, const HookContext& at) {
   end_on_host(*of.group);
   of.planned_rows = {};
-  const std::vector<int> next = soon(*of.group);
+  of.planned_offsets = {};
+  const std::vector<int> next = soon(*of.group, at.training);
   if (std::find(next.begin(), next.end(), of.group->id) == next.end()) {
     drop_weight(of);
   }

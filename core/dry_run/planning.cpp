@@ -173,6 +173,8 @@ RankClass class_of(const Config& config, int rank, std::int64_t step, double rec
                  .recorded = {},
                  .sent = bytes_sent(plan.step),
                  .recomputed = plan.recomputed};
+  // Side streams that are late may let go of the host's tensors at another moment.
+  made.worst.host_peak = std::max(made.worst.host_peak, made.memory.host_peak);
   if (recorded > 0) {
     made.recorded = plan_rank(config, rank, step, {Load::recorded, recorded}).memory;
   }

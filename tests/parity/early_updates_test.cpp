@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/dry_run/planning.h"
+#include "parallel/local/thread_world.h"
 #include "tests/support/error_of.h"
 #include "tests/support/parity.h"
 #include "tests/support/paths.h"
@@ -270,20 +271,25 @@ TEST(EarlyUpdates, WhatCannotBeRightIsRefused) {
               HasSubstr("plugin 'offload' tries the update of 'embedding' in the backward pass, but 'template' must"));
 }
 
-// A validation leads the order that weights are fetched in astray: what is being updated then must not be fetched.
+// Where all forward passes come first, a validation leads the order that weights are fetched in astray: what is being
+// updated then must not be fetched.
 TEST(EarlyUpdates, AValidationBetweenStepsReadsWhatTheyHaveWritten) {
   const auto losses = [](const std::string& plugins, const char* device) {
     Config config = experiment(
-        {"optimizer.in_backward=true", "optimizer.clip_grad_norm=0", "batch.micro_batch=2", "model.layers=4"}, plugins);
+        {"optimizer.in_backward=true", "optimizer.clip_grad_norm=0", "batch.micro_batch=2", "model.layers=4"},
+        "[plugins.pipeline]\nsize = 2\nschedule = \"gpipe\"\n" + plugins);
     config.settings.run.device = device;
-    test::OneRank rank(config);
     std::vector<double> all;
-    for (int step = 0; step < 8; ++step) {
-      all.push_back(rank->trainer().step(step).loss);
-      if (step % 2 == 1) {
-        all.push_back(rank->trainer().validate());
+    run_threads(2, [&](Communicator& communicator) {
+      test::TestRank rank(config, communicator);
+      for (int step = 0; step < 6; ++step) {
+        const double loss = rank.trainer().step(step).loss;
+        const double validation = step % 2 == 1 ? rank.trainer().validate() : 0;
+        if (communicator.rank() == 0) {
+          all.insert(all.end(), {loss, validation});
+        }
       }
-    }
+    });
     return all;
   };
   const std::vector<double> expected = losses("", "cpu");
