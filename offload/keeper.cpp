@@ -153,6 +153,9 @@ void OffloadKeeper::metrics(std::map<std::string, double>& to) {
 }
 
 void OffloadKeeper::acquire(ParamGroup& group, Held what, const HookContext& at) {
+  if (lingering_ != nullptr && what != Held::saved) {
+    close_states(*std::exchange(lingering_, nullptr));  // the checkpoint is written
+  }
   Kept* const found = find(group);
   if (found == nullptr) {
     return;

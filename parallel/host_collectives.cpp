@@ -4,6 +4,19 @@
 
 namespace orthant {
 
+namespace {
+
+// Of one rank, in one piece.
+std::int64_t most_of_a_text(std::int64_t ranks) {
+  return std::max<std::int64_t>(64, (std::int64_t{1} << 14) / ranks);
+}
+
+}  // namespace
+
+std::int64_t bytes_to_gather_texts(std::int64_t ranks) {
+  return ranks == 1 ? 0 : (ranks + 1) * most_of_a_text(ranks);
+}
+
 std::vector<std::string> gather_texts(const std::string& mine, Group& group, Stream& stream) {
   if (group.size() == 1) {
     return {mine};
@@ -20,8 +33,7 @@ std::vector<std::string> gather_texts(const std::string& mine, Group& group, Str
     return texts;
   }
   // Piece by piece: what many ranks say of many parameters is more than memory.limit may leave.
-  constexpr std::int64_t most_bytes = std::int64_t{1} << 14;
-  const std::int64_t piece = std::min(longest, std::max<std::int64_t>(64, most_bytes / ranks));
+  const std::int64_t piece = std::min(longest, most_of_a_text(ranks));
   const Tensor in = device.empty(DType::u8, {piece}), out = device.empty(DType::u8, {ranks, piece});
   std::string all(static_cast<std::size_t>(ranks * piece), '\0');
   for (std::int64_t begin = 0; begin < longest; begin += piece) {

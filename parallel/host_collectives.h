@@ -11,6 +11,8 @@ namespace orthant {
 
 // Every rank's text, in rank order, on every rank.
 std::vector<std::string> gather_texts(const std::string& mine, Group& group, Stream& stream);
+// That a rank takes on its device for it, at most.
+std::int64_t bytes_to_gather_texts(std::int64_t ranks);
 
 // In place, over the group.
 void all_reduce_values(std::vector<std::int64_t>& values, ReduceOp op, Group& group, Stream& stream);

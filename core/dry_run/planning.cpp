@@ -9,6 +9,7 @@
 #include "core/plan/keeper_chain.h"
 #include "core/session/session.h"
 #include "core/train/trainer.h"
+#include "parallel/host_collectives.h"
 
 namespace orthant {
 namespace {
@@ -293,6 +294,26 @@ MeshPlan plan_mesh(const Config& config) {
   return result;
 }
 
+namespace {
+
+// What a resume brings of the states, and a save: whatever a keeper takes for that is planned too.
+void load_states(ParamStore& store, const Plan& plan, const HookContext& at) {
+  for (const auto& group : store.groups()) {
+    with_held(plan.keepers(), *group, Held::state, at, [](Stream&) {});
+  }
+  store.refresh_weights(plan, Change::loaded, at);
+}
+void save_states(ParamStore& store, const Plan& plan, const HookContext& at) {
+  for (const auto& group : store.groups()) {
+    with_held(plan.keepers(), *group, Held::saved, at, [](Stream&) {});
+  }
+  if (const std::int64_t bytes = bytes_to_gather_texts(plan.mesh().world_size()); bytes > 0) {
+    plan.device().empty(DType::u8, {bytes});
+  }
+}
+
+}  // namespace
+
 RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Routed& routed) {
   const bool worst = routed.load == Load::worst;
   MetaDevice device(worst ? Sides::as_late_as_may_be : Sides::sums_late, runs_behind(config));
@@ -313,6 +334,9 @@ RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Rout
   device.set_routing(routing_of(session.plan(), routed));
   Trainer trainer(session.plan(), *stream, source);
   result.step.calls.clear();  // those of making the trainer
+  if (worst) {
+    load_states(trainer.parameters(), session.plan(), {.stream = *stream, .step = step});
+  }
   trainer.step(step);
   result.params = held_params(trainer.parameters());
   result.memory = memory_of(trainer.parameters(), session.plan());
@@ -321,6 +345,9 @@ RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Rout
   trainer.step(step + 1);
   if (worst && config.settings.run.validate_every > 0) {
     trainer.validate();
+  }
+  if (worst) {
+    save_states(trainer.parameters(), session.plan(), {.stream = *stream, .step = step + 1});
   }
   std::swap(result.step, of_step);
   take_peaks(result.memory, device);

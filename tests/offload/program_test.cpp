@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
@@ -50,7 +52,7 @@ TEST(OffloadProgram, AProcessThatGetsNoMemorySaysSo) {
   GTEST_SKIP() << "a sanitizer's own memory counts too";
 #endif
   ProgramFolder folder;
-  for (int limit = 50'000; limit <= 130'000; limit += 10'000) {
+  for (int limit = 50'000; limit <= 125'000; limit += 25'000) {
     const Result run = folder.command(
         {"bash", "-c",
          fmt::format("ulimit -s 1024 && ulimit -d {} && OMP_NUM_THREADS=1 exec {} train {} --set run.steps=2 --set "
@@ -83,6 +85,45 @@ TEST(OffloadProgram, ARunResumesWithOtherPlaces) {
   const std::vector<double> all = folder.losses("r"), last(all.begin() + 4, all.end());
   EXPECT_EQ(folder.losses("on"), last);
   EXPECT_EQ(folder.losses("off"), last);
+}
+
+// Steps, validations, saves and a resume under limits that are what the plan promises.
+TEST(OffloadProgram, WhatIsPromisedIsEnough) {
+  const std::vector<std::vector<std::string>> all = {
+      {"batch.micro_batch=1", R"(plugins.offload.states="host")", R"(plugins.offload.weights="host")",
+       R"(plugins.offload.expert_weights="after_gate")", "plugins.offload.host_rows=8"},
+      {"plugins.sequence.size=2", R"(memory.recompute="full")", R"(plugins.offload.states="host")",
+       R"(plugins.offload.weights="host")"},
+      {"plugins.sequence.size=2", "batch.micro_batch=1", "data.sequence_length=8"},
+      {"plugins.data.size=2", R"(plugins.offload.states="nvme")", R"(plugins.offload.activations="host")"}};
+  for (const std::vector<std::string>& settings : all) {
+    SCOPED_TRACE(settings.back());
+    ProgramFolder folder;
+    folder.write("c.toml", run_test::tiny_config({}));
+    const std::vector<std::string> values = [&] {
+      std::vector<std::string> joined = {"run.steps=4", "run.checkpoint_every=2", "run.validate_every=2"};
+      joined.insert(joined.end(), settings.begin(), settings.end());
+      return joined;
+    }();
+    const Result plan = folder.orthant(with_set({"plan", "c.toml", "--json"}, values));
+    ASSERT_EQ(plan.code, 0) << plan.error;
+    std::int64_t device = 0, host = 0;
+    const nlohmann::json planned = nlohmann::json::parse(plan.output);
+    for (const nlohmann::json& ranks : planned.at("memory")) {
+      device = std::max(device, ranks.at("worst_peak_bytes").get<std::int64_t>());
+      host = std::max(host, ranks.value("worst_host_bytes", std::int64_t{0}));
+    }
+    std::vector<std::string> words =
+        with_set(with_set({"launch", "c.toml"}, values), {fmt::format("memory.limit={}", device)});
+    if (host > 0) {
+      words = with_set(words, {fmt::format("memory.host_limit={}", host)});
+    }
+    const Result run = folder.orthant(words);
+    EXPECT_EQ(run.code, 0) << run.output << run.error;
+    words.insert(words.end(), {"--set", "run.name=again", "--resume", folder.checkpoint(2).string()});
+    const Result again = folder.orthant(words);
+    EXPECT_EQ(again.code, 0) << again.output << again.error;
+  }
 }
 
 TEST(OffloadProgram, AFolderThatIsNotThereIsRefused) {
