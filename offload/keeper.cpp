@@ -211,7 +211,7 @@ void OffloadKeeper::release(ParamGroup& group, Held what, const HookContext& at)
   switch (what) {
     case Held::weight:
       if (group.away.weight) {
-        release_weight(of, at);
+        release_weight(of);
       }
       break;
     case Held::grad:

@@ -95,7 +95,6 @@ class OffloadKeeper final : public Keeper {
     // --- while the state is acquired
     Tensor device_weight, device_grad;  // what the host's tensors stand in for
     bool updated = false;
-    bool in_update = false;        // what is away changes: it is not fetched before that has an event to wait for
     std::shared_ptr<Event> spent;  // the last update is done with the slots
     // --- an update that is tried
     std::optional<Trial> trial;
@@ -123,10 +122,9 @@ class OffloadKeeper final : public Keeper {
   void plan_on_host(Kept& of);
   void end_on_host(ParamGroup& group);
   void drop_weight(Kept& of);
-  void follow(const ParamGroup& group, const HookContext& at);
-  std::vector<int> soon(const ParamGroup& now, bool training) const;
+  std::vector<int> soon(const ParamGroup& now) const;
   void acquire_weight(Kept& of, const HookContext& at);
-  void release_weight(Kept& of, const HookContext& at);
+  void release_weight(Kept& of);
   void acquire_grad(Kept& of, Stream& s);
   void send_grad_down(Kept& of, const std::shared_ptr<Event>& after);
   void release_grad(Kept& of, const HookContext& at);
@@ -167,8 +165,7 @@ class OffloadKeeper final : public Keeper {
   std::shared_ptr<Lanes> lanes_;
   std::map<int, Kept> kept_;               // by ParamGroup::id
   std::int64_t seen_ = 0, on_device_ = 0;  // elements of all groups so far, and of those that stay
-  AcquireOrder order_, validation_order_;
-  bool validating_ = false;
+  AcquireOrder order_;
   std::deque<std::shared_ptr<Event>> leaving_;  // gradients on their way down
   std::map<const Group*, Group*> together_;  // by ParamGroup::sum: the same ranks, for experts that any of them chose
   Traffic told_;                             // by metrics

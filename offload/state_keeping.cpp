@@ -120,7 +120,6 @@ void OffloadKeeper::acquire_state(Kept& of, bool to_change, const HookContext& a
       of.window->changed();
     }
   }
-  of.in_update = to_change;
   if (of.group->away.state) {
     acquire_state_on_host(of, to_change, at);
   } else {
@@ -170,7 +169,6 @@ void OffloadKeeper::release_state(Kept& of, bool changed, const HookContext& at)
   ParamGroup& group = *of.group;
   Stream& s = at.stream;
   group.put_off.clear();
-  of.in_update = false;
   if (group.away.state) {
     const std::shared_ptr<Event> done = lanes_->host->record();
     if (changed) {

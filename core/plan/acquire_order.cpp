@@ -4,29 +4,42 @@
 
 namespace orthant {
 
-void AcquireOrder::acquired(int id) {
-  now_.push_back(id);
-  if (at_ < known_.size() && known_[at_] == id) {
-    ++at_;
-  } else if (!known_.empty() && known_.front() == id) {
-    at_ = 1;
+void AcquireOrder::Passes::acquired(int id) {
+  now.push_back(id);
+  if (at < known.size() && known[at] == id) {
+    ++at;
+  } else if (!known.empty() && known.front() == id) {
+    at = 1;
   } else {
-    at_ = lost;
-    other_way_ = true;
+    at = lost;
+    other_way = true;
   }
+}
+
+void AcquireOrder::Passes::end() {
+  if (other_way) {
+    known = std::exchange(now, {});
+  }
+  now.clear();
+  at = 0;
+  other_way = false;
+}
+
+void AcquireOrder::acquired(int id, bool training) {
+  if (training && validating_) {
+    validation_.end();
+  }
+  validating_ = !training;
+  (training ? training_ : validation_).acquired(id);
 }
 
 std::span<const int> AcquireOrder::ahead() const {
-  return at_ < known_.size() ? std::span(known_).subspan(at_) : std::span<const int>();
+  const Passes& passes = validating_ ? validation_ : training_;
+  return passes.at < passes.known.size() ? std::span(passes.known).subspan(passes.at) : std::span<const int>();
 }
 
 void AcquireOrder::end_step() {
-  if (other_way_) {
-    known_ = std::exchange(now_, {});
-  }
-  now_.clear();
-  at_ = 0;
-  other_way_ = false;
+  training_.end();
 }
 
 }  // namespace orthant

@@ -93,13 +93,14 @@ std::vector<int> ZeroKeeper::soon(const ParamGroup& now) const {
 
 void ZeroKeeper::acquire(ParamGroup& group, Held what, const HookContext& at) {
   if (what == Held::weight) {
-    acquire_weight(group, at.stream);
+    acquire_weight(group, at);
   } else if (what == Held::grad) {
     acquire_grad(group, at.stream);
   }
 }
 
-void ZeroKeeper::acquire_weight(ParamGroup& group, Stream& s) {
+void ZeroKeeper::acquire_weight(ParamGroup& group, const HookContext& at) {
+  Stream& s = at.stream;
   if (group.whole_weight) {
     return;
   }
@@ -111,13 +112,14 @@ void ZeroKeeper::acquire_weight(ParamGroup& group, Stream& s) {
     return other.layer != group.layer || id == group.id;
   });
   Kept& of = kept(group);
-  order_.acquired(group.id);
+  order_.acquired(group.id, at.training);
   if (!group.weight.defined()) {
     gather(of, s);
   }
   for (int id : soon(group)) {
     Kept& next = kept_.at(id);
-    if (!next.group->weight.defined() && next.group->owned_weight.defined()) {
+    const bool changes = next.group->state_stream != nullptr;  // an early update has begun and not ended
+    if (!next.group->weight.defined() && next.group->owned_weight.defined() && !changes) {
       gather(next, s);
     }
   }

@@ -55,7 +55,7 @@ class ZeroKeeper final : public Keeper {
     std::shared_ptr<Event> gathered;  // weight is there
   };
   Kept& kept(const ParamGroup& group) { return kept_.at(group.id); }
-  void acquire_weight(ParamGroup& group, Stream& s);
+  void acquire_weight(ParamGroup& group, const HookContext& at);
   void acquire_grad(ParamGroup& group, Stream& s);
   void sum_whole(ParamGroup& group);
   void sum_shard(Kept& of);

@@ -47,6 +47,24 @@ TEST(AcquireOrder, PassesBetweenStepsAreFollowedFromTheirStart) {
   EXPECT_THAT(ahead(order), ElementsAre(0));
 }
 
+TEST(AcquireOrder, ValidationsHaveOneOfTheirOwn) {
+  AcquireOrder order;
+  for (int time = 0; time < 2; ++time) {
+    run(order, {0, 1, 2, 2, 1, 0});
+    order.end_step();
+    for (const int id : {0, 1, 2}) {
+      order.acquired(id, false);
+    }
+  }
+  EXPECT_THAT(ahead(order), ElementsAre());  // its end, not the backward pass
+  order.acquired(0);
+  EXPECT_THAT(ahead(order), ElementsAre(1, 2, 2, 1, 0));
+  run(order, {1, 2, 2, 1, 0});
+  order.end_step();
+  order.acquired(0, false);
+  EXPECT_THAT(ahead(order), ElementsAre(1, 2));
+}
+
 TEST(AcquireOrder, AnotherWayIsGoneWithoutForesightAndThenKnown) {
   AcquireOrder order;
   run(order, {0, 1, 2, 3});
