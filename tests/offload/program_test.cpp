@@ -111,7 +111,8 @@ TEST(OffloadProgram, WhatIsPromisedIsEnough) {
     const nlohmann::json planned = nlohmann::json::parse(plan.output);
     for (const nlohmann::json& ranks : planned.at("memory")) {
       device = std::max(device, ranks.at("worst_peak_bytes").get<std::int64_t>());
-      host = std::max(host, ranks.value("worst_host_bytes", std::int64_t{0}));
+      host = std::max(host, ranks.at("worst_host_bytes").get<std::int64_t>());
+      EXPECT_GE(ranks.at("worst_host_bytes"), ranks.at("host_bytes"));
     }
     std::vector<std::string> words =
         with_set(with_set({"launch", "c.toml"}, values), {fmt::format("memory.limit={}", device)});
