@@ -1,0 +1,225 @@
+#include "core/study/card.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <orthant/error.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <span>
+#include <sstream>
+#include <utility>
+
+#include "core/checkpoint/disk.h"
+#include "core/run/text_file.h"
+
+namespace orthant {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr int card_format = 1;
+
+std::string processor() {
+  std::istringstream lines(read_text_file("/proc/cpuinfo").value_or(""));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("model name")) {
+      const std::size_t colon = line.find(": ");
+      return colon == std::string::npos ? "" : line.substr(colon + 2);
+    }
+  }
+  return "";
+}
+
+std::string system_name() {
+  std::istringstream lines(read_text_file("/etc/os-release").value_or(""));
+  for (std::string line; std::getline(lines, line);) {
+    const std::string key = "PRETTY_NAME=\"";
+    if (line.starts_with(key)) {
+      return line.substr(key.size(), line.size() - key.size() - 1);
+    }
+  }
+  utsname name{};
+  uname(&name);
+  return name.sysname;
+}
+
+Json machine() {
+  return {{"cpu", processor()},
+          {"cores", sysconf(_SC_NPROCESSORS_ONLN)},
+          {"memory_bytes", static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE)},
+          {"os", system_name()},
+          {"compiler", __VERSION__}};
+}
+
+Json card_of(const StudyPoint& point) {
+  return {{"id", point.id},
+          {"size", point.size},
+          {"experts", point.experts},
+          {"top_k", point.top_k},
+          {"capacity_factor", point.capacity_factor},
+          {"granularity", point.granularity},
+          {"layout", point.layout},
+          {"ranks", point.ranks},
+          {"seed", point.seed},
+          {"set", point.set},
+          {"parameters", {{"total", point.total_parameters}, {"active", point.active_parameters}}},
+          {"flops_per_token", {{"model", point.model_flops}, {"router", point.router_flops}}},
+          {"dispatch_bytes_per_token", point.dispatch_bytes},
+          {"tokens", point.tokens},
+          {"steps", point.steps},
+          {"status", "waiting"},
+          {"error", ""},
+          {"result", nullptr}};
+}
+
+Json parsed(const fs::path& file) {
+  const auto text = read_text_file(file);
+  if (!text) {
+    throw ConfigError(fmt::format("'{}': there is no such file", file.string()));
+  }
+  Json document = Json::parse(*text, nullptr, false);
+  const bool good = document.is_object() && document.value("format", 0) == card_format && document.contains("points") &&
+                    document["points"].is_array() && document.contains("study_toml") &&
+                    document["study_toml"].is_string() && document.contains("config_toml") &&
+                    document["config_toml"].is_string();
+  if (!good) {
+    throw ConfigError(fmt::format("'{}' is no card of a study (format {})", file.string(), card_format));
+  }
+  return document;
+}
+
+}  // namespace
+
+Json describe_text(const Settings& settings) {
+  if (settings.data.path.empty()) {
+    return {{"path", settings.data.source}, {"bytes", 0}, {"hash", ""}};
+  }
+  std::vector<std::uint64_t> sums;
+  std::uint64_t bytes = 0;
+  for (const std::string& path : settings.data.path) {
+    const FileChecksum one = checksum_of_file(path);
+    sums.push_back(one.checksum);
+    bytes += one.bytes;
+  }
+  const std::uint64_t hash = sums.size() == 1 ? sums.front() : checksum_of(std::as_bytes(std::span(sums)));
+  return {{"path", fmt::format("{}", fmt::join(settings.data.path, ", "))},
+          {"bytes", bytes},
+          {"hash", fmt::format("xxh3:{:016x}", hash)}};
+}
+
+StudyCard::StudyCard(const fs::path& folder, const StudyFile& study, const std::vector<StudyPoint>& points,
+                     const StudyOrigin& origin)
+    : file_(folder / "study.json") {
+  document_ = {{"format", card_format},
+               {"name", study.name},
+               {"title", study.title},
+               {"command", origin.command},
+               {"version", origin.version},
+               {"created", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
+               {"seconds", 0.0},
+               {"machine", machine()},
+               {"study_toml", study.text},
+               {"config_toml", origin.config},
+               {"learning_rate_rule", rule_text(study)},
+               {"metric", "validation_loss"},
+               {"points", Json::array()}};
+  for (const StudyPoint& point : points) {
+    document_["points"].push_back(card_of(point));
+  }
+  save();
+}
+
+StudyCard::StudyCard(const fs::path& folder) : file_(folder / "study.json"), document_(parsed(file_)) {
+  for (const Json& point : document_["points"]) {
+    const bool good = point.is_object() && point.contains("id") && point["id"].is_string() &&
+                      point.contains("status") && point["status"].is_string() && point.contains("set") &&
+                      point.contains("result");
+    if (!good) {
+      throw ConfigError(fmt::format("'{}': a point of it is damaged", file_.string()));
+    }
+  }
+  if (!document_.contains("seconds") || !document_["seconds"].is_number()) {
+    throw ConfigError(fmt::format("'{}': it does not say how many seconds it has taken", file_.string()));
+  }
+}
+
+void StudyCard::require_same(const std::vector<StudyPoint>& points) const {
+  const std::string advice = fmt::format(
+      "'{}' was written before the first run and stays as it is: restore the study's file, or give it "
+      "another name",
+      file_.string());
+  if (points.size() != size()) {
+    throw ConfigError(fmt::format("the study has {} points now, and had {}. {}", points.size(), size(), advice));
+  }
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (points[i].id != id(i)) {
+      throw ConfigError(
+          fmt::format("point {} of the study is {} now, and was {}. {}", i + 1, points[i].id, id(i), advice));
+    }
+    if (Json(points[i].set) != document_["points"][i]["set"]) {
+      throw ConfigError(fmt::format("point {} of the study is set otherwise now: {}, and was {}. {}", points[i].id,
+                                    Json(points[i].set).dump(), document_["points"][i]["set"].dump(), advice));
+    }
+  }
+}
+
+PointStatus StudyCard::status(std::size_t point) const {
+  const std::string text = document_["points"][point]["status"];
+  return text == "done" ? PointStatus::done : text == "failed" ? PointStatus::failed : PointStatus::waiting;
+}
+
+void StudyCard::set_done(std::size_t point, const Json& result) {
+  Json& one = document_["points"][point];
+  one["status"] = "done";
+  one["error"] = "";
+  one["result"] = result;
+  save();
+}
+
+void StudyCard::set_failed(std::size_t point, const std::string& why) {
+  document_["points"][point]["status"] = "failed";
+  document_["points"][point]["error"] = why;
+  save();
+}
+
+void StudyCard::set_waiting(std::size_t point) {
+  document_["points"][point]["status"] = "waiting";
+  document_["points"][point]["error"] = "";
+  save();
+}
+
+void StudyCard::add_to_result(std::size_t point, const Json& members) {
+  document_["points"][point]["result"].update(members);
+  save();
+}
+
+void StudyCard::set(const std::string& key, const Json& value) {
+  document_[key] = value;
+  save();
+}
+
+void StudyCard::add_seconds(double seconds) {
+  document_["seconds"] = this->seconds() + seconds;
+  save();
+}
+
+void StudyCard::save() const {
+  const Disk disk;
+  disk.replace_file(file_, document_.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  disk.sync_folder(file_.parent_path());
+}
+
+UnpackedCard unpack_card(const fs::path& file) {
+  const Json document = parsed(file);
+  UnpackedCard card{document["study_toml"], document["config_toml"], ""};
+  if (document.contains("text") && document["text"].is_object()) {
+    card.text_hash = document["text"].value("hash", "");
+  }
+  return card;
+}
+
+}  // namespace orthant

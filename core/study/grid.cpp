@@ -1,0 +1,235 @@
+#include "core/study/grid.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <orthant/gate.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "core/arch/cost.h"
+#include "core/arch/parameter_table.h"
+#include "core/config/config.h"
+#include "core/run/check_start.h"
+#include "core/session/session.h"
+
+namespace orthant {
+namespace {
+
+constexpr std::size_t told_points = 3;  // whose reasons a refusal tells
+
+double router_flops(const Settings& s) {
+  return 3 * 2 * static_cast<double>(s.model.d_model) * static_cast<double>(s.moe.experts) * routed_blocks(s);
+}
+
+std::pair<std::int64_t, std::int64_t> count_parameters(const Settings& s) {
+  std::int64_t total = 0;
+  double idle = 0;  // of routed experts that a token does not choose
+  for (const LayerSpecs& layer : parameter_table(s)) {
+    std::int64_t elements = 0;
+    for (const ParamSpec& spec : layer.params) {
+      elements += spec.global.elements();
+    }
+    total += elements;
+    if (layer.experts) {
+      idle +=
+          static_cast<double>(elements) * (1 - gate_of(s).experts_of_token(s.moe) / static_cast<double>(s.moe.experts));
+    }
+  }
+  return {total, total - std::llround(idle)};
+}
+
+class PointMaker {
+ public:
+  PointMaker(const StudyFile& study, const std::vector<std::string>& overrides)
+      : study_(study), overrides_(overrides) {}
+
+  std::vector<StudyPoint> make() {
+    for (const StudyGrid& grid : study_.grids) {
+      for (const std::string& size : grid.sizes) {
+        for (const std::string& layout : grid.layouts) {
+          make_experts(grid, size, layout);
+        }
+      }
+    }
+    if (!refused_.empty()) {
+      std::string text = fmt::format("{}: {} of the points cannot run", study_.path, refused_.size());
+      for (std::size_t i = 0; i < std::min(refused_.size(), told_points); ++i) {
+        text += fmt::format("\n{}", refused_[i]);
+      }
+      throw ConfigError(text);
+    }
+    return std::move(points_);
+  }
+
+ private:
+  static const NamedSettings& named(const std::vector<NamedSettings>& all, const std::string& name) {
+    return *std::find_if(all.begin(), all.end(), [&](const NamedSettings& one) { return one.name == name; });
+  }
+
+  void make_experts(const StudyGrid& grid, const std::string& size, const std::string& layout) {
+    const bool weak = grid.experts.empty();
+    for (std::int64_t count : weak ? grid.experts_per_rank : grid.experts) {
+      for (std::int64_t seed : grid.seeds) {
+        for (std::int64_t top_k : grid.top_k) {
+          for (std::int64_t granularity : grid.granularity) {
+            for (double capacity_factor : grid.capacity_factor) {
+              StudyPoint point;
+              point.size = size;
+              point.layout = layout;
+              point.seed = seed;
+              point.experts = count;
+              point.top_k = top_k;
+              point.granularity = granularity;
+              point.capacity_factor = capacity_factor;
+              add(std::move(point), weak);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // What a size and a layout say alone, dense: its settings and ranks.
+  struct Base {
+    Settings settings;
+    int ranks = 1;
+  };
+
+  std::vector<std::string> base_set(const StudyPoint& point) const {
+    std::vector<std::string> set = study_.set;
+    for (const NamedSettings* one : {&named(study_.sizes, point.size), &named(study_.layouts, point.layout)}) {
+      set.insert(set.end(), one->set.begin(), one->set.end());
+    }
+    return set;
+  }
+
+  Config load(const std::vector<std::string>& set) const {
+    std::vector<std::string> all = set;
+    all.insert(all.end(), overrides_.begin(), overrides_.end());
+    return load_config(study_.config, all, keys_of_plugin, kinds_of_plugin);
+  }
+
+  // Errors: ConfigError.
+  const Base& base(const StudyPoint& point) {
+    const auto key = std::pair(point.size, point.layout);
+    const auto known = bases_.find(key);
+    if (known != bases_.end()) {
+      return known->second;
+    }
+    std::vector<std::string> set = base_set(point);
+    set.emplace_back("moe.experts=0");
+    const Config config = load(set);
+    return bases_.emplace(key, Base{config.settings, Session(config).world_size()}).first->second;
+  }
+
+  void add(StudyPoint point, bool weak) {
+    try {
+      const Base& twin = base(point);
+      point.ranks = twin.ranks;
+      if (weak) {
+        point.experts *= twin.ranks;
+      }
+      if (point.experts == 1) {  // no router, whatever the grid says of it
+        point.top_k = point.granularity = 1;
+        point.capacity_factor = 0;
+      }
+      point.id = fmt::format("{}_s{}", point.shape(), point.seed);
+      if (!ids_.insert(point.id).second) {
+        return;
+      }
+      complete(point, twin.settings);
+      points_.push_back(std::move(point));
+    } catch (const ConfigError& error) {
+      refused_.push_back(fmt::format("point {}: {}", point.id.empty() ? point.shape() : point.id, error.what()));
+    }
+  }
+
+  void complete(StudyPoint& point, const Settings& twin) {
+    point.set = settings_of(point, twin);
+    Config config = load(point.set);
+    check_start(config, Ranks::processes);
+    const Settings& s = config.settings;
+    point.set.insert(point.set.end(), overrides_.begin(), overrides_.end());
+    std::tie(point.total_parameters, point.active_parameters) = count_parameters(s);
+    point.router_flops = router_flops(s);
+    point.model_flops = training_flops(s) - point.router_flops;
+    const double wanted = training_flops(twin);
+    if (std::abs(point.model_flops / wanted - 1) > 1e-9) {
+      throw ConfigError(fmt::format(
+          "a token takes {:.6g} operations and {:.6g} in the dense twin: points of a study must cost the same. Leave "
+          "settings that change it to the study (moe.experts, moe.top_k, moe.d_expert), or set the same in all points",
+          point.model_flops, wanted));
+    }
+    const std::int64_t width = s.run.dtype == ComputeType::bf16 ? 2 : 4;
+    point.dispatch_bytes = s.moe.experts == 0 ? 0
+                                              : std::llround(4 * gate_of(s).experts_of_token(s.moe)) * s.model.d_model *
+                                                    width * routed_blocks(s);
+    point.steps = s.run.steps;
+    point.tokens = s.run.steps * s.batch.sequences * s.data.sequence_length;
+  }
+
+  std::vector<std::string> settings_of(const StudyPoint& point, const Settings& twin) const {
+    std::vector<std::string> set = base_set(point);
+    const auto put = [&](const char* key, auto value) { set.push_back(fmt::format("{}={}", key, value)); };
+    if (point.experts == 1) {
+      put("moe.experts", 0);
+    } else {
+      const std::int64_t computing = point.top_k * point.granularity + twin.moe.shared_experts;
+      const std::int64_t width = d_ff_of(twin);
+      if (width % computing != 0) {
+        throw ConfigError(
+            fmt::format("a token's {} experts have to be as wide as the dense twin's FFN together, and its width {} is "
+                        "no multiple of {}: choose another model.d_ff",
+                        computing, width, computing));
+      }
+      put("moe.experts", point.experts * point.granularity);
+      put("moe.top_k", point.top_k * point.granularity);
+      put("moe.d_expert", width / computing);
+      put("moe.capacity_factor", point.capacity_factor);
+    }
+    if (study_.learning_rate) {
+      const double lr = learning_rate(*study_.learning_rate, twin.model.d_model);
+      put("optimizer.lr", fmt::format("{:.6g}", lr));
+      put("optimizer.min_lr", fmt::format("{:.6g}", lr * twin.optimizer.min_lr / twin.optimizer.lr));
+    }
+    put("run.seed", point.seed);
+    return set;
+  }
+
+  const StudyFile& study_;
+  const std::vector<std::string>& overrides_;
+  std::map<std::pair<std::string, std::string>, Base> bases_;  // by size and layout
+  std::set<std::string> ids_;
+  std::vector<StudyPoint> points_;
+  std::vector<std::string> refused_;
+};
+
+}  // namespace
+
+std::string StudyPoint::shape() const {
+  return fmt::format("{}_e{}_k{}_g{}{}_{}", size, experts, top_k, granularity,
+                     capacity_factor == 0 ? "" : fmt::format("_c{:g}", capacity_factor), layout);
+}
+
+double learning_rate(const LearningRateRule& rule, std::int64_t d_model) {
+  return rule.lr * std::pow(static_cast<double>(d_model) / static_cast<double>(rule.d_model), rule.exponent);
+}
+
+std::string rule_text(const StudyFile& study) {
+  if (!study.learning_rate) {
+    return "The learning rate is the configuration's, the same for every point.";
+  }
+  const LearningRateRule& rule = *study.learning_rate;
+  return fmt::format("The learning rate is {:g} * (d_model / {})^{:g}, the same for every number of experts.", rule.lr,
+                     rule.d_model, rule.exponent);
+}
+
+std::vector<StudyPoint> make_points(const StudyFile& study, const std::vector<std::string>& overrides) {
+  return PointMaker(study, overrides).make();
+}
+
+}  // namespace orthant

@@ -1,0 +1,82 @@
+#include "core/study/point_queue.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "core/base/stop_signals.h"
+
+namespace orthant {
+namespace {
+
+// Waits up to `seconds` for a request to stop.
+bool asked_to_stop(double seconds) {
+  const sigset_t set = stop_signals();
+  const auto nanoseconds = static_cast<std::int64_t>(seconds * 1e9);
+  const timespec patience{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+  return sigtimedwait(&set, nullptr, &patience) > 0;
+}
+
+}  // namespace
+
+int PointQueue::places_of(const StudyPoint& point) const {
+  return std::min(point.ranks, slots_);
+}
+
+void PointQueue::start_what_fits(std::vector<const StudyPoint*>& points) {
+  int left = slots_;
+  for (const Running& one : running_) {
+    left -= one.places;
+  }
+  for (auto next = points.begin(); next != points.end() && left > 0;) {
+    const int places = places_of(**next);
+    if (places > left) {
+      ++next;
+      continue;
+    }
+    const std::int64_t threads = std::max(1, cores_ * places / (slots_ * (*next)->ranks));
+    running_.push_back({*next, ChildProcess(train_command(folder_, **next, threads), folder_.log_of(**next)),
+                        std::chrono::steady_clock::now(), places});
+    left -= places;
+    next = points.erase(next);
+  }
+}
+
+void PointQueue::collect(const std::function<void(const Ended&)>& ended) {
+  std::vector<Running> still;
+  for (Running& one : running_) {
+    if (one.process.is_running()) {
+      still.push_back(std::move(one));
+    } else {
+      ended({one.point, one.process.ending(),
+             std::chrono::duration<double>(std::chrono::steady_clock::now() - one.begin).count()});
+    }
+  }
+  running_ = std::move(still);
+}
+
+bool PointQueue::run(std::vector<const StudyPoint*> points, const std::function<void(const Ended&)>& ended,
+                     const std::function<void(const std::vector<Running>&)>& waiting) {
+  // The longest first: the last ones to end are then short, and places stand empty for a short time only.
+  std::stable_sort(points.begin(), points.end(),
+                   [](const StudyPoint* a, const StudyPoint* b) { return a->flops() > b->flops(); });
+  while (!points.empty() || !running_.empty()) {
+    start_what_fits(points);
+    if (asked_to_stop(0.5)) {
+      for (const Running& one : running_) {
+        one.process.signal(SIGTERM);  // the step ends, and is saved
+      }
+      while (!running_.empty()) {
+        asked_to_stop(0.1);
+        collect(ended);
+      }
+      return false;
+    }
+    collect(ended);
+    waiting(running_);
+  }
+  return true;
+}
+
+}  // namespace orthant

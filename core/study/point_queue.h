@@ -1,0 +1,49 @@
+// The points that train at a time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/study/child.h"
+#include "core/study/grid.h"
+#include "core/study/point_run.h"
+
+namespace orthant {
+
+// Runs points on `slots` places, each with an equal part of the machine's threads. A point with more ranks than one
+// takes as many places, at most all.
+class PointQueue {
+ public:
+  struct Ended {
+    const StudyPoint* point = nullptr;
+    Ending ending;
+    double seconds = 0;
+  };
+  struct Running {
+    const StudyPoint* point = nullptr;
+    ChildProcess process;
+    std::chrono::steady_clock::time_point begin;
+    int places = 1;
+  };
+
+  PointQueue(StudyFolder folder, int slots, int cores) : folder_(std::move(folder)), slots_(slots), cores_(cores) {}
+
+  // Runs all, those that take longest first. `ended` is called for each, `waiting` about twice a second. Returns false
+  // where a request to stop ended it: points that ran have been told, and have ended.
+  bool run(std::vector<const StudyPoint*> points, const std::function<void(const Ended&)>& ended,
+           const std::function<void(const std::vector<Running>&)>& waiting);
+
+ private:
+  void start_what_fits(std::vector<const StudyPoint*>& points);
+  int places_of(const StudyPoint& point) const;
+  void collect(const std::function<void(const Ended&)>& ended);
+
+  StudyFolder folder_;
+  int slots_, cores_;
+  std::vector<Running> running_;
+};
+
+}  // namespace orthant

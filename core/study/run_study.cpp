@@ -1,0 +1,353 @@
+#include "core/study/run_study.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "core/base/output.h"
+#include "core/checkpoint/disk.h"
+#include "core/config/config.h"
+#include "core/config/print.h"
+#include "core/run/metrics.h"
+#include "core/run/run_ids.h"
+#include "core/run/run_lock.h"
+#include "core/run/text_file.h"
+#include "core/session/session.h"
+#include "core/study/point_queue.h"
+#include "core/study/point_run.h"
+#include "core/study/timing.h"
+
+namespace orthant {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// What is to be run, whether from a STUDY.toml or from a card.
+struct Opened {
+  StudyFile study;
+  std::string text_hash;  // that a card asks for; empty: any
+};
+
+Opened open_study(const std::string& path) {
+  if (!path.ends_with(".json")) {
+    return {read_study(path), ""};
+  }
+  // The texts in a card refer to one another by name only: they are files again in a folder of their own.
+  const UnpackedCard card = unpack_card(path);
+  const Disk disk;
+  const fs::path folder = fs::path(path).parent_path() / "card";
+  disk.create_folder(folder);
+  disk.replace_file(folder / "study.toml", card.study);
+  disk.replace_file(folder / "config.toml", card.config);
+  Opened opened{read_study((folder / "study.toml").string()), card.text_hash};
+  opened.study.config = fs::absolute(folder / "config.toml").string();
+  return opened;
+}
+
+class StudyRun {
+ public:
+  StudyRun(Opened opened, const StudyOptions& options)
+      : study_(std::move(opened.study)),
+        options_(options),
+        folder_{fs::path(study_.directory) / study_.name},
+        cores_(std::max(1, static_cast<int>(std::thread::hardware_concurrency()))) {
+    points_ = make_points(study_, options_.overrides);
+    for (const std::string& id : options_.only) {
+      if (std::none_of(points_.begin(), points_.end(), [&](const StudyPoint& point) { return point.id == id; })) {
+        throw ConfigError(fmt::format("--only {}: the study has no such point; --dry-run lists them", id));
+      }
+    }
+    check_text(opened.text_hash);
+  }
+
+  void print_grid() const {
+    put("{:<28} {:>6} {:>12} {:>12} {:>14} {:>12} {:>10}\n", "point", "ranks", "parameters", "active", "FLOPs/token",
+        "router's", "tokens");
+    for (const StudyPoint& point : points_) {
+      put("{:<28} {:>6} {:>12} {:>12} {:>14.4g} {:>12.4g} {:>10}\n", point.id, point.ranks, point.total_parameters,
+          point.active_parameters, point.model_flops, point.router_flops, point.tokens);
+    }
+    put("{} points. {}\n", points_.size(), rule_text(study_));
+  }
+
+  ExitCode run() {
+    lock_ = std::make_unique<RunLock>(folder_.root, new_id(), RunLock::Holder::children_too);
+    open_card();
+    begin_ = Clock::now();
+    const bool whole = choose_places() && train_points() && time_points();
+    note_seconds();
+    if (!whole) {
+      say("orthant: the study was stopped: {} of {} points are done. Go on with --resume", count(PointStatus::done),
+          points_.size());
+      return ExitCode::stopped_resumable;
+    }
+    const std::size_t failed = count(PointStatus::failed);
+    put("{}: {} of {} points are done, {} failed, {} in all. The card is {}\n", study_.name, count(PointStatus::done),
+        points_.size(), failed, human_duration(card_->seconds()), (folder_.root / "study.json").string());
+    return failed == 0 ? ExitCode::ok : ExitCode::failure;
+  }
+
+ private:
+  void check_text(const std::string& wanted) {
+    std::vector<std::string> set = study_.set;
+    set.emplace_back("moe.experts=0");
+    set.insert(set.end(), options_.overrides.begin(), options_.overrides.end());
+    const Config config = load_config(study_.config, set, keys_of_plugin, kinds_of_plugin);
+    resolved_ = resolved_toml(config);
+    text_ = describe_text(config.settings);
+    if (!wanted.empty() && text_["hash"] != wanted) {
+      throw ConfigError(
+          fmt::format("{}: the card's points were trained on a text with hash {}, and {} has {}. Give the same text by "
+                      "--set data.path=FILE",
+                      study_.path, wanted, text_["path"].get<std::string>(), text_["hash"].get<std::string>()));
+    }
+  }
+
+  void open_card() {
+    const bool there = fs::exists(folder_.root / "study.json");
+    if (there && !options_.resume) {
+      throw ConfigError(fmt::format(
+          "{} holds a study already. Go on with --resume, give this one another name, or remove that folder",
+          folder_.root.string()));
+    }
+    const Disk disk;
+    disk.create_folder(folder_.points());
+    if (there) {
+      card_ = std::make_unique<StudyCard>(folder_.root);
+      card_->require_same(points_);
+      return;
+    }
+    disk.replace_file(folder_.config(), resolved_);
+    card_ = std::make_unique<StudyCard>(folder_.root, study_, points_,
+                                        StudyOrigin{options_.command, options_.version, resolved_});
+    card_->set("text", text_);
+  }
+
+  bool chosen(const StudyPoint& point) const {
+    return options_.only.empty() ||
+           std::find(options_.only.begin(), options_.only.end(), point.id) != options_.only.end();
+  }
+
+  // A failed point is tried again only where it is asked for.
+  std::vector<const StudyPoint*> points_to_train() const {
+    std::vector<const StudyPoint*> all;
+    for (std::size_t i = 0; i < points_.size(); ++i) {
+      const PointStatus status = card_->status(i);
+      if (chosen(points_[i]) &&
+          (status == PointStatus::waiting || (status == PointStatus::failed && !options_.only.empty()))) {
+        all.push_back(&points_[i]);
+      }
+    }
+    return all;
+  }
+
+  std::size_t count(PointStatus status) const {
+    std::size_t number = 0;
+    for (std::size_t i = 0; i < points_.size(); ++i) {
+      number += card_->status(i) == status ? 1 : 0;
+    }
+    return number;
+  }
+
+  bool choose_places() {
+    const std::vector<const StudyPoint*> all = points_to_train();
+    places_ = static_cast<int>(study_.side_by_side);
+    if (places_ == 0 && card_->document().contains("side_by_side")) {
+      places_ = card_->document()["side_by_side"]["places"];
+    }
+    if (places_ != 0 || all.size() < 2) {
+      places_ = std::max(places_, 1);
+      return true;
+    }
+    const auto costliest = [&](int ranks) {
+      const StudyPoint* found = nullptr;
+      for (const StudyPoint* point : all) {
+        if (point->ranks <= ranks && (found == nullptr || point->flops() > found->flops())) {
+          found = point;
+        }
+      }
+      return found;
+    };
+    const StudyPoint* point = costliest(1);
+    places_ = 1;
+    if (point == nullptr || cores_ == 1) {
+      return true;
+    }
+    put("{}: a trial of {}: one run on {} cores, or {} at a time\n", study_.name, point->id, cores_, cores_);
+    const auto trial = try_side_by_side(folder_, *point, cores_);
+    if (!trial) {
+      return false;
+    }
+    places_ = trial->places;
+    card_->set("side_by_side", {{"places", places_},
+                                {"point", point->id},
+                                {"tokens_per_second_one_after_another", trial->one_after_another},
+                                {"tokens_per_second_together", trial->together}});
+    put("{}: {:.0f} tokens/s one after another, {:.0f} together: {} at a time\n", study_.name, trial->one_after_another,
+        trial->together, places_);
+    return true;
+  }
+
+  void note_seconds() {
+    card_->add_seconds(since(begin_));
+    begin_ = Clock::now();
+  }
+
+  bool train_points() {
+    std::vector<const StudyPoint*> all = points_to_train();
+    if (all.empty()) {
+      return true;
+    }
+    for (const StudyPoint* point : all) {
+      work_ += point->flops();
+    }
+    trained_ = all.size();
+    train_begin_ = Clock::now();
+    put("{}: {} of {} points to train, {} at a time\n", study_.name, all.size(), points_.size(), places_);
+    std::fflush(stdout);
+    PointQueue queue(folder_, places_, cores_);
+    const bool whole = queue.run(
+        std::move(all), [&](const PointQueue::Ended& ended) { take(ended); },
+        [&](const std::vector<PointQueue::Running>& running) { show(running); });
+    clear_line();
+    return whole;
+  }
+
+  std::size_t index(const StudyPoint& point) const { return static_cast<std::size_t>(&point - points_.data()); }
+
+  void take(const PointQueue::Ended& ended) {
+    const std::size_t i = index(*ended.point);
+    clear_line();
+    if (ended.ending.signal == 0 && ended.ending.code == static_cast<int>(ExitCode::stopped_resumable)) {
+      card_->set_waiting(i);
+      return;
+    }
+    ++ended_;
+    done_work_ += ended.point->flops();
+    std::string outcome;
+    try {
+      require(ended.ending.exit_code() == 0, "{}\n{}", ended.ending.to_string(),
+              end_of_log(folder_.log_of(*ended.point)));
+      const Json result = result_of(folder_, *ended.point, ended.seconds);
+      card_->set_done(i, result);
+      if (!study_.keep_checkpoints) {
+        Disk().remove_all(folder_.run_of(*ended.point) / "checkpoints");
+      }
+      outcome = fmt::format("validation {:.4f}", result["validation_loss"].get<double>());
+    } catch (const Error& error) {
+      card_->set_failed(i, error.what());
+      outcome = fmt::format("failed: {}", error.what());
+    }
+    note_seconds();
+    put("[{}/{}] {}: {}, {}; ETA {}\n", ended_, trained_, ended.point->id, outcome, human_duration(ended.seconds),
+        human_duration(seconds_left(done_work_)));
+    std::fflush(stdout);
+  }
+
+  // Of training and of timing, where so much of the work has been done.
+  double seconds_left(double done) const {
+    const double training = done > 0 ? since(train_begin_) * (work_ - done) / done : 0;
+    return training +
+           static_cast<double>(study_.timing_rounds) * shape_seconds_ * static_cast<double>(shapes_of(points_).size());
+  }
+
+  void show(const std::vector<PointQueue::Running>& running) {
+    if (!options_.terminal || since(shown_) < 2) {
+      return;
+    }
+    shown_ = Clock::now();
+    double done = done_work_;
+    std::string text;
+    for (const PointQueue::Running& one : running) {
+      const double part = progress_of(folder_.run_of(*one.point), one.point->steps);
+      done += part * one.point->flops();
+      text += fmt::format("{} {:.0f} %  ", one.point->id, 100 * part);
+    }
+    put("\r{}ETA {}\x1b[K", text, human_duration(seconds_left(done)));
+    std::fflush(stdout);
+    open_line_ = true;
+  }
+
+  void clear_line() {
+    if (open_line_) {
+      put("\r\x1b[K");
+      open_line_ = false;
+    }
+  }
+
+  // Only shapes of points that are done and have no time yet.
+  bool time_points() {
+    std::vector<const StudyPoint*> shapes;
+    std::set<std::string> wanted;
+    for (std::size_t i = 0; i < points_.size(); ++i) {
+      const bool timed = card_->status(i) == PointStatus::done && !card_->result(i)["step_seconds"].is_null();
+      if (card_->status(i) == PointStatus::done && !timed && wanted.insert(points_[i].shape()).second) {
+        shapes.push_back(&points_[i]);
+      }
+    }
+    if (study_.timing_rounds == 0 || shapes.empty()) {
+      return true;
+    }
+    put("{}: timing {} shapes, each alone, {} rounds in turns\n", study_.name, shapes.size(), study_.timing_rounds);
+    const auto times = time_shapes(folder_, shapes, study_, cores_, [&](std::size_t run, std::size_t all) {
+      if (options_.terminal) {
+        put("\rtiming {}/{}\x1b[K", run + 1, all);
+        std::fflush(stdout);
+        open_line_ = true;
+      }
+    });
+    clear_line();
+    if (!times) {
+      return false;
+    }
+    for (std::size_t i = 0; i < points_.size(); ++i) {
+      const auto found = times->find(points_[i].shape());
+      if (card_->status(i) == PointStatus::done && found != times->end() && !found->second.empty()) {
+        card_->add_to_result(i, {{"step_seconds", median(found->second)}, {"step_seconds_of_rounds", found->second}});
+      }
+    }
+    return true;
+  }
+
+  StudyFile study_;
+  const StudyOptions& options_;
+  StudyFolder folder_;
+  int cores_;
+  std::vector<StudyPoint> points_;
+  std::string resolved_;  // configuration
+  Json text_;
+  std::unique_ptr<RunLock> lock_;
+  std::unique_ptr<StudyCard> card_;
+  Clock::time_point begin_, train_begin_, shown_;
+  int places_ = 1;
+  std::size_t ended_ = 0, trained_ = 0;  // points of this start
+  double work_ = 0, done_work_ = 0;      // FLOPs of them
+  double shape_seconds_ = 3;             // a guess at what one timing takes
+  bool open_line_ = false;
+};
+
+}  // namespace
+
+ExitCode run_study(const std::string& path, const StudyOptions& options) {
+  StudyRun study(open_study(path), options);
+  if (options.dry_run) {
+    study.print_grid();
+    return ExitCode::ok;
+  }
+  return study.run();
+}
+
+}  // namespace orthant

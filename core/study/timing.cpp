@@ -1,0 +1,123 @@
+#include "core/study/timing.h"
+
+#include <orthant/error.h>
+
+#include <signal.h>
+
+#include <algorithm>
+#include <ctime>
+#include <set>
+
+#include "core/base/stop_signals.h"
+#include "core/checkpoint/disk.h"
+#include "core/study/child.h"
+
+namespace orthant {
+namespace {
+
+constexpr std::int64_t warm_up = 3;      // steps that no time is taken of
+constexpr std::int64_t trial_steps = 8;  // of a trial, after them
+
+// False where a request to stop came first: the runs are told.
+bool wait_for(std::vector<ChildProcess>& runs) {
+  const sigset_t set = stop_signals();
+  const auto any = [&] {
+    return std::any_of(runs.begin(), runs.end(), [](ChildProcess& run) { return run.is_running(); });
+  };
+  while (any()) {
+    const timespec patience{0, 50'000'000};
+    if (sigtimedwait(&set, nullptr, &patience) > 0) {
+      for (const ChildProcess& run : runs) {
+        run.signal(SIGKILL);  // nothing of it is kept
+      }
+      while (any()) {
+      }
+      return false;
+    }
+  }
+  return true;
+}
+
+struct TimedRuns {
+  bool stopped = false;
+  std::vector<double> step_seconds;  // the median of each run; empty where one failed
+  std::string why;                   // it failed
+};
+
+// `count` runs of the point at the same time.
+TimedRuns timed_runs(const StudyFolder& folder, const StudyPoint& point, int count, std::int64_t threads,
+                     std::int64_t steps) {
+  const Disk disk;
+  disk.remove_all(folder.timing());
+  disk.create_folder(folder.timing());
+  std::vector<ChildProcess> runs;
+  const std::filesystem::path log = folder.timing() / "timing.log";
+  for (int i = 0; i < count; ++i) {
+    runs.emplace_back(timing_command(folder, point, threads, warm_up + steps, std::to_string(i)), log);
+  }
+  TimedRuns timed;
+  timed.stopped = !wait_for(runs);
+  for (int i = 0; i < count && !timed.stopped; ++i) {
+    if (runs[static_cast<std::size_t>(i)].ending().exit_code() != 0) {
+      timed.why = end_of_log(log);
+      timed.step_seconds.clear();
+      break;
+    }
+    timed.step_seconds.push_back(median(step_seconds_of(folder.timing() / std::to_string(i), warm_up)));
+  }
+  disk.remove_all(folder.timing());
+  return timed;
+}
+
+double tokens_per_second(const TimedRuns& runs, const StudyPoint& point) {
+  double rate = 0;
+  for (double seconds : runs.step_seconds) {
+    rate += seconds > 0 ? static_cast<double>(point.tokens) / static_cast<double>(point.steps) / seconds : 0;
+  }
+  return rate;
+}
+
+}  // namespace
+
+std::optional<SideBySide> try_side_by_side(const StudyFolder& folder, const StudyPoint& point, int cores) {
+  const TimedRuns alone = timed_runs(folder, point, 1, cores, trial_steps);
+  const TimedRuns together = alone.stopped ? alone : timed_runs(folder, point, cores, 1, trial_steps);
+  if (alone.stopped || together.stopped) {
+    return std::nullopt;
+  }
+  require(alone.why.empty() && together.why.empty(), "the trial of point {} failed:\n{}", point.id,
+          alone.why.empty() ? together.why : alone.why);
+  SideBySide found{1, tokens_per_second(alone, point), tokens_per_second(together, point)};
+  found.places = found.together > found.one_after_another ? cores : 1;
+  return found;
+}
+
+std::vector<const StudyPoint*> shapes_of(const std::vector<StudyPoint>& points) {
+  std::vector<const StudyPoint*> shapes;
+  std::set<std::string> known;
+  for (const StudyPoint& point : points) {
+    if (known.insert(point.shape()).second) {
+      shapes.push_back(&point);
+    }
+  }
+  return shapes;
+}
+
+std::optional<std::map<std::string, std::vector<double>>> time_shapes(
+    const StudyFolder& folder, const std::vector<const StudyPoint*>& shapes, const StudyFile& study, int cores,
+    const std::function<void(std::size_t, std::size_t)>& told) {
+  std::map<std::string, std::vector<double>> times;
+  const auto rounds = static_cast<std::size_t>(study.timing_rounds);
+  for (std::size_t run = 0; run < rounds * shapes.size(); ++run) {
+    told(run, rounds * shapes.size());
+    const StudyPoint& point = *shapes[run % shapes.size()];
+    const TimedRuns timed = timed_runs(folder, point, 1, std::max(1, cores / point.ranks), study.timing_steps);
+    if (timed.stopped) {
+      return std::nullopt;
+    }
+    times[point.shape()].insert(times[point.shape()].end(), timed.step_seconds.begin(), timed.step_seconds.end());
+  }
+  return times;
+}
+
+}  // namespace orthant

@@ -1,0 +1,36 @@
+// How fast points are, each alone on the machine.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/study/grid.h"
+#include "core/study/point_run.h"
+#include "core/study/study_file.h"
+
+namespace orthant {
+
+// What a trial of one point measured: tokens a second of the whole machine.
+struct SideBySide {
+  int places = 1;                // the faster choice
+  double one_after_another = 0;  // one run with all cores
+  double together = 0;           // as many runs as cores, each with one
+};
+
+// Runs the point both ways for a few steps. Nothing where a request to stop came. Errors: Error where a run fails.
+std::optional<SideBySide> try_side_by_side(const StudyFolder& folder, const StudyPoint& point, int cores);
+
+// One point of each shape, in the order of the points.
+std::vector<const StudyPoint*> shapes_of(const std::vector<StudyPoint>& points);
+
+// Of each shape (StudyPoint::shape), the median seconds of a step in each round. In turns: every shape once, then every
+// shape again, so that a machine that slows down slows all of them. A shape that cannot run has no times. `told` is
+// called before each run, with its number and how many there are. Nothing where a request to stop came.
+std::optional<std::map<std::string, std::vector<double>>> time_shapes(
+    const StudyFolder& folder, const std::vector<const StudyPoint*>& shapes, const StudyFile& study, int cores,
+    const std::function<void(std::size_t, std::size_t)>& told);
+
+}  // namespace orthant
