@@ -1,0 +1,133 @@
+// A study's file and the points that it stands for.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/study/grid.h"
+#include "core/study/study_file.h"
+#include "tests/support/error_of.h"
+#include "tests/support/program.h"
+
+namespace orthant::study_grid_test {
+namespace {
+
+using run_test::ProgramFolder;
+using test::error_of;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr const char* base =
+    "[run]\nsteps = 4\n[data]\npath = [\"text.txt\"]\nsequence_length = 16\n[batch]\nsequences = 4\n"
+    "[model]\nlayers = 2\nd_model = 16\nheads = 2\nd_ff = 48\nactivation = \"swiglu\"\n"
+    "[moe]\nexperts = 8\nrouter = \"topk\"\n";
+
+class StudyGridTest : public testing::Test {
+ protected:
+  StudyGridTest() { folder_.write("base.toml", base); }
+
+  StudyFile read(const std::string& text) {
+    folder_.write("study.toml", text);
+    return read_study(folder_.path("study.toml").string());
+  }
+  std::vector<StudyPoint> points(const std::string& text, const std::vector<std::string>& overrides = {}) {
+    return make_points(read("[study]\nname = \"s\"\nconfig = \"base.toml\"\n" + text), overrides);
+  }
+  static std::vector<std::string> ids(const std::vector<StudyPoint>& points) {
+    std::vector<std::string> all;
+    for (const StudyPoint& point : points) {
+      all.push_back(point.id);
+    }
+    return all;
+  }
+
+  ProgramFolder folder_;
+};
+
+TEST_F(StudyGridTest, EveryProblemOfAFileIsToldWithItsPlace) {
+  const std::string error = error_of([&] {
+    read(
+        "[study]\nname = \"a/b\"\nsteps = 3\n[[size]]\nname = \"s\"\nlayers = 2\n[[size]]\nname = \"s\"\n"
+        "[[grid]]\nsizes = [\"t\"]\nexpert = [1]\n[learning_rte]\nlr = 1\n");
+  });
+  EXPECT_THAT(error, AllOf(HasSubstr("study.toml:2:8"), HasSubstr("[study] has no key 'steps'"),
+                           HasSubstr("[study] needs config"), HasSubstr("[size] has no key 'layers'"),
+                           HasSubstr("[[size]] 's' is there twice"), HasSubstr("there is no [[size]] 't'")));
+  EXPECT_THAT(error, AllOf(HasSubstr("did you mean 'experts'?"), HasSubstr("did you mean [learning_rate]?"),
+                           HasSubstr("[[grid]] needs experts or experts_per_rank")));
+  EXPECT_THAT(error_of([&] {
+                read("[study]\nname = \"s\"\nconfig = \"base.toml\"\ntiming_rounds = -1\n[[grid]]\nexperts = [0]\n");
+              }),
+              AllOf(HasSubstr("[study] timing_rounds"), HasSubstr("[grid] experts")));
+  EXPECT_THAT(error_of([&] { read("[study"); }), HasSubstr("study.toml:1"));
+  EXPECT_THAT(error_of([&] { read_study("nowhere.toml"); }), HasSubstr("there is no such file"));
+}
+
+TEST_F(StudyGridTest, ADenseTwinIsThereOnceWhateverTheRouter) {
+  EXPECT_THAT(
+      ids(points("[[grid]]\nexperts = [1, 4]\ntop_k = [1, 2]\nseeds = [1, 2]\ncapacity_factor = [0, 1.25]\n")),
+      ElementsAre("base_e1_k1_g1_one_s1", "base_e1_k1_g1_one_s2", "base_e4_k1_g1_one_s1", "base_e4_k1_g1_c1.25_one_s1",
+                  "base_e4_k2_g1_one_s1", "base_e4_k2_g1_c1.25_one_s1", "base_e4_k1_g1_one_s2",
+                  "base_e4_k1_g1_c1.25_one_s2", "base_e4_k2_g1_one_s2", "base_e4_k2_g1_c1.25_one_s2"));
+  EXPECT_EQ(points("[[grid]]\nexperts = [1, 4]\n[[grid]]\nexperts = [4, 1]\n").size(), 2u);
+}
+
+// Counted by hand: d 16, two layers, 48 channels of a gated FFN, 16 positions, 256 tokens.
+TEST_F(StudyGridTest, PointsCostTheSameAndTheRouterIsCountedApart) {
+  const std::vector<StudyPoint> all = points("[[grid]]\nexperts = [1, 8]\ntop_k = [1, 2]\ngranularity = [1, 3]\n");
+  ASSERT_EQ(all.size(), 5u);
+  const double ffn = 2 * 3 * 16 * 48, projections = 2 * 4 * 16 * 16, head = 2 * 16 * 256;
+  const double scores = 2 * 2 * 16 * 8.5;  // a token meets half a sequence, and itself
+  for (const StudyPoint& point : all) {
+    EXPECT_NEAR(point.model_flops, 3 * (2 * (ffn + projections + scores) + head), 3 * 2 * 2 * 2 * 16) << point.id;
+    EXPECT_EQ(point.model_flops, all[0].model_flops) << point.id;
+    EXPECT_EQ(point.tokens, 4 * 4 * 16);
+  }
+  EXPECT_EQ(all[0].router_flops, 0);
+  EXPECT_EQ(all[1].router_flops, 3 * 2 * 2 * 16 * 8);
+  EXPECT_EQ(all[2].id, "base_e8_k1_g3_one_s1");
+  EXPECT_EQ(all[2].router_flops, 3 * all[1].router_flops);
+  EXPECT_EQ(all[4].id, "base_e8_k2_g3_one_s1");
+  EXPECT_THAT(all[4].set, testing::IsSupersetOf({"moe.experts=24", "moe.top_k=6", "moe.d_expert=8"}));
+  // Rows of 16 floats, six of a token, in two layers, to experts and back, forward and backward.
+  EXPECT_EQ(all[4].dispatch_bytes, 6 * 16 * 4 * 2 * 4);
+  // What a token does not choose is all that a mixture has more than the twin, but for the router.
+  const std::int64_t expert = 3 * 16 * 48, router = 16 * 8;
+  EXPECT_EQ(all[1].total_parameters - all[0].total_parameters, 2 * (7 * expert + router));
+  EXPECT_EQ(all[1].active_parameters - all[0].active_parameters, 2 * router);
+}
+
+TEST_F(StudyGridTest, WhatWouldNotCostTheSameIsRefused) {
+  EXPECT_THAT(
+      error_of([&] { points("[[grid]]\nexperts = [8]\ntop_k = [5]\n"); }),
+      AllOf(HasSubstr("1 of the points cannot run"), HasSubstr("base_e8_k5_g1_one_s1"), HasSubstr("its width 48")));
+  EXPECT_THAT(error_of([&] { points("[[grid]]\nexperts = [1, 8]\n", {"moe.d_expert=16"}); }),
+              HasSubstr("points of a study must cost the same"));
+  EXPECT_THAT(error_of([&] { points("[[size]]\nname = \"s\"\nset = [\"model.heds=3\"]\n[[grid]]\nexperts = [1]\n"); }),
+              AllOf(HasSubstr("point s_e1_k1_g1_one"), HasSubstr("did you mean 'heads'?")));
+}
+
+TEST_F(StudyGridTest, ALearningRateFollowsItsRule) {
+  const std::vector<StudyPoint> all = points(
+      "[learning_rate]\nlr = 0.004\nd_model = 16\nexponent = -0.5\n[[size]]\nname = \"a\"\n[[size]]\nname = \"b\"\n"
+      "set = [\"model.d_model=64\"]\n[[grid]]\nexperts = [1, 8]\n");
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_THAT(all[0].set, testing::Contains("optimizer.lr=0.004"));
+  EXPECT_THAT(all[3].set, testing::Contains("optimizer.lr=0.002"));
+}
+
+TEST_F(StudyGridTest, ExpertsGrowWithTheRanksInWeakScaling) {
+  const std::vector<StudyPoint> all = points(
+      "[[layout]]\nname = \"r1\"\n[[layout]]\nname = \"r2\"\nset = [\"plugins.data.size=2\", "
+      "\"plugins.expert.size=2\"]\n"
+      "[[grid]]\nexperts_per_rank = [4]\n");
+  EXPECT_THAT(ids(all), ElementsAre("base_e4_k1_g1_r1_s1", "base_e8_k1_g1_r2_s1"));
+  EXPECT_EQ(all[1].ranks, 2);
+}
+
+}  // namespace
+}  // namespace orthant::study_grid_test

@@ -1,0 +1,196 @@
+// orthant bench expert-scaling as its users run it: from a grid to a card, through kills and failures.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/support/paths.h"
+#include "tests/support/program.h"
+
+namespace orthant::study_program_test {
+namespace {
+
+using launch_test::eventually;
+using nlohmann::json;
+using run_test::lines_of;
+using run_test::ProgramFolder;
+using run_test::Result;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr const char* base =
+    "[run]\nsteps = 6\nlog_every = 2\nvalidate_every = 2\n[data]\npath = [\"text.txt\"]\nsequence_length = 16\n"
+    "validation_fraction = 0.2\nvalidation_sequences = 4\n"
+    "[batch]\nsequences = 4\n[model]\nlayers = 1\nd_model = 16\nheads = 2\n[moe]\nexperts = 4\nrouter = \"switch\"\n";
+
+class StudyProgram : public testing::Test {
+ protected:
+  StudyProgram() { folder_.write("base.toml", base); }
+
+  void write(const std::string& study, const std::string& rest) {
+    folder_.write("study.toml", "[study]\nname = \"s\"\nconfig = \"base.toml\"\n" + study + rest);
+  }
+  Result run(std::vector<std::string> words = {}) const {
+    words.insert(words.begin(), {"bench", "expert-scaling", "study.toml"});
+    return folder_.orthant(words);
+  }
+  std::filesystem::path study(const std::string& name = "") const { return folder_.path("studies/s") / name; }
+  json card() const { return json::parse(launch_test::read_file(study("study.json")), nullptr, false); }
+  std::map<std::string, json> points() const {
+    std::map<std::string, json> all;
+    for (const json& point : card().value("points", json::array())) {
+      all[point.at("id")] = point;
+    }
+    return all;
+  }
+  // The id that a run gets at its first step, and keeps.
+  std::string run_id(const std::string& point) const {
+    const auto lines = lines_of(study("points/" + point + "/metrics.jsonl"));
+    return lines.empty() ? "" : json::parse(lines.back()).at("run_id").get<std::string>();
+  }
+
+  ProgramFolder folder_;
+};
+
+TEST_F(StudyProgram, LeavesACardWhosePointsAreWhatTrainSays) {
+  write("side_by_side = 2\ntiming_rounds = 2\ntiming_steps = 2\n", "[[grid]]\nexperts = [1, 4]\nseeds = [7]\n");
+  const Result dry = run({"--dry-run"});
+  EXPECT_EQ(dry.code, 0) << dry.error;
+  EXPECT_THAT(dry.output, AllOf(HasSubstr("base_e4_k1_g1_one_s7"), HasSubstr("2 points")));
+  EXPECT_FALSE(std::filesystem::exists(study()));
+
+  const Result done = run();
+  ASSERT_EQ(done.code, 0) << done.output << done.error;
+  EXPECT_THAT(done.output, AllOf(HasSubstr("[2/2]"), HasSubstr("2 of 2 points are done, 0 failed")));
+  const auto all = points();
+  ASSERT_EQ(all.size(), 2u);
+  for (const auto& [id, point] : all) {
+    EXPECT_EQ(point.at("status"), "done");
+    const json& result = point.at("result");
+    ASSERT_EQ(result.at("curve").size(), 3u) << result;
+    EXPECT_EQ(result.at("curve")[2][0], 6);
+    EXPECT_EQ(result.at("curve")[2][1], 6 * 4 * 16);
+    EXPECT_EQ(result.at("step_seconds_of_rounds").size(), 2u);
+    EXPECT_GT(result.at("step_seconds").get<double>(), 0);
+    // The same point by itself, by the command that the card stands for.
+    std::vector<std::string> words = {"train", "studies/s/config.toml", "--set", "run.name=again"};
+    for (const json& set : point.at("set")) {
+      words.insert(words.end(), {"--set", set.get<std::string>()});
+    }
+    std::filesystem::remove_all(folder_.run("again"));
+    const Result again = folder_.orthant(words);
+    ASSERT_EQ(again.code, 0) << again.error;
+    EXPECT_EQ(json::parse(lines_of(folder_.run("again") / "metrics.jsonl").back()).at("validation_loss"),
+              result.at("validation_loss"));
+    EXPECT_FALSE(std::filesystem::exists(study("points/" + id + "/checkpoints")));
+  }
+  EXPECT_THAT(run().error, HasSubstr("Go on with --resume"));
+  EXPECT_EQ(run().code, 78);
+}
+
+// A card is enough for another machine.
+TEST_F(StudyProgram, RunsAgainFromItsCard) {
+  write("side_by_side = 1\ntiming_rounds = 0\n", "[[grid]]\nexperts = [4]\n");
+  ASSERT_EQ(run().code, 0);
+  const auto before = points();
+  std::filesystem::create_directories(folder_.path("elsewhere"));
+  std::filesystem::rename(study("study.json"), folder_.path("elsewhere/card.json"));
+  std::filesystem::remove_all(study());
+  for (const char* name : {"base.toml", "study.toml"}) {
+    std::filesystem::remove(folder_.path(name));
+  }
+  const Result again = folder_.orthant({"bench", "expert-scaling", "elsewhere/card.json"});
+  ASSERT_EQ(again.code, 0) << again.output << again.error;
+  EXPECT_EQ(points().at("base_e4_k1_g1_one_s1").at("result").at("curve"),
+            before.at("base_e4_k1_g1_one_s1").at("result").at("curve"));
+  std::filesystem::remove_all(study());
+  folder_.write("other.txt", launch_test::read_file(folder_.path("text.txt")) + "!");
+  const std::string other = "data.path=" + folder_.path("other.txt").string();
+  const Result refused = folder_.orthant({"bench", "expert-scaling", "elsewhere/card.json", "--set", other});
+  EXPECT_EQ(refused.code, 78);
+  EXPECT_THAT(refused.error, HasSubstr("trained on a text with hash"));
+}
+
+TEST_F(StudyProgram, AKillLosesAndRepeatsNoPointThatWasDone) {
+  write("side_by_side = 1\ntiming_rounds = 0\n",
+        "[[size]]\nname = \"short\"\nset = [\"run.steps=8\"]\n[[size]]\nname = \"long\"\nset = [\"run.steps=20\"]\n"
+        "[[size]]\nname = \"endless\"\nset = [\"run.steps=4000\", \"run.checkpoint_every=20\"]\n"
+        "[[grid]]\nsizes = [\"long\", \"short\"]\nexperts = [1, 4]\n[[grid]]\nsizes = [\"endless\"]\nexperts = [4]\n");
+  // The endless point would come first: it is what takes longest.
+  auto first = folder_.start({paths::program(), "bench", "expert-scaling", "study.toml", "--only",
+                              "short_e1_k1_g1_one_s1", "--only", "long_e4_k1_g1_one_s1"});
+  ASSERT_EQ(first->wait(), 0) << first->error();
+  EXPECT_EQ(card().at("points").size(), 5u);  // the whole grid is there, whatever was asked for
+  EXPECT_EQ(points().at("endless_e4_k1_g1_one_s1").at("status"), "waiting");
+  const std::string kept = run_id("long_e4_k1_g1_one_s1");
+  ASSERT_FALSE(kept.empty());
+
+  const auto endless = study("points/endless_e4_k1_g1_one_s1");
+  auto second = folder_.start({paths::program(), "bench", "expert-scaling", "study.toml", "--resume"});
+  EXPECT_TRUE(eventually([&] { return std::filesystem::exists(endless / "checkpoints/step_000020"); }))
+      << second->error();
+  kill(second->pid(), SIGKILL);
+  second->wait();
+  const std::string unfinished = run_id("endless_e4_k1_g1_one_s1");
+
+  // Asked to stop, it saves; --resume goes on with the run that the kill left.
+  auto third = folder_.start({paths::program(), "bench", "expert-scaling", "study.toml", "--resume"});
+  const std::size_t lines = lines_of(endless / "metrics.jsonl").size();
+  EXPECT_TRUE(eventually([&] { return lines_of(endless / "metrics.jsonl").size() > lines + 4; })) << third->error();
+  kill(third->pid(), SIGTERM);
+  EXPECT_EQ(third->wait(), 75) << third->output() << third->error();
+  EXPECT_THAT(third->error(), HasSubstr("2 of 5 points are done. Go on with --resume"));
+  EXPECT_EQ(points().at("endless_e4_k1_g1_one_s1").at("status"), "waiting");
+  EXPECT_EQ(run_id("endless_e4_k1_g1_one_s1"), unfinished);
+
+  const Result rest =
+      folder_.orthant({"bench", "expert-scaling", "study.toml", "--resume", "--only", "short_e4_k1_g1_one_s1", "--only",
+                       "long_e4_k1_g1_one_s1", "--only", "short_e1_k1_g1_one_s1"});
+  EXPECT_EQ(rest.code, 0) << rest.error;
+  EXPECT_THAT(rest.output, HasSubstr("[1/1] short_e4_k1_g1_one_s1"));
+  EXPECT_EQ(run_id("long_e4_k1_g1_one_s1"), kept);
+
+  write("side_by_side = 1\n", "[[grid]]\nexperts = [1, 4]\n");
+  const Result other = run({"--resume"});
+  EXPECT_EQ(other.code, 78);
+  EXPECT_THAT(other.error,
+              AllOf(HasSubstr("the study has 2 points now, and had 5"), HasSubstr("written before the first run")));
+}
+
+TEST_F(StudyProgram, AFailedPointIsKeptWithItsReasonAndTheOthersGoOn) {
+  write("side_by_side = 1\ntiming_rounds = 0\n",
+        "[[size]]\nname = \"good\"\n[[size]]\nname = \"wild\"\nset = [\"optimizer.lr=1e30\", "
+        "\"optimizer.clip_grad_norm=0\"]\n"
+        "[[grid]]\nexperts = [4]\n");
+  const Result mixed = run();
+  EXPECT_EQ(mixed.code, 1) << mixed.output;
+  EXPECT_THAT(mixed.output, HasSubstr("1 of 2 points are done, 1 failed"));
+  EXPECT_EQ(points().at("good_e4_k1_g1_one_s1").at("status"), "done");
+  const json wild = points().at("wild_e4_k1_g1_one_s1");
+  EXPECT_EQ(wild.at("status"), "failed");
+  EXPECT_THAT(wild.at("error").get<std::string>(), HasSubstr("is not applied"));
+  EXPECT_EQ(run({"--resume"}).code, 1);
+}
+
+// The layout changes nothing: one curve, whatever the ranks.
+TEST_F(StudyProgram, APointHasOneCurveOnAnyNumberOfRanks) {
+  write("side_by_side = 2\ntiming_rounds = 0\n",
+        "[[layout]]\nname = \"r1\"\n[[layout]]\nname = \"r2\"\nset = [\"plugins.data.size=2\", "
+        "\"plugins.expert.size=2\"]\n"
+        "[[grid]]\nexperts = [4]\n");
+  const Result done = run();
+  ASSERT_EQ(done.code, 0) << done.output << done.error;
+  const json one = points().at("base_e4_k1_g1_r1_s1").at("result").at("curve");
+  const json two = points().at("base_e4_k1_g1_r2_s1").at("result").at("curve");
+  ASSERT_EQ(one.size(), two.size());
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    EXPECT_NEAR(one[i][2].get<double>(), two[i][2].get<double>(), 1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace orthant::study_program_test
