@@ -55,7 +55,7 @@ Json machine() {
           {"compiler", __VERSION__}};
 }
 
-Json card_of(const StudyPoint& point) {
+Json card_of(const GridPoint& point) {
   return {{"id", point.id},
           {"size", point.size},
           {"experts", point.experts},
@@ -111,7 +111,7 @@ Json describe_text(const Settings& settings) {
           {"hash", fmt::format("xxh3:{:016x}", hash)}};
 }
 
-StudyCard::StudyCard(const fs::path& folder, const StudyFile& study, const std::vector<StudyPoint>& points,
+StudyCard::StudyCard(const fs::path& folder, const StudyFile& study, const std::vector<GridPoint>& points,
                      const StudyOrigin& origin)
     : file_(folder / "study.json") {
   document_ = {{"format", card_format},
@@ -127,7 +127,7 @@ StudyCard::StudyCard(const fs::path& folder, const StudyFile& study, const std::
                {"learning_rate_rule", rule_text(study)},
                {"metric", "validation_loss"},
                {"points", Json::array()}};
-  for (const StudyPoint& point : points) {
+  for (const GridPoint& point : points) {
     document_["points"].push_back(card_of(point));
   }
   save();
@@ -147,7 +147,7 @@ StudyCard::StudyCard(const fs::path& folder) : file_(folder / "study.json"), doc
   }
 }
 
-void StudyCard::require_same(const std::vector<StudyPoint>& points) const {
+void StudyCard::require_same(const std::vector<GridPoint>& points) const {
   const std::string advice = fmt::format(
       "'{}' was written before the first run and stays as it is: restore the study's file, or give it "
       "another name",

@@ -29,13 +29,13 @@ struct StudyOrigin {
 class StudyCard {
  public:
   // A new card with every point waiting.
-  StudyCard(const std::filesystem::path& folder, const StudyFile& study, const std::vector<StudyPoint>& points,
+  StudyCard(const std::filesystem::path& folder, const StudyFile& study, const std::vector<GridPoint>& points,
             const StudyOrigin& origin);
   // The card that lies there. Errors: ConfigError for what is no card.
   explicit StudyCard(const std::filesystem::path& folder);
 
   // Refuses to go on with other points than the card's. Errors: ConfigError naming the first difference.
-  void require_same(const std::vector<StudyPoint>& points) const;
+  void require_same(const std::vector<GridPoint>& points) const;
 
   std::size_t size() const { return document_["points"].size(); }
   std::string id(std::size_t point) const { return document_["points"][point]["id"]; }

@@ -47,7 +47,7 @@ class PointMaker {
   PointMaker(const StudyFile& study, const std::vector<std::string>& overrides)
       : study_(study), overrides_(overrides) {}
 
-  std::vector<StudyPoint> make() {
+  std::vector<GridPoint> make() {
     for (const StudyGrid& grid : study_.grids) {
       for (const std::string& size : grid.sizes) {
         for (const std::string& layout : grid.layouts) {
@@ -77,7 +77,7 @@ class PointMaker {
         for (std::int64_t top_k : grid.top_k) {
           for (std::int64_t granularity : grid.granularity) {
             for (double capacity_factor : grid.capacity_factor) {
-              StudyPoint point;
+              GridPoint point;
               point.size = size;
               point.layout = layout;
               point.seed = seed;
@@ -99,7 +99,7 @@ class PointMaker {
     int ranks = 1;
   };
 
-  std::vector<std::string> base_set(const StudyPoint& point) const {
+  std::vector<std::string> base_set(const GridPoint& point) const {
     std::vector<std::string> set = study_.set;
     for (const NamedSettings* one : {&named(study_.sizes, point.size), &named(study_.layouts, point.layout)}) {
       set.insert(set.end(), one->set.begin(), one->set.end());
@@ -114,7 +114,7 @@ class PointMaker {
   }
 
   // Errors: ConfigError.
-  const Base& base(const StudyPoint& point) {
+  const Base& base(const GridPoint& point) {
     const auto key = std::pair(point.size, point.layout);
     const auto known = bases_.find(key);
     if (known != bases_.end()) {
@@ -126,7 +126,7 @@ class PointMaker {
     return bases_.emplace(key, Base{config.settings, Session(config).world_size()}).first->second;
   }
 
-  void add(StudyPoint point, bool weak) {
+  void add(GridPoint point, bool weak) {
     try {
       const Base& twin = base(point);
       point.ranks = twin.ranks;
@@ -148,7 +148,7 @@ class PointMaker {
     }
   }
 
-  void complete(StudyPoint& point, const Settings& twin) {
+  void complete(GridPoint& point, const Settings& twin) {
     point.set = settings_of(point, twin);
     Config config = load(point.set);
     check_start(config, Ranks::processes);
@@ -172,7 +172,7 @@ class PointMaker {
     point.tokens = s.run.steps * s.batch.sequences * s.data.sequence_length;
   }
 
-  std::vector<std::string> settings_of(const StudyPoint& point, const Settings& twin) const {
+  std::vector<std::string> settings_of(const GridPoint& point, const Settings& twin) const {
     std::vector<std::string> set = base_set(point);
     const auto put = [&](const char* key, auto value) { set.push_back(fmt::format("{}={}", key, value)); };
     if (point.experts == 1) {
@@ -204,13 +204,13 @@ class PointMaker {
   const std::vector<std::string>& overrides_;
   std::map<std::pair<std::string, std::string>, Base> bases_;  // by size and layout
   std::set<std::string> ids_;
-  std::vector<StudyPoint> points_;
+  std::vector<GridPoint> points_;
   std::vector<std::string> refused_;
 };
 
 }  // namespace
 
-std::string StudyPoint::shape() const {
+std::string GridPoint::shape() const {
   return fmt::format("{}_e{}_k{}_g{}{}_{}", size, experts, top_k, granularity,
                      capacity_factor == 0 ? "" : fmt::format("_c{:g}", capacity_factor), layout);
 }
@@ -228,7 +228,7 @@ std::string rule_text(const StudyFile& study) {
                      rule.d_model, rule.exponent);
 }
 
-std::vector<StudyPoint> make_points(const StudyFile& study, const std::vector<std::string>& overrides) {
+std::vector<GridPoint> make_points(const StudyFile& study, const std::vector<std::string>& overrides) {
   return PointMaker(study, overrides).make();
 }
 

@@ -10,7 +10,7 @@
 
 namespace orthant {
 
-struct StudyPoint {
+struct GridPoint {
   std::string id;  // "small_e8_k1_g1_one_s1": no two points of a study share it
   std::string size, layout;
   std::int64_t experts = 1;  // of full width; 1: the dense twin
@@ -42,6 +42,6 @@ std::string rule_text(const StudyFile& study);
 // All points, those of the first grid first, each once. Every one's configuration has been loaded and checked, and its
 // operations per token are those of its size's dense twin (the router's apart). `overrides`: of every point, last.
 // Errors: ConfigError with the reasons of the first few points that cannot run.
-std::vector<StudyPoint> make_points(const StudyFile& study, const std::vector<std::string>& overrides);
+std::vector<GridPoint> make_points(const StudyFile& study, const std::vector<std::string>& overrides);
 
 }  // namespace orthant

@@ -20,11 +20,11 @@ bool asked_to_stop(double seconds) {
 
 }  // namespace
 
-int PointQueue::places_of(const StudyPoint& point) const {
+int PointQueue::places_of(const GridPoint& point) const {
   return std::min(point.ranks, slots_);
 }
 
-void PointQueue::start_what_fits(std::vector<const StudyPoint*>& points) {
+void PointQueue::start_what_fits(std::vector<const GridPoint*>& points) {
   int left = slots_;
   for (const Running& one : running_) {
     left -= one.places;
@@ -56,11 +56,11 @@ void PointQueue::collect(const std::function<void(const Ended&)>& ended) {
   running_ = std::move(still);
 }
 
-bool PointQueue::run(std::vector<const StudyPoint*> points, const std::function<void(const Ended&)>& ended,
+bool PointQueue::run(std::vector<const GridPoint*> points, const std::function<void(const Ended&)>& ended,
                      const std::function<void(const std::vector<Running>&)>& waiting) {
   // The longest first: the last ones to end are then short, and places stand empty for a short time only.
   std::stable_sort(points.begin(), points.end(),
-                   [](const StudyPoint* a, const StudyPoint* b) { return a->flops() > b->flops(); });
+                   [](const GridPoint* a, const GridPoint* b) { return a->flops() > b->flops(); });
   while (!points.empty() || !running_.empty()) {
     start_what_fits(points);
     if (asked_to_stop(0.5)) {

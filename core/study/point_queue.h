@@ -18,12 +18,12 @@ namespace orthant {
 class PointQueue {
  public:
   struct Ended {
-    const StudyPoint* point = nullptr;
+    const GridPoint* point = nullptr;
     Ending ending;
     double seconds = 0;
   };
   struct Running {
-    const StudyPoint* point = nullptr;
+    const GridPoint* point = nullptr;
     ChildProcess process;
     std::chrono::steady_clock::time_point begin;
     int places = 1;
@@ -33,12 +33,12 @@ class PointQueue {
 
   // Runs all, those that take longest first. `ended` is called for each, `waiting` about twice a second. Returns false
   // where a request to stop ended it: points that ran have been told, and have ended.
-  bool run(std::vector<const StudyPoint*> points, const std::function<void(const Ended&)>& ended,
+  bool run(std::vector<const GridPoint*> points, const std::function<void(const Ended&)>& ended,
            const std::function<void(const std::vector<Running>&)>& waiting);
 
  private:
-  void start_what_fits(std::vector<const StudyPoint*>& points);
-  int places_of(const StudyPoint& point) const;
+  void start_what_fits(std::vector<const GridPoint*>& points);
+  int places_of(const GridPoint& point) const;
   void collect(const std::function<void(const Ended&)>& ended);
 
   StudyFolder folder_;

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t told_lines = 12;  // of a log
 
-std::vector<std::string> run_command(const StudyFolder& folder, const StudyPoint& point, std::int64_t threads) {
+std::vector<std::string> run_command(const StudyFolder& folder, const GridPoint& point, std::int64_t threads) {
   std::vector<std::string> command = {fs::read_symlink("/proc/self/exe").string(), "launch", folder.config().string()};
   const auto set = [&](const std::string& text) { command.insert(command.end(), {"--set", text}); };
   for (const std::string& text : point.set) {
@@ -31,7 +31,7 @@ std::string toml_string(const fs::path& path) {
 
 }  // namespace
 
-std::vector<std::string> train_command(const StudyFolder& folder, const StudyPoint& point, std::int64_t threads) {
+std::vector<std::string> train_command(const StudyFolder& folder, const GridPoint& point, std::int64_t threads) {
   std::vector<std::string> command = run_command(folder, point, threads);
   for (const std::string& text : {"run.name=" + toml_string(point.id), "run.directory=" + toml_string(folder.points()),
                                   std::string("run.keep=1")}) {
@@ -41,7 +41,7 @@ std::vector<std::string> train_command(const StudyFolder& folder, const StudyPoi
   return command;
 }
 
-std::vector<std::string> timing_command(const StudyFolder& folder, const StudyPoint& point, std::int64_t threads,
+std::vector<std::string> timing_command(const StudyFolder& folder, const GridPoint& point, std::int64_t threads,
                                         std::int64_t steps, const std::string& name) {
   std::vector<std::string> command = run_command(folder, point, threads);
   for (const std::string& text :
@@ -71,7 +71,7 @@ double progress_of(const fs::path& run, std::int64_t steps) {
   return lines.empty() ? 0 : std::min(1.0, lines.back()["step"].get<double>() / static_cast<double>(steps));
 }
 
-nlohmann::ordered_json result_of(const StudyFolder& folder, const StudyPoint& point, double seconds) {
+nlohmann::ordered_json result_of(const StudyFolder& folder, const GridPoint& point, double seconds) {
   const fs::path run = folder.run_of(point);
   const std::vector<nlohmann::json> lines = lines_of_run(run);
   require(!lines.empty() && lines.back()["step"].get<std::int64_t>() == point.steps, "'{}' does not end with step {}",

@@ -18,14 +18,14 @@ struct StudyFolder {
   std::filesystem::path config() const { return root / "config.toml"; }
   std::filesystem::path points() const { return root / "points"; }
   std::filesystem::path timing() const { return root / "timing"; }
-  std::filesystem::path run_of(const StudyPoint& point) const { return points() / point.id; }
-  std::filesystem::path log_of(const StudyPoint& point) const { return points() / (point.id + ".log"); }
+  std::filesystem::path run_of(const GridPoint& point) const { return points() / point.id; }
+  std::filesystem::path log_of(const GridPoint& point) const { return points() / (point.id + ".log"); }
 };
 
 // The command that trains the point, with so many threads for each rank, or goes on with it.
-std::vector<std::string> train_command(const StudyFolder& folder, const StudyPoint& point, std::int64_t threads);
+std::vector<std::string> train_command(const StudyFolder& folder, const GridPoint& point, std::int64_t threads);
 // The command that runs `steps` steps of it for their time, as run `name` of the folder for timing.
-std::vector<std::string> timing_command(const StudyFolder& folder, const StudyPoint& point, std::int64_t threads,
+std::vector<std::string> timing_command(const StudyFolder& folder, const GridPoint& point, std::int64_t threads,
                                         std::int64_t steps, const std::string& name);
 
 // Of metrics.jsonl: the lines that are whole.
@@ -34,7 +34,7 @@ std::vector<nlohmann::json> lines_of_run(const std::filesystem::path& run);
 double progress_of(const std::filesystem::path& run, std::int64_t steps);
 // A point's result from its run: validation_loss, curve, train_seconds, peak_bytes, drop_rate; see docs/study.md.
 // Errors: Error where the run has not come to its last step, or was never validated.
-nlohmann::ordered_json result_of(const StudyFolder& folder, const StudyPoint& point, double seconds);
+nlohmann::ordered_json result_of(const StudyFolder& folder, const GridPoint& point, double seconds);
 // The seconds of each step after the first `skipped` ones.
 std::vector<double> step_seconds_of(const std::filesystem::path& run, std::int64_t skipped);
 double median(std::vector<double> values);  // 0 of none

@@ -22,6 +22,7 @@
 #include "core/session/session.h"
 #include "core/study/point_queue.h"
 #include "core/study/point_run.h"
+#include "core/study/points_csv.h"
 #include "core/study/timing.h"
 
 namespace orthant {
@@ -30,6 +31,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
+
+constexpr double start_seconds = 0.5;  // of a run, until its first step: for estimates
 
 double since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -66,7 +69,7 @@ class StudyRun {
         cores_(std::max(1, static_cast<int>(std::thread::hardware_concurrency()))) {
     points_ = make_points(study_, options_.overrides);
     for (const std::string& id : options_.only) {
-      if (std::none_of(points_.begin(), points_.end(), [&](const StudyPoint& point) { return point.id == id; })) {
+      if (std::none_of(points_.begin(), points_.end(), [&](const GridPoint& point) { return point.id == id; })) {
         throw ConfigError(fmt::format("--only {}: the study has no such point; --dry-run lists them", id));
       }
     }
@@ -76,7 +79,7 @@ class StudyRun {
   void print_grid() const {
     put("{:<28} {:>6} {:>12} {:>12} {:>14} {:>12} {:>10}\n", "point", "ranks", "parameters", "active", "FLOPs/token",
         "router's", "tokens");
-    for (const StudyPoint& point : points_) {
+    for (const GridPoint& point : points_) {
       put("{:<28} {:>6} {:>12} {:>12} {:>14.4g} {:>12.4g} {:>10}\n", point.id, point.ranks, point.total_parameters,
           point.active_parameters, point.model_flops, point.router_flops, point.tokens);
     }
@@ -94,6 +97,7 @@ class StudyRun {
           points_.size());
       return ExitCode::stopped_resumable;
     }
+    Disk().replace_file(folder_.root / "points.csv", points_csv(card_->document()));
     const std::size_t failed = count(PointStatus::failed);
     put("{}: {} of {} points are done, {} failed, {} in all. The card is {}\n", study_.name, count(PointStatus::done),
         points_.size(), failed, human_duration(card_->seconds()), (folder_.root / "study.json").string());
@@ -136,14 +140,14 @@ class StudyRun {
     card_->set("text", text_);
   }
 
-  bool chosen(const StudyPoint& point) const {
+  bool chosen(const GridPoint& point) const {
     return options_.only.empty() ||
            std::find(options_.only.begin(), options_.only.end(), point.id) != options_.only.end();
   }
 
   // A failed point is tried again only where it is asked for.
-  std::vector<const StudyPoint*> points_to_train() const {
-    std::vector<const StudyPoint*> all;
+  std::vector<const GridPoint*> points_to_train() const {
+    std::vector<const GridPoint*> all;
     for (std::size_t i = 0; i < points_.size(); ++i) {
       const PointStatus status = card_->status(i);
       if (chosen(points_[i]) &&
@@ -163,7 +167,7 @@ class StudyRun {
   }
 
   bool choose_places() {
-    const std::vector<const StudyPoint*> all = points_to_train();
+    const std::vector<const GridPoint*> all = points_to_train();
     places_ = static_cast<int>(study_.side_by_side);
     if (places_ == 0 && card_->document().contains("side_by_side")) {
       places_ = card_->document()["side_by_side"]["places"];
@@ -173,15 +177,15 @@ class StudyRun {
       return true;
     }
     const auto costliest = [&](int ranks) {
-      const StudyPoint* found = nullptr;
-      for (const StudyPoint* point : all) {
+      const GridPoint* found = nullptr;
+      for (const GridPoint* point : all) {
         if (point->ranks <= ranks && (found == nullptr || point->flops() > found->flops())) {
           found = point;
         }
       }
       return found;
     };
-    const StudyPoint* point = costliest(1);
+    const GridPoint* point = costliest(1);
     places_ = 1;
     if (point == nullptr || cores_ == 1) {
       return true;
@@ -207,11 +211,11 @@ class StudyRun {
   }
 
   bool train_points() {
-    std::vector<const StudyPoint*> all = points_to_train();
+    std::vector<const GridPoint*> all = points_to_train();
     if (all.empty()) {
       return true;
     }
-    for (const StudyPoint* point : all) {
+    for (const GridPoint* point : all) {
       work_ += point->flops();
     }
     trained_ = all.size();
@@ -226,7 +230,7 @@ class StudyRun {
     return whole;
   }
 
-  std::size_t index(const StudyPoint& point) const { return static_cast<std::size_t>(&point - points_.data()); }
+  std::size_t index(const GridPoint& point) const { return static_cast<std::size_t>(&point - points_.data()); }
 
   void take(const PointQueue::Ended& ended) {
     const std::size_t i = index(*ended.point);
@@ -257,11 +261,19 @@ class StudyRun {
     std::fflush(stdout);
   }
 
-  // Of training and of timing, where so much of the work has been done.
+  // Of training and of timing, where so many FLOPs of the training have been done: timing is work of the same kind, and
+  // starts a process each time.
   double seconds_left(double done) const {
-    const double training = done > 0 ? since(train_begin_) * (work_ - done) / done : 0;
-    return training +
-           static_cast<double>(study_.timing_rounds) * shape_seconds_ * static_cast<double>(shapes_of(points_).size());
+    double timing = 0;
+    const std::vector<const GridPoint*> shapes = shapes_of(points_);
+    for (const GridPoint* shape : shapes) {
+      timing += shape->flops() * static_cast<double>(study_.timing_steps) / static_cast<double>(shape->steps);
+    }
+    const auto rounds = static_cast<double>(study_.timing_rounds);
+    const double rate = done / since(train_begin_);
+    return rate > 0
+               ? (work_ - done + rounds * timing) / rate + rounds * static_cast<double>(shapes.size()) * start_seconds
+               : 0;
   }
 
   void show(const std::vector<PointQueue::Running>& running) {
@@ -290,7 +302,7 @@ class StudyRun {
 
   // Only shapes of points that are done and have no time yet.
   bool time_points() {
-    std::vector<const StudyPoint*> shapes;
+    std::vector<const GridPoint*> shapes;
     std::set<std::string> wanted;
     for (std::size_t i = 0; i < points_.size(); ++i) {
       const bool timed = card_->status(i) == PointStatus::done && !card_->result(i)["step_seconds"].is_null();
@@ -326,7 +338,7 @@ class StudyRun {
   const StudyOptions& options_;
   StudyFolder folder_;
   int cores_;
-  std::vector<StudyPoint> points_;
+  std::vector<GridPoint> points_;
   std::string resolved_;  // configuration
   Json text_;
   std::unique_ptr<RunLock> lock_;
@@ -335,7 +347,6 @@ class StudyRun {
   int places_ = 1;
   std::size_t ended_ = 0, trained_ = 0;  // points of this start
   double work_ = 0, done_work_ = 0;      // FLOPs of them
-  double shape_seconds_ = 3;             // a guess at what one timing takes
   bool open_line_ = false;
 };
 

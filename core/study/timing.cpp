@@ -45,7 +45,7 @@ struct TimedRuns {
 };
 
 // `count` runs of the point at the same time.
-TimedRuns timed_runs(const StudyFolder& folder, const StudyPoint& point, int count, std::int64_t threads,
+TimedRuns timed_runs(const StudyFolder& folder, const GridPoint& point, int count, std::int64_t threads,
                      std::int64_t steps) {
   const Disk disk;
   disk.remove_all(folder.timing());
@@ -69,7 +69,7 @@ TimedRuns timed_runs(const StudyFolder& folder, const StudyPoint& point, int cou
   return timed;
 }
 
-double tokens_per_second(const TimedRuns& runs, const StudyPoint& point) {
+double tokens_per_second(const TimedRuns& runs, const GridPoint& point) {
   double rate = 0;
   for (double seconds : runs.step_seconds) {
     rate += seconds > 0 ? static_cast<double>(point.tokens) / static_cast<double>(point.steps) / seconds : 0;
@@ -79,7 +79,7 @@ double tokens_per_second(const TimedRuns& runs, const StudyPoint& point) {
 
 }  // namespace
 
-std::optional<SideBySide> try_side_by_side(const StudyFolder& folder, const StudyPoint& point, int cores) {
+std::optional<SideBySide> try_side_by_side(const StudyFolder& folder, const GridPoint& point, int cores) {
   const TimedRuns alone = timed_runs(folder, point, 1, cores, trial_steps);
   const TimedRuns together = alone.stopped ? alone : timed_runs(folder, point, cores, 1, trial_steps);
   if (alone.stopped || together.stopped) {
@@ -92,10 +92,10 @@ std::optional<SideBySide> try_side_by_side(const StudyFolder& folder, const Stud
   return found;
 }
 
-std::vector<const StudyPoint*> shapes_of(const std::vector<StudyPoint>& points) {
-  std::vector<const StudyPoint*> shapes;
+std::vector<const GridPoint*> shapes_of(const std::vector<GridPoint>& points) {
+  std::vector<const GridPoint*> shapes;
   std::set<std::string> known;
-  for (const StudyPoint& point : points) {
+  for (const GridPoint& point : points) {
     if (known.insert(point.shape()).second) {
       shapes.push_back(&point);
     }
@@ -104,13 +104,13 @@ std::vector<const StudyPoint*> shapes_of(const std::vector<StudyPoint>& points) 
 }
 
 std::optional<std::map<std::string, std::vector<double>>> time_shapes(
-    const StudyFolder& folder, const std::vector<const StudyPoint*>& shapes, const StudyFile& study, int cores,
+    const StudyFolder& folder, const std::vector<const GridPoint*>& shapes, const StudyFile& study, int cores,
     const std::function<void(std::size_t, std::size_t)>& told) {
   std::map<std::string, std::vector<double>> times;
   const auto rounds = static_cast<std::size_t>(study.timing_rounds);
   for (std::size_t run = 0; run < rounds * shapes.size(); ++run) {
     told(run, rounds * shapes.size());
-    const StudyPoint& point = *shapes[run % shapes.size()];
+    const GridPoint& point = *shapes[run % shapes.size()];
     const TimedRuns timed = timed_runs(folder, point, 1, std::max(1, cores / point.ranks), study.timing_steps);
     if (timed.stopped) {
       return std::nullopt;

@@ -21,16 +21,16 @@ struct SideBySide {
 };
 
 // Runs the point both ways for a few steps. Nothing where a request to stop came. Errors: Error where a run fails.
-std::optional<SideBySide> try_side_by_side(const StudyFolder& folder, const StudyPoint& point, int cores);
+std::optional<SideBySide> try_side_by_side(const StudyFolder& folder, const GridPoint& point, int cores);
 
 // One point of each shape, in the order of the points.
-std::vector<const StudyPoint*> shapes_of(const std::vector<StudyPoint>& points);
+std::vector<const GridPoint*> shapes_of(const std::vector<GridPoint>& points);
 
-// Of each shape (StudyPoint::shape), the median seconds of a step in each round. In turns: every shape once, then every
+// Of each shape (GridPoint::shape), the median seconds of a step in each round. In turns: every shape once, then every
 // shape again, so that a machine that slows down slows all of them. A shape that cannot run has no times. `told` is
 // called before each run, with its number and how many there are. Nothing where a request to stop came.
 std::optional<std::map<std::string, std::vector<double>>> time_shapes(
-    const StudyFolder& folder, const std::vector<const StudyPoint*>& shapes, const StudyFile& study, int cores,
+    const StudyFolder& folder, const std::vector<const GridPoint*>& shapes, const StudyFile& study, int cores,
     const std::function<void(std::size_t, std::size_t)>& told);
 
 }  // namespace orthant

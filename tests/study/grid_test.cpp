@@ -34,12 +34,12 @@ class StudyGridTest : public testing::Test {
     folder_.write("study.toml", text);
     return read_study(folder_.path("study.toml").string());
   }
-  std::vector<StudyPoint> points(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  std::vector<GridPoint> points(const std::string& text, const std::vector<std::string>& overrides = {}) {
     return make_points(read("[study]\nname = \"s\"\nconfig = \"base.toml\"\n" + text), overrides);
   }
-  static std::vector<std::string> ids(const std::vector<StudyPoint>& points) {
+  static std::vector<std::string> ids(const std::vector<GridPoint>& points) {
     std::vector<std::string> all;
-    for (const StudyPoint& point : points) {
+    for (const GridPoint& point : points) {
       all.push_back(point.id);
     }
     return all;
@@ -78,11 +78,11 @@ TEST_F(StudyGridTest, ADenseTwinIsThereOnceWhateverTheRouter) {
 
 // Counted by hand: d 16, two layers, 48 channels of a gated FFN, 16 positions, 256 tokens.
 TEST_F(StudyGridTest, PointsCostTheSameAndTheRouterIsCountedApart) {
-  const std::vector<StudyPoint> all = points("[[grid]]\nexperts = [1, 8]\ntop_k = [1, 2]\ngranularity = [1, 3]\n");
+  const std::vector<GridPoint> all = points("[[grid]]\nexperts = [1, 8]\ntop_k = [1, 2]\ngranularity = [1, 3]\n");
   ASSERT_EQ(all.size(), 5u);
   const double ffn = 2 * 3 * 16 * 48, projections = 2 * 4 * 16 * 16, head = 2 * 16 * 256;
   const double scores = 2 * 2 * 16 * 8.5;  // a token meets half a sequence, and itself
-  for (const StudyPoint& point : all) {
+  for (const GridPoint& point : all) {
     EXPECT_NEAR(point.model_flops, 3 * (2 * (ffn + projections + scores) + head), 3 * 2 * 2 * 2 * 16) << point.id;
     EXPECT_EQ(point.model_flops, all[0].model_flops) << point.id;
     EXPECT_EQ(point.tokens, 4 * 4 * 16);
@@ -112,7 +112,7 @@ TEST_F(StudyGridTest, WhatWouldNotCostTheSameIsRefused) {
 }
 
 TEST_F(StudyGridTest, ALearningRateFollowsItsRule) {
-  const std::vector<StudyPoint> all = points(
+  const std::vector<GridPoint> all = points(
       "[learning_rate]\nlr = 0.004\nd_model = 16\nexponent = -0.5\n[[size]]\nname = \"a\"\n[[size]]\nname = \"b\"\n"
       "set = [\"model.d_model=64\"]\n[[grid]]\nexperts = [1, 8]\n");
   ASSERT_EQ(all.size(), 4u);
@@ -121,7 +121,7 @@ TEST_F(StudyGridTest, ALearningRateFollowsItsRule) {
 }
 
 TEST_F(StudyGridTest, ExpertsGrowWithTheRanksInWeakScaling) {
-  const std::vector<StudyPoint> all = points(
+  const std::vector<GridPoint> all = points(
       "[[layout]]\nname = \"r1\"\n[[layout]]\nname = \"r2\"\nset = [\"plugins.data.size=2\", "
       "\"plugins.expert.size=2\"]\n"
       "[[grid]]\nexperts_per_rank = [4]\n");
