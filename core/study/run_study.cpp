@@ -20,6 +20,7 @@
 #include "core/run/run_lock.h"
 #include "core/run/text_file.h"
 #include "core/session/session.h"
+#include "core/study/fit_card.h"
 #include "core/study/point_queue.h"
 #include "core/study/point_run.h"
 #include "core/study/points_csv.h"
@@ -97,7 +98,7 @@ class StudyRun {
           points_.size());
       return ExitCode::stopped_resumable;
     }
-    Disk().replace_file(folder_.root / "points.csv", points_csv(card_->document()));
+    write_results();
     const std::size_t failed = count(PointStatus::failed);
     put("{}: {} of {} points are done, {} failed, {} in all. The card is {}\n", study_.name, count(PointStatus::done),
         points_.size(), failed, human_duration(card_->seconds()), (folder_.root / "study.json").string());
@@ -105,6 +106,12 @@ class StudyRun {
   }
 
  private:
+  void write_results() const {
+    const Disk disk;
+    disk.replace_file(folder_.root / "points.csv", points_csv(card_->document()));
+    disk.replace_file(folder_.root / "fits.json", fits_of(*card_, study_.resamples));
+  }
+
   void check_text(const std::string& wanted) {
     std::vector<std::string> set = study_.set;
     set.emplace_back("moe.experts=0");

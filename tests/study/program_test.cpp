@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -21,6 +22,7 @@ using run_test::ProgramFolder;
 using run_test::Result;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 constexpr const char* base =
     "[run]\nsteps = 6\nlog_every = 2\nvalidate_every = 2\n[data]\npath = [\"text.txt\"]\nsequence_length = 16\n"
@@ -88,6 +90,15 @@ TEST_F(StudyProgram, LeavesACardWhosePointsAreWhatTrainSays) {
               result.at("validation_loss"));
     EXPECT_FALSE(std::filesystem::exists(study("points/" + id + "/checkpoints")));
   }
+  const auto table = lines_of(study("points.csv"));
+  ASSERT_EQ(table.size(), 3u);
+  EXPECT_THAT(table[1], StartsWith("\"base_e1_k1_g1_one_s7\",\"base\",1,1,1,0.0,\"one\",1,7,"));
+  EXPECT_EQ(std::count(table[2].begin(), table[2].end(), ','), std::count(table[0].begin(), table[0].end(), ','));
+  // Two points bear no law, and a speed-up.
+  const json fits = json::parse(launch_test::read_file(study("fits.json")));
+  EXPECT_FALSE(fits.at("skipped").empty());
+  EXPECT_EQ(fits.at("speed_up").at(0).at("id"), "base_e4_k1_g1_one_s7");
+  EXPECT_EQ(fits.at("speed_up").at(0).at("twin"), "base_e1_k1_g1_one_s7");
   EXPECT_THAT(run().error, HasSubstr("Go on with --resume"));
   EXPECT_EQ(run().code, 78);
 }

@@ -1,0 +1,70 @@
+#include "core/study/fit_card.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <vector>
+
+#include "core/fit/study_fits.h"
+
+namespace orthant {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string variant_of(const Json& point) {
+  std::string text = fmt::format("top-{}", point["top_k"].get<std::int64_t>());
+  if (point["granularity"] != 1) {
+    text += fmt::format(", granularity {}", point["granularity"].get<std::int64_t>());
+  }
+  if (point["capacity_factor"] != 0.0) {
+    text += fmt::format(", capacity factor {:g}", point["capacity_factor"].get<double>());
+  }
+  return text;
+}
+
+// Of the dense twin of each size; where a study has none, of what a token meets in a mixture.
+std::map<std::string, double> parameters_by_size(const Json& points) {
+  std::map<std::string, double> parameters;
+  for (const Json& point : points) {
+    const std::string size = point["size"];
+    const double active = point["parameters"]["active"];
+    if (point["experts"] == 1 || !parameters.contains(size)) {
+      parameters[size] = active;
+    }
+  }
+  return parameters;
+}
+
+}  // namespace
+
+std::string fits_of(const StudyCard& card, std::int64_t resamples) {
+  const Json& points = card.document()["points"];
+  const std::map<std::string, double> parameters = parameters_by_size(points);
+  std::vector<StudyPoint> runs;
+  for (std::size_t i = 0; i < card.size(); ++i) {
+    const Json& point = points[i];
+    if (card.status(i) != PointStatus::done || point["layout"] != points[0]["layout"]) {
+      continue;
+    }
+    const Json& result = point["result"];
+    StudyPoint run;
+    run.id = point["id"];
+    run.size = point["size"];
+    run.variant = variant_of(point);
+    run.parameters = parameters.at(run.size);
+    run.experts = point["experts"];
+    run.seed = point["seed"].get<std::uint64_t>();
+    run.tokens = point["tokens"];
+    run.seconds_per_step = result["step_seconds"].is_number() ? result["step_seconds"].get<double>() : 0;
+    for (const Json& entry : result["curve"]) {
+      run.curve.push_back({entry[0], entry[2]});
+    }
+    runs.push_back(std::move(run));
+  }
+  FitOptions options;
+  options.bootstrap.resamples = static_cast<int>(resamples);
+  return to_json(fit_study(runs, options));
+}
+
+}  // namespace orthant
