@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t told_lines = 12;  // of a log
 
 std::vector<std::string> run_command(const StudyFolder& folder, const GridPoint& point, std::int64_t threads) {
-  std::vector<std::string> command = {fs::read_symlink("/proc/self/exe").string(), "launch", folder.config().string()};
+  std::vector<std::string> command = {folder.program.string(), "launch", folder.config().string()};
   const auto set = [&](const std::string& text) { command.insert(command.end(), {"--set", text}); };
   for (const std::string& text : point.set) {
     set(text);

@@ -11,9 +11,10 @@
 
 namespace orthant {
 
-// The folder of a study.
+// The folder of a study, and the program that trains its points.
 struct StudyFolder {
   std::filesystem::path root;
+  std::filesystem::path program;  // absolute
 
   std::filesystem::path config() const { return root / "config.toml"; }
   std::filesystem::path points() const { return root / "points"; }

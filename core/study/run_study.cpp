@@ -66,7 +66,7 @@ class StudyRun {
   StudyRun(Opened opened, const StudyOptions& options)
       : study_(std::move(opened.study)),
         options_(options),
-        folder_{fs::path(study_.directory) / study_.name},
+        folder_{fs::path(study_.directory) / study_.name, fs::read_symlink("/proc/self/exe")},
         cores_(std::max(1, static_cast<int>(std::thread::hardware_concurrency()))) {
     points_ = make_points(study_, options_.overrides);
     for (const std::string& id : options_.only) {

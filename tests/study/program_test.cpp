@@ -187,6 +187,19 @@ TEST_F(StudyProgram, AFailedPointIsKeptWithItsReasonAndTheOthersGoOn) {
   EXPECT_EQ(run({"--resume"}).code, 1);
 }
 
+TEST_F(StudyProgram, TheStudiesOfTheRepositoryPassTheirChecks) {
+  int studies = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(paths::source("configs/studies"))) {
+    if (entry.path().filename() != "base.toml") {
+      const Result dry = folder_.orthant({"bench", "expert-scaling", entry.path().string(), "--dry-run", "--set",
+                                          "data.path=" + paths::source("CHANGELOG.md")});
+      EXPECT_EQ(dry.code, 0) << entry.path() << dry.error;
+      ++studies;
+    }
+  }
+  EXPECT_EQ(studies, 3);
+}
+
 // The layout changes nothing: one curve, whatever the ranks.
 TEST_F(StudyProgram, APointHasOneCurveOnAnyNumberOfRanks) {
   write("side_by_side = 2\ntiming_rounds = 0\n",
