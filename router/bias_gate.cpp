@@ -15,6 +15,8 @@ class BiasGate final : public Gate {
     return found;
   }
 
+  std::string warning(const Settings& settings) const override { return warning_of_constant_weights(settings.moe); }
+
   void choose(const GateChoice& to, const GateInput& from, const GateConfig& config, Stream& s) const override {
     s.choose_experts(to.expert, from.logits, from.state, from.valid, config);
     s.gate_choices(to.weight, to.lse, to.chosen, to.share, to.expert, from.logits, from.valid, config);

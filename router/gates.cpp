@@ -50,6 +50,17 @@ void refuse_expert_groups(std::vector<GateRefusal>& to, const MoeSettings& moe, 
   }
 }
 
+std::string warning_of_constant_weights(const MoeSettings& moe) {
+  if (moe.top_k != 1 || !moe.normalize_weights || moe.experts < 2) {
+    return "";
+  }
+  return fmt::format(
+      "moe.router = \"{}\" with moe.top_k = 1 and normalised weights: the one choice of a token weighs 1 whatever its "
+      "logit, so that the router learns from its auxiliary losses alone; write moe.normalize_weights = false, or "
+      "moe.router = \"switch\"",
+      moe.router);
+}
+
 void refuse_bad_expert_groups(std::vector<GateRefusal>& to, const MoeSettings& moe) {
   const std::vector<std::string> keys = {"moe.expert_groups", "moe.groups_per_token", "moe.experts", "moe.top_k"};
   if (moe.expert_groups > max_expert_groups || moe.experts % moe.expert_groups != 0) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/arch/parameter_table.h"
+#include "router/routing_tap.h"
 #include "router/rules/capacity.h"
 
 namespace orthant {
@@ -113,8 +114,16 @@ Routing Router::route(const StepContext& ctx, const Tensor& input) const {
   r.chosen = device.empty(DType::i32, {groups, experts});
   const Tensor weight = device.empty(DType::f32, {tokens, k}), share = device.empty(DType::f64, {groups, experts});
   const GateChoice choice{.expert = r.expert, .weight = weight, .lse = r.lse, .chosen = r.chosen, .share = share};
-  gate_.choose(choice, gate_input(ctx, r.logits), config, s);
+  const GateInput from = gate_input(ctx, r.logits);
+  gate_.choose(choice, from, config, s);
+  if (ctx.sums.tap != nullptr) {
+    ctx.sums.tap->decided(ctx, routed_, from, choice);
+  }
   if (ctx.training) {
+    if (ctx.sums.routing.defined()) {
+      s.routing_sums(ctx.sums.routing.rows(routed_, 1).view({3}), r.expert, r.lse, r.logits, ctx.batch.whole_valid,
+                     config);
+    }
     layout_.sum_over_batch(r.chosen, s);
     gate_.losses(ctx.sums.balance, ctx.sums.z, choice, config, s);
   }
@@ -173,6 +182,39 @@ void Router::count(const StepContext& ctx, const Tensor& kept, const Tensor& dro
   ctx.stream.add(to.slice(kept.elements(), dropped.shape()), dropped);
 }
 
+Tensor Router::own_gradient(const StepContext& ctx, const Tensor& whole) const {
+  const Tensor own = layout_.take(Region::router, whole, ctx.stream);
+  if (ctx.compute() == DType::f32) {
+    return own;
+  }
+  Tensor narrow = ctx.device().empty(ctx.compute(), own.shape());
+  ctx.stream.cast(narrow, own);
+  return narrow;
+}
+
+// The gradient of the logits is a sum of three, each linear in its scale.
+void Router::split_gradient(const StepContext& ctx, const Tensor& dweight, const GateChoice& made, const Routing& r,
+                            const Tensor& input) const {
+  Stream& s = ctx.stream;
+  const Tensor& to = ctx.sums.router_gradients.at(static_cast<std::size_t>(routed_));
+  const GateConfig config = balance_config(ctx, r.logits.dim(0));
+  const Tensor whole = ctx.device().empty(DType::f32, r.logits.shape()),
+               none = ctx.device().empty(DType::f32, dweight.shape());
+  s.fill(none, 0);
+  const auto add = [&](int cause, const Tensor& by_weight, float aux_scale, float z_scale) {
+    gate_.backward(whole, by_weight, made, gate_input(ctx, r.logits), aux_scale, z_scale, config, s);
+    const Tensor sum = to.rows(cause, 1).view({to.dim(1), to.dim(2)});
+    s.gemm(sum, own_gradient(ctx, whole), input, {.transpose_a = true, .beta = 1});
+  };
+  add(0, dweight, 0, 0);
+  if (ctx.aux_scale != 0) {
+    add(1, none, ctx.aux_scale, 0);
+  }
+  if (ctx.z_scale != 0) {
+    add(2, none, 0, ctx.z_scale);
+  }
+}
+
 void Router::backward(const StepContext& ctx, const Tensor& dn, const Tensor& dweight_here, const Routing& r,
                       const Tensor& input) const {
   Device& device = ctx.device();
@@ -184,11 +226,9 @@ void Router::backward(const StepContext& ctx, const Tensor& dn, const Tensor& dw
   const GateChoice made{.expert = r.expert, .weight = {}, .lse = r.lse, .chosen = r.chosen, .share = {}};
   gate_.backward(whole, of_all, made, gate_input(ctx, r.logits), ctx.aux_scale, ctx.z_scale,
                  balance_config(ctx, r.logits.dim(0)), s);
-  Tensor dlogits = layout_.take(Region::router, whole, s);  // [tokens_R, E]
-  if (ctx.compute() != DType::f32) {
-    Tensor narrow = device.empty(ctx.compute(), dlogits.shape());
-    s.cast(narrow, dlogits);
-    dlogits = narrow;
+  const Tensor dlogits = own_gradient(ctx, whole);
+  if (!ctx.sums.router_gradients.empty()) {
+    split_gradient(ctx, of_all, made, r, input);
   }
   const Tensor d = linear_backward(ctx, dlogits, input, weight_.weight(), weight_.grad());
   const double jitter = ctx.settings().moe.jitter;

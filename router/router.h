@@ -60,6 +60,11 @@ class Router {
   // whole_weight f32 [T, K]: the gate's.
   void seat(const StepContext& ctx, Routing& routing, const Tensor& whole_weight) const;
   void count(const StepContext& ctx, const Tensor& kept, const Tensor& dropped) const;
+  // whole f32 [T, E] -> [tokens_R, E] in the compute dtype.
+  Tensor own_gradient(const StepContext& ctx, const Tensor& whole) const;
+  // Adds to StepSums::router_gradients. dweight f32 [T, K].
+  void split_gradient(const StepContext& ctx, const Tensor& dweight, const GateChoice& made, const Routing& r,
+                      const Tensor& input) const;
 
   const Gate& gate_;
   ParamRef weight_;     // [E, d]

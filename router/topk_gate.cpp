@@ -13,6 +13,8 @@ class TopkGate final : public Gate {
     return found;
   }
 
+  std::string warning(const Settings& settings) const override { return warning_of_constant_weights(settings.moe); }
+
   bool greatest_logits(const MoeSettings& moe) const override { return moe.groups_per_token == moe.expert_groups; }
 
   void choose(const GateChoice& to, const GateInput& from, const GateConfig& config, Stream& s) const override {

@@ -44,6 +44,9 @@ void declare_run(std::vector<CoreKey>& keys) {
                "validate_every", [](auto& s) -> auto& { return s.run.validate_every; },
                "Steps between two measurements of the validation loss; 0: never."),
            0);
+  run.key(
+      "routing_metrics", [](auto& s) -> auto& { return s.run.routing_metrics; },
+      "Logged steps measure the routers: entropy, margin, gradients by cause, churn; and warn of what goes wrong.");
   at_least(run.key(
                "keep", [](auto& s) -> auto& { return s.run.keep; }, "Checkpoints kept, the newest ones."),
            1);

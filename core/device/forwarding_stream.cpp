@@ -291,6 +291,11 @@ void ForwardingStream::gate_losses(const Tensor& balance_loss, const Tensor& z_l
   run("gate_losses", &Stream::gate_losses, balance_loss, z_loss, chosen, share, lse, config);
 }
 
+void ForwardingStream::routing_sums(const Tensor& sums, const Tensor& expert, const Tensor& lse, const Tensor& logits,
+                                    const Tensor& valid, const GateConfig& config) {
+  run("routing_sums", &Stream::routing_sums, sums, expert, lse, logits, valid, config);
+}
+
 void ForwardingStream::adamw(const Tensor& master, const Tensor& weight, const Tensor& m, const Tensor& v,
                              const Tensor& grad, const Tensor& factor, const AdamW& how) {
   run("adamw", &Stream::adamw, master, weight, m, v, grad, factor, how);

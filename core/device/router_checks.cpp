@@ -108,6 +108,17 @@ std::int64_t check_gate_losses(const Tensor& balance_loss, const Tensor& z_loss,
   return groups;
 }
 
+void check_routing_sums(const Tensor& sums, const Tensor& expert, const Tensor& lse, const Tensor& logits,
+                        const Tensor& valid, const GateConfig& config) {
+  const std::int64_t tokens = logits.dim(0);
+  check_config("routing_sums", config, tokens);
+  check_arguments("routing_sums", {{"sums", sums, DType::f64, {3}},
+                                   {"expert", expert, DType::i32, {tokens, config.top_k}},
+                                   {"lse", lse, DType::f32, {tokens}},
+                                   {"logits", logits, DType::f32, {tokens, config.experts}},
+                                   {"valid", valid, DType::u8, {tokens}}});
+}
+
 void check_choose_experts(const Tensor& expert, const Tensor& logits, const Tensor& bias, const Tensor& valid,
                           const GateConfig& config) {
   const std::int64_t tokens = logits.dim(0), experts = config.experts;

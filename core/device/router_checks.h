@@ -17,6 +17,8 @@ std::int64_t check_gate_backward(const Tensor& dlogits, const Tensor& dweight, c
                                  const GateConfig& config);
 std::int64_t check_gate_losses(const Tensor& balance_loss, const Tensor& z_loss, const Tensor& chosen,
                                const Tensor& share, const Tensor& lse, const GateConfig& config);
+void check_routing_sums(const Tensor& sums, const Tensor& expert, const Tensor& lse, const Tensor& logits,
+                        const Tensor& valid, const GateConfig& config);
 
 void check_choose_experts(const Tensor& expert, const Tensor& logits, const Tensor& bias, const Tensor& valid,
                           const GateConfig& config);

@@ -13,12 +13,20 @@
 
 namespace orthant {
 
+class RoutingTap;  // router/routing_tap.h
+
 // Sums over the tokens of a step on this rank.
 struct StepSums {
   // Some ranks see the same tokens: one of them counts (Plan::counts_tokens), the others keep theirs to themselves.
   Tensor loss;        // f64 [1] sum of -log p over counted tokens
   Tensor balance, z;  // f64 [1] over all routed layers
   Tensor choices;     // i64 [routed layers of the model, 2, E]: choices kept, and dropped for capacity
+  // Of steps whose routing is measured, else undefined and empty.
+  Tensor routing;  // f64 [routed layers of the model, 3]: Stream::routing_sums
+  // f32 [causes, E, d] of each routed layer of the model, undefined for those of other stages: gradients of the
+  // router's weight, by the loss, by balance and by z.
+  std::vector<Tensor> router_gradients;
+  RoutingTap* tap = nullptr;  // or null
 };
 
 class Layer {

@@ -38,7 +38,8 @@ class Steps {
         session_(config),
         segment_(LocalSegment::create(1)),
         communicator_(make_local_communicator(segment_, 0, config.settings.run.timeout_seconds)),
-        source_(make_batch_source(config.settings)) {
+        source_(make_batch_source(config.settings)),
+        log_every_(config.settings.run.log_every) {
     if (session_.world_size() != 1) {
       throw ConfigError(
           fmt::format("the layout has {} ranks, and bench step measures one: set the sizes in [plugins.*] to 1 "
@@ -57,7 +58,9 @@ class Steps {
 
   double run() {
     const auto begin = std::chrono::steady_clock::now();
-    tokens_ = trainer_->step(step_++).tokens;
+    // As a run does: with run.log_every = 1 the routing of every step is measured.
+    tokens_ = trainer_->step(step_, (step_ + 1) % log_every_ == 0).tokens;
+    ++step_;
     stream_->synchronize();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
@@ -70,6 +73,7 @@ class Steps {
   std::shared_ptr<LocalSegment> segment_;
   std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<BatchSource> source_;
+  const std::int64_t log_every_;
   std::unique_ptr<Stream> stream_;
   ProfilingStream* profiler_ = nullptr;  // stream_, where it profiles
   std::unique_ptr<Trainer> trainer_;

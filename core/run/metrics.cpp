@@ -18,6 +18,43 @@
 
 namespace orthant {
 
+namespace {
+
+nlohmann::ordered_json routing_of(const MetricsLine& line) {
+  const StepReport& report = *line.report;
+  nlohmann::ordered_json layers = nlohmann::ordered_json::object();
+  for (std::size_t i = 0; i < report.routing.size(); ++i) {
+    const LayerRouting& of = report.routing[i];
+    const LayerCounters& counters = report.layers[i];
+    nlohmann::ordered_json& to = layers[std::to_string(of.layer - 1)];
+    to["choice_entropy"] = of.choice_entropy;
+    to["probability_entropy"] = of.probability_entropy;
+    to["dead_experts"] = of.dead_experts;
+    if (of.margin.has_value()) {
+      to["margin"] = *of.margin;
+    }
+    to["dropped_by_capacity"] = counters.dropped_by_capacity;
+    to["dropped_by_chance"] = counters.dropped_by_chance;
+    to["grad_norm_loss"] = of.grad_norm_loss;
+    to["grad_norm_balance"] = of.grad_norm_balance;
+    to["grad_norm_z"] = of.grad_norm_z;
+  }
+  for (const ValidatedRouting& of : line.validated) {
+    nlohmann::ordered_json& to = layers[std::to_string(of.layer - 1)];
+    if (of.churn.has_value()) {
+      to["churn"] = *of.churn;
+    }
+    const auto experts = static_cast<std::size_t>(std::llround(std::sqrt(static_cast<double>(of.pairs.size()))));
+    for (std::size_t e = 0; e < experts; ++e) {
+      const auto row = of.pairs.begin() + static_cast<std::ptrdiff_t>(e * experts);
+      to["coactivation"].push_back(std::vector<std::int64_t>(row, row + static_cast<std::ptrdiff_t>(experts)));
+    }
+  }
+  return layers;
+}
+
+}  // namespace
+
 std::string to_json(const MetricsLine& line, const std::string& run_id) {
   const StepReport& r = *line.report;
   nlohmann::ordered_json json;
@@ -55,6 +92,12 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
     json["dropped_by_capacity"] = by_capacity;
     json["dropped_by_chance"] = by_chance;
     json["expert_tokens"] = experts;
+  }
+  if (!r.routing.empty()) {
+    json["routing"] = routing_of(line);
+  }
+  if (!line.alarms.empty()) {
+    json["alarms"] = line.alarms;
   }
   for (const auto& [key, value] : r.metrics) {
     json[key] = value;

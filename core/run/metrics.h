@@ -6,6 +6,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/checkpoint/disk.h"
 #include "core/train/trainer.h"
@@ -20,6 +21,8 @@ struct MetricsLine {
   BytesByKind peak;  // of tensors, of the rank that has held most, when it did
   std::optional<double> validation_loss;
   std::optional<double> mfu;  // share of the devices' peak that the model's own operations are
+  std::vector<ValidatedRouting> validated = {};
+  std::vector<std::string> alarms = {};  // core/run/routing_alarms.h
 };
 
 // As one line of JSON; the keys are documented in docs/metrics.md.

@@ -19,6 +19,7 @@
 #include "core/run/metrics.h"
 #include "core/run/pruner.h"
 #include "core/run/remembered_settings.h"
+#include "core/run/routing_alarms.h"
 #include "core/run/run_claim.h"
 #include "core/run/saving.h"
 #include "core/train/trainer.h"
@@ -67,6 +68,7 @@ class TrainingRun {
                   session_.plan(communicator.rank(), &communicator, device_.get()), true)),
         world_(session_.mesh().world_group("run")),
         trainer_(session_.plan(), *stream_, *source_),
+        alarms_(settings_),
         checkpoints_(options.run_directory / "checkpoints"),
         pruner_(checkpoints_, settings_.run.keep, settings_.run.disk_timeout_seconds) {}
 
@@ -96,20 +98,22 @@ class TrainingRun {
     while (step_ < settings_.run.steps) {
       const Clock::time_point step_begin = Clock::now();
       communicator_.report_step(step_);
-      const StepReport report = trainer_.step(step_);
+      const StepReport report = trainer_.step(step_, logs_after_next_step());
       const double step_seconds = seconds_since(step_begin);
       ++step_;
       tokens_ += report.tokens;
       const bool last = step_ == settings_.run.steps;
       const bool stop = meets() && everyone_stops();
       std::optional<double> validation;
+      std::vector<ValidatedRouting> validated;
       if (due(settings_.run.validate_every) || (last && settings_.run.validate_every > 0)) {
-        validation = trainer_.validate();
+        validation = trainer_.validate(validated);
       }
       if (step_ == 1 || due(settings_.run.log_every) || last || validation.has_value()) {
         const StepReport all = trainer_.over_workers(report);
-        log({&all, all_tokens(), step_seconds, largest_peak(), validation, mfu(all, step_seconds)}, progress,
-            seconds_since(begin));
+        log({&all, all_tokens(), step_seconds, largest_peak(), validation, mfu(all, step_seconds), validated,
+             alarms_.after(all)},
+            progress, seconds_since(begin));
       }
       if (due(settings_.run.checkpoint_every) || last || stop) {
         save_in_own_folder();
@@ -137,6 +141,13 @@ class TrainingRun {
  private:
   bool first() const { return world_.rank() == 0; }
   bool due(std::int64_t every) const { return every > 0 && step_ % every == 0; }
+
+  // Whether the step that comes has a line of metrics.
+  bool logs_after_next_step() const {
+    const auto due_then = [&](std::int64_t every) { return every > 0 && (step_ + 1) % every == 0; };
+    return step_ == 0 || step_ + 1 == settings_.run.steps || due_then(settings_.run.log_every) ||
+           due_then(settings_.run.validate_every);
+  }
 
   // Each rank has found by itself what "fit" stands for.
   void require_same_recompute() {
@@ -281,6 +292,10 @@ class TrainingRun {
     if (first()) {
       metrics_->write(line);
       progress.show(line, elapsed);
+      for (const std::string& alarm : alarms_.begun()) {
+        progress.finish();
+        say("orthant: warning: {}", alarm);
+      }
     }
   }
 
@@ -365,6 +380,7 @@ class TrainingRun {
   bool planned_;
   Group& world_;
   Trainer trainer_;
+  RoutingAlarms alarms_;
   std::filesystem::path checkpoints_;
   Pruner pruner_;
   std::filesystem::path from_;                     // the checkpoint that it goes on from; empty: none

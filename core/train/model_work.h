@@ -32,6 +32,7 @@ class ModelWork : public StageWork {
   void finish_grads() override;
 
  protected:
+  const DeviceBatch& batch_of(int micro_batch) const { return loaded_.at(micro_batch); }
   StepContext context(int chunk, int micro_batch) const {
     return context_(loaded_.at(micro_batch), chunk, micro_batch);
   }

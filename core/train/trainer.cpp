@@ -44,6 +44,7 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source)
       world_(plan.mesh().workers() == 1 ? ranks_ : plan.mesh().world_group("all ranks")),
       tokens_(plan.mesh().group_of("tokens", token_ranks(plan))),
       model_(std::make_unique<Model>(plan, stream)),
+      routing_(plan, ranks_),
       norm_(plan, model_->parameters(), stream),
       optimizer_(plan, model_->parameters(), stream),
       executor_(plan, stream, micro_batch_tokens(plan)),
@@ -193,6 +194,7 @@ void Trainer::enqueue(const Load& load, std::span<const DeviceBatch> batches, st
   run(load, batches, step, updates ? &early : nullptr);
   early.finish();
   norm_.finish(sum_squares_, ranks_, at_end_of(step));
+  routing_.finish(stream_);
   sum_over_ranks();
   if (ranks_.size() > 1 && routed_layers_ > 0) {
     ranks_.all_reduce(sums_.choices, ReduceOp::sum, stream_);
@@ -214,14 +216,16 @@ StepReport Trainer::report(const Load& load, std::int64_t step) {
   report.z_loss = sums[2] / routed;
   report.grad_norm = std::sqrt(squares);
   add_counters(report, load.valid);
+  routing_.read(report, stream_);
   if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     explain_not_finite(load, report);
   }
   return report;
 }
 
-StepReport Trainer::gradients(std::int64_t step) {
+StepReport Trainer::gradients(std::int64_t step, bool measure) {
   const Load loaded = load(step);
+  routing_.begin(sums_, measure, stream_);
   enqueue(loaded, {}, step, false);
   last_ = report(loaded, step);
   return last_;
@@ -250,8 +254,9 @@ void Trainer::update(std::int64_t step) {
 // One rank asks the device once, when all its work is enqueued; several also wait for counts of tokens in `load`. A
 // step that is not finite has changed nothing: its factor is NaN, and optimizers leave everything as it is then. With
 // optimizer.in_backward that holds for the groups alone whose own gradient is not finite.
-StepReport Trainer::step(std::int64_t step) {
+StepReport Trainer::step(std::int64_t step, bool measure) {
   const Load loaded = load(step);
+  routing_.begin(sums_, measure, stream_);
   if (plan_.settings().run.graphs && world_.size() == 1 && plan_.keepers().empty() && plan_.exchange() == nullptr &&
       !plan_.has_stashes_of_plugins()) {
     const std::vector<DeviceBatch> batches = upload_all(loaded);
@@ -289,6 +294,51 @@ StepReport Trainer::over_workers(StepReport report) {
 }
 
 double Trainer::validate() {
+  return validate(nullptr);
+}
+
+double Trainer::validate(std::vector<ValidatedRouting>& routing) {
+  routing.clear();
+  if (routed_layers_ == 0 || !plan_.settings().run.routing_metrics) {
+    return validate(nullptr);
+  }
+  if (!validated_.has_value()) {
+    validated_.emplace(plan_, ranks_);
+  }
+  validated_->begin();
+  const double loss = validate(&*validated_);
+  routing = validated_->finish(stream_);
+  return loss;
+}
+
+namespace {
+
+// Passes over held-out sequences, whose routing somebody may look at.
+class ValidationWork final : public ModelWork {
+ public:
+  ValidationWork(Plan& plan, Model& model, Load load, Context context, const HookContext& finish,
+                 ValidationRouting* routing)
+      : ModelWork(plan, model, std::move(load), std::move(context), finish), routing_(routing) {}
+  void load(int pass) override {
+    ModelWork::load(pass);
+    if (routing_ != nullptr) {
+      routing_->loaded(pass, batch_of(pass));
+    }
+  }
+  void unload(int pass) override {
+    if (routing_ != nullptr) {
+      routing_->passed(pass, stream_);
+    }
+    ModelWork::unload(pass);
+  }
+
+ private:
+  ValidationRouting* routing_;
+};
+
+}  // namespace
+
+double Trainer::validate(ValidationRouting* routing) {
   const Range all{0, source_.validation_sequences()};
   // Ranks take turns by micro-batch. Every rank makes the same number of forward passes, the last ones filled up with
   // padding, so that a layer's exchange finds all its peers.
@@ -319,8 +369,10 @@ double Trainer::validate() {
   const auto context_of = [&](const DeviceBatch& batch, int, int) {
     return StepContext{.plan = plan_, .stream = stream_, .batch = batch, .sums = sums_, .training = false};
   };
-  ModelWork work(plan_, *model_, load_pass, context_of, {.stream = stream_, .training = false});
+  ValidationWork work(plan_, *model_, load_pass, context_of, {.stream = stream_, .training = false}, routing);
+  sums_.tap = routing;
   executor_.run(forward_passes(static_cast<int>(passes)), work);
+  sums_.tap = nullptr;
   all_reduce_values(counted, ReduceOp::sum, tokens_, stream_);
   const std::array<double, 3> sums = all_sums();
   require(counted[0] > 0, "the held-out part has no token to measure");

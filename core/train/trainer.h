@@ -17,6 +17,8 @@
 #include "core/train/gradient_norm.h"
 #include "core/train/observers.h"
 #include "core/train/optimizer_step.h"
+#include "core/train/routing_meter.h"
+#include "core/train/validation_routing.h"
 
 namespace orthant {
 
@@ -27,11 +29,12 @@ class Trainer {
   ~Trainer();
 
   // One optimizer step. When loss or gradient is not finite nothing is applied (with optimizer.in_backward: only what
-  // was finite by itself) and Error names the layer and rank where it began.
-  StepReport step(std::int64_t step);
+  // was finite by itself) and Error names the layer and rank where it began. measure: the report tells of the routing
+  // too, where run.routing_metrics wants that.
+  StepReport step(std::int64_t step, bool measure = false);
 
   // Everything of step() but the optimizer's update: gradients stay in parameters() for comparison.
-  StepReport gradients(std::int64_t step);
+  StepReport gradients(std::int64_t step, bool measure = false);
   // Applies the update for the gradients of the last call of gradients(), and lets the hooks see that step.
   void apply(std::int64_t step);
 
@@ -42,6 +45,8 @@ class Trainer {
   // Mean loss over the held-out sequences, in nats per token. Each rank that splits the batch takes its part;
   // each independent worker measures its own weights on all of them.
   double validate();
+  // The same, and what it tells of routing, layer by layer; nothing where run.routing_metrics does not want that.
+  double validate(std::vector<ValidatedRouting>& routing);
 
   Model& model() { return *model_; }
   ParamStore& parameters() { return model_->parameters(); }
@@ -65,6 +70,7 @@ class Trainer {
   StepReport report(const Load& load, std::int64_t step);
   void add_counters(StepReport& report, std::int64_t valid);
   [[noreturn]] void explain_not_finite(const Load& load, const StepReport& report);
+  double validate(ValidationRouting* routing);
   StepContext context(const Load& load, const DeviceBatch& batch, std::int64_t step, int micro_batch);
   HookContext at_end_of(std::int64_t step) const;
   std::vector<Instr> forward_passes(int micro_batches) const;
@@ -77,6 +83,8 @@ class Trainer {
   Group& world_;
   Group& tokens_;  // of these, the ranks that split tokens
   std::unique_ptr<Model> model_;
+  RoutingMeter routing_;
+  std::optional<ValidationRouting> validated_;  // once it was asked for
   GradientNorm norm_;
   OptimizerStep optimizer_;
   Executor executor_;

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,19 @@ struct LayerCounters {
   std::int64_t dropped_by_chance = 0;    // GShard second choices not kept
 };
 
+// What is measured of a routed layer on logged steps (run.routing_metrics), over the tokens of the global batch that
+// are not padding. Nothing: it cannot be said of this gate.
+struct LayerRouting {
+  int layer = 0;                   // 1 + block
+  double choice_entropy = 0;       // of the experts' shares of the load, over ln E: 1 is balanced
+  double probability_entropy = 0;  // mean over tokens of the entropy of the scores over their sum, over ln E
+  std::int64_t dead_experts = 0;   // without a choice in this step
+  std::optional<double> margin;    // mean over tokens of the least chosen logit - the greatest other one
+  double grad_norm_loss = 0;       // of the gradient of the router's weight that comes from the loss,
+  double grad_norm_balance = 0;    // from the balance loss,
+  double grad_norm_z = 0;          // and from the z loss, with their coefficients
+};
+
 // What one training step says of itself. The same on every rank of a worker. Losses are means over the tokens that
 // count, of the global batch; a routed layer's counters are sums over all ranks.
 struct StepReport {
@@ -45,6 +59,7 @@ struct StepReport {
   std::int64_t tokens = 0;  // of this step that are not padding
   std::vector<LayerCounters> layers;
   std::map<std::string, double> metrics = {};  // of keepers and hooks: "NAME.KEY"
+  std::vector<LayerRouting> routing = {};      // of `layers`, where this step was measured; else empty
   double drop_rate() const;                    // choices that no expert computed / choices
   double expert_load_max_over_mean() const;    // the worst layer's
 };

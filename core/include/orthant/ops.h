@@ -375,6 +375,14 @@ class Stream {
                              float z_scale, const GateConfig& config) = 0;
   virtual void gate_losses(const Tensor& balance_loss, const Tensor& z_loss, const Tensor& chosen, const Tensor& share,
                            const Tensor& lse, const GateConfig& config) = 0;
+  // What is told of a gate's decisions. sums f64 [3] += over the valid tokens of logits f32 [T, E]
+  //   [0]  the entropy of the token's E scores over their sum, in nats
+  //   [1]  of a token that has chosen some experts and not all: its least chosen logit - its greatest other one
+  //   [2]  the number of such tokens
+  // expert i32 [T, K], lse f32 [T]: as gate wrote them. second_by_chance: the experts of the two greatest logits are
+  // those that were chosen, kept or not. experts_choose: no token has chosen, [1] and [2] stay.
+  virtual void routing_sums(const Tensor& sums, const Tensor& expert, const Tensor& lse, const Tensor& logits,
+                            const Tensor& valid, const GateConfig& config) = 0;
 
   // --- optimizer. All tensors are f32 [n]. grad is multiplied by *factor f32 [1] first. If factor is NaN, nothing
   // changes. weight (f32 or bf16, may be master itself) receives the updated master.

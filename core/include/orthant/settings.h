@@ -41,6 +41,7 @@ struct RunSettings {
   double disk_timeout_seconds = 1800;  // work on files that takes longer fails
   bool graphs = false;                 // a step's work is given to the device as one, where the device can
   double peak_tflops = 0;              // of one rank's device, for the share of it that a run uses (mfu); 0: unknown
+  bool routing_metrics = true;         // logged steps measure the routers
 };
 
 struct DataSettings {

@@ -1,0 +1,42 @@
+// RoutingAlarms: what goes wrong with a router, from the reports of logged steps: one sentence each, with the cause and
+// a key to change.
+//
+//   collapse    at most max(top_k, E / 8) experts have had 95 % of a layer's choices
+//   dead        some expert of a layer has had none, where a balanced router would have given it 8 or more
+//   auxiliary   the loss's gradient into a layer's router was below a thousandth of those of balance and z
+//
+// Each begins when it has been so on three logged steps in a row, and ends with the first on which it is not.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <orthant/hook.h>
+#include <orthant/settings.h>
+
+namespace orthant {
+
+// Thread safety: one per rank; not shared. What it says depends on the reports alone.
+class RoutingAlarms {
+ public:
+  explicit RoutingAlarms(const Settings& settings);
+
+  // The alarms that last. A report without `routing` changes nothing, and has none.
+  std::vector<std::string> after(const StepReport& report);
+  // Of those, the ones that began with the last report.
+  const std::vector<std::string>& begun() const { return begun_; }
+
+ private:
+  enum class Kind { collapse, dead, auxiliary };
+  // What is wrong with a layer in this report; empty: nothing. A sentence without its end.
+  std::string wrong(Kind kind, const LayerCounters& counters, const LayerRouting& routing) const;
+  std::string advice(Kind kind) const;
+
+  const MoeSettings moe_;
+  std::map<std::pair<int, Kind>, int> in_a_row_;
+  std::vector<std::string> begun_;
+};
+
+}  // namespace orthant
