@@ -78,11 +78,12 @@ class StudyRun {
   }
 
   void print_grid() const {
-    put("{:<28} {:>6} {:>12} {:>12} {:>14} {:>12} {:>10}\n", "point", "ranks", "parameters", "active", "FLOPs/token",
-        "router's", "tokens");
+    put("{:<28} {:>6} {:>12} {:>12} {:>14} {:>12} {:>12} {:>10}\n", "point", "ranks", "parameters", "active",
+        "FLOPs/token", "router's", "row bytes", "tokens");
     for (const GridPoint& point : points_) {
-      put("{:<28} {:>6} {:>12} {:>12} {:>14.4g} {:>12.4g} {:>10}\n", point.id, point.ranks, point.total_parameters,
-          point.active_parameters, point.model_flops, point.router_flops, point.tokens);
+      put("{:<28} {:>6} {:>12} {:>12} {:>14.4g} {:>12.4g} {:>12} {:>10}\n", point.id, point.ranks,
+          point.total_parameters, point.active_parameters, point.model_flops, point.router_flops, point.dispatch_bytes,
+          point.tokens);
     }
     put("{} points. {}\n", points_.size(), rule_text(study_));
   }
