@@ -79,6 +79,18 @@ void declare_run(std::vector<CoreKey>& keys) {
           "Peak rate of one rank's device in TFLOP/s (989 for bf16 on an H100 or H200): metrics then tell the share "
           "of it that the model uses, mfu. 0: no mfu."),
       0);
+  at_least(run.key(
+               "trace", [](auto& s) -> auto& { return s.run.trace; },
+               "Steps that are recorded as a timeline, in the run's folder trace/: compute, communication, who waits "
+               "for whom. 0: none."),
+           0);
+  at_least(run.key(
+               "trace_first", [](auto& s) -> auto& { return s.run.trace_first; },
+               "The first step that is recorded, counted from 1. 0: the third one after the start."),
+           0);
+  run.key(
+      "nvtx", [](auto& s) -> auto& { return s.run.nvtx; },
+      "Names the spans of a timeline for Nsight Systems (NVTX ranges), in all steps. Needs a build with CUDA.");
 }
 
 void declare_data(std::vector<CoreKey>& keys) {

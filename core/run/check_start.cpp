@@ -14,6 +14,7 @@
 #include "core/modules/module.h"
 #include "core/run/rank.h"
 #include "core/session/session.h"
+#include "core/trace/nvtx.h"
 #include "parallel/local/segment.h"
 
 namespace orthant {
@@ -92,6 +93,13 @@ class Checks {
     }
   }
 
+  void ranges() {
+    if (run_.nvtx && !has_nvtx() && ranks_ != Ranks::elsewhere) {
+      refuse("run.nvtx", "[run] nvtx: true names spans for Nsight Systems, and this build has no NVTX",
+             "leave it out, or build with CUDA (-DORTHANT_CUDA=ON); run.trace needs neither");
+    }
+  }
+
   std::vector<std::string> result() && {
     refused_.throw_if_any();
     return std::move(notes_);
@@ -155,6 +163,7 @@ StartCheck check_start(Config& config, Ranks ranks) {
   checks.device();
   checks.communicator(found.world_size);
   checks.data();
+  checks.ranges();
   for (std::string& note : std::move(checks).result()) {
     found.notes.push_back(std::move(note));
   }

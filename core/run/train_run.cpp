@@ -21,6 +21,7 @@
 #include "core/run/remembered_settings.h"
 #include "core/run/routing_alarms.h"
 #include "core/run/run_claim.h"
+#include "core/run/run_trace.h"
 #include "core/run/saving.h"
 #include "core/train/trainer.h"
 #include "parallel/host_collectives.h"
@@ -58,14 +59,15 @@ class TrainingRun {
       : config_(config),
         settings_(config.settings),
         options_(options),
-        communicator_(communicator),
-        device_(make_device(settings_.run.device, static_cast<int>(settings_.run.threads))),
+        trace_(settings_.run, options.run_directory, communicator),
+        communicator_(trace_.communicator()),
+        device_(trace_.around(make_device(settings_.run.device, static_cast<int>(settings_.run.threads)))),
         stream_(device_->make_main_stream()),
         source_(make_batch_source(settings_)),
         session_(config),
         planned_((device_->limit_memory(settings_.memory.limit),
                   device_->limit_host_memory(settings_.memory.host_limit),
-                  session_.plan(communicator.rank(), &communicator, device_.get()), true)),
+                  session_.plan(communicator_.rank(), &communicator_, device_.get()), true)),
         world_(session_.mesh().world_group("run")),
         trainer_(session_.plan(), *stream_, *source_),
         alarms_(settings_),
@@ -95,10 +97,12 @@ class TrainingRun {
     Progress progress(settings_.run.steps, step_, first() ? options_.columns : 0);
     const Clock::time_point begin = Clock::now();
     std::int64_t saved = -1;
+    trace_.connect(world_, *stream_, session_.plan().stage());
     while (step_ < settings_.run.steps) {
+      trace_.at(step_);
       const Clock::time_point step_begin = Clock::now();
       communicator_.report_step(step_);
-      const StepReport report = trainer_.step(step_, logs_after_next_step());
+      const StepReport report = traced_step();
       const double step_seconds = seconds_since(step_begin);
       ++step_;
       tokens_ += report.tokens;
@@ -107,6 +111,7 @@ class TrainingRun {
       std::optional<double> validation;
       std::vector<ValidatedRouting> validated;
       if (due(settings_.run.validate_every) || (last && settings_.run.validate_every > 0)) {
+        const Phase phase(*stream_, "validation");
         validation = trainer_.validate(validated);
       }
       if (step_ == 1 || due(settings_.run.log_every) || last || validation.has_value()) {
@@ -116,11 +121,13 @@ class TrainingRun {
             progress, seconds_since(begin));
       }
       if (due(settings_.run.checkpoint_every) || last || stop) {
+        const Phase phase(*stream_, "save");
         save_in_own_folder();
         saved = step_;
       }
       tell_of_pruning();
       if (stop && !last) {
+        trace_.finish();
         progress.finish();
         finish_pruning();
         if (first()) {
@@ -130,6 +137,7 @@ class TrainingRun {
       }
     }
     progress.finish();
+    trace_.finish();
     finish_pruning();
     const std::int64_t tokens = all_tokens();
     if (first()) {
@@ -147,6 +155,11 @@ class TrainingRun {
     const auto due_then = [&](std::int64_t every) { return every > 0 && (step_ + 1) % every == 0; };
     return step_ == 0 || step_ + 1 == settings_.run.steps || due_then(settings_.run.log_every) ||
            due_then(settings_.run.validate_every);
+  }
+
+  StepReport traced_step() {
+    const Phase step(*stream_, "step", {.step = step_ + 1}, SpanKind::step);
+    return trainer_.step(step_, logs_after_next_step());
   }
 
   // Each rank has found by itself what "fit" stands for.
@@ -372,6 +385,7 @@ class TrainingRun {
   const Config& config_;
   const Settings& settings_;
   const RunOptions& options_;
+  RunTrace trace_;
   Communicator& communicator_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;

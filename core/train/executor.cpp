@@ -5,6 +5,8 @@
 
 #include <orthant/device.h>
 
+#include "core/trace/tracing_stream.h"
+
 namespace orthant {
 namespace {
 
@@ -170,12 +172,17 @@ void Executor::run(std::span<const Instr> program, StageWork& work) {
     const auto& [op, chunk, m] = program[i];
     const Place place{chunk, m};
     switch (op) {
-      case Op::load: work.load(m); break;
+      case Op::load: {
+        const Phase phase(stream_, "micro-batch");
+        work.load(m);
+        break;
+      }
       case Op::recv_x: receive(x_, dx_, place); break;
       case Op::recv_dx: receive(dx_, x_, place); break;
       case Op::send_x: send(x_, place); break;
       case Op::send_dx: send(dx_, place); break;
       case Op::forward: {
+        const Phase phase(stream_, "forward");
         Tensor y = work.forward(chunk, m, is_first(chunk) ? Tensor() : take(x_.arrived, place, "the input"));
         if (!is_last(chunk)) {
           hand_over(x_, place, chunk + 1, std::move(y));
@@ -183,6 +190,7 @@ void Executor::run(std::span<const Instr> program, StageWork& work) {
         break;
       }
       case Op::backward: {
+        const Phase phase(stream_, "backward");
         Tensor dy = is_last(chunk) ? Tensor() : take(dx_.arrived, place, "the gradient");
         Tensor dx = work.backward(chunk, m, std::move(dy), last_backward[chunk] == i);
         if (!is_first(chunk)) {
@@ -192,7 +200,10 @@ void Executor::run(std::span<const Instr> program, StageWork& work) {
       }
       case Op::finish_grads:
         layers.end();
-        work.finish_grads();
+        {
+          const Phase phase(stream_, "sums of gradients");
+          work.finish_grads();
+        }
         break;
     }
     if ((op == Op::forward || op == Op::backward) && last_use[m] == i) {

@@ -9,6 +9,7 @@
 #include "core/plan/keeper_chain.h"
 #include "core/plan/recompute_rule.h"
 #include "core/plan/schedule_check.h"
+#include "core/trace/tracing_stream.h"
 #include "core/train/early_updates.h"
 #include "core/train/micro_batches.h"
 #include "core/train/model_work.h"
@@ -64,6 +65,7 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source)
 Trainer::~Trainer() = default;
 
 Trainer::Load Trainer::load(std::int64_t step) {
+  const Phase phase(stream_, "batch");
   Load load;
   std::vector<std::int64_t> counts(2, 0);
   for (int m = 0; m < share_.micro_batches; ++m) {
@@ -192,6 +194,7 @@ void Trainer::enqueue(const Load& load, std::span<const DeviceBatch> batches, st
   optimizer_.begin_step();
   EarlyUpdates early(plan_, norm_, optimizer_, at_end_of(step));
   run(load, batches, step, updates ? &early : nullptr);
+  const Phase phase(stream_, "gradient norm and sums");
   early.finish();
   norm_.finish(sum_squares_, ranks_, at_end_of(step));
   routing_.finish(stream_);
@@ -202,6 +205,7 @@ void Trainer::enqueue(const Load& load, std::span<const DeviceBatch> batches, st
 }
 
 StepReport Trainer::report(const Load& load, std::int64_t step) {
+  const Phase phase(stream_, "report");
   StepReport report;
   report.step = step;
   report.lr = learning_rate_of(step);
@@ -242,6 +246,7 @@ double Trainer::learning_rate_of(std::int64_t step) const {
 }
 
 void Trainer::update(std::int64_t step) {
+  const Phase phase(stream_, "optimizer");
   stream_.clip_factor(factor_, sum_squares_, sums_.loss, static_cast<float>(plan_.settings().optimizer.clip_grad_norm));
   stream_.clip_factor(finite_, sum_squares_, sums_.loss, 0);
   optimizer_.apply(factor_, finite_, at_end_of(step));

@@ -122,6 +122,15 @@ class Device {
   virtual void* allocate_host(std::size_t bytes) = 0;
   virtual void release_host(void* data, std::size_t bytes) noexcept = 0;
 
+  // For a device that stands before another one, `of`, and passes on what it is asked.
+  static void make_room_on(Device& of) { of.make_room(); }
+  static void* allocate_on(Device& of, std::size_t bytes, Memory memory) {
+    return memory == Memory::device ? of.allocate(bytes) : of.allocate_host(bytes);
+  }
+  static void release_on(Device& of, void* data, std::size_t bytes, Memory memory) noexcept {
+    memory == Memory::device ? of.release(data, bytes) : of.release_host(data, bytes);
+  }
+
  private:
   struct Accounts;
   std::shared_ptr<Accounts> accounts_;

@@ -1,0 +1,115 @@
+#include "core/trace/tracing_stream.h"
+
+#include "core/trace/operation_facts.h"
+
+namespace orthant {
+
+void TracingStream::begin(Span span) {
+  if (trace_.nvtx()) {
+    nvtx_push(span.name);
+  }
+  // The end of what began before the recording is unknown to the track, and passed over there.
+  if (trace_.recording()) {
+    inner_->host([&track = track_, span = std::move(span)]() mutable { track.open(std::move(span)); });
+  }
+}
+
+void TracingStream::end() {
+  if (trace_.nvtx()) {
+    nvtx_pop();
+  }
+  if (trace_.recording()) {
+    inner_->host([&track = track_] { track.close(); });
+  }
+}
+
+std::shared_ptr<Event> TracingStream::record() {
+  std::shared_ptr<Event> event = inner_->record();
+  if (trace_.recording()) {
+    trace_.recorded(event.get(), track_.number());
+  }
+  return event;
+}
+
+void TracingStream::wait(const std::shared_ptr<Event>& event) {
+  if (!trace_.recording() || paused_) {
+    return inner_->wait(event);
+  }
+  around({.name = "wait", .kind = SpanKind::wait, .facts = {.of_track = trace_.track_of(event.get())}},
+         [&](Stream& inner) { inner.wait(event); });
+}
+
+void TracingStream::host(std::function<void()> work) {
+  if (!marks()) {
+    return inner_->host(std::move(work));
+  }
+  around({.name = "host work", .kind = SpanKind::host}, [&](Stream& inner) { inner.host(std::move(work)); });
+}
+
+void TracingStream::together(const std::function<void()>& work) {
+  if (native() == nullptr) {
+    return inner_->together(work);
+  }
+  // What a graph records may not wait for the device, as marks do: the graph is one span.
+  const auto paused = [this, &work](Stream& inner) {
+    paused_ = true;
+    inner.together(work);
+    paused_ = false;
+  };
+  if (marks()) {
+    around({.name = "graph"}, paused);
+  } else {
+    paused(*inner_);
+  }
+}
+
+void TracingStream::forward(const char* name, std::initializer_list<Tensor> tensors, Operation operation) {
+  if (!marks()) {
+    return operation(*inner_);
+  }
+  around({.name = name, .kind = kind_of_operation(name), .facts = facts_of_operation(name, tensors)}, operation);
+}
+
+// A device may fuse it, and then the whole is one span; otherwise its parts are.
+void TracingStream::expert_ffn(const Tensor& y, const Tensor& h, const Tensor& x, const Tensor& w_in,
+                               const Tensor& w_out, const Dispatch& dispatch, Activation kind) {
+  if (native() == nullptr) {
+    return Stream::expert_ffn(y, h, x, w_in, w_out, dispatch, kind);
+  }
+  forward("expert_ffn", {h, x, w_in, w_out, y},
+          [&](Stream& inner) { inner.expert_ffn(y, h, x, w_in, w_out, dispatch, kind); });
+}
+
+void TracingStream::expert_ffn_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dw_in,
+                                        const Tensor& dw_out, const Tensor& dy, const Tensor& x, const Tensor& h,
+                                        const Tensor& w_in, const Tensor& w_out, const Dispatch& dispatch,
+                                        Activation kind, float beta) {
+  if (native() == nullptr) {
+    return Stream::expert_ffn_backward(dx, dweight, dw_in, dw_out, dy, x, h, w_in, w_out, dispatch, kind, beta);
+  }
+  forward("expert_ffn_backward", {h, dx, dw_in, dw_out, dy, x, w_in, w_out}, [&](Stream& inner) {
+    inner.expert_ffn_backward(dx, dweight, dw_in, dw_out, dy, x, h, w_in, w_out, dispatch, kind, beta);
+  });
+}
+
+Phase::Phase(Stream& stream, const char* name, SpanFacts facts, SpanKind kind)
+    : stream_(dynamic_cast<TracingStream*>(&stream)) {
+  if (stream_ != nullptr && !stream_->marks()) {
+    stream_ = nullptr;
+  }
+  if (stream_ != nullptr) {
+    stream_->begin({.name = name, .kind = kind, .facts = facts});
+  }
+}
+
+Phase::~Phase() {
+  if (stream_ != nullptr) {
+    try {
+      stream_->end();
+    } catch (const std::exception&) {
+      // The stream has failed, and says so to whoever waits for it.
+    }
+  }
+}
+
+}  // namespace orthant
