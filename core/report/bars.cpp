@@ -76,18 +76,21 @@ std::string svg(const BarChart& chart, const std::string& id) {
   for (std::size_t part = 0; part < chart.parts.size(); ++part) {
     items.push_back({chart.parts[part], fmt::format("c{}", part % 8), Dash::none, Marker::none, true});
   }
+  if (!chart.mark.empty()) {
+    items.push_back({chart.mark, "ink", Dash::solid});
+  }
   auto [body, top] = legend(items, 4);
   top += 8;
   double widest = 0, longest = 0;
   for (const StackedBar& bar : chart.bars) {
     widest = std::max(widest, text_width(shortened(bar.name, 22)));
-    longest = std::max(longest, length(bar));
+    longest = std::max({longest, length(bar), bar.mark.value_or(0)});
   }
   const double left = widest + 10, right = picture_width - 12;
   const double bottom = top + row * static_cast<double>(chart.bars.size());
   Axis axis = chart.axis;
   axis.from_zero = true;
-  const Scale scale(axis, 0, longest > 0 ? longest : 1, left, right, 5);
+  const Scale scale(axis, 0, longest > 0 ? 1.03 * longest : 1, left, right, 5);
   body += x_axis(scale, chart.axis.label, left, right, top, bottom);
   for (std::size_t i = 0; i < chart.bars.size(); ++i) {
     const StackedBar& bar = chart.bars[i];
@@ -107,6 +110,11 @@ std::string svg(const BarChart& chart, const std::string& id) {
           part % 8, x, y, end - x, thick, escaped(bar.name), escaped(chart.parts[part]),
           number_text(value / axis.divisor), fmt::format("{:.1f} %", 100 * value / length(bar)));
       at += value;
+    }
+    if (bar.mark && std::isfinite(*bar.mark)) {
+      const double x = scale.at(*bar.mark);
+      body += fmt::format("<path class=\"mark\" data-mark=\"{}\" d=\"M{:.1f} {:.1f}v{}\"><title>{} {}</title></path>",
+                          *bar.mark, x, y - 4, thick + 8, escaped(chart.mark), number_text(*bar.mark / axis.divisor));
     }
     body += "</g>\n";
   }

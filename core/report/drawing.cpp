@@ -9,7 +9,7 @@
 namespace orthant::report {
 
 double text_width(std::string_view text, double size) {
-  return 0.58 * size * static_cast<double>(length_of(text));
+  return 0.64 * size * static_cast<double>(length_of(text));
 }
 
 std::string framed(const std::string& id, const std::string& title, const std::string& description, double height,
@@ -89,7 +89,9 @@ std::string x_axis(const Scale& scale, const std::string& label, double left, do
       used = place + half + 6;
     }
   }
-  return body + text_at((left + right) / 2, bottom + 34, "middle", label, "label");
+  const double half = std::min(text_width(label), picture_width) / 2;
+  return body +
+         text_at(std::clamp((left + right) / 2, half, picture_width - half), bottom + 34, "middle", label, "label");
 }
 
 }  // namespace orthant::report

@@ -9,7 +9,7 @@
 
 namespace orthant::report {
 
-inline constexpr double picture_width = 440;  // pixels of the viewBox: a phone shows 12 of them as about 10
+inline constexpr double picture_width = 400;  // pixels of the viewBox: a phone shows 12 of them as about 11
 inline constexpr double text_size = 12;
 
 // About how wide a text is drawn; rather more than less.

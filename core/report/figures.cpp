@@ -84,9 +84,15 @@ Figure figure_of(const BarChart& chart, const std::string& id, const std::string
   Figure figure{id, chart.title, svg(chart, id + "-picture"), caption, command, {}};
   figure.data.head = {"bar"};
   figure.data.head.insert(figure.data.head.end(), chart.parts.begin(), chart.parts.end());
+  if (!chart.mark.empty()) {
+    figure.data.head.push_back(chart.mark);
+  }
   for (const StackedBar& bar : chart.bars) {
     std::vector<std::string> row = {bar.name};
     std::transform(bar.values.begin(), bar.values.end(), std::back_inserter(row), exact_text);
+    if (!chart.mark.empty()) {
+      row.push_back(bar.mark ? exact_text(*bar.mark) : "missing");
+    }
     figure.data.rows.push_back(row);
   }
   return figure;

@@ -15,6 +15,9 @@ namespace {
 // Rows of a table behind a picture: a longer one has evenly chosen rows, and the CSV file has all.
 constexpr std::size_t shown_rows = 40;
 
+// Longer commands stand behind the picture with its numbers.
+constexpr std::size_t longest_command = 160;
+
 bool is_number(const std::string& cell) {
   const std::size_t first = !cell.empty() && std::string_view("+-.").find(cell[0]) != std::string_view::npos ? 1 : 0;
   return cell.size() > first && std::isdigit(static_cast<unsigned char>(cell[first])) != 0;
@@ -29,9 +32,8 @@ std::string row_of(const std::vector<std::string>& cells, const char* element, c
 }
 
 std::string table_of(const Grid& grid, const std::string& caption) {
-  std::string table = "<div class=\"scroll\" tabindex=\"0\"><table>";
-  table += caption.empty() ? "" : "<caption>" + escaped(caption) + "</caption>";
-  table += "<thead>" + row_of(grid.head, "th") + "</thead><tbody>\n";
+  std::string table = caption.empty() ? "" : "<p class=\"note\">" + escaped(caption) + "</p>\n";
+  table += "<div class=\"scroll\" tabindex=\"0\"><table><thead>" + row_of(grid.head, "th") + "</thead><tbody>\n";
   for (const auto& row : grid.rows) {
     table += row_of(row, "td");
   }
@@ -89,8 +91,9 @@ void Section::table(const Grid& grid, const std::string& caption, bool folded) {
 
 void Section::table_with_commands(const Grid& grid, const std::vector<std::string>& commands,
                                   const std::string& caption) {
-  std::string table = "<div class=\"scroll\" tabindex=\"0\"><table class=\"commands\"><caption>" + escaped(caption) +
-                      "</caption><thead>" + row_of(grid.head, "th") + "</thead><tbody>\n";
+  std::string table = "<p class=\"note\">" + escaped(caption) +
+                      "</p>\n<div class=\"scroll\" tabindex=\"0\"><table><thead>" + row_of(grid.head, "th") +
+                      "</thead><tbody>\n";
   for (std::size_t i = 0; i < grid.rows.size(); ++i) {
     table += row_of(grid.rows[i], "td", i < commands.size() ? "above" : nullptr);
     if (i < commands.size()) {
@@ -106,17 +109,20 @@ void Section::figure(const Figure& figure) {
   in_figures_ = true;
   body_ += fmt::format("<figure id=\"{}\">\n<h3>{}</h3>\n{}<figcaption>", figure.id, escaped(figure.title), figure.svg);
   body_ += escaped(figure.caption);
-  if (!figure.command.empty()) {
-    body_ += "<br/><code>" + escaped(figure.command) + "</code>";
+  const bool long_command = figure.command.size() > longest_command;
+  if (!figure.command.empty() && !long_command) {
+    body_ += "<code class=\"block\">" + escaped(figure.command) + "</code>";
   }
   body_ += "</figcaption>\n";
+  const std::string command =
+      long_command ? "<pre tabindex=\"0\"><code>" + escaped(figure.command) + "</code></pre>\n" : "";
   if (!figure.data.rows.empty()) {
     const std::size_t rows = figure.data.rows.size();
     const std::string note =
         rows > shown_rows ? fmt::format("{} of {} rows; all are in the CSV file", shown_rows, rows) : "";
-    body_ += folded_in("Numbers", "<p>" + download_link(figure.id + ".csv", "text/csv", csv(figure.data), "CSV") +
-                                      (note.empty() ? "" : " " + escaped(note)) + "</p>\n" +
-                                      table_of(thinned(figure.data), ""));
+    body_ += folded_in(long_command ? "Numbers and commands" : "Numbers",
+                       command + "<p>" + download_link(figure.id + ".csv", "text/csv", csv(figure.data), "CSV") +
+                           (note.empty() ? "" : " " + escaped(note)) + "</p>\n" + table_of(thinned(figure.data), ""));
   }
   body_ += "</figure>\n";
 }

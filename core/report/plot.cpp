@@ -11,7 +11,7 @@
 namespace orthant::report {
 namespace {
 
-constexpr double plot_height = 210;  // of the area between the axes
+constexpr double plot_height = 200;  // of the area between the axes
 
 bool drawable(double value, const Axis& axis) {
   return std::isfinite(value) && (axis.kind == ScaleKind::linear || value > 0);
@@ -40,15 +40,15 @@ Range with_room(Range range, const Axis& axis, double share) {
   return {at_zero ? range.low : range.low - room, range.high + room};
 }
 
-std::string exact(double value, const Axis& axis) {
-  return fmt::format("{}{}", number_text(value / axis.divisor), "");
+std::string shown(double value, const Axis& axis) {
+  return number_text(value / axis.divisor);
 }
 
 std::string tip(const Series& s, const Point& p, const Plot& plot) {
   std::string text = s.name.empty() ? "" : s.name + ": ";
-  text += fmt::format("{} {}, {} {}", plot.x.label, exact(p.x, plot.x), plot.y.label, exact(p.y, plot.y));
+  text += fmt::format("{} {}, {} {}", plot.x.label, shown(p.x, plot.x), plot.y.label, shown(p.y, plot.y));
   if (p.interval) {
-    text += fmt::format(" [{}, {}]", p.low ? exact(*p.low, plot.y) : "open", p.high ? exact(*p.high, plot.y) : "open");
+    text += fmt::format(" [{}, {}]", p.low ? shown(*p.low, plot.y) : "open", p.high ? shown(*p.high, plot.y) : "open");
   }
   return text;
 }
@@ -78,10 +78,12 @@ class Area {
     if (s.line != Dash::none) {
       body += line(s);
     }
-    for (const Point& p : s.points) {
+    for (std::size_t i = 0; i < s.points.size(); ++i) {
+      const Point& p = s.points[i];
       if (drawable(p, plot_)) {
-        body += p.interval ? bar(p) : "";
-        body += marker(s.marker, x_.at(p.x), y_.at(p.y), s.faint ? 2 : 3.2, tip(s, p, plot_));
+        body += p.interval ? bar(s, p) : "";
+        const Marker shape = i % s.marker_every == s.first_marker % s.marker_every ? s.marker : Marker::none;
+        body += marker(shape, x_.at(p.x) + s.shift, y_.at(p.y), s.faint ? 2 : 3.2, tip(s, p, plot_));
       }
     }
     return body + "</g>\n";
@@ -94,23 +96,23 @@ class Area {
     bool open = false;
     for (const Point& p : s.points) {
       if (drawable(p, plot_)) {
-        path += fmt::format("{}{:.1f} {:.1f}", open ? "L" : "M", x_.at(p.x), y_.at(p.y));
+        path += fmt::format("{}{:.1f} {:.1f}", open ? "L" : "M", x_.at(p.x) + s.shift, y_.at(p.y));
       }
       open = drawable(p, plot_);
     }
     return path.empty() ? "" : fmt::format("<path class=\"line{}\" d=\"{}\"/>\n", dash_class(s.line), path);
   }
 
-  std::string bar(const Point& p) const {
-    const double x = x_.at(p.x);
+  std::string bar(const Series& s, const Point& p) const {
+    const double x = x_.at(p.x) + s.shift;
     const bool low_drawn = p.low && drawable(*p.low, plot_.y), high_drawn = p.high && drawable(*p.high, plot_.y);
     const double from = std::min(low_drawn ? y_.at(*p.low) : bottom_, bottom_);
     const double to = std::max(high_drawn ? y_.at(*p.high) : top_, top_);
-    std::string path = fmt::format("M{0:.1f} {1:.1f}V{2:.1f}", x, from, to);
-    path += low_drawn && from < bottom_ ? fmt::format("M{:.1f} {:.1f}h6", x - 3, from) : "";
-    path += high_drawn && to > top_ ? fmt::format("M{:.1f} {:.1f}h6", x - 3, to) : "";
+    std::string caps = low_drawn && from < bottom_ ? fmt::format("M{:.1f} {:.1f}h6", x - 3, from) : "";
+    caps += high_drawn && to > top_ ? fmt::format("M{:.1f} {:.1f}h6", x - 3, to) : "";
     const bool open = p.assumed || !p.low || !p.high;
-    return fmt::format("<path class=\"bar{}\" d=\"{}\"/>", open ? " dotted" : "", path);
+    return fmt::format("<path class=\"bar{}\" d=\"M{:.1f} {:.1f}V{:.1f}\"/>", open ? " dotted" : "", x, from, to) +
+           (caps.empty() ? "" : "<path class=\"bar\" d=\"" + caps + "\"/>");
   }
 
   const Plot& plot_;
@@ -157,7 +159,8 @@ std::string levels_of(const Plot& plot, const Scale& y, double left, double righ
       const double at = y.at(level.y);
       body += fmt::format("<path class=\"level\" data-level=\"{}\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>\n", level.y, left, at,
                           right);
-      body += text_at(right - 4, at - 4 < top + 10 ? at + 13 : at - 4, "end", level.name, "tick");
+      body +=
+          level.name.empty() ? "" : text_at(right - 4, at - 4 < top + 10 ? at + 13 : at - 4, "end", level.name, "tick");
     }
   }
   return body;

@@ -33,6 +33,9 @@ struct Series {
   Marker marker = Marker::none;
   bool legend = true;
   bool faint = false;
+  double shift = 0;              // pixels to the right, where bars would hide each other
+  std::size_t marker_every = 1;  // a marker at one point in so many, from the first_marker-th on
+  std::size_t first_marker = 0;
 };
 
 // A horizontal line with a name.
@@ -51,7 +54,8 @@ struct Plot {
 
 struct StackedBar {
   std::string name;
-  std::vector<double> values;  // one a part
+  std::vector<double> values;       // one a part
+  std::optional<double> mark = {};  // a line across the bar
 };
 
 // Horizontal bars, one below the other, each of the same parts.
@@ -60,6 +64,7 @@ struct BarChart {
   Axis axis;
   std::vector<std::string> parts;
   std::vector<StackedBar> bars;
+  std::string mark = {};  // what the marks are; empty: there are none
 };
 
 // Rows by columns; values are ratios to 1, coloured by how far they are from it.

@@ -12,13 +12,14 @@ const char* const picture_style = R"(
 --c0:#56b4e9;--c1:#ff8c42;--c2:#2cc99b;--c3:#e59ac6;--c4:#f0b429;--c5:#8fd3ff;--c6:#b39ddb;--c7:#aab4be;
 --q0:#c79be8;--q1:#9c9cf0;--q2:#6fb0e6;--q3:#3fc1c9;--q4:#35c995;--q5:#74d055;--q6:#b8de29;--q7:#fde725;
 --h0:#b3daf7;--h1:#6db3e8;--h2:#2f7fbf;--h3:#1d3f5e;--h4:#20252b;--h5:#4f3318;--h6:#9a5313;--h7:#e07b1f;--h8:#ffc58a}}
-.picture{display:block;width:100%;height:auto;font-family:system-ui,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;
+.picture{font-family:system-ui,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;
 font-size:12px;fill:var(--ink)}
 .picture .tick,.picture .label{fill:var(--soft)}.picture .small{font-size:10px}
 .picture .heading{font-weight:600;font-size:13px}
 .picture .grid{stroke:var(--grid);fill:none}.picture .axis{stroke:var(--axis);fill:none}
 .picture .level{stroke:var(--soft);stroke-dasharray:2 3;fill:none}
 .picture .line{fill:none;stroke:var(--c);stroke-width:1.8;stroke-linejoin:round}
+.picture .mark{fill:none;stroke:var(--ink);stroke-width:2}
 .picture .bar{fill:none;stroke:var(--c);stroke-width:1.3}
 .picture .dashed{stroke-dasharray:6 4}.picture .dotted{stroke-dasharray:1.5 3}
 .picture .dot,.picture .fill{fill:var(--c)}.picture .edge{stroke:var(--back);stroke-width:1}
@@ -41,19 +42,21 @@ font:16px/1.5 system-ui,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;overflow-wrap
 h1{font-size:1.7rem;line-height:1.2;margin:.4em 0}
 h2{font-size:1.3rem;margin:2.2em 0 .6em;padding-top:.4em;border-top:1px solid var(--grid)}
 h3{font-size:1rem;margin:1.2em 0 .4em}
-header p,figcaption,caption,.note{color:var(--soft)}
+header p,figcaption,.note{color:var(--soft)}
 nav{display:flex;flex-wrap:wrap;gap:4px 16px;margin:1em 0}
 a{color:var(--link)}
-.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));gap:8px 32px}
+.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,420px),1fr));gap:8px 32px}
 figure{margin:0 0 16px;min-width:0;max-width:620px}
+.picture{display:block;width:100%;height:auto}
 figure h3{margin:.6em 0}
-figcaption,caption,.note{font-size:.85rem;line-height:1.4;text-align:left}
+figcaption,.note{font-size:.85rem;line-height:1.4;text-align:left}
 figcaption{margin:.4em 0}
-caption{padding:0 0 .4em}
+.note{margin:1em 0 .4em}
+.block{display:block;white-space:pre-wrap;margin-top:.3em}
 code,pre{font-family:ui-monospace,"SF Mono",Menlo,"DejaVu Sans Mono",monospace;font-size:.8rem}
 pre,.scroll{overflow-x:auto;max-width:100%}
 pre{background:var(--card);padding:10px}
-table{border-collapse:collapse;font-size:.85rem;overflow-wrap:normal}
+table{border-collapse:collapse;margin:0 0 1em;font-size:.85rem;overflow-wrap:normal}
 th,td{text-align:left;padding:3px 12px 3px 0;border-bottom:1px solid var(--grid);vertical-align:top}
 th{color:var(--soft);font-weight:600}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
