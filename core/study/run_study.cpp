@@ -15,6 +15,7 @@
 #include "core/checkpoint/disk.h"
 #include "core/config/config.h"
 #include "core/config/print.h"
+#include "core/report/report.h"
 #include "core/run/metrics.h"
 #include "core/run/run_ids.h"
 #include "core/run/run_lock.h"
@@ -101,8 +102,8 @@ class StudyRun {
     }
     write_results();
     const std::size_t failed = count(PointStatus::failed);
-    put("{}: {} of {} points are done, {} failed, {} in all. The card is {}\n", study_.name, count(PointStatus::done),
-        points_.size(), failed, human_duration(card_->seconds()), (folder_.root / "study.json").string());
+    put("{}: {} of {} points are done, {} failed, {} in all. The page is {}\n", study_.name, count(PointStatus::done),
+        points_.size(), failed, human_duration(card_->seconds()), (folder_.root / "report.html").string());
     return failed == 0 ? ExitCode::ok : ExitCode::failure;
   }
 
@@ -111,6 +112,7 @@ class StudyRun {
     const Disk disk;
     disk.replace_file(folder_.root / "points.csv", points_csv(card_->document()));
     disk.replace_file(folder_.root / "fits.json", fits_of(*card_, study_.resamples));
+    write_study_report(folder_.root);
   }
 
   void check_text(const std::string& wanted) {

@@ -1,0 +1,39 @@
+// From values to figures: a picture with the same numbers as a table.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/report/page.h"
+#include "core/report/plot.h"
+
+namespace orthant::report {
+
+// `id` names the figure; the plot's title is the figure's. Its data: one row a point.
+Figure figure_of(const Plot& plot, const std::string& id, const std::string& caption, const std::string& command);
+// One row a bar.
+Figure figure_of(const BarChart& chart, const std::string& id, const std::string& caption, const std::string& command);
+// One row a row of a map.
+Figure figure_of(const HeatMaps& maps, const std::string& id, const std::string& caption, const std::string& command);
+
+inline constexpr std::size_t most_line_points = 300;  // a picture shows no more of a line
+
+// Evenly chosen points, the first and the last among them.
+std::vector<Point> thinned(const std::vector<Point>& points, std::size_t most);
+
+// A colour for the i-th of `count` things in an order, and for the i-th of things to tell apart.
+std::string ordered_colour(std::size_t i, std::size_t count);
+std::string distinct_colour(std::size_t i);
+
+Marker distinct_marker(std::size_t i);
+
+// The shortest text that reads back as the same number.
+std::string exact_text(double value);
+
+// "missing" where there is no value.
+std::string text_or_missing(const std::optional<double>& value);
+
+// Median of a copy; nothing where there are none.
+std::optional<double> median(std::vector<double> values);
+
+}  // namespace orthant::report

@@ -1,0 +1,31 @@
+// The figures of runs. Each adds to a section what the runs have, and nothing where they have none of it.
+#pragma once
+
+#include <vector>
+
+#include "core/report/page.h"
+#include "core/report/run_data.h"
+
+namespace orthant::report {
+
+// Losses against seconds, steps, tokens and FLOPs.
+void add_losses(const std::vector<RunData>& runs, Section& section);
+// Learning rate, gradient norm, balance and z loss.
+void add_optimization(const std::vector<RunData>& runs, Section& section);
+// Drops and the busiest expert, of all runs together.
+void add_load(const std::vector<RunData>& runs, Section& section);
+// Tokens per second, the time of a step, and memory by kind.
+void add_costs(const std::vector<RunData>& runs, Section& section);
+// Where the time of traced steps went, rank by rank (trace/summary.json). Errors: ConfigError for what it cannot
+// understand.
+void add_timeline(const RunData& run, Section& section);
+// Of one run with experts: load by layer, expert and time; what `routing` and `alarms` tell.
+void add_routing(const RunData& run, Section& section);
+
+// What trains the runs again, a line each.
+std::string commands_of(const std::vector<RunData>& runs);
+
+// "switch-16" of "switch 16": for ids.
+std::string id_of(const std::string& name);
+
+}  // namespace orthant::report

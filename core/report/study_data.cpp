@@ -1,0 +1,217 @@
+#include "core/report/study_data.h"
+
+#include <fmt/format.h>
+#include <orthant/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/report/read_json.h"
+
+namespace orthant::report {
+namespace {
+
+std::string required_text(const Json& object, const char* key, const std::string& where) {
+  std::string text = text_or_empty(object, key, where);
+  if (text.empty()) {
+    throw ConfigError(fmt::format("{}: '{}' is missing", where, key));
+  }
+  return text;
+}
+
+std::int64_t whole_or(const Json& object, const char* key, const std::string& where, std::int64_t otherwise) {
+  const Maybe value = number_at(object, key, where);
+  if (value && (*value != std::floor(*value) || std::abs(*value) > 9e15)) {
+    throw ConfigError(fmt::format("{}: '{}' must be a whole number, not {}", where, key, *value));
+  }
+  return value ? static_cast<std::int64_t>(*value) : otherwise;
+}
+
+// Key and value of an object as they are, for people.
+std::vector<std::pair<std::string, std::string>> texts_of(const Json& object) {
+  std::vector<std::pair<std::string, std::string>> texts;
+  if (!object.is_null()) {
+    for (const auto& [key, value] : object.items()) {
+      if (!value.is_null()) {
+        texts.emplace_back(key, value.is_string() ? value.get<std::string>() : dump_json(value, key));
+      }
+    }
+  }
+  return texts;
+}
+
+// Rows of `width` numbers; one with a null is left out.
+std::vector<std::vector<double>> rows_of(const Json& list, std::size_t width, const std::string& where) {
+  std::vector<std::vector<double>> rows;
+  for (const Json& entry : list) {
+    if (!entry.is_array() || entry.size() != width) {
+      throw ConfigError(fmt::format("{}: expected lists of {} numbers", where, width));
+    }
+    std::vector<double> row;
+    for (const Json& value : entry) {
+      if (const Maybe number = number_of(value, where)) {
+        row.push_back(*number);
+      }
+    }
+    if (row.size() == width) {
+      rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
+void read_result(const Json& result, const std::string& where, PointData& point) {
+  if (result.is_null()) {
+    return;
+  }
+  point.loss = number_at(result, "validation_loss", where);
+  point.train_seconds = number_at(result, "train_seconds", where);
+  point.step_seconds = number_at(result, "step_seconds", where);
+  point.forward_backward_seconds = number_at(result, "forward_backward_seconds", where);
+  point.peak_bytes = number_at(result, "peak_bytes", where);
+  point.drop_rate = number_at(result, "drop_rate", where);
+  point.floor_seconds = number_at(result, "floor_seconds", where);
+  const Json& parts = object_at(result, "parts", where);
+  if (!parts.is_null()) {
+    for (const auto& [name, value] : parts.items()) {
+      if (const Maybe seconds = number_of(value, where + ": 'parts." + name + "'")) {
+        point.parts.emplace_back(name, *seconds);
+      }
+    }
+  }
+  for (const auto& row : rows_of(list_at(result, "curve", where), 3, where + ": 'curve'")) {
+    point.curve.push_back({row[0], row[1], row[2]});
+  }
+  for (const auto& row : rows_of(list_at(result, "counterfactual", where), 2, where + ": 'counterfactual'")) {
+    point.counterfactual.emplace_back(row[0], row[1]);
+  }
+}
+
+PointData read_point(const Json& json, const std::string& list_entry) {
+  PointData point;
+  point.id = required_text(json, "id", list_entry);
+  const std::string where = list_entry + " ('" + point.id + "')";
+  point.size = text_or_empty(json, "size", where);
+  point.layout = text_or_empty(json, "layout", where);
+  point.status = text_or_empty(json, "status", where);
+  point.error = text_or_empty(json, "error", where);
+  point.experts = whole_or(json, "experts", where, 1);
+  point.top_k = whole_or(json, "top_k", where, 1);
+  point.granularity = whole_or(json, "granularity", where, 1);
+  point.ranks = whole_or(json, "ranks", where, 1);
+  point.seed = whole_or(json, "seed", where, 1);
+  point.capacity_factor = number_at(json, "capacity_factor", where).value_or(0);
+  for (const Json& entry : list_at(json, "set", where)) {
+    if (!entry.is_string()) {
+      throw ConfigError(where + ": 'set' must be a list of texts");
+    }
+    point.set.push_back(entry.get<std::string>());
+  }
+  if (const Json& parameters = object_at(json, "parameters", where); !parameters.is_null()) {
+    point.total = number_at(parameters, "total", where);
+    point.active = number_at(parameters, "active", where);
+  }
+  if (const Json& flops = object_at(json, "flops_per_token", where); !flops.is_null()) {
+    point.model_flops = number_at(flops, "model", where);
+    point.router_flops = number_at(flops, "router", where);
+  }
+  point.dispatch_bytes = number_at(json, "dispatch_bytes_per_token", where);
+  point.tokens = number_at(json, "tokens", where);
+  point.steps = number_at(json, "steps", where);
+  if (point.done()) {
+    read_result(object_at(json, "result", where), where, point);
+  }
+  return point;
+}
+
+LawData read_law(const Json& json, const std::string& where) {
+  LawData law;
+  law.name = text_or_empty(json, "name", where);
+  law.formula = text_or_empty(json, "formula", where);
+  for (const Json& entry : list_at(json, "coefficients", where)) {
+    law.coefficients.push_back({text_or_empty(entry, "name", where), number_at(entry, "value", where),
+                                number_at(entry, "low", where), number_at(entry, "high", where)});
+  }
+  law.residual_rms = number_at(json, "residual_rms", where);
+  law.points = number_at(json, "points", where);
+  for (const Json& entry : list_at(json, "leave_one_size_out", where)) {
+    law.leave_one_size_out.emplace_back(text_or_empty(entry, "size", where), number_at(entry, "rms_log_error", where));
+  }
+  for (const Json& entry : list_at(json, "predicted", where)) {
+    if (const Maybe loss = number_at(entry, "loss", where)) {
+      law.predicted.emplace_back(text_or_empty(entry, "id", where), *loss);
+    }
+  }
+  return law;
+}
+
+void read_fits(const std::filesystem::path& file, StudyData& study) {
+  const Json json = read_json_file(file);
+  const std::string where = file.string();
+  study.has_fits = true;
+  for (const Json& law : list_at(json, "laws", where)) {
+    study.laws.push_back(read_law(law, where + ": laws"));
+  }
+  for (const Json& entry : list_at(json, "speed_up", where)) {
+    const std::string here = where + ": speed_up";
+    study.speed_ups.push_back({text_or_empty(entry, "id", here), text_or_empty(entry, "twin", here),
+                               number_at(entry, "steps", here), number_at(entry, "steps_low", here),
+                               number_at(entry, "steps_high", here), number_at(entry, "seconds", here),
+                               number_at(entry, "seconds_low", here), number_at(entry, "seconds_high", here)});
+  }
+  for (const Json& entry : list_at(json, "effective_parameters", where)) {
+    const std::string here = where + ": effective_parameters";
+    study.effective.push_back({text_or_empty(entry, "id", here), number_at(entry, "value", here),
+                               number_at(entry, "low", here), number_at(entry, "high", here)});
+  }
+  for (const Json& entry : list_at(json, "skipped", where)) {
+    study.skipped.emplace_back(text_or_empty(entry, "name", where), text_or_empty(entry, "why", where));
+  }
+}
+
+}  // namespace
+
+const PointData* StudyData::find(const std::string& id) const {
+  const auto it = std::find_if(points.begin(), points.end(), [&](const PointData& point) { return point.id == id; });
+  return it == points.end() ? nullptr : &*it;
+}
+
+StudyData read_study(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / "study.json";
+  const Json json = read_json_file(file);
+  const std::string where = file.string();
+  const Maybe format = number_at(json, "format", where);
+  if (format != Maybe(1)) {
+    throw ConfigError(
+        fmt::format("{}: 'format' must be 1, found {}", where, format ? fmt::format("{}", *format) : "none"));
+  }
+  StudyData study;
+  study.folder = folder;
+  study.name = text_or_empty(json, "name", where);
+  study.title = text_or_empty(json, "title", where);
+  study.command = text_or_empty(json, "command", where);
+  study.version = text_or_empty(json, "version", where);
+  study.created = text_or_empty(json, "created", where);
+  study.study_toml = text_or_empty(json, "study_toml", where);
+  study.config_toml = text_or_empty(json, "config_toml", where);
+  study.learning_rate_rule = text_or_empty(json, "learning_rate_rule", where);
+  study.metric = text_or_empty(json, "metric", where);
+  study.seconds = number_at(json, "seconds", where);
+  study.machine = texts_of(object_at(json, "machine", where));
+  study.text = texts_of(object_at(json, "text", where));
+  std::set<std::string> ids;
+  const Json& points = list_at(json, "points", where);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    study.points.push_back(read_point(points[i], fmt::format("{}: point {}", where, i + 1)));
+    if (!ids.insert(study.points.back().id).second) {
+      throw ConfigError(fmt::format("{}: '{}' is the id of two points", where, study.points.back().id));
+    }
+  }
+  if (std::filesystem::exists(folder / "fits.json")) {
+    read_fits(folder / "fits.json", study);
+  }
+  return study;
+}
+
+}  // namespace orthant::report

@@ -1,0 +1,263 @@
+// What a study found in words and tables: the verdict, the points, the methods.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/report/figures.h"
+#include "core/report/markup.h"
+#include "core/report/methods.h"
+#include "core/report/study_figures.h"
+
+namespace orthant::report {
+namespace {
+
+std::size_t count_of(const StudyData& study, const std::string& status) {
+  return static_cast<std::size_t>(std::count_if(study.points.begin(), study.points.end(),
+                                                [&](const PointData& point) { return point.status == status; }));
+}
+
+std::string with_unit(const Maybe& value, Unit (*unit_of)(double)) {
+  if (!value) {
+    return "missing";
+  }
+  const Unit unit = unit_of(*value);
+  return fmt::format("{:.4g} {}", *value / unit.divisor, unit.name);
+}
+
+std::string signed_percent(double ratio) {
+  return fmt::format("{:+.1f} %", 100 * (ratio - 1));
+}
+
+// Of the speed-up's table; nothing where it has no such point.
+const SpeedUp* speed_up_of(const StudyData& study, const Cell& cell) {
+  for (const SpeedUp& entry : study.speed_ups) {
+    for (const PointData* seed : cell.seeds) {
+      if (entry.id == seed->id) {
+        return &entry;
+      }
+    }
+  }
+  return nullptr;
+}
+
+std::string sooner(const Maybe& value, const Maybe& low, const Maybe& high, const std::string& unit) {
+  if (!value) {
+    return "it does not reach the twin's final loss in " + unit;
+  }
+  std::string text = fmt::format("{:.2f} times the speed in {}", *value, unit);
+  text += fmt::format(" [{}, {}]", low ? fmt::format("{:.2f}", *low) : "open",
+                      high ? fmt::format("{:.2f}", *high) : "open");
+  const bool faster = low && *low > 1, slower = high && *high < 1;
+  return text + (faster ? ", sooner" : slower ? ", later" : ", no difference shown");
+}
+
+// A sentence a size: the cell of the lowest loss beside its twin.
+std::string verdict(const StudyData& study, const Groups& groups, const std::string& size) {
+  const Cell* best = nullptr;
+  for (const Cell* cell : groups.of_size(size)) {
+    const bool lower = cell->experts > 1 && cell->mean(&PointData::loss) &&
+                       (best == nullptr || *cell->mean(&PointData::loss) < *best->mean(&PointData::loss));
+    best = lower ? cell : best;
+  }
+  const Cell* twin = best == nullptr ? nullptr : groups.twin_of(*best);
+  if (twin == nullptr || !twin->mean(&PointData::loss)) {
+    return size + ": no routed point and its dense twin are both done.";
+  }
+  const Interval own = *groups.interval(*best), other = *groups.interval(*twin);
+  std::string text =
+      fmt::format("{}: at equal steps {} have the lowest loss of the experts tried, {:.4f} against {:.4f} dense ({})",
+                  size, experts_name(best->experts), own.mean, other.mean, signed_percent(own.mean / other.mean));
+  if (groups.spread.degrees > 0) {
+    const bool apart = own.high < other.low || other.high < own.low;
+    text += apart ? "; their 95 % intervals do not overlap" : "; their 95 % intervals overlap";
+  }
+  const Maybe step = best->median(&PointData::step_seconds), twins = twin->median(&PointData::step_seconds);
+  text += step && twins && *twins > 0 ? fmt::format(". A step takes {:.2f} times as long", *step / *twins)
+                                      : ". The time of a step is missing";
+  if (const SpeedUp* entry = speed_up_of(study, *best)) {
+    text +=
+        ". To the twin's final loss: " + sooner(entry->seconds, entry->seconds_low, entry->seconds_high, "seconds") +
+        "; " + sooner(entry->steps, entry->steps_low, entry->steps_high, "steps");
+  }
+  return text + ".";
+}
+
+std::string pairs_text(const std::vector<std::pair<std::string, std::string>>& pairs) {
+  std::string text;
+  for (const auto& [key, value] : pairs) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, value);
+  }
+  return text;
+}
+
+template <class T, class F>
+std::string values_text(const StudyData& study, const F& value_of) {
+  std::set<T> values;
+  for (const PointData& point : study.points) {
+    values.insert(value_of(point));
+  }
+  return fmt::format("{}", fmt::join(values, ", "));
+}
+
+}  // namespace
+
+std::string command_of(const PointData& point) {
+  std::string text = point.ranks == 1 ? "orthant train base.toml" : "orthant launch base.toml";
+  for (const std::string& entry : point.set) {
+    text += " --set " + shell_word(entry);
+  }
+  return text;
+}
+
+std::string command_of(const StudyData& study) {
+  return study.command;
+}
+
+void add_summary(const StudyData& study, const Groups& groups, Section& section) {
+  std::string tiles = "<dl class=\"tiles\">";
+  const auto tile = [&tiles](const std::string& name, const std::string& value) {
+    tiles += "<div><dt>" + escaped(name) + "</dt><dd>" + escaped(value) + "</dd></div>";
+  };
+  tile("points done", fmt::format("{} of {}", count_of(study, "done"), study.points.size()));
+  if (const std::size_t failed = count_of(study, "failed"); failed > 0) {
+    tile("failed", std::to_string(failed));
+  }
+  tile("wall time", with_unit(study.seconds, seconds_unit));
+  tile("sizes", std::to_string(groups.sizes.size()));
+  tile("experts",
+       groups.experts.empty() ? "none" : fmt::format("{} to {}", groups.experts.front(), groups.experts.back()));
+  section.html(tiles + "</dl>\n");
+  std::vector<std::string> verdicts;
+  for (const std::string& size : groups.sizes) {
+    verdicts.push_back(verdict(study, groups, size));
+  }
+  section.list(verdicts);
+  if (!groups.grid_text.empty()) {
+    section.paragraph("The main grid is " + groups.grid_text +
+                          "; figures show it unless they say otherwise. Loss against seconds comes first.",
+                      "note");
+  }
+}
+
+void add_points(const StudyData& study, Section& section) {
+  Grid grid{{"point", "status", "parameters", "active", "tokens", "validation loss", "step", "forward and backward",
+             "memory", "drops", "bytes sent a token"},
+            {}};
+  Grid raw{{"id",
+            "status",
+            "error",
+            "size",
+            "experts",
+            "top_k",
+            "capacity_factor",
+            "granularity",
+            "layout",
+            "ranks",
+            "seed",
+            "parameters",
+            "active_parameters",
+            "model_flops_per_token",
+            "router_flops_per_token",
+            "dispatch_bytes_per_token",
+            "tokens",
+            "steps",
+            "validation_loss",
+            "step_seconds",
+            "forward_backward_seconds",
+            "train_seconds",
+            "peak_bytes",
+            "drop_rate",
+            "command"},
+           {}};
+  std::vector<std::string> commands, failed;
+  for (const PointData& p : study.points) {
+    std::vector<std::string> row = {p.id,
+                                    p.status,
+                                    p.error,
+                                    p.size,
+                                    std::to_string(p.experts),
+                                    std::to_string(p.top_k),
+                                    exact_text(p.capacity_factor),
+                                    std::to_string(p.granularity),
+                                    p.layout,
+                                    std::to_string(p.ranks),
+                                    std::to_string(p.seed)};
+    for (const Maybe& value :
+         {p.total, p.active, p.model_flops, p.router_flops, p.dispatch_bytes, p.tokens, p.steps, p.loss, p.step_seconds,
+          p.forward_backward_seconds, p.train_seconds, p.peak_bytes, p.drop_rate}) {
+      row.push_back(value ? exact_text(*value) : "");
+    }
+    row.push_back(command_of(p));
+    raw.rows.push_back(row);
+    grid.rows.push_back({p.id, p.status.empty() ? "missing" : p.status, text_or_missing(p.total),
+                         text_or_missing(p.active), text_or_missing(p.tokens),
+                         p.loss ? fmt::format("{:.4f}", *p.loss) : "missing", with_unit(p.step_seconds, seconds_unit),
+                         with_unit(p.forward_backward_seconds, seconds_unit), with_unit(p.peak_bytes, bytes_unit),
+                         p.drop_rate ? fmt::format("{:.2f} %", 100 * *p.drop_rate) : "missing",
+                         text_or_missing(p.dispatch_bytes)});
+    commands.push_back(command_of(p));
+    if (p.status == "failed") {
+      failed.push_back(p.id + ": " + (p.error.empty() ? "no reason was kept" : p.error));
+    }
+  }
+  if (!failed.empty()) {
+    section.heading("Points that failed");
+    section.list(failed, "alarm");
+  }
+  if (!grid.rows.empty()) {
+    section.html("<p>" + download_link("points.csv", "text/csv", csv(raw), "CSV") + "</p>\n");
+    section.table_with_commands(grid, commands,
+                                "Every point with the command that makes its numbers. base.toml is the study's base "
+                                "configuration, to be saved from the section on methods.");
+  }
+}
+
+void add_study_methods(const StudyData& study, const Groups& groups, Section& section) {
+  std::string text = fmt::format(
+      "The study is a grid of {} points: sizes {}; experts {} (1 is the dense twin); top-k {}; capacity factors {} (0: "
+      "dropless); granularity {}; seeds {}; ranks {}.",
+      study.points.size(), fmt::join(groups.sizes, ", "), fmt::join(groups.experts, ", "),
+      values_text<std::int64_t>(study, [](const PointData& p) { return p.top_k; }),
+      values_text<double>(study, [](const PointData& p) { return p.capacity_factor; }),
+      values_text<std::int64_t>(study, [](const PointData& p) { return p.granularity; }),
+      values_text<std::int64_t>(study, [](const PointData& p) { return p.seed; }),
+      values_text<std::int64_t>(study, [](const PointData& p) { return p.ranks; }));
+  text += study.learning_rate_rule.empty() ? "" : " Learning rate: " + study.learning_rate_rule;
+  section.paragraph(text);
+  if (!study.config_toml.empty()) {
+    FlatSettings settings;
+    try {
+      settings = flat_settings(study.config_toml, "config_toml of study.json");
+    } catch (const Error& error) {
+      section.paragraph(std::string("The base configuration cannot be read: ") + error.what(), "note");
+    }
+    const std::string base = methods_of(settings, std::nullopt, std::nullopt, std::nullopt);
+    if (!base.empty()) {
+      section.paragraph("The base, of which each point changes what its command says. " + base);
+    }
+  }
+  Grid facts{{"", ""}, {}};
+  const auto fact = [&facts](const std::string& name, const std::string& value) {
+    facts.rows.push_back({name, value.empty() ? "missing" : value});
+  };
+  fact("machine", pairs_text(study.machine));
+  fact("text", pairs_text(study.text));
+  fact("metric", study.metric);
+  fact("version", study.version);
+  fact("created", study.created);
+  section.table(facts, "Where and when it was made");
+  if (!study.command.empty()) {
+    section.paragraph("The command of the study:");
+    section.code(study.command);
+  }
+  std::string links;
+  for (const auto& [name, content] :
+       {std::pair("study.toml", &study.study_toml), std::pair("base.toml", &study.config_toml)}) {
+    links +=
+        content->empty() ? "" : download_link(name, "application/toml", *content, std::string("Save ") + name) + " ";
+  }
+  section.html(links.empty() ? "" : "<p>" + links + "</p>\n");
+}
+
+}  // namespace orthant::report
