@@ -147,6 +147,7 @@ int bench_step(const ConfigArguments& arguments, const BenchOptions& options) {
 void add_bench_command(CLI::App& app, int& exit_code) {
   CLI::App* bench = app.add_subcommand("bench", "Measure speed");
   bench->require_subcommand(1);
+  add_bench_compare(*bench, exit_code);
   CLI::App* command = bench->add_subcommand("step", "Whole training steps of one rank");
   auto arguments = add_config_arguments(*command);
   auto options = std::make_shared<BenchOptions>();
