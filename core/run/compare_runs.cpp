@@ -49,6 +49,10 @@ RunLines lines_of(const Input& input) {
       throw ConfigError(
           fmt::format("{}: a line of metrics needs the key 'step', a number from 1 on; {}", where, expected));
     }
+    // A run that was resumed by other means than ours has some steps twice: the later lines count.
+    while (!run.lines.empty() && run.lines.back().at("step").get<double>() >= json.at("step").get<double>()) {
+      run.lines.pop_back();
+    }
     run.lines.push_back(std::move(json));
   }
   if (run.lines.empty()) {

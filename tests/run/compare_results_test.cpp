@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "core/run/compare_results.h"
 #include "tests/support/program.h"
@@ -121,6 +122,11 @@ TEST_F(CompareResults, ALineThatWasCutIsLeftOut) {
   EXPECT_EQ(row(compare_results(a, b, std::nullopt), "step_seconds, median")->numbers.ratio, 1);
 }
 
+TEST_F(CompareResults, OfStepsThatStandTwiceTheLaterLinesCount) {
+  const std::string a = write("a.jsonl", metrics(0.2, 2)), b = write("b.jsonl", metrics(0.4, 2, 30) + metrics(0.2, 2));
+  EXPECT_EQ(row(compare_results(a, b, std::nullopt), "step_seconds, median")->numbers.ratio, 1);
+}
+
 TEST_F(CompareResults, StudiesByPointAndAsAWhole) {
   const std::string a = write("a.json", card(1, 1)), b = write("b.json", card(0.98, 1.2));
   const ComparedResults results = compare_results(a, b, std::nullopt);
@@ -153,6 +159,29 @@ TEST_F(CompareResults, WhatCannotBeReadIsRefused) {
   EXPECT_THAT(refusal(study, write("b.json", R"({"points": []})")), HasSubstr("no finished point in common"));
   EXPECT_THAT(refusal(study, write("b.json", R"({"points": [{"id": "a", "status": 3, "result": {}}]})")),
               HasSubstr("no finished point in common"));
+}
+
+TEST_F(CompareResults, DamagedFilesAreComparedOrRefused) {
+  std::mt19937_64 bits(1);
+  int refused = 0;
+  for (const auto& [name, text] : {std::pair{"a.jsonl", metrics(0.2, 2, 12)}, std::pair{"a.json", card(1, 1)}}) {
+    const std::string whole = write(std::string("whole_") + name, text);
+    for (int i = 0; i < 300; ++i) {
+      std::string damaged = text;
+      for (int change = 0; change < 3; ++change) {
+        const std::size_t at = bits() % damaged.size();
+        switch (bits() % 4) {
+          case 0: damaged[at] = static_cast<char>(bits()); break;
+          case 1: damaged.erase(at, 1 + bits() % 8); break;
+          case 2: damaged[at] = "0123456789-e.{}[]\",:n"[bits() % 22]; break;
+          default: damaged.insert(at, damaged.substr(bits() % damaged.size(), bits() % 30));
+        }
+      }
+      refused += refusal(whole, write(name, damaged)) == "(compared)" ? 0 : 1;  // nothing but ConfigError leaves it
+    }
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_LT(refused, 600);
 }
 
 TEST_F(CompareResults, TheProgramPrintsATableOrJson) {
