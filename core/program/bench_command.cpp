@@ -152,6 +152,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   CLI::App* bench = app.add_subcommand("bench", "Measure speed");
   bench->require_subcommand(1);
   add_study_command(*bench, exit_code);
+  add_bench_compare(*bench, exit_code);
   CLI::App* command = bench->add_subcommand("step", "Whole training steps of one rank");
   auto arguments = add_config_arguments(*command);
   auto options = std::make_shared<BenchOptions>();

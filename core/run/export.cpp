@@ -18,7 +18,7 @@ namespace orthant {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string model_type(const Settings& s) {
   return !without_twin(s).empty() ? "orthant" : routed_blocks(s) > 0 ? "mixtral" : "mistral";
@@ -38,7 +38,7 @@ const char* text(ScoreKind s) {
 }
 
 // The keys that transformers has no name for, as in a [model] and a [moe] table.
-void add_own_keys(Json& json, const Settings& s) {
+void add_own_keys(OrderedJson& json, const Settings& s) {
   json["norm"] = text(s.model.norm);
   json["activation"] = text(s.model.activation);
   json["positions"] = text(s.model.positions);
@@ -235,9 +235,9 @@ std::vector<std::string> without_twin(const Settings& s) {
 std::string export_config(const Settings& s, DType dtype) {
   const std::string type = model_type(s);
   const bool routed = routed_blocks(s) > 0;
-  Json json;
+  OrderedJson json;
   json["model_type"] = type;
-  json["architectures"] = Json::array();
+  json["architectures"] = OrderedJson::array();
   if (type != "orthant") {
     json["architectures"].push_back(type == "mixtral" ? "MixtralForCausalLM" : "MistralForCausalLM");
   }
@@ -254,7 +254,7 @@ std::string export_config(const Settings& s, DType dtype) {
   json["hidden_act"] = s.model.activation == Activation::swiglu ? "silu" : text(s.model.activation);
   json["initializer_range"] = s.model.init_std;
   json["attention_dropout"] = 0.0;
-  json["sliding_window"] = s.model.sliding_window > 0 ? Json(s.model.sliding_window) : Json();
+  json["sliding_window"] = s.model.sliding_window > 0 ? OrderedJson(s.model.sliding_window) : OrderedJson();
   json["tie_word_embeddings"] = s.model.tie_embeddings;
   if (routed) {
     json["num_local_experts"] = s.moe.experts;

@@ -26,7 +26,7 @@ StudyPoint run_of(const std::string& size, double parameters, double experts, st
 
 std::vector<StudyPoint> study() {
   std::vector<StudyPoint> points;
-  for (const FinalLoss& run : test::simulated_study(test::known_law, {}, 4)) {
+  for (const FinalLoss& run : test::simulated_study(test::known_law, {}, 9)) {
     std::uint64_t seed = 1;
     for (const StudyPoint& earlier : points) {
       seed += earlier.size == run.size && earlier.experts == run.experts ? 1 : 0;

@@ -1,0 +1,149 @@
+// Two runs, by their lines of metrics.
+#include <orthant/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+#include <vector>
+
+#include "core/fit/monotone_curve.h"
+#include "core/run/compare_parts.h"
+
+namespace orthant::comparing {
+namespace {
+
+struct Series {
+  std::vector<double> steps, values;
+};
+
+struct RunLines {
+  std::vector<Json> lines;
+
+  Series of(const char* key, double after_step) const {
+    Series series;
+    for (const Json& line : lines) {
+      const auto value = number_at(line, key);
+      const double step = line.at("step").get<double>();
+      if (value && step > after_step) {
+        series.steps.push_back(step);
+        series.values.push_back(*value);
+      }
+    }
+    return series;
+  }
+};
+
+RunLines lines_of(const Input& input) {
+  RunLines run;
+  std::istringstream text(input.text);
+  std::size_t count = 0;
+  for (std::string line; std::getline(text, line);) {
+    ++count;
+    const bool cut = text.eof();  // a run that was killed while it wrote
+    const std::string where = fmt::format("{}:{}", input.file.string(), count);
+    if (line.empty() || (cut && !Json::accept(line))) {
+      continue;
+    }
+    Json json = parsed(line, where);
+    if (!json.is_object() || !number_at(json, "step")) {
+      throw ConfigError(
+          fmt::format("{}: a line of metrics needs the key 'step', a number from 1 on; {}", where, expected));
+    }
+    // A run that was resumed by other means than ours has some steps twice: the later lines count.
+    while (!run.lines.empty() && run.lines.back().at("step").get<double>() >= json.at("step").get<double>()) {
+      run.lines.pop_back();
+    }
+    run.lines.push_back(std::move(json));
+  }
+  if (run.lines.empty()) {
+    throw ConfigError(fmt::format("{}: no line of metrics; {}", input.file.string(), expected));
+  }
+  return run;
+}
+
+double warm_up_step(const RunLines& run, std::optional<long> warmup) {
+  if (warmup) {
+    return static_cast<double>(*warmup);
+  }
+  const std::size_t left_out = std::max<std::size_t>(1, run.lines.size() / 10);
+  return run.lines.size() > 1 ? run.lines[std::min(left_out, run.lines.size() - 1) - 1].at("step").get<double>() : 0;
+}
+
+void add_speed(const char* key, const char* lower, const char* higher, const RunLines& a, const RunLines& b,
+               std::optional<long> warmup, ComparedResults& results) {
+  const Series before = a.of(key, warm_up_step(a, warmup)), after = b.of(key, warm_up_step(b, warmup));
+  if (before.values.empty() || after.values.empty()) {
+    results.notes.push_back(fmt::format("{} is left out: no line after the warm-up has it in both runs", key));
+    return;
+  }
+  const TwoSamples numbers = compare_medians(before.values, after.values, {});
+  results.rows.push_back({fmt::format("{}, median", key), numbers, words(numbers.verdict, lower, higher)});
+}
+
+// The mean over the last tenth of the lines.
+void add_loss(const RunLines& a, const RunLines& b, ComparedResults& results) {
+  const auto last = [](Series series) {
+    const std::size_t count = std::min(series.values.size(), std::max<std::size_t>(5, series.values.size() / 10));
+    const auto drop = static_cast<std::ptrdiff_t>(series.values.size() - count);
+    series.steps.erase(series.steps.begin(), series.steps.begin() + drop);
+    series.values.erase(series.values.begin(), series.values.begin() + drop);
+    return series;
+  };
+  const Series before = last(a.of("loss", 0)), after = last(b.of("loss", 0));
+  if (!before.values.empty() && !after.values.empty()) {
+    const bool paired = before.steps == after.steps;
+    const TwoSamples numbers = compare_means(before.values, after.values, paired, {});
+    results.rows.push_back(
+        {fmt::format("loss, last {} lines", after.values.size()), numbers, words(numbers.verdict, "lower", "higher")});
+  }
+}
+
+// The noise is what a smooth fit of each curve takes away.
+void add_validation(const RunLines& a, const RunLines& b, ComparedResults& results) {
+  const Series before = a.of("validation_loss", 0), after = b.of("validation_loss", 0);
+  if (before.values.empty() || after.values.empty()) {
+    return;
+  }
+  // Of the second half, where the curve is flat enough for it.
+  const auto residuals = [](const Series& series) {
+    std::vector<CurvePoint> points;
+    const std::size_t count = series.values.size();
+    for (std::size_t i = count >= 20 ? count / 2 : 0; i < count; ++i) {
+      points.push_back({series.steps[i], series.values[i]});
+    }
+    return points.size() < 2 ? std::vector<double>{} : MonotoneCurve(points).residuals();
+  };
+  const std::vector<double> of_a = residuals(before), of_b = residuals(after);
+  const BootstrapOptions options;
+  const double ratio = after.values.back() / before.values.back();
+  std::vector<double> ratios;
+  Draws draws(options.seed);
+  for (int i = 0; i < options.resamples && of_a.size() >= 5 && of_b.size() >= 5; ++i) {
+    ratios.push_back(ratio * std::exp(of_b[draws.index(of_b.size())] - of_a[draws.index(of_a.size())]));
+  }
+  const TwoSamples numbers = judge(before.values.back(), after.values.back(), ratios, options,
+                                   static_cast<double>(of_a.size() + of_b.size()) - 2);
+  results.rows.push_back({"validation_loss, last", numbers, words(numbers.verdict, "lower", "higher")});
+}
+
+}  // namespace
+
+ComparedResults compare_runs(const Input& a, const Input& b, std::optional<long> warmup) {
+  const RunLines before = lines_of(a), after = lines_of(b);
+  ComparedResults results{"runs", {}, {}};
+  add_speed("step_seconds", "faster", "slower", before, after, warmup, results);
+  add_speed("tokens_per_second", "slower", "faster", before, after, warmup, results);
+  add_loss(before, after, results);
+  add_validation(before, after, results);
+  if (results.rows.empty()) {
+    throw ConfigError(
+        fmt::format("{} and {} have nothing in common to compare: {}", a.file.string(), b.file.string(), expected));
+  }
+  results.notes.push_back(
+      "intervals are of the noise within each run: another seed, or a machine that was busier during one of them, is "
+      "not in "
+      "them");
+  return results;
+}
+
+}  // namespace orthant::comparing

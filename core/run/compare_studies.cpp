@@ -1,0 +1,166 @@
+// Two studies, by their cards.
+#include <orthant/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include "core/run/compare_parts.h"
+
+namespace orthant::comparing {
+namespace {
+
+// Done runs of one point: ids that differ in their seed alone.
+struct StudyPointRuns {
+  std::vector<double> losses, seconds;
+};
+
+std::map<std::string, StudyPointRuns> points_of(const Input& input) {
+  const std::string where = input.file.string();
+  const Json card = parsed(input.text, where);
+  if (!card.is_object() || !card.contains("points") || !card["points"].is_array()) {
+    throw ConfigError(fmt::format("{}: a study's card needs a list 'points'; {}", where, expected));
+  }
+  std::map<std::string, StudyPointRuns> points;
+  for (const Json& point : card["points"]) {
+    if (!point.is_object() || !point.contains("id") || !point["id"].is_string()) {
+      throw ConfigError(fmt::format("{}: a point has no 'id'", where));
+    }
+    if (!point.contains("result") || !point["result"].is_object() || point.value("status", Json("")) != "done") {
+      continue;
+    }
+    std::string id = point["id"].get<std::string>();
+    const std::string seed = point.contains("seed") ? "_s" + point["seed"].dump() : "";
+    if (!seed.empty() && id.ends_with(seed)) {
+      id.resize(id.size() - seed.size());
+    }
+    StudyPointRuns& runs = points[id];
+    if (const auto loss = number_at(point["result"], "validation_loss")) {
+      runs.losses.push_back(*loss);
+    }
+    if (const auto seconds = number_at(point["result"], "step_seconds")) {
+      runs.seconds.push_back(*seconds);
+    }
+  }
+  return points;
+}
+
+double geometric_mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) {
+    sum += std::log(value);
+  }
+  return std::exp(sum / static_cast<double>(values.size()));
+}
+
+// Deviations of ln loss from their point's mean, scaled up for that mean, over both studies.
+struct Spread {
+  std::vector<double> deviations;
+  double freedom = 0;
+
+  void add(const std::map<std::string, StudyPointRuns>& points) {
+    for (const auto& [id, runs] : points) {
+      const double n = static_cast<double>(runs.losses.size());
+      for (const double loss : runs.losses) {
+        if (n > 1) {
+          deviations.push_back(std::sqrt(n / (n - 1)) * std::log(loss / geometric_mean(runs.losses)));
+        }
+      }
+      freedom += n > 1 ? n - 1 : 0;
+    }
+  }
+  double mean_of(std::size_t seeds, Draws& draws) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < seeds; ++i) {
+      sum += deviations[draws.index(deviations.size())];
+    }
+    return sum / static_cast<double>(seeds);
+  }
+};
+
+// All points together: geometric means, drawn over points.
+void add_whole(const std::string& name, const std::vector<double>& before, const std::vector<double>& after,
+               const char* lower, const char* higher, ComparedResults& results) {
+  if (before.empty()) {
+    return;
+  }
+  const BootstrapOptions options;
+  Draws draws(options.seed);
+  std::vector<double> ratios;
+  const double n = static_cast<double>(before.size()), up = std::sqrt(n / std::max(1.0, n - 1));
+  double mean = 0;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    mean += std::log(after[i] / before[i]) / n;
+  }
+  for (int b = 0; b < options.resamples && before.size() >= 5; ++b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      const std::size_t at = draws.index(before.size());
+      sum += std::log(after[at] / before[at]) - mean;
+    }
+    ratios.push_back(std::exp(mean + up * sum / n));
+  }
+  const TwoSamples numbers = judge(geometric_mean(before), geometric_mean(after), ratios, options, n - 1);
+  results.rows.push_back(
+      {fmt::format("{}, {} points", name, before.size()), numbers, words(numbers.verdict, lower, higher)});
+}
+
+}  // namespace
+
+ComparedResults compare_studies(const Input& a, const Input& b) {
+  const auto before = points_of(a), after = points_of(b);
+  ComparedResults results{"studies", {}, {}};
+  Spread spread;
+  spread.add(before);
+  spread.add(after);
+  const BootstrapOptions options;
+  std::vector<double> losses[2], seconds[2];
+  std::size_t only_one = 0;
+  for (const auto& [id, runs] : after) {
+    const auto other = before.find(id);
+    if (other == before.end()) {
+      ++only_one;
+      continue;
+    }
+    const StudyPointRuns& was = other->second;
+    if (!was.losses.empty() && !runs.losses.empty()) {
+      Draws draws(options.seed);
+      std::vector<double> ratios;
+      losses[0].push_back(geometric_mean(was.losses));
+      losses[1].push_back(geometric_mean(runs.losses));
+      for (int i = 0; i < options.resamples && !spread.deviations.empty(); ++i) {
+        ratios.push_back(
+            losses[1].back() / losses[0].back() *
+            std::exp(spread.mean_of(runs.losses.size(), draws) - spread.mean_of(was.losses.size(), draws)));
+      }
+      const TwoSamples numbers = judge(losses[0].back(), losses[1].back(), ratios, options, spread.freedom);
+      results.rows.push_back({"validation_loss, " + id, numbers, words(numbers.verdict, "lower", "higher")});
+    }
+    if (!was.seconds.empty() && !runs.seconds.empty()) {
+      seconds[0].push_back(geometric_mean(was.seconds));
+      seconds[1].push_back(geometric_mean(runs.seconds));
+      const TwoSamples numbers = judge(seconds[0].back(), seconds[1].back(), {}, options, 0);
+      results.rows.push_back({"step_seconds, " + id, numbers, words(numbers.verdict, "faster", "slower")});
+    }
+  }
+  for (const auto& [id, runs] : before) {
+    only_one += after.contains(id) ? 0 : 1;
+  }
+  add_whole("validation_loss", losses[0], losses[1], "lower", "higher", results);
+  add_whole("step_seconds", seconds[0], seconds[1], "faster", "slower", results);
+  if (results.rows.empty()) {
+    throw ConfigError(fmt::format("{} and {} have no finished point in common", a.file.string(), b.file.string()));
+  }
+  if (only_one > 0) {
+    results.notes.push_back(fmt::format("{} points are finished in one of the studies only, and left out", only_one));
+  }
+  results.notes.push_back(
+      spread.deviations.empty()
+          ? "no point has several seeds: the noise of a loss is unknown"
+          : fmt::format("the noise of a loss is that of seeds of one point, {} degrees of freedom", spread.freedom));
+  results.notes.push_back("a point's step time is one number, without interval; that of all points is over points");
+  return results;
+}
+
+}  // namespace orthant::comparing

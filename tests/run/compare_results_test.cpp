@@ -1,0 +1,206 @@
+// `orthant bench compare`: runs and studies that are written here, and what cannot be read.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <orthant/error.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "core/run/compare_results.h"
+#include "tests/support/program.h"
+
+namespace orthant::compare_results_test {
+namespace {
+
+using run_test::ProgramFolder;
+using testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+// `lines` lines, ten steps apart; the first is slow, as after a start.
+std::string metrics(double seconds, double loss, int lines = 60) {
+  std::string text;
+  for (int i = 0; i < lines; ++i) {
+    const double noise = 0.01 * std::sin(7.0 * i) + 0.005 * std::cos(3.1 * i);
+    const double step_seconds = (i == 0 ? 10 : 1) * seconds * (1 + noise);
+    Json line = {{"step", 10 * (i + 1)},
+                 {"loss", loss * (1 + 3.0 / (i + 1) + 0.1 * noise)},
+                 {"step_seconds", step_seconds},
+                 {"tokens_per_second", 1000 / step_seconds}};
+    if (i % 3 == 2) {
+      line["validation_loss"] = loss * (1 + 1.0 / (i + 1) + 0.05 * noise);
+    }
+    text += line.dump() + "\n";
+  }
+  return text;
+}
+
+const ComparedRow* row(const ComparedResults& results, const std::string& quantity) {
+  for (const ComparedRow& r : results.rows) {
+    if (r.quantity == quantity) {
+      return &r;
+    }
+  }
+  return nullptr;
+}
+
+// A card of three seeds at one of six points, a failed one, and losses and times that are scaled.
+std::string card(double loss, double seconds) {
+  Json points = Json::array();
+  for (const int experts : {1, 2, 4, 8, 16, 32}) {
+    for (int seed = 1; seed <= (experts == 8 ? 3 : 1); ++seed) {
+      Json point = {{"id", fmt::format("small_e{}_s{}", experts, seed)}, {"seed", seed}, {"status", "done"}};
+      point["result"] = {{"validation_loss", loss * (3 - 0.1 * std::log2(experts)) * (1 + 0.002 * (seed - 2))},
+                         {"step_seconds", seconds * (0.1 + 0.001 * experts)}};
+      points.push_back(point);
+    }
+  }
+  points.push_back(
+      {{"id", "small_e64_s1"}, {"seed", 1}, {"status", "failed"}, {"error", "killed"}, {"result", nullptr}});
+  return Json{{"format", 1}, {"points", points}}.dump();
+}
+
+class CompareResults : public testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& text) {
+    folder_.write(name, text);
+    return folder_.path(name).string();
+  }
+  // What is said of files that cannot be compared.
+  std::string refusal(const std::string& a, const std::string& b) {
+    try {
+      compare_results(a, b, std::nullopt);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "(compared)";
+  }
+  ProgramFolder folder_;
+};
+
+TEST_F(CompareResults, AFasterRunIsFaster) {
+  const std::string a = write("a.jsonl", metrics(0.2, 2)), b = write("b.jsonl", metrics(0.18, 2));
+  const ComparedResults results = compare_results(a, b, std::nullopt);
+  EXPECT_EQ(results.kind, "runs");
+  const ComparedRow* seconds = row(results, "step_seconds, median");
+  ASSERT_NE(seconds, nullptr);
+  EXPECT_EQ(seconds->verdict, "faster");
+  EXPECT_NEAR(seconds->numbers.before, 0.2, 0.002);
+  EXPECT_NEAR(seconds->numbers.ratio, 0.9, 1e-9);
+  EXPECT_LT(*seconds->numbers.interval.high, 1);
+  const ComparedRow* tokens = row(results, "tokens_per_second, median");
+  EXPECT_EQ(tokens->verdict, "faster");
+  EXPECT_NEAR(tokens->numbers.ratio, 1 / 0.9, 1e-9);
+  EXPECT_EQ(row(results, "loss, last 6 lines")->verdict, "no difference shown");
+  EXPECT_EQ(row(results, "validation_loss, last")->verdict, "no difference shown");
+  EXPECT_EQ(row(compare_results(b, a, std::nullopt), "step_seconds, median")->verdict, "slower");
+}
+
+TEST_F(CompareResults, ALowerLossIsLower) {
+  const std::string a = write("a.jsonl", metrics(0.2, 2)), b = write("b.jsonl", metrics(0.2, 1.98));
+  const ComparedResults results = compare_results(a, b, std::nullopt);
+  EXPECT_EQ(row(results, "step_seconds, median")->verdict, "no difference shown");
+  EXPECT_EQ(row(results, "loss, last 6 lines")->verdict, "lower");
+  EXPECT_EQ(row(results, "validation_loss, last")->verdict, "lower");
+  EXPECT_NEAR(row(results, "validation_loss, last")->numbers.ratio, 0.99, 1e-9);
+}
+
+TEST_F(CompareResults, WarmUpIsLeftOut) {
+  // 9 of 13 lines are slow.
+  std::string slow;
+  for (int i = 0; i < 13; ++i) {
+    slow += Json{{"step", i + 1}, {"step_seconds", i < 9 ? 5.0 : 1.0}}.dump() + "\n";
+  }
+  const std::string a = write("a.jsonl", slow);
+  EXPECT_NEAR(row(compare_results(a, a, 9), "step_seconds, median")->numbers.before, 1, 1e-12);
+  EXPECT_NEAR(row(compare_results(a, a, 0), "step_seconds, median")->numbers.before, 5, 1e-12);
+}
+
+TEST_F(CompareResults, ALineThatWasCutIsLeftOut) {
+  const std::string whole = metrics(0.2, 2);
+  const std::string a = write("a.jsonl", whole), b = write("b.jsonl", whole + R"({"step": 610, "lo)");
+  EXPECT_EQ(row(compare_results(a, b, std::nullopt), "step_seconds, median")->numbers.ratio, 1);
+}
+
+TEST_F(CompareResults, OfStepsThatStandTwiceTheLaterLinesCount) {
+  const std::string a = write("a.jsonl", metrics(0.2, 2)), b = write("b.jsonl", metrics(0.4, 2, 30) + metrics(0.2, 2));
+  EXPECT_EQ(row(compare_results(a, b, std::nullopt), "step_seconds, median")->numbers.ratio, 1);
+}
+
+TEST_F(CompareResults, StudiesByPointAndAsAWhole) {
+  const std::string a = write("a.json", card(1, 1)), b = write("b.json", card(0.98, 1.2));
+  const ComparedResults results = compare_results(a, b, std::nullopt);
+  EXPECT_EQ(results.kind, "studies");
+  const ComparedRow* loss = row(results, "validation_loss, small_e8");
+  ASSERT_NE(loss, nullptr);
+  EXPECT_EQ(loss->verdict, "lower");
+  EXPECT_NEAR(loss->numbers.ratio, 0.98, 1e-9);
+  EXPECT_EQ(row(results, "step_seconds, small_e8")->verdict, "noise unknown");
+  EXPECT_EQ(row(results, "step_seconds, 6 points")->verdict, "slower");
+  EXPECT_NEAR(row(results, "step_seconds, 6 points")->numbers.ratio, 1.2, 1e-9);
+  EXPECT_EQ(row(results, "validation_loss, small_e64"), nullptr);
+  // A difference of half a seed's spread is none that is shown.
+  const std::string near = write("c.json", card(1.001, 1));
+  EXPECT_EQ(row(compare_results(a, near, std::nullopt), "validation_loss, small_e2")->verdict, "no difference shown");
+}
+
+TEST_F(CompareResults, WhatCannotBeReadIsRefused) {
+  const std::string run = write("a.jsonl", metrics(0.2, 2)), study = write("a.json", card(1, 1));
+  EXPECT_THAT(refusal(folder_.path("nowhere").string(), run), HasSubstr("there is no file"));
+  EXPECT_THAT(refusal(run, folder_.path().string()), HasSubstr("metrics.jsonl"));
+  EXPECT_THAT(refusal(run, study), HasSubstr("two of one kind can be compared"));
+  EXPECT_THAT(refusal(run, write("b.jsonl", "")), HasSubstr("no line of metrics"));
+  EXPECT_THAT(refusal(run, write("b.jsonl", "nonsense\n")), HasSubstr("b.jsonl:1: not valid JSON"));
+  EXPECT_THAT(refusal(run, write("b.jsonl", "{\"loss\": 1}\n")), HasSubstr("needs the key 'step'"));
+  EXPECT_THAT(refusal(run, write("b.jsonl", "{\"step\": \"1\"}\n")), HasSubstr("needs the key 'step'"));
+  EXPECT_THAT(refusal(run, write("b.jsonl", "{\"step\": 1}\n")), HasSubstr("nothing in common"));
+  EXPECT_THAT(refusal(study, write("b.json", "[]")), HasSubstr("a list 'points'"));
+  EXPECT_THAT(refusal(study, write("b.json", R"({"points": [3]})")), HasSubstr("a point has no 'id'"));
+  EXPECT_THAT(refusal(study, write("b.json", R"({"points": []})")), HasSubstr("no finished point in common"));
+  EXPECT_THAT(refusal(study, write("b.json", R"({"points": [{"id": "a", "status": 3, "result": {}}]})")),
+              HasSubstr("no finished point in common"));
+}
+
+TEST_F(CompareResults, DamagedFilesAreComparedOrRefused) {
+  std::mt19937_64 bits(1);
+  int refused = 0;
+  for (const auto& [name, text] : {std::pair{"a.jsonl", metrics(0.2, 2, 12)}, std::pair{"a.json", card(1, 1)}}) {
+    const std::string whole = write(std::string("whole_") + name, text);
+    for (int i = 0; i < 300; ++i) {
+      std::string damaged = text;
+      for (int change = 0; change < 3; ++change) {
+        const std::size_t at = bits() % damaged.size();
+        switch (bits() % 4) {
+          case 0: damaged[at] = static_cast<char>(bits()); break;
+          case 1: damaged.erase(at, 1 + bits() % 8); break;
+          case 2: damaged[at] = "0123456789-e.{}[]\",:n"[bits() % 22]; break;
+          default: damaged.insert(at, damaged.substr(bits() % damaged.size(), bits() % 30));
+        }
+      }
+      refused += refusal(whole, write(name, damaged)) == "(compared)" ? 0 : 1;  // nothing but ConfigError leaves it
+    }
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_LT(refused, 600);
+}
+
+TEST_F(CompareResults, TheProgramPrintsATableOrJson) {
+  write("runs/a/metrics.jsonl", metrics(0.2, 2));
+  write("runs/b/metrics.jsonl", metrics(0.18, 2));
+  const run_test::Result table = folder_.orthant({"bench", "compare", "runs/a", "runs/b"});
+  EXPECT_EQ(table.code, 0);
+  EXPECT_THAT(table.output, HasSubstr("step_seconds, median"));
+  EXPECT_THAT(table.output, HasSubstr("0.9000"));
+  EXPECT_THAT(table.output, HasSubstr("faster"));
+  const run_test::Result text = folder_.orthant({"bench", "compare", "--json", "runs/a", "runs/b"});
+  const Json json = Json::parse(text.output);
+  EXPECT_EQ(json.at("rows").at(0).at("verdict"), "faster");
+  EXPECT_NEAR(json.at("rows").at(0).at("ratio").get<double>(), 0.9, 1e-9);
+  EXPECT_LT(json.at("rows").at(0).at("high").get<double>(), 1);
+  const run_test::Result refused = folder_.orthant({"bench", "compare", "runs/a", "runs/c"});
+  EXPECT_EQ(refused.code, 78);
+  EXPECT_THAT(refused.error, HasSubstr("runs/c"));
+}
+
+}  // namespace
+}  // namespace orthant::compare_results_test
