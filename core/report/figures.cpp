@@ -59,9 +59,9 @@ Figure figure_of(const Plot& plot, const std::string& id, const std::string& cap
       intervals = intervals || p.interval;
     }
   }
-  // The unit of a label is the drawn one; the table has what was measured.
+  // The unit in a label is the drawn one; the table has the numbers themselves.
   const auto column = [](const Axis& axis) {
-    return axis.divisor == 1 ? axis.label : fmt::format("{} times {}", axis.label, number_text(axis.divisor));
+    return axis.divisor == 1 ? axis.label : axis.label.substr(0, axis.label.rfind('(')) + "(" + axis.data_unit + ")";
   };
   figure.data.head = {"series", column(plot.x), column(plot.y)};
   if (intervals) {
@@ -82,7 +82,7 @@ Figure figure_of(const Plot& plot, const std::string& id, const std::string& cap
 
 Figure figure_of(const BarChart& chart, const std::string& id, const std::string& caption, const std::string& command) {
   Figure figure{id, chart.title, svg(chart, id + "-picture"), caption, command, {}};
-  figure.data.head = {"bar"};
+  figure.data.head = {chart.axis.data_unit.empty() ? "bar" : "bar (" + chart.axis.data_unit + ")"};
   figure.data.head.insert(figure.data.head.end(), chart.parts.begin(), chart.parts.end());
   if (!chart.mark.empty()) {
     figure.data.head.push_back(chart.mark);

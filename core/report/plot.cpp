@@ -35,7 +35,7 @@ Range with_room(Range range, const Axis& axis, double share) {
     const double factor = std::pow(range.high / range.low, share);
     return {range.low / factor, range.high * factor};
   }
-  const double room = share * (range.high - range.low);
+  const double room = share * (range.high - (axis.from_zero ? std::min(range.low, 0.0) : range.low));
   const bool at_zero = axis.from_zero && range.low >= 0;
   return {at_zero ? range.low : range.low - room, range.high + room};
 }
@@ -207,7 +207,7 @@ std::string svg(const Plot& plot, const std::string& id, const std::string& head
   xs = with_room(xs, plot.x, 0.02);
   ys = with_room(ys, plot.y, 0.06);
   const std::vector<LegendItem> items = legend_of(plot);
-  if (items.size() > 1 || (items.size() == 1 && plot.series.size() > 1)) {
+  if (!items.empty()) {
     const auto [markup, height] = legend(items, top);
     body += markup;
     top += height;

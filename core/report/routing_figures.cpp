@@ -266,7 +266,7 @@ void add_routing(const RunData& run, Section& section) {
                {{"margin", "", Dash::solid}}, "margin", "Mean over tokens; near 0 a small change moves tokens." + some,
                section);
   Plot churn = plot("Churn", "tokens whose experts changed (%)");
-  churn.y = {.label = churn.y.label, .from_zero = true, .divisor = 0.01};
+  churn.y = {.label = churn.y.label, .from_zero = true, .divisor = 0.01, .data_unit = "of 1"};
   add_by_layer(run, blocks, churn, {{"churn", "", Dash::solid}}, "churn",
                "Of the validation set, since the validation before." + some, section);
   Plot drops = plot("Drops by cause", "choices dropped in the step");

@@ -108,8 +108,12 @@ std::string id_of(const std::string& name) {
 void add_losses(const std::vector<RunData>& runs, Section& section) {
   const Getter seconds = [](const RunData&, const RunLine& line) { return std::optional(line.seconds); };
   const Unit unit = seconds_unit(largest(runs, seconds));
-  add_loss(runs, {.label = "training time (" + unit.name + ")", .from_zero = true, .divisor = unit.divisor}, seconds,
-           "loss-seconds", "seconds",
+  add_loss(runs,
+           {.label = "training time (" + unit.name + ")",
+            .from_zero = true,
+            .divisor = unit.divisor,
+            .data_unit = unit.base},
+           seconds, "loss-seconds", "seconds",
            "Training time is an estimate: each logged step's time stands for the steps since the line before, without "
            "validation and checkpoints.",
            section);
@@ -159,7 +163,7 @@ void add_load(const std::vector<RunData>& runs, Section& section) {
   drops.title = "Dropped choices";
   drops.description = "Share of the choices of experts that no expert computed, against steps.";
   drops.x = {.label = "optimizer steps", .from_zero = true};
-  drops.y = {.label = "share of choices (%)", .from_zero = true, .divisor = 0.01};
+  drops.y = {.label = "share of choices (%)", .from_zero = true, .divisor = 0.01, .data_unit = "of 1"};
   add_curve(routed, drops, step(), key("drop_rate"), "drops", "Over all routed layers of a step.", section);
   Plot load;
   load.title = "The busiest expert";
@@ -182,7 +186,7 @@ void add_costs(const std::vector<RunData>& runs, Section& section) {
   Plot mfu = speed;
   mfu.title = "Model FLOPs utilisation";
   mfu.description = "Share of the devices' peak that the model's own FLOPs are, against steps.";
-  mfu.y = {.label = "share (%)", .from_zero = true, .divisor = 0.01};
+  mfu.y = {.label = "share (%)", .from_zero = true, .divisor = 0.01, .data_unit = "of 1"};
   add_curve(runs, mfu, step(), key("mfu"), "mfu", "Recomputation does not count.", section);
 
   BarChart memory{
@@ -216,7 +220,9 @@ void add_costs(const std::vector<RunData>& runs, Section& section) {
       bar.values.resize(memory.parts.size(), 0);
     }
     const Unit unit = bytes_unit(most);
-    memory.axis = {.label = "tensors of the rank that held most (" + unit.name + ")", .divisor = unit.divisor};
+    memory.axis = {.label = "tensors of the rank that held most (" + unit.name + ")",
+                   .divisor = unit.divisor,
+                   .data_unit = unit.base};
     section.figure(figure_of(memory, "memory",
                              "What the most tensor memory held so far was made of, on the rank that held most.",
                              commands_of(runs)));

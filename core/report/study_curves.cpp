@@ -122,7 +122,10 @@ double most_seconds(const Groups& groups) {
 
 Axis seconds_axis(const Groups& groups) {
   const Unit unit = seconds_unit(most_seconds(groups));
-  return {.label = "training time (" + unit.name + ")", .kind = ScaleKind::logarithmic, .divisor = unit.divisor};
+  return {.label = "training time (" + unit.name + ")",
+          .kind = ScaleKind::logarithmic,
+          .divisor = unit.divisor,
+          .data_unit = unit.base};
 }
 
 void add(Plot plot, const std::string& title, const std::string& id, const std::string& caption, const StudyData& study,
@@ -223,10 +226,12 @@ void add_loss_against_costs(const StudyData& study, const Groups& groups, Sectio
     most = std::max(most, cell->median(&PointData::peak_bytes).value_or(0));
   }
   const Unit unit = bytes_unit(most);
-  add(by_size(
-          groups,
-          {.label = "most tensor memory (" + unit.name + ")", .kind = ScaleKind::logarithmic, .divisor = unit.divisor},
-          [](const Cell& cell) { return cell.median(&PointData::peak_bytes); }),
+  add(by_size(groups,
+              {.label = "most tensor memory (" + unit.name + ")",
+               .kind = ScaleKind::logarithmic,
+               .divisor = unit.divisor,
+               .data_unit = unit.base},
+              [](const Cell& cell) { return cell.median(&PointData::peak_bytes); }),
       "Final loss against memory", "loss-memory", "Of the rank that held most. A line a size.", study, section);
 }
 

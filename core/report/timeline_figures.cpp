@@ -75,7 +75,7 @@ void add_timeline(const RunData& run, Section& section) {
     return;
   }
   const Unit unit = seconds_unit(most);
-  chart.axis = {.label = "time of a step (" + unit.name + ")", .divisor = unit.divisor};
+  chart.axis = {.label = "time of a step (" + unit.name + ")", .divisor = unit.divisor, .data_unit = unit.base};
   const Json& steps = list_at(run.trace, "steps", where);
   std::string caption = "Seconds of a step by what the rank did; overlapped communication runs beside the rest.";
   if (steps.size() == 2) {
