@@ -138,7 +138,7 @@ std::string y_axis(const Scale& scale, double left, double right) {
 
 std::vector<LegendItem> legend_of(const Plot& plot) {
   std::vector<LegendItem> items;
-  for (const Series& s : plot.series) {
+  for (const Series& s : plot.keys.empty() ? plot.series : plot.keys) {
     if (s.legend && !s.name.empty()) {
       items.push_back({s.name, s.colour, s.line, s.marker});
     }
@@ -152,15 +152,28 @@ std::vector<LegendItem> legend_of(const Plot& plot) {
   return items;
 }
 
-std::string levels_of(const Plot& plot, const Scale& y, double left, double right, double top) {
+bool in_picture(const Level& level, const Plot& plot, const Scale& y) {
+  return drawable(level.y, plot.y) && level.y >= y.low() && level.y <= y.high();
+}
+
+std::string lines_of_levels(const Plot& plot, const Scale& y, double left, double right) {
   std::string body;
   for (const Level& level : plot.levels) {
-    if (drawable(level.y, plot.y) && level.y >= y.low() && level.y <= y.high()) {
+    if (in_picture(level, plot, y)) {
+      body += fmt::format("<path class=\"level\" data-level=\"{}\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>\n", level.y, left,
+                          y.at(level.y), right);
+    }
+  }
+  return body;
+}
+
+// Above all lines, which may cross them.
+std::string names_of_levels(const Plot& plot, const Scale& y, double right, double top) {
+  std::string body;
+  for (const Level& level : plot.levels) {
+    if (in_picture(level, plot, y) && !level.name.empty()) {
       const double at = y.at(level.y);
-      body += fmt::format("<path class=\"level\" data-level=\"{}\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>\n", level.y, left, at,
-                          right);
-      body +=
-          level.name.empty() ? "" : text_at(right - 4, at - 4 < top + 10 ? at + 13 : at - 4, "end", level.name, "tick");
+      body += text_at(right - 4, at - 4 < top + 10 ? at + 13 : at - 4, "end", level.name, "tick halo");
     }
   }
   return body;
@@ -224,11 +237,12 @@ std::string svg(const Plot& plot, const std::string& id, const std::string& head
   const Scale x(plot.x, xs.low, xs.high, left, right, 6);
   body += y_axis(y, left, right) + x_axis(x, plot.x.label, left, right, top, bottom);
   body += fmt::format("<path class=\"axis\" d=\"M{:.1f} {:.1f}V{:.1f}H{:.1f}\"/>\n", left, top, bottom, right);
-  body += levels_of(plot, y, left, right, top);
+  body += lines_of_levels(plot, y, left, right);
   const Area area(plot, x, y, top, bottom);
   for (const Series& s : plot.series) {
     body += area.draw(s);
   }
+  body += names_of_levels(plot, y, right, top);
   return framed(id, plot.title, plot.description, bottom + 42, body);
 }
 

@@ -1,5 +1,6 @@
 // What a run with experts tells of its router.
 #include <fmt/format.h>
+#include <orthant/error.h>
 
 #include <algorithm>
 #include <cmath>
@@ -116,7 +117,7 @@ void add_load_map(const RunData& run, Section& section) {
   section.figure(figure_of(maps, "load-" + id_of(run.name), caption, run.command()));
 }
 
-// A number of `routing`, a line a layer. `suffix` names the series where there are several numbers.
+// A number of `routing`, a line a layer. `suffix` names the series where there are several numbers: ", loss".
 struct Shown {
   const char* key;
   const char* suffix;
@@ -147,6 +148,15 @@ void add_by_layer(const RunData& run, const std::vector<std::string>& blocks, Pl
       if (!series.points.empty()) {
         plot.series.push_back(series);
       }
+    }
+  }
+  // A colour a layer, a kind of line a number.
+  if (shown.size() > 1) {
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      plot.keys.push_back({.name = "layer " + blocks[i], .points = {}, .colour = ordered_colour(i, blocks.size())});
+    }
+    for (const Shown& what : shown) {
+      plot.keys.push_back({.name = what.suffix + 2, .points = {}, .colour = "ink", .line = what.line});
     }
   }
   if (has_points(plot)) {
@@ -230,7 +240,7 @@ void add_alarms(const RunData& run, Section& section) {
                                                 : fmt::format("Steps {} to {}: {}", steps.first, steps.second, text));
   }
   if (!items.empty()) {
-    section.heading("Alarms");
+    section.heading("Alarms, " + run.name);
     section.list(items, "alarm");
   }
 }

@@ -65,6 +65,7 @@ void add_loss(const std::vector<RunData>& runs, const Axis& x, const Getter& at,
   plot.description = "Training and validation loss of each run, logarithmic, against " + against + ".";
   plot.x = x;
   plot.y = {.label = "loss (nats per token)", .kind = ScaleKind::logarithmic};
+  bool validated = false;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const std::vector<Point> train = points_of(runs[i], at, key("loss"));
     const std::vector<Point> validation = points_of(runs[i], at, key("validation_loss"));
@@ -73,13 +74,20 @@ void add_loss(const std::vector<RunData>& runs, const Axis& x, const Getter& at,
                            .colour = distinct_colour(i),
                            .marker = train.size() == 1 ? Marker::circle : Marker::none,
                            .faint = true});
+    plot.keys.push_back({.name = runs[i].name, .points = {}, .colour = distinct_colour(i)});
     if (!validation.empty()) {
+      validated = true;
       plot.series.push_back({.name = runs[i].name + ", validation",
                              .points = validation,
                              .colour = distinct_colour(i),
                              .line = Dash::dashed,
                              .marker = distinct_marker(i)});
     }
+  }
+  plot.keys.push_back({.name = "training", .points = {}, .colour = "ink", .faint = true});
+  if (validated) {
+    plot.keys.push_back(
+        {.name = "validation", .points = {}, .colour = "ink", .line = Dash::dashed, .marker = Marker::circle});
   }
   if (has_points(plot)) {
     section.figure(figure_of(plot, id, caption, commands_of(runs)));

@@ -1,5 +1,6 @@
 // What a study found in words and tables: the verdict, the points, the methods.
 #include <fmt/format.h>
+#include <orthant/error.h>
 
 #include <algorithm>
 #include <set>
