@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "core/report/scale.h"
@@ -33,6 +34,22 @@ std::string ordered_colour(std::size_t i, std::size_t count) {
 
 std::string distinct_colour(std::size_t i) {
   return fmt::format("c{}", i % 8);
+}
+
+std::vector<std::string> ids_of(const std::vector<std::string>& names) {
+  std::vector<std::string> ids;
+  for (const std::string& name : names) {
+    std::string id;
+    for (const char c : name) {
+      const bool plain = static_cast<unsigned char>(c) < 0x80 && std::isalnum(static_cast<unsigned char>(c)) != 0;
+      id += plain ? c : '-';
+    }
+    while (id.empty() || std::find(ids.begin(), ids.end(), id) != ids.end()) {
+      id += fmt::format("-{}", ids.size() + 1);
+    }
+    ids.push_back(id);
+  }
+  return ids;
 }
 
 Marker distinct_marker(std::size_t i) {

@@ -14,7 +14,8 @@ namespace {
 constexpr double plot_height = 200;  // of the area between the axes
 
 bool drawable(double value, const Axis& axis) {
-  return std::isfinite(value) && (axis.kind == ScaleKind::linear || value > 0);
+  const double size = std::abs(value);  // of what is neither, a range has no meaning in fp64
+  return size < 1e200 && (axis.kind == ScaleKind::linear || value > 1e-200);
 }
 
 bool drawable(const Point& p, const Plot& plot) {

@@ -114,7 +114,7 @@ void add_load_map(const RunData& run, Section& section) {
   if (shown.size() < blocks.size()) {
     caption += fmt::format(" {} of {} layers are shown.", shown.size(), blocks.size());
   }
-  section.figure(figure_of(maps, "load-" + id_of(run.name), caption, run.command()));
+  section.figure(figure_of(maps, "load-" + run.id, caption, run.command()));
 }
 
 // A number of `routing`, a line a layer. `suffix` names the series where there are several numbers: ", loss".
@@ -160,7 +160,7 @@ void add_by_layer(const RunData& run, const std::vector<std::string>& blocks, Pl
     }
   }
   if (has_points(plot)) {
-    section.figure(figure_of(plot, id + "-" + id_of(run.name), caption, run.command()));
+    section.figure(figure_of(plot, id + "-" + run.id, caption, run.command()));
   }
 }
 
@@ -211,8 +211,8 @@ void add_pairs(const RunData& run, const std::vector<std::string>& blocks, Secti
     maps.columns[i] = std::to_string(i);
   }
   if (!maps.maps.empty()) {
-    section.figure(figure_of(maps, "pairs-" + id_of(run.name),
-                             "From the last validation. An expert does not go with itself.", run.command()));
+    section.figure(figure_of(maps, "pairs-" + run.id, "From the last validation. An expert does not go with itself.",
+                             run.command()));
   }
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <functional>
 
@@ -104,15 +103,6 @@ std::string commands_of(const std::vector<RunData>& runs) {
   return text;
 }
 
-std::string id_of(const std::string& name) {
-  std::string id;
-  for (const char c : name) {
-    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0;
-    id += plain ? c : '-';
-  }
-  return id;
-}
-
 void add_losses(const std::vector<RunData>& runs, Section& section) {
   const Getter seconds = [](const RunData&, const RunLine& line) { return std::optional(line.seconds); };
   const Unit unit = seconds_unit(largest(runs, seconds));
@@ -139,23 +129,23 @@ void add_losses(const std::vector<RunData>& runs, Section& section) {
 }
 
 void add_optimization(const std::vector<RunData>& runs, Section& section) {
-  const auto add = [&](const char* name, const std::string& title, const std::string& label, ScaleKind kind,
-                       const std::string& caption) {
+  const auto add = [&](const char* name, const std::string& id, const std::string& title, const std::string& label,
+                       ScaleKind kind, const std::string& caption) {
     Plot plot;
     plot.title = title;
     plot.description = title + " of each run against steps.";
     plot.x = {.label = "optimizer steps", .from_zero = true};
     plot.y = {.label = label, .kind = kind, .from_zero = kind == ScaleKind::linear};
     if (largest(runs, key(name)) > 0) {
-      add_curve(runs, plot, step(), key(name), std::string(name == std::string("lr") ? "learning-rate" : id_of(name)),
-                caption, section);
+      add_curve(runs, plot, step(), key(name), id, caption, section);
     }
   };
-  add("lr", "Learning rate", "learning rate", ScaleKind::linear, "");
-  add("grad_norm", "Gradient norm", "L2 norm", ScaleKind::logarithmic, "Of the whole gradient, before clipping.");
-  add("aux_loss", "Balance loss", "mean over routed layers", ScaleKind::linear,
+  add("lr", "learning-rate", "Learning rate", "learning rate", ScaleKind::linear, "");
+  add("grad_norm", "grad-norm", "Gradient norm", "L2 norm", ScaleKind::logarithmic,
+      "Of the whole gradient, before clipping.");
+  add("aux_loss", "balance-loss", "Balance loss", "mean over routed layers", ScaleKind::linear,
       "Before its coefficient; 1 when the load is balanced.");
-  add("z_loss", "Router z loss", "mean over routed layers", ScaleKind::linear, "Before its coefficient.");
+  add("z_loss", "z-loss", "Router z loss", "mean over routed layers", ScaleKind::linear, "Before its coefficient.");
 }
 
 void add_load(const std::vector<RunData>& runs, Section& section) {

@@ -5,7 +5,6 @@
 #include <map>
 
 #include "core/report/figures.h"
-#include "core/report/run_figures.h"
 #include "core/report/study_figures.h"
 
 namespace orthant::report {
@@ -65,7 +64,7 @@ void add_parts(const StudyData& study, const Groups& groups, const std::string& 
   chart.mark = floors ? "floor" : twin ? "dense twin" : "";
   const Unit unit = seconds_unit(most);
   chart.axis = {.label = "median step (" + unit.name + ")", .divisor = unit.divisor, .data_unit = unit.base};
-  section.figure(figure_of(chart, "step-" + id_of(size),
+  section.figure(figure_of(chart, "step-" + groups.size_id(size),
                            floors ? "Timed alone. The floor is what the same work would take at the rate of a large "
                                     "matrix product."
                                   : "Timed alone. The dense twin's step is the floor that experts could reach at equal "

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "core/report/figures.h"
-#include "core/report/run_figures.h"
 #include "core/report/study_figures.h"
 
 namespace orthant::report {
@@ -201,7 +200,7 @@ void add_loss_against_seconds(const StudyData& study, const Groups& groups, Sect
       study, section);
   for (const std::string& size : groups.sizes) {
     add(curves_against_seconds(groups, size), "Loss while training against seconds, size " + size,
-        "curve-seconds-" + id_of(size), std::string(timed) + not_drawn, study, section);
+        "curve-seconds-" + groups.size_id(size), std::string(timed) + not_drawn, study, section);
   }
 }
 
@@ -209,8 +208,8 @@ void add_loss_against_costs(const StudyData& study, const Groups& groups, Sectio
   for (const std::string& size : groups.sizes) {
     add(curves_of(groups, size, {.label = "optimizer steps", .kind = ScaleKind::logarithmic},
                   [](const Cell&, const CurvePoint& p) -> Maybe { return p.step; }),
-        "Loss while training against steps, size " + size, "curve-steps-" + id_of(size), std::string(not_drawn + 1),
-        study, section);
+        "Loss while training against steps, size " + size, "curve-steps-" + groups.size_id(size),
+        std::string(not_drawn + 1), study, section);
   }
   add(by_experts(groups, {.label = "training FLOPs", .kind = ScaleKind::logarithmic}, flops_of),
       "Final loss against FLOPs", "loss-flops",

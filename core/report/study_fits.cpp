@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "core/report/figures.h"
-#include "core/report/run_figures.h"
 #include "core/report/study_figures.h"
 
 namespace orthant::report {

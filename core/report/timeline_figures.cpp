@@ -82,7 +82,7 @@ void add_timeline(const RunData& run, Section& section) {
     caption +=
         fmt::format(" Steps {} to {}.", number_of(steps[0], where).value_or(0), number_of(steps[1], where).value_or(0));
   }
-  section.figure(figure_of(chart, "timeline-" + id_of(run.name), caption, run.command()));
+  section.figure(figure_of(chart, "timeline-" + run.id, caption, run.command()));
   const std::optional<double> late = number_at(run.trace, "late_rank", where);
   const std::string why = text_or_empty(run.trace, "why", where);
   if (late || !why.empty()) {

@@ -247,7 +247,9 @@ TEST(StudyPage, WhatCannotBeUnderstoodIsRefusedByFileAndReason) {
   EXPECT_THAT(refusal(R"({"format":1,"points":[{"id":"a","experts":"8"}]})"),
               HasSubstr("point 1 ('a'): 'experts': expected a number, found string"));
   EXPECT_THAT(refusal(R"({"format":1,"points":[{"id":"a","experts":2.5}]})"),
-              HasSubstr("'experts' must be a whole number"));
+              HasSubstr("'experts' must be a whole number from 1 on"));
+  EXPECT_THAT(refusal(R"({"format":1,"points":[{"id":"a","ranks":0}]})"),
+              HasSubstr("'ranks' must be a whole number from 1 on"));
   EXPECT_THAT(refusal(R"({"format":1,"points":[{"id":"a","status":"done","result":{"curve":[[1,2]]}}]})"),
               HasSubstr("'curve': expected lists of 3 numbers"));
   EXPECT_THAT(refusal(R"({"format":1,"points":[]})", R"({"laws":{}})"), HasSubstr("fits.json: 'laws' must be a list"));
