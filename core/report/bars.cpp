@@ -11,10 +11,15 @@
 namespace orthant::report {
 namespace {
 
+// What a bar shows of a value: nothing of what is negative, not finite or beyond any scale.
+double drawn(double value) {
+  return value > 0 && value < 1e200 ? value : 0;
+}
+
 double length(const StackedBar& bar) {
   double sum = 0;
   for (const double value : bar.values) {
-    sum += std::isfinite(value) && value > 0 ? value : 0;
+    sum += drawn(value);
   }
   return sum;
 }
@@ -84,7 +89,7 @@ std::string svg(const BarChart& chart, const std::string& id) {
   double widest = 0, longest = 0;
   for (const StackedBar& bar : chart.bars) {
     widest = std::max(widest, text_width(shortened(bar.name, 22)));
-    longest = std::max({longest, length(bar), bar.mark.value_or(0)});
+    longest = std::max({longest, length(bar), drawn(bar.mark.value_or(0))});
   }
   const double left = widest + 10, right = picture_width - 12;
   const double bottom = top + row * static_cast<double>(chart.bars.size());
@@ -99,8 +104,8 @@ std::string svg(const BarChart& chart, const std::string& id) {
     body += text_at(left - 6, y + 12, "end", shortened(bar.name, 22), "tick");
     double at = 0;
     for (std::size_t part = 0; part < bar.values.size() && part < chart.parts.size(); ++part) {
-      const double value = bar.values[part];
-      if (!std::isfinite(value) || value <= 0) {
+      const double value = drawn(bar.values[part]);
+      if (value == 0) {
         continue;
       }
       const double x = scale.at(at), end = scale.at(at + value);
@@ -111,7 +116,7 @@ std::string svg(const BarChart& chart, const std::string& id) {
           number_text(value / axis.divisor), fmt::format("{:.1f} %", 100 * value / length(bar)));
       at += value;
     }
-    if (bar.mark && std::isfinite(*bar.mark)) {
+    if (bar.mark && drawn(*bar.mark) > 0) {
       const double x = scale.at(*bar.mark);
       body += fmt::format("<path class=\"mark\" data-mark=\"{}\" d=\"M{:.1f} {:.1f}v{}\"><title>{} {}</title></path>",
                           *bar.mark, x, y - 4, thick + 8, escaped(chart.mark), number_text(*bar.mark / axis.divisor));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "core/report/scale.h"
@@ -35,6 +36,22 @@ std::string distinct_colour(std::size_t i) {
   return fmt::format("c{}", i % 8);
 }
 
+std::vector<std::string> ids_of(const std::vector<std::string>& names) {
+  std::vector<std::string> ids;
+  for (const std::string& name : names) {
+    std::string id;
+    for (const char c : name) {
+      const bool plain = static_cast<unsigned char>(c) < 0x80 && std::isalnum(static_cast<unsigned char>(c)) != 0;
+      id += plain ? c : '-';
+    }
+    while (id.empty() || std::find(ids.begin(), ids.end(), id) != ids.end()) {
+      id += fmt::format("-{}", ids.size() + 1);
+    }
+    ids.push_back(id);
+  }
+  return ids;
+}
+
 Marker distinct_marker(std::size_t i) {
   constexpr Marker all[] = {Marker::circle, Marker::square, Marker::triangle, Marker::diamond};
   return all[i % 4];
@@ -59,9 +76,9 @@ Figure figure_of(const Plot& plot, const std::string& id, const std::string& cap
       intervals = intervals || p.interval;
     }
   }
-  // The unit of a label is the drawn one; the table has what was measured.
+  // The unit in a label is the drawn one; the table has the numbers themselves.
   const auto column = [](const Axis& axis) {
-    return axis.divisor == 1 ? axis.label : fmt::format("{} times {}", axis.label, number_text(axis.divisor));
+    return axis.divisor == 1 ? axis.label : axis.label.substr(0, axis.label.rfind('(')) + "(" + axis.data_unit + ")";
   };
   figure.data.head = {"series", column(plot.x), column(plot.y)};
   if (intervals) {
@@ -82,7 +99,7 @@ Figure figure_of(const Plot& plot, const std::string& id, const std::string& cap
 
 Figure figure_of(const BarChart& chart, const std::string& id, const std::string& caption, const std::string& command) {
   Figure figure{id, chart.title, svg(chart, id + "-picture"), caption, command, {}};
-  figure.data.head = {"bar"};
+  figure.data.head = {chart.axis.data_unit.empty() ? "bar" : "bar (" + chart.axis.data_unit + ")"};
   figure.data.head.insert(figure.data.head.end(), chart.parts.begin(), chart.parts.end());
   if (!chart.mark.empty()) {
     figure.data.head.push_back(chart.mark);

@@ -25,6 +25,9 @@ std::vector<Point> thinned(const std::vector<Point>& points, std::size_t most);
 std::string ordered_colour(std::size_t i, std::size_t count);
 std::string distinct_colour(std::size_t i);
 
+// For ids of figures, of different names that may be anybody's: "switch-16" of "switch 16", each another.
+std::vector<std::string> ids_of(const std::vector<std::string>& names);
+
 Marker distinct_marker(std::size_t i);
 
 // The shortest text that reads back as the same number.

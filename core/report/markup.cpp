@@ -17,7 +17,7 @@ std::size_t character_bytes(std::string_view text) {
   const auto at = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i])); };
   const std::uint32_t first = at(0);
   if (first < 0x80) {
-    return (first >= 0x20 && first != 0x7F) || first == '\n' || first == '\t' ? 1 : 0;
+    return (first >= 0x20 && first != 0x7F) || first == '\n' || first == '\t' || first == '\r' ? 1 : 0;
   }
   const std::size_t count = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
   if (first < 0xC2 || first > 0xF4 || text.size() < count) {
@@ -83,9 +83,13 @@ std::string csv_field(std::string_view text) {
 
 std::string percent_encoded(std::string_view text) {
   std::string result;
-  for (const char c : text) {
+  std::string valid;
+  for (const std::string_view character : characters(text)) {
+    valid += character;
+  }
+  for (const char c : valid) {
     const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) != 0 || std::string_view("-._~").find(c) != std::string_view::npos) {
+    if ((byte < 0x80 && std::isalnum(byte) != 0) || std::string_view("-._~").find(c) != std::string_view::npos) {
       result += c;
     } else {
       result += fmt::format("%{:02X}", byte);

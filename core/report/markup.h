@@ -14,7 +14,7 @@ std::string escaped(std::string_view text);
 // apostrophe before it.
 std::string csv_field(std::string_view text);
 
-// For a data: link: every byte but letters, digits and -._~ as %XX.
+// For a data: link, as UTF-8: every byte but letters, digits and -._~ as %XX. Bytes that are not UTF-8 become U+FFFD.
 std::string percent_encoded(std::string_view text);
 
 // One word of a command for a POSIX shell, quoted where it must be.

@@ -32,9 +32,12 @@ class Sentences {
  public:
   explicit Sentences(const FlatSettings& settings) : settings_(settings) {}
 
-  std::string get(const std::string& key) const { return setting(settings_, key); }
+  std::string get(const std::string& key) const {
+    const std::string value = setting(settings_, key);
+    return value.empty() ? "(unstated)" : value;
+  }
   bool zero(const std::string& key) const {
-    const std::string value = get(key);
+    const std::string value = setting(settings_, key);
     return value.empty() || value.find_first_not_of("0.") == std::string::npos;
   }
 
@@ -54,11 +57,11 @@ class Sentences {
 
   std::string experts() const {
     if (zero("moe.experts")) {
-      return zero("model.d_ff") ? "It is dense." : " It is dense, with an FFN of width " + get("model.d_ff") + ".";
+      return zero("model.d_ff") ? "It is dense." : "It is dense, with an FFN of width " + get("model.d_ff") + ".";
     }
     const std::string every = get("moe.every");
     std::string text = fmt::format("Every {}layer has {} experts{}; the gate \"{}\" takes {} of them for each token",
-                                   every == "1" || every.empty() ? "" : every + "th ", get("moe.experts"),
+                                   every == "1" || zero("moe.every") ? "" : every + "th ", get("moe.experts"),
                                    zero("moe.d_expert") ? "" : " of width " + get("moe.d_expert"), get("moe.router"),
                                    get("moe.top_k"));
     text += zero("moe.capacity_factor")

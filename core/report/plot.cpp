@@ -14,7 +14,8 @@ namespace {
 constexpr double plot_height = 200;  // of the area between the axes
 
 bool drawable(double value, const Axis& axis) {
-  return std::isfinite(value) && (axis.kind == ScaleKind::linear || value > 0);
+  const double size = std::abs(value);  // of what is neither, a range has no meaning in fp64
+  return size < 1e200 && (axis.kind == ScaleKind::linear || value > 1e-200);
 }
 
 bool drawable(const Point& p, const Plot& plot) {
@@ -35,7 +36,7 @@ Range with_room(Range range, const Axis& axis, double share) {
     const double factor = std::pow(range.high / range.low, share);
     return {range.low / factor, range.high * factor};
   }
-  const double room = share * (range.high - range.low);
+  const double room = share * (range.high - (axis.from_zero ? std::min(range.low, 0.0) : range.low));
   const bool at_zero = axis.from_zero && range.low >= 0;
   return {at_zero ? range.low : range.low - room, range.high + room};
 }
@@ -138,7 +139,7 @@ std::string y_axis(const Scale& scale, double left, double right) {
 
 std::vector<LegendItem> legend_of(const Plot& plot) {
   std::vector<LegendItem> items;
-  for (const Series& s : plot.series) {
+  for (const Series& s : plot.keys.empty() ? plot.series : plot.keys) {
     if (s.legend && !s.name.empty()) {
       items.push_back({s.name, s.colour, s.line, s.marker});
     }
@@ -152,15 +153,28 @@ std::vector<LegendItem> legend_of(const Plot& plot) {
   return items;
 }
 
-std::string levels_of(const Plot& plot, const Scale& y, double left, double right, double top) {
+bool in_picture(const Level& level, const Plot& plot, const Scale& y) {
+  return drawable(level.y, plot.y) && level.y >= y.low() && level.y <= y.high();
+}
+
+std::string lines_of_levels(const Plot& plot, const Scale& y, double left, double right) {
   std::string body;
   for (const Level& level : plot.levels) {
-    if (drawable(level.y, plot.y) && level.y >= y.low() && level.y <= y.high()) {
+    if (in_picture(level, plot, y)) {
+      body += fmt::format("<path class=\"level\" data-level=\"{}\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>\n", level.y, left,
+                          y.at(level.y), right);
+    }
+  }
+  return body;
+}
+
+// Above all lines, which may cross them.
+std::string names_of_levels(const Plot& plot, const Scale& y, double right, double top) {
+  std::string body;
+  for (const Level& level : plot.levels) {
+    if (in_picture(level, plot, y) && !level.name.empty()) {
       const double at = y.at(level.y);
-      body += fmt::format("<path class=\"level\" data-level=\"{}\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>\n", level.y, left, at,
-                          right);
-      body +=
-          level.name.empty() ? "" : text_at(right - 4, at - 4 < top + 10 ? at + 13 : at - 4, "end", level.name, "tick");
+      body += text_at(right - 4, at - 4 < top + 10 ? at + 13 : at - 4, "end", level.name, "tick halo");
     }
   }
   return body;
@@ -207,7 +221,7 @@ std::string svg(const Plot& plot, const std::string& id, const std::string& head
   xs = with_room(xs, plot.x, 0.02);
   ys = with_room(ys, plot.y, 0.06);
   const std::vector<LegendItem> items = legend_of(plot);
-  if (items.size() > 1 || (items.size() == 1 && plot.series.size() > 1)) {
+  if (!items.empty()) {
     const auto [markup, height] = legend(items, top);
     body += markup;
     top += height;
@@ -224,11 +238,12 @@ std::string svg(const Plot& plot, const std::string& id, const std::string& head
   const Scale x(plot.x, xs.low, xs.high, left, right, 6);
   body += y_axis(y, left, right) + x_axis(x, plot.x.label, left, right, top, bottom);
   body += fmt::format("<path class=\"axis\" d=\"M{:.1f} {:.1f}V{:.1f}H{:.1f}\"/>\n", left, top, bottom, right);
-  body += levels_of(plot, y, left, right, top);
+  body += lines_of_levels(plot, y, left, right);
   const Area area(plot, x, y, top, bottom);
   for (const Series& s : plot.series) {
     body += area.draw(s);
   }
+  body += names_of_levels(plot, y, right, top);
   return framed(id, plot.title, plot.description, bottom + 42, body);
 }
 

@@ -49,7 +49,8 @@ struct Plot {
   std::string description;  // read out
   Axis x, y;
   std::vector<Series> series;
-  std::vector<Level> levels;
+  std::vector<Level> levels = {};
+  std::vector<Series> keys = {};  // without points: what the legend shows instead of the series; empty: the series
 };
 
 struct StackedBar {

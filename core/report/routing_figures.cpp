@@ -1,5 +1,6 @@
 // What a run with experts tells of its router.
 #include <fmt/format.h>
+#include <orthant/error.h>
 
 #include <algorithm>
 #include <cmath>
@@ -113,10 +114,10 @@ void add_load_map(const RunData& run, Section& section) {
   if (shown.size() < blocks.size()) {
     caption += fmt::format(" {} of {} layers are shown.", shown.size(), blocks.size());
   }
-  section.figure(figure_of(maps, "load-" + id_of(run.name), caption, run.command()));
+  section.figure(figure_of(maps, "load-" + run.id, caption, run.command()));
 }
 
-// A number of `routing`, a line a layer. `suffix` names the series where there are several numbers.
+// A number of `routing`, a line a layer. `suffix` names the series where there are several numbers: ", loss".
 struct Shown {
   const char* key;
   const char* suffix;
@@ -149,8 +150,17 @@ void add_by_layer(const RunData& run, const std::vector<std::string>& blocks, Pl
       }
     }
   }
+  // A colour a layer, a kind of line a number.
+  if (shown.size() > 1) {
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      plot.keys.push_back({.name = "layer " + blocks[i], .points = {}, .colour = ordered_colour(i, blocks.size())});
+    }
+    for (const Shown& what : shown) {
+      plot.keys.push_back({.name = what.suffix + 2, .points = {}, .colour = "ink", .line = what.line});
+    }
+  }
   if (has_points(plot)) {
-    section.figure(figure_of(plot, id + "-" + id_of(run.name), caption, run.command()));
+    section.figure(figure_of(plot, id + "-" + run.id, caption, run.command()));
   }
 }
 
@@ -201,8 +211,8 @@ void add_pairs(const RunData& run, const std::vector<std::string>& blocks, Secti
     maps.columns[i] = std::to_string(i);
   }
   if (!maps.maps.empty()) {
-    section.figure(figure_of(maps, "pairs-" + id_of(run.name),
-                             "From the last validation. An expert does not go with itself.", run.command()));
+    section.figure(figure_of(maps, "pairs-" + run.id, "From the last validation. An expert does not go with itself.",
+                             run.command()));
   }
 }
 
@@ -230,7 +240,7 @@ void add_alarms(const RunData& run, Section& section) {
                                                 : fmt::format("Steps {} to {}: {}", steps.first, steps.second, text));
   }
   if (!items.empty()) {
-    section.heading("Alarms");
+    section.heading("Alarms, " + run.name);
     section.list(items, "alarm");
   }
 }
@@ -266,7 +276,7 @@ void add_routing(const RunData& run, Section& section) {
                {{"margin", "", Dash::solid}}, "margin", "Mean over tokens; near 0 a small change moves tokens." + some,
                section);
   Plot churn = plot("Churn", "tokens whose experts changed (%)");
-  churn.y = {.label = churn.y.label, .from_zero = true, .divisor = 0.01};
+  churn.y = {.label = churn.y.label, .from_zero = true, .divisor = 0.01, .data_unit = "of 1"};
   add_by_layer(run, blocks, churn, {{"churn", "", Dash::solid}}, "churn",
                "Of the validation set, since the validation before." + some, section);
   Plot drops = plot("Drops by cause", "choices dropped in the step");

@@ -31,6 +31,7 @@ struct RunLine {
 struct RunData {
   std::filesystem::path folder;
   std::string name;  // unique among those of a page
+  std::string id;    // the same for ids of figures: letters, digits, '-'
   std::vector<RunLine> lines;
   std::vector<std::string> notes;  // what was passed over or is missing, in sentences
   FlatSettings settings;           // empty where config.resolved.toml is missing

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <functional>
 
@@ -65,6 +64,7 @@ void add_loss(const std::vector<RunData>& runs, const Axis& x, const Getter& at,
   plot.description = "Training and validation loss of each run, logarithmic, against " + against + ".";
   plot.x = x;
   plot.y = {.label = "loss (nats per token)", .kind = ScaleKind::logarithmic};
+  bool validated = false;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const std::vector<Point> train = points_of(runs[i], at, key("loss"));
     const std::vector<Point> validation = points_of(runs[i], at, key("validation_loss"));
@@ -73,13 +73,20 @@ void add_loss(const std::vector<RunData>& runs, const Axis& x, const Getter& at,
                            .colour = distinct_colour(i),
                            .marker = train.size() == 1 ? Marker::circle : Marker::none,
                            .faint = true});
+    plot.keys.push_back({.name = runs[i].name, .points = {}, .colour = distinct_colour(i)});
     if (!validation.empty()) {
+      validated = true;
       plot.series.push_back({.name = runs[i].name + ", validation",
                              .points = validation,
                              .colour = distinct_colour(i),
                              .line = Dash::dashed,
                              .marker = distinct_marker(i)});
     }
+  }
+  plot.keys.push_back({.name = "training", .points = {}, .colour = "ink", .faint = true});
+  if (validated) {
+    plot.keys.push_back(
+        {.name = "validation", .points = {}, .colour = "ink", .line = Dash::dashed, .marker = Marker::circle});
   }
   if (has_points(plot)) {
     section.figure(figure_of(plot, id, caption, commands_of(runs)));
@@ -96,20 +103,15 @@ std::string commands_of(const std::vector<RunData>& runs) {
   return text;
 }
 
-std::string id_of(const std::string& name) {
-  std::string id;
-  for (const char c : name) {
-    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0;
-    id += plain ? c : '-';
-  }
-  return id;
-}
-
 void add_losses(const std::vector<RunData>& runs, Section& section) {
   const Getter seconds = [](const RunData&, const RunLine& line) { return std::optional(line.seconds); };
   const Unit unit = seconds_unit(largest(runs, seconds));
-  add_loss(runs, {.label = "training time (" + unit.name + ")", .from_zero = true, .divisor = unit.divisor}, seconds,
-           "loss-seconds", "seconds",
+  add_loss(runs,
+           {.label = "training time (" + unit.name + ")",
+            .from_zero = true,
+            .divisor = unit.divisor,
+            .data_unit = unit.base},
+           seconds, "loss-seconds", "seconds",
            "Training time is an estimate: each logged step's time stands for the steps since the line before, without "
            "validation and checkpoints.",
            section);
@@ -127,23 +129,23 @@ void add_losses(const std::vector<RunData>& runs, Section& section) {
 }
 
 void add_optimization(const std::vector<RunData>& runs, Section& section) {
-  const auto add = [&](const char* name, const std::string& title, const std::string& label, ScaleKind kind,
-                       const std::string& caption) {
+  const auto add = [&](const char* name, const std::string& id, const std::string& title, const std::string& label,
+                       ScaleKind kind, const std::string& caption) {
     Plot plot;
     plot.title = title;
     plot.description = title + " of each run against steps.";
     plot.x = {.label = "optimizer steps", .from_zero = true};
     plot.y = {.label = label, .kind = kind, .from_zero = kind == ScaleKind::linear};
     if (largest(runs, key(name)) > 0) {
-      add_curve(runs, plot, step(), key(name), std::string(name == std::string("lr") ? "learning-rate" : id_of(name)),
-                caption, section);
+      add_curve(runs, plot, step(), key(name), id, caption, section);
     }
   };
-  add("lr", "Learning rate", "learning rate", ScaleKind::linear, "");
-  add("grad_norm", "Gradient norm", "L2 norm", ScaleKind::logarithmic, "Of the whole gradient, before clipping.");
-  add("aux_loss", "Balance loss", "mean over routed layers", ScaleKind::linear,
+  add("lr", "learning-rate", "Learning rate", "learning rate", ScaleKind::linear, "");
+  add("grad_norm", "grad-norm", "Gradient norm", "L2 norm", ScaleKind::logarithmic,
+      "Of the whole gradient, before clipping.");
+  add("aux_loss", "balance-loss", "Balance loss", "mean over routed layers", ScaleKind::linear,
       "Before its coefficient; 1 when the load is balanced.");
-  add("z_loss", "Router z loss", "mean over routed layers", ScaleKind::linear, "Before its coefficient.");
+  add("z_loss", "z-loss", "Router z loss", "mean over routed layers", ScaleKind::linear, "Before its coefficient.");
 }
 
 void add_load(const std::vector<RunData>& runs, Section& section) {
@@ -159,7 +161,7 @@ void add_load(const std::vector<RunData>& runs, Section& section) {
   drops.title = "Dropped choices";
   drops.description = "Share of the choices of experts that no expert computed, against steps.";
   drops.x = {.label = "optimizer steps", .from_zero = true};
-  drops.y = {.label = "share of choices (%)", .from_zero = true, .divisor = 0.01};
+  drops.y = {.label = "share of choices (%)", .from_zero = true, .divisor = 0.01, .data_unit = "of 1"};
   add_curve(routed, drops, step(), key("drop_rate"), "drops", "Over all routed layers of a step.", section);
   Plot load;
   load.title = "The busiest expert";
@@ -182,7 +184,7 @@ void add_costs(const std::vector<RunData>& runs, Section& section) {
   Plot mfu = speed;
   mfu.title = "Model FLOPs utilisation";
   mfu.description = "Share of the devices' peak that the model's own FLOPs are, against steps.";
-  mfu.y = {.label = "share (%)", .from_zero = true, .divisor = 0.01};
+  mfu.y = {.label = "share (%)", .from_zero = true, .divisor = 0.01, .data_unit = "of 1"};
   add_curve(runs, mfu, step(), key("mfu"), "mfu", "Recomputation does not count.", section);
 
   BarChart memory{
@@ -216,7 +218,9 @@ void add_costs(const std::vector<RunData>& runs, Section& section) {
       bar.values.resize(memory.parts.size(), 0);
     }
     const Unit unit = bytes_unit(most);
-    memory.axis = {.label = "tensors of the rank that held most (" + unit.name + ")", .divisor = unit.divisor};
+    memory.axis = {.label = "tensors of the rank that held most (" + unit.name + ")",
+                   .divisor = unit.divisor,
+                   .data_unit = unit.base};
     section.figure(figure_of(memory, "memory",
                              "What the most tensor memory held so far was made of, on the rank that held most.",
                              commands_of(runs)));

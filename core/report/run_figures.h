@@ -25,7 +25,4 @@ void add_routing(const RunData& run, Section& section);
 // What trains the runs again, a line each.
 std::string commands_of(const std::vector<RunData>& runs);
 
-// "switch-16" of "switch 16": for ids.
-std::string id_of(const std::string& name);
-
 }  // namespace orthant::report

@@ -29,6 +29,12 @@ void make_names_unique(std::vector<RunData>& runs) {
       run.name = fmt::format("{} ({})", run.name, ++seen[run.name]);
     }
   }
+  std::vector<std::string> names;
+  std::transform(runs.begin(), runs.end(), std::back_inserter(names), [](const RunData& run) { return run.name; });
+  const std::vector<std::string> ids = ids_of(names);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    runs[i].id = ids[i];
+  }
 }
 
 std::optional<double> median_of(const RunData& run, const char* key) {

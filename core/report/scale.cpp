@@ -170,22 +170,21 @@ std::vector<std::string> Scale::labels() const {
 }
 
 Unit bytes_unit(double largest) {
-  Unit unit{1, "B"};
+  Unit unit{1, "B", "bytes"};
   for (const char* name : {"KiB", "MiB", "GiB", "TiB"}) {
     if (largest / unit.divisor < 1024) {
       break;
     }
-    unit = {unit.divisor * 1024, name};
+    unit = {unit.divisor * 1024, name, "bytes"};
   }
   return unit;
 }
 
 Unit seconds_unit(double largest) {
-  return largest < 1e-3       ? Unit{1e-6, "µs"}
-         : largest < 1        ? Unit{1e-3, "ms"}
-         : largest < 600      ? Unit{1, "s"}
-         : largest < 3 * 3600 ? Unit{60, "min"}
-                              : Unit{3600, "h"};
+  if (largest < 1) {
+    return largest < 1e-3 ? Unit{1e-6, "µs", "s"} : Unit{1e-3, "ms", "s"};
+  }
+  return largest < 600 ? Unit{1, "s", "s"} : largest < 3 * 3600 ? Unit{60, "min", "s"} : Unit{3600, "h", "s"};
 }
 
 }  // namespace orthant::report

@@ -14,6 +14,7 @@ struct Axis {
   bool from_zero = false;          // linear: the axis begins at 0 (or ends there)
   std::vector<double> ticks = {};  // these, where they are known (numbers of experts); empty: nice ones
   double divisor = 1;              // what is shown is a number divided by this (bytes as MiB)
+  std::string data_unit = {};      // of the number itself, where it is divided: "bytes"
 };
 
 // Shared by the ticks of one axis, so that they read alike: "0", "0.5", "1.0"; "0", "5k", "10k".
@@ -49,6 +50,7 @@ class Scale {
 struct Unit {
   double divisor = 1;
   std::string name;
+  std::string base;  // "bytes", "s"
 };
 Unit bytes_unit(double largest);
 Unit seconds_unit(double largest);

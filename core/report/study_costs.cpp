@@ -5,7 +5,6 @@
 #include <map>
 
 #include "core/report/figures.h"
-#include "core/report/run_figures.h"
 #include "core/report/study_figures.h"
 
 namespace orthant::report {
@@ -64,8 +63,8 @@ void add_parts(const StudyData& study, const Groups& groups, const std::string& 
   }
   chart.mark = floors ? "floor" : twin ? "dense twin" : "";
   const Unit unit = seconds_unit(most);
-  chart.axis = {.label = "median step (" + unit.name + ")", .divisor = unit.divisor};
-  section.figure(figure_of(chart, "step-" + id_of(size),
+  chart.axis = {.label = "median step (" + unit.name + ")", .divisor = unit.divisor, .data_unit = unit.base};
+  section.figure(figure_of(chart, "step-" + groups.size_id(size),
                            floors ? "Timed alone. The floor is what the same work would take at the rate of a large "
                                     "matrix product."
                                   : "Timed alone. The dense twin's step is the floor that experts could reach at equal "
@@ -142,7 +141,7 @@ void add_memory_and_bytes(const StudyData& study, const Groups& groups, Section&
     most = std::max(most, cell->median(&PointData::peak_bytes).value_or(0));
   }
   const Unit unit = bytes_unit(most);
-  memory.y = {.label = "", .kind = ScaleKind::logarithmic, .divisor = unit.divisor};
+  memory.y = {.label = "", .kind = ScaleKind::logarithmic, .divisor = unit.divisor, .data_unit = unit.base};
   add(memory, "Memory against experts", "memory-experts", "most tensor memory of a rank (" + unit.name + ")",
       "Of the rank that held most.", study, section);
   Plot sent = against_experts(groups, &PointData::dispatch_bytes);
@@ -160,7 +159,7 @@ void add_drops(const StudyData& study, const Groups& groups, Section& section) {
   plot.title = "Drops against capacity factor";
   plot.description = "Share of choices that found their expert full, measured and by counterfactual routing.";
   plot.x = {.label = "capacity factor"};
-  plot.y = {.label = "choices dropped (%)", .from_zero = true, .divisor = 0.01};
+  plot.y = {.label = "choices dropped (%)", .from_zero = true, .divisor = 0.01, .data_unit = "of 1"};
   std::map<std::pair<std::string, std::int64_t>, Series> measured;
   std::vector<Series> counted;
   for (const Cell& cell : groups.cells) {

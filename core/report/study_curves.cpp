@@ -6,7 +6,6 @@
 #include <set>
 
 #include "core/report/figures.h"
-#include "core/report/run_figures.h"
 #include "core/report/study_figures.h"
 
 namespace orthant::report {
@@ -122,7 +121,10 @@ double most_seconds(const Groups& groups) {
 
 Axis seconds_axis(const Groups& groups) {
   const Unit unit = seconds_unit(most_seconds(groups));
-  return {.label = "training time (" + unit.name + ")", .kind = ScaleKind::logarithmic, .divisor = unit.divisor};
+  return {.label = "training time (" + unit.name + ")",
+          .kind = ScaleKind::logarithmic,
+          .divisor = unit.divisor,
+          .data_unit = unit.base};
 }
 
 void add(Plot plot, const std::string& title, const std::string& id, const std::string& caption, const StudyData& study,
@@ -198,7 +200,7 @@ void add_loss_against_seconds(const StudyData& study, const Groups& groups, Sect
       study, section);
   for (const std::string& size : groups.sizes) {
     add(curves_against_seconds(groups, size), "Loss while training against seconds, size " + size,
-        "curve-seconds-" + id_of(size), std::string(timed) + not_drawn, study, section);
+        "curve-seconds-" + groups.size_id(size), std::string(timed) + not_drawn, study, section);
   }
 }
 
@@ -206,8 +208,8 @@ void add_loss_against_costs(const StudyData& study, const Groups& groups, Sectio
   for (const std::string& size : groups.sizes) {
     add(curves_of(groups, size, {.label = "optimizer steps", .kind = ScaleKind::logarithmic},
                   [](const Cell&, const CurvePoint& p) -> Maybe { return p.step; }),
-        "Loss while training against steps, size " + size, "curve-steps-" + id_of(size), std::string(not_drawn + 1),
-        study, section);
+        "Loss while training against steps, size " + size, "curve-steps-" + groups.size_id(size),
+        std::string(not_drawn + 1), study, section);
   }
   add(by_experts(groups, {.label = "training FLOPs", .kind = ScaleKind::logarithmic}, flops_of),
       "Final loss against FLOPs", "loss-flops",
@@ -223,10 +225,12 @@ void add_loss_against_costs(const StudyData& study, const Groups& groups, Sectio
     most = std::max(most, cell->median(&PointData::peak_bytes).value_or(0));
   }
   const Unit unit = bytes_unit(most);
-  add(by_size(
-          groups,
-          {.label = "most tensor memory (" + unit.name + ")", .kind = ScaleKind::logarithmic, .divisor = unit.divisor},
-          [](const Cell& cell) { return cell.median(&PointData::peak_bytes); }),
+  add(by_size(groups,
+              {.label = "most tensor memory (" + unit.name + ")",
+               .kind = ScaleKind::logarithmic,
+               .divisor = unit.divisor,
+               .data_unit = unit.base},
+              [](const Cell& cell) { return cell.median(&PointData::peak_bytes); }),
       "Final loss against memory", "loss-memory", "Of the rank that held most. A line a size.", study, section);
 }
 

@@ -20,12 +20,13 @@ std::string required_text(const Json& object, const char* key, const std::string
   return text;
 }
 
-std::int64_t whole_or(const Json& object, const char* key, const std::string& where, std::int64_t otherwise) {
-  const Maybe value = number_at(object, key, where);
-  if (value && (*value != std::floor(*value) || std::abs(*value) > 9e15)) {
-    throw ConfigError(fmt::format("{}: '{}' must be a whole number, not {}", where, key, *value));
+// At least 1, and 1 where it is missing.
+std::int64_t count_at(const Json& object, const char* key, const std::string& where) {
+  const double value = number_at(object, key, where).value_or(1);
+  if (value != std::floor(value) || value < 1 || value > 9e15) {
+    throw ConfigError(fmt::format("{}: '{}' must be a whole number from 1 on, not {}", where, key, value));
   }
-  return value ? static_cast<std::int64_t>(*value) : otherwise;
+  return static_cast<std::int64_t>(value);
 }
 
 // Key and value of an object as they are, for people.
@@ -96,11 +97,11 @@ PointData read_point(const Json& json, const std::string& list_entry) {
   point.layout = text_or_empty(json, "layout", where);
   point.status = text_or_empty(json, "status", where);
   point.error = text_or_empty(json, "error", where);
-  point.experts = whole_or(json, "experts", where, 1);
-  point.top_k = whole_or(json, "top_k", where, 1);
-  point.granularity = whole_or(json, "granularity", where, 1);
-  point.ranks = whole_or(json, "ranks", where, 1);
-  point.seed = whole_or(json, "seed", where, 1);
+  point.experts = count_at(json, "experts", where);
+  point.top_k = count_at(json, "top_k", where);
+  point.granularity = count_at(json, "granularity", where);
+  point.ranks = count_at(json, "ranks", where);
+  point.seed = number_at(json, "seed", where).value_or(1);
   point.capacity_factor = number_at(json, "capacity_factor", where).value_or(0);
   for (const Json& entry : list_at(json, "set", where)) {
     if (!entry.is_string()) {

@@ -22,7 +22,8 @@ struct CurvePoint {
 struct PointData {
   std::string id, size, layout, status, error;
   std::int64_t experts = 1;  // 1: the dense twin
-  std::int64_t top_k = 1, granularity = 1, ranks = 1, seed = 1;
+  std::int64_t top_k = 1, granularity = 1, ranks = 1;
+  double seed = 1;
   double capacity_factor = 0;
   std::vector<std::string> set;
   Maybe total, active;              // parameters

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "core/report/figures.h"
-#include "core/report/run_figures.h"
 #include "core/report/study_figures.h"
 
 namespace orthant::report {
@@ -78,7 +77,7 @@ Plot residual_plot(const StudyData& study, const Groups& groups, const LawData& 
   plot.title = "Residuals: " + law.name;
   plot.description = "Measured over fitted loss, less one, against experts.";
   plot.x = experts_axis(groups);
-  plot.y = {.label = "measured loss / law's - 1 (%)", .divisor = 0.01};
+  plot.y = {.label = "measured loss / law's - 1 (%)", .divisor = 0.01, .data_unit = "of 1"};
   plot.levels = {{"", 0}};
   for (const std::string& size : groups.sizes) {
     Series series{.name = size,

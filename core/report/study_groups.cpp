@@ -232,6 +232,11 @@ std::string Groups::experts_colour(std::int64_t count) const {
   return ordered_colour(static_cast<std::size_t>(place), routed.size());
 }
 
+std::string Groups::size_id(const std::string& size) const {
+  const auto place = std::find(sizes.begin(), sizes.end(), size) - sizes.begin();
+  return ids_of(sizes)[static_cast<std::size_t>(place)];
+}
+
 std::string Groups::size_colour(const std::string& size) const {
   return distinct_colour(static_cast<std::size_t>(std::find(sizes.begin(), sizes.end(), size) - sizes.begin()));
 }

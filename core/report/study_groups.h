@@ -61,6 +61,7 @@ struct Groups {
   // The cell's loss with its interval, for a plot.
   std::optional<Point> loss_point(const Cell& cell, double x) const;
   std::string experts_colour(std::int64_t count) const;
+  std::string size_id(const std::string& size) const;  // for ids of figures
   std::string size_colour(const std::string& size) const;
   Marker size_marker(const std::string& size) const;
 };

@@ -1,5 +1,6 @@
 // What a study found in words and tables: the verdict, the points, the methods.
 #include <fmt/format.h>
+#include <orthant/error.h>
 
 #include <algorithm>
 #include <set>
@@ -182,7 +183,7 @@ void add_points(const StudyData& study, Section& section) {
                                     std::to_string(p.granularity),
                                     p.layout,
                                     std::to_string(p.ranks),
-                                    std::to_string(p.seed)};
+                                    exact_text(p.seed)};
     for (const Maybe& value :
          {p.total, p.active, p.model_flops, p.router_flops, p.dispatch_bytes, p.tokens, p.steps, p.loss, p.step_seconds,
           p.forward_backward_seconds, p.train_seconds, p.peak_bytes, p.drop_rate}) {
@@ -221,7 +222,7 @@ void add_study_methods(const StudyData& study, const Groups& groups, Section& se
       values_text<std::int64_t>(study, [](const PointData& p) { return p.top_k; }),
       values_text<double>(study, [](const PointData& p) { return p.capacity_factor; }),
       values_text<std::int64_t>(study, [](const PointData& p) { return p.granularity; }),
-      values_text<std::int64_t>(study, [](const PointData& p) { return p.seed; }),
+      values_text<double>(study, [](const PointData& p) { return p.seed; }),
       values_text<std::int64_t>(study, [](const PointData& p) { return p.ranks; }));
   text += study.learning_rate_rule.empty() ? "" : " Learning rate: " + study.learning_rate_rule;
   section.paragraph(text);

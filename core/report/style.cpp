@@ -15,6 +15,7 @@ const char* const picture_style = R"(
 .picture{font-family:system-ui,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;
 font-size:12px;fill:var(--ink)}
 .picture .tick,.picture .label{fill:var(--soft)}.picture .small{font-size:10px}
+.picture .halo{paint-order:stroke;stroke:var(--back);stroke-width:4px;stroke-linejoin:round}
 .picture .heading{font-weight:600;font-size:13px}
 .picture .grid{stroke:var(--grid);fill:none}.picture .axis{stroke:var(--axis);fill:none}
 .picture .level{stroke:var(--soft);stroke-dasharray:2 3;fill:none}

@@ -75,14 +75,14 @@ void add_timeline(const RunData& run, Section& section) {
     return;
   }
   const Unit unit = seconds_unit(most);
-  chart.axis = {.label = "time of a step (" + unit.name + ")", .divisor = unit.divisor};
+  chart.axis = {.label = "time of a step (" + unit.name + ")", .divisor = unit.divisor, .data_unit = unit.base};
   const Json& steps = list_at(run.trace, "steps", where);
   std::string caption = "Seconds of a step by what the rank did; overlapped communication runs beside the rest.";
   if (steps.size() == 2) {
     caption +=
         fmt::format(" Steps {} to {}.", number_of(steps[0], where).value_or(0), number_of(steps[1], where).value_or(0));
   }
-  section.figure(figure_of(chart, "timeline-" + id_of(run.name), caption, run.command()));
+  section.figure(figure_of(chart, "timeline-" + run.id, caption, run.command()));
   const std::optional<double> late = number_at(run.trace, "late_rank", where);
   const std::string why = text_or_empty(run.trace, "why", where);
   if (late || !why.empty()) {

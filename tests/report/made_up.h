@@ -14,7 +14,7 @@
 
 namespace orthant::report_test {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 inline std::string text_in(const std::filesystem::path& file) {
   std::ostringstream text;
