@@ -48,6 +48,14 @@ void declare_run(std::vector<CoreKey>& keys) {
       "routing_metrics", [](auto& s) -> auto& { return s.run.routing_metrics; },
       "Logged steps measure the routers: entropy, margin, gradients by cause, churn; and warn of what goes wrong.");
   at_least(run.key(
+               "record_routing", [](auto& s) -> auto& { return s.run.record_routing; },
+               "Steps whose routing is recorded for `orthant route`: the first so many, and the last one; 0: none."),
+           0);
+  at_least(run.key(
+               "record_logits", [](auto& s) -> auto& { return s.run.record_logits; },
+               "Logits of a token that are recorded where there are more than 64 experts; 0: top_k + 8."),
+           0);
+  at_least(run.key(
                "keep", [](auto& s) -> auto& { return s.run.keep; }, "Checkpoints kept, the newest ones."),
            1);
   run.key(

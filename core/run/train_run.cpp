@@ -14,6 +14,7 @@
 #include "core/base/stop_signals.h"
 #include "core/config/validate.h"
 #include "core/data/source.h"
+#include "core/route/recorder.h"
 #include "core/run/file_work.h"
 #include "core/run/find_checkpoint.h"
 #include "core/run/metrics.h"
@@ -70,6 +71,7 @@ class TrainingRun {
                   session_.plan(communicator_.rank(), &communicator_, device_.get()), true)),
         world_(session_.mesh().world_group("run")),
         trainer_(session_.plan(), *stream_, *source_),
+        recorder_(session_.plan()),
         alarms_(settings_),
         checkpoints_(options.run_directory / "checkpoints"),
         pruner_(checkpoints_, settings_.run.keep, settings_.run.disk_timeout_seconds) {}
@@ -102,9 +104,15 @@ class TrainingRun {
       trace_.at(step_);
       const Clock::time_point step_begin = Clock::now();
       communicator_.report_step(step_);
+      const bool recorded = records_next_step();
+      trainer_.look_on(recorded ? &recorder_ : nullptr);
       const StepReport report = traced_step();
       const double step_seconds = seconds_since(step_begin);
       ++step_;
+      if (recorded) {
+        const FileWork work = file_work();
+        recorder_.write(options_.run_directory, step_, world_, *stream_);
+      }
       tokens_ += report.tokens;
       const bool last = step_ == settings_.run.steps;
       const bool stop = meets() && everyone_stops();
@@ -160,6 +168,11 @@ class TrainingRun {
   StepReport traced_step() {
     const Phase step(*stream_, "step", {.step = step_ + 1}, SpanKind::step);
     return trainer_.step(step_, logs_after_next_step());
+  }
+
+  bool records_next_step() const {
+    const std::int64_t first = settings_.moe.experts > 0 ? settings_.run.record_routing : 0;
+    return first > 0 && (step_ < first || step_ + 1 == settings_.run.steps);
   }
 
   // Each rank has found by itself what "fit" stands for.
@@ -394,6 +407,7 @@ class TrainingRun {
   bool planned_;
   Group& world_;
   Trainer trainer_;
+  RoutingRecorder recorder_;
   RoutingAlarms alarms_;
   std::filesystem::path checkpoints_;
   Pruner pruner_;

@@ -375,9 +375,9 @@ double Trainer::validate(ValidationRouting* routing) {
     return StepContext{.plan = plan_, .stream = stream_, .batch = batch, .sums = sums_, .training = false};
   };
   ValidationWork work(plan_, *model_, load_pass, context_of, {.stream = stream_, .training = false}, routing);
-  sums_.tap = routing;
+  RoutingTap* const training = std::exchange(sums_.tap, routing);
   executor_.run(forward_passes(static_cast<int>(passes)), work);
-  sums_.tap = nullptr;
+  sums_.tap = training;
   all_reduce_values(counted, ReduceOp::sum, tokens_, stream_);
   const std::array<double, 3> sums = all_sums();
   require(counted[0] > 0, "the held-out part has no token to measure");

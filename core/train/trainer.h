@@ -48,6 +48,9 @@ class Trainer {
   // The same, and what it tells of routing, layer by layer; nothing where run.routing_metrics does not want that.
   double validate(std::vector<ValidatedRouting>& routing);
 
+  // `tap` looks on while routers decide in training, until another does; null: nobody. It outlives its turn.
+  void look_on(RoutingTap* tap) { sums_.tap = tap; }
+
   Model& model() { return *model_; }
   ParamStore& parameters() { return model_->parameters(); }
   Group& world() { return world_; }

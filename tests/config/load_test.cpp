@@ -46,6 +46,9 @@ steps = 7
 log_every = 2
 checkpoint_every = 3
 validate_every = 4
+routing_metrics = false
+record_routing = 3
+record_logits = 20
 keep = 5
 device = "guarded"
 dtype = "bf16"
@@ -135,6 +138,9 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.run.log_every, 2);
   EXPECT_EQ(s.run.checkpoint_every, 3);
   EXPECT_EQ(s.run.validate_every, 4);
+  EXPECT_FALSE(s.run.routing_metrics);
+  EXPECT_EQ(s.run.record_routing, 3);
+  EXPECT_EQ(s.run.record_logits, 20);
   EXPECT_EQ(s.run.keep, 5);
   EXPECT_EQ(s.run.device, "guarded");
   EXPECT_EQ(s.run.dtype, ComputeType::bf16);

@@ -41,6 +41,8 @@ struct RunSettings {
   double disk_timeout_seconds = 1800;  // work on files that takes longer fails
   bool graphs = false;                 // a step's work is given to the device as one, where the device can
   double peak_tflops = 0;              // of one rank's device, for the share of it that a run uses (mfu); 0: unknown
+  std::int64_t record_routing = 0;     // steps whose routing is recorded: the first ones, and then the last
+  std::int64_t record_logits = 0;      // of each token, where there are more than 64 experts; 0: top_k + 8
   bool routing_metrics = true;         // logged steps measure the routers
   std::int64_t trace = 0;              // steps that are recorded as a trace; 0: none
   std::int64_t trace_first = 0;        // the first of them, counted from 1; 0: the third step after a start

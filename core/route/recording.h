@@ -1,0 +1,59 @@
+// A recording of routing: what the routers of a run decided from, on some of its steps (run.record_routing).
+//
+// runs/NAME/routing/step_000001/ has a safetensors file of each rank that counts tokens, and recording.json, which is
+// written last: a folder without it is no recording. Whatever the layout was, what is read is in the order of the
+// global batch.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <orthant/settings.h>
+
+namespace orthant {
+
+// One routed layer's decisions about some tokens, in the order of `index`.
+struct RecordedLayer {
+  int layer = 0;                     // 1 + block
+  std::vector<float> logits;         // [T, M] of each token's M greatest, greatest first; with M = E: of all, by number
+  std::vector<std::int32_t> expert;  // [T, M] whose they are; with M = E: empty
+  std::vector<float> lse;            // [T] logsumexp of all E
+  std::vector<float> state;          // [E] of the gate, or empty
+};
+
+struct RecordedTokens {
+  std::vector<std::int64_t> index;  // [T] number in the global batch
+  std::vector<std::uint8_t> valid;  // [T] 0: padding
+  std::vector<std::int32_t> token;  // [T] ids, where the gate reads them; else empty
+  std::vector<RecordedLayer> layers;
+};
+
+struct RecordedStep {
+  std::int64_t step = 0;                  // from 1, as in metrics.jsonl
+  std::int64_t kept_logits = 0;           // M
+  std::vector<RecordedTokens> of_stages;  // whole batches, index = 0, 1, ...; the layers of a stage each
+};
+
+// How many logits of a token are kept: all where experts choose, where there are no more than 64, or where the run asks
+// for so many; else top_k + 8 or as many as it asks for (run.record_logits).
+std::int64_t recorded_logits(const Settings& settings);
+
+std::filesystem::path recording_folder(const std::filesystem::path& run, std::int64_t step);
+
+// The name of the file of a rank.
+std::string part_name(int rank);
+// Writes one rank's tokens, sorted. Errors: Error naming the file.
+void write_part(const std::filesystem::path& folder, int rank, RecordedTokens tokens, std::int64_t experts,
+                std::int64_t kept_logits);
+// Behind all parts: now there is a recording.
+void finish_recording(const std::filesystem::path& folder, std::int64_t step, const std::vector<std::string>& parts,
+                      std::int64_t tokens, std::int64_t kept_logits);
+
+// The steps that were recorded, in order. Errors: Error naming the folder where there are none.
+std::vector<std::int64_t> recorded_steps(const std::filesystem::path& run);
+// Errors: Error naming the file for a part that is missing or damaged, and where tokens are missing or there twice.
+RecordedStep read_recording(const std::filesystem::path& run, std::int64_t step, const Settings& settings);
+
+}  // namespace orthant
