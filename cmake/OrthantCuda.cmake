@@ -34,7 +34,7 @@ find_path(ORTHANT_NVTX_INCLUDE nvtx3/nvToolsExt.h HINTS ${CUDAToolkit_INCLUDE_DI
 mark_as_advanced(ORTHANT_NVTX_INCLUDE)
 if(ORTHANT_NVTX_INCLUDE)
   set_source_files_properties(core/trace/nvtx.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
-    COMPILE_DEFINITIONS ORTHANT_HAS_NVTX COMPILE_OPTIONS "SHELL:-isystem \"${ORTHANT_NVTX_INCLUDE}\"")
+    COMPILE_DEFINITIONS ORTHANT_HAS_NVTX COMPILE_OPTIONS "-isystem;${ORTHANT_NVTX_INCLUDE}")
 endif()
 
 # As orthant_compile_by_folder, for CUDA, which CMake joins from 3.29 on.

@@ -87,6 +87,9 @@ void declare_run(std::vector<CoreKey>& keys) {
           "Peak rate of one rank's device in TFLOP/s (989 for bf16 on an H100 or H200): metrics then tell the share "
           "of it that the model uses, mfu. 0: no mfu."),
       0);
+  run.key(
+      "tensorboard", [](auto& s) -> auto& { return s.run.tensorboard; },
+      "Writes the numbers of metrics.jsonl for TensorBoard too, into the run's folder tensorboard/.");
   at_least(run.key(
                "trace", [](auto& s) -> auto& { return s.run.trace; },
                "Steps that are recorded as a timeline, in the run's folder trace/: compute, communication, who waits "

@@ -1,5 +1,6 @@
 // orthant bench step CONFIG: whole training steps of one rank, timed. With --serve a driver decides when (the protocol
-// is in bench/peers/README.md); with --profile the share of each operation.
+// is in bench/peers/README.md); with --profile the share of each operation; with --why, of any layout, what stands
+// between a step and the rate of a large product.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
@@ -14,6 +15,7 @@
 #include "core/base/output.h"
 #include "core/data/source.h"
 #include "core/device/cpu/profiling_stream.h"
+#include "core/program/bench_why.h"
 #include "core/program/commands.h"
 #include "core/session/session.h"
 #include "core/train/trainer.h"
@@ -28,6 +30,8 @@ struct BenchOptions {
   int warmup = 2;
   bool serve = false;
   bool profile = false;
+  bool why = false;
+  bool json = false;
 };
 
 // One rank in this process, one step after another.
@@ -115,9 +119,24 @@ void print_profile(const ProfilingStream& profiler, int steps, double total) {
       100 * (total - covered) / total);
 }
 
+void print_why(const Config& config, int ranks, const BenchOptions& options) {
+  StepFloor floor;
+  const StepCauses causes = why_a_step_takes(config, ranks, options.warmup, options.steps, floor);
+  if (options.json) {
+    return put("{}", to_json(causes));
+  }
+  put("{} steps, ranks {}: {:.1f} GFLOP/s in a large product, {:.1f} GB/s in a large copy, of each rank\n",
+      options.steps, ranks, 1e-9 * floor.flops_per_second, 1e-9 * floor.bytes_per_second);
+  put("{}", text_of(causes));
+}
+
 int bench_step(const ConfigArguments& arguments, const BenchOptions& options) {
   Config config = load_config(arguments);
-  checked_ranks(config, Ranks::threads);
+  const int ranks = checked_ranks(config, Ranks::threads);
+  if (options.why) {
+    print_why(config, ranks, options);
+    return 0;
+  }
   Steps steps(config, options.profile);
   if (options.serve) {
     serve(steps);
@@ -160,6 +179,10 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   command->add_option("--warmup", options->warmup, "Steps before them")->check(CLI::Range(0, 100000));
   auto* serve_flag = command->add_flag("--serve", options->serve, "Read 'step N' lines, answer with JSON lines");
   command->add_flag("--profile", options->profile, "Print the share of each operation")->excludes(serve_flag);
+  auto* why_flag = command->add_flag("--why", options->why,
+                                     "Say what stands between a step and the rate of a large product, of any layout");
+  why_flag->excludes(serve_flag);
+  command->add_flag("--json", options->json, "What --why says, as JSON")->needs(why_flag);
   command->callback([arguments, options, &exit_code] { exit_code = bench_step(*arguments, *options); });
 }
 

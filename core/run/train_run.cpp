@@ -24,6 +24,7 @@
 #include "core/run/run_claim.h"
 #include "core/run/run_trace.h"
 #include "core/run/saving.h"
+#include "core/run/tensorboard.h"
 #include "core/train/trainer.h"
 #include "parallel/host_collectives.h"
 
@@ -265,6 +266,9 @@ class TrainingRun {
     const FileWork work = file_work();
     claim_->begin(config_, from_, from_state_, step_);
     metrics_.emplace(options_.run_directory / "metrics.jsonl", step_, claim_->ids().run);
+    if (settings_.run.tensorboard) {
+      tensorboard_.emplace(options_.run_directory / "tensorboard", step_);
+    }
     sync_run_folder();
     if (const auto lines = metrics_->superseded(); lines > 0) {
       put("{} line{} of metrics.jsonl beyond step {} {} kept in metrics.superseded.jsonl\n", lines,
@@ -317,6 +321,9 @@ class TrainingRun {
   void log(const MetricsLine& line, Progress& progress, double elapsed) {
     if (first()) {
       metrics_->write(line);
+      if (tensorboard_.has_value()) {
+        tensorboard_->write(to_json(line, claim_->ids().run));
+      }
       progress.show(line, elapsed);
       for (const std::string& alarm : alarms_.begun()) {
         progress.finish();
@@ -416,6 +423,7 @@ class TrainingRun {
   RunIds ids_;
   std::optional<RunClaim> claim_;  // of rank 0, as the metrics are
   std::optional<MetricsFile> metrics_;
+  std::optional<TensorboardFile> tensorboard_;
   std::int64_t step_ = 0;           // steps done
   std::int64_t tokens_ = 0;         // of this process's steps, those of this rank's worker
   std::int64_t tokens_before_ = 0;  // of the steps that the checkpoint had behind it, of all workers

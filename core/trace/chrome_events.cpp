@@ -9,10 +9,10 @@ namespace orthant {
 
 const std::vector<std::pair<const char*, std::int64_t SpanFacts::*>>& fact_keys() {
   static const std::vector<std::pair<const char*, std::int64_t SpanFacts::*>> keys = {
-      {"step", &SpanFacts::step},        {"rows", &SpanFacts::rows},   {"bytes", &SpanFacts::bytes},
-      {"flops", &SpanFacts::flops},      {"group", &SpanFacts::group}, {"first", &SpanFacts::first},
-      {"number", &SpanFacts::sequence},  {"from", &SpanFacts::from},   {"to", &SpanFacts::to},
-      {"of_track", &SpanFacts::of_track}};
+      {"step", &SpanFacts::step},   {"rows", &SpanFacts::rows},        {"useful", &SpanFacts::useful},
+      {"bytes", &SpanFacts::bytes}, {"flops", &SpanFacts::flops},      {"group", &SpanFacts::group},
+      {"first", &SpanFacts::first}, {"number", &SpanFacts::sequence},  {"from", &SpanFacts::from},
+      {"to", &SpanFacts::to},       {"of_track", &SpanFacts::of_track}};
   return keys;
 }
 

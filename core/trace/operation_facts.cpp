@@ -17,6 +17,10 @@ SpanKind kind_of_operation(std::string_view name) {
   return name == "upload" || name == "download" ? SpanKind::transfer : SpanKind::compute;
 }
 
+bool is_grouped_product(std::string_view name) {
+  return name == "grouped_gemm" || name == "grouped_gemm_tn";
+}
+
 SpanFacts facts_of_operation(std::string_view name, std::initializer_list<Tensor> tensors) {
   SpanFacts facts{.bytes = 0};
   std::array<const Tensor*, 3> t{};
@@ -32,6 +36,13 @@ SpanFacts facts_of_operation(std::string_view name, std::initializer_list<Tensor
   }
   if (count > 0 && t[0]->rank() > 0) {
     facts.rows = t[0]->dim(0);
+  }
+  // A query sees half of its sequence on average; the backward pass is twice the forward pass.
+  if (name == "attention" || name == "attention_backward") {
+    const bool backward = name == "attention_backward";
+    const Tensor& q = tensors.begin()[backward ? 4 : 2];
+    const Tensor& lse = tensors.begin()[backward ? 8 : 1];
+    facts.flops = (backward ? 4 : 2) * q.elements() * lse.dim(2);
   }
   if (count < t.size()) {
     return facts;

@@ -41,6 +41,11 @@ void Track::close() {
   }
 }
 
+void Track::add(Span span) {
+  const std::lock_guard lock(mutex_);
+  done_.push_back(std::move(span));
+}
+
 std::vector<Span> Track::take() {
   const std::lock_guard lock(mutex_);
   return std::exchange(done_, {});

@@ -32,6 +32,7 @@ const char* name_of(SpanKind kind);
 struct SpanFacts {
   std::int64_t step = -1;      // of a step, counted from 1
   std::int64_t rows = -1;      // of an operation's first tensor
+  std::int64_t useful = -1;    // of the rows that are packed for experts, those that hold a choice
   std::int64_t bytes = -1;     // of all its tensors, or what a collective is given
   std::int64_t flops = -1;     // of a matrix product
   std::int64_t group = -1;     // of a collective: the number of the group, the same on all ranks ...
@@ -60,6 +61,7 @@ class Track {
   int number() const { return number_; }
   const std::string& name() const { return name_; }
   void open(Span span);      // begins now
+  void add(Span span);       // one that has ended
   void close();              // the span opened last
   std::vector<Span> take();  // those that have ended, in the order of their ends; they are forgotten
 

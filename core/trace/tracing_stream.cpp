@@ -1,5 +1,7 @@
 #include "core/trace/tracing_stream.h"
 
+#include <numeric>
+
 #include "core/trace/operation_facts.h"
 
 namespace orthant {
@@ -67,7 +69,37 @@ void TracingStream::forward(const char* name, std::initializer_list<Tensor> tens
   if (!marks()) {
     return operation(*inner_);
   }
-  around({.name = name, .kind = kind_of_operation(name), .facts = facts_of_operation(name, tensors)}, operation);
+  SpanFacts facts = facts_of_operation(name, tensors);
+  constexpr std::size_t offset_of_grouped = 3;
+  if (trace_.recording() && at_once() && is_grouped_product(name) && facts.rows > 0) {
+    // Room is for all choices; what is computed ends with the last expert's rows.
+    const std::int64_t computed = numbers(tensors.begin()[offset_of_grouped]).back();
+    facts.flops = facts.flops * computed / facts.rows;
+    facts.rows = computed;
+  }
+  around({.name = name, .kind = kind_of_operation(name), .facts = facts}, operation);
+}
+
+std::vector<std::int32_t> TracingStream::numbers(const Tensor& i32) const {
+  const std::unique_ptr<HostView> view = device_.host_view(i32, Access::read);
+  return {view->as<std::int32_t>(), view->as<std::int32_t>() + i32.elements()};
+}
+
+void TracingStream::dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
+                                  const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
+                                  const GateConfig& config) {
+  if (!trace_.recording() || !at_once()) {
+    return ForwardingStream::dispatch_plan(row, source, count, dropped, offset, expert, weight, valid, config);
+  }
+  // What it counts is known when it is over.
+  Span span{.name = "dispatch_plan", .facts = facts_of_operation("dispatch_plan", {row, source})};
+  span.begin = monotonic_ns();
+  inner_->dispatch_plan(row, source, count, dropped, offset, expert, weight, valid, config);
+  span.end = monotonic_ns();
+  const std::vector<std::int32_t> kept = numbers(count);
+  span.facts.useful = std::accumulate(kept.begin(), kept.end(), std::int64_t{0});
+  span.facts.rows = numbers(offset).back();
+  track_.add(std::move(span));
 }
 
 // A device may fuse it, and then the whole is one span; otherwise its parts are.

@@ -28,6 +28,9 @@ class TracingStream final : public ForwardingStream {
   void host(std::function<void()> work) override;
   void synchronize() override { inner_->synchronize(); }
   void together(const std::function<void()>& work) override;
+  void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
+                     const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
+                     const GateConfig& config) override;
   void expert_ffn(const Tensor& y, const Tensor& h, const Tensor& x, const Tensor& w_in, const Tensor& w_out,
                   const Dispatch& dispatch, Activation kind) override;
   void expert_ffn_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dw_in, const Tensor& dw_out,
@@ -53,6 +56,10 @@ class TracingStream final : public ForwardingStream {
   void forward(const char* name, std::initializer_list<Tensor> tensors, Operation operation) override;
 
  private:
+  // Whether tensors can be read here and now, between two operations.
+  bool at_once() const { return track_.number() == 0 && !device_.asynchronous(); }
+  std::vector<std::int32_t> numbers(const Tensor& i32) const;
+
   std::unique_ptr<Stream> inner_;
   Device& device_;
   Trace& trace_;

@@ -58,6 +58,10 @@ timeout_seconds = 1.5
 disk_timeout_seconds = 900
 graphs = true
 peak_tflops = 2.5
+tensorboard = false
+trace = 4
+trace_first = 7
+nvtx = true
 [data]
 source = "synthetic"
 tokenizer = "bytes"
@@ -149,6 +153,10 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.run.timeout_seconds, 1.5);
   EXPECT_TRUE(s.run.graphs);
   EXPECT_EQ(s.run.peak_tflops, 2.5);
+  EXPECT_FALSE(s.run.tensorboard);
+  EXPECT_EQ(s.run.trace, 4);
+  EXPECT_EQ(s.run.trace_first, 7);
+  EXPECT_TRUE(s.run.nvtx);
   EXPECT_EQ(s.data.source, "synthetic");
   EXPECT_EQ(s.data.tokenizer, "bytes");
   EXPECT_EQ(s.data.sequence_length, 64);
