@@ -15,8 +15,12 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t told_lines = 12;  // of a log
 
-std::vector<std::string> run_command(const StudyFolder& folder, const GridPoint& point, std::int64_t threads) {
-  std::vector<std::string> command = {folder.program.string(), "launch", folder.config().string()};
+// The program with `words`, the configuration and the point's settings.
+std::vector<std::string> run_command(const StudyFolder& folder, const GridPoint& point, std::int64_t threads,
+                                     const std::vector<std::string>& words = {"launch"}) {
+  std::vector<std::string> command = {folder.program.string()};
+  command.insert(command.end(), words.begin(), words.end());
+  command.push_back(folder.config().string());
   const auto set = [&](const std::string& text) { command.insert(command.end(), {"--set", text}); };
   for (const std::string& text : point.set) {
     set(text);
@@ -51,6 +55,13 @@ std::vector<std::string> timing_command(const StudyFolder& folder, const GridPoi
         std::string("optimizer.decay_steps=0"), std::string("run.keep=1")}) {
     command.insert(command.end(), {"--set", text});
   }
+  return command;
+}
+
+std::vector<std::string> why_command(const StudyFolder& folder, const GridPoint& point, std::int64_t threads,
+                                     std::int64_t steps) {
+  std::vector<std::string> command = run_command(folder, point, threads, {"bench", "step"});
+  command.insert(command.end(), {"--why", "--json", "--warmup", "3", "--steps", std::to_string(steps)});
   return command;
 }
 

@@ -28,6 +28,9 @@ std::vector<std::string> train_command(const StudyFolder& folder, const GridPoin
 // The command that runs `steps` steps of it for their time, as run `name` of the folder for timing.
 std::vector<std::string> timing_command(const StudyFolder& folder, const GridPoint& point, std::int64_t threads,
                                         std::int64_t steps, const std::string& name);
+// The command that says why a step of it takes as long as it does (orthant bench step --why --json).
+std::vector<std::string> why_command(const StudyFolder& folder, const GridPoint& point, std::int64_t threads,
+                                     std::int64_t steps);
 
 // Of metrics.jsonl: the lines that are whole.
 std::vector<nlohmann::json> lines_of_run(const std::filesystem::path& run);
@@ -36,6 +39,10 @@ double progress_of(const std::filesystem::path& run, std::int64_t steps);
 // A point's result from its run: validation_loss, curve, train_seconds, peak_bytes, drop_rate; see docs/study.md.
 // Errors: Error where the run has not come to its last step, or was never validated.
 nlohmann::ordered_json result_of(const StudyFolder& folder, const GridPoint& point, double seconds);
+// What several runs of why_command printed, as members of a point's result: forward_backward_seconds, floor_seconds,
+// parts (name -> seconds of a step, none below 0) and causes (the same undivided, with the keys that change them).
+// Medians over the runs. Errors: Error where one printed no such JSON.
+nlohmann::ordered_json costs_of(const std::vector<std::string>& printed);
 // The seconds of each step after the first `skipped` ones.
 std::vector<double> step_seconds_of(const std::filesystem::path& run, std::int64_t skipped);
 double median(std::vector<double> values);  // 0 of none

@@ -337,8 +337,11 @@ class StudyRun {
     }
     for (std::size_t i = 0; i < points_.size(); ++i) {
       const auto found = times->find(points_[i].shape());
-      if (card_->status(i) == PointStatus::done && found != times->end() && !found->second.empty()) {
-        card_->add_to_result(i, {{"step_seconds", median(found->second)}, {"step_seconds_of_rounds", found->second}});
+      if (card_->status(i) == PointStatus::done && found != times->end() && !found->second.step_seconds.empty()) {
+        const std::vector<double>& rounds = found->second.step_seconds;
+        Json members = {{"step_seconds", median(rounds)}, {"step_seconds_of_rounds", rounds}};
+        members.update(costs_of(found->second.why));
+        card_->add_to_result(i, members);
       }
     }
     return true;

@@ -10,6 +10,7 @@
 
 #include "core/base/stop_signals.h"
 #include "core/checkpoint/disk.h"
+#include "core/run/text_file.h"
 #include "core/study/child.h"
 
 namespace orthant {
@@ -69,6 +70,22 @@ TimedRuns timed_runs(const StudyFolder& folder, const GridPoint& point, int coun
   return timed;
 }
 
+// What why_command prints; nothing where a request to stop came, empty where it failed.
+std::optional<std::string> why_of(const StudyFolder& folder, const GridPoint& point, std::int64_t threads,
+                                  std::int64_t steps) {
+  const Disk disk;
+  disk.create_folder(folder.timing());
+  const std::filesystem::path log = folder.timing() / "why.log";
+  std::vector<ChildProcess> run;
+  run.emplace_back(why_command(folder, point, threads, steps), log);
+  if (!wait_for(run)) {
+    return std::nullopt;
+  }
+  const std::string printed = run.front().ending().exit_code() == 0 ? read_text_file(log).value_or("") : "";
+  disk.remove_all(folder.timing());
+  return printed;
+}
+
 double tokens_per_second(const TimedRuns& runs, const GridPoint& point) {
   double rate = 0;
   for (double seconds : runs.step_seconds) {
@@ -103,19 +120,28 @@ std::vector<const GridPoint*> shapes_of(const std::vector<GridPoint>& points) {
   return shapes;
 }
 
-std::optional<std::map<std::string, std::vector<double>>> time_shapes(
+std::optional<std::map<std::string, ShapeTimes>> time_shapes(
     const StudyFolder& folder, const std::vector<const GridPoint*>& shapes, const StudyFile& study, int cores,
     const std::function<void(std::size_t, std::size_t)>& told) {
-  std::map<std::string, std::vector<double>> times;
+  std::map<std::string, ShapeTimes> times;
   const auto rounds = static_cast<std::size_t>(study.timing_rounds);
   for (std::size_t run = 0; run < rounds * shapes.size(); ++run) {
     told(run, rounds * shapes.size());
     const GridPoint& point = *shapes[run % shapes.size()];
-    const TimedRuns timed = timed_runs(folder, point, 1, std::max(1, cores / point.ranks), study.timing_steps);
+    const std::int64_t threads = std::max(1, cores / point.ranks);
+    const TimedRuns timed = timed_runs(folder, point, 1, threads, study.timing_steps);
     if (timed.stopped) {
       return std::nullopt;
     }
-    times[point.shape()].insert(times[point.shape()].end(), timed.step_seconds.begin(), timed.step_seconds.end());
+    ShapeTimes& all = times[point.shape()];
+    all.step_seconds.insert(all.step_seconds.end(), timed.step_seconds.begin(), timed.step_seconds.end());
+    const std::optional<std::string> why = why_of(folder, point, threads, study.timing_steps);
+    if (!why) {
+      return std::nullopt;
+    }
+    if (!why->empty()) {
+      all.why.push_back(*why);
+    }
   }
   return times;
 }

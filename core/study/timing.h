@@ -26,11 +26,18 @@ std::optional<SideBySide> try_side_by_side(const StudyFolder& folder, const Grid
 // One point of each shape, in the order of the points.
 std::vector<const GridPoint*> shapes_of(const std::vector<GridPoint>& points);
 
-// Of each shape (GridPoint::shape), the median seconds of a step in each round. In turns: every shape once, then every
-// shape again, so that a machine that slows down slows all of them. A shape that cannot run has no times. `told` is
-// called before each run, with its number and how many there are. Nothing where a request to stop came.
-std::optional<std::map<std::string, std::vector<double>>> time_shapes(
-    const StudyFolder& folder, const std::vector<const GridPoint*>& shapes, const StudyFile& study, int cores,
-    const std::function<void(std::size_t, std::size_t)>& told);
+// What was measured of a shape, one entry a round.
+struct ShapeTimes {
+  std::vector<double> step_seconds;  // medians of `orthant train`
+  std::vector<std::string> why;      // what why_command printed
+};
+
+// Of each shape (GridPoint::shape). In turns: every shape once, then every shape again, so that a machine that slows
+// down slows all of them. A shape that cannot run has no times. `told` is called before each run, with its number and
+// how many there are. Nothing where a request to stop came.
+std::optional<std::map<std::string, ShapeTimes>> time_shapes(const StudyFolder& folder,
+                                                             const std::vector<const GridPoint*>& shapes,
+                                                             const StudyFile& study, int cores,
+                                                             const std::function<void(std::size_t, std::size_t)>& told);
 
 }  // namespace orthant
