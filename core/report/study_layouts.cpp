@@ -94,9 +94,7 @@ void add_one_curve(const StudyData& study, const Groups&, Section& section) {
       commands += (commands.empty() ? "" : "\n") + command_of(*point);
     }
     const std::string caption =
-        largest ? fmt::format(
-                      "Layouts change no mathematics: the largest difference of two curves at a step is {:.2g} nats.",
-                      *largest)
+        largest ? fmt::format("The largest difference of two curves at a step is {:.2g} nats.", *largest)
                 : "The curves share no step.";
     if (++number <= most_curves) {
       section.figure(figure_of(plot, fmt::format("one-curve-{}", number), caption, commands));

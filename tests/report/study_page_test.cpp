@@ -127,11 +127,11 @@ TEST(StudyPage, OnePointOnSeveralLayoutsIsOneCurveWithItsLargestDifference) {
   for (const int ranks : {2, 4, 8}) {
     study["points"].push_back(made_up_point({"small", 8, 1, ranks, 0, "ep"}));
   }
-  Json& loss = study["points"][3]["result"]["curve"][7][2];
-  loss = loss.get<double>() + 0.0125;
+  Json& loss = study["points"][4]["result"]["curve"][7][2];
+  loss = loss.get<double>() - 0.0125;
   const json page = page_of_study(folder, study);
   EXPECT_EQ(picture(page, "one-curve-1")["series"].size(), 4);
-  EXPECT_EQ(series(page, "one-curve-1", "4 ranks (ep)")[7][1], loss);
+  EXPECT_EQ(series(page, "one-curve-1", "8 ranks (ep)")[7][1], loss);
   EXPECT_THAT(page["figures"]["one-curve-1"].get<std::string>(), HasSubstr("is 0.013 nats"));
   EXPECT_EQ(picture(page, "strong-scaling")["series"].size(), 1);
   EXPECT_FALSE(page["pictures"].contains("weak-scaling-picture"));
