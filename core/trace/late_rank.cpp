@@ -97,13 +97,13 @@ void find_late_rank(TraceSummary& summary) {
   }
   const auto by_wait = [](const auto& a, const auto& b) { return a.second < b.second; };
   if (!bubbles.empty()) {
-    // Stages wait for each other in any pipeline; one rank that they wait for more than for all others is late.
+    // Stages wait for each other in any pipeline; one rank that they wait for far more than for all others is late.
     const auto most = std::max_element(bubbles.begin(), bubbles.end(), by_wait);
     double rest = 0;
     for (const auto& [rank, seconds] : bubbles) {
       rest += rank == most->first ? 0 : seconds;
     }
-    waits[most->first] += std::max(0.0, most->second - rest);
+    waits[most->first] += std::max(0.0, most->second - 2 * rest);
   }
   const auto most = std::max_element(waits.begin(), waits.end(), by_wait);
   const double step = summary.ranks.empty() ? 0 : summary.ranks.front().seconds;

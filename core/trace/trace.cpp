@@ -76,15 +76,8 @@ std::map<std::int64_t, TracedGroup> Trace::groups() const {
   return groups_;
 }
 
-void Trace::recorded(const Event* event, int track) {
-  const std::lock_guard lock(mutex_);
-  events_[event] = track;
-}
-
-int Trace::track_of(const Event* event) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = events_.find(event);
-  return found == events_.end() ? -1 : found->second;
+Track* Trace::track_here() {
+  return recording() && std::this_thread::get_id() == main_thread_ ? &track(0) : nullptr;
 }
 
 }  // namespace orthant

@@ -13,6 +13,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace orthant {
@@ -97,9 +98,10 @@ class Trace {
   void add_group(std::int64_t number, TracedGroup group);
   std::map<std::int64_t, TracedGroup> groups() const;
 
-  // Which stream an event was recorded on, for whoever waits for it.
-  void recorded(const Event* event, int track);
-  int track_of(const Event* event) const;  // -1: unknown
+  // The calling thread is the one that works for the main stream: what it waits for, the stream waits for.
+  void main_stream_is_this_thread() { main_thread_ = std::this_thread::get_id(); }
+  // The main stream's track on that thread, while it is recorded; elsewhere null.
+  Track* track_here();
 
  private:
   const int rank_;
@@ -108,7 +110,7 @@ class Trace {
   mutable std::mutex mutex_;
   std::deque<Track> tracks_;
   std::map<std::int64_t, TracedGroup> groups_;
-  std::map<const Event*, int> events_;  // an address that is used again is written again
+  std::thread::id main_thread_;
 };
 
 }  // namespace orthant

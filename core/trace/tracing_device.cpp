@@ -10,6 +10,9 @@ TracingDevice::TracingDevice(std::unique_ptr<Device> inner, Trace& trace)
     : Device(*inner), inner_(std::move(inner)), trace_(trace) {}
 
 std::unique_ptr<Stream> TracingDevice::make_main_stream() {
+  if (!inner_->asynchronous()) {
+    trace_.main_stream_is_this_thread();
+  }
   return std::make_unique<TracingStream>(inner_->make_main_stream(), *this, trace_, "main");
 }
 

@@ -5,6 +5,40 @@
 #include "core/trace/operation_facts.h"
 
 namespace orthant {
+namespace {
+
+// A wait of the host is one of the main stream where the same thread works for it.
+template <class Wait>
+void waits_here(Trace& trace, int for_track, Wait wait) {
+  Track* const here = for_track == 0 ? nullptr : trace.track_here();
+  if (here != nullptr) {
+    here->open({.name = "wait", .kind = SpanKind::wait, .facts = {.of_track = for_track}});
+  }
+  wait();
+  if (here != nullptr) {
+    here->close();
+  }
+}
+
+// An event that knows which stream it was recorded on. Streams of the device below are given the inner one.
+class TracedEvent final : public Event {
+ public:
+  TracedEvent(std::shared_ptr<Event> inner, Trace& trace, int track)
+      : inner_(std::move(inner)), trace_(trace), track_(track) {}
+  bool ready() const override { return inner_->ready(); }
+  void wait() override {
+    waits_here(trace_, track_, [this] { inner_->wait(); });
+  }
+  const std::shared_ptr<Event>& inner() const { return inner_; }
+  std::int64_t track() const { return track_; }
+
+ private:
+  std::shared_ptr<Event> inner_;
+  Trace& trace_;
+  const int track_;
+};
+
+}  // namespace
 
 void TracingStream::begin(Span span) {
   if (trace_.nvtx()) {
@@ -26,19 +60,23 @@ void TracingStream::end() {
 }
 
 std::shared_ptr<Event> TracingStream::record() {
-  std::shared_ptr<Event> event = inner_->record();
-  if (trace_.recording()) {
-    trace_.recorded(event.get(), track_.number());
-  }
-  return event;
+  return std::make_shared<TracedEvent>(inner_->record(), trace_, track_.number());
 }
 
 void TracingStream::wait(const std::shared_ptr<Event>& event) {
+  const auto traced = std::dynamic_pointer_cast<TracedEvent>(event);
+  const std::shared_ptr<Event>& inner_event = traced == nullptr ? event : traced->inner();
   if (!trace_.recording() || paused_) {
-    return inner_->wait(event);
+    return inner_->wait(inner_event);
   }
-  around({.name = "wait", .kind = SpanKind::wait, .facts = {.of_track = trace_.track_of(event.get())}},
-         [&](Stream& inner) { inner.wait(event); });
+  around({.name = "wait",
+          .kind = SpanKind::wait,
+          .facts = {.of_track = traced == nullptr ? std::int64_t{-1} : traced->track()}},
+         [&](Stream& inner) { inner.wait(inner_event); });
+}
+
+void TracingStream::synchronize() {
+  waits_here(trace_, track_.number(), [this] { inner_->synchronize(); });
 }
 
 void TracingStream::host(std::function<void()> work) {

@@ -26,7 +26,7 @@ class TracingStream final : public ForwardingStream {
   std::shared_ptr<Event> record() override;
   void wait(const std::shared_ptr<Event>& event) override;
   void host(std::function<void()> work) override;
-  void synchronize() override { inner_->synchronize(); }
+  void synchronize() override;
   void together(const std::function<void()>& work) override;
   void dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
                      const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,

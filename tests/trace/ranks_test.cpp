@@ -172,6 +172,26 @@ TEST(TracedRanks, WhatADeviceDoesOnSideStreamsIsSeenThere) {
   }
 }
 
+TEST(TracedRanks, WhatTheHostWaitsForIsSeen) {
+  Trace trace(0, false);
+  TracingDevice device(make_cpu_device(1), trace);
+  const std::unique_ptr<Stream> main = device.make_main_stream(), side = device.make_side_stream();
+  trace.record(true);
+  {
+    const Phase step(*main, "step", {.step = 1}, SpanKind::step);
+    const Tensor t = device.empty(DType::f32, {1});
+    side->host([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+    side->fill(t, 1);
+    side->record()->wait();
+    side->host([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+    main->wait(side->record());
+  }
+  trace.record(false);
+  const TraceSummary summary = summarise(join({take(trace)}));
+  expect_sums(summary);
+  EXPECT_GT(summary.ranks.at(0).others.at("host work"), 0.035) << to_json(summary);
+}
+
 // The bits are those of a run that is not traced.
 TEST(TracedRanks, LossesAreTheSame) {
   const Config config = test::experiment({}, test::axes(2, 2));
