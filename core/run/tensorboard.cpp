@@ -19,7 +19,7 @@
 namespace orthant {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view event_prefix = "events.out.tfevents.";
 
@@ -87,7 +87,7 @@ std::string other_tag(const std::string& key) {
   return "other/" + key;
 }
 
-void add(Scalars& to, const std::string& tag, const Json& value) {
+void add(Scalars& to, const std::string& tag, const OrderedJson& value) {
   if (value.is_number() && std::isfinite(value.get<double>())) {
     to.emplace_back(tag, value.get<double>());
   } else if (value.is_object()) {
@@ -100,7 +100,7 @@ void add(Scalars& to, const std::string& tag, const Json& value) {
 }  // namespace
 
 Scalars tensorboard_scalars(const std::string& line) {
-  const Json json = Json::parse(line, nullptr, false);
+  const OrderedJson json = OrderedJson::parse(line, nullptr, false);
   require(json.is_object(), "a line of metrics is no JSON object: {}", line);
   const bool routed = json.contains("expert_tokens");
   Scalars scalars;
@@ -139,7 +139,7 @@ TensorboardFile::TensorboardFile(std::filesystem::path folder, std::int64_t resu
 
 void TensorboardFile::write(const std::string& line) {
   if (!failed_) {
-    const std::int64_t step = Json::parse(line).value("step", std::int64_t{0});
+    const std::int64_t step = OrderedJson::parse(line).value("step", std::int64_t{0});
     append(as_record(scalars_event(wall_time(), step, tensorboard_scalars(line))));
   }
 }

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view other = "other";
+constexpr std::string_view rest_of_a_step = "other";
 
 // The part of a step that a cause of core/trace/causes.h belongs to.
 std::string_view part_of(std::string_view cause) {
@@ -37,7 +37,7 @@ std::string_view part_of(std::string_view cause) {
   }};
   const auto rule =
       std::find_if(rules.begin(), rules.end(), [&](const Rule& r) { return cause.starts_with(r.begins); });
-  return rule == rules.end() ? other : rule->part;
+  return rule == rules.end() ? rest_of_a_step : rule->part;
 }
 
 }  // namespace
