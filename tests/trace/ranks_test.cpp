@@ -157,7 +157,7 @@ TEST(TracedRanks, StagesHaveBubbles) {
 }
 
 TEST(TracedRanks, WhatADeviceDoesOnSideStreamsIsSeenThere) {
-  for (const char* device : {"cpu", "late", "guarded"}) {
+  for (const char* device : {"cpu", "late", "guarded", "simt"}) {
     const Config config =
         test::experiment({std::string("run.device=\"") + device + "\""}, "[plugins.data]\nsize = 2\nzero = 2\n");
     const JoinedTrace joined = traced(config, 2);
