@@ -155,6 +155,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   auto* serve_flag = command->add_flag("--serve", options->serve, "Read 'step N' lines, answer with JSON lines");
   command->add_flag("--profile", options->profile, "Print the share of each operation")->excludes(serve_flag);
   command->callback([arguments, options, &exit_code] { exit_code = bench_step(*arguments, *options); });
+  add_peer_data_command(*bench, exit_code);
 }
 
 }  // namespace orthant
