@@ -112,6 +112,25 @@ std::string resolved_toml(const Config& config) {
   return text;
 }
 
+std::string resolved_json(const Config& config) {
+  Json all = Json::object();
+  for (const Table& table : config.tables) {
+    for (const CoreKey& key : core_keys()) {
+      if (key.table == table.path()) {
+        all[table.path()][key.spec.name] = to_json(table.entries().at(key.spec.name).value);
+      }
+    }
+  }
+  all["plugins"] = Json::object();
+  for (const PluginRequest& plugin : config.plugins) {
+    Json& of_plugin = all["plugins"][plugin.name] = Json::object();
+    for (const auto& [name, entry] : plugin.table.entries()) {
+      of_plugin[name] = to_json(entry.value);
+    }
+  }
+  return all.dump(2) + "\n";
+}
+
 std::string schema_json(const PluginKeyList& plugins) {
   Json schema = table_schema();
   schema["$schema"] = "https://json-schema.org/draft/2020-12/schema";

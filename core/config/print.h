@@ -17,6 +17,10 @@ using PluginKeyList = std::vector<std::pair<std::string, std::vector<KeySpec>>>;
 // same values and the same order of plugins; paths are absolute.
 std::string resolved_toml(const Config& config);
 
+// The same values as one JSON object of tables, for programs without a TOML reader: {"run": {"name": ...}, ...,
+// "plugins": {NAME: {...}}}. The plugins' order is kept.
+std::string resolved_json(const Config& config);
+
 // A JSON schema (draft 2020-12) of the core's keys and of the plugins' keys, for editors. Plugins that are not named
 // may hold any key.
 std::string schema_json(const PluginKeyList& plugins);

@@ -184,6 +184,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   why_flag->excludes(serve_flag);
   command->add_flag("--json", options->json, "What --why says, as JSON")->needs(why_flag);
   command->callback([arguments, options, &exit_code] { exit_code = bench_step(*arguments, *options); });
+  add_peer_data_command(*bench, exit_code);
 }
 
 }  // namespace orthant

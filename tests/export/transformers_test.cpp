@@ -2,8 +2,6 @@
 // tests/reference/requirements.txt: ORTHANT_PYTHON, or the environment that tests/reference/make_reference.sh makes.
 #include <sys/wait.h>
 
-#include <cstdlib>
-
 #include "core/checkpoint/safetensors.h"
 #include "core/run/export.h"
 #include "tests/export/trained_run.h"
@@ -14,14 +12,6 @@ namespace orthant::test::transformers_test {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string python() {
-  if (const char* given = std::getenv("ORTHANT_PYTHON")) {
-    return given;
-  }
-  const fs::path usual = paths::source(".venv/bin/python");
-  return fs::exists(usual) ? usual.string() : "";
-}
 
 // The held-out sequences, as check_export.py wants them. Only whole ones: it knows no padding.
 void write_tokens(const fs::path& path, const BatchSource& source) {
@@ -52,7 +42,7 @@ std::pair<int, std::string> run_script(const std::string& command) {
 class Transformers : public testing::TestWithParam<Model> {};
 
 TEST_P(Transformers, FindTheSameValidationLoss) {
-  if (python().empty()) {
+  if (paths::python().empty()) {
     GTEST_SKIP() << "no ORTHANT_PYTHON and no .venv/bin/python with torch and transformers";
   }
   const TemporaryFolder folder;
@@ -62,10 +52,10 @@ TEST_P(Transformers, FindTheSameValidationLoss) {
   const Trained trained = train_into(run, mixtral_toml, overrides);
   export_run({.run = run, .output = out}, keys_of_plugin);
   write_tokens(tokens, *make_batch_source(trained.config.settings));
-  const auto [code, printed] = run_script(fmt::format("'{}' '{}/tests/reference/check_export.py' '{}' '{}'", python(),
-                                                      paths::source(), out.string(), tokens.string()));
+  const auto [code, printed] = run_script(fmt::format("'{}' '{}/tests/reference/check_export.py' '{}' '{}'",
+                                                      paths::python(), paths::source(), out.string(), tokens.string()));
   if (code == 3) {
-    GTEST_SKIP() << python() << " lacks torch, transformers or safetensors";
+    GTEST_SKIP() << paths::python() << " lacks torch, transformers or safetensors";
   }
   ASSERT_EQ(code, 0);
   const double theirs = std::stod(printed);

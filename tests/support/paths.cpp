@@ -1,5 +1,8 @@
 #include "tests/support/paths.h"
 
+#include <cstdlib>
+#include <filesystem>
+
 namespace orthant::paths {
 
 namespace {
@@ -28,6 +31,14 @@ std::string out_of_tree(const std::string& name) {
 
 std::string program() {
   return ORTHANT_PROGRAM;
+}
+
+std::string python() {
+  if (const char* given = std::getenv("ORTHANT_PYTHON")) {
+    return given;
+  }
+  const std::string usual = source(".venv/bin/python");
+  return std::filesystem::exists(usual) ? usual : "";
 }
 
 }  // namespace orthant::paths

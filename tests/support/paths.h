@@ -14,4 +14,8 @@ std::string plugin(const std::string& file = "");  // the plugins and communicat
 std::string out_of_tree(const std::string& name);  // the library of the plugin tests/out_of_tree/NAME.cpp
 std::string program();                             // orthant
 
+// A Python that may have the packages of tests/reference/requirements.txt: ORTHANT_PYTHON, or the environment that
+// tests/reference/make_reference.sh makes. Empty: there is none.
+std::string python();
+
 }  // namespace orthant::paths
