@@ -104,7 +104,7 @@ void RunTrace::finish() {
       RankTrace own = take(*trace_);
       own.stage = stage_;
       own.barriers = barriers_;
-      Disk().replace_file(folder_ / part_name(own.rank), to_part(own));
+      Disk().replace_file(folder_ / trace_part_name(own.rank), to_part(own));
     });
   }
   world_->barrier(*stream_);
@@ -120,7 +120,7 @@ void RunTrace::join_parts() const {
   std::vector<RankTrace> parts;
   std::vector<int> missing;
   for (int rank = 0; rank < world_->size(); ++rank) {
-    const std::filesystem::path part = folder_ / part_name(rank);
+    const std::filesystem::path part = folder_ / trace_part_name(rank);
     if (std::filesystem::exists(part)) {
       parts.push_back(read_part(part));
     } else {
@@ -137,7 +137,7 @@ void RunTrace::join_parts() const {
   const TraceSummary summary = summarise(joined);
   disk.replace_file(folder_ / "summary.json", to_json(summary));
   for (const RankTrace& rank : joined.ranks) {
-    disk.remove_all(folder_ / part_name(rank.rank));
+    disk.remove_all(folder_ / trace_part_name(rank.rank));
   }
   put("{}  trace       {}\n", text_of(summary), (folder_ / "trace.json").string());
 }

@@ -31,7 +31,7 @@ std::string machine_clock() {
   return id;
 }
 
-std::string part_name(int rank) {
+std::string trace_part_name(int rank) {
   return fmt::format("rank_{}.json", rank);
 }
 

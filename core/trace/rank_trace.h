@@ -35,7 +35,7 @@ RankTrace take(Trace& trace);
 std::string machine_clock();
 
 // File name of a rank's part: rank_0.json.
-std::string part_name(int rank);
+std::string trace_part_name(int rank);
 std::string to_part(const RankTrace& trace);
 // Errors: Error naming the file where it is no part.
 RankTrace read_part(const std::filesystem::path& file);

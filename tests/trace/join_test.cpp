@@ -128,7 +128,7 @@ TEST(Join, APartIsReadAsItWasWritten) {
   trace.barriers = {{1, 2}};
   trace.groups[4] = {"data", {0, 3}};
   const launch_test::TemporaryFolder folder;
-  const std::filesystem::path file = folder.path() / part_name(3);
+  const std::filesystem::path file = folder.path() / trace_part_name(3);
   std::ofstream(file) << to_part(trace);
   const RankTrace read = read_part(file);
   EXPECT_EQ(read.rank, 3);
