@@ -1,7 +1,11 @@
 #include "core/route/step_time.h"
 
+#include <orthant/error.h>
+
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <iterator>
 #include <numeric>
 
 namespace orthant {
@@ -24,10 +28,10 @@ ExpertTimer::ExpertTimer(const Settings& settings)
       device_(make_device(settings.run.device, static_cast<int>(settings.run.threads))),
       stream_(device_->make_main_stream()) {}
 
-double ExpertTimer::seconds(const std::vector<std::int64_t>& rows, bool recomputed) {
-  const auto [found, is_new] = known_.try_emplace({rows, recomputed}, 0.0);
+double ExpertTimer::seconds(const Load& load) {
+  const auto [found, is_new] = known_.try_emplace(load, 0.0);
   if (is_new) {
-    found->second = measure(rows, recomputed);
+    found->second = measure(load);
   }
   return found->second;
 }
@@ -46,7 +50,8 @@ double ExpertTimer::copy_rate() {
   return best;
 }
 
-double ExpertTimer::measure(const std::vector<std::int64_t>& rows, bool recomputed) {
+double ExpertTimer::measure(const Load& load) {
+  const std::vector<std::int64_t>& rows = load.rows;
   const DType dtype = settings_.run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16;
   const auto experts = static_cast<std::int64_t>(rows.size());
   const std::int64_t all = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
@@ -60,27 +65,32 @@ double ExpertTimer::measure(const std::vector<std::int64_t>& rows, bool recomput
     stream_->fill(t, 0.01);
     return t;
   };
-  // Each row is a token's one choice.
-  std::vector<std::int32_t> offset = {0}, place(static_cast<std::size_t>(all));
+  // Rows are choices of tokens, spread evenly over them.
+  const std::int64_t top_k = load.tokens > 0 ? load.top_k : 1, tokens = load.tokens > 0 ? load.tokens : all;
+  require(all <= tokens * top_k, "{} rows are more than the choices of {} tokens", all, tokens);
+  std::vector<std::int32_t> offset = {0}, row(static_cast<std::size_t>(tokens * top_k), -1), source;
   std::partial_sum(rows.begin(), rows.end(), std::back_inserter(offset));
-  std::iota(place.begin(), place.end(), 0);
+  for (std::int64_t r = 0; r < all; ++r) {
+    source.push_back(static_cast<std::int32_t>(r * tokens * top_k / all));
+    row[static_cast<std::size_t>(source.back())] = static_cast<std::int32_t>(r);
+  }
   Dispatch to;
-  to.row = device_->empty(DType::i32, {all, 1});
+  to.row = device_->empty(DType::i32, {tokens, top_k});
   to.source = device_->empty(DType::i32, {all, 1});
   to.offset = device_->empty(DType::i32, {experts + 1});
-  stream_->upload(to.row, place.data());
-  stream_->upload(to.source, place.data());
+  stream_->upload(to.row, row.data());
+  stream_->upload(to.source, source.data());
   stream_->upload(to.offset, offset.data());
-  to.weight = filled(DType::f32, {all, 1});
-  const Tensor x = filled(dtype, {all, d}), y = filled(dtype, {all, d}), h = filled(dtype, {all, n});
+  to.weight = filled(DType::f32, {tokens, top_k});
+  const Tensor x = filled(dtype, {tokens, d}), y = filled(dtype, {tokens, d}), h = filled(dtype, {all, n});
   const Tensor w_in = filled(dtype, {experts, n, d}), w_out = filled(dtype, {experts, d, f});
   const Tensor dw_in = filled(DType::f32, {experts, n, d}), dw_out = filled(DType::f32, {experts, d, f});
-  const Tensor dx = filled(dtype, {all, d}), dweight = filled(DType::f32, {all, 1});
+  const Tensor dx = filled(dtype, {tokens, d}), dweight = filled(DType::f32, {tokens, top_k});
   const Activation kind = settings_.model.activation;
   double best = 0, spent = 0;
   for (int i = 0; i <= fewest_repetitions || spent < least_seconds; ++i) {
     const double seconds = seconds_of([&] {
-      for (int pass = recomputed ? 0 : 1; pass < 2; ++pass) {
+      for (int pass = load.recomputed ? 0 : 1; pass < 2; ++pass) {
         stream_->expert_ffn(y, h, x, w_in, w_out, to, kind);
       }
       stream_->expert_ffn_backward(dx, dweight, dw_in, dw_out, y, x, h, w_in, w_out, to, kind, 0);
@@ -99,7 +109,10 @@ RoutedWork routed_work(const std::vector<Travel>& layers, const ExpertLayout& la
     for (std::size_t batch = 0; batch < layer.rows.size(); ++batch) {
       double slowest = 0, sum = 0;
       for (const std::vector<std::int64_t>& rows : layer.rows[batch]) {
-        const double seconds = timer.seconds(rows, layout.recomputed[batch]);
+        const double seconds = timer.seconds({.rows = rows,
+                                              .tokens = layout.expert_ranks == 1 ? layer.tokens : 0,
+                                              .top_k = layer.top_k,
+                                              .recomputed = layout.recomputed[batch]});
         slowest = std::max(slowest, seconds);
         sum += seconds;
       }

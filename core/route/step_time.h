@@ -7,7 +7,7 @@
 // and micro-batch by micro-batch. Ranks compute at once as far as there are processors (slots = min(ranks, processors /
 // run.threads)): a micro-batch of a layer takes as long as its slowest rank, and at least as all of them on the slots.
 // exchange: the bytes inside and between nodes over a rate each. What is neither is shared out over the slots.
-// Not in it: work of the gate and of packing that depends on top_k, waiting that is not for rows.
+// Not in it: the gate, packing on several ranks, waiting that is not for rows.
 #pragma once
 
 #include <map>
@@ -26,19 +26,25 @@ class ExpertTimer {
   // On a device of the run's kind, with its threads. Errors: those of make_device.
   explicit ExpertTimer(const Settings& settings);
 
-  // Seconds of one layer's forward and backward pass with so many rows for each expert: the best of a few.
-  // recomputed: the forward pass comes twice.
-  double seconds(const std::vector<std::int64_t>& rows, bool recomputed);
+  // What a rank's experts work on in a micro-batch of a layer.
+  struct Load {
+    std::vector<std::int64_t> rows;      // of each local expert
+    std::int64_t tokens = 0, top_k = 1;  // whose choices they are; 0 tokens: rows came from other ranks
+    bool recomputed = false;             // the forward pass comes twice
+    auto operator<=>(const Load&) const = default;
+  };
+  // Seconds of its forward and backward pass, from tokens to tokens: the best of many.
+  double seconds(const Load& load);
   // Bytes a second that this device copies.
   double copy_rate();
 
  private:
-  double measure(const std::vector<std::int64_t>& rows, bool recomputed);
+  double measure(const Load& load);
 
   const Settings& settings_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
-  std::map<std::pair<std::vector<std::int64_t>, bool>, double> known_;
+  std::map<Load, double> known_;
 };
 
 struct Rates {

@@ -83,6 +83,8 @@ Travel travel_of(const Decisions& made, const ExpertLayout& layout) {
     }
   }
   const std::int64_t of_rank = tokens / layout.ranks, of_batch = of_rank / batches;
+  travel.tokens = of_batch;
+  travel.top_k = top_k;
   for (std::int64_t choice = 0; choice < tokens * top_k; ++choice) {
     if (made.kept[static_cast<std::size_t>(choice)] == 0) {
       continue;

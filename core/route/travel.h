@@ -27,6 +27,8 @@ struct Travel {
   // [micro-batch][rank][local expert] rows that an expert computes, its own rank's places in order.
   std::vector<std::vector<std::vector<std::int64_t>>> rows;
 
+  std::int64_t tokens = 0, top_k = 1;  // of a rank's micro-batch
+
   std::vector<std::int64_t> rows_of_ranks() const;
 };
 
