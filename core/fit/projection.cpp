@@ -103,7 +103,7 @@ std::vector<double> Projector::solve(std::span<const double> theta, std::span<co
   return c;
 }
 
-Grid::Grid(const Projector& projector) {
+SearchGrid::SearchGrid(const Projector& projector) {
   const SeparableProblem& problem = projector.problem();
   std::vector<std::size_t> at(problem.axes.size(), 0);
   for (bool more = true; more;) {
@@ -124,7 +124,7 @@ Grid::Grid(const Projector& projector) {
   }
 }
 
-const std::vector<double>& Grid::best(const Projector& projector, std::span<const double> y) const {
+const std::vector<double>& SearchGrid::best(const Projector& projector, std::span<const double> y) const {
   const std::size_t rows = projector.rows();
   std::size_t best = 0;
   double most = -1;  // of y's square is explained

@@ -40,11 +40,11 @@ class Projector {
 };
 
 // The factorised designs of a whole grid: made once, used by each resample. Theta without a design is left out.
-struct Grid {
+struct SearchGrid {
   std::vector<std::vector<double>> theta;
   std::vector<Factors> factors;
 
-  explicit Grid(const Projector& projector);
+  explicit SearchGrid(const Projector& projector);
   bool empty() const { return theta.empty(); }
   // The theta that leaves least of y. REQUIRES: not empty.
   const std::vector<double>& best(const Projector& projector, std::span<const double> y) const;

@@ -79,7 +79,7 @@ Resamples resample(const SeparableProblem& problem, const SeparableFit& fit, con
     scale[i] = 1 / fit.fitted[i];
   }
   const Projector projector(problem, scale);
-  const Grid grid(projector);
+  const SearchGrid grid(projector);
   const std::size_t points = *std::max_element(problem.points.begin(), problem.points.end()) + 1;
   const double of_point = std::sqrt(pool.common), of_run = std::sqrt(1 - pool.common);
   Draws draws(options.seed);

@@ -104,7 +104,7 @@ std::vector<double> leverages(const SeparableProblem& problem, const SeparableFi
 bool determined(const SeparableProblem& problem) {
   const std::size_t rows = problem.values.size();
   return rows > problem.columns + problem.axes.size() &&
-         !Grid(Projector(problem, std::vector<double>(rows, 1))).empty();
+         !SearchGrid(Projector(problem, std::vector<double>(rows, 1))).empty();
 }
 
 SeparableFit fit_separable(const SeparableProblem& problem) {
@@ -125,7 +125,7 @@ SeparableFit fit_separable(const SeparableProblem& problem) {
     const Working w = working(problem, fit.fitted, fit.weights);
     const Projector projector(problem, w.scale);
     if (round < 3) {  // weights and the basin are found together
-      const Grid grid(projector);
+      const SearchGrid grid(projector);
       require(!grid.empty(),
               "fit: {} losses do not determine {} linear coefficients: do the sizes and experts vary together?", rows,
               problem.columns);

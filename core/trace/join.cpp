@@ -146,7 +146,7 @@ class Division {
     }
   }
 
-  std::vector<Piece> of(const Span& step) {
+  std::vector<StepPiece> of(const Span& step) {
     std::int64_t at = step.begin;
     const std::vector<Span>& spans = rank_.lines.front().spans;
     for (std::size_t i = 0; i < spans.size(); ++i) {
@@ -241,18 +241,18 @@ class Division {
   const RankTrace& rank_;
   std::vector<const Span*> phases_;
   std::int64_t leaf_ = -1;
-  std::vector<Piece> pieces_;
+  std::vector<StepPiece> pieces_;
 };
 
 }  // namespace
 
-std::vector<Piece> pieces_of(const JoinedTrace& trace, const RankTrace& rank, const Span& step) {
+std::vector<StepPiece> pieces_of(const JoinedTrace& trace, const RankTrace& rank, const Span& step) {
   return Division(trace, rank).of(step);
 }
 
 namespace {
 
-std::string text_of(const Piece& piece) {
+std::string text_of(const StepPiece& piece) {
   if (piece.share == Share::waiting) {
     return fmt::format("waiting for rank {}", piece.late);
   }
@@ -280,10 +280,10 @@ void add_overlapped(ChromeEvents& events, const Span& span, int rank, int track,
 // What is within a span follows it, also where both begin and end at once.
 void add_line(ChromeEvents& events, const JoinedTrace& trace, const RankTrace& rank, const RankTrace::Line& line,
               std::int64_t origin) {
-  std::multimap<std::int64_t, Piece> within;  // of the main line, by span
+  std::multimap<std::int64_t, StepPiece> within;  // of the main line, by span
   for (const Span& span : line.spans) {
     if (line.number == 0 && span.kind == SpanKind::step) {
-      for (Piece& piece : pieces_of(trace, rank, span)) {
+      for (StepPiece& piece : pieces_of(trace, rank, span)) {
         within.emplace(piece.leaf, std::move(piece));
       }
     }
@@ -296,7 +296,7 @@ void add_line(ChromeEvents& events, const JoinedTrace& trace, const RankTrace& r
     }
     const auto [begin, end] = within.equal_range(static_cast<std::int64_t>(i));
     for (auto piece = begin; piece != end && is_divided(span); ++piece) {
-      const Piece& p = piece->second;
+      const StepPiece& p = piece->second;
       events.add(text_of(p), name_of(p.share), p.begin, p.end, rank.rank, 0, origin);
     }
   }

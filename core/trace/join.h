@@ -24,7 +24,7 @@ enum class Share { compute, exposed, waiting, bubble, other };
 const char* name_of(Share share);
 
 // A piece of a step on the main stream of a rank. Pieces of a step tile it.
-struct Piece {
+struct StepPiece {
   std::int64_t begin = 0, end = 0;  // ns
   Share share = Share::other;
   std::string what;        // the operation, the collective, or the phase
@@ -38,7 +38,7 @@ struct Piece {
 //   bubble   the same, for a rank of another stage
 //   exposed  a collective that the main stream runs or waits for, once all have come
 //   other    transfers to and from the host, work on the host, and what no operation covers, by phase
-std::vector<Piece> pieces_of(const JoinedTrace& trace, const RankTrace& rank, const Span& step);
+std::vector<StepPiece> pieces_of(const JoinedTrace& trace, const RankTrace& rank, const Span& step);
 
 // One file for chrome://tracing and ui.perfetto.dev: what ranks recorded, waits divided.
 std::string to_chrome_json(const JoinedTrace& trace);

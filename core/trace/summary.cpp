@@ -29,7 +29,7 @@ std::vector<const Span*> steps_of(const RankTrace& rank) {
   return steps;
 }
 
-void add(RankSummary& to, const Piece& piece) {
+void add(RankSummary& to, const StepPiece& piece) {
   const double s = seconds(piece.end - piece.begin);
   switch (piece.share) {
     case Share::compute:
@@ -129,7 +129,7 @@ TraceSummary summarise(const JoinedTrace& trace) {
       summary.last = std::max(summary.last, step.facts.step);
       own.seconds += seconds(step.end - step.begin);
       longest[i] = std::max(longest[i], seconds(step.end - step.begin));
-      for (const Piece& piece : pieces_of(trace, rank, step)) {
+      for (const StepPiece& piece : pieces_of(trace, rank, step)) {
         add(own, piece);
       }
       own.overlapped += seconds(overlapped_in(rank, step));

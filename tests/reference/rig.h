@@ -157,7 +157,12 @@ class Rank {
     const std::int64_t experts = config_.settings.moe.experts;
     const Shape shape{config_.settings.model.layers, 2, experts};
     const std::vector<std::int64_t> none(shape.elements(), 0);
-    return {.loss = zero(), .balance = zero(), .z = zero(), .choices = upload(DType::i64, shape, none)};
+    StepSums sums;
+    sums.loss = zero();
+    sums.balance = zero();
+    sums.z = zero();
+    sums.choices = upload(DType::i64, shape, none);
+    return sums;
   }
 
  private:
