@@ -31,7 +31,7 @@ std::string_view part_of(std::string_view cause) {
       {"imbalance", "exchange and waiting"},
       {"ranks that", "exchange and waiting"},
       {"exposed", "exchange and waiting"},
-      {"pipeline", "exchange and waiting"},
+      {"pipeline bubbles", "exchange and waiting"},
       {"launches", "between operations"},
       {"loading", "between operations"},
   }};
