@@ -15,6 +15,7 @@
 #include "core/config/config.h"
 #include "core/run/check_start.h"
 #include "core/session/session.h"
+#include "core/study/counterfactual.h"
 
 namespace orthant {
 namespace {
@@ -197,6 +198,9 @@ class PointMaker {
       put("optimizer.min_lr", fmt::format("{:.6g}", lr * twin.optimizer.min_lr / twin.optimizer.lr));
     }
     put("run.seed", point.seed);
+    if (!study_.counterfactual.empty() && is_recorded(point)) {
+      put("run.record_routing", 1);
+    }
     return set;
   }
 

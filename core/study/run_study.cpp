@@ -21,6 +21,7 @@
 #include "core/run/run_lock.h"
 #include "core/run/text_file.h"
 #include "core/session/session.h"
+#include "core/study/counterfactual.h"
 #include "core/study/fit_card.h"
 #include "core/study/point_queue.h"
 #include "core/study/point_run.h"
@@ -255,7 +256,10 @@ class StudyRun {
     try {
       require(ended.ending.exit_code() == 0, "{}\n{}", ended.ending.to_string(),
               end_of_log(folder_.log_of(*ended.point)));
-      const Json result = result_of(folder_, *ended.point, ended.seconds);
+      Json result = result_of(folder_, *ended.point, ended.seconds);
+      if (!study_.counterfactual.empty() && is_recorded(*ended.point)) {
+        result["counterfactual"] = counterfactual_drops(folder_, *ended.point, study_.counterfactual);
+      }
       card_->set_done(i, result);
       if (!study_.keep_checkpoints) {
         Disk().remove_all(folder_.run_of(*ended.point) / "checkpoints");

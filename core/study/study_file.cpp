@@ -54,6 +54,10 @@ std::vector<KeySpec> study_keys() {
        .help = "of the bootstrap behind the intervals",
        .minimum = 100,
        .maximum = 100000},
+      {.name = "counterfactual",
+       .default_value = Numbers(),
+       .help = "capacity factors at which dropless points say what they would have dropped",
+       .minimum = 1e-3},
       {.name = "keep_checkpoints", .default_value = false, .help = "of points that are done"},
   };
 }
@@ -217,6 +221,7 @@ class StudyReader {
     study_.timing_rounds = table.integer("timing_rounds");
     study_.timing_steps = table.integer("timing_steps");
     study_.resamples = table.integer("resamples");
+    study_.counterfactual = list<Numbers>(table, "counterfactual");
     study_.keep_checkpoints = table.boolean("keep_checkpoints");
   }
 

@@ -44,7 +44,8 @@ struct StudyFile {
   std::int64_t side_by_side = 0;   // points that train at a time; 0: as many as a trial finds to be fastest
   std::int64_t timing_rounds = 3;  // 0: nothing is timed alone
   std::int64_t timing_steps = 10;
-  std::int64_t resamples = 1000;  // of the bootstrap
+  std::int64_t resamples = 1000;       // of the bootstrap
+  std::vector<double> counterfactual;  // capacity factors at which dropless points say what they would drop
   bool keep_checkpoints = false;
   std::optional<LearningRateRule> learning_rate;
   std::vector<NamedSettings> sizes, layouts;

@@ -200,6 +200,21 @@ TEST_F(StudyProgram, TheStudiesOfTheRepositoryPassTheirChecks) {
   EXPECT_EQ(studies, 3);
 }
 
+// In the first step nothing is learnt yet: what a dropless run says of a capacity is what a run with it drops.
+TEST_F(StudyProgram, ADroplessPointSaysWhatItWouldHaveDropped) {
+  write("side_by_side = 2\ntiming_rounds = 0\nset = [\"run.steps=1\"]\ncounterfactual = [0.5, 1.0]\n",
+        "[[grid]]\nexperts = [1, 4]\ncapacity_factor = [0, 0.5, 1.0]\n");
+  const Result done = run();
+  ASSERT_EQ(done.code, 0) << done.output << done.error;
+  const auto all = points();
+  EXPECT_FALSE(all.at("base_e1_k1_g1_one_s1").at("result").contains("counterfactual"));
+  const json said = all.at("base_e4_k1_g1_one_s1").at("result").at("counterfactual");
+  EXPECT_EQ(said[0][1], all.at("base_e4_k1_g1_c0.5_one_s1").at("result").at("drop_rate"));
+  EXPECT_EQ(said[1][1], all.at("base_e4_k1_g1_c1_one_s1").at("result").at("drop_rate"));
+  EXPECT_GT(said[0][1], 0.3);
+  EXPECT_LT(said[1][1], said[0][1]);
+}
+
 // The layout changes nothing: one curve, whatever the ranks.
 TEST_F(StudyProgram, APointHasOneCurveOnAnyNumberOfRanks) {
   write("side_by_side = 2\ntiming_rounds = 0\n",
