@@ -59,8 +59,10 @@ void* MetaDevice::allocate(std::size_t bytes) {
              data == MAP_FAILED) {
     data = nullptr;
   }
-  require(data != nullptr, "no addresses are left for a tensor of {} bytes; {} bytes are in use", bytes,
-          memory().current_bytes);
+  require(
+      data != nullptr,
+      "no memory addresses are left to plan a tensor of {} bytes; {} bytes are in use (see ulimit -d and ulimit -v)",
+      bytes, memory().current_bytes);
   return data;
 }
 

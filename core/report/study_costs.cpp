@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <string_view>
 
 #include "core/report/figures.h"
 #include "core/report/study_figures.h"
@@ -14,7 +16,19 @@ namespace {
 // and the rest.
 std::vector<std::pair<std::string, double>> parts_of(const Cell& cell) {
   if (!cell.first().parts.empty()) {
-    return cell.first().parts;
+    // As a step goes, what the model asks for first; a name that is not known here comes last.
+    static constexpr std::array<std::string_view, 8> order = {"products at full rate",
+                                                              "products below it",
+                                                              "routing and permutation",
+                                                              "memory-bound operations",
+                                                              "exchange and waiting",
+                                                              "between operations",
+                                                              "other",
+                                                              "optimizer"};
+    std::vector<std::pair<std::string, double>> parts = cell.first().parts;
+    const auto place = [](const auto& part) { return std::find(order.begin(), order.end(), part.first); };
+    std::stable_sort(parts.begin(), parts.end(), [&](const auto& a, const auto& b) { return place(a) < place(b); });
+    return parts;
   }
   const Maybe step = cell.median(&PointData::step_seconds), passes = cell.median(&PointData::forward_backward_seconds);
   if (!step) {
@@ -162,6 +176,10 @@ void add_drops(const StudyData& study, const Groups& groups, Section& section) {
   plot.y = {.label = "choices dropped (%)", .from_zero = true, .divisor = 0.01, .data_unit = "of 1"};
   std::map<std::pair<std::string, std::int64_t>, Series> measured;
   std::vector<Series> counted;
+  // Of one size, which has measured points if any has: more lines would hide each other.
+  const auto limited = std::find_if(groups.cells.begin(), groups.cells.end(),
+                                    [](const Cell& cell) { return cell.experts > 1 && cell.capacity_factor > 0; });
+  const std::string size = limited == groups.cells.end() ? groups.sizes.front() : limited->size;
   for (const Cell& cell : groups.cells) {
     const std::string name = cell.size + ", " + experts_name(cell.experts);
     const Maybe rate = cell.mean(&PointData::drop_rate);
@@ -169,11 +187,10 @@ void add_drops(const StudyData& study, const Groups& groups, Section& section) {
       measured[{cell.size, cell.experts}].name = name;
       measured[{cell.size, cell.experts}].points.push_back({cell.capacity_factor, *rate});
     }
-    if (!cell.first().counterfactual.empty()) {
-      Series series{.name = name + ", counterfactual from " + variant_name(cell),
-                    .points = {},
-                    .colour = "",
-                    .line = Dash::dashed};
+    const bool in_grid = std::find(groups.grid.begin(), groups.grid.end(), &cell) != groups.grid.end();
+    const bool shown = cell.size == size && (in_grid || cell.capacity_factor > 0);
+    if (shown && !cell.first().counterfactual.empty()) {
+      Series series{.name = name + ", counterfactual", .points = {}, .colour = "", .line = Dash::dashed};
       for (const auto& [factor, drop_rate] : cell.first().counterfactual) {
         series.points.push_back({factor, drop_rate});
       }
