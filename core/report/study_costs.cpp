@@ -179,7 +179,9 @@ void add_drops(const StudyData& study, const Groups& groups, Section& section) {
   // Of one size, which has measured points if any has: more lines would hide each other.
   const auto limited = std::find_if(groups.cells.begin(), groups.cells.end(),
                                     [](const Cell& cell) { return cell.experts > 1 && cell.capacity_factor > 0; });
-  const std::string size = limited == groups.cells.end() ? groups.sizes.front() : limited->size;
+  const std::string size = limited != groups.cells.end() ? limited->size
+                           : groups.sizes.empty()        ? ""
+                                                         : groups.sizes.front();
   for (const Cell& cell : groups.cells) {
     const std::string name = cell.size + ", " + experts_name(cell.experts);
     const Maybe rate = cell.mean(&PointData::drop_rate);
