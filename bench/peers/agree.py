@@ -17,6 +17,7 @@ Where PyTorch is as far from itself as from us, the run amplifies rounding.
 """
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -69,12 +70,23 @@ class Pair:
         return [compare.Contestant("Orthant", ours)] + [compare.Contestant(name, command) for name, command in peers]
 
 
+def number(line, key):
+    return math.nan if line[key] is None else line[key]  # JSON has no NaN: null stands for it
+
+
+def largest(values):
+    """Of their sizes; nan where one is not finite, which max() would pass over."""
+    sizes = [abs(value) for value in values]
+    return max(sizes) if all(map(math.isfinite, sizes)) else math.nan
+
+
 def differences(ours, theirs):
     """Largest differences over the steps, by key; "choices": (those that differ, all)."""
     if len(ours) != len(theirs) or any(a["step"] != b["step"] for a, b in zip(ours, theirs)):
         raise SystemExit(f"expected the same steps from both, found {len(ours)} lines and {len(theirs)}")
-    found = {key: max(abs(a[key] - b[key]) for a, b in zip(ours, theirs)) for key in LOSSES}
-    found["grad_norm"] = max(abs(a["grad_norm"] - b["grad_norm"]) / b["grad_norm"] for a, b in zip(ours, theirs))
+    found = {key: largest(number(a, key) - number(b, key) for a, b in zip(ours, theirs)) for key in LOSSES}
+    found["grad_norm"] = largest((number(a, "grad_norm") - number(b, "grad_norm")) / number(b, "grad_norm")
+                                 for a, b in zip(ours, theirs))
     counts = [(mine, other) for a, b in zip(ours, theirs) for block, counted in a.get("expert_tokens", {}).items()
               for mine, other in zip(counted, b["expert_tokens"][block])]
     found["choices"] = sum(abs(mine - other) for mine, other in counts), sum(mine for mine, _ in counts)

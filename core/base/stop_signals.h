@@ -3,6 +3,9 @@
 
 #include <signal.h>
 
+#include <cstdint>
+#include <ctime>
+
 namespace orthant {
 
 // SIGINT, SIGTERM, SIGUSR1 and SIGHUP, but what this process was told to ignore (nohup).
@@ -16,6 +19,14 @@ inline sigset_t stop_signals() {
     }
   }
   return set;
+}
+
+// Whether one of them comes within `patience` seconds; takes it. REQUIRES: they are blocked in every thread.
+inline bool stop_requested(double patience = 0) {
+  const sigset_t set = stop_signals();
+  const auto nanoseconds = static_cast<std::int64_t>(patience * 1e9);
+  const timespec time{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+  return sigtimedwait(&set, nullptr, &time) > 0;
 }
 
 }  // namespace orthant

@@ -170,7 +170,7 @@ class RecordedRun {
     answer.question = q;
     try {
       fill(answer);
-    } catch (const ConfigError& refused) {
+    } catch (const Error& refused) {
       answer.refused = refused.what();
     }
     return answer;
@@ -217,10 +217,11 @@ class RecordedRun {
       rates_ = {.inside = options_.rate_inside > 0 ? options_.rate_inside : rate,
                 .between = options_.rate_between > 0 ? options_.rate_between : rate};
       std::vector<Travel> own;
+      const ExpertLayout as_run = changed(*layout_, options_, as_it_was(), base_.settings);
       for (const Decisions& layer : replay(recording_, base_.settings)) {
-        own.push_back(travel_of(layer, *layout_));
+        own.push_back(travel_of(layer, as_run));
       }
-      own_ = routed_work(own, *layout_, rates_, slots(layout_->ranks, base_.settings), *timer_);
+      own_ = routed_work(own, as_run, rates_, slots(layout_->ranks, base_.settings), *timer_);
     }
     const RoutedWork work = routed_work(travels, layout, rates_, slots(layout.ranks, settings), *timer_);
     return predicted_seconds(*measured_, own_, work);

@@ -29,7 +29,11 @@ std::string times(const Maybe& value) {
   return value ? fmt::format("{:.2f}", *value) : "open";
 }
 
-std::string times(const Maybe& value, const Maybe& low, const Maybe& high) {
+// reached: whether the twin's final loss is reached at all; then a value that is missing was not measured.
+std::string times(bool reached, const Maybe& value, const Maybe& low, const Maybe& high) {
+  if (reached && !value) {
+    return "missing";
+  }
   return fmt::format("{} [{}, {}]", value ? times(value) : "not reached", times(low), times(high));
 }
 
@@ -228,8 +232,8 @@ void add_speed_up(const StudyData& study, const Groups& groups, Section& section
     const PointData* point = study.find(entry.id);
     grid.rows.push_back({entry.id, point == nullptr ? "" : point->size,
                          point == nullptr ? "" : std::to_string(point->experts),
-                         times(entry.seconds, entry.seconds_low, entry.seconds_high),
-                         times(entry.steps, entry.steps_low, entry.steps_high)});
+                         times(entry.steps.has_value(), entry.seconds, entry.seconds_low, entry.seconds_high),
+                         times(entry.steps.has_value(), entry.steps, entry.steps_low, entry.steps_high)});
     commands.push_back(point == nullptr ? "" : command_of(*point));
   }
   const std::string caption =

@@ -42,9 +42,10 @@ const SpeedUp* speed_up_of(const StudyData& study, const Cell& cell) {
   return nullptr;
 }
 
-std::string sooner(const Maybe& value, const Maybe& low, const Maybe& high, const std::string& unit) {
+// reached: whether the twin's final loss is reached at all; then a value that is missing was not measured.
+std::string sooner(bool reached, const Maybe& value, const Maybe& low, const Maybe& high, const std::string& unit) {
   if (!value) {
-    return "it does not reach the twin's final loss in " + unit;
+    return reached ? "its " + unit + " are not known" : "it does not reach the twin's final loss in " + unit;
   }
   std::string text = fmt::format("{:.2f} times the speed in {}", *value, unit);
   text += fmt::format(" [{}, {}]", low ? fmt::format("{:.2f}", *low) : "open",
@@ -77,9 +78,9 @@ std::string verdict(const StudyData& study, const Groups& groups, const std::str
   text += step && twins && *twins > 0 ? fmt::format(". A step takes {:.2f} times as long", *step / *twins)
                                       : ". The time of a step is missing";
   if (const SpeedUp* entry = speed_up_of(study, *best)) {
-    text +=
-        ". To the twin's final loss: " + sooner(entry->seconds, entry->seconds_low, entry->seconds_high, "seconds") +
-        "; " + sooner(entry->steps, entry->steps_low, entry->steps_high, "steps");
+    text += ". To the twin's final loss: " +
+            sooner(entry->steps.has_value(), entry->seconds, entry->seconds_low, entry->seconds_high, "seconds") +
+            "; " + sooner(entry->steps.has_value(), entry->steps, entry->steps_low, entry->steps_high, "steps");
   }
   return text + ".";
 }

@@ -144,9 +144,15 @@ std::vector<int> layers_of(const RecordedTokens& tokens) {
 
 }  // namespace
 
+bool needs_all_logits(const Settings& settings) {
+  const MoeSettings& moe = settings.moe;
+  const Gate& gate = gate_of(settings);
+  return gate.config(settings).experts_choose || gate.keeps_state(moe) || moe.groups_per_token < moe.expert_groups;
+}
+
 std::int64_t recorded_logits(const Settings& settings) {
   const MoeSettings& moe = settings.moe;
-  if (gate_of(settings).config(settings).experts_choose || moe.experts <= all_up_to) {
+  if (needs_all_logits(settings) || moe.experts <= all_up_to) {
     return moe.experts;
   }
   const std::int64_t wanted = settings.run.record_logits;

@@ -36,8 +36,12 @@ struct RecordedStep {
   std::vector<RecordedTokens> of_stages;  // whole batches, index = 0, 1, ...; the layers of a stage each
 };
 
-// How many logits of a token are kept: all where experts choose, where there are no more than 64, or where the run asks
-// for so many; else top_k + 8 or as many as it asks for (run.record_logits).
+// Whether a token's greatest logits do not tell what the gate chooses: experts choose, an expert's bias counts too, or
+// groups of experts are chosen first.
+bool needs_all_logits(const Settings& settings);
+
+// How many logits of a token are kept: all where needs_all_logits, where there are no more than 64, or where the run
+// asks for so many; else top_k + 8 or as many as it asks for (run.record_logits).
 std::int64_t recorded_logits(const Settings& settings);
 
 std::filesystem::path recording_folder(const std::filesystem::path& run, std::int64_t step);

@@ -35,14 +35,24 @@ std::vector<float> whole_logits(const RecordedLayer& layer, std::int64_t experts
 }
 
 void require_enough(const RecordedStep& step, const Settings& settings, const GateConfig& config) {
-  const bool all = step.kept_logits == settings.moe.experts;
-  if (!all && (config.experts_choose || config.top_k > step.kept_logits)) {
-    throw ConfigError(
-        fmt::format("the recording has {} of each token's {} logits, router \"{}\" needs {}: record again with --set "
-                    "run.record_logits={}",
-                    step.kept_logits, settings.moe.experts, settings.moe.router,
-                    config.experts_choose ? "all of them" : fmt::format("{}", config.top_k),
-                    config.experts_choose ? settings.moe.experts : config.top_k));
+  for (const RecordedTokens& tokens : step.of_stages) {
+    for (const RecordedLayer& layer : tokens.layers) {
+      const bool all_kept = layer.expert.empty();
+      if (all_kept ? step.kept_logits != settings.moe.experts : step.kept_logits >= settings.moe.experts) {
+        throw ConfigError(
+            fmt::format("the recording has {} logits of a token, which are not those of {} experts: their "
+                        "number (moe.experts) stays the run's",
+                        step.kept_logits, settings.moe.experts));
+      }
+    }
+  }
+  const bool all = step.kept_logits == settings.moe.experts, every = needs_all_logits(settings);
+  if (!all && (every || config.top_k > step.kept_logits)) {
+    throw ConfigError(fmt::format(
+        "the recording has {} of each token's {} logits, router \"{}\" needs {}: record again with --set "
+        "run.record_logits={}",
+        step.kept_logits, settings.moe.experts, settings.moe.router,
+        every ? "all of them" : fmt::format("{}", config.top_k), every ? settings.moe.experts : config.top_k));
   }
 }
 

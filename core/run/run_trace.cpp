@@ -60,9 +60,9 @@ void RunTrace::at(std::int64_t steps) {
     const std::int64_t usual = std::max(steps, std::min(steps + warm_up, settings_.steps - settings_.trace));
     first_ = settings_.trace_first > 0 ? settings_.trace_first - 1 : usual;
     end_ = first_ + settings_.trace;
-    if (first_ < steps && world_->rank() == 0) {
-      say("orthant: warning: nothing is traced: run.trace_first = {}, and {} steps are done already",
-          settings_.trace_first, steps);
+    if ((first_ < steps || first_ >= settings_.steps) && world_->rank() == 0) {
+      say("orthant: warning: nothing is traced: run.trace_first = {}, {} steps are done already, and run.steps = {}",
+          settings_.trace_first, steps, settings_.steps);
     }
   }
   if (steps == first_) {

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <optional>
 
-#include "core/arch/cost.h"
 #include "core/base/output.h"
 #include "core/base/stop_signals.h"
 #include "core/config/validate.h"
@@ -22,6 +21,7 @@
 #include "core/run/remembered_settings.h"
 #include "core/run/routing_alarms.h"
 #include "core/run/run_claim.h"
+#include "core/run/run_numbers.h"
 #include "core/run/run_trace.h"
 #include "core/run/saving.h"
 #include "core/run/tensorboard.h"
@@ -35,13 +35,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-// Whether one of them is waiting for this process.
-bool stop_requested() {
-  const sigset_t set = stop_signals();
-  const timespec now{};
-  return sigtimedwait(&set, nullptr, &now) > 0;
 }
 
 std::int64_t number_in(const CheckpointReader& reader, const std::string& key) {
@@ -125,7 +118,8 @@ class TrainingRun {
       }
       if (step_ == 1 || due(settings_.run.log_every) || last || validation.has_value()) {
         const StepReport all = trainer_.over_workers(report);
-        log({&all, all_tokens(), step_seconds, largest_peak(), validation, mfu(all, step_seconds), validated,
+        log({&all, all_tokens(), step_seconds, largest_peak(*device_, world_, *stream_), validation,
+             model_flops_utilization(settings_, all.tokens, step_seconds, world_.size()), validated,
              alarms_.after(all)},
             progress, seconds_since(begin));
       }
@@ -289,33 +283,6 @@ class TrainingRun {
     std::vector<std::int64_t> flag = {stop_requested() ? 1 : 0};
     all_reduce_values(flag, ReduceOp::max, world_, *stream_);
     return flag[0] != 0;
-  }
-
-  // By kind, of the first of the ranks that have held most.
-  BytesByKind largest_peak() {
-    const MemoryUse use = device_->memory();
-    std::vector<std::int64_t> most = {use.peak_bytes};
-    all_reduce_values(most, ReduceOp::max, world_, *stream_);
-    std::vector<std::int64_t> whose = {use.peak_bytes == most[0] ? world_.rank() : world_.size()};
-    all_reduce_values(whose, ReduceOp::min, world_, *stream_);
-    std::vector<std::int64_t> bytes;
-    for (MemoryKind kind : all_memory_kinds) {
-      bytes.push_back(whose[0] == world_.rank() ? use.peak_kinds[kind] : 0);
-    }
-    all_reduce_values(bytes, ReduceOp::sum, world_, *stream_);
-    BytesByKind kinds;
-    for (MemoryKind kind : all_memory_kinds) {
-      kinds[kind] = bytes[static_cast<std::size_t>(kind)];
-    }
-    return kinds;
-  }
-
-  std::optional<double> mfu(const StepReport& report, double seconds) const {
-    if (settings_.run.peak_tflops <= 0 || seconds <= 0) {
-      return {};
-    }
-    const double needed = training_flops(settings_) * static_cast<double>(report.tokens);
-    return needed / (seconds * static_cast<double>(world_.size()) * settings_.run.peak_tflops * 1e12);
   }
 
   void log(const MetricsLine& line, Progress& progress, double elapsed) {

@@ -76,6 +76,12 @@ Json card_of(const GridPoint& point) {
           {"result", nullptr}};
 }
 
+// Of the text that a card's points were trained on; empty where it does not say.
+std::string hash_in(const Json& card) {
+  const auto text = card.find("text");
+  return text != card.end() && text->is_object() ? text->value("hash", "") : "";
+}
+
 Json parsed(const fs::path& file) {
   const auto text = read_text_file(file);
   if (!text) {
@@ -124,6 +130,9 @@ StudyCard::StudyCard(const fs::path& folder, const StudyFile& study, const std::
                {"machine", machine()},
                {"study_toml", study.text},
                {"config_toml", origin.config},
+               {"config", origin.values},
+               {"overrides", origin.overrides},
+               {"text", origin.text},
                {"learning_rate_rule", rule_text(study)},
                {"metric", "validation_loss"},
                {"points", Json::array()}};
@@ -147,11 +156,20 @@ StudyCard::StudyCard(const fs::path& folder) : file_(folder / "study.json"), doc
   }
 }
 
-void StudyCard::require_same(const std::vector<GridPoint>& points) const {
+void StudyCard::require_same(const std::vector<GridPoint>& points, const StudyOrigin& now) const {
   const std::string advice = fmt::format(
       "'{}' was written before the first run and stays as it is: restore the study's file, or give it "
       "another name",
       file_.string());
+  const std::string hash = now.text.value("hash", ""), had = hash_in(document_);
+  if (hash != had) {
+    throw ConfigError(
+        fmt::format("the study's text is another one now: its hash is {}, and was {}. {}", hash, had, advice));
+  }
+  if (document_.contains("config") && document_["config"] != now.values) {
+    const Json changes = Json::diff(document_["config"], now.values);
+    throw ConfigError(fmt::format("the study's configuration has changed: {}. {}", changes.front().dump(), advice));
+  }
   if (points.size() != size()) {
     throw ConfigError(fmt::format("the study has {} points now, and had {}. {}", points.size(), size(), advice));
   }
@@ -215,9 +233,9 @@ void StudyCard::save() const {
 
 UnpackedCard unpack_card(const fs::path& file) {
   const Json document = parsed(file);
-  UnpackedCard card{document["study_toml"], document["config_toml"], ""};
-  if (document.contains("text") && document["text"].is_object()) {
-    card.text_hash = document["text"].value("hash", "");
+  UnpackedCard card{document["study_toml"], document["config_toml"], hash_in(document)};
+  for (const Json& one : document.value("overrides", Json::array())) {
+    card.overrides.push_back(one.get<std::string>());
   }
   return card;
 }

@@ -20,9 +20,12 @@ enum class PointStatus { waiting, done, failed };
 
 // Where a study comes from.
 struct StudyOrigin {
-  std::string command;  // that started it
-  std::string version;  // of the program
-  std::string config;   // the resolved configuration
+  std::string command;                      // that started it
+  std::string version;                      // of the program
+  std::string config;                       // the resolved configuration, TOML
+  nlohmann::ordered_json values = {};       // the same, without where it comes from
+  nlohmann::ordered_json text = {};         // describe_text
+  std::vector<std::string> overrides = {};  // of every point; the configuration has them too
 };
 
 // Thread safety: none. Every change is on disk, whole, before the call returns. Errors of all: Error naming the file.
@@ -34,8 +37,9 @@ class StudyCard {
   // The card that lies there. Errors: ConfigError for what is no card.
   explicit StudyCard(const std::filesystem::path& folder);
 
-  // Refuses to go on with other points than the card's. Errors: ConfigError naming the first difference.
-  void require_same(const std::vector<GridPoint>& points) const;
+  // Refuses to go on with other points, another configuration or another text than the card's. Errors: ConfigError
+  // naming the first difference.
+  void require_same(const std::vector<GridPoint>& points, const StudyOrigin& now) const;
 
   std::size_t size() const { return document_["points"].size(); }
   std::string id(std::size_t point) const { return document_["points"][point]["id"]; }
@@ -63,9 +67,10 @@ class StudyCard {
 
 // What a card says of the study behind it.
 struct UnpackedCard {
-  std::string study;      // text of its STUDY.toml
-  std::string config;     // resolved
-  std::string text_hash;  // of the text that it trained on
+  std::string study;                        // text of its STUDY.toml
+  std::string config;                       // resolved
+  std::string text_hash;                    // of the text that it trained on
+  std::vector<std::string> overrides = {};  // behind the study's own settings
 };
 // Errors: ConfigError for a file that is no card.
 UnpackedCard unpack_card(const std::filesystem::path& file);

@@ -14,6 +14,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view rest_of_a_step = "other";
+constexpr std::array<std::string_view, 7> part_names = {
+    "products below it", "routing and permutation", "memory-bound operations",
+    "optimizer",         "exchange and waiting",    "between operations",
+    rest_of_a_step};
 
 // The part of a step that a cause of core/trace/causes.h belongs to.
 std::string_view part_of(std::string_view cause) {
@@ -56,8 +60,8 @@ Json costs_of(const std::vector<std::string>& printed) {
     }
     floors.push_back(why["floor_seconds"]);
     passes.push_back(why["step_seconds"].get<double>() - seconds["optimizer"]);
-    for (const auto& [name, value] : seconds) {
-      parts[name].push_back(value);
+    for (std::string_view name : part_names) {
+      parts[std::string(name)].push_back(seconds[std::string(name)]);  // 0 where the run had no such cause
     }
     causes = why["causes"];
   }
@@ -65,8 +69,7 @@ Json costs_of(const std::vector<std::string>& printed) {
     return Json::object();
   }
   Json all = {{"products at full rate", median(floors)}};
-  for (std::string_view name : {"products below it", "routing and permutation", "memory-bound operations", "optimizer",
-                                "exchange and waiting", "between operations", "other"}) {
+  for (std::string_view name : part_names) {
     all[std::string(name)] = std::max(0.0, median(parts[std::string(name)]));
   }
   return {{"forward_backward_seconds", median(passes)},

@@ -3,23 +3,10 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <ctime>
 
 #include "core/base/stop_signals.h"
 
 namespace orthant {
-namespace {
-
-// Waits up to `seconds` for a request to stop.
-bool asked_to_stop(double seconds) {
-  const sigset_t set = stop_signals();
-  const auto nanoseconds = static_cast<std::int64_t>(seconds * 1e9);
-  const timespec patience{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
-  return sigtimedwait(&set, nullptr, &patience) > 0;
-}
-
-}  // namespace
-
 int PointQueue::places_of(const GridPoint& point) const {
   return std::min(point.ranks, slots_);
 }
@@ -36,21 +23,23 @@ void PointQueue::start_what_fits(std::vector<const GridPoint*>& points) {
       continue;
     }
     const std::int64_t threads = std::max(1, cores_ * places / (slots_ * (*next)->ranks));
+    const bool begun = std::filesystem::exists(folder_.run_of(**next) / "metrics.jsonl");
     running_.push_back({*next, ChildProcess(train_command(folder_, **next, threads), folder_.log_of(**next)),
-                        std::chrono::steady_clock::now(), places});
+                        std::chrono::steady_clock::now(), places, begun});
     left -= places;
     next = points.erase(next);
   }
 }
 
-void PointQueue::collect(const std::function<void(const Ended&)>& ended) {
+void PointQueue::collect(bool stopped, const std::function<void(const Ended&)>& ended) {
   std::vector<Running> still;
   for (Running& one : running_) {
     if (one.process.is_running()) {
       still.push_back(std::move(one));
     } else {
-      ended({one.point, one.process.ending(),
-             std::chrono::duration<double>(std::chrono::steady_clock::now() - one.begin).count()});
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - one.begin).count();
+      ended({one.point, one.process.ending(), stopped,
+             one.begun_before ? std::optional<double>() : std::optional<double>(seconds)});
     }
   }
   running_ = std::move(still);
@@ -63,17 +52,17 @@ bool PointQueue::run(std::vector<const GridPoint*> points, const std::function<v
                    [](const GridPoint* a, const GridPoint* b) { return a->flops() > b->flops(); });
   while (!points.empty() || !running_.empty()) {
     start_what_fits(points);
-    if (asked_to_stop(0.5)) {
+    if (stop_requested(0.5)) {
       for (const Running& one : running_) {
         one.process.signal(SIGTERM);  // the step ends, and is saved
       }
       while (!running_.empty()) {
-        asked_to_stop(0.1);
-        collect(ended);
+        stop_requested(0.1);
+        collect(true, ended);
       }
       return false;
     }
-    collect(ended);
+    collect(false, ended);
     waiting(running_);
   }
   return true;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,13 +21,15 @@ class PointQueue {
   struct Ended {
     const GridPoint* point = nullptr;
     Ending ending;
-    double seconds = 0;
+    bool stopped = false;           // it was told to stop, and may have ended anyhow
+    std::optional<double> seconds;  // nothing where the run had begun before
   };
   struct Running {
     const GridPoint* point = nullptr;
     ChildProcess process;
     std::chrono::steady_clock::time_point begin;
     int places = 1;
+    bool begun_before = false;
   };
 
   PointQueue(StudyFolder folder, int slots, int cores) : folder_(std::move(folder)), slots_(slots), cores_(cores) {}
@@ -39,7 +42,7 @@ class PointQueue {
  private:
   void start_what_fits(std::vector<const GridPoint*>& points);
   int places_of(const GridPoint& point) const;
-  void collect(const std::function<void(const Ended&)>& ended);
+  void collect(bool stopped, const std::function<void(const Ended&)>& ended);
 
   StudyFolder folder_;
   int slots_, cores_;

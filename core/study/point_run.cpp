@@ -51,8 +51,12 @@ std::vector<std::string> timing_command(const StudyFolder& folder, const GridPoi
   for (const std::string& text :
        {"run.name=" + toml_string(name), "run.directory=" + toml_string(folder.timing()),
         fmt::format("run.steps={}", steps), std::string("run.log_every=1"), std::string("run.validate_every=0"),
-        std::string("run.checkpoint_every=0"), std::string("optimizer.warmup_steps=0"),
-        std::string("optimizer.decay_steps=0"), std::string("run.keep=1")}) {
+        std::string("run.checkpoint_every=0"), std::string("run.keep=1"),
+        // A run pays for these on its logged steps alone, and only mixtures do.
+        std::string("run.routing_metrics=false"), std::string("run.record_routing=0"),
+        // Nothing is learnt: without a warm-up the point's own rate may be too much for the first steps.
+        std::string("optimizer.warmup_steps=0"), std::string("optimizer.decay_steps=0"),
+        std::string("optimizer.lr=1e-9"), std::string("optimizer.min_lr=0")}) {
     command.insert(command.end(), {"--set", text});
   }
   return command;
@@ -82,7 +86,7 @@ double progress_of(const fs::path& run, std::int64_t steps) {
   return lines.empty() ? 0 : std::min(1.0, lines.back()["step"].get<double>() / static_cast<double>(steps));
 }
 
-nlohmann::ordered_json result_of(const StudyFolder& folder, const GridPoint& point, double seconds) {
+nlohmann::ordered_json result_of(const StudyFolder& folder, const GridPoint& point, std::optional<double> seconds) {
   const fs::path run = folder.run_of(point);
   const std::vector<nlohmann::json> lines = lines_of_run(run);
   require(!lines.empty() && lines.back()["step"].get<std::int64_t>() == point.steps, "'{}' does not end with step {}",
@@ -101,7 +105,7 @@ nlohmann::ordered_json result_of(const StudyFolder& folder, const GridPoint& poi
           "'{}' has no validation_loss in its last line: set run.validate_every", (run / "metrics.jsonl").string());
   return {{"validation_loss", curve.back()[2]},
           {"curve", curve},
-          {"train_seconds", seconds},
+          {"train_seconds", seconds ? nlohmann::ordered_json(*seconds) : nlohmann::ordered_json()},
           {"step_seconds", nullptr},
           {"peak_bytes", peak},
           {"drop_rate", dropped / static_cast<double>(lines.size())}};

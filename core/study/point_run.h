@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,8 +38,9 @@ std::vector<nlohmann::json> lines_of_run(const std::filesystem::path& run);
 // How far a run is, 0 to 1; 0 where there is nothing to read yet.
 double progress_of(const std::filesystem::path& run, std::int64_t steps);
 // A point's result from its run: validation_loss, curve, train_seconds, peak_bytes, drop_rate; see docs/study.md.
+// seconds: that it took; nothing where that is not known.
 // Errors: Error where the run has not come to its last step, or was never validated.
-nlohmann::ordered_json result_of(const StudyFolder& folder, const GridPoint& point, double seconds);
+nlohmann::ordered_json result_of(const StudyFolder& folder, const GridPoint& point, std::optional<double> seconds);
 // What several runs of why_command printed, as members of a point's result: forward_backward_seconds, floor_seconds,
 // parts (name -> seconds of a step, none below 0) and causes (the same undivided, with the keys that change them).
 // Medians over the runs. Errors: Error where one printed no such JSON.

@@ -23,6 +23,7 @@
 #include "core/session/session.h"
 #include "core/study/counterfactual.h"
 #include "core/study/fit_card.h"
+#include "core/study/open_study.h"
 #include "core/study/point_queue.h"
 #include "core/study/point_run.h"
 #include "core/study/points_csv.h"
@@ -41,36 +42,17 @@ double since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// What is to be run, whether from a STUDY.toml or from a card.
-struct Opened {
-  StudyFile study;
-  std::string text_hash;  // that a card asks for; empty: any
-};
-
-Opened open_study(const std::string& path) {
-  if (!path.ends_with(".json")) {
-    return {read_study(path), ""};
-  }
-  // The texts in a card refer to one another by name only: they are files again in a folder of their own.
-  const UnpackedCard card = unpack_card(path);
-  const Disk disk;
-  const fs::path folder = fs::path(path).parent_path() / "card";
-  disk.create_folder(folder);
-  disk.replace_file(folder / "study.toml", card.study);
-  disk.replace_file(folder / "config.toml", card.config);
-  Opened opened{read_study((folder / "study.toml").string()), card.text_hash};
-  opened.study.config = fs::absolute(folder / "config.toml").string();
-  return opened;
-}
-
 class StudyRun {
  public:
-  StudyRun(Opened opened, const StudyOptions& options)
+  StudyRun(OpenedStudy opened, const StudyOptions& options)
       : study_(std::move(opened.study)),
         options_(options),
+        files_(std::move(opened.files)),
+        overrides_(std::move(opened.overrides)),
         folder_{fs::path(study_.directory) / study_.name, fs::read_symlink("/proc/self/exe")},
         cores_(std::max(1, static_cast<int>(std::thread::hardware_concurrency()))) {
-    points_ = make_points(study_, options_.overrides);
+    overrides_.insert(overrides_.end(), options_.overrides.begin(), options_.overrides.end());
+    points_ = make_points(study_, overrides_);
     for (const std::string& id : options_.only) {
       if (std::none_of(points_.begin(), points_.end(), [&](const GridPoint& point) { return point.id == id; })) {
         throw ConfigError(fmt::format("--only {}: the study has no such point; --dry-run lists them", id));
@@ -119,15 +101,20 @@ class StudyRun {
   void check_text(const std::string& wanted) {
     std::vector<std::string> set = study_.set;
     set.emplace_back("moe.experts=0");
-    set.insert(set.end(), options_.overrides.begin(), options_.overrides.end());
+    set.insert(set.end(), overrides_.begin(), overrides_.end());
     const Config config = load_config(study_.config, set, keys_of_plugin, kinds_of_plugin);
-    resolved_ = resolved_toml(config);
-    text_ = describe_text(config.settings);
-    if (!wanted.empty() && text_["hash"] != wanted) {
+    origin_ = {options_.command,
+               options_.version,
+               resolved_toml(config),
+               Json::parse(resolved_json(config)),
+               describe_text(config.settings),
+               overrides_};
+    const Json& text = origin_.text;
+    if (!wanted.empty() && text["hash"] != wanted) {
       throw ConfigError(
           fmt::format("{}: the card's points were trained on a text with hash {}, and {} has {}. Give the same text by "
                       "--set data.path=FILE",
-                      study_.path, wanted, text_["path"].get<std::string>(), text_["hash"].get<std::string>()));
+                      study_.path, wanted, text["path"].get<std::string>(), text["hash"].get<std::string>()));
     }
   }
 
@@ -142,13 +129,11 @@ class StudyRun {
     disk.create_folder(folder_.points());
     if (there) {
       card_ = std::make_unique<StudyCard>(folder_.root);
-      card_->require_same(points_);
+      card_->require_same(points_, origin_);
       return;
     }
-    disk.replace_file(folder_.config(), resolved_);
-    card_ = std::make_unique<StudyCard>(folder_.root, study_, points_,
-                                        StudyOrigin{options_.command, options_.version, resolved_});
-    card_->set("text", text_);
+    disk.replace_file(folder_.config(), origin_.config);
+    card_ = std::make_unique<StudyCard>(folder_.root, study_, points_, origin_);
   }
 
   bool chosen(const GridPoint& point) const {
@@ -201,8 +186,9 @@ class StudyRun {
     if (point == nullptr || cores_ == 1) {
       return true;
     }
-    put("{}: a trial of {}: one run on {} cores, or {} at a time\n", study_.name, point->id, cores_, cores_);
-    const auto trial = try_side_by_side(folder_, *point, cores_);
+    const int together = std::min(cores_, static_cast<int>(all.size()));
+    put("{}: a trial of {}: one run on {} cores, or {} at a time\n", study_.name, point->id, cores_, together);
+    const auto trial = try_side_by_side(folder_, *point, cores_, together);
     if (!trial) {
       return false;
     }
@@ -246,7 +232,10 @@ class StudyRun {
   void take(const PointQueue::Ended& ended) {
     const std::size_t i = index(*ended.point);
     clear_line();
-    if (ended.ending.signal == 0 && ended.ending.code == static_cast<int>(ExitCode::stopped_resumable)) {
+    // A run that is told to stop before it listens is killed by that, and one without a checkpoint has nothing to save.
+    const bool resumable =
+        ended.ending.signal == 0 && ended.ending.code == static_cast<int>(ExitCode::stopped_resumable);
+    if (resumable || (ended.stopped && ended.ending.exit_code() != 0)) {
       card_->set_waiting(i);
       return;
     }
@@ -270,8 +259,8 @@ class StudyRun {
       outcome = fmt::format("failed: {}", error.what());
     }
     note_seconds();
-    put("[{}/{}] {}: {}, {}; ETA {}\n", ended_, trained_, ended.point->id, outcome, human_duration(ended.seconds),
-        human_duration(seconds_left(done_work_)));
+    put("[{}/{}] {}: {}, {}; ETA {}\n", ended_, trained_, ended.point->id, outcome,
+        ended.seconds ? human_duration(*ended.seconds) : "resumed", human_duration(seconds_left(done_work_)));
     std::fflush(stdout);
   }
 
@@ -344,7 +333,11 @@ class StudyRun {
       if (card_->status(i) == PointStatus::done && found != times->end() && !found->second.step_seconds.empty()) {
         const std::vector<double>& rounds = found->second.step_seconds;
         Json members = {{"step_seconds", median(rounds)}, {"step_seconds_of_rounds", rounds}};
-        members.update(costs_of(found->second.why));
+        try {
+          members.update(costs_of(found->second.why));
+        } catch (const Error& error) {
+          say("orthant: warning: {}: {}", points_[i].id, error.what());
+        }
         card_->add_to_result(i, members);
       }
     }
@@ -353,11 +346,12 @@ class StudyRun {
 
   StudyFile study_;
   const StudyOptions& options_;
+  std::shared_ptr<const ScratchFolder> files_;
+  std::vector<std::string> overrides_;  // of every point
   StudyFolder folder_;
   int cores_;
   std::vector<GridPoint> points_;
-  std::string resolved_;  // configuration
-  Json text_;
+  StudyOrigin origin_;
   std::unique_ptr<RunLock> lock_;
   std::unique_ptr<StudyCard> card_;
   Clock::time_point begin_, train_begin_, shown_;

@@ -5,9 +5,9 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <ctime>
 #include <set>
 
+#include "core/base/output.h"
 #include "core/base/stop_signals.h"
 #include "core/checkpoint/disk.h"
 #include "core/run/text_file.h"
@@ -21,15 +21,13 @@ constexpr std::int64_t trial_steps = 8;  // of a trial, after them
 
 // False where a request to stop came first: the runs are told.
 bool wait_for(std::vector<ChildProcess>& runs) {
-  const sigset_t set = stop_signals();
   const auto any = [&] {
     return std::any_of(runs.begin(), runs.end(), [](ChildProcess& run) { return run.is_running(); });
   };
   while (any()) {
-    const timespec patience{0, 50'000'000};
-    if (sigtimedwait(&set, nullptr, &patience) > 0) {
+    if (stop_requested(0.05)) {
       for (const ChildProcess& run : runs) {
-        run.signal(SIGKILL);  // nothing of it is kept
+        run.signal(SIGTERM);  // nothing of it is kept, but its ranks have ended when it has
       }
       while (any()) {
       }
@@ -81,7 +79,11 @@ std::optional<std::string> why_of(const StudyFolder& folder, const GridPoint& po
   if (!wait_for(run)) {
     return std::nullopt;
   }
-  const std::string printed = run.front().ending().exit_code() == 0 ? read_text_file(log).value_or("") : "";
+  const bool good = run.front().ending().exit_code() == 0;
+  const std::string printed = good ? read_text_file(log).value_or("") : "";
+  if (!good) {
+    say("orthant: warning: point {} does not say what a step is made of:\n{}", point.id, end_of_log(log));
+  }
   disk.remove_all(folder.timing());
   return printed;
 }
@@ -96,16 +98,20 @@ double tokens_per_second(const TimedRuns& runs, const GridPoint& point) {
 
 }  // namespace
 
-std::optional<SideBySide> try_side_by_side(const StudyFolder& folder, const GridPoint& point, int cores) {
+std::optional<SideBySide> try_side_by_side(const StudyFolder& folder, const GridPoint& point, int cores, int count) {
   const TimedRuns alone = timed_runs(folder, point, 1, cores, trial_steps);
-  const TimedRuns together = alone.stopped ? alone : timed_runs(folder, point, cores, 1, trial_steps);
+  const TimedRuns together = alone.stopped ? alone : timed_runs(folder, point, count, cores / count, trial_steps);
   if (alone.stopped || together.stopped) {
     return std::nullopt;
   }
-  require(alone.why.empty() && together.why.empty(), "the trial of point {} failed:\n{}", point.id,
-          alone.why.empty() ? together.why : alone.why);
+  for (const TimedRuns* runs : {&alone, &together}) {
+    if (!runs->why.empty()) {  // too little memory for so many, say: points may run all the same, one after another
+      say("orthant: warning: a trial of point {} failed, points train one after another:\n{}", point.id, runs->why);
+      return SideBySide{};
+    }
+  }
   SideBySide found{1, tokens_per_second(alone, point), tokens_per_second(together, point)};
-  found.places = found.together > found.one_after_another ? cores : 1;
+  found.places = found.together > found.one_after_another ? count : 1;
   return found;
 }
 
@@ -132,6 +138,9 @@ std::optional<std::map<std::string, ShapeTimes>> time_shapes(
     const TimedRuns timed = timed_runs(folder, point, 1, threads, study.timing_steps);
     if (timed.stopped) {
       return std::nullopt;
+    }
+    if (!timed.why.empty()) {
+      say("orthant: warning: point {} cannot be timed:\n{}", point.id, timed.why);
     }
     ShapeTimes& all = times[point.shape()];
     all.step_seconds.insert(all.step_seconds.end(), timed.step_seconds.begin(), timed.step_seconds.end());

@@ -17,11 +17,13 @@ namespace orthant {
 struct SideBySide {
   int places = 1;                // the faster choice
   double one_after_another = 0;  // one run with all cores
-  double together = 0;           // as many runs as cores, each with one
+  double together = 0;           // several runs at a time, each with its part of the cores
 };
 
-// Runs the point both ways for a few steps. Nothing where a request to stop came. Errors: Error where a run fails.
-std::optional<SideBySide> try_side_by_side(const StudyFolder& folder, const GridPoint& point, int cores);
+// Runs the point both ways for a few steps: one run with all cores, and `count` runs with equal parts of them. Where
+// one fails, one place is the choice, and a warning says why. Nothing where a request to stop came.
+// REQUIRES: 1 <= count <= cores.
+std::optional<SideBySide> try_side_by_side(const StudyFolder& folder, const GridPoint& point, int cores, int count);
 
 // One point of each shape, in the order of the points.
 std::vector<const GridPoint*> shapes_of(const std::vector<GridPoint>& points);

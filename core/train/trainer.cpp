@@ -262,8 +262,9 @@ void Trainer::update(std::int64_t step) {
 StepReport Trainer::step(std::int64_t step, bool measure) {
   const Load loaded = load(step);
   routing_.begin(sums_, measure, stream_);
-  if (plan_.settings().run.graphs && world_.size() == 1 && plan_.keepers().empty() && plan_.exchange() == nullptr &&
-      !plan_.has_stashes_of_plugins()) {
+  // A step that somebody looks on at is read by the host in between.
+  if (plan_.settings().run.graphs && sums_.tap == nullptr && world_.size() == 1 && plan_.keepers().empty() &&
+      plan_.exchange() == nullptr && !plan_.has_stashes_of_plugins()) {
     const std::vector<DeviceBatch> batches = upload_all(loaded);
     stream_.together([&] {
       enqueue(loaded, batches, step, true);

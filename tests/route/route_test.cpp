@@ -169,6 +169,31 @@ TEST(Recording, KeepsTheGreatestLogitsOfMany) {
   }
 }
 
+TEST(Recording, IsOfSoManyExpertsAsTheRunHad) {
+  const Folder folder("count");
+  const Config config = experiment({"moe.experts=8"});
+  record(config, folder.path());
+  const RecordedStep step = read_recording(folder.path(), 1, config.settings);
+  for (const char* count : {"moe.experts=4", "moe.experts=16"}) {
+    EXPECT_THAT(test::error_of([&] { replay(step, experiment({count}).settings); }),
+                HasSubstr("which are not those of"));
+  }
+}
+
+// An expert's bias, and groups of experts, choose what no greatest logit shows.
+TEST(Recording, KeepsEveryLogitWhereMoreThanLogitsChooses) {
+  for (const Overrides& gate : std::vector<Overrides>{
+           {"moe.experts=80", R"(moe.router="bias")", "moe.bias_update_rate=0.5"},
+           {"moe.experts=80", R"(moe.router="topk")", "moe.expert_groups=8", "moe.groups_per_token=2"}}) {
+    const Folder folder("every");
+    const Config config = experiment(gate);
+    const StepReport report = record(config, folder.path(), 3);
+    const RecordedStep step = read_recording(folder.path(), 3, config.settings);
+    EXPECT_EQ(step.kept_logits, 80);
+    expect_the_counters(replay(step, config.settings), report, testing::PrintToString(gate));
+  }
+}
+
 TEST(Recording, ThatIsNotWholeIsRefused) {
   const Folder folder("broken");
   const Config config = experiment({}, table("data", 2));

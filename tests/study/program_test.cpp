@@ -197,7 +197,54 @@ TEST_F(StudyProgram, TheStudiesOfTheRepositoryPassTheirChecks) {
       ++studies;
     }
   }
-  EXPECT_EQ(studies, 3);
+  EXPECT_EQ(studies, 4);
+}
+
+TEST_F(StudyProgram, GoesOnWithTheSameConfigurationAndTextOnly) {
+  write("side_by_side = 1\ntiming_rounds = 0\n", "[[grid]]\nexperts = [1, 4]\n");
+  ASSERT_EQ(run({"--only", "base_e1_k1_g1_one_s1"}).code, 0);
+  std::string other = base;
+  other.replace(other.find("steps = 6"), 9, "steps = 8");
+  folder_.write("base.toml", other);
+  const Result changed = run({"--resume"});
+  EXPECT_EQ(changed.code, 78) << changed.output;
+  EXPECT_THAT(changed.error, AllOf(HasSubstr("configuration has changed"), HasSubstr("/run/steps")));
+  folder_.write("base.toml", base);
+  const std::string text = launch_test::read_file(folder_.path("text.txt"));
+  folder_.write("text.txt", text + "!");
+  const Result retold = run({"--resume"});
+  EXPECT_EQ(retold.code, 78) << retold.output;
+  EXPECT_THAT(retold.error, HasSubstr("the study's text is another one now"));
+  folder_.write("text.txt", text);
+  EXPECT_EQ(run({"--resume"}).code, 0);
+}
+
+// --set comes behind what the study itself sets, here and where the card is run again.
+TEST_F(StudyProgram, ACardRemembersWhatItWasMadeWith) {
+  write("side_by_side = 1\ntiming_rounds = 0\n",
+        "[[size]]\nname = \"s\"\nset = [\"run.steps=6\"]\n[[grid]]\nexperts = [4]\n");
+  ASSERT_EQ(run({"--set", "run.steps=4"}).code, 0);
+  const auto before = points();
+  EXPECT_EQ(before.at("s_e4_k1_g1_one_s1").at("steps"), 4);
+  std::filesystem::rename(study("study.json"), folder_.path("card.json"));
+  std::filesystem::remove_all(study());
+  ASSERT_EQ(folder_.orthant({"bench", "expert-scaling", "card.json"}).code, 0);
+  EXPECT_EQ(points().at("s_e4_k1_g1_one_s1").at("result").at("curve"),
+            before.at("s_e4_k1_g1_one_s1").at("result").at("curve"));
+  EXPECT_EQ(points().at("s_e4_k1_g1_one_s1").at("set"), before.at("s_e4_k1_g1_one_s1").at("set"));
+}
+
+// Whenever the request comes, no point is lost: a run that is only starting is killed by it.
+TEST_F(StudyProgram, AStopWhilePointsStartLosesNone) {
+  write("side_by_side = 2\ntiming_rounds = 0\nset = [\"run.steps=3000\"]\n", "[[grid]]\nexperts = [1, 4]\n");
+  auto stopped = folder_.start({paths::program(), "bench", "expert-scaling", "study.toml"});
+  EXPECT_TRUE(eventually([&] { return std::filesystem::exists(study("points/base_e4_k1_g1_one_s1.log")); }))
+      << stopped->error();
+  kill(stopped->pid(), SIGTERM);
+  EXPECT_EQ(stopped->wait(), 75) << stopped->output() << stopped->error();
+  for (const auto& [id, point] : points()) {
+    EXPECT_EQ(point.at("status"), "waiting") << point.at("error");
+  }
 }
 
 // In the first step nothing is learnt yet: what a dropless run says of a capacity is what a run with it drops.
