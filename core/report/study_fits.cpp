@@ -133,6 +133,13 @@ void add_law(const StudyData& study, const Groups& groups, const LawData& law, s
   }
 }
 
+// Whether the point stands in the main grid: lines against experts join those alone.
+bool is_in_grid(const Groups& groups, const PointData& point) {
+  return std::any_of(groups.grid.begin(), groups.grid.end(), [&](const Cell* cell) {
+    return std::find(cell->seeds.begin(), cell->seeds.end(), &point) != cell->seeds.end();
+  });
+}
+
 struct Side {
   Maybe SpeedUp::*value;
   Maybe SpeedUp::*low;
@@ -150,7 +157,7 @@ Plot speed_up_plot(const StudyData& study, const Groups& groups, const Side& wha
     Series series{.name = size, .points = {}, .colour = groups.size_colour(size), .marker = groups.size_marker(size)};
     for (const SpeedUp& entry : study.speed_ups) {
       const PointData* point = study.find(entry.id);
-      if (point != nullptr && point->size == size && entry.*what.value) {
+      if (point != nullptr && point->size == size && is_in_grid(groups, *point) && entry.*what.value) {
         series.points.push_back(
             {static_cast<double>(point->experts), *(entry.*what.value), true, entry.*what.low, entry.*what.high});
       }
@@ -196,7 +203,7 @@ void add_fits(const StudyData& study, const Groups& groups, Section& section) {
       }
       grid.rows.push_back({entry.id, text_or_missing(entry.value), interval_text(entry.low, entry.high),
                            text_or_missing(point->total), text_or_missing(point->active)});
-      if (entry.value) {
+      if (entry.value && is_in_grid(groups, *point)) {
         series.points.push_back({static_cast<double>(point->experts), *entry.value, true, entry.low, entry.high});
       }
     }
@@ -246,7 +253,9 @@ void add_speed_up(const StudyData& study, const Groups& groups, Section& section
     const Plot plot = speed_up_plot(study, groups, side_of, unit);
     if (has_points(plot)) {
       section.figure(figure_of(plot, std::string("speed-up-") + unit,
-                               "Above 1 the experts win. Bars are 95 % intervals.", command_of(study)));
+                               "Above 1 the experts win. Bars are 95 % intervals of the losses; the time of a step is "
+                               "taken as it was measured.",
+                               command_of(study)));
     }
   }
   section.table_with_commands(grid, commands, caption);

@@ -17,7 +17,6 @@ struct Part {
 };
 constexpr Part parts[] = {{"compute", "compute"},
                           {"exposed", "exposed communication"},
-                          {"overlapped", "overlapped communication"},
                           {"waiting", "waiting for a rank"},
                           {"bubble", "pipeline bubble"},
                           {"other", "other"}};
@@ -54,7 +53,7 @@ void add_timeline(const RunData& run, Section& section) {
   for (const Part& part : parts) {
     chart.parts.emplace_back(part.name);
   }
-  Grid details{{"rank", "waited for", "longest operations"}, {}};
+  Grid details{{"rank", "overlapped communication", "waited for", "longest operations"}, {}};
   double most = 0;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const std::string here = fmt::format("{}: rank entry {}", where, i);
@@ -67,7 +66,9 @@ void add_timeline(const RunData& run, Section& section) {
     }
     most = std::max(most, sum);
     chart.bars.push_back(bar);
+    const std::optional<double> overlapped = number_at(ranks[i], "overlapped", here);
     details.rows.push_back({fmt::format("{}", number),
+                            overlapped ? fmt::format("{:.3g} ms", 1e3 * *overlapped) : "missing",
                             longest_of(object_at(ranks[i], "waiting_for", here), here, "rank "),
                             longest_of(object_at(ranks[i], "operations", here), here, "")});
   }
@@ -77,7 +78,9 @@ void add_timeline(const RunData& run, Section& section) {
   const Unit unit = seconds_unit(most);
   chart.axis = {.label = "time of a step (" + unit.name + ")", .divisor = unit.divisor, .data_unit = unit.base};
   const Json& steps = list_at(run.trace, "steps", where);
-  std::string caption = "Seconds of a step by what the rank did; overlapped communication runs beside the rest.";
+  std::string caption =
+      "Seconds of a step by what the rank did. Communication that is overlapped runs beside it, and stands in the "
+      "table.";
   if (steps.size() == 2) {
     caption +=
         fmt::format(" Steps {} to {}.", number_of(steps[0], where).value_or(0), number_of(steps[1], where).value_or(0));
