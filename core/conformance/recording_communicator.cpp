@@ -68,7 +68,7 @@ class RecordingGroup final : public InterceptedGroup {
 
 std::unique_ptr<Group> RecordingCommunicator::split(const std::string& name, const std::vector<int>& members) {
   std::string label = fmt::format("{} #{} [{}]", name, splits_++, fmt::join(members, " "));
-  return std::make_unique<RecordingGroup>(inner_.split(name, members), std::move(label), inner_.rank(), record_);
+  return std::make_unique<RecordingGroup>(inner().split(name, members), std::move(label), inner().rank(), record_);
 }
 
 }  // namespace orthant

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "parallel/forwarding_communicator.h"
+
 namespace orthant {
 
 // Shared by the ranks of a world, which are threads.
@@ -22,19 +24,12 @@ struct CallRecord {
   std::map<std::string, std::map<int, std::vector<std::int64_t>>> exchanged;
 };
 
-class RecordingCommunicator final : public Communicator {
+class RecordingCommunicator final : public ForwardingCommunicator {
  public:
-  RecordingCommunicator(Communicator& inner, CallRecord& record) : inner_(inner), record_(record) {}
-  std::string name() const override { return inner_.name(); }
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
+  RecordingCommunicator(Communicator& inner, CallRecord& record) : ForwardingCommunicator(inner), record_(record) {}
   std::unique_ptr<Group> split(const std::string& name, const std::vector<int>& members) override;
-  void abort(const std::string& why) noexcept override { inner_.abort(why); }
-  void beat() noexcept override { inner_.beat(); }
-  void report_step(std::int64_t step) noexcept override { inner_.report_step(step); }
 
  private:
-  Communicator& inner_;
   CallRecord& record_;
   int splits_ = 0;
 };

@@ -79,7 +79,7 @@ class TracingGroup final : public InterceptedGroup {
 std::unique_ptr<Group> TracingCommunicator::split(const std::string& name, const std::vector<int>& members) {
   const std::int64_t number = splits_++;  // every rank makes the same splits
   trace_.add_group(number, {name, members});
-  return std::make_unique<TracingGroup>(inner_.split(name, members), number);
+  return std::make_unique<TracingGroup>(inner().split(name, members), number);
 }
 
 }  // namespace orthant

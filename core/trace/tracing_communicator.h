@@ -10,24 +10,18 @@
 #include <orthant/group.h>
 
 #include "core/trace/trace.h"
+#include "parallel/forwarding_communicator.h"
 
 namespace orthant {
 
-class TracingCommunicator final : public Communicator {
+class TracingCommunicator final : public ForwardingCommunicator {
  public:
   // Both outlive it and its groups.
-  TracingCommunicator(Communicator& inner, Trace& trace) : inner_(inner), trace_(trace) {}
+  TracingCommunicator(Communicator& inner, Trace& trace) : ForwardingCommunicator(inner), trace_(trace) {}
 
-  std::string name() const override { return inner_.name(); }
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
   std::unique_ptr<Group> split(const std::string& name, const std::vector<int>& members) override;
-  void abort(const std::string& why) noexcept override { inner_.abort(why); }
-  void beat() noexcept override { inner_.beat(); }
-  void report_step(std::int64_t step) noexcept override { inner_.report_step(step); }
 
  private:
-  Communicator& inner_;
   Trace& trace_;
   std::int64_t splits_ = 0;
 };
