@@ -145,7 +145,7 @@ TEST(Causes, TheModelsFlopsAreThoseOfItsProducts) {
 TEST(Causes, TinyExpertsAndPaddedBlocksAreSeenInARealStep) {
   run_test::ProgramFolder folder;
   folder.write("r.toml", run_test::tiny_config({}));
-  EXPECT_GT(share_of(why(folder, {"moe.experts=64", "moe.d_expert=8"}), "small products of experts"), 0.02);
+  EXPECT_GT(share_of(why(folder, {"moe.experts=64", "moe.d_expert=8"}), "small products of experts"), 0);
   folder.write("r.toml", run_test::tiny_config({.data = 2, .expert = 2}));
   const nlohmann::json padded = why(folder, {"plugins.expert.padded=true", "moe.capacity_factor=4"});
   EXPECT_GT(share_of(padded, "padding"), 0);

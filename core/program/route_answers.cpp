@@ -1,0 +1,204 @@
+#include "core/program/route_answers.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <sstream>
+#include <thread>
+
+#include "core/dry_run/promise.h"
+#include "core/plan/batch_share.h"
+#include "core/plan/recompute_rule.h"
+#include "core/program/commands.h"
+#include "core/run/text_file.h"
+#include "core/session/session.h"
+
+namespace orthant {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string run_config(const std::string& run) {
+  const fs::path file = fs::path(run) / "config.resolved.toml";
+  std::error_code error;
+  if (!fs::exists(file, error)) {
+    throw ConfigError(fmt::format("'{}' is no run: it has no config.resolved.toml; give a run's folder", run));
+  }
+  return file.string();
+}
+
+// The run's settings with those of a row. Nothing is read from the data, which may be gone.
+Config config_of(const RouteOptions& options, const Question& q) {
+  ConfigArguments arguments{run_config(options.run), {"data.source=\"synthetic\""}};
+  auto& sets = arguments.overrides;
+  if (!q.router.empty()) {
+    sets.push_back(fmt::format("moe.router=\"{}\"", q.router));
+    if (q.router != "topk" && q.router != "bias") {
+      sets.push_back("moe.top_k=0");
+    }
+  }
+  if (!q.capacity_factor.empty()) {
+    sets.push_back("moe.capacity_factor=" + q.capacity_factor);
+  }
+  if (!q.policy.empty()) {
+    sets.push_back(fmt::format("moe.drop_policy=\"{}\"", q.policy));
+  }
+  if (!q.own) {
+    sets.insert(sets.end(), options.overrides.begin(), options.overrides.end());
+  }
+  Config config = load_config(arguments);
+  promise_memory(config);  // what "fit" stands for
+  return config;
+}
+
+// Which of a rank's micro-batches compute their forward pass twice.
+std::vector<bool> recomputed(const Plan& plan, const MemorySettings& memory, int micro_batches) {
+  const std::vector<Instr> program = plan.schedule().steps(0, 1, micro_batches);
+  const RecomputeRule rule(memory, program);
+  std::vector<bool> twice;
+  for (int m = 0; m < micro_batches; ++m) {
+    twice.push_back(rule.of(0, m) == Recompute::full);
+  }
+  return twice;
+}
+
+// The micro-batches of a rank, where so many share the batch.
+int micro_batches_of(const BatchSettings& batch, int ranks) {
+  const std::int64_t sequences = batch.sequences, micro = batch.micro_batch;
+  if (sequences % ranks != 0 || (micro > 0 && sequences / ranks % micro != 0)) {
+    throw ConfigError(
+        fmt::format("{} sequences in micro-batches of {} do not divide among {} ranks", sequences, micro, ranks));
+  }
+  return static_cast<int>(micro > 0 ? sequences / ranks / micro : 1);
+}
+
+// How the configuration lays out its batch and its experts, with the ranks of the row where it names some. Nothing
+// where it names none and other axes have a part in the layout.
+std::optional<ExpertLayout> layout_of(const Config& config, const RouteOptions& options, const Question& q) {
+  const Settings& settings = config.settings;
+  Session session(config);
+  session.plan(0, nullptr, nullptr);
+  const Plan& plan = session.plan();
+  ExpertLayout layout;
+  if (q.ranks > 0) {
+    layout.ranks = layout.expert_ranks = q.ranks;
+  } else {
+    for (const AxisId axis : plan.axes_of(Dim::batch, Region::embedding)) {
+      layout.ranks *= plan.mesh().axes()[static_cast<std::size_t>(axis)].size;
+    }
+    if (layout.ranks != session.world_size()) {
+      return {};
+    }
+    layout.expert_ranks = static_cast<int>(plan.mesh().members(plan.axes_of(Dim::expert, Region::experts), 0).size());
+  }
+  layout.recomputed = recomputed(plan, settings.memory, micro_batches_of(settings.batch, layout.ranks));
+  layout.width = settings.model.d_model;
+  layout.element_bytes = settings.run.dtype == ComputeType::fp32 ? 4 : 2;
+  layout.node_ranks = options.node_ranks;
+  layout.two_levels = q.level == 2;
+  if (q.level == 2 && options.node_ranks == 0) {
+    throw ConfigError("two levels of exchange need nodes: give --node-ranks N");
+  }
+  if (!q.placement.empty()) {
+    layout.place_of_expert = read_placement(q.placement, settings.moe.experts, layout.expert_ranks);
+  }
+  return layout;
+}
+
+template <class T>
+double over_mean(const std::vector<T>& values) {
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  return sum > 0 ? static_cast<double>(*std::max_element(values.begin(), values.end())) *
+                       static_cast<double>(values.size()) / sum
+                 : 0;
+}
+
+// Ranks of the CPU that compute at once; other devices have one each.
+int slots(int ranks, const Settings& settings) {
+  const int processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int threads = static_cast<int>(settings.run.threads);
+  return settings.run.device == "cpu" ? std::min(ranks, std::max(1, processors / threads)) : ranks;
+}
+
+}  // namespace
+
+RecordedRun::RecordedRun(const RouteOptions& options) : options_(options), base_(config_of(options, as_it_was())) {
+  const std::vector<std::int64_t> steps = recorded_steps(options.run);
+  if (options.step > 0 && std::find(steps.begin(), steps.end(), options.step) == steps.end()) {
+    throw ConfigError(fmt::format("--step {}: it was not recorded; step {} was", options.step, steps.front()));
+  }
+  step_ = options.step > 0 ? options.step : steps.front();
+  recording_ = read_recording(options.run, step_, base_.settings);
+  layout_ = layout_of(base_, options, as_it_was());
+  measured_ = median_step_seconds(steps);
+}
+
+Answer RecordedRun::answer(const Question& q) {
+  Answer answer;
+  answer.question = q;
+  try {
+    fill(answer);
+  } catch (const Error& refused) {
+    answer.refused = refused.what();
+  }
+  return answer;
+}
+
+void RecordedRun::fill(Answer& answer) {
+  const Config config = config_of(options_, answer.question);
+  answer.layers = replay(recording_, config.settings);
+  for (const Decisions& layer : answer.layers) {
+    answer.choices += layer.choices;
+    answer.dropped_by_capacity += layer.dropped_by_capacity;
+    answer.dropped_by_chance += layer.dropped_by_chance;
+    answer.expert_load = std::max(answer.expert_load, over_mean(layer.load));
+  }
+  const std::optional<ExpertLayout> layout = layout_of(config, options_, answer.question);
+  if (!layout.has_value()) {
+    return;
+  }
+  std::vector<Travel> travels;
+  for (const Decisions& layer : answer.layers) {
+    travels.push_back(travel_of(layer, *layout));
+    answer.bytes_inside += travels.back().bytes_inside;
+    answer.bytes_between += travels.back().bytes_between;
+    answer.rank_load = std::max(answer.rank_load, over_mean(travels.back().rows_of_ranks()));
+  }
+  if (options_.time && measured_.has_value() && layout_.has_value()) {
+    answer.seconds = predict(travels, *layout, config.settings);
+  }
+}
+
+double RecordedRun::predict(const std::vector<Travel>& travels, const ExpertLayout& layout, const Settings& settings) {
+  if (timer_ == nullptr) {
+    timer_ = std::make_unique<ExpertTimer>(base_.settings);
+    const double rate = timer_->copy_rate();
+    rates_ = {.inside = options_.rate_inside > 0 ? options_.rate_inside : rate,
+              .between = options_.rate_between > 0 ? options_.rate_between : rate};
+    std::vector<Travel> own;
+    for (const Decisions& layer : replay(recording_, base_.settings)) {
+      own.push_back(travel_of(layer, *layout_));
+    }
+    own_ = routed_work(own, *layout_, rates_, slots(layout_->ranks, base_.settings), *timer_);
+  }
+  const RoutedWork work = routed_work(travels, layout, rates_, slots(layout.ranks, settings), *timer_);
+  return predicted_seconds(*measured_, own_, work);
+}
+
+// Of the logged steps that were not recorded, but the first.
+std::optional<double> RecordedRun::median_step_seconds(const std::vector<std::int64_t>& recorded) const {
+  std::vector<double> seconds;
+  std::istringstream lines(read_text_file(fs::path(options_.run) / "metrics.jsonl").value_or(""));
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (json.is_object() && json.value("step", std::int64_t{1}) > 1 && json.contains("step_seconds") &&
+        std::find(recorded.begin(), recorded.end(), json["step"].get<std::int64_t>()) == recorded.end()) {
+      seconds.push_back(json["step_seconds"].get<double>());
+    }
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds.empty() ? std::optional<double>() : seconds[seconds.size() / 2];
+}
+
+}  // namespace orthant

@@ -1,0 +1,58 @@
+// The rows of `orthant route`: a recorded step replayed under each row's settings.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+#include "core/program/route_questions.h"
+#include "core/route/step_time.h"
+
+namespace orthant {
+
+struct Answer {
+  Question question;
+  std::string refused;  // why there is no answer
+  std::int64_t choices = 0, dropped_by_capacity = 0, dropped_by_chance = 0;
+  std::vector<Decisions> layers;  // of the step
+  double expert_load = 0;         // the busiest expert's choices over the mean, in the worst layer
+  double rank_load = 0;           // the busiest rank's rows over the mean, likewise
+  std::int64_t bytes_inside = 0, bytes_between = 0;
+  std::optional<double> seconds;
+};
+
+// Thread safety: none.
+class RecordedRun {
+ public:
+  // Errors: ConfigError for a folder that holds no run, and for a step that was not recorded; those of read_recording.
+  explicit RecordedRun(const RouteOptions& options);
+
+  std::int64_t step() const { return step_; }
+  std::int64_t experts() const { return base_.settings.moe.experts; }
+  std::optional<double> measured() const { return measured_; }  // seconds of the run's own steps, their median
+  // Whether the run's own ranks all take part in the batch and the experts alone.
+  bool has_layout() const { return layout_.has_value(); }
+
+  // What a configuration refuses is in Answer::refused.
+  Answer answer(const Question& q);
+
+ private:
+  void fill(Answer& answer);
+  double predict(const std::vector<Travel>& travels, const ExpertLayout& layout, const Settings& settings);
+  std::optional<double> median_step_seconds(const std::vector<std::int64_t>& recorded) const;
+
+  const RouteOptions& options_;
+  Config base_;
+  std::int64_t step_ = 0;
+  RecordedStep recording_;
+  std::optional<ExpertLayout> layout_;
+  std::optional<double> measured_;
+  std::unique_ptr<ExpertTimer> timer_;
+  Rates rates_;
+  RoutedWork own_;
+};
+
+}  // namespace orthant

@@ -1,0 +1,120 @@
+// `orthant route` as a program: what it answers from a run's folder, against runs of those settings.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/program.h"
+
+namespace orthant::route_test {
+namespace {
+
+using nlohmann::json;
+using run_test::lines_of;
+using run_test::ProgramFolder;
+using run_test::Result;
+using run_test::tiny_config;
+using run_test::with_set;
+using testing::HasSubstr;
+
+// A run of three steps whose first is recorded.
+class RouteCommand : public testing::Test {
+ protected:
+  void train(const std::string& name, std::vector<std::string> values) {
+    values.insert(values.end(), {"run.name=\"" + name + "\"", "run.steps=3", "model.dropout=0", "moe.jitter=0"});
+    const Result result = folder.orthant(with_set({"train", "c.toml"}, values));
+    ASSERT_EQ(result.code, 0) << result.error;
+  }
+
+  json ask(const std::vector<std::string>& words, const std::string& run = "runs/r") {
+    std::vector<std::string> all = {"route", run, "--json", "--no-time"};
+    all.insert(all.end(), words.begin(), words.end());
+    const Result result = folder.orthant(all);
+    EXPECT_EQ(result.code, 0) << result.error;
+    const json answer = json::parse(result.output, nullptr, false);
+    EXPECT_TRUE(answer.is_object()) << result.output;
+    return answer;
+  }
+
+  // What the run wrote of its first step.
+  json first_line(const std::string& name) { return json::parse(lines_of(folder.run(name) / "metrics.jsonl").front()); }
+
+  void SetUp() override {
+    folder.write("c.toml", tiny_config({}));
+    train("r", {"run.record_routing=1"});
+  }
+
+  ProgramFolder folder;
+};
+
+void expect_the_run(const json& answer, const json& line, const std::string& what) {
+  EXPECT_EQ(answer["layers"]["0"]["expert_tokens"], line["expert_tokens"]["0"]) << what;
+}
+
+TEST_F(RouteCommand, AnswersWhatARunOfThoseSettingsCounts) {
+  const json answers = ask({"--capacity-factor", "0.5,0", "--router", "gshard,switch"})["answers"];
+  ASSERT_EQ(answers.size(), 5U);
+  EXPECT_EQ(answers[0]["settings"], "as it was");
+  expect_the_run(answers[0], first_line("r"), "as it was");
+  train("half", {"moe.capacity_factor=0.5"});
+  expect_the_run(answers[1], first_line("half"), "gshard, capacity 0.5");
+  train("all", {"moe.capacity_factor=0"});
+  expect_the_run(answers[2], first_line("all"), "gshard, dropless");
+  train("switch", {"moe.capacity_factor=0.5", "moe.router=\"switch\"", "moe.top_k=1"});
+  expect_the_run(answers[3], first_line("switch"), "switch, capacity 0.5");
+  EXPECT_GT(answers[1]["dropped_by_capacity"], 0);
+  EXPECT_EQ(answers[2]["dropped_by_capacity"], 0);
+}
+
+TEST_F(RouteCommand, CountsWhatIsComputedTwice) {
+  // Two micro-batches of two ranks, in order: with one kept, the other's forward pass comes twice.
+  const auto bytes = [&](const std::string& recompute) {
+    const json answers = ask({"--ranks", "2", "--set", "batch.micro_batch=1", "--set", recompute})["answers"];
+    return answers.back()["bytes_inside_nodes"].get<std::int64_t>();
+  };
+  const std::int64_t none = bytes("memory.recompute=\"none\""), full = bytes("memory.recompute=\"full\"");
+  EXPECT_GT(full, none);
+  const json kept = ask({"--ranks", "2", "--set", "batch.micro_batch=1", "--set", "memory.recompute=\"full\"", "--set",
+                         "memory.keep_micro_batches=1"})["answers"];
+  const std::int64_t some = kept.back()["bytes_inside_nodes"].get<std::int64_t>();
+  EXPECT_EQ(some, none) << "one after another, each is the only one that is kept";
+}
+
+TEST_F(RouteCommand, AnswersARunThatFoundItsRecomputation) {
+  train("fit", {"run.record_routing=1", "memory.recompute=\"fit\"", "memory.limit=\"1 GiB\""});
+  const json answers = ask({"--ranks", "1,2"}, "runs/fit")["answers"];
+  ASSERT_EQ(answers.size(), 3U);
+  for (const json& answer : answers) {
+    EXPECT_FALSE(answer.contains("refused")) << answer.dump();
+  }
+}
+
+TEST_F(RouteCommand, SaysWhyARowHasNoAnswer) {
+  const json answers = ask({"--ranks", "2,3", "--levels", "2"})["answers"];
+  ASSERT_EQ(answers.size(), 3U);
+  EXPECT_THAT(answers[1]["refused"].get<std::string>(), HasSubstr("give --node-ranks N"));
+  EXPECT_THAT(answers[2]["refused"].get<std::string>(), HasSubstr("do not divide among 3 ranks"));
+  EXPECT_FALSE(answers[0].contains("refused"));
+}
+
+TEST_F(RouteCommand, RefusesWhatIsNoRecordedRun) {
+  const auto refusal = [&](const std::vector<std::string>& words) {
+    const Result result = folder.orthant(words);
+    EXPECT_EQ(result.code, 78) << result.output;
+    return result.error;
+  };
+  EXPECT_THAT(refusal({"route", "runs/none"}), HasSubstr("'runs/none' is no run"));
+  EXPECT_THAT(refusal({"route", "runs/r", "--step", "2"}), HasSubstr("--step 2: it was not recorded; step 1 was"));
+  EXPECT_THAT(refusal({"route", "runs/r", "--experts-per-rank", "3"}), HasSubstr("does not divide 4 experts"));
+}
+
+TEST_F(RouteCommand, PrintsATable) {
+  const Result result = folder.orthant({"route", "runs/r", "--capacity-factor", "0", "--ranks", "2"});
+  EXPECT_EQ(result.code, 0) << result.error;
+  EXPECT_THAT(result.output, HasSubstr("as it was"));
+  EXPECT_THAT(result.output, HasSubstr("capacity 0, 2 ranks"));
+  EXPECT_THAT(result.output, HasSubstr("bytes inside"));
+}
+
+}  // namespace
+}  // namespace orthant::route_test
