@@ -298,10 +298,11 @@ class Loader {
       broken_.insert(section.title + "." + key);
       return;
     }
-    if (key == "path" && (section.title == "data" || section.title.rfind("plugins.", 0) == 0)) {
+    const bool names_files = key == "path" && (section.title == "data" || section.title.rfind("plugins.", 0) == 0);
+    if (names_files || (key == "from" && section.title == "train")) {
       if (!make_absolute(*value, directory)) {
         broken_.insert(section.title + "." + key);
-        diagnostics_.add(member.value.origin, fmt::format("[{}] path: not a file name", section.title),
+        diagnostics_.add(member.value.origin, fmt::format("[{}] {}: not a file name", section.title, key),
                          "write the path of a file");
         return;
       }

@@ -284,6 +284,13 @@ void declare_moe(std::vector<CoreKey>& keys) {
 }
 
 void declare_training(std::vector<CoreKey>& keys) {
+  Declarer train(keys, "train");
+  train.key(
+      "from", [](auto& s) -> auto& { return s.train.from; },
+      "A run's folder (its newest checkpoint), an import's, or a checkpoint's, whose weights a new run begins with, at "
+      "step 0 and without its optimizer's state; a relative path is relative to the file that names it. Empty: weights "
+      "are drawn from run.seed.");
+
   Declarer optimizer(keys, "optimizer");
   optimizer.kind<Optimizer>(
       "name", [](auto& s) -> auto& { return s.optimizer.name; }, "Optimizer.");

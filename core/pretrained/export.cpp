@@ -1,68 +1,29 @@
-#include "core/run/export.h"
+#include "core/pretrained/export.h"
 
 #include <orthant/gate.h>
 
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
-#include <nlohmann/json.hpp>
+#include <map>
+#include <set>
 
 #include "core/arch/parameter_table.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/device/cpu/bf16.h"
+#include "core/pretrained/tensor_names.h"
+#include "core/pretrained/twin.h"
+#include "core/pretrained/workshop.h"
 #include "core/run/run_ids.h"
+#include "core/run/text_file.h"
 
 namespace orthant {
 namespace {
 
 namespace fs = std::filesystem;
-using OrderedJson = nlohmann::ordered_json;
-
-std::string model_type(const Settings& s) {
-  return !without_twin(s).empty() ? "orthant" : routed_blocks(s) > 0 ? "mixtral" : "mistral";
-}
-
-const char* text(NormKind k) {
-  return k == NormKind::rmsnorm ? "rmsnorm" : "layernorm";
-}
-const char* text(Activation a) {
-  return a == Activation::swiglu ? "swiglu" : a == Activation::gelu ? "gelu" : "relu";
-}
-const char* text(Positions p) {
-  return p == Positions::rotary ? "rotary" : "learned";
-}
-const char* text(ScoreKind s) {
-  return s == ScoreKind::softmax ? "softmax" : "sigmoid";
-}
-
-// The keys that transformers has no name for, as in a [model] and a [moe] table.
-void add_own_keys(OrderedJson& json, const Settings& s) {
-  json["norm"] = text(s.model.norm);
-  json["activation"] = text(s.model.activation);
-  json["positions"] = text(s.model.positions);
-  json["attention"] = s.model.attention;
-  json["ffn"] = s.model.ffn;
-  json["qk_norm"] = s.model.qk_norm;
-  json["attention_bias"] = s.model.biases;
-  if (routed_blocks(s) > 0) {
-    json["every"] = s.moe.every;
-    json["router"] = s.moe.router;
-    json["score"] = text(s.moe.score);
-    json["normalize_weights"] = s.moe.normalize_weights;
-    json["capacity_factor"] = s.moe.capacity_factor;
-    json["group_tokens"] = group_tokens_of(s);
-    json["drop_policy"] = s.moe.drop_policy == DropPolicy::position ? "position" : "probability";
-    json["expert_groups"] = s.moe.expert_groups;
-    json["groups_per_token"] = s.moe.groups_per_token;
-    json["shared_experts"] = s.moe.shared_experts;
-    json["expert_intermediate_size"] = d_expert_of(s);
-  }
-}
 
 // Where the checkpoint and the configuration of a run lie.
-struct Exported {
+struct RunSource {
   fs::path checkpoint, config;
   std::vector<std::string> passed_over;
 };
@@ -75,14 +36,14 @@ std::optional<fs::path> newest_in(const fs::path& run, std::vector<std::string>&
   }
 }
 
-Exported find_source(const fs::path& given) {
+RunSource find_source(const fs::path& given) {
   const fs::path path = fs::absolute(given / "").lexically_normal().parent_path();
   if (!fs::is_directory(path)) {
     const fs::path usual = fs::path("runs") / given;
     fail("'{}' is not a folder: give a run's folder or a checkpoint's{}", given.string(),
          given.is_relative() && fs::is_directory(usual) ? ", here '" + usual.string() + "'" : "");
   }
-  Exported source;
+  RunSource source;
   if (fs::exists(path / "manifest.json")) {
     source = {path, path.parent_path().parent_path() / "config.resolved.toml", {}};
   } else {
@@ -97,84 +58,96 @@ Exported find_source(const fs::path& given) {
   return source;
 }
 
-// The parameters of the model in the table's order, as the file is to hold them.
-std::vector<FileTensor> tensors_of(const Settings& settings, DType dtype, const CheckpointReader& reader) {
-  std::vector<FileTensor> tensors;
-  for (const LayerSpecs& layer : parameter_table(settings)) {
-    for (const ParamSpec& p : layer.params) {
-      require(reader.has(p.name), "the checkpoint of step {} has no '{}': it is not of this run's configuration",
-              reader.step(), p.name);
-      const CheckpointReader::TensorInfo info = reader.info(p.name);
-      require(info.shape == p.global && info.dtype == DType::f32,
-              "the checkpoint's '{}' is {} {}, the configuration makes it f32 {}", p.name, name_of(info.dtype),
-              info.shape.to_string(), p.global.to_string());
-      FileTensor tensor{.name = p.name, .dtype = dtype, .sizes = {}};
-      for (int i = 0; i < p.global.rank(); ++i) {
-        tensor.sizes.push_back(p.global[i]);
-      }
-      tensors.push_back(std::move(tensor));
-    }
+// Refuses a checkpoint that is not of the configuration. places: of every parameter, and of gates' states that count.
+void check_checkpoint(const CheckpointReader& reader, const std::vector<TensorPlace>& places) {
+  std::size_t parameters = 0;
+  for (const TensorPlace& place : places) {
+    require(reader.has(place.ours), "the checkpoint of step {} has no '{}': it is not of this run's configuration",
+            reader.step(), place.ours);
+    const CheckpointReader::TensorInfo info = reader.info(place.ours);
+    const Shape wanted = place.our_shape();
+    require(info.shape == wanted && info.dtype == DType::f32,
+            "the checkpoint's '{}' is {} {}, the configuration makes it f32 {}", place.ours, name_of(info.dtype),
+            info.shape.to_string(), wanted.to_string());
+    parameters += place.ours.starts_with(gate_state_prefix) ? 0 : 1;
   }
   const std::vector<std::string> names = reader.names();
   const auto weights = std::count_if(names.begin(), names.end(), [](const std::string& name) {
     return !name.starts_with("optimizer/") && !name.starts_with(gate_state_prefix) && !name.starts_with("plugins/") &&
            !name.starts_with("worker");
   });
-  require(static_cast<std::size_t>(weights) == tensors.size(),
+  require(static_cast<std::size_t>(weights) == parameters,
           "the checkpoint of step {} has {} parameters, the configuration makes {}", reader.step(), weights,
-          tensors.size());
+          parameters);
+}
+
+// A tensor of the file, and what of ours it is made of.
+struct Exported {
+  FileTensor tensor;
+  std::vector<TensorPlace> parts;
+};
+
+// In the order in which our table meets them.
+std::vector<Exported> tensors_of(const Config& config, const Twin& twin, const Origin* origin,
+                                 std::optional<DType> dtype, const CheckpointReader& reader) {
+  static const Family own{"orthant", "", MoeNames::none, "", {}};
+  const ExpertForm form = origin != nullptr && twin.family != nullptr ? origin->experts : ExpertForm::each;
+  std::vector<TensorPlace> places = tensor_places(twin.family == nullptr ? own : *twin.family, config.settings, form);
+  if (twin.family == nullptr) {
+    std::erase_if(places, [](const TensorPlace& place) { return place.ours.starts_with(gate_state_prefix); });
+  }
+  check_checkpoint(reader, places);
+  std::vector<Exported> tensors;
+  std::map<std::string, std::size_t> index;
+  for (TensorPlace& place : places) {
+    const auto [at, added] = index.emplace(place.theirs, tensors.size());
+    if (added) {
+      DType type = dtype.value_or(DType::f32);
+      if (origin != nullptr && !dtype.has_value()) {
+        const auto source = origin->dtypes.find(place.theirs);
+        type = source == origin->dtypes.end() ? DType::f32 : source->second;
+      }
+      tensors.push_back({{.name = place.theirs, .dtype = type, .sizes = place.sizes}, {}});
+    }
+    tensors[at->second].parts.push_back(std::move(place));
+  }
   return tensors;
 }
 
 // Returns the number of parameters.
-std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader, const std::vector<FileTensor>& tensors,
+std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader, const std::vector<Exported>& tensors,
                            const Disk& disk) {
   DiskFile file(disk, path);
-  SafetensorsWriter writer(file, tensors, {{"format", "pt"}});  // transformers refuses a file without it
+  std::vector<FileTensor> heads;
+  for (const Exported& exported : tensors) {
+    heads.push_back(exported.tensor);
+  }
+  SafetensorsWriter writer(file, heads, {{"format", "pt"}});  // transformers refuses a file without it
   std::vector<float> values;
   std::vector<BFloat16> rounded;
   std::int64_t parameters = 0;
-  for (const FileTensor& t : tensors) {
-    const Shape shape = reader.info(t.name).shape;
-    values.resize(shape.elements());
-    reader.read(t.name, std::vector<std::int64_t>(t.sizes.size(), 0), t.sizes, values.data());
-    if (t.dtype == DType::bf16) {
+  for (const Exported& exported : tensors) {
+    std::int64_t elements = 0;
+    for (const TensorPlace& part : exported.parts) {
+      elements += part.elements();
+    }
+    values.resize(static_cast<std::size_t>(elements));
+    for (const TensorPlace& part : exported.parts) {
+      reader.read(part.ours, std::vector<std::int64_t>(part.shape.size(), 0), part.shape, values.data() + part.begin);
+    }
+    if (exported.tensor.dtype == DType::bf16) {
       rounded.resize(values.size());
       std::transform(values.begin(), values.end(), rounded.begin(), to_bf16);
       writer.write(std::as_bytes(std::span(rounded)));
     } else {
       writer.write(std::as_bytes(std::span(values)));
     }
-    parameters += shape.elements();
+    parameters += elements;
   }
   writer.finish();
   file.sync_and_close();
   return parameters;
 }
-
-void write_text(const fs::path& path, const std::string& content, const Disk& disk) {
-  DiskFile file(disk, path);
-  file.write(std::as_bytes(std::span(content)));
-  file.sync_and_close();
-}
-
-// A folder beside the output, gone at the end unless it was renamed.
-class Workshop {
- public:
-  Workshop(const Disk& disk, const fs::path& output) : path_(output.string() + fmt::format(".tmp-{}", getpid())) {
-    disk.create_folder(path_);
-  }
-  ~Workshop() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Workshop(const Workshop&) = delete;
-  Workshop& operator=(const Workshop&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 bool check_output(const fs::path& output, bool replace_existing) {
   if (!fs::exists(output)) {
@@ -187,12 +160,12 @@ bool check_output(const fs::path& output, bool replace_existing) {
   return filled;
 }
 
-std::vector<std::string> notes_on(const Settings& s) {
+std::vector<std::string> notes_on(const Settings& s, const Twin& twin) {
   std::vector<std::string> notes;
-  for (const std::string& reason : without_twin(s)) {
-    notes.push_back("no twin in transformers: " + reason);
-  }
-  if (!notes.empty()) {
+  if (twin.family == nullptr) {
+    for (const std::string& reason : twin.reasons) {
+      notes.push_back("no twin in transformers: " + reason);
+    }
     notes.push_back("exported under Orthant's names (model_type \"orthant\"): transformers will not load it");
   } else if (routed_blocks(s) > 0 && s.moe.capacity_factor > 0) {
     notes.push_back(
@@ -203,105 +176,65 @@ std::vector<std::string> notes_on(const Settings& s) {
   return notes;
 }
 
-}  // namespace
-
-std::vector<std::string> without_twin(const Settings& s) {
-  std::vector<std::string> reasons;
-  auto expect = [&](bool same, std::string otherwise) {
-    if (!same) {
-      reasons.push_back(std::move(otherwise));
-    }
-  };
-  expect(s.model.norm == NormKind::rmsnorm, fmt::format("model.norm = \"{}\"", text(s.model.norm)));
-  expect(s.model.activation == Activation::swiglu, fmt::format("model.activation = \"{}\"", text(s.model.activation)));
-  expect(s.model.attention == "multi_head", fmt::format("model.attention = \"{}\"", s.model.attention));
-  expect(s.model.ffn == "mlp", fmt::format("model.ffn = \"{}\"", s.model.ffn));
-  expect(!s.model.qk_norm, "model.qk_norm = true");
-  expect(!s.model.biases, "model.biases = true");
-  expect(s.model.positions == Positions::rotary, fmt::format("model.positions = \"{}\"", text(s.model.positions)));
-  const int routed = routed_blocks(s);
-  if (routed > 0) {
-    expect(routed == s.model.layers, fmt::format("experts in {} of {} blocks", routed, s.model.layers));
-    const Gate& gate = gate_of(s);
-    const bool greatest = gate.greatest_logits(s.moe);
-    expect(greatest, fmt::format("moe.router = \"{}\"", s.moe.router));
-    expect(!greatest || gate.config(s).normalize_weights, "moe.normalize_weights = false");
-    expect(s.moe.score == ScoreKind::softmax, fmt::format("moe.score = \"{}\"", text(s.moe.score)));
-    expect(s.moe.shared_experts == 0, fmt::format("moe.shared_experts = {}", s.moe.shared_experts));
+// "fp32", "bf16", or both.
+std::string dtypes_of(const std::vector<Exported>& tensors) {
+  std::set<std::string> names;
+  for (const Exported& exported : tensors) {
+    names.insert(exported.tensor.dtype == DType::bf16 ? "bf16" : "fp32");
   }
-  return reasons;
+  return fmt::format("{}", fmt::join(names, " and "));
 }
 
-std::string export_config(const Settings& s, DType dtype) {
-  const std::string type = model_type(s);
-  const bool routed = routed_blocks(s) > 0;
-  OrderedJson json;
-  json["model_type"] = type;
-  json["architectures"] = OrderedJson::array();
-  if (type != "orthant") {
-    json["architectures"].push_back(type == "mixtral" ? "MixtralForCausalLM" : "MistralForCausalLM");
+// Puts the files of the folder `from` into `output`, each at once.
+void replace_files(const fs::path& from, const fs::path& output, const Disk& disk) {
+  for (const fs::directory_entry& file : fs::directory_iterator(from)) {
+    disk.rename(file.path(), output / file.path().filename());
   }
-  json["vocab_size"] = s.model.vocab_size;
-  json["hidden_size"] = s.model.d_model;
-  json["intermediate_size"] = type == "mixtral" ? d_expert_of(s) : d_ff_of(s);
-  json["num_hidden_layers"] = s.model.layers;
-  json["num_attention_heads"] = s.model.heads;
-  json["num_key_value_heads"] = kv_heads_of(s);
-  json["head_dim"] = head_dim_of(s);
-  json["max_position_embeddings"] = s.data.sequence_length;
-  json["rope_theta"] = s.model.rope_theta;
-  json["rms_norm_eps"] = s.model.norm_eps;
-  json["hidden_act"] = s.model.activation == Activation::swiglu ? "silu" : text(s.model.activation);
-  json["initializer_range"] = s.model.init_std;
-  json["attention_dropout"] = 0.0;
-  json["sliding_window"] = s.model.sliding_window > 0 ? OrderedJson(s.model.sliding_window) : OrderedJson();
-  json["tie_word_embeddings"] = s.model.tie_embeddings;
-  if (routed) {
-    json["num_local_experts"] = s.moe.experts;
-    json["num_experts_per_tok"] = s.moe.top_k;
-    json["router_aux_loss_coef"] = s.moe.aux_loss;
-    json["router_jitter_noise"] = s.moe.jitter;
-    json["output_router_logits"] = false;
-  }
-  if (type == "orthant") {
-    add_own_keys(json, s);
-  }
-  json["bos_token_id"] = nullptr;
-  json["eos_token_id"] = nullptr;
-  json["torch_dtype"] = dtype == DType::bf16 ? "bfloat16" : "float32";
-  return json.dump(2) + "\n";
+  disk.sync_folder(output);
+}
+
+}  // namespace
+
+std::vector<std::string> without_twin(const Config& config) {
+  const Twin twin = twin_of(config);
+  return twin.family == nullptr ? twin.reasons : std::vector<std::string>();
 }
 
 ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
   const fs::path output = fs::absolute(options.output / "").lexically_normal().parent_path();
   const bool filled = check_output(output, options.replace_existing);
-  const Exported source = find_source(options.run);
+  const RunSource source = find_source(options.run);
   // The data may be gone by now, and nothing is read from it.
   const Config config = load_config(source.config.string(), {"data.source=\"synthetic\""}, plugin_keys, plugin_kinds);
   const CheckpointReader reader(source.checkpoint);
   const fs::path run_folder = source.config.parent_path();
   require_same_run(source.checkpoint, reader.state(), run_folder, ids_in(run_folder).run);
-  const std::vector<FileTensor> tensors = tensors_of(config.settings, options.dtype, reader);
+  const std::optional<Origin> origin = origin_of(run_folder);
+  const Origin* from = origin.has_value() ? &*origin : nullptr;
+  const Twin twin = twin_of(config, from);
+  const std::vector<Exported> tensors = tensors_of(config, twin, from, options.dtype, reader);
 
   const Disk disk;
   const Workshop workshop(disk, output);
   const std::int64_t parameters = write_weights(workshop.path() / "model.safetensors", reader, tensors, disk);
-  write_text(workshop.path() / "config.json", export_config(config.settings, options.dtype), disk);
-  disk.sync_folder(workshop.path());
-  if (filled) {
-    for (const char* name : {"model.safetensors", "config.json"}) {
-      disk.rename(workshop.path() / name, output / name);
+  workshop.write_text("config.json", config_json(config, twin, from, options.dtype));
+  for (const std::string& name : from != nullptr ? travelling_files() : std::vector<std::string>()) {
+    if (const auto text = read_text_file(from->folder / name); text.has_value() && name != "config.json") {
+      workshop.write_text(name, *text);
     }
-    disk.sync_folder(output);
+  }
+  if (filled) {
+    disk.sync_folder(workshop.path());
+    replace_files(workshop.path(), output, disk);
   } else {
-    disk.rename(workshop.path(), output);
-    disk.sync_folder(output.parent_path());
+    workshop.become_output();
   }
   return {.checkpoint = source.checkpoint,
           .step = reader.step(),
           .parameters = parameters,
-          .model_type = model_type(config.settings),
-          .notes = notes_on(config.settings),
+          .dtypes = dtypes_of(tensors),
+          .model_type = twin.family == nullptr ? "orthant" : twin.family->model_type,
+          .notes = notes_on(config.settings, twin),
           .passed_over = source.passed_over};
 }
 

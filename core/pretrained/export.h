@@ -1,14 +1,15 @@
 // export: a run's weights as one model.safetensors and a config.json, as Hugging Face's transformers reads them.
 //
-// Parameter names are those of the checkpoint, which are Mixtral's (and, for a dense model, Mistral's) on disk, so
-// that only config.json is written anew. docs/export.md tells which models have a twin in transformers.
+// A run that began from a published model is written as that one was: its family, its names and types, its config.json
+// where the model is still what that says, its tokenizer. docs/export.md tells which other models have a twin in
+// transformers.
 #pragma once
 
-#include <orthant/settings.h>
 #include <orthant/tensor.h>
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ namespace orthant {
 struct ExportOptions {
   std::filesystem::path run;      // a run's folder (its newest checkpoint), or a checkpoint's folder in one
   std::filesystem::path output;   // to be made
-  DType dtype = DType::f32;       // of the weights: f32 or bf16
+  std::optional<DType> dtype = {};  // of the weights: f32 or bf16; nothing: as the run's origin has them, else f32
   bool replace_existing = false;  // write into `output` even where that holds files already
 };
 
@@ -27,25 +28,22 @@ struct ExportResult {
   std::filesystem::path checkpoint;
   std::int64_t step = 0;
   std::int64_t parameters = 0;
-  std::string model_type;                // "mixtral", "mistral" or "orthant"
+  std::string dtypes;                    // "fp32", "bf16" or both
+  std::string model_type;                // of a family (family.h), or "orthant"
   std::vector<std::string> notes;        // what the reader of the exported model has to know
   std::vector<std::string> passed_over;  // newer checkpoints that cannot be used, each with the reason
 };
 
-// Writes output/model.safetensors and output/config.json, complete or not at all: into a folder beside `output` that
-// is then renamed. Where `output` holds files already (and may), its two files are replaced, the others left alone.
-// One tensor at a time is in memory. Neither the run's data nor its other ranks are needed.
+// Writes output/model.safetensors, output/config.json and what travels with the weights, complete or not at all: into a
+// folder beside `output` that is then renamed. Where `output` holds files already (and may), these are replaced, the
+// others left alone. One tensor at a time is in memory. Neither the run's data nor its other ranks are needed.
 // Errors: Error for a run or checkpoint that is not there, incomplete or cannot be read now, one that does not fit its
 // configuration or is of another run than its folder, an `output` that is not an empty folder, and for what the disk
 // refuses.
 ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_keys,
                         const PluginKinds& plugin_kinds = {});
 
-// The settings for which transformers has no twin, a line each; empty where MixtralForCausalLM or MistralForCausalLM
-// computes the same.
-std::vector<std::string> without_twin(const Settings& settings);
-
-// The text of config.json. REQUIRES: dtype is f32 or bf16.
-std::string export_config(const Settings& settings, DType dtype);
+// The settings for which transformers has no twin, a line each; empty where a class of it computes the same.
+std::vector<std::string> without_twin(const Config& config);
 
 }  // namespace orthant

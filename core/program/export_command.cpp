@@ -6,7 +6,7 @@
 
 #include "core/base/output.h"
 #include "core/program/commands.h"
-#include "core/run/export.h"
+#include "core/pretrained/export.h"
 #include "core/session/session.h"
 
 namespace orthant {
@@ -17,7 +17,7 @@ void print(const ExportOptions& options, const ExportResult& result) {
     say("orthant: warning: checkpoint passed over: {}", reason);
   }
   put("{}: {} parameters in {} after step {}, model type {}, from {}\n", options.output.string(), result.parameters,
-      options.dtype == DType::bf16 ? "bf16" : "fp32", result.step, result.model_type, result.checkpoint.string());
+      result.dtypes, result.step, result.model_type, result.checkpoint.string());
   for (const std::string& note : result.notes) {
     put("  note: {}\n", note);
   }
@@ -28,15 +28,18 @@ void print(const ExportOptions& options, const ExportResult& result) {
 void add_export_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("export", "Write the weights of a run as transformers reads them");
   auto options = std::make_shared<ExportOptions>();
-  auto dtype = std::make_shared<std::string>("fp32");
+  auto dtype = std::make_shared<std::string>();
   command->add_option("RUN", options->run, "A run's folder (its newest checkpoint), or a checkpoint's")->required();
   command->add_option("-o,--output", options->output, "The folder to make")->required();
-  command->add_option("--dtype", *dtype, "Type of the weights")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
-      ->capture_default_str();
+  command
+      ->add_option("--dtype", *dtype,
+                   "Type of the weights: fp32, bf16; without it that of the model which the run began from, else fp32")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
   command->add_flag("--force", options->replace_existing, "Replace the model in a folder that holds files already");
   command->callback([options, dtype, &exit_code] {
-    options->dtype = *dtype == "bf16" ? DType::bf16 : DType::f32;
+    if (!dtype->empty()) {
+      options->dtype = *dtype == "bf16" ? DType::bf16 : DType::f32;
+    }
     print(*options, export_run(*options, keys_of_plugin, kinds_of_plugin));
     exit_code = static_cast<int>(ExitCode::ok);
   });

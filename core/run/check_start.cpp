@@ -13,6 +13,7 @@
 #include "core/modules/make_device.h"
 #include "core/modules/module.h"
 #include "core/run/rank.h"
+#include "core/run/starting_weights.h"
 #include "core/session/session.h"
 #include "core/trace/nvtx.h"
 #include "parallel/local/segment.h"
@@ -93,6 +94,18 @@ class Checks {
     }
   }
 
+  // The checkpoint's other files are read by the ranks.
+  void weights() {
+    if (config_.settings.train.from.empty()) {
+      return;
+    }
+    try {
+      check_starting_weights(starting_checkpoint(config_.settings.train.from), config_.settings);
+    } catch (const Error& error) {
+      refuse("train.from", error.what(), "");
+    }
+  }
+
   void ranges() {
     if (run_.nvtx && !has_nvtx() && ranks_ != Ranks::elsewhere) {
       refuse("run.nvtx", "[run] nvtx: true names spans for Nsight Systems, and this build has no NVTX",
@@ -163,6 +176,7 @@ StartCheck check_start(Config& config, Ranks ranks) {
   checks.device();
   checks.communicator(found.world_size);
   checks.data();
+  checks.weights();
   checks.ranges();
   for (std::string& note : std::move(checks).result()) {
     found.notes.push_back(std::move(note));

@@ -145,13 +145,15 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
 
 namespace {
 
+enum class Loaded { everything, weights };
+
 // home: on which the group's state lives.
-void load_group(const CheckpointReader& reader, ParamGroup& group, const Plan& plan, Stream& home) {
+void load_group(const CheckpointReader& reader, ParamGroup& group, const Plan& plan, Stream& home, Loaded what) {
   const int worker = plan.mesh().worker();
   std::vector<std::byte> host;
   for (const Param& p : group.params) {
     for (const StatePiece& part : state_pieces(group, p)) {
-      if (part.state.starts_with("plugins/")) {
+      if (part.state.starts_with("plugins/") || (what == Loaded::weights && !part.state.empty())) {
         continue;  // load_plugin_states
       }
       SliceMeta meta = slice_of(part, p);
@@ -176,13 +178,24 @@ std::vector<std::string> load_checkpoint(const CheckpointReader& reader, const P
   const HookContext at{.stream = stream, .step = reader.step()};
   std::set<std::string> notes;
   for (const auto& group : store.groups()) {
-    with_held(plan.keepers(), *group, Held::state, at, [&](Stream& home) { load_group(reader, *group, plan, home); });
+    with_held(plan.keepers(), *group, Held::state, at,
+              [&](Stream& home) { load_group(reader, *group, plan, home, Loaded::everything); });
     load_plugin_states(reader, *group, plan, stream, notes);
   }
   load_gate_states(reader, plan, store, stream);
   note_unknown_states(reader, store, notes);
   store.refresh_weights(plan, Change::loaded, at);
   return {notes.begin(), notes.end()};
+}
+
+void load_weights(const CheckpointReader& reader, const Plan& plan, ParamStore& store, Stream& stream) {
+  const HookContext at{.stream = stream, .step = 0};
+  for (const auto& group : store.groups()) {
+    with_held(plan.keepers(), *group, Held::state, at,
+              [&](Stream& home) { load_group(reader, *group, plan, home, Loaded::weights); });
+  }
+  load_gate_states(reader, plan, store, stream);
+  store.refresh_weights(plan, Change::loaded, at);
 }
 
 void require_same_parameters(const CheckpointReader& reader, const Settings& settings) {

@@ -41,6 +41,9 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
 std::vector<std::string> load_checkpoint(const CheckpointReader& reader, const Plan& plan, ParamStore& store,
                                          Stream& stream);
 
+// Fills weights and the states of gates alone: what a new run begins with. Errors: as load_checkpoint's.
+void load_weights(const CheckpointReader& reader, const Plan& plan, ParamStore& store, Stream& stream);
+
 // Refuses a checkpoint that holds more than the model and optimizer of `settings`, such as further layers: loading it
 // would silently leave them out. (What it lacks, load_checkpoint refuses.) Errors: Error naming one of them.
 void require_same_parameters(const CheckpointReader& reader, const Settings& settings);

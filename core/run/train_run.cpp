@@ -24,6 +24,7 @@
 #include "core/run/run_numbers.h"
 #include "core/run/run_trace.h"
 #include "core/run/saving.h"
+#include "core/run/starting_weights.h"
 #include "core/run/tensorboard.h"
 #include "core/train/trainer.h"
 #include "parallel/host_collectives.h"
@@ -212,6 +213,7 @@ class TrainingRun {
       if (first() && claim_->resume() == "auto") {
         put("no checkpoint to resume from under {}: starting at step 1\n", checkpoints_.string());
       }
+      take_starting_weights();
       return;
     }
     const CheckpointReader reader(from_);
@@ -240,6 +242,19 @@ class TrainingRun {
     }
   }
 
+  void take_starting_weights() {
+    if (settings_.train.from.empty()) {
+      return;
+    }
+    const std::filesystem::path checkpoint = starting_checkpoint(settings_.train.from);
+    const CheckpointReader reader(checkpoint);
+    load_weights(reader, session_.plan(), trainer_.parameters(), *stream_);
+    if (first()) {
+      origin_ = checkpoint;
+      put("begins with the weights of {} after step {}\n", checkpoint.string(), reader.step());
+    }
+  }
+
   void say_resumed(const CheckpointReader& reader) const {
     put("resumed from {} after step {}\n", from_.string(), step_);
     const auto named = named_checkpoint((from_ / "").lexically_normal().parent_path());
@@ -259,6 +274,9 @@ class TrainingRun {
   void begin() {
     const FileWork work = file_work();
     claim_->begin(config_, from_, from_state_, step_);
+    if (!origin_.empty()) {
+      copy_origin(origin_, options_.run_directory);
+    }
     metrics_.emplace(options_.run_directory / "metrics.jsonl", step_, claim_->ids().run);
     if (settings_.run.tensorboard) {
       tensorboard_.emplace(options_.run_directory / "tensorboard", step_);
@@ -387,6 +405,7 @@ class TrainingRun {
   Pruner pruner_;
   std::filesystem::path from_;                     // the checkpoint that it goes on from; empty: none
   std::map<std::string, std::string> from_state_;  // of its manifest
+  std::filesystem::path origin_;                   // on rank 0, the checkpoint that train.from named
   RunIds ids_;
   std::optional<RunClaim> claim_;  // of rank 0, as the metrics are
   std::optional<MetricsFile> metrics_;

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/checkpoint/safetensors.h"
-#include "core/run/export.h"
+#include "core/pretrained/export.h"
 #include "core/run/run_ids.h"
 #include "tests/export/trained_run.h"
 #include "tests/support/paths.h"
@@ -145,7 +145,7 @@ TEST_F(Export, ModelWithoutATwin) {
   const std::string notes = fmt::format("{}", fmt::join(result.notes, "\n"));
   EXPECT_THAT(notes, HasSubstr("moe.router = \"switch\""));
   EXPECT_THAT(notes, HasSubstr("model.positions = \"learned\""));
-  EXPECT_THAT(notes, HasSubstr("experts in 1 of 2 blocks"));
+  EXPECT_THAT(notes, HasSubstr("moe.every = 2"));
   const nlohmann::json config = config_in(out_);
   EXPECT_EQ(config.at("model_type"), "orthant");
   EXPECT_THAT(config.at("architectures"), IsEmpty());

@@ -3,7 +3,7 @@
 #include <sys/wait.h>
 
 #include "core/checkpoint/safetensors.h"
-#include "core/run/export.h"
+#include "core/pretrained/export.h"
 #include "tests/export/trained_run.h"
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"

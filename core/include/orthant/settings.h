@@ -127,6 +127,10 @@ struct OptimizerSettings {
   StateType state_dtype = StateType::fp32;             // eight_bits: see StateCode (orthant/state_code.h)
 };
 
+struct TrainSettings {
+  std::string from;  // a run's or a checkpoint's folder, whose weights a new run begins with; absolute; empty: none
+};
+
 struct MemorySettings {
   // What the backward pass computes again instead of keeping: "none", "selective", "full". "fit" is one of them by the
   // time that a plan is made.
@@ -143,6 +147,7 @@ struct Settings {
   BatchSettings batch;
   ModelSettings model;
   MoeSettings moe;
+  TrainSettings train;
   OptimizerSettings optimizer;
   MemorySettings memory;
   std::shared_ptr<const Catalogue> catalogue = built_in_catalogue();  // what the names above stand for; never null

@@ -1,0 +1,282 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/pretrained/family.h"
+#include "core/pretrained/rope_link.h"
+
+namespace orthant {
+namespace {
+
+using Theirs = ConfigLink::Theirs;
+
+// What every decoder-only transformer of these families says: RMSNorm, SwiGLU, rotary positions.
+void transformer(ConfigLink& c, double theta) {
+  c.besides({"architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache", "auto_map",
+             "_name_or_path", "bos_token_id", "eos_token_id", "pad_token_id", "max_position_embeddings",
+             "output_attentions", "output_hidden_states", "return_dict", "pretraining_tp"});
+  c.integer("vocab_size", "model.vocab_size");
+  c.integer("hidden_size", "model.d_model");
+  c.integer("num_hidden_layers", "model.layers");
+  c.integer("num_attention_heads", "model.heads");
+  c.integer("num_key_value_heads", "model.kv_heads", 0);
+  c.number("rms_norm_eps", "model.norm_eps");
+  c.ours("model.norm", R"("rmsnorm")");
+  c.ours("model.positions", R"("rotary")");
+  c.theirs("hidden_act", "silu");
+  c.ours("model.activation", R"("swiglu")");
+  c.flag("tie_word_embeddings", "model.tie_embeddings", false);
+  c.theirs("attention_dropout", 0.0);
+  c.number("initializer_range", "model.init_std", 0.02);
+  link_rope(c, theta);
+}
+
+// Queries, keys and values with biases or without; the output projection never has one.
+void no_biases(ConfigLink& c) {
+  c.theirs("attention_bias", false);
+  c.ours("model.biases", "false");
+}
+
+void head_dim(ConfigLink& c) {
+  c.integer("head_dim", "model.head_dim", 0);
+}
+
+// Families whose heads share the model's width and say nothing of it.
+void no_head_dim(ConfigLink& c) {
+  if (!c.reading() &&
+      c.our_integer("model.head_dim") * c.our_integer("model.heads") != c.our_integer("model.d_model")) {
+    c.refuse(fmt::format("model.head_dim = {}", c.our_integer("model.head_dim")));
+  }
+}
+
+// Mistral's: a width or null.
+void window(ConfigLink& c) {
+  if (c.reading()) {
+    const Theirs value = c.take("sliding_window");
+    if (value.is_number_integer()) {
+      c.set("model.sliding_window", value.dump());
+    } else if (!value.is_null()) {
+      c.refuse(fmt::format("sliding_window = {}: a whole number or null was expected", value.dump()));
+    }
+    return;
+  }
+  const std::int64_t width = c.our_integer("model.sliding_window");
+  c.put("sliding_window", width > 0 ? Theirs(width) : Theirs());
+}
+
+// Qwen's: a window of the layers from max_window_layers on, where use_sliding_window says so; layer_types repeats it.
+void no_window(ConfigLink& c) {
+  c.theirs("use_sliding_window", false);
+  c.besides({"sliding_window", "max_window_layers"});
+  if (!c.reading()) {
+    return;
+  }
+  for (const Theirs& type : c.take("layer_types")) {
+    if (type != "full_attention") {
+      c.refuse(fmt::format("layer_types holds {}: only \"full_attention\" can be computed here", type.dump()));
+      return;
+    }
+  }
+}
+
+void dense(ConfigLink& c) {
+  c.integer("intermediate_size", "model.d_ff");
+  c.ours("moe.experts", "0");
+}
+
+void routed(ConfigLink& c, const char* experts) {
+  c.besides({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"});
+  c.integer(experts, "moe.experts");
+  c.integer("num_experts_per_tok", "moe.top_k");
+  if (!c.reading()) {
+    c.put("router_aux_loss_coef", c.our_number("moe.aux_loss"));
+    c.put("output_router_logits", false);
+  }
+}
+
+// A softmax over all experts, whose k greatest are the weights.
+void softmax_gate(ConfigLink& c) {
+  c.ours("moe.router", R"("topk")");
+  c.ours("moe.score", R"("softmax")");
+}
+
+// Which blocks are routed, as Qwen says it: every n-th, but for some by number. Here those can only be the first ones.
+void qwen_blocks(ConfigLink& c) {
+  c.integer("decoder_sparse_step", "moe.every", 1);
+  if (!c.reading()) {
+    Theirs first = Theirs::array();
+    for (std::int64_t i = 0; i < c.our_integer("moe.first_dense"); ++i) {
+      first.push_back(i);
+    }
+    c.put("mlp_only_layers", first);
+    return;
+  }
+  const Theirs layers = c.take("mlp_only_layers");
+  std::vector<std::int64_t> numbers;
+  for (const Theirs& layer : layers) {
+    numbers.push_back(layer.is_number_integer() ? layer.get<std::int64_t>() : -1);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (numbers[i] != static_cast<std::int64_t>(i)) {
+      c.refuse(fmt::format("mlp_only_layers = {}: only the first blocks can be dense by number", layers.dump()));
+      return;
+    }
+  }
+  c.set("moe.first_dense", std::to_string(numbers.size()));
+}
+
+void mixtral(ConfigLink& c) {
+  transformer(c, 1e6);
+  head_dim(c);
+  no_biases(c);
+  window(c);
+  c.integer("intermediate_size", "moe.d_expert");
+  routed(c, "num_local_experts");
+  softmax_gate(c);
+  c.ours("moe.normalize_weights", "true");
+  c.ours("moe.every", "1");
+  if (!c.reading()) {
+    c.put("router_jitter_noise", c.our_number("moe.jitter"));
+  }
+}
+
+void mistral(ConfigLink& c) {
+  transformer(c, 1e4);
+  head_dim(c);
+  no_biases(c);
+  window(c);
+  dense(c);
+}
+
+void llama(ConfigLink& c) {
+  transformer(c, 1e4);
+  head_dim(c);
+  no_biases(c);
+  c.theirs("mlp_bias", false);
+  dense(c);
+}
+
+void qwen2(ConfigLink& c) {
+  transformer(c, 1e4);
+  no_head_dim(c);
+  no_window(c);
+  c.ours("model.biases", "true");
+  dense(c);
+}
+
+void qwen3(ConfigLink& c) {
+  transformer(c, 1e4);
+  head_dim(c);
+  no_biases(c);
+  no_window(c);
+  c.ours("model.qk_norm", "true");
+  c.ours("model.qk_norm_over", R"("head")");
+  dense(c);
+}
+
+void olmoe(ConfigLink& c) {
+  transformer(c, 1e4);
+  no_head_dim(c);
+  no_biases(c);
+  c.theirs("clip_qkv", Theirs());
+  c.ours("model.qk_norm", "true");
+  c.ours("model.qk_norm_over", R"("all")");
+  c.integer("intermediate_size", "moe.d_expert");
+  routed(c, "num_experts");
+  softmax_gate(c);
+  c.flag("norm_topk_prob", "moe.normalize_weights", false);
+  c.ours("moe.every", "1");
+}
+
+void qwen2_moe(ConfigLink& c) {
+  transformer(c, 1e4);
+  no_head_dim(c);
+  no_window(c);
+  c.flag("qkv_bias", "model.biases", true);
+  c.integer("intermediate_size", "model.d_ff");
+  c.integer("moe_intermediate_size", "moe.d_expert");
+  routed(c, "num_experts");
+  qwen_blocks(c);
+  softmax_gate(c);
+  c.flag("norm_topk_prob", "moe.normalize_weights", false);
+  c.ours("moe.shared_experts", "1");
+  c.ours("moe.shared_gate", "true");
+  c.integer("shared_expert_intermediate_size", "moe.d_shared");
+}
+
+void qwen3_moe(ConfigLink& c) {
+  transformer(c, 1e4);
+  head_dim(c);
+  no_biases(c);
+  no_window(c);
+  c.ours("model.qk_norm", "true");
+  c.ours("model.qk_norm_over", R"("head")");
+  c.integer("intermediate_size", "model.d_ff");
+  c.integer("moe_intermediate_size", "moe.d_expert");
+  routed(c, "num_experts");
+  qwen_blocks(c);
+  softmax_gate(c);
+  c.flag("norm_topk_prob", "moe.normalize_weights", false);
+}
+
+// Latent attention and the blocks of DeepSeek-V2 and V3.
+void deepseek(ConfigLink& c) {
+  transformer(c, 1e4);
+  no_biases(c);
+  // Widths that follow from the others.
+  c.besides({"head_dim", "qk_head_dim", "ep_size", "moe_layer_freq", "num_nextn_predict_layers", "seq_aux",
+             "aux_loss_alpha"});
+  c.theirs("mlp_bias", false);
+  c.ours("model.attention", R"("latent")");
+  c.integer("q_lora_rank", "model.q_lora_rank", 0);
+  c.integer("kv_lora_rank", "model.kv_lora_rank");
+  c.integer("qk_nope_head_dim", "model.qk_nope_head_dim");
+  c.integer("qk_rope_head_dim", "model.qk_rope_head_dim");
+  c.integer("v_head_dim", "model.v_head_dim");
+  c.integer("intermediate_size", "model.d_ff");
+  c.integer("moe_intermediate_size", "moe.d_expert");
+  c.integer("first_k_dense_replace", "moe.first_dense", 0);
+  c.ours("moe.every", "1");
+  routed(c, "n_routed_experts");
+  c.integer("n_shared_experts", "moe.shared_experts", 0);
+  c.integer("n_group", "moe.expert_groups", 1);
+  c.integer("topk_group", "moe.groups_per_token", 1);
+  c.number("routed_scaling_factor", "moe.weight_scale", 1.0);
+}
+
+void deepseek_v3(ConfigLink& c) {
+  deepseek(c);
+  c.theirs("scoring_func", "sigmoid");
+  c.theirs("topk_method", "noaux_tc");
+  c.flag("rope_interleave", "model.rope_interleaved", true);
+  c.flag("norm_topk_prob", "moe.normalize_weights", true);
+  c.ours("moe.router", R"("bias")");
+  c.ours("moe.score", R"("sigmoid")");
+}
+
+}  // namespace
+
+std::span<const Family> families() {
+  static const std::vector<Family> all = {
+      {"mixtral", "MixtralForCausalLM", MoeNames::mixtral, "", mixtral},
+      {"mistral", "MistralForCausalLM", MoeNames::none, "", mistral},
+      {"olmoe", "OlmoeForCausalLM", MoeNames::mlp, "", olmoe},
+      {"qwen3_moe", "Qwen3MoeForCausalLM", MoeNames::mlp, "", qwen3_moe},
+      {"qwen2_moe", "Qwen2MoeForCausalLM", MoeNames::mlp, "shared_expert", qwen2_moe},
+      {"deepseek_v3", "DeepseekV3ForCausalLM", MoeNames::mlp, "shared_experts", deepseek_v3},
+      {"qwen3", "Qwen3ForCausalLM", MoeNames::none, "", qwen3},
+      {"qwen2", "Qwen2ForCausalLM", MoeNames::none, "", qwen2},
+      {"llama", "LlamaForCausalLM", MoeNames::none, "", llama},
+  };
+  return all;
+}
+
+const Family* find_family(const std::string& model_type) {
+  const std::span<const Family> all = families();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Family& f) { return f.model_type == model_type; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+}  // namespace orthant

@@ -1,0 +1,36 @@
+// Families of published models: what a config.json of each says, and how its tensors are called.
+//
+// Source of the keys and names: the configuration and modelling classes of Hugging Face's transformers, checked with
+// models that it has made (tests/pretrained).
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+
+#include "core/pretrained/config_link.h"
+
+namespace orthant {
+
+// How the tensors of a routed layer are called.
+enum class MoeNames {
+  none,     // dense
+  mixtral,  // block_sparse_moe.gate, .experts.N.w1 (gate), .w3 (up), .w2 (down): ours too
+  mlp       // mlp.gate, mlp.experts.N.gate_proj, .up_proj, .down_proj
+};
+
+struct Family {
+  std::string model_type;    // of config.json
+  std::string architecture;  // the class in transformers
+  MoeNames names = MoeNames::none;
+  std::string shared;  // "shared_expert", "shared_experts": what stands between mlp. and .gate_proj
+  std::function<void(ConfigLink&)> state;
+};
+
+// A model that several of them can say is written as the first.
+std::span<const Family> families();
+
+// Null: there is none.
+const Family* find_family(const std::string& model_type);
+
+}  // namespace orthant

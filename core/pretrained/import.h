@@ -1,0 +1,37 @@
+// import: a published model's folder becomes a run of ours after step 0.
+//
+// RUN/ has checkpoints/step_000000 (weights in fp32, no optimizer state), config.resolved.toml, model.toml (the tables
+// of the model, for other configurations to extend) and pretrained/ (receipt.h).
+//
+// Strict: each key of config.json is understood or refused by name; each element of each tensor becomes one element of
+// one of our parameters, or the tensor is named and nothing is written.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+
+namespace orthant {
+
+struct ImportOptions {
+  std::filesystem::path source;       // a folder with config.json and safetensors
+  std::filesystem::path output;       // the run's folder, to be made
+  std::vector<std::string> left_out;  // patterns (* and ?) of tensors that are not to be used
+};
+
+struct ImportResult {
+  std::string model_type;
+  std::int64_t parameters = 0, tensors = 0;
+  bool packed = false;
+  std::vector<std::string> left_out, files;  // tensors; files that travel with the weights
+};
+
+// One tensor at a time is in memory. Errors: ConfigError naming every key and every tensor that does not fit; Error for
+// a damaged source, and for what the disk refuses.
+ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin_keys,
+                          const PluginKinds& plugin_kinds = {});
+
+}  // namespace orthant

@@ -1,0 +1,63 @@
+#include "core/pretrained/receipt.h"
+
+#include <orthant/error.h>
+
+#include "core/base/json.h"
+#include "core/data/mapped_file.h"
+
+namespace orthant {
+namespace {
+
+constexpr const char* receipt_name = "receipt.json";
+
+std::optional<DType> float_type(const std::string& name) {
+  return name == "F32" ? std::optional(DType::f32) : name == "BF16" ? std::optional(DType::bf16) : std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::string> travelling_files() {
+  return {"config.json",     "generation_config.json",  "tokenizer.json",    "tokenizer_config.json",
+          "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+          "merges.txt",      "chat_template.jinja"};
+}
+
+std::string Receipt::to_json() const {
+  nlohmann::ordered_json json = {
+      {"format", 1}, {"model_type", model_type}, {"experts", experts == ExpertForm::packed ? "packed" : "each"}};
+  json["files"] = nlohmann::ordered_json::array();
+  for (const SourceWeights::File& file : files) {
+    json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
+  }
+  json["left_out"] = left_out;
+  json["repeated"] = repeated;
+  for (const auto& [name, dtype] : dtypes) {
+    json["dtypes"][name] = safetensors_name(dtype);
+  }
+  for (const TensorPlace& place : places) {
+    json["tensors"][place.ours] = {{"shape", place.shape}, {"from", place.theirs}, {"begin", place.begin}};
+  }
+  return json.dump(1) + "\n";
+}
+
+std::optional<Origin> origin_of(const std::filesystem::path& run) {
+  const std::filesystem::path folder = run / pretrained_folder, file = folder / receipt_name;
+  if (!std::filesystem::exists(file)) {
+    return {};
+  }
+  const std::string where = fmt::format("'{}'", file.string());
+  const MappedFile text(file);
+  const Json json = parse_json(text.bytes(), where);
+  Origin origin{.model_type = text_at(json, "model_type", where),
+                .experts = text_at(json, "experts", where) == "packed" ? ExpertForm::packed : ExpertForm::each,
+                .dtypes = {},
+                .folder = folder};
+  for (const auto& [name, dtype] : member(json, "dtypes", where).items()) {
+    const std::optional<DType> known = dtype.is_string() ? float_type(dtype.get<std::string>()) : std::nullopt;
+    require(known.has_value(), "{}: '{}' has the type {}, F32 or BF16 was expected", where, name, dtype.dump());
+    origin.dtypes[name] = *known;
+  }
+  return origin;
+}
+
+}  // namespace orthant

@@ -1,0 +1,44 @@
+// The receipt of an import: where each weight came from. It lies in RUN/pretrained/receipt.json, beside the config.json
+// and the tokenizer of the source, and travels with every run that begins from these weights; an export goes by it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/pretrained/source_weights.h"
+#include "core/pretrained/tensor_names.h"
+
+namespace orthant {
+
+inline constexpr const char* pretrained_folder = "pretrained";
+
+// Files of a published model that travel as they are, where it has them: configuration and tokenizer.
+std::vector<std::string> travelling_files();
+
+struct Receipt {
+  std::string model_type;
+  ExpertForm experts = ExpertForm::each;
+  std::vector<SourceWeights::File> files;
+  std::vector<TensorPlace> places;
+  std::map<std::string, DType> dtypes;  // of each tensor of theirs that was used
+  std::vector<std::string> left_out;    // as asked for
+  std::vector<std::string> repeated;    // a tied output matrix that the source stores all the same
+
+  std::string to_json() const;
+};
+
+// What an export needs of it. Errors: Error naming the file where it is damaged.
+struct Origin {
+  std::string model_type;
+  ExpertForm experts = ExpertForm::each;
+  std::map<std::string, DType> dtypes;
+  std::filesystem::path folder;  // of the files that travel
+};
+// Nothing where the run was not begun from a published model.
+std::optional<Origin> origin_of(const std::filesystem::path& run);
+
+}  // namespace orthant

@@ -1,0 +1,150 @@
+#include "core/pretrained/rope_link.h"
+
+#include <fmt/format.h>
+
+#include <span>
+
+#include "core/config/value_text.h"
+
+namespace orthant {
+namespace {
+
+using Theirs = ConfigLink::Theirs;
+
+// A number of rope_scaling, and which of ours it is. needed: a type does not go without.
+struct ScalingKey {
+  const char* theirs;
+  const char* ours;
+  bool needed = false;
+  bool whole = false;
+};
+
+struct ScalingType {
+  const char* name;
+  std::vector<ScalingKey> keys;
+};
+
+const std::vector<ScalingType>& scaling_types() {
+  static const ScalingKey factor{"factor", "model.rope_factor", true};
+  static const ScalingKey original{"original_max_position_embeddings", "model.rope_original_positions", true, true};
+  static const std::vector<ScalingType> all = {
+      {"linear", {factor}},
+      {"llama3",
+       {factor,
+        original,
+        {"low_freq_factor", "model.rope_low_freq_factor", true},
+        {"high_freq_factor", "model.rope_high_freq_factor", true}}},
+      {"yarn",
+       {factor,
+        original,
+        {"beta_fast", "model.rope_beta_fast"},
+        {"beta_slow", "model.rope_beta_slow"},
+        {"attention_factor", "model.rope_attention_factor"},
+        {"mscale", "model.rope_mscale"},
+        {"mscale_all_dim", "model.rope_mscale_all_dim"}}},
+  };
+  return all;
+}
+
+// truncate is the only key that is no number.
+void read_truncate(ConfigLink& link, const Theirs& scaling) {
+  const auto found = scaling.find("truncate");
+  if (found != scaling.end() && found->is_boolean()) {
+    link.set("model.rope_truncate", found->get<bool>() ? "true" : "false");
+  } else if (found != scaling.end()) {
+    link.refuse(fmt::format("rope_scaling.truncate = {}: true or false was expected", found->dump()));
+  }
+}
+
+void read_scaling(ConfigLink& link, const ScalingType& type, const Theirs& scaling) {
+  link.set("model.rope_scaling", fmt::format("\"{}\"", type.name));
+  std::set<std::string> known = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "truncate"};
+  for (const ScalingKey& key : type.keys) {
+    known.insert(key.theirs);
+    const Theirs value = scaling.contains(key.theirs) ? scaling[key.theirs] : Theirs();
+    if (key.whole ? value.is_number_integer() : value.is_number()) {
+      link.set(key.ours, key.whole ? value.dump() : toml_text(Value(value.get<double>())));
+    } else if (key.needed || !value.is_null()) {
+      link.refuse(fmt::format("rope_scaling.{} = {}: a {}number was expected", key.theirs, value.dump(),
+                              key.whole ? "whole " : ""));
+    }
+  }
+  if (std::string(type.name) == "yarn") {
+    read_truncate(link, scaling);
+  } else {
+    known.erase("truncate");
+  }
+  for (const auto& [key, value] : scaling.items()) {
+    if (!known.contains(key)) {
+      link.refuse(
+          fmt::format("rope_scaling.{} = {}: this key is not known for the type \"{}\"", key, value.dump(), type.name));
+    }
+  }
+}
+
+void read_rope(ConfigLink& link, double default_theta) {
+  const Theirs parameters = link.take("rope_parameters"), old = link.take("rope_scaling");
+  Theirs theta = link.take("rope_theta");
+  if (parameters.is_object() && old.is_object() && parameters != old) {
+    link.refuse("rope_scaling says something else than rope_parameters");
+    return;
+  }
+  const Theirs scaling = parameters.is_object() ? parameters : old.is_object() ? old : Theirs::object();
+  if (scaling.contains("rope_theta")) {
+    theta = scaling["rope_theta"];
+  }
+  if (!theta.is_null() && !theta.is_number()) {
+    link.refuse(fmt::format("rope_theta = {}: a number was expected", theta.dump()));
+    return;
+  }
+  link.set("model.rope_theta", toml_text(Value(theta.is_null() ? default_theta : theta.get<double>())));
+  const double part = scaling.value("partial_rotary_factor", 1.0);
+  if (part != 1.0) {
+    link.refuse(fmt::format("rope_scaling.partial_rotary_factor = {}: only whole heads are rotated here", part));
+  }
+  const std::string type = scaling.value("rope_type", scaling.value("type", std::string("default")));
+  if (type == "default") {
+    return;
+  }
+  for (const ScalingType& known : scaling_types()) {
+    if (type == known.name) {
+      read_scaling(link, known, scaling);
+      return;
+    }
+  }
+  link.refuse(fmt::format("rope_scaling.rope_type = \"{}\": default, linear, llama3 and yarn are known", type));
+}
+
+void write_rope(ConfigLink& link) {
+  link.put("rope_theta", link.our_number("model.rope_theta"));
+  const std::string type = link.our_text("model.rope_scaling");
+  if (type == "none") {
+    link.put("rope_scaling", Theirs());
+    return;
+  }
+  Theirs scaling = {{"rope_type", type}};
+  for (const ScalingType& known : scaling_types()) {
+    if (type != known.name) {
+      continue;
+    }
+    for (const ScalingKey& key : known.keys) {
+      if (key.whole) {
+        scaling[key.theirs] = link.our_integer(key.ours);
+      } else if (const double value = link.our_number(key.ours); key.needed || value != 0) {
+        scaling[key.theirs] = value;  // 0 of the others: not said
+      }
+    }
+  }
+  if (type == "yarn") {
+    scaling["truncate"] = link.our_flag("model.rope_truncate");
+  }
+  link.put("rope_scaling", scaling);
+}
+
+}  // namespace
+
+void link_rope(ConfigLink& link, double theta) {
+  link.reading() ? read_rope(link, theta) : write_rope(link);
+}
+
+}  // namespace orthant

@@ -1,0 +1,52 @@
+// The tensors of a published model: one safetensors file, or several with an index.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/checkpoint/safetensors.h"
+
+namespace orthant {
+
+// Thread safety: const calls from any thread.
+class SourceWeights {
+ public:
+  // Opens model.safetensors, or what model.safetensors.index.json names. Errors: ConfigError naming what is missing:
+  // weights, a file of the index, a tensor that the index places in a file which lacks it or that it does not know, a
+  // tensor that two files have; and Error for a damaged file.
+  explicit SourceWeights(const std::filesystem::path& folder);
+
+  // Null: there is none of this name.
+  const FileTensor* find(const std::string& name) const;
+  std::vector<std::string> names() const;  // sorted
+  // REQUIRES: there is one of this name. The bytes are mapped, and stay as long as this.
+  std::span<const std::byte> bytes(const std::string& name) const;
+
+  struct File {
+    std::string name;
+    std::uint64_t bytes = 0;
+    std::string sha256;
+  };
+  std::vector<File> files() const;  // reads all of them
+  std::uint64_t size() const;       // bytes of all files
+
+ private:
+  void open(const std::filesystem::path& path);
+
+  struct Place {
+    std::size_t file = 0;
+    const FileTensor* tensor = nullptr;
+  };
+  std::vector<SafetensorsReader> files_;
+  std::map<std::string, Place> places_;
+};
+
+// elements [begin, begin + count) of a tensor as f32. Errors: Error naming the tensor for a type that is no float, and
+// for values that are not finite.
+std::vector<float> read_floats(const SourceWeights& weights, const std::string& name, std::int64_t begin,
+                               std::int64_t count);
+
+}  // namespace orthant

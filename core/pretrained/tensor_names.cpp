@@ -1,0 +1,118 @@
+#include "core/pretrained/tensor_names.h"
+
+#include <functional>
+#include <numeric>
+
+#include "core/arch/parameter_table.h"
+
+namespace orthant {
+namespace {
+
+constexpr const char* our_moe = ".block_sparse_moe";
+
+void replace(std::string& text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  if (at != std::string::npos) {
+    text.replace(at, from.size(), to);
+  }
+}
+
+std::vector<std::int64_t> sizes_of(const Shape& shape) {
+  std::vector<std::int64_t> sizes;
+  for (int i = 0; i < shape.rank(); ++i) {
+    sizes.push_back(shape[i]);
+  }
+  return sizes;
+}
+
+// Packed experts stand under mlp, whatever the family calls them otherwise.
+std::string their_name(const Family& family, ExpertForm form, std::string name) {
+  if (family.names != MoeNames::mlp && form != ExpertForm::packed) {
+    return name;
+  }
+  if (name.find(std::string(our_moe) + ".experts.") != std::string::npos) {
+    replace(name, ".w1.", ".gate_proj.");
+    replace(name, ".w3.", ".up_proj.");
+    replace(name, ".w2.", ".down_proj.");
+  }
+  replace(name, ".shared_experts.", "." + family.shared + ".");
+  replace(name, our_moe, ".mlp");
+  return name;
+}
+
+// "model.layers.3.block_sparse_moe.experts.5.w1.weight": the layer's stem, 5, "w1".
+struct ExpertName {
+  std::string stem, matrix;
+  std::int64_t expert = -1;
+};
+ExpertName expert_name(const std::string& name) {
+  const std::string mark = std::string(our_moe) + ".experts.";
+  const std::size_t at = name.find(mark);
+  if (at == std::string::npos) {
+    return {};
+  }
+  const std::size_t number = at + mark.size(), dot = name.find('.', number);
+  return {name.substr(0, at), name.substr(dot + 1, name.find('.', dot + 1) - dot - 1),
+          std::stoll(name.substr(number, dot - number))};
+}
+
+TensorPlace packed_place(const ParamSpec& spec, const ExpertName& name, std::int64_t experts) {
+  const std::int64_t rows = spec.global[0], columns = spec.global[1];
+  const bool down = name.matrix == "w2";
+  const std::int64_t stacked = down ? rows : 2 * rows;
+  const std::int64_t row = name.expert * stacked + (name.matrix == "w3" ? rows : 0);
+  return {.ours = spec.name,
+          .shape = sizes_of(spec.global),
+          .theirs = name.stem + ".mlp.experts." + (down ? "down_proj" : "gate_up_proj"),
+          .sizes = {experts, stacked, columns},
+          .begin = row * columns};
+}
+
+}  // namespace
+
+std::int64_t TensorPlace::elements() const {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+Shape TensorPlace::our_shape() const {
+  return shape.size() == 1 ? Shape{shape[0]} : Shape{shape.at(0), shape.at(1)};
+}
+
+std::vector<TensorPlace> tensor_places(const Family& family, const Settings& settings, ExpertForm form) {
+  std::vector<TensorPlace> places;
+  for (const LayerSpecs& layer : parameter_table(settings)) {
+    for (const ParamSpec& spec : layer.params) {
+      const ExpertName expert = expert_name(spec.name);
+      if (form == ExpertForm::packed && expert.expert >= 0) {
+        places.push_back(packed_place(spec, expert, settings.moe.experts));
+        continue;
+      }
+      places.push_back({.ours = spec.name,
+                        .shape = sizes_of(spec.global),
+                        .theirs = their_name(family, form, spec.name),
+                        .sizes = sizes_of(spec.global)});
+    }
+  }
+  for (const GateStateSpec& state : gate_state_table(settings)) {
+    const std::string layer = state.name.substr(std::string(gate_state_prefix).size());
+    places.push_back({.ours = state.name,
+                      .shape = {settings.moe.experts},
+                      .theirs = their_name(family, form, layer) + ".gate.e_score_correction_bias",
+                      .sizes = {settings.moe.experts}});
+  }
+  return places;
+}
+
+std::string packed_name(const Family& family, const Settings& settings) {
+  if (family.names == MoeNames::none) {
+    return "";
+  }
+  for (int block = 0; block < settings.model.layers; ++block) {
+    if (block_has_experts(settings, block)) {
+      return block_stem(block) + ".mlp.experts.gate_up_proj";
+    }
+  }
+  return "";
+}
+
+}  // namespace orthant

@@ -1,0 +1,28 @@
+// The twin of a model in transformers: the family that computes the same, and its config.json.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/pretrained/family.h"
+#include "core/pretrained/receipt.h"
+
+namespace orthant {
+
+struct Twin {
+  const Family* family = nullptr;    // null: there is none
+  ConfigLink::Theirs config;         // as the family says it
+  std::vector<std::string> reasons;  // why there is none, a line each
+};
+
+// origin: of a run that began from a published model, whose family is then asked; null: the first of all families that
+// can say it. Where none can, the reasons are Mixtral's, or Mistral's for a dense model.
+// Errors: Error for an origin of a family that is not known.
+Twin twin_of(const Config& config, const Origin* origin = nullptr);
+
+// The text of config.json: the origin's own, where the model is still what it says and keeps its types; else the
+// twin's; without a twin our own keys. dtype: of the weights; nothing: as the origin's, f32 without one.
+std::string config_json(const Config& config, const Twin& twin, const Origin* origin, std::optional<DType> dtype);
+
+}  // namespace orthant

@@ -1,0 +1,28 @@
+// Workshop: a folder beside the output, in which files are made; it becomes the output at once, or goes.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "core/checkpoint/disk.h"
+
+namespace orthant {
+
+class Workshop {
+ public:
+  Workshop(const Disk& disk, const std::filesystem::path& output);
+  ~Workshop();
+  Workshop(const Workshop&) = delete;
+  Workshop& operator=(const Workshop&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  void write_text(const std::string& name, const std::string& content) const;
+  // Renames the folder to `output`, and syncs. REQUIRES: there is none, or an empty one.
+  void become_output() const;
+
+ private:
+  const Disk& disk_;
+  std::filesystem::path path_, output_;
+};
+
+}  // namespace orthant

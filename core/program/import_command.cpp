@@ -1,0 +1,42 @@
+// orthant import DIR -o RUN [--leave-out PATTERN]...: a published model as a run after step 0.
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "core/base/output.h"
+#include "core/pretrained/import.h"
+#include "core/program/commands.h"
+#include "core/session/session.h"
+
+namespace orthant {
+namespace {
+
+void print(const ImportOptions& options, const ImportResult& result) {
+  put("{}: {} parameters of a {} from {} tensors{}\n", options.output.string(), result.parameters, result.model_type,
+      result.tensors, result.packed ? ", experts packed" : "");
+  if (!result.left_out.empty()) {
+    put("  left out   {}\n", fmt::join(result.left_out, ", "));
+  }
+  put("  with it    {}\n", fmt::join(result.files, ", "));
+  put("  receipt    {}\n", (options.output / "pretrained/receipt.json").string());
+  put("  model      {}: extend it, and say [train] from = \"{}\"\n", (options.output / "model.toml").string(),
+      options.output.string());
+}
+
+}  // namespace
+
+void add_import_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("import", "Make a run of a published model's folder");
+  auto options = std::make_shared<ImportOptions>();
+  command->add_option("DIR", options->source, "A folder with config.json and safetensors")->required();
+  command->add_option("-o,--output", options->output, "The run's folder, to be made")->required();
+  command->add_option("--leave-out", options->left_out, "Tensors that are not to be used, by name; * and ? match")
+      ->allow_extra_args(false);
+  command->callback([options, &exit_code] {
+    print(*options, import_model(*options, keys_of_plugin, kinds_of_plugin));
+    exit_code = static_cast<int>(ExitCode::ok);
+  });
+}
+
+}  // namespace orthant

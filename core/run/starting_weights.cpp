@@ -1,0 +1,108 @@
+#include "core/run/starting_weights.h"
+
+#include <orthant/error.h>
+
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "core/arch/parameter_table.h"
+#include "core/checkpoint/checkpoint.h"
+
+namespace orthant {
+namespace {
+
+namespace fs = std::filesystem;
+
+// At most so many parameters are named in a refusal.
+constexpr std::size_t most_named = 6;
+
+class Differences {
+ public:
+  void add(std::string line) {
+    if (++count_ <= most_named) {
+      lines_.push_back(std::move(line));
+    }
+  }
+  void throw_if_any(const fs::path& checkpoint) const {
+    if (count_ == 0) {
+      return;
+    }
+    const std::string more = count_ > most_named ? fmt::format("\n  and {} more", count_ - most_named) : "";
+    throw ConfigError(
+        fmt::format("{} is of another model:\n  {}{}", checkpoint.string(), fmt::join(lines_, "\n  "), more));
+  }
+
+ private:
+  std::vector<std::string> lines_;
+  std::size_t count_ = 0;
+};
+
+bool is_parameter(const std::string& name) {
+  return !name.starts_with("optimizer/") && !name.starts_with("plugins/") && !name.starts_with("worker") &&
+         !name.starts_with(gate_state_prefix);
+}
+
+}  // namespace
+
+fs::path starting_checkpoint(const fs::path& from) {
+  if (!fs::is_directory(from)) {
+    throw ConfigError(
+        fmt::format("[train] from: '{}' is not a folder: give a run's, an import's or a checkpoint's", from.string()));
+  }
+  if (fs::exists(from / "manifest.json")) {
+    return from;
+  }
+  for (const NamedCheckpoint& checkpoint : checkpoints_in(from / "checkpoints")) {
+    if (checkpoint.finished()) {
+      return checkpoint.path;
+    }
+  }
+  throw ConfigError(fmt::format("[train] from: '{}' has no complete checkpoint under checkpoints/", from.string()));
+}
+
+void check_starting_weights(const fs::path& checkpoint, const Settings& settings) {
+  const CheckpointReader reader(checkpoint);
+  Differences differences;
+  std::set<std::string> known;
+  for (const LayerSpecs& layer : parameter_table(settings)) {
+    for (const ParamSpec& spec : layer.params) {
+      known.insert(spec.name);
+      if (!reader.has(spec.name)) {
+        differences.add(fmt::format("it has no '{}'", spec.name));
+      } else if (const Shape shape = reader.info(spec.name).shape; shape != spec.global) {
+        differences.add(
+            fmt::format("'{}' is {} there and {} here", spec.name, shape.to_string(), spec.global.to_string()));
+      }
+    }
+  }
+  for (const GateStateSpec& state : gate_state_table(settings)) {
+    if (!reader.has(state.name)) {
+      differences.add(fmt::format("it has no '{}': its gate is another", state.name));
+    }
+  }
+  for (const std::string& name : reader.names()) {
+    if (is_parameter(name) && !known.contains(name)) {
+      differences.add(fmt::format("'{}' has no place here", name));
+    }
+  }
+  differences.throw_if_any(checkpoint);
+}
+
+void copy_origin(const fs::path& checkpoint, const fs::path& run) {
+  const fs::path from = checkpoint.parent_path().parent_path() / "pretrained", to = run / "pretrained";
+  if (!fs::is_directory(from)) {
+    return;
+  }
+  const Disk disk;
+  disk.create_folder(to);
+  for (const fs::directory_entry& file : fs::directory_iterator(from)) {
+    if (file.is_regular_file()) {
+      fs::copy_file(file.path(), to / file.path().filename(), fs::copy_options::overwrite_existing);
+      disk.sync_file(to / file.path().filename());
+    }
+  }
+  disk.sync_folder(to);
+}
+
+}  // namespace orthant

@@ -1,0 +1,22 @@
+// The weights that a new run begins with (train.from).
+#pragma once
+
+#include <orthant/settings.h>
+
+#include <filesystem>
+
+namespace orthant {
+
+// The checkpoint that `from` names: the newest of a run's, or the checkpoint itself. Only its manifest is read here:
+// the ranks check what they read. Errors: ConfigError for a folder that has none.
+std::filesystem::path starting_checkpoint(const std::filesystem::path& from);
+
+// Refuses a checkpoint whose parameters are not those of the model. Errors: ConfigError naming some that are missing,
+// that have other sizes, or that the model does not have.
+void check_starting_weights(const std::filesystem::path& checkpoint, const Settings& settings);
+
+// What travels with weights that came from a published model (core/pretrained), from the folder of their run into that
+// of the new one; nothing where there is none.
+void copy_origin(const std::filesystem::path& checkpoint, const std::filesystem::path& run);
+
+}  // namespace orthant
