@@ -33,8 +33,40 @@ const char* text(Activation a) {
 const char* text(Positions p) {
   return p == Positions::rotary ? "rotary" : "learned";
 }
+const char* text(RopeScaling r) {
+  switch (r) {
+    case RopeScaling::none: return "none";
+    case RopeScaling::linear: return "linear";
+    case RopeScaling::llama3: return "llama3";
+    case RopeScaling::yarn: return "yarn";
+  }
+  return "";
+}
 const char* text(ScoreKind s) {
   return s == ScoreKind::softmax ? "softmax" : "sigmoid";
+}
+
+void add_rotary_keys(OrderedJson& json, const ModelSettings& m) {
+  json["rope_interleaved"] = m.rope_interleaved;
+  json["rope_scaling"] = text(m.rope_scaling);
+  if (m.rope_scaling != RopeScaling::none) {
+    json["rope_factor"] = m.rope_factor;
+  }
+  if (m.rope_scaling == RopeScaling::llama3 || m.rope_scaling == RopeScaling::yarn) {
+    json["rope_original_positions"] = m.rope_original_positions;
+  }
+  if (m.rope_scaling == RopeScaling::llama3) {
+    json["rope_low_freq_factor"] = m.rope_low_freq_factor;
+    json["rope_high_freq_factor"] = m.rope_high_freq_factor;
+  }
+  if (m.rope_scaling == RopeScaling::yarn) {
+    json["rope_beta_fast"] = m.rope_beta_fast;
+    json["rope_beta_slow"] = m.rope_beta_slow;
+    json["rope_truncate"] = m.rope_truncate;
+    json["rope_attention_factor"] = m.rope_attention_factor;
+    json["rope_mscale"] = m.rope_mscale;
+    json["rope_mscale_all_dim"] = m.rope_mscale_all_dim;
+  }
 }
 
 // The keys that transformers has no name for, as in a [model] and a [moe] table.
@@ -45,18 +77,33 @@ void add_own_keys(OrderedJson& json, const Settings& s) {
   json["attention"] = s.model.attention;
   json["ffn"] = s.model.ffn;
   json["qk_norm"] = s.model.qk_norm;
+  json["qk_norm_over"] = s.model.qk_norm_over == QkNormOver::head ? "head" : "all";
   json["attention_bias"] = s.model.biases;
+  json["output_bias"] = s.model.output_bias;
+  add_rotary_keys(json, s.model);
+  if (s.model.attention == "latent") {
+    json["q_lora_rank"] = s.model.q_lora_rank;
+    json["kv_lora_rank"] = s.model.kv_lora_rank;
+    json["qk_nope_head_dim"] = s.model.qk_nope_head_dim;
+    json["qk_rope_head_dim"] = s.model.qk_rope_head_dim;
+    json["v_head_dim"] = s.model.v_head_dim;
+  }
   if (routed_blocks(s) > 0) {
     json["every"] = s.moe.every;
+    json["first_dense"] = s.moe.first_dense;
     json["router"] = s.moe.router;
     json["score"] = text(s.moe.score);
     json["normalize_weights"] = s.moe.normalize_weights;
+    json["weight_scale"] = s.moe.weight_scale;
     json["capacity_factor"] = s.moe.capacity_factor;
     json["group_tokens"] = group_tokens_of(s);
     json["drop_policy"] = s.moe.drop_policy == DropPolicy::position ? "position" : "probability";
     json["expert_groups"] = s.moe.expert_groups;
     json["groups_per_token"] = s.moe.groups_per_token;
+    json["group_score"] = s.moe.group_score == GroupScore::max ? "max" : "top2_sum";
     json["shared_experts"] = s.moe.shared_experts;
+    json["shared_expert_intermediate_size"] = d_shared_of(s);
+    json["shared_gate"] = s.moe.shared_gate;
     json["expert_intermediate_size"] = d_expert_of(s);
   }
 }
@@ -218,6 +265,10 @@ std::vector<std::string> without_twin(const Settings& s) {
   expect(s.model.ffn == "mlp", fmt::format("model.ffn = \"{}\"", s.model.ffn));
   expect(!s.model.qk_norm, "model.qk_norm = true");
   expect(!s.model.biases, "model.biases = true");
+  expect(!s.model.output_bias, "model.output_bias = true");
+  expect(s.model.rope_scaling == RopeScaling::none,
+         fmt::format("model.rope_scaling = \"{}\"", text(s.model.rope_scaling)));
+  expect(!s.model.rope_interleaved, "model.rope_interleaved = true");
   expect(s.model.positions == Positions::rotary, fmt::format("model.positions = \"{}\"", text(s.model.positions)));
   const int routed = routed_blocks(s);
   if (routed > 0) {
@@ -227,6 +278,7 @@ std::vector<std::string> without_twin(const Settings& s) {
     expect(greatest, fmt::format("moe.router = \"{}\"", s.moe.router));
     expect(!greatest || gate.config(s).normalize_weights, "moe.normalize_weights = false");
     expect(s.moe.score == ScoreKind::softmax, fmt::format("moe.score = \"{}\"", text(s.moe.score)));
+    expect(s.moe.weight_scale == 1, fmt::format("moe.weight_scale = {}", s.moe.weight_scale));
     expect(s.moe.shared_experts == 0, fmt::format("moe.shared_experts = {}", s.moe.shared_experts));
   }
   return reasons;
