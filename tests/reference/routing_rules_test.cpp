@@ -1,6 +1,7 @@
 // Routers as published models have them, in the configurations that stand for them, against their definitions in fp64:
 // DeepSeek-V3 (sigmoid, biases, groups by their two best), DeepSeek-V2 (softmax, groups by their best), Qwen2-MoE and
-// OLMoE (softmax over all experts, not normalised), and the shared expert that Qwen2-MoE weighs.
+// OLMoE (softmax over all experts, not normalised), and the shared expert that Qwen2-MoE weighs. Sums of what
+// transformers 5.23 makes of the same numbers are beside them.
 #include <algorithm>
 #include <numeric>
 
@@ -155,11 +156,24 @@ Chosen chosen_by(const Values& logits, const Rule& rule) {
   return all;
 }
 
-void expect_rule(RoutedLayer& layer, const Rule& rule) {
+// The sums over all choices of w (e + 1) and of w^2 cos(e), as transformers' routers have them.
+struct Sums {
+  double first, second;
+};
+
+void expect_rule(RoutedLayer& layer, const Rule& rule, const Sums& of_transformers) {
   layer.run();
   const Chosen expected = chosen_by(layer.logits, rule);
   EXPECT_EQ(layer.expert, expected.expert);
   expect_equal("weights", layer.weight, expected.weight);
+  Sums sums{0, 0};
+  for (std::size_t i = 0; i < layer.weight.size(); ++i) {
+    const double w = static_cast<double>(layer.weight[i]), e = layer.expert[i];
+    sums.first += w * (e + 1);
+    sums.second += w * w * std::cos(e);
+  }
+  expect_equal("first sum", sums.first, of_transformers.first);
+  expect_equal("second sum", sums.second, of_transformers.second);
 }
 
 TEST(RoutingRules, DeepseekV3) {
@@ -173,7 +187,7 @@ TEST(RoutingRules, DeepseekV3) {
   const std::vector<float> bias = sines(16, 0.4, 0.3);
   layer.set_bias(bias);
   Rule rule{.experts = 16, .top_k = 4, .groups = 4, .of_token = 2, .sigmoid = true, .scale = 2.5, .bias = wide(bias)};
-  expect_rule(layer, rule);
+  expect_rule(layer, rule, {386.820878, -11.5836827});
   // The problem tells the rules apart.
   const Chosen right = chosen_by(layer.logits, rule);
   rule.by_two = false;
@@ -192,7 +206,7 @@ TEST(RoutingRules, DeepseekV2) {
   s.moe.weight_scale = 16;
   RoutedLayer layer(s);
   Rule rule{.experts = 16, .top_k = 3, .groups = 4, .of_token = 2, .by_two = false, .normalised = false, .scale = 16};
-  expect_rule(layer, rule);
+  expect_rule(layer, rule, {1655.36572, 69.1023503});
   rule.by_two = true;
   EXPECT_NE(chosen_by(layer.logits, rule).expert, layer.expert);
 }
@@ -202,7 +216,7 @@ TEST(RoutingRules, Qwen2AndOlmoe) {
   Settings s = settings_of(8, 4);
   s.moe.normalize_weights = false;
   RoutedLayer layer(s);
-  expect_rule(layer, {.experts = 8, .top_k = 4, .normalised = false});
+  expect_rule(layer, {.experts = 8, .top_k = 4, .normalised = false}, {85.3238046, 1.5421908});
 }
 
 // --- the shared expert that each token weighs
@@ -259,6 +273,11 @@ TEST(SharedExpert, WeighedByEachToken) {
     w[name] = wide(both.parameter(name));
   }
   EXPECT_EQ(w.at("shared_experts.up_proj.weight").size(), 7u * d);
+  // transformers' Qwen2MoeSparseMoeBlock: the last token's first four numbers, and the sum of all squares.
+  expect_equal("last token", {both.output.end() - d, both.output.end() - d + 4},
+               {0.44237718f, -0.71857703f, -0.77944064f, -0.65451723f});
+  const Values whole = wide(both.output);
+  expect_equal("squares", inner(whole, whole), 620.798585);
   const Values upstream = wide(both.upstream), x = wide(both.x), y = shared_expert(w, x);
   expect_equal("output", apart(both.output, routed.output), {y.begin(), y.end()});
   const Values dx = numeric_gradient([&](const Values& moved) { return inner(shared_expert(w, moved), upstream); }, x);
