@@ -37,7 +37,7 @@ Experts::Experts(const ParamStore& store, const std::string& stem, const Plan& p
     side_ = plan.device().make_side_stream();
   }
   if (plan.settings().moe.shared_experts > 0) {
-    shared_.emplace(store, stem + ".shared_experts", plan.settings());
+    shared_.emplace(store, stem, plan.settings());
   }
 }
 
@@ -98,7 +98,7 @@ Experts::Gradients Experts::backward(const StepContext& ctx, const Tensor& dy, c
 
 void Experts::add_shared(const StepContext& ctx, const Tensor& y, const Tensor& n, Saved& saved) const {
   if (shared_.has_value()) {
-    ctx.stream.add(y, shared_->forward(ctx, n, saved));
+    shared_->add(ctx, y, n, saved);
   }
 }
 

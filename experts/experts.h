@@ -1,6 +1,6 @@
 // The experts of one layer. Token dispatch: rows of tokens are packed by expert and travel to the ranks of their
 // experts, through their FFNs, and back; where they travel in chunks, one chunk is on the way while another is
-// computed. Shared experts, which every token visits, are a dense FFN beside.
+// computed. Shared experts, which every token visits, are beside (shared_experts.h).
 //
 // Rows: n, y and their gradients are those of region norm; the routed experts get the choices of tokens_X, those of
 // region experts.
@@ -12,16 +12,16 @@
 #include <span>
 #include <string>
 
-#include "core/layers/ffn.h"
 #include "core/layers/layer.h"
 #include "core/layers/parameter_store.h"
+#include "experts/shared_experts.h"
 #include "router/router.h"
 
 namespace orthant {
 
 class Experts {
  public:
-  // The group of `store` that holds the routed experts of a layer, and `stem`.shared_experts.*.
+  // The group of `store` that holds the routed experts of a layer, and what SharedExperts takes.
   Experts(const ParamStore& store, const std::string& stem, const Plan& plan, int layer);
 
   // n -> what the routed experts make of it, weighted and summed. Plans the exchange of rows in `routing`, where that
@@ -87,7 +87,7 @@ class Experts {
   std::int64_t local_experts_, hidden_, width_;  // hidden: n = f or 2f, width: f, of the part that this rank holds
   // Beside the main stream: where rows travel in chunks, and counts where the host would have to wait for it.
   std::unique_ptr<Stream> side_;
-  std::optional<Ffn> shared_;
+  std::optional<SharedExperts> shared_;
 };
 
 }  // namespace orthant

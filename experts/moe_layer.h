@@ -12,7 +12,8 @@ namespace orthant {
 
 class MoeLayer {
  public:
-  // `stem`.gate.weight, .experts.N.*, .shared_experts.*. `layer` is the block's layer number.
+  // `stem`.gate.weight, .experts.N.*, .shared_experts.*, .shared_expert_gate.weight. `layer` is the block's layer
+  // number.
   MoeLayer(const ParamStore& store, const std::string& stem, Plan& plan, int layer);
 
   // n and the result: [tokens, d], of region norm. decided: empty, and then filled; or what an earlier forward pass of

@@ -131,6 +131,13 @@ Routing Router::route(const StepContext& ctx, const Tensor& input) const {
   return r;
 }
 
+// Weights in forward, once they have decided who is seated; their gradients in backward. In place.
+void Router::scale(const StepContext& ctx, const Tensor& weights) const {
+  if (const double by = ctx.settings().moe.weight_scale; by != 1) {
+    ctx.stream.scale(weights, static_cast<float>(by));
+  }
+}
+
 // Capacity, the packed rows of this rank's tokens, and who gets them.
 void Router::seat(const StepContext& ctx, Routing& r, const Tensor& whole_weight) const {
   Device& device = ctx.device();
@@ -163,6 +170,7 @@ void Router::seat(const StepContext& ctx, Routing& r, const Tensor& whole_weight
     gate.rows_per_expert = apart;
     dispatch(expert, weight, layout_.take(Region::experts, ctx.batch.whole_valid, s));
   }
+  scale(ctx, weight);
   r.dispatch.weight = ctx.plan.cross(leave, weight, s);
   if (apart > 0) {
     r.plan = exchange->plan_equal(gate.experts, apart);
@@ -220,6 +228,7 @@ void Router::backward(const StepContext& ctx, const Tensor& dn, const Tensor& dw
   Device& device = ctx.device();
   Stream& s = ctx.stream;
   const Tensor dweight = ctx.plan.cross_back(leave, dweight_here, s);
+  scale(ctx, dweight);
   // A row of dlogits depends on dweight's row alone, and this rank needs those of the tokens that it routes.
   const Tensor of_all = layout_.put(Region::experts, dweight, r.logits.dim(0), s);
   Tensor whole = device.empty(DType::f32, r.logits.shape());  // [T, E]

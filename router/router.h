@@ -7,6 +7,9 @@
 // et al., "Demons in the Detail", 2025), by one sum of E counts for each layer and micro-batch. It is the
 // batch's where a batch is one micro-batch, and the layout does not matter then; several have a balance each.
 //
+// What a gate's weights are multiplied by (moe.weight_scale, DeepSeek's routed_scaling_factor) is here too, so that it
+// is the same for every gate.
+//
 // Rows: the router sees tokens_R, those of region router, and experts get the choices of tokens_X, those of region
 // experts. All three are the same, unless they are parts of a group of tokens: the group is then routed whole, T
 // tokens, on each of the ranks that hold some of it (routing_layout.h).
@@ -57,6 +60,7 @@ class Router {
   GateInput gate_input(const StepContext& ctx, const Tensor& logits) const;
   RandomKey key(const StepContext& ctx, Purpose purpose) const;
   Tensor logits(const StepContext& ctx, const Tensor& input) const;  // f32 [T, E]
+  void scale(const StepContext& ctx, const Tensor& weights) const;
   // whole_weight f32 [T, K]: the gate's.
   void seat(const StepContext& ctx, Routing& routing, const Tensor& whole_weight) const;
   void count(const StepContext& ctx, const Tensor& kept, const Tensor& dropped) const;

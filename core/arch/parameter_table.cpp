@@ -15,7 +15,7 @@ float residual_std(const Settings& s) {
 }
 
 bool block_has_experts(const Settings& s, int block) {
-  return s.moe.experts > 0 && (block + 1) % s.moe.every == 0;
+  return s.moe.experts > 0 && block >= s.moe.first_dense && (block + 1) % s.moe.every == 0;
 }
 
 int routed_blocks(const Settings& s, std::int64_t blocks) {
@@ -111,7 +111,10 @@ std::vector<LayerSpecs> parameter_table(const Settings& s) {
     const std::string moe = stem + ".block_sparse_moe";
     dense.params.push_back(matrix_spec(moe + ".gate.weight", Region::router, s.moe.experts, d, base_std(s)));
     if (s.moe.shared_experts > 0) {
-      append(dense.params, ffn_specs(s, moe + ".shared_experts", s.moe.shared_experts * d_expert_of(s)));
+      append(dense.params, ffn_specs(s, moe + ".shared_experts", d_shared_of(s)));
+    }
+    if (s.moe.shared_gate) {
+      dense.params.push_back(matrix_spec(moe + ".shared_expert_gate.weight", Region::norm, 1, d, base_std(s)));
     }
     table.push_back(dense);
     table.push_back(routed_specs(s, block, moe));

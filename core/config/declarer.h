@@ -1,4 +1,4 @@
-// Internal to registry.cpp: how a key of the core is declared.
+// Internal to registry.cpp and model_keys.cpp: how a key of the core is declared.
 #pragma once
 
 #include <algorithm>
@@ -95,5 +95,13 @@ class Declarer {
   std::vector<CoreKey>& keys_;
   std::string table_;
 };
+
+inline void at_least(CoreKey& key, double minimum) {
+  key.spec.minimum = minimum;
+}
+inline void between(CoreKey& key, double minimum, double maximum) {
+  key.spec.minimum = minimum;
+  key.spec.maximum = maximum;
+}
 
 }  // namespace orthant

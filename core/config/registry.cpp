@@ -1,23 +1,14 @@
 #include "core/config/registry.h"
 
-#include <orthant/gate.h>
 #include <orthant/learning_rate.h>
 #include <orthant/optimizer.h>
-#include <orthant/part.h>
 #include <orthant/source.h>
 
 #include "core/config/declarer.h"
+#include "core/config/model_keys.h"
 
 namespace orthant {
 namespace {
-
-void at_least(CoreKey& key, double minimum) {
-  key.spec.minimum = minimum;
-}
-void between(CoreKey& key, double minimum, double maximum) {
-  key.spec.minimum = minimum;
-  key.spec.maximum = maximum;
-}
 
 void declare_run(std::vector<CoreKey>& keys) {
   Declarer run(keys, "run");
@@ -143,144 +134,6 @@ void declare_data(std::vector<CoreKey>& keys) {
               "micro_batch", [](auto& s) -> auto& { return s.batch.micro_batch; },
               "Sequences that a rank computes at once; 0: all of its share."),
           0, 1 << 24);
-}
-
-void declare_model(std::vector<CoreKey>& keys) {
-  Declarer model(keys, "model");
-  between(model.key(
-              "layers", [](auto& s) -> auto& { return s.model.layers; }, "Transformer blocks."),
-          1, 1 << 16);
-  between(model.key(
-              "d_model", [](auto& s) -> auto& { return s.model.d_model; }, "Width of the residual stream."),
-          1, 1 << 20);
-  between(model.key(
-              "heads", [](auto& s) -> auto& { return s.model.heads; }, "Query heads of the attention."),
-          1, 1 << 16);
-  between(model.key(
-              "kv_heads", [](auto& s) -> auto& { return s.model.kv_heads; },
-              "Key and value heads, shared by groups of query heads; 0: as many as heads."),
-          0, 1 << 16);
-  between(model.key(
-              "head_dim", [](auto& s) -> auto& { return s.model.head_dim; },
-              "Width of a head; 0: d_model divided by heads."),
-          0, 1 << 16);
-  model.kind<AttentionPart>(
-      "attention", [](auto& s) -> auto& { return s.model.attention; }, "What attention is made of.");
-  model.key(
-      "qk_norm", [](auto& s) -> auto& { return s.model.qk_norm; },
-      "multi_head: whether queries and keys are normalised, each head by itself (RMSNorm with one weight for all "
-      "heads).");
-  model.key(
-      "biases", [](auto& s) -> auto& { return s.model.biases; },
-      "multi_head: whether queries, keys and values have biases.");
-  between(model.key(
-              "sliding_window", [](auto& s) -> auto& { return s.model.sliding_window; },
-              "Tokens that a token sees, the last ones, itself included; 0: all before it."),
-          0, 1 << 24);
-  model.kind<FfnPart>(
-      "ffn", [](auto& s) -> auto& { return s.model.ffn; }, "What the dense feed-forward layers are made of.");
-  between(model.key(
-              "d_ff", [](auto& s) -> auto& { return s.model.d_ff; },
-              "Width of the dense feed-forward layer; 0: 4 times d_model."),
-          0, 1 << 24);
-  between(model.key(
-              "vocab_size", [](auto& s) -> auto& { return s.model.vocab_size; }, "Tokens of the vocabulary."),
-          1, 1 << 28);
-  model.choice(
-      "norm", [](auto& s) -> auto& { return s.model.norm; }, {"layernorm", "rmsnorm"}, "Normalisation.");
-  model.key(
-      "norm_eps", [](auto& s) -> auto& { return s.model.norm_eps; },
-      "Added to the variance in the normalisation (above 0).");
-  model.choice(
-      "activation", [](auto& s) -> auto& { return s.model.activation; }, {"relu", "gelu", "swiglu"},
-      "Activation of the feed-forward layers and of the experts.");
-  model.choice(
-      "positions", [](auto& s) -> auto& { return s.model.positions; }, {"learned", "rotary"},
-      "How a token knows its position.");
-  model.key(
-      "rope_theta", [](auto& s) -> auto& { return s.model.rope_theta; }, "Base of the rotary angles (above 0).");
-  model.key(
-      "tie_embeddings", [](auto& s) -> auto& { return s.model.tie_embeddings; },
-      "Whether the output layer is the embedding, transposed.");
-  at_least(model.key(
-               "dropout", [](auto& s) -> auto& { return s.model.dropout; },
-               "Probability that an activation is dropped (below 1)."),
-           0);
-  at_least(
-      model.key(
-          "init_std", [](auto& s) -> auto& { return s.model.init_std; }, "Standard deviation of the initial weights."),
-      0);
-}
-
-void declare_moe(std::vector<CoreKey>& keys) {
-  Declarer moe(keys, "moe");
-  between(
-      moe.key(
-          "experts", [](auto& s) -> auto& { return s.moe.experts; }, "Experts of a mixture layer; 0: a dense model."),
-      0, 1 << 16);
-  between(moe.key(
-              "every", [](auto& s) -> auto& { return s.moe.every; },
-              "Distance between blocks with experts. 1: every block has them; 2: the second, fourth, ..."),
-          1, 1 << 16);
-  CoreKey& top_k = moe.key(
-      "top_k", [](auto& s) -> auto& { return s.moe.top_k; },
-      "Experts of a token; 0: as the router implies (switch 1, gshard, topk and bias 2, expert_choice all).");
-  top_k.spec.default_value = std::int64_t{0};  // loading replaces 0, so Settings never holds it
-  between(top_k, 0, 1 << 16);
-  moe.kind<Gate>(
-      "router", [](auto& s) -> auto& { return s.moe.router; },
-      "How a token chooses experts; expert_choice: how experts choose tokens.");
-  moe.choice(
-      "score", [](auto& s) -> auto& { return s.moe.score; }, {"softmax", "sigmoid"},
-      "What a token's logits become before experts are weighted; sigmoid: topk and bias only, as DeepSeek-V3.");
-  at_least(moe.key(
-               "capacity_factor", [](auto& s) -> auto& { return s.moe.capacity_factor; },
-               "Seats of an expert over its even share of a group's tokens; 0: dropless."),
-           0);
-  at_least(moe.key(
-               "group_tokens", [](auto& s) -> auto& { return s.moe.group_tokens; },
-               "Tokens of a group, over which capacity and balance are counted; 0: one sequence."),
-           0);
-  moe.choice(
-      "drop_policy", [](auto& s) -> auto& { return s.moe.drop_policy; }, {"position", "probability"},
-      "Which tokens an over-full expert drops: the latest or the least likely.");
-  at_least(moe.key(
-               "aux_loss", [](auto& s) -> auto& { return s.moe.aux_loss; }, "Coefficient of the load-balance loss."),
-           0);
-  moe.choice(
-      "balance_over", [](auto& s) -> auto& { return s.moe.balance_over; }, {"group", "batch"},
-      "Whose load the load-balance loss knows: a group's, or that of a micro-batch over all ranks.");
-  at_least(moe.key(
-               "z_loss", [](auto& s) -> auto& { return s.moe.z_loss; }, "Coefficient of the router's z loss."),
-           0);
-  at_least(moe.key(
-               "jitter", [](auto& s) -> auto& { return s.moe.jitter; },
-               "Half width of the uniform noise that scales the router's input while training (below 1)."),
-           0);
-  moe.key(
-      "normalize_weights", [](auto& s) -> auto& { return s.moe.normalize_weights; },
-      "topk, bias: whether the weights of a token's experts are scaled to sum to one.");
-  between(moe.key(
-              "expert_groups", [](auto& s) -> auto& { return s.moe.expert_groups; },
-              "topk, bias: equal groups of experts, of which a token chooses some first (DeepSeek-V3)."),
-          1, 64);
-  between(moe.key(
-              "groups_per_token", [](auto& s) -> auto& { return s.moe.groups_per_token; },
-              "topk, bias: groups of a token, those whose two best experts sum to most."),
-          1, 64);
-  at_least(moe.key(
-               "bias_update_rate", [](auto& s) -> auto& { return s.moe.bias_update_rate; },
-               "bias: what a step adds to the bias of an expert with less than the mean load, and takes from one with "
-               "more."),
-           0);
-  between(moe.key(
-              "shared_experts", [](auto& s) -> auto& { return s.moe.shared_experts; },
-              "Experts that every token visits besides its own."),
-          0, 1 << 16);
-  between(
-      moe.key(
-          "d_expert", [](auto& s) -> auto& { return s.moe.d_expert; }, "Width of an expert's hidden layer; 0: d_ff."),
-      0, 1 << 24);
 }
 
 void declare_training(std::vector<CoreKey>& keys) {

@@ -7,6 +7,9 @@ std::int64_t kv_heads_of(const Settings& s) {
 }
 
 std::int64_t head_dim_of(const Settings& s) {
+  if (s.model.attention == "latent") {
+    return s.model.qk_nope_head_dim + s.model.qk_rope_head_dim;
+  }
   return s.model.head_dim == 0 ? s.model.d_model / s.model.heads : s.model.head_dim;
 }
 
@@ -16,6 +19,10 @@ std::int64_t d_ff_of(const Settings& s) {
 
 std::int64_t d_expert_of(const Settings& s) {
   return s.moe.d_expert == 0 ? d_ff_of(s) : s.moe.d_expert;
+}
+
+std::int64_t d_shared_of(const Settings& s) {
+  return s.moe.d_shared == 0 ? s.moe.shared_experts * d_expert_of(s) : s.moe.d_shared;
 }
 
 std::int64_t group_tokens_of(const Settings& s) {

@@ -1,11 +1,9 @@
 #include "core/config/validate.h"
 
 #include <orthant/gate.h>
-#include <orthant/part.h>
 #include <orthant/source.h>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <orthant/learning_rate.h>
 #include <orthant/optimizer.h>
 #include <unistd.h>
@@ -14,81 +12,22 @@
 #include <cctype>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <string_view>
 #include <system_error>
 #include <vector>
 
-#include "router/rules/gate.h"
+#include "core/config/validate_model.h"
 
 namespace orthant {
 namespace {
 
 namespace fs = std::filesystem;
 
-class Rules {
- public:
-  Rules(const Config& config, const std::set<std::string>& broken, Diagnostics& diagnostics)
-      : config_(config), broken_(broken), diagnostics_(diagnostics) {}
-
-  // Whether none of the keys was refused already.
-  bool sound(const std::vector<std::string>& keys) const {
-    return std::none_of(keys.begin(), keys.end(), [&](const auto& key) { return broken_.count(key) > 0; });
-  }
-
-  // Reports at the first of the keys that somebody wrote: name the one to change first.
-  void expect(bool ok, const std::vector<std::string>& keys, const std::string& message, const std::string& advice) {
-    if (ok || !sound(keys)) {
-      return;
-    }
-    std::string origin = "default";
-    for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
-      const std::string& written = config_.origin(*key);
-      origin = written == "default" ? origin : written;
-    }
-    diagnostics_.add(origin, message, advice);
-  }
-
-  // Reports at one element of a list.
-  void refuse(const std::string& key, std::size_t element, const std::string& message, const std::string& advice) {
-    const auto elements = config_.element_origins.find(key);
-    const bool known = elements != config_.element_origins.end() && element < elements->second.size();
-    diagnostics_.add(known ? elements->second[element] : config_.origin(key), message, advice);
-  }
-
- private:
-  const Config& config_;
-  const std::set<std::string>& broken_;
-  Diagnostics& diagnostics_;
-};
-
 // Names become parts of file names.
 bool plain_name(std::string_view name) {
   return !name.empty() && name.size() <= 100 && name.front() != '.' &&
          std::all_of(name.begin(), name.end(),
                      [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.'; });
-}
-
-// "4 or 8": the divisors of `value` nearest to `wanted`, from below and from above.
-std::string divisors_near(std::int64_t value, std::int64_t wanted) {
-  std::int64_t below = 1;
-  std::int64_t above = value;
-  const auto consider = [&](std::int64_t divisor) {
-    below = divisor <= wanted ? std::max(below, divisor) : below;
-    above = divisor >= wanted ? std::min(above, divisor) : above;
-  };
-  for (std::int64_t d = 1; d * d <= value; ++d) {
-    if (value % d == 0) {
-      consider(d);
-      consider(value / d);
-    }
-  }
-  return below == above ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
-}
-
-// A smaller number becomes 0 where it is used, and what it should keep apart from 0 is divided by.
-bool positive_float(double value) {
-  return value >= static_cast<double>(std::numeric_limits<float>::min());
 }
 
 void check_run(const RunSettings& run, Rules& rules) {
@@ -177,111 +116,6 @@ void check_data(const Config& config, Rules& rules) {
       fmt::format("[batch] micro_batch: {} does not divide the {} sequences of a step", micro, s.batch.sequences),
       fmt::format("write {}, or 0 for all of a rank's share",
                   divisors_near(s.batch.sequences, std::max<std::int64_t>(micro, 1))));
-}
-
-void check_model(const Settings& s, Rules& rules) {
-  const ModelSettings& m = s.model;
-  const bool heads_divide = m.head_dim > 0 || m.d_model % m.heads == 0;
-  rules.expect(
-      heads_divide, {"model.heads", "model.d_model"},
-      fmt::format("[model] heads: {} does not divide d_model {}", m.heads, m.d_model),
-      fmt::format("write {} heads, or a d_model that is a multiple of {}", divisors_near(m.d_model, m.heads), m.heads));
-  const std::int64_t head_dim = m.head_dim > 0 ? m.head_dim : m.d_model / m.heads;
-  const bool turns = heads_divide && m.positions == Positions::rotary;
-  rules.expect(!turns || m.head_dim > 0 || head_dim % 2 == 0, {"model.heads", "model.d_model", "model.positions"},
-               fmt::format("[model] heads: rotary positions turn pairs, but a head has {} / {} = {} dimensions",
-                           m.d_model, m.heads, head_dim),
-               "write heads that leave an even number of dimensions, or positions = \"learned\"");
-  rules.expect(!turns || m.head_dim % 2 == 0, {"model.head_dim", "model.positions"},
-               fmt::format("[model] head_dim: rotary positions turn pairs, {} is odd", m.head_dim),
-               "write an even number, or positions = \"learned\"");
-  rules.expect(m.kv_heads == 0 || m.heads % m.kv_heads == 0, {"model.kv_heads", "model.heads"},
-               fmt::format("[model] kv_heads: {} does not divide heads {}", m.kv_heads, m.heads),
-               fmt::format("write {}, or 0 for as many as heads",
-                           divisors_near(m.heads, std::max<std::int64_t>(m.kv_heads, 1))));
-  rules.expect(s.data.source != "text" || s.data.tokenizer != "bytes" || m.vocab_size >= 256,
-               {"model.vocab_size", "data.tokenizer"},
-               fmt::format("[model] vocab_size: {} tokens are too few for bytes", m.vocab_size), "write 256 or more");
-  rules.expect(m.dropout < 1, {"model.dropout"}, fmt::format("[model] dropout: {} drops everything", m.dropout),
-               "write a number of at least 0 and below 1");
-  rules.expect(positive_float(m.norm_eps), {"model.norm_eps"},
-               fmt::format("[model] norm_eps: {} is not above 0 in single precision", m.norm_eps),
-               "write a small number such as 1e-5");
-  rules.expect(m.rope_theta > 0, {"model.rope_theta"},
-               fmt::format("[model] rope_theta: {} is not above 0", m.rope_theta), "write a number such as 10000");
-}
-
-void check_group_tokens(const Settings& s, Rules& rules) {
-  const std::int64_t group = s.moe.group_tokens;
-  const std::int64_t length = s.data.sequence_length;
-  const std::vector<std::string> keys = {"moe.group_tokens", "data.sequence_length", "batch.micro_batch",
-                                         "batch.sequences"};
-  if (group == 0 || length % group == 0) {
-    return;
-  }
-  rules.expect(group % length == 0, keys,
-               fmt::format("[moe] group_tokens: {} neither divides the sequence length {} nor is a multiple of it",
-                           group, length),
-               fmt::format("write {}, a multiple of {}, or 0 for one sequence",
-                           divisors_near(length, std::min(group, length)), length));
-  // A group lies within one micro-batch; without micro_batch its size depends on the layout, but divides sequences.
-  const std::int64_t micro = s.batch.micro_batch > 0 ? s.batch.micro_batch : s.batch.sequences;
-  const std::int64_t sequences = group / length;
-  rules.expect(group % length != 0 || micro % sequences == 0, keys,
-               fmt::format("[moe] group_tokens: {} is {} sequences, which do not divide the {} of a {}", group,
-                           sequences, micro, s.batch.micro_batch > 0 ? "micro-batch" : "step"),
-               fmt::format("write {} times a divisor of {}", length, micro));
-}
-
-// experts = 0, written, makes a model dense whatever else its table says: the dense twin of a mixture. Where nobody
-// wrote experts, they were forgotten.
-void refuse_moe_without_experts(const Config& config, Rules& rules) {
-  std::vector<std::string> written, names;
-  for (const Table& table : config.tables) {
-    for (const auto& [key, entry] : table.entries()) {
-      if (table.path() == "moe" && entry.origin != "default") {
-        written.push_back("moe." + key);
-        names.push_back(key);
-      }
-    }
-  }
-  if (!rules.sound({"moe.experts"})) {
-    return;
-  }
-  rules.expect(config.origin("moe.experts") != "default" || written.empty(), written,
-               fmt::format("[moe] {}: nothing without experts, and nobody wrote how many", fmt::join(names, ", ")),
-               "write experts = N in [moe], or experts = 0 for a dense model");
-}
-
-void check_gate(const Gate& gate, const Settings& s, Rules& rules) {
-  const MoeSettings& m = s.moe;
-  const bool tokens_choose = !gate.config(s).experts_choose;
-  rules.expect(m.top_k <= m.experts || !tokens_choose, {"moe.top_k", "moe.experts", "moe.router"},
-               fmt::format("[moe] top_k: {} of {} experts cannot be chosen", m.top_k, m.experts),
-               fmt::format("write a top_k of at most {}, or at least {} experts", m.experts, m.top_k));
-  rules.expect(m.top_k <= max_top_k || !tokens_choose, {"moe.top_k"},
-               fmt::format("[moe] top_k: {} is above the {} experts that a token may choose", m.top_k, max_top_k),
-               fmt::format("write a top_k of at most {}", max_top_k));
-  for (const GateRefusal& refusal : gate.refusals(s)) {
-    rules.expect(false, refusal.keys, refusal.message, refusal.advice);
-  }
-}
-
-void check_moe(const Config& config, Rules& rules) {
-  const Settings& s = config.settings;
-  const MoeSettings& m = s.moe;
-  if (m.experts == 0) {
-    return refuse_moe_without_experts(config, rules);
-  }
-  if (s.catalogue->has<Gate>(m.router)) {
-    check_gate(gate_of(s), s, rules);
-  }
-  rules.expect(m.every <= s.model.layers, {"moe.every", "model.layers"},
-               fmt::format("[moe] every: no block of {} would have experts with every = {}", s.model.layers, m.every),
-               fmt::format("write an integer from 1 to {}, or experts = 0", s.model.layers));
-  rules.expect(m.jitter < 1, {"moe.jitter"}, fmt::format("[moe] jitter: {} could turn the input's sign", m.jitter),
-               "write a number of at least 0 and below 1, such as 0.01");
-  check_group_tokens(s, rules);
 }
 
 // What a kind of the catalogue refuses. The first line is the message, the rest the advice.

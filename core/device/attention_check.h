@@ -23,7 +23,10 @@ inline void check_rotary(const char* operation, const Tensor& q, const Tensor& k
     require_tensor(operation, "v", v, qkv.dtype(), {rows, shape.kv_heads * c});
   }
   if (shape.theta != 0) {
-    require(c % 2 == 0, "{}: rotary positions need an even head_dim, got {}", operation, c);
+    require(shape.plain >= 0 && shape.plain <= c && (c - shape.plain) % 2 == 0,
+            "{}: rotary positions turn pairs of channels, but {} of {} of a head stay", operation, shape.plain, c);
+    require(shape.scaling.factor > 0, "{}: frequencies are divided by {}, which is not above 0", operation,
+            shape.scaling.factor);
     require_dtype(operation, "position", position, {DType::i32});
     require_elements(operation, "position", position, rows);
   }

@@ -18,7 +18,7 @@ std::vector<double> costs_again(const Settings& s, Recompute recompute) {
     double& cost = costs[static_cast<std::size_t>(block) + 1];
     if (recompute == Recompute::selective) {
       // About ten operations for each channel of a dense FFN.
-      const std::int64_t channels = block_has_experts(s, block) ? s.moe.shared_experts * d_expert_of(s) : d_ff_of(s);
+      const std::int64_t channels = block_has_experts(s, block) ? d_shared_of(s) : d_ff_of(s);
       cost = 10 * static_cast<double>(channels);
     }
   }

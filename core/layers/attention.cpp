@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/arch/param_specs.h"
+#include "core/arch/rotary.h"
 #include "core/layers/norm.h"
 #include "core/layers/repeat_heads.h"
 
@@ -12,14 +13,13 @@ namespace {
 constexpr Site attention_enter{Region::attention, Side::enter}, attention_leave{Region::attention, Side::leave};
 constexpr Site core_enter{Region::attention_core, Side::enter}, core_leave{Region::attention_core, Side::leave};
 
-// Keys that a token sees on average.
+}  // namespace
+
 double keys_seen(const Settings& s) {
   const double length = static_cast<double>(s.data.sequence_length);
   const double window = s.model.sliding_window == 0 ? length : static_cast<double>(s.model.sliding_window);
   return window < length ? window * (1 - window / (2 * length)) : length / 2;
 }
-
-}  // namespace
 
 std::vector<ParamSpec> MultiHeadAttention::parameters(const PartPlace& place) const {
   const Settings& s = place.settings;
@@ -50,12 +50,23 @@ std::vector<ParamSpec> MultiHeadAttention::parameters(const PartPlace& place) co
     by_head(vector(".k_proj.bias", kv * c, Init::zeros), kv);
     by_head(vector(".v_proj.bias", kv * c, Init::zeros), kv);
   }
-  if (s.model.qk_norm) {
+  if (s.model.qk_norm && s.model.qk_norm_over == QkNormOver::all) {
+    // A mean over all heads makes one unit of them: a layout that divides it is refused.
+    by_head(vector(".q_norm.weight", h * c, Init::ones), 1);
+    specs.back().repeats = false;
+    by_head(vector(".k_norm.weight", kv * c, Init::ones), 1);
+    specs.back().repeats = false;
+  } else if (s.model.qk_norm) {
     // One weight for all heads: a rank has the part of its gradient that its heads make.
     for (const char* name : {".q_norm.weight", ".k_norm.weight"}) {
       by_head(vector(name, c, Init::ones), 1);
       specs.back().repeats = true;
     }
+  }
+  if (s.model.output_bias) {
+    // It is added to the whole sum over heads.
+    specs.push_back(vector(".o_proj.bias", d, Init::zeros));
+    specs.back().region = Region::norm;
   }
   return specs;
 }
@@ -100,10 +111,14 @@ Attention::Attention(const Parameters& parameters, const std::string& stem, cons
     q_norm_ = parameters.ref(stem + ".q_norm.weight");
     k_norm_ = parameters.ref(stem + ".k_norm.weight");
   }
+  if (model.output_bias) {
+    out_bias_ = parameters.ref(stem + ".o_proj.bias");
+  }
   head_dim_ = head_dim_of(plan.settings());
   heads_ = out_.param().size[1] / head_dim_;
   kv_heads_ = k.param().size[0] / head_dim_;
-  theta_ = model.positions == Positions::rotary ? model.rope_theta : 0;
+  rotary_ = rotary_shape(model, head_dim_);
+  norm_all_ = model.qk_norm_over == QkNormOver::all;
   eps_ = static_cast<float>(model.norm_eps);
   // Heads may be divided further in the core, where positions are then held together.
   auto in_core = [&](const ParamRef& of) {
@@ -122,7 +137,11 @@ AttentionShape Attention::shape(const StepContext& ctx) const {
 }
 
 RotaryShape Attention::rotary(std::int64_t heads, std::int64_t kv_heads, bool rotate) const {
-  return {heads, kv_heads, head_dim_, rotate ? theta_ : 0};
+  RotaryShape shape = rotary_;
+  shape.heads = heads;
+  shape.kv_heads = kv_heads;
+  shape.theta = rotate ? shape.theta : 0;
+  return shape;
 }
 
 Tensor Attention::projected(const StepContext& ctx, const Tensor& x, const Projection& by) const {
@@ -179,14 +198,14 @@ Tensor Attention::project_backward(const StepContext& ctx, const Heads& d, const
 }
 
 Tensor Attention::normed(const StepContext& ctx, const Tensor& heads, const ParamRef& weight, Saved& saved) const {
-  const std::int64_t rows = heads.elements() / head_dim_;
-  const Tensor x = heads.view({rows, head_dim_}), y = ctx.device().empty(x.dtype(), x.shape());
+  const std::int64_t width = norm_all_ ? heads.dim(1) : head_dim_, rows = heads.elements() / width;
+  const Tensor x = heads.view({rows, width}), y = ctx.device().empty(x.dtype(), x.shape());
   const Tensor stats = ctx.device().empty(DType::f32, {rows, 2});
   ctx.stream.norm(y, stats, x, norm_weight(ctx, weight.weight()), {}, NormKind::rmsnorm, eps_);
   saved.push(x);
   saved.push(stats);
   const Tensor flat = y.view(heads.shape());
-  if (theta_ == 0) {
+  if (rotary_.theta == 0) {
     return flat;
   }
   Tensor rotated = ctx.device().empty(x.dtype(), heads.shape());
@@ -197,7 +216,7 @@ Tensor Attention::normed(const StepContext& ctx, const Tensor& heads, const Para
 Tensor Attention::normed_backward(const StepContext& ctx, const Tensor& d, const ParamRef& weight, Saved& saved) const {
   const Tensor stats = saved.pop(), x = saved.pop();
   Tensor dy = d;
-  if (theta_ != 0) {
+  if (rotary_.theta != 0) {
     dy = ctx.device().empty(d.dtype(), d.shape());
     ctx.stream.merge_rotary_backward(dy, d, {}, {}, ctx.batch.position, rotary(d.dim(1) / head_dim_, 0, true));
   }
@@ -222,11 +241,18 @@ Tensor Attention::forward(const StepContext& ctx, const Tensor& n, Saved& saved)
   Tensor o = ctx.plan.attention_core().forward(q, k, v, ctx.batch.core_first, shape(ctx), saved, ctx.stream);
   o = ctx.plan.cross(core_leave, o, ctx.stream);  // [T, h c]
   saved.push(o);
-  return ctx.plan.cross(attention_leave, linear(ctx, o, out_.weight()), ctx.stream);
+  const Tensor y = ctx.plan.cross(attention_leave, linear(ctx, o, out_.weight()), ctx.stream);  // [T, d]
+  if (out_bias_.has_value()) {
+    add_bias(ctx, y, out_bias_->weight().view({1, y.dim(1)}));
+  }
+  return y;
 }
 
 Tensor Attention::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const {
   const Tensor o = saved.pop();
+  if (out_bias_.has_value()) {
+    add_bias_backward(ctx, out_bias_->grad().view({1, dy.dim(1)}), dy);
+  }
   const Tensor dy_here = ctx.plan.cross_back(attention_leave, dy, ctx.stream);
   Tensor d_o = linear_backward(ctx, dy_here, o, out_.weight(), out_.grad());
   d_o = ctx.plan.cross_back(core_leave, d_o, ctx.stream);

@@ -2,7 +2,8 @@
 // output projection.
 //
 // Sources: Ainslie et al., "GQA"; Su et al., "RoFormer"; norms of each head before rotation as Dehghani et al.,
-// "Scaling Vision Transformers to 22 Billion Parameters", in the form of Qwen3 (RMSNorm, one weight for all heads).
+// "Scaling Vision Transformers to 22 Billion Parameters", in the form of Qwen3 (RMSNorm, one weight for all heads);
+// one norm over all heads as Muennighoff et al., "OLMoE".
 #pragma once
 
 #include <optional>
@@ -13,8 +14,11 @@
 
 namespace orthant {
 
-// The kind "multi_head". Settings: model.heads, kv_heads, head_dim, qk_norm, biases, positions, sliding_window (which
-// the batch carries: DeviceBatch::core_first).
+// Keys that a token sees on average.
+double keys_seen(const Settings& settings);
+
+// The kind "multi_head". Settings: model.heads, kv_heads, head_dim, qk_norm, qk_norm_over, biases, output_bias,
+// positions, those of rope_scaling, sliding_window (which the batch carries: DeviceBatch::core_first).
 class MultiHeadAttention final : public AttentionPart {
  public:
   std::vector<ParamSpec> parameters(const PartPlace& place) const override;
@@ -25,8 +29,8 @@ class MultiHeadAttention final : public AttentionPart {
 
 class Attention final : public PartLayer {
  public:
-  // `stem`.q_proj.weight, .k_proj, .v_proj, .o_proj; with biases .q_proj.bias and so on, with norms .q_norm.weight and
-  // .k_norm.weight.
+  // `stem`.q_proj.weight, .k_proj, .v_proj, .o_proj; with biases .q_proj.bias and so on, and .o_proj.bias; with norms
+  // .q_norm.weight and .k_norm.weight.
   Attention(const Parameters& parameters, const std::string& stem, const Plan& plan);
 
   Tensor forward(const StepContext& ctx, const Tensor& n, Saved& saved) const override;
@@ -47,7 +51,7 @@ class Attention final : public PartLayer {
   Tensor projected_backward(const StepContext& ctx, const Tensor& dy, const Tensor& x, const Projection& by) const;
   Heads project(const StepContext& ctx, const Tensor& x) const;                            // x [T, d]
   Tensor project_backward(const StepContext& ctx, const Heads& d, const Tensor& x) const;  // dx [T, d]
-  // Normalises each head, then rotates it.
+  // Normalises each head, or all of a token, then rotates them.
   Tensor normed(const StepContext& ctx, const Tensor& heads, const ParamRef& weight, Saved& saved) const;
   Tensor normed_backward(const StepContext& ctx, const Tensor& d, const ParamRef& weight, Saved& saved) const;
 
@@ -55,10 +59,12 @@ class Attention final : public PartLayer {
   // different buffers, and q_ is a matrix of its own. Else qkv_ serves all.
   std::optional<Projection> qkv_;            // n = (h + 2 kv) c
   std::optional<Projection> q_, kv_;         // n = h c, n = 2 kv c
-  std::optional<ParamRef> q_norm_, k_norm_;  // [c]
+  std::optional<ParamRef> q_norm_, k_norm_;  // [c], or [h c] and [kv c] over all heads
   ParamRef out_;                             // [d, h c]
+  std::optional<ParamRef> out_bias_;         // [d]
   std::int64_t heads_ = 0, kv_heads_ = 0, head_dim_ = 0;
-  double theta_ = 0;  // 0: no rotation
+  RotaryShape rotary_;  // of no heads; theta is 0 where positions are learned
+  bool norm_all_ = false;
   float eps_ = 0;
   std::int64_t core_heads_ = 0, core_kv_heads_ = 0;
   std::int64_t repeats_ = 1;  // of each key head on its way into the core

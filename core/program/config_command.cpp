@@ -41,7 +41,8 @@ std::string summary(const Config& config, std::optional<int> ranks) {
                   s.model.heads, s.model.vocab_size,
                   s.moe.experts == 0 ? std::string(", dense")
                                      : fmt::format(", {} experts ({}) in every {}", s.moe.experts, choice(s),
-                                                   s.moe.every == 1 ? "block" : fmt::format("{}. block", s.moe.every)));
+                                                   s.moe.every == 1 ? "block" : fmt::format("{}. block", s.moe.every)) +
+                                           (s.moe.first_dense == 0 ? "" : fmt::format(" after {}", s.moe.first_dense)));
   text += fmt::format("  batch   {} sequences of {} tokens a step\n", s.batch.sequences, s.data.sequence_length);
   text += fmt::format("  ranks   {}\n", ranks ? std::to_string(*ranks) : "not known without every plugin");
   for (const PluginRequest& plugin : config.plugins) {

@@ -30,9 +30,17 @@ const char* setting_of(const Settings& s, const LayoutError& refused) {
   switch (*refused.dim()) {
     case Dim::batch: return "batch.sequences";
     case Dim::position: return "data.sequence_length";
-    case Dim::head: return units != nullptr && units->units() != s.model.heads ? "model.kv_heads" : "model.heads";
+    case Dim::head:
+      if (units == nullptr || units->units() == s.model.heads) {
+        return "model.heads";
+      }
+      // A norm over all heads has one unit.
+      return units->units() == 1 && s.model.qk_norm_over == QkNormOver::all ? "model.qk_norm_over" : "model.kv_heads";
     case Dim::ffn: {
       const bool of_experts = units != nullptr && (units->region() == Region::experts || units->units() != d_ff_of(s));
+      if (of_experts && s.moe.d_shared > 0 && units->region() != Region::experts) {
+        return "moe.d_shared";
+      }
       return of_experts && s.moe.d_expert > 0 ? "moe.d_expert" : "model.d_ff";
     }
     case Dim::vocab: return "model.vocab_size";

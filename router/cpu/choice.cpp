@@ -20,7 +20,7 @@ void leave_groups_out(float* rank, const float* value, const GateConfig& config)
   for (std::int64_t g = 0; g < config.expert_groups; ++g) {
     std::int32_t best[2] = {0, 0};
     select_top(best, value + g * size, size, std::min<std::int64_t>(size, 2));
-    worth[g] = group_worth(value[g * size + best[0]], value[g * size + best[1]], size);
+    worth[g] = group_worth(value[g * size + best[0]], value[g * size + best[1]], size, config.group_score);
   }
   const std::uint64_t selected = select_groups(worth, config.expert_groups, config.groups_per_token);
   for (std::int64_t e = 0; e < config.experts; ++e) {

@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(256) choose(std::int32_t* expert, const float*
         const Best greatest = next_of(g * size, size, all, size, Best{}, value);
         const Best second = next_of(g * size, size, all, size, greatest, value);
         if (lane() == 0) {
-          worth[g] = group_worth(from_rank(greatest.rank), from_rank(second.rank), size);
+          worth[g] = group_worth(from_rank(greatest.rank), from_rank(second.rank), size, config.group_score);
         }
       }
       __syncwarp();

@@ -43,8 +43,8 @@ ORTHANT_HOST_DEVICE inline void select_top(std::int32_t* expert, const float* lo
 }
 
 // What a group of experts is worth to a token, from its two greatest score + bias; a group of one has one.
-ORTHANT_HOST_DEVICE inline float group_worth(float greatest, float second, std::int64_t size) {
-  return size == 1 ? greatest : greatest + second;
+ORTHANT_HOST_DEVICE inline float group_worth(float greatest, float second, std::int64_t size, GroupScore by) {
+  return size == 1 || by == GroupScore::max ? greatest : greatest + second;
 }
 
 // Bits of the `count` groups of greatest worth, of equal ones the lower.

@@ -81,7 +81,14 @@ kv_heads = 2
 head_dim = 10
 attention = "multi_head"
 qk_norm = true
+qk_norm_over = "all"
 biases = true
+output_bias = true
+q_lora_rank = 0
+kv_lora_rank = 0
+qk_nope_head_dim = 0
+qk_rope_head_dim = 0
+v_head_dim = 0
 sliding_window = 20
 ffn = "mlp"
 d_ff = 96
@@ -91,12 +98,25 @@ norm_eps = 1e-6
 activation = "swiglu"
 positions = "learned"
 rope_theta = 500
+rope_interleaved = false
+rope_scaling = "none"
+rope_factor = 1
+rope_original_positions = 0
+rope_low_freq_factor = 1
+rope_high_freq_factor = 4
+rope_beta_fast = 32
+rope_beta_slow = 1
+rope_truncate = true
+rope_attention_factor = 0
+rope_mscale = 0
+rope_mscale_all_dim = 0
 tie_embeddings = true
 dropout = 0.1
 init_std = 0.5
 [moe]
 experts = 16
 every = 2
+first_dense = 2
 top_k = 2
 router = "gshard"
 score = "softmax"
@@ -107,11 +127,15 @@ aux_loss = 0.02
 z_loss = 0.001
 jitter = 0.01
 normalize_weights = false
+weight_scale = 2.5
 balance_over = "batch"
 expert_groups = 1
 groups_per_token = 1
+group_score = "top2_sum"
 bias_update_rate = 0.01
 shared_experts = 1
+d_shared = 40
+shared_gate = true
 d_expert = 24
 [optimizer]
 name = "sgd"
@@ -173,7 +197,9 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.model.head_dim, 10);
   EXPECT_EQ(s.model.attention, "multi_head");
   EXPECT_TRUE(s.model.qk_norm);
+  EXPECT_EQ(s.model.qk_norm_over, QkNormOver::all);
   EXPECT_TRUE(s.model.biases);
+  EXPECT_TRUE(s.model.output_bias);
   EXPECT_EQ(s.model.sliding_window, 20);
   EXPECT_EQ(s.model.ffn, "mlp");
   EXPECT_EQ(s.model.d_ff, 96);
@@ -188,6 +214,7 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.model.init_std, 0.5);
   EXPECT_EQ(s.moe.experts, 16);
   EXPECT_EQ(s.moe.every, 2);
+  EXPECT_EQ(s.moe.first_dense, 2);
   EXPECT_EQ(s.moe.top_k, 2);
   EXPECT_EQ(s.moe.router, "gshard");
   EXPECT_EQ(s.moe.score, ScoreKind::softmax);
@@ -201,8 +228,12 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.moe.balance_over, BalanceOver::batch);
   EXPECT_EQ(s.moe.expert_groups, 1);
   EXPECT_EQ(s.moe.groups_per_token, 1);
+  EXPECT_EQ(s.moe.group_score, GroupScore::top2_sum);
+  EXPECT_EQ(s.moe.weight_scale, 2.5);
   EXPECT_EQ(s.moe.bias_update_rate, 0.01);
   EXPECT_EQ(s.moe.shared_experts, 1);
+  EXPECT_EQ(s.moe.d_shared, 40);
+  EXPECT_TRUE(s.moe.shared_gate);
   EXPECT_EQ(s.moe.d_expert, 24);
   EXPECT_EQ(s.optimizer.name, "sgd");
   EXPECT_EQ(s.optimizer.lr, 0.5);
@@ -229,6 +260,65 @@ host_limit = "2 GiB"
       }
     }
   }
+}
+
+// What the file above cannot have beside its other values.
+TEST_F(Load, FillsLatentAttentionAndScaledRotation) {
+  const std::string text = R"(
+[data]
+source = "synthetic"
+[model]
+attention = "latent"
+q_lora_rank = 24
+kv_lora_rank = 20
+qk_nope_head_dim = 12
+qk_rope_head_dim = 6
+v_head_dim = 10
+rope_interleaved = true
+rope_scaling = "yarn"
+rope_factor = 40
+rope_original_positions = 4096
+rope_beta_fast = 30
+rope_beta_slow = 2
+rope_truncate = false
+rope_attention_factor = 1.5
+rope_mscale = 0.7
+rope_mscale_all_dim = 0.8
+[moe]
+experts = 16
+top_k = 2
+expert_groups = 4
+groups_per_token = 2
+group_score = "max"
+)";
+  const Settings s = load(text).settings;
+  EXPECT_EQ(s.model.q_lora_rank, 24);
+  EXPECT_EQ(s.model.kv_lora_rank, 20);
+  EXPECT_EQ(s.model.qk_nope_head_dim, 12);
+  EXPECT_EQ(s.model.qk_rope_head_dim, 6);
+  EXPECT_EQ(s.model.v_head_dim, 10);
+  EXPECT_EQ(head_dim_of(s), 18);
+  EXPECT_TRUE(s.model.rope_interleaved);
+  EXPECT_EQ(s.model.rope_scaling, RopeScaling::yarn);
+  EXPECT_EQ(s.model.rope_factor, 40);
+  EXPECT_EQ(s.model.rope_original_positions, 4096);
+  EXPECT_EQ(s.model.rope_beta_fast, 30);
+  EXPECT_EQ(s.model.rope_beta_slow, 2);
+  EXPECT_FALSE(s.model.rope_truncate);
+  EXPECT_EQ(s.model.rope_attention_factor, 1.5);
+  EXPECT_EQ(s.model.rope_mscale, 0.7);
+  EXPECT_EQ(s.model.rope_mscale_all_dim, 0.8);
+  EXPECT_EQ(s.moe.group_score, GroupScore::max);
+  const Settings llama =
+      load(text, {R"(model.attention="multi_head")", "model.q_lora_rank=0", "model.kv_lora_rank=0",
+                  "model.qk_nope_head_dim=0", "model.qk_rope_head_dim=0", "model.v_head_dim=0",
+                  R"(model.rope_scaling="llama3")", "model.rope_beta_fast=32", "model.rope_beta_slow=1",
+                  "model.rope_truncate=true", "model.rope_attention_factor=0", "model.rope_mscale=0",
+                  "model.rope_mscale_all_dim=0", "model.rope_low_freq_factor=2", "model.rope_high_freq_factor=3"})
+          .settings;
+  EXPECT_EQ(llama.model.rope_scaling, RopeScaling::llama3);
+  EXPECT_EQ(llama.model.rope_low_freq_factor, 2);
+  EXPECT_EQ(llama.model.rope_high_freq_factor, 3);
 }
 
 TEST(Bytes, AreNumbersWithAUnit) {

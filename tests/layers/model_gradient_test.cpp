@@ -195,6 +195,38 @@ TEST(ModelGradient, NormsOfHeadsBiasesAndWideHeads) {
                       "model.head_dim=6"});
 }
 
+TEST(ModelGradient, NormOverAllHeadsAndOutputBias) {
+  expect_differences({"moe.aux_loss=0", "moe.z_loss=0", "model.qk_norm=true", R"(model.qk_norm_over="all")",
+                      "model.output_bias=true", "model.kv_heads=2"});
+}
+
+TEST(ModelGradient, ScaledRotation) {
+  expect_differences({"moe.aux_loss=0", "moe.z_loss=0", R"(model.rope_scaling="yarn")", "model.rope_factor=8",
+                      "model.rope_original_positions=4", "model.rope_interleaved=true", "model.head_dim=8"});
+}
+
+TEST(ModelGradient, LatentAttention) {
+  const Overrides latent = {"moe.aux_loss=0",
+                            "moe.z_loss=0",
+                            R"(model.attention="latent")",
+                            "model.kv_lora_rank=6",
+                            "model.qk_nope_head_dim=4",
+                            "model.qk_rope_head_dim=2",
+                            "model.v_head_dim=3",
+                            R"(model.rope_scaling="yarn")",
+                            "model.rope_factor=8",
+                            "model.rope_original_positions=4",
+                            "model.rope_mscale=0.7",
+                            "model.rope_mscale_all_dim=1.1"};
+  expect_differences(latent);
+  expect_differences(test::joined(latent, {"model.q_lora_rank=5", "model.rope_interleaved=true"}));
+}
+
+TEST(ModelGradient, SharedGateScaledWeightsFirstDense) {
+  expect_differences({"moe.shared_experts=1", "moe.d_shared=12", "moe.shared_gate=true", "moe.weight_scale=2.5",
+                      "moe.first_dense=1", "moe.d_expert=8", "moe.aux_loss=0.5"});
+}
+
 TEST(ModelGradient, SlidingWindow) {
   expect_differences({"moe.aux_loss=0", "moe.z_loss=0", "model.sliding_window=3"});
 }

@@ -71,13 +71,19 @@ inline double cross_entropy(const double* logits, std::int64_t v, std::int64_t l
   return std::log(sum) + top - logits[label];
 }
 
-// Rotation of one head's c values at a position: as multiplication by e^(i angle) of pairs (i, i + c/2).
-inline void rotate(double* head, std::int64_t c, double position, double theta) {
-  for (std::int64_t i = 0; i < c / 2; ++i) {
-    const double angle = position / std::pow(theta, 2.0 * static_cast<double>(i) / static_cast<double>(c));
-    const double re = head[i], im = head[i + c / 2];
-    head[i] = re * std::cos(angle) - im * std::sin(angle);
-    head[i + c / 2] = re * std::sin(angle) + im * std::cos(angle);
+// Rotation of one head at a position: as multiplication of pairs by magnitude e^(i angle).
+inline void rotate(double* head, const RotaryShape& s, double position) {
+  const std::int64_t pairs = (s.head_dim - s.plain) / 2;
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    const double own = 1 / std::pow(s.theta, static_cast<double>(i) / static_cast<double>(pairs));
+    const double share = s.scaling.at_zero + s.scaling.by_frequency * own + s.scaling.by_pair * static_cast<double>(i);
+    const double kept = std::min(1.0, std::max(0.0, share));
+    const double angle = position * (kept * own + (1 - kept) * own / s.scaling.factor);
+    double &re = head[s.plain + (s.interleaved ? 2 * i : i)],
+           &im = head[s.plain + (s.interleaved ? 2 * i + 1 : i + pairs)];
+    const double x = re, y = im;
+    re = s.scaling.magnitude * (x * std::cos(angle) - y * std::sin(angle));
+    im = s.scaling.magnitude * (x * std::sin(angle) + y * std::cos(angle));
   }
 }
 

@@ -1,5 +1,6 @@
 // Rotary positions against complex multiplication, and the backward as the forward's adjoint.
 #include "tests/ops/oracle.h"
+#include "tests/support/error_of.h"
 
 namespace orthant::test::rotary_test {
 namespace {
@@ -9,10 +10,28 @@ struct RotaryCase {
   double theta;
   std::int64_t positions;  // positions are drawn below this
   DType dtype;
+  RotaryScaling scaling = {};
+  bool interleaved = false;
+  std::int64_t plain = 0;
+  RotaryShape shape() const { return {heads, kv_heads, c, theta, scaling, interleaved, plain}; }
 };
-const RotaryCase cases[] = {{0, 2, 1, 4, 1e4, 5, DType::f32},     {1, 1, 1, 2, 1e4, 9, DType::f32},
-                            {13, 4, 2, 8, 1e4, 100, DType::f32},  {9, 3, 3, 34, 500, 300000, DType::f32},
-                            {40, 4, 2, 64, 1e4, 64, DType::bf16}, {7, 2, 1, 5, 0, 1, DType::f32}};
+// By pairs and by frequencies, each cut off at both ends.
+const RotaryScaling by_pair{.factor = 4, .at_zero = 1.2, .by_pair = -0.3, .magnitude = 1.1};
+const RotaryScaling by_frequency{.factor = 8, .at_zero = -0.25, .by_frequency = 3};
+const RotaryCase cases[] = {{0, 2, 1, 4, 1e4, 5, DType::f32},
+                            {1, 1, 1, 2, 1e4, 9, DType::f32},
+                            {13, 4, 2, 8, 1e4, 100, DType::f32},
+                            {9, 3, 3, 34, 500, 300000, DType::f32},
+                            {40, 4, 2, 64, 1e4, 64, DType::bf16},
+                            {7, 2, 1, 5, 0, 1, DType::f32},
+                            {13, 4, 2, 14, 1e4, 100, DType::f32, by_pair},
+                            {9, 3, 1, 16, 1e4, 90000, DType::f32, by_frequency},
+                            {13, 4, 2, 8, 1e4, 100, DType::f32, {}, true},
+                            {9, 3, 1, 12, 500, 50, DType::f32, by_pair, false, 4},
+                            {11, 2, 1, 48, 1e4, 300, DType::f32, by_pair, true, 16},
+                            {11, 2, 1, 48, 1e4, 300, DType::bf16, by_frequency, true, 16},
+                            {40, 3, 0, 24, 1e4, 300, DType::bf16, {}, false, 8},
+                            {5, 1, 1, 6, 1e4, 9, DType::f32, {}, true, 6}};
 
 TEST(Rotary, Split) {
   on_every_device([](OpContext& ctx) {
@@ -23,13 +42,13 @@ TEST(Rotary, Split) {
       const Input position = ctx.integers(DType::i32, {r.rows}, 0, r.positions);
       const Tensor q = ctx.poisoned(r.dtype, {r.rows, nq}), k = ctx.poisoned(r.dtype, {r.rows, nk});
       const Tensor v = ctx.poisoned(r.dtype, {r.rows, nk});
-      const RotaryShape shape{r.heads, r.kv_heads, r.c, r.theta};
+      const RotaryShape shape = r.shape();
       ctx.stream().split_rotary(q, k, v, qkv.tensor, r.theta == 0 ? Tensor() : position.tensor, shape);
       Values eq, ek, ev;
       for (std::int64_t t = 0; t < r.rows; ++t) {
         Values row(qkv.values.begin() + t * width, qkv.values.begin() + (t + 1) * width);
         for (std::int64_t h = 0; h < r.heads + r.kv_heads && r.theta != 0; ++h) {
-          oracle::rotate(row.data() + h * r.c, r.c, oracle::at(position.values, t), r.theta);
+          oracle::rotate(row.data() + h * r.c, shape, oracle::at(position.values, t));
         }
         eq.insert(eq.end(), row.begin(), row.begin() + nq);
         ek.insert(ek.end(), row.begin() + nq, row.begin() + nq + nk);
@@ -57,7 +76,7 @@ TEST(Rotary, MergeIsTheAdjointOfSplit) {
       const Tensor dqkv = ctx.poisoned(r.dtype, {r.rows, width});
       const Tensor q = ctx.poisoned(r.dtype, {r.rows, nq}), k = ctx.poisoned(r.dtype, {r.rows, nk});
       const Tensor v = ctx.poisoned(r.dtype, {r.rows, nk});
-      const RotaryShape shape{r.heads, r.kv_heads, r.c, r.theta};
+      const RotaryShape shape = r.shape();
       ctx.stream().split_rotary(q, k, v, x.tensor, position.tensor, shape);
       ctx.stream().merge_rotary_backward(dqkv, dq.tensor, dk.tensor, dv.tensor, position.tensor, shape);
       const double forward =
@@ -75,8 +94,9 @@ TEST(Rotary, HeadsAndKeyHeadsApart) {
       const std::int64_t nq = r.heads * r.c, nk = r.kv_heads * r.c;
       const Input position = ctx.integers(DType::i32, {r.rows}, 0, r.positions);
       const Tensor at = r.theta == 0 ? Tensor() : position.tensor;
-      const RotaryShape both{r.heads, r.kv_heads, r.c, r.theta};
-      const RotaryShape queries{r.heads, 0, r.c, r.theta}, keys{0, r.kv_heads, r.c, r.theta};
+      const RotaryShape both = r.shape();
+      RotaryShape queries = both, keys = both;
+      queries.kv_heads = keys.heads = 0;
       const Input in_q = ctx.normal(r.dtype, {r.rows, nq}, 1), in_kv = ctx.normal(r.dtype, {r.rows, 2 * nk}, 1);
       Values rows;  // q, k and v of each row, side by side
       for (std::int64_t t = 0; t < r.rows; ++t) {
@@ -105,6 +125,20 @@ TEST(Rotary, HeadsAndKeyHeadsApart) {
       }
       EXPECT_EQ(joined, whole);
     }
+  });
+}
+
+TEST(Rotary, RefusesOddChannelsAndNoFactor) {
+  on_every_device([](OpContext& ctx) {
+    const Tensor position = ctx.integers(DType::i32, {2}, 0, 5).tensor;
+    const auto message = [&](const RotaryShape& shape) {
+      const Tensor x = ctx.normal(DType::f32, {2, shape.head_dim}, 1).tensor;
+      return error_of(
+          [&] { ctx.stream().split_rotary(ctx.poisoned(DType::f32, x.shape()), {}, {}, x, position, shape); });
+    };
+    EXPECT_NE(message({.heads = 1, .head_dim = 6, .plain = 3}).find("3 of 6 of a head stay"), std::string::npos);
+    EXPECT_NE(message({.heads = 1, .head_dim = 6, .plain = 8}).find("8 of 6 of a head stay"), std::string::npos);
+    EXPECT_NE(message({.heads = 1, .head_dim = 6, .scaling = {.factor = 0}}).find("divided by 0"), std::string::npos);
   });
 }
 

@@ -194,6 +194,16 @@ const std::vector<Model>& table_models() {
       {"few_tokens", {"data.sequence_length=8", "moe.experts=16", "moe.capacity_factor=1.0"}},  // experts without any
       {"few_kv_heads", {"model.kv_heads=2"}},
       {"normed_heads", {"model.qk_norm=true", "model.head_dim=6", "model.kv_heads=2"}},
+      {"norm_over_heads", {"model.qk_norm=true", R"(model.qk_norm_over="all")", "model.output_bias=true"}},
+      {"deepseek",
+       {R"(model.attention="latent")", "model.q_lora_rank=6", "model.kv_lora_rank=5", "model.qk_nope_head_dim=4",
+        "model.qk_rope_head_dim=2", "model.v_head_dim=3", "model.rope_interleaved=true", R"(model.rope_scaling="yarn")",
+        "model.rope_factor=8", "model.rope_original_positions=4", "model.rope_mscale=0.7",
+        "model.rope_mscale_all_dim=0.7", R"(moe.router="bias")", R"(moe.score="sigmoid")", "moe.expert_groups=4",
+        "moe.groups_per_token=2", "moe.weight_scale=2.5", "moe.first_dense=2", "moe.shared_experts=1"}},
+      {"qwen2",
+       {"model.biases=true", R"(model.rope_scaling="llama3")", "model.rope_factor=8", "model.rope_original_positions=8",
+        "moe.normalize_weights=false", "moe.shared_experts=1", "moe.d_shared=24", "moe.shared_gate=true"}},
       {"biases_window", {"model.biases=true", "model.sliding_window=5", "model.kv_heads=2"}},
       {"recompute_selective", {R"(memory.recompute="selective")", "moe.capacity_factor=1.0"}},
       {"recompute_full", {R"(memory.recompute="full")", "model.dropout=0.2", "moe.jitter=0.2"}},
@@ -236,6 +246,9 @@ std::optional<std::string> refusal_of(const TableCell& cell) {
   }
   if (label("sequence") == "ulysses" && 4 % (size("tensor") * size("sequence")) != 0) {
     return "do not divide among the";  // four heads
+  }
+  if (has(R"(model.qk_norm_over="all")") && layout.find("tensor") != nullptr) {
+    return "1 unit of dim 'head' in region 'attention'";  // a norm over all heads
   }
   return std::nullopt;
 }

@@ -153,6 +153,11 @@ TEST(TensorAxis, RefusesWhatDoesNotDivide) {
               AllOf(HasSubstr("25 units of dim 'vocab'"), HasSubstr("model.vocab_size")));
   EXPECT_THAT(refusal({"model.heads=1", "model.kv_heads=1"}, table(2)),
               HasSubstr("1 unit of dim 'head' in region 'attention' does not divide"));
+  EXPECT_THAT(refusal({"model.qk_norm=true", R"(model.qk_norm_over="all")"}, table(2)),
+              AllOf(HasSubstr("1 unit of dim 'head' in region 'attention'"), HasSubstr("2 ranks of axis 'tensor'"),
+                    HasSubstr("or model.qk_norm_over (from")));
+  EXPECT_THAT(refusal({"moe.shared_experts=1", "moe.d_shared=18"}, table(4)),
+              AllOf(HasSubstr("18 units of dim 'ffn' in region 'ffn'"), HasSubstr("or moe.d_shared (from")));
   EXPECT_THAT(refusal({"data.sequence_length=3", "batch.micro_batch=1"}, table(2, true)),
               AllOf(HasSubstr("the 3 tokens of a micro-batch do not divide"), HasSubstr("region 'norm'")));
 }

@@ -18,16 +18,23 @@ Problem grouped(Problem q, std::int64_t groups, std::int64_t of_token) {
   return q;
 }
 
+Problem by_best(Problem q) {
+  q.config.group_score = GroupScore::max;
+  return q;
+}
+
 std::vector<Problem> choice_problems() {
   return {
       problem(Kind::topk, 8, 2, 3, 20, 4),
       grouped(problem(Kind::topk, 8, 2, 3, 20, 4), 4, 2),
       grouped(by_sigmoid(problem(Kind::topk, 8, 3, 2, 17, 5)), 4, 2),
       grouped(by_sigmoid(problem(Kind::topk, 256, 8, 1, 66, 6)), 8, 4),  // as DeepSeek-V3
-      grouped(problem(Kind::topk, 160, 6, 1, 9), 8, 3),                  // as DeepSeek-V2
-      grouped(problem(Kind::topk, 64, 6, 1, 9), 64, 7),                  // groups of one expert
-      grouped(problem(Kind::topk, 6, 6, 1, 9), 3, 3),                    // every group, every expert
+      grouped(problem(Kind::topk, 160, 6, 1, 9), 8, 3),
+      grouped(problem(Kind::topk, 64, 6, 1, 9), 64, 7),  // groups of one expert
+      grouped(problem(Kind::topk, 6, 6, 1, 9), 3, 3),    // every group, every expert
       by_sigmoid(problem(Kind::topk, 1030, 8, 1, 70, 3)),
+      by_best(grouped(problem(Kind::topk, 160, 6, 1, 20), 8, 3)),  // as DeepSeek-V2
+      by_best(grouped(by_sigmoid(problem(Kind::topk, 8, 2, 3, 20, 4)), 4, 2)),
       problem(Kind::topk, 4, 2, 2, 4, 1),  // padding only
       problem(Kind::topk, 4, 2, 0, 4),     // no token
   };
@@ -53,7 +60,7 @@ Values chosen_by(const Values& logits, const Values& bias, const GateConfig& c) 
     Values of_group(value.begin() + static_cast<std::ptrdiff_t>(g * size),
                     value.begin() + static_cast<std::ptrdiff_t>((g + 1) * size));
     std::sort(of_group.rbegin(), of_group.rend());
-    worth.push_back(size == 1 ? of_group[0] : of_group[0] + of_group[1]);
+    worth.push_back(size == 1 || c.group_score == GroupScore::max ? of_group[0] : of_group[0] + of_group[1]);
   }
   const std::vector<std::size_t> groups = by_value(worth);
   const std::set<std::size_t> best(groups.begin(), groups.begin() + c.groups_per_token);

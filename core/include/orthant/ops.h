@@ -44,9 +44,22 @@ struct AttentionShape {
   std::int64_t kv_positions = 0;  // keys of each sequence, for blocks of attention; 0: as positions
 };
 
+// What becomes of the frequencies of rotary pairs where sequences are longer than those of the first training. A pair's
+// frequency f becomes f * (kept + (1 - kept) / factor), in fp64. kept is at_zero + by_frequency * f + by_pair * i for
+// pair i, cut off at 0 and 1. Linear interpolation, Llama 3's rule and YaRN are of this form (core/arch/rotary.h).
+struct RotaryScaling {
+  double factor = 1;
+  double at_zero = 1, by_frequency = 0, by_pair = 0;
+  double magnitude = 1;  // all cosines and sines are multiplied by it
+  bool operator==(const RotaryScaling&) const = default;
+};
+
 struct RotaryShape {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   double theta = 10000;  // 0: no rotation, only the split
+  RotaryScaling scaling = {};
+  bool interleaved = false;  // pairs are the channels 2 i and 2 i + 1, else i and i + r / 2
+  std::int64_t plain = 0;    // the first so many channels of each head are not rotated
 };
 
 struct AdamW {
@@ -79,6 +92,7 @@ struct GateConfig {
   bool second_by_chance = false;     // of two choices the second is kept with probability 2 * weight (GShard)
   bool first_choices_first = false;  // where seats go by probability: first choices before all others (GShard)
   std::int64_t expert_groups = 1, groups_per_token = 1;  // choose_experts
+  GroupScore group_score = GroupScore::top2_sum;         // choose_experts
   double capacity_factor = 0;                            // 0: dropless
   std::int64_t group_tokens = 0;                         // tokens of one GShard group; rows come in whole groups
   DropPolicy drop_policy = DropPolicy::position;
@@ -186,8 +200,9 @@ class Stream {
                              const Tensor& x, const Tensor& stats, const Tensor& weight, NormKind kind) = 0;
 
   // --- attention
-  // qkv [T, (h + 2 kv) c] -> q [T, h c], k, v [T, kv c]; q and k rotated by position i32[T] (pairs (i, i + c/2), as
-  // Llama and Mixtral); h or kv may be 0, its tensors then undefined. Source: Su et al., "RoFormer".
+  // qkv [T, (h + 2 kv) c] -> q [T, h c], k, v [T, kv c]; the r = c - plain last channels of each head of q and k are
+  // rotated by position i32[T], pair i by the angle position * f, f = theta^(-2 i / r) where nothing scales it. h or kv
+  // may be 0, its tensors then undefined. Source: Su et al., "RoFormer".
   virtual void split_rotary(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& qkv,
                             const Tensor& position, const RotaryShape& shape) = 0;
   virtual void merge_rotary_backward(const Tensor& dqkv, const Tensor& dq, const Tensor& dk, const Tensor& dv,
@@ -297,9 +312,10 @@ class Stream {
   // choose_experts: expert i32 [T, K] = the K experts with the greatest score + bias[e], greatest first, ties to the
   // lower index; -1 for padding. bias f32 [E], or undefined: by logit, as gate. The experts stand in expert_groups runs
   // of equal length. A token chooses among the experts of its groups_per_token best groups; a group's worth is the sum
-  // of its two greatest score + bias, ties to the lower group. Source: DeepSeek-AI, "DeepSeek-V3" (2024), equation 16
-  // and section 2.1.2. REQUIRES: config.experts_choose and second_by_chance are false; expert_groups divides E and is
-  // at most 64; the chosen groups have K experts.
+  // of its two greatest score + bias, or the greatest alone (group_score); ties to the lower group. Sources:
+  // DeepSeek-AI, "DeepSeek-V3" (2024), equation 16 and section 2.1.2; "DeepSeek-V2" (2024), section 2.2.2. REQUIRES:
+  // config.experts_choose and second_by_chance are false; expert_groups divides E and is at most 64; the chosen groups
+  // have K experts.
   virtual void choose_experts(const Tensor& expert, const Tensor& logits, const Tensor& bias, const Tensor& valid,
                               const GateConfig& config) = 0;
   // gate_choices: weight, lse, chosen and share are those of gate for the choices in expert i32 [T, K]: distinct

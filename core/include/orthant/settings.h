@@ -16,7 +16,10 @@ namespace orthant {
 enum class NormKind { layernorm, rmsnorm };
 enum class Activation { relu, gelu, swiglu };
 enum class Positions { learned, rotary };
+enum class RopeScaling { none, linear, llama3, yarn };
+enum class QkNormOver { head, all };
 enum class ScoreKind { softmax, sigmoid };
+enum class GroupScore { top2_sum, max };
 enum class DropPolicy { position, probability };
 enum class BalanceOver { group, batch };
 enum class Documents { stream, packed, separate };
@@ -75,15 +78,34 @@ struct ModelSettings {
   std::int64_t head_dim = 0;             // 0: d_model / heads
   std::string attention = "multi_head";  // kinds of <orthant/part.h>
   std::string ffn = "mlp";
-  bool qk_norm = false;             // queries and keys are normalised, each head by itself
-  bool biases = false;              // of the projections to queries, keys and values
-  std::int64_t sliding_window = 0;  // tokens that a token sees, itself included; 0: all before it
+  bool qk_norm = false;                        // queries and keys are normalised
+  QkNormOver qk_norm_over = QkNormOver::head;  // each head by itself (Qwen3), or all heads as one row (OLMoE)
+  bool biases = false;                         // of the projections to queries, keys and values
+  bool output_bias = false;                    // of the projection behind attention
+  std::int64_t q_lora_rank = 0;                // latent: width of compressed queries; 0: not compressed
+  std::int64_t kv_lora_rank = 0;               // latent: width of compressed keys and values
+  std::int64_t qk_nope_head_dim = 0;           // latent: channels of a query and key head that are not rotated
+  std::int64_t qk_rope_head_dim = 0;           // latent: and those that are, behind them; a key's serve all heads
+  std::int64_t v_head_dim = 0;                 // latent: channels of a value head
+  std::int64_t sliding_window = 0;             // tokens that a token sees, itself included; 0: all before it
   std::int64_t vocab_size = 256;
   NormKind norm = NormKind::rmsnorm;
   double norm_eps = 1e-5;
   Activation activation = Activation::gelu;
   Positions positions = Positions::rotary;
   double rope_theta = 10000;
+  bool rope_interleaved = false;  // pairs are neighbouring channels (DeepSeek); else of both halves (Llama)
+  RopeScaling rope_scaling = RopeScaling::none;
+  double rope_factor = 1;                    // how many times as long sequences may be
+  std::int64_t rope_original_positions = 0;  // llama3, yarn: positions of the first training
+  double rope_low_freq_factor = 1;           // llama3: pairs that turn less often in these positions are slowed down
+  double rope_high_freq_factor = 4;          // llama3: those that turn more often stay
+  double rope_beta_fast = 32;                // yarn: pairs that turn more often stay
+  double rope_beta_slow = 1;                 // yarn: those that turn less often are slowed down
+  bool rope_truncate = true;                 // yarn: both bounds are rounded outwards, to whole pairs
+  double rope_attention_factor = 0;          // yarn: of rotated queries and keys; 0: 0.1 ln(factor) + 1
+  double rope_mscale = 0;                    // yarn, DeepSeek: the attention factor is a quotient of two such terms
+  double rope_mscale_all_dim = 0;  // yarn, DeepSeek: that of the divisor, by whose square latent scales scores
   bool tie_embeddings = false;
   double dropout = 0;
   double init_std = 0.02;
@@ -92,6 +114,7 @@ struct ModelSettings {
 struct MoeSettings {
   std::int64_t experts = 0;              // 0: dense model
   std::int64_t every = 1;                // block i has experts where (i + 1) % every == 0
+  std::int64_t first_dense = 0;          // the first so many blocks have none (DeepSeek)
   std::int64_t top_k = 1;                // choices of a token; expert_choice: experts
   std::string router = "topk";           // a gate of the catalogue (gate.h)
   ScoreKind score = ScoreKind::softmax;  // of an expert for a token; sigmoid: topk and bias only (DeepSeek-V3)
@@ -103,10 +126,14 @@ struct MoeSettings {
   double z_loss = 0;
   double jitter = 0;
   bool normalize_weights = true;      // topk, bias: weights of the chosen experts sum to one (Mixtral)
+  double weight_scale = 1;            // what a gate's weights are multiplied by (DeepSeek's routed_scaling_factor)
   std::int64_t expert_groups = 1;     // topk, bias: a token's experts come from some of these groups of experts
   std::int64_t groups_per_token = 1;  // so many of them
-  double bias_update_rate = 0.001;    // bias: what a step adds to an expert's bias, or takes from it
+  GroupScore group_score = GroupScore::top2_sum;  // what ranks them
+  double bias_update_rate = 0.001;                // bias: what a step adds to an expert's bias, or takes from it
   std::int64_t shared_experts = 0;
+  std::int64_t d_shared = 0;  // width of all shared experts together; 0: shared_experts * d_expert
+  bool shared_gate = false;   // each token weighs what they make of it by a sigmoid (Qwen2-MoE)
   std::int64_t d_expert = 0;  // 0: d_ff
 };
 
@@ -156,9 +183,10 @@ struct Settings {
 // Sizes whose 0 stands for another setting. Settings keep what was written, so that a refusal points at the key that
 // somebody chose, and a changed d_model changes what follows from it; everybody else asks here.
 std::int64_t kv_heads_of(const Settings& settings);
-std::int64_t head_dim_of(const Settings& settings);
+std::int64_t head_dim_of(const Settings& settings);  // latent: of queries and keys
 std::int64_t d_ff_of(const Settings& settings);
 std::int64_t d_expert_of(const Settings& settings);
+std::int64_t d_shared_of(const Settings& settings);
 std::int64_t group_tokens_of(const Settings& settings);
 
 }  // namespace orthant

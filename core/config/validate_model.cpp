@@ -1,0 +1,271 @@
+#include "core/config/validate_model.h"
+
+#include <orthant/gate.h>
+
+#include <fmt/ranges.h>
+
+#include "router/rules/gate.h"
+
+namespace orthant {
+namespace {
+
+// Of attention whose heads share the width of the model among them.
+void check_heads(const ModelSettings& m, Rules& rules) {
+  const bool heads_divide = m.head_dim > 0 || m.d_model % m.heads == 0;
+  rules.expect(
+      heads_divide, {"model.heads", "model.d_model"},
+      fmt::format("[model] heads: {} does not divide d_model {}", m.heads, m.d_model),
+      fmt::format("write {} heads, or a d_model that is a multiple of {}", divisors_near(m.d_model, m.heads), m.heads));
+  const std::int64_t head_dim = m.head_dim > 0 ? m.head_dim : m.d_model / m.heads;
+  const bool turns = heads_divide && m.positions == Positions::rotary;
+  rules.expect(!turns || m.head_dim > 0 || head_dim % 2 == 0, {"model.heads", "model.d_model", "model.positions"},
+               fmt::format("[model] heads: rotary positions turn pairs, but a head has {} / {} = {} dimensions",
+                           m.d_model, m.heads, head_dim),
+               "write heads that leave an even number of dimensions, or positions = \"learned\"");
+  rules.expect(!turns || m.head_dim % 2 == 0, {"model.head_dim", "model.positions"},
+               fmt::format("[model] head_dim: rotary positions turn pairs, {} is odd", m.head_dim),
+               "write an even number, or positions = \"learned\"");
+  rules.expect(m.kv_heads == 0 || m.heads % m.kv_heads == 0, {"model.kv_heads", "model.heads"},
+               fmt::format("[model] kv_heads: {} does not divide heads {}", m.kv_heads, m.heads),
+               fmt::format("write {}, or 0 for as many as heads",
+                           divisors_near(m.heads, std::max<std::int64_t>(m.kv_heads, 1))));
+  rules.expect(m.qk_norm || m.qk_norm_over == QkNormOver::head, {"model.qk_norm_over", "model.qk_norm"},
+               "[model] qk_norm_over: queries and keys are not normalised",
+               "write qk_norm = true, or leave qk_norm_over out");
+}
+
+// Settings that one kind of attention reads and the other does not.
+struct OtherKind {
+  const char* key;
+  bool same;  // as by default
+  const char* advice;
+};
+
+void refuse_latent_sizes(const ModelSettings& m, Rules& rules) {
+  const OtherKind keys[] = {{"q_lora_rank", m.q_lora_rank == 0, ""},
+                            {"kv_lora_rank", m.kv_lora_rank == 0, ""},
+                            {"qk_nope_head_dim", m.qk_nope_head_dim == 0, ""},
+                            {"qk_rope_head_dim", m.qk_rope_head_dim == 0, ""},
+                            {"v_head_dim", m.v_head_dim == 0, ""}};
+  for (const OtherKind& one : keys) {
+    rules.expect(one.same, {fmt::format("model.{}", one.key), "model.attention"},
+                 fmt::format("[model] {}: attention \"multi_head\" takes no notice of it", one.key),
+                 "write attention = \"latent\", or leave it out");
+  }
+}
+
+void check_latent(const ModelSettings& m, Rules& rules) {
+  const OtherKind keys[] = {
+      {"kv_heads", m.kv_heads == 0 || m.kv_heads == m.heads, "every head has keys and values: leave it out"},
+      {"head_dim", m.head_dim == 0, "write qk_nope_head_dim, qk_rope_head_dim and v_head_dim"},
+      {"qk_norm", !m.qk_norm, "what is compressed is normalised as it is: leave it out"},
+      {"qk_norm_over", m.qk_norm_over == QkNormOver::head, "leave it out"},
+      {"biases", !m.biases, "leave it out"},
+      {"output_bias", !m.output_bias, "leave it out"}};
+  for (const OtherKind& one : keys) {
+    rules.expect(one.same, {fmt::format("model.{}", one.key), "model.attention"},
+                 fmt::format("[model] {}: attention \"latent\" takes no notice of it", one.key), one.advice);
+  }
+  const auto needed = [&](const char* key, std::int64_t value) {
+    rules.expect(value > 0, {fmt::format("model.{}", key), "model.attention"},
+                 fmt::format("[model] {}: attention \"latent\" needs it", key),
+                 fmt::format("write {} = N, N above 0, or attention = \"multi_head\"", key));
+  };
+  needed("kv_lora_rank", m.kv_lora_rank);
+  needed("qk_nope_head_dim", m.qk_nope_head_dim);
+  needed("qk_rope_head_dim", m.qk_rope_head_dim);
+  needed("v_head_dim", m.v_head_dim);
+  rules.expect(m.qk_rope_head_dim % 2 == 0, {"model.qk_rope_head_dim"},
+               fmt::format("[model] qk_rope_head_dim: rotary positions turn pairs, {} is odd", m.qk_rope_head_dim),
+               "write an even number");
+  rules.expect(m.v_head_dim <= m.qk_nope_head_dim + m.qk_rope_head_dim,
+               {"model.v_head_dim", "model.qk_nope_head_dim", "model.qk_rope_head_dim"},
+               fmt::format("[model] v_head_dim: {} channels are more than the {} + {} of a key head", m.v_head_dim,
+                           m.qk_nope_head_dim, m.qk_rope_head_dim),
+               fmt::format("write at most {}", m.qk_nope_head_dim + m.qk_rope_head_dim));
+}
+
+// A key that only some kinds of rope_scaling read.
+struct RopeKey {
+  const char* key;
+  bool same;  // as by default
+  bool linear, llama3, yarn;
+};
+
+void check_rope_readers(const ModelSettings& m, Rules& rules) {
+  const ModelSettings d;
+  const RopeKey keys[] = {
+      {"rope_factor", m.rope_factor == d.rope_factor, true, true, true},
+      {"rope_original_positions", m.rope_original_positions == d.rope_original_positions, false, true, true},
+      {"rope_low_freq_factor", m.rope_low_freq_factor == d.rope_low_freq_factor, false, true, false},
+      {"rope_high_freq_factor", m.rope_high_freq_factor == d.rope_high_freq_factor, false, true, false},
+      {"rope_beta_fast", m.rope_beta_fast == d.rope_beta_fast, false, false, true},
+      {"rope_beta_slow", m.rope_beta_slow == d.rope_beta_slow, false, false, true},
+      {"rope_truncate", m.rope_truncate == d.rope_truncate, false, false, true},
+      {"rope_attention_factor", m.rope_attention_factor == d.rope_attention_factor, false, false, true},
+      {"rope_mscale", m.rope_mscale == d.rope_mscale, false, false, true},
+      {"rope_mscale_all_dim", m.rope_mscale_all_dim == d.rope_mscale_all_dim, false, false, true}};
+  const char* const names[] = {"none", "linear", "llama3", "yarn"};
+  const RopeScaling kind = m.rope_scaling;
+  for (const RopeKey& one : keys) {
+    const bool read = (kind == RopeScaling::linear && one.linear) || (kind == RopeScaling::llama3 && one.llama3) ||
+                      (kind == RopeScaling::yarn && one.yarn);
+    rules.expect(
+        one.same || read, {fmt::format("model.{}", one.key), "model.rope_scaling"},
+        fmt::format("[model] {}: rope_scaling \"{}\" takes no notice of it", one.key, names[static_cast<int>(kind)]),
+        "leave it out, or write another rope_scaling");
+  }
+}
+
+void check_rope(const ModelSettings& m, Rules& rules) {
+  rules.expect(m.rope_theta > 0, {"model.rope_theta"},
+               fmt::format("[model] rope_theta: {} is not above 0", m.rope_theta), "write a number such as 10000");
+  const bool rotary = m.positions == Positions::rotary;
+  rules.expect(rotary || !m.rope_interleaved, {"model.rope_interleaved", "model.positions"},
+               "[model] rope_interleaved: positions are not rotary", "write positions = \"rotary\", or leave it out");
+  rules.expect(rotary || m.rope_scaling == RopeScaling::none, {"model.rope_scaling", "model.positions"},
+               "[model] rope_scaling: positions are not rotary", "write positions = \"rotary\", or leave it out");
+  check_rope_readers(m, rules);
+  if (m.rope_scaling == RopeScaling::llama3 || m.rope_scaling == RopeScaling::yarn) {
+    rules.expect(m.rope_original_positions > 0, {"model.rope_original_positions", "model.rope_scaling"},
+                 "[model] rope_original_positions: the rule needs the length of the first training's sequences",
+                 "write it in positions, such as 4096");
+  }
+  if (m.rope_scaling == RopeScaling::llama3) {
+    rules.expect(m.rope_low_freq_factor < m.rope_high_freq_factor,
+                 {"model.rope_low_freq_factor", "model.rope_high_freq_factor"},
+                 fmt::format("[model] rope_low_freq_factor: {} is not below rope_high_freq_factor {}",
+                             m.rope_low_freq_factor, m.rope_high_freq_factor),
+                 "write the smaller number here, as in 1 and 4");
+  }
+  if (m.rope_scaling == RopeScaling::yarn) {
+    rules.expect(m.rope_theta > 1, {"model.rope_theta", "model.rope_scaling"},
+                 fmt::format("[model] rope_theta: \"yarn\" takes its logarithm, {} is not above 1", m.rope_theta),
+                 "write a number such as 10000");
+    rules.expect(m.rope_beta_slow > 0 && m.rope_beta_slow < m.rope_beta_fast,
+                 {"model.rope_beta_slow", "model.rope_beta_fast"},
+                 fmt::format("[model] rope_beta_slow: {} is not between 0 and rope_beta_fast {}", m.rope_beta_slow,
+                             m.rope_beta_fast),
+                 "write numbers such as 1 and 32");
+    rules.expect((m.rope_mscale == 0) == (m.rope_mscale_all_dim == 0),
+                 {"model.rope_mscale", "model.rope_mscale_all_dim"},
+                 "[model] rope_mscale: the attention factor is a quotient of rope_mscale's and rope_mscale_all_dim's",
+                 "write both, or leave both out");
+  }
+}
+
+void check_attention(const ModelSettings& m, Rules& rules) {
+  if (m.attention == "latent") {
+    return check_latent(m, rules);
+  }
+  if (m.attention == "multi_head") {
+    refuse_latent_sizes(m, rules);
+  }
+  check_heads(m, rules);
+}
+
+void check_group_tokens(const Settings& s, Rules& rules) {
+  const std::int64_t group = s.moe.group_tokens;
+  const std::int64_t length = s.data.sequence_length;
+  const std::vector<std::string> keys = {"moe.group_tokens", "data.sequence_length", "batch.micro_batch",
+                                         "batch.sequences"};
+  if (group == 0 || length % group == 0) {
+    return;
+  }
+  rules.expect(group % length == 0, keys,
+               fmt::format("[moe] group_tokens: {} neither divides the sequence length {} nor is a multiple of it",
+                           group, length),
+               fmt::format("write {}, a multiple of {}, or 0 for one sequence",
+                           divisors_near(length, std::min(group, length)), length));
+  // A group lies within one micro-batch; without micro_batch its size depends on the layout, but divides sequences.
+  const std::int64_t micro = s.batch.micro_batch > 0 ? s.batch.micro_batch : s.batch.sequences;
+  const std::int64_t sequences = group / length;
+  rules.expect(group % length != 0 || micro % sequences == 0, keys,
+               fmt::format("[moe] group_tokens: {} is {} sequences, which do not divide the {} of a {}", group,
+                           sequences, micro, s.batch.micro_batch > 0 ? "micro-batch" : "step"),
+               fmt::format("write {} times a divisor of {}", length, micro));
+}
+
+// experts = 0, written, makes a model dense whatever else its table says: the dense twin of a mixture. Where nobody
+// wrote experts, they were forgotten.
+void refuse_moe_without_experts(const Config& config, Rules& rules) {
+  std::vector<std::string> written, names;
+  for (const Table& table : config.tables) {
+    for (const auto& [key, entry] : table.entries()) {
+      if (table.path() == "moe" && entry.origin != "default") {
+        written.push_back("moe." + key);
+        names.push_back(key);
+      }
+    }
+  }
+  if (!rules.sound({"moe.experts"})) {
+    return;
+  }
+  rules.expect(config.origin("moe.experts") != "default" || written.empty(), written,
+               fmt::format("[moe] {}: nothing without experts, and nobody wrote how many", fmt::join(names, ", ")),
+               "write experts = N in [moe], or experts = 0 for a dense model");
+}
+
+void check_gate(const Gate& gate, const Settings& s, Rules& rules) {
+  const MoeSettings& m = s.moe;
+  const bool tokens_choose = !gate.config(s).experts_choose;
+  rules.expect(m.top_k <= m.experts || !tokens_choose, {"moe.top_k", "moe.experts", "moe.router"},
+               fmt::format("[moe] top_k: {} of {} experts cannot be chosen", m.top_k, m.experts),
+               fmt::format("write a top_k of at most {}, or at least {} experts", m.experts, m.top_k));
+  rules.expect(m.top_k <= max_top_k || !tokens_choose, {"moe.top_k"},
+               fmt::format("[moe] top_k: {} is above the {} experts that a token may choose", m.top_k, max_top_k),
+               fmt::format("write a top_k of at most {}", max_top_k));
+  for (const GateRefusal& refusal : gate.refusals(s)) {
+    rules.expect(false, refusal.keys, refusal.message, refusal.advice);
+  }
+}
+
+}  // namespace
+
+void check_model(const Settings& s, Rules& rules) {
+  const ModelSettings& m = s.model;
+  check_attention(m, rules);
+  rules.expect(s.data.source != "text" || s.data.tokenizer != "bytes" || m.vocab_size >= 256,
+               {"model.vocab_size", "data.tokenizer"},
+               fmt::format("[model] vocab_size: {} tokens are too few for bytes", m.vocab_size), "write 256 or more");
+  rules.expect(m.dropout < 1, {"model.dropout"}, fmt::format("[model] dropout: {} drops everything", m.dropout),
+               "write a number of at least 0 and below 1");
+  rules.expect(positive_float(m.norm_eps), {"model.norm_eps"},
+               fmt::format("[model] norm_eps: {} is not above 0 in single precision", m.norm_eps),
+               "write a small number such as 1e-5");
+  check_rope(m, rules);
+}
+
+void check_moe(const Config& config, Rules& rules) {
+  const Settings& s = config.settings;
+  const MoeSettings& m = s.moe;
+  if (m.experts == 0) {
+    return refuse_moe_without_experts(config, rules);
+  }
+  if (s.catalogue->has<Gate>(m.router)) {
+    check_gate(gate_of(s), s, rules);
+  }
+  rules.expect(m.every <= s.model.layers, {"moe.every", "model.layers"},
+               fmt::format("[moe] every: no block of {} would have experts with every = {}", s.model.layers, m.every),
+               fmt::format("write an integer from 1 to {}, or experts = 0", s.model.layers));
+  rules.expect(m.every > s.model.layers || m.first_dense < s.model.layers / m.every * m.every,
+               {"moe.first_dense", "moe.every", "model.layers"},
+               fmt::format("[moe] first_dense: no block of {} would have experts with first_dense = {} and every = {}",
+                           s.model.layers, m.first_dense, m.every),
+               fmt::format("write an integer from 0 to {}, or experts = 0", s.model.layers / m.every * m.every - 1));
+  rules.expect(positive_float(m.weight_scale), {"moe.weight_scale"},
+               fmt::format("[moe] weight_scale: {} is not above 0 in single precision", m.weight_scale),
+               "write a number above 0, such as 2.5");
+  rules.expect(m.expert_groups > 1 || m.group_score == GroupScore::top2_sum, {"moe.group_score", "moe.expert_groups"},
+               "[moe] group_score: there is one group of experts, and nothing to rank",
+               "write expert_groups, or leave group_score out");
+  rules.expect(m.shared_experts > 0 || m.d_shared == 0, {"moe.d_shared", "moe.shared_experts"},
+               "[moe] d_shared: there are no shared experts", "write shared_experts = 1, or leave d_shared out");
+  rules.expect(m.shared_experts > 0 || !m.shared_gate, {"moe.shared_gate", "moe.shared_experts"},
+               "[moe] shared_gate: there are no shared experts", "write shared_experts = 1, or leave shared_gate out");
+  rules.expect(m.jitter < 1, {"moe.jitter"}, fmt::format("[moe] jitter: {} could turn the input's sign", m.jitter),
+               "write a number of at least 0 and below 1, such as 0.01");
+  check_group_tokens(s, rules);
+}
+
+}  // namespace orthant

@@ -1,0 +1,207 @@
+#include "core/layers/latent_attention.h"
+
+#include "core/arch/param_specs.h"
+#include "core/arch/rotary.h"
+#include "core/layers/attention.h"
+#include "core/layers/head_parts.h"
+#include "core/layers/norm.h"
+#include "core/layers/repeat_heads.h"
+
+namespace orthant {
+namespace {
+
+constexpr Site latent_enter{Region::attention, Side::enter}, latent_leave{Region::attention, Side::leave};
+constexpr Site latent_core_enter{Region::attention_core, Side::enter};
+constexpr Site latent_core_leave{Region::attention_core, Side::leave};
+
+}  // namespace
+
+std::vector<ParamSpec> MultiHeadLatentAttention::parameters(const PartPlace& place) const {
+  const Settings& s = place.settings;
+  const ModelSettings& m = s.model;
+  const std::int64_t d = m.d_model, h = m.heads, c = head_dim_of(s);
+  std::vector<ParamSpec> specs;
+  auto by_head = [&](ParamSpec p, int dimension, std::int64_t units) {
+    p.split[dimension] = Dim::head;
+    p.units[dimension] = units;
+    specs.push_back(p);
+  };
+  auto matrix = [&](const char* name, std::int64_t rows, std::int64_t columns) {
+    return matrix_spec(place.stem + name, Region::attention, rows, columns, base_std(s));
+  };
+  // Serves all heads: a rank has the part of its gradient that its heads make.
+  auto shared = [&](ParamSpec p) {
+    by_head(std::move(p), 0, 1);
+    specs.back().repeats = true;
+  };
+  auto norm = [&](const char* name, std::int64_t n) {
+    shared({.name = place.stem + name, .global = {n}, .region = Region::attention, .init = Init::ones, .decay = false});
+  };
+  if (m.q_lora_rank > 0) {
+    shared(matrix(".q_a_proj.weight", m.q_lora_rank, d));
+    norm(".q_a_layernorm.weight", m.q_lora_rank);
+    by_head(matrix(".q_b_proj.weight", h * c, m.q_lora_rank), 0, h);
+  } else {
+    by_head(matrix(".q_proj.weight", h * c, d), 0, h);
+  }
+  shared(matrix(".kv_a_proj_with_mqa.weight", m.kv_lora_rank + m.qk_rope_head_dim, d));
+  norm(".kv_a_layernorm.weight", m.kv_lora_rank);
+  by_head(matrix(".kv_b_proj.weight", h * (m.qk_nope_head_dim + m.v_head_dim), m.kv_lora_rank), 0, h);
+  by_head(matrix_spec(place.stem + ".o_proj.weight", Region::attention, d, h * m.v_head_dim, residual_std(s)), 1, h);
+  return specs;
+}
+
+double MultiHeadLatentAttention::flops(const Settings& s, int) const {
+  const ModelSettings& m = s.model;
+  const std::int64_t d = m.d_model, h = m.heads, c = head_dim_of(s);
+  const std::int64_t queries = m.q_lora_rank > 0 ? m.q_lora_rank * (d + h * c) : d * h * c;
+  const std::int64_t keys =
+      d * (m.kv_lora_rank + m.qk_rope_head_dim) + m.kv_lora_rank * h * (m.qk_nope_head_dim + m.v_head_dim);
+  const double core = static_cast<double>(h * (c + m.v_head_dim)) * keys_seen(s);
+  return 2 * (static_cast<double>(queries + keys + h * m.v_head_dim * d) + core);
+}
+
+std::unique_ptr<PartLayer> MultiHeadLatentAttention::make(const PartPlace& place, const Parameters& parameters,
+                                                          const Plan& plan) const {
+  return std::make_unique<LatentAttention>(parameters, place.stem, plan);
+}
+
+LatentAttention::LatentAttention(const Parameters& parameters, const std::string& stem, const Plan& plan)
+    : kv_down_(parameters.ref(stem + ".kv_a_proj_with_mqa.weight")),
+      kv_norm_(parameters.ref(stem + ".kv_a_layernorm.weight")),
+      kv_up_(parameters.ref(stem + ".kv_b_proj.weight")),
+      out_(parameters.ref(stem + ".o_proj.weight")) {
+  const ModelSettings& model = plan.settings().model;
+  if (model.q_lora_rank > 0) {
+    q_down_ = parameters.ref(stem + ".q_a_proj.weight");
+    q_norm_ = parameters.ref(stem + ".q_a_layernorm.weight");
+    q_up_ = parameters.ref(stem + ".q_b_proj.weight");
+  } else {
+    q_up_ = parameters.ref(stem + ".q_proj.weight");
+  }
+  nope_ = model.qk_nope_head_dim;
+  rope_ = model.qk_rope_head_dim;
+  head_dim_ = nope_ + rope_;
+  v_head_dim_ = model.v_head_dim;
+  kv_rank_ = model.kv_lora_rank;
+  heads_ = q_up_.param().size[0] / head_dim_;
+  rotary_ = rotary_shape(model, head_dim_, nope_);
+  score_factor_ = static_cast<float>(rotary_score_factor(model));
+  eps_ = static_cast<float>(model.norm_eps);
+  // Heads may be divided further in the core, where positions are then held together.
+  Param in_core{.spec = q_up_.param().spec};
+  in_core.spec.region = Region::attention_core;
+  plan.place(in_core);
+  core_heads_ = in_core.size[0] / head_dim_;
+}
+
+AttentionShape LatentAttention::shape(const StepContext& ctx) const {
+  return {ctx.batch.sequences, ctx.batch.core_positions, core_heads_, core_heads_, head_dim_};
+}
+
+// Of heads whose first `plain` channels stay, before those that are rotated.
+RotaryShape LatentAttention::rotary(std::int64_t heads, std::int64_t plain) const {
+  RotaryShape shape = rotary_;
+  shape.heads = heads;
+  shape.head_dim = plain + rope_;
+  shape.plain = plain;
+  return shape;
+}
+
+Tensor LatentAttention::normed(const StepContext& ctx, const Tensor& c, const ParamRef& weight, Saved& saved) const {
+  const Tensor y = ctx.device().empty(c.dtype(), c.shape()), stats = ctx.device().empty(DType::f32, {c.dim(0), 2});
+  ctx.stream.norm(y, stats, c, norm_weight(ctx, weight.weight()), {}, NormKind::rmsnorm, eps_);
+  saved.push(c);
+  saved.push(stats);
+  saved.push(y);
+  return y;
+}
+
+Tensor LatentAttention::normed_backward(const StepContext& ctx, const Tensor& d, const ParamRef& weight,
+                                        Saved& saved) const {
+  const Tensor stats = saved.pop(), c = saved.pop(), dc = ctx.device().empty(d.dtype(), d.shape());
+  ctx.stream.fill(dc, 0);
+  ctx.stream.norm_backward(dc, weight.grad(), {}, d, c, stats, norm_weight(ctx, weight.weight()), NormKind::rmsnorm);
+  return dc;
+}
+
+Tensor LatentAttention::queries(const StepContext& ctx, const Tensor& x, Saved& saved) const {
+  const Tensor from = q_down_.has_value() ? normed(ctx, linear(ctx, x, q_down_->weight()), *q_norm_, saved) : x;
+  const Tensor q = linear(ctx, from, q_up_.weight()), rotated = ctx.device().empty(q.dtype(), q.shape());
+  ctx.stream.split_rotary(rotated, {}, {}, q, ctx.batch.position, rotary(heads_, nope_));
+  if (score_factor_ != 1) {
+    ctx.stream.scale(rotated, score_factor_);
+  }
+  return rotated;
+}
+
+LatentAttention::Keys LatentAttention::keys(const StepContext& ctx, const Tensor& x, Saved& saved) const {
+  Stream& s = ctx.stream;
+  const Tensor down = kv_down_.weight();
+  const Tensor c = normed(ctx, linear(ctx, x, down.rows(0, kv_rank_)), kv_norm_, saved);
+  const auto [k_nope, v] = split_heads(linear(ctx, c, kv_up_.weight()), heads_, nope_, v_head_dim_, s);
+  const Tensor k_rope = linear(ctx, x, down.rows(kv_rank_, rope_));  // [T, rope]
+  const Tensor rotated = ctx.device().empty(x.dtype(), k_rope.shape());
+  s.split_rotary(rotated, {}, {}, k_rope, ctx.batch.position, rotary(1, 0));
+  return {join_heads(k_nope, repeat_heads(rotated, 1, heads_, s), heads_, nope_, rope_, s),
+          join_heads(v, {}, heads_, v_head_dim_, head_dim_ - v_head_dim_, s)};
+}
+
+LatentAttention::Latent LatentAttention::latent_backward(const StepContext& ctx, Tensor dq, const Tensor& dk,
+                                                         const Tensor& dv, Saved& saved) const {
+  Stream& s = ctx.stream;
+  Latent d;
+  const auto [dk_nope, dk_rope] = split_heads(dk, heads_, nope_, rope_, s);
+  const Tensor of_all = repeat_heads_backward(dk_rope, 1, heads_, s);  // [T, rope]
+  d.k_rope = ctx.device().empty(dk.dtype(), of_all.shape());
+  s.merge_rotary_backward(d.k_rope, of_all, {}, {}, ctx.batch.position, rotary(1, 0));
+  const Tensor dv_own = split_heads(dv, heads_, v_head_dim_, head_dim_ - v_head_dim_, s).first;
+  const Tensor dkv = join_heads(dk_nope, dv_own, heads_, nope_, v_head_dim_, s);
+  d.kv = normed_backward(ctx, linear_backward(ctx, dkv, saved.pop(), kv_up_.weight(), kv_up_.grad()), kv_norm_, saved);
+  if (score_factor_ != 1) {
+    s.scale(dq, score_factor_);
+  }
+  d.q = ctx.device().empty(dq.dtype(), dq.shape());
+  s.merge_rotary_backward(d.q, dq, {}, {}, ctx.batch.position, rotary(heads_, nope_));
+  if (q_down_.has_value()) {
+    d.q = normed_backward(ctx, linear_backward(ctx, d.q, saved.pop(), q_up_.weight(), q_up_.grad()), *q_norm_, saved);
+  }
+  return d;
+}
+
+Tensor LatentAttention::forward(const StepContext& ctx, const Tensor& n, Saved& saved) const {
+  const Tensor x = ctx.plan.cross(latent_enter, n, ctx.stream);  // [T, d]
+  saved.push(x);
+  Tensor q = queries(ctx, x, saved);
+  auto [k, v] = keys(ctx, x, saved);
+  q = ctx.plan.cross(latent_core_enter, q, ctx.stream);
+  k = ctx.plan.cross(latent_core_enter, k, ctx.stream);
+  v = ctx.plan.cross(latent_core_enter, v, ctx.stream);
+  Tensor o = ctx.plan.attention_core().forward(q, k, v, ctx.batch.core_first, shape(ctx), saved, ctx.stream);
+  o = ctx.plan.cross(latent_core_leave, o, ctx.stream);  // [T, h c]
+  o = split_heads(o, heads_, v_head_dim_, head_dim_ - v_head_dim_, ctx.stream).first;
+  saved.push(o);
+  return ctx.plan.cross(latent_leave, linear(ctx, o, out_.weight()), ctx.stream);
+}
+
+Tensor LatentAttention::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const {
+  const Tensor o = saved.pop();
+  const Tensor dy_here = ctx.plan.cross_back(latent_leave, dy, ctx.stream);
+  Tensor d_o = linear_backward(ctx, dy_here, o, out_.weight(), out_.grad());  // [T, h v]
+  d_o = join_heads(d_o, {}, heads_, v_head_dim_, head_dim_ - v_head_dim_, ctx.stream);
+  d_o = ctx.plan.cross_back(latent_core_leave, d_o, ctx.stream);
+  AttentionCore::Gradients g =
+      ctx.plan.attention_core().backward(d_o, ctx.batch.core_first, shape(ctx), saved, ctx.stream);
+  g.dv = ctx.plan.cross_back(latent_core_enter, g.dv, ctx.stream);
+  g.dk = ctx.plan.cross_back(latent_core_enter, g.dk, ctx.stream);
+  g.dq = ctx.plan.cross_back(latent_core_enter, g.dq, ctx.stream);
+  const Latent d = latent_backward(ctx, g.dq, g.dk, g.dv, saved);
+  const Tensor x = saved.pop(), down = kv_down_.weight(), d_down = kv_down_.grad();
+  const ParamRef& q = q_down_.has_value() ? *q_down_ : q_up_;
+  const Tensor dx = linear_backward(ctx, d.q, x, q.weight(), q.grad());
+  ctx.stream.add(dx, linear_backward(ctx, d.kv, x, down.rows(0, kv_rank_), d_down.rows(0, kv_rank_)));
+  ctx.stream.add(dx, linear_backward(ctx, d.k_rope, x, down.rows(kv_rank_, rope_), d_down.rows(kv_rank_, rope_)));
+  return ctx.plan.cross_back(latent_enter, dx, ctx.stream);
+}
+
+}  // namespace orthant

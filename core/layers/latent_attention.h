@@ -1,0 +1,68 @@
+// Causal attention whose keys and values are made of one narrow row a token, and its queries too, if asked for.
+//
+//   q           = q_b norm(q_a x), or q_proj x; of each head the last channels are rotated
+//   c | k_rope  = kv_a x; k_rope is rotated, and is part of the key of every head
+//   k_nope | v  = kv_b norm(c), head by head
+//   y           = o_proj softmax((q_nope k_nope' + q_rope k_rope') / sqrt(channels)) v
+// The attention core has heads of one width: values are padded with zeros to that of keys.
+//
+// Source: DeepSeek-AI, "DeepSeek-V2" (2024), section 2.1, as transformers' DeepseekV3Attention computes it in training.
+#pragma once
+
+#include <optional>
+
+#include <orthant/part.h>
+
+#include "core/layers/layer.h"
+
+namespace orthant {
+
+// The kind "latent". Settings: model.heads, q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim,
+// norm_eps, positions, those of rope_scaling, sliding_window. An axis that divides heads divides q_b, kv_b and o; its
+// ranks all make the narrow rows.
+class MultiHeadLatentAttention final : public AttentionPart {
+ public:
+  std::vector<ParamSpec> parameters(const PartPlace& place) const override;
+  double flops(const Settings& settings, int block) const override;
+  std::unique_ptr<PartLayer> make(const PartPlace& place, const Parameters& parameters,
+                                  const Plan& plan) const override;
+};
+
+class LatentAttention final : public PartLayer {
+ public:
+  // `stem`.q_a_proj.weight, .q_a_layernorm.weight and .q_b_proj.weight, or .q_proj.weight; .kv_a_proj_with_mqa.weight,
+  // .kv_a_layernorm.weight, .kv_b_proj.weight, .o_proj.weight.
+  LatentAttention(const Parameters& parameters, const std::string& stem, const Plan& plan);
+
+  Tensor forward(const StepContext& ctx, const Tensor& n, Saved& saved) const override;
+  Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const override;
+
+ private:
+  struct Keys {
+    Tensor k, v;  // [T, h c] both
+  };
+  AttentionShape shape(const StepContext& ctx) const;
+  RotaryShape rotary(std::int64_t heads, std::int64_t plain) const;
+  // c [T, r] -> norm(c), which is saved.
+  Tensor normed(const StepContext& ctx, const Tensor& c, const ParamRef& weight, Saved& saved) const;
+  Tensor normed_backward(const StepContext& ctx, const Tensor& d, const ParamRef& weight, Saved& saved) const;
+  Tensor queries(const StepContext& ctx, const Tensor& x, Saved& saved) const;  // x [T, d] -> [T, h c]
+  Keys keys(const StepContext& ctx, const Tensor& x, Saved& saved) const;
+  // The gradients of what was made of x, and those of the parameters between.
+  struct Latent {
+    Tensor q, kv, k_rope;  // [T, q rank], or [T, h c] where queries are not compressed; [T, kv rank]; [T, rope]
+  };
+  Latent latent_backward(const StepContext& ctx, Tensor dq, const Tensor& dk, const Tensor& dv, Saved& saved) const;
+
+  std::optional<ParamRef> q_down_, q_norm_;  // [q rank, d], [q rank]
+  ParamRef q_up_;                            // [h c, q rank], or [h c, d]
+  ParamRef kv_down_, kv_norm_, kv_up_;       // [kv rank + rope, d], [kv rank], [h (nope + v), kv rank]
+  ParamRef out_;                             // [d, h v]
+  std::int64_t heads_ = 0, core_heads_ = 0;
+  std::int64_t nope_ = 0, rope_ = 0, head_dim_ = 0, v_head_dim_ = 0, kv_rank_ = 0;
+  RotaryShape rotary_;      // of no heads
+  float score_factor_ = 1;  // beside 1 / sqrt(c)
+  float eps_ = 0;
+};
+
+}  // namespace orthant
