@@ -3,21 +3,21 @@
 namespace orthant {
 namespace {
 
-// T tokens that all choose the one expert there is, with a sigmoid for its weight: the router's operations then weigh
-// rows, and row t is token t's.
-struct OneChoice {
+// What T tokens weigh the shared experts by. sigmoid(logit) is the weight of a choice among one expert, so that the
+// gate's operations make it, and its gradient.
+struct Weighing {
   GateConfig config;
-  Tensor logits, valid;        // f32 [T, 1], u8 [T]
-  Tensor expert, lse, chosen;  // i32 [T, 1], f32 [T], i32 [1, 1]
-  Dispatch dispatch;
+  Tensor logits, valid;         // f32 [T, 1], u8 [T]
+  Tensor expert, lse, chosen;   // i32 [T, 1], f32 [T], i32 [1, 1]
+  Tensor weight, ones, spread;  // f32 [T, 1], f32 [1, d], f32 [T, d]: the weight in every column
 };
 
 // n [T, d], w [1, d].
-OneChoice choice_by_sigmoid(const StepContext& ctx, const Tensor& n, const Tensor& w) {
+Weighing weighing(const StepContext& ctx, const Tensor& n, const Tensor& w) {
   Stream& s = ctx.stream;
-  const std::int64_t tokens = n.dim(0);
+  const std::int64_t tokens = n.dim(0), d = n.dim(1);
   const auto empty = [&](DType dtype, Shape shape) { return ctx.device().empty(dtype, shape); };
-  OneChoice one{.config = {.score = ScoreKind::sigmoid,
+  Weighing made{.config = {.score = ScoreKind::sigmoid,
                            .experts = 1,
                            .top_k = 1,
                            .normalize_weights = false,
@@ -27,19 +27,25 @@ OneChoice choice_by_sigmoid(const StepContext& ctx, const Tensor& n, const Tenso
                 .expert = empty(DType::i32, {tokens, 1}),
                 .lse = empty(DType::f32, {tokens}),
                 .chosen = empty(DType::i32, {1, 1}),
-                .dispatch = {.row = empty(DType::i32, {tokens, 1}),
-                             .source = empty(DType::i32, {tokens, 1}),
-                             .offset = empty(DType::i32, {2}),
-                             .weight = empty(DType::f32, {tokens, 1})}};
-  s.gemm(one.logits, n, w, {.transpose_b = true});
-  s.fill(one.valid, 1);
-  s.fill(one.expert, 0);
-  s.gate_choices(one.dispatch.weight, one.lse, one.chosen, empty(DType::f64, {1, 1}), one.expert, one.logits, one.valid,
-                 one.config);
-  const Tensor kept = empty(DType::i32, {1}), dropped = empty(DType::i32, {1});
-  s.dispatch_plan(one.dispatch.row, one.dispatch.source, kept, dropped, one.dispatch.offset, one.expert,
-                  one.dispatch.weight, one.valid, one.config);
-  return one;
+                .weight = empty(DType::f32, {tokens, 1}),
+                .ones = empty(DType::f32, {1, d}),
+                .spread = empty(DType::f32, {tokens, d})};
+  s.gemm(made.logits, n, w, {.transpose_b = true});
+  s.fill(made.valid, 1);
+  s.fill(made.expert, 0);
+  s.gate_choices(made.weight, made.lse, made.chosen, empty(DType::f64, {1, 1}), made.expert, made.logits, made.valid,
+                 made.config);
+  s.fill(made.ones, 1);
+  s.gemm(made.spread, made.weight, made.ones, {});
+  return made;
+}
+
+// x * by, element by element, in a tensor of its own.
+Tensor product(const StepContext& ctx, DType dtype, const Tensor& x, const Tensor& by) {
+  const Tensor made = ctx.device().empty(dtype, x.shape());
+  ctx.stream.cast(made, x);
+  ctx.stream.multiply(made, by);
+  return made;
 }
 
 }  // namespace
@@ -57,8 +63,7 @@ void SharedExperts::add(const StepContext& ctx, const Tensor& y, const Tensor& n
     ctx.stream.add(y, made);
     return;
   }
-  const OneChoice one = choice_by_sigmoid(ctx, n, gate_->weight());
-  ctx.stream.combine(y, made, one.dispatch.row, one.dispatch.weight, true);
+  ctx.stream.add(y, product(ctx, made.dtype(), made, weighing(ctx, n, gate_->weight()).spread));
   saved.push(n);
   saved.push(made);
 }
@@ -69,20 +74,18 @@ Tensor SharedExperts::backward(const StepContext& ctx, const Tensor& dy, Saved& 
   }
   Stream& s = ctx.stream;
   const Tensor made = saved.pop(), n = saved.pop();
-  const OneChoice one = choice_by_sigmoid(ctx, n, gate_->weight());
-  const Dispatch& to = one.dispatch;
-  const Tensor dmade = ctx.device().empty(made.dtype(), made.shape());
-  const Tensor dweight = ctx.device().empty(DType::f32, to.weight.shape());
-  s.combine_backward(dmade, dweight, dy, made, to.row, to.source, to.weight);
-  const Tensor dlogits = ctx.device().empty(DType::f32, one.logits.shape());
-  s.gate_backward(dlogits, dweight, one.expert, one.lse, one.chosen, one.logits, one.valid, 0, 0, one.config);
-  Tensor d = dlogits;
+  const Weighing by = weighing(ctx, n, gate_->weight());
+  const Tensor dweight = ctx.device().empty(DType::f32, by.weight.shape());
+  s.gemm(dweight, product(ctx, DType::f32, dy, made), by.ones, {.transpose_b = true});
+  Tensor dlogits = ctx.device().empty(DType::f32, by.logits.shape());
+  s.gate_backward(dlogits, dweight, by.expert, by.lse, by.chosen, by.logits, by.valid, 0, 0, by.config);
   if (ctx.compute() != DType::f32) {
-    d = ctx.device().empty(ctx.compute(), dlogits.shape());
-    s.cast(d, dlogits);
+    const Tensor narrow = ctx.device().empty(ctx.compute(), dlogits.shape());
+    s.cast(narrow, dlogits);
+    dlogits = narrow;
   }
-  const Tensor dn = ffn_.backward(ctx, dmade, saved);
-  s.add(dn, linear_backward(ctx, d, n, gate_->weight(), gate_->grad()));
+  const Tensor dn = ffn_.backward(ctx, product(ctx, dy.dtype(), dy, by.spread), saved);
+  s.add(dn, linear_backward(ctx, dlogits, n, gate_->weight(), gate_->grad()));
   return dn;
 }
 
