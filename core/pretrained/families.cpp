@@ -32,10 +32,14 @@ void transformer(ConfigLink& c, double theta) {
   link_rope(c, theta);
 }
 
-// Queries, keys and values with biases or without; the output projection never has one.
-void no_biases(ConfigLink& c) {
-  c.theirs("attention_bias", false);
-  c.ours("model.biases", "false");
+// One flag for the biases of all four projections of attention.
+void attention_bias(ConfigLink& c) {
+  c.flag("attention_bias", "model.biases", false);
+  if (c.reading()) {
+    c.flag("attention_bias", "model.output_bias", false);
+  } else if (c.our_flag("model.biases") != c.our_flag("model.output_bias")) {
+    c.refuse(fmt::format("model.output_bias = {}", c.our_flag("model.output_bias")));
+  }
 }
 
 void head_dim(ConfigLink& c) {
@@ -85,9 +89,14 @@ void dense(ConfigLink& c) {
   c.ours("moe.experts", "0");
 }
 
-void routed(ConfigLink& c, const char* experts) {
+// experts: the key with their number; also: another that may stand for it.
+void routed(ConfigLink& c, const char* experts, const char* also = nullptr) {
   c.besides({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"});
-  c.integer(experts, "moe.experts");
+  const bool other = c.reading() && also != nullptr && !c.take(also).is_null();
+  c.integer(other ? also : experts, "moe.experts");
+  if (other && !c.take(experts).is_null() && c.take(experts) != c.take(also)) {
+    c.refuse(fmt::format("{} = {}, but {} = {}", experts, c.take(experts).dump(), also, c.take(also).dump()));
+  }
   c.integer("num_experts_per_tok", "moe.top_k");
   if (!c.reading()) {
     c.put("router_aux_loss_coef", c.our_number("moe.aux_loss"));
@@ -130,7 +139,7 @@ void qwen_blocks(ConfigLink& c) {
 void mixtral(ConfigLink& c) {
   transformer(c, 1e6);
   head_dim(c);
-  no_biases(c);
+  c.ours("model.biases", "false");
   window(c);
   c.integer("intermediate_size", "moe.d_expert");
   routed(c, "num_local_experts");
@@ -145,7 +154,7 @@ void mixtral(ConfigLink& c) {
 void mistral(ConfigLink& c) {
   transformer(c, 1e4);
   head_dim(c);
-  no_biases(c);
+  c.ours("model.biases", "false");
   window(c);
   dense(c);
 }
@@ -153,7 +162,7 @@ void mistral(ConfigLink& c) {
 void llama(ConfigLink& c) {
   transformer(c, 1e4);
   head_dim(c);
-  no_biases(c);
+  attention_bias(c);
   c.theirs("mlp_bias", false);
   dense(c);
 }
@@ -169,7 +178,7 @@ void qwen2(ConfigLink& c) {
 void qwen3(ConfigLink& c) {
   transformer(c, 1e4);
   head_dim(c);
-  no_biases(c);
+  attention_bias(c);
   no_window(c);
   c.ours("model.qk_norm", "true");
   c.ours("model.qk_norm_over", R"("head")");
@@ -179,12 +188,12 @@ void qwen3(ConfigLink& c) {
 void olmoe(ConfigLink& c) {
   transformer(c, 1e4);
   no_head_dim(c);
-  no_biases(c);
+  attention_bias(c);
   c.theirs("clip_qkv", Theirs());
   c.ours("model.qk_norm", "true");
   c.ours("model.qk_norm_over", R"("all")");
   c.integer("intermediate_size", "moe.d_expert");
-  routed(c, "num_experts");
+  routed(c, "num_experts", "num_local_experts");
   softmax_gate(c);
   c.flag("norm_topk_prob", "moe.normalize_weights", false);
   c.ours("moe.every", "1");
@@ -197,7 +206,7 @@ void qwen2_moe(ConfigLink& c) {
   c.flag("qkv_bias", "model.biases", true);
   c.integer("intermediate_size", "model.d_ff");
   c.integer("moe_intermediate_size", "moe.d_expert");
-  routed(c, "num_experts");
+  routed(c, "num_experts", "num_local_experts");
   qwen_blocks(c);
   softmax_gate(c);
   c.flag("norm_topk_prob", "moe.normalize_weights", false);
@@ -209,13 +218,13 @@ void qwen2_moe(ConfigLink& c) {
 void qwen3_moe(ConfigLink& c) {
   transformer(c, 1e4);
   head_dim(c);
-  no_biases(c);
+  attention_bias(c);
   no_window(c);
   c.ours("model.qk_norm", "true");
   c.ours("model.qk_norm_over", R"("head")");
   c.integer("intermediate_size", "model.d_ff");
   c.integer("moe_intermediate_size", "moe.d_expert");
-  routed(c, "num_experts");
+  routed(c, "num_experts", "num_local_experts");
   qwen_blocks(c);
   softmax_gate(c);
   c.flag("norm_topk_prob", "moe.normalize_weights", false);
@@ -224,11 +233,29 @@ void qwen3_moe(ConfigLink& c) {
 // Latent attention and the blocks of DeepSeek-V2 and V3.
 void deepseek(ConfigLink& c) {
   transformer(c, 1e4);
-  no_biases(c);
-  // Widths that follow from the others.
+  c.theirs("attention_bias", false);
+  c.theirs("mlp_bias", false);
+  // Widths that follow from the others, and what only training or serving reads.
   c.besides({"head_dim", "qk_head_dim", "ep_size", "moe_layer_freq", "num_nextn_predict_layers", "seq_aux",
              "aux_loss_alpha"});
-  c.theirs("mlp_bias", false);
+  if (c.reading()) {
+    // The inner norms of latent attention have this one in transformers, whatever the others have.
+    const Theirs eps = c.take("rms_norm_eps");
+    if (eps.is_number() && eps.get<double>() != 1e-6) {
+      c.refuse(
+          fmt::format("rms_norm_eps = {}: latent attention has 1e-06 in its own norms, and one value serves all "
+                      "norms here",
+                      eps.dump()));
+    }
+    c.set("model.rope_interleaved", "true");
+  } else {
+    if (c.our_number("model.norm_eps") != 1e-6) {
+      c.refuse(fmt::format("model.norm_eps = {}", c.our_number("model.norm_eps")));
+    }
+    if (!c.our_flag("model.rope_interleaved")) {
+      c.refuse("model.rope_interleaved = false");
+    }
+  }
   c.ours("model.attention", R"("latent")");
   c.integer("q_lora_rank", "model.q_lora_rank", 0);
   c.integer("kv_lora_rank", "model.kv_lora_rank");
@@ -241,19 +268,49 @@ void deepseek(ConfigLink& c) {
   c.ours("moe.every", "1");
   routed(c, "n_routed_experts");
   c.integer("n_shared_experts", "moe.shared_experts", 0);
-  c.integer("n_group", "moe.expert_groups", 1);
-  c.integer("topk_group", "moe.groups_per_token", 1);
   c.number("routed_scaling_factor", "moe.weight_scale", 1.0);
 }
 
 void deepseek_v3(ConfigLink& c) {
   deepseek(c);
+  c.theirs("rope_interleave", true);
   c.theirs("scoring_func", "sigmoid");
   c.theirs("topk_method", "noaux_tc");
-  c.flag("rope_interleave", "model.rope_interleaved", true);
   c.flag("norm_topk_prob", "moe.normalize_weights", true);
+  c.integer("n_group", "moe.expert_groups", 1);
+  c.integer("topk_group", "moe.groups_per_token", 1);
+  c.ours("moe.group_score", R"("top2_sum")");
   c.ours("moe.router", R"("bias")");
   c.ours("moe.score", R"("sigmoid")");
+}
+
+// Greedy, or by groups of experts, of which the greatest probability counts.
+void deepseek_v2(ConfigLink& c) {
+  deepseek(c);
+  c.theirs("scoring_func", "softmax");
+  softmax_gate(c);
+  c.theirs("norm_topk_prob", false);
+  c.ours("moe.normalize_weights", "false");
+  if (!c.reading()) {
+    const std::int64_t groups = c.our_integer("moe.expert_groups");
+    c.put("topk_method", groups > 1 ? "group_limited_greedy" : "greedy");
+    c.put("n_group", groups);
+    c.put("topk_group", c.our_integer("moe.groups_per_token"));
+    if (groups > 1 && c.our_text("moe.group_score") != "max") {
+      c.refuse(fmt::format("moe.group_score = \"{}\"", c.our_text("moe.group_score")));
+    }
+    return;
+  }
+  const Theirs method = c.take("topk_method");
+  if (method == "group_limited_greedy") {
+    c.integer("n_group", "moe.expert_groups");
+    c.integer("topk_group", "moe.groups_per_token");
+    c.set("moe.group_score", R"("max")");
+  } else if (method.is_null() || method == "greedy") {
+    c.besides({"n_group", "topk_group"});  // a greedy gate does not read them
+  } else {
+    c.refuse(fmt::format("topk_method = {}: greedy and group_limited_greedy are known", method.dump()));
+  }
 }
 
 }  // namespace
@@ -266,6 +323,7 @@ std::span<const Family> families() {
       {"qwen3_moe", "Qwen3MoeForCausalLM", MoeNames::mlp, "", qwen3_moe},
       {"qwen2_moe", "Qwen2MoeForCausalLM", MoeNames::mlp, "shared_expert", qwen2_moe},
       {"deepseek_v3", "DeepseekV3ForCausalLM", MoeNames::mlp, "shared_experts", deepseek_v3},
+      {"deepseek_v2", "DeepseekV2ForCausalLM", MoeNames::mlp, "shared_experts", deepseek_v2},
       {"qwen3", "Qwen3ForCausalLM", MoeNames::none, "", qwen3},
       {"qwen2", "Qwen2ForCausalLM", MoeNames::none, "", qwen2},
       {"llama", "LlamaForCausalLM", MoeNames::none, "", llama},

@@ -1,0 +1,434 @@
+// Published models in and out: tiny ones that transformers has made (make_models.py), their logits, their bytes, and
+// what a careless converter would let pass.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/checkpoint/checkpoint.h"
+#include "core/pretrained/export.h"
+#include "core/pretrained/import.h"
+#include "core/run/saving.h"
+#include "core/run/starting_weights.h"
+#include "core/train/micro_batches.h"
+#include "tests/support/error_of.h"
+#include "tests/support/experiment.h"
+#include "tests/support/paths.h"
+#include "tests/support/program.h"
+
+namespace orthant::pretrained_test {
+namespace {
+
+namespace fs = std::filesystem;
+using launch_test::read_file;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+const std::vector<std::string> families = {"deepseek_v2", "deepseek_v3",    "llama",     "mistral",
+                                           "mixtral",     "mixtral_packed", "olmoe",     "qwen2",
+                                           "qwen2_moe",   "qwen3",          "qwen3_moe", "qwen3_moe_packed"};
+
+fs::path published(const std::string& name) {
+  return fs::path(paths::source()) / "tests/pretrained/models" / name;
+}
+
+// A folder that goes with the test.
+class Folder {
+ public:
+  Folder() {
+    static int number = 0;
+    path_ = fs::path(testing::TempDir()) / fmt::format("pretrained_{}_{}", ::getpid(), ++number);
+    fs::create_directories(path_);
+  }
+  ~Folder() { fs::remove_all(path_); }
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+ImportResult import_into(const fs::path& run, const fs::path& source, std::vector<std::string> left_out = {}) {
+  return import_model({.source = source, .output = run, .left_out = std::move(left_out)}, keys_of_plugin);
+}
+
+std::vector<float> floats(const SafetensorsReader& file, const std::string& name) {
+  const std::span<const std::byte> bytes = file.bytes(file.at(name));
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+// What the blocks make of the expected tokens [2, S]: [2 S, d], and the weights of the head.
+struct Hidden {
+  std::vector<float> rows, norm, matrix;
+};
+Hidden hidden_of(const Config& config, const fs::path& run, const SafetensorsReader& expected) {
+  const FileTensor& token = expected.at("token");
+  HostBatch batch;
+  batch.sequences = token.sizes[0];
+  batch.positions = token.sizes[1];
+  const std::int64_t tokens = batch.sequences * batch.positions;
+  batch.token.resize(static_cast<std::size_t>(tokens));
+  std::memcpy(batch.token.data(), expected.bytes(token).data(), batch.token.size() * 4);
+  for (std::int64_t i = 0; i < tokens; ++i) {
+    batch.position.push_back(static_cast<std::int32_t>(i % batch.positions));
+    batch.index.push_back(i);
+  }
+  batch.label.assign(static_cast<std::size_t>(tokens), -1);
+  batch.first.assign(static_cast<std::size_t>(tokens), 0);
+  batch.valid.assign(static_cast<std::size_t>(tokens), 1);
+  const test::FixedSource source(batch, config.settings.model.vocab_size);
+  test::OneRank rank(config, &source);
+  Stream& stream = rank->stream();
+  const Plan& plan = rank->session().plan();
+  load_weights(CheckpointReader(starting_checkpoint(run)), plan, rank->trainer().parameters(), stream);
+  const DeviceBatch on_device = upload(batch, plan, stream);
+  StepSums sums;
+  const StepContext ctx{.plan = plan, .stream = stream, .batch = on_device, .sums = sums, .training = false};
+  Model& model = rank->trainer().model();
+  const Tensor x = model.forward(ctx, {}, 0, model.layers() - 1);
+  Hidden hidden;
+  hidden.rows.resize(static_cast<std::size_t>(x.elements()));
+  stream.download(hidden.rows.data(), x);
+  stream.synchronize();
+  hidden.norm = rank->weight("model.norm.weight");
+  hidden.matrix = rank->weight(config.settings.model.tie_embeddings ? "model.embed_tokens.weight" : "lm_head.weight");
+  return hidden;
+}
+
+// The head by its definition, in fp64.
+std::vector<double> logits_of(const Hidden& hidden, double eps) {
+  const std::size_t d = hidden.norm.size(), words = hidden.matrix.size() / d, rows = hidden.rows.size() / d;
+  std::vector<double> logits(rows * words);
+  for (std::size_t r = 0; r < rows; ++r) {
+    double squares = 0;
+    for (std::size_t i = 0; i < d; ++i) {
+      squares += static_cast<double>(hidden.rows[r * d + i]) * hidden.rows[r * d + i];
+    }
+    const double scale = 1 / std::sqrt(squares / static_cast<double>(d) + eps);
+    for (std::size_t w = 0; w < words; ++w) {
+      for (std::size_t i = 0; i < d; ++i) {
+        logits[r * words + w] += scale * hidden.rows[r * d + i] * hidden.norm[i] * hidden.matrix[w * d + i];
+      }
+    }
+  }
+  return logits;
+}
+
+Config config_of(const fs::path& run) {
+  return load_config((run / "config.resolved.toml").string(),
+                     {"data.sequence_length=32", "batch.sequences=2", R"(data.source="synthetic")"}, keys_of_plugin);
+}
+
+class Published : public testing::TestWithParam<std::string> {
+ protected:
+  Folder folder_;
+};
+
+TEST_P(Published, HasTransformersLogits) {
+  import_into(folder_ / "run", published(GetParam()));
+  const Config config = config_of(folder_ / "run");
+  const fs::path source = published(GetParam().substr(0, GetParam().find("_packed")));
+  const SafetensorsReader expected(source / "expected.safetensors");
+  const std::vector<float> theirs = floats(expected, "logits");
+  const std::vector<double> ours =
+      logits_of(hidden_of(config, folder_ / "run", expected), config.settings.model.norm_eps);
+  ASSERT_EQ(ours.size(), theirs.size());
+  double difference = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    difference = std::max(difference, std::abs(ours[i] - theirs[i]));
+  }
+  EXPECT_LT(difference, 1e-5) << "of logits up to 6";
+}
+
+TEST_P(Published, ComesOutAsItWentIn) {
+  import_into(folder_ / "run", published(GetParam()));
+  const ExportResult result = export_run({.run = folder_ / "run", .output = folder_ / "out"}, keys_of_plugin);
+  EXPECT_THAT(result.notes, testing::IsEmpty());
+  EXPECT_EQ(read_file(folder_ / "out/config.json"), read_file(published(GetParam()) / "config.json"));
+  const SafetensorsReader source(published(GetParam()) / "model.safetensors"), out(folder_ / "out/model.safetensors");
+  ASSERT_EQ(source.tensors().size(), out.tensors().size());
+  for (const FileTensor& tensor : source.tensors()) {
+    const FileTensor& other = out.at(tensor.name);
+    EXPECT_EQ(tensor.dtype, other.dtype) << tensor.name;
+    EXPECT_EQ(tensor.sizes, other.sizes) << tensor.name;
+    const auto a = source.bytes(tensor), b = out.bytes(other);
+    EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end())) << tensor.name;
+  }
+}
+
+TEST_P(Published, IsExportedByAnotherRunAsTheSameFamily) {
+  // Without its origin, the family follows from the settings; what is written then reads back as the same model.
+  import_into(folder_ / "run", published(GetParam()));
+  fs::remove_all(folder_ / "run/pretrained");
+  const ExportResult result = export_run({.run = folder_ / "run", .output = folder_ / "out"}, keys_of_plugin);
+  EXPECT_NE(result.model_type, "orthant") << testing::PrintToString(result.notes);
+  import_into(folder_ / "again", folder_ / "out");
+  const CheckpointReader first(starting_checkpoint(folder_ / "run")), again(starting_checkpoint(folder_ / "again"));
+  EXPECT_EQ(first.names(), again.names());
+  const std::string toml = read_file(folder_ / "run/model.toml"), other = read_file(folder_ / "again/model.toml");
+  const Config a = config_of(folder_ / "run"), b = config_of(folder_ / "again");
+  for (const char* table : {"model", "moe"}) {
+    for (const auto& [key, entry] : a.table(table).entries()) {
+      const bool follows = key == "kv_heads" || key == "head_dim";
+      EXPECT_TRUE(follows || entry.value == b.table(table).entries().at(key).value) << table << "." << key;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Published, testing::ValuesIn(families),
+                         [](const auto& family) { return family.param; });
+
+// A copy of a published model whose parts a test can spoil.
+class Spoilt : public testing::Test {
+ protected:
+  void take(const std::string& name) {
+    fs::create_directories(folder_ / "source");
+    for (const char* file : {"config.json", "model.safetensors"}) {
+      fs::copy_file(published(name) / file, folder_ / "source" / file, fs::copy_options::overwrite_existing);
+    }
+  }
+  void change_config(const std::function<void(json&)>& change) {
+    const fs::path path = folder_ / "source" / "config.json";
+    json config = json::parse(read_file(path));
+    change(config);
+    std::ofstream(path) << config.dump();
+  }
+  // Writes the tensors again, those that `keep` renames to "" left out.
+  void rewrite(const std::function<std::string(const FileTensor&)>& rename,
+               const std::string& file = "model.safetensors", const std::function<void(FileTensor&)>& reshape = {}) {
+    const SafetensorsReader source(folder_ / "source/model.safetensors");
+    std::vector<FileTensor> tensors;
+    std::vector<std::span<const std::byte>> bytes;
+    for (const FileTensor& tensor : source.tensors()) {
+      FileTensor named = tensor;
+      named.name = rename(tensor);
+      if (reshape) {
+        reshape(named);
+      }
+      if (!named.name.empty()) {
+        tensors.push_back(named);
+        bytes.push_back(source.bytes(tensor));
+      }
+    }
+    write_safetensors(folder_ / "new", tensors, bytes);
+    fs::rename(folder_ / "new", folder_ / "source" / file);
+  }
+  std::string refusal(std::vector<std::string> left_out = {}) {
+    const std::string said = test::error_of([&] { import_into(folder_ / "run", folder_ / "source", left_out); });
+    EXPECT_FALSE(fs::exists(folder_ / "run")) << "something was left";
+    return said;
+  }
+
+  Folder folder_;
+};
+
+std::string same_name(const FileTensor& t) {
+  return t.name;
+}
+
+TEST_F(Spoilt, ExpertsThatAreAllDroppedAreMissed) {
+  take("mixtral");
+  rewrite([](const FileTensor& t) { return t.name.find(".experts.") == std::string::npos ? t.name : ""; });
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("the model needs them"), HasSubstr("experts.0.w1.weight")));
+}
+
+TEST_F(Spoilt, OneMatrixOfOneExpertIsMissed) {
+  take("qwen3_moe");
+  const std::string gone = "model.layers.1.mlp.experts.4.up_proj.weight";
+  rewrite([&](const FileTensor& t) { return t.name == gone ? "" : t.name; });
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("the model needs it"), HasSubstr(gone)));
+}
+
+TEST_F(Spoilt, PackedExpertsUnderAnotherNameAreNotPassedOver) {
+  take("mixtral_packed");
+  rewrite([](const FileTensor& t) {
+    const std::size_t at = t.name.find("gate_up_proj");
+    return at == std::string::npos ? t.name : t.name.substr(0, at) + "w13";
+  });
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("has no place for"), HasSubstr("mlp.experts.w13"), HasSubstr("experts.0.w1")));
+}
+
+TEST_F(Spoilt, ATransposedMatrixIsRefused) {
+  take("mixtral");
+  const std::string turned = "model.layers.0.block_sparse_moe.experts.1.w2.weight";
+  rewrite(same_name, "model.safetensors", [&](FileTensor& t) {
+    if (t.name == turned) {
+      std::swap(t.sizes[0], t.sizes[1]);
+    }
+  });
+  EXPECT_THAT(refusal(), HasSubstr(turned + " is [10, 24], config.json makes it [24, 10]"));
+}
+
+TEST_F(Spoilt, MoreExpertsThanTheConfigurationSaysAreRefused) {
+  take("qwen3_moe");
+  change_config([](json& config) {
+    config.erase("num_local_experts");
+    config["num_experts"] = 5;
+  });
+  EXPECT_THAT(refusal(),
+              AllOf(HasSubstr("mlp.gate.weight is [6, 24], config.json makes it [5, 24]"), HasSubstr("experts.5.")));
+}
+
+TEST_F(Spoilt, WeightsThatAreNotFiniteAreRefused) {
+  take("llama");
+  const fs::path path = folder_ / "source/model.safetensors";
+  std::string bytes = read_file(path);
+  const float nan = std::nanf("");
+  std::memcpy(bytes.data() + bytes.size() - sizeof nan, &nan, sizeof nan);
+  std::ofstream(path, std::ios::binary) << bytes;
+  EXPECT_THAT(refusal(), HasSubstr("holds nan at element"));
+}
+
+TEST_F(Spoilt, ATensorOfTwoFilesAndAFileThatIsMissingAreRefused) {
+  take("mistral");
+  rewrite(same_name, "b.safetensors");
+  fs::rename(folder_ / "source/model.safetensors", folder_ / "source/a.safetensors");
+  const auto index = [&](const json& map) {
+    std::ofstream(folder_ / "source/model.safetensors.index.json") << json{{"weight_map", map}}.dump();
+  };
+  index({{"model.norm.weight", "a.safetensors"}, {"model.embed_tokens.weight", "b.safetensors"}});
+  EXPECT_THAT(refusal(), HasSubstr("is in '"));
+  index({{"model.norm.weight", "a.safetensors"}, {"model.embed_tokens.weight", "c.safetensors"}});
+  EXPECT_THAT(refusal(), HasSubstr("c.safetensors' is missing"));
+  index({{"model.norm.weight", "a.safetensors"}});
+  EXPECT_THAT(refusal(), HasSubstr("knows nothing"));
+}
+
+TEST_F(Spoilt, TwoFilesWithAnIndexAreOneModel) {
+  take("mixtral");
+  json map;
+  const SafetensorsReader all(published("mixtral") / "model.safetensors");
+  for (const FileTensor& t : all.tensors()) {
+    map[t.name] = t.name.find("layers.1.") != std::string::npos ? "b.safetensors" : "a.safetensors";
+  }
+  for (const std::string file : {"b.safetensors", "a.safetensors"}) {
+    rewrite([&](const FileTensor& t) { return map[t.name] == file ? t.name : ""; }, file);
+  }
+  fs::remove(folder_ / "source/model.safetensors");
+  std::ofstream(folder_ / "source/model.safetensors.index.json") << json{{"weight_map", map}}.dump();
+  import_into(folder_ / "run", folder_ / "source");
+  export_run({.run = folder_ / "run", .output = folder_ / "out"}, keys_of_plugin);
+  const SafetensorsReader out(folder_ / "out/model.safetensors");
+  for (const FileTensor& t : all.tensors()) {
+    const auto a = all.bytes(t), b = out.bytes(out.at(t.name));
+    EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end())) << t.name;
+  }
+}
+
+TEST_F(Spoilt, WhatIsLeftOutIsNamed) {
+  take("mixtral");
+  rewrite(
+      [](const FileTensor& t) { return t.name == "model.norm.weight" ? std::string("model.layers.7.extra") : t.name; });
+  EXPECT_THAT(refusal(), HasSubstr("model.layers.7.extra"));
+  EXPECT_THAT(refusal({"model.layers.7.*"}),
+              AllOf(HasSubstr("needs it: model.norm.weight"), Not(HasSubstr("7.extra"))));
+  EXPECT_THAT(refusal({"nothing*"}), HasSubstr("--leave-out nothing* matches no tensor"));
+  take("mixtral");
+  EXPECT_THAT(refusal({"model.norm.weight"}), HasSubstr("needs it: model.norm.weight"))
+      << "a needed one is not left out";
+}
+
+TEST_F(Spoilt, KeysThatAreNotKnownAreRefusedByName) {
+  take("mixtral");
+  change_config([](json& config) {
+    config["logit_softcap"] = 30.0;
+    config["hidden_act"] = "gelu";
+    config["rms_norm_eps"] = "small";
+    config.erase("num_local_experts");
+    config["rope_parameters"] = {{"rope_type", "longrope"}, {"rope_theta", 1e4}};
+  });
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("logit_softcap = 30.0: this key is not known"),
+                               HasSubstr("hidden_act = \"gelu\": only \"silu\""),
+                               HasSubstr("rms_norm_eps = \"small\": a number was expected"),
+                               HasSubstr("num_local_experts is missing"), HasSubstr("rope_type = \"longrope\"")));
+}
+
+TEST_F(Spoilt, FamiliesThatAreNotKnownAndQuantisedModelsAreRefused) {
+  take("mixtral");
+  change_config([](json& config) { config["quantization_config"] = {{"quant_method", "fp8"}}; });
+  EXPECT_THAT(refusal(), HasSubstr("is quantised"));
+  change_config([](json& config) { config["model_type"] = "jamba"; });
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("family \"jamba\""), HasSubstr("known are mixtral")));
+  std::ofstream(folder_ / "source/config.json") << "{";
+  EXPECT_THAT(refusal(), HasSubstr("config.json': not valid JSON"));
+  fs::remove(folder_ / "source/config.json");
+  EXPECT_THAT(refusal(), HasSubstr("has no config.json"));
+}
+
+// Training from an import, as a user starts it: one rank and eight end with the same losses.
+class Trained : public testing::TestWithParam<std::string> {};
+
+TEST_P(Trained, EqualsOneRankUnderFourAxes) {
+  run_test::ProgramFolder folder;
+  import_into(folder.path("base"), published(GetParam()));
+  folder.write("c.toml",
+               "extends = [\"base/model.toml\"]\n[run]\nsteps = 3\nlog_every = 1\n[train]\nfrom = \"base\"\n"
+               "[data]\nsource = \"synthetic\"\nsequence_length = 16\n[batch]\nsequences = 8\nmicro_batch = 2\n"
+               "[moe]\naux_loss = 0.01\n[optimizer]\nlr = 0.01\n");
+  const auto losses = [&](const std::string& name, std::vector<std::string> layout) {
+    layout.push_back("run.name=\"" + name + "\"");
+    const auto result = folder.orthant(run_test::with_set({"launch", "c.toml"}, layout));
+    EXPECT_EQ(result.code, 0) << result.error << result.output;
+    EXPECT_THAT(result.output, HasSubstr("begins with the weights of"));
+    return folder.losses(name);
+  };
+  const std::vector<double> one = losses("one", {});
+  const std::vector<double> all = losses("all", {"plugins.data.size=2", "plugins.data.zero=3", "plugins.expert.size=2",
+                                                 "plugins.pipeline.size=2", "plugins.tensor.size=2"});
+  ASSERT_EQ(one.size(), all.size());
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    EXPECT_NEAR(one[i], all[i], 2e-5) << i;
+  }
+  EXPECT_GT(one.front(), std::log(38.0)) << "weights of another model than random ones of ours";
+  EXPECT_TRUE(fs::exists(folder.run("all") / "pretrained/receipt.json"));
+  export_run({.run = folder.run("all"), .output = folder.path("out")}, keys_of_plugin);
+  EXPECT_EQ(read_file(folder.path("out") / "config.json"), read_file(published(GetParam()) / "config.json"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Trained, testing::Values("mixtral", "qwen2_moe", "qwen3_moe_packed", "deepseek_v3"),
+                         [](const auto& family) { return family.param; });
+
+TEST(StartingWeights, OfAnotherModelAreRefusedBeforeRanksStart) {
+  run_test::ProgramFolder folder;
+  import_into(folder.path("base"), published("mixtral"));
+  const auto refused = [&](const std::string& model, const std::string& from) {
+    folder.write("c.toml", "extends = [\"base/model.toml\"]\n[train]\nfrom = \"" + from +
+                               "\"\n[data]\nsource = \"synthetic\"\nsequence_length = 16\n" + model);
+    const auto result = folder.orthant({"train", "c.toml"});
+    EXPECT_EQ(result.code, 78) << result.output;
+    return result.error;
+  };
+  EXPECT_THAT(refused("[model]\nlayers = 3\n", "base"),
+              AllOf(HasSubstr("c.toml:3:8"), HasSubstr("it has no 'model.layers.2.")));
+  EXPECT_THAT(refused("[moe]\nd_expert = 12\n", "base"), HasSubstr("w1.weight' is [10, 24] there and [12, 24] here"));
+  EXPECT_THAT(refused("[model]\nlayers = 1\n", "base"), HasSubstr("has no place here"));
+  EXPECT_THAT(refused("", "nowhere"), HasSubstr("is not a folder"));
+  EXPECT_THAT(refused("", "."), HasSubstr("no complete checkpoint"));
+}
+
+TEST(Import, OfTheProgramSaysWhatItMade) {
+  run_test::ProgramFolder folder;
+  const auto result =
+      folder.orthant({"import", published("qwen3_moe_packed").string(), "-o", folder.path("base").string()});
+  EXPECT_EQ(result.code, 0) << result.error;
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("of a qwen3_moe"), HasSubstr("experts packed"), HasSubstr("receipt.json")));
+  const auto again =
+      folder.orthant({"import", published("qwen3_moe_packed").string(), "-o", folder.path("base").string()});
+  EXPECT_EQ(again.code, 78);
+  EXPECT_THAT(again.error, HasSubstr("is there already"));
+  const json receipt = json::parse(read_file(folder.path("base") / "pretrained/receipt.json"));
+  EXPECT_EQ(receipt["experts"], "packed");
+  EXPECT_EQ(receipt["files"][0]["sha256"].get<std::string>().size(), 64U);
+  EXPECT_EQ(receipt["tensors"]["model.layers.1.block_sparse_moe.experts.2.w3.weight"]["from"],
+            "model.layers.1.mlp.experts.gate_up_proj");
+}
+
+}  // namespace
+}  // namespace orthant::pretrained_test

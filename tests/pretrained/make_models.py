@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Makes tests/pretrained/models: a tiny random model of each family, as transformers saves it, and its logits.
+
+    python make_models.py [FOLDER]     needs torch, transformers 5 and safetensors; CPU alone
+
+Sizes are odd on purpose. FOLDER/NAME holds config.json, model.safetensors and expected.safetensors: token [2, 32] and
+logits [2, 32, V], computed in fp64 from the fp32 (or bf16) weights. NAME_packed has the experts of a layer in one tensor.
+"""
+import json
+import pathlib
+import shutil
+import sys
+
+import torch
+import transformers as t
+from safetensors.torch import load_file, save_file
+
+VOCABULARY, POSITIONS = 38, 32
+SHAPE = dict(vocab_size=VOCABULARY, hidden_size=24, num_attention_heads=4, max_position_embeddings=64,
+             initializer_range=0.3, num_hidden_layers=2)
+MOE = dict(num_key_value_heads=2, num_experts_per_tok=2)
+LATENT = dict(num_key_value_heads=4, intermediate_size=22, moe_intermediate_size=14, n_routed_experts=8, n_group=4,
+              topk_group=2, num_experts_per_tok=3, first_k_dense_replace=1, kv_lora_rank=6, qk_rope_head_dim=4,
+              qk_nope_head_dim=6, v_head_dim=6, rms_norm_eps=1e-6)
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16, beta_fast=32.0,
+            beta_slow=1.0, mscale=1.0, mscale_all_dim=0.7)
+LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=16)
+
+MODELS = {
+    "mixtral": (t.MixtralForCausalLM, t.MixtralConfig, dict(
+        MOE, intermediate_size=10, num_local_experts=4, sliding_window=9)),
+    "mistral": (t.MistralForCausalLM, t.MistralConfig, dict(
+        num_key_value_heads=2, head_dim=6, intermediate_size=22, sliding_window=None, tie_word_embeddings=True)),
+    "llama": (t.LlamaForCausalLM, t.LlamaConfig, dict(
+        num_key_value_heads=2, head_dim=6, intermediate_size=22, attention_bias=True, rope_parameters=LLAMA3)),
+    "olmoe": (t.OlmoeForCausalLM, t.OlmoeConfig, dict(
+        MOE, intermediate_size=10, num_experts=6)),
+    "qwen2": (t.Qwen2ForCausalLM, t.Qwen2Config, dict(num_key_value_heads=2, num_attention_heads=2,
+                                                      intermediate_size=22)),
+    "qwen2_moe": (t.Qwen2MoeForCausalLM, t.Qwen2MoeConfig, dict(
+        MOE, num_attention_heads=2, intermediate_size=22, moe_intermediate_size=14,
+        shared_expert_intermediate_size=18, num_experts=6, mlp_only_layers=[0])),
+    "qwen3": (t.Qwen3ForCausalLM, t.Qwen3Config, dict(num_key_value_heads=2, head_dim=6, intermediate_size=22)),
+    "qwen3_moe": (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig, dict(
+        MOE, head_dim=6, intermediate_size=22, moe_intermediate_size=14, num_experts=6, norm_topk_prob=True,
+        decoder_sparse_step=2)),
+    "deepseek_v2": (t.DeepseekV2ForCausalLM, t.DeepseekV2Config, dict(
+        LATENT, q_lora_rank=None, n_shared_experts=2, topk_method="group_limited_greedy", routed_scaling_factor=1.5)),
+    "deepseek_v3": (t.DeepseekV3ForCausalLM, t.DeepseekV3Config, dict(
+        LATENT, q_lora_rank=10, n_shared_experts=1, rope_parameters=YARN)),
+}
+PACKED = ("mixtral", "qwen3_moe")  # in both forms
+
+
+def randomised(model):
+    """Norms, biases and what else begins at ones or zeros would hide mistakes."""
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for tensor in list(model.parameters()) + list(model.buffers()):
+            if tensor.dim() == 1 and tensor.dtype == torch.float32 and "inv_freq" not in str(tensor):
+                tensor.add_(0.1 * torch.randn(tensor.shape, generator=generator))
+
+
+def logits_of(folder, model_class, tokens):
+    model = model_class.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager",
+                                        experts_implementation="eager")
+    model.eval()
+    with torch.no_grad():
+        return model(tokens).logits
+
+
+def pack(folder):
+    """The experts' matrices of each layer in one tensor of three dimensions, as transformers 5 holds them."""
+    weights = load_file(folder / "model.safetensors")
+    stems = sorted({name.split(".experts.")[0] for name in weights if ".experts." in name})
+    gate, up, down = ("w1", "w3", "w2") if "block_sparse_moe" in stems[0] else ("gate_proj", "up_proj", "down_proj")
+    for stem in stems:
+        count = sum(name.startswith(f"{stem}.experts.") and name.endswith(f".{gate}.weight") for name in weights)
+        take = lambda e, m: weights.pop(f"{stem}.experts.{e}.{m}.weight")
+        into = stem.replace("block_sparse_moe", "mlp")
+        rows = [torch.cat([take(e, gate), take(e, up)]) for e in range(count)]
+        weights[f"{into}.experts.gate_up_proj"] = torch.stack(rows)
+        weights[f"{into}.experts.down_proj"] = torch.stack([take(e, down) for e in range(count)])
+        weights[f"{into}.gate.weight"] = weights.pop(f"{stem}.gate.weight")
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "models")
+    for name, (model_class, config_class, keys) in MODELS.items():
+        folder = root / name
+        shutil.rmtree(folder, ignore_errors=True)
+        torch.manual_seed(3)
+        tokens = torch.randint(0, VOCABULARY, (2, POSITIONS))
+        model = model_class(config_class(**{**SHAPE, **keys}))
+        randomised(model)
+        if name == "qwen3":
+            model = model.to(torch.bfloat16)
+        model.save_pretrained(folder)
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        logits = logits_of(folder, model_class, tokens)
+        save_file({"token": tokens.to(torch.int32), "logits": logits.to(torch.float32)}, folder / "expected.safetensors")
+        if name in PACKED:
+            packed = root / f"{name}_packed"
+            shutil.rmtree(packed, ignore_errors=True)
+            shutil.copytree(folder, packed)
+            pack(packed)
+        print(name, json.dumps({k: v for k, v in keys.items()}, default=str)[:60], float(logits.abs().max()))
+
+
+if __name__ == "__main__":
+    main()
