@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/arch/parameter_table.h"
 #include "core/config/registry.h"
 #include "core/config/value_text.h"
 
@@ -185,7 +186,8 @@ std::vector<std::string> ConfigWriting::refused() const {
   for (const CoreKey& key : core_keys()) {
     const std::string name = key.table + "." + key.spec.name;
     const bool of_model = key.table == "model" || (key.table == "moe" && config_.settings.moe.experts > 0);
-    if (!of_model || named_.contains(name) || of_training.contains(name)) {
+    const bool idle = name == "model.d_ff" && routed_blocks(config_.settings) == config_.settings.model.layers;
+    if (!of_model || idle || named_.contains(name) || of_training.contains(name)) {
       continue;
     }
     const Value& is = config_.table(key.table).entries().at(key.spec.name).value;

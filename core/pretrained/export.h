@@ -18,10 +18,10 @@
 namespace orthant {
 
 struct ExportOptions {
-  std::filesystem::path run;      // a run's folder (its newest checkpoint), or a checkpoint's folder in one
-  std::filesystem::path output;   // to be made
+  std::filesystem::path run;        // a run's folder (its newest checkpoint), or a checkpoint's folder in one
+  std::filesystem::path output;     // to be made
   std::optional<DType> dtype = {};  // of the weights: f32 or bf16; nothing: as the run's origin has them, else f32
-  bool replace_existing = false;  // write into `output` even where that holds files already
+  bool replace_existing = false;    // write into `output` even where that holds files already
 };
 
 struct ExportResult {

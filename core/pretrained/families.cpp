@@ -99,6 +99,9 @@ void routed(ConfigLink& c, const char* experts, const char* also = nullptr) {
   }
   c.integer("num_experts_per_tok", "moe.top_k");
   if (!c.reading()) {
+    if (c.our_integer("moe.experts") == 0) {
+      c.refuse("moe.experts = 0");
+    }
     c.put("router_aux_loss_coef", c.our_number("moe.aux_loss"));
     c.put("output_router_logits", false);
   }

@@ -119,7 +119,6 @@ void write_rope(ConfigLink& link) {
   link.put("rope_theta", link.our_number("model.rope_theta"));
   const std::string type = link.our_text("model.rope_scaling");
   if (type == "none") {
-    link.put("rope_scaling", Theirs());
     return;
   }
   Theirs scaling = {{"rope_type", type}};

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "core/base/output.h"
-#include "core/program/commands.h"
 #include "core/pretrained/export.h"
+#include "core/program/commands.h"
 #include "core/session/session.h"
 
 namespace orthant {

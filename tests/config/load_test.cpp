@@ -137,6 +137,8 @@ shared_experts = 1
 d_shared = 40
 shared_gate = true
 d_expert = 24
+[train]
+from = "base"
 [optimizer]
 name = "sgd"
 lr = 0.5
@@ -235,6 +237,7 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.moe.d_shared, 40);
   EXPECT_TRUE(s.moe.shared_gate);
   EXPECT_EQ(s.moe.d_expert, 24);
+  EXPECT_THAT(s.train.from, testing::EndsWith("/base"));
   EXPECT_EQ(s.optimizer.name, "sgd");
   EXPECT_EQ(s.optimizer.lr, 0.5);
   EXPECT_EQ(s.optimizer.min_lr, 0.25);
