@@ -11,6 +11,7 @@
 #include "core/arch/parameter_table.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/device/cpu/bf16.h"
+#include "core/pretrained/run_source.h"
 #include "core/pretrained/tensor_names.h"
 #include "core/pretrained/twin.h"
 #include "core/pretrained/workshop.h"
@@ -21,42 +22,6 @@ namespace orthant {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Where the checkpoint and the configuration of a run lie.
-struct RunSource {
-  fs::path checkpoint, config;
-  std::vector<std::string> passed_over;
-};
-
-std::optional<fs::path> newest_in(const fs::path& run, std::vector<std::string>& skipped) {
-  try {
-    return latest_checkpoint(run / "checkpoints", &skipped);
-  } catch (const CheckpointUnreadable& failed) {
-    fail("{}. It may be readable later; to export another checkpoint, give that one's folder", failed.what());
-  }
-}
-
-RunSource find_source(const fs::path& given) {
-  const fs::path path = fs::absolute(given / "").lexically_normal().parent_path();
-  if (!fs::is_directory(path)) {
-    const fs::path usual = fs::path("runs") / given;
-    fail("'{}' is not a folder: give a run's folder or a checkpoint's{}", given.string(),
-         given.is_relative() && fs::is_directory(usual) ? ", here '" + usual.string() + "'" : "");
-  }
-  RunSource source;
-  if (fs::exists(path / "manifest.json")) {
-    source = {path, path.parent_path().parent_path() / "config.resolved.toml", {}};
-  } else {
-    std::vector<std::string> skipped;
-    const auto latest = newest_in(path, skipped);
-    require(latest.has_value(), "'{}' has no complete checkpoint under checkpoints/{}{}", given.string(),
-            skipped.empty() ? "" : "; passed over:\n  ", fmt::join(skipped, "\n  "));
-    source = {*latest, path / "config.resolved.toml", skipped};
-  }
-  require(fs::exists(source.config), "'{}' is missing: it tells the shape of the model, and the run writes it",
-          source.config.string());
-  return source;
-}
 
 // Refuses a checkpoint that is not of the configuration. places: of every parameter, and of gates' states that count.
 void check_checkpoint(const CheckpointReader& reader, const std::vector<TensorPlace>& places) {
@@ -203,7 +168,7 @@ std::vector<std::string> without_twin(const Config& config) {
 ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
   const fs::path output = fs::absolute(options.output / "").lexically_normal().parent_path();
   const bool filled = check_output(output, options.replace_existing);
-  const RunSource source = find_source(options.run);
+  const RunSource source = find_run_source(options.run, "export");
   // The data may be gone by now, and nothing is read from it.
   const Config config = load_config(source.config.string(), {"data.source=\"synthetic\""}, plugin_keys, plugin_kinds);
   const CheckpointReader reader(source.checkpoint);

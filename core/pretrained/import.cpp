@@ -5,22 +5,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <set>
 
 #include "core/base/json.h"
-#include "core/checkpoint/checkpoint.h"
-#include "core/config/print.h"
 #include "core/pretrained/family.h"
+#include "core/pretrained/new_run.h"
 #include "core/pretrained/receipt.h"
 #include "core/pretrained/source_weights.h"
-#include "core/pretrained/workshop.h"
-#include "core/run/plugin_state.h"
-#include "core/run/remembered_settings.h"
-#include "core/run/run_ids.h"
 #include "core/run/text_file.h"
-#include "core/session/session.h"
 
 namespace orthant {
 namespace {
@@ -63,24 +56,6 @@ const Family& family_in(const ConfigLink::Theirs& config, const fs::path& source
                     source.string()));
   }
   return *family;
-}
-
-// The tables of the model. A run extends them.
-std::string model_toml(const OurKeys& keys, const std::string& source, const Family& family) {
-  std::string text = fmt::format(
-      "# The model of {} ({}), written by orthant import. A run that goes on from it:\n"
-      "#   extends = [\"model.toml\"]\n#   [train]\n#   from = \".\"\n",
-      source, family.model_type);
-  for (const char* table : {"model", "moe"}) {
-    text += fmt::format("\n[{}]\n", table);
-    for (const auto& [key, value] : keys) {
-      const std::string prefix = std::string(table) + ".";
-      if (key.starts_with(prefix)) {
-        text += fmt::format("{} = {}\n", key.substr(prefix.size()), value);
-      }
-    }
-  }
-  return text;
 }
 
 std::string some_of(const std::vector<std::string>& names) {
@@ -199,67 +174,40 @@ class Matching {
   std::vector<std::string> missing_, unused_;
 };
 
-// The checkpoint of step 0, as one rank would save it.
-void write_checkpoint(const fs::path& root, const Config& config, const Receipt& receipt, const SourceWeights& weights,
-                      const RunIds& ids) {
-  CheckpointWriter writer(root, 0, 0, 1);
+std::vector<NewTensor> tensors_of(const Receipt& receipt, const SourceWeights& weights) {
+  std::vector<NewTensor> tensors;
   for (const TensorPlace& place : receipt.places) {
-    writer.add({.name = place.ours,
-                .dtype = DType::f32,
-                .global = place.our_shape(),
-                .offset = std::vector<std::int64_t>(place.shape.size(), 0),
-                .size = place.shape},
-               [&weights, &place](void* out) {
-                 const std::vector<float> values = read_floats(weights, place.theirs, place.begin, place.elements());
-                 std::memcpy(out, values.data(), values.size() * sizeof(float));
-               });
+    tensors.push_back({place.ours, place.our_shape(), [&weights, &place](float* out) {
+                         const std::vector<float> values =
+                             read_floats(weights, place.theirs, place.begin, place.elements());
+                         std::copy(values.begin(), values.end(), out);
+                       }});
   }
-  const std::string part = writer.finish();
-  Session session(config);
-  session.plan(0, nullptr, nullptr);
-  writer.commit(std::span(&part, 1), {{"step", "0"},
-                                      {"tokens", "0"},
-                                      {"seed", std::to_string(config.settings.run.seed)},
-                                      {"settings", remembered_settings(config)},
-                                      {"layout", layout_text(session.plan())},
-                                      {"run_id", ids.run},
-                                      {"job_id", ids.job}});
-}
-
-void check_output(const fs::path& output) {
-  if (fs::exists(output) && !(fs::is_directory(output) && fs::is_empty(output))) {
-    throw ConfigError(fmt::format("'{}' is there already: give the folder of a run that is not", output.string()));
-  }
+  return tensors;
 }
 
 }  // namespace
 
 ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin_keys,
                           const PluginKinds& plugin_kinds) {
-  const fs::path output = fs::absolute(options.output / "").lexically_normal().parent_path();
-  check_output(output);
+  NewRun run(options.output);
   const ConfigLink::Theirs theirs = read_config(options.source);
   const Family& family = family_in(theirs, options.source);
   ConfigReading reading(theirs);
   family.state(reading);
   const OurKeys keys = reading.finish(fmt::format("'{}'", (options.source / "config.json").string()));
 
-  const Disk disk;
-  const Workshop workshop(disk, output);
   const std::string name = fs::absolute(options.source / "").lexically_normal().parent_path().filename().string();
-  workshop.write_text("model.toml", model_toml(keys, name, family));
   const Config config =
-      load_config((workshop.path() / "model.toml").string(),
-                  {fmt::format("run.name=\"{}\"", output.filename().string()),
-                   fmt::format("run.directory=\"{}\"", output.parent_path().string()), "data.source=\"synthetic\""},
-                  plugin_keys, plugin_kinds);
+      run.configure(keys, fmt::format("The model of {} ({}), written by orthant import.", name, family.model_type),
+                    plugin_keys, plugin_kinds);
   const SourceWeights weights(options.source);
   Receipt receipt = Matching(weights, options).match(family, config.settings);
   receipt.files = weights.files();
 
-  const RunIds ids{.run = new_id(), .job = new_id()};
-  write_checkpoint(workshop.path() / "checkpoints", config, receipt, weights, ids);
-  disk.create_folder(workshop.path() / pretrained_folder);
+  run.write_weights(config, tensors_of(receipt, weights));
+  const Disk disk;
+  disk.create_folder(run.workshop().path() / pretrained_folder);
   ImportResult result{.model_type = family.model_type,
                       .tensors = static_cast<std::int64_t>(receipt.dtypes.size()),
                       .packed = receipt.experts == ExpertForm::packed,
@@ -267,19 +215,13 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
                       .files = {}};
   for (const std::string& file : travelling_files()) {
     if (const auto text = read_text_file(options.source / file)) {
-      workshop.write_text((fs::path(pretrained_folder) / file).string(), *text);
+      run.workshop().write_text((fs::path(pretrained_folder) / file).string(), *text);
       result.files.push_back(file);
     }
   }
-  workshop.write_text((fs::path(pretrained_folder) / "receipt.json").string(), receipt.to_json());
-  std::string resolved = resolved_toml(config);  // tells where each value stands: there it will be
-  const std::string made_in = workshop.path().string();
-  for (std::size_t at = resolved.find(made_in); at != std::string::npos; at = resolved.find(made_in, at)) {
-    resolved.replace(at, made_in.size(), output.string());
-  }
-  workshop.write_text("config.resolved.toml", text_of(ids) + resolved);
-  disk.sync_folder(workshop.path() / pretrained_folder);
-  workshop.become_output();
+  run.workshop().write_text((fs::path(pretrained_folder) / "receipt.json").string(), receipt.to_json());
+  disk.sync_folder(run.workshop().path() / pretrained_folder);
+  run.finish(config);
   for (const TensorPlace& place : receipt.places) {
     result.parameters += place.ours.starts_with("gate/") ? 0 : place.elements();
   }

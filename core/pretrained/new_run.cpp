@@ -1,0 +1,80 @@
+#include "core/pretrained/new_run.h"
+
+#include "core/checkpoint/checkpoint.h"
+#include "core/config/print.h"
+#include "core/run/plugin_state.h"
+#include "core/run/remembered_settings.h"
+#include "core/session/session.h"
+
+namespace orthant {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string model_toml(const OurKeys& keys, const std::string& about) {
+  std::string text = fmt::format(
+      "# {} A run that goes on from it:\n#   extends = [\"model.toml\"]\n#   [train]\n#   from = \".\"\n", about);
+  for (const char* table : {"model", "moe"}) {
+    text += fmt::format("\n[{}]\n", table);
+    for (const auto& [key, value] : keys) {
+      const std::string prefix = std::string(table) + ".";
+      if (key.starts_with(prefix)) {
+        text += fmt::format("{} = {}\n", key.substr(prefix.size()), value);
+      }
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+NewRun::NewRun(const fs::path& output)
+    : output_(fs::absolute(output / "").lexically_normal().parent_path()), ids_{.run = new_id(), .job = new_id()} {
+  if (fs::exists(output_) && !(fs::is_directory(output_) && fs::is_empty(output_))) {
+    throw ConfigError(fmt::format("'{}' is there already: give the folder of a run that is not", output_.string()));
+  }
+  workshop_ = std::make_unique<Workshop>(disk_, output_);
+}
+
+Config NewRun::configure(const OurKeys& keys, const std::string& about, const PluginKeys& plugin_keys,
+                         const PluginKinds& plugin_kinds) {
+  workshop_->write_text("model.toml", model_toml(keys, about));
+  return load_config((workshop_->path() / "model.toml").string(),
+                     {fmt::format("run.name=\"{}\"", output_.filename().string()),
+                      fmt::format("run.directory=\"{}\"", output_.parent_path().string()), "data.source=\"synthetic\""},
+                     plugin_keys, plugin_kinds);
+}
+
+void NewRun::write_weights(const Config& config, const std::vector<NewTensor>& tensors) const {
+  CheckpointWriter writer(workshop_->path() / "checkpoints", 0, 0, 1);
+  for (const NewTensor& tensor : tensors) {
+    SliceMeta slice{.name = tensor.name, .dtype = DType::f32, .global = tensor.shape, .offset = {}, .size = {}};
+    for (int i = 0; i < tensor.shape.rank(); ++i) {
+      slice.offset.push_back(0);
+      slice.size.push_back(tensor.shape[i]);
+    }
+    writer.add(slice, [&tensor](void* out) { tensor.fill(static_cast<float*>(out)); });
+  }
+  const std::string part = writer.finish();
+  Session session(config);
+  session.plan(0, nullptr, nullptr);
+  writer.commit(std::span(&part, 1), {{"step", "0"},
+                                      {"tokens", "0"},
+                                      {"seed", std::to_string(config.settings.run.seed)},
+                                      {"settings", remembered_settings(config)},
+                                      {"layout", layout_text(session.plan())},
+                                      {"run_id", ids_.run},
+                                      {"job_id", ids_.job}});
+}
+
+void NewRun::finish(const Config& config) const {
+  std::string resolved = resolved_toml(config);  // tells where each value stands: there it will be
+  const std::string made_in = workshop_->path().string();
+  for (std::size_t at = resolved.find(made_in); at != std::string::npos; at = resolved.find(made_in, at)) {
+    resolved.replace(at, made_in.size(), output_.string());
+  }
+  workshop_->write_text("config.resolved.toml", text_of(ids_) + resolved);
+  workshop_->become_output();
+}
+
+}  // namespace orthant

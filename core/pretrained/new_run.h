@@ -1,0 +1,52 @@
+// NewRun: the folder of a run after step 0, whose weights come from somewhere else. It appears whole or not at all.
+//
+//   NewRun run(output);
+//   const Config config = run.configure(keys, "The model of ...", plugin_keys);
+//   run.write_weights(config, tensors);
+//   run.finish(config);
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/pretrained/config_link.h"
+#include "core/pretrained/workshop.h"
+#include "core/run/run_ids.h"
+
+namespace orthant {
+
+// A parameter or a gate's state, f32.
+struct NewTensor {
+  std::string name;
+  Shape shape;
+  std::function<void(float* out)> fill;  // called once, when it is written
+};
+
+class NewRun {
+ public:
+  // Errors: ConfigError where `output` is there and is not an empty folder.
+  explicit NewRun(const std::filesystem::path& output);
+
+  const std::filesystem::path& output() const { return output_; }
+  const Workshop& workshop() const { return *workshop_; }
+
+  // Writes model.toml: the tables [model] and [moe] of `keys`, below `about` as a comment. Returns the configuration
+  // of the run. Errors: as load_config's.
+  Config configure(const OurKeys& keys, const std::string& about, const PluginKeys& plugin_keys,
+                   const PluginKinds& plugin_kinds);
+  // The checkpoint of step 0, as one rank would save it. One tensor at a time is in memory.
+  void write_weights(const Config& config, const std::vector<NewTensor>& tensors) const;
+  // Writes config.resolved.toml; from here on the run is there.
+  void finish(const Config& config) const;
+
+ private:
+  std::filesystem::path output_;
+  Disk disk_;
+  std::unique_ptr<Workshop> workshop_;
+  RunIds ids_;
+};
+
+}  // namespace orthant

@@ -1,0 +1,46 @@
+#include "core/pretrained/run_source.h"
+
+#include <fmt/ranges.h>
+
+#include <optional>
+
+#include "core/checkpoint/checkpoint.h"
+
+namespace orthant {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<fs::path> newest_in(const fs::path& run, const char* what, std::vector<std::string>& skipped) {
+  try {
+    return latest_checkpoint(run / "checkpoints", &skipped);
+  } catch (const CheckpointUnreadable& failed) {
+    fail("{}. It may be readable later; to {} another checkpoint, give that one's folder", failed.what(), what);
+  }
+}
+
+}  // namespace
+
+RunSource find_run_source(const fs::path& given, const char* what) {
+  const fs::path path = fs::absolute(given / "").lexically_normal().parent_path();
+  if (!fs::is_directory(path)) {
+    const fs::path usual = fs::path("runs") / given;
+    fail("'{}' is not a folder: give a run's folder or a checkpoint's{}", given.string(),
+         given.is_relative() && fs::is_directory(usual) ? ", here '" + usual.string() + "'" : "");
+  }
+  RunSource source;
+  if (fs::exists(path / "manifest.json")) {
+    source = {path, path.parent_path().parent_path() / "config.resolved.toml", {}};
+  } else {
+    std::vector<std::string> skipped;
+    const auto latest = newest_in(path, what, skipped);
+    require(latest.has_value(), "'{}' has no complete checkpoint under checkpoints/{}{}", given.string(),
+            skipped.empty() ? "" : "; passed over:\n  ", fmt::join(skipped, "\n  "));
+    source = {*latest, path / "config.resolved.toml", skipped};
+  }
+  require(fs::exists(source.config), "'{}' is missing: it tells the shape of the model, and the run writes it",
+          source.config.string());
+  return source;
+}
+
+}  // namespace orthant

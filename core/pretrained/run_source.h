@@ -1,0 +1,19 @@
+// Where the weights of a run lie, and the configuration that tells the shape of its model.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace orthant {
+
+struct RunSource {
+  std::filesystem::path checkpoint, config;
+  std::vector<std::string> passed_over;  // newer checkpoints that cannot be used, each with the reason
+};
+
+// given: a run's folder, whose newest undamaged checkpoint is taken, or a checkpoint's in it. what: the verb of the
+// command, for messages. Errors: Error for what is not there, is incomplete or cannot be read now.
+RunSource find_run_source(const std::filesystem::path& given, const char* what);
+
+}  // namespace orthant

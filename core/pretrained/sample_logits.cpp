@@ -1,0 +1,91 @@
+#include "core/pretrained/sample_logits.h"
+
+#include <cmath>
+
+#include "core/checkpoint/checkpoint.h"
+#include "core/data/batch_builder.h"
+#include "core/model/model.h"
+#include "core/modules/make_device.h"
+#include "core/run/saving.h"
+#include "core/session/session.h"
+#include "core/train/micro_batches.h"
+#include "parallel/local/thread_world.h"
+
+namespace orthant {
+namespace {
+
+// Whole documents, from position 0 on.
+HostBatch batch_of(const std::vector<std::int32_t>& token, std::int64_t sequences) {
+  const std::int64_t positions = static_cast<std::int64_t>(token.size()) / sequences;
+  HostBatch batch = padding_batch(0, sequences, positions);
+  for (std::int64_t row = 0; row < sequences; ++row) {
+    const std::span<const std::int32_t> tokens(token.data() + row * positions, static_cast<std::size_t>(positions));
+    put_document(batch, row, 0, tokens, positions);
+  }
+  return batch;
+}
+
+// logits of rows [T, d] (f32), by the final norm and the output matrix of the checkpoint.
+std::vector<double> head(const std::vector<float>& rows, const CheckpointReader& reader, const ModelSettings& model) {
+  const std::int64_t d = model.d_model, words = model.vocab_size;
+  std::vector<float> norm(static_cast<std::size_t>(d)), matrix(static_cast<std::size_t>(words * d));
+  reader.read("model.norm.weight", {0}, {d}, norm.data());
+  reader.read(model.tie_embeddings ? "model.embed_tokens.weight" : "lm_head.weight", {0, 0}, {words, d}, matrix.data());
+  const std::int64_t tokens = static_cast<std::int64_t>(rows.size()) / d;
+  std::vector<double> logits(static_cast<std::size_t>(tokens * words));
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const float* x = rows.data() + t * d;
+    double squares = 0;
+    for (std::int64_t i = 0; i < d; ++i) {
+      squares += static_cast<double>(x[i]) * x[i];
+    }
+    const double scale = 1 / std::sqrt(squares / static_cast<double>(d) + model.norm_eps);
+    for (std::int64_t w = 0; w < words; ++w) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < d; ++i) {
+        sum +=
+            static_cast<double>(x[i]) * norm[static_cast<std::size_t>(i)] * matrix[static_cast<std::size_t>(w * d + i)];
+      }
+      logits[static_cast<std::size_t>(t * words + w)] = scale * sum;
+    }
+  }
+  return logits;
+}
+
+}  // namespace
+
+std::vector<double> sample_logits(const Config& config, const std::filesystem::path& checkpoint,
+                                  const std::vector<std::int32_t>& token, std::int64_t sequences) {
+  if (config.settings.model.norm != NormKind::rmsnorm) {
+    throw ConfigError("model.norm: logits are compared for \"rmsnorm\" alone");
+  }
+  Config alone = config;
+  alone.plugins.clear();
+  alone.settings.data.sequence_length = static_cast<std::int64_t>(token.size()) / sequences;
+  const CheckpointReader reader(checkpoint);
+  std::vector<float> rows;
+  run_threads(1, [&](Communicator& communicator) {
+    const auto device = make_device("cpu", 1);
+    const auto stream = device->make_main_stream();
+    Session session(alone);
+    session.plan(0, &communicator, device.get());
+    Model model(session.plan(), *stream);
+    load_weights(reader, session.plan(), model.parameters(), *stream);
+    const DeviceBatch batch = upload(batch_of(token, sequences), session.plan(), *stream);
+    StepSums sums;
+    const StepContext context{
+        .plan = session.plan(), .stream = *stream, .batch = batch, .sums = sums, .training = false};
+    Tensor x = model.forward(context, {}, 0, model.layers() - 1);  // all but the head
+    if (x.dtype() != DType::f32) {
+      const Tensor wide = device->empty(DType::f32, x.shape());
+      stream->cast(wide, x);
+      x = wide;
+    }
+    rows.resize(static_cast<std::size_t>(x.elements()));
+    stream->download(rows.data(), x);
+    stream->synchronize();
+  });
+  return head(rows, reader, config.settings.model);
+}
+
+}  // namespace orthant

@@ -1,0 +1,131 @@
+// Dense models as mixtures: the same outputs, whole groups of slices, and a run that trains on from there.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "core/checkpoint/checkpoint.h"
+#include "core/pretrained/upcycle.h"
+#include "core/run/starting_weights.h"
+#include "core/session/session.h"
+#include "tests/support/error_of.h"
+#include "tests/support/paths.h"
+#include "tests/support/program.h"
+
+namespace orthant::pretrained_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Upcycle : public testing::Test {
+ protected:
+  // A published dense model: qwen3, llama, mistral, qwen2.
+  UpcycleOptions options(const std::string& family, std::int64_t experts) const {
+    return {.source = fs::path(paths::source()) / "tests/pretrained/models" / family,
+            .output = folder_.path("mixture"),
+            .experts = experts};
+  }
+  std::string refusal(const UpcycleOptions& o) const {
+    const std::string said = test::error_of([&] { upcycle(o, keys_of_plugin); });
+    EXPECT_FALSE(fs::exists(o.output));
+    EXPECT_FALSE(fs::exists(o.output.string() + ".source"));
+    return said;
+  }
+  std::vector<float> tensor(const std::string& name, std::int64_t rows, std::int64_t columns) const {
+    const CheckpointReader reader(starting_checkpoint(folder_.path("mixture")));
+    std::vector<float> values(static_cast<std::size_t>(rows * columns));
+    reader.read(name, {0, 0}, {rows, columns}, values.data());
+    return values;
+  }
+
+  run_test::ProgramFolder folder_;
+};
+
+TEST_F(Upcycle, TheOutputsAreTheDenseOnes) {
+  for (const char* family : {"llama", "mistral", "qwen2", "qwen3"}) {
+    const UpcycleResult result = upcycle(options(family, 4), keys_of_plugin);
+    ASSERT_TRUE(result.largest_difference.has_value());
+    EXPECT_LT(*result.largest_difference, 1e-6) << family;
+    EXPECT_EQ(result.blocks, 2);
+    // Three more copies of [22, 24] thrice, and a router, in two blocks.
+    EXPECT_EQ(result.parameters - result.dense_parameters, 2 * (3 * 3 * 22 * 24 + 4 * 24));
+    EXPECT_EQ(result.active_parameters - result.dense_parameters, 2 * (3 * 22 * 24 + 4 * 24));
+    EXPECT_FALSE(fs::exists(folder_.path("mixture.source")));
+    fs::remove_all(folder_.path("mixture"));
+  }
+}
+
+TEST_F(Upcycle, SlicesOfAGroupMakeUpTheWhole) {
+  UpcycleOptions o = options("llama", 22);
+  o.granularity = 11;
+  o.top_k = 1;
+  EXPECT_LT(*upcycle(o, keys_of_plugin).largest_difference, 1e-6);
+  // The rows of a group are the same, those of two groups are not: a token takes one group whole.
+  const std::vector<float> gate = tensor("model.layers.1.block_sparse_moe.gate.weight", 22, 24);
+  const auto row = [&](int e) { return std::vector<float>(gate.begin() + e * 24, gate.begin() + (e + 1) * 24); };
+  EXPECT_EQ(row(0), row(10));
+  EXPECT_EQ(row(11), row(21));
+  EXPECT_NE(row(0), row(11));
+  // Each slice of the second group is a slice of the first.
+  EXPECT_EQ(tensor("model.layers.0.block_sparse_moe.experts.3.w2.weight", 24, 2),
+            tensor("model.layers.0.block_sparse_moe.experts.14.w2.weight", 24, 2));
+  EXPECT_NE(tensor("model.layers.0.block_sparse_moe.experts.3.w2.weight", 24, 2),
+            tensor("model.layers.0.block_sparse_moe.experts.4.w2.weight", 24, 2));
+}
+
+TEST_F(Upcycle, NoiseTellsTheCopiesApart) {
+  UpcycleOptions o = options("qwen3", 4);
+  o.noise = 0.1;
+  const double difference = *upcycle(o, keys_of_plugin).largest_difference;
+  EXPECT_GT(difference, 1e-3);
+  EXPECT_LT(difference, 1);
+  const std::string stem = "model.layers.0.block_sparse_moe.experts.";
+  EXPECT_NE(tensor(stem + "0.w1.weight", 22, 24), tensor(stem + "1.w1.weight", 22, 24));
+}
+
+TEST_F(Upcycle, WhatDoesNotDivideIsRefused) {
+  UpcycleOptions o = options("llama", 4);
+  o.granularity = 3;
+  EXPECT_THAT(refusal(o), HasSubstr("--experts 4 with --granularity 3"));
+  o.granularity = 4;
+  EXPECT_THAT(refusal(o), HasSubstr("does not divide the FFN's 22 channels"));
+  o.granularity = 2;
+  o.top_k = 3;
+  EXPECT_THAT(refusal(o), HasSubstr("3 whole FFNs of 2 experts each are more than 4 experts"));
+  o = options("mixtral", 4);
+  EXPECT_THAT(refusal(o), HasSubstr("has 4 experts already"));
+  o = options("llama", 4);
+  o.noise = -1;
+  EXPECT_THAT(refusal(o), HasSubstr("--noise -1"));
+}
+
+TEST_F(Upcycle, ARunGoesOnFromThere) {
+  // A dense run of ours; its mixture begins with the loss where the dense one stands, in any layout.
+  folder_.write(
+      "c.toml",
+      "[run]\nsteps = 6\nlog_every = 1\nname = \"dense\"\n[data]\npath = [\"text.txt\"]\nsequence_length = 16\n"
+      "[batch]\nsequences = 4\n[model]\nlayers = 2\nd_model = 16\nheads = 2\nactivation = \"swiglu\"\n"
+      "[optimizer]\nlr = 0.01\nschedule = \"constant\"\n");
+  ASSERT_EQ(folder_.orthant({"train", "c.toml"}).code, 0);
+  const auto made = folder_.orthant({"upcycle", "runs/dense", "--experts", "4", "-o", "mixture"});
+  ASSERT_EQ(made.code, 0) << made.error;
+  EXPECT_THAT(made.output,
+              AllOf(HasSubstr("2 blocks with 4 experts, 2 of them for a token"), HasSubstr("of the largest")));
+  folder_.write("on.toml",
+                "extends = [\"mixture/model.toml\"]\n[run]\nsteps = 1\nname = \"on\"\n[train]\nfrom = \"mixture\"\n"
+                "[data]\npath = [\"text.txt\"]\nsequence_length = 16\n[batch]\nsequences = 4\n[moe]\naux_loss = 0\n"
+                "[plugins.data]\nsize = 2\n[plugins.expert]\nsize = 2\n");
+  const auto on = folder_.orthant({"launch", "on.toml"});
+  ASSERT_EQ(on.code, 0) << on.error;
+  // The dense model's own loss on that first batch.
+  const auto dense = folder_.orthant(
+      run_test::with_set({"train", "c.toml"}, {"train.from=\"runs/dense\"", "run.steps=1", "run.name=\"again\""}));
+  ASSERT_EQ(dense.code, 0) << dense.error;
+  EXPECT_NEAR(folder_.losses("on").front(), folder_.losses("again").front(), 1e-5);
+  EXPECT_LT(folder_.losses("on").front(), folder_.losses("dense").front() - 0.1);
+}
+
+}  // namespace
+}  // namespace orthant::pretrained_test
