@@ -28,7 +28,7 @@ struct PrepareOptions {
   std::vector<std::string> files;
   TextOptions text;
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::optional<std::int32_t> bos, eos;  // written before, behind each document
+  std::optional<std::int32_t> bos = {}, eos = {};  // written before, behind each document
   int threads = 1;
   std::filesystem::path output;
   std::uint64_t shard_bytes = std::uint64_t{8} << 20;         // of text, at least, but for the last of a file

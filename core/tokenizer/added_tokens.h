@@ -84,7 +84,7 @@ class AddedTokens {
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_;
   bool begins_[256] = {};  // bytes that a token begins with
-  Regex word_ = Regex::pattern(R"([\w\x{200c}\x{200d}])");
+  Regex word_ = Regex::pattern(R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d}])");  // Rust's \w
 };
 
 }  // namespace orthant

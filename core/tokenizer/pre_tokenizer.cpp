@@ -133,6 +133,9 @@ class SpacesAs final : public PreTokenizerStep {
   std::string replacement_;
 };
 
+// \w of Rust's regular expressions, which the type Whitespace means.
+constexpr const char* word_members_of_rust = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d})";
+
 // GPT-2's words (Radford et al. 2019), which the type ByteLevel means.
 constexpr const char* gpt2_words = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -181,7 +184,7 @@ class Reader {
       add<Split>(Regex::pattern(R"([\p{P}$+<=>^`|~])"), behavior ? behavior_of(*behavior) : Behavior::isolated);
     } else if (type == "Whitespace") {
       field.only({"type"});
-      add<Split>(Regex::pattern(R"([\w\x{200c}\x{200d}]+|[^\w\x{200c}\x{200d}\s]+)"), Behavior::removed, true);
+      add<Split>(Regex::pattern(fmt::format("[{0}]+|[^{0}\\s]+", word_members_of_rust)), Behavior::removed, true);
     } else if (type == "WhitespaceSplit") {
       field.only({"type"});
       add<Split>(Regex::pattern(R"(\s)"), Behavior::removed);

@@ -8,8 +8,9 @@
 namespace orthant {
 namespace {
 
-// Inside a character class. PCRE2's own \s has U+180E too, and its \w lacks marks.
-constexpr const char* word_members = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+// Oniguruma's \w, inside a character class: Unicode's, and the numbers of Latin-1. PCRE2's own lacks marks, and its \s
+// has U+180E too.
+constexpr const char* word_members = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 
 class Translation {
  public:
