@@ -110,6 +110,13 @@ TEST_F(Prepared, TheHeaderNamesTheTokenizer) {
   EXPECT_EQ(read.tokenizer, 77u);
   EXPECT_EQ(read.width, 4u);
   EXPECT_EQ(read_file(path)[8], 2);  // version
+  content.tokenizer = 78;
+  const fs::path other = folder_.path() / "other.tok";
+  write_token_file(other, content, [](const TokenBytes& put) {
+    const std::int32_t id = 1;
+    put(std::as_bytes(std::span(&id, 1)));
+  });
+  EXPECT_THROW(Corpus::tokens({path.string(), other.string()}), ConfigError);
 }
 
 }  // namespace
