@@ -42,6 +42,7 @@ Corpus Corpus::text(const std::vector<std::string>& paths) {
 Corpus Corpus::tokens(const std::vector<std::string>& paths) {
   Corpus corpus;
   corpus.is_text_ = false;
+  std::uint64_t tokenizer = 0;
   for (const std::string& path : paths) {
     MappedFile file{path};
     TokenFile header = read_token_file(file);
@@ -51,6 +52,13 @@ Corpus Corpus::tokens(const std::vector<std::string>& paths) {
                       "of one run must be made by one tokenizer",
                       path, header.vocabulary, corpus.vocabulary_));
     }
+    if (!corpus.parts_.empty() && header.tokenizer != tokenizer) {
+      throw ConfigError(fmt::format(
+          "data.path: '{}' was made by the tokenizer {:016x}, the files before it by {:016x}: token files of "
+          "one run must be made by one tokenizer",
+          path, header.tokenizer, tokenizer));
+    }
+    tokenizer = header.tokenizer;
     corpus.vocabulary_ = header.vocabulary;
     corpus.append({.file = std::move(file),
                    .size = header.tokens,

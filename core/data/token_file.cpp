@@ -20,7 +20,7 @@ struct Header {
   std::uint64_t tokens = 0;
   std::uint64_t documents = 0;
   std::uint64_t token_checksum = 0;
-  std::uint64_t reserved = 0;
+  std::uint64_t tokenizer = 0;
   std::uint64_t header_checksum = 0;
 };
 static_assert(sizeof(Header) == 64);
@@ -64,7 +64,7 @@ TokenFile read_token_file(const MappedFile& file, bool check_tokens) {
   expect(size >= sizeof(Header), file, "{} bytes are too few for its {}-byte header", size, sizeof(Header));
   std::memcpy(&header, file.bytes().data(), sizeof(Header));
   expect(header.magic == Header{}.magic, file, "it does not begin with ORTHTOKN, so it is no token file");
-  expect(header.version == 1, file, "version {} is not known, expected 1", header.version);
+  expect(header.version == 1 || header.version == 2, file, "version {} is not known, expected 1 or 2", header.version);
   expect(header.width == 2 || header.width == 4, file, "{} bytes a token, expected 2 or 4", header.width);
   const std::uint64_t most = header.width == 2 ? std::uint64_t{1} << 16 : std::uint64_t{1} << 31;
   expect(header.vocabulary >= 1 && header.vocabulary <= most, file, "a vocabulary of {} does not fit {} bytes a token",
@@ -82,6 +82,7 @@ TokenFile read_token_file(const MappedFile& file, bool check_tokens) {
                    .vocabulary = static_cast<std::int64_t>(header.vocabulary),
                    .tokens = static_cast<std::int64_t>(header.tokens),
                    .byte_offset = static_cast<std::size_t>(sizeof(Header) + index),
+                   .tokenizer = header.version == 1 ? 0 : header.tokenizer,
                    .documents = std::vector<Document>(header.documents)};
   const std::byte* documents = file.bytes().data() + sizeof(Header);
   expect(header_checksum(header, documents, index) == header.header_checksum, file,
@@ -103,36 +104,39 @@ TokenFile read_token_file(const MappedFile& file, bool check_tokens) {
   return result;
 }
 
-TokenFile prepare_byte_tokens(const std::vector<std::string>& texts, const std::string& separator,
-                              const std::filesystem::path& output) {
-  const Corpus corpus = Corpus::text(texts);
-  const std::vector<Document> documents = corpus.documents(separator);
-  const std::size_t index = documents.size() * sizeof(Document);
+std::size_t token_width(std::int64_t vocabulary) {
+  return vocabulary <= std::int64_t{1} << 16 ? 2 : 4;
+}
+
+TokenFile write_token_file(const std::filesystem::path& output, TokenFile content,
+                           const std::function<void(const TokenBytes&)>& feed) {
+  const std::size_t index = content.documents.size() * sizeof(Document);
+  content.width = token_width(content.vocabulary);
+  content.byte_offset = sizeof(Header) + index;
   Header header;
-  header.vocabulary = static_cast<std::uint64_t>(corpus.vocabulary());
-  header.tokens = static_cast<std::uint64_t>(corpus.size());
-  header.documents = documents.size();
+  header.version = content.tokenizer == 0 ? 1 : 2;
+  header.width = static_cast<std::uint32_t>(content.width);
+  header.vocabulary = static_cast<std::uint64_t>(content.vocabulary);
+  header.documents = content.documents.size();
+  header.tokenizer = content.tokenizer;
 
   std::filesystem::path partial = output;
   partial += ".partial";
   std::ofstream out(partial, std::ios::binary | std::ios::trunc);
   require(out.good(), "cannot create '{}'", partial.string());
   out.write(reinterpret_cast<const char*>(&header), sizeof(Header));
-  out.write(reinterpret_cast<const char*>(documents.data()), static_cast<std::streamsize>(index));
+  out.write(reinterpret_cast<const char*>(content.documents.data()), static_cast<std::streamsize>(index));
   Checksum sum;
-  std::vector<std::int32_t> ids;
-  std::vector<std::uint16_t> narrow;
-  constexpr std::int64_t block = 1 << 16;
-  for (std::int64_t begin = 0; begin < corpus.size(); begin += block) {
-    ids.resize(std::min(block, corpus.size() - begin));
-    corpus.read(begin, ids);
-    narrow.assign(ids.begin(), ids.end());
-    const std::size_t bytes = narrow.size() * sizeof(std::uint16_t);
-    sum.add(narrow.data(), bytes);
-    out.write(reinterpret_cast<const char*>(narrow.data()), static_cast<std::streamsize>(bytes));
-  }
+  std::uint64_t bytes = 0;
+  feed([&](std::span<const std::byte> tokens) {
+    sum.add(tokens.data(), tokens.size());
+    out.write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(tokens.size()));
+    bytes += tokens.size();
+  });
+  header.tokens = bytes / content.width;
+  content.tokens = static_cast<std::int64_t>(header.tokens);
   header.token_checksum = sum.value();
-  header.header_checksum = header_checksum(header, documents.data(), index);
+  header.header_checksum = header_checksum(header, content.documents.data(), index);
   out.seekp(0);
   out.write(reinterpret_cast<const char*>(&header), sizeof(Header));
   out.close();
@@ -141,11 +145,24 @@ TokenFile prepare_byte_tokens(const std::vector<std::string>& texts, const std::
     fail("cannot write '{}': is the disk full?", partial.string());
   }
   std::filesystem::rename(partial, output);
-  return {.width = header.width,
-          .vocabulary = corpus.vocabulary(),
-          .tokens = corpus.size(),
-          .byte_offset = sizeof(Header) + index,
-          .documents = documents};
+  return content;
+}
+
+TokenFile prepare_byte_tokens(const std::vector<std::string>& texts, const std::string& separator,
+                              const std::filesystem::path& output) {
+  const Corpus corpus = Corpus::text(texts);
+  TokenFile content{.vocabulary = corpus.vocabulary(), .documents = corpus.documents(separator)};
+  return write_token_file(output, std::move(content), [&](const TokenBytes& put) {
+    std::vector<std::int32_t> ids;
+    std::vector<std::uint16_t> narrow;
+    constexpr std::int64_t block = 1 << 16;
+    for (std::int64_t begin = 0; begin < corpus.size(); begin += block) {
+      ids.resize(std::min(block, corpus.size() - begin));
+      corpus.read(begin, ids);
+      narrow.assign(ids.begin(), ids.end());
+      put(std::as_bytes(std::span(narrow)));
+    }
+  });
 }
 
 }  // namespace orthant

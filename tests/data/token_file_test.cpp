@@ -105,7 +105,7 @@ TEST_F(TokenFiles, AbsurdCountsAreRefusedByWhatTheyClaim) {
   };
   EXPECT_THAT(error("ORTH"), HasSubstr("4 bytes are too few"));
   EXPECT_THAT(error(std::string(200, 'x')), HasSubstr("no token file"));
-  EXPECT_THAT(with(8, 2, 4), HasSubstr("version 2"));
+  EXPECT_THAT(with(8, 3, 4), HasSubstr("version 3"));
   EXPECT_THAT(with(12, 3, 4), HasSubstr("3 bytes a token"));
   EXPECT_THAT(with(16, 0), HasSubstr("vocabulary of 0"));
   EXPECT_THAT(with(16, 70000), HasSubstr("vocabulary of 70000"));

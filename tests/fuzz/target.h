@@ -17,6 +17,6 @@ struct Target {
   std::vector<std::string> (*seeds)();
 };
 
-extern const Target config, manifest, safetensors, tokens, hostfile, rendezvous, elf;
+extern const Target config, manifest, safetensors, tokens, hostfile, rendezvous, elf, tokenizer;
 
 }  // namespace orthant::fuzz

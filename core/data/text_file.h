@@ -1,0 +1,44 @@
+// TextFile: the documents of a file of plain text, or of JSON lines.
+//
+// Thread safety: const access from any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/data/corpus.h"
+#include "core/data/mapped_file.h"
+
+namespace orthant {
+
+struct TextOptions {
+  std::string separator = "\n\n\n";  // between documents of plain text; empty: a file is one document
+  std::string text_key = "text";     // of a JSON line: whose value is the document
+};
+
+// Whether the file has a JSON object in each line: its name ends in .jsonl or .json.
+bool is_json_lines(const std::string& path);
+
+class TextFile {
+ public:
+  // Errors: ConfigError for a file that is missing
+  // or empty.
+  TextFile(const std::string& path, const TextOptions& options);
+
+  const MappedFile& file() const { return file_; }
+  // Bytes of the file, in order: what lies between separators, or a line. Blank lines and empty texts are left out.
+  const std::vector<Document>& documents() const { return documents_; }
+  // A document's text, which may stand in `decoded`. Errors: ConfigError for a line that is no JSON object with a
+  // string under text_key, by its number.
+  std::string_view text(const Document& document, std::string& decoded) const;
+
+ private:
+  MappedFile file_;
+  TextOptions options_;
+  bool json_lines_;
+  std::vector<Document> documents_;
+};
+
+}  // namespace orthant

@@ -1,0 +1,26 @@
+// Decoders: how the tokens of a tokenizer.json become text again.
+//
+// Internal to core/tokenizer. Thread safety: constant.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/tokenizer/json_field.h"
+
+namespace orthant {
+
+class DecoderStep {
+ public:
+  virtual ~DecoderStep() = default;
+  virtual void apply(std::vector<std::string>& tokens) const = 0;
+};
+
+// One after another; what is left is joined.
+using Decoder = std::vector<std::unique_ptr<DecoderStep>>;
+
+// ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip and Sequence. Errors: ConfigError for any other.
+Decoder read_decoder(const JsonField& field);
+
+}  // namespace orthant

@@ -1,0 +1,71 @@
+#include "core/tokenizer/sentencepiece_tokenizer.h"
+
+#include <orthant/error.h>
+#include <sentencepiece_processor.h>
+
+namespace orthant {
+namespace {
+
+class SentencePieceTokenizer final : public Tokenizer {
+ public:
+  SentencePieceTokenizer(const std::string& name, TokenizerFile file) : Tokenizer(name, {std::move(file)}) {
+    const auto status = processor_.LoadFromSerializedProto(files().front().bytes);
+    if (!status.ok() || processor_.GetPieceSize() < 1) {
+      throw ConfigError(
+          fmt::format("tokenizer '{}': it is no SentencePiece model, or damaged: {}", name, status.ToString()));
+    }
+    const auto put = [](std::optional<std::int32_t>& place, int id) {
+      if (id >= 0) {
+        place = id;
+      }
+    };
+    put(special_.bos, processor_.bos_id());
+    put(special_.eos, processor_.eos_id());
+    put(special_.unk, processor_.unk_id());
+    put(special_.pad, processor_.pad_id());
+  }
+
+  std::unique_ptr<Encoder> encoder() const override { return std::make_unique<Own>(*this); }
+
+  std::string decode(std::span<const std::int32_t> ids) const override {
+    for (const std::int32_t id : ids) {
+      require(id >= 0 && id < vocabulary(), "tokenizer '{}': no token has the id {}", name(), id);
+    }
+    std::string text;
+    const auto status = processor_.Decode(std::vector<int>(ids.begin(), ids.end()), &text);
+    require(status.ok(), "tokenizer '{}': {}", name(), status.ToString());
+    return text;
+  }
+
+  std::optional<std::int32_t> id_of(std::string_view token) const override {
+    const int id = processor_.PieceToId(token);  // an unknown piece has the id of unk
+    return id >= 0 && processor_.IdToPiece(id) == token ? std::optional<std::int32_t>(id) : std::nullopt;
+  }
+
+  std::int64_t vocabulary() const override { return processor_.GetPieceSize(); }
+
+ private:
+  class Own final : public Encoder {
+   public:
+    explicit Own(const SentencePieceTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+    void encode(std::string_view text, std::vector<std::int32_t>& ids) override {
+      const auto status = tokenizer_.processor_.Encode(text, &pieces_);
+      require(status.ok(), "tokenizer '{}': {}", tokenizer_.name(), status.ToString());
+      ids.insert(ids.end(), pieces_.begin(), pieces_.end());
+    }
+
+   private:
+    const SentencePieceTokenizer& tokenizer_;
+    std::vector<int> pieces_;
+  };
+
+  sentencepiece::SentencePieceProcessor processor_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string& name, TokenizerFile file) {
+  return std::make_shared<SentencePieceTokenizer>(name, std::move(file));
+}
+
+}  // namespace orthant

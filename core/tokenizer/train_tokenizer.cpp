@@ -1,0 +1,75 @@
+#include "core/tokenizer/train_tokenizer.h"
+
+#include <orthant/error.h>
+#include <sentencepiece_trainer.h>
+
+#include <unordered_map>
+
+namespace orthant {
+namespace {
+
+constexpr std::size_t longest_sentence = 16384;  // bytes; longer ones would be left out by the library
+
+// Sentences for the library, long ones in pieces.
+class Sentences final : public sentencepiece::SentenceIterator {
+ public:
+  explicit Sentences(const std::function<bool(std::string&)>& next) : next_(next) { Next(); }
+
+  bool done() const override { return done_; }
+  void Next() override {
+    while (at_ >= sentence_.size()) {
+      at_ = 0;
+      sentence_.clear();
+      if (!next_(sentence_)) {
+        done_ = true;
+        return;
+      }
+    }
+    std::size_t end = std::min(sentence_.size(), at_ + longest_sentence);
+    if (end < sentence_.size()) {  // at the last space, or else at the beginning of a character
+      const std::size_t space = sentence_.rfind(' ', end);
+      end = space != std::string::npos && space > at_ ? space : end;
+      while (end > at_ + 1 && (static_cast<unsigned char>(sentence_[end]) & 0xc0) == 0x80) {
+        --end;
+      }
+    }
+    piece_ = sentence_.substr(at_, end - at_);
+    at_ = end;
+  }
+  const std::string& value() const override { return piece_; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  const std::function<bool(std::string&)>& next_;
+  std::string sentence_, piece_;
+  std::size_t at_ = 0;
+  bool done_ = false;
+};
+
+}  // namespace
+
+std::string train_tokenizer(const TrainTokenizerOptions& options, const std::function<bool(std::string&)>& next) {
+  const std::unordered_map<std::string, std::string> arguments = {
+      {"model_type", options.type},
+      {"vocab_size", std::to_string(options.vocabulary)},
+      {"byte_fallback", "true"},
+      {"split_digits", "true"},
+      {"allow_whitespace_only_pieces", "true"},
+      {"normalization_rule_name", "identity"},
+      {"remove_extra_whitespaces", "false"},
+      {"character_coverage", "0.9999"},
+      {"max_sentence_length", std::to_string(longest_sentence + 1)},
+      {"input_sentence_size", std::to_string(options.most_sentences)},
+      {"shuffle_input_sentence", options.most_sentences > 0 ? "true" : "false"},
+      {"num_threads", std::to_string(options.threads)},
+      {"minloglevel", "2"},
+  };
+  sentencepiece::SetRandomGeneratorSeed(1);
+  Sentences sentences(next);
+  std::string model;
+  const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &sentences, &model);
+  require(status.ok(), "the tokenizer cannot be trained: {}", status.ToString());
+  return model;
+}
+
+}  // namespace orthant

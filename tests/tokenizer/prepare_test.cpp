@@ -1,0 +1,123 @@
+// Prepared files: documents in order by any number of threads; what was finished before a kill is kept, what is damaged
+// is not.
+#include "core/data/prepare.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <orthant/error.h>
+
+#include <fstream>
+
+#include "tests/data/temporary_folder.h"
+
+namespace orthant::prepare_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class Prepared : public testing::Test {
+ protected:
+  PrepareOptions options(std::vector<std::string> files, const std::string& out = "out.tok") const {
+    return {.files = std::move(files),
+            .text = {.separator = "--"},
+            .tokenizer = load_tokenizer("bytes"),
+            .output = folder_.path() / out,
+            .shard_bytes = 10};
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(Prepared, DocumentsOfTextAndOfJsonLinesStandInOrder) {
+  PrepareOptions o = options(
+      {folder_.write("a.txt", "ab--cde----f"),
+       folder_.write("b.jsonl",
+                     "{\"n\": {\"text\": \"no\"}, \"text\": \"x\\u00e9\"}\n\n{\"text\": \"\"}\r\n{\"text\": \"z\"}")});
+  o.bos = 1;
+  o.eos = 2;
+  for (const int threads : {1, 4}) {
+    o.threads = threads;
+    const TokenFile file = prepare_tokens(o);
+    const std::string bytes = read_file(o.output);
+    std::string ids;
+    for (std::size_t at = file.byte_offset; at < bytes.size(); at += 2) {
+      ids += bytes[at];
+    }
+    EXPECT_EQ(ids,
+              "\x01"
+              "ab\x02\x01"
+              "cde\x02\x01"
+              "f\x02\x01"
+              "x\xc3\xa9\x02\x01z\x02");
+    ASSERT_EQ(file.documents.size(), 5u);
+    EXPECT_EQ(file.documents[1].begin, 4);
+    EXPECT_EQ(file.documents[1].end, 9);
+    EXPECT_FALSE(fs::exists(folder_.path() / "out.tok.parts"));
+  }
+}
+
+TEST_F(Prepared, FinishedShardsAreKeptAndDamagedOnesAreMadeAgain) {
+  std::string text;
+  for (int i = 0; i < 40; ++i) {
+    text += "document " + std::to_string(i) + "--";
+  }
+  const std::string good = folder_.write("good.txt", text), lines = folder_.write("bad.jsonl", "{\"text\": 1}");
+  prepare_tokens(options({good}, "whole.tok"));
+  PrepareOptions o = options({good, lines});
+  EXPECT_THROW(prepare_tokens(o), ConfigError);  // as if killed at the last shard
+  const fs::path parts = folder_.path() / "out.tok.parts", first = parts / "000000.part",
+                 second = parts / "000001.part";
+  ASSERT_TRUE(fs::exists(first));
+  EXPECT_FALSE(fs::exists(o.output));
+  const auto before = fs::last_write_time(first);
+  std::fstream(second, std::ios::binary | std::ios::in | std::ios::out).seekp(40).put('\x7f');
+  const std::string damaged = read_file(second);
+  EXPECT_THROW(prepare_tokens(o), ConfigError);
+  EXPECT_EQ(fs::last_write_time(first), before);
+  EXPECT_NE(read_file(second), damaged);
+  o.files = {good};  // another job: nothing of the old one is taken
+  prepare_tokens(o);
+  EXPECT_EQ(read_file(o.output), read_file(folder_.path() / "whole.tok"));
+}
+
+TEST_F(Prepared, LinesThatAreNoTextAreRefusedByTheirNumber) {
+  const auto error = [&](const std::string& lines) -> std::string {
+    try {
+      prepare_tokens(options({folder_.write("b.jsonl", lines)}));
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(error("{\"text\": \"a\"}\n{\"tex\": \"a\"}"),
+              HasSubstr("line 2: expected a JSON object with a string under \"text\""));
+  EXPECT_THAT(error("[1]"), HasSubstr("it is no object"));
+  EXPECT_THAT(error("{\"text\": \"a\""), HasSubstr("line 1"));
+  EXPECT_THAT(error("{\"text\": \"\xff\"}"), HasSubstr("line 1"));
+  EXPECT_THAT(error("{\"text\": \"\"}"), HasSubstr("no text"));
+}
+
+TEST_F(Prepared, TheHeaderNamesTheTokenizer) {
+  const std::string text = folder_.write("a.txt", "ab--cd");
+  EXPECT_EQ(prepare_tokens(options({text})).tokenizer, 0u);
+  TokenFile content{.vocabulary = 70000, .tokenizer = 77, .documents = {{0, 1}}};
+  const fs::path path = folder_.path() / "two.tok";
+  write_token_file(path, content, [](const TokenBytes& put) {
+    const std::int32_t id = 69999;
+    put(std::as_bytes(std::span(&id, 1)));
+  });
+  const TokenFile read = read_token_file(MappedFile(path));
+  EXPECT_EQ(read.tokenizer, 77u);
+  EXPECT_EQ(read.width, 4u);
+  EXPECT_EQ(read_file(path)[8], 2);  // version
+  content.tokenizer = 78;
+  const fs::path other = folder_.path() / "other.tok";
+  write_token_file(other, content, [](const TokenBytes& put) {
+    const std::int32_t id = 1;
+    put(std::as_bytes(std::span(&id, 1)));
+  });
+  EXPECT_THROW(Corpus::tokens({path.string(), other.string()}), ConfigError);
+}
+
+}  // namespace
+}  // namespace orthant::prepare_test
