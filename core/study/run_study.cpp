@@ -69,8 +69,8 @@ class StudyRun {
   // Each once, with the points that it is of.
   void say_warnings() const {
     for (const auto& [warning, ids] : warned_) {
-      say("orthant: warning: {}{}: {}", ids.front(),
-          ids.size() == 1 ? "" : fmt::format(" and {} more", ids.size() - 1), warning);
+      say("orthant: warning: {}{}: {}", ids.front(), ids.size() == 1 ? "" : fmt::format(" and {} more", ids.size() - 1),
+          warning);
     }
   }
 
