@@ -63,6 +63,15 @@ void check_files(const Config& config, Rules& rules) {
   }
   rules.expect(!s.data.path.empty(), path_keys, fmt::format("[data] source \"{}\" needs files to read", s.data.source),
                "write path = [\"FILE\"] in [data], or give --set data.path=FILE");
+  const bool validates = s.run.validate_every > 0;
+  rules.expect(!validates || s.data.validation_fraction > 0, {"data.validation_fraction", "run.validate_every"},
+               fmt::format("[data] validation_fraction: 0 holds nothing out, and the run validates every {} steps",
+                           s.run.validate_every),
+               "write validation_fraction = 0.1, say, or run.validate_every = 0");
+  rules.expect(!validates || s.data.validation_sequences > 0, {"data.validation_sequences", "run.validate_every"},
+               fmt::format("[data] validation_sequences: 0 measures nothing, and the run validates every {} steps",
+                           s.run.validate_every),
+               "write validation_sequences = 64, say, or run.validate_every = 0");
   std::uintmax_t bytes = 0;
   bool all = !s.data.path.empty();
   for (std::size_t i = 0; i < s.data.path.size(); ++i) {

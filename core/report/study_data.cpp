@@ -42,6 +42,17 @@ std::vector<std::pair<std::string, std::string>> texts_of(const Json& object) {
   return texts;
 }
 
+std::vector<std::string> texts_at(const Json& object, const std::string& key, const std::string& where) {
+  std::vector<std::string> texts;
+  for (const Json& entry : list_at(object, key.c_str(), where)) {
+    if (!entry.is_string()) {
+      throw ConfigError(fmt::format("{}: '{}' must be a list of texts", where, key));
+    }
+    texts.push_back(entry.get<std::string>());
+  }
+  return texts;
+}
+
 // Rows of `width` numbers; one with a null is left out.
 std::vector<std::vector<double>> rows_of(const Json& list, std::size_t width, const std::string& where) {
   std::vector<std::vector<double>> rows;
@@ -103,12 +114,7 @@ PointData read_point(const Json& json, const std::string& list_entry) {
   point.ranks = count_at(json, "ranks", where);
   point.seed = number_at(json, "seed", where).value_or(1);
   point.capacity_factor = number_at(json, "capacity_factor", where).value_or(0);
-  for (const Json& entry : list_at(json, "set", where)) {
-    if (!entry.is_string()) {
-      throw ConfigError(where + ": 'set' must be a list of texts");
-    }
-    point.set.push_back(entry.get<std::string>());
-  }
+  point.set = texts_at(json, "set", where);
   if (const Json& parameters = object_at(json, "parameters", where); !parameters.is_null()) {
     point.total = number_at(parameters, "total", where);
     point.active = number_at(parameters, "active", where);
@@ -198,6 +204,7 @@ StudyData read_study(const std::filesystem::path& folder) {
   study.config_toml = text_or_empty(json, "config_toml", where);
   study.learning_rate_rule = text_or_empty(json, "learning_rate_rule", where);
   study.metric = text_or_empty(json, "metric", where);
+  study.warnings = texts_at(json, "warnings", where);
   study.seconds = number_at(json, "seconds", where);
   study.machine = texts_of(object_at(json, "machine", where));
   study.text = texts_of(object_at(json, "text", where));

@@ -72,6 +72,7 @@ struct EffectiveParameters {
 struct StudyData {
   std::filesystem::path folder;
   std::string name, title, command, version, created, study_toml, config_toml, learning_rate_rule, metric;
+  std::vector<std::string> warnings;  // of the points' configurations, each once
   Maybe seconds;
   std::vector<std::pair<std::string, std::string>> machine, text;  // as they were written: key and value
   std::vector<PointData> points;

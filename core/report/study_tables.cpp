@@ -227,6 +227,9 @@ void add_study_methods(const StudyData& study, const Groups& groups, Section& se
       values_text<std::int64_t>(study, [](const PointData& p) { return p.ranks; }));
   text += study.learning_rate_rule.empty() ? "" : " Learning rate: " + study.learning_rate_rule;
   section.paragraph(text);
+  for (const std::string& warning : study.warnings) {
+    section.paragraph("Warning: " + warning + ".", "note");
+  }
   if (!study.config_toml.empty()) {
     FlatSettings settings;
     try {

@@ -132,6 +132,7 @@ StudyCard::StudyCard(const fs::path& folder, const StudyFile& study, const std::
                {"config_toml", origin.config},
                {"config", origin.values},
                {"overrides", origin.overrides},
+               {"warnings", origin.warnings},
                {"text", origin.text},
                {"learning_rate_rule", rule_text(study)},
                {"metric", "validation_loss"},

@@ -26,6 +26,7 @@ struct StudyOrigin {
   nlohmann::ordered_json values = {};       // the same, without where it comes from
   nlohmann::ordered_json text = {};         // describe_text
   std::vector<std::string> overrides = {};  // of every point; the configuration has them too
+  std::vector<std::string> warnings = {};   // of the points' configurations, each once
 };
 
 // Thread safety: none. Every change is on disk, whole, before the call returns. Errors of all: Error naming the file.

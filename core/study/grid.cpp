@@ -5,14 +5,18 @@
 #include <orthant/gate.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cmath>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "core/arch/cost.h"
 #include "core/arch/parameter_table.h"
 #include "core/config/config.h"
+#include "core/config/validate.h"
 #include "core/run/check_start.h"
 #include "core/session/session.h"
 #include "core/study/counterfactual.h"
@@ -43,12 +47,72 @@ std::pair<std::int64_t, std::int64_t> count_parameters(const Settings& s) {
   return {total, total - std::llround(idle)};
 }
 
+// Keys that a study sets of every point, and where it is told what to.
+struct OwnKey {
+  std::string_view key, instead;
+};
+constexpr std::array own_keys = {
+    OwnKey{"run.seed", "[[grid]] seeds"},
+    OwnKey{"run.name", "[study] name"},
+    OwnKey{"run.directory", "[study] directory"},
+    OwnKey{"run.threads", "[study] side_by_side"},
+    OwnKey{"moe.experts", "[[grid]] experts"},
+    OwnKey{"moe.top_k", "[[grid]] top_k"},
+    OwnKey{"moe.capacity_factor", "[[grid]] capacity_factor"},
+};
+constexpr OwnKey learning_rate_key = {"optimizer.lr", "[learning_rate]"};
+constexpr OwnKey width_key = {"moe.d_expert", "model.d_ff and [[grid]] granularity"};
+
+// The key of "model.layers = 4".
+std::string key_of(const std::string& setting) {
+  std::string key = setting.substr(0, setting.find('='));
+  std::erase_if(key, [](unsigned char c) { return std::isspace(c) != 0 || c == '"' || c == '\''; });
+  return key;
+}
+
+void refuse_key(const OwnKey& own, const std::string& setting, const std::string& where) {
+  if (key_of(setting) == own.key) {
+    throw ConfigError(fmt::format("{}: {}: the study sets {} of every point itself; leave it out, and write {}", where,
+                                  setting, own.key, own.instead));
+  }
+}
+
+void refuse_own_keys(const StudyFile& study, const std::vector<std::string>& set, const std::string& where) {
+  for (const std::string& setting : set) {
+    for (const OwnKey& own : own_keys) {
+      refuse_key(own, setting, where);
+    }
+    if (study.learning_rate) {
+      refuse_key(learning_rate_key, setting, where);
+    }
+  }
+}
+
+void refuse_own_keys(const StudyFile& study, const std::vector<std::string>& overrides) {
+  const auto check = [&](const std::vector<std::string>& set, const std::string& title) {
+    const std::string where = fmt::format("{}: {}", study.path, title);
+    refuse_own_keys(study, set, where);
+    for (const std::string& setting : set) {
+      refuse_key(width_key, setting, where);
+    }
+  };
+  check(study.set, "[study] set");
+  for (const NamedSettings& size : study.sizes) {
+    check(size.set, fmt::format("[[size]] '{}' set", size.name));
+  }
+  for (const NamedSettings& layout : study.layouts) {
+    check(layout.set, fmt::format("[[layout]] '{}' set", layout.name));
+  }
+  refuse_own_keys(study, overrides, "--set");  // it comes last: a width of an expert changes the cost, which is refused
+}
+
 class PointMaker {
  public:
   PointMaker(const StudyFile& study, const std::vector<std::string>& overrides)
       : study_(study), overrides_(overrides) {}
 
   std::vector<GridPoint> make() {
+    refuse_own_keys(study_, overrides_);
     for (const StudyGrid& grid : study_.grids) {
       for (const std::string& size : grid.sizes) {
         for (const std::string& layout : grid.layouts) {
@@ -154,6 +218,13 @@ class PointMaker {
     Config config = load(point.set);
     check_start(config, Ranks::processes);
     const Settings& s = config.settings;
+    if (s.run.validate_every == 0) {
+      throw ConfigError(
+          "run.validate_every = 0: the result of a point is its validation loss, and no such point has one. Write "
+          "validate_every = N in [run] of the study's configuration, or set run.validate_every=N in [study]; the last "
+          "step validates whatever N is");
+    }
+    point.warnings = warnings(s);
     point.set.insert(point.set.end(), overrides_.begin(), overrides_.end());
     std::tie(point.total_parameters, point.active_parameters) = count_parameters(s);
     point.router_flops = router_flops(s);

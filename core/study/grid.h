@@ -27,6 +27,7 @@ struct GridPoint {
   std::int64_t dispatch_bytes = 0;     // of a token's rows to experts and back, forward and backward
   std::int64_t steps = 0;
   std::int64_t tokens = 0;  // in all steps
+  std::vector<std::string> warnings;  // of its configuration, as core/config/validate.h says them
 
   // All but the seed: points that differ in nothing else cost the same.
   std::string shape() const;
@@ -41,7 +42,8 @@ std::string rule_text(const StudyFile& study);
 
 // All points, those of the first grid first, each once. Every one's configuration has been loaded and checked, and its
 // operations per token are those of its size's dense twin (the router's apart). `overrides`: of every point, last.
-// Errors: ConfigError with the reasons of the first few points that cannot run.
+// Errors: ConfigError with the reasons of the first few points that cannot run, and for settings of the study, of a
+// size, of a layout or of `overrides` that the study sets of every point itself.
 std::vector<GridPoint> make_points(const StudyFile& study, const std::vector<std::string>& overrides);
 
 }  // namespace orthant

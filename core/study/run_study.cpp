@@ -58,7 +58,20 @@ class StudyRun {
         throw ConfigError(fmt::format("--only {}: the study has no such point; --dry-run lists them", id));
       }
     }
+    for (const GridPoint& point : points_) {
+      for (const std::string& warning : point.warnings) {
+        warned_[warning].push_back(point.id);
+      }
+    }
     check_text(opened.text_hash);
+  }
+
+  // Each once, with the points that it is of.
+  void say_warnings() const {
+    for (const auto& [warning, ids] : warned_) {
+      say("orthant: warning: {}{}: {}", ids.front(), ids.size() == 1 ? "" : fmt::format(" and {} more", ids.size() - 1),
+          warning);
+    }
   }
 
   void print_grid() const {
@@ -109,6 +122,9 @@ class StudyRun {
                Json::parse(resolved_json(config)),
                describe_text(config.settings),
                overrides_};
+    for (const auto& [warning, ids] : warned_) {
+      origin_.warnings.push_back(warning);
+    }
     const Json& text = origin_.text;
     if (!wanted.empty() && text["hash"] != wanted) {
       throw ConfigError(
@@ -351,6 +367,7 @@ class StudyRun {
   StudyFolder folder_;
   int cores_;
   std::vector<GridPoint> points_;
+  std::map<std::string, std::vector<std::string>> warned_;  // ids of points, by the warning of their configuration
   StudyOrigin origin_;
   std::unique_ptr<RunLock> lock_;
   std::unique_ptr<StudyCard> card_;
@@ -365,6 +382,7 @@ class StudyRun {
 
 ExitCode run_study(const std::string& path, const StudyOptions& options) {
   StudyRun study(open_study(path), options);
+  study.say_warnings();
   if (options.dry_run) {
     study.print_grid();
     return ExitCode::ok;

@@ -98,9 +98,9 @@ std::vector<KeySpec> grid_keys() {
 }
 
 bool name_ok(const std::string& name) {
-  return !name.empty() && name.size() <= 40 && std::all_of(name.begin(), name.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '-' || c == '.';
-  });
+  return !name.empty() && name.size() <= 40 && name.front() != '.' &&
+         std::all_of(name.begin(), name.end(),
+                     [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '.'; });
 }
 
 class StudyReader {
@@ -238,7 +238,7 @@ class StudyReader {
     if (table.origin("name") != "default" && !name_ok(name)) {
       diagnostics_.add(table.origin("name"),
                        fmt::format("[{}] name: {} cannot stand in the name of a folder", table.path(), in_quotes(name)),
-                       "write 1 to 40 letters, digits, '-' or '.'");
+                       "write 1 to 40 letters, digits, '-' or '.', and begin with no '.'");
     }
     return name;
   }

@@ -22,7 +22,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr const char* base =
-    "[run]\nsteps = 4\n[data]\npath = [\"text.txt\"]\nsequence_length = 16\n[batch]\nsequences = 4\n"
+    "[run]\nsteps = 4\nvalidate_every = 2\n[data]\npath = [\"text.txt\"]\nsequence_length = 16\n[batch]\nsequences = "
+    "4\n"
     "[model]\nlayers = 2\nd_model = 16\nheads = 2\nd_ff = 48\nactivation = \"swiglu\"\n"
     "[moe]\nexperts = 8\nrouter = \"topk\"\n";
 
@@ -109,6 +110,40 @@ TEST_F(StudyGridTest, WhatWouldNotCostTheSameIsRefused) {
               HasSubstr("points of a study must cost the same"));
   EXPECT_THAT(error_of([&] { points("[[size]]\nname = \"s\"\nset = [\"model.heds=3\"]\n[[grid]]\nexperts = [1]\n"); }),
               AllOf(HasSubstr("point s_e1_k1_g1_one"), HasSubstr("did you mean 'heads'?")));
+}
+
+TEST_F(StudyGridTest, WithoutValidationNoPointHasAResult) {
+  EXPECT_THAT(error_of([&] { points("[[grid]]\nexperts = [1, 8]\n", {"run.validate_every=0"}); }),
+              AllOf(HasSubstr("2 of the points cannot run"), HasSubstr("run.validate_every = 0")));
+}
+
+TEST_F(StudyGridTest, AStudyIsNamedAsAFolderBelowItsDirectory) {
+  for (const char* name : {".", "..", "../up", "a/b", "/tmp/x", ".hidden", ""}) {
+    EXPECT_THAT(error_of([&] {
+                  read(fmt::format("[study]\nname = \"{}\"\nconfig = \"base.toml\"\n[[grid]]\nexperts = [1]\n", name));
+                }),
+                AllOf(HasSubstr("study.toml:2:8"), HasSubstr("cannot stand in the name of a folder")))
+        << name;
+  }
+}
+
+TEST_F(StudyGridTest, WhatTheStudySetsItselfIsRefusedInItsSettings) {
+  const std::string grid = "[[grid]]\nexperts = [1, 8]\n";
+  for (const char* set : {"run.seed=3", "run.name=\\\"x\\\"", "run.directory=\\\"x\\\"", "moe.experts=2", "moe.top_k=2",
+                          "moe.capacity_factor=1.5", "moe.d_expert=16", "run.threads=1", " run . seed = 3"}) {
+    const std::string list = fmt::format("set = [\"{}\"]\n", set);
+    EXPECT_THAT(error_of([&] { points(list + grid); }), AllOf(HasSubstr("[study] set"), HasSubstr("leave it out")))
+        << set;
+    EXPECT_THAT(error_of([&] { points("[[size]]\nname = \"s\"\n" + list + grid); }), HasSubstr("[[size]] 's' set"))
+        << set;
+    EXPECT_THAT(error_of([&] { points("[[layout]]\nname = \"s\"\n" + list + grid); }), HasSubstr("[[layout]] 's' set"))
+        << set;
+  }
+  EXPECT_THAT(error_of([&] { points(grid, {"run.seed=3"}); }), AllOf(HasSubstr("--set"), HasSubstr("[[grid]] seeds")));
+  const std::string rate = "[[size]]\nname = \"s\"\nset = [\"optimizer.lr=0.1\"]\n" + grid;
+  EXPECT_EQ(points(rate).size(), 2u);
+  EXPECT_THAT(error_of([&] { points("[learning_rate]\nlr = 0.004\nd_model = 16\n" + rate); }),
+              AllOf(HasSubstr("optimizer.lr"), HasSubstr("[learning_rate]")));
 }
 
 TEST_F(StudyGridTest, ALearningRateFollowsItsRule) {

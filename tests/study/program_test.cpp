@@ -103,6 +103,27 @@ TEST_F(StudyProgram, LeavesACardWhosePointsAreWhatTrainSays) {
   EXPECT_EQ(run().code, 78);
 }
 
+// Routers that learn nothing from the loss: what a configuration warns of is a study's to say, once.
+TEST_F(StudyProgram, SaysWhatItsConfigurationsWarnOf) {
+  write("side_by_side = 1\ntiming_rounds = 0\nset = [\"moe.router=\\\"topk\\\"\"]\n",
+        "[[grid]]\nexperts = [1, 2, 4]\ntop_k = [1]\n");
+  const std::string warning = "the router learns from its auxiliary losses alone";
+  const auto times = [&](const std::string& text) {
+    std::size_t count = 0;
+    for (std::size_t at = text.find(warning); at != std::string::npos; at = text.find(warning, at + 1)) {
+      ++count;
+    }
+    return count;
+  };
+  const Result dry = run({"--dry-run"});
+  EXPECT_EQ(times(dry.error), 1u) << dry.error;
+  EXPECT_THAT(dry.error, HasSubstr("base_e2_k1_g1_one_s1 and 1 more: "));
+  const Result done = run();
+  EXPECT_EQ(done.code, 0) << done.output << done.error;
+  EXPECT_EQ(times(done.error), 1u) << done.error;
+  EXPECT_EQ(times(launch_test::read_file(study("report.html"))), 1u);
+}
+
 // A card is enough for another machine.
 TEST_F(StudyProgram, RunsAgainFromItsCard) {
   write("side_by_side = 1\ntiming_rounds = 0\n", "[[grid]]\nexperts = [4]\n");
