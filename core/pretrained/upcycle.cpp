@@ -4,17 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 
 #include "core/arch/parameter_table.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/value_text.h"
 #include "core/layers/parameter_store.h"
-#include "core/pretrained/import.h"
 #include "core/pretrained/new_run.h"
-#include "core/pretrained/run_source.h"
+#include "core/pretrained/opened_model.h"
 #include "core/pretrained/sample_logits.h"
-#include "core/run/run_ids.h"
 
 namespace orthant {
 namespace {
@@ -22,41 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t compared_tokens = 64;
-
-// A published model's folder is imported into a folder beside the output, which goes again.
-class DenseModel {
- public:
-  DenseModel(const UpcycleOptions& options, const PluginKeys& keys, const PluginKinds& kinds) {
-    fs::path run = options.source;
-    if (fs::exists(run / "config.json") && !fs::exists(run / "config.resolved.toml")) {
-      imported_ = fs::absolute(options.output / "").lexically_normal().parent_path();
-      imported_ += ".source";
-      import_model({.source = run, .output = imported_, .left_out = {}}, keys, kinds);
-      run = imported_;
-    }
-    const RunSource found = find_run_source(run, "upcycle");
-    checkpoint = found.checkpoint;
-    config = load_config(found.config.string(), {"data.source=\"synthetic\""}, keys, kinds);
-    reader = std::make_unique<CheckpointReader>(checkpoint);
-    const fs::path folder = found.config.parent_path();
-    require_same_run(checkpoint, reader->state(), folder, ids_in(folder).run);
-  }
-  ~DenseModel() {
-    std::error_code ignored;
-    if (!imported_.empty()) {
-      fs::remove_all(imported_, ignored);
-    }
-  }
-  DenseModel(const DenseModel&) = delete;
-  DenseModel& operator=(const DenseModel&) = delete;
-
-  fs::path checkpoint;
-  Config config;
-  std::unique_ptr<CheckpointReader> reader;
-
- private:
-  fs::path imported_;
-};
 
 void check(const UpcycleOptions& o, const Settings& dense) {
   const auto refuse = [](const std::string& why) { throw ConfigError(why); };
@@ -105,8 +67,8 @@ OurKeys keys_of(const UpcycleOptions& o, const Config& dense) {
 
 class Tensors {
  public:
-  Tensors(const UpcycleOptions& options, const DenseModel& source, const Settings& mixture)
-      : options_(options), reader_(*source.reader), mixture_(mixture) {}
+  Tensors(const UpcycleOptions& options, const OpenedModel& source, const Settings& mixture)
+      : options_(options), reader_(source.reader()), mixture_(mixture) {}
 
   std::vector<NewTensor> all() const {
     std::vector<NewTensor> tensors;
@@ -190,14 +152,14 @@ std::int64_t elements_of(const Settings& settings, bool experts_only = false) {
   return elements;
 }
 
-double largest_difference(const DenseModel& dense, const Config& mixture, const fs::path& checkpoint) {
+double largest_difference(const OpenedModel& dense, const Config& mixture, const fs::path& checkpoint) {
   std::vector<std::int32_t> token;
   for (std::int64_t i = 0; i < compared_tokens; ++i) {
     const RandomKey key{1, Purpose::test, 0, 0};
     token.push_back(static_cast<std::int32_t>(random_bits(key, static_cast<std::uint64_t>(i)) %
-                                              static_cast<std::uint64_t>(dense.config.settings.model.vocab_size)));
+                                              static_cast<std::uint64_t>(dense.config().settings.model.vocab_size)));
   }
-  const std::vector<double> a = sample_logits(dense.config, dense.checkpoint, token, 2);
+  const std::vector<double> a = sample_logits(dense.config(), dense.checkpoint(), token, 2);
   const std::vector<double> b = sample_logits(mixture, checkpoint, token, 2);
   double largest = 0, difference = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -211,10 +173,10 @@ double largest_difference(const DenseModel& dense, const Config& mixture, const 
 
 UpcycleResult upcycle(const UpcycleOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
   NewRun run(options.output);
-  const DenseModel source(options, plugin_keys, plugin_kinds);
-  check(options, source.config.settings);
+  const OpenedModel source(options.source, "upcycle", {}, plugin_keys, plugin_kinds);
+  check(options, source.config().settings);
   const Config mixture =
-      run.configure(keys_of(options, source.config),
+      run.configure(keys_of(options, source.config()),
                     fmt::format("A mixture of {} experts of the dense model {}, written by orthant upcycle.",
                                 options.experts, options.source.filename().string()),
                     plugin_keys, plugin_kinds);
@@ -222,7 +184,7 @@ UpcycleResult upcycle(const UpcycleOptions& options, const PluginKeys& plugin_ke
   const std::int64_t all = elements_of(mixture.settings), routed = elements_of(mixture.settings, true);
   UpcycleResult result{.blocks = routed_blocks(mixture.settings),
                        .parameters = all,
-                       .dense_parameters = elements_of(source.config.settings),
+                       .dense_parameters = elements_of(source.config().settings),
                        .active_parameters = all - routed + routed / options.experts * mixture.settings.moe.top_k,
                        .largest_difference = {}};
   if (mixture.settings.model.norm == NormKind::rmsnorm) {

@@ -30,7 +30,6 @@ class Upcycle : public testing::Test {
   std::string refusal(const UpcycleOptions& o) const {
     const std::string said = test::error_of([&] { upcycle(o, keys_of_plugin); });
     EXPECT_FALSE(fs::exists(o.output));
-    EXPECT_FALSE(fs::exists(o.output.string() + ".source"));
     return said;
   }
   std::vector<float> tensor(const std::string& name, std::int64_t rows, std::int64_t columns) const {
@@ -52,7 +51,6 @@ TEST_F(Upcycle, TheOutputsAreTheDenseOnes) {
     // Three more copies of [22, 24] thrice, and a router, in two blocks.
     EXPECT_EQ(result.parameters - result.dense_parameters, 2 * (3 * 3 * 22 * 24 + 4 * 24));
     EXPECT_EQ(result.active_parameters - result.dense_parameters, 2 * (3 * 22 * 24 + 4 * 24));
-    EXPECT_FALSE(fs::exists(folder_.path("mixture.source")));
     fs::remove_all(folder_.path("mixture"));
   }
 }

@@ -1,0 +1,204 @@
+#include "core/eval/evaluate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <sstream>
+
+#include "core/base/json.h"
+#include "core/eval/score.h"
+
+namespace orthant {
+namespace {
+
+std::shared_ptr<const Tokenizer> tokenizer_of(const EvalOptions& options, const OpenedModel& model) {
+  const std::string name = !options.tokenizer.empty()  ? options.tokenizer
+                           : model.tokenizer().empty() ? "bytes"
+                                                       : model.tokenizer().string();
+  std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(name);
+  const std::int64_t words = model.config().settings.model.vocab_size;
+  if (tokenizer->vocabulary() > words) {
+    throw ConfigError(
+        fmt::format("the tokenizer {} has {} tokens, the model {}: give the one that it was trained with "
+                    "(--tokenizer FILE)",
+                    tokenizer->name(), tokenizer->vocabulary(), words));
+  }
+  return tokenizer;
+}
+
+// What is asked of one choice.
+struct Choice {
+  ScoredSequence sequence;
+  std::int64_t tokens = 0;
+};
+
+struct Question {
+  std::vector<Choice> choices;
+  std::size_t answer = 0;
+};
+
+// A text's ids, and a task's questions, read and checked before anything is computed.
+struct Text {
+  FileScore score;
+  std::vector<std::int32_t> ids;
+};
+struct Task {
+  std::string file;
+  std::vector<Question> questions;
+};
+
+class Reading {
+ public:
+  Reading(const Tokenizer& tokenizer, std::int64_t length) : tokenizer_(tokenizer), length_(length) {}
+
+  Text text(const std::string& path) const {
+    const MappedFile file(path);
+    const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()), file.size());
+    Text text{.score = {.file = path}, .ids = tokenizer_.encode(bytes)};
+    if (text.ids.size() < 2) {
+      throw ConfigError(fmt::format("'{}' has {} tokens: at least 2 are needed to predict one", path, text.ids.size()));
+    }
+    text.score.bytes = static_cast<std::int64_t>(file.size());
+    text.score.tokens = static_cast<std::int64_t>(text.ids.size()) - 1;
+    return text;
+  }
+
+  Task task(const std::string& path) const {
+    const MappedFile file(path);
+    std::istringstream lines(std::string(reinterpret_cast<const char*>(file.bytes().data()), file.size()));
+    Task task{.file = path, .questions = {}};
+    std::int64_t number = 0;
+    for (std::string line; std::getline(lines, line);) {
+      ++number;
+      if (line.find_first_not_of(" \t\r") != std::string::npos) {
+        task.questions.push_back(question(line, fmt::format("{}:{}", path, number)));
+      }
+    }
+    if (task.questions.empty()) {
+      throw ConfigError(fmt::format("'{}' has no question", path));
+    }
+    return task;
+  }
+
+ private:
+  Question question(const std::string& line, const std::string& where) const {
+    try {
+      const Json json = parse_json(std::as_bytes(std::span(line)), where);
+      const std::string context = text_at(json, "context", where);
+      const Json& choices = member(json, "choices", where);
+      require(choices.is_array() && choices.size() >= 2, "{}: 'choices' must be a list of at least two texts", where);
+      Question asked{.choices = {}, .answer = static_cast<std::size_t>(integer_at(json, "answer", where))};
+      require(asked.answer < choices.size(), "{}: 'answer' is {}, of {} choices counted from 0", where, asked.answer,
+              choices.size());
+      for (const Json& text : choices) {
+        require(text.is_string(), "{}: 'choices' must hold texts", where);
+        asked.choices.push_back(choice(context, text.get<std::string>(), where));
+      }
+      return asked;
+    } catch (const Error& error) {
+      throw ConfigError(error.what());
+    }
+  }
+
+  // Context and choice are encoded as one text, as a model would have read them; the tokens from the first that
+  // differs from the context's on are the choice's.
+  Choice choice(const std::string& context, const std::string& text, const std::string& where) const {
+    const std::vector<std::int32_t> before = tokenizer_.encode(context), all = tokenizer_.encode(context + text);
+    std::size_t same = 0;
+    while (same < before.size() && same < all.size() && before[same] == all[same]) {
+      ++same;
+    }
+    require(same > 0, "{}: the context has no token before the choice", where);
+    require(same < all.size(), "{}: the choice '{}' has no token", where, text);
+    require(static_cast<std::int64_t>(all.size()) <= length_ + 1,
+            "{}: {} tokens, and a window has {} positions: give a larger --length", where, all.size(), length_);
+    Choice made{.sequence = {{all.begin(), all.end() - 1}, {all.begin() + 1, all.end()}},
+                .tokens = static_cast<std::int64_t>(all.size() - same)};
+    std::fill_n(made.sequence.label.begin(), same - 1, -1);
+    return made;
+  }
+
+  const Tokenizer& tokenizer_;
+  std::int64_t length_;
+};
+
+FileScore score_text(const Text& text, std::int64_t length, Scorer& scorer) {
+  FileScore score = text.score;
+  std::vector<ScoredSequence> batch;
+  const std::size_t last = text.ids.size() - 1;
+  for (std::size_t begin = 0; begin < last; begin += static_cast<std::size_t>(length)) {
+    const std::size_t end = std::min(last, begin + static_cast<std::size_t>(length));
+    const auto at = [&](std::size_t i) { return text.ids.begin() + static_cast<std::ptrdiff_t>(i); };
+    batch.push_back({{at(begin), at(end)}, {at(begin + 1), at(end + 1)}});
+    if (static_cast<std::int64_t>(batch.size()) == scorer.batch() || end == last) {
+      score.nats += scorer.score(batch);
+      batch.clear();
+    }
+  }
+  return score;
+}
+
+TaskScore score_task(const Task& task, Scorer& scorer) {
+  TaskScore score{.file = task.file, .questions = static_cast<std::int64_t>(task.questions.size())};
+  for (const Question& question : task.questions) {
+    std::size_t likeliest = 0, likeliest_mean = 0;
+    double least = std::numeric_limits<double>::infinity(), least_mean = least;
+    for (std::size_t i = 0; i < question.choices.size(); ++i) {
+      const double nats = scorer.score(std::span(&question.choices[i].sequence, 1));
+      const double mean = nats / static_cast<double>(question.choices[i].tokens);
+      if (nats < least) {
+        least = nats;
+        likeliest = i;
+      }
+      if (mean < least_mean) {
+        least_mean = mean;
+        likeliest_mean = i;
+      }
+    }
+    score.right += likeliest == question.answer ? 1 : 0;
+    score.right_per_token += likeliest_mean == question.answer ? 1 : 0;
+  }
+  return score;
+}
+
+}  // namespace
+
+double FileScore::perplexity() const {
+  return std::exp(nats_per_token());
+}
+
+double FileScore::bits_per_byte() const {
+  return bytes > 0 ? nats / std::numbers::ln2 / static_cast<double>(bytes) : 0;
+}
+
+Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
+  if (options.files.empty() && options.tasks.empty()) {
+    throw ConfigError("there is nothing to evaluate: give text files, or --task FILE.jsonl");
+  }
+  const OpenedModel model(options.model, "eval", options.overrides, plugin_keys, plugin_kinds);
+  const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(options, model);
+  const std::int64_t length = options.length > 0 ? options.length : model.config().settings.data.sequence_length;
+  Evaluation evaluation{.tokenizer = tokenizer->name(), .length = length, .files = {}, .tasks = {}};
+  const Reading reading(*tokenizer, length);
+  std::vector<Text> texts;
+  for (const std::string& file : options.files) {
+    texts.push_back(reading.text(file));
+  }
+  std::vector<Task> tasks;
+  for (const std::string& file : options.tasks) {
+    tasks.push_back(reading.task(file));
+  }
+  run_threads(1, [&](Communicator& communicator) {
+    Scorer scorer(model, length, options.threads, communicator);
+    for (const Text& text : texts) {
+      evaluation.files.push_back(score_text(text, length, scorer));
+    }
+    for (const Task& task : tasks) {
+      evaluation.tasks.push_back(score_task(task, scorer));
+    }
+  });
+  return evaluation;
+}
+
+}  // namespace orthant

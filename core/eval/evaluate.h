@@ -1,0 +1,51 @@
+// evaluate: perplexity and bits per byte of text files, and tasks whose answers are chosen by likelihood.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+
+namespace orthant {
+
+struct EvalOptions {
+  std::filesystem::path model;         // a run's folder, a checkpoint's, or a published model's
+  std::vector<std::string> files;      // texts
+  std::vector<std::string> tasks;      // JSON lines: {"context": T, "choices": [T, ...], "answer": i}
+  std::string tokenizer;               // a file or "bytes"; empty: the model's own, or bytes where it has none
+  std::int64_t length = 0;             // positions of a window; 0: the run's data.sequence_length
+  int threads = 1;                     // of the CPU
+  std::vector<std::string> overrides;  // of the run's configuration, such as moe.capacity_factor=0
+};
+
+// Every token of a file but its first is predicted once, from the tokens before it in its window of `length`.
+struct FileScore {
+  std::string file;
+  std::int64_t bytes = 0, tokens = 0;  // of the file; that were predicted
+  double nats = 0;                     // -log p of all of them
+  double nats_per_token() const { return tokens > 0 ? nats / static_cast<double>(tokens) : 0; }
+  double perplexity() const;
+  double bits_per_byte() const;
+};
+
+// The choice whose tokens are likeliest behind the context is the model's answer.
+struct TaskScore {
+  std::string file;
+  std::int64_t questions = 0, right = 0;
+  std::int64_t right_per_token = 0;  // by the mean of a choice's tokens instead of their sum
+};
+
+struct Evaluation {
+  std::string tokenizer;  // as it was found
+  std::int64_t length = 0;
+  std::vector<FileScore> files;
+  std::vector<TaskScore> tasks;
+};
+
+// Errors: ConfigError for files that are missing, empty or too short, lines that are no question (file:line), a
+// tokenizer whose ids the model has not; those of OpenedModel.
+Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds = {});
+
+}  // namespace orthant

@@ -1,0 +1,37 @@
+// OpenedModel: the weights of a run, of a checkpoint, or of a published model's folder, to be read.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/checkpoint/checkpoint.h"
+#include "core/config/config.h"
+
+namespace orthant {
+
+class OpenedModel {
+ public:
+  // what: the verb of the command, for messages. A published model is imported into a folder for temporary files, which
+  // goes with this. overrides: of the run's configuration. Nothing is read from the run's data.
+  // Errors: those of find_run_source, load_config and import_model.
+  OpenedModel(const std::filesystem::path& source, const char* what, const std::vector<std::string>& overrides,
+              const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds);
+  ~OpenedModel();
+  OpenedModel(const OpenedModel&) = delete;
+  OpenedModel& operator=(const OpenedModel&) = delete;
+
+  const Config& config() const { return config_; }
+  const std::filesystem::path& checkpoint() const { return checkpoint_; }
+  const CheckpointReader& reader() const { return *reader_; }
+  // A folder with the tokenizer of the model; empty where it has none, as a run on bytes.
+  const std::filesystem::path& tokenizer() const { return tokenizer_; }
+
+ private:
+  std::filesystem::path imported_, checkpoint_, tokenizer_;
+  Config config_;
+  std::unique_ptr<CheckpointReader> reader_;
+};
+
+}  // namespace orthant

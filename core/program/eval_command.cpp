@@ -1,0 +1,82 @@
+// orthant eval RUN|DIR FILES... [--task FILE.jsonl]: perplexity, bits per byte, and tasks.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/base/output.h"
+#include "core/eval/evaluate.h"
+#include "core/program/commands.h"
+#include "core/session/session.h"
+
+namespace orthant {
+namespace {
+
+void print_tables(const Evaluation& evaluation) {
+  put("tokenizer {}, windows of {} tokens\n", evaluation.tokenizer, evaluation.length);
+  if (!evaluation.files.empty()) {
+    put("{:>10} {:>10} {:>11} {:>11} {:>10}  {}\n", "bytes", "tokens", "nats/token", "perplexity", "bits/byte", "text");
+  }
+  for (const FileScore& score : evaluation.files) {
+    put("{:>10} {:>10} {:>11.5f} {:>11.4f} {:>10.5f}  {}\n", score.bytes, score.tokens, score.nats_per_token(),
+        score.perplexity(), score.bits_per_byte(), score.file);
+  }
+  if (!evaluation.tasks.empty()) {
+    put("{:>10} {:>10} {:>16}  {}\n", "questions", "right", "right per token", "task");
+  }
+  for (const TaskScore& score : evaluation.tasks) {
+    const auto share = [&](std::int64_t right) {
+      return 100 * static_cast<double>(right) / static_cast<double>(score.questions);
+    };
+    put("{:>10} {:>9.2f}% {:>15.2f}%  {}\n", score.questions, share(score.right), share(score.right_per_token),
+        score.file);
+  }
+}
+
+void print_json(const Evaluation& evaluation) {
+  nlohmann::ordered_json json = {{"tokenizer", evaluation.tokenizer},
+                                 {"length", evaluation.length},
+                                 {"files", nlohmann::ordered_json::array()},
+                                 {"tasks", nlohmann::ordered_json::array()}};
+  for (const FileScore& score : evaluation.files) {
+    json["files"].push_back({{"file", score.file},
+                             {"bytes", score.bytes},
+                             {"tokens", score.tokens},
+                             {"nats_per_token", score.nats_per_token()},
+                             {"perplexity", score.perplexity()},
+                             {"bits_per_byte", score.bits_per_byte()}});
+  }
+  for (const TaskScore& score : evaluation.tasks) {
+    json["tasks"].push_back({{"file", score.file},
+                             {"questions", score.questions},
+                             {"right", score.right},
+                             {"right_per_token", score.right_per_token}});
+  }
+  put("{}\n", json.dump(2));
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("eval", "Perplexity and bits per byte of texts, and tasks by likelihood");
+  auto o = std::make_shared<EvalOptions>();
+  auto json = std::make_shared<bool>(false);
+  o->threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  command->add_option("RUN", o->model, "A run's or a checkpoint's folder, or a published model's")->required();
+  command->add_option("FILES", o->files, "Texts");
+  command->add_option("--task", o->tasks, "JSON lines with context, choices and answer")->allow_extra_args(false);
+  command->add_option("--tokenizer", o->tokenizer, "A tokenizer.json, a .model or \"bytes\"; else the model's own");
+  command->add_option("--length", o->length, "Tokens of a window; without it the run's data.sequence_length")
+      ->check(CLI::Range(1, 1 << 24));
+  command->add_option("--threads", o->threads, "Threads of the CPU")->check(CLI::Range(1, 4096));
+  command->add_option("--set", o->overrides, "A key of the run's configuration, as for train")->allow_extra_args(false);
+  command->add_flag("--json", *json, "Print JSON");
+  command->callback([o, json, &exit_code] {
+    const Evaluation evaluation = evaluate(*o, keys_of_plugin, kinds_of_plugin);
+    *json ? print_json(evaluation) : print_tables(evaluation);
+    exit_code = static_cast<int>(ExitCode::ok);
+  });
+}
+
+}  // namespace orthant

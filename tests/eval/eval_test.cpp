@@ -1,0 +1,152 @@
+// `orthant eval` against its definition: the logits of each window in fp64, token by token.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/eval/evaluate.h"
+#include "core/pretrained/sample_logits.h"
+#include "core/run/starting_weights.h"
+#include "core/session/session.h"
+#include "tests/support/paths.h"
+#include "tests/support/program.h"
+
+namespace orthant::eval_test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Eval : public testing::Test {
+ protected:
+  // A routed model of bytes, dropless, a few steps old.
+  void SetUp() override {
+    folder_.write("c.toml",
+                  "[run]\nsteps = 5\nname = \"r\"\n[data]\npath = [\"text.txt\"]\nsequence_length = 16\n"
+                  "[batch]\nsequences = 4\n[model]\nlayers = 2\nd_model = 16\nheads = 2\n"
+                  "[moe]\nexperts = 4\ntop_k = 2\n[optimizer]\nlr = 0.02\nschedule = \"constant\"\n"
+                  "[plugins.data]\nsize = 2\n[plugins.expert]\nsize = 2\n");
+    const auto trained = folder_.orthant({"launch", "c.toml"});
+    ASSERT_EQ(trained.code, 0) << trained.error;
+    folder_.write("held.txt", text_);
+  }
+
+  json ask(std::vector<std::string> words) {
+    words.insert(words.begin(), {"eval", "runs/r", "--json"});
+    const auto result = folder_.orthant(words);
+    EXPECT_EQ(result.code, 0) << result.error;
+    return json::parse(result.output, nullptr, false);
+  }
+  std::string refusal(std::vector<std::string> words) {
+    words.insert(words.begin(), "eval");
+    const auto result = folder_.orthant(words);
+    EXPECT_EQ(result.code, 78) << result.output;
+    return result.error;
+  }
+
+  // -log p of bytes [1, n) of `text` in windows, by fp64 logits; those below `from` do not count.
+  double nats(const std::string& text, std::int64_t length, std::size_t from = 1) {
+    const Config config = load_config((folder_.run() / "config.resolved.toml").string(), {}, keys_of_plugin);
+    const auto checkpoint = starting_checkpoint(folder_.run());
+    double sum = 0;
+    for (std::size_t begin = 0; begin + 1 < text.size(); begin += static_cast<std::size_t>(length)) {
+      const std::size_t count = std::min(text.size() - 1 - begin, static_cast<std::size_t>(length));
+      std::vector<std::int32_t> token;
+      for (std::size_t i = 0; i < count; ++i) {
+        token.push_back(static_cast<unsigned char>(text[begin + i]));
+      }
+      const std::vector<double> logits = sample_logits(config, checkpoint, token, 1);
+      for (std::size_t i = 0; i < count; ++i) {
+        const double* row = logits.data() + 256 * i;
+        double total = 0;
+        for (int w = 0; w < 256; ++w) {
+          total += std::exp(row[w]);
+        }
+        const std::size_t next = begin + i + 1;
+        sum += next >= from ? std::log(total) - row[static_cast<unsigned char>(text[next])] : 0;
+      }
+    }
+    return sum;
+  }
+
+  run_test::ProgramFolder folder_;
+  const std::string text_ = "Every token of a file but its first is predicted once; the last window is short. \xC3\xA9";
+};
+
+TEST_F(Eval, IsTheMeanOfEveryTokenButTheFirst) {
+  const json found = ask({"held.txt", "text.txt"});
+  const json& file = found["files"][0];
+  EXPECT_EQ(file["bytes"], text_.size());
+  EXPECT_EQ(file["tokens"], text_.size() - 1);
+  const double expected = nats(text_, 16);
+  const double tokens = static_cast<double>(text_.size() - 1);
+  EXPECT_NEAR(file["nats_per_token"].get<double>(), expected / tokens, 1e-5);
+  EXPECT_NEAR(file["perplexity"].get<double>(), std::exp(expected / tokens), 1e-3);
+  EXPECT_NEAR(file["bits_per_byte"].get<double>(), expected / std::log(2) / static_cast<double>(text_.size()), 1e-5);
+  EXPECT_LT(found["files"][1]["nats_per_token"], file["nats_per_token"]) << "the text that it was trained on";
+}
+
+TEST_F(Eval, WindowsAreAsLongAsTheyAreAskedToBe) {
+  const json found = ask({"held.txt", "--length", "40"});
+  EXPECT_EQ(found["length"], 40);
+  EXPECT_NEAR(found["files"][0]["nats_per_token"].get<double>(),
+              nats(text_, 40) / static_cast<double>(text_.size() - 1), 1e-5);
+}
+
+TEST_F(Eval, TheLikeliestChoiceIsTheAnswer) {
+  const std::string context = "the la";
+  const std::vector<std::string> choices = {"st", "zzzz", "q"};
+  std::size_t likeliest = 0, likeliest_mean = 0;
+  const auto mean = [&](std::size_t i) {
+    return nats(context + choices[i], 16, context.size()) / static_cast<double>(choices[i].size());
+  };
+  for (std::size_t i = 1; i < choices.size(); ++i) {
+    const auto sum = [&](std::size_t j) { return nats(context + choices[j], 16, context.size()); };
+    likeliest = sum(i) < sum(likeliest) ? i : likeliest;
+    likeliest_mean = mean(i) < mean(likeliest_mean) ? i : likeliest_mean;
+  }
+  std::string lines;
+  for (std::size_t answer = 0; answer < choices.size(); ++answer) {
+    lines += json{{"context", context}, {"choices", choices}, {"answer", answer}}.dump() + "\n\n";
+  }
+  folder_.write("task.jsonl", lines);
+  const json task = ask({"--task", "task.jsonl"})["tasks"][0];
+  EXPECT_EQ(task["questions"], 3);
+  EXPECT_EQ(task["right"], 1) << "each choice is the answer once";
+  // Only the question whose answer is the likeliest choice is right.
+  folder_.write("one.jsonl", json{{"context", context}, {"choices", choices}, {"answer", likeliest}}.dump());
+  EXPECT_EQ(ask({"--task", "one.jsonl"})["tasks"][0]["right"], 1);
+  folder_.write("mean.jsonl", json{{"context", context}, {"choices", choices}, {"answer", likeliest_mean}}.dump());
+  EXPECT_EQ(ask({"--task", "mean.jsonl"})["tasks"][0]["right_per_token"], 1);
+}
+
+TEST_F(Eval, BadInputIsRefusedByPlace) {
+  EXPECT_THAT(refusal({"runs/r"}), HasSubstr("nothing to evaluate"));
+  EXPECT_THAT(refusal({"runs/r", "none.txt"}), HasSubstr("none.txt"));
+  folder_.write("short.txt", "x");
+  EXPECT_THAT(refusal({"runs/r", "short.txt"}), HasSubstr("has 1 tokens"));
+  const auto task = [&](const std::string& text) {
+    folder_.write("task.jsonl", text);
+    return refusal({"runs/r", "--task", "task.jsonl"});
+  };
+  EXPECT_THAT(task("\n"), HasSubstr("has no question"));
+  EXPECT_THAT(task("\n{"), AllOf(HasSubstr("task.jsonl:2"), HasSubstr("not valid JSON")));
+  EXPECT_THAT(task(R"({"context": "a", "choices": ["b"], "answer": 0})"), HasSubstr("at least two texts"));
+  EXPECT_THAT(task(R"({"context": "a", "choices": ["b", "c"], "answer": 2})"),
+              HasSubstr("'answer' is 2, of 2 choices"));
+  EXPECT_THAT(task(R"({"context": "", "choices": ["b", "c"], "answer": 0})"), HasSubstr("no token before the choice"));
+  EXPECT_THAT(task(R"({"context": "a", "choices": ["", "c"], "answer": 0})"), HasSubstr("the choice '' has no token"));
+  EXPECT_THAT(task(R"({"context": "0123456789abcdef", "choices": ["ghi", "c"], "answer": 0})"),
+              HasSubstr("give a larger --length"));
+}
+
+TEST_F(Eval, ATokenizerOfAnotherModelIsRefused) {
+  folder_.write("small.txt", "abc");
+  const std::string model = paths::source() + std::string("/tests/pretrained/models/mixtral");
+  EXPECT_THAT(refusal({model, "small.txt"}), HasSubstr("has 256 tokens, the model 38"));
+}
+
+}  // namespace
+}  // namespace orthant::eval_test
