@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <optional>
 
@@ -19,6 +18,7 @@
 #include "core/run/metrics.h"
 #include "core/run/pruner.h"
 #include "core/run/remembered_settings.h"
+#include "core/run/resumed.h"
 #include "core/run/routing_alarms.h"
 #include "core/run/run_claim.h"
 #include "core/run/run_numbers.h"
@@ -36,16 +36,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-std::int64_t number_in(const CheckpointReader& reader, const std::string& key) {
-  const auto found = reader.state().find(key);
-  std::int64_t value = -1;
-  if (found != reader.state().end()) {
-    std::from_chars(found->second.data(), found->second.data() + found->second.size(), value);
-  }
-  require(value >= 0, "the checkpoint of step {} does not say its '{}'", reader.step(), key);
-  return value;
 }
 
 // One rank's side of a run; destroyed in reverse order.
@@ -232,7 +222,7 @@ class TrainingRun {
     from_state_ = reader.state();
     const std::vector<std::string> absent = trainer_.observers().restore(from_state_);
     if (first()) {
-      say_resumed(reader);
+      say_resumed(from_, reader, config_);
       if (!absent.empty()) {
         say("orthant: warning: the checkpoint was written with hooks that no plugin brings now, their changes end "
             "here: "
@@ -255,21 +245,6 @@ class TrainingRun {
     }
   }
 
-  void say_resumed(const CheckpointReader& reader) const {
-    put("resumed from {} after step {}\n", from_.string(), step_);
-    const auto named = named_checkpoint((from_ / "").lexically_normal().parent_path());
-    if (named && named->step != reader.step()) {
-      say("orthant: warning: {} was renamed: its manifest is of step {}", from_.string(), reader.step());
-    }
-    const auto remembered = reader.state().find("settings");
-    if (remembered != reader.state().end()) {
-      const std::vector<std::string> changed = changed_settings(config_, remembered->second);
-      if (!changed.empty()) {
-        say("orthant: warning: settings other than the checkpoint's: {}", fmt::join(changed, "; "));
-      }
-    }
-  }
-
   // On rank 0; the others cannot write before the first step, which they take together.
   void begin() {
     const FileWork work = file_work();
@@ -281,19 +256,10 @@ class TrainingRun {
     if (settings_.run.tensorboard) {
       tensorboard_.emplace(options_.run_directory / "tensorboard", step_);
     }
-    sync_run_folder();
+    sync_run_folder(options_.run_directory);
     if (const auto lines = metrics_->superseded(); lines > 0) {
       put("{} line{} of metrics.jsonl beyond step {} {} kept in metrics.superseded.jsonl\n", lines,
           lines == 1 ? "" : "s", step_, lines == 1 ? "is" : "are");
-    }
-  }
-
-  // The names in it, its own, and that of the folder of runs, which the launcher may have made.
-  void sync_run_folder() const {
-    std::filesystem::path folder = options_.run_directory;
-    for (int i = 0; i < 3; ++i) {
-      Disk().sync_folder(folder.empty() ? "." : folder);
-      folder = folder.parent_path();
     }
   }
 

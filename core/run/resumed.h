@@ -1,0 +1,23 @@
+// What a checkpoint says of the run that goes on from it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "core/checkpoint/checkpoint.h"
+#include "core/config/config.h"
+
+namespace orthant {
+
+// A number in the checkpoint's state. Errors: Error where it is not there, or none.
+std::int64_t number_in(const CheckpointReader& reader, const std::string& key);
+
+// Tells the user which checkpoint the run goes on from, and what is other than it was.
+void say_resumed(const std::filesystem::path& from, const CheckpointReader& reader, const Config& config);
+
+// Syncs a run's folder for the names in it, for its own, and for that of the folder of runs, which the launcher may
+// have made.
+void sync_run_folder(std::filesystem::path folder);
+
+}  // namespace orthant
