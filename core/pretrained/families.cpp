@@ -238,8 +238,9 @@ void deepseek(ConfigLink& c) {
   transformer(c, 1e4);
   c.theirs("attention_bias", false);
   c.theirs("mlp_bias", false);
+  c.theirs("moe_layer_freq", 1);
   // Widths that follow from the others, and what only training or serving reads.
-  c.besides({"head_dim", "qk_head_dim", "ep_size", "moe_layer_freq", "num_nextn_predict_layers", "seq_aux",
+  c.besides({"head_dim", "qk_head_dim", "ep_size", "num_nextn_predict_layers", "seq_aux",
              "aux_loss_alpha"});
   if (c.reading()) {
     // The inner norms of latent attention have this one in transformers, whatever the others have.
