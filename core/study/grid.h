@@ -26,7 +26,7 @@ struct GridPoint {
   double router_flops = 0;             // the same, of the router's logits
   std::int64_t dispatch_bytes = 0;     // of a token's rows to experts and back, forward and backward
   std::int64_t steps = 0;
-  std::int64_t tokens = 0;  // in all steps
+  std::int64_t tokens = 0;            // in all steps
   std::vector<std::string> warnings;  // of its configuration, as core/config/validate.h says them
 
   // All but the seed: points that differ in nothing else cost the same.

@@ -324,7 +324,8 @@ class StudyRun {
     std::vector<const GridPoint*> shapes;
     std::set<std::string> wanted;
     for (std::size_t i = 0; i < points_.size(); ++i) {
-      const bool timed = card_->status(i) == PointStatus::done && !card_->result(i)["step_seconds"].is_null();
+      const bool timed =
+          card_->status(i) == PointStatus::done && !card_->result(i).value("step_seconds", Json()).is_null();
       if (card_->status(i) == PointStatus::done && !timed && wanted.insert(points_[i].shape()).second) {
         shapes.push_back(&points_[i]);
       }
