@@ -219,8 +219,8 @@ void StudyCard::require_same(const std::vector<GridPoint>& points, const StudyOr
     throw ConfigError(
         fmt::format("the study's text is another one now: its hash is {}, and was {}. {}", hash, had, advice));
   }
-  if (document_.contains("config") && document_["config"] != now.values) {
-    const Json changes = Json::diff(document_["config"], now.values);
+  const Json changes = Json::diff(document_.value("config", now.values), now.values);  // whatever the order of keys
+  if (!changes.empty()) {
     throw ConfigError(fmt::format("the study's configuration has changed: {}. {}", changes.front().dump(), advice));
   }
   if (points.size() != size()) {
@@ -239,7 +239,7 @@ void StudyCard::require_same(const std::vector<GridPoint>& points, const StudyOr
     for (const auto& [key, value] : planned.items()) {
       const Json had_value = document_["points"][i].value(key, Json());
       const bool of_the_run = key == "status" || key == "error" || key == "result";
-      if (!of_the_run && had_value != value) {
+      if (!of_the_run && !Json::diff(had_value, value).empty()) {
         throw ConfigError(fmt::format("point {} of the study has the {} {} now, and had {}. {}", points[i].id, key,
                                       value.dump(), had_value.dump(), advice));
       }
