@@ -64,6 +64,9 @@ TEST_F(StudyProgram, LeavesACardWhosePointsAreWhatTrainSays) {
   EXPECT_EQ(dry.code, 0) << dry.error;
   EXPECT_THAT(dry.output, AllOf(HasSubstr("base_e4_k1_g1_one_s7"), HasSubstr("2 points")));
   EXPECT_FALSE(std::filesystem::exists(study()));
+  const Result one = run({"--dry-run", "--only", "base_e1_k1_g1_one_s7"});
+  EXPECT_THAT(one.output, AllOf(HasSubstr("base_e1_k1_g1_one_s7"), HasSubstr("1 of 2 points"),
+                                testing::Not(HasSubstr("base_e4_k1_g1_one_s7"))));
 
   const Result done = run();
   ASSERT_EQ(done.code, 0) << done.output << done.error;
