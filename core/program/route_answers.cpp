@@ -7,6 +7,7 @@
 #include <sstream>
 #include <thread>
 
+#include "core/arch/parameter_table.h"
 #include "core/dry_run/promise.h"
 #include "core/plan/batch_share.h"
 #include "core/plan/recompute_rule.h"
@@ -50,6 +51,15 @@ Config config_of(const RouteOptions& options, const Question& q) {
   Config config = load_config(arguments);
   promise_memory(config);  // what "fit" stands for
   return config;
+}
+
+bool has_routed_layers(const Settings& settings) {
+  for (int block = 0; block < settings.model.layers; ++block) {
+    if (block_has_experts(settings, block)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 // Which of a rank's micro-batches compute their forward pass twice.
@@ -124,6 +134,12 @@ int slots(int ranks, const Settings& settings) {
 }  // namespace
 
 RecordedRun::RecordedRun(const RouteOptions& options) : options_(options), base_(config_of(options, as_it_was())) {
+  if (!has_routed_layers(base_.settings)) {
+    throw ConfigError(
+        fmt::format("'{}': its model has no routed layers, so there is no routing to ask about; give a run whose "
+                    "moe.experts is above 0",
+                    options.run));
+  }
   const std::vector<std::int64_t> steps = recorded_steps(options.run);
   if (options.step > 0 && std::find(steps.begin(), steps.end(), options.step) == steps.end()) {
     throw ConfigError(fmt::format("--step {}: it was not recorded; step {} was", options.step, steps.front()));
@@ -174,8 +190,7 @@ double RecordedRun::predict(const std::vector<Travel>& travels, const ExpertLayo
   if (timer_ == nullptr) {
     timer_ = std::make_unique<ExpertTimer>(base_.settings);
     const double rate = timer_->copy_rate();
-    rates_ = {.inside = options_.rate_inside > 0 ? options_.rate_inside : rate,
-              .between = options_.rate_between > 0 ? options_.rate_between : rate};
+    rates_ = {.inside = options_.rate_inside.value_or(rate), .between = options_.rate_between.value_or(rate)};
     std::vector<Travel> own;
     for (const Decisions& layer : replay(recording_, base_.settings)) {
       own.push_back(travel_of(layer, *layout_));

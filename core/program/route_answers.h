@@ -27,7 +27,8 @@ struct Answer {
 // Thread safety: none.
 class RecordedRun {
  public:
-  // Errors: ConfigError for a folder that holds no run, and for a step that was not recorded; those of read_recording.
+  // Errors: ConfigError for a folder that holds no run or a dense one, and for a step that was not recorded; those of
+  // read_recording.
   explicit RecordedRun(const RouteOptions& options);
 
   std::int64_t step() const { return step_; }

@@ -1,6 +1,7 @@
 // orthant route RUN: what a run's recorded routing would have made of other settings. The table's rows are all
 // combinations of what is asked for; the first is the run as it was.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -65,22 +66,30 @@ void print(const std::vector<Answer>& answers, const RecordedRun& run, const Rou
   }
 }
 
+// Whether something was asked, and nothing of it has an answer. The run as it was is there unasked.
+bool refused_all(const std::vector<Answer>& answers) {
+  return std::all_of(answers.begin(), answers.end(),
+                     [&](const Answer& a) { return !a.refused.empty() || (a.question.own && answers.size() > 1); });
+}
+
 int route(const RouteOptions& options) {
+  check_options(options);
   RecordedRun run(options);
   std::vector<Answer> answers;
   for (const Question& q : questions_of(options, run.experts())) {
     answers.push_back(run.answer(q));
   }
+  const int code = static_cast<int>(refused_all(answers) ? ExitCode::bad_configuration : ExitCode::ok);
   if (!options.json) {
     print(answers, run, options);
-    return 0;
+    return code;
   }
   Json json = {{"step", run.step()}, {"answers", Json::array()}};
   for (const Answer& a : answers) {
     json["answers"].push_back(json_of(a, options));
   }
   put("{}\n", json.dump(2));
-  return 0;
+  return code;
 }
 
 }  // namespace
@@ -102,7 +111,7 @@ void add_route_command(CLI::App& app, int& exit_code) {
   list("--levels", o->levels, "Exchange in one level or in two")->check(CLI::Range(1, 2));
   command->add_option("--node-ranks", o->node_ranks, "Consecutive ranks of a node; without it there is one node")
       ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--set", o->overrides, "Any other key, as for train: model and data stay as they are")
+  command->add_option("--set", o->overrides, "Another key of [moe]'s routing, [plugins.*] or [memory], as for train")
       ->allow_extra_args(false);
   command->add_option("--step", o->step, "The recorded step; without it the first")->check(CLI::Range(1, 1 << 30));
   command->add_option("--rate-inside", o->rate_inside, "Bytes a second inside a node; else as this machine copies");

@@ -1,11 +1,58 @@
 #include "core/program/route_questions.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <orthant/error.h>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <filesystem>
 
+#include "core/config/setting_key.h"
+
 namespace orthant {
+namespace {
+
+// Keys that a replay or its time follow. All others are the recording's own.
+constexpr std::array replayed_keys = {
+    "moe.top_k",         "moe.router",           "moe.score",       "moe.capacity_factor",   "moe.group_tokens",
+    "moe.drop_policy",   "moe.weight_scale",     "moe.group_score", "moe.normalize_weights", "moe.expert_groups",
+    "batch.micro_batch", "moe.groups_per_token", "run.threads",
+};
+
+bool is_replayed(const std::string& key) {
+  return key.starts_with("plugins.") || key.starts_with("memory.") ||
+         std::find(replayed_keys.begin(), replayed_keys.end(), key) != replayed_keys.end();
+}
+
+void check_rate(const std::optional<double>& rate, const char* option) {
+  if (rate && !(std::isfinite(*rate) && *rate >= 1)) {
+    throw ConfigError(fmt::format(
+        "{} {}: expected a finite number of bytes a second, at least 1; leave it out for what this machine copies",
+        option, *rate));
+  }
+}
+
+}  // namespace
+
+void check_options(const RouteOptions& options) {
+  for (const std::string& setting : options.overrides) {
+    const std::string key = setting_key(setting);
+    if (key == "moe.jitter") {
+      throw ConfigError(fmt::format(
+          "--set {}: noise is not replayed: the recorded logits are those of the run's own moe.jitter", setting));
+    }
+    if (!is_replayed(key)) {
+      throw ConfigError(fmt::format(
+          "--set {}: {} stays the recording's: a replay changes how [moe] chooses experts ({}), and [plugins.*] and "
+          "[memory]. Train and record a run with it instead",
+          setting, key, fmt::join(replayed_keys, ", ")));
+    }
+  }
+  check_rate(options.rate_inside, "--rate-inside");
+  check_rate(options.rate_between, "--rate-between");
+}
 
 Question as_it_was() {
   Question q;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@ struct RouteOptions {
   std::vector<std::string> placements;
   std::int64_t experts_per_rank = 0, step = 0;
   int node_ranks = 0;
-  double rate_inside = 0, rate_between = 0;
+  std::optional<double> rate_inside, rate_between;  // bytes a second; none: as this machine copies
   bool json = false, time = true;
 };
 
@@ -26,6 +27,10 @@ struct Question {
 };
 
 Question as_it_was();
+
+// Refuses what a recording cannot answer: another model, other data, another batch, noise, rates that are none.
+// Errors: ConfigError naming the key or the option.
+void check_options(const RouteOptions& options);
 
 // All combinations of what the options ask for, behind the run as it was; without any, that alone. Where a list is
 // empty, the run's own. Errors: ConfigError for experts_per_rank that does not divide `experts`.

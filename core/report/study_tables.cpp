@@ -67,9 +67,13 @@ std::string verdict(const StudyData& study, const Groups& groups, const std::str
     return size + ": no routed point and its dense twin are both done.";
   }
   const Interval own = *groups.interval(*best), other = *groups.interval(*twin);
-  std::string text =
-      fmt::format("{}: at equal steps {} have the lowest loss of the experts tried, {:.4f} against {:.4f} dense ({})",
-                  size, experts_name(best->experts), own.mean, other.mean, signed_percent(own.mean / other.mean));
+  const std::string numbers =
+      fmt::format("{:.4f} against {:.4f} dense ({})", own.mean, other.mean, signed_percent(own.mean / other.mean));
+  std::string text = own.mean < other.mean
+                         ? fmt::format("{}: at equal steps {} have the lowest loss of the experts tried, {}", size,
+                                       experts_name(best->experts), numbers)
+                         : fmt::format("{}: at equal steps no number of experts tried beats dense; {} come nearest, {}",
+                                       size, experts_name(best->experts), numbers);
   if (groups.spread.degrees > 0) {
     const bool apart = own.high < other.low || other.high < own.low;
     text += apart ? "; their 95 % intervals do not overlap" : "; their 95 % intervals overlap";

@@ -84,16 +84,20 @@ void RoutingRecorder::decided(const StepContext& ctx, int routed, const GateInpu
 
 void RoutingRecorder::write(const std::filesystem::path& run, std::int64_t step, Group& world, Stream& s) {
   const std::filesystem::path folder = recording_folder(run, step);
-  std::string name;
-  std::vector<std::int64_t> tokens = {static_cast<std::int64_t>(tokens_.index.size())};
+  std::string written;  // "NAME CHECKSUM"
   if (!tokens_.layers.empty()) {
-    name = part_name(plan_.mesh().rank());
     std::sort(tokens_.layers.begin(), tokens_.layers.end(),
               [](const RecordedLayer& a, const RecordedLayer& b) { return a.layer < b.layer; });
-    write_part(folder, plan_.mesh().rank(), std::exchange(tokens_, {}), experts_, kept_);
+    const RecordedPart part = write_part(folder, plan_.mesh().rank(), std::exchange(tokens_, {}), experts_, kept_);
+    written = part.name + " " + part.checksum;
   }
-  std::vector<std::string> parts = gather_texts(name, world, s);
-  std::erase(parts, "");
+  std::vector<RecordedPart> parts;
+  for (const std::string& text : gather_texts(written, world, s)) {
+    const std::size_t end = text.find(' ');
+    if (end != std::string::npos) {
+      parts.push_back({text.substr(0, end), text.substr(end + 1)});
+    }
+  }
   if (world.rank() == 0) {
     const std::int64_t all = plan_.settings().batch.sequences * plan_.settings().data.sequence_length;
     finish_recording(folder, step, parts, all, kept_);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -86,6 +87,23 @@ std::vector<T> values_of(const SafetensorsReader& reader, const std::string& nam
   return values;
 }
 
+std::string checksum_text(std::uint64_t checksum) {
+  return fmt::format("xxh3:{:016x}", checksum);
+}
+
+void require_checksum(const fs::path& file, const nlohmann::json& wanted) {
+  const std::string found = checksum_text(checksum_of_file(file).checksum);
+  require(wanted == nlohmann::json(found),
+          "{}: it is damaged, or of another recording: its checksum is {}, and recording.json says {}; record again",
+          file.string(), found, wanted.dump());
+}
+
+void require_finite(const std::vector<float>& values, const fs::path& file, int layer, const char* what) {
+  const auto bad = std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
+  require(bad == values.end(), "{}: layer {} has a number that is not finite among its '{}' ({} at element {})",
+          file.string(), layer, what, bad == values.end() ? 0.0f : *bad, bad - values.begin());
+}
+
 std::string layer_key(int layer, const char* what) {
   return fmt::format("layers.{}.{}", layer, what);
 }
@@ -122,6 +140,8 @@ RecordedTokens read_part(const fs::path& file, std::int64_t experts, std::int64_
     to.layer = layer;
     to.logits = values_of<float>(reader, layer_key(layer, "logits"), DType::f32, logits);
     to.lse = values_of<float>(reader, layer_key(layer, "lse"), DType::f32, tokens);
+    require_finite(to.logits, file, layer, "logits");
+    require_finite(to.lse, file, layer, "lse");
     if (kept < experts) {
       to.expert = values_of<std::int32_t>(reader, layer_key(layer, "experts"), DType::i32, logits);
       require(std::all_of(to.expert.begin(), to.expert.end(), [&](std::int32_t e) { return e >= 0 && e < experts; }),
@@ -129,6 +149,7 @@ RecordedTokens read_part(const fs::path& file, std::int64_t experts, std::int64_
     }
     if (reader.find(layer_key(layer, "state")) != nullptr) {
       to.state = values_of<float>(reader, layer_key(layer, "state"), DType::f32, static_cast<std::size_t>(experts));
+      require_finite(to.state, file, layer, "state");
     }
   }
   return part;
@@ -167,8 +188,8 @@ std::string part_name(int rank) {
   return fmt::format("rank_{:05}.safetensors", rank);
 }
 
-void write_part(const fs::path& folder, int rank, RecordedTokens tokens, std::int64_t experts,
-                std::int64_t kept_logits) {
+RecordedPart write_part(const fs::path& folder, int rank, RecordedTokens tokens, std::int64_t experts,
+                        std::int64_t kept_logits) {
   sort_tokens(tokens);
   const auto count = static_cast<std::int64_t>(tokens.index.size());
   Entries entries;
@@ -196,12 +217,18 @@ void write_part(const fs::path& folder, int rank, RecordedTokens tokens, std::in
   const Disk disk;
   disk.create_folder(folder);
   disk.replace_file(folder / part_name(rank), sink.text);
+  return {part_name(rank), checksum_text(checksum_of(std::as_bytes(std::span(sink.text))))};
 }
 
-void finish_recording(const fs::path& folder, std::int64_t step, const std::vector<std::string>& parts,
+void finish_recording(const fs::path& folder, std::int64_t step, const std::vector<RecordedPart>& parts,
                       std::int64_t tokens, std::int64_t kept_logits) {
-  const nlohmann::ordered_json json = {
-      {"format", format}, {"step", step}, {"tokens", tokens}, {"logits", kept_logits}, {"parts", parts}};
+  std::vector<std::string> names, checksums;
+  for (const RecordedPart& part : parts) {
+    names.push_back(part.name);
+    checksums.push_back(part.checksum);
+  }
+  const nlohmann::ordered_json json = {{"format", format},      {"step", step},   {"tokens", tokens},
+                                       {"logits", kept_logits}, {"parts", names}, {"checksums", checksums}};
   const Disk disk;
   disk.replace_file(folder / "recording.json", json.dump(2) + "\n");
   disk.sync_folder(folder);
@@ -237,16 +264,25 @@ RecordedStep read_recording(const fs::path& run, std::int64_t step, const Settin
   };
   require(number("format") == format, "{}: it has format {}, this program reads {}", manifest.string(),
           number("format"), format);
+  require(number("step") == step, "{}: it is of step {}, and its folder is that of step {}", manifest.string(),
+          number("step"), step);
   RecordedStep recorded{.step = number("step"), .kept_logits = number("logits"), .of_stages = {}};
   const std::int64_t tokens = number("tokens"), experts = settings.moe.experts;
   require(
       recorded.kept_logits > 0 && recorded.kept_logits <= experts && json.contains("parts") && json["parts"].is_array(),
       "{}: it is of another model than this one of {} experts", manifest.string(), experts);
+  const nlohmann::json checksums = json.value("checksums", nlohmann::json());
+  require(checksums.is_null() || (checksums.is_array() && checksums.size() == json["parts"].size()),
+          "{}: expected a checksum for each of its {} parts", manifest.string(), json["parts"].size());
   // Ranks of one stage have the same layers.
   std::map<std::vector<int>, RecordedTokens> stages;
-  for (const nlohmann::json& part : json["parts"]) {
+  for (std::size_t number_of_part = 0; number_of_part < json["parts"].size(); ++number_of_part) {
+    const nlohmann::json& part = json["parts"][number_of_part];
     require(part.is_string() && part.get<std::string>().find('/') == std::string::npos, "{}: bad name of a part",
             manifest.string());
+    if (!checksums.is_null()) {
+      require_checksum(folder / part.get<std::string>(), checksums[number_of_part]);
+    }
     RecordedTokens more = read_part(folder / part.get<std::string>(), experts, recorded.kept_logits);
     RecordedTokens& to = stages[layers_of(more)];
     append(to.index, more.index);

@@ -48,16 +48,23 @@ std::filesystem::path recording_folder(const std::filesystem::path& run, std::in
 
 // The name of the file of a rank.
 std::string part_name(int rank);
+// A rank's file, and the XXH3-64 of its bytes.
+struct RecordedPart {
+  std::string name;
+  std::string checksum;  // "xxh3:0123456789abcdef"
+};
 // Writes one rank's tokens, sorted. Errors: Error naming the file.
-void write_part(const std::filesystem::path& folder, int rank, RecordedTokens tokens, std::int64_t experts,
-                std::int64_t kept_logits);
+RecordedPart write_part(const std::filesystem::path& folder, int rank, RecordedTokens tokens, std::int64_t experts,
+                        std::int64_t kept_logits);
 // Behind all parts: now there is a recording.
-void finish_recording(const std::filesystem::path& folder, std::int64_t step, const std::vector<std::string>& parts,
+void finish_recording(const std::filesystem::path& folder, std::int64_t step, const std::vector<RecordedPart>& parts,
                       std::int64_t tokens, std::int64_t kept_logits);
 
 // The steps that were recorded, in order. Errors: Error naming the folder where there are none.
 std::vector<std::int64_t> recorded_steps(const std::filesystem::path& run);
-// Errors: Error naming the file for a part that is missing or damaged, and where tokens are missing or there twice.
+// Errors: Error naming the file for a part that is missing, damaged or of another step, for numbers that are not
+// finite, and where tokens are missing or there twice. Recordings of older programs have no checksums, and are read
+// without.
 RecordedStep read_recording(const std::filesystem::path& run, std::int64_t step, const Settings& settings);
 
 }  // namespace orthant

@@ -119,7 +119,8 @@ Travel travel_of(const Decisions& made, const ExpertLayout& layout) {
 
 std::vector<int> read_placement(const std::filesystem::path& file, std::int64_t experts, int expert_ranks) {
   std::ifstream in(file);
-  if (!in.is_open()) {
+  std::error_code ignored;
+  if (!in.is_open() || std::filesystem::is_directory(file, ignored)) {
     throw ConfigError(fmt::format("--placement {}: the file cannot be read", file.string()));
   }
   std::vector<int> place(static_cast<std::size_t>(experts), -1);
@@ -144,6 +145,12 @@ std::vector<int> read_placement(const std::filesystem::path& file, std::int64_t 
         fmt::format("--placement {}: expert {} is on no line; write a line of experts for each of the {} "
                     "ranks that share them",
                     file.string(), missing - place.begin(), expert_ranks));
+  }
+  if (rank < expert_ranks) {
+    throw ConfigError(
+        fmt::format("--placement {}: it has {} lines, and {} ranks share the experts; write an empty line for a rank "
+                    "that holds none",
+                    file.string(), rank, expert_ranks));
   }
   return place;
 }

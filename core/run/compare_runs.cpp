@@ -126,6 +126,32 @@ void add_validation(const RunLines& a, const RunLines& b, ComparedResults& resul
   results.rows.push_back({"validation_loss, last", numbers, words(numbers.verdict, "lower", "higher")});
 }
 
+// Runs that did not go as far as each other are judged at other steps.
+void note_lengths(const Input& a, const Input& b, const RunLines& before, const RunLines& after,
+                  ComparedResults& results) {
+  const auto end = [](const RunLines& run) { return run.lines.back().at("step").get<double>(); };
+  if (before.lines.size() != after.lines.size() || end(before) != end(after)) {
+    results.notes.push_back(fmt::format(
+        "the runs are not of one length: {} has {} lines to step {}, {} has {} to step {}; what is said of "
+        "their ends is of unlike steps",
+        a.file.string(), before.lines.size(), end(before), b.file.string(), after.lines.size(), end(after)));
+  }
+}
+
+// A loss that was not finite is written as null.
+void note_lost_ends(const char* key, const Input& input, const RunLines& run, ComparedResults& results) {
+  const Series finite = run.of(key, 0);
+  const double last = finite.steps.empty() ? 0 : finite.steps.back();
+  const auto lost = std::count_if(run.lines.begin(), run.lines.end(), [&](const Json& line) {
+    return line.contains(key) && line.at("step").get<double>() > last;
+  });
+  if (lost > 0) {
+    results.notes.push_back(fmt::format(
+        "{}: the last {} lines with {} have no finite one above 0; {}", input.file.string(), lost, key,
+        finite.steps.empty() ? "nor has any line before" : fmt::format("step {} is taken for its end", last)));
+  }
+}
+
 }  // namespace
 
 ComparedResults compare_runs(const Input& a, const Input& b, std::optional<long> warmup) {
@@ -138,6 +164,11 @@ ComparedResults compare_runs(const Input& a, const Input& b, std::optional<long>
   if (results.rows.empty()) {
     throw ConfigError(
         fmt::format("{} and {} have nothing in common to compare: {}", a.file.string(), b.file.string(), expected));
+  }
+  note_lengths(a, b, before, after, results);
+  for (const char* key : {"loss", "validation_loss"}) {
+    note_lost_ends(key, a, before, results);
+    note_lost_ends(key, b, after, results);
   }
   results.notes.push_back(
       "intervals are of the noise within each run: another seed, or a machine that was busier during one of them, is "

@@ -16,17 +16,23 @@ struct StudyPointRuns {
   std::vector<double> losses, seconds;
 };
 
-std::map<std::string, StudyPointRuns> points_of(const Input& input) {
+Json card_of(const Input& input) {
   const std::string where = input.file.string();
-  const Json card = parsed(input.text, where);
+  Json card = parsed(input.text, where);
   if (!card.is_object() || !card.contains("points") || !card["points"].is_array()) {
     throw ConfigError(fmt::format("{}: a study's card needs a list 'points'; {}", where, expected));
   }
-  std::map<std::string, StudyPointRuns> points;
   for (const Json& point : card["points"]) {
     if (!point.is_object() || !point.contains("id") || !point["id"].is_string()) {
       throw ConfigError(fmt::format("{}: a point has no 'id'", where));
     }
+  }
+  return card;
+}
+
+std::map<std::string, StudyPointRuns> points_of(const Json& card) {
+  std::map<std::string, StudyPointRuns> points;
+  for (const Json& point : card["points"]) {
     if (!point.contains("result") || !point["result"].is_object() || point.value("status", Json("")) != "done") {
       continue;
     }
@@ -44,6 +50,58 @@ std::map<std::string, StudyPointRuns> points_of(const Input& input) {
     }
   }
   return points;
+}
+
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Values by name: those of the configuration of all points, the text's hash, and what is set of each point.
+std::map<std::string, std::string> settings_of(const Json& card) {
+  std::map<std::string, std::string> settings;
+  if (card.contains("config") && card["config"].is_object()) {
+    for (const auto& [table, keys] : card["config"].items()) {
+      if (!keys.is_object()) {
+        continue;
+      }
+      for (const auto& [key, value] : keys.items()) {
+        settings[table + "." + key] = text_of(value);
+      }
+    }
+  }
+  for (const char* own : {"run.name", "run.directory", "data.path"}) {  // the text is told by its hash
+    settings.erase(own);
+  }
+  if (card.contains("text") && card["text"].is_object() && card["text"].contains("hash")) {
+    settings["text"] = text_of(card["text"]["hash"]);
+  }
+  for (const Json& point : card["points"]) {
+    const std::string id = point["id"].get<std::string>();
+    for (const char* key : {"steps", "tokens", "set"}) {
+      if (point.contains(key)) {
+        settings[fmt::format("{} of {}", key, id)] = text_of(point[key]);
+      }
+    }
+  }
+  return settings;
+}
+
+// Points are paired by their ids, whatever these were trained on and for how long.
+void note_differences(const Json& a, const Json& b, ComparedResults& results) {
+  constexpr std::size_t told = 6;
+  const auto before = settings_of(a), after = settings_of(b);
+  std::string text;
+  std::size_t count = 0;
+  for (const auto& [name, value] : before) {
+    const auto other = after.find(name);
+    if (other != after.end() && other->second != value && ++count <= told) {
+      text += fmt::format("{}{} ({} before, {} after)", text.empty() ? "" : ", ", name, value, other->second);
+    }
+  }
+  if (count > 0) {
+    results.notes.push_back(fmt::format("the studies differ in more than their results: {}{}", text,
+                                        count > told ? fmt::format(", and {} more", count - told) : ""));
+  }
 }
 
 double geometric_mean(const std::vector<double>& values) {
@@ -109,7 +167,8 @@ void add_whole(const std::string& name, const std::vector<double>& before, const
 }  // namespace
 
 ComparedResults compare_studies(const Input& a, const Input& b) {
-  const auto before = points_of(a), after = points_of(b);
+  const Json card_before = card_of(a), card_after = card_of(b);
+  const auto before = points_of(card_before), after = points_of(card_after);
   ComparedResults results{"studies", {}, {}};
   Spread spread;
   spread.add(before);
@@ -152,6 +211,7 @@ ComparedResults compare_studies(const Input& a, const Input& b) {
   if (results.rows.empty()) {
     throw ConfigError(fmt::format("{} and {} have no finished point in common", a.file.string(), b.file.string()));
   }
+  note_differences(card_before, card_after, results);
   if (only_one > 0) {
     results.notes.push_back(fmt::format("{} points are finished in one of the studies only, and left out", only_one));
   }

@@ -76,6 +76,41 @@ Json card_of(const GridPoint& point) {
           {"result", nullptr}};
 }
 
+constexpr double largest_loss = 1e6;  // of a token, in nats: what is above it is no result
+
+bool is_loss(const Json& value) {
+  return value.is_number() && value.get<double>() > 0 && value.get<double>() <= largest_loss;
+}
+
+// What is wrong with the result of a point that is done; empty: nothing.
+std::string damage_of(const Json& result) {
+  if (!result.is_object()) {
+    return fmt::format("it is done, and its 'result' is {}", result.dump());
+  }
+  const Json loss = result.value("validation_loss", Json()), curve = result.value("curve", Json()),
+             seconds = result.value("step_seconds", Json());
+  if (!is_loss(loss)) {
+    return fmt::format("its 'validation_loss' is {}, expected a number above 0 and up to {:g}", loss.dump(),
+                       largest_loss);
+  }
+  if (!curve.is_array() || curve.empty()) {
+    return fmt::format("its 'curve' is {}, expected a list of [step, tokens, validation_loss]", curve.dump());
+  }
+  for (const Json& row : curve) {
+    if (!row.is_array() || row.size() != 3 || !row[0].is_number() || !row[1].is_number() || !is_loss(row[2])) {
+      return fmt::format("its 'curve' has {}, expected [step, tokens, validation_loss]", row.dump());
+    }
+  }
+  if (curve.back()[2] != loss) {
+    return fmt::format("its 'curve' ends with {}, and its 'validation_loss' is {}", curve.back()[2].dump(),
+                       loss.dump());
+  }
+  if (!seconds.is_null() && !(seconds.is_number() && seconds.get<double>() > 0)) {
+    return fmt::format("its 'step_seconds' is {}, expected a number above 0 or null", seconds.dump());
+  }
+  return "";
+}
+
 // Of the text that a card's points were trained on; empty where it does not say.
 std::string hash_in(const Json& card) {
   const auto text = card.find("text");
@@ -151,6 +186,23 @@ StudyCard::StudyCard(const fs::path& folder) : file_(folder / "study.json"), doc
     if (!good) {
       throw ConfigError(fmt::format("'{}': a point of it is damaged", file_.string()));
     }
+    const std::string id = point["id"], state = point["status"];
+    const std::string damage = state == "done" ? damage_of(point["result"])
+                               : state != "waiting" && state != "failed"
+                                   ? fmt::format("its 'status' is \"{}\", expected waiting, done or failed", state)
+                                   : "";
+    if (!damage.empty()) {
+      throw ConfigError(
+          fmt::format("'{}': point {} is damaged: {}. Set its 'status' to \"waiting\" and its 'result' to "
+                      "null to train it again",
+                      file_.string(), id, damage));
+    }
+  }
+  const Json side_by_side = document_.value("side_by_side", Json{{"places", 1}});
+  if (!side_by_side.is_object() || !side_by_side.value("places", Json()).is_number_integer() ||
+      side_by_side["places"] < 1) {
+    throw ConfigError(fmt::format("'{}': its 'side_by_side' is {}, expected a number of 'places' from 1 on; remove it",
+                                  file_.string(), side_by_side.dump()));
   }
   if (!document_.contains("seconds") || !document_["seconds"].is_number()) {
     throw ConfigError(fmt::format("'{}': it does not say how many seconds it has taken", file_.string()));
@@ -167,8 +219,8 @@ void StudyCard::require_same(const std::vector<GridPoint>& points, const StudyOr
     throw ConfigError(
         fmt::format("the study's text is another one now: its hash is {}, and was {}. {}", hash, had, advice));
   }
-  if (document_.contains("config") && document_["config"] != now.values) {
-    const Json changes = Json::diff(document_["config"], now.values);
+  const Json changes = Json::diff(document_.value("config", now.values), now.values);  // whatever the order of keys
+  if (!changes.empty()) {
     throw ConfigError(fmt::format("the study's configuration has changed: {}. {}", changes.front().dump(), advice));
   }
   if (points.size() != size()) {
@@ -182,6 +234,15 @@ void StudyCard::require_same(const std::vector<GridPoint>& points, const StudyOr
     if (Json(points[i].set) != document_["points"][i]["set"]) {
       throw ConfigError(fmt::format("point {} of the study is set otherwise now: {}, and was {}. {}", points[i].id,
                                     Json(points[i].set).dump(), document_["points"][i]["set"].dump(), advice));
+    }
+    const Json planned = card_of(points[i]);
+    for (const auto& [key, value] : planned.items()) {
+      const Json had_value = document_["points"][i].value(key, Json());
+      const bool of_the_run = key == "status" || key == "error" || key == "result";
+      if (!of_the_run && !Json::diff(had_value, value).empty()) {
+        throw ConfigError(fmt::format("point {} of the study has the {} {} now, and had {}. {}", points[i].id, key,
+                                      value.dump(), had_value.dump(), advice));
+      }
     }
   }
 }

@@ -35,7 +35,8 @@ class StudyCard {
   // A new card with every point waiting.
   StudyCard(const std::filesystem::path& folder, const StudyFile& study, const std::vector<GridPoint>& points,
             const StudyOrigin& origin);
-  // The card that lies there. Errors: ConfigError for what is no card.
+  // The card that lies there. Errors: ConfigError for what is no card, and for a point whose status or result no study
+  // writes, naming it.
   explicit StudyCard(const std::filesystem::path& folder);
 
   // Refuses to go on with other points, another configuration or another text than the card's. Errors: ConfigError

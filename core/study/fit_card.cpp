@@ -56,7 +56,8 @@ std::string fits_of(const StudyCard& card, std::int64_t resamples) {
     run.experts = point["experts"];
     run.seed = point["seed"].get<std::uint64_t>();
     run.tokens = point["tokens"];
-    run.seconds_per_step = result["step_seconds"].is_number() ? result["step_seconds"].get<double>() : 0;
+    const Json seconds = result.value("step_seconds", Json());
+    run.seconds_per_step = seconds.is_number() ? seconds.get<double>() : 0;
     for (const Json& entry : result["curve"]) {
       run.curve.push_back({entry[0], entry[2]});
     }

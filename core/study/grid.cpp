@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <map>
 #include <set>
@@ -16,6 +15,7 @@
 #include "core/arch/cost.h"
 #include "core/arch/parameter_table.h"
 #include "core/config/config.h"
+#include "core/config/setting_key.h"
 #include "core/config/validate.h"
 #include "core/run/check_start.h"
 #include "core/session/session.h"
@@ -63,15 +63,8 @@ constexpr std::array own_keys = {
 constexpr OwnKey learning_rate_key = {"optimizer.lr", "[learning_rate]"};
 constexpr OwnKey width_key = {"moe.d_expert", "model.d_ff and [[grid]] granularity"};
 
-// The key of "model.layers = 4".
-std::string key_of(const std::string& setting) {
-  std::string key = setting.substr(0, setting.find('='));
-  std::erase_if(key, [](unsigned char c) { return std::isspace(c) != 0 || c == '"' || c == '\''; });
-  return key;
-}
-
 void refuse_key(const OwnKey& own, const std::string& setting, const std::string& where) {
-  if (key_of(setting) == own.key) {
+  if (setting_key(setting) == own.key) {
     throw ConfigError(fmt::format("{}: {}: the study sets {} of every point itself; leave it out, and write {}", where,
                                   setting, own.key, own.instead));
   }

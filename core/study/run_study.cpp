@@ -77,12 +77,19 @@ class StudyRun {
   void print_grid() const {
     put("{:<28} {:>6} {:>12} {:>12} {:>14} {:>12} {:>12} {:>10}\n", "point", "ranks", "parameters", "active",
         "FLOPs/token", "router's", "row bytes", "tokens");
+    std::size_t shown = 0;
     for (const GridPoint& point : points_) {
+      if (!chosen(point)) {
+        continue;
+      }
+      ++shown;
       put("{:<28} {:>6} {:>12} {:>12} {:>14.4g} {:>12.4g} {:>12} {:>10}\n", point.id, point.ranks,
           point.total_parameters, point.active_parameters, point.model_flops, point.router_flops, point.dispatch_bytes,
           point.tokens);
     }
-    put("{} points. {}\n", points_.size(), rule_text(study_));
+    put("{} points. {}\n",
+        shown == points_.size() ? fmt::format("{}", shown) : fmt::format("{} of {}", shown, points_.size()),
+        rule_text(study_));
   }
 
   ExitCode run() {
@@ -204,6 +211,7 @@ class StudyRun {
     }
     const int together = std::min(cores_, static_cast<int>(all.size()));
     put("{}: a trial of {}: one run on {} cores, or {} at a time\n", study_.name, point->id, cores_, together);
+    std::fflush(stdout);
     const auto trial = try_side_by_side(folder_, *point, cores_, together);
     if (!trial) {
       return false;
@@ -324,7 +332,8 @@ class StudyRun {
     std::vector<const GridPoint*> shapes;
     std::set<std::string> wanted;
     for (std::size_t i = 0; i < points_.size(); ++i) {
-      const bool timed = card_->status(i) == PointStatus::done && !card_->result(i)["step_seconds"].is_null();
+      const bool timed =
+          card_->status(i) == PointStatus::done && !card_->result(i).value("step_seconds", Json()).is_null();
       if (card_->status(i) == PointStatus::done && !timed && wanted.insert(points_[i].shape()).second) {
         shapes.push_back(&points_[i]);
       }
@@ -333,6 +342,7 @@ class StudyRun {
       return true;
     }
     put("{}: timing {} shapes, each alone, {} rounds in turns\n", study_.name, shapes.size(), study_.timing_rounds);
+    std::fflush(stdout);
     const auto times = time_shapes(folder_, shapes, study_, cores_, [&](std::size_t run, std::size_t all) {
       if (options_.terminal) {
         put("\rtiming {}/{}\x1b[K", run + 1, all);

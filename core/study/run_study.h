@@ -15,7 +15,7 @@ namespace orthant {
 
 struct StudyOptions {
   bool resume = false;
-  bool dry_run = false;                // the grid is printed, nothing is written or run
+  bool dry_run = false;                // the grid, or what `only` names of it, is printed, nothing is written or run
   std::vector<std::string> only;       // ids; empty: all points
   std::vector<std::string> overrides;  // of every point, after its own settings
   std::string command, version;        // for the card

@@ -55,6 +55,29 @@ TEST(StudyPage, LossesStandAgainstExpertsAndWhatTheyCost) {
               1e-12);
 }
 
+TEST(StudyPage, TheVerdictSaysWhoWins) {
+  const ProgramFolder folder;
+  Json study = small_study(1);
+  study["points"][0]["result"]["validation_loss"] = 2.0;
+  study["points"][1]["result"]["validation_loss"] = 1.9;
+  page_of_study(folder, study);
+  EXPECT_THAT(text_in(folder.path("study/report.html")),
+              HasSubstr("8 experts have the lowest loss of the experts tried"));
+  study["points"][1]["result"]["validation_loss"] = 2.054;
+  page_of_study(folder, study);
+  EXPECT_THAT(text_in(folder.path("study/report.html")),
+              AllOf(HasSubstr("no number of experts tried beats dense; 8 experts come nearest"), HasSubstr("(+2.7 %)"),
+                    Not(HasSubstr("have the lowest loss"))));
+}
+
+TEST(StudyPage, WarningsOfThePointsAreAmongTheMethods) {
+  const ProgramFolder folder;
+  Json study = small_study(1);
+  study["warnings"] = {"routers learn < nothing"};
+  page_of_study(folder, study);
+  EXPECT_THAT(text_in(folder.path("study/report.html")), HasSubstr("Warning: routers learn &lt; nothing."));
+}
+
 TEST(StudyPage, SecondsComeBeforeAllOtherCosts) {
   const ProgramFolder folder;
   page_of_study(folder, small_study(1));

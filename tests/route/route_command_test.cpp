@@ -90,11 +90,16 @@ TEST_F(RouteCommand, AnswersARunThatFoundItsRecomputation) {
 }
 
 TEST_F(RouteCommand, SaysWhyARowHasNoAnswer) {
-  const json answers = ask({"--ranks", "2,3", "--levels", "2"})["answers"];
-  ASSERT_EQ(answers.size(), 3U);
-  EXPECT_THAT(answers[1]["refused"].get<std::string>(), HasSubstr("give --node-ranks N"));
-  EXPECT_THAT(answers[2]["refused"].get<std::string>(), HasSubstr("do not divide among 3 ranks"));
+  const json answers = ask({"--ranks", "2,3", "--levels", "1,2"})["answers"];
+  ASSERT_EQ(answers.size(), 5U);
+  EXPECT_FALSE(answers[1].contains("refused"));
+  EXPECT_THAT(answers[2]["refused"].get<std::string>(), HasSubstr("give --node-ranks N"));
+  EXPECT_THAT(answers[3]["refused"].get<std::string>(), HasSubstr("do not divide among 3 ranks"));
   EXPECT_FALSE(answers[0].contains("refused"));
+  // Nothing of what was asked has an answer.
+  const Result none = folder.orthant({"route", "runs/r", "--no-time", "--ranks", "3"});
+  EXPECT_EQ(none.code, 78);
+  EXPECT_THAT(none.output, HasSubstr("do not divide among 3 ranks"));
 }
 
 TEST_F(RouteCommand, RefusesWhatIsNoRecordedRun) {
@@ -106,6 +111,35 @@ TEST_F(RouteCommand, RefusesWhatIsNoRecordedRun) {
   EXPECT_THAT(refusal({"route", "runs/none"}), HasSubstr("'runs/none' is no run"));
   EXPECT_THAT(refusal({"route", "runs/r", "--step", "2"}), HasSubstr("--step 2: it was not recorded; step 1 was"));
   EXPECT_THAT(refusal({"route", "runs/r", "--experts-per-rank", "3"}), HasSubstr("does not divide 4 experts"));
+}
+
+TEST_F(RouteCommand, RefusesWhatARecordingCannotAnswer) {
+  for (const std::string set :
+       {"model.layers=4", "batch.sequences=8", "data.sequence_length=64", "moe.every=2", "moe.experts=8",
+        "moe.shared_experts=1", "moe.jitter=0.1", "run.seed=3", "optimizer.lr=1", "moe={every=2}", "run.steps=2"}) {
+    const Result result = folder.orthant({"route", "runs/r", "--no-time", "--set", set});
+    EXPECT_EQ(result.code, 78) << set << result.output;
+    EXPECT_THAT(result.error, HasSubstr("--set " + set)) << set;
+  }
+  EXPECT_FALSE(ask({"--set", "moe.top_k=2", "--set", "run.threads=1"})["answers"].back().contains("refused"));
+  for (const char* option : {"--rate-inside", "--rate-between"}) {
+    for (const char* rate : {"0", "-5", "nan", "inf", "1e-300"}) {
+      const Result result = folder.orthant({"route", "runs/r", "--no-time", fmt::format("{}={}", option, rate)});
+      EXPECT_EQ(result.code, 78) << option << rate << result.output;
+      EXPECT_THAT(result.error, HasSubstr("finite number of bytes a second")) << option << rate;
+    }
+  }
+}
+
+TEST_F(RouteCommand, SaysThatADenseModelHasNoRoutedLayers) {
+  const std::string text = tiny_config({});
+  folder.write("dense.toml", text.substr(0, text.find("[plugins.")));
+  const Result trained = folder.orthant(with_set(
+      {"train", "dense.toml"}, {"run.name=\"dense\"", "run.steps=1", "run.record_routing=1", "moe.experts=0"}));
+  ASSERT_EQ(trained.code, 0) << trained.error;
+  const Result result = folder.orthant({"route", "runs/dense"});
+  EXPECT_EQ(result.code, 78) << result.output;
+  EXPECT_THAT(result.error, HasSubstr("no routed layers"));
 }
 
 TEST_F(RouteCommand, PrintsATable) {

@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <barrier>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "core/dry_run/planning.h"
 #include "core/route/recorder.h"
@@ -22,6 +26,7 @@ namespace fs = std::filesystem;
 using test::experiment;
 using test::joined;
 using test::Overrides;
+using testing::AllOf;
 using testing::HasSubstr;
 
 std::string table(const std::string& axis, int size, const std::string& keys = "") {
@@ -194,6 +199,60 @@ TEST(Recording, KeepsEveryLogitWhereMoreThanLogitsChooses) {
   }
 }
 
+nlohmann::json manifest_of(const fs::path& step) {
+  std::ifstream in(step / "recording.json");
+  return nlohmann::json::parse(in);
+}
+
+// As older programs wrote them.
+void forget_checksums(const fs::path& step) {
+  nlohmann::json manifest = manifest_of(step);
+  manifest.erase("checksums");
+  std::ofstream(step / "recording.json") << manifest.dump();
+}
+
+TEST(Recording, ThatIsDamagedIsRefused) {
+  const Folder folder("damaged");
+  const Config config = experiment({}, {});
+  record(config, folder.path());
+  const fs::path step = recording_folder(folder.path(), 1), part = step / part_name(0);
+  const auto read = [&] { read_recording(folder.path(), 1, config.settings); };
+  std::string whole;
+  {
+    std::ostringstream bytes;
+    bytes << std::ifstream(part, std::ios::binary).rdbuf();
+    whole = bytes.str();
+  }
+  const auto write = [&](const std::string& bytes) { std::ofstream(part, std::ios::binary) << bytes; };
+  std::string flipped = whole;
+  flipped.back() = static_cast<char>(flipped.back() ^ 1);
+  write(flipped);
+  EXPECT_THAT(test::error_of(read), AllOf(HasSubstr(part_name(0)), HasSubstr("its checksum is")));
+  write(whole);
+  EXPECT_EQ(test::error_of(read), "no error");
+  // Another step's folder under this one's name.
+  nlohmann::json manifest = manifest_of(step);
+  manifest["step"] = 2;
+  std::ofstream(step / "recording.json") << manifest.dump();
+  EXPECT_THAT(test::error_of(read), HasSubstr("it is of step 2, and its folder is that of step 1"));
+  manifest["step"] = 1;
+  std::ofstream(step / "recording.json") << manifest.dump();
+  // Without checksums, numbers that nothing can be told from are still refused.
+  forget_checksums(step);
+  EXPECT_EQ(test::error_of(read), "no error");
+  const std::size_t header = 8 + static_cast<unsigned char>(whole[0]) + 256 * static_cast<unsigned char>(whole[1]);
+  const nlohmann::json tensors = nlohmann::json::parse(whole.substr(8, header - 8));
+  for (const char* name : {"logits", "lse"}) {
+    const auto at = tensors.at(fmt::format("layers.2.{}", name)).at("data_offsets")[0].get<std::size_t>();
+    std::string bad = whole;
+    const float nan = NAN;
+    std::memcpy(bad.data() + header + at, &nan, sizeof nan);
+    write(bad);
+    EXPECT_THAT(test::error_of(read),
+                AllOf(HasSubstr(part_name(0)), HasSubstr("layer 2"), HasSubstr("not finite"), HasSubstr(name)));
+  }
+}
+
 TEST(Recording, ThatIsNotWholeIsRefused) {
   const Folder folder("broken");
   const Config config = experiment({}, table("data", 2));
@@ -204,6 +263,8 @@ TEST(Recording, ThatIsNotWholeIsRefused) {
   fs::rename(step / part_name(1), step / "away");
   EXPECT_THAT(test::error_of(read), HasSubstr(part_name(1)));
   fs::copy_file(step / part_name(0), step / part_name(1));
+  EXPECT_THAT(test::error_of(read), HasSubstr("its checksum is"));
+  forget_checksums(step);
   EXPECT_THAT(test::error_of(read), HasSubstr("each once"));
   fs::resize_file(step / part_name(1), 100);
   EXPECT_THAT(test::error_of(read), HasSubstr(part_name(1)));
@@ -349,6 +410,9 @@ TEST(Travel, PlacementsAreReadOrRefused) {
   EXPECT_THAT(test::error_of([&] { read("0 1\n2\n3\n"); }), HasSubstr("line 3"));
   EXPECT_THAT(test::error_of([&] { read("0 x\n"); }), HasSubstr("'x'"));
   EXPECT_THAT(test::error_of([&] { read_placement(folder.path() / "none", 4, 2); }), HasSubstr("cannot be read"));
+  EXPECT_THAT(test::error_of([&] { read_placement(folder.path(), 4, 2); }), HasSubstr("cannot be read"));
+  EXPECT_EQ(read("0 1 2 3\n\n"), (std::vector<int>{0, 0, 0, 0}));
+  EXPECT_THAT(test::error_of([&] { read("0 1 2 3\n"); }), HasSubstr("it has 1 lines, and 2 ranks share"));
 }
 
 }  // namespace

@@ -144,6 +144,50 @@ TEST_F(CompareResults, StudiesByPointAndAsAWhole) {
   EXPECT_EQ(row(compare_results(a, near, std::nullopt), "validation_loss, small_e2")->verdict, "no difference shown");
 }
 
+// Their notes as one text.
+std::string notes(const ComparedResults& results) {
+  std::string text;
+  for (const std::string& note : results.notes) {
+    text += note + "\n";
+  }
+  return text;
+}
+
+TEST_F(CompareResults, RunsOfUnlikeLengthAreToldOf) {
+  const std::string a = write("a.jsonl", metrics(0.2, 2)), b = write("b.jsonl", metrics(0.2, 2, 30));
+  EXPECT_THAT(notes(compare_results(a, b, std::nullopt)),
+              testing::AllOf(HasSubstr("a.jsonl has 60 lines to step 600"), HasSubstr("b.jsonl has 30 to step 300")));
+  EXPECT_THAT(notes(compare_results(a, a, std::nullopt)), testing::Not(HasSubstr("not of one length")));
+}
+
+TEST_F(CompareResults, LossesThatAreLostAtTheEndAreToldOf) {
+  std::string text = metrics(0.2, 2, 56);
+  for (int step = 570; step <= 600; step += 10) {
+    text += Json{{"step", step}, {"loss", nullptr}, {"step_seconds", 0.2}, {"validation_loss", nullptr}}.dump() + "\n";
+  }
+  const std::string a = write("a.jsonl", metrics(0.2, 2)), b = write("b.jsonl", text);
+  const std::string told = notes(compare_results(a, b, std::nullopt));
+  EXPECT_THAT(told, HasSubstr("b.jsonl: the last 4 lines with loss have no finite one above 0; step 560 is taken"));
+  EXPECT_THAT(told, HasSubstr("b.jsonl: the last 4 lines with validation_loss have no finite one above 0; step 540"));
+  EXPECT_THAT(told, testing::Not(HasSubstr("a.jsonl")));
+}
+
+TEST_F(CompareResults, StudiesOfOtherSettingsAreToldOf) {
+  const auto with = [](const char* hash, int steps, int layers) {
+    Json json = Json::parse(card(1, 1));
+    json["text"] = {{"path", "/x"}, {"hash", hash}};
+    json["config"] = {{"run", {{"steps", steps}, {"name", hash}}}, {"model", {{"layers", layers}, {"heads", 2}}}};
+    json["points"][0]["set"] = {fmt::format("model.d_model={}", 8 * layers)};
+    return json.dump();
+  };
+  const std::string a = write("a.json", with("h1", 10, 2)), b = write("b.json", with("h2", 20, 3));
+  EXPECT_THAT(notes(compare_results(a, b, std::nullopt)),
+              testing::AllOf(HasSubstr("text (h1 before, h2 after)"), HasSubstr("run.steps (10 before, 20 after)"),
+                             HasSubstr("model.layers (2 before, 3 after)"), HasSubstr("set of small_e1_s1"),
+                             testing::Not(HasSubstr("run.name")), testing::Not(HasSubstr("model.heads"))));
+  EXPECT_THAT(notes(compare_results(a, a, std::nullopt)), testing::Not(HasSubstr("differ in more")));
+}
+
 TEST_F(CompareResults, WhatCannotBeReadIsRefused) {
   const std::string run = write("a.jsonl", metrics(0.2, 2)), study = write("a.json", card(1, 1));
   EXPECT_THAT(refusal(folder_.path("nowhere").string(), run), HasSubstr("there is no file"));

@@ -64,6 +64,9 @@ TEST_F(StudyProgram, LeavesACardWhosePointsAreWhatTrainSays) {
   EXPECT_EQ(dry.code, 0) << dry.error;
   EXPECT_THAT(dry.output, AllOf(HasSubstr("base_e4_k1_g1_one_s7"), HasSubstr("2 points")));
   EXPECT_FALSE(std::filesystem::exists(study()));
+  const Result one = run({"--dry-run", "--only", "base_e1_k1_g1_one_s7"});
+  EXPECT_THAT(one.output, AllOf(HasSubstr("base_e1_k1_g1_one_s7"), HasSubstr("1 of 2 points"),
+                                testing::Not(HasSubstr("base_e4_k1_g1_one_s7"))));
 
   const Result done = run();
   ASSERT_EQ(done.code, 0) << done.output << done.error;
@@ -237,6 +240,33 @@ TEST_F(StudyProgram, GoesOnWithTheSameConfigurationAndTextOnly) {
   EXPECT_EQ(retold.code, 78) << retold.output;
   EXPECT_THAT(retold.error, HasSubstr("the study's text is another one now"));
   folder_.write("text.txt", text);
+  EXPECT_EQ(run({"--resume"}).code, 0);
+}
+
+// A result that no study writes is neither kept as done nor an internal error.
+TEST_F(StudyProgram, ADamagedPointOfACardIsRefused) {
+  write("side_by_side = 1\ntiming_rounds = 0\n", "[[grid]]\nexperts = [1, 4]\n");
+  ASSERT_EQ(run().code, 0);
+  const json whole = card();
+  const auto refusal = [&](const std::string& place, const json& value) {
+    json damaged = whole;
+    damaged[json::json_pointer("/points/1" + place)] = value;
+    folder_.write("studies/s/study.json", damaged.dump());
+    const Result result = run({"--resume"});
+    EXPECT_EQ(result.code, 78) << place << value << result.output;
+    EXPECT_THAT(result.error, HasSubstr("base_e4_k1_g1_one_s1")) << place << value;
+    return result.error;
+  };
+  EXPECT_THAT(refusal("/result", nullptr), HasSubstr("its 'result' is null"));
+  for (const json& loss : {json(), json(-1.0), json(1e300), json("2"), json(0)}) {
+    EXPECT_THAT(refusal("/result/validation_loss", loss), HasSubstr("its 'validation_loss' is " + loss.dump()));
+  }
+  EXPECT_THAT(refusal("/result/curve", json::array()), HasSubstr("its 'curve' is []"));
+  EXPECT_THAT(refusal("/result/curve/0", json::array({1, 2})), HasSubstr("its 'curve' has [1,2]"));
+  EXPECT_THAT(refusal("/result/step_seconds", -1), HasSubstr("its 'step_seconds' is -1"));
+  EXPECT_THAT(refusal("/status", "almost"), HasSubstr("its 'status' is \"almost\""));
+  EXPECT_THAT(refusal("/size", 3), HasSubstr("has the size \"base\" now"));
+  folder_.write("studies/s/study.json", whole.dump());
   EXPECT_EQ(run({"--resume"}).code, 0);
 }
 
