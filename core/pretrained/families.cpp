@@ -240,8 +240,7 @@ void deepseek(ConfigLink& c) {
   c.theirs("mlp_bias", false);
   c.theirs("moe_layer_freq", 1);
   // Widths that follow from the others, and what only training or serving reads.
-  c.besides({"head_dim", "qk_head_dim", "ep_size", "num_nextn_predict_layers", "seq_aux",
-             "aux_loss_alpha"});
+  c.besides({"head_dim", "qk_head_dim", "ep_size", "num_nextn_predict_layers", "seq_aux", "aux_loss_alpha"});
   if (c.reading()) {
     // The inner norms of latent attention have this one in transformers, whatever the others have.
     const Theirs eps = c.take("rms_norm_eps");
