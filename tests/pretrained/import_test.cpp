@@ -20,7 +20,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::pretrained_test {
+namespace orthant::import_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -382,4 +382,4 @@ TEST(Import, OfTheProgramSaysWhatItMade) {
 }
 
 }  // namespace
-}  // namespace orthant::pretrained_test
+}  // namespace orthant::import_test

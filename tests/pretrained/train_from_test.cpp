@@ -11,8 +11,8 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::pretrained_test {
-namespace train_from {
+namespace orthant::train_from_test {
+namespace {
 
 namespace fs = std::filesystem;
 using launch_test::read_file;
@@ -78,5 +78,5 @@ TEST(StartingWeights, OfAnotherModelAreRefusedBeforeRanksStart) {
   EXPECT_THAT(refused("", "."), HasSubstr("no complete checkpoint"));
 }
 
-}  // namespace train_from
-}  // namespace orthant::pretrained_test
+}  // namespace
+}  // namespace orthant::train_from_test

@@ -12,7 +12,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
-namespace orthant::pretrained_test {
+namespace orthant::upcycle_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -126,4 +126,4 @@ TEST_F(Upcycle, ARunGoesOnFromThere) {
 }
 
 }  // namespace
-}  // namespace orthant::pretrained_test
+}  // namespace orthant::upcycle_test

@@ -6,7 +6,7 @@
 
 #include "tests/support/program.h"
 
-namespace orthant::route_test {
+namespace orthant::route_command_test {
 namespace {
 
 using nlohmann::json;
@@ -151,4 +151,4 @@ TEST_F(RouteCommand, PrintsATable) {
 }
 
 }  // namespace
-}  // namespace orthant::route_test
+}  // namespace orthant::route_command_test
