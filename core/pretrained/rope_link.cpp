@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <span>
+#include <optional>
+#include <set>
 
 #include "core/config/value_text.h"
 
@@ -56,9 +57,22 @@ void read_truncate(ConfigLink& link, const Theirs& scaling) {
   }
 }
 
+// What stands in any of them besides the keys of its type.
+const std::set<std::string> common_keys = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
+
+void refuse_others(ConfigLink& link, const std::string& type, const Theirs& scaling, std::set<std::string> known) {
+  known.insert(common_keys.begin(), common_keys.end());
+  for (const auto& [key, value] : scaling.items()) {
+    if (!known.contains(key) && !value.is_null()) {
+      link.refuse(
+          fmt::format("rope_scaling.{} = {}: this key is not known for the type \"{}\"", key, value.dump(), type));
+    }
+  }
+}
+
 void read_scaling(ConfigLink& link, const ScalingType& type, const Theirs& scaling) {
   link.set("model.rope_scaling", fmt::format("\"{}\"", type.name));
-  std::set<std::string> known = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "truncate"};
+  std::set<std::string> known;
   for (const ScalingKey& key : type.keys) {
     known.insert(key.theirs);
     const Theirs value = scaling.contains(key.theirs) ? scaling[key.theirs] : Theirs();
@@ -70,40 +84,53 @@ void read_scaling(ConfigLink& link, const ScalingType& type, const Theirs& scali
     }
   }
   if (std::string(type.name) == "yarn") {
+    known.insert("truncate");
     read_truncate(link, scaling);
-  } else {
-    known.erase("truncate");
   }
-  for (const auto& [key, value] : scaling.items()) {
-    if (!known.contains(key)) {
-      link.refuse(
-          fmt::format("rope_scaling.{} = {}: this key is not known for the type \"{}\"", key, value.dump(), type.name));
+  refuse_others(link, type.name, scaling, known);
+}
+
+// The object of both versions; empty where neither is there. Nothing where it was refused.
+std::optional<Theirs> scaling_object(ConfigLink& link) {
+  const Theirs parameters = link.take("rope_parameters"), old = link.take("rope_scaling");
+  for (const Theirs* value : {&parameters, &old}) {
+    if (!value->is_null() && !value->is_object()) {
+      link.refuse(fmt::format("{} = {}: an object was expected",
+                              value == &parameters ? "rope_parameters" : "rope_scaling", value->dump()));
+      return {};
     }
   }
+  if (parameters.is_object() && old.is_object() && parameters != old) {
+    link.refuse("rope_scaling says something else than rope_parameters");
+    return {};
+  }
+  return parameters.is_object() ? parameters : old.is_object() ? old : Theirs::object();
 }
 
 void read_rope(ConfigLink& link, double default_theta) {
-  const Theirs parameters = link.take("rope_parameters"), old = link.take("rope_scaling");
   Theirs theta = link.take("rope_theta");
-  if (parameters.is_object() && old.is_object() && parameters != old) {
-    link.refuse("rope_scaling says something else than rope_parameters");
+  const std::optional<Theirs> found = scaling_object(link);
+  if (!found.has_value()) {
     return;
   }
-  const Theirs scaling = parameters.is_object() ? parameters : old.is_object() ? old : Theirs::object();
-  if (scaling.contains("rope_theta")) {
-    theta = scaling["rope_theta"];
+  const Theirs& scaling = *found;
+  const auto member = [&](const char* key) { return scaling.contains(key) ? scaling[key] : Theirs(); };
+  if (!member("rope_theta").is_null()) {
+    theta = member("rope_theta");
   }
   if (!theta.is_null() && !theta.is_number()) {
     link.refuse(fmt::format("rope_theta = {}: a number was expected", theta.dump()));
     return;
   }
   link.set("model.rope_theta", toml_text(Value(theta.is_null() ? default_theta : theta.get<double>())));
-  const double part = scaling.value("partial_rotary_factor", 1.0);
-  if (part != 1.0) {
-    link.refuse(fmt::format("rope_scaling.partial_rotary_factor = {}: only whole heads are rotated here", part));
+  const Theirs part = member("partial_rotary_factor");
+  if (!part.is_null() && part != 1.0) {
+    link.refuse(fmt::format("rope_scaling.partial_rotary_factor = {}: only whole heads are rotated here", part.dump()));
   }
-  const std::string type = scaling.value("rope_type", scaling.value("type", std::string("default")));
+  const Theirs said = !member("rope_type").is_null() ? member("rope_type") : member("type");
+  const std::string type = said.is_null() ? "default" : said.is_string() ? said.get<std::string>() : said.dump();
   if (type == "default") {
+    refuse_others(link, type, scaling, {});
     return;
   }
   for (const ScalingType& known : scaling_types()) {

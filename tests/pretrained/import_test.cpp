@@ -351,6 +351,22 @@ TEST_F(Spoilt, KeysThatAreNotKnownAreRefusedByName) {
                                HasSubstr("num_local_experts is missing"), HasSubstr("rope_type = \"longrope\"")));
 }
 
+TEST_F(Spoilt, RotaryPositionsThatAreNotUnderstoodAreRefused) {
+  const auto refused = [&](const json& rope) {
+    take("mixtral");
+    change_config([&](json& config) { config["rope_parameters"] = rope; });
+    return refusal();
+  };
+  EXPECT_THAT(refused(json::array({1})), HasSubstr("rope_parameters = [1]: an object was expected"));
+  EXPECT_THAT(refused({{"rope_type", 5}}), HasSubstr("rope_type = \"5\""));
+  EXPECT_THAT(refused({{"rope_type", "default"}, {"factor", 8.0}}), HasSubstr("rope_scaling.factor = 8.0: this key"));
+  EXPECT_THAT(refused({{"rope_type", "linear"}, {"factor", "x"}}), HasSubstr("factor = \"x\": a number"));
+  EXPECT_THAT(refused({{"rope_type", "linear"}, {"factor", 2.0}, {"truncate", true}}),
+              HasSubstr("truncate = true: this key"));
+  EXPECT_THAT(refused({{"partial_rotary_factor", 0.5}}), HasSubstr("only whole heads are rotated"));
+  EXPECT_THAT(refused({{"rope_theta", "large"}}), HasSubstr("rope_theta = \"large\""));
+}
+
 TEST_F(Spoilt, FamiliesThatAreNotKnownAndQuantisedModelsAreRefused) {
   take("mixtral");
   change_config([](json& config) { config["quantization_config"] = {{"quant_method", "fp8"}}; });
