@@ -8,6 +8,8 @@
 
 #include "core/base/json.h"
 #include "core/eval/score.h"
+#include "core/tokenizer/tokenizer.h"
+#include "parallel/local/thread_world.h"
 
 namespace orthant {
 namespace {

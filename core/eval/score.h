@@ -4,15 +4,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "core/model/model.h"
+#include "core/pretrained/one_rank_model.h"
 #include "core/pretrained/opened_model.h"
-#include "core/tokenizer/tokenizer.h"
-#include "parallel/local/thread_world.h"
 
 namespace orthant {
 
@@ -21,20 +17,20 @@ struct ScoredSequence {
   std::vector<std::int32_t> token, label;
 };
 
-// -log p of all labels together, in nats, of each batch of sequences that `next` gives until it gives none. All
-// sequences of a call have at most `positions` tokens; shorter ones are padded. threads: of the CPU.
-// Errors: those of load_weights and of the device.
 class Scorer {
  public:
+  // positions: that the longest sequence has; shorter ones are padded. threads: of the CPU.
+  // Errors: those of OneRankModel.
   Scorer(const OpenedModel& model, std::int64_t positions, int threads, Communicator& communicator);
-  ~Scorer();
-  double score(std::span<const ScoredSequence> sequences);  // nats
-  std::int64_t batch() const { return batch_; }             // sequences that are computed at once
+
+  // -log p of all labels of the sequences together, in nats.
+  double score(std::span<const ScoredSequence> sequences);
+  std::int64_t batch() const { return batch_; }  // sequences that are worth computing at once
 
  private:
-  struct Rank;
   std::int64_t positions_, batch_;
-  std::unique_ptr<Rank> rank_;
+  OneRankModel model_;
+  StepSums sums_;
 };
 
 }  // namespace orthant

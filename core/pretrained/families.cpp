@@ -178,13 +178,18 @@ void qwen2(ConfigLink& c) {
   dense(c);
 }
 
-void qwen3(ConfigLink& c) {
+// Of Qwen3, dense or not: each head of queries and keys is normalised.
+void qwen3_attention(ConfigLink& c) {
   transformer(c, 1e4);
   head_dim(c);
   attention_bias(c);
   no_window(c);
   c.ours("model.qk_norm", "true");
   c.ours("model.qk_norm_over", R"("head")");
+}
+
+void qwen3(ConfigLink& c) {
+  qwen3_attention(c);
   dense(c);
 }
 
@@ -219,12 +224,7 @@ void qwen2_moe(ConfigLink& c) {
 }
 
 void qwen3_moe(ConfigLink& c) {
-  transformer(c, 1e4);
-  head_dim(c);
-  attention_bias(c);
-  no_window(c);
-  c.ours("model.qk_norm", "true");
-  c.ours("model.qk_norm_over", R"("head")");
+  qwen3_attention(c);
   c.integer("intermediate_size", "model.d_ff");
   c.integer("moe_intermediate_size", "moe.d_expert");
   routed(c, "num_experts", "num_local_experts");

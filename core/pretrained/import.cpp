@@ -193,9 +193,9 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
   NewRun run(options.output);
   const ConfigLink::Theirs theirs = read_config(options.source);
   const Family& family = family_in(theirs, options.source);
-  ConfigReading reading(theirs);
+  ConfigLink reading(theirs);
   family.state(reading);
-  const OurKeys keys = reading.finish(fmt::format("'{}'", (options.source / "config.json").string()));
+  const OurKeys keys = reading.read(fmt::format("'{}'", (options.source / "config.json").string()));
 
   const std::string name = fs::absolute(options.source / "").lexically_normal().parent_path().filename().string();
   const Config config =

@@ -4,11 +4,7 @@
 
 #include "core/checkpoint/checkpoint.h"
 #include "core/data/batch_builder.h"
-#include "core/model/model.h"
-#include "core/modules/make_device.h"
-#include "core/run/saving.h"
-#include "core/session/session.h"
-#include "core/train/micro_batches.h"
+#include "core/pretrained/one_rank_model.h"
 #include "parallel/local/thread_world.h"
 
 namespace orthant {
@@ -59,31 +55,21 @@ std::vector<double> sample_logits(const Config& config, const std::filesystem::p
   if (config.settings.model.norm != NormKind::rmsnorm) {
     throw ConfigError("model.norm: logits are compared for \"rmsnorm\" alone");
   }
-  Config alone = config;
-  alone.plugins.clear();
-  alone.settings.data.sequence_length = static_cast<std::int64_t>(token.size()) / sequences;
   const CheckpointReader reader(checkpoint);
+  const std::int64_t positions = static_cast<std::int64_t>(token.size()) / sequences;
   std::vector<float> rows;
   run_threads(1, [&](Communicator& communicator) {
-    const auto device = make_device("cpu", 1);
-    const auto stream = device->make_main_stream();
-    Session session(alone);
-    session.plan(0, &communicator, device.get());
-    Model model(session.plan(), *stream);
-    load_weights(reader, session.plan(), model.parameters(), *stream);
-    const DeviceBatch batch = upload(batch_of(token, sequences), session.plan(), *stream);
-    StepSums sums;
-    const StepContext context{
-        .plan = session.plan(), .stream = *stream, .batch = batch, .sums = sums, .training = false};
-    Tensor x = model.forward(context, {}, 0, model.layers() - 1);  // all but the head
+    OneRankModel model(config, reader, positions, 1, communicator);
+    StepSums none;
+    Tensor x = model.forward(batch_of(token, sequences), model.layers() - 1, none);  // all but the head
     if (x.dtype() != DType::f32) {
-      const Tensor wide = device->empty(DType::f32, x.shape());
-      stream->cast(wide, x);
+      const Tensor wide = model.device().empty(DType::f32, x.shape());
+      model.stream().cast(wide, x);
       x = wide;
     }
     rows.resize(static_cast<std::size_t>(x.elements()));
-    stream->download(rows.data(), x);
-    stream->synchronize();
+    model.stream().download(rows.data(), x);
+    model.stream().synchronize();
   });
   return head(rows, reader, config.settings.model);
 }

@@ -14,12 +14,12 @@ namespace {
 
 // As `family` says it.
 Twin as_family(const Config& config, const Family& family) {
-  ConfigWriting writing(config);
+  ConfigLink writing(config);
   family.state(writing);
-  Twin twin{.family = &family, .config = {}, .reasons = writing.refused()};
+  Twin twin{.family = &family, .config = {}, .reasons = writing.unsaid()};
   twin.config["model_type"] = family.model_type;
   twin.config["architectures"] = {family.architecture};
-  twin.config.update(writing.json());
+  twin.config.update(writing.written());
   if (!twin.reasons.empty()) {
     twin.family = nullptr;
   }
@@ -69,9 +69,9 @@ std::string config_json(const Config& config, const Twin& twin, const Origin* or
     const MappedFile file(origin->folder / "config.json");
     const std::string where = fmt::format("'{}'", file.path().string());
     const ConfigLink::Theirs source(parse_json(file.bytes(), where));
-    ConfigReading reading(source);
+    ConfigLink reading(source);
     twin.family->state(reading);
-    if (still_is(config, reading.finish(where))) {
+    if (still_is(config, reading.read(where))) {
       if (!dtype.has_value()) {
         return {reinterpret_cast<const char*>(file.bytes().data()), file.size()};
       }

@@ -12,11 +12,10 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/pretrained/export.h"
 #include "core/pretrained/import.h"
-#include "core/run/saving.h"
+#include "core/pretrained/sample_logits.h"
 #include "core/run/starting_weights.h"
-#include "core/train/micro_batches.h"
+#include "core/session/session.h"
 #include "tests/support/error_of.h"
-#include "tests/support/experiment.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
@@ -37,92 +36,29 @@ fs::path published(const std::string& name) {
   return fs::path(paths::source()) / "tests/pretrained/models" / name;
 }
 
-// A folder that goes with the test.
+// Gone with the test.
 class Folder {
  public:
-  Folder() {
-    static int number = 0;
-    path_ = fs::path(testing::TempDir()) / fmt::format("pretrained_{}_{}", ::getpid(), ++number);
-    fs::create_directories(path_);
-  }
-  ~Folder() { fs::remove_all(path_); }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
+  fs::path operator/(const std::string& name) const { return folder_.path() / name; }
 
  private:
-  fs::path path_;
+  launch_test::TemporaryFolder folder_;
 };
 
 ImportResult import_into(const fs::path& run, const fs::path& source, std::vector<std::string> left_out = {}) {
   return import_model({.source = source, .output = run, .left_out = std::move(left_out)}, keys_of_plugin);
 }
 
-std::vector<float> floats(const SafetensorsReader& file, const std::string& name) {
+template <class T>
+std::vector<T> values(const SafetensorsReader& file, const std::string& name) {
   const std::span<const std::byte> bytes = file.bytes(file.at(name));
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
-}
-
-// What the blocks make of the expected tokens [2, S]: [2 S, d], and the weights of the head.
-struct Hidden {
-  std::vector<float> rows, norm, matrix;
-};
-Hidden hidden_of(const Config& config, const fs::path& run, const SafetensorsReader& expected) {
-  const FileTensor& token = expected.at("token");
-  HostBatch batch;
-  batch.sequences = token.sizes[0];
-  batch.positions = token.sizes[1];
-  const std::int64_t tokens = batch.sequences * batch.positions;
-  batch.token.resize(static_cast<std::size_t>(tokens));
-  std::memcpy(batch.token.data(), expected.bytes(token).data(), batch.token.size() * 4);
-  for (std::int64_t i = 0; i < tokens; ++i) {
-    batch.position.push_back(static_cast<std::int32_t>(i % batch.positions));
-    batch.index.push_back(i);
-  }
-  batch.label.assign(static_cast<std::size_t>(tokens), -1);
-  batch.first.assign(static_cast<std::size_t>(tokens), 0);
-  batch.valid.assign(static_cast<std::size_t>(tokens), 1);
-  const test::FixedSource source(batch, config.settings.model.vocab_size);
-  test::OneRank rank(config, &source);
-  Stream& stream = rank->stream();
-  const Plan& plan = rank->session().plan();
-  load_weights(CheckpointReader(starting_checkpoint(run)), plan, rank->trainer().parameters(), stream);
-  const DeviceBatch on_device = upload(batch, plan, stream);
-  StepSums sums;
-  const StepContext ctx{.plan = plan, .stream = stream, .batch = on_device, .sums = sums, .training = false};
-  Model& model = rank->trainer().model();
-  const Tensor x = model.forward(ctx, {}, 0, model.layers() - 1);
-  Hidden hidden;
-  hidden.rows.resize(static_cast<std::size_t>(x.elements()));
-  stream.download(hidden.rows.data(), x);
-  stream.synchronize();
-  hidden.norm = rank->weight("model.norm.weight");
-  hidden.matrix = rank->weight(config.settings.model.tie_embeddings ? "model.embed_tokens.weight" : "lm_head.weight");
-  return hidden;
-}
-
-// The head by its definition, in fp64.
-std::vector<double> logits_of(const Hidden& hidden, double eps) {
-  const std::size_t d = hidden.norm.size(), words = hidden.matrix.size() / d, rows = hidden.rows.size() / d;
-  std::vector<double> logits(rows * words);
-  for (std::size_t r = 0; r < rows; ++r) {
-    double squares = 0;
-    for (std::size_t i = 0; i < d; ++i) {
-      squares += static_cast<double>(hidden.rows[r * d + i]) * hidden.rows[r * d + i];
-    }
-    const double scale = 1 / std::sqrt(squares / static_cast<double>(d) + eps);
-    for (std::size_t w = 0; w < words; ++w) {
-      for (std::size_t i = 0; i < d; ++i) {
-        logits[r * words + w] += scale * hidden.rows[r * d + i] * hidden.norm[i] * hidden.matrix[w * d + i];
-      }
-    }
-  }
-  return logits;
+  std::vector<T> all(bytes.size() / sizeof(T));
+  std::memcpy(all.data(), bytes.data(), bytes.size());
+  return all;
 }
 
 Config config_of(const fs::path& run) {
-  return load_config((run / "config.resolved.toml").string(),
-                     {"data.sequence_length=32", "batch.sequences=2", R"(data.source="synthetic")"}, keys_of_plugin);
+  return load_config((run / "config.resolved.toml").string(), {}, keys_of_plugin);
 }
 
 class Published : public testing::TestWithParam<std::string> {
@@ -135,9 +71,9 @@ TEST_P(Published, HasTransformersLogits) {
   const Config config = config_of(folder_ / "run");
   const fs::path source = published(GetParam().substr(0, GetParam().find("_packed")));
   const SafetensorsReader expected(source / "expected.safetensors");
-  const std::vector<float> theirs = floats(expected, "logits");
+  const std::vector<float> theirs = values<float>(expected, "logits");
   const std::vector<double> ours =
-      logits_of(hidden_of(config, folder_ / "run", expected), config.settings.model.norm_eps);
+      sample_logits(config, starting_checkpoint(folder_ / "run"), values<std::int32_t>(expected, "token"), 2);
   ASSERT_EQ(ours.size(), theirs.size());
   double difference = 0, largest = 0;
   for (std::size_t i = 0; i < ours.size(); ++i) {
@@ -173,7 +109,6 @@ TEST_P(Published, IsExportedByAnotherRunAsTheSameFamily) {
   import_into(folder_ / "again", folder_ / "out");
   const CheckpointReader first(starting_checkpoint(folder_ / "run")), again(starting_checkpoint(folder_ / "again"));
   EXPECT_EQ(first.names(), again.names());
-  const std::string toml = read_file(folder_ / "run/model.toml"), other = read_file(folder_ / "again/model.toml");
   const Config a = config_of(folder_ / "run"), b = config_of(folder_ / "again");
   for (const char* table : {"model", "moe"}) {
     for (const auto& [key, entry] : a.table(table).entries()) {

@@ -1,0 +1,39 @@
+#include "core/pretrained/one_rank_model.h"
+
+#include "core/modules/make_device.h"
+#include "core/run/saving.h"
+#include "core/train/micro_batches.h"
+
+namespace orthant {
+namespace {
+
+Config undivided(Config config, std::int64_t positions) {
+  config.plugins.clear();
+  config.settings.data.sequence_length = positions;
+  config.settings.memory.limit = 0;
+  return config;
+}
+
+}  // namespace
+
+OneRankModel::OneRankModel(const Config& config, const CheckpointReader& reader, std::int64_t positions, int threads,
+                           Communicator& communicator)
+    : config_(undivided(config, positions)),
+      device_(make_device(config_.settings.run.device, threads)),
+      stream_(device_->make_main_stream()),
+      session_(config_) {
+  session_.plan(0, &communicator, device_.get());
+  model_.emplace(session_.plan(), *stream_);
+  load_weights(reader, session_.plan(), model_->parameters(), *stream_);
+}
+
+Tensor OneRankModel::forward(const HostBatch& batch, int layers, StepSums& sums) {
+  const DeviceBatch loaded = upload(batch, session_.plan(), *stream_);
+  const StepContext context{
+      .plan = session_.plan(), .stream = *stream_, .batch = loaded, .sums = sums, .training = false};
+  const Tensor x = model_->forward(context, {}, 0, layers);
+  stream_->synchronize();  // before the batch goes
+  return x;
+}
+
+}  // namespace orthant
