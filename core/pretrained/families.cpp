@@ -261,6 +261,9 @@ void deepseek(ConfigLink& c) {
   }
   c.ours("model.attention", R"("latent")");
   c.integer("q_lora_rank", "model.q_lora_rank", 0);
+  if (!c.reading() && c.our_integer("model.q_lora_rank") == 0) {
+    c.put("q_lora_rank", Theirs());  // transformers takes a 0 for a width
+  }
   c.integer("kv_lora_rank", "model.kv_lora_rank");
   c.integer("qk_nope_head_dim", "model.qk_nope_head_dim");
   c.integer("qk_rope_head_dim", "model.qk_rope_head_dim");

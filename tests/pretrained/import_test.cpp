@@ -106,6 +106,17 @@ TEST_P(Published, IsExportedByAnotherRunAsTheSameFamily) {
   fs::remove_all(folder_ / "run/pretrained");
   const ExportResult result = export_run({.run = folder_ / "run", .output = folder_ / "out"}, keys_of_plugin);
   EXPECT_NE(result.model_type, "orthant") << testing::PrintToString(result.notes);
+  // Key by key what transformers has written, where it wrote the key too.
+  const json source = json::parse(read_file(published(GetParam()) / "config.json"));
+  const json written = json::parse(read_file(folder_ / "out/config.json"));
+  for (const auto& [key, value] : written.items()) {
+    const bool of_training =
+        key == "router_aux_loss_coef" || key == "max_position_embeddings" || key.ends_with("_token_id");
+    const bool said = source.contains(key) && (key != "head_dim" || !source[key].is_null());  // null: d_model / heads
+    if (!of_training && said && result.model_type == source["model_type"]) {
+      EXPECT_EQ(value, source[key]) << key;
+    }
+  }
   import_into(folder_ / "again", folder_ / "out");
   const CheckpointReader first(starting_checkpoint(folder_ / "run")), again(starting_checkpoint(folder_ / "again"));
   EXPECT_EQ(first.names(), again.names());
