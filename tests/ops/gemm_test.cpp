@@ -1,7 +1,10 @@
 // Matrix products against the triple loop in fp64.
 #include "core/device/cpu/gemm.h"
 
+#include <cstring>
+
 #include "core/device/cpu/gemm_plain.h"
+#include "core/modules/make_device.h"
 #include "tests/support/op_harness.h"
 
 namespace orthant::test::gemm_test {
@@ -120,6 +123,50 @@ void check_leading_dimensions(Product&& multiply) {
 
 TEST(Gemm, RawPointers) {
   check_leading_dimensions(cpu_gemm);
+}
+
+// A row of x W^T has the same bits alone, among others, and for any number of threads: generation computes a token
+// as training does.
+TEST(Gemm, RowsDoNotDependOnEachOther) {
+  constexpr std::int64_t all = 700;
+  struct Case {
+    DType in, out;
+  };
+  for (const Case& dtype :
+       {Case{DType::f32, DType::f32}, Case{DType::bf16, DType::f32}, Case{DType::bf16, DType::bf16}}) {
+    for (const auto& [n, k] :
+         {std::pair<std::int64_t, std::int64_t>{24, 17}, {7, 64}, {100, 333}, {512, 1024}, {2000, 64}, {33, 4001}}) {
+      std::vector<std::byte> whole;
+      for (const int threads : {1, 2}) {
+        const std::unique_ptr<Device> device = make_device("cpu", threads);
+        const std::unique_ptr<Stream> s = device->make_main_stream();
+        const auto random = [&](Shape shape, std::uint64_t key) {
+          std::vector<float> values(static_cast<std::size_t>(shape.elements()));
+          for (std::size_t i = 0; i < values.size(); ++i) {
+            values[i] = uniform({key}, i) - 0.5f;
+          }
+          const Tensor wide = device->empty(DType::f32, shape), t = device->empty(dtype.in, shape);
+          s->upload(wide, values.data());
+          s->cast(t, wide);
+          return t;
+        };
+        const Tensor x = random({all, k}, 1), w = random({n, k}, 2);
+        for (const std::int64_t m : {all, std::int64_t{1}, std::int64_t{2}, std::int64_t{5}, std::int64_t{16},
+                                     std::int64_t{17}, std::int64_t{64}, std::int64_t{129}}) {
+          const std::int64_t at = std::min<std::int64_t>(77, all - m);
+          const Tensor y = device->empty(dtype.out, {m, n});
+          s->gemm(y, x.rows(at, m), w, {.transpose_b = true});
+          const auto bytes = std::as_bytes(std::span(static_cast<const std::byte*>(y.data()), y.bytes()));
+          if (whole.empty()) {
+            whole.assign(bytes.begin(), bytes.end());
+          }
+          const std::size_t row = y.bytes() / static_cast<std::size_t>(m);
+          ASSERT_EQ(std::memcmp(bytes.data(), whole.data() + static_cast<std::size_t>(at) * row, bytes.size()), 0)
+              << m << " rows of [" << n << ", " << k << "], " << threads << " threads";
+        }
+      }
+    }
+  }
 }
 
 TEST(Gemm, BuiltIn) {

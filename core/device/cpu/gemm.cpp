@@ -1,18 +1,18 @@
-// Dense matrix products. fp32 goes to oneDNN's sgemm (or the built-in one); bf16 to oneDNN's matmul where the
-// processor multiplies bf16, else through fp32 copies: converting is cheap beside the product.
+// Dense matrix products. fp32 goes to oneDNN's sgemm (or the built-in one), and where rows must not depend on each
+// other to its matmul or the built-in product; bf16 to oneDNN's matmul where the processor multiplies bf16, else
+// through fp32 copies: converting is cheap beside the product.
 #include "core/device/cpu/gemm.h"
 
 #include <vector>
 
 #if defined(ORTHANT_HAVE_ONEDNN)
 #include <oneapi/dnnl/dnnl.h>
-#else
-#include "core/device/cpu/gemm_plain.h"
 #endif
 
 #include "core/device/cpu/bf16.h"
 #include "core/device/cpu/cpu_stream.h"
-#include "core/device/cpu/gemm_bf16.h"
+#include "core/device/cpu/gemm_matmul.h"
+#include "core/device/cpu/gemm_plain.h"
 #include "core/device/cpu/parallel.h"
 #include "core/device/gemm_check.h"
 
@@ -29,6 +29,14 @@ void cpu_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, 
       for (std::int64_t j = 0; j < n; ++j) {
         c[i * ldc + j] = beta == 0.0f ? 0.0f : beta * c[i * ldc + j];
       }
+    }
+    return;
+  }
+  if (!ta && tb && beta == 0.0f) {
+    if (have_matmul_of_rows()) {
+      matmul_gemm(ta, tb, m, n, k, DType::f32, a, lda, b, ldb, beta, c, DType::f32, ldc);
+    } else {
+      plain::gemm(omp_get_max_threads(), ta, tb, m, n, k, a, lda, b, ldb, beta, c, ldc);
     }
     return;
   }
@@ -83,9 +91,9 @@ void CpuStream::gemm(const Tensor& c, const Tensor& a, const Tensor& b, Gemm how
     return;
   }
   const ThreadLimit limit(threads_);
-  if (a.dtype() == DType::bf16 && k > 0 && have_bf16_gemm()) {
-    bf16_gemm(how.transpose_a, how.transpose_b, m, n, k, a.data(), a.dim(1), b.data(), b.dim(1), how.beta, c.data(),
-              c.dtype(), n);
+  if (a.dtype() == DType::bf16 && k > 0 && have_bf16_matmul()) {
+    matmul_gemm(how.transpose_a, how.transpose_b, m, n, k, DType::bf16, a.data(), a.dim(1), b.data(), b.dim(1),
+                how.beta, c.data(), c.dtype(), n);
     return;
   }
   const auto buffer = [&](int slot, const Tensor& t) {

@@ -1,4 +1,7 @@
 // fp32 matrix products on raw pointers: oneDNN where the build has it, gemm_plain.h elsewhere.
+//
+// A row of x W^T (ta false, tb true, beta 0: what a layer's forward pass computes) has the same bits whatever other
+// rows are there, so that a token's numbers are the same in training, alone and in any batch.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "core/device/cpu/gemm_bf16.h"
+#include "core/device/cpu/gemm_matmul.h"
 
 #if defined(ORTHANT_HAVE_ONEDNN)
 #include <oneapi/dnnl/dnnl.hpp>
@@ -18,7 +18,17 @@ dnnl::memory::desc matrix(dnnl::memory::data_type type, std::int64_t rows, std::
 
 }  // namespace
 
-bool have_bf16_gemm() {
+bool have_matmul_of_rows() {
+  switch (dnnl::get_effective_cpu_isa()) {
+    case dnnl::cpu_isa::avx512_core:
+    case dnnl::cpu_isa::avx512_core_vnni:
+    case dnnl::cpu_isa::avx512_core_bf16:
+    case dnnl::cpu_isa::avx512_core_amx: return true;
+    default: return false;
+  }
+}
+
+bool have_bf16_matmul() {
   // With AVX-512 but no bf16 instructions oneDNN emulates them: fp32 copies are faster.
   switch (dnnl::get_effective_cpu_isa()) {
     case dnnl::cpu_isa::avx512_core_bf16:
@@ -27,15 +37,16 @@ bool have_bf16_gemm() {
   }
 }
 
-void bf16_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, const void* a, std::int64_t lda,
-               const void* b, std::int64_t ldb, float beta, void* c, DType c_dtype, std::int64_t ldc) {
+void matmul_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, const void* a,
+                 std::int64_t lda, const void* b, std::int64_t ldb, float beta, void* c, DType c_dtype,
+                 std::int64_t ldc) {
   using type = dnnl::memory::data_type;
   try {
     const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
     dnnl::stream stream(engine);
-    const auto c_type = c_dtype == DType::f32 ? type::f32 : type::bf16;
-    const auto a_desc = matrix(type::bf16, m, k, ta, lda), b_desc = matrix(type::bf16, k, n, tb, ldb);
-    const auto c_desc = matrix(c_type, m, n, false, ldc);
+    const auto of = [](DType t) { return t == DType::f32 ? type::f32 : type::bf16; };
+    const auto a_desc = matrix(of(dtype), m, k, ta, lda), b_desc = matrix(of(dtype), k, n, tb, ldb);
+    const auto c_desc = matrix(of(c_dtype), m, n, false, ldc);
     dnnl::primitive_attr attributes;
     if (beta != 0.0f) {
       dnnl::post_ops post;
@@ -49,19 +60,23 @@ void bf16_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,
                              {DNNL_ARG_DST, dnnl::memory(c_desc, engine, c)}});
     stream.wait();
   } catch (const dnnl::error& error) {
-    fail("oneDNN's bf16 matmul failed for [{}, {}] x [{}, {}]: {}", m, k, k, n, error.what());
+    fail("oneDNN's matmul failed for [{}, {}] x [{}, {}]: {}", m, k, k, n, error.what());
   }
 }
 
 #else
 
-bool have_bf16_gemm() {
+bool have_matmul_of_rows() {
   return false;
 }
 
-void bf16_gemm(bool, bool, std::int64_t, std::int64_t, std::int64_t, const void*, std::int64_t, const void*,
-               std::int64_t, float, void*, DType, std::int64_t) {
-  fail("bf16_gemm: this build has no oneDNN");
+bool have_bf16_matmul() {
+  return false;
+}
+
+void matmul_gemm(bool, bool, std::int64_t, std::int64_t, std::int64_t, DType, const void*, std::int64_t, const void*,
+                 std::int64_t, float, void*, DType, std::int64_t) {
+  fail("matmul_gemm: this build has no oneDNN");
 }
 
 #endif
