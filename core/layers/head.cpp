@@ -39,19 +39,33 @@ void HeadLayer::cross_entropy(const StepContext& ctx, const Tensor& loss, const 
   s.cross_entropy_from_stats(loss, logits, label, stats, first, ctx.loss_scale);
 }
 
+Tensor HeadLayer::normed(const StepContext& ctx, const Tensor& x, Saved& saved) const {
+  return ctx.plan.cross(head_enter, norm_.forward(ctx, x, saved), ctx.stream);
+}
+
+Tensor HeadLayer::logits_of(const StepContext& ctx, const Tensor& n, std::int64_t begin, std::int64_t rows) const {
+  const Tensor w = matrix_.weight();  // [V_r, d]
+  Tensor logits = ctx.device().empty(DType::f32, {rows, w.dim(0)});
+  ctx.stream.gemm(logits, n.rows(begin, rows), w, {.transpose_b = true});
+  return logits;
+}
+
+Tensor HeadLayer::logits(const StepContext& ctx, const Tensor& x, Saved& saved) const {
+  return logits_of(ctx, normed(ctx, x, saved), 0, x.dim(0));
+}
+
 Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved) {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
   const Tensor w = matrix_.weight();  // [V_r, d]
-  const Tensor n = ctx.plan.cross(head_enter, norm_.forward(ctx, x, saved), s);
+  const Tensor n = normed(ctx, x, saved);
   const std::int64_t tokens = n.dim(0), vocabulary = w.dim(0);
   const std::int64_t chunk = std::clamp<std::int64_t>(chunk_elements / vocabulary, 1, tokens);
   Tensor dn = ctx.training ? device.empty(n.dtype(), n.shape()) : Tensor();
   for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
     const std::int64_t rows = std::min(chunk, tokens - begin);
-    Tensor logits = device.empty(DType::f32, {rows, vocabulary});
+    const Tensor logits = logits_of(ctx, n, begin, rows);
     Tensor loss = device.empty(DType::f32, {rows});
-    s.gemm(logits, n.rows(begin, rows), w, {.transpose_b = true});
     cross_entropy(ctx, loss, logits, ctx.batch.label.rows(begin, rows));
     s.sum(ctx.sums.loss, loss);
     if (ctx.training) {

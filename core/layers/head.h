@@ -15,11 +15,16 @@ class HeadLayer final : public Layer {
   HeadLayer(const ParamStore& store, Plan& plan);
   // Adds to ctx.sums.loss; returns an undefined tensor. In training also the gradients of the logits' matrix.
   Tensor forward(const StepContext& ctx, const Tensor& x, Saved& saved) override;
+  // f32 [T, V_r] of all tokens at once.
+  Tensor logits(const StepContext& ctx, const Tensor& x, Saved& saved) const;
   bool grads_in_forward() const override { return true; }
   // dy is ignored. Returns dx [T, d].
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
 
  private:
+  Tensor normed(const StepContext& ctx, const Tensor& x, Saved& saved) const;
+  // Of rows [begin, begin + rows) of normed's.
+  Tensor logits_of(const StepContext& ctx, const Tensor& n, std::int64_t begin, std::int64_t rows) const;
   // logits [T, V_r] -> their gradient; loss [T].
   void cross_entropy(const StepContext& ctx, const Tensor& loss, const Tensor& logits, const Tensor& label) const;
 

@@ -97,6 +97,15 @@ Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
   return x;
 }
 
+Tensor Model::logits(const StepContext& ctx, const Tensor& x) {
+  Layer& head = layer(layers() - 1);
+  acquire(ctx, head, Pass::forward);
+  Saved unused;
+  const Tensor y = static_cast<HeadLayer&>(head).logits(ctx, x, unused);
+  release(ctx, head, Pass::forward, false);
+  return y;
+}
+
 Tensor Model::backward(const StepContext& ctx, Tensor dy, int first, int last, bool last_micro_batch,
                        BackwardListener* listener) {
   for (int i = last - 1; i >= first; --i) {

@@ -33,6 +33,9 @@ class Model {
 
   // Through layers [first, last), all of this rank's stage. Saved activations go to the plan's stash in training.
   Tensor forward(const StepContext& ctx, Tensor x, int first, int last);
+  // The logits f32 [T, V_r] behind x [T, d], which has been through all layers but the head. REQUIRES: not in training;
+  // this rank's stage has the head.
+  Tensor logits(const StepContext& ctx, const Tensor& x);
   // Back through layers [first, last), the last one first. On the step's last micro-batch (`last_micro_batch`)
   // a layer's groups are handed to the keepers as soon as its gradients are complete. listener: null, or told of it.
   Tensor backward(const StepContext& ctx, Tensor dy, int first, int last, bool last_micro_batch,

@@ -9,7 +9,9 @@ namespace {
 
 Config undivided(Config config, std::int64_t positions) {
   config.plugins.clear();
-  config.settings.data.sequence_length = positions;
+  if (positions > 0) {
+    config.settings.data.sequence_length = positions;
+  }
   config.settings.memory.limit = 0;
   return config;
 }
@@ -17,11 +19,12 @@ Config undivided(Config config, std::int64_t positions) {
 }  // namespace
 
 OneRankModel::OneRankModel(const Config& config, const CheckpointReader& reader, std::int64_t positions, int threads,
-                           Communicator& communicator)
+                           Communicator& communicator, std::unique_ptr<AttentionCore> core)
     : config_(undivided(config, positions)),
       device_(make_device(config_.settings.run.device, threads)),
       stream_(device_->make_main_stream()),
       session_(config_) {
+  session_.bind(std::move(core));
   session_.plan(0, &communicator, device_.get());
   model_.emplace(session_.plan(), *stream_);
   load_weights(reader, session_.plan(), model_->parameters(), *stream_);
@@ -29,11 +32,23 @@ OneRankModel::OneRankModel(const Config& config, const CheckpointReader& reader,
 
 Tensor OneRankModel::forward(const HostBatch& batch, int layers, StepSums& sums) {
   const DeviceBatch loaded = upload(batch, session_.plan(), *stream_);
-  const StepContext context{
-      .plan = session_.plan(), .stream = *stream_, .batch = loaded, .sums = sums, .training = false};
-  const Tensor x = model_->forward(context, {}, 0, layers);
+  const Tensor x = forward(loaded, layers, sums);
   stream_->synchronize();  // before the batch goes
   return x;
+}
+
+Tensor OneRankModel::forward(const DeviceBatch& batch, int layers, StepSums& sums) {
+  const StepContext context{
+      .plan = session_.plan(), .stream = *stream_, .batch = batch, .sums = sums, .training = false};
+  return model_->forward(context, {}, 0, layers);
+}
+
+Tensor OneRankModel::logits(const Tensor& x) {
+  StepSums none;
+  const DeviceBatch nothing;
+  const StepContext context{
+      .plan = session_.plan(), .stream = *stream_, .batch = nothing, .sums = none, .training = false};
+  return model_->logits(context, x);
 }
 
 }  // namespace orthant

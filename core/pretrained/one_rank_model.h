@@ -17,14 +17,18 @@ namespace orthant {
 
 class OneRankModel {
  public:
-  // On a device of run.device with `threads`. positions: of every batch; whatever data.sequence_length says.
-  // Errors: those of make_device and load_weights.
+  // On a device of run.device with `threads`. positions: of every batch, whatever data.sequence_length says; 0: as it
+  // says. core: in place of attention within whole sequences. Errors: those of make_device and load_weights.
   OneRankModel(const Config& config, const CheckpointReader& reader, std::int64_t positions, int threads,
-               Communicator& communicator);
+               Communicator& communicator, std::unique_ptr<AttentionCore> core = nullptr);
 
   // Through the first `layers` layers of the model, the embedding counted. What the head sums is added to `sums`.
   Tensor forward(const HostBatch& batch, int layers, StepSums& sums);
+  Tensor forward(const DeviceBatch& batch, int layers, StepSums& sums);
+  // f32 [T, V] of x [T, d], which has been through all layers but the head.
+  Tensor logits(const Tensor& x);
   int layers() const { return model_->layers(); }
+  const Settings& settings() const { return config_.settings; }
   Device& device() { return *device_; }
   Stream& stream() { return *stream_; }
 

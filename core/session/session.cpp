@@ -145,6 +145,9 @@ void Session::plan(int rank, Communicator* communicator, Device* device) {
 void Session::plan(int rank, Communicator* communicator, Device* device, Diagnostics& refused) {
   mesh_.place(rank, communicator);
   plan_ = std::make_unique<Plan>(config_.settings, mesh_, device);
+  if (core_ != nullptr) {
+    plan_->bind(std::move(core_));
+  }
   for (std::size_t i = 0; i < plugins_.size(); ++i) {
     plan_->set_current_plugin(config_.plugins[i].name);
     collect(config_, config_.plugins[i].origin, refused,

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <orthant/plan.h>
@@ -27,6 +28,8 @@ class Session {
   explicit Session(const Config& config);
 
   int world_size() const { return mesh_.world_size(); }
+  // Bound to the plan when it is made, before any plugin's.
+  void bind(std::unique_ptr<AttentionCore> core) { core_ = std::move(core); }
 
   // communicator and device null: a dry run. Errors: ConfigError for sizes that do not divide.
   void plan(int rank, Communicator* communicator, Device* device);
@@ -43,6 +46,7 @@ class Session {
   const Config& config_;
   std::vector<PluginPtr> plugins_;  // before plan_: plans hold objects of the plugins
   Mesh mesh_;
+  std::unique_ptr<AttentionCore> core_;  // until the plan has it
   std::unique_ptr<Plan> plan_;
 };
 

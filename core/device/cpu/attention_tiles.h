@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "core/device/cpu/bf16.h"
 #include "core/device/cpu/parallel.h"
@@ -163,18 +164,56 @@ inline void softmax_row(float* score, std::int64_t columns, std::int64_t low, st
   }
 }
 
-struct Forward {
-  Geometry g;
-  Arena arena;
-  float *keys_t, *values, *queries, *scores, *out;
+// One tile of queries of one head (or of heads that share keys), and what it makes of tiles of keys. A query's result
+// does not depend on which others are in the tile.
+struct QueryTile {
+  float *queries, *scores, *out;  // [side, c_padded], [side, side], [side, c_padded]
   float top[side], sum[side];
 
-  explicit Forward(const AttentionShape& shape) : g(shape) {
-    arena.reserve(2 * g.head_floats() + g.keys_padded * g.c + 2 * side * g.c_padded + side * side);
-    values = arena.take(g.head_floats());
+  static std::int64_t floats(const Geometry& g) { return 2 * side * g.c_padded + side * side; }
+  void take(Arena& arena, const Geometry& g) {
     out = arena.take(side * g.c_padded);
     queries = arena.take(side * g.c_padded);
     scores = arena.take(side * side);
+  }
+
+  // The first `rows` queries, which have been loaded; query r sees what visible.range[i0 + r] says. block(j0) gives
+  // keys [j0, j0 + side) as a pair of pointers: keys_t [c, side] and values [side, c_padded], of finite numbers.
+  template <class Block>
+  void run(std::int64_t i0, std::int64_t rows, const Visible& visible, const Geometry& g, Block&& block) {
+    const std::int64_t tile_rows = tile::padded(rows, tile::row_step);
+    std::fill(out, out + tile_rows * g.c_padded, 0.0f);
+    std::fill(top, top + side, -std::numeric_limits<float>::infinity());
+    std::fill(sum, sum + side, 0.0f);
+    const KeyRange span = visible.span(i0, rows);
+    for (std::int64_t j0 = span.begin; j0 < span.end; j0 += side) {
+      if (!visible.meets(i0, rows, j0)) {
+        continue;
+      }
+      const auto [keys_t, values] = block(j0);
+      const std::int64_t keys = std::min(side, span.end - j0), columns = tile::padded(keys, tile::column_step);
+      tile::multiply(tile_rows, columns, g.c, queries, g.c_padded, 1, keys_t, side, scores, side, false);
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const KeyRange seen = visible.range[i0 + r];
+        softmax_row(scores + r * side, columns, std::max<std::int64_t>(seen.begin - j0, 0),
+                    std::min(columns, seen.end - j0), top + r, sum + r, out + r * g.c_padded, g.c_padded);
+      }
+      tile::multiply(tile_rows, g.c_padded, keys, scores, side, 1, values, g.c_padded, out, g.c_padded, true);
+    }
+  }
+  float share(std::int64_t r) const { return sum[r] == 0.0f ? 0.0f : 1.0f / sum[r]; }
+};
+
+struct Forward {
+  Geometry g;
+  Arena arena;
+  QueryTile tile;
+  float *keys_t, *values;
+
+  explicit Forward(const AttentionShape& shape) : g(shape) {
+    arena.reserve(2 * g.head_floats() + g.keys_padded * g.c + QueryTile::floats(g));
+    values = arena.take(g.head_floats());
+    tile.take(arena, g);
     keys_t = arena.take(g.keys_padded * g.c);
   }
 
@@ -188,30 +227,13 @@ struct Forward {
   // Queries [i0, i0 + rows) of one head. A query that sees nothing gets 0 and -infinity.
   template <class O, class T>
   void run(O* o, float* lse, const T* q, std::int64_t i0, std::int64_t rows, const Visible& visible) {
-    const std::int64_t tile_rows = tile::padded(rows, tile::row_step);
-    load_rows(queries, q + i0 * g.q_stride, nullptr, g.q_stride, rows, tile_rows, g, g.scale);
-    std::fill(out, out + tile_rows * g.c_padded, 0.0f);
-    std::fill(top, top + side, -std::numeric_limits<float>::infinity());
-    std::fill(sum, sum + side, 0.0f);
-    const KeyRange span = visible.span(i0, rows);
-    for (std::int64_t j0 = span.begin; j0 < span.end; j0 += side) {
-      if (!visible.meets(i0, rows, j0)) {
-        continue;
-      }
-      const std::int64_t keys = std::min(side, span.end - j0), columns = tile::padded(keys, tile::column_step);
-      tile::multiply(tile_rows, columns, g.c, queries, g.c_padded, 1, keys_t + j0 * g.c, side, scores, side, false);
-      for (std::int64_t r = 0; r < rows; ++r) {
-        const KeyRange seen = visible.range[i0 + r];
-        softmax_row(scores + r * side, columns, std::max<std::int64_t>(seen.begin - j0, 0),
-                    std::min(columns, seen.end - j0), top + r, sum + r, out + r * g.c_padded, g.c_padded);
-      }
-      tile::multiply(tile_rows, g.c_padded, keys, scores, side, 1, values + j0 * g.c_padded, g.c_padded, out,
-                     g.c_padded, true);
-    }
+    load_rows(tile.queries, q + i0 * g.q_stride, nullptr, g.q_stride, rows, tile::padded(rows, tile::row_step), g,
+              g.scale);
+    tile.run(i0, rows, visible, g,
+             [&](std::int64_t j0) { return std::pair(keys_t + j0 * g.c, values + j0 * g.c_padded); });
     for (std::int64_t r = 0; r < rows; ++r) {
-      const float share = sum[r] == 0.0f ? 0.0f : 1.0f / sum[r];
-      store_rows(o + (i0 + r) * g.q_stride, g.q_stride, out + r * g.c_padded, 1, g, share);
-      lse[i0 + r] = top[r] + std::log(sum[r]);
+      store_rows(o + (i0 + r) * g.q_stride, g.q_stride, tile.out + r * g.c_padded, 1, g, tile.share(r));
+      lse[i0 + r] = tile.top[r] + std::log(tile.sum[r]);
     }
   }
 };

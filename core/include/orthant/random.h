@@ -25,6 +25,7 @@ enum class Purpose : std::uint32_t {
   data_order = 5,
   synthetic = 6,
   rounding = 7,
+  sampling = 8,
   test = 100
 };
 

@@ -1,0 +1,105 @@
+#include "core/device/cpu/key_value_cache.h"
+
+#include <algorithm>
+#include <new>
+
+#include "core/device/cpu/attention_tiles.h"
+
+namespace orthant {
+
+using attention_tiles::side;
+
+KeyValueCache::KeyValueCache(std::int64_t kv_heads, std::int64_t head_dim)
+    : kv_heads_(kv_heads), head_dim_(head_dim), padded_(tile::padded(head_dim, tile::column_step)) {}
+
+std::int64_t KeyValueCache::block_floats() const {
+  return kv_heads_ * side * (head_dim_ + padded_);
+}
+
+std::int64_t KeyValueCache::bytes() const {
+  return static_cast<std::int64_t>(blocks_.size()) * block_floats() * static_cast<std::int64_t>(sizeof(float));
+}
+
+void KeyValueCache::grow(std::int64_t rows) {
+  const std::size_t wanted = static_cast<std::size_t>((length_ + rows + side - 1) / side);
+  const std::size_t floats = static_cast<std::size_t>(block_floats()), had = blocks_.size();
+  blocks_.reserve(wanted);
+  while (blocks_.size() < wanted) {
+    auto* memory = static_cast<float*>(std::aligned_alloc(64, floats * sizeof(float)));
+    if (memory == nullptr) {
+      blocks_.resize(had);
+      throw std::bad_alloc();
+    }
+    std::fill_n(memory, floats, 0.0f);
+    blocks_.emplace_back(memory);
+  }
+  length_ += rows;
+}
+
+float* KeyValueCache::block(std::int64_t kv_head, std::int64_t j0) const {
+  return blocks_[static_cast<std::size_t>(j0 / side)].get() + kv_head * side * (head_dim_ + padded_);
+}
+
+const float* KeyValueCache::keys(std::int64_t kv_head, std::int64_t j0) const {
+  return block(kv_head, j0);
+}
+
+const float* KeyValueCache::values(std::int64_t kv_head, std::int64_t j0) const {
+  return block(kv_head, j0) + side * head_dim_;
+}
+
+void KeyValueCache::put(std::int64_t kv_head, std::int64_t at, std::int64_t rows, const float* k, const float* v,
+                        std::int64_t stride) {
+  for (std::int64_t i = at; i < at + rows; ++i, k += stride, v += stride) {
+    float* const to = block(kv_head, i);
+    for (std::int64_t e = 0; e < head_dim_; ++e) {
+      to[e * side + i % side] = k[e];
+    }
+    std::copy_n(v, head_dim_, to + side * head_dim_ + i % side * padded_);
+  }
+}
+
+void cached_attention(int threads, std::span<float> o, std::span<const float> q, std::span<const float> k,
+                      std::span<const float> v, std::span<const CachedRows> runs, std::int64_t heads,
+                      std::int64_t kv_heads, std::int64_t head_dim, std::int64_t window) {
+  using namespace attention_tiles;
+  const Geometry g(AttentionShape{1, 1, heads, kv_heads, head_dim});
+  const std::int64_t group = heads / kv_heads, tasks = static_cast<std::int64_t>(runs.size()) * kv_heads;
+  std::fill(o.begin(), o.end(), 0.0f);
+  parallel_for(threads, tasks, 1, [&](std::int64_t begin, std::int64_t end) {
+    Arena arena;
+    arena.reserve(QueryTile::floats(g));
+    QueryTile tile;
+    tile.take(arena, g);
+    std::vector<KeyRange> ranges;
+    for (std::int64_t task = begin; task < end; ++task) {
+      const CachedRows& run = runs[static_cast<std::size_t>(task / kv_heads)];
+      const std::int64_t kv = task % kv_heads, at = run.row * g.kv_stride + kv * head_dim;
+      run.cache->put(kv, run.position, run.rows, k.data() + at, v.data() + at, g.kv_stride);
+      // The heads that share these keys stand beside each other: one token fills more of a tile.
+      ranges.clear();
+      for (std::int64_t i = 0; i < run.rows * group; ++i) {
+        const std::int64_t position = run.position + i / group;
+        ranges.push_back({window > 0 ? std::max<std::int64_t>(0, position + 1 - window) : 0, position + 1});
+      }
+      const auto place = [&](std::int64_t i) {
+        return (run.row + i / group) * g.q_stride + (kv * group + i % group) * head_dim;
+      };
+      for (std::int64_t i0 = 0; i0 < run.rows * group; i0 += side) {
+        const std::int64_t count = std::min(side, run.rows * group - i0);
+        for (std::int64_t r = 0; r < tile::padded(count, tile::row_step); ++r) {
+          const std::int64_t valid = r < count ? 1 : 0;
+          load_rows(tile.queries + r * g.c_padded, q.data() + (valid == 1 ? place(i0 + r) : 0), nullptr, 0, valid, 1, g,
+                    g.scale);
+        }
+        tile.run(i0, count, {ranges.data(), nullptr}, g,
+                 [&](std::int64_t j0) { return std::pair(run.cache->keys(kv, j0), run.cache->values(kv, j0)); });
+        for (std::int64_t r = 0; r < count; ++r) {
+          store_rows(o.data() + place(i0 + r), 0, tile.out + r * g.c_padded, 1, g, tile.share(r));
+        }
+      }
+    }
+  });
+}
+
+}  // namespace orthant

@@ -1,0 +1,61 @@
+// KeyValueCache: the keys and values of one sequence in one layer, and attention of its further tokens to them.
+//
+// What a token gets has the bits of Stream::attention on the whole sequence, in whatever portions it was fed: the tiles
+// are the same, and a query's result does not depend on the others of its tile (attention_tiles.h).
+// Source of blocks of positions: Kwon et al., "Efficient Memory Management for Large Language Model Serving with
+// PagedAttention" (2023).
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace orthant {
+
+// Thread safety: calls for different key heads at once; grow() alone.
+class KeyValueCache {
+ public:
+  KeyValueCache(std::int64_t kv_heads, std::int64_t head_dim);
+
+  std::int64_t length() const { return length_; }
+  std::int64_t bytes() const;
+  // Makes room for `rows` further tokens, whose keys and values are to be put before anything attends to them.
+  // Errors: std::bad_alloc; then nothing has changed.
+  void grow(std::int64_t rows);
+  // Those of one key head for positions [at, at + rows): k and v point at the head's channels of the first token, whose
+  // next lies `stride` on.
+  void put(std::int64_t kv_head, std::int64_t at, std::int64_t rows, const float* k, const float* v,
+           std::int64_t stride);
+  // Of 64 positions from j0 on (a multiple of 64), for one key head: keys [head_dim, 64], and values [64, head_dim
+  // padded]; zeros where no token is yet.
+  const float* keys(std::int64_t kv_head, std::int64_t j0) const;
+  const float* values(std::int64_t kv_head, std::int64_t j0) const;
+
+ private:
+  struct Free {
+    void operator()(float* memory) const { std::free(memory); }
+  };
+  std::int64_t block_floats() const;
+  float* block(std::int64_t kv_head, std::int64_t j0) const;
+
+  std::int64_t kv_heads_, head_dim_, padded_;
+  std::int64_t length_ = 0;
+  std::vector<std::unique_ptr<float, Free>> blocks_;
+};
+
+// Rows [row, row + rows) of q, k and v are the next tokens of a sequence, from `position` on.
+struct CachedRows {
+  KeyValueCache* cache;
+  std::int64_t row, rows, position;
+};
+
+// Puts the rows' keys and values and attends: o, q [T, heads c], k, v [T, kv_heads c], fp32. Rows of o that no run
+// names become 0. window: tokens that a token sees, itself included; 0: all before it.
+// REQUIRES: each cache has grown by its rows.
+void cached_attention(int threads, std::span<float> o, std::span<const float> q, std::span<const float> k,
+                      std::span<const float> v, std::span<const CachedRows> runs, std::int64_t heads,
+                      std::int64_t kv_heads, std::int64_t head_dim, std::int64_t window);
+
+}  // namespace orthant

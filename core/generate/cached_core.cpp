@@ -1,0 +1,78 @@
+#include "core/generate/cached_core.h"
+
+#include <utility>
+
+#include <orthant/device.h>
+#include <orthant/ops.h>
+
+#include "core/plan/default_seams.h"
+
+namespace orthant {
+namespace {
+
+Tensor as_type(const Tensor& t, DType dtype, Stream& s) {
+  if (t.dtype() == dtype) {
+    return t;
+  }
+  Tensor to = s.device().empty(dtype, t.shape());
+  s.cast(to, t);
+  return to;
+}
+
+}  // namespace
+
+CachedCore::CachedCore(std::int64_t layers, std::int64_t window, int threads)
+    : whole_(make_local_attention()), window_(window), threads_(threads), layers_(static_cast<std::size_t>(layers)) {}
+
+void CachedCore::begin(std::vector<SequenceRows> rows) {
+  rows_ = std::move(rows);
+  layer_ = 0;
+}
+
+void CachedCore::forget(int sequence) {
+  for (auto& layer : layers_) {
+    layer.erase(sequence);
+  }
+}
+
+std::int64_t CachedCore::bytes() const {
+  std::int64_t sum = 0;
+  for (const auto& layer : layers_) {
+    for (const auto& [sequence, cache] : layer) {
+      sum += cache.bytes();
+    }
+  }
+  return sum;
+}
+
+Tensor CachedCore::forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first,
+                           const AttentionShape& shape, Saved& saved, Stream& s) {
+  if (rows_.empty()) {
+    return whole_->forward(q, k, v, first, shape, saved, s);
+  }
+  require(layer_ < layers_.size(), "a forward pass meets more than {} layers with attention", layers_.size());
+  std::map<int, KeyValueCache>& caches = layers_[layer_++];
+  std::vector<CachedRows> runs;
+  for (const SequenceRows& rows : rows_) {
+    KeyValueCache& cache = caches.try_emplace(rows.sequence, shape.kv_heads, shape.head_dim).first->second;
+    require(cache.length() == rows.position, "sequence {} has {} tokens in the cache, and goes on at {}", rows.sequence,
+            cache.length(), rows.position);
+    cache.grow(rows.rows);
+    runs.push_back({&cache, rows.row, rows.rows, rows.position});
+  }
+  const Tensor o = s.device().empty(DType::f32, q.shape());
+  s.apply({.name = "generate/attention",
+           .inputs = {as_type(q, DType::f32, s), as_type(k, DType::f32, s), as_type(v, DType::f32, s)},
+           .outputs = {o},
+           .host = [runs, shape, window = window_, threads = threads_](const HostArguments& a) {
+             cached_attention(threads, a.output<float>(0), a.input<float>(0), a.input<float>(1), a.input<float>(2),
+                              runs, shape.heads, shape.kv_heads, shape.head_dim, window);
+           }});
+  return as_type(o, q.dtype(), s);
+}
+
+AttentionCore::Gradients CachedCore::backward(const Tensor&, const Tensor&, const AttentionShape&, Saved&, Stream&) {
+  fail("attention to a cache has no backward pass");
+}
+
+}  // namespace orthant

@@ -1,0 +1,236 @@
+#include "core/generate/engine.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <orthant/gate.h>
+
+namespace orthant {
+namespace {
+
+// Rows of a forward pass: enough for full products, few enough for the memory of what a row needs on its way.
+constexpr std::int64_t rows_at_once = 256;
+constexpr std::int64_t logits_at_once = std::int64_t{1} << 22;
+
+Config for_engine(Config config, const EngineOptions& options) {
+  Settings& s = config.settings;
+  if (s.moe.experts > 0) {
+    if (gate_of(s).config(s).experts_choose) {
+      throw ConfigError(fmt::format(
+          "moe.router = \"{}\": experts choose among tokens that generation does not have yet, so this model "
+          "cannot be fed token by token; train it with another router, or evaluate it with `orthant eval`",
+          s.moe.router));
+    }
+    s.moe.group_tokens = 1;
+    if (!options.keep_capacity) {
+      s.moe.capacity_factor = 0;
+    }
+  }
+  return config;
+}
+
+// A size that few others are rounded up to: libraries prepare a product once for each number of rows.
+std::int64_t rounded(std::int64_t rows) {
+  if (rows <= 4) {
+    return rows;
+  }
+  std::int64_t step = 4;
+  while (step * 8 < rows) {
+    step *= 2;
+  }
+  return (rows + step - 1) / step * step;
+}
+
+// Tokens laid end to end as one sequence; what is too much is padding.
+struct Rows {
+  std::vector<std::int32_t> token, position;
+  void add(std::int32_t id, std::int64_t at) {
+    token.push_back(id);
+    position.push_back(static_cast<std::int32_t>(at));
+  }
+};
+
+DeviceBatch to_device(const Rows& rows, std::int64_t window, bool whole, Stream& s) {
+  const std::size_t used = rows.token.size();
+  const std::size_t size = whole ? used : static_cast<std::size_t>(rounded(static_cast<std::int64_t>(used)));
+  const auto put = [&](DType dtype, auto values) {
+    values.resize(size);
+    const Tensor t = s.device().empty(dtype, {static_cast<std::int64_t>(size)});
+    s.upload(t, values.data());
+    s.synchronize();  // before the values go
+    return t;
+  };
+  DeviceBatch batch;
+  batch.sequences = 1;
+  batch.positions = batch.core_positions = static_cast<std::int64_t>(size);
+  batch.token = batch.whole_token = put(DType::i32, rows.token);
+  batch.label = put(DType::i32, std::vector<std::int32_t>(size, -1));
+  batch.position = put(DType::i32, rows.position);
+  batch.valid = batch.whole_valid = put(DType::u8, std::vector<std::uint8_t>(used, 1));
+  batch.index = batch.whole_index =
+      put(DType::i64, std::vector<std::int64_t>(rows.position.begin(), rows.position.end()));
+  batch.valid_count = static_cast<std::int64_t>(used);
+  if (whole && window > 0) {
+    std::vector<std::int32_t> first;
+    for (const std::int32_t position : rows.position) {
+      first.push_back(std::max<std::int32_t>(0, position + 1 - static_cast<std::int32_t>(window)));
+    }
+    batch.core_first = put(DType::i32, first);
+  }
+  return batch;
+}
+
+std::unique_ptr<CachedCore> make_core(const Settings& s, int threads, CachedCore*& core) {
+  auto made = std::make_unique<CachedCore>(s.model.layers, s.model.sliding_window, threads);
+  core = made.get();
+  return made;
+}
+
+}  // namespace
+
+// Part of a feed that one forward pass takes.
+struct Engine::Portion {
+  std::size_t feed;
+  std::int64_t begin, count;  // of its tokens
+};
+
+Engine::Engine(const OpenedModel& model, const EngineOptions& options, Communicator& communicator)
+    : vocabulary_(model.config().settings.model.vocab_size),
+      longest_(model.config().settings.model.positions == Positions::learned
+                   ? model.config().settings.data.sequence_length
+                   : 0),
+      tap_(options.tap),
+      model_(for_engine(model.config(), options), model.reader(), 0, options.threads, communicator,
+             make_core(model.config().settings, options.threads, core_)) {}
+
+std::int64_t Engine::length(int sequence) const {
+  const auto found = length_.find(sequence);
+  return found == length_.end() ? 0 : found->second;
+}
+
+void Engine::forget(int sequence) {
+  length_.erase(sequence);
+  core_->forget(sequence);
+}
+
+void Engine::check(std::span<const Feed> feeds) const {
+  for (const Feed& feed : feeds) {
+    const std::int64_t after = length(feed.sequence) + static_cast<std::int64_t>(feed.tokens.size());
+    if (longest_ > 0 && after > longest_) {
+      throw ConfigError(fmt::format("a sequence of {} tokens: this model has positions for {}", after, longest_));
+    }
+    for (const std::int32_t id : feed.tokens) {
+      if (id < 0 || id >= vocabulary_) {
+        throw ConfigError(fmt::format("token {}: this model's vocabulary has {}", id, vocabulary_));
+      }
+    }
+  }
+}
+
+void Engine::feed(std::span<const Feed> feeds, const Seen& seen) {
+  check(feeds);
+  std::vector<Portion> portions;
+  std::int64_t rows = 0;
+  const auto flush = [&] {
+    if (rows > 0) {
+      pass(portions, feeds, seen);
+    }
+    portions.clear();
+    rows = 0;
+  };
+  for (std::size_t i = 0; i < feeds.size(); ++i) {
+    const std::int64_t all = static_cast<std::int64_t>(feeds[i].tokens.size());
+    for (std::int64_t begin = 0; begin < all;) {
+      const std::int64_t count = std::min(all - begin, rows_at_once - rows);
+      portions.push_back({i, begin, count});
+      begin += count;
+      rows += count;
+      if (rows == rows_at_once) {
+        flush();
+      }
+    }
+  }
+  flush();
+}
+
+void Engine::pass(std::span<const Portion> portions, std::span<const Feed> feeds, const Seen& seen) {
+  Rows rows;
+  std::vector<SequenceRows> sequences;
+  std::vector<std::int64_t> wanted;
+  std::vector<std::pair<std::size_t, std::size_t>> names;  // of the wanted rows: feed, token
+  for (const Portion& portion : portions) {
+    const Feed& feed = feeds[portion.feed];
+    std::int64_t& length = length_[feed.sequence];
+    sequences.push_back({feed.sequence, static_cast<std::int64_t>(rows.token.size()), portion.count, length});
+    for (std::int64_t i = portion.begin; i < portion.begin + portion.count; ++i) {
+      if (feed.every || i + 1 == static_cast<std::int64_t>(feed.tokens.size())) {
+        wanted.push_back(static_cast<std::int64_t>(rows.token.size()));
+        names.emplace_back(portion.feed, static_cast<std::size_t>(i));
+      }
+      rows.add(feed.tokens[static_cast<std::size_t>(i)], length++);
+    }
+  }
+  core_->begin(std::move(sequences));
+  StepSums sums;
+  sums.tap = tap_;
+  const DeviceBatch batch = to_device(rows, 0, false, model_.stream());
+  const Tensor x = model_.forward(batch, model_.layers() - 1, sums);
+  head(x, wanted, [&](std::size_t i, std::span<const float> logits) { seen(names[i].first, names[i].second, logits); });
+}
+
+void Engine::score(std::span<const std::int32_t> tokens, const Seen& seen) {
+  const Feed whole{.sequence = -1, .tokens = tokens, .every = true};
+  check({&whole, 1});
+  Rows rows;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    rows.add(tokens[i], static_cast<std::int64_t>(i));
+  }
+  core_->begin({});
+  StepSums sums;
+  sums.tap = tap_;
+  const DeviceBatch batch = to_device(rows, model_.settings().model.sliding_window, true, model_.stream());
+  const Tensor x = model_.forward(batch, model_.layers() - 1, sums);
+  std::vector<std::int64_t> wanted(tokens.size());
+  std::iota(wanted.begin(), wanted.end(), 0);
+  head(x, wanted, [&](std::size_t i, std::span<const float> logits) { seen(0, i, logits); });
+}
+
+void Engine::head(const Tensor& x, std::span<const std::int64_t> wanted,
+                  const std::function<void(std::size_t, std::span<const float>)>& seen) {
+  Stream& s = model_.stream();
+  const std::size_t chunk = static_cast<std::size_t>(std::max<std::int64_t>(1, logits_at_once / vocabulary_));
+  for (std::size_t begin = 0; begin < wanted.size(); begin += chunk) {
+    const std::size_t count = std::min(chunk, wanted.size() - begin);
+    std::vector<RowRun> runs;
+    for (std::size_t i = 0; i < count; ++i) {
+      runs.push_back({.from = wanted[begin + i], .to = static_cast<std::int64_t>(i), .rows = 1});
+    }
+    const Tensor rows = s.device().empty(x.dtype(), {rounded(static_cast<std::int64_t>(count)), x.dim(1)});
+    s.fill(rows, 0);
+    s.copy_rows(rows, x, runs);
+    const Tensor logits = model_.logits(rows);
+    std::vector<float> host(static_cast<std::size_t>(logits.elements()));
+    s.download(host.data(), logits);
+    s.synchronize();
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t width = static_cast<std::size_t>(vocabulary_);
+      seen(begin + i, std::span<const float>(host).subspan(i * width, width));
+    }
+  }
+}
+
+float Engine::log_probability(std::span<const float> logits, std::int32_t token) {
+  Stream& s = model_.stream();
+  const Tensor row = s.device().empty(DType::f32, {1, vocabulary_}), loss = s.device().empty(DType::f32, {1});
+  const Tensor label = s.device().empty(DType::i32, {1});
+  s.upload(row, logits.data());
+  s.upload(label, &token);
+  s.cross_entropy(loss, row, label, 1);
+  float nats = 0;
+  s.download(&nats, loss);
+  s.synchronize();
+  return -nats;
+}
+
+}  // namespace orthant

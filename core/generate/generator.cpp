@@ -1,0 +1,216 @@
+#include "core/generate/generator.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace orthant {
+
+// A request that has a place among the engine's sequences.
+class Generator::Answer {
+ public:
+  Answer(Request request, int sequence, const Tokenizer& tokenizer)
+      : request_(std::move(request)), sequence_(sequence), text_(tokenizer, request_.prompt), next_(request_.prompt) {}
+
+  const Request& request() const { return request_; }
+  int sequence() const { return sequence_; }
+  bool done() const { return done_; }
+  std::int64_t made() const { return made_; }
+  bool scores_prompt() const { return request_.echo && (request_.log_probabilities || request_.likeliest > 0); }
+  Feed feed() const { return {.sequence = sequence_, .tokens = next_, .every = made_ == 0 && scores_prompt()}; }
+
+  void tell(const TokenEvent& event) {
+    done_ = done_ || event.finish.has_value();
+    if (request_.on_token && !request_.on_token(event)) {
+      done_ = true;
+    }
+  }
+
+  // One more token of the answer. may_go_on: there is room for another one behind it.
+  void add(TokenEvent event, bool may_go_on) {
+    ++made_;
+    next_ = {event.token.id};
+    const auto& ids = request_.stop_ids;
+    if (std::find(ids.begin(), ids.end(), event.token.id) != ids.end()) {
+      event.finish = Finish::stop;
+    } else {
+      held_ += text_.add(event.token.id);
+      if (!may_go_on) {
+        held_ += text_.finish();
+      }
+      if (const std::size_t at = first_stop(); at != std::string::npos) {
+        held_.resize(at);
+        event.finish = Finish::stop;
+      } else if (!may_go_on) {
+        event.finish = Finish::length;
+      }
+    }
+    if (event.finish == Finish::stop && held_.empty()) {
+      held_ += text_.finish();
+    }
+    const std::size_t certain = event.finish.has_value() ? held_.size() : held_.size() - maybe_stop();
+    event.text = held_.substr(0, certain);
+    held_.erase(0, certain);
+    tell(event);
+  }
+
+ private:
+  std::size_t first_stop() const {
+    std::size_t first = std::string::npos;
+    for (const std::string& stop : request_.stop) {
+      first = std::min(first, held_.find(stop));
+    }
+    return first;
+  }
+  // The longest end of held_ that a stop string begins with.
+  std::size_t maybe_stop() const {
+    std::size_t longest = 0;
+    for (const std::string& stop : request_.stop) {
+      for (std::size_t n = std::min(stop.size() - 1, held_.size()); n > longest; --n) {
+        if (held_.ends_with(std::string_view(stop).substr(0, n))) {
+          longest = n;
+        }
+      }
+    }
+    return longest;
+  }
+
+  Request request_;
+  int sequence_;
+  TextStream text_;
+  std::vector<std::int32_t> next_;  // what the engine has not been fed
+  std::int64_t made_ = 0;
+  std::string held_;  // text that was not told
+  bool done_ = false;
+};
+
+Generator::Generator(Engine& engine, const Tokenizer& tokenizer, std::size_t batch)
+    : engine_(engine), tokenizer_(tokenizer), batch_(batch) {}
+
+Generator::~Generator() {
+  clear();
+}
+
+void Generator::clear() {
+  for (const auto& answer : active_) {
+    engine_.forget(answer->sequence());
+  }
+  active_.clear();
+  queue_.clear();
+}
+
+std::size_t Generator::waiting() const {
+  return queue_.size() + active_.size();
+}
+
+void Generator::check(const Request& request) const {
+  const auto refuse = [](bool bad, std::string why) {
+    if (bad) {
+      throw ConfigError(std::move(why));
+    }
+  };
+  const Sampling& s = request.sampling;
+  refuse(request.prompt.empty(), "the prompt has no token: a model needs at least one to go on from");
+  for (const std::int32_t id : request.prompt) {
+    refuse(id < 0 || id >= engine_.vocabulary(),
+           fmt::format("token {} of the prompt: this model's vocabulary has {}", id, engine_.vocabulary()));
+  }
+  const std::int64_t tokens = static_cast<std::int64_t>(request.prompt.size());
+  refuse(engine_.longest() > 0 && tokens > engine_.longest(),
+         fmt::format("the prompt has {} tokens, and this model positions for {}", tokens, engine_.longest()));
+  refuse(request.max_tokens < 0, fmt::format("max_tokens is {}: expected 0 or more", request.max_tokens));
+  refuse(!(s.temperature >= 0 && s.temperature <= 1e6),
+         fmt::format("temperature is {}: expected a number from 0 to 1e6", s.temperature));
+  refuse(s.top_k < 0, fmt::format("top_k is {}: expected 0 (all) or more", s.top_k));
+  refuse(!(s.top_p > 0 && s.top_p <= 1), fmt::format("top_p is {}: expected a number above 0, to 1", s.top_p));
+  refuse(!(s.min_p >= 0 && s.min_p <= 1), fmt::format("min_p is {}: expected a number from 0 to 1", s.min_p));
+  for (const std::string& stop : request.stop) {
+    refuse(stop.empty(), "an empty stop string would end every answer at once");
+  }
+}
+
+void Generator::add(Request request) {
+  check(request);
+  queue_.push_back(std::move(request));
+}
+
+// The token by the model's own probabilities, and those that were likelier than others.
+TokenEvent Generator::scored(const Request& request, std::span<const float> logits, std::int32_t id) {
+  TokenEvent event{.token = {.id = id}, .likeliest = {}, .text = {}, .finish = {}};
+  if (!request.log_probabilities && request.likeliest == 0) {
+    return event;
+  }
+  event.token.log_probability = static_cast<double>(engine_.log_probability(logits, id));
+  const std::size_t count = std::min(request.likeliest, logits.size());
+  std::vector<std::int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto at = [&](std::int32_t i) { return static_cast<double>(logits[static_cast<std::size_t>(i)]); };
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
+                    [&](std::int32_t a, std::int32_t b) { return at(a) != at(b) ? at(a) > at(b) : a < b; });
+  for (std::size_t i = 0; i < count; ++i) {
+    event.likeliest.push_back({order[i], event.token.log_probability + (at(order[i]) - at(id))});
+  }
+  return event;
+}
+
+void Generator::seen(Answer& answer, std::size_t token, std::span<const float> logits) {
+  if (answer.done()) {
+    return;
+  }
+  const Request& request = answer.request();
+  if (answer.made() == 0 && token + 1 < request.prompt.size()) {
+    TokenEvent event = scored(request, logits, request.prompt[token + 1]);
+    event.of_prompt = true;
+    if (request.max_tokens == 0 && token + 2 == request.prompt.size()) {
+      event.finish = Finish::length;
+    }
+    answer.tell(event);
+    return;
+  }
+  if (request.max_tokens == 0) {
+    return;
+  }
+  const std::int64_t length = engine_.length(answer.sequence());
+  const std::int32_t id = sampler_.draw(logits, request.sampling, request.answer, length);
+  const bool room = engine_.longest() == 0 || length < engine_.longest();
+  answer.add(scored(request, logits, id), room && answer.made() + 1 < request.max_tokens);
+}
+
+bool Generator::step() {
+  while (!queue_.empty() && active_.size() < batch_) {
+    active_.push_back(std::make_unique<Answer>(std::move(queue_.front()), next_++, tokenizer_));
+    queue_.pop_front();
+    Answer& answer = *active_.back();
+    const Request& request = answer.request();
+    for (std::size_t i = 0; request.echo && i < (answer.scores_prompt() ? 1 : request.prompt.size()); ++i) {
+      TokenEvent event{.token = {.id = request.prompt[i]}, .likeliest = {}, .of_prompt = true, .text = {}, .finish = {}};
+      if (request.max_tokens == 0 && i + 1 == request.prompt.size()) {
+        event.finish = Finish::length;
+      }
+      answer.tell(event);
+    }
+    if (request.max_tokens == 0 && !request.echo) {
+      answer.tell({.token = {}, .likeliest = {}, .of_prompt = true, .text = {}, .finish = Finish::length});
+    }
+  }
+  std::vector<Feed> feeds;
+  std::vector<Answer*> answers;
+  for (const auto& answer : active_) {
+    if (!answer->done()) {
+      answers.push_back(answer.get());
+      feeds.push_back(answer->feed());
+    }
+  }
+  engine_.feed(feeds, [&](std::size_t feed, std::size_t token, std::span<const float> logits) {
+    seen(*answers[feed], token, logits);
+  });
+  active_.remove_if([&](const std::unique_ptr<Answer>& answer) {
+    if (answer->done()) {
+      engine_.forget(answer->sequence());
+    }
+    return answer->done();
+  });
+  return waiting() > 0;
+}
+
+}  // namespace orthant
