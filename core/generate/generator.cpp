@@ -183,7 +183,8 @@ bool Generator::step() {
     Answer& answer = *active_.back();
     const Request& request = answer.request();
     for (std::size_t i = 0; request.echo && i < (answer.scores_prompt() ? 1 : request.prompt.size()); ++i) {
-      TokenEvent event{.token = {.id = request.prompt[i]}, .likeliest = {}, .of_prompt = true, .text = {}, .finish = {}};
+      TokenEvent event{
+          .token = {.id = request.prompt[i]}, .likeliest = {}, .of_prompt = true, .text = {}, .finish = {}};
       if (request.max_tokens == 0 && i + 1 == request.prompt.size()) {
         event.finish = Finish::length;
       }

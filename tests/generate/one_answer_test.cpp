@@ -1,0 +1,211 @@
+// One engine, one answer: logits, losses and choices of experts of tokens that are fed to a cache, in whatever portions
+// and with whatever others, have the bits of the training forward pass on whole sequences.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+
+#include <orthant/random.h>
+
+#include "core/data/batch_builder.h"
+#include "core/generate/engine.h"
+#include "core/session/session.h"
+#include "parallel/local/thread_world.h"
+#include "router/routing_tap.h"
+#include "tests/support/paths.h"
+
+namespace orthant::one_answer_test {
+namespace {
+
+constexpr int sequences = 3;
+constexpr std::int64_t positions = 150;  // more than two tiles of keys
+
+// What routers chose, by place: [routed layer][token in the order of the pass][k].
+class Choices final : public RoutingTap {
+ public:
+  void decided(const StepContext& ctx, int routed, const GateInput& from, const GateChoice& made) override {
+    const std::size_t k = static_cast<std::size_t>(made.expert.dim(1)),
+                      t = static_cast<std::size_t>(made.expert.dim(0));
+    std::vector<std::int32_t> expert(t * k);
+    std::vector<std::uint8_t> valid(t);
+    ctx.stream.download(expert.data(), made.expert);
+    ctx.stream.download(valid.data(), from.valid);
+    ctx.stream.synchronize();
+    for (std::size_t i = 0; i < t; ++i) {
+      if (valid[i] != 0) {
+        of_layer[routed].emplace_back(expert.begin() + static_cast<std::ptrdiff_t>(i * k),
+                                      expert.begin() + static_cast<std::ptrdiff_t>((i + 1) * k));
+      }
+    }
+  }
+  std::map<int, std::vector<std::vector<std::int32_t>>> of_layer;
+};
+
+std::vector<std::vector<std::int32_t>> random_tokens(std::int64_t vocabulary) {
+  std::vector<std::vector<std::int32_t>> tokens(sequences);
+  for (int s = 0; s < sequences; ++s) {
+    for (std::int64_t i = 0; i < positions; ++i) {
+      tokens[static_cast<std::size_t>(s)].push_back(static_cast<std::int32_t>(
+          below({5}, static_cast<std::uint64_t>(s * positions + i), static_cast<std::uint64_t>(vocabulary))));
+    }
+  }
+  return tokens;
+}
+
+// Of whole sequences, as training computes them: [sequence][position].
+struct Trained {
+  std::vector<std::vector<std::vector<float>>> logits;
+  Choices choices;
+};
+
+Trained by_training(const OpenedModel& model, const std::vector<std::vector<std::int32_t>>& tokens) {
+  Trained trained;
+  run_threads(1, [&](Communicator& communicator) {
+    OneRankModel whole(model.config(), model.reader(), positions, 2, communicator);
+    HostBatch batch = padding_batch(0, sequences, positions);
+    for (int s = 0; s < sequences; ++s) {
+      put_document(batch, s, 0, tokens[static_cast<std::size_t>(s)], positions);
+    }
+    StepSums sums;
+    sums.tap = &trained.choices;
+    const Tensor logits = whole.logits(whole.forward(batch, whole.layers() - 1, sums));
+    std::vector<float> host(static_cast<std::size_t>(logits.elements()));
+    whole.stream().download(host.data(), logits);
+    whole.stream().synchronize();
+    const auto width = static_cast<std::ptrdiff_t>(logits.dim(1));
+    trained.logits.resize(sequences);
+    auto at = host.begin();
+    for (auto& of_sequence : trained.logits) {
+      for (std::int64_t i = 0; i < positions; ++i, at += width) {
+        of_sequence.emplace_back(at, at + width);
+      }
+    }
+  });
+  return trained;
+}
+
+::testing::AssertionResult same_bits(std::span<const float> a, const std::vector<float>& b) {
+  if (a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0) {
+    return ::testing::AssertionSuccess();
+  }
+  double worst = 0;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    worst = std::max(worst, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+  }
+  return ::testing::AssertionFailure() << a.size() << " and " << b.size() << " logits, up to " << worst << " apart";
+}
+
+struct Case {
+  const char* model;
+  std::vector<std::string> overrides;
+};
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.model << (c.overrides.empty() ? "" : " " + c.overrides.front());
+}
+
+class OneAnswer : public testing::TestWithParam<Case> {
+ protected:
+  OpenedModel open() const {
+    return {std::filesystem::path(paths::source()) / "tests/pretrained/models" / GetParam().model, "test",
+            GetParam().overrides, keys_of_plugin, kinds_of_plugin};
+  }
+};
+
+TEST_P(OneAnswer, InWhateverPortions) {
+  const OpenedModel model = open();
+  const auto tokens = random_tokens(model.config().settings.model.vocab_size);
+  const Trained trained = by_training(model, tokens);
+  for (const int threads : {1, 2}) {
+    for (const bool together : {false, true}) {
+      Choices choices;
+      run_threads(1, [&](Communicator& communicator) {
+        Engine engine(model, {.threads = threads, .tap = &choices}, communicator);
+        const auto seen = [&](int sequence, std::int64_t position, std::span<const float> logits) {
+          EXPECT_TRUE(
+              same_bits(logits, trained.logits[static_cast<std::size_t>(sequence)][static_cast<std::size_t>(position)]))
+              << "sequence " << sequence << ", position " << position;
+        };
+        if (together) {
+          // Portions of 1 to 70 tokens, of all sequences in one pass.
+          for (std::uint64_t round = 0; engine.length(0) + engine.length(1) + engine.length(2) < sequences * positions;
+               ++round) {
+            std::vector<Feed> feeds;
+            for (int s = 0; s < sequences; ++s) {
+              const std::int64_t at = engine.length(s);
+              const std::int64_t wish =
+                  1 + static_cast<std::int64_t>(below({6}, round * sequences + s, round % 2 == 0 ? 3 : 70));
+              const std::int64_t count = std::min(positions - at, wish);
+              if (count > 0) {
+                feeds.push_back({s, std::span(tokens[s]).subspan(at, count), true});
+              }
+            }
+            std::vector<std::int64_t> before;
+            for (const Feed& feed : feeds) {
+              before.push_back(engine.length(feed.sequence));
+            }
+            engine.feed(feeds, [&](std::size_t feed, std::size_t token, std::span<const float> logits) {
+              seen(feeds[feed].sequence, before[feed] + static_cast<std::int64_t>(token), logits);
+            });
+          }
+        } else {
+          for (int s = 0; s < sequences; ++s) {
+            for (std::int64_t i = 0; i < positions; ++i) {
+              const Feed one{s, std::span(tokens[s]).subspan(i, 1), false};
+              engine.feed({&one, 1},
+                          [&](std::size_t, std::size_t, std::span<const float> logits) { seen(s, i, logits); });
+            }
+          }
+        }
+      });
+      if (!together) {  // then the order of the tokens is that of training
+        EXPECT_EQ(choices.of_layer, trained.choices.of_layer);
+      }
+    }
+  }
+}
+
+// log_probability has the bits of the loss that the head of training computes.
+TEST_P(OneAnswer, TheLossToo) {
+  const OpenedModel model = open();
+  const auto tokens = random_tokens(model.config().settings.model.vocab_size);
+  run_threads(1, [&](Communicator& communicator) {
+    OneRankModel whole(model.config(), model.reader(), positions, 1, communicator);
+    Engine engine(model, {}, communicator);
+    const Feed feed{0, tokens[0], true};
+    std::vector<std::vector<float>> logits;
+    engine.feed({&feed, 1}, [&](std::size_t, std::size_t, std::span<const float> row) {
+      logits.emplace_back(row.begin(), row.end());
+    });
+    for (const std::size_t at : {std::size_t{0}, std::size_t{1}, std::size_t{63}, std::size_t{64}, std::size_t{148}}) {
+      HostBatch batch = padding_batch(0, 1, positions);
+      put_document(batch, 0, 0, tokens[0], positions);
+      std::fill(batch.label.begin(), batch.label.end(), -1);
+      batch.label[at] = tokens[0][at + 1];
+      StepSums sums;
+      sums.loss = whole.device().empty(DType::f64, {1});
+      whole.stream().fill(sums.loss, 0);
+      whole.forward(batch, whole.layers(), sums);
+      double nats = 0;
+      whole.stream().download(&nats, sums.loss);
+      whole.stream().synchronize();
+      EXPECT_EQ(-nats, static_cast<double>(engine.log_probability(logits[at], tokens[0][at + 1]))) << at;
+    }
+  });
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const char* model :
+       {"llama", "mistral", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3"}) {
+    all.push_back({model, {}});
+    all.push_back({model, {"run.dtype=\"bf16\""}});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, OneAnswer, testing::ValuesIn(cases()), [](const auto& one) {
+  return std::string(one.param.model) + (one.param.overrides.empty() ? "_fp32" : "_bf16");
+});
+
+}  // namespace
+}  // namespace orthant::one_answer_test
