@@ -8,26 +8,11 @@
 
 #include "core/base/json.h"
 #include "core/eval/score.h"
-#include "core/tokenizer/tokenizer.h"
+#include "core/pretrained/model_tokenizer.h"
 #include "parallel/local/thread_world.h"
 
 namespace orthant {
 namespace {
-
-std::shared_ptr<const Tokenizer> tokenizer_of(const EvalOptions& options, const OpenedModel& model) {
-  const std::string name = !options.tokenizer.empty()  ? options.tokenizer
-                           : model.tokenizer().empty() ? "bytes"
-                                                       : model.tokenizer().string();
-  std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(name);
-  const std::int64_t words = model.config().settings.model.vocab_size;
-  if (tokenizer->vocabulary() > words) {
-    throw ConfigError(
-        fmt::format("the tokenizer {} has {} tokens, the model {}: give the one that it was trained with "
-                    "(--tokenizer FILE)",
-                    tokenizer->name(), tokenizer->vocabulary(), words));
-  }
-  return tokenizer;
-}
 
 // What is asked of one choice.
 struct Choice {
@@ -179,7 +164,7 @@ Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, c
     throw ConfigError("there is nothing to evaluate: give text files, or --task FILE.jsonl");
   }
   const OpenedModel model(options.model, "eval", options.overrides, plugin_keys, plugin_kinds);
-  const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(options, model);
+  const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(model, options.tokenizer);
   const std::int64_t length = options.length > 0 ? options.length : model.config().settings.data.sequence_length;
   Evaluation evaluation{.tokenizer = tokenizer->name(), .length = length, .files = {}, .tasks = {}};
   const Reading reading(*tokenizer, length);

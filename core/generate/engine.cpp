@@ -6,6 +6,8 @@
 
 #include <orthant/gate.h>
 
+#include "router/routing_tap.h"
+
 namespace orthant {
 namespace {
 
@@ -95,14 +97,43 @@ struct Engine::Portion {
   std::int64_t begin, count;  // of its tokens
 };
 
+// Tells what routers chose, by sequence and position.
+class Engine::Tap final : public RoutingTap {
+ public:
+  explicit Tap(const EngineOptions& options) : chose_(options.chose) {}
+  void begin(std::vector<SequenceRows> rows) { rows_ = std::move(rows); }
+  void decided(const StepContext& ctx, int routed, const GateInput&, const GateChoice& made) override {
+    if (!chose_) {
+      return;
+    }
+    const std::size_t k = static_cast<std::size_t>(made.expert.dim(1));
+    std::vector<std::int32_t> expert(static_cast<std::size_t>(made.expert.elements()));
+    ctx.stream.download(expert.data(), made.expert);
+    ctx.stream.synchronize();
+    for (const SequenceRows& rows : rows_) {
+      for (std::int64_t i = 0; i < rows.rows; ++i) {
+        chose_(rows.sequence, rows.position + i, routed,
+               std::span<const std::int32_t>(expert).subspan(static_cast<std::size_t>(rows.row + i) * k, k));
+      }
+    }
+  }
+
+ private:
+  decltype(EngineOptions::chose) chose_;
+  std::vector<SequenceRows> rows_;
+};
+
 Engine::Engine(const OpenedModel& model, const EngineOptions& options, Communicator& communicator)
     : vocabulary_(model.config().settings.model.vocab_size),
       longest_(model.config().settings.model.positions == Positions::learned
                    ? model.config().settings.data.sequence_length
                    : 0),
-      tap_(options.tap),
+      dropless_(!options.keep_capacity || model.config().settings.moe.capacity_factor == 0),
+      tap_(std::make_unique<Tap>(options)),
       model_(for_engine(model.config(), options), model.reader(), 0, options.threads, communicator,
              make_core(model.config().settings, options.threads, core_)) {}
+
+Engine::~Engine() = default;
 
 std::int64_t Engine::length(int sequence) const {
   const auto found = length_.find(sequence);
@@ -171,9 +202,10 @@ void Engine::pass(std::span<const Portion> portions, std::span<const Feed> feeds
       rows.add(feed.tokens[static_cast<std::size_t>(i)], length++);
     }
   }
+  tap_->begin(sequences);
   core_->begin(std::move(sequences));
   StepSums sums;
-  sums.tap = tap_;
+  sums.tap = tap_.get();
   const DeviceBatch batch = to_device(rows, 0, false, model_.stream());
   const Tensor x = model_.forward(batch, model_.layers() - 1, sums);
   head(x, wanted, [&](std::size_t i, std::span<const float> logits) { seen(names[i].first, names[i].second, logits); });
@@ -186,9 +218,10 @@ void Engine::score(std::span<const std::int32_t> tokens, const Seen& seen) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     rows.add(tokens[i], static_cast<std::int64_t>(i));
   }
+  tap_->begin({{.sequence = -1, .row = 0, .rows = static_cast<std::int64_t>(tokens.size()), .position = 0}});
   core_->begin({});
   StepSums sums;
-  sums.tap = tap_;
+  sums.tap = tap_.get();
   const DeviceBatch batch = to_device(rows, model_.settings().model.sliding_window, true, model_.stream());
   const Tensor x = model_.forward(batch, model_.layers() - 1, sums);
   std::vector<std::int64_t> wanted(tokens.size());

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,8 +24,11 @@ namespace orthant {
 
 struct EngineOptions {
   int threads = 1;             // of the CPU
-  bool keep_capacity = false;  // experts drop tokens as the configuration says, each portion being a group of its own
-  RoutingTap* tap = nullptr;   // looks on
+  bool keep_capacity = false;  // experts drop tokens as the configuration says, each token being a group of its own
+  // What routers chose, if somebody wants to know: the experts of a token of a sequence (-1: of score()) in a routed
+  // layer, counted among these.
+  std::function<void(int sequence, std::int64_t position, int routed, std::span<const std::int32_t> experts)> chose =
+      {};
 };
 
 // Tokens that are appended to a sequence.
@@ -38,6 +42,9 @@ class Engine {
  public:
   // Errors: ConfigError for a router whose choices depend on later tokens; those of OneRankModel.
   Engine(const OpenedModel& model, const EngineOptions& options, Communicator& communicator);
+  ~Engine();
+  // Whether experts have no capacity here: then a token's answer does not depend on others.
+  bool dropless() const { return dropless_; }
 
   std::int64_t vocabulary() const { return vocabulary_; }
   // Tokens that a sequence may have; 0: any number (learned positions end with the longest sequence of training).
@@ -61,6 +68,7 @@ class Engine {
 
  private:
   struct Portion;
+  class Tap;
   void check(std::span<const Feed> feeds) const;
   void pass(std::span<const Portion> portions, std::span<const Feed> feeds, const Seen& seen);
   // Behind rows `wanted` of x [T, d].
@@ -68,7 +76,8 @@ class Engine {
             const std::function<void(std::size_t, std::span<const float>)>& seen);
 
   std::int64_t vocabulary_, longest_;
-  RoutingTap* tap_;
+  bool dropless_;
+  std::unique_ptr<Tap> tap_;
   CachedCore* core_;  // of the model's plan
   OneRankModel model_;
   std::map<int, std::int64_t> length_;

@@ -171,7 +171,9 @@ void Generator::seen(Answer& answer, std::size_t token, std::span<const float> l
     return;
   }
   const std::int64_t length = engine_.length(answer.sequence());
-  const std::int32_t id = sampler_.draw(logits, request.sampling, request.answer, length);
+  // Rows of the head that no token has, as padding of the vocabulary, are not drawn.
+  const std::size_t known = std::min(logits.size(), static_cast<std::size_t>(tokenizer_.vocabulary()));
+  const std::int32_t id = sampler_.draw(logits.first(known), request.sampling, request.answer, length);
   const bool room = engine_.longest() == 0 || length < engine_.longest();
   answer.add(scored(request, logits, id), room && answer.made() + 1 < request.max_tokens);
 }

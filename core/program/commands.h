@@ -24,6 +24,7 @@ void add_config_command(CLI::App& app, int& exit_code);
 void add_data_command(CLI::App& app, int& exit_code);
 void add_eval_command(CLI::App& app, int& exit_code);
 void add_export_command(CLI::App& app, int& exit_code);
+void add_generate_command(CLI::App& app, int& exit_code);
 void add_import_command(CLI::App& app, int& exit_code);
 void add_upcycle_command(CLI::App& app, int& exit_code);
 void add_launch_command(CLI::App& app, int& exit_code);

@@ -148,6 +148,7 @@ void BpeTokenizer::read_template(const JsonField& field) {
     }
     std::optional<std::int32_t>& place = behind ? special_.eos : special_.bos;
     place = place ? place : id;
+    special_.bos_first = special_.bos_first || !behind;
   }
 }
 
@@ -164,6 +165,7 @@ void BpeTokenizer::read_config(const JsonField& config) {
       }
     }
   }
+  special_.bos_first = special_.bos.has_value() && config.flag("add_bos_token", special_.bos_first);
 }
 
 }  // namespace orthant

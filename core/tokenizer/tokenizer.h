@@ -29,6 +29,7 @@ struct TokenizerFile {
 // Ids, where the files say which.
 struct SpecialTokens {
   std::optional<std::int32_t> bos, eos, unk, pad;
+  bool bos_first = false;  // a text that a model of these files reads begins with bos
 };
 
 class Encoder {

@@ -1,0 +1,188 @@
+#include "core/generate/generate.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <sstream>
+
+#include "core/base/json.h"
+#include "core/data/mapped_file.h"
+#include "core/pretrained/model_tokenizer.h"
+#include "parallel/local/thread_world.h"
+
+namespace orthant {
+namespace {
+
+void read_prompts(const std::string& path, std::vector<std::string>& prompts) {
+  const MappedFile file(path);
+  std::istringstream lines(std::string(reinterpret_cast<const char*>(file.bytes().data()), file.size()));
+  std::int64_t number = 0;
+  const std::size_t before = prompts.size();
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) {
+      continue;
+    }
+    const std::string where = fmt::format("{}:{}", path, number);
+    try {
+      prompts.push_back(text_at(parse_json(std::as_bytes(std::span(line)), where), "prompt", where));
+    } catch (const Error& error) {
+      throw ConfigError(error.what());
+    }
+  }
+  if (prompts.size() == before) {
+    throw ConfigError(fmt::format("'{}' has no prompt: a line is {{\"prompt\": \"...\"}}", path));
+  }
+}
+
+std::vector<std::int32_t> ids_of(const std::string& prompt, const Tokenizer& tokenizer) {
+  const SpecialTokens& special = tokenizer.special();
+  std::vector<std::int32_t> ids;
+  if (special.bos_first) {
+    ids.push_back(*special.bos);
+  }
+  tokenizer.encoder()->encode(prompt, ids);
+  if (ids.empty()) {
+    throw ConfigError(
+        fmt::format("the prompt \"{}\" has no token, and the tokenizer {} no token that begins a text: give a prompt "
+                    "to go on from",
+                    prompt, tokenizer.name()));
+  }
+  return ids;
+}
+
+// Compares answers with what training's forward pass makes of them.
+class Verifier {
+ public:
+  void chose(int sequence, std::int64_t position, int routed, std::span<const std::int32_t> experts) {
+    auto& of = sequence < 0 ? of_training_ : of_sequence_[sequence];
+    of[{position, routed}] = {experts.begin(), experts.end()};
+  }
+
+  // sequence: as the engine had it.
+  void compare(int sequence, const std::vector<std::int32_t>& prompt, const std::vector<ScoredToken>& answer,
+               Engine& engine) {
+    std::vector<std::int32_t> ids = prompt;
+    for (const ScoredToken& token : answer) {
+      ids.push_back(token.id);
+    }
+    ids.pop_back();  // nothing was asked behind the last
+    of_training_.clear();
+    engine.score(ids, [&](std::size_t, std::size_t at, std::span<const float> logits) {
+      if (at + 1 < prompt.size()) {
+        return;
+      }
+      const ScoredToken& token = answer[at + 1 - prompt.size()];
+      const double here = static_cast<double>(engine.log_probability(logits, token.id));
+      ++found.tokens;
+      found.equal_tokens += here == token.log_probability ? 1 : 0;
+      found.largest_difference = std::max(found.largest_difference, std::abs(here - token.log_probability));
+    });
+    const auto& cached = of_sequence_[sequence];
+    for (const auto& [place, experts] : of_training_) {
+      const auto other = cached.find(place);
+      ++found.choices;
+      found.equal_choices += other != cached.end() && other->second == experts ? 1 : 0;
+    }
+    of_sequence_.erase(sequence);
+  }
+
+  Verification found;
+
+ private:
+  using Chosen = std::map<std::pair<std::int64_t, int>, std::vector<std::int32_t>>;  // by position and routed layer
+  Chosen of_training_;
+  std::map<int, Chosen> of_sequence_;
+};
+
+}  // namespace
+
+Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds,
+                   const std::function<void(AnswerPlace, const std::string&)>& piece,
+                   const std::function<void(const GeneratedText&)>& done) {
+  std::vector<std::string> prompts = o.prompts;
+  for (const std::string& file : o.files) {
+    read_prompts(file, prompts);
+  }
+  if (prompts.empty()) {
+    throw ConfigError("there is nothing to go on from: give --prompt TEXT, or --prompts FILE.jsonl");
+  }
+  const OpenedModel model(o.model, "generate", o.overrides, plugin_keys, plugin_kinds);
+  const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(model, o.tokenizer);
+  std::vector<std::vector<std::int32_t>> ids;
+  for (const std::string& prompt : prompts) {
+    ids.push_back(ids_of(prompt, *tokenizer));
+  }
+  Generated generated;
+  generated.tokenizer = tokenizer->name();
+  generated.drops_capacity =
+      model.config().settings.moe.experts > 0 && model.config().settings.moe.capacity_factor > 0 && !o.keep_capacity;
+  run_threads(1, [&](Communicator& communicator) {
+    Verifier verifier;
+    EngineOptions options{.threads = o.threads, .keep_capacity = o.keep_capacity};
+    if (o.verify) {
+      options.chose = [&](int sequence, std::int64_t position, int routed, std::span<const std::int32_t> experts) {
+        verifier.chose(sequence, position, routed, experts);
+      };
+    }
+    Engine engine(model, options, communicator);
+    Generator generator(engine, *tokenizer, static_cast<std::size_t>(o.batch));
+    std::vector<GeneratedText> complete;  // since the last step
+    int sequence = 0;
+    for (std::size_t p = 0; p < prompts.size(); ++p) {
+      for (std::int64_t sample = 0; sample < o.samples; ++sample) {
+        auto text = std::make_shared<GeneratedText>();
+        text->place = {p, static_cast<std::size_t>(sample)};
+        text->prompt = prompts[p];
+        Request request{.prompt = ids[p],
+                        .max_tokens = o.max_tokens,
+                        .sampling = o.sampling,
+                        .answer = static_cast<std::uint64_t>(sequence++),
+                        .stop_ids = {},
+                        .stop = o.stop,
+                        .log_probabilities = o.log_probabilities || o.verify,
+                        .on_token = {}};
+        if (tokenizer->special().eos.has_value() && !o.ignore_eos) {
+          request.stop_ids.push_back(*tokenizer->special().eos);
+        }
+        request.on_token = [&, text](const TokenEvent& event) {
+          if (!event.of_prompt) {
+            text->tokens.push_back(event.token);
+          }
+          text->text += event.text;
+          if (piece && !event.text.empty()) {
+            piece(text->place, event.text);
+          }
+          if (event.finish.has_value()) {
+            text->finish = *event.finish;
+            complete.push_back(*text);
+          }
+          return true;
+        };
+        generated.prompt_tokens += static_cast<std::int64_t>(ids[p].size());
+        generator.add(std::move(request));
+      }
+    }
+    bool more = true;
+    while (more) {
+      const auto begin = std::chrono::steady_clock::now();
+      more = generator.step();
+      generated.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      for (const GeneratedText& text : complete) {
+        generated.tokens += static_cast<std::int64_t>(text.tokens.size());
+        if (o.verify && !text.tokens.empty()) {
+          // The generator numbers its sequences in the order in which requests were added.
+          const std::size_t number = text.place.prompt * static_cast<std::size_t>(o.samples) + text.place.sample;
+          verifier.compare(static_cast<int>(number), ids[text.place.prompt], text.tokens, engine);
+        }
+        done(text);
+      }
+      complete.clear();
+    }
+    generated.verification = verifier.found;
+  });
+  return generated;
+}
+
+}  // namespace orthant

@@ -1,0 +1,67 @@
+// generate: answers to prompts, for the command `orthant generate`.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+#include "core/generate/generator.h"
+
+namespace orthant {
+
+struct GenerateOptions {
+  std::filesystem::path model;       // a run's folder, a checkpoint's, or a published model's
+  std::vector<std::string> prompts;  // texts
+  std::vector<std::string> files;    // JSON lines: {"prompt": T}
+  std::string tokenizer;             // a file or "bytes"; empty: the model's own, or bytes where it has none
+  std::int64_t max_tokens = 128;
+  Sampling sampling;
+  std::int64_t samples = 1;       // answers to each prompt
+  std::vector<std::string> stop;  // texts that end an answer
+  bool ignore_eos = false;        // the tokenizer's end of text does not end an answer
+  std::int64_t batch = 32;        // answers that are worked on at once
+  bool keep_capacity = false;     // see EngineOptions
+  bool log_probabilities = false;
+  bool verify = false;                 // compare with training's forward pass
+  int threads = 1;                     // of the CPU
+  std::vector<std::string> overrides;  // of the run's configuration
+};
+
+// Where an answer belongs: to which prompt, counted through prompts and then files, and which of its samples it is.
+struct AnswerPlace {
+  std::size_t prompt = 0, sample = 0;
+};
+
+struct GeneratedText {
+  AnswerPlace place;
+  std::string prompt, text;
+  std::vector<ScoredToken> tokens;  // a stop token that ended it is the last one
+  Finish finish = Finish::length;
+};
+
+// Log-probabilities, and a token's choices of experts in one layer, that have the bits of training's forward pass.
+struct Verification {
+  std::int64_t tokens = 0, equal_tokens = 0, choices = 0, equal_choices = 0;
+  double largest_difference = 0;  // of log-probabilities
+  bool equal() const { return tokens == equal_tokens && choices == equal_choices; }
+};
+
+struct Generated {
+  std::string tokenizer;  // as it was found
+  std::int64_t prompt_tokens = 0, tokens = 0;
+  double seconds = 0;           // without loading
+  bool drops_capacity = false;  // the configuration has a capacity, and generation works without it
+  Verification verification;
+};
+
+// piece: text of an answer as soon as it is certain; may be empty. done: once an answer is complete. Both may throw.
+// Errors: ConfigError for prompts that are missing or malformed (file:line), a tokenizer whose ids the model has not,
+// settings out of their bounds; those of OpenedModel and Engine.
+Generated generate(const GenerateOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds,
+                   const std::function<void(AnswerPlace, const std::string&)>& piece,
+                   const std::function<void(const GeneratedText&)>& done);
+
+}  // namespace orthant

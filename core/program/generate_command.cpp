@@ -1,0 +1,106 @@
+// orthant generate RUN|DIR --prompt TEXT: what a model goes on with.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/base/output.h"
+#include "core/generate/generate.h"
+#include "core/program/commands.h"
+#include "core/session/session.h"
+
+namespace orthant {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* name_of(Finish finish) {
+  return finish == Finish::stop ? "stop" : "length";
+}
+
+void print_line(const GeneratedText& text, bool log_probabilities) {
+  Json line = {{"prompt", text.prompt},
+               {"sample", text.place.sample},
+               {"text", text.text},
+               {"finish", name_of(text.finish)},
+               {"tokens", Json::array()}};
+  for (const ScoredToken& token : text.tokens) {
+    line["tokens"].push_back(token.id);
+  }
+  for (const ScoredToken& token : text.tokens) {
+    if (log_probabilities) {
+      line["log_probabilities"].push_back(token.log_probability);
+    }
+  }
+  put("{}\n", line.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void print_end(const GenerateOptions& o, const Generated& generated) {
+  if (generated.drops_capacity) {
+    say("generated without the capacity that experts have in training: no token is dropped (--keep-capacity)");
+  }
+  say("{} tokens behind {} in {:.2f} s: {:.1f} tokens/s (tokenizer {})", generated.tokens, generated.prompt_tokens,
+      generated.seconds, static_cast<double>(generated.tokens) / std::max(generated.seconds, 1e-9),
+      generated.tokenizer);
+  if (o.verify) {
+    const Verification& v = generated.verification;
+    say("verify: {} of {} log-probabilities and {} of {} choices of experts have the bits of training's forward "
+        "pass{}",
+        v.equal_tokens, v.tokens, v.equal_choices, v.choices,
+        v.equal() ? "" : fmt::format("; they differ by up to {:.3g}", v.largest_difference));
+  }
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("generate", "Go on with texts");
+  auto o = std::make_shared<GenerateOptions>();
+  auto json = std::make_shared<bool>(false);
+  o->threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  command->add_option("RUN", o->model, "A run's or a checkpoint's folder, or a published model's")->required();
+  command->add_option("--prompt", o->prompts, "A text to go on with; several may be given")->allow_extra_args(false);
+  command->add_option("--prompts", o->files, "JSON lines with such texts: {\"prompt\": TEXT}")->allow_extra_args(false);
+  command->add_option("--max-tokens", o->max_tokens, "The most tokens of an answer")->check(CLI::Range(1, 1 << 24));
+  command->add_option("--temperature", o->sampling.temperature, "0: always the likeliest token");
+  command->add_option("--top-k", o->sampling.top_k, "Draw among the likeliest so many; 0: all");
+  command->add_option("--top-p", o->sampling.top_p, "Draw among the fewest likeliest that have this probability");
+  command->add_option("--min-p", o->sampling.min_p, "Draw among those with this share of the likeliest's probability");
+  command->add_option("--seed", o->sampling.seed, "Of what is drawn");
+  command->add_option("--samples", o->samples, "Answers to each prompt")->check(CLI::Range(1, 1 << 20));
+  command->add_option("--stop", o->stop, "A text that ends an answer; several may be given")->allow_extra_args(false);
+  command->add_flag("--ignore-eos", o->ignore_eos, "The tokenizer's end of text does not end an answer");
+  command->add_option("--batch", o->batch, "Answers that are worked on at once")->check(CLI::Range(1, 1 << 16));
+  command->add_flag("--keep-capacity", o->keep_capacity, "Experts drop tokens as in training, a token being a group");
+  command->add_flag("--verify", o->verify,
+                    "Compare with training's forward pass, bit by bit; exit 1 where they differ");
+  command->add_option("--tokenizer", o->tokenizer, "A tokenizer.json, a .model or \"bytes\"; else the model's own");
+  command->add_option("--threads", o->threads, "Threads of the CPU")->check(CLI::Range(1, 4096));
+  command->add_option("--set", o->overrides, "A key of the run's configuration, as for train")->allow_extra_args(false);
+  command->add_flag("--log-probabilities", o->log_probabilities, "With --json: of each token, by the model");
+  command->add_flag("--json", *json, "Print a JSON line an answer");
+  command->callback([o, json, &exit_code] {
+    const bool one = o->prompts.size() == 1 && o->files.empty() && o->samples == 1;
+    const auto piece = [&](AnswerPlace, const std::string& text) {
+      if (one && !*json) {
+        put("{}", text);
+        finish_output();  // as it comes
+      }
+    };
+    const auto done = [&](const GeneratedText& text) {
+      if (*json) {
+        print_line(text, o->log_probabilities);
+      } else if (one) {
+        put("\n");
+      } else {
+        put("--- prompt {}, answer {}\n{}{}\n", text.place.prompt + 1, text.place.sample + 1, text.prompt, text.text);
+      }
+    };
+    const Generated generated = generate(*o, keys_of_plugin, kinds_of_plugin, piece, done);
+    print_end(*o, generated);
+    exit_code = static_cast<int>(o->verify && !generated.verification.equal() ? ExitCode::failure : ExitCode::ok);
+  });
+}
+
+}  // namespace orthant
