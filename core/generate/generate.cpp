@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <sstream>
 
@@ -14,43 +15,77 @@
 namespace orthant {
 namespace {
 
-void read_prompts(const std::string& path, std::vector<std::string>& prompts) {
-  const MappedFile file(path);
-  std::istringstream lines(std::string(reinterpret_cast<const char*>(file.bytes().data()), file.size()));
-  std::int64_t number = 0;
-  const std::size_t before = prompts.size();
-  for (std::string line; std::getline(lines, line);) {
-    ++number;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) {
-      continue;
+struct Prompt {
+  std::string text;
+  std::vector<std::int32_t> ids;
+};
+
+// null: ids alone.
+class Prompts {
+ public:
+  explicit Prompts(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
+
+  void add(const std::string& text) {
+    if (tokenizer_ == nullptr) {
+      throw ConfigError("--tokenizer none: prompts are {\"ids\": [...]} of a --prompts file");
     }
-    const std::string where = fmt::format("{}:{}", path, number);
+    const SpecialTokens& special = tokenizer_->special();
+    Prompt prompt{.text = text, .ids = {}};
+    if (special.bos_first) {
+      prompt.ids.push_back(*special.bos);
+    }
+    tokenizer_->encoder()->encode(text, prompt.ids);
+    if (prompt.ids.empty()) {
+      throw ConfigError(
+          fmt::format("the prompt \"{}\" has no token, and the tokenizer {} none that begins a text: give something to "
+                      "go on from",
+                      text, tokenizer_->name()));
+    }
+    all.push_back(std::move(prompt));
+  }
+
+  void read(const std::string& path) {
+    const MappedFile file(path);
+    std::istringstream lines(std::string(reinterpret_cast<const char*>(file.bytes().data()), file.size()));
+    std::int64_t number = 0;
+    const std::size_t before = all.size();
+    for (std::string line; std::getline(lines, line);) {
+      ++number;
+      if (line.find_first_not_of(" \t\r") != std::string::npos) {
+        add_line(line, fmt::format("{}:{}", path, number));
+      }
+    }
+    if (all.size() == before) {
+      throw ConfigError(fmt::format("'{}' has no prompt: a line is {{\"prompt\": \"...\"}}", path));
+    }
+  }
+
+  std::vector<Prompt> all;
+
+ private:
+  void add_line(const std::string& line, const std::string& where) {
     try {
-      prompts.push_back(text_at(parse_json(std::as_bytes(std::span(line)), where), "prompt", where));
+      const Json json = parse_json(std::as_bytes(std::span(line)), where);
+      require(json.is_object(), "{}: expected an object, {{\"prompt\": \"...\"}}", where);
+      if (!json.contains("ids")) {
+        add(text_at(json, "prompt", where));
+        return;
+      }
+      Prompt prompt;
+      require(json["ids"].is_array() && !json["ids"].empty(), "{}: 'ids' must be a list of at least one token", where);
+      for (const Json& id : json["ids"]) {
+        require(id.is_number_integer() && id >= 0 && id <= std::numeric_limits<std::int32_t>::max(),
+                "{}: 'ids' must hold ids of tokens, not {}", where, id.dump());
+        prompt.ids.push_back(id.get<std::int32_t>());
+      }
+      all.push_back(std::move(prompt));
     } catch (const Error& error) {
       throw ConfigError(error.what());
     }
   }
-  if (prompts.size() == before) {
-    throw ConfigError(fmt::format("'{}' has no prompt: a line is {{\"prompt\": \"...\"}}", path));
-  }
-}
 
-std::vector<std::int32_t> ids_of(const std::string& prompt, const Tokenizer& tokenizer) {
-  const SpecialTokens& special = tokenizer.special();
-  std::vector<std::int32_t> ids;
-  if (special.bos_first) {
-    ids.push_back(*special.bos);
-  }
-  tokenizer.encoder()->encode(prompt, ids);
-  if (ids.empty()) {
-    throw ConfigError(
-        fmt::format("the prompt \"{}\" has no token, and the tokenizer {} no token that begins a text: give a prompt "
-                    "to go on from",
-                    prompt, tokenizer.name()));
-  }
-  return ids;
-}
+  const Tokenizer* tokenizer_;
+};
 
 // Compares answers with what training's forward pass makes of them.
 class Verifier {
@@ -101,21 +136,21 @@ class Verifier {
 Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds,
                    const std::function<void(AnswerPlace, const std::string&)>& piece,
                    const std::function<void(const GeneratedText&)>& done) {
-  std::vector<std::string> prompts = o.prompts;
-  for (const std::string& file : o.files) {
-    read_prompts(file, prompts);
-  }
-  if (prompts.empty()) {
+  if (o.prompts.empty() && o.files.empty()) {
     throw ConfigError("there is nothing to go on from: give --prompt TEXT, or --prompts FILE.jsonl");
   }
   const OpenedModel model(o.model, "generate", o.overrides, plugin_keys, plugin_kinds);
-  const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(model, o.tokenizer);
-  std::vector<std::vector<std::int32_t>> ids;
-  for (const std::string& prompt : prompts) {
-    ids.push_back(ids_of(prompt, *tokenizer));
+  const std::shared_ptr<const Tokenizer> tokenizer = o.tokenizer == "none" ? nullptr : tokenizer_of(model, o.tokenizer);
+  Prompts read(tokenizer.get());
+  for (const std::string& text : o.prompts) {
+    read.add(text);
   }
+  for (const std::string& file : o.files) {
+    read.read(file);
+  }
+  const std::vector<Prompt>& prompts = read.all;
   Generated generated;
-  generated.tokenizer = tokenizer->name();
+  generated.tokenizer = tokenizer == nullptr ? "none" : tokenizer->name();
   generated.drops_capacity =
       model.config().settings.moe.experts > 0 && model.config().settings.moe.capacity_factor > 0 && !o.keep_capacity;
   run_threads(1, [&](Communicator& communicator) {
@@ -127,15 +162,15 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
       };
     }
     Engine engine(model, options, communicator);
-    Generator generator(engine, *tokenizer, static_cast<std::size_t>(o.batch));
+    Generator generator(engine, tokenizer.get(), static_cast<std::size_t>(o.batch));
     std::vector<GeneratedText> complete;  // since the last step
     int sequence = 0;
     for (std::size_t p = 0; p < prompts.size(); ++p) {
       for (std::int64_t sample = 0; sample < o.samples; ++sample) {
         auto text = std::make_shared<GeneratedText>();
         text->place = {p, static_cast<std::size_t>(sample)};
-        text->prompt = prompts[p];
-        Request request{.prompt = ids[p],
+        text->prompt = prompts[p].text;
+        Request request{.prompt = prompts[p].ids,
                         .max_tokens = o.max_tokens,
                         .sampling = o.sampling,
                         .answer = static_cast<std::uint64_t>(sequence++),
@@ -143,7 +178,7 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
                         .stop = o.stop,
                         .log_probabilities = o.log_probabilities || o.verify,
                         .on_token = {}};
-        if (tokenizer->special().eos.has_value() && !o.ignore_eos) {
+        if (tokenizer != nullptr && tokenizer->special().eos.has_value() && !o.ignore_eos) {
           request.stop_ids.push_back(*tokenizer->special().eos);
         }
         request.on_token = [&, text](const TokenEvent& event) {
@@ -160,7 +195,7 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
           }
           return true;
         };
-        generated.prompt_tokens += static_cast<std::int64_t>(ids[p].size());
+        generated.prompt_tokens += static_cast<std::int64_t>(prompts[p].ids.size());
         generator.add(std::move(request));
       }
     }
@@ -174,7 +209,7 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
         if (o.verify && !text.tokens.empty()) {
           // The generator numbers its sequences in the order in which requests were added.
           const std::size_t number = text.place.prompt * static_cast<std::size_t>(o.samples) + text.place.sample;
-          verifier.compare(static_cast<int>(number), ids[text.place.prompt], text.tokens, engine);
+          verifier.compare(static_cast<int>(number), prompts[text.place.prompt].ids, text.tokens, engine);
         }
         done(text);
       }

@@ -15,8 +15,8 @@ namespace orthant {
 struct GenerateOptions {
   std::filesystem::path model;       // a run's folder, a checkpoint's, or a published model's
   std::vector<std::string> prompts;  // texts
-  std::vector<std::string> files;    // JSON lines: {"prompt": T}
-  std::string tokenizer;             // a file or "bytes"; empty: the model's own, or bytes where it has none
+  std::vector<std::string> files;    // JSON lines: {"prompt": T}, or {"ids": [I, ...]}
+  std::string tokenizer;             // a file, "bytes" or "none" (ids alone); empty: the model's own
   std::int64_t max_tokens = 128;
   Sampling sampling;
   std::int64_t samples = 1;       // answers to each prompt
@@ -37,7 +37,7 @@ struct AnswerPlace {
 
 struct GeneratedText {
   AnswerPlace place;
-  std::string prompt, text;
+  std::string prompt, text;         // prompt: empty where it was given as ids
   std::vector<ScoredToken> tokens;  // a stop token that ended it is the last one
   Finish finish = Finish::length;
 };

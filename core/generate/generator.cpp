@@ -9,8 +9,12 @@ namespace orthant {
 // A request that has a place among the engine's sequences.
 class Generator::Answer {
  public:
-  Answer(Request request, int sequence, const Tokenizer& tokenizer)
-      : request_(std::move(request)), sequence_(sequence), text_(tokenizer, request_.prompt), next_(request_.prompt) {}
+  Answer(Request request, int sequence, const Tokenizer* tokenizer)
+      : request_(std::move(request)), sequence_(sequence), next_(request_.prompt) {
+    if (tokenizer != nullptr) {
+      text_.emplace(*tokenizer, request_.prompt);
+    }
+  }
 
   const Request& request() const { return request_; }
   int sequence() const { return sequence_; }
@@ -34,9 +38,9 @@ class Generator::Answer {
     if (std::find(ids.begin(), ids.end(), event.token.id) != ids.end()) {
       event.finish = Finish::stop;
     } else {
-      held_ += text_.add(event.token.id);
+      held_ += text_ ? text_->add(event.token.id) : "";
       if (!may_go_on) {
-        held_ += text_.finish();
+        held_ += text_ ? text_->finish() : "";
       }
       if (const std::size_t at = first_stop(); at != std::string::npos) {
         held_.resize(at);
@@ -46,7 +50,7 @@ class Generator::Answer {
       }
     }
     if (event.finish == Finish::stop && held_.empty()) {
-      held_ += text_.finish();
+      held_ += text_ ? text_->finish() : "";
     }
     const std::size_t certain = event.finish.has_value() ? held_.size() : held_.size() - maybe_stop();
     event.text = held_.substr(0, certain);
@@ -77,14 +81,14 @@ class Generator::Answer {
 
   Request request_;
   int sequence_;
-  TextStream text_;
+  std::optional<TextStream> text_;
   std::vector<std::int32_t> next_;  // what the engine has not been fed
   std::int64_t made_ = 0;
   std::string held_;  // text that was not told
   bool done_ = false;
 };
 
-Generator::Generator(Engine& engine, const Tokenizer& tokenizer, std::size_t batch)
+Generator::Generator(Engine& engine, const Tokenizer* tokenizer, std::size_t batch)
     : engine_(engine), tokenizer_(tokenizer), batch_(batch) {}
 
 Generator::~Generator() {
@@ -126,6 +130,7 @@ void Generator::check(const Request& request) const {
   refuse(!(s.min_p >= 0 && s.min_p <= 1), fmt::format("min_p is {}: expected a number from 0 to 1", s.min_p));
   for (const std::string& stop : request.stop) {
     refuse(stop.empty(), "an empty stop string would end every answer at once");
+    refuse(tokenizer_ == nullptr, "a stop string needs a tokenizer");
   }
 }
 
@@ -172,7 +177,9 @@ void Generator::seen(Answer& answer, std::size_t token, std::span<const float> l
   }
   const std::int64_t length = engine_.length(answer.sequence());
   // Rows of the head that no token has, as padding of the vocabulary, are not drawn.
-  const std::size_t known = std::min(logits.size(), static_cast<std::size_t>(tokenizer_.vocabulary()));
+  const std::size_t known = tokenizer_ == nullptr
+                                ? logits.size()
+                                : std::min(logits.size(), static_cast<std::size_t>(tokenizer_->vocabulary()));
   const std::int32_t id = sampler_.draw(logits.first(known), request.sampling, request.answer, length);
   const bool room = engine_.longest() == 0 || length < engine_.longest();
   answer.add(scored(request, logits, id), room && answer.made() + 1 < request.max_tokens);

@@ -58,12 +58,14 @@ struct Request {
 
 class Generator {
  public:
-  // batch: requests that are worked on at once. Both outlive this.
-  Generator(Engine& engine, const Tokenizer& tokenizer, std::size_t batch);
+  // tokenizer: null where ids alone are wanted; events then have no text. batch: requests that are worked on at once.
+  // Engine and tokenizer outlive this.
+  Generator(Engine& engine, const Tokenizer* tokenizer, std::size_t batch);
   ~Generator();
 
   // Errors: ConfigError for a request that can never be answered: an empty prompt, an id that is none, a prompt longer
-  // than the model's longest sequence, sampling out of its bounds, an empty stop string.
+  // than the model's longest sequence, sampling out of its bounds, a stop string that is empty or has no
+  // tokenizer.
   void check(const Request& request) const;
   // Errors: as check.
   void add(Request request);
@@ -79,7 +81,7 @@ class Generator {
   TokenEvent scored(const Request& request, std::span<const float> logits, std::int32_t id);
 
   Engine& engine_;
-  const Tokenizer& tokenizer_;
+  const Tokenizer* tokenizer_;
   std::size_t batch_;
   int next_ = 0;  // sequence's id
   Sampler sampler_;

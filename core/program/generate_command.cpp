@@ -61,7 +61,8 @@ void add_generate_command(CLI::App& app, int& exit_code) {
   o->threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   command->add_option("RUN", o->model, "A run's or a checkpoint's folder, or a published model's")->required();
   command->add_option("--prompt", o->prompts, "A text to go on with; several may be given")->allow_extra_args(false);
-  command->add_option("--prompts", o->files, "JSON lines with such texts: {\"prompt\": TEXT}")->allow_extra_args(false);
+  command->add_option("--prompts", o->files, "JSON lines: {\"prompt\": TEXT}, or {\"ids\": [...]}")
+      ->allow_extra_args(false);
   command->add_option("--max-tokens", o->max_tokens, "The most tokens of an answer")->check(CLI::Range(1, 1 << 24));
   command->add_option("--temperature", o->sampling.temperature, "0: always the likeliest token");
   command->add_option("--top-k", o->sampling.top_k, "Draw among the likeliest so many; 0: all");
@@ -75,7 +76,8 @@ void add_generate_command(CLI::App& app, int& exit_code) {
   command->add_flag("--keep-capacity", o->keep_capacity, "Experts drop tokens as in training, a token being a group");
   command->add_flag("--verify", o->verify,
                     "Compare with training's forward pass, bit by bit; exit 1 where they differ");
-  command->add_option("--tokenizer", o->tokenizer, "A tokenizer.json, a .model or \"bytes\"; else the model's own");
+  command->add_option("--tokenizer", o->tokenizer,
+                      "A tokenizer.json, a .model, \"bytes\", or \"none\": ids alone; else the model's own");
   command->add_option("--threads", o->threads, "Threads of the CPU")->check(CLI::Range(1, 4096));
   command->add_option("--set", o->overrides, "A key of the run's configuration, as for train")->allow_extra_args(false);
   command->add_flag("--log-probabilities", o->log_probabilities, "With --json: of each token, by the model");

@@ -1,0 +1,142 @@
+// `orthant generate`: the program, answers alone and in company, stop texts, what it refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "tests/support/paths.h"
+#include "tests/support/program.h"
+
+namespace orthant::generate_test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Generate : public testing::Test {
+ protected:
+  // A routed model of bytes with a capacity, a few steps old.
+  void SetUp() override {
+    folder_.write("c.toml",
+                  "[run]\nsteps = 5\nname = \"r\"\n[data]\npath = [\"text.txt\"]\nsequence_length = 16\n"
+                  "[batch]\nsequences = 4\n[model]\nlayers = 2\nd_model = 16\nheads = 2\n"
+                  "[moe]\nexperts = 4\ntop_k = 2\ncapacity_factor = 1.25\n[optimizer]\nlr = 0.02\n"
+                  "[plugins.data]\nsize = 2\n[plugins.expert]\nsize = 2\n");
+    folder_.write("text.txt", [] {
+      std::string text;
+      for (int i = 0; i < 200; ++i) {
+        text += "the cat sat on the mat and the dog lay by the log. ";
+      }
+      return text;
+    }());
+    const auto trained = folder_.orthant({"launch", "c.toml"});
+    ASSERT_EQ(trained.code, 0) << trained.error;
+  }
+
+  std::vector<json> answers(std::vector<std::string> words, std::string* said = nullptr) {
+    words.insert(words.begin(), {"generate", "runs/r", "--json"});
+    const auto result = folder_.orthant(words);
+    EXPECT_EQ(result.code, 0) << result.error;
+    if (said != nullptr) {
+      *said = result.error;
+    }
+    std::vector<json> lines;
+    std::istringstream in(result.output);
+    for (std::string line; std::getline(in, line);) {
+      lines.push_back(json::parse(line, nullptr, false));
+    }
+    return lines;
+  }
+  std::string refusal(std::vector<std::string> words) {
+    words.insert(words.begin(), {"generate", "runs/r"});
+    const auto result = folder_.orthant(words);
+    EXPECT_EQ(result.code, 78) << result.output << result.error;
+    return result.error;
+  }
+
+  run_test::ProgramFolder folder_;
+};
+
+// The same answers one by one and all at once, in any company, with as many threads.
+TEST_F(Generate, AnAnswerDoesNotDependOnItsCompany) {
+  std::string lines;
+  for (const char* prompt : {"the", "the cat sat on the mat and the dog", "a", "lay by", "log. the ca"}) {
+    lines += json({{"prompt", prompt}}).dump() + "\n";
+  }
+  folder_.write("p.jsonl", lines);
+  const std::vector<std::string> words = {"--prompts", "p.jsonl", "--max-tokens",       "40",
+                                          "--samples", "3",       "--log-probabilities"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    std::set<std::string> found;
+    for (const json& line : answers(more)) {
+      found.insert(line.dump());
+    }
+    return found;
+  };
+  const auto alone = with({"--batch", "1", "--threads", "1"});
+  EXPECT_EQ(alone.size(), 15u);
+  EXPECT_EQ(with({"--batch", "4", "--threads", "2"}), alone);
+  EXPECT_EQ(with({"--batch", "64", "--threads", "1"}), alone);
+}
+
+TEST_F(Generate, VerifiesAndSaysThatThereIsNoCapacity) {
+  std::string said;
+  answers({"--prompt", "the ", "--samples", "2", "--max-tokens", "30", "--verify"}, &said);
+  EXPECT_THAT(said, AllOf(HasSubstr("verify: 60 of 60 log-probabilities and 132 of 132 choices"),
+                          HasSubstr("without the capacity")));
+}
+
+// The first answer of a seed, greedy: cut where a stop text begins, wherever tokens end.
+TEST_F(Generate, StopsAtATextOfSeveralTokens) {
+  const std::vector<std::string> base = {"--prompt", "the ", "--temperature", "0", "--max-tokens", "40"};
+  const std::string whole = answers(base).front()["text"];
+  ASSERT_EQ(whole.size(), 40u);
+  const std::string stop = whole.substr(12, 3);
+  std::vector<std::string> words = base;
+  words.insert(words.end(), {"--stop", "never in it", "--stop", stop});
+  const json cut = answers(words).front();
+  EXPECT_EQ(cut["text"], whole.substr(0, whole.find(stop)));
+  EXPECT_EQ(cut["finish"], "stop");
+}
+
+TEST_F(Generate, OnePromptIsWrittenAsPlainText) {
+  const std::vector<std::string> words = {"generate",      "runs/r", "--prompt",     "the ",
+                                          "--temperature", "0",      "--max-tokens", "9"};
+  const auto result = folder_.orthant(words);
+  EXPECT_EQ(result.code, 0) << result.error;
+  EXPECT_EQ(
+      result.output,
+      std::string(answers({"--prompt", "the ", "--temperature", "0", "--max-tokens", "9"}).front()["text"]) + "\n");
+}
+
+TEST_F(Generate, IdsNeedNoTokenizer) {
+  folder_.write("ids.jsonl", "{\"ids\": [116, 104, 101, 32]}\n");
+  const auto words = {"--temperature", "0", "--max-tokens", "9"};
+  std::vector<std::string> by_ids = {"--prompts", "ids.jsonl", "--tokenizer", "none"}, by_text = {"--prompt", "the "};
+  by_ids.insert(by_ids.end(), words.begin(), words.end());
+  by_text.insert(by_text.end(), words.begin(), words.end());
+  EXPECT_EQ(answers(by_ids).front()["tokens"], answers(by_text).front()["tokens"]);
+}
+
+TEST_F(Generate, RefusesBeforeItComputes) {
+  EXPECT_THAT(refusal({}), HasSubstr("--prompt"));
+  EXPECT_THAT(refusal({"--prompt", ""}), HasSubstr("no token"));
+  EXPECT_THAT(refusal({"--prompt", "a", "--top-p", "0"}), HasSubstr("top_p is 0"));
+  EXPECT_THAT(refusal({"--prompt", "a", "--temperature", "-1"}), HasSubstr("temperature is -1"));
+  EXPECT_THAT(refusal({"--prompt", "a", "--min-p", "2"}), HasSubstr("min_p is 2"));
+  EXPECT_THAT(refusal({"--prompt", "a", "--stop", ""}), HasSubstr("empty stop string"));
+  EXPECT_THAT(refusal({"--prompt", "a", "--tokenizer", "none"}), HasSubstr("ids"));
+  EXPECT_THAT(refusal({"--prompt", "a", "--set", "moe.router=\"expert_choice\"", "--set", "moe.top_k=0"}),
+              HasSubstr("expert_choice"));
+  folder_.write("bad.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": 3}\n");
+  EXPECT_THAT(refusal({"--prompts", "bad.jsonl"}), HasSubstr("bad.jsonl:2"));
+  folder_.write("bad_id.jsonl", "{\"ids\": [300]}\n");
+  EXPECT_THAT(refusal({"--prompts", "bad_id.jsonl"}), HasSubstr("token 300"));
+}
+
+}  // namespace
+}  // namespace orthant::generate_test

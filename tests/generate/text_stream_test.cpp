@@ -1,0 +1,58 @@
+// Text piece by piece is the text of all ids; no piece has half a character.
+#include "core/generate/text_stream.h"
+
+#include <gtest/gtest.h>
+
+#include "core/tokenizer/utf8.h"
+#include "tests/support/paths.h"
+
+namespace orthant::text_stream_test {
+namespace {
+
+std::vector<std::int32_t> bytes_of(std::string_view text) {
+  std::vector<std::int32_t> ids;
+  for (const char c : text) {
+    ids.push_back(static_cast<unsigned char>(c));
+  }
+  return ids;
+}
+
+std::string streamed(const Tokenizer& tokenizer, const std::vector<std::int32_t>& before,
+                     const std::vector<std::int32_t>& ids) {
+  TextStream stream(tokenizer, before);
+  std::string all;
+  for (const std::int32_t id : ids) {
+    const std::string piece = stream.add(id);
+    EXPECT_EQ(valid_utf8(piece), piece.size());
+    all += piece;
+  }
+  return all + stream.finish();
+}
+
+TEST(TextStream, WholeCharactersOnly) {
+  const auto bytes = load_tokenizer("bytes");
+  TextStream stream(*bytes, {});
+  EXPECT_EQ(stream.add(0xE2), "");
+  EXPECT_EQ(stream.add(0x82), "");
+  EXPECT_EQ(stream.add(0xAC), "€");
+  EXPECT_EQ(stream.add('a'), "a");
+  EXPECT_EQ(stream.finish(), "");
+}
+
+TEST(TextStream, AllPiecesAreTheText) {
+  const auto bytes = load_tokenizer("bytes");
+  std::string text;
+  for (int i = 0; i < 50; ++i) {
+    text += "naïve — 日本語 🦊 plain ";
+  }
+  EXPECT_EQ(streamed(*bytes, bytes_of("before "), bytes_of(text)), text);
+}
+
+TEST(TextStream, BytesThatAreNoCharacterAreReplaced) {
+  const auto bytes = load_tokenizer("bytes");
+  EXPECT_EQ(streamed(*bytes, {}, {'a', 0xFF, 'b', 0xC3}), "a\uFFFDb\uFFFD");
+  EXPECT_EQ(streamed(*bytes, {}, {0xF0, 0x9F, 'x', 'y', 'z'}), "\uFFFD\uFFFDxyz");
+}
+
+}  // namespace
+}  // namespace orthant::text_stream_test
