@@ -6,6 +6,7 @@
 
 #include <orthant/gate.h>
 
+#include "core/generate/turned_weights.h"
 #include "router/routing_tap.h"
 
 namespace orthant {
@@ -89,6 +90,13 @@ std::unique_ptr<CachedCore> make_core(const Settings& s, int threads, CachedCore
   return made;
 }
 
+OneRankModel::Wrap wrap_for(const Settings& s) {
+  if (s.run.device != "cpu" || s.moe.experts == 0) {
+    return {};
+  }
+  return [](std::unique_ptr<Stream> stream) { return std::make_unique<TurnedWeights>(std::move(stream)); };
+}
+
 }  // namespace
 
 // Part of a feed that one forward pass takes.
@@ -131,7 +139,15 @@ Engine::Engine(const OpenedModel& model, const EngineOptions& options, Communica
       dropless_(!options.keep_capacity || model.config().settings.moe.capacity_factor == 0),
       tap_(std::make_unique<Tap>(options)),
       model_(for_engine(model.config(), options), model.reader(), 0, options.threads, communicator,
-             make_core(model.config().settings, options.threads, core_)) {}
+             make_core(model.config().settings, options.threads, core_), wrap_for(model.config().settings)) {
+  // What is prepared once is prepared before anybody waits for it.
+  const std::int32_t token = 0;
+  const Feed first{.sequence = -1, .tokens = {&token, 1}};
+  auto tap = std::exchange(tap_, std::make_unique<Tap>(EngineOptions{}));
+  feed({&first, 1}, [](std::size_t, std::size_t, std::span<const float>) {});
+  forget(-1);
+  tap_ = std::move(tap);
+}
 
 Engine::~Engine() = default;
 

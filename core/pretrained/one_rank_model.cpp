@@ -19,7 +19,7 @@ Config undivided(Config config, std::int64_t positions) {
 }  // namespace
 
 OneRankModel::OneRankModel(const Config& config, const CheckpointReader& reader, std::int64_t positions, int threads,
-                           Communicator& communicator, std::unique_ptr<AttentionCore> core)
+                           Communicator& communicator, std::unique_ptr<AttentionCore> core, const Wrap& wrap)
     : config_(undivided(config, positions)),
       device_(make_device(config_.settings.run.device, threads)),
       stream_(device_->make_main_stream()),
@@ -28,6 +28,9 @@ OneRankModel::OneRankModel(const Config& config, const CheckpointReader& reader,
   session_.plan(0, &communicator, device_.get());
   model_.emplace(session_.plan(), *stream_);
   load_weights(reader, session_.plan(), model_->parameters(), *stream_);
+  if (wrap) {
+    stream_ = wrap(std::move(stream_));
+  }
 }
 
 Tensor OneRankModel::forward(const HostBatch& batch, int layers, StepSums& sums) {

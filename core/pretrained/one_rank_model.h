@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -18,9 +19,11 @@ namespace orthant {
 class OneRankModel {
  public:
   // On a device of run.device with `threads`. positions: of every batch, whatever data.sequence_length says; 0: as it
-  // says. core: in place of attention within whole sequences. Errors: those of make_device and load_weights.
+  // says. core: in place of attention within whole sequences. wrap: what becomes of the main stream. Errors: those of
+  // make_device and load_weights.
+  using Wrap = std::function<std::unique_ptr<Stream>(std::unique_ptr<Stream>)>;
   OneRankModel(const Config& config, const CheckpointReader& reader, std::int64_t positions, int threads,
-               Communicator& communicator, std::unique_ptr<AttentionCore> core = nullptr);
+               Communicator& communicator, std::unique_ptr<AttentionCore> core = nullptr, const Wrap& wrap = {});
 
   // Through the first `layers` layers of the model, the embedding counted. What the head sums is added to `sums`.
   Tensor forward(const HostBatch& batch, int layers, StepSums& sums);

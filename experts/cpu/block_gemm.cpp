@@ -252,6 +252,59 @@ void tile_product(const float* a, float* b, std::int64_t k_count, float* c, std:
       });
 }
 
+// C[rows, vectors * lanes] (+)= A B of so few rows that B is worth reading once and nothing is worth packing. The sums
+// are those of tile_product: an element takes the steps of k in order.
+template <int rows, int vectors, class T>
+void few_rows_product(const Operand<T>& a, const Operand<T>& b, std::int64_t k_begin, std::int64_t k_count, float* c,
+                      std::int64_t ldc, bool accumulate) {
+  Vector sum[rows][vectors];
+  for (int r = 0; r < rows; ++r) {
+    for (int j = 0; j < vectors; ++j) {
+      sum[r][j] = Vector{};
+    }
+  }
+  for (std::int64_t k = k_begin; k < k_begin + k_count; ++k) {
+    const T* const from = b.data + k * b.stride;
+    Vector columns[vectors];
+    for (int j = 0; j < vectors; ++j) {
+      load_vector(columns[j], from + j * lanes);
+      __builtin_prefetch(from + 8 * b.stride + j * lanes);
+    }
+    for (int r = 0; r < rows; ++r) {
+      const float factor = to_float(a.data[r * a.stride + k]);
+      for (int j = 0; j < vectors; ++j) {
+        sum[r][j] += factor * columns[j];
+      }
+    }
+  }
+  for (int r = 0; r < rows; ++r) {
+    for (int j = 0; j < vectors; ++j) {
+      float* const to = c + r * ldc + j * lanes;
+      if (accumulate) {
+        Vector before;
+        load(before, to);
+        sum[r][j] += before;
+      }
+      store(to, sum[r][j]);
+    }
+  }
+}
+
+// The same for `rows` known when it runs, 1 to most_few_rows. Accumulators fill the registers.
+constexpr std::int64_t most_few_rows = 6, few_columns = 4 * lanes;
+template <class T>
+void few_rows(std::int64_t rows, const Operand<T>& a, const Operand<T>& b, std::int64_t k_begin, std::int64_t k_count,
+              float* c, std::int64_t ldc, bool accumulate) {
+  switch (rows) {
+    case 1: return few_rows_product<1, 4>(a, b, k_begin, k_count, c, ldc, accumulate);
+    case 2: return few_rows_product<2, 4>(a, b, k_begin, k_count, c, ldc, accumulate);
+    case 3: return few_rows_product<3, 4>(a, b, k_begin, k_count, c, ldc, accumulate);
+    case 4: return few_rows_product<4, 4>(a, b, k_begin, k_count, c, ldc, accumulate);
+    case 5: return few_rows_product<5, 4>(a, b, k_begin, k_count, c, ldc, accumulate);
+    default: return few_rows_product<6, 4>(a, b, k_begin, k_count, c, ldc, accumulate);
+  }
+}
+
 // One panel of B and the products with it.
 template <class T>
 struct Columns {
@@ -312,6 +365,18 @@ void BlockGemm::product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<
     for (std::int64_t i = 0; i < m; ++i) {
       std::fill_n(c + i * ldc, n, 0.0f);
     }
+  }
+  if (m <= most_few_rows && a.k_contiguous && !b.k_contiguous && n >= few_columns) {
+    const std::int64_t straight = n / few_columns * few_columns;
+    for (std::int64_t j = 0; j < straight; j += few_columns) {
+      for (std::int64_t k0 = 0; k0 < k; k0 += depth) {
+        few_rows(m, a, b.from(j), k0, std::min(depth, k - k0), c + j, ldc, accumulate || k0 > 0);
+      }
+    }
+    if (straight < n) {
+      product(m, n - straight, k, a, b.from(straight), c + straight, ldc, accumulate);
+    }
+    return;
   }
   // So few rows wait for memory whatever is done: B is read in its order, the fastest way.
   const bool whole = m <= tile_rows && !b.k_contiguous;
