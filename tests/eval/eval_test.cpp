@@ -145,7 +145,9 @@ TEST_F(Eval, BadInputIsRefusedByPlace) {
 TEST_F(Eval, ATokenizerOfAnotherModelIsRefused) {
   folder_.write("small.txt", "abc");
   const std::string model = paths::source() + std::string("/tests/pretrained/models/mixtral");
-  EXPECT_THAT(refusal({model, "small.txt"}), HasSubstr("has 256 tokens, the model 38"));
+  EXPECT_THAT(refusal({model, "small.txt"}),
+              AllOf(HasSubstr("its 38 ids are not those of bytes"), HasSubstr("--tokenizer FILE")));
+  EXPECT_THAT(refusal({model, "small.txt", "--tokenizer", "bytes"}), HasSubstr("has 256 tokens, the model 38"));
 }
 
 }  // namespace
