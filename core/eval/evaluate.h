@@ -45,7 +45,9 @@ struct Evaluation {
 };
 
 // Errors: ConfigError for files that are missing, empty or too short, lines that are no question (file:line), a
-// tokenizer whose ids the model has not, no tokenizer where the model has other ids than bytes; those of OpenedModel.
+// tokenizer whose ids the model has not, no tokenizer where the model has other ids than bytes; those of OpenedModel,
+// --length where the model's keys do not allow it included. Error for scores that are not finite, naming file or
+// question.
 Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds = {});
 
 }  // namespace orthant

@@ -175,11 +175,10 @@ class Matching {
 std::vector<NewTensor> tensors_of(const Receipt& receipt, const SourceWeights& weights) {
   std::vector<NewTensor> tensors;
   for (const TensorPlace& place : receipt.places) {
-    tensors.push_back({place.ours, place.our_shape(), [&weights, &place](float* out) {
-                         const std::vector<float> values =
-                             read_floats(weights, place.theirs, place.begin, place.elements());
-                         std::copy(values.begin(), values.end(), out);
-                       }});
+    tensors.push_back(
+        {place.ours, place.our_shape(), [&weights, &place](float* out) {
+           read_floats(weights, place.theirs, place.begin, {out, static_cast<std::size_t>(place.elements())});
+         }});
   }
   return tensors;
 }

@@ -40,7 +40,7 @@ void check(const UpcycleOptions& o, const Settings& dense) {
   if (d_ff_of(dense) % o.granularity != 0) {
     refuse(fmt::format("--granularity {} does not divide the FFN's {} channels", o.granularity, d_ff_of(dense)));
   }
-  if (o.top_k < 1 || o.top_k * o.granularity > o.experts) {
+  if (o.top_k < 1 || o.top_k > o.experts / o.granularity) {
     refuse(fmt::format("--top-k {}: a token's {} whole FFNs of {} experts each are more than {} experts", o.top_k,
                        o.top_k, o.granularity, o.experts));
   }

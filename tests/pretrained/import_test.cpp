@@ -361,6 +361,15 @@ TEST_F(Spoilt, FamiliesThatAreNotKnownAndQuantisedModelsAreRefused) {
   EXPECT_THAT(refusal(), HasSubstr("has no config.json"));
 }
 
+TEST_F(Spoilt, AFolderMayHaveAnyName) {
+  take("mistral");
+  fs::create_directories(folder_ / "a \"b\" \\c");
+  fs::rename(folder_ / "source", folder_ / "two\nlines = 1");
+  const fs::path run = folder_ / "a \"b\" \\c" / "run";
+  import_into(run, folder_ / "two\nlines = 1");
+  EXPECT_EQ(fs::path(config_of(run).settings.run.directory), run.parent_path());
+}
+
 TEST(Import, OfTheProgramSaysWhatItMade) {
   run_test::ProgramFolder folder;
   const auto result =

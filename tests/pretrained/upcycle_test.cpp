@@ -129,6 +129,8 @@ TEST_F(Upcycle, WhatDoesNotDivideIsRefused) {
   o.granularity = 2;
   o.top_k = 3;
   EXPECT_THAT(refusal(o), HasSubstr("3 whole FFNs of 2 experts each are more than 4 experts"));
+  o.top_k = std::int64_t{1} << 62;
+  EXPECT_THAT(refusal(o), HasSubstr("whole FFNs"));
   o = options("mixtral", 4);
   EXPECT_THAT(refusal(o), HasSubstr("has 4 experts already"));
   o = options("llama", 4);
