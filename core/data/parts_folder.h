@@ -29,8 +29,9 @@ class PartsFolder {
     std::vector<std::uint64_t> sizes;
     std::span<const std::byte> tokens;  // of file
   };
-  // Nothing where there is none, or a damaged one.
-  std::optional<Part> finished(std::size_t shard) const;
+  // Nothing where there is none, or a damaged one. check: all of it is read, and compared with its checksum; without
+  // it, sizes alone are compared with the file.
+  std::optional<Part> finished(std::size_t shard, bool check = true) const;
 
   // Removes the shards, and the folder where nothing else lies in it.
   void remove() const;

@@ -179,15 +179,15 @@ TokenFile prepare_tokens(const PrepareOptions& options) {
   Work(options, shards, parts).run();
 
   TokenFile content{.vocabulary = options.tokenizer->vocabulary(), .tokenizer = options.tokenizer->hash()};
-  const auto finished = [&](std::size_t shard) {
-    std::optional<PartsFolder::Part> part = parts.finished(shard);
+  const auto finished = [&](std::size_t shard, bool check) {
+    std::optional<PartsFolder::Part> part = parts.finished(shard, check);
     require(part.has_value(), "'{}': a finished shard is damaged now: is the disk broken? Give the same command again",
             folder.string());
     return std::move(*part);
   };
   std::int64_t tokens = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    for (const std::uint64_t size : finished(i).sizes) {
+    for (const std::uint64_t size : finished(i, false).sizes) {  // checked below, before they count
       content.documents.push_back({tokens, tokens + static_cast<std::int64_t>(size)});
       tokens += static_cast<std::int64_t>(size);
     }
@@ -198,7 +198,7 @@ TokenFile prepare_tokens(const PrepareOptions& options) {
   }
   TokenFile written = write_token_file(options.output, std::move(content), [&](const TokenBytes& put) {
     for (std::size_t i = 0; i < shards.size(); ++i) {
-      put(finished(i).tokens);
+      put(finished(i, true).tokens);
     }
   });
   parts.remove();
