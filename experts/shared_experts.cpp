@@ -1,5 +1,7 @@
 #include "experts/shared_experts.h"
 
+#include <numeric>
+
 namespace orthant {
 namespace {
 
@@ -8,7 +10,7 @@ namespace {
 struct Weighing {
   GateConfig config;
   Tensor logits, valid;         // f32 [T, 1], u8 [T]
-  Tensor expert, lse, chosen;   // i32 [T, 1], f32 [T], i32 [1, 1]
+  Tensor expert, lse, chosen;   // i32 [T, 1], f32 [T], i32 [groups, 1]
   Tensor weight, ones, spread;  // f32 [T, 1], f32 [1, d], f32 [T, d]: the weight in every column
 };
 
@@ -16,25 +18,26 @@ struct Weighing {
 Weighing weighing(const StepContext& ctx, const Tensor& n, const Tensor& w) {
   Stream& s = ctx.stream;
   const std::int64_t tokens = n.dim(0), d = n.dim(1);
+  const std::int64_t group = std::gcd(tokens, std::int64_t{64});  // devices work on groups at the same time
   const auto empty = [&](DType dtype, Shape shape) { return ctx.device().empty(dtype, shape); };
   Weighing made{.config = {.score = ScoreKind::sigmoid,
                            .experts = 1,
                            .top_k = 1,
                            .normalize_weights = false,
-                           .group_tokens = tokens},
+                           .group_tokens = group},
                 .logits = empty(DType::f32, {tokens, 1}),
                 .valid = empty(DType::u8, {tokens}),
                 .expert = empty(DType::i32, {tokens, 1}),
                 .lse = empty(DType::f32, {tokens}),
-                .chosen = empty(DType::i32, {1, 1}),
+                .chosen = empty(DType::i32, {tokens / group, 1}),
                 .weight = empty(DType::f32, {tokens, 1}),
                 .ones = empty(DType::f32, {1, d}),
                 .spread = empty(DType::f32, {tokens, d})};
   s.gemm(made.logits, n, w, {.transpose_b = true});
   s.fill(made.valid, 1);
   s.fill(made.expert, 0);
-  s.gate_choices(made.weight, made.lse, made.chosen, empty(DType::f64, {1, 1}), made.expert, made.logits, made.valid,
-                 made.config);
+  s.gate_choices(made.weight, made.lse, made.chosen, empty(DType::f64, {tokens / group, 1}), made.expert, made.logits,
+                 made.valid, made.config);
   s.fill(made.ones, 1);
   s.gemm(made.spread, made.weight, made.ones, {});
   return made;

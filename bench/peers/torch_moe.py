@@ -52,10 +52,12 @@ LAYOUT_PLUGINS = {"data", "tensor", "sequence", "pipeline", "expert", "offload"}
 def refused(settings):
     """The settings that this file does not compute, a line each."""
     known = [("run.dtype", ["fp32"]), ("model.attention", ["multi_head"]), ("model.ffn", ["mlp"]), ("model.dropout", [0]),
-             ("optimizer.name", ["adamw"]), ("optimizer.schedule", ["constant", "cosine"]), ("optimizer.state_dtype", ["fp32"])]
+             ("model.qk_norm_over", ["head"]), ("model.output_bias", [False]), ("model.rope_scaling", ["none"]),
+             ("model.rope_interleaved", [False]), ("optimizer.name", ["adamw"]), ("optimizer.schedule", ["constant", "cosine"]), ("optimizer.state_dtype", ["fp32"])]
     if settings["moe"]["experts"] > 0:
         known += [("moe.router", ["switch", "gshard", "topk"]), ("moe.score", ["softmax"]), ("moe.drop_policy", ["position"]),
-                  ("moe.balance_over", ["group"]), ("moe.jitter", [0]), ("moe.expert_groups", [1])]
+                  ("moe.balance_over", ["group"]), ("moe.jitter", [0]), ("moe.expert_groups", [1]),
+                  ("moe.weight_scale", [1]), ("moe.shared_gate", [False]), ("moe.first_dense", [0])]
     lines = []
     for key, values in known:
         table, name = key.split(".")

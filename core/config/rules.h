@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <set>
@@ -70,6 +71,11 @@ inline std::string divisors_near(std::int64_t value, std::int64_t wanted) {
 // A smaller number becomes 0 where it is used, and what it should keep apart from 0 is divided by.
 inline bool positive_float(double value) {
   return value >= static_cast<double>(std::numeric_limits<float>::min());
+}
+
+// A larger number becomes infinite where it is used.
+inline bool finite_float(double value) {
+  return std::abs(value) <= static_cast<double>(std::numeric_limits<float>::max());
 }
 
 }  // namespace orthant

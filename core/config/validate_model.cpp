@@ -4,6 +4,9 @@
 
 #include <fmt/ranges.h>
 
+#include <utility>
+
+#include "core/arch/rotary.h"
 #include "router/rules/gate.h"
 
 namespace orthant {
@@ -34,7 +37,7 @@ void check_heads(const ModelSettings& m, Rules& rules) {
                "write qk_norm = true, or leave qk_norm_over out");
 }
 
-// Settings that one kind of attention reads and the other does not.
+// A setting that latent attention does not read.
 struct OtherKind {
   const char* key;
   bool same;  // as by default
@@ -42,14 +45,14 @@ struct OtherKind {
 };
 
 void refuse_latent_sizes(const ModelSettings& m, Rules& rules) {
-  const OtherKind keys[] = {{"q_lora_rank", m.q_lora_rank == 0, ""},
-                            {"kv_lora_rank", m.kv_lora_rank == 0, ""},
-                            {"qk_nope_head_dim", m.qk_nope_head_dim == 0, ""},
-                            {"qk_rope_head_dim", m.qk_rope_head_dim == 0, ""},
-                            {"v_head_dim", m.v_head_dim == 0, ""}};
-  for (const OtherKind& one : keys) {
-    rules.expect(one.same, {fmt::format("model.{}", one.key), "model.attention"},
-                 fmt::format("[model] {}: attention \"multi_head\" takes no notice of it", one.key),
+  const std::pair<const char*, std::int64_t> keys[] = {{"q_lora_rank", m.q_lora_rank},
+                                                       {"kv_lora_rank", m.kv_lora_rank},
+                                                       {"qk_nope_head_dim", m.qk_nope_head_dim},
+                                                       {"qk_rope_head_dim", m.qk_rope_head_dim},
+                                                       {"v_head_dim", m.v_head_dim}};
+  for (const auto& [key, value] : keys) {
+    rules.expect(value == 0, {fmt::format("model.{}", key), "model.attention"},
+                 fmt::format("[model] {}: attention \"multi_head\" takes no notice of it", key),
                  "write attention = \"latent\", or leave it out");
   }
 }
@@ -151,6 +154,16 @@ void check_rope(const ModelSettings& m, Rules& rules) {
                  {"model.rope_mscale", "model.rope_mscale_all_dim"},
                  "[model] rope_mscale: the attention factor is a quotient of rope_mscale's and rope_mscale_all_dim's",
                  "write both, or leave both out");
+    const double factor = rotary_scaling(m, 2).magnitude, of_scores = rotary_score_factor(m);
+    const bool written = m.rope_attention_factor > 0;
+    rules.expect(
+        positive_float(factor) && finite_float(factor) && finite_float(of_scores),
+        written ? std::vector<std::string>{"model.rope_attention_factor", "model.rope_mscale_all_dim"}
+                : std::vector<std::string>{"model.rope_mscale", "model.rope_mscale_all_dim"},
+        fmt::format("[model] {}: queries and keys would be multiplied by {}, scores by {}, and one of them is 0 "
+                    "or infinite in single precision",
+                    written ? "rope_attention_factor" : "rope_mscale", factor, of_scores),
+        "write numbers near 1");
   }
 }
 
@@ -233,6 +246,9 @@ void check_model(const Settings& s, Rules& rules) {
   rules.expect(positive_float(m.norm_eps), {"model.norm_eps"},
                fmt::format("[model] norm_eps: {} is not above 0 in single precision", m.norm_eps),
                "write a small number such as 1e-5");
+  rules.expect(finite_float(m.norm_eps), {"model.norm_eps"},
+               fmt::format("[model] norm_eps: {} is infinite in single precision", m.norm_eps),
+               "write a small number such as 1e-5");
   check_rope(m, rules);
 }
 
@@ -256,6 +272,9 @@ void check_moe(const Config& config, Rules& rules) {
   rules.expect(positive_float(m.weight_scale), {"moe.weight_scale"},
                fmt::format("[moe] weight_scale: {} is not above 0 in single precision", m.weight_scale),
                "write a number above 0, such as 2.5");
+  rules.expect(finite_float(m.weight_scale), {"moe.weight_scale"},
+               fmt::format("[moe] weight_scale: {} is infinite in single precision", m.weight_scale),
+               "write a number such as 2.5");
   rules.expect(m.expert_groups > 1 || m.group_score == GroupScore::top2_sum, {"moe.group_score", "moe.expert_groups"},
                "[moe] group_score: there is one group of experts, and nothing to rank",
                "write expert_groups, or leave group_score out");

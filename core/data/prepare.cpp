@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/data/parts_folder.h"
+#include "core/data/write_file.h"
 
 namespace orthant {
 namespace {
@@ -41,9 +42,9 @@ std::vector<Shard> cut_shards(const std::vector<TextFile>& files, std::uint64_t 
 
 // All that the shards depend on. Another text of the same size and time is not noticed.
 std::string describe_job(const PrepareOptions& options, const std::vector<TextFile>& files) {
-  std::string job = fmt::format("orthant shards 1\ntokenizer {:016x} {}\nbos {} eos {}\nshard bytes {}\n",
-                                options.tokenizer->hash(), options.tokenizer->vocabulary(), options.bos.value_or(-1),
-                                options.eos.value_or(-1), options.shard_bytes);
+  std::string job = fmt::format("tokenizer {:016x} {}\nbos {} eos {}\nshard bytes {}\n", options.tokenizer->hash(),
+                                options.tokenizer->vocabulary(), options.bos.value_or(-1), options.eos.value_or(-1),
+                                options.shard_bytes);
   job += fmt::format("separator '{}' key '{}'\n", options.text.separator, options.text.text_key);
   for (const TextFile& file : files) {
     const fs::path path = fs::absolute(file.file().path());
@@ -166,6 +167,7 @@ class Work {
 }  // namespace
 
 TokenFile prepare_tokens(const PrepareOptions& options) {
+  check_output_file(options.output);
   std::vector<TextFile> files;
   for (const std::string& path : options.files) {
     files.emplace_back(path, options.text);
@@ -177,25 +179,26 @@ TokenFile prepare_tokens(const PrepareOptions& options) {
   Work(options, shards, parts).run();
 
   TokenFile content{.vocabulary = options.tokenizer->vocabulary(), .tokenizer = options.tokenizer->hash()};
-  const auto finished = [&](std::size_t shard) {
-    std::optional<PartsFolder::Part> part = parts.finished(shard);
+  const auto finished = [&](std::size_t shard, bool check) {
+    std::optional<PartsFolder::Part> part = parts.finished(shard, check);
     require(part.has_value(), "'{}': a finished shard is damaged now: is the disk broken? Give the same command again",
             folder.string());
     return std::move(*part);
   };
   std::int64_t tokens = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    for (const std::uint64_t size : finished(i).sizes) {
+    for (const std::uint64_t size : finished(i, false).sizes) {  // checked below, before they count
       content.documents.push_back({tokens, tokens + static_cast<std::int64_t>(size)});
       tokens += static_cast<std::int64_t>(size);
     }
   }
   if (tokens == 0) {
+    parts.remove();  // no other call can go on from them
     throw ConfigError(fmt::format("'{}' and {} more files have no text", options.files.front(), files.size() - 1));
   }
   TokenFile written = write_token_file(options.output, std::move(content), [&](const TokenBytes& put) {
     for (std::size_t i = 0; i < shards.size(); ++i) {
-      put(finished(i).tokens);
+      put(finished(i, true).tokens);
     }
   });
   parts.remove();

@@ -36,9 +36,9 @@ struct PrepareOptions {
 };
 
 // Shards of an earlier call with the same texts (size and time of change), tokenizer and options are kept; those of
-// another are removed. Errors: ConfigError for texts that are missing, empty or no JSON lines, and for texts without a
-// token; Error where another call writes the same output, for what the tokenizer refuses, and for a full disk. Returns
-// what was written.
+// another are removed. Errors: ConfigError for texts that are missing, empty or no JSON lines, for texts without a
+// token, and for an output that no file can be; Error where another call writes the same output, for OUT.parts that is
+// somebody else's, for what the tokenizer refuses, and for a full disk. Returns what was written.
 TokenFile prepare_tokens(const PrepareOptions& options);
 
 }  // namespace orthant

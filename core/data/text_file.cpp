@@ -73,7 +73,8 @@ std::vector<Document> lines_of(std::span<const std::byte> bytes) {
   std::erase_if(lines, [&](const Document& line) {
     const auto all =
         bytes.subspan(static_cast<std::size_t>(line.begin), static_cast<std::size_t>(line.end - line.begin));
-    return std::all_of(all.begin(), all.end(), [](std::byte b) { return b == std::byte{' '} || b == std::byte{'\r'}; });
+    return std::all_of(all.begin(), all.end(),
+                       [](std::byte b) { return b == std::byte{' '} || b == std::byte{'\t'} || b == std::byte{'\r'}; });
   });
   return lines;
 }

@@ -23,8 +23,7 @@ bool is_json_lines(const std::string& path);
 
 class TextFile {
  public:
-  // Errors: ConfigError for a file that is missing
-  // or empty.
+  // Errors: ConfigError for a file that is missing or empty.
   TextFile(const std::string& path, const TextOptions& options);
 
   const MappedFile& file() const { return file_; }

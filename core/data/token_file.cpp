@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <fstream>
 #include <memory>
+
+#include "core/data/write_file.h"
 
 namespace orthant {
 namespace {
@@ -120,31 +121,24 @@ TokenFile write_token_file(const std::filesystem::path& output, TokenFile conten
   header.documents = content.documents.size();
   header.tokenizer = content.tokenizer;
 
-  std::filesystem::path partial = output;
-  partial += ".partial";
-  std::ofstream out(partial, std::ios::binary | std::ios::trunc);
-  require(out.good(), "cannot create '{}'", partial.string());
-  out.write(reinterpret_cast<const char*>(&header), sizeof(Header));
-  out.write(reinterpret_cast<const char*>(content.documents.data()), static_cast<std::streamsize>(index));
+  check_output_file(output);
+  PartialFile out(output);
+  out.write(std::as_bytes(std::span(&header, 1)));
+  out.write(std::as_bytes(std::span(content.documents)));
   Checksum sum;
   std::uint64_t bytes = 0;
   feed([&](std::span<const std::byte> tokens) {
     sum.add(tokens.data(), tokens.size());
-    out.write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(tokens.size()));
+    out.write(tokens);
     bytes += tokens.size();
   });
   header.tokens = bytes / content.width;
   content.tokens = static_cast<std::int64_t>(header.tokens);
   header.token_checksum = sum.value();
   header.header_checksum = header_checksum(header, content.documents.data(), index);
-  out.seekp(0);
-  out.write(reinterpret_cast<const char*>(&header), sizeof(Header));
-  out.close();
-  if (!out) {
-    std::filesystem::remove(partial);
-    fail("cannot write '{}': is the disk full?", partial.string());
-  }
-  std::filesystem::rename(partial, output);
+  out.rewind();
+  out.write(std::as_bytes(std::span(&header, 1)));
+  out.finish();
   return content;
 }
 

@@ -2,8 +2,8 @@
 //
 // Layout, little-endian: 64 bytes of header (magic "ORTHTOKN", u32 version 1 or 2, u32 bytes a token (2 or 4), u64
 // vocabulary, u64 tokens, u64 documents, u64 XXH3 of the tokens' bytes, u64 XXH3 of the tokenizer's file (version 1:
-// zero, a byte is a token), u64 XXH3 of the header up to here and of the documents), then per document u64 begin and
-// u64 end (in tokens, ascending, disjoint), then the tokens.
+// zero, the tokenizer is not known, or is "bytes"), u64 XXH3 of the header up to here and of the documents), then per
+// document u64 begin and u64 end (in tokens, ascending, disjoint), then the tokens.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,8 @@ std::size_t token_width(std::int64_t vocabulary);
 
 // Writes a token file with the vocabulary, tokenizer and documents of `content`. `feed` gives all tokens, of
 // token_width bytes each, to the function that it is called with, in any number of calls. The output appears under its
-// name only when it is complete. Errors: Error when it cannot be written. Returns what was written.
+// name only when it is complete; nothing is left of it otherwise. Errors: ConfigError for a name that no file can have
+// (write_file.h), Error when it cannot be written, and what `feed` throws. Returns what was written.
 using TokenBytes = std::function<void(std::span<const std::byte>)>;
 TokenFile write_token_file(const std::filesystem::path& output, TokenFile content,
                            const std::function<void(const TokenBytes&)>& feed);

@@ -2,29 +2,58 @@
 
 #include <orthant/error.h>
 
-#include <fstream>
 #include <system_error>
 
 namespace orthant {
 
-void write_file(const std::filesystem::path& path, std::initializer_list<std::span<const std::byte>> pieces) {
-  std::filesystem::path partial = path;
-  partial += ".partial";
-  std::ofstream out(partial, std::ios::binary | std::ios::trunc);
-  require(out.good(), "cannot create '{}'", partial.string());
-  for (const std::span<const std::byte> piece : pieces) {
-    out.write(reinterpret_cast<const char*>(piece.data()), static_cast<std::streamsize>(piece.size()));
-  }
-  out.close();
-  if (!out) {
-    std::error_code ignored;
-    std::filesystem::remove(partial, ignored);
-    fail("cannot write '{}': is the disk full?", partial.string());
-  }
-  std::filesystem::rename(partial, path);
+namespace fs = std::filesystem;
+
+PartialFile::PartialFile(const fs::path& name) : name_(name), partial_(name) {
+  partial_ += ".partial";
+  out_.open(partial_, std::ios::binary | std::ios::trunc);
+  require(out_.good(), "cannot create '{}'", partial_.string());
 }
 
-void write_file(const std::filesystem::path& path, std::string_view text) {
+PartialFile::~PartialFile() {
+  if (!partial_.empty()) {
+    std::error_code ignored;
+    fs::remove(partial_, ignored);
+  }
+}
+
+void PartialFile::write(std::span<const std::byte> bytes) {
+  out_.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+}
+
+void PartialFile::finish() {
+  out_.close();
+  require(!out_.fail(), "cannot write '{}': is the disk full?", partial_.string());
+  std::error_code error;
+  fs::rename(partial_, name_, error);
+  require(!error, "cannot rename '{}' to '{}': {}", partial_.string(), name_.string(), error.message());
+  partial_.clear();
+}
+
+void check_output_file(const fs::path& name) {
+  std::error_code ignored;
+  const fs::path folder = name.has_parent_path() ? name.parent_path() : ".";
+  if (name.filename().empty() || fs::is_directory(name, ignored)) {
+    throw ConfigError(fmt::format("'{}' is a folder: give the name of a file to write", name.string()));
+  }
+  if (!fs::is_directory(folder, ignored)) {
+    throw ConfigError(fmt::format("'{}' cannot be written: there is no folder '{}'", name.string(), folder.string()));
+  }
+}
+
+void write_file(const fs::path& path, std::initializer_list<std::span<const std::byte>> pieces) {
+  PartialFile file(path);
+  for (const std::span<const std::byte> piece : pieces) {
+    file.write(piece);
+  }
+  file.finish();
+}
+
+void write_file(const fs::path& path, std::string_view text) {
   write_file(path, {std::as_bytes(std::span(text))});
 }
 

@@ -3,11 +3,34 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <span>
 #include <string_view>
 
 namespace orthant {
+
+// NAME.partial, to be written; it becomes NAME by finish(), and is gone without it.
+class PartialFile {
+ public:
+  // Errors: Error where it cannot be created.
+  explicit PartialFile(const std::filesystem::path& name);
+  ~PartialFile();
+  PartialFile(const PartialFile&) = delete;
+  PartialFile& operator=(const PartialFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void rewind() { out_.seekp(0); }
+  // Closes and renames it. Errors: Error where any of it could not be written, or NAME cannot be.
+  void finish();
+
+ private:
+  std::filesystem::path name_, partial_;
+  std::ofstream out_;
+};
+
+// Refuses a name that no file can have: a folder's, or one in a folder that is not there. Errors: ConfigError.
+void check_output_file(const std::filesystem::path& name);
 
 // Writes NAME.partial, then renames it. Errors: Error when it cannot be written; nothing is left then.
 void write_file(const std::filesystem::path& path, std::initializer_list<std::span<const std::byte>> pieces);

@@ -21,6 +21,7 @@ struct Choice {
 };
 
 struct Question {
+  std::string where;  // file:line
   std::vector<Choice> choices;
   std::size_t answer = 0;
 };
@@ -75,7 +76,8 @@ class Reading {
       const std::string context = text_at(json, "context", where);
       const Json& choices = member(json, "choices", where);
       require(choices.is_array() && choices.size() >= 2, "{}: 'choices' must be a list of at least two texts", where);
-      Question asked{.choices = {}, .answer = static_cast<std::size_t>(integer_at(json, "answer", where))};
+      Question asked{
+          .where = where, .choices = {}, .answer = static_cast<std::size_t>(integer_at(json, "answer", where))};
       require(asked.answer < choices.size(), "{}: 'answer' is {}, of {} choices counted from 0", where, asked.answer,
               choices.size());
       for (const Json& text : choices) {
@@ -110,6 +112,12 @@ class Reading {
   std::int64_t length_;
 };
 
+double finite(double nats, const std::string& where) {
+  require(std::isfinite(nats), "{}: -log p is {} there: are the model's weights damaged, or has it diverged?", where,
+          nats);
+  return nats;
+}
+
 FileScore score_text(const Text& text, std::int64_t length, Scorer& scorer) {
   FileScore score = text.score;
   std::vector<ScoredSequence> batch;
@@ -119,7 +127,7 @@ FileScore score_text(const Text& text, std::int64_t length, Scorer& scorer) {
     const auto at = [&](std::size_t i) { return text.ids.begin() + static_cast<std::ptrdiff_t>(i); };
     batch.push_back({{at(begin), at(end)}, {at(begin + 1), at(end + 1)}});
     if (static_cast<std::int64_t>(batch.size()) == scorer.batch() || end == last) {
-      score.nats += scorer.score(batch);
+      score.nats += finite(scorer.score(batch), text.score.file);
       batch.clear();
     }
   }
@@ -132,7 +140,7 @@ TaskScore score_task(const Task& task, Scorer& scorer) {
     std::size_t likeliest = 0, likeliest_mean = 0;
     double least = std::numeric_limits<double>::infinity(), least_mean = least;
     for (std::size_t i = 0; i < question.choices.size(); ++i) {
-      const double nats = scorer.score(std::span(&question.choices[i].sequence, 1));
+      const double nats = finite(scorer.score(std::span(&question.choices[i].sequence, 1)), question.where);
       const double mean = nats / static_cast<double>(question.choices[i].tokens);
       if (nats < least) {
         least = nats;
@@ -163,9 +171,18 @@ Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, c
   if (options.files.empty() && options.tasks.empty()) {
     throw ConfigError("there is nothing to evaluate: give text files, or --task FILE.jsonl");
   }
-  const OpenedModel model(options.model, "eval", options.overrides, plugin_keys, plugin_kinds);
+  std::vector<std::string> overrides = options.overrides;
+  if (options.length > 0) {
+    overrides.push_back(fmt::format("data.sequence_length={}", options.length));
+  }
+  const OpenedModel model(options.model, "eval", overrides, plugin_keys, plugin_kinds);
+  const Settings& settings = model.config().settings;
+  if (options.length > 0 && settings.model.positions == Positions::learned) {
+    throw ConfigError(fmt::format("--length {}: the model has learned its positions, and has no others: leave it out",
+                                  options.length));
+  }
   const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(model, options.tokenizer);
-  const std::int64_t length = options.length > 0 ? options.length : model.config().settings.data.sequence_length;
+  const std::int64_t length = settings.data.sequence_length;
   Evaluation evaluation{.tokenizer = tokenizer->name(), .length = length, .files = {}, .tasks = {}};
   const Reading reading(*tokenizer, length);
   std::vector<Text> texts;

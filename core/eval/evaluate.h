@@ -14,7 +14,7 @@ struct EvalOptions {
   std::filesystem::path model;         // a run's folder, a checkpoint's, or a published model's
   std::vector<std::string> files;      // texts
   std::vector<std::string> tasks;      // JSON lines: {"context": T, "choices": [T, ...], "answer": i}
-  std::string tokenizer;               // a file or "bytes"; empty: the model's own, or bytes where it has none
+  std::string tokenizer;               // a file or "bytes"; empty: the model's own; without one bytes, for 256 ids
   std::int64_t length = 0;             // positions of a window; 0: the run's data.sequence_length
   int threads = 1;                     // of the CPU
   std::vector<std::string> overrides;  // of the run's configuration, such as moe.capacity_factor=0
@@ -45,7 +45,9 @@ struct Evaluation {
 };
 
 // Errors: ConfigError for files that are missing, empty or too short, lines that are no question (file:line), a
-// tokenizer whose ids the model has not; those of OpenedModel.
+// tokenizer whose ids the model has not, no tokenizer where the model has other ids than bytes; those of OpenedModel,
+// --length where the model's keys do not allow it included. Error for scores that are not finite, naming file or
+// question.
 Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds = {});
 
 }  // namespace orthant

@@ -9,7 +9,7 @@
 namespace orthant {
 
 // x f [T, heads (first + second)], each head's first channels before its others -> [T, heads first], [T, heads second].
-// Either is undefined where it would have no channel.
+// The second is undefined where it would have no channel.
 std::pair<Tensor, Tensor> split_heads(const Tensor& x, std::int64_t heads, std::int64_t first, std::int64_t second,
                                       Stream& s);
 

@@ -33,15 +33,20 @@ Tensor repeat_heads_backward(const Tensor& dy, std::int64_t heads, std::int64_t 
   }
   const std::int64_t tokens = dy.dim(0), c = dy.dim(1) / (heads * repeats);
   const Tensor copies = swapped(dy, {tokens, heads * repeats, c}, s).view({heads * repeats * tokens, c});
-  Tensor sum = s.device().empty(dy.dtype(), {heads * tokens, c});
+  // In f32: sums of bf16 numbers would be rounded once a copy.
+  const Tensor sum = s.device().empty(DType::f32, {heads * tokens, c});
+  s.fill(sum, 0);
   for (std::int64_t head = 0; head < heads; ++head) {
-    const Tensor to = sum.rows(head * tokens, tokens);
-    s.copy(to, copies.rows(head * repeats * tokens, tokens));
-    for (std::int64_t copy = 1; copy < repeats; ++copy) {
-      s.add(to, copies.rows((head * repeats + copy) * tokens, tokens));
+    for (std::int64_t copy = 0; copy < repeats; ++copy) {
+      s.add(sum.rows(head * tokens, tokens), copies.rows((head * repeats + copy) * tokens, tokens));
     }
   }
-  return swapped(sum, {heads, tokens, c}, s).view({tokens, heads * c});
+  Tensor rounded = sum;
+  if (dy.dtype() != DType::f32) {
+    rounded = s.device().empty(dy.dtype(), sum.shape());
+    s.cast(rounded, sum);
+  }
+  return swapped(rounded, {heads, tokens, c}, s).view({tokens, heads * c});
 }
 
 }  // namespace orthant

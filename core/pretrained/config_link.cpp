@@ -14,7 +14,7 @@ namespace {
 
 using Theirs = ConfigLink::Theirs;
 
-// Keys of ours that say nothing about a model's forward pass without dropout and noise, where no token is dropped.
+// Keys of ours that say nothing about a model's forward pass.
 const std::set<std::string> of_training = {
     "model.dropout", "model.init_std",      "moe.aux_loss",     "moe.balance_over", "moe.z_loss",
     "moe.jitter",    "moe.capacity_factor", "moe.group_tokens", "moe.drop_policy",  "moe.bias_update_rate"};
@@ -38,6 +38,13 @@ std::pair<std::string, std::string> split_key(const std::string& key) {
 }
 
 }  // namespace
+
+bool of_forward_pass(const CoreKey& key, const Settings& settings) {
+  const std::string name = key.table + "." + key.spec.name;
+  const bool of_model = key.table == "model" || (key.table == "moe" && settings.moe.experts > 0);
+  const bool idle = name == "model.d_ff" && routed_blocks(settings) == settings.model.layers;
+  return of_model && !idle && !of_training.contains(name);
+}
 
 template <class T, class Fits>
 void ConfigLink::take_value(const char* theirs, const char* ours, const char* kind, const std::optional<T>& absent,
@@ -139,9 +146,7 @@ std::vector<std::string> ConfigLink::unsaid() {
   std::vector<std::string> all = refused_;
   for (const CoreKey& key : core_keys()) {
     const std::string name = key.table + "." + key.spec.name;
-    const bool of_model = key.table == "model" || (key.table == "moe" && config_->settings.moe.experts > 0);
-    const bool idle = name == "model.d_ff" && routed_blocks(config_->settings) == config_->settings.model.layers;
-    if (!of_model || idle || named_.contains(name) || of_training.contains(name)) {
+    if (named_.contains(name) || !of_forward_pass(key, config_->settings)) {
       continue;
     }
     const Value& is = config_->table(key.table).entries().at(key.spec.name).value;

@@ -22,6 +22,12 @@ namespace orthant {
 // "model.layers", "4": keys with their values as TOML, in the order in which they were stated.
 using OurKeys = std::vector<std::pair<std::string, std::string>>;
 
+struct CoreKey;
+
+// Whether a key says something about the forward pass of this model, without dropout and noise, where no token is
+// dropped.
+bool of_forward_pass(const CoreKey& key, const Settings& settings);
+
 class ConfigLink {
  public:
   using Theirs = nlohmann::ordered_json;
@@ -43,6 +49,9 @@ class ConfigLink {
   void ours(const char* key, const std::string& value);
   // Keys of theirs that say nothing about the forward pass: read whatever they hold, and not written.
   void besides(std::initializer_list<const char*> keys) { named_.insert(keys.begin(), keys.end()); }
+
+  // Whether theirs is there, null or not. REQUIRES: reading.
+  bool says(const char* theirs) const { return theirs_.contains(theirs); }
 
   // For what no pair of keys says. REQUIRES: reading. The value of theirs, null where it is missing; what ours becomes.
   Theirs take(const char* key);

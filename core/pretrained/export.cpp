@@ -16,6 +16,7 @@
 #include "core/pretrained/twin.h"
 #include "core/pretrained/workshop.h"
 #include "core/run/run_ids.h"
+#include "core/run/saving.h"
 #include "core/run/text_file.h"
 
 namespace orthant {
@@ -37,10 +38,7 @@ void check_checkpoint(const CheckpointReader& reader, const std::vector<TensorPl
     parameters += place.ours.starts_with(gate_state_prefix) ? 0 : 1;
   }
   const std::vector<std::string> names = reader.names();
-  const auto weights = std::count_if(names.begin(), names.end(), [](const std::string& name) {
-    return !name.starts_with("optimizer/") && !name.starts_with(gate_state_prefix) && !name.starts_with("plugins/") &&
-           !name.starts_with("worker");
-  });
+  const auto weights = std::count_if(names.begin(), names.end(), is_parameter_name);
   require(static_cast<std::size_t>(weights) == parameters,
           "the checkpoint of step {} has {} parameters, the configuration makes {}", reader.step(), weights,
           parameters);
@@ -51,6 +49,22 @@ struct Exported {
   FileTensor tensor;
   std::vector<TensorPlace> parts;
 };
+
+// As asked for, else as the origin has it. What the origin does not have, and every tensor of a model that its family
+// cannot say, gets the type of all its tensors, f32 where they have two.
+DType type_of(const std::string& theirs, const Twin& twin, const Origin* origin, std::optional<DType> dtype) {
+  if (dtype.has_value() || origin == nullptr || origin->dtypes.empty()) {
+    return dtype.value_or(DType::f32);
+  }
+  const auto source = origin->dtypes.find(theirs);
+  if (twin.family != nullptr && source != origin->dtypes.end()) {
+    return source->second;
+  }
+  return std::all_of(origin->dtypes.begin(), origin->dtypes.end(),
+                     [](const auto& tensor) { return tensor.second == DType::bf16; })
+             ? DType::bf16
+             : DType::f32;
+}
 
 // In the order in which our table meets them.
 std::vector<Exported> tensors_of(const Config& config, const Twin& twin, const Origin* origin,
@@ -67,11 +81,7 @@ std::vector<Exported> tensors_of(const Config& config, const Twin& twin, const O
   for (TensorPlace& place : places) {
     const auto [at, added] = index.emplace(place.theirs, tensors.size());
     if (added) {
-      DType type = dtype.value_or(DType::f32);
-      if (origin != nullptr && !dtype.has_value()) {
-        const auto source = origin->dtypes.find(place.theirs);
-        type = source == origin->dtypes.end() ? DType::f32 : source->second;
-      }
+      const DType type = type_of(place.theirs, twin, origin, dtype);
       tensors.push_back({{.name = place.theirs, .dtype = type, .sizes = place.sizes}, {}});
     }
     tensors[at->second].parts.push_back(std::move(place));
@@ -107,7 +117,7 @@ std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader,
     } else {
       writer.write(std::as_bytes(std::span(values)));
     }
-    parameters += elements;
+    parameters += exported.parts.front().ours.starts_with(gate_state_prefix) ? 0 : elements;
   }
   writer.finish();
   file.sync_and_close();
@@ -179,12 +189,16 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
   const Twin twin = twin_of(config, from);
   const std::vector<Exported> tensors = tensors_of(config, twin, from, options.dtype, reader);
 
+  const std::string dtypes = dtypes_of(tensors);
+
   const Disk disk;
   const Workshop workshop(disk, output);
   const std::int64_t parameters = write_weights(workshop.path() / "model.safetensors", reader, tensors, disk);
-  workshop.write_text("config.json", config_json(config, twin, from, options.dtype));
-  for (const std::string& name : from != nullptr ? travelling_files() : std::vector<std::string>()) {
-    if (const auto text = read_text_file(from->folder / name); text.has_value() && name != "config.json") {
+  workshop.write_text("config.json", config_json(config, twin, from, from != nullptr && !options.dtype.has_value(),
+                                                 dtypes == "bf16" ? DType::bf16 : DType::f32));
+  for (const std::string& name : from != nullptr ? travelling_files() : tokenizer_files()) {
+    if (const auto text = read_text_file(run_folder / pretrained_folder / name);
+        text.has_value() && name != "config.json") {
       workshop.write_text(name, *text);
     }
   }
@@ -197,7 +211,7 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
   return {.checkpoint = source.checkpoint,
           .step = reader.step(),
           .parameters = parameters,
-          .dtypes = dtypes_of(tensors),
+          .dtypes = dtypes,
           .model_type = twin.family == nullptr ? "orthant" : twin.family->model_type,
           .notes = notes_on(config.settings, twin),
           .passed_over = source.passed_over};

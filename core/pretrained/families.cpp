@@ -54,10 +54,11 @@ void no_head_dim(ConfigLink& c) {
   }
 }
 
-// Mistral's: a width or null.
-void window(ConfigLink& c) {
+// Mistral's: a width or null. missing: where the file does not say it.
+void window(ConfigLink& c, const Theirs& missing) {
   if (c.reading()) {
-    const Theirs value = c.take("sliding_window");
+    const bool said = c.says("sliding_window");
+    const Theirs value = said ? c.take("sliding_window") : missing;
     if (value.is_number_integer()) {
       c.set("model.sliding_window", value.dump());
     } else if (!value.is_null()) {
@@ -143,7 +144,7 @@ void mixtral(ConfigLink& c) {
   transformer(c, 1e6);
   head_dim(c);
   c.ours("model.biases", "false");
-  window(c);
+  window(c, Theirs());
   c.integer("intermediate_size", "moe.d_expert");
   routed(c, "num_local_experts");
   softmax_gate(c);
@@ -158,7 +159,7 @@ void mistral(ConfigLink& c) {
   transformer(c, 1e4);
   head_dim(c);
   c.ours("model.biases", "false");
-  window(c);
+  window(c, 4096);
   dense(c);
 }
 
@@ -233,8 +234,19 @@ void qwen3_moe(ConfigLink& c) {
   c.flag("norm_topk_prob", "moe.normalize_weights", false);
 }
 
+// What the class of a DeepSeek takes for a key that is missing. Null is something else: no query rank, or refused.
+struct LatentDefaults {
+  std::int64_t first_dense, shared_experts;
+  double weight_scale;
+};
+
+void integer_by_class(ConfigLink& c, const char* theirs, const char* ours, std::int64_t missing) {
+  const bool said = c.reading() && c.says(theirs);
+  c.integer(theirs, ours, said ? std::nullopt : std::optional(missing));
+}
+
 // Latent attention and the blocks of DeepSeek-V2 and V3.
-void deepseek(ConfigLink& c) {
+void deepseek(ConfigLink& c, const LatentDefaults& defaults) {
   transformer(c, 1e4);
   c.theirs("attention_bias", false);
   c.theirs("mlp_bias", false);
@@ -260,7 +272,7 @@ void deepseek(ConfigLink& c) {
     }
   }
   c.ours("model.attention", R"("latent")");
-  c.integer("q_lora_rank", "model.q_lora_rank", 0);
+  c.integer("q_lora_rank", "model.q_lora_rank", c.reading() && !c.says("q_lora_rank") ? 1536 : 0);
   if (!c.reading() && c.our_integer("model.q_lora_rank") == 0) {
     c.put("q_lora_rank", Theirs());  // transformers takes a 0 for a width
   }
@@ -270,21 +282,22 @@ void deepseek(ConfigLink& c) {
   c.integer("v_head_dim", "model.v_head_dim");
   c.integer("intermediate_size", "model.d_ff");
   c.integer("moe_intermediate_size", "moe.d_expert");
-  c.integer("first_k_dense_replace", "moe.first_dense", 0);
+  integer_by_class(c, "first_k_dense_replace", "moe.first_dense", defaults.first_dense);
   c.ours("moe.every", "1");
   routed(c, "n_routed_experts");
-  c.integer("n_shared_experts", "moe.shared_experts", 0);
-  c.number("routed_scaling_factor", "moe.weight_scale", 1.0);
+  integer_by_class(c, "n_shared_experts", "moe.shared_experts", defaults.shared_experts);
+  c.number("routed_scaling_factor", "moe.weight_scale",
+           c.reading() && c.says("routed_scaling_factor") ? std::nullopt : std::optional(defaults.weight_scale));
 }
 
 void deepseek_v3(ConfigLink& c) {
-  deepseek(c);
+  deepseek(c, {.first_dense = 3, .shared_experts = 1, .weight_scale = 2.5});
   c.theirs("rope_interleave", true);
   c.theirs("scoring_func", "sigmoid");
   c.theirs("topk_method", "noaux_tc");
   c.flag("norm_topk_prob", "moe.normalize_weights", true);
-  c.integer("n_group", "moe.expert_groups", 1);
-  c.integer("topk_group", "moe.groups_per_token", 1);
+  integer_by_class(c, "n_group", "moe.expert_groups", 8);
+  integer_by_class(c, "topk_group", "moe.groups_per_token", 4);
   c.ours("moe.group_score", R"("top2_sum")");
   c.ours("moe.router", R"("bias")");
   c.ours("moe.score", R"("sigmoid")");
@@ -292,7 +305,7 @@ void deepseek_v3(ConfigLink& c) {
 
 // Greedy, or by groups of experts, of which the greatest probability counts.
 void deepseek_v2(ConfigLink& c) {
-  deepseek(c);
+  deepseek(c, {.first_dense = 0, .shared_experts = 2, .weight_scale = 1});
   c.theirs("scoring_func", "softmax");
   softmax_gate(c);
   c.theirs("norm_topk_prob", false);

@@ -92,7 +92,7 @@ class Matching {
   void take(const TensorPlace& place) {
     const FileTensor* tensor = weights_.find(place.theirs);
     if (tensor == nullptr || is_left_out(place.theirs, options_.left_out)) {
-      missing_.push_back(place.theirs);
+      missing_.insert(place.theirs);
     } else if (tensor->sizes != place.sizes) {
       misfits_.insert(fmt::format("{} is [{}], config.json makes it [{}]", place.theirs, fmt::join(tensor->sizes, ", "),
                                   fmt::join(place.sizes, ", ")));
@@ -148,11 +148,9 @@ class Matching {
       lines.resize(most_named);
       lines.push_back(fmt::format("and {} more", misfits_.size() - most_named));
     }
-    std::vector<std::string> missing = missing_;
-    missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-    if (!missing.empty()) {
-      lines.push_back(
-          fmt::format("not there, and the model needs {}: {}", missing.size() == 1 ? "it" : "them", some_of(missing)));
+    if (!missing_.empty()) {
+      lines.push_back(fmt::format("not there, and the model needs {}: {}", missing_.size() == 1 ? "it" : "them",
+                                  some_of({missing_.begin(), missing_.end()})));
     }
     if (!unused_.empty()) {
       lines.push_back(
@@ -170,18 +168,17 @@ class Matching {
   const ImportOptions& options_;
   Receipt receipt_;
   std::map<std::string, std::int64_t> used_;  // elements
-  std::set<std::string> misfits_;
-  std::vector<std::string> missing_, unused_;
+  std::set<std::string> misfits_, missing_;
+  std::vector<std::string> unused_;
 };
 
 std::vector<NewTensor> tensors_of(const Receipt& receipt, const SourceWeights& weights) {
   std::vector<NewTensor> tensors;
   for (const TensorPlace& place : receipt.places) {
-    tensors.push_back({place.ours, place.our_shape(), [&weights, &place](float* out) {
-                         const std::vector<float> values =
-                             read_floats(weights, place.theirs, place.begin, place.elements());
-                         std::copy(values.begin(), values.end(), out);
-                       }});
+    tensors.push_back(
+        {place.ours, place.our_shape(), [&weights, &place](float* out) {
+           read_floats(weights, place.theirs, place.begin, {out, static_cast<std::size_t>(place.elements())});
+         }});
   }
   return tensors;
 }
@@ -223,7 +220,7 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
   disk.sync_folder(run.workshop().path() / pretrained_folder);
   run.finish(config);
   for (const TensorPlace& place : receipt.places) {
-    result.parameters += place.ours.starts_with("gate/") ? 0 : place.elements();
+    result.parameters += place.ours.starts_with(gate_state_prefix) ? 0 : place.elements();
   }
   return result;
 }

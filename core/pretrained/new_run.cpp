@@ -1,7 +1,10 @@
 #include "core/pretrained/new_run.h"
 
+#include <algorithm>
+
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/print.h"
+#include "core/config/value_text.h"
 #include "core/run/plugin_state.h"
 #include "core/run/remembered_settings.h"
 #include "core/session/session.h"
@@ -12,8 +15,11 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string model_toml(const OurKeys& keys, const std::string& about) {
+  std::string comment = about;
+  std::replace_if(
+      comment.begin(), comment.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
   std::string text = fmt::format(
-      "# {} A run that goes on from it:\n#   extends = [\"model.toml\"]\n#   [train]\n#   from = \".\"\n", about);
+      "# {} A run that goes on from it:\n#   extends = [\"model.toml\"]\n#   [train]\n#   from = \".\"\n", comment);
   for (const char* table : {"model", "moe"}) {
     text += fmt::format("\n[{}]\n", table);
     for (const auto& [key, value] : keys) {
@@ -40,8 +46,8 @@ Config NewRun::configure(const OurKeys& keys, const std::string& about, const Pl
                          const PluginKinds& plugin_kinds) {
   workshop_->write_text("model.toml", model_toml(keys, about));
   return load_config((workshop_->path() / "model.toml").string(),
-                     {fmt::format("run.name=\"{}\"", output_.filename().string()),
-                      fmt::format("run.directory=\"{}\"", output_.parent_path().string()), "data.source=\"synthetic\""},
+                     {"run.name=" + toml_text(Value(output_.filename().string())),
+                      "run.directory=" + toml_text(Value(output_.parent_path().string())), "data.source=\"synthetic\""},
                      plugin_keys, plugin_kinds);
 }
 

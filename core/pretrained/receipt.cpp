@@ -16,10 +16,17 @@ std::optional<DType> float_type(const std::string& name) {
 
 }  // namespace
 
+std::vector<std::string> tokenizer_files() {
+  return {"tokenizer.json",    "tokenizer_config.json",
+          "tokenizer.model",   "special_tokens_map.json",
+          "added_tokens.json", "vocab.json",
+          "merges.txt",        "chat_template.jinja"};
+}
+
 std::vector<std::string> travelling_files() {
-  return {"config.json",     "generation_config.json",  "tokenizer.json",    "tokenizer_config.json",
-          "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json",
-          "merges.txt",      "chat_template.jinja"};
+  std::vector<std::string> files = tokenizer_files();
+  files.insert(files.begin(), {"config.json", "generation_config.json"});
+  return files;
 }
 
 std::string Receipt::to_json() const {

@@ -11,12 +11,12 @@
 
 #include "core/pretrained/source_weights.h"
 #include "core/pretrained/tensor_names.h"
+#include "core/run/starting_weights.h"
 
 namespace orthant {
 
-inline constexpr const char* pretrained_folder = "pretrained";
-
-// Files of a published model that travel as they are, where it has them: configuration and tokenizer.
+// Files of a published model that travel as they are, where it has them: of its tokenizer; these and configurations.
+std::vector<std::string> tokenizer_files();
 std::vector<std::string> travelling_files();
 
 struct Receipt {

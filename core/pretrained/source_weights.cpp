@@ -138,25 +138,24 @@ std::uint64_t SourceWeights::size() const {
   return sum;
 }
 
-std::vector<float> read_floats(const SourceWeights& weights, const std::string& name, std::int64_t begin,
-                               std::int64_t count) {
+void read_floats(const SourceWeights& weights, const std::string& name, std::int64_t begin, std::span<float> out) {
   const FileTensor& tensor = *weights.find(name);
   const std::byte* from = weights.bytes(name).data() + static_cast<std::size_t>(begin) * size_of(tensor.dtype);
-  std::vector<float> values(static_cast<std::size_t>(count));
   if (tensor.dtype == DType::f32) {
-    std::memcpy(values.data(), from, values.size() * sizeof(float));
+    std::memcpy(out.data(), from, out.size_bytes());
   } else if (tensor.dtype == DType::bf16) {
-    std::vector<BFloat16> narrow(values.size());
-    std::memcpy(narrow.data(), from, narrow.size() * sizeof(BFloat16));
-    std::transform(narrow.begin(), narrow.end(), values.begin(), [](BFloat16 x) { return to_float(x); });
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      BFloat16 narrow;
+      std::memcpy(&narrow, from + i * sizeof narrow, sizeof narrow);  // the file need not align it
+      out[i] = to_float(narrow);
+    }
   } else {
     fail("'{}' is {}: weights are read as F32 or BF16", name, safetensors_name(tensor.dtype));
   }
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    require(std::isfinite(values[i]), "'{}' holds {} at element {}: the source is damaged", name, values[i],
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    require(std::isfinite(out[i]), "'{}' holds {} at element {}: the source is damaged", name, out[i],
             begin + static_cast<std::int64_t>(i));
   }
-  return values;
 }
 
 }  // namespace orthant

@@ -3,9 +3,11 @@
 #include <orthant/error.h>
 
 #include <algorithm>
+#include <map>
 
 #include "core/arch/parameter_table.h"
 #include "core/base/json.h"
+#include "core/config/registry.h"
 #include "core/config/value_text.h"
 #include "core/data/mapped_file.h"
 
@@ -37,12 +39,31 @@ ConfigLink::Theirs own_config(const Config& config) {
   return json;
 }
 
+OurKeys keys_in(const ConfigLink::Theirs& source, const Family& family, const std::string& where) {
+  ConfigLink reading(source);
+  family.state(reading);
+  return reading.read(where);
+}
+
+// Whether the model is the one of these keys. One that they do not state has its default there.
 bool still_is(const Config& config, const OurKeys& keys) {
-  return std::all_of(keys.begin(), keys.end(), [&](const auto& key) {
-    const std::size_t dot = key.first.find('.');
-    const Table& table = config.table(key.first.substr(0, dot));
-    return toml_text(table.entries().at(key.first.substr(dot + 1)).value) == key.second;
+  const std::map<std::string, std::string> stated(keys.begin(), keys.end());
+  const std::vector<CoreKey> all = core_keys();
+  return std::all_of(all.begin(), all.end(), [&](const CoreKey& key) {
+    const auto found = stated.find(key.table + "." + key.spec.name);
+    const std::string was = found != stated.end() ? found->second : toml_text(key.spec.default_value);
+    return !of_forward_pass(key, config.settings) ||
+           toml_text(config.table(key.table).entries().at(key.spec.name).value) == was;
   });
+}
+
+// Keys that `json` does not have become those of the source.
+void keep(const ConfigLink::Theirs& source, std::initializer_list<const char*> keys, ConfigLink::Theirs& json) {
+  for (const char* key : keys) {
+    if (source.contains(key)) {
+      json.emplace(std::string(key), ConfigLink::Theirs(source[key]));
+    }
+  }
 }
 
 }  // namespace
@@ -63,26 +84,31 @@ Twin twin_of(const Config& config, const Origin* origin) {
   return as_family(config, *find_family(routed_blocks(config.settings) > 0 ? "mixtral" : "mistral"));
 }
 
-std::string config_json(const Config& config, const Twin& twin, const Origin* origin, std::optional<DType> dtype) {
+std::string config_json(const Config& config, const Twin& twin, const Origin* origin, bool types_kept, DType written) {
   ConfigLink::Theirs json = twin.family == nullptr ? own_config(config) : twin.config;
-  if (origin != nullptr && twin.family != nullptr) {
+  if (origin != nullptr) {
     const MappedFile file(origin->folder / "config.json");
     const std::string where = fmt::format("'{}'", file.path().string());
     const ConfigLink::Theirs source(parse_json(file.bytes(), where));
-    ConfigLink reading(source);
-    twin.family->state(reading);
-    if (still_is(config, reading.read(where))) {
-      if (!dtype.has_value()) {
+    if (twin.family != nullptr && still_is(config, keys_in(source, *twin.family, where))) {
+      if (types_kept) {
         return {reinterpret_cast<const char*>(file.bytes().data()), file.size()};
       }
       json = source;
-      json.erase("dtype");
+    }
+    keep(source, {"max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id"}, json);
+    json.erase("dtype");
+    json.erase("torch_dtype");
+    if (types_kept && twin.family != nullptr) {
+      keep(source, {"dtype", "torch_dtype"}, json);
     }
   }
   json.emplace("max_position_embeddings", config.settings.data.sequence_length);
   json.emplace("bos_token_id", nullptr);
   json.emplace("eos_token_id", nullptr);
-  json["torch_dtype"] = dtype.value_or(DType::f32) == DType::bf16 ? "bfloat16" : "float32";
+  if (!json.contains("dtype")) {
+    json.emplace("torch_dtype", written == DType::bf16 ? "bfloat16" : "float32");
+  }
   return json.dump(2) + "\n";
 }
 

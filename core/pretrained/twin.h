@@ -1,7 +1,6 @@
 // The twin of a model in transformers: the family that computes the same, and its config.json.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +21,8 @@ struct Twin {
 Twin twin_of(const Config& config, const Origin* origin = nullptr);
 
 // The text of config.json: the origin's own, where the model is still what it says and keeps its types; else the
-// twin's; without a twin our own keys. dtype: of the weights; nothing: as the origin's, f32 without one.
-std::string config_json(const Config& config, const Twin& twin, const Origin* origin, std::optional<DType> dtype);
+// twin's; without a twin our own keys. What the origin says of its tokenizer's ids and of positions stays in any case.
+// types_kept: the weights have the origin's types. written: the type of all weights, f32 where they have two.
+std::string config_json(const Config& config, const Twin& twin, const Origin* origin, bool types_kept, DType written);
 
 }  // namespace orthant

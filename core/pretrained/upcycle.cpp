@@ -11,7 +11,9 @@
 #include "core/layers/parameter_store.h"
 #include "core/pretrained/new_run.h"
 #include "core/pretrained/opened_model.h"
+#include "core/pretrained/receipt.h"
 #include "core/pretrained/sample_logits.h"
+#include "core/run/text_file.h"
 
 namespace orthant {
 namespace {
@@ -38,7 +40,7 @@ void check(const UpcycleOptions& o, const Settings& dense) {
   if (d_ff_of(dense) % o.granularity != 0) {
     refuse(fmt::format("--granularity {} does not divide the FFN's {} channels", o.granularity, d_ff_of(dense)));
   }
-  if (o.top_k < 1 || o.top_k * o.granularity > o.experts) {
+  if (o.top_k < 1 || o.top_k > o.experts / o.granularity) {
     refuse(fmt::format("--top-k {}: a token's {} whole FFNs of {} experts each are more than {} experts", o.top_k,
                        o.top_k, o.granularity, o.experts));
   }
@@ -169,6 +171,22 @@ double largest_difference(const OpenedModel& dense, const Config& mixture, const
   return largest > 0 ? difference / largest : difference;
 }
 
+// The ids are still those of the dense model. Its config.json and receipt are not: they are of other weights.
+void copy_tokenizer(const fs::path& tokenizer, const Workshop& workshop) {
+  if (tokenizer.empty()) {
+    return;
+  }
+  const Disk disk;
+  const fs::path folder = workshop.path() / pretrained_folder;
+  disk.create_folder(folder);
+  for (const std::string& name : tokenizer_files()) {
+    if (const auto text = read_text_file(tokenizer / name)) {
+      workshop.write_text((fs::path(pretrained_folder) / name).string(), *text);
+    }
+  }
+  disk.sync_folder(folder);
+}
+
 }  // namespace
 
 UpcycleResult upcycle(const UpcycleOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
@@ -180,6 +198,7 @@ UpcycleResult upcycle(const UpcycleOptions& options, const PluginKeys& plugin_ke
                     fmt::format("A mixture of {} experts of the dense model {}, written by orthant upcycle.",
                                 options.experts, options.source.filename().string()),
                     plugin_keys, plugin_kinds);
+  copy_tokenizer(source.tokenizer(), run.workshop());
   run.write_weights(mixture, Tensors(options, source, mixture.settings).all());
   const std::int64_t all = elements_of(mixture.settings), routed = elements_of(mixture.settings, true);
   UpcycleResult result{.blocks = routed_blocks(mixture.settings),

@@ -4,6 +4,7 @@
 // Experts come in groups of g that make up the whole FFN. A group's experts have the same row in the router, so that a
 // token's top_k * g experts are top_k whole groups; their weights sum to one, and are multiplied by g: the output is
 // the dense one, whatever the router says. From the first step on the experts differ by what they are trained on.
+// A tokenizer that lies with the model is copied into OUTPUT/pretrained.
 // Sources: Komatsuzaki et al., "Sparse upcycling", 2022; He et al., "Upcycling large language models into mixture of
 // experts", 2024 (slices, and groups that share a row).
 #pragma once

@@ -52,8 +52,8 @@ Config load_config(const ConfigArguments& arguments);
 // file may be anybody's. Its table is not checked (PluginRequest::checked).
 Config load_config_only(const ConfigArguments& arguments);
 
-// check_start, with its notes on the standard error: what every command does with what it has loaded. Returns the
-// layout's ranks. Errors: ConfigError.
-int checked_ranks(Config& config, Ranks ranks);
+// check_start, with its notes on the standard error: what every command does with what it has loaded. begins: as
+// there. Returns the layout's ranks. Errors: ConfigError.
+int checked_ranks(Config& config, Ranks ranks, bool begins = true);
 
 }  // namespace orthant

@@ -50,8 +50,8 @@ Config load_config_only(const ConfigArguments& arguments) {
       kinds_of_plugin);
 }
 
-int checked_ranks(Config& config, Ranks ranks) {
-  const StartCheck checked = check_start(config, ranks);
+int checked_ranks(Config& config, Ranks ranks, bool begins) {
+  const StartCheck checked = check_start(config, ranks, begins);
   for (const std::string& note : checked.notes) {
     say("orthant: note: {}", note);
   }

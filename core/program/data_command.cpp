@@ -160,6 +160,7 @@ void train(const DataOptions& options) {
   if (!options.output.ends_with(".model")) {
     throw ConfigError(fmt::format("-o: '{}' should end in .model, as SentencePiece's files do", options.output));
   }
+  check_output_file(options.output);
   Lines lines(options.files, {.separator = unescape(options.separator), .text_key = options.text_key});
   TrainTokenizerOptions training = options.training;
   training.threads = options.threads;

@@ -70,8 +70,8 @@ struct Needed {
 };
 
 // How many ranks the layout needs; refuses what would fail on the ranks, before any starts.
-Needed check(Config& config, Ranks ranks) {
-  Needed needed{checked_ranks(config, ranks), {}};
+Needed check(Config& config, Ranks ranks, bool begins) {
+  Needed needed{checked_ranks(config, ranks, begins), {}};
   Session session(config);
   for (const AxisSpec& axis : session.mesh().axes()) {
     needed.axes += fmt::format("{}{} {}", needed.axes.empty() ? "" : ", ", axis.name, axis.size);
@@ -224,10 +224,12 @@ int launch(const ConfigArguments& arguments, const LaunchOptions& options) {
   }
   Config config = load_config(arguments);
   const bool elsewhere = options.dry_run || (!external && !options.hostfile.empty());
-  const Needed layout = check(config, elsewhere ? Ranks::elsewhere : Ranks::processes);
+  const std::filesystem::path run_directory =
+      std::filesystem::path(config.settings.run.directory) / config.settings.run.name;
+  const Needed layout = check(config, elsewhere ? Ranks::elsewhere : Ranks::processes,
+                              starts_fresh(options.resume, run_directory / "checkpoints"));
   const int world_size = agreed_world_size(options, external, layout, arguments.file);
   const RunSettings& run = config.settings.run;
-  const std::filesystem::path run_directory = std::filesystem::path(run.directory) / run.name;
   check_resume(options.resume, run_directory / "checkpoints");
   const std::vector<std::string> train = train_command(arguments, options.resume);
 

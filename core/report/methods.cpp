@@ -49,6 +49,12 @@ class Sentences {
         get("model.layers"), get("model.d_model"), get("model.heads"),
         zero("model.kv_heads") ? "" : " (" + get("model.kv_heads") + " for keys and values)", get("model.activation"),
         get("model.norm"), get("model.positions"), get("model.vocab_size"));
+    if (get("model.attention") == "latent") {
+      text += " Attention is latent, with " + get("model.kv_lora_rank") + " channels for keys and values.";
+    }
+    if (const std::string scaling = get("model.rope_scaling"); scaling != "none" && scaling != "(unstated)") {
+      text += fmt::format(" Rotary positions are scaled by \"{}\" with factor {}.", scaling, get("model.rope_factor"));
+    }
     if (!zero("model.dropout")) {
       text += " Dropout is " + get("model.dropout") + ".";
     }
@@ -60,16 +66,22 @@ class Sentences {
       return zero("model.d_ff") ? "It is dense." : "It is dense, with an FFN of width " + get("model.d_ff") + ".";
     }
     const std::string every = get("moe.every");
-    std::string text = fmt::format("Every {}layer has {} experts{}; the gate \"{}\" takes {} of them for each token",
-                                   every == "1" || zero("moe.every") ? "" : every + "th ", get("moe.experts"),
-                                   zero("moe.d_expert") ? "" : " of width " + get("moe.d_expert"), get("moe.router"),
-                                   get("moe.top_k"));
+    std::string text = fmt::format("Every {}layer{} has {} experts{}; the gate \"{}\" takes {} of them for each token",
+                                   every == "1" || zero("moe.every") ? "" : every + "th ",
+                                   zero("moe.first_dense") ? "" : " but the first " + get("moe.first_dense"),
+                                   get("moe.experts"), zero("moe.d_expert") ? "" : " of width " + get("moe.d_expert"),
+                                   get("moe.router"), get("moe.top_k"));
     text += zero("moe.capacity_factor")
                 ? ", and none is dropped."
                 : fmt::format(", with capacity factor {} (beyond it choices are dropped by {}).",
                               get("moe.capacity_factor"), get("moe.drop_policy"));
     if (!zero("moe.shared_experts")) {
-      text += " " + get("moe.shared_experts") + " experts are shared by all tokens.";
+      text += fmt::format(" {} experts{} are shared by all tokens{}.", get("moe.shared_experts"),
+                          zero("moe.d_shared") ? "" : ", together of width " + get("moe.d_shared") + ",",
+                          get("moe.shared_gate") == "true" ? ", each token with a weight of its own" : "");
+    }
+    if (const std::string scale = get("moe.weight_scale"); scale != "(unstated)" && std::stod(scale) != 1) {
+      text += " The weights of a token's experts are multiplied by " + scale + ".";
     }
     text += fmt::format(" The balance loss has coefficient {}, the router's z loss {}.", get("moe.aux_loss"),
                         get("moe.z_loss"));

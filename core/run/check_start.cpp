@@ -170,13 +170,15 @@ class Checks {
 
 }  // namespace
 
-StartCheck check_start(Config& config, Ranks ranks) {
+StartCheck check_start(Config& config, Ranks ranks, bool begins) {
   StartCheck found{.world_size = check_layout(config), .notes = layout_notes(config)};
   Checks checks(config, ranks);
   checks.device();
   checks.communicator(found.world_size);
   checks.data();
-  checks.weights();
+  if (begins) {
+    checks.weights();
+  }
   checks.ranges();
   for (std::string& note : std::move(checks).result()) {
     found.notes.push_back(std::move(note));

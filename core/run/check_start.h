@@ -23,7 +23,8 @@ struct StartCheck {
 // Checks the layout, the names of device and communicator and that they fit each other, and that device, communicator
 // and data can be opened on this machine; what only the ranks' machines must have is noted where they are elsewhere.
 // Where nothing else is wrong, memory.limit is checked, and memory.recompute = "fit" becomes what fits
-// (promise_memory). Errors: ConfigError with everything that is wrong, each at the value to change.
-StartCheck check_start(Config& config, Ranks ranks);
+// (promise_memory). begins: a run that goes on from a checkpoint does not read train.from, so it is not checked.
+// Errors: ConfigError with everything that is wrong, each at the value to change.
+StartCheck check_start(Config& config, Ranks ranks, bool begins = true);
 
 }  // namespace orthant

@@ -13,6 +13,9 @@ namespace orthant {
 // checkpoint of the run itself is looked for when it starts.) Errors: ConfigError.
 void check_resume(const std::string& resume, const std::filesystem::path& root);
 
+// Whether a run with this --resume starts fresh. Errors: CheckpointUnreadable where `root` cannot be listed.
+bool starts_fresh(const std::string& resume, const std::filesystem::path& root);
+
 // The folder of the checkpoint to go on from; empty: a fresh start. `resume` is "" (a fresh start), the path of a
 // checkpoint, "auto" (the newest under `root` that is undamaged) or "auto:PATH" (PATH where `root` holds none).
 //

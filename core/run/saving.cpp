@@ -1,5 +1,7 @@
 #include "core/run/saving.h"
 
+#include <orthant/gate.h>
+
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -97,6 +99,11 @@ std::string refusal_of(const std::function<void()>& before_commit, const SavingR
 }
 
 }  // namespace
+
+bool is_parameter_name(const std::string& name) {
+  return !name.starts_with("optimizer/") && !name.starts_with("plugins/") && !name.starts_with("worker") &&
+         !name.starts_with(gate_state_prefix);
+}
 
 std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::int64_t step, const Plan& plan,
                                       ParamStore& store, const std::map<std::string, std::string>& state,

@@ -26,6 +26,9 @@ struct SavingRanks {
   double disk_timeout_seconds = 1800;
 };
 
+// Whether a tensor of a checkpoint is a parameter of the first worker, not what else is kept with it.
+bool is_parameter_name(const std::string& name);
+
 // Collective over the world. Returns the folder (on rank 0; empty elsewhere) once the checkpoint is complete on disk.
 // before_commit: called on rank 0 when all is written, right before the checkpoint appears; by throwing it keeps that
 // from happening. Called too on each rank whose part of the save fails: what it throws is told as well.

@@ -8,6 +8,7 @@
 
 #include "core/arch/parameter_table.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/run/saving.h"
 
 namespace orthant {
 namespace {
@@ -37,11 +38,6 @@ class Differences {
   std::vector<std::string> lines_;
   std::size_t count_ = 0;
 };
-
-bool is_parameter(const std::string& name) {
-  return !name.starts_with("optimizer/") && !name.starts_with("plugins/") && !name.starts_with("worker") &&
-         !name.starts_with(gate_state_prefix);
-}
 
 }  // namespace
 
@@ -77,12 +73,13 @@ void check_starting_weights(const fs::path& checkpoint, const Settings& settings
     }
   }
   for (const GateStateSpec& state : gate_state_table(settings)) {
+    known.insert(state.name);
     if (!reader.has(state.name)) {
       differences.add(fmt::format("it has no '{}': its gate is another", state.name));
     }
   }
   for (const std::string& name : reader.names()) {
-    if (is_parameter(name) && !known.contains(name)) {
+    if ((is_parameter_name(name) || name.starts_with(gate_state_prefix)) && !known.contains(name)) {
       differences.add(fmt::format("'{}' has no place here", name));
     }
   }
@@ -90,7 +87,8 @@ void check_starting_weights(const fs::path& checkpoint, const Settings& settings
 }
 
 void copy_origin(const fs::path& checkpoint, const fs::path& run) {
-  const fs::path from = checkpoint.parent_path().parent_path() / "pretrained", to = run / "pretrained";
+  const fs::path folder = fs::absolute(checkpoint / "").lexically_normal().parent_path();  // may end in a slash
+  const fs::path from = folder.parent_path().parent_path() / pretrained_folder, to = run / pretrained_folder;
   if (!fs::is_directory(from)) {
     return;
   }

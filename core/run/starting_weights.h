@@ -15,6 +15,9 @@ std::filesystem::path starting_checkpoint(const std::filesystem::path& from);
 // that have other sizes, or that the model does not have.
 void check_starting_weights(const std::filesystem::path& checkpoint, const Settings& settings);
 
+// Of a run: what lies there travels with its weights.
+inline constexpr const char* pretrained_folder = "pretrained";
+
 // What travels with weights that came from a published model (core/pretrained), from the folder of their run into that
 // of the new one; nothing where there is none.
 void copy_origin(const std::filesystem::path& checkpoint, const std::filesystem::path& run);

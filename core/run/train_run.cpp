@@ -236,7 +236,9 @@ class TrainingRun {
     if (settings_.train.from.empty()) {
       return;
     }
-    const std::filesystem::path checkpoint = starting_checkpoint(settings_.train.from);
+    // Rank 0 decides: a run that is still training may save another one while the ranks look.
+    const std::string newest = first() ? starting_checkpoint(settings_.train.from).string() : "";
+    const std::filesystem::path checkpoint = gather_texts(newest, world_, *stream_).front();
     const CheckpointReader reader(checkpoint);
     load_weights(reader, session_.plan(), trainer_.parameters(), *stream_);
     if (first()) {

@@ -64,7 +64,12 @@ constexpr OwnKey learning_rate_key = {"optimizer.lr", "[learning_rate]"};
 constexpr OwnKey width_key = {"moe.d_expert", "model.d_ff and [[grid]] granularity"};
 
 void refuse_key(const OwnKey& own, const std::string& setting, const std::string& where) {
-  if (setting_key(setting) == own.key) {
+  const std::string key = setting_key(setting);
+  if (own.key.starts_with(key + ".")) {
+    throw ConfigError(fmt::format("{}: {}: the study sets {} of every point itself; write the keys of [{}] one by one",
+                                  where, setting, own.key, key));
+  }
+  if (key == own.key) {
     throw ConfigError(fmt::format("{}: {}: the study sets {} of every point itself; leave it out, and write {}", where,
                                   setting, own.key, own.instead));
   }

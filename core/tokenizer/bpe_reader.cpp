@@ -127,6 +127,7 @@ void BpeModel::read_merges(const JsonField& merges) {
     note_pairs(both);
     for (const std::int32_t part : {*a, *b}) {  // the bytes of a character that became tokens could be merged
       can_cut_ = can_cut_ && (byte_level_ || std::find(byte_id_.begin(), byte_id_.end(), part) == byte_id_.end());
+      can_cut_ = can_cut_ && part != unk_;  // and so could what stands for unknown ones
     }
   }
 }

@@ -40,12 +40,16 @@ char32_t letter_of_byte(unsigned char byte) {
 std::optional<std::string> bytes_of_letters(std::string_view text) {
   std::string bytes;
   while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    if (length == 0) {  // what another decoder has made of tokens need not be UTF-8
+      return std::nullopt;
+    }
     const char32_t code = utf8_code(text);
     if (code >= letters.byte.size() || letters.byte[code] < 0) {
       return std::nullopt;
     }
     bytes += static_cast<char>(letters.byte[code]);
-    text.remove_prefix(utf8_length(text));
+    text.remove_prefix(length);
   }
   return bytes;
 }

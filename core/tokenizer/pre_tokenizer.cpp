@@ -222,6 +222,9 @@ class Reader {
     if (!field.flag("add_prefix_space", true) && scheme != "never") {
       field.at("prepend_scheme").refuse("\"{}\" contradicts add_prefix_space = false", scheme);
     }
+    if (replacement.empty() || utf8_length(replacement) != replacement.size()) {
+      field.at(field.find("replacement") ? "replacement" : "str_rep").refuse("one character was expected");
+    }
     add<SpacesAs>(replacement);
     if (scheme != "never") {
       add<Prefix>(replacement, scheme == "first");

@@ -67,7 +67,7 @@ class Translation {
         return;
       }
     }
-    if (pattern_.substr(at_).starts_with("(?")) {
+    if (pattern_.substr(at_).starts_with("(?") || pattern_.substr(at_).starts_with("(*")) {  // PCRE2's verbs
       refuse("'{}'", pattern_.substr(at_, 4));
     }
     result_ += pattern_[at_++];
@@ -82,10 +82,11 @@ class Translation {
       }
       return end > begin;
     };
-    bool good = digits();
+    bool good = digits(), exact = true;
     if (good && end < pattern_.size() && pattern_[end] == ',') {
       ++end;
       digits();
+      exact = false;
     }
     good = good && end < pattern_.size() && pattern_[end] == '}';
     if (!good) {
@@ -96,6 +97,9 @@ class Translation {
     at_ = end;
     if (next() == '+') {
       refuse("'+' behind a count");
+    }
+    if (exact && next() == '?') {
+      refuse("'?' behind a count");  // there it makes all of it optional, to PCRE2 nothing
     }
     if (next() == '?') {
       result_ += pattern_[at_++];

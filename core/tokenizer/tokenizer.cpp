@@ -53,7 +53,7 @@ std::string read_whole(const fs::path& path) {
   const std::uintmax_t size = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
   if (error || size == 0 || size > largest_file) {
     throw ConfigError(fmt::format(
-        "data.tokenizer: '{}' {}; expected \"bytes\", a tokenizer.json, a SentencePiece .model or a folder with one",
+        "the tokenizer '{}' {}; expected \"bytes\", a tokenizer.json, a SentencePiece .model or a folder with one",
         path.string(),
         error       ? error.message()
         : size == 0 ? "is no file, or empty"
@@ -62,7 +62,7 @@ std::string read_whole(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   std::string bytes(static_cast<std::size_t>(size), '\0');
   if (!in.read(bytes.data(), static_cast<std::streamsize>(size))) {
-    throw ConfigError(fmt::format("data.tokenizer: '{}' cannot be read", path.string()));
+    throw ConfigError(fmt::format("the tokenizer '{}' cannot be read", path.string()));
   }
   return bytes;
 }
@@ -77,7 +77,9 @@ Json parse(const std::string& text, const std::string& name) {
 
 std::shared_ptr<const Tokenizer> load_json(const std::string& name, const fs::path& path) {
   const fs::path config = path.parent_path() / "tokenizer_config.json";
-  return parse_tokenizer_json(name, read_whole(path), fs::exists(config) ? read_whole(config) : "");
+  std::error_code error;
+  const bool beside = fs::status(config, error).type() != fs::file_type::not_found;
+  return parse_tokenizer_json(name, read_whole(path), beside ? read_whole(config) : "");
 }
 
 }  // namespace
@@ -110,8 +112,9 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name) {
     return std::make_shared<ByteTokenizer>();
   }
   fs::path path = name;
-  if (fs::is_directory(path)) {
-    path /= fs::exists(path / "tokenizer.json") ? "tokenizer.json" : "tokenizer.model";
+  std::error_code error;  // of a name that no file can have: told below
+  if (fs::is_directory(path, error)) {
+    path /= fs::exists(path / "tokenizer.json", error) ? "tokenizer.json" : "tokenizer.model";
   }
   if (path.extension() == ".json") {
     return load_json(name, path);
@@ -120,7 +123,7 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name) {
     return make_sentencepiece_tokenizer(name, {"tokenizer.model", read_whole(path)});
   }
   throw ConfigError(
-      fmt::format("data.tokenizer: '{}' is not known; expected \"bytes\", a tokenizer.json, a SentencePiece .model or "
+      fmt::format("the tokenizer '{}' is not known; expected \"bytes\", a tokenizer.json, a SentencePiece .model or "
                   "a folder with "
                   "one",
                   name));

@@ -142,10 +142,38 @@ TEST_F(Eval, BadInputIsRefusedByPlace) {
               HasSubstr("give a larger --length"));
 }
 
+TEST_F(Eval, LengthsThatTheModelCannotHaveAreRefused) {
+  EXPECT_THAT(refusal({"runs/r", "held.txt", "--length", "40", "--set", "moe.group_tokens=16"}),
+              HasSubstr("group_tokens"));
+  EXPECT_EQ(ask({"held.txt", "--length", "32", "--set", "moe.group_tokens=16"})["length"], 32);
+  folder_.write("learned.toml",
+                "[run]\nsteps = 1\nname = \"learned\"\n[data]\npath = [\"text.txt\"]\nsequence_length = 16\n"
+                "[batch]\nsequences = 2\n[model]\nlayers = 1\nd_model = 16\nheads = 2\npositions = \"learned\"\n");
+  ASSERT_EQ(folder_.orthant({"train", "learned.toml"}).code, 0);
+  EXPECT_THAT(refusal({"runs/learned", "held.txt", "--length", "40"}), HasSubstr("has learned its positions"));
+}
+
+TEST_F(Eval, ScoresThatAreNotFiniteAreNoAnswer) {
+  // Weights after a step that is far too long: finite, their products are not.
+  const auto trained = folder_.orthant(run_test::with_set(
+      {"launch", "c.toml"}, {"run.name=\"wild\"", "run.steps=1", "optimizer.lr=1e15", "optimizer.warmup_steps=0"}));
+  ASSERT_EQ(trained.code, 0) << trained.error;
+  folder_.write("task.jsonl", R"({"context": "a", "choices": ["b", "c"], "answer": 0})");
+  for (const std::vector<std::string>& what : {std::vector<std::string>{"held.txt"}, {"--task", "task.jsonl"}}) {
+    std::vector<std::string> words = {"eval", "runs/wild"};
+    words.insert(words.end(), what.begin(), what.end());
+    const auto result = folder_.orthant(words);
+    EXPECT_NE(result.code, 0) << result.output;
+    EXPECT_THAT(result.error, HasSubstr(what.back()));
+  }
+}
+
 TEST_F(Eval, ATokenizerOfAnotherModelIsRefused) {
   folder_.write("small.txt", "abc");
   const std::string model = paths::source() + std::string("/tests/pretrained/models/mixtral");
-  EXPECT_THAT(refusal({model, "small.txt"}), HasSubstr("has 256 tokens, the model 38"));
+  EXPECT_THAT(refusal({model, "small.txt"}),
+              AllOf(HasSubstr("its 38 ids are not those of bytes"), HasSubstr("--tokenizer FILE")));
+  EXPECT_THAT(refusal({model, "small.txt", "--tokenizer", "bytes"}), HasSubstr("has 256 tokens, the model 38"));
 }
 
 }  // namespace

@@ -202,7 +202,7 @@ TEST(ModelGradient, NormOverAllHeadsAndOutputBias) {
 
 TEST(ModelGradient, ScaledRotation) {
   expect_differences({"moe.aux_loss=0", "moe.z_loss=0", R"(model.rope_scaling="yarn")", "model.rope_factor=8",
-                      "model.rope_original_positions=4", "model.rope_interleaved=true", "model.head_dim=8"});
+                      "model.rope_original_positions=16", "model.rope_interleaved=true", "model.head_dim=8"});
 }
 
 TEST(ModelGradient, LatentAttention) {
@@ -211,11 +211,13 @@ TEST(ModelGradient, LatentAttention) {
                             R"(model.attention="latent")",
                             "model.kv_lora_rank=6",
                             "model.qk_nope_head_dim=4",
-                            "model.qk_rope_head_dim=2",
+                            "model.qk_rope_head_dim=4",
                             "model.v_head_dim=3",
                             R"(model.rope_scaling="yarn")",
                             "model.rope_factor=8",
-                            "model.rope_original_positions=4",
+                            "model.rope_original_positions=16",
+                            "model.rope_beta_fast=2",
+                            "model.rope_beta_slow=0.25",
                             "model.rope_mscale=0.7",
                             "model.rope_mscale_all_dim=1.1"};
   expect_differences(latent);

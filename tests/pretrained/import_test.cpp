@@ -313,6 +313,42 @@ TEST_F(Spoilt, RotaryPositionsThatAreNotUnderstoodAreRefused) {
   EXPECT_THAT(refused({{"rope_theta", "large"}}), HasSubstr("rope_theta = \"large\""));
 }
 
+TEST_F(Spoilt, AKeyThatIsMissingMeansWhatTransformersTakesForIt) {
+  // Values: the defaults of DeepseekV3Config, DeepseekV2Config, MistralConfig and MixtralConfig.
+  const auto reads = [&](const std::string& family, const std::string& key, std::pair<std::string, json> other = {}) {
+    take(family);
+    change_config([&](json& config) {
+      config.erase(key);
+      if (!other.first.empty()) {
+        config[other.first] = other.second;
+      }
+    });
+    fs::remove_all(folder_ / "run");
+    import_into(folder_ / "run", folder_ / "source");
+    return config_of(folder_ / "run").settings;
+  };
+  EXPECT_EQ(reads("deepseek_v3", "routed_scaling_factor").moe.weight_scale, 2.5);
+  EXPECT_EQ(reads("deepseek_v2", "routed_scaling_factor").moe.weight_scale, 1);
+  EXPECT_EQ(reads("deepseek_v3", "n_group", {"topk_group", 4}).moe.expert_groups, 8);
+  EXPECT_EQ(reads("deepseek_v3", "topk_group").moe.groups_per_token, 4);
+  EXPECT_EQ(reads("deepseek_v2", "n_shared_experts").moe.shared_experts, 2);
+  EXPECT_EQ(reads("deepseek_v3", "n_shared_experts").moe.shared_experts, 1);
+  EXPECT_EQ(reads("mistral", "sliding_window").model.sliding_window, 4096);
+  EXPECT_EQ(reads("mixtral", "sliding_window").model.sliding_window, 0);
+  fs::remove_all(folder_ / "run");
+  // Defaults that this model cannot have.
+  take("deepseek_v3");
+  change_config([](json& config) { config.erase("first_k_dense_replace"); });
+  EXPECT_THAT(refusal(), HasSubstr("first_dense = 3"));
+  take("deepseek_v2");
+  change_config([](json& config) { config.erase("q_lora_rank"); });
+  EXPECT_THAT(refusal(), HasSubstr("q_a_proj"));
+  // Null is not the same: no number.
+  take("deepseek_v3");
+  change_config([](json& config) { config["routed_scaling_factor"] = nullptr; });
+  EXPECT_THAT(refusal(), HasSubstr("routed_scaling_factor is missing"));
+}
+
 TEST_F(Spoilt, FamiliesThatAreNotKnownAndQuantisedModelsAreRefused) {
   take("mixtral");
   change_config([](json& config) { config["quantization_config"] = {{"quant_method", "fp8"}}; });
@@ -323,6 +359,15 @@ TEST_F(Spoilt, FamiliesThatAreNotKnownAndQuantisedModelsAreRefused) {
   EXPECT_THAT(refusal(), HasSubstr("config.json': not valid JSON"));
   fs::remove(folder_ / "source/config.json");
   EXPECT_THAT(refusal(), HasSubstr("has no config.json"));
+}
+
+TEST_F(Spoilt, AFolderMayHaveAnyName) {
+  take("mistral");
+  fs::create_directories(folder_ / "a \"b\" \\c");
+  fs::rename(folder_ / "source", folder_ / "two\nlines = 1");
+  const fs::path run = folder_ / "a \"b\" \\c" / "run";
+  import_into(run, folder_ / "two\nlines = 1");
+  EXPECT_EQ(fs::path(config_of(run).settings.run.directory), run.parent_path());
 }
 
 TEST(Import, OfTheProgramSaysWhatItMade) {

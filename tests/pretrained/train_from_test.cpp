@@ -78,5 +78,37 @@ TEST(StartingWeights, OfAnotherModelAreRefusedBeforeRanksStart) {
   EXPECT_THAT(refused("", "."), HasSubstr("no complete checkpoint"));
 }
 
+TEST(StartingWeights, OfAGateThatIsNotThereAreRefused) {
+  run_test::ProgramFolder folder;
+  import_into(folder.path("base"), published("deepseek_v3"));
+  folder.write("c.toml",
+               "extends = [\"base/model.toml\"]\n[train]\nfrom = \"base\"\n[data]\nsource = \"synthetic\"\n"
+               "sequence_length = 16\n[moe]\nrouter = \"topk\"\n");
+  const auto result = folder.orthant({"train", "c.toml"});
+  EXPECT_EQ(result.code, 78) << result.output;
+  EXPECT_THAT(result.error, AllOf(HasSubstr("'gate/"), HasSubstr("has no place here")));
+}
+
+TEST(StartingWeights, AreNotNeededToGoOn) {
+  run_test::ProgramFolder folder;
+  import_into(folder.path("base"), published("mixtral"));
+  folder.write("c.toml",
+               "extends = [\"base/model.toml\"]\n[run]\nsteps = 2\nname = \"r\"\n"
+               "[train]\nfrom = \"base/checkpoints/step_000000/\"\n[data]\nsource = \"synthetic\"\n"
+               "sequence_length = 16\n[batch]\nsequences = 2\n");
+  const auto begun = folder.orthant({"train", "c.toml"});
+  ASSERT_EQ(begun.code, 0) << begun.error;
+  EXPECT_TRUE(fs::exists(folder.run() / "pretrained/receipt.json")) << "a folder may be named with a slash behind it";
+  fs::remove_all(folder.path("base/checkpoints"));
+  const auto on = folder.orthant(run_test::with_set({"train", "c.toml", "--resume", "auto"}, {"run.steps=3"}));
+  EXPECT_EQ(on.code, 0) << on.error;
+  EXPECT_THAT(on.output, HasSubstr("resumed from"));
+  // Where there is nothing to go on from, they are.
+  const auto anew = folder.orthant(
+      run_test::with_set({"train", "c.toml", "--resume", "auto"}, {"run.steps=3", "run.name=\"other\""}));
+  EXPECT_EQ(anew.code, 78) << anew.output;
+  EXPECT_THAT(anew.error, HasSubstr("is not a folder"));
+}
+
 }  // namespace
 }  // namespace orthant::train_from_test

@@ -2,9 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <set>
+#include <nlohmann/json.hpp>
 
 #include "core/checkpoint/checkpoint.h"
+#include "core/pretrained/export.h"
 #include "core/pretrained/upcycle.h"
 #include "core/run/starting_weights.h"
 #include "core/session/session.h"
@@ -73,6 +74,42 @@ TEST_F(Upcycle, SlicesOfAGroupMakeUpTheWhole) {
             tensor("model.layers.0.block_sparse_moe.experts.4.w2.weight", 24, 2));
 }
 
+TEST_F(Upcycle, TheTokenizerGoesWithTheMixture) {
+  UpcycleOptions o = options("llama", 4);
+  const fs::path dense = folder_.path("dense");
+  fs::copy(o.source, dense);
+  o.source = dense;
+  // As many ids as the model: letters, a blank, digits.
+  nlohmann::json vocabulary;
+  for (int id = 0; id < 38; ++id) {
+    vocabulary[id < 26 ? std::string(1, static_cast<char>('a' + id)) : id == 26 ? "\u0120" : std::to_string(id)] = id;
+  }
+  const nlohmann::json tokenizer = {
+      {"added_tokens", nlohmann::json::array()},
+      {"normalizer", nullptr},
+      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+      {"decoder", {{"type", "ByteLevel"}}},
+      {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}}};
+  folder_.write("dense/tokenizer.json", tokenizer.dump());
+  upcycle(o, keys_of_plugin);
+  EXPECT_FALSE(fs::exists(folder_.path("mixture/pretrained/receipt.json"))) << "that is of the dense weights";
+  EXPECT_FALSE(fs::exists(folder_.path("mixture/pretrained/config.json")));
+  folder_.write("text.txt", "the mixture reads the same ids as the dense model");
+  const auto score = [&](const std::string& model) {
+    const auto result = folder_.orthant({"eval", model, "text.txt", "--json"});
+    EXPECT_EQ(result.code, 0) << result.error;
+    return nlohmann::json::parse(result.output)["files"][0]["nats_per_token"].get<double>();
+  };
+  EXPECT_NEAR(score("mixture"), score("dense"), 1e-5);
+  export_run({.run = folder_.path("mixture"), .output = folder_.path("out")}, keys_of_plugin);
+  EXPECT_TRUE(fs::exists(folder_.path("out/tokenizer.json")));
+  // Without one, its ids are not taken for bytes.
+  fs::remove_all(folder_.path("mixture/pretrained"));
+  const auto refused = folder_.orthant({"eval", "mixture", "text.txt"});
+  EXPECT_EQ(refused.code, 78);
+  EXPECT_THAT(refused.error, HasSubstr("no tokenizer lies with the model"));
+}
+
 TEST_F(Upcycle, NoiseTellsTheCopiesApart) {
   UpcycleOptions o = options("qwen3", 4);
   o.noise = 0.1;
@@ -92,6 +129,8 @@ TEST_F(Upcycle, WhatDoesNotDivideIsRefused) {
   o.granularity = 2;
   o.top_k = 3;
   EXPECT_THAT(refusal(o), HasSubstr("3 whole FFNs of 2 experts each are more than 4 experts"));
+  o.top_k = std::int64_t{1} << 62;
+  EXPECT_THAT(refusal(o), HasSubstr("whole FFNs"));
   o = options("mixtral", 4);
   EXPECT_THAT(refusal(o), HasSubstr("has 4 experts already"));
   o = options("llama", 4);

@@ -140,6 +140,9 @@ TEST_F(StudyGridTest, WhatTheStudySetsItselfIsRefusedInItsSettings) {
         << set;
   }
   EXPECT_THAT(error_of([&] { points(grid, {"run.seed=3"}); }), AllOf(HasSubstr("--set"), HasSubstr("[[grid]] seeds")));
+  for (const char* table : {"run={seed=3}", "moe = {experts=2}"}) {
+    EXPECT_THAT(error_of([&] { points(grid, {table}); }), AllOf(HasSubstr("--set"), HasSubstr("one by one"))) << table;
+  }
   const std::string rate = "[[size]]\nname = \"s\"\nset = [\"optimizer.lr=0.1\"]\n" + grid;
   EXPECT_EQ(points(rate).size(), 2u);
   EXPECT_THAT(error_of([&] { points("[learning_rate]\nlr = 0.004\nd_model = 16\n" + rate); }),

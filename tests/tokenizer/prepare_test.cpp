@@ -7,8 +7,10 @@
 #include <orthant/error.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "tests/data/temporary_folder.h"
+#include "tests/support/paths.h"
 
 namespace orthant::prepare_test {
 namespace {
@@ -62,7 +64,6 @@ TEST_F(Prepared, FinishedShardsAreKeptAndDamagedOnesAreMadeAgain) {
     text += "document " + std::to_string(i) + "--";
   }
   const std::string good = folder_.write("good.txt", text), lines = folder_.write("bad.jsonl", "{\"text\": 1}");
-  prepare_tokens(options({good}, "whole.tok"));
   PrepareOptions o = options({good, lines});
   EXPECT_THROW(prepare_tokens(o), ConfigError);  // as if killed at the last shard
   const fs::path parts = folder_.path() / "out.tok.parts", first = parts / "000000.part",
@@ -75,8 +76,12 @@ TEST_F(Prepared, FinishedShardsAreKeptAndDamagedOnesAreMadeAgain) {
   EXPECT_THROW(prepare_tokens(o), ConfigError);
   EXPECT_EQ(fs::last_write_time(first), before);
   EXPECT_NE(read_file(second), damaged);
-  o.files = {good};  // another job: nothing of the old one is taken
+  o.files = {good};  // another job, with other tokens: nothing of the old one is taken
+  o.eos = 7;
   prepare_tokens(o);
+  PrepareOptions whole = options({good}, "whole.tok");
+  whole.eos = 7;
+  prepare_tokens(whole);
   EXPECT_EQ(read_file(o.output), read_file(folder_.path() / "whole.tok"));
 }
 
@@ -95,6 +100,60 @@ TEST_F(Prepared, LinesThatAreNoTextAreRefusedByTheirNumber) {
   EXPECT_THAT(error("{\"text\": \"a\""), HasSubstr("line 1"));
   EXPECT_THAT(error("{\"text\": \"\xff\"}"), HasSubstr("line 1"));
   EXPECT_THAT(error("{\"text\": \"\"}"), HasSubstr("no text"));
+}
+
+std::string error_of(const PrepareOptions& options) {
+  try {
+    prepare_tokens(options);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_F(Prepared, AFolderOfSomebodyElseIsLeftAlone) {
+  fs::create_directory(folder_.path() / "out.tok.parts");
+  const std::string text = folder_.write("out.tok.parts/a.txt", "ab--cd");
+  EXPECT_THAT(error_of(options({text})), HasSubstr("are not shards of a token file"));
+  EXPECT_EQ(read_file(text), "ab--cd");
+  folder_.write("out.tok.parts/job", "mine");
+  EXPECT_THAT(error_of(options({text})), HasSubstr("are not shards of a token file"));
+  EXPECT_EQ(read_file(folder_.path() / "out.tok.parts/job"), "mine");
+  // What somebody puts beside shards stays.
+  const std::string other = folder_.write("b.txt", "ab--cd"), bad = folder_.write("bad.jsonl", "{}");
+  EXPECT_THAT(error_of(options({other, bad}, "two.tok")), HasSubstr("bad.jsonl"));
+  const std::string note = folder_.write("two.tok.parts/note.part.txt", "keep");
+  prepare_tokens(options({other}, "two.tok"));
+  EXPECT_EQ(read_file(note), "keep");
+  EXPECT_FALSE(fs::exists(folder_.path() / "two.tok.parts/000000.part"));
+  EXPECT_FALSE(fs::exists(folder_.path() / "two.tok.parts/job"));
+  folder_.write("three.tok.parts", "a file");
+  EXPECT_THAT(error_of(options({other}, "three.tok")), HasSubstr("is needed as a folder"));
+}
+
+TEST_F(Prepared, NothingIsLeftOfWhatCannotBeFinished) {
+  const std::string text = folder_.write("a.txt", "ab--cd"),
+                    blank = folder_.write("blank.jsonl", "{\"text\": \"\"}\n\t\n");
+  EXPECT_THAT(error_of(options({blank})), HasSubstr("have no text"));
+  EXPECT_FALSE(fs::exists(folder_.path() / "out.tok.parts"));
+  fs::create_directory(folder_.path() / "folder");
+  EXPECT_THAT(error_of(options({text}, "folder")),
+              HasSubstr("'" + (folder_.path() / "folder").string() + "' is a folder"));
+  EXPECT_THAT(error_of(options({text}, "none/out.tok")), HasSubstr("there is no folder"));
+  EXPECT_FALSE(fs::exists(folder_.path() / "folder.parts"));
+  EXPECT_THROW(prepare_byte_tokens({text}, "--", folder_.path() / "folder"), ConfigError);
+  const fs::path out = folder_.path() / "fed.tok";
+  EXPECT_THROW(write_token_file(out, {.vocabulary = 4}, [](const TokenBytes&) { throw Error("no tokens"); }), Error);
+  EXPECT_FALSE(fs::exists(out.string() + ".partial"));
+}
+
+TEST_F(Prepared, TheHashIsTheTokenizers) {
+  const nlohmann::json wheels = nlohmann::json::parse(read_file(paths::source("tests/tokenizer/wheels.json")));
+  PrepareOptions o = options({folder_.write("a.txt", "some words--more words")});
+  o.tokenizer = parse_tokenizer_json("t.json", wheels["kinds"]["gpt2"]["tokenizer"].dump());
+  ASSERT_NE(o.tokenizer->hash(), 0u);
+  EXPECT_EQ(prepare_tokens(o).tokenizer, o.tokenizer->hash());
+  EXPECT_EQ(read_token_file(MappedFile(o.output)).tokenizer, o.tokenizer->hash());
 }
 
 TEST_F(Prepared, TheHeaderNamesTheTokenizer) {

@@ -7,6 +7,7 @@
 #include <orthant/error.h>
 #include <sys/wait.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/tokenizer/regex.h"
@@ -75,39 +76,100 @@ TEST(Tokenizers, BytesThatAreNoTextAreKeptOrRefused) {
   EXPECT_THROW(of_kind("unknown")->encode("a\xff"), Error);
 }
 
-// One merge across a long word: cutting it must not change it. The heap and the plain search agree with the definition.
-TEST(Tokenizers, LongWordsAreMergedByTheDefinition) {
-  const auto tokenizer = of_kind("gpt2");
-  const json model = wheels()["kinds"]["gpt2"]["tokenizer"]["model"];
-  std::vector<std::pair<std::string, std::string>> merges;
+// By the definition: the pair of the lowest rank is merged, the leftmost first, until there is none.
+std::vector<std::int32_t> merged(std::vector<std::string> parts, const json& model) {
+  std::map<std::pair<std::string, std::string>, std::size_t> ranks;
   for (const json& merge : model["merges"]) {
-    merges.emplace_back(merge[0], merge[1]);
+    ranks.emplace(std::pair(merge[0].get<std::string>(), merge[1].get<std::string>()), ranks.size());
   }
+  for (;;) {
+    std::size_t best = ranks.size(), at = 0;
+    for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+      const auto found = ranks.find({parts[i], parts[i + 1]});
+      if (found != ranks.end() && found->second < best) {
+        best = found->second;
+        at = i;
+      }
+    }
+    if (best == ranks.size()) {
+      break;
+    }
+    parts[at] += parts[at + 1];
+    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+  }
+  std::vector<std::int32_t> ids;
+  for (const std::string& part : parts) {
+    ids.push_back(model["vocab"][part]);
+  }
+  return ids;
+}
+
+// Merges of a few letters that compete for them, so that almost every place of a word is one of several merges'.
+json overlapping_merges(const std::vector<std::pair<std::string, std::string>>& merges,
+                        const std::vector<std::string>& letters) {
+  json model = {{"type", "BPE"}, {"vocab", json::object()}, {"merges", json::array()}};
+  const auto add = [&](const std::string& token) { model["vocab"].emplace(token, model["vocab"].size()); };
+  std::for_each(letters.begin(), letters.end(), add);
+  for (const auto& [left, right] : merges) {
+    add(left + right);
+    model["merges"].push_back({left, right});
+  }
+  return model;
+}
+
+// A long word may be cut where no merge reaches across; the heap and the plain search agree with the definition.
+TEST(Tokenizers, LongWordsAreMergedByTheDefinition) {
+  const json model = overlapping_merges({{"b", "c"},
+                                         {"a", "b"},
+                                         {"c", "a"},
+                                         {"a", "bc"},
+                                         {"bc", "a"},
+                                         {"ab", "ab"},
+                                         {"ca", "b"},
+                                         {"abab", "ab"},
+                                         {"a", "a"},
+                                         {"aa", "aa"},
+                                         {"abc", "abc"}},
+                                        {"a", "b", "c", "d"});
+  const auto tokenizer = parse_tokenizer_json("t.json", json{{"added_tokens", json::array()}, {"model", model}}.dump());
   std::uint32_t state = 1;
   for (int round = 0; round < 200; ++round) {
     std::string word;
-    for (int i = 0; i < 30 + round; ++i) {
-      state = state * 1664525u + 1013904223u;
-      word += "abcdefghijklmnopqrstuvwxyzeeeetttnnooaais"[state >> 24 & 0x27];
-    }
     std::vector<std::string> parts;
-    for (const char c : word) {
-      parts.emplace_back(1, c);
+    for (int i = 0; i < 5 + 2 * round; ++i) {
+      state = state * 1664525u + 1013904223u;
+      word += "aaabbbccd"[(state >> 16) % 9];
+      parts.emplace_back(1, word.back());
     }
-    for (const auto& [left, right] : merges) {  // in the order of ranks, from the left
-      for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
-        if (parts[i] == left && parts[i + 1] == right) {
-          parts[i] += right;
-          parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-        }
-      }
-    }
-    std::vector<std::int32_t> expected;
-    for (const std::string& part : parts) {
-      expected.push_back(model["vocab"][part]);
-    }
-    ASSERT_EQ(tokenizer->encode(word), expected) << word;
+    ASSERT_EQ(tokenizer->encode(word), merged(parts, model)) << word;
   }
+}
+
+TEST(Tokenizers, UnknownCharactersAreMergedAcrossALongWord) {
+  json model = overlapping_merges({{"a", "?"}, {"?", "?"}}, {"a", "?"});
+  model["unk_token"] = "?";
+  const auto tokenizer = parse_tokenizer_json("t.json", json{{"added_tokens", json::array()}, {"model", model}}.dump());
+  std::string word;
+  std::vector<std::string> parts;
+  for (int i = 0; i < 300; ++i) {
+    word += i % 3 == 0 ? "a" : "z";
+    parts.emplace_back(i % 3 == 0 ? "a" : "?");
+  }
+  EXPECT_EQ(tokenizer->encode(word), merged(parts, model));
+}
+
+TEST(Tokenizers, BytesBehindAnotherDecoderAreNoLetters) {
+  json model = overlapping_merges({}, {"a"});
+  for (int byte = 0; byte < 256; ++byte) {
+    model["vocab"].emplace(fmt::format("<0x{:02X}>", byte), model["vocab"].size());
+  }
+  model["byte_fallback"] = true;
+  const json decoder = {{"type", "Sequence"}, {"decoders", {{{"type", "ByteFallback"}}, {{"type", "ByteLevel"}}}}};
+  const auto tokenizer = parse_tokenizer_json(
+      "t.json", json{{"added_tokens", json::array()}, {"model", model}, {"decoder", decoder}}.dump());
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("\u4e2d")).size(), 3u);
+  const std::int32_t half = model["vocab"]["<0xC3>"];
+  EXPECT_FALSE(tokenizer->decode(std::vector<std::int32_t>{half}).empty());
 }
 
 std::string refusal(const json& tokenizer) {
@@ -140,6 +202,8 @@ TEST(Tokenizers, WhatIsNotImplementedIsRefusedByItsPlace) {
   EXPECT_THAT(with("/added_tokens/0/id", 77), HasSubstr("added_tokens[0]: '<|endoftext|>' has the id 77, expected 0"));
   EXPECT_THAT(with("/model/merges/0", "a"), HasSubstr("model.merges[0]: expected two tokens"));
   EXPECT_THAT(with("/model/vocab/zzz", 4000000), HasSubstr("is far beyond"));
+  EXPECT_THAT(with("/pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "__"}}),
+              HasSubstr("pre_tokenizer.replacement: one character"));
   EXPECT_THAT(with("/model/vocab/zzz", 3), HasSubstr("have one id, 3"));
 }
 
@@ -147,8 +211,8 @@ TEST(Tokenizers, PatternsOfOtherMeaningAreTranslatedOrRefused) {
   EXPECT_EQ(pcre_pattern(R"(\s+(?!\S)|\p{Lu}?[\d]{1,3})"),
             R"(\p{White_Space}+(?!\P{White_Space})|\p{Lu}?[\p{Nd}]{1,3})");
   EXPECT_EQ(pcre_pattern(R"(\p{Han}\u3042)"), R"(\p{sc:Han}\x{3042})");
-  for (const char* pattern :
-       {R"(\h)", R"(\b)", "(?i)a", "[[:alpha:]]", "a{,3}", "a{1,2}+", "(?<name>a)", R"(\xff)", "[]a]"}) {
+  for (const char* pattern : {R"(\h)", R"(\b)", "(?i)a", "[[:alpha:]]", "a{,3}", "a{1,2}+", "(?<name>a)", R"(\xff)",
+                              "[]a]", "(*ACCEPT)a", "(*CRLF)a", "a{2}?"}) {
     EXPECT_THROW(pcre_pattern(pattern), ConfigError) << pattern;
   }
 }
@@ -180,6 +244,8 @@ TEST(Tokenizers, ATrainedModelGivesTextBack) {
   }
   EXPECT_THROW(load_tokenizer(folder.write("bad.model", bytes.substr(0, bytes.size() / 2))), ConfigError);
   EXPECT_THROW(load_tokenizer((folder.path() / "none.json").string()), ConfigError);
+  EXPECT_THROW(load_tokenizer(std::string(5000, 'x')), ConfigError);
+  EXPECT_THROW(load_tokenizer(std::string(5000, 'x') + ".json"), ConfigError);
 }
 
 // Opt-in, as tests/export/transformers_test.cpp: a Python with the wheels tokenizers and sentencepiece.

@@ -1,0 +1,43 @@
+// Sentences about the method, from settings as a run has resolved them.
+#include "core/report/methods.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace orthant::report::methods_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(Methods, SayWhatADeepseekIs) {
+  const FlatSettings settings = {{"model.attention", "latent"},  {"model.kv_lora_rank", "512"},
+                                 {"model.rope_scaling", "yarn"}, {"model.rope_factor", "40.0"},
+                                 {"moe.experts", "256"},         {"moe.every", "1"},
+                                 {"moe.first_dense", "3"},       {"moe.top_k", "8"},
+                                 {"moe.weight_scale", "2.5"},    {"moe.shared_experts", "1"},
+                                 {"moe.d_shared", "2048"},       {"moe.shared_gate", "true"}};
+  EXPECT_THAT(methods_of(settings, {}, {}, {}),
+              AllOf(HasSubstr("Attention is latent, with 512 channels"), HasSubstr("scaled by \"yarn\" with factor 40"),
+                    HasSubstr("Every layer but the first 3 has 256 experts"), HasSubstr("multiplied by 2.5"),
+                    HasSubstr("together of width 2048"), HasSubstr("each token with a weight of its own")));
+}
+
+TEST(Methods, SayNothingOfWhatIsNotThere) {
+  const FlatSettings settings = {{"model.attention", "multi_head"},
+                                 {"model.rope_scaling", "none"},
+                                 {"moe.experts", "8"},
+                                 {"moe.every", "2"},
+                                 {"moe.first_dense", "0"},
+                                 {"moe.weight_scale", "1.0"},
+                                 {"moe.shared_experts", "1"},
+                                 {"moe.d_shared", "0"},
+                                 {"moe.shared_gate", "false"}};
+  EXPECT_THAT(methods_of(settings, {}, {}, {}),
+              AllOf(HasSubstr("Every 2th layer has 8 experts"), Not(HasSubstr("latent")), Not(HasSubstr("scaled by")),
+                    Not(HasSubstr("multiplied")), Not(HasSubstr("of width")), Not(HasSubstr("weight of its own"))));
+}
+
+}  // namespace
+}  // namespace orthant::report::methods_test
