@@ -88,7 +88,11 @@ class Checks {
 
   void data() {
     try {
-      make_batch_source(config_.settings);
+      for (std::string& note : check_batch_source(config_.settings, ranks_ != Ranks::elsewhere)) {
+        notes_.push_back(std::move(note));
+      }
+    } catch (const SettingError& error) {
+      refuse(error.setting().c_str(), error.what(), "");
     } catch (const Error& error) {
       refuse(reads_files() ? "data.path" : "data.source", error.what(), "");
     }

@@ -22,6 +22,7 @@
 #include "core/run/routing_alarms.h"
 #include "core/run/run_claim.h"
 #include "core/run/run_numbers.h"
+#include "core/run/run_tokenizer.h"
 #include "core/run/run_trace.h"
 #include "core/run/saving.h"
 #include "core/run/starting_weights.h"
@@ -209,6 +210,7 @@ class TrainingRun {
     const CheckpointReader reader(from_);
     if (first()) {
       claim_->check(from_, reader.state());
+      require_same_tokenizer(settings_, from_.parent_path().parent_path());
     }
     require_same_parameters(reader, settings_);
     const std::vector<std::string> notes = load_checkpoint(reader, session_.plan(), trainer_.parameters(), *stream_);
@@ -252,6 +254,7 @@ class TrainingRun {
     if (!origin_.empty()) {
       copy_origin(origin_, options_.run_directory);
     }
+    keep_tokenizer(settings_, options_.run_directory);
     metrics_.emplace(options_.run_directory / "metrics.jsonl", step_, claim_->ids().run);
     if (settings_.run.tensorboard) {
       tensorboard_.emplace(options_.run_directory / "tensorboard", step_);

@@ -1,0 +1,20 @@
+// The tokenizer of a run, in RUN/tokenizer/: `orthant eval` reads texts by it, and `orthant export` writes it.
+#pragma once
+
+#include <orthant/settings.h>
+
+#include <filesystem>
+
+namespace orthant {
+
+inline constexpr const char* tokenizer_folder = "tokenizer";
+
+// Copies the files of the run's tokenizer into its folder; nothing for bytes, and for a source that reads no files.
+// Errors: Error for a disk that fails.
+void keep_tokenizer(const Settings& settings, const std::filesystem::path& run);
+
+// Refuses data of another tokenizer than the one that `run` keeps, by its hash. A run that keeps none, and data that do
+// not say, pass. Errors: ConfigError.
+void require_same_tokenizer(const Settings& settings, const std::filesystem::path& run);
+
+}  // namespace orthant
