@@ -28,17 +28,29 @@ void keep_tokenizer(const Settings& settings, const std::filesystem::path& run) 
 
 void require_same_tokenizer(const Settings& settings, const std::filesystem::path& run) {
   const std::filesystem::path folder = run / tokenizer_folder;
-  if (!std::filesystem::exists(folder)) {
-    return;
-  }
-  const std::optional<std::uint64_t> now = tokenizer_hash(settings);
-  const std::uint64_t kept = load_tokenizer(folder.string())->hash();
-  if (now.has_value() && *now != kept) {
+  const std::optional<std::uint64_t> kept = tokenizer_hash_in(folder), now = tokenizer_hash(settings);
+  if (kept.has_value() && now.has_value() && *now != *kept) {
     throw ConfigError(
         fmt::format("data.tokenizer: the run was trained with the tokenizer {:016x}, which is kept in '{}', the data "
                     "have {:016x} now{}: its ids mean other texts; give data.tokenizer = \"{}\" or start another run",
-                    kept, folder.string(), *now, *now == 0 ? " (bytes)" : "", folder.string()));
+                    *kept, folder.string(), *now, *now == 0 ? " (bytes)" : "", folder.string()));
   }
+}
+
+std::string other_tokenizer(const Settings& settings, const std::filesystem::path& run) {
+  std::filesystem::path folder = run / tokenizer_folder;
+  std::optional<std::uint64_t> theirs = tokenizer_hash_in(folder);
+  if (!theirs.has_value()) {
+    folder = run / "pretrained";
+    theirs = tokenizer_hash_in(folder);
+  }
+  const std::optional<std::uint64_t> ours = theirs.has_value() ? tokenizer_hash(settings) : std::nullopt;
+  return !ours.has_value() || *ours == *theirs
+             ? ""
+             : fmt::format(
+                   "train.from: the weights are of the tokenizer {:016x}, the data of {:016x}{}: the same ids "
+                   "mean other texts, unless one extends the other; data.tokenizer = \"{}\" is theirs",
+                   *theirs, *ours, *ours == 0 ? " (bytes)" : "", folder.string());
 }
 
 }  // namespace orthant

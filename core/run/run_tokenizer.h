@@ -4,6 +4,7 @@
 #include <orthant/settings.h>
 
 #include <filesystem>
+#include <string>
 
 namespace orthant {
 
@@ -16,5 +17,9 @@ void keep_tokenizer(const Settings& settings, const std::filesystem::path& run);
 // Refuses data of another tokenizer than the one that `run` keeps, by its hash. A run that keeps none, and data that do
 // not say, pass. Errors: ConfigError.
 void require_same_tokenizer(const Settings& settings, const std::filesystem::path& run);
+
+// A note where the data are of another tokenizer than the weights of `run`, which a new run begins with: its own, or
+// that of the published model it came from. Empty: of the same, or not known.
+std::string other_tokenizer(const Settings& settings, const std::filesystem::path& run);
 
 }  // namespace orthant

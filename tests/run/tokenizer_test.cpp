@@ -66,6 +66,9 @@ TEST_F(RunTokenizer, IsKeptIsReadByEvalIsExportedAndIsTheOnlyOneThatGoesOn) {
   const Result bytes = train({fmt::format("model.vocab_size={}", vocabulary), "run.steps=10"}, {"--resume", "auto"});
   EXPECT_EQ(bytes.code, 78);
   EXPECT_THAT(bytes.error, HasSubstr("0000000000000000 now (bytes)"));
+  const Result begun = train({fmt::format("model.vocab_size={}", vocabulary), "run.name=n", "train.from=runs/r"});
+  EXPECT_EQ(begun.code, 0) << begun.error;
+  EXPECT_THAT(begun.error, HasSubstr("train.from: the weights are of the tokenizer"));
   const Result again = train({"data.tokenizer=runs/r/tokenizer", "run.steps=10"}, {"--resume", "auto"});
   EXPECT_EQ(again.code, 0) << again.error;
 }
