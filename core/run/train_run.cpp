@@ -50,7 +50,7 @@ class TrainingRun {
         communicator_(trace_.communicator()),
         device_(trace_.around(make_device(settings_.run.device, static_cast<int>(settings_.run.threads)))),
         stream_(device_->make_main_stream()),
-        source_(make_batch_source(settings_)),
+        source_(open_source()),
         session_(config),
         planned_((device_->limit_memory(settings_.memory.limit),
                   device_->limit_host_memory(settings_.memory.host_limit),
@@ -193,6 +193,12 @@ class TrainingRun {
 
   // However slow the disk is, no rank takes this one for stuck.
   FileWork file_work() { return {communicator_, settings_.run.disk_timeout_seconds}; }
+
+  // A rank may make tokens of a text first, while others wait for it.
+  std::unique_ptr<BatchSource> open_source() {
+    const FileWork work = file_work();
+    return make_batch_source(settings_);
+  }
 
   void resume() {
     const FileWork work = file_work();

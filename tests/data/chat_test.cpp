@@ -129,6 +129,21 @@ TEST_P(Templates, IdsAreThoseOfTheWholeTextAndAnswersAreMarked) {
 INSTANTIATE_TEST_SUITE_P(All, Templates, testing::Values("chatml", "llama3", "llama2", "zephyr", "plain"),
                          [](const auto& test) { return std::string(test.param); });
 
+// Tokenizers that write a space before a text do so behind special tokens or not, each as its library does.
+TEST(Chat, SpacesBehindSpecialTokensAreThoseOfTheWholeText) {
+  for (const char* kind : {"llama2", "metaspace_first"}) {
+    const auto tokenizer = parse_tokenizer_json("t", tokenizer_json(kind).dump());
+    for (const char* name : {"llama2", "zephyr"}) {
+      std::vector<std::int32_t> coded, ids;
+      ChatEncoder(*tokenizer, chat_template(name)).encode(two_turns, coded);
+      for (const std::int32_t code : coded) {
+        ids.push_back(code / 2);
+      }
+      EXPECT_EQ(ids, tokenizer->encode(without_marks(rendered(name, two_turns)))) << kind << " " << name;
+    }
+  }
+}
+
 // Line feeds would be a token across the beginning of the answer.
 TEST(Chat, NoTokenIsHalfAnAnswer) {
   const auto tokenizer = parse_tokenizer_json("t", tokenizer_json("gpt2").dump());
