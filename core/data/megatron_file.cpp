@@ -50,7 +50,13 @@ bool is_megatron(const std::string& path) {
 }
 
 MegatronIndex read_megatron_index(const std::string& path) {
-  const MappedFile index(fs::path(path).replace_extension(".idx"));
+  const MappedFile data(fs::path(path).replace_extension(".bin"));
+  MegatronIndex index = parse_megatron_index(MappedFile(fs::path(path).replace_extension(".idx")), data.size());
+  index.tokens_file = data.path();
+  return index;
+}
+
+MegatronIndex parse_megatron_index(const MappedFile& index, std::uint64_t bytes) {
   demand(index.size() >= header_bytes, index, "{} bytes are too few for its {}-byte header", index.size(),
          header_bytes);
   const std::string_view begin(reinterpret_cast<const char*>(index.bytes().data()), magic.size());
@@ -74,8 +80,8 @@ MegatronIndex read_megatron_index(const std::string& path) {
          entries, header_bytes + tables, index.size());
   demand(sequences > 0 && entries >= 2, index, "it has no document");
 
-  MegatronIndex result{
-      .tokens_file = fs::path(path).replace_extension(".bin"), .width = type.width, .is_signed = type.is_signed};
+  MegatronIndex result{.tokens_file = {}, .width = type.width, .is_signed = type.is_signed};
+  const auto most = static_cast<std::int64_t>(bytes / type.width);
   const std::size_t pointers = header_bytes + 4 * sequences, firsts = pointers + 8 * sequences;
   const auto first_of = [&](std::uint64_t document) { return read_at<std::int64_t>(index, firsts + 8 * document); };
   demand(first_of(0) == 0 && first_of(entries - 1) == static_cast<std::int64_t>(sequences), index,
@@ -89,7 +95,8 @@ MegatronIndex read_megatron_index(const std::string& path) {
     for (; sequence < static_cast<std::uint64_t>(end); ++sequence) {
       const auto size = read_at<std::int32_t>(index, header_bytes + 4 * sequence);
       const auto place = read_at<std::int64_t>(index, pointers + 8 * sequence);
-      demand(size >= 0, index, "sequence {} has {} tokens", sequence, size);
+      demand(size >= 0 && size <= most - document.end, index, "sequence {} has {} tokens, its ids take {} bytes",
+             sequence, size, bytes);
       demand(place == document.end * static_cast<std::int64_t>(type.width), index,
              "sequence {} begins at byte {}, expected {} behind the one before it", sequence, place,
              document.end * static_cast<std::int64_t>(type.width));
@@ -98,10 +105,9 @@ MegatronIndex read_megatron_index(const std::string& path) {
     result.tokens = document.end;
     result.documents.push_back(document);
   }
-  const MappedFile data(result.tokens_file);
-  demand(data.size() == static_cast<std::uint64_t>(result.tokens) * type.width, index,
-         "its {} tokens take {} bytes, '{}' has {}", result.tokens,
-         result.tokens * static_cast<std::int64_t>(type.width), data.path().string(), data.size());
+  demand(bytes == static_cast<std::uint64_t>(result.tokens) * type.width, index,
+         "its {} tokens take {} bytes, its .bin has {}", result.tokens,
+         result.tokens * static_cast<std::int64_t>(type.width), bytes);
   demand(result.tokens > 0, index, "it has no tokens");
   return result;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/data/corpus.h"
+#include "core/data/mapped_file.h"
 
 namespace orthant {
 
@@ -30,5 +31,8 @@ bool is_megatron(const std::string& path);
 // path: either file. Errors: ConfigError naming file, what was expected and what was found: another magic or version,
 // ids that are no integers, sizes that do not fit the files, sequences that do not follow each other, a multimodal set.
 MegatronIndex read_megatron_index(const std::string& path);
+
+// The same of an index whose ids take `bytes` bytes; tokens_file is left empty.
+MegatronIndex parse_megatron_index(const MappedFile& index, std::uint64_t bytes);
 
 }  // namespace orthant

@@ -135,7 +135,11 @@ TEST_F(Megatron, DamagedAndForeignFilesAreRefused) {
   set = {};
   set.code = 4;
   set.width = 4;
-  EXPECT_THAT(refusal(set.idx()), HasSubstr("8 tokens take 32 bytes"));
+  EXPECT_THAT(refusal(set.idx()), HasSubstr("sequence 3 has 4 tokens, its ids take 16 bytes"));
+  set = {};
+  set.code = 1;
+  set.width = 1;
+  EXPECT_THAT(refusal(set.idx()), HasSubstr("8 tokens take 8 bytes, its .bin has 16"));
   set = {};
   set.documents = {0, 2, 1, 4};
   EXPECT_THAT(refusal(set.idx()), HasSubstr("document 1 is sequences 2 to 1"));
