@@ -6,8 +6,10 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <system_error>
 
 #include "core/base/output.h"
@@ -16,8 +18,11 @@ namespace orthant {
 namespace {
 
 namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
 
 constexpr int version = 1;  // of what the tokens of a text are
+constexpr std::size_t longest_stem = 100;
+constexpr std::chrono::seconds between_notes{10};
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -31,7 +36,7 @@ fs::path place_of(const PrepareOptions& options, const std::string& path) {
                   is_json_lines(path), options.text.whole_lines, options.bos.value_or(-1), options.eos.value_or(-1),
                   options.text.separator, options.text.text_key, options.coding ? options.coding->name : "");
   const std::span<const std::byte> bytes = text.file().bytes();
-  return options.output / fmt::format("{}-{:016x}-{:016x}.tok", fs::path(path).stem().string(),
+  return options.output / fmt::format("{}-{:016x}-{:016x}.tok", fs::path(path).stem().string().substr(0, longest_stem),
                                       XXH3_64bits(bytes.data(), bytes.size()), XXH3_64bits(how.data(), how.size()));
 }
 
@@ -98,6 +103,14 @@ void make(const PrepareOptions& options, const std::string& file, const fs::path
   one.files = {file};
   one.output = place;
   one.output += "." + host;
+  one.progress = [&file, last = Clock::now()](const PrepareProgress& progress) mutable {
+    if (Clock::now() - last >= between_notes) {
+      last = Clock::now();
+      say("orthant: note: tokens of '{}': {:.0f} %", file,
+          100 * static_cast<double>(progress.bytes) /
+              static_cast<double>(std::max<std::uint64_t>(progress.bytes_in_all, 1)));
+    }
+  };
   prepare_tokens(one);
   require(place_of(options, file) == place, "'{}' changed while its tokens were made: start again", file);
   fs::rename(one.output, place);
