@@ -301,7 +301,10 @@ class Loader {
     }
     const bool names_files = key == "path" && (section.title == "data" || section.title.rfind("plugins.", 0) == 0);
     const bool names_tokenizer = section.title == "data" && key == "tokenizer" && *value != Value(std::string("bytes"));
-    if (names_files || names_tokenizer || (key == "from" && section.title == "train")) {
+    const auto* text = std::get_if<std::string>(&*value);
+    const bool names_template =
+        section.title == "data" && key == "chat_template" && text != nullptr && text->ends_with(".toml");
+    if (names_files || names_tokenizer || names_template || (key == "from" && section.title == "train")) {
       if (!make_absolute(*value, directory)) {
         broken_.insert(section.title + "." + key);
         diagnostics_.add(member.value.origin, fmt::format("[{}] {}: not a file name", section.title, key),

@@ -125,9 +125,10 @@ void declare_data(std::vector<CoreKey>& keys) {
   data.key(
       "separator", [](auto& s) -> auto& { return s.data.separator; }, "What separates the documents of a text.");
   data.key(
-          "chat_template", [](auto& s) -> auto& { return s.data.chat_template; },
-          "The texts around the messages of a conversation (docs/data.md states them in full).")
-      .spec.choices = {"chatml", "llama3", "llama2", "zephyr", "plain"};
+      "chat_template", [](auto& s) -> auto& { return s.data.chat_template; },
+      "The texts around the messages of a conversation: chatml, llama3, llama2, zephyr or plain, or a TOML file of "
+      "your "
+      "own (docs/data.md).");
   data.key(
       "blend", [](auto& s) -> auto& { return s.data.blend; },
       "Weights of the files of path, one for each: their sequences take turns by weight. Tokens that each should give "

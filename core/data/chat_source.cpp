@@ -18,7 +18,8 @@ TextOptions lines() {
 // A line of a chat file as coded tokens.
 class LineEncoder final : public Encoder {
  public:
-  LineEncoder(const Tokenizer& tokenizer, const ChatTemplate& chat) : chat_(tokenizer, chat) {}
+  LineEncoder(const Tokenizer& tokenizer, std::shared_ptr<const ChatTemplate> chat)
+      : chat_(tokenizer, std::move(chat)) {}
   void encode(std::string_view line, std::vector<std::int32_t>& coded) override {
     chat_.encode(read_conversation(line), coded);
   }
@@ -49,19 +50,19 @@ void require_short(const std::vector<std::string>& coded, const DataSettings& da
 
 PrepareOptions tokens_of_chat(const Settings& settings, std::shared_ptr<const Tokenizer> tokenizer,
                               std::filesystem::path output) {
-  const ChatTemplate* chat = nullptr;
+  std::shared_ptr<const ChatTemplate> chat;
   try {
-    chat = &chat_template(settings.data.chat_template);
-    const ChatEncoder fits(*tokenizer, *chat);
+    chat = chat_template(settings.data.chat_template);
+    const ChatEncoder fits(*tokenizer, chat);
   } catch (const ConfigError& error) {
     throw SettingError("data.chat_template", error.what());
   }
   PrepareOptions options;
   options.files = settings.data.path;
   options.text = lines();
-  options.coding = {.name = "chat " + chat->name,
+  options.coding = {.name = fmt::format("chat {:016x}", hash_of(*chat)),
                     .vocabulary = 2 * tokenizer->vocabulary(),
-                    .encoder = [tokenizer, chat] { return std::make_unique<LineEncoder>(*tokenizer, *chat); }};
+                    .encoder = [tokenizer, chat] { return std::make_unique<LineEncoder>(*tokenizer, chat); }};
   options.tokenizer = std::move(tokenizer);
   options.output = std::move(output);
   return options;

@@ -2,15 +2,19 @@
 
 #include <fmt/ranges.h>
 #include <orthant/error.h>
+#include <xxhash.h>
 
 #include <algorithm>
+#include <utility>
+
+#include "core/data/chat_template_file.h"
 
 namespace orthant {
 namespace {
 
-const std::vector<ChatTemplate>& templates() {
+std::vector<ChatTemplate> templates() {
   using Turn = ChatTemplate::Turn;
-  static const std::vector<ChatTemplate> all = {
+  const std::vector<ChatTemplate> all = {
       {.name = "chatml",
        .special = {"<|im_start|>", "<|im_end|>"},
        .turns = {Turn{"<|im_start|>system\n", "", "<|im_end|>", "\n"},
@@ -50,58 +54,78 @@ bool begins_with(const std::vector<std::int32_t>& ids, const std::vector<std::in
 
 }  // namespace
 
-const ChatTemplate& chat_template(const std::string& name) {
+std::shared_ptr<const ChatTemplate> chat_template(const std::string& name) {
+  if (name.ends_with(".toml")) {
+    return std::make_shared<ChatTemplate>(read_chat_template(name));
+  }
   std::vector<std::string> names;
   for (const ChatTemplate& each : templates()) {
     if (each.name == name) {
-      return each;
+      return std::make_shared<ChatTemplate>(each);
     }
     names.push_back(each.name);
   }
-  throw ConfigError(fmt::format("data.chat_template: there is no \"{}\"; known are {}", name, fmt::join(names, ", ")));
+  throw ConfigError(
+      fmt::format("data.chat_template: there is no \"{}\"; known are {}, or give a file that ends in .toml", name,
+                  fmt::join(names, ", ")));
 }
 
-ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatTemplate& chat)
-    : tokenizer_(tokenizer), chat_(chat), encoder_(tokenizer.encoder()) {
-  for (const std::string& special : chat.special) {
+std::uint64_t hash_of(const ChatTemplate& chat) {
+  std::string all = fmt::format("{}{}{}", chat.trims, chat.alternates, chat.special.size());
+  const auto add = [&](const std::string& text) { all += fmt::format("{} {}", text.size(), text); };
+  std::for_each(chat.special.begin(), chat.special.end(), add);
+  add(chat.begin);
+  add(chat.user_after_system);
+  for (const ChatTemplate::Turn& turn : chat.turns) {
+    add(turn.before);
+    add(turn.begin);
+    add(turn.end);
+    add(turn.after);
+  }
+  return XXH3_64bits(all.data(), all.size());
+}
+
+ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, std::shared_ptr<const ChatTemplate> chat)
+    : tokenizer_(tokenizer), chat_(std::move(chat)), encoder_(tokenizer.encoder()) {
+  for (const std::string& special : chat_->special) {
     if (!tokenizer.id_of(special)) {
       throw ConfigError(fmt::format(
           "data.chat_template: \"{}\" needs the token {}, which '{}' does not have as a token of its own; give "
           "the tokenizer of a model that uses this template, or another template",
-          chat.name, special, tokenizer.name()));
+          chat_->name, special, tokenizer.name()));
     }
   }
 }
 
 void ChatEncoder::check(const Conversation& conversation) const {
   for (std::size_t i = 0; i < conversation.size(); ++i) {
-    for (const std::string& special : chat_.special) {
+    for (const std::string& special : chat_->special) {
       if (conversation[i].text.find(special) != std::string::npos) {
         throw ConfigError(
             fmt::format("message {} has the text {} in it, which the template \"{}\" sets between messages", i + 1,
-                        special, chat_.name));
+                        special, chat_->name));
       }
     }
     const std::size_t turn = i - (conversation[0].role == ChatRole::system ? 1 : 0);
     const bool first_system = i == 0 && conversation[i].role == ChatRole::system;
     const ChatRole expected = turn % 2 == 0 ? ChatRole::user : ChatRole::assistant;
-    if (chat_.alternates && !first_system && conversation[i].role != expected) {
+    if (chat_->alternates && !first_system && conversation[i].role != expected) {
       throw ConfigError(
           fmt::format("message {} is not in turn: the template \"{}\" has at most one system message, then user and "
                       "assistant by turns",
-                      i + 1, chat_.name));
+                      i + 1, chat_->name));
     }
   }
 }
 
 std::vector<ChatEncoder::Part> ChatEncoder::parts_of(const Conversation& conversation) const {
-  std::vector<Part> parts = {{chat_.begin, false}};
+  std::vector<Part> parts = {{chat_->begin, false}};
   for (std::size_t i = 0; i < conversation.size(); ++i) {
     const ChatMessage& message = conversation[i];
-    const ChatTemplate::Turn& turn = chat_.turns[static_cast<std::size_t>(message.role)];
-    const bool behind_system = chat_.alternates && i == 1 && conversation[0].role == ChatRole::system;
-    const std::string text = chat_.trims ? trimmed(message.text) : message.text;
-    parts.push_back({behind_system ? chat_.user_after_system : turn.before, false});
+    const ChatTemplate::Turn& turn = chat_->turns[static_cast<std::size_t>(message.role)];
+    const bool behind_system = chat_->alternates && i == 1 && conversation[0].role == ChatRole::system;
+    const std::string text = chat_->trims ? trimmed(message.text) : message.text;
+    parts.push_back({behind_system ? chat_->user_after_system : turn.before, false});
     parts.push_back({turn.begin + text + turn.end, message.role == ChatRole::assistant});
     parts.push_back({turn.after, false});
   }
@@ -109,7 +133,7 @@ std::vector<ChatEncoder::Part> ChatEncoder::parts_of(const Conversation& convers
 }
 
 std::string_view ChatEncoder::special_at(std::string_view text, std::size_t at) const {
-  for (const std::string& special : chat_.special) {
+  for (const std::string& special : chat_->special) {
     if (text.substr(at, special.size()) == special) {
       return special;
     }

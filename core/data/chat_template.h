@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,8 +29,12 @@ struct ChatTemplate {
   bool alternates = false;                // at most a system message, then user and assistant in turns
 };
 
-// Errors: ConfigError for a name that is not known, with those that are.
-const ChatTemplate& chat_template(const std::string& name);
+// name: of a built-in one, or a file that ends in .toml (chat_template_file.h). Errors: ConfigError for a name that is
+// not known, with those that are, and for what is wrong with the file.
+std::shared_ptr<const ChatTemplate> chat_template(const std::string& name);
+
+// Of all that tokens follow from.
+std::uint64_t hash_of(const ChatTemplate& chat);
 
 // A conversation as ids, where each says whether it is learnt: 2 * id + 1 for a token of an answer, 2 * id for others.
 //
@@ -40,7 +45,7 @@ const ChatTemplate& chat_template(const std::string& name);
 class ChatEncoder {
  public:
   // REQUIRES: the tokenizer outlives this. Errors: ConfigError for a special token that is no token of its own.
-  ChatEncoder(const Tokenizer& tokenizer, const ChatTemplate& chat);
+  ChatEncoder(const Tokenizer& tokenizer, std::shared_ptr<const ChatTemplate> chat);
   // Appends. Errors: ConfigError for messages in an order that the template does not have, and for a message with the
   // text of one of the template's special tokens in it.
   void encode(const Conversation& conversation, std::vector<std::int32_t>& coded);
@@ -58,7 +63,7 @@ class ChatEncoder {
   std::vector<std::int32_t> ids_behind(std::string_view special, const std::string& text);
 
   const Tokenizer& tokenizer_;
-  const ChatTemplate& chat_;
+  std::shared_ptr<const ChatTemplate> chat_;
   std::unique_ptr<Encoder> encoder_;
 };
 

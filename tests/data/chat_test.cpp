@@ -290,5 +290,29 @@ TEST_F(ChatFiles, TemplatesAreRefusedByTheNameOfTheTokenThatIsMissing) {
       HasSubstr("message 2 is not in turn"));
 }
 
+TEST_F(ChatFiles, ATemplateOfTheUsersOwnIsReadStrictly) {
+  const auto own = [&](const std::string& text) { return folder_.write("own.toml", text); };
+  const std::string llama2 =
+      "special = ['<s>', '</s>']\ntrims = true\nalternates = true\n[system]\nbefore = \"<s>[INST] <<SYS>>\\n\"\n"
+      "after = \"\\n<</SYS>>\\n\\n\"\n[user]\nbefore = '<s>[INST] '\nafter = ' [/INST]'\n"
+      "[assistant]\nbegin = ' '\nend = ' </s>'\n";
+  const auto tokenizer = parse_tokenizer_json("t", tokenizer_json("llama3").dump());
+  std::vector<std::int32_t> built_in, of_file;
+  ChatEncoder(*tokenizer, chat_template("llama2")).encode(two_turns, built_in);
+  ChatEncoder(*tokenizer, chat_template(own(llama2))).encode(two_turns, of_file);
+  EXPECT_EQ(of_file, built_in);
+  EXPECT_EQ(hash_of(*chat_template(own(llama2))), hash_of(*chat_template("llama2")));
+  EXPECT_NE(hash_of(*chat_template(own(llama2 + "after = '.'\n"))), hash_of(*chat_template("llama2")));
+  const auto refusal = [&](const std::string& text) { return error([&] { chat_template(own(text)); }); };
+  EXPECT_THAT(refusal("[user]\nbefore = 'a'\n"), HasSubstr("[assistant] has no end"));
+  EXPECT_THAT(refusal("stop = 'x'\n[assistant]\nend = 'a'\n"), HasSubstr("own.toml:1:1: 'stop' is no key"));
+  EXPECT_THAT(refusal("[assistant]\nend = 1\n"), HasSubstr("own.toml:2:7: end: expected a string, found an integer"));
+  EXPECT_THAT(refusal("[assistant]\nfirst = 'a'\nend = 'a'\n"), HasSubstr("'first' is no text around a message"));
+  EXPECT_THAT(refusal("special = ['']\n[assistant]\nend = 'a'\n"), HasSubstr("expected the texts of tokens"));
+  EXPECT_THAT(refusal("user = 1\n[assistant]\nend = 'a'\n"), HasSubstr("user: expected a table"));
+  EXPECT_NE(refusal("[assistant\n"), "no error");
+  EXPECT_THAT(error([&] { chat_template("/no/such.toml"); }), HasSubstr("/no/such.toml"));
+}
+
 }  // namespace
 }  // namespace orthant::chat_test
