@@ -1,6 +1,7 @@
 #include "core/config/kinds.h"
 
 #include <orthant/gate.h>
+#include <orthant/source.h>
 
 #include <algorithm>
 #include <map>
@@ -10,6 +11,19 @@
 #include "core/config/suggest.h"
 
 namespace orthant {
+namespace {
+
+void set_entry(Config& config, const std::string& title, const std::string& key, std::int64_t value) {
+  for (Table& table : config.tables) {
+    if (table.path() == title) {
+      std::map<std::string, Table::Entry> entries = table.entries();
+      entries.at(key).value = value;
+      table = Table(title, std::move(entries));
+    }
+  }
+}
+
+}  // namespace
 
 void check_kinds(const Config& config, const std::vector<CoreKey>& keys, std::set<std::string>& broken,
                  Diagnostics& diagnostics) {
@@ -41,13 +55,34 @@ void imply_top_k(Config& config) {
   }
   const Catalogue& catalogue = *config.settings.catalogue;
   moe.top_k = catalogue.has<Gate>(moe.router) ? catalogue.get<Gate>(moe.router).implied_top_k(moe) : 2;
-  for (Table& table : config.tables) {
-    if (table.path() == "moe") {
-      std::map<std::string, Table::Entry> entries = table.entries();
-      entries.at("top_k").value = moe.top_k;
-      table = Table("moe", std::move(entries));
-    }
+  set_entry(config, "moe", "top_k", moe.top_k);
+}
+
+void imply_vocabulary(Config& config, std::set<std::string>& broken, Diagnostics& diagnostics) {
+  Settings& settings = config.settings;
+  // A plugin that was not asked may bring the source.
+  const bool sound = broken.count("model.vocab_size") == 0 && broken.count("data.path") == 0 &&
+                     broken.count("data.tokenizer") == 0 && broken.count("data.source") == 0;
+  if (settings.model.vocab_size != 0 || !sound || !settings.catalogue->has<Source>(settings.data.source)) {
+    return;
   }
+  std::string setting = "model.vocab_size";
+  std::string problem =
+      fmt::format("[model] vocab_size: 0 leaves it to the data, and source \"{}\" does not say", settings.data.source);
+  try {
+    if (const auto vocabulary = settings.catalogue->get<Source>(settings.data.source).vocabulary(settings)) {
+      settings.model.vocab_size = *vocabulary;
+      return set_entry(config, "model", "vocab_size", *vocabulary);
+    }
+  } catch (const SettingError& error) {
+    setting = error.setting();
+    problem = error.what();
+  } catch (const ConfigError& error) {
+    problem = error.what();
+  }
+  broken.insert("model.vocab_size");
+  diagnostics.add(config.origin(setting), problem,
+                  setting == "model.vocab_size" ? "write the number of tokens" : "change " + setting);
 }
 
 }  // namespace orthant

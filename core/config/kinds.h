@@ -19,4 +19,7 @@ void check_kinds(const Config& config, const std::vector<CoreKey>& keys, std::se
 // Where moe.top_k is 0, what the gate implies. A gate that the catalogue lacks implies 2.
 void imply_top_k(Config& config);
 
+// Where model.vocab_size is 0, what the source says. Refused where it says none; `broken` gains the key then.
+void imply_vocabulary(Config& config, std::set<std::string>& broken, Diagnostics& diagnostics);
+
 }  // namespace orthant

@@ -82,6 +82,7 @@ class Loader {
       check_kinds(config, keys_, broken_, diagnostics_);
     }
     imply_top_k(config);
+    imply_vocabulary(config, broken_, diagnostics_);
     // Without any file read, what is missing from it is no news.
     if (!layers.empty()) {
       validate(config, broken_, diagnostics_);
@@ -299,7 +300,11 @@ class Loader {
       return;
     }
     const bool names_files = key == "path" && (section.title == "data" || section.title.rfind("plugins.", 0) == 0);
-    if (names_files || (key == "from" && section.title == "train")) {
+    const bool names_tokenizer = section.title == "data" && key == "tokenizer" && *value != Value(std::string("bytes"));
+    const auto* text = std::get_if<std::string>(&*value);
+    const bool names_template =
+        section.title == "data" && key == "chat_template" && text != nullptr && text->ends_with(".toml");
+    if (names_files || names_tokenizer || names_template || (key == "from" && section.title == "train")) {
       if (!make_absolute(*value, directory)) {
         broken_.insert(section.title + "." + key);
         diagnostics_.add(member.value.origin, fmt::format("[{}] {}: not a file name", section.title, key),

@@ -128,8 +128,9 @@ void declare_model(std::vector<CoreKey>& keys) {
               "Width of the dense feed-forward layer; 0: 4 times d_model."),
           0, 1 << 24);
   between(model.key(
-              "vocab_size", [](auto& s) -> auto& { return s.model.vocab_size; }, "Tokens of the vocabulary."),
-          1, 1 << 28);
+              "vocab_size", [](auto& s) -> auto& { return s.model.vocab_size; },
+              "Tokens of the vocabulary; 0: those of data.tokenizer, or of the token files."),
+          0, 1 << 28);
   model.choice(
       "norm", [](auto& s) -> auto& { return s.model.norm; }, {"layernorm", "rmsnorm"}, "Normalisation.");
   model.key(

@@ -99,14 +99,14 @@ void declare_data(std::vector<CoreKey>& keys) {
   Declarer data(keys, "data");
   data.kind<Source>(
       "source", [](auto& s) -> auto& { return s.data.source; },
-      "Text files, token files, or a synthetic source of known entropy.");
+      "Text files, token files, conversations, or a synthetic source of known entropy.");
   data.key(
       "path", [](auto& s) -> auto& { return s.data.path; },
       "Files to train on; a relative path is relative to the file that names it.");
   data.key(
-          "tokenizer", [](auto& s) -> auto& { return s.data.tokenizer; },
-          "How text becomes tokens: bytes (256 tokens).")
-      .spec.choices = {"bytes"};
+      "tokenizer", [](auto& s) -> auto& { return s.data.tokenizer; },
+      "How text becomes tokens: bytes (256 tokens), a tokenizer.json, a SentencePiece .model, or a folder with one of "
+      "them; a relative path is relative to the file that names it.");
   between(data.key(
               "sequence_length", [](auto& s) -> auto& { return s.data.sequence_length; },
               "Positions of one sequence, in tokens."),
@@ -124,6 +124,18 @@ void declare_data(std::vector<CoreKey>& keys) {
       "One stream of tokens, documents packed into sequences, or one document per sequence.");
   data.key(
       "separator", [](auto& s) -> auto& { return s.data.separator; }, "What separates the documents of a text.");
+  data.key(
+      "chat_template", [](auto& s) -> auto& { return s.data.chat_template; },
+      "The texts around the messages of a conversation: chatml, llama3, llama2, zephyr or plain, or a TOML file of "
+      "your "
+      "own (docs/data.md).");
+  data.key(
+      "blend", [](auto& s) -> auto& { return s.data.blend; },
+      "Weights of the files of path, one for each: their sequences take turns by weight. Tokens that each should give "
+      "do as well. Empty: the files follow each other.");
+  data.choice(
+      "too_long", [](auto& s) -> auto& { return s.data.too_long; }, {"cut", "refuse"},
+      "Conversations that are longer than a sequence: cut at their end, or refused by file and line.");
 
   Declarer batch(keys, "batch");
   between(batch.key(

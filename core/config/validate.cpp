@@ -98,8 +98,10 @@ void check_files(const Config& config, Rules& rules) {
                    "write the path of a file, relative to the file that names it");
     }
   }
-  // Token files are measured by their reader, which knows their header. Documents may be shorter than a sequence.
-  if (all && s.data.source == "text" && s.data.documents == Documents::stream) {
+  // Token files are measured by their reader, which knows their header, and so are texts with a tokenizer. Documents
+  // may be shorter than a sequence.
+  if (all && s.data.source == "text" && s.data.tokenizer == "bytes" && s.data.documents == Documents::stream &&
+      s.data.blend.empty()) {
     const double training = std::floor(static_cast<double>(bytes) * (1.0 - s.data.validation_fraction));
     const std::int64_t needed = s.data.sequence_length + 1;  // a label for each position
     rules.expect(
@@ -107,6 +109,23 @@ void check_files(const Config& config, Rules& rules) {
         fmt::format("[data] path: {} bytes to train on do not make one sequence of {} positions", training,
                     s.data.sequence_length),
         fmt::format("give at least {} bytes after the share for validation, or shorten sequence_length", needed));
+  }
+}
+
+void check_blend(const Settings& s, Rules& rules) {
+  const DataSettings& data = s.data;
+  if (data.blend.empty() || !rules.sound({"data.blend", "data.path", "data.source"})) {
+    return;
+  }
+  const bool reads = s.catalogue->has<Source>(data.source) && s.catalogue->get<Source>(data.source).reads_files();
+  rules.expect(!reads || data.blend.size() == data.path.size(), {"data.blend", "data.path"},
+               fmt::format("[data] blend: {} weights for {} files", data.blend.size(), data.path.size()),
+               "write one weight for each file of path");
+  for (std::size_t i = 0; i < data.blend.size(); ++i) {
+    if (!(data.blend[i] > 0 && std::isfinite(data.blend[i]))) {
+      rules.refuse("data.blend", i, fmt::format("[data] blend: the weight {} is not above 0", data.blend[i]),
+                   "write a number above 0, or leave the file out");
+    }
   }
 }
 
@@ -119,6 +138,7 @@ void check_data(const Config& config, Rules& rules) {
                "[data] separator: is empty, so documents have no ends",
                "write what separates them, or documents = \"stream\"");
   check_files(config, rules);
+  check_blend(s, rules);
   const std::int64_t micro = s.batch.micro_batch;
   rules.expect(
       micro == 0 || s.batch.sequences % micro == 0, {"batch.micro_batch", "batch.sequences"},

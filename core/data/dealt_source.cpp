@@ -1,17 +1,11 @@
 #include "core/data/dealt_source.h"
 
 #include <orthant/error.h>
-#include <orthant/random.h>
 
 #include "core/data/batch_builder.h"
-#include "core/data/permutation.h"
+#include "core/data/epochs.h"
 
 namespace orthant {
-namespace {
-
-constexpr std::uint32_t epoch_site = 2;  // of Purpose::data_order; the others are the sources'
-
-}  // namespace
 
 DealtSource::DealtSource(std::unique_ptr<Sequences> sequences, const Settings& settings)
     : sequences_(std::move(sequences)),
@@ -49,12 +43,7 @@ HostBatch DealtSource::train(std::int64_t step, std::int64_t first, std::int64_t
   HostBatch batch = padding_batch(first, count, positions_);
   const std::optional<std::int64_t> epoch = sequences_->training_sequences();
   for (std::int64_t row = 0; row < count; ++row) {
-    std::int64_t number = step * batch_sequences_ + first + row;
-    if (epoch.has_value()) {
-      const Permutation shuffle({seed_, Purpose::data_order, epoch_site, static_cast<std::uint32_t>(number / *epoch)},
-                                static_cast<std::uint64_t>(*epoch));
-      number = static_cast<std::int64_t>(shuffle(static_cast<std::uint64_t>(number % *epoch)));
-    }
+    const std::int64_t number = number_in_epoch(seed_, step * batch_sequences_ + first + row, epoch);
     put(batch, row, "training", number, sequences_->training(number));
   }
   return batch;

@@ -79,9 +79,17 @@ Packing pack_pieces(const std::vector<Piece>& pieces, const std::vector<std::uin
 }
 
 DocumentSource::DocumentSource(Corpus corpus, const Settings& settings)
-    : corpus_(std::move(corpus)), seed_(settings.run.seed), positions_(settings.data.sequence_length) {
+    : corpus_(std::move(corpus)), positions_(settings.data.sequence_length) {
+  pack(corpus_.documents(settings.data.separator), settings);
+}
+
+DocumentSource::DocumentSource(Corpus corpus, const std::vector<Document>& documents, const Settings& settings)
+    : corpus_(std::move(corpus)), positions_(settings.data.sequence_length) {
+  pack(documents, settings);
+}
+
+void DocumentSource::pack(const std::vector<Document>& documents, const Settings& settings) {
   const DataSettings& data = settings.data;
-  const std::vector<Document> documents = corpus_.documents(data.separator);
   const std::int64_t cut =
       static_cast<std::int64_t>(std::floor(static_cast<double>(corpus_.size()) * (1.0 - data.validation_fraction)));
   const auto held_out = std::lower_bound(documents.begin(), documents.end(), cut,
@@ -98,7 +106,7 @@ DocumentSource::DocumentSource(Corpus corpus, const Settings& settings)
   }
   const bool packed = data.documents == Documents::packed;
   if (packed) {
-    const Permutation shuffle({seed_, Purpose::data_order, packing_site, 0}, train_.pieces.size());
+    const Permutation shuffle({settings.run.seed, Purpose::data_order, packing_site, 0}, train_.pieces.size());
     std::vector<std::uint32_t> order(train_.pieces.size());
     for (std::size_t i = 0; i < order.size(); ++i) {
       order[i] = static_cast<std::uint32_t>(shuffle(i));

@@ -41,6 +41,8 @@ class DocumentSource final : public Sequences {
  public:
   // Errors: ConfigError when a part has no document of two tokens or more.
   DocumentSource(Corpus corpus, const Settings& settings);
+  // The same of these documents of the corpus, packed or not.
+  DocumentSource(Corpus corpus, const std::vector<Document>& documents, const Settings& settings);
 
   std::string name() const override { return corpus_.name(); }
   std::int64_t vocabulary() const override { return corpus_.vocabulary(); }
@@ -54,10 +56,10 @@ class DocumentSource final : public Sequences {
     std::vector<Piece> pieces;
     Packing packing;
   };
+  void pack(const std::vector<Document>& documents, const Settings& settings);
   Sequence sequence(const Part& part, std::int64_t i) const;
 
   Corpus corpus_;
-  std::uint64_t seed_;
   std::int64_t positions_;
   Part train_;
   Part held_out_;

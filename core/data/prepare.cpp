@@ -42,10 +42,11 @@ std::vector<Shard> cut_shards(const std::vector<TextFile>& files, std::uint64_t 
 
 // All that the shards depend on. Another text of the same size and time is not noticed.
 std::string describe_job(const PrepareOptions& options, const std::vector<TextFile>& files) {
-  std::string job = fmt::format("tokenizer {:016x} {}\nbos {} eos {}\nshard bytes {}\n", options.tokenizer->hash(),
-                                options.tokenizer->vocabulary(), options.bos.value_or(-1), options.eos.value_or(-1),
-                                options.shard_bytes);
-  job += fmt::format("separator '{}' key '{}'\n", options.text.separator, options.text.text_key);
+  std::string job =
+      fmt::format("tokenizer {:016x} {}\nbos {} eos {}\nshard bytes {}\n", options.tokenizer->hash(),
+                  options.vocabulary(), options.bos.value_or(-1), options.eos.value_or(-1), options.shard_bytes);
+  job += fmt::format("separator '{}' key '{}' coding '{}'\n", options.text.separator, options.text.text_key,
+                     options.coding ? options.coding->name : "");
   for (const TextFile& file : files) {
     const fs::path path = fs::absolute(file.file().path());
     job += fmt::format("{} {} '{}'\n", file.file().size(), fs::last_write_time(path).time_since_epoch().count(),
@@ -59,8 +60,8 @@ class ShardEncoder {
  public:
   explicit ShardEncoder(const PrepareOptions& options)
       : options_(options),
-        encoder_(options.tokenizer->encoder()),
-        width_(token_width(options.tokenizer->vocabulary())) {}
+        encoder_(options.coding ? options.coding->encoder() : options.tokenizer->encoder()),
+        width_(token_width(options.vocabulary())) {}
 
   // Returns the tokens that were written.
   std::int64_t encode(const Shard& shard, std::size_t number, const PartsFolder& parts) {
@@ -75,7 +76,7 @@ class ShardEncoder {
       if (options_.bos) {
         ids_.push_back(*options_.bos);
       }
-      encoder_->encode(text, ids_);
+      encode(text, *shard.file, shard.file->documents()[i]);
       if (options_.eos) {
         ids_.push_back(*options_.eos);
       }
@@ -93,6 +94,16 @@ class ShardEncoder {
   }
 
  private:
+  void encode(std::string_view text, const TextFile& file, const Document& document) {
+    try {
+      encoder_->encode(text, ids_);
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("{}: {}", file.place(document), error.what()));
+    } catch (const Error& error) {
+      fail("{}: {}", file.place(document), error.what());
+    }
+  }
+
   const PrepareOptions& options_;
   std::unique_ptr<Encoder> encoder_;
   std::size_t width_;
@@ -143,7 +154,7 @@ class Work {
     }
   }
 
-  std::size_t width() const { return token_width(options_.tokenizer->vocabulary()); }
+  std::size_t width() const { return token_width(options_.vocabulary()); }
 
   void report(std::uint64_t bytes, std::int64_t tokens) {
     const std::lock_guard lock(mutex_);
@@ -178,7 +189,7 @@ TokenFile prepare_tokens(const PrepareOptions& options) {
   PartsFolder parts(folder, describe_job(options, files));
   Work(options, shards, parts).run();
 
-  TokenFile content{.vocabulary = options.tokenizer->vocabulary(), .tokenizer = options.tokenizer->hash()};
+  TokenFile content{.vocabulary = options.vocabulary(), .tokenizer = options.tokenizer->hash()};
   const auto finished = [&](std::size_t shard, bool check) {
     std::optional<PartsFolder::Part> part = parts.finished(shard, check);
     require(part.has_value(), "'{}': a finished shard is damaged now: is the disk broken? Give the same command again",

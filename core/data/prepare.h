@@ -24,21 +24,31 @@ struct PrepareProgress {
   std::int64_t tokens = 0;
 };
 
+// Documents as other numbers than a tokenizer's ids.
+struct DocumentCoding {
+  std::string name;             // of what the numbers depend on
+  std::int64_t vocabulary = 0;  // they are below it
+  std::function<std::unique_ptr<Encoder>()> encoder;
+};
+
 struct PrepareOptions {
   std::vector<std::string> files;
   TextOptions text;
   std::shared_ptr<const Tokenizer> tokenizer;
+  std::optional<DocumentCoding> coding = {};       // in place of the tokenizer's own
   std::optional<std::int32_t> bos = {}, eos = {};  // written before, behind each document
   int threads = 1;
   std::filesystem::path output;
   std::uint64_t shard_bytes = std::uint64_t{8} << 20;         // of text, at least, but for the last of a file
   std::function<void(const PrepareProgress&)> progress = {};  // called by one thread at a time
+
+  std::int64_t vocabulary() const { return coding ? coding->vocabulary : tokenizer->vocabulary(); }
 };
 
 // Shards of an earlier call with the same texts (size and time of change), tokenizer and options are kept; those of
 // another are removed. Errors: ConfigError for texts that are missing, empty or no JSON lines, for texts without a
 // token, and for an output that no file can be; Error where another call writes the same output, for OUT.parts that is
-// somebody else's, for what the tokenizer refuses, and for a full disk. Returns what was written.
+// somebody else's, for what the tokenizer refuses (by file and line), and for a full disk. Returns what was written.
 TokenFile prepare_tokens(const PrepareOptions& options);
 
 }  // namespace orthant

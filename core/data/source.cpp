@@ -2,11 +2,19 @@
 
 #include <orthant/error.h>
 
+#include <algorithm>
+#include <optional>
+#include <thread>
+
+#include "core/data/blended_source.h"
+#include "core/data/chat_source.h"
 #include "core/data/corpus.h"
 #include "core/data/dealt_source.h"
 #include "core/data/document_source.h"
+#include "core/data/megatron_file.h"
 #include "core/data/stream_source.h"
 #include "core/data/synthetic_source.h"
+#include "core/data/token_cache.h"
 
 namespace orthant {
 namespace {
@@ -24,32 +32,155 @@ void require_files(const DataSettings& data) {
   }
 }
 
+int processors() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+void require_shares(const DataSettings& data) {
+  if (data.sequence_length < 1) {
+    throw ConfigError(fmt::format("data.sequence_length: {} is not positive", data.sequence_length));
+  }
+  if (!(data.validation_fraction >= 0 && data.validation_fraction < 1)) {
+    throw ConfigError(fmt::format("data.validation_fraction: {} is not in [0, 1)", data.validation_fraction));
+  }
+}
+
+void require_vocabulary(const Settings& settings, const std::string& name, std::int64_t vocabulary) {
+  if (settings.model.vocab_size < vocabulary) {
+    throw SettingError(
+        "model.vocab_size",
+        fmt::format("model.vocab_size: {} is too small for {}, whose tokens are 0 to {}; write {} or more",
+                    settings.model.vocab_size, name, vocabulary - 1, vocabulary));
+  }
+}
+
+std::shared_ptr<const Tokenizer> tokenizer_of(const DataSettings& data) {
+  try {
+    return load_tokenizer(data.tokenizer);
+  } catch (const ConfigError& error) {
+    throw SettingError("data.tokenizer", error.what());
+  }
+}
+
+// Refused before a text is read by it.
+std::shared_ptr<const Tokenizer> fitting_tokenizer(const Settings& settings) {
+  std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(settings.data);
+  require_vocabulary(settings, fmt::format("'{}'", tokenizer->name()), tokenizer->vocabulary());
+  return tokenizer;
+}
+
 class TextSource final : public Source {
  public:
   std::unique_ptr<Sequences> open(const Settings& settings) const override {
-    const DataSettings& data = settings.data;
-    require_files(data);
-    if (data.tokenizer != "bytes") {
-      throw ConfigError(
-          fmt::format("data.tokenizer: text is read with tokenizer \"bytes\", found \"{}\"; for another "
-                      "tokenizer make token files and use data.source = \"tokens\"",
-                      data.tokenizer));
+    require_texts(settings.data);
+    if (settings.data.tokenizer == "bytes") {
+      return sequences_of(Corpus::text(settings.data.path), settings);
     }
+    return sequences_of(Corpus::tokens(cached_tokens(tokens_of_text(settings))), settings);
+  }
+  std::unique_ptr<Sequences> peek(const Settings& settings) const override {
+    if (settings.data.tokenizer == "bytes") {
+      return open(settings);
+    }
+    require_texts(settings.data);
+    const PrepareOptions options = tokens_of_text(settings);
+    const std::optional<std::vector<std::string>> files = find_cached_tokens(options);
+    return files ? sequences_of(Corpus::tokens(*files), settings) : nullptr;
+  }
+  std::optional<std::int64_t> vocabulary(const Settings& settings) const override {
+    return tokenizer_of(settings.data)->vocabulary();
+  }
+  bool reads_files() const override { return true; }
+
+ private:
+  static void require_texts(const DataSettings& data) {
+    require_files(data);
     if (data.documents != Documents::stream && data.separator.empty()) {
       throw ConfigError("data.separator: documents need a separator between them, it is empty");
     }
-    return sequences_of(Corpus::text(data.path), settings);
   }
-  bool reads_files() const override { return true; }
+  // A stream has the separators as text, as one of bytes has.
+  static PrepareOptions tokens_of_text(const Settings& settings) {
+    const DataSettings& data = settings.data;
+    const std::shared_ptr<const Tokenizer> tokenizer = fitting_tokenizer(settings);
+    return {.files = data.path,
+            .text = {.separator = data.documents == Documents::stream ? "" : data.separator},
+            .tokenizer = tokenizer,
+            .threads = processors(),
+            .output = token_cache_folder(settings)};
+  }
 };
 
 class TokenSource final : public Source {
  public:
   std::unique_ptr<Sequences> open(const Settings& settings) const override {
-    require_files(settings.data);
-    return sequences_of(Corpus::tokens(settings.data.path), settings);
+    return sequences_of(corpus(settings), settings);
+  }
+  std::optional<std::int64_t> vocabulary(const Settings& settings) const override {
+    const DataSettings& data = settings.data;
+    require_files(data);
+    if (data.tokenizer != "bytes") {
+      return tokenizer_of(data)->vocabulary();
+    }
+    if (std::any_of(data.path.begin(), data.path.end(), &is_megatron)) {
+      throw SettingError("model.vocab_size",
+                         "[model] vocab_size: 0 leaves it to the data, and Megatron's files do not say; write it, or "
+                         "name their data.tokenizer");
+    }
+    return Corpus::tokens(data.path).vocabulary();
   }
   bool reads_files() const override { return true; }
+
+ private:
+  // A tokenizer that is named must be the one that made the files.
+  static Corpus corpus(const Settings& settings) {
+    const DataSettings& data = settings.data;
+    require_files(data);
+    if (data.tokenizer == "bytes") {
+      return Corpus::tokens(data.path, settings.model.vocab_size);
+    }
+    const std::shared_ptr<const Tokenizer> named = tokenizer_of(data);
+    Corpus tokens = Corpus::tokens(data.path, named->vocabulary());
+    const std::uint64_t made_by = tokens.tokenizer().value_or(named->hash());
+    if (named->hash() != made_by) {
+      throw SettingError(
+          "data.tokenizer",
+          fmt::format("data.tokenizer: {} was made by the tokenizer {:016x}{}, '{}' is {:016x}; name the "
+                      "one that made it, or none",
+                      tokens.name(), made_by, made_by == 0 ? " (bytes)" : "", named->name(), named->hash()));
+    }
+    return tokens;
+  }
+};
+
+class ChatKind final : public Source {
+ public:
+  std::unique_ptr<Sequences> open(const Settings& settings) const override {
+    const PrepareOptions options = options_of(settings);
+    return std::make_unique<ChatSource>(cached_tokens(options), settings, options.tokenizer->vocabulary());
+  }
+  std::unique_ptr<Sequences> peek(const Settings& settings) const override {
+    const PrepareOptions options = options_of(settings);
+    const std::optional<std::vector<std::string>> files = find_cached_tokens(options);
+    return files ? std::make_unique<ChatSource>(*files, settings, options.tokenizer->vocabulary()) : nullptr;
+  }
+  std::optional<std::int64_t> vocabulary(const Settings& settings) const override {
+    return tokenizer_of(settings.data)->vocabulary();
+  }
+  bool reads_files() const override { return true; }
+
+ private:
+  static PrepareOptions options_of(const Settings& settings) {
+    require_files(settings.data);
+    if (settings.data.documents == Documents::stream) {
+      throw SettingError("data.documents",
+                         "data.documents: conversations are no stream; write \"packed\" (several in a sequence, none "
+                         "sees another) or \"separate\" (one in each)");
+    }
+    PrepareOptions options = tokens_of_chat(settings, fitting_tokenizer(settings), token_cache_folder(settings));
+    options.threads = processors();
+    return options;
+  }
 };
 
 class SyntheticKind final : public Source {
@@ -59,32 +190,55 @@ class SyntheticKind final : public Source {
   }
 };
 
+// Nothing where a file would have to be written, and may not.
+std::unique_ptr<Sequences> open_sequences(const Settings& settings, bool may_write) {
+  require_shares(settings.data);
+  const Source& source = settings.catalogue->get<Source>(settings.data.source);
+  if (source.reads_files() && !settings.data.blend.empty()) {
+    tokenizer_hash(settings);  // one tokenizer made all of token files
+    return BlendedSource::open(source, settings, may_write);
+  }
+  return may_write ? source.open(settings) : source.peek(settings);
+}
+
 }  // namespace
 
 void add_sources(Catalogue& catalogue) {
-  catalogue.add<Source>("text", "Text files, a token a byte.", std::make_shared<TextSource>());
+  catalogue.add<Source>("text", "Text files, as data.tokenizer makes tokens of them.", std::make_shared<TextSource>());
   catalogue.add<Source>("tokens", "Token files.", std::make_shared<TokenSource>());
+  catalogue.add<Source>("chat", "Conversations and instructions in JSON lines; answers are learnt.",
+                        std::make_shared<ChatKind>());
   catalogue.add<Source>("synthetic", "A Markov chain of known entropy.", std::make_shared<SyntheticKind>());
 }
 
 std::unique_ptr<BatchSource> make_batch_source(std::unique_ptr<Sequences> sequences, const Settings& settings) {
-  if (settings.model.vocab_size < sequences->vocabulary()) {
-    throw ConfigError(fmt::format(
-        "model.vocab_size: {} is too small for {}, whose tokens are 0 to {}; write {} or more",
-        settings.model.vocab_size, sequences->name(), sequences->vocabulary() - 1, sequences->vocabulary()));
-  }
+  require_vocabulary(settings, sequences->name(), sequences->vocabulary());
   return std::make_unique<DealtSource>(std::move(sequences), settings);
 }
 
 std::unique_ptr<BatchSource> make_batch_source(const Settings& settings) {
+  return make_batch_source(open_sequences(settings, true), settings);
+}
+
+std::vector<std::string> check_batch_source(const Settings& settings, bool may_write) {
+  std::unique_ptr<Sequences> sequences = open_sequences(settings, may_write);
+  if (sequences == nullptr) {
+    return {};
+  }
+  std::vector<std::string> notes = sequences->notes();
+  make_batch_source(std::move(sequences), settings);
+  return notes;
+}
+
+std::optional<std::uint64_t> tokenizer_hash(const Settings& settings) {
   const DataSettings& data = settings.data;
-  if (data.sequence_length < 1) {
-    throw ConfigError(fmt::format("data.sequence_length: {} is not positive", data.sequence_length));
+  if (data.source == "tokens") {
+    std::vector<std::string> own = data.path;
+    std::erase_if(own, &is_megatron);  // these do not say
+    return own.empty() ? std::nullopt : Corpus::tokens(own).tokenizer();
   }
-  if (!(data.validation_fraction >= 0 && data.validation_fraction < 1)) {
-    throw ConfigError(fmt::format("data.validation_fraction: {} is not in [0, 1)", data.validation_fraction));
-  }
-  return make_batch_source(settings.catalogue->get<Source>(data.source).open(settings), settings);
+  const bool reads_text = settings.catalogue->get<Source>(data.source).reads_files();
+  return reads_text ? std::optional(tokenizer_of(data)->hash()) : std::nullopt;
 }
 
 double synthetic_entropy(const Settings& settings) {

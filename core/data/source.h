@@ -6,12 +6,15 @@
 #include <orthant/source.h>
 
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "core/data/batch.h"
 
 namespace orthant {
 
-// "text", "tokens" and "synthetic".
+// "text", "tokens", "chat" and "synthetic".
 void add_sources(Catalogue& catalogue);
 
 // The source that settings.data describes, dealt to steps of settings.batch.sequences sequences. Opening reads headers
@@ -20,8 +23,15 @@ void add_sources(Catalogue& catalogue);
 // part, and for a model vocabulary that is smaller than the source's.
 std::unique_ptr<BatchSource> make_batch_source(const Settings& settings);
 
-// The same of sequences that are open already.
+// The same checks, and what the user should know, a sentence each. may_write = false: no file is written, and what only
+// a written file could tell is not looked at. Errors: as above, as SettingError where one setting is to blame.
+std::vector<std::string> check_batch_source(const Settings& settings, bool may_write);
+
+// A source of sequences that are open already.
 std::unique_ptr<BatchSource> make_batch_source(std::unique_ptr<Sequences> sequences, const Settings& settings);
+
+// Tokenizer::hash() of what made the data's tokens, 0 for bytes. Nothing: it is not known. Errors: as for opening.
+std::optional<std::uint64_t> tokenizer_hash(const Settings& settings);
 
 // The entropy rate of the synthetic source in nats per token: the lowest loss that any model can reach on it.
 double synthetic_entropy(const Settings& settings);

@@ -86,11 +86,12 @@ bool is_json_lines(const std::string& path) {
 }
 
 TextFile::TextFile(const std::string& path, const TextOptions& options)
-    : file_(path), options_(options), json_lines_(is_json_lines(path)) {
+    : file_(path), options_(options), json_lines_(!options.whole_lines && is_json_lines(path)) {
   if (file_.size() == 0) {
     throw ConfigError(fmt::format("the text file '{}' is empty", path));
   }
-  documents_ = json_lines_ ? lines_of(file_.bytes()) : split_documents(file_.bytes(), options_.separator);
+  documents_ =
+      json_lines_ || options.whole_lines ? lines_of(file_.bytes()) : split_documents(file_.bytes(), options_.separator);
 }
 
 std::string_view TextFile::text(const Document& document, std::string& decoded) const {
@@ -103,11 +104,16 @@ std::string_view TextFile::text(const Document& document, std::string& decoded) 
   decoded.clear();
   TextOfKey reader(options_.text_key, decoded);
   if (!nlohmann::json::sax_parse(own.begin(), own.end(), &reader) || !reader.found()) {
-    throw ConfigError(fmt::format(
-        "'{}', line {}: expected a JSON object with a string under \"{}\": {}", file_.path().string(),
-        1 + std::count(all.begin(), all.begin() + document.begin, '\n'), options_.text_key, reader.problem()));
+    throw ConfigError(fmt::format("{}: expected a JSON object with a string under \"{}\": {}", place(document),
+                                  options_.text_key, reader.problem()));
   }
   return decoded;
+}
+
+std::string TextFile::place(const Document& document) const {
+  const auto begin = file_.bytes().begin();
+  return fmt::format("'{}', line {}", file_.path().string(),
+                     1 + std::count(begin, begin + document.begin, std::byte{'\n'}));
 }
 
 }  // namespace orthant

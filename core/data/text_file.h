@@ -16,6 +16,7 @@ namespace orthant {
 struct TextOptions {
   std::string separator = "\n\n\n";  // between documents of plain text; empty: a file is one document
   std::string text_key = "text";     // of a JSON line: whose value is the document
+  bool whole_lines = false;          // each line is a document as it stands, whatever the file's name
 };
 
 // Whether the file has a JSON object in each line: its name ends in .jsonl or .json.
@@ -32,6 +33,8 @@ class TextFile {
   // A document's text, which may stand in `decoded`. Errors: ConfigError for a line that is no JSON object with a
   // string under text_key, by its number.
   std::string_view text(const Document& document, std::string& decoded) const;
+  // "'a.jsonl', line 3", for messages. Counts the lines before.
+  std::string place(const Document& document) const;
 
  private:
   MappedFile file_;

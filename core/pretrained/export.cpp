@@ -16,6 +16,7 @@
 #include "core/pretrained/twin.h"
 #include "core/pretrained/workshop.h"
 #include "core/run/run_ids.h"
+#include "core/run/run_tokenizer.h"
 #include "core/run/saving.h"
 #include "core/run/text_file.h"
 
@@ -196,9 +197,16 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
   const std::int64_t parameters = write_weights(workshop.path() / "model.safetensors", reader, tensors, disk);
   workshop.write_text("config.json", config_json(config, twin, from, from != nullptr && !options.dtype.has_value(),
                                                  dtypes == "bf16" ? DType::bf16 : DType::f32));
+  const fs::path tokenizer = run_folder / tokenizer_folder;
+  const bool trained_with_own = fs::exists(tokenizer);  // and not with that of the source
   for (const std::string& name : from != nullptr ? travelling_files() : tokenizer_files()) {
-    if (const auto text = read_text_file(run_folder / pretrained_folder / name);
-        text.has_value() && name != "config.json") {
+    const bool taken = name != "config.json" && (!trained_with_own || name == "generation_config.json");
+    if (const auto text = read_text_file(run_folder / pretrained_folder / name); text.has_value() && taken) {
+      workshop.write_text(name, *text);
+    }
+  }
+  for (const std::string& name : tokenizer_files()) {
+    if (const auto text = read_text_file(tokenizer / name); text.has_value()) {
       workshop.write_text(name, *text);
     }
   }

@@ -4,6 +4,7 @@
 #include "core/pretrained/receipt.h"
 #include "core/pretrained/run_source.h"
 #include "core/run/run_ids.h"
+#include "core/run/run_tokenizer.h"
 
 namespace orthant {
 namespace {
@@ -38,7 +39,7 @@ OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::ve
     reader_ = std::make_unique<CheckpointReader>(checkpoint_);
     const fs::path folder = found.config.parent_path();
     require_same_run(checkpoint_, reader_->state(), folder, ids_in(folder).run);
-    for (const char* place : {"tokenizer", pretrained_folder}) {
+    for (const char* place : {tokenizer_folder, pretrained_folder}) {
       for (const char* file : {"tokenizer.json", "tokenizer.model"}) {
         if (tokenizer_.empty() && fs::exists(folder / place / file)) {
           tokenizer_ = folder / place;

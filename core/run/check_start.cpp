@@ -13,6 +13,7 @@
 #include "core/modules/make_device.h"
 #include "core/modules/module.h"
 #include "core/run/rank.h"
+#include "core/run/run_tokenizer.h"
 #include "core/run/starting_weights.h"
 #include "core/session/session.h"
 #include "core/trace/nvtx.h"
@@ -88,7 +89,11 @@ class Checks {
 
   void data() {
     try {
-      make_batch_source(config_.settings);
+      for (std::string& note : check_batch_source(config_.settings, ranks_ != Ranks::elsewhere)) {
+        notes_.push_back(std::move(note));
+      }
+    } catch (const SettingError& error) {
+      refuse(error.setting().c_str(), error.what(), "");
     } catch (const Error& error) {
       refuse(reads_files() ? "data.path" : "data.source", error.what(), "");
     }
@@ -100,7 +105,12 @@ class Checks {
       return;
     }
     try {
-      check_starting_weights(starting_checkpoint(config_.settings.train.from), config_.settings);
+      const std::filesystem::path checkpoint = starting_checkpoint(config_.settings.train.from);
+      check_starting_weights(checkpoint, config_.settings);
+      std::string note = other_tokenizer(config_.settings, checkpoint.parent_path().parent_path());
+      if (!note.empty()) {
+        notes_.push_back(std::move(note));
+      }
     } catch (const Error& error) {
       refuse("train.from", error.what(), "");
     }

@@ -22,6 +22,7 @@
 #include "core/run/routing_alarms.h"
 #include "core/run/run_claim.h"
 #include "core/run/run_numbers.h"
+#include "core/run/run_tokenizer.h"
 #include "core/run/run_trace.h"
 #include "core/run/saving.h"
 #include "core/run/starting_weights.h"
@@ -49,7 +50,7 @@ class TrainingRun {
         communicator_(trace_.communicator()),
         device_(trace_.around(make_device(settings_.run.device, static_cast<int>(settings_.run.threads)))),
         stream_(device_->make_main_stream()),
-        source_(make_batch_source(settings_)),
+        source_(open_source()),
         session_(config),
         planned_((device_->limit_memory(settings_.memory.limit),
                   device_->limit_host_memory(settings_.memory.host_limit),
@@ -193,6 +194,12 @@ class TrainingRun {
   // However slow the disk is, no rank takes this one for stuck.
   FileWork file_work() { return {communicator_, settings_.run.disk_timeout_seconds}; }
 
+  // A rank may make tokens of a text first, while others wait for it.
+  std::unique_ptr<BatchSource> open_source() {
+    const FileWork work = file_work();
+    return make_batch_source(settings_);
+  }
+
   void resume() {
     const FileWork work = file_work();
     if (first()) {
@@ -209,6 +216,7 @@ class TrainingRun {
     const CheckpointReader reader(from_);
     if (first()) {
       claim_->check(from_, reader.state());
+      require_same_tokenizer(settings_, from_.parent_path().parent_path());
     }
     require_same_parameters(reader, settings_);
     const std::vector<std::string> notes = load_checkpoint(reader, session_.plan(), trainer_.parameters(), *stream_);
@@ -254,6 +262,7 @@ class TrainingRun {
     if (!origin_.empty()) {
       copy_origin(origin_, options_.run_directory);
     }
+    keep_tokenizer(settings_, options_.run_directory);
     metrics_.emplace(options_.run_directory / "metrics.jsonl", step_, claim_->ids().run);
     if (settings_.run.tensorboard) {
       tensorboard_.emplace(options_.run_directory / "tensorboard", step_);

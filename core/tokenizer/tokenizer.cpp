@@ -82,12 +82,16 @@ std::shared_ptr<const Tokenizer> load_json(const std::string& name, const fs::pa
   return parse_tokenizer_json(name, read_whole(path), beside ? read_whole(config) : "");
 }
 
+std::uint64_t hash_of(const std::string& bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
 }  // namespace
 
 Tokenizer::Tokenizer(std::string name, std::vector<TokenizerFile> files)
     : name_(std::move(name)), files_(std::move(files)) {
   if (!files_.empty()) {
-    hash_ = XXH3_64bits(files_.front().bytes.data(), files_.front().bytes.size());
+    hash_ = hash_of(files_.front().bytes);
   }
 }
 
@@ -127,6 +131,15 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name) {
                   "a folder with "
                   "one",
                   name));
+}
+
+std::optional<std::uint64_t> tokenizer_hash_in(const fs::path& folder) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    if (fs::exists(folder / name)) {
+      return hash_of(read_whole(folder / name));
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace orthant

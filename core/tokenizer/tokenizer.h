@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -75,7 +76,10 @@ class Tokenizer {
 // Errors: ConfigError for a file that is missing or damaged, or that asks for what is not done here.
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name);
 
-// The same of a tokenizer.json's text, without a file: `config` is the text beside it, empty for none.
+// Tokenizer::hash() of the tokenizer in a folder, which is not loaded. Nothing where there is none.
+std::optional<std::uint64_t> tokenizer_hash_in(const std::filesystem::path& folder);
+
+// load_tokenizer of a tokenizer.json's text, without a file: `config` is the text beside it, empty for none.
 std::shared_ptr<const Tokenizer> parse_tokenizer_json(std::string name, std::string text, std::string config = "");
 
 }  // namespace orthant

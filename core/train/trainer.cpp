@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/arch/parameter_table.h"
+#include "core/base/output.h"
 #include "core/plan/keeper_chain.h"
 #include "core/plan/recompute_rule.h"
 #include "core/plan/schedule_check.h"
@@ -77,9 +78,15 @@ Trainer::Load Trainer::load(std::int64_t step) {
   all_reduce_values(counts, ReduceOp::sum, tokens_, stream_);
   load.counted = counts[0];
   load.valid = counts[1];
-  if (load.counted <= 0) {
+  if (load.valid <= 0) {
     require_all_alive(tokens_, stream_);
-    fail("step {} has no token that counts in the loss", step);
+    fail("step {} has no token", step);
+  }
+  if (load.counted <= 0) {  // conversations without an answer
+    load.counted = 1;       // the loss is 0, and nothing is divided by 0
+    if (plan_.mesh().rank() == 0) {
+      say("orthant: note: step {} has no token that counts in the loss, which is 0", step + 1);
+    }
   }
   return load;
 }

@@ -70,6 +70,9 @@ validation_fraction = 0.25
 validation_sequences = 11
 documents = "packed"
 separator = "--\n"
+chat_template = "plain"
+blend = [0.5, 2]
+too_long = "refuse"
 [batch]
 sequences = 12
 micro_batch = 3
@@ -190,6 +193,9 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.data.validation_sequences, 11);
   EXPECT_EQ(s.data.documents, Documents::packed);
   EXPECT_EQ(s.data.separator, "--\n");
+  EXPECT_EQ(s.data.chat_template, "plain");
+  EXPECT_THAT(s.data.blend, ElementsAre(0.5, 2));
+  EXPECT_EQ(s.data.too_long, TooLong::refuse);
   EXPECT_EQ(s.batch.sequences, 12);
   EXPECT_EQ(s.batch.micro_batch, 3);
   EXPECT_EQ(s.model.layers, 6);

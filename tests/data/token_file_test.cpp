@@ -129,7 +129,7 @@ TEST_F(TokenFiles, AnIdBeyondTheVocabularyIsFoundWhenItIsRead) {
     source->train(0, 0, 2);
     FAIL() << "ids of 256 and more were believed";
   } catch (const Error& e) {
-    EXPECT_THAT(e.what(), HasSubstr("its header promises ids below 256"));
+    EXPECT_THAT(e.what(), HasSubstr("token 3 is 301, expected ids below 256"));
   }
 }
 

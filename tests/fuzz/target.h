@@ -17,6 +17,6 @@ struct Target {
   std::vector<std::string> (*seeds)();
 };
 
-extern const Target config, manifest, safetensors, tokens, hostfile, rendezvous, elf, tokenizer;
+extern const Target config, manifest, safetensors, tokens, hostfile, rendezvous, elf, tokenizer, megatron, conversation;
 
 }  // namespace orthant::fuzz

@@ -23,6 +23,7 @@ enum class GroupScore { top2_sum, max };
 enum class DropPolicy { position, probability };
 enum class BalanceOver { group, batch };
 enum class Documents { stream, packed, separate };
+enum class TooLong { cut, refuse };
 enum class ComputeType { fp32, bf16 };
 enum class MasterWeights { fp32, none };
 enum class StateType { fp32, eight_bits };
@@ -56,12 +57,15 @@ struct RunSettings {
 struct DataSettings {
   std::string source = "text";      // a kind of <orthant/source.h>
   std::vector<std::string> path;    // files; a relative path is relative to the file that wrote it
-  std::string tokenizer = "bytes";  // "bytes" only for text; token files carry their own vocabulary
+  std::string tokenizer = "bytes";  // "bytes", or a tokenizer's file or folder, as path
   std::int64_t sequence_length = 128;
   double validation_fraction = 0.1;  // the last part of the corpus, held out
   std::int64_t validation_sequences = 64;
   Documents documents = Documents::stream;
   std::string separator = "\n\n\n";  // between documents of a text source
+  std::string chat_template = "chatml";
+  TooLong too_long = TooLong::cut;  // conversations longer than a sequence
+  std::vector<double> blend;        // weights of the files of path; empty: their content is one row
 };
 
 struct BatchSettings {

@@ -43,6 +43,8 @@ class Sequences {
   // How many sequences the fixed held-out set has; 0: there is none.
   virtual std::int64_t validation_sequences() const = 0;
   virtual Sequence validation(std::int64_t i) const = 0;
+  // What the user should know before the run starts, a sentence each.
+  virtual std::vector<std::string> notes() const { return {}; }
 };
 
 class Source {
@@ -52,6 +54,10 @@ class Source {
   // Errors: ConfigError for what the user can change: files that are missing, damaged or too short, a vocabulary that
   // does not fit.
   virtual std::unique_ptr<Sequences> open(const Settings& settings) const = 0;
+  // The same for commands that start nothing: writes no file. Nothing: all that can be told without writing is right.
+  virtual std::unique_ptr<Sequences> peek(const Settings& settings) const { return open(settings); }
+  // What model.vocab_size = 0 stands for. Nothing: the source does not say. Errors: as for open.
+  virtual std::optional<std::int64_t> vocabulary(const Settings&) const { return std::nullopt; }
   // Whether it reads the files of data.path: then there must be some.
   virtual bool reads_files() const { return false; }
 };

@@ -1,0 +1,132 @@
+#include "core/data/chat_source.h"
+
+#include <orthant/error.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/data/chat_template.h"
+#include "core/data/token_file.h"
+
+namespace orthant {
+namespace {
+
+TextOptions lines() {
+  return {.whole_lines = true};
+}
+
+// A line of a chat file as coded tokens.
+class LineEncoder final : public Encoder {
+ public:
+  LineEncoder(const Tokenizer& tokenizer, std::shared_ptr<const ChatTemplate> chat)
+      : chat_(tokenizer, std::move(chat)) {}
+  void encode(std::string_view line, std::vector<std::int32_t>& coded) override {
+    chat_.encode(read_conversation(line), coded);
+  }
+
+ private:
+  ChatEncoder chat_;
+};
+
+// Refuses the first conversation that does not fit. Lines and documents are as many: no conversation is empty.
+void require_short(const std::vector<std::string>& coded, const DataSettings& data) {
+  for (std::size_t f = 0; f < coded.size(); ++f) {
+    const std::vector<Document> documents = read_token_file(MappedFile(coded[f])).documents;
+    for (std::size_t i = 0; i < documents.size(); ++i) {
+      const std::int64_t tokens = documents[i].end - documents[i].begin;
+      if (tokens > data.sequence_length) {
+        const TextFile file(data.path[f], lines());
+        throw SettingError(
+            "data.too_long",
+            fmt::format("{}: the conversation has {} tokens, data.sequence_length is {}; make that longer, leave the "
+                        "line out, or write data.too_long = \"cut\"",
+                        file.place(file.documents().at(i)), tokens, data.sequence_length));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+PrepareOptions tokens_of_chat(const Settings& settings, std::shared_ptr<const Tokenizer> tokenizer,
+                              std::filesystem::path output) {
+  std::shared_ptr<const ChatTemplate> chat;
+  try {
+    chat = chat_template(settings.data.chat_template);
+    const ChatEncoder fits(*tokenizer, chat);
+  } catch (const ConfigError& error) {
+    throw SettingError("data.chat_template", error.what());
+  }
+  PrepareOptions options;
+  options.files = settings.data.path;
+  options.text = lines();
+  options.coding = {.name = fmt::format("chat {:016x}", hash_of(*chat)),
+                    .vocabulary = 2 * tokenizer->vocabulary(),
+                    .encoder = [tokenizer, chat] { return std::make_unique<LineEncoder>(*tokenizer, chat); }};
+  options.tokenizer = std::move(tokenizer);
+  options.output = std::move(output);
+  return options;
+}
+
+ChatSource::ChatSource(const std::vector<std::string>& coded, const Settings& settings, std::int64_t vocabulary)
+    : name_(fmt::format("'{}'{}", settings.data.path.front(),
+                        coded.size() > 1 ? fmt::format(" and {} more files", coded.size() - 1) : "")),
+      vocabulary_(vocabulary) {
+  const DataSettings& data = settings.data;
+  if (data.too_long == TooLong::refuse) {
+    require_short(coded, data);
+  }
+  Corpus corpus = Corpus::tokens(coded);
+  std::vector<Document> documents = corpus.documents("");
+  std::int64_t cut = 0, silent = 0, answers = 0;
+  std::vector<std::int32_t> tokens;
+  for (Document& d : documents) {
+    cut += d.end - d.begin > data.sequence_length ? 1 : 0;
+    d.end = std::min(d.end, d.begin + data.sequence_length + 1);  // one more, as a label
+    tokens.resize(static_cast<std::size_t>(d.end - d.begin));
+    corpus.read(d.begin, tokens);
+    const auto learnt = std::count_if(tokens.begin() + 1, tokens.end(), [](std::int32_t t) { return t % 2 == 1; });
+    answers += learnt;
+    silent += learnt == 0 ? 1 : 0;
+  }
+  if (answers == 0) {
+    throw ConfigError(fmt::format("data.path: none of the {} conversations of {} has an answer within {} tokens",
+                                  documents.size(), name_, data.sequence_length));
+  }
+  if (cut > 0) {
+    notes_.push_back(
+        fmt::format("{} of {} conversations are longer than data.sequence_length = {} and are cut at "
+                    "their end (data.too_long)",
+                    cut, documents.size(), data.sequence_length));
+  }
+  if (silent > 0) {
+    notes_.push_back(fmt::format("{} of {} conversations have no token of an answer: nothing is learnt of them", silent,
+                                 documents.size()));
+  }
+  documents_ = std::make_unique<DocumentSource>(std::move(corpus), documents, settings);
+  bool measured = documents_->validation_sequences() == 0;
+  for (std::int64_t i = 0; !measured && i < documents_->validation_sequences(); ++i) {
+    for (const SequenceDocument& document : validation(i)) {
+      measured = measured || std::any_of(document.label.begin(), document.label.end(), [](auto l) { return l >= 0; });
+    }
+  }
+  if (!measured) {
+    throw ConfigError(
+        fmt::format("data.validation_fraction: the conversations that are held out of {} have no answer "
+                    "to measure; raise it, or 0 for none",
+                    name_));
+  }
+}
+
+Sequence ChatSource::decoded(Sequence sequence) {
+  for (SequenceDocument& document : sequence) {
+    for (std::size_t i = 0; i < document.token.size(); ++i) {
+      document.token[i] /= 2;
+      const std::int32_t next = document.label[i];
+      document.label[i] = next >= 0 && next % 2 == 1 ? next / 2 : -1;
+    }
+  }
+  return sequence;
+}
+
+}  // namespace orthant

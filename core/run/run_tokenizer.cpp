@@ -1,0 +1,56 @@
+#include "core/run/run_tokenizer.h"
+
+#include <orthant/error.h>
+#include <orthant/source.h>
+
+#include <memory>
+#include <optional>
+
+#include "core/checkpoint/disk.h"
+#include "core/data/source.h"
+#include "core/tokenizer/tokenizer.h"
+
+namespace orthant {
+
+void keep_tokenizer(const Settings& settings, const std::filesystem::path& run) {
+  if (settings.data.tokenizer == "bytes" || !settings.catalogue->get<Source>(settings.data.source).reads_files()) {
+    return;
+  }
+  const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(settings.data.tokenizer);
+  const std::filesystem::path folder = run / tokenizer_folder;
+  const Disk disk;
+  disk.create_folder(folder);
+  for (const TokenizerFile& file : tokenizer->files()) {
+    disk.replace_file(folder / file.name, file.bytes);
+  }
+  disk.sync_folder(folder);
+}
+
+void require_same_tokenizer(const Settings& settings, const std::filesystem::path& run) {
+  const std::filesystem::path folder = run / tokenizer_folder;
+  const std::optional<std::uint64_t> kept = tokenizer_hash_in(folder), now = tokenizer_hash(settings);
+  if (kept.has_value() && now.has_value() && *now != *kept) {
+    throw ConfigError(
+        fmt::format("data.tokenizer: the run was trained with the tokenizer {:016x}, which is kept in '{}', the data "
+                    "have {:016x} now{}: its ids mean other texts; give data.tokenizer = \"{}\" or start another run",
+                    *kept, folder.string(), *now, *now == 0 ? " (bytes)" : "", folder.string()));
+  }
+}
+
+std::string other_tokenizer(const Settings& settings, const std::filesystem::path& run) {
+  std::filesystem::path folder = run / tokenizer_folder;
+  std::optional<std::uint64_t> theirs = tokenizer_hash_in(folder);
+  if (!theirs.has_value()) {
+    folder = run / "pretrained";
+    theirs = tokenizer_hash_in(folder);
+  }
+  const std::optional<std::uint64_t> ours = theirs.has_value() ? tokenizer_hash(settings) : std::nullopt;
+  return !ours.has_value() || *ours == *theirs
+             ? ""
+             : fmt::format(
+                   "train.from: the weights are of the tokenizer {:016x}, the data of {:016x}{}: the same ids "
+                   "mean other texts, unless one extends the other; data.tokenizer = \"{}\" is theirs",
+                   *theirs, *ours, *ours == 0 ? " (bytes)" : "", folder.string());
+}
+
+}  // namespace orthant

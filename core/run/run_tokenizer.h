@@ -1,0 +1,25 @@
+// The tokenizer of a run, in RUN/tokenizer/: `orthant eval` reads texts by it, and `orthant export` writes it.
+#pragma once
+
+#include <orthant/settings.h>
+
+#include <filesystem>
+#include <string>
+
+namespace orthant {
+
+inline constexpr const char* tokenizer_folder = "tokenizer";
+
+// Copies the files of the run's tokenizer into its folder; nothing for bytes, and for a source that reads no files.
+// Errors: Error for a disk that fails.
+void keep_tokenizer(const Settings& settings, const std::filesystem::path& run);
+
+// Refuses data of another tokenizer than the one that `run` keeps, by its hash. A run that keeps none, and data that do
+// not say, pass. Errors: ConfigError.
+void require_same_tokenizer(const Settings& settings, const std::filesystem::path& run);
+
+// A note where the data are of another tokenizer than the weights of `run`, which a new run begins with: its own, or
+// that of the published model it came from. Empty: of the same, or not known.
+std::string other_tokenizer(const Settings& settings, const std::filesystem::path& run);
+
+}  // namespace orthant

@@ -1,0 +1,91 @@
+// The tokenizer travels with its run: into the run's folder, through eval and export, and no other one goes on.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/tokenizer/tokenizer.h"
+#include "tests/support/paths.h"
+#include "tests/support/program.h"
+
+namespace orthant::run_test::tokenizer_test {
+namespace {
+
+namespace fs = std::filesystem;
+using orthant::launch_test::read_file;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class RunTokenizer : public testing::Test {
+ protected:
+  RunTokenizer() {
+    const auto wheels = nlohmann::json::parse(read_file(paths::source("tests/tokenizer/wheels.json")));
+    tokenizer_ = wheels["kinds"]["gpt2"]["tokenizer"];
+    folder_.write("t/tokenizer.json", tokenizer_.dump());
+    folder_.write("c.toml", tiny_config({2, 2}) + "[optimizer]\nlr = 0.01\n");
+  }
+  Result train(const std::vector<std::string>& values, std::vector<std::string> words = {}) {
+    words.insert(words.begin(), {"train", "c.toml", "--set", "model.vocab_size=0"});
+    return folder_.orthant(with_set(words, values));
+  }
+  nlohmann::json tokenizer_;
+  ProgramFolder folder_;
+};
+
+TEST_F(RunTokenizer, IsKeptIsReadByEvalIsExportedAndIsTheOnlyOneThatGoesOn) {
+  const std::vector<std::string> own = {"data.tokenizer=t/tokenizer.json", "run.validate_every=0"};
+  for (const char* command : {"config", "plan"}) {
+    const Result looked = folder_.orthant(with_set({command, "c.toml", "--set", "model.vocab_size=0"}, own));
+    EXPECT_EQ(looked.code, 0) << looked.error;
+    EXPECT_FALSE(fs::exists(folder_.path("runs")));
+  }
+  const Result trained = train(own);
+  ASSERT_EQ(trained.code, 0) << trained.error;
+  const fs::path kept = folder_.run() / "tokenizer" / "tokenizer.json";
+  EXPECT_TRUE(read_file(kept) == tokenizer_.dump());
+  const auto vocabulary = load_tokenizer(kept.string())->vocabulary();
+  EXPECT_THAT(read_file(folder_.run() / "config.resolved.toml"),
+              HasSubstr(fmt::format("vocab_size = {} ", vocabulary)));
+
+  const Result eval = folder_.orthant({"eval", "runs/r", "text.txt"});
+  EXPECT_EQ(eval.code, 0) << eval.error;
+  EXPECT_THAT(eval.output, HasSubstr("runs/r/tokenizer"));
+  const Result exported = folder_.orthant({"export", "runs/r", "-o", "out"});
+  EXPECT_EQ(exported.code, 0) << exported.error;
+  EXPECT_TRUE(read_file(folder_.path("out/tokenizer.json")) == tokenizer_.dump());
+
+  const Result on = train({"data.tokenizer=t/tokenizer.json", "run.steps=9"}, {"--resume", "auto"});
+  EXPECT_EQ(on.code, 0) << on.error;
+  auto merges = tokenizer_;
+  std::swap(merges["model"]["merges"][0], merges["model"]["merges"][1]);
+  folder_.write("t/tokenizer.json", merges.dump());
+  const Result other = train({"data.tokenizer=t/tokenizer.json", "run.steps=10"}, {"--resume", "auto"});
+  EXPECT_EQ(other.code, 78);
+  EXPECT_THAT(other.error, AllOf(HasSubstr("the run was trained with the tokenizer"), HasSubstr("start another run")));
+  const Result bytes = train({fmt::format("model.vocab_size={}", vocabulary), "run.steps=10"}, {"--resume", "auto"});
+  EXPECT_EQ(bytes.code, 78);
+  EXPECT_THAT(bytes.error, HasSubstr("0000000000000000 now (bytes)"));
+  const Result begun = train({fmt::format("model.vocab_size={}", vocabulary), "run.name=n", "train.from=runs/r"});
+  EXPECT_EQ(begun.code, 0) << begun.error;
+  EXPECT_THAT(begun.error, HasSubstr("train.from: the weights are of the tokenizer"));
+  const Result again = train({"data.tokenizer=runs/r/tokenizer", "run.steps=10"}, {"--resume", "auto"});
+  EXPECT_EQ(again.code, 0) << again.error;
+}
+
+TEST_F(RunTokenizer, OfTokenFilesIsKeptWhereItIsNamedAndMadeThem) {
+  ASSERT_EQ(folder_.orthant({"data", "prepare", "text.txt", "-o", "a.tok", "--tokenizer", "t"}).code, 0);
+  ASSERT_EQ(folder_.orthant({"data", "prepare", "text.txt", "-o", "b.tok"}).code, 0);
+  const std::string source = "data.source=\"tokens\"";
+  const Result trained = train({source, "data.path=a.tok", "data.tokenizer=t", "run.steps=4"});
+  ASSERT_EQ(trained.code, 0) << trained.error;
+  EXPECT_TRUE(fs::exists(folder_.run() / "tokenizer" / "tokenizer.json"));
+  const Result unnamed = train({source, "data.path=a.tok", "run.steps=5"}, {"--resume", "auto"});
+  EXPECT_EQ(unnamed.code, 0) << unnamed.error;  // the file says which tokenizer made it
+  const Result other = train({source, "data.path=b.tok", "data.tokenizer=t", "run.name=s"});
+  EXPECT_EQ(other.code, 78);
+  EXPECT_THAT(other.error, HasSubstr("name the one that made it, or none"));
+}
+
+}  // namespace
+}  // namespace orthant::run_test::tokenizer_test
