@@ -9,8 +9,11 @@
 #include <set>
 
 #include "core/arch/parameter_table.h"
+#include "core/arch/trained.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/device/cpu/bf16.h"
+#include "core/pretrained/adapter_files.h"
+#include "core/pretrained/merged_weights.h"
 #include "core/pretrained/run_source.h"
 #include "core/pretrained/tensor_names.h"
 #include "core/pretrained/twin.h"
@@ -52,9 +55,10 @@ struct Exported {
   std::vector<TensorPlace> parts;
 };
 
-// In the order in which our table meets them.
+// In the order in which our table meets them: the weights with what adapters add, or the adapters alone.
 std::vector<Exported> tensors_of(const Config& config, const Twin& twin, const Origin* origin,
-                                 std::optional<DType> dtype, const CheckpointReader& reader) {
+                                 const ExportOptions& options, const CheckpointReader& reader) {
+  const std::optional<DType> dtype = options.dtype;
   static const Family own{"orthant", "", MoeNames::none, "", {}};
   const ExpertForm form = origin != nullptr && twin.family != nullptr ? origin->experts : ExpertForm::each;
   std::vector<TensorPlace> places = tensor_places(twin.family == nullptr ? own : *twin.family, config.settings, form);
@@ -62,6 +66,11 @@ std::vector<Exported> tensors_of(const Config& config, const Twin& twin, const O
     std::erase_if(places, [](const TensorPlace& place) { return place.ours.starts_with(gate_state_prefix); });
   }
   check_checkpoint(reader, places);
+  if (options.adapter) {
+    places = adapter_places(config, twin, form);
+  } else {
+    std::erase_if(places, [](const TensorPlace& place) { return is_adapter(place.ours); });
+  }
   std::vector<Exported> tensors;
   std::map<std::string, std::size_t> index;
   for (TensorPlace& place : places) {
@@ -80,8 +89,8 @@ std::vector<Exported> tensors_of(const Config& config, const Twin& twin, const O
 }
 
 // Returns the number of parameters.
-std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader, const std::vector<Exported>& tensors,
-                           const Disk& disk) {
+std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader, const Settings& settings,
+                           const std::vector<Exported>& tensors, const Disk& disk) {
   DiskFile file(disk, path);
   std::vector<FileTensor> heads;
   for (const Exported& exported : tensors) {
@@ -98,7 +107,11 @@ std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader,
     }
     values.resize(static_cast<std::size_t>(elements));
     for (const TensorPlace& part : exported.parts) {
-      reader.read(part.ours, std::vector<std::int64_t>(part.shape.size(), 0), part.shape, values.data() + part.begin);
+      if (part.ours.starts_with(gate_state_prefix)) {
+        reader.read(part.ours, {0}, part.shape, values.data() + part.begin);
+      } else {
+        read_merged(reader, settings, part.ours, part.shape, values.data() + part.begin);
+      }
     }
     if (exported.tensor.dtype == DType::bf16) {
       rounded.resize(values.size());
@@ -177,13 +190,19 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
   const std::optional<Origin> origin = origin_of(run_folder);
   const Origin* from = origin.has_value() ? &*origin : nullptr;
   const Twin twin = twin_of(config, from);
-  const std::vector<Exported> tensors = tensors_of(config, twin, from, options.dtype, reader);
+  const std::vector<Exported> tensors = tensors_of(config, twin, from, options, reader);
 
   const Disk disk;
   const Workshop workshop(disk, output);
-  const std::int64_t parameters = write_weights(workshop.path() / "model.safetensors", reader, tensors, disk);
-  workshop.write_text("config.json", config_json(config, twin, from, options.dtype));
-  for (const std::string& name : from != nullptr ? travelling_files() : std::vector<std::string>()) {
+  const fs::path weights = workshop.path() / (options.adapter ? "adapter_model.safetensors" : "model.safetensors");
+  const std::int64_t parameters = write_weights(weights, reader, config.settings, tensors, disk);
+  if (options.adapter) {
+    workshop.write_text("adapter_config.json", adapter_config_json(config, twin));
+  } else {
+    workshop.write_text("config.json", config_json(config, twin, from, options.dtype));
+  }
+  const bool travels = from != nullptr && !options.adapter;
+  for (const std::string& name : travels ? travelling_files() : std::vector<std::string>()) {
     if (const auto text = read_text_file(from->folder / name); text.has_value() && name != "config.json") {
       workshop.write_text(name, *text);
     }
