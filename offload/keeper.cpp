@@ -78,13 +78,15 @@ void OffloadKeeper::reserve_disk() {
   };
   for (const auto& [id, of] : kept_) {
     const ParamGroup& group = *of.group;
+    add(places_.weights, compute_dtype(), group.whole_weight ? group.padded : group.owned_elements);
+    if (group.frozen) {
+      continue;  // weights alone
+    }
     add(places_.states, own_master(group) ? compute_dtype() : DType::f32, group.owned_elements);
     for (const ParamState& state : group.states) {
       add(places_.states, DType::u8, state.bytes());
     }
-    add(places_.weights, compute_dtype(), group.whole_weight ? group.padded : group.owned_elements);
-    add(group.frozen ? Place::device : places_.gradients, DType::f32,
-        group.whole_grad ? group.padded : group.owned_elements);
+    add(places_.gradients, DType::f32, group.whole_grad ? group.padded : group.owned_elements);
   }
   if (bytes > 0) {
     lanes_->space.reserve(bytes);

@@ -1,4 +1,5 @@
 // OffloadKeeper's states and the update beside them.
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -8,7 +9,8 @@ namespace orthant::offload {
 
 // At the end of a step groups are updated in their order.
 void OffloadKeeper::prefetch_state(const Kept& of, const HookContext& at) {
-  const auto next = std::next(kept_.find(of.group->id));
+  const auto next = std::find_if(std::next(kept_.find(of.group->id)), kept_.end(),
+                                 [](const auto& entry) { return entry.second.group->away.state; });
   if (places_.states != Place::nvme || at.pass != Pass::none || next == kept_.end() || next->second.updated) {
     return;
   }

@@ -47,8 +47,7 @@ void expect_matches(const std::string& key, const std::vector<std::string>& patt
                     const std::vector<std::string>& names, const char* what) {
   for (const std::string& pattern : patterns) {
     if (std::none_of(names.begin(), names.end(), [&](const std::string& name) { return matches(pattern, name); })) {
-      throw SettingError(
-          key, fmt::format("{}: \"{}\" names no {} of this model\n{}", key, pattern, what, near(pattern, names)));
+      throw SettingError(key, fmt::format("{}: \"{}\" names no {}\n{}", key, pattern, what, near(pattern, names)));
     }
   }
 }
@@ -102,10 +101,10 @@ void check_trained(const Settings& settings) {
       }
     }
   }
-  expect_matches("train.freeze", settings.train.freeze, names, "parameter");
-  expect_matches("train.train_only", settings.train.train_only, names, "parameter");
-  expect_matches("lora.targets", lora.targets, matrices, "matrix that something is multiplied by");
-  expect_matches("lora.train_also", lora.train_also, base, "parameter");
+  expect_matches("train.freeze", settings.train.freeze, names, "parameter of this model");
+  expect_matches("train.train_only", settings.train.train_only, names, "parameter of this model");
+  expect_matches("lora.targets", lora.targets, matrices, "matrix of this model that can have an adapter");
+  expect_matches("lora.train_also", lora.train_also, base, "parameter of this model");
   if (!any) {
     const bool by_freeze = !settings.train.freeze.empty();
     throw SettingError(by_freeze ? "train.freeze" : "train.train_only",

@@ -47,10 +47,12 @@ void Model::acquire(const StepContext& ctx, int number, Pass pass) {
 }
 
 // Gradients that nothing was added to yet are zero; those of routed experts are overwritten instead. Those of a frozen
-// group begin anew in every pass: none outlives it. There is none at all of routed experts that are frozen.
-void Model::acquire_grads(const StepContext& ctx, const Layer& layer, Pass pass) {
-  for (ParamGroup* group : layer.groups()) {
-    if (group->experts && !wants_gradients(*group)) {
+// group begin anew in every pass: none outlives it. Where nobody wants any, embedding, head and routed experts have
+// none; the parts of a block, which plugins may bring, always have a place for theirs.
+void Model::acquire_grads(const StepContext& ctx, int number, Pass pass) {
+  const bool in_block = number > 0 && number < layers() - 1;
+  for (ParamGroup* group : layer(number).groups()) {
+    if ((group->experts || !in_block) && !wants_gradients(*group)) {
       continue;
     }
     parameters_.make_grad(*group, ctx.stream);
@@ -97,7 +99,7 @@ Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
     const bool grads = ctx.training && here.grads_in_forward();
     acquire(ctx, i, Pass::forward);
     if (grads) {
-      acquire_grads(ctx, here, Pass::forward);
+      acquire_grads(ctx, i, Pass::forward);
     }
     Saved saved;
     x = here.forward(ctx, x, saved);
@@ -121,7 +123,7 @@ Tensor Model::backward(const StepContext& ctx, Tensor dy, int first, int last, b
       listener->layer_begins();
     }
     acquire(ctx, i, Pass::backward);
-    acquire_grads(ctx, here, Pass::backward);
+    acquire_grads(ctx, i, Pass::backward);
     Saved saved = ctx.plan.stash().take(i, ctx.micro_batch, ctx.stream);
     dy = here.backward(ctx, dy, saved);
     adapters_.add_gradients(i, ctx);

@@ -45,7 +45,7 @@ class Model {
  private:
   Layer& layer(int number) const;
   void acquire(const StepContext& ctx, int number, Pass pass);
-  void acquire_grads(const StepContext& ctx, const Layer& layer, Pass pass);
+  void acquire_grads(const StepContext& ctx, int number, Pass pass);
   void release(const StepContext& ctx, int number, Pass pass, bool grads);
 
   ParamStore parameters_;

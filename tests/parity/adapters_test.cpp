@@ -1,4 +1,5 @@
 // Frozen parameters and adapters (train.freeze, [lora]) in every layout, against one rank.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/arch/trained.h"
@@ -46,6 +47,15 @@ const Layout layouts[] = {
     {"recomputed", "[plugins.data]\nsize = 2\nzero = 3\nwhole_below = 0\n", {"memory.recompute=\"full\""}},
     {"updated_in_backward", "[plugins.data]\nsize = 2\n", {"optimizer.in_backward=true", "optimizer.clip_grad_norm=0"}},
     {"offload", "[plugins.data]\nsize = 2\nzero = 1\n[plugins.offload]\nweights = \"host\"\ngradients = \"host\"\n"},
+    {"offload_to_disk",
+     "[plugins.data]\nsize = 2\nzero = 2\n[plugins.offload]\nweights = \"nvme\"\nstates = \"nvme\"\n"
+     "gradients = \"nvme\"\ndirectory = \"/tmp\"\n"},
+    {"offload_lazy", "[plugins.offload]\nstates = \"host\"\nexpert_states = \"lazy\"\n", {"batch.micro_batch=2"}},
+    {"interleaved",
+     "[plugins.pipeline]\nsize = 2\nschedule = \"interleaved\"\nchunks = 2\n[plugins.data]\nsize = 2\nzero = 1\n",
+     {"batch.micro_batch=2", "model.layers=4"}},
+    {"late_sides", "[plugins.data]\nsize = 2\nzero = 3\nwhole_below = 0\n", {"run.device=\"late_sides\""}},
+    {"muon", "[plugins.data]\nsize = 2\nzero = 1\n[plugins.tensor]\nsize = 2\n", {"optimizer.name=\"muon\""}},
     {"offload_states", "[plugins.offload]\nstates = \"host\"\n", {"batch.micro_batch=2"}},
 };
 
@@ -97,6 +107,31 @@ TEST(FrozenParameters, KeepTheirBitsAndHaveNoState) {
       EXPECT_GT(trained, 0) << model.name;
     }
   }
+}
+
+TEST(TrainedPatterns, ThatNameNothingAreRefused) {
+  const auto says = [](const Overrides& overrides, const char* words, const std::string& plugins = "") {
+    EXPECT_THAT(test::refusal(overrides, plugins), testing::HasSubstr(words)) << testing::PrintToString(overrides);
+  };
+  says({R"(train.freeze=["*.self_atn.q_proj.weight"])"}, "names no parameter of this model");
+  says({R"(train.freeze=["*.self_atn.q_proj.weight"])"}, "did you mean \"*.self_attn.q_proj.weight\"?");
+  says({R"(train.train_only=["nothing"])"}, "the names are model.embed_tokens.weight, model.layers.*.");
+  says({R"(train.freeze=["*"])"}, "train.freeze: all parameters of this model are frozen");
+  says({R"(train.train_only=["lm_head.weight"])", R"(train.freeze=["lm_*"])"}, "nothing is left to train");
+  says({R"(lora.targets=["*"])"}, "lora.rank: 0 makes no adapters");
+  says({"lora.rank=2"}, "lora.targets: names no matrix");
+  says({"lora.rank=2", R"(lora.targets=["*.q_proj.weight", "*.q_porj.weight"])"}, "did you mean \"*.q_proj.weight\"?");
+  says({"lora.rank=2", R"(lora.targets=["model.embed_tokens.weight"])"},
+       "names no matrix of this model that can have an adapter");
+  says({"lora.rank=2", R"(lora.targets=["*norm.weight"])"}, "names no matrix of this model that can have an adapter");
+  says({"lora.rank=2", R"(lora.targets=["lm_head.weight"])", "model.tie_embeddings=true"}, "names no matrix");
+  says({"lora.rank=2", R"(lora.targets=["*_proj.weight"])", R"(lora.train_also=["*.q_proj.weight"])"},
+       "name it in targets or in train_also, not in both");
+  says({"lora.rank=2", R"(lora.targets=["*"])", "lora.alpha=0"}, "lora.alpha: 0 leaves the adapters without effect");
+  says({"lora.rank=2", R"(lora.targets=["*"])", "lora.init_std=0"}, "neither ever gets a gradient");
+  const std::string after_gate = "[plugins.offload]\nweights = \"host\"\nexpert_weights = \"after_gate\"\n";
+  says({"lora.rank=2", R"(lora.targets=["*.experts.*"])"}, "has an adapter, which is added to it before the gate",
+       after_gate);
 }
 
 }  // namespace

@@ -142,6 +142,15 @@ TEST(AdapterExport, HasPeftsNamesAndRefusesWhatPeftCannotSay) {
   EXPECT_THAT(refused({"lora.rank=0", "lora.targets=[]"}), HasSubstr("the run has no adapters"));
   EXPECT_THAT(refused({R"(lora.train_also=["model.norm.weight"])"}),
               HasSubstr("'model.norm.weight' was trained itself, and an adapter's file has no place for it"));
+  EXPECT_THAT(refused({R"(lora.targets=["*.gate.weight"])"}),
+              AllOf(HasSubstr(".block_sparse_moe.gate.weight' has an adapter"), HasSubstr("no linear modules")));
+  const run_test::ProgramFolder packed;
+  prepare(packed, "qwen3_moe_packed", usual_targets);
+  launch(packed, {"run.name=\"r\"", "run.steps=1"});
+  const auto result = packed.orthant({"export", "runs/r", "-o", "bad", "--adapter"});
+  EXPECT_NE(result.code, 0) << result.output;
+  EXPECT_THAT(result.error,
+              AllOf(HasSubstr(".experts.0.w1.weight' has an adapter"), HasSubstr("packed into one tensor")));
 }
 
 // Opt-in: ORTHANT_PYTHON with torch, transformers and peft.
@@ -154,11 +163,11 @@ TEST(AdapterExport, GivesTheMergedLogitsInPeft) {
     prepare(folder, model,
             model == std::string("mixtral") ? R"(["*_proj.weight", "*.experts.*"])" : R"(["*_proj.weight"])");
     launch(folder, {"run.name=\"r\""});
-    export_run({.run = folder.run("r"), .output = folder.path("merged")}, keys_of_plugin);
+    export_run({.run = folder.run("r"), .output = folder.path("merged"), .dtype = DType::f32}, keys_of_plugin);
     export_run({.run = folder.run("r"), .output = folder.path("adapter"), .adapter = true}, keys_of_plugin);
     const auto result =
-        folder.command({paths::python(), paths::source("tests/reference/check_adapter.py").string(),
-                        published(model).string(), folder.path("adapter").string(), folder.path("merged").string()});
+        folder.command({paths::python(), paths::source("tests/reference/check_adapter.py"), published(model).string(),
+                        folder.path("adapter").string(), folder.path("merged").string()});
     if (result.code == 3) {
       GTEST_SKIP() << paths::python() << " lacks torch, transformers or peft";
     }

@@ -27,7 +27,8 @@ def main():
     transformers.utils.logging.disable_progress_bar()
 
     def load(folder):
-        return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, local_files_only=True, experts_implementation="eager")
 
     merged = load(sys.argv[3])
     torch.manual_seed(1)
