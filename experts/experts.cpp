@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/layers/wanted_gradients.h"
 #include "core/plan/keeper_chain.h"
 #include "experts/host_rows.h"
 
@@ -146,10 +147,35 @@ void Experts::forward_here(const StepContext& ctx, const Tensor& y, const Tensor
   }
 }
 
+namespace {
+
+// Stream::expert_ffn_backward without the gradients of weights, which nobody wants.
+void frozen_ffn_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dy, const Tensor& h, const Tensor& w_in,
+                         const Tensor& w_out, const Dispatch& to, Activation kind, Stream& s) {
+  Device& device = s.device();
+  const std::int64_t rows = h.dim(0);
+  const Tensor packed = device.empty(dy.dtype(), {rows, dy.dim(1)});  // of dy, then of dx
+  const Tensor dh = device.empty(dy.dtype(), h.shape());
+  const Tensor da = device.empty(dy.dtype(), {rows, w_out.dim(2)}), a = device.empty(dy.dtype(), da.shape());
+  s.pack(packed, dy, to.row, to.source);
+  s.grouped_gemm(da, packed, w_out, to.offset, {});
+  s.weighted_activation_backward(dh, a, dweight, da, h, to.weight, to.source, kind);
+  s.grouped_gemm(packed, dh, w_in, to.offset, {});
+  s.pack_backward(dx, packed, to.row, false);
+}
+
+}  // namespace
+
 void Experts::backward_here(const StepContext& ctx, const Tensor& dx, const Tensor& dweight, const Tensor& dy,
                             const Dispatch& dispatch, Saved& saved) const {
   const Tensor h = pop(saved), x = pop(saved);
-  const Weights w = view(group_->weight), g = view(group_->grad);
+  const Weights w = view(group_->weight);
+  if (!wants_gradients(*group_)) {
+    with_products(ctx,
+                  [&](Stream& s) { frozen_ffn_backward(dx, dweight, dy, h, w.in, w.out, dispatch, activation_, s); });
+    return;
+  }
+  const Weights g = view(group_->grad);
   with_products(ctx, [&](Stream& s) {
     s.expert_ffn_backward(dx, dweight, g.in, g.out, dy, x, h, w.in, w.out, dispatch, activation_, beta());
   });
@@ -248,7 +274,8 @@ Experts::Gradients Experts::exchanged_backward(const StepContext& ctx, const Ten
   const DType dtype = d_out.dtype();
   const Tensor h = pop(saved), x = pop(saved);  // [R', n], [R', d]
   const std::int64_t rows = x.dim(0);
-  const Weights w = view(group_->weight), g = view(group_->grad);
+  const bool wanted = wants_gradients(*group_);
+  const Weights w = view(group_->weight), g = wanted ? view(group_->grad) : Weights();
   const Tensor dy = exchanged_rows(ctx, dtype, x.shape()), dx = exchanged_rows(ctx, dtype, x.shape());
   const Tensor weight_here = exchanged_rows(ctx, DType::f32, {rows, 1});
   const Tensor dweight = exchanged_rows(ctx, DType::f32, {rows, 1});
@@ -261,8 +288,10 @@ Experts::Gradients Experts::exchanged_backward(const StepContext& ctx, const Ten
              s.grouped_gemm(c.of(da), c.of(dy), c.weights(w.out), c.offset, {});
              s.weighted_activation_backward(c.of(dh), c.of(a), c.of(dweight), c.of(da), c.of(h), c.of(weight_here), {},
                                             activation_);
-             s.grouped_gemm_tn(c.weights(g.out), c.of(dy), c.of(a), c.offset, beta());
-             s.grouped_gemm_tn(c.weights(g.in), c.of(dh), c.of(x), c.offset, beta());
+             if (wanted) {
+               s.grouped_gemm_tn(c.weights(g.out), c.of(dy), c.of(a), c.offset, beta());
+               s.grouped_gemm_tn(c.weights(g.in), c.of(dh), c.of(x), c.offset, beta());
+             }
              s.grouped_gemm(c.of(dx), c.of(dh), c.weights(w.in), c.offset, {});
            });
          });

@@ -88,7 +88,7 @@ Tensor SharedExperts::backward(const StepContext& ctx, const Tensor& dy, Saved& 
     dlogits = narrow;
   }
   const Tensor dn = ffn_.backward(ctx, product(ctx, dy.dtype(), dy, by.spread), saved);
-  s.add(dn, linear_backward(ctx, dlogits, n, gate_->weight(), gate_->grad()));
+  s.add(dn, linear_backward(ctx, dlogits, n, gate_->weight(), gate_->wanted_grad()));
   return dn;
 }
 

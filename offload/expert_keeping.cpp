@@ -76,6 +76,15 @@ void OffloadKeeper::refuse_after_gate(const ParamGroup& group) const {
                        "axis, or expert_weights = \"ahead\"",
                        group.name));
   }
+  for (const Param& p : group.params) {
+    if (p.spec.adapted) {
+      refuse(
+          "expert_weights",
+          fmt::format("expert_weights = \"after_gate\": '{}' has an adapter, which is added to it before the gate has "
+                      "chosen\nwrite expert_weights = \"ahead\", or lora.targets without experts",
+                      p.spec.name));
+    }
+  }
   const std::size_t experts = runs_of_experts(group).size();
   if (places_.pinned > static_cast<std::int64_t>(experts)) {
     refuse("pinned_experts", fmt::format("pinned_experts = {}: a rank has {} experts of '{}'\nwrite at most {}",

@@ -1,4 +1,5 @@
 // OffloadKeeper's gradients: down behind a layer's backward pass, used in the host's memory.
+#include <algorithm>
 #include <iterator>
 
 #include "keeper.h"
@@ -126,7 +127,8 @@ void OffloadKeeper::release_whole_grad(Kept& of) {
 
 // In the order of the groups; an early update's next group has the backward pass of a layer's time.
 void OffloadKeeper::prefetch_grad(const Kept& of, const HookContext& at) {
-  const auto next = std::next(kept_.find(of.group->id));
+  const auto next = std::find_if(std::next(kept_.find(of.group->id)), kept_.end(),
+                                 [](const auto& entry) { return entry.second.group->away.grad; });
   if (places_.gradients == Place::nvme && at.pass == Pass::none && next != kept_.end() && next->second.grad_held &&
       !next->second.summed_late && !next->second.updated) {
     next->second.grad->open();

@@ -15,10 +15,10 @@ void OffloadKeeper::adopt(ParamGroup& group, Holding& holding) {
     return;
   }
   holding.away = {.weight = places_.weights != Place::device,
-                  .grad = places_.gradients != Place::device,
-                  .state = places_.states != Place::device};
+                  .grad = places_.gradients != Place::device && !group.frozen,
+                  .state = places_.states != Place::device && !group.frozen};
   holding.tries = places_.speculative && holding.away.state;
-  const bool lazy = places_.lazy_experts && group.experts;
+  const bool lazy = places_.lazy_experts && group.experts && !group.frozen;
   if (!holding.away.any() && !lazy) {
     return;
   }
@@ -41,7 +41,7 @@ OffloadKeeper::Kept* OffloadKeeper::find(const ParamGroup& group) {
 }
 
 std::vector<StateSpec> OffloadKeeper::state(const ParamGroup& group) const {
-  if (places_.lazy_experts && group.experts) {
+  if (places_.lazy_experts && group.experts && !group.frozen) {
     refuse_lazy(group);
   }
   if (places_.after_gate && group.experts) {
@@ -78,11 +78,14 @@ void OffloadKeeper::reserve_disk() {
   };
   for (const auto& [id, of] : kept_) {
     const ParamGroup& group = *of.group;
-    add(places_.states, own_master() ? compute_dtype() : DType::f32, group.owned_elements);
+    add(places_.weights, compute_dtype(), group.whole_weight ? group.padded : group.owned_elements);
+    if (group.frozen) {
+      continue;  // weights alone
+    }
+    add(places_.states, own_master(group) ? compute_dtype() : DType::f32, group.owned_elements);
     for (const ParamState& state : group.states) {
       add(places_.states, DType::u8, state.bytes());
     }
-    add(places_.weights, compute_dtype(), group.whole_weight ? group.padded : group.owned_elements);
     add(places_.gradients, DType::f32, group.whole_grad ? group.padded : group.owned_elements);
   }
   if (bytes > 0) {
@@ -118,7 +121,7 @@ void OffloadKeeper::fill(Kept& of, Stream& s) {
     of.weight = move(places_.weights, group.whole_weight ? group.weight : group.owned_weight);
     group.weight = {};
     group.owned_weight = {};
-    group.master = own_master() ? Tensor() : group.master;
+    group.master = own_master(group) ? Tensor() : group.master;
     if (places_.after_gate && group.experts) {
       const MemoryScope as(lanes_->device, MemoryKind::weights);
       of.window.emplace(group, static_cast<std::size_t>(places_.pinned), compute_dtype(), *lanes_);
@@ -131,7 +134,7 @@ void OffloadKeeper::fill(Kept& of, Stream& s) {
     group.owned_grad = {};
   }
   lanes_->down->record()->wait();  // one group at a time is in both places
-  if (places_.lazy_experts && group.experts) {
+  if (places_.lazy_experts && group.experts && !group.frozen) {
     of.lazy.emplace(group);
   }
 }

@@ -108,7 +108,9 @@ class OffloadKeeper final : public Keeper {
   bool full_precision() const { return settings_.run.dtype == ComputeType::fp32; }
   DType compute_dtype() const { return full_precision() ? DType::f32 : DType::bf16; }
   // Weights are their own master.
-  bool own_master() const { return full_precision() || settings_.optimizer.master_weights == MasterWeights::none; }
+  bool own_master(const ParamGroup& group) const {
+    return full_precision() || group.frozen || settings_.optimizer.master_weights == MasterWeights::none;
+  }
   // Ranks gather the whole weight on the device after the update.
   static bool gathered_on_device(const ParamGroup& group) {
     return group.whole_weight && group.owned_elements < group.padded;

@@ -1,4 +1,5 @@
 // OffloadKeeper's states and the update beside them.
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -8,7 +9,8 @@ namespace orthant::offload {
 
 // At the end of a step groups are updated in their order.
 void OffloadKeeper::prefetch_state(const Kept& of, const HookContext& at) {
-  const auto next = std::next(kept_.find(of.group->id));
+  const auto next = std::find_if(std::next(kept_.find(of.group->id)), kept_.end(),
+                                 [](const auto& entry) { return entry.second.group->away.state; });
   if (places_.states != Place::nvme || at.pass != Pass::none || next == kept_.end() || next->second.updated) {
     return;
   }
@@ -67,7 +69,8 @@ void OffloadKeeper::acquire_state_on_host(Kept& of, bool to_change, const HookCo
   } else if (of.settled) {
     group.owned_weight = tried_weight(of);
   } else {
-    group.owned_weight = own_master() ? group.master : lanes_->device.host_empty(DType::bf16, {group.owned_elements});
+    group.owned_weight =
+        own_master(group) ? group.master : lanes_->device.host_empty(DType::bf16, {group.owned_elements});
   }
   if (!of.settled) {  // else nothing is updated any more
     bring_grad_to_host(of, at.stream);
@@ -89,7 +92,7 @@ void OffloadKeeper::acquire_state_on_device(Kept& of, bool to_change, Stream& s)
     if (group.whole_weight) {
       group.weight = here;
     }
-    if (own_master()) {
+    if (own_master(group)) {
       group.master = group.owned_weight;
     }
   }
@@ -213,7 +216,7 @@ void OffloadKeeper::release_state(Kept& of, bool changed, const HookContext& at)
   if (changed || !group.away.state) {
     group.weight = group.whole_weight ? Tensor() : group.weight;
     group.owned_weight = {};
-    group.master = group.away.state || own_master() ? Tensor() : group.master;
+    group.master = group.away.state || own_master(group) ? Tensor() : group.master;
   }
   of.device_weight = {};
 }

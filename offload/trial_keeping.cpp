@@ -15,7 +15,7 @@ void OffloadKeeper::make_trial(Kept& of) {
   for (const Slot& state : of.states) {
     of.trial->states.push_back(like(state));
   }
-  if (!own_master()) {
+  if (!own_master(*of.group)) {
     of.trial->weight = lanes_->device.host_empty(DType::bf16, {of.group->owned_elements});
   }
 }

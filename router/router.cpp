@@ -239,7 +239,7 @@ void Router::backward(const StepContext& ctx, const Tensor& dn, const Tensor& dw
   if (!ctx.sums.router_gradients.empty()) {
     split_gradient(ctx, of_all, made, r, input);
   }
-  const Tensor d = linear_backward(ctx, dlogits, input, weight_.weight(), weight_.grad());
+  const Tensor d = linear_backward(ctx, dlogits, input, weight_.weight(), weight_.wanted_grad());
   const double jitter = ctx.settings().moe.jitter;
   if (jitter > 0) {
     s.jitter(d, d, layout_.take(Region::router, ctx.batch.whole_index, s), key(ctx, Purpose::jitter),

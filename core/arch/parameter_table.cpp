@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/arch/param_specs.h"
+#include "core/arch/trained.h"
 
 namespace orthant {
 
@@ -136,6 +137,8 @@ std::vector<LayerSpecs> parameter_table(const Settings& s) {
   if (s.model.tie_embeddings) {
     table.front().params.front().layers.push_back(head.layer);
   }
+  add_adapters(table, s);
+  freeze(table, s);
   return table;
 }
 

@@ -155,6 +155,33 @@ void declare_training(std::vector<CoreKey>& keys) {
       "A run's folder (its newest checkpoint), an import's, or a checkpoint's, whose weights a new run begins with, at "
       "step 0 and without its optimizer's state; a relative path is relative to the file that names it. Empty: weights "
       "are drawn from run.seed.");
+  train.key(
+      "freeze", [](auto& s) -> auto& { return s.train.freeze; },
+      "Parameters that keep their values, by name; * stands for anything, as in \"model.layers.0.*\".");
+  train.key(
+      "train_only", [](auto& s) -> auto& { return s.train.train_only; },
+      "The only parameters that train, by name as in freeze; empty: all that are not frozen.");
+
+  Declarer lora(keys, "lora");
+  between(lora.key(
+              "rank", [](auto& s) -> auto& { return s.lora.rank; },
+              "Rank of the adapters of lora.targets (Hu et al., \"LoRA\", 2021), which train in place of all else; 0: "
+              "none."),
+          0, 1 << 16);
+  at_least(lora.key(
+               "alpha", [](auto& s) -> auto& { return s.lora.alpha; },
+               "A matrix W with an adapter is used as W + alpha / rank * B A."),
+           0);
+  lora.key(
+      "targets", [](auto& s) -> auto& { return s.lora.targets; },
+      "Matrices that get an adapter, by name as in train.freeze: \"*.q_proj.weight\", \"*.experts.*\".");
+  lora.key(
+      "train_also", [](auto& s) -> auto& { return s.lora.train_also; },
+      "Parameters that train beside the adapters, by name as in train.freeze.");
+  at_least(lora.key(
+               "init_std", [](auto& s) -> auto& { return s.lora.init_std; },
+               "Deviation of the initial A; B begins with zeros."),
+           0);
 
   Declarer optimizer(keys, "optimizer");
   optimizer.kind<Optimizer>(

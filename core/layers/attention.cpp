@@ -157,7 +157,7 @@ Tensor Attention::projected_backward(const StepContext& ctx, const Tensor& dy, c
   if (by.bias.has_value()) {
     add_bias_backward(ctx, by.bias->grad().view({1, dy.dim(1)}), dy);
   }
-  return linear_backward(ctx, dy, x, by.weight.weight(), by.weight.grad());
+  return linear_backward(ctx, dy, x, by.weight.weight(), by.weight.wanted_grad());
 }
 
 // Rotated, where no norm comes first.
@@ -254,7 +254,7 @@ Tensor Attention::backward(const StepContext& ctx, const Tensor& dy, Saved& save
     add_bias_backward(ctx, out_bias_->grad().view({1, dy.dim(1)}), dy);
   }
   const Tensor dy_here = ctx.plan.cross_back(attention_leave, dy, ctx.stream);
-  Tensor d_o = linear_backward(ctx, dy_here, o, out_.weight(), out_.grad());
+  Tensor d_o = linear_backward(ctx, dy_here, o, out_.weight(), out_.wanted_grad());
   d_o = ctx.plan.cross_back(core_leave, d_o, ctx.stream);
   AttentionCore::Gradients g =
       ctx.plan.attention_core().backward(d_o, ctx.batch.core_first, shape(ctx), saved, ctx.stream);

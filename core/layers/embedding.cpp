@@ -34,11 +34,13 @@ Tensor EmbeddingLayer::forward(const StepContext& ctx, const Tensor&, Saved&) {
 
 Tensor EmbeddingLayer::backward(const StepContext& ctx, const Tensor& dy, Saved&) {
   const Tensor d = branch_dropout(ctx, dy, dropout_site);
-  if (positions_.has_value()) {
+  if (positions_.has_value() && positions_->wants_grad()) {
     ctx.stream.embedding_backward(positions_->grad(), d, ctx.rows_in(Region::norm, ctx.batch.position));
   }
   const Tensor dy_here = ctx.plan.cross_back(embedding_leave, d, ctx.stream);
-  ctx.stream.embedding_backward(table_.grad(), dy_here, ctx.batch.token, first_row());
+  if (table_.wants_grad()) {
+    ctx.stream.embedding_backward(table_.grad(), dy_here, ctx.batch.token, first_row());
+  }
   return {};
 }
 

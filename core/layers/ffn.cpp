@@ -62,10 +62,10 @@ Tensor Ffn::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) con
     a = activated(ctx, h);
   }
   const Tensor dy_here = ctx.plan.cross_back(ffn_leave, dy, ctx.stream);
-  const Tensor da = linear_backward(ctx, dy_here, a, out_.weight(), out_.grad());
+  const Tensor da = linear_backward(ctx, dy_here, a, out_.weight(), out_.wanted_grad());
   Tensor dh = ctx.device().empty(h.dtype(), h.shape());
   ctx.stream.activation_backward(dh, da, h, activation_);
-  const Tensor dx = linear_backward(ctx, dh, x, in_.weight(), in_.grad());
+  const Tensor dx = linear_backward(ctx, dh, x, in_.weight(), in_.wanted_grad());
   return ctx.plan.cross_back(ffn_enter, dx, ctx.stream);
 }
 

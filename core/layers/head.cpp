@@ -75,7 +75,9 @@ Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved)
         s.cast(dlogits, logits);
       }
       s.gemm(dn.rows(begin, rows), dlogits, w, {});
-      s.gemm(matrix_.grad(), dlogits, n.rows(begin, rows), {.transpose_a = true, .beta = 1});
+      if (matrix_.wants_grad()) {
+        s.gemm(matrix_.grad(), dlogits, n.rows(begin, rows), {.transpose_a = true, .beta = 1});
+      }
     }
   }
   if (ctx.training) {

@@ -157,14 +157,16 @@ LatentAttention::Latent LatentAttention::latent_backward(const StepContext& ctx,
   s.merge_rotary_backward(d.k_rope, of_all, {}, {}, ctx.batch.position, rotary(1, 0));
   const Tensor dv_own = split_heads(dv, heads_, v_head_dim_, head_dim_ - v_head_dim_, s).first;
   const Tensor dkv = join_heads(dk_nope, dv_own, heads_, nope_, v_head_dim_, s);
-  d.kv = normed_backward(ctx, linear_backward(ctx, dkv, saved.pop(), kv_up_.weight(), kv_up_.grad()), kv_norm_, saved);
+  d.kv = normed_backward(ctx, linear_backward(ctx, dkv, saved.pop(), kv_up_.weight(), kv_up_.wanted_grad()), kv_norm_,
+                         saved);
   if (score_factor_ != 1) {
     s.scale(dq, score_factor_);
   }
   d.q = ctx.device().empty(dq.dtype(), dq.shape());
   s.merge_rotary_backward(d.q, dq, {}, {}, ctx.batch.position, rotary(heads_, nope_));
   if (q_down_.has_value()) {
-    d.q = normed_backward(ctx, linear_backward(ctx, d.q, saved.pop(), q_up_.weight(), q_up_.grad()), *q_norm_, saved);
+    d.q = normed_backward(ctx, linear_backward(ctx, d.q, saved.pop(), q_up_.weight(), q_up_.wanted_grad()), *q_norm_,
+                          saved);
   }
   return d;
 }
@@ -187,7 +189,7 @@ Tensor LatentAttention::forward(const StepContext& ctx, const Tensor& n, Saved& 
 Tensor LatentAttention::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const {
   const Tensor o = saved.pop();
   const Tensor dy_here = ctx.plan.cross_back(latent_leave, dy, ctx.stream);
-  Tensor d_o = linear_backward(ctx, dy_here, o, out_.weight(), out_.grad());  // [T, h v]
+  Tensor d_o = linear_backward(ctx, dy_here, o, out_.weight(), out_.wanted_grad());  // [T, h v]
   d_o = join_heads(d_o, {}, heads_, v_head_dim_, head_dim_ - v_head_dim_, ctx.stream);
   d_o = ctx.plan.cross_back(latent_core_leave, d_o, ctx.stream);
   AttentionCore::Gradients g =
@@ -196,11 +198,14 @@ Tensor LatentAttention::backward(const StepContext& ctx, const Tensor& dy, Saved
   g.dk = ctx.plan.cross_back(latent_core_enter, g.dk, ctx.stream);
   g.dq = ctx.plan.cross_back(latent_core_enter, g.dq, ctx.stream);
   const Latent d = latent_backward(ctx, g.dq, g.dk, g.dv, saved);
-  const Tensor x = saved.pop(), down = kv_down_.weight(), d_down = kv_down_.grad();
+  const Tensor x = saved.pop(), down = kv_down_.weight(), d_down = kv_down_.wanted_grad();
+  const auto d_down_of = [&](std::int64_t first, std::int64_t rows) {
+    return d_down.defined() ? d_down.rows(first, rows) : Tensor();
+  };
   const ParamRef& q = q_down_.has_value() ? *q_down_ : q_up_;
-  const Tensor dx = linear_backward(ctx, d.q, x, q.weight(), q.grad());
-  ctx.stream.add(dx, linear_backward(ctx, d.kv, x, down.rows(0, kv_rank_), d_down.rows(0, kv_rank_)));
-  ctx.stream.add(dx, linear_backward(ctx, d.k_rope, x, down.rows(kv_rank_, rope_), d_down.rows(kv_rank_, rope_)));
+  const Tensor dx = linear_backward(ctx, d.q, x, q.weight(), q.wanted_grad());
+  ctx.stream.add(dx, linear_backward(ctx, d.kv, x, down.rows(0, kv_rank_), d_down_of(0, kv_rank_)));
+  ctx.stream.add(dx, linear_backward(ctx, d.k_rope, x, down.rows(kv_rank_, rope_), d_down_of(kv_rank_, rope_)));
   return ctx.plan.cross_back(latent_enter, dx, ctx.stream);
 }
 

@@ -11,7 +11,9 @@ Tensor linear(const StepContext& ctx, const Tensor& x, const Tensor& w) {
 Tensor linear_backward(const StepContext& ctx, const Tensor& dy, const Tensor& x, const Tensor& w, const Tensor& dw) {
   Tensor dx = ctx.device().empty(dy.dtype(), {dy.dim(0), w.dim(1)});
   ctx.stream.gemm(dx, dy, w, {});
-  ctx.stream.gemm(dw, dy, x, {.transpose_a = true, .beta = 1});
+  if (dw.defined()) {
+    ctx.stream.gemm(dw, dy, x, {.transpose_a = true, .beta = 1});
+  }
   return dx;
 }
 

@@ -34,8 +34,17 @@ Tensor Norm::forward(const StepContext& ctx, const Tensor& x, Saved& saved) cons
 void Norm::backward(const StepContext& ctx, const Tensor& dx, const Tensor& dy, Saved& saved) const {
   const Tensor stats = saved.pop();
   const Tensor x = saved.pop();
-  const Tensor dbias = bias_.has_value() ? bias_->grad() : Tensor();
-  ctx.stream.norm_backward(dx, weight_.grad(), dbias, dy, x, stats, norm_weight(ctx, weight_.weight()), kind_);
+  // The operation makes both gradients; one that nobody wants may have no place of its own.
+  const auto place_of = [&](const ParamRef& of) {
+    if (of.wants_grad()) {
+      return of.grad();
+    }
+    const Tensor dropped = ctx.device().empty(DType::f32, {x.dim(1)});
+    ctx.stream.fill(dropped, 0);
+    return dropped;
+  };
+  const Tensor dweight = place_of(weight_), dbias = bias_.has_value() ? place_of(*bias_) : Tensor();
+  ctx.stream.norm_backward(dx, dweight, dbias, dy, x, stats, norm_weight(ctx, weight_.weight()), kind_);
 }
 
 }  // namespace orthant

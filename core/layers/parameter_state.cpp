@@ -70,6 +70,9 @@ const Optimizer& optimizer_of(const Settings& settings) {
 }
 
 Treatment treatment_of(const ParamSpec& spec, const Settings& settings) {
+  if (spec.frozen) {
+    return {};
+  }
   Treatment treatment = optimizer_of(settings).treatment(spec, settings.optimizer);
   check_states(treatment.states, settings.optimizer.name, spec.name);
   require(

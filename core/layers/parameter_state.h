@@ -14,8 +14,8 @@ namespace orthant {
 // The optimizer that settings name. Errors: ConfigError where no plugin brings it.
 const Optimizer& optimizer_of(const Settings& settings);
 
-// What it says of a parameter, with the codes that these settings ask for (state_storage.h). Errors: Error naming the
-// optimizer and what is wrong with its answer.
+// What it says of a parameter, with the codes that these settings ask for (state_storage.h); of a frozen one nobody
+// asks it, and there is no state. Errors: Error naming the optimizer and what is wrong with its answer.
 Treatment treatment_of(const ParamSpec& spec, const Settings& settings);
 
 // Names the states of what this rank owns of the group, without memory.

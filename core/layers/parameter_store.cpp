@@ -27,6 +27,7 @@ ParamMatrix::ParamMatrix(const std::vector<ParamRef>& refs) : first_(refs.front(
     require(i == 0 || neighbours(refs[i - 1], refs[i]), "'{}' does not follow '{}' in one buffer",
             refs[i].param().spec.name, refs[i == 0 ? 0 : i - 1].param().spec.name);
     rows_ += refs[i].param().size[0];
+    wants_grad_ = wants_grad_ || refs[i].wants_grad();
   }
 }
 
@@ -117,6 +118,7 @@ void ParamStore::add_layer(Plan& plan, const LayerSpecs& layer) {
       at = made.insert(made.end(), std::make_unique<ParamGroup>());
       (*at)->name = made.size() == 1 ? layer.name : fmt::format("{}, {}", layer.name, name_of(spec.region));
       (*at)->experts = layer.experts;
+      (*at)->frozen = true;
       (*at)->sum = &sum;
     }
     ParamGroup& group = **at;
@@ -125,6 +127,7 @@ void ParamStore::add_layer(Plan& plan, const LayerSpecs& layer) {
                  [&](int user) { return plan.holds_layer(user); });
     group.layer = users.empty() ? layer.layer : *std::min_element(users.begin(), users.end());
     group.scattered = group.scattered || users.size() < spec.layers.size();
+    group.frozen = group.frozen && spec.frozen;
     param.begin = group.elements;
     group.elements += param.elements();
     group.params.push_back(param);
@@ -149,14 +152,15 @@ void ParamStore::allocate(ParamGroup& group, const Plan& plan, Stream& stream) {
   } else {
     group.owned_weight = zeros(MemoryKind::weights, compute, owned);
   }
-  group.brief_grad = settings.optimizer.in_backward && !group.away.grad;
+  group.brief_grad = group.frozen || (settings.optimizer.in_backward && !group.away.grad);
   if (!group.brief_grad && group.whole_grad) {
     group.grad = zeros(MemoryKind::gradients, DType::f32, {group.padded});
     group.owned_grad = group.grad.slice(group.owned_begin, owned);
   } else if (!group.brief_grad) {
     group.owned_grad = zeros(MemoryKind::gradients, DType::f32, owned);
   }
-  const bool own_master = compute == DType::f32 || settings.optimizer.master_weights == MasterWeights::none;
+  const bool own_master =
+      compute == DType::f32 || group.frozen || settings.optimizer.master_weights == MasterWeights::none;
   group.master = own_master ? group.owned_weight : zeros(MemoryKind::states, DType::f32, owned);
   allocate_states(group, device, stream);
   for (PluginState& state : group.plugin_states) {

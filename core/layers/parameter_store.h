@@ -51,8 +51,8 @@ class ParamStore final : public Parameters {
   // The groups with parameters that `layer` uses.
   std::vector<ParamGroup*> groups_of_layer(int layer) const;
 
-  // Gradients that come and go (ParamGroup::brief_grad): there from the first to the last of these, in one step. What
-  // make_grad makes holds nothing but the zeros of its padding.
+  // Gradients that come and go (ParamGroup::brief_grad): there from the first to the last of these, in one step, and
+  // those of a frozen group in one layer's pass. What make_grad makes holds nothing but the zeros of its padding.
   void make_grad(ParamGroup& group, Stream& s) const;
   void drop_grad(ParamGroup& group) const;
 

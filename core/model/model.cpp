@@ -2,13 +2,14 @@
 
 #include "core/layers/embedding.h"
 #include "core/layers/head.h"
+#include "core/layers/wanted_gradients.h"
 #include "core/model/block.h"
 #include "core/plan/keeper_chain.h"
 #include "router/routing_layout.h"
 
 namespace orthant {
 
-Model::Model(Plan& plan, Stream& stream) : parameters_(plan, stream) {
+Model::Model(Plan& plan, Stream& stream) : parameters_(plan, stream), adapters_(parameters_, plan.settings()) {
   const Settings& settings = plan.settings();
   // Groups are made on every rank, whether its stage has a layer that uses them or not.
   vocabulary_group(plan);
@@ -38,17 +39,28 @@ Layer& Model::layer(int number) const {
   return *found;
 }
 
-void Model::acquire(const StepContext& ctx, const Layer& layer, Pass pass) {
-  for (ParamGroup* group : layer.groups()) {
+void Model::acquire(const StepContext& ctx, int number, Pass pass) {
+  for (ParamGroup* group : layer(number).groups()) {
     ctx.plan.keepers().acquire(*group, Held::weight, hook_context(ctx, pass));
   }
+  adapters_.merge(number, ctx);
 }
 
-// Gradients that nothing was added to yet are zero; those of routed experts are overwritten instead.
-void Model::acquire_grads(const StepContext& ctx, const Layer& layer, Pass pass) {
-  for (ParamGroup* group : layer.groups()) {
+// Gradients that nothing was added to yet are zero; those of routed experts are overwritten instead. Those of a frozen
+// group begin anew in every pass: none outlives it. Where nobody wants any, embedding, head and routed experts have
+// none; the parts of a block, which plugins may bring, always have a place for theirs.
+void Model::acquire_grads(const StepContext& ctx, int number, Pass pass) {
+  const bool in_block = number > 0 && number < layers() - 1;
+  for (ParamGroup* group : layer(number).groups()) {
+    if ((group->experts || !in_block) && !wants_gradients(*group)) {
+      continue;
+    }
     parameters_.make_grad(*group, ctx.stream);
-    ctx.plan.keepers().acquire(*group, Held::grad, hook_context(ctx, pass));
+    if (group->frozen) {
+      group->grad_empty = true;
+    } else {
+      ctx.plan.keepers().acquire(*group, Held::grad, hook_context(ctx, pass));
+    }
     if (group->grad_empty && !group->experts) {
       ctx.stream.fill(group->grad, 0);
       group->grad_empty = false;
@@ -56,9 +68,12 @@ void Model::acquire_grads(const StepContext& ctx, const Layer& layer, Pass pass)
   }
 }
 
-void Model::release(const StepContext& ctx, const Layer& layer, Pass pass, bool grads) {
-  for (ParamGroup* group : layer.groups()) {
-    if (grads) {
+void Model::release(const StepContext& ctx, int number, Pass pass, bool grads) {
+  adapters_.restore(number);
+  for (ParamGroup* group : layer(number).groups()) {
+    if (grads && group->frozen) {
+      parameters_.drop_grad(*group);
+    } else if (grads) {
       ctx.plan.keepers().release(*group, Held::grad, hook_context(ctx, pass));
     }
     ctx.plan.keepers().release(*group, Held::weight, hook_context(ctx, pass));
@@ -82,17 +97,20 @@ Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
   for (int i = first; i < last; ++i) {
     Layer& here = layer(i);
     const bool grads = ctx.training && here.grads_in_forward();
-    acquire(ctx, here, Pass::forward);
+    acquire(ctx, i, Pass::forward);
     if (grads) {
-      acquire_grads(ctx, here, Pass::forward);
+      acquire_grads(ctx, i, Pass::forward);
     }
     Saved saved;
     x = here.forward(ctx, x, saved);
+    if (grads) {
+      adapters_.add_gradients(i, ctx);
+    }
     if (ctx.training) {
       count_as_activations(saved);
       ctx.plan.stash().put(i, ctx.micro_batch, std::move(saved), ctx.stream);
     }
-    release(ctx, here, Pass::forward, grads);
+    release(ctx, i, Pass::forward, grads);
   }
   return x;
 }
@@ -113,19 +131,20 @@ Tensor Model::backward(const StepContext& ctx, Tensor dy, int first, int last, b
     if (listener != nullptr) {
       listener->layer_begins();
     }
-    acquire(ctx, here, Pass::backward);
-    acquire_grads(ctx, here, Pass::backward);
+    acquire(ctx, i, Pass::backward);
+    acquire_grads(ctx, i, Pass::backward);
     Saved saved = ctx.plan.stash().take(i, ctx.micro_batch, ctx.stream);
     dy = here.backward(ctx, dy, saved);
+    adapters_.add_gradients(i, ctx);
     for (ParamGroup* group : here.groups()) {
       group->grad_empty = false;
-      if (group->layer == i && (last_micro_batch || group->sum_each)) {
+      if (group->layer == i && !group->frozen && (last_micro_batch || group->sum_each)) {
         ctx.plan.keepers().gradients_ready(*group, hook_context(ctx, Pass::backward));
       }
     }
-    release(ctx, here, Pass::backward, true);
+    release(ctx, i, Pass::backward, true);
     for (ParamGroup* group : here.groups()) {
-      if (listener != nullptr && last_micro_batch && group->layer == i) {
+      if (listener != nullptr && last_micro_batch && group->layer == i && !group->frozen) {
         listener->complete(*group);
       }
     }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/layers/adapters.h"
 #include "core/layers/layer.h"
 #include "core/layers/parameter_store.h"
 
@@ -46,11 +47,12 @@ class Model {
 
  private:
   Layer& layer(int number) const;
-  void acquire(const StepContext& ctx, const Layer& layer, Pass pass);
-  void acquire_grads(const StepContext& ctx, const Layer& layer, Pass pass);
-  void release(const StepContext& ctx, const Layer& layer, Pass pass, bool grads);
+  void acquire(const StepContext& ctx, int number, Pass pass);
+  void acquire_grads(const StepContext& ctx, int number, Pass pass);
+  void release(const StepContext& ctx, int number, Pass pass, bool grads);
 
   ParamStore parameters_;
+  Adapters adapters_;
   std::vector<std::unique_ptr<Layer>> layers_;  // null where another stage holds it
 };
 

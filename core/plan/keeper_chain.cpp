@@ -31,7 +31,7 @@ bool same_place(const ParamGroup& a, const ParamGroup& b) {
     return x.begin == y.begin && x.counted == y.counted && x.elements() == y.elements();
   };
   return a.id == b.id && a.layer == b.layer && a.experts == b.experts && a.scattered == b.scattered &&
-         a.elements == b.elements && a.sum == b.sum &&
+         a.frozen == b.frozen && a.elements == b.elements && a.sum == b.sum &&
          std::equal(a.params.begin(), a.params.end(), b.params.begin(), b.params.end(), same_param);
 }
 
@@ -145,6 +145,12 @@ void KeeperChain::adopt(ParamGroup& group) {
     holding.away = away;
     holding.tries = tries;
     static_cast<Holding&>(group) = holding;
+  }
+  if (group.frozen) {
+    group.away.grad = false;
+    group.whole_grad = true;
+    group.sum_each = false;
+    group.tries = false;
   }
   std::set<std::string> names;
   for (const Link& link : links_) {

@@ -9,8 +9,11 @@
 #include <set>
 
 #include "core/arch/parameter_table.h"
+#include "core/arch/trained.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/device/cpu/bf16.h"
+#include "core/pretrained/adapter_files.h"
+#include "core/pretrained/merged_weights.h"
 #include "core/pretrained/run_source.h"
 #include "core/pretrained/tensor_names.h"
 #include "core/pretrained/twin.h"
@@ -67,9 +70,10 @@ DType type_of(const std::string& theirs, const Twin& twin, const Origin* origin,
              : DType::f32;
 }
 
-// In the order in which our table meets them.
+// In the order in which our table meets them: the weights with what adapters add, or the adapters alone.
 std::vector<Exported> tensors_of(const Config& config, const Twin& twin, const Origin* origin,
-                                 std::optional<DType> dtype, const CheckpointReader& reader) {
+                                 const ExportOptions& options, const CheckpointReader& reader) {
+  const std::optional<DType> dtype = options.dtype;
   static const Family own{"orthant", "", MoeNames::none, "", {}};
   const ExpertForm form = origin != nullptr && twin.family != nullptr ? origin->experts : ExpertForm::each;
   std::vector<TensorPlace> places = tensor_places(twin.family == nullptr ? own : *twin.family, config.settings, form);
@@ -77,12 +81,17 @@ std::vector<Exported> tensors_of(const Config& config, const Twin& twin, const O
     std::erase_if(places, [](const TensorPlace& place) { return place.ours.starts_with(gate_state_prefix); });
   }
   check_checkpoint(reader, places);
+  if (options.adapter) {
+    places = adapter_places(config, twin, form);
+  } else {
+    std::erase_if(places, [](const TensorPlace& place) { return is_adapter(place.ours); });
+  }
   std::vector<Exported> tensors;
   std::map<std::string, std::size_t> index;
   for (TensorPlace& place : places) {
     const auto [at, added] = index.emplace(place.theirs, tensors.size());
     if (added) {
-      const DType type = type_of(place.theirs, twin, origin, dtype);
+      const DType type = options.adapter ? dtype.value_or(DType::f32) : type_of(place.theirs, twin, origin, dtype);
       tensors.push_back({{.name = place.theirs, .dtype = type, .sizes = place.sizes}, {}});
     }
     tensors[at->second].parts.push_back(std::move(place));
@@ -91,8 +100,8 @@ std::vector<Exported> tensors_of(const Config& config, const Twin& twin, const O
 }
 
 // Returns the number of parameters.
-std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader, const std::vector<Exported>& tensors,
-                           const Disk& disk) {
+std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader, const Settings& settings,
+                           const std::vector<Exported>& tensors, const Disk& disk) {
   DiskFile file(disk, path);
   std::vector<FileTensor> heads;
   for (const Exported& exported : tensors) {
@@ -109,7 +118,11 @@ std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader,
     }
     values.resize(static_cast<std::size_t>(elements));
     for (const TensorPlace& part : exported.parts) {
-      reader.read(part.ours, std::vector<std::int64_t>(part.shape.size(), 0), part.shape, values.data() + part.begin);
+      if (part.ours.starts_with(gate_state_prefix)) {
+        reader.read(part.ours, {0}, part.shape, values.data() + part.begin);
+      } else {
+        read_merged(reader, settings, part.ours, part.shape, values.data() + part.begin);
+      }
     }
     if (exported.tensor.dtype == DType::bf16) {
       rounded.resize(values.size());
@@ -169,6 +182,23 @@ void replace_files(const fs::path& from, const fs::path& output, const Disk& dis
   disk.sync_folder(output);
 }
 
+// The tokenizer that the run was trained with, else that of the model it began with; and how that one generates.
+void write_tokenizer(const Workshop& workshop, const fs::path& run_folder, bool has_origin) {
+  const fs::path tokenizer = run_folder / tokenizer_folder;
+  const bool trained_with_own = fs::exists(tokenizer);  // and not with that of the source
+  for (const std::string& name : has_origin ? travelling_files() : tokenizer_files()) {
+    const bool taken = name != "config.json" && (!trained_with_own || name == "generation_config.json");
+    if (const auto text = read_text_file(run_folder / pretrained_folder / name); text.has_value() && taken) {
+      workshop.write_text(name, *text);
+    }
+  }
+  for (const std::string& name : tokenizer_files()) {
+    if (const auto text = read_text_file(tokenizer / name); text.has_value()) {
+      workshop.write_text(name, *text);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> without_twin(const Config& config) {
@@ -188,27 +218,20 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
   const std::optional<Origin> origin = origin_of(run_folder);
   const Origin* from = origin.has_value() ? &*origin : nullptr;
   const Twin twin = twin_of(config, from);
-  const std::vector<Exported> tensors = tensors_of(config, twin, from, options.dtype, reader);
+  const std::vector<Exported> tensors = tensors_of(config, twin, from, options, reader);
 
   const std::string dtypes = dtypes_of(tensors);
 
   const Disk disk;
   const Workshop workshop(disk, output);
-  const std::int64_t parameters = write_weights(workshop.path() / "model.safetensors", reader, tensors, disk);
-  workshop.write_text("config.json", config_json(config, twin, from, from != nullptr && !options.dtype.has_value(),
-                                                 dtypes == "bf16" ? DType::bf16 : DType::f32));
-  const fs::path tokenizer = run_folder / tokenizer_folder;
-  const bool trained_with_own = fs::exists(tokenizer);  // and not with that of the source
-  for (const std::string& name : from != nullptr ? travelling_files() : tokenizer_files()) {
-    const bool taken = name != "config.json" && (!trained_with_own || name == "generation_config.json");
-    if (const auto text = read_text_file(run_folder / pretrained_folder / name); text.has_value() && taken) {
-      workshop.write_text(name, *text);
-    }
-  }
-  for (const std::string& name : tokenizer_files()) {
-    if (const auto text = read_text_file(tokenizer / name); text.has_value()) {
-      workshop.write_text(name, *text);
-    }
+  const fs::path weights = workshop.path() / (options.adapter ? "adapter_model.safetensors" : "model.safetensors");
+  const std::int64_t parameters = write_weights(weights, reader, config.settings, tensors, disk);
+  if (options.adapter) {
+    workshop.write_text("adapter_config.json", adapter_config_json(config, twin));
+  } else {
+    workshop.write_text("config.json", config_json(config, twin, from, from != nullptr && !options.dtype.has_value(),
+                                                   dtypes == "bf16" ? DType::bf16 : DType::f32));
+    write_tokenizer(workshop, run_folder, from != nullptr);
   }
   if (filled) {
     disk.sync_folder(workshop.path());

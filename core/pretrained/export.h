@@ -21,7 +21,8 @@ struct ExportOptions {
   std::filesystem::path run;        // a run's folder (its newest checkpoint), or a checkpoint's folder in one
   std::filesystem::path output;     // to be made
   std::optional<DType> dtype = {};  // of the weights: f32 or bf16; nothing: as the run's origin has them, else f32
-  bool replace_existing = false;    // write into `output` even where that holds files already
+  bool adapter = false;  // the adapters of [lora] alone, as peft reads them; else they are added to the weights
+  bool replace_existing = false;  // write into `output` even where that holds files already
 };
 
 struct ExportResult {
@@ -34,12 +35,12 @@ struct ExportResult {
   std::vector<std::string> passed_over;  // newer checkpoints that cannot be used, each with the reason
 };
 
-// Writes output/model.safetensors, output/config.json and what travels with the weights, complete or not at all: into a
-// folder beside `output` that is then renamed. Where `output` holds files already (and may), these are replaced, the
-// others left alone. One tensor at a time is in memory. Neither the run's data nor its other ranks are needed.
-// Errors: Error for a run or checkpoint that is not there, incomplete or cannot be read now, one that does not fit its
-// configuration or is of another run than its folder, an `output` that is not an empty folder, and for what the disk
-// refuses.
+// Writes output/model.safetensors, output/config.json and what travels with the weights (adapter:
+// adapter_model.safetensors and adapter_config.json), complete or not at all: into a folder beside `output` that is
+// then renamed. Where `output` holds files already (and may), these are replaced, the others left alone. One tensor at
+// a time is in memory. Neither the run's data nor its other ranks are needed. Errors: Error for a run or checkpoint
+// that is not there, incomplete or cannot be read now, one that does not fit its configuration or is of another run
+// than its folder, an `output` that is not an empty folder, and for what the disk refuses.
 ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_keys,
                         const PluginKinds& plugin_kinds = {});
 

@@ -4,6 +4,7 @@
 
 #include "core/checkpoint/checkpoint.h"
 #include "core/data/batch_builder.h"
+#include "core/pretrained/merged_weights.h"
 #include "core/pretrained/one_rank_model.h"
 #include "parallel/local/thread_world.h"
 
@@ -22,11 +23,13 @@ HostBatch batch_of(const std::vector<std::int32_t>& token, std::int64_t sequence
 }
 
 // logits of rows [T, d] (f32), by the final norm and the output matrix of the checkpoint.
-std::vector<double> head(const std::vector<float>& rows, const CheckpointReader& reader, const ModelSettings& model) {
+std::vector<double> head(const std::vector<float>& rows, const CheckpointReader& reader, const Settings& settings) {
+  const ModelSettings& model = settings.model;
   const std::int64_t d = model.d_model, words = model.vocab_size;
   std::vector<float> norm(static_cast<std::size_t>(d)), matrix(static_cast<std::size_t>(words * d));
   reader.read("model.norm.weight", {0}, {d}, norm.data());
-  reader.read(model.tie_embeddings ? "model.embed_tokens.weight" : "lm_head.weight", {0, 0}, {words, d}, matrix.data());
+  read_merged(reader, settings, model.tie_embeddings ? "model.embed_tokens.weight" : "lm_head.weight", {words, d},
+              matrix.data());
   const std::int64_t tokens = static_cast<std::int64_t>(rows.size()) / d;
   std::vector<double> logits(static_cast<std::size_t>(tokens * words));
   for (std::int64_t t = 0; t < tokens; ++t) {
@@ -71,7 +74,7 @@ std::vector<double> sample_logits(const Config& config, const std::filesystem::p
     model.stream().download(rows.data(), x);
     model.stream().synchronize();
   });
-  return head(rows, reader, config.settings.model);
+  return head(rows, reader, config.settings);
 }
 
 }  // namespace orthant

@@ -27,6 +27,12 @@ void check(const UpcycleOptions& o, const Settings& dense) {
   if (dense.moe.experts > 0) {
     refuse(fmt::format("'{}' has {} experts already: give a dense model", o.source.string(), dense.moe.experts));
   }
+  if (dense.lora.rank > 0) {
+    refuse(
+        fmt::format("'{}' has adapters ([lora]) beside its weights: export it, which adds them, and give what that "
+                    "writes",
+                    o.source.string()));
+  }
   if (dense.model.ffn != "mlp") {
     refuse(fmt::format("model.ffn = \"{}\": only the FFN \"mlp\" can be made into experts", dense.model.ffn));
   }

@@ -1,4 +1,4 @@
-// orthant export RUN -o DIR [--dtype fp32|bf16] [--force]: the weights of a run as transformers reads them.
+// orthant export RUN -o DIR [--dtype fp32|bf16] [--adapter] [--force]: the weights of a run as transformers reads them.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -35,6 +35,8 @@ void add_export_command(CLI::App& app, int& exit_code) {
       ->add_option("--dtype", *dtype,
                    "Type of the weights: fp32, bf16; without it that of the model which the run began from, else fp32")
       ->check(CLI::IsMember({"fp32", "bf16"}));
+  command->add_flag("--adapter", options->adapter,
+                    "Write the adapters of [lora] alone, as peft reads them; without it they are added to the weights");
   command->add_flag("--force", options->replace_existing, "Replace the model in a folder that holds files already");
   command->callback([options, dtype, &exit_code] {
     if (!dtype->empty()) {

@@ -1,10 +1,12 @@
 // orthant plan CONFIG [--rank R] [--routing RUN] [--json]: what a layout would hold and send, without starting a rank;
 // with --schedule who works when.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <string>
 
+#include "core/arch/trained_text.h"
 #include "core/base/output.h"
 #include "core/program/commands.h"
 #include "core/program/plan_output.h"
@@ -34,6 +36,18 @@ void draw(const Config& config, const PlanOptions& options) {
   write_output(schedule_text(programs));
 }
 
+// The largest peak of a rank if all parameters trained.
+std::int64_t peak_of_all(Config config, std::int64_t step) {
+  config.settings.train.freeze.clear();
+  config.settings.train.train_only.clear();
+  config.settings.lora = {};
+  std::int64_t peak = 0;
+  for (const RankClass& c : plan_classes(config, step)) {
+    peak = std::max(peak, c.memory.peak);
+  }
+  return peak;
+}
+
 void run(const ConfigArguments& arguments, const PlanOptions& options) {
   Config config = load_config(arguments);
   checked_ranks(config, Ranks::elsewhere);
@@ -49,6 +63,8 @@ void run(const ConfigArguments& arguments, const PlanOptions& options) {
   const double recorded =
       options.routing.empty() ? 0 : recorded_share(options.routing, config.settings.moe.experts, expert_ranks(config));
   plan.classes = plan_classes(config, options.step - 1, recorded);
+  plan.trained = trained_text(config.settings);
+  plan.peak_of_all = plan.trained.empty() ? 0 : peak_of_all(config, options.step - 1);
   write_output(options.json ? plan_json(plan) : plan_text(plan));
 }
 

@@ -107,6 +107,10 @@ std::string plan_json(const PlanOutput& plan) {
   json["memory"] = classes_json(plan.classes);
   json["recompute"] = plan.memory.recompute;
   json["keep_micro_batches"] = plan.memory.keep_micro_batches;
+  if (!plan.trained.empty()) {
+    json["trained"] = plan.trained;
+    json["peak_if_all_trained_bytes"] = plan.peak_of_all;
+  }
   json["rank"] = plan.rank.rank;
   json["step"] = plan.step;
   json["parameters"] = params_json(plan.rank);

@@ -15,6 +15,10 @@ struct PlanOutput {
   RankPlan rank;
   std::vector<RankClass> classes;
   MemorySettings memory;  // as chosen, where "fit" was written
+  // Where parameters are frozen or have adapters: what trains, a line each, and the largest peak of a rank, bytes, if
+  // all trained without adapters.
+  std::vector<std::string> trained;
+  std::int64_t peak_of_all = 0;
 };
 
 std::string plan_text(const PlanOutput& plan);

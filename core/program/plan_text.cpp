@@ -156,6 +156,19 @@ std::string elsewhere_text(const std::vector<RankClass>& classes) {
   return any ? "\nheld outside of the device\n" + table.text() : "";
 }
 
+// Empty: all parameters train.
+std::string trained_lines(const PlanOutput& plan) {
+  if (plan.trained.empty()) {
+    return "";
+  }
+  std::int64_t peak = 0;
+  for (const RankClass& c : plan.classes) {
+    peak = std::max(peak, c.memory.peak);
+  }
+  return fmt::format("\n{}\na step's largest peak is {}; if all parameters trained, without adapters, {}\n",
+                     fmt::join(plan.trained, "\n"), bytes_text(peak), bytes_text(plan.peak_of_all));
+}
+
 std::string kinds_text(const std::vector<RankClass>& classes) {
   std::vector<std::string> head = {"ranks", "routing"};
   std::vector<bool> right = {false, false};
@@ -236,7 +249,7 @@ std::string plan_text(const PlanOutput& plan) {
   text += fmt::format("\nrank {} holds\n", plan.rank.rank) + params_text(plan.rank);
   text += "\nbytes of each rank\n" + classes_text(plan.classes);
   text += "\nwhat the peak is made of\n" + kinds_text(plan.classes) + elsewhere_text(plan.classes);
-  text += recomputed_text(plan.classes, plan.memory);
+  text += trained_lines(plan) + recomputed_text(plan.classes, plan.memory);
   text += fmt::format("\ncollectives of rank {} in step {}\n", plan.rank.rank, plan.step) + collectives_text(plan.rank);
   text +=
       "\nOf a step run without data: routing is assumed balanced where no other is named, sequences without padding. "

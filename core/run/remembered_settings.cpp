@@ -12,8 +12,9 @@
 namespace orthant {
 namespace {
 
-constexpr std::array<std::string_view, 4> whole_tables = {"data", "model", "moe", "optimizer"};
-constexpr std::array<std::string_view, 3> single_keys = {"run.seed", "run.dtype", "batch.sequences"};
+constexpr std::array<std::string_view, 5> whole_tables = {"data", "model", "moe", "lora", "optimizer"};
+constexpr std::array<std::string_view, 5> single_keys = {"run.seed", "run.dtype", "batch.sequences", "train.freeze",
+                                                         "train.train_only"};
 
 std::map<std::string, std::string> values_of(const Config& config) {
   std::map<std::string, std::string> values;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/arch/parameter_table.h"
+#include "core/arch/trained.h"
 #include "core/layers/owned_pieces.h"
 #include "core/layers/parameter_state.h"
 #include "core/plan/keeper_chain.h"
@@ -165,6 +166,9 @@ void load_group(const CheckpointReader& reader, ParamGroup& group, const Plan& p
       }
       SliceMeta meta = slice_of(part, p);
       meta.name = name_for_worker(reader, worker, meta.name);
+      if (what == Loaded::weights && is_adapter(p.spec.name) && !reader.has(meta.name)) {
+        continue;  // a new one keeps its initial values
+      }
       require(reader.has(meta.name), "the checkpoint of step {} has no '{}': it is of another model or optimizer",
               reader.step(), meta.name);
       const CheckpointReader::TensorInfo info = reader.info(meta.name);

@@ -109,10 +109,13 @@ void run_rank(const Config& config, int steps, Halves halves, Communicator& comm
         snapshot.reports.push_back(report);
       }
       for (const auto& group : trainer.parameters().groups()) {
+        if (group->frozen) {
+          continue;
+        }
         with_held(keepers, *group, Held::whole_grad, {.stream = *stream, .step = step}, [&](Stream& home) {
           for (const Param& p : group->params) {
             for (const OwnedPiece& piece : owned_pieces(*group, p)) {
-              if (p.counted && group->owner && first_worker) {
+              if (p.counted && group->owner && first_worker && !p.spec.frozen) {
                 place_piece(snapshot.gradients[step][p.spec.name], p, piece,
                             to_host(group->owned_grad.slice(piece.begin, {piece.elements()}), home));
               }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/arch/parameter_table.h"
+#include "core/arch/trained.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/run/saving.h"
 
@@ -65,6 +66,9 @@ void check_starting_weights(const fs::path& checkpoint, const Settings& settings
     for (const ParamSpec& spec : layer.params) {
       known.insert(spec.name);
       if (!reader.has(spec.name)) {
+        if (is_adapter(spec.name)) {
+          continue;  // new ones
+        }
         differences.add(fmt::format("it has no '{}'", spec.name));
       } else if (const Shape shape = reader.info(spec.name).shape; shape != spec.global) {
         differences.add(
@@ -80,7 +84,8 @@ void check_starting_weights(const fs::path& checkpoint, const Settings& settings
   }
   for (const std::string& name : reader.names()) {
     if ((is_parameter_name(name) || name.starts_with(gate_state_prefix)) && !known.contains(name)) {
-      differences.add(fmt::format("'{}' has no place here", name));
+      differences.add(fmt::format("'{}' has no place here{}", name,
+                                  is_adapter(name) ? ": it is an adapter's, and [lora] names other ones" : ""));
     }
   }
   differences.throw_if_any(checkpoint);

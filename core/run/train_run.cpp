@@ -8,6 +8,7 @@
 #include <chrono>
 #include <optional>
 
+#include "core/arch/trained_text.h"
 #include "core/base/output.h"
 #include "core/base/stop_signals.h"
 #include "core/config/validate.h"
@@ -80,6 +81,9 @@ class TrainingRun {
       begin();
       put("{} parameters on rank 0, {} ranks, steps {} to {}\n", trainer_.parameters().elements(), world_.size(),
           step_ + 1, settings_.run.steps);
+      for (const std::string& line : trained_text(settings_)) {
+        put("{}\n", line);
+      }
     }
     share_ids();
     Progress progress(settings_.run.steps, step_, first() ? options_.columns : 0);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/arch/parameter_table.h"
+#include "core/config/check_trained.h"
 #include "core/layers/parameter_store.h"
 #include "core/plan/batch_share.h"
 #include "core/plan/named_seams.h"
@@ -193,7 +194,7 @@ void check_slices(const Config& config, const Plan& plan, Diagnostics& refused) 
 }  // namespace
 
 int check_layout(const Config& config) {
-  run_phase(config, "default", [&] { parameter_table(config.settings); });  // a part may refuse the settings
+  run_phase(config, "default", [&] { check_trained(config.settings); });  // a part may refuse the settings, too
   Session session(config);
   Diagnostics refused = config.diagnostics();
   session.plan(0, nullptr, nullptr, refused);

@@ -27,7 +27,7 @@ std::vector<GradientNorm::Run> GradientNorm::counted_runs(const ParamGroup& grou
     }
   };
   for (const Param& p : group.params) {
-    if (!p.counted || !group.owner) {
+    if (!p.counted || !group.owner || p.spec.frozen) {
       continue;
     }
     if (p.begin != run_end) {
@@ -93,7 +93,7 @@ void GradientNorm::bring() {
 
 void GradientNorm::finish(const Tensor& sum_squares, Group& model, const HookContext& at) {
   for (auto& group : store_.groups()) {
-    if (!shares_[static_cast<std::size_t>(group->id)].added) {
+    if (!shares_[static_cast<std::size_t>(group->id)].added && !group->frozen) {
       add(*group, at);
     }
   }

@@ -7,7 +7,7 @@ namespace orthant {
 void finish_gradients(ParamStore& store, const Plan& plan, const HookContext& at) {
   plan.keepers().finish_sums(at);
   for (auto& group : store.groups()) {
-    if (!group->summed && group->sum->size() > 1) {
+    if (!group->summed && !group->frozen && group->sum->size() > 1) {
       group->sum->all_reduce(group->grad, ReduceOp::sum, at.stream);
       group->summed = true;
     }

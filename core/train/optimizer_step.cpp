@@ -45,6 +45,9 @@ std::vector<OptimizerStep::Part> OptimizerStep::parts_of(const ParamGroup& group
   std::vector<Part> parts;
   const std::int64_t owned_end = group.owned_begin + group.owned_elements;
   for (const Param& p : group.params) {
+    if (p.spec.frozen) {
+      continue;
+    }
     Part part{
         .treatment = treatment_of(p.spec, plan_.settings()), .decay = p.spec.decay, .whole = whole_.find(group, p)};
     const std::int64_t begin = std::max(p.begin, group.owned_begin);
@@ -52,7 +55,8 @@ std::vector<OptimizerStep::Part> OptimizerStep::parts_of(const ParamGroup& group
     part.count = std::max<std::int64_t>(std::min(p.begin + p.elements(), owned_end) - begin, 0);
     Part* last = parts.empty() ? nullptr : &parts.back();
     const bool alike = last != nullptr && last->whole == nullptr && part.whole == nullptr &&
-                       last->treatment == part.treatment && last->decay == part.decay;
+                       last->treatment == part.treatment && last->decay == part.decay &&
+                       last->begin + last->count == part.begin;
     if (alike && part.count > 0) {
       last->count += part.count;
     } else if (!alike && (part.count > 0 || part.whole != nullptr)) {
@@ -238,7 +242,7 @@ void OptimizerStep::apply(const Tensor& factor, const Tensor& finite, const Hook
   }
   for (auto& group : store_.groups()) {
     const Progress progress = progress_[static_cast<std::size_t>(group->id)];
-    if (progress == Progress::updated) {
+    if (progress == Progress::updated || group->frozen) {
       continue;
     }
     if (progress == Progress::tried) {

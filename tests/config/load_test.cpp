@@ -142,6 +142,14 @@ shared_gate = true
 d_expert = 24
 [train]
 from = "base"
+freeze = ["*norm.weight"]
+train_only = ["*.experts.*"]
+[lora]
+rank = 4
+alpha = 8.0
+targets = ["*.q_proj.weight", "*.v_proj.weight"]
+train_also = ["lm_head.weight"]
+init_std = 0.1
 [optimizer]
 name = "sgd"
 lr = 0.5
@@ -244,6 +252,13 @@ host_limit = "2 GiB"
   EXPECT_TRUE(s.moe.shared_gate);
   EXPECT_EQ(s.moe.d_expert, 24);
   EXPECT_THAT(s.train.from, testing::EndsWith("/base"));
+  EXPECT_THAT(s.train.freeze, ElementsAre("*norm.weight"));
+  EXPECT_THAT(s.train.train_only, ElementsAre("*.experts.*"));
+  EXPECT_EQ(s.lora.rank, 4);
+  EXPECT_EQ(s.lora.alpha, 8.0);
+  EXPECT_THAT(s.lora.targets, ElementsAre("*.q_proj.weight", "*.v_proj.weight"));
+  EXPECT_THAT(s.lora.train_also, ElementsAre("lm_head.weight"));
+  EXPECT_EQ(s.lora.init_std, 0.1);
   EXPECT_EQ(s.optimizer.name, "sgd");
   EXPECT_EQ(s.optimizer.lr, 0.5);
   EXPECT_EQ(s.optimizer.min_lr, 0.25);

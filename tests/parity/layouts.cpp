@@ -212,6 +212,11 @@ const std::vector<Model>& table_models() {
       {"biases_window", {"model.biases=true", "model.sliding_window=5", "model.kv_heads=2"}},
       {"recompute_selective", {R"(memory.recompute="selective")", "moe.capacity_factor=1.0"}},
       {"recompute_full", {R"(memory.recompute="full")", "model.dropout=0.2", "moe.jitter=0.2"}},
+      // Gradients of A are as small as B is after its first steps: eps stays above their rounding.
+      {"adapted",
+       {"lora.rank=3", R"(lora.targets=["*"])", "model.kv_heads=2", "moe.shared_experts=1", "optimizer.eps=1e-4"}},
+      {"partly_frozen",
+       {R"(train.freeze=["model.embed_tokens.weight", "*_proj.weight", "*norm.weight", "*.experts.[0-5].*"])"}},
       // Routing by bf16 sums is not exact, and Adam turns the rounding of gradients near zero into steps of full size.
       {"dense_bf16", {"moe.experts=0", R"(run.dtype="bf16")", R"(optimizer.name="sgd")"}},
   };

@@ -41,6 +41,10 @@ struct ParamSpec {
   Init init = Init::normal;
   float std = 0.02f;
   bool decay = true;
+  // It keeps its value (train.freeze, [lora]): no update, no optimizer state, no part in norms. The core sets it.
+  bool frozen = false;
+  // Its product reads W + scale B A, with A and B parameters of their own ([lora]). The core sets it.
+  bool adapted = false;
 };
 
 struct Param {
@@ -150,6 +154,10 @@ struct ParamGroup : Holding {
   std::string name;      // "layer 3 experts"
   int layer = 0;         // its backward completes the gradient: the first layer of this rank that uses the parameters
   bool experts = false;  // routed experts: their gradients are overwritten, not zeroed and added to
+  // All of its parameters are frozen: no gradient outlives a layer's backward pass, and there is no state but the
+  // weights, which are their own master. Keepers are asked for weights and, at the start and for checkpoints, for the
+  // state: no hook of gradients or updates is called, and what a Holding says of them is set aside.
+  bool frozen = false;
   // Ranks on several stages hold it, and come to it at different times of a step. While layers run, a collective of
   // these ranks on the main stream would wait forever, and is refused: it belongs in finish_sums, or on a side stream.
   bool scattered = false;
@@ -169,8 +177,8 @@ struct ParamGroup : Holding {
   Tensor owned_weight;  // compute dtype [owned]; a part of weight where that is whole
   Tensor grad;          // f32 [padded]; may be undefined outside a backward pass
   Tensor owned_grad;    // f32 [owned], of the whole batch from whole_grads on; a part of grad where that is whole
-  Tensor master;        // f32 [owned]; owned_weight itself where that is f32, or where optimizer.master_weights is
-                        // "none": bf16 then
+  Tensor master;        // f32 [owned]; owned_weight itself where that is f32, in a frozen group, or where
+                        // optimizer.master_weights is "none": bf16 then
   std::vector<ParamState> states;          // the optimizer's, by name
   std::vector<PluginState> plugin_states;  // Keeper::state, in the order of the chain
 
@@ -233,6 +241,10 @@ class ParamRef {
   const Param& param() const { return group_->params[index_]; }
   Tensor weight() const { return group_->weight_of(param()); }  // compute dtype; there while its layer runs
   Tensor grad() const { return group_->grad_of(param()); }      // f32; a layer adds to it in its backward
+  // Whether anybody reads the gradient: that of a frozen parameter is dropped behind the layer.
+  bool wants_grad() const { return !param().spec.frozen || param().spec.adapted; }
+  // `grad`, or undefined where nobody wants it: linear_backward then leaves the product out.
+  Tensor wanted_grad() const { return wants_grad() ? grad() : Tensor(); }
 
  private:
   ParamGroup* group_ = nullptr;
@@ -248,11 +260,13 @@ class ParamMatrix {
   static bool neighbours(const ParamRef& a, const ParamRef& b);
   Tensor weight() const { return first_.group().weight.slice(first_.param().begin, shape()); }  // [rows, columns]
   Tensor grad() const { return first_.group().grad.slice(first_.param().begin, shape()); }
+  Tensor wanted_grad() const { return wants_grad_ ? grad() : Tensor(); }  // as ParamRef's, of any of the matrices
 
  private:
   Shape shape() const { return {rows_, first_.param().size[1]}; }
   ParamRef first_;
   std::int64_t rows_ = 0;
+  bool wants_grad_ = false;
 };
 
 // The parameters that a rank holds, by name.

@@ -78,7 +78,7 @@ float residual_std(const Settings& settings);
 
 // y [T, n] = x [T, k] w [n, k]^T.
 Tensor linear(const StepContext& ctx, const Tensor& x, const Tensor& w);
-// dx [T, k] = dy [T, n] w; dw [n, k] += dy^T x.
+// dx [T, k] = dy [T, n] w; dw [n, k] += dy^T x, unless dw is undefined (ParamRef::wanted_grad).
 Tensor linear_backward(const StepContext& ctx, const Tensor& dy, const Tensor& x, const Tensor& w, const Tensor& dw);
 // y [T, n] += b [1, n], in every row; b in the compute dtype.
 void add_bias(const StepContext& ctx, const Tensor& y, const Tensor& b);

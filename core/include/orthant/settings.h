@@ -160,6 +160,20 @@ struct OptimizerSettings {
 
 struct TrainSettings {
   std::string from;  // a run's or a checkpoint's folder, whose weights a new run begins with; absolute; empty: none
+  // Patterns of names of parameters ('*' stands for anything). A frozen parameter keeps its value.
+  std::vector<std::string> freeze;
+  std::vector<std::string> train_only;  // empty: all but the frozen ones
+};
+
+// Low-rank adapters (Hu et al., "LoRA", 2021): a matrix W [out, in] is used as W + alpha / rank * B A, with A [rank,
+// in] and B [out, rank] trained in its place.
+struct LoraSettings {
+  std::int64_t rank = 0;  // 0: no adapters
+  double alpha = 16;
+  double init_std = 0.02;               // of A; B begins with zeros
+  std::vector<std::string> targets;     // patterns of names of matrices
+  std::vector<std::string> train_also;  // patterns of names of further parameters that train
+  double scale() const { return alpha / static_cast<double>(rank); }  // REQUIRES: there are adapters
 };
 
 struct MemorySettings {
@@ -179,6 +193,7 @@ struct Settings {
   ModelSettings model;
   MoeSettings moe;
   TrainSettings train;
+  LoraSettings lora;
   OptimizerSettings optimizer;
   MemorySettings memory;
   std::shared_ptr<const Catalogue> catalogue = built_in_catalogue();  // what the names above stand for; never null

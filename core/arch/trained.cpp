@@ -1,0 +1,88 @@
+#include "core/arch/trained.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace orthant {
+namespace {
+
+constexpr std::string_view weight_suffix = ".weight";
+
+// The part of W's adapter that has dimension `kept` of W; the other one is the rank.
+ParamSpec adapter_spec(const ParamSpec& w, int kept, const LoraSettings& lora) {
+  const int other = 1 - kept;
+  ParamSpec spec = w;
+  spec.name = adapter_name(w.name, kept == 1 ? 'A' : 'B');
+  spec.global = kept == 1 ? Shape{lora.rank, w.global[1]} : Shape{w.global[0], lora.rank};
+  spec.adapted = false;
+  spec.init = kept == 1 ? Init::normal : Init::zeros;
+  spec.std = static_cast<float>(lora.init_std);
+  spec.decay = true;
+  spec.units[other] = w.split[other].has_value() ? 1 : 0;  // one unit: all hold it
+  spec.repeats = w.split[other].has_value() || (w.repeats && w.split[kept].has_value());
+  return spec;
+}
+
+}  // namespace
+
+bool matches(const std::string& pattern, const std::string& name) {
+  return fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
+}
+
+bool matches_any(const std::vector<std::string>& patterns, const std::string& name) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) { return matches(p, name); });
+}
+
+bool adaptable(const LayerSpecs& layer, const ParamSpec& spec) {
+  return layer.layer > 0 && spec.global.rank() == 2;
+}
+
+std::string adapter_name(const std::string& parameter, char letter) {
+  const bool usual = parameter.ends_with(weight_suffix);
+  const std::string stem = usual ? parameter.substr(0, parameter.size() - weight_suffix.size()) : parameter;
+  return fmt::format("{}.lora_{}{}", stem, letter, weight_suffix);
+}
+
+bool is_adapter(const std::string& name) {
+  return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
+}
+
+void add_adapters(std::vector<LayerSpecs>& table, const Settings& settings) {
+  const LoraSettings& lora = settings.lora;
+  if (lora.rank == 0) {
+    return;
+  }
+  std::vector<LayerSpecs> all;
+  for (LayerSpecs& layer : table) {
+    LayerSpecs adapters{.layer = layer.layer, .name = layer.name + " adapters", .params = {}};
+    for (ParamSpec& w : layer.params) {
+      if (adaptable(layer, w) && matches_any(lora.targets, w.name)) {
+        adapters.params.push_back(adapter_spec(w, 1, lora));
+        adapters.params.push_back(adapter_spec(w, 0, lora));
+        w.adapted = true;
+      }
+    }
+    all.push_back(std::move(layer));
+    if (!adapters.params.empty()) {
+      all.push_back(std::move(adapters));
+    }
+  }
+  table = std::move(all);
+}
+
+void freeze(std::vector<LayerSpecs>& table, const Settings& settings) {
+  const TrainSettings& train = settings.train;
+  const LoraSettings& lora = settings.lora;
+  for (LayerSpecs& layer : table) {
+    for (ParamSpec& spec : layer.params) {
+      const bool adapters_only = lora.rank > 0 && !is_adapter(spec.name) && !matches_any(lora.train_also, spec.name);
+      const bool left_out = !train.train_only.empty() && !matches_any(train.train_only, spec.name);
+      spec.frozen = adapters_only || left_out || matches_any(train.freeze, spec.name);
+    }
+  }
+}
+
+}  // namespace orthant

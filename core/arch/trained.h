@@ -1,0 +1,33 @@
+// Which parameters train, and the adapters of [lora]: two matrices beside each one that they adapt.
+//
+// W [out, in] is used as W + alpha / rank * B A. Adapters are parameters like others. A [rank, in] is split as the
+// columns of W are, B [out, rank] as its rows. Where ranks split the other dimension of W, they hold the same A (or B),
+// and each has its own part of the gradient (ParamSpec::repeats). All the rest follows from that: sums, shards, norms,
+// checkpoints.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/arch/parameter_table.h"
+
+namespace orthant {
+
+// Whether a name is one that the pattern stands for; '*' stands for anything, '?' for one character, [abc] for one of
+// some.
+bool matches(const std::string& pattern, const std::string& name);
+bool matches_any(const std::vector<std::string>& patterns, const std::string& name);
+
+// Whether a parameter of this layer can have an adapter: a matrix that something is multiplied by. An embedding is not.
+bool adaptable(const LayerSpecs& layer, const ParamSpec& spec);
+
+// "model.layers.0.self_attn.q_proj.lora_A.weight" for "model.layers.0.self_attn.q_proj.weight"; letter: 'A' or 'B'.
+std::string adapter_name(const std::string& parameter, char letter);
+bool is_adapter(const std::string& name);
+
+// Marks what lora.targets names (ParamSpec::adapted), and puts its adapters behind its layer.
+void add_adapters(std::vector<LayerSpecs>& table, const Settings& settings);
+// Sets ParamSpec::frozen of all.
+void freeze(std::vector<LayerSpecs>& table, const Settings& settings);
+
+}  // namespace orthant

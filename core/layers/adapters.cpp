@@ -1,0 +1,89 @@
+#include "core/layers/adapters.h"
+
+#include <utility>
+
+#include "core/arch/trained.h"
+
+namespace orthant {
+namespace {
+
+// f32, scaled.
+Tensor scaled(const Tensor& t, float scale, Stream& s) {
+  const Tensor wide = s.device().empty(DType::f32, t.shape());
+  s.cast(wide, t);
+  s.scale(wide, scale);
+  return wide;
+}
+
+}  // namespace
+
+Adapters::Adapters(const ParamStore& store, const Settings& settings)
+    : scale_(settings.lora.rank > 0 ? static_cast<float>(settings.lora.scale()) : 0.0f) {
+  for (const auto& group : store.groups()) {
+    Merged merged{.group = group.get(), .parts = {}, .base = {}};
+    for (std::size_t i = 0; i < group->params.size(); ++i) {
+      const ParamSpec& spec = group->params[i].spec;
+      if (spec.adapted) {
+        merged.parts.push_back({.w = ParamRef(*group, i),
+                                .a = store.ref(adapter_name(spec.name, 'A')),
+                                .b = store.ref(adapter_name(spec.name, 'B'))});
+      }
+    }
+    if (!merged.parts.empty()) {
+      by_layer_[group->layer].push_back(std::move(merged));
+    }
+  }
+}
+
+void Adapters::merge(int layer, const StepContext& ctx) {
+  const auto found = by_layer_.find(layer);
+  if (found == by_layer_.end()) {
+    return;
+  }
+  Stream& s = ctx.stream;
+  for (Merged& merged : found->second) {
+    ParamGroup& group = *merged.group;
+    merged.base = group.weight;
+    group.weight = ctx.device().empty(merged.base.dtype(), merged.base.shape());
+    s.copy(group.weight, merged.base);
+    for (const Adapted& part : merged.parts) {
+      Tensor b = scaled(part.b.weight(), scale_, s);
+      if (b.dtype() != merged.base.dtype()) {
+        const Tensor narrow = ctx.device().empty(merged.base.dtype(), b.shape());
+        s.cast(narrow, b);
+        b = narrow;
+      }
+      s.gemm(part.w.weight(), b, part.a.weight(), {.beta = 1});
+    }
+  }
+}
+
+void Adapters::restore(int layer) {
+  const auto found = by_layer_.find(layer);
+  if (found == by_layer_.end()) {
+    return;
+  }
+  for (Merged& merged : found->second) {
+    merged.group->weight = std::exchange(merged.base, Tensor());
+  }
+}
+
+void Adapters::add_gradients(int layer, const StepContext& ctx) const {
+  const auto found = by_layer_.find(layer);
+  if (found == by_layer_.end()) {
+    return;
+  }
+  Stream& s = ctx.stream;
+  for (const Merged& merged : found->second) {
+    for (const Adapted& part : merged.parts) {
+      const Tensor dw = part.w.grad();  // f32 [out, in]
+      s.gemm(part.a.grad(), scaled(part.b.weight(), scale_, s), dw, {.transpose_a = true, .beta = 1});
+      s.gemm(part.b.grad(), dw, scaled(part.a.weight(), scale_, s), {.transpose_b = true, .beta = 1});
+      if (!merged.group->frozen) {  // the next micro-batch adds to it
+        s.fill(dw, 0);
+      }
+    }
+  }
+}
+
+}  // namespace orthant
