@@ -31,11 +31,14 @@ ParamMatrix::ParamMatrix(const std::vector<ParamRef>& refs) : first_(refs.front(
   }
 }
 
-ParamStore::ParamStore(Plan& plan, Stream& stream) : ParamStore(plan) {
+ParamStore::ParamStore(Plan& plan, Stream& stream, bool begin) : ParamStore(plan) {
   check_holdings(*this, plan, stream);
   const HookContext at{.stream = stream};
   for (auto& group : groups_) {
     allocate(*group, plan, stream);
+    if (begin) {
+      initialise(*group, plan, stream);
+    }
     plan.keepers().release(*group, Held::state, at);
   }
   for (const GateStateSpec& spec : gate_state_table(plan.settings())) {
@@ -169,6 +172,9 @@ void ParamStore::allocate(ParamGroup& group, const Plan& plan, Stream& stream) {
                                                           : state.shape;
     state.tensor = zeros(MemoryKind::states, state.dtype, shape);
   }
+}
+
+void ParamStore::initialise(ParamGroup& group, const Plan& plan, Stream& stream) {
   for (const Param& p : group.params) {
     for (const OwnedPiece& piece : owned_pieces(group, p)) {
       initialise(group, p, piece, plan, stream);

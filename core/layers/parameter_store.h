@@ -30,8 +30,8 @@ class ParamStore final : public Parameters {
  public:
   // Places every parameter by the plan, makes the groups' sum groups (collective over the world), allocates weights,
   // gradients and optimizer state, and initialises the weights: each element a function of seed, name and global
-  // index. REQUIRES: the plan is frozen.
-  ParamStore(Plan& plan, Stream& stream);
+  // index. REQUIRES: the plan is frozen. begin false: weights are 0, for somebody who loads all of them.
+  ParamStore(Plan& plan, Stream& stream, bool begin = true);
   // Of a dry run: which slices this rank would hold, without buffers.
   explicit ParamStore(Plan& plan);
 
@@ -65,6 +65,7 @@ class ParamStore final : public Parameters {
   void make_index();
   Group& sum_group(Plan& plan, const ParamSpec& spec, const std::vector<int>& members);
   void allocate(ParamGroup& group, const Plan& plan, Stream& stream);
+  static void initialise(ParamGroup& group, const Plan& plan, Stream& stream);
   static void initialise(ParamGroup& group, const Param& p, const OwnedPiece& piece, const Plan& plan, Stream& stream);
   std::vector<std::unique_ptr<ParamGroup>> groups_;
   std::unordered_map<std::string, Found> by_name_;

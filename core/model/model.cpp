@@ -9,7 +9,8 @@
 
 namespace orthant {
 
-Model::Model(Plan& plan, Stream& stream) : parameters_(plan, stream), adapters_(parameters_, plan.settings()) {
+Model::Model(Plan& plan, Stream& stream, bool begin)
+    : parameters_(plan, stream, begin), adapters_(parameters_, plan.settings()) {
   const Settings& settings = plan.settings();
   // Groups are made on every rank, whether its stage has a layer that uses them or not.
   vocabulary_group(plan);
@@ -116,10 +117,10 @@ Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
 }
 
 Tensor Model::logits(const StepContext& ctx, const Tensor& x) {
-  Layer& head = layer(layers() - 1);
+  const int head = layers() - 1;
   acquire(ctx, head, Pass::forward);
   Saved unused;
-  const Tensor y = static_cast<HeadLayer&>(head).logits(ctx, x, unused);
+  const Tensor y = static_cast<HeadLayer&>(layer(head)).logits(ctx, x, unused);
   release(ctx, head, Pass::forward, false);
   return y;
 }

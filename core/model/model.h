@@ -25,8 +25,8 @@ class BackwardListener {
 
 class Model {
  public:
-  // Collective over the world (see ParamStore). REQUIRES: the plan is frozen, not dry.
-  Model(Plan& plan, Stream& stream);
+  // Collective over the world; begin: see ParamStore. REQUIRES: the plan is frozen, not dry.
+  Model(Plan& plan, Stream& stream, bool begin = true);
 
   ParamStore& parameters() { return parameters_; }
   const ParamStore& parameters() const { return parameters_; }

@@ -13,6 +13,7 @@ Config undivided(Config config, std::int64_t positions) {
     config.settings.data.sequence_length = positions;
   }
   config.settings.memory.limit = 0;
+  config.settings.train.freeze = {"*"};  // no gradients, no optimizer state
   return config;
 }
 
@@ -26,7 +27,7 @@ OneRankModel::OneRankModel(const Config& config, const CheckpointReader& reader,
       session_(config_) {
   session_.bind(std::move(core));
   session_.plan(0, &communicator, device_.get());
-  model_.emplace(session_.plan(), *stream_);
+  model_.emplace(session_.plan(), *stream_, false);
   load_weights(reader, session_.plan(), model_->parameters(), *stream_);
   if (wrap) {
     stream_ = wrap(std::move(stream_));
