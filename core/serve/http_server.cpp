@@ -164,9 +164,11 @@ class HttpServer::Library {
   int start(const std::string& host, int port) {
     errno = 0;
     port_ = port == 0 ? server_.bind_to_any_port(host) : server_.bind_to_port(host, port) ? port : -1;
-    require(port_ > 0,
-            "cannot listen on {}:{}: {}. Give a free port (--port, 0 for any) and an address of this machine", host,
-            port, errno != 0 ? std::strerror(errno) : "no such address");
+    if (port_ <= 0) {
+      const std::string why = errno != 0 ? std::strerror(errno) : "no such address";
+      fail("cannot listen on {}:{}: {}. Give a free port (--port, 0 for any) and an address of this machine", host,
+           port, why);
+    }
     std::promise<void> ended;
     ended_ = ended.get_future();
     thread_ = std::thread([this, ended = std::move(ended)]() mutable {
@@ -200,7 +202,8 @@ class HttpServer::Library {
       put_response(Api::error({414, reason_of(414)}), {}, response);
       return true;
     }
-    if (request.method == "POST" || request.method == "PUT" || request.method == "PATCH") {
+    const bool may_have_body = request.method == "POST" || request.method == "PUT" || request.method == "PATCH";
+    if (may_have_body && (request.has_header("Content-Length") || request.has_header("Transfer-Encoding"))) {
       return false;
     }
     const ApiRequest asked = api_request(request, port_);

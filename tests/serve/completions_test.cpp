@@ -151,7 +151,8 @@ TEST_F(Completions, TakePromptsInEveryForm) {
     json asked = base;
     asked["prompt"] = prompt;
     std::vector<std::string> texts;
-    for (const json& choice : complete(asked)["choices"]) {
+    const json answer = complete(asked);
+    for (const json& choice : answer["choices"]) {
       texts.push_back(choice["text"].get<std::string>());
     }
     return texts;

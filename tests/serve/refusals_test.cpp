@@ -141,7 +141,7 @@ TEST_F(Refusals, OfThoseWithoutTheToken) {
 
 TEST_F(Refusals, BeforeItStarts) {
   const auto refused = [&](std::vector<std::string> words, const std::string& why) {
-    words.insert(words.begin(), {"serve", "runs/r", "--port", "0"});
+    words.insert(words.begin(), {"serve", "runs/r"});
     const auto result = folder_.orthant(words);
     EXPECT_NE(result.code, 0);
     EXPECT_THAT(result.error, HasSubstr(why));

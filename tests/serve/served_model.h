@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -20,6 +21,7 @@ using nlohmann::json;
 class ServedModel : public testing::Test {
  protected:
   void SetUp() override {
+    signal(SIGINT, SIG_DFL);  // a shell's background jobs ignore it, and so would the server
     folder_.write("text.txt", [] {
       std::string text;
       for (int i = 0; i < 200; ++i) {
@@ -27,10 +29,11 @@ class ServedModel : public testing::Test {
       }
       return text;
     }());
-    folder_.write("c.toml",
-                  "[run]\nsteps = 30\nname = \"r\"\n[data]\npath = [\"text.txt\"]\nsequence_length = 32\n"
-                  "[batch]\nsequences = 8\n[model]\nlayers = 2\nd_model = 32\nheads = 2\n"
-                  "[moe]\nexperts = 4\ntop_k = 2\n[optimizer]\nlr = 0.02\nschedule = \"constant\"\n");
+    folder_.write(
+        "c.toml",
+        "[run]\nsteps = 30\nname = \"r\"\n[data]\npath = [\"text.txt\"]\nsequence_length = 32\n"
+        "[batch]\nsequences = 8\n[model]\nlayers = 2\nd_model = 32\nheads = 2\nactivation = \"swiglu\"\n"
+        "[moe]\nexperts = 4\ntop_k = 2\ncapacity_factor = 0\n[optimizer]\nlr = 0.02\nschedule = \"constant\"\n");
     const auto trained = folder_.orthant({"launch", "c.toml"});
     ASSERT_EQ(trained.code, 0) << trained.error;
   }
@@ -39,6 +42,7 @@ class ServedModel : public testing::Test {
   void serve(const std::vector<std::string>& more = {}, const std::string& model = "runs/r") {
     std::vector<std::string> words = {paths::program(), "serve", model, "--port", "0", "--threads", "2"};
     words.insert(words.end(), more.begin(), more.end());
+    std::filesystem::remove(folder_.path("stdout"));  // of the one before
     server_ = folder_.start(words, {"OMP_WAIT_POLICY=passive"});
     ASSERT_TRUE(launch_test::eventually([&] { return server_->output().find("/v1:") != std::string::npos; }))
         << server_->error();
