@@ -12,7 +12,7 @@ die() { say "$*"; exit 1; }
 
 # Command or package name, for a build.
 build_packages=(g++ cmake pkg-config libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev libssl-dev
-  libpcre2-dev libutf8proc-dev libsentencepiece-dev)
+  libpcre2-dev libutf8proc-dev libsentencepiece-dev libcpp-httplib-dev)
 # Nice to have: a build works without them, and the configure summary says what it does without.
 build_optional=(ninja-build libdnnl-dev libopenmpi-dev openmpi-bin ccache liburing-dev)
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3)

@@ -1,6 +1,7 @@
 #include "core/generate/generator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -30,27 +31,33 @@ class Generator::Answer {
     }
   }
 
+  // False: nobody is told.
+  bool fail(const Error& error) {
+    done_ = true;
+    if (request_.on_error) {
+      request_.on_error(error);
+    }
+    return request_.on_error != nullptr;
+  }
+
   // One more token of the answer. may_go_on: there is room for another one behind it.
   void add(TokenEvent event, bool may_go_on) {
     ++made_;
     next_ = {event.token.id};
     const auto& ids = request_.stop_ids;
-    if (std::find(ids.begin(), ids.end(), event.token.id) != ids.end()) {
-      event.finish = Finish::stop;
-    } else {
+    const bool stopped = std::find(ids.begin(), ids.end(), event.token.id) != ids.end();
+    if (!stopped) {
       held_ += text_ ? text_->add(event.token.id) : "";
-      if (!may_go_on) {
-        held_ += text_ ? text_->finish() : "";
-      }
-      if (const std::size_t at = first_stop(); at != std::string::npos) {
-        held_.resize(at);
-        event.finish = Finish::stop;
-      } else if (!may_go_on) {
-        event.finish = Finish::length;
-      }
     }
-    if (event.finish == Finish::stop && held_.empty()) {
+    if (stopped || !may_go_on) {
       held_ += text_ ? text_->finish() : "";
+    }
+    const std::size_t stop = first_stop();
+    held_.resize(std::min(stop, held_.size()));
+    if (stopped || stop != std::string::npos) {
+      event.finish = Finish::stop;
+    } else if (!may_go_on) {
+      event.finish = Finish::length;
     }
     const std::size_t certain = event.finish.has_value() ? held_.size() : held_.size() - maybe_stop();
     event.text = held_.substr(0, certain);
@@ -146,8 +153,11 @@ TokenEvent Generator::scored(const Request& request, std::span<const float> logi
     return event;
   }
   event.token.log_probability = static_cast<double>(engine_.log_probability(logits, id));
-  const std::size_t count = std::min(request.likeliest, logits.size());
-  std::vector<std::int32_t> order(logits.size());
+  require(std::isfinite(event.token.log_probability),
+          "the log-probability of token {} is {}: the model's weights have diverged", id, event.token.log_probability);
+  const std::size_t known = std::min(logits.size(), static_cast<std::size_t>(tokenizer_.vocabulary()));
+  const std::size_t count = std::min(request.likeliest, known);
+  std::vector<std::int32_t> order(known);
   std::iota(order.begin(), order.end(), 0);
   const auto at = [&](std::int32_t i) { return static_cast<double>(logits[static_cast<std::size_t>(i)]); };
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
@@ -162,6 +172,16 @@ void Generator::seen(Answer& answer, std::size_t token, std::span<const float> l
   if (answer.done()) {
     return;
   }
+  try {
+    go_on(answer, token, logits);
+  } catch (const Error& error) {
+    if (!answer.fail(error)) {
+      throw;
+    }
+  }
+}
+
+void Generator::go_on(Answer& answer, std::size_t token, std::span<const float> logits) {
   const Request& request = answer.request();
   if (answer.made() == 0 && token + 1 < request.prompt.size()) {
     TokenEvent event = scored(request, logits, request.prompt[token + 1]);

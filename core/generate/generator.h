@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include <orthant/error.h>
+
 #include "core/generate/engine.h"
 #include "core/generate/sampler.h"
 #include "core/generate/text_stream.h"
@@ -54,6 +56,9 @@ struct Request {
   bool echo = false;  // events for the prompt's tokens too
   // false: the answer is not wanted any more. It may not call the generator.
   std::function<bool(const TokenEvent&)> on_token;
+  // Logits of this answer are not finite: it ends here, and the others go on. Without it step() throws. It may not call
+  // the generator.
+  std::function<void(const Error&)> on_error;
 };
 
 class Generator {
@@ -70,7 +75,7 @@ class Generator {
   // Errors: as check.
   void add(Request request);
   // One more token for all that are being answered. false: there is nothing to do. Errors: Error where logits are not
-  // finite; call clear() then.
+  // finite and the request has no on_error; those of the engine. Call clear() then.
   bool step();
   std::size_t waiting() const;  // requests that are not done
   void clear();                 // forgets all of them, without an event
@@ -78,6 +83,7 @@ class Generator {
  private:
   class Answer;
   void seen(Answer& answer, std::size_t token, std::span<const float> logits);
+  void go_on(Answer& answer, std::size_t token, std::span<const float> logits);
   TokenEvent scored(const Request& request, std::span<const float> logits, std::int32_t id);
 
   Engine& engine_;

@@ -35,6 +35,7 @@ void add_report_command(CLI::App& app, int& exit_code);
 // Below `bench`.
 void add_study_command(CLI::App& bench, int& exit_code);
 void add_route_command(CLI::App& app, int& exit_code);
+void add_serve_command(CLI::App& app, int& exit_code);
 void add_train_command(CLI::App& app, int& exit_code);
 void add_verify_command(CLI::App& app, int& exit_code);
 

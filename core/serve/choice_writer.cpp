@@ -1,0 +1,114 @@
+#include "core/serve/choice_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/tokenizer/utf8.h"
+
+namespace orthant {
+namespace {
+
+constexpr std::size_t tokens_behind = 8;  // as in text_stream.cpp: a character may have four tokens
+
+std::vector<std::int32_t> last_of(std::span<const std::int32_t> ids) {
+  const auto last = ids.last(std::min(ids.size(), tokens_behind));
+  return {last.begin(), last.end()};
+}
+
+std::int64_t characters_of(const std::string& text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+}  // namespace
+
+ChoiceWriter::ChoiceWriter(const Tokenizer& tokenizer, const CompletionRequest& request, std::size_t index)
+    : tokenizer_(tokenizer),
+      request_(request),
+      index_(index),
+      prompt_(request.prompts[index / static_cast<std::size_t>(request.n)]),
+      said_(tokenizer, request.echo ? std::vector<std::int32_t>() : last_of(prompt_)),
+      behind_(request.echo ? std::vector<std::int32_t>() : last_of(prompt_)) {}
+
+void ChoiceWriter::add(const TokenEvent& event) {
+  const bool counts = !event.of_prompt || request_.echo;  // an answer of no tokens ends with an event of none
+  if (counts && request_.logprobs.has_value()) {
+    add_scores(event);
+  }
+  if (counts && event.of_prompt) {
+    std::string piece = said_.add(event.token.id);
+    if (++prompt_told_ == prompt_.size()) {
+      piece += said_.finish();
+    }
+    characters_ += characters_of(piece);
+    text_ += piece;
+  } else if (counts) {
+    ++made_;
+    characters_ += characters_of(said_.add(event.token.id));
+  }
+  if (counts) {
+    behind_.push_back(event.token.id);
+    behind_ = last_of(behind_);
+  }
+  text_ += event.text;
+  if (event.finish.has_value()) {
+    finish_ = *event.finish == Finish::stop ? "stop" : "length";
+  }
+}
+
+void ChoiceWriter::add_scores(const TokenEvent& event) {
+  const std::string text = token_text(event.token.id);
+  tokens_.push_back(text);
+  text_offset_.push_back(characters_);
+  if (event.of_prompt && prompt_told_ == 0) {
+    token_logprobs_.push_back(nullptr);  // nothing predicts it
+    top_logprobs_.push_back(nullptr);
+    return;
+  }
+  token_logprobs_.push_back(event.token.log_probability);
+  OrderedJson top = OrderedJson::object();
+  // Of two tokens with one text the likelier stands.
+  for (const ScoredToken& token : event.likeliest) {
+    top.emplace(token_text(token.id), token.log_probability);
+  }
+  top.emplace(text, event.token.log_probability);
+  top_logprobs_.push_back(std::move(top));
+}
+
+// What the token adds to those before it; bytes that are no whole characters as "bytes:\xc3".
+std::string ChoiceWriter::token_text(std::int32_t id) const {
+  std::vector<std::int32_t> ids = behind_;
+  const std::size_t before = tokenizer_.decode(ids).size();
+  ids.push_back(id);
+  std::string all;
+  try {
+    all = tokenizer_.decode(ids);
+  } catch (const Error&) {
+    return fmt::format("token_id:{}", id);  // a vocabulary with a hole
+  }
+  const std::string bytes = all.substr(std::min(before, all.size()));
+  if (valid_utf8(bytes) == bytes.size()) {
+    return bytes;
+  }
+  std::string text = "bytes:";
+  for (const char c : bytes) {
+    text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  return text;
+}
+
+ChoiceWriter::OrderedJson ChoiceWriter::take() {
+  OrderedJson logprobs = nullptr;
+  const OrderedJson none = OrderedJson::array();
+  if (request_.logprobs.has_value()) {
+    logprobs = {{"tokens", std::exchange(tokens_, none)},
+                {"token_logprobs", std::exchange(token_logprobs_, none)},
+                {"top_logprobs", std::exchange(top_logprobs_, none)},
+                {"text_offset", std::exchange(text_offset_, none)}};
+  }
+  return {{"text", std::exchange(text_, {})},
+          {"index", index_},
+          {"logprobs", std::move(logprobs)},
+          {"finish_reason", finish_}};
+}
+
+}  // namespace orthant

@@ -1,0 +1,54 @@
+// ChoiceWriter: one choice of a completion as JSON, from what the generator tells of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/generate/generator.h"
+#include "core/generate/text_stream.h"
+#include "core/serve/completion_request.h"
+#include "core/tokenizer/tokenizer.h"
+
+namespace orthant {
+
+// Thread safety: none.
+class ChoiceWriter {
+ public:
+  using OrderedJson = nlohmann::ordered_json;
+
+  // index: among the request's choices. Both outlive this.
+  ChoiceWriter(const Tokenizer& tokenizer, const CompletionRequest& request, std::size_t index);
+
+  void add(const TokenEvent& event);
+  bool done() const { return !finish_.is_null(); }
+  std::int64_t made() const { return made_; }  // tokens of the answer
+  // There is something to tell since the last take().
+  bool anything() const { return !text_.empty() || done() || !tokens_.empty(); }
+  // {"text", "index", "logprobs", "finish_reason"} of what has come since the last call.
+  OrderedJson take();
+
+ private:
+  void add_scores(const TokenEvent& event);
+  std::string token_text(std::int32_t id) const;
+
+  const Tokenizer& tokenizer_;
+  const CompletionRequest& request_;
+  const std::size_t index_;
+  const std::span<const std::int32_t> prompt_;
+  std::size_t prompt_told_ = 0;
+  std::int64_t made_ = 0;
+  TextStream said_;                   // every token of the choice, as text_offset counts it
+  std::int64_t characters_ = 0;       // of that
+  std::vector<std::int32_t> behind_;  // the last few tokens, which decide about the text of the next
+
+  std::string text_;
+  OrderedJson finish_ = nullptr;
+  OrderedJson tokens_ = OrderedJson::array(), token_logprobs_ = tokens_, top_logprobs_ = tokens_,
+              text_offset_ = tokens_;
+};
+
+}  // namespace orthant

@@ -1,0 +1,35 @@
+// HttpServer: an Api over HTTP/1.1. The library that does it (cpp-httplib) is known to http_server.cpp alone.
+//
+// A connection carries one request: what a client did not send to its end, or sent too much of, can then not be taken
+// for another one.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "core/serve/api.h"
+
+namespace orthant {
+
+class HttpServer {
+ public:
+  // The Api outlives this.
+  explicit HttpServer(Api& api);
+  ~HttpServer();  // as stop()
+
+  // Answers in threads of its own, from now on. port 0: a free one. Returns the port. Errors: Error for an address
+  // that is not this machine's, or is taken.
+  int start(const std::string& host, int port);
+  // Accepts nothing more; connections have `grace` to end, then they are cut.
+  void stop(std::chrono::milliseconds grace);
+
+  // Whether only programs of this machine reach the address.
+  static bool is_loopback(const std::string& host);
+
+ private:
+  class Library;
+  std::unique_ptr<Library> library_;
+};
+
+}  // namespace orthant

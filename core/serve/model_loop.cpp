@@ -1,0 +1,127 @@
+#include "core/serve/model_loop.h"
+
+#include <exception>
+#include <new>
+#include <utility>
+
+namespace orthant {
+namespace {
+
+ApiError ending() {
+  return {503, "the server is ending", "", "server_ending"};
+}
+
+}  // namespace
+
+ModelLoop::ModelLoop(Generator& generator, std::size_t batch, std::size_t capacity)
+    : generator_(generator), batch_(batch), capacity_(capacity) {}
+
+std::shared_ptr<AnswerChannel> ModelLoop::ask(std::vector<Request> choices) {
+  const std::lock_guard lock(mutex_);
+  if (ending_) {
+    throw ending();
+  }
+  std::erase_if(waiting_, [](const Waiting& w) { return w.channel->over(); });  // clients that have gone
+  if (waiting_.size() + choices.size() > capacity_) {
+    throw ApiError(
+        503,
+        fmt::format("{} answers wait already, and this asks for {} more, of {} that may wait: try again later",
+                    waiting_.size(), choices.size(), capacity_),
+        "", "queue_full");
+  }
+  auto channel = std::make_shared<AnswerChannel>(choices.size());
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    waiting_.push_back({channel, i, std::move(choices[i])});
+  }
+  asked_.notify_one();
+  return channel;
+}
+
+void ModelLoop::end(std::chrono::milliseconds grace) {
+  const std::lock_guard lock(mutex_);
+  ending_ = true;
+  deadline_ = Clock::now() + grace;
+  asked_.notify_one();
+}
+
+void ModelLoop::run() {
+  while (wait_for_work()) {
+    fill();
+    step();
+    std::erase_if(active_, [](const auto& channel) { return channel->over(); });
+  }
+  fail_all(ending());
+}
+
+// False: this is the end.
+bool ModelLoop::wait_for_work() {
+  std::unique_lock lock(mutex_);
+  if (generator_.waiting() == 0) {
+    asked_.wait(lock, [&] { return ending_ || !waiting_.empty(); });
+  }
+  return !ending_ || (Clock::now() < deadline_ && (generator_.waiting() > 0 || !waiting_.empty()));
+}
+
+void ModelLoop::fill() {
+  while (generator_.waiting() < batch_) {
+    std::unique_lock lock(mutex_);
+    if (waiting_.empty()) {
+      return;
+    }
+    Waiting next = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    if (!next.channel->over()) {
+      start(std::move(next));
+    }
+  }
+}
+
+void ModelLoop::start(Waiting waiting) {
+  const std::shared_ptr<AnswerChannel> channel = waiting.channel;
+  waiting.request.on_token = [channel, choice = waiting.choice](const TokenEvent& event) {
+    return channel->put(choice, event);
+  };
+  waiting.request.on_error = [channel](const Error& error) { channel->fail({500, error.what()}); };
+  try {
+    generator_.add(std::move(waiting.request));
+  } catch (const Error& error) {
+    channel->fail({400, error.what()});
+    return;
+  }
+  if (active_.empty() || active_.back() != channel) {
+    active_.push_back(channel);
+  }
+}
+
+void ModelLoop::step() {
+  std::string why;
+  try {
+    generator_.step();
+    return;
+  } catch (const std::bad_alloc&) {
+    why = "out of memory: fewer answers at once (--batch) or shorter ones (--max-tokens) need less";
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  generator_.clear();
+  for (const auto& channel : active_) {
+    channel->fail({500, why});
+  }
+  active_.clear();
+}
+
+void ModelLoop::fail_all(const ApiError& error) {
+  generator_.clear();
+  const std::lock_guard lock(mutex_);
+  for (const auto& channel : active_) {
+    channel->fail(error);
+  }
+  for (const Waiting& waiting : waiting_) {
+    waiting.channel->fail(error);
+  }
+  active_.clear();
+  waiting_.clear();
+}
+
+}  // namespace orthant

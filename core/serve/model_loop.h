@@ -1,0 +1,59 @@
+// ModelLoop: the thread that owns the model. Others ask; answers come through channels.
+//
+// At most `batch` answers are generated at once, in the order in which they were asked for, and at most `capacity`
+// wait.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/generate/generator.h"
+#include "core/serve/answer_channel.h"
+
+namespace orthant {
+
+class ModelLoop {
+ public:
+  // The generator outlives this, and nobody else uses it.
+  ModelLoop(Generator& generator, std::size_t batch, std::size_t capacity);
+
+  // Thread safety: any thread's. Errors: ApiError of status 503 where there is no place, or after end().
+  std::shared_ptr<AnswerChannel> ask(std::vector<Request> choices);
+  // No more is taken. run() answers for `grace` what there is, fails the rest, and returns. Thread safety: any
+  // thread's.
+  void end(std::chrono::milliseconds grace);
+
+  // The model's thread. An error of the engine fails the answers under way, and the loop goes on.
+  void run();
+
+ private:
+  struct Waiting {
+    std::shared_ptr<AnswerChannel> channel;
+    std::size_t choice;
+    Request request;
+  };
+  using Clock = std::chrono::steady_clock;
+
+  bool wait_for_work();
+  void fill();
+  void start(Waiting waiting);
+  void step();
+  void fail_all(const ApiError& error);
+
+  Generator& generator_;
+  const std::size_t batch_, capacity_;
+  std::vector<std::shared_ptr<AnswerChannel>> active_;  // the model's thread's own
+
+  std::mutex mutex_;
+  std::condition_variable asked_;
+  std::deque<Waiting> waiting_;
+  bool ending_ = false;
+  Clock::time_point deadline_;
+};
+
+}  // namespace orthant

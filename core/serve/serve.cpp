@@ -1,0 +1,101 @@
+#include "core/serve/serve.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "core/generate/engine.h"
+#include "core/generate/generator.h"
+#include "core/pretrained/model_tokenizer.h"
+#include "core/pretrained/opened_model.h"
+#include "core/serve/api.h"
+#include "core/serve/http_server.h"
+#include "core/serve/model_loop.h"
+#include "core/serve/signal_watch.h"
+#include "parallel/local/thread_world.h"
+
+namespace orthant {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t waiting_answers = 512;
+constexpr auto grace_of_answers = 5s, grace_of_streams = 2s, grace_of_connections = 2s;
+
+std::string token_of(const ServeOptions& options) {
+  std::string token = options.token;
+  if (!options.token_file.empty()) {
+    std::ifstream file(options.token_file);
+    if (!std::getline(file, token)) {
+      throw ConfigError(fmt::format("the token's file '{}' cannot be read, or is empty", options.token_file.string()));
+    }
+    token.erase(token.find_last_not_of(" \t\r") + 1);
+  }
+  const bool wanted = !options.token.empty() || !options.token_file.empty();
+  const bool words = std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (wanted && (token.empty() || !words)) {
+    throw ConfigError("a token is one word of printable ASCII: what an Authorization header can carry");
+  }
+  if (token.empty() && !HttpServer::is_loopback(options.host)) {
+    throw ConfigError(fmt::format(
+        "'{}' may be reached from other machines, and anybody there could use this model: give a token that clients "
+        "must show (--token-file FILE), or serve this machine alone (--host 127.0.0.1)",
+        options.host));
+  }
+  return token;
+}
+
+std::string name_of(const ServeOptions& options) {
+  if (!options.name.empty()) {
+    return options.name;
+  }
+  const std::filesystem::path folder = std::filesystem::weakly_canonical(options.model / ".").lexically_normal();
+  return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+}
+
+std::int64_t context_of(const ServeOptions& options, const OpenedModel& model, const Engine& engine) {
+  const std::int64_t trained = model.config().settings.data.sequence_length;
+  const std::int64_t asked = options.max_tokens > 0 ? options.max_tokens : std::max(default_context, trained);
+  if (options.max_tokens > 0 && engine.longest() > 0 && asked > engine.longest()) {
+    throw ConfigError(fmt::format("--max-tokens {}: this model has learned positions for {}", asked, engine.longest()));
+  }
+  return engine.longest() > 0 ? std::min(asked, engine.longest()) : asked;
+}
+
+std::string address_of(const std::string& host, int port) {
+  return fmt::format("http://{}:{}", host.find(':') == std::string::npos ? host : "[" + host + "]", port);
+}
+
+}  // namespace
+
+void serve(const ServeOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds,
+           const std::function<void(const Served&)>& ready) {
+  const std::string token = token_of(options);
+  SignalWatch signals;
+  const OpenedModel model(options.model, "serve", options.overrides, plugin_keys, plugin_kinds);
+  const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(model, options.tokenizer);
+  run_threads(1, [&](Communicator& communicator) {
+    Engine engine(model, {.threads = options.threads}, communicator);
+    const std::size_t batch = static_cast<std::size_t>(options.batch);
+    Generator generator(engine, tokenizer.get(), batch);
+    ModelLoop loop(generator, batch, waiting_answers);
+    CompletionLimits limits{.model = name_of(options),
+                            .vocabulary = std::min(engine.vocabulary(), tokenizer->vocabulary()),
+                            .context = context_of(options, model, engine)};
+    Api api(loop, *tokenizer, limits, token);
+    HttpServer http(api);
+    const int port = http.start(options.host, options.port);
+    signals.on_stop([&] { loop.end(grace_of_answers); });
+    ready({limits.model, tokenizer->name(), address_of(options.host, port), limits.context});
+    loop.run();
+    // Clients read what they have been answered.
+    const auto deadline = std::chrono::steady_clock::now() + grace_of_streams;
+    while (api.open() > 0 && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(10ms);
+    }
+    http.stop(grace_of_connections);
+  });
+}
+
+}  // namespace orthant
