@@ -176,8 +176,7 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
                         .answer = static_cast<std::uint64_t>(sequence++),
                         .stop_ids = {},
                         .stop = o.stop,
-                        .log_probabilities = o.log_probabilities || o.verify,
-                        .on_token = {}};
+                        .log_probabilities = o.log_probabilities || o.verify};
         if (tokenizer != nullptr && tokenizer->special().eos.has_value() && !o.ignore_eos) {
           request.stop_ids.push_back(*tokenizer->special().eos);
         }

@@ -146,6 +146,12 @@ void Generator::add(Request request) {
   queue_.push_back(std::move(request));
 }
 
+// Rows of the head that no token has, as padding of the vocabulary, are neither drawn nor told.
+std::size_t Generator::known_ids() const {
+  const std::int64_t all = engine_.vocabulary();
+  return static_cast<std::size_t>(tokenizer_ == nullptr ? all : std::min(all, tokenizer_->vocabulary()));
+}
+
 // The token by the model's own probabilities, and those that were likelier than others.
 TokenEvent Generator::scored(const Request& request, std::span<const float> logits, std::int32_t id) {
   TokenEvent event{.token = {.id = id}, .likeliest = {}, .text = {}, .finish = {}};
@@ -155,7 +161,7 @@ TokenEvent Generator::scored(const Request& request, std::span<const float> logi
   event.token.log_probability = static_cast<double>(engine_.log_probability(logits, id));
   require(std::isfinite(event.token.log_probability),
           "the log-probability of token {} is {}: the model's weights have diverged", id, event.token.log_probability);
-  const std::size_t known = std::min(logits.size(), static_cast<std::size_t>(tokenizer_.vocabulary()));
+  const std::size_t known = known_ids();
   const std::size_t count = std::min(request.likeliest, known);
   std::vector<std::int32_t> order(known);
   std::iota(order.begin(), order.end(), 0);
@@ -196,11 +202,7 @@ void Generator::go_on(Answer& answer, std::size_t token, std::span<const float> 
     return;
   }
   const std::int64_t length = engine_.length(answer.sequence());
-  // Rows of the head that no token has, as padding of the vocabulary, are not drawn.
-  const std::size_t known = tokenizer_ == nullptr
-                                ? logits.size()
-                                : std::min(logits.size(), static_cast<std::size_t>(tokenizer_->vocabulary()));
-  const std::int32_t id = sampler_.draw(logits.first(known), request.sampling, request.answer, length);
+  const std::int32_t id = sampler_.draw(logits.first(known_ids()), request.sampling, request.answer, length);
   const bool room = engine_.longest() == 0 || length < engine_.longest();
   answer.add(scored(request, logits, id), room && answer.made() + 1 < request.max_tokens);
 }

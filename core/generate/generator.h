@@ -55,10 +55,10 @@ struct Request {
   std::size_t likeliest = 0;
   bool echo = false;  // events for the prompt's tokens too
   // false: the answer is not wanted any more. It may not call the generator.
-  std::function<bool(const TokenEvent&)> on_token;
+  std::function<bool(const TokenEvent&)> on_token = {};
   // Logits of this answer are not finite: it ends here, and the others go on. Without it step() throws. It may not call
   // the generator.
-  std::function<void(const Error&)> on_error;
+  std::function<void(const Error&)> on_error = {};
 };
 
 class Generator {
@@ -84,6 +84,7 @@ class Generator {
   class Answer;
   void seen(Answer& answer, std::size_t token, std::span<const float> logits);
   void go_on(Answer& answer, std::size_t token, std::span<const float> logits);
+  std::size_t known_ids() const;
   TokenEvent scored(const Request& request, std::span<const float> logits, std::int32_t id);
 
   Engine& engine_;
