@@ -15,7 +15,7 @@ build_packages=(g++ cmake pkg-config libtomlplusplus-dev libcli11-dev nlohmann-j
   libpcre2-dev libutf8proc-dev libsentencepiece-dev libcpp-httplib-dev)
 # Nice to have: a build works without them, and the configure summary says what it does without.
 build_optional=(ninja-build libdnnl-dev libopenmpi-dev openmpi-bin ccache liburing-dev)
-test_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3)
+test_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3 curl)
 test_optional=(clang-format)
 
 # The arguments that are not installed, one a line. A tool counts as there whoever installed it.
@@ -25,7 +25,7 @@ missing_packages() {
   for package in "$@"; do
     case $package in
       g++) command -v "${CXX:-g++}" >/dev/null && continue ;;
-      cmake | ccache | clang-format | python3) command -v "$package" >/dev/null && continue ;;
+      cmake | ccache | clang-format | python3 | curl) command -v "$package" >/dev/null && continue ;;
       pkg-config) command -v pkg-config >/dev/null && continue ;;
       ninja-build) command -v ninja >/dev/null && continue ;;
       openmpi-bin) command -v mpirun >/dev/null && continue ;;

@@ -1,0 +1,120 @@
+// docs/finetune.md: its commands, as they stand there, on a tiny published model made on the spot.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/tokenizer/utf8.h"
+#include "tests/support/paths.h"
+#include "tests/support/program.h"
+
+namespace orthant::finetune_test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// All blocks of shell commands of a page, as one script.
+std::string commands_of(const fs::path& page) {
+  std::istringstream in(launch_test::read_file(page));
+  std::string script;
+  bool inside = false;
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("```")) {
+      inside = line == "```sh";
+    } else if (inside) {
+      script += line + "\n";
+    }
+  }
+  return script;
+}
+
+// A byte is a token, by its letter in GPT-2's alphabet; then the two tokens of the template.
+std::string tokenizer_json() {
+  json vocabulary = json::object();
+  char32_t other = 256;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool printed = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    std::string letter;
+    append_utf8(letter, printed ? static_cast<char32_t>(byte) : other++);
+    vocabulary[letter] = byte;
+  }
+  json added = json::array();
+  for (const char* token : {"<|im_start|>", "<|im_end|>"}) {
+    added.push_back({{"id", 256 + added.size()},
+                     {"content", token},
+                     {"special", true},
+                     {"normalized", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"single_word", false}});
+  }
+  const json byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  return json({{"version", "1.0"},
+               {"truncation", nullptr},
+               {"padding", nullptr},
+               {"added_tokens", added},
+               {"normalizer", nullptr},
+               {"pre_tokenizer", byte_level},
+               {"post_processor", nullptr},
+               {"decoder", byte_level},
+               {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", json::array()}}}})
+      .dump();
+}
+
+int free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  bind(socket, reinterpret_cast<sockaddr*>(&address), size);
+  getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
+  close(socket);
+  return ntohs(address.sin_port);
+}
+
+TEST(FineTuning, ThePageIsTrue) {
+  const run_test::ProgramFolder folder;
+  fs::create_directories(folder.path("tok"));
+  folder.write("tok/tokenizer.json", tokenizer_json());
+  folder.write("tok/tokenizer_config.json", R"({"eos_token": "<|im_end|>"})");
+  std::string text;
+  for (int i = 0; i < 100; ++i) {
+    text += "The capital of France is Paris, and 7 * 6 is 42. ";
+  }
+  folder.write("text.txt", text);
+  folder.write("published.toml",
+               "[run]\nsteps = 3\nname = \"published\"\n[data]\npath = [\"text.txt\"]\ntokenizer = \"tok\"\n"
+               "sequence_length = 32\nvalidation_fraction = 0.0\n[batch]\nsequences = 4\n"
+               "[model]\nlayers = 2\nd_model = 16\nheads = 2\nvocab_size = 0\nactivation = \"swiglu\"\nqk_norm = true\n"
+               "[moe]\nexperts = 4\ntop_k = 2\n");
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"train", "published.toml"}, {"export", "runs/published", "-o", "published"}}) {
+    const auto done = folder.orthant(words);
+    ASSERT_EQ(done.code, 0) << done.output << done.error;
+  }
+
+  const fs::path program = fs::path(paths::program()).parent_path();
+  folder.write("page.sh", "set -e\nPATH=" + program.string() + ":$PATH\nBASE=published\nPORT=" +
+                              std::to_string(free_port()) + "\ntrap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n" +
+                              commands_of(fs::path(paths::source()) / "docs/finetune.md"));
+  const auto result = folder.command({"bash", "page.sh"});
+  EXPECT_EQ(result.code, 0) << result.error << result.output;
+  EXPECT_THAT(result.error, HasSubstr("have the bits of training's forward pass"));
+  EXPECT_THAT(result.output, AllOf(HasSubstr("\"object\":\"text_completion\""), HasSubstr("questions")));
+  EXPECT_TRUE(fs::exists(folder.path("tuned-model/config.json")));
+  EXPECT_TRUE(fs::exists(folder.path("tuned-model/tokenizer.json")));
+  EXPECT_TRUE(fs::exists(folder.path("tuned-adapter/adapter_model.safetensors")));
+}
+
+}  // namespace
+}  // namespace orthant::finetune_test
