@@ -68,6 +68,13 @@ void Adapters::restore(int layer) {
   }
 }
 
+void Adapters::merge_for_good(const StepContext& ctx) {
+  for (const auto& [layer, merged] : by_layer_) {
+    merge(layer, ctx);
+  }
+  by_layer_.clear();
+}
+
 void Adapters::add_gradients(int layer, const StepContext& ctx) const {
   const auto found = by_layer_.find(layer);
   if (found == by_layer_.end()) {

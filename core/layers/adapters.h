@@ -25,6 +25,9 @@ class Adapters {
   // Around each pass of a layer. REQUIRES: the weights of its groups are acquired, and those of its adapters.
   void merge(int layer, const StepContext& ctx);
   void restore(int layer);
+  // Once, for a model that is only read: the copies stay, and nothing is merged again. REQUIRES: as merge, for all
+  // layers.
+  void merge_for_good(const StepContext& ctx);
   // Behind a pass that has added to the layer's gradients. The gradient of W is spent then. REQUIRES: merged.
   void add_gradients(int layer, const StepContext& ctx) const;
 

@@ -29,9 +29,16 @@ OneRankModel::OneRankModel(const Config& config, const CheckpointReader& reader,
   session_.plan(0, &communicator, device_.get());
   model_.emplace(session_.plan(), *stream_, false);
   load_weights(reader, session_.plan(), model_->parameters(), *stream_);
+  StepSums none;
+  const DeviceBatch nothing;
+  model_->merge_adapters(context(nothing, none));
   if (wrap) {
     stream_ = wrap(std::move(stream_));
   }
+}
+
+StepContext OneRankModel::context(const DeviceBatch& batch, StepSums& sums) {
+  return {.plan = session_.plan(), .stream = *stream_, .batch = batch, .sums = sums, .training = false};
 }
 
 Tensor OneRankModel::forward(const HostBatch& batch, int layers, StepSums& sums) {
@@ -42,17 +49,13 @@ Tensor OneRankModel::forward(const HostBatch& batch, int layers, StepSums& sums)
 }
 
 Tensor OneRankModel::forward(const DeviceBatch& batch, int layers, StepSums& sums) {
-  const StepContext context{
-      .plan = session_.plan(), .stream = *stream_, .batch = batch, .sums = sums, .training = false};
-  return model_->forward(context, {}, 0, layers);
+  return model_->forward(context(batch, sums), {}, 0, layers);
 }
 
 Tensor OneRankModel::logits(const Tensor& x) {
   StepSums none;
   const DeviceBatch nothing;
-  const StepContext context{
-      .plan = session_.plan(), .stream = *stream_, .batch = nothing, .sums = none, .training = false};
-  return model_->logits(context, x);
+  return model_->logits(context(nothing, none), x);
 }
 
 }  // namespace orthant

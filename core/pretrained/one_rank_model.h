@@ -36,6 +36,7 @@ class OneRankModel {
   Stream& stream() { return *stream_; }
 
  private:
+  StepContext context(const DeviceBatch& batch, StepSums& sums);
   Config config_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;

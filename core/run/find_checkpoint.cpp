@@ -148,9 +148,15 @@ void check_resume(const std::string& resume, const std::filesystem::path& root) 
 
 bool starts_fresh(const std::string& resume, const std::filesystem::path& root) {
   const auto [newest, path] = resume_from(resume);
-  const std::vector<NamedCheckpoint> there = newest ? checkpoints_in(root) : std::vector<NamedCheckpoint>();
-  return path.empty() &&
-         std::none_of(there.begin(), there.end(), [](const NamedCheckpoint& one) { return one.finished(); });
+  if (!newest || !path.empty()) {
+    return path.empty();
+  }
+  try {
+    const std::vector<NamedCheckpoint> there = checkpoints_in(root);
+    return std::none_of(there.begin(), there.end(), [](const NamedCheckpoint& one) { return one.finished(); });
+  } catch (const CheckpointUnreadable&) {
+    return false;
+  }
 }
 
 std::filesystem::path find_checkpoint(const std::string& resume, const std::filesystem::path& root, Group& world,

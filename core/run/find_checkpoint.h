@@ -13,7 +13,8 @@ namespace orthant {
 // checkpoint of the run itself is looked for when it starts.) Errors: ConfigError.
 void check_resume(const std::string& resume, const std::filesystem::path& root);
 
-// Whether a run with this --resume starts fresh. Errors: CheckpointUnreadable where `root` cannot be listed.
+// Whether a run with this --resume starts fresh. Where `root` cannot be listed it does not: find_checkpoint will say
+// why.
 bool starts_fresh(const std::string& resume, const std::filesystem::path& root);
 
 // The folder of the checkpoint to go on from; empty: a fresh start. `resume` is "" (a fresh start), the path of a

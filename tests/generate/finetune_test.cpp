@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -114,6 +115,22 @@ TEST(FineTuning, ThePageIsTrue) {
   EXPECT_TRUE(fs::exists(folder.path("tuned-model/config.json")));
   EXPECT_TRUE(fs::exists(folder.path("tuned-model/tokenizer.json")));
   EXPECT_TRUE(fs::exists(folder.path("tuned-adapter/adapter_model.safetensors")));
+
+  // Adapters beside the weights and merged into them are one model.
+  const auto scores = [&](const char* model) {
+    const auto answered = folder.orthant({"generate", model, "--prompt", "The capital", "--temperature", "0", "--json",
+                                          "--max-tokens", "30", "--log-probabilities"});
+    EXPECT_EQ(answered.code, 0) << answered.error;
+    return json::parse(answered.output, nullptr, false)["log_probabilities"].get<std::vector<double>>();
+  };
+  const std::vector<double> apart = scores("runs/tuned"), merged = scores("tuned-model"), before = scores("published");
+  ASSERT_EQ(apart.size(), merged.size());
+  double learnt = 0;
+  for (std::size_t i = 0; i < apart.size(); ++i) {
+    EXPECT_NEAR(apart[i], merged[i], 1e-4) << i;
+    learnt = std::max(learnt, std::abs(apart[i] - before[i]));
+  }
+  EXPECT_GT(learnt, 0.01);
 }
 
 }  // namespace
