@@ -12,6 +12,7 @@
 #include "core/arch/parameter_table.h"
 #include "core/arch/trained.h"
 #include "core/arch/trained_text.h"
+#include "core/config/rules.h"
 #include "core/config/suggest.h"
 
 namespace orthant {
@@ -66,13 +67,16 @@ void check_lora(const LoraSettings& lora) {
                        "lora.targets: names no matrix that gets an adapter\nwrite targets = "
                        "[\"*.q_proj.weight\", \"*.v_proj.weight\"], say, or rank = 0");
   }
-  if (lora.alpha <= 0) {
-    throw SettingError("lora.alpha", "lora.alpha: 0 leaves the adapters without effect\nwrite alpha = 16, say");
+  if (!positive_float(lora.scale()) || !finite_float(lora.scale())) {
+    throw SettingError("lora.alpha", fmt::format("lora.alpha: {} / rank {} is no factor that adapters can have\nwrite "
+                                                 "alpha = 16, say",
+                                                 lora.alpha, lora.rank));
   }
-  if (lora.init_std <= 0) {
+  if (!positive_float(lora.init_std) || !finite_float(lora.init_std)) {
     throw SettingError("lora.init_std",
-                       "lora.init_std: with A and B zero, neither ever gets a gradient\nwrite a number "
-                       "above 0, such as 0.02");
+                       fmt::format("lora.init_std: {}: with A and B zero, neither ever gets a gradient\nwrite a "
+                                   "number above 0, such as 0.02",
+                                   lora.init_std));
   }
 }
 

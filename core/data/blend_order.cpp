@@ -38,7 +38,11 @@ std::vector<std::int64_t> whole(const std::vector<double>& weights) {
 }
 
 // Shares of longest_period; those with the largest remainders are rounded up.
-std::vector<std::int64_t> rounded(const std::vector<double>& weights) {
+std::vector<std::int64_t> rounded(std::vector<double> weights) {
+  const double greatest = *std::max_element(weights.begin(), weights.end());
+  for (double& weight : weights) {
+    weight /= greatest;  // the sum is a number then
+  }
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<std::int64_t> turns;
   std::vector<std::pair<double, std::size_t>> remainders;

@@ -53,8 +53,8 @@ Conversation read_conversation(std::string_view line) {
     throw ConfigError(error.what());
   }
   const bool chat = json.is_object() && json.contains("messages");
-  const bool pair = json.is_object() && json.contains("prompt");
-  const bool task = json.is_object() && json.contains("instruction");
+  const bool pair = !chat && json.is_object() && json.contains("prompt");
+  const bool task = !chat && json.is_object() && json.contains("instruction");
   if (chat + pair + task != 1) {
     throw ConfigError(
         "expected an object with one of \"messages\", \"prompt\" (and \"completion\") or \"instruction\" (and "

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstring>
+#include <fstream>
 #include <string_view>
 
 namespace orthant {
@@ -46,7 +47,13 @@ constexpr std::array<IdType, 8> types = {{{"u8", 1, true, false},
 }  // namespace
 
 bool is_megatron(const std::string& path) {
-  return path.ends_with(".bin") || path.ends_with(".idx");
+  if (!path.ends_with(".bin")) {
+    return path.ends_with(".idx");
+  }
+  // A token file of ours may have any name.
+  std::array<char, 8> head{};
+  std::ifstream(path, std::ios::binary).read(head.data(), head.size());
+  return std::string_view(head.data(), head.size()) != "ORTHTOKN";
 }
 
 MegatronIndex read_megatron_index(const std::string& path) {

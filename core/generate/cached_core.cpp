@@ -35,16 +35,6 @@ void CachedCore::forget(int sequence) {
   }
 }
 
-std::int64_t CachedCore::bytes() const {
-  std::int64_t sum = 0;
-  for (const auto& layer : layers_) {
-    for (const auto& [sequence, cache] : layer) {
-      sum += cache.bytes();
-    }
-  }
-  return sum;
-}
-
 Tensor CachedCore::forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first,
                            const AttentionShape& shape, Saved& saved, Stream& s) {
   if (rows_.empty()) {

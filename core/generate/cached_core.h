@@ -31,7 +31,6 @@ class CachedCore final : public AttentionCore {
   // Before each forward pass. No rows: its sequences are whole, and attend to themselves as in training.
   void begin(std::vector<SequenceRows> rows);
   void forget(int sequence);
-  std::int64_t bytes() const;
 
   // first is not looked at where there are rows: sequences are documents of their own.
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first, const AttentionShape& shape,

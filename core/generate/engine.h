@@ -52,7 +52,6 @@ class Engine {
   // Ids that sequences have here are the caller's; a new one begins with its first feed.
   std::int64_t length(int sequence) const;
   void forget(int sequence);
-  std::int64_t cache_bytes() const { return core_->bytes(); }
 
   // One forward pass or several. seen(feed, token, logits): for each wanted one, in order; logits f32 [V], valid during
   // the call. Errors: ConfigError for a sequence that becomes too long, or an id outside the vocabulary, before

@@ -151,8 +151,6 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
   const std::vector<Prompt>& prompts = read.all;
   Generated generated;
   generated.tokenizer = tokenizer == nullptr ? "none" : tokenizer->name();
-  generated.drops_capacity =
-      model.config().settings.moe.experts > 0 && model.config().settings.moe.capacity_factor > 0 && !o.keep_capacity;
   run_threads(1, [&](Communicator& communicator) {
     Verifier verifier;
     EngineOptions options{.threads = o.threads, .keep_capacity = o.keep_capacity};
@@ -162,6 +160,8 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
       };
     }
     Engine engine(model, options, communicator);
+    const MoeSettings& moe = model.config().settings.moe;
+    generated.drops_capacity = engine.dropless() && moe.experts > 0 && moe.capacity_factor > 0;
     Generator generator(engine, tokenizer.get(), static_cast<std::size_t>(o.batch));
     std::vector<GeneratedText> complete;  // since the last step
     int sequence = 0;

@@ -2,10 +2,30 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
 namespace orthant {
+namespace {
+
+// Answers that are under way wait for a new one's prompt no longer than for so many of its tokens.
+constexpr std::size_t prompt_tokens_a_step = 512;
+
+// Rows of the head that no token has, as padding of the vocabulary, are neither drawn nor told.
+std::vector<std::int32_t> ids_without_token(const Tokenizer& tokenizer, std::int64_t vocabulary) {
+  std::vector<std::int32_t> none;
+  for (std::int32_t id = 0; id < vocabulary; ++id) {
+    try {
+      tokenizer.decode({&id, 1});
+    } catch (const Error&) {
+      none.push_back(id);
+    }
+  }
+  return none;
+}
+
+}  // namespace
 
 // A request that has a place among the engine's sequences.
 class Generator::Answer {
@@ -22,7 +42,23 @@ class Generator::Answer {
   bool done() const { return done_; }
   std::int64_t made() const { return made_; }
   bool scores_prompt() const { return request_.echo && (request_.log_probabilities || request_.likeliest > 0); }
-  Feed feed() const { return {.sequence = sequence_, .tokens = next_, .every = made_ == 0 && scores_prompt()}; }
+  std::size_t left() const { return next_.size() - fed_; }
+  // Of what is left, at most so many.
+  Feed feed(std::size_t most) const {
+    return {.sequence = sequence_,
+            .tokens = std::span(next_).subspan(fed_, std::min(most, left())),
+            .every = made_ == 0 && scores_prompt()};
+  }
+  std::size_t fed() const { return fed_; }
+  // `count` of them have been fed, and what they led to is known.
+  void advance(std::size_t count) {
+    fed_ += count;
+    if (following_.has_value()) {
+      next_ = {*following_};
+      following_.reset();
+      fed_ = 0;
+    }
+  }
 
   void tell(const TokenEvent& event) {
     done_ = done_ || event.finish.has_value();
@@ -43,7 +79,7 @@ class Generator::Answer {
   // One more token of the answer. may_go_on: there is room for another one behind it.
   void add(TokenEvent event, bool may_go_on) {
     ++made_;
-    next_ = {event.token.id};
+    following_ = event.token.id;
     const auto& ids = request_.stop_ids;
     const bool stopped = std::find(ids.begin(), ids.end(), event.token.id) != ids.end();
     if (!stopped) {
@@ -89,14 +125,20 @@ class Generator::Answer {
   Request request_;
   int sequence_;
   std::optional<TextStream> text_;
-  std::vector<std::int32_t> next_;  // what the engine has not been fed
+  std::vector<std::int32_t> next_;  // the prompt, then each token that was made
+  std::size_t fed_ = 0;             // of these
+  std::optional<std::int32_t> following_;
   std::int64_t made_ = 0;
   std::string held_;  // text that was not told
   bool done_ = false;
 };
 
 Generator::Generator(Engine& engine, const Tokenizer* tokenizer, std::size_t batch)
-    : engine_(engine), tokenizer_(tokenizer), batch_(batch) {}
+    : engine_(engine), tokenizer_(tokenizer), batch_(batch) {
+  if (tokenizer != nullptr) {
+    unknown_ = ids_without_token(*tokenizer, engine.vocabulary());
+  }
+}
 
 Generator::~Generator() {
   clear();
@@ -146,10 +188,15 @@ void Generator::add(Request request) {
   queue_.push_back(std::move(request));
 }
 
-// Rows of the head that no token has, as padding of the vocabulary, are neither drawn nor told.
-std::size_t Generator::known_ids() const {
-  const std::int64_t all = engine_.vocabulary();
-  return static_cast<std::size_t>(tokenizer_ == nullptr ? all : std::min(all, tokenizer_->vocabulary()));
+std::span<const float> Generator::with_token(std::span<const float> logits) {
+  if (unknown_.empty()) {
+    return logits;
+  }
+  known_.assign(logits.begin(), logits.end());
+  for (const std::int32_t id : unknown_) {
+    known_[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
+  }
+  return known_;
 }
 
 // The token by the model's own probabilities, and those that were likelier than others.
@@ -161,15 +208,17 @@ TokenEvent Generator::scored(const Request& request, std::span<const float> logi
   event.token.log_probability = static_cast<double>(engine_.log_probability(logits, id));
   require(std::isfinite(event.token.log_probability),
           "the log-probability of token {} is {}: the model's weights have diverged", id, event.token.log_probability);
-  const std::size_t known = known_ids();
-  const std::size_t count = std::min(request.likeliest, known);
-  std::vector<std::int32_t> order(known);
+  const std::span<const float> known = with_token(logits);
+  const std::size_t count = std::min(request.likeliest, known.size() - unknown_.size());
+  std::vector<std::int32_t> order(known.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto at = [&](std::int32_t i) { return static_cast<double>(logits[static_cast<std::size_t>(i)]); };
+  const auto at = [&](std::int32_t i) { return static_cast<double>(known[static_cast<std::size_t>(i)]); };
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
                     [&](std::int32_t a, std::int32_t b) { return at(a) != at(b) ? at(a) > at(b) : a < b; });
   for (std::size_t i = 0; i < count; ++i) {
-    event.likeliest.push_back({order[i], event.token.log_probability + (at(order[i]) - at(id))});
+    event.likeliest.push_back(
+        {order[i],
+         event.token.log_probability + (at(order[i]) - static_cast<double>(logits[static_cast<std::size_t>(id)]))});
   }
   return event;
 }
@@ -190,6 +239,9 @@ void Generator::seen(Answer& answer, std::size_t token, std::span<const float> l
 void Generator::go_on(Answer& answer, std::size_t token, std::span<const float> logits) {
   const Request& request = answer.request();
   if (answer.made() == 0 && token + 1 < request.prompt.size()) {
+    if (!answer.scores_prompt()) {
+      return;  // the end of a portion
+    }
     TokenEvent event = scored(request, logits, request.prompt[token + 1]);
     event.of_prompt = true;
     if (request.max_tokens == 0 && token + 2 == request.prompt.size()) {
@@ -202,7 +254,7 @@ void Generator::go_on(Answer& answer, std::size_t token, std::span<const float> 
     return;
   }
   const std::int64_t length = engine_.length(answer.sequence());
-  const std::int32_t id = sampler_.draw(logits.first(known_ids()), request.sampling, request.answer, length);
+  const std::int32_t id = sampler_.draw(with_token(logits), request.sampling, request.answer, length);
   const bool room = engine_.longest() == 0 || length < engine_.longest();
   answer.add(scored(request, logits, id), room && answer.made() + 1 < request.max_tokens);
 }
@@ -227,15 +279,21 @@ bool Generator::step() {
   }
   std::vector<Feed> feeds;
   std::vector<Answer*> answers;
+  std::size_t room = prompt_tokens_a_step;
   for (const auto& answer : active_) {
-    if (!answer->done()) {
+    const std::size_t wanted = answer->done() ? 0 : std::min(answer->left(), answer->left() == 1 ? 1 : room);
+    if (wanted > 0) {
       answers.push_back(answer.get());
-      feeds.push_back(answer->feed());
+      feeds.push_back(answer->feed(wanted));
+      room -= std::min(room, wanted);
     }
   }
   engine_.feed(feeds, [&](std::size_t feed, std::size_t token, std::span<const float> logits) {
-    seen(*answers[feed], token, logits);
+    seen(*answers[feed], answers[feed]->fed() + token, logits);
   });
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    answers[i]->advance(feeds[i].tokens.size());
+  }
   active_.remove_if([&](const std::unique_ptr<Answer>& answer) {
     if (answer->done()) {
       engine_.forget(answer->sequence());

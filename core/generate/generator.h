@@ -84,13 +84,16 @@ class Generator {
   class Answer;
   void seen(Answer& answer, std::size_t token, std::span<const float> logits);
   void go_on(Answer& answer, std::size_t token, std::span<const float> logits);
-  std::size_t known_ids() const;
+  // The logits, -infinity where no token is. Valid until the next call.
+  std::span<const float> with_token(std::span<const float> logits);
   TokenEvent scored(const Request& request, std::span<const float> logits, std::int32_t id);
 
   Engine& engine_;
   const Tokenizer* tokenizer_;
   std::size_t batch_;
-  int next_ = 0;  // sequence's id
+  int next_ = 0;                       // sequence's id
+  std::vector<std::int32_t> unknown_;  // ids of the model that are none of the tokenizer's
+  std::vector<float> known_;
   Sampler sampler_;
   std::list<Request> queue_;
   std::list<std::unique_ptr<Answer>> active_;

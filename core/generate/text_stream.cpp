@@ -11,6 +11,21 @@ namespace {
 // Tokens that decide about the text of the next one: a character may have four of them.
 constexpr std::size_t context = 8;
 
+// Whether these bytes, which are no character, may be the beginning of one.
+bool may_become_character(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const std::size_t length = byte(0) >= 0xF0 ? 4 : byte(0) >= 0xE0 ? 3 : 2;
+  if (byte(0) < 0xC2 || byte(0) > 0xF4 || text.size() >= length) {
+    return false;
+  }
+  for (std::size_t i = 1; i < text.size(); ++i) {
+    if (byte(i) < 0x80 || byte(i) > 0xBF) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // The beginning of `text` that further bytes will not change: whole characters, and whole runs of bytes that are none.
 std::size_t certain(std::string_view text) {
   std::size_t at = 0;
@@ -18,8 +33,8 @@ std::size_t certain(std::string_view text) {
     const std::size_t length = utf8_length(text.substr(at));
     if (length > 0) {
       at += length;
-    } else if (text.size() - at >= 4) {
-      ++at;  // the beginning of no character, however it goes on
+    } else if (!may_become_character(text.substr(at))) {
+      ++at;
     } else {
       break;
     }

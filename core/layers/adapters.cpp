@@ -84,8 +84,12 @@ void Adapters::add_gradients(int layer, const StepContext& ctx) const {
   for (const Merged& merged : found->second) {
     for (const Adapted& part : merged.parts) {
       const Tensor dw = part.w.grad();  // f32 [out, in]
-      s.gemm(part.a.grad(), scaled(part.b.weight(), scale_, s), dw, {.transpose_a = true, .beta = 1});
-      s.gemm(part.b.grad(), dw, scaled(part.a.weight(), scale_, s), {.transpose_b = true, .beta = 1});
+      if (part.a.wants_grad()) {
+        s.gemm(part.a.grad(), scaled(part.b.weight(), scale_, s), dw, {.transpose_a = true, .beta = 1});
+      }
+      if (part.b.wants_grad()) {
+        s.gemm(part.b.grad(), dw, scaled(part.a.weight(), scale_, s), {.transpose_b = true, .beta = 1});
+      }
       if (!merged.group->frozen) {  // the next micro-batch adds to it
         s.fill(dw, 0);
       }

@@ -4,6 +4,10 @@
 
 #include <fmt/ranges.h>
 
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "core/arch/parameter_table.h"
@@ -39,6 +43,23 @@ class Differences {
   std::vector<std::string> lines_;
   std::size_t count_ = 0;
 };
+
+// lora.alpha / lora.rank of the run that wrote the checkpoint, where it has adapters and says so.
+std::optional<double> scale_of(const CheckpointReader& reader) {
+  const std::vector<std::string> names = reader.names();
+  const auto remembered = reader.state().find("settings");
+  if (std::none_of(names.begin(), names.end(), is_adapter) || remembered == reader.state().end()) {
+    return {};
+  }
+  const nlohmann::json settings = nlohmann::json::parse(remembered->second, nullptr, false);
+  const auto number = [&](const char* key) {
+    return settings.is_object() && settings.contains(key) && settings[key].is_string()
+               ? std::strtod(settings[key].get_ref<const std::string&>().c_str(), nullptr)
+               : 0.0;
+  };
+  const double rank = number("lora.rank");
+  return rank > 0 ? std::optional<double>(number("lora.alpha") / rank) : std::nullopt;
+}
 
 }  // namespace
 
@@ -86,6 +107,12 @@ void check_starting_weights(const fs::path& checkpoint, const Settings& settings
     if ((is_parameter_name(name) || name.starts_with(gate_state_prefix)) && !known.contains(name)) {
       differences.add(fmt::format("'{}' has no place here{}", name,
                                   is_adapter(name) ? ": it is an adapter's, and [lora] names other ones" : ""));
+    }
+  }
+  if (const auto scale = scale_of(reader); scale.has_value() && settings.lora.rank > 0) {
+    const double here = settings.lora.scale();
+    if (std::abs(*scale - here) > 1e-9 * here) {
+      differences.add(fmt::format("its adapters count lora.alpha / rank = {} times, here {}", *scale, here));
     }
   }
   differences.throw_if_any(checkpoint);

@@ -17,7 +17,7 @@ bool AnswerChannel::put(std::size_t choice, const TokenEvent& event) {
 
 void AnswerChannel::fail(ApiError error) {
   const std::lock_guard lock(mutex_);
-  if (!error_.has_value()) {
+  if (!error_.has_value() && open_ > 0) {
     error_ = std::move(error);
   }
   come_.notify_one();
@@ -26,7 +26,7 @@ void AnswerChannel::fail(ApiError error) {
 std::vector<AnswerChannel::Part> AnswerChannel::take(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   come_.wait_for(lock, patience, [&] { return !parts_.empty() || error_.has_value(); });
-  if (error_.has_value()) {
+  if (parts_.empty() && error_.has_value()) {
     throw ApiError(*error_);
   }
   return std::exchange(parts_, {});

@@ -1,4 +1,4 @@
-// run_threads: a world whose ranks are threads of this process, for tests and for `orthant verify`.
+// run_threads: a world whose ranks are threads of this process, for tests, `orthant verify` and commands of one rank.
 #pragma once
 
 #include <functional>

@@ -61,6 +61,7 @@ TEST(BlendOrder, SharesAreExactForDecimalsAndRoundedElse) {
   const BlendOrder budgets({712345678, 287654321, 1000});
   EXPECT_EQ(budgets.period(), 1 << 20);
   EXPECT_EQ(budgets.turns()[2], 1);
+  EXPECT_EQ(BlendOrder({1e308, 1e308}).turns(), (std::vector<std::int64_t>{1 << 19, 1 << 19}));
   EXPECT_THROW(BlendOrder({1, 0}), ConfigError);
   EXPECT_THROW(BlendOrder({1e12, 1.0}), ConfigError);
   EXPECT_THROW(BlendOrder({1, std::nan("")}), ConfigError);

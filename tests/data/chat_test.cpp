@@ -261,6 +261,10 @@ TEST_F(ChatFiles, WhatIsNoConversationIsRefusedByFileAndLine) {
   const std::string good = "{\"prompt\": \"a\", \"completion\": \"b\"}\n";
   EXPECT_THAT(error_of(good + "{\"prompt\": \"a\"}"), AllOf(HasSubstr("bad.jsonl', line 2"), HasSubstr("completion")));
   EXPECT_THAT(error_of(good + good + "{oops}"), HasSubstr("bad.jsonl', line 3"));
+  EXPECT_EQ(error_of("{\"prompt\": \"a\", \"messages\": [{\"role\": \"user\", \"content\": \"x\"}, "
+                     "{\"role\": \"assistant\", \"content\": \"y\"}]}\n" +
+                     good),
+            "no error");  // messages say all
   EXPECT_THAT(error_of("[1]"), HasSubstr("line 1: expected an object with one of"));
   EXPECT_THAT(error_of("{\"messages\": []}"), HasSubstr("a list of messages"));
   EXPECT_THAT(error_of("{\"messages\": [{\"role\": \"tool\", \"content\": \"x\"}]}"),

@@ -52,6 +52,9 @@ TEST(TextStream, BytesThatAreNoCharacterAreReplaced) {
   const auto bytes = load_tokenizer("bytes");
   EXPECT_EQ(streamed(*bytes, {}, {'a', 0xFF, 'b', 0xC3}), "a\uFFFDb\uFFFD");
   EXPECT_EQ(streamed(*bytes, {}, {0xF0, 0x9F, 'x', 'y', 'z'}), "\uFFFD\uFFFDxyz");
+  TextStream stream(*bytes, {});
+  EXPECT_EQ(stream.add(0xFF), "\uFFFD");  // nothing is waited for
+  EXPECT_EQ(stream.add(0x80), "\uFFFD");
 }
 
 }  // namespace

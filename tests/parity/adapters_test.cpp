@@ -65,6 +65,9 @@ const Model models[] = {
      {R"(train.freeze=["model.embed_tokens.weight", "*.self_attn.q_proj.weight", "*norm.weight", "*.experts.1.w1.weight"])"}},
     {"experts_alone", {R"(train.train_only=["*.experts.*"])"}},
     {"all_adapted", {"lora.rank=3", R"(lora.targets=["*"])"}},
+    {"adapters_frozen",
+     {"lora.rank=2", R"(lora.targets=["*"])",
+      R"(train.freeze=["*_proj.lora_A.weight", "*[de].lora_*"])"}},  // head and gate
     {"some_adapted",
      {"lora.rank=2", R"(lora.targets=["*_proj.weight", "*.experts.[01].*"])", R"(lora.train_also=["*norm.weight"])",
       R"(train.freeze=["model.layers.0.*norm.weight"])"}},
@@ -127,7 +130,9 @@ TEST(TrainedPatterns, ThatNameNothingAreRefused) {
   says({"lora.rank=2", R"(lora.targets=["lm_head.weight"])", "model.tie_embeddings=true"}, "names no matrix");
   says({"lora.rank=2", R"(lora.targets=["*_proj.weight"])", R"(lora.train_also=["*.q_proj.weight"])"},
        "name it in targets or in train_also, not in both");
-  says({"lora.rank=2", R"(lora.targets=["*"])", "lora.alpha=0"}, "lora.alpha: 0 leaves the adapters without effect");
+  says({"lora.rank=2", R"(lora.targets=["*"])", "lora.alpha=0"}, "lora.alpha: 0 / rank 2 is no factor");
+  says({"lora.rank=2", R"(lora.targets=["*"])", "lora.alpha=1e39"}, "is no factor that adapters can have");
+  says({"lora.rank=2", R"(lora.targets=["*"])", "lora.init_std=1e-50"}, "neither ever gets a gradient");
   says({"lora.rank=2", R"(lora.targets=["*"])", "lora.init_std=0"}, "neither ever gets a gradient");
   const std::string after_gate = "[plugins.offload]\nweights = \"host\"\nexpert_weights = \"after_gate\"\n";
   says({"lora.rank=2", R"(lora.targets=["*.experts.*"])"}, "has an adapter, which is added to it before the gate",

@@ -196,6 +196,8 @@ TEST(Adapters, OfAnotherRunAreRefused) {
   EXPECT_THAT(
       refused({"train", "c.toml", "--resume", "auto"}, {"run.name=\"r\"", "lora.targets=[\"*.q_proj.weight\"]"}),
       HasSubstr("go on with the settings that wrote it"));
+  EXPECT_THAT(refused({"train", "c.toml"}, {"run.name=\"s\"", "train.from=\"runs/r\"", "lora.alpha=5"}),
+              HasSubstr("its adapters count lora.alpha / rank ="));
   EXPECT_THAT(refused({"upcycle", "runs/r", "-o", "u", "--experts", "4"}, {}), HasSubstr("experts already"));
 }
 

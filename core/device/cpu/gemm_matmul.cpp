@@ -2,6 +2,10 @@
 
 #if defined(ORTHANT_HAVE_ONEDNN)
 #include <oneapi/dnnl/dnnl.hpp>
+
+#include <algorithm>
+
+#include "core/device/cpu/parallel.h"
 #endif
 
 namespace orthant {
@@ -18,29 +22,34 @@ dnnl::memory::desc matrix(dnnl::memory::data_type type, std::int64_t rows, std::
 
 }  // namespace
 
-bool have_matmul_of_rows() {
-  switch (dnnl::get_effective_cpu_isa()) {
-    case dnnl::cpu_isa::avx512_core:
-    case dnnl::cpu_isa::avx512_core_vnni:
-    case dnnl::cpu_isa::avx512_core_bf16:
-    case dnnl::cpu_isa::avx512_core_amx: return true;
-    default: return false;
-  }
+namespace {
+
+// Whether the processor, as oneDNN sees it, has all of `isa`: its values are sets of bits, newer processors' supersets.
+bool has(dnnl::cpu_isa isa) {
+  const auto wanted = static_cast<unsigned>(isa);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
 }
 
+// With more threads the kernels for AMX divide the sum over k among some of them, where rows are few.
+constexpr int most_threads_of_amx = 15;
+
+}  // namespace
+
+bool have_matmul_of_rows() {
+  return has(dnnl::cpu_isa::avx512_core);
+}
+
+// With AVX-512 but no bf16 instructions oneDNN emulates them: fp32 copies are faster.
 bool have_bf16_matmul() {
-  // With AVX-512 but no bf16 instructions oneDNN emulates them: fp32 copies are faster.
-  switch (dnnl::get_effective_cpu_isa()) {
-    case dnnl::cpu_isa::avx512_core_bf16:
-    case dnnl::cpu_isa::avx512_core_amx: return true;
-    default: return false;
-  }
+  return has(dnnl::cpu_isa::avx512_core_bf16);
 }
 
 void matmul_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, const void* a,
                  std::int64_t lda, const void* b, std::int64_t ldb, float beta, void* c, DType c_dtype,
                  std::int64_t ldc) {
   using type = dnnl::memory::data_type;
+  const int threads = omp_get_max_threads();
+  const ThreadLimit limit(has(dnnl::cpu_isa::avx512_core_amx) ? std::min(threads, most_threads_of_amx) : threads);
   try {
     const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
     dnnl::stream stream(engine);

@@ -2,7 +2,7 @@
 //
 // Its kernels for AVX-512 sum an element of C over k in an order that does not depend on how many rows there are, nor
 // on the number of threads; its sgemm, and its code for older processors, promise nothing of the kind. tests/ops asks
-// (Gemm.RowsDoNotDependOnEachOther), and `orthant generate --verify` on the machine at hand.
+// (Gemm.RowsDoNotDependOnEachOther), and `orthant generate --verify` on the machine at hand. AMX was never at hand.
 #pragma once
 
 #include <orthant/tensor.h>

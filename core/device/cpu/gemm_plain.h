@@ -82,6 +82,14 @@ inline void multiply_tile(const float* a, const float* b, std::int64_t depth, fl
 // As cpu_gemm (gemm.h), with `threads` OpenMP threads.
 inline void gemm(int threads, bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, const float* a,
                  std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c, std::int64_t ldc) {
+  // Few rows: threads take columns instead. An element's sum stays.
+  if (const std::int64_t panels = n / tile_columns; threads > 1 && m <= block_m && panels > 1 && !omp_in_parallel()) {
+    parallel_for(threads, panels, 1, [&](std::int64_t first, std::int64_t last) {
+      const std::int64_t j = first * tile_columns, columns = (last == panels ? n : last * tile_columns) - j;
+      gemm(1, ta, tb, m, columns, k, a, lda, tb ? b + j * ldb : b + j, ldb, beta, c + j, ldc);
+    });
+    return;
+  }
   if (k == 0 || (beta != 0.0f && beta != 1.0f)) {
     for (std::int64_t i = 0; i < m; ++i) {
       for (std::int64_t j = 0; j < n; ++j) {
