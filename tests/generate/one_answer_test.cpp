@@ -193,7 +193,8 @@ TEST_P(OneAnswer, TheLossToo) {
 }
 
 std::vector<Case> cases() {
-  std::vector<Case> all = {{"switch", "mixtral", {"moe.router=\"switch\"", "moe.top_k=1"}}};
+  std::vector<Case> all = {{"switch", "mixtral", {"moe.router=\"switch\"", "moe.top_k=1"}},
+                           {"window", "mistral", {"model.sliding_window=20"}}};
   for (const std::string model :
        {"llama", "mistral", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3"}) {
     all.push_back({model + "_fp32", model, {}});

@@ -16,8 +16,9 @@ namespace orthant::serve_test {
 
 class Connection {
  public:
-  explicit Connection(int port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    const timeval patience{.tv_sec = 120, .tv_usec = 0};
+  // seconds: that a read waits.
+  explicit Connection(int port, int seconds = 120) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    const timeval patience{.tv_sec = seconds, .tv_usec = 0};
     setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     sockaddr_in to{};
     to.sin_family = AF_INET;

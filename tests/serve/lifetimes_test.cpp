@@ -1,6 +1,7 @@
 // Clients of `orthant serve` that go away, wait or never finish, a model that fails, and the end of the server.
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -18,24 +19,26 @@ class Lifetimes : public ServedModel {
  protected:
   static std::string asking(const json& asked) { return request_text("POST", "/v1/completions", asked.dump()); }
   // More than can be answered while a test runs.
-  static json endless(int n, bool stream) {
-    return {{"prompt", "The "}, {"max_tokens", 4000}, {"n", n}, {"stream", stream}, {"temperature", 1.0}};
+  static json endless(int n, bool stream, int max_tokens = 4000) {
+    return {{"prompt", "The "}, {"max_tokens", max_tokens}, {"n", n}, {"stream", stream}, {"temperature", 1.0}};
   }
 };
 
 TEST_F(Lifetimes, AClientThatGoesAwayFreesItsPlaces) {
-  serve({"--batch", "2"});
+  constexpr int longest = 900'000;  // none ends by itself
+  serve({"--batch", "2", "--max-tokens", "1000000"});
   const std::string small = asking({{"prompt", "The "}, {"max_tokens", 2}});
   for (const bool stream : {false, true}) {
     std::vector<Connection> clients;
     // 512 may wait, and 2 have places.
     for (int i = 0; i < 4; ++i) {
       clients.emplace_back(port_);
-      clients.back().send(asking(endless(128, stream)));
+      clients.back().send(asking(endless(128, stream, longest)));
     }
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // the others come first, else one of them is refused
     ASSERT_TRUE(eventually([&] {
-      Connection more(port_);
-      more.send(asking(endless(3, true)));
+      Connection more(port_, 1);
+      more.send(asking(endless(3, true, longest)));
       const Reply reply = parse_reply(more.read("\r\n\r\n") + "\r\n\r\n");
       return reply.status == 503 && reply.head.find("Retry-After: 1") != std::string::npos;
     }));
