@@ -4,9 +4,10 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
-#include <sstream>
 
 #include "core/base/json.h"
+#include "core/data/lines.h"
+#include "core/data/mapped_file.h"
 #include "core/eval/score.h"
 #include "core/pretrained/model_tokenizer.h"
 #include "parallel/local/thread_world.h"
@@ -53,16 +54,10 @@ class Reading {
   }
 
   Task task(const std::string& path) const {
-    const MappedFile file(path);
-    std::istringstream lines(std::string(reinterpret_cast<const char*>(file.bytes().data()), file.size()));
     Task task{.file = path, .questions = {}};
-    std::int64_t number = 0;
-    for (std::string line; std::getline(lines, line);) {
-      ++number;
-      if (line.find_first_not_of(" \t\r") != std::string::npos) {
-        task.questions.push_back(question(line, fmt::format("{}:{}", path, number)));
-      }
-    }
+    for_each_line(path, [&](std::string_view line, const std::string& where) {
+      task.questions.push_back(question(line, where));
+    });
     if (task.questions.empty()) {
       throw ConfigError(fmt::format("'{}' has no question", path));
     }
@@ -70,24 +65,20 @@ class Reading {
   }
 
  private:
-  Question question(const std::string& line, const std::string& where) const {
-    try {
-      const Json json = parse_json(std::as_bytes(std::span(line)), where);
-      const std::string context = text_at(json, "context", where);
-      const Json& choices = member(json, "choices", where);
-      require(choices.is_array() && choices.size() >= 2, "{}: 'choices' must be a list of at least two texts", where);
-      Question asked{
-          .where = where, .choices = {}, .answer = static_cast<std::size_t>(integer_at(json, "answer", where))};
-      require(asked.answer < choices.size(), "{}: 'answer' is {}, of {} choices counted from 0", where, asked.answer,
-              choices.size());
-      for (const Json& text : choices) {
-        require(text.is_string(), "{}: 'choices' must hold texts", where);
-        asked.choices.push_back(choice(context, text.get<std::string>(), where));
-      }
-      return asked;
-    } catch (const Error& error) {
-      throw ConfigError(error.what());
+  Question question(std::string_view line, const std::string& where) const {
+    const Json json = parse_json(std::as_bytes(std::span(line)), where);
+    const std::string context = text_at(json, "context", where);
+    const Json& choices = member(json, "choices", where);
+    require(choices.is_array() && choices.size() >= 2, "{}: 'choices' must be a list of at least two texts", where);
+    Question asked{
+        .where = where, .choices = {}, .answer = static_cast<std::size_t>(integer_at(json, "answer", where))};
+    require(asked.answer < choices.size(), "{}: 'answer' is {}, of {} choices counted from 0", where, asked.answer,
+            choices.size());
+    for (const Json& text : choices) {
+      require(text.is_string(), "{}: 'choices' must hold texts", where);
+      asked.choices.push_back(choice(context, text.get<std::string>(), where));
     }
+    return asked;
   }
 
   // Context and choice are encoded as one text, as a model would have read them; the tokens from the first that

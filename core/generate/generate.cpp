@@ -5,10 +5,9 @@
 #include <cstring>
 #include <limits>
 #include <map>
-#include <sstream>
 
 #include "core/base/json.h"
-#include "core/data/mapped_file.h"
+#include "core/data/lines.h"
 #include "core/pretrained/model_tokenizer.h"
 #include "parallel/local/thread_world.h"
 
@@ -45,17 +44,9 @@ class Prompts {
   }
 
   void read(const std::string& path) {
-    const MappedFile file(path);
-    std::istringstream lines(std::string(reinterpret_cast<const char*>(file.bytes().data()), file.size()));
-    std::int64_t number = 0;
-    const std::size_t before = all.size();
-    for (std::string line; std::getline(lines, line);) {
-      ++number;
-      if (line.find_first_not_of(" \t\r") != std::string::npos) {
-        add_line(line, fmt::format("{}:{}", path, number));
-      }
-    }
-    if (all.size() == before) {
+    const std::size_t found =
+        for_each_line(path, [&](std::string_view line, const std::string& where) { add_line(line, where); });
+    if (found == 0) {
       throw ConfigError(fmt::format("'{}' has no prompt: a line is {{\"prompt\": \"...\"}}", path));
     }
   }
@@ -63,25 +54,21 @@ class Prompts {
   std::vector<Prompt> all;
 
  private:
-  void add_line(const std::string& line, const std::string& where) {
-    try {
-      const Json json = parse_json(std::as_bytes(std::span(line)), where);
-      require(json.is_object(), "{}: expected an object, {{\"prompt\": \"...\"}}", where);
-      if (!json.contains("ids")) {
-        add(text_at(json, "prompt", where));
-        return;
-      }
-      Prompt prompt;
-      require(json["ids"].is_array() && !json["ids"].empty(), "{}: 'ids' must be a list of at least one token", where);
-      for (const Json& id : json["ids"]) {
-        require(id.is_number_integer() && id >= 0 && id <= std::numeric_limits<std::int32_t>::max(),
-                "{}: 'ids' must hold ids of tokens, not {}", where, id.dump());
-        prompt.ids.push_back(id.get<std::int32_t>());
-      }
-      all.push_back(std::move(prompt));
-    } catch (const Error& error) {
-      throw ConfigError(error.what());
+  void add_line(std::string_view line, const std::string& where) {
+    const Json json = parse_json(std::as_bytes(std::span(line)), where);
+    require(json.is_object(), "{}: expected an object, {{\"prompt\": \"...\"}}", where);
+    if (!json.contains("ids")) {
+      add(text_at(json, "prompt", where));
+      return;
     }
+    Prompt prompt;
+    require(json["ids"].is_array() && !json["ids"].empty(), "{}: 'ids' must be a list of at least one token", where);
+    for (const Json& id : json["ids"]) {
+      require(id.is_number_integer() && id >= 0 && id <= std::numeric_limits<std::int32_t>::max(),
+              "{}: 'ids' must hold ids of tokens, not {}", where, id.dump());
+      prompt.ids.push_back(id.get<std::int32_t>());
+    }
+    all.push_back(std::move(prompt));
   }
 
   const Tokenizer* tokenizer_;

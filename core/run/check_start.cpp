@@ -107,7 +107,7 @@ class Checks {
     try {
       const std::filesystem::path checkpoint = starting_checkpoint(config_.settings.train.from);
       check_starting_weights(checkpoint, config_.settings);
-      std::string note = other_tokenizer(config_.settings, checkpoint.parent_path().parent_path());
+      std::string note = other_tokenizer(config_.settings, run_of(checkpoint));
       if (!note.empty()) {
         notes_.push_back(std::move(note));
       }

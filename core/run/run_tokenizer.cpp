@@ -3,24 +3,25 @@
 #include <orthant/error.h>
 #include <orthant/source.h>
 
-#include <memory>
 #include <optional>
 
 #include "core/checkpoint/disk.h"
 #include "core/data/source.h"
-#include "core/tokenizer/tokenizer.h"
+#include "core/run/starting_weights.h"
 
 namespace orthant {
 
-void keep_tokenizer(const Settings& settings, const std::filesystem::path& run) {
-  if (settings.data.tokenizer == "bytes" || !settings.catalogue->get<Source>(settings.data.source).reads_files()) {
-    return;
-  }
-  const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(settings.data.tokenizer);
+std::shared_ptr<const Tokenizer> tokenizer_to_keep(const Settings& settings) {
+  const bool none =
+      settings.data.tokenizer == "bytes" || !settings.catalogue->get<Source>(settings.data.source).reads_files();
+  return none ? nullptr : load_tokenizer(settings.data.tokenizer);
+}
+
+void keep_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& run) {
   const std::filesystem::path folder = run / tokenizer_folder;
   const Disk disk;
   disk.create_folder(folder);
-  for (const TokenizerFile& file : tokenizer->files()) {
+  for (const TokenizerFile& file : tokenizer.files()) {
     disk.replace_file(folder / file.name, file.bytes);
   }
   disk.sync_folder(folder);
@@ -41,7 +42,7 @@ std::string other_tokenizer(const Settings& settings, const std::filesystem::pat
   std::filesystem::path folder = run / tokenizer_folder;
   std::optional<std::uint64_t> theirs = tokenizer_hash_in(folder);
   if (!theirs.has_value()) {
-    folder = run / "pretrained";
+    folder = run / pretrained_folder;
     theirs = tokenizer_hash_in(folder);
   }
   const std::optional<std::uint64_t> ours = theirs.has_value() ? tokenizer_hash(settings) : std::nullopt;

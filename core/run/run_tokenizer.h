@@ -4,15 +4,21 @@
 #include <orthant/settings.h>
 
 #include <filesystem>
+#include <memory>
 #include <string>
+
+#include "core/tokenizer/tokenizer.h"
 
 namespace orthant {
 
 inline constexpr const char* tokenizer_folder = "tokenizer";
 
-// Copies the files of the run's tokenizer into its folder; nothing for bytes, and for a source that reads no files.
-// Errors: Error for a disk that fails.
-void keep_tokenizer(const Settings& settings, const std::filesystem::path& run);
+// The tokenizer of the run's data; null for bytes, and for a source that reads no files. Errors: those of
+// load_tokenizer.
+std::shared_ptr<const Tokenizer> tokenizer_to_keep(const Settings& settings);
+
+// Copies its files into the run's folder. Errors: Error for a disk that fails.
+void keep_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& run);
 
 // Refuses data of another tokenizer than the one that `run` keeps, by its hash. A run that keeps none, and data that do
 // not say, pass. Errors: ConfigError.

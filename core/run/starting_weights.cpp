@@ -63,6 +63,10 @@ std::optional<double> scale_of(const CheckpointReader& reader) {
 
 }  // namespace
 
+fs::path run_of(const fs::path& checkpoint) {
+  return fs::absolute(checkpoint / "").lexically_normal().parent_path().parent_path().parent_path();
+}
+
 fs::path starting_checkpoint(const fs::path& from) {
   if (!fs::is_directory(from)) {
     throw ConfigError(
@@ -119,8 +123,7 @@ void check_starting_weights(const fs::path& checkpoint, const Settings& settings
 }
 
 void copy_origin(const fs::path& checkpoint, const fs::path& run) {
-  const fs::path folder = fs::absolute(checkpoint / "").lexically_normal().parent_path();  // may end in a slash
-  const fs::path from = folder.parent_path().parent_path() / pretrained_folder, to = run / pretrained_folder;
+  const fs::path from = run_of(checkpoint) / pretrained_folder, to = run / pretrained_folder;
   if (!fs::is_directory(from)) {
     return;
   }

@@ -7,6 +7,9 @@
 
 namespace orthant {
 
+// The folder of the run whose checkpoint this is: RUN of RUN/checkpoints/STEP, which may end in a slash.
+std::filesystem::path run_of(const std::filesystem::path& checkpoint);
+
 // The checkpoint that `from` names: the newest of a run's, or the checkpoint itself. Only its manifest is read here:
 // the ranks check what they read. Errors: ConfigError for a folder that has none.
 std::filesystem::path starting_checkpoint(const std::filesystem::path& from);

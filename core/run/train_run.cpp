@@ -220,7 +220,7 @@ class TrainingRun {
     const CheckpointReader reader(from_);
     if (first()) {
       claim_->check(from_, reader.state());
-      require_same_tokenizer(settings_, from_.parent_path().parent_path());
+      require_same_tokenizer(settings_, run_of(from_));
     }
     require_same_parameters(reader, settings_);
     const std::vector<std::string> notes = load_checkpoint(reader, session_.plan(), trainer_.parameters(), *stream_);
@@ -262,11 +262,14 @@ class TrainingRun {
   // On rank 0; the others cannot write before the first step, which they take together.
   void begin() {
     const FileWork work = file_work();
+    const auto tokenizer = tokenizer_to_keep(settings_);  // before an earlier run, in which it may lie, is set aside
     claim_->begin(config_, from_, from_state_, step_);
     if (!origin_.empty()) {
       copy_origin(origin_, options_.run_directory);
     }
-    keep_tokenizer(settings_, options_.run_directory);
+    if (tokenizer != nullptr) {
+      keep_tokenizer(*tokenizer, options_.run_directory);
+    }
     metrics_.emplace(options_.run_directory / "metrics.jsonl", step_, claim_->ids().run);
     if (settings_.run.tensorboard) {
       tensorboard_.emplace(options_.run_directory / "tensorboard", step_);

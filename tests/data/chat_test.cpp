@@ -11,6 +11,7 @@
 #include "core/data/source.h"
 #include "core/tokenizer/tokenizer.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/error_of.h"
 #include "tests/support/paths.h"
 
 namespace orthant::chat_test {
@@ -174,18 +175,9 @@ class ChatFiles : public testing::Test {
     s.batch.sequences = 2;
     return s;
   }
-  template <class F>
-  static std::string error(F body) {
-    try {
-      body();
-    } catch (const ConfigError& e) {
-      return e.what();
-    }
-    return "no error";
-  }
   std::string error_of(const std::string& lines) {
     file_ = folder_.write("bad.jsonl", lines);
-    return error([&] { make_batch_source(settings(Documents::packed)); });
+    return test::error_of<ConfigError>([&] { make_batch_source(settings(Documents::packed)); });
   }
   TemporaryFolder folder_;
   std::string file_ = folder_.write("a.jsonl",
@@ -252,9 +244,10 @@ TEST_F(ChatFiles, LongConversationsAreCutAtTheirEndOrRefusedByTheirLine) {
                           {"User: Add\n\n1 2\n\nAssi", "...................."},
                           {"User: ?\n\n", "........."}}));
   s.data.too_long = TooLong::refuse;
-  EXPECT_THAT(error([&] { make_batch_source(s); }), AllOf(HasSubstr("a.jsonl', line 1:"), HasSubstr("25 tokens")));
+  EXPECT_THAT(test::error_of<ConfigError>([&] { make_batch_source(s); }),
+              AllOf(HasSubstr("a.jsonl', line 1:"), HasSubstr("25 tokens")));
   s.data.sequence_length = 26;
-  EXPECT_THAT(error([&] { make_batch_source(s); }), HasSubstr("a.jsonl', line 3:"));
+  EXPECT_THAT(test::error_of<ConfigError>([&] { make_batch_source(s); }), HasSubstr("a.jsonl', line 3:"));
 }
 
 TEST_F(ChatFiles, WhatIsNoConversationIsRefusedByFileAndLine) {
@@ -276,19 +269,20 @@ TEST_F(ChatFiles, WhatIsNoConversationIsRefusedByFileAndLine) {
 TEST_F(ChatFiles, TemplatesAreRefusedByTheNameOfTheTokenThatIsMissing) {
   Settings s = settings(Documents::packed);
   s.data.chat_template = "chatml";
-  EXPECT_THAT(error([&] { check_batch_source(s, false); }), HasSubstr("needs the token <|im_start|>"));
+  EXPECT_THAT(test::error_of<ConfigError>([&] { check_batch_source(s, false); }),
+              HasSubstr("needs the token <|im_start|>"));
   s.data.chat_template = "jinja";
-  EXPECT_THAT(error([&] { check_batch_source(s, false); }), HasSubstr("known are chatml"));
+  EXPECT_THAT(test::error_of<ConfigError>([&] { check_batch_source(s, false); }), HasSubstr("known are chatml"));
   s = settings(Documents::stream);
-  EXPECT_THAT(error([&] { check_batch_source(s, false); }), HasSubstr("write \"packed\""));
+  EXPECT_THAT(test::error_of<ConfigError>([&] { check_batch_source(s, false); }), HasSubstr("write \"packed\""));
   const auto tokenizer = parse_tokenizer_json("t", tokenizer_json("llama3").dump());
   std::vector<std::int32_t> coded;
-  EXPECT_THAT(error([&] {
+  EXPECT_THAT(test::error_of<ConfigError>([&] {
                 ChatEncoder(*tokenizer, chat_template("chatml")).encode({{ChatRole::user, "a<|im_end|>b"}}, coded);
               }),
               HasSubstr("<|im_end|>"));
   EXPECT_THAT(
-      error([&] {
+      test::error_of<ConfigError>([&] {
         ChatEncoder(*tokenizer, chat_template("llama2")).encode({{ChatRole::user, "a"}, {ChatRole::user, "b"}}, coded);
       }),
       HasSubstr("message 2 is not in turn"));
@@ -307,7 +301,9 @@ TEST_F(ChatFiles, ATemplateOfTheUsersOwnIsReadStrictly) {
   EXPECT_EQ(of_file, built_in);
   EXPECT_EQ(hash_of(*chat_template(own(llama2))), hash_of(*chat_template("llama2")));
   EXPECT_NE(hash_of(*chat_template(own(llama2 + "after = '.'\n"))), hash_of(*chat_template("llama2")));
-  const auto refusal = [&](const std::string& text) { return error([&] { chat_template(own(text)); }); };
+  const auto refusal = [&](const std::string& text) {
+    return test::error_of<ConfigError>([&] { chat_template(own(text)); });
+  };
   EXPECT_THAT(refusal("[user]\nbefore = 'a'\n"), HasSubstr("[assistant] has no end"));
   EXPECT_THAT(refusal("stop = 'x'\n[assistant]\nend = 'a'\n"), HasSubstr("own.toml:1:1: 'stop' is no key"));
   EXPECT_THAT(refusal("[assistant]\nend = 1\n"), HasSubstr("own.toml:2:7: end: expected a string, found an integer"));
@@ -315,7 +311,7 @@ TEST_F(ChatFiles, ATemplateOfTheUsersOwnIsReadStrictly) {
   EXPECT_THAT(refusal("special = ['']\n[assistant]\nend = 'a'\n"), HasSubstr("expected the texts of tokens"));
   EXPECT_THAT(refusal("user = 1\n[assistant]\nend = 'a'\n"), HasSubstr("user: expected a table"));
   EXPECT_NE(refusal("[assistant\n"), "no error");
-  EXPECT_THAT(error([&] { chat_template("/no/such.toml"); }), HasSubstr("/no/such.toml"));
+  EXPECT_THAT(test::error_of<ConfigError>([&] { chat_template("/no/such.toml"); }), HasSubstr("/no/such.toml"));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "core/data/source.h"
 #include "core/tokenizer/tokenizer.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/error_of.h"
 #include "tests/support/paths.h"
 
 namespace orthant::tokenized_text_test {
@@ -60,15 +61,6 @@ class TokenizedText : public testing::Test {
     }
     std::sort(files.begin(), files.end());
     return files;
-  }
-  template <class F>
-  static std::string error(F body) {
-    try {
-      body();
-    } catch (const ConfigError& e) {
-      return e.what();
-    }
-    return "no error";
   }
 
   std::string tokenizer_;
@@ -183,21 +175,23 @@ TEST_F(TokenizedText, ALookWritesNothingAndRefusesWhatItCan) {
   check_batch_source(s, false);
   EXPECT_FALSE(fs::exists(folder_.path() / "runs"));
   s.model.vocab_size -= 1;
-  EXPECT_THAT(error([&] { check_batch_source(s, false); }),
+  EXPECT_THAT(test::error_of<ConfigError>([&] { check_batch_source(s, false); }),
               HasSubstr(fmt::format("{} is too small for '{}'", s.model.vocab_size, tokenizer_)));
-  EXPECT_THAT(error([&] { make_batch_source(s); }), HasSubstr("write " + std::to_string(s.model.vocab_size + 1)));
+  EXPECT_THAT(test::error_of<ConfigError>([&] { make_batch_source(s); }),
+              HasSubstr("write " + std::to_string(s.model.vocab_size + 1)));
   s = settings();
   s.data.sequence_length = 100000;
   s.data.documents = Documents::stream;
   check_batch_source(s, false);  // how many tokens the text has is not known yet
-  EXPECT_THAT(error([&] { make_batch_source(s); }), HasSubstr("a sequence of 100000 needs"));
-  EXPECT_THAT(error([&] { check_batch_source(s, false); }), HasSubstr("a sequence of 100000 needs"));
+  EXPECT_THAT(test::error_of<ConfigError>([&] { make_batch_source(s); }), HasSubstr("a sequence of 100000 needs"));
+  EXPECT_THAT(test::error_of<ConfigError>([&] { check_batch_source(s, false); }),
+              HasSubstr("a sequence of 100000 needs"));
   s = settings();
   s.data.tokenizer = (folder_.path() / "absent.json").string();
-  EXPECT_THAT(error([&] { check_batch_source(s, false); }), HasSubstr("absent.json"));
+  EXPECT_THAT(test::error_of<ConfigError>([&] { check_batch_source(s, false); }), HasSubstr("absent.json"));
   s = settings();
   s.data.path.push_back("/no/such/text");
-  EXPECT_THAT(error([&] { check_batch_source(s, false); }), HasSubstr("/no/such/text"));
+  EXPECT_THAT(test::error_of<ConfigError>([&] { check_batch_source(s, false); }), HasSubstr("/no/such/text"));
 }
 
 TEST_F(TokenizedText, AConfigurationTakesItsVocabularyFromTheTokenizer) {
@@ -212,8 +206,10 @@ TEST_F(TokenizedText, AConfigurationTakesItsVocabularyFromTheTokenizer) {
   EXPECT_EQ(std::get<std::int64_t>(config.table("model").entries().at("vocab_size").value), vocabulary);
   EXPECT_EQ(config.settings.data.tokenizer, tokenizer_);  // relative to the file that names it
   EXPECT_EQ(load("path = \"text.txt\"", "0").settings.model.vocab_size, 256);
-  EXPECT_THAT(error([&] { load("source = \"synthetic\"", "0"); }), HasSubstr("\"synthetic\" does not say"));
-  EXPECT_THAT(error([&] { load("path = \"text.txt\"\ntokenizer = \"gpt2\"", "0"); }), HasSubstr("c.toml:3:13"));
+  EXPECT_THAT(test::error_of<ConfigError>([&] { load("source = \"synthetic\"", "0"); }),
+              HasSubstr("\"synthetic\" does not say"));
+  EXPECT_THAT(test::error_of<ConfigError>([&] { load("path = \"text.txt\"\ntokenizer = \"gpt2\"", "0"); }),
+              HasSubstr("c.toml:3:13"));
 }
 
 }  // namespace

@@ -104,8 +104,7 @@ void PrintTo(const Case& c, std::ostream* out) {
 class OneAnswer : public testing::TestWithParam<Case> {
  protected:
   OpenedModel open() const {
-    return {std::filesystem::path(paths::source()) / "tests/pretrained/models" / GetParam().model, "test",
-            GetParam().overrides, keys_of_plugin, kinds_of_plugin};
+    return {paths::published_model(GetParam().model), "test", GetParam().overrides, keys_of_plugin, kinds_of_plugin};
   }
 };
 

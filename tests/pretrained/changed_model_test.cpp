@@ -29,7 +29,8 @@ class ChangedModel : public testing::Test {
     for (const char* name : {"run", "out"}) {
       fs::remove_all(folder_.path(name));
     }
-    import_model({.source = published(family), .output = folder_.path("run"), .left_out = {}}, keys_of_plugin);
+    import_model({.source = paths::published_model(family), .output = folder_.path("run"), .left_out = {}},
+                 keys_of_plugin);
     const fs::path resolved = folder_.path("run") / "config.resolved.toml";
     std::string text = read_file(resolved);
     for (const auto& [from, to] : lines) {
@@ -38,9 +39,6 @@ class ChangedModel : public testing::Test {
       text.replace(at + 1, from.size(), to);
     }
     std::ofstream(resolved) << text;
-  }
-  static fs::path published(const std::string& family) {
-    return fs::path(paths::source()) / "tests/pretrained/models" / family;
   }
   json exported(std::optional<DType> dtype = {}) {
     result_ = export_run({.run = folder_.path("run"), .output = folder_.path("out"), .dtype = dtype}, keys_of_plugin);
@@ -65,7 +63,7 @@ TEST_F(ChangedModel, WhatThePublishedOneDoesNotStateIsSaidToo) {
 
 TEST_F(ChangedModel, WhatOnlyTrainingReadsChangesNothing) {
   take("mixtral", {{"aux_loss =", "aux_loss = 0.5 #"}, {"dropout =", "dropout = 0.1 #"}});
-  EXPECT_EQ(exported(), json::parse(read_file(published("mixtral") / "config.json")));
+  EXPECT_EQ(exported(), json::parse(read_file(paths::published_model("mixtral") / "config.json")));
 }
 
 TEST_F(ChangedModel, TypesAndTokenIdsStay) {

@@ -32,10 +32,6 @@ const std::vector<std::string> families = {"deepseek_v2", "deepseek_v3",    "lla
                                            "mixtral",     "mixtral_packed", "olmoe",     "qwen2",
                                            "qwen2_moe",   "qwen3",          "qwen3_moe", "qwen3_moe_packed"};
 
-fs::path published(const std::string& name) {
-  return fs::path(paths::source()) / "tests/pretrained/models" / name;
-}
-
 // Gone with the test.
 class Folder {
  public:
@@ -67,9 +63,9 @@ class Published : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(Published, HasTransformersLogits) {
-  import_into(folder_ / "run", published(GetParam()));
+  import_into(folder_ / "run", paths::published_model(GetParam()));
   const Config config = config_of(folder_ / "run");
-  const fs::path source = published(GetParam().substr(0, GetParam().find("_packed")));
+  const fs::path source = paths::published_model(GetParam().substr(0, GetParam().find("_packed")));
   const SafetensorsReader expected(source / "expected.safetensors");
   const std::vector<float> theirs = values<float>(expected, "logits");
   const std::vector<double> ours =
@@ -85,11 +81,12 @@ TEST_P(Published, HasTransformersLogits) {
 }
 
 TEST_P(Published, ComesOutAsItWentIn) {
-  import_into(folder_ / "run", published(GetParam()));
+  import_into(folder_ / "run", paths::published_model(GetParam()));
   const ExportResult result = export_run({.run = folder_ / "run", .output = folder_ / "out"}, keys_of_plugin);
   EXPECT_THAT(result.notes, testing::IsEmpty());
-  EXPECT_EQ(read_file(folder_ / "out/config.json"), read_file(published(GetParam()) / "config.json"));
-  const SafetensorsReader source(published(GetParam()) / "model.safetensors"), out(folder_ / "out/model.safetensors");
+  EXPECT_EQ(read_file(folder_ / "out/config.json"), read_file(paths::published_model(GetParam()) / "config.json"));
+  const SafetensorsReader source(paths::published_model(GetParam()) / "model.safetensors"),
+      out(folder_ / "out/model.safetensors");
   ASSERT_EQ(source.tensors().size(), out.tensors().size());
   for (const FileTensor& tensor : source.tensors()) {
     const FileTensor& other = out.at(tensor.name);
@@ -102,12 +99,12 @@ TEST_P(Published, ComesOutAsItWentIn) {
 
 TEST_P(Published, IsExportedByAnotherRunAsTheSameFamily) {
   // Without its origin, the family follows from the settings; what is written then reads back as the same model.
-  import_into(folder_ / "run", published(GetParam()));
+  import_into(folder_ / "run", paths::published_model(GetParam()));
   fs::remove_all(folder_ / "run/pretrained");
   const ExportResult result = export_run({.run = folder_ / "run", .output = folder_ / "out"}, keys_of_plugin);
   EXPECT_NE(result.model_type, "orthant") << testing::PrintToString(result.notes);
   // Key by key what transformers has written, where it wrote the key too.
-  const json source = json::parse(read_file(published(GetParam()) / "config.json"));
+  const json source = json::parse(read_file(paths::published_model(GetParam()) / "config.json"));
   const json written = json::parse(read_file(folder_ / "out/config.json"));
   for (const auto& [key, value] : written.items()) {
     const bool of_training =
@@ -138,7 +135,8 @@ class Spoilt : public testing::Test {
   void take(const std::string& name) {
     fs::create_directories(folder_ / "source");
     for (const char* file : {"config.json", "model.safetensors"}) {
-      fs::copy_file(published(name) / file, folder_ / "source" / file, fs::copy_options::overwrite_existing);
+      fs::copy_file(paths::published_model(name) / file, folder_ / "source" / file,
+                    fs::copy_options::overwrite_existing);
     }
   }
   void change_config(const std::function<void(json&)>& change) {
@@ -251,7 +249,7 @@ TEST_F(Spoilt, ATensorOfTwoFilesAndAFileThatIsMissingAreRefused) {
 TEST_F(Spoilt, TwoFilesWithAnIndexAreOneModel) {
   take("mixtral");
   json map;
-  const SafetensorsReader all(published("mixtral") / "model.safetensors");
+  const SafetensorsReader all(paths::published_model("mixtral") / "model.safetensors");
   for (const FileTensor& t : all.tensors()) {
     map[t.name] = t.name.find("layers.1.") != std::string::npos ? "b.safetensors" : "a.safetensors";
   }
@@ -372,13 +370,13 @@ TEST_F(Spoilt, AFolderMayHaveAnyName) {
 
 TEST(Import, OfTheProgramSaysWhatItMade) {
   run_test::ProgramFolder folder;
-  const auto result =
-      folder.orthant({"import", published("qwen3_moe_packed").string(), "-o", folder.path("base").string()});
+  const auto result = folder.orthant(
+      {"import", paths::published_model("qwen3_moe_packed").string(), "-o", folder.path("base").string()});
   EXPECT_EQ(result.code, 0) << result.error;
   EXPECT_THAT(result.output,
               AllOf(HasSubstr("of a qwen3_moe"), HasSubstr("experts packed"), HasSubstr("receipt.json")));
-  const auto again =
-      folder.orthant({"import", published("qwen3_moe_packed").string(), "-o", folder.path("base").string()});
+  const auto again = folder.orthant(
+      {"import", paths::published_model("qwen3_moe_packed").string(), "-o", folder.path("base").string()});
   EXPECT_EQ(again.code, 78);
   EXPECT_THAT(again.error, HasSubstr("is there already"));
   const json receipt = json::parse(read_file(folder.path("base") / "pretrained/receipt.json"));

@@ -25,14 +25,11 @@ using launch_test::read_file;
 using testing::AllOf;
 using testing::HasSubstr;
 
-fs::path published(const std::string& name) {
-  return fs::path(paths::source()) / "tests/pretrained/models" / name;
-}
-
 const char* const usual_targets = R"(["*_proj.weight", "*.experts.*", "lm_head.weight"])";
 
 void prepare(const run_test::ProgramFolder& folder, const std::string& model, const std::string& targets) {
-  import_model({.source = published(model), .output = folder.path("base"), .left_out = {}}, keys_of_plugin);
+  import_model({.source = paths::published_model(model), .output = folder.path("base"), .left_out = {}},
+               keys_of_plugin);
   folder.write("c.toml",
                "extends = [\"base/model.toml\"]\n[run]\nsteps = 4\nlog_every = 1\n[train]\nfrom = \"base\"\n"
                "[data]\nsource = \"synthetic\"\nsequence_length = 16\n[batch]\nsequences = 8\nmicro_batch = 2\n"
@@ -110,7 +107,7 @@ TEST_P(Adapted, TrainsAlikeInEveryLayoutAndIsExportedMerged) {
   export_run({.run = folder.run("half"), .output = folder.path("merged")}, keys_of_plugin);
   const std::vector<double> logits = logits_of(folder.run("half"));
   EXPECT_LT(difference(logits_of(folder.path("merged")), logits), 1e-5);
-  EXPECT_GT(difference(logits_of(published(GetParam())), logits), 1e-3) << "the adapters did nothing";
+  EXPECT_GT(difference(logits_of(paths::published_model(GetParam())), logits), 1e-3) << "the adapters did nothing";
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Adapted, testing::Values("mixtral", "qwen3_moe_packed", "deepseek_v3"),
@@ -165,9 +162,9 @@ TEST(AdapterExport, GivesTheMergedLogitsInPeft) {
     launch(folder, {"run.name=\"r\""});
     export_run({.run = folder.run("r"), .output = folder.path("merged"), .dtype = DType::f32}, keys_of_plugin);
     export_run({.run = folder.run("r"), .output = folder.path("adapter"), .adapter = true}, keys_of_plugin);
-    const auto result =
-        folder.command({paths::python(), paths::source("tests/reference/check_adapter.py"), published(model).string(),
-                        folder.path("adapter").string(), folder.path("merged").string()});
+    const auto result = folder.command({paths::python(), paths::source("tests/reference/check_adapter.py"),
+                                        paths::published_model(model).string(), folder.path("adapter").string(),
+                                        folder.path("merged").string()});
     if (result.code == 3) {
       GTEST_SKIP() << paths::python() << " lacks torch, transformers or peft";
     }

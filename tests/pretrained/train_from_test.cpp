@@ -19,10 +19,6 @@ using launch_test::read_file;
 using testing::AllOf;
 using testing::HasSubstr;
 
-fs::path published(const std::string& name) {
-  return fs::path(paths::source()) / "tests/pretrained/models" / name;
-}
-
 void import_into(const fs::path& run, const fs::path& source) {
   import_model({.source = source, .output = run, .left_out = {}}, keys_of_plugin);
 }
@@ -32,7 +28,7 @@ class Trained : public testing::TestWithParam<std::string> {};
 
 TEST_P(Trained, EqualsOneRankUnderFourAxes) {
   run_test::ProgramFolder folder;
-  import_into(folder.path("base"), published(GetParam()));
+  import_into(folder.path("base"), paths::published_model(GetParam()));
   folder.write("c.toml",
                "extends = [\"base/model.toml\"]\n[run]\nsteps = 3\nlog_every = 1\n[train]\nfrom = \"base\"\n"
                "[data]\nsource = \"synthetic\"\nsequence_length = 16\n[batch]\nsequences = 8\nmicro_batch = 2\n"
@@ -54,7 +50,8 @@ TEST_P(Trained, EqualsOneRankUnderFourAxes) {
   EXPECT_GT(one.front(), std::log(38.0)) << "weights of another model than random ones of ours";
   EXPECT_TRUE(fs::exists(folder.run("all") / "pretrained/receipt.json"));
   export_run({.run = folder.run("all"), .output = folder.path("out")}, keys_of_plugin);
-  EXPECT_EQ(read_file(folder.path("out") / "config.json"), read_file(published(GetParam()) / "config.json"));
+  EXPECT_EQ(read_file(folder.path("out") / "config.json"),
+            read_file(paths::published_model(GetParam()) / "config.json"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Trained, testing::Values("mixtral", "qwen2_moe", "qwen3_moe_packed", "deepseek_v3"),
@@ -62,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Trained, testing::Values("mixtral", "qwen2_mo
 
 TEST(StartingWeights, OfAnotherModelAreRefusedBeforeRanksStart) {
   run_test::ProgramFolder folder;
-  import_into(folder.path("base"), published("mixtral"));
+  import_into(folder.path("base"), paths::published_model("mixtral"));
   const auto refused = [&](const std::string& model, const std::string& from) {
     folder.write("c.toml", "extends = [\"base/model.toml\"]\n[train]\nfrom = \"" + from +
                                "\"\n[data]\nsource = \"synthetic\"\nsequence_length = 16\n" + model);
@@ -80,7 +77,7 @@ TEST(StartingWeights, OfAnotherModelAreRefusedBeforeRanksStart) {
 
 TEST(StartingWeights, OfAGateThatIsNotThereAreRefused) {
   run_test::ProgramFolder folder;
-  import_into(folder.path("base"), published("deepseek_v3"));
+  import_into(folder.path("base"), paths::published_model("deepseek_v3"));
   folder.write("c.toml",
                "extends = [\"base/model.toml\"]\n[train]\nfrom = \"base\"\n[data]\nsource = \"synthetic\"\n"
                "sequence_length = 16\n[moe]\nrouter = \"topk\"\n");
@@ -91,7 +88,7 @@ TEST(StartingWeights, OfAGateThatIsNotThereAreRefused) {
 
 TEST(StartingWeights, AreNotNeededToGoOn) {
   run_test::ProgramFolder folder;
-  import_into(folder.path("base"), published("mixtral"));
+  import_into(folder.path("base"), paths::published_model("mixtral"));
   folder.write("c.toml",
                "extends = [\"base/model.toml\"]\n[run]\nsteps = 2\nname = \"r\"\n"
                "[train]\nfrom = \"base/checkpoints/step_000000/\"\n[data]\nsource = \"synthetic\"\n"

@@ -24,9 +24,7 @@ class Upcycle : public testing::Test {
  protected:
   // A published dense model: qwen3, llama, mistral, qwen2.
   UpcycleOptions options(const std::string& family, std::int64_t experts) const {
-    return {.source = fs::path(paths::source()) / "tests/pretrained/models" / family,
-            .output = folder_.path("mixture"),
-            .experts = experts};
+    return {.source = paths::published_model(family), .output = folder_.path("mixture"), .experts = experts};
   }
   std::string refusal(const UpcycleOptions& o) const {
     const std::string said = test::error_of([&] { upcycle(o, keys_of_plugin); });

@@ -25,6 +25,10 @@ std::string plugin(const std::string& file) {
   return below(ORTHANT_PLUGIN_DIR, file);
 }
 
+std::filesystem::path published_model(const std::string& name) {
+  return source("tests/pretrained/models/" + name);
+}
+
 std::string out_of_tree(const std::string& name) {
   return below(ORTHANT_OUT_OF_TREE_DIR, "liborthant_plugin_" + name + ".so");
 }

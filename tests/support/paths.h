@@ -2,6 +2,7 @@
 // each checkout, so that a compiler cache serves them all.
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 namespace orthant::paths {
@@ -11,8 +12,9 @@ std::string source(const std::string& name = "");
 std::string build(const std::string& name = "");
 std::string plugin(const std::string& file = "");  // the plugins and communicators of this build
 
-std::string out_of_tree(const std::string& name);  // the library of the plugin tests/out_of_tree/NAME.cpp
-std::string program();                             // orthant
+std::filesystem::path published_model(const std::string& name);  // a folder of tests/pretrained/models
+std::string out_of_tree(const std::string& name);                // the library of the plugin tests/out_of_tree/NAME.cpp
+std::string program();                                           // orthant
 
 // A Python that may have the packages of tests/reference/requirements.txt: ORTHANT_PYTHON, or the environment that
 // tests/reference/make_reference.sh makes. Empty: there is none.

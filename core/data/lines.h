@@ -1,0 +1,15 @@
+// Files whose lines are records of their own, such as JSON lines that a user has written.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace orthant {
+
+// Calls fn(line, "FILE:NUMBER") for each line that is not blank; returns how many there were. Errors: ConfigError for a
+// file that is missing or empty, and in the place of an Error that fn throws.
+std::size_t for_each_line(const std::string& path,
+                          const std::function<void(std::string_view line, const std::string& where)>& fn);
+
+}  // namespace orthant
