@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <orthant/error.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
@@ -11,6 +12,7 @@
 #include "core/data/permutation.h"
 #include "core/data/source.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/error_of.h"
 
 namespace orthant::blend_test {
 namespace {
@@ -146,14 +148,17 @@ TEST_F(Blend, ValidationIsThePartsOwnAndNotesTellEpochs) {
 }
 
 TEST_F(Blend, StreamsAreBlendedAndWeightsAreOneAFile) {
-  Settings s = settings({file('a', 40), file('b', 20)}, {1, 1});
+  Settings s = settings({folder_.write("a", std::string(400, 'a')), folder_.write("b", std::string(200, 'b'))}, {3, 1});
   s.data.documents = Documents::stream;
-  std::set<char> letters;
-  for (const std::string& head : heads(s, 10)) {
-    letters.insert(head.find('a') != std::string::npos || head.find('b') == std::string::npos ? 'a' : 'b');
+  std::string letters;
+  for (const std::string& head : heads(s, 20)) {
+    EXPECT_EQ(head, std::string(4, head[0]));
+    letters += head[0];
   }
+  EXPECT_EQ(std::count(letters.begin(), letters.end(), 'a'), 15) << letters;
+  EXPECT_EQ(std::count(letters.begin(), letters.end(), 'b'), 5) << letters;
   s.data.blend = {1, 1, 1};
-  EXPECT_THROW(make_batch_source(s), ConfigError);
+  EXPECT_THAT(test::error_of<ConfigError>([&] { make_batch_source(s); }), HasSubstr("data.blend"));
 }
 
 }  // namespace
