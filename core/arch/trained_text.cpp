@@ -40,7 +40,7 @@ std::vector<std::string> trained_text(const Settings& settings) {
   }
   std::vector<std::string> lines;
   if (trained < all) {
-    lines.push_back(fmt::format("trains {} of {} parameters ({:.2g} %)", trained, all,
+    lines.push_back(fmt::format("trains {} of {} parameters ({:.3g} %)", trained, all,
                                 100 * static_cast<double>(trained) / static_cast<double>(all)));
   }
   if (matrices > 0) {

@@ -21,26 +21,35 @@ class LineEncoder final : public Encoder {
   LineEncoder(const Tokenizer& tokenizer, std::shared_ptr<const ChatTemplate> chat)
       : chat_(tokenizer, std::move(chat)) {}
   void encode(std::string_view line, std::vector<std::int32_t>& coded) override {
+    const std::size_t before = coded.size();
     chat_.encode(read_conversation(line), coded);
+    if (coded.size() == before) {
+      throw ConfigError("the conversation has no token: its messages are empty");
+    }
   }
 
  private:
   ChatEncoder chat_;
 };
 
+// Positions have a label each, so one token more than positions fits.
+bool fits(const Document& conversation, const DataSettings& data) {
+  return conversation.end - conversation.begin <= data.sequence_length + 1;
+}
+
 // Refuses the first conversation that does not fit. Lines and documents are as many: no conversation is empty.
 void require_short(const std::vector<std::string>& coded, const DataSettings& data) {
   for (std::size_t f = 0; f < coded.size(); ++f) {
     const std::vector<Document> documents = read_token_file(MappedFile(coded[f])).documents;
     for (std::size_t i = 0; i < documents.size(); ++i) {
-      const std::int64_t tokens = documents[i].end - documents[i].begin;
-      if (tokens > data.sequence_length) {
+      if (!fits(documents[i], data)) {
         const TextFile file(data.path[f], lines());
         throw SettingError(
             "data.too_long",
             fmt::format("{}: the conversation has {} tokens, data.sequence_length is {}; make that longer, leave the "
                         "line out, or write data.too_long = \"cut\"",
-                        file.place(file.documents().at(i)), tokens, data.sequence_length));
+                        file.place(file.documents().at(i)), documents[i].end - documents[i].begin,
+                        data.sequence_length));
       }
     }
   }
@@ -81,7 +90,7 @@ ChatSource::ChatSource(const std::vector<std::string>& coded, const Settings& se
   std::int64_t cut = 0, silent = 0, answers = 0;
   std::vector<std::int32_t> tokens;
   for (Document& d : documents) {
-    cut += d.end - d.begin > data.sequence_length ? 1 : 0;
+    cut += fits(d, data) ? 0 : 1;
     d.end = std::min(d.end, d.begin + data.sequence_length + 1);  // one more, as a label
     tokens.resize(static_cast<std::size_t>(d.end - d.begin));
     corpus.read(d.begin, tokens);

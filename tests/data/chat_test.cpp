@@ -248,6 +248,10 @@ TEST_F(ChatFiles, LongConversationsAreCutAtTheirEndOrRefusedByTheirLine) {
               AllOf(HasSubstr("a.jsonl', line 1:"), HasSubstr("25 tokens")));
   s.data.sequence_length = 26;
   EXPECT_THAT(test::error_of<ConfigError>([&] { make_batch_source(s); }), HasSubstr("a.jsonl', line 3:"));
+  s.data.sequence_length = 29;  // the last token is a label only
+  make_batch_source(s);
+  s.data.sequence_length = 28;
+  EXPECT_THAT(test::error_of<ConfigError>([&] { make_batch_source(s); }), HasSubstr("30 tokens"));
 }
 
 TEST_F(ChatFiles, WhatIsNoConversationIsRefusedByFileAndLine) {
@@ -264,6 +268,11 @@ TEST_F(ChatFiles, WhatIsNoConversationIsRefusedByFileAndLine) {
               HasSubstr("\"tool\" is not known"));
   EXPECT_THAT(error_of("{\"messages\": [{\"role\": \"user\", \"content\": null}]}"), HasSubstr("found null"));
   EXPECT_THAT(error_of("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}"), HasSubstr("none of the 1 conv"));
+  Settings bare = settings(Documents::packed);
+  bare.data.chat_template = folder_.write("bare.toml", "[assistant]\nend = '!'\n");
+  bare.data.path = {folder_.write("empty.jsonl", good + "{\"messages\": [{\"role\": \"user\", \"content\": \"\"}]}")};
+  EXPECT_THAT(test::error_of<ConfigError>([&] { make_batch_source(bare); }),
+              AllOf(HasSubstr("empty.jsonl', line 2"), HasSubstr("no token")));
 }
 
 TEST_F(ChatFiles, TemplatesAreRefusedByTheNameOfTheTokenThatIsMissing) {
