@@ -73,7 +73,8 @@ elseif(NOT TARGET CUDA::nvrtc)
   set(cudnn_problem "libnvrtc is not found")
 endif()
 if(cudnn_problem STREQUAL "")
-  set_source_files_properties(core/device/cuda/attention_cudnn.cpp PROPERTIES COMPILE_OPTIONS "-Wall;-Wextra;-Werror;-O1")
+  set_source_files_properties(core/device/cuda/attention_cudnn.cpp PROPERTIES COMPILE_OPTIONS "-Wall;-Wextra;-Werror;-O1"
+    COMPILE_DEFINITIONS CUDNN_FRONTEND_SKIP_JSON_LIB)  # graphs as JSON are not used, and take a third of its time
   set_property(GLOBAL APPEND PROPERTY ORTHANT_SUMMARY "attention on CUDA: cuDNN (${ORTHANT_CUDNN_LIBRARY})")
 else()
   list(FILTER ORTHANT_CUDA_SOURCES EXCLUDE REGEX "_cudnn\\.cpp$")

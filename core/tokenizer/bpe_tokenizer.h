@@ -34,7 +34,6 @@ class BpeTokenizer final : public Tokenizer {
   void read_tokens(const JsonField& root);
   void put_token(const std::string& token, std::int32_t id, const JsonField& place);
   void read_template(const JsonField& field);
-  void read_config(const JsonField& config);
 
   Normalizer normalizer_;
   PreTokenizer pre_tokenizer_;

@@ -52,7 +52,7 @@ BpeTokenizer::BpeTokenizer(const std::string& name, std::vector<TokenizerFile> f
     read_template(*field);
   }
   if (!config.is_null()) {
-    read_config(JsonField(config, name + ", tokenizer_config.json"));
+    read_special(JsonField(config, name + ", tokenizer_config.json"));
   }
 }
 
@@ -150,22 +150,6 @@ void BpeTokenizer::read_template(const JsonField& field) {
     place = place ? place : id;
     special_.bos_first = special_.bos_first || !behind;
   }
-}
-
-void BpeTokenizer::read_config(const JsonField& config) {
-  for (const auto& [key, id] : {std::pair{"bos_token", &special_.bos},
-                                {"eos_token", &special_.eos},
-                                {"unk_token", &special_.unk},
-                                {"pad_token", &special_.pad}}) {
-    if (const auto field = config.find(key)) {
-      const std::string token = field->value().is_object() ? field->at("content").text() : field->text();
-      *id = id_of(token);
-      if (!*id) {
-        field->refuse("'{}' is no token of the tokenizer.json", token);
-      }
-    }
-  }
-  special_.bos_first = special_.bos.has_value() && config.flag("add_bos_token", special_.bos_first);
 }
 
 }  // namespace orthant

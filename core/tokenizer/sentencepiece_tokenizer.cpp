@@ -3,12 +3,22 @@
 #include <orthant/error.h>
 #include <sentencepiece_processor.h>
 
+#include <algorithm>
+
+#include "core/tokenizer/json_field.h"
+
 namespace orthant {
 namespace {
 
+// Of "<0xE2>".
+char byte_of(const std::string& piece) {
+  return static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16));
+}
+
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  SentencePieceTokenizer(const std::string& name, TokenizerFile file) : Tokenizer(name, {std::move(file)}) {
+  SentencePieceTokenizer(const std::string& name, std::vector<TokenizerFile> model_and_config, const Json& config)
+      : Tokenizer(name, std::move(model_and_config)) {
     const auto status = processor_.LoadFromSerializedProto(files().front().bytes);
     if (!status.ok() || processor_.GetPieceSize() < 1) {
       throw ConfigError(
@@ -23,6 +33,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     put(special_.eos, processor_.eos_id());
     put(special_.unk, processor_.unk_id());
     put(special_.pad, processor_.pad_id());
+    if (!config.is_null()) {
+      read_special(JsonField(config, name + ", tokenizer_config.json"));
+    }
   }
 
   std::unique_ptr<Encoder> encoder() const override { return std::make_unique<Own>(*this); }
@@ -31,9 +44,24 @@ class SentencePieceTokenizer final : public Tokenizer {
     for (const std::int32_t id : ids) {
       require(id >= 0 && id < vocabulary(), "tokenizer '{}': no token has the id {}", name(), id);
     }
+    const std::vector<int> pieces(ids.begin(), ids.end());
     std::string text;
-    const auto status = processor_.Decode(std::vector<int>(ids.begin(), ids.end()), &text);
-    require(status.ok(), "tokenizer '{}': {}", name(), status.ToString());
+    if (std::none_of(pieces.begin(), pieces.end(), [&](int id) { return processor_.IsByte(id); })) {
+      const auto status = processor_.Decode(pieces, &text);
+      require(status.ok(), "tokenizer '{}': {}", name(), status.ToString());
+      return text;
+    }
+    // The library makes U+FFFD of bytes that are no character, or none yet.
+    const auto decoded = processor_.DecodeIdsAsImmutableProto(pieces);
+    require(decoded.pieces_size() == pieces.size(), "tokenizer '{}': it decodes {} tokens as {}", name(), pieces.size(),
+            decoded.pieces_size());
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (processor_.IsByte(pieces[i])) {
+        text += byte_of(processor_.IdToPiece(pieces[i]));
+      } else {
+        text += decoded.pieces(static_cast<int>(i)).surface();
+      }
+    }
     return text;
   }
 
@@ -64,8 +92,9 @@ class SentencePieceTokenizer final : public Tokenizer {
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string& name, TokenizerFile file) {
-  return std::make_shared<SentencePieceTokenizer>(name, std::move(file));
+std::shared_ptr<const Tokenizer> make_sentencepiece_tokenizer(const std::string& name, std::vector<TokenizerFile> files,
+                                                              const Json& config) {
+  return std::make_shared<SentencePieceTokenizer>(name, std::move(files), config);
 }
 
 }  // namespace orthant

@@ -10,6 +10,7 @@
 
 #include "core/base/json.h"
 #include "core/tokenizer/bpe_tokenizer.h"
+#include "core/tokenizer/json_field.h"
 #include "core/tokenizer/sentencepiece_tokenizer.h"
 
 namespace orthant {
@@ -17,6 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* config_name = "tokenizer_config.json";
 constexpr std::uintmax_t largest_file = std::uintmax_t{1} << 30;
 
 class ByteTokenizer final : public Tokenizer {
@@ -75,11 +77,24 @@ Json parse(const std::string& text, const std::string& name) {
   }
 }
 
-std::shared_ptr<const Tokenizer> load_json(const std::string& name, const fs::path& path) {
-  const fs::path config = path.parent_path() / "tokenizer_config.json";
+Json parse_config(const std::string& text, const std::string& name) {
+  return text.empty() ? Json() : parse(text, fmt::format("{}, {}", name, config_name));
+}
+
+// Of the tokenizer_config.json in the tokenizer's folder; empty where there is none.
+std::string read_config_beside(const fs::path& path) {
+  const fs::path config = path.parent_path() / config_name;
   std::error_code error;
-  const bool beside = fs::status(config, error).type() != fs::file_type::not_found;
-  return parse_tokenizer_json(name, read_whole(path), beside ? read_whole(config) : "");
+  return fs::status(config, error).type() != fs::file_type::not_found ? read_whole(config) : "";
+}
+
+// The file that ids follow from, and the configuration where there is one.
+std::vector<TokenizerFile> with_config(TokenizerFile first, std::string config) {
+  std::vector<TokenizerFile> files = {std::move(first)};
+  if (!config.empty()) {
+    files.push_back({config_name, std::move(config)});
+  }
+  return files;
 }
 
 std::uint64_t hash_of(const std::string& bytes) {
@@ -95,6 +110,22 @@ Tokenizer::Tokenizer(std::string name, std::vector<TokenizerFile> files)
   }
 }
 
+void Tokenizer::read_special(const JsonField& config) {
+  for (const auto& [key, id] : {std::pair{"bos_token", &special_.bos},
+                                {"eos_token", &special_.eos},
+                                {"unk_token", &special_.unk},
+                                {"pad_token", &special_.pad}}) {
+    if (const auto field = config.find(key)) {
+      const std::string token = field->value().is_object() ? field->at("content").text() : field->text();
+      *id = id_of(token);
+      if (!*id) {
+        field->refuse("'{}' is no token of the {}", token, files().front().name);
+      }
+    }
+  }
+  special_.bos_first = special_.bos.has_value() && config.flag("add_bos_token", special_.bos_first);
+}
+
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
   std::vector<std::int32_t> ids;
   encoder()->encode(text, ids);
@@ -103,12 +134,9 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
 
 std::shared_ptr<const Tokenizer> parse_tokenizer_json(std::string name, std::string text, std::string config) {
   const Json json = parse(text, name);
-  const Json beside = config.empty() ? Json() : parse(config, name + ", tokenizer_config.json");
-  std::vector<TokenizerFile> files = {{"tokenizer.json", std::move(text)}};
-  if (!config.empty()) {
-    files.push_back({"tokenizer_config.json", std::move(config)});
-  }
-  return std::make_shared<BpeTokenizer>(name, std::move(files), json, beside);
+  const Json beside = parse_config(config, name);
+  return std::make_shared<BpeTokenizer>(name, with_config({"tokenizer.json", std::move(text)}, std::move(config)), json,
+                                        beside);
 }
 
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name) {
@@ -121,10 +149,13 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name) {
     path /= fs::exists(path / "tokenizer.json", error) ? "tokenizer.json" : "tokenizer.model";
   }
   if (path.extension() == ".json") {
-    return load_json(name, path);
+    return parse_tokenizer_json(name, read_whole(path), read_config_beside(path));
   }
   if (path.extension() == ".model") {
-    return make_sentencepiece_tokenizer(name, {"tokenizer.model", read_whole(path)});
+    std::string config = read_config_beside(path);
+    const Json beside = parse_config(config, name);
+    return make_sentencepiece_tokenizer(name, with_config({"tokenizer.model", read_whole(path)}, std::move(config)),
+                                        beside);
   }
   throw ConfigError(
       fmt::format("the tokenizer '{}' is not known; expected \"bytes\", a tokenizer.json, a SentencePiece .model or "

@@ -21,6 +21,8 @@
 
 namespace orthant {
 
+class JsonField;
+
 // A file that the tokenizer was made of, whole: it travels with runs and exports.
 struct TokenizerFile {
   std::string name;  // without folder
@@ -63,6 +65,8 @@ class Tokenizer {
 
  protected:
   Tokenizer(std::string name, std::vector<TokenizerFile> files);
+  // What a tokenizer_config.json says. Errors: ConfigError for a token that is none of this vocabulary.
+  void read_special(const JsonField& config);
   SpecialTokens special_;
 
  private:
@@ -72,7 +76,7 @@ class Tokenizer {
 };
 
 // `name`: "bytes", a tokenizer.json, a .model, or a folder that holds one of them (tokenizer.json is taken before
-// tokenizer.model). A tokenizer_config.json beside a tokenizer.json says which tokens are bos, eos, unk and pad.
+// tokenizer.model). A tokenizer_config.json beside it says which tokens are bos, eos, unk and pad.
 // Errors: ConfigError for a file that is missing or damaged, or that asks for what is not done here.
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name);
 

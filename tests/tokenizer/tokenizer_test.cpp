@@ -242,6 +242,21 @@ TEST(Tokenizers, ATrainedModelGivesTextBack) {
   for (const std::string text : {"words come again", "  two  spaces ", "\u4e2d\n\ttab\U0001f600"}) {
     EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
   }
+  // Bytes of half a character are bytes.
+  const std::vector<std::int32_t> ids = tokenizer->encode("a\u4e2d");
+  for (std::size_t count = 1; count <= ids.size(); ++count) {
+    const std::string whole = "a\u4e2d", part = tokenizer->decode(std::span(ids).first(count));
+    EXPECT_EQ(part, whole.substr(0, part.size()));
+  }
+  EXPECT_FALSE(tokenizer->special().bos_first);
+  folder.write("tokenizer_config.json", R"({"add_bos_token": true, "eos_token": "<unk>"})");
+  const auto configured = load_tokenizer(folder.path().string() + "/small.model");
+  EXPECT_TRUE(configured->special().bos_first);
+  EXPECT_EQ(configured->special().eos, 0);
+  EXPECT_EQ(configured->files().size(), 2u);
+  EXPECT_EQ(configured->hash(), tokenizer->hash());
+  folder.write("tokenizer_config.json", R"({"bos_token": "<|none|>"})");
+  EXPECT_THROW(load_tokenizer(folder.path().string() + "/small.model"), ConfigError);
   EXPECT_THROW(load_tokenizer(folder.write("bad.model", bytes.substr(0, bytes.size() / 2))), ConfigError);
   EXPECT_THROW(load_tokenizer((folder.path() / "none.json").string()), ConfigError);
   EXPECT_THROW(load_tokenizer(std::string(5000, 'x')), ConfigError);
