@@ -16,7 +16,7 @@ KINDS = {  # what trains: its settings, and the learning rates that are tried
     "experts": (['train.train_only=["*.experts.*"]'], (5e-4, 1e-3, 2e-3)),
     "all but experts": (['train.freeze=["*.experts.*"]'], (5e-4, 1e-3, 2e-3)),
     "LoRA 8, attention": (["lora.rank=8", 'lora.targets=["*_proj.weight"]'], (8e-3, 1.6e-2, 3.2e-2)),
-    "LoRA 8": (["lora.rank=8", ALL], (4e-3, 8e-3, 1.6e-2)),
+    "LoRA 8": (["lora.rank=8", ALL], (8e-3, 1.6e-2, 3.2e-2)),
     "LoRA 2": (["lora.rank=2", ALL], (2e-3, 4e-3, 8e-3)),
 }
 

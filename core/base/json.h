@@ -1,4 +1,4 @@
-// JSON from outside, read without trust. Internal to core/checkpoint: include it from .cpp files only.
+// JSON from outside, read without trust.
 #pragma once
 
 #include <cstddef>

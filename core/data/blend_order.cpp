@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <functional>
 #include <numeric>
+#include <queue>
 
 namespace orthant {
 namespace {
@@ -82,20 +83,25 @@ BlendOrder::BlendOrder(const std::vector<double>& weights) {
     }
   }
   period_ = std::accumulate(turns_.begin(), turns_.end(), std::int64_t{0});
+  // Parts whose next turn may come, by its deadline, and those that wait for its window to begin; the lower part first.
+  using Entry = std::pair<std::int64_t, std::size_t>;
+  using Queue = std::priority_queue<Entry, std::vector<Entry>, std::greater<>>;
+  Queue ready, early;
   std::vector<std::int64_t> had(turns_.size(), 0);
+  for (std::size_t i = 0; i < turns_.size(); ++i) {
+    early.emplace(0, i);
+  }
   for (std::int64_t n = 0; n < period_; ++n) {
-    std::size_t next = 0;
-    std::int64_t earliest = std::numeric_limits<std::int64_t>::max();
-    for (std::size_t i = 0; i < turns_.size(); ++i) {
-      const bool may = had[i] * period_ < turns_[i] * (n + 1);
-      const std::int64_t deadline = ((had[i] + 1) * period_ + turns_[i] - 1) / turns_[i];
-      if (may && deadline < earliest) {
-        earliest = deadline;
-        next = i;
-      }
+    while (!early.empty() && early.top().first <= n) {
+      const std::size_t i = early.top().second;
+      early.pop();
+      ready.emplace(((had[i] + 1) * period_ + turns_[i] - 1) / turns_[i], i);
     }
+    const std::size_t next = ready.top().second;
+    ready.pop();
     part_.push_back(static_cast<std::uint32_t>(next));
     number_.push_back(static_cast<std::uint32_t>(had[next]++));
+    early.emplace(had[next] * period_ / turns_[next], next);
   }
 }
 

@@ -16,6 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int version_of_tokens = 1;  // another one where a text would have other tokens than before
+
 // Documents [first, end) of a text file.
 struct Shard {
   const TextFile* file;
@@ -42,11 +44,7 @@ std::vector<Shard> cut_shards(const std::vector<TextFile>& files, std::uint64_t 
 
 // All that the shards depend on. Another text of the same size and time is not noticed.
 std::string describe_job(const PrepareOptions& options, const std::vector<TextFile>& files) {
-  std::string job =
-      fmt::format("tokenizer {:016x} {}\nbos {} eos {}\nshard bytes {}\n", options.tokenizer->hash(),
-                  options.vocabulary(), options.bos.value_or(-1), options.eos.value_or(-1), options.shard_bytes);
-  job += fmt::format("separator '{}' key '{}' coding '{}'\n", options.text.separator, options.text.text_key,
-                     options.coding ? options.coding->name : "");
+  std::string job = fmt::format("{}\nshard bytes {}\n", tokens_depend_on(options), options.shard_bytes);
   for (const TextFile& file : files) {
     const fs::path path = fs::absolute(file.file().path());
     job += fmt::format("{} {} '{}'\n", file.file().size(), fs::last_write_time(path).time_since_epoch().count(),
@@ -176,6 +174,13 @@ class Work {
 };
 
 }  // namespace
+
+std::string tokens_depend_on(const PrepareOptions& options) {
+  return fmt::format("tokens {} of {:016x} {}, bos {} eos {}, separator '{}' key '{}' lines {} coding '{}'",
+                     version_of_tokens, options.tokenizer->hash(), options.vocabulary(), options.bos.value_or(-1),
+                     options.eos.value_or(-1), options.text.separator, options.text.text_key, options.text.whole_lines,
+                     options.coding ? options.coding->name : "");
+}
 
 TokenFile prepare_tokens(const PrepareOptions& options) {
   check_output_file(options.output);

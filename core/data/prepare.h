@@ -45,6 +45,9 @@ struct PrepareOptions {
   std::int64_t vocabulary() const { return coding ? coding->vocabulary : tokenizer->vocabulary(); }
 };
 
+// What the tokens of a text depend on beside the text, as one line.
+std::string tokens_depend_on(const PrepareOptions& options);
+
 // Shards of an earlier call with the same texts (size and time of change), tokenizer and options are kept; those of
 // another are removed. Errors: ConfigError for texts that are missing, empty or no JSON lines, for texts without a
 // token, and for an output that no file can be; Error where another call writes the same output, for OUT.parts that is

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/data/lines.h"
+
 namespace orthant {
 namespace {
 
@@ -69,12 +71,11 @@ class TextOfKey final : public nlohmann::json_sax<nlohmann::json> {
 };
 
 std::vector<Document> lines_of(std::span<const std::byte> bytes) {
-  std::vector<Document> lines = split_documents(bytes, "\n");
-  std::erase_if(lines, [&](const Document& line) {
-    const auto all =
-        bytes.subspan(static_cast<std::size_t>(line.begin), static_cast<std::size_t>(line.end - line.begin));
-    return std::all_of(all.begin(), all.end(),
-                       [](std::byte b) { return b == std::byte{' '} || b == std::byte{'\t'} || b == std::byte{'\r'}; });
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  std::vector<Document> lines;
+  for_each_line(text, [&](std::string_view line, std::int64_t) {
+    const std::int64_t begin = line.data() - text.data();
+    lines.push_back({begin, begin + static_cast<std::int64_t>(line.size())});
   });
   return lines;
 }

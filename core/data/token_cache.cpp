@@ -20,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr int version = 1;  // of what the tokens of a text are
 constexpr std::size_t longest_stem = 100;
 constexpr std::chrono::seconds between_notes{10};
 
@@ -31,10 +30,7 @@ std::string host_name() {
 
 fs::path place_of(const PrepareOptions& options, const std::string& path) {
   const TextFile text(path, options.text);
-  const std::string how =
-      fmt::format("{} {:016x} {} {} {} {} {} '{}' '{}' '{}'", version, options.tokenizer->hash(), options.vocabulary(),
-                  is_json_lines(path), options.text.whole_lines, options.bos.value_or(-1), options.eos.value_or(-1),
-                  options.text.separator, options.text.text_key, options.coding ? options.coding->name : "");
+  const std::string how = fmt::format("{} json {}", tokens_depend_on(options), is_json_lines(path));
   const std::span<const std::byte> bytes = text.file().bytes();
   return options.output / fmt::format("{}-{:016x}-{:016x}.tok", fs::path(path).stem().string().substr(0, longest_stem),
                                       XXH3_64bits(bytes.data(), bytes.size()), XXH3_64bits(how.data(), how.size()));

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t rows_at_once = 256;
 constexpr std::int64_t logits_at_once = std::int64_t{1} << 22;
 
-Config for_engine(Config config, const EngineOptions& options) {
+Config for_engine(Config config) {
   Settings& s = config.settings;
   if (s.moe.experts > 0) {
     if (gate_of(s).config(s).experts_choose) {
@@ -26,9 +26,7 @@ Config for_engine(Config config, const EngineOptions& options) {
           s.moe.router));
     }
     s.moe.group_tokens = 1;
-    if (!options.keep_capacity) {
-      s.moe.capacity_factor = 0;
-    }
+    s.moe.capacity_factor = 0;  // a token alone has a seat with every expert that it chooses
   }
   return config;
 }
@@ -136,9 +134,8 @@ Engine::Engine(const OpenedModel& model, const EngineOptions& options, Communica
       longest_(model.config().settings.model.positions == Positions::learned
                    ? model.config().settings.data.sequence_length
                    : 0),
-      dropless_(!options.keep_capacity || model.config().settings.moe.capacity_factor == 0),
       tap_(std::make_unique<Tap>(options)),
-      model_(for_engine(model.config(), options), model.reader(), 0, options.threads, communicator,
+      model_(for_engine(model.config()), model.reader(), 0, options.threads, communicator,
              make_core(model.config().settings, options.threads, core_), wrap_for(model.config().settings)) {
   // What is prepared once is prepared before anybody waits for it.
   const std::int32_t token = 0;

@@ -23,8 +23,7 @@
 namespace orthant {
 
 struct EngineOptions {
-  int threads = 1;             // of the CPU
-  bool keep_capacity = false;  // experts drop tokens as the configuration says, each token being a group of its own
+  int threads = 1;  // of the CPU
   // What routers chose, if somebody wants to know: the experts of a token of a sequence (-1: of score()) in a routed
   // layer, counted among these.
   std::function<void(int sequence, std::int64_t position, int routed, std::span<const std::int32_t> experts)> chose =
@@ -43,8 +42,6 @@ class Engine {
   // Errors: ConfigError for a router whose choices depend on later tokens; those of OneRankModel.
   Engine(const OpenedModel& model, const EngineOptions& options, Communicator& communicator);
   ~Engine();
-  // Whether experts have no capacity here: then a token's answer does not depend on others.
-  bool dropless() const { return dropless_; }
 
   std::int64_t vocabulary() const { return vocabulary_; }
   // Tokens that a sequence may have; 0: any number (learned positions end with the longest sequence of training).
@@ -75,7 +72,6 @@ class Engine {
             const std::function<void(std::size_t, std::span<const float>)>& seen);
 
   std::int64_t vocabulary_, longest_;
-  bool dropless_;
   std::unique_ptr<Tap> tap_;
   CachedCore* core_;  // of the model's plan
   OneRankModel model_;

@@ -140,7 +140,7 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
   generated.tokenizer = tokenizer == nullptr ? "none" : tokenizer->name();
   run_threads(1, [&](Communicator& communicator) {
     Verifier verifier;
-    EngineOptions options{.threads = o.threads, .keep_capacity = o.keep_capacity};
+    EngineOptions options{.threads = o.threads};
     if (o.verify) {
       options.chose = [&](int sequence, std::int64_t position, int routed, std::span<const std::int32_t> experts) {
         verifier.chose(sequence, position, routed, experts);
@@ -148,7 +148,7 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
     }
     Engine engine(model, options, communicator);
     const MoeSettings& moe = model.config().settings.moe;
-    generated.drops_capacity = engine.dropless() && moe.experts > 0 && moe.capacity_factor > 0;
+    generated.drops_capacity = moe.experts > 0 && moe.capacity_factor > 0;
     Generator generator(engine, tokenizer.get(), static_cast<std::size_t>(o.batch));
     std::vector<GeneratedText> complete;  // since the last step
     int sequence = 0;

@@ -23,7 +23,6 @@ struct GenerateOptions {
   std::vector<std::string> stop;  // texts that end an answer
   bool ignore_eos = false;        // the tokenizer's end of text does not end an answer
   std::int64_t batch = 32;        // answers that are worked on at once
-  bool keep_capacity = false;     // see EngineOptions
   bool log_probabilities = false;
   bool verify = false;                 // compare with training's forward pass
   int threads = 1;                     // of the CPU

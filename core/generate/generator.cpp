@@ -27,6 +27,10 @@ std::vector<std::int32_t> ids_without_token(const Tokenizer& tokenizer, std::int
 
 }  // namespace
 
+const char* name_of(Finish finish) {
+  return finish == Finish::stop ? "stop" : "length";
+}
+
 // A request that has a place among the engine's sequences.
 class Generator::Answer {
  public:

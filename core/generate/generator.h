@@ -33,6 +33,7 @@ enum class Finish {
   stop,    // a stop token, or a stop string
   length,  // max_tokens, or the model's longest sequence
 };
+const char* name_of(Finish finish);  // "stop" or "length"
 
 // One more token of an answer, or of the prompt where Request::echo asks for it.
 struct TokenEvent {

@@ -8,9 +8,6 @@
 namespace orthant {
 namespace {
 
-// Tokens that decide about the text of the next one: a character may have four of them.
-constexpr std::size_t context = 8;
-
 // Whether these bytes, which are no character, may be the beginning of one.
 bool may_become_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };

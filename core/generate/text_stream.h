@@ -12,6 +12,9 @@ namespace orthant {
 // Thread safety: none.
 class TextStream {
  public:
+  // Tokens that decide about the text of the next one: a character may have four of them.
+  static constexpr std::size_t context = 8;
+
   // before: ids that the text goes on from; they decide whether a space comes first, and are not part of it. The
   // tokenizer outlives this.
   TextStream(const Tokenizer& tokenizer, std::vector<std::int32_t> before);

@@ -1,13 +1,12 @@
 #include "core/pretrained/import.h"
 
-#include <fnmatch.h>
-
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
 
+#include "core/arch/trained.h"
 #include "core/base/json.h"
 #include "core/pretrained/family.h"
 #include "core/pretrained/new_run.h"
@@ -65,11 +64,6 @@ std::string some_of(const std::vector<std::string>& names) {
   return fmt::format("{}{}", fmt::join(first, ", "), more);
 }
 
-bool is_left_out(const std::string& name, const std::vector<std::string>& patterns) {
-  return std::any_of(patterns.begin(), patterns.end(),
-                     [&](const std::string& p) { return fnmatch(p.c_str(), name.c_str(), 0) == 0; });
-}
-
 // What of the source is which of ours, each element once.
 class Matching {
  public:
@@ -91,7 +85,7 @@ class Matching {
  private:
   void take(const TensorPlace& place) {
     const FileTensor* tensor = weights_.find(place.theirs);
-    if (tensor == nullptr || is_left_out(place.theirs, options_.left_out)) {
+    if (tensor == nullptr || matches_any(options_.left_out, place.theirs)) {
       missing_.insert(place.theirs);
     } else if (tensor->sizes != place.sizes) {
       misfits_.insert(fmt::format("{} is [{}], config.json makes it [{}]", place.theirs, fmt::join(tensor->sizes, ", "),
@@ -116,7 +110,7 @@ class Matching {
         if (used->second != elements) {
           misfits_.insert(fmt::format("{} has {} elements, {} of them have a place", name, elements, used->second));
         }
-      } else if (is_left_out(name, options_.left_out)) {
+      } else if (matches_any(options_.left_out, name)) {
         receipt_.left_out.push_back(name);
       } else if (settings.model.tie_embeddings && name == "lm_head.weight" && repeats_embedding(name)) {
         receipt_.repeated.push_back(name);
@@ -127,7 +121,7 @@ class Matching {
     }
     for (const std::string& pattern : options_.left_out) {
       if (std::none_of(receipt_.left_out.begin(), receipt_.left_out.end(),
-                       [&](const std::string& name) { return is_left_out(name, {pattern}); })) {
+                       [&](const std::string& name) { return matches(pattern, name); })) {
         misfits_.insert(fmt::format("--leave-out {} matches no tensor that is not needed", pattern));
       }
     }

@@ -15,50 +15,30 @@ bool is_published(const fs::path& folder) {
   return fs::exists(folder / "config.json") && !fs::exists(folder / "config.resolved.toml");
 }
 
-// A folder of this process's own, not made yet.
-fs::path temporary_folder() {
-  return fs::temp_directory_path() / ("orthant-import-" + new_id());
-}
-
 }  // namespace
 
 OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::vector<std::string>& overrides,
                          const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
   fs::path run = source;
   if (is_published(source)) {
-    imported_ = temporary_folder();
-    import_model({.source = source, .output = imported_, .left_out = {}}, plugin_keys, plugin_kinds);
-    run = imported_;
+    imported_ = std::make_unique<TemporaryImport>();
+    run = imported_->run();
+    import_model({.source = source, .output = run, .left_out = {}}, plugin_keys, plugin_kinds);
   }
-  try {
-    const RunSource found = find_run_source(run, what);
-    checkpoint_ = found.checkpoint;
-    std::vector<std::string> all = {"data.source=\"synthetic\""};
-    all.insert(all.end(), overrides.begin(), overrides.end());
-    config_ = load_config(found.config.string(), all, plugin_keys, plugin_kinds);
-    reader_ = std::make_unique<CheckpointReader>(checkpoint_);
-    const fs::path folder = found.config.parent_path();
-    require_same_run(checkpoint_, reader_->state(), folder, ids_in(folder).run);
-    for (const char* place : {tokenizer_folder, pretrained_folder}) {
-      for (const char* file : {"tokenizer.json", "tokenizer.model"}) {
-        if (tokenizer_.empty() && fs::exists(folder / place / file)) {
-          tokenizer_ = folder / place;
-        }
+  const RunSource found = find_run_source(run, what);
+  checkpoint_ = found.checkpoint;
+  std::vector<std::string> all = {"data.source=\"synthetic\""};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  config_ = load_config(found.config.string(), all, plugin_keys, plugin_kinds);
+  reader_ = std::make_unique<CheckpointReader>(checkpoint_);
+  const fs::path folder = found.config.parent_path();
+  require_same_run(checkpoint_, reader_->state(), folder, ids_in(folder).run);
+  for (const char* place : {tokenizer_folder, pretrained_folder}) {
+    for (const char* file : {"tokenizer.json", "tokenizer.model"}) {
+      if (tokenizer_.empty() && fs::exists(folder / place / file)) {
+        tokenizer_ = folder / place;
       }
     }
-  } catch (...) {
-    std::error_code ignored;
-    if (!imported_.empty()) {
-      fs::remove_all(imported_, ignored);
-    }
-    throw;
-  }
-}
-
-OpenedModel::~OpenedModel() {
-  std::error_code ignored;
-  if (!imported_.empty()) {
-    fs::remove_all(imported_, ignored);
   }
 }
 

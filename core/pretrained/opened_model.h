@@ -8,6 +8,7 @@
 
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/config.h"
+#include "core/pretrained/temporary_import.h"
 
 namespace orthant {
 
@@ -18,9 +19,6 @@ class OpenedModel {
   // Errors: those of find_run_source, load_config and import_model.
   OpenedModel(const std::filesystem::path& source, const char* what, const std::vector<std::string>& overrides,
               const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds);
-  ~OpenedModel();
-  OpenedModel(const OpenedModel&) = delete;
-  OpenedModel& operator=(const OpenedModel&) = delete;
 
   const Config& config() const { return config_; }
   const std::filesystem::path& checkpoint() const { return checkpoint_; }
@@ -29,7 +27,8 @@ class OpenedModel {
   const std::filesystem::path& tokenizer() const { return tokenizer_; }
 
  private:
-  std::filesystem::path imported_, checkpoint_, tokenizer_;
+  std::unique_ptr<TemporaryImport> imported_;
+  std::filesystem::path checkpoint_, tokenizer_;
   Config config_;
   std::unique_ptr<CheckpointReader> reader_;
 };

@@ -15,10 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const char* name_of(Finish finish) {
-  return finish == Finish::stop ? "stop" : "length";
-}
-
 void print_line(const GeneratedText& text, bool log_probabilities) {
   Json line = {{"prompt", text.prompt},
                {"sample", text.place.sample},
@@ -38,7 +34,7 @@ void print_line(const GeneratedText& text, bool log_probabilities) {
 
 void print_end(const GenerateOptions& o, const Generated& generated) {
   if (generated.drops_capacity) {
-    say("generated without the capacity that experts have in training: no token is dropped (--keep-capacity)");
+    say("generated without the capacity that experts have in training: no token is dropped");
   }
   say("{} tokens behind {} in {:.2f} s: {:.1f} tokens/s (tokenizer {})", generated.tokens, generated.prompt_tokens,
       generated.seconds, static_cast<double>(generated.tokens) / std::max(generated.seconds, 1e-9),
@@ -73,15 +69,14 @@ void add_generate_command(CLI::App& app, int& exit_code) {
   command->add_option("--stop", o->stop, "A text that ends an answer; several may be given")->allow_extra_args(false);
   command->add_flag("--ignore-eos", o->ignore_eos, "The tokenizer's end of text does not end an answer");
   command->add_option("--batch", o->batch, "Answers that are worked on at once")->check(CLI::Range(1, 1 << 16));
-  command->add_flag("--keep-capacity", o->keep_capacity, "Experts drop tokens as in training, a token being a group");
   command->add_flag("--verify", o->verify,
                     "Compare with training's forward pass, bit by bit; exit 1 where they differ");
   command->add_option("--tokenizer", o->tokenizer,
                       "A tokenizer.json, a .model, \"bytes\", or \"none\": ids alone; else the model's own");
   command->add_option("--threads", o->threads, "Threads of the CPU")->check(CLI::Range(1, 4096));
   command->add_option("--set", o->overrides, "A key of the run's configuration, as for train")->allow_extra_args(false);
-  command->add_flag("--log-probabilities", o->log_probabilities, "With --json: of each token, by the model");
-  command->add_flag("--json", *json, "Print a JSON line an answer");
+  command->add_flag("--log-probabilities", o->log_probabilities, "Of each token, by the model")
+      ->needs(command->add_flag("--json", *json, "Print a JSON line an answer"));
   command->callback([o, json, &exit_code] {
     const bool one = o->prompts.size() == 1 && o->files.empty() && o->samples == 1;
     const auto piece = [&](AnswerPlace, const std::string& text) {

@@ -8,10 +8,8 @@
 namespace orthant {
 namespace {
 
-constexpr std::size_t tokens_behind = 8;  // as in text_stream.cpp: a character may have four tokens
-
 std::vector<std::int32_t> last_of(std::span<const std::int32_t> ids) {
-  const auto last = ids.last(std::min(ids.size(), tokens_behind));
+  const auto last = ids.last(std::min(ids.size(), TextStream::context));
   return {last.begin(), last.end()};
 }
 
@@ -51,7 +49,7 @@ void ChoiceWriter::add(const TokenEvent& event) {
   }
   text_ += event.text;
   if (event.finish.has_value()) {
-    finish_ = *event.finish == Finish::stop ? "stop" : "length";
+    finish_ = name_of(*event.finish);
   }
 }
 

@@ -196,6 +196,10 @@ TEST(Adapters, OfAnotherRunAreRefused) {
   EXPECT_THAT(refused({"train", "c.toml"}, {"run.name=\"s\"", "train.from=\"runs/r\"", "lora.alpha=5"}),
               HasSubstr("its adapters count lora.alpha / rank ="));
   EXPECT_THAT(refused({"upcycle", "runs/r", "-o", "u", "--experts", "4"}, {}), HasSubstr("experts already"));
+  const run_test::ProgramFolder dense;
+  prepare(dense, "qwen3", R"(["*_proj.weight"])");
+  launch(dense, {"run.name=\"r\"", "run.steps=1"});
+  EXPECT_THAT(dense.orthant({"upcycle", "runs/r", "-o", "u", "--experts", "4"}).error, HasSubstr("has adapters"));
 }
 
 }  // namespace
