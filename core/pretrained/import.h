@@ -26,7 +26,8 @@ struct ImportResult {
   std::string model_type;
   std::int64_t parameters = 0, tensors = 0;
   bool packed = false;
-  std::vector<std::string> left_out, files;  // tensors; files that travel with the weights
+  std::vector<std::string> converted;             // types of the source that an export does not write
+  std::vector<std::string> left_out = {}, files;  // tensors; files that travel with the weights
 };
 
 // One tensor at a time is in memory. Errors: ConfigError naming every key and every tensor that does not fit; Error for

@@ -15,6 +15,9 @@ namespace {
 void print(const ImportOptions& options, const ImportResult& result) {
   put("{}: {} parameters of a {} from {} tensors{}\n", options.output.string(), result.parameters, result.model_type,
       result.tensors, result.packed ? ", experts packed" : "");
+  if (!result.converted.empty()) {
+    put("  converted  {} to f32; orthant export writes fp32 or bf16\n", fmt::join(result.converted, ", "));
+  }
   if (!result.left_out.empty()) {
     put("  left out   {}\n", fmt::join(result.left_out, ", "));
   }
