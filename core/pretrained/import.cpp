@@ -1,19 +1,24 @@
 #include "core/pretrained/import.h"
 
 #include <fnmatch.h>
+#include <orthant/random.h>
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <numeric>
 #include <set>
 
 #include "core/base/json.h"
+#include "core/checkpoint/checkpoint.h"
 #include "core/pretrained/family.h"
 #include "core/pretrained/new_run.h"
+#include "core/pretrained/peer_logits.h"
 #include "core/pretrained/receipt.h"
+#include "core/pretrained/sample_logits.h"
 #include "core/pretrained/source_floats.h"
 #include "core/run/text_file.h"
 
@@ -191,6 +196,32 @@ std::vector<NewTensor> tensors_of(const Receipt& receipt, const SourceFloats& fl
   return tensors;
 }
 
+// Errors: Error where the models are not the same one.
+LogitsCheck compare_logits(const ImportOptions& options, const Config& config, const fs::path& checkpoint) {
+  std::vector<std::int32_t> token;
+  for (std::uint64_t i = 0; i < 64; ++i) {
+    const std::uint64_t bits = random_bits({1, Purpose::test, 0, 0}, i);
+    token.push_back(static_cast<std::int32_t>(bits % static_cast<std::uint64_t>(config.settings.model.vocab_size)));
+  }
+  const PeerLogits theirs = peer_logits(options.check_by, options.source, token);
+  const std::vector<double> ours = sample_logits(config, checkpoint, token, 1);
+  require(ours.size() == theirs.logits.size(), "{} finds {} logits in '{}', {} were expected", theirs.by,
+          theirs.logits.size(), options.source.string(), ours.size());
+  LogitsCheck check{.by = theirs.by, .tokens = static_cast<std::int64_t>(token.size())};
+  double difference = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    const double other = static_cast<double>(theirs.logits[i]), apart = std::abs(ours[i] - other);
+    check.largest = std::max(check.largest, std::abs(other));
+    difference = apart <= difference ? difference : apart;  // NaN stays
+  }
+  check.difference = check.largest > 0 ? difference / check.largest : difference;
+  require(check.difference <= most_logits_differ,
+          "the logits of '{}' differ from those of {} by {:.3g} of the largest, {:.0e} is allowed: it is not the same "
+          "model here, and nothing was written",
+          options.source.string(), check.by, check.difference, most_logits_differ);
+  return check;
+}
+
 }  // namespace
 
 ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin_keys,
@@ -201,6 +232,12 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
   const std::string where = fmt::format("'{}'", (options.source / "config.json").string());
   const std::optional<ScaleBlocks> blocks = scale_blocks_in(theirs, where);
   theirs.erase("quantization_config");
+  if (blocks.has_value() && !options.check_by.empty()) {
+    throw ConfigError(
+        fmt::format("{} is quantised: transformers rounds activations of such a model too, and has other logits. Leave "
+                    "out --check",
+                    where));
+  }
   ConfigLink reading(theirs);
   family.state(reading);
   const OurKeys keys = reading.read(where);
@@ -215,12 +252,16 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
   receipt.files = weights.files();
 
   run.write_weights(config, tensors_of(receipt, floats));
+  if (!options.check_by.empty()) {
+    receipt.check = compare_logits(options, config, checkpoint_folder(run.workshop().path() / "checkpoints", 0));
+  }
   const Disk disk;
   disk.create_folder(run.workshop().path() / pretrained_folder);
   ImportResult result{.model_type = family.model_type,
                       .tensors = static_cast<std::int64_t>(receipt.dtypes.size()),
                       .packed = receipt.experts == ExpertForm::packed,
                       .converted = receipt.converted(),
+                      .check = receipt.check,
                       .left_out = receipt.left_out,
                       .files = {}};
   for (const std::string& file : travelling_files()) {

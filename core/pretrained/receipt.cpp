@@ -55,6 +55,12 @@ std::string Receipt::to_json() const {
     json["converted_to_f32"] = converted();
     json["scales"] = scales;
   }
+  if (check.has_value()) {
+    json["check"] = {{"by", check->by},
+                     {"tokens", check->tokens},
+                     {"largest_logit", check->largest},
+                     {"difference_over_largest", check->difference}};
+  }
   for (const TensorPlace& place : places) {
     json["tensors"][place.ours] = {{"shape", place.shape}, {"from", place.theirs}, {"begin", place.begin}};
   }

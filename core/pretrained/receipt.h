@@ -20,6 +20,14 @@ namespace orthant {
 std::vector<std::string> tokenizer_files();
 std::vector<std::string> travelling_files();
 
+// Logits of the imported model beside those that transformers finds in the source.
+struct LogitsCheck {
+  std::string by;  // "transformers 5.1.0, torch 2.9.0"
+  std::int64_t tokens = 0;
+  double largest = 0;     // logit, by size
+  double difference = 0;  // the largest, over `largest`
+};
+
 struct Receipt {
   std::string model_type;
   ExpertForm experts = ExpertForm::each;
@@ -29,6 +37,8 @@ struct Receipt {
   std::map<std::string, std::string> scales;  // of F8_E4M3 tensors: the tensor with the scales
   std::vector<std::string> left_out;          // as asked for
   std::vector<std::string> repeated;          // a tied output matrix that the source stores all the same
+
+  std::optional<LogitsCheck> check;  // where it was asked for
 
   std::vector<std::string> converted() const;  // "F16", "F8_E4M3": what is stored so and was made f32
   std::string to_json() const;
