@@ -7,7 +7,6 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
-#include <optional>
 #include <set>
 
 #include "core/base/json.h"
@@ -20,27 +19,19 @@ static_assert(std::endian::native == std::endian::little, "safetensors is little
 constexpr std::uint64_t max_header_bytes = 100'000'000;  // the reference implementation's bound
 constexpr std::size_t max_dimensions = 64;
 
-struct DTypeName {
-  DType dtype;
+struct TypeName {
+  FileType type;
   const char* name;
 };
-constexpr DTypeName dtype_names[] = {{DType::f32, "F32"}, {DType::bf16, "BF16"},       {DType::f64, "F64"},
-                                     {DType::i32, "I32"}, {DType::i64, "I64"},         {DType::u8, "U8"},
-                                     {DType::i8, "I8"},   {DType::f8_e4m3, "F8_E4M3"}, {DType::f8_e5m2, "F8_E5M2"}};
-
-std::optional<DType> dtype_of(const std::string& name) {
-  for (const DTypeName& known : dtype_names) {
-    if (name == known.name) {
-      return known.dtype;
-    }
-  }
-  return std::nullopt;
-}
+constexpr TypeName type_names[] = {{DType::f32, "F32"},     {DType::bf16, "BF16"},       {DType::f64, "F64"},
+                                   {DType::i32, "I32"},     {DType::i64, "I64"},         {DType::u8, "U8"},
+                                   {DType::i8, "I8"},       {DType::f8_e4m3, "F8_E4M3"}, {DType::f8_e5m2, "F8_E5M2"},
+                                   {FileType::f16(), "F16"}};
 
 // Bytes of a tensor of these sizes, or nothing when the product does not fit 63 bits or a size is negative.
-std::optional<std::uint64_t> checked_bytes(DType dtype, const std::vector<std::int64_t>& sizes) {
+std::optional<std::uint64_t> checked_bytes(FileType type, const std::vector<std::int64_t>& sizes) {
   constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
-  std::uint64_t bytes = size_of(dtype);
+  std::uint64_t bytes = type.bytes();
   for (const std::int64_t size : sizes) {
     if (size < 0) {
       return std::nullopt;
@@ -77,8 +68,9 @@ class FileSink final : public ByteSink {
 FileTensor parse_tensor(const std::string& name, const Json& entry, const std::string& where) {
   FileTensor tensor{.name = name, .sizes = {}};
   const std::string dtype = text_at(entry, "dtype", where);
-  const std::optional<DType> known = dtype_of(dtype);
-  require(known.has_value(), "{}: dtype {} is not supported, expected F32, BF16, F64, I32, I64 or U8", where, dtype);
+  const std::optional<FileType> known = file_type(dtype);
+  require(known.has_value(), "{}: dtype {} is not supported, expected F32, BF16, F16, F64, I32, I64, U8, I8 or F8",
+          where, dtype);
   tensor.dtype = *known;
   tensor.sizes = integers_at(entry, "shape", where);
   require(tensor.sizes.size() <= max_dimensions, "{}: {} dimensions, expected at most {}", where, tensor.sizes.size(),
@@ -96,13 +88,22 @@ FileTensor parse_tensor(const std::string& name, const Json& entry, const std::s
 
 }  // namespace
 
-const char* safetensors_name(DType dtype) {
-  for (const DTypeName& known : dtype_names) {
-    if (known.dtype == dtype) {
+const char* FileType::name() const {
+  for (const TypeName& known : type_names) {
+    if (known.type == *this) {
       return known.name;
     }
   }
   return "?";
+}
+
+std::optional<FileType> file_type(const std::string& name) {
+  for (const TypeName& known : type_names) {
+    if (name == known.name) {
+      return known.type;
+    }
+  }
+  return std::nullopt;
 }
 
 SafetensorsWriter::SafetensorsWriter(ByteSink& sink, std::vector<FileTensor> tensors,
@@ -121,9 +122,8 @@ SafetensorsWriter::SafetensorsWriter(ByteSink& sink, std::vector<FileTensor> ten
     tensor.begin = at;
     at += *bytes;
     tensor.end = at;
-    header[tensor.name] = {{"dtype", safetensors_name(tensor.dtype)},
-                           {"shape", tensor.sizes},
-                           {"data_offsets", {tensor.begin, tensor.end}}};
+    header[tensor.name] = {
+        {"dtype", tensor.dtype.name()}, {"shape", tensor.sizes}, {"data_offsets", {tensor.begin, tensor.end}}};
   }
   std::string text = dump_json(header, "safetensors header");
   text.append((8 - text.size() % 8) % 8, ' ');  // the data begin 8-byte aligned

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,16 +18,31 @@
 
 namespace orthant {
 
+// The type of a file's tensor: one of ours, or F16, which no tensor of ours has.
+class FileType {
+ public:
+  constexpr FileType(DType dtype) : ours_(dtype) {}
+  static constexpr FileType f16() { return FileType(); }
+  bool operator==(const FileType&) const = default;
+  std::size_t bytes() const { return ours_.has_value() ? size_of(*ours_) : 2; }  // of an element
+  const char* name() const;                                                      // "F32", "BF16", ...
+
+ private:
+  constexpr FileType() = default;
+  std::optional<DType> ours_;  // nothing: F16
+};
+
+// Nothing: a name that is not known.
+std::optional<FileType> file_type(const std::string& name);
+
 // A tensor of a file. `sizes` may have any number of dimensions: not all files are ours.
 struct FileTensor {
   std::string name;
-  DType dtype = DType::f32;
+  FileType dtype = DType::f32;
   std::vector<std::int64_t> sizes;  // outermost first
   std::uint64_t begin = 0;          // byte offsets in the data part; the writer sets them
   std::uint64_t end = 0;
 };
-
-const char* safetensors_name(DType dtype);  // "F32", "BF16", ...
 
 // Where SafetensorsWriter puts its bytes. Errors: Error naming the file.
 class ByteSink {

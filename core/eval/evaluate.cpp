@@ -8,6 +8,7 @@
 #include "core/base/json.h"
 #include "core/data/lines.h"
 #include "core/data/mapped_file.h"
+#include "core/eval/exact_match.h"
 #include "core/eval/score.h"
 #include "core/pretrained/model_tokenizer.h"
 #include "parallel/local/thread_world.h"
@@ -34,7 +35,9 @@ struct Text {
 };
 struct Task {
   std::string file;
-  std::vector<Question> questions;
+  TaskKind kind = TaskKind::likelihood;
+  std::vector<Question> questions;  // of likelihood
+  std::vector<ExactQuestion> exact;
 };
 
 class Reading {
@@ -54,19 +57,36 @@ class Reading {
   }
 
   Task task(const std::string& path) const {
-    Task task{.file = path, .questions = {}};
-    for_each_line(path, [&](std::string_view line, const std::string& where) {
-      task.questions.push_back(question(line, where));
+    Task task{.file = path, .questions = {}, .exact = {}};
+    const std::size_t lines = for_each_line(path, [&](std::string_view line, const std::string& where) {
+      const Json json = parse_json(std::as_bytes(std::span(line)), where);
+      const TaskKind kind = json.contains("prompt") ? TaskKind::exact : TaskKind::likelihood;
+      if (task.questions.empty() && task.exact.empty()) {
+        task.kind = kind;
+      }
+      require(kind == task.kind, "{}: a file has questions of one kind, with 'context' and 'choices' or with 'prompt'",
+              where);
+      if (kind == TaskKind::exact) {
+        task.exact.push_back(exact_question(json, where));
+      } else {
+        task.questions.push_back(question(json, where));
+      }
     });
-    if (task.questions.empty()) {
+    if (lines == 0) {
       throw ConfigError(fmt::format("'{}' has no question", path));
     }
     return task;
   }
 
  private:
-  Question question(std::string_view line, const std::string& where) const {
-    const Json json = parse_json(std::as_bytes(std::span(line)), where);
+  static ExactQuestion exact_question(const Json& json, const std::string& where) {
+    ExactQuestion asked{
+        .where = where, .prompt = text_at(json, "prompt", where), .answer = trimmed(text_at(json, "answer", where))};
+    require(!asked.answer.empty(), "{}: 'answer' is empty: expected the text that the model should give", where);
+    return asked;
+  }
+
+  Question question(const Json& json, const std::string& where) const {
     const std::string context = text_at(json, "context", where);
     const Json& choices = member(json, "choices", where);
     require(choices.is_array() && choices.size() >= 2, "{}: 'choices' must be a list of at least two texts", where);
@@ -126,7 +146,7 @@ FileScore score_text(const Text& text, std::int64_t length, Scorer& scorer) {
 }
 
 TaskScore score_task(const Task& task, Scorer& scorer) {
-  TaskScore score{.file = task.file, .questions = static_cast<std::int64_t>(task.questions.size())};
+  TaskScore score{.file = task.file, .questions = static_cast<std::int64_t>(task.questions.size()), .answers = {}};
   for (const Question& question : task.questions) {
     std::size_t likeliest = 0, likeliest_mean = 0;
     double least = std::numeric_limits<double>::infinity(), least_mean = least;
@@ -144,6 +164,20 @@ TaskScore score_task(const Task& task, Scorer& scorer) {
     }
     score.right += likeliest == question.answer ? 1 : 0;
     score.right_per_token += likeliest_mean == question.answer ? 1 : 0;
+  }
+  return score;
+}
+
+TaskScore score_exact(const Task& task, const OpenedModel& model, const Tokenizer& tokenizer,
+                      const EvalOptions& options) {
+  TaskScore score{
+      .file = task.file,
+      .kind = TaskKind::exact,
+      .questions = static_cast<std::int64_t>(task.exact.size()),
+      .answers = exact_answers(model, tokenizer, task.exact,
+                               {.max_tokens = options.max_tokens, .stop = options.stop, .threads = options.threads})};
+  for (std::size_t i = 0; i < task.exact.size(); ++i) {
+    score.right += score.answers[i] == task.exact[i].answer ? 1 : 0;
   }
   return score;
 }
@@ -184,15 +218,27 @@ Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, c
   for (const std::string& file : options.tasks) {
     tasks.push_back(reading.task(file));
   }
-  run_threads(1, [&](Communicator& communicator) {
-    Scorer scorer(model, length, options.threads, communicator);
-    for (const Text& text : texts) {
-      evaluation.files.push_back(score_text(text, length, scorer));
+  const auto likelihood = [](const Task& task) { return task.kind == TaskKind::likelihood; };
+  const bool scores = !texts.empty() || std::any_of(tasks.begin(), tasks.end(), likelihood);
+  evaluation.tasks.resize(tasks.size());
+  if (scores) {
+    run_threads(1, [&](Communicator& communicator) {
+      Scorer scorer(model, length, options.threads, communicator);
+      for (const Text& text : texts) {
+        evaluation.files.push_back(score_text(text, length, scorer));
+      }
+      for (std::size_t i = 0; i < tasks.size(); ++i) {
+        if (likelihood(tasks[i])) {
+          evaluation.tasks[i] = score_task(tasks[i], scorer);
+        }
+      }
+    });
+  }
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    if (!likelihood(tasks[i])) {
+      evaluation.tasks[i] = score_exact(tasks[i], model, *tokenizer, options);
     }
-    for (const Task& task : tasks) {
-      evaluation.tasks.push_back(score_task(task, scorer));
-    }
-  });
+  }
   return evaluation;
 }
 

@@ -1,4 +1,4 @@
-// evaluate: perplexity and bits per byte of text files, and tasks whose answers are chosen by likelihood.
+// evaluate: perplexity and bits per byte of text files, and tasks whose answers are chosen by likelihood or generated.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,12 @@
 namespace orthant {
 
 struct EvalOptions {
-  std::filesystem::path model;         // a run's folder, a checkpoint's, or a published model's
-  std::vector<std::string> files;      // texts
-  std::vector<std::string> tasks;      // JSON lines: {"context": T, "choices": [T, ...], "answer": i}
+  std::filesystem::path model;     // a run's folder, a checkpoint's, or a published model's
+  std::vector<std::string> files;  // texts
+  // JSON lines: {"context": T, "choices": [T, ...], "answer": i}, or {"prompt": T, "answer": T}; one kind in a file.
+  std::vector<std::string> tasks;
+  std::int64_t max_tokens = 64;        // of an answer that is generated
+  std::vector<std::string> stop;       // texts that end one; empty: the end of a line
   std::string tokenizer;               // a file or "bytes"; empty: the model's own; without one bytes, for 256 ids
   std::int64_t length = 0;             // positions of a window; 0: the run's data.sequence_length
   int threads = 1;                     // of the CPU
@@ -30,11 +33,17 @@ struct FileScore {
   double bits_per_byte() const;
 };
 
-// The choice whose tokens are likeliest behind the context is the model's answer.
+enum class TaskKind {
+  likelihood,  // the choice whose tokens are likeliest behind the context is the model's answer
+  exact        // what it generates, always the likeliest token, is its answer: trimmed, it must be the expected text
+};
+
 struct TaskScore {
   std::string file;
+  TaskKind kind = TaskKind::likelihood;
   std::int64_t questions = 0, right = 0;
-  std::int64_t right_per_token = 0;  // by the mean of a choice's tokens instead of their sum
+  std::int64_t right_per_token = 0;  // likelihood: by the mean of a choice's tokens instead of their sum
+  std::vector<std::string> answers;  // exact: to each question, trimmed
 };
 
 struct Evaluation {

@@ -8,6 +8,7 @@
 
 #include "core/base/json.h"
 #include "core/data/lines.h"
+#include "core/generate/prompt.h"
 #include "core/pretrained/model_tokenizer.h"
 #include "parallel/local/thread_world.h"
 
@@ -28,19 +29,7 @@ class Prompts {
     if (tokenizer_ == nullptr) {
       throw ConfigError("--tokenizer none: prompts are {\"ids\": [...]} of a --prompts file");
     }
-    const SpecialTokens& special = tokenizer_->special();
-    Prompt prompt{.text = text, .ids = {}};
-    if (special.bos_first) {
-      prompt.ids.push_back(*special.bos);
-    }
-    tokenizer_->encoder()->encode(text, prompt.ids);
-    if (prompt.ids.empty()) {
-      throw ConfigError(
-          fmt::format("the prompt \"{}\" has no token, and the tokenizer {} none that begins a text: give something to "
-                      "go on from",
-                      text, tokenizer_->name()));
-    }
-    all.push_back(std::move(prompt));
+    all.push_back({.text = text, .ids = prompt_ids(*tokenizer_, text)});
   }
 
   void read(const std::string& path) {
@@ -164,8 +153,8 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
                         .stop_ids = {},
                         .stop = o.stop,
                         .log_probabilities = o.log_probabilities || o.verify};
-        if (tokenizer != nullptr && tokenizer->special().eos.has_value() && !o.ignore_eos) {
-          request.stop_ids.push_back(*tokenizer->special().eos);
+        if (tokenizer != nullptr && !o.ignore_eos) {
+          request.stop_ids = end_ids(*tokenizer);
         }
         request.on_token = [&, text](const TokenEvent& event) {
           if (!event.of_prompt) {

@@ -149,8 +149,14 @@ bool check_output(const fs::path& output, bool replace_existing) {
   return filled;
 }
 
-std::vector<std::string> notes_on(const Settings& s, const Twin& twin) {
+std::vector<std::string> notes_on(const Settings& s, const Twin& twin, const Origin* origin, bool asked) {
   std::vector<std::string> notes;
+  if (origin != nullptr && !origin->converted.empty() && !asked) {
+    notes.push_back(
+        fmt::format("the source's {} tensors are written as fp32, which has all of their bits; --dtype bf16 takes half "
+                    "of that, rounded",
+                    fmt::join(origin->converted, " and ")));
+  }
   if (twin.family == nullptr) {
     for (const std::string& reason : twin.reasons) {
       notes.push_back("no twin in transformers: " + reason);
@@ -221,6 +227,7 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
   const std::vector<Exported> tensors = tensors_of(config, twin, from, options, reader);
 
   const std::string dtypes = dtypes_of(tensors);
+  const bool types_kept = from != nullptr && from->converted.empty() && !options.dtype.has_value();
 
   const Disk disk;
   const Workshop workshop(disk, output);
@@ -229,8 +236,8 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
   if (options.adapter) {
     workshop.write_text("adapter_config.json", adapter_config_json(config, twin));
   } else {
-    workshop.write_text("config.json", config_json(config, twin, from, from != nullptr && !options.dtype.has_value(),
-                                                   dtypes == "bf16" ? DType::bf16 : DType::f32));
+    workshop.write_text("config.json",
+                        config_json(config, twin, from, types_kept, dtypes == "bf16" ? DType::bf16 : DType::f32));
     write_tokenizer(workshop, run_folder, from != nullptr);
   }
   if (filled) {
@@ -244,7 +251,7 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
           .parameters = parameters,
           .dtypes = dtypes,
           .model_type = twin.family == nullptr ? "orthant" : twin.family->model_type,
-          .notes = notes_on(config.settings, twin),
+          .notes = notes_on(config.settings, twin, from, options.dtype.has_value()),
           .passed_over = source.passed_over};
 }
 

@@ -33,4 +33,7 @@ std::span<const Family> families();
 // Null: there is none.
 const Family* find_family(const std::string& model_type);
 
+// What a model of ours lacks to compute this family, which is known; empty: nothing is known to be missing.
+std::string missing_for(const std::string& model_type);
+
 }  // namespace orthant

@@ -1,17 +1,25 @@
 #include "core/pretrained/import.h"
 
+#include <orthant/random.h>
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "core/arch/trained.h"
 #include "core/base/json.h"
+#include "core/checkpoint/checkpoint.h"
 #include "core/pretrained/family.h"
 #include "core/pretrained/new_run.h"
+#include "core/pretrained/peer_logits.h"
 #include "core/pretrained/receipt.h"
-#include "core/pretrained/source_weights.h"
+#include "core/pretrained/sample_logits.h"
+#include "core/pretrained/source_floats.h"
 #include "core/run/text_file.h"
 
 namespace orthant {
@@ -40,6 +48,11 @@ const Family& family_in(const ConfigLink::Theirs& config, const fs::path& source
   const auto type = config.find("model_type");
   const std::string name = type != config.end() && type->is_string() ? type->get<std::string>() : "";
   const Family* family = find_family(name);
+  if (const std::string missing = missing_for(name); !missing.empty()) {
+    throw ConfigError(
+        fmt::format("'{}' is of the family \"{}\", which cannot be computed here yet. What is missing: {}",
+                    (source / "config.json").string(), name, missing));
+  }
   if (family == nullptr) {
     std::vector<std::string> known;
     for (const Family& one : families()) {
@@ -47,12 +60,6 @@ const Family& family_in(const ConfigLink::Theirs& config, const fs::path& source
     }
     throw ConfigError(fmt::format("'{}' is of the family \"{}\" (model_type), which is not read here; known are {}",
                                   (source / "config.json").string(), name, fmt::join(known, ", ")));
-  }
-  if (config.contains("quantization_config")) {
-    throw ConfigError(
-        fmt::format("'{}' is quantised (quantization_config): weights are read as F32 or BF16; take the model in one "
-                    "of them",
-                    source.string()));
   }
   return *family;
 }
@@ -67,7 +74,8 @@ std::string some_of(const std::vector<std::string>& names) {
 // What of the source is which of ours, each element once.
 class Matching {
  public:
-  Matching(const SourceWeights& weights, const ImportOptions& options) : weights_(weights), options_(options) {}
+  Matching(const SourceWeights& weights, const SourceFloats& floats, const ImportOptions& options)
+      : weights_(weights), floats_(floats), options_(options) {}
 
   Receipt match(const Family& family, const Settings& settings) {
     receipt_.model_type = family.model_type;
@@ -90,11 +98,16 @@ class Matching {
     } else if (tensor->sizes != place.sizes) {
       misfits_.insert(fmt::format("{} is [{}], config.json makes it [{}]", place.theirs, fmt::join(tensor->sizes, ", "),
                                   fmt::join(place.sizes, ", ")));
-    } else if (tensor->dtype != DType::f32 && tensor->dtype != DType::bf16) {
-      misfits_.insert(fmt::format("{} is {}: F32 and BF16 are read", place.theirs, safetensors_name(tensor->dtype)));
+    } else if (const std::string why = floats_.unreadable(*tensor); !why.empty()) {
+      misfits_.insert(why);
     } else {
-      receipt_.dtypes[place.theirs] = tensor->dtype;
+      receipt_.dtypes.insert_or_assign(place.theirs, tensor->dtype);
       used_[place.theirs] += place.elements();
+    }
+    if (const std::string scales = tensor != nullptr ? floats_.scales_of(*tensor) : "";
+        weights_.find(scales) != nullptr) {
+      receipt_.scales[place.theirs] = scales;
+      used_[scales] = elements_of(*weights_.find(scales));
     }
   }
 
@@ -103,10 +116,7 @@ class Matching {
     for (const std::string& name : weights_.names()) {
       const auto used = used_.find(name);
       if (used != used_.end()) {
-        std::int64_t elements = 1;
-        for (const std::int64_t size : weights_.find(name)->sizes) {
-          elements *= size;
-        }
+        const std::int64_t elements = elements_of(*weights_.find(name));
         if (used->second != elements) {
           misfits_.insert(fmt::format("{} has {} elements, {} of them have a place", name, elements, used->second));
         }
@@ -125,6 +135,10 @@ class Matching {
         misfits_.insert(fmt::format("--leave-out {} matches no tensor that is not needed", pattern));
       }
     }
+  }
+
+  static std::int64_t elements_of(const FileTensor& tensor) {
+    return std::accumulate(tensor.sizes.begin(), tensor.sizes.end(), std::int64_t{1}, std::multiplies<>());
   }
 
   bool repeats_embedding(const std::string& name) const {
@@ -159,6 +173,7 @@ class Matching {
   }
 
   const SourceWeights& weights_;
+  const SourceFloats& floats_;
   const ImportOptions& options_;
   Receipt receipt_;
   std::map<std::string, std::int64_t> used_;  // elements
@@ -166,15 +181,40 @@ class Matching {
   std::vector<std::string> unused_;
 };
 
-std::vector<NewTensor> tensors_of(const Receipt& receipt, const SourceWeights& weights) {
+std::vector<NewTensor> tensors_of(const Receipt& receipt, const SourceFloats& floats) {
   std::vector<NewTensor> tensors;
   for (const TensorPlace& place : receipt.places) {
-    tensors.push_back(
-        {place.ours, place.our_shape(), [&weights, &place](float* out) {
-           read_floats(weights, place.theirs, place.begin, {out, static_cast<std::size_t>(place.elements())});
-         }});
+    tensors.push_back({place.ours, place.our_shape(), [&floats, &place](float* out) {
+                         floats.read(place.theirs, place.begin, {out, static_cast<std::size_t>(place.elements())});
+                       }});
   }
   return tensors;
+}
+
+// Errors: Error where the models are not the same one.
+LogitsCheck compare_logits(const ImportOptions& options, const Config& config, const fs::path& checkpoint) {
+  std::vector<std::int32_t> token;
+  for (std::uint64_t i = 0; i < 64; ++i) {
+    const std::uint64_t bits = random_bits({1, Purpose::test, 0, 0}, i);
+    token.push_back(static_cast<std::int32_t>(bits % static_cast<std::uint64_t>(config.settings.model.vocab_size)));
+  }
+  const PeerLogits theirs = peer_logits(options.check_by, options.source, token);
+  const std::vector<double> ours = sample_logits(config, checkpoint, token, 1);
+  require(ours.size() == theirs.logits.size(), "{} finds {} logits in '{}', {} were expected", theirs.by,
+          theirs.logits.size(), options.source.string(), ours.size());
+  LogitsCheck check{.by = theirs.by, .tokens = static_cast<std::int64_t>(token.size())};
+  double difference = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    const double other = static_cast<double>(theirs.logits[i]), apart = std::abs(ours[i] - other);
+    check.largest = std::max(check.largest, std::abs(other));
+    difference = apart <= difference ? difference : apart;  // NaN stays
+  }
+  check.difference = check.largest > 0 ? difference / check.largest : difference;
+  require(check.difference <= most_logits_differ,
+          "the logits of '{}' differ from those of {} by {:.3g} of the largest, {:.0e} is allowed: it is not the same "
+          "model here, and nothing was written",
+          options.source.string(), check.by, check.difference, most_logits_differ);
+  return check;
 }
 
 }  // namespace
@@ -182,26 +222,41 @@ std::vector<NewTensor> tensors_of(const Receipt& receipt, const SourceWeights& w
 ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin_keys,
                           const PluginKinds& plugin_kinds) {
   NewRun run(options.output);
-  const ConfigLink::Theirs theirs = read_config(options.source);
+  ConfigLink::Theirs theirs = read_config(options.source);
   const Family& family = family_in(theirs, options.source);
+  const std::string where = fmt::format("'{}'", (options.source / "config.json").string());
+  const std::optional<ScaleBlocks> blocks = scale_blocks_in(theirs, where);
+  theirs.erase("quantization_config");
+  if (blocks.has_value() && !options.check_by.empty()) {
+    throw ConfigError(
+        fmt::format("{} is quantised: transformers rounds activations of such a model too, and has other logits. Leave "
+                    "out --check",
+                    where));
+  }
   ConfigLink reading(theirs);
   family.state(reading);
-  const OurKeys keys = reading.read(fmt::format("'{}'", (options.source / "config.json").string()));
+  const OurKeys keys = reading.read(where);
 
   const std::string name = fs::absolute(options.source / "").lexically_normal().parent_path().filename().string();
   const Config config =
       run.configure(keys, fmt::format("The model of {} ({}), written by orthant import.", name, family.model_type),
                     plugin_keys, plugin_kinds);
   const SourceWeights weights(options.source);
-  Receipt receipt = Matching(weights, options).match(family, config.settings);
+  const SourceFloats floats(weights, blocks);
+  Receipt receipt = Matching(weights, floats, options).match(family, config.settings);
   receipt.files = weights.files();
 
-  run.write_weights(config, tensors_of(receipt, weights));
+  run.write_weights(config, tensors_of(receipt, floats));
+  if (!options.check_by.empty()) {
+    receipt.check = compare_logits(options, config, checkpoint_folder(run.workshop().path() / "checkpoints", 0));
+  }
   const Disk disk;
   disk.create_folder(run.workshop().path() / pretrained_folder);
   ImportResult result{.model_type = family.model_type,
                       .tensors = static_cast<std::int64_t>(receipt.dtypes.size()),
                       .packed = receipt.experts == ExpertForm::packed,
+                      .converted = receipt.converted(),
+                      .check = receipt.check,
                       .left_out = receipt.left_out,
                       .files = {}};
   for (const std::string& file : travelling_files()) {

@@ -9,10 +9,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/config/config.h"
+#include "core/pretrained/receipt.h"
 
 namespace orthant {
 
@@ -20,17 +22,24 @@ struct ImportOptions {
   std::filesystem::path source;       // a folder with config.json and safetensors
   std::filesystem::path output;       // the run's folder, to be made
   std::vector<std::string> left_out;  // patterns (* and ?) of tensors that are not to be used
+  std::string check_by = {};          // a Python with transformers, which computes logits to compare with; empty: none
 };
 
 struct ImportResult {
   std::string model_type;
   std::int64_t parameters = 0, tensors = 0;
   bool packed = false;
-  std::vector<std::string> left_out, files;  // tensors; files that travel with the weights
+  std::vector<std::string> converted;  // types of the source that an export does not write
+  std::optional<LogitsCheck> check = {};
+  std::vector<std::string> left_out = {}, files;  // tensors; files that travel with the weights
 };
 
-// One tensor at a time is in memory. Errors: ConfigError naming every key and every tensor that does not fit; Error for
-// a damaged source, and for what the disk refuses.
+// Logits of 64 tokens may differ from transformers' by so much of the largest: two orders of sums in fp32, in models of
+// many layers. A wrong angle, norm or weight makes more.
+constexpr double most_logits_differ = 1e-3;
+
+// One tensor at a time is in memory, but for a check. Errors: ConfigError naming every key and every tensor that does
+// not fit; Error for a damaged source, for what the disk refuses, and for a check that fails; those of peer_logits.
 ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin_keys,
                           const PluginKinds& plugin_kinds = {});
 

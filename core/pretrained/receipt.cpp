@@ -10,8 +10,8 @@ namespace {
 
 constexpr const char* receipt_name = "receipt.json";
 
-std::optional<DType> float_type(const std::string& name) {
-  return name == "F32" ? std::optional(DType::f32) : name == "BF16" ? std::optional(DType::bf16) : std::nullopt;
+bool is_converted(const FileType& type) {
+  return type == FileType::f16() || type == DType::f8_e4m3;
 }
 
 }  // namespace
@@ -29,6 +29,16 @@ std::vector<std::string> travelling_files() {
   return files;
 }
 
+std::vector<std::string> Receipt::converted() const {
+  std::set<std::string> names;
+  for (const auto& [tensor, type] : dtypes) {
+    if (is_converted(type)) {
+      names.insert(type.name());
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
 std::string Receipt::to_json() const {
   nlohmann::ordered_json json = {
       {"format", 1}, {"model_type", model_type}, {"experts", experts == ExpertForm::packed ? "packed" : "each"}};
@@ -39,7 +49,17 @@ std::string Receipt::to_json() const {
   json["left_out"] = left_out;
   json["repeated"] = repeated;
   for (const auto& [name, dtype] : dtypes) {
-    json["dtypes"][name] = safetensors_name(dtype);
+    json["dtypes"][name] = dtype.name();
+  }
+  if (!converted().empty()) {
+    json["converted_to_f32"] = converted();
+    json["scales"] = scales;
+  }
+  if (check.has_value()) {
+    json["check"] = {{"by", check->by},
+                     {"tokens", check->tokens},
+                     {"largest_logit", check->largest},
+                     {"difference_over_largest", check->difference}};
   }
   for (const TensorPlace& place : places) {
     json["tensors"][place.ours] = {{"shape", place.shape}, {"from", place.theirs}, {"begin", place.begin}};
@@ -58,11 +78,17 @@ std::optional<Origin> origin_of(const std::filesystem::path& run) {
   Origin origin{.model_type = text_at(json, "model_type", where),
                 .experts = text_at(json, "experts", where) == "packed" ? ExpertForm::packed : ExpertForm::each,
                 .dtypes = {},
+                .converted = {},
                 .folder = folder};
   for (const auto& [name, dtype] : member(json, "dtypes", where).items()) {
-    const std::optional<DType> known = dtype.is_string() ? float_type(dtype.get<std::string>()) : std::nullopt;
-    require(known.has_value(), "{}: '{}' has the type {}, F32 or BF16 was expected", where, name, dtype.dump());
-    origin.dtypes[name] = *known;
+    const std::optional<FileType> type = dtype.is_string() ? file_type(dtype.get<std::string>()) : std::nullopt;
+    const bool converted = type.has_value() && is_converted(*type);
+    require(converted || type == DType::f32 || type == DType::bf16,
+            "{}: '{}' has the type {}, F32, BF16, F16 or F8_E4M3 was expected", where, name, dtype.dump());
+    origin.dtypes[name] = type == DType::bf16 ? DType::bf16 : DType::f32;
+    if (converted) {
+      origin.converted.insert(type->name());
+    }
   }
   return origin;
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,15 +20,27 @@ namespace orthant {
 std::vector<std::string> tokenizer_files();
 std::vector<std::string> travelling_files();
 
+// Logits of the imported model beside those that transformers finds in the source.
+struct LogitsCheck {
+  std::string by;  // "transformers 5.1.0, torch 2.9.0"
+  std::int64_t tokens = 0;
+  double largest = 0;     // logit, by size
+  double difference = 0;  // the largest, over `largest`
+};
+
 struct Receipt {
   std::string model_type;
   ExpertForm experts = ExpertForm::each;
   std::vector<SourceWeights::File> files;
   std::vector<TensorPlace> places;
-  std::map<std::string, DType> dtypes;  // of each tensor of theirs that was used
-  std::vector<std::string> left_out;    // as asked for
-  std::vector<std::string> repeated;    // a tied output matrix that the source stores all the same
+  std::map<std::string, FileType> dtypes;     // of each tensor of theirs that was used
+  std::map<std::string, std::string> scales;  // of F8_E4M3 tensors: the tensor with the scales
+  std::vector<std::string> left_out;          // as asked for
+  std::vector<std::string> repeated;          // a tied output matrix that the source stores all the same
 
+  std::optional<LogitsCheck> check;  // where it was asked for
+
+  std::vector<std::string> converted() const;  // "F16", "F8_E4M3": what is stored so and was made f32
   std::string to_json() const;
 };
 
@@ -35,8 +48,9 @@ struct Receipt {
 struct Origin {
   std::string model_type;
   ExpertForm experts = ExpertForm::each;
-  std::map<std::string, DType> dtypes;
-  std::filesystem::path folder;  // of the files that travel
+  std::map<std::string, DType> dtypes;  // in which each tensor is written: f32 where its own type is none that we write
+  std::set<std::string> converted;      // these types
+  std::filesystem::path folder;         // of the files that travel
 };
 // Nothing where the run was not begun from a published model.
 std::optional<Origin> origin_of(const std::filesystem::path& run);

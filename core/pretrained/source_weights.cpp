@@ -2,14 +2,10 @@
 
 #include <orthant/error.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <set>
 
 #include "core/base/json.h"
 #include "core/base/keyed_hash.h"
-#include "core/device/cpu/bf16.h"
 
 namespace orthant {
 namespace {
@@ -136,26 +132,6 @@ std::uint64_t SourceWeights::size() const {
     sum += reader.file().size();
   }
   return sum;
-}
-
-void read_floats(const SourceWeights& weights, const std::string& name, std::int64_t begin, std::span<float> out) {
-  const FileTensor& tensor = *weights.find(name);
-  const std::byte* from = weights.bytes(name).data() + static_cast<std::size_t>(begin) * size_of(tensor.dtype);
-  if (tensor.dtype == DType::f32) {
-    std::memcpy(out.data(), from, out.size_bytes());
-  } else if (tensor.dtype == DType::bf16) {
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      BFloat16 narrow;
-      std::memcpy(&narrow, from + i * sizeof narrow, sizeof narrow);  // the file need not align it
-      out[i] = to_float(narrow);
-    }
-  } else {
-    fail("'{}' is {}: weights are read as F32 or BF16", name, safetensors_name(tensor.dtype));
-  }
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    require(std::isfinite(out[i]), "'{}' holds {} at element {}: the source is damaged", name, out[i],
-            begin + static_cast<std::int64_t>(i));
-  }
 }
 
 }  // namespace orthant

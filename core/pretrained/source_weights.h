@@ -44,8 +44,4 @@ class SourceWeights {
   std::map<std::string, Place> places_;
 };
 
-// Fills `out` with the elements of a tensor from `begin` on, as f32. Errors: Error naming the tensor for a type that is
-// no float, and for values that are not finite.
-void read_floats(const SourceWeights& weights, const std::string& name, std::int64_t begin, std::span<float> out);
-
 }  // namespace orthant

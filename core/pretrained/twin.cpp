@@ -89,7 +89,8 @@ std::string config_json(const Config& config, const Twin& twin, const Origin* or
   if (origin != nullptr) {
     const MappedFile file(origin->folder / "config.json");
     const std::string where = fmt::format("'{}'", file.path().string());
-    const ConfigLink::Theirs source(parse_json(file.bytes(), where));
+    ConfigLink::Theirs source(parse_json(file.bytes(), where));
+    source.erase("quantization_config");  // no weight is written so
     if (twin.family != nullptr && still_is(config, keys_in(source, *twin.family, where))) {
       if (types_kept) {
         return {reinterpret_cast<const char*>(file.bytes().data()), file.size()};

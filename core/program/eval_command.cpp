@@ -27,10 +27,10 @@ void print_tables(const Evaluation& evaluation) {
   }
   for (const TaskScore& score : evaluation.tasks) {
     const auto share = [&](std::int64_t right) {
-      return 100 * static_cast<double>(right) / static_cast<double>(score.questions);
+      return fmt::format("{:.2f}%", 100 * static_cast<double>(right) / static_cast<double>(score.questions));
     };
-    put("{:>10} {:>9.2f}% {:>15.2f}%  {}\n", score.questions, share(score.right), share(score.right_per_token),
-        score.file);
+    put("{:>10} {:>10} {:>16}  {}\n", score.questions, share(score.right),
+        score.kind == TaskKind::exact ? "exact" : share(score.right_per_token), score.file);
   }
 }
 
@@ -48,24 +48,38 @@ void print_json(const Evaluation& evaluation) {
                              {"bits_per_byte", score.bits_per_byte()}});
   }
   for (const TaskScore& score : evaluation.tasks) {
-    json["tasks"].push_back({{"file", score.file},
-                             {"questions", score.questions},
-                             {"right", score.right},
-                             {"right_per_token", score.right_per_token}});
+    const bool exact = score.kind == TaskKind::exact;
+    nlohmann::ordered_json task = {{"file", score.file},
+                                   {"kind", exact ? "exact" : "likelihood"},
+                                   {"questions", score.questions},
+                                   {"right", score.right}};
+    if (exact) {
+      task["answers"] = score.answers;
+    } else {
+      task["right_per_token"] = score.right_per_token;
+    }
+    json["tasks"].push_back(task);
   }
-  put("{}\n", json.dump(2));
+  put("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 }  // namespace
 
 void add_eval_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("eval", "Perplexity and bits per byte of texts, and tasks by likelihood");
+  CLI::App* command = app.add_subcommand("eval", "Perplexity and bits per byte of texts, and tasks");
   auto o = std::make_shared<EvalOptions>();
   auto json = std::make_shared<bool>(false);
   o->threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   command->add_option("RUN", o->model, "A run's or a checkpoint's folder, or a published model's")->required();
   command->add_option("FILES", o->files, "Texts");
-  command->add_option("--task", o->tasks, "JSON lines with context, choices and answer")->allow_extra_args(false);
+  command->add_option("--task", o->tasks, "JSON lines with context, choices and answer, or with prompt and answer")
+      ->allow_extra_args(false);
+  command->add_option("--max-tokens", o->max_tokens, "The most tokens of an answer to a prompt")
+      ->check(CLI::Range(1, 1 << 24));
+  command
+      ->add_option("--stop", o->stop,
+                   "A text that ends such an answer, in place of the end of a line; several may be given")
+      ->allow_extra_args(false);
   command->add_option("--tokenizer", o->tokenizer, "A tokenizer.json, a .model or \"bytes\"; else the model's own");
   command->add_option("--length", o->length, "Tokens of a window; without it the run's data.sequence_length")
       ->check(CLI::Range(1, 1 << 24));

@@ -1,4 +1,4 @@
-// orthant import DIR -o RUN [--leave-out PATTERN]...: a published model as a run after step 0.
+// orthant import DIR -o RUN [--leave-out PATTERN]... [--check PYTHON]: a published model as a run after step 0.
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +15,13 @@ namespace {
 void print(const ImportOptions& options, const ImportResult& result) {
   put("{}: {} parameters of a {} from {} tensors{}\n", options.output.string(), result.parameters, result.model_type,
       result.tensors, result.packed ? ", experts packed" : "");
+  if (!result.converted.empty()) {
+    put("  converted  {} to f32; orthant export writes fp32 or bf16\n", fmt::join(result.converted, ", "));
+  }
+  if (result.check.has_value()) {
+    put("  checked    logits of {} tokens by {}: {:.2g} of the largest apart ({:.0e} is allowed)\n",
+        result.check->tokens, result.check->by, result.check->difference, most_logits_differ);
+  }
   if (!result.left_out.empty()) {
     put("  left out   {}\n", fmt::join(result.left_out, ", "));
   }
@@ -33,6 +40,7 @@ void add_import_command(CLI::App& app, int& exit_code) {
   command->add_option("-o,--output", options->output, "The run's folder, to be made")->required();
   command->add_option("--leave-out", options->left_out, "Tensors that are not to be used, by name; * and ? match")
       ->allow_extra_args(false);
+  command->add_option("--check", options->check_by, "A Python with transformers: compare logits with what it computes");
   command->callback([options, &exit_code] {
     print(*options, import_model(*options, keys_of_plugin, kinds_of_plugin));
     exit_code = static_cast<int>(ExitCode::ok);

@@ -78,8 +78,8 @@ std::vector<T> values_of(const SafetensorsReader& reader, const std::string& nam
   const FileTensor& tensor = reader.at(name);
   const std::span<const std::byte> bytes = reader.bytes(tensor);
   require(tensor.dtype == dtype && bytes.size() == count * sizeof(T), "{}: '{}' has {} bytes of {}, expected {} of {}",
-          reader.file().path().string(), name, bytes.size(), safetensors_name(tensor.dtype), count * sizeof(T),
-          safetensors_name(dtype));
+          reader.file().path().string(), name, bytes.size(), tensor.dtype.name(), count * sizeof(T),
+          FileType(dtype).name());
   std::vector<T> values(count);
   if (count > 0) {
     std::memcpy(values.data(), bytes.data(), bytes.size());

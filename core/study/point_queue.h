@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/study/child.h"
+#include "core/run/child_process.h"
 #include "core/study/grid.h"
 #include "core/study/point_run.h"
 

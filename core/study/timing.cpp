@@ -10,8 +10,8 @@
 #include "core/base/output.h"
 #include "core/base/stop_signals.h"
 #include "core/checkpoint/disk.h"
+#include "core/run/child_process.h"
 #include "core/run/text_file.h"
-#include "core/study/child.h"
 
 namespace orthant {
 namespace {

@@ -122,6 +122,97 @@ TEST_F(Eval, TheLikeliestChoiceIsTheAnswer) {
   EXPECT_EQ(ask({"--task", "mean.jsonl"})["tasks"][0]["right_per_token"], 1);
 }
 
+// A model that has learnt a text that says one thing again and again.
+class ExactMatch : public Eval {
+ protected:
+  void SetUp() override {
+    std::string text;
+    for (int i = 0; i < 300; ++i) {
+      text += "The lazy dog sleeps.\nA caf\xC3\xA9 is open.\n";
+    }
+    folder_.write("text.txt", text);
+    folder_.write("c.toml",
+                  "[run]\nsteps = 60\nname = \"r\"\n[data]\npath = [\"text.txt\"]\nsequence_length = 32\n"
+                  "[batch]\nsequences = 8\n[model]\nlayers = 2\nd_model = 32\nheads = 2\n"
+                  "[moe]\nexperts = 4\ntop_k = 2\ncapacity_factor = 0\n"
+                  "[optimizer]\nlr = 0.02\nschedule = \"constant\"\n");
+    const auto trained = folder_.orthant({"train", "c.toml"});
+    ASSERT_EQ(trained.code, 0) << trained.error;
+  }
+
+  // What `orthant generate` says, as it says it.
+  std::string generated(const std::string& prompt, const std::string& stop, int max_tokens) {
+    const auto result = folder_.orthant({"generate", "runs/r", "--prompt", prompt, "--stop", stop, "--max-tokens",
+                                         std::to_string(max_tokens), "--temperature", "0", "--json"});
+    EXPECT_EQ(result.code, 0) << result.error;
+    return json::parse(result.output)["text"].get<std::string>();
+  }
+  json task(const std::vector<std::pair<std::string, std::string>>& questions, std::vector<std::string> more = {}) {
+    std::string lines;
+    for (const auto& [prompt, answer] : questions) {
+      lines += json{{"prompt", prompt}, {"answer", answer}}.dump() + "\n";
+    }
+    folder_.write("task.jsonl", lines);
+    more.insert(more.begin(), {"--task", "task.jsonl"});
+    return ask(more)["tasks"][0];
+  }
+};
+
+TEST_F(ExactMatch, TheAnswerIsWhatTheModelGeneratesToTheEndOfALine) {
+  const std::string first = generated("The lazy", "\n", 64), second = generated("A caf", "\n", 64);
+  ASSERT_EQ(first, " dog sleeps.") << "the model has not learnt its text";
+  ASSERT_NE(first, second);
+  const json found = task({{"The lazy", "dog sleeps."}, {"A caf", second}, {"The lazy", "dog"}, {"A caf", "x"}});
+  EXPECT_EQ(found["kind"], "exact");
+  EXPECT_EQ(found["questions"], 4);
+  EXPECT_EQ(found["right"], 2);
+  EXPECT_EQ(found["answers"], json({"dog sleeps.", second, "dog sleeps.", second}));
+  EXPECT_FALSE(found.contains("right_per_token"));
+  // More questions than are worked on at once: each has its own answer.
+  std::vector<std::pair<std::string, std::string>> many;
+  for (int i = 0; i < 70; ++i) {
+    many.emplace_back(i % 3 == 0 ? "The lazy" : "A caf", i % 3 == 0 ? "dog sleeps. " : "\t " + second);
+  }
+  EXPECT_EQ(task(many)["right"], 70);
+}
+
+TEST_F(ExactMatch, StopTextsAndTokensEndAnAnswer) {
+  EXPECT_EQ(task({{"The lazy", "dog"}}, {"--stop", " sleeps"})["right"], 1);
+  EXPECT_EQ(task({{"The lazy", "dog s"}}, {"--stop", "z", "--stop", "l"})["right"], 1);
+  EXPECT_EQ(task({{"The lazy", "dog"}}, {"--max-tokens", "4"})["right"], 1);
+  const std::string beyond = generated("The lazy", "open", 64);  // an end of a line is a text like others then
+  ASSERT_NE(beyond.find('\n'), std::string::npos);
+  EXPECT_EQ(task({{"The lazy", beyond}}, {"--stop", "open"})["right"], 1);
+}
+
+TEST_F(ExactMatch, StandsBesideTextsAndChoices) {
+  folder_.write("choices.jsonl", R"({"context": "The lazy", "choices": [" cat", " dog"], "answer": 1})");
+  folder_.write("exact.jsonl", R"({"prompt": "The lazy", "answer": "dog sleeps."})");
+  folder_.write("held.txt", "A caf");
+  const json found = ask({"held.txt", "--task", "exact.jsonl", "--task", "choices.jsonl"});
+  EXPECT_EQ(found["files"].size(), 1U);
+  EXPECT_EQ(found["tasks"][0]["kind"], "exact");
+  EXPECT_EQ(found["tasks"][0]["right"], 1);
+  EXPECT_EQ(found["tasks"][1]["kind"], "likelihood");
+  EXPECT_EQ(found["tasks"][1]["right"], 1);
+  const auto table = folder_.orthant({"eval", "runs/r", "--task", "exact.jsonl", "--task", "choices.jsonl"});
+  EXPECT_THAT(table.output, AllOf(HasSubstr("100.00%            exact  exact.jsonl"),
+                                  HasSubstr("100.00%          100.00%  choices.jsonl")));
+}
+
+TEST_F(ExactMatch, BadQuestionsAreRefusedByPlace) {
+  const auto refused = [&](const std::string& text) {
+    folder_.write("bad.jsonl", text);
+    return refusal({"runs/r", "--task", "bad.jsonl"});
+  };
+  EXPECT_THAT(refused(R"({"prompt": "a", "answer": " "})"), AllOf(HasSubstr("bad.jsonl:1"), HasSubstr("is empty")));
+  EXPECT_THAT(refused(R"({"prompt": "a", "answer": 1})"), AllOf(HasSubstr("bad.jsonl:1"), HasSubstr("answer")));
+  EXPECT_THAT(refused(R"({"prompt": "", "answer": "b"})"), AllOf(HasSubstr("bad.jsonl:1"), HasSubstr("no token")));
+  EXPECT_THAT(refused("{\"prompt\": \"a\", \"answer\": \"b\"}\n"
+                      "{\"context\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": 0}"),
+              AllOf(HasSubstr("bad.jsonl:2"), HasSubstr("questions of one kind")));
+}
+
 TEST_F(Eval, BadInputIsRefusedByPlace) {
   EXPECT_THAT(refusal({"runs/r"}), HasSubstr("nothing to evaluate"));
   EXPECT_THAT(refusal({"runs/r", "none.txt"}), HasSubstr("none.txt"));

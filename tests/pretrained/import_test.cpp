@@ -62,14 +62,14 @@ class Published : public testing::TestWithParam<std::string> {
   Folder folder_;
 };
 
-TEST_P(Published, HasTransformersLogits) {
-  import_into(folder_ / "run", paths::published_model(GetParam()));
-  const Config config = config_of(folder_ / "run");
-  const fs::path source = paths::published_model(GetParam().substr(0, GetParam().find("_packed")));
+void expect_transformers_logits(const fs::path& run, const std::string& model) {
+  import_into(run, paths::published_model(model));
+  const Config config = config_of(run);
+  const fs::path source = paths::published_model(model.substr(0, model.find("_packed")));
   const SafetensorsReader expected(source / "expected.safetensors");
   const std::vector<float> theirs = values<float>(expected, "logits");
   const std::vector<double> ours =
-      sample_logits(config, starting_checkpoint(folder_ / "run"), values<std::int32_t>(expected, "token"), 2);
+      sample_logits(config, starting_checkpoint(run), values<std::int32_t>(expected, "token"), 2);
   ASSERT_EQ(ours.size(), theirs.size());
   double difference = 0, largest = 0;
   for (std::size_t i = 0; i < ours.size(); ++i) {
@@ -78,6 +78,10 @@ TEST_P(Published, HasTransformersLogits) {
   }
   EXPECT_GT(largest, 1);
   EXPECT_LT(difference / largest, 1e-5);
+}
+
+TEST_P(Published, HasTransformersLogits) {
+  expect_transformers_logits(folder_ / "run", GetParam());
 }
 
 TEST_P(Published, ComesOutAsItWentIn) {
@@ -128,6 +132,52 @@ TEST_P(Published, IsExportedByAnotherRunAsTheSameFamily) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Published, testing::ValuesIn(families),
                          [](const auto& family) { return family.param; });
+
+// Models whose tensors have types that we read and do not write.
+class Converted : public Published {};
+
+TEST_P(Converted, HasTransformersLogits) {
+  expect_transformers_logits(folder_ / "run", GetParam());
+}
+
+TEST_P(Converted, ComesOutWithAllOfItsBits) {
+  const fs::path published = paths::published_model(GetParam());
+  const ImportResult result = import_into(folder_ / "run", published);
+  const std::string type = GetParam() == "llama_f16" ? "F16" : "F8_E4M3";
+  EXPECT_THAT(result.converted, testing::ElementsAre(type));
+  const json receipt = json::parse(read_file(folder_ / "run/pretrained/receipt.json"));
+  EXPECT_EQ(receipt["converted_to_f32"], json::array({type}));
+  const ExportResult exported = export_run({.run = folder_ / "run", .output = folder_ / "out"}, keys_of_plugin);
+  EXPECT_THAT(exported.notes, testing::ElementsAre(HasSubstr(type + " tensors are written as fp32")));
+  const SafetensorsReader source(published / "model.safetensors"), expected(published / "expected.safetensors"),
+      out(folder_ / "out/model.safetensors");
+  int converted = 0;
+  for (const FileTensor& tensor : out.tensors()) {
+    const FileTensor* wanted = expected.find(tensor.name);
+    const auto a = wanted != nullptr ? expected.bytes(*wanted) : source.bytes(source.at(tensor.name));
+    const auto b = out.bytes(tensor);
+    EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end())) << tensor.name;
+    converted += wanted != nullptr ? 1 : 0;
+    EXPECT_EQ(receipt["scales"].contains(tensor.name), wanted != nullptr && type == "F8_E4M3") << tensor.name;
+  }
+  EXPECT_GT(converted, 10);
+  EXPECT_EQ(static_cast<std::size_t>(converted), expected.tensors().size() - 2);  // beside token and logits
+  // What was written says nothing of the types that are gone, and is the same model.
+  const json config = json::parse(read_file(folder_ / "out/config.json"));
+  EXPECT_FALSE(config.contains("quantization_config"));
+  EXPECT_EQ(config["torch_dtype"], "float32");
+  EXPECT_FALSE(config.contains("dtype"));
+  import_into(folder_ / "again", folder_ / "out");
+  EXPECT_TRUE(
+      run_test::differences(starting_checkpoint(folder_ / "run"), starting_checkpoint(folder_ / "again")).empty());
+  const ExportResult narrow =
+      export_run({.run = folder_ / "run", .output = folder_ / "narrow", .dtype = DType::bf16}, keys_of_plugin);
+  EXPECT_EQ(narrow.dtypes, "bf16");
+  EXPECT_THAT(narrow.notes, testing::IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Converted, testing::Values("llama_f16", "deepseek_v3_fp8"),
+                         [](const auto& model) { return std::string(model.param); });
 
 // A copy of a published model whose parts a test can spoil.
 class Spoilt : public testing::Test {
@@ -348,15 +398,56 @@ TEST_F(Spoilt, AKeyThatIsMissingMeansWhatTransformersTakesForIt) {
 }
 
 TEST_F(Spoilt, FamiliesThatAreNotKnownAndQuantisedModelsAreRefused) {
+  const auto refused = [&](const json& how) {
+    take("mixtral");
+    change_config([&](json& config) { config["quantization_config"] = how; });
+    return refusal();
+  };
+  const json fp8 = {{"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {128, 128}}};
+  const auto changed = [&](const char* key, const json& value) {
+    json how = fp8;
+    how[key] = value;
+    return how;
+  };
+  EXPECT_THAT(refused({{"quant_method", "mxfp4"}}),
+              AllOf(HasSubstr("quant_method = \"mxfp4\""), HasSubstr("Save any other as bfloat16 first")));
+  EXPECT_THAT(refused(changed("fmt", "e5m2")), HasSubstr("has fmt = \"e5m2\""));
+  EXPECT_THAT(refused(changed("activation_scheme", "static")), HasSubstr("activation_scheme"));
+  EXPECT_THAT(refused(changed("bits", 4)), HasSubstr("has bits, which is not known"));
+  for (const json& size : {json(), json({128}), json({128, 0}), json({-1, 128}), json({1.5, 2}), json("128")}) {
+    EXPECT_THAT(refused(changed("weight_block_size", size)), HasSubstr("two sizes were expected"));
+  }
+  EXPECT_THAT(refused(json::array()), HasSubstr("quantization_config is no object"));
   take("mixtral");
-  change_config([](json& config) { config["quantization_config"] = {{"quant_method", "fp8"}}; });
-  EXPECT_THAT(refusal(), HasSubstr("is quantised"));
+  change_config([](json& config) { config["model_type"] = "gpt_oss"; });
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("family \"gpt_oss\""), HasSubstr("attention sinks")));
   change_config([](json& config) { config["model_type"] = "jamba"; });
   EXPECT_THAT(refusal(), AllOf(HasSubstr("family \"jamba\""), HasSubstr("known are mixtral")));
   std::ofstream(folder_ / "source/config.json") << "{";
   EXPECT_THAT(refusal(), HasSubstr("config.json': not valid JSON"));
   fs::remove(folder_ / "source/config.json");
   EXPECT_THAT(refusal(), HasSubstr("has no config.json"));
+}
+
+TEST_F(Spoilt, ScalesThatDoNotFitTheirMatrixAreRefused) {
+  const std::string matrix = "model.layers.1.self_attn.o_proj.weight", scales = matrix + "_scale_inv";
+  take("deepseek_v3_fp8");
+  rewrite([&](const FileTensor& t) { return t.name == scales ? "" : t.name; });
+  EXPECT_THAT(refusal(), HasSubstr(matrix + " is F8_E4M3, and its scales are missing: " + scales));
+  take("deepseek_v3_fp8");
+  change_config([](json& config) { config["quantization_config"]["weight_block_size"] = {8, 8}; });
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("q_b_proj.weight_scale_inv is F32 [5, 1], where [5, 2] of F32"),
+                               HasSubstr("blocks of 8 x 8"), Not(HasSubstr("has no place for"))));
+  take("deepseek_v3_fp8");
+  change_config([](json& config) { config.erase("quantization_config"); });
+  EXPECT_THAT(refusal(), HasSubstr("config.json has no quantization_config that says its scales"));
+  take("deepseek_v3_fp8");
+  rewrite(same_name, "model.safetensors", [&](FileTensor& t) {
+    if (t.name == matrix) {
+      t.dtype = DType::f8_e5m2;
+    }
+  });
+  EXPECT_THAT(refusal(), HasSubstr(matrix + " is F8_E5M2: F32, BF16, F16 and F8_E4M3 are read"));
 }
 
 TEST_F(Spoilt, AFolderMayHaveAnyName) {
@@ -384,6 +475,63 @@ TEST(Import, OfTheProgramSaysWhatItMade) {
   EXPECT_EQ(receipt["files"][0]["sha256"].get<std::string>().size(), 64U);
   EXPECT_EQ(receipt["tensors"]["model.layers.1.block_sparse_moe.experts.2.w3.weight"]["from"],
             "model.layers.1.mlp.experts.gate_up_proj");
+}
+
+// A program that does what the script of a check would: writes these logits, or fails.
+std::string fake_python(const run_test::ProgramFolder& folder, const std::string& body) {
+  folder.write("python", "#!/bin/bash\n" + body);
+  fs::permissions(folder.path("python"), fs::perms::owner_all);
+  return folder.path("python").string();
+}
+
+TEST(ImportCheck, ComparesLogitsAndRefusesAnotherModel) {
+  run_test::ProgramFolder folder;
+  const fs::path model = paths::published_model("mixtral");
+  const auto import = [&](const std::string& python) {
+    return folder.orthant({"import", model.string(), "-o", folder.path("run").string(), "--check", python});
+  };
+  // "-c", the script, the model's folder, ids, the file of the logits, that of the versions.
+  const std::string versions = "printf 'transformers of a test' > \"$6\"\n";
+  const auto zeros = import(fake_python(folder, versions + "head -c 9728 /dev/zero > \"$5\""));  // 64 x 38
+  EXPECT_EQ(zeros.code, 1);
+  EXPECT_THAT(zeros.error,
+              AllOf(HasSubstr("differ from those of transformers of a test"), HasSubstr("1e-03 is allowed")));
+  const auto few = import(fake_python(folder, versions + "head -c 16 /dev/zero > \"$5\""));
+  EXPECT_THAT(few.error, HasSubstr("finds 4 logits"));
+  const auto fails = import(fake_python(folder, "echo 'it is broken'; exit 1"));
+  EXPECT_THAT(fails.error, AllOf(HasSubstr("ended with code 1"), HasSubstr("it is broken")));
+  EXPECT_THAT(import(fake_python(folder, "echo no torch; exit 3")).error, HasSubstr("pip install them there"));
+  EXPECT_THAT(import(folder.path("nowhere").string()).error, HasSubstr("it cannot be run"));
+  EXPECT_FALSE(fs::exists(folder.path("run")));
+  const auto quantised = folder.orthant({"import", paths::published_model("deepseek_v3_fp8").string(), "-o",
+                                         folder.path("run").string(), "--check", "python"});
+  EXPECT_EQ(quantised.code, 78);
+  EXPECT_THAT(quantised.error, HasSubstr("Leave out --check"));
+}
+
+TEST(ImportCheck, ByTransformersFindsTheSameModel) {
+  if (paths::python().empty()) {
+    GTEST_SKIP() << "no ORTHANT_PYTHON and no .venv/bin/python with torch and transformers";
+  }
+  run_test::ProgramFolder folder;
+  const auto import = [&](const fs::path& model, const std::string& run) {
+    return folder.orthant({"import", model.string(), "-o", folder.path(run).string(), "--check", paths::python()});
+  };
+  const auto first = import(paths::published_model("mixtral"), "mixtral");
+  if (first.error.find("pip install them there") != std::string::npos) {
+    GTEST_SKIP() << paths::python() << " lacks torch or transformers";
+  }
+  EXPECT_EQ(first.code, 0) << first.error;
+  EXPECT_THAT(first.output, HasSubstr("checked    logits of 64 tokens by transformers "));
+  for (const std::string model : {"mixtral", "deepseek_v3", "llama_f16"}) {
+    const auto result = model == "mixtral" ? first : import(paths::published_model(model), model);
+    EXPECT_EQ(result.code, 0) << result.error;
+    const json check = json::parse(read_file(folder.path(model) / "pretrained/receipt.json"))["check"];
+    EXPECT_EQ(check["tokens"], 64);
+    EXPECT_GT(check["largest_logit"], 1);
+    EXPECT_LT(check["difference_over_largest"], 2e-5) << model;
+    EXPECT_GT(check["difference_over_largest"], 0) << "compared with itself?";
+  }
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
     python make_models.py [FOLDER]     needs torch, transformers 5 and safetensors; CPU alone
 
 Sizes are odd on purpose. FOLDER/NAME holds config.json, model.safetensors and expected.safetensors: token [2, 32] and
-logits [2, 32, V], computed in fp64 from the fp32 (or bf16) weights. NAME_packed has the experts of a layer in one tensor.
+logits [2, 32, V], computed in fp64 from the weights as they are stored. NAME_packed has the experts of a layer in one
+tensor. NAME_fp8 has matrices in 8 bits, with a scale for each block; expected.safetensors then has their values too, in
+fp32, and so it has those of F16 tensors.
 """
 import json
 import pathlib
@@ -50,7 +52,11 @@ MODELS = {
     "deepseek_v3": (t.DeepseekV3ForCausalLM, t.DeepseekV3Config, dict(
         LATENT, q_lora_rank=10, n_shared_experts=1, rope_parameters=YARN)),
 }
+MODELS["llama_f16"] = MODELS["llama"]
 PACKED = ("mixtral", "qwen3_moe")  # in both forms
+FP8 = "deepseek_v3"                # in bf16 and 8 bits too
+BLOCK = (8, 10)                    # rows and columns that share a scale; published models have 128 and 128
+STORED = {"qwen3": torch.bfloat16, "llama_f16": torch.float16}
 
 
 def randomised(model):
@@ -86,6 +92,44 @@ def pack(folder):
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
+def expect(folder, tokens, logits, values):
+    save_file({"token": tokens.to(torch.int32), "logits": logits.to(torch.float32), **values},
+              folder / "expected.safetensors")
+
+
+def in_fp8(source, folder, model_class, tokens):
+    """The matrices that DeepSeek-V3 has in 8 bits: all but embedding, output and router. The rest is bf16."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(source, folder)
+    stored, values = {}, {}
+    for name, w in load_file(source / "model.safetensors").items():
+        if w.dim() != 2 or "embed" in name or "lm_head" in name or name.endswith("mlp.gate.weight"):
+            stored[name] = w if "e_score_correction_bias" in name else w.to(torch.bfloat16)
+            continue
+        spread = lambda s: s.repeat_interleave(BLOCK[0], 0).repeat_interleave(BLOCK[1], 1)[:w.shape[0], :w.shape[1]]
+        rows, columns = (-(-size // block) for size, block in zip(w.shape, BLOCK))
+        scale = torch.empty(rows, columns)
+        for r in range(rows):
+            for c in range(columns):
+                block = w[r * BLOCK[0]:(r + 1) * BLOCK[0], c * BLOCK[1]:(c + 1) * BLOCK[1]]
+                scale[r, c] = block.abs().max() / 448
+        stored[name] = (w / spread(scale)).to(torch.float8_e4m3fn)
+        stored[name + "_scale_inv"] = scale
+        values[name] = stored[name].to(torch.float32) * spread(scale)
+    wide = folder / "wide"
+    shutil.copytree(source, wide)
+    save_file({n: values.get(n, w.to(torch.float32)) for n, w in stored.items() if not n.endswith("_scale_inv")},
+              wide / "model.safetensors", {"format": "pt"})
+    logits = logits_of(wide, model_class, tokens)
+    shutil.rmtree(wide)
+    save_file(stored, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
+                                     "weight_block_size": list(BLOCK)}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    expect(folder, tokens, logits, values)
+
+
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "models")
     for name, (model_class, config_class, keys) in MODELS.items():
@@ -95,17 +139,19 @@ def main():
         tokens = torch.randint(0, VOCABULARY, (2, POSITIONS))
         model = model_class(config_class(**{**SHAPE, **keys}))
         randomised(model)
-        if name == "qwen3":
-            model = model.to(torch.bfloat16)
+        model = model.to(STORED.get(name, torch.float32))
         model.save_pretrained(folder)
         (folder / "generation_config.json").unlink(missing_ok=True)
         logits = logits_of(folder, model_class, tokens)
-        save_file({"token": tokens.to(torch.int32), "logits": logits.to(torch.float32)}, folder / "expected.safetensors")
+        values = load_file(folder / "model.safetensors") if STORED.get(name) == torch.float16 else {}
+        expect(folder, tokens, logits, {n: value.to(torch.float32) for n, value in values.items()})
         if name in PACKED:
             packed = root / f"{name}_packed"
             shutil.rmtree(packed, ignore_errors=True)
             shutil.copytree(folder, packed)
             pack(packed)
+        if name == FP8:
+            in_fp8(folder, root / f"{name}_fp8", model_class, tokens)
         print(name, json.dumps({k: v for k, v in keys.items()}, default=str)[:60], float(logits.abs().max()))
 
 

@@ -48,7 +48,7 @@ class Reference {
   template <class T>
   std::vector<T> values(const std::string& name, DType dtype) const {
     const FileTensor& t = file_.at(name);
-    require(t.dtype == dtype, "{} is {}, asked for as {}", name, name_of(t.dtype), name_of(dtype));
+    require(t.dtype == dtype, "{} is {}, asked for as {}", name, t.dtype.name(), name_of(dtype));
     const auto bytes = file_.bytes(t);
     std::vector<T> out(bytes.size() / sizeof(T));
     std::memcpy(out.data(), bytes.data(), bytes.size());

@@ -1,4 +1,4 @@
-// A program that a study starts and waits for: a point's training run.
+// A program that this one starts and waits for.
 #pragma once
 
 #include <sys/types.h>
@@ -23,6 +23,8 @@ class ChildProcess {
 
   // False from the call on that finds it ended.
   bool is_running();
+  // Until it has ended.
+  const Ending& wait();
   // REQUIRES: not running.
   const Ending& ending() const { return ending_; }
   void signal(int number) const;

@@ -1,4 +1,4 @@
-#include "core/study/child.h"
+#include "core/run/child_process.h"
 
 #include <orthant/error.h>
 
@@ -35,7 +35,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command, const std::f
     fail("cannot start {}: {}", command.front(), std::generic_category().message(error));
   }
   if (pid_ == 0) {
-    setpgid(0, 0);  // a Ctrl-C is for the study, which tells its points
+    setpgid(0, 0);  // a Ctrl-C is for the one who started it, and may tell it
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
       _exit(128 + SIGKILL);
@@ -76,6 +76,13 @@ bool ChildProcess::is_running() {
     reap(WNOHANG);
   }
   return pid_ > 0;
+}
+
+const Ending& ChildProcess::wait() {
+  if (pid_ > 0) {
+    reap(0);
+  }
+  return ending_;
 }
 
 void ChildProcess::signal(int number) const {

@@ -1,0 +1,167 @@
+#include "core/pretrained/source_floats.h"
+
+#include <orthant/error.h>
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <vector>
+
+#include "core/base/storage_types.h"
+#include "core/device/cpu/bf16.h"
+
+namespace orthant {
+namespace {
+
+using Theirs = ConfigLink::Theirs;
+
+constexpr FileType f8 = DType::f8_e4m3;
+
+std::int64_t blocks_in(std::int64_t size, std::int64_t block) {
+  return (size + block - 1) / block;
+}
+
+// IEEE 754 binary16: a sign, 5 bits of exponent (bias 15), 10 of mantissa.
+float half_value(std::uint16_t bits) {
+  const std::uint32_t sign = std::uint32_t{bits} >> 15 << 31, exponent = bits >> 10 & 0x1Fu, mantissa = bits & 0x3FFu;
+  if (exponent == 0) {  // a multiple of 2^-24
+    return float_of_bits(sign | bits_of_float(std::ldexp(static_cast<float>(mantissa), -24)));
+  }
+  return float_of_bits(sign | (exponent == 0x1F ? 0x7F800000u : (exponent + 112) << 23) | mantissa << 13);
+}
+
+// The file need not align its elements.
+template <class T>
+T element(const std::byte* from, std::size_t i) {
+  T value;
+  std::memcpy(&value, from + i * sizeof value, sizeof value);
+  return value;
+}
+
+// REQUIRES: F32, BF16 or F16.
+void widen(FileType type, const std::byte* from, std::span<float> out) {
+  if (type == DType::f32) {
+    std::memcpy(out.data(), from, out.size_bytes());
+    return;
+  }
+  const bool half = type == FileType::f16();
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i] = half ? half_value(element<std::uint16_t>(from, i)) : to_float(element<BFloat16>(from, i));
+  }
+}
+
+bool is_float(FileType type) {
+  return type == DType::f32 || type == DType::bf16 || type == FileType::f16();
+}
+
+}  // namespace
+
+std::optional<ScaleBlocks> scale_blocks_in(const Theirs& config, const std::string& where) {
+  const auto found = config.find("quantization_config");
+  if (found == config.end()) {
+    return {};
+  }
+  const Theirs& how = *found;
+  const auto refuse = [&](const std::string& what) {
+    throw ConfigError(
+        fmt::format("{}: quantization_config {}. Of quantised models those are read that say quant_method \"fp8\", fmt "
+                    "\"e4m3\" and weight_block_size (DeepSeek-V3's form). Save any other as bfloat16 first: "
+                    "dequantize=True in transformers' quantization config, then save_pretrained",
+                    where, what));
+  };
+  if (!how.is_object()) {
+    refuse("is no object");
+  }
+  // dynamic: activations are rounded as they come when such a model runs in 8 bits; nothing is stored for it.
+  const std::vector<std::pair<const char*, Theirs>> wanted = {
+      {"quant_method", "fp8"}, {"fmt", "e4m3"}, {"activation_scheme", "dynamic"}};
+  for (const auto& [key, value] : wanted) {
+    const Theirs is = how.value(key, key == std::string("quant_method") ? Theirs() : value);
+    if (is != value) {
+      refuse(fmt::format("has {} = {}", key, is.dump()));
+    }
+  }
+  // What these leave as it was, tensors show by their types. scale_fmt: how scales were chosen.
+  const std::set<std::string> known = {"quant_method",      "fmt",       "activation_scheme",
+                                       "weight_block_size", "scale_fmt", "modules_to_not_convert",
+                                       "ignored_layers",    "dequantize"};
+  for (const auto& [key, value] : how.items()) {
+    if (!known.contains(key)) {
+      refuse(fmt::format("has {}, which is not known", key));
+    }
+  }
+  const Theirs size = how.value("weight_block_size", Theirs());
+  const auto is_size = [](const Theirs& n) { return n.is_number_unsigned() && n > 0 && n < 1 << 20; };
+  if (!size.is_array() || size.size() != 2 || !is_size(size[0]) || !is_size(size[1])) {
+    refuse(fmt::format("has weight_block_size = {}, where two sizes were expected", size.dump()));
+  }
+  return ScaleBlocks{size[0], size[1]};
+}
+
+std::string SourceFloats::scales_of(const FileTensor& tensor) const {
+  return tensor.dtype == f8 ? tensor.name + "_scale_inv" : "";
+}
+
+std::string SourceFloats::unreadable(const FileTensor& tensor) const {
+  if (is_float(tensor.dtype)) {
+    return "";
+  }
+  if (tensor.dtype != f8) {
+    return fmt::format("{} is {}: F32, BF16, F16 and F8_E4M3 are read", tensor.name, tensor.dtype.name());
+  }
+  if (!blocks_.has_value()) {
+    return fmt::format("{} is F8_E4M3, and config.json has no quantization_config that says its scales", tensor.name);
+  }
+  if (tensor.sizes.size() != 2) {
+    return fmt::format("{} is F8_E4M3 with {} dimensions: only matrices are read so, experts one by one", tensor.name,
+                       tensor.sizes.size());
+  }
+  const FileTensor* scales = weights_.find(scales_of(tensor));
+  if (scales == nullptr) {
+    return fmt::format("{} is F8_E4M3, and its scales are missing: {}", tensor.name, scales_of(tensor));
+  }
+  const std::vector<std::int64_t> wanted = {blocks_in(tensor.sizes[0], blocks_->rows),
+                                            blocks_in(tensor.sizes[1], blocks_->columns)};
+  if (scales->sizes != wanted || !is_float(scales->dtype)) {
+    return fmt::format("{} is {} [{}], where [{}] of F32, BF16 or F16 were expected: blocks of {} x {}", scales->name,
+                       scales->dtype.name(), fmt::join(scales->sizes, ", "), fmt::join(wanted, ", "), blocks_->rows,
+                       blocks_->columns);
+  }
+  return "";
+}
+
+void SourceFloats::read(const std::string& name, std::int64_t begin, std::span<float> out) const {
+  const FileTensor& tensor = *weights_.find(name);
+  if (tensor.dtype == f8) {
+    read_scaled(tensor, begin, out);
+  } else {
+    widen(tensor.dtype, weights_.bytes(name).data() + static_cast<std::size_t>(begin) * tensor.dtype.bytes(), out);
+  }
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    require(std::isfinite(out[i]), "'{}' holds {} at element {}: the source is damaged", name, out[i],
+            begin + static_cast<std::int64_t>(i));
+  }
+}
+
+void SourceFloats::read_scaled(const FileTensor& tensor, std::int64_t begin, std::span<float> out) const {
+  const FileTensor& stored = *weights_.find(scales_of(tensor));
+  const std::int64_t columns = tensor.sizes[1], across = stored.sizes[1];
+  std::vector<float> scales(static_cast<std::size_t>(stored.sizes[0] * across));
+  widen(stored.dtype, weights_.bytes(stored.name).data(), scales);
+  const std::byte* from = weights_.bytes(tensor.name).data();
+  const std::int64_t end = begin + static_cast<std::int64_t>(out.size());
+  for (std::int64_t at = begin; at < end;) {  // the rest of a row within a block
+    const std::int64_t row = at / columns, column = at % columns, block = column / blocks_->columns;
+    const std::int64_t stop = std::min({(block + 1) * blocks_->columns - column + at, (row + 1) * columns, end});
+    const float scale = scales[static_cast<std::size_t>(row / blocks_->rows * across + block)];
+    for (; at < stop; ++at) {
+      out[static_cast<std::size_t>(at - begin)] =
+          widened(element<Float8E4M3>(from, static_cast<std::size_t>(at))) * scale;
+    }
+  }
+}
+
+}  // namespace orthant

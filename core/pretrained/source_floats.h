@@ -1,0 +1,46 @@
+// Elements of a published model's tensors as f32, whatever type they are stored in.
+//
+// F32, BF16 and F16 keep their values. An F8_E4M3 matrix is multiplied by its scales, one for each block of it, in f32:
+// DeepSeek-AI, "DeepSeek-V3 Technical Report" (2024), section 3.3; quantization_config.quant_method = "fp8".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "core/pretrained/config_link.h"
+#include "core/pretrained/source_weights.h"
+
+namespace orthant {
+
+// The part of a matrix that shares a scale; smaller at the matrix's ends.
+struct ScaleBlocks {
+  std::int64_t rows = 0, columns = 0;
+};
+
+// What quantization_config says of a config.json; nothing where that is missing. where: begins messages.
+// Errors: ConfigError naming what cannot be read, and what to do.
+std::optional<ScaleBlocks> scale_blocks_in(const ConfigLink::Theirs& config, const std::string& where);
+
+// Thread safety: const calls from any thread. The weights outlive it.
+class SourceFloats {
+ public:
+  SourceFloats(const SourceWeights& weights, std::optional<ScaleBlocks> blocks) : weights_(weights), blocks_(blocks) {}
+
+  // The name of the tensor with the scales of this one; empty: it has none.
+  std::string scales_of(const FileTensor& tensor) const;
+  // Why the tensor cannot be read; empty: it can.
+  std::string unreadable(const FileTensor& tensor) const;
+  // Fills `out` with the elements of a tensor from `begin` on. REQUIRES: it can be read.
+  // Errors: Error naming the tensor for values that are not finite.
+  void read(const std::string& name, std::int64_t begin, std::span<float> out) const;
+
+ private:
+  void read_scaled(const FileTensor& tensor, std::int64_t begin, std::span<float> out) const;
+
+  const SourceWeights& weights_;
+  std::optional<ScaleBlocks> blocks_;
+};
+
+}  // namespace orthant

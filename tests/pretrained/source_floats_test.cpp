@@ -1,0 +1,86 @@
+// Elements of 16 and 8 bits by their definition, and scales of blocks by a plain loop.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "core/pretrained/source_floats.h"
+#include "tests/support/error_of.h"
+#include "tests/support/run_supervisor.h"
+
+namespace orthant::source_floats_test {
+namespace {
+
+template <class T>
+std::span<const std::byte> bytes_of(const std::vector<T>& values) {
+  return std::as_bytes(std::span(values));
+}
+
+// (-1)^s 2^(e - bias) 1.m, or 2^(1 - bias) 0.m where e is 0.
+double defined(unsigned bits, int exponent_bits, int mantissa_bits) {
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  const int exponent = static_cast<int>(bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
+  const double mantissa = std::ldexp(bits & ((1u << mantissa_bits) - 1), -mantissa_bits);
+  const double size = exponent == 0 ? std::ldexp(mantissa, 1 - bias) : std::ldexp(1 + mantissa, exponent - bias);
+  return (bits >> (exponent_bits + mantissa_bits) & 1u) != 0 ? -size : size;
+}
+
+TEST(SourceFloats, EveryFiniteHalfHasItsValue) {
+  const launch_test::TemporaryFolder folder;
+  std::vector<std::uint16_t> halves;
+  for (unsigned bits = 0; bits < 1u << 16; ++bits) {
+    if ((bits >> 10 & 0x1Fu) != 0x1Fu) {
+      halves.push_back(static_cast<std::uint16_t>(bits));
+    }
+  }
+  const std::int64_t count = static_cast<std::int64_t>(halves.size());
+  const std::vector<std::uint16_t> odd = {0x3C00, 0x7C00, 0x7E00};
+  write_safetensors(folder.path() / "model.safetensors",
+                    {{.name = "all", .dtype = FileType::f16(), .sizes = {count}},
+                     {.name = "infinite", .dtype = FileType::f16(), .sizes = {3}}},
+                    {bytes_of(halves), bytes_of(odd)});
+  const SourceWeights weights(folder.path());
+  const SourceFloats floats(weights, {});
+  std::vector<float> read(halves.size());
+  floats.read("all", 0, read);
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    ASSERT_EQ(static_cast<double>(read[i]), defined(halves[i], 5, 10)) << halves[i];
+    ASSERT_EQ(std::signbit(read[i]), halves[i] >> 15 != 0) << halves[i];
+  }
+  std::vector<float> one(1);
+  EXPECT_NE(test::error_of([&] { floats.read("infinite", 1, one); }).find("holds inf at element 1"), std::string::npos);
+  EXPECT_NE(test::error_of([&] { floats.read("infinite", 2, one); }).find("holds nan at element 2"), std::string::npos);
+}
+
+TEST(SourceFloats, AMatrixInEightBitsIsMultipliedBlockByBlock) {
+  const launch_test::TemporaryFolder folder;
+  constexpr std::int64_t rows = 7, columns = 11, block_rows = 3, block_columns = 4;
+  std::vector<std::uint8_t> bits(rows * columns);
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    bits[i] = static_cast<std::uint8_t>(i * 37 % 127 + (i % 2) * 128);  // none is NaN
+  }
+  std::vector<float> scales(9);
+  for (std::size_t i = 0; i < scales.size(); ++i) {
+    scales[i] = 0.1f * static_cast<float>(i + 1);
+  }
+  write_safetensors(folder.path() / "model.safetensors",
+                    {{.name = "w", .dtype = DType::f8_e4m3, .sizes = {rows, columns}},
+                     {.name = "w_scale_inv", .dtype = DType::f32, .sizes = {3, 3}}},
+                    {bytes_of(bits), bytes_of(scales)});
+  const SourceWeights weights(folder.path());
+  const SourceFloats floats(weights, ScaleBlocks{block_rows, block_columns});
+  EXPECT_EQ(floats.unreadable(*weights.find("w")), "");
+  for (std::int64_t begin : {0, 1, 5, 11, 40, 76}) {
+    std::vector<float> read(static_cast<std::size_t>(rows * columns - begin));
+    floats.read("w", begin, read);
+    for (std::int64_t i = begin; i < rows * columns; ++i) {
+      const std::int64_t block = i / columns / block_rows * 3 + i % columns / block_columns;
+      const double value = defined(bits[static_cast<std::size_t>(i)], 4, 3) *
+                           static_cast<double>(scales[static_cast<std::size_t>(block)]);
+      ASSERT_EQ(read[static_cast<std::size_t>(i - begin)], static_cast<float>(value)) << i << " from " << begin;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace orthant::source_floats_test
