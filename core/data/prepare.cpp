@@ -183,7 +183,7 @@ std::string tokens_depend_on(const PrepareOptions& options) {
 }
 
 TokenFile prepare_tokens(const PrepareOptions& options) {
-  check_output_file(options.output);
+  check_token_output(options.output);
   std::vector<TextFile> files;
   for (const std::string& path : options.files) {
     files.emplace_back(path, options.text);

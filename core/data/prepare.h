@@ -50,8 +50,9 @@ std::string tokens_depend_on(const PrepareOptions& options);
 
 // Shards of an earlier call with the same texts (size and time of change), tokenizer and options are kept; those of
 // another are removed. Errors: ConfigError for texts that are missing, empty or no JSON lines, for texts without a
-// token, and for an output that no file can be; Error where another call writes the same output, for OUT.parts that is
-// somebody else's, for what the tokenizer refuses (by file and line), and for a full disk. Returns what was written.
+// token, and for an output that check_token_output refuses; Error where another call writes the same output, for
+// OUT.parts that is somebody else's, for what the tokenizer refuses (by file and line), and for a full disk. Returns
+// what was written.
 TokenFile prepare_tokens(const PrepareOptions& options);
 
 }  // namespace orthant

@@ -109,6 +109,12 @@ std::size_t token_width(std::int64_t vocabulary) {
   return vocabulary <= std::int64_t{1} << 16 ? 2 : 4;
 }
 
+void check_token_output(const std::filesystem::path& output) {
+  check_output_file(output);
+  constexpr Header ours;
+  check_replaced(output, {ours.magic.data(), ours.magic.size()}, "token file");
+}
+
 TokenFile write_token_file(const std::filesystem::path& output, TokenFile content,
                            const std::function<void(const TokenBytes&)>& feed) {
   const std::size_t index = content.documents.size() * sizeof(Document);
@@ -121,7 +127,7 @@ TokenFile write_token_file(const std::filesystem::path& output, TokenFile conten
   header.documents = content.documents.size();
   header.tokenizer = content.tokenizer;
 
-  check_output_file(output);
+  check_token_output(output);
   PartialFile out(output);
   out.write(std::as_bytes(std::span(&header, 1)));
   out.write(std::as_bytes(std::span(content.documents)));

@@ -38,10 +38,14 @@ TokenFile read_token_file(const MappedFile& file, bool check_tokens = false);
 // Bytes of a token whose id is below `vocabulary`.
 std::size_t token_width(std::int64_t vocabulary);
 
+// Refuses a name that no file can have, and that of a file which is no token file: a text, most of all. Errors:
+// ConfigError.
+void check_token_output(const std::filesystem::path& output);
+
 // Writes a token file with the vocabulary, tokenizer and documents of `content`. `feed` gives all tokens, of
 // token_width bytes each, to the function that it is called with, in any number of calls. The output appears under its
-// name only when it is complete; nothing is left of it otherwise. Errors: ConfigError for a name that no file can have
-// (write_file.h), Error when it cannot be written, and what `feed` throws. Returns what was written.
+// name only when it is complete; nothing is left of it otherwise. Errors: those of
+// check_token_output, Error when it cannot be written, and what `feed` throws. Returns what was written.
 using TokenBytes = std::function<void(std::span<const std::byte>)>;
 TokenFile write_token_file(const std::filesystem::path& output, TokenFile content,
                            const std::function<void(const TokenBytes&)>& feed);

@@ -2,6 +2,9 @@
 
 #include <orthant/error.h>
 
+#include <array>
+#include <cerrno>
+#include <cstring>
 #include <system_error>
 
 namespace orthant {
@@ -10,8 +13,9 @@ namespace fs = std::filesystem;
 
 PartialFile::PartialFile(const fs::path& name) : name_(name), partial_(name) {
   partial_ += ".partial";
+  errno = 0;
   out_.open(partial_, std::ios::binary | std::ios::trunc);
-  require(out_.good(), "cannot create '{}'", partial_.string());
+  require(out_.good(), "cannot create '{}': {}", partial_.string(), std::strerror(errno));
 }
 
 PartialFile::~PartialFile() {
@@ -42,6 +46,19 @@ void check_output_file(const fs::path& name) {
   }
   if (!fs::is_directory(folder, ignored)) {
     throw ConfigError(fmt::format("'{}' cannot be written: there is no folder '{}'", name.string(), folder.string()));
+  }
+}
+
+void check_replaced(const fs::path& name, std::string_view beginning, const char* what) {
+  std::error_code error;
+  if (!fs::is_regular_file(name, error) || fs::file_size(name, error) == 0) {
+    return;
+  }
+  std::string found(beginning.size(), '\0');
+  std::ifstream(name, std::ios::binary).read(found.data(), static_cast<std::streamsize>(found.size()));
+  if (found != beginning) {
+    throw ConfigError(
+        fmt::format("'{}' is there already, and is no {}: give another name, or remove it first", name.string(), what));
   }
 }
 

@@ -32,6 +32,10 @@ class PartialFile {
 // Refuses a name that no file can have: a folder's, or one in a folder that is not there. Errors: ConfigError.
 void check_output_file(const std::filesystem::path& name);
 
+// Refuses to replace a file that does not begin so, as one of somebody else. An empty file may be replaced.
+// what: a file of ours, for the message. Errors: ConfigError.
+void check_replaced(const std::filesystem::path& name, std::string_view beginning, const char* what);
+
 // Writes NAME.partial, then renames it. Errors: Error when it cannot be written; nothing is left then.
 void write_file(const std::filesystem::path& path, std::initializer_list<std::span<const std::byte>> pieces);
 void write_file(const std::filesystem::path& path, std::string_view text);

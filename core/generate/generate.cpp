@@ -110,11 +110,12 @@ class Verifier {
 }  // namespace
 
 Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds,
-                   const std::function<void(AnswerPlace, const std::string&)>& piece,
-                   const std::function<void(const GeneratedText&)>& done) {
+                   const std::function<bool(AnswerPlace, const std::string&)>& piece,
+                   const std::function<bool(const GeneratedText&)>& done) {
   if (o.prompts.empty() && o.files.empty()) {
     throw ConfigError("there is nothing to go on from: give --prompt TEXT, or --prompts FILE.jsonl");
   }
+  check_sampling(o.sampling);
   const OpenedModel model(o.model, "generate", o.overrides, plugin_keys, plugin_kinds);
   const std::shared_ptr<const Tokenizer> tokenizer = o.tokenizer == "none" ? nullptr : tokenizer_of(model, o.tokenizer);
   Prompts read(tokenizer.get());
@@ -140,6 +141,7 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
     generated.drops_capacity = moe.experts > 0 && moe.capacity_factor > 0;
     Generator generator(engine, tokenizer.get(), static_cast<std::size_t>(o.batch));
     std::vector<GeneratedText> complete;  // since the last step
+    bool wanted = true;
     int sequence = 0;
     for (std::size_t p = 0; p < prompts.size(); ++p) {
       for (std::int64_t sample = 0; sample < o.samples; ++sample) {
@@ -162,7 +164,7 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
           }
           text->text += event.text;
           if (piece && !event.text.empty()) {
-            piece(text->place, event.text);
+            wanted = piece(text->place, event.text) && wanted;
           }
           if (event.finish.has_value()) {
             text->finish = *event.finish;
@@ -175,7 +177,7 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
       }
     }
     bool more = true;
-    while (more) {
+    while (more && wanted) {
       const auto begin = std::chrono::steady_clock::now();
       more = generator.step();
       generated.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -186,7 +188,7 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
           const std::size_t number = text.place.prompt * static_cast<std::size_t>(o.samples) + text.place.sample;
           verifier.compare(static_cast<int>(number), prompts[text.place.prompt].ids, text.tokens, engine);
         }
-        done(text);
+        wanted = done(text) && wanted;
       }
       complete.clear();
     }

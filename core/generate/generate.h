@@ -56,11 +56,12 @@ struct Generated {
   Verification verification;
 };
 
-// piece: text of an answer as soon as it is certain; may be empty. done: once an answer is complete. Both may throw.
+// piece: text of an answer as soon as it is certain; may be empty. done: once an answer is complete. Both may throw;
+// false from either ends everything: nobody reads on.
 // Errors: ConfigError for prompts that are missing or malformed (file:line), a tokenizer whose ids the model has not,
 // settings out of their bounds; those of OpenedModel and Engine.
 Generated generate(const GenerateOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds,
-                   const std::function<void(AnswerPlace, const std::string&)>& piece,
-                   const std::function<void(const GeneratedText&)>& done);
+                   const std::function<bool(AnswerPlace, const std::string&)>& piece,
+                   const std::function<bool(const GeneratedText&)>& done);
 
 }  // namespace orthant

@@ -166,7 +166,6 @@ void Generator::check(const Request& request) const {
       throw ConfigError(std::move(why));
     }
   };
-  const Sampling& s = request.sampling;
   refuse(request.prompt.empty(), "the prompt has no token: a model needs at least one to go on from");
   for (const std::int32_t id : request.prompt) {
     refuse(id < 0 || id >= engine_.vocabulary(),
@@ -176,11 +175,7 @@ void Generator::check(const Request& request) const {
   refuse(engine_.longest() > 0 && tokens > engine_.longest(),
          fmt::format("the prompt has {} tokens, and this model positions for {}", tokens, engine_.longest()));
   refuse(request.max_tokens < 0, fmt::format("max_tokens is {}: expected 0 or more", request.max_tokens));
-  refuse(!(s.temperature >= 0 && s.temperature <= 1e6),
-         fmt::format("temperature is {}: expected a number from 0 to 1e6", s.temperature));
-  refuse(s.top_k < 0, fmt::format("top_k is {}: expected 0 (all) or more", s.top_k));
-  refuse(!(s.top_p > 0 && s.top_p <= 1), fmt::format("top_p is {}: expected a number above 0, to 1", s.top_p));
-  refuse(!(s.min_p >= 0 && s.min_p <= 1), fmt::format("min_p is {}: expected a number from 0 to 1", s.min_p));
+  check_sampling(request.sampling);
   for (const std::string& stop : request.stop) {
     refuse(stop.empty(), "an empty stop string would end every answer at once");
     refuse(tokenizer_ == nullptr, "a stop string needs a tokenizer");

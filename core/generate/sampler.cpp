@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include <orthant/error.h>
 #include <orthant/random.h>
@@ -19,6 +21,19 @@ double uniform_at(const Sampling& how, std::uint64_t answer, std::int64_t positi
 }
 
 }  // namespace
+
+void check_sampling(const Sampling& s) {
+  const auto refuse = [](bool bad, std::string why) {
+    if (bad) {
+      throw ConfigError(std::move(why));
+    }
+  };
+  refuse(!(s.temperature >= 0 && s.temperature <= 1e6),
+         fmt::format("temperature is {}: expected a number from 0 to 1e6", s.temperature));
+  refuse(s.top_k < 0, fmt::format("top_k is {}: expected 0 (all) or more", s.top_k));
+  refuse(!(s.top_p > 0 && s.top_p <= 1), fmt::format("top_p is {}: expected a number above 0, to 1", s.top_p));
+  refuse(!(s.min_p >= 0 && s.min_p <= 1), fmt::format("min_p is {}: expected a number from 0 to 1", s.min_p));
+}
 
 // The likeliest candidates, in order, while wanted(how many there are already, their weight) says so; at least one.
 template <class Wanted>

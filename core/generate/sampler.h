@@ -16,6 +16,9 @@ struct Sampling {
   std::uint64_t seed = 1;
 };
 
+// Refuses what is out of its bounds. Errors: ConfigError.
+void check_sampling(const Sampling& sampling);
+
 // Thread safety: none; it keeps memory for the next call.
 class Sampler {
  public:

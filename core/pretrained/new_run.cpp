@@ -32,10 +32,16 @@ std::string model_toml(const OurKeys& keys, const std::string& about) {
   return text;
 }
 
+fs::path run_folder(const fs::path& output) {
+  if (output.empty()) {
+    throw ConfigError("the output has no name: give the folder of a run that is not there yet");
+  }
+  return fs::absolute(output / "").lexically_normal().parent_path();
+}
+
 }  // namespace
 
-NewRun::NewRun(const fs::path& output)
-    : output_(fs::absolute(output / "").lexically_normal().parent_path()), ids_{.run = new_id(), .job = new_id()} {
+NewRun::NewRun(const fs::path& output) : output_(run_folder(output)), ids_{.run = new_id(), .job = new_id()} {
   if (fs::exists(output_) && !(fs::is_directory(output_) && fs::is_empty(output_))) {
     throw ConfigError(fmt::format("'{}' is there already: give the folder of a run that is not", output_.string()));
   }
@@ -45,10 +51,18 @@ NewRun::NewRun(const fs::path& output)
 Config NewRun::configure(const OurKeys& keys, const std::string& about, const PluginKeys& plugin_keys,
                          const PluginKinds& plugin_kinds) {
   workshop_->write_text("model.toml", model_toml(keys, about));
-  return load_config((workshop_->path() / "model.toml").string(),
-                     {"run.name=" + toml_text(Value(output_.filename().string())),
-                      "run.directory=" + toml_text(Value(output_.parent_path().string())), "data.source=\"synthetic\""},
-                     plugin_keys, plugin_kinds);
+  try {
+    return load_config(
+        (workshop_->path() / "model.toml").string(),
+        {"run.name=" + toml_text(Value(output_.filename().string())),
+         "run.directory=" + toml_text(Value(output_.parent_path().string())), "data.source=\"synthetic\""},
+        plugin_keys, plugin_kinds);
+  } catch (const ConfigError& error) {
+    throw ConfigError(
+        fmt::format("the model that would be written to '{}' cannot be (its settings as keys of ours, and the name "
+                    "that was given as --set run.name): {}",
+                    output_.string(), error.what()));
+  }
 }
 
 void NewRun::write_weights(const Config& config, const std::vector<NewTensor>& tensors) const {

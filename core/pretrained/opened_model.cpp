@@ -1,10 +1,13 @@
 #include "core/pretrained/opened_model.h"
 
+#include "core/base/output.h"
+#include "core/config/value_text.h"
 #include "core/pretrained/import.h"
 #include "core/pretrained/receipt.h"
 #include "core/pretrained/run_source.h"
 #include "core/run/run_ids.h"
 #include "core/run/run_tokenizer.h"
+#include "core/run/starting_weights.h"
 
 namespace orthant {
 namespace {
@@ -13,6 +16,20 @@ namespace fs = std::filesystem;
 
 bool is_published(const fs::path& folder) {
   return fs::exists(folder / "config.json") && !fs::exists(folder / "config.resolved.toml");
+}
+
+// A model may be asked how it does with other settings than it was trained with, but not without a word.
+void tell_what_changed(const Config& here, const Config& trained) {
+  for (const char* title : {"model", "moe", "lora"}) {
+    const auto& before = trained.table(title).entries();
+    for (const auto& [key, entry] : here.table(title).entries()) {
+      const auto there = before.find(key);
+      if (there != before.end() && there->second.value != entry.value) {
+        say("orthant: note: {}.{} is {} here, {} where the model was trained", title, key, toml_text(entry.value),
+            toml_text(there->second.value));
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -27,10 +44,20 @@ OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::ve
   }
   const RunSource found = find_run_source(run, what);
   checkpoint_ = found.checkpoint;
+  for (const std::string& reason : found.passed_over) {
+    say("orthant: warning: checkpoint passed over: {}", reason);
+  }
+  if (imported_ == nullptr) {
+    say("orthant: note: reads {}", checkpoint_.string());
+  }
   std::vector<std::string> all = {"data.source=\"synthetic\""};
   all.insert(all.end(), overrides.begin(), overrides.end());
   config_ = load_config(found.config.string(), all, plugin_keys, plugin_kinds);
   reader_ = std::make_unique<CheckpointReader>(checkpoint_);
+  if (!overrides.empty()) {
+    check_starting_weights(checkpoint_, config_.settings);
+    tell_what_changed(config_, load_config(found.config.string(), {all.front()}, plugin_keys, plugin_kinds));
+  }
   const fs::path folder = found.config.parent_path();
   require_same_run(checkpoint_, reader_->state(), folder, ids_in(folder).run);
   for (const char* place : {tokenizer_folder, pretrained_folder}) {

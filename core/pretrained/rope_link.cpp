@@ -116,6 +116,10 @@ void read_rope(ConfigLink& link, double default_theta) {
   const Theirs& scaling = *found;
   const auto member = [&](const char* key) { return scaling.contains(key) ? scaling[key] : Theirs(); };
   if (!member("rope_theta").is_null()) {
+    if (!theta.is_null() && theta != member("rope_theta")) {
+      link.refuse("rope_theta says something else than rope_parameters.rope_theta");
+      return;
+    }
     theta = member("rope_theta");
   }
   if (!theta.is_null() && !theta.is_number()) {

@@ -39,6 +39,9 @@ void add_serve_command(CLI::App& app, int& exit_code);
 void add_train_command(CLI::App& app, int& exit_code);
 void add_verify_command(CLI::App& app, int& exit_code);
 
+// Of a value that was given: an empty one is a variable of a shell that was not set. Empty: it is right.
+std::string not_empty(const std::string& value);
+
 // CONFIG [--set a.b=c]...: what every command that reads a configuration takes.
 struct ConfigArguments {
   std::string file;

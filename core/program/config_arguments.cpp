@@ -25,6 +25,10 @@ bool is_searched(const std::filesystem::path& file) {
 
 }  // namespace
 
+std::string not_empty(const std::string& value) {
+  return value.empty() ? "the value is empty" : "";
+}
+
 std::shared_ptr<ConfigArguments> add_config_arguments(CLI::App& command, bool file_required) {
   auto arguments = std::make_shared<ConfigArguments>();
   command.add_option("CONFIG", arguments->file, "Configuration file (TOML)")->required(file_required);

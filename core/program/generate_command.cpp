@@ -1,6 +1,8 @@
 // orthant generate RUN|DIR --prompt TEXT: what a model goes on with.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -14,6 +16,13 @@ namespace orthant {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// The library reads -1 as the greatest number, and takes that for a greater one.
+std::string no_seed(const std::string& text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? "" : "'" + text + "': expected 0 to 2^64 - 1";
+}
 
 void print_line(const GeneratedText& text, bool log_probabilities) {
   Json line = {{"prompt", text.prompt},
@@ -64,7 +73,7 @@ void add_generate_command(CLI::App& app, int& exit_code) {
   command->add_option("--top-k", o->sampling.top_k, "Draw among the likeliest so many; 0: all");
   command->add_option("--top-p", o->sampling.top_p, "Draw among the fewest likeliest that have this probability");
   command->add_option("--min-p", o->sampling.min_p, "Draw among those with this share of the likeliest's probability");
-  command->add_option("--seed", o->sampling.seed, "Of what is drawn");
+  command->add_option("--seed", o->sampling.seed, "Of what is drawn")->check(no_seed);
   command->add_option("--samples", o->samples, "Answers to each prompt")->check(CLI::Range(1, 1 << 20));
   command->add_option("--stop", o->stop, "A text that ends an answer; several may be given")->allow_extra_args(false);
   command->add_flag("--ignore-eos", o->ignore_eos, "The tokenizer's end of text does not end an answer");
@@ -79,11 +88,17 @@ void add_generate_command(CLI::App& app, int& exit_code) {
       ->needs(command->add_flag("--json", *json, "Print a JSON line an answer"));
   command->callback([o, json, &exit_code] {
     const bool one = o->prompts.size() == 1 && o->files.empty() && o->samples == 1;
+    // finish_output() is content with a reader who had seen enough; nothing more is generated for him.
+    const auto written = [] {
+      finish_output();
+      return std::ferror(stdout) == 0;
+    };
     const auto piece = [&](AnswerPlace, const std::string& text) {
       if (one && !*json) {
         put("{}", text);
-        finish_output();  // as it comes
+        return written();  // as it comes
       }
+      return true;
     };
     const auto done = [&](const GeneratedText& text) {
       if (*json) {
@@ -93,6 +108,7 @@ void add_generate_command(CLI::App& app, int& exit_code) {
       } else {
         put("--- prompt {}, answer {}\n{}{}\n", text.place.prompt + 1, text.place.sample + 1, text.prompt, text.text);
       }
+      return written();
     };
     const Generated generated = generate(*o, keys_of_plugin, kinds_of_plugin, piece, done);
     print_end(*o, generated);

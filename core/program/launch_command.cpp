@@ -333,13 +333,14 @@ void add_launch_command(CLI::App& app, int& exit_code) {
   command
       ->add_option("--max-restarts", options->max_restarts,
                    "After a failure start again, resuming, at most K times without progress")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, 1 << 30))
       ->type_name("K");
   command->add_flag("--dry-run", options->dry_run, "Print what would be run, and start nothing");
   command
       ->add_option(
           "--resume", options->resume,
           "Go on from the newest checkpoint (auto), from a given one, or from that where the run has none (auto:PATH)")
+      ->check(not_empty)
       ->type_name("auto|PATH|auto:PATH");
   auto arguments = add_config_arguments(*command);
   command->callback([arguments, options, &exit_code] { exit_code = launch(*arguments, *options); });

@@ -8,6 +8,7 @@
 
 #include "core/arch/trained_text.h"
 #include "core/base/output.h"
+#include "core/data/write_file.h"
 #include "core/program/commands.h"
 #include "core/program/plan_output.h"
 #include "core/program/schedule_drawing.h"
@@ -28,6 +29,7 @@ struct PlanOptions {
 void draw(const Config& config, const PlanOptions& options) {
   const Programs programs = planned_programs(config);
   if (!options.svg.empty()) {
+    check_replaced(options.svg, "<svg ", "drawing of this program");
     std::ofstream file(options.svg, std::ios::binary);
     file << schedule_svg(programs);
     file.close();

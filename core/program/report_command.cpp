@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/output.h"
+#include "core/data/write_file.h"
 #include "core/program/commands.h"
 #include "core/report/report.h"
 
@@ -44,6 +45,7 @@ void report(const ReportOptions& options) {
   if (page.empty()) {
     page = options.folders.size() == 1 ? options.folders[0] / "report.html" : fs::path("report.html");
   }
+  check_replaced(page, "<!DOCTYPE html>", "page of this program");
   write_run_report(options.folders, page);
   put("{}\n", page.string());
 }

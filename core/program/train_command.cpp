@@ -76,6 +76,7 @@ void add_train_command(CLI::App& app, int& exit_code) {
       ->add_option(
           "--resume", *resume,
           "Go on from the newest checkpoint (auto), from a given one, or from that where the run has none (auto:PATH)")
+      ->check(not_empty)
       ->type_name("auto|PATH|auto:PATH");
   command->callback([arguments, resume, &exit_code] { exit_code = train(*arguments, *resume); });
 }

@@ -68,7 +68,13 @@ std::string train_tokenizer(const TrainTokenizerOptions& options, const std::fun
   Sentences sentences(next);
   std::string model;
   const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &sentences, &model);
-  require(status.ok(), "the tokenizer cannot be trained: {}", status.ToString());
+  if (!status.ok()) {
+    throw ConfigError(
+        fmt::format("SentencePiece cannot make a vocabulary of {} from these texts: it needs one id for each of its "
+                    "special tokens, bytes and characters, and can fill only so many. Give another --vocab-size; it "
+                    "says: {}",
+                    options.vocabulary, status.ToString()));
+  }
   return model;
 }
 
