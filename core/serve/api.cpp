@@ -130,10 +130,14 @@ ApiResponse Api::route(const ApiRequest& request) {
 
 ApiResponse Api::complete(const ApiRequest& request) {
   std::unique_lock reading(reading_);
+  if (open() >= most_requests) {
+    throw ApiError(503, fmt::format("{} completions are being answered already: try again later", most_requests), "",
+                   "too_many_requests");
+  }
   CompletionRequest read = read_completion(request.body, tokenizer_, limits_);
-  reading.unlock();
   const bool streams = read.stream;
   auto completion = std::make_shared<Completion>(std::move(read), model_, tokenizer_, limits_.model, open_);
+  reading.unlock();
   // A stream's status is told when its first token is there: until then the model may fail.
   while (streams ? !completion->anything() : !completion->done()) {
     completion->wait(patience);

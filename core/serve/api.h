@@ -21,6 +21,9 @@
 
 namespace orthant {
 
+// Completions that are answered at once, each held by a thread; more are refused with a 503.
+constexpr int most_requests = 128;
+
 struct ApiRequest {
   std::string method, path;  // without a query
   std::string authorization, content_type;

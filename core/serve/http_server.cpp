@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
@@ -26,8 +27,10 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t longest_body = 4 << 20;  // bytes
 constexpr std::size_t longest_path = 1000;     // bytes; the library matches it by a recursive regular expression
-constexpr int connections = 128;               // that are served at once, each by a thread; others wait
-constexpr auto client_patience = 10s;          // for a client that sends nothing, or reads nothing
+// Connections that are served at once, each by a thread; others wait. More than completions may hold: whoever asks
+// whether the server is there gets an answer, and so does a completion too many.
+constexpr std::size_t connections = most_requests + 16;
+constexpr auto client_patience = 10s;  // for a client that sends nothing, or reads nothing
 // Bytes of a stream that the system keeps for a client: enough that nothing waits, few enough that one that does not
 // read is noticed.
 constexpr int kept_for_client = 256 << 10;
@@ -124,13 +127,32 @@ const char* reason_of(int status) {
   }
 }
 
+// The library shuts its threads down when it stops to accept, and waits for them then.
+class Threads final : public httplib::ThreadPool {
+ public:
+  explicit Threads(std::function<void()> on_shutdown) : ThreadPool(connections), on_shutdown_(std::move(on_shutdown)) {}
+  void shutdown() override {
+    on_shutdown_();
+    ThreadPool::shutdown();
+  }
+
+ private:
+  std::function<void()> on_shutdown_;
+};
+
 }  // namespace
 
 class HttpServer::Library {
  public:
-  explicit Library(Api& api) : api_(api) {
+  Library(Api& api, std::function<void()> lost) : api_(api), lost_(std::move(lost)) {
     using httplib::Request, httplib::Response;
-    server_.new_task_queue = [] { return new httplib::ThreadPool(connections); };
+    server_.new_task_queue = [this] {
+      return new Threads([this] {
+        if (!stopping_) {
+          lost_();
+        }
+      });
+    };
     server_.set_keep_alive_max_count(1);
     server_.set_read_timeout(client_patience);
     server_.set_write_timeout(client_patience);
@@ -185,6 +207,7 @@ class HttpServer::Library {
     // A server that does not listen yet would not see the end.
     while (!server_.is_running() && ended_.wait_for(1ms) != std::future_status::ready) {
     }
+    stopping_ = true;
     server_.stop();
     if (ended_.wait_for(grace) != std::future_status::ready) {
       visit_connections(port_, [](int socket, const Any&) {
@@ -239,13 +262,16 @@ class HttpServer::Library {
   }
 
   Api& api_;
+  std::function<void()> lost_;
+  std::atomic<bool> stopping_ = false;
   httplib::Server server_;
   int port_ = -1;
   std::thread thread_;
   std::future<void> ended_;
 };
 
-HttpServer::HttpServer(Api& api) : library_(std::make_unique<Library>(api)) {}
+HttpServer::HttpServer(Api& api, std::function<void()> lost)
+    : library_(std::make_unique<Library>(api, std::move(lost))) {}
 
 HttpServer::~HttpServer() {
   stop(0ms);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -14,8 +15,9 @@ namespace orthant {
 
 class HttpServer {
  public:
-  // The Api outlives this.
-  explicit HttpServer(Api& api);
+  // lost: called by a thread of its own when nothing can be accepted any more although nobody has asked for the end.
+  // It may not call this. The Api outlives this.
+  HttpServer(Api& api, std::function<void()> lost);
   ~HttpServer();  // as stop()
 
   // Answers in threads of its own, from now on. port 0: a free one. Returns the port. Errors: Error for an address

@@ -1,6 +1,9 @@
 #include "core/serve/serve.h"
 
+#include <malloc.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <thread>
@@ -22,6 +25,14 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t waiting_answers = 512;
 constexpr auto grace_of_answers = 5s, grace_of_streams = 2s, grace_of_connections = 2s;
+
+// glibc gives threads memory of their own, and hardly gives it back: with a thread for each connection the process
+// would grow for as long as new ones come to more.
+void share_memory_among_threads() {
+#if defined(__GLIBC__)
+  mallopt(M_ARENA_MAX, 2);
+#endif
+}
 
 std::string token_of(const ServeOptions& options) {
   std::string token = options.token;
@@ -72,6 +83,7 @@ std::string address_of(const std::string& host, int port) {
 void serve(const ServeOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds,
            const std::function<void(const Served&)>& ready) {
   const std::string token = token_of(options);
+  share_memory_among_threads();
   SignalWatch signals;
   const OpenedModel model(options.model, "serve", options.overrides, plugin_keys, plugin_kinds);
   const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(model, options.tokenizer);
@@ -84,7 +96,11 @@ void serve(const ServeOptions& options, const PluginKeys& plugin_keys, const Plu
                             .vocabulary = std::min(engine.vocabulary(), tokenizer->vocabulary()),
                             .context = context_of(options, model, engine)};
     Api api(loop, *tokenizer, limits, token);
-    HttpServer http(api);
+    std::atomic<bool> lost = false;
+    HttpServer http(api, [&] {
+      lost = true;
+      loop.end(grace_of_answers);
+    });
     const int port = http.start(options.host, options.port);
     signals.on_stop([&] { loop.end(grace_of_answers); });
     ready({limits.model, tokenizer->name(), address_of(options.host, port), limits.context});
@@ -95,6 +111,8 @@ void serve(const ServeOptions& options, const PluginKeys& plugin_keys, const Plu
       std::this_thread::sleep_for(10ms);
     }
     http.stop(grace_of_connections);
+    require(!lost, "nothing can be accepted on {} any more: its socket was closed or broke. Start the server again",
+            address_of(options.host, port));
   });
 }
 

@@ -37,7 +37,7 @@ constexpr std::int64_t default_context = 4096;
 // Returns after SIGINT or SIGTERM (stop_signals.h), when answers under way have ended or have been refused; a second
 // one ends the process at once, and so does one while the model is loaded. ready: clients can connect. REQUIRES: the
 // process has no other thread yet. Errors: ConfigError for a host beyond this machine without a token, a token that
-// cannot be one; those of OpenedModel, Engine, tokenizer_of and HttpServer::start.
+// cannot be one; those of OpenedModel, Engine, tokenizer_of and HttpServer::start; Error where its socket is lost.
 void serve(const ServeOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds,
            const std::function<void(const Served&)>& ready);
 

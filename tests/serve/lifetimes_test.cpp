@@ -1,5 +1,8 @@
 // Clients of `orthant serve` that go away, wait or never finish, a model that fails, and the end of the server.
 #include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
@@ -18,6 +21,7 @@ using testing::HasSubstr;
 class Lifetimes : public ServedModel {
  protected:
   static std::string asking(const json& asked) { return request_text("POST", "/v1/completions", asked.dump()); }
+  static constexpr int longest = 900'000;  // none ends by itself
   // More than can be answered while a test runs.
   static json endless(int n, bool stream, int max_tokens = 4000) {
     return {{"prompt", "The "}, {"max_tokens", max_tokens}, {"n", n}, {"stream", stream}, {"temperature", 1.0}};
@@ -25,7 +29,6 @@ class Lifetimes : public ServedModel {
 };
 
 TEST_F(Lifetimes, AClientThatGoesAwayFreesItsPlaces) {
-  constexpr int longest = 900'000;  // none ends by itself
   serve({"--batch", "2", "--max-tokens", "1000000"});
   const std::string small = asking({{"prompt", "The "}, {"max_tokens", 2}});
   for (const bool stream : {false, true}) {
@@ -109,6 +112,66 @@ TEST_F(Lifetimes, ASecondSignalEndsItAtOnce) {
   ASSERT_TRUE(eventually([&] { return post("{\"prompt\":\"a\"}").status == 503; }));
   kill(server_->pid(), SIGINT);
   EXPECT_EQ(server_->wait(), 130);
+}
+
+TEST_F(Lifetimes, ItsHealthIsToldWhileAllPlacesAreTaken) {
+  serve({"--batch", "2", "--max-tokens", "1000000"});
+  std::vector<Connection> clients;
+  for (int i = 0; i < 128; ++i) {
+    clients.emplace_back(port_);
+    clients.back().send(asking(endless(1, i >= 64, longest)));  // the first are answered, and nobody reads
+  }
+  // The last of them have been read when one more is refused.
+  Reply refused;
+  ASSERT_TRUE(eventually([&] {
+    Connection more(port_, 1);
+    more.send(asking(endless(1, false, longest)));
+    refused = parse_reply(more.read());
+    return refused.status == 503;
+  }));
+  EXPECT_THAT(refused.head, HasSubstr("Retry-After: 1"));
+  EXPECT_THAT(refused.body, HasSubstr("128 completions"));
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_EQ(get("/health").status, 200);
+    EXPECT_EQ(post(R"({"prompt": "The "})").status, 503);
+  }
+  clients.clear();
+  EXPECT_TRUE(eventually([&] { return post(R"({"prompt": "The ", "max_tokens": 2})").status == 200; }));
+  EXPECT_EQ(end(), 0);
+}
+
+// The descriptor that a process listens with, as one of this process's; -1: there is none, or it may not be had.
+int listening_socket_of(pid_t process) {
+  const int handle = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+  int found = -1;
+  for (int number = 3; number < 64 && found < 0; ++number) {
+    const int copy = static_cast<int>(syscall(SYS_pidfd_getfd, handle, number, 0));
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (copy >= 0 && getsockopt(copy, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0) {
+      found = copy;
+    } else if (copy >= 0) {
+      close(copy);
+    }
+  }
+  close(handle);
+  return found;
+}
+
+TEST_F(Lifetimes, AServerThatCannotAcceptAnyMoreEndsWithAnError) {
+  serve();
+  const int socket = listening_socket_of(server_->pid());
+  if (socket < 0) {
+    GTEST_SKIP() << "the sockets of a child may not be had here";
+  }
+  Connection streams(port_);
+  streams.send(asking({{"prompt", "The "}, {"max_tokens", 100}, {"stream", true}}));
+  EXPECT_THAT(streams.read("data: "), HasSubstr("200 OK"));
+  shutdown(socket, SHUT_RDWR);
+  EXPECT_EQ(server_->wait(), 1);
+  EXPECT_THAT(server_->error(), HasSubstr("nothing can be accepted on http://127.0.0.1:"));
+  EXPECT_THAT(streams.read(), HasSubstr("[DONE]")) << "what was under way has its grace";
+  close(socket);
 }
 
 // A tensor of a safetensors file, changed in place.

@@ -121,7 +121,7 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--minutes", type=float, default=15)
     parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--growth", type=float, default=32)
+    parser.add_argument("--growth", type=float, default=16)
     o = parser.parse_args()
     server = subprocess.Popen([o.program, "serve", o.model, "--port", "0"], stdout=subprocess.PIPE, text=True)
     ready = server.stdout.readline()
