@@ -46,6 +46,8 @@ class Prompts {
   void add_line(std::string_view line, const std::string& where) {
     const Json json = parse_json(std::as_bytes(std::span(line)), where);
     require(json.is_object(), "{}: expected an object, {{\"prompt\": \"...\"}}", where);
+    require(json.size() == 1 && (json.contains("prompt") || json.contains("ids")),
+            "{}: expected 'prompt' or 'ids' alone; what holds for all prompts is said by options", where);
     if (!json.contains("ids")) {
       add(text_at(json, "prompt", where));
       return;

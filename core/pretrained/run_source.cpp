@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/checkpoint/checkpoint.h"
+#include "core/run/starting_weights.h"
 
 namespace orthant {
 namespace {
@@ -34,8 +35,8 @@ RunSource find_run_source(const fs::path& given, const char* what) {
   } else {
     std::vector<std::string> skipped;
     const auto latest = newest_in(path, what, skipped);
-    require(latest.has_value(), "'{}' has no complete checkpoint under checkpoints/{}{}", given.string(),
-            skipped.empty() ? "" : "; passed over:\n  ", fmt::join(skipped, "\n  "));
+    require(latest.has_value(), "'{}' has no complete checkpoint under checkpoints/{}{}{}", given.string(),
+            skipped.empty() ? "" : "; passed over:\n  ", fmt::join(skipped, "\n  "), hint_of_published(path));
     source = {*latest, path / "config.resolved.toml", skipped};
   }
   require(fs::exists(source.config), "'{}' is missing: it tells the shape of the model, and the run writes it",

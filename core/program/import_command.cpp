@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 
 #include "core/base/output.h"
@@ -28,7 +29,7 @@ void print(const ImportOptions& options, const ImportResult& result) {
   put("  with it    {}\n", fmt::join(result.files, ", "));
   put("  receipt    {}\n", (options.output / "pretrained/receipt.json").string());
   put("  model      {}: extend it, and say [train] from = \"{}\"\n", (options.output / "model.toml").string(),
-      options.output.string());
+      std::filesystem::absolute(options.output).lexically_normal().string());  // in a file it is relative to that
 }
 
 }  // namespace

@@ -26,12 +26,19 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   o->threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   command->add_option("RUN", o->model, "A run's or a checkpoint's folder, or a published model's")->required();
   command->add_option("--host", o->host, "An address of this machine; beyond loopback a token is needed");
-  command->add_option("--port", o->port, "0: a free one, which is printed")->check(CLI::Range(0, 65535));
-  command->add_option("--batch", o->batch, "Answers that are worked on at once")->check(CLI::Range(1, 1 << 16));
+  command->add_option("--port", o->port, "0: a free one, which is printed")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65535));
+  command->add_option("--batch", o->batch, "Answers that are worked on at once; others wait")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 16));
   command->add_option("--max-tokens", o->max_tokens, "The most tokens of a prompt and its answer")
       ->check(CLI::Range(2, 1 << 24));
-  CLI::Option* token = command->add_option("--token", o->token, "What clients must show; others see it in `ps`");
-  command->add_option("--token-file", o->token_file, "A file whose first line is the token")->excludes(token);
+  CLI::Option* token =
+      command->add_option("--token", o->token, "What clients must show; others see it in `ps`")->check(not_empty);
+  command->add_option("--token-file", o->token_file, "A file whose first line is the token")
+      ->check(not_empty)
+      ->excludes(token);
   command->add_option("--model-name", o->name, "What clients call the model; without it the folder's name");
   command->add_option("--tokenizer", o->tokenizer, "A tokenizer.json, a .model or \"bytes\"; else the model's own");
   command->add_option("--threads", o->threads, "Threads of the CPU")->check(CLI::Range(1, 4096));

@@ -1,5 +1,6 @@
 // orthant upcycle RUN|DIR --experts E -o RUN: a dense model as a mixture with the same outputs.
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 
 #include "core/base/output.h"
@@ -22,7 +23,7 @@ void print(const UpcycleOptions& o, const UpcycleResult& result) {
     put("  outputs     not compared: model.norm is layernorm\n");
   }
   put("  model       {}: extend it, and say [train] from = \"{}\"\n", (o.output / "model.toml").string(),
-      o.output.string());
+      std::filesystem::absolute(o.output).lexically_normal().string());  // in a file it is relative to that
 }
 
 }  // namespace

@@ -63,6 +63,11 @@ std::optional<double> scale_of(const CheckpointReader& reader) {
 
 }  // namespace
 
+std::string hint_of_published(const fs::path& folder) {
+  return fs::exists(folder / "config.json") ? ". It is a published model's folder: `orthant import` makes a run of it"
+                                            : "";
+}
+
 fs::path run_of(const fs::path& checkpoint) {
   return fs::absolute(checkpoint / "").lexically_normal().parent_path().parent_path().parent_path();
 }
@@ -80,7 +85,8 @@ fs::path starting_checkpoint(const fs::path& from) {
       return checkpoint.path;
     }
   }
-  throw ConfigError(fmt::format("[train] from: '{}' has no complete checkpoint under checkpoints/", from.string()));
+  throw ConfigError(fmt::format("[train] from: '{}' has no complete checkpoint under checkpoints/{}", from.string(),
+                                hint_of_published(from)));
 }
 
 void check_starting_weights(const fs::path& checkpoint, const Settings& settings) {

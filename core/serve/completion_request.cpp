@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/base/json.h"
+#include "core/generate/prompt.h"
 #include "core/serve/api_error.h"
 
 namespace orthant {
@@ -118,7 +119,7 @@ std::vector<std::int32_t> token_ids(const Json& list, const Tokenizer& tokenizer
 
 std::vector<std::int32_t> encoded(const std::string& text, const Tokenizer& tokenizer) {
   try {
-    return tokenizer.encode(text);
+    return prompt_ids(tokenizer, text);
   } catch (const Error& error) {
     throw ApiError(400, error.what(), "prompt");
   }

@@ -30,7 +30,8 @@ constexpr std::size_t longest_path = 1000;     // bytes; the library matches it 
 // Connections that are served at once, each by a thread; others wait. More than completions may hold: whoever asks
 // whether the server is there gets an answer, and so does a completion too many.
 constexpr std::size_t connections = most_requests + 16;
-constexpr auto client_patience = 10s;  // for a client that sends nothing, or reads nothing
+constexpr int most_not_accepted = 511;  // connections; the system may take fewer
+constexpr auto client_patience = 10s;   // for a client that sends nothing, or reads nothing
 // Bytes of a stream that the system keeps for a client: enough that nothing waits, few enough that one that does not
 // read is noticed.
 constexpr int kept_for_client = 256 << 10;
@@ -140,6 +141,12 @@ class Threads final : public httplib::ThreadPool {
   std::function<void()> on_shutdown_;
 };
 
+class Server final : public httplib::Server {
+ public:
+  // The library lets five wait to be accepted: what comes beside them tries again after seconds.
+  void let_many_wait() { ::listen(svr_sock_, most_not_accepted); }
+};
+
 }  // namespace
 
 class HttpServer::Library {
@@ -191,6 +198,7 @@ class HttpServer::Library {
       fail("cannot listen on {}:{}: {}. Give a free port (--port, 0 for any) and an address of this machine", host,
            port, why);
     }
+    server_.let_many_wait();
     std::promise<void> ended;
     ended_ = ended.get_future();
     thread_ = std::thread([this, ended = std::move(ended)]() mutable {
@@ -264,7 +272,7 @@ class HttpServer::Library {
   Api& api_;
   std::function<void()> lost_;
   std::atomic<bool> stopping_ = false;
-  httplib::Server server_;
+  Server server_;
   int port_ = -1;
   std::thread thread_;
   std::future<void> ended_;

@@ -7,8 +7,10 @@
 
 #include <cstring>
 
+#include "core/data/prepare.h"
 #include "core/data/source.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/error_of.h"
 
 namespace orthant::token_file_test {
 namespace {
@@ -43,6 +45,23 @@ class TokenFiles : public testing::Test {
   }
   TemporaryFolder folder_;
 };
+
+TEST_F(TokenFiles, ReplaceNoOtherFile) {
+  const std::string text = folder_.write("text", "ab--cd"), empty = folder_.write("empty", "");
+  for (const std::string& other : {text, folder_.write("notes", "mine")}) {
+    const std::string before = read_file(other);
+    EXPECT_THAT(test::error_of<ConfigError>([&] { prepare_byte_tokens({text}, "--", other); }),
+                HasSubstr("is no token file"));
+    EXPECT_THAT(test::error_of<ConfigError>([&] {
+                  prepare_tokens({.files = {text}, .text = {}, .tokenizer = load_tokenizer("bytes"), .output = other});
+                }),
+                HasSubstr("is no token file"));
+    EXPECT_EQ(read_file(other), before);
+  }
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_EQ(prepare_byte_tokens({text}, "--", empty).tokens, 6);
+  }
+}
 
 TEST_F(TokenFiles, ArePreparedAsTheFormatSays) {
   const std::string file = read_file(prepare("ab--cde\xff"));

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -136,6 +138,41 @@ TEST_F(Generate, RefusesBeforeItComputes) {
   EXPECT_THAT(refusal({"--prompts", "bad.jsonl"}), HasSubstr("bad.jsonl:2"));
   folder_.write("bad_id.jsonl", "{\"ids\": [300]}\n");
   EXPECT_THAT(refusal({"--prompts", "bad_id.jsonl"}), HasSubstr("token 300"));
+  for (const char* line : {"{\"ids\": [3], \"prompt\": \"a\"}", "{\"prompt\": \"a\", \"max_tokens\": 3}", "{}"}) {
+    folder_.write("more.jsonl", line);
+    EXPECT_THAT(refusal({"--prompts", "more.jsonl"}), HasSubstr("more.jsonl:1: expected 'prompt' or 'ids' alone"));
+  }
+  for (const char* seed : {"-1", "18446744073709551616", "1.5", ""}) {
+    EXPECT_THAT(folder_.orthant({"generate", "runs/r", "--prompt", "a", "--seed", seed}).error,
+                HasSubstr("expected 0 to 2^64 - 1"));
+  }
+}
+
+TEST_F(Generate, EndsWithItsReader) {
+  const auto result =
+      folder_.command({"sh", "-c", paths::program() + " generate runs/r --prompt a --max-tokens 16000000 | head -c 5"});
+  EXPECT_EQ(result.code, 0) << result.error;
+  EXPECT_EQ(result.output.size(), 5u);
+}
+
+// Another model than the one that was asked for is no answer, or at least not without a word.
+TEST_F(Generate, SaysWhichModelAnswers) {
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", "runs/r", "--prompt", "a", "--max-tokens", "1"});
+    return folder_.orthant(more);
+  };
+  EXPECT_THAT(with({}).error, HasSubstr("reads " + folder_.checkpoint(5).string()));
+  EXPECT_THAT(with({"--set", "model.layers=1"}).error, HasSubstr("has no place here"));
+  const auto other = with({"--set", "moe.top_k=1"});
+  EXPECT_EQ(other.code, 0) << other.error;
+  EXPECT_THAT(other.error, HasSubstr("moe.top_k is 1 here, 2 where the model was trained"));
+  const auto again = folder_.orthant({"launch", "c.toml", "--resume", "auto", "--set", "run.steps=7"});
+  ASSERT_EQ(again.code, 0) << again.error;
+  const std::filesystem::path file = folder_.checkpoint(7) / "rank_00000.safetensors";
+  ASSERT_TRUE(std::filesystem::exists(file));
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(-9, std::ios::end).put('\x55');
+  const std::string said = with({}).error;
+  EXPECT_THAT(said, AllOf(HasSubstr("checkpoint passed over"), HasSubstr("step_000005")));
 }
 
 }  // namespace
