@@ -359,7 +359,7 @@ const Family* find_family(const std::string& model_type) {
 std::string missing_for(const std::string& model_type) {
   return model_type == "gpt_oss"
              ? "attention sinks; windows in every second block; biases of router and experts; experts with "
-               "(up + 1) * gate * sigmoid(1.702 gate), clamped; yarn with truncate = false"
+               "(up + 1) * gate * sigmoid(1.702 gate), clamped"
              : "";
 }
 

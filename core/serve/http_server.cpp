@@ -156,6 +156,7 @@ class HttpServer::Library {
     server_.new_task_queue = [this] {
       return new Threads([this] {
         if (!stopping_) {
+          ended_itself_ = true;
           lost_();
         }
       });
@@ -216,7 +217,9 @@ class HttpServer::Library {
     while (!server_.is_running() && ended_.wait_for(1ms) != std::future_status::ready) {
     }
     stopping_ = true;
-    server_.stop();
+    if (!ended_itself_) {  // else the library has closed its socket, whose number may be another file's by now
+      server_.stop();
+    }
     if (ended_.wait_for(grace) != std::future_status::ready) {
       visit_connections(port_, [](int socket, const Any&) {
         ::shutdown(socket, SHUT_RDWR);
@@ -271,7 +274,7 @@ class HttpServer::Library {
 
   Api& api_;
   std::function<void()> lost_;
-  std::atomic<bool> stopping_ = false;
+  std::atomic<bool> stopping_ = false, ended_itself_ = false;
   Server server_;
   int port_ = -1;
   std::thread thread_;
