@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "core/layers/head_chunks.h"
+
 namespace orthant {
 namespace {
 
 constexpr Site head_enter{Region::head, Side::enter};
-// Elements of one chunk's logits: large enough for the matrix product, small enough to stay in cache (4 MB in fp32).
-constexpr std::int64_t chunk_elements = 1 << 20;
 
 }  // namespace
 
@@ -59,8 +59,8 @@ Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved)
   Stream& s = ctx.stream;
   const Tensor w = matrix_.weight();  // [V_r, d]
   const Tensor n = normed(ctx, x, saved);
-  const std::int64_t tokens = n.dim(0), vocabulary = w.dim(0);
-  const std::int64_t chunk = std::clamp<std::int64_t>(chunk_elements / vocabulary, 1, tokens);
+  const std::int64_t tokens = n.dim(0);
+  const std::int64_t chunk = tokens_a_chunk(ctx.plan.settings().model.vocab_size, device.asynchronous());
   Tensor dn = ctx.training ? device.empty(n.dtype(), n.shape()) : Tensor();
   for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
     const std::int64_t rows = std::min(chunk, tokens - begin);

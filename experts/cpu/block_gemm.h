@@ -1,9 +1,10 @@
 // The product of one block on one thread: C[m, n] (+)= A B, from operands of either layout and f32 or bf16.
 //
 // Method: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008). Both operands are copied
-// into panels (converted to f32 and transposed on the way, so that layout and dtype cost nothing in the product), and
-// a register tile of C is accumulated over up to `depth` steps at a time. Written here because experts get few rows
-// each: a library call's own preparation, once an expert, costs more than its product is worth.
+// into panels: transposed on the way, and bf16 converted to f32 or paired for bf16 products (panel_items.h). So layout
+// and dtype cost nothing in the product. A register tile of C is accumulated over up to `depth` steps at a time.
+// Written here because experts get few rows each: a library call's own preparation, once an expert, costs more than its
+// product is worth.
 //
 // Determinism: an element of C is the sum over k in order, in parts of `depth` steps, whatever block it is in.
 #pragma once

@@ -1,6 +1,8 @@
 // grouped_gemm and grouped_gemm_tn against plain fp64 sums: every layout, dtype, awkward sizes, skewed routing.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/support/op_harness.h"
 
 namespace orthant::test::grouped_gemm_test {
@@ -155,9 +157,10 @@ TEST(GroupedGemmTn, OfManyTilesAndSlices) {
 TEST(GroupedGemm, RowsDoNotDependOnTheirNeighbours) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const bool transpose : {false, true}) {
-      for (const std::int64_t count : {1, 5, 11, 140}) {
+      for (const std::int64_t count : {1, 5, 11, 40, 140}) {
         on_every_device([&](OpContext& c) {
-          const std::int64_t k = 300, n = 45;
+          // Wide ones too: those have a way of their own for few rows.
+          const std::int64_t k = count < 10 ? 601 : 300, n = count < 10 ? 150 : 45;
           const Input a = c.normal(dtype, {300, k}, 1.0),
                       b = c.normal(dtype, transpose ? Shape{2, n, k} : Shape{2, k, n}, 1.0);
           const Tensor all = c.poisoned(dtype, {300, n}), part = c.poisoned(dtype, {count, n});
@@ -165,6 +168,43 @@ TEST(GroupedGemm, RowsDoNotDependOnTheirNeighbours) {
           c.stream().grouped_gemm(all, a.tensor, b.tensor, offset, {.transpose_b = transpose});
           c.stream().grouped_gemm(part, a.tensor.rows(150, count), b.tensor, alone, {.transpose_b = transpose});
           EXPECT_EQ(c.values_of(all.rows(150, count)), c.values_of(part));
+        });
+      }
+    }
+  }
+}
+
+// Products of bf16 are exact in f32, so an f32 sum of k of them in any order is off by at most k roundings of the sum
+// of their magnitudes; numbers of all sizes, so that a product in the wrong place or lost shows.
+TEST(GroupedGemm, SumsOfBf16AreWithinTheirRoundings) {
+  for (const std::int64_t k : {1, 63, 256, 515, 1031}) {
+    for (const std::int64_t rows : {1, 4, 29}) {
+      for (const bool transpose : {false, true}) {
+        const std::int64_t n = 100;
+        on_every_device([&](OpContext& c) {
+          const auto spread = [&](Shape shape) {
+            std::vector<double> x = c.normal(DType::bf16, shape, 1.0).values;
+            for (std::size_t i = 0; i < x.size(); ++i) {
+              x[i] = std::ldexp(x[i], static_cast<int>(i % 41) - 20);
+            }
+            return c.input(DType::bf16, shape, x);
+          };
+          const Input a = spread({rows, k}), b = spread(transpose ? Shape{1, n, k} : Shape{1, k, n});
+          const Tensor y = c.poisoned(DType::f32, {rows, n});
+          c.stream().grouped_gemm(y, a.tensor, b.tensor, offsets(c, {0, rows}), {.transpose_b = transpose});
+          const Values got = c.values_of(y);
+          for (std::int64_t r = 0; r < rows; ++r) {
+            for (std::int64_t j = 0; j < n; ++j) {
+              double sum = 0, magnitude = 0;
+              for (std::int64_t i = 0; i < k; ++i) {
+                const double product = a.values[r * k + i] * b.values[transpose ? j * k + i : i * n + j];
+                sum += product;
+                magnitude += std::abs(product);
+              }
+              ASSERT_NEAR(got[r * n + j], sum, static_cast<double>(k) * std::ldexp(magnitude, -24))
+                  << "k " << k << ", row " << r << " of " << rows << ", column " << j;
+            }
+          }
         });
       }
     }

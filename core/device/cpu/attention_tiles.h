@@ -14,6 +14,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/device/cpu/attention_view.h"
 #include "core/device/cpu/bf16.h"
 #include "core/device/cpu/parallel.h"
 #include "core/device/cpu/scratch.h"
@@ -21,9 +22,6 @@
 #include "core/device/cpu/vector_math.h"
 
 namespace orthant::attention_tiles {
-
-inline constexpr std::int64_t side = 64;  // of a tile
-static_assert(side % tile::row_step == 0 && side % tile::column_step == 0);
 
 // fp32 working memory of one task, carved from one buffer.
 class Arena {
@@ -56,33 +54,6 @@ struct Geometry {
         kv_stride(shape.kv_heads * shape.head_dim),
         scale(1.0f / std::sqrt(static_cast<float>(shape.head_dim))) {}
   std::int64_t head_floats() const { return keys_padded * c_padded; }
-};
-
-// The keys [begin, end) that a query sees, counted in ascending order of their place.
-struct KeyRange {
-  std::int64_t begin, end;
-};
-
-// What a task's queries see. range: one per query; order: the row of each key in ascending order of place, or null
-// where the keys lie so.
-struct Visible {
-  const KeyRange* range;
-  const std::int32_t* order;
-  // From the first tile with a key that any of these queries sees to the last such key.
-  KeyRange span(std::int64_t i0, std::int64_t rows) const {
-    KeyRange all{std::numeric_limits<std::int64_t>::max(), 0};
-    for (std::int64_t i = i0; i < i0 + rows; ++i) {
-      if (range[i].begin < range[i].end) {
-        all = {std::min(all.begin, range[i].begin), std::max(all.end, range[i].end)};
-      }
-    }
-    return {all.begin / side * side, all.end};
-  }
-  // Whether any of these queries sees any of the keys [j0, j0 + side).
-  bool meets(std::int64_t i0, std::int64_t rows, std::int64_t j0) const {
-    return std::any_of(range + i0, range + i0 + rows,
-                       [&](const KeyRange& r) { return std::max(r.begin, j0) < std::min(r.end, j0 + side); });
-  }
 };
 
 // `rows` rows of a head (row order[i] where `order` is given), times `scale`, to [padded_rows, c_padded], zeros around.
@@ -133,34 +104,58 @@ inline void transpose_blocks(float* to, const float* from, const Geometry& g) {
   }
 }
 
-// Online softmax of one row of scores, of which keys [low, high) are seen: scores become weights; top, sum and the row
-// of o so far are brought up to date.
-inline void softmax_row(float* score, std::int64_t columns, std::int64_t low, std::int64_t high, float* top, float* sum,
-                        float* o, std::int64_t width) {
-  if (low >= high) {
+// Sets what lies outside `seen`: in the vectors that it lies in to `beside`, in the rest of the row to zero. Returns
+// those vectors: a vector that is partly seen costs less than its elements one by one.
+inline KeyRange set_unseen(float* row, std::int64_t columns, const KeyRange& seen, float beside) {
+  if (seen.begin == 0 && seen.end == columns) {
+    return seen;
+  }
+  const KeyRange whole{seen.begin / tile::lanes * tile::lanes, tile::padded(seen.end, tile::lanes)};
+  std::fill(row, row + whole.begin, 0.0f);
+  std::fill(row + whole.begin, row + seen.begin, beside);
+  std::fill(row + seen.end, row + whole.end, beside);
+  std::fill(row + whole.end, row + columns, 0.0f);
+  return whole;
+}
+
+// Online softmax of one row of scores, of which some keys are seen: scores become weights, zero elsewhere; top, sum and
+// the row of o so far are brought up to date.
+inline void softmax_row(float* score, std::int64_t columns, const KeyRange& seen, float* top, float* sum, float* o,
+                        std::int64_t width) {
+  if (seen.begin >= seen.end) {
     std::fill(score, score + columns, 0.0f);
     return;
   }
-  std::fill(score, score + low, 0.0f);
-  std::fill(score + high, score + columns, 0.0f);
-  float highest = *top;
-#pragma omp simd reduction(max : highest)
-  for (std::int64_t j = low; j < high; ++j) {
-    highest = score[j] > highest ? score[j] : highest;
+  const KeyRange whole = set_unseen(score, columns, seen, -std::numeric_limits<float>::infinity());
+  const float highest = tile::greatest(score + whole.begin, whole.end - whole.begin, *top);
+#pragma omp simd
+  for (std::int64_t j = whole.begin; j < whole.end; ++j) {
+    score[j] = fast_exp(score[j] - highest);
   }
-  float total = 0.0f;
-#pragma omp simd reduction(+ : total)
-  for (std::int64_t j = low; j < high; ++j) {
-    const float e = fast_exp(score[j] - highest);
-    score[j] = e;
-    total += e;
-  }
+  const float total = tile::sum_of(score + whole.begin, whole.end - whole.begin);
   const float shrink = fast_exp(*top - highest);
   *sum = *sum * shrink + total;
   *top = highest;
 #pragma omp simd
   for (std::int64_t e = 0; e < width; ++e) {
     o[e] *= shrink;
+  }
+}
+
+// One row of the backward pass: scores p become weights, their gradients' first part ds the gradients of scores.
+inline void score_gradients(float* p, float* ds, std::int64_t columns, const KeyRange& seen, float lse, float mean) {
+  if (seen.begin >= seen.end) {
+    std::fill(p, p + columns, 0.0f);
+    std::fill(ds, ds + columns, 0.0f);
+    return;
+  }
+  set_unseen(ds, columns, seen, 0.0f);
+  const KeyRange whole = set_unseen(p, columns, seen, -std::numeric_limits<float>::infinity());
+#pragma omp simd
+  for (std::int64_t j = whole.begin; j < whole.end; ++j) {
+    const float weight = fast_exp(p[j] - lse);
+    p[j] = weight;
+    ds[j] = weight * (ds[j] - mean);
   }
 }
 
@@ -192,13 +187,18 @@ struct QueryTile {
       }
       const auto [keys_t, values] = block(j0);
       const std::int64_t keys = std::min(side, span.end - j0), columns = tile::padded(keys, tile::column_step);
-      tile::multiply(tile_rows, columns, g.c, queries, g.c_padded, 1, keys_t, side, scores, side, false);
-      for (std::int64_t r = 0; r < rows; ++r) {
-        const KeyRange seen = visible.range[i0 + r];
-        softmax_row(scores + r * side, columns, std::max<std::int64_t>(seen.begin - j0, 0),
-                    std::min(columns, seen.end - j0), top + r, sum + r, out + r * g.c_padded, g.c_padded);
+      const TileView seen(visible, i0, rows, j0, keys);
+      for (std::int64_t r0 = 0; r0 < rows; r0 += TileView::group) {
+        const std::int64_t count = std::min(TileView::group, tile_rows - r0), of_group = seen.keys_of(r0);
+        float* const score = scores + r0 * side;
+        tile::multiply(count, tile::padded(of_group, tile::column_step), g.c, queries + r0 * g.c_padded, g.c_padded, 1,
+                       keys_t, side, score, side, false);
+        for (std::int64_t r = r0; r < std::min(rows, r0 + TileView::group); ++r) {
+          softmax_row(scores + r * side, columns, seen[r], top + r, sum + r, out + r * g.c_padded, g.c_padded);
+        }
+        tile::multiply(count, g.c_padded, of_group, score, side, 1, values, g.c_padded, out + r0 * g.c_padded,
+                       g.c_padded, true);
       }
-      tile::multiply(tile_rows, g.c_padded, keys, scores, side, 1, values, g.c_padded, out, g.c_padded, true);
     }
   }
   float share(std::int64_t r) const { return sum[r] == 0.0f ? 0.0f : 1.0f / sum[r]; }
@@ -292,33 +292,31 @@ struct Backward {
         continue;
       }
       const std::int64_t count = std::min(side, span.end - j0), columns = tile::padded(count, tile::column_step);
-      tile::multiply(tile_rows, columns, g.c, queries, g.c_padded, 1, keys_t + j0 * g.c, side, weights, side, false);
-      tile::multiply(tile_rows, columns, g.c, dout, g.c_padded, 1, values_t + j0 * g.c, side, dscores, side, false);
-      for (std::int64_t r = 0; r < tile_rows; ++r) {
-        float *p = weights + r * side, *ds = dscores + r * side;
-        // Keys [low, high) are seen, none by the rows of padding.
-        const KeyRange seen = r < rows ? visible.range[i0 + r] : KeyRange{0, 0};
-        const std::int64_t high = std::clamp<std::int64_t>(seen.end - j0, 0, columns);
-        const std::int64_t low = std::clamp<std::int64_t>(seen.begin - j0, 0, high);
-        std::fill(p, p + low, 0.0f);
-        std::fill(ds, ds + low, 0.0f);
-        std::fill(p + high, p + columns, 0.0f);
-        std::fill(ds + high, ds + columns, 0.0f);
-        const float shift = r < rows ? lse[i0 + r] : 0.0f, mean = r < rows ? delta[r] : 0.0f;
-#pragma omp simd
-        for (std::int64_t j = low; j < high; ++j) {
-          const float weight = fast_exp(p[j] - shift);
-          p[j] = weight;
-          ds[j] = weight * (ds[j] - mean);
+      const TileView seen(visible, i0, rows, j0, count);
+      for (std::int64_t r0 = 0; r0 < tile_rows; r0 += TileView::group) {
+        const std::int64_t group_rows = std::min(TileView::group, tile_rows - r0), of_group = seen.keys_of(r0);
+        const std::int64_t group_columns = tile::padded(of_group, tile::column_step);
+        tile::multiply(group_rows, group_columns, g.c, queries + r0 * g.c_padded, g.c_padded, 1, keys_t + j0 * g.c,
+                       side, weights + r0 * side, side, false);
+        tile::multiply(group_rows, group_columns, g.c, dout + r0 * g.c_padded, g.c_padded, 1, values_t + j0 * g.c, side,
+                       dscores + r0 * side, side, false);
+        for (std::int64_t r = r0; r < r0 + group_rows; ++r) {
+          score_gradients(weights + r * side, dscores + r * side, columns, seen[r], r < rows ? lse[i0 + r] : 0.0f,
+                          r < rows ? delta[r] : 0.0f);
         }
+        tile::multiply(group_rows, g.c_padded, of_group, dscores + r0 * side, side, 1, keys + j0 * g.c_padded,
+                       g.c_padded, dqueries + r0 * g.c_padded, g.c_padded, true);
       }
       // Rows of dk and dv are keys: weights and score gradients are used transposed.
-      tile::multiply(columns, g.c_padded, rows, weights, 1, side, dout, g.c_padded, dvalues + j0 * g.c_padded,
-                     g.c_padded, true);
-      tile::multiply(columns, g.c_padded, rows, dscores, 1, side, queries, g.c_padded, dkeys + j0 * g.c_padded,
-                     g.c_padded, true);
-      tile::multiply(tile_rows, g.c_padded, count, dscores, side, 1, keys + j0 * g.c_padded, g.c_padded, dqueries,
-                     g.c_padded, true);
+      for (std::int64_t j = 0; j < columns; j += TileView::group) {
+        const KeyRange from = seen.queries_of(j, rows);
+        const std::int64_t steps = from.end - from.begin, at_score = from.begin * side + j;
+        const std::int64_t first_row = from.begin * g.c_padded, to = (j0 + j) * g.c_padded;
+        tile::multiply(TileView::group, g.c_padded, steps, weights + at_score, 1, side, dout + first_row, g.c_padded,
+                       dvalues + to, g.c_padded, true);
+        tile::multiply(TileView::group, g.c_padded, steps, dscores + at_score, 1, side, queries + first_row, g.c_padded,
+                       dkeys + to, g.c_padded, true);
+      }
     }
   }
 };

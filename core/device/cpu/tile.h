@@ -32,12 +32,45 @@ inline void keep_in_register(Vector& x) {
 #endif
 }
 
+// One number from a vector, by halves.
+template <class F>
+float folded(const Vector& x, F&& fn) {
+  float part[lanes];
+  std::memcpy(part, &x, sizeof part);
+  for (std::int64_t half = lanes / 2; half > 0; half /= 2) {
+    for (std::int64_t i = 0; i < half; ++i) {
+      part[i] = fn(part[i], part[i + half]);
+    }
+  }
+  return part[0];
+}
+
+// The sum of x[0, n), and the greatest of them and `least`; NaN counts in the first alone. n is a multiple of `lanes`.
+inline float sum_of(const float* x, std::int64_t n) {
+  Vector sum{};
+  for (std::int64_t i = 0; i < n; i += lanes) {
+    Vector v;
+    std::memcpy(&v, x + i, sizeof v);
+    sum += v;
+  }
+  return folded(sum, [](float a, float b) { return a + b; });
+}
+inline float greatest(const float* x, std::int64_t n, float least) {
+  Vector top = least - Vector{};
+  for (std::int64_t i = 0; i < n; i += lanes) {
+    Vector v;
+    std::memcpy(&v, x + i, sizeof v);
+    top = v > top ? v : top;
+  }
+  return folded(top, [](float a, float b) { return a > b ? a : b; });
+}
+
 // C [m, n] (+)= A [m, k] B [k, n]. Element (i, p) of A is a[i * row + p * depth], so that A may be used transposed;
 // B and C are row-major. m and n are rounded up to whole register blocks: what lies there must be readable (A, B)
-// and writable (C).
-inline void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t row,
-                     std::int64_t depth, const float* b, std::int64_t ldb, float* c, std::int64_t ldc,
-                     bool accumulate) {
+// and writable (C). Never inlined: in a large function its inner loop would lack registers.
+[[gnu::noinline]] inline void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t row,
+                                       std::int64_t depth, const float* b, std::int64_t ldb, float* c, std::int64_t ldc,
+                                       bool accumulate) {
   for (std::int64_t i = 0; i < m; i += row_step) {
     for (std::int64_t j = 0; j < n; j += column_step) {
       Vector sum[row_step][2];
