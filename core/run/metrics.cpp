@@ -60,6 +60,9 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
   nlohmann::ordered_json json;
   json["step"] = r.step + 1;
   json["loss"] = r.loss;
+  if (r.distil_loss.has_value()) {
+    json["distil_loss"] = *r.distil_loss;
+  }
   json["aux_loss"] = r.aux_loss;
   json["z_loss"] = r.z_loss;
   json["grad_norm"] = r.grad_norm;

@@ -40,6 +40,14 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+// In a checkpoint's state, which weights of which run taught it.
+constexpr const char* teacher_state = "teacher";
+
+std::string identity_of(const CheckpointReader& reader) {
+  const auto run = reader.state().find("run_id");
+  return fmt::format("step {} of run {}", reader.step(), run == reader.state().end() ? "?" : run->second);
+}
+
 // One rank's side of a run; destroyed in reverse order.
 class TrainingRun {
  public:
@@ -57,7 +65,8 @@ class TrainingRun {
                   device_->limit_host_memory(settings_.memory.host_limit),
                   session_.plan(communicator_.rank(), &communicator_, device_.get()), true)),
         world_(session_.mesh().world_group("run")),
-        trainer_(session_.plan(), *stream_, *source_),
+        teacher_(make_teacher(config, communicator_.rank(), communicator_, *device_, *stream_)),
+        trainer_(session_.plan(), *stream_, *source_, teacher_.get()),
         recorder_(session_.plan()),
         alarms_(settings_),
         checkpoints_(options.run_directory / "checkpoints"),
@@ -66,6 +75,7 @@ class TrainingRun {
   ExitCode train() {
     require_same_recompute();
     resume();
+    take_teacher();
     if (step_ >= settings_.run.steps) {
       if (first()) {
         put("nothing is left to do: run.steps is {}, and {} are done; give more with --set run.steps=N\n",
@@ -259,6 +269,29 @@ class TrainingRun {
     }
   }
 
+  // A run that goes on keeps the teacher that it began with.
+  void take_teacher() {
+    if (teacher_ == nullptr) {
+      return;
+    }
+    const FileWork work = file_work();
+    const std::string newest = first() ? teacher_checkpoint(settings_).string() : "";  // rank 0 decides, as above
+    const std::filesystem::path checkpoint = gather_texts(newest, world_, *stream_).front();
+    const CheckpointReader reader(checkpoint);
+    taught_by_ = identity_of(reader);
+    const auto before = from_state_.find(teacher_state);
+    if (before != from_state_.end() && before->second != taught_by_) {
+      throw ConfigError(fmt::format(
+          "[distil] teacher: {} is {}, this run has learned from {}: give that one's folder, or begin a new run with "
+          "[train] from",
+          checkpoint.string(), taught_by_, before->second));
+    }
+    load_weights(reader, teacher_->plan(), teacher_->parameters(), *stream_);
+    if (first()) {
+      put("learns from {} after step {}\n", checkpoint.string(), reader.step());
+    }
+  }
+
   // On rank 0; the others cannot write before the first step, which they take together.
   void begin() {
     const FileWork work = file_work();
@@ -331,6 +364,9 @@ class TrainingRun {
                                                 {"seed", std::to_string(settings_.run.seed)},
                                                 {"settings", remembered_settings(config_)}};
     state.merge(trainer_.observers().state());
+    if (teacher_ != nullptr) {
+      state[teacher_state] = taught_by_;
+    }
     const std::function<void()> require_own = [this] { require_own_folder(options_.run_directory, ids_); };
     if (first()) {
       const FileWork work = file_work();
@@ -382,6 +418,7 @@ class TrainingRun {
   Session session_;
   bool planned_;
   Group& world_;
+  std::unique_ptr<Teacher> teacher_;  // null: none
   Trainer trainer_;
   RoutingRecorder recorder_;
   RoutingAlarms alarms_;
@@ -390,6 +427,7 @@ class TrainingRun {
   std::filesystem::path from_;                     // the checkpoint that it goes on from; empty: none
   std::map<std::string, std::string> from_state_;  // of its manifest
   std::filesystem::path origin_;                   // on rank 0, the checkpoint that train.from named
+  std::string taught_by_;                          // identity_of the teacher
   RunIds ids_;
   std::optional<RunClaim> claim_;  // of rank 0, as the metrics are
   std::optional<MetricsFile> metrics_;

@@ -11,6 +11,7 @@
 #include "core/plan/recompute_rule.h"
 #include "core/plan/schedule_check.h"
 #include "core/plan/units_error.h"
+#include "core/session/teacher_config.h"
 #include "router/routing_layout.h"
 
 namespace orthant {
@@ -193,6 +194,24 @@ void check_slices(const Config& config, const Plan& plan, Diagnostics& refused) 
 
 }  // namespace
 
+namespace {
+
+// The same axes divide the teacher.
+void check_teacher(const Config& config) {
+  Config teacher = teacher_config(config);
+  teacher.settings.train.freeze.clear();  // a layout of parameters none of which trains is refused
+  try {
+    check_layout(teacher);
+  } catch (const ConfigError& refused) {
+    throw ConfigError(
+        fmt::format("[distil] teacher: '{}' cannot be divided as this layout divides the model that "
+                    "learns from it: {}",
+                    config.settings.distil.teacher, refused.what()));
+  }
+}
+
+}  // namespace
+
 int check_layout(const Config& config) {
   run_phase(config, "default", [&] { check_trained(config.settings); });  // a part may refuse the settings, too
   Session session(config);
@@ -217,6 +236,9 @@ int check_layout(const Config& config) {
     }
   }
   refused.throw_if_any();
+  if (has_teacher(config)) {
+    run_phase(config, origin_of(config, "distil.teacher"), [&] { check_teacher(config); });
+  }
   const Plan& plan = session.plan();
   const int chunks = static_cast<int>(plan.cut().size() - 1) / plan.stages();
   check_programs(programs_of(plan.schedule(), plan.stages(), chunks, micro_batches));
