@@ -185,6 +185,9 @@ std::string Progress::text(const MetricsLine& line, double elapsed_seconds) cons
   if (line.mfu.has_value()) {
     text += fmt::format("  MFU {:.1f}%", 100 * *line.mfu);
   }
+  if (r.distil_loss.has_value()) {
+    text += fmt::format("  distil {:.4f}", *r.distil_loss);
+  }
   if (!r.layers.empty()) {
     text += fmt::format("  dropped {:.1f}%  load {:.2f}", 100 * r.drop_rate(), r.expert_load_max_over_mean());
   }

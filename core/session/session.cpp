@@ -1,5 +1,6 @@
 #include "core/session/session.h"
 
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -284,10 +285,19 @@ std::vector<std::string> layout_notes(const Config& config) {
   }
   Session session(config);
   session.plan(0, nullptr, nullptr);
+  const std::optional<Config> teacher =
+      has_teacher(config) ? std::optional<Config>(teacher_config(config)) : std::nullopt;
+  std::optional<Session> beside;
+  if (teacher.has_value()) {
+    beside.emplace(*teacher);
+    beside->plan(0, nullptr, nullptr);
+  }
   const std::vector<AxisSpec>& axes = session.mesh().axes();
   for (AxisId axis = 0; axis < static_cast<AxisId>(axes.size()); ++axis) {
     const AxisSpec& spec = axes[axis];
-    if (spec.size > 1 && !divides_something(config, session.plan(), axis)) {
+    const bool divides = divides_something(config, session.plan(), axis) ||
+                         (beside.has_value() && divides_something(*teacher, beside->plan(), axis));
+    if (spec.size > 1 && !divides) {
       notes.push_back(fmt::format("axis '{}' has {} ranks and divides nothing of this model: they all do the same work",
                                   spec.name, spec.size));
     }
