@@ -26,11 +26,11 @@ def ask(program, steps):
     return statistics.median(json.loads(program.stdout.readline())["seconds"])
 plain, taught = serve(), serve("--set", 'distil.teacher="runs/teacher"')
 for program in (plain, taught): ask(program, 10)
-pairs = [(ask(plain, 5), ask(taught, 5)) for _ in range(60)]
+pairs = [(ask(plain, 5), ask(taught, 5)) for _ in range(40)]
 print(f"{statistics.median(b / a for a, b in pairs):.2f} {1e3 * min(a for a, _ in pairs):.1f} {1e3 * min(b for _, b in pairs):.1f}")
 PY
 read -r ratio _ < ratio.txt
-longer=$(python3 -c "print(round(1000 * $ratio))")
+longer=$(python3 -c "print(round(400 * $ratio))")
 for seed in 1 2 3; do
   of=(--set "run.seed=$seed")
   train "$here/student.toml" "${of[@]}" --set "run.name=\"new_$seed\""

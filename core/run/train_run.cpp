@@ -16,6 +16,7 @@
 #include "core/route/recorder.h"
 #include "core/run/file_work.h"
 #include "core/run/find_checkpoint.h"
+#include "core/run/loaded_teacher.h"
 #include "core/run/metrics.h"
 #include "core/run/pruner.h"
 #include "core/run/remembered_settings.h"
@@ -38,14 +39,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-// In a checkpoint's state, which weights of which run taught it.
-constexpr const char* teacher_state = "teacher";
-
-std::string identity_of(const CheckpointReader& reader) {
-  const auto run = reader.state().find("run_id");
-  return fmt::format("step {} of run {}", reader.step(), run == reader.state().end() ? "?" : run->second);
 }
 
 // One rank's side of a run; destroyed in reverse order.
@@ -269,26 +262,10 @@ class TrainingRun {
     }
   }
 
-  // A run that goes on keeps the teacher that it began with.
   void take_teacher() {
-    if (teacher_ == nullptr) {
-      return;
-    }
-    const FileWork work = file_work();
-    const std::string newest = first() ? teacher_checkpoint(settings_).string() : "";  // rank 0 decides, as above
-    const std::filesystem::path checkpoint = gather_texts(newest, world_, *stream_).front();
-    const CheckpointReader reader(checkpoint);
-    taught_by_ = identity_of(reader);
-    const auto before = from_state_.find(teacher_state);
-    if (before != from_state_.end() && before->second != taught_by_) {
-      throw ConfigError(fmt::format(
-          "[distil] teacher: {} is {}, this run has learned from {}: give that one's folder, or begin a new run with "
-          "[train] from",
-          checkpoint.string(), taught_by_, before->second));
-    }
-    load_weights(reader, teacher_->plan(), teacher_->parameters(), *stream_);
-    if (first()) {
-      put("learns from {} after step {}\n", checkpoint.string(), reader.step());
+    if (teacher_ != nullptr) {
+      const FileWork work = file_work();
+      taught_by_ = load_teacher(*teacher_, settings_, from_state_, world_, *stream_);
     }
   }
 
@@ -427,7 +404,7 @@ class TrainingRun {
   std::filesystem::path from_;                     // the checkpoint that it goes on from; empty: none
   std::map<std::string, std::string> from_state_;  // of its manifest
   std::filesystem::path origin_;                   // on rank 0, the checkpoint that train.from named
-  std::string taught_by_;                          // identity_of the teacher
+  std::string taught_by_;                          // load_teacher
   RunIds ids_;
   std::optional<RunClaim> claim_;  // of rank 0, as the metrics are
   std::optional<MetricsFile> metrics_;

@@ -1,4 +1,4 @@
-// The teacher of [distil] as a configuration: its own model, in the student's layout, on the student's batches.
+// The teacher of [distil] (docs/distil.md) as a configuration: its own model, in the student's layout, on the student's batches.
 #pragma once
 
 #include <filesystem>

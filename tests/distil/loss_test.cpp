@@ -83,9 +83,11 @@ struct Found {
   double divergence = 0;
 };
 
-Found computed(const Case& c, const std::string& plugins, int ranks) {
-  const Config config = experiment(
-      {fmt::format("distil.weight={}", c.weight), fmt::format("distil.temperature={}", c.temperature)}, plugins);
+Found computed(const Case& c, const std::string& plugins, int ranks, const std::string& device_name = "cpu") {
+  const Config config =
+      experiment({fmt::format("distil.weight={}", c.weight), fmt::format("distil.temperature={}", c.temperature),
+                  fmt::format("run.device=\"{}\"", device_name)},
+                 plugins);
   Found found;
   std::mutex mutex;
   run_threads(ranks, [&](Communicator& communicator) {
@@ -173,6 +175,14 @@ TEST(DistilLoss, OfADividedVocabulary) {
       SCOPED_TRACE(fmt::format("{} ranks, weight {}, temperature {}", ranks, c.weight, c.temperature));
       expect_right(c, computed(c, fmt::format("[plugins.tensor]\nsize = {}\n", ranks), ranks));
     }
+  }
+}
+
+// The kernels of CUDA, which run on the CPU here.
+TEST(DistilLoss, OnTheDeviceSimt) {
+  for (const Case& c : cases) {
+    SCOPED_TRACE(fmt::format("weight {}, temperature {}", c.weight, c.temperature));
+    expect_right(c, computed(c, "", 1, "simt"));
   }
 }
 

@@ -149,8 +149,8 @@ TEST_F(Distil, TheTeacherItselfHasNothingToLearn) {
 // With the teacher alone to learn from, a student comes closer to it.
 TEST_F(Distil, AStudentComesCloser) {
   make_student();
-  const Result result =
-      folder_.orthant(with_set({"train", "s.toml"}, {"run.steps=60", "distil.weight=1.0", "batch.micro_batch=0"}));
+  const Result result = folder_.orthant(
+      with_set({"train", "s.toml"}, {"run.steps=60", "train.from=\"\"", "distil.weight=1.0", "batch.micro_batch=0"}));
   ASSERT_EQ(result.code, 0) << result.error;
   std::vector<double> apart;
   for (const std::string& line : run_test::lines_of(folder_.run("s") / "metrics.jsonl")) {
@@ -171,7 +171,7 @@ TEST_F(Distil, AResumedRunIsTheUninterruptedOneBitForBit) {
   const Result resumed = folder_.orthant(with_set({"launch", "s.toml", "--resume", "auto"}, two));
   ASSERT_EQ(resumed.code, 0) << resumed.error;
   EXPECT_THAT(resumed.output, AllOf(HasSubstr("resumed from"), HasSubstr("learns from")));
-  EXPECT_THAT(run_test::differences(folder_.checkpoint(4), folder_.checkpoint(4, "whole")), testing::IsEmpty());
+  EXPECT_THAT(run_test::differences(folder_.checkpoint(4, "s"), folder_.checkpoint(4, "whole")), testing::IsEmpty());
 }
 
 TEST_F(Distil, AResumeWithAnotherTeacherIsRefused) {
@@ -181,7 +181,7 @@ TEST_F(Distil, AResumeWithAnotherTeacherIsRefused) {
   const Result result = folder_.orthant(with_set({"train", "s.toml", "--resume", "auto"},
                                                  {"distil.teacher=\"" + folder_.run("teacher").string() + "\""}));
   EXPECT_EQ(result.code, 78) << result.output;
-  EXPECT_THAT(result.error, AllOf(HasSubstr("step_000014 is step 14 of run"), HasSubstr("has learned from step 12")));
+  EXPECT_THAT(result.error, AllOf(HasSubstr("step_000014' is step 14 of run"), HasSubstr("has learned from step 12")));
 }
 
 TEST_F(Distil, ThePlanCountsTheTeacher) {
@@ -263,6 +263,10 @@ TEST_F(Distil, WhatCannotBeRightIsRefusedBeforeRanksStart) {
   // A layout that divides the student, and not the teacher's four experts.
   EXPECT_THAT(refusal({"plugins.data.size=8", "batch.micro_batch=1", "plugins.expert.size=8"}),
               AllOf(HasSubstr("cannot be divided as this layout divides"), HasSubstr("expert")));
+  // The same number of ids, which mean other texts.
+  folder_.write("runs/teacher/pretrained/tokenizer.json", "{}");
+  EXPECT_THAT(refusal({}), AllOf(HasSubstr("[distil] teacher: its tokenizer is"), HasSubstr("(bytes)")));
+  fs::remove_all(folder_.run("teacher") / "pretrained");
   // Weights that are not those of the teacher's configuration.
   fs::remove_all(folder_.run("teacher") / "checkpoints");
   EXPECT_THAT(refusal({teacher + "\"" + folder_.run("teacher").string() + "\""}), HasSubstr("[distil] teacher: '"));
