@@ -1,4 +1,5 @@
-// The teacher of [distil] (docs/distil.md) as a configuration: its own model, in the student's layout, on the student's batches.
+// The teacher of [distil] (docs/distil.md) as a configuration: its own model, in the student's layout, on the student's
+// batches.
 #pragma once
 
 #include <filesystem>
