@@ -40,8 +40,8 @@ class Model {
   // The logits f32 [T, V_r] behind x [T, d], which has been through all layers but the head. REQUIRES: not in training;
   // this rank's stage has the head.
   Tensor logits(const StepContext& ctx, const Tensor& x);
-  // The same for rows of one, chunk by chunk, with the head's weights held from `hold_head` to `release_head`: n
-  // [T, d] = head_input(x), then head_logits f32 [rows, V_r] of its rows from `begin` on.
+  // The same in chunks of rows, while the head's weights are held, from hold_head to release_head: first
+  // n = head_input(x) [T, d], then head_logits, f32 [rows, V_r] of n's rows from `begin` on. REQUIRES: as logits.
   void hold_head(const StepContext& ctx) { acquire(ctx, layers() - 1, Pass::forward); }
   void release_head(const StepContext& ctx) { release(ctx, layers() - 1, Pass::forward, false); }
   Tensor head_input(const StepContext& ctx, const Tensor& x);
