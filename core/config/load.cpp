@@ -304,7 +304,8 @@ class Loader {
     const auto* text = std::get_if<std::string>(&*value);
     const bool names_template =
         section.title == "data" && key == "chat_template" && text != nullptr && text->ends_with(".toml");
-    if (names_files || names_tokenizer || names_template || (key == "from" && section.title == "train")) {
+    if (names_files || names_tokenizer || names_template || (key == "from" && section.title == "train") ||
+        (key == "teacher" && section.title == "distil")) {
       if (!make_absolute(*value, directory)) {
         broken_.insert(section.title + "." + key);
         diagnostics_.add(member.value.origin, fmt::format("[{}] {}: not a file name", section.title, key),

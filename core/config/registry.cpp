@@ -162,6 +162,20 @@ void declare_training(std::vector<CoreKey>& keys) {
       "train_only", [](auto& s) -> auto& { return s.train.train_only; },
       "The only parameters that train, by name as in freeze; empty: all that are not frozen.");
 
+  Declarer distil(keys, "distil");
+  distil.key(
+      "teacher", [](auto& s) -> auto& { return s.distil.teacher; },
+      "A run's folder (its newest checkpoint) or a checkpoint's, of a model whose logits this one learns from; a "
+      "relative path is relative to the file that names it. Empty: none.");
+  between(distil.key(
+              "weight", [](auto& s) -> auto& { return s.distil.weight; },
+              "The loss is (1 - weight) times the cross entropy, and weight times what the teacher asks for; above 0."),
+          0, 1);
+  between(distil.key(
+              "temperature", [](auto& s) -> auto& { return s.distil.temperature; },
+              "The logits of both are divided by it where they are compared; above 0."),
+          0, 1000);
+
   Declarer lora(keys, "lora");
   between(lora.key(
               "rank", [](auto& s) -> auto& { return s.lora.rank; },

@@ -207,6 +207,16 @@ void check_memory(const MemorySettings& memory, Rules& rules) {
                                          : "write recompute = \"full\" (or \"selective\"), or leave it out");
 }
 
+void check_distil(const Settings& s, Rules& rules) {
+  rules.expect(s.distil.weight > 0, {"distil.weight"}, "[distil] weight: with 0 the teacher changes nothing",
+               "write a number above 0 and at most 1, or leave out [distil]");
+  rules.expect(positive_float(s.distil.temperature), {"distil.temperature"},
+               fmt::format("[distil] temperature: {} is not above 0", s.distil.temperature),
+               "write 1, or more to weigh what is unlikely");
+  rules.expect(s.distil.teacher.empty() || !s.run.graphs, {"run.graphs", "distil.teacher"},
+               "[run] graphs: a step with a teacher is not recorded", "leave out graphs");
+}
+
 }  // namespace
 
 std::vector<std::string> warnings(const Settings& s) {
@@ -234,6 +244,7 @@ void validate(const Config& config, const std::set<std::string>& broken, Diagnos
   check_moe(config, rules);
   check_optimizer(config.settings, rules);
   check_memory(config.settings.memory, rules);
+  check_distil(config.settings, rules);
 }
 
 }  // namespace orthant

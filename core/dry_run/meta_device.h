@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -42,9 +43,9 @@ class MetaDevice final : public Device {
   std::unique_ptr<Stream> make_side_stream() override;
   std::unique_ptr<Stream> make_host_stream() override { return make_side_stream(); }
   bool holds_data() const override { return false; }
-  // Balanced at first.
-  void set_routing(const PlannedRouting& routing) { routing_ = routing; }
-  const PlannedRouting& routing() const { return routing_; }
+  // Of layers with so many experts: a teacher may have others than the model. Balanced where none is set.
+  void set_routing(std::int64_t experts, const PlannedRouting& routing) { routing_[experts] = routing; }
+  const PlannedRouting& routing(std::int64_t experts) { return routing_[experts]; }
   // Of a tensor that holds no data: zeros, until the host writes there.
   std::unique_ptr<HostView> host_view(const Tensor& tensor, Access access) override;
 
@@ -57,7 +58,7 @@ class MetaDevice final : public Device {
  private:
   const Sides sides_;
   const bool asynchronous_;
-  PlannedRouting routing_;
+  std::map<std::int64_t, PlannedRouting> routing_;
   std::vector<std::unique_ptr<LateWork>> late_;  // of its side streams
 };
 

@@ -98,8 +98,8 @@ void MetaStream::dispatch_plan(const Tensor&, const Tensor&, const Tensor& count
           experts);
   const bool part = expert.data() == seated_expert_;
   seated_expert_ = nullptr;  // its address may be another tensor's from here on
-  last_ =
-      part ? planned_part(device_.routing(), config, choices, last_) : planned_load(device_.routing(), config, choices);
+  const PlannedRouting& routing = device_.routing(experts);
+  last_ = part ? planned_part(routing, config, choices, last_) : planned_load(routing, config, choices);
   const auto number = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
   std::transform(last_.kept.begin(), last_.kept.end(), count.as<std::int32_t>(), number);
   std::transform(last_.dropped.begin(), last_.dropped.end(), dropped.as<std::int32_t>(), number);

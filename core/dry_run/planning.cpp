@@ -79,10 +79,15 @@ class Counter {
   std::set<const Storage*> seen_;
 };
 
-MemoryPlan memory_of(const ParamStore& store, const Plan& plan) {
+MemoryPlan memory_of(const ParamStore& store, const Plan& plan, Teacher* teacher) {
   const Device& device = plan.device();
   MemoryPlan memory;
   Counter counter;
+  if (teacher != nullptr) {
+    for (const auto& group : teacher->parameters().groups()) {
+      memory.teacher += counter.add(group->weight) + counter.add(group->owned_weight);
+    }
+  }
   for (const auto& group : store.groups()) {
     memory.weights += counter.add(group->weight) + counter.add(group->owned_weight);
     memory.gradients += counter.add(group->grad) + counter.add(group->owned_grad);
@@ -91,7 +96,7 @@ MemoryPlan memory_of(const ParamStore& store, const Plan& plan) {
       memory.optimizer += counter.add(state.values);
     }
   }
-  memory.other = device.memory().current_bytes - memory.weights - memory.gradients - memory.optimizer;
+  memory.other = device.memory().current_bytes - memory.weights - memory.gradients - memory.optimizer - memory.teacher;
   memory.disk = plan.keepers().disk_bytes();
   return memory;
 }
@@ -331,15 +336,19 @@ RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Rout
   check_size(config, session.plan());
   const PlanningSource source(config.settings,
                               config.settings.batch.sequences / batch_share(session.plan()).micro_batches);
-  device.set_routing(routing_of(session.plan(), routed));
-  Trainer trainer(session.plan(), *stream, source);
+  const std::unique_ptr<Teacher> teacher = make_teacher(config, rank, *communicator, device, *stream);
+  if (teacher != nullptr) {
+    device.set_routing(teacher->plan().settings().moe.experts, routing_of(teacher->plan(), routed));
+  }
+  device.set_routing(config.settings.moe.experts, routing_of(session.plan(), routed));
+  Trainer trainer(session.plan(), *stream, source, teacher.get());
   result.step.calls.clear();  // those of making the trainer
   if (worst) {
     load_states(trainer.parameters(), session.plan(), {.stream = *stream, .step = step});
   }
   trainer.step(step);
   result.params = held_params(trainer.parameters());
-  result.memory = memory_of(trainer.parameters(), session.plan());
+  result.memory = memory_of(trainer.parameters(), session.plan(), teacher.get());
   // By the second step keepers have learned the order of the groups, and fetch ahead.
   CollectiveRecord of_step = result.step;
   trainer.step(step + 1);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/layers/distil_loss.h"
 #include "core/layers/head_chunks.h"
 
 namespace orthant {
@@ -11,32 +12,11 @@ constexpr Site head_enter{Region::head, Side::enter};
 
 }  // namespace
 
-Group* vocabulary_group(Plan& plan) {
-  const std::vector<AxisId> axes = plan.axes_of(Dim::vocab, Region::head);
-  const std::vector<int> members = plan.mesh().members(axes, plan.mesh().rank());
-  return members.size() == 1 ? nullptr : &plan.group("vocabulary", members);
-}
-
 HeadLayer::HeadLayer(const ParamStore& store, Plan& plan)
     : norm_(store, "model.norm", plan.settings()),
       matrix_(store.ref(plan.settings().model.tie_embeddings ? "model.embed_tokens.weight" : "lm_head.weight")),
-      slices_(vocabulary_group(plan)) {
+      cross_entropy_(plan) {
   groups_ = store.groups_of_layer(static_cast<int>(plan.settings().model.layers) + 1);
-}
-
-void HeadLayer::cross_entropy(const StepContext& ctx, const Tensor& loss, const Tensor& logits,
-                              const Tensor& label) const {
-  Stream& s = ctx.stream;
-  if (slices_ == nullptr) {
-    s.cross_entropy(loss, logits, label, ctx.loss_scale);
-    return;
-  }
-  const std::int64_t tokens = logits.dim(0), first = matrix_.param().offset[0];
-  const Tensor own = ctx.device().empty(DType::f32, {tokens, 3});
-  const Tensor stats = ctx.device().empty(DType::f32, {slices_->size(), tokens, 3});
-  s.cross_entropy_stats(own, logits, label, first);
-  slices_->all_gather(stats, own, s);
-  s.cross_entropy_from_stats(loss, logits, label, stats, first, ctx.loss_scale);
 }
 
 Tensor HeadLayer::normed(const StepContext& ctx, const Tensor& x, Saved& saved) const {
@@ -59,14 +39,25 @@ Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved)
   Stream& s = ctx.stream;
   const Tensor w = matrix_.weight();  // [V_r, d]
   const Tensor n = normed(ctx, x, saved);
-  const std::int64_t tokens = n.dim(0);
+  const std::int64_t tokens = n.dim(0), first = matrix_.param().offset[0];
   const std::int64_t chunk = tokens_a_chunk(ctx.plan.settings().model.vocab_size, device.asynchronous());
   Tensor dn = ctx.training ? device.empty(n.dtype(), n.shape()) : Tensor();
+  TeacherLogits* const teacher = ctx.training ? ctx.sums.teacher : nullptr;
+  DistilLoss distil(cross_entropy_);
+  if (teacher != nullptr) {
+    teacher->begin(ctx.micro_batch);
+    distil.begin(ctx);
+  }
   for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
     const std::int64_t rows = std::min(chunk, tokens - begin);
     const Tensor logits = logits_of(ctx, n, begin, rows);
     Tensor loss = device.empty(DType::f32, {rows});
-    cross_entropy(ctx, loss, logits, ctx.batch.label.rows(begin, rows));
+    const Tensor label = ctx.batch.label.rows(begin, rows);
+    if (teacher != nullptr) {
+      distil(ctx, loss, logits, teacher->logits(begin, rows), label, first);
+    } else {
+      cross_entropy_(ctx, loss, logits, label, first, ctx.loss_scale);
+    }
     s.sum(ctx.sums.loss, loss);
     if (ctx.training) {
       Tensor dlogits = logits;
@@ -79,6 +70,10 @@ Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved)
         s.gemm(matrix_.grad(), dlogits, n.rows(begin, rows), {.transpose_a = true, .beta = 1});
       }
     }
+  }
+  if (teacher != nullptr) {
+    distil.end(ctx);
+    teacher->end();
   }
   if (ctx.training) {
     saved.push(dn);

@@ -13,12 +13,14 @@
 
 namespace orthant {
 
-class RoutingTap;  // router/routing_tap.h
+class RoutingTap;     // router/routing_tap.h
+class TeacherLogits;  // core/layers/distil_loss.h
 
 // Sums over the tokens of a step on this rank.
 struct StepSums {
   // Some ranks see the same tokens: one of them counts (Plan::counts_tokens), the others keep theirs to themselves.
   Tensor loss;        // f64 [1] sum of -log p over counted tokens
+  Tensor distil;      // f64 [1] sum of KL(teacher || student) over counted tokens, at the temperature
   Tensor balance, z;  // f64 [1] over all routed layers
   Tensor choices;     // i64 [routed layers of the model, 2, E]: choices kept, and dropped for capacity
   // Of steps whose routing is measured, else undefined and empty.
@@ -26,7 +28,8 @@ struct StepSums {
   // f32 [causes, E, d] of each routed layer of the model, undefined for those of other stages: gradients of the
   // router's weight, by the loss, by balance and by z.
   std::vector<Tensor> router_gradients;
-  RoutingTap* tap = nullptr;  // or null
+  RoutingTap* tap = nullptr;         // or null
+  TeacherLogits* teacher = nullptr;  // in training, or null
 };
 
 class Layer {

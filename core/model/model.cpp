@@ -125,6 +125,15 @@ Tensor Model::logits(const StepContext& ctx, const Tensor& x) {
   return y;
 }
 
+Tensor Model::head_input(const StepContext& ctx, const Tensor& x) {
+  Saved unused;
+  return static_cast<HeadLayer&>(layer(layers() - 1)).normed(ctx, x, unused);
+}
+
+Tensor Model::head_logits(const StepContext& ctx, const Tensor& n, std::int64_t begin, std::int64_t rows) {
+  return static_cast<HeadLayer&>(layer(layers() - 1)).logits_of(ctx, n, begin, rows);
+}
+
 Tensor Model::backward(const StepContext& ctx, Tensor dy, int first, int last, bool last_micro_batch,
                        BackwardListener* listener) {
   for (int i = last - 1; i >= first; --i) {

@@ -40,6 +40,12 @@ class Model {
   // The logits f32 [T, V_r] behind x [T, d], which has been through all layers but the head. REQUIRES: not in training;
   // this rank's stage has the head.
   Tensor logits(const StepContext& ctx, const Tensor& x);
+  // The same in chunks of rows, while the head's weights are held, from hold_head to release_head: first
+  // n = head_input(x) [T, d], then head_logits, f32 [rows, V_r] of n's rows from `begin` on. REQUIRES: as logits.
+  void hold_head(const StepContext& ctx) { acquire(ctx, layers() - 1, Pass::forward); }
+  void release_head(const StepContext& ctx) { release(ctx, layers() - 1, Pass::forward, false); }
+  Tensor head_input(const StepContext& ctx, const Tensor& x);
+  Tensor head_logits(const StepContext& ctx, const Tensor& n, std::int64_t begin, std::int64_t rows);
   // Back through layers [first, last), the last one first. On the step's last micro-batch (`last_micro_batch`)
   // a layer's groups are handed to the keepers as soon as its gradients are complete. listener: null, or told of it.
   Tensor backward(const StepContext& ctx, Tensor dy, int first, int last, bool last_micro_batch,

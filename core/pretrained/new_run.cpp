@@ -2,11 +2,15 @@
 
 #include <algorithm>
 
+#include "core/arch/parameter_table.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/print.h"
 #include "core/config/value_text.h"
+#include "core/pretrained/receipt.h"
 #include "core/run/plugin_state.h"
 #include "core/run/remembered_settings.h"
+#include "core/run/starting_weights.h"
+#include "core/run/text_file.h"
 #include "core/session/session.h"
 
 namespace orthant {
@@ -20,10 +24,15 @@ std::string model_toml(const OurKeys& keys, const std::string& about) {
       comment.begin(), comment.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
   std::string text = fmt::format(
       "# {} A run that goes on from it:\n#   extends = [\"model.toml\"]\n#   [train]\n#   from = \".\"\n", comment);
-  for (const char* table : {"model", "moe"}) {
+  for (const char* table : {"model", "moe", "distil"}) {
+    const std::string prefix = std::string(table) + ".";
+    const bool any =
+        std::any_of(keys.begin(), keys.end(), [&](const auto& key) { return key.first.starts_with(prefix); });
+    if (!any && prefix == "distil.") {
+      continue;
+    }
     text += fmt::format("\n[{}]\n", table);
     for (const auto& [key, value] : keys) {
-      const std::string prefix = std::string(table) + ".";
       if (key.starts_with(prefix)) {
         text += fmt::format("{} = {}\n", key.substr(prefix.size()), value);
       }
@@ -40,6 +49,30 @@ fs::path run_folder(const fs::path& output) {
 }
 
 }  // namespace
+
+std::int64_t elements_of(const Settings& settings, Counted what) {
+  std::int64_t elements = 0;
+  for (const LayerSpecs& layer : parameter_table(settings)) {
+    for (const ParamSpec& spec : layer.params) {
+      elements += what == Counted::all || spec.expert.has_value() ? spec.global.elements() : 0;
+    }
+  }
+  return elements;
+}
+
+void NewRun::copy_tokenizer(const fs::path& tokenizer) const {
+  if (tokenizer.empty()) {
+    return;
+  }
+  const fs::path folder = workshop_->path() / pretrained_folder;
+  disk_.create_folder(folder);
+  for (const std::string& name : tokenizer_files()) {
+    if (const auto text = read_text_file(tokenizer / name)) {
+      workshop_->write_text((fs::path(pretrained_folder) / name).string(), *text);
+    }
+  }
+  disk_.sync_folder(folder);
+}
 
 NewRun::NewRun(const fs::path& output) : output_(run_folder(output)), ids_{.run = new_id(), .job = new_id()} {
   if (fs::exists(output_) && !(fs::is_directory(output_) && fs::is_empty(output_))) {

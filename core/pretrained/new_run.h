@@ -25,6 +25,10 @@ struct NewTensor {
   std::function<void(float* out)> fill;  // called once, when it is written
 };
 
+// Of the whole model, or of its routed experts.
+enum class Counted { all, routed };
+std::int64_t elements_of(const Settings& settings, Counted what = Counted::all);
+
 class NewRun {
  public:
   // Errors: ConfigError where `output` is there and is not an empty folder.
@@ -33,10 +37,13 @@ class NewRun {
   const std::filesystem::path& output() const { return output_; }
   const Workshop& workshop() const { return *workshop_; }
 
-  // Writes model.toml: the tables [model] and [moe] of `keys`, below `about` as a comment. Returns the configuration
-  // of the run. Errors: as load_config's.
+  // Writes model.toml: the tables [model], [moe] and [distil] of `keys`, below `about` as a comment. Returns the
+  // configuration of the run. Errors: as load_config's.
   Config configure(const OurKeys& keys, const std::string& about, const PluginKeys& plugin_keys,
                    const PluginKinds& plugin_kinds);
+  // What lies in the folder `tokenizer`, into pretrained/; nothing where it is empty. The ids are still those of the
+  // model that the weights come from; its config.json and receipt are not: they are of other weights.
+  void copy_tokenizer(const std::filesystem::path& tokenizer) const;
   // The checkpoint of step 0, as one rank would save it. One tensor at a time is in memory.
   void write_weights(const Config& config, const std::vector<NewTensor>& tensors) const;
   // Writes config.resolved.toml; from here on the run is there.

@@ -11,9 +11,7 @@
 #include "core/layers/parameter_store.h"
 #include "core/pretrained/new_run.h"
 #include "core/pretrained/opened_model.h"
-#include "core/pretrained/receipt.h"
 #include "core/pretrained/sample_logits.h"
-#include "core/run/text_file.h"
 
 namespace orthant {
 namespace {
@@ -150,16 +148,6 @@ class Tensors {
   const Settings& mixture_;
 };
 
-std::int64_t elements_of(const Settings& settings, bool experts_only = false) {
-  std::int64_t elements = 0;
-  for (const LayerSpecs& layer : parameter_table(settings)) {
-    for (const ParamSpec& spec : layer.params) {
-      elements += !experts_only || spec.expert.has_value() ? spec.global.elements() : 0;
-    }
-  }
-  return elements;
-}
-
 double largest_difference(const OpenedModel& dense, const Config& mixture, const fs::path& checkpoint) {
   std::vector<std::int32_t> token;
   for (std::int64_t i = 0; i < compared_tokens; ++i) {
@@ -177,22 +165,6 @@ double largest_difference(const OpenedModel& dense, const Config& mixture, const
   return largest > 0 ? difference / largest : difference;
 }
 
-// The ids are still those of the dense model. Its config.json and receipt are not: they are of other weights.
-void copy_tokenizer(const fs::path& tokenizer, const Workshop& workshop) {
-  if (tokenizer.empty()) {
-    return;
-  }
-  const Disk disk;
-  const fs::path folder = workshop.path() / pretrained_folder;
-  disk.create_folder(folder);
-  for (const std::string& name : tokenizer_files()) {
-    if (const auto text = read_text_file(tokenizer / name)) {
-      workshop.write_text((fs::path(pretrained_folder) / name).string(), *text);
-    }
-  }
-  disk.sync_folder(folder);
-}
-
 }  // namespace
 
 UpcycleResult upcycle(const UpcycleOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
@@ -204,9 +176,9 @@ UpcycleResult upcycle(const UpcycleOptions& options, const PluginKeys& plugin_ke
                     fmt::format("A mixture of {} experts of the dense model {}, written by orthant upcycle.",
                                 options.experts, options.source.filename().string()),
                     plugin_keys, plugin_kinds);
-  copy_tokenizer(source.tokenizer(), run.workshop());
+  run.copy_tokenizer(source.tokenizer());
   run.write_weights(mixture, Tensors(options, source, mixture.settings).all());
-  const std::int64_t all = elements_of(mixture.settings), routed = elements_of(mixture.settings, true);
+  const std::int64_t all = elements_of(mixture.settings), routed = elements_of(mixture.settings, Counted::routed);
   UpcycleResult result{.blocks = routed_blocks(mixture.settings),
                        .parameters = all,
                        .dense_parameters = elements_of(source.config().settings),

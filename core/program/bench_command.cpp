@@ -17,6 +17,7 @@
 #include "core/device/cpu/profiling_stream.h"
 #include "core/program/bench_why.h"
 #include "core/program/commands.h"
+#include "core/run/loaded_teacher.h"
 #include "core/session/session.h"
 #include "core/train/trainer.h"
 #include "parallel/local/local_communicator.h"
@@ -57,7 +58,8 @@ class Steps {
       stream_ = std::move(profiling);
     }
     session_.plan(0, communicator_.get(), device_.get());
-    trainer_ = std::make_unique<Trainer>(session_.plan(), *stream_, *source_);
+    teacher_ = loaded_teacher(config, *communicator_, *device_, *stream_);
+    trainer_ = std::make_unique<Trainer>(session_.plan(), *stream_, *source_, teacher_.get());
   }
 
   double run() {
@@ -80,6 +82,7 @@ class Steps {
   const std::int64_t log_every_;
   std::unique_ptr<Stream> stream_;
   ProfilingStream* profiler_ = nullptr;  // stream_, where it profiles
+  std::unique_ptr<Teacher> teacher_;     // null: none
   std::unique_ptr<Trainer> trainer_;
   std::int64_t step_ = 0, tokens_ = 0;
 };

@@ -8,6 +8,7 @@
 
 #include "core/arch/cost.h"
 #include "core/data/source.h"
+#include "core/run/loaded_teacher.h"
 #include "core/session/session.h"
 #include "core/trace/tracing_communicator.h"
 #include "core/trace/tracing_device.h"
@@ -81,7 +82,8 @@ StepCauses why_a_step_takes(const Config& config, int world_size, int warmup, in
                     product_rate(device, *stream, settings.run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16);
                 world.barrier(*stream);
                 const double copies = copy_rate(device, *stream);
-                Trainer trainer(session.plan(), *stream, *source);
+                const std::unique_ptr<Teacher> teacher = loaded_teacher(config, communicator, device, *stream);
+                Trainer trainer(session.plan(), *stream, *source, teacher.get());
                 double own_tokens = 0;
                 for (std::int64_t step = 0; step < warmup + steps; ++step) {
                   if (step == warmup) {

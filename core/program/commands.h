@@ -22,6 +22,7 @@ void add_bench_command(CLI::App& app, int& exit_code);
 void add_bench_compare(CLI::App& bench, int& exit_code);  // below `bench`
 void add_config_command(CLI::App& app, int& exit_code);
 void add_data_command(CLI::App& app, int& exit_code);
+void add_distil_command(CLI::App& app, int& exit_code);
 void add_eval_command(CLI::App& app, int& exit_code);
 void add_export_command(CLI::App& app, int& exit_code);
 void add_generate_command(CLI::App& app, int& exit_code);

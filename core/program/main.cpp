@@ -52,7 +52,7 @@ constexpr AddCommand commands[] = {
     orthant::add_plan_command,    orthant::add_plugins_command, orthant::add_report_command,
     orthant::add_route_command,   orthant::add_train_command,   orthant::add_verify_command,
     orthant::add_upcycle_command, orthant::add_eval_command,    orthant::add_generate_command,
-    orthant::add_serve_command,
+    orthant::add_serve_command,   orthant::add_distil_command,
 };
 
 // What the user asked for, with its exit code.

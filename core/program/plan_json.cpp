@@ -60,6 +60,7 @@ Json classes_json(const std::vector<RankClass>& classes) {
          {"weights_bytes", c.memory.weights},
          {"gradients_bytes", c.memory.gradients},
          {"optimizer_bytes", c.memory.optimizer},
+         {"teacher_bytes", c.memory.teacher},
          {"other_bytes", c.memory.other},
          {"peak_bytes", c.memory.peak},
          {"peak_by_kind", kinds_json(c.memory.peak_kinds)},

@@ -133,13 +133,27 @@ std::string params_text(const RankPlan& rank) {
   return table.text();
 }
 
+// A column for a teacher's weights only where there is one.
 std::string classes_text(const std::vector<RankClass>& classes) {
-  Columns table({"ranks", "weights", "gradients", "optimizer", "other", "peak of a step", "sent in a step"},
-                {false, true, true, true, true, true, true});
+  const bool teacher =
+      std::any_of(classes.begin(), classes.end(), [](const RankClass& c) { return c.memory.teacher > 0; });
+  const auto row = [&](std::vector<std::string> before, const std::string& of_teacher, std::vector<std::string> after) {
+    if (teacher) {
+      before.push_back(of_teacher);
+    }
+    before.insert(before.end(), after.begin(), after.end());
+    return before;
+  };
+  std::vector<bool> right(teacher ? 8 : 7, true);
+  right.front() = false;
+  Columns table(
+      row({"ranks", "weights", "gradients", "optimizer"}, "teacher", {"other", "peak of a step", "sent in a step"}),
+      right);
   for (const RankClass& c : classes) {
-    table.add({numbers_text(c.ranks), bytes_text(c.memory.weights), bytes_text(c.memory.gradients),
-               bytes_text(c.memory.optimizer), bytes_text(c.memory.other), bytes_text(c.memory.peak),
-               bytes_text(c.sent)});
+    table.add(row({numbers_text(c.ranks), bytes_text(c.memory.weights), bytes_text(c.memory.gradients),
+                   bytes_text(c.memory.optimizer)},
+                  bytes_text(c.memory.teacher),
+                  {bytes_text(c.memory.other), bytes_text(c.memory.peak), bytes_text(c.sent)}));
   }
   return table.text();
 }

@@ -16,6 +16,7 @@
 #include "core/run/run_tokenizer.h"
 #include "core/run/starting_weights.h"
 #include "core/session/session.h"
+#include "core/session/teacher_config.h"
 #include "core/trace/nvtx.h"
 #include "parallel/local/segment.h"
 
@@ -116,6 +117,19 @@ class Checks {
     }
   }
 
+  void teacher() {
+    if (!has_teacher(config_)) {
+      return;
+    }
+    try {
+      const std::filesystem::path checkpoint = teacher_checkpoint(config_.settings);
+      check_starting_weights(checkpoint, teacher_config(config_).settings);
+      require_tokenizer_of_teacher(config_.settings, run_of(checkpoint));
+    } catch (const Error& error) {
+      refuse("distil.teacher", error.what(), "");
+    }
+  }
+
   void ranges() {
     if (run_.nvtx && !has_nvtx() && ranks_ != Ranks::elsewhere) {
       refuse("run.nvtx", "[run] nvtx: true names spans for Nsight Systems, and this build has no NVTX",
@@ -189,6 +203,7 @@ StartCheck check_start(Config& config, Ranks ranks, bool begins) {
   if (begins) {
     checks.weights();
   }
+  checks.teacher();
   checks.ranges();
   for (std::string& note : std::move(checks).result()) {
     found.notes.push_back(std::move(note));

@@ -60,6 +60,9 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
   nlohmann::ordered_json json;
   json["step"] = r.step + 1;
   json["loss"] = r.loss;
+  if (r.distil_loss.has_value()) {
+    json["distil_loss"] = *r.distil_loss;
+  }
   json["aux_loss"] = r.aux_loss;
   json["z_loss"] = r.z_loss;
   json["grad_norm"] = r.grad_norm;
@@ -181,6 +184,9 @@ std::string Progress::text(const MetricsLine& line, double elapsed_seconds) cons
                                  human_duration(left));
   if (line.mfu.has_value()) {
     text += fmt::format("  MFU {:.1f}%", 100 * *line.mfu);
+  }
+  if (r.distil_loss.has_value()) {
+    text += fmt::format("  distil {:.4f}", *r.distil_loss);
   }
   if (!r.layers.empty()) {
     text += fmt::format("  dropped {:.1f}%  load {:.2f}", 100 * r.drop_rate(), r.expert_load_max_over_mean());

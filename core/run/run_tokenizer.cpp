@@ -38,20 +38,44 @@ void require_same_tokenizer(const Settings& settings, const std::filesystem::pat
   }
 }
 
-std::string other_tokenizer(const Settings& settings, const std::filesystem::path& run) {
-  std::filesystem::path folder = run / tokenizer_folder;
-  std::optional<std::uint64_t> theirs = tokenizer_hash_in(folder);
-  if (!theirs.has_value()) {
-    folder = run / pretrained_folder;
-    theirs = tokenizer_hash_in(folder);
+namespace {
+
+// Of the model of a run: its own tokenizer, or that of the published model it came from. No hash: it has neither.
+struct KeptTokenizer {
+  std::filesystem::path folder;
+  std::optional<std::uint64_t> hash;
+};
+
+KeptTokenizer kept_by(const std::filesystem::path& run) {
+  KeptTokenizer kept{run / tokenizer_folder, tokenizer_hash_in(run / tokenizer_folder)};
+  if (!kept.hash.has_value()) {
+    kept = {run / pretrained_folder, tokenizer_hash_in(run / pretrained_folder)};
   }
-  const std::optional<std::uint64_t> ours = theirs.has_value() ? tokenizer_hash(settings) : std::nullopt;
-  return !ours.has_value() || *ours == *theirs
+  return kept;
+}
+
+}  // namespace
+
+void require_tokenizer_of_teacher(const Settings& settings, const std::filesystem::path& run) {
+  const KeptTokenizer theirs = kept_by(run);
+  const std::optional<std::uint64_t> ours = theirs.hash.has_value() ? tokenizer_hash(settings) : std::nullopt;
+  if (ours.has_value() && *ours != *theirs.hash) {
+    throw ConfigError(fmt::format(
+        "[distil] teacher: its tokenizer is {:016x}, the data are of {:016x}{}: their ids mean other texts; give "
+        "data.tokenizer = \"{}\"",
+        *theirs.hash, *ours, *ours == 0 ? " (bytes)" : "", theirs.folder.string()));
+  }
+}
+
+std::string other_tokenizer(const Settings& settings, const std::filesystem::path& run) {
+  const KeptTokenizer theirs = kept_by(run);
+  const std::optional<std::uint64_t> ours = theirs.hash.has_value() ? tokenizer_hash(settings) : std::nullopt;
+  return !ours.has_value() || *ours == *theirs.hash
              ? ""
              : fmt::format(
                    "train.from: the weights are of the tokenizer {:016x}, the data of {:016x}{}: the same ids "
                    "mean other texts, unless one extends the other; data.tokenizer = \"{}\" is theirs",
-                   *theirs, *ours, *ours == 0 ? " (bytes)" : "", folder.string());
+                   *theirs.hash, *ours, *ours == 0 ? " (bytes)" : "", theirs.folder.string());
 }
 
 }  // namespace orthant

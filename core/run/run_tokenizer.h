@@ -24,6 +24,10 @@ void keep_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& run
 // not say, pass. Errors: ConfigError.
 void require_same_tokenizer(const Settings& settings, const std::filesystem::path& run);
 
+// Refuses a teacher, of `run`, with another tokenizer than the data, by its hash, where both say theirs.
+// Errors: ConfigError.
+void require_tokenizer_of_teacher(const Settings& settings, const std::filesystem::path& run);
+
 // A note where the data are of another tokenizer than the weights of `run`, which a new run begins with: its own, or
 // that of the published model it came from. Empty: of the same, or not known.
 std::string other_tokenizer(const Settings& settings, const std::filesystem::path& run);

@@ -6,6 +6,7 @@
 #include "core/layers/owned_pieces.h"
 #include "core/layers/parameter_state.h"
 #include "core/plan/keeper_chain.h"
+#include "core/run/loaded_teacher.h"
 #include "core/run/verify.h"
 #include "core/session/session.h"
 #include "parallel/local/thread_world.h"
@@ -92,7 +93,8 @@ void run_rank(const Config& config, int steps, Halves halves, Communicator& comm
   KeeperChain& keepers = session.plan().keepers();
   const bool first_worker = session.mesh().worker() == 0;  // the others' weights are of other models
   Group& world = session.mesh().world_group("verify");
-  Trainer trainer(session.plan(), *stream, *source);
+  const std::unique_ptr<Teacher> teacher = loaded_teacher(config, communicator, *device, *stream);
+  Trainer trainer(session.plan(), *stream, *source, teacher.get());
   for (int step = 0; step < steps; ++step) {
     if (halves == Halves::together) {
       const StepReport report = trainer.step(step);
@@ -237,7 +239,7 @@ std::string first_difference_in_bits(const Snapshot& a, const Snapshot& b) {
   for (std::size_t i = 0; i < a.reports.size(); ++i) {
     const StepReport &x = a.reports[i], &y = b.reports[i];
     const std::string step = fmt::format(" at step {}", i + 1);
-    if (x.loss != y.loss || x.aux_loss != y.aux_loss || x.z_loss != y.z_loss) {
+    if (x.loss != y.loss || x.distil_loss != y.distil_loss || x.aux_loss != y.aux_loss || x.z_loss != y.z_loss) {
       return "a loss" + step;
     }
     if (const std::string name = first_difference_in_bits(a.gradients[i], b.gradients[i]); !name.empty()) {

@@ -72,10 +72,10 @@ fs::path run_of(const fs::path& checkpoint) {
   return fs::absolute(checkpoint / "").lexically_normal().parent_path().parent_path().parent_path();
 }
 
-fs::path starting_checkpoint(const fs::path& from) {
+fs::path starting_checkpoint(const fs::path& from, const char* key) {
   if (!fs::is_directory(from)) {
     throw ConfigError(
-        fmt::format("[train] from: '{}' is not a folder: give a run's, an import's or a checkpoint's", from.string()));
+        fmt::format("{}: '{}' is not a folder: give a run's, an import's or a checkpoint's", key, from.string()));
   }
   if (fs::exists(from / "manifest.json")) {
     return from;
@@ -85,7 +85,7 @@ fs::path starting_checkpoint(const fs::path& from) {
       return checkpoint.path;
     }
   }
-  throw ConfigError(fmt::format("[train] from: '{}' has no complete checkpoint under checkpoints/{}", from.string(),
+  throw ConfigError(fmt::format("{}: '{}' has no complete checkpoint under checkpoints/{}", key, from.string(),
                                 hint_of_published(from)));
 }
 

@@ -15,8 +15,12 @@ std::filesystem::path run_of(const std::filesystem::path& checkpoint);
 std::string hint_of_published(const std::filesystem::path& folder);
 
 // The checkpoint that `from` names: the newest of a run's, or the checkpoint itself. Only its manifest is read here:
-// the ranks check what they read. Errors: ConfigError for a folder that has none.
-std::filesystem::path starting_checkpoint(const std::filesystem::path& from);
+// the ranks check what they read. key: that named it, for messages. Errors: ConfigError for a folder that has none.
+std::filesystem::path starting_checkpoint(const std::filesystem::path& from, const char* key = "[train] from");
+// The same of distil.teacher.
+inline std::filesystem::path teacher_checkpoint(const Settings& settings) {
+  return starting_checkpoint(settings.distil.teacher, "[distil] teacher");
+}
 
 // Refuses a checkpoint whose parameters are not those of the model. Errors: ConfigError naming some that are missing,
 // that have other sizes, or that the model does not have.

@@ -54,6 +54,7 @@ std::string next_event_file(const std::filesystem::path& folder) {
 const std::map<std::string, std::string, std::less<>>& tags() {
   static const std::map<std::string, std::string, std::less<>> known = {
       {"loss", "loss/train"},
+      {"distil_loss", "loss/distil"},
       {"validation_loss", "loss/validation"},
       {"grad_norm", "optimizer/grad_norm"},
       {"lr", "optimizer/learning_rate"},

@@ -16,6 +16,7 @@
 #include "core/route/recorder.h"
 #include "core/run/file_work.h"
 #include "core/run/find_checkpoint.h"
+#include "core/run/loaded_teacher.h"
 #include "core/run/metrics.h"
 #include "core/run/pruner.h"
 #include "core/run/remembered_settings.h"
@@ -57,7 +58,8 @@ class TrainingRun {
                   device_->limit_host_memory(settings_.memory.host_limit),
                   session_.plan(communicator_.rank(), &communicator_, device_.get()), true)),
         world_(session_.mesh().world_group("run")),
-        trainer_(session_.plan(), *stream_, *source_),
+        teacher_(make_teacher(config, communicator_.rank(), communicator_, *device_, *stream_)),
+        trainer_(session_.plan(), *stream_, *source_, teacher_.get()),
         recorder_(session_.plan()),
         alarms_(settings_),
         checkpoints_(options.run_directory / "checkpoints"),
@@ -66,6 +68,7 @@ class TrainingRun {
   ExitCode train() {
     require_same_recompute();
     resume();
+    take_teacher();
     if (step_ >= settings_.run.steps) {
       if (first()) {
         put("nothing is left to do: run.steps is {}, and {} are done; give more with --set run.steps=N\n",
@@ -259,6 +262,13 @@ class TrainingRun {
     }
   }
 
+  void take_teacher() {
+    if (teacher_ != nullptr) {
+      const FileWork work = file_work();
+      taught_by_ = load_teacher(*teacher_, settings_, from_state_, world_, *stream_);
+    }
+  }
+
   // On rank 0; the others cannot write before the first step, which they take together.
   void begin() {
     const FileWork work = file_work();
@@ -331,6 +341,9 @@ class TrainingRun {
                                                 {"seed", std::to_string(settings_.run.seed)},
                                                 {"settings", remembered_settings(config_)}};
     state.merge(trainer_.observers().state());
+    if (teacher_ != nullptr) {
+      state[teacher_state] = taught_by_;
+    }
     const std::function<void()> require_own = [this] { require_own_folder(options_.run_directory, ids_); };
     if (first()) {
       const FileWork work = file_work();
@@ -382,6 +395,7 @@ class TrainingRun {
   Session session_;
   bool planned_;
   Group& world_;
+  std::unique_ptr<Teacher> teacher_;  // null: none
   Trainer trainer_;
   RoutingRecorder recorder_;
   RoutingAlarms alarms_;
@@ -390,6 +404,7 @@ class TrainingRun {
   std::filesystem::path from_;                     // the checkpoint that it goes on from; empty: none
   std::map<std::string, std::string> from_state_;  // of its manifest
   std::filesystem::path origin_;                   // on rank 0, the checkpoint that train.from named
+  std::string taught_by_;                          // load_teacher
   RunIds ids_;
   std::optional<RunClaim> claim_;  // of rank 0, as the metrics are
   std::optional<MetricsFile> metrics_;

@@ -126,6 +126,9 @@ VerifyReport compare(const Snapshot& layout, const Snapshot& reference, const Se
     const StepReport &a = layout.reports.at(i), &b = reference.reports[i];
     compare_counters(to, a, b, step);
     to.add("loss", step, relative(a.loss, b.loss), allow.scalar);
+    if (b.distil_loss.has_value()) {
+      to.add("distil_loss", step, relative(a.distil_loss.value_or(NAN), *b.distil_loss), allow.scalar);
+    }
     to.add("aux_loss", step, relative(a.aux_loss, b.aux_loss), allow.scalar);
     to.add("z_loss", step, relative(a.z_loss, b.z_loss), allow.scalar);
     const std::string quantity = i == 0 ? "gradient" : "later gradient";

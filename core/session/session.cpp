@@ -1,5 +1,6 @@
 #include "core/session/session.h"
 
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "core/plan/recompute_rule.h"
 #include "core/plan/schedule_check.h"
 #include "core/plan/units_error.h"
+#include "core/session/teacher_config.h"
 #include "router/routing_layout.h"
 
 namespace orthant {
@@ -193,6 +195,24 @@ void check_slices(const Config& config, const Plan& plan, Diagnostics& refused) 
 
 }  // namespace
 
+namespace {
+
+// The same axes divide the teacher.
+void check_teacher(const Config& config) {
+  Config teacher = teacher_config(config);
+  teacher.settings.train.freeze.clear();  // a layout of parameters none of which trains is refused
+  try {
+    check_layout(teacher);
+  } catch (const ConfigError& refused) {
+    throw ConfigError(
+        fmt::format("[distil] teacher: '{}' cannot be divided as this layout divides the model that "
+                    "learns from it: {}",
+                    config.settings.distil.teacher, refused.what()));
+  }
+}
+
+}  // namespace
+
 int check_layout(const Config& config) {
   run_phase(config, "default", [&] { check_trained(config.settings); });  // a part may refuse the settings, too
   Session session(config);
@@ -217,6 +237,9 @@ int check_layout(const Config& config) {
     }
   }
   refused.throw_if_any();
+  if (has_teacher(config)) {
+    run_phase(config, origin_of(config, "distil.teacher"), [&] { check_teacher(config); });
+  }
   const Plan& plan = session.plan();
   const int chunks = static_cast<int>(plan.cut().size() - 1) / plan.stages();
   check_programs(programs_of(plan.schedule(), plan.stages(), chunks, micro_batches));
@@ -262,10 +285,19 @@ std::vector<std::string> layout_notes(const Config& config) {
   }
   Session session(config);
   session.plan(0, nullptr, nullptr);
+  const std::optional<Config> teacher =
+      has_teacher(config) ? std::optional<Config>(teacher_config(config)) : std::nullopt;
+  std::optional<Session> beside;
+  if (teacher.has_value()) {
+    beside.emplace(*teacher);
+    beside->plan(0, nullptr, nullptr);
+  }
   const std::vector<AxisSpec>& axes = session.mesh().axes();
   for (AxisId axis = 0; axis < static_cast<AxisId>(axes.size()); ++axis) {
     const AxisSpec& spec = axes[axis];
-    if (spec.size > 1 && !divides_something(config, session.plan(), axis)) {
+    const bool divides = divides_something(config, session.plan(), axis) ||
+                         (beside.has_value() && divides_something(*teacher, beside->plan(), axis));
+    if (spec.size > 1 && !divides) {
       notes.push_back(fmt::format("axis '{}' has {} ranks and divides nothing of this model: they all do the same work",
                                   spec.name, spec.size));
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/data/batch_builder.h"
+#include "core/plan/batch_share.h"
 
 namespace orthant {
 namespace {
@@ -63,6 +64,14 @@ DeviceBatch upload(const HostBatch& given, const Plan& plan, Stream& stream) {
     batch.whole_token = put(DType::i32, whole.token);
   }
   return batch;
+}
+
+std::int64_t micro_batch_tokens(const Plan& plan) {
+  std::int64_t positions = 0;
+  for (const Range& run : plan.positions(Region::embedding, plan.mesh().rank())) {
+    positions += run.count;
+  }
+  return batch_share(plan).micro_batch * positions;
 }
 
 TokenCounts held_tokens(const HostBatch& whole, const Plan& plan) {

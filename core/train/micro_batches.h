@@ -9,6 +9,9 @@ namespace orthant {
 // What this rank holds of some whole sequences, on the plan's device.
 DeviceBatch upload(const HostBatch& whole, const Plan& plan, Stream& stream);
 
+// Of one micro-batch, those that this rank loads.
+std::int64_t micro_batch_tokens(const Plan& plan);
+
 // Of the tokens of `whole` that this rank holds where it is loaded: those that count in the loss, those that are not
 // padding.
 struct TokenCounts {

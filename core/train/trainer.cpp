@@ -26,21 +26,13 @@ std::vector<int> token_ranks(const Plan& plan) {
   return plan.sum_members(ParamSpec{.name = "tokens", .global = {1}, .region = Region::embedding});
 }
 
-// Of one micro-batch, that this rank loads.
-std::int64_t micro_batch_tokens(const Plan& plan) {
-  std::int64_t positions = 0;
-  for (const Range& run : plan.positions(Region::embedding, plan.mesh().rank())) {
-    positions += run.count;
-  }
-  return batch_share(plan).micro_batch * positions;
-}
-
 }  // namespace
 
-Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source)
+Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher* teacher)
     : plan_(plan),
       stream_(stream),
       source_(source),
+      teacher_(teacher),
       share_(batch_share(plan)),
       ranks_(plan.mesh().worker_group("gradient norm")),
       world_(plan.mesh().workers() == 1 ? ranks_ : plan.mesh().world_group("all ranks")),
@@ -51,11 +43,16 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source)
       optimizer_(plan, model_->parameters(), stream),
       executor_(plan, stream, micro_batch_tokens(plan)),
       observers_(plan.settings()) {
+  require((teacher == nullptr) == plan.settings().distil.teacher.empty(),
+          "distil.teacher = '{}', and the trainer was given {}", plan.settings().distil.teacher,
+          teacher == nullptr ? "no teacher" : "one");
   Device& device = plan.device();
-  sum_storage_ = device.empty(DType::f64, {3});
+  sum_storage_ = device.empty(DType::f64, {4});
   sums_.loss = sum_storage_.slice(0, {1});
   sums_.balance = sum_storage_.slice(1, {1});
   sums_.z = sum_storage_.slice(2, {1});
+  sums_.distil = sum_storage_.slice(3, {1});
+  sums_.teacher = teacher;
   sum_squares_ = device.empty(DType::f64, {1});
   factor_ = device.empty(DType::f32, {1});
   finite_ = device.empty(DType::f32, {1});
@@ -124,8 +121,14 @@ void Trainer::run(const Load& load, std::span<const DeviceBatch> batches, std::i
   model_->begin_step();
   stream_.fill(sum_storage_, 0);
   stream_.fill(sums_.choices, 0);
+  if (teacher_ != nullptr) {
+    teacher_->begin_step(load.micro_batches, step);
+  }
   auto batch_of = [&](int m) {
     const std::size_t number = static_cast<std::size_t>(m);
+    if (teacher_ != nullptr) {
+      teacher_->read(m);
+    }
     return batches.empty() ? upload(load.micro_batches[number], plan_, stream_) : batches[number];
   };
   const std::vector<Instr> program = plan_.schedule().steps(plan_.stage(), plan_.stages(), share_.micro_batches);
@@ -176,6 +179,7 @@ void Trainer::add_counters(StepReport& report, std::int64_t valid) {
 void Trainer::sum_over_ranks() {
   if (!plan_.counts_tokens(Region::head, false)) {
     stream_.fill(sums_.loss, 0);
+    stream_.fill(sums_.distil, 0);
   }
   if (!plan_.counts_tokens(Region::router, true)) {
     stream_.fill(sums_.balance, 0);
@@ -187,9 +191,9 @@ void Trainer::sum_over_ranks() {
   }
 }
 
-std::array<double, 3> Trainer::all_sums() {
+std::array<double, 4> Trainer::all_sums() {
   sum_over_ranks();
-  std::array<double, 3> sums{};
+  std::array<double, 4> sums{};
   stream_.download(sums.data(), sum_storage_);
   return sums;
 }
@@ -218,16 +222,23 @@ StepReport Trainer::report(const Load& load, std::int64_t step) {
   report.lr = learning_rate_of(step);
   report.tokens = load.valid;
   double squares = 0;
-  std::array<double, 3> sums{};
+  std::array<double, 4> sums{};
   stream_.download(sums.data(), sum_storage_);
   stream_.download(&squares, sum_squares_);
   const double routed = static_cast<double>(std::max(routed_layers_, 1)) * static_cast<double>(load.valid);
   report.loss = sums[0] / static_cast<double>(load.counted);
   report.aux_loss = sums[1] / routed;
   report.z_loss = sums[2] / routed;
+  if (teacher_ != nullptr) {
+    const double temperature = plan_.settings().distil.temperature;
+    report.distil_loss = temperature * temperature * sums[3] / static_cast<double>(load.counted);
+  }
   report.grad_norm = std::sqrt(squares);
   add_counters(report, load.valid);
   routing_.read(report, stream_);
+  require(std::isfinite(report.distil_loss.value_or(0)) || !std::isfinite(report.loss),
+          "step {} is not applied: the loss is {}, but the teacher's logits ('{}') are not finite", step + 1,
+          report.loss, plan_.settings().distil.teacher);
   if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     explain_not_finite(load, report);
   }
@@ -291,7 +302,11 @@ StepReport Trainer::over_workers(StepReport report) {
   if (plan_.mesh().workers() == 1) {
     return report;
   }
-  std::array<double, 5> values = {report.loss, report.aux_loss, report.z_loss, report.grad_norm,
+  std::array<double, 6> values = {report.loss,
+                                  report.aux_loss,
+                                  report.z_loss,
+                                  report.grad_norm,
+                                  report.distil_loss.value_or(0),
                                   static_cast<double>(report.tokens)};
   const Tensor sums = plan_.device().empty(DType::f64, {static_cast<std::int64_t>(values.size())});
   stream_.upload(sums, values.data());
@@ -302,7 +317,10 @@ StepReport Trainer::over_workers(StepReport report) {
   report.aux_loss = values[1] / ranks;
   report.z_loss = values[2] / ranks;
   report.grad_norm = values[3] / ranks;
-  report.tokens = static_cast<std::int64_t>(values[4]) * plan_.mesh().workers() / world_.size();
+  if (report.distil_loss.has_value()) {
+    report.distil_loss = values[4] / ranks;
+  }
+  report.tokens = static_cast<std::int64_t>(values[5]) * plan_.mesh().workers() / world_.size();
   return report;
 }
 
@@ -387,7 +405,7 @@ double Trainer::validate(ValidationRouting* routing) {
   executor_.run(forward_passes(static_cast<int>(passes)), work);
   sums_.tap = training;
   all_reduce_values(counted, ReduceOp::sum, tokens_, stream_);
-  const std::array<double, 3> sums = all_sums();
+  const std::array<double, 4> sums = all_sums();
   require(counted[0] > 0, "the held-out part has no token to measure");
   return sums[0] / static_cast<double>(counted[0]);
 }

@@ -18,14 +18,16 @@
 #include "core/train/observers.h"
 #include "core/train/optimizer_step.h"
 #include "core/train/routing_meter.h"
+#include "core/train/teacher.h"
 #include "core/train/validation_routing.h"
 
 namespace orthant {
 
 class Trainer {
  public:
-  // Collective over the world. All references outlive the trainer.
-  Trainer(Plan& plan, Stream& stream, const BatchSource& source);
+  // Collective over the world. All references outlive the trainer. teacher: of distil.teacher, null where there is
+  // none.
+  Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher* teacher = nullptr);
   ~Trainer();
 
   // One optimizer step. When loss or gradient is not finite nothing is applied (with optimizer.in_backward: only what
@@ -62,7 +64,7 @@ class Trainer {
     std::int64_t counted = 0, valid = 0;  // tokens of the global batch
   };
   void sum_over_ranks();             // sum_storage_, once a step
-  std::array<double, 3> all_sums();  // loss, balance, z of all ranks; waits for the device
+  std::array<double, 4> all_sums();  // loss, balance, z, distil of all ranks; waits for the device
   Load load(std::int64_t step);
   std::vector<DeviceBatch> upload_all(const Load& load);
   // `batches`: the micro-batches where they are on the device already; empty: each goes there when its turn comes.
@@ -81,6 +83,7 @@ class Trainer {
   Plan& plan_;
   Stream& stream_;
   const BatchSource& source_;
+  Teacher* teacher_;
   BatchShare share_;
   Group& ranks_;  // that train one model, for norms and sums: all of them unless workers are independent
   Group& world_;
@@ -94,7 +97,7 @@ class Trainer {
   Observers observers_;
   StepReport last_;  // of gradients()
   StepSums sums_;
-  Tensor sum_storage_;  // f64 [3]: loss, balance, z
+  Tensor sum_storage_;  // f64 [4]: loss, balance, z, distil
   Tensor sum_squares_;  // f64 [1]
   Tensor factor_;       // f32 [1]
   Tensor finite_;       // f32 [1]: 1, NaN where the step is not finite

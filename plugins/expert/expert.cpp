@@ -64,6 +64,9 @@ class Expert final : public Plugin {
 
   void plan(Plan& plan, Mesh& mesh) override {
     const std::int64_t experts = plan.settings().moe.experts;
+    if (experts == 0 && !plan.settings().distil.teacher.empty()) {
+      return;  // the axis is for the teacher, whose plan comes by itself
+    }
     if (experts == 0) {
       throw ConfigError("the model has no experts (moe.experts = 0): remove [plugins.expert] or set moe.experts");
     }

@@ -144,6 +144,10 @@ d_expert = 24
 from = "base"
 freeze = ["*norm.weight"]
 train_only = ["*.experts.*"]
+[distil]
+teacher = ""
+weight = 0.25
+temperature = 2
 [lora]
 rank = 4
 alpha = 8.0
@@ -254,6 +258,9 @@ host_limit = "2 GiB"
   EXPECT_THAT(s.train.from, testing::EndsWith("/base"));
   EXPECT_THAT(s.train.freeze, ElementsAre("*norm.weight"));
   EXPECT_THAT(s.train.train_only, ElementsAre("*.experts.*"));
+  EXPECT_EQ(s.distil.teacher, "");
+  EXPECT_EQ(s.distil.weight, 0.25);
+  EXPECT_EQ(s.distil.temperature, 2.0);
   EXPECT_EQ(s.lora.rank, 4);
   EXPECT_EQ(s.lora.alpha, 8.0);
   EXPECT_THAT(s.lora.targets, ElementsAre("*.q_proj.weight", "*.v_proj.weight"));

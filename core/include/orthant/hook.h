@@ -51,7 +51,7 @@ struct LayerRouting {
 // count, of the global batch; a routed layer's counters are sums over all ranks.
 struct StepReport {
   std::int64_t step = 0;    // from 0
-  double loss = 0;          // nats per token, without aux and z
+  double loss = 0;          // nats per token, without aux, z and what a teacher adds
   double aux_loss = 0;      // mean over routed layers of E sum f P (1 when balanced), before its coefficient
   double z_loss = 0;        // mean over routed layers, before its coefficient
   double grad_norm = 0;     // before clipping
@@ -59,9 +59,11 @@ struct StepReport {
   std::int64_t tokens = 0;  // of this step that are not padding
   std::vector<LayerCounters> layers;
   std::map<std::string, double> metrics = {};  // of keepers and hooks: "NAME.KEY"
-  std::vector<LayerRouting> routing = {};      // of `layers`, where this step was measured; else empty
-  double drop_rate() const;                    // choices that no expert computed / choices
-  double expert_load_max_over_mean() const;    // the worst layer's
+  // With a teacher (settings.h, DistilSettings), else nothing: temperature^2 KL(q_t || p_t), nats per token.
+  std::optional<double> distil_loss = {};
+  std::vector<LayerRouting> routing = {};    // of `layers`, where this step was measured; else empty
+  double drop_rate() const;                  // choices that no expert computed / choices
+  double expert_load_max_over_mean() const;  // the worst layer's
 };
 
 // What an observer may change. It is kept from step to step, saved and restored with the run.

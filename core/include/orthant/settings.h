@@ -165,6 +165,16 @@ struct TrainSettings {
   std::vector<std::string> train_only;  // empty: all but the frozen ones
 };
 
+// Distillation (Hinton et al., "Distilling the knowledge in a neural network", 2015): of a token with a label the loss
+// is
+//   (1 - weight) * -log p(label) + weight * temperature^2 * KL(q_t || p_t)
+// p_t = softmax(logits / temperature) of this model, q_t the same of the teacher.
+struct DistilSettings {
+  std::string teacher;  // a run's or a checkpoint's folder; absolute; empty: none
+  double weight = 0.5;  // above 0, at most 1
+  double temperature = 1;
+};
+
 // Low-rank adapters (Hu et al., "LoRA", 2021): a matrix W [out, in] is used as W + alpha / rank * B A, with A [rank,
 // in] and B [out, rank] trained in its place.
 struct LoraSettings {
@@ -193,6 +203,7 @@ struct Settings {
   ModelSettings model;
   MoeSettings moe;
   TrainSettings train;
+  DistilSettings distil;
   LoraSettings lora;
   OptimizerSettings optimizer;
   MemorySettings memory;

@@ -1,0 +1,37 @@
+// orthant distil RUN -o RUN: a dense student of a mixture, which then learns from its logits.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "core/base/output.h"
+#include "core/pretrained/distil.h"
+#include "core/program/commands.h"
+#include "core/session/session.h"
+
+namespace orthant {
+namespace {
+
+void print(const DistilOptions& o, const DistilResult& result) {
+  put("{}: {} blocks, FFNs of {} channels\n", o.output.string(), result.layers, result.d_ffn);
+  put("  parameters  {} (teacher {})\n", result.parameters, result.teacher_parameters);
+  put("  teacher     {}\n", result.checkpoint.string());
+  put("  model       {}: extend it, and say [train] from = \"{}\"\n", (o.output / "model.toml").string(),
+      o.output.string());
+}
+
+}  // namespace
+
+void add_distil_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("distil", "Make a dense student of a mixture, to learn from its logits");
+  auto o = std::make_shared<DistilOptions>();
+  command->add_option("TEACHER", o->teacher, "A run's or a checkpoint's folder")->required();
+  command->add_option("-o,--output", o->output, "The new run's folder, to be made")->required();
+  command->add_option("--d-ffn", o->d_ffn, "Channels of the student's FFNs (those of the experts that a token meets)");
+  command->add_option("--layers", o->layers, "Blocks of the student (the teacher's)");
+  command->add_flag("--new-ffn", o->new_ffn, "Draw the FFNs anew, not from channels of experts");
+  command->callback([o, &exit_code] {
+    print(*o, distil(*o, keys_of_plugin, kinds_of_plugin));
+    exit_code = static_cast<int>(ExitCode::ok);
+  });
+}
+
+}  // namespace orthant
