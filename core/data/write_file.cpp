@@ -2,7 +2,6 @@
 
 #include <orthant/error.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -15,7 +14,9 @@ PartialFile::PartialFile(const fs::path& name) : name_(name), partial_(name) {
   partial_ += ".partial";
   errno = 0;
   out_.open(partial_, std::ios::binary | std::ios::trunc);
-  require(out_.good(), "cannot create '{}': {}", partial_.string(), std::strerror(errno));
+  if (!out_.good()) {
+    fail("cannot create '{}': {}", partial_.string(), std::strerror(errno));
+  }
 }
 
 PartialFile::~PartialFile() {

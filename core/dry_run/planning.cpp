@@ -97,7 +97,7 @@ MemoryPlan memory_of(const ParamStore& store, const Plan& plan, Teacher* teacher
     }
   }
   memory.other = device.memory().current_bytes - memory.weights - memory.gradients - memory.optimizer - memory.teacher;
-  memory.disk = plan.keepers().disk_bytes();
+  memory.disk = plan.keepers().disk_bytes() + (teacher != nullptr ? teacher->plan().keepers().disk_bytes() : 0);
   return memory;
 }
 

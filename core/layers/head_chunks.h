@@ -13,7 +13,7 @@ namespace orthant {
 // the device.
 //
 // vocabulary: the whole one, also where a rank has a slice of it. Chunks, and so the order in which losses and
-// gradients are summed, are then the same in every layout.
+// gradients are summed, are then the same however it is divided.
 constexpr std::int64_t tokens_a_chunk(std::int64_t vocabulary, bool asynchronous) {
   const std::int64_t rows = asynchronous ? 2048 : 256, elements = std::int64_t{1} << (asynchronous ? 24 : 20);
   return std::max(rows, elements / vocabulary);

@@ -207,7 +207,9 @@ LogitsCheck compare_logits(const ImportOptions& options, const Config& config, c
   for (std::size_t i = 0; i < ours.size(); ++i) {
     const double other = static_cast<double>(theirs.logits[i]), apart = std::abs(ours[i] - other);
     check.largest = std::max(check.largest, std::abs(other));
-    difference = apart <= difference ? difference : apart;  // NaN stays
+    require(std::isfinite(apart), "logit {} of '{}' is {} here and {} by {}: nothing was written", i,
+            options.source.string(), ours[i], other, check.by);
+    difference = std::max(difference, apart);
   }
   check.difference = check.largest > 0 ? difference / check.largest : difference;
   require(check.difference <= most_logits_differ,

@@ -55,7 +55,9 @@ OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::ve
   config_ = load_config(found.config.string(), all, plugin_keys, plugin_kinds);
   reader_ = std::make_unique<CheckpointReader>(checkpoint_);
   if (!overrides.empty()) {
-    check_starting_weights(checkpoint_, config_.settings);
+    if (config_.settings.model.positions != Positions::learned) {  // their number goes with the window asked for
+      check_starting_weights(checkpoint_, config_.settings);
+    }
     tell_what_changed(config_, load_config(found.config.string(), {all.front()}, plugin_keys, plugin_kinds));
   }
   const fs::path folder = found.config.parent_path();

@@ -90,9 +90,9 @@ std::string config_json(const Config& config, const Twin& twin, const Origin* or
     const MappedFile file(origin->folder / "config.json");
     const std::string where = fmt::format("'{}'", file.path().string());
     ConfigLink::Theirs source(parse_json(file.bytes(), where));
-    source.erase("quantization_config");  // no weight is written so
+    const bool quantised = source.erase("quantization_config") > 0;  // no weight is written so
     if (twin.family != nullptr && still_is(config, keys_in(source, *twin.family, where))) {
-      if (types_kept) {
+      if (types_kept && !quantised) {
         return {reinterpret_cast<const char*>(file.bytes().data()), file.size()};
       }
       json = source;

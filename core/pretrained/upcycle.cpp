@@ -160,6 +160,7 @@ double largest_difference(const OpenedModel& dense, const Config& mixture, const
   double largest = 0, difference = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     largest = std::max(largest, std::abs(a[i]));
+    require(std::isfinite(a[i] - b[i]), "logit {} is {} of the dense model and {} of the mixture", i, a[i], b[i]);
     difference = std::max(difference, std::abs(a[i] - b[i]));
   }
   return largest > 0 ? difference / largest : difference;

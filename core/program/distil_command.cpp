@@ -1,5 +1,6 @@
 // orthant distil RUN -o RUN: a dense student of a mixture, which then learns from its logits.
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 
 #include "core/base/output.h"
@@ -15,7 +16,7 @@ void print(const DistilOptions& o, const DistilResult& result) {
   put("  parameters  {} (teacher {})\n", result.parameters, result.teacher_parameters);
   put("  teacher     {}\n", result.checkpoint.string());
   put("  model       {}: extend it, and say [train] from = \"{}\"\n", (o.output / "model.toml").string(),
-      o.output.string());
+      std::filesystem::absolute(o.output).lexically_normal().string());  // in a file it is relative to that
 }
 
 }  // namespace
@@ -25,8 +26,9 @@ void add_distil_command(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<DistilOptions>();
   command->add_option("TEACHER", o->teacher, "A run's or a checkpoint's folder")->required();
   command->add_option("-o,--output", o->output, "The new run's folder, to be made")->required();
-  command->add_option("--d-ffn", o->d_ffn, "Channels of the student's FFNs (those of the experts that a token meets)");
-  command->add_option("--layers", o->layers, "Blocks of the student (the teacher's)");
+  command->add_option("--d-ffn", o->d_ffn, "Channels of the student's FFNs (those of the experts that a token meets)")
+      ->check(CLI::Range(1, 1 << 24));
+  command->add_option("--layers", o->layers, "Blocks of the student (the teacher's)")->check(CLI::Range(1, 1 << 16));
   command->add_flag("--new-ffn", o->new_ffn, "Draw the FFNs anew, not from channels of experts");
   command->callback([o, &exit_code] {
     print(*o, distil(*o, keys_of_plugin, kinds_of_plugin));

@@ -30,6 +30,12 @@ std::string load_teacher(Teacher& teacher, const Settings& student, const std::m
   const std::string found =
       fmt::format("step {} of run {}", reader.step(), run == reader.state().end() ? "?" : run->second);
   const auto before = resumed.find(teacher_state);
+  if (!resumed.empty() && before == resumed.end()) {
+    throw ConfigError(
+        fmt::format("[distil] teacher: this run had none until here: begin a new run with [train] from, or leave out "
+                    "'{}'",
+                    student.distil.teacher));
+  }
   if (before != resumed.end() && before->second != found) {
     throw ConfigError(
         fmt::format("[distil] teacher: '{}' is {}, this run has learned from {}: give that one's folder, or begin a "
@@ -41,6 +47,15 @@ std::string load_teacher(Teacher& teacher, const Settings& student, const std::m
     put("learns from {} after step {}\n", newest, reader.step());
   }
   return found;
+}
+
+void require_no_teacher(const std::map<std::string, std::string>& resumed) {
+  const auto before = resumed.find(teacher_state);
+  if (before != resumed.end()) {
+    throw ConfigError(
+        fmt::format("[distil] teacher: this run has learned from {}: name it, or begin a new run with [train] from",
+                    before->second));
+  }
 }
 
 }  // namespace orthant

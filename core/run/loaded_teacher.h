@@ -22,4 +22,7 @@ inline constexpr const char* teacher_state = "teacher";
 std::string load_teacher(Teacher& teacher, const Settings& student, const std::map<std::string, std::string>& resumed,
                          Group& world, Stream& stream);
 
+// For a run without one. Errors: ConfigError where the checkpoint that it goes on from had a teacher.
+void require_no_teacher(const std::map<std::string, std::string>& resumed);
+
 }  // namespace orthant

@@ -266,6 +266,8 @@ class TrainingRun {
     if (teacher_ != nullptr) {
       const FileWork work = file_work();
       taught_by_ = load_teacher(*teacher_, settings_, from_state_, world_, *stream_);
+    } else {
+      require_no_teacher(from_state_);
     }
   }
 

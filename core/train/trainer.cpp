@@ -237,8 +237,8 @@ StepReport Trainer::report(const Load& load, std::int64_t step) {
   add_counters(report, load.valid);
   routing_.read(report, stream_);
   require(std::isfinite(report.distil_loss.value_or(0)) || !std::isfinite(report.loss),
-          "step {} is not applied: the loss is {}, but the teacher's logits ('{}') are not finite", step + 1,
-          report.loss, plan_.settings().distil.teacher);
+          "step {}: the loss is {}, but the teacher's logits ('{}') are not finite", step + 1, report.loss,
+          plan_.settings().distil.teacher);
   if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     explain_not_finite(load, report);
   }

@@ -182,6 +182,14 @@ TEST_F(Distil, AResumeWithAnotherTeacherIsRefused) {
                                                  {"distil.teacher=\"" + folder_.run("teacher").string() + "\""}));
   EXPECT_EQ(result.code, 78) << result.output;
   EXPECT_THAT(result.error, AllOf(HasSubstr("step_000014' is step 14 of run"), HasSubstr("has learned from step 12")));
+  const std::string none = "distil.teacher=\"\"", other = "run.name=\"other\"";
+  const Result without = folder_.orthant(with_set({"train", "s.toml", "--resume", "auto"}, {none}));
+  EXPECT_EQ(without.code, 78) << without.output;
+  EXPECT_THAT(without.error, HasSubstr("has learned from step 12"));
+  ASSERT_EQ(folder_.orthant(with_set({"train", "s.toml"}, {"run.steps=2", none, other})).code, 0);
+  const Result gained = folder_.orthant(with_set({"train", "s.toml", "--resume", "auto"}, {other}));
+  EXPECT_EQ(gained.code, 78) << gained.output;
+  EXPECT_THAT(gained.error, HasSubstr("this run had none"));
 }
 
 TEST_F(Distil, ThePlanCountsTheTeacher) {
@@ -281,7 +289,7 @@ TEST_F(Distil, TheCommandRefusesWhatItCannotMake) {
   };
   EXPECT_THAT(refused({"distil", "runs/teacher", "-o", "student", "--layers", "3"}),
               HasSubstr("at most the teacher's 2"));
-  EXPECT_THAT(refused({"distil", "runs/teacher", "-o", "student", "--d-ffn", "-1"}), HasSubstr("--d-ffn -1"));
+  EXPECT_THAT(refused({"distil", "runs/teacher", "-o", "student", "--d-ffn", "-1"}), HasSubstr("--d-ffn: Value -1 not in range"));
   folder_.write("published/config.json", "{}");
   EXPECT_THAT(refused({"distil", "published", "-o", "student"}),
               HasSubstr("make a run of it first, by orthant import"));

@@ -309,12 +309,14 @@ struct Backward {
       }
       // Rows of dk and dv are keys: weights and score gradients are used transposed.
       for (std::int64_t j = 0; j < columns; j += TileView::group) {
+        const std::int64_t group =
+            std::min(TileView::group, columns - j);  // narrow vectors: columns may be half of one
         const KeyRange from = seen.queries_of(j, rows);
         const std::int64_t steps = from.end - from.begin, at_score = from.begin * side + j;
         const std::int64_t first_row = from.begin * g.c_padded, to = (j0 + j) * g.c_padded;
-        tile::multiply(TileView::group, g.c_padded, steps, weights + at_score, 1, side, dout + first_row, g.c_padded,
+        tile::multiply(group, g.c_padded, steps, weights + at_score, 1, side, dout + first_row, g.c_padded,
                        dvalues + to, g.c_padded, true);
-        tile::multiply(TileView::group, g.c_padded, steps, dscores + at_score, 1, side, queries + first_row, g.c_padded,
+        tile::multiply(group, g.c_padded, steps, dscores + at_score, 1, side, queries + first_row, g.c_padded,
                        dkeys + to, g.c_padded, true);
       }
     }

@@ -3,7 +3,13 @@
 #if defined(ORTHANT_HAVE_ONEDNN)
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include <sys/mman.h>
+#include <xxhash.h>
+
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <new>
 
 #include "core/device/cpu/parallel.h"
 #endif
@@ -30,6 +36,30 @@ bool has(dnnl::cpu_isa isa) {
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
 }
 
+// oneDNN 2.6 crashes where it finds no memory for the code that it makes for a new shape. So there must be some, of
+// pages as it asks for them, before the first product of a shape on a thread.
+constexpr std::size_t memory_of_code = std::size_t{8} << 20;
+
+class ShapesWithCode {
+ public:
+  // Errors: bad_alloc.
+  void require(std::uint64_t shape) {
+    std::uint64_t& known = known_[shape % known_.size()];
+    if (known == shape) {
+      return;
+    }
+    void* const room = mmap(nullptr, memory_of_code, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) {
+      throw std::bad_alloc();
+    }
+    munmap(room, memory_of_code);
+    known = shape;
+  }
+
+ private:
+  std::array<std::uint64_t, 256> known_{};  // one that is forgotten is asked for again
+};
+
 // With more threads the kernels for AMX divide the sum over k among some of them, where rows are few.
 constexpr int most_threads_of_amx = 15;
 
@@ -49,6 +79,10 @@ void matmul_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t 
                  std::int64_t ldc) {
   using type = dnnl::memory::data_type;
   const int threads = omp_get_max_threads();
+  thread_local ShapesWithCode shapes;  // as oneDNN's own cache, it changes no result
+  const std::array<std::int64_t, 10> shape = {
+      ta + 2 * tb, m, n, k, lda, ldb, ldc, (dtype == DType::f32) + 2 * (c_dtype == DType::f32), beta != 0, threads};
+  shapes.require(XXH3_64bits(shape.data(), sizeof shape));
   const ThreadLimit limit(has(dnnl::cpu_isa::avx512_core_amx) ? std::min(threads, most_threads_of_amx) : threads);
   try {
     const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
