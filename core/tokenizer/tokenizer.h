@@ -65,7 +65,8 @@ class Tokenizer {
 
  protected:
   Tokenizer(std::string name, std::vector<TokenizerFile> files);
-  // What a tokenizer_config.json says. Errors: ConfigError for a token that is none of this vocabulary.
+  // What a tokenizer_config.json says; pad and unk that are none of this vocabulary are none. Errors: ConfigError for
+  // such a bos or eos.
   void read_special(const JsonField& config);
   SpecialTokens special_;
 

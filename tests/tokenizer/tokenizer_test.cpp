@@ -249,10 +249,11 @@ TEST(Tokenizers, ATrainedModelGivesTextBack) {
     EXPECT_EQ(part, whole.substr(0, part.size()));
   }
   EXPECT_FALSE(tokenizer->special().bos_first);
-  folder.write("tokenizer_config.json", R"({"add_bos_token": true, "eos_token": "<unk>"})");
+  folder.write("tokenizer_config.json", R"({"add_bos_token": true, "eos_token": "<unk>", "pad_token": "[PAD]"})");
   const auto configured = load_tokenizer(folder.path().string() + "/small.model");
   EXPECT_TRUE(configured->special().bos_first);
   EXPECT_EQ(configured->special().eos, 0);
+  EXPECT_EQ(configured->special().pad, std::nullopt);
   EXPECT_EQ(configured->files().size(), 2u);
   EXPECT_EQ(configured->hash(), tokenizer->hash());
   folder.write("tokenizer_config.json", R"({"bos_token": "<|none|>"})");
