@@ -289,7 +289,11 @@ TEST_F(Distil, TheCommandRefusesWhatItCannotMake) {
   };
   EXPECT_THAT(refused({"distil", "runs/teacher", "-o", "student", "--layers", "3"}),
               HasSubstr("at most the teacher's 2"));
-  EXPECT_THAT(refused({"distil", "runs/teacher", "-o", "student", "--d-ffn", "-1"}), HasSubstr("--d-ffn: Value -1 not in range"));
+  for (const char* option : {"--d-ffn", "--layers"}) {
+    const Result result = folder_.orthant({"distil", "runs/teacher", "-o", "student", option, "0"});
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.error, HasSubstr("Value 0 not in range"));
+  }
   folder_.write("published/config.json", "{}");
   EXPECT_THAT(refused({"distil", "published", "-o", "student"}),
               HasSubstr("make a run of it first, by orthant import"));
