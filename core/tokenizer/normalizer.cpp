@@ -4,6 +4,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <span>
 
 #include "core/tokenizer/utf8.h"
 
@@ -33,15 +34,31 @@ class Form final : public NormalizerStep {
       count = utf8proc_decompose(bytes, size, work.codes.data(), count, options);
     }
     require(count >= 0, "a text of {} bytes cannot be normalized: {}", text.size(), utf8proc_errmsg(count));
-    count = utf8proc_normalize_utf32(work.codes.data(), count, options);
-    require(count >= 0, "a text of {} bytes cannot be normalized: {}", text.size(), utf8proc_errmsg(count));
+    const std::size_t bytes_in = text.size();
     text.clear();
-    for (utf8proc_ssize_t i = 0; i < count; ++i) {
-      append_utf8(text, static_cast<char32_t>(work.codes[static_cast<std::size_t>(i)]));
+    // utf8proc drops U+11A7 behind a syllable, as if it were the final consonant that is none. It composes with
+    // nothing.
+    const auto begin = work.codes.begin(), end = begin + count;
+    for (auto part = begin; part != end;) {
+      const auto next = std::find(part + 1, end, no_final);
+      append_composed(text, {&*part, static_cast<std::size_t>(next - part)}, options, bytes_in);
+      part = next;
     }
   }
 
  private:
+  static constexpr utf8proc_int32_t no_final = 0x11a7;
+
+  static void append_composed(std::string& text, std::span<utf8proc_int32_t> codes, utf8proc_option_t options,
+                              std::size_t bytes_in) {
+    const utf8proc_ssize_t count =
+        utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()), options);
+    require(count >= 0, "a text of {} bytes cannot be normalized: {}", bytes_in, utf8proc_errmsg(count));
+    for (const utf8proc_int32_t code : codes.first(static_cast<std::size_t>(count))) {
+      append_utf8(text, static_cast<char32_t>(code));
+    }
+  }
+
   int options_;
   bool keeps_latin_;
 };

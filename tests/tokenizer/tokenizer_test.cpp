@@ -229,6 +229,13 @@ TEST(Tokenizers, SpecialTokensComeFromTheTemplateAndTheConfigBesideIt) {
   EXPECT_THROW(parse_tokenizer_json("t", text, R"({"eos_token": "<nothing>"})"), ConfigError);
 }
 
+TEST(Tokenizers, AVowelBehindASyllableIsNoFinalConsonant) {
+  // NFC makes a syllable of two letters, and leaves U+11A7 behind it alone.
+  const auto tokenizer = of_kind("neox");
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("\u1100\u1161\u11a7b")), "\uac00\u11a7b");
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("\u11a7\u11a7\u1100\u1161\u11a8")), "\u11a7\u11a7\uac01");
+}
+
 TEST(Tokenizers, ATrainedModelGivesTextBack) {
   const TemporaryFolder folder;
   int line = 0;
