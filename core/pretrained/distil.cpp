@@ -7,6 +7,7 @@
 
 #include "core/arch/parameter_table.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/model_folder.h"
 #include "core/config/value_text.h"
 #include "core/layers/parameter_store.h"
 #include "core/pretrained/merged_weights.h"
@@ -169,7 +170,7 @@ class StudentTensors {
 
 DistilResult distil(const DistilOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
   NewRun run(options.output);
-  if (fs::exists(options.teacher / "config.json") && !fs::exists(options.teacher / "config.resolved.toml")) {
+  if (is_published(options.teacher)) {
     throw ConfigError(
         fmt::format("'{}' is a published model, and a teacher must be there as long as the student "
                     "learns: make a run of it first, by orthant import",

@@ -1,7 +1,5 @@
 #include "core/pretrained/import.h"
 
-#include <orthant/random.h>
-
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -192,26 +190,13 @@ std::vector<NewTensor> tensors_of(const Receipt& receipt, const SourceFloats& fl
 }
 
 // Errors: Error where the models are not the same one.
-LogitsCheck compare_logits(const ImportOptions& options, const Config& config, const fs::path& checkpoint) {
-  std::vector<std::int32_t> token;
-  for (std::uint64_t i = 0; i < 64; ++i) {
-    const std::uint64_t bits = random_bits({1, Purpose::test, 0, 0}, i);
-    token.push_back(static_cast<std::int32_t>(bits % static_cast<std::uint64_t>(config.settings.model.vocab_size)));
-  }
-  const PeerLogits theirs = peer_logits(options.check_by, options.source, token);
-  const std::vector<double> ours = sample_logits(config, checkpoint, token, 1);
-  require(ours.size() == theirs.logits.size(), "{} finds {} logits in '{}', {} were expected", theirs.by,
-          theirs.logits.size(), options.source.string(), ours.size());
-  LogitsCheck check{.by = theirs.by, .tokens = static_cast<std::int64_t>(token.size())};
-  double difference = 0;
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    const double other = static_cast<double>(theirs.logits[i]), apart = std::abs(ours[i] - other);
-    check.largest = std::max(check.largest, std::abs(other));
-    require(std::isfinite(apart), "logit {} of '{}' is {} here and {} by {}: nothing was written", i,
-            options.source.string(), ours[i], other, check.by);
-    difference = std::max(difference, apart);
-  }
-  check.difference = check.largest > 0 ? difference / check.largest : difference;
+LogitsCheck check_logits(const ImportOptions& options, const Config& config, const fs::path& checkpoint) {
+  const std::vector<std::int32_t> token = sample_tokens(64, config.settings.model.vocab_size);
+  const Logits theirs = peer_logits(options.check_by, options.source, token);
+  const LogitsDifference found = compare_logits(
+      {fmt::format("the import of '{}'", options.source.string()), sample_logits(config, checkpoint, token, 1)},
+      theirs);
+  const LogitsCheck check{theirs.by, static_cast<std::int64_t>(token.size()), found.largest, found.difference};
   require(check.difference <= most_logits_differ,
           "the logits of '{}' differ from those of {} by {:.3g} of the largest, {:.0e} is allowed: it is not the same "
           "model here, and nothing was written",
@@ -250,7 +235,7 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
 
   run.write_weights(config, tensors_of(receipt, floats));
   if (!options.check_by.empty()) {
-    receipt.check = compare_logits(options, config, checkpoint_folder(run.workshop().path() / "checkpoints", 0));
+    receipt.check = check_logits(options, config, checkpoint_folder(run.workshop().path() / "checkpoints", 0));
   }
   const Disk disk;
   disk.create_folder(run.workshop().path() / pretrained_folder);

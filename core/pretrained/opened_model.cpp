@@ -1,11 +1,11 @@
 #include "core/pretrained/opened_model.h"
 
 #include "core/base/output.h"
+#include "core/checkpoint/model_folder.h"
 #include "core/config/value_text.h"
 #include "core/pretrained/import.h"
 #include "core/pretrained/receipt.h"
 #include "core/pretrained/run_source.h"
-#include "core/run/run_ids.h"
 #include "core/run/run_tokenizer.h"
 #include "core/run/starting_weights.h"
 
@@ -13,10 +13,6 @@ namespace orthant {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_published(const fs::path& folder) {
-  return fs::exists(folder / "config.json") && !fs::exists(folder / "config.resolved.toml");
-}
 
 // A model may be asked how it does with other settings than it was trained with, but not without a word.
 void tell_what_changed(const Config& here, const Config& trained) {
@@ -38,8 +34,8 @@ OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::ve
                          const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
   fs::path run = source;
   if (is_published(source)) {
-    imported_ = std::make_unique<TemporaryImport>();
-    run = imported_->run();
+    imported_ = std::make_unique<ScratchFolder>();
+    run = imported_->path() / "run";
     import_model({.source = source, .output = run, .left_out = {}}, plugin_keys, plugin_kinds);
   }
   const RunSource found = find_run_source(run, what);

@@ -8,7 +8,7 @@
 
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/config.h"
-#include "core/pretrained/temporary_import.h"
+#include "core/run/scratch_folder.h"
 
 namespace orthant {
 
@@ -27,7 +27,7 @@ class OpenedModel {
   const std::filesystem::path& tokenizer() const { return tokenizer_; }
 
  private:
-  std::unique_ptr<TemporaryImport> imported_;
+  std::unique_ptr<ScratchFolder> imported_;
   std::filesystem::path checkpoint_, tokenizer_;
   Config config_;
   std::unique_ptr<CheckpointReader> reader_;

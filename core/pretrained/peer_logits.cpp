@@ -8,7 +8,7 @@
 
 #include "core/data/mapped_file.h"
 #include "core/run/child_process.h"
-#include "core/run/run_ids.h"
+#include "core/run/scratch_folder.h"
 #include "core/run/text_file.h"
 
 namespace orthant {
@@ -43,22 +43,6 @@ open(logits_file, "wb").write(logits.to(torch.float32).contiguous().numpy().toby
 open(versions_file, "w").write(f"transformers {transformers.__version__}, torch {torch.__version__}")
 )py";
 
-// Of this process, gone with it.
-class ScratchFolder {
- public:
-  ScratchFolder() : path_(fs::temp_directory_path() / ("orthant-check-" + new_id())) { fs::create_directory(path_); }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  fs::path operator/(const char* name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
-
 std::string last_lines(const std::string& text) {
   constexpr std::size_t longest = 800;
   const std::size_t end = text.find_last_not_of(" \n");
@@ -68,9 +52,10 @@ std::string last_lines(const std::string& text) {
 
 }  // namespace
 
-PeerLogits peer_logits(const std::string& python, const fs::path& folder, const std::vector<std::int32_t>& token) {
+Logits peer_logits(const std::string& python, const fs::path& folder, const std::vector<std::int32_t>& token) {
   const ScratchFolder scratch;
-  const fs::path logits = scratch / "logits", versions = scratch / "versions", log = scratch / "log";
+  const fs::path logits = scratch.path() / "logits", versions = scratch.path() / "versions",
+                 log = scratch.path() / "log";
   ChildProcess child({"/usr/bin/env", python, "-c", script, fs::absolute(folder).string(),
                       fmt::format("{}", fmt::join(token, ",")), logits.string(), versions.string()},
                      log);
@@ -82,11 +67,10 @@ PeerLogits peer_logits(const std::string& python, const fs::path& folder, const 
     fail("'{}', which was to compute the logits of '{}': {}. It said: {}", python, folder.string(), why,
          last_lines(read_text_file(log).value_or("")));
   }
-  PeerLogits peer{.by = read_text_file(versions).value_or(""), .logits = {}};
   const MappedFile file(logits);
-  peer.logits.resize(file.size() / sizeof(float));
-  std::memcpy(peer.logits.data(), file.bytes().data(), peer.logits.size() * sizeof(float));
-  return peer;
+  std::vector<float> value(file.size() / sizeof(float));
+  std::memcpy(value.data(), file.bytes().data(), value.size() * sizeof(float));
+  return {read_text_file(versions).value_or(""), {value.begin(), value.end()}};
 }
 
 }  // namespace orthant

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "core/checkpoint/checkpoint.h"
-#include "core/run/starting_weights.h"
+#include "core/checkpoint/model_folder.h"
 
 namespace orthant {
 namespace {
@@ -30,8 +30,8 @@ RunSource find_run_source(const fs::path& given, const char* what) {
          given.is_relative() && fs::is_directory(usual) ? ", here '" + usual.string() + "'" : "");
   }
   RunSource source;
-  if (fs::exists(path / "manifest.json")) {
-    source = {path, path.parent_path().parent_path() / "config.resolved.toml", {}};
+  if (is_checkpoint(path)) {
+    source = {path, run_of(path) / "config.resolved.toml", {}};
   } else {
     std::vector<std::string> skipped;
     const auto latest = newest_in(path, what, skipped);

@@ -1,5 +1,9 @@
 #include "core/pretrained/sample_logits.h"
 
+#include <orthant/error.h>
+#include <orthant/random.h>
+
+#include <algorithm>
 #include <cmath>
 
 #include "core/checkpoint/checkpoint.h"
@@ -53,6 +57,15 @@ std::vector<double> head(const std::vector<float>& rows, const CheckpointReader&
 
 }  // namespace
 
+std::vector<std::int32_t> sample_tokens(std::int64_t count, std::int64_t vocab_size) {
+  std::vector<std::int32_t> token;
+  for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(count); ++i) {
+    const std::uint64_t bits = random_bits({1, Purpose::test, 0, 0}, i);
+    token.push_back(static_cast<std::int32_t>(bits % static_cast<std::uint64_t>(vocab_size)));
+  }
+  return token;
+}
+
 std::vector<double> sample_logits(const Config& config, const std::filesystem::path& checkpoint,
                                   const std::vector<std::int32_t>& token, std::int64_t sequences) {
   if (config.settings.model.norm != NormKind::rmsnorm) {
@@ -75,6 +88,21 @@ std::vector<double> sample_logits(const Config& config, const std::filesystem::p
     model.stream().synchronize();
   });
   return head(rows, reader, config.settings);
+}
+
+LogitsDifference compare_logits(const Logits& found, const Logits& expected) {
+  require(found.value.size() == expected.value.size(), "{} finds {} logits, {} finds {}", found.by, found.value.size(),
+          expected.by, expected.value.size());
+  LogitsDifference result;
+  for (std::size_t i = 0; i < found.value.size(); ++i) {
+    const double apart = std::abs(found.value[i] - expected.value[i]);
+    require(std::isfinite(apart), "logit {} is {} by {} and {} by {}", i, found.value[i], found.by, expected.value[i],
+            expected.by);
+    result.largest = std::max(result.largest, std::abs(expected.value[i]));
+    result.difference = std::max(result.difference, apart);
+  }
+  result.difference /= result.largest > 0 ? result.largest : 1;
+  return result;
 }
 
 }  // namespace orthant

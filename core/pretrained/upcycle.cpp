@@ -148,22 +148,11 @@ class Tensors {
   const Settings& mixture_;
 };
 
-double largest_difference(const OpenedModel& dense, const Config& mixture, const fs::path& checkpoint) {
-  std::vector<std::int32_t> token;
-  for (std::int64_t i = 0; i < compared_tokens; ++i) {
-    const RandomKey key{1, Purpose::test, 0, 0};
-    token.push_back(static_cast<std::int32_t>(random_bits(key, static_cast<std::uint64_t>(i)) %
-                                              static_cast<std::uint64_t>(dense.config().settings.model.vocab_size)));
-  }
-  const std::vector<double> a = sample_logits(dense.config(), dense.checkpoint(), token, 2);
-  const std::vector<double> b = sample_logits(mixture, checkpoint, token, 2);
-  double largest = 0, difference = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    largest = std::max(largest, std::abs(a[i]));
-    require(std::isfinite(a[i] - b[i]), "logit {} is {} of the dense model and {} of the mixture", i, a[i], b[i]);
-    difference = std::max(difference, std::abs(a[i] - b[i]));
-  }
-  return largest > 0 ? difference / largest : difference;
+double check_logits(const OpenedModel& dense, const Config& mixture, const fs::path& checkpoint) {
+  const std::vector<std::int32_t> token = sample_tokens(compared_tokens, mixture.settings.model.vocab_size);
+  return compare_logits({"the mixture", sample_logits(mixture, checkpoint, token, 2)},
+                        {"the dense model", sample_logits(dense.config(), dense.checkpoint(), token, 2)})
+      .difference;
 }
 
 }  // namespace
@@ -187,7 +176,7 @@ UpcycleResult upcycle(const UpcycleOptions& options, const PluginKeys& plugin_ke
                        .largest_difference = {}};
   if (mixture.settings.model.norm == NormKind::rmsnorm) {
     result.largest_difference =
-        largest_difference(source, mixture, checkpoint_folder(run.workshop().path() / "checkpoints", 0));
+        check_logits(source, mixture, checkpoint_folder(run.workshop().path() / "checkpoints", 0));
   }
   run.finish(mixture);
   return result;

@@ -5,6 +5,7 @@
 // exit_code. A failure is thrown as Error, and main exits with its code.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,6 +43,9 @@ void add_verify_command(CLI::App& app, int& exit_code);
 
 // Of a value that was given: an empty one is a variable of a shell that was not set. Empty: it is right.
 std::string not_empty(const std::string& value);
+
+// What is said of a run that is weights only: how to begin with them.
+std::string how_to_train(const std::filesystem::path& run);
 
 // CONFIG [--set a.b=c]...: what every command that reads a configuration takes.
 struct ConfigArguments {

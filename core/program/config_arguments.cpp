@@ -29,6 +29,11 @@ std::string not_empty(const std::string& value) {
   return value.empty() ? "the value is empty" : "";
 }
 
+std::string how_to_train(const std::filesystem::path& run) {
+  return fmt::format("{}: extend it, and say [train] from = \"{}\"", (run / "model.toml").string(),
+                     std::filesystem::absolute(run).lexically_normal().string());  // in a file it is relative to that
+}
+
 std::shared_ptr<ConfigArguments> add_config_arguments(CLI::App& command, bool file_required) {
   auto arguments = std::make_shared<ConfigArguments>();
   command.add_option("CONFIG", arguments->file, "Configuration file (TOML)")->required(file_required);

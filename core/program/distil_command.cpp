@@ -15,8 +15,7 @@ void print(const DistilOptions& o, const DistilResult& result) {
   put("{}: {} blocks, FFNs of {} channels\n", o.output.string(), result.layers, result.d_ffn);
   put("  parameters  {} (teacher {})\n", result.parameters, result.teacher_parameters);
   put("  teacher     {}\n", result.checkpoint.string());
-  put("  model       {}: extend it, and say [train] from = \"{}\"\n", (o.output / "model.toml").string(),
-      std::filesystem::absolute(o.output).lexically_normal().string());  // in a file it is relative to that
+  put("  model       {}\n", how_to_train(o.output));
 }
 
 }  // namespace

@@ -28,8 +28,7 @@ void print(const ImportOptions& options, const ImportResult& result) {
   }
   put("  with it    {}\n", fmt::join(result.files, ", "));
   put("  receipt    {}\n", (options.output / "pretrained/receipt.json").string());
-  put("  model      {}: extend it, and say [train] from = \"{}\"\n", (options.output / "model.toml").string(),
-      std::filesystem::absolute(options.output).lexically_normal().string());  // in a file it is relative to that
+  put("  model      {}\n", how_to_train(options.output));
 }
 
 }  // namespace

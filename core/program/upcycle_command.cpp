@@ -22,8 +22,7 @@ void print(const UpcycleOptions& o, const UpcycleResult& result) {
   } else {
     put("  outputs     not compared: model.norm is layernorm\n");
   }
-  put("  model       {}: extend it, and say [train] from = \"{}\"\n", (o.output / "model.toml").string(),
-      std::filesystem::absolute(o.output).lexically_normal().string());  // in a file it is relative to that
+  put("  model       {}\n", how_to_train(o.output));
 }
 
 }  // namespace

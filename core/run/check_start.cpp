@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "core/checkpoint/model_folder.h"
 #include "core/config/suggest.h"
 #include "core/data/source.h"
 #include "core/dry_run/promise.h"

@@ -8,6 +8,7 @@
 
 #include "core/base/output.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/model_folder.h"
 #include "core/run/resumable.h"
 #include "parallel/host_collectives.h"
 
@@ -114,7 +115,7 @@ class Search {
 std::string run_folder_advice(const fs::path& given, const fs::path& root) {
   const fs::path path = (given / "").lexically_normal().parent_path();
   std::error_code error;
-  if (fs::exists(path / "manifest.json", error)) {
+  if (is_checkpoint(path)) {
     return "";
   }
   for (const fs::path& folder : {path / "checkpoints", path}) {

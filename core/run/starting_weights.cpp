@@ -13,6 +13,7 @@
 #include "core/arch/parameter_table.h"
 #include "core/arch/trained.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/model_folder.h"
 #include "core/run/saving.h"
 
 namespace orthant {
@@ -63,21 +64,12 @@ std::optional<double> scale_of(const CheckpointReader& reader) {
 
 }  // namespace
 
-std::string hint_of_published(const fs::path& folder) {
-  return fs::exists(folder / "config.json") ? ". It is a published model's folder: `orthant import` makes a run of it"
-                                            : "";
-}
-
-fs::path run_of(const fs::path& checkpoint) {
-  return fs::absolute(checkpoint / "").lexically_normal().parent_path().parent_path().parent_path();
-}
-
 fs::path starting_checkpoint(const fs::path& from, const char* key) {
   if (!fs::is_directory(from)) {
     throw ConfigError(
         fmt::format("{}: '{}' is not a folder: give a run's, an import's or a checkpoint's", key, from.string()));
   }
-  if (fs::exists(from / "manifest.json")) {
+  if (is_checkpoint(from)) {
     return from;
   }
   for (const NamedCheckpoint& checkpoint : checkpoints_in(from / "checkpoints")) {

@@ -8,12 +8,6 @@
 
 namespace orthant {
 
-// The folder of the run whose checkpoint this is: RUN of RUN/checkpoints/STEP, which may end in a slash.
-std::filesystem::path run_of(const std::filesystem::path& checkpoint);
-
-// What to say to somebody who gives a published model's folder where a run's is expected; empty for another folder.
-std::string hint_of_published(const std::filesystem::path& folder);
-
 // The checkpoint that `from` names: the newest of a run's, or the checkpoint itself. Only its manifest is read here:
 // the ranks check what they read. key: that named it, for messages. Errors: ConfigError for a folder that has none.
 std::filesystem::path starting_checkpoint(const std::filesystem::path& from, const char* key = "[train] from");

@@ -11,24 +11,24 @@
 #include "core/arch/trained_text.h"
 #include "core/base/output.h"
 #include "core/base/stop_signals.h"
+#include "core/checkpoint/model_folder.h"
 #include "core/config/validate.h"
 #include "core/data/source.h"
 #include "core/route/recorder.h"
 #include "core/run/file_work.h"
 #include "core/run/find_checkpoint.h"
 #include "core/run/loaded_teacher.h"
-#include "core/run/metrics.h"
 #include "core/run/pruner.h"
 #include "core/run/remembered_settings.h"
 #include "core/run/resumed.h"
 #include "core/run/routing_alarms.h"
 #include "core/run/run_claim.h"
+#include "core/run/run_log.h"
 #include "core/run/run_numbers.h"
 #include "core/run/run_tokenizer.h"
 #include "core/run/run_trace.h"
 #include "core/run/saving.h"
 #include "core/run/starting_weights.h"
-#include "core/run/tensorboard.h"
 #include "core/train/trainer.h"
 #include "parallel/host_collectives.h"
 
@@ -89,7 +89,6 @@ class TrainingRun {
       }
     }
     share_ids();
-    Progress progress(settings_.run.steps, step_, first() ? options_.columns : 0);
     const Clock::time_point begin = Clock::now();
     std::int64_t saved = -1;
     trace_.connect(world_, *stream_, session_.plan().stage());
@@ -117,10 +116,14 @@ class TrainingRun {
       }
       if (step_ == 1 || due(settings_.run.log_every) || last || validation.has_value()) {
         const StepReport all = trainer_.over_workers(report);
-        log({&all, all_tokens(), step_seconds, largest_peak(*device_, world_, *stream_), validation,
-             model_flops_utilization(settings_, all.tokens, step_seconds, world_.size()), validated,
-             alarms_.after(all)},
-            progress, seconds_since(begin));
+        const MetricsLine line{
+            &all,         all_tokens(),
+            step_seconds, largest_peak(*device_, world_, *stream_),
+            validation,   model_flops_utilization(settings_, all.tokens, step_seconds, world_.size()),
+            validated,    alarms_.after(all)};
+        if (first()) {
+          log_->write(line, alarms_.begun(), seconds_since(begin));
+        }
       }
       if (due(settings_.run.checkpoint_every) || last || stop) {
         const Phase phase(*stream_, "save");
@@ -129,18 +132,14 @@ class TrainingRun {
       }
       tell_of_pruning();
       if (stop && !last) {
-        trace_.finish();
-        progress.finish();
-        finish_pruning();
+        finish();
         if (first()) {
           put("stopped after step {}; go on with --resume auto\n", step_);
         }
         return ExitCode::stopped_resumable;
       }
     }
-    progress.finish();
-    trace_.finish();
-    finish_pruning();
+    finish();
     const std::int64_t tokens = all_tokens();
     if (first()) {
       finish_text(saved, tokens, seconds_since(begin));
@@ -282,35 +281,14 @@ class TrainingRun {
     if (tokenizer != nullptr) {
       keep_tokenizer(*tokenizer, options_.run_directory);
     }
-    metrics_.emplace(options_.run_directory / "metrics.jsonl", step_, claim_->ids().run);
-    if (settings_.run.tensorboard) {
-      tensorboard_.emplace(options_.run_directory / "tensorboard", step_);
-    }
+    log_.emplace(options_.run_directory, settings_.run, step_, claim_->ids().run, options_.columns);
     sync_run_folder(options_.run_directory);
-    if (const auto lines = metrics_->superseded(); lines > 0) {
-      put("{} line{} of metrics.jsonl beyond step {} {} kept in metrics.superseded.jsonl\n", lines,
-          lines == 1 ? "" : "s", step_, lines == 1 ? "is" : "are");
-    }
   }
 
   bool everyone_stops() {
     std::vector<std::int64_t> flag = {stop_requested() ? 1 : 0};
     all_reduce_values(flag, ReduceOp::max, world_, *stream_);
     return flag[0] != 0;
-  }
-
-  void log(const MetricsLine& line, Progress& progress, double elapsed) {
-    if (first()) {
-      metrics_->write(line);
-      if (tensorboard_.has_value()) {
-        tensorboard_->write(to_json(line, claim_->ids().run));
-      }
-      progress.show(line, elapsed);
-      for (const std::string& alarm : alarms_.begun()) {
-        progress.finish();
-        say("orthant: warning: {}", alarm);
-      }
-    }
   }
 
   void share_ids() {
@@ -351,7 +329,7 @@ class TrainingRun {
       const FileWork work = file_work();
       pruner_.wait();  // there is room for one checkpoint more than are kept, not for two
       tell_of_pruning();
-      metrics_->sync();  // lines never end before the newest checkpoint
+      log_->sync();  // lines never end before the newest checkpoint
       state["run_id"] = ids_.run;
       state["job_id"] = ids_.job;
       require_own();
@@ -370,8 +348,10 @@ class TrainingRun {
     }
   }
 
-  void finish_pruning() {
+  void finish() {
+    trace_.finish();
     if (first()) {
+      log_->finish();
       pruner_.wait();
       tell_of_pruning();
     }
@@ -409,8 +389,7 @@ class TrainingRun {
   std::string taught_by_;                          // load_teacher
   RunIds ids_;
   std::optional<RunClaim> claim_;  // of rank 0, as the metrics are
-  std::optional<MetricsFile> metrics_;
-  std::optional<TensorboardFile> tensorboard_;
+  std::optional<RunLog> log_;
   std::int64_t step_ = 0;           // steps done
   std::int64_t tokens_ = 0;         // of this process's steps, those of this rank's worker
   std::int64_t tokens_before_ = 0;  // of the steps that the checkpoint had behind it, of all workers

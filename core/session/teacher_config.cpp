@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/checkpoint/model_folder.h"
 #include "core/session/session.h"
 
 namespace orthant {
@@ -13,20 +14,14 @@ constexpr const char* setting = "distil.teacher";
 
 }  // namespace
 
-fs::path teacher_run(const Settings& student) {
-  const fs::path given = (fs::path(student.distil.teacher) / "").lexically_normal().parent_path();
-  return fs::exists(given / "manifest.json") ? given.parent_path().parent_path() : given;
-}
-
 Config teacher_config(const Config& student) {
   const Settings& ours = student.settings;
-  const fs::path file = teacher_run(ours) / "config.resolved.toml";
+  const fs::path file = named_run(ours.distil.teacher) / "config.resolved.toml";
   if (!fs::exists(file)) {
-    const bool published = fs::exists(fs::path(ours.distil.teacher) / "config.json");
-    throw SettingError(
-        setting, fmt::format("[distil] teacher: '{}' is missing: it tells the shape of the teacher; {}", file.string(),
-                             published ? "make a run of a published model first, by orthant import"
-                                       : "give the folder of a run, or of a checkpoint in one"));
+    throw SettingError(setting,
+                       fmt::format("[distil] teacher: '{}' is missing: it tells the shape of the teacher; give "
+                                   "the folder of a run, or of a checkpoint in one{}",
+                                   file.string(), hint_of_published(ours.distil.teacher)));
   }
   Config teacher = load_config(file.string(),
                                {"data.source=\"synthetic\"", "data.tokenizer=\"bytes\"", "run.graphs=false",

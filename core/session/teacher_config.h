@@ -2,8 +2,6 @@
 // batches.
 #pragma once
 
-#include <filesystem>
-
 #include "core/config/config.h"
 
 namespace orthant {
@@ -11,9 +9,6 @@ namespace orthant {
 inline bool has_teacher(const Config& config) {
   return !config.settings.distil.teacher.empty();
 }
-
-// The folder of the run that distil.teacher names, itself or by a checkpoint in it.
-std::filesystem::path teacher_run(const Settings& student);
 
 // [model], [moe] and [lora] of the teacher's run; everything else, the plugins among it, is the student's. Nothing of
 // it trains. REQUIRES: has_teacher. Errors: ConfigError where there is no such run, where it cannot be read, or where

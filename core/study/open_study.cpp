@@ -1,21 +1,9 @@
 #include "core/study/open_study.h"
 
-#include <system_error>
-
 #include "core/checkpoint/disk.h"
-#include "core/run/run_ids.h"
 #include "core/study/card.h"
 
 namespace orthant {
-
-ScratchFolder::ScratchFolder() : path_(std::filesystem::temp_directory_path() / ("orthant_study_" + new_id())) {
-  Disk().create_folder(path_);
-}
-
-ScratchFolder::~ScratchFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 OpenedStudy open_study(const std::string& path) {
   if (!path.ends_with(".json")) {

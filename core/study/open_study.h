@@ -6,22 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "core/run/scratch_folder.h"
 #include "core/study/study_file.h"
 
 namespace orthant {
-
-// A new folder among the system's temporary ones, gone with this object.
-class ScratchFolder {
- public:
-  ScratchFolder();
-  ~ScratchFolder();
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 struct OpenedStudy {
   StudyFile study;

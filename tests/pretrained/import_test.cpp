@@ -497,7 +497,10 @@ TEST(ImportCheck, ComparesLogitsAndRefusesAnotherModel) {
   EXPECT_THAT(zeros.error,
               AllOf(HasSubstr("differ from those of transformers of a test"), HasSubstr("1e-03 is allowed")));
   const auto few = import(fake_python(folder, versions + "head -c 16 /dev/zero > \"$5\""));
-  EXPECT_THAT(few.error, HasSubstr("finds 4 logits"));
+  EXPECT_THAT(few.error, HasSubstr("transformers of a test finds 4"));
+  const auto ones = import(fake_python(folder, versions + R"(head -c 9728 /dev/zero | tr '\0' '\377' > "$5")"));
+  EXPECT_EQ(ones.code, 1);
+  EXPECT_THAT(ones.error, HasSubstr("nan by transformers of a test"));
   const auto fails = import(fake_python(folder, "echo 'it is broken'; exit 1"));
   EXPECT_THAT(fails.error, AllOf(HasSubstr("ended with code 1"), HasSubstr("it is broken")));
   EXPECT_THAT(import(fake_python(folder, "echo no torch; exit 3")).error, HasSubstr("pip install them there"));

@@ -1,5 +1,5 @@
-// What an import for the moment leaves: nothing, whoever dies.
-#include "core/pretrained/temporary_import.h"
+// What a folder for the moment leaves: nothing, whoever dies.
+#include "core/run/scratch_folder.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 
 #include "tests/data/temporary_folder.h"
 
-namespace orthant::temporary_import_test {
+namespace orthant::scratch_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -20,29 +20,27 @@ std::size_t entries(const fs::path& folder) {
   return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
 
-TEST(TemporaryImport, GoesWithItsProcessAndWithTheNextOneWhereThatWasKilled) {
+TEST(ScratchFolder, GoesWithItsProcessAndWithTheNextOneWhereThatWasKilled) {
   const TemporaryFolder folder;
   const char* before = std::getenv("TMPDIR");
   const std::string old = before != nullptr ? before : "/tmp";
   ASSERT_EQ(setenv("TMPDIR", folder.path().c_str(), 1), 0);
-  folder.write("orthant-import-notes", "a file of the user's");
-  fs::create_directory(folder.path() / "orthant-import-mine");  // no lock: not of this program
+  folder.write("orthant-scratch-notes", "a file of the user's");
+  fs::create_directory(folder.path() / "orthant-scratch-mine");  // no lock: not of this program
   const pid_t child = fork();
   if (child == 0) {
-    const TemporaryImport killed;
-    fs::create_directory(killed.run());
-    std::ofstream(killed.run() / "weights") << "half of them";
+    const ScratchFolder killed;
+    std::ofstream(killed.path() / "weights") << "half of them";
     kill(getpid(), SIGKILL);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_EQ(entries(folder.path()), 3u);
   {
-    const TemporaryImport held;
-    fs::create_directory(held.run());
+    const ScratchFolder held;
     EXPECT_EQ(entries(folder.path()), 3u);
-    const TemporaryImport other;
-    EXPECT_TRUE(fs::exists(held.run()));
+    const ScratchFolder other;
+    EXPECT_TRUE(fs::exists(held.path()));
     EXPECT_EQ(entries(folder.path()), 4u);
   }
   EXPECT_EQ(entries(folder.path()), 2u);
@@ -50,4 +48,4 @@ TEST(TemporaryImport, GoesWithItsProcessAndWithTheNextOneWhereThatWasKilled) {
 }
 
 }  // namespace
-}  // namespace orthant::temporary_import_test
+}  // namespace orthant::scratch_folder_test

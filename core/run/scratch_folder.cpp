@@ -1,4 +1,4 @@
-#include "core/pretrained/temporary_import.h"
+#include "core/run/scratch_folder.h"
 
 #include <fcntl.h>
 #include <orthant/error.h>
@@ -17,14 +17,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* prefix = "orthant-import-";
+constexpr const char* folder_prefix = "orthant-scratch-";
 constexpr const char* lock_name = "lock";
 
 // Another user's are left alone: they cannot be opened, or not be removed.
 void remove_what_was_left(const fs::path& among) {
   std::error_code error;
   for (fs::directory_iterator it(among, error), end; !error && it != end; it.increment(error)) {
-    if (!it->path().filename().string().starts_with(prefix)) {
+    if (!it->path().filename().string().starts_with(folder_prefix)) {
       continue;
     }
     const int lock = ::open((it->path() / lock_name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -40,32 +40,31 @@ void remove_what_was_left(const fs::path& among) {
 
 }  // namespace
 
-TemporaryImport::TemporaryImport() {
+ScratchFolder::ScratchFolder() {
   const fs::path among = fs::temp_directory_path();
   remove_what_was_left(among);
-  folder_ = among / (prefix + new_id());
+  path_ = among / (folder_prefix + new_id());
   std::error_code error;
-  fs::create_directory(folder_, error);
-  require(!error, "cannot make the folder {}: {}. Set TMPDIR to a folder with room for the weights as fp32",
-          folder_.string(), error.message());
+  fs::create_directory(path_, error);
+  require(!error, "cannot make the folder {}: {}. Set TMPDIR to a folder with room", path_.string(), error.message());
   // It has its name when it is held: nobody meets it without.
-  const fs::path early = folder_ / "early";
+  const fs::path early = path_ / "early";
   lock_ = ::open(early.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (lock_ < 0 || ::flock(lock_, LOCK_EX | LOCK_NB) != 0 ||
-      ::rename(early.c_str(), (folder_ / lock_name).c_str()) != 0) {
+      ::rename(early.c_str(), (path_ / lock_name).c_str()) != 0) {
     const std::string why = std::strerror(errno);
     std::error_code ignored;
-    fs::remove_all(folder_, ignored);
+    fs::remove_all(path_, ignored);
     if (lock_ >= 0) {
       ::close(lock_);
     }
-    fail("cannot lock the folder {}: {}. Set TMPDIR to a folder of another file system", folder_.string(), why);
+    fail("cannot lock the folder {}: {}. Set TMPDIR to a folder of another file system", path_.string(), why);
   }
 }
 
-TemporaryImport::~TemporaryImport() {
+ScratchFolder::~ScratchFolder() {
   std::error_code ignored;
-  fs::remove_all(folder_, ignored);
+  fs::remove_all(path_, ignored);
   ::close(lock_);
 }
 

@@ -1,0 +1,33 @@
+#include "core/run/run_log.h"
+
+#include "core/base/output.h"
+
+namespace orthant {
+
+RunLog::RunLog(const std::filesystem::path& run, const RunSettings& settings, std::int64_t step, std::string run_id,
+               int columns)
+    : run_id_(std::move(run_id)),
+      metrics_(run / "metrics.jsonl", step, run_id_),
+      progress_(settings.steps, step, columns) {
+  if (settings.tensorboard) {
+    tensorboard_.emplace(run / "tensorboard", step);
+  }
+  if (const auto lines = metrics_.superseded(); lines > 0) {
+    put("{} line{} of metrics.jsonl beyond step {} {} kept in metrics.superseded.jsonl\n", lines, lines == 1 ? "" : "s",
+        step, lines == 1 ? "is" : "are");
+  }
+}
+
+void RunLog::write(const MetricsLine& line, const std::vector<std::string>& begun, double seconds) {
+  metrics_.write(line);
+  if (tensorboard_.has_value()) {
+    tensorboard_->write(to_json(line, run_id_));
+  }
+  progress_.show(line, seconds);
+  for (const std::string& alarm : begun) {
+    progress_.finish();
+    say("orthant: warning: {}", alarm);
+  }
+}
+
+}  // namespace orthant
