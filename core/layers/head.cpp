@@ -67,7 +67,8 @@ Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved)
       }
       s.gemm(dn.rows(begin, rows), dlogits, w, {});
       if (matrix_.wants_grad()) {
-        s.gemm(matrix_.grad(), dlogits, n.rows(begin, rows), {.transpose_a = true, .beta = 1});
+        const float beta = begin == 0 && matrix_.group().grad_empty ? 0 : 1;
+        s.gemm(matrix_.grad(), dlogits, n.rows(begin, rows), {.transpose_a = true, .beta = beta});
       }
     }
   }

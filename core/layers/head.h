@@ -16,6 +16,7 @@ class HeadLayer final : public Layer {
   // f32 [T, V_r] of all tokens at once.
   Tensor logits(const StepContext& ctx, const Tensor& x, Saved& saved) const;
   bool grads_in_forward() const override { return true; }
+  const ParamRef* overwritten() const override { return matrix_.wants_grad() ? &matrix_ : nullptr; }
   // dy is ignored. Returns dx [T, d].
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
 

@@ -39,6 +39,9 @@ class Layer {
   virtual Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) = 0;
   // Its forward already adds to its parameters' gradients.
   virtual bool grads_in_forward() const { return false; }
+  // The parameter whose gradient it overwrites where ParamGroup::grad_empty says that nothing was added yet; null:
+  // none.
+  virtual const ParamRef* overwritten() const { return nullptr; }
   const std::vector<ParamGroup*>& groups() const { return groups_; }
 
  protected:

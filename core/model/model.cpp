@@ -40,6 +40,20 @@ Layer& Model::layer(int number) const {
   return *found;
 }
 
+namespace {
+
+void fill_all_but(const Param* left, const ParamGroup& group, Stream& s) {
+  const std::int64_t begin = left != nullptr ? left->begin : group.grad.elements();
+  const std::int64_t end = left != nullptr ? begin + left->elements() : begin;
+  for (const auto& [first, last] : {std::pair{std::int64_t{0}, begin}, std::pair{end, group.grad.elements()}}) {
+    if (last > first) {
+      s.fill(group.grad.slice(first, {last - first}), 0);
+    }
+  }
+}
+
+}  // namespace
+
 void Model::acquire(const StepContext& ctx, int number, Pass pass) {
   for (ParamGroup* group : layer(number).groups()) {
     ctx.plan.keepers().acquire(*group, Held::weight, hook_context(ctx, pass));
@@ -47,9 +61,10 @@ void Model::acquire(const StepContext& ctx, int number, Pass pass) {
   adapters_.merge(number, ctx);
 }
 
-// Gradients that nothing was added to yet are zero; those of routed experts are overwritten instead. Those of a frozen
-// group begin anew in every pass: none outlives it. Where nobody wants any, embedding, head and routed experts have
-// none; the parts of a block, which plugins may bring, always have a place for theirs.
+// Gradients that nothing was added to yet are zero; those of routed experts, and what a layer says that it overwrites,
+// stay as they are instead. Those of a frozen group begin anew in every pass: none outlives it. Where nobody wants any,
+// embedding, head and routed experts have none; the parts of a block, which plugins may bring, always have a place for
+// theirs.
 void Model::acquire_grads(const StepContext& ctx, int number, Pass pass) {
   const bool in_block = number > 0 && number < layers() - 1;
   for (ParamGroup* group : layer(number).groups()) {
@@ -63,8 +78,10 @@ void Model::acquire_grads(const StepContext& ctx, int number, Pass pass) {
       ctx.plan.keepers().acquire(*group, Held::grad, hook_context(ctx, pass));
     }
     if (group->grad_empty && !group->experts) {
-      ctx.stream.fill(group->grad, 0);
-      group->grad_empty = false;
+      const ParamRef* overwritten = pass == Pass::forward ? layer(number).overwritten() : nullptr;
+      const bool has_it = overwritten != nullptr && &overwritten->group() == group;
+      fill_all_but(has_it ? &overwritten->param() : nullptr, *group, ctx.stream);
+      group->grad_empty = has_it;
     }
   }
 }
@@ -106,6 +123,9 @@ Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
     x = here.forward(ctx, x, saved);
     if (grads) {
       adapters_.add_gradients(i, ctx);
+      for (ParamGroup* group : here.groups()) {
+        group->grad_empty = group->grad_empty && group->experts;
+      }
     }
     if (ctx.training) {
       count_as_activations(saved);
