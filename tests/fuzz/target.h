@@ -17,6 +17,7 @@ struct Target {
   std::vector<std::string> (*seeds)();
 };
 
-extern const Target config, manifest, safetensors, tokens, hostfile, rendezvous, elf, tokenizer, megatron, conversation;
+extern const Target config, manifest, safetensors, tokens, hostfile, rendezvous, elf, tokenizer, megatron, conversation,
+    published;
 
 }  // namespace orthant::fuzz
