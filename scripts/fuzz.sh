@@ -19,7 +19,7 @@ TEXT
 [[ ${1:-} =~ ^[1-9][0-9]*$ ]] || { usage >&2; die "--fuzz needs a number of seconds"; }
 seconds=$1
 shift
-known=(config elf hostfile manifest rendezvous safetensors tokens)
+read -ra known <<<"$(sed -n 's|^foreach(target IN ITEMS \(.*\))$|\1|p' "$root/tests/fuzz/long/CMakeLists.txt")"
 targets=("$@")
 [[ $# -gt 0 ]] || targets=("${known[@]}")
 for target in "${targets[@]}"; do
@@ -32,7 +32,8 @@ version=$(clang++ --version | sed -n '1s/.*version \([0-9]*\)\..*/\1/p')
 if [[ ! -e $(clang++ -print-resource-dir)/lib/linux/libclang_rt.fuzzer-$(uname -m).a ]]; then
   install_packages fuzz_runtime "libclang-rt-$version-dev"
 fi
-check_cmake
+configure cpu
+build cpu orthant
 folder=$root/build/fuzz
 mkdir -p "$folder"
 generator=()

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/tokenizer/normalizer.h"
+#include "core/tokenizer/utf8.h"
 
 namespace orthant {
 namespace {
