@@ -23,6 +23,7 @@ constexpr int dispatch_items = 8;  // choices of a thread in a tile
 constexpr std::int64_t dispatch_tile = dispatch_items * dispatch_threads;
 constexpr std::int64_t most_runs = 1024;
 constexpr int most_slice_experts = 1024;  // bounds the shared memory
+static_assert((dispatch_warps + 1) * most_slice_experts * sizeof(std::int32_t) <= least_shared_memory);
 
 // The experts [first, first + experts) that a block counts. sliced: there are more than fit in shared memory, and slice
 // blockIdx.y of them is the block's.

@@ -20,8 +20,12 @@
 
 namespace orthant::simt {
 
-// As an H100 (CUDA C++ Programming Guide, table of compute capabilities).
-inline constexpr std::size_t static_shared_limit = 48 * 1024, shared_limit = 227 * 1024;
+// The GPU that this stands for, 86 for sm_86: the environment's ORTHANT_SIMT_ARCHITECTURE, or 80.
+// Errors: Error for another word than those of the table below.
+int architecture();
+// Shared memory of a block in all, by that architecture (CUDA C++ Programming Guide, table of compute capabilities).
+std::size_t shared_limit();
+inline constexpr std::size_t static_shared_limit = 48 * 1024;
 inline constexpr int block_threads_limit = 1024;
 
 struct Position {

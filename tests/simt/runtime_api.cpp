@@ -41,12 +41,6 @@ cudaError_t release(void* memory) {
 // Tells operations of one kind from others in graphs.
 const char copying = 0, setting = 0, host_function = 0, freeing = 0;
 
-// Of the GPU that this stands for: ORTHANT_SIMT_ARCHITECTURE=90 is Hopper.
-int architecture() {
-  const char* text = std::getenv("ORTHANT_SIMT_ARCHITECTURE");
-  return text != nullptr && std::strcmp(text, "90") == 0 ? 90 : 80;
-}
-
 void move_bytes(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0) {
     std::memmove(to, from, bytes);
@@ -111,12 +105,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::strncpy(properties->name, "SIMT shim on the CPU", sizeof properties->name - 1);
   properties->totalGlobalMem = memory_bytes;
   properties->sharedMemPerBlock = orthant::simt::static_shared_limit;
-  properties->sharedMemPerBlockOptin = orthant::simt::shared_limit;
+  properties->sharedMemPerBlockOptin = orthant::simt::shared_limit();
   properties->warpSize = 32;
   properties->maxThreadsPerBlock = orthant::simt::block_threads_limit;
   properties->multiProcessorCount = 4;
-  properties->major = architecture() / 10;
-  properties->minor = architecture() % 10;
+  properties->major = orthant::simt::architecture() / 10;
+  properties->minor = orthant::simt::architecture() % 10;
   return cudaSuccess;
 }
 

@@ -286,6 +286,19 @@ __device__ void store_row(T* to, const float (&sums)[D / 64][4], float factor, c
   }
 }
 
+// Calls fn(std::bool_constant<small>{}): whether a kernel takes its small tiles, which every GPU has room for, or those
+// of large_bytes.
+template <std::size_t large_bytes, class F>
+void with_tile_size(const CudaDevice& device, F&& fn) {
+  if constexpr (large_bytes > least_shared_memory) {
+    if (large_bytes > device.shared_memory()) {
+      fn(std::true_type{});
+      return;
+    }
+  }
+  fn(std::false_type{});
+}
+
 // Calls fn with the D for these channels, as std::integral_constant. REQUIRES: c <= most_channels.
 template <class F>
 void with_channels(int c, F&& fn) {

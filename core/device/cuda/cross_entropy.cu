@@ -225,9 +225,7 @@ int columns_of(const char* operation, const Tensor& logits) {
 
 // Dynamic shared memory that a block may have beside the few words of its sums.
 std::size_t shared_limit(const CudaDevice& device) {
-  int bytes = 0;
-  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.ordinal()), "cross_entropy");
-  return static_cast<std::size_t>(bytes) - 1024;
+  return device.shared_memory() - 1024;
 }
 
 }  // namespace

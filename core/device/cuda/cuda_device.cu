@@ -89,10 +89,12 @@ CudaDevice::CudaDevice(std::string name, std::string experts, int host_threads)
     : name_(std::move(name)), expert_kernels_(std::move(experts)), owns_stream_(true) {
   ordinal_ = local_rank() % usable_gpus(name_);
   check(cudaSetDevice(ordinal_), fmt::format("choosing GPU {}", ordinal_));
-  int major = 0, minor = 0;
+  int major = 0, minor = 0, shared_memory = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal_), "asking the GPU");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal_), "asking the GPU");
   check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, ordinal_), "asking the GPU");
+  check(cudaDeviceGetAttribute(&shared_memory, cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal_), "asking the GPU");
+  shared_memory_ = static_cast<std::size_t>(shared_memory);
   architecture_ = 10 * major + minor;
   require(architecture_ >= 80, "GPU {} has compute capability {}.{}; device \"{}\" needs 8.0 (Ampere) or later",
           ordinal_, major, minor, name_);
@@ -112,6 +114,7 @@ CudaDevice::CudaDevice(CudaDevice& of, cudaStream_t stream)
       ordinal_(of.ordinal_),
       multiprocessors_(of.multiprocessors_),
       architecture_(of.architecture_),
+      shared_memory_(of.shared_memory_),
       owns_stream_(false),
       main_(stream),
       gpu_(of.gpu_),

@@ -48,6 +48,8 @@ class CudaDevice final : public Device {
   int multiprocessors() const { return multiprocessors_; }
   // 80 for sm_80, 90 for Hopper.
   int architecture() const { return architecture_; }
+  // Bytes that a block of a kernel may have, static and dynamic ones together: at least least_shared_memory.
+  std::size_t shared_memory() const { return shared_memory_; }
   // A word that the device only carries: experts/cuda knows what it means.
   const std::string& expert_kernels() const { return expert_kernels_; }
   // The stream in whose order memory is allocated and freed.
@@ -84,6 +86,7 @@ class CudaDevice final : public Device {
 
   const std::string name_, expert_kernels_;
   int ordinal_ = 0, multiprocessors_ = 1, architecture_ = 0;
+  std::size_t shared_memory_ = 0;
   const bool owns_stream_;
   cudaStream_t main_ = nullptr;
   std::shared_ptr<GpuMemory> gpu_;

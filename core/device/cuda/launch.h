@@ -31,6 +31,9 @@ inline void check(cudaError_t status, std::string_view operation) {
   }
 }
 
+// What the GPUs have that let a block have the least (sm_86, sm_89, sm_120); others: CudaDevice::shared_memory.
+inline constexpr std::size_t least_shared_memory = 99 * 1024;
+
 struct Grid {
   dim3 blocks;
   int threads;                                                   // of a block: 32, 64, ... 1024

@@ -10,7 +10,7 @@ namespace {
 static_assert(tile_rows == mma_edge);
 constexpr int staged_stride = mma_edge + 4;  // floats; neighbouring rows begin in other banks
 constexpr std::size_t shared_bytes = std::size_t{mma_edge} * staged_stride * sizeof(float);
-static_assert(shared_bytes >= mma_stage_bytes);
+static_assert(shared_bytes >= mma_stage_bytes && shared_bytes <= least_shared_memory);
 
 // The tile in shared memory, as floats [128][staged_stride]: one part (tile_epilogues.h).
 struct WholeTile {
