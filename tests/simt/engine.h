@@ -47,6 +47,10 @@ void run(const Launch& launch, void (*body)(const void*), const void* argument);
 // Runs body() on every thread of the grid, in the stream's order. kernel: the same for launches of one kernel.
 template <class Body>
 void launch(const Launch& how, CUstream_st* stream, const void* kernel, const Body& body) {
+  count_launch();
+  if (only_counts()) {
+    return;
+  }
   const auto grid = [](const Launch& at, const Body& of) {
     run(
         at, [](const void* one) { (*static_cast<const Body*>(one))(); }, &of);

@@ -29,7 +29,9 @@ cudaError_t allocate(void** memory, std::size_t bytes) {
     *memory = nullptr;
     return cudaErrorMemoryAllocation;
   }
-  std::memset(*memory, 0xFF, bytes);
+  if (!orthant::simt::only_counts()) {
+    std::memset(*memory, 0xFF, bytes);
+  }
   return cudaSuccess;
 }
 
@@ -221,6 +223,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  orthant::simt::count_launch();
   orthant::simt::give(stream, &copying, [=] { move_bytes(to, from, bytes); });
   return cudaSuccess;
 }
@@ -230,6 +233,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, 
   if (width > to_pitch || width > from_pitch) {
     return cudaErrorInvalidValue;
   }
+  orthant::simt::count_launch();
   orthant::simt::give(stream, &copying, [=] {
     for (std::size_t row = 0; row < height; ++row) {
       move_bytes(static_cast<std::byte*>(to) + row * to_pitch, static_cast<const std::byte*>(from) + row * from_pitch,
@@ -245,6 +249,10 @@ cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
 }
 
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+  orthant::simt::count_launch();
+  if (orthant::simt::only_counts()) {
+    return cudaSuccess;
+  }
   orthant::simt::give(stream, &setting, [=] {
     if (bytes > 0) {
       std::memset(memory, value, bytes);

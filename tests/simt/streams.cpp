@@ -59,7 +59,8 @@ struct Scheduler {
   std::vector<CUstream_st*> streams;
   std::atomic<std::uint64_t> seed = 0;
   std::mt19937_64 random;
-  std::atomic<std::int64_t> waits = 0;
+  std::atomic<std::int64_t> waits = 0, launches = 0;
+  std::atomic<bool> only_counts = false;
 
   static bool ready(const CUstream_st& stream) {
     const Operation& next = stream.queue.front();
@@ -201,6 +202,22 @@ std::int64_t waits() {
   return scheduler().waits;
 }
 
+std::int64_t launches() {
+  return scheduler().launches;
+}
+
+void count_launch() {
+  ++scheduler().launches;
+}
+
+void only_count(bool on) {
+  scheduler().only_counts = on;
+}
+
+bool only_counts() {
+  return scheduler().only_counts;
+}
+
 }  // namespace orthant::simt
 
 void orthant_simt_defer(std::uint64_t seed) {
@@ -209,6 +226,14 @@ void orthant_simt_defer(std::uint64_t seed) {
 
 std::int64_t orthant_simt_waits() {
   return orthant::simt::waits();
+}
+
+std::int64_t orthant_simt_launches() {
+  return orthant::simt::launches();
+}
+
+void orthant_simt_only_count(bool on) {
+  orthant::simt::only_count(on);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
