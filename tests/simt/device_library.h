@@ -27,6 +27,7 @@ class SimtLibrary {
     reinterpret_cast<void (*)(std::uint64_t)>(dlsym(library_, "orthant_simt_defer"))(seed);
   }
   std::int64_t waits() const { return reinterpret_cast<std::int64_t (*)()>(dlsym(library_, "orthant_simt_waits"))(); }
+  std::int64_t events() const { return reinterpret_cast<std::int64_t (*)()>(dlsym(library_, "orthant_simt_events"))(); }
   std::int64_t launches() const {
     return reinterpret_cast<std::int64_t (*)()>(dlsym(library_, "orthant_simt_launches"))();
   }

@@ -7,8 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -78,6 +80,16 @@ const Architecture& chosen_architecture() {
   require(found != architectures.end(), "ORTHANT_SIMT_ARCHITECTURE must be 80, 86, 89, 90, 100 or 120, got \"{}\"",
           name);
   return *found;
+}
+
+// Of the process, as the driver's is of a GPU.
+struct AllowedShared {
+  std::mutex mutex;
+  std::unordered_map<const void*, std::size_t> bytes;
+};
+AllowedShared& allowed_by_kernel() {
+  static AllowedShared one;
+  return one;
 }
 
 class Engine {
@@ -201,6 +213,29 @@ int architecture() {
 
 std::size_t shared_limit() {
   return chosen_architecture().shared_bytes;
+}
+
+std::size_t allowed_shared(const void* kernel) {
+  AllowedShared& all = allowed_by_kernel();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.bytes.find(kernel);
+  return found == all.bytes.end() ? static_shared_limit : found->second;
+}
+
+void allow_shared(const void* kernel, std::size_t bytes) {
+  AllowedShared& all = allowed_by_kernel();
+  const std::lock_guard lock(all.mutex);
+  all.bytes[kernel] = bytes;
+}
+
+void check_allowed(const Launch& launch, const void* kernel) {
+  if (launch.shared_bytes > static_shared_limit && launch.shared_bytes <= shared_limit()) {
+    const std::size_t allowed = allowed_shared(kernel);
+    require(launch.shared_bytes <= allowed,
+            "the kernel has been allowed {} bytes of dynamic shared memory, got {} ({}): give the launch "
+            "CudaDevice::shared",
+            allowed, launch.shared_bytes, text(launch.where));
+  }
 }
 
 void run(const Launch& launch, void (*body)(const void*), const void* argument) {

@@ -19,6 +19,7 @@ constexpr int version = 13000;
 constexpr std::size_t memory_bytes = std::size_t{16} << 30;
 
 CUmemPoolHandle_st default_pool;
+std::atomic<std::int64_t> attribute_questions{0};
 
 cudaError_t allocate(void** memory, std::size_t bytes) {
   *memory = nullptr;
@@ -134,6 +135,25 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMemoryPoolsSupported: *value = 1; return cudaSuccess;
   }
   return cudaErrorInvalidValue;
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  ++attribute_questions;
+  *attributes = {0, static_cast<int>(orthant::simt::allowed_shared(kernel))};
+  return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+      static_cast<std::size_t>(value) > orthant::simt::shared_limit()) {
+    return cudaErrorInvalidValue;
+  }
+  orthant::simt::allow_shared(kernel, static_cast<std::size_t>(value));
+  return cudaSuccess;
+}
+
+std::int64_t orthant::simt::questions_of_kernels() {
+  return attribute_questions;
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {

@@ -202,10 +202,12 @@ void plain_attention_backward(CudaStream& stream, const Tensor& dq, const Tensor
       with_tile_size<BackwardTile<D, false>::bytes>(stream.cuda(), [&](auto is_small) {
         constexpr bool small = decltype(is_small)::value;
         using Tile = BackwardTile<D, small>;
-        launch(backward_queries<D, small, T, O>, tiles(g.batch * g.heads, g.queries, Tile::own, Tile::bytes),
-               stream.handle(), dq.as<O>(), saved, g, add);
-        launch(backward_keys<D, small, T, O>, tiles(g.batch * g.kv_heads, g.keys, Tile::own, Tile::bytes),
-               stream.handle(), dk.as<O>(), dv.as<O>(), saved, g, add);
+        launch(backward_queries<D, small, T, O>,
+               tiles(g.batch * g.heads, g.queries, Tile::own, stream.cuda().shared(Tile::bytes)), stream.handle(),
+               dq.as<O>(), saved, g, add);
+        launch(backward_keys<D, small, T, O>,
+               tiles(g.batch * g.kv_heads, g.keys, Tile::own, stream.cuda().shared(Tile::bytes)), stream.handle(),
+               dk.as<O>(), dv.as<O>(), saved, g, add);
       });
     });
   });

@@ -335,11 +335,11 @@ inline Geometry geometry(const AttentionShape& s, const SeenKeys& seen, std::ini
 }
 
 // One block for every tile of every head.
-inline Grid tiles(std::int64_t heads, std::int64_t rows_of_head, int of_tile, std::size_t shared_bytes,
+inline Grid tiles(std::int64_t heads, std::int64_t rows_of_head, int of_tile, SharedBytes shared,
                   std::source_location where = std::source_location::current()) {
   const std::int64_t blocks = heads * ((rows_of_head + of_tile - 1) / of_tile);
   require(blocks <= INT_MAX, "attention: {} heads of {} rows are more than one launch can have", heads, rows_of_head);
-  return {static_cast<unsigned>(blocks), threads, shared_bytes, where};
+  return {static_cast<unsigned>(blocks), threads, shared, where};
 }
 
 // Calls fn(T{}, O{}) for inputs of `in` and outputs of `out`: in itself, or f32.

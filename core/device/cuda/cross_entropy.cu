@@ -239,7 +239,7 @@ void CudaStream::cross_entropy(const Tensor& loss, const Tensor& logits, const T
   with_width(logits, [&](auto type, auto width) {
     using T = decltype(type);
     Grid grid = grid_of_rows<width()>(rows, v);
-    grid.shared_bytes = keep ? row_bytes : 0;
+    grid.shared = device_.shared(keep ? row_bytes : 0);
     launch(keep ? cross_entropy_rows<T, width(), true> : cross_entropy_rows<T, width(), false>, grid, stream_,
            loss.as<float>(), logits.as<T>(), label.as<std::int32_t>(), v, scale);
   });

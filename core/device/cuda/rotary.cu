@@ -148,7 +148,8 @@ void run(CudaStream& stream, const Tensor& q, const Tensor& k, const Tensor& v, 
     const std::int64_t columns = rotated ? std::gcd(half, shape.plain) : c;  // what every run is a multiple of
     const bool vectors = vectorizable(move.joined, columns) && vectorizable(move.q, columns) &&
                          vectorizable(move.k, columns) && vectorizable(move.v, columns);
-    const Grid grid{blocks_for(rows, at_once, 16 * stream.cuda().multiprocessors()), rotary_threads, shared};
+    const Grid grid{blocks_for(rows, at_once, 16 * stream.cuda().multiprocessors()), rotary_threads,
+                    stream.cuda().shared(shared)};
     const auto run_by = [&](auto* neighbours, auto* halves) {
       launch(shape.interleaved ? neighbours : halves, grid, stream.handle(), move);
     };

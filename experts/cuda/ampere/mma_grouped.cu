@@ -95,12 +95,13 @@ struct Mma {
   template <GroupedLayout layout, class Epilogue>
   static void rows(const CudaStream& stream, const GroupedProblem& p, Gather gather, const Epilogue& epilogue) {
     const std::int64_t tiles = most_tiles(p, across_of(Epilogue::across(p)));
-    launch(rows_mma<layout, Epilogue>, Grid{blocks_for(tiles, 1), mma_threads, shared_bytes}, stream.handle(), p,
-           gather, epilogue);
+    launch(rows_mma<layout, Epilogue>, Grid{blocks_for(tiles, 1), mma_threads, stream.cuda().shared(shared_bytes)},
+           stream.handle(), p, gather, epilogue);
   }
   static void weights(const CudaStream& stream, const GroupedProblem& p, Gather gather_a, Gather gather_b) {
     const std::int64_t tiles = p.experts * across_of(p.m) * across_of(p.n);
-    launch(weights_mma, Grid{blocks_for(tiles, 1), mma_threads, shared_bytes}, stream.handle(), p, gather_a, gather_b);
+    launch(weights_mma, Grid{blocks_for(tiles, 1), mma_threads, stream.cuda().shared(shared_bytes)}, stream.handle(), p,
+           gather_a, gather_b);
   }
 };
 
