@@ -44,6 +44,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Stream> make_side_stream() override;
   std::unique_ptr<Stream> make_host_stream() override;
   std::unique_ptr<HostView> host_view(const Tensor& tensor, Access access) override;
+  std::string kernels(DType compute) const override;  // experts/cuda/kernels.cu
 
   int ordinal() const { return ordinal_; }
   int multiprocessors() const { return multiprocessors_; }
