@@ -145,20 +145,21 @@ void Router::seat(const StepContext& ctx, Routing& r, const Tensor& whole_weight
   TokenExchange* const exchange = ctx.plan.exchange();
   GateConfig gate = gate_.config(ctx.settings());
   const std::int64_t apart = rows_of_block(ctx.plan, gate, r.expert.dim(0));
-  Tensor kept, dropped;
+  Tensor counts;  // i32 [2, E]: choices kept, and dropped
   auto dispatch = [&](const Tensor& expert, const Tensor& weight, const Tensor& valid) {
     const std::int64_t room = gate.rows_per_expert > 0 ? gate.experts * gate.rows_per_expert : expert.elements();
     r.dispatch.row = device.empty(DType::i32, expert.shape());
     r.dispatch.source = device.empty(DType::i32, {room, 1});
     r.dispatch.offset = device.empty(DType::i32, {gate.experts + 1});
-    kept = device.empty(DType::i32, {gate.experts});
-    dropped = device.empty(DType::i32, {gate.experts});
-    s.dispatch_plan(r.dispatch.row, r.dispatch.source, kept, dropped, r.dispatch.offset, expert, weight, valid, gate);
+    counts = device.empty(DType::i32, {2, gate.experts});
+    s.dispatch_plan(r.dispatch.row, r.dispatch.source, counts.slice(0, {gate.experts}),
+                    counts.slice(gate.experts, {gate.experts}), r.dispatch.offset, expert, weight, valid, gate);
   };
   gate.rows_per_expert = layout_.alone() ? apart : 0;
   dispatch(r.expert, whole_weight, ctx.batch.whole_valid);
   if (ctx.training) {
-    count(ctx, kept, dropped);
+    const Tensor sums = ctx.sums.choices.rows(routed_, 1);  // [1, 2, E]
+    s.add(sums.view(counts.shape()), counts);
   }
   const Tensor weight = layout_.take(Region::experts, whole_weight, s);  // [tokens_X, K]
   if (!layout_.alone()) {
@@ -172,6 +173,7 @@ void Router::seat(const StepContext& ctx, Routing& r, const Tensor& whole_weight
   }
   scale(ctx, weight);
   r.dispatch.weight = ctx.plan.cross(leave, weight, s);
+  const Tensor kept = counts.slice(0, {gate.experts});
   if (apart > 0) {
     r.plan = exchange->plan_equal(gate.experts, apart);
     return;
@@ -182,12 +184,6 @@ void Router::seat(const StepContext& ctx, Routing& r, const Tensor& whole_weight
   if (exchange != nullptr) {
     r.unplanned = kept;
   }
-}
-
-void Router::count(const StepContext& ctx, const Tensor& kept, const Tensor& dropped) const {
-  const Tensor to = ctx.sums.choices.rows(routed_, 1);  // [1, 2, E]
-  ctx.stream.add(to.slice(0, kept.shape()), kept);
-  ctx.stream.add(to.slice(kept.elements(), dropped.shape()), dropped);
 }
 
 Tensor Router::own_gradient(const StepContext& ctx, const Tensor& whole) const {

@@ -63,7 +63,6 @@ class Router {
   void scale(const StepContext& ctx, const Tensor& weights) const;
   // whole_weight f32 [T, K]: the gate's.
   void seat(const StepContext& ctx, Routing& routing, const Tensor& whole_weight) const;
-  void count(const StepContext& ctx, const Tensor& kept, const Tensor& dropped) const;
   // whole f32 [T, E] -> [tokens_R, E] in the compute dtype.
   Tensor own_gradient(const StepContext& ctx, const Tensor& whole) const;
   // Adds to StepSums::router_gradients. dweight f32 [T, K].

@@ -5,13 +5,15 @@
 
 Prints one markdown table: milliseconds and TFLOP/s of the forward pass and of forward and backward, for each shape, routing
 and system. Variants (those that cannot be imported, or refuse a shape, are left out and said so):
-  grouped_mm    rows sorted by expert, torch._grouped_mm, and a gather-sum back: the best we could write in PyTorch
+  grouped_mm    rows sorted by expert and torch._grouped_mm; forwards and backwards rows move by gathers alone: the best we
+                could write in PyTorch
   +compile      the same under torch.compile
   transformers  the grouped_mm experts of transformers' Mixtral
   scattermoe    ScatterMoE's GLUMLP
   sonicmoe      SonicMoE's MoE
 --products adds a table of the experts' products alone, beside torch.bmm (cuBLAS's batched product) of the same FLOPs, every
-expert having equally many rows. --check compares every variant with a loop over experts in fp32 instead of timing.
+expert having equally many rows. --check compares instead of timing: every variant with a loop over experts in fp32, and the
+gathers with what autograd makes of indexing, in fp64.
 """
 import argparse
 import json
@@ -53,6 +55,39 @@ def sorted_rows(expert, experts):
     return order, place, ends
 
 
+class Permute(torch.autograd.Function):
+    """x [T, d] -> rows [T K, d] in order of expert. The gradient of a token is the sum over its K rows, which are gathered:
+    autograd's own of x[order // K] would add rows to tokens one by one, after sorting them."""
+
+    @staticmethod
+    def forward(ctx, x, order, place, top_k):
+        ctx.save_for_backward(place)
+        ctx.top_k = top_k
+        return x.index_select(0, order // top_k)
+
+    @staticmethod
+    def backward(ctx, drows):
+        place, = ctx.saved_tensors
+        return drows.index_select(0, place).view(-1, ctx.top_k, drows.shape[1]).sum(1), None, None, None
+
+
+class Combine(torch.autograd.Function):
+    """rows [T K, d] in order of expert, weight [T, K] -> y [T, d]: y_t = sum over k of weight_tk times the row of choice k."""
+
+    @staticmethod
+    def forward(ctx, rows, weight, order, place):
+        ctx.save_for_backward(rows, weight, order, place)
+        chosen = rows.index_select(0, place).view(*weight.shape, -1)
+        return torch.bmm(weight.unsqueeze(1), chosen).squeeze(1)
+
+    @staticmethod
+    def backward(ctx, dy):
+        rows, weight, order, place = ctx.saved_tensors
+        of_row = dy.index_select(0, order // weight.shape[1])
+        dweight = (of_row * rows).sum(-1).index_select(0, place).view(weight.shape)
+        return of_row * weight.reshape(-1).index_select(0, order).unsqueeze(1), dweight, None, None
+
+
 class GroupedMm:
     """w_in [E, 2n, d], w_out [E, d, n]: as ours."""
 
@@ -69,10 +104,10 @@ class GroupedMm:
     def __call__(self, x):
         weight, expert = route(x, self.router, self.top_k)
         order, place, ends = sorted_rows(expert, self.router.shape[0])
-        rows = x[order // self.top_k]
+        rows = Permute.apply(x, order, place, self.top_k)
         gate, up = torch._grouped_mm(rows, self.w_in.transpose(1, 2), offs=ends).chunk(2, dim=-1)
         out = torch._grouped_mm(F.silu(gate) * up, self.w_out.transpose(1, 2), offs=ends)
-        return (out[place].view(*weight.shape, -1) * weight.unsqueeze(-1)).sum(1)
+        return Combine.apply(out, weight, order, place)
 
 
 class Loop(GroupedMm):
@@ -243,6 +278,33 @@ def check(variant, shape, dtype, device):
     return f"{variant}: {worst:.1e} from the loop in fp32"
 
 
+def check_gathers(shape, device):
+    """Permute and Combine around a product by a row of its own, against indexing."""
+    tokens, d, _, experts, top_k = shape
+    generator = torch.Generator(device=device).manual_seed(2)
+
+    def random(*size):
+        return torch.randn(*size, device=device, generator=generator, dtype=torch.float64)
+
+    x, weight, dy, factor = random(tokens, d), random(tokens, top_k), random(tokens, d), random(tokens * top_k, d)
+    expert = random(tokens, experts).topk(top_k, dim=-1).indices
+    order, place, _ = sorted_rows(expert, experts)
+
+    def result(by_gathers):
+        a, b = x.clone().requires_grad_(), weight.clone().requires_grad_()
+        if by_gathers:
+            y = Combine.apply(Permute.apply(a, order, place, top_k) * factor, b, order, place)
+        else:
+            y = ((a[order // top_k] * factor)[place].view(tokens, top_k, d) * b.unsqueeze(-1)).sum(1)
+        y.backward(dy)
+        return y.detach(), a.grad, b.grad
+
+    worst = max(((a - b).norm() / b.norm()).item() for a, b in zip(result(True), result(False)))
+    if worst > 1e-12:
+        sys.exit(f"gathers: {worst:.1e} from indexing in fp64, which is wrong")
+    return f"gathers: {worst:.1e} from indexing in fp64"
+
+
 def ours(program, names, options):
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         command = [program, "--device", options.device, "--dtype", options.dtype, "--json", out.name,
@@ -275,13 +337,15 @@ def main():
     variants = options.variant or list(VARIANTS)
     if options.check:
         for name in names:
+            print(name, check_gathers(SHAPES[name], options.device))
             for variant in variants:
                 try:
                     print(name, check(variant, SHAPES[name], dtype, options.device))
                 except Exception as problem:  # whatever a peer does not support
                     print(name, f"{variant}: left out: {type(problem).__name__}: {problem}".splitlines()[0])
         return
-    print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name() if options.device == 'cuda' else 'CPU'}, {options.dtype}\n")
+    print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name() if options.device == 'cuda' else 'CPU'}, {options.dtype}. "
+          f"Gradients of weights: Orthant's in fp32, the others' in {options.dtype}, as their weights are.\n")
     print("| shape | routing | system | forward ms | TFLOP/s | forward + backward ms | TFLOP/s | ours is |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     uniform = {}

@@ -41,6 +41,7 @@ Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved)
   const Tensor n = normed(ctx, x, saved);
   const std::int64_t tokens = n.dim(0), first = matrix_.param().offset[0];
   const std::int64_t chunk = tokens_a_chunk(ctx.plan.settings().model.vocab_size, device.asynchronous());
+  const Tensor losses = device.empty(DType::f32, {tokens});
   Tensor dn = ctx.training ? device.empty(n.dtype(), n.shape()) : Tensor();
   TeacherLogits* const teacher = ctx.training ? ctx.sums.teacher : nullptr;
   DistilLoss distil(cross_entropy_);
@@ -51,14 +52,12 @@ Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved)
   for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
     const std::int64_t rows = std::min(chunk, tokens - begin);
     const Tensor logits = logits_of(ctx, n, begin, rows);
-    Tensor loss = device.empty(DType::f32, {rows});
-    const Tensor label = ctx.batch.label.rows(begin, rows);
+    const Tensor loss = losses.rows(begin, rows), label = ctx.batch.label.rows(begin, rows);
     if (teacher != nullptr) {
       distil(ctx, loss, logits, teacher->logits(begin, rows), label, first);
     } else {
       cross_entropy_(ctx, loss, logits, label, first, ctx.loss_scale);
     }
-    s.sum(ctx.sums.loss, loss);
     if (ctx.training) {
       Tensor dlogits = logits;
       if (ctx.compute() != DType::f32) {
@@ -72,6 +71,7 @@ Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved)
       }
     }
   }
+  s.sum(ctx.sums.loss, losses);
   if (teacher != nullptr) {
     distil.end(ctx);
     teacher->end();

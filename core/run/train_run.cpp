@@ -87,6 +87,10 @@ class TrainingRun {
       for (const std::string& line : trained_text(settings_)) {
         put("{}\n", line);
       }
+      const bool wide = settings_.run.dtype == ComputeType::fp32;
+      if (const std::string kernels = device_->kernels(wide ? DType::f32 : DType::bf16); !kernels.empty()) {
+        put("{}\n", kernels);
+      }
     }
     share_ids();
     const Clock::time_point begin = Clock::now();

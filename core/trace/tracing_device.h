@@ -22,6 +22,7 @@ class TracingDevice final : public Device {
   std::unique_ptr<HostView> host_view(const Tensor& tensor, Access access) override {
     return inner_->host_view(tensor, access);
   }
+  std::string kernels(DType compute) const override { return inner_->kernels(compute); }
 
  protected:
   void make_room() override { make_room_on(*inner_); }

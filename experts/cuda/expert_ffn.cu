@@ -38,18 +38,18 @@ GroupedProblem planned(GroupedLayout layout, const void* a, const Tensor& b, con
           .b = b.data()};
 }
 
-// dweight[source[r]] = the sum of row r's parts, in order.
-__global__ void sum_parts(float* dweight, const float* partial, const std::int32_t* source, std::int64_t rows,
+// dweight [choices]: the sum of the parts [rows, count] of a choice's row, in order; 0 where it has none.
+__global__ void sum_parts(float* dweight, const float* partial, const std::int32_t* row, std::int64_t choices,
                           std::int64_t count) {
-  const std::int64_t r = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (r >= rows || source[r] < 0) {
+  const std::int64_t choice = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (choice >= choices) {
     return;
   }
   float sum = 0.0f;
-  for (std::int64_t part = 0; part < count; ++part) {
-    sum += partial[r * count + part];
+  for (std::int64_t part = 0; part < count && row[choice] >= 0; ++part) {
+    sum += partial[row[choice] * count + part];
   }
-  dweight[source[r]] = sum;
+  dweight[choice] = sum;
 }
 
 void check_ffn(const Tensor& x, const Tensor& h, const Tensor& w_in, const Tensor& w_out, const Dispatch& to,
@@ -113,9 +113,8 @@ void CudaStream::expert_ffn_backward(const Tensor& dx, const Tensor& dweight, co
                   .source = to.source.as<std::int32_t>(),
                   .partial = partial.as<float>()},
                  kind);
-    fill(dweight, 0);
-    launch(sum_parts, Grid{blocks_for(rows, 256), 256}, stream_, dweight.as<float>(), partial.as<float>(),
-           to.source.as<std::int32_t>(), rows, count);
+    launch(sum_parts, Grid{blocks_for(dweight.elements(), 256), 256}, stream_, dweight.as<float>(), partial.as<float>(),
+           to.row.as<std::int32_t>(), dweight.elements(), count);
     engine.multiply(*this, product(GroupedLayout::tn, dy, a, dw_out, to, rows, beta), DType::f32, gather, {});
   }
   engine.multiply(*this, product(GroupedLayout::tn, dh, x, dw_in, to, rows, beta), DType::f32, {}, gather);

@@ -23,6 +23,7 @@ constexpr int dispatch_items = 8;  // choices of a thread in a tile
 constexpr std::int64_t dispatch_tile = dispatch_items * dispatch_threads;
 constexpr std::int64_t most_runs = 1024;
 constexpr int most_slice_experts = 1024;  // bounds the shared memory
+static_assert((dispatch_warps + 1) * most_slice_experts * sizeof(std::int32_t) <= least_shared_memory);
 
 // The experts [first, first + experts) that a block counts. sliced: there are more than fit in shared memory, and slice
 // blockIdx.y of them is the block's.
@@ -254,12 +255,12 @@ void CudaStream::dispatch_plan(const Tensor& row, const Tensor& source, const Te
   const dim3 blocks(static_cast<unsigned>(runs), blocks_for(experts, most_slice_experts));
   const std::size_t bins = static_cast<std::size_t>(std::min(experts, most_slice_experts)) * sizeof(std::int32_t);
   const bool sliced = experts > most_slice_experts;
-  launch(sliced ? count_choices<true> : count_choices<false>, Grid{blocks, dispatch_threads, bins}, stream_, counts,
-         task.expert, choices, run_choices, experts);
+  launch(sliced ? count_choices<true> : count_choices<false>, Grid{blocks, dispatch_threads, device_.shared(bins)},
+         stream_, counts, task.expert, choices, run_choices, experts);
   launch(sum_runs, Grid{blocks_for(experts, dispatch_warps), dispatch_threads}, stream_, counts,
          count.as<std::int32_t>(), dropped.as<std::int32_t>(), static_cast<int>(runs), experts);
   launch(sliced ? place_choices<true> : place_choices<false>,
-         Grid{blocks, dispatch_threads, (dispatch_warps + 1) * bins}, stream_, task);
+         Grid{blocks, dispatch_threads, device_.shared((dispatch_warps + 1) * bins)}, stream_, task);
   if (drops) {
     const SeatTask seats{.row = row.as<std::int32_t>(),
                          .source = source.as<std::int32_t>(),

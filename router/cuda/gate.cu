@@ -283,7 +283,8 @@ void CudaStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& 
     with_row_shape(experts, [&](auto shape) {
       using Shape = decltype(shape);
       const int threads = std::min(256, block_tokens * Shape::lanes);
-      launch(gate_tokens<Shape>, Grid{static_cast<unsigned>(blocks), threads, static_cast<std::size_t>(experts) * 12},
+      launch(gate_tokens<Shape>,
+             Grid{static_cast<unsigned>(blocks), threads, device_.shared(static_cast<std::size_t>(experts) * 12)},
              stream_, task);
     });
   }

@@ -10,6 +10,7 @@
 
 #include "experts/cuda/choose_kernels.h"
 #include "experts/cuda/hopper/wgmma_layout.h"
+#include "experts/cuda/kernels_text.h"
 #include "experts/cuda/tile_order.h"
 
 namespace orthant::cuda::grouped_rules_test {
@@ -131,6 +132,24 @@ TEST(ChooseKernels, ByGpuLibraryAndSetting) {
 }
 
 // Every tile once; those of 16 rows before the next 16; one after another share their column.
+TEST(KernelsText, SaysWhatIsChosenAndWhy) {
+  constexpr auto automatic = ExpertSetting::automatic, fused = ExpertSetting::fused;
+  EXPECT_EQ(kernels_text({90, true, automatic}, {true, true}, DType::bf16),
+            "kernels on sm_90 in bf16: dense products: cuBLAS; experts: CUTLASS, packed; attention: cuDNN for whole "
+            "sequences "
+            "without documents or a window, heads of up to 256 channels; else our tiles on the fp32 units");
+  EXPECT_EQ(
+      kernels_text({86, true, automatic}, {true, false}, DType::bf16),
+      "kernels on sm_86 in bf16: dense products: cuBLAS; experts: our mma.sync kernels, fused (CUTLASS's and wgmma are "
+      "for sm_90); attention: our tiles on the fp32 units (built without cuDNN)");
+  EXPECT_EQ(
+      kernels_text({90, true, automatic}, {true, true}, DType::f32),
+      "kernels on sm_90 in f32: dense products: cuBLAS; experts: our tiles on the fp32 units (the matrix units take "
+      "bf16); attention: our tiles on the fp32 units (cuDNN takes bf16)");
+  EXPECT_EQ(experts_text({90, true, fused}, DType::bf16), "our wgmma kernels, fused, as ORTHANT_CUDA_EXPERTS says");
+  EXPECT_EQ(experts_text({90, false, automatic}, DType::bf16), "our wgmma kernels, fused (built without CUTLASS)");
+}
+
 TEST(TilePlace, CountsEveryTileOnceInBands) {
   const std::vector<std::pair<int, int>> sizes = {{1, 1}, {1, 7}, {5, 3}, {16, 4}, {17, 4}, {50, 9}};
   for (const auto& [down, across] : sizes) {

@@ -18,8 +18,8 @@ TEST(HeadChunks, HaveRowsForAFullProductAndFewBytesWhereTheVocabularyIsSmall) {
   EXPECT_EQ(tokens_a_chunk(256, false), 4096);
   EXPECT_EQ(tokens_a_chunk(4096, false), 256);
   EXPECT_EQ(tokens_a_chunk(151936, false), 256);
-  EXPECT_EQ(tokens_a_chunk(256, true), 65536);
-  EXPECT_EQ(tokens_a_chunk(32000, true), 2048);
+  EXPECT_EQ(tokens_a_chunk(256, true), 1200000);
+  EXPECT_EQ(tokens_a_chunk(32000, true), 9600);
   EXPECT_EQ(tokens_a_chunk(151936, true), 2048);
 }
 

@@ -17,13 +17,22 @@ class SimtLibrary {
   SimtLibrary() : library_(dlopen(paths::build("lib/liborthant_device_simt.so").c_str(), RTLD_NOW | RTLD_LOCAL)) {
     require(library_ != nullptr, "the device simt cannot be loaded: {}", dlerror());
   }
-  ~SimtLibrary() { defer(0); }
+  ~SimtLibrary() {
+    defer(0);
+    only_count(false);
+  }
 
   // tests/simt/streams.h: seed 0 runs everything at once.
   void defer(std::uint64_t seed) const {
     reinterpret_cast<void (*)(std::uint64_t)>(dlsym(library_, "orthant_simt_defer"))(seed);
   }
   std::int64_t waits() const { return reinterpret_cast<std::int64_t (*)()>(dlsym(library_, "orthant_simt_waits"))(); }
+  std::int64_t events() const { return reinterpret_cast<std::int64_t (*)()>(dlsym(library_, "orthant_simt_events"))(); }
+  std::int64_t launches() const {
+    return reinterpret_cast<std::int64_t (*)()>(dlsym(library_, "orthant_simt_launches"))();
+  }
+  // Kernels are counted and not run.
+  void only_count(bool on) const { reinterpret_cast<void (*)(bool)>(dlsym(library_, "orthant_simt_only_count"))(on); }
 
  private:
   void* library_;

@@ -3,10 +3,14 @@
 #include <orthant/error.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <numeric>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -57,6 +61,37 @@ std::uint64_t seed_of_environment() {
   return seed;
 }
 
+struct Architecture {
+  std::string_view name;
+  int number;
+  std::size_t shared_bytes;
+};
+constexpr std::array<Architecture, 6> architectures = {{{"80", 80, 163 * 1024},
+                                                        {"86", 86, 99 * 1024},
+                                                        {"89", 89, 99 * 1024},
+                                                        {"90", 90, 227 * 1024},
+                                                        {"100", 100, 227 * 1024},
+                                                        {"120", 120, 99 * 1024}}};
+
+const Architecture& chosen_architecture() {
+  const char* text = std::getenv("ORTHANT_SIMT_ARCHITECTURE");
+  const std::string_view name = text == nullptr ? "80" : text;
+  const auto* found = std::ranges::find(architectures, name, &Architecture::name);
+  require(found != architectures.end(), "ORTHANT_SIMT_ARCHITECTURE must be 80, 86, 89, 90, 100 or 120, got \"{}\"",
+          name);
+  return *found;
+}
+
+// Of the process, as the driver's is of a GPU.
+struct AllowedShared {
+  std::mutex mutex;
+  std::unordered_map<const void*, std::size_t> bytes;
+};
+AllowedShared& allowed_by_kernel() {
+  static AllowedShared one;
+  return one;
+}
+
 class Engine {
  public:
   void run(const Launch& launch, void (*body)(const void*), const void* argument);
@@ -99,8 +134,8 @@ void Engine::run(const Launch& launch, void (*body)(const void*), const void* ar
   require(launch.blocks.x <= 2147483647u && launch.blocks.y <= 65535 && launch.blocks.z <= 65535,
           "a grid has at most 2147483647 x 65535 x 65535 blocks, got {} x {} x {} ({})", launch.blocks.x,
           launch.blocks.y, launch.blocks.z, text(launch.where));
-  require(launch.shared_bytes <= shared_limit, "a block has at most {} bytes of shared memory, got {} ({})",
-          shared_limit, launch.shared_bytes, text(launch.where));
+  require(launch.shared_bytes <= shared_limit(), "a block has at most {} bytes of shared memory, got {} ({})",
+          shared_limit(), launch.shared_bytes, text(launch.where));
   launch_ = launch;
   const std::uint64_t number = ++launches_;
   Random random(seed_ * 0xD1342543DE82EF95u + number);
@@ -155,11 +190,11 @@ void* Engine::static_shared(const void* tag, std::size_t bytes, std::size_t alig
     }
   }
   static_bytes_ += (bytes + 15) / 16 * 16;
-  if (static_bytes_ > static_shared_limit || static_bytes_ + launch_.shared_bytes > shared_limit) {
+  if (static_bytes_ > static_shared_limit || static_bytes_ + launch_.shared_bytes > shared_limit()) {
     block("ORTHANT_SHARED")
         .fail_here(fmt::format("{} bytes of static and {} of dynamic shared memory: a block has at most {} static, and "
                                "{} in all",
-                               static_bytes_, launch_.shared_bytes, static_shared_limit, shared_limit));
+                               static_bytes_, launch_.shared_bytes, static_shared_limit, shared_limit()));
   }
   static_.push_back({tag, bytes, poisoned_memory(bytes, std::max<std::size_t>(alignment, 16))});
   return static_.back().memory.get();
@@ -171,6 +206,37 @@ Engine& engine() {
 }
 
 }  // namespace
+
+int architecture() {
+  return chosen_architecture().number;
+}
+
+std::size_t shared_limit() {
+  return chosen_architecture().shared_bytes;
+}
+
+std::size_t allowed_shared(const void* kernel) {
+  AllowedShared& all = allowed_by_kernel();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.bytes.find(kernel);
+  return found == all.bytes.end() ? static_shared_limit : found->second;
+}
+
+void allow_shared(const void* kernel, std::size_t bytes) {
+  AllowedShared& all = allowed_by_kernel();
+  const std::lock_guard lock(all.mutex);
+  all.bytes[kernel] = bytes;
+}
+
+void check_allowed(const Launch& launch, const void* kernel) {
+  if (launch.shared_bytes > static_shared_limit && launch.shared_bytes <= shared_limit()) {
+    const std::size_t allowed = allowed_shared(kernel);
+    require(launch.shared_bytes <= allowed,
+            "the kernel has been allowed {} bytes of dynamic shared memory, got {} ({}): give the launch "
+            "CudaDevice::shared",
+            allowed, launch.shared_bytes, text(launch.where));
+  }
+}
 
 void run(const Launch& launch, void (*body)(const void*), const void* argument) {
   engine().run(launch, body, argument);

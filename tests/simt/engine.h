@@ -20,8 +20,15 @@
 
 namespace orthant::simt {
 
-// As an H100 (CUDA C++ Programming Guide, table of compute capabilities).
-inline constexpr std::size_t static_shared_limit = 48 * 1024, shared_limit = 227 * 1024;
+// The GPU that this stands for, 86 for sm_86: the environment's ORTHANT_SIMT_ARCHITECTURE, or 80.
+// Errors: Error for another word than those of the table below.
+int architecture();
+// Shared memory of a block in all, by that architecture (CUDA C++ Programming Guide, table of compute capabilities).
+std::size_t shared_limit();
+inline constexpr std::size_t static_shared_limit = 48 * 1024;
+// Dynamic shared memory that a kernel may be launched with: 48 KB, until more is allowed. Thread safety: any thread.
+std::size_t allowed_shared(const void* kernel);
+void allow_shared(const void* kernel, std::size_t bytes);
 inline constexpr int block_threads_limit = 1024;
 
 struct Position {
@@ -40,9 +47,17 @@ struct Launch {
 
 void run(const Launch& launch, void (*body)(const void*), const void* argument);
 
+// Errors: Error where the kernel has not been allowed so much dynamic shared memory.
+void check_allowed(const Launch& launch, const void* kernel);
+
 // Runs body() on every thread of the grid, in the stream's order. kernel: the same for launches of one kernel.
 template <class Body>
 void launch(const Launch& how, CUstream_st* stream, const void* kernel, const Body& body) {
+  check_allowed(how, kernel);
+  count_launch();
+  if (only_counts()) {
+    return;
+  }
   const auto grid = [](const Launch& at, const Body& of) {
     run(
         at, [](const void* one) { (*static_cast<const Body*>(one))(); }, &of);

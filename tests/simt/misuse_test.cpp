@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/device/cuda/device_math.h"
+#include "tests/simt/device_library.h"
 #include "tests/support/error_of.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -151,12 +152,57 @@ TEST(SimtMisuse, LimitsOfABlock) {
   int zero = 0;
   EXPECT_THAT(error_of_launch(much_shared, &zero), HasSubstr("49600 bytes of static"));
   const auto error = [](Grid grid) { return error_of([&] { launch(nothing, grid, nullptr); }); };
-  EXPECT_THAT(error(Grid{1, 32, 227 * 1024 + 1}), HasSubstr("at most 232448 bytes of shared memory, got 232449"));
+  const auto most_on = [&](const char* architecture, std::size_t kilobytes) {
+    const test::WithVariable gpu("ORTHANT_SIMT_ARCHITECTURE", architecture);
+    KernelLimits limits(kilobytes * 1024);
+    EXPECT_EQ(error(Grid{1, 1024, {kilobytes * 1024, &limits}}), "no error");
+    EXPECT_THAT(
+        error(Grid{1, 32, kilobytes * 1024 + 1}),
+        HasSubstr(fmt::format("at most {} bytes of shared memory, got {}", kilobytes * 1024, kilobytes * 1024 + 1)));
+  };
+  most_on("80", 163);
+  most_on("86", 99);
+  most_on("90", 227);
+  most_on("120", 99);
+  const test::WithVariable gpu("ORTHANT_SIMT_ARCHITECTURE", "85");
+  EXPECT_THAT(error(Grid{1, 32}), HasSubstr("must be 80, 86, 89, 90, 100 or 120, got \"85\""));
+}
+
+__global__ void is_allowed_nothing() {}
+
+TEST(SimtMisuse, MoreSharedMemoryIsToBeAskedFor) {
+  const auto error = [](const SharedBytes& shared) {
+    return error_of([&] { launch(is_allowed_nothing, Grid{1, 32, shared}, nullptr); });
+  };
+  EXPECT_EQ(error({48 * 1024}), "no error");
+  EXPECT_THAT(error({48 * 1024 + 1}), HasSubstr("allowed 49152 bytes of dynamic shared memory, got 49153"));
+}
+
+__global__ void is_allowed_more() {}
+
+TEST(KernelLimits, AskEachKernelOnce) {
+  KernelLimits limits(163 * 1024);
+  const auto questions = [&](std::size_t bytes) {
+    const std::int64_t before = simt::questions_of_kernels();
+    launch(is_allowed_more, Grid{1, 32, {bytes, &limits}}, nullptr);
+    return simt::questions_of_kernels() - before;
+  };
+  EXPECT_EQ(questions(1000), 1);
+  EXPECT_EQ(questions(48 * 1024), 0);
+  EXPECT_EQ(questions(100 * 1024), 1);  // and is allowed all there is
+  EXPECT_EQ(questions(163 * 1024), 0);
+  KernelLimits of_another_rank(163 * 1024);
+  launch(is_allowed_more, Grid{1, 32, {90 * 1024, &of_another_rank}}, nullptr);
+  EXPECT_EQ(questions(163 * 1024), 0);
+}
+
+TEST(SimtMisuse, SizesOfALaunch) {
+  const auto error = [](Grid grid) { return error_of([&] { launch(nothing, grid, nullptr); }); };
   EXPECT_THAT(error(Grid{1, 1056}), HasSubstr("got 1056"));
   EXPECT_THAT(error(Grid{1, 48}), HasSubstr("got 48"));
   EXPECT_THAT(error(Grid{1, 0}), HasSubstr("got 0"));
   EXPECT_THAT(error(Grid{dim3(1, 65536), 32}), HasSubstr("got 1 x 65536 x 1"));
-  EXPECT_EQ(error(Grid{1, 1024, 227 * 1024}), "no error");
+  EXPECT_EQ(error(Grid{1, 1024}), "no error");
 }
 
 __global__ void launches_another() {

@@ -19,6 +19,7 @@ constexpr int version = 13000;
 constexpr std::size_t memory_bytes = std::size_t{16} << 30;
 
 CUmemPoolHandle_st default_pool;
+std::atomic<std::int64_t> attribute_questions{0};
 
 cudaError_t allocate(void** memory, std::size_t bytes) {
   *memory = nullptr;
@@ -29,7 +30,9 @@ cudaError_t allocate(void** memory, std::size_t bytes) {
     *memory = nullptr;
     return cudaErrorMemoryAllocation;
   }
-  std::memset(*memory, 0xFF, bytes);
+  if (!orthant::simt::only_counts()) {
+    std::memset(*memory, 0xFF, bytes);
+  }
   return cudaSuccess;
 }
 
@@ -40,12 +43,6 @@ cudaError_t release(void* memory) {
 
 // Tells operations of one kind from others in graphs.
 const char copying = 0, setting = 0, host_function = 0, freeing = 0;
-
-// Of the GPU that this stands for: ORTHANT_SIMT_ARCHITECTURE=90 is Hopper.
-int architecture() {
-  const char* text = std::getenv("ORTHANT_SIMT_ARCHITECTURE");
-  return text != nullptr && std::strcmp(text, "90") == 0 ? 90 : 80;
-}
 
 void move_bytes(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0) {
@@ -111,12 +108,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::strncpy(properties->name, "SIMT shim on the CPU", sizeof properties->name - 1);
   properties->totalGlobalMem = memory_bytes;
   properties->sharedMemPerBlock = orthant::simt::static_shared_limit;
-  properties->sharedMemPerBlockOptin = orthant::simt::shared_limit;
+  properties->sharedMemPerBlockOptin = orthant::simt::shared_limit();
   properties->warpSize = 32;
   properties->maxThreadsPerBlock = orthant::simt::block_threads_limit;
   properties->multiProcessorCount = 4;
-  properties->major = architecture() / 10;
-  properties->minor = architecture() % 10;
+  properties->major = orthant::simt::architecture() / 10;
+  properties->minor = orthant::simt::architecture() % 10;
   return cudaSuccess;
 }
 
@@ -138,6 +135,25 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMemoryPoolsSupported: *value = 1; return cudaSuccess;
   }
   return cudaErrorInvalidValue;
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  ++attribute_questions;
+  *attributes = {0, static_cast<int>(orthant::simt::allowed_shared(kernel))};
+  return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+      static_cast<std::size_t>(value) > orthant::simt::shared_limit()) {
+    return cudaErrorInvalidValue;
+  }
+  orthant::simt::allow_shared(kernel, static_cast<std::size_t>(value));
+  return cudaSuccess;
+}
+
+std::int64_t orthant::simt::questions_of_kernels() {
+  return attribute_questions;
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
@@ -227,6 +243,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  orthant::simt::count_launch();
   orthant::simt::give(stream, &copying, [=] { move_bytes(to, from, bytes); });
   return cudaSuccess;
 }
@@ -236,6 +253,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, 
   if (width > to_pitch || width > from_pitch) {
     return cudaErrorInvalidValue;
   }
+  orthant::simt::count_launch();
   orthant::simt::give(stream, &copying, [=] {
     for (std::size_t row = 0; row < height; ++row) {
       move_bytes(static_cast<std::byte*>(to) + row * to_pitch, static_cast<const std::byte*>(from) + row * from_pitch,
@@ -251,6 +269,10 @@ cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
 }
 
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+  orthant::simt::count_launch();
+  if (orthant::simt::only_counts()) {
+    return cudaSuccess;
+  }
   orthant::simt::give(stream, &setting, [=] {
     if (bytes > 0) {
       std::memset(memory, value, bytes);

@@ -8,6 +8,7 @@
 #include <vector_types.h>
 
 #include <cstddef>
+#include <cstdint>
 
 enum cudaError_t {
   cudaSuccess = 0,
@@ -109,10 +110,16 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
-template <class F>
-cudaError_t cudaFuncSetAttribute(F*, cudaFuncAttribute, int) {
-  return cudaSuccess;
-}
+struct cudaFuncAttributes {
+  std::size_t sharedSizeBytes;  // 0: only a launch shows what is static
+  int maxDynamicSharedSizeBytes;
+};
+namespace orthant::simt {
+// Calls of cudaFuncGetAttributes so far.
+std::int64_t questions_of_kernels();
+}  // namespace orthant::simt
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
 // --- memory
 cudaError_t cudaMalloc(void** memory, std::size_t bytes);

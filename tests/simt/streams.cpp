@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -18,9 +19,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 struct EventState {
-  std::uint64_t asked = 0;  // how often it was recorded, as the host sees it
-  std::uint64_t done = 0;   // and as streams have come to it
+  std::uint64_t asked = 0;           // how often it was recorded, as the host sees it
+  std::set<std::uint64_t> on_way{};  // those of them that no stream has come to yet
   Clock::time_point when;
+
+  bool passed(std::uint64_t version) const { return !on_way.contains(version); }
 };
 
 struct Operation {
@@ -59,11 +62,12 @@ struct Scheduler {
   std::vector<CUstream_st*> streams;
   std::atomic<std::uint64_t> seed = 0;
   std::mt19937_64 random;
-  std::atomic<std::int64_t> waits = 0;
+  std::atomic<std::int64_t> waits = 0, events = 0, launches = 0;
+  std::atomic<bool> only_counts = false;
 
   static bool ready(const CUstream_st& stream) {
     const Operation& next = stream.queue.front();
-    return next.kind != Operation::Kind::wait || next.event->done >= next.version;
+    return next.kind != Operation::Kind::wait || next.event->passed(next.version);
   }
 
   void run_one(CUstream_st& stream) {
@@ -72,7 +76,7 @@ struct Scheduler {
     if (now.kind == Operation::Kind::work) {
       now.work();
     } else if (now.kind == Operation::Kind::record) {
-      now.event->done = std::max(now.event->done, now.version);
+      now.event->on_way.erase(now.version);
       now.event->when = Clock::now();
     }
   }
@@ -167,7 +171,7 @@ cudaError_t enqueue_event(CUstream_st* stream, CUevent_st* event, Operation::Kin
   }
   EventState& state = *event->state;
   if (kind == Operation::Kind::record) {
-    ++state.asked;
+    state.on_way.insert(++state.asked);
   }
   enqueue(stream, {.kind = kind, .work = nullptr, .event = event->state, .version = state.asked});
   return cudaSuccess;
@@ -201,6 +205,26 @@ std::int64_t waits() {
   return scheduler().waits;
 }
 
+std::int64_t events() {
+  return scheduler().events;
+}
+
+std::int64_t launches() {
+  return scheduler().launches;
+}
+
+void count_launch() {
+  ++scheduler().launches;
+}
+
+void only_count(bool on) {
+  scheduler().only_counts = on;
+}
+
+bool only_counts() {
+  return scheduler().only_counts;
+}
+
 }  // namespace orthant::simt
 
 void orthant_simt_defer(std::uint64_t seed) {
@@ -209,6 +233,18 @@ void orthant_simt_defer(std::uint64_t seed) {
 
 std::int64_t orthant_simt_waits() {
   return orthant::simt::waits();
+}
+
+std::int64_t orthant_simt_events() {
+  return orthant::simt::events();
+}
+
+std::int64_t orthant_simt_launches() {
+  return orthant::simt::launches();
+}
+
+void orthant_simt_only_count(bool on) {
+  orthant::simt::only_count(on);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
@@ -264,6 +300,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  ++scheduler().events;
   *event = new CUevent_st;
   return cudaSuccess;
 }
@@ -292,11 +329,11 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   }
   Scheduler& s = scheduler();
   const std::lock_guard lock(s.mutex);
-  if (event->state->done >= event->state->asked) {
+  if (event->state->passed(event->state->asked)) {
     return cudaSuccess;
   }
   s.run_any();
-  return event->state->done >= event->state->asked ? cudaSuccess : cudaErrorNotReady;
+  return event->state->passed(event->state->asked) ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -308,8 +345,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   ++s.waits;
   const EventState& state = *event->state;
   const std::uint64_t version = state.asked;
-  if (state.done < version) {
-    s.run_until(s.recorder(state, version), [&] { return state.done >= version; });
+  if (!state.passed(version)) {
+    s.run_until(s.recorder(state, version), [&] { return state.passed(version); });
   }
   return cudaSuccess;
 }

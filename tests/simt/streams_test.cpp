@@ -354,6 +354,30 @@ TEST_F(SimtStreams, NothingOfAStreamWaitsButWhatSaysSo) {
   EXPECT_EQ(library_.waits() - before, 1);
 }
 
+// Also where one is dropped, and used again, before the device has come to it.
+TEST_F(SimtStreams, EventsAreUsedAgain) {
+  in_all_orders([&](Device& device, Stream& main) {
+    const auto side = device.make_side_stream(), second = device.make_side_stream();
+    const auto round = [&](double value) {
+      const Tensor x = filled(device, main, value), y = device.empty(DType::f32, {n}),
+                   z = device.empty(DType::f32, {n});
+      side->wait(main.record());
+      side->copy(y, x);
+      second->wait(side->record());
+      second->copy(z, y);
+      main.wait(second->record());
+      EXPECT_EQ(values(main, z), all(value));
+    };
+    round(1);
+    round(2);
+    const std::int64_t before = library_.events();
+    for (int i = 3; i < 9; ++i) {
+      round(i);
+    }
+    EXPECT_LE(library_.events() - before, 4);  // of rounds that are still held; without a pool 30
+  });
+}
+
 TEST_F(SimtStreams, TheNumberOnTheMachineMustBeOne) {
   const WithVariable wrong("ORTHANT_LOCAL_RANK", "two");
   EXPECT_THROW(make_device("simt", 1), Error);

@@ -89,7 +89,8 @@ void expect_product() {
   const std::vector<std::byte> in_a = laid_out(a, m, a_by_rows), in_b = laid_out(b, n, b_by_rows);
   for (const int step : {0, 16, 32, 48}) {
     std::vector<float> c(m * n);
-    launch(product<a_by_rows, b_by_rows>, Grid{1, 128, shared_bytes}, nullptr, c.data(),
+    KernelLimits limits(simt::shared_limit());
+    launch(product<a_by_rows, b_by_rows>, Grid{1, 128, {shared_bytes, &limits}}, nullptr, c.data(),
            Operands{in_a.data(), in_b.data(), step});
     for (int i = 0; i < m; ++i) {
       for (int j = 0; j < n; ++j) {
@@ -218,7 +219,9 @@ std::string outcome(Missing missing) {
   alignas(16) static const std::uint16_t ones[8] = {0x3F80, 0x3F80, 0x3F80, 0x3F80, 0x3F80, 0x3F80, 0x3F80, 0x3F80};
   std::vector<float> c(128, -1.0f);
   try {
-    launch(lacks, Grid{1, 128, shared_bytes}, nullptr, c.data(), reinterpret_cast<const float*>(ones), missing);
+    KernelLimits limits(simt::shared_limit());
+    launch(lacks, Grid{1, 128, {shared_bytes, &limits}}, nullptr, c.data(), reinterpret_cast<const float*>(ones),
+           missing);
   } catch (const Error& error) {
     return error.what();
   }

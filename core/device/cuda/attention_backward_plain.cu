@@ -26,13 +26,16 @@ __global__ void __launch_bounds__(threads) row_products(float* delta, const T* d
   }
 }
 
-// The sides of the backward's tiles: 16 R own rows, 16 C others.
-template <int D>
+// The sides of the backward's tiles: 16 R own rows, 16 C others. A thread adds one row after the other whatever the
+// sides are, so no bit depends on them. Of small tiles a multiprocessor has room for one block, with all its registers.
+template <int D, bool small>
 struct BackwardTile {
-  static constexpr int R = D <= 128 ? 4 : 2, C = D <= 64 ? 4 : 2;
+  static constexpr int R = D <= 64 ? 4 : (D <= 128 ? 4 : 2) / (small ? 2 : 1);
+  static constexpr int C = D <= 64 ? 4 : D <= 128 || !small ? 2 : 1;
   static constexpr int own = side * R, other = side * C;
   static constexpr std::size_t bytes =
       2 * tile_bytes<D>(own) + 2 * tile_bytes<D>(other) + sizeof(float) * own * weight_stride<C>;
+  static_assert(!small || bytes <= least_shared_memory);
 };
 
 // What both kernels of the backward read. q, d_o [T_q, h c]; k, v [T_k, kv c]; lse, delta [batch, h, queries].
@@ -43,9 +46,10 @@ struct Saved {
 };
 
 // A block: the queries of a tile, one head. dq [T_q, h c].
-template <int D, class T, class O>
-__global__ void __launch_bounds__(threads) backward_queries(O* dq, const Saved<T> s, const Geometry g, bool add) {
-  using Tile = BackwardTile<D>;
+template <int D, bool small, class T, class O>
+__global__ void __launch_bounds__(threads, small ? 1 : 0)
+    backward_queries(O* dq, const Saved<T> s, const Geometry g, bool add) {
+  using Tile = BackwardTile<D, small>;
   constexpr int R = Tile::R, C = Tile::C;
   auto* const queries = dynamic_shared<float>();              // [own, D + 4]
   auto* const d_out = queries + Tile::own * stride_of<D>;     // [own, D + 4]
@@ -104,9 +108,10 @@ __global__ void __launch_bounds__(threads) backward_queries(O* dq, const Saved<T
 }
 
 // A block: the keys of a tile, one KV head, with all its query heads. dk, dv [T_k, kv c].
-template <int D, class T, class O>
-__global__ void __launch_bounds__(threads) backward_keys(O* dk, O* dv, const Saved<T> s, const Geometry g, bool add) {
-  using Tile = BackwardTile<D>;
+template <int D, bool small, class T, class O>
+__global__ void __launch_bounds__(threads, small ? 1 : 0)
+    backward_keys(O* dk, O* dv, const Saved<T> s, const Geometry g, bool add) {
+  using Tile = BackwardTile<D, small>;
   constexpr int R = Tile::R, C = Tile::C;
   auto* const keys = dynamic_shared<float>();                // [own, D + 4]
   auto* const values = keys + Tile::own * stride_of<D>;      // [own, D + 4]
@@ -194,11 +199,16 @@ void plain_attention_backward(CudaStream& stream, const Tensor& dq, const Tensor
     const Saved<T> saved{q.as<T>(), k.as<T>(), v.as<T>(), d_o.as<T>(), lse.as<float>(), delta};
     with_channels(g.c, [&](auto channels) {
       constexpr int D = decltype(channels)::value;
-      using Tile = BackwardTile<D>;
-      launch(backward_queries<D, T, O>, tiles(g.batch * g.heads, g.queries, Tile::own, Tile::bytes), stream.handle(),
-             dq.as<O>(), saved, g, add);
-      launch(backward_keys<D, T, O>, tiles(g.batch * g.kv_heads, g.keys, Tile::own, Tile::bytes), stream.handle(),
-             dk.as<O>(), dv.as<O>(), saved, g, add);
+      with_tile_size<BackwardTile<D, false>::bytes>(stream.cuda(), [&](auto is_small) {
+        constexpr bool small = decltype(is_small)::value;
+        using Tile = BackwardTile<D, small>;
+        launch(backward_queries<D, small, T, O>,
+               tiles(g.batch * g.heads, g.queries, Tile::own, stream.cuda().shared(Tile::bytes)), stream.handle(),
+               dq.as<O>(), saved, g, add);
+        launch(backward_keys<D, small, T, O>,
+               tiles(g.batch * g.kv_heads, g.keys, Tile::own, stream.cuda().shared(Tile::bytes)), stream.handle(),
+               dk.as<O>(), dv.as<O>(), saved, g, add);
+      });
     });
   });
 }

@@ -8,9 +8,16 @@ namespace {
 
 using namespace attention_tile;
 
-// The sides of the forward's tiles: 64 queries by 64 keys.
-constexpr int forward_rows = 4;  // of a thread
-constexpr int forward_tile = forward_rows * side;
+// The sides of the forward's tiles: 16 R queries by 64 keys. Only the queries are fewer in a small tile: a row's
+// running maximum meets the same keys at a time, so no bit depends on which GPU it is.
+template <int D, bool small>
+struct ForwardTile {
+  static constexpr int R = small && D == 256 ? 1 : 4, C = 4;
+  static constexpr int own = side * R, other = side * C;
+  static constexpr std::size_t bytes =
+      tile_bytes<D>(own) + tile_bytes<D>(other) + sizeof(float) * own * weight_stride<C>;
+  static_assert(!small || bytes <= least_shared_memory);
+};
 
 // The greatest over the 16 threads of a row.
 __device__ float row_max(float x) {
@@ -28,57 +35,54 @@ __device__ float row_sum(float x) {
   return x;
 }
 
-template <int D>
-constexpr std::size_t forward_bytes() {
-  return 2 * tile_bytes<D>(forward_tile) + sizeof(float) * forward_tile * weight_stride<forward_rows>;
-}
-
 // A block: the queries of a tile, one head. o [T_q, h c], lse [batch, h, queries], q [T_q, h c], k, v [T_k, kv c].
-template <int D, class T, class O>
+template <int D, bool small, class T, class O>
 __global__ void __launch_bounds__(threads, D <= 64 ? 2 : 1)
     forward(O* o, float* lse, const T* q, const T* k, const T* v, const Geometry g) {
-  auto* const queries = dynamic_shared<float>();               // [tile, D + 4]
-  auto* const others = queries + forward_tile * stride_of<D>;  // [tile, D + 4], keys and then values
-  auto* const weights = others + forward_tile * stride_of<D>;  // [tile, tile + 4]
-  const auto [head, sequence, i0, q_at, kv_at] = query_tile(g, forward_tile);
-  const int i_own = own() * forward_rows;
+  using Tile = ForwardTile<D, small>;
+  constexpr int R = Tile::R, C = Tile::C;
+  auto* const queries = dynamic_shared<float>();              // [own, D + 4]
+  auto* const others = queries + Tile::own * stride_of<D>;    // [other, D + 4], keys and then values
+  auto* const weights = others + Tile::other * stride_of<D>;  // [own, other + 4]
+  const auto [head, sequence, i0, q_at, kv_at] = query_tile(g, Tile::own);
+  const int i_own = own() * R;
 
-  load_tile<D>(queries, q + q_at, g.q_stride(), g.queries - i0, forward_tile, g, g.scale);
-  Sight sight[forward_rows];
-  float top[forward_rows], sum[forward_rows];  // sum: this thread's part
+  load_tile<D>(queries, q + q_at, g.q_stride(), g.queries - i0, Tile::own, g, g.scale);
+  Sight sight[R];
+  float top[R], sum[R];  // sum: this thread's part
 #pragma unroll
-  for (int i = 0; i < forward_rows; ++i) {
+  for (int i = 0; i < R; ++i) {
     sight[i] = sight_of(g, sequence, i0 + i_own + i);
     top[i] = -INFINITY;
     sum[i] = 0.0f;
   }
-  Sums<forward_rows, D> out;
-  clear<forward_rows, D>(out);
+  Sums<R, D> out;
+  clear<R, D>(out);
 
-  const Sight all = sight_of_tile(g, sequence, i0, forward_tile);
-  const auto [begin, end] = keys_of(g, all, forward_tile);
-  for (std::int64_t j0 = begin; j0 < end; j0 += forward_tile) {
-    if (!meet(all, places_of_tile(g, j0, forward_tile))) {
+  const Sight all = sight_of_tile(g, sequence, i0, Tile::own);
+  const auto [begin, end] = keys_of(g, all, Tile::other);
+  for (std::int64_t j0 = begin; j0 < end; j0 += Tile::other) {
+    if (!meet(all, places_of_tile(g, j0, Tile::other))) {
       continue;
     }
     __syncthreads();  // the last values have been used
-    load_tile<D>(others, k + kv_at + j0 * g.kv_stride(), g.kv_stride(), g.keys - j0, forward_tile, g, 1.0f);
+    load_tile<D>(others, k + kv_at + j0 * g.kv_stride(), g.kv_stride(), g.keys - j0, Tile::other, g, 1.0f);
     __syncthreads();
-    float score[forward_rows][forward_rows];
-    multiply_rows<forward_rows, forward_rows, D>(score, queries, others, g.c);
+    float score[R][C];
+    multiply_rows<R, C, D>(score, queries, others, g.c);
 #pragma unroll
-    for (int j = 0; j < forward_rows; ++j) {
+    for (int j = 0; j < C; ++j) {
       const std::int32_t place = place_of(g, j0 + other() + side * j);
 #pragma unroll
-      for (int i = 0; i < forward_rows; ++i) {
+      for (int i = 0; i < R; ++i) {
         score[i][j] = sees(sight[i], place) ? score[i][j] : -INFINITY;
       }
     }
 #pragma unroll
-    for (int i = 0; i < forward_rows; ++i) {
+    for (int i = 0; i < R; ++i) {
       float highest = top[i];
 #pragma unroll
-      for (int j = 0; j < forward_rows; ++j) {
+      for (int j = 0; j < C; ++j) {
         highest = fmaxf(highest, score[i][j]);
       }
       highest = row_max(highest);
@@ -87,7 +91,7 @@ __global__ void __launch_bounds__(threads, D <= 64 ? 2 : 1)
       top[i] = highest;
       sum[i] *= shrink;
 #pragma unroll
-      for (int j = 0; j < forward_rows; ++j) {
+      for (int j = 0; j < C; ++j) {
         score[i][j] = expf(score[i][j] - shift);
         sum[i] += score[i][j];
       }
@@ -101,12 +105,12 @@ __global__ void __launch_bounds__(threads, D <= 64 ? 2 : 1)
     }
     store_weights(weights, score);
     __syncthreads();  // the keys have been used
-    load_tile<D>(others, v + kv_at + j0 * g.kv_stride(), g.kv_stride(), g.keys - j0, forward_tile, g, 1.0f);
+    load_tile<D>(others, v + kv_at + j0 * g.kv_stride(), g.kv_stride(), g.keys - j0, Tile::other, g, 1.0f);
     __syncthreads();
-    add_product<forward_rows, forward_rows, D>(out, weights, others);
+    add_product<R, C, D>(out, weights, others);
   }
 #pragma unroll
-  for (int i = 0; i < forward_rows; ++i) {
+  for (int i = 0; i < R; ++i) {
     const float total = row_sum(sum[i]);
     if (i0 + i_own + i < g.queries) {
       store_row<D>(o + q_at + (i_own + i) * g.q_stride(), out[i], total == 0.0f ? 0.0f : 1.0f / total, g, false);
@@ -127,8 +131,13 @@ void plain_attention(CudaStream& stream, const Tensor& o, const Tensor& lse, con
     using O = decltype(out);
     with_channels(g.c, [&](auto channels) {
       constexpr int D = decltype(channels)::value;
-      launch(forward<D, T, O>, tiles(g.batch * g.heads, g.queries, forward_tile, forward_bytes<D>()), stream.handle(),
-             o.as<O>(), lse.as<float>(), q.as<T>(), k.as<T>(), v.as<T>(), g);
+      with_tile_size<ForwardTile<D, false>::bytes>(stream.cuda(), [&](auto is_small) {
+        constexpr bool small = decltype(is_small)::value;
+        using Tile = ForwardTile<D, small>;
+        launch(forward<D, small, T, O>,
+               tiles(g.batch * g.heads, g.queries, Tile::own, stream.cuda().shared(Tile::bytes)), stream.handle(),
+               o.as<O>(), lse.as<float>(), q.as<T>(), k.as<T>(), v.as<T>(), g);
+      });
     });
   });
 }

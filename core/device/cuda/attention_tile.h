@@ -286,6 +286,19 @@ __device__ void store_row(T* to, const float (&sums)[D / 64][4], float factor, c
   }
 }
 
+// Calls fn(std::bool_constant<small>{}): whether a kernel takes its small tiles, which every GPU has room for, or those
+// of large_bytes.
+template <std::size_t large_bytes, class F>
+void with_tile_size(const CudaDevice& device, F&& fn) {
+  if constexpr (large_bytes > least_shared_memory) {
+    if (large_bytes > device.shared_memory()) {
+      fn(std::true_type{});
+      return;
+    }
+  }
+  fn(std::false_type{});
+}
+
 // Calls fn with the D for these channels, as std::integral_constant. REQUIRES: c <= most_channels.
 template <class F>
 void with_channels(int c, F&& fn) {
@@ -322,11 +335,11 @@ inline Geometry geometry(const AttentionShape& s, const SeenKeys& seen, std::ini
 }
 
 // One block for every tile of every head.
-inline Grid tiles(std::int64_t heads, std::int64_t rows_of_head, int of_tile, std::size_t shared_bytes,
+inline Grid tiles(std::int64_t heads, std::int64_t rows_of_head, int of_tile, SharedBytes shared,
                   std::source_location where = std::source_location::current()) {
   const std::int64_t blocks = heads * ((rows_of_head + of_tile - 1) / of_tile);
   require(blocks <= INT_MAX, "attention: {} heads of {} rows are more than one launch can have", heads, rows_of_head);
-  return {static_cast<unsigned>(blocks), threads, shared_bytes, where};
+  return {static_cast<unsigned>(blocks), threads, shared, where};
 }
 
 // Calls fn(T{}, O{}) for inputs of `in` and outputs of `out`: in itself, or f32.

@@ -225,9 +225,7 @@ int columns_of(const char* operation, const Tensor& logits) {
 
 // Dynamic shared memory that a block may have beside the few words of its sums.
 std::size_t shared_limit(const CudaDevice& device) {
-  int bytes = 0;
-  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.ordinal()), "cross_entropy");
-  return static_cast<std::size_t>(bytes) - 1024;
+  return device.shared_memory() - 1024;
 }
 
 }  // namespace
@@ -241,7 +239,7 @@ void CudaStream::cross_entropy(const Tensor& loss, const Tensor& logits, const T
   with_width(logits, [&](auto type, auto width) {
     using T = decltype(type);
     Grid grid = grid_of_rows<width()>(rows, v);
-    grid.shared_bytes = keep ? row_bytes : 0;
+    grid.shared = device_.shared(keep ? row_bytes : 0);
     launch(keep ? cross_entropy_rows<T, width(), true> : cross_entropy_rows<T, width(), false>, grid, stream_,
            loss.as<float>(), logits.as<T>(), label.as<std::int32_t>(), v, scale);
   });

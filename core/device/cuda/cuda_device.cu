@@ -89,10 +89,13 @@ CudaDevice::CudaDevice(std::string name, std::string experts, int host_threads)
     : name_(std::move(name)), expert_kernels_(std::move(experts)), owns_stream_(true) {
   ordinal_ = local_rank() % usable_gpus(name_);
   check(cudaSetDevice(ordinal_), fmt::format("choosing GPU {}", ordinal_));
-  int major = 0, minor = 0;
+  int major = 0, minor = 0, shared_memory = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal_), "asking the GPU");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal_), "asking the GPU");
   check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, ordinal_), "asking the GPU");
+  check(cudaDeviceGetAttribute(&shared_memory, cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal_), "asking the GPU");
+  shared_memory_ = static_cast<std::size_t>(shared_memory);
+  kernel_limits_ = std::make_shared<KernelLimits>(shared_memory_);
   architecture_ = 10 * major + minor;
   require(architecture_ >= 80, "GPU {} has compute capability {}.{}; device \"{}\" needs 8.0 (Ampere) or later",
           ordinal_, major, minor, name_);
@@ -100,7 +103,8 @@ CudaDevice::CudaDevice(std::string name, std::string experts, int host_threads)
   gpu_ = std::make_shared<GpuMemory>(ordinal_, cached(name_));
   gpu_->serve([this] { collect(true); }, [this] { return memory(); });
   pinned_ = std::make_shared<PinnedCache>();
-  host_tensors_ = std::make_shared<HostTensors>(*pinned_, main_);
+  events_ = std::make_shared<EventPool>();
+  host_tensors_ = std::make_shared<HostTensors>(*pinned_, *events_, main_);
   arena_ = std::make_unique<Arena>(gpu_, main_);
   host_processor_ = make_cpu_device(host_threads);
 }
@@ -112,10 +116,13 @@ CudaDevice::CudaDevice(CudaDevice& of, cudaStream_t stream)
       ordinal_(of.ordinal_),
       multiprocessors_(of.multiprocessors_),
       architecture_(of.architecture_),
+      shared_memory_(of.shared_memory_),
+      kernel_limits_(of.kernel_limits_),
       owns_stream_(false),
       main_(stream),
       gpu_(of.gpu_),
       pinned_(of.pinned_),
+      events_(of.events_),
       host_tensors_(of.host_tensors_),
       arena_(std::make_unique<Arena>(gpu_, stream)) {}
 

@@ -22,6 +22,7 @@
 
 #include "core/device/cuda/arena.h"
 #include "core/device/cuda/kept_tensors.h"
+#include "core/device/cuda/kernel_limits.h"
 #include "core/device/cuda/staging.h"
 
 namespace orthant::cuda {
@@ -43,16 +44,22 @@ class CudaDevice final : public Device {
   std::unique_ptr<Stream> make_side_stream() override;
   std::unique_ptr<Stream> make_host_stream() override;
   std::unique_ptr<HostView> host_view(const Tensor& tensor, Access access) override;
+  std::string kernels(DType compute) const override;  // experts/cuda/kernels.cu
 
   int ordinal() const { return ordinal_; }
   int multiprocessors() const { return multiprocessors_; }
   // 80 for sm_80, 90 for Hopper.
   int architecture() const { return architecture_; }
+  // Bytes that a block of a kernel may have, static and dynamic ones together: at least least_shared_memory.
+  std::size_t shared_memory() const { return shared_memory_; }
+  // For Grid: so many bytes of dynamic shared memory.
+  SharedBytes shared(std::size_t bytes) const { return {bytes, kernel_limits_.get()}; }
   // A word that the device only carries: experts/cuda knows what it means.
   const std::string& expert_kernels() const { return expert_kernels_; }
   // The stream in whose order memory is allocated and freed.
   cudaStream_t main() const { return main_; }
   PinnedCache& pinned() { return *pinned_; }
+  const std::shared_ptr<EventPool>& events() { return events_; }
 
   // --- for side streams
   // Allocations so far. The main stream's work on earlier tensors that had a tensor's memory is before everything that
@@ -84,10 +91,13 @@ class CudaDevice final : public Device {
 
   const std::string name_, expert_kernels_;
   int ordinal_ = 0, multiprocessors_ = 1, architecture_ = 0;
+  std::size_t shared_memory_ = 0;
+  std::shared_ptr<KernelLimits> kernel_limits_;
   const bool owns_stream_;
   cudaStream_t main_ = nullptr;
   std::shared_ptr<GpuMemory> gpu_;
   std::shared_ptr<PinnedCache> pinned_;
+  std::shared_ptr<EventPool> events_;
   std::shared_ptr<HostTensors> host_tensors_;
   std::unique_ptr<Device> host_processor_;  // of make_host_stream; null for the device of a side stream
   std::unique_ptr<Arena> arena_;

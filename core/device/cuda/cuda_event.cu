@@ -1,25 +1,50 @@
 #include "core/device/cuda/cuda_event.h"
 
+#include <utility>
+
 #include "core/device/cuda/launch.h"
 
 namespace orthant::cuda {
 
-cudaEvent_t record_event(cudaStream_t stream) {
+EventPool::~EventPool() {
+  for (const cudaEvent_t event : free_) {
+    static_cast<void>(cudaEventDestroy(event));
+  }
+}
+
+cudaEvent_t EventPool::take() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      const cudaEvent_t event = free_.back();
+      free_.pop_back();
+      return event;
+    }
+  }
   cudaEvent_t event = nullptr;
   check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+  return event;
+}
+
+cudaEvent_t EventPool::record(cudaStream_t stream) {
+  const cudaEvent_t event = take();
   if (const cudaError_t status = cudaEventRecord(event, stream); status != cudaSuccess) {
-    static_cast<void>(cudaEventDestroy(event));
+    give(event);
     check(status, "recording an event");
   }
   return event;
 }
 
-CudaEvent::CudaEvent(std::uint64_t covers) : covers_(covers) {
-  check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
+void EventPool::give(cudaEvent_t event) noexcept {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(event);
 }
 
+CudaEvent::CudaEvent(std::shared_ptr<EventPool> pool, std::uint64_t covers)
+    : pool_(std::move(pool)), covers_(covers), event_(pool_->take()) {}
+
 CudaEvent::~CudaEvent() {
-  static_cast<void>(cudaEventDestroy(event_));
+  pool_->give(event_);
 }
 
 void CudaEvent::record(cudaStream_t stream) {

@@ -10,7 +10,9 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <mutex>
+#include <vector>
 
 namespace orthant::cuda {
 
@@ -23,14 +25,31 @@ inline cudaError_t query(cudaEvent_t event) {
   return status;
 }
 
-// An event behind what `stream` has been given so far; the caller destroys it.
-cudaEvent_t record_event(cudaStream_t stream);
+// Events to be used again, of one GPU: to make and destroy one for each operation costs as much as its launch. What
+// waits for an event that was given back waits for what it was recorded behind then. Thread safety: all calls, from any
+// thread.
+class EventPool {
+ public:
+  EventPool() = default;
+  ~EventPool();
+  EventPool(const EventPool&) = delete;
+  EventPool& operator=(const EventPool&) = delete;
+
+  cudaEvent_t take();
+  // Taken, and recorded behind what `stream` has been given so far.
+  cudaEvent_t record(cudaStream_t stream);
+  void give(cudaEvent_t event) noexcept;
+
+ private:
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> free_;
+};
 
 class CudaEvent final : public Event {
  public:
   // covers: the main stream's work on memory up to this allocation (CudaDevice::allocations) is done when the event has
   // passed.
-  explicit CudaEvent(std::uint64_t covers);
+  CudaEvent(std::shared_ptr<EventPool> pool, std::uint64_t covers);
   ~CudaEvent() override;
 
   void record(cudaStream_t stream);
@@ -46,6 +65,7 @@ class CudaEvent final : public Event {
  private:
   void wait_until_recorded();
 
+  const std::shared_ptr<EventPool> pool_;
   const std::uint64_t covers_;
   cudaEvent_t event_ = nullptr;
   mutable std::mutex mutex_;

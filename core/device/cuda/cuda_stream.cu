@@ -9,13 +9,16 @@
 namespace orthant::cuda {
 
 CudaStream::CudaStream(CudaDevice& device, cudaStream_t stream)
-    : device_(device), stream_(stream), uploads_(device.pinned(), stream), graphs_(device, stream, uploads_) {}
+    : device_(device),
+      stream_(stream),
+      uploads_(device.pinned(), *device.events(), stream),
+      graphs_(device, stream, uploads_) {}
 
 CudaStream::~CudaStream() = default;
 
 std::shared_ptr<Event> CudaStream::record() {
   device_.require_not_capturing("an event is recorded");
-  auto event = std::make_shared<CudaEvent>(device_.allocations());
+  auto event = std::make_shared<CudaEvent>(device_.events(), device_.allocations());
   event->record(stream_);
   return event;
 }

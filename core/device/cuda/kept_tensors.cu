@@ -9,12 +9,12 @@ namespace orthant::cuda {
 
 KeptTensors::~KeptTensors() {
   for (const Entry& entry : entries_) {
-    static_cast<void>(cudaEventDestroy(entry.passed));
+    events_->give(entry.passed);
   }
 }
 
 void KeptTensors::push(std::vector<Tensor> tensors) {
-  entries_.push_back({record_event(stream_), std::move(tensors)});
+  entries_.push_back({events_->record(stream_), std::move(tensors)});
 }
 
 void KeptTensors::keep(std::vector<Tensor> tensors) {
@@ -60,7 +60,7 @@ void KeptTensors::drop(bool wait) {
     }
   }
   for (const Entry& entry : done) {
-    static_cast<void>(cudaEventDestroy(entry.passed));
+    events_->give(entry.passed);
   }
 }
 

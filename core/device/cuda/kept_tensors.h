@@ -9,14 +9,18 @@
 #include <orthant/tensor.h>
 
 #include <deque>
+#include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
+
+#include "core/device/cuda/cuda_event.h"
 
 namespace orthant::cuda {
 
 class KeptTensors {
  public:
-  explicit KeptTensors(cudaStream_t stream) : stream_(stream) {}
+  KeptTensors(cudaStream_t stream, std::shared_ptr<EventPool> events) : stream_(stream), events_(std::move(events)) {}
   ~KeptTensors();
   KeptTensors(const KeptTensors&) = delete;
   KeptTensors& operator=(const KeptTensors&) = delete;
@@ -41,6 +45,7 @@ class KeptTensors {
   void drop(bool wait);
 
   const cudaStream_t stream_;
+  const std::shared_ptr<EventPool> events_;
   std::mutex mutex_;
   std::deque<Entry> entries_;
   std::vector<Tensor> open_;

@@ -21,6 +21,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/device/cuda/kernel_limits.h"
+
 namespace orthant::cuda {
 
 // Throws Error with the operation, the CUDA error's name and its text. `operation` reads like "copy to the device".
@@ -31,10 +33,13 @@ inline void check(cudaError_t status, std::string_view operation) {
   }
 }
 
+// What the GPUs have that let a block have the least (sm_86, sm_89, sm_120); others: CudaDevice::shared_memory.
+inline constexpr std::size_t least_shared_memory = 99 * 1024;
+
 struct Grid {
   dim3 blocks;
   int threads;                                                   // of a block: 32, 64, ... 1024
-  std::size_t shared_bytes = 0;                                  // dynamic shared memory
+  SharedBytes shared = {};                                       // dynamic shared memory
   std::source_location where = std::source_location::current();  // named in errors; not to be set
 };
 
@@ -74,29 +79,6 @@ T* dynamic_shared() {
 
 #if defined(__CUDACC__) || defined(ORTHANT_SIMT)
 
-#if defined(__CUDACC__)
-// Dynamic and static shared memory of more than 48 KB together must be asked for. All that the GPU has then: the same
-// for each launch of the kernel, so that threads that launch it with different sizes do not undo each other's.
-template <class... P>
-cudaError_t allow_shared_memory(void (*kernel)(P...), std::size_t bytes) {
-  cudaFuncAttributes known{};
-  cudaError_t status = cudaFuncGetAttributes(&known, kernel);
-  if (status != cudaSuccess || bytes <= static_cast<std::size_t>(known.maxDynamicSharedSizeBytes)) {
-    return status;
-  }
-  int gpu = 0, most = 0;
-  status = cudaGetDevice(&gpu);
-  if (status == cudaSuccess) {
-    status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu);
-  }
-  if (status == cudaSuccess) {
-    status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  most - static_cast<int>(known.sharedSizeBytes));
-  }
-  return status;
-}
-#endif
-
 // Runs kernel(args...) on every thread of the grid, in `stream`'s order. No blocks: nothing is launched.
 // Arguments are converted to the kernel's parameters, without narrowing.
 // Errors: Error naming the place of the launch; failures of the kernel itself show up at a later synchronisation.
@@ -109,25 +91,26 @@ void launch(void (*kernel)(P...), const Grid& grid, cudaStream_t stream, A&&... 
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) {
     return;
   }
-#if defined(__CUDACC__)
+  const void* const address = reinterpret_cast<const void*>(kernel);
   cudaError_t status = cudaSuccess;
-  if (grid.shared_bytes > 0) {
-    status = allow_shared_memory(kernel, grid.shared_bytes);
+  if (grid.shared.bytes > 0 && grid.shared.limits != nullptr) {
+    status = grid.shared.limits->allow(address, grid.shared.bytes);
   }
+#if defined(__CUDACC__)
   if (status == cudaSuccess) {
-    kernel<<<grid.blocks, static_cast<unsigned>(grid.threads), grid.shared_bytes, stream>>>(
+    kernel<<<grid.blocks, static_cast<unsigned>(grid.threads), grid.shared.bytes, stream>>>(
         P{std::forward<A>(args)}...);
     status = cudaGetLastError();
   }
+#endif
   if (status != cudaSuccess) [[unlikely]] {
     check(status, fmt::format("launch of {} x {} x {} blocks of {} threads with {} bytes of dynamic shared memory "
                               "({}:{})",
-                              grid.blocks.x, grid.blocks.y, grid.blocks.z, grid.threads, grid.shared_bytes,
+                              grid.blocks.x, grid.blocks.y, grid.blocks.z, grid.threads, grid.shared.bytes,
                               grid.where.file_name(), grid.where.line()));
   }
-#else
-  simt::launch({grid.blocks, grid.threads, grid.shared_bytes, grid.where}, stream,
-               reinterpret_cast<const void*>(kernel),
+#if defined(ORTHANT_SIMT)
+  simt::launch({grid.blocks, grid.threads, grid.shared.bytes, grid.where}, stream, address,
                [kernel, ... values = P{std::forward<A>(args)}] { kernel(values...); });
 #endif
 }

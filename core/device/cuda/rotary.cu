@@ -125,6 +125,9 @@ void run(CudaStream& stream, const Tensor& q, const Tensor& k, const Tensor& v, 
       static_cast<int>(std::clamp<std::int64_t>(rotary_threads / std::max<std::int64_t>(half, 1), 1, most_rows));
   const bool rotated = shape.theta != 0;
   const auto shared = static_cast<std::size_t>(rotated ? half : 0) * (sizeof(double) + 2 * sizeof(float) * at_once);
+  require(shared <= stream.cuda().shared_memory(),
+          "rotary positions: heads of {} channels need {} bytes of shared memory, a block of this GPU has {}", c,
+          shared, stream.cuda().shared_memory());
   with_float_type(joined.dtype(), [&](auto type) {
     using T = decltype(type);
     const auto data = [](const Tensor& x) { return x.defined() ? x.as<T>() : nullptr; };
@@ -145,7 +148,8 @@ void run(CudaStream& stream, const Tensor& q, const Tensor& k, const Tensor& v, 
     const std::int64_t columns = rotated ? std::gcd(half, shape.plain) : c;  // what every run is a multiple of
     const bool vectors = vectorizable(move.joined, columns) && vectorizable(move.q, columns) &&
                          vectorizable(move.k, columns) && vectorizable(move.v, columns);
-    const Grid grid{blocks_for(rows, at_once, 16 * stream.cuda().multiprocessors()), rotary_threads, shared};
+    const Grid grid{blocks_for(rows, at_once, 16 * stream.cuda().multiprocessors()), rotary_threads,
+                    stream.cuda().shared(shared)};
     const auto run_by = [&](auto* neighbours, auto* halves) {
       launch(shape.interleaved ? neighbours : halves, grid, stream.handle(), move);
     };

@@ -8,7 +8,7 @@ namespace orthant::cuda {
 
 CudaSideStream::CudaSideStream(CudaDevice& device) : device_(device) {
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
-  kept_ = std::make_shared<KeptTensors>(stream_);
+  kept_ = std::make_shared<KeptTensors>(stream_, device.events());
   own_.emplace(device, stream_);
   inner_ = std::make_unique<CudaStream>(*own_, stream_);
   device.add(kept_);
@@ -54,7 +54,7 @@ std::shared_ptr<CudaEvent> CudaSideStream::behind(std::initializer_list<Tensor> 
   }
   device_.require_not_capturing("work of another stream");
   covered_ = device_.allocations();  // before the event: what is counted here is before it
-  auto event = std::make_shared<CudaEvent>(covered_);
+  auto event = std::make_shared<CudaEvent>(device_.events(), covered_);
   event->record(device_.main());
   return event;
 }
@@ -83,7 +83,7 @@ void CudaSideStream::uses(std::initializer_list<Tensor> tensors) {
 }
 
 std::shared_ptr<Event> CudaSideStream::record() {
-  auto event = std::make_shared<CudaEvent>(covered_);
+  auto event = std::make_shared<CudaEvent>(device_.events(), covered_);
   if (queue_ != nullptr) {
     queue_->post_always([this, event](std::exception_ptr failure) {
       failure != nullptr ? event->fail(std::move(failure)) : event->record(stream_);

@@ -48,7 +48,7 @@ void PinnedCache::give(Block block) noexcept {
 HostTensors::~HostTensors() {
   for (const Leaving& one : leaving_) {
     if (one.passed != nullptr) {
-      static_cast<void>(cudaEventDestroy(one.passed));
+      events_.give(one.passed);
     }
     pinned_.give(one.block);
   }
@@ -67,7 +67,7 @@ void HostTensors::release(void* data, bool capturing) noexcept {
   cudaEvent_t passed = nullptr;
   if (!capturing) {
     try {
-      passed = record_event(main_);
+      passed = events_.record(main_);
     } catch (...) {  // the device has failed: the memory stays until it goes
     }
   }
@@ -79,7 +79,7 @@ void HostTensors::collect() noexcept {
     Leaving& oldest = leaving_.front();
     if (oldest.passed == nullptr) {
       try {
-        oldest.passed = record_event(main_);
+        oldest.passed = events_.record(main_);
       } catch (...) {
         return;
       }
@@ -87,7 +87,7 @@ void HostTensors::collect() noexcept {
     if (query(oldest.passed) != cudaSuccess) {
       return;
     }
-    static_cast<void>(cudaEventDestroy(oldest.passed));
+    events_.give(oldest.passed);
     pinned_.give(oldest.block);
     leaving_.pop_front();
   }
@@ -132,7 +132,7 @@ void Uploads::dropped() noexcept {
 }
 
 void Uploads::send_off(std::vector<PinnedCache::Block> blocks) {
-  in_flight_.push_back({record_event(stream_), std::move(blocks)});
+  in_flight_.push_back({events_.record(stream_), std::move(blocks)});
   in_flight_bytes_ += in_flight_.back().bytes();
 }
 
@@ -152,7 +152,7 @@ void Uploads::collect(std::size_t most_bytes) {
     } else if (query(oldest.passed) != cudaSuccess) {
       return;
     }
-    static_cast<void>(cudaEventDestroy(oldest.passed));
+    events_.give(oldest.passed);
     for (const PinnedCache::Block& block : oldest.blocks) {
       pinned_.give(block);
     }

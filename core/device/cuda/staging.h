@@ -11,6 +11,8 @@
 
 namespace orthant::cuda {
 
+class EventPool;
+
 // Keeps what is given back: to pin memory takes long, and the driver may wait for the whole device meanwhile.
 // Thread safety: all calls, from any thread.
 class PinnedCache {
@@ -37,7 +39,8 @@ class PinnedCache {
 // themselves.) Thread safety: all calls, from any thread.
 class HostTensors {
  public:
-  HostTensors(PinnedCache& pinned, cudaStream_t main) : pinned_(pinned), main_(main) {}
+  HostTensors(PinnedCache& pinned, EventPool& events, cudaStream_t main)
+      : pinned_(pinned), events_(events), main_(main) {}
   ~HostTensors();
   HostTensors(const HostTensors&) = delete;
   HostTensors& operator=(const HostTensors&) = delete;
@@ -54,6 +57,7 @@ class HostTensors {
   void collect() noexcept;  // under the lock
 
   PinnedCache& pinned_;
+  EventPool& events_;
   const cudaStream_t main_;
   std::mutex mutex_;
   std::deque<Leaving> leaving_;
@@ -65,7 +69,8 @@ class HostTensors {
 // Thread safety: as the stream it belongs to.
 class Uploads {
  public:
-  Uploads(PinnedCache& pinned, cudaStream_t stream) : pinned_(pinned), stream_(stream) {}
+  Uploads(PinnedCache& pinned, EventPool& events, cudaStream_t stream)
+      : pinned_(pinned), events_(events), stream_(stream) {}
   ~Uploads();
   Uploads(const Uploads&) = delete;
   Uploads& operator=(const Uploads&) = delete;
@@ -86,6 +91,7 @@ class Uploads {
   void collect(std::size_t most_bytes);  // until at most so many are on their way
 
   PinnedCache& pinned_;
+  EventPool& events_;
   const cudaStream_t stream_;
   std::deque<InFlight> in_flight_;
   std::size_t in_flight_bytes_ = 0;

@@ -100,6 +100,10 @@ class Device {
   // REQUIRES: work that writes `tensor` has completed or is ordered before on the calling thread's stream.
   virtual std::unique_ptr<HostView> host_view(const Tensor& tensor, Access access) = 0;
 
+  // For the log of a run: which kernels compute dense products, experts and attention of this dtype, and why. "" where
+  // there is nothing to choose.
+  virtual std::string kernels(DType /*compute*/) const { return {}; }
+
   MemoryUse memory() const;  // of the device; host_memory: of host_empty's tensors
   MemoryUse host_memory() const;
   void reset_peak();  // of both

@@ -10,7 +10,7 @@ namespace {
 static_assert(tile_rows == mma_edge);
 constexpr int staged_stride = mma_edge + 4;  // floats; neighbouring rows begin in other banks
 constexpr std::size_t shared_bytes = std::size_t{mma_edge} * staged_stride * sizeof(float);
-static_assert(shared_bytes >= mma_stage_bytes);
+static_assert(shared_bytes >= mma_stage_bytes && shared_bytes <= least_shared_memory);
 
 // The tile in shared memory, as floats [128][staged_stride]: one part (tile_epilogues.h).
 struct WholeTile {
@@ -95,12 +95,13 @@ struct Mma {
   template <GroupedLayout layout, class Epilogue>
   static void rows(const CudaStream& stream, const GroupedProblem& p, Gather gather, const Epilogue& epilogue) {
     const std::int64_t tiles = most_tiles(p, across_of(Epilogue::across(p)));
-    launch(rows_mma<layout, Epilogue>, Grid{blocks_for(tiles, 1), mma_threads, shared_bytes}, stream.handle(), p,
-           gather, epilogue);
+    launch(rows_mma<layout, Epilogue>, Grid{blocks_for(tiles, 1), mma_threads, stream.cuda().shared(shared_bytes)},
+           stream.handle(), p, gather, epilogue);
   }
   static void weights(const CudaStream& stream, const GroupedProblem& p, Gather gather_a, Gather gather_b) {
     const std::int64_t tiles = p.experts * across_of(p.m) * across_of(p.n);
-    launch(weights_mma, Grid{blocks_for(tiles, 1), mma_threads, shared_bytes}, stream.handle(), p, gather_a, gather_b);
+    launch(weights_mma, Grid{blocks_for(tiles, 1), mma_threads, stream.cuda().shared(shared_bytes)}, stream.handle(), p,
+           gather_a, gather_b);
   }
 };
 

@@ -201,7 +201,8 @@ struct Wgmma {
  private:
   template <class Kernel, class... A>
   static void run(const CudaStream& stream, Kernel* kernel, std::int64_t tiles, const A&... arguments) {
-    const Grid grid{blocks_for(tiles, 1, stream.cuda().multiprocessors()), wgmma_threads, shared_bytes};
+    const Grid grid{blocks_for(tiles, 1, stream.cuda().multiprocessors()), wgmma_threads,
+                    stream.cuda().shared(shared_bytes)};
     launch(kernel, grid, stream.handle(), arguments...);
   }
 };

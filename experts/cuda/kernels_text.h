@@ -1,0 +1,56 @@
+// What a run says at its start of the kernels that it will use, by the rules that choose them. Tested without a GPU.
+#pragma once
+
+#include <orthant/error.h>
+#include <orthant/tensor.h>
+
+#include <string>
+
+#include "core/device/cuda/attention_choice.h"
+#include "experts/cuda/choose_kernels.h"
+
+namespace orthant::cuda {
+
+// Libraries that the device was built with, beside CUTLASS.
+struct KernelLibraries {
+  bool cublas = false, cudnn = false;
+};
+
+// Of a routed layer whose sizes are multiples of 8.
+inline std::string experts_text(const ExpertMeans& means, DType compute) {
+  const GroupedProblem p{.layout = GroupedLayout::nt, .experts = 8, .rows = 4096, .n = 1024, .k = 1024};
+  const std::string by_whom = means.setting == ExpertSetting::automatic ? "" : ", as ORTHANT_CUDA_EXPERTS says";
+  const char* const rows = choose_fused(means, p, p, compute) ? "fused" : "packed";
+  switch (choose_products(means, p, compute, compute)) {
+    case ExpertProducts::cutlass: return fmt::format("CUTLASS, {}{}", rows, by_whom);
+    case ExpertProducts::wgmma:
+      return fmt::format("our wgmma kernels, {}{}", rows, means.cutlass ? by_whom : " (built without CUTLASS)");
+    case ExpertProducts::mma:
+      return fmt::format("our mma.sync kernels, {}{} (CUTLASS's and wgmma are for sm_90)", rows, by_whom);
+    case ExpertProducts::plain: break;
+  }
+  return "our tiles on the fp32 units (the matrix units take bf16)";
+}
+
+inline std::string attention_text(int architecture, bool cudnn, DType compute) {
+  const std::string tiles = "our tiles on the fp32 units";
+  const auto fits = [&](std::int64_t channels) {
+    return cudnn_attention_fits(compute, false, {1, 4096, 1, 1, channels}, architecture);
+  };
+  if (!fits(128)) {
+    return tiles + " (cuDNN takes bf16)";
+  }
+  if (!cudnn) {
+    return tiles + " (built without cuDNN)";
+  }
+  return fmt::format("cuDNN for whole sequences without documents or a window, heads of up to {} channels; else {}",
+                     fits(256) ? 256 : 128, tiles);
+}
+
+inline std::string kernels_text(const ExpertMeans& means, const KernelLibraries& built_with, DType compute) {
+  return fmt::format("kernels on sm_{} in {}: dense products: {}; experts: {}; attention: {}", means.architecture,
+                     name_of(compute), built_with.cublas ? "cuBLAS" : "our tiles on the fp32 units",
+                     experts_text(means, compute), attention_text(means.architecture, built_with.cudnn, compute));
+}
+
+}  // namespace orthant::cuda
