@@ -68,6 +68,7 @@ TEST(Nccl, Conforms) {
     EXPECT_THAT(run({.ranks = world},
                     [](Communicator& c) {
                       orthant::test::Conformance(c).run({0, 1, 1000});
+                      orthant::test::Conformance(c, orthant::test::SumOrder::any).run({0, 1, 1000});
                     }),
                 Each("no error"))
         << world;
