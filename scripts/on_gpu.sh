@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Everything that only a GPU can show, in one go: the list of operations and the tests labelled gpu, the same under
-# compute-sanitizer, the benchmark of one layer with its peers, and a training run.
+# compute-sanitizer, NCCL where there are two GPUs or more, the benchmark of one layer with its peers, and a training run.
 #
 #   scripts/on_gpu.sh [--build DIR] [--out DIR] [--limit SECONDS] [PART...]
 #
-# PART: tests sanitizer bench peers train (all of them). --limit: of each program that is run (default: 3600).
+# PART: tests sanitizer nccl bench peers train (all of them). --limit: of each program that is run (default: 3600).
 #
 # Needs a build with -DORTHANT_CUDA=ON (./runtests makes one where nvcc is) and a GPU; `peers` a python3 with PyTorch. A part that fails does not stop the
 # next; the exit code says whether all of them passed. Logs and tables go to --out (default: gpu_results).
@@ -20,12 +20,12 @@ while [[ $# -gt 0 ]]; do
     --build) build=$2; shift ;;
     --out) out=$2; shift ;;
     --limit) limit=$2; shift ;;
-    tests | sanitizer | bench | peers | train) parts+=("$1") ;;
+    tests | sanitizer | nccl | bench | peers | train) parts+=("$1") ;;
     *) echo "on_gpu: unknown argument $1" >&2; exit 2 ;;
   esac
   shift
 done
-[[ ${#parts[@]} -gt 0 ]] || parts=(tests sanitizer bench peers train)
+[[ ${#parts[@]} -gt 0 ]] || parts=(tests sanitizer nccl bench peers train)
 [[ -x $build/bin/ops_tests ]] || { echo "on_gpu: no tests in $build: run ./runtests where nvcc is in the PATH" >&2; exit 2; }
 nvidia-smi -L >/dev/null 2>&1 || { echo "on_gpu: nvidia-smi finds no GPU here" >&2; exit 2; }
 mkdir -p "$out"
@@ -66,13 +66,37 @@ for part in "${parts[@]}"; do
       step test_router_on_gpu "$build/bin/router_thrust_gpu_tests"
       ;;
     sanitizer)
-      # memcheck sees every address, with each tensor an allocation of its own; racecheck shared memory. Both are slow:
-      # the operations at their small sizes.
-      for tool in memcheck racecheck; do
+      # memcheck sees every address, with each tensor an allocation of its own; racecheck shared memory, synccheck
+      # barriers. All are slow: the operations at their small sizes. The latter two look at our kernels alone, by their
+      # mangled names: in those of CUTLASS they report what is none, for hours.
+      for tool in memcheck racecheck synccheck; do
+        look=(compute-sanitizer --tool "$tool" --error-exitcode 9)
+        [[ $tool == memcheck ]] || look+=(--kernel-name kns=_ZN7orthant)
         for folder in "${operations[@]}"; do
-          step "${tool}_$folder" env ORTHANT_CUDA_CACHE=0 compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/bin/${folder}_tests"
+          step "${tool}_$folder" env ORTHANT_CUDA_CACHE=0 "${look[@]}" "$build/bin/${folder}_tests"
         done
-        step "${tool}_experts_fused" env ORTHANT_CUDA_CACHE=0 ORTHANT_CUDA_EXPERTS=fused compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/bin/experts_tests"
+        step "${tool}_experts_fused" env ORTHANT_CUDA_CACHE=0 ORTHANT_CUDA_EXPERTS=fused "${look[@]}" "$build/bin/experts_tests"
+      done
+      ;;
+    nccl)
+      gpus=$(nvidia-smi -L | wc -l)
+      if [[ $gpus -lt 2 || ! -x $build/bin/comm_conformance_nccl ]]; then
+        echo "on_gpu: nccl left out: it needs two GPUs ($gpus here) and a build that found NCCL"
+        continue
+      fi
+      step nccl_conformance_2 "$build/bin/comm_conformance_nccl" 2
+      [[ $gpus -eq 2 ]] || step "nccl_conformance_$gpus" "$build/bin/comm_conformance_nccl" "$gpus"
+      # Layouts of two ranks over NCCL against one rank.
+      for layout in "one 1 1 1" "experts 2 2 1" "stages 1 1 2"; do
+        read -r name data expert pipeline <<<"$layout"
+        step "nccl_train_$name" "$build/bin/orthant" launch "$root/configs/quickstart.toml" --set run.device=cuda \
+          --set run.communicator="$([[ $name == one ]] && echo local || echo nccl)" --set "run.directory=\"$out/nccl_runs\"" \
+          --set "run.name=\"$name\"" --set run.steps=20 --set run.log_every=1 --set run.validate_every=20 \
+          --set run.checkpoint_every=20 --set "plugins.data.size=$data" --set "plugins.expert.size=$expert" \
+          --set "plugins.pipeline.size=$pipeline"
+      done
+      for name in experts stages; do
+        step "nccl_parity_$name" "$root/scripts/same_losses.sh" "$out/nccl_runs/one/metrics.jsonl" "$out/nccl_runs/$name/metrics.jsonl" 20
       done
       ;;
     bench) # the experts' kernels packed and fused (experts/cuda/choose_kernels.h)

@@ -43,7 +43,12 @@ Executor::Executor(Plan& plan, Stream& stream, std::int64_t tokens)
 // Link s joins stages s and s + 1; where a stage has several chunks the last link leads from the last stage back to the
 // first. Neighbouring links have different colours and those of one colour are made together, on every rank in the same
 // order; a rank that has no link of a colour makes a group of itself.
+// Each link carries one element now: a transport may connect two ranks at their first message, for which both must be
+// there, and that is not for the middle of a step.
 void Executor::connect(const std::string& name, Lane& lane, bool forward) {
+  lane.sends = plan_.device().make_side_stream();
+  const Tensor first = plan_.device().empty(dtype_, {1});
+  stream_.fill(first, 0);
   const std::vector<int> line = line_of(plan_);
   const int links = pieces_ > stages_ ? stages_ : stages_ - 1;
   auto colour_of = [&](int link) { return link == stages_ - 1 && stages_ % 2 == 1 ? 2 : link % 2; };
@@ -66,10 +71,18 @@ void Executor::connect(const std::string& name, Lane& lane, bool forward) {
     Group& group = plan_.mesh().group_of(name, members);
     if (own >= 0) {
       const bool lower = own == stage_;  // the link leads to the next stage
-      (lower == forward ? lane.out : lane.in) = {&group, 1 - group.rank()};
+      const int peer = 1 - group.rank();
+      if (lower == forward) {
+        lane.out = {&group, peer};
+        lane.sends->wait(stream_.record());
+        group.send(first, peer, *lane.sends);
+        stream_.wait(lane.sends->record());
+      } else {
+        lane.in = {&group, peer};
+        group.recv(first, peer, stream_);
+      }
     }
   }
-  lane.sends = plan_.device().make_side_stream();
 }
 
 void Executor::send(Lane& lane, Place place) {

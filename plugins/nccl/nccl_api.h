@@ -2,7 +2,7 @@
 // else with another one, on host memory.
 //
 // Tensors are moved in the order of the given stream, and the host does not wait for them. No call waits for another
-// rank: where NCCL is not done at once, ready() is false until it is.
+// rank: where NCCL is not done at once, ready() is false until it is, and the connection takes no other call.
 // Thread safety: any call from any thread.
 #pragma once
 
@@ -28,6 +28,13 @@ class NcclConnection {
   // False while NCCL still works on something that was asked of this end. Errors: Error, those that NCCL met on its own
   // (a network that failed) too.
   virtual bool ready() = 0;
+
+  // NCCL connects its ranks at the first call that needs it, and then a host waits for the others' calls. Makes such a
+  // first call, of a few bytes on a stream of its own, so that no later one waits: collectives of small tensors and
+  // broadcasts among all, or messages from rank 0 to rank 1 of two. REQUIRES: ready(), nothing asked before; all ranks
+  // do this. Done when ready().
+  enum class Carries { collectives, messages };
+  virtual void warm_up(Carries what) = 0;
 
   // In place.
   virtual void all_reduce(const Tensor& t, ReduceOp op, Stream& s) = 0;
@@ -58,6 +65,9 @@ class NcclApi {
   virtual ConnectionId new_id() = 0;
   // This rank's end of connection `id`, of `size` ranks; usable when ready().
   virtual std::unique_ptr<NcclConnection> connect(const ConnectionId& id, int size, int rank) = 0;
+  // NcclConnection::abort of all connections at once. One after the other would not do: to end one, NCCL frees memory,
+  // and CUDA then waits for the kernels of the others.
+  virtual void abort_all() noexcept = 0;
 };
 
 }  // namespace orthant::nccl

@@ -1,8 +1,9 @@
 // The calls of NCCL and of the CUDA runtime.
 //
 // Communicators are made with blocking = 0: NCCL then answers "in progress" instead of waiting, so that a rank that
-// never comes cannot hold this one in a call. NCCL allows one thread at a time to give work to the communicators of a
-// GPU (its user guide, "Thread safety"), hence one mutex for all calls.
+// never comes cannot hold this one in a call (README.md, "Why not blocking"). NCCL allows one thread at a time to give
+// work to the communicators of a GPU (its user guide, "Thread safety"), hence one mutex for all calls. No call waits
+// long while it holds the mutex, so that abort gets it.
 #include "nccl_library.h"
 
 #include <cuda_runtime.h>
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <set>
 
 #include <orthant/error.h>
 #include <orthant/ops.h>
@@ -20,10 +22,17 @@ static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0), "NCCL 2.18 or newer i
 namespace orthant::nccl {
 namespace {
 
+constexpr std::size_t scratch_bytes = 16;
+
+class LibraryConnection;
+
 // Of all connections of this process.
 struct Shared {
   std::mutex mutex;
   int gpu = 0;  // ordinal
+  // Memory of the GPU for warm_up, of any content: several connections may write there at once. It is the process's.
+  void* scratch = nullptr;
+  std::set<LibraryConnection*> connections;
 };
 
 void check_cuda(cudaError_t status, const char* call) {
@@ -35,6 +44,11 @@ void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr
     orthant::fail("{} failed: {} ({}); NCCL_DEBUG=WARN says more", call, ncclGetErrorString(result),
                   ncclGetLastError(comm));
   }
+}
+
+// Of calls that were made one after the other.
+ncclResult_t first_error(ncclResult_t first, ncclResult_t second) {
+  return first == ncclSuccess || first == ncclInProgress ? second : first;
 }
 
 ncclDataType_t type_of(DType dtype) {
@@ -81,8 +95,15 @@ class LibraryConnection final : public NcclConnection {
     const std::lock_guard lock(shared_->mutex);
     use_gpu();
     check_nccl(ncclCommInitRankConfig(&comm_, size, unique, rank, &config), "ncclCommInitRankConfig");
+    shared_->connections.insert(this);
+    sends_ = rank == 0;
   }
-  ~LibraryConnection() override { abort(); }
+  ~LibraryConnection() override {
+    abort();
+    const std::lock_guard lock(shared_->mutex);
+    shared_->connections.erase(this);
+    end_warm_up();
+  }
 
   bool ready() override {
     const std::lock_guard lock(shared_->mutex);
@@ -97,12 +118,38 @@ class LibraryConnection final : public NcclConnection {
     if (state == ncclInProgress) {
       return false;
     }
+    if (warming_ != nullptr) {
+      const cudaError_t status = cudaStreamQuery(warming_);
+      if (status == cudaErrorNotReady) {
+        return false;
+      }
+      check_cuda(status, "warming NCCL up");
+      end_warm_up();
+    }
     if (closing_) {  // finalized, so this is local
       const ncclComm_t comm = comm_;
       comm_ = nullptr;
       check_nccl(ncclCommDestroy(comm), "ncclCommDestroy");
     }
     return true;
+  }
+
+  // A broadcast goes along NCCL's rings, a small sum by what is quick on this machine.
+  void warm_up(Carries what) override {
+    const std::lock_guard lock(shared_->mutex);
+    require_open();
+    use_gpu();
+    check_cuda(cudaStreamCreateWithFlags(&warming_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    void* const t = shared_->scratch;
+    check_nccl(ncclGroupStart(), "ncclGroupStart", comm_);
+    ncclResult_t result = ncclSuccess;
+    if (what == Carries::messages) {
+      result = sends_ ? ncclSend(t, 1, ncclUint8, 1, comm_, warming_) : ncclRecv(t, 1, ncclUint8, 0, comm_, warming_);
+    } else {
+      result = first_error(ncclAllReduce(t, t, 1, ncclInt32, ncclMax, comm_, warming_),
+                           ncclBroadcast(t, t, 1, ncclInt32, 0, comm_, warming_));
+    }
+    check_nccl(first_error(result, ncclGroupEnd()), "the first call of NCCL", comm_);
   }
 
   void all_reduce(const Tensor& t, ReduceOp op, Stream& s) override {
@@ -150,10 +197,9 @@ class LibraryConnection final : public NcclConnection {
         const ncclResult_t one = t.way == Transfer::send
                                      ? ncclSend(t.tensor.data(), count(t.tensor), type, t.peer, comm_, stream)
                                      : ncclRecv(t.tensor.data(), count(t.tensor), type, t.peer, comm_, stream);
-        result = result == ncclSuccess || result == ncclInProgress ? one : result;
+        result = first_error(result, one);
       }
-      const ncclResult_t end = ncclGroupEnd();  // in any case: the group is this thread's
-      return result == ncclSuccess || result == ncclInProgress ? end : result;
+      return first_error(result, ncclGroupEnd());  // in any case: the group is this thread's
     });
   }
 
@@ -167,8 +213,12 @@ class LibraryConnection final : public NcclConnection {
 
   void abort() noexcept override {
     const std::lock_guard lock(shared_->mutex);
+    cudaSetDevice(shared_->gpu);
+    abort_locked();
+  }
+  // REQUIRES: the mutex is held.
+  void abort_locked() noexcept {
     if (comm_ != nullptr) {
-      cudaSetDevice(shared_->gpu);
       ncclCommAbort(comm_);
       comm_ = nullptr;
     }
@@ -187,8 +237,17 @@ class LibraryConnection final : public NcclConnection {
     check_nccl(give(stream), name, comm_);
   }
 
+  void end_warm_up() {
+    if (warming_ != nullptr) {
+      static_cast<void>(cudaStreamDestroy(warming_));
+      warming_ = nullptr;
+    }
+  }
+
   std::shared_ptr<Shared> shared_;
   ncclComm_t comm_ = nullptr;
+  cudaStream_t warming_ = nullptr;  // of warm_up, until it is done
+  bool sends_ = false;              // in a connection for messages
   bool closing_ = false;
 };
 
@@ -208,6 +267,10 @@ class NcclLibrary final : public NcclApi {
   std::string use_gpu() override {
     const std::lock_guard lock(shared_->mutex);
     check_cuda(cudaGetDevice(&shared_->gpu), "cudaGetDevice");
+    if (shared_->scratch == nullptr) {
+      check_cuda(cudaMalloc(&shared_->scratch, scratch_bytes), "cudaMalloc");
+      check_cuda(cudaMemset(shared_->scratch, 0, scratch_bytes), "cudaMemset");
+    }
     cudaDeviceProp properties{};
     check_cuda(cudaGetDeviceProperties(&properties, shared_->gpu), "cudaGetDeviceProperties");
     std::string uuid;
@@ -230,6 +293,17 @@ class NcclLibrary final : public NcclApi {
 
   std::unique_ptr<NcclConnection> connect(const ConnectionId& id, int size, int rank) override {
     return std::make_unique<LibraryConnection>(shared_, id, size, rank);
+  }
+
+  // In a group NCCL first tells the kernels of all of them to end, and frees memory at the group's end.
+  void abort_all() noexcept override {
+    const std::lock_guard lock(shared_->mutex);
+    cudaSetDevice(shared_->gpu);
+    ncclGroupStart();
+    for (LibraryConnection* connection : shared_->connections) {
+      connection->abort_locked();
+    }
+    ncclGroupEnd();
   }
 
  private:

@@ -63,11 +63,16 @@ World::~World() {
 // Every end first, then all of them together: ranks may close in any order.
 void World::close_connections() {
   const Clock::time_point begin = Clock::now();
+  std::vector<std::shared_ptr<NcclConnection>> connections;
+  {
+    const std::lock_guard lock(mutex_);
+    connections = connections_;
+  }
   try {
-    for (const auto& connection : connections_) {
+    for (const auto& connection : connections) {
       connection->close();
     }
-    for (const auto& connection : connections_) {
+    for (const auto& connection : connections) {
       while (!connection->ready() && failure().empty() &&
              std::chrono::duration<double>(Clock::now() - begin).count() < config_.timeout_seconds) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -98,24 +103,35 @@ void World::throw_failure(const std::string& what) const {
   require(why.empty(), "{} cannot complete: {}", what, why);
 }
 
-std::shared_ptr<NcclConnection> World::connect(const ConnectionId& id, int size, int rank) {
-  std::shared_ptr<NcclConnection> connection = api_->connect(id, size, rank);
+void World::make(Making making, const ConnectionId& id, int size, int rank) {
+  making.connection = api_->connect(id, size, rank);
+  making.begin = Clock::now();
   const std::lock_guard lock(mutex_);
-  connections_.push_back(connection);
-  errands_.push_back([connection] { connection->ready(); });  // before the watchdog asks events: see ready()
+  connections_.push_back(making.connection);
+  made_[making.key] = nullptr;
   if (aborted_) {
-    connection->abort();
+    making.connection->abort();
   }
-  return connection;
+  errands_.push_back([this, making = std::move(making)] { making_.push_back(making); });
+  changed_.notify_all();
 }
 
+// Waits for the watchdog, which knows how long.
+std::shared_ptr<NcclConnection> World::made(const std::string& key, const std::string& what) {
+  std::unique_lock lock(mutex_);
+  while (!made_.contains(key) || made_.at(key) == nullptr) {
+    changed_.wait_for(lock, tick);
+    throw_failure(what);
+  }
+  return made_.at(key);
+}
+
+// NCCL has given the last call to its stream. A peer that does not come is the watchdog's to find.
 void World::await(NcclConnection& connection, const std::string& what) {
   const Clock::time_point begin = Clock::now();
   while (!connection.ready()) {
     throw_failure(what);
-    require(std::chrono::duration<double>(Clock::now() - begin).count() < config_.timeout_seconds,
-            "NCCL did not get ready for {} within {:g} s", what, config_.timeout_seconds);
-    // A call that NCCL gives to the stream by a thread of its own is there within microseconds; a peer may take long.
+    // NCCL gives calls to the stream by a thread of its own: they are there within microseconds, unless it connects.
     if (Clock::now() - begin < time_without_sleep) {
       std::this_thread::yield();
     } else {
@@ -172,9 +188,10 @@ std::shared_ptr<NcclConnection> World::split(const std::string& name, const std:
   ConnectionId id{};
   require(first.size() == sizeof(own) + id.size(), "{}: rank {} sent no id", what, members[0]);
   std::memcpy(id.data(), first.data() + sizeof(own), id.size());
-  auto connection = connect(id, static_cast<int>(members.size()), static_cast<int>(place));
-  await(*connection, what);
-  return connection;
+  const std::string key = fmt::format("split {}", splits_++);
+  make({.key = key, .line = {key, name, members}, .what = what, .carries = NcclConnection::Carries::collectives}, id,
+       own.size, own.place);
+  return made(key, what);
 }
 
 void World::run(const std::shared_ptr<const Line>& line, const std::string& name, const std::string& what,
@@ -187,7 +204,6 @@ void World::run(const std::shared_ptr<const Line>& line, const std::string& name
       return calls_.forget(call);
     }
     const std::shared_ptr<NcclConnection> over = connection();
-    await(*over, described);
     give(*over);
     await(*over, described);
     calls_.given(call, s);
@@ -199,42 +215,40 @@ void World::run(const std::shared_ptr<const Line>& line, const std::string& name
 }
 
 std::shared_ptr<NcclConnection> World::messages(const std::string& key, int from, int to) {
+  const auto known = [&] {
+    const std::lock_guard lock(mutex_);
+    return made_.contains(key);
+  };
   if (from == rank()) {
     open_messages(key, to);
-  }
-  std::unique_lock lock(mutex_);
-  if (from != rank() && !messages_.contains(key)) {
+  } else if (!known()) {
     rendezvous_->post(from, "A" + key);
   }
-  while (!messages_.contains(key) || messages_.at(key) == nullptr) {
-    changed_.wait_for(lock, tick);
-    throw_failure("the first message");
-  }
-  return messages_.at(key);
+  return made(key, "the first message");
+}
+
+World::Making World::making_of_messages(const std::string& key, int from, int to) const {
+  return {.key = key,
+          .line = {key, "", {from, to}},
+          .what = fmt::format("messages from rank {} to rank {}", from, to),
+          .carries = NcclConnection::Carries::messages};
 }
 
 // As the sender: on its own account, or because the receiver asks (A). The receiver hears of it (O).
 void World::open_messages(const std::string& key, int to) {
   {
     const std::lock_guard lock(mutex_);
-    if (messages_.contains(key)) {
+    if (!made_.emplace(key, nullptr).second) {
       return;
     }
-    messages_[key] = nullptr;  // being made
   }
   const ConnectionId id = api_->new_id();
   rendezvous_->post(to, "O" + key + '\0' + std::string(id.data(), id.size()));
-  std::shared_ptr<NcclConnection> connection = connect(id, 2, 0);
-  const std::lock_guard lock(mutex_);
-  messages_[key] = std::move(connection);
-  changed_.notify_all();
+  make(making_of_messages(key, rank(), to), id, 2, 0);
 }
 
-void World::accept_messages(const std::string& key, const ConnectionId& id) {
-  std::shared_ptr<NcclConnection> connection = connect(id, 2, 1);
-  const std::lock_guard lock(mutex_);
-  messages_[key] = std::move(connection);
-  changed_.notify_all();
+void World::accept_messages(const std::string& key, int from, const ConnectionId& id) {
+  make(making_of_messages(key, from, rank()), id, 2, 1);
 }
 
 void World::finish(const Line& line) noexcept {

@@ -1,6 +1,7 @@
 // World: this rank's connections, its watchdog, and the one failure that ends them all.
 //
-// The watchdog is a thread. It looks at the calls that are not done: one that waits longer than the timeout leads to a
+// The watchdog is a thread. It makes connections: all of them side by side, for ranks that waited for one at a time
+// could wait in a circle. It looks at the calls that are not done: one that waits longer than the timeout leads to a
 // question to the other members, whose rendezvous answers even where their work is stuck, and to a failure that names
 // who has not called. A failure of any rank, heard through the rendezvous, aborts all connections: streams go on with
 // whatever their memory holds, and every later call throws before anyone can take that for a result.
@@ -38,7 +39,8 @@ class World {
   int rank() const { return config_.rank; }
   int size() const { return config_.world_size; }
 
-  // Collective over the world, see Communicator::split. Null for a group of one.
+  // Collective over the world, see Communicator::split. Null for a group of one. On return no member's host waits for
+  // another's at the group's collectives.
   std::shared_ptr<NcclConnection> split(const std::string& name, const std::vector<int>& members);
 
   // Gives a call to the stream. `connection` returns what it goes over; it is asked when the call has its number.
@@ -49,7 +51,7 @@ class World {
            std::int64_t bytes, Stream& s, const Connect& connection, const Give& give);
 
   // The connection of the messages from world rank `from` to world rank `to`, one of which is this one; made by the
-  // first of them that asks.
+  // first of them that asks, and ready for messages of both: no later one waits for its peer's host.
   std::shared_ptr<NcclConnection> messages(const std::string& key, int from, int to);
 
   // Returns when the calls of this line are done, or never will be; their events are gone then.
@@ -68,11 +70,23 @@ class World {
   std::string failure() const;  // empty: none
   void fail_unless_told(const std::string& why);
 
-  std::shared_ptr<NcclConnection> connect(const ConnectionId& id, int size, int rank);
+  // A connection that the watchdog sees through its beginnings.
+  struct Making {
+    std::string key;  // in made_
+    Line line;        // who makes it; its key names no calls
+    std::string what;
+    NcclConnection::Carries carries;
+    std::shared_ptr<NcclConnection> connection = nullptr;
+    Clock::time_point begin = {};
+    bool warm = false;
+  };
+  void make(Making making, const ConnectionId& id, int size, int rank);
+  std::shared_ptr<NcclConnection> made(const std::string& key, const std::string& what);
+  Making making_of_messages(const std::string& key, int from, int to) const;
   void await(NcclConnection& connection, const std::string& what);
   void require_different_gpus();
   void open_messages(const std::string& key, int to);
-  void accept_messages(const std::string& key, const ConnectionId& id);
+  void accept_messages(const std::string& key, int from, const ConnectionId& id);
   void throw_failure(const std::string& what) const;
 
   void hear(int from, const std::string& note);  // on the rendezvous' thread
@@ -80,6 +94,8 @@ class World {
   void watch_calls();
   void watch_connections();
   void do_errands();
+  void advance_connections();
+  bool advance(Making& making);  // true: it is done
   void abort_connections();
   // What another rank says when it is asked.
   struct Answer {
@@ -89,6 +105,7 @@ class World {
   };
   std::map<int, Answer> ask(const Line& line);
   std::string blame(const Call& call, double limit, const std::map<int, Answer>& answers);
+  std::string blame(const Making& making);
   double longest_wait();
   double seconds_since_beat() const;
   double limit_of(const Line& line) const;
@@ -101,15 +118,17 @@ class World {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::shared_ptr<NcclConnection>> connections_;
-  std::map<std::string, std::shared_ptr<NcclConnection>> messages_;
-  std::vector<std::function<void()>> errands_;  // of the watchdog: connections that peers ask for
-  std::set<int> left_;                          // ranks that have finished
-  std::map<int, Answer> answers_;               // of world ranks, to the question of now
+  std::map<std::string, std::shared_ptr<NcclConnection>> made_;  // null: being made
+  std::vector<std::function<void()>> errands_;                   // of the watchdog: connections to be made
+  std::set<int> left_;                                           // ranks that have finished
+  std::map<int, Answer> answers_;                                // of world ranks, to the question of now
   std::int64_t question_ = 0;
   bool aborted_ = false, stopping_ = false;
   std::atomic<Clock::duration::rep> last_beat_ = 0;  // 0: never
   Clock::time_point patient_until_{};                // of the watchdog: somebody is busy, no question before then
+  std::vector<Making> making_;                       // of the watchdog
   bool gpus_compared_ = false;                       // of the splitting thread
+  int splits_ = 0;                                   // likewise
 
   std::unique_ptr<Rendezvous> rendezvous_;
   std::thread watchdog_;  // last: starts when all else is ready

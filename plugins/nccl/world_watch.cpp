@@ -12,6 +12,7 @@
 namespace orthant::nccl {
 namespace {
 
+constexpr std::chrono::milliseconds tick_of_making{1};
 constexpr int ticks_between_looks_at_connections = 5;
 constexpr std::chrono::seconds answer_time{1};
 // Of a call that a finished rank is a member of: its own calls were done when it finished.
@@ -57,7 +58,7 @@ void World::hear(int from, const std::string& note) {
     ConnectionId id{};
     if (zero != std::string::npos && rest.size() == zero + 1 + id.size()) {
       std::memcpy(id.data(), rest.data() + zero + 1, id.size());
-      errands_.push_back([this, key = rest.substr(0, zero), id] { accept_messages(key, id); });
+      errands_.push_back([this, key = rest.substr(0, zero), from, id] { accept_messages(key, from, id); });
     }
   }
   changed_.notify_all();
@@ -68,7 +69,8 @@ void World::watch() {
     {
       std::unique_lock lock(mutex_);
       if (errands_.empty()) {
-        changed_.wait_for(lock, tick, [this] { return stopping_ || !errands_.empty(); });
+        changed_.wait_for(lock, making_.empty() ? tick : tick_of_making,
+                          [this] { return stopping_ || !errands_.empty(); });
       }
       if (stopping_) {
         break;
@@ -80,6 +82,7 @@ void World::watch() {
     }
     try {
       do_errands();
+      advance_connections();
       watch_calls();
       if (ticks % ticks_between_looks_at_connections == 0) {
         watch_connections();
@@ -102,6 +105,34 @@ void World::do_errands() {
   for (const auto& errand : errands) {
     errand();
   }
+}
+
+// Before the watchdog asks events, as NcclConnection::ready() is the first to choose the GPU for its thread.
+void World::advance_connections() {
+  std::erase_if(making_, [this](Making& making) { return advance(making); });
+}
+
+bool World::advance(Making& making) {
+  try {
+    if (!making.connection->ready()) {
+      if (std::chrono::duration<double>(Clock::now() - making.begin).count() > config_.timeout_seconds) {
+        fail(blame(making));
+      }
+      return false;
+    }
+    if (!making.warm) {
+      making.warm = true;
+      making.connection->warm_up(making.carries);
+      return false;
+    }
+  } catch (const Error& error) {
+    fail_unless_told(fmt::format("rank {} failed: {}: {}", rank(), making.what, error.what()));
+    return false;
+  }
+  const std::lock_guard lock(mutex_);
+  made_[making.key] = making.connection;
+  changed_.notify_all();
+  return true;
 }
 
 double World::limit_of(const Line& line) const {
@@ -161,18 +192,14 @@ void World::watch_connections() {
 }
 
 void World::abort_connections() {
-  std::vector<std::shared_ptr<NcclConnection>> connections;
   {
     const std::lock_guard lock(mutex_);
     if (aborted_) {
       return;
     }
     aborted_ = true;
-    connections = connections_;
   }
-  for (const auto& connection : connections) {
-    connection->abort();
-  }
+  api_->abort_all();
 }
 
 // All ranks, not only those of the line: who is missing may itself be held up by a rank that is no member.
@@ -193,6 +220,25 @@ std::map<int, World::Answer> World::ask(const Line& line) {
   lock.lock();
   changed_.wait_for(lock, answer_time, [&] { return answers_.size() >= others.size() || stopping_; });
   return answers_;
+}
+
+// Every rank takes its part in a connection by its watchdog, which answers.
+std::string World::blame(const Making& making) {
+  const std::map<int, Answer> answers = ask(making.line);
+  std::vector<int> others, silent;
+  for (const int member : making.line.members) {
+    if (member != rank()) {
+      (answers.contains(member) ? others : silent).push_back(member);
+    }
+  }
+  if (!silent.empty()) {
+    return fmt::format("{} did not connect for {} within {:g} s, and does not answer: stopped, or its machine is gone",
+                       ranks_text(silent), making.what, config_.timeout_seconds);
+  }
+  return fmt::format(
+      "NCCL did not connect rank {} with {} for {} within {:g} s, though they answer: the network between them is "
+      "stuck; NCCL_DEBUG=INFO says more",
+      rank(), ranks_text(others), making.what, config_.timeout_seconds);
 }
 
 std::string World::blame(const Call& call, double limit, const std::map<int, Answer>& answers) {

@@ -1,8 +1,8 @@
 // The conformance suite of communicators: every collective of every group against plainly computed expectations.
 //
-// Used by local_test.cpp (ranks as threads and as processes) and by mpi_conformance.cpp (under mpirun), so it throws
-// Error instead of using a test framework. Every rank can compute every other rank's input, so each one
-// checks its own output alone.
+// Used by local_test.cpp (ranks as threads and as processes), by mpi_conformance.cpp (under mpirun) and by
+// tests/nccl/nccl_conformance.cpp (on GPUs), so it throws Error instead of using a test framework. Every rank can
+// compute every other rank's input, so each one checks its own output alone.
 #pragma once
 
 #include <orthant/group.h>
@@ -83,9 +83,13 @@ T reduced(const std::vector<T>& values, ReduceOp op) {
   }
 }
 
+// In which order a communicator adds (group.h). any: inputs are whole numbers so small that their sums are exact.
+enum class SumOrder { ranks, any };
+
 class Conformance {
  public:
-  explicit Conformance(Communicator& world) : world_(world) {}
+  explicit Conformance(Communicator& world, SumOrder order = SumOrder::ranks, const std::string& device = "cpu")
+      : world_(world), order_(order), rig_(device) {}
 
   // sizes: element counts to try; the largest should need several chunks of the communicator's staging.
   void run(const std::vector<std::int64_t>& sizes) {
@@ -160,7 +164,8 @@ class Conformance {
   std::vector<T> input(int world_rank, std::int64_t n, DType dtype) const {
     std::vector<T> v(n);
     for (std::int64_t i = 0; i < n; ++i) {
-      v[i] = encode<T>(input_value(call_, world_rank, i), dtype);
+      const double value = input_value(call_, world_rank, i);
+      v[i] = encode<T>(order_ == SumOrder::any ? std::round(value) + 0.0 : value, dtype);  // + 0.0: no -0
     }
     return v;
   }
@@ -311,6 +316,7 @@ class Conformance {
   static void expect(bool ok, const char* what) { require(ok, "{} is wrong", what); }
 
   Communicator& world_;
+  SumOrder order_;
   Rig rig_;
   int call_ = 0;
 };

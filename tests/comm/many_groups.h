@@ -36,8 +36,8 @@ inline std::vector<int> list_of(int i, int rank, int world) {
 }
 
 // Makes `count` groups and sums on each of them, every other one on a side stream; n elements.
-inline void use_many_groups(Communicator& world, int count, std::int64_t n) {
-  Rig rig;
+inline void use_many_groups(Communicator& world, int count, std::int64_t n, const std::string& device = "cpu") {
+  Rig rig(device);
   std::vector<std::unique_ptr<Group>> groups;
   for (int i = 0; i < count; ++i) {
     groups.push_back(world.split("group " + std::to_string(i), list_of(i, world.rank(), world.size())));

@@ -32,7 +32,8 @@ enum class NeighbourGroups { edge, ring };
 
 class Neighbours {
  public:
-  Neighbours(Communicator& world, NeighbourGroups groups) : world_(world), p_(world.size()), me_(world.rank()) {
+  Neighbours(Communicator& world, NeighbourGroups groups, const std::string& device = "cpu")
+      : world_(world), p_(world.size()), me_(world.rank()), rig_(device) {
     to_next_ = groups == NeighbourGroups::edge ? edges("to next") : ring("to next");
     to_last_ = groups == NeighbourGroups::edge ? edges("to last") : ring("to last");
     sums_ = world.split("sums", everyone(world));

@@ -6,13 +6,16 @@
 
 #include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace orthant::test {
 
 struct Rig {
-  std::unique_ptr<Device> device = make_device("cpu", 1);
-  std::unique_ptr<Stream> stream = device->make_main_stream();
+  explicit Rig(const std::string& device_name = "cpu")
+      : device(make_device(device_name, 1)), stream(device->make_main_stream()) {}
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Stream> stream;
 
   Tensor tensor(DType dtype, Shape shape, const std::vector<std::byte>& bytes) {
     Tensor t = device->empty(dtype, shape);

@@ -68,6 +68,7 @@ TEST(Nccl, Conforms) {
     EXPECT_THAT(run({.ranks = world},
                     [](Communicator& c) {
                       orthant::test::Conformance(c).run({0, 1, 1000});
+                      orthant::test::Conformance(c, orthant::test::SumOrder::any).run({0, 1, 1000});
                     }),
                 Each("no error"))
         << world;
@@ -143,6 +144,41 @@ TEST(Nccl, TheHostDoesNotWaitForTheStream) {
               Each("no error"));
 }
 
+// Hosts that waited for each other in the first call of a group would do so for ever here.
+TEST(Nccl, GroupsAreFirstUsedInAnyOrder) {
+  EXPECT_THAT(
+      run({.ranks = 2},
+          [](Communicator& c) {
+            Rig rig;
+            const std::unique_ptr<Group> groups[] = {c.split("a", everyone(c)), c.split("b", everyone(c))};
+            const std::unique_ptr<Stream> sides[] = {rig.device->make_side_stream(), rig.device->make_side_stream()};
+            for (int i = 0; i < 2; ++i) {
+              const int which = (i + c.rank()) % 2;
+              groups[which]->all_reduce(floats(rig, 3), ReduceOp::sum, *sides[which]);
+            }
+            for (const auto& side : sides) {
+              side->synchronize();
+            }
+          }),
+      Each("no error"));
+}
+
+// Every watchdog is asked for a connection and asks for one: none may wait for one before it sees to the next.
+TEST(Nccl, ARingReceivesBeforeItSends) {
+  EXPECT_THAT(run({.ranks = 4},
+                  [](Communicator& c) {
+                    Rig rig;
+                    const auto side = rig.device->make_side_stream();
+                    const auto group = c.split("ring", everyone(c));
+                    const Tensor in = floats(rig, 2), out = rig.tensor_of(DType::f32, {2}, std::vector<float>(2, 5));
+                    group->recv(in, (c.rank() + 3) % 4, *side);
+                    group->send(out, (c.rank() + 1) % 4, *rig.stream);
+                    side->synchronize();
+                    require(rig.values<float>(in) == std::vector<float>{5, 5}, "another message came");
+                  }),
+              Each("no error"));
+}
+
 TEST(Nccl, TwoRanksOnOneGpuAreRefused) {
   const auto messages = run({.ranks = 3, .one_gpu = true}, [](Communicator& c) { c.split("data", everyone(c)); });
   EXPECT_THAT(messages,
@@ -198,6 +234,41 @@ TEST(NcclFailure, TheTimeCountsFromTheLastSignOfARankThatIsBusy) {
     rig.stream->synchronize();
   });
   EXPECT_THAT(messages, Each("no error"));
+}
+
+// Its first exchange connects pairs, for which NCCL keeps the hosts.
+TEST(NcclFailure, ARankThatStaysAwayFromTheFirstExchangeIsNamedAndOneThatIsBusyIsNot) {
+  std::atomic<bool> given_up = false;
+  const auto messages = [&](bool beats) {
+    given_up = false;
+    return run({.ranks = 2, .timeout = 0.5}, [&](Communicator& c) {
+      Rig rig;
+      const auto group = c.split("data", everyone(c));
+      for (int i = 0; i < (beats ? 30 : 6000) && c.rank() == 1 && !given_up; ++i) {
+        if (beats) {
+          c.beat();
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      }
+      const Tensor in = floats(rig, 2), out = floats(rig, 2);
+      const std::vector<std::int64_t> one_each = {1, 1};
+      const std::string message = error_of([&] { group->all_to_all(out, one_each, in, one_each, *rig.stream); });
+      given_up = true;
+      require(message == "no error", "{}", message);
+      rig.stream->synchronize();
+    });
+  };
+  EXPECT_THAT(messages(true), Each("no error"));
+  EXPECT_THAT(messages(false)[0],
+              HasSubstr("rank 1 did not arrive at all_to_all #1 (8 bytes) of group 'data' within 0.5 s"));
+}
+
+TEST(NcclFailure, AConnectionThatIsNotMadeIsGivenUp) {
+  WorldOf setup{.ranks = 2, .timeout = 0.4};
+  setup.network->connect_nobody();
+  EXPECT_THAT(run(setup, [](Communicator& c) { c.split("data", everyone(c)); }),
+              Each(AllOf(HasSubstr("split of group 'data' cannot complete: NCCL did not connect rank "),
+                         HasSubstr("for split of group 'data' within 0.4 s, though they answer"))));
 }
 
 // Rank 2 waits for 1, which waits for 0 in another group.

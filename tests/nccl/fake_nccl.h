@@ -1,8 +1,9 @@
 // A stand-in for NCCL on host memory, between threads of one process, for the logic around it.
 //
 // Like the original: a connection runs what it is asked in one order, whatever the streams; a send waits for its
-// receiver; ends become ready when all have connected; a call with other sizes than its peers' hangs; abort lets
-// streams go on.
+// receiver; ends become ready when all have connected; the first collective, and the first message of a pair, is not
+// ready before the others have asked for theirs; an end that is not ready takes no call; a call with other sizes than
+// its peers' hangs; abort lets streams go on.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include <orthant/device.h>
 #include <orthant/host_channel.h>
@@ -31,13 +33,16 @@ struct FakeWire {
   std::condition_variable changed;
   std::vector<bool> joined;
   int closed = 0;
-  bool aborted = false;
+  bool connects = true, aborted = false;
   std::string broken;  // an asynchronous error
   // One collective at a time: a rank offers its part when the last collective is over for everyone.
   std::vector<std::optional<Bytes>> offered;
   std::vector<std::string> kinds;  // of the parts offered
   int taken = 0;
   std::map<std::pair<int, int>, std::deque<Bytes>> letters;  // (from, to)
+  // Who has asked for what NCCL connects when it is first used: collectives of all, messages of a pair (from, to).
+  std::set<int> asked_collective;
+  std::map<std::pair<int, int>, std::set<int>> asked_message;
 };
 
 class FakeNetwork {
@@ -47,6 +52,7 @@ class FakeNetwork {
     auto& wire = wires_[std::string(id.data(), id.size())];
     if (wire == nullptr) {
       wire = std::make_shared<FakeWire>(size);
+      wire->connects = connects_;
     }
     return wire;
   }
@@ -65,6 +71,11 @@ class FakeNetwork {
       wire->broken = error;
     }
   }
+  // Later connections are never ready.
+  void connect_nobody() {
+    const std::lock_guard lock(mutex_);
+    connects_ = false;
+  }
   int connections() {
     const std::lock_guard lock(mutex_);
     return static_cast<int>(wires_.size());
@@ -73,6 +84,7 @@ class FakeNetwork {
  private:
   std::mutex mutex_;
   int count_ = 0;
+  bool connects_ = true;
   std::map<std::string, std::shared_ptr<FakeWire>> wires_;
 };
 
@@ -90,13 +102,19 @@ class FakeConnection final : public NcclConnection {
   }
 
   bool ready() override {
-    FakeWire& wire = *order_->wire;
-    const std::lock_guard lock(wire.mutex);
-    if (!wire.broken.empty()) {
-      throw Error(wire.broken);
-    }
-    const bool all = std::all_of(wire.joined.begin(), wire.joined.end(), [](bool j) { return j; });
-    return all && (!closed_ || wire.closed == static_cast<int>(wire.joined.size()));
+    const std::lock_guard lock(order_->wire->mutex);
+    return ready_locked();
+  }
+
+  void warm_up(Carries what) override {
+    ask([&](FakeWire& wire) {
+      if (what == Carries::collectives) {
+        wire.asked_collective.insert(rank_);
+      } else {
+        pairs_.insert({0, 1});
+        wire.asked_message[{0, 1}].insert(rank_);
+      }
+    });
   }
 
   void all_reduce(const Tensor& t, ReduceOp op, Stream& s) override {
@@ -135,6 +153,13 @@ class FakeConnection final : public NcclConnection {
   }
   void transfer(std::span<const Transfer> transfers, Stream& s) override {
     std::vector<Transfer> list(transfers.begin(), transfers.end());
+    ask([&](FakeWire& wire) {
+      for (const Transfer& t : list) {
+        const auto pair = t.way == Transfer::send ? std::pair(rank_, t.peer) : std::pair(t.peer, rank_);
+        wire.asked_message[pair].insert(rank_);
+        pairs_.insert(pair);
+      }
+    });
     in_order(s, [list, rank = rank_](FakeWire& wire, std::unique_lock<std::mutex>& lock) {
       for (const Transfer& t : list) {
         if (t.way == Transfer::send) {
@@ -179,6 +204,24 @@ class FakeConnection final : public NcclConnection {
     std::int64_t given = 0, now = 0;
   };
 
+  bool ready_locked() const {
+    const FakeWire& wire = *order_->wire;
+    if (!wire.broken.empty()) {
+      throw Error(wire.broken);
+    }
+    const std::size_t all = wire.joined.size();
+    return wire.connects && std::all_of(wire.joined.begin(), wire.joined.end(), [](bool j) { return j; }) &&
+           (!wire.asked_collective.contains(rank_) || wire.asked_collective.size() == all) &&
+           std::all_of(pairs_.begin(), pairs_.end(), [&](auto p) { return wire.asked_message.at(p).size() == 2; }) &&
+           (!closed_ || wire.closed == static_cast<int>(all));
+  }
+  // note: what of it is used now.
+  void ask(const std::function<void(FakeWire&)>& note) {
+    const std::lock_guard lock(order_->wire->mutex);
+    require(order_->wire->aborted || ready_locked(), "this connection was used before the last call was ready");
+    note(*order_->wire);
+  }
+
   static Bytes read(const Tensor& t) {
     const auto view = t.device().host_view(t, Access::read);
     return {view->data(), view->data() + view->bytes()};
@@ -220,6 +263,7 @@ class FakeConnection final : public NcclConnection {
   }
 
   void collective(const std::string& kind, const Tensor& out, const Tensor& in, Stream& s, Combine combine) {
+    ask([this](FakeWire& wire) { wire.asked_collective.insert(rank_); });
     in_order(s, [=, rank = static_cast<std::size_t>(rank_)](FakeWire& wire, std::unique_lock<std::mutex>& lock) {
       // The last one's parts are gone, and this one is the others' too.
       wait(wire, lock, [&] { return !wire.offered[rank] && wire.taken == 0; });
@@ -248,6 +292,7 @@ class FakeConnection final : public NcclConnection {
 
   std::shared_ptr<Order> order_;
   int rank_;
+  std::set<std::pair<int, int>> pairs_;  // (from, to) of the messages that this end has been asked for
   bool closed_ = false;
 };
 
@@ -258,12 +303,25 @@ class FakeNccl final : public NcclApi {
   std::string use_gpu() override { return gpu_; }
   ConnectionId new_id() override { return network_->new_id(); }
   std::unique_ptr<NcclConnection> connect(const ConnectionId& id, int size, int rank) override {
-    return std::make_unique<FakeConnection>(network_->wire(id, size), rank);
+    std::shared_ptr<FakeWire> wire = network_->wire(id, size);
+    const std::lock_guard lock(mutex_);
+    wires_.push_back(wire);
+    return std::make_unique<FakeConnection>(std::move(wire), rank);
+  }
+  void abort_all() noexcept override {
+    const std::lock_guard lock(mutex_);
+    for (const auto& wire : wires_) {
+      const std::lock_guard wire_lock(wire->mutex);
+      wire->aborted = true;
+      wire->changed.notify_all();
+    }
   }
 
  private:
   std::shared_ptr<FakeNetwork> network_;
   std::string gpu_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<FakeWire>> wires_;  // that this rank has an end of
 };
 
 }  // namespace orthant::nccl::test

@@ -34,6 +34,7 @@ std::int64_t bytes_of(const Tensor& t) {
 struct Real {
   std::vector<MemoryPlan> memory;
   CallRecord calls;
+  std::map<std::string, std::map<int, std::vector<std::int64_t>>> before_the_step;  // as calls.exchanged, of making it
 };
 
 // The calls of a rank so far, and exchanged bytes, by group.
@@ -76,10 +77,15 @@ void run_for_real(const Config& config, Real& real) {
   run_threads(session.world_size(), [&](Communicator& communicator) {
     RecordingCommunicator recording(communicator, real.calls);
     test::TestRank rank(config, recording);
-    {  // the first spreading of weights is no part of a step
+    {  // the first spreading of weights, and the first messages of a pipeline's links, are no part of a step
       const std::lock_guard lock(real.calls.mutex);
       for (auto& [label, by_rank] : real.calls.calls) {
         by_rank.erase(communicator.rank());
+      }
+      for (auto& [label, by_rank] : real.calls.exchanged) {
+        if (auto own = by_rank.extract(communicator.rank())) {
+          real.before_the_step[label][communicator.rank()] = std::move(own.mapped());
+        }
       }
     }
     rank.trainer().step(0);
@@ -171,6 +177,9 @@ TEST_P(Planned, BytesAndCollectivesEqualThoseOfARealStep) {
     for (const auto& [label, by_rank] : real.calls.exchanged) {
       if (const auto mine = by_rank.find(r); mine != by_rank.end()) {
         EXPECT_EQ(exchanged[label], mine->second) << label << ", rank " << r;
+        if (label.find("between stages") != std::string::npos) {  // one element: communicators connect the link by it
+          EXPECT_EQ(real.before_the_step[label][r], std::vector<std::int64_t>{4}) << label << ", rank " << r;
+        }
       }
     }
   }

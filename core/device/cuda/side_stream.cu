@@ -7,7 +7,11 @@
 namespace orthant::cuda {
 
 CudaSideStream::CudaSideStream(CudaDevice& device) : device_(device) {
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+  // First to get a multiprocessor that becomes free: side streams carry messages and copies, which others wait for,
+  // and the main stream's products leave no room for them by themselves.
+  int least = 0, greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking the GPU");
+  check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), "making a stream");
   kept_ = std::make_shared<KeptTensors>(stream_, device.events());
   own_.emplace(device, stream_);
   inner_ = std::make_unique<CudaStream>(*own_, stream_);

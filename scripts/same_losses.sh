@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Whether two runs have the losses of one another, to a part in 10,000: layouts add in other orders, nothing else differs.
+#
+#   scripts/same_losses.sh METRICS METRICS STEPS
+#
+# METRICS: the metrics.jsonl of a run with run.log_every = 1. STEPS: that both must have. Prints the losses side by side.
+set -euo pipefail
+[[ $# -eq 3 ]] || { sed -n '4,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+
+losses() { # FILE: a loss a line
+  sed -nE 's/^\{"step":[0-9]+,"loss":([0-9.e+-]+),.*/\1/p' "$1"
+}
+
+paste -d ' ' <(losses "$1") <(losses "$2") | awk -v steps="$3" '
+  { print; difference = $1 > $2 ? $1 - $2 : $2 - $1; if (NF != 2 || difference > 1e-4 * $1) others++ }
+  END {
+    if (NR == steps && !others) exit 0
+    print "error: expected " steps " equal losses, found " NR " steps, of which " others + 0 " differ"
+    exit 1
+  }'
