@@ -16,6 +16,7 @@
 #include <string>
 #include <type_traits>
 
+#include "tests/simt/counters.h"
 #include "tests/simt/streams.h"
 
 namespace orthant::simt {
@@ -54,8 +55,8 @@ void check_allowed(const Launch& launch, const void* kernel);
 template <class Body>
 void launch(const Launch& how, CUstream_st* stream, const void* kernel, const Body& body) {
   check_allowed(how, kernel);
-  count_launch();
-  if (only_counts()) {
+  ++counters().launches;
+  if (counters().only) {
     return;
   }
   const auto grid = [](const Launch& at, const Body& of) {

@@ -1,5 +1,5 @@
 // How many launches operations and layers of a training step make, at sizes of real models: kernels are counted and not
-// run (streams.h). A GPU needs some microseconds for each, however small it is.
+// run (counters.h). A GPU needs some microseconds for each, however small it is.
 //
 // The widths are small, which no count depends on. Counted as the shim runs them: a product by cuBLAS or CUTLASS may be
 // two launches where ours is one, and cuDNN's attention is not counted.

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/simt/counters.h"
 #include "tests/simt/engine.h"
 #include "tests/simt/streams.h"
 
@@ -30,7 +31,7 @@ cudaError_t allocate(void** memory, std::size_t bytes) {
     *memory = nullptr;
     return cudaErrorMemoryAllocation;
   }
-  if (!orthant::simt::only_counts()) {
+  if (!orthant::simt::counters().only) {
     std::memset(*memory, 0xFF, bytes);
   }
   return cudaSuccess;
@@ -243,7 +244,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  orthant::simt::count_launch();
+  ++orthant::simt::counters().launches;
   orthant::simt::give(stream, &copying, [=] { move_bytes(to, from, bytes); });
   return cudaSuccess;
 }
@@ -253,7 +254,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, 
   if (width > to_pitch || width > from_pitch) {
     return cudaErrorInvalidValue;
   }
-  orthant::simt::count_launch();
+  ++orthant::simt::counters().launches;
   orthant::simt::give(stream, &copying, [=] {
     for (std::size_t row = 0; row < height; ++row) {
       move_bytes(static_cast<std::byte*>(to) + row * to_pitch, static_cast<const std::byte*>(from) + row * from_pitch,
@@ -269,8 +270,8 @@ cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
 }
 
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
-  orthant::simt::count_launch();
-  if (orthant::simt::only_counts()) {
+  ++orthant::simt::counters().launches;
+  if (orthant::simt::counters().only) {
     return cudaSuccess;
   }
   orthant::simt::give(stream, &setting, [=] {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/simt/counters.h"
 #include "tests/simt/runtime_api.h"
 
 namespace {
@@ -62,8 +63,6 @@ struct Scheduler {
   std::vector<CUstream_st*> streams;
   std::atomic<std::uint64_t> seed = 0;
   std::mt19937_64 random;
-  std::atomic<std::int64_t> waits = 0, events = 0, launches = 0;
-  std::atomic<bool> only_counts = false;
 
   static bool ready(const CUstream_st& stream) {
     const Operation& next = stream.queue.front();
@@ -201,50 +200,10 @@ void defer(std::uint64_t seed) {
   s.random.seed(seed);
 }
 
-std::int64_t waits() {
-  return scheduler().waits;
-}
-
-std::int64_t events() {
-  return scheduler().events;
-}
-
-std::int64_t launches() {
-  return scheduler().launches;
-}
-
-void count_launch() {
-  ++scheduler().launches;
-}
-
-void only_count(bool on) {
-  scheduler().only_counts = on;
-}
-
-bool only_counts() {
-  return scheduler().only_counts;
-}
-
 }  // namespace orthant::simt
 
 void orthant_simt_defer(std::uint64_t seed) {
   orthant::simt::defer(seed);
-}
-
-std::int64_t orthant_simt_waits() {
-  return orthant::simt::waits();
-}
-
-std::int64_t orthant_simt_events() {
-  return orthant::simt::events();
-}
-
-std::int64_t orthant_simt_launches() {
-  return orthant::simt::launches();
-}
-
-void orthant_simt_only_count(bool on) {
-  orthant::simt::only_count(on);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
@@ -274,7 +233,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Scheduler& s = scheduler();
   const std::lock_guard lock(s.mutex);
-  ++s.waits;
+  ++orthant::simt::counters().waits;
   if (const cudaError_t refused = refuse_recorded(stream)) {
     return refused;
   }
@@ -287,7 +246,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaDeviceSynchronize() {
   Scheduler& s = scheduler();
   const std::lock_guard lock(s.mutex);
-  ++s.waits;
+  ++orthant::simt::counters().waits;
   s.drain_all();
   return cudaSuccess;
 }
@@ -300,7 +259,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  ++scheduler().events;
+  ++orthant::simt::counters().events;
   *event = new CUevent_st;
   return cudaSuccess;
 }
@@ -342,7 +301,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   }
   Scheduler& s = scheduler();
   const std::lock_guard lock(s.mutex);
-  ++s.waits;
+  ++orthant::simt::counters().waits;
   const EventState& state = *event->state;
   const std::uint64_t version = state.asked;
   if (!state.passed(version)) {

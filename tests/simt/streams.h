@@ -22,28 +22,7 @@ void give(CUstream_st* stream, const void* what, std::function<void()> operation
 // From now on: deferred in the order of the seed, or with seed 0 at once (what is queued runs first).
 void defer(std::uint64_t seed);
 
-// Calls so far that waited for the device.
-std::int64_t waits();
-
-// Events made so far.
-std::int64_t events();
-
-// Kernels, copies and settings of memory that streams were given so far.
-std::int64_t launches();
-void count_launch();
-
-// From now on kernels are counted and not run, and memory that is allocated is not poisoned, so that large shapes cost
-// nothing. What they would have written is anything.
-void only_count(bool on);
-bool only_counts();
-
 }  // namespace orthant::simt
 
 // The same for who loads a device library with this in it.
-extern "C" {
-__attribute__((visibility("default"))) void orthant_simt_defer(std::uint64_t seed);
-__attribute__((visibility("default"))) std::int64_t orthant_simt_waits();
-__attribute__((visibility("default"))) std::int64_t orthant_simt_events();
-__attribute__((visibility("default"))) std::int64_t orthant_simt_launches();
-__attribute__((visibility("default"))) void orthant_simt_only_count(bool on);
-}
+extern "C" __attribute__((visibility("default"))) void orthant_simt_defer(std::uint64_t seed);
