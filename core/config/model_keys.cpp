@@ -97,6 +97,9 @@ void declare_model(std::vector<CoreKey>& keys) {
   model.key(
       "output_bias", [](auto& s) -> auto& { return s.model.output_bias; },
       "multi_head: whether the projection behind attention has a bias.");
+  model.key(
+      "attention_sinks", [](auto& s) -> auto& { return s.model.attention_sinks; },
+      "multi_head: whether each query head has a learned score that joins its softmax, with no value (gpt-oss).");
   between(model.key(
               "q_lora_rank", [](auto& s) -> auto& { return s.model.q_lora_rank; },
               "latent: width of compressed queries; 0: they are not compressed."),

@@ -64,7 +64,8 @@ void check_latent(const ModelSettings& m, Rules& rules) {
       {"qk_norm", !m.qk_norm, "what is compressed is normalised as it is: leave it out"},
       {"qk_norm_over", m.qk_norm_over == QkNormOver::head, "leave it out"},
       {"biases", !m.biases, "leave it out"},
-      {"output_bias", !m.output_bias, "leave it out"}};
+      {"output_bias", !m.output_bias, "leave it out"},
+      {"attention_sinks", !m.attention_sinks, "leave it out"}};
   for (const OtherKind& one : keys) {
     rules.expect(one.same, {fmt::format("model.{}", one.key), "model.attention"},
                  fmt::format("[model] {}: attention \"latent\" takes no notice of it", one.key), one.advice);

@@ -33,11 +33,11 @@ class CachedCore final : public AttentionCore {
   void forget(int sequence);
 
   // first is not looked at where there are rows: sequences are documents of their own.
-  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first, const AttentionShape& shape,
-                 Saved& saved, Stream& s) override;
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first, const HeadSinks& sinks,
+                 const AttentionShape& shape, Saved& saved, Stream& s) override;
   // Errors: Error; there is nothing to train here.
-  Gradients backward(const Tensor& d_o, const Tensor& first, const AttentionShape& shape, Saved& saved,
-                     Stream& s) override;
+  Gradients backward(const Tensor& d_o, const Tensor& first, const HeadSinks& sinks, const AttentionShape& shape,
+                     Saved& saved, Stream& s) override;
 
  private:
   std::unique_ptr<AttentionCore> whole_;

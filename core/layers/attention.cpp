@@ -13,6 +13,19 @@ namespace {
 constexpr Site attention_enter{Region::attention, Side::enter}, attention_leave{Region::attention, Side::leave};
 constexpr Site core_enter{Region::attention_core, Side::enter}, core_leave{Region::attention_core, Side::leave};
 
+// Where the heads that a rank has in the core begin among those that it has outside.
+std::int64_t first_core_head(const Plan& plan, std::int64_t heads) {
+  const std::vector<AxisId> outside = plan.axes_of(Dim::head, Region::attention);
+  Range range{0, heads};
+  for (const AxisId axis : plan.axes_of(Dim::head, Region::attention_core)) {
+    if (std::find(outside.begin(), outside.end(), axis) == outside.end()) {
+      range.count /= plan.mesh().axes()[axis].size;
+      range.begin += range.count * plan.mesh().coordinate(axis);
+    }
+  }
+  return range.begin;
+}
+
 }  // namespace
 
 double keys_seen(const Settings& s) {
@@ -62,6 +75,9 @@ std::vector<ParamSpec> MultiHeadAttention::parameters(const PartPlace& place) co
       by_head(vector(name, c, Init::ones), 1);
       specs.back().repeats = true;
     }
+  }
+  if (s.model.attention_sinks) {
+    by_head(vector(".sinks", h, Init::zeros), h);
   }
   if (s.model.output_bias) {
     // It is added to the whole sum over heads.
@@ -114,6 +130,9 @@ Attention::Attention(const Parameters& parameters, const std::string& stem, cons
   if (model.output_bias) {
     out_bias_ = parameters.ref(stem + ".o_proj.bias");
   }
+  if (model.attention_sinks) {
+    sinks_ = parameters.ref(stem + ".sinks");
+  }
   head_dim_ = head_dim_of(plan.settings());
   heads_ = out_.param().size[1] / head_dim_;
   kv_heads_ = k.param().size[0] / head_dim_;
@@ -129,11 +148,21 @@ Attention::Attention(const Parameters& parameters, const std::string& stem, cons
   };
   core_heads_ = in_core(q);
   core_kv_heads_ = in_core(k);
+  core_first_head_ = first_core_head(plan, heads_);
   repeats_ = core_kv_heads_ * (heads_ / core_heads_) / kv_heads_;
 }
 
 AttentionShape Attention::shape(const StepContext& ctx) const {
   return {ctx.batch.sequences, ctx.batch.core_positions, core_heads_, core_kv_heads_, head_dim_};
+}
+
+HeadSinks Attention::sinks(const StepContext& ctx, bool backward) const {
+  if (!sinks_.has_value()) {
+    return {};
+  }
+  const auto in_core = [&](const Tensor& t) { return t.slice(core_first_head_, {core_heads_}); };
+  const bool wanted = backward && sinks_->wants_grad();
+  return {in_core(norm_weight(ctx, sinks_->weight())), wanted ? in_core(sinks_->grad()) : Tensor()};
 }
 
 RotaryShape Attention::rotary(std::int64_t heads, std::int64_t kv_heads, bool rotate) const {
@@ -238,7 +267,8 @@ Tensor Attention::forward(const StepContext& ctx, const Tensor& n, Saved& saved)
   q = ctx.plan.cross(core_enter, q, ctx.stream);
   k = ctx.plan.cross(core_enter, repeat_heads(k, kv_heads_, repeats_, ctx.stream), ctx.stream);
   v = ctx.plan.cross(core_enter, repeat_heads(v, kv_heads_, repeats_, ctx.stream), ctx.stream);
-  Tensor o = ctx.plan.attention_core().forward(q, k, v, ctx.batch.core_first, shape(ctx), saved, ctx.stream);
+  Tensor o = ctx.plan.attention_core().forward(q, k, v, ctx.batch.core_first, sinks(ctx, false), shape(ctx), saved,
+                                               ctx.stream);
   o = ctx.plan.cross(core_leave, o, ctx.stream);  // [T, h c]
   saved.push(o);
   const Tensor y = ctx.plan.cross(attention_leave, linear(ctx, o, out_.weight()), ctx.stream);  // [T, d]
@@ -257,7 +287,7 @@ Tensor Attention::backward(const StepContext& ctx, const Tensor& dy, Saved& save
   Tensor d_o = linear_backward(ctx, dy_here, o, out_.weight(), out_.wanted_grad());
   d_o = ctx.plan.cross_back(core_leave, d_o, ctx.stream);
   AttentionCore::Gradients g =
-      ctx.plan.attention_core().backward(d_o, ctx.batch.core_first, shape(ctx), saved, ctx.stream);
+      ctx.plan.attention_core().backward(d_o, ctx.batch.core_first, sinks(ctx, true), shape(ctx), saved, ctx.stream);
   g.dv = repeat_heads_backward(ctx.plan.cross_back(core_enter, g.dv, ctx.stream), kv_heads_, repeats_, ctx.stream);
   g.dk = repeat_heads_backward(ctx.plan.cross_back(core_enter, g.dk, ctx.stream), kv_heads_, repeats_, ctx.stream);
   g.dq = ctx.plan.cross_back(core_enter, g.dq, ctx.stream);

@@ -179,7 +179,7 @@ Tensor LatentAttention::forward(const StepContext& ctx, const Tensor& n, Saved& 
   q = ctx.plan.cross(latent_core_enter, q, ctx.stream);
   k = ctx.plan.cross(latent_core_enter, k, ctx.stream);
   v = ctx.plan.cross(latent_core_enter, v, ctx.stream);
-  Tensor o = ctx.plan.attention_core().forward(q, k, v, ctx.batch.core_first, shape(ctx), saved, ctx.stream);
+  Tensor o = ctx.plan.attention_core().forward(q, k, v, ctx.batch.core_first, {}, shape(ctx), saved, ctx.stream);
   o = ctx.plan.cross(latent_core_leave, o, ctx.stream);  // [T, h c]
   o = split_heads(o, heads_, v_head_dim_, head_dim_ - v_head_dim_, ctx.stream).first;
   saved.push(o);
@@ -193,7 +193,7 @@ Tensor LatentAttention::backward(const StepContext& ctx, const Tensor& dy, Saved
   d_o = join_heads(d_o, {}, heads_, v_head_dim_, head_dim_ - v_head_dim_, ctx.stream);
   d_o = ctx.plan.cross_back(latent_core_leave, d_o, ctx.stream);
   AttentionCore::Gradients g =
-      ctx.plan.attention_core().backward(d_o, ctx.batch.core_first, shape(ctx), saved, ctx.stream);
+      ctx.plan.attention_core().backward(d_o, ctx.batch.core_first, {}, shape(ctx), saved, ctx.stream);
   g.dv = ctx.plan.cross_back(latent_core_enter, g.dv, ctx.stream);
   g.dk = ctx.plan.cross_back(latent_core_enter, g.dk, ctx.stream);
   g.dq = ctx.plan.cross_back(latent_core_enter, g.dq, ctx.stream);

@@ -87,6 +87,7 @@ qk_norm = true
 qk_norm_over = "all"
 biases = true
 output_bias = true
+attention_sinks = true
 q_lora_rank = 0
 kv_lora_rank = 0
 qk_nope_head_dim = 0
@@ -220,6 +221,7 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.model.qk_norm_over, QkNormOver::all);
   EXPECT_TRUE(s.model.biases);
   EXPECT_TRUE(s.model.output_bias);
+  EXPECT_TRUE(s.model.attention_sinks);
   EXPECT_EQ(s.model.sliding_window, 20);
   EXPECT_EQ(s.model.ffn, "mlp");
   EXPECT_EQ(s.model.d_ff, 96);

@@ -200,6 +200,10 @@ TEST(ModelGradient, NormOverAllHeadsAndOutputBias) {
                       "model.output_bias=true", "model.kv_heads=2"});
 }
 
+TEST(ModelGradient, AttentionSinks) {
+  expect_differences({"moe.aux_loss=0", "moe.z_loss=0", "model.attention_sinks=true", "model.kv_heads=2"});
+}
+
 TEST(ModelGradient, ScaledRotation) {
   expect_differences({"moe.aux_loss=0", "moe.z_loss=0", R"(model.rope_scaling="yarn")", "model.rope_factor=8",
                       "model.rope_original_positions=16", "model.rope_interleaved=true", "model.head_dim=8"});

@@ -86,6 +86,7 @@ struct ModelSettings {
   QkNormOver qk_norm_over = QkNormOver::head;  // each head by itself (Qwen3), or all heads as one row (OLMoE)
   bool biases = false;                         // of the projections to queries, keys and values
   bool output_bias = false;                    // of the projection behind attention
+  bool attention_sinks = false;                // a learned score of each head joins its softmax, with no value
   std::int64_t q_lora_rank = 0;                // latent: width of compressed queries; 0: not compressed
   std::int64_t kv_lora_rank = 0;               // latent: width of compressed keys and values
   std::int64_t qk_nope_head_dim = 0;           // latent: channels of a query and key head that are not rotated
