@@ -169,6 +169,13 @@ void check_rope(const ModelSettings& m, Rules& rules) {
 }
 
 void check_attention(const ModelSettings& m, Rules& rules) {
+  rules.expect(m.sliding_window > 0 || m.full_attention_every == 0,
+               {"model.full_attention_every", "model.sliding_window"},
+               "[model] full_attention_every: there is no window that some blocks could do without",
+               "write sliding_window, or leave full_attention_every out");
+  rules.expect(m.full_attention_every != 1, {"model.full_attention_every", "model.sliding_window"},
+               "[model] full_attention_every: with 1 no block has the window",
+               "leave sliding_window and full_attention_every out, or write 2 or more");
   if (m.attention == "latent") {
     return check_latent(m, rules);
   }

@@ -21,8 +21,8 @@ Tensor as_type(const Tensor& t, DType dtype, Stream& s) {
 
 }  // namespace
 
-CachedCore::CachedCore(std::int64_t layers, std::int64_t window, int threads)
-    : whole_(make_local_attention()), window_(window), threads_(threads), layers_(static_cast<std::size_t>(layers)) {}
+CachedCore::CachedCore(std::vector<std::int64_t> windows, int threads)
+    : whole_(make_local_attention()), windows_(std::move(windows)), threads_(threads), layers_(windows_.size()) {}
 
 void CachedCore::begin(std::vector<SequenceRows> rows) {
   rows_ = std::move(rows);
@@ -41,7 +41,8 @@ Tensor CachedCore::forward(const Tensor& q, const Tensor& k, const Tensor& v, co
     return whole_->forward(q, k, v, first, sinks, shape, saved, s);
   }
   require(layer_ < layers_.size(), "a forward pass meets more than {} layers with attention", layers_.size());
-  std::map<int, KeyValueCache>& caches = layers_[layer_++];
+  std::map<int, KeyValueCache>& caches = layers_[layer_];
+  const std::int64_t window = windows_[layer_++];
   std::vector<CachedRows> runs;
   for (const SequenceRows& rows : rows_) {
     KeyValueCache& cache = caches.try_emplace(rows.sequence, shape.kv_heads, shape.head_dim).first->second;
@@ -55,7 +56,7 @@ Tensor CachedCore::forward(const Tensor& q, const Tensor& k, const Tensor& v, co
   s.apply({.name = "generate/attention",
            .inputs = {as_type(q, DType::f32, s), as_type(k, DType::f32, s), as_type(v, DType::f32, s)},
            .outputs = {o, lse},
-           .host = [runs, shape, window = window_, threads = threads_](const HostArguments& a) {
+           .host = [runs, shape, window, threads = threads_](const HostArguments& a) {
              cached_attention(threads, a.output<float>(0), a.output<float>(1), a.input<float>(0), a.input<float>(1),
                               a.input<float>(2), runs, shape.heads, shape.kv_heads, shape.head_dim, window);
            }});

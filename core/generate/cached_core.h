@@ -25,8 +25,8 @@ struct SequenceRows {
 
 class CachedCore final : public AttentionCore {
  public:
-  // window: as model.sliding_window.
-  CachedCore(std::int64_t layers, std::int64_t window, int threads);
+  // windows: of each layer, as model.sliding_window.
+  CachedCore(std::vector<std::int64_t> windows, int threads);
 
   // Before each forward pass. No rows: its sequences are whole, and attend to themselves as in training.
   void begin(std::vector<SequenceRows> rows);
@@ -41,7 +41,7 @@ class CachedCore final : public AttentionCore {
 
  private:
   std::unique_ptr<AttentionCore> whole_;
-  std::int64_t window_;
+  std::vector<std::int64_t> windows_;  // by layer
   int threads_;
   std::size_t layer_ = 0;  // of the next call
   std::vector<SequenceRows> rows_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/arch/param_specs.h"
+#include "core/arch/parameter_table.h"
 #include "core/arch/rotary.h"
 #include "core/layers/norm.h"
 #include "core/layers/repeat_heads.h"
@@ -28,10 +29,14 @@ std::int64_t first_core_head(const Plan& plan, std::int64_t heads) {
 
 }  // namespace
 
-double keys_seen(const Settings& s) {
+double keys_seen(const Settings& s, int block) {
   const double length = static_cast<double>(s.data.sequence_length);
-  const double window = s.model.sliding_window == 0 ? length : static_cast<double>(s.model.sliding_window);
+  const double window = block_has_window(s, block) ? static_cast<double>(s.model.sliding_window) : length;
   return window < length ? window * (1 - window / (2 * length)) : length / 2;
+}
+
+const Tensor& first_seen(const DeviceBatch& batch, const Settings& s, bool window) {
+  return window || s.model.full_attention_every == 0 ? batch.core_first : batch.core_first_full;
 }
 
 std::vector<ParamSpec> MultiHeadAttention::parameters(const PartPlace& place) const {
@@ -87,20 +92,21 @@ std::vector<ParamSpec> MultiHeadAttention::parameters(const PartPlace& place) co
   return specs;
 }
 
-double MultiHeadAttention::flops(const Settings& s, int) const {
+double MultiHeadAttention::flops(const Settings& s, int block) const {
   const double d = static_cast<double>(s.model.d_model), c = static_cast<double>(head_dim_of(s));
   const double heads = static_cast<double>(s.model.heads), kv = static_cast<double>(kv_heads_of(s));
   const double projections = 2 * d * c * (2 * heads + 2 * kv);
-  return projections + 4 * heads * c * keys_seen(s);
+  return projections + 4 * heads * c * keys_seen(s, block);
 }
 
 std::unique_ptr<PartLayer> MultiHeadAttention::make(const PartPlace& place, const Parameters& parameters,
                                                     const Plan& plan) const {
-  return std::make_unique<Attention>(parameters, place.stem, plan);
+  return std::make_unique<Attention>(parameters, place, plan);
 }
 
-Attention::Attention(const Parameters& parameters, const std::string& stem, const Plan& plan)
-    : out_(parameters.ref(stem + ".o_proj.weight")) {
+Attention::Attention(const Parameters& parameters, const PartPlace& place, const Plan& plan)
+    : out_(parameters.ref(place.stem + ".o_proj.weight")), window_(block_has_window(plan.settings(), place.block)) {
+  const std::string& stem = place.stem;
   const ModelSettings& model = plan.settings().model;
   auto projection = [&](const std::vector<const char*>& names) {
     std::vector<ParamRef> weights, biases;
@@ -267,8 +273,8 @@ Tensor Attention::forward(const StepContext& ctx, const Tensor& n, Saved& saved)
   q = ctx.plan.cross(core_enter, q, ctx.stream);
   k = ctx.plan.cross(core_enter, repeat_heads(k, kv_heads_, repeats_, ctx.stream), ctx.stream);
   v = ctx.plan.cross(core_enter, repeat_heads(v, kv_heads_, repeats_, ctx.stream), ctx.stream);
-  Tensor o = ctx.plan.attention_core().forward(q, k, v, ctx.batch.core_first, sinks(ctx, false), shape(ctx), saved,
-                                               ctx.stream);
+  Tensor o = ctx.plan.attention_core().forward(q, k, v, first_seen(ctx.batch, ctx.settings(), window_),
+                                               sinks(ctx, false), shape(ctx), saved, ctx.stream);
   o = ctx.plan.cross(core_leave, o, ctx.stream);  // [T, h c]
   saved.push(o);
   const Tensor y = ctx.plan.cross(attention_leave, linear(ctx, o, out_.weight()), ctx.stream);  // [T, d]
@@ -286,8 +292,8 @@ Tensor Attention::backward(const StepContext& ctx, const Tensor& dy, Saved& save
   const Tensor dy_here = ctx.plan.cross_back(attention_leave, dy, ctx.stream);
   Tensor d_o = linear_backward(ctx, dy_here, o, out_.weight(), out_.wanted_grad());
   d_o = ctx.plan.cross_back(core_leave, d_o, ctx.stream);
-  AttentionCore::Gradients g =
-      ctx.plan.attention_core().backward(d_o, ctx.batch.core_first, sinks(ctx, true), shape(ctx), saved, ctx.stream);
+  AttentionCore::Gradients g = ctx.plan.attention_core().backward(d_o, first_seen(ctx.batch, ctx.settings(), window_),
+                                                                  sinks(ctx, true), shape(ctx), saved, ctx.stream);
   g.dv = repeat_heads_backward(ctx.plan.cross_back(core_enter, g.dv, ctx.stream), kv_heads_, repeats_, ctx.stream);
   g.dk = repeat_heads_backward(ctx.plan.cross_back(core_enter, g.dk, ctx.stream), kv_heads_, repeats_, ctx.stream);
   g.dq = ctx.plan.cross_back(core_enter, g.dq, ctx.stream);
