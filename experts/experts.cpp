@@ -29,10 +29,13 @@ Experts::Experts(const ParamStore& store, const std::string& stem, const Plan& p
   const auto routed = std::find_if(groups.begin(), groups.end(), [](const ParamGroup* g) { return g->experts; });
   require(routed != groups.end(), "this rank holds no routed expert of layer {}", layer);
   group_ = *routed;
-  const std::size_t in_matrices = activation_ == Activation::swiglu ? 2 : 1;
+  const std::size_t in_matrices = is_gated(activation_) ? 2 : 1;
   local_experts_ = static_cast<std::int64_t>(group_->params.size() / (in_matrices + 1));
   width_ = group_->params.front().size[0];
   hidden_ = width_ * static_cast<std::int64_t>(in_matrices);
+  if (plan.settings().moe.expert_bias) {
+    biases_.emplace(store, group_->params, local_experts_, hidden_);
+  }
   TokenExchange* const exchange = plan.exchange();
   if (exchange != nullptr && (exchange->chunks() > 1 || (plan.device().asynchronous() && !exchange->equal_blocks()))) {
     side_ = plan.device().make_side_stream();
@@ -138,44 +141,77 @@ void Experts::with_products(const StepContext& ctx, const std::function<void(Str
 
 void Experts::forward_here(const StepContext& ctx, const Tensor& y, const Tensor& x, const Dispatch& dispatch,
                            Saved& saved) const {
-  const Weights w = view(group_->weight);
   const Tensor h = ctx.device().empty(x.dtype(), {dispatch.source.dim(0), hidden_});
-  with_products(ctx, [&](Stream& s) { s.expert_ffn(y, h, x, w.in, w.out, dispatch, activation_); });
+  if (biases_.has_value()) {
+    forward_rows(ctx, y, h, x, dispatch);
+  } else {
+    const Weights w = view(group_->weight);
+    with_products(ctx, [&](Stream& s) { s.expert_ffn(y, h, x, w.in, w.out, dispatch, activation_); });
+  }
   if (ctx.training) {
     push(saved, x);
     push(saved, h);
   }
 }
 
-namespace {
-
-// Stream::expert_ffn_backward without the gradients of weights, which nobody wants.
-void frozen_ffn_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dy, const Tensor& h, const Tensor& w_in,
-                         const Tensor& w_out, const Dispatch& to, Activation kind, Stream& s) {
-  Device& device = s.device();
-  const std::int64_t rows = h.dim(0);
-  const Tensor packed = device.empty(dy.dtype(), {rows, dy.dim(1)});  // of dy, then of dx
-  const Tensor dh = device.empty(dy.dtype(), h.shape());
-  const Tensor da = device.empty(dy.dtype(), {rows, w_out.dim(2)}), a = device.empty(dy.dtype(), da.shape());
-  s.pack(packed, dy, to.row, to.source);
-  s.grouped_gemm(da, packed, w_out, to.offset, {});
-  s.weighted_activation_backward(dh, a, dweight, da, h, to.weight, to.source, kind);
-  s.grouped_gemm(packed, dh, w_in, to.offset, {});
-  s.pack_backward(dx, packed, to.row, false);
+void Experts::forward_rows(const StepContext& ctx, const Tensor& y, const Tensor& h, const Tensor& x,
+                           const Dispatch& to) const {
+  const Weights w = view(group_->weight);
+  const Range all{0, local_experts_};
+  const Tensor rows = ctx.device().empty(x.dtype(), {h.dim(0), x.dim(1)});  // of x, then of y
+  const Tensor a = ctx.device().empty(x.dtype(), {h.dim(0), width_});
+  ctx.stream.pack(rows, x, to.row, to.source);
+  with_products(ctx, [&](Stream& s) { s.grouped_gemm(h, rows, w.in, to.offset, {.transpose_b = true}); });
+  if (biases_.has_value()) {
+    biases_->add_in(ctx, h, to.offset, all);
+  }
+  ctx.stream.activation(a, h, activation_);
+  with_products(ctx, [&](Stream& s) { s.grouped_gemm(rows, a, w.out, to.offset, {.transpose_b = true}); });
+  if (biases_.has_value()) {
+    biases_->add_out(ctx, rows, to.offset, all);
+  }
+  ctx.stream.combine(y, rows, to.row, to.weight, false);
 }
 
-}  // namespace
+void Experts::backward_rows(const StepContext& ctx, const Tensor& dx, const Tensor& dweight, const Tensor& dy,
+                            const Tensor& x, const Tensor& h, const Dispatch& to) const {
+  Device& device = ctx.device();
+  Stream& main = ctx.stream;
+  const bool wanted = wants_gradients(*group_);
+  const Weights w = view(group_->weight), g = wanted ? view(group_->grad) : Weights();
+  const std::int64_t rows = h.dim(0), choices = to.weight.elements();
+  const Tensor packed = device.empty(dy.dtype(), {rows, dy.dim(1)});  // of dy, then of x, then of dx
+  const Tensor dh = device.empty(dy.dtype(), h.shape());
+  const Tensor da = device.empty(dy.dtype(), {rows, width_}), a = device.empty(dy.dtype(), da.shape());
+  main.pack(packed, dy, to.row, to.source);
+  with_products(ctx, [&](Stream& s) { s.grouped_gemm(da, packed, w.out, to.offset, {}); });
+  main.weighted_activation_backward(dh, a, dweight, da, h, to.weight, to.source, activation_);
+  if (wanted) {
+    main.grouped_gemm_tn(g.out, packed, a, to.offset, beta());
+  }
+  if (biases_.has_value()) {
+    const Tensor weight = device.empty(DType::f32, {rows, 1}), of_rows = device.empty(DType::f32, {rows, 1});
+    const Tensor row = to.row.view({choices, 1});
+    main.pack(weight, to.weight.view({choices, 1}), row, to.source);
+    biases_->backward(ctx, of_rows, dh, packed, weight, to.offset, {0, local_experts_});
+    main.pack_backward(dweight.view({choices, 1}), of_rows, row, true);
+  }
+  if (wanted) {
+    main.pack(packed, x, to.row, to.source);
+    main.grouped_gemm_tn(g.in, dh, packed, to.offset, beta());
+  }
+  with_products(ctx, [&](Stream& s) { s.grouped_gemm(packed, dh, w.in, to.offset, {}); });
+  main.pack_backward(dx, packed, to.row, false);
+}
 
 void Experts::backward_here(const StepContext& ctx, const Tensor& dx, const Tensor& dweight, const Tensor& dy,
                             const Dispatch& dispatch, Saved& saved) const {
   const Tensor h = pop(saved), x = pop(saved);
-  const Weights w = view(group_->weight);
-  if (!wants_gradients(*group_)) {
-    with_products(ctx,
-                  [&](Stream& s) { frozen_ffn_backward(dx, dweight, dy, h, w.in, w.out, dispatch, activation_, s); });
+  if (biases_.has_value() || !wants_gradients(*group_)) {
+    backward_rows(ctx, dx, dweight, dy, x, h, dispatch);
     return;
   }
-  const Weights g = view(group_->grad);
+  const Weights w = view(group_->weight), g = view(group_->grad);
   with_products(ctx, [&](Stream& s) {
     s.expert_ffn_backward(dx, dweight, g.in, g.out, dy, x, h, w.in, w.out, dispatch, activation_, beta());
   });
@@ -256,8 +292,14 @@ Tensor Experts::exchanged(const StepContext& ctx, const Tensor& packed, const Ex
   travel(ctx, plan, std::array{Way{x, packed}}, std::array{Way{out, y}}, [&](const Chunk& c) {
     with_products(ctx, [&](Stream& s) {
       s.grouped_gemm(c.of(h), c.of(x), c.weights(w.in), c.offset, {.transpose_b = true});
+      if (biases_.has_value()) {
+        biases_->add_in(ctx, c.of(h), c.offset, c.experts);
+      }
       s.activation(c.of(a), c.of(h), activation_);
       s.grouped_gemm(c.of(y), c.of(a), c.weights(w.out), c.offset, {.transpose_b = true});
+      if (biases_.has_value()) {
+        biases_->add_out(ctx, c.of(y), c.offset, c.experts);
+      }
     });
   });
   if (ctx.training) {
@@ -281,6 +323,7 @@ Experts::Gradients Experts::exchanged_backward(const StepContext& ctx, const Ten
   const Tensor dweight = exchanged_rows(ctx, DType::f32, {rows, 1});
   const Tensor da = device.empty(dtype, {rows, width_}), a = device.empty(dtype, {rows, width_});
   const Tensor dh = device.empty(dtype, h.shape());
+  const Tensor of_biases = biases_.has_value() ? device.empty(DType::f32, {rows, 1}) : Tensor();
   const Gradients out{exchanged_rows(ctx, dtype, d_out.shape()), exchanged_rows(ctx, DType::f32, weight.shape())};
   travel(ctx, plan, std::array{Way{dy, d_out}, Way{weight_here, weight}},
          std::array{Way{out.n, dx}, Way{out.weight, dweight}}, [&](const Chunk& c) {
@@ -294,6 +337,10 @@ Experts::Gradients Experts::exchanged_backward(const StepContext& ctx, const Ten
              }
              s.grouped_gemm(c.of(dx), c.of(dh), c.weights(w.in), c.offset, {});
            });
+           if (biases_.has_value()) {
+             biases_->backward(ctx, c.of(of_biases), c.of(dh), c.of(dy), c.of(weight_here), c.offset, c.experts);
+             ctx.stream.add(c.of(dweight), c.of(of_biases));
+           }
          });
   return out;
 }

@@ -14,6 +14,7 @@
 
 #include "core/layers/layer.h"
 #include "core/layers/parameter_store.h"
+#include "experts/expert_biases.h"
 #include "experts/shared_experts.h"
 #include "router/router.h"
 
@@ -54,6 +55,11 @@ class Experts {
                     Saved& saved) const;
   void backward_here(const StepContext& ctx, const Tensor& dx, const Tensor& dweight, const Tensor& dy,
                      const Dispatch& dispatch, Saved& saved) const;
+  // The same with the operations of expert_ffn one by one: experts that have biases, or that do not train.
+  void forward_rows(const StepContext& ctx, const Tensor& y, const Tensor& h, const Tensor& x,
+                    const Dispatch& dispatch) const;
+  void backward_rows(const StepContext& ctx, const Tensor& dx, const Tensor& dweight, const Tensor& dy, const Tensor& x,
+                     const Tensor& h, const Dispatch& dispatch) const;
 
   // Through a token exchange. Who gets how many rows: counts i32 [E] of this rank's for each expert. While the host
   // waits for the other ranks' counts, the device does what `meanwhile` enqueues.
@@ -87,6 +93,7 @@ class Experts {
   std::int64_t local_experts_, hidden_, width_;  // hidden: n = f or 2f, width: f, of the part that this rank holds
   // Beside the main stream: where rows travel in chunks, and counts where the host would have to wait for it.
   std::unique_ptr<Stream> side_;
+  std::optional<ExpertBiases> biases_;
   std::optional<SharedExperts> shared_;
 };
 

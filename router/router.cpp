@@ -60,7 +60,11 @@ Router::Router(const ParamStore& store, const std::string& stem, Plan& plan, int
       state_(store.gate_state(layer)),
       layer_(layer),
       routed_(routed_blocks(plan.settings(), layer - 1)),
-      layout_(plan) {}
+      layout_(plan) {
+  if (plan.settings().moe.router_bias) {
+    bias_ = store.ref(stem + ".gate.bias");
+  }
+}
 
 GateConfig Router::balance_config(const StepContext& ctx, std::int64_t tokens) const {
   GateConfig config = gate_.config(ctx.settings());
@@ -98,6 +102,9 @@ Tensor Router::input(const StepContext& ctx, const Tensor& n) const {
 Tensor Router::logits(const StepContext& ctx, const Tensor& input) const {
   const Tensor own = ctx.device().empty(DType::f32, {input.dim(0), ctx.settings().moe.experts});
   ctx.stream.gemm(own, input, weight_.weight(), {.transpose_b = true});
+  if (bias_.has_value()) {
+    add_bias(ctx, own, bias_->weight().view({1, own.dim(1)}));
+  }
   return layout_.gather(own, ctx.stream);
 }
 
@@ -234,6 +241,9 @@ void Router::backward(const StepContext& ctx, const Tensor& dn, const Tensor& dw
   const Tensor dlogits = own_gradient(ctx, whole);
   if (!ctx.sums.router_gradients.empty()) {
     split_gradient(ctx, of_all, made, r, input);
+  }
+  if (bias_.has_value()) {
+    add_bias_backward(ctx, bias_->grad().view({1, dlogits.dim(1)}), dlogits);
   }
   const Tensor d = linear_backward(ctx, dlogits, input, weight_.weight(), weight_.wanted_grad());
   const double jitter = ctx.settings().moe.jitter;

@@ -15,6 +15,7 @@
 // tokens, on each of the ranks that hold some of it (routing_layout.h).
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include <orthant/gate.h>
@@ -42,7 +43,8 @@ struct Routing {
 
 class Router {
  public:
-  // `stem`.gate.weight [E, d]. `layer` is the block's layer number. Collective over the world the first time.
+  // `stem`.gate.weight [E, d]; with moe.router_bias `stem`.gate.bias [E]. `layer` is the block's layer number.
+  // Collective over the world the first time.
   Router(const ParamStore& store, const std::string& stem, Plan& plan, int layer);
 
   // n, of region norm -> [tokens_R, d]: past the boundary, and with noise in training (Switch).
@@ -70,9 +72,10 @@ class Router {
                       const Tensor& input) const;
 
   const Gate& gate_;
-  ParamRef weight_;     // [E, d]
-  Tensor state_;        // of the gate, for this layer; undefined where it keeps none
-  int layer_, routed_;  // its number among all layers, and among the routed ones
+  ParamRef weight_;               // [E, d]
+  std::optional<ParamRef> bias_;  // [E]
+  Tensor state_;                  // of the gate, for this layer; undefined where it keeps none
+  int layer_, routed_;            // its number among all layers, and among the routed ones
   RoutingLayout layout_;
 };
 

@@ -8,7 +8,7 @@ namespace orthant::bench {
 LayerProblem::LayerProblem(Device& device, Stream& stream, const LayerShape& shape, DType dtype, bool skewed)
     : device_(device), s_(stream), shape_(shape), dtype_(dtype), rows_(shape.tokens * shape.top_k) {
   const std::int64_t t = shape.tokens, d = shape.d, n = shape.n, e = shape.experts, k = shape.top_k;
-  hidden_ = shape.activation == Activation::swiglu ? 2 * n : n;
+  hidden_ = is_gated(shape.activation) ? 2 * n : n;
   config_ = {.experts = e,
              .top_k = k,
              .normalize_weights = shape.normalize_weights,

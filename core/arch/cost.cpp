@@ -7,7 +7,7 @@
 namespace orthant {
 
 double ffn_flops(const Settings& s, std::int64_t width) {
-  const double matrices = s.model.activation == Activation::swiglu ? 3 : 2;
+  const double matrices = is_gated(s.model.activation) ? 3 : 2;
   return 2 * matrices * static_cast<double>(s.model.d_model) * static_cast<double>(width);
 }
 

@@ -34,7 +34,7 @@ std::vector<ParamSpec> ffn_in_specs(const Settings& settings, const std::string&
     p.expert = expert;
     specs.push_back(p);
   };
-  if (settings.model.activation == Activation::swiglu) {
+  if (is_gated(settings.model.activation)) {
     add(gate);
   }
   add(up);

@@ -15,6 +15,11 @@ float residual_std(const Settings& s) {
   return static_cast<float>(s.model.init_std / std::sqrt(2.0 * static_cast<double>(s.model.layers)));
 }
 
+bool block_has_window(const Settings& s, int block) {
+  const std::int64_t every = s.model.full_attention_every;
+  return s.model.sliding_window > 0 && (every == 0 || (block + 1) % every != 0);
+}
+
 bool block_has_experts(const Settings& s, int block) {
   return s.moe.experts > 0 && block >= s.moe.first_dense && (block + 1) % s.moe.every == 0;
 }
@@ -40,7 +45,7 @@ void append(std::vector<ParamSpec>& to, std::vector<ParamSpec> specs) {
 // The routed experts of a block. Matrices of one kind lie back to back: one grouped product serves all experts.
 LayerSpecs routed_specs(const Settings& s, int block, const std::string& moe) {
   LayerSpecs routed{.layer = block + 1, .name = fmt::format("layer {} experts", block), .experts = true, .params = {}};
-  const bool gated = s.model.activation == Activation::swiglu;
+  const bool gated = is_gated(s.model.activation);
   for (int e = 0; e < s.moe.experts; ++e) {
     const std::string expert = fmt::format("{}.experts.{}", moe, e);
     append(routed.params, ffn_in_specs(s, expert + ".w1.weight", expert + (gated ? ".w3.weight" : ".w1.weight"),
@@ -51,6 +56,28 @@ LayerSpecs routed_specs(const Settings& s, int block, const std::string& moe) {
         ffn_out_spec(s, fmt::format("{}.experts.{}.w2.weight", moe, e), Region::experts, d_expert_of(s), e));
   }
   return routed;
+}
+
+// Their biases, apart: where gradients of routed experts are overwritten by the products, these are added to. Those of
+// one kind lie back to back here too.
+LayerSpecs routed_bias_specs(const Settings& s, int block, const std::string& moe) {
+  LayerSpecs biases{.layer = block + 1, .name = fmt::format("layer {} experts' biases", block), .params = {}};
+  const auto add = [&](const std::string& name, std::int64_t n, int e) {
+    biases.params.push_back(
+        {.name = name, .global = {n}, .region = Region::experts, .expert = e, .init = Init::zeros, .decay = false});
+  };
+  for (int e = 0; e < s.moe.experts; ++e) {
+    for (const char* matrix : {"w1", "w3"}) {
+      if (matrix == std::string("w1") || is_gated(s.model.activation)) {
+        add(fmt::format("{}.experts.{}.{}.bias", moe, e, matrix), d_expert_of(s), e);
+        biases.params.back().split[0] = Dim::ffn;
+      }
+    }
+  }
+  for (int e = 0; e < s.moe.experts; ++e) {
+    add(fmt::format("{}.experts.{}.w2.bias", moe, e), s.model.d_model, e);
+  }
+  return biases;
 }
 
 }  // namespace
@@ -111,6 +138,13 @@ std::vector<LayerSpecs> parameter_table(const Settings& s) {
     }
     const std::string moe = stem + ".block_sparse_moe";
     dense.params.push_back(matrix_spec(moe + ".gate.weight", Region::router, s.moe.experts, d, base_std(s)));
+    if (s.moe.router_bias) {
+      dense.params.push_back({.name = moe + ".gate.bias",
+                              .global = {s.moe.experts},
+                              .region = Region::router,
+                              .init = Init::zeros,
+                              .decay = false});
+    }
     if (s.moe.shared_experts > 0) {
       append(dense.params, ffn_specs(s, moe + ".shared_experts", d_shared_of(s)));
     }
@@ -119,6 +153,9 @@ std::vector<LayerSpecs> parameter_table(const Settings& s) {
     }
     table.push_back(dense);
     table.push_back(routed_specs(s, block, moe));
+    if (s.moe.expert_bias) {
+      table.push_back(routed_bias_specs(s, block, moe));
+    }
   }
 
   LayerSpecs head{.layer = static_cast<int>(s.model.layers) + 1, .name = "head", .params = {}};

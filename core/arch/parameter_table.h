@@ -33,6 +33,7 @@ struct GateStateSpec {
 };
 std::vector<GateStateSpec> gate_state_table(const Settings& settings);
 
+bool block_has_window(const Settings& settings, int block);        // model.sliding_window, model.full_attention_every
 bool block_has_experts(const Settings& settings, int block);       // block counts from 0
 int routed_blocks(const Settings& settings, std::int64_t blocks);  // blocks with experts among the first `blocks`
 inline int routed_blocks(const Settings& settings) {

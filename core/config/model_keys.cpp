@@ -97,6 +97,9 @@ void declare_model(std::vector<CoreKey>& keys) {
   model.key(
       "output_bias", [](auto& s) -> auto& { return s.model.output_bias; },
       "multi_head: whether the projection behind attention has a bias.");
+  model.key(
+      "attention_sinks", [](auto& s) -> auto& { return s.model.attention_sinks; },
+      "multi_head: whether each query head has a learned score that joins its softmax, with no value (gpt-oss).");
   between(model.key(
               "q_lora_rank", [](auto& s) -> auto& { return s.model.q_lora_rank; },
               "latent: width of compressed queries; 0: they are not compressed."),
@@ -121,6 +124,11 @@ void declare_model(std::vector<CoreKey>& keys) {
               "sliding_window", [](auto& s) -> auto& { return s.model.sliding_window; },
               "Tokens that a token sees, the last ones, itself included; 0: all before it."),
           0, 1 << 24);
+  between(model.key(
+              "full_attention_every", [](auto& s) -> auto& { return s.model.full_attention_every; },
+              "sliding_window: distance between blocks without it. 2: the second, fourth, ... (gpt-oss); 0: every "
+              "block has the window."),
+          0, 1 << 16);
   model.kind<FfnPart>(
       "ffn", [](auto& s) -> auto& { return s.model.ffn; }, "What the dense feed-forward layers are made of.");
   between(model.key(
@@ -137,8 +145,10 @@ void declare_model(std::vector<CoreKey>& keys) {
       "norm_eps", [](auto& s) -> auto& { return s.model.norm_eps; },
       "Added to the variance in the normalisation (above 0).");
   model.choice(
-      "activation", [](auto& s) -> auto& { return s.model.activation; }, {"relu", "gelu", "swiglu"},
-      "Activation of the feed-forward layers and of the experts.");
+      "activation", [](auto& s) -> auto& { return s.model.activation; }, {"relu", "gelu", "swiglu", "clamped_swiglu"},
+      "Activation of the feed-forward layers and of the experts; clamped_swiglu: (up + 1) gate sigmoid(1.702 gate), "
+      "gate "
+      "at most 7 and up between -7 and 7 (gpt-oss).");
   model.choice(
       "positions", [](auto& s) -> auto& { return s.model.positions; }, {"learned", "rotary"},
       "How a token knows its position.");
@@ -246,6 +256,12 @@ void declare_moe(std::vector<CoreKey>& keys) {
       moe.key(
           "d_expert", [](auto& s) -> auto& { return s.moe.d_expert; }, "Width of an expert's hidden layer; 0: d_ff."),
       0, 1 << 24);
+  moe.key(
+      "router_bias", [](auto& s) -> auto& { return s.moe.router_bias; },
+      "Whether the router's logits have a learned bias (gpt-oss).");
+  moe.key(
+      "expert_bias", [](auto& s) -> auto& { return s.moe.expert_bias; },
+      "Whether the products of each routed expert have biases (gpt-oss); no fused kernels then.");
 }
 
 }  // namespace orthant

@@ -64,7 +64,8 @@ void check_latent(const ModelSettings& m, Rules& rules) {
       {"qk_norm", !m.qk_norm, "what is compressed is normalised as it is: leave it out"},
       {"qk_norm_over", m.qk_norm_over == QkNormOver::head, "leave it out"},
       {"biases", !m.biases, "leave it out"},
-      {"output_bias", !m.output_bias, "leave it out"}};
+      {"output_bias", !m.output_bias, "leave it out"},
+      {"attention_sinks", !m.attention_sinks, "leave it out"}};
   for (const OtherKind& one : keys) {
     rules.expect(one.same, {fmt::format("model.{}", one.key), "model.attention"},
                  fmt::format("[model] {}: attention \"latent\" takes no notice of it", one.key), one.advice);
@@ -168,6 +169,13 @@ void check_rope(const ModelSettings& m, Rules& rules) {
 }
 
 void check_attention(const ModelSettings& m, Rules& rules) {
+  rules.expect(m.sliding_window > 0 || m.full_attention_every == 0,
+               {"model.full_attention_every", "model.sliding_window"},
+               "[model] full_attention_every: there is no window that some blocks could do without",
+               "write sliding_window, or leave full_attention_every out");
+  rules.expect(m.full_attention_every != 1, {"model.full_attention_every", "model.sliding_window"},
+               "[model] full_attention_every: with 1 no block has the window",
+               "leave sliding_window and full_attention_every out, or write 2 or more");
   if (m.attention == "latent") {
     return check_latent(m, rules);
   }

@@ -118,4 +118,21 @@ inline void check_attention_merge(const Tensor& o, const Tensor& lse, const Tens
   require_tensor("attention_merge", "lse_block", lse_block, DType::f32, sums);
 }
 
+inline void check_attention_sinks(const char* operation, const Tensor& o, const Tensor& lse, const Tensor& sinks,
+                                  const AttentionShape& s) {
+  check_heads(operation, s);
+  require_float(operation, "o", o);
+  require_shape(operation, "o", o, {s.batch * s.positions, s.heads * s.head_dim});
+  require_tensor(operation, "lse", lse, DType::f32, {s.batch, s.heads, s.positions});
+  require_tensor(operation, "sinks", sinks, DType::f32, {s.heads});
+}
+
+inline void check_attention_sinks_backward(const Tensor& dsinks, const Tensor& d_o, const Tensor& o, const Tensor& lse,
+                                           const Tensor& sinks, const AttentionShape& s) {
+  constexpr const char* name = "attention_sinks_backward";
+  check_attention_sinks(name, o, lse, sinks, s);
+  require_tensor(name, "dsinks", dsinks, DType::f32, {s.heads});
+  require_tensor(name, "d_o", d_o, o.dtype(), o.shape());
+}
+
 }  // namespace orthant

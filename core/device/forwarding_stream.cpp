@@ -182,6 +182,16 @@ void ForwardingStream::attention_merge(const Tensor& o, const Tensor& lse, const
   run("attention_merge", &Stream::attention_merge, o, lse, o_block, lse_block, shape);
 }
 
+void ForwardingStream::attention_sinks(const Tensor& o, const Tensor& lse, const Tensor& sinks,
+                                       const AttentionShape& shape) {
+  run("attention_sinks", &Stream::attention_sinks, o, lse, sinks, shape);
+}
+
+void ForwardingStream::attention_sinks_backward(const Tensor& dsinks, const Tensor& d_o, const Tensor& o,
+                                                const Tensor& lse, const Tensor& sinks, const AttentionShape& shape) {
+  run("attention_sinks_backward", &Stream::attention_sinks_backward, dsinks, d_o, o, lse, sinks, shape);
+}
+
 void ForwardingStream::attention_block_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                                                 const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                                                 const Tensor& lse, const Tensor& q_position, const Tensor& k_position,

@@ -175,7 +175,7 @@ inline void check_activation(const char* operation, const Tensor& a, const Tenso
   require_float(operation, "h", h);
   require_dtype(operation, "a", a, {h.dtype()});
   require_rank(operation, "a", a, 2);
-  require_shape(operation, "h", h, {a.dim(0), kind == Activation::swiglu ? 2 * a.dim(1) : a.dim(1)});
+  require_shape(operation, "h", h, {a.dim(0), is_gated(kind) ? 2 * a.dim(1) : a.dim(1)});
 }
 
 inline void check_activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind) {

@@ -21,8 +21,8 @@ Tensor as_type(const Tensor& t, DType dtype, Stream& s) {
 
 }  // namespace
 
-CachedCore::CachedCore(std::int64_t layers, std::int64_t window, int threads)
-    : whole_(make_local_attention()), window_(window), threads_(threads), layers_(static_cast<std::size_t>(layers)) {}
+CachedCore::CachedCore(std::vector<std::int64_t> windows, int threads)
+    : whole_(make_local_attention()), windows_(std::move(windows)), threads_(threads), layers_(windows_.size()) {}
 
 void CachedCore::begin(std::vector<SequenceRows> rows) {
   rows_ = std::move(rows);
@@ -36,12 +36,13 @@ void CachedCore::forget(int sequence) {
 }
 
 Tensor CachedCore::forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first,
-                           const AttentionShape& shape, Saved& saved, Stream& s) {
+                           const HeadSinks& sinks, const AttentionShape& shape, Saved& saved, Stream& s) {
   if (rows_.empty()) {
-    return whole_->forward(q, k, v, first, shape, saved, s);
+    return whole_->forward(q, k, v, first, sinks, shape, saved, s);
   }
   require(layer_ < layers_.size(), "a forward pass meets more than {} layers with attention", layers_.size());
-  std::map<int, KeyValueCache>& caches = layers_[layer_++];
+  std::map<int, KeyValueCache>& caches = layers_[layer_];
+  const std::int64_t window = windows_[layer_++];
   std::vector<CachedRows> runs;
   for (const SequenceRows& rows : rows_) {
     KeyValueCache& cache = caches.try_emplace(rows.sequence, shape.kv_heads, shape.head_dim).first->second;
@@ -51,17 +52,23 @@ Tensor CachedCore::forward(const Tensor& q, const Tensor& k, const Tensor& v, co
     runs.push_back({&cache, rows.row, rows.rows, rows.position});
   }
   const Tensor o = s.device().empty(DType::f32, q.shape());
+  const Tensor lse = s.device().empty(DType::f32, {1, shape.heads, q.dim(0)});
   s.apply({.name = "generate/attention",
            .inputs = {as_type(q, DType::f32, s), as_type(k, DType::f32, s), as_type(v, DType::f32, s)},
-           .outputs = {o},
-           .host = [runs, shape, window = window_, threads = threads_](const HostArguments& a) {
-             cached_attention(threads, a.output<float>(0), a.input<float>(0), a.input<float>(1), a.input<float>(2),
-                              runs, shape.heads, shape.kv_heads, shape.head_dim, window);
+           .outputs = {o, lse},
+           .host = [runs, shape, window, threads = threads_](const HostArguments& a) {
+             cached_attention(threads, a.output<float>(0), a.output<float>(1), a.input<float>(0), a.input<float>(1),
+                              a.input<float>(2), runs, shape.heads, shape.kv_heads, shape.head_dim, window);
            }});
-  return as_type(o, q.dtype(), s);
+  Tensor out = as_type(o, q.dtype(), s);
+  if (sinks.weight.defined()) {
+    s.attention_sinks(out, lse, sinks.weight, shape);
+  }
+  return out;
 }
 
-AttentionCore::Gradients CachedCore::backward(const Tensor&, const Tensor&, const AttentionShape&, Saved&, Stream&) {
+AttentionCore::Gradients CachedCore::backward(const Tensor&, const Tensor&, const HeadSinks&, const AttentionShape&,
+                                              Saved&, Stream&) {
   fail("attention to a cache has no backward pass");
 }
 

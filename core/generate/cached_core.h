@@ -25,23 +25,23 @@ struct SequenceRows {
 
 class CachedCore final : public AttentionCore {
  public:
-  // window: as model.sliding_window.
-  CachedCore(std::int64_t layers, std::int64_t window, int threads);
+  // windows: of each layer, as model.sliding_window.
+  CachedCore(std::vector<std::int64_t> windows, int threads);
 
   // Before each forward pass. No rows: its sequences are whole, and attend to themselves as in training.
   void begin(std::vector<SequenceRows> rows);
   void forget(int sequence);
 
   // first is not looked at where there are rows: sequences are documents of their own.
-  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first, const AttentionShape& shape,
-                 Saved& saved, Stream& s) override;
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first, const HeadSinks& sinks,
+                 const AttentionShape& shape, Saved& saved, Stream& s) override;
   // Errors: Error; there is nothing to train here.
-  Gradients backward(const Tensor& d_o, const Tensor& first, const AttentionShape& shape, Saved& saved,
-                     Stream& s) override;
+  Gradients backward(const Tensor& d_o, const Tensor& first, const HeadSinks& sinks, const AttentionShape& shape,
+                     Saved& saved, Stream& s) override;
 
  private:
   std::unique_ptr<AttentionCore> whole_;
-  std::int64_t window_;
+  std::vector<std::int64_t> windows_;  // by layer
   int threads_;
   std::size_t layer_ = 0;  // of the next call
   std::vector<SequenceRows> rows_;

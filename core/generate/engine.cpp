@@ -6,6 +6,7 @@
 
 #include <orthant/gate.h>
 
+#include "core/arch/parameter_table.h"
 #include "core/generate/turned_weights.h"
 #include "router/routing_tap.h"
 
@@ -83,7 +84,11 @@ DeviceBatch to_device(const Rows& rows, std::int64_t window, bool whole, Stream&
 }
 
 std::unique_ptr<CachedCore> make_core(const Settings& s, int threads, CachedCore*& core) {
-  auto made = std::make_unique<CachedCore>(s.model.layers, s.model.sliding_window, threads);
+  std::vector<std::int64_t> windows;
+  for (int block = 0; block < s.model.layers; ++block) {
+    windows.push_back(block_has_window(s, block) ? s.model.sliding_window : 0);
+  }
+  auto made = std::make_unique<CachedCore>(std::move(windows), threads);
   core = made.get();
   return made;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/arch/param_specs.h"
+#include "core/arch/parameter_table.h"
 #include "core/arch/rotary.h"
 #include "core/layers/norm.h"
 #include "core/layers/repeat_heads.h"
@@ -13,12 +14,29 @@ namespace {
 constexpr Site attention_enter{Region::attention, Side::enter}, attention_leave{Region::attention, Side::leave};
 constexpr Site core_enter{Region::attention_core, Side::enter}, core_leave{Region::attention_core, Side::leave};
 
+// Where the heads that a rank has in the core begin among those that it has outside.
+std::int64_t first_core_head(const Plan& plan, std::int64_t heads) {
+  const std::vector<AxisId> outside = plan.axes_of(Dim::head, Region::attention);
+  Range range{0, heads};
+  for (const AxisId axis : plan.axes_of(Dim::head, Region::attention_core)) {
+    if (std::find(outside.begin(), outside.end(), axis) == outside.end()) {
+      range.count /= plan.mesh().axes()[axis].size;
+      range.begin += range.count * plan.mesh().coordinate(axis);
+    }
+  }
+  return range.begin;
+}
+
 }  // namespace
 
-double keys_seen(const Settings& s) {
+double keys_seen(const Settings& s, int block) {
   const double length = static_cast<double>(s.data.sequence_length);
-  const double window = s.model.sliding_window == 0 ? length : static_cast<double>(s.model.sliding_window);
+  const double window = block_has_window(s, block) ? static_cast<double>(s.model.sliding_window) : length;
   return window < length ? window * (1 - window / (2 * length)) : length / 2;
+}
+
+const Tensor& first_seen(const DeviceBatch& batch, const Settings& s, bool window) {
+  return window || s.model.full_attention_every == 0 ? batch.core_first : batch.core_first_full;
 }
 
 std::vector<ParamSpec> MultiHeadAttention::parameters(const PartPlace& place) const {
@@ -63,6 +81,9 @@ std::vector<ParamSpec> MultiHeadAttention::parameters(const PartPlace& place) co
       specs.back().repeats = true;
     }
   }
+  if (s.model.attention_sinks) {
+    by_head(vector(".sinks", h, Init::zeros), h);
+  }
   if (s.model.output_bias) {
     // It is added to the whole sum over heads.
     specs.push_back(vector(".o_proj.bias", d, Init::zeros));
@@ -71,20 +92,21 @@ std::vector<ParamSpec> MultiHeadAttention::parameters(const PartPlace& place) co
   return specs;
 }
 
-double MultiHeadAttention::flops(const Settings& s, int) const {
+double MultiHeadAttention::flops(const Settings& s, int block) const {
   const double d = static_cast<double>(s.model.d_model), c = static_cast<double>(head_dim_of(s));
   const double heads = static_cast<double>(s.model.heads), kv = static_cast<double>(kv_heads_of(s));
   const double projections = 2 * d * c * (2 * heads + 2 * kv);
-  return projections + 4 * heads * c * keys_seen(s);
+  return projections + 4 * heads * c * keys_seen(s, block);
 }
 
 std::unique_ptr<PartLayer> MultiHeadAttention::make(const PartPlace& place, const Parameters& parameters,
                                                     const Plan& plan) const {
-  return std::make_unique<Attention>(parameters, place.stem, plan);
+  return std::make_unique<Attention>(parameters, place, plan);
 }
 
-Attention::Attention(const Parameters& parameters, const std::string& stem, const Plan& plan)
-    : out_(parameters.ref(stem + ".o_proj.weight")) {
+Attention::Attention(const Parameters& parameters, const PartPlace& place, const Plan& plan)
+    : out_(parameters.ref(place.stem + ".o_proj.weight")), window_(block_has_window(plan.settings(), place.block)) {
+  const std::string& stem = place.stem;
   const ModelSettings& model = plan.settings().model;
   auto projection = [&](const std::vector<const char*>& names) {
     std::vector<ParamRef> weights, biases;
@@ -114,6 +136,9 @@ Attention::Attention(const Parameters& parameters, const std::string& stem, cons
   if (model.output_bias) {
     out_bias_ = parameters.ref(stem + ".o_proj.bias");
   }
+  if (model.attention_sinks) {
+    sinks_ = parameters.ref(stem + ".sinks");
+  }
   head_dim_ = head_dim_of(plan.settings());
   heads_ = out_.param().size[1] / head_dim_;
   kv_heads_ = k.param().size[0] / head_dim_;
@@ -129,11 +154,21 @@ Attention::Attention(const Parameters& parameters, const std::string& stem, cons
   };
   core_heads_ = in_core(q);
   core_kv_heads_ = in_core(k);
+  core_first_head_ = first_core_head(plan, heads_);
   repeats_ = core_kv_heads_ * (heads_ / core_heads_) / kv_heads_;
 }
 
 AttentionShape Attention::shape(const StepContext& ctx) const {
   return {ctx.batch.sequences, ctx.batch.core_positions, core_heads_, core_kv_heads_, head_dim_};
+}
+
+HeadSinks Attention::sinks(const StepContext& ctx, bool backward) const {
+  if (!sinks_.has_value()) {
+    return {};
+  }
+  const auto in_core = [&](const Tensor& t) { return t.slice(core_first_head_, {core_heads_}); };
+  const bool wanted = backward && sinks_->wants_grad();
+  return {in_core(norm_weight(ctx, sinks_->weight())), wanted ? in_core(sinks_->grad()) : Tensor()};
 }
 
 RotaryShape Attention::rotary(std::int64_t heads, std::int64_t kv_heads, bool rotate) const {
@@ -238,7 +273,8 @@ Tensor Attention::forward(const StepContext& ctx, const Tensor& n, Saved& saved)
   q = ctx.plan.cross(core_enter, q, ctx.stream);
   k = ctx.plan.cross(core_enter, repeat_heads(k, kv_heads_, repeats_, ctx.stream), ctx.stream);
   v = ctx.plan.cross(core_enter, repeat_heads(v, kv_heads_, repeats_, ctx.stream), ctx.stream);
-  Tensor o = ctx.plan.attention_core().forward(q, k, v, ctx.batch.core_first, shape(ctx), saved, ctx.stream);
+  Tensor o = ctx.plan.attention_core().forward(q, k, v, first_seen(ctx.batch, ctx.settings(), window_),
+                                               sinks(ctx, false), shape(ctx), saved, ctx.stream);
   o = ctx.plan.cross(core_leave, o, ctx.stream);  // [T, h c]
   saved.push(o);
   const Tensor y = ctx.plan.cross(attention_leave, linear(ctx, o, out_.weight()), ctx.stream);  // [T, d]
@@ -256,8 +292,8 @@ Tensor Attention::backward(const StepContext& ctx, const Tensor& dy, Saved& save
   const Tensor dy_here = ctx.plan.cross_back(attention_leave, dy, ctx.stream);
   Tensor d_o = linear_backward(ctx, dy_here, o, out_.weight(), out_.wanted_grad());
   d_o = ctx.plan.cross_back(core_leave, d_o, ctx.stream);
-  AttentionCore::Gradients g =
-      ctx.plan.attention_core().backward(d_o, ctx.batch.core_first, shape(ctx), saved, ctx.stream);
+  AttentionCore::Gradients g = ctx.plan.attention_core().backward(d_o, first_seen(ctx.batch, ctx.settings(), window_),
+                                                                  sinks(ctx, true), shape(ctx), saved, ctx.stream);
   g.dv = repeat_heads_backward(ctx.plan.cross_back(core_enter, g.dv, ctx.stream), kv_heads_, repeats_, ctx.stream);
   g.dk = repeat_heads_backward(ctx.plan.cross_back(core_enter, g.dk, ctx.stream), kv_heads_, repeats_, ctx.stream);
   g.dq = ctx.plan.cross_back(core_enter, g.dq, ctx.stream);

@@ -15,10 +15,13 @@
 namespace orthant {
 
 // Keys that a token sees on average.
-double keys_seen(const Settings& settings);
+double keys_seen(const Settings& settings, int block);
+// The first positions that the tokens of a batch see, where a block has the window and where it has not.
+const Tensor& first_seen(const DeviceBatch& batch, const Settings& settings, bool window);
 
 // The kind "multi_head". Settings: model.heads, kv_heads, head_dim, qk_norm, qk_norm_over, biases, output_bias,
-// positions, those of rope_scaling, sliding_window (which the batch carries: DeviceBatch::core_first).
+// attention_sinks, positions, those of rope_scaling, sliding_window and full_attention_every (which the batch carries:
+// DeviceBatch::core_first).
 class MultiHeadAttention final : public AttentionPart {
  public:
   std::vector<ParamSpec> parameters(const PartPlace& place) const override;
@@ -29,9 +32,9 @@ class MultiHeadAttention final : public AttentionPart {
 
 class Attention final : public PartLayer {
  public:
-  // `stem`.q_proj.weight, .k_proj, .v_proj, .o_proj; with biases .q_proj.bias and so on, and .o_proj.bias; with norms
-  // .q_norm.weight and .k_norm.weight.
-  Attention(const Parameters& parameters, const std::string& stem, const Plan& plan);
+  // With the place's stem: `stem`.q_proj.weight, .k_proj, .v_proj, .o_proj; with biases .q_proj.bias and so on, and
+  // .o_proj.bias; with norms .q_norm.weight and .k_norm.weight; with sinks .sinks.
+  Attention(const Parameters& parameters, const PartPlace& place, const Plan& plan);
 
   Tensor forward(const StepContext& ctx, const Tensor& n, Saved& saved) const override;
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const override;
@@ -46,6 +49,7 @@ class Attention final : public PartLayer {
     std::optional<ParamMatrix> bias;  // [n, 1]
   };
   AttentionShape shape(const StepContext& ctx) const;
+  HeadSinks sinks(const StepContext& ctx, bool backward) const;
   RotaryShape rotary(std::int64_t heads, std::int64_t kv_heads, bool rotate) const;
   Tensor projected(const StepContext& ctx, const Tensor& x, const Projection& by) const;
   Tensor projected_backward(const StepContext& ctx, const Tensor& dy, const Tensor& x, const Projection& by) const;
@@ -62,11 +66,13 @@ class Attention final : public PartLayer {
   std::optional<ParamRef> q_norm_, k_norm_;  // [c], or [h c] and [kv c] over all heads
   ParamRef out_;                             // [d, h c]
   std::optional<ParamRef> out_bias_;         // [d]
+  std::optional<ParamRef> sinks_;            // [h]
   std::int64_t heads_ = 0, kv_heads_ = 0, head_dim_ = 0;
   RotaryShape rotary_;  // of no heads; theta is 0 where positions are learned
+  bool window_;
   bool norm_all_ = false;
   float eps_ = 0;
-  std::int64_t core_heads_ = 0, core_kv_heads_ = 0;
+  std::int64_t core_heads_ = 0, core_kv_heads_ = 0, core_first_head_ = 0;
   std::int64_t repeats_ = 1;  // of each key head on its way into the core
 };
 

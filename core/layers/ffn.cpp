@@ -10,7 +10,7 @@ constexpr Site ffn_enter{Region::ffn, Side::enter}, ffn_leave{Region::ffn, Side:
 
 std::vector<ParamRef> input_matrices(const Parameters& parameters, const std::string& stem, Activation activation) {
   std::vector<ParamRef> refs;
-  if (activation == Activation::swiglu) {
+  if (is_gated(activation)) {
     refs.push_back(parameters.ref(stem + ".gate_proj.weight"));
   }
   refs.push_back(parameters.ref(stem + ".up_proj.weight"));

@@ -1,6 +1,7 @@
 #include "core/layers/latent_attention.h"
 
 #include "core/arch/param_specs.h"
+#include "core/arch/parameter_table.h"
 #include "core/arch/rotary.h"
 #include "core/layers/attention.h"
 #include "core/layers/head_parts.h"
@@ -51,26 +52,28 @@ std::vector<ParamSpec> MultiHeadLatentAttention::parameters(const PartPlace& pla
   return specs;
 }
 
-double MultiHeadLatentAttention::flops(const Settings& s, int) const {
+double MultiHeadLatentAttention::flops(const Settings& s, int block) const {
   const ModelSettings& m = s.model;
   const std::int64_t d = m.d_model, h = m.heads, c = head_dim_of(s);
   const std::int64_t queries = m.q_lora_rank > 0 ? m.q_lora_rank * (d + h * c) : d * h * c;
   const std::int64_t keys =
       d * (m.kv_lora_rank + m.qk_rope_head_dim) + m.kv_lora_rank * h * (m.qk_nope_head_dim + m.v_head_dim);
-  const double core = static_cast<double>(h * (c + m.v_head_dim)) * keys_seen(s);
+  const double core = static_cast<double>(h * (c + m.v_head_dim)) * keys_seen(s, block);
   return 2 * (static_cast<double>(queries + keys + h * m.v_head_dim * d) + core);
 }
 
 std::unique_ptr<PartLayer> MultiHeadLatentAttention::make(const PartPlace& place, const Parameters& parameters,
                                                           const Plan& plan) const {
-  return std::make_unique<LatentAttention>(parameters, place.stem, plan);
+  return std::make_unique<LatentAttention>(parameters, place, plan);
 }
 
-LatentAttention::LatentAttention(const Parameters& parameters, const std::string& stem, const Plan& plan)
-    : kv_down_(parameters.ref(stem + ".kv_a_proj_with_mqa.weight")),
-      kv_norm_(parameters.ref(stem + ".kv_a_layernorm.weight")),
-      kv_up_(parameters.ref(stem + ".kv_b_proj.weight")),
-      out_(parameters.ref(stem + ".o_proj.weight")) {
+LatentAttention::LatentAttention(const Parameters& parameters, const PartPlace& place, const Plan& plan)
+    : kv_down_(parameters.ref(place.stem + ".kv_a_proj_with_mqa.weight")),
+      kv_norm_(parameters.ref(place.stem + ".kv_a_layernorm.weight")),
+      kv_up_(parameters.ref(place.stem + ".kv_b_proj.weight")),
+      out_(parameters.ref(place.stem + ".o_proj.weight")),
+      window_(block_has_window(plan.settings(), place.block)) {
+  const std::string& stem = place.stem;
   const ModelSettings& model = plan.settings().model;
   if (model.q_lora_rank > 0) {
     q_down_ = parameters.ref(stem + ".q_a_proj.weight");
@@ -179,7 +182,8 @@ Tensor LatentAttention::forward(const StepContext& ctx, const Tensor& n, Saved& 
   q = ctx.plan.cross(latent_core_enter, q, ctx.stream);
   k = ctx.plan.cross(latent_core_enter, k, ctx.stream);
   v = ctx.plan.cross(latent_core_enter, v, ctx.stream);
-  Tensor o = ctx.plan.attention_core().forward(q, k, v, ctx.batch.core_first, shape(ctx), saved, ctx.stream);
+  Tensor o = ctx.plan.attention_core().forward(q, k, v, first_seen(ctx.batch, ctx.settings(), window_), {}, shape(ctx),
+                                               saved, ctx.stream);
   o = ctx.plan.cross(latent_core_leave, o, ctx.stream);  // [T, h c]
   o = split_heads(o, heads_, v_head_dim_, head_dim_ - v_head_dim_, ctx.stream).first;
   saved.push(o);
@@ -192,8 +196,8 @@ Tensor LatentAttention::backward(const StepContext& ctx, const Tensor& dy, Saved
   Tensor d_o = linear_backward(ctx, dy_here, o, out_.weight(), out_.wanted_grad());  // [T, h v]
   d_o = join_heads(d_o, {}, heads_, v_head_dim_, head_dim_ - v_head_dim_, ctx.stream);
   d_o = ctx.plan.cross_back(latent_core_leave, d_o, ctx.stream);
-  AttentionCore::Gradients g =
-      ctx.plan.attention_core().backward(d_o, ctx.batch.core_first, shape(ctx), saved, ctx.stream);
+  AttentionCore::Gradients g = ctx.plan.attention_core().backward(d_o, first_seen(ctx.batch, ctx.settings(), window_),
+                                                                  {}, shape(ctx), saved, ctx.stream);
   g.dv = ctx.plan.cross_back(latent_core_enter, g.dv, ctx.stream);
   g.dk = ctx.plan.cross_back(latent_core_enter, g.dk, ctx.stream);
   g.dq = ctx.plan.cross_back(latent_core_enter, g.dq, ctx.stream);

@@ -18,8 +18,8 @@
 namespace orthant {
 
 // The kind "latent". Settings: model.heads, q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim,
-// norm_eps, positions, those of rope_scaling, sliding_window. An axis that divides heads divides q_b, kv_b and o; its
-// ranks all make the narrow rows.
+// norm_eps, positions, those of rope_scaling, sliding_window, full_attention_every. An axis that divides heads divides
+// q_b, kv_b and o; its ranks all make the narrow rows.
 class MultiHeadLatentAttention final : public AttentionPart {
  public:
   std::vector<ParamSpec> parameters(const PartPlace& place) const override;
@@ -30,9 +30,9 @@ class MultiHeadLatentAttention final : public AttentionPart {
 
 class LatentAttention final : public PartLayer {
  public:
-  // `stem`.q_a_proj.weight, .q_a_layernorm.weight and .q_b_proj.weight, or .q_proj.weight; .kv_a_proj_with_mqa.weight,
-  // .kv_a_layernorm.weight, .kv_b_proj.weight, .o_proj.weight.
-  LatentAttention(const Parameters& parameters, const std::string& stem, const Plan& plan);
+  // With the place's stem: `stem`.q_a_proj.weight, .q_a_layernorm.weight and .q_b_proj.weight, or .q_proj.weight;
+  // .kv_a_proj_with_mqa.weight, .kv_a_layernorm.weight, .kv_b_proj.weight, .o_proj.weight.
+  LatentAttention(const Parameters& parameters, const PartPlace& place, const Plan& plan);
 
   Tensor forward(const StepContext& ctx, const Tensor& n, Saved& saved) const override;
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const override;
@@ -58,6 +58,7 @@ class LatentAttention final : public PartLayer {
   ParamRef q_up_;                            // [h c, q rank], or [h c, d]
   ParamRef kv_down_, kv_norm_, kv_up_;       // [kv rank + rope, d], [kv rank], [h (nope + v), kv rank]
   ParamRef out_;                             // [d, h v]
+  bool window_;                              // model.sliding_window holds here
   std::int64_t heads_ = 0, core_heads_ = 0;
   std::int64_t nope_ = 0, rope_ = 0, head_dim_ = 0, v_head_dim_ = 0, kv_rank_ = 0;
   RotaryShape rotary_;      // of no heads

@@ -25,23 +25,29 @@ class SingleStage final : public Schedule {
 
 class LocalAttention final : public AttentionCore {
  public:
-  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first, const AttentionShape& shape,
-                 Saved& saved, Stream& s) override {
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first, const HeadSinks& sinks,
+                 const AttentionShape& shape, Saved& saved, Stream& s) override {
     Device& device = s.device();
     Tensor o = device.empty(q.dtype(), q.shape());  // [T, h c]
     Tensor lse = device.empty(DType::f32, {shape.batch, shape.heads, shape.positions});
     s.attention(o, lse, q, k, v, first, shape);
+    if (sinks.weight.defined()) {
+      s.attention_sinks(o, lse, sinks.weight, shape);
+    }
     for (const Tensor& t : {q, k, v, o, lse}) {
       saved.push(t);
     }
     return o;
   }
-  Gradients backward(const Tensor& d_o, const Tensor& first, const AttentionShape& shape, Saved& saved,
-                     Stream& s) override {
+  Gradients backward(const Tensor& d_o, const Tensor& first, const HeadSinks& sinks, const AttentionShape& shape,
+                     Saved& saved, Stream& s) override {
     const Tensor lse = saved.pop();
     Tensor qkvo[4];
     for (int i = 3; i >= 0; --i) {
       qkvo[i] = saved.pop();
+    }
+    if (sinks.grad.defined()) {
+      s.attention_sinks_backward(sinks.grad, d_o, qkvo[3], lse, sinks.weight, shape);
     }
     Device& device = s.device();
     Gradients g{device.empty(qkvo[0].dtype(), qkvo[0].shape()), device.empty(qkvo[1].dtype(), qkvo[1].shape()),

@@ -52,13 +52,13 @@ class NamedExchange final : public Named<TokenExchange> {
 class NamedCore final : public Named<AttentionCore> {
  public:
   using Named::Named;
-  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first, const AttentionShape& shape,
-                 Saved& saved, Stream& s) override {
-    return call("attend", [&] { return inner_->forward(q, k, v, first, shape, saved, s); });
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first, const HeadSinks& sinks,
+                 const AttentionShape& shape, Saved& saved, Stream& s) override {
+    return call("attend", [&] { return inner_->forward(q, k, v, first, sinks, shape, saved, s); });
   }
-  Gradients backward(const Tensor& d_o, const Tensor& first, const AttentionShape& shape, Saved& saved,
-                     Stream& s) override {
-    return call("go back through attention", [&] { return inner_->backward(d_o, first, shape, saved, s); });
+  Gradients backward(const Tensor& d_o, const Tensor& first, const HeadSinks& sinks, const AttentionShape& shape,
+                     Saved& saved, Stream& s) override {
+    return call("go back through attention", [&] { return inner_->backward(d_o, first, sinks, shape, saved, s); });
   }
 };
 

@@ -66,7 +66,7 @@ struct Channels {
 };
 
 std::vector<Channels> channels_of(const Settings& teacher, int block) {
-  const bool gated = teacher.model.activation == Activation::swiglu;
+  const bool gated = is_gated(teacher.model.activation);
   const auto of_ffn = [&](const std::string& stem, std::int64_t channels, float scale) {
     return Channels{gated ? stem + ".gate_proj.weight" : "", stem + ".up_proj.weight", stem + ".down_proj.weight",
                     channels, scale};

@@ -75,7 +75,9 @@ std::vector<Exported> tensors_of(const Config& config, const Twin& twin, const O
                                  const ExportOptions& options, const CheckpointReader& reader) {
   const std::optional<DType> dtype = options.dtype;
   static const Family own{"orthant", "", MoeNames::none, "", {}};
-  const ExpertForm form = origin != nullptr && twin.family != nullptr ? origin->experts : ExpertForm::each;
+  const ExpertForm form = twin.family != nullptr && twin.family->names == MoeNames::gpt_oss ? ExpertForm::packed
+                          : twin.family != nullptr && origin != nullptr                     ? origin->experts
+                                                                                            : ExpertForm::each;
   std::vector<TensorPlace> places = tensor_places(twin.family == nullptr ? own : *twin.family, config.settings, form);
   if (twin.family == nullptr) {
     std::erase_if(places, [](const TensorPlace& place) { return place.ours.starts_with(gate_state_prefix); });
@@ -108,7 +110,7 @@ std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader,
     heads.push_back(exported.tensor);
   }
   SafetensorsWriter writer(file, heads, {{"format", "pt"}});  // transformers refuses a file without it
-  std::vector<float> values;
+  std::vector<float> values, ours;
   std::vector<BFloat16> rounded;
   std::int64_t parameters = 0;
   for (const Exported& exported : tensors) {
@@ -120,8 +122,14 @@ std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader,
     for (const TensorPlace& part : exported.parts) {
       if (part.ours.starts_with(gate_state_prefix)) {
         reader.read(part.ours, {0}, part.shape, values.data() + part.begin);
-      } else {
+      } else if (part.in_order()) {
         read_merged(reader, settings, part.ours, part.shape, values.data() + part.begin);
+      } else {
+        ours.resize(static_cast<std::size_t>(part.elements()));
+        read_merged(reader, settings, part.ours, part.shape, ours.data());
+        for (std::int64_t i = 0; i < part.elements(); ++i) {
+          values[static_cast<std::size_t>(part.begin + part.at(i))] = ours[static_cast<std::size_t>(i)];
+        }
       }
     }
     if (exported.tensor.dtype == DType::bf16) {

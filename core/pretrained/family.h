@@ -16,7 +16,8 @@ namespace orthant {
 enum class MoeNames {
   none,     // dense
   mixtral,  // block_sparse_moe.gate, .experts.N.w1 (gate), .w3 (up), .w2 (down): ours too
-  mlp       // mlp.gate, mlp.experts.N.gate_proj, .up_proj, .down_proj
+  mlp,      // mlp.gate, mlp.experts.N.gate_proj, .up_proj, .down_proj
+  gpt_oss   // mlp.router with a bias, and the experts of a layer packed and turned (ExpertForm::packed)
 };
 
 struct Family {
@@ -32,8 +33,5 @@ std::span<const Family> families();
 
 // Null: there is none.
 const Family* find_family(const std::string& model_type);
-
-// What a model of ours lacks to compute this family, which is known; empty: nothing is known to be missing.
-std::string missing_for(const std::string& model_type);
 
 }  // namespace orthant

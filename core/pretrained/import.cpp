@@ -46,11 +46,6 @@ const Family& family_in(const ConfigLink::Theirs& config, const fs::path& source
   const auto type = config.find("model_type");
   const std::string name = type != config.end() && type->is_string() ? type->get<std::string>() : "";
   const Family* family = find_family(name);
-  if (const std::string missing = missing_for(name); !missing.empty()) {
-    throw ConfigError(
-        fmt::format("'{}' is of the family \"{}\", which cannot be computed here yet. What is missing: {}",
-                    (source / "config.json").string(), name, missing));
-  }
   if (family == nullptr) {
     std::vector<std::string> known;
     for (const Family& one : families()) {
@@ -78,7 +73,9 @@ class Matching {
   Receipt match(const Family& family, const Settings& settings) {
     receipt_.model_type = family.model_type;
     const std::string packed = packed_name(family, settings);
-    receipt_.experts = weights_.find(packed) != nullptr ? ExpertForm::packed : ExpertForm::each;
+    receipt_.experts = weights_.find(packed) != nullptr                                  ? ExpertForm::packed
+                       : !packed.empty() && weights_.find(packed + "_blocks") != nullptr ? ExpertForm::mxfp4
+                                                                                         : ExpertForm::each;
     receipt_.places = tensor_places(family, settings, receipt_.experts);
     for (const TensorPlace& place : receipt_.places) {
       take(place);
@@ -135,8 +132,10 @@ class Matching {
     }
   }
 
+  // U8: two of 4 bits each.
   static std::int64_t elements_of(const FileTensor& tensor) {
-    return std::accumulate(tensor.sizes.begin(), tensor.sizes.end(), std::int64_t{1}, std::multiplies<>());
+    return std::accumulate(tensor.sizes.begin(), tensor.sizes.end(), std::int64_t{tensor.dtype == DType::u8 ? 2 : 1},
+                           std::multiplies<>());
   }
 
   bool repeats_embedding(const std::string& name) const {
@@ -183,7 +182,15 @@ std::vector<NewTensor> tensors_of(const Receipt& receipt, const SourceFloats& fl
   std::vector<NewTensor> tensors;
   for (const TensorPlace& place : receipt.places) {
     tensors.push_back({place.ours, place.our_shape(), [&floats, &place](float* out) {
-                         floats.read(place.theirs, place.begin, {out, static_cast<std::size_t>(place.elements())});
+                         if (place.in_order()) {
+                           floats.read(place.theirs, place.begin, {out, static_cast<std::size_t>(place.elements())});
+                           return;
+                         }
+                         std::vector<float> spanned(static_cast<std::size_t>(place.span()));
+                         floats.read(place.theirs, place.begin, spanned);
+                         for (std::int64_t i = 0; i < place.elements(); ++i) {
+                           out[i] = spanned[static_cast<std::size_t>(place.at(i))];
+                         }
                        }});
   }
   return tensors;
@@ -212,9 +219,11 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
   ConfigLink::Theirs theirs = read_config(options.source);
   const Family& family = family_in(theirs, options.source);
   const std::string where = fmt::format("'{}'", (options.source / "config.json").string());
-  const std::optional<ScaleBlocks> blocks = scale_blocks_in(theirs, where);
+  const bool quantised = theirs.contains("quantization_config");
+  const bool in_mxfp4 = family.names == MoeNames::gpt_oss && says_mxfp4(theirs);
+  const std::optional<ScaleBlocks> blocks = in_mxfp4 ? std::nullopt : scale_blocks_in(theirs, where);
   theirs.erase("quantization_config");
-  if (blocks.has_value() && !options.check_by.empty()) {
+  if (quantised && !options.check_by.empty()) {
     throw ConfigError(
         fmt::format("{} is quantised: transformers rounds activations of such a model too, and has other logits. Leave "
                     "out --check",
@@ -241,7 +250,7 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
   disk.create_folder(run.workshop().path() / pretrained_folder);
   ImportResult result{.model_type = family.model_type,
                       .tensors = static_cast<std::int64_t>(receipt.dtypes.size()),
-                      .packed = receipt.experts == ExpertForm::packed,
+                      .packed = receipt.experts != ExpertForm::each,
                       .converted = receipt.converted(),
                       .check = receipt.check,
                       .left_out = receipt.left_out,

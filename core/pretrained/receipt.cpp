@@ -11,7 +11,11 @@ namespace {
 constexpr const char* receipt_name = "receipt.json";
 
 bool is_converted(const FileType& type) {
-  return type == FileType::f16() || type == DType::f8_e4m3;
+  return type == FileType::f16() || type == DType::f8_e4m3 || type == DType::u8;
+}
+
+std::string name_of_converted(const FileType& type) {
+  return type == DType::u8 ? "MXFP4" : type.name();
 }
 
 }  // namespace
@@ -33,7 +37,7 @@ std::vector<std::string> Receipt::converted() const {
   std::set<std::string> names;
   for (const auto& [tensor, type] : dtypes) {
     if (is_converted(type)) {
-      names.insert(type.name());
+      names.insert(name_of_converted(type));
     }
   }
   return {names.begin(), names.end()};
@@ -41,7 +45,7 @@ std::vector<std::string> Receipt::converted() const {
 
 std::string Receipt::to_json() const {
   nlohmann::ordered_json json = {
-      {"format", 1}, {"model_type", model_type}, {"experts", experts == ExpertForm::packed ? "packed" : "each"}};
+      {"format", 1}, {"model_type", model_type}, {"experts", experts == ExpertForm::each ? "each" : "packed"}};
   json["files"] = nlohmann::ordered_json::array();
   for (const SourceWeights::File& file : files) {
     json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
@@ -63,6 +67,9 @@ std::string Receipt::to_json() const {
   }
   for (const TensorPlace& place : places) {
     json["tensors"][place.ours] = {{"shape", place.shape}, {"from", place.theirs}, {"begin", place.begin}};
+    if (!place.in_order()) {
+      json["tensors"][place.ours]["steps"] = {place.row_step, place.column_step};
+    }
   }
   return json.dump(1) + "\n";
 }
@@ -84,10 +91,10 @@ std::optional<Origin> origin_of(const std::filesystem::path& run) {
     const std::optional<FileType> type = dtype.is_string() ? file_type(dtype.get<std::string>()) : std::nullopt;
     const bool converted = type.has_value() && is_converted(*type);
     require(converted || type == DType::f32 || type == DType::bf16,
-            "{}: '{}' has the type {}, F32, BF16, F16 or F8_E4M3 was expected", where, name, dtype.dump());
+            "{}: '{}' has the type {}, F32, BF16, F16, F8_E4M3 or U8 was expected", where, name, dtype.dump());
     origin.dtypes[name] = type == DType::bf16 ? DType::bf16 : DType::f32;
     if (converted) {
-      origin.converted.insert(type->name());
+      origin.converted.insert(name_of_converted(*type));
     }
   }
   return origin;

@@ -53,6 +53,19 @@ void widen(FileType type, const std::byte* from, std::span<float> out) {
   }
 }
 
+constexpr std::string_view blocks_suffix = "_blocks";
+
+// Blocks of 4-bit elements.
+bool is_blocks(const FileTensor& tensor) {
+  return tensor.dtype == DType::u8 && tensor.name.ends_with(blocks_suffix);
+}
+
+// A sign, two bits of exponent (bias 1), one of mantissa.
+float quarter_value(unsigned bits) {
+  constexpr float sizes[] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+  return (bits & 8u) != 0 ? -sizes[bits & 7u] : sizes[bits & 7u];
+}
+
 bool is_float(FileType type) {
   return type == DType::f32 || type == DType::bf16 || type == FileType::f16();
 }
@@ -68,7 +81,8 @@ std::optional<ScaleBlocks> scale_blocks_in(const Theirs& config, const std::stri
   const auto refuse = [&](const std::string& what) {
     throw ConfigError(
         fmt::format("{}: quantization_config {}. Of quantised models those are read that say quant_method \"fp8\", fmt "
-                    "\"e4m3\" and weight_block_size (DeepSeek-V3's form). Save any other as bfloat16 first: "
+                    "\"e4m3\" and weight_block_size (DeepSeek-V3's form), and gpt-oss's with \"mxfp4\". Save any other "
+                    "as bfloat16 first: "
                     "dequantize=True in transformers' quantization config, then save_pretrained",
                     where, what));
   };
@@ -101,13 +115,37 @@ std::optional<ScaleBlocks> scale_blocks_in(const Theirs& config, const std::stri
   return ScaleBlocks{size[0], size[1]};
 }
 
+bool says_mxfp4(const Theirs& config) {
+  const Theirs how = config.value("quantization_config", Theirs());
+  return how.is_object() && how.value("quant_method", Theirs()) == "mxfp4" &&
+         std::all_of(how.items().begin(), how.items().end(), [](const auto& item) {
+           return item.key() == "quant_method" || item.key() == "modules_to_not_convert";
+         });
+}
+
 std::string SourceFloats::scales_of(const FileTensor& tensor) const {
+  if (is_blocks(tensor)) {
+    return tensor.name.substr(0, tensor.name.size() - blocks_suffix.size()) + "_scales";
+  }
   return tensor.dtype == f8 ? tensor.name + "_scale_inv" : "";
 }
 
 std::string SourceFloats::unreadable(const FileTensor& tensor) const {
   if (is_float(tensor.dtype)) {
     return "";
+  }
+  if (is_blocks(tensor)) {
+    const FileTensor* scales = weights_.find(scales_of(tensor));
+    if (scales == nullptr) {
+      return fmt::format("{} is in blocks of 4 bits, and their scales are missing: {}", tensor.name, scales_of(tensor));
+    }
+    std::vector<std::int64_t> wanted = tensor.sizes;
+    wanted.pop_back();
+    return scales->sizes == wanted && scales->dtype == DType::u8
+               ? ""
+               : fmt::format("{} is {} [{}], where [{}] of U8 were expected: one for each block of {}", scales->name,
+                             scales->dtype.name(), fmt::join(scales->sizes, ", "), fmt::join(wanted, ", "),
+                             tensor.name);
   }
   if (tensor.dtype != f8) {
     return fmt::format("{} is {}: F32, BF16, F16 and F8_E4M3 are read", tensor.name, tensor.dtype.name());
@@ -135,7 +173,9 @@ std::string SourceFloats::unreadable(const FileTensor& tensor) const {
 
 void SourceFloats::read(const std::string& name, std::int64_t begin, std::span<float> out) const {
   const FileTensor& tensor = *weights_.find(name);
-  if (tensor.dtype == f8) {
+  if (is_blocks(tensor)) {
+    read_blocks(tensor, begin, out);
+  } else if (tensor.dtype == f8) {
     read_scaled(tensor, begin, out);
   } else {
     widen(tensor.dtype, weights_.bytes(name).data() + static_cast<std::size_t>(begin) * tensor.dtype.bytes(), out);
@@ -143,6 +183,18 @@ void SourceFloats::read(const std::string& name, std::int64_t begin, std::span<f
   for (std::size_t i = 0; i < out.size(); ++i) {
     require(std::isfinite(out[i]), "'{}' holds {} at element {}: the source is damaged", name, out[i],
             begin + static_cast<std::int64_t>(i));
+  }
+}
+
+void SourceFloats::read_blocks(const FileTensor& tensor, std::int64_t begin, std::span<float> out) const {
+  constexpr std::int64_t of_block = 32;
+  const std::byte *from = weights_.bytes(tensor.name).data(), *scales = weights_.bytes(scales_of(tensor)).data();
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::int64_t at = begin + static_cast<std::int64_t>(i);
+    const int scale = std::to_integer<int>(scales[at / of_block]);  // 255: not a number
+    const unsigned both = std::to_integer<unsigned>(from[at / 2]);
+    const float value = quarter_value(at % 2 == 0 ? both & 15u : both >> 4);
+    out[i] = scale == 255 ? std::nanf("") : std::ldexp(value, scale - 127);
   }
 }
 

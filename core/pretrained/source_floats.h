@@ -1,7 +1,10 @@
 // Elements of a published model's tensors as f32, whatever type they are stored in.
 //
 // F32, BF16 and F16 keep their values. An F8_E4M3 matrix is multiplied by its scales, one for each block of it, in f32:
-// DeepSeek-AI, "DeepSeek-V3 Technical Report" (2024), section 3.3; quantization_config.quant_method = "fp8".
+// DeepSeek-AI, "DeepSeek-V3 Technical Report" (2024), section 3.3; quantization_config.quant_method = "fp8". A U8
+// tensor NAME_blocks [..., 16] holds 32 elements of 4 bits (E2M1) in each row, the first in the lower half of its byte,
+// and NAME_scales [...] the exponent of two that they are multiplied by, plus 127: Open Compute Project, "Microscaling
+// Formats (MX) Specification" (2023); quant_method = "mxfp4".
 #pragma once
 
 #include <cstdint>
@@ -23,6 +26,9 @@ struct ScaleBlocks {
 // Errors: ConfigError naming what cannot be read, and what to do.
 std::optional<ScaleBlocks> scale_blocks_in(const ConfigLink::Theirs& config, const std::string& where);
 
+// Whether it says quant_method "mxfp4" and nothing that is not known.
+bool says_mxfp4(const ConfigLink::Theirs& config);
+
 // Thread safety: const calls from any thread. The weights outlive it.
 class SourceFloats {
  public:
@@ -32,11 +38,12 @@ class SourceFloats {
   std::string scales_of(const FileTensor& tensor) const;
   // Why the tensor cannot be read; empty: it can.
   std::string unreadable(const FileTensor& tensor) const;
-  // Fills `out` with the elements of a tensor from `begin` on. REQUIRES: it can be read.
-  // Errors: Error naming the tensor for values that are not finite.
+  // Fills `out` with the elements of a tensor from `begin` on; of blocks of 4 bits with those that they hold. REQUIRES:
+  // it can be read. Errors: Error naming the tensor for values that are not finite.
   void read(const std::string& name, std::int64_t begin, std::span<float> out) const;
 
  private:
+  void read_blocks(const FileTensor& tensor, std::int64_t begin, std::span<float> out) const;
   void read_scaled(const FileTensor& tensor, std::int64_t begin, std::span<float> out) const;
 
   const SourceWeights& weights_;

@@ -27,6 +27,10 @@ std::vector<std::int64_t> sizes_of(const Shape& shape) {
 
 // Packed experts stand under mlp, whatever the family calls them otherwise.
 std::string their_name(const Family& family, ExpertForm form, std::string name) {
+  if (family.names == MoeNames::gpt_oss) {
+    replace(name, std::string(our_moe) + ".gate.", ".mlp.router.");
+    return name;
+  }
   if (family.names != MoeNames::mlp && form != ExpertForm::packed) {
     return name;
   }
@@ -40,9 +44,9 @@ std::string their_name(const Family& family, ExpertForm form, std::string name) 
   return name;
 }
 
-// "model.layers.3.block_sparse_moe.experts.5.w1.weight": the layer's stem, 5, "w1".
+// "model.layers.3.block_sparse_moe.experts.5.w1.weight": the layer's stem, 5, "w1", "weight".
 struct ExpertName {
-  std::string stem, matrix;
+  std::string stem, matrix, kind;
   std::int64_t expert = -1;
 };
 ExpertName expert_name(const std::string& name) {
@@ -52,7 +56,8 @@ ExpertName expert_name(const std::string& name) {
     return {};
   }
   const std::size_t number = at + mark.size(), dot = name.find('.', number);
-  return {name.substr(0, at), name.substr(dot + 1, name.find('.', dot + 1) - dot - 1),
+  const std::size_t end = name.find('.', dot + 1);
+  return {name.substr(0, at), name.substr(dot + 1, end - dot - 1), name.substr(end + 1),
           std::stoll(name.substr(number, dot - number))};
 }
 
@@ -68,10 +73,46 @@ TensorPlace packed_place(const ParamSpec& spec, const ExpertName& name, std::int
           .begin = row * columns};
 }
 
+// gpt-oss in blocks of 32: not turned, the rows of gate and up in turns.
+TensorPlace blocks_place(const ParamSpec& spec, const ExpertName& name, std::int64_t experts) {
+  const bool down = name.matrix == "w2";
+  const std::int64_t rows = spec.global[0], columns = spec.global[1], halves = down ? 1 : 2;
+  return {.ours = spec.name,
+          .shape = sizes_of(spec.global),
+          .theirs = name.stem + ".mlp.experts." + (down ? "down_proj_blocks" : "gate_up_proj_blocks"),
+          .sizes = {experts, halves * rows, columns / 32, 16},
+          .begin = name.expert * halves * rows * columns + (name.matrix == "w3" ? columns : 0),
+          .row_step = halves * columns,
+          .column_step = 1};
+}
+
+// gpt-oss: turned, gate and up in turns.
+TensorPlace turned_place(const ParamSpec& spec, const ExpertName& name, std::int64_t experts) {
+  const bool down = name.matrix == "w2", bias = name.kind == "bias";
+  const std::int64_t rows = spec.global[0], columns = bias ? 1 : spec.global[1], halves = down ? 1 : 2;
+  TensorPlace place{
+      .ours = spec.name,
+      .shape = sizes_of(spec.global),
+      .theirs = fmt::format("{}.mlp.experts.{}{}", name.stem, down ? "down_proj" : "gate_up_proj", bias ? "_bias" : ""),
+      .sizes = {experts, halves * rows},
+      .begin = name.expert * halves * rows * columns + (name.matrix == "w3" ? 1 : 0),
+      .row_step = halves,
+      .column_step = halves * rows};
+  if (!bias) {
+    place.sizes.insert(place.sizes.begin() + 1, columns);
+  }
+  return place;
+}
+
 }  // namespace
 
 std::int64_t TensorPlace::elements() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+std::int64_t TensorPlace::at(std::int64_t i) const {
+  const std::int64_t columns = shape.size() > 1 ? shape[1] : 1;
+  return in_order() ? i : i / columns * row_step + i % columns * column_step;
 }
 
 Shape TensorPlace::our_shape() const {
@@ -83,6 +124,11 @@ std::vector<TensorPlace> tensor_places(const Family& family, const Settings& set
   for (const LayerSpecs& layer : parameter_table(settings)) {
     for (const ParamSpec& spec : layer.params) {
       const ExpertName expert = expert_name(spec.name);
+      if (family.names == MoeNames::gpt_oss && expert.expert >= 0) {
+        const bool blocks = form == ExpertForm::mxfp4 && expert.kind == "weight";
+        places.push_back((blocks ? blocks_place : turned_place)(spec, expert, settings.moe.experts));
+        continue;
+      }
       if (form == ExpertForm::packed && expert.expert >= 0) {
         places.push_back(packed_place(spec, expert, settings.moe.experts));
         continue;

@@ -107,7 +107,7 @@ class Tensors {
   void expert(const ParamSpec& spec, int block, float* out) const {
     const std::int64_t slice = *spec.expert % options_.granularity;
     const bool down = spec.name.ends_with(".w2.weight");
-    const bool gate = spec.name.ends_with(".w1.weight") && mixture_.model.activation == Activation::swiglu;
+    const bool gate = spec.name.ends_with(".w1.weight") && is_gated(mixture_.model.activation);
     const std::string name = fmt::format("{}.mlp.{}.weight", block_stem(block),
                                          down   ? "down_proj"
                                          : gate ? "gate_proj"

@@ -56,7 +56,7 @@ double ExpertTimer::measure(const Load& load) {
   const auto experts = static_cast<std::int64_t>(rows.size());
   const std::int64_t all = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
   const std::int64_t d = settings_.model.d_model, f = d_expert_of(settings_);
-  const std::int64_t n = settings_.model.activation == Activation::swiglu ? 2 * f : f;
+  const std::int64_t n = is_gated(settings_.model.activation) ? 2 * f : f;
   if (experts == 0) {
     return 0;
   }

@@ -34,7 +34,8 @@ std::int64_t valid_of(const HostBatch& host) {
 }  // namespace
 
 DeviceBatch upload(const HostBatch& given, const Plan& plan, Stream& stream) {
-  const HostBatch whole = with_window(given, plan.settings().model.sliding_window);
+  const ModelSettings& model = plan.settings().model;
+  const HostBatch whole = with_window(given, model.sliding_window);
   Device& device = plan.device();
   const MemoryScope as(device, MemoryKind::other);
   const HostBatch host = held_in(whole, plan, Region::embedding), core = held_in(whole, plan, Region::attention_core);
@@ -54,8 +55,13 @@ DeviceBatch upload(const HostBatch& given, const Plan& plan, Stream& stream) {
   batch.valid_count = valid_of(host);
   batch.core_positions = core.positions;
   // Every rank decides by the whole sequences, so that all members of a group make the same calls.
-  if (std::any_of(whole.first.begin(), whole.first.end(), [](std::int32_t first) { return first != 0; })) {
-    batch.core_first = put(DType::i32, core.first);
+  const auto put_first = [&](const HostBatch& of_all, const std::vector<std::int32_t>& held) {
+    const bool matters = std::any_of(of_all.first.begin(), of_all.first.end(), [](std::int32_t f) { return f != 0; });
+    return matters ? put(DType::i32, held) : Tensor();
+  };
+  batch.core_first = put_first(whole, core.first);
+  if (model.full_attention_every > 0) {
+    batch.core_first_full = put_first(given, held_in(given, plan, Region::attention_core).first);
   }
   batch.whole_valid = put(DType::u8, whole.valid);
   batch.whole_index = put(DType::i64, whole.index);

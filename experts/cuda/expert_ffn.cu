@@ -55,7 +55,7 @@ __global__ void sum_parts(float* dweight, const float* partial, const std::int32
 void check_ffn(const Tensor& x, const Tensor& h, const Tensor& w_in, const Tensor& w_out, const Dispatch& to,
                Activation kind) {
   const std::int64_t experts = to.offset.elements() - 1, d = x.dim(1), n = h.dim(1), rows = h.dim(0);
-  const std::int64_t f = kind == Activation::swiglu ? n / 2 : n;
+  const std::int64_t f = is_gated(kind) ? n / 2 : n;
   require(w_in.shape() == Shape({experts, n, d}) && w_out.shape() == Shape({experts, d, f}) &&
               w_in.dtype() == x.dtype() && w_out.dtype() == x.dtype() && h.dtype() == x.dtype() &&
               to.source.elements() >= rows && to.row.dim(0) == x.dim(0) && to.weight.shape() == to.row.shape(),

@@ -12,8 +12,8 @@ class Ring final : public AttentionCore {
     }
   }
 
-  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first, const AttentionShape& shape,
-                 Saved& saved, Stream& s) override {
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first, const HeadSinks& sinks,
+                 const AttentionShape& shape, Saved& saved, Stream& s) override {
     Device& device = s.device();
     place(s);
     Tensor o = device.empty(DType::f32, q.shape());  // [T, h c]
@@ -30,6 +30,9 @@ class Ring final : public AttentionCore {
       }
       kv = arrived(next, s);
     }
+    if (sinks.weight.defined()) {
+      s.attention_sinks(o, lse, sinks.weight, shape);
+    }
     Tensor out = o;
     if (q.dtype() != DType::f32) {
       out = device.empty(q.dtype(), q.shape());
@@ -43,10 +46,13 @@ class Ring final : public AttentionCore {
 
   // Keys and values go round again; the gradients of a rank's keys and values follow them, one step behind, and each
   // rank adds its share.
-  Gradients backward(const Tensor& d_o, const Tensor& first, const AttentionShape& shape, Saved& saved,
-                     Stream& s) override {
+  Gradients backward(const Tensor& d_o, const Tensor& first, const HeadSinks& sinks, const AttentionShape& shape,
+                     Saved& saved, Stream& s) override {
     Device& device = s.device();
     const Tensor lse = saved.pop(), o = saved.pop(), v = saved.pop(), k = saved.pop(), q = saved.pop();
+    if (sinks.grad.defined()) {
+      s.attention_sinks_backward(sinks.grad, d_o, o, lse, sinks.weight, shape);
+    }
     Tensor dq = device.empty(DType::f32, q.shape());
     s.fill(dq, 0);
     Tensor kv = pack(k, v, s), dkv;

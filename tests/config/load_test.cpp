@@ -87,12 +87,14 @@ qk_norm = true
 qk_norm_over = "all"
 biases = true
 output_bias = true
+attention_sinks = true
 q_lora_rank = 0
 kv_lora_rank = 0
 qk_nope_head_dim = 0
 qk_rope_head_dim = 0
 v_head_dim = 0
 sliding_window = 20
+full_attention_every = 2
 ffn = "mlp"
 d_ff = 96
 vocab_size = 300
@@ -140,6 +142,8 @@ shared_experts = 1
 d_shared = 40
 shared_gate = true
 d_expert = 24
+router_bias = true
+expert_bias = true
 [train]
 from = "base"
 freeze = ["*norm.weight"]
@@ -220,7 +224,9 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.model.qk_norm_over, QkNormOver::all);
   EXPECT_TRUE(s.model.biases);
   EXPECT_TRUE(s.model.output_bias);
+  EXPECT_TRUE(s.model.attention_sinks);
   EXPECT_EQ(s.model.sliding_window, 20);
+  EXPECT_EQ(s.model.full_attention_every, 2);
   EXPECT_EQ(s.model.ffn, "mlp");
   EXPECT_EQ(s.model.d_ff, 96);
   EXPECT_EQ(s.model.vocab_size, 300);
@@ -255,6 +261,8 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.moe.d_shared, 40);
   EXPECT_TRUE(s.moe.shared_gate);
   EXPECT_EQ(s.moe.d_expert, 24);
+  EXPECT_TRUE(s.moe.router_bias);
+  EXPECT_TRUE(s.moe.expert_bias);
   EXPECT_THAT(s.train.from, testing::EndsWith("/base"));
   EXPECT_THAT(s.train.freeze, ElementsAre("*norm.weight"));
   EXPECT_THAT(s.train.train_only, ElementsAre("*.experts.*"));
@@ -376,6 +384,8 @@ TEST_F(Load, EveryChoiceNamesItsOwnEnumerator) {
   EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\nscore = \"sigmoid\"\n").settings.moe.score, ScoreKind::sigmoid);
   EXPECT_EQ(load(synthetic + "[model]\nactivation = \"relu\"\n").settings.model.activation, Activation::relu);
   EXPECT_EQ(load(synthetic + "[model]\nactivation = \"gelu\"\n").settings.model.activation, Activation::gelu);
+  EXPECT_EQ(load(synthetic + "[model]\nactivation = \"clamped_swiglu\"\n").settings.model.activation,
+            Activation::clamped_swiglu);
   EXPECT_EQ(load(synthetic + "[optimizer]\nschedule = \"constant\"\n").settings.optimizer.schedule, "constant");
   EXPECT_EQ(load(synthetic + "[optimizer]\nschedule = \"cosine\"\n").settings.optimizer.schedule, "cosine");
   EXPECT_EQ(load(synthetic + "documents = \"separate\"\n").settings.data.documents, Documents::separate);

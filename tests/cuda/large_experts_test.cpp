@@ -39,7 +39,7 @@ Values choices() {
 
 std::map<std::string, Values> layer(Device& device, Activation kind) {
   OpContext c(device);
-  const std::int64_t n = kind == Activation::swiglu ? 2 * f : f, room = tokens * top_k;
+  const std::int64_t n = is_gated(kind) ? 2 * f : f, room = tokens * top_k;
   const Shape chosen{tokens, top_k};
   const Tensor weight = c.normal(DType::f32, chosen, 1).tensor;
   const Dispatch to{.row = c.poisoned(DType::i32, chosen),

@@ -50,7 +50,7 @@ Routed route(OpContext& c, const Case& x) {
 }
 
 std::int64_t hidden(const Case& x) {
-  return x.kind == Activation::swiglu ? 2 * x.f : x.f;
+  return is_gated(x.kind) ? 2 * x.f : x.f;
 }
 
 // y [T, d] by the definition.

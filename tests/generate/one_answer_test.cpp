@@ -195,7 +195,7 @@ std::vector<Case> cases() {
   std::vector<Case> all = {{"switch", "mixtral", {"moe.router=\"switch\"", "moe.top_k=1"}},
                            {"window", "mistral", {"model.sliding_window=20"}}};
   for (const std::string model :
-       {"llama", "mistral", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3"}) {
+       {"llama", "mistral", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gpt_oss"}) {
     all.push_back({model + "_fp32", model, {}});
     all.push_back({model + "_bf16", model, {"run.dtype=\"bf16\""}});
   }

@@ -200,6 +200,10 @@ TEST(ModelGradient, NormOverAllHeadsAndOutputBias) {
                       "model.output_bias=true", "model.kv_heads=2"});
 }
 
+TEST(ModelGradient, AttentionSinks) {
+  expect_differences({"moe.aux_loss=0", "moe.z_loss=0", "model.attention_sinks=true", "model.kv_heads=2"});
+}
+
 TEST(ModelGradient, ScaledRotation) {
   expect_differences({"moe.aux_loss=0", "moe.z_loss=0", R"(model.rope_scaling="yarn")", "model.rope_factor=8",
                       "model.rope_original_positions=16", "model.rope_interleaved=true", "model.head_dim=8"});
@@ -231,6 +235,26 @@ TEST(ModelGradient, SharedGateScaledWeightsFirstDense) {
 
 TEST(ModelGradient, SlidingWindow) {
   expect_differences({"moe.aux_loss=0", "moe.z_loss=0", "model.sliding_window=3"});
+}
+
+TEST(ModelGradient, WindowInEverySecondBlock) {
+  expect_differences({"moe.aux_loss=0", "moe.z_loss=0", "model.sliding_window=3", "model.full_attention_every=2"});
+}
+
+TEST(ModelGradient, GptOss) {
+  const Overrides model = {"moe.aux_loss=0.5",
+                           "moe.z_loss=0.1",
+                           "model.attention_sinks=true",
+                           "model.biases=true",
+                           "model.output_bias=true",
+                           "model.sliding_window=3",
+                           "model.full_attention_every=2",
+                           R"(model.activation="clamped_swiglu")",
+                           "moe.router_bias=true",
+                           "moe.expert_bias=true"};
+  expect_differences(model);
+  expect_differences(test::joined(model, {"moe.capacity_factor=0.75", "moe.aux_loss=0"}));
+  expect_differences(test::joined(model, {R"(model.activation="gelu")"}));
 }
 
 TEST(ModelGradient, DenseModel) {

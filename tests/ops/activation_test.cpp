@@ -5,15 +5,27 @@
 namespace orthant::test::activation_test {
 namespace {
 
-const Activation kinds[] = {Activation::relu, Activation::gelu, Activation::swiglu};
+const Activation kinds[] = {Activation::relu, Activation::gelu, Activation::swiglu, Activation::clamped_swiglu};
+
+// Inputs, of which some are beyond where the clamped activation is cut off, and none where it has no slope.
+Input inputs(OpContext& c, DType dtype, const Shape& shape, double spread, Activation kind) {
+  if (kind != Activation::clamped_swiglu) {
+    return c.normal(dtype, shape, spread);
+  }
+  Values values = c.normal(dtype, shape, 5).values;
+  for (double& x : values) {
+    x = std::abs(std::abs(x) - 7) < 0.1 ? 6.5 : x;
+  }
+  return c.input(dtype, shape, values);
+}
 
 TEST(Activation, Forward) {
   on_every_device([](OpContext& c) {
     for (const Activation kind : kinds) {
       for (const DType dtype : {DType::f32, DType::bf16}) {
         for (const Shape& shape : {Shape{0, 4}, Shape{1, 1}, Shape{1, 13}, Shape{5, 13}, Shape{300, 65}}) {
-          const std::int64_t f = shape[1], n = kind == Activation::swiglu ? 2 * f : f;
-          const Input h = c.normal(dtype, {shape[0], n}, 3);
+          const std::int64_t f = shape[1], n = is_gated(kind) ? 2 * f : f;
+          const Input h = inputs(c, dtype, {shape[0], n}, 3, kind);
           const Tensor a = c.poisoned(dtype, shape);
           c.stream().activation(a, h.tensor, kind);
           c.expect(fmt::format("{} {} {}", static_cast<int>(kind), name_of(dtype), shape.to_string()), a,
@@ -29,8 +41,8 @@ TEST(Activation, Backward) {
     for (const Activation kind : kinds) {
       for (const DType dtype : {DType::f32, DType::bf16}) {
         for (const Shape& shape : {Shape{0, 4}, Shape{1, 1}, Shape{1, 13}, Shape{3, 13}, Shape{4, 20}}) {
-          const std::int64_t f = shape[1], n = kind == Activation::swiglu ? 2 * f : f;
-          const Input h = c.normal(dtype, {shape[0], n}, 2), da = c.normal(dtype, shape, 1);
+          const std::int64_t f = shape[1], n = is_gated(kind) ? 2 * f : f;
+          const Input h = inputs(c, dtype, {shape[0], n}, 2, kind), da = c.normal(dtype, shape, 1);
           const Tensor dh = c.poisoned(dtype, {shape[0], n});
           c.stream().activation_backward(dh, da.tensor, h.tensor, kind);
           const Values expected = numeric_gradient(
@@ -49,9 +61,9 @@ TEST(Activation, WeightedBackward) {
     for (const Activation kind : kinds) {
       for (const DType dtype : {DType::f32, DType::bf16}) {
         for (const std::int64_t f : {1, 13, 64, 200}) {
-          const std::int64_t rows = 5, n = kind == Activation::swiglu ? 2 * f : f;
+          const std::int64_t rows = 5, n = is_gated(kind) ? 2 * f : f;
           const Values source = {3, -1, 0, 5, -1};  // choices 1, 2 and 4 of [3, 2] have no row
-          const Input h = c.normal(dtype, {rows, n}, 2), da = c.normal(dtype, {rows, f}, 1);
+          const Input h = inputs(c, dtype, {rows, n}, 2, kind), da = c.normal(dtype, {rows, f}, 1);
           const Input weight = c.normal(DType::f32, {3, 2}, 1);
           const Tensor dh = c.poisoned(dtype, {rows, n}), a = c.poisoned(dtype, {rows, f});
           const Tensor dweight = c.poisoned(DType::f32, {3, 2});
@@ -105,6 +117,11 @@ TEST(Activation, FarInputsAndNaN) {
       c.stream().activation(a, h.tensor, kind);
       c.expect(fmt::format("{}", static_cast<int>(kind)), a, {0, 200, std::nan(""), 0}, 1e-6);
     }
+    const Input h = c.input(DType::f32, {1, 12}, {-200, 200, 1, std::nan(""), 0, 200, 3, 100, -100, 2, 9, -8});
+    const Tensor a = c.poisoned(DType::f32, {1, 6});
+    c.stream().activation(a, h.tensor, Activation::clamped_swiglu);
+    const double seven = 7 / (1 + std::exp(-1.702 * 7)), one = 1 / (1 + std::exp(-1.702));
+    c.expect("clamped", a, {0, 8 * seven, -6 * one, std::nan(""), 0, -6 * seven}, 1e-6);
   });
 }
 

@@ -45,8 +45,14 @@ inline double activate(double x, Activation kind) {
     case Activation::gelu:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
     case Activation::swiglu: return x / (1 + std::exp(-x));  // of the gate
+    case Activation::clamped_swiglu: return std::min(x, 7.0) / (1 + std::exp(-1.702 * std::min(x, 7.0)));
   }
   return 0;
+}
+
+// What a gate is multiplied by.
+inline double gated_by(double up, Activation kind) {
+  return kind == Activation::clamped_swiglu ? std::max(-7.0, std::min(up, 7.0)) + 1 : up;
 }
 
 // a [rows, f].
@@ -54,8 +60,9 @@ inline Values activation(const Values& h, std::int64_t rows, std::int64_t f, Act
   Values a(static_cast<std::size_t>(rows * f));
   for (std::int64_t t = 0; t < rows; ++t) {
     for (std::int64_t j = 0; j < f; ++j) {
-      at(a, t * f + j) = kind == Activation::swiglu ? activate(at(h, t * 2 * f + j), kind) * at(h, t * 2 * f + f + j)
-                                                    : activate(at(h, t * f + j), kind);
+      at(a, t * f + j) = is_gated(kind)
+                             ? activate(at(h, t * 2 * f + j), kind) * gated_by(at(h, t * 2 * f + f + j), kind)
+                             : activate(at(h, t * f + j), kind);
     }
   }
   return a;

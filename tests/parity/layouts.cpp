@@ -210,6 +210,10 @@ const std::vector<Model>& table_models() {
        {"model.biases=true", R"(model.rope_scaling="llama3")", "model.rope_factor=8", "model.rope_original_positions=8",
         "moe.normalize_weights=false", "moe.shared_experts=1", "moe.d_shared=24", "moe.shared_gate=true"}},
       {"biases_window", {"model.biases=true", "model.sliding_window=5", "model.kv_heads=2"}},
+      {"gpt_oss",
+       {"model.attention_sinks=true", "model.biases=true", "model.output_bias=true", "model.sliding_window=5",
+        "model.kv_heads=2", "model.full_attention_every=2", R"(model.activation="clamped_swiglu")",
+        "moe.router_bias=true", "moe.expert_bias=true"}},
       {"recompute_selective", {R"(memory.recompute="selective")", "moe.capacity_factor=1.0"}},
       {"recompute_full", {R"(memory.recompute="full")", "model.dropout=0.2", "moe.jitter=0.2"}},
       // Gradients of A are as small as B is after its first steps: eps stays above their rounding.

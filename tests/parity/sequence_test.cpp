@@ -21,6 +21,7 @@ const Model models[] = {
     {"learned_positions", {R"(model.positions="learned")", R"(model.norm="layernorm")"}},
     {"normed_heads", {"model.qk_norm=true", "model.biases=true", "model.head_dim=6", "model.kv_heads=2"}},
     {"window", {"model.sliding_window=5"}},
+    {"sinks", {"model.attention_sinks=true", "model.kv_heads=2"}},
     {"dropout", {"model.dropout=0.2"}},
     {"micro_batches", {"batch.micro_batch=2"}},
     {"packed_documents",

@@ -110,7 +110,7 @@ TEST_P(Adapted, TrainsAlikeInEveryLayoutAndIsExportedMerged) {
   EXPECT_GT(difference(logits_of(paths::published_model(GetParam())), logits), 1e-3) << "the adapters did nothing";
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Adapted, testing::Values("mixtral", "qwen3_moe_packed", "deepseek_v3"),
+INSTANTIATE_TEST_SUITE_P(Families, Adapted, testing::Values("mixtral", "qwen3_moe_packed", "deepseek_v3", "gpt_oss"),
                          [](const auto& family) { return family.param; });
 
 TEST(AdapterExport, HasPeftsNamesAndRefusesWhatPeftCannotSay) {

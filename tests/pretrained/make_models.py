@@ -5,8 +5,8 @@
 
 Sizes are odd on purpose. FOLDER/NAME holds config.json, model.safetensors and expected.safetensors: token [2, 32] and
 logits [2, 32, V], computed in fp64 from the weights as they are stored. NAME_packed has the experts of a layer in one
-tensor. NAME_fp8 has matrices in 8 bits, with a scale for each block; expected.safetensors then has their values too, in
-fp32, and so it has those of F16 tensors.
+tensor. NAME_fp8 has matrices in 8 bits, with a scale for each block, and NAME_mxfp4 experts in 4 bits;
+expected.safetensors then has their values too, in fp32, and so it has those of F16 tensors.
 """
 import json
 import pathlib
@@ -52,7 +52,14 @@ MODELS = {
     "deepseek_v3": (t.DeepseekV3ForCausalLM, t.DeepseekV3Config, dict(
         LATENT, q_lora_rank=10, n_shared_experts=1, rope_parameters=YARN)),
 }
+MODELS["gpt_oss"] = (t.GptOssForCausalLM, t.GptOssConfig, dict(
+    MOE, num_hidden_layers=3, head_dim=6, intermediate_size=10, num_local_experts=6, sliding_window=5,
+    rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, factor=4.0, original_max_position_embeddings=16,
+                         beta_fast=32.0, beta_slow=1.0, truncate=False)))
 MODELS["llama_f16"] = MODELS["llama"]
+# Blocks of 32: both widths are multiples.
+MODELS["gpt_oss_mxfp4"] = (*MODELS["gpt_oss"][:2], dict(
+    MODELS["gpt_oss"][2], num_hidden_layers=2, hidden_size=32, intermediate_size=32, num_local_experts=4))
 PACKED = ("mixtral", "qwen3_moe")  # in both forms
 FP8 = "deepseek_v3"                # in bf16 and 8 bits too
 BLOCK = (8, 10)                    # rows and columns that share a scale; published models have 128 and 128
@@ -63,9 +70,11 @@ def randomised(model):
     """Norms, biases and what else begins at ones or zeros would hide mistakes."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
-        for tensor in list(model.parameters()) + list(model.buffers()):
-            if tensor.dim() == 1 and tensor.dtype == torch.float32 and "inv_freq" not in str(tensor):
+        for name, tensor in list(model.named_parameters()) + list(model.named_buffers()):
+            if (tensor.dim() == 1 or name.endswith("_proj_bias")) and tensor.dtype == torch.float32 and "inv_freq" not in str(tensor):
                 tensor.add_(0.1 * torch.randn(tensor.shape, generator=generator))
+            if name.endswith("gate_up_proj") and model.config.model_type == "gpt_oss":
+                tensor.mul_(3)  # so that gpt-oss's activation is cut off somewhere
 
 
 def logits_of(folder, model_class, tokens):
@@ -130,6 +139,32 @@ def in_fp8(source, folder, model_class, tokens):
     expect(folder, tokens, logits, values)
 
 
+def in_mxfp4(folder, model_class, tokens):
+    """The experts' matrices as gpt-oss is published: blocks of 32 along what is summed over, two elements a byte."""
+    levels = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    levels = torch.cat([levels, -levels])
+    stored, values = {}, {}
+    for name, w in load_file(folder / "model.safetensors").items():
+        if not name.endswith(("gate_up_proj", "down_proj")):
+            stored[name] = w
+            continue
+        blocks = w.transpose(1, 2).reshape(w.shape[0], w.shape[2], -1, 32)
+        exponent = torch.floor(torch.log2(blocks.abs().amax(-1))) - 2
+        nearest = (blocks.unsqueeze(-1) / 2 ** exponent[..., None, None] - levels).abs().argmin(-1)
+        stored[name + "_blocks"] = (nearest[..., 0::2] + 16 * nearest[..., 1::2]).to(torch.uint8)
+        stored[name + "_scales"] = (exponent + 127).to(torch.uint8)
+        wide = levels[nearest] * 2 ** exponent[..., None]
+        values[name] = wide.reshape(w.shape[0], w.shape[2], w.shape[1]).transpose(1, 2).contiguous()
+    save_file({**{n: w for n, w in stored.items() if w.dtype != torch.uint8}, **values},
+              folder / "model.safetensors", {"format": "pt"})
+    logits = logits_of(folder, model_class, tokens)
+    save_file(stored, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"modules_to_not_convert": ["lm_head"], "quant_method": "mxfp4"}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    expect(folder, tokens, logits, values)
+
+
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "models")
     for name, (model_class, config_class, keys) in MODELS.items():
@@ -152,6 +187,8 @@ def main():
             pack(packed)
         if name == FP8:
             in_fp8(folder, root / f"{name}_fp8", model_class, tokens)
+        if name.endswith("_mxfp4"):
+            in_mxfp4(folder, model_class, tokens)
         print(name, json.dumps({k: v for k, v in keys.items()}, default=str)[:60], float(logits.abs().max()))
 
 

@@ -52,6 +52,42 @@ TEST(SourceFloats, EveryFiniteHalfHasItsValue) {
   EXPECT_NE(test::error_of([&] { floats.read("infinite", 2, one); }).find("holds nan at element 2"), std::string::npos);
 }
 
+TEST(SourceFloats, BlocksOfFourBitsHaveTheirValues) {
+  const launch_test::TemporaryFolder folder;
+  std::vector<std::uint8_t> bytes(6 * 16);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::uint8_t>(i * 67 + 5);
+  }
+  const std::vector<std::uint8_t> scales = {127, 120, 0, 130, 254, 255}, few = {1, 2, 3};
+  write_safetensors(
+      folder.path() / "model.safetensors",
+      {{.name = "w_blocks", .dtype = DType::u8, .sizes = {3, 2, 16}},
+       {.name = "w_scales", .dtype = DType::u8, .sizes = {3, 2}},
+       {.name = "alone_blocks", .dtype = DType::u8, .sizes = {3, 16}},
+       {.name = "few_blocks", .dtype = DType::u8, .sizes = {6, 16}},
+       {.name = "few_scales", .dtype = DType::u8, .sizes = {3}}},
+      {bytes_of(bytes), bytes_of(scales), std::as_bytes(std::span(bytes).first(48)), bytes_of(bytes), bytes_of(few)});
+  const SourceWeights weights(folder.path());
+  const SourceFloats floats(weights, {});
+  EXPECT_EQ(floats.unreadable(*weights.find("w_blocks")), "");
+  EXPECT_NE(floats.unreadable(*weights.find("alone_blocks")).find("scales are missing: alone_scales"),
+            std::string::npos);
+  EXPECT_NE(floats.unreadable(*weights.find("few_blocks")).find("few_scales is U8 [3], where [6]"), std::string::npos);
+  EXPECT_NE(floats.unreadable(*weights.find("few_scales")).find("few_scales is U8"), std::string::npos);
+  for (const std::size_t begin : {0u, 1u, 37u, 96u}) {
+    std::vector<float> read(128 - begin);  // the fifth block overflows with 6 * 2^127
+    floats.read("w_blocks", static_cast<std::int64_t>(begin), read);
+    for (std::size_t i = begin; i < 128; ++i) {
+      const unsigned bits = i % 2 == 0 ? bytes[i / 2] & 15u : bytes[i / 2] >> 4;
+      const double value = std::ldexp(defined(bits, 2, 1), int{scales[i / 32]} - 127);
+      ASSERT_EQ(static_cast<double>(read[i - begin]), value) << i << " from " << begin;
+    }
+  }
+  std::vector<float> one(1);
+  EXPECT_NE(test::error_of([&] { floats.read("w_blocks", 160, one); }).find("holds nan at element 160"),
+            std::string::npos);
+}
+
 TEST(SourceFloats, AMatrixInEightBitsIsMultipliedBlockByBlock) {
   const launch_test::TemporaryFolder folder;
   constexpr std::int64_t rows = 7, columns = 11, block_rows = 3, block_columns = 4;

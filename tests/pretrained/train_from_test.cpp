@@ -54,7 +54,8 @@ TEST_P(Trained, EqualsOneRankUnderFourAxes) {
             read_file(paths::published_model(GetParam()) / "config.json"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Trained, testing::Values("mixtral", "qwen2_moe", "qwen3_moe_packed", "deepseek_v3"),
+INSTANTIATE_TEST_SUITE_P(Families, Trained,
+                         testing::Values("mixtral", "qwen2_moe", "qwen3_moe_packed", "deepseek_v3", "gpt_oss"),
                          [](const auto& family) { return family.param; });
 
 TEST(StartingWeights, OfAnotherModelAreRefusedBeforeRanksStart) {

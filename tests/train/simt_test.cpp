@@ -47,6 +47,10 @@ const std::vector<Model> models = {
      {"model.qk_norm=true", "model.qk_norm_over=\"all\"", "model.biases=true", "model.output_bias=true",
       "model.rope_scaling=\"llama3\"", "model.rope_factor=8", "model.rope_original_positions=8",
       "moe.normalize_weights=false", "moe.shared_experts=1", "moe.d_shared=24", "moe.shared_gate=true"}},
+    {"gpt_oss",
+     {"model.attention_sinks=true", "model.biases=true", "model.output_bias=true", "model.kv_heads=2",
+      "model.sliding_window=3", "model.full_attention_every=2", "model.activation=\"clamped_swiglu\"",
+      "moe.router_bias=true", "moe.expert_bias=true"}},
     {"expert_choice",
      {"moe.router=\"expert_choice\"", "moe.experts=4", "moe.top_k=4", "moe.capacity_factor=1.0", "moe.aux_loss=0.0"}},
 };

@@ -1,5 +1,5 @@
 // FFN activations: relu, gelu (Hendrycks and Gimpel, the tanh form), swiglu (Shazeer, "GLU variants improve
-// Transformer").
+// Transformer") and its clamped form (gpt-oss).
 #include <algorithm>
 
 #include "core/device/cpu/bf16.h"
@@ -51,33 +51,62 @@ void apply_backward(int threads, T* dh, const T* da, const T* h, std::int64_t n)
   });
 }
 
+// Of one element, each gated by another.
+struct Slopes {
+  float value, by_gate, by_up;
+};
+
+struct Swiglu {
+  static float value(float g, float u) { return g * fast_sigmoid(g) * u; }
+  static Slopes slopes(float g, float u) {
+    const float s = fast_sigmoid(g);
+    return {g * s * u, u * s * (1.0f + g * (1.0f - s)), g * s};
+  }
+};
+
+// Keeps NaN.
+struct ClampedSwiglu {
+  static constexpr float gain = 1.702f, limit = 7.0f;
+  static float cut_gate(float g) { return g > limit ? limit : g; }
+  static float cut_up(float u) { return u > limit ? limit : u < -limit ? -limit : u; }
+  static float value(float gate, float up) {
+    const float g = cut_gate(gate);
+    return (cut_up(up) + 1.0f) * (g * fast_sigmoid(gain * g));
+  }
+  static Slopes slopes(float gate, float up) {
+    const float g = cut_gate(gate), u = cut_up(up), s = fast_sigmoid(gain * g);
+    return {(u + 1.0f) * (g * s), gate > limit ? 0.0f : (u + 1.0f) * s * (1.0f + gain * g * (1.0f - s)),
+            up > limit || up < -limit ? 0.0f : g * s};
+  }
+};
+
 // h [rows, 2f] = (gate | up), a [rows, f].
-template <class T>
-void swiglu(int threads, T* a, const T* h, std::int64_t rows, std::int64_t f) {
+template <class Kind, class T>
+void activate_gated(int threads, T* a, const T* h, std::int64_t rows, std::int64_t f) {
   parallel_for(threads, rows, grain / (f + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       const T *gate = h + t * 2 * f, *up = gate + f;
       T* out = a + t * f;
 #pragma omp simd
       for (std::int64_t j = 0; j < f; ++j) {
-        const float g = to_float(gate[j]);
-        out[j] = from_float<T>(g * fast_sigmoid(g) * to_float(up[j]));
+        out[j] = from_float<T>(Kind::value(to_float(gate[j]), to_float(up[j])));
       }
     }
   });
 }
 
-template <class T>
-void swiglu_backward(int threads, T* dh, const T* da, const T* h, std::int64_t rows, std::int64_t f) {
+template <class Kind, class T>
+void gated_backward(int threads, T* dh, const T* da, const T* h, std::int64_t rows, std::int64_t f) {
   parallel_for(threads, rows, grain / (f + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       const T *gate = h + t * 2 * f, *up = gate + f, *d = da + t * f;
       T *dgate = dh + t * 2 * f, *dup = dgate + f;
 #pragma omp simd
       for (std::int64_t j = 0; j < f; ++j) {
-        const float g = to_float(gate[j]), s = fast_sigmoid(g), dout = to_float(d[j]);
-        dgate[j] = from_float<T>(dout * to_float(up[j]) * s * (1.0f + g * (1.0f - s)));
-        dup[j] = from_float<T>(dout * g * s);
+        const Slopes s = Kind::slopes(to_float(gate[j]), to_float(up[j]));
+        const float dout = to_float(d[j]);
+        dgate[j] = from_float<T>(dout * s.by_gate);
+        dup[j] = from_float<T>(dout * s.by_up);
       }
     }
   });
@@ -97,19 +126,19 @@ float weighted_row(T* dh, T* a, const T* da, const T* h, std::int64_t f, float s
   return inner;
 }
 
-template <class T>
-float weighted_swiglu_row(T* dh, T* a, const T* da, const T* h, std::int64_t f, float s) {
+template <class Kind, class T>
+float weighted_gated_row(T* dh, T* a, const T* da, const T* h, std::int64_t f, float s) {
   const T *gate = h, *up = h + f;
   T *dgate = dh, *dup = dh + f;
   float inner = 0;
 #pragma omp simd reduction(+ : inner)
   for (std::int64_t j = 0; j < f; ++j) {
-    const float g = to_float(gate[j]), sigma = fast_sigmoid(g), u = to_float(up[j]), d = to_float(da[j]);
-    const float value = g * sigma * u;
-    inner += d * value;
-    a[j] = from_float<T>(s * value);
-    dgate[j] = from_float<T>(s * d * u * sigma * (1.0f + g * (1.0f - sigma)));
-    dup[j] = from_float<T>(s * d * g * sigma);
+    const Slopes slopes = Kind::slopes(to_float(gate[j]), to_float(up[j]));
+    const float d = to_float(da[j]);
+    inner += d * slopes.value;
+    a[j] = from_float<T>(s * slopes.value);
+    dgate[j] = from_float<T>(s * d * slopes.by_gate);
+    dup[j] = from_float<T>(s * d * slopes.by_up);
   }
   return inner;
 }
@@ -120,7 +149,8 @@ float weighted_row(T* dh, T* a, const T* da, const T* h, std::int64_t f, float s
   switch (kind) {
     case Activation::relu: return weighted_row<Relu>(dh, a, da, h, f, s);
     case Activation::gelu: return weighted_row<Gelu>(dh, a, da, h, f, s);
-    case Activation::swiglu: return weighted_swiglu_row(dh, a, da, h, f, s);
+    case Activation::swiglu: return weighted_gated_row<Swiglu>(dh, a, da, h, f, s);
+    case Activation::clamped_swiglu: return weighted_gated_row<ClampedSwiglu>(dh, a, da, h, f, s);
   }
   return 0;
 }
@@ -134,7 +164,9 @@ void CpuStream::activation(const Tensor& a, const Tensor& h, Activation kind) {
     switch (kind) {
       case Activation::relu: return activate<Relu>(threads_, a.as<T>(), h.as<T>(), a.elements());
       case Activation::gelu: return activate<Gelu>(threads_, a.as<T>(), h.as<T>(), a.elements());
-      case Activation::swiglu: return swiglu(threads_, a.as<T>(), h.as<T>(), a.dim(0), a.dim(1));
+      case Activation::swiglu: return activate_gated<Swiglu>(threads_, a.as<T>(), h.as<T>(), a.dim(0), a.dim(1));
+      case Activation::clamped_swiglu:
+        return activate_gated<ClampedSwiglu>(threads_, a.as<T>(), h.as<T>(), a.dim(0), a.dim(1));
     }
   });
 }
@@ -147,7 +179,9 @@ void CpuStream::activation_backward(const Tensor& dh, const Tensor& da, const Te
       case Activation::relu: return apply_backward<Relu>(threads_, dh.as<T>(), da.as<T>(), h.as<T>(), da.elements());
       case Activation::gelu: return apply_backward<Gelu>(threads_, dh.as<T>(), da.as<T>(), h.as<T>(), da.elements());
       case Activation::swiglu:
-        return swiglu_backward(threads_, dh.as<T>(), da.as<T>(), h.as<T>(), da.dim(0), da.dim(1));
+        return gated_backward<Swiglu>(threads_, dh.as<T>(), da.as<T>(), h.as<T>(), da.dim(0), da.dim(1));
+      case Activation::clamped_swiglu:
+        return gated_backward<ClampedSwiglu>(threads_, dh.as<T>(), da.as<T>(), h.as<T>(), da.dim(0), da.dim(1));
     }
   });
 }

@@ -202,6 +202,7 @@ struct QueryTile {
     }
   }
   float share(std::int64_t r) const { return sum[r] == 0.0f ? 0.0f : 1.0f / sum[r]; }
+  float log_sum(std::int64_t r) const { return top[r] + std::log(sum[r]); }
 };
 
 struct Forward {
@@ -233,7 +234,7 @@ struct Forward {
              [&](std::int64_t j0) { return std::pair(keys_t + j0 * g.c, values + j0 * g.c_padded); });
     for (std::int64_t r = 0; r < rows; ++r) {
       store_rows(o + (i0 + r) * g.q_stride, g.q_stride, tile.out + r * g.c_padded, 1, g, tile.share(r));
-      lse[i0 + r] = tile.top[r] + std::log(tile.sum[r]);
+      lse[i0 + r] = tile.log_sum(r);
     }
   }
 };

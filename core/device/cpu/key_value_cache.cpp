@@ -55,13 +55,15 @@ void KeyValueCache::put(std::int64_t kv_head, std::int64_t at, std::int64_t rows
   }
 }
 
-void cached_attention(int threads, std::span<float> o, std::span<const float> q, std::span<const float> k,
-                      std::span<const float> v, std::span<const CachedRows> runs, std::int64_t heads,
-                      std::int64_t kv_heads, std::int64_t head_dim, std::int64_t window) {
+void cached_attention(int threads, std::span<float> o, std::span<float> lse, std::span<const float> q,
+                      std::span<const float> k, std::span<const float> v, std::span<const CachedRows> runs,
+                      std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim, std::int64_t window) {
   using namespace attention_tiles;
   const Geometry g(AttentionShape{1, 1, heads, kv_heads, head_dim});
   const std::int64_t group = heads / kv_heads, tasks = static_cast<std::int64_t>(runs.size()) * kv_heads;
   std::fill(o.begin(), o.end(), 0.0f);
+  std::fill(lse.begin(), lse.end(), 0.0f);
+  const std::int64_t tokens = static_cast<std::int64_t>(lse.size()) / heads;
   parallel_for(threads, tasks, 1, [&](std::int64_t begin, std::int64_t end) {
     Arena arena;
     arena.reserve(QueryTile::floats(g));
@@ -92,6 +94,8 @@ void cached_attention(int threads, std::span<float> o, std::span<const float> q,
                  [&](std::int64_t j0) { return std::pair(run.cache->keys(kv, j0), run.cache->values(kv, j0)); });
         for (std::int64_t r = 0; r < count; ++r) {
           store_rows(o.data() + place(i0 + r), 0, tile.out + r * g.c_padded, 1, g, tile.share(r));
+          const std::int64_t head = kv * group + (i0 + r) % group;
+          lse[static_cast<std::size_t>(head * tokens + run.row + (i0 + r) / group)] = tile.log_sum(r);
         }
       }
     }

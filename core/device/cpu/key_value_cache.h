@@ -50,11 +50,11 @@ struct CachedRows {
   std::int64_t row, rows, position;
 };
 
-// Puts the rows' keys and values and attends: o, q [T, heads c], k, v [T, kv_heads c], fp32. Rows of o that no run
-// names become 0. window: tokens that a token sees, itself included; 0: all before it.
+// Puts the rows' keys and values and attends: o, q [T, heads c], lse [heads, T], k, v [T, kv_heads c], fp32. Rows that
+// no run names become 0 in o and in lse. window: tokens that a token sees, itself included; 0: all before it.
 // REQUIRES: each cache has grown by its rows.
-void cached_attention(int threads, std::span<float> o, std::span<const float> q, std::span<const float> k,
-                      std::span<const float> v, std::span<const CachedRows> runs, std::int64_t heads,
-                      std::int64_t kv_heads, std::int64_t head_dim, std::int64_t window);
+void cached_attention(int threads, std::span<float> o, std::span<float> lse, std::span<const float> q,
+                      std::span<const float> k, std::span<const float> v, std::span<const CachedRows> runs,
+                      std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim, std::int64_t window);
 
 }  // namespace orthant

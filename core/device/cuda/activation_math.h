@@ -46,6 +46,23 @@ struct Swiglu {
   }
 };
 
+// (u + 1) g sigmoid(1.702 g) of g = min(gate, 7) and u = up cut off at -7 and 7 (gpt-oss). Keeps NaN.
+struct ClampedSwiglu {
+  static constexpr bool gated = true;
+  static constexpr float gain = 1.702f, limit = 7.0f;
+  static __device__ float cut_gate(float g) { return g > limit ? limit : g; }
+  static __device__ float cut_up(float u) { return u > limit ? limit : u < -limit ? -limit : u; }
+  static __device__ float value(float gate, float up) {
+    const float g = cut_gate(gate);
+    return (cut_up(up) + 1.0f) * (g * sigmoid(gain * g));
+  }
+  static __device__ ActivationSlopes slopes(float gate, float up) {
+    const float g = cut_gate(gate), u = cut_up(up), s = sigmoid(gain * g);
+    return {(u + 1.0f) * (g * s), gate > limit ? 0.0f : (u + 1.0f) * s * (1.0f + gain * g * (1.0f - s)),
+            up > limit || up < -limit ? 0.0f : g * s};
+  }
+};
+
 // n elements from h on; gated: and those from h + f on, else `up` is 0.
 template <class Kind, int n, class T>
 __device__ inline void load_gate_and_up(float (&gate)[n], float (&up)[n], const T* h, std::int64_t f) {
@@ -75,6 +92,7 @@ void with_activation(Activation kind, F&& fn) {
     case Activation::relu: return fn(Relu{});
     case Activation::gelu: return fn(Gelu{});
     case Activation::swiglu: return fn(Swiglu{});
+    case Activation::clamped_swiglu: return fn(ClampedSwiglu{});
   }
 }
 

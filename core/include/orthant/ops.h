@@ -232,6 +232,20 @@ class Stream {
   // f32 [batch, h, positions]. Begin with the first block's result, or with o = 0 and lse = -infinity.
   virtual void attention_merge(const Tensor& o, const Tensor& lse, const Tensor& o_block, const Tensor& lse_block,
                                const AttentionShape& shape) = 0;
+  // Attention sinks: a learned score s of each query head joins the denominator of its softmax, and no value goes with
+  // it. Applied to the result of the attention above, whole or merged, in place: lse becomes log(exp(lse) + exp(s)),
+  // and o is multiplied by exp(lse before - lse after). attention_backward and attention_block_backward are exact when
+  // they are given this o and lse. Source: Xiao et al., "Efficient Streaming Language Models with Attention Sinks"
+  // (2023), in the form of OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card" (2025).
+  //   o      f [T_q, h c], in place
+  //   lse    f32 [batch, h, positions], in place
+  //   sinks  f32 [h]
+  virtual void attention_sinks(const Tensor& o, const Tensor& lse, const Tensor& sinks,
+                               const AttentionShape& shape) = 0;
+  // dsinks f32 [h] -= the sum over a head's rows of exp(s - lse) * <d_o, o>; o f [T_q, h c] and lse with the sinks, d_o
+  // f [T_q, h c].
+  virtual void attention_sinks_backward(const Tensor& dsinks, const Tensor& d_o, const Tensor& o, const Tensor& lse,
+                                        const Tensor& sinks, const AttentionShape& shape) = 0;
   // Adds what one block of keys contributes to the gradients.
   //   dq          f32 [T_q, h c], +=
   //   dk, dv      f32 [T_k, kv c], +=
@@ -245,7 +259,8 @@ class Stream {
                                         const Tensor& first, const AttentionShape& shape) = 0;
 
   // --- FFN activation. h [T, n]; a [T, f]: relu, gelu (tanh form): n = f; swiglu: n = 2f, h = (gate | up) in columns,
-  // a = silu(gate) * up.
+  // a = silu(gate) * up; clamped_swiglu: n = 2f, a = (u + 1) * g * sigmoid(1.702 g) with g = min(gate, 7) and u = up
+  // cut off at -7 and 7 (OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", 2025); where one is cut off its slope is 0.
   virtual void activation(const Tensor& a, const Tensor& h, Activation kind) = 0;
   virtual void activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind) = 0;
   // The backward pass of an activation whose packed rows are later summed with weights. Row r has weight s =

@@ -180,18 +180,24 @@ class Schedule {
   virtual std::vector<Instr> steps(int stage, int stages, int micro_batches) const = 0;
 };
 
+// What the heads of a layer have of their own in softmax(QK')V: see Stream::attention_sinks. Undefined: no sinks.
+struct HeadSinks {
+  Tensor weight;  // f32 [h]
+  Tensor grad;    // f32 [h], +=; in backward only, undefined where nobody wants it
+};
+
 // 6. softmax(QK')V on a slice of positions. Tensors are those of Stream::attention. `saved` carries what backward
-// needs.
+// needs. With sinks they join the softmax over all keys, once, after whatever blocks have been merged.
 class AttentionCore {
  public:
   virtual ~AttentionCore() = default;
-  virtual Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first,
+  virtual Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first, const HeadSinks& sinks,
                          const AttentionShape& shape, Saved& saved, Stream& s) = 0;
   struct Gradients {
     Tensor dq, dk, dv;
   };
-  virtual Gradients backward(const Tensor& d_o, const Tensor& first, const AttentionShape& shape, Saved& saved,
-                             Stream& s) = 0;
+  virtual Gradients backward(const Tensor& d_o, const Tensor& first, const HeadSinks& sinks,
+                             const AttentionShape& shape, Saved& saved, Stream& s) = 0;
 };
 
 }  // namespace orthant

@@ -14,7 +14,11 @@
 namespace orthant {
 
 enum class NormKind { layernorm, rmsnorm };
-enum class Activation { relu, gelu, swiglu };
+enum class Activation { relu, gelu, swiglu, clamped_swiglu };
+// Whether it is a product of two halves, a gate and what it gates.
+constexpr bool is_gated(Activation kind) {
+  return kind == Activation::swiglu || kind == Activation::clamped_swiglu;
+}
 enum class Positions { learned, rotary };
 enum class RopeScaling { none, linear, llama3, yarn };
 enum class QkNormOver { head, all };
@@ -86,12 +90,14 @@ struct ModelSettings {
   QkNormOver qk_norm_over = QkNormOver::head;  // each head by itself (Qwen3), or all heads as one row (OLMoE)
   bool biases = false;                         // of the projections to queries, keys and values
   bool output_bias = false;                    // of the projection behind attention
+  bool attention_sinks = false;                // a learned score of each head joins its softmax, with no value
   std::int64_t q_lora_rank = 0;                // latent: width of compressed queries; 0: not compressed
   std::int64_t kv_lora_rank = 0;               // latent: width of compressed keys and values
   std::int64_t qk_nope_head_dim = 0;           // latent: channels of a query and key head that are not rotated
   std::int64_t qk_rope_head_dim = 0;           // latent: and those that are, behind them; a key's serve all heads
   std::int64_t v_head_dim = 0;                 // latent: channels of a value head
   std::int64_t sliding_window = 0;             // tokens that a token sees, itself included; 0: all before it
+  std::int64_t full_attention_every = 0;       // block i has no window where (i + 1) % it == 0; 0: every block has it
   std::int64_t vocab_size = 256;
   NormKind norm = NormKind::rmsnorm;
   double norm_eps = 1e-5;
@@ -139,6 +145,8 @@ struct MoeSettings {
   std::int64_t d_shared = 0;  // width of all shared experts together; 0: shared_experts * d_expert
   bool shared_gate = false;   // each token weighs what they make of it by a sigmoid (Qwen2-MoE)
   std::int64_t d_expert = 0;  // 0: d_ff
+  bool router_bias = false;   // of the router's logits
+  bool expert_bias = false;   // of both products of each routed expert
 };
 
 struct OptimizerSettings {
