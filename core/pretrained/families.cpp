@@ -4,43 +4,13 @@
 #include <vector>
 
 #include "core/pretrained/family.h"
-#include "core/pretrained/rope_link.h"
+#include "core/pretrained/family_parts.h"
 
 namespace orthant {
 namespace {
 
 using Theirs = ConfigLink::Theirs;
-
-// What every decoder-only transformer of these families says: RMSNorm, SwiGLU in some form, rotary positions.
-void transformer(ConfigLink& c, double theta, const char* activation = R"("swiglu")") {
-  c.besides({"architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache", "auto_map",
-             "_name_or_path", "bos_token_id", "eos_token_id", "pad_token_id", "max_position_embeddings",
-             "output_attentions", "output_hidden_states", "return_dict", "pretraining_tp"});
-  c.integer("vocab_size", "model.vocab_size");
-  c.integer("hidden_size", "model.d_model");
-  c.integer("num_hidden_layers", "model.layers");
-  c.integer("num_attention_heads", "model.heads");
-  c.integer("num_key_value_heads", "model.kv_heads", 0);
-  c.number("rms_norm_eps", "model.norm_eps");
-  c.ours("model.norm", R"("rmsnorm")");
-  c.ours("model.positions", R"("rotary")");
-  c.theirs("hidden_act", "silu");
-  c.ours("model.activation", activation);
-  c.flag("tie_word_embeddings", "model.tie_embeddings", false);
-  c.theirs("attention_dropout", 0.0);
-  c.number("initializer_range", "model.init_std", 0.02);
-  link_rope(c, theta);
-}
-
-// One flag for the biases of all four projections of attention. missing: where the file does not say it.
-void attention_bias(ConfigLink& c, bool missing = false) {
-  c.flag("attention_bias", "model.biases", missing);
-  if (c.reading()) {
-    c.flag("attention_bias", "model.output_bias", missing);
-  } else if (c.our_flag("model.biases") != c.our_flag("model.output_bias")) {
-    c.refuse(fmt::format("model.output_bias = {}", c.our_flag("model.output_bias")));
-  }
-}
+using namespace family_parts;
 
 void head_dim(ConfigLink& c) {
   c.integer("head_dim", "model.head_dim", 0);
@@ -88,30 +58,6 @@ void no_window(ConfigLink& c) {
 void dense(ConfigLink& c) {
   c.integer("intermediate_size", "model.d_ff");
   c.ours("moe.experts", "0");
-}
-
-// experts: the key with their number; also: another that may stand for it.
-void routed(ConfigLink& c, const char* experts, const char* also = nullptr) {
-  c.besides({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"});
-  const bool other = c.reading() && also != nullptr && !c.take(also).is_null();
-  c.integer(other ? also : experts, "moe.experts");
-  if (other && !c.take(experts).is_null() && c.take(experts) != c.take(also)) {
-    c.refuse(fmt::format("{} = {}, but {} = {}", experts, c.take(experts).dump(), also, c.take(also).dump()));
-  }
-  c.integer("num_experts_per_tok", "moe.top_k");
-  if (!c.reading()) {
-    if (c.our_integer("moe.experts") == 0) {
-      c.refuse("moe.experts = 0");
-    }
-    c.put("router_aux_loss_coef", c.our_number("moe.aux_loss"));
-    c.put("output_router_logits", false);
-  }
-}
-
-// A softmax over all experts, whose k greatest are the weights.
-void softmax_gate(ConfigLink& c) {
-  c.ours("moe.router", R"("topk")");
-  c.ours("moe.score", R"("softmax")");
 }
 
 // Which blocks are routed, as Qwen says it: every n-th, but for some by number. Here those can only be the first ones.
@@ -240,11 +186,6 @@ struct LatentDefaults {
   double weight_scale;
 };
 
-void integer_by_class(ConfigLink& c, const char* theirs, const char* ours, std::int64_t missing) {
-  const bool said = c.reading() && c.says(theirs);
-  c.integer(theirs, ours, said ? std::nullopt : std::optional(missing));
-}
-
 // Latent attention and the blocks of DeepSeek-V2 and V3.
 void deepseek(ConfigLink& c, const LatentDefaults& defaults) {
   transformer(c, 1e4);
@@ -330,82 +271,6 @@ void deepseek_v2(ConfigLink& c) {
   } else {
     c.refuse(fmt::format("topk_method = {}: greedy and group_limited_greedy are known", method.dump()));
   }
-}
-
-// gpt-oss: blocks with the window and without it, named one by one. Here every n-th is without it.
-void window_by_layer(ConfigLink& c) {
-  const auto type_of = [](bool full) { return full ? "full_attention" : "sliding_attention"; };
-  if (!c.reading()) {
-    const std::int64_t width = c.our_integer("model.sliding_window"),
-                       every = c.our_integer("model.full_attention_every");
-    Theirs types = Theirs::array();
-    for (std::int64_t i = 0; i < c.our_integer("model.layers"); ++i) {
-      types.push_back(type_of(width == 0 || (every > 0 && (i + 1) % every == 0)));
-    }
-    c.put("layer_types", types);
-    c.put("sliding_window", width > 0 ? Theirs(width) : Theirs());
-    return;
-  }
-  const Theirs said = c.take("layer_types"), layers = c.take("num_hidden_layers");
-  const std::int64_t count = layers.is_number_unsigned() && layers < 1 << 16 ? layers.get<std::int64_t>() : 0;
-  Theirs types = said;
-  if (said.is_null()) {
-    types = Theirs::array();
-    for (std::int64_t i = 0; i < count; ++i) {
-      types.push_back(type_of(i % 2 == 1));
-    }
-  }
-  const std::int64_t first = std::find(types.begin(), types.end(), Theirs("full_attention")) - types.begin();
-  const bool all_full = types.is_array() && std::count(types.begin(), types.end(), Theirs("full_attention")) == count;
-  bool regular = types.is_array() && static_cast<std::int64_t>(types.size()) == count;
-  for (std::int64_t i = 0; regular && i < count; ++i) {
-    regular = types[static_cast<std::size_t>(i)] == type_of(all_full || (i + 1) % (first + 1) == 0);
-  }
-  if (!regular) {
-    c.refuse(
-        fmt::format("layer_types = {}: \"sliding_attention\" with \"full_attention\" in every n-th layer was "
-                    "expected, one for each of num_hidden_layers",
-                    types.dump()));
-  } else if (all_full) {
-    c.besides({"sliding_window"});
-  } else {
-    integer_by_class(c, "sliding_window", "model.sliding_window", 128);
-    c.set("model.full_attention_every", std::to_string(first < count ? first + 1 : 0));
-  }
-}
-
-void gpt_oss(ConfigLink& c) {
-  transformer(c, 150000, R"("clamped_swiglu")");
-  c.besides({"initial_context_length"});  // rope_scaling says it again
-  if (!c.reading() && c.our_text("model.rope_scaling") == "none") {
-    // Its class takes YaRN where nothing is said.
-    c.put("rope_parameters", {{"rope_type", "default"}, {"rope_theta", c.our_number("model.rope_theta")}});
-  } else if (c.reading() && c.take("rope_parameters").is_null() && c.take("rope_scaling").is_null()) {
-    c.refuse("rope_scaling is missing: it is needed here, as its class takes YaRN for it");
-  }
-  if (c.reading() && !c.says("num_key_value_heads")) {
-    c.refuse("num_key_value_heads is missing: a whole number was expected");
-  }
-  integer_by_class(c, "head_dim", "model.head_dim", 64);
-  attention_bias(c, true);
-  c.ours("model.attention_sinks", "true");
-  window_by_layer(c);
-  c.integer("intermediate_size", "moe.d_expert");
-  routed(c, "num_local_experts", "num_experts");
-  if (c.reading()) {
-    const Theirs again = c.take("experts_per_token");
-    if (!again.is_null() && again != c.take("num_experts_per_tok")) {
-      c.refuse(fmt::format("experts_per_token = {}, but num_experts_per_tok = {}", again.dump(),
-                           c.take("num_experts_per_tok").dump()));
-    }
-  }
-  softmax_gate(c);
-  c.ours("moe.normalize_weights", "true");
-  c.ours("moe.every", "1");
-  c.ours("moe.router_bias", "true");
-  c.ours("moe.expert_bias", "true");
-  c.theirs("swiglu_limit", 7.0);
-  c.theirs("swiglu_alpha", 1.702);
 }
 
 }  // namespace
