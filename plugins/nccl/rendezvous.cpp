@@ -273,6 +273,13 @@ void Rendezvous::leave() noexcept {
 }
 
 Rendezvous::~Rendezvous() {
+  if (!stopped_) {
+    stop();
+  }
+}
+
+void Rendezvous::stop() {
+  stopped_ = true;
   bool failed = false;
   {
     const std::lock_guard lock(mutex_);

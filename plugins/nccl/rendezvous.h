@@ -44,8 +44,7 @@ class Rendezvous {
 
   // Returns when every rank is there. Errors: Error naming who did not come, or why this rank is refused.
   explicit Rendezvous(const RendezvousConfig& config);
-  // leave(), where that has not been called and there is no failure. On rank 0, waits until all have left.
-  ~Rendezvous();
+  ~Rendezvous();  // as stop, where that has not been called
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
@@ -61,6 +60,10 @@ class Rendezvous {
 
   // Tells the others that this rank's work is done: that its connection ends from now on is no failure. Call it once.
   void leave() noexcept;
+
+  // leave(), where that has not been called and there is no failure. On rank 0, waits until all have left. Handlers may
+  // be called, and call this, until it returns. Call it once.
+  void stop();
 
   // Tells everyone to stop. `why` is a sentence that names the rank; the first one wins.
   void fail(const std::string& why) noexcept;
@@ -92,7 +95,8 @@ class Rendezvous {
   std::optional<std::string> gathered_;
   bool left_ = false;
   bool closing_ = false;
-  bool ended_ = false;  // the reading thread
+  bool stopped_ = false;  // of the thread that calls stop
+  bool ended_ = false;    // the reading thread
   std::thread thread_;
 };
 

@@ -57,7 +57,7 @@ World::~World() {
   }
   changed_.notify_all();
   watchdog_.join();
-  rendezvous_.reset();
+  rendezvous_->stop();  // not only its end: what it hears meanwhile is answered through it
 }
 
 // Every end first, then all of them together: ranks may close in any order.
