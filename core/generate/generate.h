@@ -27,6 +27,7 @@ struct GenerateOptions {
   bool verify = false;                 // compare with training's forward pass
   int threads = 1;                     // of the CPU
   std::vector<std::string> overrides;  // of the run's configuration
+  std::string layout;                  // as layout_of; empty: one rank
 };
 
 // Where an answer belongs: to which prompt, counted through prompts and then files, and which of its samples it is.
@@ -51,7 +52,8 @@ struct Verification {
 struct Generated {
   std::string tokenizer;  // as it was found
   std::int64_t prompt_tokens = 0, tokens = 0;
-  double seconds = 0;           // without loading
+  double seconds = 0;  // without loading
+  int ranks = 1;
   bool drops_capacity = false;  // the configuration has a capacity, and generation works without it
   Verification verification;
 };
@@ -59,7 +61,8 @@ struct Generated {
 // piece: text of an answer as soon as it is certain; may be empty. done: once an answer is complete. Both may throw;
 // false from either ends everything: nobody reads on.
 // Errors: ConfigError for prompts that are missing or malformed (file:line), a tokenizer whose ids the model has not,
-// settings out of their bounds; those of OpenedModel and Engine.
+// settings out of their bounds; those of OpenedModel, Engine, layout_of and generation_ranks. Ranks of a layout are
+// threads of this process, which share `threads`; rank 0 calls piece and done.
 Generated generate(const GenerateOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds,
                    const std::function<bool(AnswerPlace, const std::string&)>& piece,
                    const std::function<bool(const GeneratedText&)>& done);

@@ -45,9 +45,9 @@ void print_end(const GenerateOptions& o, const Generated& generated) {
   if (generated.drops_capacity) {
     say("generated without the capacity that experts have in training: no token is dropped");
   }
-  say("{} tokens behind {} in {:.2f} s: {:.1f} tokens/s (tokenizer {})", generated.tokens, generated.prompt_tokens,
-      generated.seconds, static_cast<double>(generated.tokens) / std::max(generated.seconds, 1e-9),
-      generated.tokenizer);
+  say("{} tokens behind {} in {:.2f} s: {:.1f} tokens/s (tokenizer {}{})", generated.tokens, generated.prompt_tokens,
+      generated.seconds, static_cast<double>(generated.tokens) / std::max(generated.seconds, 1e-9), generated.tokenizer,
+      generated.ranks == 1 ? "" : fmt::format(", {} ranks", generated.ranks));
   if (o.verify) {
     const Verification& v = generated.verification;
     say("verify: {} of {} log-probabilities and {} of {} choices of experts have the bits of training's forward "
@@ -84,6 +84,12 @@ void add_generate_command(CLI::App& app, int& exit_code) {
                       "A tokenizer.json, a .model, \"bytes\", or \"none\": ids alone; else the model's own");
   command->add_option("--threads", o->threads, "Threads of the CPU")->check(CLI::Range(1, 4096));
   command->add_option("--set", o->overrides, "A key of the run's configuration, as for train")->allow_extra_args(false);
+  command
+      ->add_option("--layout", o->layout,
+                   "Divide the model among ranks, threads of this process: by the run's [plugins] tables (run), or "
+                   "those of a configuration file")
+      ->check(not_empty)
+      ->type_name("run|FILE");
   command->add_flag("--log-probabilities", o->log_probabilities, "Of each token, by the model")
       ->needs(command->add_flag("--json", *json, "Print a JSON line an answer"));
   command->callback([o, json, &exit_code] {

@@ -92,6 +92,39 @@ TEST_F(Generate, VerifiesAndSaysThatThereIsNoCapacity) {
                           HasSubstr("without the capacity")));
 }
 
+// The run's own plugins divide the model: two ranks, the same answers. Others may be asked for.
+TEST_F(Generate, InTheLayoutOfTheRun) {
+  const std::vector<std::string> words = {"--prompt",     "the ", "--prompt", "log. the cat",       "--samples", "2",
+                                          "--max-tokens", "20",   "--verify", "--log-probabilities"};
+  const auto with = [&](std::vector<std::string> more, std::string* said = nullptr) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return answers(more, said);
+  };
+  std::string said;
+  EXPECT_EQ(with({"--layout", "run"}, &said), with({}));
+  EXPECT_THAT(said, AllOf(HasSubstr(", 2 ranks)"), HasSubstr("80 of 80 log-probabilities")));
+  folder_.write("l.toml", "[plugins.tensor]\nsize = 2\nexperts = \"fold\"\n[plugins.expert]\nsize = 2\n");
+  with({"--layout", "l.toml"}, &said);
+  EXPECT_THAT(said, AllOf(HasSubstr(", 2 ranks)"), HasSubstr("80 of 80 log-probabilities")));
+  EXPECT_THAT(refusal({"--prompt", "a", "--layout", "run", "--set", "plugins.sequence.size=2"}),
+              HasSubstr("axis 'sequence'"));
+  EXPECT_THAT(refusal({"--prompt", "a", "--layout", "absent.toml"}), HasSubstr("absent.toml"));
+}
+
+// A table of positions is as long as a sequence, and rows of a pass are cut among ranks beside it.
+TEST_F(Generate, LearnedPositionsWhereRowsAreCut) {
+  const auto trained =
+      folder_.orthant({"launch", "c.toml", "--set", "model.positions=\"learned\"", "--set", "run.name=\"learned\""});
+  ASSERT_EQ(trained.code, 0) << trained.error;
+  for (const char* how : {"sequence_parallel = true", "experts = \"fold\""}) {
+    folder_.write("l.toml", fmt::format("[plugins.tensor]\nsize = 2\n{}\n", how));
+    const auto result = folder_.orthant({"generate", "runs/learned", "--json", "--prompt", "the cat", "--prompt", "a",
+                                         "--max-tokens", "30", "--batch", "2", "--verify", "--layout", "l.toml"});
+    EXPECT_EQ(result.code, 0) << result.error;
+    EXPECT_THAT(result.error, HasSubstr("verify: 26 of 26 log-probabilities and 64 of 64 choices"));
+  }
+}
+
 // The first answer of a seed, greedy: cut where a stop text begins, wherever tokens end.
 TEST_F(Generate, StopsAtATextOfSeveralTokens) {
   const std::vector<std::string> base = {"--prompt", "the ", "--temperature", "0", "--max-tokens", "40"};
@@ -153,6 +186,12 @@ TEST_F(Generate, EndsWithItsReader) {
       folder_.command({"sh", "-c", paths::program() + " generate runs/r --prompt a --max-tokens 16000000 | head -c 5"});
   EXPECT_EQ(result.code, 0) << result.error;
   EXPECT_EQ(result.output.size(), 5u);
+  const auto ranks =
+      folder_.command({"sh", "-c",
+                       paths::program() + " generate runs/r --layout run --prompt a --max-tokens 16000000 "
+                                          "| head -c 5"});
+  EXPECT_EQ(ranks.code, 0) << ranks.error;
+  EXPECT_EQ(ranks.output.size(), 5u);
 }
 
 // Another model than the one that was asked for is no answer, or at least not without a word.
