@@ -5,11 +5,14 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <optional>
 
 #include "core/base/json.h"
 #include "core/data/lines.h"
 #include "core/generate/prompt.h"
 #include "core/pretrained/model_tokenizer.h"
+#include "core/run/file_work.h"
+#include "parallel/local/segment.h"
 #include "parallel/local/thread_world.h"
 
 namespace orthant {
@@ -127,22 +130,36 @@ Verification over_stages(Verification found, DividedModel& model) {
   return found;
 }
 
+// A reader may take his time: rank 0 waits for him, and the others for rank 0.
+constexpr double longest_reading_seconds = 7 * 24 * 3600;
+
 // One rank's part. All ranks take the same steps, as all of them are told the same logits; those that are asked for
 // nothing have no piece and no done.
 Generated answer_on(Communicator& communicator, const Task& task,
                     const std::function<bool(AnswerPlace, const std::string&)>& piece,
                     const std::function<bool(const GeneratedText&)>& done) {
   const GenerateOptions& o = task.options;
+  const RunSettings& run = task.model.config().settings.run;
   Generated generated;
   Verifier verifier;
-  EngineOptions options{.threads = std::max(1, o.threads / communicator.size()), .layout = task.layout};
+  const int sharing = o.run_ranks ? 1 : communicator.size();
+  EngineOptions options{.threads = std::max(1, o.threads / sharing), .layout = task.layout};
   if (o.verify) {
     options.chose = [&](int sequence, std::int64_t position, int routed, std::span<const std::int32_t> experts) {
       verifier.chose(sequence, position, routed, experts);
     };
   }
+  std::optional<FileWork> loading(std::in_place, communicator, run.disk_timeout_seconds);
   Engine engine(task.model, options, communicator);
+  loading.reset();
   Generator generator(engine, task.tokenizer, static_cast<std::size_t>(o.batch));
+  const auto while_others_wait = [&](const auto& tell) {
+    std::optional<FileWork> alive;
+    if (communicator.size() > 1) {
+      alive.emplace(communicator, longest_reading_seconds);
+    }
+    return tell();
+  };
   std::vector<GeneratedText> complete;  // since the last step
   bool wanted = true;
   int sequence = 0;
@@ -168,7 +185,7 @@ Generated answer_on(Communicator& communicator, const Task& task,
         }
         text->text += event.text;
         if (piece && !event.text.empty()) {
-          wanted = piece(text->place, event.text) && wanted;
+          wanted = while_others_wait([&] { return piece(text->place, event.text); }) && wanted;
         }
         if (event.finish.has_value()) {
           text->finish = *event.finish;
@@ -193,7 +210,7 @@ Generated answer_on(Communicator& communicator, const Task& task,
         verifier.compare(static_cast<int>(number), task.prompts[text.place.prompt].ids, text.tokens, engine);
       }
       if (done) {
-        wanted = done(text) && wanted;
+        wanted = while_others_wait([&] { return done(text); }) && wanted;
       }
     }
     complete.clear();
@@ -202,9 +219,6 @@ Generated answer_on(Communicator& communicator, const Task& task,
   generated.verification = over_stages(verifier.found, engine.model());
   return generated;
 }
-
-// A reader may take his time: rank 0 waits for him, and the others for rank 0. A rank that fails is told of at once.
-constexpr double longest_wait_seconds = 7 * 24 * 3600;
 
 }  // namespace
 
@@ -221,6 +235,12 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
   if (!o.layout.empty()) {
     layout = layout_of(o.layout, model.config(), plugin_keys, plugin_kinds);
     ranks = generation_ranks(for_generation(model.config(), layout));
+    if (!o.run_ranks && ranks > LocalSegment::max_world) {
+      throw ConfigError(
+          fmt::format("the layout has {} ranks; as threads of this process there are at most {}: make "
+                      "the layout smaller",
+                      ranks, LocalSegment::max_world));
+    }
   }
   const std::shared_ptr<const Tokenizer> tokenizer = o.tokenizer == "none" ? nullptr : tokenizer_of(model, o.tokenizer);
   Prompts read(tokenizer.get());
@@ -232,15 +252,18 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
   }
   const Task task{.options = o, .model = model, .tokenizer = tokenizer.get(), .prompts = read.all, .layout = layout};
   Generated generated;
-  run_threads(ranks,
-              [&](Communicator& communicator) {
-                if (communicator.rank() == 0) {
-                  generated = answer_on(communicator, task, piece, done);
-                } else {
-                  answer_on(communicator, task, {}, {});
-                }
-              },
-              {.timeout_seconds = longest_wait_seconds, .segment = {}});
+  const auto body = [&](Communicator& communicator) {
+    if (communicator.rank() == 0) {
+      generated = answer_on(communicator, task, piece, done);
+    } else {
+      answer_on(communicator, task, {}, {});
+    }
+  };
+  if (!o.layout.empty() && o.run_ranks) {
+    o.run_ranks(model.config(), ranks, body);
+  } else {
+    run_threads(ranks, body, {.timeout_seconds = model.config().settings.run.timeout_seconds, .segment = {}});
+  }
   generated.tokenizer = tokenizer == nullptr ? "none" : tokenizer->name();
   generated.ranks = ranks;
   const MoeSettings& moe = model.config().settings.moe;

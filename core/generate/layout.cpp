@@ -5,7 +5,6 @@
 #include <orthant/gate.h>
 
 #include "core/session/session.h"
-#include "parallel/local/segment.h"
 
 namespace orthant {
 
@@ -71,12 +70,6 @@ int generation_ranks(const Config& config) {
                       "give --layout a file without [plugins.{0}]",
                       axis.name, axis.size));
     }
-  }
-  if (session.world_size() > LocalSegment::max_world) {
-    throw ConfigError(
-        fmt::format("the layout has {} ranks; generation runs them as threads of this process, at most "
-                    "{}: make the layout smaller",
-                    session.world_size(), LocalSegment::max_world));
   }
   Config divided = config;
   divided.settings.train.freeze.clear();  // parameters of which none is trained are refused

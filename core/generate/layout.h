@@ -22,8 +22,7 @@ std::vector<PluginRequest> layout_of(const std::string& where, const Config& con
 Config for_generation(Config config, const std::vector<PluginRequest>& layout);
 
 // The ranks of a configuration that for_generation made. Nothing is loaded. Errors: ConfigError for an axis that keys
-// and values of a token cannot be divided along, for models apart from each other, for sizes that do not divide, for
-// more ranks than threads of one process can be.
+// and values of a token cannot be divided along, for models apart from each other, for sizes that do not divide.
 int generation_ranks(const Config& config);
 
 }  // namespace orthant

@@ -111,6 +111,42 @@ TEST_F(Generate, InTheLayoutOfTheRun) {
   EXPECT_THAT(refusal({"--prompt", "a", "--layout", "absent.toml"}), HasSubstr("absent.toml"));
 }
 
+// The same ranks as processes: one of them speaks.
+TEST_F(Generate, RanksOfMpirunAnswerAsThreadsDo) {
+  if (const std::string why = run_test::why_no_mpirun(); !why.empty()) {
+    GTEST_SKIP() << why;
+  }
+  const std::vector<std::string> leaks = {"ASAN_OPTIONS=detect_leaks=0"};  // MPI's own, at exit
+  const auto under_mpirun = [&](const std::string& ranks, const std::string& communicator) {
+    std::vector<std::string> words = {"mpirun", "--allow-run-as-root", "--oversubscribe", "-n",
+                                      ranks,    paths::program()};
+    for (const char* word : {"generate", "runs/r", "--json", "--prompt", "the ", "--prompt", "log", "--max-tokens",
+                             "20", "--batch", "1", "--verify", "--layout", "run"}) {
+      words.emplace_back(word);
+    }
+    return folder_.command(run_test::with_set(words, {"run.communicator=\"" + communicator + "\""}), leaks);
+  };
+  const auto result = under_mpirun("2", "mpi");
+  EXPECT_EQ(result.code, 0) << result.error;
+  std::string whole;
+  for (const json& line :
+       answers({"--prompt", "the ", "--prompt", "log", "--max-tokens", "20", "--batch", "1", "--layout", "run"})) {
+    whole += line.dump() + "\n";
+  }
+  std::string found;
+  std::istringstream in(result.output);
+  for (std::string line; std::getline(in, line);) {
+    found += json::parse(line, nullptr, false).dump() + "\n";
+  }
+  EXPECT_EQ(found, whole);
+  EXPECT_THAT(result.error, HasSubstr("verify: 40 of 40 log-probabilities"));
+  const auto local = under_mpirun("2", "local"), three = under_mpirun("3", "mpi");
+  EXPECT_EQ(local.code, 78);
+  EXPECT_THAT(local.error, HasSubstr("several processes answer together by \"mpi\" alone"));
+  EXPECT_EQ(three.code, 78);
+  EXPECT_THAT(three.error, HasSubstr("the layout has 2 ranks"));
+}
+
 // A table of positions is as long as a sequence, and rows of a pass are cut among ranks beside it.
 TEST_F(Generate, LearnedPositionsWhereRowsAreCut) {
   const auto trained =
