@@ -147,6 +147,30 @@ TEST_F(Generate, RanksOfMpirunAnswerAsThreadsDo) {
   EXPECT_THAT(three.error, HasSubstr("the layout has 2 ranks"));
 }
 
+// Adapters are merged once where weights stay, else whenever a layer's weights are there.
+TEST_F(Generate, AdaptersInEveryLayout) {
+  const auto trained = folder_.orthant(
+      run_test::with_set({"launch", "c.toml"}, {"run.name=\"adapted\"", "lora.rank=2", "optimizer.lr=0.1",
+                                                "lora.targets=[\"*.q_proj.weight\", \"*.experts.*.weight\"]"}));
+  ASSERT_EQ(trained.code, 0) << trained.error;
+  const auto with = [&](const std::string& layout) {
+    std::vector<std::string> words = {"generate", "runs/adapted", "--json", "--prompt",
+                                      "the cat",  "--max-tokens", "20",     "--log-probabilities",
+                                      "--verify"};
+    if (!layout.empty()) {
+      folder_.write("l.toml", layout);
+      words.insert(words.end(), {"--layout", "l.toml"});
+    }
+    const auto result = folder_.orthant(words);
+    EXPECT_EQ(result.code, 0) << result.error;
+    return result.output;
+  };
+  const std::string one = with("");
+  EXPECT_EQ(with("[plugins.data]\nsize = 2\nzero = 3\nwhole_below = 0\n[plugins.expert]\nsize = 2\n"), one);
+  EXPECT_EQ(with("[plugins.pipeline]\nsize = 2\n"), one);
+  with("[plugins.tensor]\nsize = 2\n");
+}
+
 // A table of positions is as long as a sequence, and rows of a pass are cut among ranks beside it.
 TEST_F(Generate, LearnedPositionsWhereRowsAreCut) {
   const auto trained =

@@ -98,6 +98,7 @@ constexpr double rounding = 1e-4;
 const std::vector<Layout>& layouts() {
   static const std::vector<Layout> all = {
       {"data2_shards_of_weights", "[plugins.data]\nsize = 2\nzero = 3\nwhole_below = 0\n", 2, 0},
+      {"weights_on_the_disk", "[plugins.offload]\nweights = \"nvme\"\nstates = \"nvme\"\n", 1, 0},
       {"pipeline2", "[plugins.pipeline]\nsize = 2\n", 2, 0},
       {"pipeline2_in_chunks", "[plugins.pipeline]\nsize = 2\nschedule = \"interleaved\"\nchunks = 2\n", 2, 0},
       {"tensor2", "[plugins.tensor]\nsize = 2\n", 2, rounding},
@@ -112,6 +113,10 @@ const std::vector<Layout>& layouts() {
 const std::vector<Layout>& layouts_of_experts() {
   static const std::vector<Layout> all = {
       {"expert2", "[plugins.data]\nsize = 2\n[plugins.expert]\nsize = 2\n", 2, 0},
+      {"expert2_computed_in_the_host",
+       "[plugins.data]\nsize = 2\n[plugins.expert]\nsize = 2\n[plugins.offload]\nweights = \"host\"\n"
+       "states = \"host\"\nexpert_weights = \"after_gate\"\nhost_rows = 1\n",
+       2, 0},
       {"expert2_in_tensor2", "[plugins.tensor]\nsize = 2\nexperts = \"fold\"\n[plugins.expert]\nsize = 2\n", 2,
        rounding},
       {"pipeline2_expert2_tensor2",
@@ -169,6 +174,7 @@ std::vector<Case> cases() {
   // A norm over all heads is no matter for axes that leave heads together.
   all.push_back({"olmoe", {}, layouts()[0]});
   all.push_back({"olmoe", {}, layouts()[1]});
+  all.push_back({"olmoe", {}, layouts()[2]});
   all.push_back({"olmoe", {}, layouts_of_experts()[0]});
   return all;
 }
