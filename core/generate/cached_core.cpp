@@ -21,8 +21,12 @@ Tensor as_type(const Tensor& t, DType dtype, Stream& s) {
 
 }  // namespace
 
-CachedCore::CachedCore(std::vector<std::int64_t> windows, int threads)
-    : whole_(make_local_attention()), windows_(std::move(windows)), threads_(threads), layers_(windows_.size()) {}
+CachedCore::CachedCore(int threads) : whole_(make_local_attention()), threads_(threads) {}
+
+void CachedCore::hold(std::vector<std::int64_t> windows) {
+  windows_ = std::move(windows);
+  layers_.resize(windows_.size());
+}
 
 void CachedCore::begin(std::vector<SequenceRows> rows) {
   rows_ = std::move(rows);

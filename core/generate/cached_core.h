@@ -25,8 +25,10 @@ struct SequenceRows {
 
 class CachedCore final : public AttentionCore {
  public:
-  // windows: of each layer, as model.sliding_window.
-  CachedCore(std::vector<std::int64_t> windows, int threads);
+  explicit CachedCore(int threads);
+
+  // Before the first pass. windows: as model.sliding_window, of the layers that a pass meets, in its order.
+  void hold(std::vector<std::int64_t> windows);
 
   // Before each forward pass. No rows: its sequences are whole, and attend to themselves as in training.
   void begin(std::vector<SequenceRows> rows);

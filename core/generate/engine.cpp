@@ -4,10 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include <orthant/gate.h>
-
-#include "core/arch/parameter_table.h"
-#include "core/generate/turned_weights.h"
+#include "core/generate/row_count.h"
 #include "router/routing_tap.h"
 
 namespace orthant {
@@ -15,34 +12,6 @@ namespace {
 
 // Rows of a forward pass: enough for full products, few enough for the memory of what a row needs on its way.
 constexpr std::int64_t rows_at_once = 256;
-constexpr std::int64_t logits_at_once = std::int64_t{1} << 22;
-
-Config for_engine(Config config) {
-  Settings& s = config.settings;
-  if (s.moe.experts > 0) {
-    if (gate_of(s).config(s).experts_choose) {
-      throw ConfigError(fmt::format(
-          "moe.router = \"{}\": experts choose among tokens that generation does not have yet, so this model "
-          "cannot be fed token by token; train it with another router, or evaluate it with `orthant eval`",
-          s.moe.router));
-    }
-    s.moe.group_tokens = 1;
-    s.moe.capacity_factor = 0;  // a token alone has a seat with every expert that it chooses
-  }
-  return config;
-}
-
-// A size that few others are rounded up to: libraries prepare a product once for each number of rows.
-std::int64_t rounded(std::int64_t rows) {
-  if (rows <= 4) {
-    return rows;
-  }
-  std::int64_t step = 4;
-  while (step * 8 < rows) {
-    step *= 2;
-  }
-  return (rows + step - 1) / step * step;
-}
 
 // Tokens laid end to end as one sequence; what is too much is padding.
 struct Rows {
@@ -53,9 +22,10 @@ struct Rows {
   }
 };
 
-DeviceBatch to_device(const Rows& rows, std::int64_t window, bool whole, Stream& s) {
+DeviceBatch to_device(const Rows& rows, std::int64_t window, bool whole, std::int64_t multiple, Stream& s) {
   const std::size_t used = rows.token.size();
-  const std::size_t size = whole ? used : static_cast<std::size_t>(rounded(static_cast<std::int64_t>(used)));
+  const std::int64_t least = static_cast<std::int64_t>(used), enough = whole ? least : rounded_rows(least);
+  const std::size_t size = static_cast<std::size_t>((enough + multiple - 1) / multiple * multiple);
   const auto put = [&](DType dtype, auto values) {
     values.resize(size);
     const Tensor t = s.device().empty(dtype, {static_cast<std::int64_t>(size)});
@@ -83,21 +53,10 @@ DeviceBatch to_device(const Rows& rows, std::int64_t window, bool whole, Stream&
   return batch;
 }
 
-std::unique_ptr<CachedCore> make_core(const Settings& s, int threads, CachedCore*& core) {
-  std::vector<std::int64_t> windows;
-  for (int block = 0; block < s.model.layers; ++block) {
-    windows.push_back(block_has_window(s, block) ? s.model.sliding_window : 0);
-  }
-  auto made = std::make_unique<CachedCore>(std::move(windows), threads);
+std::unique_ptr<CachedCore> make_core(int threads, CachedCore*& core) {
+  auto made = std::make_unique<CachedCore>(threads);
   core = made.get();
   return made;
-}
-
-OneRankModel::Wrap wrap_for(const Settings& s) {
-  if (s.run.device != "cpu" || s.moe.experts == 0) {
-    return {};
-  }
-  return [](std::unique_ptr<Stream> stream) { return std::make_unique<TurnedWeights>(std::move(stream)); };
 }
 
 }  // namespace
@@ -139,9 +98,11 @@ Engine::Engine(const OpenedModel& model, const EngineOptions& options, Communica
       longest_(model.config().settings.model.positions == Positions::learned
                    ? model.config().settings.data.sequence_length
                    : 0),
+      window_(model.config().settings.model.sliding_window),
       tap_(std::make_unique<Tap>(options)),
-      model_(for_engine(model.config()), model.reader(), 0, options.threads, communicator,
-             make_core(model.config().settings, options.threads, core_), wrap_for(model.config().settings)) {
+      model_(for_generation(model.config(), options.layout), model.reader(), options.threads, communicator,
+             make_core(options.threads, core_)) {
+  core_->hold(model_.windows());
   // What is prepared once is prepared before anybody waits for it.
   const std::int32_t token = 0;
   const Feed first{.sequence = -1, .tokens = {&token, 1}};
@@ -224,9 +185,9 @@ void Engine::pass(std::span<const Portion> portions, std::span<const Feed> feeds
   core_->begin(std::move(sequences));
   StepSums sums;
   sums.tap = tap_.get();
-  const DeviceBatch batch = to_device(rows, 0, false, model_.stream());
-  const Tensor x = model_.forward(batch, model_.layers() - 1, sums);
-  head(x, wanted, [&](std::size_t i, std::span<const float> logits) { seen(names[i].first, names[i].second, logits); });
+  const DeviceBatch batch = to_device(rows, 0, false, model_.row_multiple(), model_.stream());
+  model_.pass(batch, sums, wanted,
+              [&](std::size_t i, std::span<const float> logits) { seen(names[i].first, names[i].second, logits); });
 }
 
 void Engine::score(std::span<const std::int32_t> tokens, const Seen& seen) {
@@ -240,35 +201,10 @@ void Engine::score(std::span<const std::int32_t> tokens, const Seen& seen) {
   core_->begin({});
   StepSums sums;
   sums.tap = tap_.get();
-  const DeviceBatch batch = to_device(rows, model_.settings().model.sliding_window, true, model_.stream());
-  const Tensor x = model_.forward(batch, model_.layers() - 1, sums);
+  const DeviceBatch batch = to_device(rows, window_, true, model_.row_multiple(), model_.stream());
   std::vector<std::int64_t> wanted(tokens.size());
   std::iota(wanted.begin(), wanted.end(), 0);
-  head(x, wanted, [&](std::size_t i, std::span<const float> logits) { seen(0, i, logits); });
-}
-
-void Engine::head(const Tensor& x, std::span<const std::int64_t> wanted,
-                  const std::function<void(std::size_t, std::span<const float>)>& seen) {
-  Stream& s = model_.stream();
-  const std::size_t chunk = static_cast<std::size_t>(std::max<std::int64_t>(1, logits_at_once / vocabulary_));
-  for (std::size_t begin = 0; begin < wanted.size(); begin += chunk) {
-    const std::size_t count = std::min(chunk, wanted.size() - begin);
-    std::vector<RowRun> runs;
-    for (std::size_t i = 0; i < count; ++i) {
-      runs.push_back({.from = wanted[begin + i], .to = static_cast<std::int64_t>(i), .rows = 1});
-    }
-    const Tensor rows = s.device().empty(x.dtype(), {rounded(static_cast<std::int64_t>(count)), x.dim(1)});
-    s.fill(rows, 0);
-    s.copy_rows(rows, x, runs);
-    const Tensor logits = model_.logits(rows);
-    std::vector<float> host(static_cast<std::size_t>(logits.elements()));
-    s.download(host.data(), logits);
-    s.synchronize();
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t width = static_cast<std::size_t>(vocabulary_);
-      seen(begin + i, std::span<const float>(host).subspan(i * width, width));
-    }
-  }
+  model_.pass(batch, sums, wanted, [&](std::size_t i, std::span<const float> logits) { seen(0, i, logits); });
 }
 
 float Engine::log_probability(std::span<const float> logits, std::int32_t token) {

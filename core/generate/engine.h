@@ -5,7 +5,9 @@
 // sequences were fed with them. (Products of rows that do not depend on each other: core/device/cpu/gemm.h,
 // experts/cpu/block_gemm.h; attention: core/device/cpu/key_value_cache.h.) Elsewhere they differ by rounding.
 //
-// One rank of this process holds the whole model. Thread safety: none.
+// A layout may divide the model among ranks (layout.h). Each then has an engine of its own, and all of them make the
+// same calls and are told the same logits; feed and score are collective. Sums over ranks may be in another order than
+// on one rank: the bits are then those of the training forward pass of that layout. Thread safety: none.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +19,18 @@
 #include <vector>
 
 #include "core/generate/cached_core.h"
-#include "core/pretrained/one_rank_model.h"
+#include "core/generate/divided_model.h"
+#include "core/generate/layout.h"
 #include "core/pretrained/opened_model.h"
 
 namespace orthant {
 
 struct EngineOptions {
   int threads = 1;  // of the CPU
+  // Plugins that divide the model among the communicator's ranks; none: it has one.
+  std::vector<PluginRequest> layout = {};
   // What routers chose, if somebody wants to know: the experts of a token of a sequence (-1: of score()) in a routed
-  // layer, counted among these.
+  // layer, counted among these. Of the layers that this rank has.
   std::function<void(int sequence, std::int64_t position, int routed, std::span<const std::int32_t> experts)> chose =
       {};
 };
@@ -39,7 +44,7 @@ struct Feed {
 
 class Engine {
  public:
-  // Errors: ConfigError for a router whose choices depend on later tokens; those of OneRankModel.
+  // Errors: those of for_generation and of DividedModel.
   Engine(const OpenedModel& model, const EngineOptions& options, Communicator& communicator);
   ~Engine();
 
@@ -62,19 +67,18 @@ class Engine {
   // As one feed with `every`, but by training's forward pass, and without a cache.
   void score(std::span<const std::int32_t> tokens, const Seen& seen);
 
+  DividedModel& model() { return model_; }
+
  private:
   struct Portion;
   class Tap;
   void check(std::span<const Feed> feeds) const;
   void pass(std::span<const Portion> portions, std::span<const Feed> feeds, const Seen& seen);
-  // Behind rows `wanted` of x [T, d].
-  void head(const Tensor& x, std::span<const std::int64_t> wanted,
-            const std::function<void(std::size_t, std::span<const float>)>& seen);
 
-  std::int64_t vocabulary_, longest_;
+  std::int64_t vocabulary_, longest_, window_;
   std::unique_ptr<Tap> tap_;
   CachedCore* core_;  // of the model's plan
-  OneRankModel model_;
+  DividedModel model_;
   std::map<int, std::int64_t> length_;
 };
 

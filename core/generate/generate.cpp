@@ -5,11 +5,14 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <optional>
 
 #include "core/base/json.h"
 #include "core/data/lines.h"
 #include "core/generate/prompt.h"
 #include "core/pretrained/model_tokenizer.h"
+#include "core/run/file_work.h"
+#include "parallel/local/segment.h"
 #include "parallel/local/thread_world.h"
 
 namespace orthant {
@@ -109,6 +112,114 @@ class Verifier {
   std::map<int, Chosen> of_sequence_;
 };
 
+// What all ranks answer with.
+struct Task {
+  const GenerateOptions& options;
+  const OpenedModel& model;
+  const Tokenizer* tokenizer;  // null: ids alone
+  const std::vector<Prompt>& prompts;
+  const std::vector<PluginRequest>& layout;
+};
+
+// Of rank 0, which has seen all tokens, and of each stage's routers.
+Verification over_stages(Verification found, DividedModel& model) {
+  const std::int64_t own = model.speaks_for_stage() ? 1 : 0;
+  const auto sums = model.sum_over_ranks({own * found.choices, own * found.equal_choices});
+  found.choices = sums[0];
+  found.equal_choices = sums[1];
+  return found;
+}
+
+// A reader may take his time: rank 0 waits for him, and the others for rank 0.
+constexpr double longest_reading_seconds = 7 * 24 * 3600;
+
+// One rank's part. All ranks take the same steps, as all of them are told the same logits; those that are asked for
+// nothing have no piece and no done.
+Generated answer_on(Communicator& communicator, const Task& task,
+                    const std::function<bool(AnswerPlace, const std::string&)>& piece,
+                    const std::function<bool(const GeneratedText&)>& done) {
+  const GenerateOptions& o = task.options;
+  const RunSettings& run = task.model.config().settings.run;
+  Generated generated;
+  Verifier verifier;
+  const int sharing = o.run_ranks ? 1 : communicator.size();
+  EngineOptions options{.threads = std::max(1, o.threads / sharing), .layout = task.layout};
+  if (o.verify) {
+    options.chose = [&](int sequence, std::int64_t position, int routed, std::span<const std::int32_t> experts) {
+      verifier.chose(sequence, position, routed, experts);
+    };
+  }
+  std::optional<FileWork> loading(std::in_place, communicator, run.disk_timeout_seconds);
+  Engine engine(task.model, options, communicator);
+  loading.reset();
+  Generator generator(engine, task.tokenizer, static_cast<std::size_t>(o.batch));
+  const auto while_others_wait = [&](const auto& tell) {
+    std::optional<FileWork> alive;
+    if (communicator.size() > 1) {
+      alive.emplace(communicator, longest_reading_seconds);
+    }
+    return tell();
+  };
+  std::vector<GeneratedText> complete;  // since the last step
+  bool wanted = true;
+  int sequence = 0;
+  for (std::size_t p = 0; p < task.prompts.size(); ++p) {
+    const Prompt& prompt = task.prompts[p];
+    for (std::int64_t sample = 0; sample < o.samples; ++sample) {
+      auto text = std::make_shared<GeneratedText>();
+      text->place = {p, static_cast<std::size_t>(sample)};
+      text->prompt = prompt.text;
+      Request request{.prompt = prompt.ids,
+                      .max_tokens = o.max_tokens,
+                      .sampling = o.sampling,
+                      .answer = static_cast<std::uint64_t>(sequence++),
+                      .stop_ids = {},
+                      .stop = o.stop,
+                      .log_probabilities = o.log_probabilities || o.verify};
+      if (task.tokenizer != nullptr && !o.ignore_eos) {
+        request.stop_ids = end_ids(*task.tokenizer);
+      }
+      request.on_token = [&, text](const TokenEvent& event) {
+        if (!event.of_prompt) {
+          text->tokens.push_back(event.token);
+        }
+        text->text += event.text;
+        if (piece && !event.text.empty()) {
+          wanted = while_others_wait([&] { return piece(text->place, event.text); }) && wanted;
+        }
+        if (event.finish.has_value()) {
+          text->finish = *event.finish;
+          complete.push_back(*text);
+        }
+        return true;
+      };
+      generated.prompt_tokens += static_cast<std::int64_t>(prompt.ids.size());
+      generator.add(std::move(request));
+    }
+  }
+  bool more = true;
+  while (more && wanted) {
+    const auto begin = std::chrono::steady_clock::now();
+    more = generator.step();
+    generated.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    for (const GeneratedText& text : complete) {
+      generated.tokens += static_cast<std::int64_t>(text.tokens.size());
+      if (o.verify && !text.tokens.empty()) {
+        // The generator numbers its sequences in the order in which requests were added.
+        const std::size_t number = text.place.prompt * static_cast<std::size_t>(o.samples) + text.place.sample;
+        verifier.compare(static_cast<int>(number), task.prompts[text.place.prompt].ids, text.tokens, engine);
+      }
+      if (done) {
+        wanted = while_others_wait([&] { return done(text); }) && wanted;
+      }
+    }
+    complete.clear();
+    wanted = engine.model().first_says(wanted);  // only rank 0 knows whether somebody reads on
+  }
+  generated.verification = over_stages(verifier.found, engine.model());
+  return generated;
+}
+
 }  // namespace
 
 Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds,
@@ -119,6 +230,18 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
   }
   check_sampling(o.sampling);
   const OpenedModel model(o.model, "generate", o.overrides, plugin_keys, plugin_kinds);
+  std::vector<PluginRequest> layout;
+  int ranks = 1;
+  if (!o.layout.empty()) {
+    layout = layout_of(o.layout, model.config(), plugin_keys, plugin_kinds);
+    ranks = generation_ranks(for_generation(model.config(), layout));
+    if (!o.run_ranks && ranks > LocalSegment::max_world) {
+      throw ConfigError(
+          fmt::format("the layout has {} ranks; as threads of this process there are at most {}: make "
+                      "the layout smaller",
+                      ranks, LocalSegment::max_world));
+    }
+  }
   const std::shared_ptr<const Tokenizer> tokenizer = o.tokenizer == "none" ? nullptr : tokenizer_of(model, o.tokenizer);
   Prompts read(tokenizer.get());
   for (const std::string& text : o.prompts) {
@@ -127,75 +250,24 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
   for (const std::string& file : o.files) {
     read.read(file);
   }
-  const std::vector<Prompt>& prompts = read.all;
+  const Task task{.options = o, .model = model, .tokenizer = tokenizer.get(), .prompts = read.all, .layout = layout};
   Generated generated;
+  const auto body = [&](Communicator& communicator) {
+    if (communicator.rank() == 0) {
+      generated = answer_on(communicator, task, piece, done);
+    } else {
+      answer_on(communicator, task, {}, {});
+    }
+  };
+  if (!o.layout.empty() && o.run_ranks) {
+    o.run_ranks(model.config(), ranks, body);
+  } else {
+    run_threads(ranks, body, {.timeout_seconds = model.config().settings.run.timeout_seconds, .segment = {}});
+  }
   generated.tokenizer = tokenizer == nullptr ? "none" : tokenizer->name();
-  run_threads(1, [&](Communicator& communicator) {
-    Verifier verifier;
-    EngineOptions options{.threads = o.threads};
-    if (o.verify) {
-      options.chose = [&](int sequence, std::int64_t position, int routed, std::span<const std::int32_t> experts) {
-        verifier.chose(sequence, position, routed, experts);
-      };
-    }
-    Engine engine(model, options, communicator);
-    const MoeSettings& moe = model.config().settings.moe;
-    generated.drops_capacity = moe.experts > 0 && moe.capacity_factor > 0;
-    Generator generator(engine, tokenizer.get(), static_cast<std::size_t>(o.batch));
-    std::vector<GeneratedText> complete;  // since the last step
-    bool wanted = true;
-    int sequence = 0;
-    for (std::size_t p = 0; p < prompts.size(); ++p) {
-      for (std::int64_t sample = 0; sample < o.samples; ++sample) {
-        auto text = std::make_shared<GeneratedText>();
-        text->place = {p, static_cast<std::size_t>(sample)};
-        text->prompt = prompts[p].text;
-        Request request{.prompt = prompts[p].ids,
-                        .max_tokens = o.max_tokens,
-                        .sampling = o.sampling,
-                        .answer = static_cast<std::uint64_t>(sequence++),
-                        .stop_ids = {},
-                        .stop = o.stop,
-                        .log_probabilities = o.log_probabilities || o.verify};
-        if (tokenizer != nullptr && !o.ignore_eos) {
-          request.stop_ids = end_ids(*tokenizer);
-        }
-        request.on_token = [&, text](const TokenEvent& event) {
-          if (!event.of_prompt) {
-            text->tokens.push_back(event.token);
-          }
-          text->text += event.text;
-          if (piece && !event.text.empty()) {
-            wanted = piece(text->place, event.text) && wanted;
-          }
-          if (event.finish.has_value()) {
-            text->finish = *event.finish;
-            complete.push_back(*text);
-          }
-          return true;
-        };
-        generated.prompt_tokens += static_cast<std::int64_t>(prompts[p].ids.size());
-        generator.add(std::move(request));
-      }
-    }
-    bool more = true;
-    while (more && wanted) {
-      const auto begin = std::chrono::steady_clock::now();
-      more = generator.step();
-      generated.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      for (const GeneratedText& text : complete) {
-        generated.tokens += static_cast<std::int64_t>(text.tokens.size());
-        if (o.verify && !text.tokens.empty()) {
-          // The generator numbers its sequences in the order in which requests were added.
-          const std::size_t number = text.place.prompt * static_cast<std::size_t>(o.samples) + text.place.sample;
-          verifier.compare(static_cast<int>(number), prompts[text.place.prompt].ids, text.tokens, engine);
-        }
-        wanted = done(text) && wanted;
-      }
-      complete.clear();
-    }
-    generated.verification = verifier.found;
-  });
+  generated.ranks = ranks;
+  const MoeSettings& moe = model.config().settings.moe;
+  generated.drops_capacity = moe.experts > 0 && moe.capacity_factor > 0;
   return generated;
 }
 

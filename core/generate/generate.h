@@ -12,6 +12,9 @@
 
 namespace orthant {
 
+// Calls body with the communicator of each of the ranks that are this process's, and returns when it has returned.
+using RunRanks = std::function<void(const Config& config, int ranks, const std::function<void(Communicator&)>& body)>;
+
 struct GenerateOptions {
   std::filesystem::path model;       // a run's folder, a checkpoint's, or a published model's
   std::vector<std::string> prompts;  // texts
@@ -27,6 +30,8 @@ struct GenerateOptions {
   bool verify = false;                 // compare with training's forward pass
   int threads = 1;                     // of the CPU
   std::vector<std::string> overrides;  // of the run's configuration
+  std::string layout;                  // as layout_of; empty: one rank
+  RunRanks run_ranks;                  // of a layout; empty: they are threads of this process
 };
 
 // Where an answer belongs: to which prompt, counted through prompts and then files, and which of its samples it is.
@@ -51,7 +56,8 @@ struct Verification {
 struct Generated {
   std::string tokenizer;  // as it was found
   std::int64_t prompt_tokens = 0, tokens = 0;
-  double seconds = 0;           // without loading
+  double seconds = 0;  // without loading
+  int ranks = 1;
   bool drops_capacity = false;  // the configuration has a capacity, and generation works without it
   Verification verification;
 };
@@ -59,7 +65,8 @@ struct Generated {
 // piece: text of an answer as soon as it is certain; may be empty. done: once an answer is complete. Both may throw;
 // false from either ends everything: nobody reads on.
 // Errors: ConfigError for prompts that are missing or malformed (file:line), a tokenizer whose ids the model has not,
-// settings out of their bounds; those of OpenedModel and Engine.
+// settings out of their bounds; those of OpenedModel, Engine, layout_of and generation_ranks. Rank 0 of a layout calls
+// piece and done; threads of one process share `threads`.
 Generated generate(const GenerateOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds,
                    const std::function<bool(AnswerPlace, const std::string&)>& piece,
                    const std::function<bool(const GeneratedText&)>& done);

@@ -34,8 +34,8 @@ class Model {
 
   // Through layers [first, last), all of this rank's stage. Saved activations go to the plan's stash in training.
   Tensor forward(const StepContext& ctx, Tensor x, int first, int last);
-  // Of a model that is only read, on a rank that holds all of it: adapters take their place among the weights, whose
-  // addresses and contents then stay.
+  // Of a model that is only read, on a rank whose weights stay where they are: adapters take their place among the
+  // weights, whose addresses and contents then stay.
   void merge_adapters(const StepContext& ctx) { adapters_.merge_for_good(ctx); }
   // The logits f32 [T, V_r] behind x [T, d], which has been through all layers but the head. REQUIRES: not in training;
   // this rank's stage has the head.

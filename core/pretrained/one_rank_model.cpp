@@ -20,21 +20,17 @@ Config undivided(Config config, std::int64_t positions) {
 }  // namespace
 
 OneRankModel::OneRankModel(const Config& config, const CheckpointReader& reader, std::int64_t positions, int threads,
-                           Communicator& communicator, std::unique_ptr<AttentionCore> core, const Wrap& wrap)
+                           Communicator& communicator)
     : config_(undivided(config, positions)),
       device_(make_device(config_.settings.run.device, threads)),
       stream_(device_->make_main_stream()),
       session_(config_) {
-  session_.bind(std::move(core));
   session_.plan(0, &communicator, device_.get());
   model_.emplace(session_.plan(), *stream_, false);
   load_weights(reader, session_.plan(), model_->parameters(), *stream_);
   StepSums none;
   const DeviceBatch nothing;
   model_->merge_adapters(context(nothing, none));
-  if (wrap) {
-    stream_ = wrap(std::move(stream_));
-  }
 }
 
 StepContext OneRankModel::context(const DeviceBatch& batch, StepSums& sums) {

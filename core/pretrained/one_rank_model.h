@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 
@@ -19,11 +18,9 @@ namespace orthant {
 class OneRankModel {
  public:
   // On a device of run.device with `threads`. positions: of every batch, whatever data.sequence_length says; 0: as it
-  // says. core: in place of attention within whole sequences. wrap: what becomes of the main stream. Errors: those of
-  // make_device and load_weights.
-  using Wrap = std::function<std::unique_ptr<Stream>(std::unique_ptr<Stream>)>;
+  // says. Errors: those of make_device and load_weights.
   OneRankModel(const Config& config, const CheckpointReader& reader, std::int64_t positions, int threads,
-               Communicator& communicator, std::unique_ptr<AttentionCore> core = nullptr, const Wrap& wrap = {});
+               Communicator& communicator);
 
   // Through the first `layers` layers of the model, the embedding counted. What the head sums is added to `sums`.
   Tensor forward(const HostBatch& batch, int layers, StepSums& sums);

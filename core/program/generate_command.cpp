@@ -5,12 +5,15 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "core/base/output.h"
 #include "core/generate/generate.h"
 #include "core/program/commands.h"
+#include "core/run/rank.h"
 #include "core/session/session.h"
+#include "parallel/launch/external_launcher.h"
 
 namespace orthant {
 namespace {
@@ -41,13 +44,35 @@ void print_line(const GeneratedText& text, bool log_probabilities) {
   put("{}\n", line.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
+// Several processes that mpirun or srun has started are the ranks of the layout.
+RunRanks ranks_of(const ExternalRank& external) {
+  return [external](const Config& config, int ranks, const std::function<void(Communicator&)>& body) {
+    const std::string& name = config.settings.run.communicator;
+    if (name != "mpi" || !external.known_to_mpi) {
+      throw ConfigError(
+          fmt::format("{}, with run.communicator = \"{}\": several processes answer together by \"mpi\" alone, started "
+                      "by mpirun or "
+                      "srun; say --set 'run.communicator=\"mpi\"', or start one process, whose threads are the ranks",
+                      external.describe(), name));
+    }
+    if (external.world_size != ranks) {
+      throw ConfigError(fmt::format("{}, and the layout has {} rank{}: start as many, or change the layout",
+                                    external.describe(), ranks, ranks == 1 ? "" : "s"));
+    }
+    RankEnvironment rank;
+    rank.rank = external.rank;
+    rank.world_size = external.world_size;
+    with_communicator(config, rank, body);
+  };
+}
+
 void print_end(const GenerateOptions& o, const Generated& generated) {
   if (generated.drops_capacity) {
     say("generated without the capacity that experts have in training: no token is dropped");
   }
-  say("{} tokens behind {} in {:.2f} s: {:.1f} tokens/s (tokenizer {})", generated.tokens, generated.prompt_tokens,
-      generated.seconds, static_cast<double>(generated.tokens) / std::max(generated.seconds, 1e-9),
-      generated.tokenizer);
+  say("{} tokens behind {} in {:.2f} s: {:.1f} tokens/s (tokenizer {}{})", generated.tokens, generated.prompt_tokens,
+      generated.seconds, static_cast<double>(generated.tokens) / std::max(generated.seconds, 1e-9), generated.tokenizer,
+      generated.ranks == 1 ? "" : fmt::format(", {} ranks", generated.ranks));
   if (o.verify) {
     const Verification& v = generated.verification;
     say("verify: {} of {} log-probabilities and {} of {} choices of experts have the bits of training's forward "
@@ -84,9 +109,23 @@ void add_generate_command(CLI::App& app, int& exit_code) {
                       "A tokenizer.json, a .model, \"bytes\", or \"none\": ids alone; else the model's own");
   command->add_option("--threads", o->threads, "Threads of the CPU")->check(CLI::Range(1, 4096));
   command->add_option("--set", o->overrides, "A key of the run's configuration, as for train")->allow_extra_args(false);
+  command
+      ->add_option(
+          "--layout", o->layout,
+          "Divide the model among ranks, by the run's [plugins] tables (run) or those of a configuration file: "
+          "threads of this process, or mpirun's processes")
+      ->check(not_empty)
+      ->type_name("run|FILE");
   command->add_flag("--log-probabilities", o->log_probabilities, "Of each token, by the model")
       ->needs(command->add_flag("--json", *json, "Print a JSON line an answer"));
   command->callback([o, json, &exit_code] {
+    std::optional<ExternalRank> external;
+    if (!o->layout.empty()) {
+      external = find_external_rank(process_environment());
+    }
+    if (external && external->world_size > 1) {
+      o->run_ranks = ranks_of(*external);
+    }
     const bool one = o->prompts.size() == 1 && o->files.empty() && o->samples == 1;
     // finish_output() is content with a reader who had seen enough; nothing more is generated for him.
     const auto written = [] {
@@ -111,7 +150,9 @@ void add_generate_command(CLI::App& app, int& exit_code) {
       return written();
     };
     const Generated generated = generate(*o, keys_of_plugin, kinds_of_plugin, piece, done);
-    print_end(*o, generated);
+    if (!external || external->rank == 0) {
+      print_end(*o, generated);
+    }
     exit_code = static_cast<int>(o->verify && !generated.verification.equal() ? ExitCode::failure : ExitCode::ok);
   });
 }

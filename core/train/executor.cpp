@@ -32,12 +32,16 @@ Executor::Executor(Plan& plan, Stream& stream, std::int64_t tokens)
       stage_(plan.stage()),
       stages_(plan.stages()),
       pieces_(static_cast<int>(plan.cut().size()) - 1),
-      shape_{plan.rows(Region::norm, tokens).count, plan.settings().model.d_model},
       dtype_(plan.settings().run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16) {
+  set_tokens(tokens);
   if (stages_ > 1) {
     connect("activations between stages", x_, true);
     connect("gradients between stages", dx_, false);
   }
+}
+
+void Executor::set_tokens(std::int64_t tokens) {
+  shape_ = {plan_.rows(Region::norm, tokens).count, plan_.settings().model.d_model};
 }
 
 // Link s joins stages s and s + 1; where a stage has several chunks the last link leads from the last stage back to the

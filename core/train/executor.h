@@ -34,9 +34,13 @@ class StageWork {
 
 class Executor {
  public:
-  // Collective over the world; neighbouring stages exchange a first message. tokens: of one micro-batch, that this rank
-  // holds where no region cuts them. REQUIRES: the plan is frozen, not dry.
+  // Collective over the world; neighbouring stages exchange a first message. tokens: as set_tokens.
+  // REQUIRES: the plan is frozen, not dry.
   Executor(Plan& plan, Stream& stream, std::int64_t tokens);
+
+  // Of one micro-batch of the runs that follow, those that this rank holds where no region cuts them. Errors:
+  // LayoutError where they do not divide.
+  void set_tokens(std::int64_t tokens);
 
   // REQUIRES: the programs of all stages fit each other (core/plan/schedule_check.h). On return the stream is ordered
   // after all sends. Errors: those of the work and of the groups.

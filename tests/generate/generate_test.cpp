@@ -92,6 +92,99 @@ TEST_F(Generate, VerifiesAndSaysThatThereIsNoCapacity) {
                           HasSubstr("without the capacity")));
 }
 
+// The run's own plugins divide the model: two ranks, the same answers. Others may be asked for.
+TEST_F(Generate, InTheLayoutOfTheRun) {
+  const std::vector<std::string> words = {"--prompt",     "the ", "--prompt", "log. the cat",       "--samples", "2",
+                                          "--max-tokens", "20",   "--verify", "--log-probabilities"};
+  const auto with = [&](std::vector<std::string> more, std::string* said = nullptr) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return answers(more, said);
+  };
+  std::string said;
+  EXPECT_EQ(with({"--layout", "run"}, &said), with({}));
+  EXPECT_THAT(said, AllOf(HasSubstr(", 2 ranks)"), HasSubstr("80 of 80 log-probabilities")));
+  folder_.write("l.toml", "[plugins.tensor]\nsize = 2\nexperts = \"fold\"\n[plugins.expert]\nsize = 2\n");
+  with({"--layout", "l.toml"}, &said);
+  EXPECT_THAT(said, AllOf(HasSubstr(", 2 ranks)"), HasSubstr("80 of 80 log-probabilities")));
+  EXPECT_THAT(refusal({"--prompt", "a", "--layout", "run", "--set", "plugins.sequence.size=2"}),
+              HasSubstr("axis 'sequence'"));
+  EXPECT_THAT(refusal({"--prompt", "a", "--layout", "absent.toml"}), HasSubstr("absent.toml"));
+}
+
+// The same ranks as processes: one of them speaks.
+TEST_F(Generate, RanksOfMpirunAnswerAsThreadsDo) {
+  if (const std::string why = run_test::why_no_mpirun(); !why.empty()) {
+    GTEST_SKIP() << why;
+  }
+  const std::vector<std::string> leaks = {"ASAN_OPTIONS=detect_leaks=0"};  // MPI's own, at exit
+  const auto under_mpirun = [&](const std::string& ranks, const std::string& communicator) {
+    std::vector<std::string> words = {"mpirun", "--allow-run-as-root", "--oversubscribe", "-n",
+                                      ranks,    paths::program()};
+    for (const char* word : {"generate", "runs/r", "--json", "--prompt", "the ", "--prompt", "log", "--max-tokens",
+                             "20", "--batch", "1", "--verify", "--layout", "run"}) {
+      words.emplace_back(word);
+    }
+    return folder_.command(run_test::with_set(words, {"run.communicator=\"" + communicator + "\""}), leaks);
+  };
+  const auto result = under_mpirun("2", "mpi");
+  EXPECT_EQ(result.code, 0) << result.error;
+  std::string whole;
+  for (const json& line :
+       answers({"--prompt", "the ", "--prompt", "log", "--max-tokens", "20", "--batch", "1", "--layout", "run"})) {
+    whole += line.dump() + "\n";
+  }
+  std::string found;
+  std::istringstream in(result.output);
+  for (std::string line; std::getline(in, line);) {
+    found += json::parse(line, nullptr, false).dump() + "\n";
+  }
+  EXPECT_EQ(found, whole);
+  EXPECT_THAT(result.error, HasSubstr("verify: 40 of 40 log-probabilities"));
+  const auto local = under_mpirun("2", "local"), three = under_mpirun("3", "mpi");
+  EXPECT_EQ(local.code, 78);
+  EXPECT_THAT(local.error, HasSubstr("several processes answer together by \"mpi\" alone"));
+  EXPECT_EQ(three.code, 78);
+  EXPECT_THAT(three.error, HasSubstr("the layout has 2 ranks"));
+}
+
+// Adapters are merged once where weights stay, else whenever a layer's weights are there.
+TEST_F(Generate, AdaptersInEveryLayout) {
+  const auto trained = folder_.orthant(
+      run_test::with_set({"launch", "c.toml"}, {"run.name=\"adapted\"", "lora.rank=2", "optimizer.lr=0.1",
+                                                "lora.targets=[\"*.q_proj.weight\", \"*.experts.*.weight\"]"}));
+  ASSERT_EQ(trained.code, 0) << trained.error;
+  const auto with = [&](const std::string& layout) {
+    std::vector<std::string> words = {"generate", "runs/adapted", "--json", "--prompt",
+                                      "the cat",  "--max-tokens", "20",     "--log-probabilities",
+                                      "--verify"};
+    if (!layout.empty()) {
+      folder_.write("l.toml", layout);
+      words.insert(words.end(), {"--layout", "l.toml"});
+    }
+    const auto result = folder_.orthant(words);
+    EXPECT_EQ(result.code, 0) << result.error;
+    return result.output;
+  };
+  const std::string one = with("");
+  EXPECT_EQ(with("[plugins.data]\nsize = 2\nzero = 3\nwhole_below = 0\n[plugins.expert]\nsize = 2\n"), one);
+  EXPECT_EQ(with("[plugins.pipeline]\nsize = 2\n"), one);
+  with("[plugins.tensor]\nsize = 2\n");
+}
+
+// A table of positions is as long as a sequence, and rows of a pass are cut among ranks beside it.
+TEST_F(Generate, LearnedPositionsWhereRowsAreCut) {
+  const auto trained =
+      folder_.orthant({"launch", "c.toml", "--set", "model.positions=\"learned\"", "--set", "run.name=\"learned\""});
+  ASSERT_EQ(trained.code, 0) << trained.error;
+  for (const char* how : {"sequence_parallel = true", "experts = \"fold\""}) {
+    folder_.write("l.toml", fmt::format("[plugins.tensor]\nsize = 2\n{}\n", how));
+    const auto result = folder_.orthant({"generate", "runs/learned", "--json", "--prompt", "the cat", "--prompt", "a",
+                                         "--max-tokens", "30", "--batch", "2", "--verify", "--layout", "l.toml"});
+    EXPECT_EQ(result.code, 0) << result.error;
+    EXPECT_THAT(result.error, HasSubstr("verify: 26 of 26 log-probabilities and 64 of 64 choices"));
+  }
+}
+
 // The first answer of a seed, greedy: cut where a stop text begins, wherever tokens end.
 TEST_F(Generate, StopsAtATextOfSeveralTokens) {
   const std::vector<std::string> base = {"--prompt", "the ", "--temperature", "0", "--max-tokens", "40"};
@@ -153,6 +246,12 @@ TEST_F(Generate, EndsWithItsReader) {
       folder_.command({"sh", "-c", paths::program() + " generate runs/r --prompt a --max-tokens 16000000 | head -c 5"});
   EXPECT_EQ(result.code, 0) << result.error;
   EXPECT_EQ(result.output.size(), 5u);
+  const auto ranks =
+      folder_.command({"sh", "-c",
+                       paths::program() + " generate runs/r --layout run --prompt a --max-tokens 16000000 "
+                                          "| head -c 5"});
+  EXPECT_EQ(ranks.code, 0) << ranks.error;
+  EXPECT_EQ(ranks.output.size(), 5u);
 }
 
 // Another model than the one that was asked for is no answer, or at least not without a word.

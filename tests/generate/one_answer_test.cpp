@@ -10,6 +10,7 @@
 
 #include "core/data/batch_builder.h"
 #include "core/generate/engine.h"
+#include "core/pretrained/one_rank_model.h"
 #include "core/session/session.h"
 #include "parallel/local/thread_world.h"
 #include "router/routing_tap.h"
