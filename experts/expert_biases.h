@@ -22,7 +22,7 @@ class ExpertBiases {
   // h f [R, n] += ; y f [R, d] +=, on the rank that adds it.
   void add_in(const StepContext& ctx, const Tensor& h, const Tensor& offset, const Range& experts) const;
   void add_out(const StepContext& ctx, const Tensor& y, const Tensor& offset, const Range& experts) const;
-  // Adds to the biases' gradients, and to dweight.
+  // Adds to the biases' gradients, and gives that part of the weights' that the second bias makes.
   //   dweight  f32 [R, 1] = each row's <dy, the second bias>, or 0 where another rank adds it
   //   dh       f [R, n]: the gradient of h, weights included
   //   dy       f [R, d]: that of the rows' results, as if their weights were 1

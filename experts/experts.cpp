@@ -162,14 +162,10 @@ void Experts::forward_rows(const StepContext& ctx, const Tensor& y, const Tensor
   const Tensor a = ctx.device().empty(x.dtype(), {h.dim(0), width_});
   ctx.stream.pack(rows, x, to.row, to.source);
   with_products(ctx, [&](Stream& s) { s.grouped_gemm(h, rows, w.in, to.offset, {.transpose_b = true}); });
-  if (biases_.has_value()) {
-    biases_->add_in(ctx, h, to.offset, all);
-  }
+  biases_->add_in(ctx, h, to.offset, all);
   ctx.stream.activation(a, h, activation_);
   with_products(ctx, [&](Stream& s) { s.grouped_gemm(rows, a, w.out, to.offset, {.transpose_b = true}); });
-  if (biases_.has_value()) {
-    biases_->add_out(ctx, rows, to.offset, all);
-  }
+  biases_->add_out(ctx, rows, to.offset, all);
   ctx.stream.combine(y, rows, to.row, to.weight, false);
 }
 

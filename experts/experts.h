@@ -55,7 +55,8 @@ class Experts {
                     Saved& saved) const;
   void backward_here(const StepContext& ctx, const Tensor& dx, const Tensor& dweight, const Tensor& dy,
                      const Dispatch& dispatch, Saved& saved) const;
-  // The same with the operations of expert_ffn one by one: experts that have biases, or that do not train.
+  // The same with the operations of expert_ffn one by one. Forward, where experts have biases; backward, where they
+  // have biases or do not train.
   void forward_rows(const StepContext& ctx, const Tensor& y, const Tensor& h, const Tensor& x,
                     const Dispatch& dispatch) const;
   void backward_rows(const StepContext& ctx, const Tensor& dx, const Tensor& dweight, const Tensor& dy, const Tensor& x,

@@ -58,8 +58,8 @@ LayerSpecs routed_specs(const Settings& s, int block, const std::string& moe) {
   return routed;
 }
 
-// Their biases, apart: where gradients of routed experts are overwritten by the products, these are added to. Those of
-// one kind lie back to back here too.
+// Their biases, in a layer of their own that does not count as routed experts: its gradients begin at zero and are
+// added to, where the products overwrite those of the matrices. Those of one kind lie back to back here too.
 LayerSpecs routed_bias_specs(const Settings& s, int block, const std::string& moe) {
   LayerSpecs biases{.layer = block + 1, .name = fmt::format("layer {} experts' biases", block), .params = {}};
   const auto add = [&](const std::string& name, std::int64_t n, int e) {

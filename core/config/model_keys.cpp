@@ -147,8 +147,7 @@ void declare_model(std::vector<CoreKey>& keys) {
   model.choice(
       "activation", [](auto& s) -> auto& { return s.model.activation; }, {"relu", "gelu", "swiglu", "clamped_swiglu"},
       "Activation of the feed-forward layers and of the experts; clamped_swiglu: (up + 1) gate sigmoid(1.702 gate), "
-      "gate "
-      "at most 7 and up between -7 and 7 (gpt-oss).");
+      "gate at most 7 and up between -7 and 7 (gpt-oss).");
   model.choice(
       "positions", [](auto& s) -> auto& { return s.model.positions; }, {"learned", "rotary"},
       "How a token knows its position.");

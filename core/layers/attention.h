@@ -16,7 +16,8 @@ namespace orthant {
 
 // Keys that a token sees on average.
 double keys_seen(const Settings& settings, int block);
-// The first positions that the tokens of a batch see, where a block has the window and where it has not.
+// The first positions that the tokens of a batch see: in a block with the window, and in one without among others that
+// have it (model.full_attention_every). Where all blocks are alike the batch has core_first alone.
 const Tensor& first_seen(const DeviceBatch& batch, const Settings& settings, bool window);
 
 // The kind "multi_head". Settings: model.heads, kv_heads, head_dim, qk_norm, qk_norm_over, biases, output_bias,

@@ -52,6 +52,17 @@ class Sentences {
     if (get("model.attention") == "latent") {
       text += " Attention is latent, with " + get("model.kv_lora_rank") + " channels for keys and values.";
     }
+    if (!zero("model.sliding_window")) {
+      const std::string every = zero("model.full_attention_every") ? "" : get("model.full_attention_every");
+      text += fmt::format(" A token sees the {} before it{}.", get("model.sliding_window"),
+                          every.empty() ? "" : "; all of them in every block whose number " + every + " divides");
+    }
+    if (get("model.attention_sinks") == "true") {
+      text += " Each head has an attention sink.";
+    }
+    if (get("moe.expert_bias") == "true") {
+      text += " Experts have biases.";
+    }
     if (const std::string scaling = get("model.rope_scaling"); scaling != "none" && scaling != "(unstated)") {
       text += fmt::format(" Rotary positions are scaled by \"{}\" with factor {}.", scaling, get("model.rope_factor"));
     }

@@ -113,11 +113,9 @@ Outputs run(OpContext& c, const Case& x, const Inputs& in, const Dispatch& to, b
 }
 
 // Sizes that the kernels on matrix units take, and sizes that they do not.
-const Case small[] = {{9, 16, 8, 3, 2, Activation::swiglu, 0},
-                      {9, 16, 8, 3, 2, Activation::swiglu, 9},
-                      {7, 8, 16, 4, 1, Activation::gelu, 0},
-                      {5, 5, 3, 2, 2, Activation::swiglu, 0},
-                      {6, 8, 24, 2, 1, Activation::relu, 0}};
+const Case small[] = {{9, 16, 8, 3, 2, Activation::swiglu, 0},         {9, 16, 8, 3, 2, Activation::swiglu, 9},
+                      {7, 8, 16, 4, 1, Activation::gelu, 0},           {5, 5, 3, 2, 2, Activation::swiglu, 0},
+                      {9, 16, 8, 3, 2, Activation::clamped_swiglu, 0}, {6, 8, 24, 2, 1, Activation::relu, 0}};
 
 TEST(ExpertFfn, IsTheDefinitionAndItsGradient) {
   for (const Case& x : small) {
@@ -162,7 +160,7 @@ TEST(ExpertFfn, IsTheDefinitionAndItsGradient) {
 TEST(ExpertFfn, OfManyTilesIsThatOfPlainOperations) {
   for (const Case& x :
        {Case{150, 136, 200, 2, 2, Activation::swiglu, 0}, Case{200, 264, 136, 5, 1, Activation::gelu, 0},
-        Case{140, 136, 72, 3, 2, Activation::swiglu, 145}}) {
+        Case{140, 136, 72, 3, 2, Activation::swiglu, 145}, Case{150, 136, 72, 2, 2, Activation::clamped_swiglu, 0}}) {
     std::map<std::string, Values> want;
     on_every_device([&](OpContext& c) {
       const Routed r = route(c, x);

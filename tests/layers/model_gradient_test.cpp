@@ -54,6 +54,9 @@ std::vector<double> unit_direction(std::size_t n, std::uint32_t number) {
 class Probe {
  public:
   explicit Probe(const Config& config) : settings_(config.settings), rank_(config) {
+    for (const std::string& name : rank_->names()) {
+      leave_zero(name);
+    }
     middle_ = rank_->trainer().gradients(0);
     for (const std::string& name : rank_->names()) {
       gradients_[name] = rank_->gradient(name);
@@ -80,6 +83,17 @@ class Probe {
   }
 
  private:
+  // What begins at zero may be a factor of another gradient, which would then be zero too.
+  void leave_zero(const std::string& name) {
+    std::vector<float> w = rank_->weight(name);
+    if (std::all_of(w.begin(), w.end(), [](float x) { return x == 0; })) {
+      const RandomKey key{7, Purpose::test, 1'000'000, 0};
+      for (std::size_t i = 0; i < w.size(); ++i) {
+        w[i] = 0.2f * normal(key, i);
+      }
+      rank_->set_weight(name, w);
+    }
+  }
   std::optional<double> slope(const std::string& name, const std::vector<float>& w, const std::vector<double>& v,
                               double h) {
     const StepReport up = at(name, w, v, h), down = at(name, w, v, -h);

@@ -21,8 +21,9 @@ struct DeviceBatch {
   std::int64_t valid_count = 0;   // host: tokens that are not padding
   // In the attention core, where a rank may hold other positions.
   std::int64_t core_positions = 0;
-  Tensor core_first;       // i32 [sequences * core_positions]: the first position that a token sees; undefined: 0
-  Tensor core_first_full;  // the same in blocks that do without the window (model.full_attention_every)
+  Tensor core_first;  // i32 [sequences * core_positions]: the first position that a token sees; undefined: 0
+  // The same in blocks without the window; not looked at, and undefined, where model.full_attention_every is 0.
+  Tensor core_first_full;
   // The same of whole sequences, in order, for routing groups of tokens that are split among ranks.
   Tensor whole_valid;  // u8 [sequences * S]
   Tensor whole_index;  // i64 [sequences * S]
