@@ -17,7 +17,9 @@
 #include <orthant/error.h>
 #include <orthant/ops.h>
 
-static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0), "NCCL 2.18 or newer is needed");
+// By its source, older ones take one group of calls of a thread at a time where blocking is 0, connect inside of calls
+// that hold the mutex, and abort one communicator after another.
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0), "NCCL 2.27 or newer is needed");
 
 namespace orthant::nccl {
 namespace {
@@ -146,8 +148,8 @@ class LibraryConnection final : public NcclConnection {
     if (what == Carries::messages) {
       result = sends_ ? ncclSend(t, 1, ncclUint8, 1, comm_, warming_) : ncclRecv(t, 1, ncclUint8, 0, comm_, warming_);
     } else {
-      result = first_error(ncclAllReduce(t, t, 1, ncclInt32, ncclMax, comm_, warming_),
-                           ncclBroadcast(t, t, 1, ncclInt32, 0, comm_, warming_));
+      result = ncclAllReduce(t, t, 1, ncclInt32, ncclMax, comm_, warming_);
+      result = first_error(result, ncclBroadcast(t, t, 1, ncclInt32, 0, comm_, warming_));
     }
     check_nccl(first_error(result, ncclGroupEnd()), "the first call of NCCL", comm_);
   }
@@ -313,6 +315,12 @@ class NcclLibrary final : public NcclApi {
 }  // namespace
 
 std::shared_ptr<NcclApi> make_nccl_library() {
+  int version = 0;
+  check_nccl(ncclGetVersion(&version), "ncclGetVersion");
+  require(
+      version >= NCCL_VERSION(2, 27, 0),
+      "the NCCL that is loaded here has version code {}: 2.27 or newer is needed (LD_LIBRARY_PATH may name another)",
+      version);
   return std::make_shared<NcclLibrary>();
 }
 

@@ -57,7 +57,7 @@ World::~World() {
   }
   changed_.notify_all();
   watchdog_.join();
-  rendezvous_->stop();  // not only its end: what it hears meanwhile is answered through it
+  rendezvous_->stop();  // not only its end: handlers use the pointer until its thread has ended
 }
 
 // Every end first, then all of them together: ranks may close in any order.
@@ -66,7 +66,11 @@ void World::close_connections() {
   std::vector<std::shared_ptr<NcclConnection>> connections;
   {
     const std::lock_guard lock(mutex_);
+    closing_ = true;
     connections = connections_;
+    std::erase_if(connections, [this](const auto& one) {  // what is still being made is aborted with its end
+      return std::none_of(made_.begin(), made_.end(), [&](const auto& made) { return made.second == one; });
+    });
   }
   try {
     for (const auto& connection : connections) {

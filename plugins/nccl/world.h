@@ -40,7 +40,7 @@ class World {
   int size() const { return config_.world_size; }
 
   // Collective over the world, see Communicator::split. Null for a group of one. On return no member's host waits for
-  // another's at the group's collectives.
+  // another's at the group's collectives, but for those that README.md names.
   std::shared_ptr<NcclConnection> split(const std::string& name, const std::vector<int>& members);
 
   // Gives a call to the stream. `connection` returns what it goes over; it is asked when the call has its number.
@@ -123,7 +123,7 @@ class World {
   std::set<int> left_;                                           // ranks that have finished
   std::map<int, Answer> answers_;                                // of world ranks, to the question of now
   std::int64_t question_ = 0;
-  bool aborted_ = false, stopping_ = false;
+  bool aborted_ = false, closing_ = false, stopping_ = false;
   std::atomic<Clock::duration::rep> last_beat_ = 0;  // 0: never
   Clock::time_point patient_until_{};                // of the watchdog: somebody is busy, no question before then
   std::vector<Making> making_;                       // of the watchdog

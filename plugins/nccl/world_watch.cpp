@@ -113,6 +113,15 @@ void World::advance_connections() {
 }
 
 bool World::advance(Making& making) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closing_) {
+      return true;  // a peer has asked for it, and no message will come
+    }
+  }
+  if (!failure().empty()) {
+    return false;  // one rank is named, and the watchdog aborts next
+  }
   try {
     if (!making.connection->ready()) {
       if (std::chrono::duration<double>(Clock::now() - making.begin).count() > config_.timeout_seconds) {

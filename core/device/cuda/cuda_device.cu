@@ -103,7 +103,7 @@ CudaDevice::CudaDevice(std::string name, std::string experts, int host_threads)
   gpu_ = std::make_shared<GpuMemory>(ordinal_, cached(name_));
   gpu_->serve([this] { collect(true); }, [this] { return memory(); });
   pinned_ = std::make_shared<PinnedCache>();
-  events_ = std::make_shared<EventPool>();
+  events_ = std::make_shared<EventPool>(ordinal_);
   host_tensors_ = std::make_shared<HostTensors>(*pinned_, *events_, main_);
   arena_ = std::make_unique<Arena>(gpu_, main_);
   host_processor_ = make_cpu_device(host_threads);

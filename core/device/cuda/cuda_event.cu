@@ -22,6 +22,7 @@ cudaEvent_t EventPool::take() {
     }
   }
   cudaEvent_t event = nullptr;
+  check(cudaSetDevice(gpu_), "choosing the GPU of an event");
   check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
   return event;
 }
@@ -29,7 +30,7 @@ cudaEvent_t EventPool::take() {
 cudaEvent_t EventPool::record(cudaStream_t stream) {
   const cudaEvent_t event = take();
   if (const cudaError_t status = cudaEventRecord(event, stream); status != cudaSuccess) {
-    give(event);
+    static_cast<void>(cudaEventDestroy(event));  // the next to take it would fail too
     check(status, "recording an event");
   }
   return event;

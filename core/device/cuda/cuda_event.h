@@ -30,7 +30,8 @@ inline cudaError_t query(cudaEvent_t event) {
 // thread.
 class EventPool {
  public:
-  EventPool() = default;
+  // gpu: its ordinal. Threads that take events may have chosen none yet.
+  explicit EventPool(int gpu) : gpu_(gpu) {}
   ~EventPool();
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
@@ -41,6 +42,7 @@ class EventPool {
   void give(cudaEvent_t event) noexcept;
 
  private:
+  const int gpu_;
   std::mutex mutex_;
   std::vector<cudaEvent_t> free_;
 };

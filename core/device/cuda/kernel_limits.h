@@ -1,5 +1,5 @@
 // How much dynamic shared memory each kernel has been allowed on one GPU. Asking the driver costs about as much as a
-// launch: each kernel is asked about once. Owned by the CudaDevice.
+// launch: once a kernel has what it may get, nobody asks again. Owned by the CudaDevice.
 //
 // Thread safety: all calls, from any thread whose GPU is this one.
 #pragma once

@@ -54,7 +54,7 @@ inline unsigned blocks_for(std::int64_t items, std::int64_t per_block, std::int6
 // Shared memory of a fixed size, aligned to 16 bytes at least: ORTHANT_SHARED(float, tile, [32][33]).
 #define ORTHANT_SHARED(type, name, extents) __shared__ __align__(16) type name extents
 
-// The launch's Grid::shared_bytes of dynamic shared memory, the same address for every T.
+// The launch's Grid::shared of dynamic shared memory, the same address for every T.
 template <class T>
 __device__ T* dynamic_shared() {
   extern __shared__ __align__(128) unsigned char orthant_dynamic_shared[];
