@@ -52,12 +52,14 @@ LAYOUT_PLUGINS = {"data", "tensor", "sequence", "pipeline", "expert", "offload"}
 def refused(settings):
     """The settings that this file does not compute, a line each."""
     known = [("run.dtype", ["fp32"]), ("model.attention", ["multi_head"]), ("model.ffn", ["mlp"]), ("model.dropout", [0]),
+             ("model.activation", ["relu", "gelu", "swiglu"]), ("model.attention_sinks", [False]), ("model.full_attention_every", [0]),
              ("model.qk_norm_over", ["head"]), ("model.output_bias", [False]), ("model.rope_scaling", ["none"]),
              ("model.rope_interleaved", [False]), ("optimizer.name", ["adamw"]), ("optimizer.schedule", ["constant", "cosine"]), ("optimizer.state_dtype", ["fp32"])]
     if settings["moe"]["experts"] > 0:
         known += [("moe.router", ["switch", "gshard", "topk"]), ("moe.score", ["softmax"]), ("moe.drop_policy", ["position"]),
                   ("moe.balance_over", ["group"]), ("moe.jitter", [0]), ("moe.expert_groups", [1]),
-                  ("moe.weight_scale", [1]), ("moe.shared_gate", [False]), ("moe.first_dense", [0])]
+                  ("moe.weight_scale", [1]), ("moe.shared_gate", [False]), ("moe.first_dense", [0]),
+                  ("moe.router_bias", [False]), ("moe.expert_bias", [False])]
     lines = []
     for key, values in known:
         table, name = key.split(".")
@@ -95,7 +97,7 @@ def activate(kind, h):
     if kind == "swiglu":
         gate, up = h.chunk(2, dim=-1)
         return F.silu(gate) * up
-    return F.gelu(h, approximate="tanh") if kind == "gelu" else F.relu(h)
+    return {"gelu": lambda: F.gelu(h, approximate="tanh"), "relu": lambda: F.relu(h)}[kind]()
 
 
 class Norm(nn.Module):

@@ -168,6 +168,18 @@ void check_rope(const ModelSettings& m, Rules& rules) {
   }
 }
 
+// What only the built-in kinds do.
+void refuse_of_built_in(const ModelSettings& m, Rules& rules) {
+  const OtherKind keys[] = {
+      {"attention_sinks", !m.attention_sinks, "leave it out, or write attention = \"multi_head\""},
+      {"full_attention_every", m.full_attention_every == 0,
+       "leave it out, or write attention = \"multi_head\" or \"latent\""}};
+  for (const OtherKind& one : keys) {
+    rules.expect(one.same, {fmt::format("model.{}", one.key), "model.attention"},
+                 fmt::format("[model] {}: attention \"{}\" takes no notice of it", one.key, m.attention), one.advice);
+  }
+}
+
 void check_attention(const ModelSettings& m, Rules& rules) {
   rules.expect(m.sliding_window > 0 || m.full_attention_every == 0,
                {"model.full_attention_every", "model.sliding_window"},
@@ -181,6 +193,8 @@ void check_attention(const ModelSettings& m, Rules& rules) {
   }
   if (m.attention == "multi_head") {
     refuse_latent_sizes(m, rules);
+  } else {
+    refuse_of_built_in(m, rules);
   }
   check_heads(m, rules);
 }

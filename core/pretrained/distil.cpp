@@ -38,6 +38,15 @@ void check(const DistilOptions& o, const Settings& teacher) {
   if (o.layers < 0 || o.layers > teacher.model.layers) {
     refuse(fmt::format("--layers {}: at least 1 block, and at most the teacher's {}", o.layers, teacher.model.layers));
   }
+  if (o.layers > 0 && o.layers != teacher.model.layers && teacher.model.full_attention_every > 0) {
+    refuse(
+        fmt::format("--layers {}: model.full_attention_every = {} of the teacher gives its blocks windows by their "
+                    "number, which blocks taken from it would not keep; leave out --layers, or write its {}",
+                    o.layers, teacher.model.full_attention_every, teacher.model.layers));
+  }
+  if (teacher.moe.experts > 0 && teacher.moe.expert_bias) {
+    refuse("moe.expert_bias = true of the teacher: the channels of a student have no biases that could take it over");
+  }
   if (o.d_ffn < 0 || o.d_ffn > (std::int64_t{1} << 24)) {
     refuse(fmt::format("--d-ffn {}: at least 1 channel, and at most 2^24", o.d_ffn));
   }

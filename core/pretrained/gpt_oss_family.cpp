@@ -51,14 +51,30 @@ void window_by_layer(ConfigLink& c) {
   }
 }
 
+// rope_scaling says it again.
+void initial_context(ConfigLink& c) {
+  if (!c.reading()) {
+    return;
+  }
+  const Theirs said = c.take("initial_context_length"), now = c.take("rope_parameters");
+  const Theirs scaling = now.is_object() ? now : c.take("rope_scaling");
+  const Theirs original = scaling.is_object() ? scaling.value("original_max_position_embeddings", Theirs()) : Theirs();
+  if (!said.is_null() && !original.is_null() && said != original) {
+    c.refuse(fmt::format("initial_context_length = {}, but rope_scaling.original_max_position_embeddings = {}",
+                         said.dump(), original.dump()));
+  }
+}
+
 }  // namespace
 
 void gpt_oss(ConfigLink& c) {
   transformer(c, 150000, R"("clamped_swiglu")");
-  c.besides({"initial_context_length"});  // rope_scaling says it again
+  initial_context(c);
   if (!c.reading() && c.our_text("model.rope_scaling") == "none") {
-    // Its class takes YaRN where nothing is said.
-    c.put("rope_parameters", {{"rope_type", "default"}, {"rope_theta", c.our_number("model.rope_theta")}});
+    // Its class takes YaRN where nothing is said, version 4 of transformers where rope_scaling says nothing.
+    const Theirs unscaled = {{"rope_type", "default"}, {"rope_theta", c.our_number("model.rope_theta")}};
+    c.put("rope_parameters", unscaled);
+    c.put("rope_scaling", unscaled);
   } else if (c.reading() && c.take("rope_parameters").is_null() && c.take("rope_scaling").is_null()) {
     c.refuse("rope_scaling is missing: it is needed here, as its class takes YaRN for it");
   }
@@ -83,6 +99,9 @@ void gpt_oss(ConfigLink& c) {
   c.ours("moe.every", "1");
   c.ours("moe.router_bias", "true");
   c.ours("moe.expert_bias", "true");
+  if (c.reading() && c.says("swiglu_limit") && c.take("swiglu_limit").is_null()) {
+    c.refuse("swiglu_limit = null: without a limit nothing is clamped, only 7.0 can be computed here");
+  }
   c.theirs("swiglu_limit", 7.0);
   c.theirs("swiglu_alpha", 1.702);
 }

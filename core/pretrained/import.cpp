@@ -220,14 +220,13 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
   const Family& family = family_in(theirs, options.source);
   const std::string where = fmt::format("'{}'", (options.source / "config.json").string());
   const bool quantised = theirs.contains("quantization_config");
-  const bool in_mxfp4 = family.names == MoeNames::gpt_oss && says_mxfp4(theirs);
+  const bool in_mxfp4 = family.names == MoeNames::gpt_oss && says_mxfp4(theirs, where);
   const std::optional<ScaleBlocks> blocks = in_mxfp4 ? std::nullopt : scale_blocks_in(theirs, where);
   theirs.erase("quantization_config");
   if (quantised && !options.check_by.empty()) {
-    throw ConfigError(
-        fmt::format("{} is quantised: transformers rounds activations of such a model too, and has other logits. Leave "
-                    "out --check",
-                    where));
+    throw ConfigError(fmt::format(
+        "{} is quantised: transformers {}, and has other logits. Leave out --check", where,
+        in_mxfp4 ? "computes a model in MXFP4 with kernels of its own" : "rounds activations of such a model too"));
   }
   ConfigLink reading(theirs);
   family.state(reading);
@@ -238,7 +237,7 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
       run.configure(keys, fmt::format("The model of {} ({}), written by orthant import.", name, family.model_type),
                     plugin_keys, plugin_kinds);
   const SourceWeights weights(options.source);
-  const SourceFloats floats(weights, blocks);
+  const SourceFloats floats(weights, blocks, in_mxfp4);
   Receipt receipt = Matching(weights, floats, options).match(family, config.settings);
   receipt.files = weights.files();
 

@@ -115,12 +115,20 @@ std::optional<ScaleBlocks> scale_blocks_in(const Theirs& config, const std::stri
   return ScaleBlocks{size[0], size[1]};
 }
 
-bool says_mxfp4(const Theirs& config) {
+bool says_mxfp4(const Theirs& config, const std::string& where) {
   const Theirs how = config.value("quantization_config", Theirs());
-  return how.is_object() && how.value("quant_method", Theirs()) == "mxfp4" &&
-         std::all_of(how.items().begin(), how.items().end(), [](const auto& item) {
-           return item.key() == "quant_method" || item.key() == "modules_to_not_convert";
-         });
+  if (!how.is_object() || how.value("quant_method", Theirs()) != "mxfp4") {
+    return false;
+  }
+  for (const auto& [key, value] : how.items()) {
+    if (key != "quant_method" && key != "modules_to_not_convert") {
+      throw ConfigError(
+          fmt::format("{}: quantization_config has {}, which is not known of quant_method \"mxfp4\": it might change "
+                      "what the weights are",
+                      where, key));
+    }
+  }
+  return true;
 }
 
 std::string SourceFloats::scales_of(const FileTensor& tensor) const {
@@ -135,6 +143,10 @@ std::string SourceFloats::unreadable(const FileTensor& tensor) const {
     return "";
   }
   if (is_blocks(tensor)) {
+    if (!in_mxfp4_) {
+      return fmt::format("{} is in blocks of 4 bits, and config.json has no quantization_config that says \"mxfp4\"",
+                         tensor.name);
+    }
     const FileTensor* scales = weights_.find(scales_of(tensor));
     if (scales == nullptr) {
       return fmt::format("{} is in blocks of 4 bits, and their scales are missing: {}", tensor.name, scales_of(tensor));

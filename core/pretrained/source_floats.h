@@ -26,13 +26,15 @@ struct ScaleBlocks {
 // Errors: ConfigError naming what cannot be read, and what to do.
 std::optional<ScaleBlocks> scale_blocks_in(const ConfigLink::Theirs& config, const std::string& where);
 
-// Whether it says quant_method "mxfp4" and nothing that is not known.
-bool says_mxfp4(const ConfigLink::Theirs& config);
+// Whether it says quant_method "mxfp4". Errors: ConfigError naming a key beside it that is not known.
+bool says_mxfp4(const ConfigLink::Theirs& config, const std::string& where);
 
 // Thread safety: const calls from any thread. The weights outlive it.
 class SourceFloats {
  public:
-  SourceFloats(const SourceWeights& weights, std::optional<ScaleBlocks> blocks) : weights_(weights), blocks_(blocks) {}
+  // in_mxfp4: tensors may be blocks of 4-bit elements, as the configuration says so.
+  SourceFloats(const SourceWeights& weights, std::optional<ScaleBlocks> blocks, bool in_mxfp4)
+      : weights_(weights), blocks_(blocks), in_mxfp4_(in_mxfp4) {}
 
   // The name of the tensor with the scales of this one; empty: it has none.
   std::string scales_of(const FileTensor& tensor) const;
@@ -48,6 +50,7 @@ class SourceFloats {
 
   const SourceWeights& weights_;
   std::optional<ScaleBlocks> blocks_;
+  bool in_mxfp4_;
 };
 
 }  // namespace orthant

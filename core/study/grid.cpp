@@ -34,14 +34,13 @@ std::pair<std::int64_t, std::int64_t> count_parameters(const Settings& s) {
   std::int64_t total = 0;
   double idle = 0;  // of routed experts that a token does not choose
   for (const LayerSpecs& layer : parameter_table(s)) {
-    std::int64_t elements = 0;
     for (const ParamSpec& spec : layer.params) {
-      elements += spec.global.elements();
-    }
-    total += elements;
-    if (layer.experts) {
-      idle +=
-          static_cast<double>(elements) * (1 - gate_of(s).experts_of_token(s.moe) / static_cast<double>(s.moe.experts));
+      const std::int64_t elements = spec.global.elements();
+      total += elements;
+      if (spec.expert) {  // not layer.experts: biases of experts have a layer of their own
+        idle += static_cast<double>(elements) *
+                (1 - gate_of(s).experts_of_token(s.moe) / static_cast<double>(s.moe.experts));
+      }
     }
   }
   return {total, total - std::llround(idle)};

@@ -1,14 +1,17 @@
 // load_config: layers, provenance, order, what is implied, and the function that asks for a plugin's keys.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <orthant/part.h>
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/config/config.h"
 #include "core/config/validate.h"
 #include "tests/config/loaded.h"
+#include "tests/support/error_of.h"
 
 namespace orthant::load_test {
 namespace {
@@ -161,6 +164,24 @@ TEST_F(Load, AnIntegerIsANumberAndASingleValueIsAList) {
   EXPECT_EQ(config.settings.data.path.size(), 1u);
   EXPECT_EQ(std::get<std::vector<std::int64_t>>(config.plugins.at(0).table.entries().at("sizes").value),
             std::vector<std::int64_t>{4});
+}
+
+TEST_F(Load, AnAttentionOfAPluginIsNotToldOfSinksAndOfBlocksWithoutTheWindow) {
+  const PluginKinds kinds = [](const PluginRequest&, Catalogue& catalogue) {
+    const AttentionPart& built_in = catalogue.get<AttentionPart>("multi_head");
+    catalogue.add<AttentionPart>("other", "Attention of a plugin.",
+                                 std::shared_ptr<const AttentionPart>(std::shared_ptr<void>(), &built_in));
+  };
+  const auto error = [&](const std::string& model) {
+    const std::string file = folder_.write(
+        "main.toml", synthetic + "[plugins.data]\n[model]\nattention = \"other\"\nsliding_window = 4\n" + model);
+    return test::error_of([&] { load_config(file, {}, fake_plugin_keys, kinds); });
+  };
+  EXPECT_EQ(error(""), "no error");
+  EXPECT_THAT(error("attention_sinks = true\n"),
+              HasSubstr("[model] attention_sinks: attention \"other\" takes no notice of it"));
+  EXPECT_THAT(error("full_attention_every = 2\n"),
+              HasSubstr("[model] full_attention_every: attention \"other\" takes no notice of it"));
 }
 
 TEST_F(Load, ThePluginIsAskedForItsKeysWithItsFinalPath) {

@@ -294,6 +294,21 @@ TEST_F(Distil, TheCommandRefusesWhatItCannotMake) {
     EXPECT_EQ(result.code, 2);
     EXPECT_THAT(result.error, HasSubstr("Value 0 not in range"));
   }
+  const auto refused_of = [&](std::vector<std::string> set, std::vector<std::string> options) {
+    set.insert(set.end(), {"run.name=\"other\"", "run.steps=1"});
+    const Result trained = folder_.orthant(with_set({"train", "t.toml"}, set));
+    EXPECT_EQ(trained.code, 0) << trained.error;
+    options.insert(options.begin(), {"distil", "runs/other", "-o", "student"});
+    return refused(options);
+  };
+  EXPECT_THAT(refused_of({"model.activation=\"clamped_swiglu\"", "moe.expert_bias=true"}, {}),
+              HasSubstr("moe.expert_bias = true of the teacher"));
+  fs::remove_all(folder_.run("other"));
+  EXPECT_THAT(refused_of({"model.sliding_window=4", "model.full_attention_every=2"}, {"--layers", "1"}),
+              HasSubstr("--layers 1: model.full_attention_every = 2 of the teacher"));
+  const Result all = folder_.orthant({"distil", "runs/other", "-o", "student", "--layers", "2"});
+  EXPECT_EQ(all.code, 0) << all.error;
+  fs::remove_all(folder_.path("student"));
   folder_.write("published/config.json", "{}");
   EXPECT_THAT(refused({"distil", "published", "-o", "student"}),
               HasSubstr("make a run of it first, by orthant import"));

@@ -68,7 +68,11 @@ TEST(ImportCheck, ComparesLogitsAndRefusesAnotherModel) {
   const auto quantised = folder.orthant({"import", paths::published_model("deepseek_v3_fp8").string(), "-o",
                                          folder.path("run").string(), "--check", "python"});
   EXPECT_EQ(quantised.code, 78);
-  EXPECT_THAT(quantised.error, HasSubstr("Leave out --check"));
+  EXPECT_THAT(quantised.error, AllOf(HasSubstr("rounds activations"), HasSubstr("Leave out --check")));
+  const auto in_mxfp4 = folder.orthant({"import", paths::published_model("gpt_oss_mxfp4").string(), "-o",
+                                        folder.path("run").string(), "--check", "python"});
+  EXPECT_EQ(in_mxfp4.code, 78);
+  EXPECT_THAT(in_mxfp4.error, AllOf(HasSubstr("kernels of its own"), HasSubstr("Leave out --check")));
 }
 
 TEST(ImportCheck, ByTransformersFindsTheSameModel) {

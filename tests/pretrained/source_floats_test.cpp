@@ -40,7 +40,7 @@ TEST(SourceFloats, EveryFiniteHalfHasItsValue) {
                      {.name = "infinite", .dtype = FileType::f16(), .sizes = {3}}},
                     {bytes_of(halves), bytes_of(odd)});
   const SourceWeights weights(folder.path());
-  const SourceFloats floats(weights, {});
+  const SourceFloats floats(weights, {}, false);
   std::vector<float> read(halves.size());
   floats.read("all", 0, read);
   for (std::size_t i = 0; i < halves.size(); ++i) {
@@ -68,8 +68,10 @@ TEST(SourceFloats, BlocksOfFourBitsHaveTheirValues) {
        {.name = "few_scales", .dtype = DType::u8, .sizes = {3}}},
       {bytes_of(bytes), bytes_of(scales), std::as_bytes(std::span(bytes).first(48)), bytes_of(bytes), bytes_of(few)});
   const SourceWeights weights(folder.path());
-  const SourceFloats floats(weights, {});
+  const SourceFloats floats(weights, {}, true);
   EXPECT_EQ(floats.unreadable(*weights.find("w_blocks")), "");
+  EXPECT_NE(SourceFloats(weights, {}, false).unreadable(*weights.find("w_blocks")).find("says \"mxfp4\""),
+            std::string::npos);
   EXPECT_NE(floats.unreadable(*weights.find("alone_blocks")).find("scales are missing: alone_scales"),
             std::string::npos);
   EXPECT_NE(floats.unreadable(*weights.find("few_blocks")).find("few_scales is U8 [3], where [6]"), std::string::npos);
@@ -104,7 +106,7 @@ TEST(SourceFloats, AMatrixInEightBitsIsMultipliedBlockByBlock) {
                      {.name = "w_scale_inv", .dtype = DType::f32, .sizes = {3, 3}}},
                     {bytes_of(bits), bytes_of(scales)});
   const SourceWeights weights(folder.path());
-  const SourceFloats floats(weights, ScaleBlocks{block_rows, block_columns});
+  const SourceFloats floats(weights, ScaleBlocks{block_rows, block_columns}, false);
   EXPECT_EQ(floats.unreadable(*weights.find("w")), "");
   for (std::int64_t begin : {0, 1, 5, 11, 40, 76}) {
     std::vector<float> read(static_cast<std::size_t>(rows * columns - begin));

@@ -280,7 +280,10 @@ TEST_F(Spoilt, WhatGptOssSaysAndWeCannotComputeIsRefused) {
     return refusal();
   };
   EXPECT_THAT(with("swiglu_limit", 5.0), HasSubstr("swiglu_limit"));
+  EXPECT_THAT(with("swiglu_limit", json()), HasSubstr("swiglu_limit = null"));
   EXPECT_THAT(with("swiglu_alpha", 1.0), HasSubstr("swiglu_alpha"));
+  EXPECT_THAT(with("initial_context_length", 32),
+              HasSubstr("initial_context_length = 32, but rope_scaling.original_max_position_embeddings = 16"));
   EXPECT_THAT(with("experts_per_token", 4), HasSubstr("experts_per_token = 4, but num_experts_per_tok = 2"));
   EXPECT_THAT(with("rope_parameters", json()), HasSubstr("rope_scaling is missing"));
   const auto types = [](std::initializer_list<int> full) {
@@ -294,6 +297,43 @@ TEST_F(Spoilt, WhatGptOssSaysAndWeCannotComputeIsRefused) {
                             json("full_attention")}) {
     EXPECT_THAT(with("layer_types", wrong), HasSubstr("layer_types = ")) << wrong;
   }
+}
+
+TEST_F(Spoilt, WhatGptOssNeedNotSayIsTakenAsItsClassTakesIt) {
+  take("gpt_oss");
+  change_config([](json& config) {
+    config.erase("swiglu_limit");
+    config["initial_context_length"] = 16;
+  });
+  import_into(folder_ / "run", folder_ / "source");
+  EXPECT_EQ(config_of(folder_ / "run").settings.model.rope_original_positions, 16);
+}
+
+TEST_F(Spoilt, BlocksOfFourBitsAreThoseOfAModelThatSaysSo) {
+  take("gpt_oss_mxfp4");
+  change_config([](json& config) { config["quantization_config"]["bits"] = 4; });
+  EXPECT_THAT(refusal(), HasSubstr("quantization_config has bits, which is not known of quant_method \"mxfp4\""));
+  take("gpt_oss_mxfp4");
+  change_config([](json& config) { config.erase("quantization_config"); });
+  EXPECT_THAT(refusal(), HasSubstr("_blocks is in blocks of 4 bits, and config.json has no quantization_config"));
+}
+
+// Version 5 of transformers reads rope_parameters, version 4 rope_scaling: both take YaRN where theirs is missing.
+TEST_F(Spoilt, AnExportOfGptOssWithoutScalingSaysSoTwiceAndIsReadAgain) {
+  take("gpt_oss");
+  change_config([](json& config) { config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 5e4}}; });
+  import_into(folder_ / "run", folder_ / "source");
+  fs::remove_all(folder_ / "run/pretrained");  // now it is a model of ours
+  export_run({.run = folder_ / "run", .output = folder_ / "out"}, keys_of_plugin);
+  const json written = json::parse(read_file(folder_ / "out/config.json"));
+  const json unscaled = {{"rope_type", "default"}, {"rope_theta", 5e4}};
+  EXPECT_EQ(written["rope_parameters"], unscaled);
+  EXPECT_EQ(written["rope_scaling"], unscaled);
+  import_into(folder_ / "again", folder_ / "out");
+  const ModelSettings first = config_of(folder_ / "run").settings.model,
+                      again = config_of(folder_ / "again").settings.model;
+  EXPECT_EQ(again.rope_scaling, RopeScaling::none);
+  EXPECT_EQ(again.rope_theta, first.rope_theta);
 }
 
 TEST_F(Spoilt, LayerTypesOfGptOssAreWindows) {

@@ -177,5 +177,19 @@ TEST_F(Agreement, WhatThePeerCannotBuildIsRefusedByName) {
   EXPECT_THAT(result.error, testing::AllOf(HasSubstr("moe.router = \"bias\""), HasSubstr("moe.score = \"sigmoid\"")));
 }
 
+TEST_F(Agreement, SinksWindowsBiasesAndClampsAreRefusedByThePeerByName) {
+  const Result result =
+      agree({"topk"}, small_and({"model.attention_sinks=true", "model.sliding_window=4", "model.full_attention_every=2",
+                                 "model.activation=\"clamped_swiglu\"", "moe.router=\"topk\"", "moe.router_bias=true",
+                                 "moe.expert_bias=true"}));
+  ORTHANT_SKIP_WITHOUT_TORCH(result)
+  EXPECT_EQ(result.code, 78);
+  for (const char* line :
+       {"model.attention_sinks = true", "model.full_attention_every = 2", "model.activation = \"clamped_swiglu\"",
+        "moe.router_bias = true", "moe.expert_bias = true"}) {
+    EXPECT_THAT(result.error, HasSubstr(line));
+  }
+}
+
 }  // namespace
 }  // namespace orthant::test::peer_data_test

@@ -102,6 +102,18 @@ TEST_F(StudyGridTest, PointsCostTheSameAndTheRouterIsCountedApart) {
   EXPECT_EQ(all[1].active_parameters - all[0].active_parameters, 2 * router);
 }
 
+TEST_F(StudyGridTest, BiasesOfExpertsThatATokenDoesNotChooseAreIdle) {
+  const auto parameters = [&](const std::vector<std::string>& set) {
+    const GridPoint point = points("[[grid]]\nexperts = [8]\n", set).at(0);
+    return std::pair(point.total_parameters, point.active_parameters);
+  };
+  const auto [total, active] = parameters({"model.activation=\"clamped_swiglu\""});
+  const auto [with_biases, active_with] = parameters({"model.activation=\"clamped_swiglu\"", "moe.expert_bias=true"});
+  const std::int64_t biases = 48 + 48 + 16;  // of an expert: gate, up and down
+  EXPECT_EQ(with_biases - total, 2 * 8 * biases);
+  EXPECT_EQ(active_with - active, 2 * biases);
+}
+
 TEST_F(StudyGridTest, WhatWouldNotCostTheSameIsRefused) {
   EXPECT_THAT(
       error_of([&] { points("[[grid]]\nexperts = [8]\ntop_k = [5]\n"); }),
