@@ -8,15 +8,19 @@ import unicodedata
 
 
 # Characters whose properties the wheels and Debian's libraries take from different versions of Unicode are left out:
-# those that are not assigned here, and combining ones that the wheel does not put into their order yet.
+# those that are not assigned here, those that the wheel does not decompose yet, and combining ones that it does not put
+# into their order yet.
 @functools.cache
 def changed():
     from tokenizers import normalizers
+    wheels = {form: getattr(normalizers, form)() for form in ("NFC", "NFD", "NFKC", "NFKD")}
+
+    def differs(text, forms):
+        return any(wheels[form].normalize_str(text) != unicodedata.normalize(form, text) for form in forms)
+
     last = "\u0345"  # of the greatest combining class
-    marks = (chr(c) for c in range(0x110000) if unicodedata.combining(chr(c)) != 0)
-    texts = {c: "a" + last + c for c in marks}
-    nfd = normalizers.NFD()
-    return {c for c, text in texts.items() if nfd.normalize_str(text) != unicodedata.normalize("NFD", text)}
+    some = (chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co"))
+    return {c for c in some if differs(c, wheels) or (unicodedata.combining(c) != 0 and differs("a" + last + c, ["NFD"]))}
 
 
 def same_everywhere(text):
