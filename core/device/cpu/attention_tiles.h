@@ -48,7 +48,7 @@ struct Geometry {
       : queries(shape.positions),
         keys(shape.kv_positions == 0 ? shape.positions : shape.kv_positions),
         c(shape.head_dim),
-        c_padded(tile::padded(shape.head_dim, tile::column_step)),
+        c_padded(tile::padded(shape.head_dim, tile::lanes)),
         keys_padded(tile::padded(keys, side)),
         q_stride(shape.heads * shape.head_dim),
         kv_stride(shape.kv_heads * shape.head_dim),
@@ -93,14 +93,22 @@ inline void add_rows(float* to, const std::int32_t* order, std::int64_t stride, 
   }
 }
 
-// A whole head [keys_padded, c_padded] as one [c, side] block per tile of keys.
-inline void transpose_blocks(float* to, const float* from, const Geometry& g) {
-  for (std::int64_t j0 = 0; j0 < g.keys_padded; j0 += side) {
-    for (std::int64_t e = 0; e < g.c; ++e) {
-      for (std::int64_t j = 0; j < side; ++j) {
-        *to++ = from[(j0 + j) * g.c_padded + e];
-      }
+// One tile of keys [side, c_padded] as [c, side].
+inline void transpose_tile(float* to, const float* from, const Geometry& g) {
+  for (std::int64_t e = 0; e < g.c; e += tile::lanes) {
+    for (std::int64_t j = 0; j < side; j += tile::lanes) {
+      tile::transpose(to + e * side + j, side, from + j * g.c_padded + e, g.c_padded, std::min(tile::lanes, g.c - e));
     }
+  }
+}
+
+// A whole head of keys or values as one [c, side] block per tile of keys; `rows` holds a tile as it is loaded.
+template <class T>
+void load_transposed(float* to, float* rows, const T* from, const std::int32_t* order, const Geometry& g) {
+  for (std::int64_t j = 0; j < g.keys; j += side) {
+    load_rows(rows, order == nullptr ? from + j * g.kv_stride : from, order == nullptr ? nullptr : order + j,
+              g.kv_stride, std::min(side, g.keys - j), side, g, 1.0f);
+    transpose_tile(to + j * g.c, rows, g);
   }
 }
 
@@ -118,27 +126,37 @@ inline KeyRange set_unseen(float* row, std::int64_t columns, const KeyRange& see
   return whole;
 }
 
-// Online softmax of one row of scores, of which some keys are seen: scores become weights, zero elsewhere; top, sum and
-// the row of o so far are brought up to date.
-inline void softmax_row(float* score, std::int64_t columns, const KeyRange& seen, float* top, float* sum, float* o,
-                        std::int64_t width) {
+// Online softmax of one row of scores, of which some keys are seen: scores become weights, zero elsewhere; top, sum (by
+// lanes) and the row of o so far are brought up to date.
+inline void softmax_row(float* score, std::int64_t columns, const KeyRange& seen, float* top, tile::Vector* sum,
+                        float* o, std::int64_t width) {
   if (seen.begin >= seen.end) {
     std::fill(score, score + columns, 0.0f);
     return;
   }
   const KeyRange whole = set_unseen(score, columns, seen, -std::numeric_limits<float>::infinity());
-  const float highest = tile::greatest(score + whole.begin, whole.end - whole.begin, *top);
+  tile::Vector highest = *top - tile::Vector{};  // NaN is not higher
+  for (std::int64_t j = whole.begin; j < whole.end; j += tile::lanes) {
+    const tile::Vector x = tile::load(score + j);
+    highest = x > highest ? x : highest;
+  }
+  highest = tile::greatest_of(highest);
+  const float now = highest[0];
+  if (now != *top) {
+    const float shrink = fast_exp(*top - now);
+    *sum *= shrink;
+    *top = now;
+#pragma omp simd
+    for (std::int64_t e = 0; e < width; ++e) {
+      o[e] *= shrink;
+    }
+  }
 #pragma omp simd
   for (std::int64_t j = whole.begin; j < whole.end; ++j) {
-    score[j] = fast_exp(score[j] - highest);
+    score[j] = fast_exp(score[j] - now);
   }
-  const float total = tile::sum_of(score + whole.begin, whole.end - whole.begin);
-  const float shrink = fast_exp(*top - highest);
-  *sum = *sum * shrink + total;
-  *top = highest;
-#pragma omp simd
-  for (std::int64_t e = 0; e < width; ++e) {
-    o[e] *= shrink;
+  for (std::int64_t j = whole.begin; j < whole.end; j += tile::lanes) {
+    *sum += tile::load(score + j);
   }
 }
 
@@ -163,7 +181,8 @@ inline void score_gradients(float* p, float* ds, std::int64_t columns, const Key
 // does not depend on which others are in the tile.
 struct QueryTile {
   float *queries, *scores, *out;  // [side, c_padded], [side, side], [side, c_padded]
-  float top[side], sum[side];
+  float top[side];
+  tile::Vector sum[side];  // by lanes
 
   static std::int64_t floats(const Geometry& g) { return 2 * side * g.c_padded + side * side; }
   void take(Arena& arena, const Geometry& g) {
@@ -179,19 +198,19 @@ struct QueryTile {
     const std::int64_t tile_rows = tile::padded(rows, tile::row_step);
     std::fill(out, out + tile_rows * g.c_padded, 0.0f);
     std::fill(top, top + side, -std::numeric_limits<float>::infinity());
-    std::fill(sum, sum + side, 0.0f);
+    std::fill(sum, sum + side, tile::Vector{});
     const KeyRange span = visible.span(i0, rows);
     for (std::int64_t j0 = span.begin; j0 < span.end; j0 += side) {
       if (!visible.meets(i0, rows, j0)) {
         continue;
       }
       const auto [keys_t, values] = block(j0);
-      const std::int64_t keys = std::min(side, span.end - j0), columns = tile::padded(keys, tile::column_step);
+      const std::int64_t keys = std::min(side, span.end - j0), columns = tile::padded(keys, tile::lanes);
       const TileView seen(visible, i0, rows, j0, keys);
       for (std::int64_t r0 = 0; r0 < rows; r0 += TileView::group) {
         const std::int64_t count = std::min(TileView::group, tile_rows - r0), of_group = seen.keys_of(r0);
         float* const score = scores + r0 * side;
-        tile::multiply(count, tile::padded(of_group, tile::column_step), g.c, queries + r0 * g.c_padded, g.c_padded, 1,
+        tile::multiply(count, tile::padded(of_group, tile::lanes), g.c, queries + r0 * g.c_padded, g.c_padded, 1,
                        keys_t, side, score, side, false);
         for (std::int64_t r = r0; r < std::min(rows, r0 + TileView::group); ++r) {
           softmax_row(scores + r * side, columns, seen[r], top + r, sum + r, out + r * g.c_padded, g.c_padded);
@@ -201,8 +220,12 @@ struct QueryTile {
       }
     }
   }
-  float share(std::int64_t r) const { return sum[r] == 0.0f ? 0.0f : 1.0f / sum[r]; }
-  float log_sum(std::int64_t r) const { return top[r] + std::log(sum[r]); }
+  float whole_sum(std::int64_t r) const { return tile::sum_of(sum[r])[0]; }
+  float share(std::int64_t r) const {
+    const float whole = whole_sum(r);
+    return whole == 0.0f ? 0.0f : 1.0f / whole;
+  }
+  float log_sum(std::int64_t r) const { return top[r] + std::log(whole_sum(r)); }
 };
 
 struct Forward {
@@ -220,8 +243,7 @@ struct Forward {
 
   template <class T>
   void load_head(const T* k, const T* v, const Visible& visible) {
-    load_rows(values, k, visible.order, g.kv_stride, g.keys, g.keys_padded, g, 1.0f);
-    transpose_blocks(keys_t, values, g);
+    load_transposed(keys_t, values, k, visible.order, g);
     load_rows(values, v, visible.order, g.kv_stride, g.keys, g.keys_padded, g, 1.0f);
   }
 
@@ -262,10 +284,9 @@ struct Backward {
 
   template <class T>
   void load_head(const T* k, const T* v, const Visible& visible) {
-    load_rows(keys, v, visible.order, g.kv_stride, g.keys, g.keys_padded, g, 1.0f);
-    transpose_blocks(values_t, keys, g);
+    load_transposed(values_t, keys, v, visible.order, g);
+    load_transposed(keys_t, keys, k, visible.order, g);
     load_rows(keys, k, visible.order, g.kv_stride, g.keys, g.keys_padded, g, 1.0f);
-    transpose_blocks(keys_t, keys, g);
     std::fill(dkeys, dkeys + g.head_floats(), 0.0f);
     std::fill(dvalues, dvalues + g.head_floats(), 0.0f);
   }
@@ -292,11 +313,11 @@ struct Backward {
       if (!visible.meets(i0, rows, j0)) {
         continue;
       }
-      const std::int64_t count = std::min(side, span.end - j0), columns = tile::padded(count, tile::column_step);
+      const std::int64_t count = std::min(side, span.end - j0), columns = tile::padded(count, tile::lanes);
       const TileView seen(visible, i0, rows, j0, count);
       for (std::int64_t r0 = 0; r0 < tile_rows; r0 += TileView::group) {
         const std::int64_t group_rows = std::min(TileView::group, tile_rows - r0), of_group = seen.keys_of(r0);
-        const std::int64_t group_columns = tile::padded(of_group, tile::column_step);
+        const std::int64_t group_columns = tile::padded(of_group, tile::lanes);
         tile::multiply(group_rows, group_columns, g.c, queries + r0 * g.c_padded, g.c_padded, 1, keys_t + j0 * g.c,
                        side, weights + r0 * side, side, false);
         tile::multiply(group_rows, group_columns, g.c, dout + r0 * g.c_padded, g.c_padded, 1, values_t + j0 * g.c, side,

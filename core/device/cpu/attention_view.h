@@ -10,7 +10,7 @@
 namespace orthant::attention_tiles {
 
 inline constexpr std::int64_t side = 64;  // of a tile
-static_assert(side % tile::row_step == 0 && side % tile::column_step == 0);
+static_assert(side % tile::row_step == 0 && side % tile::lanes == 0);
 
 // The keys [begin, end) that a query sees, counted in ascending order of their place.
 struct KeyRange {

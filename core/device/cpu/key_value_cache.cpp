@@ -10,7 +10,7 @@ namespace orthant {
 using attention_tiles::side;
 
 KeyValueCache::KeyValueCache(std::int64_t kv_heads, std::int64_t head_dim)
-    : kv_heads_(kv_heads), head_dim_(head_dim), padded_(tile::padded(head_dim, tile::column_step)) {}
+    : kv_heads_(kv_heads), head_dim_(head_dim), padded_(tile::padded(head_dim, tile::lanes)) {}
 
 std::int64_t KeyValueCache::block_floats() const {
   return kv_heads_ * side * (head_dim_ + padded_);

@@ -14,10 +14,11 @@ inline constexpr int vector_bytes = 32;
 inline constexpr int vector_bytes = 16;
 #endif
 inline constexpr std::int64_t lanes = vector_bytes / 4;
-// Tiles are padded to whole register blocks: `row_step` rows by `column_step` columns.
-inline constexpr std::int64_t row_step = 4, column_step = 2 * lanes;
+// Tiles are padded to whole register blocks: `row_step` rows by `lanes` columns.
+inline constexpr std::int64_t row_step = 4;
 
 using Vector = float __attribute__((vector_size(vector_bytes)));
+using Lanes = std::int32_t __attribute__((vector_size(vector_bytes)));
 
 constexpr std::int64_t padded(std::int64_t size, std::int64_t step) {
   return (size + step - 1) / step * step;
@@ -32,73 +33,120 @@ inline void keep_in_register(Vector& x) {
 #endif
 }
 
-// One number from a vector, by halves.
-template <class F>
-float folded(const Vector& x, F&& fn) {
-  float part[lanes];
-  std::memcpy(part, &x, sizeof part);
-  for (std::int64_t half = lanes / 2; half > 0; half /= 2) {
-    for (std::int64_t i = 0; i < half; ++i) {
-      part[i] = fn(part[i], part[i + half]);
-    }
+// Lane i of what `half` lanes on is held, going round.
+template <std::int64_t half>
+Vector turned(const Vector& x) {
+  Lanes from;
+  for (std::int64_t i = 0; i < lanes; ++i) {
+    from[i] = static_cast<std::int32_t>((i + half) % lanes);
   }
-  return part[0];
+  return __builtin_shuffle(x, from);
 }
 
-// The sum of x[0, n), and the greatest of them and `least`; NaN counts in the first alone. n is a multiple of `lanes`.
-inline float sum_of(const float* x, std::int64_t n) {
-  Vector sum{};
-  for (std::int64_t i = 0; i < n; i += lanes) {
-    Vector v;
-    std::memcpy(&v, x + i, sizeof v);
-    sum += v;
+// In each lane, fn of all lanes of x, by halves; fn is commutative.
+template <std::int64_t half = lanes / 2, class F>
+Vector folded(Vector x, F&& fn) {
+  if constexpr (half > 0) {
+    return folded<half / 2>(fn(x, turned<half>(x)), fn);
+  } else {
+    return x;
   }
-  return folded(sum, [](float a, float b) { return a + b; });
 }
-inline float greatest(const float* x, std::int64_t n, float least) {
-  Vector top = least - Vector{};
-  for (std::int64_t i = 0; i < n; i += lanes) {
-    Vector v;
-    std::memcpy(&v, x + i, sizeof v);
-    top = v > top ? v : top;
+
+inline Vector load(const float* x) {
+  Vector v;
+  std::memcpy(&v, x, sizeof v);
+  return v;
+}
+inline void store(float* to, const Vector& v) {
+  std::memcpy(to, &v, sizeof v);
+}
+// In each lane, the sum of all lanes, or the greatest of them.
+inline Vector sum_of(const Vector& x) {
+  return folded(x, [](const Vector& a, const Vector& b) { return a + b; });
+}
+inline Vector greatest_of(const Vector& x) {
+  return folded(x, [](const Vector& a, const Vector& b) { return a > b ? a : b; });
+}
+
+// to [columns, lanes] is the transpose of from [lanes, lanes]; at most `lanes` columns. A row is `ld_to` or `ld_from`
+// from the next. Each round interleaves the first half of the rows with the second: after log2(lanes) of them, row i
+// holds column i.
+inline void transpose(float* to, std::int64_t ld_to, const float* from, std::int64_t ld_from, std::int64_t columns) {
+  Vector rows[lanes], next[lanes];
+  Lanes low, high;
+  for (std::int32_t i = 0; i < lanes; ++i) {
+    rows[i] = load(from + i * ld_from);
+    low[i] = i / 2 + (i % 2 == 0 ? 0 : static_cast<std::int32_t>(lanes));
+    high[i] = low[i] + static_cast<std::int32_t>(lanes / 2);
   }
-  return folded(top, [](float a, float b) { return a > b ? a : b; });
+#pragma GCC unroll 4
+  for (std::int64_t round = 1; round < lanes; round *= 2) {
+#pragma GCC unroll 8
+    for (std::int64_t i = 0; i < lanes / 2; ++i) {
+      next[2 * i] = __builtin_shuffle(rows[i], rows[i + lanes / 2], low);
+      next[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + lanes / 2], high);
+    }
+#pragma GCC unroll 16
+    for (std::int64_t i = 0; i < lanes; ++i) {
+      rows[i] = next[i];
+    }
+  }
+  for (std::int64_t i = 0; i < columns; ++i) {
+    store(to + i * ld_to, rows[i]);
+  }
+}
+
+// row_step rows and `vectors` vectors of columns of multiply.
+template <int vectors>
+inline void multiply_block(std::int64_t k, const float* a, std::int64_t row, std::int64_t depth, const float* b,
+                           std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate) {
+  Vector sum[row_step][vectors];
+#pragma GCC unroll 4
+  for (int r = 0; r < row_step; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) {
+      sum[r][v] = accumulate ? load(c + r * ldc + v * lanes) : Vector{};
+    }
+  }
+  for (std::int64_t p = 0; p < k; ++p, a += depth, b += ldb) {
+    Vector right[vectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) {
+      right[v] = load(b + v * lanes);
+      keep_in_register(right[v]);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < row_step; ++r) {
+      const Vector broadcast = a[r * row] - Vector{};
+#pragma GCC unroll 2
+      for (int v = 0; v < vectors; ++v) {
+        sum[r][v] += broadcast * right[v];
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < row_step; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) {
+      store(c + r * ldc + v * lanes, sum[r][v]);
+    }
+  }
 }
 
 // C [m, n] (+)= A [m, k] B [k, n]. Element (i, p) of A is a[i * row + p * depth], so that A may be used transposed;
-// B and C are row-major. m and n are rounded up to whole register blocks: what lies there must be readable (A, B)
-// and writable (C). Never inlined: in a large function its inner loop would lack registers.
+// B and C are row-major. m is rounded up to row_step and n to `lanes`: what lies there must be readable (A, B) and
+// writable (C). Never inlined: in a large function its inner loop would lack registers.
 [[gnu::noinline]] inline void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t row,
                                        std::int64_t depth, const float* b, std::int64_t ldb, float* c, std::int64_t ldc,
                                        bool accumulate) {
-  for (std::int64_t i = 0; i < m; i += row_step) {
-    for (std::int64_t j = 0; j < n; j += column_step) {
-      Vector sum[row_step][2];
-      float* to = c + i * ldc + j;
-      for (int r = 0; r < row_step; ++r) {
-        if (accumulate) {
-          std::memcpy(sum[r], to + r * ldc, sizeof sum[r]);
-        } else {
-          sum[r][0] = sum[r][1] = Vector{};
-        }
-      }
-      const float *x = a + i * row, *y = b + j;
-      for (std::int64_t p = 0; p < k; ++p, x += depth, y += ldb) {
-        Vector b0, b1;
-        std::memcpy(&b0, y, sizeof b0);
-        std::memcpy(&b1, y + lanes, sizeof b1);
-        keep_in_register(b0);
-        keep_in_register(b1);
-#pragma GCC unroll 4
-        for (int r = 0; r < row_step; ++r) {
-          const Vector broadcast = x[r * row] - Vector{};
-          sum[r][0] += broadcast * b0;
-          sum[r][1] += broadcast * b1;
-        }
-      }
-      for (int r = 0; r < row_step; ++r) {
-        std::memcpy(to + r * ldc, sum[r], sizeof sum[r]);
-      }
+  for (std::int64_t i = 0; i < m; i += row_step, a += row_step * row, c += row_step * ldc) {
+    std::int64_t j = 0;
+    for (; j + lanes < n; j += 2 * lanes) {
+      multiply_block<2>(k, a, row, depth, b + j, ldb, c + j, ldc, accumulate);
+    }
+    if (j < n) {
+      multiply_block<1>(k, a, row, depth, b + j, ldb, c + j, ldc, accumulate);
     }
   }
 }
