@@ -38,12 +38,12 @@ TEST(ChooseTile, TakesLargeTilesForLongSumsAndOverlapsShortOnes) {
     HopperTile in, out;
   };
   const Layer layers[] = {
-      {262144, 64, 2048, 1024, HopperTile::large, HopperTile::large},       // OLMoE-1B-7B
+      {262144, 64, 2048, 1024, HopperTile::large, HopperTile::overlapped},  // OLMoE-1B-7B
       {32768, 8, 4096, 14336, HopperTile::large, HopperTile::large},        // Mixtral-8x7B
       {196608, 128, 1536, 256, HopperTile::large, HopperTile::overlapped},  // fine-grained
       {524288, 256, 4096, 256, HopperTile::large, HopperTile::overlapped},
-      {131072, 32, 7168, 2048, HopperTile::large, HopperTile::large},  // a slice of DeepSeek-V3
-      {4096, 64, 2048, 1024, HopperTile::small, HopperTile::small},    // the first with few tokens
+      {131072, 32, 7168, 2048, HopperTile::large, HopperTile::overlapped},  // a slice of DeepSeek-V3
+      {4096, 64, 2048, 1024, HopperTile::small, HopperTile::small},         // the first with few tokens
   };
   for (const Layer& x : layers) {
     const auto in = problem(GroupedLayout::nt, x.experts, x.rows, 2 * x.f, x.d);
@@ -56,8 +56,19 @@ TEST(ChooseTile, TakesLargeTilesForLongSumsAndOverlapsShortOnes) {
 TEST(ChooseTile, TakesSmallTilesWhereLargeOnesWouldNotGoRound) {
   // 4 experts x 2 row tiles x 4 column tiles = 32 for 132 processors; 4 times the columns are enough.
   EXPECT_EQ(choose_tile(problem(GroupedLayout::nn, 4, 1024, 1024, 4096), h100), HopperTile::small);
-  EXPECT_EQ(choose_tile(problem(GroupedLayout::nn, 4, 1024, 8192, 4096), h100), HopperTile::large);
-  EXPECT_EQ(choose_tile(problem(GroupedLayout::nn, 4, 1024, 1024, 4096), 16), HopperTile::large);
+  EXPECT_NE(choose_tile(problem(GroupedLayout::nn, 4, 1024, 8192, 4096), h100), HopperTile::small);
+  EXPECT_NE(choose_tile(problem(GroupedLayout::nn, 4, 1024, 1024, 4096), 16), HopperTile::small);
+}
+
+// A cluster of two large tiles, one below the other, pads 256 rows to 512 half of the time.
+TEST(ChooseTile, PadsFewRowsByHalfATile) {
+  for (const std::int64_t rows : {200, 256, 512}) {
+    EXPECT_EQ(choose_tile(problem(GroupedLayout::nt, 128, 128 * rows, 4096, 4096), h100), HopperTile::overlapped)
+        << rows;
+  }
+  EXPECT_EQ(choose_tile(problem(GroupedLayout::nt, 128, 128 * 4096, 2048, 4096), h100), HopperTile::large);
+  // One tile across has no neighbour to make a cluster with.
+  EXPECT_EQ(choose_tile(problem(GroupedLayout::nn, 128, 128 * 256, 256, 4096), h100), HopperTile::large);
 }
 
 TEST(HopperTakes, WhatItsMemoryUnitCanAddress) {

@@ -7,7 +7,7 @@ using NtLarge = HopperProduct<GroupedLayout::nt, cute::Shape<cute::_128, cute::_
 constinit const HopperKernel hopper_nt_large = make_hopper_kernel<NtLarge>("nt 128x256x64 cooperative");
 
 using NtOverlapped = HopperProduct<GroupedLayout::nt, cute::Shape<cute::_128, cute::Int<192>, cute::_64>,
-                                   cute::Shape<cute::_2, cute::_1, cute::_1>, PingPong>;
+                                   cute::Shape<cute::_1, cute::_2, cute::_1>, PingPong>;
 constinit const HopperKernel hopper_nt_overlapped = make_hopper_kernel<NtOverlapped>("nt 128x192x64 ping-pong");
 
 using NtSmall = HopperProduct<GroupedLayout::nt, cute::Shape<cute::_64, cute::_128, cute::_128>,
