@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
-#include <mutex>
+#include <set>
 #include <sstream>
 
 namespace orthant::test {
@@ -277,19 +277,22 @@ std::vector<Kind> chosen_devices() {
   return kinds;
 }
 
-// The device, or null where one that is not required is not here; the first time, the reason is printed.
+// The device, or null where one that is not required is not here; the first time, the reason is printed. It is not
+// looked for again: to open its library is to read all of it.
 std::unique_ptr<Device> device_of(const Kind& kind, int threads) {
+  static std::set<std::string> absent_kinds;
+  if (absent_kinds.contains(kind.name)) {
+    return nullptr;
+  }
   try {
     return make_device(kind.name, threads);
   } catch (const Error& absent) {
     if (kind.required) {
       throw;
     }
-    static std::once_flag said;
-    std::call_once(said, [&] {
-      fmt::print("[ SKIPPED  ] the share of device \"{}\": {}\n", kind.name,
-                 std::string_view(absent.what()).substr(0, 300));
-    });
+    absent_kinds.insert(kind.name);
+    fmt::print("[ SKIPPED  ] the share of device \"{}\": {}\n", kind.name,
+               std::string_view(absent.what()).substr(0, 300));
     return nullptr;
   }
 }

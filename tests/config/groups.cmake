@@ -1,0 +1,3 @@
+foreach(suite IN ITEMS Corpus/BadConfiguration)
+  orthant_test_group(${suite} "${suite}*")
+endforeach()

@@ -1,0 +1,3 @@
+foreach(suite IN ITEMS Engines/OnEachEngine Parity/Offload)
+  orthant_test_group(${suite} "${suite}*")
+endforeach()

@@ -1,0 +1,3 @@
+foreach(suite IN ITEMS Families/Published)
+  orthant_test_group(${suite} "${suite}*")
+endforeach()
