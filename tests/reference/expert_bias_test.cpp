@@ -4,6 +4,7 @@
 
 #include "experts/experts.h"
 #include "tests/reference/rig.h"
+#include "tests/support/error_of.h"
 
 namespace orthant::test::expert_bias_test {
 namespace {
@@ -95,12 +96,9 @@ struct Oracle {
   }
 };
 
-class ExpertBias : public testing::TestWithParam<ComputeType> {};
-
-TEST_P(ExpertBias, IsItsDefinition) {
-  const bool half = GetParam() == ComputeType::bf16;
+Settings settings_of(ComputeType dtype) {
   Settings settings;
-  settings.run.dtype = GetParam();
+  settings.run.dtype = dtype;
   settings.data.sequence_length = tokens;
   settings.batch.sequences = 1;
   settings.model.layers = 1;
@@ -111,6 +109,14 @@ TEST_P(ExpertBias, IsItsDefinition) {
   settings.moe.top_k = top_k;
   settings.moe.d_expert = f;
   settings.moe.expert_bias = true;
+  return settings;
+}
+
+class ExpertBias : public testing::TestWithParam<ComputeType> {};
+
+TEST_P(ExpertBias, IsItsDefinition) {
+  const bool half = GetParam() == ComputeType::bf16;
+  const Settings settings = settings_of(GetParam());
   Rank rank(settings);
   ParamStore store(rank.plan(), rank.stream());
   Stream& s = rank.stream();
@@ -192,6 +198,32 @@ TEST_P(ExpertBias, IsItsDefinition) {
       EXPECT_LE(difference(rank.gradient(store, full), as_floats(*values)), allowed) << full;
     }
   }
+}
+
+TEST(ExpertBiases, RefuseSizesThatAreNotTheirs) {
+  const Settings settings = settings_of(ComputeType::fp32);
+  Rank rank(settings);
+  const ParamStore store(rank.plan(), rank.stream());
+  const std::vector<ParamGroup*> groups = store.groups_of_layer(1);
+  const auto routed = std::find_if(groups.begin(), groups.end(), [](const ParamGroup* g) { return g->experts; });
+  const std::vector<std::int32_t> none(tokens, 0);
+  const DeviceBatch batch = rank.batch(1, tokens, none, none);
+  StepSums sums = rank.sums();
+  const StepContext ctx{.plan = rank.plan(), .stream = rank.stream(), .batch = batch, .sums = sums};
+  const Tensor offset = rank.upload(DType::i32, {experts + 1}, std::vector<std::int32_t>(experts + 1, 0));
+  const Tensor nothing = rank.device().empty(DType::f32, {0, d});
+  std::vector<Param> weights = (*routed)->params;
+  const ExpertBiases narrow(store, weights, experts, f);
+  EXPECT_NE(error_of([&] {
+              narrow.add_in(ctx, nothing, offset, {0, experts});
+            }).find("first biases"),
+            std::string::npos);
+  weights.front().size[1] = d + 1;
+  const ExpertBiases wide(store, weights, experts, 2 * f);
+  EXPECT_NE(error_of([&] {
+              wide.add_out(ctx, nothing, offset, {0, experts});
+            }).find("second biases"),
+            std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(In, ExpertBias, testing::Values(ComputeType::fp32, ComputeType::bf16),
