@@ -182,6 +182,7 @@ TEST_F(Export, LeavesWhatIsThere) {
   write_file(out_ / "notes.txt", "mine");
   write_file(out_ / "config.json", "old");
   EXPECT_THAT(refusal(options()), HasSubstr("holds files already"));
+  EXPECT_THROW(export_run(options(), keys_of_plugin), ConfigError);
   EXPECT_EQ(read_file(out_ / "config.json"), "old");
 
   ExportOptions wanted = options();
