@@ -32,6 +32,7 @@ ExpertBiases::ExpertBiases(const ParamStore& store, const std::vector<Param>& we
       out_(biases_of(store, weights, weights.size() - static_cast<std::size_t>(experts), weights.size())),
       experts_(experts),
       n_(n),
+      d_(weights.front().size[1]),
       adds_out_(weights.front().offset[0] == 0) {}
 
 Tensor ExpertBiases::in(const Tensor& flat, const Range& experts) const {
@@ -41,6 +42,8 @@ Tensor ExpertBiases::in(const Tensor& flat, const Range& experts) const {
 }
 
 Tensor ExpertBiases::out(const Tensor& flat, const Range& experts) const {
+  require(flat.elements() == experts_ * d_, "{} experts have {} second biases, {} each were expected", experts_,
+          flat.elements(), d_);
   return of_experts(flat, experts_, experts);
 }
 

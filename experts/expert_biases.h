@@ -35,7 +35,7 @@ class ExpertBiases {
   Tensor out(const Tensor& flat, const Range& experts) const;  // [E, 1, d]
 
   ParamMatrix in_, out_;  // [E n, 1], [E d, 1]
-  std::int64_t experts_, n_;
+  std::int64_t experts_, n_, d_;
   bool adds_out_;
 };
 

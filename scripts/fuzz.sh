@@ -9,7 +9,7 @@ usage() {
   cat <<'TEXT'
 usage: ./runtests --fuzz SECONDS [TARGET...]
 
-Each TARGET (config, elf, hostfile, manifest, rendezvous, safetensors, tokens; all of them) for so many seconds, with the sanitizers
+Each TARGET (config, elf, hostfile, manifest, rendezvous, request_head, safetensors, tokens; all of them) for so many seconds, with the sanitizers
 of addresses and undefined behaviour. Needs clang, which is installed where it is missing. What is found lies in build/fuzz, with the
 input that shows it; corpora are kept in build/fuzz/corpus. Exit code 1 if anything was found.
 TEXT

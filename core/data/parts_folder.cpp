@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <orthant/error.h>
-#include <sys/file.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -15,6 +14,7 @@
 #include <iterator>
 #include <system_error>
 
+#include "core/base/file_lock.h"
 #include "core/data/write_file.h"
 
 namespace orthant {
@@ -77,11 +77,7 @@ PartsFolder::Lock::Lock(const fs::path& file) : file_(::open(file.c_str(), O_RDW
     const int error = errno;
     fail("cannot make '{}': {}", file.string(), std::generic_category().message(error));
   }
-  int result = -1;
-  do {
-    result = ::flock(file_, LOCK_EX | LOCK_NB);
-  } while (result != 0 && errno == EINTR);
-  if (result != 0) {
+  if (lock_file(file_, false) != 0) {
     ::close(file_);
     fail("'{}' belongs to another process that makes the same file: wait for it, or give another output",
          file.parent_path().string());

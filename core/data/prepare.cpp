@@ -192,7 +192,12 @@ TokenFile prepare_tokens(const PrepareOptions& options) {
   fs::path folder = options.output;
   folder += ".parts";
   PartsFolder parts(folder, describe_job(options, files));
-  Work(options, shards, parts).run();
+  try {
+    Work(options, shards, parts).run();
+  } catch (const ConfigError&) {
+    parts.remove();  // a text is refused: whoever mends it begins another job
+    throw;
+  }
 
   TokenFile content{.vocabulary = options.vocabulary(), .tokenizer = options.tokenizer->hash()};
   const auto finished = [&](std::size_t shard, bool check) {

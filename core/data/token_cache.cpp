@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <orthant/error.h>
-#include <sys/file.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -12,6 +11,7 @@
 #include <chrono>
 #include <system_error>
 
+#include "core/base/file_lock.h"
 #include "core/base/output.h"
 
 namespace orthant {
@@ -54,10 +54,10 @@ class FolderLock {
   FolderLock(const fs::path& folder, const std::string& host) {
     const fs::path path = folder / ("lock." + host);
     lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    int error = lock_ < 0 ? errno : try_lock(LOCK_NB);
+    int error = lock_ < 0 ? errno : lock_file(lock_, false);
     if (error == EWOULDBLOCK) {
       say("orthant: note: waits for another process that makes tokens in '{}'", folder.string());
-      error = try_lock(0);
+      error = lock_file(lock_, true);
     }
     if (error != 0) {
       close();
@@ -70,14 +70,6 @@ class FolderLock {
   FolderLock& operator=(const FolderLock&) = delete;
 
  private:
-  int try_lock(int flag) const {
-    while (::flock(lock_, LOCK_EX | flag) != 0) {
-      if (errno != EINTR) {
-        return errno;
-      }
-    }
-    return 0;
-  }
   void close() const {
     if (lock_ >= 0) {
       ::close(lock_);

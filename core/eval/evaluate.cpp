@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <iterator>
 #include <numbers>
 
 #include "core/base/json.h"
@@ -20,6 +20,7 @@ namespace {
 struct Choice {
   ScoredSequence sequence;
   std::int64_t tokens = 0;
+  double nats = 0;  // -log p of them
 };
 
 struct Question {
@@ -42,12 +43,12 @@ struct Task {
 
 class Reading {
  public:
-  Reading(const Tokenizer& tokenizer, std::int64_t length) : tokenizer_(tokenizer), length_(length) {}
+  Reading(const Tokenizer& tokenizer, std::int64_t length) : encoder_(tokenizer.encoder()), length_(length) {}
 
-  Text text(const std::string& path) const {
+  Text text(const std::string& path) {
     const MappedFile file(path);
     const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()), file.size());
-    Text text{.score = {.file = path}, .ids = tokenizer_.encode(bytes)};
+    Text text{.score = {.file = path}, .ids = ids_of(bytes)};
     if (text.ids.size() < 2) {
       throw ConfigError(fmt::format("'{}' has {} tokens: at least 2 are needed to predict one", path, text.ids.size()));
     }
@@ -56,7 +57,7 @@ class Reading {
     return text;
   }
 
-  Task task(const std::string& path) const {
+  Task task(const std::string& path) {
     Task task{.file = path, .questions = {}, .exact = {}};
     const std::size_t lines = for_each_line(path, [&](std::string_view line, const std::string& where) {
       const Json json = parse_json(std::as_bytes(std::span(line)), where);
@@ -86,8 +87,15 @@ class Reading {
     return asked;
   }
 
-  Question question(const Json& json, const std::string& where) const {
+  std::vector<std::int32_t> ids_of(std::string_view text) {
+    std::vector<std::int32_t> ids;
+    encoder_->encode(text, ids);
+    return ids;
+  }
+
+  Question question(const Json& json, const std::string& where) {
     const std::string context = text_at(json, "context", where);
+    const std::vector<std::int32_t> before = ids_of(context);
     const Json& choices = member(json, "choices", where);
     require(choices.is_array() && choices.size() >= 2, "{}: 'choices' must be a list of at least two texts", where);
     Question asked{
@@ -96,15 +104,16 @@ class Reading {
             choices.size());
     for (const Json& text : choices) {
       require(text.is_string(), "{}: 'choices' must hold texts", where);
-      asked.choices.push_back(choice(context, text.get<std::string>(), where));
+      asked.choices.push_back(choice(context, before, text.get<std::string>(), where));
     }
     return asked;
   }
 
   // Context and choice are encoded as one text, as a model would have read them; the tokens from the first that
   // differs from the context's on are the choice's.
-  Choice choice(const std::string& context, const std::string& text, const std::string& where) const {
-    const std::vector<std::int32_t> before = tokenizer_.encode(context), all = tokenizer_.encode(context + text);
+  Choice choice(const std::string& context, const std::vector<std::int32_t>& before, const std::string& text,
+                const std::string& where) {
+    const std::vector<std::int32_t> all = ids_of(context + text);
     std::size_t same = 0;
     while (same < before.size() && same < all.size() && before[same] == all[same]) {
       ++same;
@@ -119,7 +128,7 @@ class Reading {
     return made;
   }
 
-  const Tokenizer& tokenizer_;
+  std::unique_ptr<Encoder> encoder_;
   std::int64_t length_;
 };
 
@@ -137,49 +146,85 @@ FileScore score_text(const Text& text, std::int64_t length, Scorer& scorer) {
     const std::size_t end = std::min(last, begin + static_cast<std::size_t>(length));
     const auto at = [&](std::size_t i) { return text.ids.begin() + static_cast<std::ptrdiff_t>(i); };
     batch.push_back({{at(begin), at(end)}, {at(begin + 1), at(end + 1)}});
-    if (static_cast<std::int64_t>(batch.size()) == scorer.batch() || end == last) {
-      score.nats += finite(scorer.score(batch), text.score.file);
+    if (static_cast<std::int64_t>(batch.size()) == scorer.batch(length) || end == last) {
+      for (const double nats : scorer.score(batch)) {
+        score.nats += finite(nats, text.score.file);
+      }
       batch.clear();
     }
   }
   return score;
 }
 
-TaskScore score_task(const Task& task, Scorer& scorer) {
+// Choices of about one length together, so that little of a batch is padding.
+void score_choices(Task& task, Scorer& scorer) {
+  struct Asked {
+    Choice* choice;
+    const std::string* where;
+    std::int64_t length() const { return static_cast<std::int64_t>(choice->sequence.token.size()); }
+  };
+  std::vector<Asked> all;
+  for (Question& question : task.questions) {
+    for (Choice& choice : question.choices) {
+      all.push_back({&choice, &question.where});
+    }
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Asked& a, const Asked& b) { return a.length() > b.length(); });
+  for (auto begin = all.begin(); begin != all.end();) {
+    const auto end = begin + std::min<std::ptrdiff_t>(all.end() - begin, scorer.strangers(begin->length()));
+    std::vector<ScoredSequence> batch;
+    std::transform(begin, end, std::back_inserter(batch), [](const Asked& a) { return a.choice->sequence; });
+    const std::vector<double> nats = scorer.score(batch);
+    for (std::size_t i = 0; i < nats.size(); ++i, ++begin) {
+      begin->choice->nats = finite(nats[i], *begin->where);
+    }
+  }
+}
+
+TaskScore score_task(Task& task, Scorer& scorer) {
+  score_choices(task, scorer);
   TaskScore score{.file = task.file, .questions = static_cast<std::int64_t>(task.questions.size()), .answers = {}};
   for (const Question& question : task.questions) {
-    std::size_t likeliest = 0, likeliest_mean = 0;
-    double least = std::numeric_limits<double>::infinity(), least_mean = least;
-    for (std::size_t i = 0; i < question.choices.size(); ++i) {
-      const double nats = finite(scorer.score(std::span(&question.choices[i].sequence, 1)), question.where);
-      const double mean = nats / static_cast<double>(question.choices[i].tokens);
-      if (nats < least) {
-        least = nats;
-        likeliest = i;
-      }
-      if (mean < least_mean) {
-        least_mean = mean;
-        likeliest_mean = i;
-      }
-    }
-    score.right += likeliest == question.answer ? 1 : 0;
-    score.right_per_token += likeliest_mean == question.answer ? 1 : 0;
+    const auto likeliest = [&](auto&& nats) {
+      const auto less = [&](const Choice& a, const Choice& b) { return nats(a) < nats(b); };
+      const auto found = std::min_element(question.choices.begin(), question.choices.end(), less);
+      return static_cast<std::size_t>(found - question.choices.begin());
+    };
+    score.right += likeliest([](const Choice& c) { return c.nats; }) == question.answer ? 1 : 0;
+    const auto mean = [](const Choice& c) { return c.nats / static_cast<double>(c.tokens); };
+    score.right_per_token += likeliest(mean) == question.answer ? 1 : 0;
   }
   return score;
 }
 
-TaskScore score_exact(const Task& task, const OpenedModel& model, const Tokenizer& tokenizer,
-                      const EvalOptions& options) {
-  TaskScore score{
-      .file = task.file,
-      .kind = TaskKind::exact,
-      .questions = static_cast<std::int64_t>(task.exact.size()),
-      .answers = exact_answers(model, tokenizer, task.exact,
-                               {.max_tokens = options.max_tokens, .stop = options.stop, .threads = options.threads})};
-  for (std::size_t i = 0; i < task.exact.size(); ++i) {
-    score.right += score.answers[i] == task.exact[i].answer ? 1 : 0;
+// All tasks whose answers are generated, by one engine: it is the weights, as generation holds them.
+void score_exact(const std::vector<Task>& tasks, const OpenedModel& model, const Tokenizer& tokenizer,
+                 const EvalOptions& options, std::vector<TaskScore>& scores) {
+  std::vector<ExactQuestion> questions;
+  for (const Task& task : tasks) {
+    questions.insert(questions.end(), task.exact.begin(), task.exact.end());
   }
-  return score;
+  if (questions.empty()) {
+    return;
+  }
+  std::vector<std::string> answers =
+      exact_answers(model, tokenizer, questions,
+                    {.max_tokens = options.max_tokens, .stop = options.stop, .threads = options.threads});
+  auto next = answers.begin();
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    if (tasks[i].kind != TaskKind::exact) {
+      continue;
+    }
+    TaskScore& score = scores[i];
+    score = {.file = tasks[i].file,
+             .kind = TaskKind::exact,
+             .questions = static_cast<std::int64_t>(tasks[i].exact.size()),
+             .answers = {}};
+    for (const ExactQuestion& question : tasks[i].exact) {
+      score.right += *next == question.answer ? 1 : 0;
+      score.answers.push_back(std::move(*next++));
+    }
+  }
 }
 
 }  // namespace
@@ -209,7 +254,7 @@ Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, c
   const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(model, options.tokenizer);
   const std::int64_t length = settings.data.sequence_length;
   Evaluation evaluation{.tokenizer = tokenizer->name(), .length = length, .files = {}, .tasks = {}};
-  const Reading reading(*tokenizer, length);
+  Reading reading(*tokenizer, length);
   std::vector<Text> texts;
   for (const std::string& file : options.files) {
     texts.push_back(reading.text(file));
@@ -234,11 +279,7 @@ Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, c
       }
     });
   }
-  for (std::size_t i = 0; i < tasks.size(); ++i) {
-    if (!likelihood(tasks[i])) {
-      evaluation.tasks[i] = score_exact(tasks[i], model, *tokenizer, options);
-    }
-  }
+  score_exact(tasks, model, *tokenizer, options, evaluation.tasks);
   return evaluation;
 }
 

@@ -19,18 +19,25 @@ struct ScoredSequence {
 
 class Scorer {
  public:
-  // positions: that the longest sequence has; shorter ones are padded. threads: of the CPU.
+  // positions: that the longest sequence has. threads: of the CPU.
   // Errors: those of OneRankModel.
   Scorer(const OpenedModel& model, std::int64_t positions, int threads, Communicator& communicator);
 
-  // -log p of all labels of the sequences together, in nats.
-  double score(std::span<const ScoredSequence> sequences);
-  std::int64_t batch() const { return batch_; }  // sequences that are worth computing at once
+  // -log p of all labels of each sequence, in nats. Where no token's experts depend on other tokens, rows are as long
+  // as the longest sequence. On the CPU a sequence's number has the same bits in any company then.
+  std::vector<double> score(std::span<const ScoredSequence> sequences);
+  // Sequences of so many tokens at most that are worth computing at once.
+  std::int64_t batch(std::int64_t longest) const;
+  // As batch(), of sequences that have nothing to do with each other: none may take another one's seats with an expert.
+  std::int64_t strangers(std::int64_t longest) const { return sequences_a_group_ > 1 ? 1 : batch(longest); }
 
  private:
-  std::int64_t positions_, batch_;
+  std::int64_t row(std::int64_t longest) const { return group_tokens_ > 1 ? positions_ : longest; }
+
+  const std::int64_t positions_;
+  const std::int64_t group_tokens_;  // that share the seats of experts; 1: each has its own, so that rows may be short
+  const std::int64_t sequences_a_group_;
   OneRankModel model_;
-  StepSums sums_;
 };
 
 }  // namespace orthant

@@ -22,17 +22,29 @@ double uniform_at(const Sampling& how, std::uint64_t answer, std::int64_t positi
 
 }  // namespace
 
-void check_sampling(const Sampling& s) {
-  const auto refuse = [](bool bad, std::string why) {
-    if (bad) {
-      throw ConfigError(std::move(why));
-    }
+std::optional<SamplingFault> sampling_fault(const Sampling& s) {
+  const auto fault = [](const char* member, auto found, const char* expected) {
+    return SamplingFault{member, fmt::format("is {}: expected {}", found, expected)};
   };
-  refuse(!(s.temperature >= 0 && s.temperature <= 1e6),
-         fmt::format("temperature is {}: expected a number from 0 to 1e6", s.temperature));
-  refuse(s.top_k < 0, fmt::format("top_k is {}: expected 0 (all) or more", s.top_k));
-  refuse(!(s.top_p > 0 && s.top_p <= 1), fmt::format("top_p is {}: expected a number above 0, to 1", s.top_p));
-  refuse(!(s.min_p >= 0 && s.min_p <= 1), fmt::format("min_p is {}: expected a number from 0 to 1", s.min_p));
+  if (!(s.temperature >= 0 && s.temperature <= 1e6)) {
+    return fault("temperature", s.temperature, "a number from 0 to 1e6");
+  }
+  if (s.top_k < 0) {
+    return fault("top_k", s.top_k, "a whole number, 0 (all) or more");
+  }
+  if (!(s.top_p > 0 && s.top_p <= 1)) {
+    return fault("top_p", s.top_p, "a number above 0, to 1 (a temperature of 0 takes the likeliest token)");
+  }
+  if (!(s.min_p >= 0 && s.min_p <= 1)) {
+    return fault("min_p", s.min_p, "a number from 0 to 1");
+  }
+  return std::nullopt;
+}
+
+void check_sampling(const Sampling& sampling) {
+  if (const auto fault = sampling_fault(sampling)) {
+    throw ConfigError(fmt::format("{} {}", fault->member, fault->words));
+  }
 }
 
 // The likeliest candidates, in order, while wanted(how many there are already, their weight) says so; at least one.

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace orthant {
@@ -16,7 +18,13 @@ struct Sampling {
   std::uint64_t seed = 1;
 };
 
-// Refuses what is out of its bounds. Errors: ConfigError.
+// The first member that is out of its bounds, and "is -1: expected ..."; nullopt: none is.
+struct SamplingFault {
+  const char* member;
+  std::string words;
+};
+std::optional<SamplingFault> sampling_fault(const Sampling& sampling);
+// Errors: ConfigError for a fault.
 void check_sampling(const Sampling& sampling);
 
 // Thread safety: none; it keeps memory for the next call.
@@ -24,7 +32,7 @@ class Sampler {
  public:
   // The token at `position` of the answer number `answer`: a function of these arguments alone, so that it depends
   // neither on what else is generated at the same time nor on how often somebody asks.
-  // REQUIRES: temperature >= 0, top_k >= 0, 0 < top_p <= 1, 0 <= min_p <= 1. Errors: Error where no logit is finite, or
+  // REQUIRES: `how` has no fault. Errors: Error where no logit is finite, or
   // one is NaN.
   std::int32_t draw(std::span<const float> logits, const Sampling& how, std::uint64_t answer, std::int64_t position);
 

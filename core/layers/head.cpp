@@ -41,7 +41,7 @@ Tensor HeadLayer::forward(const StepContext& ctx, const Tensor& x, Saved& saved)
   const Tensor n = normed(ctx, x, saved);
   const std::int64_t tokens = n.dim(0), first = matrix_.param().offset[0];
   const std::int64_t chunk = tokens_a_chunk(ctx.plan.settings().model.vocab_size, device.asynchronous());
-  const Tensor losses = device.empty(DType::f32, {tokens});
+  const Tensor losses = ctx.sums.token_loss.defined() ? ctx.sums.token_loss : device.empty(DType::f32, {tokens});
   Tensor dn = ctx.training ? device.empty(n.dtype(), n.shape()) : Tensor();
   TeacherLogits* const teacher = ctx.training ? ctx.sums.teacher : nullptr;
   DistilLoss distil(cross_entropy_);

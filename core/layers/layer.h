@@ -20,6 +20,7 @@ class TeacherLogits;  // core/layers/distil_loss.h
 struct StepSums {
   // Some ranks see the same tokens: one of them counts (Plan::counts_tokens), the others keep theirs to themselves.
   Tensor loss;        // f64 [1] sum of -log p over counted tokens
+  Tensor token_loss;  // f32 [T] -log p of each token, 0 of those that do not count; undefined: nobody asks
   Tensor distil;      // f64 [1] sum of KL(teacher || student) over counted tokens, at the temperature
   Tensor balance, z;  // f64 [1] over all routed layers
   Tensor choices;     // i64 [routed layers of the model, 2, E]: choices kept, and dropped for capacity

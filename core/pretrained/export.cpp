@@ -150,10 +150,14 @@ bool check_output(const fs::path& output, bool replace_existing) {
   if (!fs::exists(output)) {
     return false;
   }
-  require(fs::is_directory(output), "'{}' is a file: give a folder to export into", output.string());
+  if (!fs::is_directory(output)) {
+    throw ConfigError(fmt::format("'{}' is a file: give a folder to export into", output.string()));
+  }
   const bool filled = !fs::is_empty(output);
-  require(!filled || replace_existing, "'{}' holds files already: give another folder, or --force to replace the model",
-          output.string());
+  if (filled && !replace_existing) {
+    throw ConfigError(
+        fmt::format("'{}' holds files already: give another folder, or --force to replace the model", output.string()));
+  }
   return filled;
 }
 

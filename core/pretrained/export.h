@@ -38,9 +38,9 @@ struct ExportResult {
 // Writes output/model.safetensors, output/config.json and what travels with the weights (adapter:
 // adapter_model.safetensors and adapter_config.json), complete or not at all: into a folder beside `output` that is
 // then renamed. Where `output` holds files already (and may), these are replaced, the others left alone. One tensor at
-// a time is in memory. Neither the run's data nor its other ranks are needed. Errors: Error for a run or checkpoint
-// that is not there, incomplete or cannot be read now, one that does not fit its configuration or is of another run
-// than its folder, an `output` that is not an empty folder, and for what the disk refuses.
+// a time is in memory. Neither the run's data nor its other ranks are needed. Errors: ConfigError for a run or
+// checkpoint that is not there or incomplete, and an `output` that is not an empty folder; Error for one that cannot be
+// read now, does not fit its configuration or is of another run than its folder, and for what the disk refuses.
 ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_keys,
                         const PluginKinds& plugin_kinds = {});
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/pretrained/family_parts.h"
 
@@ -99,8 +100,12 @@ void gpt_oss(ConfigLink& c) {
   c.ours("moe.every", "1");
   c.ours("moe.router_bias", "true");
   c.ours("moe.expert_bias", "true");
-  if (c.reading() && c.says("swiglu_limit") && c.take("swiglu_limit").is_null()) {
-    c.refuse("swiglu_limit = null: without a limit nothing is clamped, only 7.0 can be computed here");
+  for (const auto& [key, what] :
+       {std::pair("swiglu_limit", "without a limit nothing is clamped, only 7.0 can be computed here"),
+        std::pair("swiglu_alpha", "it says no slope, only 1.702 can be computed here")}) {
+    if (c.reading() && c.says(key) && c.take(key).is_null()) {
+      c.refuse(fmt::format("{} = null: {}", key, what));
+    }
   }
   c.theirs("swiglu_limit", 7.0);
   c.theirs("swiglu_alpha", 1.702);

@@ -181,17 +181,25 @@ class Matching {
 std::vector<NewTensor> tensors_of(const Receipt& receipt, const SourceFloats& floats) {
   std::vector<NewTensor> tensors;
   for (const TensorPlace& place : receipt.places) {
-    tensors.push_back({place.ours, place.our_shape(), [&floats, &place](float* out) {
-                         if (place.in_order()) {
-                           floats.read(place.theirs, place.begin, {out, static_cast<std::size_t>(place.elements())});
-                           return;
-                         }
-                         std::vector<float> spanned(static_cast<std::size_t>(place.span()));
-                         floats.read(place.theirs, place.begin, spanned);
-                         for (std::int64_t i = 0; i < place.elements(); ++i) {
-                           out[i] = spanned[static_cast<std::size_t>(place.at(i))];
-                         }
-                       }});
+    tensors.push_back(
+        {place.ours, place.our_shape(), [&floats, &place](float* out) {
+           if (place.in_order()) {
+             floats.read(place.theirs, place.begin, {out, static_cast<std::size_t>(place.elements())});
+             return;
+           }
+           if (place.column_step == 1) {  // whole rows of theirs, and only ours are read
+             const std::int64_t columns = place.shape[1];
+             for (std::int64_t i = 0; i < place.elements(); i += columns) {
+               floats.read(place.theirs, place.begin + place.at(i), {out + i, static_cast<std::size_t>(columns)});
+             }
+             return;
+           }
+           std::vector<float> spanned(static_cast<std::size_t>(place.span()));
+           floats.read(place.theirs, place.begin, spanned);
+           for (std::int64_t i = 0; i < place.elements(); ++i) {
+             out[i] = spanned[static_cast<std::size_t>(place.at(i))];
+           }
+         }});
   }
   return tensors;
 }

@@ -26,8 +26,9 @@ RunSource find_run_source(const fs::path& given, const char* what) {
   const fs::path path = fs::absolute(given / "").lexically_normal().parent_path();
   if (!fs::is_directory(path)) {
     const fs::path usual = fs::path("runs") / given;
-    fail("'{}' is not a folder: give a run's folder or a checkpoint's{}", given.string(),
-         given.is_relative() && fs::is_directory(usual) ? ", here '" + usual.string() + "'" : "");
+    throw ConfigError(
+        fmt::format("'{}' is not a folder: give a run's folder or a checkpoint's{}", given.string(),
+                    given.is_relative() && fs::is_directory(usual) ? ", here '" + usual.string() + "'" : ""));
   }
   RunSource source;
   if (is_checkpoint(path)) {
@@ -35,12 +36,17 @@ RunSource find_run_source(const fs::path& given, const char* what) {
   } else {
     std::vector<std::string> skipped;
     const auto latest = newest_in(path, what, skipped);
-    require(latest.has_value(), "'{}' has no complete checkpoint under checkpoints/{}{}{}", given.string(),
-            skipped.empty() ? "" : "; passed over:\n  ", fmt::join(skipped, "\n  "), hint_of_published(path));
+    if (!latest.has_value()) {
+      throw ConfigError(fmt::format("'{}' has no complete checkpoint under checkpoints/{}{}{}", given.string(),
+                                    skipped.empty() ? "" : "; passed over:\n  ", fmt::join(skipped, "\n  "),
+                                    hint_of_published(path)));
+    }
     source = {*latest, path / "config.resolved.toml", skipped};
   }
-  require(fs::exists(source.config), "'{}' is missing: it tells the shape of the model, and the run writes it",
-          source.config.string());
+  if (!fs::exists(source.config)) {
+    throw ConfigError(
+        fmt::format("'{}' is missing: it tells the shape of the model, and the run writes it", source.config.string()));
+  }
   return source;
 }
 

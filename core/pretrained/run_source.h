@@ -13,7 +13,7 @@ struct RunSource {
 };
 
 // given: a run's folder, whose newest undamaged checkpoint is taken, or a checkpoint's in it. what: the verb of the
-// command, for messages. Errors: Error for what is not there, is incomplete or cannot be read now.
+// command, for messages. Errors: ConfigError for what is not there or is incomplete, Error for what cannot be read now.
 RunSource find_run_source(const std::filesystem::path& given, const char* what);
 
 }  // namespace orthant

@@ -60,10 +60,15 @@ bool is_blocks(const FileTensor& tensor) {
   return tensor.dtype == DType::u8 && tensor.name.ends_with(blocks_suffix);
 }
 
+constexpr std::int64_t of_block = 32;  // elements with one scale
+
 // A sign, two bits of exponent (bias 1), one of mantissa.
-float quarter_value(unsigned bits) {
-  constexpr float sizes[] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
-  return (bits & 8u) != 0 ? -sizes[bits & 7u] : sizes[bits & 7u];
+constexpr float quarters[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+
+// 2^(exponent - 127). A product with it is exact, or infinite: 2^-128 and its multiples are f32's too.
+float power_of_two(unsigned exponent) {
+  return float_of_bits(exponent == 255 ? 0x7FC00000u : exponent == 0 ? 0x00400000u : exponent << 23);  // 255: no number
 }
 
 bool is_float(FileType type) {
@@ -192,21 +197,31 @@ void SourceFloats::read(const std::string& name, std::int64_t begin, std::span<f
   } else {
     widen(tensor.dtype, weights_.bytes(name).data() + static_cast<std::size_t>(begin) * tensor.dtype.bytes(), out);
   }
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    require(std::isfinite(out[i]), "'{}' holds {} at element {}: the source is damaged", name, out[i],
-            begin + static_cast<std::int64_t>(i));
-  }
+  const auto bad = std::find_if_not(out.begin(), out.end(), [](float value) { return std::isfinite(value); });
+  require(bad == out.end(), "'{}' holds {} at element {}: the source is damaged", name, bad == out.end() ? 0 : *bad,
+          begin + (bad - out.begin()));
 }
 
 void SourceFloats::read_blocks(const FileTensor& tensor, std::int64_t begin, std::span<float> out) const {
-  constexpr std::int64_t of_block = 32;
   const std::byte *from = weights_.bytes(tensor.name).data(), *scales = weights_.bytes(scales_of(tensor)).data();
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::int64_t at = begin + static_cast<std::int64_t>(i);
-    const int scale = std::to_integer<int>(scales[at / of_block]);  // 255: not a number
-    const unsigned both = std::to_integer<unsigned>(from[at / 2]);
-    const float value = quarter_value(at % 2 == 0 ? both & 15u : both >> 4);
-    out[i] = scale == 255 ? std::nanf("") : std::ldexp(value, scale - 127);
+  const std::int64_t end = begin + static_cast<std::int64_t>(out.size());
+  for (std::int64_t at = begin; at < end;) {  // the rest of a block
+    const std::int64_t block = at / of_block, stop = std::min((block + 1) * of_block, end);
+    const float scale = power_of_two(std::to_integer<unsigned>(scales[block]));
+    float values[16];
+    std::transform(std::begin(quarters), std::end(quarters), values, [&](float value) { return value * scale; });
+    float* to = out.data() + (at - begin);
+    if (stop - at == of_block) {  // no element is looked at for which half it is
+      for (const std::byte both : std::span(from + at / 2, of_block / 2)) {
+        *to++ = values[std::to_integer<unsigned>(both) & 15u];
+        *to++ = values[std::to_integer<unsigned>(both) >> 4];
+      }
+      at = stop;
+    }
+    for (; at < stop; ++at) {
+      const unsigned both = std::to_integer<unsigned>(from[at / 2]);
+      *to++ = values[at % 2 == 0 ? both & 15u : both >> 4];
+    }
   }
 }
 

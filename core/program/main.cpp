@@ -5,8 +5,10 @@
 #include <cstdlib>
 #include <exception>
 #include <new>
+#include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "core/base/output.h"
 #include "core/program/commands.h"
@@ -55,13 +57,26 @@ constexpr AddCommand commands[] = {
     orthant::add_serve_command,   orthant::add_distil_command,
 };
 
+// Says it, and returns the exit code. The parser helps before it looks for words that it does not know, and asks for a
+// command before it says that it does not know the one that was given.
+int exit_of(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> unknown = app.remaining(true);
+  const bool hidden = dynamic_cast<const CLI::Success*>(&error) != nullptr ||
+                      dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  if (hidden && !unknown.empty()) {
+    app.exit(CLI::ExtrasError(unknown));
+    return bad_usage;
+  }
+  return app.exit(error) == 0 ? 0 : bad_usage;  // --help and --version are "errors" of code 0
+}
+
 // What the user asked for, with its exit code.
 int run(CLI::App& app, int argc, char** argv, const int& exit_code) {
   try {
     app.parse(argc, argv);
     return exit_code;
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : bad_usage;  // --help and --version are "errors" of code 0
+    return exit_of(app, error);
   } catch (const orthant::Error& error) {
     orthant::say("orthant: {}", error.what());
     return static_cast<int>(error.code());

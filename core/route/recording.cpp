@@ -247,8 +247,10 @@ std::vector<std::int64_t> recorded_steps(const fs::path& run) {
     }
   }
   std::sort(steps.begin(), steps.end());
-  require(!steps.empty(), "{}: no routing is recorded; train with --set run.record_routing=2",
-          (run / "routing").string());
+  if (steps.empty()) {
+    throw ConfigError(
+        fmt::format("{}: no routing is recorded; train with --set run.record_routing=2", (run / "routing").string()));
+  }
   return steps;
 }
 

@@ -60,7 +60,7 @@ RecordedPart write_part(const std::filesystem::path& folder, int rank, RecordedT
 void finish_recording(const std::filesystem::path& folder, std::int64_t step, const std::vector<RecordedPart>& parts,
                       std::int64_t tokens, std::int64_t kept_logits);
 
-// The steps that were recorded, in order. Errors: Error naming the folder where there are none.
+// The steps that were recorded, in order. Errors: ConfigError naming the folder where there are none.
 std::vector<std::int64_t> recorded_steps(const std::filesystem::path& run);
 // Errors: Error naming the file for a part that is missing, damaged or of another step, for numbers that are not
 // finite, and where tokens are missing or there twice. Recordings of older programs have no checksums, and are read

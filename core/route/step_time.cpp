@@ -7,6 +7,7 @@
 #include <functional>
 #include <iterator>
 #include <numeric>
+#include <utility>
 
 namespace orthant {
 namespace {
@@ -22,6 +23,111 @@ double seconds_of(const std::function<void()>& work) {
 }
 
 }  // namespace
+
+// Experts::forward_here and backward_here (experts/experts.h), with every number 0.01: fused, or, where experts have
+// biases, operation by operation.
+class ExpertTimer::Work {
+ public:
+  Work(const Settings& settings, const Load& load, Device& device, Stream& stream)
+      : device_(device),
+        s_(stream),
+        kind_(settings.model.activation),
+        biases_(settings.moe.expert_bias),
+        dtype_(settings.run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16) {
+    const auto experts = static_cast<std::int64_t>(load.rows.size());
+    const std::int64_t all = std::accumulate(load.rows.begin(), load.rows.end(), std::int64_t{0});
+    const std::int64_t d = settings.model.d_model, f = d_expert_of(settings), n = is_gated(kind_) ? 2 * f : f;
+    // Rows are choices of tokens, spread evenly over them.
+    const std::int64_t top_k = load.tokens > 0 ? load.top_k : 1, tokens = load.tokens > 0 ? load.tokens : all;
+    require(all <= tokens * top_k, "{} rows are more than the choices of {} tokens", all, tokens);
+    std::vector<std::int32_t> offset = {0}, row(static_cast<std::size_t>(tokens * top_k), -1), source;
+    std::partial_sum(load.rows.begin(), load.rows.end(), std::back_inserter(offset));
+    for (std::int64_t r = 0; r < all; ++r) {
+      source.push_back(static_cast<std::int32_t>(r * tokens * top_k / all));
+      row[static_cast<std::size_t>(source.back())] = static_cast<std::int32_t>(r);
+    }
+    to_.row = device_.empty(DType::i32, {tokens, top_k});
+    to_.source = device_.empty(DType::i32, {all, 1});
+    to_.offset = device_.empty(DType::i32, {experts + 1});
+    s_.upload(to_.row, row.data());
+    s_.upload(to_.source, source.data());
+    s_.upload(to_.offset, offset.data());
+    s_.synchronize();  // before they go
+    to_.weight = filled(DType::f32, {tokens, top_k});
+    x_ = filled(dtype_, {tokens, d});
+    y_ = filled(dtype_, {tokens, d});
+    h_ = filled(dtype_, {all, n});
+    w_in_ = filled(dtype_, {experts, n, d});
+    w_out_ = filled(dtype_, {experts, d, f});
+    dw_in_ = filled(DType::f32, {experts, n, d});
+    dw_out_ = filled(DType::f32, {experts, d, f});
+    dx_ = filled(dtype_, {tokens, d});
+    dweight_ = filled(DType::f32, {tokens, top_k});
+    if (biases_) {
+      b_in_ = filled(dtype_, {experts, 1, n});
+      b_out_ = filled(dtype_, {experts, 1, d});
+      db_in_ = filled(DType::f32, {experts, 1, n});
+      db_out_ = filled(DType::f32, {experts, 1, d});
+      rows_ = filled(dtype_, {all, d});
+      a_ = filled(dtype_, {all, f});
+      dh_ = filled(dtype_, {all, n});
+      da_ = filled(dtype_, {all, f});
+      ones_ = filled(dtype_, {all, 1});
+      of_rows_ = filled(DType::f32, {all, 1});
+    }
+  }
+
+  void forward() {
+    if (!biases_) {
+      s_.expert_ffn(y_, h_, x_, w_in_, w_out_, to_, kind_);
+      return;
+    }
+    s_.pack(rows_, x_, to_.row, to_.source);
+    s_.grouped_gemm(h_, rows_, w_in_, to_.offset, {.transpose_b = true});
+    s_.grouped_gemm(h_, ones_, b_in_, to_.offset, {.beta = 1});
+    s_.activation(a_, h_, kind_);
+    s_.grouped_gemm(rows_, a_, w_out_, to_.offset, {.transpose_b = true});
+    s_.grouped_gemm(rows_, ones_, b_out_, to_.offset, {.beta = 1});
+    s_.combine(y_, rows_, to_.row, to_.weight, false);
+  }
+
+  void backward() {
+    if (!biases_) {
+      s_.expert_ffn_backward(dx_, dweight_, dw_in_, dw_out_, y_, x_, h_, w_in_, w_out_, to_, kind_, 0);
+      return;
+    }
+    s_.pack(rows_, y_, to_.row, to_.source);
+    s_.grouped_gemm(da_, rows_, w_out_, to_.offset, {});
+    s_.weighted_activation_backward(dh_, a_, dweight_, da_, h_, to_.weight, to_.source, kind_);
+    s_.grouped_gemm_tn(dw_out_, rows_, a_, to_.offset, 0);
+    s_.grouped_gemm(of_rows_, rows_, b_out_, to_.offset, {.transpose_b = true});
+    s_.grouped_gemm_tn(db_in_, ones_, dh_, to_.offset, 1);
+    s_.grouped_gemm_tn(db_out_, ones_, rows_, to_.offset, 1);
+    s_.pack(rows_, x_, to_.row, to_.source);
+    s_.grouped_gemm_tn(dw_in_, dh_, rows_, to_.offset, 0);
+    s_.grouped_gemm(rows_, dh_, w_in_, to_.offset, {});
+    s_.pack_backward(dx_, rows_, to_.row, false);
+  }
+
+ private:
+  Tensor filled(DType type, const Shape& shape) {
+    Tensor t = device_.empty(type, shape);
+    s_.fill(t, 0.01);
+    return t;
+  }
+
+  Device& device_;
+  Stream& s_;
+  const Activation kind_;
+  const bool biases_;
+  const DType dtype_;
+  Dispatch to_;
+  Tensor x_, y_, h_, w_in_, w_out_, dw_in_, dw_out_, dx_, dweight_;
+  Tensor b_in_, b_out_, db_in_, db_out_, rows_, a_, dh_, da_, ones_, of_rows_;  // of experts with biases
+};
+
+ExpertTimer::ExpertTimer(const Settings& settings, std::unique_ptr<Device> device, std::unique_ptr<Stream> stream)
+    : settings_(settings), device_(std::move(device)), stream_(std::move(stream)) {}
 
 ExpertTimer::ExpertTimer(const Settings& settings)
     : settings_(settings),
@@ -51,49 +157,17 @@ double ExpertTimer::copy_rate() {
 }
 
 double ExpertTimer::measure(const Load& load) {
-  const std::vector<std::int64_t>& rows = load.rows;
-  const DType dtype = settings_.run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16;
-  const auto experts = static_cast<std::int64_t>(rows.size());
-  const std::int64_t all = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-  const std::int64_t d = settings_.model.d_model, f = d_expert_of(settings_);
-  const std::int64_t n = is_gated(settings_.model.activation) ? 2 * f : f;
-  if (experts == 0) {
+  if (load.rows.empty()) {
     return 0;
   }
-  const auto filled = [&](DType type, const Shape& shape) {
-    Tensor t = device_->empty(type, shape);
-    stream_->fill(t, 0.01);
-    return t;
-  };
-  // Rows are choices of tokens, spread evenly over them.
-  const std::int64_t top_k = load.tokens > 0 ? load.top_k : 1, tokens = load.tokens > 0 ? load.tokens : all;
-  require(all <= tokens * top_k, "{} rows are more than the choices of {} tokens", all, tokens);
-  std::vector<std::int32_t> offset = {0}, row(static_cast<std::size_t>(tokens * top_k), -1), source;
-  std::partial_sum(rows.begin(), rows.end(), std::back_inserter(offset));
-  for (std::int64_t r = 0; r < all; ++r) {
-    source.push_back(static_cast<std::int32_t>(r * tokens * top_k / all));
-    row[static_cast<std::size_t>(source.back())] = static_cast<std::int32_t>(r);
-  }
-  Dispatch to;
-  to.row = device_->empty(DType::i32, {tokens, top_k});
-  to.source = device_->empty(DType::i32, {all, 1});
-  to.offset = device_->empty(DType::i32, {experts + 1});
-  stream_->upload(to.row, row.data());
-  stream_->upload(to.source, source.data());
-  stream_->upload(to.offset, offset.data());
-  to.weight = filled(DType::f32, {tokens, top_k});
-  const Tensor x = filled(dtype, {tokens, d}), y = filled(dtype, {tokens, d}), h = filled(dtype, {all, n});
-  const Tensor w_in = filled(dtype, {experts, n, d}), w_out = filled(dtype, {experts, d, f});
-  const Tensor dw_in = filled(DType::f32, {experts, n, d}), dw_out = filled(DType::f32, {experts, d, f});
-  const Tensor dx = filled(dtype, {tokens, d}), dweight = filled(DType::f32, {tokens, top_k});
-  const Activation kind = settings_.model.activation;
+  Work work(settings_, load, *device_, *stream_);
   double best = 0, spent = 0;
   for (int i = 0; i <= fewest_repetitions || spent < least_seconds; ++i) {
     const double seconds = seconds_of([&] {
       for (int pass = load.recomputed ? 0 : 1; pass < 2; ++pass) {
-        stream_->expert_ffn(y, h, x, w_in, w_out, to, kind);
+        work.forward();
       }
-      stream_->expert_ffn_backward(dx, dweight, dw_in, dw_out, y, x, h, w_in, w_out, to, kind, 0);
+      work.backward();
       stream_->synchronize();
     });
     best = i <= 1 ? seconds : std::min(best, seconds);  // the first finds cold memory

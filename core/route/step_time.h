@@ -25,6 +25,8 @@ class ExpertTimer {
  public:
   // On a device of the run's kind, with its threads. Errors: those of make_device.
   explicit ExpertTimer(const Settings& settings);
+  // stream: of the device, on which all is timed.
+  ExpertTimer(const Settings& settings, std::unique_ptr<Device> device, std::unique_ptr<Stream> stream);
 
   // What a rank's experts work on in a micro-batch of a layer.
   struct Load {
@@ -39,6 +41,8 @@ class ExpertTimer {
   double copy_rate();
 
  private:
+  // Tensors of one load, and what training makes of them.
+  class Work;
   double measure(const Load& load);
 
   const Settings& settings_;

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <orthant/error.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <array>
@@ -17,6 +16,7 @@
 #include <system_error>
 #include <thread>
 
+#include "core/base/file_lock.h"
 #include "core/run/text_file.h"
 #include "parallel/process_state.h"
 
@@ -81,14 +81,6 @@ bool holder_is_gone(std::map<std::string, std::string>& fields) {
       file.string()));
 }
 
-int try_lock(int file) {
-  int result = -1;
-  do {
-    result = ::flock(file, LOCK_EX | LOCK_NB);
-  } while (result != 0 && errno == EINTR);
-  return result == 0 ? 0 : errno;
-}
-
 }  // namespace
 
 RunLock::RunLock(const fs::path& run_folder, const std::string& job, Holder holder,
@@ -115,7 +107,7 @@ RunLock::RunLock(const fs::path& run_folder, const std::string& job, Holder hold
     }
   }
   const Clock::time_point begin = Clock::now();
-  int error = try_lock(file_);
+  int error = lock_file(file_, false);
   while (error == EWOULDBLOCK) {
     std::map<std::string, std::string> fields = fields_of(file);
     if (!holder_is_gone(fields) || Clock::now() - begin > patience) {
@@ -123,7 +115,7 @@ RunLock::RunLock(const fs::path& run_folder, const std::string& job, Holder hold
       refuse(run_folder, file);
     }
     std::this_thread::sleep_for(between_tries);
-    error = try_lock(file_);
+    error = lock_file(file_, false);
   }
   if (error != 0) {
     ::close(file_);

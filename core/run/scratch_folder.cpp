@@ -2,14 +2,13 @@
 
 #include <fcntl.h>
 #include <orthant/error.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <string>
 #include <system_error>
 
+#include "core/base/file_lock.h"
 #include "core/run/run_ids.h"
 
 namespace orthant {
@@ -28,7 +27,7 @@ void remove_what_was_left(const fs::path& among) {
       continue;
     }
     const int lock = ::open((it->path() / lock_name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (lock >= 0 && ::flock(lock, LOCK_EX | LOCK_NB) == 0) {
+    if (lock >= 0 && lock_file(lock, false) == 0) {
       std::error_code ignored;
       fs::remove_all(it->path(), ignored);
     }
@@ -50,9 +49,12 @@ ScratchFolder::ScratchFolder() {
   // It has its name when it is held: nobody meets it without.
   const fs::path early = path_ / "early";
   lock_ = ::open(early.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock_ < 0 || ::flock(lock_, LOCK_EX | LOCK_NB) != 0 ||
-      ::rename(early.c_str(), (path_ / lock_name).c_str()) != 0) {
-    const std::string why = std::strerror(errno);
+  int failed = lock_ < 0 ? errno : lock_file(lock_, false);
+  if (failed == 0 && ::rename(early.c_str(), (path_ / lock_name).c_str()) != 0) {
+    failed = errno;
+  }
+  if (failed != 0) {
+    const std::string why = std::generic_category().message(failed);
     std::error_code ignored;
     fs::remove_all(path_, ignored);
     if (lock_ >= 0) {

@@ -43,4 +43,9 @@ bool AnswerChannel::over() const {
   return left_ || error_.has_value() || open_ == 0;
 }
 
+std::size_t AnswerChannel::open() const {
+  const std::lock_guard lock(mutex_);
+  return open_;
+}
+
 }  // namespace orthant

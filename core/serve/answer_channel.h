@@ -33,12 +33,14 @@ class AnswerChannel {
   void leave();
   // Nothing more will be put, or wanted.
   bool over() const;
+  // Choices that have not ended.
+  std::size_t open() const;
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable come_;
   std::vector<Part> parts_;
-  std::size_t open_;  // choices that have not ended
+  std::size_t open_;
   bool left_ = false;
   std::optional<ApiError> error_;
 };

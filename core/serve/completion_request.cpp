@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::size_t most_stops = 16, longest_stop = 1000;
 constexpr std::int64_t most_logprobs = 20, most_answers = 128;
-constexpr double hottest = 1e6;
 
 constexpr std::string_view known[] = {
     "model",  "prompt",           "max_tokens",        "temperature", "top_p", "top_k", "min_p",  "n",
@@ -66,13 +65,13 @@ class Body {
     }
     return value->get<std::int64_t>();
   }
-  double number(const char* key, double otherwise, double low, double high) const {
+  double number(const char* key, double otherwise) const {
     const Json* value = at(key);
     if (value == nullptr) {
       return otherwise;
     }
-    if (!value->is_number() || value->get<double>() < low || value->get<double>() > high) {
-      refuse_field(key, "'{}' is {}: expected a number from {} to {}", key, clipped(value->dump()), low, high);
+    if (!value->is_number()) {
+      refuse_field(key, "'{}' is {}: expected a number", key, clipped(value->dump()));
     }
     return value->get<double>();
   }
@@ -218,12 +217,12 @@ Request request_of(const Body& body, const Tokenizer& tokenizer, const std::opti
   constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
   Request request;
   request.max_tokens = body.integer("max_tokens", 16, 0, limits.context);
-  request.sampling.temperature = body.number("temperature", 1, 0, hottest);
-  request.sampling.top_k = body.integer("top_k", 0, 0, any);
-  request.sampling.top_p = body.number("top_p", 1, 0, 1);
-  request.sampling.min_p = body.number("min_p", 0, 0, 1);
-  if (request.sampling.top_p == 0) {
-    refuse_field("top_p", "'top_p' is 0, which leaves no token: give a number above 0, or a temperature of 0");
+  request.sampling.temperature = body.number("temperature", 1);
+  request.sampling.top_k = body.integer("top_k", 0, std::numeric_limits<std::int64_t>::min(), any);
+  request.sampling.top_p = body.number("top_p", 1);
+  request.sampling.min_p = body.number("min_p", 0);
+  if (const auto fault = sampling_fault(request.sampling)) {
+    refuse_field(fault->member, "'{}' {}", fault->member, fault->words);
   }
   if (body.at("seed") != nullptr) {
     request.sampling.seed =

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "core/serve/api_error.h"
+#include "core/serve/client_socket.h"
 
 namespace orthant {
 namespace {
@@ -31,7 +33,8 @@ constexpr std::size_t longest_path = 1000;     // bytes; the library matches it 
 // whether the server is there gets an answer, and so does a completion too many.
 constexpr std::size_t connections = most_requests + 16;
 constexpr int most_not_accepted = 511;  // connections; the system may take fewer
-constexpr auto client_patience = 10s;   // for a client that sends nothing, or reads nothing
+constexpr auto client_patience = 10s;   // for a client that sends nothing, or reads nothing; and for a whole head
+constexpr auto longest_sending = 60s;   // of a body
 // Bytes of a stream that the system keeps for a client: enough that nothing waits, few enough that one that does not
 // read is noticed.
 constexpr int kept_for_client = 256 << 10;
@@ -84,21 +87,24 @@ int socket_of(const httplib::Request& request, int port) {
   return found;
 }
 
-bool has_gone(int socket) {
-  pollfd state{.fd = socket, .events = POLLRDHUP, .revents = 0};
-  return socket >= 0 && ::poll(&state, 1, 0) > 0 && (state.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-}
+// A client of HTTP/1.1 skips it before the head of its answer, whether it has asked for it or not. One of HTTP/1.0
+// would not.
+constexpr std::string_view interim = "HTTP/1.1 100 Continue\r\n\r\n";
+// Clients of event streams skip it.
+constexpr std::string_view comment = ":\n\n";
 
-ApiRequest api_request(const httplib::Request& request, int port) {
+ApiRequest api_request(const httplib::Request& request, int socket) {
+  ClientPresence client(socket, request.version == "HTTP/1.1" ? interim : "");
   return {.method = request.method,
           .path = request.path,
           .authorization = request.get_header_value("Authorization"),
           .content_type = request.get_header_value("Content-Type"),
           .body = {},
-          .gone = [socket = socket_of(request, port)] { return has_gone(socket); }};
+          .gone = [client]() mutable { return client.gone(); }};
 }
 
-void put_response(ApiResponse made, const ApiRequest& request, httplib::Response& response) {
+// socket: the client's; -1: not known, or of no use.
+void put_response(ApiResponse made, httplib::Response& response, int socket = -1) {
   response.status = made.status;
   for (const auto& [name, value] : made.headers) {
     response.set_header(name, value);
@@ -108,13 +114,15 @@ void put_response(ApiResponse made, const ApiRequest& request, httplib::Response
     return;
   }
   response.set_chunked_content_provider(
-      "text/event-stream", [next = std::move(made.next), gone = request.gone](std::size_t, httplib::DataSink& sink) {
+      "text/event-stream", [next = std::move(made.next), socket](std::size_t, httplib::DataSink& sink) {
         const std::optional<std::string> events = next();
         if (!events.has_value()) {
           sink.done();
           return true;
         }
-        return events->empty() ? !gone() : sink.write(events->data(), events->size());
+        // Nothing to tell: one that sends nothing more is asked whether it is there.
+        const std::string_view told = !events->empty() ? *events : sends_no_more(socket) ? comment : "";
+        return told.empty() || sink.write(told.data(), told.size());
       });
 }
 
@@ -141,10 +149,61 @@ class Threads final : public httplib::ThreadPool {
   std::function<void()> on_shutdown_;
 };
 
+// A client's connection as the library reads and writes it.
+class ClientStream final : public httplib::Stream {
+ public:
+  explicit ClientStream(ClientSocket& client) : client_(client) {}
+  bool is_readable() const override { return true; }  // or read() says that it is not
+  bool is_writable() const override { return client_.wait_for(POLLOUT, ClientSocket::Clock::now() + client_patience); }
+  ssize_t read(char* bytes, std::size_t count) override { return client_.read(bytes, count); }
+  ssize_t write(const char* bytes, std::size_t count) override { return client_.write(bytes, count); }
+  void get_remote_ip_and_port(std::string& ip, int& port) const override { address(getpeername, ip, port); }
+  void get_local_ip_and_port(std::string& ip, int& port) const override { address(getsockname, ip, port); }
+  socket_t socket() const override { return client_.number(); }
+
+ private:
+  void address(int (*name)(int, sockaddr*, socklen_t*), std::string& ip, int& port) const {
+    Any found{};
+    socklen_t size = sizeof found;
+    if (name(client_.number(), reinterpret_cast<sockaddr*>(&found), &size) == 0) {
+      ip = text_of(found);
+      port = port_of(found);
+    }
+  }
+  ClientSocket& client_;
+};
+
+// The library reads heads of any size for any time, and takes the first of two lengths of a body. So it is given only
+// those that were checked.
 class Server final : public httplib::Server {
  public:
   // The library lets five wait to be accepted: what comes beside them tries again after seconds.
   void let_many_wait() { ::listen(svr_sock_, most_not_accepted); }
+
+ private:
+  bool process_and_close_socket(socket_t socket) override {
+    ClientSocket client(socket, client_patience);
+    ClientStream stream(client);
+    bool answered = false;
+    try {
+      if (client.receive_head([&] { return svr_sock_ == INVALID_SOCKET; })) {
+        client.set_deadline(ClientSocket::Clock::now() + longest_sending);
+        bool closes = true;
+        answered = process_request(stream, closes, closes, nullptr);
+      }
+    } catch (const ApiError& refused) {
+      const ApiResponse response = Api::error(refused);
+      stream.write_format(
+          "HTTP/1.1 %d Refused\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: "
+          "close\r\n\r\n",
+          response.status, response.body.size());
+      stream.httplib::Stream::write(response.body);
+      client.end_gently();
+    }
+    ::shutdown(socket, SHUT_RDWR);
+    ::close(socket);
+    return answered;
+  }
 };
 
 }  // namespace
@@ -162,8 +221,6 @@ class HttpServer::Library {
       });
     };
     server_.set_keep_alive_max_count(1);
-    server_.set_read_timeout(client_patience);
-    server_.set_write_timeout(client_patience);
     server_.set_payload_max_length(longest_body);
     server_.set_tcp_nodelay(true);
     server_.set_socket_options([](socket_t socket) {
@@ -187,7 +244,7 @@ class HttpServer::Library {
       }
     });
     server_.set_exception_handler([](const Request&, Response& response, std::exception_ptr) {
-      put_response(Api::error({500, "the server failed to answer"}), {}, response);
+      put_response(Api::error({500, "the server failed to answer"}), response);
     });
   }
 
@@ -233,15 +290,15 @@ class HttpServer::Library {
   // What has no body that matters, or is refused whatever it is.
   bool route_without_body(const httplib::Request& request, httplib::Response& response) {
     if (request.path.size() > longest_path) {
-      put_response(Api::error({414, reason_of(414)}), {}, response);
+      put_response(Api::error({414, reason_of(414)}), response);
       return true;
     }
     const bool may_have_body = request.method == "POST" || request.method == "PUT" || request.method == "PATCH";
     if (may_have_body && (request.has_header("Content-Length") || request.has_header("Transfer-Encoding"))) {
       return false;
     }
-    const ApiRequest asked = api_request(request, port_);
-    put_response(api_.respond(asked), asked, response);
+    const int socket = socket_of(request, port_);
+    put_response(api_.respond(api_request(request, socket)), response, socket);
     return true;
   }
 
@@ -250,10 +307,11 @@ class HttpServer::Library {
   void route_with_body(const httplib::Request& request, httplib::Response& response,
                        const httplib::ContentReader& reader) {
     if (request.is_multipart_form_data()) {
-      put_response(Api::error({415, "the body's Content-Type is a form's: expected application/json"}), {}, response);
+      put_response(Api::error({415, "the body's Content-Type is a form's: expected application/json"}), response);
       return;
     }
-    ApiRequest asked = api_request(request, port_);
+    const int socket = socket_of(request, port_);
+    ApiRequest asked = api_request(request, socket);
     bool fits = true;
     const bool whole = reader([&](const char* bytes, std::size_t count) {
       fits = fits && asked.body.size() + count <= longest_body;  // also of what it is inflated to
@@ -263,12 +321,12 @@ class HttpServer::Library {
       return fits;
     });
     if (!fits) {
-      put_response(Api::error({413, reason_of(413)}), {}, response);
+      put_response(Api::error({413, reason_of(413)}), response);
     } else if (!whole) {
       const int status = response.status >= 400 ? response.status : 400;
-      put_response(Api::error({status, reason_of(status)}), {}, response);
+      put_response(Api::error({status, reason_of(status)}), response);
     } else {
-      put_response(api_.respond(asked), asked, response);
+      put_response(api_.respond(asked), response, socket);
     }
   }
 

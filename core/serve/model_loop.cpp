@@ -1,7 +1,10 @@
 #include "core/serve/model_loop.h"
 
+#include <algorithm>
 #include <exception>
+#include <functional>
 #include <new>
+#include <numeric>
 #include <utility>
 
 namespace orthant {
@@ -21,18 +24,19 @@ std::shared_ptr<AnswerChannel> ModelLoop::ask(std::vector<Request> choices) {
   if (ending_) {
     throw ending();
   }
-  std::erase_if(waiting_, [](const Waiting& w) { return w.channel->over(); });  // clients that have gone
-  if (waiting_.size() + choices.size() > capacity_) {
+  std::erase_if(waiting_, [](const Asked& asked) { return asked.channel->over(); });  // clients that have gone
+  const std::size_t waiting = std::transform_reduce(waiting_.begin(), waiting_.end(), std::size_t{0}, std::plus<>(),
+                                                    [](const Asked& asked) { return asked.waiting(); });
+  if (choices.size() > 1 && waiting + choices.size() > capacity_) {
     throw ApiError(
         503,
-        fmt::format("{} answers wait already, and this asks for {} more, of {} that may wait: try again later",
-                    waiting_.size(), choices.size(), capacity_),
+        fmt::format("{} answers wait already, and this asks for {} more, of {} that may wait: try again later, or ask "
+                    "for one",
+                    waiting, choices.size(), capacity_),
         "", "queue_full");
   }
   auto channel = std::make_shared<AnswerChannel>(choices.size());
-  for (std::size_t i = 0; i < choices.size(); ++i) {
-    waiting_.push_back({channel, i, std::move(choices[i])});
-  }
+  waiting_.push_back({channel, std::move(choices)});
   asked_.notify_one();
   return channel;
 }
@@ -65,31 +69,33 @@ bool ModelLoop::wait_for_work() {
 void ModelLoop::fill() {
   while (generator_.waiting() < batch_) {
     std::unique_lock lock(mutex_);
+    std::erase_if(waiting_, [](const Asked& asked) { return asked.channel->over(); });
     if (waiting_.empty()) {
       return;
     }
-    Waiting next = std::move(waiting_.front());
-    waiting_.pop_front();
-    lock.unlock();
-    if (!next.channel->over()) {
-      start(std::move(next));
+    const auto next = std::min_element(waiting_.begin(), waiting_.end(),
+                                       [](const Asked& a, const Asked& b) { return a.under_way() < b.under_way(); });
+    const std::shared_ptr<AnswerChannel> channel = next->channel;
+    const std::size_t choice = next->started++;
+    Request request = std::move(next->choices[choice]);
+    if (next->waiting() == 0) {
+      waiting_.erase(next);
     }
+    lock.unlock();
+    start(channel, choice, std::move(request));
   }
 }
 
-void ModelLoop::start(Waiting waiting) {
-  const std::shared_ptr<AnswerChannel> channel = waiting.channel;
-  waiting.request.on_token = [channel, choice = waiting.choice](const TokenEvent& event) {
-    return channel->put(choice, event);
-  };
-  waiting.request.on_error = [channel](const Error& error) { channel->fail({500, error.what()}); };
+void ModelLoop::start(const std::shared_ptr<AnswerChannel>& channel, std::size_t choice, Request request) {
+  request.on_token = [channel, choice](const TokenEvent& event) { return channel->put(choice, event); };
+  request.on_error = [channel](const Error& error) { channel->fail({500, error.what()}); };
   try {
-    generator_.add(std::move(waiting.request));
+    generator_.add(std::move(request));
   } catch (const Error& error) {
     channel->fail({400, error.what()});
     return;
   }
-  if (active_.empty() || active_.back() != channel) {
+  if (std::find(active_.begin(), active_.end(), channel) == active_.end()) {
     active_.push_back(channel);
   }
 }
@@ -117,8 +123,8 @@ void ModelLoop::fail_all(const ApiError& error) {
   for (const auto& channel : active_) {
     channel->fail(error);
   }
-  for (const Waiting& waiting : waiting_) {
-    waiting.channel->fail(error);
+  for (const Asked& asked : waiting_) {
+    asked.channel->fail(error);
   }
   active_.clear();
   waiting_.clear();

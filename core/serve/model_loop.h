@@ -1,13 +1,13 @@
 // ModelLoop: the thread that owns the model. Others ask; answers come through channels.
 //
-// At most `batch` answers are generated at once, in the order in which they were asked for, and at most `capacity`
-// wait.
+// At most `batch` answers are generated at once. A place that is free goes to the request with the fewest answers under
+// way, the oldest of these: one that asks for many holds them all only while nobody else waits. At most `capacity`
+// answers wait, and those of requests for one alone.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -32,16 +32,19 @@ class ModelLoop {
   void run();
 
  private:
-  struct Waiting {
+  struct Asked {
     std::shared_ptr<AnswerChannel> channel;
-    std::size_t choice;
-    Request request;
+    std::vector<Request> choices;
+    std::size_t started = 0;  // of them: the others wait
+
+    std::size_t waiting() const { return choices.size() - started; }
+    std::size_t under_way() const { return channel->open() - waiting(); }
   };
   using Clock = std::chrono::steady_clock;
 
   bool wait_for_work();
   void fill();
-  void start(Waiting waiting);
+  void start(const std::shared_ptr<AnswerChannel>& channel, std::size_t choice, Request request);
   void step();
   void fail_all(const ApiError& error);
 
@@ -51,7 +54,7 @@ class ModelLoop {
 
   std::mutex mutex_;
   std::condition_variable asked_;
-  std::deque<Waiting> waiting_;
+  std::vector<Asked> waiting_;  // some of whose answers wait, in the order in which they came
   bool ending_ = false;
   Clock::time_point deadline_;
 };

@@ -21,8 +21,10 @@ class SentencePieceTokenizer final : public Tokenizer {
       : Tokenizer(name, std::move(model_and_config)) {
     const auto status = processor_.LoadFromSerializedProto(files().front().bytes);
     if (!status.ok() || processor_.GetPieceSize() < 1) {
-      throw ConfigError(
-          fmt::format("tokenizer '{}': it is no SentencePiece model, or damaged: {}", name, status.ToString()));
+      throw ConfigError(fmt::format(
+          "tokenizer '{}': it is no SentencePiece model, or damaged. Give the tokenizer.model that was published, or a "
+          "tokenizer.json",
+          name));
     }
     const auto put = [](std::optional<std::int32_t>& place, int id) {
       if (id >= 0) {
@@ -48,7 +50,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     std::string text;
     if (std::none_of(pieces.begin(), pieces.end(), [&](int id) { return processor_.IsByte(id); })) {
       const auto status = processor_.Decode(pieces, &text);
-      require(status.ok(), "tokenizer '{}': {}", name(), status.ToString());
+      require(status.ok(), "tokenizer '{}': its tokens cannot be decoded: is the file damaged?", name());
       return text;
     }
     // The library makes U+FFFD of bytes that are no character, or none yet.
@@ -78,7 +80,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     explicit Own(const SentencePieceTokenizer& tokenizer) : tokenizer_(tokenizer) {}
     void encode(std::string_view text, std::vector<std::int32_t>& ids) override {
       const auto status = tokenizer_.processor_.Encode(text, &pieces_);
-      require(status.ok(), "tokenizer '{}': {}", tokenizer_.name(), status.ToString());
+      require(status.ok(), "tokenizer '{}': a text of {} bytes cannot be encoded: is the file damaged?",
+              tokenizer_.name(), text.size());
       ids.insert(ids.end(), pieces_.begin(), pieces_.end());
     }
 

@@ -3,6 +3,9 @@
 #include <orthant/error.h>
 #include <sentencepiece_trainer.h>
 
+#include <cstdlib>
+#include <optional>
+#include <string_view>
 #include <unordered_map>
 
 namespace orthant {
@@ -46,6 +49,29 @@ class Sentences final : public sentencepiece::SentenceIterator {
   bool done_ = false;
 };
 
+// The number that follows `words` in what the library says; nullopt: it says something else.
+std::optional<long> number_after(const std::string& said, std::string_view words) {
+  const std::size_t at = said.find(words);
+  if (at == std::string::npos || said.find_first_of("0123456789", at) != at + words.size()) {
+    return std::nullopt;
+  }
+  return std::strtol(said.c_str() + at + words.size(), nullptr, 10);
+}
+
+// The library's words are its source's, with file and line.
+std::string why_not(const std::string& said) {
+  if (const auto most = number_after(said, "Please set it to a value <= ")) {
+    return fmt::format("they can fill {} at most. Give a --vocab-size up to that, or more texts", *most);
+  }
+  if (const auto least = number_after(said, " vs ")) {
+    return fmt::format("its special tokens, bytes and characters are {} already. Give a --vocab-size above that",
+                       *least);
+  }
+  return "it needs one id for each of its special tokens, bytes and characters, and can fill only so many. Give "
+         "another "
+         "--vocab-size";
+}
+
 }  // namespace
 
 std::string train_tokenizer(const TrainTokenizerOptions& options, const std::function<bool(std::string&)>& next) {
@@ -66,14 +92,14 @@ std::string train_tokenizer(const TrainTokenizerOptions& options, const std::fun
   };
   sentencepiece::SetRandomGeneratorSeed(1);
   Sentences sentences(next);
+  if (sentences.done()) {
+    throw ConfigError("there is no sentence in these texts to train a tokenizer on: they are empty");
+  }
   std::string model;
   const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &sentences, &model);
   if (!status.ok()) {
-    throw ConfigError(
-        fmt::format("SentencePiece cannot make a vocabulary of {} from these texts: it needs one id for each of its "
-                    "special tokens, bytes and characters, and can fill only so many. Give another --vocab-size; it "
-                    "says: {}",
-                    options.vocabulary, status.ToString()));
+    throw ConfigError(fmt::format("a vocabulary of {} cannot be made from these texts: {}", options.vocabulary,
+                                  why_not(status.ToString())));
   }
   return model;
 }

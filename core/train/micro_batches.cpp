@@ -20,6 +20,10 @@ HostBatch with_window(HostBatch whole, std::int64_t window) {
 }
 
 HostBatch held_in(const HostBatch& whole, const Plan& plan, Region region) {
+  // Where nothing divides positions, a batch may have fewer than the plan's sequences.
+  if (plan.axes_of(Dim::position, region).empty()) {
+    return whole;
+  }
   std::vector<PositionRun> runs;
   for (const Range& run : plan.positions(region, plan.mesh().rank())) {
     runs.push_back({run.begin, run.count});

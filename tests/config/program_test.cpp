@@ -80,9 +80,26 @@ TEST_F(Program, ABadConfigurationExitsWith78AndSaysWhyOnStderr) {
   EXPECT_EQ(orthant("config 2>/dev/null").code, 78);
 }
 
+TEST_F(Program, AModelThatIsNotThereExitsWith78) {
+  for (const char* words : {"eval /nowhere a.txt", "generate /nowhere --prompt a", "serve /nowhere",
+                            "export /nowhere -o out", "upcycle /nowhere --experts 2 -o out", "distil /nowhere -o out",
+                            "import /nowhere -o out", "report /nowhere", "route /nowhere"}) {
+    const Outcome refused = orthant(std::string(words) + " 2>&1");
+    EXPECT_EQ(refused.code, 78) << words;
+    EXPECT_THAT(refused.output, HasSubstr("/nowhere")) << words;
+  }
+}
+
 TEST_F(Program, WrongUsageExitsWith2) {
   EXPECT_EQ(orthant("2>/dev/null").code, 2);
   EXPECT_EQ(orthant("confgi 2>/dev/null").code, 2);
+  for (const char* words : {"confgi --help", "confgi -h", "data prepair --help", "--help confgi", "confgi --version"}) {
+    const Outcome refused = orthant(std::string(words) + " 2>&1 >/dev/null");
+    EXPECT_EQ(refused.code, 2) << words;
+    EXPECT_THAT(refused.output, HasSubstr("not expected: ")) << words;
+  }
+  EXPECT_EQ(orthant("data --help").code, 0);
+  EXPECT_EQ(orthant("data prepare --help").code, 0);
   EXPECT_EQ(orthant("config --resolved --schema " + good_ + " 2>/dev/null").code, 2);
 }
 

@@ -19,6 +19,7 @@ using run_test::Result;
 using run_test::with_set;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 const std::string text =
     "One rank sees what all of them see. A teacher says how likely each byte is, and not only which one came. "
@@ -89,8 +90,8 @@ class Distil : public testing::Test {
     folder_.write("s.toml", student_toml);
     ASSERT_EQ(folder_.orthant({"train", "t.toml"}).code, 0);
   }
-  void make_student(const std::vector<std::string>& options = {}) {
-    std::vector<std::string> words = {"distil", "runs/teacher", "-o", "student"};
+  void make_student(const std::vector<std::string>& options = {}, const std::string& teacher = "runs/teacher") {
+    std::vector<std::string> words = {"distil", teacher, "-o", "student"};
     words.insert(words.end(), options.begin(), options.end());
     const Result made = folder_.orthant(words);
     ASSERT_EQ(made.code, 0) << made.error;
@@ -129,6 +130,41 @@ TEST_F(Distil, EveryLayoutEqualsOneRank) {
     const Result verified = folder_.orthant(with_set({"verify", "s.toml"}, layout));
     EXPECT_EQ(verified.code, 0) << layout.front() << "\n" << verified.output << verified.error;
     EXPECT_THAT(verified.output, AllOf(HasSubstr("distil_loss"), HasSubstr("\nequal")));
+  }
+}
+
+// What a configuration may say beside a teacher.
+TEST_F(Distil, EveryWayToTrainEqualsOneRank) {
+  make_student();
+  const std::string disk = "plugins.offload.directory=\"" + testing::TempDir() + "\"";
+  const std::vector<std::string> adapters = {"lora.rank=3", "lora.targets=[\"*\"]"},
+                                 early = {"optimizer.in_backward=true", "optimizer.clip_grad_norm=0"},
+                                 half = {"run.dtype=\"bf16\""},
+                                 nvme = {"plugins.offload.weights=\"nvme\"", "plugins.offload.states=\"nvme\"",
+                                         "plugins.offload.gradients=\"nvme\"", disk};
+  const std::vector<std::string> sharded = {"plugins.data.size=2", "plugins.data.zero=3"},
+                                 replicas = {"plugins.data.size=2"}, staged = {"plugins.pipeline.size=2"},
+                                 wide = {"plugins.pipeline.size=2", "plugins.tensor.size=2"};
+  for (const auto& [way, layout] :
+       {std::pair(adapters, sharded), std::pair(adapters, wide), std::pair(early, sharded), std::pair(early, staged),
+        std::pair(half, wide), std::pair(half, sharded), std::pair(nvme, replicas), std::pair(nvme, staged)}) {
+    const Result verified = folder_.orthant(with_set(with_set({"verify", "s.toml"}, way), layout));
+    EXPECT_EQ(verified.code, 0) << way.front() << " " << layout.front() << "\n" << verified.output << verified.error;
+    EXPECT_THAT(verified.output, AllOf(HasSubstr("distil_loss"), HasSubstr("\nequal")));
+  }
+}
+
+// The first and the last stage have the student's matrix, and both have the teacher's.
+TEST_F(Distil, ATiedHeadEqualsOneRankInAPipeline) {
+  ASSERT_EQ(folder_.orthant(with_set({"train", "t.toml"}, {"model.tie_embeddings=true", "run.name=\"tied\""})).code, 0);
+  make_student({}, "runs/tied");
+  for (const std::vector<std::string>& layout : std::vector<std::vector<std::string>>{
+           {"plugins.pipeline.size=2"},
+           {"plugins.pipeline.size=2", "plugins.data.size=2", "plugins.data.zero=2"},
+           {"plugins.pipeline.size=2", "plugins.tensor.size=2", "run.dtype=\"bf16\""}}) {
+    const Result verified = folder_.orthant(with_set({"verify", "s.toml"}, layout));
+    EXPECT_EQ(verified.code, 0) << layout.back() << "\n" << verified.output << verified.error;
+    EXPECT_THAT(verified.output, AllOf(HasSubstr("distil_loss"), HasSubstr("\nequal"), Not(HasSubstr("lm_head"))));
   }
 }
 

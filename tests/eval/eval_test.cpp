@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/eval/evaluate.h"
+#include "core/eval/score.h"
 #include "core/pretrained/sample_logits.h"
 #include "core/run/starting_weights.h"
 #include "core/session/session.h"
+#include "parallel/local/thread_world.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
@@ -120,6 +122,68 @@ TEST_F(Eval, TheLikeliestChoiceIsTheAnswer) {
   EXPECT_EQ(ask({"--task", "one.jsonl"})["tasks"][0]["right"], 1);
   folder_.write("mean.jsonl", json{{"context", context}, {"choices", choices}, {"answer", likeliest_mean}}.dump());
   EXPECT_EQ(ask({"--task", "mean.jsonl"})["tasks"][0]["right_per_token"], 1);
+}
+
+// A sequence's number has the same bits alone, among others and in a longer row, where no token takes another's seat.
+TEST_F(Eval, ASequenceHasOneNumberInAnyCompany) {
+  const auto sequence = [&](std::size_t begin, std::size_t count) {
+    ScoredSequence made;
+    for (std::size_t i = begin; i < begin + count; ++i) {
+      made.token.push_back(static_cast<unsigned char>(text_[i]));
+      made.label.push_back(i < begin + count / 2 ? -1 : static_cast<unsigned char>(text_[i + 1]));
+    }
+    return made;
+  };
+  const std::vector<ScoredSequence> all = {sequence(0, 16), sequence(3, 1), sequence(20, 9), sequence(7, 13)};
+  for (const std::string capacity : {"0", "0.5"}) {
+    const OpenedModel model(folder_.run(), "eval", {"moe.capacity_factor=" + capacity}, keys_of_plugin, {});
+    run_threads(1, [&](Communicator& communicator) {
+      Scorer scorer(model, 16, 2, communicator);
+      const std::vector<double> together = scorer.score(all);
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        EXPECT_EQ(scorer.score({&all[i], 1})[0], together[i]) << i << " with capacity " << capacity;
+        std::string text;
+        for (const std::int32_t id : all[i].token) {
+          text += static_cast<char>(id);
+        }
+        text += static_cast<char>(all[i].label.back());
+        if (capacity == "0") {
+          EXPECT_NEAR(together[i], nats(text, 16, all[i].token.size() / 2 + 1), 1e-5) << i;
+        }
+      }
+    });
+  }
+}
+
+TEST_F(Eval, ChoicesAloneAndTogetherAreRankedAlike) {
+  const auto line = [&](const std::vector<std::string>& choices, std::size_t answer) {
+    return json{{"context", "the la"}, {"choices", choices}, {"answer", answer}}.dump() + "\n";
+  };
+  const std::vector<std::pair<std::vector<std::string>, std::size_t>> questions = {
+      {{"st", "zzzz", "q"}, 0}, {{" window is", " w", "zz"}, 2}, {{"a", "b", "c", "d", "e"}, 3}};
+  for (const char* capacity : {"0", "0.5", "0.5 with groups of two sequences"}) {
+    std::vector<std::string> set = {"--set", std::string("moe.capacity_factor=") + std::string(capacity).substr(0, 3)};
+    if (std::string(capacity).size() > 3) {
+      set.insert(set.end(), {"--set", "moe.group_tokens=32"});
+    }
+    int right = 0, right_per_token = 0;
+    std::string all;
+    for (const auto& [choices, answer] : questions) {
+      folder_.write("one.jsonl", line(choices, answer));
+      std::vector<std::string> words = {"--task", "one.jsonl"};
+      words.insert(words.end(), set.begin(), set.end());
+      const json one = ask(words)["tasks"][0];
+      right += one["right"].get<int>();
+      right_per_token += one["right_per_token"].get<int>();
+      all += line(choices, answer);
+    }
+    folder_.write("all.jsonl", all);
+    std::vector<std::string> words = {"--task", "all.jsonl", "held.txt"};
+    words.insert(words.end(), set.begin(), set.end());
+    const json task = ask(words)["tasks"][0];
+    EXPECT_EQ(task["right"], right) << capacity;
+    EXPECT_EQ(task["right_per_token"], right_per_token) << capacity;
+  }
 }
 
 // A model that has learnt a text that says one thing again and again.

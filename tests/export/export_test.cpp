@@ -182,6 +182,7 @@ TEST_F(Export, LeavesWhatIsThere) {
   write_file(out_ / "notes.txt", "mine");
   write_file(out_ / "config.json", "old");
   EXPECT_THAT(refusal(options()), HasSubstr("holds files already"));
+  EXPECT_THROW(export_run(options(), keys_of_plugin), ConfigError);
   EXPECT_EQ(read_file(out_ / "config.json"), "old");
 
   ExportOptions wanted = options();
@@ -322,7 +323,7 @@ TEST_F(Export, Program) {
   EXPECT_EQ(config_in(out_).at("torch_dtype"), "bfloat16");
 
   const auto [refused, message] = program(arguments);
-  EXPECT_EQ(refused, 1);
+  EXPECT_EQ(refused, 78);
   EXPECT_THAT(message, HasSubstr("--force"));
   const auto [forced, ignored] = program(arguments + " --force");
   EXPECT_EQ(forced, 0);
@@ -331,7 +332,7 @@ TEST_F(Export, Program) {
 
   // A name alone is no folder, but the usual one may be meant.
   const auto [unknown, hint] = program("export small -o x", run_.parent_path().parent_path());
-  EXPECT_EQ(unknown, 1);
+  EXPECT_EQ(unknown, 78);
   EXPECT_THAT(hint, HasSubstr("here 'runs/small'"));
 }
 

@@ -88,7 +88,8 @@ INSTANTIATE_TEST_SUITE_P(Targets, Short,
                          testing::Values(Case{&config, 1000}, Case{&manifest, 5000}, Case{&safetensors, 10000},
                                          Case{&tokens, 10000}, Case{&hostfile, 5000}, Case{&rendezvous, 20000},
                                          Case{&elf, 2000}, Case{&tokenizer, 5000}, Case{&megatron, 10000},
-                                         Case{&conversation, 10000}, Case{&published, 5000}),
+                                         Case{&conversation, 10000}, Case{&published, 5000},
+                                         Case{&request_head, 20000}),
                          [](const auto& test) { return std::string(test.param.target->name); });
 
 }  // namespace

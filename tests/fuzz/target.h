@@ -18,6 +18,6 @@ struct Target {
 };
 
 extern const Target config, manifest, safetensors, tokens, hostfile, rendezvous, elf, tokenizer, megatron, conversation,
-    published;
+    published, request_head;
 
 }  // namespace orthant::fuzz

@@ -28,6 +28,14 @@ const std::string expert = "[plugins.expert]\nsize = 2\n";
 const Overrides low_memory = {R"(run.dtype="bf16")", R"(optimizer.master_weights="none")",
                               R"(optimizer.state_dtype="8bit")", "model.d_model=32"};
 
+// Small parameters of their own beside the experts' and the router's matrices.
+const Overrides with_biases = {R"(model.activation="clamped_swiglu")",
+                               "model.attention_sinks=true",
+                               "model.biases=true",
+                               "model.output_bias=true",
+                               "moe.router_bias=true",
+                               "moe.expert_bias=true"};
+
 const Layout layouts[] = {
     {"one_rank", {}, ""},
     {"one_rank_micro_batches", {"batch.micro_batch=2"}, ""},
@@ -51,6 +59,9 @@ const Layout layouts[] = {
      {"model.layers=4", "batch.micro_batch=2"},
      "[plugins.pipeline]\nsize = 2\nschedule = \"interleaved\"\nchunks = 2\n"},
     {"all_axes", {"batch.micro_batch=2"}, pipeline + zero(3) + tensor + expert},
+    {"biases", test::joined(with_biases, {"batch.micro_batch=2"}), ""},
+    {"biases_low_memory", test::joined(low_memory, with_biases), ""},
+    {"biases_zero_3", test::joined(with_biases, {R"(run.dtype="bf16")"}), zero(3) + expert},
 };
 
 struct Places {

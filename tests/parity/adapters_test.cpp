@@ -63,6 +63,8 @@ const Layout layouts[] = {
 const Model models[] = {
     {"some_frozen",
      {R"(train.freeze=["model.embed_tokens.weight", "*.self_attn.q_proj.weight", "*norm.weight", "*.experts.1.w1.weight"])"}},
+    {"sinks_frozen", {"model.attention_sinks=true", R"(train.freeze=["*.sinks"])"}},
+    {"sinks_alone", {"model.attention_sinks=true", R"(train.train_only=["*.sinks"])"}},
     {"experts_alone", {R"(train.train_only=["*.experts.*"])"}},
     {"all_adapted", {"lora.rank=3", R"(lora.targets=["*"])"}},
     {"adapters_frozen",

@@ -90,6 +90,39 @@ TEST(SourceFloats, BlocksOfFourBitsHaveTheirValues) {
             std::string::npos);
 }
 
+TEST(SourceFloats, EveryElementOfFourBitsHasItsValueAtEveryScale) {
+  const launch_test::TemporaryFolder folder;
+  std::vector<std::uint8_t> bytes, scales;
+  for (unsigned scale = 0; scale < 255; ++scale) {
+    scales.push_back(static_cast<std::uint8_t>(scale));
+    for (unsigned i = 0; i < 16; ++i) {  // 0 to 15, and down again
+      bytes.push_back(static_cast<std::uint8_t>(i < 8 ? 2 * i | (2 * i + 1) << 4 : (31 - 2 * i) | (30 - 2 * i) << 4));
+    }
+  }
+  write_safetensors(folder.path() / "model.safetensors",
+                    {{.name = "w_blocks", .dtype = DType::u8, .sizes = {255, 16}},
+                     {.name = "w_scales", .dtype = DType::u8, .sizes = {255}}},
+                    {bytes_of(bytes), bytes_of(scales)});
+  const SourceWeights weights(folder.path());
+  const SourceFloats floats(weights, {}, true);
+  for (unsigned scale = 0; scale < 255; ++scale) {
+    for (const unsigned from : {0u, 16u}) {                // a whole block, and half of one
+      const unsigned until = scale < 253 ? 32 : from + 4;  // 6 * 2^126 is the first that f32 has not
+      std::vector<float> read(until > from ? until - from : 0);
+      if (scale >= 253 && from == 16) {
+        continue;  // it begins with 6
+      }
+      floats.read("w_blocks", scale * 32 + from, read);
+      for (unsigned i = from; i < until; ++i) {
+        const unsigned bits = i < 16 ? i : 31 - i;
+        const double value = std::ldexp(defined(bits, 2, 1), static_cast<int>(scale) - 127);
+        ASSERT_EQ(static_cast<double>(read[i - from]), value) << bits << " at " << scale;
+        ASSERT_EQ(std::signbit(read[i - from]), bits >= 8) << bits << " at " << scale;
+      }
+    }
+  }
+}
+
 TEST(SourceFloats, AMatrixInEightBitsIsMultipliedBlockByBlock) {
   const launch_test::TemporaryFolder folder;
   constexpr std::int64_t rows = 7, columns = 11, block_rows = 3, block_columns = 4;

@@ -282,6 +282,7 @@ TEST_F(Spoilt, WhatGptOssSaysAndWeCannotComputeIsRefused) {
   EXPECT_THAT(with("swiglu_limit", 5.0), HasSubstr("swiglu_limit"));
   EXPECT_THAT(with("swiglu_limit", json()), HasSubstr("swiglu_limit = null"));
   EXPECT_THAT(with("swiglu_alpha", 1.0), HasSubstr("swiglu_alpha"));
+  EXPECT_THAT(with("swiglu_alpha", json()), HasSubstr("swiglu_alpha = null"));
   EXPECT_THAT(with("initial_context_length", 32),
               HasSubstr("initial_context_length = 32, but rope_scaling.original_max_position_embeddings = 16"));
   EXPECT_THAT(with("experts_per_token", 4), HasSubstr("experts_per_token = 4, but num_experts_per_tok = 2"));

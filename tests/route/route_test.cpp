@@ -217,7 +217,7 @@ TEST(Recording, ThatIsDamagedIsRefused) {
 TEST(Recording, ThatIsNotWholeIsRefused) {
   const Folder folder("broken");
   const Config config = experiment({}, table("data", 2));
-  EXPECT_THAT(test::error_of([&] { recorded_steps(folder.path()); }), HasSubstr("run.record_routing"));
+  EXPECT_THAT(test::error_of<ConfigError>([&] { recorded_steps(folder.path()); }), HasSubstr("run.record_routing"));
   record(config, folder.path());
   const fs::path step = recording_folder(folder.path(), 1);
   const auto read = [&] { read_recording(folder.path(), 1, config.settings); };
@@ -230,7 +230,7 @@ TEST(Recording, ThatIsNotWholeIsRefused) {
   fs::resize_file(step / part_name(1), 100);
   EXPECT_THAT(test::error_of(read), HasSubstr(part_name(1)));
   fs::remove(step / "recording.json");  // a run that was killed before
-  EXPECT_THAT(test::error_of([&] { recorded_steps(folder.path()); }), HasSubstr("no routing is recorded"));
+  EXPECT_THAT(test::error_of<ConfigError>([&] { recorded_steps(folder.path()); }), HasSubstr("no routing is recorded"));
 }
 
 // --- bytes

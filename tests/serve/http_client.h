@@ -43,6 +43,12 @@ class Connection {
     }
     return true;
   }
+  void sends_no_more() { ::shutdown(socket_, SHUT_WR); }
+  // Something can be read now.
+  bool anything() const {
+    char some;
+    return ::recv(socket_, &some, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+  }
   // Up to the end, or to `until`.
   std::string read(std::string_view until = {}) {
     std::string all;

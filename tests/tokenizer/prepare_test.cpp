@@ -63,9 +63,11 @@ TEST_F(Prepared, FinishedShardsAreKeptAndDamagedOnesAreMadeAgain) {
   for (int i = 0; i < 40; ++i) {
     text += "document " + std::to_string(i) + "--";
   }
-  const std::string good = folder_.write("good.txt", text), lines = folder_.write("bad.jsonl", "{\"text\": 1}");
-  PrepareOptions o = options({good, lines});
-  EXPECT_THROW(prepare_tokens(o), ConfigError);  // as if killed at the last shard
+  const std::string good = folder_.write("good.txt", text);
+  PrepareOptions o = options({good});
+  int shards = 0;
+  o.progress = [&](const PrepareProgress&) { require(++shards % 2 != 0, "killed, as it were"); };
+  EXPECT_THROW(prepare_tokens(o), Error);
   const fs::path parts = folder_.path() / "out.tok.parts", first = parts / "000000.part",
                  second = parts / "000001.part";
   ASSERT_TRUE(fs::exists(first));
@@ -73,16 +75,24 @@ TEST_F(Prepared, FinishedShardsAreKeptAndDamagedOnesAreMadeAgain) {
   const auto before = fs::last_write_time(first);
   std::fstream(second, std::ios::binary | std::ios::in | std::ios::out).seekp(40).put('\x7f');
   const std::string damaged = read_file(second);
-  EXPECT_THROW(prepare_tokens(o), ConfigError);
+  EXPECT_THROW(prepare_tokens(o), Error);
   EXPECT_EQ(fs::last_write_time(first), before);
   EXPECT_NE(read_file(second), damaged);
-  o.files = {good};  // another job, with other tokens: nothing of the old one is taken
-  o.eos = 7;
+  o.progress = nullptr;
+  o.eos = 7;  // another job, with other tokens: nothing of the old one is taken
   prepare_tokens(o);
   PrepareOptions whole = options({good}, "whole.tok");
   whole.eos = 7;
   prepare_tokens(whole);
   EXPECT_EQ(read_file(o.output), read_file(folder_.path() / "whole.tok"));
+}
+
+TEST_F(Prepared, ARefusedTextLeavesNothingBehind) {
+  const std::string good = folder_.write("good.txt", "ab--cd--ef--gh"), bad = folder_.write("bad.jsonl", "[1]");
+  const PrepareOptions o = options({good, bad});
+  EXPECT_THROW(prepare_tokens(o), ConfigError);
+  EXPECT_FALSE(fs::exists(folder_.path() / "out.tok.parts"));
+  EXPECT_FALSE(fs::exists(o.output));
 }
 
 TEST_F(Prepared, LinesThatAreNoTextAreRefusedByTheirNumber) {
@@ -120,8 +130,10 @@ TEST_F(Prepared, AFolderOfSomebodyElseIsLeftAlone) {
   EXPECT_THAT(error_of(options({text})), HasSubstr("are not shards of a token file"));
   EXPECT_EQ(read_file(folder_.path() / "out.tok.parts/job"), "mine");
   // What somebody puts beside shards stays.
-  const std::string other = folder_.write("b.txt", "ab--cd"), bad = folder_.write("bad.jsonl", "{}");
-  EXPECT_THAT(error_of(options({other, bad}, "two.tok")), HasSubstr("bad.jsonl"));
+  const std::string other = folder_.write("b.txt", "ab--cd");
+  PrepareOptions killed = options({other}, "two.tok");
+  killed.progress = [](const PrepareProgress&) { fail("killed, as it were"); };
+  EXPECT_THAT(error_of(killed), HasSubstr("killed"));
   const std::string note = folder_.write("two.tok.parts/note.part.txt", "keep");
   prepare_tokens(options({other}, "two.tok"));
   EXPECT_EQ(read_file(note), "keep");

@@ -271,6 +271,40 @@ TEST(Tokenizers, ATrainedModelGivesTextBack) {
   EXPECT_THROW(load_tokenizer(std::string(5000, 'x') + ".json"), ConfigError);
 }
 
+// The library's own words name its source files.
+TEST(Tokenizers, WhatTheLibraryRefusesIsSaidInOurWords) {
+  const TemporaryFolder folder;
+  const auto error_of = [](const auto& what) -> std::string {
+    try {
+      what();
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  const auto training = [&](std::int64_t vocabulary, const std::string& type, const std::string& text) {
+    return error_of([&] {
+      int lines = 0;
+      train_tokenizer({.vocabulary = vocabulary, .type = type}, [&](std::string& line) {
+        line = text;
+        return !text.empty() && ++lines < 50;
+      });
+    });
+  };
+  const std::string many = training(9000, "bpe", "hello world"), none = training(300, "bpe", "");
+  const std::string few = training(262, "bpe", "the quick brown fox jumps");
+  const std::string many_unigram = training(9000, "unigram", "hello world");
+  const std::string damaged = error_of([&] { load_tokenizer(folder.write("bad.model", "\x01\x02 no model")); });
+  EXPECT_THAT(many, HasSubstr("a vocabulary of 9000 cannot be made from these texts: they can fill 2"));
+  EXPECT_THAT(many_unigram, HasSubstr("they can fill 2"));
+  EXPECT_THAT(none, HasSubstr("no sentence"));
+  EXPECT_THAT(few, HasSubstr("its special tokens, bytes and characters are 2"));
+  EXPECT_THAT(damaged, HasSubstr("no SentencePiece model, or damaged"));
+  for (const std::string& said : {many, few, many_unigram, none, damaged}) {
+    EXPECT_THAT(said, testing::Not(HasSubstr(".cc"))) << said;
+  }
+}
+
 // Opt-in, as tests/export/transformers_test.cpp: a Python with the wheels tokenizers and sentencepiece.
 TEST(Tokenizers, SlowIdsAreThoseOfTheWheels) {
   if (paths::python().empty()) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "core/device/attention_check.h"
 #include "core/device/cpu/attention_tiles.h"
 
 namespace orthant {
@@ -59,11 +60,28 @@ void cached_attention(int threads, std::span<float> o, std::span<float> lse, std
                       std::span<const float> k, std::span<const float> v, std::span<const CachedRows> runs,
                       std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim, std::int64_t window) {
   using namespace attention_tiles;
+  check_heads("cached_attention", AttentionShape{1, 1, heads, kv_heads, head_dim});
+  const std::int64_t tokens = static_cast<std::int64_t>(lse.size()) / heads;
+  const auto has = [&](const char* name, std::size_t size, std::int64_t columns) {
+    require(static_cast<std::int64_t>(size) == tokens * columns,
+            "cached_attention: {} has {} elements, {} x {} expected", name, size, tokens, columns);
+  };
+  has("lse", lse.size(), heads);
+  has("o", o.size(), heads * head_dim);
+  has("q", q.size(), heads * head_dim);
+  has("k", k.size(), kv_heads * head_dim);
+  has("v", v.size(), kv_heads * head_dim);
+  for (const CachedRows& run : runs) {
+    require(run.row >= 0 && run.rows >= 0 && run.row + run.rows <= tokens,
+            "cached_attention: rows {} to {} of {} tokens", run.row, run.row + run.rows, tokens);
+    require(run.position >= 0 && run.cache->length() >= run.position + run.rows,
+            "cached_attention: {} rows go on at {} in a cache that has grown to {}", run.rows, run.position,
+            run.cache->length());
+  }
   const Geometry g(AttentionShape{1, 1, heads, kv_heads, head_dim});
   const std::int64_t group = heads / kv_heads, tasks = static_cast<std::int64_t>(runs.size()) * kv_heads;
   std::fill(o.begin(), o.end(), 0.0f);
   std::fill(lse.begin(), lse.end(), 0.0f);
-  const std::int64_t tokens = static_cast<std::int64_t>(lse.size()) / heads;
   parallel_for(threads, tasks, 1, [&](std::int64_t begin, std::int64_t end) {
     Arena arena;
     arena.reserve(QueryTile::floats(g));

@@ -52,7 +52,7 @@ struct CachedRows {
 
 // Puts the rows' keys and values and attends: o, q [T, heads c], lse [heads, T], k, v [T, kv_heads c], fp32. Rows that
 // no run names become 0 in o and in lse. window: tokens that a token sees, itself included; 0: all before it.
-// REQUIRES: each cache has grown by its rows.
+// Errors: Error for sizes that do not fit each other, and for a cache that has not grown by its rows.
 void cached_attention(int threads, std::span<float> o, std::span<float> lse, std::span<const float> q,
                       std::span<const float> k, std::span<const float> v, std::span<const CachedRows> runs,
                       std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim, std::int64_t window);

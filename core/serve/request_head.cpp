@@ -1,0 +1,102 @@
+#include "core/serve/request_head.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "core/serve/api_error.h"
+
+namespace orthant {
+namespace {
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+bool same_word(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return lower(x) == lower(y); });
+}
+
+bool is_token(char c) {
+  return (lower(c) >= 'a' && lower(c) <= 'z') || is_digit(c) ||
+         std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+}
+
+std::string_view without_blanks(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t"), end = text.find_last_not_of(" \t");
+  return begin == std::string_view::npos ? std::string_view() : text.substr(begin, end - begin + 1);
+}
+
+[[noreturn]] void refuse_head(const std::string& why) {
+  throw ApiError(400, "the request's head: " + why);
+}
+
+// Errors: ApiError for one that is there already.
+void set_once(std::optional<std::string>& header, std::string_view name, std::string_view value) {
+  if (header.has_value()) {
+    refuse_head(fmt::format("{} is given a second time: expected one, which says where the body ends", name));
+  }
+  header = value;
+}
+
+}  // namespace
+
+std::size_t size_of_head(std::string_view received) {
+  const std::string_view head = received.substr(0, longest_head);
+  for (std::size_t i = 0; i < head.size(); ++i) {
+    if (head[i] != '\n') {
+      continue;
+    }
+    if (i == 0 || head[i - 1] != '\r') {
+      refuse_head("a line ends in LF alone: expected CRLF");
+    }
+    if (i >= 3 && head.substr(i - 3, 2) == "\r\n") {
+      return i + 1;
+    }
+  }
+  if (received.size() < longest_head) {
+    return 0;
+  }
+  if (head.find('\n') == std::string_view::npos) {
+    throw ApiError(414, "the request's path is too long");
+  }
+  throw ApiError(
+      431, fmt::format("the request's head is longer than {} bytes: send fewer or shorter headers", longest_head));
+}
+
+void check_head(std::string_view head) {
+  std::optional<std::string> length, encoding;
+  std::size_t begin = head.find("\r\n") + 2;  // what parses the request line judges that
+  for (std::size_t i = 0; i < head.size(); ++i) {
+    if (head[i] == '\0' || (head[i] == '\r' && (i + 1 == head.size() || head[i + 1] != '\n'))) {
+      refuse_head("a NUL, or a CR without an LF");
+    }
+  }
+  for (std::size_t end; (end = head.find("\r\n", begin)) > begin; begin = end + 2) {
+    const std::string_view line = head.substr(begin, end - begin), name = line.substr(0, line.find(':'));
+    if (name.size() == line.size() || name.empty() || !std::all_of(name.begin(), name.end(), is_token)) {
+      refuse_head(fmt::format("expected 'Name: value', found '{}'", clipped(std::string(line))));
+    }
+    const std::string_view value = without_blanks(line.substr(name.size() + 1));
+    if (same_word(name, "Content-Length")) {
+      set_once(length, "Content-Length", value);
+      if (value.empty() || value.size() > 15 || !std::all_of(value.begin(), value.end(), is_digit)) {
+        refuse_head(fmt::format("Content-Length is '{}': expected a whole number", clipped(std::string(value))));
+      }
+    } else if (same_word(name, "Transfer-Encoding")) {
+      set_once(encoding, "Transfer-Encoding", value);
+      if (!same_word(value, "chunked")) {
+        refuse_head(fmt::format("Transfer-Encoding is '{}': expected chunked", clipped(std::string(value))));
+      }
+    }
+  }
+  if (length.has_value() && encoding.has_value()) {
+    refuse_head("Content-Length and Transfer-Encoding: expected one of them, which says where the body ends");
+  }
+}
+
+}  // namespace orthant
