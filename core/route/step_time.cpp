@@ -7,6 +7,10 @@
 #include <functional>
 #include <iterator>
 #include <numeric>
+#include <random>
+#include <type_traits>
+
+#include "core/route/gate_pass.h"
 
 namespace orthant {
 namespace {
@@ -21,14 +25,49 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+// `prepare` comes before each repetition, and is not timed.
+double fastest_of(
+    const std::function<void()>& work, const std::function<void()>& prepare = [] {}) {
+  double best = 0, spent = 0;
+  for (int i = 0; i <= fewest_repetitions || spent < least_seconds; ++i) {
+    prepare();
+    const double seconds = seconds_of(work);
+    best = i <= 1 ? seconds : std::min(best, seconds);  // the first finds cold memory
+    spent += seconds;
+  }
+  return best;
+}
+
+// Some tokens, and of one layer what was recorded of them.
+RecordedTokens chosen_tokens(const RecordedTokens& all, const RecordedLayer& layer,
+                             const std::vector<std::size_t>& which) {
+  const auto rows = [&](const auto& values) {
+    std::decay_t<decltype(values)> some;
+    const std::size_t width = values.size() / all.index.size();  // 0: none were recorded
+    for (const std::size_t t : which) {
+      some.insert(some.end(), values.begin() + std::ptrdiff_t(t * width),
+                  values.begin() + std::ptrdiff_t((t + 1) * width));
+    }
+    return some;
+  };
+  return {.index = rows(all.index),
+          .valid = rows(all.valid),
+          .token = rows(all.token),
+          .layers = {{.layer = layer.layer,
+                      .logits = rows(layer.logits),
+                      .expert = rows(layer.expert),
+                      .lse = rows(layer.lse),
+                      .state = layer.state}}};
+}
+
 }  // namespace
 
-ExpertTimer::ExpertTimer(const Settings& settings)
+WorkTimer::WorkTimer(const Settings& settings)
     : settings_(settings),
       device_(make_device(settings.run.device, static_cast<int>(settings.run.threads))),
       stream_(device_->make_main_stream()) {}
 
-double ExpertTimer::seconds(const Load& load) {
+double WorkTimer::seconds(const Load& load) {
   const auto [found, is_new] = known_.try_emplace(load, 0.0);
   if (is_new) {
     found->second = measure(load);
@@ -36,7 +75,34 @@ double ExpertTimer::seconds(const Load& load) {
   return found->second;
 }
 
-double ExpertTimer::copy_rate() {
+double WorkTimer::gates(const RecordedStep& step, const Settings& settings, std::int64_t tokens) {
+  GatePass pass(step, settings, *stream_);
+  // A group that several ranks share is decided whole on each of them.
+  const std::int64_t group = pass.config().group_tokens, whole = (tokens + group - 1) / group * group;
+  std::vector<std::size_t> order(static_cast<std::size_t>(whole));
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::mt19937 random(1);
+  double sum = 0;
+  for (const RecordedTokens& stage : step.of_stages) {
+    for (const RecordedLayer& layer : stage.layers) {
+      const auto work = [&] {
+        pass.decide();
+        pass.learn();
+        stream_->synchronize();
+      };
+      // In another order each time: a processor foresees the branches of a selection that it has seen before.
+      const auto prepare = [&] {
+        std::shuffle(order.begin(), order.end(), random);
+        const RecordedTokens some = chosen_tokens(stage, layer, order);
+        pass.load(some, some.layers.front());
+      };
+      sum += fastest_of(work, prepare);
+    }
+  }
+  return sum;
+}
+
+double WorkTimer::copy_rate() {
   const Tensor from = device_->empty(DType::f32, {4 << 20}), to = device_->empty(DType::f32, {4 << 20});
   stream_->fill(from, 1);
   double best = 0;
@@ -50,7 +116,7 @@ double ExpertTimer::copy_rate() {
   return best;
 }
 
-double ExpertTimer::measure(const Load& load) {
+double WorkTimer::measure(const Load& load) {
   const std::vector<std::int64_t>& rows = load.rows;
   const DType dtype = settings_.run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16;
   const auto experts = static_cast<std::int64_t>(rows.size());
@@ -87,23 +153,17 @@ double ExpertTimer::measure(const Load& load) {
   const Tensor dw_in = filled(DType::f32, {experts, n, d}), dw_out = filled(DType::f32, {experts, d, f});
   const Tensor dx = filled(dtype, {tokens, d}), dweight = filled(DType::f32, {tokens, top_k});
   const Activation kind = settings_.model.activation;
-  double best = 0, spent = 0;
-  for (int i = 0; i <= fewest_repetitions || spent < least_seconds; ++i) {
-    const double seconds = seconds_of([&] {
-      for (int pass = load.recomputed ? 0 : 1; pass < 2; ++pass) {
-        stream_->expert_ffn(y, h, x, w_in, w_out, to, kind);
-      }
-      stream_->expert_ffn_backward(dx, dweight, dw_in, dw_out, y, x, h, w_in, w_out, to, kind, 0);
-      stream_->synchronize();
-    });
-    best = i <= 1 ? seconds : std::min(best, seconds);  // the first finds cold memory
-    spent += seconds;
-  }
-  return best;
+  return fastest_of([&] {
+    for (int pass = load.recomputed ? 0 : 1; pass < 2; ++pass) {
+      stream_->expert_ffn(y, h, x, w_in, w_out, to, kind);
+    }
+    stream_->expert_ffn_backward(dx, dweight, dw_in, dw_out, y, x, h, w_in, w_out, to, kind, 0);
+    stream_->synchronize();
+  });
 }
 
-RoutedWork routed_work(const std::vector<Travel>& layers, const ExpertLayout& layout, const Rates& rates, int slots,
-                       ExpertTimer& timer) {
+RoutedWork routed_work(const RecordedStep& step, const Settings& settings, const std::vector<Travel>& layers,
+                       const ExpertLayout& layout, const Rates& rates, int slots, WorkTimer& timer) {
   RoutedWork work{.slots = slots};
   for (const Travel& layer : layers) {
     for (std::size_t batch = 0; batch < layer.rows.size(); ++batch) {
@@ -121,12 +181,16 @@ RoutedWork routed_work(const std::vector<Travel>& layers, const ExpertLayout& la
     work.exchange += static_cast<double>(layer.bytes_inside) / rates.inside / slots +
                      static_cast<double>(layer.bytes_between) / rates.between / slots;
   }
+  if (!layers.empty()) {
+    const auto batches = static_cast<double>(layout.recomputed.size());
+    work.gates = timer.gates(step, settings, layers.front().tokens) * batches * layout.ranks / slots;
+  }
   return work;
 }
 
 double predicted_seconds(double measured, const RoutedWork& old_work, const RoutedWork& new_work) {
-  const double rest = std::max(0.0, measured - old_work.experts - old_work.exchange);
-  return rest * old_work.slots / new_work.slots + new_work.experts + new_work.exchange;
+  const double rest = std::max(0.0, measured - old_work.seconds());
+  return rest * old_work.slots / new_work.slots + new_work.seconds();
 }
 
 }  // namespace orthant
