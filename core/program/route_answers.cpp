@@ -188,16 +188,18 @@ void RecordedRun::fill(Answer& answer) {
 
 double RecordedRun::predict(const std::vector<Travel>& travels, const ExpertLayout& layout, const Settings& settings) {
   if (timer_ == nullptr) {
-    timer_ = std::make_unique<ExpertTimer>(base_.settings);
+    timer_ = std::make_unique<WorkTimer>(base_.settings);
     const double rate = timer_->copy_rate();
     rates_ = {.inside = options_.rate_inside.value_or(rate), .between = options_.rate_between.value_or(rate)};
     std::vector<Travel> own;
     for (const Decisions& layer : replay(recording_, base_.settings)) {
       own.push_back(travel_of(layer, *layout_));
     }
-    own_ = routed_work(own, *layout_, rates_, slots(layout_->ranks, base_.settings), *timer_);
+    own_ =
+        routed_work(recording_, base_.settings, own, *layout_, rates_, slots(layout_->ranks, base_.settings), *timer_);
   }
-  const RoutedWork work = routed_work(travels, layout, rates_, slots(layout.ranks, settings), *timer_);
+  const RoutedWork work =
+      routed_work(recording_, settings, travels, layout, rates_, slots(layout.ranks, settings), *timer_);
   return predicted_seconds(*measured_, own_, work);
 }
 

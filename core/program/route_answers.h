@@ -51,7 +51,7 @@ class RecordedRun {
   RecordedStep recording_;
   std::optional<ExpertLayout> layout_;
   std::optional<double> measured_;
-  std::unique_ptr<ExpertTimer> timer_;
+  std::unique_ptr<WorkTimer> timer_;
   Rates rates_;
   RoutedWork own_;
 };

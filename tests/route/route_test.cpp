@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "core/route/replay.h"
+#include "core/route/step_time.h"
 #include "tests/route/recorded.h"
 #include "tests/support/error_of.h"
 #include "tests/support/experiment.h"
@@ -233,7 +234,28 @@ TEST(Recording, ThatIsNotWholeIsRefused) {
   EXPECT_THAT(test::error_of<ConfigError>([&] { recorded_steps(folder.path()); }), HasSubstr("no routing is recorded"));
 }
 
-// --- bytes
+// Of a predicted time only what changed is changed.
+TEST(StepTime, ReplacesWorkByWork) {
+  const RoutedWork was{.experts = 3, .gates = 1, .exchange = 2, .slots = 1};
+  EXPECT_DOUBLE_EQ(predicted_seconds(10, was, was), 10);
+  RoutedWork slower = was;
+  slower.gates = 4;
+  EXPECT_DOUBLE_EQ(predicted_seconds(10, was, slower), 13);
+  RoutedWork spread = was;
+  spread.slots = 2;
+  EXPECT_DOUBLE_EQ(predicted_seconds(10, was, spread), 8) << "the 4 s that are neither, on two slots";
+}
+
+TEST(StepTime, TimesTheGatesOfTheRecordedLayers) {
+  for (const Overrides& gate : gates) {
+    const Folder folder("gates");
+    const Config config = experiment(joined(gate, {"run.threads=1"}));
+    record(config, folder.path());
+    const RecordedStep step = read_recording(folder.path(), 1, config.settings);
+    WorkTimer timer(config.settings);
+    EXPECT_GT(timer.gates(step, config.settings, 1), 0) << testing::PrintToString(gate);  // of one whole group
+  }
+}
 
 }  // namespace
 }  // namespace orthant::route_test

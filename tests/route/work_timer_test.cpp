@@ -14,7 +14,7 @@ std::map<std::string, std::int64_t> calls_of(const Settings& settings) {
   auto device = make_device("cpu", 1);
   auto stream = std::make_unique<ProfilingStream>(device->make_main_stream());
   ProfilingStream& profile = *stream;
-  ExpertTimer timer(settings, std::move(device), std::move(stream));
+  WorkTimer timer(settings, std::move(device), std::move(stream));
   EXPECT_GT(timer.seconds({.rows = {5, 0, 7}, .tokens = 8, .top_k = 2}), 0);
   EXPECT_GT(timer.seconds({.rows = {5, 9}}), 0);
   std::map<std::string, std::int64_t> calls;
@@ -24,7 +24,7 @@ std::map<std::string, std::int64_t> calls_of(const Settings& settings) {
   return calls;
 }
 
-TEST(ExpertTimer, TimesTheProductsOfBiases) {
+TEST(WorkTimer, TimesTheProductsOfBiases) {
   for (const char* dtype : {"run.dtype=\"fp32\"", "run.dtype=\"bf16\""}) {
     for (const bool biases : {false, true}) {
       auto calls =
