@@ -8,24 +8,6 @@ namespace {
 
 using namespace attention_tile;
 
-// delta [batch, h, queries] = rows of d_o times rows of o, [T_q, h c] both. A warp has one row of a head.
-template <class T>
-__global__ void __launch_bounds__(threads) row_products(float* delta, const T* d_o, const T* o, const Geometry g) {
-  constexpr std::int64_t warps = threads / warp_threads;
-  const std::int64_t all = g.batch * g.queries * g.heads;
-  for (std::int64_t row = blockIdx.x * warps + warp(); row < all; row += gridDim.x * warps) {
-    const std::int64_t t = row / g.heads, h = row % g.heads, at = row * g.c;
-    float sum = 0.0f;
-    for (int e = lane(); e < g.c; e += warp_threads) {
-      sum += to_float(d_o[at + e]) * to_float(o[at + e]);
-    }
-    sum = warp_sum(sum);
-    if (lane() == 0) {
-      delta[(t / g.queries * g.heads + h) * g.queries + t % g.queries] = sum;
-    }
-  }
-}
-
 // The sides of the backward's tiles: 16 R own rows, 16 C others. A thread adds one row after the other whatever the
 // sides are, so no bit depends on them. Of small tiles a multiprocessor has room for one block, with all its registers.
 template <int D, bool small>
@@ -73,7 +55,7 @@ __global__ void __launch_bounds__(threads, small ? 1 : 0)
   Sums<R, D> out;
   clear<R, D>(out);
 
-  const Sight all = sight_of_tile(g, sequence, i0, Tile::own);
+  const Sight all = sight_of_tile(g, sequence, i0, Tile::own).any;
   const auto [begin, end] = keys_of(g, all, Tile::other);
   for (std::int64_t j0 = begin; j0 < end; j0 += Tile::other) {
     if (!meet(all, places_of_tile(g, j0, Tile::other))) {
@@ -141,7 +123,7 @@ __global__ void __launch_bounds__(threads, small ? 1 : 0)
   for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
     const std::int64_t sums_at = (sequence * g.heads + h) * g.queries;
     for (std::int64_t i0 = in_order ? j0 / Tile::other * Tile::other : 0; i0 < g.queries; i0 += Tile::other) {
-      if (!meet(sight_of_tile(g, sequence, i0, Tile::other), all)) {
+      if (!meet(sight_of_tile(g, sequence, i0, Tile::other).any, all)) {
         continue;
       }
       const std::int64_t at = (sequence * g.queries + i0) * g.q_stride() + h * g.c, valid = g.queries - i0;
@@ -190,12 +172,10 @@ void plain_attention_backward(CudaStream& stream, const Tensor& dq, const Tensor
                               const Tensor& lse, const SeenKeys& seen, const AttentionShape& shape, bool add) {
   const Geometry g = geometry(shape, seen, {dq, dk, dv, d_o, q, k, v});
   auto* const delta = static_cast<float*>(stream.scratch(0, lse.bytes()));
+  attention_delta(stream, delta, d_o, o, shape);
   with_types(q.dtype(), dq.dtype(), [&](auto in, auto out) {
     using T = decltype(in);
     using O = decltype(out);
-    launch(row_products<T>,
-           Grid{blocks_for(lse.elements(), threads / warp_threads, 32 * stream.cuda().multiprocessors()), threads},
-           stream.handle(), delta, d_o.as<T>(), o.as<T>(), g);
     const Saved<T> saved{q.as<T>(), k.as<T>(), v.as<T>(), d_o.as<T>(), lse.as<float>(), delta};
     with_channels(g.c, [&](auto channels) {
       constexpr int D = decltype(channels)::value;
@@ -203,11 +183,11 @@ void plain_attention_backward(CudaStream& stream, const Tensor& dq, const Tensor
         constexpr bool small = decltype(is_small)::value;
         using Tile = BackwardTile<D, small>;
         launch(backward_queries<D, small, T, O>,
-               tiles(g.batch * g.heads, g.queries, Tile::own, stream.cuda().shared(Tile::bytes)), stream.handle(),
-               dq.as<O>(), saved, g, add);
+               tiles(g.batch * g.heads, g.queries, Tile::own, threads, stream.cuda().shared(Tile::bytes)),
+               stream.handle(), dq.as<O>(), saved, g, add);
         launch(backward_keys<D, small, T, O>,
-               tiles(g.batch * g.kv_heads, g.keys, Tile::own, stream.cuda().shared(Tile::bytes)), stream.handle(),
-               dk.as<O>(), dv.as<O>(), saved, g, add);
+               tiles(g.batch * g.kv_heads, g.keys, Tile::own, threads, stream.cuda().shared(Tile::bytes)),
+               stream.handle(), dk.as<O>(), dv.as<O>(), saved, g, add);
       });
     });
   });

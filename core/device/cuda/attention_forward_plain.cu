@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(threads, D <= 64 ? 2 : 1)
   Sums<R, D> out;
   clear<R, D>(out);
 
-  const Sight all = sight_of_tile(g, sequence, i0, Tile::own);
+  const Sight all = sight_of_tile(g, sequence, i0, Tile::own).any;
   const auto [begin, end] = keys_of(g, all, Tile::other);
   for (std::int64_t j0 = begin; j0 < end; j0 += Tile::other) {
     if (!meet(all, places_of_tile(g, j0, Tile::other))) {
@@ -135,8 +135,8 @@ void plain_attention(CudaStream& stream, const Tensor& o, const Tensor& lse, con
         constexpr bool small = decltype(is_small)::value;
         using Tile = ForwardTile<D, small>;
         launch(forward<D, small, T, O>,
-               tiles(g.batch * g.heads, g.queries, Tile::own, stream.cuda().shared(Tile::bytes)), stream.handle(),
-               o.as<O>(), lse.as<float>(), q.as<T>(), k.as<T>(), v.as<T>(), g);
+               tiles(g.batch * g.heads, g.queries, Tile::own, threads, stream.cuda().shared(Tile::bytes)),
+               stream.handle(), o.as<O>(), lse.as<float>(), q.as<T>(), k.as<T>(), v.as<T>(), g);
       });
     });
   });
