@@ -15,6 +15,8 @@ struct Case {
   const char* name;
   AttentionShape shape;
   Values first, q_position, k_position;  // first [T_q], q_position [positions], k_position [keys]; empty: none
+  // A query and a key that it does not see and that is equal to it: the weight would be large. -1: none.
+  std::int64_t blind_query = -1, hidden_key = -1;
   std::int64_t keys() const { return shape.kv_positions == 0 ? shape.positions : shape.kv_positions; }
 };
 
@@ -39,8 +41,10 @@ double dot(const Values& a, std::int64_t a_at, const Values& b, std::int64_t b_a
 }
 
 // Row by row from the definition: weights p = softmax(q k' / sqrt(c)) over the keys that are seen, o = p v, and with
-// d_p = d_o v', d_s = p (d_p - p . d_p), d_q = d_s k / sqrt(c), d_k = d_s' q / sqrt(c), d_v = p' d_o.
-Results reference(const Case& a, const Values& q, const Values& k, const Values& v, const Values& d_o) {
+// d_p = d_o v', d_s = p (d_p - d_o . o), d_q = d_s k / sqrt(c), d_k = d_s' q / sqrt(c), d_v = p' d_o.
+// given_o: o as a backward gets it, which is rounded.
+Results reference(const Case& a, const Values& q, const Values& k, const Values& v, const Values& d_o,
+                  const Values& given_o) {
   const AttentionShape& s = a.shape;
   const std::int64_t c = s.head_dim, keys = a.keys(), group = s.heads / s.kv_heads;
   const double scale = 1 / std::sqrt(static_cast<double>(c));
@@ -57,7 +61,7 @@ Results reference(const Case& a, const Values& q, const Values& k, const Values&
         };
         const auto key_row = [&](std::int64_t j) { return ((b * keys + j) * s.kv_heads + h / group) * c; };
         std::vector<std::int64_t> seen;
-        double total = 0, mean = 0;
+        double total = 0;
         for (std::int64_t j = 0; j < keys; ++j) {
           if (first <= place(j) && place(j) <= last) {
             seen.push_back(j);
@@ -69,9 +73,7 @@ Results reference(const Case& a, const Values& q, const Values& k, const Values&
         }
         at(r.lse, (b * s.heads + h) * s.positions + i) = std::log(total);
         const auto weight = [&](std::int64_t j) { return std::exp(scale * dot(q, row, k, key_row(j), c)) / total; };
-        for (const std::int64_t j : seen) {
-          mean += weight(j) * dot(d_o, row, v, key_row(j), c);
-        }
+        const double mean = dot(d_o, row, given_o, row, c);
         for (const std::int64_t j : seen) {
           const double p = weight(j), d_s = p * (dot(d_o, row, v, key_row(j), c) - mean) * scale;
           for (std::int64_t e = 0; e < c; ++e) {
@@ -139,12 +141,18 @@ std::vector<Case> ring_blocks() {
   for (std::int64_t i = 0; i < 70; ++i) {
     first.push_back(static_cast<double>(i % 7 == 3 ? 150 : i));  // every seventh query sees nothing
   }
+  // One query does not see one end of a tile of keys, which all others see.
+  const AttentionShape corner{1, 128, 1, 1, 64, 128};
+  Values one_less(128, 0.0);
+  one_less[5] = 1;
   Values document(180, 0.0);
   for (std::int64_t t = 0; t < 180; ++t) {
     document[t] = t % 90 < 45 ? 0 : 60;
   }
   return {{"zig-zag slices, documents", zigzag, document, runs({45, 90}, 45), runs({0, 135}, 45)},
           {"keys in any order, rows without one", uneven, first, runs({31}, 70), shuffled},
+          {"the last key of a tile hidden from a query", corner, {}, runs({126}, 128), runs({0}, 128), 0, 127},
+          {"the first key of a tile hidden from a query", corner, one_less, runs({127}, 128), runs({0}, 128), 5, 0},
           {"keys of later places alone", later, {}, runs({0}, 40), runs({40}, 33)}};
 }
 
@@ -159,8 +167,16 @@ Tensors make_tensors(OpContext& c, const Case& a) {
   const auto places = [&](const Values& x) {
     return x.empty() ? Tensor{} : c.input(DType::i32, {static_cast<std::int64_t>(x.size())}, x).tensor;
   };
-  return {c.normal(DType::bf16, wide, 1.2),
-          c.normal(DType::bf16, narrow, 1.2),
+  const Input q = c.normal(DType::bf16, wide, 1.2);
+  Input k = c.normal(DType::bf16, narrow, 1.2);
+  if (a.blind_query >= 0) {
+    for (std::int64_t e = 0; e < narrow[1]; ++e) {
+      at(k.values, a.hidden_key * narrow[1] + e) = at(q.values, a.blind_query * wide[1] + e);
+    }
+    k = c.input(DType::bf16, narrow, k.values);
+  }
+  return {q,
+          k,
           c.normal(DType::bf16, narrow, 1),
           c.normal(DType::bf16, wide, 1),
           places(a.first),
@@ -190,7 +206,7 @@ TEST(AttentionMma, WholeSequencesForward) {
       const Tensor o = c.poisoned(DType::bf16, x.q.tensor.shape());
       const Tensor lse = c.poisoned(DType::f32, {s.batch, s.heads, s.positions});
       c.stream().attention(o, lse, x.q.tensor, x.k.tensor, x.v.tensor, x.first, s);
-      const Results expected = reference(a, x.q.values, x.k.values, x.v.values, x.d_o.values);
+      const Results expected = reference(a, x.q.values, x.k.values, x.v.values, x.d_o.values, c.values_of(o));
       c.expect("o", o, expected.o, 0.01);
       c.expect("lse", lse, expected.lse, 2e-6);
     });
@@ -205,10 +221,83 @@ TEST(AttentionMma, BlocksOfARingForward) {
       const Tensor o = c.poisoned(DType::f32, x.q.tensor.shape());
       const Tensor lse = c.poisoned(DType::f32, {s.batch, s.heads, s.positions});
       c.stream().attention_block(o, lse, x.q.tensor, x.k.tensor, x.v.tensor, x.q_position, x.k_position, x.first, s);
-      const Results expected = reference(a, x.q.values, x.k.values, x.v.values, x.d_o.values);
+      const Results expected = reference(a, x.q.values, x.k.values, x.v.values, x.d_o.values, c.values_of(o));
       c.expect("o", o, expected.o, 0.008);
       c.expect("lse", lse, expected.lse, 2e-6);
     });
+  }
+}
+
+// Weights and d_s are rounded to bf16 before they are multiplied; the largest of a row shows where its sum cancels.
+constexpr double of_gradients = 0.04;
+
+TEST(AttentionMma, WholeSequencesBackward) {
+  for (const Case& a : whole_sequences()) {
+    const AttentionShape& s = a.shape;
+    on_every_gpu(a, [&](OpContext& c) {
+      const Tensors x = make_tensors(c, a);
+      const Tensor &q = x.q.tensor, &k = x.k.tensor, &v = x.v.tensor;
+      const Tensor o = c.poisoned(DType::bf16, q.shape()), dq = c.poisoned(DType::bf16, q.shape());
+      const Tensor dk = c.poisoned(DType::bf16, k.shape()), dv = c.poisoned(DType::bf16, k.shape());
+      const Tensor lse = c.poisoned(DType::f32, {s.batch, s.heads, s.positions});
+      c.stream().attention(o, lse, q, k, v, x.first, s);
+      c.stream().attention_backward(dq, dk, dv, x.d_o.tensor, q, k, v, o, lse, x.first, s);
+      const Results expected = reference(a, x.q.values, x.k.values, x.v.values, x.d_o.values, c.values_of(o));
+      c.expect("dq", dq, expected.dq, of_gradients);
+      c.expect("dk", dk, expected.dk, of_gradients);
+      c.expect("dv", dv, expected.dv, of_gradients);
+    });
+  }
+}
+
+// They are added to what is there.
+TEST(AttentionMma, BlocksOfARingBackward) {
+  for (const Case& a : ring_blocks()) {
+    const AttentionShape& s = a.shape;
+    on_every_gpu(a, [&](OpContext& c) {
+      const Tensors x = make_tensors(c, a);
+      const Tensor &q = x.q.tensor, &k = x.k.tensor, &v = x.v.tensor;
+      const Tensor o = c.poisoned(DType::f32, q.shape()), o_rounded = c.poisoned(DType::bf16, q.shape());
+      const Tensor lse = c.poisoned(DType::f32, {s.batch, s.heads, s.positions});
+      const Tensor dq = c.constant(DType::f32, q.shape(), 0.25).tensor,
+                   dk = c.constant(DType::f32, k.shape(), 0.5).tensor;
+      const Tensor dv = c.constant(DType::f32, k.shape(), -0.25).tensor;
+      c.stream().attention_block(o, lse, q, k, v, x.q_position, x.k_position, x.first, s);
+      c.stream().cast(o_rounded, o);
+      c.stream().attention_block_backward(dq, dk, dv, x.d_o.tensor, q, k, v, o_rounded, lse, x.q_position, x.k_position,
+                                          x.first, s);
+      Results expected = reference(a, x.q.values, x.k.values, x.v.values, x.d_o.values, c.values_of(o_rounded));
+      const auto more = [](Values& values, double by) {
+        for (double& one : values) {
+          one += by;
+        }
+      };
+      more(expected.dq, 0.25);
+      more(expected.dk, 0.5);
+      more(expected.dv, -0.25);
+      c.expect("dq", dq, expected.dq, of_gradients);
+      c.expect("dk", dk, expected.dk, of_gradients);
+      c.expect("dv", dv, expected.dv, of_gradients);
+    });
+  }
+}
+
+// Weights that are rounded to bf16 are the matrix units': the plain tiles, whose heads are of other sizes, keep fp32.
+TEST(AttentionMma, IsTakenWhereHeadsFit) {
+  const auto device = make_device("simt", 1);
+  OpContext c(*device);
+  for (const std::int64_t channels : {64, 60}) {
+    const Case a{"", {1, 50, 1, 1, channels}, {}, runs({0}, 50), runs({0}, 50)};
+    const Tensors x = make_tensors(c, a);
+    const Tensor o = c.poisoned(DType::f32, {50, channels}), lse = c.poisoned(DType::f32, {1, 1, 50});
+    c.stream().attention_block(o, lse, x.q.tensor, x.k.tensor, x.v.tensor, x.q_position, x.k_position, {}, a.shape);
+    const Values expected = reference(a, x.q.values, x.k.values, x.v.values, x.d_o.values, c.values_of(o)).o,
+                 got = c.values_of(o);
+    double furthest = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      furthest = std::max(furthest, std::abs(got[i] - expected[i]));
+    }
+    EXPECT_EQ(furthest > 1e-4, channels == 64) << channels << " channels: " << furthest;
   }
 }
 

@@ -53,7 +53,10 @@ void CudaStream::attention_backward(const Tensor& dq, const Tensor& dk, const Te
     return;
   }
 #endif
-  plain_attention_backward(*this, dq, dk, dv, d_o, q, k, v, o, lse, {{}, {}, first}, shape, false);
+  const SeenKeys seen{{}, {}, first};
+  if (!mma_attention_backward(*this, dq, dk, dv, d_o, q, k, v, o, lse, seen, shape, false)) {
+    plain_attention_backward(*this, dq, dk, dv, d_o, q, k, v, o, lse, seen, shape, false);
+  }
 }
 
 }  // namespace orthant::cuda

@@ -73,7 +73,10 @@ void CudaStream::attention_block_backward(const Tensor& dq, const Tensor& dk, co
                                           const Tensor& lse, const Tensor& q_position, const Tensor& k_position,
                                           const Tensor& first, const AttentionShape& shape) {
   check_attention_block_backward(dq, dk, dv, d_o, q, k, v, o, lse, q_position, k_position, first, shape);
-  plain_attention_backward(*this, dq, dk, dv, d_o, q, k, v, o, lse, {q_position, k_position, first}, shape, true);
+  const SeenKeys seen{q_position, k_position, first};
+  if (!mma_attention_backward(*this, dq, dk, dv, d_o, q, k, v, o, lse, seen, shape, true)) {
+    plain_attention_backward(*this, dq, dk, dv, d_o, q, k, v, o, lse, seen, shape, true);
+  }
 }
 
 }  // namespace orthant::cuda

@@ -25,35 +25,6 @@ __device__ float quad_sum(float x) {
   return x + __shfl_xor_sync(all_lanes, x, 2);
 }
 
-// Minus infinity where a query does not see a key: those of the tiles at i0 and j0.
-template <int R, int N>
-__device__ void hide_unseen(Sums<R, N>& scores, const Geometry& g, std::int64_t sequence, std::int64_t i0,
-                            std::int64_t j0) {
-  Sight sight[R][2];
-#pragma unroll
-  for (int i = 0; i < R; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      sight[i][half] = sight_of(g, sequence, i0 + own_row<R>(i, half));
-    }
-  }
-#pragma unroll
-  for (int n = 0; n < N / 8; ++n) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const std::int32_t place = place_of(g, j0 + column_of(n) + e);
-#pragma unroll
-      for (int i = 0; i < R; ++i) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float& score = scores[i][n][half * 2 + e];
-          score = sees(sight[i][half], place) ? score : -INFINITY;
-        }
-      }
-    }
-  }
-}
-
 // A row's state: `top` the greatest score so far, `sum` this lane's part of the weights' sum.
 template <int N, int C>
 __device__ void scores_to_weights(float (&scores)[N / 8][4], float (&out)[C / 8][4], float& top, float& sum, int half,
@@ -87,7 +58,7 @@ __device__ void scores_to_weights(float (&scores)[N / 8][4], float (&out)[C / 8]
 // A block: the queries of a tile, one head. o [T_q, h c], lse [batch, h, queries], q [T_q, h c], k, v [T_k, kv c].
 // Values travel while scores are made, the next keys while the values are summed.
 template <int D, class O>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(threads, 2)
     forward(O* o, float* lse, const bf16* q, const bf16* k, const bf16* v, const Geometry g) {
   using Tile = ForwardTile<D>;
   constexpr int R = Tile::R, N = Tile::other;

@@ -135,6 +135,35 @@ __device__ void add_product(Sums<R, C>& sums, const Weights<R, N>& weights, cons
   }
 }
 
+// Minus infinity where a query does not see a key: those of the tiles at i0 and j0.
+template <int R, int N>
+__device__ void hide_unseen(Sums<R, N>& scores, const Geometry& g, std::int64_t sequence, std::int64_t i0,
+                            std::int64_t j0) {
+  Sight sight[R][2];
+#pragma unroll
+  for (int i = 0; i < R; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      sight[i][half] = sight_of(g, sequence, i0 + own_row<R>(i, half));
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < N / 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const std::int32_t place = place_of(g, j0 + column_of(n) + e);
+#pragma unroll
+      for (int i = 0; i < R; ++i) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          float& score = scores[i][n][half * 2 + e];
+          score = sees(sight[i][half], place) ? score : -INFINITY;
+        }
+      }
+    }
+  }
+}
+
 // This lane's channels of one row, half of an m16 tile, to memory: = factor * sums, or += for `add`. From channel c on
 // nothing. REQUIRES: c even, rows aligned to two elements.
 template <int C, class T>
