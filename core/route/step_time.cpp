@@ -25,7 +25,7 @@ double seconds_of(const std::function<void()>& work) {
 
 ExpertTimer::ExpertTimer(const Settings& settings)
     : settings_(settings),
-      device_(make_device(settings.run.device, static_cast<int>(settings.run.threads))),
+      device_(make_device(settings.run.device, static_cast<int>(settings.run.threads), settings.run.deterministic)),
       stream_(device_->make_main_stream()) {}
 
 double ExpertTimer::seconds(const Load& load) {

@@ -23,9 +23,12 @@ struct BackwardTile {
 template <int D>
 using QueriesTile = BackwardTile<D, D <= 64 ? 2 : 1, D <= 128 ? 32 : 16>;
 template <int D>
-struct KeysTile : BackwardTile<D, D <= 64 ? 2 : 1, D <= 128 ? 32 : 16> {
-  static constexpr int C = D <= 128 ? D : 128,
-                       parts = D / C;  // a block's channels of dk and dv: sums of all are too many
+struct KeysTile : BackwardTile<D, 1,
+                               D <= 64    ? 64
+                               : D <= 128 ? 32
+                                          : 16> {
+  // A block's channels of dk and dv: the sums of 256 of both are more than there are registers.
+  static constexpr int C = D <= 128 ? D : 128, parts = D / C;
 };
 
 // What a row's scores, times scale log2(e), are lowered by to give the logarithm of its weights. 0 where there is no
@@ -47,7 +50,7 @@ __global__ void __launch_bounds__(threads, 2)
   const QueryTile at = query_tile(g, Tile::own);
   const float scale = g.scale * log2_e;
 
-  KeyWalk walk(g, sight_of_tile(g, at.sequence, at.i0, Tile::own), N);
+  KeyWalk walk(g, at.sequence, at.i0, Tile::own, N);
   const auto start = [&](bf16* keys) {
     if (walk.there()) {
       const std::int64_t from = at.kv_at + walk.at() * g.kv_stride(), valid = g.keys - walk.at();
@@ -126,10 +129,10 @@ class QueryWalk {
         sequence_(sequence),
         places_(places_of_tile(g, j0, keys)),
         whole_(j0 + keys <= g.keys),
-        begin_(g.q_position == nullptr && g.k_position == nullptr ? j0 / tile * tile : 0),
-        end_(h + heads),
+        begin_(g.q_position == nullptr && g.k_position == nullptr ? static_cast<int>(j0 / tile * tile) : 0),
+        end_(static_cast<int>(h + heads)),
         tile_(tile),
-        h_(h),
+        h_(static_cast<int>(h)),
         at_(begin_) {
     find();
   }
@@ -137,9 +140,7 @@ class QueryWalk {
   // The first query of the tile in its sequence, and the head.
   __device__ std::int64_t at() const { return at_; }
   __device__ std::int64_t head() const { return h_; }
-  __device__ bool all_seen() const {
-    return whole_ && sight_.every.low <= places_.low && places_.high <= sight_.every.high;
-  }
+  __device__ bool all_seen() const { return whole_ && every_.low <= places_.low && places_.high <= every_.high; }
   __device__ void next() {
     at_ += tile_;
     find();
@@ -155,8 +156,8 @@ class QueryWalk {
       if (!there()) {
         return;
       }
-      sight_ = sight_of_tile(g_, sequence_, at_, tile_);
-      if (meet(sight_.any, places_)) {
+      if (meet(sight_of_tile(g_, sequence_, at_, tile_), places_)) {
+        every_ = common_sight_of_tile(g_, sequence_, at_, tile_);
         return;
       }
     }
@@ -166,10 +167,10 @@ class QueryWalk {
   const std::int64_t sequence_;
   const Sight places_;
   const bool whole_;
-  const std::int64_t begin_, end_;
+  const int begin_, end_;  // 32 bits, as places have: registers are few
   const int tile_;
-  std::int64_t h_, at_;
-  TileSight sight_{};
+  int h_, at_;
+  Sight every_{};
 };
 
 // As hide_unseen, where the own rows are keys.
@@ -237,16 +238,6 @@ __global__ void __launch_bounds__(threads, 2)
     const bf16* const queries = others + stage * 2 * N * stride_of<D>;
     const std::int64_t i0 = walk.at(), sums_at = (sequence * g.heads + walk.head()) * g.queries;
     const bool all_seen = walk.all_seen();
-    float shift[N / 8][2], mean[N / 8][2];
-#pragma unroll
-    for (int n = 0; n < N / 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const std::int64_t query = i0 + column_of(n) + e;
-        shift[n][e] = shift_of(in.lse + sums_at, query, g.queries);
-        mean[n][e] = query < g.queries ? in.delta[sums_at + query] : 0.0f;
-      }
-    }
     wait_for_copies<0>();
     __syncthreads();  // the queries and d_o are there for all, and those of before have been used
     walk.next();
@@ -256,15 +247,27 @@ __global__ void __launch_bounds__(threads, 2)
     if (!all_seen) {
       hide_unseeing<R, N>(scores, g, sequence, i0, j0);
     }
+#pragma unroll
+    for (int n = 0; n < N / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float shift = shift_of(in.lse + sums_at, i0 + column_of(n) + e % 2, g.queries);
+#pragma unroll
+        for (int i = 0; i < R; ++i) {
+          scores[i][n][e] = exp2f(scores[i][n][e] * scale - shift);
+        }
+      }
+    }
     multiply_rows<R, N, D>(d_scores, values, queries + N * stride_of<D>);
 #pragma unroll
-    for (int i = 0; i < R; ++i) {
+    for (int n = 0; n < N / 8; ++n) {
 #pragma unroll
-      for (int n = 0; n < N / 8; ++n) {
+      for (int e = 0; e < 4; ++e) {
+        const std::int64_t query = i0 + column_of(n) + e % 2;
+        const float mean = query < g.queries ? in.delta[sums_at + query] : 0.0f;
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          scores[i][n][e] = exp2f(scores[i][n][e] * scale - shift[n][e % 2]);
-          d_scores[i][n][e] = scores[i][n][e] * (d_scores[i][n][e] - mean[n][e % 2]);
+        for (int i = 0; i < R; ++i) {
+          d_scores[i][n][e] = scores[i][n][e] * (d_scores[i][n][e] - mean);
         }
       }
     }

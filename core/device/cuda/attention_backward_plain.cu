@@ -9,7 +9,8 @@ namespace {
 using namespace attention_tile;
 
 // The sides of the backward's tiles: 16 R own rows, 16 C others. A thread adds one row after the other whatever the
-// sides are, so no bit depends on them. Of small tiles a multiprocessor has room for one block, with all its registers.
+// sides are, so no bit depends on them. Of small tiles, and of those of 256 channels, a multiprocessor has room for one
+// block, with all its registers.
 template <int D, bool small>
 struct BackwardTile {
   static constexpr int R = D <= 64 ? 4 : (D <= 128 ? 4 : 2) / (small ? 2 : 1);
@@ -29,7 +30,7 @@ struct Saved {
 
 // A block: the queries of a tile, one head. dq [T_q, h c].
 template <int D, bool small, class T, class O>
-__global__ void __launch_bounds__(threads, small ? 1 : 0)
+__global__ void __launch_bounds__(threads, small || D == 256 ? 1 : 0)
     backward_queries(O* dq, const Saved<T> s, const Geometry g, bool add) {
   using Tile = BackwardTile<D, small>;
   constexpr int R = Tile::R, C = Tile::C;
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(threads, small ? 1 : 0)
   Sums<R, D> out;
   clear<R, D>(out);
 
-  const Sight all = sight_of_tile(g, sequence, i0, Tile::own).any;
+  const Sight all = sight_of_tile(g, sequence, i0, Tile::own);
   const auto [begin, end] = keys_of(g, all, Tile::other);
   for (std::int64_t j0 = begin; j0 < end; j0 += Tile::other) {
     if (!meet(all, places_of_tile(g, j0, Tile::other))) {
@@ -91,7 +92,7 @@ __global__ void __launch_bounds__(threads, small ? 1 : 0)
 
 // A block: the keys of a tile, one KV head, with all its query heads. dk, dv [T_k, kv c].
 template <int D, bool small, class T, class O>
-__global__ void __launch_bounds__(threads, small ? 1 : 0)
+__global__ void __launch_bounds__(threads, small || D == 256 ? 1 : 0)
     backward_keys(O* dk, O* dv, const Saved<T> s, const Geometry g, bool add) {
   using Tile = BackwardTile<D, small>;
   constexpr int R = Tile::R, C = Tile::C;
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(threads, small ? 1 : 0)
   for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
     const std::int64_t sums_at = (sequence * g.heads + h) * g.queries;
     for (std::int64_t i0 = in_order ? j0 / Tile::other * Tile::other : 0; i0 < g.queries; i0 += Tile::other) {
-      if (!meet(sight_of_tile(g, sequence, i0, Tile::other).any, all)) {
+      if (!meet(sight_of_tile(g, sequence, i0, Tile::other), all)) {
         continue;
       }
       const std::int64_t at = (sequence * g.queries + i0) * g.q_stride() + h * g.c, valid = g.queries - i0;

@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(threads, 2)
   const QueryTile at = query_tile(g, Tile::own);
   const float scale = g.scale * log2_e;  // the weights are powers of 2
 
-  KeyWalk walk(g, sight_of_tile(g, at.sequence, at.i0, Tile::own), N);
+  KeyWalk walk(g, at.sequence, at.i0, Tile::own, N);
   const auto start = [&](bf16* tile, const bf16* from) {
     if (walk.there()) {
       start_tile<D, N>(tile, from + at.kv_at + walk.at() * g.kv_stride(), g.kv_stride(), g.keys - walk.at(), g.c);

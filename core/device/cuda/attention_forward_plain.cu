@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(threads, D <= 64 ? 2 : 1)
   Sums<R, D> out;
   clear<R, D>(out);
 
-  const Sight all = sight_of_tile(g, sequence, i0, Tile::own).any;
+  const Sight all = sight_of_tile(g, sequence, i0, Tile::own);
   const auto [begin, end] = keys_of(g, all, Tile::other);
   for (std::int64_t j0 = begin; j0 < end; j0 += Tile::other) {
     if (!meet(all, places_of_tile(g, j0, Tile::other))) {

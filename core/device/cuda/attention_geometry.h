@@ -51,28 +51,34 @@ __device__ inline bool sees(const Sight& query, std::int32_t place) {
 __device__ inline std::int32_t warp_least(std::int32_t x) {
   return -1 - warp_max<std::int32_t>(-1 - x);  // -1 - x turns the order round and cannot overflow
 }
-// Of the queries of a tile: any of them sees places of `any` alone, and each of them sees all places of `every`.
-struct TileSight {
-  Sight any, every;
-};
-// Of queries i0 .. i0 + count - 1, the first of which exists. All lanes of the warp call.
-__device__ inline TileSight sight_of_tile(const Geometry& g, std::int64_t sequence, std::int64_t i0, int count) {
-  TileSight all{{INT_MAX, INT_MIN}, {INT_MIN, INT_MAX}};
+// Of queries i0 .. i0 + count - 1, the first of which exists: any of them sees places of the Sight given back alone.
+// All lanes of the warp call.
+__device__ inline Sight sight_of_tile(const Geometry& g, std::int64_t sequence, std::int64_t i0, int count) {
+  const std::int64_t end = i0 + count < g.queries ? i0 + count : g.queries;
   if (g.first == nullptr && g.q_position == nullptr) {
-    const bool whole = i0 + count <= g.queries;
-    all.any.low = 0;
-    all.any.high = static_cast<std::int32_t>((whole ? i0 + count : g.queries) - 1);
-    all.every.low = whole ? 0 : INT_MAX;  // beyond the sequence's end nothing is seen
-    all.every.high = static_cast<std::int32_t>(i0);
-    return all;
+    return {0, static_cast<std::int32_t>(end - 1)};
   }
+  Sight all{INT_MAX, INT_MIN};
+  for (std::int64_t i = i0 + lane(); i < end; i += warp_threads) {
+    const Sight one = sight_of(g, sequence, i);
+    all = {one.low < all.low ? one.low : all.low, one.high > all.high ? one.high : all.high};
+  }
+  return {warp_least(all.low), warp_max(all.high)};
+}
+// Likewise: each of them sees all places of the Sight. Empty where one of them lies beyond the sequence's end.
+__device__ inline Sight common_sight_of_tile(const Geometry& g, std::int64_t sequence, std::int64_t i0, int count) {
+  if (i0 + count > g.queries) {
+    return {INT_MAX, INT_MIN};
+  }
+  if (g.first == nullptr && g.q_position == nullptr) {
+    return {0, static_cast<std::int32_t>(i0)};
+  }
+  Sight all{INT_MIN, INT_MAX};
   for (int r = lane(); r < count; r += warp_threads) {
     const Sight one = sight_of(g, sequence, i0 + r);
-    all.any = {one.low < all.any.low ? one.low : all.any.low, one.high > all.any.high ? one.high : all.any.high};
-    all.every = {one.low > all.every.low ? one.low : all.every.low,
-                 one.high < all.every.high ? one.high : all.every.high};
+    all = {one.low > all.low ? one.low : all.low, one.high < all.high ? one.high : all.high};
   }
-  return {{warp_least(all.any.low), warp_max(all.any.high)}, {warp_max(all.every.low), warp_least(all.every.high)}};
+  return {warp_max(all.low), warp_least(all.high)};
 }
 // Lowest and highest place of keys j0 .. j0 + count - 1, the first of which exists. All lanes of the warp call.
 __device__ inline Sight places_of_tile(const Geometry& g, std::int64_t j0, int count) {

@@ -76,7 +76,7 @@ __device__ void multiply_rows(Sums<R, N>& scores, const bf16* own_tile, const bf
   clear<R, N>(scores);
   const bf16* const a = own_tile + (warp() * R * 16 + lane() % 16) * stride_of<D> + lane() / 16 * 8;
   const bf16* const b = other_tile + (lane() / 16 * 8 + lane() % 8) * stride_of<D> + lane() / 8 % 2 * 8;
-#pragma unroll 4  // more would load further ahead than there are registers for
+#pragma unroll 2  // more would load further ahead than there are registers for
   for (int e = 0; e < D; e += 16) {
     std::uint32_t of_own[R][4];
 #pragma unroll
@@ -201,8 +201,14 @@ void with_channels(int c, F&& fn) {
 // Of the tiles of keys that a tile of queries meets, one after the other. All lanes of the warp call.
 class KeyWalk {
  public:
-  __device__ KeyWalk(const Geometry& g, const TileSight& sight, int tile)
-      : g_(g), sight_(sight), tile_(tile), range_(keys_of(g, sight.any, tile)), at_(range_.begin) {
+  // queries: `count` from i0 on.
+  __device__ KeyWalk(const Geometry& g, std::int64_t sequence, std::int64_t i0, int count, int tile)
+      : g_(g),
+        any_(sight_of_tile(g, sequence, i0, count)),
+        every_(common_sight_of_tile(g, sequence, i0, count)),
+        tile_(tile),
+        range_(keys_of(g, any_, tile)),
+        at_(range_.begin) {
     find();
   }
   __device__ bool there() const { return at_ < range_.end; }
@@ -210,7 +216,7 @@ class KeyWalk {
   __device__ std::int64_t at() const { return at_; }
   // Whether each query sees each key of the tile.
   __device__ bool all_seen() const {
-    return at_ + tile_ <= g_.keys && sight_.every.low <= places_.low && places_.high <= sight_.every.high;
+    return at_ + tile_ <= g_.keys && every_.low <= places_.low && places_.high <= every_.high;
   }
   __device__ void next() {
     at_ += tile_;
@@ -221,14 +227,14 @@ class KeyWalk {
   __device__ void find() {
     for (; at_ < range_.end; at_ += tile_) {
       places_ = places_of_tile(g_, at_, tile_);
-      if (meet(sight_.any, places_)) {
+      if (meet(any_, places_)) {
         return;
       }
     }
   }
 
   const Geometry& g_;
-  const TileSight sight_;
+  const Sight any_, every_;
   const int tile_;
   const KeyRange range_;
   std::int64_t at_;
