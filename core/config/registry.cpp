@@ -72,6 +72,11 @@ void declare_run(std::vector<CoreKey>& keys) {
       "graphs", [](auto& s) -> auto& { return s.run.graphs; },
       "Records a step's work and launches it as one (CUDA graphs). For one rank without plugins, refused with them; "
       "devices other than cuda take no notice.");
+  run.key(
+      "deterministic", [](auto& s) -> auto& { return s.run.deterministic; },
+      "Every step has the same bits each time. False: cuda may take cuDNN's attention that adds gradients in any "
+      "order, "
+      "where it has no other; other devices take no notice.");
   at_least(
       run.key(
           "peak_tflops", [](auto& s) -> auto& { return s.run.peak_tflops; },

@@ -33,7 +33,7 @@ void check_device(const std::string& name) {
   }
 }
 
-std::unique_ptr<Device> make_device(const std::string& name, int threads) {
+std::unique_ptr<Device> make_device(const std::string& name, int threads, bool deterministic) {
   if (name == "cpu") {
     return make_cpu_device(threads);
   }
@@ -43,7 +43,7 @@ std::unique_ptr<Device> make_device(const std::string& name, int threads) {
   if (name == "late" || name == "late_sides") {
     return make_late_device(name == "late" ? Late::main_streams : Late::side_streams, threads);
   }
-  const DeviceConfig config{threads};
+  const DeviceConfig config{threads, deterministic};
   return std::unique_ptr<Device>(static_cast<Device*>(create_object(device_module(name), &config)));
 }
 

@@ -39,7 +39,8 @@ struct BenchOptions {
 class Steps {
  public:
   Steps(const Config& config, bool profile)
-      : device_(make_device(config.settings.run.device, static_cast<int>(config.settings.run.threads))),
+      : device_(make_device(config.settings.run.device, static_cast<int>(config.settings.run.threads),
+                            config.settings.run.deterministic)),
         session_(config),
         segment_(LocalSegment::create(1)),
         communicator_(make_local_communicator(segment_, 0, config.settings.run.timeout_seconds)),

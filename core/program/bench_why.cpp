@@ -71,7 +71,9 @@ StepCauses why_a_step_takes(const Config& config, int world_size, int warmup, in
               [&](Communicator& plain) {
                 Trace trace(plain.rank(), false);
                 TracingCommunicator communicator(plain, trace);
-                TracingDevice device(make_device(settings.run.device, static_cast<int>(settings.run.threads)), trace);
+                TracingDevice device(make_device(settings.run.device, static_cast<int>(settings.run.threads),
+                                                 settings.run.deterministic),
+                                     trace);
                 const std::unique_ptr<Stream> stream = device.make_main_stream();
                 const std::unique_ptr<BatchSource> source = make_batch_source(settings);
                 Session session(config);

@@ -67,7 +67,7 @@ WorkTimer::WorkTimer(const Settings& settings, std::unique_ptr<Device> device, s
 
 WorkTimer::WorkTimer(const Settings& settings)
     : settings_(settings),
-      device_(make_device(settings.run.device, static_cast<int>(settings.run.threads))),
+      device_(make_device(settings.run.device, static_cast<int>(settings.run.threads), settings.run.deterministic)),
       stream_(device_->make_main_stream()) {}
 
 double WorkTimer::seconds(const ExpertLoad& load) {

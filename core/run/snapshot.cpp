@@ -85,7 +85,7 @@ OwnedPiece whole_slice(const Param& p) {
 // One rank: trains and contributes its slices to the shared snapshot.
 void run_rank(const Config& config, int steps, Halves halves, Communicator& communicator, Snapshot& snapshot,
               std::mutex& mutex) {
-  const std::unique_ptr<Device> device = make_device(config.settings.run.device, 1);
+  const std::unique_ptr<Device> device = make_device(config.settings.run.device, 1, config.settings.run.deterministic);
   const std::unique_ptr<Stream> stream = device->make_main_stream();
   const std::unique_ptr<BatchSource> source = make_batch_source(config.settings);
   Session session(config);

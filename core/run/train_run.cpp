@@ -50,7 +50,8 @@ class TrainingRun {
         options_(options),
         trace_(settings_.run, options.run_directory, communicator),
         communicator_(trace_.communicator()),
-        device_(trace_.around(make_device(settings_.run.device, static_cast<int>(settings_.run.threads)))),
+        device_(trace_.around(
+            make_device(settings_.run.device, static_cast<int>(settings_.run.threads), settings_.run.deterministic))),
         stream_(device_->make_main_stream()),
         source_(open_source()),
         session_(config),

@@ -29,7 +29,7 @@ void check_device() {
 }
 
 std::unique_ptr<CudaDevice> make_device(const DeviceConfig& config) {
-  return std::make_unique<CudaDevice>(ORTHANT_DEVICE_NAME, expert_kernels(), config.threads);
+  return std::make_unique<CudaDevice>(ORTHANT_DEVICE_NAME, expert_kernels(), config.threads, config.deterministic);
 }
 
 }  // namespace

@@ -32,25 +32,30 @@ inline std::string experts_text(const ExpertMeans& means, DType compute) {
   return "our tiles on the fp32 units (the matrix units take bf16)";
 }
 
-inline std::string attention_text(int architecture, bool cudnn, DType compute) {
-  const std::string tiles = "our tiles on the fp32 units";
-  const auto fits = [&](std::int64_t channels) {
-    return cudnn_attention_fits(compute, false, {1, 4096, 1, 1, channels}, architecture);
-  };
-  if (!fits(128)) {
-    return tiles + " (cuDNN takes bf16)";
+// Of heads whose channels are a multiple of 8.
+inline std::string attention_text(int architecture, bool cudnn, bool deterministic, DType compute) {
+  const AttentionShape usual{.batch = 1, .positions = 4096, .heads = 1, .kv_heads = 1, .head_dim = 128};
+  if (!mma_attention_fits(compute, usual)) {
+    return "our tiles on the fp32 units (the matrix units take bf16)";
   }
+  const std::string ours = "our mma.sync kernels";
   if (!cudnn) {
-    return tiles + " (built without cuDNN)";
+    return ours + " (built without cuDNN)";
   }
-  return fmt::format("cuDNN for whole sequences without documents or a window, heads of up to {} channels; else {}",
-                     fits(256) ? 256 : 128, tiles);
+  AttentionShape wide = usual;
+  wide.head_dim = 256;
+  return fmt::format(
+      "cuDNN, {}, for whole sequences without documents or a window, heads of up to {} channels; else {}",
+      deterministic ? "deterministic" : "deterministic where it can be (run.deterministic = false)",
+      cudnn_attention_fits(compute, false, wide, architecture) ? 256 : 128, ours);
 }
 
-inline std::string kernels_text(const ExpertMeans& means, const KernelLibraries& built_with, DType compute) {
+inline std::string kernels_text(const ExpertMeans& means, const KernelLibraries& built_with, bool deterministic,
+                                DType compute) {
   return fmt::format("kernels on sm_{} in {}: dense products: {}; experts: {}; attention: {}", means.architecture,
                      name_of(compute), built_with.cublas ? "cuBLAS" : "our tiles on the fp32 units",
-                     experts_text(means, compute), attention_text(means.architecture, built_with.cudnn, compute));
+                     experts_text(means, compute),
+                     attention_text(means.architecture, built_with.cudnn, deterministic, compute));
 }
 
 }  // namespace orthant::cuda

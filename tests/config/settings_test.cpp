@@ -33,6 +33,7 @@ threads = 6
 timeout_seconds = 1.5
 disk_timeout_seconds = 900
 graphs = true
+deterministic = false
 peak_tflops = 2.5
 tensorboard = false
 trace = 4
@@ -173,6 +174,7 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.run.threads, 6);
   EXPECT_EQ(s.run.timeout_seconds, 1.5);
   EXPECT_TRUE(s.run.graphs);
+  EXPECT_FALSE(s.run.deterministic);
   EXPECT_EQ(s.run.peak_tflops, 2.5);
   EXPECT_FALSE(s.run.tensorboard);
   EXPECT_EQ(s.run.trace, 4);

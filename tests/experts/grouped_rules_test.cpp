@@ -145,18 +145,22 @@ TEST(ChooseKernels, ByGpuLibraryAndSetting) {
 // Every tile once; those of 16 rows before the next 16; one after another share their column.
 TEST(KernelsText, SaysWhatIsChosenAndWhy) {
   constexpr auto automatic = ExpertSetting::automatic, fused = ExpertSetting::fused;
-  EXPECT_EQ(kernels_text({90, true, automatic}, {true, true}, DType::bf16),
-            "kernels on sm_90 in bf16: dense products: cuBLAS; experts: CUTLASS, packed; attention: cuDNN for whole "
-            "sequences "
-            "without documents or a window, heads of up to 256 channels; else our tiles on the fp32 units");
+  EXPECT_EQ(kernels_text({90, true, automatic}, {true, true}, true, DType::bf16),
+            "kernels on sm_90 in bf16: dense products: cuBLAS; experts: CUTLASS, packed; attention: cuDNN, "
+            "deterministic, for whole sequences without documents or a window, heads of up to 256 channels; else our "
+            "mma.sync kernels");
   EXPECT_EQ(
-      kernels_text({86, true, automatic}, {true, false}, DType::bf16),
+      attention_text(80, true, false, DType::bf16),
+      "cuDNN, deterministic where it can be (run.deterministic = false), for whole sequences without documents or "
+      "a window, heads of up to 128 channels; else our mma.sync kernels");
+  EXPECT_EQ(
+      kernels_text({86, true, automatic}, {true, false}, true, DType::bf16),
       "kernels on sm_86 in bf16: dense products: cuBLAS; experts: our mma.sync kernels, fused (CUTLASS's and wgmma are "
-      "for sm_90); attention: our tiles on the fp32 units (built without cuDNN)");
+      "for sm_90); attention: our mma.sync kernels (built without cuDNN)");
   EXPECT_EQ(
-      kernels_text({90, true, automatic}, {true, true}, DType::f32),
+      kernels_text({90, true, automatic}, {true, true}, true, DType::f32),
       "kernels on sm_90 in f32: dense products: cuBLAS; experts: our tiles on the fp32 units (the matrix units take "
-      "bf16); attention: our tiles on the fp32 units (cuDNN takes bf16)");
+      "bf16); attention: our tiles on the fp32 units (the matrix units take bf16)");
   EXPECT_EQ(experts_text({90, true, fused}, DType::bf16), "our wgmma kernels, fused, as ORTHANT_CUDA_EXPERTS says");
   EXPECT_EQ(experts_text({90, false, automatic}, DType::bf16), "our wgmma kernels, fused (built without CUTLASS)");
 }

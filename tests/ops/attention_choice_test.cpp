@@ -36,6 +36,14 @@ TEST(AttentionChoice, WhatCudnnIsAskedFor) {
   EXPECT_FALSE(cudnn_attention_fits(DType::bf16, false, shape(1, std::int64_t{1} << 31, 32, 8, 128), 90));
 }
 
+TEST(AttentionChoice, WhatOurMatrixKernelsTake) {
+  EXPECT_TRUE(cuda::mma_attention_fits(DType::bf16, shape(1, 1, 2, 2, 8)));
+  EXPECT_TRUE(cuda::mma_attention_fits(DType::bf16, shape(2, 4096, 32, 8, 256)));
+  EXPECT_FALSE(cuda::mma_attention_fits(DType::bf16, shape(1, 64, 2, 2, 20)));
+  EXPECT_FALSE(cuda::mma_attention_fits(DType::bf16, shape(1, 64, 2, 2, 264)));
+  EXPECT_FALSE(cuda::mma_attention_fits(DType::f32, shape(1, 64, 2, 2, 64)));
+}
+
 void expect_part(const AttentionShape& s, std::int64_t batch, std::int64_t kv_heads) {
   const AttentionPart part = attention_part(s);
   EXPECT_EQ(part.batch, batch) << s.batch << " x " << s.positions;

@@ -53,7 +53,7 @@ TEST(Attention, Forward) {
       c.stream().attention(in.o, in.lse, in.q.tensor, in.k.tensor, in.v.tensor, in.first.tensor, a.shape);
       Values lse;
       const Values o = oracle::attention(in.q.values, in.k.values, in.v.values, in.first_values, a.shape, &lse);
-      c.expect("o " + name_of(a), in.o, o, a.dtype == DType::f32 ? 1e-5 : 0.005);
+      c.expect("o " + name_of(a), in.o, o, a.dtype == DType::f32 ? 1e-5 : 0.01);  // bf16: of weights and of o
       c.expect("lse " + name_of(a), in.lse, lse, 2e-6);
     }
   });

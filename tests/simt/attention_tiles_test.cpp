@@ -1,4 +1,4 @@
-// Attention's tiles depend on the shared memory of the GPU, what they compute does not.
+// The plain tiles of attention depend on the shared memory of the GPU, what they compute does not.
 #include "tests/simt/device_library.h"
 #include "tests/support/op_harness.h"
 
@@ -33,10 +33,11 @@ TEST(AttentionTiles, TheSameBitsWhateverTheSharedMemory) {
   for (const std::int64_t channels : {64, 128, 256}) {
     for (const bool documents : {false, true}) {
       const DType dtype = documents ? DType::bf16 : DType::f32;
-      const AttentionShape shape{1, 130, 2, 1, channels};
+      // In bf16 rows of 8-byte steps, which the matrix units do not take.
+      const AttentionShape shape{1, 130, 2, 1, documents ? channels - 4 : channels};
       const std::vector<Values> large = attention_on("90", dtype, shape, documents);
       for (const char* gpu : {"80", "86", "89", "120"}) {
-        EXPECT_EQ(attention_on(gpu, dtype, shape, documents), large) << channels << " channels on sm_" << gpu;
+        EXPECT_EQ(attention_on(gpu, dtype, shape, documents), large) << shape.head_dim << " channels on sm_" << gpu;
       }
     }
   }

@@ -99,7 +99,8 @@ class Engine {
     seed_ = seed;
     launches_ = 0;
   }
-  void* static_shared(const void* tag, std::size_t bytes, std::size_t alignment);
+  // counted: it is the GPU's, which has so much and no more.
+  void* static_shared(const void* tag, std::size_t bytes, std::size_t alignment, bool counted);
   void* dynamic_shared() { return dynamic_.get(); }
   std::size_t dynamic_size() const { return launch_.shared_bytes; }
   std::uint64_t block_number() const { return blocks_; }
@@ -183,13 +184,13 @@ void Engine::run_blocks(Random& random, void (*body)(const void*), const void* a
   }
 }
 
-void* Engine::static_shared(const void* tag, std::size_t bytes, std::size_t alignment) {
+void* Engine::static_shared(const void* tag, std::size_t bytes, std::size_t alignment, bool counted) {
   for (const SharedVariable& variable : static_) {
     if (variable.tag == tag) {
       return variable.memory.get();
     }
   }
-  static_bytes_ += (bytes + 15) / 16 * 16;
+  static_bytes_ += counted ? (bytes + 15) / 16 * 16 : 0;
   if (static_bytes_ > static_shared_limit || static_bytes_ + launch_.shared_bytes > shared_limit()) {
     block("ORTHANT_SHARED")
         .fail_here(fmt::format("{} bytes of static and {} of dynamic shared memory: a block has at most {} static, and "
@@ -247,7 +248,11 @@ void reseed(std::uint64_t seed) {
 }
 
 void* static_shared_bytes(const void* tag, std::size_t bytes, std::size_t alignment) {
-  return engine().static_shared(tag, bytes, alignment);
+  return engine().static_shared(tag, bytes, alignment, true);
+}
+
+void* exchange_bytes(const void* tag, std::size_t bytes, std::size_t alignment) {
+  return engine().static_shared(tag, bytes, alignment, false);
 }
 
 void* dynamic_shared_bytes() {

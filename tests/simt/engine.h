@@ -78,6 +78,8 @@ void reseed(std::uint64_t seed);
 
 // The block's memory behind one ORTHANT_SHARED: `tag` tells it from others. Aligned to 16 bytes or the type's own.
 void* static_shared_bytes(const void* tag, std::size_t bytes, std::size_t alignment);
+// The same of what the model of an instruction needs: the GPU has no such memory, so it counts for no limit.
+void* exchange_bytes(const void* tag, std::size_t bytes, std::size_t alignment);
 void* dynamic_shared_bytes();
 
 template <class T>
@@ -85,6 +87,11 @@ T& static_shared(const void* tag) {
   static_assert(std::is_trivially_default_constructible_v<std::remove_all_extents_t<T>>,
                 "shared memory has no constructors");
   return *static_cast<T*>(static_shared_bytes(tag, sizeof(T), alignof(T)));
+}
+
+template <class T>
+T& exchange(const void* tag) {
+  return *static_cast<T*>(exchange_bytes(tag, sizeof(T), alignof(T)));
 }
 
 // Waits for the block's threads that have not returned. Result: how many of them gave a true predicate.

@@ -89,7 +89,9 @@ void expect_trains_as_the_cpu(const Overrides& overrides, const std::string& plu
   const Snapshot got = take_snapshot(simt, steps);
   EXPECT_EQ(got.replica_differences, std::vector<std::string>());
   for (const Comparison& row : compare(got, reference, simt.settings).rows) {
-    EXPECT_TRUE(row.ok()) << row.quantity << " " << row.where << ": " << row.difference << " above " << row.tolerance;
+    // A square differs twice as much. It shows in bf16, to which the matrix units round attention's weights.
+    const double allowed = row.quantity == "moment2" ? 2 * row.tolerance : row.tolerance;
+    EXPECT_LE(row.difference, allowed) << row.quantity << " " << row.where;
   }
 }
 

@@ -1,6 +1,7 @@
 // Causal attention of whole sequences: cuDNN where it was built in and goes, else kernels of our own.
 #include "core/device/attention_check.h"
 #include "core/device/cuda/attention_choice.h"
+#include "core/device/cuda/attention_mma.h"
 #include "core/device/cuda/attention_plain.h"
 #include "core/device/cuda/cuda_stream.h"
 
@@ -36,7 +37,10 @@ void CudaStream::attention(const Tensor& o, const Tensor& lse, const Tensor& q, 
     return;
   }
 #endif
-  plain_attention(*this, o, lse, q, k, v, {{}, {}, first}, shape);
+  const SeenKeys seen{{}, {}, first};
+  if (!mma_attention(*this, o, lse, q, k, v, seen, shape)) {
+    plain_attention(*this, o, lse, q, k, v, seen, shape);
+  }
 }
 
 void CudaStream::attention_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
@@ -49,7 +53,10 @@ void CudaStream::attention_backward(const Tensor& dq, const Tensor& dk, const Te
     return;
   }
 #endif
-  plain_attention_backward(*this, dq, dk, dv, d_o, q, k, v, o, lse, {{}, {}, first}, shape, false);
+  const SeenKeys seen{{}, {}, first};
+  if (!mma_attention_backward(*this, dq, dk, dv, d_o, q, k, v, o, lse, seen, shape, false)) {
+    plain_attention_backward(*this, dq, dk, dv, d_o, q, k, v, o, lse, seen, shape, false);
+  }
 }
 
 }  // namespace orthant::cuda

@@ -8,26 +8,9 @@ namespace {
 
 using namespace attention_tile;
 
-// delta [batch, h, queries] = rows of d_o times rows of o, [T_q, h c] both. A warp has one row of a head.
-template <class T>
-__global__ void __launch_bounds__(threads) row_products(float* delta, const T* d_o, const T* o, const Geometry g) {
-  constexpr std::int64_t warps = threads / warp_threads;
-  const std::int64_t all = g.batch * g.queries * g.heads;
-  for (std::int64_t row = blockIdx.x * warps + warp(); row < all; row += gridDim.x * warps) {
-    const std::int64_t t = row / g.heads, h = row % g.heads, at = row * g.c;
-    float sum = 0.0f;
-    for (int e = lane(); e < g.c; e += warp_threads) {
-      sum += to_float(d_o[at + e]) * to_float(o[at + e]);
-    }
-    sum = warp_sum(sum);
-    if (lane() == 0) {
-      delta[(t / g.queries * g.heads + h) * g.queries + t % g.queries] = sum;
-    }
-  }
-}
-
 // The sides of the backward's tiles: 16 R own rows, 16 C others. A thread adds one row after the other whatever the
-// sides are, so no bit depends on them. Of small tiles a multiprocessor has room for one block, with all its registers.
+// sides are, so no bit depends on them. Of small tiles, and of those of 256 channels, a multiprocessor has room for one
+// block, with all its registers.
 template <int D, bool small>
 struct BackwardTile {
   static constexpr int R = D <= 64 ? 4 : (D <= 128 ? 4 : 2) / (small ? 2 : 1);
@@ -47,7 +30,7 @@ struct Saved {
 
 // A block: the queries of a tile, one head. dq [T_q, h c].
 template <int D, bool small, class T, class O>
-__global__ void __launch_bounds__(threads, small ? 1 : 0)
+__global__ void __launch_bounds__(threads, small || D == 256 ? 1 : 0)
     backward_queries(O* dq, const Saved<T> s, const Geometry g, bool add) {
   using Tile = BackwardTile<D, small>;
   constexpr int R = Tile::R, C = Tile::C;
@@ -109,7 +92,7 @@ __global__ void __launch_bounds__(threads, small ? 1 : 0)
 
 // A block: the keys of a tile, one KV head, with all its query heads. dk, dv [T_k, kv c].
 template <int D, bool small, class T, class O>
-__global__ void __launch_bounds__(threads, small ? 1 : 0)
+__global__ void __launch_bounds__(threads, small || D == 256 ? 1 : 0)
     backward_keys(O* dk, O* dv, const Saved<T> s, const Geometry g, bool add) {
   using Tile = BackwardTile<D, small>;
   constexpr int R = Tile::R, C = Tile::C;
@@ -190,12 +173,10 @@ void plain_attention_backward(CudaStream& stream, const Tensor& dq, const Tensor
                               const Tensor& lse, const SeenKeys& seen, const AttentionShape& shape, bool add) {
   const Geometry g = geometry(shape, seen, {dq, dk, dv, d_o, q, k, v});
   auto* const delta = static_cast<float*>(stream.scratch(0, lse.bytes()));
+  attention_delta(stream, delta, d_o, o, shape);
   with_types(q.dtype(), dq.dtype(), [&](auto in, auto out) {
     using T = decltype(in);
     using O = decltype(out);
-    launch(row_products<T>,
-           Grid{blocks_for(lse.elements(), threads / warp_threads, 32 * stream.cuda().multiprocessors()), threads},
-           stream.handle(), delta, d_o.as<T>(), o.as<T>(), g);
     const Saved<T> saved{q.as<T>(), k.as<T>(), v.as<T>(), d_o.as<T>(), lse.as<float>(), delta};
     with_channels(g.c, [&](auto channels) {
       constexpr int D = decltype(channels)::value;
@@ -203,11 +184,11 @@ void plain_attention_backward(CudaStream& stream, const Tensor& dq, const Tensor
         constexpr bool small = decltype(is_small)::value;
         using Tile = BackwardTile<D, small>;
         launch(backward_queries<D, small, T, O>,
-               tiles(g.batch * g.heads, g.queries, Tile::own, stream.cuda().shared(Tile::bytes)), stream.handle(),
-               dq.as<O>(), saved, g, add);
+               tiles(g.batch * g.heads, g.queries, Tile::own, threads, stream.cuda().shared(Tile::bytes)),
+               stream.handle(), dq.as<O>(), saved, g, add);
         launch(backward_keys<D, small, T, O>,
-               tiles(g.batch * g.kv_heads, g.keys, Tile::own, stream.cuda().shared(Tile::bytes)), stream.handle(),
-               dk.as<O>(), dv.as<O>(), saved, g, add);
+               tiles(g.batch * g.kv_heads, g.keys, Tile::own, threads, stream.cuda().shared(Tile::bytes)),
+               stream.handle(), dk.as<O>(), dv.as<O>(), saved, g, add);
       });
     });
   });

@@ -1,5 +1,6 @@
 // Attention of some queries to some keys, and the merge of such partial results.
 #include "core/device/attention_check.h"
+#include "core/device/cuda/attention_mma.h"
 #include "core/device/cuda/attention_plain.h"
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/device_math.h"
@@ -50,7 +51,10 @@ void CudaStream::attention_block(const Tensor& o, const Tensor& lse, const Tenso
                                  const Tensor& q_position, const Tensor& k_position, const Tensor& first,
                                  const AttentionShape& shape) {
   check_attention_block(o, lse, q, k, v, q_position, k_position, first, shape);
-  plain_attention(*this, o, lse, q, k, v, {q_position, k_position, first}, shape);
+  const SeenKeys seen{q_position, k_position, first};
+  if (!mma_attention(*this, o, lse, q, k, v, seen, shape)) {
+    plain_attention(*this, o, lse, q, k, v, seen, shape);
+  }
 }
 
 void CudaStream::attention_merge(const Tensor& o, const Tensor& lse, const Tensor& o_block, const Tensor& lse_block,
@@ -69,7 +73,10 @@ void CudaStream::attention_block_backward(const Tensor& dq, const Tensor& dk, co
                                           const Tensor& lse, const Tensor& q_position, const Tensor& k_position,
                                           const Tensor& first, const AttentionShape& shape) {
   check_attention_block_backward(dq, dk, dv, d_o, q, k, v, o, lse, q_position, k_position, first, shape);
-  plain_attention_backward(*this, dq, dk, dv, d_o, q, k, v, o, lse, {q_position, k_position, first}, shape, true);
+  const SeenKeys seen{q_position, k_position, first};
+  if (!mma_attention_backward(*this, dq, dk, dv, d_o, q, k, v, o, lse, seen, shape, true)) {
+    plain_attention_backward(*this, dq, dk, dv, d_o, q, k, v, o, lse, seen, shape, true);
+  }
 }
 
 }  // namespace orthant::cuda

@@ -1,4 +1,5 @@
-// Which attention cuDNN's fused kernels are asked for, and in what parts. No CUDA here: tested without a GPU.
+// Which attention cuDNN's fused kernels are asked for, and in what parts, and which our kernels on the matrix units
+// take of the rest. No CUDA here: tested without a GPU.
 #pragma once
 
 #include <orthant/ops.h>
@@ -49,6 +50,11 @@ inline bool cudnn_attention_fits(DType dtype, bool documents, const AttentionSha
          s.heads >= s.kv_heads && s.heads % s.kv_heads == 0 && s.positions >= shortest && s.positions <= longest &&
          (s.kv_positions == 0 || s.kv_positions == s.positions) && s.head_dim > 0 && s.head_dim % 8 == 0 &&
          s.head_dim <= (hopper ? 256 : 128) && score_bytes(s) <= most_part_bytes;
+}
+
+// Whether our kernels on the matrix units (attention_mma.h) have such heads: rows of 16-byte pieces.
+inline bool mma_attention_fits(DType dtype, const AttentionShape& s) {
+  return dtype == DType::bf16 && s.head_dim % 8 == 0 && s.head_dim <= 256;
 }
 
 }  // namespace orthant::cuda

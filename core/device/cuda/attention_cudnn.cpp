@@ -86,23 +86,53 @@ struct Graph {
     place(o->set_output(true), uid_o, heads(), whole.heads);
     place_lse(lse->set_output(true));
   }
-  void add_backward() {
+  void add_backward(bool deterministic) {
     graph::Tensor_attributes lse;
     place_lse(lse);
     const auto [dq, dk, dv] = graph.sdpa_backward(
         wide(uid_q), narrow(uid_k), narrow(uid_v), wide(uid_o), wide(uid_d_o), graph.tensor(lse),
-        causal<graph::SDPA_backward_attributes>("attention_backward").set_deterministic_algorithm(true));
+        causal<graph::SDPA_backward_attributes>("attention_backward").set_deterministic_algorithm(deterministic));
     place(dq->set_output(true), uid_dq, heads(), whole.heads);
     place(dk->set_output(true), uid_dk, part.kv_heads, whole.kv_heads);
     place(dv->set_output(true), uid_dv, part.kv_heads, whole.kv_heads);
   }
 };
 
+// A graph that cuDNN has a plan for, or null and why not.
+struct Planned {
+  std::unique_ptr<Graph> graph;
+  std::string refusal;
+};
+
+Planned plan(cudnnHandle_t handle, bool backward, bool deterministic, const AttentionShape& s) {
+  auto made = std::make_unique<Graph>();
+  made->whole = s;
+  // Parts are for the scores that a deterministic backward keeps.
+  made->part = backward && deterministic ? attention_part(s) : AttentionPart{s.batch, s.kv_heads};
+  made->graph.set_io_data_type(cudnn_frontend::DataType_t::BFLOAT16)
+      .set_intermediate_data_type(cudnn_frontend::DataType_t::FLOAT)
+      .set_compute_data_type(cudnn_frontend::DataType_t::FLOAT);
+  if (backward) {
+    made->add_backward(deterministic);
+  } else {
+    made->add_forward();
+  }
+  auto status = made->graph.build(handle, {cudnn_frontend::HeurMode_t::A});
+  if (!status.is_good()) {
+    return {nullptr, status.get_message()};
+  }
+  if (made->graph.get_workspace_size() > 2 * most_part_bytes) {
+    return {nullptr, "it asks for too much memory"};
+  }
+  return {std::move(made), ""};
+}
+
 }  // namespace
 
 struct CudnnAttention::Plans {
   using Key = std::tuple<bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
   cudnnHandle_t handle = nullptr;
+  bool deterministic = true;
   std::map<Key, std::unique_ptr<Graph>> graphs;  // null: cuDNN has none
 
   ~Plans() {
@@ -122,29 +152,24 @@ struct CudnnAttention::Plans {
     return at->second.get();
   }
 
-  std::unique_ptr<Graph> build(bool backward, const AttentionShape& s) {
-    auto made = std::make_unique<Graph>();
-    made->whole = s;
-    made->part = backward ? attention_part(s) : AttentionPart{s.batch, s.kv_heads};
-    made->graph.set_io_data_type(cudnn_frontend::DataType_t::BFLOAT16)
-        .set_intermediate_data_type(cudnn_frontend::DataType_t::FLOAT)
-        .set_compute_data_type(cudnn_frontend::DataType_t::FLOAT);
-    if (backward) {
-      made->add_backward();
-    } else {
-      made->add_forward();
+  std::unique_ptr<Graph> build(bool backward, const AttentionShape& s) const {
+    Planned first = plan(handle, backward, true, s);
+    if (first.graph != nullptr) {
+      return std::move(first.graph);
     }
-    auto status = made->graph.build(handle, {cudnn_frontend::HeurMode_t::A});
-    if (status.is_good() && made->graph.get_workspace_size() <= 2 * most_part_bytes) {
-      return made;
+    Planned second;
+    if (backward && !deterministic) {
+      second = plan(handle, backward, false, s);
     }
-    const std::string note = fmt::format(
-        "orthant: cuDNN {} has no {} for {} heads ({} KV) of {} channels and {} positions; slower kernels are used "
-        "({})\n",
-        cudnnGetVersion(), backward ? "attention_backward" : "attention", s.heads, s.kv_heads, s.head_dim, s.positions,
-        status.is_good() ? "it asks for too much memory" : status.get_message());
+    const std::string note =
+        fmt::format("orthant: cuDNN {} has no {}{} for {} heads ({} KV) of {} channels and {} positions; {} ({})\n",
+                    cudnnGetVersion(), backward ? "deterministic " : "", backward ? "attention_backward" : "attention",
+                    s.heads, s.kv_heads, s.head_dim, s.positions,
+                    second.graph != nullptr ? "its other one is used, as run.deterministic = false allows"
+                                            : "kernels of our own are used",
+                    first.refusal);
     std::fputs(note.c_str(), stderr);  // which may be closed: no reason to stop
-    return nullptr;
+    return std::move(second.graph);
   }
 
   void execute(CudaStream& stream, Graph& g, std::unordered_map<std::int64_t, void*>& data) {
@@ -157,6 +182,7 @@ struct CudnnAttention::Plans {
 CudnnAttention::CudnnAttention(CudaStream& stream) : stream_(stream), plans_(std::make_unique<Plans>()) {
   check(cudnnCreate(&plans_->handle), "making a handle");
   check(cudnnSetStream(plans_->handle, stream.handle()), "setting the stream");
+  plans_->deterministic = stream.cuda().deterministic();
 }
 
 CudnnAttention::~CudnnAttention() = default;

@@ -135,8 +135,8 @@ void plain_attention(CudaStream& stream, const Tensor& o, const Tensor& lse, con
         constexpr bool small = decltype(is_small)::value;
         using Tile = ForwardTile<D, small>;
         launch(forward<D, small, T, O>,
-               tiles(g.batch * g.heads, g.queries, Tile::own, stream.cuda().shared(Tile::bytes)), stream.handle(),
-               o.as<O>(), lse.as<float>(), q.as<T>(), k.as<T>(), v.as<T>(), g);
+               tiles(g.batch * g.heads, g.queries, Tile::own, threads, stream.cuda().shared(Tile::bytes)),
+               stream.handle(), o.as<O>(), lse.as<float>(), q.as<T>(), k.as<T>(), v.as<T>(), g);
       });
     });
   });

@@ -21,5 +21,7 @@ void plain_attention(CudaStream& stream, const Tensor& o, const Tensor& lse, con
 void plain_attention_backward(CudaStream& stream, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                               const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                               const Tensor& lse, const SeenKeys& seen, const AttentionShape& shape, bool add);
+// For a backward: delta f32 [batch, h, positions] = the rows of d_o times those of o, f [T_q, h c] both.
+void attention_delta(CudaStream& stream, float* delta, const Tensor& d_o, const Tensor& o, const AttentionShape& shape);
 
 }  // namespace orthant::cuda

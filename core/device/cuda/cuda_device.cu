@@ -85,8 +85,8 @@ bool cached(const std::string& device) {
 
 }  // namespace
 
-CudaDevice::CudaDevice(std::string name, std::string experts, int host_threads)
-    : name_(std::move(name)), expert_kernels_(std::move(experts)), owns_stream_(true) {
+CudaDevice::CudaDevice(std::string name, std::string experts, int host_threads, bool deterministic)
+    : name_(std::move(name)), expert_kernels_(std::move(experts)), deterministic_(deterministic), owns_stream_(true) {
   ordinal_ = local_rank() % usable_gpus(name_);
   check(cudaSetDevice(ordinal_), fmt::format("choosing GPU {}", ordinal_));
   int major = 0, minor = 0, shared_memory = 0;
@@ -113,6 +113,7 @@ CudaDevice::CudaDevice(CudaDevice& of, cudaStream_t stream)
     : Device(of),
       name_(of.name_),
       expert_kernels_(of.expert_kernels_),
+      deterministic_(of.deterministic_),
       ordinal_(of.ordinal_),
       multiprocessors_(of.multiprocessors_),
       architecture_(of.architecture_),

@@ -31,8 +31,8 @@ class CudaDevice final : public Device {
  public:
   // name: "cuda"; "simt" where the kernels run on the CPU (tests/simt). Errors: Error where there is no usable GPU.
   // experts: which kernels they use (expert_kernels); empty: the device's choice. host_threads: of one operation of a
-  // host stream.
-  CudaDevice(std::string name, std::string experts, int host_threads);
+  // host stream. deterministic: run.deterministic.
+  CudaDevice(std::string name, std::string experts, int host_threads, bool deterministic);
   // The same GPU for the operations of a side stream: their working memory is in the order of `stream`. `of` and
   // `stream` outlive it.
   CudaDevice(CudaDevice& of, cudaStream_t stream);
@@ -56,6 +56,8 @@ class CudaDevice final : public Device {
   SharedBytes shared(std::size_t bytes) const { return {bytes, kernel_limits_.get()}; }
   // A word that the device only carries: experts/cuda knows what it means.
   const std::string& expert_kernels() const { return expert_kernels_; }
+  // False: a library's kernels may add in any order, where it has no others.
+  bool deterministic() const { return deterministic_; }
   // The stream in whose order memory is allocated and freed.
   cudaStream_t main() const { return main_; }
   PinnedCache& pinned() { return *pinned_; }
@@ -90,6 +92,7 @@ class CudaDevice final : public Device {
   void collect(bool wait);
 
   const std::string name_, expert_kernels_;
+  const bool deterministic_;
   int ordinal_ = 0, multiprocessors_ = 1, architecture_ = 0;
   std::size_t shared_memory_ = 0;
   std::shared_ptr<KernelLimits> kernel_limits_;

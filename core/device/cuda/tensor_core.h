@@ -24,15 +24,19 @@ template <class T, int n>
 struct Shown {
   T of[32][32][n];  // [warp][lane]
 };
+// That of the block that runs: one for each type, as a warp is in one collective at a time.
+template <class T, int n>
+auto& shown_by_lanes() {
+  static const char tag = 0;
+  return simt::exchange<Shown<T, n>>(&tag).of[warp()];
+}
 
 #endif
 
 // c += a b. All lanes of the warp call.
-__device__ inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+__device__ inline void multiply_matrices(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
 #if defined(ORTHANT_SIMT)
-  using Registers = Shown<std::uint32_t, 6>;
-  ORTHANT_SHARED(Registers, shown, [1]);
-  auto& all = shown[0].of[warp()];
+  auto& all = shown_by_lanes<std::uint32_t, 6>();
   for (int i = 0; i < 4; ++i) {
     all[lane()][i] = a[i];
   }
@@ -74,9 +78,7 @@ __device__ inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], 
 template <bool transposed>
 __device__ inline void load_matrices(std::uint32_t (&r)[4], const void* row) {
 #if defined(ORTHANT_SIMT)
-  using Addresses = Shown<const bf16*, 1>;
-  ORTHANT_SHARED(Addresses, shown, [1]);
-  auto& all = shown[0].of[warp()];
+  auto& all = shown_by_lanes<const bf16*, 1>();
   all[lane()][0] = static_cast<const bf16*>(row);
   __syncwarp();
   for (int matrix = 0; matrix < 4; ++matrix) {

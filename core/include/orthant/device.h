@@ -166,8 +166,8 @@ std::unique_ptr<Device> make_guarded_device(int threads);
 enum class Late { main_streams, side_streams };
 std::unique_ptr<Device> make_late_device(Late late, int threads);
 
-// "cpu", "guarded", "late" and "late_sides" are built in; others are looked up as liborthant_device_NAME.so. Errors:
-// Error listing every path tried.
-std::unique_ptr<Device> make_device(const std::string& name, int threads);
+// "cpu", "guarded", "late" and "late_sides" are built in; others are looked up as liborthant_device_NAME.so.
+// deterministic: run.deterministic; the built-in devices always are. Errors: Error listing every path tried.
+std::unique_ptr<Device> make_device(const std::string& name, int threads, bool deterministic = true);
 
 }  // namespace orthant

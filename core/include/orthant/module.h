@@ -29,6 +29,8 @@ struct CommunicatorConfig {
 
 struct DeviceConfig {
   int threads = 1;  // CPU threads that operations of the rank may use
+  bool deterministic =
+      true;  // the same bits each time; false: a library's sums may run in any order where that is fast
 };
 
 }  // namespace orthant

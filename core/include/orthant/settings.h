@@ -48,6 +48,7 @@ struct RunSettings {
   double timeout_seconds = 60;         // a collective that waits longer fails
   double disk_timeout_seconds = 1800;  // work on files that takes longer fails
   bool graphs = false;                 // a step's work is given to the device as one, where the device can
+  bool deterministic = true;           // no kernel whose sums have no fixed order is taken
   double peak_tflops = 0;              // of one rank's device, for the share of it that a run uses (mfu); 0: unknown
   std::int64_t record_routing = 0;     // steps whose routing is recorded: the first ones, and then the last
   std::int64_t record_logits = 0;      // of each token, where there are more than 64 experts; 0: top_k + 8

@@ -26,7 +26,7 @@ __device__ inline int at_step(int k, int piece) {
   return k * mma_edge + ((piece ^ (k & 7)) << 3);
 }
 
-// This warp's 64 x 32 part of the tile: [m16 tile][n8 tile][c of multiply_add].
+// This warp's 64 x 32 part of the tile: [m16 tile][n8 tile][c of multiply_matrices].
 using MmaSums = float[4][4][4];
 
 // This warp's place in the tile.
@@ -162,7 +162,7 @@ __device__ inline void multiply_mma_tile(MmaSums& sums, const A& a, const B& b, 
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           const std::uint32_t column[2] = {of_b[j / 2][j % 2 * 2], of_b[j / 2][j % 2 * 2 + 1]};
-          multiply_add(sums[i][j], of_a[i], column);
+          multiply_matrices(sums[i][j], of_a[i], column);
         }
       }
     }
