@@ -32,7 +32,10 @@ LOSSES = ("loss", "aux_loss", "z_loss")
 
 def run(command, name):
     """The standard output. What fails is told with its errors."""
-    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        raise SystemExit(f"{name} cannot be started ({error}): build the program, or name it with --orthant")
     if done.returncode != 0:
         print(done.stderr or done.stdout, file=sys.stderr)
         print(f"{name} ended with code {done.returncode}: {' '.join(map(str, command))}", file=sys.stderr)
@@ -41,7 +44,10 @@ def run(command, name):
 
 
 def json_lines(text):
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    try:
+        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    except json.JSONDecodeError as error:
+        raise SystemExit(f"expected lines of JSON, found one that is not whole: {error}")
 
 
 class Pair:
@@ -59,7 +65,10 @@ class Pair:
                 "run.directory": self.folder}
         run([self.args.orthant, "train", self.config, *self.overrides,
              *(word for key, value in mine.items() for word in ("--set", f"{key}={value}"))], "orthant train")
-        return json_lines((self.folder / "agree" / "metrics.jsonl").read_text())
+        metrics = self.folder / "agree" / "metrics.jsonl"
+        if not metrics.is_file():
+            raise SystemExit(f"{self.name}: the run wrote no {metrics.name}: look at what `orthant train {self.config}` says")
+        return json_lines(metrics.read_text())
 
     def theirs(self, *more):
         return json_lines(run([*self.peer, *more], "torch_moe.py"))
@@ -80,8 +89,25 @@ def largest(values):
     return max(sizes) if all(map(math.isfinite, sizes)) else math.nan
 
 
+def require_counts(ours, theirs):
+    """Ends the program where a step lacks a number, or the experts that were counted are not the same."""
+    for side, lines in (("Orthant", ours), ("PyTorch", theirs)):
+        for line in lines:
+            missing = [key for key in ("step", *LOSSES, "grad_norm") if key not in line]
+            if missing:
+                raise SystemExit(f"step {line.get('step', '?')}: the line of {side} has no {', '.join(missing)}")
+    for a, b in zip(ours, theirs):
+        shapes = [{block: len(counts) for block, counts in line.get("expert_tokens", {}).items()} for line in (a, b)]
+        if shapes[0] != shapes[1]:
+            raise SystemExit(f"step {a['step']}: expected the same experts in the same blocks from both, found "
+                             f"{shapes[0]} in Orthant and {shapes[1]} in PyTorch (block: experts)")
+
+
 def differences(ours, theirs):
     """Largest differences over the steps, by key; "choices": (those that differ, all)."""
+    require_counts(ours, theirs)
+    if not ours:
+        raise SystemExit("there is nothing to compare: neither side has a step")
     if len(ours) != len(theirs) or any(a["step"] != b["step"] for a, b in zip(ours, theirs)):
         raise SystemExit(f"expected the same steps from both, found {len(ours)} lines and {len(theirs)}")
     found = {key: largest(number(a, key) - number(b, key) for a, b in zip(ours, theirs)) for key in LOSSES}

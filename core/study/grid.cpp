@@ -51,13 +51,10 @@ struct OwnKey {
   std::string_view key, instead;
 };
 constexpr std::array own_keys = {
-    OwnKey{"run.seed", "[[grid]] seeds"},
-    OwnKey{"run.name", "[study] name"},
-    OwnKey{"run.directory", "[study] directory"},
-    OwnKey{"run.threads", "[study] side_by_side"},
-    OwnKey{"moe.experts", "[[grid]] experts"},
-    OwnKey{"moe.top_k", "[[grid]] top_k"},
-    OwnKey{"moe.capacity_factor", "[[grid]] capacity_factor"},
+    OwnKey{"run.seed", "[[grid]] seeds"},           OwnKey{"run.name", "[study] name"},
+    OwnKey{"run.directory", "[study] directory"},   OwnKey{"run.threads", "[study] side_by_side"},
+    OwnKey{"run.keep", "[study] keep_checkpoints"}, OwnKey{"moe.experts", "[[grid]] experts"},
+    OwnKey{"moe.top_k", "[[grid]] top_k"},          OwnKey{"moe.capacity_factor", "[[grid]] capacity_factor"},
 };
 constexpr OwnKey learning_rate_key = {"optimizer.lr", "[learning_rate]"};
 constexpr OwnKey width_key = {"moe.d_expert", "model.d_ff and [[grid]] granularity"};
@@ -103,6 +100,32 @@ void refuse_own_keys(const StudyFile& study, const std::vector<std::string>& ove
   refuse_own_keys(study, overrides, "--set");  // it comes last: a width of an expert changes the cost, which is refused
 }
 
+// Combinations of a grid's lists. A double, because the product may be more than an integer holds.
+double combinations(const StudyGrid& grid) {
+  double product = 1;
+  for (const std::size_t length :
+       {grid.sizes.size(), grid.layouts.size(),
+        grid.experts.empty() ? grid.experts_per_rank.size() : grid.experts.size(), grid.top_k.size(),
+        grid.granularity.size(), grid.capacity_factor.size(), grid.seeds.size()}) {
+    product *= static_cast<double>(length);
+  }
+  return product;
+}
+
+// Each point's configuration is loaded, and each is a run: what nobody meant to write is refused before that.
+void refuse_too_many(const StudyFile& study) {
+  double points = 0;
+  for (const StudyGrid& grid : study.grids) {
+    points += combinations(grid);
+  }
+  if (points > static_cast<double>(study.most_points)) {
+    throw ConfigError(fmt::format(
+        "{}: its grids have {:.0f} points, and [study] most_points allows {}: shorten their lists, or write "
+        "most_points = {:.0f} if that many runs are meant",
+        study.path, points, study.most_points, points));
+  }
+}
+
 class PointMaker {
  public:
   PointMaker(const StudyFile& study, const std::vector<std::string>& overrides)
@@ -110,6 +133,7 @@ class PointMaker {
 
   std::vector<GridPoint> make() {
     refuse_own_keys(study_, overrides_);
+    refuse_too_many(study_);
     for (const StudyGrid& grid : study_.grids) {
       for (const std::string& size : grid.sizes) {
         for (const std::string& layout : grid.layouts) {

@@ -42,8 +42,8 @@ std::string rule_text(const StudyFile& study);
 
 // All points, those of the first grid first, each once. Every one's configuration has been loaded and checked, and its
 // operations per token are those of its size's dense twin (the router's apart). `overrides`: of every point, last.
-// Errors: ConfigError with the reasons of the first few points that cannot run, and for settings of the study, of a
-// size, of a layout or of `overrides` that the study sets of every point itself.
+// Errors: ConfigError with the reasons of the first few points that cannot run, for more points than most_points, and
+// for settings of the study, of a size, of a layout or of `overrides` that the study sets of every point itself.
 std::vector<GridPoint> make_points(const StudyFile& study, const std::vector<std::string>& overrides);
 
 }  // namespace orthant

@@ -49,6 +49,11 @@ std::vector<KeySpec> study_keys() {
        .help = "steps that are timed in a round",
        .minimum = 1,
        .maximum = 100000},
+      {.name = "most_points",
+       .default_value = std::int64_t{1000},
+       .help = "more are refused before anything starts",
+       .minimum = 1,
+       .maximum = 1000000},
       {.name = "resamples",
        .default_value = std::int64_t{1000},
        .help = "of the bootstrap behind the intervals",
@@ -220,6 +225,7 @@ class StudyReader {
     study_.side_by_side = table.integer("side_by_side");
     study_.timing_rounds = table.integer("timing_rounds");
     study_.timing_steps = table.integer("timing_steps");
+    study_.most_points = table.integer("most_points");
     study_.resamples = table.integer("resamples");
     study_.counterfactual = list<Numbers>(table, "counterfactual");
     study_.keep_checkpoints = table.boolean("keep_checkpoints");

@@ -44,6 +44,7 @@ struct StudyFile {
   std::int64_t side_by_side = 0;   // points that train at a time; 0: as many as a trial finds to be fastest
   std::int64_t timing_rounds = 3;  // 0: nothing is timed alone
   std::int64_t timing_steps = 10;
+  std::int64_t most_points = 1000;     // more are refused
   std::int64_t resamples = 1000;       // of the bootstrap
   std::vector<double> counterfactual;  // capacity factors at which dropless points say what they would drop
   bool keep_checkpoints = false;

@@ -141,8 +141,9 @@ TEST_F(StudyGridTest, AStudyIsNamedAsAFolderBelowItsDirectory) {
 
 TEST_F(StudyGridTest, WhatTheStudySetsItselfIsRefusedInItsSettings) {
   const std::string grid = "[[grid]]\nexperts = [1, 8]\n";
-  for (const char* set : {"run.seed=3", "run.name=\\\"x\\\"", "run.directory=\\\"x\\\"", "moe.experts=2", "moe.top_k=2",
-                          "moe.capacity_factor=1.5", "moe.d_expert=16", "run.threads=1", " run . seed = 3"}) {
+  for (const char* set :
+       {"run.seed=3", "run.name=\\\"x\\\"", "run.directory=\\\"x\\\"", "moe.experts=2", "moe.top_k=2",
+        "moe.capacity_factor=1.5", "moe.d_expert=16", "run.threads=1", "run.keep=3", " run . seed = 3"}) {
     const std::string list = fmt::format("set = [\"{}\"]\n", set);
     EXPECT_THAT(error_of([&] { points(list + grid); }), AllOf(HasSubstr("[study] set"), HasSubstr("leave it out")))
         << set;
@@ -159,6 +160,21 @@ TEST_F(StudyGridTest, WhatTheStudySetsItselfIsRefusedInItsSettings) {
   EXPECT_EQ(points(rate).size(), 2u);
   EXPECT_THAT(error_of([&] { points("[learning_rate]\nlr = 0.004\nd_model = 16\n" + rate); }),
               AllOf(HasSubstr("optimizer.lr"), HasSubstr("[learning_rate]")));
+}
+
+TEST_F(StudyGridTest, MorePointsThanAreMeantAreRefused) {
+  const std::string grid = "[[grid]]\nexperts = [1, 8]\nseeds = [1, 2]\n";
+  EXPECT_THAT(error_of([&] { points("most_points = 3\n" + grid); }),
+              AllOf(HasSubstr("its grids have 4 points"), HasSubstr("most_points = 4")));
+  EXPECT_EQ(points("most_points = 4\n" + grid).size(), 4u);
+  // 10^12 combinations: nothing is made of them.
+  std::string list = "[1";
+  for (int i = 2; i <= 1000; ++i) {
+    list += fmt::format(", {}", i);
+  }
+  const std::string wide =
+      fmt::format("[[grid]]\nexperts = {0}]\nseeds = {0}]\ntop_k = {0}]\ngranularity = {0}]\n", list);
+  EXPECT_THAT(error_of([&] { points(wide); }), HasSubstr("most_points allows 1000"));
 }
 
 TEST_F(StudyGridTest, ALearningRateFollowsItsRule) {
