@@ -163,6 +163,7 @@ TEST(AttentionBlock, EveryCutGivesTheWhole) {
       for (const BlockCase& a :
            {BlockCase{{2, 9, 4, 2, 8}, false, DType::f32, cut, 1}, BlockCase{{2, 9, 4, 2, 8}, true, DType::f32, cut, 2},
             BlockCase{{1, 16, 2, 2, 5}, false, DType::bf16, cut, 4},
+            BlockCase{{2, 40, 4, 2, 64}, true, DType::bf16, cut, 2},
             BlockCase{{2, 260, 2, 1, 20}, true, DType::f32, cut, 2},
             BlockCase{{1, 400, 2, 2, 32}, false, DType::f32, cut, 3}}) {
         const AttentionShape& s = a.shape;
@@ -172,7 +173,8 @@ TEST(AttentionBlock, EveryCutGivesTheWhole) {
         const Result got = run_blocks(c, a, w);
         Values lse;
         const Values o = oracle::attention(w.q, w.k, w.v, w.first, s, &lse);
-        expect_values(c, "o " + name, got.o, o, 1e-5);
+        const bool rounded = a.dtype == DType::bf16 && s.head_dim % 8 == 0;  // weights, by the matrix units
+        expect_values(c, "o " + name, got.o, o, rounded ? 0.01 : 1e-5);
         expect_values(c, "lse " + name, got.lse, lse, 2e-6);
         // Gradients against those of the whole, which attention_test.cpp holds to finite differences.
         const std::int64_t rows = s.batch * s.positions;
@@ -185,7 +187,7 @@ TEST(AttentionBlock, EveryCutGivesTheWhole) {
         const Tensor lse_whole = c.poisoned(DType::f32, {s.batch, s.heads, s.positions});
         c.stream().attention(o_whole, lse_whole, q, k, v, first, s);
         c.stream().attention_backward(dq, dk, dv, d_o, q, k, v, o_whole, lse_whole, first, s);
-        const double tolerance = a.dtype == DType::f32 ? 1e-5 : 0.006;
+        const double tolerance = rounded ? 0.04 : a.dtype == DType::f32 ? 1e-5 : 0.006;
         expect_values(c, "dq " + name, got.dq, c.values_of(dq), tolerance);
         expect_values(c, "dk " + name, got.dk, c.values_of(dk), tolerance);
         expect_values(c, "dv " + name, got.dv, c.values_of(dv), tolerance);

@@ -2,6 +2,7 @@
 // memory: documents, windows, groups of heads, odd lengths, and places in any order.
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "tests/simt/device_library.h"
 #include "tests/support/op_harness.h"
@@ -112,13 +113,20 @@ Values window(const AttentionShape& s, std::int64_t length) {
 
 std::vector<Case> whole_sequences() {
   const AttentionShape grouped{1, 141, 4, 2, 64}, wide{1, 137, 2, 1, 128}, odd{2, 70, 3, 1, 80};
+  const AttentionShape parts{1, 70, 2, 1, 136}, several{2, 66, 4, 2, 40};
+  Values own = documents(several, {20});  // the second sequence has other documents than the first
+  for (std::int64_t t = 66; t < 132; ++t) {
+    own[t] = t - 66 < 50 ? 0 : 50;
+  }
   return {{"a single token", {1, 1, 2, 2, 8}, {}, {}, {}},
           {"whole tiles", {1, 128, 1, 1, 32}, {}, {}, {}},
           {"grouped heads", grouped, {}, {}, {}},
           {"wide heads, documents", wide, documents(wide, {1, 64, 65, 130}), {}, {}},
           {"grouped heads, a window", grouped, window(grouped, 70), {}, {}},
           {"80 channels, a window shorter than a tile", odd, window(odd, 5), {}, {}},
-          {"the widest heads", {1, 77, 2, 1, 256}, {}, {}, {}}};
+          {"the widest heads", {1, 77, 2, 1, 256}, {}, {}, {}},
+          {"heads of a part and a bit, documents", parts, documents(parts, {33, 64}), {}, {}},
+          {"sequences of different documents", several, own, {}, {}}};
 }
 
 // A rank's rows: runs of `run` places each, from these on.
@@ -282,6 +290,14 @@ TEST(AttentionMma, BlocksOfARingBackward) {
   }
 }
 
+double furthest(const Values& got, const Values& expected) {
+  double most = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    most = std::max(most, std::abs(got[i] - expected[i]));
+  }
+  return most;
+}
+
 // Weights that are rounded to bf16 are the matrix units': the plain tiles, whose heads are of other sizes, keep fp32.
 TEST(AttentionMma, IsTakenWhereHeadsFit) {
   const auto device = make_device("simt", 1);
@@ -289,15 +305,21 @@ TEST(AttentionMma, IsTakenWhereHeadsFit) {
   for (const std::int64_t channels : {64, 60}) {
     const Case a{"", {1, 50, 1, 1, channels}, {}, runs({0}, 50), runs({0}, 50)};
     const Tensors x = make_tensors(c, a);
-    const Tensor o = c.poisoned(DType::f32, {50, channels}), lse = c.poisoned(DType::f32, {1, 1, 50});
-    c.stream().attention_block(o, lse, x.q.tensor, x.k.tensor, x.v.tensor, x.q_position, x.k_position, {}, a.shape);
-    const Values expected = reference(a, x.q.values, x.k.values, x.v.values, x.d_o.values, c.values_of(o)).o,
-                 got = c.values_of(o);
-    double furthest = 0;
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      furthest = std::max(furthest, std::abs(got[i] - expected[i]));
+    const Shape shape{50, channels};
+    const Tensor &q = x.q.tensor, &k = x.k.tensor, &v = x.v.tensor;
+    const Tensor o = c.poisoned(DType::f32, shape), lse = c.poisoned(DType::f32, {1, 1, 50});
+    c.stream().attention_block(o, lse, q, k, v, x.q_position, x.k_position, {}, a.shape);
+    const Tensor rounded = c.poisoned(DType::bf16, shape), dq = c.constant(DType::f32, shape, 0).tensor,
+                 dk = c.constant(DType::f32, shape, 0).tensor, dv = c.constant(DType::f32, shape, 0).tensor;
+    c.stream().cast(rounded, o);
+    c.stream().attention_block_backward(dq, dk, dv, x.d_o.tensor, q, k, v, rounded, lse, x.q_position, x.k_position, {},
+                                        a.shape);
+    const Results expected = reference(a, x.q.values, x.k.values, x.v.values, x.d_o.values, c.values_of(rounded));
+    for (const auto& [name, got, of] :
+         {std::tuple("o", o, expected.o), {"dq", dq, expected.dq}, {"dk", dk, expected.dk}, {"dv", dv, expected.dv}}) {
+      const double off = furthest(c.values_of(got), of);
+      EXPECT_EQ(off > 1e-4, channels == 64) << name << " of " << channels << " channels: " << off;
     }
-    EXPECT_EQ(furthest > 1e-4, channels == 64) << channels << " channels: " << furthest;
   }
 }
 

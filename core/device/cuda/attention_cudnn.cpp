@@ -158,8 +158,12 @@ struct CudnnAttention::Plans {
       return std::move(first.graph);
     }
     Planned second;
+    std::string refusals = first.refusal;
     if (backward && !deterministic) {
       second = plan(handle, backward, false, s);
+      if (second.graph == nullptr) {
+        refusals += "; otherwise: " + second.refusal;
+      }
     }
     const std::string note =
         fmt::format("orthant: cuDNN {} has no {}{} for {} heads ({} KV) of {} channels and {} positions; {} ({})\n",
@@ -167,7 +171,7 @@ struct CudnnAttention::Plans {
                     s.heads, s.kv_heads, s.head_dim, s.positions,
                     second.graph != nullptr ? "its other one is used, as run.deterministic = false allows"
                                             : "kernels of our own are used",
-                    first.refusal);
+                    refusals);
     std::fputs(note.c_str(), stderr);  // which may be closed: no reason to stop
     return std::move(second.graph);
   }

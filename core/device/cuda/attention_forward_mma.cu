@@ -35,8 +35,10 @@ __device__ void scores_to_weights(float (&scores)[N / 8][4], float (&out)[C / 8]
     highest = fmaxf(highest, fmaxf(scores[n][half * 2], scores[n][half * 2 + 1]));
   }
   highest = quad_max(highest);
-  const float shift = highest == -INFINITY ? 0.0f : highest * scale;  // nothing seen so far: all weights are 0
-  const float shrink = exp2f(top * scale - shift);
+  const float base = highest == -INFINITY ? 0.0f : highest;  // nothing seen so far: all weights are 0
+  // Exactly 1 where the maximum stays: a fused difference of two products would not be, and each tile would add to
+  // that.
+  const float shrink = exp2f((top - base) * scale), shift = base * scale;
   top = highest;
   sum *= shrink;
 #pragma unroll

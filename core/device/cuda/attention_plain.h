@@ -1,4 +1,5 @@
-// Attention by kernels of ours, for any head_dim up to 256: the path where no library's is taken, and its oracle.
+// Attention by kernels of ours, on the fp32 units, for any head_dim up to 256: where neither a library's nor the matrix
+// units' (attention_mma.h) are taken, and their oracle.
 // Tiles with a running maximum (Milakov and Gimelshein, "Online normalizer calculation for softmax"); the backward
 // from the saved log-sum-exp (Dao et al., "FlashAttention"), once over the keys for dq, once over the queries for dk
 // and dv, so that nothing is summed by two threads.
@@ -9,7 +10,7 @@
 
 namespace orthant::cuda {
 
-// The tensors that say which keys a query sees; undefined: see attention_tile::Geometry.
+// The tensors that say which keys a query sees; undefined: see attention_geometry.h.
 struct SeenKeys {
   Tensor q_position, k_position, first;
 };
