@@ -49,6 +49,10 @@ std::vector<double> Scorer::score(std::span<const ScoredSequence> sequences) {
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     put_document(batch, static_cast<std::int64_t>(i), 0, {sequences[i].token, sequences[i].label});
   }
+  // A gate that draws does so by a token's number: it is the same in any company.
+  for (std::size_t i = 0; i < batch.index.size(); ++i) {
+    batch.index[i] = static_cast<std::int64_t>(i) % (sequences_a_group_ * positions);
+  }
   Stream& s = model_.stream();
   StepSums sums;
   sums.loss = s.device().empty(DType::f64, {1});
@@ -58,7 +62,9 @@ std::vector<double> Scorer::score(std::span<const ScoredSequence> sequences) {
   const Tensor nats = s.device().empty(DType::f64, {count});
   s.fill(nats, 0);
   for (std::int64_t i = 0; i < count; ++i) {
-    s.sum(nats.rows(i, 1), sums.token_loss.rows(i * positions, positions));
+    // Without the padding, whose zeros would order the sum in another way.
+    const std::int64_t own = static_cast<std::int64_t>(sequences[static_cast<std::size_t>(i)].token.size());
+    s.sum(nats.rows(i, 1), sums.token_loss.rows(i * positions, own));
   }
   std::vector<double> host(sequences.size());
   s.download(host.data(), nats);

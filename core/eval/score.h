@@ -24,7 +24,8 @@ class Scorer {
   Scorer(const OpenedModel& model, std::int64_t positions, int threads, Communicator& communicator);
 
   // -log p of all labels of each sequence, in nats. Where no token's experts depend on other tokens, rows are as long
-  // as the longest sequence. On the CPU a sequence's number has the same bits in any company then.
+  // as the longest sequence. On the CPU a sequence's number has the same bits in any company then. What a gate draws it
+  // draws by a token's place in its sequence, or in its group where sequences share one. A sequence has a token.
   std::vector<double> score(std::span<const ScoredSequence> sequences);
   // Sequences of so many tokens at most that are worth computing at once.
   std::int64_t batch(std::int64_t longest) const;

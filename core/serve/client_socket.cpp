@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "core/serve/api_error.h"
-#include "core/serve/request_head.h"
 
 namespace orthant {
 namespace {
@@ -73,7 +72,8 @@ bool ClientSocket::receive_head(const std::function<bool()>& ended) {
     }
     head = size_of_head(received_);
   }
-  check_head(std::string_view(received_).substr(0, head));
+  const std::size_t body = check_head(std::string_view(received_).substr(0, head));
+  announced_ = body == length_unknown ? length_unknown : head + body;
   return true;
 }
 
@@ -88,10 +88,19 @@ ssize_t ClientSocket::read(char* bytes, std::size_t count) {
     if (!receive()) {
       return 0;
     }
+    if (received_.size() > bytes_left_) {
+      bytes_left_ = 0;
+      received_.clear();
+      return -1;
+    }
+    bytes_left_ -= received_.size();
   }
   const std::size_t taken = std::min(count, received_.size() - read_);
   std::memcpy(bytes, received_.data() + read_, taken);
   read_ += taken;
+  if (announced_ != length_unknown) {
+    announced_ -= std::min(announced_, taken);
+  }
   return static_cast<ssize_t>(taken);
 }
 
@@ -103,7 +112,12 @@ ssize_t ClientSocket::write(const char* bytes, std::size_t count) {
   do {
     sent = ::send(socket_, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (sent < 0 && errno == EINTR);
+  answered_ = answered_ || sent > 0;
   return sent;
+}
+
+bool ClientSocket::has_unread() const {
+  return announced_ > 0 || events_of(socket_, POLLIN) != 0;
 }
 
 void ClientSocket::end_gently() {
@@ -125,11 +139,14 @@ bool ClientPresence::gone() {
   if (probe_.empty() || (events_of(socket_, 0) & (POLLHUP | POLLERR)) != 0) {
     return true;
   }
-  if (!probed_) {
-    probed_ = true;
-    ::send(socket_, probe_.data(), probe_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ClientSocket::Clock::time_point now = ClientSocket::Clock::now();
+  if (now < next_probe_) {
+    return false;
   }
-  return false;
+  next_probe_ = now + 1s;
+  // One that is not taken whole: hours of them lie there unread.
+  return ::send(socket_, probe_.data(), probe_.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
+         static_cast<ssize_t>(probe_.size());
 }
 
 }  // namespace orthant

@@ -6,8 +6,11 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
+
+#include "core/serve/request_head.h"
 
 namespace orthant {
 
@@ -24,12 +27,20 @@ class ClientSocket {
   // client has sent nothing, or ended() says that nobody answers any more. Errors: ApiError of status 400, 408, 414
   // or 431.
   bool receive_head(const std::function<bool()>& ended);
-  // What comes after the head comes until then.
-  void set_deadline(Clock::time_point deadline) { deadline_ = deadline; }
-  // As recv(); -1 too where nothing comes in time.
+  // What comes after the head comes until `deadline`, and is no more than so many bytes: what reads it keeps a line of
+  // any length.
+  void set_limits(Clock::time_point deadline, std::size_t bytes) {
+    deadline_ = deadline;
+    bytes_left_ = bytes;
+  }
+  // As recv(); -1 too where nothing comes in time, or more than may come.
   ssize_t read(char* bytes, std::size_t count);
   // As send(), after waiting for a place to write to; -1 where there is none in time.
   ssize_t write(const char* bytes, std::size_t count);
+  // write() has sent something.
+  bool answered() const { return answered_; }
+  // Of what the head announces not all was read, or it cannot be told, or more is there.
+  bool has_unread() const;
   // False: the time has passed without any of poll()'s events.
   bool wait_for(short events, Clock::time_point until) const;
   // Says that nothing more will be written, and reads for a second what the client still sends: a socket that is
@@ -42,16 +53,19 @@ class ClientSocket {
   const int socket_;
   const std::chrono::milliseconds patience_;
   Clock::time_point deadline_ = Clock::time_point::max();
-  std::string received_;  // and not read yet, from read_ on
+  std::size_t bytes_left_ = std::numeric_limits<std::size_t>::max();
+  std::size_t announced_ = length_unknown;  // bytes of head and body that read() has not given yet
+  std::string received_;                    // and not read yet, from read_ on
   std::size_t read_ = 0;
+  bool answered_ = false;
 };
 
 // It sends nothing more (shutdown), whether it has gone or not; -1: a client that is taken to be there.
 bool sends_no_more(int socket);
 
 // Whether a client still waits for its answer. One that sends nothing more may well wait: only what it answers to
-// something that is written to it tells it from one that has closed its socket. So something is written, once.
-// Thread safety: none.
+// something that is written to it tells it from one that has closed its socket. So something is written every second:
+// one that has read the first may leave after it. Thread safety: none.
 class ClientPresence {
  public:
   // probe: what a client ignores that waits for the head of its answer; empty: nothing is written, and whoever sends
@@ -62,7 +76,7 @@ class ClientPresence {
  private:
   int socket_;
   std::string_view probe_;
-  bool probed_ = false;
+  ClientSocket::Clock::time_point next_probe_ = ClientSocket::Clock::time_point::min();
 };
 
 }  // namespace orthant

@@ -28,7 +28,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t longest_body = 4 << 20;  // bytes
-constexpr std::size_t longest_path = 1000;     // bytes; the library matches it by a recursive regular expression
+// Bytes of a body as it is sent, with its chunks' sizes. The library keeps a line of any length.
+constexpr std::size_t longest_sent = 2 * longest_body;
+constexpr std::size_t longest_path = 1000;  // bytes; the library matches it by a recursive regular expression
 // Connections that are served at once, each by a thread; others wait. More than completions may hold: whoever asks
 // whether the server is there gets an answer, and so does a completion too many.
 constexpr std::size_t connections = most_requests + 16;
@@ -186,23 +188,44 @@ class Server final : public httplib::Server {
     ClientStream stream(client);
     bool answered = false;
     try {
-      if (client.receive_head([&] { return svr_sock_ == INVALID_SOCKET; })) {
-        client.set_deadline(ClientSocket::Clock::now() + longest_sending);
-        bool closes = true;
-        answered = process_request(stream, closes, closes, nullptr);
-      }
-    } catch (const ApiError& refused) {
-      const ApiResponse response = Api::error(refused);
-      stream.write_format(
-          "HTTP/1.1 %d Refused\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: "
-          "close\r\n\r\n",
-          response.status, response.body.size());
-      stream.httplib::Stream::write(response.body);
-      client.end_gently();
+      answered = answer(client, stream);
+    } catch (...) {  // of the memory for a refusal, say; what leaves a thread of the library ends the process
     }
     ::shutdown(socket, SHUT_RDWR);
     ::close(socket);
     return answered;
+  }
+
+  bool answer(ClientSocket& client, ClientStream& stream) {
+    bool answered = false;
+    try {
+      if (!client.receive_head([&] { return svr_sock_ == INVALID_SOCKET; })) {
+        return false;
+      }
+      client.set_limits(ClientSocket::Clock::now() + longest_sending, longest_sent);
+      bool closes = true;
+      answered = process_request(stream, closes, closes, nullptr);
+    } catch (const ApiError& refused) {
+      refuse(stream, refused);
+    } catch (const std::exception&) {  // the library guards only its handlers: memory for a head may be missing
+      if (client.answered()) {
+        return false;
+      }
+      refuse(stream, {500, "the server failed to read the request"});
+    }
+    if (client.has_unread()) {
+      client.end_gently();
+    }
+    return answered;
+  }
+
+  static void refuse(ClientStream& stream, const ApiError& refused) {
+    const ApiResponse response = Api::error(refused);
+    stream.write_format(
+        "HTTP/1.1 %d Refused\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: "
+        "close\r\n\r\n",
+        response.status, response.body.size());
+    stream.httplib::Stream::write(response.body);
   }
 };
 
@@ -235,9 +258,11 @@ class HttpServer::Library {
     const auto with_body = [this](const Request& request, Response& response, const httplib::ContentReader& reader) {
       route_with_body(request, response, reader);
     };
-    server_.Post(".*", with_body);
-    server_.Put(".*", with_body);
-    server_.Patch(".*", with_body);
+    // Any path: '.' would not match the end of a line, and the library itself keeps a body that nobody takes.
+    constexpr const char* any = "[\\s\\S]*";
+    server_.Post(any, with_body);
+    server_.Put(any, with_body);
+    server_.Patch(any, with_body);
     server_.set_error_handler([](const Request&, Response& response) {
       if (response.body.empty()) {
         response.set_content(error_body({response.status, reason_of(response.status)}), "application/json");

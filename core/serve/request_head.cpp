@@ -68,7 +68,7 @@ std::size_t size_of_head(std::string_view received) {
       431, fmt::format("the request's head is longer than {} bytes: send fewer or shorter headers", longest_head));
 }
 
-void check_head(std::string_view head) {
+std::size_t check_head(std::string_view head) {
   std::optional<std::string> length, encoding;
   std::size_t begin = head.find("\r\n") + 2;  // what parses the request line judges that
   for (std::size_t i = 0; i < head.size(); ++i) {
@@ -78,6 +78,10 @@ void check_head(std::string_view head) {
   }
   for (std::size_t end; (end = head.find("\r\n", begin)) > begin; begin = end + 2) {
     const std::string_view line = head.substr(begin, end - begin), name = line.substr(0, line.find(':'));
+    if (line.size() > longest_header) {
+      throw ApiError(431, fmt::format("the request's header '{}' is longer than {} bytes", clipped(std::string(name)),
+                                      longest_header));
+    }
     if (name.size() == line.size() || name.empty() || !std::all_of(name.begin(), name.end(), is_token)) {
       refuse_head(fmt::format("expected 'Name: value', found '{}'", clipped(std::string(line))));
     }
@@ -92,11 +96,14 @@ void check_head(std::string_view head) {
       if (!same_word(value, "chunked")) {
         refuse_head(fmt::format("Transfer-Encoding is '{}': expected chunked", clipped(std::string(value))));
       }
+    } else if (same_word(name, "Range")) {  // the library would cut any answer, and repeat it for each range
+      refuse_head("Range: answers are not given in parts, leave it out");
     }
   }
   if (length.has_value() && encoding.has_value()) {
     refuse_head("Content-Length and Transfer-Encoding: expected one of them, which says where the body ends");
   }
+  return encoding.has_value() ? length_unknown : length.has_value() ? std::stoull(*length) : 0;
 }
 
 }  // namespace orthant

@@ -5,17 +5,23 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <string_view>
 
 namespace orthant {
 
 constexpr std::size_t longest_head = 16 << 10;  // bytes
+// Bytes of a header's line. The library reads no longer one: 8192 with the line's end.
+constexpr std::size_t longest_header = 8190;
 
 // Bytes of the head with the empty line that ends it; 0: it has not ended yet. Errors: ApiError of status 431 or 414
 // for one that is longer than it may be, 400 for a line that does not end in CRLF.
 std::size_t size_of_head(std::string_view received);
 
-// REQUIRES: `head` ends as size_of_head found. Errors: ApiError of status 400.
-void check_head(std::string_view head);
+constexpr std::size_t length_unknown = std::numeric_limits<std::size_t>::max();  // of a body in chunks
+
+// Bytes of the body that it announces. REQUIRES: `head` ends as size_of_head found. Errors: ApiError of status 431 for
+// a header of more than longest_header, else 400.
+std::size_t check_head(std::string_view head);
 
 }  // namespace orthant

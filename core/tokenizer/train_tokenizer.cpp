@@ -68,8 +68,7 @@ std::string why_not(const std::string& said) {
                        *least);
   }
   return "it needs one id for each of its special tokens, bytes and characters, and can fill only so many. Give "
-         "another "
-         "--vocab-size";
+         "another --vocab-size";
 }
 
 }  // namespace

@@ -135,19 +135,23 @@ TEST_F(Eval, ASequenceHasOneNumberInAnyCompany) {
     return made;
   };
   const std::vector<ScoredSequence> all = {sequence(0, 16), sequence(3, 1), sequence(20, 9), sequence(7, 13)};
-  for (const std::string capacity : {"0", "0.5"}) {
-    const OpenedModel model(folder_.run(), "eval", {"moe.capacity_factor=" + capacity}, keys_of_plugin, {});
+  using Set = std::vector<std::string>;
+  for (const auto& [name, set] :
+       std::vector<std::pair<std::string, Set>>{{"no capacity", {"moe.capacity_factor=0"}},
+                                                {"capacity", {"moe.capacity_factor=0.5"}},
+                                                {"gshard", {"moe.capacity_factor=0", "moe.router=\"gshard\""}}}) {
+    const OpenedModel model(folder_.run(), "eval", set, keys_of_plugin, {});
     run_threads(1, [&](Communicator& communicator) {
       Scorer scorer(model, 16, 2, communicator);
       const std::vector<double> together = scorer.score(all);
       for (std::size_t i = 0; i < all.size(); ++i) {
-        EXPECT_EQ(scorer.score({&all[i], 1})[0], together[i]) << i << " with capacity " << capacity;
+        EXPECT_EQ(scorer.score({&all[i], 1})[0], together[i]) << i << " with " << name;
         std::string text;
         for (const std::int32_t id : all[i].token) {
           text += static_cast<char>(id);
         }
         text += static_cast<char>(all[i].label.back());
-        if (capacity == "0") {
+        if (name == "no capacity") {
           EXPECT_NEAR(together[i], nats(text, 16, all[i].token.size() / 2 + 1), 1e-5) << i;
         }
       }
@@ -291,6 +295,8 @@ TEST_F(Eval, BadInputIsRefusedByPlace) {
   EXPECT_THAT(task(R"({"context": "a", "choices": ["b"], "answer": 0})"), HasSubstr("at least two texts"));
   EXPECT_THAT(task(R"({"context": "a", "choices": ["b", "c"], "answer": 2})"),
               HasSubstr("'answer' is 2, of 2 choices"));
+  EXPECT_THAT(task(R"({"context": "a", "choices": ["b", "c"], "answer": -1})"),
+              AllOf(HasSubstr("task.jsonl:1"), HasSubstr("'answer' must be a whole number from 0")));
   EXPECT_THAT(task(R"({"context": "", "choices": ["b", "c"], "answer": 0})"), HasSubstr("no token before the choice"));
   EXPECT_THAT(task(R"({"context": "a", "choices": ["", "c"], "answer": 0})"), HasSubstr("the choice '' has no token"));
   EXPECT_THAT(task(R"({"context": "0123456789abcdef", "choices": ["ghi", "c"], "answer": 0})"),

@@ -43,6 +43,11 @@ TEST_F(Connections, AHeadIsBoundedInSize) {
   refused("GET /health HTTP/1.1\r\n", "Name: value\r\n", 431);
   refused("GET /health HTTP/1.1\r\nName: ", "aaaaaaaaaaaaa", 431);
   refused("GET /", "aaaaaaaaaaaaa", 414);
+  const auto of_line = [&](std::size_t bytes) {
+    return send("GET /health HTTP/1.1\r\nX: " + std::string(bytes - 3, 'a') + "\r\n\r\n").status;
+  };
+  EXPECT_EQ(of_line(8190), 200);
+  EXPECT_EQ(of_line(8191), 431);
   EXPECT_EQ(get("/health").status, 200);
 }
 
@@ -119,6 +124,20 @@ TEST_F(Connections, AClientThatSendsNothingMoreIsAnswered) {
   EXPECT_EQ(parse_reply(health.read()).status, 200);
 }
 
+// The first thing it is told finds it there, and its end is one that it has announced already.
+TEST_F(Connections, AClientThatSaidSoReadsAndThenLeavesFreesItsPlace) {
+  serve({"--batch", "1", "--max-tokens", "1000000"});
+  {
+    Connection leaves(port_, 10);
+    leaves.send(asking(endless(1, false)));
+    leaves.sends_no_more();
+    EXPECT_EQ(leaves.read("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  }
+  Connection next(port_, 10);
+  next.send(asking({{"prompt", "The "}, {"max_tokens", 2}}));
+  EXPECT_EQ(parse_reply(next.read()).status, 200);
+}
+
 // It is told from one that waits by what it answers.
 TEST_F(Connections, AClientThatSaidSoAndThenLeavesFreesItsPlace) {
   serve({"--batch", "1", "--max-tokens", "1000000"});
@@ -135,16 +154,19 @@ TEST_F(Connections, AClientThatSaidSoAndThenLeavesFreesItsPlace) {
 
 TEST_F(Connections, ARequestForManyAnswersLeavesPlacesToOthers) {
   serve({"--batch", "2", "--max-tokens", "1000000"});
-  const json many = {{"prompt", "The "}, {"max_tokens", 100}, {"n", 128}, {"temperature", 1.0}};
-  Connection large(port_);
-  large.send(asking(many));
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // else it may come second
-  // Were they last, its last answer would end with the first of these.
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(complete({{"prompt", "The "}, {"max_tokens", 100}})["object"], "text_completion");
+  const auto many = [](int max_tokens) {
+    return json{{"prompt", "The "}, {"max_tokens", max_tokens}, {"n", 128}, {"temperature", 1.0}};
+  };
+  {
+    Connection large(port_);
+    large.send(asking(many(1000)));                               // two of its answers end soon, all of them do not
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // else it may come second
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(complete({{"prompt", "The "}, {"max_tokens", 100}})["object"], "text_completion");
+    }
+    EXPECT_FALSE(large.anything()) << "the small ones came after the large one's end";
   }
-  EXPECT_FALSE(large.anything()) << "the small ones came after the large one's end";
-  EXPECT_EQ(parse_reply(large.read()).json()["choices"].size(), 128U);
+  EXPECT_EQ(complete(many(10))["choices"].size(), 128U);
 }
 
 TEST_F(Connections, ARequestForOneAnswerMayWaitWhereManyDo) {
@@ -156,9 +178,12 @@ TEST_F(Connections, ARequestForOneAnswerMayWaitWhereManyDo) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));  // in this order, so that none is refused
   }
   EXPECT_TRUE(eventually([&] { return post(endless(3, false).dump()).status == 503; }));
-  Connection one(port_, 1);
-  one.send(asking(endless(1, false)));
-  EXPECT_EQ(one.read(), "") << "it waits, and is not refused";
+  Connection one(port_);
+  one.send(asking({{"prompt", "The "}, {"max_tokens", 2}}));
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  EXPECT_FALSE(one.anything()) << "it was refused, or there was a place";
+  large.clear();
+  EXPECT_EQ(parse_reply(one.read()).status, 200);
 }
 
 }  // namespace
