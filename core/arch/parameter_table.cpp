@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "core/arch/param_specs.h"
@@ -87,9 +88,18 @@ std::vector<GateStateSpec> gate_state_table(const Settings& s) {
   if (s.moe.experts == 0 || !gate_of(s).keeps_state(s.moe)) {
     return table;
   }
+  std::set<int> learning;  // layers
+  for (const LayerSpecs& layer : parameter_table(s)) {
+    for (const ParamSpec& spec : layer.params) {
+      if (spec.region == Region::router && (!spec.frozen || spec.adapted)) {
+        learning.insert(layer.layer);
+      }
+    }
+  }
   for (int block = 0; block < s.model.layers; ++block) {
     if (block_has_experts(s, block)) {
-      table.push_back({gate_state_prefix + block_stem(block) + ".block_sparse_moe", block + 1});
+      table.push_back(
+          {gate_state_prefix + block_stem(block) + ".block_sparse_moe", block + 1, learning.contains(block + 1)});
     }
   }
   return table;

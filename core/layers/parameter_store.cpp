@@ -47,7 +47,7 @@ ParamStore::ParamStore(Plan& plan, Stream& stream, bool begin) : ParamStore(plan
       const Tensor value = plan.device().empty(DType::f32, {plan.settings().moe.experts});
       stream.fill(value, 0);
       const bool written = plan.stage_members().front() == plan.mesh().rank();
-      gate_states_.push_back({spec.name, spec.layer, value, written});
+      gate_states_.push_back({spec.name, spec.layer, value, written, spec.learns});
     }
   }
   refresh_weights(plan, Change::start, at);

@@ -24,6 +24,7 @@ struct GateState {
   int layer = 0;
   Tensor value;          // f32 [E]
   bool written = false;  // by this rank, into checkpoints
+  bool learns = true;    // GateStateSpec
 };
 
 class ParamStore final : public Parameters {

@@ -19,7 +19,7 @@ constexpr std::string_view first_suffix = ".lora_A.weight";
 }
 
 // What a table's parameter makes of an export as adapters.
-void check_expressible(const ParamSpec& spec, ExpertForm form) {
+void check_expressible(const ParamSpec& spec, ExpertForm form, const std::string& model_type) {
   const char* const merged = "leave --adapter out: the exported weights then have it";
   if (!spec.frozen && !is_adapter(spec.name)) {
     refuse_adapter(fmt::format("'{}' was trained itself, and an adapter's file has no place for it", spec.name),
@@ -31,6 +31,11 @@ void check_expressible(const ParamSpec& spec, ExpertForm form) {
                     "no linear module holds",
                     spec.name),
         merged);
+  }
+  if (spec.adapted && spec.expert.has_value() && model_type == "qwen2_moe") {
+    // peft 0.21 maps experts' names for other families; of this one it loads the file and applies nothing.
+    refuse_adapter(fmt::format("'{}' has an adapter, and peft does not apply those of qwen2_moe's experts", spec.name),
+                   merged);
   }
   if (spec.adapted && spec.region == Region::router) {
     refuse_adapter(fmt::format("'{}' has an adapter, and the routers of transformers are no linear modules", spec.name),
@@ -51,7 +56,7 @@ std::vector<TensorPlace> adapter_places(const Config& config, const Twin& twin, 
   }
   for (const LayerSpecs& layer : parameter_table(settings)) {
     for (const ParamSpec& spec : layer.params) {
-      check_expressible(spec, form);
+      check_expressible(spec, form, twin.family->model_type);
     }
   }
   std::vector<TensorPlace> places;

@@ -146,7 +146,7 @@ std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader,
   return parameters;
 }
 
-bool check_output(const fs::path& output, bool replace_existing) {
+bool check_output(const fs::path& output, bool replace_existing, bool adapter) {
   if (!fs::exists(output)) {
     return false;
   }
@@ -157,6 +157,12 @@ bool check_output(const fs::path& output, bool replace_existing) {
   if (filled && !replace_existing) {
     throw ConfigError(
         fmt::format("'{}' holds files already: give another folder, or --force to replace the model", output.string()));
+  }
+  const char* const other = adapter ? "config.json" : "adapter_config.json";
+  if (fs::exists(output / other)) {
+    throw ConfigError(
+        fmt::format("'{}' holds {}, {}: who loads a folder with both adds the one to the other; give another folder",
+                    output.string(), other, adapter ? "a model's" : "an adapter's"));
   }
   return filled;
 }
@@ -226,7 +232,7 @@ std::vector<std::string> without_twin(const Config& config) {
 
 ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
   const fs::path output = fs::absolute(options.output / "").lexically_normal().parent_path();
-  const bool filled = check_output(output, options.replace_existing);
+  const bool filled = check_output(output, options.replace_existing, options.adapter);
   const RunSource source = find_run_source(options.run, "export");
   // The data may be gone by now, and nothing is read from it.
   const Config config = load_config(source.config.string(), {"data.source=\"synthetic\""}, plugin_keys, plugin_kinds);

@@ -1,4 +1,6 @@
-// Workshop: a folder beside the output, in which files are made; it becomes the output at once, or goes.
+// Workshop: a folder beside the output, OUTPUT.tmp-PID, in which files are made; it becomes the output at once, or goes.
+// A process that was killed leaves its own: the next one for the same output removes it. Whose process lives is locked,
+// where the file system has locks, and stays.
 #pragma once
 
 #include <filesystem>
@@ -23,6 +25,7 @@ class Workshop {
  private:
   const Disk& disk_;
   std::filesystem::path path_, output_;
+  int lock_ = -1;  // of the folder, while this process lives
 };
 
 }  // namespace orthant

@@ -269,8 +269,10 @@ void Trainer::update(std::int64_t step) {
   stream_.clip_factor(finite_, sum_squares_, sums_.loss, 0);
   optimizer_.apply(factor_, finite_, at_end_of(step));
   for (const GateState& state : model_->parameters().gate_states()) {
-    const Tensor load = sums_.choices.rows(routed_blocks(plan_.settings(), state.layer - 1), 1);
-    gate_of(plan_.settings()).update(state.value, load.view({2, load.dim(2)}), factor_, plan_.settings(), stream_);
+    if (state.learns) {
+      const Tensor load = sums_.choices.rows(routed_blocks(plan_.settings(), state.layer - 1), 1);
+      gate_of(plan_.settings()).update(state.value, load.view({2, load.dim(2)}), factor_, plan_.settings(), stream_);
+    }
   }
 }
 

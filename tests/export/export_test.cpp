@@ -1,7 +1,10 @@
 // What `orthant export` writes, read back; and what it refuses.
+#include <fcntl.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
+#include <sys/file.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <bit>
 #include <cstring>
@@ -329,6 +332,19 @@ TEST_F(Export, Program) {
   EXPECT_EQ(forced, 0);
   EXPECT_EQ(config_in(out_).at("torch_dtype"), "float32");
   EXPECT_EQ(program(arguments + " --dtype fp16").first, 2);
+
+  // What a killed export left is removed, what a living one holds stays, and what is no export's.
+  const std::string left = out_.string() + ".tmp-1", held = out_.string() + ".tmp-2",
+                    other = out_.string() + ".tmp-mine";
+  for (const std::string& folder : {left, held, other}) {
+    fs::create_directories(folder);
+  }
+  const int lock = ::open(held.c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(::flock(lock, LOCK_EX | LOCK_NB), 0);
+  EXPECT_EQ(program(arguments + " --force").first, 0);
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_TRUE(fs::exists(held) && fs::exists(other));
+  ::close(lock);
 
   // A name alone is no folder, but the usual one may be meant.
   const auto [unknown, hint] = program("export small -o x", run_.parent_path().parent_path());

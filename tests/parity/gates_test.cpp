@@ -115,6 +115,31 @@ TEST(Gates, TheBiasMovesByTheRateAgainstTheLoad) {
   }
 }
 
+// A router that is to stay as it was trained keeps its bias too.
+TEST(Gates, TheBiasOfAFrozenRouterStays) {
+  struct Case {
+    Overrides more;
+    bool moves;
+  };
+  for (const Case& c : {Case{{R"(train.freeze=["*.block_sparse_moe.gate.weight"])"}, false},
+                        Case{{R"(train.train_only=["*.q_proj.weight"])"}, false},
+                        Case{{"lora.rank=2", R"(lora.targets=["*.q_proj.weight"])"}, false},
+                        Case{{"lora.rank=2", R"(lora.targets=["*.block_sparse_moe.gate.weight"])"}, true},
+                        Case{{"lora.rank=2", R"(lora.targets=["*.q_proj.weight"])",
+                              R"(lora.train_also=["*.block_sparse_moe.gate.weight"])"},
+                             true}}) {
+    Overrides overrides = {R"(moe.router="bias")", "moe.bias_update_rate=0.125"};
+    overrides.insert(overrides.end(), c.more.begin(), c.more.end());
+    OneRank rank(experiment(overrides));
+    rank->trainer().step(0);
+    for (const GateState& state : rank->trainer().parameters().gate_states()) {
+      std::vector<float> bias(4);
+      rank->stream().download(bias.data(), state.value);
+      EXPECT_EQ(bias != std::vector<float>(4, 0.0f), c.moves) << state.name << " " << c.more.back();
+    }
+  }
+}
+
 // --- checkpoints
 
 // Trains `steps` from `from` (or the start), saves to `to`, and returns the loss of the next step.

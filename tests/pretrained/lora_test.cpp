@@ -148,6 +148,16 @@ TEST(AdapterExport, HasPeftsNamesAndRefusesWhatPeftCannotSay) {
   EXPECT_NE(result.code, 0) << result.output;
   EXPECT_THAT(result.error,
               AllOf(HasSubstr(".experts.0.w1.weight' has an adapter"), HasSubstr("packed into one tensor")));
+  const run_test::ProgramFolder unmapped;
+  prepare(unmapped, "qwen2_moe", usual_targets);
+  launch(unmapped, {"run.name=\"r\"", "run.steps=1"});
+  EXPECT_THAT(unmapped.orthant({"export", "runs/r", "-o", "bad", "--adapter"}).error,
+              HasSubstr("peft does not apply those of qwen2_moe's experts"));
+  // A model and its adapter in one folder would be added to each other.
+  const auto both = folder.orthant({"export", "runs/r", "-o", "adapter", "--force"});
+  EXPECT_EQ(both.code, 78);
+  EXPECT_THAT(both.error, HasSubstr("holds adapter_config.json"));
+  EXPECT_FALSE(fs::exists(folder.path("adapter") / "model.safetensors"));
 }
 
 // Opt-in: ORTHANT_PYTHON with torch, transformers and peft.
