@@ -30,7 +30,8 @@ inline constexpr const char* gate_state_prefix = "gate/";
 struct GateStateSpec {
   std::string name;  // "gate/model.layers.3.block_sparse_moe"
   int layer = 0;
-  bool learns = true;  // false where all of the layer's router is frozen and has no adapter: it keeps what it began with
+  bool learns =
+      true;  // false where all of the layer's router is frozen and has no adapter: it keeps what it began with
 };
 std::vector<GateStateSpec> gate_state_table(const Settings& settings);
 

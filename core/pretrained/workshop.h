@@ -1,6 +1,6 @@
-// Workshop: a folder beside the output, OUTPUT.tmp-PID, in which files are made; it becomes the output at once, or goes.
-// A process that was killed leaves its own: the next one for the same output removes it. Whose process lives is locked,
-// where the file system has locks, and stays.
+// Workshop: a folder beside the output, OUTPUT.tmp-PID, in which files are made; it becomes the output at once, or
+// goes. A process that was killed leaves its own: the next one for the same output removes it. Whose process lives is
+// locked, where the file system has locks, and stays.
 #pragma once
 
 #include <filesystem>
