@@ -7,7 +7,9 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "core/arch/trained.h"
 #include "core/base/json.h"
@@ -219,6 +221,25 @@ LogitsCheck check_logits(const ImportOptions& options, const Config& config, con
   return check;
 }
 
+struct TravellingFile {
+  std::string name, text;
+};
+
+// Those that are there. Errors: ConfigError for one that was cut short.
+std::vector<TravellingFile> read_travelling_files(const fs::path& source) {
+  std::vector<TravellingFile> files;
+  for (const std::string& name : travelling_files()) {
+    if (std::optional<std::string> text = read_text_file(source / name)) {
+      if (name.ends_with(".json") && !nlohmann::json::accept(*text)) {
+        throw ConfigError(fmt::format("'{}' ({} bytes) is no JSON that can be read to its end: copy it again",
+                                      (source / name).string(), text->size()));
+      }
+      files.push_back({name, std::move(*text)});
+    }
+  }
+  return files;
+}
+
 }  // namespace
 
 ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin_keys,
@@ -240,6 +261,7 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
   family.state(reading);
   const OurKeys keys = reading.read(where);
 
+  const std::vector<TravellingFile> travelling = read_travelling_files(options.source);
   const std::string name = fs::absolute(options.source / "").lexically_normal().parent_path().filename().string();
   const Config config =
       run.configure(keys, fmt::format("The model of {} ({}), written by orthant import.", name, family.model_type),
@@ -262,11 +284,9 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
                       .check = receipt.check,
                       .left_out = receipt.left_out,
                       .files = {}};
-  for (const std::string& file : travelling_files()) {
-    if (const auto text = read_text_file(options.source / file)) {
-      run.workshop().write_text((fs::path(pretrained_folder) / file).string(), *text);
-      result.files.push_back(file);
-    }
+  for (const TravellingFile& file : travelling) {
+    run.workshop().write_text((fs::path(pretrained_folder) / file.name).string(), file.text);
+    result.files.push_back(file.name);
   }
   run.workshop().write_text((fs::path(pretrained_folder) / "receipt.json").string(), receipt.to_json());
   disk.sync_folder(run.workshop().path() / pretrained_folder);

@@ -80,6 +80,12 @@ TEST_F(Spoilt, ExpertsThatAreAllDroppedAreMissed) {
   EXPECT_THAT(refusal(), AllOf(HasSubstr("the model needs them"), HasSubstr("experts.0.w1.weight")));
 }
 
+TEST_F(Spoilt, ATokenizerThatWasCutShortIsRefused) {
+  take("mixtral");
+  std::ofstream(folder_ / "source/tokenizer.json") << R"({"version": "1.0", "model": {"type": "BPE", "vocab": {"a)";
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("tokenizer.json' (56 bytes)"), HasSubstr("copy it again")));
+}
+
 TEST_F(Spoilt, OneMatrixOfOneExpertIsMissed) {
   take("qwen3_moe");
   const std::string gone = "model.layers.1.mlp.experts.4.up_proj.weight";
