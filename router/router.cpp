@@ -66,8 +66,14 @@ Router::Router(const ParamStore& store, const std::string& stem, Plan& plan, int
   }
 }
 
-GateConfig Router::balance_config(const StepContext& ctx, std::int64_t tokens) const {
+GateConfig Router::config(const StepContext& ctx) const {
   GateConfig config = gate_.config(ctx.settings());
+  config.capacity_factor *= ctx.capacity_share;
+  return config;
+}
+
+GateConfig Router::balance_config(const StepContext& ctx, std::int64_t tokens) const {
+  GateConfig config = this->config(ctx);
   if (ctx.settings().moe.balance_over == BalanceOver::batch) {
     config.group_tokens = tokens;
   }
@@ -150,7 +156,7 @@ void Router::seat(const StepContext& ctx, Routing& r, const Tensor& whole_weight
   Device& device = ctx.device();
   Stream& s = ctx.stream;
   TokenExchange* const exchange = ctx.plan.exchange();
-  GateConfig gate = gate_.config(ctx.settings());
+  GateConfig gate = config(ctx);
   const std::int64_t apart = rows_of_block(ctx.plan, gate, r.expert.dim(0));
   Tensor counts;  // i32 [2, E]: choices kept, and dropped
   auto dispatch = [&](const Tensor& expert, const Tensor& weight, const Tensor& valid) {

@@ -57,6 +57,8 @@ class Router {
                 const Tensor& input) const;
 
  private:
+  // The gate's, with the capacity of this step.
+  GateConfig config(const StepContext& ctx) const;
   // All tokens of a micro-batch are one group to a balance loss that knows the batch's load.
   GateConfig balance_config(const StepContext& ctx, std::int64_t tokens) const;
   GateInput gate_input(const StepContext& ctx, const Tensor& logits) const;

@@ -29,4 +29,8 @@ std::int64_t group_tokens_of(const Settings& s) {
   return s.moe.group_tokens == 0 ? s.data.sequence_length : s.moe.group_tokens;
 }
 
+std::int64_t micro_batch_of(const Settings& s, std::int64_t sequences) {
+  return s.batch.micro_batch == 0 ? sequences : s.batch.micro_batch;
+}
+
 }  // namespace orthant

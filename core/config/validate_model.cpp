@@ -213,7 +213,7 @@ void check_group_tokens(const Settings& s, Rules& rules) {
                fmt::format("write {}, a multiple of {}, or 0 for one sequence",
                            divisors_near(length, std::min(group, length)), length));
   // A group lies within one micro-batch; without micro_batch its size depends on the layout, but divides sequences.
-  const std::int64_t micro = s.batch.micro_batch > 0 ? s.batch.micro_batch : s.batch.sequences;
+  const std::int64_t micro = micro_batch_of(s, s.batch.sequences);
   const std::int64_t sequences = group / length;
   rules.expect(group % length != 0 || micro % sequences == 0, keys,
                fmt::format("[moe] group_tokens: {} is {} sequences, which do not divide the {} of a {}", group,

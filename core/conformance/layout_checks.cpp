@@ -260,8 +260,9 @@ std::vector<Outcomes> outcomes(const Config& config, const std::string& folder) 
       Trainer trainer(session.plan(), *stream, *source);
       int from = 0;
       if (half == 1) {
-        load_checkpoint(CheckpointReader(checkpoint_folder(folder, checked_steps)), session.plan(),
-                        trainer.parameters(), *stream);
+        const CheckpointReader reader(checkpoint_folder(folder, checked_steps));
+        load_checkpoint(reader, session.plan(), trainer.parameters(), *stream);
+        trainer.observers().restore(reader.state());
         from = checked_steps;
       }
       const int to = half == 0 && !folder.empty() ? checked_steps : 2 * checked_steps;
@@ -272,8 +273,8 @@ std::vector<Outcomes> outcomes(const Config& config, const std::string& folder) 
         add_owned(mine.owned, trainer, session.plan(), *stream);
         return;
       }
-      save_checkpoint(folder, checked_steps, session.plan(), trainer.parameters(), {}, {communicator, trainer.world()},
-                      *stream);
+      save_checkpoint(folder, checked_steps, session.plan(), trainer.parameters(), trainer.observers().state(),
+                      {communicator, trainer.world()}, *stream);
       stream->synchronize();
     }
   });
@@ -288,10 +289,10 @@ Finding check_resume(const Config& config) {
   for (std::size_t rank = 0; rank < straight.size(); ++rank) {
     for (std::size_t step = 0; step < straight[rank].losses.size(); ++step) {
       if (straight[rank].losses[step] != resumed[rank].losses[step]) {
-        return Finding::failed(
-            fmt::format("the loss of step {} on rank {} is {} where it is resumed after step {}, and {} where "
-                        "it goes on: what is remembered from step to step belongs in Keeper::state",
-                        step + 1, rank, resumed[rank].losses[step], checked_steps, straight[rank].losses[step]));
+        return Finding::failed(fmt::format(
+            "the loss of step {} on rank {} is {} where it is resumed after step {}, and {} where "
+            "it goes on: what is remembered from step to step belongs in Keeper::state, or in Observer::numbers",
+            step + 1, rank, resumed[rank].losses[step], checked_steps, straight[rank].losses[step]));
       }
     }
     if (std::memcmp(straight[rank].owned.data(), resumed[rank].owned.data(),

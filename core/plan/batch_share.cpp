@@ -8,7 +8,7 @@ namespace orthant {
 BatchShare batch_share(const Plan& plan) {
   const BatchSettings& batch = plan.settings().batch;
   const Range range = plan.part(Dim::batch, batch.sequences, Region::embedding);
-  const std::int64_t micro = batch.micro_batch == 0 ? range.count : batch.micro_batch;
+  const std::int64_t micro = micro_batch_of(plan.settings(), range.count);
   if (micro > range.count || range.count % micro != 0) {
     throw SettingError(
         "batch.micro_batch",

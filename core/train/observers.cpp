@@ -23,7 +23,8 @@ double number_of(const std::string& key, const std::string& text) {
 
 }  // namespace
 
-Observers::Observers(const Settings& settings) {
+Observers::Observers(const Settings& settings)
+    : has_capacity_(settings.moe.experts > 0 && settings.moe.capacity_factor > 0) {
   for (const std::string& name : settings.catalogue->names<Hook>()) {
     all_.push_back({name, settings.catalogue->get<Hook>(name).make(settings), {}});
     require(all_.back().observer != nullptr, "hook '{}' makes no observer", name);
@@ -38,6 +39,14 @@ double Observers::lr_factor() const {
   return factor;
 }
 
+double Observers::capacity_share() const {
+  double share = 1;
+  for (const One& one : all_) {
+    share *= one.changes.capacity_share;
+  }
+  return share;
+}
+
 void Observers::after_step(StepReport& report) {
   for (One& one : all_) {
     std::map<std::string, double> metrics;
@@ -45,6 +54,16 @@ void Observers::after_step(StepReport& report) {
     require(std::isfinite(one.changes.lr_factor) && one.changes.lr_factor > 0,
             "hook '{}' sets lr_factor to {} after step {}: it must be a number above 0", one.name,
             one.changes.lr_factor, report.step + 1);
+    const double share = one.changes.capacity_share;
+    require(
+        share > 0 && share <= 1,
+        "hook '{}' sets capacity_share to {} after step {}: it must be above 0 and at most 1 (memory is planned for "
+        "moe.capacity_factor; raise that, and lower the share)",
+        one.name, share, report.step + 1);
+    require(share == 1 || has_capacity_,
+            "hook '{}' sets capacity_share to {} after step {}, but this run has no capacity: set moe.capacity_factor "
+            "above 0 (1.25, say), or leave the share at 1",
+            one.name, share, report.step + 1);
     for (const auto& [key, value] : metrics) {
       report.metrics[one.name + "." + key] = value;
     }
@@ -55,6 +74,7 @@ std::map<std::string, std::string> Observers::state() const {
   std::map<std::string, std::string> state;
   for (const One& one : all_) {
     state[prefix + one.name + "/lr_factor"] = fmt::format("{}", one.changes.lr_factor);
+    state[prefix + one.name + "/capacity_share"] = fmt::format("{}", one.changes.capacity_share);
     for (const auto& [key, value] : one.observer->numbers()) {
       state[prefix + one.name + "/number/" + key] = fmt::format("{}", value);
     }
@@ -77,6 +97,9 @@ std::vector<std::string> Observers::restore(const std::map<std::string, std::str
       continue;
     }
     one.changes.lr_factor = number_of(factor->first, factor->second);
+    if (const auto share = state.find(own + "capacity_share"); share != state.end()) {
+      one.changes.capacity_share = number_of(share->first, share->second);
+    }
     std::map<std::string, double> remembered;
     for (auto it = state.lower_bound(numbers); it != state.end() && it->first.starts_with(numbers); ++it) {
       remembered[it->first.substr(numbers.size())] = number_of(it->first, it->second);

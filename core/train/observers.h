@@ -18,11 +18,14 @@ class Observers {
 
   // What the learning rate of the schedule is multiplied by, by all of them.
   double lr_factor() const;
+  // What moe.capacity_factor is multiplied by, by all of them.
+  double capacity_share() const;
   // Lets each of them see the report, in the order of the catalogue, and adds what they write to report.metrics.
   // Errors: Error naming the hook for what it may not do.
   void after_step(StepReport& report);
 
-  // For a checkpoint's state and from it. Keys are "hook/NAME/lr_factor" and "hook/NAME/number/KEY".
+  // For a checkpoint's state and from it. Keys are "hook/NAME/lr_factor", "hook/NAME/capacity_share" and
+  // "hook/NAME/number/KEY". A state without capacity_share, as older ones are, means 1.
   std::map<std::string, std::string> state() const;
   // Returns the names of the hooks that the state knows and this run has not.
   std::vector<std::string> restore(const std::map<std::string, std::string>& state);
@@ -34,6 +37,7 @@ class Observers {
     Changes changes;
   };
   std::vector<One> all_;
+  bool has_capacity_;
 };
 
 }  // namespace orthant

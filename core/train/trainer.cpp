@@ -97,6 +97,7 @@ StepContext Trainer::context(const Load& load, const DeviceBatch& batch, std::in
           .sums = sums_,
           .step = static_cast<std::uint32_t>(step),
           .lr = learning_rate_of(step),
+          .capacity_share = observers_.capacity_share(),
           .micro_batch = micro_batch,
           .training = true,
           .loss_scale = static_cast<float>(1.0 / static_cast<double>(load.counted)),

@@ -52,7 +52,7 @@ std::int64_t micro_batches_of(const Plan& plan) {
     ranks *= plan.mesh().axes()[axis].size;
   }
   const BatchSettings& batch = plan.settings().batch;
-  const std::int64_t micro = batch.micro_batch == 0 ? batch.sequences / ranks : batch.micro_batch;
+  const std::int64_t micro = micro_batch_of(plan.settings(), batch.sequences / ranks);
   return micro == 0 || batch.sequences % (ranks * micro) != 0 ? 0 : batch.sequences / ranks / micro;
 }
 

@@ -46,6 +46,7 @@ const Example examples[] = {
       "ffn gated_unit: recompute"}},
     {"arithmetic", {"source arithmetic: parity", "source arithmetic: guarded", "source arithmetic: sequences"}},
     {"spike_watcher", {"hook spike_watcher: ranks", "hook spike_watcher: restore"}},
+    {"capacity_schedule", {"hook capacity_schedule: ranks", "hook capacity_schedule: restore"}},
 };
 INSTANTIATE_TEST_SUITE_P(Conformance, Kinds, testing::ValuesIn(examples),
                          [](const auto& example) { return example.param.plugin; });

@@ -72,6 +72,11 @@ TEST_P(OutOfTree, HookEqualsOneRank) {
                   GetParam().ranks);
 }
 
+TEST_P(OutOfTree, CapacityOfAHookEqualsOneRank) {
+  expect_verified({"batch.micro_batch=1", "moe.capacity_factor=1.0"},
+                  GetParam().tables + table("capacity_schedule", "from = 0.25\nsteps = 4.0\n"), GetParam().ranks);
+}
+
 INSTANTIATE_TEST_SUITE_P(Plugins, OutOfTree, testing::ValuesIn(layouts),
                          [](const auto& made) { return made.param.name; });
 
@@ -105,6 +110,14 @@ TEST(OutOfTreeHook, LowersTheRateAfterASpikeAndSaysSo) {
   EXPECT_DOUBLE_EQ(second.lr, 0.01);
   EXPECT_DOUBLE_EQ(third.lr, 0.01 * 0.25);
   EXPECT_DOUBLE_EQ(third.metrics.at("spike_watcher.lr_factor"), 0.25 * 0.25);
+}
+
+// Experts that send equal blocks make them smaller, too.
+TEST(OutOfTreeHook, ChangesTheCapacityOfPaddedExchanges) {
+  expect_verified({"moe.capacity_factor=1.0"},
+                  "[plugins.data]\nsize = 2\n[plugins.expert]\nsize = 2\npadded = true\n" +
+                      table("capacity_schedule", "from = 0.25\nsteps = 4.0\n"),
+                  2);
 }
 
 }  // namespace

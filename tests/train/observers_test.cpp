@@ -110,6 +110,74 @@ TEST(Observers, RefuseAFactorThatIsNone) {
   }
 }
 
+// The reference is a run that was configured with the smaller factor, at the same weights.
+TEST(Observers, TheShareOfTheCapacityIsThatOfTheNextSteps) {
+  // name, top_k; of the experts' choice none is written
+  for (const auto& [gate, top_k] : {std::pair("switch", 1), {"gshard", 2}, {"topk", 2}, {"expert_choice", 0}}) {
+    SCOPED_TRACE(gate);
+    const test::Overrides chosen = {fmt::format("moe.router=\"{}\"", gate), fmt::format("moe.top_k={}", top_k)};
+    const test::Overrides at_whole = test::joined(chosen, {"moe.capacity_factor=1.5"}),
+                          at_half = test::joined(chosen, {"moe.capacity_factor=0.75"});
+    const Act halve = [](const StepReport&, Changes& changes, std::map<std::string, double>&) {
+      changes.capacity_share = 0.5;
+    };
+    OneRank changed(with_hooks({{"halve", halve}}, at_whole)), whole(experiment(at_whole)), half(experiment(at_half));
+    EXPECT_EQ(changed->trainer().step(0).loss, whole->trainer().step(0).loss);
+    for (const std::string& name : changed->names()) {
+      half->set_weight(name, changed->weight(name));
+    }
+    const StepReport one = changed->trainer().step(1), other = half->trainer().step(1),
+                     without = whole->trainer().step(1);
+    EXPECT_EQ(one.loss, other.loss);
+    EXPECT_EQ(one.grad_norm, other.grad_norm);
+    for (std::size_t i = 0; i < one.layers.size(); ++i) {
+      EXPECT_EQ(one.layers[i].kept, other.layers[i].kept);
+    }
+    EXPECT_NE(one.loss, without.loss);
+    // Validation keeps the configured capacity.
+    for (const std::string& name : changed->names()) {
+      whole->set_weight(name, changed->weight(name));
+    }
+    EXPECT_EQ(changed->trainer().validate(), whole->trainer().validate());
+  }
+}
+
+TEST(Observers, RefuseAShareOfTheCapacityThatIsNone) {
+  for (const double share : {0.0, -1.0, 1.5, std::nan("")}) {
+    const Act wrong = [&](const StepReport&, Changes& changes, std::map<std::string, double>&) {
+      changes.capacity_share = share;
+    };
+    OneRank rank(with_hooks({{"wrong", wrong}}, {"moe.capacity_factor=1.5"}));
+    EXPECT_THAT(test::error_of([&] { rank->trainer().step(0); }), HasSubstr("hook 'wrong' sets capacity_share to"));
+  }
+  const Act half = [](const StepReport&, Changes& changes, std::map<std::string, double>&) {
+    changes.capacity_share = 0.5;
+  };
+  OneRank dropless(with_hooks({{"half", half}}, {"moe.capacity_factor=0"}));
+  EXPECT_THAT(test::error_of([&] { dropless->trainer().step(0); }), HasSubstr("this run has no capacity"));
+}
+
+TEST(Observers, KeepTheirChangesInCheckpoints) {
+  const Act half = [](const StepReport& report, Changes& changes, std::map<std::string, double>&) {
+    if (report.step == 0) {
+      changes = {.lr_factor = 0.25, .capacity_share = 0.5};
+    }
+  };
+  const Config config = with_hooks({{"half", half}}, {"moe.capacity_factor=1.5"});
+  Observers before(config.settings), after(config.settings), older(config.settings);
+  StepReport report;
+  before.after_step(report);
+  std::map<std::string, std::string> state = before.state();
+  after.restore(state);
+  EXPECT_EQ(after.capacity_share(), 0.5);
+  EXPECT_EQ(after.lr_factor(), 0.25);
+  // A checkpoint from before there was a share.
+  state.erase("hook/half/capacity_share");
+  older.restore(state);
+  EXPECT_EQ(older.capacity_share(), 1);
+  EXPECT_EQ(older.lr_factor(), 0.25);
+}
+
 TEST(Observers, AStepThatIsRefusedIsNotSeen) {
   int calls = 0;
   const Act count = [&](const StepReport&, Changes&, std::map<std::string, double>&) { ++calls; };

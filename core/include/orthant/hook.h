@@ -69,6 +69,10 @@ struct StepReport {
 // What an observer may change. It is kept from step to step, saved and restored with the run.
 struct Changes {
   double lr_factor = 1;  // the learning rate of the schedule is multiplied by it, from the next step on; above 0
+  // moe.capacity_factor is multiplied by it, from the next step's forward pass on; above 0, at most 1: memory is
+  // planned for the configured factor. Validation, generation and `orthant eval` keep the configured one. A run without
+  // a capacity (no experts, or capacity_factor = 0) refuses any value but 1.
+  double capacity_share = 1;
 };
 
 class Observer {

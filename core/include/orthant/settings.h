@@ -227,5 +227,7 @@ std::int64_t d_ff_of(const Settings& settings);
 std::int64_t d_expert_of(const Settings& settings);
 std::int64_t d_shared_of(const Settings& settings);
 std::int64_t group_tokens_of(const Settings& settings);
+// Sequences of a micro-batch on a rank that holds `sequences` of a step's.
+std::int64_t micro_batch_of(const Settings& settings, std::int64_t sequences);
 
 }  // namespace orthant

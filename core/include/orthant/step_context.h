@@ -47,6 +47,7 @@ struct StepContext {
   StepSums& sums;
   std::uint32_t step = 0;
   double lr = 0;
+  double capacity_share = 1;  // of moe.capacity_factor, by hooks; 1 outside of training
   int micro_batch = 0;
   // Of this micro-batch; the same in its forward and its backward pass (memory.recompute, memory.keep_micro_batches).
   Recompute recompute = Recompute::none;
