@@ -2,6 +2,13 @@
 # Kernels are compiled for Ampere and Hopper, those on Hopper's own instructions (*_hopper.cu, *_cutlass.cu, wgmma_*.cu)
 # for Hopper alone. Nothing here needs a GPU.
 set(ORTHANT_GPUS "80;90a-real" CACHE STRING "CUDA architectures of the kernels that are not for Hopper alone")
+# sample: one tile of CUTLASS's kernels for each layout, also in place of the others. It computes the same, more slowly,
+# and compiles in half the time: enough for tests without a GPU.
+set(ORTHANT_KERNELS all CACHE STRING "Kernels with several tiles: all, or a sample")
+set_property(CACHE ORTHANT_KERNELS PROPERTY STRINGS all sample)
+if(NOT ORTHANT_KERNELS MATCHES "^(all|sample)$")
+  message(FATAL_ERROR "ORTHANT_KERNELS is \"${ORTHANT_KERNELS}\": write all or sample")
+endif()
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 # CMake 3.25 does not know that nvcc has C++20.
@@ -87,6 +94,18 @@ set_target_properties(orthant_device_cuda PROPERTIES CUDA_ARCHITECTURES "${ORTHA
 target_include_directories(orthant_device_cuda PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(orthant_device_cuda PRIVATE orthant orthant_cuda_options CUDA::cudart_static CUDA::cublas)
 
+if(ORTHANT_KERNELS STREQUAL "sample" AND ORTHANT_UNITY)
+  # CUTLASS's headers take longer than a kernel.
+  set(cutlass_sources ${ORTHANT_HOPPER_SOURCES})
+  list(FILTER cutlass_sources INCLUDE REGEX "_cutlass\\.cu$")
+  list(FILTER ORTHANT_HOPPER_SOURCES EXCLUDE REGEX "_cutlass\\.cu$")
+  list(TRANSFORM cutlass_sources REPLACE "(.+)" "#include \"\\1\"\n" OUTPUT_VARIABLE cutlass_text)
+  list(JOIN cutlass_text "" cutlass_text)
+  if(cutlass_sources)
+    file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/joined/hopper_cutlass.cu" CONTENT "${cutlass_text}" @ONLY)
+    list(APPEND ORTHANT_HOPPER_SOURCES "${CMAKE_BINARY_DIR}/joined/hopper_cutlass.cu")
+  endif()
+endif()
 if(ORTHANT_HOPPER_SOURCES)
   # A compiler of such a file takes 3 to 4 GiB; and what ptxas remarks on them is an error (check_ptxas.sh).
   set_property(GLOBAL APPEND PROPERTY JOB_POOLS orthant_hopper=4)
@@ -95,7 +114,7 @@ if(ORTHANT_HOPPER_SOURCES)
     VISIBILITY_INLINES_HIDDEN ON JOB_POOL_COMPILE orthant_hopper
     CUDA_COMPILER_LAUNCHER "${PROJECT_SOURCE_DIR}/cmake/check_ptxas.sh;${CMAKE_CUDA_COMPILER_LAUNCHER}")
   # NDEBUG whatever the build type: CUTLASS's asserts make ptxas serialise wgmma.
-  target_compile_definitions(orthant_hopper PRIVATE NDEBUG)
+  target_compile_definitions(orthant_hopper PRIVATE NDEBUG $<$<STREQUAL:${ORTHANT_KERNELS},sample>:ORTHANT_KERNEL_SAMPLE>)
   target_compile_options(orthant_hopper PRIVATE --expt-relaxed-constexpr)
   target_include_directories(orthant_hopper PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(orthant_hopper PRIVATE orthant orthant_cuda_options)

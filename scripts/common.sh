@@ -127,8 +127,8 @@ cuda_settings() {
 # What runs here or is shipped: Ampere and later, and Hopper's own instructions. Tests need one of them: compiled twice is
 # minutes, and a kernel for both is the same source.
 all_gpus='80;90a-real'
-# gpus_of_tests CACHE: the option that leaves it at the GPU of this machine, or at Hopper where there is none. Nothing where
-# CACHE is there: ./launch may have asked for all.
+# gpus_of_tests CACHE: the options that leave it at the GPU of this machine, or at Hopper and a sample of the kernels where
+# there is none (ORTHANT_KERNELS=all: all of them). Nothing where CACHE is there: ./launch may have asked for all.
 gpus_of_tests() {
   local capability=
   [[ ! -e $1 ]] || return 0
@@ -136,14 +136,18 @@ gpus_of_tests() {
     capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n1 | tr -dc '0-9' || true)
   fi
   case $capability in
-    '' | 90) printf '%s\n' -DORTHANT_GPUS=90a-real ;;
+    '') printf '%s\n' -DORTHANT_GPUS=90a-real "-DORTHANT_KERNELS=${ORTHANT_KERNELS:-sample}" ;;
+    90) printf '%s\n' -DORTHANT_GPUS=90a-real ;;
     *) printf '%s\n' "-DORTHANT_GPUS=$capability-real" ;;
   esac
 }
-# all_gpus_again CACHE: the option that makes a build of ./runtests whole; nothing where it is.
+# all_gpus_again CACHE: the options that make a build of ./runtests whole; nothing where it is.
 all_gpus_again() {
   if grep -qs '^ORTHANT_GPUS:' "$1" && ! grep -qsxF "ORTHANT_GPUS:STRING=$all_gpus" "$1"; then
     printf '%s\n' "-DORTHANT_GPUS=$all_gpus"
+  fi
+  if grep -qs '^ORTHANT_KERNELS:STRING=sample' "$1"; then
+    printf '%s\n' -DORTHANT_KERNELS=all
   fi
 }
 

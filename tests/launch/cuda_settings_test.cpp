@@ -58,14 +58,16 @@ class GpusOfTests : public CudaSettings {
     std::filesystem::permissions(folder_.path("bin/nvidia-smi"), std::filesystem::perms::owner_all);
     return folder_
         .command({"bash", "-c",
-                  "root=$PWD; set -euo pipefail; source '" + paths::source("scripts/common.sh") +
+                  "root=$PWD; unset ORTHANT_KERNELS; set -euo pipefail; source '" + paths::source("scripts/common.sh") +
                       "'; export PATH=$PWD/bin:/usr/bin:/bin; " + function + " cache"})
         .output;
   }
 };
 
 TEST_F(GpusOfTests, AreThatOfThisMachineOrHopper) {
-  EXPECT_EQ(ask_gpus("gpus_of_tests", "exit 1"), "-DORTHANT_GPUS=90a-real\n");
+  EXPECT_EQ(ask_gpus("gpus_of_tests", "exit 1"), "-DORTHANT_GPUS=90a-real\n-DORTHANT_KERNELS=sample\n");
+  EXPECT_EQ(ask_gpus("ORTHANT_KERNELS=all; gpus_of_tests", "exit 1"),
+            "-DORTHANT_GPUS=90a-real\n-DORTHANT_KERNELS=all\n");
   EXPECT_EQ(ask_gpus("gpus_of_tests", "echo 9.0"), "-DORTHANT_GPUS=90a-real\n");
   EXPECT_EQ(ask_gpus("gpus_of_tests", "echo 8.6; echo 8.6"), "-DORTHANT_GPUS=86-real\n");
   folder_.write("cache", "ORTHANT_CUDA:BOOL=ON\n");
@@ -76,7 +78,9 @@ TEST_F(GpusOfTests, AreAllAgainForARun) {
   EXPECT_EQ(ask_gpus("all_gpus_again", "exit 1"), "") << "nothing is configured: CMake's default is all";
   folder_.write("cache", "ORTHANT_GPUS:STRING=90a-real\n");
   EXPECT_EQ(ask_gpus("all_gpus_again", "exit 1"), "-DORTHANT_GPUS=80;90a-real\n");
-  folder_.write("cache", "ORTHANT_GPUS:STRING=80;90a-real\n");
+  folder_.write("cache", "ORTHANT_GPUS:STRING=80;90a-real\nORTHANT_KERNELS:STRING=sample\n");
+  EXPECT_EQ(ask_gpus("all_gpus_again", "exit 1"), "-DORTHANT_KERNELS=all\n");
+  folder_.write("cache", "ORTHANT_GPUS:STRING=80;90a-real\nORTHANT_KERNELS:STRING=all\n");
   EXPECT_EQ(ask_gpus("all_gpus_again", "exit 1"), "");
 }
 
