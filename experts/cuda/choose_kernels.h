@@ -57,8 +57,7 @@ inline ExpertProducts choose_products(const ExpertMeans& means, const GroupedPro
 }
 
 // Whether expert_ffn is fused, of whose products `up` and `down` are two. Where nobody says: if the library has none.
-// On Hopper CUTLASS's products of packed rows, which share tiles between multiprocessors by TMA, are estimated to be
-// ahead by more than packing costs; neither is measured yet.
+// On Hopper CUTLASS's products of packed rows have run elsewhere, ours nowhere; neither is measured yet.
 inline bool choose_fused(const ExpertMeans& means, const GroupedProblem& up, const GroupedProblem& down, DType dtype) {
   if (means.setting == ExpertSetting::packed || up.experts == 0) {
     return false;

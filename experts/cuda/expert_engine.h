@@ -31,7 +31,8 @@ struct WeightedBackward {
 
 // REQUIRES of all: matrix_units_take(p, bf16). In stream order; nothing waits for the device.
 struct ExpertEngine {
-  // c = a b, or c += a b, as grouped_gemm and grouped_gemm_tn. gather_a: of a's rows; gather_b: of b's, tn only.
+  // c = a b, or c += a b, as grouped_gemm and grouped_gemm_tn. gather_a: of a's rows; gather_b: of b's, tn only, and
+  // not both.
   void (*multiply)(const CudaStream& stream, const GroupedProblem& p, DType out, Gather gather_a, Gather gather_b);
   // h = x w_in^T, p being nt with c = h [R, n]; and act = act(h), as h was rounded, [R, f].
   void (*activate)(const CudaStream& stream, const GroupedProblem& p, Gather gather, void* act, Activation kind);
@@ -43,6 +44,6 @@ struct ExpertEngine {
 };
 
 extern const ExpertEngine mma_engine;    // Ampere and later (mma_tile.h)
-extern const ExpertEngine wgmma_engine;  // Hopper alone (wgmma_tile.h)
+extern const ExpertEngine wgmma_engine;  // Hopper alone (hopper/pingpong.h)
 
 }  // namespace orthant::cuda

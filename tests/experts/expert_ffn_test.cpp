@@ -160,7 +160,7 @@ TEST(ExpertFfn, IsTheDefinitionAndItsGradient) {
 TEST(ExpertFfn, OfManyTilesIsThatOfPlainOperations) {
   for (const Case& x :
        {Case{150, 136, 200, 2, 2, Activation::swiglu, 0}, Case{200, 264, 136, 5, 1, Activation::gelu, 0},
-        Case{140, 136, 72, 3, 2, Activation::swiglu, 145}}) {
+        Case{140, 136, 72, 3, 2, Activation::swiglu, 145}, Case{330, 72, 104, 2, 2, Activation::swiglu, 0}}) {
     std::map<std::string, Values> want;
     on_every_device([&](OpContext& c) {
       const Routed r = route(c, x);

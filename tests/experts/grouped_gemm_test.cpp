@@ -153,6 +153,65 @@ TEST(GroupedGemmTn, OfManyTilesAndSlices) {
   });
 }
 
+// More tiles than there are processors, of experts whose rows are about those of a tile or of two, or none.
+const std::vector<std::int64_t> many_experts = {0, 0, 1, 128, 256, 385, 385, 640, 896, 1153, 1453, 1461};
+
+TEST(GroupedGemm, OfManyExperts) {
+  const std::int64_t experts = std::ssize(many_experts) - 1, rows = many_experts.back(), k = 72, n = 200;
+  for (const bool transpose : {false, true}) {
+    Values want;
+    on_every_device([&](OpContext& c) {
+      const Input a = c.normal(DType::bf16, {rows, k}, 1.0);
+      const Input b = c.normal(DType::bf16, transpose ? Shape{experts, n, k} : Shape{experts, k, n}, 1.0);
+      for (std::int64_t e = 0; e < experts && std::ssize(want) < rows * n; ++e) {
+        for (std::int64_t r = many_experts[e]; r < many_experts[e + 1]; ++r) {
+          for (std::int64_t j = 0; j < n; ++j) {
+            double sum = 0;
+            for (std::int64_t i = 0; i < k; ++i) {
+              const std::int64_t at = transpose ? (e * n + j) * k + i : (e * k + i) * n + j;
+              sum += a.values[r * k + i] * b.values[at];
+            }
+            want.push_back(sum);
+          }
+        }
+      }
+      const Tensor y = c.poisoned(DType::bf16, {rows, n});
+      c.stream().grouped_gemm(y, a.tensor, b.tensor, offsets(c, many_experts), {.transpose_b = transpose});
+      c.expect("y", y, want, tolerance(DType::bf16));
+    });
+  }
+}
+
+// Rows behind the last expert's are nobody's, whatever they hold.
+TEST(GroupedGemmTn, OfManyExpertsAndRowsBehindTheLast) {
+  const std::int64_t experts = std::ssize(many_experts) - 1, rows = many_experts.back(), behind = 40, m = 264, n = 72;
+  for (const float beta : {0.0f, 1.0f}) {
+    Values want;
+    on_every_device([&](OpContext& c) {
+      const auto with_nan = [&](std::int64_t columns) {
+        Values x = c.normal(DType::bf16, {rows + behind, columns}, 1.0).values;
+        std::fill(x.begin() + rows * columns, x.end(), std::nan(""));
+        return c.input(DType::bf16, {rows + behind, columns}, x);
+      };
+      const Input a = with_nan(m), b = with_nan(n), old = c.normal(DType::f32, {experts, m, n}, 1.0);
+      for (std::int64_t e = 0; e < experts && std::ssize(want) < experts * m * n; ++e) {
+        for (std::int64_t i = 0; i < m; ++i) {
+          for (std::int64_t j = 0; j < n; ++j) {
+            double sum = beta == 0 ? 0 : old.values[(e * m + i) * n + j];
+            for (std::int64_t r = many_experts[e]; r < many_experts[e + 1]; ++r) {
+              sum += a.values[r * m + i] * b.values[r * n + j];
+            }
+            want.push_back(sum);
+          }
+        }
+      }
+      const Tensor w = beta == 0 ? c.poisoned(DType::f32, {experts, m, n}) : old.tensor;
+      c.stream().grouped_gemm_tn(w, a.tensor, b.tensor, offsets(c, many_experts), beta);
+      c.expect("w", w, want, 3e-6);
+    });
+  }
+}
+
 // A row's result does not depend on which or how many rows stand beside it, nor on how experts are numbered.
 TEST(GroupedGemm, RowsDoNotDependOnTheirNeighbours) {
   for (const DType dtype : {DType::f32, DType::bf16}) {

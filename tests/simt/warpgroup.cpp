@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -12,104 +11,12 @@
 #include <vector>
 
 #include "tests/simt/engine.h"
+#include "tests/simt/shared_space.h"
 
 namespace orthant::simt {
 namespace {
 
-constexpr std::uint32_t shared_begin = 128;
-constexpr int group_threads = 128, rows = 64, depth = 16, most_columns = 256, kept_products = 64;
-
-struct Copy {
-  std::byte* to;
-  const void* from;  // null: zeros
-};
-
-// The operands of one product as they were read, [rows or columns][depth].
-struct Product {
-  std::uint64_t number = 0;  // among the group's, from 1; 0: none
-  std::uint64_t a = 0, b = 0;
-  bool transposed_a = false, transposed_b = false;
-  int columns = 0;
-  std::array<float, rows * depth> of_a;
-  std::array<float, most_columns * depth> of_b;
-};
-
-// Sums that a thread must not see yet.
-struct Hidden {
-  float* sums;
-  std::vector<float> values;
-  int batch;  // the last that adds to them
-};
-
-struct Thread {
-  std::vector<Copy> copies;
-  std::vector<std::vector<Copy>> groups;  // the oldest first
-  bool proxy_fenced = true, fenced = false;
-  std::uint64_t products = 0;  // of this thread so far
-  int batch = 0;               // the open one; those before are committed
-  std::vector<Hidden> hidden;
-  std::vector<std::pair<std::uint64_t, int>> unchecked;  // products by number, and their batch
-};
-
-// Of the block that runs.
-struct State {
-  std::uint64_t block = 0;
-  std::vector<Thread> threads;
-  std::vector<std::unique_ptr<Product>> products;  // [group][number % kept_products]
-};
-
-State& state() {
-  static thread_local State state;
-  if (state.block != block_number()) {
-    state.block = block_number();
-    const auto threads = static_cast<std::size_t>(position->block_size.x);
-    state.threads.assign(threads, {});
-    state.products.resize((threads + group_threads - 1) / group_threads * kept_products);
-    for (auto& product : state.products) {
-      product.reset();
-    }
-  }
-  return state;
-}
-
-int here() {
-  return static_cast<int>(position->thread.x);
-}
-
-Thread& self() {
-  return state().threads[here()];
-}
-
-std::byte* pointer(std::uint32_t address, std::size_t bytes, const Where& where) {
-  if (address < shared_begin || address - shared_begin + bytes > dynamic_shared_size()) {
-    misuse(fmt::format("shared address {:#x} of {} bytes is outside of the block's {}", address, bytes,
-                       dynamic_shared_size()),
-           where);
-  }
-  return static_cast<std::byte*>(dynamic_shared_bytes()) + (address - shared_begin);
-}
-
-// --- barriers
-
-// A barrier's 64 bits: count, arrivals that the phase still waits for, parity of the phase, and a mark.
-struct BarrierWord {
-  std::uint16_t count, pending, parity, mark;
-};
-constexpr std::uint16_t mark = 0x6B1C;
-static_assert(sizeof(BarrierWord) == 8);
-
-BarrierWord load_barrier(std::uint32_t barrier, const Where& where) {
-  BarrierWord word;
-  std::memcpy(&word, pointer(barrier, sizeof word, where), sizeof word);
-  if (barrier % 8 != 0 || word.mark != mark) {
-    misuse(fmt::format("there is no barrier at shared address {:#x}", barrier), where);
-  }
-  return word;
-}
-
-void store_barrier(std::uint32_t barrier, const BarrierWord& word, const Where& where) {
-  std::memcpy(pointer(barrier, sizeof word, where), &word, sizeof word);
-}
+constexpr int rows = Product::rows, depth = Product::depth;
 
 void copy(const std::vector<Copy>& all) {
   for (const Copy& one : all) {
@@ -117,6 +24,9 @@ void copy(const std::vector<Copy>& all) {
       std::memset(one.to, 0, 16);
     } else {
       std::memcpy(one.to, one.from, 16);
+    }
+    if (one.piece != nullptr) {
+      --one.piece->on_its_way;
     }
   }
 }
@@ -127,7 +37,9 @@ void copy(const std::vector<Copy>& all) {
 // Layout", "Strides" and "Matrix Descriptor Format". outer: m or n.
 class Matrix {
  public:
-  Matrix(std::uint64_t descriptor, bool transposed, const Where& where) : transposed_(transposed), where_(where) {
+  // again: that its bytes may be read has been checked.
+  Matrix(std::uint64_t descriptor, bool transposed, bool again, const Where& where)
+      : transposed_(transposed), again_(again), where_(where) {
     const auto field = [&](int from, int bits) {
       return static_cast<std::uint32_t>(descriptor >> from & ((std::uint64_t{1} << bits) - 1));
     };
@@ -153,18 +65,27 @@ class Matrix {
                                         : start_ + o / 8 * stride_ + o % 8 * 128 + i * 2;
     address ^= (address >> 7 & 7) << 4;
     std::uint16_t bits;
-    std::memcpy(&bits, pointer(address, 2, where_), 2);
+    const SharedPlace place = own_place(address, 2, where_);
+    const Piece& piece = piece_at(place);
+    if (!again_ && piece.on_its_way > 0) {
+      misuse("wgmma.mma_async reads what a copy has not brought yet", where_);
+    }
+    if (!again_ && piece.unfenced > 0) {
+      misuse(fmt::format("wgmma.mma_async reads what thread {} wrote before its fence.proxy.async", piece.writer),
+             where_);
+    }
+    std::memcpy(&bits, bytes_at(place), 2);
     return std::bit_cast<float>(std::uint32_t{bits} << 16);
   }
 
  private:
-  bool transposed_;
+  bool transposed_, again_;
   Where where_;
   std::uint32_t start_, leading_, stride_;
 };
 
-void read(Product& p, const Where& where) {
-  const Matrix a(p.a, p.transposed_a, where), b(p.b, p.transposed_b, where);
+void read(Product& p, bool again, const Where& where) {
+  const Matrix a(p.a, p.transposed_a, again, where), b(p.b, p.transposed_b, again, where);
   for (int k = 0; k < depth; ++k) {
     for (int i = 0; i < rows; ++i) {
       p.of_a[i * depth + k] = a.at(i, k);
@@ -177,91 +98,68 @@ void read(Product& p, const Where& where) {
 
 // The group's product of this number: the first thread to come reads it.
 std::unique_ptr<Product>& product_at(std::uint64_t number) {
-  return state().products[static_cast<std::size_t>(here() / group_threads * kept_products) + number % kept_products];
+  return block_state()
+      .products[static_cast<std::size_t>(thread_number() / group_threads * kept_products) + number % kept_products];
 }
 
-// All lanes of the warp come to the same call.
-void aligned(const char* function, const Where& where) {
-  warp_collective(Collective::barrier, function, ~0u, 0, 0, where);
+void start_copy(std::byte* to, const void* from, Piece* piece, const Where& where) {
+  if (reinterpret_cast<std::uintptr_t>(to) % 16 != 0 || reinterpret_cast<std::uintptr_t>(from) % 16 != 0) {
+    misuse(fmt::format("cp.async of 16 bytes from {} to {}: not aligned", from, static_cast<void*>(to)), where);
+  }
+  std::memset(to, 0xFF, 16);
+  if (piece != nullptr) {
+    ++piece->on_its_way;
+  }
+  this_thread_of_block().copies.push_back({to, from, piece});
 }
 
 }  // namespace
 
-std::uint32_t shared_address(const void* p, const Where& where) {
-  const auto offset = reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(dynamic_shared_bytes());
-  if (offset > dynamic_shared_size()) {
-    misuse("the address is not of dynamic shared memory", where);
-  }
-  return static_cast<std::uint32_t>(offset) + shared_begin;
-}
-
-void make_barrier(std::uint32_t barrier, unsigned count, const Where& where) {
-  store_barrier(barrier, {static_cast<std::uint16_t>(count), static_cast<std::uint16_t>(count), 0, mark}, where);
-}
-
-void arrive(std::uint32_t barrier, const Where& where) {
-  BarrierWord word = load_barrier(barrier, where);
-  const bool ends = --word.pending == 0;
-  if (ends) {
-    word.pending = word.count;
-    word.parity ^= 1;
-  }
-  store_barrier(barrier, word, where);
-  if (ends) {
-    wake(pointer(barrier, 8, where));
-  }
-}
-
-void wait_for_phase(std::uint32_t barrier, unsigned parity, const Where& where) {
-  while (load_barrier(barrier, where).parity == parity) {
-    sleep(pointer(barrier, 8, where), "mbarrier.try_wait", where);
-  }
-  self().proxy_fenced = false;
-}
-
 void copy_later(void* to, const void* from, const Where& where) {
-  if (reinterpret_cast<std::uintptr_t>(to) % 16 != 0 || reinterpret_cast<std::uintptr_t>(from) % 16 != 0) {
-    misuse(fmt::format("cp.async of 16 bytes from {} to {}: not aligned", from, to), where);
-  }
-  std::memset(to, 0xFF, 16);
-  self().copies.push_back({static_cast<std::byte*>(to), from});
+  start_copy(static_cast<std::byte*>(to), from, nullptr, where);
 }
 
 void copy_later(std::uint32_t to, const void* from, bool there, const Where& where) {
-  copy_later(pointer(to, 16, where), there ? from : nullptr, where);
+  const SharedPlace place = own_place(to, 16, where);
+  start_copy(bytes_at(place), there ? from : nullptr, &piece_at(place), where);
 }
 
 void end_copies() {
-  self().groups.push_back(std::exchange(self().copies, {}));
+  this_thread_of_block().groups.push_back(std::exchange(this_thread_of_block().copies, {}));
 }
 
 void wait_for_copies(int left) {
-  std::vector<std::vector<Copy>>& groups = self().groups;
+  std::vector<std::vector<Copy>>& groups = this_thread_of_block().groups;
   const auto ending = groups.end() - std::min<std::ptrdiff_t>(left, std::ssize(groups));
   std::for_each(groups.begin(), ending, copy);
   groups.erase(groups.begin(), ending);
 }
 
 void arrive_after_copies(std::uint32_t barrier, const Where& where) {
-  later([copies = std::exchange(self().copies, {}), barrier, where] {
+  later([copies = std::exchange(this_thread_of_block().copies, {}), barrier, where] {
     copy(copies);
     arrive(barrier, where);
   });
 }
 
 void async_proxy_fence() {
-  self().proxy_fenced = true;
+  BlockThread& thread = this_thread_of_block();
+  thread.proxy_fenced = true;
+  for (Piece* const piece : thread.unfenced) {
+    --piece->unfenced;
+  }
+  thread.unfenced.clear();
 }
 
 void wgmma_fence(const Where& where) {
-  aligned("wgmma.fence", where);
-  self().fenced = true;
+  come_together("wgmma.fence", where);
+  this_thread_of_block().fenced = true;
 }
 
 void wgmma(float* sums, int columns, std::uint64_t a, std::uint64_t b, bool transposed_a, bool transposed_b,
            const Where& where) {
-  aligned("wgmma.mma_async", where);
-  Thread& thread = self();
+  come_together("wgmma.mma_async", where);
+  BlockThread& thread = this_thread_of_block();
   if (!thread.fenced) {
     misuse("wgmma.mma_async before wgmma.fence: the sums may not be there yet", where);
   }
@@ -278,7 +176,7 @@ void wgmma(float* sums, int columns, std::uint64_t a, std::uint64_t b, bool tran
     product->transposed_a = transposed_a;
     product->transposed_b = transposed_b;
     product->columns = columns;
-    read(*product, where);
+    read(*product, false, where);
   }
   const Product& p = *product;
   if (p.number != number || p.a != a || p.b != b || p.transposed_a != transposed_a || p.transposed_b != transposed_b ||
@@ -297,7 +195,7 @@ void wgmma(float* sums, int columns, std::uint64_t a, std::uint64_t b, bool tran
     hidden = thread.hidden.end() - 1;
   }
   hidden->batch = thread.batch;
-  const int lane = here() % 32, first_row = here() % group_threads / 32 * 16 + lane / 4;
+  const int lane = thread_number() % 32, first_row = thread_number() % group_threads / 32 * 16 + lane / 4;
   for (int i = 0; i < held; ++i) {
     const float* const of_a = p.of_a.data() + (first_row + i / 2 % 2 * 8) * depth;
     const float* const of_b = p.of_b.data() + (i / 4 * 8 + lane % 4 * 2 + i % 2) * depth;
@@ -311,34 +209,35 @@ void wgmma(float* sums, int columns, std::uint64_t a, std::uint64_t b, bool tran
 }
 
 void wgmma_commit(const Where& where) {
-  aligned("wgmma.commit_group", where);
-  ++self().batch;
+  come_together("wgmma.commit_group", where);
+  ++this_thread_of_block().batch;
 }
 
 void wgmma_wait(int left, const Where& where) {
-  aligned("wgmma.wait_group", where);
-  Thread& thread = self();
+  BlockThread& thread = this_thread_of_block();
   const int ended = thread.batch - left;  // batches before this one
-  std::erase_if(thread.hidden, [&](const Hidden& hidden) {
-    if (hidden.batch < ended) {
-      std::memcpy(hidden.sums, hidden.values.data(), hidden.values.size() * sizeof(float));
-    }
-    return hidden.batch < ended;
-  });
+  // Before any lane of this warp goes on, and may say that the place is free.
   std::erase_if(thread.unchecked, [&](const std::pair<std::uint64_t, int>& one) {
     if (one.second >= ended) {
       return false;
     }
     const std::unique_ptr<Product>& then = product_at(one.first);
-    if (here() % group_threads == 0 && then != nullptr && then->number == one.first) {
+    if (thread_number() % group_threads == 0 && then != nullptr && then->number == one.first) {
       const auto now = std::make_unique<Product>(*then);  // too large for a fiber's stack
-      read(*now, where);
+      read(*now, true, where);
       if (std::memcmp(&now->of_a, &then->of_a, sizeof now->of_a) != 0 ||
           std::memcmp(&now->of_b, &then->of_b, sizeof now->of_b) != 0) {
         misuse("shared memory that a wgmma.mma_async reads was written before wgmma.wait_group", where);
       }
     }
     return true;
+  });
+  come_together("wgmma.wait_group", where);
+  std::erase_if(thread.hidden, [&](const Hidden& hidden) {
+    if (hidden.batch < ended) {
+      std::memcpy(hidden.sums, hidden.values.data(), hidden.values.size() * sizeof(float));
+    }
+    return hidden.batch < ended;
   });
   thread.fenced = false;
 }

@@ -1,7 +1,7 @@
 // What multiprocessors do beside their threads, for the CPU: copies that end later (core/device/cuda/tensor_core.h),
-// and on Hopper barriers in shared memory that count arrivals, and matrix products of a warp group
-// (experts/cuda/hopper/wgmma.h). Meanings are those of the PTX ISA, sections on mbarrier, cp.async, and wgmma.mma_async
-// with its shared memory layouts.
+// and on Hopper barriers in shared memory that count arrivals and bytes, clusters of blocks, and matrix products of a
+// warp group (experts/cuda/hopper/). Boxes of tensors: bulk_copies.h. Meanings are those of the PTX ISA, sections on
+// mbarrier, cp.async, and wgmma.mma_async with its shared memory layouts.
 //
 // What must not be seen yet is NaN: the place of a copy that has not ended, and sums before they are waited for. What
 // the ISA asks for and a CPU would not miss is checked, and ends the launch with an error: see each function.
@@ -18,11 +18,23 @@ using Where = std::source_location;
 // launch.h promises and no better.
 std::uint32_t shared_address(const void* p, const Where& where = Where::current());
 
-// --- barriers (mbarrier): a phase ends with the count of arrivals that it was made with.
+// --- barriers (mbarrier): a phase ends with the count of arrivals that it was made with, and with all bytes that were
+// expected (its tx-count, which may be below zero in between).
 void make_barrier(std::uint32_t barrier, unsigned count, const Where& where = Where::current());
 void arrive(std::uint32_t barrier, const Where& where = Where::current());
 // Until the phase of this parity has ended; that before the first counts as ended, of parity 1.
 void wait_for_phase(std::uint32_t barrier, unsigned parity, const Where& where = Where::current());
+
+void arrive_expecting(std::uint32_t barrier, unsigned bytes, const Where& where = Where::current());
+
+// --- clusters. Addresses in the cluster's window name a block; the functions above and below take the block's own.
+unsigned cluster_rank();
+std::uint32_t cluster_address(std::uint32_t address, unsigned rank, const Where& where = Where::current());  // mapa
+void arrive_in_cluster(std::uint32_t barrier, const Where& where = Where::current());
+std::uint32_t load_shared(std::uint32_t address, const Where& where = Where::current());
+void store_in_cluster(std::uint32_t address, std::uint32_t value, const Where& where = Where::current());
+void cluster_sync(const Where& where = Where::current());                            // barrier.cluster.arrive, .wait
+void named_barrier(int number, int threads, const Where& where = Where::current());  // bar.sync
 
 // --- copies (cp.async) of 16 bytes, aligned; of zeros where `there` is false.
 void copy_later(std::uint32_t to, const void* from, bool there, const Where& where = Where::current());

@@ -41,6 +41,7 @@ struct Grid {
   int threads;                                                   // of a block: 32, 64, ... 1024
   SharedBytes shared = {};                                       // dynamic shared memory
   std::source_location where = std::source_location::current();  // named in errors; not to be set
+  int cluster = 1;                                               // blocks of a cluster (Hopper), neighbours in x
 };
 
 // Blocks that give each of `items` to one block of `per_block`. At most `most`: with more items, a block takes several
@@ -98,9 +99,24 @@ void launch(void (*kernel)(P...), const Grid& grid, cudaStream_t stream, A&&... 
   }
 #if defined(__CUDACC__)
   if (status == cudaSuccess) {
-    kernel<<<grid.blocks, static_cast<unsigned>(grid.threads), grid.shared.bytes, stream>>>(
-        P{std::forward<A>(args)}...);
-    status = cudaGetLastError();
+    if (grid.cluster == 1) {
+      kernel<<<grid.blocks, static_cast<unsigned>(grid.threads), grid.shared.bytes, stream>>>(
+          P{std::forward<A>(args)}...);
+      status = cudaGetLastError();
+    } else {
+      cudaLaunchAttribute cluster{};
+      cluster.id = cudaLaunchAttributeClusterDimension;
+      cluster.val.clusterDim.x = static_cast<unsigned>(grid.cluster);
+      cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+      cudaLaunchConfig_t how{};
+      how.gridDim = grid.blocks;
+      how.blockDim = dim3(static_cast<unsigned>(grid.threads));
+      how.dynamicSmemBytes = grid.shared.bytes;
+      how.stream = stream;
+      how.attrs = &cluster;
+      how.numAttrs = 1;
+      status = cudaLaunchKernelEx(&how, kernel, P{std::forward<A>(args)}...);
+    }
   }
 #endif
   if (status != cudaSuccess) [[unlikely]] {
@@ -110,7 +126,7 @@ void launch(void (*kernel)(P...), const Grid& grid, cudaStream_t stream, A&&... 
                               grid.where.file_name(), grid.where.line()));
   }
 #if defined(ORTHANT_SIMT)
-  simt::launch({grid.blocks, grid.threads, grid.shared.bytes, grid.where}, stream, address,
+  simt::launch({grid.blocks, grid.threads, grid.shared.bytes, grid.cluster, grid.where}, stream, address,
                [kernel, ... values = P{std::forward<A>(args)}] { kernel(values...); });
 #endif
 }
