@@ -1,7 +1,9 @@
 # The CUDA device: a library that the core loads at run time (core/modules/make_device.cpp), so nothing else needs CUDA.
-# Kernels are compiled for Ampere and Hopper, those on Hopper's own instructions (*_hopper.cu, *_cutlass.cu, wgmma_*.cu)
-# for Hopper alone. Nothing here needs a GPU.
-set(ORTHANT_GPUS "80;90a-real" CACHE STRING "CUDA architectures of the kernels that are not for Hopper alone")
+# Kernels are compiled for each of ORTHANT_GPUS, those on one GPU's own instructions for it alone. Nothing here needs a GPU.
+include(OrthantCudaToolkit)
+set(ORTHANT_GPUS all CACHE STRING "CUDA architectures of the kernels, as CMake names them; all: every GPU that the toolkit knows")
+orthant_find_nvcc(nvcc release)
+orthant_require_cuda("${nvcc}" "${release}")
 # sample: one tile of CUTLASS's kernels for each layout, also in place of the others. It computes the same, more slowly,
 # and compiles in half the time: enough for tests without a GPU.
 set(ORTHANT_KERNELS all CACHE STRING "Kernels with several tiles: all, or a sample")
@@ -11,6 +13,9 @@ if(NOT ORTHANT_KERNELS MATCHES "^(all|sample)$")
 endif()
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
+if(ORTHANT_GPUS STREQUAL "all")
+  orthant_all_gpus("${CMAKE_CUDA_COMPILER_VERSION}" ORTHANT_GPUS)
+endif()
 # CMake 3.25 does not know that nvcc has C++20.
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
@@ -20,18 +25,25 @@ if(ORTHANT_CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER "${ORTHANT_CCACHE}")
 endif()
 
-# Every warning is an error, ptxas's too: serialised wgmma (C7510), ignored setmaxnreg (C7508), registers spilled to memory.
+# Every warning is an error, ptxas's too: serialised wgmma (C7510), ignored setmaxnreg (C7508). Registers spilled to memory
+# are one with the release that the kernels were fitted to: others allot registers in other ways, and a few bytes are
+# slower, not wrong.
+set(warn_on_spills "")
+if(CMAKE_CUDA_COMPILER_VERSION MATCHES "^13\\.0\\.")
+  set(warn_on_spills "-Xptxas=--warn-on-spills;")
+endif()
 add_library(orthant_cuda_options INTERFACE)
 target_compile_options(orthant_cuda_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xptxas=--warn-on-spills;-Xcompiler=-Wall,-Wextra,-Werror>)
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;${warn_on_spills}-Xcompiler=-Wall,-Wextra,-Werror>")
 # fmt 9 turns constexpr off under nvcc, but only half-way.
 target_compile_definitions(orthant_cuda_options INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
 
 file(GLOB_RECURSE ORTHANT_CUDA_SOURCES CONFIGURE_DEPENDS core/device/cuda/*.cu core/device/cuda/*.cpp
   router/cuda/*.cu router/cuda/*.cpp experts/cuda/*.cu experts/cuda/*.cpp)
+set(own_instructions "(_(hopper|cutlass)|/wgmma_[a-z]+)\\.cu$")
 set(ORTHANT_HOPPER_SOURCES ${ORTHANT_CUDA_SOURCES})
-list(FILTER ORTHANT_HOPPER_SOURCES INCLUDE REGEX "(_(hopper|cutlass)|/wgmma_[a-z]+)\\.cu$")
-list(FILTER ORTHANT_CUDA_SOURCES EXCLUDE REGEX "(_(hopper|cutlass)|/wgmma_[a-z]+)\\.cu$")
+list(FILTER ORTHANT_HOPPER_SOURCES INCLUDE REGEX "${own_instructions}")
+list(FILTER ORTHANT_CUDA_SOURCES EXCLUDE REGEX "${own_instructions}")
 if(NOT TARGET orthant_cutlass)
   list(FILTER ORTHANT_HOPPER_SOURCES EXCLUDE REGEX "_cutlass\\.cu$")
 endif()
@@ -106,23 +118,29 @@ if(ORTHANT_KERNELS STREQUAL "sample" AND ORTHANT_UNITY)
     list(APPEND ORTHANT_HOPPER_SOURCES "${CMAKE_BINARY_DIR}/joined/hopper_cutlass.cu")
   endif()
 endif()
-if(ORTHANT_HOPPER_SOURCES)
-  # A compiler of such a file takes 3 to 4 GiB; and what ptxas remarks on them is an error (check_ptxas.sh).
-  set_property(GLOBAL APPEND PROPERTY JOB_POOLS orthant_hopper=4)
-  add_library(orthant_hopper OBJECT ${ORTHANT_HOPPER_SOURCES})
-  set_target_properties(orthant_hopper PROPERTIES CUDA_ARCHITECTURES 90a-real CUDA_VISIBILITY_PRESET hidden
+# orthant_add_own(NAME GPUS SOURCE...): files on the own instructions of these GPUs, compiled for them alone. A compiler of
+# such a file takes 3 to 4 GiB; and what ptxas remarks on them is an error (check_ptxas.sh).
+set_property(GLOBAL APPEND PROPERTY JOB_POOLS orthant_hopper=4)
+function(orthant_add_own name gpus)
+  add_library(${name} OBJECT ${ARGN})
+  set_target_properties(${name} PROPERTIES CUDA_ARCHITECTURES "${gpus}" CUDA_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON JOB_POOL_COMPILE orthant_hopper
     CUDA_COMPILER_LAUNCHER "${PROJECT_SOURCE_DIR}/cmake/check_ptxas.sh;${CMAKE_CUDA_COMPILER_LAUNCHER}")
   # NDEBUG whatever the build type: CUTLASS's asserts make ptxas serialise wgmma.
-  target_compile_definitions(orthant_hopper PRIVATE NDEBUG $<$<STREQUAL:${ORTHANT_KERNELS},sample>:ORTHANT_KERNEL_SAMPLE>)
-  target_compile_options(orthant_hopper PRIVATE --expt-relaxed-constexpr)
-  target_include_directories(orthant_hopper PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(orthant_hopper PRIVATE orthant orthant_cuda_options)
-  target_sources(orthant_device_cuda PRIVATE $<TARGET_OBJECTS:orthant_hopper>)
+  target_compile_definitions(${name} PRIVATE NDEBUG $<$<STREQUAL:${ORTHANT_KERNELS},sample>:ORTHANT_KERNEL_SAMPLE>)
+  target_compile_options(${name} PRIVATE --expt-relaxed-constexpr)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE orthant orthant_cuda_options)
   if(TARGET orthant_cutlass)
-    target_link_libraries(orthant_hopper PRIVATE orthant_cutlass)
-    target_compile_definitions(orthant_device_cuda PRIVATE ORTHANT_HAVE_CUTLASS)
+    target_link_libraries(${name} PRIVATE orthant_cutlass)
   endif()
+  target_sources(orthant_device_cuda PRIVATE $<TARGET_OBJECTS:${name}>)
+endfunction()
+if(ORTHANT_HOPPER_SOURCES)
+  orthant_add_own(orthant_hopper 90a-real ${ORTHANT_HOPPER_SOURCES})
+endif()
+if(TARGET orthant_cutlass)
+  target_compile_definitions(orthant_device_cuda PRIVATE ORTHANT_HAVE_CUTLASS)
 endif()
 
 if(cudnn_problem STREQUAL "")

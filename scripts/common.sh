@@ -108,25 +108,29 @@ check_cmake() {
   fi
 }
 
+# at_least VERSION OLDEST
+at_least() { [[ -n $1 && $(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n1) == "$2" ]]; }
+# cuda_release NVCC: 12.4, say; nothing where it is no nvcc.
+cuda_release() { "$1" --version 2>/dev/null | sed -n 's/.*release \([0-9]*\.[0-9]*\).*/\1/p'; }
+
 # cuda_settings CACHE: the option that compiles the CUDA code too; nothing where CACHE has it already, where there is no
 # toolkit that can, or where ORTHANT_NO_CUDA is set. It needs no GPU: jobs for other machines are started here as well.
-oldest_cuda=13
+oldest_cuda=12.4
 cuda_settings() {
   local version
   if [[ -n ${ORTHANT_NO_CUDA:-} ]] || ! command -v nvcc >/dev/null || grep -qs '^ORTHANT_CUDA:BOOL=ON' "$1"; then
     return 0
   fi
-  version=$(nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
-  if [[ -n $version && $version -ge $oldest_cuda ]]; then
+  version=$(cuda_release nvcc)
+  if at_least "$version" "$oldest_cuda"; then
     printf '%s\n' -DORTHANT_CUDA=ON
   elif [[ ! -e $1 ]]; then
     say "nvcc is of CUDA ${version:-unknown}, $oldest_cuda or newer is needed: building without the device \"cuda\""
   fi
 }
 
-# What runs here or is shipped: Ampere and later, and Hopper's own instructions. Tests need one of them: compiled twice is
-# minutes, and a kernel for both is the same source.
-all_gpus='80;90a-real'
+# What is shipped has code for all GPUs that the toolkit knows (cmake/OrthantCudaToolkit.cmake). Tests need one of them:
+# compiled twice is minutes, and a kernel for both is the same source.
 # gpus_of_tests CACHE: the options that leave it at the GPU of this machine, or at Hopper and a sample of the kernels where
 # there is none (ORTHANT_KERNELS=all: all of them). Nothing where CACHE is there: ./launch may have asked for all.
 gpus_of_tests() {
@@ -136,15 +140,21 @@ gpus_of_tests() {
     capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n1 | tr -dc '0-9' || true)
   fi
   case $capability in
-    '') printf '%s\n' -DORTHANT_GPUS=90a-real "-DORTHANT_KERNELS=${ORTHANT_KERNELS:-sample}" ;;
-    90) printf '%s\n' -DORTHANT_GPUS=90a-real ;;
-    *) printf '%s\n' "-DORTHANT_GPUS=$capability-real" ;;
+    '')
+      capability=90a
+      printf '%s\n' "-DORTHANT_KERNELS=${ORTHANT_KERNELS:-sample}"
+      ;;
+    90) capability=90a ;;
+    100 | 103) # Blackwell's own instructions, where nvcc has them
+      if at_least "$(cuda_release nvcc)" 12.9; then capability=100f; fi
+      ;;
   esac
+  printf '%s\n' "-DORTHANT_GPUS=$capability-real"
 }
 # all_gpus_again CACHE: the options that make a build of ./runtests whole; nothing where it is.
 all_gpus_again() {
-  if grep -qs '^ORTHANT_GPUS:' "$1" && ! grep -qsxF "ORTHANT_GPUS:STRING=$all_gpus" "$1"; then
-    printf '%s\n' "-DORTHANT_GPUS=$all_gpus"
+  if grep -qs '^ORTHANT_GPUS:' "$1" && ! grep -qsx 'ORTHANT_GPUS:[A-Z]*=all' "$1"; then
+    printf '%s\n' -DORTHANT_GPUS=all
   fi
   if grep -qs '^ORTHANT_KERNELS:STRING=sample' "$1"; then
     printf '%s\n' -DORTHANT_KERNELS=all

@@ -46,7 +46,7 @@ class Checks {
           built || run_.device != "cuda"
               ? "write \"cpu\", or start it on a machine that has this device; `orthant config`, `orthant plan` and "
                 "`orthant launch --dry-run` need none"
-              : "this build has no CUDA code: ./launch CONFIG and ./runtests compile it where nvcc of CUDA 13 or "
+              : "this build has no CUDA code: ./launch CONFIG and ./runtests compile it where nvcc of CUDA 12.4 or "
                 "newer is in the PATH, CMake with -DORTHANT_CUDA=ON");
     }
   }

@@ -31,17 +31,20 @@ TEST_F(CudaSettings, AToolkitThatCanIsUsed) {
   EXPECT_EQ(ask("13.0").output, "-DORTHANT_CUDA=ON\n");
   folder_.write("cache", "ORTHANT_CUDA:BOOL=OFF\n");
   EXPECT_EQ(ask("14.2").output, "-DORTHANT_CUDA=ON\n") << "found since the last time";
+  EXPECT_EQ(ask("12.4").output, "-DORTHANT_CUDA=ON\n");
+  EXPECT_EQ(ask("12.10").output, "-DORTHANT_CUDA=ON\n") << "a number of two digits is none of one";
   folder_.write("cache", "ORTHANT_CUDA:BOOL=ON\n");
   EXPECT_EQ(ask("13.0").output, "") << "nothing to do";
 }
 
 TEST_F(CudaSettings, AnOlderOneIsSaidOnce) {
-  const Result first = ask("12.4");
+  const Result first = ask("12.3");
   EXPECT_EQ(first.code, 0);
   EXPECT_EQ(first.output, "");
-  EXPECT_THAT(first.error, testing::HasSubstr("nvcc is of CUDA 12, 13 or newer is needed"));
+  EXPECT_THAT(first.error, testing::HasSubstr("nvcc is of CUDA 12.3, 12.4 or newer is needed"));
   folder_.write("cache", "ORTHANT_CUDA:BOOL=OFF\n");
-  EXPECT_EQ(ask("12.4").error, "");
+  EXPECT_EQ(ask("12.3").error, "");
+  EXPECT_EQ(ask("11.8").output, "");
 }
 
 TEST_F(CudaSettings, NoneOrNotWanted) {
@@ -65,11 +68,15 @@ class GpusOfTests : public CudaSettings {
 };
 
 TEST_F(GpusOfTests, AreThatOfThisMachineOrHopper) {
-  EXPECT_EQ(ask_gpus("gpus_of_tests", "exit 1"), "-DORTHANT_GPUS=90a-real\n-DORTHANT_KERNELS=sample\n");
+  EXPECT_EQ(ask_gpus("gpus_of_tests", "exit 1"), "-DORTHANT_KERNELS=sample\n-DORTHANT_GPUS=90a-real\n");
   EXPECT_EQ(ask_gpus("ORTHANT_KERNELS=all; gpus_of_tests", "exit 1"),
-            "-DORTHANT_GPUS=90a-real\n-DORTHANT_KERNELS=all\n");
+            "-DORTHANT_KERNELS=all\n-DORTHANT_GPUS=90a-real\n");
   EXPECT_EQ(ask_gpus("gpus_of_tests", "echo 9.0"), "-DORTHANT_GPUS=90a-real\n");
   EXPECT_EQ(ask_gpus("gpus_of_tests", "echo 8.6; echo 8.6"), "-DORTHANT_GPUS=86-real\n");
+  EXPECT_EQ(ask_gpus("gpus_of_tests", "echo 10.3"), "-DORTHANT_GPUS=103-real\n") << "no nvcc that knows 100f";
+  ask("13.0");
+  EXPECT_EQ(ask_gpus("gpus_of_tests", "echo 10.3"), "-DORTHANT_GPUS=100f-real\n") << "Blackwell's own instructions";
+  EXPECT_EQ(ask_gpus("gpus_of_tests", "echo 12.0"), "-DORTHANT_GPUS=120-real\n");
   folder_.write("cache", "ORTHANT_CUDA:BOOL=ON\n");
   EXPECT_EQ(ask_gpus("gpus_of_tests", "echo 9.0"), "") << "what is configured stays";
 }
@@ -77,10 +84,10 @@ TEST_F(GpusOfTests, AreThatOfThisMachineOrHopper) {
 TEST_F(GpusOfTests, AreAllAgainForARun) {
   EXPECT_EQ(ask_gpus("all_gpus_again", "exit 1"), "") << "nothing is configured: CMake's default is all";
   folder_.write("cache", "ORTHANT_GPUS:STRING=90a-real\n");
-  EXPECT_EQ(ask_gpus("all_gpus_again", "exit 1"), "-DORTHANT_GPUS=80;90a-real\n");
-  folder_.write("cache", "ORTHANT_GPUS:STRING=80;90a-real\nORTHANT_KERNELS:STRING=sample\n");
+  EXPECT_EQ(ask_gpus("all_gpus_again", "exit 1"), "-DORTHANT_GPUS=all\n");
+  folder_.write("cache", "ORTHANT_GPUS:STRING=all\nORTHANT_KERNELS:STRING=sample\n");
   EXPECT_EQ(ask_gpus("all_gpus_again", "exit 1"), "-DORTHANT_KERNELS=all\n");
-  folder_.write("cache", "ORTHANT_GPUS:STRING=80;90a-real\nORTHANT_KERNELS:STRING=all\n");
+  folder_.write("cache", "ORTHANT_GPUS:STRING=all\nORTHANT_KERNELS:STRING=all\n");
   EXPECT_EQ(ask_gpus("all_gpus_again", "exit 1"), "");
 }
 

@@ -27,12 +27,19 @@ constexpr std::size_t tile_bytes(int rows) {
   return static_cast<std::size_t>(rows) * stride_of<D> * sizeof(bf16);
 }
 
-// R x 16 own rows by N columns: [m16 tile][n8 tile][c of multiply_matrices].
+// Of a warp. Types inside a type, because the front end of CUDA 12.4 cannot read an alias of an array whose sides are
+// constants of a kernel that is a template.
 template <int R, int N>
-using Sums = float[R][N / 8][4];
-// The same as the first factor of a product over N: [m16 tile][step of 16][a of multiply_matrices].
+struct Registers {
+  // R x 16 own rows by N columns: [m16 tile][n8 tile][c of multiply_matrices].
+  using Sums = float[R][N / 8][4];
+  // The same as the first factor of a product over N: [m16 tile][step of 16][a of multiply_matrices].
+  using Weights = std::uint32_t[R][N / 16][4];
+};
 template <int R, int N>
-using Weights = std::uint32_t[R][N / 16][4];
+using Sums = typename Registers<R, N>::Sums;
+template <int R, int N>
+using Weights = typename Registers<R, N>::Weights;
 
 // Of this warp's own rows, as the block counts them, the one of m16 tile i, and of the lower (0) or upper half (1).
 template <int R>

@@ -106,9 +106,13 @@ __device__ void multiply_rows(float (&score)[R][C], const float* own_tile, const
   }
 }
 
-// This thread's results: R own rows, 4 channels of each 64.
+// This thread's results: R own rows, 4 channels of each 64. A type inside a type, as attention_mma_tile.h says.
 template <int R, int D>
-using Sums = float[R][D / 64][4];
+struct Registers {
+  using Sums = float[R][D / 64][4];
+};
+template <int R, int D>
+using Sums = typename Registers<R, D>::Sums;
 
 template <int R, int D>
 __device__ void clear(Sums<R, D>& sums) {
