@@ -3,6 +3,7 @@
 
 #include <orthant/tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "experts/cuda/grouped_problem.h"
@@ -18,6 +19,13 @@ inline bool hopper_takes(const GroupedProblem& p, DType in, DType out) {
   return in == DType::bf16 && out == (tn ? DType::f32 : DType::bf16) && (tn || p.beta == 0) && p.rows > 0 &&
          p.rows < (std::int64_t{1} << 31) && fits(p.n) && fits(tn ? p.m : p.k) && aligned(p.a) && aligned(p.b) &&
          aligned(p.c);
+}
+
+// Our tiles by mma.sync (ampere/mma_tile.h): slices of 16 KB in shared memory at once. Four where two blocks of a
+// multiprocessor have room for them; three of them fit twice into the 100 KB of sm_86, 89 and 120.
+// block_memory: what a block may have, 1 KB less than a multiprocessor.
+constexpr int mma_stages(std::size_t block_memory) {
+  return block_memory + 1024 >= 2 * (4 * 16384 + 1024) ? 4 : 3;
 }
 
 // Two tiles make a cluster, which reads what they share once.

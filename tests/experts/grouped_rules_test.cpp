@@ -71,6 +71,20 @@ TEST(ChooseTile, PadsFewRowsByHalfATile) {
   EXPECT_EQ(choose_tile(problem(GroupedLayout::nn, 128, 128 * 256, 256, 4096), h100), HopperTile::large);
 }
 
+// What lets a multiprocessor have two blocks, whose other one multiplies while this one waits.
+TEST(MmaStages, FitTwiceIntoAMultiprocessor) {
+  struct Gpu {
+    int architecture, kilobytes,
+        stages;  // that a multiprocessor has: a block may have one less (CUDA's programming guide)
+  };
+  for (const Gpu& gpu :
+       {Gpu{80, 164, 4}, Gpu{86, 100, 3}, Gpu{89, 100, 3}, Gpu{90, 228, 4}, Gpu{100, 228, 4}, Gpu{120, 100, 3}}) {
+    const int stages = mma_stages(static_cast<std::size_t>(gpu.kilobytes - 1) * 1024);
+    EXPECT_EQ(stages, gpu.stages) << "sm_" << gpu.architecture;
+    EXPECT_LE(2 * (stages * 16 + 1), gpu.kilobytes) << "sm_" << gpu.architecture;
+  }
+}
+
 TEST(HopperTakes, WhatItsMemoryUnitCanAddress) {
   for (const GroupedLayout layout : {GroupedLayout::nt, GroupedLayout::nn, GroupedLayout::tn}) {
     const DType out = layout == GroupedLayout::tn ? DType::f32 : DType::bf16;

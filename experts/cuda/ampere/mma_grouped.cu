@@ -1,6 +1,9 @@
 // The experts' products on the matrix units of Ampere and later: one block a tile of mma_tile.h.
+#include <type_traits>
+
 #include "core/device/cuda/cuda_stream.h"
 #include "experts/cuda/ampere/mma_tile.h"
+#include "experts/cuda/choose_tile.h"
 #include "experts/cuda/expert_tiles.h"
 #include "experts/cuda/tile_epilogues.h"
 
@@ -8,13 +11,14 @@ namespace orthant::cuda {
 namespace {
 
 static_assert(tile_rows == mma_edge);
-constexpr int staged_stride = mma_edge + 4;  // floats; neighbouring rows begin in other banks
-constexpr std::size_t shared_bytes = std::size_t{mma_edge} * staged_stride * sizeof(float);
-static_assert(shared_bytes >= mma_stage_bytes && shared_bytes <= least_shared_memory);
+constexpr int staged_rows = 32, staged_stride = mma_edge + 4;  // floats; neighbouring rows begin in other banks
+constexpr std::size_t staged_bytes = 2 * std::size_t{staged_rows} * staged_stride * sizeof(float);
+static_assert(staged_bytes <= mma_stage_bytes(3));
+static_assert(2 * (mma_stage_bytes(3) + 1024) <= least_shared_memory + 1024);  // two blocks on every GPU
 
-// The tile in shared memory, as floats [128][staged_stride]: one part (tile_epilogues.h).
-struct WholeTile {
-  static constexpr int rows = mma_edge, columns = mma_edge;
+// A quarter of the tile in shared memory, as floats [32][staged_stride]: a part (tile_epilogues.h).
+struct Quarter {
+  static constexpr int rows = staged_rows, columns = mma_edge;
   const float* staged;
 
   __device__ const float* at(int row, int piece) const { return staged + row * staged_stride + piece * 8; }
@@ -24,13 +28,25 @@ struct WholeTile {
   }
 };
 
-__device__ WholeTile stage(const MmaSums& sums, bf16* memory) {
+// Calls use(part, its first row in the tile) for the tile's quarters. The warps' first 32 rows are in memory together,
+// then the others: so the tile's end needs less memory than its slices, and registers become free half-way.
+template <class Use>
+__device__ void for_each_quarter(const MmaSums& sums, bf16* memory, Use&& use) {
   float* const staged = reinterpret_cast<float*>(memory);
-  for_each_pair(sums, [&](int row, int column, float low, float high) {
-    *reinterpret_cast<float2*>(staged + row * staged_stride + column) = make_float2(low, high);
-  });
+  const auto stage = [&]<int first>(std::integral_constant<int, first>) {
+    for_each_pair<first>(sums, [&](int row, int column, float low, float high) {
+      const int place = row / 64 * staged_rows + row % staged_rows;
+      *reinterpret_cast<float2*>(staged + place * staged_stride + column) = make_float2(low, high);
+    });
+    __syncthreads();
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      use(Quarter{staged + half * staged_rows * staged_stride}, half * 64 + first * 16);
+    }
+  };
+  stage(std::integral_constant<int, 0>{});
   __syncthreads();
-  return {staged};
+  stage(std::integral_constant<int, 2>{});
 }
 
 __host__ __device__ int across_of(std::int64_t columns) {
@@ -38,7 +54,7 @@ __host__ __device__ int across_of(std::int64_t columns) {
 }
 
 // There are blocks for the most tiles that there can be, and those left over end at once.
-template <GroupedLayout layout, class Epilogue>
+template <GroupedLayout layout, int stages, class Epilogue>
 __global__ __launch_bounds__(mma_threads, 2) void rows_mma(GroupedProblem p, Gather gather, Epilogue epilogue) {
   const Tile tile = find_tile(p, static_cast<int>(blockIdx.x), across_of(Epilogue::across(p)));
   if (tile.expert < 0) {
@@ -53,21 +69,24 @@ __global__ __launch_bounds__(mma_threads, 2) void rows_mma(GroupedProblem p, Gat
   });
   MmaSums sums;
   if constexpr (layout == GroupedLayout::nt) {
-    multiply_mma_tile(sums, left,
-                      by_rows(p.k,
-                              [&](int i) -> const bf16* {
-                                const int row = Epilogue::row_of_b(p, static_cast<int>(column) + i);
-                                return row < 0 ? nullptr : b + row * p.k;
-                              }),
-                      p.k, memory);
+    multiply_mma_tile<stages>(sums, left,
+                              by_rows(p.k,
+                                      [&](int i) -> const bf16* {
+                                        const int row = Epilogue::row_of_b(p, static_cast<int>(column) + i);
+                                        return row < 0 ? nullptr : b + row * p.k;
+                                      }),
+                              p.k, memory);
   } else {
-    multiply_mma_tile(sums, left, by_steps(p.k, p.n - column, [&](std::int64_t k) { return b + k * p.n + column; }),
-                      p.k, memory);
+    multiply_mma_tile<stages>(
+        sums, left, by_steps(p.k, p.n - column, [&](std::int64_t k) { return b + k * p.n + column; }), p.k, memory);
   }
-  epilogue(stage(sums, memory), p, {tile.first_row(), tile.rows_left(), column});
+  for_each_quarter(sums, memory, [&](const Quarter& part, int row) {
+    epilogue(part, p, {tile.first_row() + row, tile.rows_left() - row, column});
+  });
 }
 
 // tn: one block a tile of one expert's c [m, n].
+template <int stages>
 __global__ __launch_bounds__(mma_threads, 2) void weights_mma(GroupedProblem p, Gather gather_a, Gather gather_b) {
   const int across = across_of(p.n), down = across_of(p.m), tiles = across * down;
   const std::int64_t expert = static_cast<int>(blockIdx.x) / tiles;
@@ -86,27 +105,45 @@ __global__ __launch_bounds__(mma_threads, 2) void weights_mma(GroupedProblem p, 
     });
   };
   MmaSums sums;
-  multiply_mma_tile(sums, operand(p.a, gather_a, p.m, i0), operand(p.b, gather_b, p.n, j0), count, memory);
-  store_part(stage(sums, memory), static_cast<float*>(p.c) + (expert * p.m + i0) * p.n + j0, p.n, p.m - i0, p.n - j0,
-             p.beta != 0);
+  multiply_mma_tile<stages>(sums, operand(p.a, gather_a, p.m, i0), operand(p.b, gather_b, p.n, j0), count, memory);
+  float* const c = static_cast<float*>(p.c) + (expert * p.m + i0) * p.n + j0;
+  for_each_quarter(sums, memory, [&](const Quarter& part, int row) {
+    store_part(part, c + row * p.n, p.n, p.m - i0 - row, p.n - j0, p.beta != 0);
+  });
+}
+
+// Calls fn(std::integral_constant<int, stages>{}) with the stages for this GPU.
+template <class F>
+void with_stages(const CudaDevice& device, F&& fn) {
+  if (mma_stages(device.shared_memory()) == 4) {
+    fn(std::integral_constant<int, 4>{});
+  } else {
+    fn(std::integral_constant<int, 3>{});
+  }
 }
 
 struct Mma {
   template <GroupedLayout layout, class Epilogue>
   static void rows(const CudaStream& stream, const GroupedProblem& p, Gather gather, const Epilogue& epilogue) {
     const std::int64_t tiles = most_tiles(p, across_of(Epilogue::across(p)));
-    launch(rows_mma<layout, Epilogue>, Grid{blocks_for(tiles, 1), mma_threads, stream.cuda().shared(shared_bytes)},
-           stream.handle(), p, gather, epilogue);
+    with_stages(stream.cuda(), [&]<int stages>(std::integral_constant<int, stages>) {
+      launch(rows_mma<layout, stages, Epilogue>,
+             Grid{blocks_for(tiles, 1), mma_threads, stream.cuda().shared(mma_stage_bytes(stages))}, stream.handle(), p,
+             gather, epilogue);
+    });
   }
   static void weights(const CudaStream& stream, const GroupedProblem& p, Gather gather_a, Gather gather_b) {
     const std::int64_t tiles = p.experts * across_of(p.m) * across_of(p.n);
-    launch(weights_mma, Grid{blocks_for(tiles, 1), mma_threads, stream.cuda().shared(shared_bytes)}, stream.handle(), p,
-           gather_a, gather_b);
+    with_stages(stream.cuda(), [&]<int stages>(std::integral_constant<int, stages>) {
+      launch(weights_mma<stages>,
+             Grid{blocks_for(tiles, 1), mma_threads, stream.cuda().shared(mma_stage_bytes(stages))}, stream.handle(), p,
+             gather_a, gather_b);
+    });
   }
 };
 
 }  // namespace
 
-constinit const ExpertEngine mma_engine = engine_of<Mma>(WholeTile::columns);
+constinit const ExpertEngine mma_engine = engine_of<Mma>(Quarter::columns);
 
 }  // namespace orthant::cuda

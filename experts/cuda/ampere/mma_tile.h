@@ -13,9 +13,12 @@
 
 namespace orthant::cuda {
 
-inline constexpr int mma_edge = 128, mma_depth = 32, mma_stages = 4, mma_threads = 256;
+inline constexpr int mma_edge = 128, mma_depth = 32, mma_threads = 256;
 inline constexpr int mma_slice = mma_edge * mma_depth;  // elements of one operand in one stage
-inline constexpr std::size_t mma_stage_bytes = 2 * mma_stages * mma_slice * sizeof(bf16);
+// stages: mma_stages (choose_tile.h)
+constexpr std::size_t mma_stage_bytes(int stages) {
+  return 2 * static_cast<std::size_t>(stages * mma_slice) * sizeof(bf16);
+}
 
 // Where element 8 * piece of a row of the tile lies in a slice kept by rows.
 __device__ inline int at_row(int row, int piece) {
@@ -111,13 +114,13 @@ __device__ inline void load_b(std::uint32_t (&b)[4], const bf16* slice, int colu
   }
 }
 
-// sums = the tile of A B over k steps. memory: mma_stage_bytes of shared memory, aligned to 128 bytes, free for other
-// use afterwards. All threads of the block call.
-template <class A, class B>
+// sums = the tile of A B over k steps. memory: mma_stage_bytes(stages) of shared memory, aligned to 128 bytes, free for
+// other use afterwards. All threads of the block call.
+template <int stages, class A, class B>
 __device__ inline void multiply_mma_tile(MmaSums& sums, const A& a, const B& b, std::int64_t k, bf16* memory) {
   const std::int64_t slices = (k + mma_depth - 1) / mma_depth;
   const auto slice_of = [&](std::int64_t number, int operand) {
-    return memory + (static_cast<int>(number % mma_stages) * 2 + operand) * mma_slice;
+    return memory + (static_cast<int>(number % stages) * 2 + operand) * mma_slice;
   };
   const auto start = [&](std::int64_t number) {
     if (number < slices) {
@@ -137,13 +140,13 @@ __device__ inline void multiply_mma_tile(MmaSums& sums, const A& a, const B& b, 
     }
   }
 #pragma unroll
-  for (int number = 0; number < mma_stages - 1; ++number) {
+  for (int number = 0; number < stages - 1; ++number) {
     start(number);
   }
   for (std::int64_t number = 0; number < slices; ++number) {
-    wait_for_copies<mma_stages - 2>();
+    wait_for_copies<stages - 2>();
     __syncthreads();  // the slice is there for all; and nobody reads the one before it, whose place is filled next
-    start(number + mma_stages - 1);
+    start(number + stages - 1);
     const bf16* const slice_a = slice_of(number, 0);
     const bf16* const slice_b = slice_of(number, 1);
 #pragma unroll
@@ -171,11 +174,11 @@ __device__ inline void multiply_mma_tile(MmaSums& sums, const A& a, const B& b, 
   __syncthreads();
 }
 
-// Calls fn(row, column, low, high) for this thread's pairs of neighbouring elements of the tile.
-template <class F>
+// Calls fn(row, column, low, high) for this thread's pairs of neighbouring elements of m16 tiles `first` and the next.
+template <int first, class F>
 __device__ inline void for_each_pair(const MmaSums& sums, F&& fn) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
+  for (int i = first; i < first + 2; ++i) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
 #pragma unroll
