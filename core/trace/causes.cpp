@@ -59,8 +59,8 @@ Totals totals_of(const JoinedTrace& trace) {
       }
       ++steps;
       for (const RankTrace::Line& line : rank.lines) {
-        for (const Span& span : line.spans) {
-          if (span.kind != SpanKind::compute || span.begin < step.begin || span.begin >= step.end) {
+        for (const Span& span : beginning_in(line, step.begin, step.end)) {
+          if (span.kind != SpanKind::compute) {
             continue;
           }
           Work& work = totals.work[class_of(span.name)];

@@ -11,6 +11,7 @@
 #include <orthant/error.h>
 
 #include "core/trace/chrome_events.h"
+#include "core/trace/division.h"
 
 namespace orthant {
 namespace {
@@ -113,141 +114,10 @@ JoinedTrace join(std::vector<RankTrace> parts) {
   return joined;
 }
 
-const char* name_of(Share share) {
-  switch (share) {
-    case Share::compute: return "compute";
-    case Share::exposed: return "exposed";
-    case Share::waiting: return "waiting";
-    case Share::bubble: return "bubble";
-    case Share::other: return "other";
-  }
-  return "?";
-}
-
-namespace {
-
-struct Interval {
-  std::int64_t begin, end;
-  bool empty() const { return begin >= end; }
-  Interval with(std::int64_t from, std::int64_t to) const { return {std::max(begin, from), std::min(end, to)}; }
-};
-
-bool is_leaf(const Span& span) {
-  return span.kind != SpanKind::step && span.kind != SpanKind::phase;
-}
-
-class Division {
- public:
-  Division(const JoinedTrace& trace, const RankTrace& rank) : trace_(trace), rank_(rank) {
-    for (const Span& span : rank_.lines.front().spans) {
-      if (span.kind == SpanKind::phase) {
-        phases_.push_back(&span);
-      }
-    }
-  }
-
-  std::vector<StepPiece> of(const Span& step) {
-    std::int64_t at = step.begin;
-    const std::vector<Span>& spans = rank_.lines.front().spans;
-    for (std::size_t i = 0; i < spans.size(); ++i) {
-      const Interval part = Interval{spans[i].begin, spans[i].end}.with(at, step.end);
-      if (is_leaf(spans[i]) && !part.empty()) {
-        gap({at, part.begin}, step);
-        leaf_ = static_cast<std::int64_t>(i);
-        divide(spans[i], part, 0);
-        leaf_ = -1;
-        at = part.end;
-      }
-    }
-    gap({at, step.end}, step);
-    return std::move(pieces_);
-  }
-
- private:
-  void add(Interval in, Share share, const std::string& what, std::int64_t late = -1) {
-    if (!in.empty()) {
-      pieces_.push_back({in.begin, in.end, share, what, late, leaf_});
-    }
-  }
-
-  int stage_of(std::int64_t rank) const {
-    const auto found = std::find_if(trace_.ranks.begin(), trace_.ranks.end(),
-                                    [&](const RankTrace& other) { return other.rank == rank; });
-    return found == trace_.ranks.end() ? rank_.stage : found->stage;
-  }
-
-  void divide(const Span& span, Interval in, int depth) {
-    switch (span.kind) {
-      case SpanKind::step:
-      case SpanKind::phase: break;
-      case SpanKind::compute: return add(in, Share::compute, span.name);
-      case SpanKind::transfer: return add(in, Share::other, "transfers");
-      case SpanKind::host: return add(in, Share::other, span.name);
-      case SpanKind::collective: {
-        const std::int64_t met = span.facts.late < 0 ? in.begin : std::clamp(span.facts.met, in.begin, in.end);
-        const bool bubble = span.facts.late >= 0 && stage_of(span.facts.late) != rank_.stage;
-        add({in.begin, met}, bubble ? Share::bubble : Share::waiting, span.name, span.facts.late);
-        return add({met, in.end}, Share::exposed, span.name);
-      }
-      case SpanKind::wait: return divide_wait(span, in, depth);
-    }
-  }
-
-  // What the other stream does meanwhile.
-  void divide_wait(const Span& wait, Interval in, int depth) {
-    constexpr int deepest = 4;  // streams that wait for each other in turn
-    const RankTrace::Line* other = nullptr;
-    for (const RankTrace::Line& line : rank_.lines) {
-      other = line.number == wait.facts.of_track && line.number != 0 ? &line : other;
-    }
-    if (other == nullptr || depth == deepest) {
-      return add(in, Share::other, "waiting for a stream");
-    }
-    const std::string rest = "waiting for stream '" + other->name + "'";
-    std::int64_t at = in.begin;
-    for (const Span& span : other->spans) {
-      const Interval part = Interval{span.begin, span.end}.with(at, in.end);
-      if (is_leaf(span) && !part.empty()) {
-        add({at, part.begin}, Share::other, rest);
-        divide(span, part, depth + 1);
-        at = part.end;
-      }
-    }
-    add({at, in.end}, Share::other, rest);
-  }
-
-  // No operation covers it: it is the host's, in the innermost phase.
-  void gap(Interval in, const Span& step) {
-    while (!in.empty()) {
-      const Span* innermost = &step;
-      std::int64_t until = in.end;
-      for (const Span* phase : phases_) {
-        if (phase->begin >= until) {
-          break;
-        }
-        if (phase->begin > in.begin) {
-          until = phase->begin;
-        } else if (phase->end > in.begin) {
-          until = std::min(until, phase->end);
-          innermost = phase;  // they are in order, the ones within later
-        }
-      }
-      add({in.begin, until}, Share::other, innermost == &step ? "between operations" : innermost->name);
-      in.begin = until;
-    }
-  }
-
-  const JoinedTrace& trace_;
-  const RankTrace& rank_;
-  std::vector<const Span*> phases_;
-  std::int64_t leaf_ = -1;
-  std::vector<StepPiece> pieces_;
-};
-
-}  // namespace
-
-std::vector<StepPiece> pieces_of(const JoinedTrace& trace, const RankTrace& rank, const Span& step) {
-  return Division(trace, rank).of(step);
+std::span<const Span> beginning_in(const RankTrace::Line& line, std::int64_t from, std::int64_t to) {
+  const auto before = [](const Span& span, std::int64_t time) { return span.begin < time; };
+  const auto first = std::lower_bound(line.spans.begin(), line.spans.end(), from, before);
+  return {first, std::lower_bound(first, line.spans.end(), std::max(from, to), before)};
 }
 
 namespace {
@@ -281,10 +151,13 @@ void add_overlapped(ChromeEvents& events, const Span& span, int rank, int track,
 void add_line(ChromeEvents& events, const JoinedTrace& trace, const RankTrace& rank, const RankTrace::Line& line,
               std::int64_t origin) {
   std::multimap<std::int64_t, StepPiece> within;  // of the main line, by span
-  for (const Span& span : line.spans) {
-    if (line.number == 0 && span.kind == SpanKind::step) {
-      for (StepPiece& piece : pieces_of(trace, rank, span)) {
-        within.emplace(piece.leaf, std::move(piece));
+  if (line.number == 0) {
+    const Division division(trace, rank);
+    for (const Span& span : line.spans) {
+      if (span.kind == SpanKind::step) {
+        for (StepPiece& piece : division.of(span)) {
+          within.emplace(piece.leaf, std::move(piece));
+        }
       }
     }
   }

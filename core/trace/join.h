@@ -1,8 +1,9 @@
-// The parts of all ranks as one: on one clock, with the rank that came last in each collective, and with the time of
-// each step divided among what it went into. Pure functions.
+// The parts of all ranks as one: on one clock, with the rank that came last in each collective. Pure functions; their
+// time grows as that of sorting does with what was recorded.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,25 +21,8 @@ struct JoinedTrace {
 // Errors: Error where clocks differ and there is no barrier, or barriers contradict each other.
 JoinedTrace join(std::vector<RankTrace> parts);
 
-enum class Share { compute, exposed, waiting, bubble, other };
-const char* name_of(Share share);
-
-// A piece of a step on the main stream of a rank. Pieces of a step tile it.
-struct StepPiece {
-  std::int64_t begin = 0, end = 0;  // ns
-  Share share = Share::other;
-  std::string what;        // the operation, the collective, or the phase
-  std::int64_t late = -1;  // waiting and bubble: the world rank that is waited for
-  std::int64_t leaf = -1;  // index of the main line's span that it is a part of; -1: of none
-};
-
-// `step`: a span of kind step of the rank's main line.
-//   compute  an operation runs, on the main stream or on one that it waits for
-//   waiting  a collective waits for a rank that has not come yet
-//   bubble   the same, for a rank of another stage
-//   exposed  a collective that the main stream runs or waits for, once all have come
-//   other    transfers to and from the host, work on the host, and what no operation covers, by phase
-std::vector<StepPiece> pieces_of(const JoinedTrace& trace, const RankTrace& rank, const Span& step);
+// The spans of a joined line that begin in [from, to). They lie in the order of their begins.
+std::span<const Span> beginning_in(const RankTrace::Line& line, std::int64_t from, std::int64_t to);
 
 // One file for chrome://tracing and ui.perfetto.dev: what ranks recorded, waits divided.
 std::string to_chrome_json(const JoinedTrace& trace);

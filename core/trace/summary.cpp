@@ -8,6 +8,7 @@
 
 #include <orthant/error.h>
 
+#include "core/trace/division.h"
 #include "core/trace/late_rank.h"
 
 namespace orthant {
@@ -55,29 +56,44 @@ void add(RankSummary& to, const StepPiece& piece) {
   }
 }
 
-std::int64_t overlap(const Span& a, std::int64_t begin, std::int64_t end) {
-  return std::max<std::int64_t>(0, std::min(a.end, end) - std::max(a.begin, begin));
+// Calls work(part of [begin, end)) for the parts that lie in `spans`, which are in order and apart.
+template <class Work>
+void for_each_common(const std::vector<const Span*>& spans, std::int64_t begin, std::int64_t end, Work work) {
+  auto next = std::partition_point(spans.begin(), spans.end(), [&](const Span* span) { return span->end <= begin; });
+  for (; next != spans.end() && (*next)->begin < end; ++next) {
+    work(std::max(begin, (*next)->begin), std::min(end, (*next)->end));
+  }
 }
 
-// What the collectives of other streams moved in `step`, without what the main stream waited for meanwhile.
-std::int64_t overlapped_in(const RankTrace& rank, const Span& step) {
+// Of the main line, by the stream that is waited for.
+std::map<std::int64_t, std::vector<const Span*>> waits_of(const RankTrace& rank) {
+  std::map<std::int64_t, std::vector<const Span*>> waits;
+  for (const Span& span : rank.lines.front().spans) {
+    std::vector<const Span*>& known = waits[span.facts.of_track];
+    if (span.kind == SpanKind::wait && (known.empty() || span.end > known.back()->end)) {
+      known.push_back(&span);
+    }
+  }
+  return waits;
+}
+
+// What the collectives of other streams moved in `steps`, without what the main stream waited for meanwhile.
+std::int64_t overlapped_in(const RankTrace& rank, const std::vector<const Span*>& steps) {
+  const std::map<std::int64_t, std::vector<const Span*>> waits = waits_of(rank);
   std::int64_t sum = 0;
   for (const RankTrace::Line& line : rank.lines) {
+    const auto waited = waits.find(line.number);
     for (const Span& span : line.spans) {
       if (line.number == 0 || span.kind != SpanKind::collective) {
         continue;
       }
       const std::int64_t met = span.facts.late < 0 ? span.begin : std::clamp(span.facts.met, span.begin, span.end);
-      const std::int64_t begin = std::max(met, step.begin), end = std::min(span.end, step.end);
-      if (begin >= end) {
-        continue;
-      }
-      sum += end - begin;
-      for (const Span& wait : rank.lines.front().spans) {
-        if (wait.kind == SpanKind::wait && wait.facts.of_track == line.number) {
-          sum -= overlap(wait, begin, end);
+      for_each_common(steps, met, span.end, [&](std::int64_t begin, std::int64_t end) {
+        sum += end - begin;
+        if (waited != waits.end()) {
+          for_each_common(waited->second, begin, end, [&](std::int64_t from, std::int64_t to) { sum -= to - from; });
         }
-      }
+      });
     }
   }
   return sum;
@@ -86,10 +102,8 @@ std::int64_t overlapped_in(const RankTrace& rank, const Span& step) {
 std::int64_t expert_rows_in(const RankTrace& rank, const Span& step) {
   std::int64_t rows = 0;
   for (const RankTrace::Line& line : rank.lines) {
-    for (const Span& span : line.spans) {
-      if (is_expert_product(span.name) && span.facts.rows > 0 && span.begin >= step.begin && span.begin < step.end) {
-        rows += span.facts.rows;
-      }
+    for (const Span& span : beginning_in(line, step.begin, step.end)) {
+      rows += is_expert_product(span.name) && span.facts.rows > 0 ? span.facts.rows : 0;
     }
   }
   return rows;
@@ -123,18 +137,19 @@ TraceSummary summarise(const JoinedTrace& trace) {
     const std::vector<const Span*> steps = steps_of(rank);
     require(!steps.empty(), "the trace of rank {} has no step", rank.rank);
     longest.resize(std::max(longest.size(), steps.size()));
+    const Division division(trace, rank);
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const Span& step = *steps[i];
       summary.first = std::min(summary.first, step.facts.step);
       summary.last = std::max(summary.last, step.facts.step);
       own.seconds += seconds(step.end - step.begin);
       longest[i] = std::max(longest[i], seconds(step.end - step.begin));
-      for (const StepPiece& piece : pieces_of(trace, rank, step)) {
+      for (const StepPiece& piece : division.of(step)) {
         add(own, piece);
       }
-      own.overlapped += seconds(overlapped_in(rank, step));
       own.expert_rows += static_cast<double>(expert_rows_in(rank, step));
     }
+    own.overlapped = seconds(overlapped_in(rank, steps));
     divide(own, static_cast<double>(steps.size()));
     summary.ranks.push_back(std::move(own));
   }

@@ -15,7 +15,7 @@ namespace orthant {
 struct RankSummary {
   int rank = 0;
   double seconds = 0;
-  double compute = 0, exposed = 0, waiting = 0, bubble = 0, other = 0;  // pieces_of tells what they are
+  double compute = 0, exposed = 0, waiting = 0, bubble = 0, other = 0;  // Division tells what they are
   double overlapped = 0;                           // what collectives move while the main stream does something else
   std::map<std::string, double> operations = {};   // of `compute`
   std::map<std::string, double> collectives = {};  // of `exposed`

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 
 #include "tests/support/error_of.h"
@@ -119,6 +120,42 @@ TEST(Join, BarriersPutMachinesOnOneClockAndSayHowWell) {
   EXPECT_NE(test::error_of([&] { join({here, there}); }).find("same barriers"), std::string::npos);
   there.barriers = {{1010, 1014}, {1026, 1028}};
   EXPECT_NE(test::error_of([&] { join({here, there}); }).find("contradict"), std::string::npos);
+}
+
+// Many short steps: whatever looked at all spans for each of them, or for each wait, would take minutes.
+TEST(Join, ManyStepsTakeTimeInProportion) {
+  constexpr std::int64_t steps = 8000, operations = 12;
+  const auto recorded = [&](int rank) {
+    std::vector<Span> main, side;
+    std::int64_t now = 0;
+    for (std::int64_t s = 0; s < steps; ++s) {
+      const std::int64_t begin = now;
+      const std::size_t at = main.size();
+      main.push_back(span("step", SpanKind::step, begin, 0, {.step = s + 1}));
+      for (std::int64_t i = 0; i < operations; ++i, now += 20) {
+        main.push_back(span("forward", SpanKind::phase, now, now + 18));
+        main.push_back(span("gemm", SpanKind::compute, now + 1, now + 6));
+        side.push_back(call("all_reduce w", s * operations + i, now + 2 + rank, now + 15));
+        main.push_back(span("wait", SpanKind::wait, now + 8, now + 16, {.of_track = 1}));
+      }
+      main[at].end = now;
+    }
+    return rank_trace(rank, main, side);
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  const JoinedTrace joined = join({recorded(0), recorded(1)});
+  const TraceSummary summary = summarise(joined);
+  const std::string file = to_chrome_json(joined);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  EXPECT_LT(seconds, 30) << "of " << 2 * steps * (1 + 4 * operations) << " spans";
+  expect_sums(summary);
+  const RankSummary& rank = of_rank(summary, 0);
+  EXPECT_EQ(ns(rank.compute), 5 * operations);
+  EXPECT_EQ(ns(rank.waiting), 0) << "the other rank has come when it begins to wait";
+  EXPECT_EQ(ns(rank.exposed), 7 * operations);
+  EXPECT_EQ(ns(rank.others.at("forward")), 5 * operations);
+  EXPECT_EQ(ns(rank.overlapped), 5 * operations);
+  EXPECT_GT(file.size(), 1000000U);
 }
 
 TEST(Join, APartIsReadAsItWasWritten) {
