@@ -4,6 +4,9 @@
 #include <orthant/error.h>
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <sstream>
 #include <string_view>
 
 #include "core/arch/cost.h"
@@ -12,6 +15,7 @@
 #include "core/config/toml_reader.h"
 #include "core/report/markup.h"
 #include "core/report/read_json.h"
+#include "core/report/scale.h"
 #include "core/run/text_file.h"
 
 namespace orthant::report {
@@ -136,6 +140,34 @@ std::vector<RunLine> read_metrics(const fs::path& file, std::vector<std::string>
   return lines;
 }
 
+namespace {
+
+// Of steps that are in no line of the run any more: a stop took them back, and they were trained again.
+double repeated_seconds(const fs::path& file, const std::vector<RunLine>& lines) {
+  double seconds = 0;
+  std::int64_t before = 0;
+  std::istringstream in(text_in(file).value_or(""));
+  for (std::string text; std::getline(in, text);) {
+    const Json line = Json::parse(text, nullptr, false);
+    const bool good = line.is_object() && line.contains("step") && line["step"].is_number_integer() &&
+                      line.contains("step_seconds") && line["step_seconds"].is_number();
+    if (!good) {
+      continue;  // cut short
+    }
+    const std::int64_t step = line["step"];
+    if (before == 0 || before >= step) {  // the first after a stop: it stands for the steps since the last that counts
+      const auto next = std::lower_bound(lines.begin(), lines.end(), step,
+                                         [](const RunLine& one, std::int64_t wanted) { return one.step < wanted; });
+      before = next == lines.begin() ? 0 : std::prev(next)->step;
+    }
+    seconds += std::max(0.0, line["step_seconds"].get<double>()) * static_cast<double>(step - before);
+    before = step;
+  }
+  return seconds;
+}
+
+}  // namespace
+
 RunData read_run(const fs::path& folder) {
   RunData run;
   run.folder = folder;
@@ -150,6 +182,14 @@ RunData read_run(const fs::path& folder) {
   run.lines = read_metrics(folder / "metrics.jsonl", run.notes);
   if (run.lines.empty()) {
     run.notes.push_back(run.name + ": metrics.jsonl has no line yet.");
+  }
+  const double again = repeated_seconds(folder / "metrics.superseded.jsonl", run.lines);
+  if (again > 0 && std::isfinite(again)) {
+    const Unit unit = seconds_unit(again);
+    run.notes.push_back(
+        fmt::format("{}: steps that took {:.4g} {} were trained again after a stop (metrics.superseded.jsonl); the "
+                    "training time has them once.",
+                    run.name, again / unit.divisor, unit.name));
   }
   const fs::path config_file = folder / "config.resolved.toml";
   if (const std::optional<std::string> text = text_in(config_file)) {

@@ -47,7 +47,8 @@ struct RunData {
 };
 
 // Only every `run.log_every`-th step is logged, so the seconds are an estimate: each logged step's time stands for the
-// steps since the line before. A last line that a kill cut short is passed over.
+// steps since the line before. A last line that a kill cut short is passed over. What a stop took back counts once; a
+// note says how long it took.
 // Errors: ConfigError naming file, line and reason.
 RunData read_run(const std::filesystem::path& folder);
 

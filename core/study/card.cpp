@@ -282,11 +282,6 @@ void StudyCard::set(const std::string& key, const Json& value) {
   save();
 }
 
-void StudyCard::add_seconds(double seconds) {
-  document_["seconds"] = this->seconds() + seconds;
-  save();
-}
-
 void StudyCard::save() const {
   const Disk disk;
   disk.replace_file(file_, document_.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");

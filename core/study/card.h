@@ -56,7 +56,6 @@ class StudyCard {
   // Adds members to a point's result.
   void add_to_result(std::size_t point, const nlohmann::ordered_json& members);
   void set(const std::string& key, const nlohmann::ordered_json& value);  // of the study
-  void add_seconds(double seconds);
 
   const nlohmann::ordered_json& document() const { return document_; }
 

@@ -11,7 +11,8 @@ int PointQueue::places_of(const GridPoint& point) const {
   return std::min(point.ranks, slots_);
 }
 
-void PointQueue::start_what_fits(std::vector<const GridPoint*>& points) {
+void PointQueue::start_what_fits(std::vector<const GridPoint*>& points,
+                                 const std::function<void(const GridPoint&)>& starts) {
   int left = slots_;
   for (const Running& one : running_) {
     left -= one.places;
@@ -23,9 +24,8 @@ void PointQueue::start_what_fits(std::vector<const GridPoint*>& points) {
       continue;
     }
     const std::int64_t threads = std::max(1, cores_ * places / (slots_ * (*next)->ranks));
-    const bool begun = std::filesystem::exists(folder_.run_of(**next) / "metrics.jsonl");
-    running_.push_back({*next, ChildProcess(train_command(folder_, **next, threads), folder_.log_of(**next)),
-                        std::chrono::steady_clock::now(), places, begun});
+    starts(**next);
+    running_.push_back({*next, ChildProcess(train_command(folder_, **next, threads), folder_.log_of(**next)), places});
     left -= places;
     next = points.erase(next);
   }
@@ -37,21 +37,20 @@ void PointQueue::collect(bool stopped, const std::function<void(const Ended&)>& 
     if (one.process.is_running()) {
       still.push_back(std::move(one));
     } else {
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - one.begin).count();
-      ended({one.point, one.process.ending(), stopped,
-             one.begun_before ? std::optional<double>() : std::optional<double>(seconds)});
+      ended({one.point, one.process.ending(), stopped});
     }
   }
   running_ = std::move(still);
 }
 
-bool PointQueue::run(std::vector<const GridPoint*> points, const std::function<void(const Ended&)>& ended,
+bool PointQueue::run(std::vector<const GridPoint*> points, const std::function<void(const GridPoint&)>& starts,
+                     const std::function<void(const Ended&)>& ended,
                      const std::function<void(const std::vector<Running>&)>& waiting) {
   // The longest first: the last ones to end are then short, and places stand empty for a short time only.
   std::stable_sort(points.begin(), points.end(),
                    [](const GridPoint* a, const GridPoint* b) { return a->flops() > b->flops(); });
   while (!points.empty() || !running_.empty()) {
-    start_what_fits(points);
+    start_what_fits(points, starts);
     if (stop_requested(0.5)) {
       for (const Running& one : running_) {
         one.process.signal(SIGTERM);  // the step ends, and is saved

@@ -1,10 +1,8 @@
 // The points that train at a time.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,26 +19,24 @@ class PointQueue {
   struct Ended {
     const GridPoint* point = nullptr;
     Ending ending;
-    bool stopped = false;           // it was told to stop, and may have ended anyhow
-    std::optional<double> seconds;  // nothing where the run had begun before
+    bool stopped = false;  // it was told to stop, and may have ended anyhow
   };
   struct Running {
     const GridPoint* point = nullptr;
     ChildProcess process;
-    std::chrono::steady_clock::time_point begin;
     int places = 1;
-    bool begun_before = false;
   };
 
   PointQueue(StudyFolder folder, int slots, int cores) : folder_(std::move(folder)), slots_(slots), cores_(cores) {}
 
-  // Runs all, those that take longest first. `ended` is called for each, `waiting` about twice a second. Returns false
-  // where a request to stop ended it: points that ran have been told, and have ended.
-  bool run(std::vector<const GridPoint*> points, const std::function<void(const Ended&)>& ended,
+  // Runs all, those that take longest first. `starts` and `ended` are called for each, `waiting` about twice a second.
+  // Returns false where a request to stop ended it: points that ran have been told, and have ended.
+  bool run(std::vector<const GridPoint*> points, const std::function<void(const GridPoint&)>& starts,
+           const std::function<void(const Ended&)>& ended,
            const std::function<void(const std::vector<Running>&)>& waiting);
 
  private:
-  void start_what_fits(std::vector<const GridPoint*>& points);
+  void start_what_fits(std::vector<const GridPoint*>& points, const std::function<void(const GridPoint&)>& starts);
   int places_of(const GridPoint& point) const;
   void collect(bool stopped, const std::function<void(const Ended&)>& ended);
 

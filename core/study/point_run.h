@@ -20,6 +20,7 @@ struct StudyFolder {
   std::filesystem::path config() const { return root / "config.toml"; }
   std::filesystem::path points() const { return root / "points"; }
   std::filesystem::path timing() const { return root / "timing"; }
+  std::filesystem::path clock() const { return root / "clock.json"; }
   std::filesystem::path run_of(const GridPoint& point) const { return points() / point.id; }
   std::filesystem::path log_of(const GridPoint& point) const { return points() / (point.id + ".log"); }
 };
@@ -38,7 +39,7 @@ std::vector<nlohmann::json> lines_of_run(const std::filesystem::path& run);
 // How far a run is, 0 to 1; 0 where there is nothing to read yet.
 double progress_of(const std::filesystem::path& run, std::int64_t steps);
 // A point's result from its run: validation_loss, curve, train_seconds, peak_bytes, drop_rate; see docs/study.md.
-// seconds: that it took; nothing where that is not known.
+// seconds: that it took in all; nothing where that is not known.
 // Errors: Error where the run has not come to its last step, or was never validated.
 nlohmann::ordered_json result_of(const StudyFolder& folder, const GridPoint& point, std::optional<double> seconds);
 // What several runs of why_command printed, as members of a point's result: forward_backward_seconds, floor_seconds,

@@ -27,6 +27,7 @@
 #include "core/study/point_queue.h"
 #include "core/study/point_run.h"
 #include "core/study/points_csv.h"
+#include "core/study/study_clock.h"
 #include "core/study/timing.h"
 
 namespace orthant {
@@ -95,7 +96,8 @@ class StudyRun {
   ExitCode run() {
     lock_ = std::make_unique<RunLock>(folder_.root, new_id(), RunLock::Holder::children_too);
     open_card();
-    begin_ = Clock::now();
+    clock_ = std::make_unique<StudyClock>(folder_.clock(), card_->seconds());
+    note_seconds();  // with what a session had taken that was killed
     const bool whole = choose_places() && train_points() && time_points();
     note_seconds();
     if (!whole) {
@@ -226,10 +228,7 @@ class StudyRun {
     return true;
   }
 
-  void note_seconds() {
-    card_->add_seconds(since(begin_));
-    begin_ = Clock::now();
-  }
+  void note_seconds() { card_->set("seconds", clock_->seconds()); }
 
   bool train_points() {
     std::vector<const GridPoint*> all = points_to_train();
@@ -245,7 +244,9 @@ class StudyRun {
     std::fflush(stdout);
     PointQueue queue(folder_, places_, cores_);
     const bool whole = queue.run(
-        std::move(all), [&](const PointQueue::Ended& ended) { take(ended); },
+        std::move(all),
+        [&](const GridPoint& point) { clock_->begin(point.id, fs::exists(folder_.run_of(point) / "metrics.jsonl")); },
+        [&](const PointQueue::Ended& ended) { take(ended); },
         [&](const std::vector<PointQueue::Running>& running) { show(running); });
     clear_line();
     return whole;
@@ -255,6 +256,8 @@ class StudyRun {
 
   void take(const PointQueue::Ended& ended) {
     const std::size_t i = index(*ended.point);
+    clock_->end(ended.point->id);
+    const std::optional<double> seconds = clock_->seconds_of(ended.point->id);
     clear_line();
     // A run that is told to stop before it listens is killed by that, and one without a checkpoint has nothing to save.
     const bool resumable =
@@ -269,7 +272,7 @@ class StudyRun {
     try {
       require(ended.ending.exit_code() == 0, "{}\n{}", ended.ending.to_string(),
               end_of_log(folder_.log_of(*ended.point)));
-      Json result = result_of(folder_, *ended.point, ended.seconds);
+      Json result = result_of(folder_, *ended.point, seconds);
       if (!study_.counterfactual.empty() && is_recorded(*ended.point)) {
         result["counterfactual"] = counterfactual_drops(folder_, *ended.point, study_.counterfactual);
       }
@@ -284,7 +287,7 @@ class StudyRun {
     }
     note_seconds();
     put("[{}/{}] {}: {}, {}; ETA {}\n", ended_, trained_, ended.point->id, outcome,
-        ended.seconds ? human_duration(*ended.seconds) : "resumed", human_duration(seconds_left(done_work_)));
+        seconds ? human_duration(*seconds) : "resumed", human_duration(seconds_left(done_work_)));
     std::fflush(stdout);
   }
 
@@ -381,7 +384,8 @@ class StudyRun {
   StudyOrigin origin_;
   std::unique_ptr<RunLock> lock_;
   std::unique_ptr<StudyCard> card_;
-  Clock::time_point begin_, train_begin_, shown_;
+  std::unique_ptr<StudyClock> clock_;
+  Clock::time_point train_begin_, shown_;
   int places_ = 1;
   std::size_t ended_ = 0, trained_ = 0;  // points of this start
   double work_ = 0, done_work_ = 0;      // FLOPs of them

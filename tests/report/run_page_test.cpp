@@ -60,6 +60,21 @@ TEST(RunPage, SecondsAreTheSumOfStepsByTheirTimes) {
   EXPECT_DOUBLE_EQ(points[2][0], 2.0 + 9 * 0.5 + 10 * 0.25);
 }
 
+// Killed in step 15 with a checkpoint of step 10, and again: steps 11 to 15 took 5 * 0.5 s, and then 5 * 0.75 s.
+TEST(RunPage, StepsThatAStopTookBackAreTold) {
+  const ProgramFolder folder;
+  std::vector<Json> lines = made_up_lines(3, 0, 0, 1);  // steps 1, 10, 20
+  write_run(folder.path("a"), lines);
+  Json lost = lines[2];
+  lost["step"] = 15;
+  lost["step_seconds"] = 0.5;
+  const std::string first = lost.dump();
+  lost["step_seconds"] = 0.75;
+  write_text(folder.path("a") / "metrics.superseded.jsonl", first + "\n" + lost.dump() + "\n{\"step\": 16, \"lo\n");
+  EXPECT_THAT(page_of(folder, {folder.path("a")})["text"].get<std::string>(),
+              HasSubstr("a: steps that took 6.25 s were trained again after a stop"));
+}
+
 // 2 layers, width 32, 4 heads, FFN 128 with GELU, two of 4 experts, RMS norms, 256 bytes.
 TEST(RunPage, FlopsAndParametersAreThoseOfTheConfiguration) {
   const ProgramFolder folder;

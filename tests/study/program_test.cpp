@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -194,6 +195,36 @@ TEST_F(StudyProgram, AKillLosesAndRepeatsNoPointThatWasDone) {
   EXPECT_EQ(other.code, 78);
   EXPECT_THAT(other.error,
               AllOf(HasSubstr("the study has 2 points now, and had 5"), HasSubstr("written before the first run")));
+}
+
+// The time of a session that was killed has passed all the same.
+TEST_F(StudyProgram, SecondsOfAKilledSessionCount) {
+  write(
+      "side_by_side = 1\ntiming_rounds = 0\nset = [\"run.steps=12000\", \"run.log_every=4000\", "
+      "\"run.validate_every=4000\"]\n",
+      "[[grid]]\nexperts = [4]\n");
+  const std::string id = "base_e4_k1_g1_one_s1";
+  const auto clock = [&] { return json::parse(launch_test::read_file(study("clock.json")), nullptr, false); };
+  const auto begin = std::chrono::steady_clock::now();
+  auto killed = folder_.start({paths::program(), "bench", "expert-scaling", "study.toml"});
+  const json::json_pointer of_point("/points/" + id);
+  EXPECT_TRUE(eventually([&] {
+    const json now = std::filesystem::exists(study("clock.json")) ? clock() : json();
+    return now.is_object() && now.contains(of_point) && now.at(of_point).get<double>() >= 1;
+  })) << killed->error();
+  kill(killed->pid(), SIGKILL);
+  killed->wait();
+  const double of_study = clock().at("seconds"), of_run = clock().at(of_point);
+  EXPECT_GE(of_study, of_run);
+
+  const Result rest = run({"--resume"});
+  ASSERT_EQ(rest.code, 0) << rest.output << rest.error;
+  const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double trained = points().at(id).at("result").at("train_seconds");
+  EXPECT_GT(trained, of_run);
+  EXPECT_LT(trained, all);
+  EXPECT_GT(card().at("seconds").get<double>() - of_study, trained - of_run) << "the second session's part";
+  EXPECT_LT(card().at("seconds").get<double>(), all);
 }
 
 TEST_F(StudyProgram, AFailedPointIsKeptWithItsReasonAndTheOthersGoOn) {
