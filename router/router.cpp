@@ -7,7 +7,6 @@
 
 #include "core/arch/parameter_table.h"
 #include "router/routing_tap.h"
-#include "router/rules/capacity.h"
 
 namespace orthant {
 namespace {
@@ -19,18 +18,6 @@ std::int64_t total(const Tensor& counts, Stream& s) {
   std::vector<std::int32_t> host(counts.elements());
   s.download(host.data(), counts);
   return std::accumulate(host.begin(), host.end(), std::int64_t{0});
-}
-
-// The rows that each expert gets of a rank that routes `tokens`, where the exchange sends equal blocks; else 0. No
-// expert gets more than it has seats for those tokens' groups, nor a token that the rank hands over twice.
-std::int64_t rows_of_block(const Plan& plan, const GateConfig& gate, std::int64_t tokens) {
-  const TokenExchange* exchange = plan.exchange();
-  if (exchange == nullptr || !exchange->equal_blocks()) {
-    return 0;
-  }
-  const std::int64_t handed = plan.rows(Region::experts, tokens).count;
-  const std::int64_t of_group = std::min(handed, capacity(gate, gate.group_tokens));
-  return std::max<std::int64_t>(1, std::min(handed, tokens / gate.group_tokens * of_group));
 }
 
 }  // namespace

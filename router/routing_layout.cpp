@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "router/rules/capacity.h"
+
 namespace orthant {
 namespace {
 
@@ -17,6 +19,17 @@ std::vector<AxisId> order_of_cuts(const Plan& plan, Region region) {
 }
 
 }  // namespace
+
+// No expert gets more than it has seats for those tokens' groups, nor a token that the rank hands over twice.
+std::int64_t rows_of_block(const Plan& plan, const GateConfig& gate, std::int64_t tokens) {
+  const TokenExchange* exchange = plan.exchange();
+  if (exchange == nullptr || !exchange->equal_blocks()) {
+    return 0;
+  }
+  const std::int64_t handed = plan.rows(Region::experts, tokens).count;
+  const std::int64_t of_group = std::min(handed, capacity(gate, gate.group_tokens));
+  return std::max<std::int64_t>(1, std::min(handed, tokens / gate.group_tokens * of_group));
+}
 
 std::vector<RowRun> held_rows(const Plan& plan, Region region, std::int64_t sequences, int rank) {
   const std::int64_t length = plan.settings().data.sequence_length;

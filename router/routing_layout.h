@@ -19,6 +19,10 @@ std::vector<RowRun> held_rows(const Plan& plan, Region region, std::int64_t sequ
 // Errors: LayoutError naming the axis.
 void check_routed_rows(const Plan& plan);
 
+// The rows that each expert gets of a rank that routes `tokens` in whole groups, where the exchange sends equal blocks;
+// else 0.
+std::int64_t rows_of_block(const Plan& plan, const GateConfig& gate, std::int64_t tokens);
+
 class RoutingLayout {
  public:
   // Collective over the world the first time. Errors: as check_routed_rows.

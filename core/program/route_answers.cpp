@@ -12,6 +12,7 @@
 #include "core/plan/batch_share.h"
 #include "core/plan/recompute_rule.h"
 #include "core/program/commands.h"
+#include "core/route/exchange_trial.h"
 #include "core/run/text_file.h"
 #include "core/session/session.h"
 
@@ -174,33 +175,60 @@ void RecordedRun::fill(Answer& answer) {
   if (!layout.has_value()) {
     return;
   }
-  std::vector<Travel> travels;
-  for (const Decisions& layer : answer.layers) {
-    travels.push_back(travel_of(layer, *layout));
-    answer.bytes_inside += travels.back().bytes_inside;
-    answer.bytes_between += travels.back().bytes_between;
-    answer.rank_load = std::max(answer.rank_load, over_mean(travels.back().rows_of_ranks()));
+  const std::vector<Travel> travels = travels_of(config, answer.question, *layout, answer.layers);
+  for (const Travel& travel : travels) {
+    answer.bytes_inside += travel.bytes_inside;
+    answer.bytes_between += travel.bytes_between;
+    answer.rank_load = std::max(answer.rank_load, over_mean(travel.rows_of_ranks()));
   }
   if (options_.time && measured_.has_value() && layout_.has_value()) {
-    answer.seconds = predict(travels, *layout, config.settings);
+    answer.seconds = predict(answer, travels, *layout, config);
   }
 }
 
-double RecordedRun::predict(const std::vector<Travel>& travels, const ExpertLayout& layout, const Settings& settings) {
+bool RecordedRun::is_tried(const Config& config, const Question& q, const ExpertLayout& layout) const {
+  return q.ranks == 0 && q.level == 0 && q.placement.empty() && ExchangeTrial::possible(config, layout);
+}
+
+std::vector<Travel> RecordedRun::travels_of(const Config& config, const Question& q, const ExpertLayout& layout,
+                                            const std::vector<Decisions>& layers) const {
+  if (is_tried(config, q, layout)) {
+    return ExchangeTrial(config, layout).travels(layers);
+  }
+  std::vector<Travel> travels;
+  for (const Decisions& layer : layers) {
+    travels.push_back(travel_of(layer, layout));
+  }
+  return travels;
+}
+
+RoutedWork RecordedRun::work_of(const Config& config, const std::vector<Decisions>& layers,
+                                const std::vector<Travel>& travels, const ExpertLayout& layout, bool tried) {
+  return routed_work(recording_, config.settings, travels, layout, rates_,
+                     tried ? std::optional(ExchangeTrial(config, layout).seconds(layers)) : std::nullopt,
+                     slots(layout.ranks, config.settings), *timer_);
+}
+
+double RecordedRun::predict(const Answer& answer, const std::vector<Travel>& travels, const ExpertLayout& layout,
+                            const Config& config) {
   if (timer_ == nullptr) {
     timer_ = std::make_unique<WorkTimer>(base_.settings);
     const double rate = timer_->copy_rate();
     rates_ = {.inside = options_.rate_inside.value_or(rate), .between = options_.rate_between.value_or(rate)};
-    std::vector<Travel> own;
-    for (const Decisions& layer : replay(recording_, base_.settings)) {
-      own.push_back(travel_of(layer, *layout_));
-    }
-    own_ =
-        routed_work(recording_, base_.settings, own, *layout_, rates_, slots(layout_->ranks, base_.settings), *timer_);
   }
-  const RoutedWork work =
-      routed_work(recording_, settings, travels, layout, rates_, slots(layout.ranks, settings), *timer_);
-  return predicted_seconds(*measured_, own_, work);
+  // Both sides by one rule: a row whose exchange cannot be tried is set against the run's own bytes over the same
+  // rates.
+  const Question own = as_it_was();
+  const bool by_rates = options_.rate_inside || options_.rate_between || config.settings.run.device != "cpu";
+  const bool travels_here = layout.expert_ranks > 1;
+  const bool tried = !by_rates && (!travels_here || is_tried(config, answer.question, layout));
+  if (!own_.contains(tried)) {
+    const std::vector<Decisions> layers = replay(recording_, base_.settings);
+    own_[tried] = work_of(base_, layers, travels_of(base_, own, *layout_, layers), *layout_,
+                          tried && is_tried(base_, own, *layout_));
+  }
+  const RoutedWork work = work_of(config, answer.layers, travels, layout, tried && travels_here);
+  return predicted_seconds(*measured_, own_.at(tried), work);
 }
 
 // Of the logged steps that were not recorded, but the first.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,7 +43,14 @@ class RecordedRun {
 
  private:
   void fill(Answer& answer);
-  double predict(const std::vector<Travel>& travels, const ExpertLayout& layout, const Settings& settings);
+  std::vector<Travel> travels_of(const Config& config, const Question& q, const ExpertLayout& layout,
+                                 const std::vector<Decisions>& layers) const;
+  // Whether the exchange of the row is that of its configuration, and can be tried.
+  bool is_tried(const Config& config, const Question& q, const ExpertLayout& layout) const;
+  double predict(const Answer& answer, const std::vector<Travel>& travels, const ExpertLayout& layout,
+                 const Config& config);
+  RoutedWork work_of(const Config& config, const std::vector<Decisions>& layers, const std::vector<Travel>& travels,
+                     const ExpertLayout& layout, bool tried);
   std::optional<double> median_step_seconds(const std::vector<std::int64_t>& recorded) const;
 
   const RouteOptions& options_;
@@ -53,7 +61,7 @@ class RecordedRun {
   std::optional<double> measured_;
   std::unique_ptr<WorkTimer> timer_;
   Rates rates_;
-  RoutedWork own_;
+  std::map<bool, RoutedWork> own_;  // by whether its exchange was tried
 };
 
 }  // namespace orthant

@@ -12,6 +12,7 @@ ExpertPass::ExpertPass(const Settings& settings, const ExpertLoad& load, Device&
       s_(stream),
       kind_(settings.model.activation),
       biases_(settings.moe.expert_bias),
+      travelled_(load.tokens == 0),
       dtype_(settings.run.dtype == ComputeType::fp32 ? DType::f32 : DType::bf16) {
   const auto experts = static_cast<std::int64_t>(load.rows.size());
   const std::int64_t all = std::accumulate(load.rows.begin(), load.rows.end(), std::int64_t{0});
@@ -42,50 +43,73 @@ ExpertPass::ExpertPass(const Settings& settings, const ExpertLoad& load, Device&
   dw_out_ = filled(DType::f32, {experts, d, f});
   dx_ = filled(dtype_, {tokens, d});
   dweight_ = filled(DType::f32, {tokens, top_k});
+  if (biases_ || travelled_) {
+    rows_ = filled(dtype_, {all, d});
+    a_ = filled(dtype_, {all, f});
+    dh_ = filled(dtype_, {all, n});
+    da_ = filled(dtype_, {all, f});
+  }
   if (biases_) {
     b_in_ = filled(dtype_, {experts, 1, n});
     b_out_ = filled(dtype_, {experts, 1, d});
     db_in_ = filled(DType::f32, {experts, 1, n});
     db_out_ = filled(DType::f32, {experts, 1, d});
-    rows_ = filled(dtype_, {all, d});
-    a_ = filled(dtype_, {all, f});
-    dh_ = filled(dtype_, {all, n});
-    da_ = filled(dtype_, {all, f});
     ones_ = filled(dtype_, {all, 1});
     of_rows_ = filled(DType::f32, {all, 1});
   }
 }
 
 void ExpertPass::forward() {
-  if (!biases_) {
+  if (!biases_ && !travelled_) {
     s_.expert_ffn(y_, h_, x_, w_in_, w_out_, to_, kind_);
     return;
   }
-  s_.pack(rows_, x_, to_.row, to_.source);
-  s_.grouped_gemm(h_, rows_, w_in_, to_.offset, {.transpose_b = true});
-  s_.grouped_gemm(h_, ones_, b_in_, to_.offset, {.beta = 1});
+  const Tensor& in = travelled_ ? x_ : rows_;
+  const Tensor& out = travelled_ ? y_ : rows_;
+  if (!travelled_) {
+    s_.pack(in, x_, to_.row, to_.source);
+  }
+  s_.grouped_gemm(h_, in, w_in_, to_.offset, {.transpose_b = true});
+  if (biases_) {
+    s_.grouped_gemm(h_, ones_, b_in_, to_.offset, {.beta = 1});
+  }
   s_.activation(a_, h_, kind_);
-  s_.grouped_gemm(rows_, a_, w_out_, to_.offset, {.transpose_b = true});
-  s_.grouped_gemm(rows_, ones_, b_out_, to_.offset, {.beta = 1});
-  s_.combine(y_, rows_, to_.row, to_.weight, false);
+  s_.grouped_gemm(out, a_, w_out_, to_.offset, {.transpose_b = true});
+  if (biases_) {
+    s_.grouped_gemm(out, ones_, b_out_, to_.offset, {.beta = 1});
+  }
+  if (!travelled_) {
+    s_.combine(y_, out, to_.row, to_.weight, false);
+  }
 }
 
 void ExpertPass::backward() {
-  if (!biases_) {
+  if (!biases_ && !travelled_) {
     s_.expert_ffn_backward(dx_, dweight_, dw_in_, dw_out_, y_, x_, h_, w_in_, w_out_, to_, kind_, 0);
     return;
   }
-  s_.pack(rows_, y_, to_.row, to_.source);
-  s_.grouped_gemm(da_, rows_, w_out_, to_.offset, {});
-  s_.weighted_activation_backward(dh_, a_, dweight_, da_, h_, to_.weight, to_.source, kind_);
-  s_.grouped_gemm_tn(dw_out_, rows_, a_, to_.offset, 0);
-  s_.grouped_gemm(of_rows_, rows_, b_out_, to_.offset, {.transpose_b = true});
-  s_.grouped_gemm_tn(db_in_, ones_, dh_, to_.offset, 1);
-  s_.grouped_gemm_tn(db_out_, ones_, rows_, to_.offset, 1);
-  s_.pack(rows_, x_, to_.row, to_.source);
-  s_.grouped_gemm_tn(dw_in_, dh_, rows_, to_.offset, 0);
-  s_.grouped_gemm(rows_, dh_, w_in_, to_.offset, {});
-  s_.pack_backward(dx_, rows_, to_.row, false);
+  const Tensor& dy = travelled_ ? y_ : rows_;
+  const Tensor& in = travelled_ ? x_ : rows_;
+  const Tensor& dx = travelled_ ? dx_ : rows_;
+  if (!travelled_) {
+    s_.pack(dy, y_, to_.row, to_.source);
+  }
+  s_.grouped_gemm(da_, dy, w_out_, to_.offset, {});
+  s_.weighted_activation_backward(dh_, a_, dweight_, da_, h_, to_.weight, travelled_ ? Tensor() : to_.source, kind_);
+  s_.grouped_gemm_tn(dw_out_, dy, a_, to_.offset, 0);
+  if (biases_) {
+    s_.grouped_gemm(of_rows_, dy, b_out_, to_.offset, {.transpose_b = true});
+    s_.grouped_gemm_tn(db_in_, ones_, dh_, to_.offset, 1);
+    s_.grouped_gemm_tn(db_out_, ones_, dy, to_.offset, 1);
+  }
+  if (!travelled_) {
+    s_.pack(in, x_, to_.row, to_.source);
+  }
+  s_.grouped_gemm_tn(dw_in_, dh_, in, to_.offset, 0);
+  s_.grouped_gemm(dx, dh_, w_in_, to_.offset, {});
+  if (!travelled_) {
+    s_.pack_backward(dx_, dx, to_.row, false);
+  }
 }
 
 Tensor ExpertPass::filled(DType type, const Shape& shape) {

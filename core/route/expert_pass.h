@@ -19,8 +19,9 @@ struct ExpertLoad {
   auto operator<=>(const ExpertLoad&) const = default;
 };
 
-// As Experts::forward_here and backward_here (experts/experts.h), with every number 0.01: fused, or, where experts have
-// biases, operation by operation. Thread safety: none.
+// As Experts does it (experts/experts.h), with every number 0.01. Tokens of the rank: forward_here and backward_here,
+// fused or, where experts have biases, operation by operation. Rows from other ranks: what comes between their arrival
+// and their leaving. Thread safety: none.
 class ExpertPass {
  public:
   // REQUIRES: some experts. Errors: Error for more rows than the tokens have choices.
@@ -35,11 +36,12 @@ class ExpertPass {
   Device& device_;
   Stream& s_;
   const Activation kind_;
-  const bool biases_;
+  const bool biases_, travelled_;  // travelled: rows come from other ranks
   const DType dtype_;
   Dispatch to_;
   Tensor x_, y_, h_, w_in_, w_out_, dw_in_, dw_out_, dx_, dweight_;
-  Tensor b_in_, b_out_, db_in_, db_out_, rows_, a_, dh_, da_, ones_, of_rows_;  // of experts with biases
+  Tensor rows_, a_, dh_, da_;                              // operation by operation
+  Tensor b_in_, b_out_, db_in_, db_out_, ones_, of_rows_;  // of experts with biases
 };
 
 }  // namespace orthant

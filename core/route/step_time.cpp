@@ -134,7 +134,8 @@ double WorkTimer::measure(const ExpertLoad& load) {
 }
 
 RoutedWork routed_work(const RecordedStep& step, const Settings& settings, const std::vector<Travel>& layers,
-                       const ExpertLayout& layout, const Rates& rates, int slots, WorkTimer& timer) {
+                       const ExpertLayout& layout, const Rates& rates, const std::optional<double>& tried, int slots,
+                       WorkTimer& timer) {
   RoutedWork work{.slots = slots};
   for (const Travel& layer : layers) {
     for (std::size_t batch = 0; batch < layer.rows.size(); ++batch) {
@@ -152,6 +153,7 @@ RoutedWork routed_work(const RecordedStep& step, const Settings& settings, const
     work.exchange += static_cast<double>(layer.bytes_inside) / rates.inside / slots +
                      static_cast<double>(layer.bytes_between) / rates.between / slots;
   }
+  work.exchange = tried.value_or(work.exchange);
   if (!layers.empty()) {
     const auto batches = static_cast<double>(layout.recomputed.size());
     work.gates = timer.gates(step, settings, layers.front().tokens) * batches * layout.ranks / slots;

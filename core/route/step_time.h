@@ -7,12 +7,14 @@
 // and micro-batch by micro-batch. Ranks compute at once as far as there are processors (slots = min(ranks, processors /
 // run.threads)): a micro-batch of a layer takes as long as its slowest rank, and at least as all of them on the slots.
 // gates: timed here with the recorded logits of a micro-batch: choices, seats, losses, and the gradient of the logits.
-// exchange: the bytes inside and between nodes over a rate each. What is neither is shared out over the slots.
-// Not in it: counters of routing, packing on several ranks, waiting that is not for rows.
+// exchange: timed here where it can be tried (exchange_trial.h), packing of rows included; else, and where rates are
+// given, the bytes inside and between nodes over a rate each. What is neither is shared out over the slots.
+// Not in it: counters of routing, waiting that is not for rows; without a trial, packing on several ranks.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <orthant/device.h>
@@ -57,9 +59,10 @@ struct RoutedWork {
   int slots = 1;
   double seconds() const { return experts + gates + exchange; }
 };
-// settings: those that decided `layers`.
+// settings: those that decided `layers`. tried: seconds of the exchange; nothing: as the rates say.
 RoutedWork routed_work(const RecordedStep& step, const Settings& settings, const std::vector<Travel>& layers,
-                       const ExpertLayout& layout, const Rates& rates, int slots, WorkTimer& timer);
+                       const ExpertLayout& layout, const Rates& rates, const std::optional<double>& tried, int slots,
+                       WorkTimer& timer);
 
 // Errors: none; never below the new work by itself.
 double predicted_seconds(double measured, const RoutedWork& old_work, const RoutedWork& new_work);

@@ -80,6 +80,27 @@ TEST_F(RouteCommand, CountsWhatIsComputedTwice) {
   EXPECT_EQ(some, none) << "one after another, each is the only one that is kept";
 }
 
+// The exchange is that of the row's own plugins: nobody has to say how it goes.
+TEST_F(RouteCommand, FollowsTheExchangeOfTheConfiguration) {
+  const std::vector<std::string> ranks = {"--set", "plugins.data.size=4",    "--set", "plugins.expert.size=4",
+                                          "--set", "moe.capacity_factor=1.0"};
+  const auto row = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), ranks.begin(), ranks.end());
+    return ask(more)["answers"].back();
+  };
+  const auto bytes = [](const json& answer, const char* where) { return answer[where].get<std::int64_t>(); };
+  const json one = row({}),
+             two = row({"--set", "plugins.expert.dispatch=\"hierarchical\"", "--set", "plugins.expert.node_ranks=2",
+                        "--node-ranks", "2"}),
+             padded = row({"--set", "plugins.expert.padded=true"});
+  EXPECT_EQ(bytes(one, "bytes_between_nodes"), 0);
+  EXPECT_GT(bytes(two, "bytes_between_nodes"), 0);
+  EXPECT_GT(bytes(two, "bytes_inside_nodes") + bytes(two, "bytes_between_nodes"), bytes(one, "bytes_inside_nodes"));
+  EXPECT_GT(bytes(padded, "bytes_inside_nodes"), bytes(one, "bytes_inside_nodes"));
+  EXPECT_EQ(padded["rank_load_max_over_mean"], 1.0);
+  EXPECT_EQ(padded["dropped_by_capacity"], one["dropped_by_capacity"]);
+}
+
 TEST_F(RouteCommand, AnswersARunThatFoundItsRecomputation) {
   train("fit", {"run.record_routing=1", "memory.recompute=\"fit\"", "memory.limit=\"1 GiB\""});
   const json answers = ask({"--ranks", "1,2"}, "runs/fit")["answers"];

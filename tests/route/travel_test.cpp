@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "core/dry_run/planning.h"
+#include "core/route/exchange_trial.h"
 #include "core/route/travel.h"
 #include "parallel/local/local_communicator.h"
 #include "parallel/local/traffic.h"
@@ -73,11 +74,22 @@ Moved moved_by(const Config& config) {
   return moved;
 }
 
+Moved sum_of(const std::vector<Travel>& layers) {
+  Moved sum;
+  for (const Travel& travel : layers) {
+    sum.inside += travel.bytes_inside;
+    sum.between += travel.bytes_between;
+  }
+  return sum;
+}
+
 struct Way {
   Overrides overrides;
   int ranks, expert_ranks, node_ranks;  // node_ranks > 0: two levels
   std::size_t batches;
   bool recomputed;
+  std::string keys = "";  // of the exchange, beside those of two levels
+  bool by_hand = true;    // travel_of knows it too
 };
 
 TEST(Travel, IsTheBytesThatRanksMove) {
@@ -92,13 +104,27 @@ TEST(Travel, IsTheBytesThatRanksMove) {
       {{}, 4, 4, 2, 1, false},
       {{"batch.sequences=16"}, 8, 8, 2, 1, false},
       {{R"(moe.router="expert_choice")", "moe.top_k=0"}, 4, 2, 0, 1, false},
+      {{}, 4, 4, 0, 1, false, "chunks = 2\n"},
+      {{}, 4, 4, 2, 1, false, "chunks = 2\n"},
+      {{}, 2, 2, 0, 1, false, "padded = true\n", false},
+      {{}, 4, 4, 2, 1, false, "padded = true\nchunks = 2\n", false},
+      {{"batch.micro_batch=1", R"(memory.recompute="full")", R"(run.dtype="bf16")"},
+       4,
+       4,
+       0,
+       2,
+       true,
+       "padded = true\n",
+       false},
   };
   for (const Way& way : ways) {
     const Overrides overrides = joined(model, way.overrides);
     const std::string dispatch =
         way.node_ranks > 0 ? fmt::format("dispatch = \"hierarchical\"\nnode_ranks = {}\n", way.node_ranks) : "";
-    const Config config = experiment(overrides, table("data", way.ranks) + table("expert", way.expert_ranks, dispatch));
-    const std::string what = testing::PrintToString(way.overrides) + fmt::format(" {} {}", way.ranks, way.node_ranks);
+    const Config config =
+        experiment(overrides, table("data", way.ranks) + table("expert", way.expert_ranks, dispatch + way.keys));
+    const std::string what =
+        testing::PrintToString(way.overrides) + fmt::format(" {} {} {}", way.ranks, way.node_ranks, way.keys);
     // Recorded on one rank.
     const Folder folder("bytes");
     const bool bf16 = config.settings.run.dtype == ComputeType::bf16;
@@ -112,16 +138,24 @@ TEST(Travel, IsTheBytesThatRanksMove) {
                               .recomputed = std::vector<bool>(way.batches, way.recomputed),
                               .width = config.settings.model.d_model,
                               .element_bytes = bf16 ? 2 : 4};
-    Moved said;
-    for (const Decisions& layer : replay(step, config.settings)) {
-      const Travel travel = travel_of(layer, layout);
-      said.inside += travel.bytes_inside;
-      said.between += travel.bytes_between;
-    }
     const Moved moved = moved_by(config);
-    EXPECT_GT(moved.inside, 0) << what;
-    EXPECT_EQ(said.inside, moved.inside) << what;
-    EXPECT_EQ(said.between, moved.between) << what;
+    EXPECT_GT(moved.inside + moved.between, 0) << what;
+    const std::vector<Decisions> layers = replay(step, config.settings);
+    ASSERT_TRUE(ExchangeTrial::possible(config, layout)) << what;
+    const ExchangeTrial trial(config, layout);
+    const std::vector<Travel> tried = trial.travels(layers);
+    EXPECT_EQ(sum_of(tried).inside, moved.inside) << what;
+    EXPECT_EQ(sum_of(tried).between, moved.between) << what;
+    EXPECT_GT(trial.seconds(layers), 0) << what;
+    if (way.by_hand) {
+      std::vector<Travel> by_hand;
+      for (const Decisions& layer : layers) {
+        by_hand.push_back(travel_of(layer, layout));
+        EXPECT_EQ(by_hand.back().rows, tried[by_hand.size() - 1].rows) << what;
+      }
+      EXPECT_EQ(sum_of(by_hand).inside, moved.inside) << what;
+      EXPECT_EQ(sum_of(by_hand).between, moved.between) << what;
+    }
   }
 }
 

@@ -32,7 +32,8 @@ TEST(WorkTimer, TimesTheProductsOfBiases) {
       const std::int64_t passes = calls["weighted_activation_backward"];
       EXPECT_GT(passes, 0);
       EXPECT_EQ(calls["activation"], passes) << "forward passes";
-      EXPECT_EQ(calls["combine"], passes);
+      EXPECT_GT(calls["combine"], 0) << "of tokens of the rank";
+      EXPECT_LT(calls["combine"], passes) << "rows from other ranks are packed where they come from";
       EXPECT_EQ(calls["grouped_gemm"], (biases ? 7 : 4) * passes) << "two products there and two back, and three more";
       EXPECT_EQ(calls["grouped_gemm_tn"], (biases ? 4 : 2) * passes) << "a gradient of each";
     }
