@@ -15,6 +15,7 @@ constexpr bool keep_blocks = false;
 constexpr bool keep_blocks = true;
 #endif
 constexpr std::size_t huge_page = std::size_t{2} << 20;
+constexpr std::size_t least_lent = std::size_t{64} << 10;  // smaller ones cost little to make
 
 // The smallest class that holds `bytes`: 64, then steps of a quarter of a power of two.
 std::size_t size_class(std::size_t bytes) {
@@ -50,16 +51,29 @@ void CachingAllocator::free_kept() noexcept {
   }
 }
 
+void* CachingAllocator::take_kept(std::size_t size) {
+  const std::size_t largest = size >= least_lent ? 2 * size : size;
+  for (auto next = kept_.lower_bound(size); next != kept_.end() && next->first <= largest; ++next) {
+    std::vector<void*>& blocks = next->second;
+    if (!blocks.empty()) {
+      void* const data = blocks.back();
+      if (next->first != size) {
+        lent_class_[data] = next->first;
+      }
+      blocks.pop_back();
+      return data;
+    }
+  }
+  return nullptr;
+}
+
 void* CachingAllocator::allocate(std::size_t bytes) {
   // Beyond this no request is sensible, and the rounding to a size class could overflow.
   constexpr std::size_t limit = std::size_t{1} << 60;
   const std::size_t size = bytes < limit ? size_class(bytes) : 0;
   std::lock_guard lock(mutex_);
-  void* data = nullptr;
-  if (auto& blocks = kept_[size]; !blocks.empty()) {
-    data = blocks.back();
-    blocks.pop_back();
-  } else if (size > 0) {
+  void* data = size > 0 ? take_kept(size) : nullptr;
+  if (data == nullptr && size > 0) {
     data = fresh_block(size);
     if (data == nullptr) {
       free_kept();
@@ -73,12 +87,17 @@ void CachingAllocator::release(void* data, std::size_t bytes) noexcept {
   std::lock_guard lock(mutex_);
   if (keep_blocks) {
     try {
-      kept_[size_class(bytes)].push_back(data);
+      const auto lent = lent_class_.find(data);
+      kept_[lent == lent_class_.end() ? size_class(bytes) : lent->second].push_back(data);
+      if (lent != lent_class_.end()) {
+        lent_class_.erase(lent);
+      }
       return;
     } catch (const std::bad_alloc&) {
       // No room to remember the block: give it back instead.
     }
   }
+  lent_class_.erase(data);
   std::free(data);
 }
 
