@@ -13,6 +13,9 @@ namespace {
 
 constexpr Site enter{Region::router, Side::enter}, leave{Region::router, Side::leave};
 
+// Rows of StepSums::router_gradients.
+constexpr int of_loss = 0, of_balance = 1, of_z = 2;
+
 // Waits for the device.
 std::int64_t total(const Tensor& counts, Stream& s) {
   std::vector<std::int32_t> host(counts.elements());
@@ -198,24 +201,33 @@ Tensor Router::own_gradient(const StepContext& ctx, const Tensor& whole) const {
 
 // The gradient of the logits is a sum of three, each linear in its scale.
 void Router::split_gradient(const StepContext& ctx, const Tensor& dweight, const GateChoice& made, const Routing& r,
-                            const Tensor& input) const {
+                            const Tensor& input, int rest) const {
   Stream& s = ctx.stream;
   const Tensor& to = ctx.sums.router_gradients.at(static_cast<std::size_t>(routed_));
+  const auto of_cause = [&](int cause) { return to.rows(cause, 1).view({to.dim(1), to.dim(2)}); };
   const GateConfig config = balance_config(ctx, r.logits.dim(0));
   const Tensor whole = ctx.device().empty(DType::f32, r.logits.shape()),
-               none = ctx.device().empty(DType::f32, dweight.shape());
+               none = ctx.device().empty(DType::f32, dweight.shape()),
+               share = ctx.device().empty(DType::f32, of_cause(0).shape());
   s.fill(none, 0);
   const auto add = [&](int cause, const Tensor& by_weight, float aux_scale, float z_scale) {
+    if (cause == rest) {
+      return;
+    }
     gate_.backward(whole, by_weight, made, gate_input(ctx, r.logits), aux_scale, z_scale, config, s);
-    const Tensor sum = to.rows(cause, 1).view({to.dim(1), to.dim(2)});
-    s.gemm(sum, own_gradient(ctx, whole), input, {.transpose_a = true, .beta = 1});
+    s.gemm(share, own_gradient(ctx, whole), input, {.transpose_a = true});
+    s.add(of_cause(cause), share);
+    if (rest >= 0) {
+      s.scale(share, -1);
+      s.add(of_cause(rest), share);
+    }
   };
-  add(0, dweight, 0, 0);
+  add(of_loss, dweight, 0, 0);
   if (ctx.aux_scale != 0) {
-    add(1, none, ctx.aux_scale, 0);
+    add(of_balance, none, ctx.aux_scale, 0);
   }
   if (ctx.z_scale != 0) {
-    add(2, none, 0, ctx.z_scale);
+    add(of_z, none, 0, ctx.z_scale);
   }
 }
 
@@ -232,13 +244,31 @@ void Router::backward(const StepContext& ctx, const Tensor& dn, const Tensor& dw
   gate_.backward(whole, of_all, made, gate_input(ctx, r.logits), ctx.aux_scale, ctx.z_scale,
                  balance_config(ctx, r.logits.dim(0)), s);
   const Tensor dlogits = own_gradient(ctx, whole);
-  if (!ctx.sums.router_gradients.empty()) {
-    split_gradient(ctx, of_all, made, r, input);
-  }
   if (bias_.has_value()) {
     add_bias_backward(ctx, bias_->grad().view({1, dlogits.dim(1)}), dlogits);
   }
-  const Tensor d = linear_backward(ctx, dlogits, input, weight_.weight(), weight_.wanted_grad());
+  const Tensor dw = weight_.wanted_grad();
+  const bool measures = !ctx.sums.router_gradients.empty();
+  // What the step computes anyway is measured as the difference that it makes, and spares one cause its product: not
+  // the loss's, whose share may be 0. In bf16 the logits' gradient is rounded, by more than a share may be.
+  const bool by_difference = measures && dw.defined() && ctx.compute() == DType::f32;
+  const int rest = !by_difference ? -1 : ctx.aux_scale != 0 ? of_balance : ctx.z_scale != 0 ? of_z : of_loss;
+  const auto add_whole = [&](float by) {
+    const Tensor sum = device.empty(DType::f32, dw.shape());
+    s.copy(sum, dw);
+    s.scale(sum, by);
+    s.add(ctx.sums.router_gradients.at(static_cast<std::size_t>(routed_)).rows(rest, 1).view(dw.shape()), sum);
+  };
+  if (rest >= 0) {
+    add_whole(-1);
+  }
+  const Tensor d = linear_backward(ctx, dlogits, input, weight_.weight(), dw);
+  if (rest >= 0) {
+    add_whole(1);
+  }
+  if (measures) {
+    split_gradient(ctx, of_all, made, r, input, rest);
+  }
   const double jitter = ctx.settings().moe.jitter;
   if (jitter > 0) {
     s.jitter(d, d, layout_.take(Region::router, ctx.batch.whole_index, s), key(ctx, Purpose::jitter),

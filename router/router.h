@@ -69,9 +69,10 @@ class Router {
   void seat(const StepContext& ctx, Routing& routing, const Tensor& whole_weight) const;
   // whole f32 [T, E] -> [tokens_R, E] in the compute dtype.
   Tensor own_gradient(const StepContext& ctx, const Tensor& whole) const;
-  // Adds to StepSums::router_gradients. dweight f32 [T, K].
+  // Adds to StepSums::router_gradients. dweight f32 [T, K]. rest: the cause whose share is what the others leave of the
+  // whole, which has been added there; -1: each has a product of its own.
   void split_gradient(const StepContext& ctx, const Tensor& dweight, const GateChoice& made, const Routing& r,
-                      const Tensor& input) const;
+                      const Tensor& input, int rest) const;
 
   const Gate& gate_;
   ParamRef weight_;               // [E, d]

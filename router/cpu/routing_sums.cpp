@@ -33,34 +33,29 @@ double entropy_of_scores(const float* x, float lse, float* score, const GateConf
 }
 
 struct Margin {
-  double least_chosen = INFINITY, greatest_other = -INFINITY;
+  float least_chosen = INFINITY, greatest_other = -INFINITY;
   bool exists = false;
 };
 
-// chosen: E marks, all 0 before and after.
-Margin margin_of(const float* x, const std::int32_t* selected, std::vector<char>& chosen, const GateConfig& config) {
+// room: for E numbers.
+Margin margin_of(const float* x, const std::int32_t* selected, float* room, const GateConfig& config) {
   Margin margin;
+  std::copy_n(x, config.experts, room);
   std::int64_t count = 0;
   for (std::int64_t k = 0; k < config.top_k; ++k) {
     if (selected[k] >= 0 && selected[k] < config.experts) {
-      chosen[selected[k]] = 1;
+      margin.least_chosen = std::min(margin.least_chosen, x[selected[k]]);
+      room[selected[k]] = -INFINITY;
       ++count;
     }
   }
   margin.exists = count > 0 && count < config.experts;
-  for (std::int64_t e = 0; margin.exists && e < config.experts; ++e) {
-    const double logit = x[e];
-    if (chosen[e] != 0) {
-      margin.least_chosen = std::min(margin.least_chosen, logit);
-    } else {
-      margin.greatest_other = std::max(margin.greatest_other, logit);
-    }
+  float greatest = -INFINITY;
+#pragma omp simd reduction(max : greatest)
+  for (std::int64_t e = 0; e < config.experts; ++e) {
+    greatest = room[e] > greatest ? room[e] : greatest;
   }
-  for (std::int64_t k = 0; k < config.top_k; ++k) {
-    if (selected[k] >= 0 && selected[k] < config.experts) {
-      chosen[selected[k]] = 0;
-    }
-  }
+  margin.greatest_other = greatest;
   return margin;
 }
 
@@ -75,7 +70,6 @@ void CpuStream::routing_sums(const Tensor& sums, const Tensor& expert, const Ten
   std::vector<double> of_run(static_cast<std::size_t>(runs.groups * runs.per_group() * 3), 0.0);
   runs.for_each(threads_, [&](std::int64_t run, std::int64_t, std::int64_t first, std::int64_t last) {
     std::vector<float> score(experts);
-    std::vector<char> chosen(experts, 0);
     std::int32_t ranked[2];
     double* const to = of_run.data() + run * 3;
     for (std::int64_t t = first; t < last; ++t) {
@@ -92,8 +86,8 @@ void CpuStream::routing_sums(const Tensor& sums, const Tensor& expert, const Ten
         select_top(ranked, x, experts, 2);
         selected = ranked;
       }
-      if (const Margin margin = margin_of(x, selected, chosen, config); margin.exists) {
-        to[1] += margin.least_chosen - margin.greatest_other;
+      if (const Margin margin = margin_of(x, selected, score.data(), config); margin.exists) {
+        to[1] += static_cast<double>(margin.least_chosen) - static_cast<double>(margin.greatest_other);
         to[2] += 1;
       }
     }
