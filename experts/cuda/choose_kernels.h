@@ -27,13 +27,15 @@ inline ExpertSetting expert_setting(std::string_view given) {
   return given.empty() ? ExpertSetting::automatic : given == "packed" ? ExpertSetting::packed : ExpertSetting::fused;
 }
 
-// What there is to choose from. architecture: 80 for sm_80, 90 for Hopper, whose own instructions later GPUs lack.
+// What there is to choose from. architecture: 80 for sm_80, 90 for Hopper, 100 and 103 for Blackwell. Each of the
+// latter two has matrix instructions that no other GPU has, sm_120 among them.
 struct ExpertMeans {
   int architecture = 0;
-  bool cutlass = false;
+  bool cutlass = false;  // built with CUTLASS's kernels for this GPU
   ExpertSetting setting = ExpertSetting::automatic;
 
   bool hopper() const { return architecture == 90; }
+  bool blackwell() const { return architecture == 100 || architecture == 103; }
 };
 
 // What our kernels on matrix units take: bf16 in; addresses divisible by 16 bytes, sizes by 8.
@@ -47,7 +49,8 @@ inline bool matrix_units_take(const GroupedProblem& p, DType in) {
 enum class ExpertProducts { cutlass, wgmma, mma, plain };
 
 inline ExpertProducts choose_products(const ExpertMeans& means, const GroupedProblem& p, DType in, DType out) {
-  if (means.hopper() && means.cutlass && means.setting != ExpertSetting::fused && hopper_takes(p, in, out)) {
+  if ((means.hopper() || means.blackwell()) && means.cutlass && means.setting != ExpertSetting::fused &&
+      cutlass_takes(p, in, out)) {
     return ExpertProducts::cutlass;
   }
   if (!matrix_units_take(p, in)) {
@@ -57,7 +60,7 @@ inline ExpertProducts choose_products(const ExpertMeans& means, const GroupedPro
 }
 
 // Whether expert_ffn is fused, of whose products `up` and `down` are two. Where nobody says: if the library has none.
-// On Hopper CUTLASS's products of packed rows have run elsewhere, ours nowhere; neither is measured yet.
+// On Hopper and Blackwell CUTLASS's products of packed rows have run elsewhere, ours nowhere; neither is measured yet.
 inline bool choose_fused(const ExpertMeans& means, const GroupedProblem& up, const GroupedProblem& down, DType dtype) {
   if (means.setting == ExpertSetting::packed || up.experts == 0) {
     return false;

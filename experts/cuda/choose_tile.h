@@ -10,9 +10,9 @@
 
 namespace orthant::cuda {
 
-// Hopper's kernels read by TMA: addresses divisible by 16 bytes, rows of a multiple of 16 bytes. An expert's rows begin
-// anywhere, so every row must begin well, and with it every size below is a multiple of 8 elements.
-inline bool hopper_takes(const GroupedProblem& p, DType in, DType out) {
+// CUTLASS's kernels read by TMA: addresses divisible by 16 bytes, rows of a multiple of 16 bytes. An expert's rows
+// begin anywhere, so every row must begin well, and with it every size below is a multiple of 8 elements.
+inline bool cutlass_takes(const GroupedProblem& p, DType in, DType out) {
   const bool tn = p.layout == GroupedLayout::tn;
   const auto aligned = [](const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; };
   const auto fits = [](std::int64_t size) { return size > 0 && size % 8 == 0 && size < (std::int64_t{1} << 31); };
@@ -28,7 +28,7 @@ constexpr int mma_stages(std::size_t block_memory) {
   return block_memory + 1024 >= 2 * (4 * 16384 + 1024) ? 4 : 3;
 }
 
-// Two tiles make a cluster, which reads what they share once.
+// Hopper: two tiles make a cluster, which reads what they share once.
 enum class HopperTile {
   large,       // 128 x 256 by two warp groups together, one tile below the other: the fewest bytes per product
   overlapped,  // 128 x 192, two side by side: a tile is stored while the next one is multiplied
@@ -51,6 +51,22 @@ inline HopperTile choose_tile(const GroupedProblem& p, int multiprocessors) {
   const double large = static_cast<double>((rows + 128) * parts(p.n, 256) * 256) * static_cast<double>(p.k + 192);
   const double overlapped = static_cast<double>((rows + 64) * parts(p.n, 384) * 384) * static_cast<double>(p.k) * 1.06;
   return overlapped < large ? HopperTile::overlapped : HopperTile::large;
+}
+
+// Blackwell.
+enum class BlackwellTile {
+  pair,    // 256 x 256 by two multiprocessors, each of which reads half of b: the fewest bytes per product
+  single,  // 128 x 128 by one: few rows an expert
+};
+
+// For nt and nn; tn is always `pair`. By arithmetic alone: a multiprocessor does 4,096 products of bf16 a cycle. For
+// them tiles of 128 x 128 read 128 bytes of L2, which has less than half of that for each; a pair reads 64. So a pair
+// is taken unless it would multiply twice as many rows, or leave multiprocessors idle.
+inline BlackwellTile choose_blackwell_tile(const GroupedProblem& p, int multiprocessors) {
+  const auto parts = [](std::int64_t size, std::int64_t tile) { return (size + tile - 1) / tile; };
+  const std::int64_t rows = parts(p.rows, p.experts);
+  const bool idle = p.experts * parts(rows, 256) * parts(p.n, 256) * 2 < multiprocessors;
+  return rows <= 128 || idle ? BlackwellTile::single : BlackwellTile::pair;
 }
 
 }  // namespace orthant::cuda

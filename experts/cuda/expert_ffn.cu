@@ -75,7 +75,7 @@ void CudaStream::expert_ffn(const Tensor& y, const Tensor& h, const Tensor& x, c
   check_ffn(x, h, w_in, w_out, to, kind);
   const std::int64_t rows = h.dim(0), f = w_out.dim(2);
   const GroupedProblem in = product(GroupedLayout::nt, x, w_in, h, to, rows);
-  const ExpertMeans means = expert_means(*this);
+  const ExpertMeans means = expert_means(device_);
   if (!choose_fused(means, in, planned(GroupedLayout::nt, nullptr, w_out, to, rows), x.dtype())) {
     return Stream::expert_ffn(y, h, x, w_in, w_out, to, kind);
   }
@@ -91,7 +91,7 @@ void CudaStream::expert_ffn_backward(const Tensor& dx, const Tensor& dweight, co
                                      const Tensor& w_out, const Dispatch& to, Activation kind, float beta) {
   check_ffn(x, h, w_in, w_out, to, kind);
   const std::int64_t rows = h.dim(0), d = x.dim(1), f = w_out.dim(2);
-  const ExpertMeans means = expert_means(*this);
+  const ExpertMeans means = expert_means(device_);
   if (!choose_fused(means, planned(GroupedLayout::nn, nullptr, w_in, to, rows),
                     planned(GroupedLayout::nn, dy.data(), w_out, to, rows), x.dtype())) {
     return Stream::expert_ffn_backward(dx, dweight, dw_in, dw_out, dy, x, h, w_in, w_out, to, kind, beta);

@@ -1,20 +1,25 @@
 // What the rules of choose_kernels.h choose from, in this build and on this stream's GPU.
 #pragma once
 
-#include "core/device/cuda/cuda_stream.h"
+#include "core/device/cuda/cuda_device.h"
 #include "experts/cuda/choose_kernels.h"
 #include "experts/cuda/expert_engine.h"
 
 namespace orthant::cuda {
 
-#if defined(ORTHANT_HAVE_CUTLASS)
-inline constexpr bool have_cutlass = true;
+// Whether CUTLASS's kernels for this GPU are in this build.
+inline bool have_cutlass([[maybe_unused]] int architecture) {
+#if defined(ORTHANT_HAVE_CUTLASS_BLACKWELL)
+  return architecture == 90 || architecture == 100 || architecture == 103;
+#elif defined(ORTHANT_HAVE_CUTLASS)
+  return architecture == 90;
 #else
-inline constexpr bool have_cutlass = false;
+  return false;
 #endif
+}
 
-inline ExpertMeans expert_means(const CudaStream& stream) {
-  return {stream.cuda().architecture(), have_cutlass, expert_setting(stream.cuda().expert_kernels())};
+inline ExpertMeans expert_means(const CudaDevice& device) {
+  return {device.architecture(), have_cutlass(device.architecture()), expert_setting(device.expert_kernels())};
 }
 
 inline const ExpertEngine& expert_engine(const ExpertMeans& means) {

@@ -2,17 +2,26 @@
 // the host; cuBLAS's grouped product needs them there too.
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/expert_checks.h"
+#include "experts/cuda/cutlass/cutlass_gemm.h"
 #include "experts/cuda/expert_kernels.h"
-#include "experts/cuda/hopper/hopper_gemm.h"
 #include "experts/cuda/plain/grouped_plain.h"
 
 namespace orthant::cuda {
 namespace {
 
 #if defined(ORTHANT_HAVE_CUTLASS)
+const CutlassKernel& cutlass_kernel(const GroupedProblem& p, const CudaDevice& device) {
+#if defined(ORTHANT_HAVE_CUTLASS_BLACKWELL)
+  if (device.architecture() != 90) {
+    return blackwell_kernel(p.layout, choose_blackwell_tile(p, device.multiprocessors()));
+  }
+#endif
+  return hopper_kernel(p.layout, choose_tile(p, device.multiprocessors()));
+}
+
 void multiply_by_cutlass(CudaStream& stream, const GroupedProblem& p) {
   const int multiprocessors = stream.cuda().multiprocessors();
-  const HopperKernel& kernel = hopper_kernel(p.layout, choose_tile(p, multiprocessors));
+  const CutlassKernel& kernel = cutlass_kernel(p, stream.cuda());
   void* const workspace = stream.scratch(0, kernel.workspace_bytes(p, multiprocessors));
   if (p.layout == GroupedLayout::tn && p.beta == 0) {
     zero_empty_experts(p, stream.handle());
@@ -33,7 +42,7 @@ void run_products(CudaStream& stream, const GroupedProblem& p, DType in, DType o
   if (p.experts == 0) {
     return;
   }
-  switch (choose_products(expert_means(stream), p, in, out)) {
+  switch (choose_products(expert_means(stream.cuda()), p, in, out)) {
     case ExpertProducts::cutlass: return multiply_by_cutlass(stream, p);
     case ExpertProducts::wgmma: return wgmma_engine.multiply(stream, p, out, {}, {});
     case ExpertProducts::mma: return mma_engine.multiply(stream, p, out, {}, {});

@@ -13,8 +13,7 @@ std::string CudaDevice::kernels(DType compute) const {
 #if defined(ORTHANT_CUDNN)
   built_with.cudnn = true;
 #endif
-  return kernels_text({architecture_, have_cutlass, expert_setting(expert_kernels_)}, built_with, deterministic_,
-                      compute);
+  return kernels_text(expert_means(*this), built_with, deterministic_, compute);
 }
 
 }  // namespace orthant::cuda

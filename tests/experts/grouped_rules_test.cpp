@@ -71,6 +71,18 @@ TEST(ChooseTile, PadsFewRowsByHalfATile) {
   EXPECT_EQ(choose_tile(problem(GroupedLayout::nn, 128, 128 * 256, 256, 4096), h100), HopperTile::large);
 }
 
+TEST(ChooseBlackwellTile, TakesPairsUnlessRowsAreFew) {
+  constexpr int b200 = 148;
+  const auto tile = [](std::int64_t experts, std::int64_t rows, std::int64_t n) {
+    return choose_blackwell_tile(problem(GroupedLayout::nt, experts, rows, n, 2048), b200);
+  };
+  EXPECT_EQ(tile(64, 262144, 2048), BlackwellTile::pair);  // OLMoE-1B-7B
+  EXPECT_EQ(tile(256, 524288, 512), BlackwellTile::pair);  // fine-grained
+  EXPECT_EQ(tile(64, 64 * 128, 8192), BlackwellTile::single) << "a pair would multiply twice as many rows";
+  EXPECT_EQ(tile(64, 64 * 129, 8192), BlackwellTile::pair);
+  EXPECT_EQ(tile(4, 2048, 1024), BlackwellTile::single) << "32 pairs for 74";
+}
+
 // What lets a multiprocessor have two blocks, whose other one multiplies while this one waits.
 TEST(MmaStages, FitTwiceIntoAMultiprocessor) {
   struct Gpu {
@@ -85,23 +97,23 @@ TEST(MmaStages, FitTwiceIntoAMultiprocessor) {
   }
 }
 
-TEST(HopperTakes, WhatItsMemoryUnitCanAddress) {
+TEST(CutlassTakes, WhatTheMemoryUnitCanAddress) {
   for (const GroupedLayout layout : {GroupedLayout::nt, GroupedLayout::nn, GroupedLayout::tn}) {
     const DType out = layout == GroupedLayout::tn ? DType::f32 : DType::bf16;
     const GroupedProblem good = problem(layout, 8, 100, 64, 24);
-    EXPECT_TRUE(hopper_takes(good, DType::bf16, out));
-    EXPECT_FALSE(hopper_takes(good, DType::f32, out));
-    EXPECT_FALSE(hopper_takes(good, DType::bf16, layout == GroupedLayout::tn ? DType::bf16 : DType::f32));
-    EXPECT_FALSE(hopper_takes(problem(layout, 8, 100, 65, 24), DType::bf16, out));
-    EXPECT_FALSE(hopper_takes(problem(layout, 8, 100, 68, 24), DType::bf16, out));
-    EXPECT_FALSE(hopper_takes(problem(layout, 8, 100, 64, 20), DType::bf16, out));
-    EXPECT_FALSE(hopper_takes(problem(layout, 8, 100, 64, 0), DType::bf16, out));
-    EXPECT_FALSE(hopper_takes(problem(layout, 8, 0, 64, 24), DType::bf16, out));
+    EXPECT_TRUE(cutlass_takes(good, DType::bf16, out));
+    EXPECT_FALSE(cutlass_takes(good, DType::f32, out));
+    EXPECT_FALSE(cutlass_takes(good, DType::bf16, layout == GroupedLayout::tn ? DType::bf16 : DType::f32));
+    EXPECT_FALSE(cutlass_takes(problem(layout, 8, 100, 65, 24), DType::bf16, out));
+    EXPECT_FALSE(cutlass_takes(problem(layout, 8, 100, 68, 24), DType::bf16, out));
+    EXPECT_FALSE(cutlass_takes(problem(layout, 8, 100, 64, 20), DType::bf16, out));
+    EXPECT_FALSE(cutlass_takes(problem(layout, 8, 100, 64, 0), DType::bf16, out));
+    EXPECT_FALSE(cutlass_takes(problem(layout, 8, 0, 64, 24), DType::bf16, out));
     GroupedProblem added = good, shifted = good;
     added.beta = 1;
     shifted.a = static_cast<const std::byte*>(good.a) + 2;
-    EXPECT_EQ(hopper_takes(added, DType::bf16, out), layout == GroupedLayout::tn);
-    EXPECT_FALSE(hopper_takes(shifted, DType::bf16, out));
+    EXPECT_EQ(cutlass_takes(added, DType::bf16, out), layout == GroupedLayout::tn);
+    EXPECT_FALSE(cutlass_takes(shifted, DType::bf16, out));
   }
 }
 
@@ -129,12 +141,15 @@ TEST(ChooseKernels, ByGpuLibraryAndSetting) {
     bool fused;
   };
   const Row table[] = {
-      {{80, false, automatic}, mma, true},     {{80, true, automatic}, mma, true},
-      {{80, true, packed}, mma, false},        {{80, true, fused}, mma, true},
-      {{90, true, automatic}, cutlass, false}, {{90, true, packed}, cutlass, false},
-      {{90, true, fused}, wgmma, true},        {{90, false, automatic}, wgmma, true},
-      {{90, false, packed}, wgmma, false},     {{90, false, fused}, wgmma, true},
-      {{100, true, automatic}, mma, true},     {{100, true, fused}, mma, true},
+      {{80, false, automatic}, mma, true},      {{80, true, automatic}, mma, true},
+      {{80, true, packed}, mma, false},         {{80, true, fused}, mma, true},
+      {{90, true, automatic}, cutlass, false},  {{90, true, packed}, cutlass, false},
+      {{90, true, fused}, wgmma, true},         {{90, false, automatic}, wgmma, true},
+      {{90, false, packed}, wgmma, false},      {{90, false, fused}, wgmma, true},
+      {{100, true, automatic}, cutlass, false}, {{103, true, packed}, cutlass, false},
+      {{100, true, fused}, mma, true},          {{100, false, automatic}, mma, true},
+      {{120, true, automatic}, mma, true},      {{120, true, packed}, mma, false},
+      {{110, true, automatic}, mma, true},      {{121, false, automatic}, mma, true},
   };
   const GroupedProblem up = problem(GroupedLayout::nt, 8, 1000, 512, 256),
                        down = problem(GroupedLayout::nt, 8, 1000, 256, 512);
@@ -144,7 +159,8 @@ TEST(ChooseKernels, ByGpuLibraryAndSetting) {
     EXPECT_EQ(choose_products(x.means, up, DType::bf16, DType::bf16), x.products);
     EXPECT_EQ(choose_fused(x.means, up, down, DType::bf16), x.fused);
     // fp32 out goes to CUTLASS for gradients of weights alone.
-    EXPECT_EQ(choose_products(x.means, up, DType::bf16, DType::f32), x.products == cutlass ? wgmma : x.products);
+    const ExpertProducts own = x.means.hopper() ? wgmma : mma;
+    EXPECT_EQ(choose_products(x.means, up, DType::bf16, DType::f32), x.products == cutlass ? own : x.products);
     EXPECT_EQ(choose_products(x.means, problem(GroupedLayout::tn, 8, 1000, 512, 256), DType::bf16, DType::f32),
               x.products);
     // What no matrix unit takes.
@@ -167,16 +183,17 @@ TEST(KernelsText, SaysWhatIsChosenAndWhy) {
       attention_text(80, true, false, DType::bf16),
       "cuDNN, deterministic where it can be (run.deterministic = false), for whole sequences without documents or "
       "a window, heads of up to 128 channels; else our mma.sync kernels");
-  EXPECT_EQ(
-      kernels_text({86, true, automatic}, {true, false}, true, DType::bf16),
-      "kernels on sm_86 in bf16: dense products: cuBLAS; experts: our mma.sync kernels, fused (CUTLASS's and wgmma are "
-      "for sm_90); attention: our mma.sync kernels (built without cuDNN)");
+  EXPECT_EQ(kernels_text({86, true, automatic}, {true, false}, true, DType::bf16),
+            "kernels on sm_86 in bf16: dense products: cuBLAS; experts: our mma.sync kernels, fused (CUTLASS's are for "
+            "sm_90 and sm_100); attention: our mma.sync kernels (built without cuDNN)");
   EXPECT_EQ(
       kernels_text({90, true, automatic}, {true, true}, true, DType::f32),
       "kernels on sm_90 in f32: dense products: cuBLAS; experts: our tiles on the fp32 units (the matrix units take "
       "bf16); attention: our tiles on the fp32 units (the matrix units take bf16)");
   EXPECT_EQ(experts_text({90, true, fused}, DType::bf16), "our wgmma kernels, fused, as ORTHANT_CUDA_EXPERTS says");
   EXPECT_EQ(experts_text({90, false, automatic}, DType::bf16), "our wgmma kernels, fused (built without CUTLASS)");
+  EXPECT_EQ(experts_text({100, true, automatic}, DType::bf16), "CUTLASS, packed");
+  EXPECT_EQ(experts_text({103, false, automatic}, DType::bf16), "our mma.sync kernels, fused (built without CUTLASS)");
 }
 
 TEST(TilePlace, CountsEveryTileOnceInBands) {

@@ -1,4 +1,4 @@
-// A HopperKernel from CUTLASS's building blocks. Included by the files that instantiate those of one layout
+// A CutlassKernel from CUTLASS's building blocks. Included by the files that instantiate those of one layout
 // (*_cutlass.cu): reading CUTLASS takes two thirds of the time of compiling one kernel.
 #pragma once
 
@@ -17,7 +17,7 @@
 #include <orthant/error.h>
 
 #include "core/device/cuda/launch.h"
-#include "experts/cuda/hopper/hopper_gemm.h"
+#include "experts/cuda/cutlass/cutlass_gemm.h"
 
 namespace orthant::cuda {
 
@@ -88,17 +88,32 @@ __global__ void describe_groups(Arrays out, GroupedProblem p) {
   out.d[e] = static_cast<Output*>(p.c) + group.c;
 }
 
+// Two warp groups of Hopper that multiply one tile together, or two in turns.
 struct Cooperative {
+  using Architecture = cutlass::arch::Sm90;
   using Mainloop = cutlass::gemm::KernelPtrArrayTmaWarpSpecializedCooperative;
   using Epilogue = cutlass::epilogue::PtrArrayTmaWarpSpecializedCooperative;
 };
 struct PingPong {
+  using Architecture = cutlass::arch::Sm90;
   using Mainloop = cutlass::gemm::KernelPtrArrayTmaWarpSpecializedPingpong;
   using Epilogue = cutlass::epilogue::PtrArrayTmaWarpSpecializedPingpong;
 };
+// Two multiprocessors of Blackwell that multiply one tile together, or each by itself. Sums are in tensor memory: a
+// tile is stored while the next is multiplied.
+struct Pair {
+  using Architecture = cutlass::arch::Sm100;
+  using Mainloop = cutlass::gemm::KernelPtrArrayTmaWarpSpecialized2SmSm100;
+  using Epilogue = cutlass::epilogue::PtrArrayTmaWarpSpecialized2Sm;
+};
+struct Single {
+  using Architecture = cutlass::arch::Sm100;
+  using Mainloop = cutlass::gemm::KernelPtrArrayTmaWarpSpecialized1SmSm100;
+  using Epilogue = cutlass::epilogue::PtrArrayTmaWarpSpecialized1Sm;
+};
 
 template <GroupedLayout layout, class Tile, class Cluster, class Schedule>
-struct HopperProduct {
+struct CutlassProduct {
   static constexpr bool tn = layout == GroupedLayout::tn;
   using Input = cutlass::bfloat16_t;
   using Output = std::conditional_t<tn, float, cutlass::bfloat16_t>;
@@ -109,20 +124,21 @@ struct HopperProduct {
   using Problems = cutlass::gemm::GroupProblemShape<cute::Shape<int, int, int>>;
   static constexpr int align_input = 8, align_output = 16 / sizeof(Output);
 
-  // tn adds to what is there. The others only round: no scaling, and no shared memory for an old c.
+  // tn adds to what is there. The others only round: no scaling, and no shared memory for an old c. Blackwell's builder
+  // takes the same trees.
   using Round = cutlass::epilogue::fusion::Sm90EVT<
       cutlass::epilogue::fusion::Sm90Compute<cutlass::epilogue::thread::Identity, Output, float,
                                              cutlass::FloatRoundStyle::round_to_nearest>,
       cutlass::epilogue::fusion::Sm90AccFetch>;
   using Add = cutlass::epilogue::fusion::LinearCombination<Output, float>;
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
+      typename Schedule::Architecture, cutlass::arch::OpClassTensorOp, Tile, Cluster,
       cutlass::epilogue::collective::EpilogueTileAuto, float, float, std::conditional_t<tn, Output, void>, Row*,
       align_output, Output, Row*, align_output, typename Schedule::Epilogue,
       std::conditional_t<tn, Add, Round>>::CollectiveOp;
   using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Input, LayoutA*, align_input, Input, LayoutB*, align_input,
-      float, Tile, Cluster,
+      typename Schedule::Architecture, cutlass::arch::OpClassTensorOp, Input, LayoutA*, align_input, Input, LayoutB*,
+      align_input, float, Tile, Cluster,
       cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(sizeof(typename Epilogue::SharedStorage))>,
       typename Schedule::Mainloop>::CollectiveOp;
   using Kernel = cutlass::gemm::kernel::GemmUniversal<Problems, Mainloop, Epilogue>;
@@ -172,7 +188,7 @@ struct HopperProduct {
 };
 
 template <class Product>
-constexpr HopperKernel make_hopper_kernel(const char* name) {
+constexpr CutlassKernel make_cutlass_kernel(const char* name) {
   return {name, Product::workspace_bytes, Product::run};
 }
 
