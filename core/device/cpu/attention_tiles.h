@@ -23,19 +23,23 @@
 
 namespace orthant::attention_tiles {
 
-// fp32 working memory of one task, carved from one buffer.
+// fp32 working memory of one task, carved from one buffer. What is taken begins a few cache lines off from one another:
+// matrices of sizes that are powers of two would otherwise meet in the same few places of the first-level cache.
 class Arena {
  public:
   void reserve(std::int64_t floats) {
-    next_ = static_cast<float*>(buffer_.get(static_cast<std::size_t>(floats) * sizeof(float)));
+    const std::int64_t all = floats + most_parts * apart;
+    next_ = static_cast<float*>(buffer_.get(static_cast<std::size_t>(all) * sizeof(float)));
   }
+  // At most most_parts times.
   float* take(std::int64_t floats) {
     float* taken = next_;
-    next_ += floats;
+    next_ += floats + apart;
     return taken;
   }
 
  private:
+  static constexpr std::int64_t most_parts = 16, apart = 5 * 16;
   ScratchBuffer buffer_;
   float* next_ = nullptr;
 };
@@ -63,6 +67,13 @@ void load_rows(float* to, const T* from, const std::int32_t* order, std::int64_t
   for (std::int64_t i = 0; i < padded_rows; ++i, to += g.c_padded) {
     const std::int64_t valid = i < rows ? g.c : 0, at = i < rows ? i : 0;
     const T* row = from + (order == nullptr ? at : order[at]) * stride;
+    // A head's rows lie too far apart for the processor to fetch ahead by itself.
+    if (const std::int64_t next = i + 8; next < rows) {
+      const T* const later = from + (order == nullptr ? next : order[next]) * stride;
+      for (std::int64_t e = 0; e < g.c; e += 64 / static_cast<std::int64_t>(sizeof(T))) {
+        __builtin_prefetch(later + e);
+      }
+    }
 #pragma omp simd
     for (std::int64_t e = 0; e < valid; ++e) {
       to[e] = scale * to_float(row[e]);
