@@ -1,9 +1,7 @@
 #include "experts/cpu/block_gemm.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -53,15 +51,11 @@ class Ahead {
   std::int64_t stride_ = 0, rows_ = 0, bytes_ = 0, at_ = 0, lines_a_part_ = 0;
 };
 
-// A register tile: tile[i][j] = sum over items q of a[q][i] * b[q][j], stored to or added to c. With `fill` the panel b
-// is filled from the source on the way: for the first tile that uses a panel that costs next to nothing. Everything in
-// it is inlined by force: else the tile goes through memory at every step on AVX-512.
+// A register tile: tile[i][j] = sum over items q of a[q][i] * b[q][j], stored to or added to c. Everything in it is
+// inlined by force: else the tile goes through memory at every step on AVX-512.
 // `rows` of the tile are computed; the panel has all.
-template <bool fill, std::int64_t rows, class T>
-void tile_product(const float* a, float* b, std::int64_t k_count, float* c, std::int64_t ldc, bool accumulate,
-                  [[maybe_unused]] const Operand<T>& source) {
-  constexpr std::int64_t steps = Items<T>::steps;
-  static constexpr T zeros[tile_columns] = {};  // the step that an odd last one is paired with
+template <std::int64_t rows, class T, class C>
+void tile_product(const float* a, const float* b, std::int64_t items, C* c, std::int64_t ldc, Store how) {
   Vector sum[2 * rows];
   const auto each = [&]<std::size_t... i>(std::index_sequence<i...>, auto&& fn) __attribute__((always_inline)) {
     (fn(std::integral_constant<std::size_t, i>{}), ...);
@@ -69,17 +63,10 @@ void tile_product(const float* a, float* b, std::int64_t k_count, float* c, std:
   constexpr auto tile = std::make_index_sequence<static_cast<std::size_t>(rows)>{};
   each(
       tile, [&](auto i) __attribute__((always_inline)) { sum[2 * i] = sum[2 * i + 1] = Vector{}; });
-  for (std::int64_t q = 0; q < items_of<T>(k_count); ++q) {
+  for (std::int64_t q = 0; q < items; ++q) {
     Vector b0, b1;
-    if constexpr (fill) {
-      const T* const first = source.data + q * steps * source.stride;
-      Items<T>::neighbours(b0, b1, first, (q + 1) * steps > k_count ? zeros : first + source.stride);
-      store(b + q * tile_columns, b0);
-      store(b + q * tile_columns + lanes, b1);
-    } else {
-      load(b0, b + q * tile_columns);
-      load(b1, b + q * tile_columns + lanes);
-    }
+    load(b0, b + q * tile_columns);
+    load(b1, b + q * tile_columns + lanes);
     const float* const a_q = a + q * tile_rows;
     each(
         tile, [&](auto i) __attribute__((always_inline)) {
@@ -89,193 +76,219 @@ void tile_product(const float* a, float* b, std::int64_t k_count, float* c, std:
   }
   each(
       tile, [&](auto i) __attribute__((always_inline)) {
-        float* const row = c + static_cast<std::int64_t>(i) * ldc;
-        if (accumulate) {
-          Vector c0, c1;
-          load(c0, row);
-          load(c1, row + lanes);
-          sum[2 * i] += c0;
-          sum[2 * i + 1] += c1;
+        C* const row = c + static_cast<std::int64_t>(i) * ldc;
+        if constexpr (std::is_same_v<C, BFloat16>) {
+          Items<T>::round(row, sum[2 * i], sum[2 * i + 1]);
+        } else if (how == Store::past_caches) {
+          store_past_caches(row, sum[2 * i]);
+          store_past_caches(row + lanes, sum[2 * i + 1]);
+        } else {
+          if (how == Store::add) {
+            Vector c0, c1;
+            load(c0, row);
+            load(c1, row + lanes);
+            sum[2 * i] += c0;
+            sum[2 * i + 1] += c1;
+          }
+          store(row, sum[2 * i]);
+          store(row + lanes, sum[2 * i + 1]);
         }
-        store(row, sum[2 * i]);
-        store(row + lanes, sum[2 * i + 1]);
       });
 }
 
-// C[rows, vectors * lanes] (+)= A B of so few rows that B is worth reading once and nothing is worth packing. The sums
-// are those of tile_product: an element takes the steps of k in order.
-template <int rows, int vectors, class T>
-void few_rows_product(const Operand<T>& a, const Operand<T>& b, std::int64_t k_begin, std::int64_t k_count, float* c,
-                      std::int64_t ldc, bool accumulate) {
-  Vector sum[rows][vectors];
-  for (int r = 0; r < rows; ++r) {
-    for (int j = 0; j < vectors; ++j) {
-      sum[r][j] = Vector{};
-    }
-  }
+// With more rows packing B pays. Its unpacked steps are paired for bf16 in each tile of rows anew.
+template <class T>
+constexpr std::int64_t most_few_rows = 72 / Items<T>::steps;
+static_assert(most_few_rows<float> <= panel_rows && most_few_rows<float> <= depth_items);
+
+// Some steps of all columns for so few rows that B's memory is what they wait for: B is read once, in its own order but
+// for a few rows at a time, and not packed. sum[rows, n] holds sums of earlier steps, or with `fresh` nothing yet; they
+// go on as they would in a register, so an element's sum is that of tile_product. n is a multiple of tile_columns.
+template <std::int64_t rows, class T>
+void few_rows_steps(const float* a, const Operand<T>& b, std::int64_t k, std::int64_t k_count, std::int64_t n,
+                    float* sum, bool fresh, Ahead& ahead) {
   constexpr std::int64_t steps = Items<T>::steps;
-  static constexpr T zeros[vectors * lanes] = {};  // the step that an odd last one is paired with
-  for (std::int64_t k = 0; k < k_count; k += steps) {
-    const T* const first = b.data + (k_begin + k) * b.stride;
-    const T* const second = k + steps > k_count ? zeros : first + b.stride;
-    Vector columns[vectors];
-    for (int j = 0; j < vectors; j += 2) {
-      Items<T>::neighbours(columns[j], columns[j + 1], first + j * lanes, second + j * lanes);
-    }
-    for (std::int64_t s = 0; s < steps; ++s) {
-      for (std::int64_t at = 0; at < vectors * lanes; at += 64 / static_cast<std::int64_t>(sizeof(T))) {
-        __builtin_prefetch(first + (8 + s) * b.stride + at);
-      }
-    }
-    for (int r = 0; r < rows; ++r) {
-      const float factor = Items<T>::item(a.data + r * a.stride + k_begin + k, 1, k_count - k);
-      for (int j = 0; j < vectors; ++j) {
-        Items<T>::multiply_add(sum[r][j], factor, columns[j]);
-      }
-    }
-  }
-  for (int r = 0; r < rows; ++r) {
-    for (int j = 0; j < vectors; ++j) {
-      float* const to = c + r * ldc + j * lanes;
-      if (accumulate) {
-        Vector before;
-        load(before, to);
-        sum[r][j] += before;
-      }
-      store(to, sum[r][j]);
-    }
-  }
-}
-
-// The same for `rows` known when it runs, 1 to most_few_rows, and as many columns as registers hold sums of: memory is
-// read fastest in long pieces.
-constexpr std::int64_t most_few_rows = 6;
-constexpr std::int64_t few_rows_columns(std::int64_t rows) {
-  return (rows <= 2 ? 8 : 4) * lanes;
-}
-template <class T>
-void few_rows(std::int64_t rows, const Operand<T>& a, const Operand<T>& b, std::int64_t k_begin, std::int64_t k_count,
-              float* c, std::int64_t ldc, bool accumulate) {
-  switch (rows) {
-    case 1: return few_rows_product<1, 8>(a, b, k_begin, k_count, c, ldc, accumulate);
-    case 2: return few_rows_product<2, 8>(a, b, k_begin, k_count, c, ldc, accumulate);
-    case 3: return few_rows_product<3, 4>(a, b, k_begin, k_count, c, ldc, accumulate);
-    case 4: return few_rows_product<4, 4>(a, b, k_begin, k_count, c, ldc, accumulate);
-    case 5: return few_rows_product<5, 4>(a, b, k_begin, k_count, c, ldc, accumulate);
-    default: return few_rows_product<6, 4>(a, b, k_begin, k_count, c, ldc, accumulate);
-  }
-}
-
-// One panel of B and the products with it.
-template <class T>
-struct Columns {
-  float* panel;          // of B, packed or about to be
-  std::int64_t k_count;  // its steps
-  std::int64_t count;    // its columns
-  Operand<T> source;     // what the panel is yet to be filled from (k not contiguous, no column missing), or null
-  Ahead ahead;           // the next panel, if it is yet to be packed
-
-  // The first `rows` of a tile, to whole thirds: what an expert's rows leave over is often far from a tile.
-  static constexpr std::int64_t third = tile_rows / 3;
-  void some_rows(std::int64_t rows, const float* a, float* c, std::int64_t ldc, bool add) {
-    switch ((rows + third - 1) / third) {
-      case 1: return tile_product<false, third>(a, panel, k_count, c, ldc, add, source);
-      case 2: return tile_product<false, 2 * third>(a, panel, k_count, c, ldc, add, source);
-      default: return tile_product<false, tile_rows>(a, panel, k_count, c, ldc, add, source);
-    }
-  }
-
-  // c[rows, count] (+)= the packed rows of A times the panel.
-  void product(const float* a, std::int64_t rows, float* c, std::int64_t ldc, bool add) {
-    for (std::int64_t i = 0; i < rows; i += tile_rows) {
-      const float* const a_panel = a + i * items_of<T>(k_count);
-      float* const to = c + i * ldc;
-      const std::int64_t tile_m = std::min(tile_rows, rows - i);
-      ahead.fetch();
-      for (std::int64_t r = 0; r < tile_m; ++r) {
-        __builtin_prefetch(to + r * ldc, 1);
-      }
-      if (i == 0 && source.data != nullptr) {
-        tile_product<true, tile_rows>(a_panel, panel, k_count, to, ldc, add, source);
-      } else if (tile_m % third == 0 && count == tile_columns) {
-        some_rows(tile_m, a_panel, to, ldc, add);
-      } else {
-        float edge[tile_rows * tile_columns];
-        some_rows(tile_m, a_panel, edge, tile_columns, false);
-        for (std::int64_t r = 0; r < tile_m; ++r) {
-          for (std::int64_t s = 0; s < count; ++s) {
-            to[r * ldc + s] = edge[r * tile_columns + s] + (add ? to[r * ldc + s] : 0.0f);
+  static constexpr T zeros[tile_columns] = {};  // the step that an odd last one is paired with
+  for (std::int64_t j = 0; j < n; j += tile_columns) {
+    Vector now[2 * rows];
+    const auto each = [&]<std::size_t... i>(std::index_sequence<i...>, auto&& fn) __attribute__((always_inline)) {
+      (fn(std::integral_constant<std::size_t, i>{}), ...);
+    };
+    constexpr auto all = std::make_index_sequence<static_cast<std::size_t>(rows)>{};
+    ahead.fetch();
+    each(
+        all, [&](auto i) __attribute__((always_inline)) {
+          now[2 * i] = now[2 * i + 1] = Vector{};
+          if (!fresh) {
+            load(now[2 * i], sum + static_cast<std::int64_t>(i) * n + j);
+            load(now[2 * i + 1], sum + static_cast<std::int64_t>(i) * n + j + lanes);
           }
+        });
+    for (std::int64_t q = 0; q < items_of<T>(k_count); ++q) {
+      const T* const first = b.data + (k + q * steps) * b.stride + j;
+      Vector b0, b1;
+      Items<T>::neighbours(b0, b1, first, (q + 1) * steps > k_count ? zeros : first + b.stride);
+      const float* const a_q = a + q * tile_rows;
+      each(
+          all, [&](auto i) __attribute__((always_inline)) {
+            Items<T>::multiply_add(now[2 * i], a_q[i], b0);
+            Items<T>::multiply_add(now[2 * i + 1], a_q[i], b1);
+          });
+    }
+    each(
+        all, [&](auto i) __attribute__((always_inline)) {
+          store(sum + static_cast<std::int64_t>(i) * n + j, now[2 * i]);
+          store(sum + static_cast<std::int64_t>(i) * n + j + lanes, now[2 * i + 1]);
+        });
+  }
+}
+
+// The same for `rows` known when it runs, 1 to tile_rows.
+template <class T>
+void few_rows(std::int64_t rows, const float* a, const Operand<T>& b, std::int64_t k, std::int64_t k_count,
+              std::int64_t n, float* sum, bool fresh, Ahead& ahead) {
+  const auto pick = [&]<std::size_t... i>(std::index_sequence<i...>) {
+    (void)((rows == static_cast<std::int64_t>(i) + 1 &&
+            (few_rows_steps<static_cast<std::int64_t>(i) + 1>(a, b, k, k_count, n, sum, fresh, ahead), true)) ||
+           ...);
+  };
+  pick(std::make_index_sequence<static_cast<std::size_t>(tile_rows)>{});
+}
+
+// The first `rows` of a tile, to whole thirds: what an expert's rows leave over is often far from a tile.
+constexpr std::int64_t third = tile_rows / 3;
+template <class T, class C>
+void some_rows(std::int64_t rows, const float* a, const float* b, std::int64_t items, C* c, std::int64_t ldc,
+               Store how) {
+  switch ((rows + third - 1) / third) {
+    case 1: return tile_product<third, T>(a, b, items, c, ldc, how);
+    case 2: return tile_product<2 * third, T>(a, b, items, c, ldc, how);
+    default: return tile_product<tile_rows, T>(a, b, items, c, ldc, how);
+  }
+}
+
+// A tile of which C has rows x columns.
+template <class T, class C>
+void part_of_tile(std::int64_t rows, std::int64_t columns, const float* a, const float* b, std::int64_t items, C* c,
+                  std::int64_t ldc, Store how) {
+  if (rows % third == 0 && columns == tile_columns) {
+    return some_rows<T>(rows, a, b, items, c, ldc, how);
+  }
+  float edge[tile_rows * tile_columns];
+  some_rows<T>(rows, a, b, items, edge, tile_columns, Store::set);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t s = 0; s < columns; ++s) {
+      const float sum = edge[r * tile_columns + s];
+      if constexpr (std::is_same_v<C, float>) {
+        c[r * ldc + s] = how == Store::add ? c[r * ldc + s] + sum : sum;
+      } else {
+        c[r * ldc + s] = to_bf16(sum);
+      }
+    }
+  }
+}
+
+// Panels start on cache lines: every size is a multiple of 16 floats.
+constexpr std::size_t a_size = static_cast<std::size_t>(panel_rows * depth_items) + slack;
+constexpr std::size_t b_size = static_cast<std::size_t>(block_columns * depth_items) + slack;
+constexpr std::size_t c_size = static_cast<std::size_t>(block_rows * block_columns);
+static_assert(a_size % 16 == 0 && b_size % 16 == 0 && c_size % 16 == 0);
+
+}  // namespace
+
+std::size_t BlockGemm::bytes() {
+  return (a_size + b_size + c_size) * sizeof(float);
+}
+
+BlockGemm::BlockGemm(void* memory) : a_(static_cast<float*>(memory)), b_(a_ + a_size), c_(b_ + b_size) {}
+
+template <class T, class C>
+void BlockGemm::few_rows_product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, C* c,
+                                 std::int64_t ldc, Store how, Operand<T> next_b) {
+  constexpr std::int64_t at_once = 32;  // steps: rows of B that the columns are read from in turn
+  for (std::int64_t k0 = 0; k0 < k; k0 += depth<T>) {
+    const std::int64_t k_count = std::min(depth<T>, k - k0), end = k0 + k_count;
+    pack<tile_rows>(a_, a, m, k0, k_count);
+    for (std::int64_t s = k0; s < end; s += at_once) {
+      const std::int64_t next = s + at_once < k ? s + at_once : 0;
+      Ahead ahead;
+      if (const Operand<T>& from = next > 0 ? b : next_b; from.data != nullptr) {
+        ahead = Ahead(from, n, next, std::min(at_once, k - next), n / tile_columns);
+      }
+      for (std::int64_t i = 0; i < m; i += tile_rows) {
+        const float* const rows = a_ + i * items_of<T>(k_count) + items_of<T>(s - k0) * tile_rows;
+        few_rows(std::min(tile_rows, m - i), rows, b, s, std::min(at_once, end - s), n, b_ + i * n, s == k0, ahead);
+      }
+    }
+    for (std::int64_t i = 0; i < m; ++i) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        const float sum = b_[i * n + j];
+        C& to = c[i * ldc + j];
+        if constexpr (std::is_same_v<C, float>) {
+          to = how == Store::add || k0 > 0 ? to + sum : sum;
+        } else {
+          to = to_bf16(sum);
         }
       }
     }
   }
-};
-
-}  // namespace
-
-BlockGemm::BlockGemm() {
-  // Panels start on cache lines: every size is a multiple of 16 floats.
-  constexpr std::size_t a_size = static_cast<std::size_t>(panel_rows * depth_items) + slack;
-  constexpr std::size_t b_size = static_cast<std::size_t>(block_columns * depth_items) + slack;
-  constexpr std::size_t c_size = static_cast<std::size_t>(block_rows * block_columns);
-  static_assert(a_size % 16 == 0 && b_size % 16 == 0 && c_size % 16 == 0);
-  memory_.reset(static_cast<float*>(std::aligned_alloc(64, (a_size + b_size + c_size) * sizeof(float))));
-  if (memory_ == nullptr) {
-    throw std::bad_alloc();
-  }
-  a_ = memory_.get();
-  b_ = a_ + a_size;
-  c_ = b_ + b_size;
 }
 
-template <class T>
-void BlockGemm::product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, float* c,
-                        std::int64_t ldc, bool accumulate) {
-  if (k == 0 && !accumulate) {
+template <class T, class C>
+void BlockGemm::product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, C* c,
+                        std::int64_t ldc, Store how, Operand<T> next_b) {
+  if (k == 0 && how != Store::add) {
     for (std::int64_t i = 0; i < m; ++i) {
-      std::fill_n(c + i * ldc, n, 0.0f);
+      std::fill_n(c + i * ldc, n, C{});
     }
   }
-  const std::int64_t few_columns = few_rows_columns(m);
-  if (m <= most_few_rows && a.k_contiguous && !b.k_contiguous && n >= few_columns) {
-    const std::int64_t straight = n / few_columns * few_columns;
-    for (std::int64_t j = 0; j < straight; j += few_columns) {
-      for (std::int64_t k0 = 0; k0 < k; k0 += depth<T>) {
-        few_rows(m, a, b.from(j), k0, std::min(depth<T>, k - k0), c + j, ldc, accumulate || k0 > 0);
-      }
-    }
+  if (const std::int64_t straight = n / tile_columns * tile_columns;
+      m <= most_few_rows<T> && !b.k_contiguous && straight > 0) {
+    few_rows_product(m, straight, k, a, b, c, ldc, how, next_b);
     if (straight < n) {
-      product(m, n - straight, k, a, b.from(straight), c + straight, ldc, accumulate);
+      product(m, n - straight, k, a, b.from(straight), c + straight, ldc, how, {});
     }
     return;
   }
-  // So few rows wait for memory whatever is done: B is read in its order, the fastest way.
-  const bool whole = m <= tile_rows && !b.k_contiguous;
   for (std::int64_t k0 = 0; k0 < k; k0 += depth<T>) {
     const std::int64_t k_count = std::min(depth<T>, k - k0), items = items_of<T>(k_count);
-    const bool add = accumulate || k0 > 0;
+    const std::int64_t next_k = k0 + depth<T> < k ? k0 + depth<T> : 0;
+    const std::int64_t next_count = next_k > 0 ? std::min(depth<T>, k - next_k) : std::min(depth<T>, k);
+    const Operand<T> next = next_k > 0 ? b : next_b;
+    const Store store = k0 > 0 ? Store::add : how == Store::past_caches && k > depth<T> ? Store::set : how;
+    // B of which k is not contiguous is read fastest in its own order, all columns at once.
+    const bool whole = !b.k_contiguous;
+    Ahead ahead;
     if (whole) {
       pack<tile_columns>(b_, b, n, k0, k_count);
+      if (next.data != nullptr) {
+        const std::int64_t all = (m + tile_rows - 1) / tile_rows * ((n + tile_columns - 1) / tile_columns);
+        ahead = Ahead(next, n, next_k, next_count, all);
+      }
     }
     for (std::int64_t i0 = 0; i0 < m; i0 += panel_rows) {
       const std::int64_t rows = std::min(panel_rows, m - i0), tiles = (rows + tile_rows - 1) / tile_rows;
       pack<tile_rows>(a_, a.from(i0), rows, k0, k_count);
       for (std::int64_t j = 0; j < n; j += tile_columns) {
-        Columns<T> columns{b_ + j * items, k_count, std::min(tile_columns, n - j), {}, {}};
+        float* const panel = b_ + j * items;
+        const std::int64_t columns = std::min(tile_columns, n - j), next_j = j + tile_columns;
         if (i0 == 0 && !whole) {
-          if (b.k_contiguous || columns.count < tile_columns || rows < tile_rows) {
-            pack<tile_columns>(b_ + j * items, b.from(j), columns.count, k0, k_count);
-          } else {
-            columns.source = {b.data + k0 * b.stride + j, b.stride, false};
-          }
-          if (const std::int64_t next = j + tile_columns; next < n) {
-            columns.ahead = Ahead(b.from(next), std::min(tile_columns, n - next), k0, k_count, tiles);
-          } else if (const std::int64_t next_k = k0 + depth<T>; next_k < k) {
-            columns.ahead = Ahead(b, std::min(tile_columns, n), next_k, std::min(depth<T>, k - next_k), tiles);
+          pack<tile_columns>(panel, b.from(j), columns, k0, k_count);
+          if (next_j < n) {
+            ahead = Ahead(b.from(next_j), std::min(tile_columns, n - next_j), k0, k_count, tiles);
+          } else if (next.data != nullptr) {
+            ahead = Ahead(next, std::min(tile_columns, n), next_k, next_count, tiles);
           }
         }
-        columns.product(a_, rows, c + i0 * ldc + j, ldc, add);
+        for (std::int64_t i = 0; i < rows; i += tile_rows) {
+          C* const to = c + (i0 + i) * ldc + j;
+          const std::int64_t tile_m = std::min(tile_rows, rows - i);
+          ahead.fetch();
+          for (std::int64_t r = 0; store != Store::past_caches && r < tile_m; ++r) {
+            __builtin_prefetch(to + r * ldc, 1);
+          }
+          part_of_tile<T>(tile_m, columns, a_ + i * items, panel, items, to, ldc, store);
+        }
       }
     }
   }
@@ -283,27 +296,33 @@ void BlockGemm::product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<
 
 template <class T, class C>
 void BlockGemm::run(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, C* c, std::int64_t ldc,
-                    bool accumulate) {
+                    Store how, Operand<T> next_b) {
   if constexpr (std::is_same_v<C, float>) {
-    product(m, n, k, a, b, c, ldc, accumulate);
+    const bool aligned = reinterpret_cast<std::uintptr_t>(c) % 64 == 0 && ldc % lanes == 0;
+    product(m, n, k, a, b, c, ldc, how == Store::past_caches && !aligned ? Store::set : how, next_b);
+    if (how == Store::past_caches) {
+      fence_past_caches();
+    }
+  } else if (k <= depth<T> && how != Store::add) {
+    product(m, n, k, a, b, c, ldc, how, next_b);
   } else {
-    product(m, n, k, a, b, c_, block_columns, false);
+    product(m, n, k, a, b, c_, n, Store::set, next_b);
     for (std::int64_t i = 0; i < m; ++i) {
       for (std::int64_t j = 0; j < n; ++j) {
-        const float sum = c_[i * block_columns + j];
-        c[i * ldc + j] = to_bf16(accumulate ? to_float(c[i * ldc + j]) + sum : sum);
+        const float sum = c_[i * n + j];
+        c[i * ldc + j] = to_bf16(how == Store::add ? to_float(c[i * ldc + j]) + sum : sum);
       }
     }
   }
 }
 
 template void BlockGemm::run(std::int64_t, std::int64_t, std::int64_t, Operand<float>, Operand<float>, float*,
-                             std::int64_t, bool);
+                             std::int64_t, Store, Operand<float>);
 template void BlockGemm::run(std::int64_t, std::int64_t, std::int64_t, Operand<float>, Operand<float>, BFloat16*,
-                             std::int64_t, bool);
+                             std::int64_t, Store, Operand<float>);
 template void BlockGemm::run(std::int64_t, std::int64_t, std::int64_t, Operand<BFloat16>, Operand<BFloat16>, float*,
-                             std::int64_t, bool);
+                             std::int64_t, Store, Operand<BFloat16>);
 template void BlockGemm::run(std::int64_t, std::int64_t, std::int64_t, Operand<BFloat16>, Operand<BFloat16>, BFloat16*,
-                             std::int64_t, bool);
+                             std::int64_t, Store, Operand<BFloat16>);
 
 }  // namespace orthant

@@ -9,9 +9,8 @@
 // Determinism: an element of C is the sum over k in order, in parts of `depth` steps, whatever block it is in.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 
 #include "core/device/cpu/bf16.h"
 
@@ -28,33 +27,40 @@ struct Operand {
   Operand from(std::int64_t i) const { return {data + (k_contiguous ? i * stride : i), stride, k_contiguous}; }
 };
 
+// What becomes of C. past_caches: as set, but C goes to memory, for one that is too large to be read from a cache later
+// (only a wish).
+enum class Store { set, add, past_caches };
+
 // Rows and columns of C that are worth one call: work is cut into blocks of at most this size.
-inline constexpr std::int64_t block_rows = 264;
-inline constexpr std::int64_t block_columns = 256;
+inline constexpr std::int64_t block_rows = 528;
+inline constexpr std::int64_t block_columns = 512;
 
 // The scratch memory of a thread: panels of A and B, and a block of C in f32.
 class BlockGemm {
  public:
-  BlockGemm();
+  static std::size_t bytes();
+  // memory: bytes() of them, aligned to 64; not owned.
+  explicit BlockGemm(void* memory);
 
-  // C[m, n] = (accumulate: +=) A B; C is row-major with rows ldc apart, f32 or bf16 (sums are f32, rounded once).
-  // REQUIRES: m <= block_rows, n <= block_columns. k = 0 gives zero.
+  // C[m, n] = A B, or += A B; C is row-major with rows ldc apart, f32 or bf16 (sums are f32, rounded once).
+  // next_b: the B of the next call, if known, to be asked for from memory meanwhile. REQUIRES: m <= block_rows, n <=
+  // block_columns. k = 0 gives zero.
   template <class T, class C>
   void run(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, C* c, std::int64_t ldc,
-           bool accumulate);
+           Store how, Operand<T> next_b = {});
 
  private:
-  template <class T>
-  void product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, float* c, std::int64_t ldc,
-               bool accumulate);
+  template <class T, class C>
+  void product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, C* c, std::int64_t ldc,
+               Store how, Operand<T> next_b);
 
-  struct Free {
-    void operator()(float* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<float, Free> memory_;
-  float* a_ = nullptr;  // panels of A
-  float* b_ = nullptr;  // panels of B
-  float* c_ = nullptr;  // C where it is bf16
+  template <class T, class C>
+  void few_rows_product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, C* c,
+                        std::int64_t ldc, Store how, Operand<T> next_b);
+
+  float* a_;  // panels of A
+  float* b_;  // panels of B, or sums of few rows
+  float* c_;  // C where it is bf16 and does not come from registers whole
 };
 
 }  // namespace orthant

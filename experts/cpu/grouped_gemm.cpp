@@ -18,41 +18,67 @@ struct Block {
   std::int64_t work;                                // products
 };
 
-// Equal parts of at most `most`, as [begin, count) pairs handed to fn.
+// Equal parts of at most `most`, but for whole numbers of `unit`, as [begin, count) pairs handed to fn.
 template <class F>
-void cut(std::int64_t begin, std::int64_t end, std::int64_t most, F&& fn) {
-  const std::int64_t parts = (end - begin + most - 1) / most;
+void cut(std::int64_t begin, std::int64_t end, std::int64_t most, std::int64_t unit, F&& fn) {
+  const std::int64_t units = (end - begin + unit - 1) / unit, most_units = std::max<std::int64_t>(1, most / unit);
+  const std::int64_t parts = (units + most_units - 1) / most_units;
   for (std::int64_t p = 0; p < parts; ++p) {
-    const std::int64_t from = begin + (end - begin) * p / parts;
-    fn(from, begin + (end - begin) * (p + 1) / parts - from);
+    const std::int64_t from = begin + units * p / parts * unit;
+    fn(from, std::min(end, begin + units * (p + 1) / parts * unit) - from);
   }
 }
 
-// The most columns of a block: fewer where one block would be so much of all the work that threads waited for it at the
-// end. The rows' side is packed once a block, so narrow ones cost more: 64 columns only where a thread would have none.
-std::int64_t most_columns(std::int64_t work_a_column, std::int64_t all_work, int threads) {
-  std::int64_t columns = block_columns;
-  if (threads > 1 && columns * work_a_column > all_work / (4 * threads)) {
-    columns /= 2;
+// The most rows and columns of a block of an expert's C [rows, columns], an element of which is `depth` products. Both
+// sides are packed once a block, so large ones cost least; smaller where threads would wait for one another at the end.
+struct BlockSize {
+  std::int64_t rows, columns;
+};
+BlockSize block_size(std::int64_t rows, std::int64_t columns, std::int64_t depth, std::int64_t all_work, int threads) {
+  BlockSize most{block_rows, block_columns};
+  const auto is_over = [&](std::int64_t share) {
+    return threads > 1 && std::min(rows, most.rows) * std::min(columns, most.columns) * depth > all_work / share;
+  };
+  if (is_over(8 * threads)) {
+    most.columns = block_columns / 2;
   }
-  if (threads > 1 && columns * work_a_column > all_work / threads) {
-    columns /= 2;
+  if (is_over(8 * threads)) {
+    most.rows = block_rows / 2;
   }
-  return columns;
+  if (is_over(4 * threads)) {
+    most.columns = block_columns / 4;
+  }
+  if (is_over(threads)) {
+    most.columns = block_columns / 8;
+  }
+  return most;
 }
 
-// Large blocks first, so that the threads end together. Dynamic: blocks of crowded and of nearly empty experts cost
-// differently.
+// Calls fn(first row, rows, first column, columns) for the blocks of C [begin, end) x [0, columns).
 template <class F>
-void for_each_block(int threads, std::vector<Block> blocks, F&& fn) {
+void cut_blocks(std::int64_t begin, std::int64_t end, std::int64_t columns, BlockSize most, F&& fn) {
+  constexpr std::int64_t row_unit = 12, column_unit = 128;  // whole register tiles of every processor
+  cut(begin, end, most.rows, row_unit, [&](std::int64_t row, std::int64_t rows) {
+    cut(0, columns, most.columns, std::min(column_unit, most.columns),
+        [&](std::int64_t column, std::int64_t count) { fn(row, rows, column, count); });
+  });
+}
+
+// Calls fn(memory's BlockGemm, block, the block that the same thread is likely to take next, or null). Large blocks
+// first, so that the threads end together. Dynamic: blocks of crowded and of nearly empty experts cost differently.
+template <class F>
+void for_each_block(CpuStream& stream, std::vector<Block> blocks, F&& fn) {
   std::stable_sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) { return a.work > b.work; });
-  const int count = static_cast<int>(blocks.size());
-#pragma omp parallel num_threads(std::clamp(count, 1, threads)) if (count > 1 && threads > 1)
+  const int count = static_cast<int>(blocks.size()), threads = std::clamp(count, 1, stream.threads());
+  auto* const memory =
+      static_cast<std::byte*>(stream.scratch(0, static_cast<std::size_t>(threads) * BlockGemm::bytes()));
+#pragma omp parallel num_threads(threads) if (threads > 1)
   {
-    BlockGemm gemm;
+    const int team = omp_get_num_threads();
+    BlockGemm gemm(memory + static_cast<std::size_t>(team > 1 ? omp_get_thread_num() : 0) * BlockGemm::bytes());
 #pragma omp for schedule(dynamic, 1)
     for (int i = 0; i < count; ++i) {
-      fn(gemm, blocks[i]);
+      fn(gemm, blocks[i], i + team < count ? &blocks[i + team] : nullptr);
     }
   }
 }
@@ -75,23 +101,24 @@ void CpuStream::grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, 
 
   std::vector<Block> blocks;
   for (std::int64_t e = 0; e < b.dim(0); ++e) {
-    const std::size_t at = static_cast<std::size_t>(e);
-    cut(first[at], first[at + 1], block_rows, [&](std::int64_t row, std::int64_t row_count) {
-      const std::int64_t most = most_columns(row_count * k, rows * n * k, threads_);
-      cut(0, n, most, [&](std::int64_t column, std::int64_t columns) {
-        blocks.push_back({e, row, row_count, column, columns, row_count * columns * k});
-      });
-    });
+    const std::int64_t begin = first[static_cast<std::size_t>(e)], end = first[static_cast<std::size_t>(e) + 1];
+    cut_blocks(begin, end, n, block_size(end - begin, n, k, rows * n * k, threads_),
+               [&](std::int64_t row, std::int64_t row_count, std::int64_t column, std::int64_t columns) {
+                 blocks.push_back({e, row, row_count, column, columns, row_count * columns * k});
+               });
   }
   with_float_type(a.dtype(), [&](auto type) {
     with_float_type(c.dtype(), [&](auto c_type) {
       using T = decltype(type);
       using C = decltype(c_type);
-      for_each_block(threads_, blocks, [&](BlockGemm& gemm, const Block& block) {
+      const auto right = [&](const Block& block) {
+        return Operand<T>{b.as<T>() + block.expert * n * k, how.transpose_b ? k : n, how.transpose_b}.from(
+            block.column);
+      };
+      for_each_block(*this, blocks, [&](BlockGemm& gemm, const Block& block, const Block* next) {
         const Operand<T> left{a.as<T>() + block.row * k, k, true};
-        const Operand<T> right{b.as<T>() + block.expert * n * k, how.transpose_b ? k : n, how.transpose_b};
-        gemm.run(block.rows, block.columns, k, left, right.from(block.column), c.as<C>() + block.row * n + block.column,
-                 n, how.beta != 0);
+        gemm.run(block.rows, block.columns, k, left, right(block), c.as<C>() + block.row * n + block.column, n,
+                 how.beta != 0 ? Store::add : Store::set, next == nullptr ? Operand<T>{} : right(*next));
       });
     });
   });
@@ -105,22 +132,25 @@ void CpuStream::grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& 
   std::vector<Block> blocks;
   for (std::int64_t e = 0; e < c.dim(0); ++e) {
     const std::int64_t count = first[static_cast<std::size_t>(e) + 1] - first[e];
-    cut(0, m, block_rows, [&](std::int64_t row, std::int64_t rows) {
-      const std::int64_t most = most_columns(rows * count, a.dim(0) * m * n, threads_);
-      cut(0, n, most, [&](std::int64_t column, std::int64_t columns) {
-        blocks.push_back({e, row, rows, column, columns, rows * columns * count});
-      });
-    });
+    cut_blocks(0, m, n, block_size(m, n, count, a.dim(0) * m * n, threads_),
+               [&](std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
+                 blocks.push_back({e, row, rows, column, columns, rows * columns * count});
+               });
   }
+  // Gradients so large are in no cache when they are read again.
+  constexpr std::int64_t large = std::int64_t{32} << 20;
+  const Store how = beta != 0 ? Store::add : c.elements() * 4 >= large ? Store::past_caches : Store::set;
   with_float_type(a.dtype(), [&](auto type) {
     using T = decltype(type);
-    for_each_block(threads_, blocks, [&](BlockGemm& gemm, const Block& block) {
-      const std::int64_t begin = first[block.expert];
-      const std::int64_t count = first[static_cast<std::size_t>(block.expert) + 1] - begin;
-      const Operand<T> left{a.as<T>() + begin * m, m, false};
-      const Operand<T> right{b.as<T>() + begin * n, n, false};
-      gemm.run(block.rows, block.columns, count, left.from(block.row), right.from(block.column),
-               c.as<float>() + (block.expert * m + block.row) * n + block.column, n, beta != 0);
+    const auto first_row = [&](const Block& block) { return std::int64_t{first[block.expert]}; };
+    const auto right = [&](const Block& block) {
+      return Operand<T>{b.as<T>() + first_row(block) * n, n, false}.from(block.column);
+    };
+    for_each_block(*this, blocks, [&](BlockGemm& gemm, const Block& block, const Block*) {
+      const std::int64_t count = first[static_cast<std::size_t>(block.expert) + 1] - first_row(block);
+      const Operand<T> left{a.as<T>() + first_row(block) * m, m, false};
+      gemm.run(block.rows, block.columns, count, left.from(block.row), right(block),
+               c.as<float>() + (block.expert * m + block.row) * n + block.column, n, how);
     });
   });
 }

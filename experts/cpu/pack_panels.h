@@ -112,36 +112,37 @@ void pack(float* out, const Operand<T>& x, std::int64_t count, std::int64_t k_be
     }
     return;
   }
-  // Memory is read in its order, across the panels; asked for some rows ahead, as a block's rows are too short for the
-  // processor to fetch ahead by itself.
-  constexpr std::int64_t ahead = 4, line = 64 / static_cast<std::int64_t>(sizeof(T));
+  // A few rows of memory at a time, across the panels: they stay in the first-level cache until the last panel has read
+  // them, and each panel is written in pieces, as panels lie at distances that share the cache's sets. Asked for some
+  // rows ahead, as a block's rows are too short for the processor to fetch ahead by itself.
+  constexpr std::int64_t ahead = 8, line = 64 / static_cast<std::int64_t>(sizeof(T)), piece = 8 / steps;
   constexpr std::int64_t wide = (width + 7) / 8 * 8;
-  const std::int64_t whole = count / width * width;
-  for (std::int64_t q = 0; q < items; ++q) {
-    const std::int64_t k = q * steps, left = k_count - k;
-    const T* const from = x.data + (k_begin + k) * x.stride;
-    float* const to = out + q * width;
-    for (std::int64_t s = k + ahead; s < std::min(k + ahead + steps, k_count); ++s) {
+  for (std::int64_t q0 = 0; q0 < items; q0 += piece) {
+    const std::int64_t end = std::min(items, q0 + piece);
+    for (std::int64_t s = q0 * steps + ahead; s < std::min(end * steps + ahead, k_count); ++s) {
       for (std::int64_t i = 0; i < count; i += line) {
         __builtin_prefetch(x.data + (k_begin + s) * x.stride + i);
       }
     }
-    std::int64_t i = 0;
-    // Whole vectors where every step is there, and where the next item's row, written later, takes what is too much.
-    for (; left >= steps && (wide == width || q + 1 < items) && i + wide <= count && i < whole; i += width) {
-      for (std::int64_t j = 0; j < wide; j += 8) {
-        Eight v;
-        Items<T>::eight_neighbours(v, from + i + j, from + i + j + x.stride);
-        store(to + i * items + j, v);
+    for (std::int64_t i = 0; i < count; i += width) {
+      for (std::int64_t q = q0; q < end; ++q) {
+        const std::int64_t left = k_count - q * steps;
+        const T* const from = x.data + (k_begin + q * steps) * x.stride + i;
+        float* const to = out + i * items + q * width;
+        // Whole vectors where every step is there, and where the next item's row, written later, takes what is too
+        // much.
+        if (left >= steps && (wide == width || q + 1 < items) && i + wide <= count) {
+          for (std::int64_t j = 0; j < wide; j += 8) {
+            Eight v;
+            Items<T>::eight_neighbours(v, from + j, from + j + x.stride);
+            store(to + j, v);
+          }
+        } else {
+          for (std::int64_t j = 0; j < width; ++j) {
+            to[j] = i + j < count ? Items<T>::item(from + j, x.stride, left) : 0.0f;
+          }
+        }
       }
-    }
-    for (; i < whole; i += width) {
-      for (std::int64_t j = 0; j < width; ++j) {
-        to[i * items + j] = Items<T>::item(from + i + j, x.stride, left);
-      }
-    }
-    for (std::int64_t j = 0; whole < count && j < width; ++j) {
-      to[whole * items + j] = whole + j < count ? Items<T>::item(from + whole + j, x.stride, left) : 0.0f;
     }
   }
 }

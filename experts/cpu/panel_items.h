@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX__)
 #include <immintrin.h>
 #endif
 
@@ -43,6 +43,22 @@ template <class V>
   *reinterpret_cast<Unaligned*>(to) = v;
 }
 
+// To memory, not to the caches. REQUIRES: `to` is aligned to a vector. A fence orders it with what follows.
+[[gnu::always_inline]] inline void store_past_caches(float* to, const Vector& v) {
+#if defined(__AVX512F__)
+  _mm512_stream_ps(to, reinterpret_cast<__m512>(v));
+#elif defined(__AVX__)
+  _mm256_stream_ps(to, reinterpret_cast<__m256>(v));
+#else
+  store(to, v);
+#endif
+}
+inline void fence_past_caches() {
+#if defined(__AVX__)
+  _mm_sfence();
+#endif
+}
+
 // bf16 -> f32
 template <class Half, class Wide, class V>
 [[gnu::always_inline]] inline void convert(V& v, const BFloat16* from) {
@@ -68,10 +84,23 @@ template <class Half, class Wide, class V>
   convert<Half, Wide>(v, from);
 }
 
+// Two neighbouring vectors of sums rounded to bf16.
+[[gnu::always_inline]] inline void store_rounded(BFloat16* to, const Vector& v0, const Vector& v1) {
+  for (std::int64_t i = 0; i < lanes; ++i) {
+    to[i] = to_bf16(v0[i]);
+    to[lanes + i] = to_bf16(v1[i]);
+  }
+}
+
 // Items of one step, from operands of type T.
 template <class T>
 struct Items {
   static constexpr std::int64_t steps = 1;
+
+  // Rounds tile_columns sums of products.
+  [[gnu::always_inline]] static void round(BFloat16* to, const Vector& v0, const Vector& v1) {
+    store_rounded(to, v0, v1);
+  }
 
   // The item of `count` steps (1 to `steps`), `apart` elements from one another.
   static float item(const T* from, std::int64_t /*apart*/, std::int64_t /*count*/) { return to_float(*from); }
@@ -95,6 +124,12 @@ struct Items {
 template <>
 struct Items<BFloat16> {
   static constexpr std::int64_t steps = 2;
+
+  // The instruction takes denormal numbers for zero: sums of pairs have none.
+  [[gnu::always_inline]] static void round(BFloat16* to, const Vector& v0, const Vector& v1) {
+    const auto rounded = _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(v1), reinterpret_cast<__m512>(v0));
+    std::memcpy(to, &rounded, sizeof rounded);
+  }
 
   static float item(const BFloat16* from, std::int64_t apart, std::int64_t count) {
     const std::uint32_t second = count > 1 ? from[apart].bits : 0u;
