@@ -97,6 +97,9 @@ class Matching {
                                   fmt::join(place.sizes, ", ")));
     } else if (const std::string why = floats_.unreadable(*tensor); !why.empty()) {
       misfits_.insert(why);
+    } else if (tensor->dtype == DType::f8_e4m3 && !place.in_order()) {
+      misfits_.insert(fmt::format("{} is F8_E4M3 and turned, gate and up in turns: which scale is whose is not known",
+                                  place.theirs));
     } else {
       receipt_.dtypes.insert_or_assign(place.theirs, tensor->dtype);
       used_[place.theirs] += place.elements();
@@ -105,6 +108,10 @@ class Matching {
         weights_.find(scales) != nullptr) {
       receipt_.scales[place.theirs] = scales;
       used_[scales] = elements_of(*weights_.find(scales));
+    }
+    if (const std::string rounding = tensor != nullptr ? floats_.activation_scale_of(*tensor) : "";
+        weights_.find(rounding) != nullptr && used_.emplace(rounding, elements_of(*weights_.find(rounding))).second) {
+      receipt_.left_out.push_back(rounding);
     }
   }
 

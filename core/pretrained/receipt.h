@@ -35,7 +35,7 @@ struct Receipt {
   std::vector<TensorPlace> places;
   std::map<std::string, FileType> dtypes;     // of each tensor of theirs that was used
   std::map<std::string, std::string> scales;  // of F8_E4M3 tensors: the tensor with the scales
-  std::vector<std::string> left_out;          // as asked for
+  std::vector<std::string> left_out;          // as asked for; and what only rounds activations of a model in 8 bits
   std::vector<std::string> repeated;          // a tied output matrix that the source stores all the same
 
   std::optional<LogitsCheck> check;  // where it was asked for

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <set>
 #include <vector>
 
@@ -84,38 +86,50 @@ std::optional<ScaleBlocks> scale_blocks_in(const Theirs& config, const std::stri
   }
   const Theirs& how = *found;
   const auto refuse = [&](const std::string& what) {
-    throw ConfigError(
-        fmt::format("{}: quantization_config {}. Of quantised models those are read that say quant_method \"fp8\", fmt "
-                    "\"e4m3\" and weight_block_size (DeepSeek-V3's form), and gpt-oss's with \"mxfp4\". Save any other "
-                    "as bfloat16 first: "
-                    "dequantize=True in transformers' quantization config, then save_pretrained",
-                    where, what));
+    throw ConfigError(fmt::format(
+        "{}: quantization_config {}. Of quantised models those are read that say quant_method \"fp8\" and fmt "
+        "\"e4m3\", with scales of blocks (weight_block_size, DeepSeek-V3's form) or of whole matrices "
+        "(weight_block_size null), and gpt-oss's with \"mxfp4\". Save any other "
+        "as bfloat16 first: "
+        "dequantize=True in transformers' quantization config, then save_pretrained",
+        where, what));
   };
   if (!how.is_object()) {
     refuse("is no object");
   }
-  // dynamic: activations are rounded as they come when such a model runs in 8 bits; nothing is stored for it.
-  const std::vector<std::pair<const char*, Theirs>> wanted = {
-      {"quant_method", "fp8"}, {"fmt", "e4m3"}, {"activation_scheme", "dynamic"}};
-  for (const auto& [key, value] : wanted) {
-    const Theirs is = how.value(key, key == std::string("quant_method") ? Theirs() : value);
-    if (is != value) {
+  // Activations are rounded when such a model is served in 8 bits: as they come (dynamic), or by what is stored for it
+  // (static), which is no part of the weights.
+  const std::vector<std::pair<const char*, std::vector<Theirs>>> wanted = {{"quant_method", {"fp8"}},
+                                                                           {"fmt", {"e4m3"}},
+                                                                           {"activation_scheme", {"dynamic", "static"}},
+                                                                           {"expert_dtype", {"fp8"}}};
+  for (const auto& [key, values] : wanted) {
+    const Theirs is = how.value(key, key == std::string("quant_method") ? Theirs() : values.front());
+    if (std::find(values.begin(), values.end(), is) == values.end()) {
       refuse(fmt::format("has {} = {}", key, is.dump()));
     }
   }
   // What these leave as it was, tensors show by their types. scale_fmt: how scales were chosen.
-  const std::set<std::string> known = {"quant_method",      "fmt",       "activation_scheme",
-                                       "weight_block_size", "scale_fmt", "modules_to_not_convert",
-                                       "ignored_layers",    "dequantize"};
+  const std::set<std::string> known = {"quant_method",       "fmt",
+                                       "activation_scheme",  "weight_block_size",
+                                       "scale_fmt",          "modules_to_not_convert",
+                                       "modules_to_convert", "ignored_layers",
+                                       "dequantize",         "expert_dtype"};
   for (const auto& [key, value] : how.items()) {
     if (!known.contains(key)) {
       refuse(fmt::format("has {}, which is not known", key));
     }
   }
-  const Theirs size = how.value("weight_block_size", Theirs());
+  const auto said = how.find("weight_block_size");
+  if (said != how.end() && said->is_null()) {
+    return ScaleBlocks{};
+  }
+  const Theirs size = said != how.end() ? *said : Theirs();
   const auto is_size = [](const Theirs& n) { return n.is_number_unsigned() && n > 0 && n < 1 << 20; };
   if (!size.is_array() || size.size() != 2 || !is_size(size[0]) || !is_size(size[1])) {
-    refuse(fmt::format("has weight_block_size = {}, where two sizes were expected", size.dump()));
+    refuse(said == how.end()
+               ? "has no weight_block_size, where two sizes or null were expected"
+               : fmt::format("has weight_block_size = {}, where two sizes or null were expected", size.dump()));
   }
   return ScaleBlocks{size[0], size[1]};
 }
@@ -143,6 +157,15 @@ std::string SourceFloats::scales_of(const FileTensor& tensor) const {
   return tensor.dtype == f8 ? tensor.name + "_scale_inv" : "";
 }
 
+std::string SourceFloats::activation_scale_of(const FileTensor& tensor) const {
+  constexpr std::string_view weight = ".weight";
+  if (tensor.dtype != f8) {
+    return "";
+  }
+  return tensor.name.ends_with(weight) ? tensor.name.substr(0, tensor.name.size() - weight.size()) + ".activation_scale"
+                                       : tensor.name + "_activation_scale";
+}
+
 std::string SourceFloats::unreadable(const FileTensor& tensor) const {
   if (is_float(tensor.dtype)) {
     return "";
@@ -167,23 +190,56 @@ std::string SourceFloats::unreadable(const FileTensor& tensor) const {
   if (tensor.dtype != f8) {
     return fmt::format("{} is {}: F32, BF16, F16 and F8_E4M3 are read", tensor.name, tensor.dtype.name());
   }
+  return unreadable_scaled(tensor);
+}
+
+SourceFloats::Grid SourceFloats::grid_of(const FileTensor& tensor, std::int64_t scales) const {
+  Grid g;
+  g.columns = tensor.sizes.back();
+  g.rows = tensor.sizes[tensor.sizes.size() - 2];
+  g.matrices = tensor.sizes.size() == 3 ? tensor.sizes[0] : 1;
+  const bool whole = blocks_->rows == 0;
+  const bool gate_and_up = tensor.sizes.size() == 3 && tensor.name.ends_with("gate_up_proj") && g.rows % 2 == 0;
+  if (gate_and_up && !(whole && scales == g.matrices)) {
+    g.matrices *= 2;
+    g.rows /= 2;
+  }
+  g.block_rows = whole ? g.rows : blocks_->rows;
+  g.block_columns = whole ? g.columns : blocks_->columns;
+  g.down = blocks_in(g.rows, g.block_rows);
+  g.across = blocks_in(g.columns, g.block_columns);
+  return g;
+}
+
+std::string SourceFloats::unreadable_scaled(const FileTensor& tensor) const {
   if (!blocks_.has_value()) {
     return fmt::format("{} is F8_E4M3, and config.json has no quantization_config that says its scales", tensor.name);
   }
-  if (tensor.sizes.size() != 2) {
-    return fmt::format("{} is F8_E4M3 with {} dimensions: only matrices are read so, experts one by one", tensor.name,
+  if (tensor.sizes.size() != 2 && tensor.sizes.size() != 3) {
+    return fmt::format("{} is F8_E4M3 with {} dimensions: matrices are read so, and experts in one tensor", tensor.name,
                        tensor.sizes.size());
   }
   const FileTensor* scales = weights_.find(scales_of(tensor));
   if (scales == nullptr) {
     return fmt::format("{} is F8_E4M3, and its scales are missing: {}", tensor.name, scales_of(tensor));
   }
-  const std::vector<std::int64_t> wanted = {blocks_in(tensor.sizes[0], blocks_->rows),
-                                            blocks_in(tensor.sizes[1], blocks_->columns)};
-  if (scales->sizes != wanted || !is_float(scales->dtype)) {
-    return fmt::format("{} is {} [{}], where [{}] of F32, BF16 or F16 were expected: blocks of {} x {}", scales->name,
-                       scales->dtype.name(), fmt::join(scales->sizes, ", "), fmt::join(wanted, ", "), blocks_->rows,
-                       blocks_->columns);
+  const std::int64_t found =
+      std::accumulate(scales->sizes.begin(), scales->sizes.end(), std::int64_t{1}, std::multiplies<>());
+  const Grid g = grid_of(tensor, found);
+  const bool whole = blocks_->rows == 0;
+  std::vector<std::int64_t> wanted;
+  if (tensor.sizes.size() == 3) {
+    wanted = {tensor.sizes[0], g.matrices / tensor.sizes[0] * g.down, g.across};
+  } else if (!whole) {
+    wanted = {g.down, g.across};
+  }
+  // A scale for all of a matrix may stand in any number of dimensions.
+  const bool fits = whole ? found == g.scales() : scales->sizes == wanted;
+  if (!fits || !is_float(scales->dtype)) {
+    return fmt::format(
+        "{} is {} [{}], where [{}] of F32, BF16 or F16 were expected: {}", scales->name, scales->dtype.name(),
+        fmt::join(scales->sizes, ", "), fmt::join(wanted, ", "),
+        whole ? "one for each matrix" : fmt::format("blocks of {} x {}", blocks_->rows, blocks_->columns));
   }
   return "";
 }
@@ -227,15 +283,15 @@ void SourceFloats::read_blocks(const FileTensor& tensor, std::int64_t begin, std
 
 void SourceFloats::read_scaled(const FileTensor& tensor, std::int64_t begin, std::span<float> out) const {
   const FileTensor& stored = *weights_.find(scales_of(tensor));
-  const std::int64_t columns = tensor.sizes[1], across = stored.sizes[1];
-  std::vector<float> scales(static_cast<std::size_t>(stored.sizes[0] * across));
-  widen(stored.dtype, weights_.bytes(stored.name).data(), scales);
-  const std::byte* from = weights_.bytes(tensor.name).data();
+  const std::byte *from = weights_.bytes(tensor.name).data(), *scales = weights_.bytes(stored.name).data();
+  const Grid g = grid_of(tensor, static_cast<std::int64_t>((stored.end - stored.begin) / stored.dtype.bytes()));
   const std::int64_t end = begin + static_cast<std::int64_t>(out.size());
   for (std::int64_t at = begin; at < end;) {  // the rest of a row within a block
-    const std::int64_t row = at / columns, column = at % columns, block = column / blocks_->columns;
-    const std::int64_t stop = std::min({(block + 1) * blocks_->columns - column + at, (row + 1) * columns, end});
-    const float scale = scales[static_cast<std::size_t>(row / blocks_->rows * across + block)];
+    const std::int64_t row = at / g.columns, column = at % g.columns, block = column / g.block_columns;
+    const std::int64_t stop = std::min({(block + 1) * g.block_columns - column + at, (row + 1) * g.columns, end});
+    const std::int64_t down = row / g.rows * g.down + row % g.rows / g.block_rows;
+    float scale;
+    widen(stored.dtype, scales + static_cast<std::size_t>(down * g.across + block) * stored.dtype.bytes(), {&scale, 1});
     for (; at < stop; ++at) {
       out[static_cast<std::size_t>(at - begin)] =
           widened(element<Float8E4M3>(from, static_cast<std::size_t>(at))) * scale;

@@ -1,7 +1,8 @@
 // Elements of a published model's tensors as f32, whatever type they are stored in.
 //
-// F32, BF16 and F16 keep their values. An F8_E4M3 matrix is multiplied by its scales, one for each block of it, in f32:
-// DeepSeek-AI, "DeepSeek-V3 Technical Report" (2024), section 3.3; quantization_config.quant_method = "fp8". A U8
+// F32, BF16 and F16 keep their values. An F8_E4M3 matrix is multiplied by its scales, one for each block of it or one
+// for all of it, in f32: DeepSeek-AI, "DeepSeek-V3 Technical Report" (2024), section 3.3;
+// quantization_config.quant_method = "fp8". Experts in one tensor are as many matrices, gate above up two of them. A U8
 // tensor NAME_blocks [..., 16] holds 32 elements of 4 bits (E2M1) in each row, the first in the lower half of its byte,
 // and NAME_scales [...] the exponent of two that they are multiplied by, plus 127: Open Compute Project, "Microscaling
 // Formats (MX) Specification" (2023); quant_method = "mxfp4".
@@ -17,7 +18,7 @@
 
 namespace orthant {
 
-// The part of a matrix that shares a scale; smaller at the matrix's ends.
+// The part of a matrix that shares a scale; smaller at the matrix's ends. No size: all of it.
 struct ScaleBlocks {
   std::int64_t rows = 0, columns = 0;
 };
@@ -38,6 +39,9 @@ class SourceFloats {
 
   // The name of the tensor with the scales of this one; empty: it has none.
   std::string scales_of(const FileTensor& tensor) const;
+  // The name under which a tensor may say how activations before this one are rounded where such a model is served in 8
+  // bits; empty: there is none. It is no part of the weights.
+  std::string activation_scale_of(const FileTensor& tensor) const;
   // Why the tensor cannot be read; empty: it can.
   std::string unreadable(const FileTensor& tensor) const;
   // Fills `out` with the elements of a tensor from `begin` on; of blocks of 4 bits with those that they hold. REQUIRES:
@@ -47,6 +51,16 @@ class SourceFloats {
  private:
   void read_blocks(const FileTensor& tensor, std::int64_t begin, std::span<float> out) const;
   void read_scaled(const FileTensor& tensor, std::int64_t begin, std::span<float> out) const;
+  std::string unreadable_scaled(const FileTensor& tensor) const;
+
+  // A tensor as matrices one behind the other, each with a grid of scales.
+  struct Grid {
+    std::int64_t matrices = 1, rows = 0, columns = 0;                      // columns: of all matrices
+    std::int64_t block_rows = 0, block_columns = 0, down = 0, across = 0;  // of a matrix, and of its scales
+    std::int64_t scales() const { return matrices * down * across; }
+  };
+  // scales: elements of their tensor, which tells whether gate and up share one.
+  Grid grid_of(const FileTensor& tensor, std::int64_t scales) const;
 
   const SourceWeights& weights_;
   std::optional<ScaleBlocks> blocks_;

@@ -2,8 +2,10 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <span>
 
 #include "core/base/output.h"
 #include "core/pretrained/import.h"
@@ -24,7 +26,10 @@ void print(const ImportOptions& options, const ImportResult& result) {
         result.check->tokens, result.check->by, result.check->difference, most_logits_differ);
   }
   if (!result.left_out.empty()) {
-    put("  left out   {}\n", fmt::join(result.left_out, ", "));
+    constexpr std::size_t most_named = 8;
+    const std::span shown = std::span(result.left_out).first(std::min(most_named, result.left_out.size()));
+    const std::size_t more = result.left_out.size() - shown.size();
+    put("  left out   {}{}\n", fmt::join(shown, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
   }
   put("  with it    {}\n", fmt::join(result.files, ", "));
   put("  receipt    {}\n", (options.output / "pretrained/receipt.json").string());

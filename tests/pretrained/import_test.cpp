@@ -158,7 +158,9 @@ TEST_P(Converted, ComesOutWithAllOfItsBits) {
   EXPECT_THAT(narrow.notes, testing::IsEmpty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Converted, testing::Values("llama_f16", "deepseek_v3_fp8", "gpt_oss_mxfp4"),
+INSTANTIATE_TEST_SUITE_P(Types, Converted,
+                         testing::Values("llama_f16", "deepseek_v3_fp8", "qwen3_moe_fp8", "qwen3_moe_fp8_whole",
+                                         "gpt_oss_mxfp4"),
                          [](const auto& model) { return std::string(model.param); });
 
 }  // namespace

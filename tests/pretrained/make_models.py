@@ -5,8 +5,10 @@
 
 Sizes are odd on purpose. FOLDER/NAME holds config.json, model.safetensors and expected.safetensors: token [2, 32] and
 logits [2, 32, V], computed in fp64 from the weights as they are stored. NAME_packed has the experts of a layer in one
-tensor. NAME_fp8 has matrices in 8 bits, with a scale for each block, and NAME_mxfp4 experts in 4 bits;
-expected.safetensors then has their values too, in fp32, and so it has those of F16 tensors.
+tensor. NAME_fp8 has matrices in 8 bits, with a scale for each block (NAME_fp8_whole: for each matrix), and NAME_mxfp4
+experts in 4 bits; expected.safetensors then has their values too, in fp32, and so it has those of F16 tensors.
+
+    python make_models.py FOLDER NAME...    makes these alone, and what is made from them
 """
 import json
 import pathlib
@@ -61,7 +63,7 @@ MODELS["llama_f16"] = MODELS["llama"]
 MODELS["gpt_oss_mxfp4"] = (*MODELS["gpt_oss"][:2], dict(
     MODELS["gpt_oss"][2], num_hidden_layers=2, hidden_size=32, intermediate_size=32, num_local_experts=4))
 PACKED = ("mixtral", "qwen3_moe")  # in both forms
-FP8 = "deepseek_v3"                # in bf16 and 8 bits too
+FP8 = ("deepseek_v3", "qwen3_moe_packed")  # in bf16 and 8 bits too
 BLOCK = (8, 10)                    # rows and columns that share a scale; published models have 128 and 128
 STORED = {"qwen3": torch.bfloat16, "llama_f16": torch.float16}
 
@@ -101,40 +103,63 @@ def pack(folder):
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
+def unpack(weights):
+    """The inverse: transformers reads packed tensors under these names as unexpected ones, and draws the experts anew."""
+    for name in [name for name in weights if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        stem, kind = name.rsplit(".", 1)
+        for e, matrix in enumerate(weights.pop(name)):
+            for part, w in zip(("gate", "up") if kind == "gate_up_proj" else ("down",), matrix.chunk(2 if kind == "gate_up_proj" else 1)):
+                weights[f"{stem}.{e}.{part}_proj.weight"] = w.contiguous()
+    return weights
+
+
 def expect(folder, tokens, logits, values):
     save_file({"token": tokens.to(torch.int32), "logits": logits.to(torch.float32), **values},
               folder / "expected.safetensors")
 
 
-def in_fp8(source, folder, model_class, tokens):
-    """The matrices that DeepSeek-V3 has in 8 bits: all but embedding, output and router. The rest is bf16."""
+def in_fp8(source, folder, model_class, tokens, block=BLOCK):
+    """The matrices that such models have in 8 bits: all but embedding, output and router. The rest is bf16.
+
+    Experts in one tensor are matrices each, gate above up two of them. Without `block` a matrix has one scale, and
+    there are scales for activations, which are no part of the model.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(source, folder)
     stored, values = {}, {}
     for name, w in load_file(source / "model.safetensors").items():
-        if w.dim() != 2 or "embed" in name or "lm_head" in name or name.endswith("mlp.gate.weight"):
+        if w.dim() == 1 or "embed" in name or "lm_head" in name or name.endswith("mlp.gate.weight"):
             stored[name] = w if "e_score_correction_bias" in name else w.to(torch.bfloat16)
             continue
-        spread = lambda s: s.repeat_interleave(BLOCK[0], 0).repeat_interleave(BLOCK[1], 1)[:w.shape[0], :w.shape[1]]
-        rows, columns = (-(-size // block) for size, block in zip(w.shape, BLOCK))
-        scale = torch.empty(rows, columns)
+        parts = 2 if name.endswith("gate_up_proj") else 1
+        matrices = w.reshape(-1, w.shape[-2] // parts, w.shape[-1])
+        size = block or matrices.shape[1:]
+        rows, columns = (-(-all // one) for all, one in zip(matrices.shape[1:], size))
+        scale = torch.empty(len(matrices), rows, columns)
         for r in range(rows):
             for c in range(columns):
-                block = w[r * BLOCK[0]:(r + 1) * BLOCK[0], c * BLOCK[1]:(c + 1) * BLOCK[1]]
-                scale[r, c] = block.abs().max() / 448
-        stored[name] = (w / spread(scale)).to(torch.float8_e4m3fn)
-        stored[name + "_scale_inv"] = scale
-        values[name] = stored[name].to(torch.float32) * spread(scale)
+                scale[:, r, c] = matrices[:, r * size[0]:(r + 1) * size[0], c * size[1]:(c + 1) * size[1]].abs().amax((1, 2)) / 448
+        if not block:
+            scale = scale.to(torch.bfloat16)
+        spread = scale.to(torch.float32).repeat_interleave(size[0], 1).repeat_interleave(size[1], 2)
+        spread = spread[:, :matrices.shape[1], :matrices.shape[2]].reshape(w.shape)
+        stored[name] = (w / spread).to(torch.float8_e4m3fn)
+        values[name] = stored[name].to(torch.float32) * spread
+        stored[name + "_scale_inv"] = scale.reshape(*w.shape[:-2], parts * rows, columns) if w.dim() == 3 or block else scale.reshape(())
+        if not block:
+            rounding = name.removesuffix(".weight") + (".activation_scale" if w.dim() == 2 else "_activation_scale")
+            stored[rounding] = torch.ones(w.shape[:-2], dtype=torch.bfloat16)
     wide = folder / "wide"
     shutil.copytree(source, wide)
-    save_file({n: values.get(n, w.to(torch.float32)) for n, w in stored.items() if not n.endswith("_scale_inv")},
+    save_file(unpack({n: values.get(n, w.to(torch.float32)) for n, w in stored.items()
+                      if not n.endswith("_scale_inv") and "activation_scale" not in n}),
               wide / "model.safetensors", {"format": "pt"})
     logits = logits_of(wide, model_class, tokens)
     shutil.rmtree(wide)
     save_file(stored, folder / "model.safetensors", {"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
-                                     "weight_block_size": list(BLOCK)}
+    config["quantization_config"] = {"activation_scheme": "dynamic" if block else "static", "fmt": "e4m3",
+                                     "quant_method": "fp8", "weight_block_size": list(block) if block else None}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     expect(folder, tokens, logits, values)
 
@@ -168,6 +193,8 @@ def in_mxfp4(folder, model_class, tokens):
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "models")
     for name, (model_class, config_class, keys) in MODELS.items():
+        if sys.argv[2:] and name not in sys.argv[2:]:
+            continue
         folder = root / name
         shutil.rmtree(folder, ignore_errors=True)
         torch.manual_seed(3)
@@ -185,8 +212,11 @@ def main():
             shutil.rmtree(packed, ignore_errors=True)
             shutil.copytree(folder, packed)
             pack(packed)
-        if name == FP8:
-            in_fp8(folder, root / f"{name}_fp8", model_class, tokens)
+        for one in (name, f"{name}_packed"):
+            if one in FP8:
+                in_fp8(root / one, root / f"{name}_fp8", model_class, tokens)
+        if name == "qwen3_moe":
+            in_fp8(root / f"{name}_packed", root / f"{name}_fp8_whole", model_class, tokens, block=None)
         if name.endswith("_mxfp4"):
             in_mxfp4(folder, model_class, tokens)
         print(name, json.dumps({k: v for k, v in keys.items()}, default=str)[:60], float(logits.abs().max()))

@@ -153,5 +153,59 @@ TEST(SourceFloats, AMatrixInEightBitsIsMultipliedBlockByBlock) {
   }
 }
 
+// Experts in one tensor: matrices one behind the other, gate and up with blocks of their own.
+TEST(SourceFloats, ExpertsInOneTensorHaveScalesOfTheirOwn) {
+  const launch_test::TemporaryFolder folder;
+  constexpr std::int64_t experts = 3, rows = 7, columns = 5, block_rows = 4, block_columns = 3;
+  std::vector<std::uint8_t> bits(experts * 2 * rows * columns);
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    bits[i] = static_cast<std::uint8_t>(i * 53 % 127 + (i % 2) * 128);
+  }
+  std::vector<float> blocks(experts * 4 * 2), whole(experts * 2), shared(experts);
+  for (std::vector<float>* scales : {&blocks, &whole, &shared}) {
+    for (std::size_t i = 0; i < scales->size(); ++i) {
+      (*scales)[i] = 0.3f * static_cast<float>(i + 1);
+    }
+  }
+  const std::vector<std::int64_t> sizes = {experts, 2 * rows, columns};
+  const auto file = [&](const char* name, const std::vector<float>& scales, std::vector<std::int64_t> shape) {
+    write_safetensors(folder.path() / "model.safetensors",
+                      {{.name = name, .dtype = DType::f8_e4m3, .sizes = sizes},
+                       {.name = std::string(name) + "_scale_inv", .dtype = DType::f32, .sizes = std::move(shape)}},
+                      {bytes_of(bits), bytes_of(scales)});
+  };
+  const auto check = [&](const char* name, ScaleBlocks size, const auto& scale_of) {
+    const SourceWeights weights(folder.path());
+    const SourceFloats floats(weights, size, false);
+    EXPECT_EQ(floats.unreadable(*weights.find(name)), "");
+    for (const std::size_t begin : {0u, 1u, 34u, 71u}) {
+      std::vector<float> read(bits.size() - begin);
+      floats.read(name, static_cast<std::int64_t>(begin), read);
+      for (std::size_t i = begin; i < bits.size(); ++i) {
+        const auto at = static_cast<std::int64_t>(i);
+        const double value =
+            defined(bits[i], 4, 3) *
+            static_cast<double>(scale_of(at / columns / (2 * rows), at / columns % (2 * rows), at % columns));
+        ASSERT_EQ(read[i - begin], static_cast<float>(value)) << name << " " << i << " from " << begin;
+      }
+    }
+  };
+  file("e.gate_up_proj", blocks, {experts, 4, 2});
+  check("e.gate_up_proj", {block_rows, block_columns}, [&](std::int64_t e, std::int64_t row, std::int64_t column) {
+    const std::int64_t half = row / rows, down = half * 2 + row % rows / block_rows;
+    return blocks[static_cast<std::size_t>((e * 4 + down) * 2 + column / block_columns)];
+  });
+  file("e.gate_up_proj", whole, {experts, 2, 1});
+  check("e.gate_up_proj", {}, [&](std::int64_t e, std::int64_t row, std::int64_t) {
+    return whole[static_cast<std::size_t>(e * 2 + row / rows)];
+  });
+  file("e.gate_up_proj", shared, {experts, 1, 1});
+  check("e.gate_up_proj", {},
+        [&](std::int64_t e, std::int64_t, std::int64_t) { return shared[static_cast<std::size_t>(e)]; });
+  file("e.down_proj", shared, {experts});
+  check("e.down_proj", {},
+        [&](std::int64_t e, std::int64_t, std::int64_t) { return shared[static_cast<std::size_t>(e)]; });
+}
+
 }  // namespace
 }  // namespace orthant::source_floats_test

@@ -264,10 +264,12 @@ TEST_F(Spoilt, FamiliesThatAreNotKnownAndQuantisedModelsAreRefused) {
   EXPECT_THAT(refused({{"quant_method", "mxfp4"}}),
               AllOf(HasSubstr("quant_method = \"mxfp4\""), HasSubstr("Save any other as bfloat16 first")));
   EXPECT_THAT(refused(changed("fmt", "e5m2")), HasSubstr("has fmt = \"e5m2\""));
-  EXPECT_THAT(refused(changed("activation_scheme", "static")), HasSubstr("activation_scheme"));
+  EXPECT_THAT(refused(changed("activation_scheme", "other")), HasSubstr("activation_scheme"));
+  EXPECT_THAT(refused(changed("expert_dtype", "fp4")), HasSubstr("has expert_dtype = \"fp4\""));
   EXPECT_THAT(refused(changed("bits", 4)), HasSubstr("has bits, which is not known"));
-  for (const json& size : {json(), json({128}), json({128, 0}), json({-1, 128}), json({1.5, 2}), json("128")}) {
-    EXPECT_THAT(refused(changed("weight_block_size", size)), HasSubstr("two sizes were expected"));
+  EXPECT_THAT(refused({{"quant_method", "fp8"}, {"fmt", "e4m3"}}), HasSubstr("has no weight_block_size"));
+  for (const json& size : {json({128}), json({128, 0}), json({-1, 128}), json({1.5, 2}), json("128")}) {
+    EXPECT_THAT(refused(changed("weight_block_size", size)), HasSubstr("two sizes or null were expected"));
   }
   EXPECT_THAT(refused(json::array()), HasSubstr("quantization_config is no object"));
   take("mixtral");
@@ -379,6 +381,25 @@ TEST_F(Spoilt, ScalesThatDoNotFitTheirMatrixAreRefused) {
     }
   });
   EXPECT_THAT(refusal(), HasSubstr(matrix + " is F8_E5M2: F32, BF16, F16 and F8_E4M3 are read"));
+}
+
+TEST_F(Spoilt, ScalesOfExpertsInOneTensorThatDoNotFitAreRefused) {
+  const std::string experts = "model.layers.1.mlp.experts.gate_up_proj", scales = experts + "_scale_inv";
+  take("qwen3_moe_fp8");
+  rewrite([&](const FileTensor& t) { return t.name == scales ? "" : t.name; });
+  EXPECT_THAT(refusal(), HasSubstr(experts + " is F8_E4M3, and its scales are missing: " + scales));
+  take("qwen3_moe_fp8");
+  change_config([](json& config) { config["quantization_config"]["weight_block_size"] = {6, 10}; });
+  EXPECT_THAT(refusal(), HasSubstr(scales + " is F32 [6, 4, 3], where [6, 6, 3] of F32"));
+  // One for each matrix, where blocks have theirs; and the other way round.
+  change_config([](json& config) { config["quantization_config"]["weight_block_size"] = nullptr; });
+  const std::string down = "model.layers.1.mlp.experts.down_proj_scale_inv";
+  EXPECT_THAT(refusal(),
+              HasSubstr(down + " is F32 [6, 3, 2], where [6, 1, 1] of F32, BF16 or F16 were expected: one for "
+                               "each matrix"));
+  take("qwen3_moe_fp8_whole");
+  change_config([](json& config) { config["quantization_config"]["weight_block_size"] = {8, 10}; });
+  EXPECT_THAT(refusal(), HasSubstr(down + " is BF16 [6, 1, 1], where [6, 3, 2] of F32"));
 }
 
 TEST_F(Spoilt, AFolderMayHaveAnyName) {
