@@ -101,8 +101,10 @@ Engine::Engine(const OpenedModel& model, const EngineOptions& options, Communica
       window_(model.config().settings.model.sliding_window),
       tap_(std::make_unique<Tap>(options)),
       model_(for_generation(model.config(), options.layout), model.reader(), options.threads, communicator,
-             make_core(options.threads, core_)) {
+             make_core(options.threads, core_)),
+      latent_(options.threads, options.latent_room) {
   core_->hold(model_.windows());
+  latent_.hold(model_.windows());
   // What is prepared once is prepared before anybody waits for it.
   const std::int32_t token = 0;
   const Feed first{.sequence = -1, .tokens = {&token, 1}};
@@ -122,6 +124,7 @@ std::int64_t Engine::length(int sequence) const {
 void Engine::forget(int sequence) {
   length_.erase(sequence);
   core_->forget(sequence);
+  latent_.forget(sequence);
 }
 
 void Engine::check(std::span<const Feed> feeds) const {
@@ -182,9 +185,11 @@ void Engine::pass(std::span<const Portion> portions, std::span<const Feed> feeds
     }
   }
   tap_->begin(sequences);
+  latent_.begin(sequences);
   core_->begin(std::move(sequences));
   StepSums sums;
   sums.tap = tap_.get();
+  sums.latent = &latent_;
   const DeviceBatch batch = to_device(rows, 0, false, model_.row_multiple(), model_.stream());
   model_.pass(batch, sums, wanted,
               [&](std::size_t i, std::span<const float> logits) { seen(names[i].first, names[i].second, logits); });

@@ -20,13 +20,17 @@
 
 #include "core/generate/cached_core.h"
 #include "core/generate/divided_model.h"
+#include "core/generate/latent_cache.h"
 #include "core/generate/layout.h"
 #include "core/pretrained/opened_model.h"
 
 namespace orthant {
 
+constexpr std::int64_t default_latent_room = std::int64_t{4} << 30;
+
 struct EngineOptions {
-  int threads = 1;  // of the CPU
+  int threads = 1;                                 // of the CPU
+  std::int64_t latent_room = default_latent_room;  // bytes for what latent attention makes of its rows (LatentCache)
   // Plugins that divide the model among the communicator's ranks; none: it has one.
   std::vector<PluginRequest> layout = {};
   // What routers chose, if somebody wants to know: the experts of a token of a sequence (-1: of score()) in a routed
@@ -79,6 +83,7 @@ class Engine {
   std::unique_ptr<Tap> tap_;
   CachedCore* core_;  // of the model's plan
   DividedModel model_;
+  LatentCache latent_;  // its tensors are of the model's device
   std::map<int, std::int64_t> length_;
 };
 

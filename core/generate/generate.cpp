@@ -143,7 +143,8 @@ Generated answer_on(Communicator& communicator, const Task& task,
   Generated generated;
   Verifier verifier;
   const int sharing = o.run_ranks ? 1 : communicator.size();
-  EngineOptions options{.threads = std::max(1, o.threads / sharing), .layout = task.layout};
+  EngineOptions options{
+      .threads = std::max(1, o.threads / sharing), .latent_room = o.latent_room / sharing, .layout = task.layout};
   if (o.verify) {
     options.chose = [&](int sequence, std::int64_t position, int routed, std::span<const std::int32_t> experts) {
       verifier.chose(sequence, position, routed, experts);

@@ -27,11 +27,12 @@ struct GenerateOptions {
   bool ignore_eos = false;        // the tokenizer's end of text does not end an answer
   std::int64_t batch = 32;        // answers that are worked on at once
   bool log_probabilities = false;
-  bool verify = false;                 // compare with training's forward pass
-  int threads = 1;                     // of the CPU
-  std::vector<std::string> overrides;  // of the run's configuration
-  std::string layout;                  // as layout_of; empty: one rank
-  RunRanks run_ranks;                  // of a layout; empty: they are threads of this process
+  bool verify = false;                             // compare with training's forward pass
+  int threads = 1;                                 // of the CPU
+  std::int64_t latent_room = default_latent_room;  // EngineOptions'
+  std::vector<std::string> overrides;              // of the run's configuration
+  std::string layout;                              // as layout_of; empty: one rank
+  RunRanks run_ranks;                              // of a layout; empty: they are threads of this process
 };
 
 // Where an answer belongs: to which prompt, counted through prompts and then files, and which of its samples it is.

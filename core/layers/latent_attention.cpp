@@ -138,16 +138,41 @@ Tensor LatentAttention::queries(const StepContext& ctx, const Tensor& x, Saved& 
   return rotated;
 }
 
-LatentAttention::Keys LatentAttention::keys(const StepContext& ctx, const Tensor& x, Saved& saved) const {
-  Stream& s = ctx.stream;
+std::pair<Tensor, Tensor> LatentAttention::narrow(const StepContext& ctx, const Tensor& x, Saved& saved) const {
   const Tensor down = kv_down_.weight();
   const Tensor c = normed(ctx, linear(ctx, x, down.rows(0, kv_rank_)), kv_norm_, saved);
-  const auto [k_nope, v] = split_heads(linear(ctx, c, kv_up_.weight()), heads_, nope_, v_head_dim_, s);
-  const Tensor k_rope = linear(ctx, x, down.rows(kv_rank_, rope_));  // [T, rope]
+  const Tensor k_rope = linear(ctx, x, down.rows(kv_rank_, rope_));
   const Tensor rotated = ctx.device().empty(x.dtype(), k_rope.shape());
-  s.split_rotary(rotated, {}, {}, k_rope, ctx.batch.position, rotary(1, 0));
-  return {join_heads(k_nope, repeat_heads(rotated, 1, heads_, s), heads_, nope_, rope_, s),
-          join_heads(v, {}, heads_, v_head_dim_, head_dim_ - v_head_dim_, s)};
+  ctx.stream.split_rotary(rotated, {}, {}, k_rope, ctx.batch.position, rotary(1, 0));
+  return {c, rotated};
+}
+
+LatentCore::Keys LatentAttention::widen(const StepContext& ctx, const Tensor& c, const Tensor& k_rope) const {
+  Stream& s = ctx.stream;
+  const auto [k_nope, v] = split_heads(linear(ctx, c, kv_up_.weight()), heads_, nope_, v_head_dim_, s);
+  const Tensor k = join_heads(k_nope, repeat_heads(k_rope, 1, heads_, s), heads_, nope_, rope_, s);
+  return {ctx.plan.cross(latent_core_enter, k, s),
+          ctx.plan.cross(latent_core_enter, join_heads(v, {}, heads_, v_head_dim_, head_dim_ - v_head_dim_, s), s)};
+}
+
+Tensor LatentAttention::attend(const StepContext& ctx, const Tensor& q, const Tensor& x, Saved& saved) const {
+  const auto [c, k_rope] = narrow(ctx, x, saved);
+  if (ctx.sums.latent == nullptr) {
+    const auto [k, v] = widen(ctx, c, k_rope);
+    return ctx.plan.attention_core().forward(q, k, v, first_seen(ctx.batch, ctx.settings(), window_), {}, shape(ctx),
+                                             saved, ctx.stream);
+  }
+  require(core_heads_ == heads_,
+          "latent attention has {} heads and {} in its core: such a model cannot be fed token by "
+          "token",
+          heads_, core_heads_);
+  return ctx.sums.latent->attend(
+      q, join_heads(c, k_rope, 1, kv_rank_, rope_, ctx.stream),
+      [&](const Tensor& rows) {
+        const auto [of_c, of_k_rope] = split_heads(rows, 1, kv_rank_, rope_, ctx.stream);
+        return widen(ctx, of_c, of_k_rope);
+      },
+      shape(ctx), ctx.stream);
 }
 
 LatentAttention::Latent LatentAttention::latent_backward(const StepContext& ctx, Tensor dq, const Tensor& dk,
@@ -178,12 +203,8 @@ Tensor LatentAttention::forward(const StepContext& ctx, const Tensor& n, Saved& 
   const Tensor x = ctx.plan.cross(latent_enter, n, ctx.stream);  // [T, d]
   saved.push(x);
   Tensor q = queries(ctx, x, saved);
-  auto [k, v] = keys(ctx, x, saved);
   q = ctx.plan.cross(latent_core_enter, q, ctx.stream);
-  k = ctx.plan.cross(latent_core_enter, k, ctx.stream);
-  v = ctx.plan.cross(latent_core_enter, v, ctx.stream);
-  Tensor o = ctx.plan.attention_core().forward(q, k, v, first_seen(ctx.batch, ctx.settings(), window_), {}, shape(ctx),
-                                               saved, ctx.stream);
+  Tensor o = attend(ctx, q, x, saved);
   o = ctx.plan.cross(latent_core_leave, o, ctx.stream);  // [T, h c]
   o = split_heads(o, heads_, v_head_dim_, head_dim_ - v_head_dim_, ctx.stream).first;
   saved.push(o);

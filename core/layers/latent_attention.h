@@ -10,9 +10,11 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 
 #include <orthant/part.h>
 
+#include "core/layers/latent_core.h"
 #include "core/layers/layer.h"
 
 namespace orthant {
@@ -38,16 +40,18 @@ class LatentAttention final : public PartLayer {
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) const override;
 
  private:
-  struct Keys {
-    Tensor k, v;  // [T, h c] both
-  };
   AttentionShape shape(const StepContext& ctx) const;
   RotaryShape rotary(std::int64_t heads, std::int64_t plain) const;
   // c [T, r] -> norm(c), which is saved.
   Tensor normed(const StepContext& ctx, const Tensor& c, const ParamRef& weight, Saved& saved) const;
   Tensor normed_backward(const StepContext& ctx, const Tensor& d, const ParamRef& weight, Saved& saved) const;
   Tensor queries(const StepContext& ctx, const Tensor& x, Saved& saved) const;  // x [T, d] -> [T, h c]
-  Keys keys(const StepContext& ctx, const Tensor& x, Saved& saved) const;
+  // What keys and values are made of: norm(c) and the rotated k_rope. [T, kv rank], [T, rope]
+  std::pair<Tensor, Tensor> narrow(const StepContext& ctx, const Tensor& x, Saved& saved) const;
+  LatentCore::Keys widen(const StepContext& ctx, const Tensor& c, const Tensor& k_rope) const;
+  // softmax(QK')V of x [T, d]: within its sequences, or to what tokens of earlier passes have left with
+  // ctx.sums.latent.
+  Tensor attend(const StepContext& ctx, const Tensor& q, const Tensor& x, Saved& saved) const;
   // The gradients of what was made of x, and those of the parameters between.
   struct Latent {
     Tensor q, kv, k_rope;  // [T, q rank], or [T, h c] where queries are not compressed; [T, kv rank]; [T, rope]

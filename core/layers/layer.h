@@ -13,6 +13,7 @@
 
 namespace orthant {
 
+class LatentCore;     // core/layers/latent_core.h
 class RoutingTap;     // router/routing_tap.h
 class TeacherLogits;  // core/layers/distil_loss.h
 
@@ -31,6 +32,7 @@ struct StepSums {
   std::vector<Tensor> router_gradients;
   RoutingTap* tap = nullptr;         // or null
   TeacherLogits* teacher = nullptr;  // in training, or null
+  LatentCore* latent = nullptr;      // where tokens are fed one after the other, or null
 };
 
 class Layer {

@@ -5,6 +5,7 @@
 // exit_code. A failure is thrown as Error, and main exits with its code.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -43,6 +44,9 @@ void add_verify_command(CLI::App& app, int& exit_code);
 
 // Of a value that was given: an empty one is a variable of a shell that was not set. Empty: it is right.
 std::string not_empty(const std::string& value);
+
+// --latent-memory SIZE, of commands that generate: EngineOptions::latent_room.
+void add_latent_memory(CLI::App& command, std::int64_t& bytes);
 
 // What is said of a run that is weights only: how to begin with them.
 std::string how_to_train(const std::filesystem::path& run);

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <filesystem>
 
+#include <orthant/table.h>
+
 #include "core/base/output.h"
 #include "core/modules/module.h"
 #include "core/program/commands.h"
@@ -27,6 +29,17 @@ bool is_searched(const std::filesystem::path& file) {
 
 std::string not_empty(const std::string& value) {
   return value.empty() ? "the value is empty" : "";
+}
+
+void add_latent_memory(CLI::App& command, std::int64_t& bytes) {
+  command
+      .add_option_function<std::string>(
+          "--latent-memory", [&bytes](const std::string& text) { bytes = text == "0" ? 0 : *parse_bytes(text); },
+          "For keys and values of latent attention; where they find no room they are made again for each token")
+      ->check([](const std::string& text) {
+        return text == "0" || parse_bytes(text).has_value() ? "" : "'" + text + "': expected a size, as \"4 GiB\"";
+      })
+      ->type_name("SIZE");
 }
 
 std::string how_to_train(const std::filesystem::path& run) {

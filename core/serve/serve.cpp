@@ -88,7 +88,7 @@ void serve(const ServeOptions& options, const PluginKeys& plugin_keys, const Plu
   const OpenedModel model(options.model, "serve", options.overrides, plugin_keys, plugin_kinds);
   const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(model, options.tokenizer);
   run_threads(1, [&](Communicator& communicator) {
-    Engine engine(model, {.threads = options.threads}, communicator);
+    Engine engine(model, {.threads = options.threads, .latent_room = options.latent_room}, communicator);
     const std::size_t batch = static_cast<std::size_t>(options.batch);
     Generator generator(engine, tokenizer.get(), batch);
     ModelLoop loop(generator, batch, waiting_answers);

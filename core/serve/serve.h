@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/config/config.h"
+#include "core/generate/engine.h"
 
 namespace orthant {
 
@@ -16,13 +17,14 @@ struct ServeOptions {
   std::string name;             // that clients give; empty: the folder's
   std::string tokenizer;        // a file or "bytes"; empty: the model's own, or bytes where it has none
   std::string host = "127.0.0.1";
-  int port = 8000;                     // 0: a free one
-  std::int64_t batch = 16;             // answers that are worked on at once
-  std::int64_t max_tokens = 0;         // of a prompt and its answer; 0: see default_context
-  std::string token;                   // that clients must show; empty: none
-  std::filesystem::path token_file;    // which holds it
-  int threads = 1;                     // of the CPU
-  std::vector<std::string> overrides;  // of the run's configuration
+  int port = 8000;                                 // 0: a free one
+  std::int64_t batch = 16;                         // answers that are worked on at once
+  std::int64_t max_tokens = 0;                     // of a prompt and its answer; 0: see default_context
+  std::string token;                               // that clients must show; empty: none
+  std::filesystem::path token_file;                // which holds it
+  int threads = 1;                                 // of the CPU
+  std::int64_t latent_room = default_latent_room;  // EngineOptions'
+  std::vector<std::string> overrides;              // of the run's configuration
 };
 
 // What clients can use it by.

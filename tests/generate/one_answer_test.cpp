@@ -97,6 +97,7 @@ Trained by_training(const OpenedModel& model, const std::vector<std::vector<std:
 struct Case {
   std::string name, model;
   std::vector<std::string> overrides;
+  std::int64_t latent_room = default_latent_room;
 };
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
@@ -120,7 +121,7 @@ TEST_P(OneAnswer, InWhateverPortions) {
         chosen[{routed, sequence, position}] = {experts.begin(), experts.end()};
       };
       run_threads(1, [&](Communicator& communicator) {
-        Engine engine(model, {.threads = threads, .chose = chose}, communicator);
+        Engine engine(model, {.threads = threads, .latent_room = GetParam().latent_room, .chose = chose}, communicator);
         const auto seen = [&](int sequence, std::int64_t position, std::span<const float> logits) {
           EXPECT_TRUE(
               same_bits(logits, trained.logits[static_cast<std::size_t>(sequence)][static_cast<std::size_t>(position)]))
@@ -195,6 +196,16 @@ TEST_P(OneAnswer, TheLossToo) {
 std::vector<Case> cases() {
   std::vector<Case> all = {{"switch", "mixtral", {"moe.router=\"switch\"", "moe.top_k=1"}},
                            {"window", "mistral", {"model.sliding_window=20"}}};
+  // Latent attention whose keys and values find no room, and room for some: three sequences of 150 tokens in two layers
+  // take 18 tiles of 64 tokens.
+  for (const std::int64_t tiles : {0, 7}) {
+    for (const std::string model : {"deepseek_v2", "deepseek_v3"}) {
+      const std::int64_t room = tiles * KeyValueCache(4, 10).bytes_of(64);
+      all.push_back({fmt::format("{}_fp32_room_for_{}", model, tiles), model, {}, room});
+      all.push_back({fmt::format("{}_bf16_room_for_{}", model, tiles), model, {"run.dtype=\"bf16\""}, room});
+      all.push_back({fmt::format("{}_window_room_for_{}", model, tiles), model, {"model.sliding_window=20"}, room});
+    }
+  }
   for (const std::string model :
        {"llama", "mistral", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gpt_oss"}) {
     all.push_back({model + "_fp32", model, {}});

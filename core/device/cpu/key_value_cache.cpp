@@ -17,6 +17,10 @@ std::int64_t KeyValueCache::block_floats() const {
   return kv_heads_ * side * (head_dim_ + padded_);
 }
 
+std::int64_t KeyValueCache::bytes_of(std::int64_t tokens) const {
+  return (tokens + side - 1) / side * block_floats() * static_cast<std::int64_t>(sizeof(float));
+}
+
 void KeyValueCache::grow(std::int64_t rows) {
   const std::size_t wanted = static_cast<std::size_t>((length_ + rows + side - 1) / side);
   const std::size_t floats = static_cast<std::size_t>(block_floats()), had = blocks_.size();

@@ -20,6 +20,9 @@ class KeyValueCache {
   KeyValueCache(std::int64_t kv_heads, std::int64_t head_dim);
 
   std::int64_t length() const { return length_; }
+  // Of memory: now, and of a cache for so many tokens.
+  std::int64_t bytes() const { return bytes_of(length_); }
+  std::int64_t bytes_of(std::int64_t tokens) const;
   // Makes room for `rows` further tokens, whose keys and values are to be put before anything attends to them.
   // Errors: std::bad_alloc; then nothing has changed.
   void grow(std::int64_t rows);
