@@ -10,6 +10,7 @@
 #include <system_error>
 #include <vector>
 
+#include "core/base/bytes_text.h"
 #include "core/checkpoint/checkpoint.h"
 
 namespace orthant {
@@ -41,6 +42,16 @@ void Disk::create_folder(const std::filesystem::path& path) const {
       sync_folder(folder.has_parent_path() ? folder.parent_path() : ".");
     }
   }
+}
+
+void Disk::require_room(const std::filesystem::path& folder, std::uint64_t bytes, std::string_view do_instead) const {
+  before("room", folder);
+  std::error_code error;
+  const std::filesystem::space_info there = std::filesystem::space(folder, error);
+  require(error || there.available >= bytes,
+          "{} are to be written to '{}', and its disk has room for {}: {}. Nothing was written",
+          bytes_text(static_cast<std::int64_t>(bytes)), folder.parent_path().string(),
+          bytes_text(static_cast<std::int64_t>(there.available)), do_instead);
 }
 
 void Disk::sync_folder(const std::filesystem::path& path) const {

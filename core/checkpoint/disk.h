@@ -15,7 +15,7 @@ namespace orthant {
 
 class Disk {
  public:
-  // Called before each operation: "create", "write", "sync", "rename", "remove". A test throws from it.
+  // Called before each operation: "create", "write", "sync", "rename", "remove", "room". A test throws from it.
   using Hook = std::function<void(std::string_view operation, const std::filesystem::path& path)>;
   explicit Disk(Hook hook = {}) : hook_(std::move(hook)) {}
 
@@ -30,6 +30,9 @@ class Disk {
   // Replaces the file, or makes it: at any time the whole old text or the whole new one is there.
   void replace_file(const std::filesystem::path& path, std::string_view text) const;
   void rename(const std::filesystem::path& from, const std::filesystem::path& to) const;
+  // Before much is written into a folder that is there. do_instead: what the user may do, for the message. Errors:
+  // Error where its file system has no room for so many bytes; one that does not say how much it has is trusted.
+  void require_room(const std::filesystem::path& folder, std::uint64_t bytes, std::string_view do_instead) const;
   void remove_all(const std::filesystem::path& path) const;
 
   void before(std::string_view operation, const std::filesystem::path& path) const {

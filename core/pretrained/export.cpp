@@ -5,7 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "core/arch/parameter_table.h"
@@ -110,6 +112,13 @@ std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader,
     heads.push_back(exported.tensor);
   }
   SafetensorsWriter writer(file, heads, {{"format", "pt"}});  // transformers refuses a file without it
+  std::uint64_t bytes = 0;
+  for (const FileTensor& head : heads) {
+    bytes += static_cast<std::uint64_t>(
+                 std::accumulate(head.sizes.begin(), head.sizes.end(), std::int64_t{1}, std::multiplies<>())) *
+             head.dtype.bytes();
+  }
+  disk.require_room(path.parent_path(), bytes, "make room, give -o on another disk, or --dtype bf16 for half of it");
   std::vector<float> values, ours;
   std::vector<BFloat16> rounded;
   std::int64_t parameters = 0;
@@ -231,6 +240,9 @@ std::vector<std::string> without_twin(const Config& config) {
 }
 
 ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
+  if (options.output.empty()) {
+    throw ConfigError("the output has no name: give the folder to export into");
+  }
   const fs::path output = fs::absolute(options.output / "").lexically_normal().parent_path();
   const bool filled = check_output(output, options.replace_existing, options.adapter);
   const RunSource source = find_run_source(options.run, "export");

@@ -32,9 +32,16 @@ constexpr std::size_t most_named = 8;
 
 ConfigLink::Theirs read_config(const fs::path& source) {
   const fs::path path = source / "config.json";
-  if (!fs::exists(path)) {
-    throw ConfigError(
-        fmt::format("'{}' has no config.json: give the folder of a model as it was published", source.string()));
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    throw ConfigError(fmt::format("'{}' {}", source.string(),
+                                  !fs::exists(source, error)
+                                      ? "is not there: give the folder of a model as it was published. Nothing is "
+                                        "loaded from the network"
+                                  : !fs::is_directory(source, error) ? "is a file: give the folder that it lies in"
+                                  : fs::exists(source / "config.resolved.toml", error)
+                                      ? "is a run already: [train] from takes it as it is"
+                                      : "has no config.json: give the folder of a model as it was published"));
   }
   const MappedFile file(path);
   const Json json = parse_json(file.bytes(), fmt::format("'{}'", path.string()));
@@ -238,8 +245,9 @@ std::vector<TravellingFile> read_travelling_files(const fs::path& source) {
   for (const std::string& name : travelling_files()) {
     if (std::optional<std::string> text = read_text_file(source / name)) {
       if (name.ends_with(".json") && !nlohmann::json::accept(*text)) {
-        throw ConfigError(fmt::format("'{}' ({} bytes) is no JSON that can be read to its end: copy it again",
-                                      (source / name).string(), text->size()));
+        throw ConfigError(fmt::format(
+            "'{}' ({} bytes) {}", (source / name).string(), text->size(),
+            is_lfs_pointer(*text) ? lfs_pointer_advice : "is no JSON that can be read to its end: copy it again"));
       }
       files.push_back({name, std::move(*text)});
     }
@@ -251,7 +259,7 @@ std::vector<TravellingFile> read_travelling_files(const fs::path& source) {
 
 ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin_keys,
                           const PluginKinds& plugin_kinds) {
-  NewRun run(options.output);
+  NewRun run(options.output, options.elsewhere);
   ConfigLink::Theirs theirs = read_config(options.source);
   const Family& family = family_in(theirs, options.source);
   const std::string where = fmt::format("'{}'", (options.source / "config.json").string());

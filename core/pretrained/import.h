@@ -23,6 +23,8 @@ struct ImportOptions {
   std::filesystem::path output;       // the run's folder, to be made
   std::vector<std::string> left_out;  // patterns (* and ?) of tensors that are not to be used
   std::string check_by = {};          // a Python with transformers, which computes logits to compare with; empty: none
+  // What the user may do where the disk has no room for the weights.
+  std::string elsewhere = "make room, or give -o on another disk";
 };
 
 struct ImportResult {

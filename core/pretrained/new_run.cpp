@@ -1,6 +1,7 @@
 #include "core/pretrained/new_run.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/arch/parameter_table.h"
 #include "core/checkpoint/checkpoint.h"
@@ -74,9 +75,10 @@ void NewRun::copy_tokenizer(const fs::path& tokenizer) const {
   disk_.sync_folder(folder);
 }
 
-NewRun::NewRun(const fs::path& output) : output_(run_folder(output)), ids_{.run = new_id(), .job = new_id()} {
+NewRun::NewRun(const fs::path& output, std::string elsewhere)
+    : output_(run_folder(output)), elsewhere_(std::move(elsewhere)), ids_{.run = new_id(), .job = new_id()} {
   if (fs::exists(output_) && !(fs::is_directory(output_) && fs::is_empty(output_))) {
-    throw ConfigError(fmt::format("'{}' is there already: give the folder of a run that is not", output_.string()));
+    throw ConfigError(fmt::format("'{}' is there already: give another name, or remove it", output_.string()));
   }
   workshop_ = std::make_unique<Workshop>(disk_, output_);
 }
@@ -99,6 +101,11 @@ Config NewRun::configure(const OurKeys& keys, const std::string& about, const Pl
 }
 
 void NewRun::write_weights(const Config& config, const std::vector<NewTensor>& tensors) const {
+  std::uint64_t bytes = 0;
+  for (const NewTensor& tensor : tensors) {
+    bytes += static_cast<std::uint64_t>(tensor.shape.elements()) * sizeof(float);
+  }
+  disk_.require_room(workshop_->path(), bytes, elsewhere_);
   CheckpointWriter writer(workshop_->path() / "checkpoints", 0, 0, 1);
   for (const NewTensor& tensor : tensors) {
     SliceMeta slice{.name = tensor.name, .dtype = DType::f32, .global = tensor.shape, .offset = {}, .size = {}};

@@ -31,8 +31,9 @@ std::int64_t elements_of(const Settings& settings, Counted what = Counted::all);
 
 class NewRun {
  public:
-  // Errors: ConfigError where `output` is there and is not an empty folder.
-  explicit NewRun(const std::filesystem::path& output);
+  // elsewhere: what the user may do where the disk has no room for the weights. Errors: ConfigError where `output` is
+  // there and is not an empty folder, or somebody is writing it.
+  explicit NewRun(const std::filesystem::path& output, std::string elsewhere = "make room, or give -o on another disk");
 
   const std::filesystem::path& output() const { return output_; }
   const Workshop& workshop() const { return *workshop_; }
@@ -44,13 +45,15 @@ class NewRun {
   // What lies in the folder `tokenizer`, into pretrained/; nothing where it is empty. The ids are still those of the
   // model that the weights come from; its config.json and receipt are not: they are of other weights.
   void copy_tokenizer(const std::filesystem::path& tokenizer) const;
-  // The checkpoint of step 0, as one rank would save it. One tensor at a time is in memory.
+  // The checkpoint of step 0, as one rank would save it. One tensor at a time is in memory. Errors: Error where the
+  // disk has no room for all of them, before the first; what the disk refuses.
   void write_weights(const Config& config, const std::vector<NewTensor>& tensors) const;
   // Writes config.resolved.toml; from here on the run is there.
   void finish(const Config& config) const;
 
  private:
   std::filesystem::path output_;
+  std::string elsewhere_;
   Disk disk_;
   std::unique_ptr<Workshop> workshop_;
   RunIds ids_;

@@ -36,7 +36,12 @@ OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::ve
   if (is_published(source)) {
     imported_ = std::make_unique<ScratchFolder>();
     run = imported_->path() / "run";
-    import_model({.source = source, .output = run, .left_out = {}}, plugin_keys, plugin_kinds);
+    import_model({.source = source,
+                  .output = run,
+                  .left_out = {},
+                  .check_by = {},
+                  .elsewhere = "make room, or set TMPDIR to a folder on another disk"},
+                 plugin_keys, plugin_kinds);
   }
   const RunSource found = find_run_source(run, what);
   checkpoint_ = found.checkpoint;

@@ -19,6 +19,12 @@ constexpr const char* index_name = "model.safetensors.index.json";
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
+    if (name.ends_with(".gguf")) {
+      throw ConfigError(
+          fmt::format("'{}' has '{}' and no {}: models in GGUF are not read. Give the folder from which it "
+                      "was made",
+                      folder.string(), name, single));
+    }
     if (name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth")) {
       throw ConfigError(
           fmt::format("'{}' has '{}' and no {}: files that run code when they are loaded are not read. Save the model "
@@ -87,7 +93,18 @@ SourceWeights::SourceWeights(const fs::path& folder) {
   }
 }
 
+bool is_lfs_pointer(std::string_view bytes) {
+  return bytes.starts_with("version https://git-lfs.github.com/spec/");
+}
+
 void SourceWeights::open(const fs::path& path) {
+  {
+    const MappedFile file(path);
+    const std::span<const std::byte> bytes = file.bytes();
+    if (is_lfs_pointer({reinterpret_cast<const char*>(bytes.data()), bytes.size()})) {
+      throw ConfigError(fmt::format("'{}' {}", path.string(), lfs_pointer_advice));
+    }
+  }
   files_.emplace_back(path);
   for (const FileTensor& tensor : files_.back().tensors()) {
     const auto [there, added] = places_.emplace(tensor.name, Place{files_.size() - 1, &tensor});

@@ -5,11 +5,17 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/checkpoint/safetensors.h"
 
 namespace orthant {
+
+// What a clone without Git LFS has in the place of a large file, and what to do.
+bool is_lfs_pointer(std::string_view bytes);
+constexpr const char* lfs_pointer_advice =
+    "is a pointer of Git LFS and not the file: fetch it (git lfs pull in that folder)";
 
 // Thread safety: const calls from any thread.
 class SourceWeights {

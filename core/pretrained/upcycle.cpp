@@ -45,8 +45,8 @@ void check(const UpcycleOptions& o, const Settings& dense) {
     refuse(fmt::format("--granularity {} does not divide the FFN's {} channels", o.granularity, d_ff_of(dense)));
   }
   if (o.top_k < 1 || o.top_k > o.experts / o.granularity) {
-    refuse(fmt::format("--top-k {}: a token's {} whole FFNs of {} experts each are more than {} experts", o.top_k,
-                       o.top_k, o.granularity, o.experts));
+    refuse(fmt::format("--top-k {}: a token's {} whole FFNs of {} experts each are more than {} experts; at most {}",
+                       o.top_k, o.top_k, o.granularity, o.experts, o.experts / o.granularity));
   }
   if (!(o.noise >= 0 && o.noise <= 1)) {
     refuse(fmt::format("--noise {}: between 0 and 1", o.noise));

@@ -2,10 +2,15 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <orthant/error.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <span>
 #include <system_error>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/file_lock.h"
@@ -15,18 +20,40 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder's lock, or -1 where somebody holds it or there are none. Its owner gives it back by closing.
-int locked(const fs::path& folder) {
-  const int opened = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-  if (opened >= 0 && lock_file(opened, false) != 0) {
-    ::close(opened);
-    return -1;
+// A folder that is locked as long as this is. Where there are no locks it is not.
+class Locked {
+ public:
+  Locked(const fs::path& folder, bool wait) {
+    opened_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    error_ = opened_ < 0 ? errno : lock_file(opened_, false);
+    for (int tries = 0; wait && error_ == EWOULDBLOCK && tries < 200; ++tries) {  // two seconds
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      error_ = lock_file(opened_, false);
+    }
   }
-  return opened;
+  ~Locked() {
+    if (opened_ >= 0) {
+      ::close(opened_);
+    }
+  }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+  bool mine() const { return error_ == 0; }
+  bool of_another() const { return error_ == EWOULDBLOCK; }
+  int take() { return mine() ? std::exchange(opened_, -1) : -1; }
+
+ private:
+  int opened_, error_;
+};
+
+std::string others_of(const fs::path& output) {
+  return output.filename().string() + ".tmp-";
 }
 
-void remove_what_was_left(const fs::path& output) {
-  const std::string prefix = output.filename().string() + ".tmp-";
+// What killed processes have left beside the output goes. Errors: ConfigError for a process that lives.
+void clear(const fs::path& output) {
+  const std::string prefix = others_of(output);
   std::vector<fs::path> left;
   std::error_code error;
   for (fs::directory_iterator it(output.parent_path(), error), end; !error && it != end; it.increment(error)) {
@@ -38,10 +65,14 @@ void remove_what_was_left(const fs::path& output) {
     }
   }
   for (const fs::path& folder : left) {
-    if (const int lock = locked(folder); lock >= 0) {
+    const Locked lock(folder, false);
+    if (lock.of_another()) {
+      throw ConfigError(fmt::format("process {} is writing '{}' just now: wait for its end, or give another folder",
+                                    folder.filename().string().substr(prefix.size()), output.string()));
+    }
+    if (lock.mine()) {
       std::error_code ignored;
       fs::remove_all(folder, ignored);
-      ::close(lock);
     }
   }
 }
@@ -50,9 +81,11 @@ void remove_what_was_left(const fs::path& output) {
 
 Workshop::Workshop(const Disk& disk, const fs::path& output)
     : disk_(disk), path_(output.string() + fmt::format(".tmp-{}", getpid())), output_(output) {
-  remove_what_was_left(output);
+  disk.create_folder(output.parent_path());
+  const Locked turn(output.parent_path(), true);  // two that begin at once take turns
+  clear(output);
   disk.create_folder(path_);
-  lock_ = locked(path_);
+  lock_ = Locked(path_, false).take();
 }
 
 Workshop::~Workshop() {

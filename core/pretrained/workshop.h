@@ -1,6 +1,6 @@
 // Workshop: a folder beside the output, OUTPUT.tmp-PID, in which files are made; it becomes the output at once, or
-// goes. A process that was killed leaves its own: the next one for the same output removes it. Whose process lives is
-// locked, where the file system has locks, and stays.
+// goes. A process that was killed leaves its own: the next one for the same output removes it. One whose process lives
+// is locked, where the file system has locks, and there is no second one beside it.
 #pragma once
 
 #include <filesystem>
@@ -12,6 +12,7 @@ namespace orthant {
 
 class Workshop {
  public:
+  // Errors: ConfigError where another process is writing `output`.
   Workshop(const Disk& disk, const std::filesystem::path& output);
   ~Workshop();
   Workshop(const Workshop&) = delete;

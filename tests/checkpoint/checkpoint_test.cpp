@@ -9,6 +9,7 @@
 #include <set>
 
 #include "tests/data/temporary_folder.h"
+#include "tests/support/error_of.h"
 
 namespace orthant::checkpoint_test {
 namespace {
@@ -192,6 +193,15 @@ TEST_F(Checkpoint, ASaveReplacesTheLeavingsOfAKilledOneAndACheckpointOfTheSameSt
   save(3, {{whole}}, {{"try", "2"}});
   EXPECT_EQ(CheckpointReader(root() / "step_000003").state().at("try"), "2");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(root()), {}), 1);
+}
+
+TEST(Disk, SaysWhereThereIsNoRoom) {
+  const TemporaryFolder folder;
+  const Disk disk;
+  disk.require_room(folder.path(), 1, "make room");
+  EXPECT_THAT(test::error_of([&] { disk.require_room(folder.path(), std::uint64_t{1} << 60, "make room"); }),
+              testing::AllOf(testing::HasSubstr("1048576.00 TiB are to be written"), testing::HasSubstr("has room for"),
+                             testing::HasSubstr("make room. Nothing was written")));
 }
 
 }  // namespace

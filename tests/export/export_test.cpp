@@ -333,7 +333,7 @@ TEST_F(Export, Program) {
   EXPECT_EQ(config_in(out_).at("torch_dtype"), "float32");
   EXPECT_EQ(program(arguments + " --dtype fp16").first, 2);
 
-  // What a killed export left is removed, what a living one holds stays, and what is no export's.
+  // Of two exports into one folder the second is refused, and touches nothing.
   const std::string left = out_.string() + ".tmp-1", held = out_.string() + ".tmp-2",
                     other = out_.string() + ".tmp-mine";
   for (const std::string& folder : {left, held, other}) {
@@ -341,10 +341,16 @@ TEST_F(Export, Program) {
   }
   const int lock = ::open(held.c_str(), O_RDONLY | O_DIRECTORY);
   ASSERT_EQ(::flock(lock, LOCK_EX | LOCK_NB), 0);
-  EXPECT_EQ(program(arguments + " --force").first, 0);
-  EXPECT_FALSE(fs::exists(left));
+  const auto [second, busy] = program(arguments + " --force");
+  EXPECT_EQ(second, 78);
+  EXPECT_THAT(busy, HasSubstr(fmt::format("process 2 is writing '{}' just now: wait for its end", out_.string())));
   EXPECT_TRUE(fs::exists(held) && fs::exists(other));
   ::close(lock);
+  // What a killed export left is removed, and not what is no export's.
+  fs::create_directories(left);
+  EXPECT_EQ(program(arguments + " --force").first, 0);
+  EXPECT_FALSE(fs::exists(left) || fs::exists(held));
+  EXPECT_TRUE(fs::exists(other));
 
   // A name alone is no folder, but the usual one may be meant.
   const auto [unknown, hint] = program("export small -o x", run_.parent_path().parent_path());

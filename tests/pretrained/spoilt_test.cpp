@@ -133,6 +133,26 @@ TEST_F(Spoilt, WeightsThatAreNotFiniteAreRefused) {
   EXPECT_THAT(refusal(), HasSubstr("holds nan at element"));
 }
 
+TEST_F(Spoilt, WhatIsNoPublishedModelIsToldApart) {
+  const auto from = [&](const fs::path& source) {
+    return test::error_of([&] { import_into(folder_ / "run", source); });
+  };
+  EXPECT_THAT(from(folder_ / "absent"), AllOf(HasSubstr("absent' is not there"), HasSubstr("from the network")));
+  take("mistral");
+  EXPECT_THAT(from(folder_ / "source/config.json"), HasSubstr("is a file: give the folder that it lies in"));
+  import_into(folder_ / "made", folder_ / "source");
+  EXPECT_THAT(from(folder_ / "made"), HasSubstr("is a run already: [train] from takes it"));
+  const char* pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+  std::ofstream(folder_ / "source/tokenizer.json") << pointer;
+  EXPECT_THAT(refusal(),
+              AllOf(HasSubstr("tokenizer.json' (70 bytes) is a pointer of Git LFS"), HasSubstr("git lfs pull")));
+  fs::remove(folder_ / "source/tokenizer.json");
+  std::ofstream(folder_ / "source/model.safetensors") << pointer;
+  EXPECT_THAT(refusal(), HasSubstr("model.safetensors' is a pointer of Git LFS"));
+  fs::rename(folder_ / "source/model.safetensors", folder_ / "source/model.gguf");
+  EXPECT_THAT(refusal(), HasSubstr("has 'model.gguf' and no model.safetensors"));
+}
+
 TEST_F(Spoilt, ATensorOfTwoFilesAndAFileThatIsMissingAreRefused) {
   take("mistral");
   rewrite(same_name, "b.safetensors");
