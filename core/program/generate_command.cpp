@@ -11,9 +11,8 @@
 #include "core/base/output.h"
 #include "core/generate/generate.h"
 #include "core/program/commands.h"
-#include "core/run/rank.h"
+#include "core/program/generate_ranks.h"
 #include "core/session/session.h"
-#include "parallel/launch/external_launcher.h"
 
 namespace orthant {
 namespace {
@@ -44,28 +43,6 @@ void print_line(const GeneratedText& text, bool log_probabilities) {
   put("{}\n", line.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-// Several processes that mpirun or srun has started are the ranks of the layout.
-RunRanks ranks_of(const ExternalRank& external) {
-  return [external](const Config& config, int ranks, const std::function<void(Communicator&)>& body) {
-    const std::string& name = config.settings.run.communicator;
-    if (name != "mpi" || !external.known_to_mpi) {
-      throw ConfigError(
-          fmt::format("{}, with run.communicator = \"{}\": several processes answer together by \"mpi\" alone, started "
-                      "by mpirun or "
-                      "srun; say --set 'run.communicator=\"mpi\"', or start one process, whose threads are the ranks",
-                      external.describe(), name));
-    }
-    if (external.world_size != ranks) {
-      throw ConfigError(fmt::format("{}, and the layout has {} rank{}: start as many, or change the layout",
-                                    external.describe(), ranks, ranks == 1 ? "" : "s"));
-    }
-    RankEnvironment rank;
-    rank.rank = external.rank;
-    rank.world_size = external.world_size;
-    with_communicator(config, rank, body);
-  };
-}
-
 void print_end(const GenerateOptions& o, const Generated& generated) {
   if (generated.drops_capacity) {
     say("generated without the capacity that experts have in training: no token is dropped");
@@ -87,7 +64,7 @@ void print_end(const GenerateOptions& o, const Generated& generated) {
 void add_generate_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("generate", "Go on with texts");
   auto o = std::make_shared<GenerateOptions>();
-  auto json = std::make_shared<bool>(false);
+  auto json = std::make_shared<bool>(false), processes = std::make_shared<bool>(false);
   o->threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   command->add_option("RUN", o->model, "A run's or a checkpoint's folder, or a published model's")->required();
   command->add_option("--prompt", o->prompts, "A text to go on with; several may be given")->allow_extra_args(false);
@@ -108,23 +85,23 @@ void add_generate_command(CLI::App& app, int& exit_code) {
   command->add_option("--tokenizer", o->tokenizer,
                       "A tokenizer.json, a .model, \"bytes\", or \"none\": ids alone; else the model's own");
   command->add_option("--threads", o->threads, "Threads of the CPU")->check(CLI::Range(1, 4096));
+  add_latent_memory(*command, o->latent_room);
   command->add_option("--set", o->overrides, "A key of the run's configuration, as for train")->allow_extra_args(false);
   command
       ->add_option(
           "--layout", o->layout,
           "Divide the model among ranks, by the run's [plugins] tables (run) or those of a configuration file: "
-          "threads of this process, or mpirun's processes")
+          "threads of this process, or the processes of mpirun, srun or torchrun")
       ->check(not_empty)
       ->type_name("run|FILE");
+  command->add_flag("--processes", *processes,
+                    "The ranks of --layout are processes of this machine, each with a GPU of its own if it has one");
   command->add_flag("--log-probabilities", o->log_probabilities, "Of each token, by the model")
       ->needs(command->add_flag("--json", *json, "Print a JSON line an answer"));
-  command->callback([o, json, &exit_code] {
-    std::optional<ExternalRank> external;
-    if (!o->layout.empty()) {
-      external = find_external_rank(process_environment());
-    }
-    if (external && external->world_size > 1) {
-      o->run_ranks = ranks_of(*external);
+  command->callback([o, json, processes, &exit_code] {
+    if (const std::optional<int> code = arrange_ranks(*o, *processes)) {
+      exit_code = *code;
+      return;
     }
     const bool one = o->prompts.size() == 1 && o->files.empty() && o->samples == 1;
     // finish_output() is content with a reader who had seen enough; nothing more is generated for him.
@@ -150,7 +127,7 @@ void add_generate_command(CLI::App& app, int& exit_code) {
       return written();
     };
     const Generated generated = generate(*o, keys_of_plugin, kinds_of_plugin, piece, done);
-    if (!external || external->rank == 0) {
+    if (!o->run_ranks || speaks_for_ranks()) {
       print_end(*o, generated);
     }
     exit_code = static_cast<int>(o->verify && !generated.verification.equal() ? ExitCode::failure : ExitCode::ok);

@@ -12,12 +12,12 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "core/base/output.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/config.h"
 #include "core/program/commands.h"
+#include "core/program/rank_start.h"
 #include "core/run/find_checkpoint.h"
 #include "core/run/resumable.h"
 #include "core/run/run_folder.h"
@@ -26,12 +26,10 @@
 #include "core/session/session.h"
 #include "parallel/launch/external_launcher.h"
 #include "parallel/launch/hostfile.h"
-#include "parallel/launch/local_meeting.h"
 #include "parallel/launch/meeting_point.h"
 #include "parallel/launch/signal_scope.h"
 #include "parallel/launch/start_secret.h"
 #include "parallel/launch/supervisor.h"
-#include "parallel/local/segment.h"
 
 namespace orthant {
 namespace {
@@ -42,26 +40,6 @@ struct LaunchOptions {
   std::string resume;
   int max_restarts = 0;
   bool dry_run = false;
-};
-
-class LocalRankSegment : public RankSegment {
- public:
-  explicit LocalRankSegment(std::shared_ptr<LocalSegment> segment) : segment_(std::move(segment)) {}
-  int descriptor() const override { return segment_->fd(); }
-  void mark_failed(int rank, const std::string& why) noexcept override { segment_->mark_failed(rank, why); }
-  std::optional<RankFailure> failure() const override {
-    const auto failure = segment_->failure();
-    return failure ? std::optional(RankFailure{failure->rank, failure->why}) : std::nullopt;
-  }
-  std::int64_t step(int rank) const override { return segment_->step(rank); }
-  void excuse_silence() noexcept override {
-    for (int rank = 0; rank < segment_->world_size(); ++rank) {
-      segment_->say_busy(rank);
-    }
-  }
-
- private:
-  std::shared_ptr<LocalSegment> segment_;
 };
 
 struct Needed {
@@ -110,48 +88,15 @@ int agreed_world_size(const LaunchOptions& options, const std::optional<External
   return world_size;
 }
 
-// Refuses a communicator that cannot serve ranks started this way, with what can.
-void check_communicator(const Config& config, const LaunchOptions& options, const std::optional<ExternalRank>& external,
-                        int world_size) {
-  const std::string& name = config.settings.run.communicator;
-  const std::string found = fmt::format("run.communicator is '{}' (from {})", name, config.origin("run.communicator"));
-  if (name == "local" && !options.hostfile.empty()) {
-    throw ConfigError(
-        fmt::format("{}: it serves the ranks of one machine, but --hostfile was given. Use "
-                    "communicator = \"mpi\" (--set run.communicator=mpi), or leave that out",
-                    found));
-  }
-  if (!external || world_size == 1) {
-    return;
-  }
-  if (name == "local" && !external->on_one_machine) {
-    throw ConfigError(fmt::format(
-        "{}: it serves the ranks of one machine, and {} does not say that these are on one. For several machines start "
-        "them by mpirun, srun or `./launch --hostfile`, with communicator = \"mpi\" (--set run.communicator=mpi)",
-        found, external->launcher));
-  }
-  if (name == "mpi" && !external->known_to_mpi) {
-    throw ConfigError(fmt::format(
-        "{}, and {} started these ranks, of which MPI knows nothing. {}", found, external->launcher,
-        external->on_one_machine
-            ? "These are on one machine: use communicator = \"local\" (--set run.communicator=local)"
-            : "Start them by mpirun, srun or `./launch --hostfile` instead; on one machine, communicator = \"local\" "
-              "works under torchrun too"));
-  }
-}
-
 std::vector<std::string> train_command(const ConfigArguments& arguments, const std::string& resume) {
-  std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  require(!error, "cannot find this program under /proc/self/exe: {}", error.message());
-  std::vector<std::string> command = {program.string(), "train", arguments.file};
+  std::vector<std::string> words = {"train", arguments.file};
   for (const std::string& value : arguments.overrides) {
-    command.insert(command.end(), {"--set", value});
+    words.insert(words.end(), {"--set", value});
   }
   if (!resume.empty()) {
-    command.insert(command.end(), {"--resume", resume});
+    words.insert(words.end(), {"--resume", resume});
   }
-  return command;
+  return own_command(words);
 }
 
 // Replaces this process by mpirun; returns only from a dry run. exported: more variables for the ranks.
@@ -233,8 +178,7 @@ int launch(const ConfigArguments& arguments, const LaunchOptions& options) {
   check_resume(options.resume, run_directory / "checkpoints");
   const std::vector<std::string> train = train_command(arguments, options.resume);
 
-  const bool local = run.communicator == "local";
-  check_communicator(config, options, external, world_size);
+  check_communicator(config, external, world_size, !options.hostfile.empty());
   if (external && (!options.hostfile.empty() || options.max_restarts > 0)) {
     throw ConfigError(fmt::format("{} cannot be used under {}, which starts the ranks itself",
                                   options.hostfile.empty() ? "--max-restarts" : "--hostfile", external->launcher));
@@ -257,43 +201,13 @@ int launch(const ConfigArguments& arguments, const LaunchOptions& options) {
   plan.command = train;
   plan.restart_command = train;  // rank 0 sees what this job has done already, and goes on with that
   plan.run_directory = run_directory;
-  plan.world_size = world_size;
-  plan.local_ranks = world_size;
   plan.max_restarts = options.max_restarts;
   plan.ranks_ask_for_signals = true;
   // Ranks of an external launcher start at their own pace: rank 0 makes room, once all of them are there.
   plan.append_logs = goes_on_in(run_directory, options.resume) || external.has_value();
-  std::string summary = fmt::format("{} local rank{}", world_size, world_size == 1 ? "" : "s");
-  if (external) {
-    plan.first_rank = external->rank;
-    plan.first_local_rank = external->local_rank;
-    plan.local_ranks = 1;
-    plan.plain_output = true;  // other ranks' lines come in between, and the terminal may be the launcher's invention
-    summary = external->describe();
-  }
-  // More threads than processors: OpenMP's waiting threads must sleep, or they take the time of those that work.
-  const unsigned processors = std::max(1u, std::thread::hardware_concurrency());
-  if (static_cast<std::uint64_t>(plan.local_ranks) * static_cast<std::uint64_t>(run.threads) > processors &&
-      std::getenv("OMP_WAIT_POLICY") == nullptr) {
-    plan.environment.emplace_back("OMP_WAIT_POLICY", "passive");
-  }
-  if (const auto where = meeting_point(process_environment(), external); where && !local && world_size > 1) {
-    plan.environment.emplace_back("ORTHANT_RENDEZVOUS", *where);
-  }
-  std::optional<StartSecret> secret;  // of ranks that find each other themselves
-  if (world_size > 1 && run.communicator != "mpi" && (external || !local)) {
-    external ? secret.emplace(process_environment(), *external, run_directory, options.dry_run)
-             : secret.emplace(process_environment());
-  }
-  if (secret && !local) {
-    const auto variables = secret->variables();
-    plan.environment.insert(plan.environment.end(), variables.begin(), variables.end());
-  }
-  if (local) {
-    plan.make_segment = [](int size) { return std::make_unique<LocalRankSegment>(LocalSegment::create(size)); };
-  }
+  RankStart start(plan, run, external, world_size, run_directory, options.dry_run);
   if (plan.first_rank == 0) {
-    say("launch: {}; run folder {}", summary, run_directory.string());
+    say("launch: {}; run folder {}", start.describe(), run_directory.string());
   }
   if (options.dry_run) {
     put("{}", describe(plan));
@@ -302,12 +216,7 @@ int launch(const ConfigArguments& arguments, const LaunchOptions& options) {
   const std::string job_id = external ? "" : new_id();
   plan.environment.emplace_back("ORTHANT_JOB_ID", job_id);  // in no rank that another launcher started
   const std::unique_ptr<RunLock> lock = external ? nullptr : claim_folder(plan, job_id, options.resume);
-  std::unique_ptr<LocalMeeting> meeting;  // to the end: it notices when another rank's launcher is gone
-  if (local && secret) {
-    meeting = std::make_unique<LocalMeeting>(LocalMeetingOptions{
-        secret->place(), external->run_key + run_directory.string(), external->rank, world_size, run.timeout_seconds});
-    plan.make_segment = [segment = meeting->segment()](int) { return std::make_unique<LocalRankSegment>(segment); };
-  }
+  start.meet();
   plan.newest_checkpoint = [&plan, job_id] { return newest_step(plan, job_id); };
   const int code = supervise(plan);
   release_launcher_signals();  // a hint reads whole checkpoints

@@ -140,11 +140,66 @@ TEST_F(Generate, RanksOfMpirunAnswerAsThreadsDo) {
   }
   EXPECT_EQ(found, whole);
   EXPECT_THAT(result.error, HasSubstr("verify: 40 of 40 log-probabilities"));
+  // They are on one machine, and may share memory.
   const auto local = under_mpirun("2", "local"), three = under_mpirun("3", "mpi");
-  EXPECT_EQ(local.code, 78);
-  EXPECT_THAT(local.error, HasSubstr("several processes answer together by \"mpi\" alone"));
+  EXPECT_EQ(local.code, 0) << local.error;
+  EXPECT_EQ(local.output, result.output);
+  EXPECT_THAT(local.error, HasSubstr("verify: 40 of 40 log-probabilities"));
   EXPECT_EQ(three.code, 78);
   EXPECT_THAT(three.error, HasSubstr("the layout has 2 ranks"));
+}
+
+// Processes that the command starts itself: answers alone are on the standard output, as they come.
+TEST_F(Generate, ItsOwnProcessesAnswerAsThreadsDo) {
+  std::vector<std::string> words = {"generate", "runs/r", "--prompt", "the ", "--max-tokens", "20", "--layout", "run"};
+  const auto threads = folder_.orthant(words);
+  words.emplace_back("--processes");
+  const auto processes = folder_.orthant(words);
+  EXPECT_EQ(processes.code, 0) << processes.error;
+  EXPECT_EQ(processes.output, threads.output);
+  EXPECT_THAT(processes.error, AllOf(HasSubstr("2 local ranks answer runs/r"), HasSubstr("[r0] 20 tokens behind 4 in"),
+                                     HasSubstr(", 2 ranks)"), Not(HasSubstr("[r1] 20 tokens"))));
+  // A published model is imported once, for all of them.
+  folder_.write("ids.jsonl", "{\"ids\": [1, 2, 3]}\n");
+  folder_.write("l.toml", "[plugins.data]\nsize = 2\n[plugins.expert]\nsize = 2\n");
+  const std::vector<std::string> ids = {"generate",     paths::published_model("mixtral").string(),
+                                        "--tokenizer",  "none",
+                                        "--prompts",    "ids.jsonl",
+                                        "--max-tokens", "9",
+                                        "--json",       "--verify",
+                                        "--processes",  "--layout",
+                                        "l.toml"};
+  const auto published = folder_.orthant(ids);
+  EXPECT_EQ(published.code, 0) << published.error;
+  EXPECT_EQ(json::parse(published.output)["tokens"].size(), 9u) << published.output;
+  EXPECT_THAT(published.error, HasSubstr("verify: 9 of 9 log-probabilities"));
+  EXPECT_THAT(refusal({"--prompt", "a", "--processes"}), HasSubstr("give --layout run"));
+  EXPECT_THAT(refusal({"--prompt", "a", "--processes", "--layout", "run", "--set", "run.communicator=\"mpi\""}),
+              HasSubstr("started by mpirun or srun"));
+  const auto bad =
+      folder_.orthant({"generate", "runs/r", "--prompt", "a", "--temperature", "-1", "--layout", "run", "--processes"});
+  EXPECT_EQ(bad.code, 78) << bad.error;
+}
+
+// Ranks of torchrun on one machine share memory.
+TEST_F(Generate, RanksOfTorchrunAnswerAsThreadsDo) {
+  const std::vector<std::string> words = {"generate",     "runs/r", "--prompt", "the ",
+                                          "--max-tokens", "20",     "--layout", "run"};
+  const auto threads = folder_.orthant(words);
+  std::string line =
+      "for r in 0 1; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
+      "MASTER_PORT=29537 TORCHELASTIC_RUN_ID=generate ";
+  line += paths::program();
+  for (const std::string& word : words) {
+    line += " '" + word + "'";
+  }
+  line += " >out$r 2>error$r & done; wait %1 && wait %2";
+  const auto ranks = folder_.command({"bash", "-c", line});
+  EXPECT_EQ(ranks.code, 0) << launch_test::read_file(folder_.path("error0"))
+                           << launch_test::read_file(folder_.path("error1"));
+  EXPECT_EQ(launch_test::read_file(folder_.path("out0")), threads.output);
+  EXPECT_EQ(launch_test::read_file(folder_.path("out1")), "");
+  EXPECT_THAT(launch_test::read_file(folder_.path("error0")), HasSubstr(", 2 ranks)"));
 }
 
 // Adapters are merged once where weights stay, else whenever a layer's weights are there.
