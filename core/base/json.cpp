@@ -2,8 +2,10 @@
 
 #include <orthant/error.h>
 
+#include <algorithm>
 #include <limits>
 #include <set>
+#include <string_view>
 
 namespace orthant {
 namespace {
@@ -39,7 +41,8 @@ Json parse_json(std::span<const std::byte> text, const std::string& where) {
   try {
     return Json::parse(begin, begin + text.size(), check);
   } catch (const Json::exception& e) {
-    fail("{}: not valid JSON (damaged?): {}", where, e.what());
+    const std::string_view said = e.what(), words = said.substr(std::min(said.size(), said.find("] ") + 2));
+    fail("{}: not valid JSON (damaged?): {}", where, said.starts_with('[') ? words : said);
   }
 }
 

@@ -105,8 +105,9 @@ std::string_view TextFile::text(const Document& document, std::string& decoded) 
   decoded.clear();
   TextOfKey reader(options_.text_key, decoded);
   if (!nlohmann::json::sax_parse(own.begin(), own.end(), &reader) || !reader.found()) {
-    throw ConfigError(fmt::format("{}: expected a JSON object with a string under \"{}\": {}", place(document),
-                                  options_.text_key, reader.problem()));
+    throw ConfigError(
+        fmt::format("{}: expected a JSON object with a string under \"{}\": {} (--text-key names another key)",
+                    place(document), options_.text_key, reader.problem()));
   }
   return decoded;
 }

@@ -61,6 +61,8 @@ class Reading {
     Task task{.file = path, .questions = {}, .exact = {}};
     const std::size_t lines = for_each_line(path, [&](std::string_view line, const std::string& where) {
       const Json json = parse_json(std::as_bytes(std::span(line)), where);
+      require(json.contains("context") || json.contains("prompt"),
+              "{}: expected an object with 'context', 'choices' and 'answer', or with 'prompt' and 'answer'", where);
       const TaskKind kind = json.contains("prompt") ? TaskKind::exact : TaskKind::likelihood;
       if (task.questions.empty() && task.exact.empty()) {
         task.kind = kind;

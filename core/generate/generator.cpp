@@ -177,8 +177,9 @@ void Generator::check(const Request& request) const {
   refuse(request.max_tokens < 0, fmt::format("max_tokens is {}: expected 0 or more", request.max_tokens));
   check_sampling(request.sampling);
   for (const std::string& stop : request.stop) {
-    refuse(stop.empty(), "an empty stop string would end every answer at once");
-    refuse(tokenizer_ == nullptr, "a stop string needs a tokenizer");
+    refuse(stop.empty(), "an empty stop string would end every answer at once: leave it out");
+    refuse(tokenizer_ == nullptr,
+           "a stop string needs a tokenizer, and there is none: leave it out, or give --tokenizer FILE");
   }
 }
 

@@ -57,9 +57,10 @@ std::string read_whole(const fs::path& path) {
     throw ConfigError(fmt::format(
         "the tokenizer '{}' {}; expected \"bytes\", a tokenizer.json, a SentencePiece .model or a folder with one",
         path.string(),
-        error       ? error.message()
-        : size == 0 ? "is no file, or empty"
-                    : "is larger than 1 GiB"));
+        error == std::errc::no_such_file_or_directory ? "is not there"
+        : error                                       ? "cannot be read: " + error.message()
+        : size == 0                                   ? "is no file, or empty"
+                                                      : "is larger than 1 GiB"));
   }
   std::ifstream in(path, std::ios::binary);
   std::string bytes(static_cast<std::size_t>(size), '\0');
@@ -147,7 +148,11 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name) {
   fs::path path = name;
   std::error_code error;  // of a name that no file can have: told below
   if (fs::is_directory(path, error)) {
-    path /= fs::exists(path / "tokenizer.json", error) ? "tokenizer.json" : "tokenizer.model";
+    const bool json = fs::exists(path / "tokenizer.json", error), model = fs::exists(path / "tokenizer.model", error);
+    if (!json && !model) {
+      throw ConfigError(fmt::format("the folder '{}' has neither a tokenizer.json nor a tokenizer.model", name));
+    }
+    path /= json ? "tokenizer.json" : "tokenizer.model";
   }
   if (path.extension() == ".json") {
     return parse_tokenizer_json(name, read_whole(path), read_config_beside(path));
@@ -159,10 +164,9 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name) {
                                         beside);
   }
   throw ConfigError(
-      fmt::format("the tokenizer '{}' is not known; expected \"bytes\", a tokenizer.json, a SentencePiece .model or "
-                  "a folder with "
-                  "one",
-                  name));
+      fmt::format("the tokenizer '{}' is not {}; expected \"bytes\", a tokenizer.json, a SentencePiece .model or a "
+                  "folder with one",
+                  name, fs::exists(path, error) ? "known by its name" : "there"));
 }
 
 std::optional<std::uint64_t> tokenizer_hash_in(const fs::path& folder) {

@@ -63,7 +63,7 @@ void run_threads(int world, const std::function<void(Communicator&)>& body, cons
     }
   }
   if (first != nullptr) {
-    throw Error(fmt::format("rank {}: {}", first->rank, first->what), first->code);
+    throw Error(world == 1 ? first->what : fmt::format("rank {}: {}", first->rank, first->what), first->code);
   }
 }
 
