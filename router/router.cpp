@@ -148,22 +148,19 @@ void Router::seat(const StepContext& ctx, Routing& r, const Tensor& whole_weight
   TokenExchange* const exchange = ctx.plan.exchange();
   GateConfig gate = config(ctx);
   const std::int64_t apart = rows_of_block(ctx.plan, gate, r.expert.dim(0));
-  Tensor counts;  // i32 [2, E]: choices kept, and dropped
+  const Shape both{2, gate.experts};
+  // i32 [2, E]: choices kept, and dropped.
+  Tensor counts = ctx.training ? ctx.sums.counts.rows(routed_, 1).view(both) : device.empty(DType::i32, both);
   auto dispatch = [&](const Tensor& expert, const Tensor& weight, const Tensor& valid) {
     const std::int64_t room = gate.rows_per_expert > 0 ? gate.experts * gate.rows_per_expert : expert.elements();
     r.dispatch.row = device.empty(DType::i32, expert.shape());
     r.dispatch.source = device.empty(DType::i32, {room, 1});
     r.dispatch.offset = device.empty(DType::i32, {gate.experts + 1});
-    counts = device.empty(DType::i32, {2, gate.experts});
     s.dispatch_plan(r.dispatch.row, r.dispatch.source, counts.slice(0, {gate.experts}),
                     counts.slice(gate.experts, {gate.experts}), r.dispatch.offset, expert, weight, valid, gate);
   };
   gate.rows_per_expert = layout_.alone() ? apart : 0;
   dispatch(r.expert, whole_weight, ctx.batch.whole_valid);
-  if (ctx.training) {
-    const Tensor sums = ctx.sums.choices.rows(routed_, 1);  // [1, 2, E]
-    s.add(sums.view(counts.shape()), counts);
-  }
   const Tensor weight = layout_.take(Region::experts, whole_weight, s);  // [tokens_X, K]
   if (!layout_.alone()) {
     // Seats are decided: of the choices that have one, those of this rank's tokens.
@@ -172,6 +169,7 @@ void Router::seat(const StepContext& ctx, Routing& r, const Tensor& whole_weight
     gate.capacity_factor = 0;
     gate.group_tokens = expert.dim(0);
     gate.rows_per_expert = apart;
+    counts = device.empty(DType::i32, both);
     dispatch(expert, weight, layout_.take(Region::experts, ctx.batch.whole_valid, s));
   }
   scale(ctx, weight);

@@ -25,6 +25,9 @@ struct StepSums {
   Tensor distil;      // f64 [1] sum of KL(teacher || student) over counted tokens, at the temperature
   Tensor balance, z;  // f64 [1] over all routed layers
   Tensor choices;     // i64 [routed layers of the model, 2, E]: choices kept, and dropped for capacity
+  // i32, as `choices`: what each router of a micro-batch in training has seated. Model::forward adds them up, once for
+  // all the layers that it runs.
+  Tensor counts;
   // Of steps whose routing is measured, else undefined and empty.
   Tensor routing;  // f64 [routed layers of the model, 3]: Stream::routing_sums
   // f32 [causes, E, d] of each routed layer of the model, undefined for those of other stages: gradients of the

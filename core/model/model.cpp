@@ -1,5 +1,8 @@
 #include "core/model/model.h"
 
+#include <algorithm>
+
+#include "core/arch/parameter_table.h"
 #include "core/layers/embedding.h"
 #include "core/layers/head.h"
 #include "core/layers/wanted_gradients.h"
@@ -109,6 +112,16 @@ void count_as_activations(const Saved& saved) {
   }
 }
 
+// What the routers of these layers have counted joins the step's sums.
+void add_counts(const StepContext& ctx, int first, int last) {
+  const int blocks = static_cast<int>(ctx.settings().model.layers);
+  const auto routed_before = [&](int layer) { return routed_blocks(ctx.settings(), std::clamp(layer - 1, 0, blocks)); };
+  const int begin = routed_before(first), count = routed_before(last) - begin;
+  if (count > 0) {
+    ctx.stream.add(ctx.sums.choices.rows(begin, count), ctx.sums.counts.rows(begin, count));
+  }
+}
+
 }  // namespace
 
 Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
@@ -132,6 +145,9 @@ Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
       ctx.plan.stash().put(i, ctx.micro_batch, std::move(saved), ctx.stream);
     }
     release(ctx, i, Pass::forward, grads);
+  }
+  if (ctx.training) {
+    add_counts(ctx, first, last);
   }
   return x;
 }

@@ -58,6 +58,7 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher*
   finite_ = device.empty(DType::f32, {1});
   routed_layers_ = routed_blocks(plan.settings());
   sums_.choices = device.empty(DType::i64, {routed_layers_, 2, plan.settings().moe.experts});
+  sums_.counts = device.empty(DType::i32, sums_.choices.shape());
 }
 
 Trainer::~Trainer() = default;

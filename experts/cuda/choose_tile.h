@@ -3,6 +3,7 @@
 
 #include <orthant/tensor.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -31,7 +32,8 @@ constexpr int mma_stages(std::size_t block_memory) {
 // Hopper: two tiles make a cluster, which reads what they share once.
 enum class HopperTile {
   large,       // 128 x 256 by two warp groups together, one tile below the other: the fewest bytes per product
-  overlapped,  // 128 x 192, two side by side: a tile is stored while the next one is multiplied
+  overlapped,  // 128 x 192, two side by side: a tile is stored while the next one is multiplied (ping-pong)
+  square,      // 128 x 128, likewise: for widths that 192 pads
   small,       // 64 x 128, no clusters: few rows an expert
 };
 
@@ -47,10 +49,17 @@ inline HopperTile choose_tile(const GroupedProblem& p, int multiprocessors) {
   }
   // The time of an expert by arithmetic, nothing of it measured: its products, those of padding too. Rows are padded to
   // whole clusters, by half of one on average. A large tile is stored while nothing is multiplied, about 3,000 cycles,
-  // in which the sum would be 192 steps longer; tiles of 192 columns read a third more, estimated at 6 %.
-  const double large = static_cast<double>((rows + 128) * parts(p.n, 256) * 256) * static_cast<double>(p.k + 192);
-  const double overlapped = static_cast<double>((rows + 64) * parts(p.n, 384) * 384) * static_cast<double>(p.k) * 1.06;
-  return overlapped < large ? HopperTile::overlapped : HopperTile::large;
+  // in which the sum would be 192 steps longer. Tiles of 192 columns read a third more, estimated at 6 %, of 128 half
+  // more, estimated at 9 %: so sums of up to about 2,048 steps go to one of the two, longer ones to large tiles.
+  const auto time = [&](std::int64_t padding, std::int64_t across, double steps) {
+    return static_cast<double>((rows + padding) * parts(p.n, across) * across) * steps;
+  };
+  const double k = static_cast<double>(p.k);
+  const double large = time(128, 256, k + 192), overlapped = time(64, 384, 1.06 * k), square = time(64, 256, 1.09 * k);
+  if (large <= std::min(overlapped, square)) {
+    return HopperTile::large;
+  }
+  return overlapped <= square ? HopperTile::overlapped : HopperTile::square;
 }
 
 // Blackwell.

@@ -4,39 +4,12 @@
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/launch.h"
 #include "experts/cuda/expert_kernels.h"
+#include "experts/cuda/ffn_products.h"
+#include "experts/cuda/packed_ffn.h"
 #include "experts/cuda/tile_order.h"
 
 namespace orthant::cuda {
 namespace {
-
-GroupedProblem product(GroupedLayout layout, const Tensor& a, const Tensor& b, const Tensor& c, const Dispatch& to,
-                       std::int64_t rows, float beta = 0) {
-  const std::int64_t experts = to.offset.elements() - 1;
-  const bool tn = layout == GroupedLayout::tn;
-  return {.layout = layout,
-          .experts = experts,
-          .rows = rows,
-          .m = tn ? a.dim(1) : 0,
-          .n = tn ? b.dim(1) : b.dim(layout == GroupedLayout::nt ? 1 : 2),
-          .k = tn ? 0 : a.dim(1),
-          .beta = beta,
-          .a = a.data(),
-          .b = b.data(),
-          .c = c.data(),
-          .offset = to.offset.as<std::int32_t>()};
-}
-
-// For fused(), before there is memory for what the operation makes itself: that is aligned, as all that is allocated.
-GroupedProblem planned(GroupedLayout layout, const void* a, const Tensor& b, const Dispatch& to, std::int64_t rows) {
-  const bool nt = layout == GroupedLayout::nt;
-  return {.layout = layout,
-          .experts = to.offset.elements() - 1,
-          .rows = rows,
-          .n = b.dim(nt ? 1 : 2),
-          .k = b.dim(nt ? 2 : 1),
-          .a = a,
-          .b = b.data()};
-}
 
 // dweight [choices]: the sum of the parts [rows, count] of a choice's row, in order; 0 where it has none.
 __global__ void sum_parts(float* dweight, const float* partial, const std::int32_t* row, std::int64_t choices,
@@ -74,15 +47,18 @@ void CudaStream::expert_ffn(const Tensor& y, const Tensor& h, const Tensor& x, c
                             const Dispatch& to, Activation kind) {
   check_ffn(x, h, w_in, w_out, to, kind);
   const std::int64_t rows = h.dim(0), f = w_out.dim(2);
-  const GroupedProblem in = product(GroupedLayout::nt, x, w_in, h, to, rows);
+  const GroupedProblem in = ffn_product(GroupedLayout::nt, x, w_in, h, to, rows);
   const ExpertMeans means = expert_means(device_);
-  if (!choose_fused(means, in, planned(GroupedLayout::nt, nullptr, w_out, to, rows), x.dtype())) {
+  if (!choose_fused(means, in, planned_product(GroupedLayout::nt, nullptr, w_out, to, rows), x.dtype())) {
+    if (packed_ffn_fits(*this, x, h, w_in, w_out, {}, {}, to)) {
+      return packed_ffn(*this, y, h, x, w_in, w_out, to, kind);
+    }
     return Stream::expert_ffn(y, h, x, w_in, w_out, to, kind);
   }
   const ExpertEngine& engine = expert_engine(means);
   const Tensor a = device_.empty(x.dtype(), {rows, f}), out = device_.empty(x.dtype(), {rows, x.dim(1)});
   engine.activate(*this, in, rows_of_tokens(to), a.data(), kind);
-  engine.multiply(*this, product(GroupedLayout::nt, a, w_out, out, to, rows), x.dtype(), {}, {});
+  engine.multiply(*this, ffn_product(GroupedLayout::nt, a, w_out, out, to, rows), x.dtype(), {}, {});
   combine(y, out, to.row, to.weight, false);
 }
 
@@ -92,14 +68,17 @@ void CudaStream::expert_ffn_backward(const Tensor& dx, const Tensor& dweight, co
   check_ffn(x, h, w_in, w_out, to, kind);
   const std::int64_t rows = h.dim(0), d = x.dim(1), f = w_out.dim(2);
   const ExpertMeans means = expert_means(device_);
-  if (!choose_fused(means, planned(GroupedLayout::nn, nullptr, w_in, to, rows),
-                    planned(GroupedLayout::nn, dy.data(), w_out, to, rows), x.dtype())) {
+  if (!choose_fused(means, planned_product(GroupedLayout::nn, nullptr, w_in, to, rows),
+                    planned_product(GroupedLayout::nn, dy.data(), w_out, to, rows), x.dtype())) {
+    if (packed_ffn_fits(*this, x, h, w_in, w_out, dw_in, dw_out, to)) {
+      return packed_ffn_backward(*this, dx, dweight, dw_in, dw_out, dy, x, h, w_in, w_out, to, kind, beta);
+    }
     return Stream::expert_ffn_backward(dx, dweight, dw_in, dw_out, dy, x, h, w_in, w_out, to, kind, beta);
   }
   const ExpertEngine& engine = expert_engine(means);
   const Tensor dh = device_.empty(x.dtype(), h.shape()), dx_rows = device_.empty(x.dtype(), {rows, d});
-  const GroupedProblem in_dx = product(GroupedLayout::nn, dh, w_in, dx_rows, to, rows);
-  GroupedProblem out_dx = product(GroupedLayout::nn, dy, w_out, dx_rows, to, rows);
+  const GroupedProblem in_dx = ffn_product(GroupedLayout::nn, dh, w_in, dx_rows, to, rows);
+  GroupedProblem out_dx = ffn_product(GroupedLayout::nn, dy, w_out, dx_rows, to, rows);
   out_dx.c = nullptr;
   const Gather gather = rows_of_tokens(to);
   {
@@ -115,9 +94,9 @@ void CudaStream::expert_ffn_backward(const Tensor& dx, const Tensor& dweight, co
                  kind);
     launch(sum_parts, Grid{blocks_for(dweight.elements(), 256), 256}, stream_, dweight.as<float>(), partial.as<float>(),
            to.row.as<std::int32_t>(), dweight.elements(), count);
-    engine.multiply(*this, product(GroupedLayout::tn, dy, a, dw_out, to, rows, beta), DType::f32, gather, {});
+    engine.multiply(*this, ffn_product(GroupedLayout::tn, dy, a, dw_out, to, rows, beta), DType::f32, gather, {});
   }
-  engine.multiply(*this, product(GroupedLayout::tn, dh, x, dw_in, to, rows, beta), DType::f32, {}, gather);
+  engine.multiply(*this, ffn_product(GroupedLayout::tn, dh, x, dw_in, to, rows, beta), DType::f32, {}, gather);
   engine.multiply(*this, in_dx, x.dtype(), {}, {});
   pack_backward(dx, dx_rows, to.row, false);
 }

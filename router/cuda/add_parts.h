@@ -3,48 +3,77 @@
 
 #include <cstdint>
 
-#include "core/device/cuda/device_math.h"
-#include "core/device/cuda/launch.h"
+#include "core/device/cuda/last_block.h"
 
 namespace orthant::cuda {
 
 // Tokens of a part of a group.
 inline constexpr int block_tokens = 64;
 
-// chosen, share [groups, E] = sums over the `parts` rows of each group in a table [groups, parts, E]. A block takes 32
-// experts of a group; each warp adds some of the rows, then the warps' sums are added in order.
-static __global__ void __launch_bounds__(256)
-    add_parts(std::int32_t* chosen, double* share, const std::int32_t* chosen_parts, const double* share_parts,
-              std::int64_t parts, std::int64_t experts) {
+// What groups sum, and a table of it by parts. With one part a group the table is the sums themselves.
+struct GroupParts {
+  std::int32_t* chosen;       // [groups, E]; null: not summed
+  double* share;              // [groups, E]
+  std::int32_t* chosen_part;  // [groups * parts, E]
+  double* share_part;         // [groups * parts, E]
+  unsigned* counters;         // [groups]
+  std::int64_t parts;
+  int experts;
+};
+
+// The sums over the parts of `group`. All threads of the block call, 8 warps at most. A warp takes 32 experts at a
+// time, or some of their parts where there are more warps; those are then added in order.
+__device__ inline void add_parts_of_group(const GroupParts& table, std::int64_t group) {
   ORTHANT_SHARED(double, shares, [8][32]);
   ORTHANT_SHARED(std::int32_t, counts, [8][32]);
-  const std::int64_t group = blockIdx.x, e = static_cast<std::int64_t>(blockIdx.y) * 32 + lane();
-  double sum = 0;
-  std::int32_t count = 0;
-  for (std::int64_t part = warp(); part < parts && e < experts; part += 8) {
-    sum += share_parts[(group * parts + part) * experts + e];
-    count += chosen == nullptr ? 0 : chosen_parts[(group * parts + part) * experts + e];
+  const int warps = static_cast<int>(blockDim.x) / warp_threads;
+  const int slices = (table.experts + warp_threads - 1) / warp_threads;
+  const int helpers = slices < warps ? warps / slices : 1;
+  const std::int64_t first = group * table.parts * table.experts;
+  const auto store = [&](int e, double sum, std::int32_t count) {
+    if (e < table.experts) {
+      table.share[group * table.experts + e] = sum;
+      if (table.chosen != nullptr) {
+        table.chosen[group * table.experts + e] = count;
+      }
+    }
+  };
+  for (int unit = warp(); unit < slices * helpers; unit += warps) {
+    const int e = unit % slices * warp_threads + lane();
+    double sum = 0;
+    std::int32_t count = 0;
+#pragma unroll 8
+    for (std::int64_t part = unit / slices; part < table.parts; part += helpers) {
+      if (e < table.experts) {
+        sum += table.share_part[first + part * table.experts + e];
+        count += table.chosen == nullptr ? 0 : table.chosen_part[first + part * table.experts + e];
+      }
+    }
+    if (helpers == 1) {
+      store(e, sum, count);
+    } else {
+      shares[unit][lane()] = sum;
+      counts[unit][lane()] = count;
+    }
   }
-  shares[warp()][lane()] = sum;
-  counts[warp()][lane()] = count;
   __syncthreads();
-  if (warp() == 0 && e < experts) {
-    for (int w = 1; w < 8; ++w) {
-      sum += shares[w][lane()];
-      count += counts[w][lane()];
+  if (helpers > 1 && warp() < slices) {
+    double sum = 0;
+    std::int32_t count = 0;
+    for (int unit = warp(); unit < slices * helpers; unit += slices) {
+      sum += shares[unit][lane()];
+      count += counts[unit][lane()];
     }
-    share[group * experts + e] = sum;
-    if (chosen != nullptr) {
-      chosen[group * experts + e] = count;
-    }
+    store(warp() * warp_threads + lane(), sum, count);
   }
 }
 
-// chosen may be null: it is not added up then.
-inline void launch_add_parts(cudaStream_t stream, std::int32_t* chosen, double* share, const std::int32_t* chosen_parts,
-                             const double* share_parts, std::int64_t groups, std::int64_t parts, std::int64_t experts) {
-  launch(add_parts, Grid{dim3(static_cast<unsigned>(groups), blocks_for(experts, 32)), 256}, stream, chosen, share,
-         chosen_parts, share_parts, parts, experts);
+// After a block's part of a group is in the table: the last one of the group adds them up. All threads call. blocks:
+// that write parts of this group.
+__device__ inline void add_parts_if_last(const GroupParts& table, std::int64_t group, std::int64_t blocks) {
+  if (table.parts > 1 && last_block(table.counters + group, blocks)) {
+    add_parts_of_group(table, group);
+  }
 }
 
 }  // namespace orthant::cuda

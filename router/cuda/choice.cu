@@ -151,23 +151,20 @@ __global__ void __launch_bounds__(256) weigh(ChoicesTask task) {
   }
 }
 
-// chosen, share [groups * parts, E]: of each expert in up to 64 tokens of a group, in their order. A block has such a
-// part, and each thread an expert; all read the part's choices, from the cache.
-__global__ void __launch_bounds__(128)
-    add_tokens(std::int32_t* chosen, double* share, ChoicesTask task, std::int64_t parts) {
+// Of each expert in up to 64 tokens of a group, in their order. A block has such a part, and each thread an expert; all
+// read the part's choices, from the cache.
+__global__ void __launch_bounds__(128) add_tokens(GroupParts table, ChoicesTask task) {
   const GateConfig& config = task.config;
   const int counted = static_cast<int>(counted_choices(config));
   const bool by_sigmoid = config.score == ScoreKind::sigmoid;
-  const std::int64_t group = blockIdx.x / parts, e = static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
+  const std::int64_t parts = table.parts, group = blockIdx.x / parts,
+                     e = static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
   const std::int64_t begin = group * config.group_tokens + blockIdx.x % parts * block_tokens;
   const std::int64_t end = min(begin + block_tokens, (group + 1) * config.group_tokens);
-  if (e >= config.experts) {
-    return;
-  }
   std::int32_t count = 0;
   double sum = 0;
   for (std::int64_t t = begin; t < end; ++t) {
-    if (task.valid[t] == 0) {
+    if (e >= config.experts || task.valid[t] == 0) {
       continue;
     }
     const float logit = task.logits[t * config.experts + e];
@@ -176,8 +173,11 @@ __global__ void __launch_bounds__(128)
       count += task.expert[t * config.top_k + k] == e ? 1 : 0;
     }
   }
-  chosen[blockIdx.x * config.experts + e] = count;
-  share[blockIdx.x * config.experts + e] = sum;
+  if (e < config.experts) {
+    table.chosen_part[blockIdx.x * config.experts + e] = count;
+    table.share_part[blockIdx.x * config.experts + e] = sum;
+  }
+  add_parts_if_last(table, group, parts * gridDim.y);
 }
 
 // One block.
@@ -229,19 +229,21 @@ void CudaStream::gate_choices(const Tensor& weight, const Tensor& lse, const Ten
                          .tokens = tokens,
                          .config = config};
   launch(weigh, Grid{blocks_for(tokens, block_warps), 256}, stream_, task);
-  double* share_parts = share.as<double>();
-  std::int32_t* chosen_parts = chosen.as<std::int32_t>();
+  GroupParts table{.chosen = chosen.as<std::int32_t>(),
+                   .share = share.as<double>(),
+                   .chosen_part = chosen.as<std::int32_t>(),
+                   .share_part = share.as<double>(),
+                   .counters = nullptr,
+                   .parts = parts,
+                   .experts = static_cast<int>(experts)};
   if (parts > 1) {
     const std::size_t entries = static_cast<std::size_t>(groups * parts * experts);
-    share_parts = static_cast<double*>(scratch(1, entries * sizeof(double)));
-    chosen_parts = static_cast<std::int32_t*>(scratch(2, entries * sizeof(std::int32_t)));
+    table.share_part = static_cast<double*>(scratch(1, entries * sizeof(double)));
+    table.chosen_part = static_cast<std::int32_t*>(scratch(2, entries * sizeof(std::int32_t)));
+    table.counters = counters(groups);
   }
-  launch(add_tokens, Grid{dim3(static_cast<unsigned>(groups * parts), blocks_for(experts, 128)), 128}, stream_,
-         chosen_parts, share_parts, task, parts);
-  if (parts > 1) {
-    launch_add_parts(stream_, chosen.as<std::int32_t>(), share.as<double>(), chosen_parts, share_parts, groups, parts,
-                     experts);
-  }
+  launch(add_tokens, Grid{dim3(static_cast<unsigned>(groups * parts), blocks_for(experts, 128)), 128}, stream_, table,
+         task);
 }
 
 void CudaStream::balance_bias(const Tensor& bias, const Tensor& choices, const Tensor& factor, float rate) {

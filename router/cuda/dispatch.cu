@@ -1,10 +1,9 @@
 // dispatch_plan and keep_seated: where each choice lies among the packed rows, all on the device.
 //
-// Positions by counting: blocks count the choices of each expert in their runs of choices, one kernel turns the counts
-// into the number of choices before each run, and the blocks give every choice its row. That is the plan of all
-// choices. Where some lose their seats it is a working list, in which an expert's choices of a group lie together:
-// dispatch.h. Everything is whole numbers, so no result depends on the order of threads. It reads the T K choices twice
-// for each 1024 experts.
+// Positions by counting: blocks count the choices of each expert in their runs of choices; then each sums the counts of
+// the runs before its own, and gives every choice its row. That is the plan of all choices. Where some lose their seats
+// it is a working list, in which an expert's choices of a group lie together: dispatch.h. Everything is whole numbers,
+// so no result depends on the order of threads. It reads the T K choices twice for each 1024 experts.
 #include <algorithm>
 
 #include "core/device/cuda/cuda_stream.h"
@@ -21,7 +20,7 @@ namespace {
 constexpr int dispatch_warps = 8, dispatch_threads = dispatch_warps * warp_threads;
 constexpr int dispatch_items = 8;  // choices of a thread in a tile
 constexpr std::int64_t dispatch_tile = dispatch_items * dispatch_threads;
-constexpr std::int64_t most_runs = 1024;
+constexpr std::int64_t most_runs = 128;   // each block reads all runs' counts
 constexpr int most_slice_experts = 1024;  // bounds the shared memory
 static_assert((dispatch_warps + 1) * most_slice_experts * sizeof(std::int32_t) <= least_shared_memory);
 
@@ -60,7 +59,7 @@ struct TileChoices {
   }
 };
 
-// counts [E, runs]: choices of each expert in each run.
+// counts [runs, E]: choices of each expert in each run.
 template <bool sliced>
 __global__ void __launch_bounds__(dispatch_threads)
     count_choices(std::int32_t* counts, const std::int32_t* expert, std::int64_t choices, std::int64_t run_choices,
@@ -85,37 +84,14 @@ __global__ void __launch_bounds__(dispatch_threads)
   }
   __syncthreads();
   for (int e = static_cast<int>(threadIdx.x); e < slice.experts; e += dispatch_threads) {
-    counts[static_cast<std::int64_t>(slice.first + e) * gridDim.x + blockIdx.x] = bins[e];
-  }
-}
-
-// counts [E, runs] become the choices of the expert in the runs before; total [E] (and zero [E] = 0). A warp an expert.
-__global__ void __launch_bounds__(dispatch_threads)
-    sum_runs(std::int32_t* counts, std::int32_t* total, std::int32_t* zero, int runs, int experts) {
-  const int e = static_cast<int>(blockIdx.x) * dispatch_warps + warp();
-  if (e >= experts) {
-    return;
-  }
-  std::int32_t* const of_expert = counts + static_cast<std::int64_t>(e) * runs;
-  int before = 0;
-  for (int base = 0; base < runs; base += warp_threads) {
-    const int run = base + lane(), here = run < runs ? of_expert[run] : 0;
-    const int sum = warp_inclusive_sum(here);
-    if (run < runs) {
-      of_expert[run] = before + sum - here;
-    }
-    before += __shfl_sync(all_lanes, sum, warp_threads - 1);
-  }
-  if (lane() == 0) {
-    total[e] = before;
-    zero[e] = 0;
+    counts[static_cast<std::int64_t>(blockIdx.x) * experts + slice.first + e] = bins[e];
   }
 }
 
 struct PlaceTask {
-  std::int32_t *row, *source, *offset;  // [choices], [room], [E + 1]
-  const std::int32_t* expert;           // [choices]
-  const std::int32_t *counts, *total;   // [E, runs], [E], from sum_runs
+  std::int32_t *row, *source;              // [choices], [room]
+  std::int32_t *count, *dropped, *offset;  // [E], [E], [E + 1]
+  const std::int32_t *expert, *counts;     // [choices]; [runs, E], from count_choices
   std::int64_t choices, run_choices, room;
   int experts, apart;
 };
@@ -126,20 +102,40 @@ __global__ void __launch_bounds__(dispatch_threads) place_choices(PlaceTask task
   const int experts = slice.experts, thread = static_cast<int>(threadIdx.x);
   std::int32_t* const next = dynamic_shared<std::int32_t>();  // [experts] the next free row of each expert
   std::int32_t* const of_warp = next + experts;               // [warps, experts] of a tile: counts, then next free rows
-  const int rows_end = begin_rows(task.total, task.experts, task.apart, [&](int e, int row) {
+  int before = 0, total = 0;                                  // of one expert: in the runs before, and in all
+  const auto count_of = [&](int e) {
+    before = 0;
+    total = 0;
+#pragma unroll 16
+    for (unsigned run = 0; run < gridDim.x; ++run) {
+      const std::int32_t here = task.counts[static_cast<std::int64_t>(run) * task.experts + e];
+      before += run < blockIdx.x ? here : 0;
+      total += here;
+    }
+    return total;
+  };
+  const int rows_end = begin_rows(count_of, task.experts, task.apart, [&](int e, int row) {
     if (slice.has(e)) {
-      next[e - slice.first] = row + task.counts[static_cast<std::int64_t>(e) * gridDim.x + blockIdx.x];
+      next[e - slice.first] = row + before;
+      of_warp[e - slice.first] = total;  // for clear_sources
       if (blockIdx.x == 0) {
         task.offset[e] = row;
+        task.count[e] = total;
+        task.dropped[e] = 0;
       }
     }
   });
-  if (slice.first == 0) {
-    if (blockIdx.x == 0 && thread == 0) {
-      task.offset[task.experts] = rows_end;
-    }
-    clear_sources(task.source, task.total, rows_end, task.room, task.apart);
+  if (slice.first == 0 && blockIdx.x == 0 && thread == 0) {
+    task.offset[task.experts] = rows_end;
   }
+  __syncthreads();
+  if (task.apart > 0 || slice.first == 0) {
+    const std::int64_t apart = task.apart, end = (slice.first + experts) * apart;
+    clear_sources(
+        task.source, [&](int e) { return of_warp[e - slice.first]; }, apart > 0 ? slice.first * apart : rows_end,
+        apart > 0 ? min(end, task.room) : task.room, apart);
+  }
+  __syncthreads();
 
   const std::int64_t begin = blockIdx.x * task.run_choices, end = min(begin + task.run_choices, task.choices);
   std::int32_t* const mine_of_warp = of_warp + warp() * experts;
@@ -237,10 +233,11 @@ void CudaStream::dispatch_plan(const Tensor& row, const Tensor& source, const Te
       static_cast<std::int32_t*>(scratch(0, static_cast<std::size_t>(experts * runs) * sizeof(std::int32_t)));
   PlaceTask task{.row = row.as<std::int32_t>(),
                  .source = source.as<std::int32_t>(),
+                 .count = count.as<std::int32_t>(),
+                 .dropped = dropped.as<std::int32_t>(),
                  .offset = offset.as<std::int32_t>(),
                  .expert = expert.as<std::int32_t>(),
                  .counts = counts,
-                 .total = count.as<std::int32_t>(),
                  .choices = choices,
                  .run_choices = run_choices,
                  .room = room,
@@ -257,8 +254,6 @@ void CudaStream::dispatch_plan(const Tensor& row, const Tensor& source, const Te
   const bool sliced = experts > most_slice_experts;
   launch(sliced ? count_choices<true> : count_choices<false>, Grid{blocks, dispatch_threads, device_.shared(bins)},
          stream_, counts, task.expert, choices, run_choices, experts);
-  launch(sum_runs, Grid{blocks_for(experts, dispatch_warps), dispatch_threads}, stream_, counts,
-         count.as<std::int32_t>(), dropped.as<std::int32_t>(), static_cast<int>(runs), experts);
   launch(sliced ? place_choices<true> : place_choices<false>,
          Grid{blocks, dispatch_threads, device_.shared((dispatch_warps + 1) * bins)}, stream_, task);
   if (drops) {

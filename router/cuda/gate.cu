@@ -1,8 +1,9 @@
 // gate: choice, weights, logsumexp, and what the balance loss needs of each group, in one pass over the logits.
 //
 // A token is a row in the registers of a few lanes (token_row.h), or a warp walks along a longer one. A block takes
-// tokens of one group; its counts and shares go to the group's at once where it is the only one, else to a table that a
-// second kernel adds up in order. Floor: 4 TE bytes read, 8 TK + 4 T written; tables are 12 E bytes for each 64 tokens.
+// tokens of one group; its counts and shares go to the group's at once where it is the only one, else to a table that
+// the group's last block adds up in order. Floor: 4 TE bytes read, 8 TK + 4 T written; tables are 12 E bytes for each
+// 64 tokens.
 #include <algorithm>
 
 #include "core/device/cuda/cuda_stream.h"
@@ -21,14 +22,12 @@ struct GateTask {
   std::int32_t* expert;       // [T, K]
   float* weight;              // [T, K]
   float* lse;                 // [T]
-  std::int32_t* chosen;       // [blocks, E]
-  double* share;              // [blocks, E]
+  GroupParts parts;           // of groups, one for each of their blocks
   const float* logits;        // [T, E]
   const std::uint8_t* valid;  // [T]
   const std::int64_t* token;  // [T]
   RandomKey key;
   GateConfig config;
-  std::int64_t blocks_per_group;
   bool vectors;  // rows of logits begin at multiples of 16 bytes
 };
 
@@ -37,8 +36,8 @@ struct BlockTokens {
   std::int64_t begin, end;
 };
 __device__ BlockTokens tokens_of_block(const GateTask& task) {
-  const std::int64_t group_tokens = task.config.group_tokens, group = blockIdx.x / task.blocks_per_group;
-  const std::int64_t begin = group * group_tokens + blockIdx.x % task.blocks_per_group * block_tokens;
+  const std::int64_t group_tokens = task.config.group_tokens, group = blockIdx.x / task.parts.parts;
+  const std::int64_t begin = group * group_tokens + blockIdx.x % task.parts.parts * block_tokens;
   return {begin, min(begin + block_tokens, (group + 1) * group_tokens)};
 }
 
@@ -179,22 +178,23 @@ __global__ void __launch_bounds__(256, 1) gate_tokens(GateTask task) {
     __syncthreads();
   }
   for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
-    task.share[static_cast<std::int64_t>(blockIdx.x) * experts + e] = shares[e];
+    task.parts.share_part[static_cast<std::int64_t>(blockIdx.x) * experts + e] = shares[e];
     if (!experts_choose) {
-      task.chosen[static_cast<std::int64_t>(blockIdx.x) * experts + e] = counts[e];
+      task.parts.chosen_part[static_cast<std::int64_t>(blockIdx.x) * experts + e] = counts[e];
     }
   }
+  add_parts_if_last(task.parts, blockIdx.x / task.parts.parts, task.parts.parts);
 }
 
 // As gate_tokens, of rows that no registers hold: a warp has a token and walks along its logits, once for the
 // logsumexp and once for each choice; then each thread has some of the experts and adds up the tokens' shares.
-__global__ void __launch_bounds__(256) gate_long_rows(GateTask task) {
+__global__ void __launch_bounds__(256, 1) gate_long_rows(GateTask task) {
   ORTHANT_SHARED(float, greatest_of, [block_tokens]);
   ORTHANT_SHARED(float, part_of, [block_tokens]);  // what a token's scores are multiplied by
   const GateConfig& config = task.config;
   const int experts = static_cast<int>(config.experts);
   const bool by_sigmoid = config.score == ScoreKind::sigmoid;
-  std::int32_t* const counts = task.chosen + static_cast<std::int64_t>(blockIdx.x) * experts;  // [E]
+  std::int32_t* const counts = task.parts.chosen_part + static_cast<std::int64_t>(blockIdx.x) * experts;  // [E]
   for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
     counts[e] = 0;
   }
@@ -242,8 +242,9 @@ __global__ void __launch_bounds__(256) gate_long_rows(GateTask task) {
         sum += static_cast<double>(score * part_of[t - begin]);
       }
     }
-    task.share[static_cast<std::int64_t>(blockIdx.x) * experts + e] = sum;
+    task.parts.share_part[static_cast<std::int64_t>(blockIdx.x) * experts + e] = sum;
   }
+  add_parts_if_last(task.parts, blockIdx.x / task.parts.parts, task.parts.parts);
 }
 
 }  // namespace
@@ -257,25 +258,29 @@ void CudaStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& 
   const std::int64_t parts = (config.group_tokens + block_tokens - 1) / block_tokens, blocks = groups * parts;
   require(blocks <= 2147483647, "gate: {} groups of {} tokens are too many for one launch", groups,
           config.group_tokens);
-  std::int32_t* chosen_parts = chosen.as<std::int32_t>();
-  double* share_parts = share.as<double>();
+  GroupParts table{.chosen = experts_choose ? nullptr : chosen.as<std::int32_t>(),
+                   .share = share.as<double>(),
+                   .chosen_part = chosen.as<std::int32_t>(),
+                   .share_part = share.as<double>(),
+                   .counters = nullptr,
+                   .parts = parts,
+                   .experts = static_cast<int>(experts)};
   if (parts > 1) {
     const std::size_t entries = static_cast<std::size_t>(blocks * experts);
-    share_parts = static_cast<double*>(scratch(0, entries * sizeof(double)));
-    chosen_parts = static_cast<std::int32_t*>(scratch(1, entries * sizeof(std::int32_t)));
+    table.share_part = static_cast<double*>(scratch(0, entries * sizeof(double)));
+    table.chosen_part = static_cast<std::int32_t*>(scratch(1, entries * sizeof(std::int32_t)));
+    table.counters = counters(groups);
   }
   const float* const x = logits.as<float>();
   const GateTask task{.expert = expert.as<std::int32_t>(),
                       .weight = weight.as<float>(),
                       .lse = lse.as<float>(),
-                      .chosen = chosen_parts,
-                      .share = share_parts,
+                      .parts = table,
                       .logits = x,
                       .valid = valid.as<std::uint8_t>(),
                       .token = token.as<std::int64_t>(),
                       .key = key,
                       .config = config,
-                      .blocks_per_group = parts,
                       .vectors = vectorizable(x, experts)};
   if (experts > most_experts_in_registers) {
     launch(gate_long_rows, Grid{static_cast<unsigned>(blocks), 256}, stream_, task);
@@ -287,10 +292,6 @@ void CudaStream::gate(const Tensor& expert, const Tensor& weight, const Tensor& 
              Grid{static_cast<unsigned>(blocks), threads, device_.shared(static_cast<std::size_t>(experts) * 12)},
              stream_, task);
     });
-  }
-  if (parts > 1) {
-    launch_add_parts(stream_, experts_choose ? nullptr : chosen.as<std::int32_t>(), share.as<double>(), chosen_parts,
-                     share_parts, groups, parts, experts);
   }
   if (experts_choose) {
     choose_by_experts(stream_, expert, weight, chosen, logits, lse, valid, config);

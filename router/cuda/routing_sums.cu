@@ -1,9 +1,8 @@
-// routing_sums: a warp for each token, partial sums of blocks, then their sum, all in a fixed order.
+// routing_sums: a warp for each token, partial sums of blocks, then their sum by the last block, all in a fixed order.
 #include <algorithm>
 
 #include "core/device/cuda/cuda_stream.h"
-#include "core/device/cuda/device_math.h"
-#include "core/device/cuda/launch.h"
+#include "core/device/cuda/last_block.h"
 #include "core/device/router_checks.h"
 #include "router/cuda/token_row.h"
 
@@ -77,8 +76,9 @@ __device__ TokenMargin margin_of(const float* x, const std::int32_t* selected, c
   return {static_cast<double>(least) - other, count > 0 && count < rows.experts};
 }
 
-// parts [blocks, 3].
-__global__ void __launch_bounds__(summing_warps* warp_threads) partial_routing_sums(double* parts, SummedRows rows) {
+// sums [3] += the sums; parts [blocks, 3].
+__global__ void __launch_bounds__(summing_warps* warp_threads)
+    add_routing_sums(double* sums, double* parts, unsigned* counter, SummedRows rows) {
   double entropy = 0, margin = 0, counted = 0;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * summing_warps;
   for (std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * summing_warps + warp(); t < rows.tokens; t += stride) {
@@ -102,13 +102,12 @@ __global__ void __launch_bounds__(summing_warps* warp_threads) partial_routing_s
     parts[blockIdx.x * 3 + 1] = margin;
     parts[blockIdx.x * 3 + 2] = counted;
   }
-}
-
-// One block.
-__global__ void add_routing_sums(double* sums, const double* parts, std::int64_t blocks) {
+  if (!last_block(counter, gridDim.x)) {
+    return;
+  }
   for (int i = 0; i < 3; ++i) {
     double sum = 0;
-    for (std::int64_t block = threadIdx.x; block < blocks; block += blockDim.x) {
+    for (std::int64_t block = threadIdx.x; block < gridDim.x; block += blockDim.x) {
       sum += parts[block * 3 + i];
     }
     sum = block_sum(sum);
@@ -137,8 +136,8 @@ void CudaStream::routing_sums(const Tensor& sums, const Tensor& expert, const Te
                         .sigmoids = config.score == ScoreKind::sigmoid,
                         .experts_choose = config.experts_choose,
                         .second_by_chance = config.second_by_chance};
-  launch(partial_routing_sums, Grid{static_cast<unsigned>(blocks), summing_warps * warp_threads}, stream_, parts, rows);
-  launch(add_routing_sums, Grid{1, 256}, stream_, sums.as<double>(), parts, blocks);
+  launch(add_routing_sums, Grid{static_cast<unsigned>(blocks), summing_warps * warp_threads}, stream_,
+         sums.as<double>(), parts, counters(1), rows);
 }
 
 }  // namespace orthant::cuda

@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(128) find_pieces(SeatTask task, Working at) {
 // One block: offset from count.
 __global__ void __launch_bounds__(256)
     find_offsets(std::int32_t* offset, const std::int32_t* count, int experts, std::int64_t apart) {
-  const int end = begin_rows(count, experts, apart, [&](int e, int row) { offset[e] = row; });
+  const int end = begin_rows([&](int e) { return count[e]; }, experts, apart, [&](int e, int row) { offset[e] = row; });
   if (threadIdx.x == 0) {
     offset[experts] = end;
   }
@@ -123,7 +123,9 @@ __global__ void __launch_bounds__(256) take_seats(SeatTask task, Working at) {
       visit_taken(count, find_threshold(count, static_cast<int>(seats), priority), priority, place);
     }
   }
-  clear_sources(task.source, task.count, task.offset[task.config.experts], task.room, apart);
+  const std::int64_t taken = apart > 0 ? 0 : task.offset[task.config.experts];
+  clear_sources(
+      task.source, [&](int e) { return task.count[e]; }, taken, task.room, apart);
 }
 
 }  // namespace

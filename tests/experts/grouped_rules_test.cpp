@@ -32,18 +32,19 @@ GroupedProblem problem(GroupedLayout layout, std::int64_t experts, std::int64_t 
 }
 
 // Layers of published models: forward of the gate and up projections, then of the down projection.
-TEST(ChooseTile, TakesLargeTilesForLongSumsAndOverlapsShortOnes) {
+TEST(ChooseTile, TakesLargeTilesForLongSumsAndPingPongOnesUpTo2048Steps) {
   struct Layer {
     std::int64_t rows, experts, d, f;
     HopperTile in, out;
   };
   const Layer layers[] = {
-      {262144, 64, 2048, 1024, HopperTile::large, HopperTile::overlapped},  // OLMoE-1B-7B
-      {32768, 8, 4096, 14336, HopperTile::large, HopperTile::large},        // Mixtral-8x7B
-      {196608, 128, 1536, 256, HopperTile::large, HopperTile::overlapped},  // fine-grained
-      {524288, 256, 4096, 256, HopperTile::large, HopperTile::overlapped},
-      {131072, 32, 7168, 2048, HopperTile::large, HopperTile::overlapped},  // a slice of DeepSeek-V3
-      {4096, 64, 2048, 1024, HopperTile::small, HopperTile::small},         // the first with few tokens
+      {262144, 64, 2048, 1024, HopperTile::square, HopperTile::square},      // OLMoE-1B-7B
+      {32768, 8, 4096, 14336, HopperTile::large, HopperTile::large},         // Mixtral-8x7B
+      {196608, 128, 1536, 256, HopperTile::square, HopperTile::overlapped},  // fine-grained
+      {524288, 256, 4096, 256, HopperTile::large, HopperTile::square},
+      {131072, 32, 7168, 2048, HopperTile::large, HopperTile::overlapped},   // a slice of DeepSeek-V3
+      {262144, 128, 2048, 768, HopperTile::overlapped, HopperTile::square},  // Qwen3-30B-A3B
+      {4096, 64, 2048, 1024, HopperTile::small, HopperTile::small},          // the first with few tokens
   };
   for (const Layer& x : layers) {
     const auto in = problem(GroupedLayout::nt, x.experts, x.rows, 2 * x.f, x.d);
@@ -63,12 +64,24 @@ TEST(ChooseTile, TakesSmallTilesWhereLargeOnesWouldNotGoRound) {
 // A cluster of two large tiles, one below the other, pads 256 rows to 512 half of the time.
 TEST(ChooseTile, PadsFewRowsByHalfATile) {
   for (const std::int64_t rows : {200, 256, 512}) {
-    EXPECT_EQ(choose_tile(problem(GroupedLayout::nt, 128, 128 * rows, 4096, 4096), h100), HopperTile::overlapped)
+    EXPECT_EQ(choose_tile(problem(GroupedLayout::nt, 128, 128 * rows, 4096, 4096), h100), HopperTile::square) << rows;
+    EXPECT_EQ(choose_tile(problem(GroupedLayout::nt, 128, 128 * rows, 4608, 4096), h100), HopperTile::overlapped)
         << rows;
   }
   EXPECT_EQ(choose_tile(problem(GroupedLayout::nt, 128, 128 * 4096, 2048, 4096), h100), HopperTile::large);
-  // One tile across has no neighbour to make a cluster with.
-  EXPECT_EQ(choose_tile(problem(GroupedLayout::nn, 128, 128 * 256, 256, 4096), h100), HopperTile::large);
+  // Two tiles of 128 columns are a cluster; one of 192 or 256 has no neighbour to make one with.
+  EXPECT_EQ(choose_tile(problem(GroupedLayout::nn, 128, 128 * 256, 256, 4096), h100), HopperTile::square);
+}
+
+TEST(ChooseTile, StoresWhileItMultipliesForUpTo2048Steps) {
+  for (std::int64_t n = 256; n <= 8192; n += 128) {
+    for (const std::int64_t k : {64, 256, 768, 1024, 1536, 2048}) {
+      for (const std::int64_t rows : {192, 256, 1024, 4096, 8192}) {
+        const HopperTile tile = choose_tile(problem(GroupedLayout::nt, 64, 64 * rows, n, k), h100);
+        EXPECT_NE(tile, HopperTile::large) << rows << " rows, n " << n << ", k " << k;
+      }
+    }
+  }
 }
 
 TEST(ChooseBlackwellTile, TakesPairsUnlessRowsAreFew) {

@@ -114,7 +114,7 @@ class RoutedBlock {
   }
 
   // Choices kept, then those dropped, by expert.
-  std::vector<std::int64_t> choices() { return rank_.whole_numbers(sums_.choices.rows(0, 1)); }
+  std::vector<std::int64_t> choices() { return rank_.whole_numbers(sums_.counts.rows(0, 1)); }
 
   std::vector<float> output, logits, weight, input_gradient;
   std::vector<std::int32_t> expert;

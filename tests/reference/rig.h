@@ -107,7 +107,13 @@ class Rank {
   }
   std::vector<float> floats(const Tensor& t) { return download<float>(t); }
   std::vector<std::int32_t> integers(const Tensor& t) { return download<std::int32_t>(t); }
-  std::vector<std::int64_t> whole_numbers(const Tensor& t) { return download<std::int64_t>(t); }
+  std::vector<std::int64_t> whole_numbers(const Tensor& t) {
+    if (t.dtype() == DType::i32) {
+      const std::vector<std::int32_t> narrow = download<std::int32_t>(t);
+      return {narrow.begin(), narrow.end()};
+    }
+    return download<std::int64_t>(t);
+  }
   double number(const Tensor& t) { return download<double>(t).at(0); }
 
   // Parameters by name, in a store made from this rank's plan.
@@ -162,6 +168,7 @@ class Rank {
     sums.balance = zero();
     sums.z = zero();
     sums.choices = upload(DType::i64, shape, none);
+    sums.counts = upload(DType::i32, shape, std::vector<std::int32_t>(shape.elements(), 0));
     return sums;
   }
 

@@ -1,6 +1,8 @@
 // Order: events, waiting, host work; what moves between host and device; and working memory.
 #include "core/device/cuda/cuda_stream.h"
 
+#include <algorithm>
+
 #include "core/base/check.h"
 #include "core/device/cuda/cuda_event.h"
 #include "core/device/cuda/launch.h"
@@ -94,6 +96,15 @@ void* CudaStream::scratch(int slot, std::size_t bytes) {
     buffer = device_.empty(DType::u8, {static_cast<std::int64_t>(bytes)});
   }
   return buffer.data();
+}
+
+unsigned* CudaStream::counters(std::int64_t words) {
+  if (!counters_.defined() || counters_.elements() < words) {
+    counters_ = {};
+    counters_ = device_.empty(DType::i32, {std::max<std::int64_t>(words, 64)});
+    fill(counters_, 0);
+  }
+  return reinterpret_cast<unsigned*>(counters_.data());
 }
 
 }  // namespace orthant::cuda

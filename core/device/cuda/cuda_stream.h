@@ -46,6 +46,8 @@ class CudaStream final : public Stream {
   // stream writes there comes after it. One buffer a slot (0 to 3); grows, and is kept. (Tensors of `device()` serve as
   // well: what an operation allocates and drops is reused in this stream's order.)
   void* scratch(int slot, std::size_t bytes);
+  // Words of the device that are 0, and that a kernel leaves so (last_block.h). Kept.
+  unsigned* counters(std::int64_t words);
 
   // Between the host's memory and the device's, in this stream's order. The first returns at once, and the host's bytes
   // may change then; the second waits for the stream.
@@ -59,6 +61,7 @@ class CudaStream final : public Stream {
   CudaDevice& device_;
   cudaStream_t stream_;
   std::array<Tensor, 4> scratch_;
+  Tensor counters_;
   std::shared_ptr<Cublas> cublas_;                   // from the first product on
   std::shared_ptr<CudnnAttention> cudnn_attention_;  // from the first attention that fits on
   Uploads uploads_;

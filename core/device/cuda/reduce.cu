@@ -1,7 +1,8 @@
-// sum and sum_squares: fp64 sums of blocks, then of the blocks in order. Which thread adds what depends on the number
-// of elements alone, neither on their address nor on the GPU.
+// sum and sum_squares: fp64 sums of blocks, then of the blocks in order, by the last of them. Which thread adds what
+// depends on the number of elements alone, neither on their address nor on the GPU.
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/elements.h"
+#include "core/device/cuda/last_block.h"
 #include "core/device/operation_checks.h"
 
 namespace orthant::cuda {
@@ -17,9 +18,9 @@ struct Square {
   static __device__ double term(double x) { return x * x; }
 };
 
-// partial f64[blocks]. Floor: the bytes of x.
+// *out += the sum; partial f64[blocks]. Floor: the bytes of x.
 template <class Term, class T, bool aligned>
-__global__ void block_sums(double* partial, const T* x, std::int64_t n) {
+__global__ void block_sums(double* out, double* partial, unsigned* counter, const T* x, std::int64_t n) {
   const std::int64_t stride = std::int64_t{gridDim.x} * sum_threads * sum_width;
   double sums[sum_unroll] = {};
   for (std::int64_t first = (std::int64_t{blockIdx.x} * sum_threads + threadIdx.x) * sum_width; first < n;
@@ -45,15 +46,15 @@ __global__ void block_sums(double* partial, const T* x, std::int64_t n) {
       }
     }
   }
-  const double sum = block_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  double sum = block_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
   if (threadIdx.x == 0) {
     partial[blockIdx.x] = sum;
   }
-}
-
-__global__ void add_blocks(double* out, const double* partial, int blocks) {
-  double sum = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < blocks; i += sum_threads) {
+  if (!last_block(counter, gridDim.x)) {
+    return;
+  }
+  sum = 0;
+  for (unsigned i = threadIdx.x; i < gridDim.x; i += sum_threads) {
     sum += partial[i];
   }
   sum = block_sum(sum);
@@ -85,9 +86,8 @@ void add_sum(CudaStream& stream, const Tensor& out, const Tensor& x) {
     using T = decltype(type);
     const auto* from = x.as<T>();
     launch(all_aligned<sum_width>(from) ? block_sums<Term, T, true> : block_sums<Term, T, false>,
-           Grid{blocks, sum_threads}, stream.handle(), partial, from, n);
+           Grid{blocks, sum_threads}, stream.handle(), out.as<double>(), partial, stream.counters(1), from, n);
   });
-  launch(add_blocks, Grid{1, sum_threads}, stream.handle(), out.as<double>(), partial, static_cast<int>(blocks));
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 // The activation's backward pass of packed rows, with the gradient of the weights their outputs are summed with.
+#include "core/device/cuda/weighted_activation.h"
+
 #include "core/device/cuda/activation_math.h"
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/elements.h"
@@ -58,15 +60,11 @@ __global__ void weighted_rows(T* dh, T* a, float* dweight, const T* da, const T*
 
 }  // namespace
 
-void CudaStream::weighted_activation_backward(const Tensor& dh, const Tensor& a, const Tensor& dweight,
-                                              const Tensor& da, const Tensor& h, const Tensor& weight,
-                                              const Tensor& source, Activation kind) {
-  check_weighted_activation_backward(dh, a, dweight, da, h, weight, source, kind);
-  if (source.defined()) {
-    fill(dweight, 0);
-  }
+void weighted_activation(const CudaStream& stream, const Tensor& dh, const Tensor& a, const Tensor& dweight,
+                         const Tensor& da, const Tensor& h, const Tensor& weight, const Tensor& source,
+                         Activation kind) {
   const std::int64_t rows = a.dim(0), f = a.dim(1);
-  const Grid grid{blocks_for(rows, weighted_rows_of_block, 16 * std::int64_t{device_.multiprocessors()}),
+  const Grid grid{blocks_for(rows, weighted_rows_of_block, 16 * std::int64_t{stream.cuda().multiprocessors()}),
                   weighted_rows_of_block * warp_threads};
   with_float_type(h.dtype(), [&](auto type) {
     with_activation(kind, [&](auto which) {
@@ -74,10 +72,21 @@ void CudaStream::weighted_activation_backward(const Tensor& dh, const Tensor& a,
       using Kind = decltype(which);
       constexpr int width = vector_elements<T>;
       const bool wide = f % width == 0 && all_aligned<width>(dh.as<T>(), a.as<T>(), da.as<T>(), h.as<T>());
-      launch(wide ? weighted_rows<T, Kind, width> : weighted_rows<T, Kind, 1>, grid, stream_, dh.as<T>(), a.as<T>(),
-             dweight.as<float>(), da.as<T>(), h.as<T>(), weight.as<float>(), source.as<std::int32_t>(), rows, f);
+      launch(wide ? weighted_rows<T, Kind, width> : weighted_rows<T, Kind, 1>, grid, stream.handle(), dh.as<T>(),
+             a.as<T>(), dweight.as<float>(), da.as<T>(), h.as<T>(), weight.as<float>(), source.as<std::int32_t>(), rows,
+             f);
     });
   });
+}
+
+void CudaStream::weighted_activation_backward(const Tensor& dh, const Tensor& a, const Tensor& dweight,
+                                              const Tensor& da, const Tensor& h, const Tensor& weight,
+                                              const Tensor& source, Activation kind) {
+  check_weighted_activation_backward(dh, a, dweight, da, h, weight, source, kind);
+  if (source.defined()) {
+    fill(dweight, 0);
+  }
+  weighted_activation(*this, dh, a, dweight, da, h, weight, source, kind);
 }
 
 }  // namespace orthant::cuda

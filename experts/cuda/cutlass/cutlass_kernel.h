@@ -21,73 +21,6 @@
 
 namespace orthant::cuda {
 
-// A stride of a matrix whose rows or columns are contiguous: its one run-time part is the distance of the others.
-template <class Stride>
-__device__ Stride stride_of(std::int64_t leading) {
-  Stride stride{};
-  if constexpr (cute::is_static<decltype(cute::get<0>(stride))>::value) {
-    cute::get<1>(stride) = leading;
-  } else {
-    cute::get<0>(stride) = leading;
-  }
-  return stride;
-}
-
-// What the kernel reads of every group: arrays of `experts` in one piece of memory, each from a multiple of 256 on.
-template <class Shape, class StrideA, class StrideB, class StrideD, class Input, class Output>
-struct GroupArrays {
-  Shape* shape;
-  StrideA* stride_a;
-  StrideB* stride_b;
-  StrideD* stride_d;
-  const Input** a;
-  const Input** b;
-  Output** d;
-
-  static std::size_t padded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
-  static std::size_t bytes(std::int64_t experts) {
-    const auto e = static_cast<std::size_t>(experts);
-    return padded(e * sizeof(Shape)) + padded(e * sizeof(StrideA)) + padded(e * sizeof(StrideB)) +
-           padded(e * sizeof(StrideD)) + 3 * padded(e * sizeof(void*));
-  }
-  GroupArrays(void* memory, std::int64_t experts) {
-    auto* at = static_cast<std::byte*>(memory);
-    const auto take = [&]<class T>(T*& array) {
-      array = reinterpret_cast<T*>(at);
-      at += padded(static_cast<std::size_t>(experts) * sizeof(T));
-    };
-    take(shape);
-    take(stride_a);
-    take(stride_b);
-    take(stride_d);
-    take(a);
-    take(b);
-    take(d);
-  }
-};
-
-// One thread an expert. One without rows becomes a group of no tiles: TMA takes no empty extent, and with K = 0
-// CUTLASS 4.2's kernels would store what the registers held (its issues 2547 and 2674).
-template <class Arrays, class Shape, class StrideA, class StrideB, class StrideD, class Input, class Output>
-__global__ void describe_groups(Arrays out, GroupedProblem p) {
-  const std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (e >= p.experts) {
-    return;
-  }
-  const RowRange rows = rows_of(p, e);
-  const Group group = group_of(p, e, rows);
-  const RowStrides strides = strides_of(p);
-  const bool empty = rows.begin == rows.end;
-  out.shape[e] = Shape{empty ? 0 : static_cast<int>(group.m), empty ? 0 : static_cast<int>(group.n),
-                       static_cast<int>(empty ? 1 : group.k)};
-  out.stride_a[e] = stride_of<StrideA>(strides.a);
-  out.stride_b[e] = stride_of<StrideB>(strides.b);
-  out.stride_d[e] = stride_of<StrideD>(strides.c);
-  out.a[e] = static_cast<const Input*>(p.a) + group.a;
-  out.b[e] = static_cast<const Input*>(p.b) + group.b;
-  out.d[e] = static_cast<Output*>(p.c) + group.c;
-}
-
 // Two warp groups of Hopper that multiply one tile together, or two in turns.
 struct Cooperative {
   using Architecture = cutlass::arch::Sm90;
@@ -147,43 +80,49 @@ struct CutlassProduct {
   using StrideA = typename Kernel::InternalStrideA;
   using StrideB = typename Kernel::InternalStrideB;
   using StrideD = typename Kernel::InternalStrideD;
-  using Arrays = GroupArrays<Shape, StrideA, StrideB, StrideD, Input, Output>;
+  // A stride is one number at run time, the distance of the rows or columns that are contiguous.
+  static_assert(sizeof(Shape) == sizeof(*GroupArrays::shape) && sizeof(StrideA) == sizeof(std::int64_t) &&
+                sizeof(StrideB) == sizeof(std::int64_t) && sizeof(StrideD) == sizeof(std::int64_t));
 
-  static typename Gemm::Arguments arguments(const GroupedProblem& p, const Arrays& arrays, int sm_count) {
+  static typename Gemm::Arguments arguments(const GroupedProblem& p, const GroupArrays& groups, int multiprocessors) {
     typename Gemm::Arguments arguments{};
+    auto** const d = reinterpret_cast<Output**>(groups.c);
+    auto* const stride_d = reinterpret_cast<StrideD*>(groups.stride_c);
     arguments.mode = cutlass::gemm::GemmUniversalMode::kGrouped;
-    arguments.problem_shape = {static_cast<int>(p.experts), arrays.shape, nullptr};
-    arguments.mainloop = {arrays.a, arrays.stride_a, arrays.b, arrays.stride_b};
+    arguments.problem_shape = {static_cast<int>(p.experts), reinterpret_cast<Shape*>(groups.shape), nullptr};
+    arguments.mainloop = {reinterpret_cast<const Input**>(groups.a), reinterpret_cast<StrideA*>(groups.stride_a),
+                          reinterpret_cast<const Input**>(groups.b), reinterpret_cast<StrideB*>(groups.stride_b)};
     if constexpr (tn) {
       arguments.epilogue.thread.alpha = 1;
       arguments.epilogue.thread.beta = p.beta;
-      arguments.epilogue.ptr_C = const_cast<const Output**>(arrays.d);
-      arguments.epilogue.dC = arrays.stride_d;
+      arguments.epilogue.ptr_C = const_cast<const Output**>(d);
+      arguments.epilogue.dC = stride_d;
     }
-    arguments.epilogue.ptr_D = arrays.d;
-    arguments.epilogue.dD = arrays.stride_d;
-    arguments.hw_info.sm_count = sm_count;
+    arguments.epilogue.ptr_D = d;
+    arguments.epilogue.dD = stride_d;
+    arguments.hw_info.sm_count = multiprocessors;
     return arguments;
   }
 
-  static std::size_t workspace_bytes(const GroupedProblem& p, int sm_count) {
-    return Arrays::bytes(p.experts) + Gemm::get_workspace_size(arguments(p, Arrays(nullptr, p.experts), sm_count));
+  static std::size_t workspace_bytes(const GroupedProblem& p, int multiprocessors) {
+    return Gemm::get_workspace_size(arguments(p, {}, multiprocessors));
   }
 
-  static void run(const GroupedProblem& p, int sm_count, void* workspace, cudaStream_t stream) {
-    const Arrays arrays(workspace, p.experts);
-    launch(describe_groups<Arrays, Shape, StrideA, StrideB, StrideD, Input, Output>,
-           Grid{blocks_for(p.experts, 128), 128}, stream, arrays, p);
+  // As the adapter's initialize() and run(), but that the driver is asked for shared memory once.
+  static void run(const CudaStream& stream, const GroupedProblem& p, const GroupArrays& groups, void* workspace) {
     const auto good = [&](cutlass::Status status, const char* what) {
       require(status == cutlass::Status::kSuccess,
               "grouped_gemm: CUTLASS could not {} a product of {} experts, {} rows, m {}, n {}, k {}: {}", what,
               p.experts, p.rows, p.m, p.n, p.k, cutlass::cutlassGetStatusString(status));
     };
-    Gemm gemm;
-    const auto how = arguments(p, arrays, sm_count);
+    const auto how = arguments(p, groups, stream.cuda().multiprocessors());
     good(Gemm::can_implement(how), "take");
-    good(gemm.initialize(how, static_cast<std::byte*>(workspace) + Arrays::bytes(p.experts), stream), "set up");
-    good(gemm.run(stream), "launch");
+    good(Kernel::initialize_workspace(how, workspace, stream.handle()), "set up");
+    const SharedBytes shared = stream.cuda().shared(Kernel::SharedStorageSize);
+    check(shared.limits->allow(reinterpret_cast<const void*>(cutlass::device_kernel<Kernel>), shared.bytes),
+          "shared memory of CUTLASS's kernel");
+    typename Kernel::Params params = Kernel::to_underlying_arguments(how, workspace);
+    good(Gemm::run(params, stream.handle()), "launch");
   }
 };
 

@@ -37,18 +37,6 @@ __global__ void grouped_tiles(GroupedProblem p) {
                 strides.c, p.beta != 0);
 }
 
-__global__ void zero_empty(GroupedProblem p) {
-  const RowRange rows = rows_of(p, blockIdx.y);
-  if (rows.begin < rows.end) {
-    return;
-  }
-  const std::int64_t elements = p.m * p.n, step = std::int64_t{gridDim.x} * blockDim.x;
-  float* const c = static_cast<float*>(p.c) + blockIdx.y * elements;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < elements; i += step) {
-    c[i] = 0;
-  }
-}
-
 }  // namespace
 
 void grouped_plain(const GroupedProblem& p, DType in, DType out, cudaStream_t stream) {
@@ -62,12 +50,6 @@ void grouped_plain(const GroupedProblem& p, DType in, DType out, cudaStream_t st
   } else {
     launch(out == DType::f32 ? grouped_tiles<bf16, float> : grouped_tiles<bf16, bf16>, grid, stream, p);
   }
-}
-
-void zero_empty_experts(const GroupedProblem& p, cudaStream_t stream) {
-  constexpr int threads = 256;
-  launch(zero_empty, Grid{dim3(blocks_for(p.m * p.n, threads * 8, 64), static_cast<unsigned>(p.experts)), threads},
-         stream, p);
 }
 
 }  // namespace orthant::cuda

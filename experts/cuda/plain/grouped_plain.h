@@ -12,7 +12,4 @@ namespace orthant::cuda {
 // f inputs of dtype `in`, c of dtype `out`. Nothing waits for the device.
 void grouped_plain(const GroupedProblem& p, DType in, DType out, cudaStream_t stream);
 
-// tn: zero into c[e] of the experts without rows.
-void zero_empty_experts(const GroupedProblem& p, cudaStream_t stream);
-
 }  // namespace orthant::cuda
