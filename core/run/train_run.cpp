@@ -29,6 +29,7 @@
 #include "core/run/run_trace.h"
 #include "core/run/saving.h"
 #include "core/run/starting_weights.h"
+#include "core/run/step_runner.h"
 #include "core/train/trainer.h"
 #include "parallel/host_collectives.h"
 
@@ -61,6 +62,10 @@ class TrainingRun {
         world_(session_.mesh().world_group("run")),
         teacher_(make_teacher(config, communicator_.rank(), communicator_, *device_, *stream_)),
         trainer_(session_.plan(), *stream_, *source_, teacher_.get()),
+        steps_(trainer_, *device_, *stream_, settings_,
+               {.before = [this](std::int64_t step) { before(step); },
+                .measures = [this](std::int64_t step) { return logs_after(step); },
+                .looks_after = [this](std::int64_t step) { return looks_after(step); }}),
         recorder_(session_.plan()),
         alarms_(settings_),
         checkpoints_(options.run_directory / "checkpoints"),
@@ -98,21 +103,14 @@ class TrainingRun {
     std::int64_t saved = -1;
     trace_.connect(world_, *stream_, session_.plan().stage());
     while (step_ < settings_.run.steps) {
-      trace_.at(step_);
-      const Clock::time_point step_begin = Clock::now();
-      communicator_.report_step(step_);
-      const bool recorded = records_next_step();
-      trainer_.look_on(recorded ? &recorder_ : nullptr);
-      const StepReport report = traced_step();
-      const double step_seconds = seconds_since(step_begin);
-      ++step_;
-      if (recorded) {
+      const auto [report, step_seconds, peak] = steps_.next(step_);
+      if (records(step_++)) {
         const FileWork work = file_work();
         recorder_.write(options_.run_directory, step_, world_, *stream_);
       }
       tokens_ += report.tokens;
       const bool last = step_ == settings_.run.steps;
-      const bool stop = meets() && everyone_stops();
+      const bool stop = steps_.idle() && meets() && everyone_stops();
       std::optional<double> validation;
       std::vector<ValidatedRouting> validated;
       if (due(settings_.run.validate_every) || (last && settings_.run.validate_every > 0)) {
@@ -123,7 +121,7 @@ class TrainingRun {
         const StepReport all = trainer_.over_workers(report);
         const MetricsLine line{
             &all,         all_tokens(),
-            step_seconds, largest_peak(*device_, world_, *stream_),
+            step_seconds, peak.has_value() ? *peak : largest_peak(*device_, world_, *stream_),
             validation,   model_flops_utilization(settings_, all.tokens, step_seconds, world_.size()),
             validated,    alarms_.after(all)};
         if (first()) {
@@ -154,23 +152,30 @@ class TrainingRun {
 
  private:
   bool first() const { return world_.rank() == 0; }
-  bool due(std::int64_t every) const { return every > 0 && step_ % every == 0; }
+  static bool due_after(std::int64_t step, std::int64_t every) { return every > 0 && (step + 1) % every == 0; }
+  bool due(std::int64_t every) const { return due_after(step_ - 1, every); }
 
-  // Whether the step that comes has a line of metrics.
-  bool logs_after_next_step() const {
-    const auto due_then = [&](std::int64_t every) { return every > 0 && (step_ + 1) % every == 0; };
-    return step_ == 0 || step_ + 1 == settings_.run.steps || due_then(settings_.run.log_every) ||
-           due_then(settings_.run.validate_every);
+  void before(std::int64_t step) {
+    trace_.at(step);
+    communicator_.report_step(step);
+    trainer_.look_on(records(step) ? &recorder_ : nullptr);
   }
 
-  StepReport traced_step() {
-    const Phase step(*stream_, "step", {.step = step_ + 1}, SpanKind::step);
-    return trainer_.step(step_, logs_after_next_step());
+  // Whether the step has a line of metrics.
+  bool logs_after(std::int64_t step) const {
+    return step == 0 || step + 1 == settings_.run.steps || due_after(step, settings_.run.log_every) ||
+           due_after(step, settings_.run.validate_every);
   }
 
-  bool records_next_step() const {
+  bool records(std::int64_t step) const {
     const std::int64_t first = settings_.moe.experts > 0 ? settings_.run.record_routing : 0;
-    return first > 0 && (step_ < first || step_ + 1 == settings_.run.steps);
+    return first > 0 && (step < first || step + 1 == settings_.run.steps);
+  }
+
+  // Whether this rank by itself wants the model as the step leaves it.
+  bool looks_after(std::int64_t step) {
+    return stop_wanted() || records(step) || records(step + 1) || due_after(step, settings_.run.validate_every) ||
+           due_after(step, settings_.run.checkpoint_every);
   }
 
   // Each rank has found by itself what "fit" stands for.
@@ -290,8 +295,14 @@ class TrainingRun {
     sync_run_folder(options_.run_directory);
   }
 
+  // Whoever asks for a signal takes it.
+  bool stop_wanted() {
+    stop_wanted_ = stop_wanted_ || stop_requested();
+    return stop_wanted_;
+  }
+
   bool everyone_stops() {
-    std::vector<std::int64_t> flag = {stop_requested() ? 1 : 0};
+    std::vector<std::int64_t> flag = {stop_wanted() ? 1 : 0};
     all_reduce_values(flag, ReduceOp::max, world_, *stream_);
     return flag[0] != 0;
   }
@@ -384,6 +395,7 @@ class TrainingRun {
   Group& world_;
   std::unique_ptr<Teacher> teacher_;  // null: none
   Trainer trainer_;
+  StepRunner steps_;
   RoutingRecorder recorder_;
   RoutingAlarms alarms_;
   std::filesystem::path checkpoints_;
@@ -395,6 +407,7 @@ class TrainingRun {
   RunIds ids_;
   std::optional<RunClaim> claim_;  // of rank 0, as the metrics are
   std::optional<RunLog> log_;
+  bool stop_wanted_ = false;
   std::int64_t step_ = 0;           // steps done
   std::int64_t tokens_ = 0;         // of this process's steps, those of this rank's worker
   std::int64_t tokens_before_ = 0;  // of the steps that the checkpoint had behind it, of all workers

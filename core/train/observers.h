@@ -16,6 +16,7 @@ class Observers {
  public:
   explicit Observers(const Settings& settings);
 
+  bool empty() const { return all_.empty(); }
   // What the learning rate of the schedule is multiplied by, by all of them.
   double lr_factor() const;
   // What moe.capacity_factor is multiplied by, by all of them.

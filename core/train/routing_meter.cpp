@@ -96,12 +96,7 @@ void RoutingMeter::finish(Stream& s) {
   }
 }
 
-void RoutingMeter::read(StepReport& report, Stream& s) {
-  if (!measures_) {
-    return;
-  }
-  std::vector<double> numbers(static_cast<std::size_t>(numbers_.elements()));
-  s.download(numbers.data(), numbers_);
+void RoutingMeter::read(StepReport& report, std::span<const double> numbers) const {
   const double greatest = std::log(static_cast<double>(std::max<std::int64_t>(plan_.settings().moe.experts, 2)));
   const double tokens = static_cast<double>(std::max<std::int64_t>(report.tokens, 1));
   for (std::size_t i = 0; i < report.layers.size(); ++i) {

@@ -5,6 +5,7 @@
 // Thread safety: one per rank; not shared.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include <orthant/hook.h>
@@ -23,8 +24,10 @@ class RoutingMeter {
   void begin(StepSums& sums, bool measure, Stream& s);
   // Behind its backward passes: sums over the ranks. Enqueues.
   void finish(Stream& s);
-  // Waits for the device. REQUIRES: report.layers and report.tokens are filled.
-  void read(StepReport& report, Stream& s);
+  // What the device knows of the step, f64: for read(), on the host. Undefined: the step was not measured.
+  Tensor numbers() const { return measures_ ? numbers_ : Tensor(); }
+  // numbers: of that step. REQUIRES: report.layers and report.tokens are filled.
+  void read(StepReport& report, std::span<const double> numbers) const;
 
  private:
   static constexpr int causes = 3;  // the loss, balance, z

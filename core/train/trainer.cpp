@@ -3,7 +3,7 @@
 #include <orthant/gate.h>
 
 #include <algorithm>
-#include <cmath>
+#include <utility>
 
 #include "core/arch/parameter_table.h"
 #include "core/base/output.h"
@@ -14,7 +14,6 @@
 #include "core/train/early_updates.h"
 #include "core/train/micro_batches.h"
 #include "core/train/model_work.h"
-#include "core/train/not_finite.h"
 #include "parallel/host_collectives.h"
 
 namespace orthant {
@@ -56,6 +55,7 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher*
   sum_squares_ = device.empty(DType::f64, {1});
   factor_ = device.empty(DType::f32, {1});
   finite_ = device.empty(DType::f32, {1});
+  stream.fill(finite_, 1);
   routed_layers_ = routed_blocks(plan.settings());
   sums_.choices = device.empty(DType::i64, {routed_layers_, 2, plan.settings().moe.experts});
   sums_.counts = device.empty(DType::i32, sums_.choices.shape());
@@ -63,16 +63,36 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher*
 
 Trainer::~Trainer() = default;
 
-Trainer::Load Trainer::load(std::int64_t step) {
+Trainer::Load Trainer::read(std::int64_t step) const {
   const Phase phase(stream_, "batch");
   Load load;
-  std::vector<std::int64_t> counts(2, 0);
   for (int m = 0; m < share_.micro_batches; ++m) {
     load.micro_batches.push_back(source_.train(step, share_.first + m * share_.micro_batch, share_.micro_batch));
     const TokenCounts held = held_tokens(load.micro_batches.back(), plan_);
-    counts[0] += held.counted;
-    counts[1] += held.valid;
+    load.counted += held.counted;
+    load.valid += held.valid;
   }
+  return load;
+}
+
+void Trainer::read_ahead(std::int64_t step) {
+  ahead_ = {step, {}, nullptr};
+  try {
+    ahead_->load = read(step);
+  } catch (...) {
+    ahead_->failure = std::current_exception();
+  }
+}
+
+Trainer::Load Trainer::load(std::int64_t step) {
+  std::optional<ReadAhead> ahead = std::exchange(ahead_, std::nullopt);
+  const bool known = ahead.has_value() && ahead->step == step;
+  if (known && ahead->failure != nullptr) {
+    std::rethrow_exception(ahead->failure);
+  }
+  Load load = known ? std::move(ahead->load) : read(step);
+  const Phase phase(stream_, "batch");
+  std::vector<std::int64_t> counts = {load.counted, load.valid};
   all_reduce_values(counts, ReduceOp::sum, tokens_, stream_);
   load.counted = counts[0];
   load.valid = counts[1];
@@ -150,34 +170,6 @@ std::vector<Instr> Trainer::forward_passes(int micro_batches) const {
   return forward_program(plan_.stage(), plan_.stages(), pieces / plan_.stages(), micro_batches);
 }
 
-void Trainer::add_counters(StepReport& report, std::int64_t valid) {
-  const MoeSettings& moe = plan_.settings().moe;
-  const std::size_t experts = static_cast<std::size_t>(moe.experts);
-  std::vector<std::int64_t> choices(sums_.choices.elements());
-  if (routed_layers_ > 0) {
-    stream_.download(choices.data(), sums_.choices);
-  }
-  const bool by_chance = moe.experts > 0 && gate_of(plan_.settings()).config(plan_.settings()).second_by_chance;
-  auto next = choices.begin();
-  for (int block = 0; block < plan_.settings().model.layers; ++block) {
-    if (!block_has_experts(plan_.settings(), block)) {
-      continue;
-    }
-    LayerCounters layer{.layer = block + 1, .load = {next, next + moe.experts}, .kept = {next, next + moe.experts}};
-    next += moe.experts;
-    std::int64_t made = 0;
-    for (std::size_t e = 0; e < experts; ++e, ++next) {
-      layer.load[e] += *next;
-      layer.dropped_by_capacity += *next;
-      made += layer.load[e];
-    }
-    // A choice that is not made is a drop where chance left it out; elsewhere the gate wanted fewer.
-    layer.choices = by_chance ? valid * moe.top_k : made;
-    layer.dropped_by_chance = layer.choices - made;
-    report.layers.push_back(std::move(layer));
-  }
-}
-
 void Trainer::sum_over_ranks() {
   if (!plan_.counts_tokens(Region::head, false)) {
     stream_.fill(sums_.loss, 0);
@@ -217,46 +209,20 @@ void Trainer::enqueue(const Load& load, std::span<const DeviceBatch> batches, st
   }
 }
 
-StepReport Trainer::report(const Load& load, std::int64_t step) {
-  const Phase phase(stream_, "report");
-  StepReport report;
-  report.step = step;
-  report.lr = learning_rate_of(step);
-  report.tokens = load.valid;
-  double squares = 0;
-  std::array<double, 4> sums{};
-  stream_.download(sums.data(), sum_storage_);
-  stream_.download(&squares, sum_squares_);
-  const double routed = static_cast<double>(std::max(routed_layers_, 1)) * static_cast<double>(load.valid);
-  report.loss = sums[0] / static_cast<double>(load.counted);
-  report.aux_loss = sums[1] / routed;
-  report.z_loss = sums[2] / routed;
-  if (teacher_ != nullptr) {
-    const double temperature = plan_.settings().distil.temperature;
-    report.distil_loss = temperature * temperature * sums[3] / static_cast<double>(load.counted);
-  }
-  report.grad_norm = std::sqrt(squares);
-  add_counters(report, load.valid);
-  routing_.read(report, stream_);
-  require(std::isfinite(report.distil_loss.value_or(0)) || !std::isfinite(report.loss),
-          "step {}: the loss is {}, but the teacher's logits ('{}') are not finite", step + 1, report.loss,
-          plan_.settings().distil.teacher);
-  if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
-    explain_not_finite(load, report);
-  }
-  return report;
-}
-
 StepReport Trainer::gradients(std::int64_t step, bool measure) {
-  const Load loaded = load(step);
+  require(begun_.empty(), "internal error: gradients are asked for while a step is under way");
+  Load loaded = load(step);
   routing_.begin(sums_, measure, stream_);
   enqueue(loaded, {}, step, false);
-  last_ = report(loaded, step);
+  remember(std::move(loaded), step);
+  Begun begun = std::move(begun_.front());
+  begun_.pop_front();
+  last_ = report(begun);
   return last_;
 }
 
 void Trainer::apply(std::int64_t step) {
-  update(step);
+  update(step, false);
   plan_.keepers().add_metrics(last_.metrics);
   observers_.after_step(last_);
 }
@@ -265,8 +231,12 @@ double Trainer::learning_rate_of(std::int64_t step) const {
   return observers_.lr_factor() * learning_rate(plan_.settings(), step);
 }
 
-void Trainer::update(std::int64_t step) {
+void Trainer::update(std::int64_t step, bool behind) {
   const Phase phase(stream_, "optimizer");
+  if (behind) {  // NaN, where the step before was not finite, else 0
+    stream_.scale(finite_, 0);
+    stream_.sum(sum_squares_, finite_);
+  }
   stream_.clip_factor(factor_, sum_squares_, sums_.loss, static_cast<float>(plan_.settings().optimizer.clip_grad_norm));
   stream_.clip_factor(finite_, sum_squares_, sums_.loss, 0);
   optimizer_.apply(factor_, finite_, at_end_of(step));
@@ -278,11 +248,25 @@ void Trainer::update(std::int64_t step) {
   }
 }
 
+StepReport Trainer::step(std::int64_t step, bool measure) {
+  begin(step, measure);
+  return finish();
+}
+
+// With optimizer.in_backward groups are updated before anybody knows the norm.
+bool Trainer::reports_late() const {
+  return plan_.device().asynchronous() && world_.size() == 1 && plan_.keepers().empty() && observers_.empty() &&
+         teacher_ == nullptr && !plan_.settings().optimizer.in_backward;
+}
+
 // One rank asks the device once, when all its work is enqueued; several also wait for counts of tokens in `load`. A
 // step that is not finite has changed nothing: its factor is NaN, and optimizers leave everything as it is then. With
 // optimizer.in_backward that holds for the groups alone whose own gradient is not finite.
-StepReport Trainer::step(std::int64_t step, bool measure) {
-  const Load loaded = load(step);
+void Trainer::begin(std::int64_t step, bool measure) {
+  const bool behind = !begun_.empty();
+  require(begun_.size() < (reports_late() ? 2 : 1), "internal error: step {} begins before step {} is finished",
+          step + 1, behind ? begun_.front().step + 1 : 0);
+  Load loaded = load(step);
   routing_.begin(sums_, measure, stream_);
   // A step that somebody looks on at is read by the host in between.
   if (plan_.settings().run.graphs && sums_.tap == nullptr && world_.size() == 1 && plan_.keepers().empty() &&
@@ -290,56 +274,23 @@ StepReport Trainer::step(std::int64_t step, bool measure) {
     const std::vector<DeviceBatch> batches = upload_all(loaded);
     stream_.together([&] {
       enqueue(loaded, batches, step, true);
-      update(step);
+      update(step, behind);
     });
   } else {
     enqueue(loaded, {}, step, true);
-    update(step);
+    update(step, behind);
   }
-  StepReport done = report(loaded, step);
+  remember(std::move(loaded), step);
+}
+
+StepReport Trainer::finish() {
+  require(!begun_.empty(), "internal error: no step is under way");
+  Begun begun = std::move(begun_.front());
+  begun_.pop_front();
+  StepReport done = report(begun);
   plan_.keepers().add_metrics(done.metrics);
   observers_.after_step(done);
   return done;
-}
-
-StepReport Trainer::over_workers(StepReport report) {
-  if (plan_.mesh().workers() == 1) {
-    return report;
-  }
-  std::array<double, 6> values = {report.loss,
-                                  report.aux_loss,
-                                  report.z_loss,
-                                  report.grad_norm,
-                                  report.distil_loss.value_or(0),
-                                  static_cast<double>(report.tokens)};
-  const Tensor sums = plan_.device().empty(DType::f64, {static_cast<std::int64_t>(values.size())});
-  stream_.upload(sums, values.data());
-  world_.all_reduce(sums, ReduceOp::sum, stream_);
-  stream_.download(values.data(), sums);
-  const double ranks = static_cast<double>(world_.size());
-  report.loss = values[0] / ranks;
-  report.aux_loss = values[1] / ranks;
-  report.z_loss = values[2] / ranks;
-  report.grad_norm = values[3] / ranks;
-  if (report.distil_loss.has_value()) {
-    report.distil_loss = values[4] / ranks;
-  }
-  report.tokens = static_cast<std::int64_t>(values[5]) * plan_.mesh().workers() / world_.size();
-  return report;
-}
-
-void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
-  auto evaluate = [&](const DeviceBatch& batch, int, int m) {
-    StepContext ctx = context(load, batch, report.step, m);
-    ctx.training = false;
-    return ctx;
-  };
-  FiniteSearch search(
-      plan_, *model_, [&](int m) { return upload(load.micro_batches[m], plan_, stream_); }, evaluate,
-      at_end_of(report.step), sums_.loss);
-  executor_.run(forward_passes(share_.micro_batches), search);
-  refuse_step(report, search.first_layer(), norm_, model_->layers(), plan_.settings().optimizer.in_backward, ranks_,
-              stream_);
 }
 
 }  // namespace orthant

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <array>
+#include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,6 +19,7 @@
 #include "core/train/gradient_norm.h"
 #include "core/train/observers.h"
 #include "core/train/optimizer_step.h"
+#include "core/train/readback.h"
 #include "core/train/routing_meter.h"
 #include "core/train/teacher.h"
 #include "core/train/validation_routing.h"
@@ -34,6 +37,17 @@ class Trainer {
   // was finite by itself) and Error names the layer and rank where it began. measure: the report tells of the routing
   // too, where run.routing_metrics wants that.
   StepReport step(std::int64_t step, bool measure = false);
+
+  // The same in two halves, so that the host works for the next step while the device computes. begin() enqueues a
+  // step; finish() waits for the report of the oldest step that was begun, and throws what step() throws.
+  // REQUIRES: one step is under way at most, with reports_late() two.
+  void begin(std::int64_t step, bool measure = false);
+  StepReport finish();
+  // Whether a step may be begun before the one before it is finished: the device runs behind the host, and nobody
+  // changes the next step by what this one reports. A step behind one that was not finite changes nothing.
+  bool reports_late() const;
+  // Reads this step's batch from its source now, for begin(). What fails, fails there.
+  void read_ahead(std::int64_t step);
 
   // Everything of step() but the optimizer's update: gradients stay in parameters() for comparison.
   StepReport gradients(std::int64_t step, bool measure = false);
@@ -63,17 +77,32 @@ class Trainer {
     std::vector<HostBatch> micro_batches;
     std::int64_t counted = 0, valid = 0;  // tokens of the global batch
   };
+  struct Begun {
+    Load load;
+    std::int64_t step;
+    double lr;
+    Readback numbers;  // sum_storage_, sum_squares_, sums_.choices, routing_
+  };
+  // Of this rank's part alone, with its own counts. Or what hindered it.
+  struct ReadAhead {
+    std::int64_t step;
+    Load load;
+    std::exception_ptr failure;
+  };
   void sum_over_ranks();             // sum_storage_, once a step
   std::array<double, 4> all_sums();  // loss, balance, z, distil of all ranks; waits for the device
+  Load read(std::int64_t step) const;
   Load load(std::int64_t step);
   std::vector<DeviceBatch> upload_all(const Load& load);
   // `batches`: the micro-batches where they are on the device already; empty: each goes there when its turn comes.
   void run(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step, BackwardListener* listener);
   void enqueue(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step, bool updates);
-  void update(std::int64_t step);
+  // behind: a step before this one is not finished. Where that one is not finite, nothing changes.
+  void update(std::int64_t step, bool behind);
   double learning_rate_of(std::int64_t step) const;
-  StepReport report(const Load& load, std::int64_t step);
-  void add_counters(StepReport& report, std::int64_t valid);
+  void remember(Load load, std::int64_t step);
+  StepReport report(Begun& begun);
+  void add_counters(StepReport& report, std::span<const std::int64_t> choices, std::int64_t valid) const;
   [[noreturn]] void explain_not_finite(const Load& load, const StepReport& report);
   double validate(ValidationRouting* routing);
   StepContext context(const Load& load, const DeviceBatch& batch, std::int64_t step, int micro_batch);
@@ -96,6 +125,8 @@ class Trainer {
   Executor executor_;
   Observers observers_;
   StepReport last_;  // of gradients()
+  std::deque<Begun> begun_;
+  std::optional<ReadAhead> ahead_;
   StepSums sums_;
   Tensor sum_storage_;  // f64 [4]: loss, balance, z, distil
   Tensor sum_squares_;  // f64 [1]

@@ -1,0 +1,126 @@
+// What a trainer reports of a step, and why it refuses one.
+#include <orthant/gate.h>
+
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "core/arch/parameter_table.h"
+#include "core/plan/keeper_chain.h"
+#include "core/trace/tracing_stream.h"
+#include "core/train/micro_batches.h"
+#include "core/train/not_finite.h"
+#include "core/train/trainer.h"
+
+namespace orthant {
+
+void Trainer::add_counters(StepReport& report, std::span<const std::int64_t> choices, std::int64_t valid) const {
+  const MoeSettings& moe = plan_.settings().moe;
+  const std::size_t experts = static_cast<std::size_t>(moe.experts);
+  const bool by_chance = moe.experts > 0 && gate_of(plan_.settings()).config(plan_.settings()).second_by_chance;
+  auto next = choices.begin();
+  for (int block = 0; block < plan_.settings().model.layers; ++block) {
+    if (!block_has_experts(plan_.settings(), block)) {
+      continue;
+    }
+    LayerCounters layer{.layer = block + 1, .load = {next, next + moe.experts}, .kept = {next, next + moe.experts}};
+    next += moe.experts;
+    std::int64_t made = 0;
+    for (std::size_t e = 0; e < experts; ++e, ++next) {
+      layer.load[e] += *next;
+      layer.dropped_by_capacity += *next;
+      made += layer.load[e];
+    }
+    // A choice that is not made is a drop where chance left it out; elsewhere the gate wanted fewer.
+    layer.choices = by_chance ? valid * moe.top_k : made;
+    layer.dropped_by_chance = layer.choices - made;
+    report.layers.push_back(std::move(layer));
+  }
+}
+
+// Asks for what the report of this step needs.
+void Trainer::remember(Load load, std::int64_t step) {
+  begun_.push_back({.load = std::move(load), .step = step, .lr = learning_rate_of(step), .numbers = {}});
+  Begun& begun = begun_.back();
+  const Tensor choices = routed_layers_ > 0 ? sums_.choices : Tensor();
+  begun.numbers.begin(std::array{sum_storage_, sum_squares_, choices, routing_.numbers()}, plan_.device(), stream_);
+}
+
+StepReport Trainer::report(Begun& begun) {
+  const Phase phase(stream_, "report");
+  const Load& load = begun.load;
+  const std::int64_t step = begun.step;
+  begun.numbers.wait();
+  StepReport report;
+  report.step = step;
+  report.lr = begun.lr;
+  report.tokens = load.valid;
+  const std::vector<double> sums = begun.numbers.values<double>(0);
+  const double squares = begun.numbers.values<double>(1).front();
+  const double routed = static_cast<double>(std::max(routed_layers_, 1)) * static_cast<double>(load.valid);
+  report.loss = sums[0] / static_cast<double>(load.counted);
+  report.aux_loss = sums[1] / routed;
+  report.z_loss = sums[2] / routed;
+  if (teacher_ != nullptr) {
+    const double temperature = plan_.settings().distil.temperature;
+    report.distil_loss = temperature * temperature * sums[3] / static_cast<double>(load.counted);
+  }
+  report.grad_norm = std::sqrt(squares);
+  add_counters(report, begun.numbers.values<std::int64_t>(2), load.valid);
+  if (const std::vector<double> routing = begun.numbers.values<double>(3); !routing.empty()) {
+    routing_.read(report, routing);
+  }
+  require(std::isfinite(report.distil_loss.value_or(0)) || !std::isfinite(report.loss),
+          "step {}: the loss is {}, but the teacher's logits ('{}') are not finite", step + 1, report.loss,
+          plan_.settings().distil.teacher);
+  if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
+    explain_not_finite(load, report);
+  }
+  return report;
+}
+
+StepReport Trainer::over_workers(StepReport report) {
+  if (plan_.mesh().workers() == 1) {
+    return report;
+  }
+  std::array<double, 6> values = {report.loss,
+                                  report.aux_loss,
+                                  report.z_loss,
+                                  report.grad_norm,
+                                  report.distil_loss.value_or(0),
+                                  static_cast<double>(report.tokens)};
+  const Tensor sums = plan_.device().empty(DType::f64, {static_cast<std::int64_t>(values.size())});
+  stream_.upload(sums, values.data());
+  world_.all_reduce(sums, ReduceOp::sum, stream_);
+  stream_.download(values.data(), sums);
+  const double ranks = static_cast<double>(world_.size());
+  report.loss = values[0] / ranks;
+  report.aux_loss = values[1] / ranks;
+  report.z_loss = values[2] / ranks;
+  report.grad_norm = values[3] / ranks;
+  if (report.distil_loss.has_value()) {
+    report.distil_loss = values[4] / ranks;
+  }
+  report.tokens = static_cast<std::int64_t>(values[5]) * plan_.mesh().workers() / world_.size();
+  return report;
+}
+
+void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
+  if (!begun_.empty()) {  // the gradients of a later step are there, which has changed nothing: these once more
+    begun_.clear();
+    enqueue(load, {}, report.step, false);
+  }
+  auto evaluate = [&](const DeviceBatch& batch, int, int m) {
+    StepContext ctx = context(load, batch, report.step, m);
+    ctx.training = false;
+    return ctx;
+  };
+  FiniteSearch search(
+      plan_, *model_, [&](int m) { return upload(load.micro_batches[m], plan_, stream_); }, evaluate,
+      at_end_of(report.step), sums_.loss);
+  executor_.run(forward_passes(share_.micro_batches), search);
+  refuse_step(report, search.first_layer(), norm_, model_->layers(), plan_.settings().optimizer.in_backward, ranks_,
+              stream_);
+}
+
+}  // namespace orthant
