@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/device/cuda/recorder.h"
 #include "router/rules/capacity.h"
 
 namespace orthant::cuda {
@@ -29,6 +30,6 @@ std::size_t seat_scratch_bytes(std::int64_t groups, std::int64_t experts);
 
 // Gives each expert's seats in each group to the choices with the greatest priority (router/rules/capacity.h), and
 // these their rows. working: seat_scratch_bytes of device memory.
-void seat_choices(cudaStream_t stream, const SeatTask& task, void* working);
+void seat_choices(const StreamRef& stream, const SeatTask& task, void* working);
 
 }  // namespace orthant::cuda

@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(512) take_tokens(ChoiceTask task) {
 
 }  // namespace
 
-void choose_by_experts(cudaStream_t stream, const Tensor& expert, const Tensor& weight, const Tensor& chosen,
+void choose_by_experts(const StreamRef& stream, const Tensor& expert, const Tensor& weight, const Tensor& chosen,
                        const Tensor& logits, const Tensor& lse, const Tensor& valid, const GateConfig& config) {
   require(config.group_tokens <= 2147483647, "gate: groups of {} tokens are too large", config.group_tokens);
   const ChoiceTask task{.expert = expert.as<std::int32_t>(),

@@ -5,10 +5,12 @@
 
 #include <orthant/ops.h>
 
+#include "core/device/cuda/recorder.h"
+
 namespace orthant::cuda {
 
 // Writes expert, weight and chosen as Stream::gate, from the logits and their logsumexp.
-void choose_by_experts(cudaStream_t stream, const Tensor& expert, const Tensor& weight, const Tensor& chosen,
+void choose_by_experts(const StreamRef& stream, const Tensor& expert, const Tensor& weight, const Tensor& chosen,
                        const Tensor& logits, const Tensor& lse, const Tensor& valid, const GateConfig& config);
 
 }  // namespace orthant::cuda

@@ -135,7 +135,7 @@ std::size_t seat_scratch_bytes(std::int64_t groups, std::int64_t experts) {
          static_cast<std::size_t>(2 * experts * groups + 1) * sizeof(std::int32_t);
 }
 
-void seat_choices(cudaStream_t stream, const SeatTask& task, void* working) {
+void seat_choices(const StreamRef& stream, const SeatTask& task, void* working) {
   const std::int64_t experts = task.config.experts;
   const Working at = working_in(working, task.groups, experts);
   launch(count_seats, Grid{blocks_for(task.groups, 1), 256}, stream, at.seats, task.valid, task.config.group_tokens,

@@ -17,6 +17,10 @@ std::int64_t orthant_simt_events() {
   return orthant::simt::counters().events;
 }
 
+std::int64_t orthant_simt_recordings() {
+  return orthant::simt::counters().recordings;
+}
+
 std::int64_t orthant_simt_launches() {
   return orthant::simt::counters().launches;
 }

@@ -28,6 +28,9 @@ class SimtLibrary {
   }
   std::int64_t waits() const { return reinterpret_cast<std::int64_t (*)()>(dlsym(library_, "orthant_simt_waits"))(); }
   std::int64_t events() const { return reinterpret_cast<std::int64_t (*)()>(dlsym(library_, "orthant_simt_events"))(); }
+  std::int64_t recordings() const {
+    return reinterpret_cast<std::int64_t (*)()>(dlsym(library_, "orthant_simt_recordings"))();
+  }
   std::int64_t launches() const {
     return reinterpret_cast<std::int64_t (*)()>(dlsym(library_, "orthant_simt_launches"))();
   }

@@ -321,6 +321,29 @@ int thread_number() {
   return engine().block("thread_number").running();
 }
 
+void launch_node(const Launch& how, CUstream_st* stream, const void* kernel, const NodeKernel& node,
+                 void* const* parameters) {
+  check_allowed(how, kernel);
+  const Bind bind = [how, kernel, node](void* const* from) -> std::function<void()> {
+    std::vector<std::vector<std::byte>> values;
+    for (std::size_t i = 0; i < node.sizes.size(); ++i) {
+      const auto* const first = static_cast<const std::byte*>(from[i]);
+      values.emplace_back(first, first + node.sizes[i]);
+    }
+    return [how, kernel, node, values = std::move(values)]() mutable {
+      std::vector<void*> at;
+      for (std::vector<std::byte>& value : values) {
+        at.push_back(value.data());
+      }
+      const auto body = [&] { node.call(kernel, at.data()); };
+      using Body = decltype(body);
+      run(
+          how, [](const void* one) { (*static_cast<const Body*>(one))(); }, &body);
+    };
+  };
+  give(stream, kernel, bind(parameters), bind);
+}
+
 void misuse(const std::string& what, const std::source_location& where) {
   engine().block(what.c_str()).fail_here(fmt::format("{} ({})", what, text(where)));
 }

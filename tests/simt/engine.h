@@ -9,12 +9,17 @@
 
 #include <vector_types.h>
 
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <source_location>
 #include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "tests/simt/counters.h"
 #include "tests/simt/streams.h"
@@ -71,6 +76,34 @@ void launch(const Launch& how, CUstream_st* stream, const void* kernel, const Bo
     give(stream, kernel, [=] { grid(how, body); });
   }
 }
+
+// A kernel whose parameters lie at addresses.
+struct NodeKernel {
+  void (*call)(const void* kernel, void* const* at);
+  std::vector<std::size_t> sizes;  // of its parameters
+};
+
+template <class T>
+T value_at(const void* address) {  // wherever it lies
+  std::array<std::byte, sizeof(T)> bytes;
+  std::memcpy(bytes.data(), address, sizeof(T));
+  return std::bit_cast<T>(bytes);
+}
+
+template <class... P>
+NodeKernel node_kernel() {
+  return {[](const void* kernel, void* const* at) {
+            [&]<std::size_t... i>(std::index_sequence<i...>) {
+              reinterpret_cast<void (*)(P...)>(const_cast<void*>(kernel))(value_at<P>(at[i])...);
+            }
+            (std::index_sequence_for<P...>{});
+          },
+          {sizeof(P)...}};
+}
+
+// As launch(), of a node of a graph, where the stream is captured.
+void launch_node(const Launch& how, CUstream_st* stream, const void* kernel, const NodeKernel& node,
+                 void* const* parameters);
 
 // The order of threads and blocks in the launches of this OS thread from now on: each of them uses another one, all
 // from this seed. At first it is the environment's ORTHANT_SIMT_SEED, or 1.

@@ -33,12 +33,19 @@ struct Operation {
   std::function<void()> work;
   std::shared_ptr<EventState> event;
   std::uint64_t version = 0;  // of the event
+  orthant::simt::Bind bind = nullptr;
 };
 
 }  // namespace
 
+struct CUgraphNode_st {
+  std::size_t place;
+};
+
 struct CUgraph_st {
   std::vector<Operation> operations;
+  std::deque<CUgraphNode_st> nodes;
+  cudaGraphNode_t last = nullptr;
 };
 
 struct CUgraphExec_st {
@@ -148,7 +155,9 @@ void enqueue(CUstream_st* stream, Operation operation) {
   Scheduler& s = scheduler();
   const std::lock_guard lock(s.mutex);
   if (stream != nullptr && stream->recorded != nullptr) {
-    stream->recorded->operations.push_back(std::move(operation));
+    CUgraph_st& graph = *stream->recorded;
+    graph.last = &graph.nodes.emplace_back(graph.operations.size());
+    graph.operations.push_back(std::move(operation));
   } else if (stream == nullptr || s.seed == 0) {
     CUstream_st now;
     now.queue.push_back(std::move(operation));
@@ -184,12 +193,12 @@ bool runs_at_once(const CUstream_st* stream) {
   return stream == nullptr || (scheduler().seed == 0 && stream->recorded == nullptr);
 }
 
-void give(CUstream_st* stream, const void* what, std::function<void()> operation) {
+void give(CUstream_st* stream, const void* what, std::function<void()> operation, Bind bind) {
   if (runs_at_once(stream)) {
     operation();
     return;
   }
-  enqueue(stream, {.what = what, .work = std::move(operation), .event = nullptr});
+  enqueue(stream, {.what = what, .work = std::move(operation), .event = nullptr, .bind = std::move(bind)});
 }
 
 void defer(std::uint64_t seed) {
@@ -319,6 +328,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream == nullptr || stream->recorded != nullptr) {
     return cudaErrorStreamCaptureUnsupported;
   }
+  ++orthant::simt::counters().recordings;
   stream->recorded = std::make_unique<CUgraph_st>();
   stream->broken = false;
   return cudaSuccess;
@@ -326,19 +336,24 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   *graph = nullptr;
-  const std::unique_ptr<CUgraph_st> recorded = std::move(stream->recorded);
+  std::unique_ptr<CUgraph_st> recorded = std::move(stream->recorded);
   if (recorded == nullptr) {
     return cudaErrorInvalidValue;
   }
   if (stream->broken) {
     return cudaErrorStreamCaptureInvalidated;
   }
-  *graph = new CUgraph_st(*recorded);
+  *graph = recorded.release();
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, std::size_t* count) {
-  *count = graph->operations.size();
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long*,
+                                     cudaGraph_t*, const cudaGraphNode_t** before, const cudaGraphEdgeData**,
+                                     std::size_t* count) {
+  const bool active = stream->recorded != nullptr;
+  *status = active ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  *before = active ? &stream->recorded->last : nullptr;
+  *count = active && !stream->recorded->nodes.empty() ? 1 : 0;
   return cudaSuccess;
 }
 
@@ -347,14 +362,13 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo*) {
-  const bool same =
-      std::equal(exec->operations.begin(), exec->operations.end(), graph->operations.begin(), graph->operations.end(),
-                 [](const Operation& a, const Operation& b) { return a.what == b.what; });
-  if (!same) {
-    return cudaErrorGraphExecUpdateFailure;
+cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node,
+                                             const cudaKernelNodeParams* parameters) {
+  Operation& operation = exec->operations.at(node->place);
+  if (operation.bind == nullptr || operation.what != parameters->func) {
+    return cudaErrorInvalidValue;
   }
-  exec->operations = graph->operations;
+  operation.work = operation.bind(parameters->kernelParams);
   return cudaSuccess;
 }
 

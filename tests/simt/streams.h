@@ -17,7 +17,9 @@ namespace orthant::simt {
 bool runs_at_once(const CUstream_st* stream);
 
 // Runs, queues or records an operation. what: the same for operations that differ only in their arguments.
-void give(CUstream_st* stream, const void* what, std::function<void()> operation);
+// bind: makes the operation of other parameters, where it is a kernel's.
+using Bind = std::function<std::function<void()>(void* const* parameters)>;
+void give(CUstream_st* stream, const void* what, std::function<void()> operation, Bind bind = nullptr);
 
 // From now on: deferred in the order of the seed, or with seed 0 at once (what is queued runs first).
 void defer(std::uint64_t seed);

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <span>
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <vector>
 
 #include "core/device/cuda/attention_choice.h"
 #include "core/device/cuda/cuda_stream.h"
@@ -178,14 +180,22 @@ struct CudnnAttention::Plans {
 
   void execute(CudaStream& stream, Graph& g, std::unordered_map<std::int64_t, void*>& data) {
     const auto bytes = static_cast<std::size_t>(g.graph.get_workspace_size());
-    auto status = g.graph.execute(handle, data, stream.scratch(workspace_slot, bytes));
-    require(status.is_good(), "attention: cuDNN {}: {}", cudnnGetVersion(), status.get_message());
+    void* const workspace = stream.scratch(workspace_slot, bytes);
+    std::vector<std::uintptr_t> key;  // in the order of the tensors' names
+    for (const auto& [uid, address] : std::map(data.begin(), data.end())) {
+      key.push_back(reinterpret_cast<std::uintptr_t>(address));
+    }
+    auto run = [this, &g, data, workspace](cudaStream_t) mutable {
+      auto status = g.graph.execute(handle, data, workspace);
+      require(status.is_good(), "attention: cuDNN {}: {}", cudnnGetVersion(), status.get_message());
+    };
+    stream.handle().give("attention", run, std::as_bytes(std::span(key)), &g, workspace);
   }
 };
 
 CudnnAttention::CudnnAttention(CudaStream& stream) : stream_(stream), plans_(std::make_unique<Plans>()) {
   check(cudnnCreate(&plans_->handle), "making a handle");
-  check(cudnnSetStream(plans_->handle, stream.handle()), "setting the stream");
+  check(cudnnSetStream(plans_->handle, stream.handle().handle()), "setting the stream");
   plans_->deterministic = stream.cuda().deterministic();
 }
 

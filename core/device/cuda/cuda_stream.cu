@@ -12,9 +12,9 @@ namespace orthant::cuda {
 
 CudaStream::CudaStream(CudaDevice& device, cudaStream_t stream)
     : device_(device),
-      stream_(stream),
-      uploads_(device.pinned(), *device.events(), stream),
-      graphs_(device, stream, uploads_) {}
+      graphs_(device, stream),
+      stream_(stream, graphs_.recorder()),
+      uploads_(device.pinned(), *device.events(), stream_) {}
 
 CudaStream::~CudaStream() = default;
 
@@ -51,7 +51,7 @@ void CudaStream::together(const std::function<void()>& work) {
 }
 
 void CudaStream::to_device(void* to, const void* host, std::size_t bytes) {
-  uploads_.copy(to, host, bytes, device_.capturing());
+  uploads_.copy(to, host, bytes);
 }
 
 void CudaStream::to_host(void* host, const void* from, std::size_t bytes) {
@@ -76,16 +76,14 @@ void CudaStream::download(void* host, const Tensor& from) {
 void CudaStream::upload(const Tensor& to, const Tensor& from_host) {
   check_transfer("upload", from_host, to);
   if (to.bytes() > 0) {
-    check(cudaMemcpyAsync(to.data(), from_host.data(), to.bytes(), cudaMemcpyHostToDevice, stream_),
-          fmt::format("copying {} bytes to the device", to.bytes()));
+    copy_bytes(stream_, to.data(), from_host.data(), to.bytes(), cudaMemcpyHostToDevice);
   }
 }
 
 void CudaStream::download(const Tensor& to_host, const Tensor& from) {
   check_transfer("download", to_host, from);
   if (from.bytes() > 0) {
-    check(cudaMemcpyAsync(to_host.data(), from.data(), from.bytes(), cudaMemcpyDeviceToHost, stream_),
-          fmt::format("copying {} bytes to the host", from.bytes()));
+    copy_bytes(stream_, to_host.data(), from.data(), from.bytes(), cudaMemcpyDeviceToHost);
   }
 }
 

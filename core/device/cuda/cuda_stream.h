@@ -26,7 +26,7 @@ class CudaStream final : public Stream {
   ~CudaStream() override;
 
   Device& device() const override { return device_; }
-  void* native() const override { return stream_; }
+  void* native() const override { return stream_.handle(); }
   std::shared_ptr<Event> record() override;
   void wait(const std::shared_ptr<Event>& event) override;
   void host(std::function<void()> work) override;
@@ -39,7 +39,7 @@ class CudaStream final : public Stream {
                            const Tensor& dy, const Tensor& x, const Tensor& h, const Tensor& w_in, const Tensor& w_out,
                            const Dispatch& dispatch, Activation kind, float beta) override;
 
-  cudaStream_t handle() const { return stream_; }
+  const StreamRef& handle() const { return stream_; }
   CudaDevice& cuda() const { return device_; }
 
   // Uninitialised device memory for the operation that asks, aligned to 256 bytes: what a later operation of this
@@ -59,13 +59,13 @@ class CudaStream final : public Stream {
 
  private:
   CudaDevice& device_;
-  cudaStream_t stream_;
+  Graphs graphs_;
+  StreamRef stream_;
   std::array<Tensor, 4> scratch_;
   Tensor counters_;
   std::shared_ptr<Cublas> cublas_;                   // from the first product on
   std::shared_ptr<CudnnAttention> cudnn_attention_;  // from the first attention that fits on
   Uploads uploads_;
-  Graphs graphs_;
 };
 
 }  // namespace orthant::cuda

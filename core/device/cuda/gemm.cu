@@ -1,4 +1,6 @@
 // gemm: cuBLAS, and our own kernel where it does not go.
+#include <bit>
+
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/gemm_plain.h"
 #include "core/device/gemm_check.h"
@@ -25,9 +27,11 @@ void CudaStream::gemm(const Tensor& c, const Tensor& a, const Tensor& b, Gemm ho
 #if !defined(ORTHANT_SIMT)
   if (cublas_takes(p)) {
     if (cublas_ == nullptr) {
-      cublas_ = std::make_shared<Cublas>(device_, stream_);
+      cublas_ = std::make_shared<Cublas>(device_, stream_.handle());
     }
-    cublas_->gemm(p);
+    stream_.give(
+        "gemm", [cublas = cublas_, p](cudaStream_t) { cublas->gemm(p); }, {}, p.m, p.n, p.k, p.transpose_a,
+        p.transpose_b, std::bit_cast<std::uint32_t>(p.beta), p.a, p.b, p.c, p.in, p.out);
     return;
   }
 #endif

@@ -18,7 +18,7 @@ __global__ void gemm_tiles(GemmProblem p) {
 
 }  // namespace
 
-void gemm_plain(const GemmProblem& p, cudaStream_t stream) {
+void gemm_plain(const GemmProblem& p, const StreamRef& stream) {
   const Grid grid{blocks_for(p.m, tile_edge) * blocks_for(p.n, tile_edge), tile_threads};
   if (p.in == DType::f32) {
     launch(p.out == DType::f32 ? gemm_tiles<float, float> : gemm_tiles<float, bf16>, grid, stream, p);

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "core/device/cuda/recorder.h"
+
 namespace orthant::cuda {
 
 // c [m, n] (+)= op(a) op(b), row-major: a [m, k] or [k, m] where transpose_a says, b [k, n] or [n, k]. All of them
@@ -21,6 +23,6 @@ struct GemmProblem {
   DType in = DType::f32, out = DType::f32;
 };
 
-void gemm_plain(const GemmProblem& p, cudaStream_t stream);
+void gemm_plain(const GemmProblem& p, const StreamRef& stream);
 
 }  // namespace orthant::cuda

@@ -1,25 +1,27 @@
-// CUDA graphs: what a step enqueues, recorded and launched as one, so that the GPU does not wait for the host between
-// kernels. It is recorded anew each time: only what changed (addresses, step numbers) is then updated in the graph that
-// the driver has prepared, and a new one is made where the sequence of operations is another one.
+// CUDA graphs: what a step enqueues, launched as one, so that the GPU does not wait for the host between kernels.
+//
+// The host goes through the step each time, and what it would enqueue is listed (recorder.h). A graph that was recorded
+// of the same sequence is launched again: of its kernels those whose parameters are others now (the learning rate, the
+// number of the step, an address) get the new ones, and nothing is recorded. A new sequence is recorded, and kept.
 //
 // Thread safety: as the stream it belongs to.
 #pragma once
 
 #include <cuda_runtime.h>
 
-#include <cstddef>
 #include <functional>
-#include <map>
+#include <list>
+#include <vector>
+
+#include "core/device/cuda/recorder.h"
 
 namespace orthant::cuda {
 
 class CudaDevice;
-class Uploads;
 
 class Graphs {
  public:
-  Graphs(CudaDevice& device, cudaStream_t stream, Uploads& uploads)
-      : device_(device), stream_(stream), uploads_(uploads) {}
+  Graphs(CudaDevice& device, cudaStream_t stream) : device_(device), stream_(stream) {}
   ~Graphs();
   Graphs(const Graphs&) = delete;
   Graphs& operator=(const Graphs&) = delete;
@@ -29,16 +31,33 @@ class Graphs {
   // for the device.
   void launch(const std::function<void()>& work);
 
+  Recorder& recorder() { return recorder_; }
+
  private:
-  cudaGraph_t record(const std::function<void()>& work);
-  cudaGraphExec_t prepared(cudaGraph_t graph);
-  void forget();
+  // A sequence and its graph, ready to be launched.
+  struct Kept {
+    std::vector<Command> commands;
+    std::vector<cudaGraphNode_t> nodes;  // of kernels; null of others
+    cudaGraph_t graph = nullptr;         // which the nodes belong to
+    cudaGraphExec_t exec = nullptr;
+
+    Kept() = default;
+    ~Kept();
+    Kept(const Kept&) = delete;
+    Kept& operator=(const Kept&) = delete;
+  };
+
+  std::vector<Command> list(const std::function<void()>& work);
+  void record(Kept& kept);
+  // Gives the kept graph the parameters of these commands, of the same sequence. False: it has taken some of them only,
+  // and is of no use any more.
+  static bool set(Kept& kept, const std::vector<Command>& commands);
 
   CudaDevice& device_;
   const cudaStream_t stream_;
-  Uploads& uploads_;
+  Recorder recorder_;
   bool warm_ = false;
-  std::map<std::size_t, cudaGraphExec_t> prepared_;  // by number of operations
+  std::list<Kept> kept_;  // the latest first
 };
 
 }  // namespace orthant::cuda

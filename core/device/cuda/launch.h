@@ -20,8 +20,10 @@
 #include <source_location>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/device/cuda/kernel_limits.h"
+#include "core/device/cuda/recorder.h"
 
 namespace orthant::cuda {
 
@@ -80,11 +82,35 @@ T* dynamic_shared() {
 
 #if defined(__CUDACC__) || defined(ORTHANT_SIMT)
 
+// Of a kernel of these parameters, as a Command has it.
+template <class... P>
+void launch_listed(const Command& command, cudaStream_t stream) {
+#if defined(__CUDACC__)
+  std::vector<void*> parameters = command.parameters();
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = static_cast<unsigned>(command.cluster);
+  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  cudaLaunchConfig_t how{};
+  how.gridDim = command.blocks;
+  how.blockDim = command.threads;
+  how.dynamicSmemBytes = command.shared;
+  how.stream = stream;
+  how.attrs = &cluster;
+  how.numAttrs = command.cluster == 1 ? 0 : 1;
+  check(cudaLaunchKernelExC(&how, command.what, parameters.data()), "recording a kernel");
+#else
+  simt::launch_node(
+      {command.blocks, static_cast<int>(command.threads.x), command.shared, command.cluster, command.where}, stream,
+      command.what, simt::node_kernel<P...>(), command.parameters().data());
+#endif
+}
+
 // Runs kernel(args...) on every thread of the grid, in `stream`'s order. No blocks: nothing is launched.
 // Arguments are converted to the kernel's parameters, without narrowing.
 // Errors: Error naming the place of the launch; failures of the kernel itself show up at a later synchronisation.
 template <class... P, class... A>
-void launch(void (*kernel)(P...), const Grid& grid, cudaStream_t stream, A&&... args) {
+void launch(void (*kernel)(P...), const Grid& grid, const StreamRef& stream, A&&... args) {
   static_assert(sizeof...(P) == sizeof...(A), "the kernel has another number of parameters");
   require(grid.threads >= 32 && grid.threads <= 1024 && grid.threads % 32 == 0,
           "a block has 32, 64, ... 1024 threads, got {} ({}:{})", grid.threads, grid.where.file_name(),
@@ -97,10 +123,18 @@ void launch(void (*kernel)(P...), const Grid& grid, cudaStream_t stream, A&&... 
   if (grid.shared.bytes > 0 && grid.shared.limits != nullptr) {
     status = grid.shared.limits->allow(address, grid.shared.bytes);
   }
+  if (Recorder* const recorder = stream.lists(); recorder != nullptr && status == cudaSuccess) {
+    Command command = kernel_command(address, grid.blocks, grid.threads, grid.shared.bytes, launch_listed<P...>,
+                                     P{std::forward<A>(args)}...);
+    command.where = grid.where;
+    command.cluster = grid.cluster;
+    recorder->add(std::move(command));
+    return;
+  }
 #if defined(__CUDACC__)
   if (status == cudaSuccess) {
     if (grid.cluster == 1) {
-      kernel<<<grid.blocks, static_cast<unsigned>(grid.threads), grid.shared.bytes, stream>>>(
+      kernel<<<grid.blocks, static_cast<unsigned>(grid.threads), grid.shared.bytes, stream.handle()>>>(
           P{std::forward<A>(args)}...);
       status = cudaGetLastError();
     } else {
@@ -112,7 +146,7 @@ void launch(void (*kernel)(P...), const Grid& grid, cudaStream_t stream, A&&... 
       how.gridDim = grid.blocks;
       how.blockDim = dim3(static_cast<unsigned>(grid.threads));
       how.dynamicSmemBytes = grid.shared.bytes;
-      how.stream = stream;
+      how.stream = stream.handle();
       how.attrs = &cluster;
       how.numAttrs = 1;
       status = cudaLaunchKernelEx(&how, kernel, P{std::forward<A>(args)}...);
@@ -126,7 +160,7 @@ void launch(void (*kernel)(P...), const Grid& grid, cudaStream_t stream, A&&... 
                               grid.where.file_name(), grid.where.line()));
   }
 #if defined(ORTHANT_SIMT)
-  simt::launch({grid.blocks, grid.threads, grid.shared.bytes, grid.cluster, grid.where}, stream, address,
+  simt::launch({grid.blocks, grid.threads, grid.shared.bytes, grid.cluster, grid.where}, stream.handle(), address,
                [kernel, ... values = P{std::forward<A>(args)}] { kernel(values...); });
 #endif
 }

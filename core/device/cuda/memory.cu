@@ -94,7 +94,10 @@ template <class T>
 void fill_bits(CudaStream& stream, const Tensor& t, T value) {
   if (value == 0) {
     if (t.bytes() > 0) {
-      check(cudaMemsetAsync(t.data(), 0, t.bytes(), stream.handle()), "fill");
+      const auto set = [data = t.data(), bytes = t.bytes()](cudaStream_t order) {
+        check(cudaMemsetAsync(data, 0, bytes, order), "fill");
+      };
+      stream.handle().give("memory set to 0", set, {}, t.data(), t.bytes());
     }
     return;
   }
@@ -183,7 +186,7 @@ void with_unit(const void* to, const void* from, std::size_t row_bytes, F&& fn) 
 void CudaStream::copy(const Tensor& to, const Tensor& from) {
   check_copy(to, from);
   if (from.bytes() > 0) {
-    check(cudaMemcpyAsync(to.data(), from.data(), from.bytes(), cudaMemcpyDeviceToDevice, stream_), "copy");
+    copy_bytes(stream_, to.data(), from.data(), from.bytes(), cudaMemcpyDeviceToDevice);
   }
 }
 

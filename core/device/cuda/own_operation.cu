@@ -10,11 +10,11 @@ namespace orthant::cuda {
 
 void CudaStream::apply(const OwnOperation& operation) {
   check_own_operation(operation);
+  device_.require_not_capturing(operation.name.c_str());  // a list knows no launches but our own
   if (operation.native != nullptr && operation.native_device == device_.name()) {
     operation.native(*this);
     return;
   }
-  device_.require_not_capturing(operation.name.c_str());
   // One copy of each tensor: what is read and written is one argument in both lists.
   std::map<const void*, std::vector<std::byte>> copies;
   for (const Tensor& t : operation.outputs) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "core/device/cuda/cuda_event.h"
@@ -93,70 +94,62 @@ void HostTensors::collect() noexcept {
   }
 }
 
+void copy_bytes(const StreamRef& stream, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  const auto copy = [=](cudaStream_t order) {
+    check(cudaMemcpyAsync(to, from, bytes, kind, order), fmt::format("copying {} bytes", bytes));
+  };
+  stream.give("copy", copy, {}, to, from, bytes, kind);
+}
+
 Uploads::~Uploads() {
-  dropped();
   try {
     collect(0);
   } catch (...) {  // the device has failed: what is on its way stays pinned
   }
 }
 
-void Uploads::copy(void* to, const void* host, std::size_t bytes, bool captured) {
+void Uploads::copy(void* to, const void* host, std::size_t bytes) {
+  if (stream_.lists() != nullptr) {
+    list(to, host, bytes);
+    return;
+  }
   for (std::size_t at = 0; at < bytes; at += one_copy) {
     const std::size_t part = std::min(one_copy, bytes - at);
-    if (!captured) {
-      collect(most_in_flight);
-    }
+    collect(most_in_flight);
     const PinnedCache::Block block = pinned_.take(part);
     std::memcpy(block.data, static_cast<const std::byte*>(host) + at, part);
-    check(cudaMemcpyAsync(static_cast<std::byte*>(to) + at, block.data, part, cudaMemcpyHostToDevice, stream_),
-          fmt::format("copying {} bytes to the device", part));
-    if (captured) {
-      captured_.push_back(block);
-    } else {
-      send_off({block});
-    }
+    copy_bytes(stream_, static_cast<std::byte*>(to) + at, block.data, part, cudaMemcpyHostToDevice);
+    in_flight_.push_back({events_.record(stream_), block});
+    in_flight_bytes_ += block.bytes;
   }
 }
 
-void Uploads::launched() {
-  if (!captured_.empty()) {
-    send_off(std::exchange(captured_, {}));
-  }
-}
-
-void Uploads::dropped() noexcept {
-  for (const PinnedCache::Block& block : std::exchange(captured_, {})) {
-    pinned_.give(block);
-  }
-}
-
-void Uploads::send_off(std::vector<PinnedCache::Block> blocks) {
-  in_flight_.push_back({events_.record(stream_), std::move(blocks)});
-  in_flight_bytes_ += in_flight_.back().bytes();
-}
-
-std::size_t Uploads::InFlight::bytes() const {
-  std::size_t sum = 0;
-  for (const PinnedCache::Block& block : blocks) {
-    sum += block.bytes;
-  }
-  return sum;
+// Its bytes are part of its key: other ones are another command.
+void Uploads::list(void* to, const void* host, std::size_t bytes) {
+  const std::shared_ptr<PinnedCache::Block> block(new PinnedCache::Block(pinned_.take(bytes)),
+                                                  [pinned = &pinned_](PinnedCache::Block* done) {
+                                                    pinned->give(*done);
+                                                    delete done;
+                                                  });
+  std::memcpy(block->data, host, bytes);
+  const auto copy = [=](cudaStream_t order) {
+    check(cudaMemcpyAsync(to, block->data, bytes, cudaMemcpyHostToDevice, order),
+          fmt::format("copying {} bytes to the device", bytes));
+  };
+  stream_.give("upload", copy, {static_cast<const std::byte*>(host), bytes}, to, bytes);
 }
 
 void Uploads::collect(std::size_t most_bytes) {
   while (!in_flight_.empty()) {
-    InFlight& oldest = in_flight_.front();
+    const InFlight oldest = in_flight_.front();
     if (in_flight_bytes_ > most_bytes) {
       check(cudaEventSynchronize(oldest.passed), "waiting for a copy to the device");
     } else if (query(oldest.passed) != cudaSuccess) {
       return;
     }
     events_.give(oldest.passed);
-    for (const PinnedCache::Block& block : oldest.blocks) {
-      pinned_.give(block);
-    }
-    in_flight_bytes_ -= oldest.bytes();
+    pinned_.give(oldest.block);
+    in_flight_bytes_ -= oldest.block.bytes;
     in_flight_.pop_front();
   }
 }

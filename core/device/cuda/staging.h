@@ -9,9 +9,14 @@
 #include <mutex>
 #include <vector>
 
+#include "core/device/cuda/recorder.h"
+
 namespace orthant::cuda {
 
 class EventPool;
+
+// In the stream's order. Host memory: pinned, else the call may wait.
+void copy_bytes(const StreamRef& stream, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 
 // Keeps what is given back: to pin memory takes long, and the driver may wait for the whole device meanwhile.
 // Thread safety: all calls, from any thread.
@@ -69,33 +74,28 @@ class HostTensors {
 // Thread safety: as the stream it belongs to.
 class Uploads {
  public:
-  Uploads(PinnedCache& pinned, EventPool& events, cudaStream_t stream)
+  Uploads(PinnedCache& pinned, EventPool& events, const StreamRef& stream)
       : pinned_(pinned), events_(events), stream_(stream) {}
   ~Uploads();
   Uploads(const Uploads&) = delete;
   Uploads& operator=(const Uploads&) = delete;
 
-  // captured: the copy becomes part of a graph. Its bytes stay until launched() says that the graph is on its way, or
-  // dropped() that it never will be.
-  void copy(void* to, const void* host, std::size_t bytes, bool captured);
-  void launched();
-  void dropped() noexcept;
+  // Where it is listed for a graph, the graph keeps the bytes.
+  void copy(void* to, const void* host, std::size_t bytes);
 
  private:
   struct InFlight {
     cudaEvent_t passed;
-    std::vector<PinnedCache::Block> blocks;
-    std::size_t bytes() const;
+    PinnedCache::Block block;
   };
-  void send_off(std::vector<PinnedCache::Block> blocks);
+  void list(void* to, const void* host, std::size_t bytes);
   void collect(std::size_t most_bytes);  // until at most so many are on their way
 
   PinnedCache& pinned_;
   EventPool& events_;
-  const cudaStream_t stream_;
+  const StreamRef stream_;
   std::deque<InFlight> in_flight_;
   std::size_t in_flight_bytes_ = 0;
-  std::vector<PinnedCache::Block> captured_;
 };
 
 }  // namespace orthant::cuda

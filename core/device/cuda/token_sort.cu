@@ -148,7 +148,7 @@ TokenOrder sort_tokens(CudaStream& stream, const std::int32_t* id, std::int64_t 
       stream.scratch(0, static_cast<std::size_t>(4 * tokens + counters) * sizeof(std::int32_t)));
   std::int32_t *row = room, *token = room + tokens, *other_row = room + 2 * tokens, *other_token = room + 3 * tokens;
   std::int32_t* counts = room + 4 * tokens;
-  const cudaStream_t order = stream.handle();
+  const StreamRef order = stream.handle();
   launch(name_rows, Grid{blocks_for(tokens, sort_threads), sort_threads}, order, row, token, id, tokens, table_rows,
          first_row);
   for (int pass = 0; pass < passes; ++pass) {

@@ -16,6 +16,8 @@
 
 #include <orthant/error.h>
 
+#include <bit>
+
 #include "core/device/cuda/launch.h"
 #include "experts/cuda/cutlass/cutlass_gemm.h"
 
@@ -110,19 +112,23 @@ struct CutlassProduct {
 
   // As the adapter's initialize() and run(), but that the driver is asked for shared memory once.
   static void run(const CudaStream& stream, const GroupedProblem& p, const GroupArrays& groups, void* workspace) {
-    const auto good = [&](cutlass::Status status, const char* what) {
+    const auto good = [p](cutlass::Status status, const char* what) {
       require(status == cutlass::Status::kSuccess,
               "grouped_gemm: CUTLASS could not {} a product of {} experts, {} rows, m {}, n {}, k {}: {}", what,
               p.experts, p.rows, p.m, p.n, p.k, cutlass::cutlassGetStatusString(status));
     };
     const auto how = arguments(p, groups, stream.cuda().multiprocessors());
     good(Gemm::can_implement(how), "take");
-    good(Kernel::initialize_workspace(how, workspace, stream.handle()), "set up");
+    good(Kernel::initialize_workspace(how, workspace, stream.handle().handle()), "set up");  // enqueues nothing
     const SharedBytes shared = stream.cuda().shared(Kernel::SharedStorageSize);
     check(shared.limits->allow(reinterpret_cast<const void*>(cutlass::device_kernel<Kernel>), shared.bytes),
           "shared memory of CUTLASS's kernel");
-    typename Kernel::Params params = Kernel::to_underlying_arguments(how, workspace);
-    good(Gemm::run(params, stream.handle()), "launch");
+    auto product = [good, params = Kernel::to_underlying_arguments(how, workspace)](cudaStream_t order) mutable {
+      good(Gemm::run(params, order), "launch");
+    };
+    static constexpr char name[] = "experts' product";  // of this kernel
+    stream.handle().give(name, product, {}, p.experts, p.rows, p.m, p.n, p.k, std::bit_cast<std::uint32_t>(p.beta),
+                         groups.shape, groups.a, workspace);
   }
 };
 

@@ -39,7 +39,7 @@ __global__ void grouped_tiles(GroupedProblem p) {
 
 }  // namespace
 
-void grouped_plain(const GroupedProblem& p, DType in, DType out, cudaStream_t stream) {
+void grouped_plain(const GroupedProblem& p, DType in, DType out, const StreamRef& stream) {
   // Each expert's last tile may be a part: at most one tile an expert more than the rows alone would need.
   const std::int64_t row_tiles = p.layout == GroupedLayout::tn
                                      ? p.experts * tiles(p.m)

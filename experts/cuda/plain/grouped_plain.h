@@ -5,11 +5,12 @@
 
 #include <orthant/tensor.h>
 
+#include "core/device/cuda/recorder.h"
 #include "experts/cuda/grouped_problem.h"
 
 namespace orthant::cuda {
 
 // f inputs of dtype `in`, c of dtype `out`. Nothing waits for the device.
-void grouped_plain(const GroupedProblem& p, DType in, DType out, cudaStream_t stream);
+void grouped_plain(const GroupedProblem& p, DType in, DType out, const StreamRef& stream);
 
 }  // namespace orthant::cuda

@@ -1,0 +1,23 @@
+#include "core/device/cuda/recorder.h"
+
+namespace orthant::cuda {
+
+bool Command::same_kind(const Command& other) const {
+  const auto same = [](const dim3& a, const dim3& b) { return a.x == b.x && a.y == b.y && a.z == b.z; };
+  if (what != other.what || kernel() != other.kernel()) {
+    return false;
+  }
+  return kernel() ? same(blocks, other.blocks) && same(threads, other.threads) && shared == other.shared &&
+                        cluster == other.cluster
+                  : bytes == other.bytes;
+}
+
+std::vector<void*> Command::parameters() const {
+  std::vector<void*> addresses;
+  for (const std::size_t at : begin) {
+    addresses.push_back(const_cast<std::byte*>(bytes.data()) + at);
+  }
+  return addresses;
+}
+
+}  // namespace orthant::cuda
