@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs our training step and its peers in turns on one machine and prints a markdown table of medians and ratios.
 
-    compare.py [--ours "COMMAND"] [--peers X[,Y...]] [--experts 8] [--dtype fp32] [--threads 2] [--rounds 5] [--steps 3]
+    compare.py [--ours "COMMAND"] [--peers X[,Y...]] [--experts 8] [--vocabulary 256] [--dtype fp32] [--threads 2]
+               [--rounds 5] [--steps 3]
     compare.py --ours "build/cpu/orthant bench step CONFIG --serve" --peers sorted,grouped_mm+compile,dense
 
 Every contestant is a process that lives for the whole comparison and speaks the protocol of README.md. In each round each
@@ -81,6 +82,7 @@ def main():
     parser.add_argument("--ours-name", default="Orthant")
     parser.add_argument("--peers", default="grouped_mm,sorted,grouped_mm+compile,sorted+compile")
     parser.add_argument("--experts", type=int, default=8)
+    parser.add_argument("--vocabulary", type=int, default=256)
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
@@ -95,7 +97,7 @@ def main():
         for variant in filter(None, args.peers.split(",")):
             contestants.append(Contestant(f"PyTorch {variant}", [
                 sys.executable, str(PEER), "--serve", "--variant", variant, "--experts", str(args.experts),
-                "--dtype", args.dtype, "--threads", str(args.threads)]))
+                "--vocabulary", str(args.vocabulary), "--dtype", args.dtype, "--threads", str(args.threads)]))
             contestants[-1].step(args.warmup)  # one at a time: starting up and compiling is work too
         if args.ours:
             contestants[0].step(args.warmup)
@@ -108,7 +110,7 @@ def main():
             c.close()
 
     about = subprocess.run([sys.executable, str(PEER), "--about"], capture_output=True, text=True, check=True)
-    print(f"E = {args.experts}, {args.dtype}, {args.threads} threads, {args.rounds} rounds of {args.steps} steps in turns; "
+    print(f"E = {args.experts}, vocabulary {args.vocabulary}, {args.dtype}, {args.threads} threads, {args.rounds} rounds of {args.steps} steps in turns; "
           f"{about.stdout.strip()}\n")
     print("\n".join(table(contestants, contestants[0] if args.ours else None)))
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """The first peer: the benchmark's small Mixtral, trained by PyTorch and transformers on the CPU.
 
-    pytorch_mixtral.py [--variant X[,Y...]|all] [--experts 8] [--dtype fp32|bf16] [--threads 2] [--steps 10] [--json]
+    pytorch_mixtral.py [--variant X[,Y...]|all] [--experts 8] [--vocabulary 256] [--dtype fp32|bf16] [--threads 2]
+                       [--steps 10] [--json]
     pytorch_mixtral.py --variant X --serve ...    answers "step N" lines on stdin (README.md: protocol), for compare.py
     pytorch_mixtral.py --check ...                the variants compute the same loss and gradients
 
-4 layers, d 256, 4 heads, top-2 of E experts of width 512 (SwiGLU), vocabulary 256; a step is 16 random sequences of 256
+4 layers, d 256, 4 heads, top-2 of E experts of width 512 (SwiGLU); a step is 16 random sequences of 256
 positions, forward, backward and fused AdamW. bf16 is autocast over fp32 weights. Variants, each also as X+compile:
   eager       transformers' loop over experts
   grouped_mm  transformers' grouped experts (torch.nn.functional.grouped_mm; under autocast it runs them in fp32)
@@ -24,7 +25,7 @@ import transformers
 from transformers import MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
-SEQUENCES, POSITIONS, VOCABULARY, TOP_K, WIDTH = 16, 256, 256, 2, 512
+SEQUENCES, POSITIONS, TOP_K, WIDTH = 16, 256, 2, 512
 VARIANTS = ["dense", "eager", "grouped_mm", "sorted", "dense+compile", "grouped_mm+compile", "sorted+compile"]
 
 # --- sorted: a grouped linear layer as an operator of its own, so that torch.compile need not look inside the loop.
@@ -100,10 +101,10 @@ ALL_EXPERTS_FUNCTIONS.register("sorted", sorted_experts)
 class Contestant:
     """A model of one variant with its optimizer; step() trains on one random batch."""
 
-    def __init__(self, variant, experts, dtype):
+    def __init__(self, variant, experts, vocabulary, dtype):
         torch.manual_seed(0)
         kind, _, compiled = variant.partition("+")
-        sizes = dict(vocab_size=VOCABULARY, hidden_size=256, num_hidden_layers=4, num_attention_heads=4,
+        sizes = dict(vocab_size=vocabulary, hidden_size=256, num_hidden_layers=4, num_attention_heads=4,
                      num_key_value_heads=4, max_position_embeddings=POSITIONS, rope_theta=10000.0, sliding_window=None,
                      use_cache=False, attn_implementation="sdpa", bos_token_id=None, eos_token_id=None)
         if kind == "dense":
@@ -116,10 +117,11 @@ class Contestant:
         self.run = torch.compile(self.model) if compiled else self.model
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=True)
         self.dtype = dtype
+        self.vocabulary = vocabulary
         self.generator = torch.Generator().manual_seed(1)
 
     def loss(self):
-        ids = torch.randint(0, VOCABULARY, (SEQUENCES, POSITIONS), generator=self.generator)
+        ids = torch.randint(0, self.vocabulary, (SEQUENCES, POSITIONS), generator=self.generator)
         with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == "bf16"):
             return self.run(input_ids=ids, labels=ids).loss
 
@@ -156,12 +158,12 @@ def serve(contestant, name):
         print(json.dumps(answer), flush=True)
 
 
-def check(experts, dtype):
+def check(experts, vocabulary, dtype):
     """Every variant against eager: the same loss, and gradients as near as the dtype allows."""
     tolerance = 1e-4 if dtype == "fp32" else 5e-2
     expect = None
     for variant in [v for v in VARIANTS if not v.startswith("dense")]:
-        contestant = Contestant(variant, experts, dtype)
+        contestant = Contestant(variant, experts, vocabulary, dtype)
         loss = contestant.loss()
         loss.backward()
         gradient = torch.cat([p.grad.flatten() for p in contestant.model.parameters()])
@@ -175,6 +177,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--variant", default="all")
     parser.add_argument("--experts", type=int, default=8)
+    parser.add_argument("--vocabulary", type=int, default=256)
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=10)
@@ -192,21 +195,22 @@ def main():
     if args.about:
         return print(about())
     if args.check:
-        return check(args.experts, args.dtype)
+        return check(args.experts, args.vocabulary, args.dtype)
     if args.serve:
         if len(variants) != 1:
             parser.error("--serve needs exactly one --variant")
-        return serve(Contestant(variants[0], args.experts, args.dtype), f"PyTorch {variants[0]}")
+        return serve(Contestant(variants[0], args.experts, args.vocabulary, args.dtype), f"PyTorch {variants[0]}")
     if not args.json:
-        print(f"# {about()}, {args.threads} threads, E = {args.experts}, {args.dtype}; tokens/s, median of {args.steps} "
-              "steps")
+        print(f"# {about()}, {args.threads} threads, E = {args.experts}, vocabulary "
+              f"{args.vocabulary}, {args.dtype}; tokens/s, median of {args.steps} steps")
     for variant in variants:
-        contestant = Contestant(variant, args.experts, args.dtype)
+        contestant = Contestant(variant, args.experts, args.vocabulary, args.dtype)
         for _ in range(args.warmup):
             contestant.step()
         seconds = statistics.median(contestant.step() for _ in range(args.steps))
         speed = SEQUENCES * POSITIONS / seconds
-        print(json.dumps({"variant": variant, "experts": args.experts, "dtype": args.dtype, "threads": args.threads,
+        print(json.dumps({"variant": variant, "experts": args.experts,
+                          "vocabulary": args.vocabulary, "dtype": args.dtype, "threads": args.threads,
                           "cpu": cpu(), "torch": torch.__version__, "transformers": transformers.__version__,
                           "seconds": seconds, "tokens_per_second": speed})
               if args.json else f"{variant:20} {speed:8.0f}", flush=True)
