@@ -12,12 +12,4 @@ bool Command::same_kind(const Command& other) const {
                   : bytes == other.bytes;
 }
 
-std::vector<void*> Command::parameters() const {
-  std::vector<void*> addresses;
-  for (const std::size_t at : begin) {
-    addresses.push_back(const_cast<std::byte*>(bytes.data()) + at);
-  }
-  return addresses;
-}
-
 }  // namespace orthant::cuda

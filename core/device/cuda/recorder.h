@@ -38,7 +38,13 @@ struct Command {
   // Whether a graph of the other's sequence may stand for this one, once parameters are set.
   bool same_kind(const Command& other) const;
   // The addresses of the parameters.
-  std::vector<void*> parameters() const;
+  std::vector<void*> parameters() const {
+    std::vector<void*> addresses;
+    for (const std::size_t at : begin) {
+      addresses.push_back(const_cast<std::byte*>(bytes.data()) + at);
+    }
+    return addresses;
+  }
 };
 
 class Recorder {
@@ -116,7 +122,7 @@ Command kernel_command(const void* kernel, const dim3& blocks, int threads, std:
   command.threads = dim3(static_cast<unsigned>(threads));
   command.shared = shared;
   command.launch = launch;
-  const auto put = [&]<class T>(const T& parameter) {
+  [[maybe_unused]] const auto put = [&]<class T>(const T& parameter) {
     constexpr std::size_t step = alignof(std::max_align_t);
     const std::size_t at = (command.bytes.size() + step - 1) / step * step;
     command.bytes.resize(at + sizeof(T));
