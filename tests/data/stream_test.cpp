@@ -149,7 +149,7 @@ TEST_F(Stream, ErrorsSayWhatIsMissing) {
   EXPECT_THAT(error(s), HasSubstr("model.vocab_size: 255 is too small"));
   s.model.vocab_size = 256;
   s.data.tokenizer = "gpt2";
-  EXPECT_THAT(error(s), HasSubstr("the tokenizer 'gpt2' is not known"));
+  EXPECT_THAT(error(s), HasSubstr("the tokenizer 'gpt2' is not there"));
 }
 
 TEST_F(Stream, TheShortestTextThatFits) {
