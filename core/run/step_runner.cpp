@@ -17,13 +17,13 @@ StepRunner::StepRunner(Trainer& trainer, Device& device, Stream& stream, const S
       late_(trainer.reports_late() && settings.run.trace == 0) {}
 
 void StepRunner::begin(std::int64_t step) {
-  rules_.before(step);
   began_.push_back(Clock::now());
   trainer_.begin(step, rules_.measures(step));
 }
 
 void StepRunner::begin_behind(std::int64_t step) {
   try {
+    rules_.before(step);
     const Phase phase(stream_, "step", {.step = step + 1}, SpanKind::step);
     begin(step);
   } catch (...) {
@@ -40,6 +40,7 @@ StepRunner::Done StepRunner::next(std::int64_t step) {
   const bool more = step + 1 < settings_.run.steps;
   if (late_) {
     if (began_.empty()) {
+      rules_.before(step);
       const Phase phase(stream_, "step", {.step = step + 1}, SpanKind::step);
       begin(step);
     }
@@ -49,6 +50,7 @@ StepRunner::Done StepRunner::next(std::int64_t step) {
     }
     done.report = trainer_.finish();
   } else {
+    rules_.before(step);  // a trace begins there, ahead of the step's span
     const Phase phase(stream_, "step", {.step = step + 1}, SpanKind::step);
     begin(step);
     if (more && device_.asynchronous()) {

@@ -44,8 +44,8 @@ struct Case {
 };
 
 constexpr Case cases[] = {
-    {8, 5000, 2048, 4096, HopperTile::large},
-    {8, 2100, 1544, 256, HopperTile::overlapped},
+    {8, 14000, 1024, 4096, HopperTile::large},
+    {8, 2100, 1544, 256, HopperTile::square},
     {8, 2100, 1920, 840, HopperTile::overlapped},
     {40, 1200, 264, 72, HopperTile::small},
 };
