@@ -44,11 +44,15 @@ void Disk::create_folder(const std::filesystem::path& path) const {
   }
 }
 
+bool has_room(const std::filesystem::space_info& there, std::uint64_t bytes) {
+  return there.capacity == 0 || there.available >= bytes;
+}
+
 void Disk::require_room(const std::filesystem::path& folder, std::uint64_t bytes, std::string_view do_instead) const {
   before("room", folder);
   std::error_code error;
   const std::filesystem::space_info there = std::filesystem::space(folder, error);
-  require(error || there.available >= bytes,
+  require(error || has_room(there, bytes),
           "{} are to be written to '{}', and its disk has room for {}: {}. Nothing was written",
           bytes_text(static_cast<std::int64_t>(bytes)), folder.parent_path().string(),
           bytes_text(static_cast<std::int64_t>(there.available)), do_instead);

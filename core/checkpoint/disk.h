@@ -47,6 +47,10 @@ class Disk {
   Hook hook_;
 };
 
+// False: a file system that says this of itself has too little room. One of no size at all does not say (FUSE's,
+// without a statfs of its own).
+bool has_room(const std::filesystem::space_info& there, std::uint64_t bytes);
+
 // A new file, written from the start to the end; what stood under its name before is replaced. Its XXH3 is taken on
 // the way.
 class DiskFile final : public ByteSink {

@@ -73,6 +73,11 @@ float power_of_two(unsigned exponent) {
   return float_of_bits(exponent == 255 ? 0x7FC00000u : exponent == 0 ? 0x00400000u : exponent << 23);  // 255: no number
 }
 
+// Experts in one tensor, gate above up in each.
+bool is_gate_and_up(const FileTensor& tensor) {
+  return tensor.sizes.size() == 3 && tensor.name.ends_with("gate_up_proj");
+}
+
 bool is_float(FileType type) {
   return type == DType::f32 || type == DType::bf16 || type == FileType::f16();
 }
@@ -199,8 +204,8 @@ SourceFloats::Grid SourceFloats::grid_of(const FileTensor& tensor, std::int64_t 
   g.rows = tensor.sizes[tensor.sizes.size() - 2];
   g.matrices = tensor.sizes.size() == 3 ? tensor.sizes[0] : 1;
   const bool whole = blocks_->rows == 0;
-  const bool gate_and_up = tensor.sizes.size() == 3 && tensor.name.ends_with("gate_up_proj") && g.rows % 2 == 0;
-  if (gate_and_up && !(whole && scales == g.matrices)) {
+  // Blocks are of gate and up as one matrix; scales of whole matrices may be one each.
+  if (whole && is_gate_and_up(tensor) && g.rows % 2 == 0 && scales != g.matrices) {
     g.matrices *= 2;
     g.rows /= 2;
   }
@@ -223,18 +228,28 @@ std::string SourceFloats::unreadable_scaled(const FileTensor& tensor) const {
   if (scales == nullptr) {
     return fmt::format("{} is F8_E4M3, and its scales are missing: {}", tensor.name, scales_of(tensor));
   }
+  const bool whole = blocks_->rows == 0;
+  // Here grids may be of both as one matrix or of each; transformers leaves such tensors as they are.
+  if (const std::int64_t rows = tensor.sizes[tensor.sizes.size() - 2];
+      !whole && is_gate_and_up(tensor) && rows % blocks_->rows != 0) {
+    return fmt::format(
+        "{} is F8_E4M3, and its {} rows, gate above up, are no whole number of blocks of {} x {}: which scale is whose "
+        "is not known",
+        tensor.name, rows, blocks_->rows, blocks_->columns);
+  }
   const std::int64_t found =
       std::accumulate(scales->sizes.begin(), scales->sizes.end(), std::int64_t{1}, std::multiplies<>());
   const Grid g = grid_of(tensor, found);
-  const bool whole = blocks_->rows == 0;
+  const std::int64_t experts = tensor.sizes.size() == 3 ? tensor.sizes[0] : 1;
   std::vector<std::int64_t> wanted;
   if (tensor.sizes.size() == 3) {
-    wanted = {tensor.sizes[0], g.matrices / tensor.sizes[0] * g.down, g.across};
+    wanted = {experts, g.matrices / experts * g.down, g.across};
   } else if (!whole) {
     wanted = {g.down, g.across};
   }
-  // A scale for all of a matrix may stand in any number of dimensions.
-  const bool fits = whole ? found == g.scales() : scales->sizes == wanted;
+  // A scale for all of a matrix may stand in any number of dimensions, those of an expert together.
+  const bool by_expert = scales->sizes.empty() || scales->sizes[0] == experts;
+  const bool fits = whole ? found == g.scales() && by_expert : scales->sizes == wanted;
   if (!fits || !is_float(scales->dtype)) {
     return fmt::format(
         "{} is {} [{}], where [{}] of F32, BF16 or F16 were expected: {}", scales->name, scales->dtype.name(),

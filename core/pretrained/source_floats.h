@@ -2,10 +2,11 @@
 //
 // F32, BF16 and F16 keep their values. An F8_E4M3 matrix is multiplied by its scales, one for each block of it or one
 // for all of it, in f32: DeepSeek-AI, "DeepSeek-V3 Technical Report" (2024), section 3.3;
-// quantization_config.quant_method = "fp8". Experts in one tensor are as many matrices, gate above up two of them. A U8
-// tensor NAME_blocks [..., 16] holds 32 elements of 4 bits (E2M1) in each row, the first in the lower half of its byte,
-// and NAME_scales [...] the exponent of two that they are multiplied by, plus 127: Open Compute Project, "Microscaling
-// Formats (MX) Specification" (2023); quant_method = "mxfp4".
+// quantization_config.quant_method = "fp8". Experts in one tensor are as many matrices. Gate above up is one of them,
+// whose blocks may hold rows of both, or has two scales for all of it. A U8 tensor NAME_blocks [..., 16] holds 32
+// elements of 4 bits (E2M1) in each row, the first in the lower half of its byte, and NAME_scales [...] the exponent of
+// two that they are multiplied by, plus 127: Open Compute Project, "Microscaling Formats (MX) Specification" (2023);
+// quant_method = "mxfp4".
 #pragma once
 
 #include <cstdint>

@@ -20,11 +20,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder that is locked as long as this is. Where there are no locks it is not.
+// A folder that is locked as long as this is. Where there are no locks it is not. wait: for the folder above, which the
+// user may have named by a link; ours are none.
 class Locked {
  public:
   Locked(const fs::path& folder, bool wait) {
-    opened_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    opened_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | (wait ? 0 : O_NOFOLLOW));
     error_ = opened_ < 0 ? errno : lock_file(opened_, false);
     for (int tries = 0; wait && error_ == EWOULDBLOCK && tries < 200; ++tries) {  // two seconds
       std::this_thread::sleep_for(std::chrono::milliseconds(10));

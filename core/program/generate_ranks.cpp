@@ -3,16 +3,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 #include "core/base/output.h"
 #include "core/generate/layout.h"
 #include "core/program/rank_start.h"
 #include "core/run/rank.h"
-#include "core/run/scratch_folder.h"
+#include "core/run/run_ids.h"
 #include "core/session/session.h"
 #include "parallel/launch/signal_scope.h"
 #include "parallel/local/segment.h"
@@ -62,7 +65,9 @@ RunRanks ranks_of(const ExternalRank& external) {
     check_served(external, run.communicator);
     check_size(external, ranks);
     LaunchPlan plan;
-    RankStart start(plan, run, external, ranks, fs::temp_directory_path() / "orthant-generate", false);
+    // The folder is everybody's: a secret of another user must not stand in the way.
+    const fs::path secret_beside = fs::temp_directory_path() / fmt::format("orthant-generate-{}", geteuid());
+    RankStart start(plan, run, external, ranks, secret_beside, false);
     for (const auto& [name, value] : plan.environment) {
       setenv(name.c_str(), value.c_str(), 1);
     }
@@ -92,12 +97,25 @@ std::vector<std::string> own_words() {
   return words;
 }
 
+// Rank 0 answers to the standard output of the process that started it. What says so ends here, for it is of this
+// process alone.
+void take_answers(int rank, int answers) {
+  if (rank == 0) {
+    require(dup2(answers, STDOUT_FILENO) >= 0, "cannot answer to descriptor {}: {}", answers,
+            std::generic_category().message(errno));
+    std::signal(SIGTTOU, SIG_IGN);  // it is in the background of a terminal, which may stop those that write
+  }
+  close(answers);
+  unsetenv(model_variable);
+  unsetenv(answers_variable);
+}
+
 int start_processes(const GenerateOptions& o, const OpenedModel& model, int ranks) {
   const Config& config = model.config();
-  const ScratchFolder logs;
+  const fs::path folder = fs::temp_directory_path() / ("orthant-generate-" + new_id());
   LaunchPlan plan;
   plan.command = own_command(own_words());
-  plan.run_directory = logs.path() / "ranks";
+  plan.run_directory = folder;
   plan.output = STDERR_FILENO;  // answers alone go to the standard output
   RankStart start(plan, config.settings.run, std::nullopt, ranks, plan.run_directory, false);
   const int answers = dup(STDOUT_FILENO);
@@ -106,6 +124,10 @@ int start_processes(const GenerateOptions& o, const OpenedModel& model, int rank
   say("generate: {} answer {}", start.describe(), o.model.string());
   const int code = supervise(plan);
   close(answers);
+  if (code == 0) {  // else the report of a failed rank names its log
+    std::error_code ignored;
+    fs::remove_all(folder, ignored);
+  }
   return code;
 }
 
@@ -126,12 +148,8 @@ std::optional<int> arrange_ranks(GenerateOptions& o, bool processes) {
   }
   const auto environment = process_environment();
   if (const std::optional<RankEnvironment> rank = rank_environment(); rank && environment(answers_variable)) {
-    const int answers = std::atoi(environment(answers_variable)->c_str());
-    if (rank->rank == 0) {
-      dup2(answers, STDOUT_FILENO);
-    }
-    close(answers);
     o.model = environment(model_variable).value_or(o.model.string());
+    take_answers(rank->rank, std::atoi(environment(answers_variable)->c_str()));
     share_machine(o, rank->world_size);
     o.run_ranks = [rank = *rank](const Config& config, int, const std::function<void(Communicator&)>& body) {
       with_communicator(config, rank, body);
@@ -144,9 +162,7 @@ std::optional<int> arrange_ranks(GenerateOptions& o, bool processes) {
       throw ConfigError(
           fmt::format("--processes cannot be used under {}, which starts the ranks itself", external->launcher));
     }
-    if (external->on_one_machine) {
-      share_machine(o, external->world_size);
-    }
+    share_machine(o, std::max(1, external->local_size));
     o.run_ranks = ranks_of(*external);
     return {};
   }

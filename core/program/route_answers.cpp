@@ -216,16 +216,17 @@ double RecordedRun::predict(const Answer& answer, const std::vector<Travel>& tra
     const double rate = timer_->copy_rate();
     rates_ = {.inside = options_.rate_inside.value_or(rate), .between = options_.rate_between.value_or(rate)};
   }
-  // Both sides by one rule: a row whose exchange cannot be tried is set against the run's own bytes over the same
+  // Both sides by one rule: where the exchange of one of them cannot be tried, both are their bytes over the same
   // rates.
   const Question own = as_it_was();
   const bool by_rates = options_.rate_inside || options_.rate_between || config.settings.run.device != "cpu";
   const bool travels_here = layout.expert_ranks > 1;
-  const bool tried = !by_rates && (!travels_here || is_tried(config, answer.question, layout));
+  const bool own_travels = layout_->expert_ranks > 1;
+  const bool tried = !by_rates && (!travels_here || is_tried(config, answer.question, layout)) &&
+                     (!own_travels || is_tried(base_, own, *layout_));
   if (!own_.contains(tried)) {
     const std::vector<Decisions> layers = replay(recording_, base_.settings);
-    own_[tried] = work_of(base_, layers, travels_of(base_, own, *layout_, layers), *layout_,
-                          tried && is_tried(base_, own, *layout_));
+    own_[tried] = work_of(base_, layers, travels_of(base_, own, *layout_, layers), *layout_, tried && own_travels);
   }
   const RoutedWork work = work_of(config, answer.layers, travels, layout, tried && travels_here);
   return predicted_seconds(*measured_, own_.at(tried), work);

@@ -32,14 +32,10 @@ double StudyClock::PointTime::seconds() const {
   return before + (begin ? seconds_since(*begin) : 0);
 }
 
-StudyClock::StudyClock(fs::path file, double before)
-    : file_(std::move(file)),
-      before_(before),
-      begin_(Clock::now()),
-      writer_([this](const std::stop_token& stopped) { tick(stopped); }) {
-  const std::lock_guard lock(mutex_);
+StudyClock::StudyClock(fs::path file, double before) : file_(std::move(file)), before_(before), begin_(Clock::now()) {
   read();
   write();
+  writer_ = std::jthread([this](const std::stop_token& stopped) { tick(stopped); });  // nobody to wait for till here
 }
 
 StudyClock::~StudyClock() {

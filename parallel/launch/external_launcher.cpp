@@ -92,6 +92,11 @@ bool is(const std::optional<std::string>& value, int number) {
   return value && *value == std::to_string(number);
 }
 
+int size_in(const EnvironmentLookup& environment, const char* name) {
+  const auto text = environment(name);
+  return text ? read_number(environment, name, *text) : 0;
+}
+
 std::string joined(const EnvironmentLookup& environment, std::initializer_list<const char*> names) {
   std::string key;
   for (const char* name : names) {
@@ -140,7 +145,8 @@ std::optional<ExternalRank> find_external_rank(const EnvironmentLookup& environm
     }
     torchrun->run_key =
         "torchrun." + joined(environment, {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"});
-    torchrun->on_one_machine = is(environment("LOCAL_WORLD_SIZE"), torchrun->world_size);
+    torchrun->local_size = size_in(environment, "LOCAL_WORLD_SIZE");
+    torchrun->on_one_machine = torchrun->local_size == torchrun->world_size;
     torchrun->known_to_mpi = (openmpi && agree(*torchrun, *openmpi)) || (slurm && agree(*torchrun, *slurm));
     return torchrun;
   }
@@ -151,7 +157,8 @@ std::optional<ExternalRank> find_external_rank(const EnvironmentLookup& environm
     }
     openmpi->run_key =
         "openmpi." + joined(environment, {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"});
-    openmpi->on_one_machine = is(environment("OMPI_COMM_WORLD_LOCAL_SIZE"), openmpi->world_size);
+    openmpi->local_size = size_in(environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
+    openmpi->on_one_machine = openmpi->local_size == openmpi->world_size;
     openmpi->known_to_mpi = true;
     return openmpi;
   }
@@ -159,6 +166,7 @@ std::optional<ExternalRank> find_external_rank(const EnvironmentLookup& environm
     slurm->run_key = "slurm." + joined(environment, {"SLURM_JOB_ID", "SLURM_STEP_ID"});
     const auto nodes = environment("SLURM_STEP_NUM_NODES");
     slurm->on_one_machine = is(nodes ? nodes : environment("SLURM_NNODES"), 1);
+    slurm->local_size = slurm->on_one_machine ? slurm->world_size : 0;
     slurm->known_to_mpi = true;
   }
   return slurm;

@@ -18,6 +18,7 @@ struct ExternalRank {
   int world_size = 1;
   int local_rank = 0;
   std::string run_key;          // the same in every rank of this start, another in any other start; may be empty
+  int local_size = 0;           // ranks on this machine; 0: the launcher does not say
   bool on_one_machine = false;  // the launcher says that all ranks are
   bool known_to_mpi = false;    // MPI will find the same ranks
 

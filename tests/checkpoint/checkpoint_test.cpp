@@ -195,6 +195,13 @@ TEST_F(Checkpoint, ASaveReplacesTheLeavingsOfAKilledOneAndACheckpointOfTheSameSt
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(root()), {}), 1);
 }
 
+TEST(Disk, AFileSystemThatSaysNothingOfItsRoomIsTrusted) {
+  EXPECT_TRUE(has_room({.capacity = 0, .free = 0, .available = 0}, 1));
+  EXPECT_TRUE(has_room({.capacity = 100, .free = 50, .available = 10}, 10));
+  EXPECT_FALSE(has_room({.capacity = 100, .free = 50, .available = 10}, 11));
+  EXPECT_FALSE(has_room({.capacity = 100, .free = 0, .available = 0}, 1));
+}
+
 TEST(Disk, SaysWhereThereIsNoRoom) {
   const TemporaryFolder folder;
   const Disk disk;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "tests/support/op_harness.h"
 
@@ -209,6 +210,54 @@ TEST(GroupedGemmTn, OfManyExpertsAndRowsBehindTheLast) {
       c.stream().grouped_gemm_tn(w, a.tensor, b.tensor, offsets(c, many_experts), beta);
       c.expect("w", w, want, 3e-6);
     });
+  }
+}
+
+// Weight gradients too large for the caches: beta 0 writes them past those, and must write what beta 1 adds to zeros.
+// Of "cpu" alone, once: others have no such stores, and 34 MB take long there. Counts of rows below and above one depth
+// of the kernel, tiles that are not full at both ends.
+TEST(GroupedGemmTn, OfGradientsBeyondTheCaches) {
+  const std::vector<std::int64_t> offset = {0, 0, 7, 60, 620};
+  const std::int64_t experts = std::ssize(offset) - 1, rows = offset.back(), m = 1448, n = 1456;
+  const auto pattern = [](std::int64_t count, std::int64_t step) {
+    Values values(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<double>(static_cast<std::int64_t>(i) * step % 2003 - 1001) / 1024;
+    }
+    return values;
+  };
+  for (const int threads : {1, 2}) {
+    const std::unique_ptr<Device> device = make_device("cpu", threads);
+    OpContext c(*device);
+    for (const DType in : {DType::f32, DType::bf16}) {
+      SCOPED_TRACE(fmt::format("{} threads, {}", threads, name_of(in)));
+      const Input a = c.input(in, {rows, m}, pattern(rows * m, 7919)),
+                  b = c.input(in, {rows, n}, pattern(rows * n, 31));
+      const Tensor set = c.poisoned(DType::f32, {experts, m, n}), added = device->empty(DType::f32, {experts, m, n});
+      c.stream().fill(added, 0);
+      c.stream().grouped_gemm_tn(set, a.tensor, b.tensor, offsets(c, offset), 0);
+      c.stream().grouped_gemm_tn(added, a.tensor, b.tensor, offsets(c, offset), 1);
+      c.stream().synchronize();
+      const auto one = device->host_view(set, Access::read), other = device->host_view(added, Access::read);
+      ASSERT_EQ(one->bytes(), static_cast<std::size_t>(experts * m * n) * sizeof(float));
+      EXPECT_EQ(std::memcmp(one->data(), other->data(), one->bytes()), 0);
+      for (std::int64_t e = 0; e < experts; ++e) {
+        for (std::int64_t sample = 0; sample < 300; ++sample) {  // from the last corner on
+          const std::int64_t i = m - 1 - sample * 331 % m, j = n - 1 - sample * 577 % n;
+          double sum = 0, magnitude = 0;
+          for (std::int64_t r = offset[e]; r < offset[static_cast<std::size_t>(e) + 1]; ++r) {
+            const double product = a.values[r * m + i] * b.values[r * n + j];
+            sum += product;
+            magnitude += std::abs(product);
+          }
+          float got = 0;
+          std::memcpy(&got, one->data() + static_cast<std::size_t>((e * m + i) * n + j) * sizeof got, sizeof got);
+          // Products of f32 are rounded, then sums are, each by 2^-24 of what there is at most.
+          ASSERT_NEAR(got, sum, static_cast<double>(rows + 1) * std::ldexp(magnitude, -24))
+              << "expert " << e << ", row " << i << ", column " << j;
+        }
+      }
+    }
   }
 }
 

@@ -188,7 +188,7 @@ TEST_F(Generate, RanksOfTorchrunAnswerAsThreadsDo) {
   const auto threads = folder_.orthant(words);
   std::string line =
       "for r in 0 1; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
-      "MASTER_PORT=29537 TORCHELASTIC_RUN_ID=generate ";
+      "MASTER_PORT=29537 TORCHELASTIC_RUN_ID=generate-$$ ";
   line += paths::program();
   for (const std::string& word : words) {
     line += " '" + word + "'";

@@ -95,6 +95,16 @@ TEST(ExternalLauncher, SaysWhetherAllRanksAreOnOneMachine) {
   EXPECT_FALSE(find(kSlurm + Variables{{"SLURM_NNODES", "1"}, {"SLURM_STEP_NUM_NODES", "2"}})->on_one_machine);
 }
 
+TEST(ExternalLauncher, SaysHowManyRanksShareThisMachine) {
+  EXPECT_EQ(find(kTorchrun)->local_size, 0);
+  EXPECT_EQ(find(kTorchrun + Variables{{"LOCAL_WORLD_SIZE", "2"}})->local_size, 2);
+  EXPECT_EQ(find(kOpenMpi)->local_size, 0);
+  EXPECT_EQ(find(kOpenMpi + Variables{{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}})->local_size, 3);
+  EXPECT_EQ(find(kSlurm + Variables{{"SLURM_NNODES", "2"}})->local_size, 0);
+  EXPECT_EQ(find(kSlurm + Variables{{"SLURM_NNODES", "1"}})->local_size, 4);
+  EXPECT_THAT(refusal(kTorchrun + Variables{{"LOCAL_WORLD_SIZE", "two"}}), HasSubstr("LOCAL_WORLD_SIZE is 'two'"));
+}
+
 TEST(ExternalLauncher, SaysWhetherMpiKnowsTheRanks) {
   EXPECT_FALSE(find(kTorchrun)->known_to_mpi);
   EXPECT_TRUE(find(kTorchrun + kOpenMpi)->known_to_mpi);  // mpirun, and a script that exports torchrun's variables

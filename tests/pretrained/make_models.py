@@ -63,8 +63,9 @@ MODELS["llama_f16"] = MODELS["llama"]
 MODELS["gpt_oss_mxfp4"] = (*MODELS["gpt_oss"][:2], dict(
     MODELS["gpt_oss"][2], num_hidden_layers=2, hidden_size=32, intermediate_size=32, num_local_experts=4))
 PACKED = ("mixtral", "qwen3_moe")  # in both forms
-FP8 = ("deepseek_v3", "qwen3_moe_packed")  # in bf16 and 8 bits too
-BLOCK = (8, 10)                    # rows and columns that share a scale; published models have 128 and 128
+# In bf16 and 8 bits too: rows and columns that share a scale; published models have 128 and 128. Of Qwen's 14 rows of
+# gate and 14 of up, one block of 4 has two of each.
+FP8 = {"deepseek_v3": (8, 10), "qwen3_moe_packed": (4, 10)}
 STORED = {"qwen3": torch.bfloat16, "llama_f16": torch.float16}
 
 
@@ -118,11 +119,11 @@ def expect(folder, tokens, logits, values):
               folder / "expected.safetensors")
 
 
-def in_fp8(source, folder, model_class, tokens, block=BLOCK):
+def in_fp8(source, folder, model_class, tokens, block):
     """The matrices that such models have in 8 bits: all but embedding, output and router. The rest is bf16.
 
-    Experts in one tensor are matrices each, gate above up two of them. Without `block` a matrix has one scale, and
-    there are scales for activations, which are no part of the model.
+    Experts in one tensor are matrices each. Blocks are of gate above up, as transformers cuts them. Without `block` a
+    matrix has one scale, gate and up one each, and there are scales for activations, which are no part of the model.
     """
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(source, folder)
@@ -131,7 +132,8 @@ def in_fp8(source, folder, model_class, tokens, block=BLOCK):
         if w.dim() == 1 or "embed" in name or "lm_head" in name or name.endswith("mlp.gate.weight"):
             stored[name] = w if "e_score_correction_bias" in name else w.to(torch.bfloat16)
             continue
-        parts = 2 if name.endswith("gate_up_proj") else 1
+        parts = 2 if name.endswith("gate_up_proj") and not block else 1
+        assert not block or not name.endswith("gate_up_proj") or w.shape[-2] % block[0] == 0, name
         matrices = w.reshape(-1, w.shape[-2] // parts, w.shape[-1])
         size = block or matrices.shape[1:]
         rows, columns = (-(-all // one) for all, one in zip(matrices.shape[1:], size))
@@ -214,7 +216,7 @@ def main():
             pack(packed)
         for one in (name, f"{name}_packed"):
             if one in FP8:
-                in_fp8(root / one, root / f"{name}_fp8", model_class, tokens)
+                in_fp8(root / one, root / f"{name}_fp8", model_class, tokens, FP8[one])
         if name == "qwen3_moe":
             in_fp8(root / f"{name}_packed", root / f"{name}_fp8_whole", model_class, tokens, block=None)
         if name.endswith("_mxfp4"):

@@ -153,15 +153,15 @@ TEST(SourceFloats, AMatrixInEightBitsIsMultipliedBlockByBlock) {
   }
 }
 
-// Experts in one tensor: matrices one behind the other, gate and up with blocks of their own.
+// Experts in one tensor: matrices one behind the other, with blocks of gate above up, one of which holds rows of both.
 TEST(SourceFloats, ExpertsInOneTensorHaveScalesOfTheirOwn) {
   const launch_test::TemporaryFolder folder;
-  constexpr std::int64_t experts = 3, rows = 7, columns = 5, block_rows = 4, block_columns = 3;
+  constexpr std::int64_t experts = 3, rows = 6, columns = 5, block_rows = 4, block_columns = 3;
   std::vector<std::uint8_t> bits(experts * 2 * rows * columns);
   for (std::size_t i = 0; i < bits.size(); ++i) {
     bits[i] = static_cast<std::uint8_t>(i * 53 % 127 + (i % 2) * 128);
   }
-  std::vector<float> blocks(experts * 4 * 2), whole(experts * 2), shared(experts);
+  std::vector<float> blocks(experts * 3 * 2), whole(experts * 2), shared(experts);
   for (std::vector<float>* scales : {&blocks, &whole, &shared}) {
     for (std::size_t i = 0; i < scales->size(); ++i) {
       (*scales)[i] = 0.3f * static_cast<float>(i + 1);
@@ -178,7 +178,7 @@ TEST(SourceFloats, ExpertsInOneTensorHaveScalesOfTheirOwn) {
     const SourceWeights weights(folder.path());
     const SourceFloats floats(weights, size, false);
     EXPECT_EQ(floats.unreadable(*weights.find(name)), "");
-    for (const std::size_t begin : {0u, 1u, 34u, 71u}) {
+    for (const std::size_t begin : {0u, 1u, 29u, 61u}) {
       std::vector<float> read(bits.size() - begin);
       floats.read(name, static_cast<std::int64_t>(begin), read);
       for (std::size_t i = begin; i < bits.size(); ++i) {
@@ -190,11 +190,25 @@ TEST(SourceFloats, ExpertsInOneTensorHaveScalesOfTheirOwn) {
       }
     }
   };
-  file("e.gate_up_proj", blocks, {experts, 4, 2});
+  const auto refusal = [&](const char* name, ScaleBlocks size) {
+    const SourceWeights weights(folder.path());
+    return SourceFloats(weights, size, false).unreadable(*weights.find(name));
+  };
+  file("e.gate_up_proj", blocks, {experts, 3, 2});
   check("e.gate_up_proj", {block_rows, block_columns}, [&](std::int64_t e, std::int64_t row, std::int64_t column) {
-    const std::int64_t half = row / rows, down = half * 2 + row % rows / block_rows;
-    return blocks[static_cast<std::size_t>((e * 4 + down) * 2 + column / block_columns)];
+    return blocks[static_cast<std::size_t>((e * 3 + row / block_rows) * 2 + column / block_columns)];
   });
+  EXPECT_EQ(refusal("e.gate_up_proj", {5, block_columns}),
+            "e.gate_up_proj is F8_E4M3, and its 12 rows, gate above up, are no whole number of blocks of 5 x 3: which "
+            "scale is whose is not known");
+  EXPECT_NE(refusal("e.gate_up_proj", {6, block_columns}).find("is F32 [3, 3, 2], where [3, 2, 2] of F32"),
+            std::string::npos);
+  // A block of gate and the next of up, and two scales where one block holds both.
+  file("e.gate_up_proj", whole, {experts, 2, 1});
+  check("e.gate_up_proj", {rows, columns}, [&](std::int64_t e, std::int64_t row, std::int64_t) {
+    return whole[static_cast<std::size_t>(e * 2 + row / rows)];
+  });
+  EXPECT_NE(refusal("e.gate_up_proj", {16, columns}).find("no whole number of blocks of 16 x 5"), std::string::npos);
   file("e.gate_up_proj", whole, {experts, 2, 1});
   check("e.gate_up_proj", {}, [&](std::int64_t e, std::int64_t row, std::int64_t) {
     return whole[static_cast<std::size_t>(e * 2 + row / rows)];
@@ -202,6 +216,11 @@ TEST(SourceFloats, ExpertsInOneTensorHaveScalesOfTheirOwn) {
   file("e.gate_up_proj", shared, {experts, 1, 1});
   check("e.gate_up_proj", {},
         [&](std::int64_t e, std::int64_t, std::int64_t) { return shared[static_cast<std::size_t>(e)]; });
+  // Of gate and up of which expert, such a list does not say.
+  for (const std::vector<std::int64_t>& mixed : {std::vector<std::int64_t>{2 * experts}, {2, experts}}) {
+    file("e.gate_up_proj", whole, mixed);
+    EXPECT_NE(refusal("e.gate_up_proj", {}).find("where [3, 2, 1] of F32"), std::string::npos);
+  }
   file("e.down_proj", shared, {experts});
   check("e.down_proj", {},
         [&](std::int64_t e, std::int64_t, std::int64_t) { return shared[static_cast<std::size_t>(e)]; });
