@@ -351,7 +351,12 @@ RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Rout
   result.memory = memory_of(trainer.parameters(), session.plan(), teacher.get());
   // By the second step keepers have learned the order of the groups, and fetch ahead.
   CollectiveRecord of_step = result.step;
-  trainer.step(step + 1);
+  trainer.begin(step + 1);
+  if (trainer.reports_late()) {  // a run has two reports under way then
+    trainer.begin(step + 2);
+    trainer.finish();
+  }
+  trainer.finish();
   if (worst && config.settings.run.validate_every > 0) {
     trainer.validate();
   }

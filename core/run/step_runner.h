@@ -20,15 +20,16 @@ namespace orthant {
 class StepRunner {
  public:
   struct Rules {
-    std::function<void(std::int64_t step)> before;     // called before a step begins
-    std::function<bool(std::int64_t step)> measures;   // whether its routing is measured
+    std::function<void(std::int64_t step)> before;    // called before a step begins
+    std::function<bool(std::int64_t step)> measures;  // whether its routing is measured
     // Whether the host looks at the model, or may end the run, between this step and the next: that one waits then.
     std::function<bool(std::int64_t step)> looks_after;
   };
   struct Done {
     StepReport report;
-    double seconds = 0;               // since the step before was done, or since this one began, which is later
-    std::optional<BytesByKind> peak;  // of tensors up to this step, where the next has begun; else it is to be asked for
+    double seconds = 0;  // since the step before was done, or since this one began, which is later
+    std::optional<BytesByKind>
+        peak;  // of tensors up to this step, where the next has begun; else it is to be asked for
   };
 
   // All references outlive it.
@@ -37,8 +38,8 @@ class StepRunner {
   // Does step `step`: the one after the last call's. Errors: those of Trainer::step. What hinders the next step, which
   // was to begin meanwhile, is thrown by the next call, so that this one's report is not lost.
   Done next(std::int64_t step);
-  // No step is under way: weights are those after the last call's step.
-  bool idle() const { return began_.empty(); }
+  // No step is under way, and none has failed half way: weights are those after the last call's step.
+  bool idle() const { return began_.empty() && failure_ == nullptr; }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -103,6 +103,7 @@ class TrainingRun {
     std::int64_t saved = -1;
     trace_.connect(world_, *stream_, session_.plan().stage());
     while (step_ < settings_.run.steps) {
+      communicator_.report_step(step_);  // the one that is not finished, whatever has begun behind it
       const auto [report, step_seconds, peak] = steps_.next(step_);
       if (records(step_++)) {
         const FileWork work = file_work();
@@ -157,7 +158,6 @@ class TrainingRun {
 
   void before(std::int64_t step) {
     trace_.at(step);
-    communicator_.report_step(step);
     trainer_.look_on(records(step) ? &recorder_ : nullptr);
   }
 

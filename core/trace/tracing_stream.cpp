@@ -87,7 +87,7 @@ void TracingStream::host(std::function<void()> work) {
 }
 
 void TracingStream::together(const std::function<void()>& work) {
-  if (native() == nullptr) {
+  if (!native_) {
     return inner_->together(work);
   }
   // What a graph records may not wait for the device, as marks do: the graph is one span.
@@ -143,7 +143,7 @@ void TracingStream::dispatch_plan(const Tensor& row, const Tensor& source, const
 // A device may fuse it, and then the whole is one span; otherwise its parts are.
 void TracingStream::expert_ffn(const Tensor& y, const Tensor& h, const Tensor& x, const Tensor& w_in,
                                const Tensor& w_out, const Dispatch& dispatch, Activation kind) {
-  if (native() == nullptr) {
+  if (!native_) {
     return Stream::expert_ffn(y, h, x, w_in, w_out, dispatch, kind);
   }
   forward("expert_ffn", {h, x, w_in, w_out, y},
@@ -154,7 +154,7 @@ void TracingStream::expert_ffn_backward(const Tensor& dx, const Tensor& dweight,
                                         const Tensor& dw_out, const Tensor& dy, const Tensor& x, const Tensor& h,
                                         const Tensor& w_in, const Tensor& w_out, const Dispatch& dispatch,
                                         Activation kind, float beta) {
-  if (native() == nullptr) {
+  if (!native_) {
     return Stream::expert_ffn_backward(dx, dweight, dw_in, dw_out, dy, x, h, w_in, w_out, dispatch, kind, beta);
   }
   forward("expert_ffn_backward", {h, dx, dw_in, dw_out, dy, x, w_in, w_out}, [&](Stream& inner) {

@@ -18,7 +18,11 @@ class TracingStream final : public ForwardingStream {
  public:
   // `device`: the one that callers know. All but `inner` outlive the stream.
   TracingStream(std::unique_ptr<Stream> inner, Device& device, Trace& trace, const std::string& name)
-      : inner_(std::move(inner)), device_(device), trace_(trace), track_(trace.add_track(name)) {}
+      : inner_(std::move(inner)),
+        native_(inner_->native() != nullptr),
+        device_(device),
+        trace_(trace),
+        track_(trace.add_track(name)) {}
 
   Device& device() const override { return device_; }
   void* native() const override { return inner_->native(); }
@@ -61,6 +65,7 @@ class TracingStream final : public ForwardingStream {
   std::vector<std::int32_t> numbers(const Tensor& i32) const;
 
   std::unique_ptr<Stream> inner_;
+  const bool native_;  // it has a handle, which it does not give while it records a graph
   Device& device_;
   Trace& trace_;
   Track& track_;

@@ -98,7 +98,10 @@ std::vector<std::string> Observers::restore(const std::map<std::string, std::str
     }
     one.changes.lr_factor = number_of(factor->first, factor->second);
     if (const auto share = state.find(own + "capacity_share"); share != state.end()) {
-      one.changes.capacity_share = number_of(share->first, share->second);
+      const double value = number_of(share->first, share->second);
+      require(value > 0 && value <= 1, "the checkpoint's '{}' is {}: it must be above 0 and at most 1", share->first,
+              value);
+      one.changes.capacity_share = has_capacity_ ? value : 1;
     }
     std::map<std::string, double> remembered;
     for (auto it = state.lower_bound(numbers); it != state.end() && it->first.starts_with(numbers); ++it) {

@@ -26,9 +26,10 @@ class Observers {
   void after_step(StepReport& report);
 
   // For a checkpoint's state and from it. Keys are "hook/NAME/lr_factor", "hook/NAME/capacity_share" and
-  // "hook/NAME/number/KEY". A state without capacity_share, as older ones are, means 1.
+  // "hook/NAME/number/KEY". A state without capacity_share, as older ones are, means 1; so does any
+  // state where this run has no capacity.
   std::map<std::string, std::string> state() const;
-  // Returns the names of the hooks that the state knows and this run has not.
+  // Returns the names of the hooks that the state knows and this run has not. Errors: Error for a share that is none.
   std::vector<std::string> restore(const std::map<std::string, std::string>& state);
 
  private:

@@ -195,6 +195,7 @@ std::array<double, 4> Trainer::all_sums() {
 // All that is enqueued before anybody waits: what a step has summed, over the ranks that train one model. updates:
 // whether groups may be updated meanwhile.
 void Trainer::enqueue(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step, bool updates) {
+  enqueued_ = step;
   norm_.begin_step();
   optimizer_.begin_step();
   EarlyUpdates early(plan_, norm_, optimizer_, at_end_of(step));

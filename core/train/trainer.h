@@ -126,6 +126,7 @@ class Trainer {
   Observers observers_;
   StepReport last_;  // of gradients()
   std::deque<Begun> begun_;
+  std::int64_t enqueued_ = -1;  // the step whose gradients are there
   std::optional<ReadAhead> ahead_;
   StepSums sums_;
   Tensor sum_storage_;  // f64 [4]: loss, balance, z, distil

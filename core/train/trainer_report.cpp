@@ -40,10 +40,10 @@ void Trainer::add_counters(StepReport& report, std::span<const std::int64_t> cho
 
 // Asks for what the report of this step needs.
 void Trainer::remember(Load load, std::int64_t step) {
-  begun_.push_back({.load = std::move(load), .step = step, .lr = learning_rate_of(step), .numbers = {}});
-  Begun& begun = begun_.back();
+  Begun begun{.load = std::move(load), .step = step, .lr = learning_rate_of(step), .numbers = {}};
   const Tensor choices = routed_layers_ > 0 ? sums_.choices : Tensor();
   begun.numbers.begin(std::array{sum_storage_, sum_squares_, choices, routing_.numbers()}, plan_.device(), stream_);
+  begun_.push_back(std::move(begun));  // last: what fails before leaves none that nobody can finish
 }
 
 StepReport Trainer::report(Begun& begun) {
@@ -106,8 +106,9 @@ StepReport Trainer::over_workers(StepReport report) {
 }
 
 void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
-  if (!begun_.empty()) {  // the gradients of a later step are there, which has changed nothing: these once more
-    begun_.clear();
+  begun_.clear();
+  if (enqueued_ !=
+      report.step) {  // the gradients of a later step are there, which has changed nothing: these once more
     enqueue(load, {}, report.step, false);
   }
   auto evaluate = [&](const DeviceBatch& batch, int, int m) {

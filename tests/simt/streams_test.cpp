@@ -320,6 +320,7 @@ TEST_F(SimtStreams, WhatIsRecordedMustNotWait) {
       {"host work", [&] { main->host([] {}); }},
       {"host_view", [&] { device->host_view(x, Access::read); }},
       {"an event is recorded", [&] { main->record(); }},
+      {"a launch on the stream's own handle", [&] { static_cast<void>(main->native()); }},
   };
   for (const auto& [what, call] : waiting) {
     try {

@@ -176,6 +176,18 @@ TEST(Observers, KeepTheirChangesInCheckpoints) {
   older.restore(state);
   EXPECT_EQ(older.capacity_share(), 1);
   EXPECT_EQ(older.lr_factor(), 0.25);
+  // A run that goes on without a capacity has none that a share could be of.
+  Observers dropless(with_hooks({{"half", half}}, {"moe.capacity_factor=0"}).settings);
+  dropless.restore(before.state());
+  EXPECT_EQ(dropless.capacity_share(), 1);
+  EXPECT_EQ(dropless.lr_factor(), 0.25);
+  for (const char* wrong : {"0", "-0.5", "1.5", "nan"}) {
+    state["hook/half/capacity_share"] = wrong;
+    EXPECT_THAT(test::error_of([&] { after.restore(state); }),
+                HasSubstr(fmt::format("the checkpoint's 'hook/half/capacity_share' is {}: it must be above 0 and at "
+                                      "most 1",
+                                      wrong)));
+  }
 }
 
 TEST(Observers, AStepThatIsRefusedIsNotSeen) {

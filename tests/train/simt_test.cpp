@@ -252,7 +252,7 @@ TEST_F(SimtTraining, ReportsThatComeLateHaveTheSameBits) {
 }
 
 TEST_F(SimtTraining, AStepBehindOneThatIsNotFiniteChangesNothing) {
-  const Config config = experiment({"run.device=\"simt\""});
+  const Config config = experiment({"run.device=\"simt\"", "moe.router=\"bias\""});
   const RareToken source(config);
   OneRank rank(config, &source);
   Trainer& trainer = rank->trainer();
@@ -261,10 +261,21 @@ TEST_F(SimtTraining, AStepBehindOneThatIsNotFiniteChangesNothing) {
   std::vector<float> poisoned = rank->weight(table);
   poisoned[static_cast<std::size_t>(RareToken::token) * poisoned.size() / 24] = std::numeric_limits<float>::infinity();
   rank->set_weight(table, poisoned);
-  std::map<std::string, std::vector<float>> before;
+  std::map<std::string, std::vector<float>> before, moments;
   for (const std::string& name : rank->names()) {
     before[name] = rank->weight(name);
+    moments[name] = rank->state("moment1", name);
   }
+  const auto gates = [&] {  // of the bias gate: it moves with the load of each step
+    std::vector<std::vector<float>> all;
+    for (const GateState& state : trainer.parameters().gate_states()) {
+      all.emplace_back(static_cast<std::size_t>(state.value.elements()));
+      rank->stream().download(all.back().data(), state.value);
+    }
+    return all;
+  };
+  const auto gates_before = gates();
+  ASSERT_FALSE(gates_before.empty());
   trainer.begin(1);
   trainer.begin(2);  // its own loss and gradient are finite
   try {
@@ -275,7 +286,9 @@ TEST_F(SimtTraining, AStepBehindOneThatIsNotFiniteChangesNothing) {
   }
   for (const auto& [name, values] : before) {
     EXPECT_EQ(rank->weight(name), values) << name;
+    EXPECT_EQ(rank->state("moment1", name), moments.at(name)) << name;
   }
+  EXPECT_EQ(gates(), gates_before);
   trainer.step(3);
   EXPECT_NE(rank->weight("lm_head.weight"), before.at("lm_head.weight"));
 }

@@ -196,8 +196,8 @@ void CudaDevice::set_capturing(bool now) {
   gpu_->set_capturing(now);
 }
 
-void CudaDevice::require_not_capturing(const char* what) const {
-  require(!capturing_, "{} inside together(): it waits for the device, whose work is being recorded", what);
+void CudaDevice::require_not_capturing(const char* what, const char* why) const {
+  require(!capturing_, "{} inside together(): {}", what, why);
 }
 
 // Side streams may have tensors that nobody else needs: they are looked through here, because here it matters.
@@ -239,7 +239,7 @@ void CudaDevice::release(void* data, std::size_t) noexcept {
 
 void* CudaDevice::allocate_host(std::size_t bytes) {
   collect(false);
-  return host_tensors_->allocate(bytes);
+  return host_tensors_->allocate(bytes, capturing_);
 }
 
 void CudaDevice::release_host(void* data, std::size_t) noexcept {

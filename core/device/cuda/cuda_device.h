@@ -78,8 +78,10 @@ class CudaDevice final : public Device {
   bool captures() const { return gpu_->cached(); }
   bool capturing() const { return capturing_; }
   void set_capturing(bool now);
-  // Errors: Error, saying that `what` waits for the device, which is being recorded.
-  void require_not_capturing(const char* what) const;
+  // Errors: Error, saying why `what` cannot be recorded.
+  void require_not_capturing(const char* what, const char* why = waits) const;
+  static constexpr const char* waits = "it waits for the device, whose work is being recorded";
+  static constexpr const char* not_listed = "it cannot be recorded, only this device's own operations can";
 
  protected:
   void make_room() override;

@@ -100,7 +100,11 @@ unsigned* CudaStream::counters(std::int64_t words) {
   if (!counters_.defined() || counters_.elements() < words) {
     counters_ = {};
     counters_ = device_.empty(DType::i32, {std::max<std::int64_t>(words, 64)});
-    fill(counters_, 0);
+    // At once, as a list may come to nothing; and in the list's order, as what is before it may write there.
+    check(cudaMemsetAsync(counters_.data(), 0, counters_.bytes(), stream_.handle()), "setting counters to 0");
+    if (stream_.lists() != nullptr) {
+      fill(counters_, 0);
+    }
   }
   return reinterpret_cast<unsigned*>(counters_.data());
 }

@@ -26,7 +26,10 @@ class CudaStream final : public Stream {
   ~CudaStream() override;
 
   Device& device() const override { return device_; }
-  void* native() const override { return stream_.handle(); }
+  void* native() const override {
+    device_.require_not_capturing("a launch on the stream's own handle", CudaDevice::not_listed);
+    return stream_.handle();
+  }
   std::shared_ptr<Event> record() override;
   void wait(const std::shared_ptr<Event>& event) override;
   void host(std::function<void()> work) override;

@@ -10,8 +10,9 @@ namespace orthant::cuda {
 
 void CudaStream::apply(const OwnOperation& operation) {
   check_own_operation(operation);
-  device_.require_not_capturing(operation.name.c_str());  // a list knows no launches but our own
-  if (operation.native != nullptr && operation.native_device == device_.name()) {
+  const bool native = operation.native != nullptr && operation.native_device == device_.name();
+  device_.require_not_capturing(operation.name.c_str(), native ? CudaDevice::not_listed : CudaDevice::waits);
+  if (native) {
     operation.native(*this);
     return;
   }

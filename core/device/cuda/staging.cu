@@ -55,9 +55,11 @@ HostTensors::~HostTensors() {
   }
 }
 
-void* HostTensors::allocate(std::size_t bytes) {
+void* HostTensors::allocate(std::size_t bytes, bool capturing) {
   const std::lock_guard lock(mutex_);
-  collect();
+  if (!capturing) {
+    collect();
+  }
   const PinnedCache::Block block = pinned_.take(bytes);
   used_[block.data] = block;
   return block.data;

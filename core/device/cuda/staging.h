@@ -50,8 +50,9 @@ class HostTensors {
   HostTensors(const HostTensors&) = delete;
   HostTensors& operator=(const HostTensors&) = delete;
 
-  void* allocate(std::size_t bytes);
-  // capturing: nothing can be recorded now; the memory waits for a later call.
+  // capturing: what the stream is given now comes later than an event would. No such event is recorded then, and the
+  // memory waits for a later call.
+  void* allocate(std::size_t bytes, bool capturing);
   void release(void* data, bool capturing) noexcept;
 
  private:

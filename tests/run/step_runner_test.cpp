@@ -1,0 +1,53 @@
+// When the next step begins: behind this one, unless somebody looks at what this one leaves.
+#include <gtest/gtest.h>
+
+#include "core/run/step_runner.h"
+#include "tests/support/experiment.h"
+
+namespace orthant::step_runner_test {
+namespace {
+
+struct Seen {
+  std::vector<std::int64_t> began;
+  std::vector<bool> idle;
+  std::vector<double> losses;
+};
+
+Seen run(const std::string& device, std::int64_t looked_at) {
+  const Config config = test::experiment({"run.steps=4", "run.device=\"" + device + "\""});
+  test::OneRank rank(config);
+  Seen seen;
+  StepRunner runner(rank->trainer(), rank->session().plan().device(), rank->stream(), config.settings,
+                    {.before = [&](std::int64_t step) { seen.began.push_back(step); },
+                     .measures = [](std::int64_t) { return false; },
+                     .looks_after = [&](std::int64_t step) { return step == looked_at; }});
+  for (std::int64_t step = 0; step < 4; ++step) {
+    seen.losses.push_back(runner.next(step).report.loss);
+    seen.idle.push_back(runner.idle());
+  }
+  return seen;
+}
+
+TEST(StepRunner, BeginsTheNextStepUnlessSomebodyLooks) {
+  const Seen late = run("late", 1), waiting = run("cpu", 1);
+  EXPECT_EQ(late.idle, (std::vector<bool>{false, true, false, true}));
+  EXPECT_EQ(waiting.idle, (std::vector<bool>{true, true, true, true}));
+  EXPECT_EQ(late.began, (std::vector<std::int64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(late.losses, waiting.losses);
+}
+
+// What hinders the next step is thrown by the next call; until then nobody may take the weights for this step's.
+TEST(StepRunner, IsNotIdleBehindAStepThatCouldNotBegin) {
+  const Config config = test::experiment({"run.steps=4", "run.device=\"late\""});
+  test::OneRank rank(config);
+  StepRunner runner(rank->trainer(), rank->session().plan().device(), rank->stream(), config.settings,
+                    {.before = [](std::int64_t step) { require(step == 0, "no batch"); },
+                     .measures = [](std::int64_t) { return false; },
+                     .looks_after = [](std::int64_t) { return false; }});
+  EXPECT_GT(runner.next(0).report.loss, 0);
+  EXPECT_FALSE(runner.idle());
+  EXPECT_THROW(runner.next(1), Error);
+}
+
+}  // namespace
+}  // namespace orthant::step_runner_test
