@@ -65,8 +65,8 @@ class Steps {
 
   double run() {
     const auto begin = std::chrono::steady_clock::now();
-    // As a run does: with run.log_every = 1 the routing of every step is measured. But each step is timed by itself, and
-    // so its report is waited for, where a run on one GPU would begin the next step first.
+    // As a run does: with run.log_every = 1 the routing of every step is measured. But each step is timed by itself,
+    // and so its report is waited for, where a run on one GPU would begin the next step first.
     tokens_ = trainer_->step(step_, (step_ + 1) % log_every_ == 0).tokens;
     ++step_;
     stream_->synchronize();

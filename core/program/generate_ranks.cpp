@@ -101,8 +101,9 @@ std::vector<std::string> own_words() {
 // process alone.
 void take_answers(int rank, int answers) {
   if (rank == 0) {
-    require(dup2(answers, STDOUT_FILENO) >= 0, "cannot answer to descriptor {}: {}", answers,
-            std::generic_category().message(errno));
+    if (dup2(answers, STDOUT_FILENO) < 0) {
+      fail("cannot answer to descriptor {}: {}", answers, std::generic_category().message(errno));
+    }
     std::signal(SIGTTOU, SIG_IGN);  // it is in the background of a terminal, which may stop those that write
   }
   close(answers);

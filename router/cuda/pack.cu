@@ -238,8 +238,8 @@ Grid threads_for(std::int64_t elements) {
   return Grid{blocks_for(elements, pack_block_threads, pack_most_blocks), pack_block_threads};
 }
 
-void launch_gather_sum(const StreamRef& stream, const Tensor& y, const Tensor& rows, const Tensor& row, const float* weight,
-                       bool accumulate) {
+void launch_gather_sum(const StreamRef& stream, const Tensor& y, const Tensor& rows, const Tensor& row,
+                       const float* weight, bool accumulate) {
   const std::int64_t tokens = y.dim(0), k_count = row.dim(1), d = y.dim(1);
   with_float_type(y.dtype(), [&](auto type) {
     using X = decltype(type);
