@@ -193,7 +193,7 @@ TEST_F(Generate, RanksOfTorchrunAnswerAsThreadsDo) {
   for (const std::string& word : words) {
     line += " '" + word + "'";
   }
-  line += " >out$r 2>error$r & done; wait %1 && wait %2";
+  line += " >out$r 2>error$r & ranks+=\" $!\"; done; for p in $ranks; do wait $p || exit; done";
   const auto ranks = folder_.command({"bash", "-c", line});
   EXPECT_EQ(ranks.code, 0) << launch_test::read_file(folder_.path("error0"))
                            << launch_test::read_file(folder_.path("error1"));
