@@ -24,7 +24,7 @@ std::vector<std::int64_t> elements_of(const Group& group, const Tensor& t, std::
     elements.push_back(r * row_elements(t));
   }
   require(t.rank() > 0 && total <= t.dim(0), "all_to_all of group '{}': {} sums to {} rows but {} is {}", group.name(),
-          counts_name, total, tensor_name, t.shape().to_string());
+          counts_name, total, tensor_name, t.shape());
   return elements;
 }
 
@@ -62,8 +62,7 @@ void GroupBase::check_blocks(const Tensor& whole, const Tensor& block, const cha
   check(block, call);
   require(whole.dtype() == block.dtype() && whole.elements() == block.elements() * size(),
           "{} of group '{}': {} ({} {}) must have {} times the elements of {} ({} {})", call, name_, whole_name,
-          name_of(whole.dtype()), whole.shape().to_string(), size(), block_name, name_of(block.dtype()),
-          block.shape().to_string());
+          name_of(whole.dtype()), whole.shape(), size(), block_name, name_of(block.dtype()), block.shape());
 }
 
 GroupBase::Exchange GroupBase::check_exchange(const Tensor& out, std::span<const std::int64_t> recv_rows,
@@ -74,8 +73,8 @@ GroupBase::Exchange GroupBase::check_exchange(const Tensor& out, std::span<const
   counts.send = elements_of(*this, in, send_rows, "in", "send_rows");
   counts.recv = elements_of(*this, out, recv_rows, "out", "recv_rows");
   require(out.dtype() == in.dtype() && row_elements(out) == row_elements(in),
-          "all_to_all of group '{}': rows of in ({} {}) and out ({} {}) differ", name_, name_of(in.dtype()),
-          in.shape().to_string(), name_of(out.dtype()), out.shape().to_string());
+          "all_to_all of group '{}': rows of in ({} {}) and out ({} {}) differ", name_, name_of(in.dtype()), in.shape(),
+          name_of(out.dtype()), out.shape());
   const auto own = static_cast<std::size_t>(rank_);
   require(counts.send[own] == counts.recv[own],
           "all_to_all of group '{}': {} elements sent but {} expected by rank {} itself", name_, counts.send[own],

@@ -23,7 +23,7 @@ inline void require_dtype(const char* operation, const char* name, const Tensor&
     for (const DType dtype : allowed) {
       names += (names.empty() ? "" : " or ") + std::string(name_of(dtype));
     }
-    fail("{}: {} must be {}, got {} {}", operation, name, names, name_of(t.dtype()), t.shape().to_string());
+    fail("{}: {} must be {}, got {} {}", operation, name, names, name_of(t.dtype()), t.shape());
   }
 }
 
@@ -34,14 +34,12 @@ inline void require_float(const char* operation, const char* name, const Tensor&
 
 inline void require_shape(const char* operation, const char* name, const Tensor& t, const Shape& expected) {
   require_defined(operation, name, t);
-  require(t.shape() == expected, "{}: {} must have shape {}, got {}", operation, name, expected.to_string(),
-          t.shape().to_string());
+  require(t.shape() == expected, "{}: {} must have shape {}, got {}", operation, name, expected, t.shape());
 }
 
 inline void require_elements(const char* operation, const char* name, const Tensor& t, std::int64_t expected) {
   require_defined(operation, name, t);
-  require(t.elements() == expected, "{}: {} must have {} elements, got shape {}", operation, name, expected,
-          t.shape().to_string());
+  require(t.elements() == expected, "{}: {} must have {} elements, got shape {}", operation, name, expected, t.shape());
 }
 
 // dtype and shape in one.
@@ -53,8 +51,7 @@ inline void require_tensor(const char* operation, const char* name, const Tensor
 
 inline void require_rank(const char* operation, const char* name, const Tensor& t, int rank) {
   require_defined(operation, name, t);
-  require(t.rank() == rank, "{}: {} must have {} dimensions, got shape {}", operation, name, rank,
-          t.shape().to_string());
+  require(t.rank() == rank, "{}: {} must have {} dimensions, got shape {}", operation, name, rank, t.shape());
 }
 
 }  // namespace orthant

@@ -34,18 +34,17 @@ Tensor::~Tensor() = default;
 Tensor::Tensor(std::shared_ptr<Storage> storage, std::size_t byte_offset, DType dtype, Shape shape)
     : storage_(std::move(storage)), byte_offset_(byte_offset), dtype_(dtype), shape_(shape) {
   require(storage_ != nullptr && byte_offset_ + bytes() <= storage_->bytes(),
-          "a {} tensor of shape {} at byte {} does not fit its storage", name_of(dtype), shape.to_string(),
-          byte_offset);
+          "a {} tensor of shape {} at byte {} does not fit its storage", name_of(dtype), shape, byte_offset);
 }
 
 Tensor Tensor::view(Shape shape) const {
-  require(shape.elements() == elements(), "cannot view {} as {}", shape_.to_string(), shape.to_string());
+  require(shape.elements() == elements(), "cannot view {} as {}", shape_, shape);
   return Tensor(storage_, byte_offset_, dtype_, shape);
 }
 
 Tensor Tensor::rows(std::int64_t begin, std::int64_t count) const {
   require(rank() > 0 && begin >= 0 && count >= 0 && begin + count <= dim(0), "rows [{}, {}) are outside {}", begin,
-          begin + count, shape_.to_string());
+          begin + count, shape_);
   Shape shape = shape_;
   shape.set(0, count);
   const std::int64_t row = dim(0) == 0 ? 0 : elements() / dim(0);
@@ -53,8 +52,8 @@ Tensor Tensor::rows(std::int64_t begin, std::int64_t count) const {
 }
 
 Tensor Tensor::slice(std::int64_t offset, Shape shape) const {
-  require(offset >= 0 && offset + shape.elements() <= elements(), "slice {} at {} is outside {}", shape.to_string(),
-          offset, shape_.to_string());
+  require(offset >= 0 && offset + shape.elements() <= elements(), "slice {} at {} is outside {}", shape, offset,
+          shape_);
   return Tensor(storage_, byte_offset_ + static_cast<std::size_t>(offset) * size_of(dtype_), dtype_, shape);
 }
 

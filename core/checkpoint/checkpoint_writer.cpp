@@ -41,7 +41,7 @@ void CheckpointWriter::append(const SliceMeta& slice, const void* bytes, Fill fi
     const SliceMeta& before = entries_[it->second].meta;
     require(before.dtype == slice.dtype && before.global == slice.global,
             "checkpoint: tensor '{}' is {} {}, was added before as {} {}", slice.name, name_of(slice.dtype),
-            slice.global.to_string(), name_of(before.dtype), before.global.to_string());
+            slice.global, name_of(before.dtype), before.global);
     key += fmt::format("#{}", entries_.size());
   }
   entries_.push_back({slice, std::move(key), bytes, std::move(fill)});

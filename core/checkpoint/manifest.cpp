@@ -138,7 +138,7 @@ Manifest join(std::int64_t step, std::int64_t world, std::span<const std::string
           manifest.tensors.try_emplace(name, ManifestTensor{tensor.dtype, tensor.shape, {}}).first->second;
       require(all.dtype == tensor.dtype && all.shape == tensor.shape,
               "{}: tensor '{}' is {} {} here, {} {} on a rank before it", here, name, name_of(tensor.dtype),
-              tensor.shape.to_string(), name_of(all.dtype), all.shape.to_string());
+              tensor.shape, name_of(all.dtype), all.shape);
       for (ManifestSlice& slice : tensor.slices) {
         slice.file = rank;
         all.slices.push_back(std::move(slice));

@@ -36,12 +36,12 @@ Box whole(const Shape& shape) {
 void check_inside(const Box& box, const Shape& shape, const std::string& where) {
   const std::size_t rank = static_cast<std::size_t>(shape.rank());
   require(box.offset.size() == rank && box.size.size() == rank, "{}: a slice of {} offsets and {} sizes for shape {}",
-          where, box.offset.size(), box.size.size(), shape.to_string());
+          where, box.offset.size(), box.size.size(), shape);
   for (std::size_t i = 0; i < rank; ++i) {
     const std::int64_t most = shape[static_cast<int>(i)];
     require(box.size[i] >= 0 && box.size[i] <= most && box.offset[i] >= 0 && box.offset[i] <= most - box.size[i],
             "{}: the slice at [{}] of size [{}] does not lie inside {}", where, fmt::join(box.offset, ", "),
-            fmt::join(box.size, ", "), shape.to_string());
+            fmt::join(box.size, ", "), shape);
   }
 }
 
@@ -70,7 +70,7 @@ void check_cover(const Shape& shape, std::vector<Box> boxes, const std::string& 
     covered += boxes[i].elements();  // disjoint so far, hence no more than the shape has
   }
   require(covered == shape.elements(), "{}: its slices hold {} of {} elements of shape {}", where, covered,
-          shape.elements(), shape.to_string());
+          shape.elements(), shape);
 }
 
 void copy_overlap(std::span<const std::byte> from, const Box& from_box, void* to, const Box& to_box,

@@ -136,8 +136,8 @@ void add_boundaries(InnerProducts& to, const Plan& plan, Stream& stream) {
     const std::vector<float> y = random_values(fx.elements(), number + 1, into.number);
     const Tensor back = plan.cross_back(site, to_device(y, fx.shape(), stream), stream);
     if (back.shape() != shape) {
-      to.fail(fmt::format("{}: forward takes {} and gives {}, but backward gives {}", where, shape.to_string(),
-                          fx.shape().to_string(), back.shape().to_string()));
+      to.fail(fmt::format("{}: forward takes {} and gives {}, but backward gives {}", where, shape, fx.shape(),
+                          back.shape()));
       continue;
     }
     const std::vector<float> back_host = to_host(back, stream);

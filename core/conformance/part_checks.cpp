@@ -33,8 +33,7 @@ std::string wrong_spec(const ParamSpec& spec, const std::string& stem) {
     return fmt::format("parameter '{}' does not begin with '{}.'", spec.name, stem);
   }
   if (spec.global.rank() < 1 || spec.global.rank() > 2 || spec.global.elements() < 1) {
-    return fmt::format("parameter '{}' has shape {}, expected one or two sizes above 0", spec.name,
-                       spec.global.to_string());
+    return fmt::format("parameter '{}' has shape {}, expected one or two sizes above 0", spec.name, spec.global);
   }
   for (int i = 0; i < 2; ++i) {
     const std::int64_t size = i < spec.global.rank() ? spec.global[i] : 1;

@@ -21,9 +21,8 @@ inline GemmShape check_gemm(const Tensor& c, const Tensor& a, const Tensor& b, G
   require_rank("gemm", "c", c, 2);
   const std::int64_t m = a.dim(how.transpose_a ? 1 : 0), k = a.dim(how.transpose_a ? 0 : 1);
   const std::int64_t n = b.dim(how.transpose_b ? 0 : 1), b_depth = b.dim(how.transpose_b ? 1 : 0);
-  require(k == b_depth, "gemm: op(a) has {} columns and op(b) {} rows (a {}{}, b {}{})", k, b_depth,
-          a.shape().to_string(), how.transpose_a ? " transposed" : "", b.shape().to_string(),
-          how.transpose_b ? " transposed" : "");
+  require(k == b_depth, "gemm: op(a) has {} columns and op(b) {} rows (a {}{}, b {}{})", k, b_depth, a.shape(),
+          how.transpose_a ? " transposed" : "", b.shape(), how.transpose_b ? " transposed" : "");
   require_shape("gemm", "c", c, {m, n});
   require(how.beta == 0.0f || how.beta == 1.0f, "gemm: beta must be 0 or 1, got {}", how.beta);
   return {m, n, k};

@@ -63,7 +63,7 @@ inline void check_state_code(const char* operation, const Tensor& x, const Tenso
   require_dtype(operation, "code", code, {DType::u8});
   require_elements(operation, "code", code, x.elements());
   require(x.rank() >= 1 && x.dim(-1) % state_block == 0, "{}: x {} is not made of blocks of {} columns", operation,
-          x.shape().to_string(), state_block);
+          x.shape(), state_block);
   require_dtype(operation, "exponent", exponent, {DType::u8});
   require_elements(operation, "exponent", exponent, x.elements() / state_block);
 }
@@ -78,18 +78,17 @@ inline std::size_t check_copy_rows(const Tensor& to, const Tensor& from, std::sp
   require_defined("copy_rows", "from", from);
   require_dtype("copy_rows", "to", to, {from.dtype()});
   require(to.rank() == from.rank() && to.rank() >= 1, "copy_rows: to {} and from {} must have equally many dimensions",
-          to.shape().to_string(), from.shape().to_string());
+          to.shape(), from.shape());
   std::int64_t row_elements = 1;
   for (int i = 1; i < to.rank(); ++i) {
-    require(to.dim(i) == from.dim(i), "copy_rows: rows of to {} and of from {} differ", to.shape().to_string(),
-            from.shape().to_string());
+    require(to.dim(i) == from.dim(i), "copy_rows: rows of to {} and of from {} differ", to.shape(), from.shape());
     row_elements *= to.dim(i);
   }
   for (const RowRun& run : runs) {
     require(run.rows >= 0 && run.from >= 0 && run.to >= 0 && run.from + run.rows <= from.dim(0) &&
                 run.to + run.rows <= to.dim(0),
-            "copy_rows: {} rows from {} to {} are outside from {} or to {}", run.rows, run.from, run.to,
-            from.shape().to_string(), to.shape().to_string());
+            "copy_rows: {} rows from {} to {} are outside from {} or to {}", run.rows, run.from, run.to, from.shape(),
+            to.shape());
   }
   return static_cast<std::size_t>(row_elements) * size_of(to.dtype());
 }
@@ -196,7 +195,7 @@ inline void check_weighted_activation_backward(const Tensor& dh, const Tensor& a
   if (source.defined()) {
     require_dtype(name, "source", source, {DType::i32});
     require(source.elements() >= a.dim(0), "{}: source must have the {} rows at least, got shape {}", name, a.dim(0),
-            source.shape().to_string());
+            source.shape());
   } else {
     require_elements(name, "weight", weight, a.dim(0));
   }

@@ -52,13 +52,12 @@ std::int64_t check_config(const char* operation, const GateConfig& config, std::
 
 void check_source(const char* operation, const Tensor& rows, const Tensor& source) {
   require(source.defined() && source.dtype() == DType::i32 && source.elements() >= rows.dim(0),
-          "{}: `source` must be i32 with at least the {} packed rows, got {}", operation, rows.dim(0),
-          source.shape().to_string());
+          "{}: `source` must be i32 with at least the {} packed rows, got {}", operation, rows.dim(0), source.shape());
 }
 
 void check_row(const char* operation, const Tensor& row) {
   require(row.defined() && row.rank() == 2 && row.dim(1) > 0, "{}: `row` must be [T, K], got {}", operation,
-          row.shape().to_string());
+          row.shape());
 }
 
 }  // namespace
@@ -157,8 +156,7 @@ std::int64_t check_gate_choices(const Tensor& weight, const Tensor& lse, const T
 
 void check_balance_bias(const Tensor& bias, const Tensor& choices, const Tensor& factor) {
   require(bias.defined() && bias.rank() == 1 && choices.defined() && choices.rank() == 2,
-          "balance_bias: `bias` must be [E], `choices` [R, E], got {} and {}", bias.shape().to_string(),
-          choices.shape().to_string());
+          "balance_bias: `bias` must be [E], `choices` [R, E], got {} and {}", bias.shape(), choices.shape());
   check_arguments("balance_bias", {{"bias", bias, DType::f32, bias.shape()},
                                    {"choices", choices, DType::i64, {choices.dim(0), bias.dim(0)}},
                                    {"factor", factor, DType::f32, {1}}});
@@ -224,8 +222,7 @@ std::int64_t check_dispatch_plan(const Tensor& row, const Tensor& source, const 
 }
 
 void check_keep_seated(const Tensor& expert, const Tensor& row) {
-  require(expert.defined() && expert.rank() == 2, "keep_seated: `expert` must be [T, K], got {}",
-          expert.shape().to_string());
+  require(expert.defined() && expert.rank() == 2, "keep_seated: `expert` must be [T, K], got {}", expert.shape());
   check_arguments("keep_seated",
                   {{"expert", expert, DType::i32, expert.shape()}, {"row", row, DType::i32, expert.shape()}});
 }

@@ -40,7 +40,7 @@ void check_checkpoint(const CheckpointReader& reader, const std::vector<TensorPl
     const Shape wanted = place.our_shape();
     require(info.shape == wanted && info.dtype == DType::f32,
             "the checkpoint's '{}' is {} {}, the configuration makes it f32 {}", place.ours, name_of(info.dtype),
-            info.shape.to_string(), wanted.to_string());
+            info.shape, wanted);
     parameters += place.ours.starts_with(gate_state_prefix) ? 0 : 1;
   }
   const std::vector<std::string> names = reader.names();

@@ -143,7 +143,7 @@ class Loader {
   void check(const std::string& name, const Shape& shape) const {
     const CheckpointReader::TensorInfo info = reader_.info(name);
     require(info.shape == shape && info.dtype == DType::f32, "the checkpoint's '{}' is {} {}, this plugin's is f32 {}",
-            name, name_of(info.dtype), info.shape.to_string(), shape.to_string());
+            name, name_of(info.dtype), info.shape, shape);
   }
 
   const CheckpointReader& reader_;

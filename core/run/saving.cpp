@@ -77,8 +77,8 @@ void load_gate_states(const CheckpointReader& reader, const Plan& plan, const Pa
     require(reader.has(name), "the checkpoint of step {} has no '{}': it is of another gate", reader.step(), name);
     const CheckpointReader::TensorInfo info = reader.info(name);
     require(info.shape == state.value.shape() && info.dtype == DType::f32,
-            "the checkpoint's '{}' is {} {}, this model's is f32 {}", name, name_of(info.dtype), info.shape.to_string(),
-            state.value.shape().to_string());
+            "the checkpoint's '{}' is {} {}, this model's is f32 {}", name, name_of(info.dtype), info.shape,
+            state.value.shape());
     std::vector<float> host(state.value.elements());
     reader.read(name, {0}, {state.value.elements()}, host.data());
     stream.upload(state.value, host.data());
@@ -174,7 +174,7 @@ void load_group(const CheckpointReader& reader, ParamGroup& group, const Plan& p
       const CheckpointReader::TensorInfo info = reader.info(meta.name);
       require(info.shape == meta.global && info.dtype == meta.dtype,
               "the checkpoint's '{}' is {} {}, this model's is {} {}: model or configuration differ", meta.name,
-              name_of(info.dtype), info.shape.to_string(), name_of(meta.dtype), meta.global.to_string());
+              name_of(info.dtype), info.shape, name_of(meta.dtype), meta.global);
       host.resize(static_cast<std::size_t>(part.piece.elements()) * size_of(meta.dtype));
       reader.read(meta.name, meta.offset, meta.size, host.data());
       part.upload(host.data(), p, plan.settings(), home);

@@ -94,8 +94,7 @@ void check_starting_weights(const fs::path& checkpoint, const Settings& settings
         }
         differences.add(fmt::format("it has no '{}'", spec.name));
       } else if (const Shape shape = reader.info(spec.name).shape; shape != spec.global) {
-        differences.add(
-            fmt::format("'{}' is {} there and {} here", spec.name, shape.to_string(), spec.global.to_string()));
+        differences.add(fmt::format("'{}' is {} there and {} here", spec.name, shape, spec.global));
       }
     }
   }

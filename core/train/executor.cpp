@@ -139,8 +139,8 @@ void Executor::receive(Lane& lane, const Lane& back, Place place) {
 // To the neighbouring piece: by message, or here where it is on the same stage.
 void Executor::hand_over(Lane& lane, Place from, int to_chunk, Tensor t) {
   require(t.defined() && t.shape() == shape_ && t.dtype() == dtype_, "pieces hand over {} {}, but chunk {} gives {} {}",
-          name_of(dtype_), shape_.to_string(), from.first, t.defined() ? name_of(t.dtype()) : "nothing",
-          t.defined() ? t.shape().to_string() : "");
+          name_of(dtype_), shape_, from.first, t.defined() ? name_of(t.dtype()) : "nothing",
+          t.defined() ? t.shape() : Shape{});
   if (stages_ > 1) {
     lane.leaving[from] = std::move(t);
   } else {

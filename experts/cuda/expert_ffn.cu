@@ -32,9 +32,8 @@ void check_ffn(const Tensor& x, const Tensor& h, const Tensor& w_in, const Tenso
   require(w_in.shape() == Shape({experts, n, d}) && w_out.shape() == Shape({experts, d, f}) &&
               w_in.dtype() == x.dtype() && w_out.dtype() == x.dtype() && h.dtype() == x.dtype() &&
               to.source.elements() >= rows && to.row.dim(0) == x.dim(0) && to.weight.shape() == to.row.shape(),
-          "expert_ffn: x {}, h {}, w_in {}, w_out {}, row {} and source {} do not fit", x.shape().to_string(),
-          h.shape().to_string(), w_in.shape().to_string(), w_out.shape().to_string(), to.row.shape().to_string(),
-          to.source.shape().to_string());
+          "expert_ffn: x {}, h {}, w_in {}, w_out {}, row {} and source {} do not fit", x.shape(), h.shape(),
+          w_in.shape(), w_out.shape(), to.row.shape(), to.source.shape());
 }
 
 Gather rows_of_tokens(const Dispatch& to) {

@@ -51,8 +51,8 @@ void packed_ffn_backward(CudaStream& stream, const Tensor& dx, const Tensor& dwe
           dw_out.dtype() == DType::f32 && dweight.shape() == to.weight.shape() && dy.shape() == x.shape() &&
           dy.dtype() == x.dtype(),
       "expert_ffn_backward: dw_in {}, dw_out {}, dweight {} and dy {} do not fit w_in {}, w_out {}, weight {} and x {}",
-      dw_in.shape().to_string(), dw_out.shape().to_string(), dweight.shape().to_string(), dy.shape().to_string(),
-      w_in.shape().to_string(), w_out.shape().to_string(), to.weight.shape().to_string(), x.shape().to_string());
+      dw_in.shape(), dw_out.shape(), dweight.shape(), dy.shape(), w_in.shape(), w_out.shape(), to.weight.shape(),
+      x.shape());
   Device& device = stream.device();
   const DType dtype = x.dtype();
   const std::int64_t rows = h.dim(0), f = w_out.dim(2);

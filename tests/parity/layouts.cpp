@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <set>
 #include <sstream>
+#include <unordered_set>
 #include <utility>
 
 #include "core/modules/module.h"
@@ -115,18 +115,13 @@ std::string variant_name(const AxisVariant& axis) {
   return fmt::format("{}{}_{}", axis.axis, axis.size, axis.label);
 }
 
-// What a cell brings together: pairs of variants, and each variant with the model.
-std::vector<std::string> pairs_of(const TableCell& cell) {
-  std::vector<std::string> names;
-  for (const AxisVariant& axis : cell.layout.axes) {
-    names.push_back(variant_name(axis));
-  }
-  std::sort(names.begin(), names.end());
-  std::vector<std::string> pairs;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    pairs.push_back(names[i] + " & " + cell.model.name);
-    for (std::size_t j = i + 1; j < names.size(); ++j) {
-      pairs.push_back(names[i] + " & " + names[j]);
+// What a cell brings together, as numbers: pairs of variants, and each variant with the model.
+std::vector<std::uint64_t> pairs_of(const std::vector<std::uint64_t>& variants, std::uint64_t model) {
+  std::vector<std::uint64_t> pairs;
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    pairs.push_back(variants[i] * 31 + model);
+    for (std::size_t j = i + 1; j < variants.size(); ++j) {
+      pairs.push_back(variants[i] + variants[j]);
     }
   }
   return pairs;
@@ -273,20 +268,27 @@ std::optional<std::string> refusal_of(const TableCell& cell) {
 
 const std::vector<TableCell>& quick_cells() {
   static const std::vector<TableCell> cells = [] {
-    // Every process of the tests makes this list: names are made once, and cells where they are needed.
+    // Every process of the tests makes this list: names become numbers once, and cells are made where they are needed.
     struct Candidate {
       std::size_t axes;
       std::uint64_t order;
       const TableLayout* layout;
-      const Model* model;
+      const std::vector<std::uint64_t>* variants;
+      std::size_t model;
     };
     std::vector<Candidate> candidates;
     const std::vector<Model>& models = table_models();
-    for (const TableLayout& layout : all_layouts(8)) {
+    const std::vector<TableLayout>& layouts = all_layouts(8);
+    std::vector<std::vector<std::uint64_t>> variants(layouts.size());
+    for (std::size_t l = 0; l < layouts.size(); ++l) {
+      const TableLayout& layout = layouts[l];
+      for (const AxisVariant& axis : layout.axes) {
+        variants[l].push_back(hash(variant_name(axis)));
+      }
       const std::uint64_t order = hash(layout.name());
       for (std::size_t i = 0; i < models_of_each; ++i) {
         const std::size_t model = (order + i) % models.size();
-        candidates.push_back({layout.axes.size(), order * 31 + model, &layout, &models[model]});
+        candidates.push_back({layout.axes.size(), order * 31 + model, &layout, &variants[l], model});
       }
     }
     // The richest layouts first: each brings many pairs together, so that few are needed.
@@ -294,20 +296,25 @@ const std::vector<TableCell>& quick_cells() {
       return a.axes != b.axes ? a.axes > b.axes : a.order < b.order;
     });
     std::vector<TableCell> chosen;
-    std::set<std::string> seen;
+    std::unordered_set<std::uint64_t> seen, alone;
     for (const Candidate& candidate : candidates) {
-      TableCell cell{*candidate.layout, *candidate.model};
+      const std::vector<std::uint64_t> pairs = pairs_of(*candidate.variants, candidate.model);
+      // An axis alone, each once whatever is seen.
+      const bool fresh =
+          (candidate.axes == 1 && !alone.contains(candidate.variants->front())) ||
+          std::any_of(pairs.begin(), pairs.end(), [&](std::uint64_t pair) { return !seen.contains(pair); });
+      if (!fresh) {
+        continue;
+      }
+      TableCell cell{*candidate.layout, models[candidate.model]};
       if (refusal_of(cell).has_value()) {
         continue;
       }
-      bool fresh = false;
-      for (std::string& pair : pairs_of(cell)) {
-        fresh = seen.insert(std::move(pair)).second || fresh;
+      seen.insert(pairs.begin(), pairs.end());
+      if (candidate.axes == 1) {
+        alone.insert(candidate.variants->front());
       }
-      // An axis alone, each once whatever is seen.
-      if (fresh || (candidate.axes == 1 && seen.insert("alone " + cell.layout.name()).second)) {
-        chosen.push_back(std::move(cell));
-      }
+      chosen.push_back(std::move(cell));
     }
     return chosen;
   }();

@@ -97,8 +97,7 @@ void CpuStream::cross_entropy(const Tensor& loss, const Tensor& logits, const Te
   const std::int64_t rows = logits.dim(0), v = logits.dim(1);
   const auto* labels = label.as<std::int32_t>();
   for (std::int64_t t = 0; t < rows; ++t) {
-    require(labels[t] < v, "cross_entropy: label {} of row {} is outside the logits {}", labels[t], t,
-            logits.shape().to_string());
+    require(labels[t] < v, "cross_entropy: label {} of row {} is outside the logits {}", labels[t], t, logits.shape());
   }
   // fp32 rows of the exponentials for bf16 logits, one per part.
   const bool wide = logits.dtype() == DType::bf16;

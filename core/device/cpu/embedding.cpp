@@ -12,7 +12,7 @@ void check_ids(const char* operation, const Tensor& table, const Tensor& id, std
   const auto* ids = id.as<std::int32_t>();
   for (std::int64_t t = 0; t < id.elements(); ++t) {
     require(ids[t] >= 0 && (first_row != Stream::whole_table || ids[t] < table.dim(0)),
-            "{}: id {} of token {} is outside the table {}", operation, ids[t], t, table.shape().to_string());
+            "{}: id {} of token {} is outside the table {}", operation, ids[t], t, table.shape());
   }
 }
 

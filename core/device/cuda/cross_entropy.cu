@@ -218,8 +218,7 @@ void with_width(const Tensor& logits, F&& fn) {
 
 // The columns, counted in 32 bits in the kernels.
 int columns_of(const char* operation, const Tensor& logits) {
-  require(logits.dim(1) < (std::int64_t{1} << 30), "{}: logits {} are wider than 2^30", operation,
-          logits.shape().to_string());
+  require(logits.dim(1) < (std::int64_t{1} << 30), "{}: logits {} are wider than 2^30", operation, logits.shape());
   return static_cast<int>(logits.dim(1));
 }
 

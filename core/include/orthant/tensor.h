@@ -185,3 +185,12 @@ class Tensor {
 };
 
 }  // namespace orthant
+
+// So that a check may name a shape at no cost while it holds: require(ok, "got {}", tensor.shape()).
+template <>
+struct fmt::formatter<orthant::Shape> : fmt::formatter<std::string> {
+  template <class Context>
+  auto format(const orthant::Shape& shape, Context& context) const {
+    return fmt::formatter<std::string>::format(shape.to_string(), context);
+  }
+};
