@@ -2,7 +2,7 @@
 // Transformer") and its clamped form (gpt-oss).
 #include <algorithm>
 
-#include "core/device/cpu/bf16.h"
+#include "core/device/cpu/bf16_rows.h"
 #include "core/device/cpu/cpu_stream.h"
 #include "core/device/cpu/parallel.h"
 #include "core/device/cpu/vector_math.h"
@@ -34,20 +34,28 @@ struct Gelu {
 template <class Kind, class T>
 void activate(int threads, T* a, const T* h, std::int64_t n) {
   parallel_for(threads, n, grain, [&](std::int64_t begin, std::int64_t end) {
+    in_pieces(std::array{a + begin}, end - begin, [&](const auto& out, std::int64_t at, std::int64_t count) {
+      float* const value = out[0];
+      const T* const x = h + begin + at;
 #pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) {
-      a[i] = from_float<T>(Kind::value(to_float(h[i])));
-    }
+      for (std::int64_t i = 0; i < count; ++i) {
+        value[i] = Kind::value(to_float(x[i]));
+      }
+    });
   });
 }
 
 template <class Kind, class T>
 void apply_backward(int threads, T* dh, const T* da, const T* h, std::int64_t n) {
   parallel_for(threads, n, grain, [&](std::int64_t begin, std::int64_t end) {
+    in_pieces(std::array{dh + begin}, end - begin, [&](const auto& out, std::int64_t at, std::int64_t count) {
+      float* const dx = out[0];
+      const T *const d = da + begin + at, *const x = h + begin + at;
 #pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) {
-      dh[i] = from_float<T>(to_float(da[i]) * Kind::slope(to_float(h[i])));
-    }
+      for (std::int64_t i = 0; i < count; ++i) {
+        dx[i] = to_float(d[i]) * Kind::slope(to_float(x[i]));
+      }
+    });
   });
 }
 
@@ -85,12 +93,14 @@ template <class Kind, class T>
 void activate_gated(int threads, T* a, const T* h, std::int64_t rows, std::int64_t f) {
   parallel_for(threads, rows, grain / (f + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
-      const T *gate = h + t * 2 * f, *up = gate + f;
-      T* out = a + t * f;
+      in_pieces(std::array{a + t * f}, f, [&](const auto& out, std::int64_t at, std::int64_t count) {
+        const T *const gate = h + t * 2 * f + at, *const up = gate + f;
+        float* const value = out[0];
 #pragma omp simd
-      for (std::int64_t j = 0; j < f; ++j) {
-        out[j] = from_float<T>(Kind::value(to_float(gate[j]), to_float(up[j])));
-      }
+        for (std::int64_t j = 0; j < count; ++j) {
+          value[j] = Kind::value(to_float(gate[j]), to_float(up[j]));
+        }
+      });
     }
   });
 }
@@ -99,15 +109,18 @@ template <class Kind, class T>
 void gated_backward(int threads, T* dh, const T* da, const T* h, std::int64_t rows, std::int64_t f) {
   parallel_for(threads, rows, grain / (f + 1) + 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
-      const T *gate = h + t * 2 * f, *up = gate + f, *d = da + t * f;
-      T *dgate = dh + t * 2 * f, *dup = dgate + f;
+      T* const row = dh + t * 2 * f;
+      in_pieces(std::array{row, row + f}, f, [&](const auto& out, std::int64_t at, std::int64_t count) {
+        const T *const gate = h + t * 2 * f + at, *const up = gate + f, *const d = da + t * f + at;
+        float *const dgate = out[0], *const dup = out[1];
 #pragma omp simd
-      for (std::int64_t j = 0; j < f; ++j) {
-        const Slopes s = Kind::slopes(to_float(gate[j]), to_float(up[j]));
-        const float dout = to_float(d[j]);
-        dgate[j] = from_float<T>(dout * s.by_gate);
-        dup[j] = from_float<T>(dout * s.by_up);
-      }
+        for (std::int64_t j = 0; j < count; ++j) {
+          const Slopes s = Kind::slopes(to_float(gate[j]), to_float(up[j]));
+          const float dout = to_float(d[j]);
+          dgate[j] = dout * s.by_gate;
+          dup[j] = dout * s.by_up;
+        }
+      });
     }
   });
 }
@@ -115,32 +128,42 @@ void gated_backward(int threads, T* dh, const T* da, const T* h, std::int64_t ro
 // The plain activations as (gate | up) with nothing above: value and slopes of one element.
 template <class Kind, class T>
 float weighted_row(T* dh, T* a, const T* da, const T* h, std::int64_t f, float s) {
-  float inner = 0;
+  float sum = 0;
+  in_pieces(std::array{a, dh}, f, [&](const auto& out, std::int64_t at, std::int64_t count) {
+    const T *const xs = h + at, *const ds = da + at;
+    float *const values = out[0], *const dxs = out[1];
+    float inner = 0;
 #pragma omp simd reduction(+ : inner)
-  for (std::int64_t j = 0; j < f; ++j) {
-    const float x = to_float(h[j]), d = to_float(da[j]), value = Kind::value(x);
-    inner += d * value;
-    a[j] = from_float<T>(s * value);
-    dh[j] = from_float<T>(s * d * Kind::slope(x));
-  }
-  return inner;
+    for (std::int64_t j = 0; j < count; ++j) {
+      const float x = to_float(xs[j]), d = to_float(ds[j]), value = Kind::value(x);
+      inner += d * value;
+      values[j] = s * value;
+      dxs[j] = s * d * Kind::slope(x);
+    }
+    sum += inner;
+  });
+  return sum;
 }
 
 template <class Kind, class T>
 float weighted_gated_row(T* dh, T* a, const T* da, const T* h, std::int64_t f, float s) {
-  const T *gate = h, *up = h + f;
-  T *dgate = dh, *dup = dh + f;
-  float inner = 0;
+  float sum = 0;
+  in_pieces(std::array{a, dh, dh + f}, f, [&](const auto& out, std::int64_t at, std::int64_t count) {
+    const T *const gate = h + at, *const up = gate + f, *const ds = da + at;
+    float *const values = out[0], *const dgate = out[1], *const dup = out[2];
+    float inner = 0;
 #pragma omp simd reduction(+ : inner)
-  for (std::int64_t j = 0; j < f; ++j) {
-    const Slopes slopes = Kind::slopes(to_float(gate[j]), to_float(up[j]));
-    const float d = to_float(da[j]);
-    inner += d * slopes.value;
-    a[j] = from_float<T>(s * slopes.value);
-    dgate[j] = from_float<T>(s * d * slopes.by_gate);
-    dup[j] = from_float<T>(s * d * slopes.by_up);
-  }
-  return inner;
+    for (std::int64_t j = 0; j < count; ++j) {
+      const Slopes slopes = Kind::slopes(to_float(gate[j]), to_float(up[j]));
+      const float d = to_float(ds[j]);
+      inner += d * slopes.value;
+      values[j] = s * slopes.value;
+      dgate[j] = s * d * slopes.by_gate;
+      dup[j] = s * d * slopes.by_up;
+    }
+    sum += inner;
+  });
+  return sum;
 }
 
 // The inner product <da, act(h)> of one row, and the row's a and dh.
