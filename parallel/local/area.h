@@ -40,12 +40,20 @@ struct TrafficCounter {
   std::atomic<std::uint64_t> calls, ideal_bytes, moved_bytes;
 };
 
+// What a member says so that others read its memory by themselves (peer_memory.h): addresses in its process.
+struct MemoryWindow {
+  std::uint64_t data[2];       // the data of its call, by parity of the sequence number
+  std::uint64_t probe, token;  // a word that others try to read, and what it holds
+  std::uint32_t reads_all;     // 1: it could read the probes of all members
+};
+
 struct AreaControl {
   SharedWord arrived;    // rounds this rank has arrived at
   SharedWord everyone;   // of group rank 0: bumped when the last member arrives at a round somebody sleeps for
   CallHeader header[2];  // by parity of the sequence number
   alignas(64) std::uint64_t prefix[2][LocalSegment::max_world + 1];  // all_to_all: first byte for each member
   TrafficCounter traffic[collective_kinds];
+  MemoryWindow window;
 };
 
 struct AreaLayout {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -87,6 +88,18 @@ class LocalChannel final : public HostChannel {
   void pipeline(std::int64_t rounds, Write write, Read read);
   void all_reduce_large(std::byte* data, std::int64_t n, DType dtype, ReduceOp op);
 
+  // --- large data without slots: each member reads the memory of the others (direct.cpp)
+  // Whether this channel's members all can: processes of their own on a system that allows it. Asked in a call that all
+  // make, after open(); the first time all try it, which takes two rounds.
+  bool reads_directly();
+  void offer(const void* data);  // to the readers of this call; before arrive()
+  // n bytes at `offset` of what the member has offered. Once all have arrived, and before any returns from the call.
+  void read_from(int member, void* to, std::uint64_t offset, std::uint64_t n);
+  void settle();  // all have read: the offered memory is the caller's again
+  void all_gather_directly(std::byte* out, const std::byte* in, std::uint64_t bytes);
+  void all_reduce_directly(std::byte* data, std::int64_t n, DType dtype, ReduceOp op);
+  [[noreturn]] void lost_member(int member, int error);
+
   // --- counting (see traffic.h)
   void count_call(const CallHeader& call);
   void count_moved(Collective kind, std::uint64_t bytes);
@@ -119,6 +132,10 @@ class LocalChannel final : public HostChannel {
   std::uint64_t group_hash_;
   std::vector<Member> areas_;
   std::vector<Pair> outgoing_, incoming_;
+
+  std::optional<bool> reads_directly_;  // once tried
+  std::uint64_t probe_ = 0;
+  std::vector<std::byte> pieces_;  // of all members, to be reduced
 
   CallHeader call_;              // the current or last collective
   bool compared_ = true;         // with the calls of all members

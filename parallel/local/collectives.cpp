@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 
 #include "parallel/local/channel.h"
 
@@ -86,6 +87,9 @@ void LocalChannel::all_reduce(void* data, std::int64_t n, DType dtype, ReduceOp 
   require_reducible(dtype);
   const std::uint64_t bytes = bytes_of(n, dtype);
   open(Collective::all_reduce, dtype, bytes, op);
+  if (bytes > segment_->options().direct_bytes && reads_directly()) {
+    return all_reduce_directly(static_cast<std::byte*>(data), n, dtype, op);
+  }
   if (bytes > std::min(small_bytes, layout_.stage_bytes)) {
     return all_reduce_large(static_cast<std::byte*>(data), n, dtype, op);
   }
@@ -164,6 +168,9 @@ void LocalChannel::all_gather(void* out, const void* in, std::int64_t n, DType d
   const auto step = static_cast<std::int64_t>(layout_.stage_bytes);
   auto* to = static_cast<std::byte*>(out);
   open(Collective::all_gather, dtype, static_cast<std::uint64_t>(bytes));
+  if (static_cast<std::uint64_t>(bytes) > segment_->options().direct_bytes && reads_directly()) {
+    return all_gather_directly(to, static_cast<const std::byte*>(in), static_cast<std::uint64_t>(bytes));
+  }
   pipeline(
       std::max<std::int64_t>(1, ceil_div(bytes, step)),
       [&](std::int64_t i) {
@@ -199,6 +206,8 @@ void LocalChannel::all_to_all(void* out, std::span<const std::int64_t> recv, con
   }
   open(Collective::all_to_all, dtype, static_cast<std::uint64_t>(total), ReduceOp::sum, -1,
        static_cast<std::uint64_t>(std::max<std::int64_t>(1, ceil_div(total, step))));
+  const bool direct = reads_directly();
+  const std::uint64_t staged = direct ? segment_->options().direct_bytes : std::numeric_limits<std::uint64_t>::max();
   const std::size_t parity = call_.sequence % 2;
   std::uint64_t* prefix = areas_[rank_].control->prefix[parity];
   prefix[0] = 0;
@@ -220,7 +229,10 @@ void LocalChannel::all_to_all(void* out, std::span<const std::int64_t> recv, con
       }
     }
   };
-  write(0);
+  offer(in);
+  if (static_cast<std::uint64_t>(total) <= staged) {
+    write(0);
+  }
   arrive();
   wait_for_all();
 
@@ -229,11 +241,12 @@ void LocalChannel::all_to_all(void* out, std::span<const std::int64_t> recv, con
     std::byte* to;
   };
   std::array<Incoming, LocalSegment::max_world> incoming{};
-  std::uint64_t rounds = 0;
+  std::uint64_t rounds = 0, most_bytes = 0;
   auto* to = static_cast<std::byte*>(out);
   for (std::size_t r = 0; r < p; ++r) {
     const AreaControl& sender = *areas_[r].control;
     rounds = std::max(rounds, sender.header[parity].rounds);
+    most_bytes = std::max(most_bytes, sender.header[parity].bytes);
     incoming[r] = {{static_cast<std::int64_t>(sender.prefix[parity][rank_]),
                     static_cast<std::int64_t>(sender.prefix[parity][rank_ + 1])},
                    to};
@@ -248,6 +261,15 @@ void LocalChannel::all_to_all(void* out, std::span<const std::int64_t> recv, con
   }
   copy_bytes(incoming[rank_].to, static_cast<const std::byte*>(in) + own.begin,
              static_cast<std::uint64_t>(own.count()));
+  if (most_bytes > staged) {
+    for (int next = 1; next < size(); ++next) {
+      const int member = (rank_ + next) % size();
+      const Incoming& from = incoming[member];
+      read_from(member, from.to, static_cast<std::uint64_t>(from.stream.begin),
+                static_cast<std::uint64_t>(from.stream.count()));
+    }
+    return settle();
+  }
 
   const auto read = [&](std::int64_t i) {
     for (int member = 0; member < size(); ++member) {

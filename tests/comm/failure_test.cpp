@@ -64,6 +64,36 @@ TEST(Failure, TheOthersLearnWhy) {
 // A waiter looks for failures every 50 ms. The bound leaves room for a busy machine and is far below the timeout.
 constexpr std::chrono::seconds soon{5};
 
+// Others may be reading its memory when it dies.
+TEST(Failure, AProcessKilledInTheMiddleOfALargeExchangeStopsTheOthersSoon) {
+  for (const int milliseconds : {30, 90, 150}) {
+    const std::vector<Ended> ended = run_processes(4, [&](Communicator& world) {
+      Rig rig;
+      const auto group = world.split("data", everyone(world));
+      const Tensor in = floats(rig, 4 << 18), out = floats(rig, 4 << 18);
+      const std::vector<std::int64_t> rows(4, 1 << 18);
+      group->barrier(*rig.stream);
+      std::jthread killer;
+      if (world.rank() == 2) {
+        killer = std::jthread([&] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+          raise(SIGKILL);
+        });
+      }
+      for (;;) {
+        group->all_to_all(out, rows, in, rows, *rig.stream);
+      }
+    });
+    EXPECT_EQ(ended[2].signal, SIGKILL);
+    for (const int rank : {0, 1, 3}) {
+      EXPECT_EQ(ended[rank].code, 1);
+      EXPECT_THAT(ended[rank].message, AllOf(HasSubstr("all_to_all #"), HasSubstr("of group 'data'"),
+                                             HasSubstr("rank 2 was killed by signal 9 (Killed)")));
+      EXPECT_LT(ended[rank].at - ended[2].at, soon);
+    }
+  }
+}
+
 TEST(Failure, AKilledProcessStopsTheOthersSoon) {
   const std::vector<Ended> ended = run_processes(4, [](Communicator& world) {
     Rig rig;

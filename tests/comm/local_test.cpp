@@ -41,15 +41,20 @@ TEST_P(ThreadWorld, ConformsWithUsualStaging) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, ThreadWorld, testing::Values(1, 2, 3, 4, 8));
 
+// Through slots, and by reading each other's memory: whole calls, or those of more than a page.
 TEST(Local, ConformsWithProcesses) {
-  const SegmentOptions options = small_staging().segment;
-  for (const Ended& rank : run_processes(
-           4,
-           [](Communicator& world) {
-             Conformance(world).run({0, 5, 1000, 5003});
-           },
-           60, options)) {
-    EXPECT_EQ(rank.code, 0) << rank.message;
+  for (const std::size_t direct_bytes : {SIZE_MAX, std::size_t{0}, std::size_t{4096}}) {
+    SCOPED_TRACE(direct_bytes);
+    SegmentOptions options = small_staging().segment;
+    options.direct_bytes = direct_bytes;
+    for (const Ended& rank : run_processes(
+             4,
+             [](Communicator& world) {
+               Conformance(world).run({0, 5, 1000, 5003});
+             },
+             60, options)) {
+      EXPECT_EQ(rank.code, 0) << rank.message;
+    }
   }
 }
 
