@@ -20,6 +20,7 @@ struct StudyFolder {
   std::filesystem::path config() const { return root / "config.toml"; }
   std::filesystem::path points() const { return root / "points"; }
   std::filesystem::path timing() const { return root / "timing"; }
+  std::filesystem::path timings() const { return root / "timings.json"; }
   std::filesystem::path clock() const { return root / "clock.json"; }
   std::filesystem::path run_of(const GridPoint& point) const { return points() / point.id; }
   std::filesystem::path log_of(const GridPoint& point) const { return points() / (point.id + ".log"); }

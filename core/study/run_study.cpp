@@ -349,9 +349,11 @@ class StudyRun {
     const auto times = time_shapes(folder_, shapes, study_, cores_, [&](std::size_t run, std::size_t all) {
       if (options_.terminal) {
         put("\rtiming {}/{}\x1b[K", run + 1, all);
-        std::fflush(stdout);
         open_line_ = true;
+      } else if (run % shapes.size() == 0) {
+        put("timing round {} of {}\n", run / shapes.size() + 1, study_.timing_rounds);
       }
+      std::fflush(stdout);
     });
     clear_line();
     if (!times) {
@@ -370,6 +372,8 @@ class StudyRun {
         card_->add_to_result(i, members);
       }
     }
+    std::error_code ignored;
+    std::filesystem::remove(folder_.timings(), ignored);  // the card has them
     return true;
   }
 

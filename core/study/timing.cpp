@@ -12,6 +12,7 @@
 #include "core/checkpoint/disk.h"
 #include "core/run/child_process.h"
 #include "core/run/text_file.h"
+#include "core/study/timing_file.h"
 
 namespace orthant {
 namespace {
@@ -126,14 +127,30 @@ std::vector<const GridPoint*> shapes_of(const std::vector<GridPoint>& points) {
   return shapes;
 }
 
+void ShapeTimes::add(const TimedRound& round) {
+  if (round.step_seconds) {
+    step_seconds.push_back(*round.step_seconds);
+  }
+  if (!round.why.empty()) {
+    why.push_back(round.why);
+  }
+}
+
 std::optional<std::map<std::string, ShapeTimes>> time_shapes(
     const StudyFolder& folder, const std::vector<const GridPoint*>& shapes, const StudyFile& study, int cores,
     const std::function<void(std::size_t, std::size_t)>& told) {
   std::map<std::string, ShapeTimes> times;
   const auto rounds = static_cast<std::size_t>(study.timing_rounds);
+  TimingFile kept(folder.timings(), cores, study.timing_steps);
   for (std::size_t run = 0; run < rounds * shapes.size(); ++run) {
-    told(run, rounds * shapes.size());
     const GridPoint& point = *shapes[run % shapes.size()];
+    const std::size_t round = run / shapes.size();
+    ShapeTimes& all = times[point.shape()];
+    if (const std::optional<TimedRound> known = kept.find(point.shape(), round)) {
+      all.add(*known);
+      continue;
+    }
+    told(run, rounds * shapes.size());
     const std::int64_t threads = std::max(1, cores / point.ranks);
     const TimedRuns timed = timed_runs(folder, point, 1, threads, study.timing_steps);
     if (timed.stopped) {
@@ -142,15 +159,14 @@ std::optional<std::map<std::string, ShapeTimes>> time_shapes(
     if (!timed.why.empty()) {
       say("orthant: warning: point {} cannot be timed:\n{}", point.id, timed.why);
     }
-    ShapeTimes& all = times[point.shape()];
-    all.step_seconds.insert(all.step_seconds.end(), timed.step_seconds.begin(), timed.step_seconds.end());
     const std::optional<std::string> why = why_of(folder, point, threads, study.timing_steps);
     if (!why) {
       return std::nullopt;
     }
-    if (!why->empty()) {
-      all.why.push_back(*why);
-    }
+    const TimedRound measured{
+        timed.step_seconds.empty() ? std::nullopt : std::optional<double>(timed.step_seconds.front()), *why};
+    kept.add(point.shape(), round, measured);
+    all.add(measured);
   }
   return times;
 }

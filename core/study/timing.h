@@ -10,6 +10,7 @@
 #include "core/study/grid.h"
 #include "core/study/point_run.h"
 #include "core/study/study_file.h"
+#include "core/study/timing_file.h"
 
 namespace orthant {
 
@@ -32,11 +33,14 @@ std::vector<const GridPoint*> shapes_of(const std::vector<GridPoint>& points);
 struct ShapeTimes {
   std::vector<double> step_seconds;  // medians of `orthant train`
   std::vector<std::string> why;      // what why_command printed
+
+  void add(const TimedRound& round);
 };
 
 // Of each shape (GridPoint::shape). In turns: every shape once, then every shape again, so that a machine that slows
 // down slows all of them. A shape that cannot run has no times. `told` is called before each run, with its number and
-// how many there are. Nothing where a request to stop came.
+// how many there are. Nothing where a request to stop came: the rounds of before are kept in timings.json, and the next
+// call goes on behind them.
 std::optional<std::map<std::string, ShapeTimes>> time_shapes(const StudyFolder& folder,
                                                              const std::vector<const GridPoint*>& shapes,
                                                              const StudyFile& study, int cores,

@@ -227,6 +227,38 @@ TEST_F(StudyProgram, SecondsOfAKilledSessionCount) {
   EXPECT_LT(card().at("seconds").get<double>(), all);
 }
 
+// Timing goes on behind the round that a killed session had ended.
+TEST_F(StudyProgram, TimedRoundsOfAKilledSessionCount) {
+  write("side_by_side = 1\ntiming_rounds = 3\ntiming_steps = 2\nset = [\"run.steps=4\"]\n",
+        "[[grid]]\nexperts = [4]\n");
+  const std::string id = "base_e4_k1_g1_one_s1";
+  const auto rounds = [&] {
+    const json now = std::filesystem::exists(study("timings.json"))
+                         ? json::parse(launch_test::read_file(study("timings.json")), nullptr, false)
+                         : json();
+    const json::json_pointer of_shape("/shapes/base_e4_k1_g1_one");
+    return now.is_object() && now.contains(of_shape) ? now.at(of_shape) : json::array();
+  };
+  auto killed = folder_.start({paths::program(), "bench", "expert-scaling", "study.toml"});
+  EXPECT_TRUE(eventually([&] { return !rounds().empty(); })) << killed->error();
+  kill(killed->pid(), SIGKILL);
+  killed->wait();
+  const json before = rounds();
+  ASSERT_GE(before.size(), 1u);
+  ASSERT_LT(before.size(), 3u) << "it was not killed while it timed";
+
+  const Result rest = run({"--resume"});
+  ASSERT_EQ(rest.code, 0) << rest.output << rest.error;
+  const json result = points().at(id).at("result");
+  const json timed = result.at("step_seconds_of_rounds");
+  ASSERT_EQ(timed.size(), 3u);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    EXPECT_EQ(timed[i], before[i].at("step_seconds")) << "round " << i;
+  }
+  EXPECT_TRUE(result.contains("parts"));
+  EXPECT_FALSE(std::filesystem::exists(study("timings.json"))) << "the card has them";
+}
+
 TEST_F(StudyProgram, AFailedPointIsKeptWithItsReasonAndTheOthersGoOn) {
   write("side_by_side = 1\ntiming_rounds = 0\n",
         "[[size]]\nname = \"good\"\n[[size]]\nname = \"wild\"\nset = [\"optimizer.lr=1e30\", "
