@@ -91,38 +91,55 @@ void LocalChannel::all_gather_directly(std::byte* out, const std::byte* in, std:
   settle();
 }
 
-// Member j reduces its range j of all data, in place; then all collect the ranges. Nobody reads a range of another's
-// data before its owner has reduced it but the owner.
+void LocalChannel::reduce_offered(std::byte* out, const std::byte* own, std::uint64_t offset, std::int64_t n,
+                                  DType dtype, ReduceOp op) {
+  const auto element = static_cast<std::int64_t>(size_of(dtype));
+  const std::int64_t piece = piece_bytes / element;
+  pieces_.resize(static_cast<std::size_t>(size()) * piece_bytes);
+  for (std::int64_t at = 0; at < n; at += piece) {
+    const std::int64_t count = std::min(piece, n - at);
+    std::array<const void*, LocalSegment::max_world> sources{};
+    for (int member = 0; member < size(); ++member) {
+      std::byte* const copy = pieces_.data() + member * piece_bytes;
+      sources[static_cast<std::size_t>(member)] = member == rank_ ? own + at * element : copy;
+      if (member != rank_) {
+        read_from(member, copy, offset + static_cast<std::uint64_t>(at * element),
+                  static_cast<std::uint64_t>(count * element));
+      }
+    }
+    reduce_in_rank_order(out + at * element, {sources.data(), members_.size()}, count, dtype, op);
+  }
+}
+
+void LocalChannel::reduce_scatter_directly(std::byte* out, const std::byte* in, std::int64_t n, DType dtype,
+                                           ReduceOp op) {
+  const auto block = static_cast<std::uint64_t>(n) * size_of(dtype), offset = static_cast<std::uint64_t>(rank_) * block;
+  offer(in);
+  arrive();
+  wait_for_all();
+  reduce_offered(out, in + offset, offset, n, dtype, op);
+  settle();
+}
+
+// Member j reduces range j of all data; then all collect the ranges. In the first round only member j reads range j of
+// anybody's data, so that the result may stand in its own.
 void LocalChannel::all_reduce_directly(std::byte* data, std::int64_t n, DType dtype, ReduceOp op) {
   const auto element = static_cast<std::int64_t>(size_of(dtype));
-  const std::int64_t line = 64 / element, piece = piece_bytes / element;
-  const std::int64_t part = (n + size() - 1) / size();
+  const std::int64_t line = 64 / element, part = (n + size() - 1) / size();
   const std::int64_t step = (part + line - 1) / line * line;
   const auto begin_of = [&](int member) { return std::min(n, member * step); };
   offer(data);
   arrive();
   wait_for_all();
-  pieces_.resize(static_cast<std::size_t>(size()) * piece_bytes);
-  const std::int64_t end = begin_of(rank_ + 1);
-  for (std::int64_t at = begin_of(rank_); at < end; at += piece) {
-    const std::int64_t count = std::min(piece, end - at);
-    std::byte* const own = data + at * element;
-    std::array<const void*, LocalSegment::max_world> sources{};
-    for (int member = 0; member < size(); ++member) {
-      std::byte* const copy = pieces_.data() + member * piece_bytes;
-      sources[static_cast<std::size_t>(member)] = member == rank_ ? own : copy;
-      if (member != rank_) {
-        read_from(member, copy, static_cast<std::uint64_t>(at * element), static_cast<std::uint64_t>(count * element));
-      }
-    }
-    reduce_in_rank_order(own, {sources.data(), members_.size()}, count, dtype, op);
-  }
+  const std::int64_t begin = begin_of(rank_);
+  std::byte* const own = data + begin * element;
+  reduce_offered(own, own, static_cast<std::uint64_t>(begin * element), begin_of(rank_ + 1) - begin, dtype, op);
   arrive();
   wait_for_all();
   for (int next = 1; next < size(); ++next) {
     const int member = (rank_ + next) % size();
-    const std::int64_t begin = begin_of(member), count = begin_of(member + 1) - begin;
-    read_from(member, data + begin * element, static_cast<std::uint64_t>(begin * element),
+    const std::int64_t at = begin_of(member), count = begin_of(member + 1) - at;
+    read_from(member, data + at * element, static_cast<std::uint64_t>(at * element),
               static_cast<std::uint64_t>(count * element));
   }
   settle();
