@@ -49,7 +49,7 @@ Tensor CachedCore::forward(const Tensor& q, const Tensor& k, const Tensor& v, co
   const std::int64_t window = windows_[layer_++];
   std::vector<CachedRows> runs;
   for (const SequenceRows& rows : rows_) {
-    KeyValueCache& cache = caches.try_emplace(rows.sequence, shape.kv_heads, shape.head_dim).first->second;
+    KeyValueCache& cache = caches.try_emplace(rows.sequence, shape.kv_heads, shape.head_dim, k.dtype()).first->second;
     require(cache.length() == rows.position, "sequence {} has {} tokens in the cache, and goes on at {}", rows.sequence,
             cache.length(), rows.position);
     cache.grow(rows.rows);

@@ -65,9 +65,9 @@ void LatentCache::append(Sequence& sequence, const Tensor& narrow, Stream& s) co
 }
 
 // Whether keys and values of the sequence stay; then there is room for those of the pass.
-bool LatentCache::keep(Sequence& sequence, const SequenceRows& rows, const AttentionShape& shape) {
+bool LatentCache::keep(Sequence& sequence, const SequenceRows& rows, const AttentionShape& shape, DType dtype) {
   if (rows.position == 0) {
-    sequence.wide = std::make_shared<KeyValueCache>(shape.kv_heads, shape.head_dim);
+    sequence.wide = std::make_shared<KeyValueCache>(shape.kv_heads, shape.head_dim, dtype);
   }
   if (sequence.wide == nullptr) {
     return false;
@@ -89,6 +89,7 @@ Tensor LatentCache::attend(const Tensor& q, const Tensor& narrow, const Widen& w
   std::map<int, Sequence>& sequences = layers_[layer_];
   const std::int64_t window = windows_[layer_++];
   const Tensor queries = in_f32(q, s);
+  const DType dtype = q.dtype();  // of keys and values too
   const Keys now = in_f32(widen(narrow), s);
   const Tensor o = s.device().empty(DType::f32, q.shape());
   std::vector<CachedRows> kept;
@@ -98,7 +99,7 @@ Tensor LatentCache::attend(const Tensor& q, const Tensor& narrow, const Widen& w
     require(sequence.length == rows.position, "sequence {} has {} tokens in the cache, and goes on at {}",
             rows.sequence, sequence.length, rows.position);
     append(sequence, narrow.rows(rows.row, rows.rows), s);
-    if (keep(sequence, rows, shape)) {
+    if (keep(sequence, rows, shape, dtype)) {
       kept.push_back({sequence.wide.get(), rows.row, rows.rows, rows.position});
     } else {
       others.emplace_back(&sequence, rows);
@@ -113,7 +114,7 @@ Tensor LatentCache::attend(const Tensor& q, const Tensor& narrow, const Widen& w
                               a.input<float>(2), kept, shape.heads, shape.kv_heads, shape.head_dim, window);
            }});
   for (const auto& [sequence, rows] : others) {
-    auto wide = std::make_shared<KeyValueCache>(shape.kv_heads, shape.head_dim);
+    auto wide = std::make_shared<KeyValueCache>(shape.kv_heads, shape.head_dim, dtype);
     wide->grow(sequence->length);
     std::vector<Tensor> inputs = {queries.rows(rows.row, rows.rows), now.k.rows(rows.row, rows.rows),
                                   now.v.rows(rows.row, rows.rows)};

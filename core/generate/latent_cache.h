@@ -41,7 +41,7 @@ class LatentCache final : public LatentCore {
     std::shared_ptr<KeyValueCache> wide;  // of all its tokens, or null
   };
   void append(Sequence& sequence, const Tensor& narrow, Stream& s) const;
-  bool keep(Sequence& sequence, const SequenceRows& rows, const AttentionShape& shape);
+  bool keep(Sequence& sequence, const SequenceRows& rows, const AttentionShape& shape, DType dtype);
 
   int threads_;
   std::int64_t room_, taken_ = 0;

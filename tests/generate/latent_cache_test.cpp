@@ -9,7 +9,7 @@ namespace orthant::latent_cache_test {
 namespace {
 
 constexpr std::int64_t heads = 2, head_dim = 3, width = 4;
-const std::int64_t of_64_tokens = KeyValueCache(heads, head_dim).bytes_of(64);
+const std::int64_t of_64_tokens = KeyValueCache(heads, head_dim, DType::f32).bytes_of(64);
 
 class LatentRoom : public testing::Test {
  protected:

@@ -200,10 +200,12 @@ std::vector<Case> cases() {
   // take 18 tiles of 64 tokens.
   for (const std::int64_t tiles : {0, 7}) {
     for (const std::string model : {"deepseek_v2", "deepseek_v3"}) {
-      const std::int64_t room = tiles * KeyValueCache(4, 10).bytes_of(64);
-      all.push_back({fmt::format("{}_fp32_room_for_{}", model, tiles), model, {}, room});
-      all.push_back({fmt::format("{}_bf16_room_for_{}", model, tiles), model, {"run.dtype=\"bf16\""}, room});
-      all.push_back({fmt::format("{}_window_room_for_{}", model, tiles), model, {"model.sliding_window=20"}, room});
+      const auto room = [&](DType dtype) { return tiles * KeyValueCache(4, 10, dtype).bytes_of(64); };
+      all.push_back({fmt::format("{}_fp32_room_for_{}", model, tiles), model, {}, room(DType::f32)});
+      all.push_back(
+          {fmt::format("{}_bf16_room_for_{}", model, tiles), model, {"run.dtype=\"bf16\""}, room(DType::bf16)});
+      all.push_back(
+          {fmt::format("{}_window_room_for_{}", model, tiles), model, {"model.sliding_window=20"}, room(DType::f32)});
     }
   }
   for (const std::string model :

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "core/device/attention_check.h"
+#include "core/device/cpu/attention_backward.h"
 #include "core/device/cpu/attention_tiles.h"
 #include "core/device/cpu/cpu_stream.h"
 
@@ -37,8 +38,8 @@ void CpuStream::attention(const Tensor& o, const Tensor& lse, const Tensor& q, c
   const std::vector<KeyRange> ranges = causal_ranges(first, shape);
   with_float_type(q.dtype(), [&](auto type) {
     using T = decltype(type);
-    for_tasks<Forward>(threads_, shape, [&](Forward& state, std::int64_t sequence, std::int64_t kv) {
-      const Geometry& g = state.g;
+    for_tasks<Forward<T>>(threads_, shape, [&](Forward<T>& state, std::int64_t sequence, std::int64_t kv) {
+      const Geometry<T>& g = state.g;
       const std::int64_t token = sequence * g.queries, kv_at = token * g.kv_stride + kv * c;
       const Visible visible{ranges.data() + token, nullptr};
       state.load_head(k.as<T>() + kv_at, v.as<T>() + kv_at, visible);
@@ -62,8 +63,8 @@ void CpuStream::attention_backward(const Tensor& dq, const Tensor& dk, const Ten
   const std::vector<KeyRange> ranges = causal_ranges(first, shape);
   with_float_type(q.dtype(), [&](auto type) {
     using T = decltype(type);
-    for_tasks<Backward>(threads_, shape, [&](Backward& state, std::int64_t sequence, std::int64_t kv) {
-      const Geometry& g = state.g;
+    for_tasks<Backward<T>>(threads_, shape, [&](Backward<T>& state, std::int64_t sequence, std::int64_t kv) {
+      const Geometry<T>& g = state.g;
       const std::int64_t token = sequence * g.queries, kv_at = token * g.kv_stride + kv * c;
       const Visible visible{ranges.data() + token, nullptr};
       state.load_head(k.as<T>() + kv_at, v.as<T>() + kv_at, visible);
@@ -76,7 +77,7 @@ void CpuStream::attention_backward(const Tensor& dq, const Tensor& dk, const Ten
           store_rows(dq.as<T>() + at + i0 * g.q_stride, g.q_stride, state.dqueries, rows, g, g.scale);
         }
       }
-      store_rows(dk.as<T>() + kv_at, g.kv_stride, state.dkeys, g.keys, g, 1.0f);
+      store_rows(dk.as<T>() + kv_at, g.kv_stride, state.dkeys, g.keys, g, g.score_scale);
       store_rows(dv.as<T>() + kv_at, g.kv_stride, state.dvalues, g.keys, g, 1.0f);
     });
   });

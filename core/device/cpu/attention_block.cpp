@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/device/attention_check.h"
+#include "core/device/cpu/attention_backward.h"
 #include "core/device/cpu/attention_tiles.h"
 #include "core/device/cpu/cpu_stream.h"
 
@@ -37,8 +38,8 @@ struct BlockView {
   Visible of(std::int64_t token) const { return {ranges.data() + token, order.data()}; }
 };
 
-bool sees_anything(const Visible& visible, const Geometry& g) {
-  return visible.span(0, g.queries).end > 0;
+bool sees_anything(const Visible& visible, std::int64_t queries) {
+  return visible.span(0, queries).end > 0;
 }
 
 }  // namespace
@@ -51,11 +52,11 @@ void CpuStream::attention_block(const Tensor& o, const Tensor& lse, const Tensor
   const BlockView view(q_position, k_position, first, shape);
   with_float_type(q.dtype(), [&](auto type) {
     using T = decltype(type);
-    for_tasks<Forward>(threads_, shape, [&](Forward& state, std::int64_t sequence, std::int64_t kv) {
-      const Geometry& g = state.g;
+    for_tasks<Forward<T>>(threads_, shape, [&](Forward<T>& state, std::int64_t sequence, std::int64_t kv) {
+      const Geometry<T>& g = state.g;
       const std::int64_t token = sequence * g.queries, kv_at = sequence * g.keys * g.kv_stride + kv * c;
       const Visible visible = view.of(token);
-      if (sees_anything(visible, g)) {
+      if (sees_anything(visible, g.queries)) {
         state.load_head(k.as<T>() + kv_at, v.as<T>() + kv_at, visible);
       }
       for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
@@ -78,11 +79,11 @@ void CpuStream::attention_block_backward(const Tensor& dq, const Tensor& dk, con
   const BlockView view(q_position, k_position, first, shape);
   with_float_type(q.dtype(), [&](auto type) {
     using T = decltype(type);
-    for_tasks<Backward>(threads_, shape, [&](Backward& state, std::int64_t sequence, std::int64_t kv) {
-      const Geometry& g = state.g;
+    for_tasks<Backward<T>>(threads_, shape, [&](Backward<T>& state, std::int64_t sequence, std::int64_t kv) {
+      const Geometry<T>& g = state.g;
       const std::int64_t token = sequence * g.queries, kv_at = sequence * g.keys * g.kv_stride + kv * c;
       const Visible visible = view.of(token);
-      if (!sees_anything(visible, g)) {
+      if (!sees_anything(visible, g.queries)) {
         return;
       }
       state.load_head(k.as<T>() + kv_at, v.as<T>() + kv_at, visible);
@@ -95,7 +96,7 @@ void CpuStream::attention_block_backward(const Tensor& dq, const Tensor& dk, con
           add_rows(dq.as<float>() + at + i0 * g.q_stride, nullptr, g.q_stride, state.dqueries, rows, g, g.scale);
         }
       }
-      add_rows(dk.as<float>() + kv_at, visible.order, g.kv_stride, state.dkeys, g.keys, g, 1.0f);
+      add_rows(dk.as<float>() + kv_at, visible.order, g.kv_stride, state.dkeys, g.keys, g, g.score_scale);
       add_rows(dv.as<float>() + kv_at, visible.order, g.kv_stride, state.dvalues, g.keys, g, 1.0f);
     });
   });

@@ -12,13 +12,18 @@
 #include <span>
 #include <vector>
 
+#include <orthant/tensor.h>
+
 namespace orthant {
 
 // Thread safety: calls for different key heads at once; grow() alone.
 class KeyValueCache {
  public:
-  KeyValueCache(std::int64_t kv_heads, std::int64_t head_dim);
+  // dtype: of the model's keys and values, f32 or bf16. They lie as attention multiplies that type (attention_items.h):
+  // bf16 takes half as much where the processor multiplies its pairs.
+  KeyValueCache(std::int64_t kv_heads, std::int64_t head_dim, DType dtype);
 
+  DType dtype() const { return dtype_; }
   std::int64_t length() const { return length_; }
   // Of memory: now, and of a cache for so many tokens.
   std::int64_t bytes() const { return bytes_of(length_); }
@@ -27,11 +32,11 @@ class KeyValueCache {
   // Errors: std::bad_alloc; then nothing has changed.
   void grow(std::int64_t rows);
   // Those of one key head for positions [at, at + rows): k and v point at the head's channels of the first token, whose
-  // next lies `stride` on.
+  // next lies `stride` on, and are numbers of dtype.
   void put(std::int64_t kv_head, std::int64_t at, std::int64_t rows, const float* k, const float* v,
            std::int64_t stride);
-  // Of 64 positions from j0 on (a multiple of 64), for one key head: keys [head_dim, 64], and values [64, head_dim
-  // padded]; zeros where no token is yet.
+  // Of 64 positions from j0 on (a multiple of 64), for one key head: items of keys [c_items, 64], and of values [64 /
+  // steps, head_dim padded]; zeros where no token is yet.
   const float* keys(std::int64_t kv_head, std::int64_t j0) const;
   const float* values(std::int64_t kv_head, std::int64_t j0) const;
 
@@ -42,7 +47,9 @@ class KeyValueCache {
   std::int64_t block_floats() const;
   float* block(std::int64_t kv_head, std::int64_t j0) const;
 
-  std::int64_t kv_heads_, head_dim_, padded_;
+  std::int64_t kv_heads_, head_dim_;
+  DType dtype_;
+  std::int64_t keys_, values_;  // floats of a head's block
   std::int64_t length_ = 0;
   std::vector<std::unique_ptr<float, Free>> blocks_;
 };
@@ -53,9 +60,10 @@ struct CachedRows {
   std::int64_t row, rows, position;
 };
 
-// Puts the rows' keys and values and attends: o, q [T, heads c], lse [heads, T], k, v [T, kv_heads c], fp32. Rows that
-// no run names become 0 in o and in lse. window: tokens that a token sees, itself included; 0: all before it.
-// Errors: Error for sizes that do not fit each other, and for a cache that has not grown by its rows.
+// Puts the rows' keys and values and attends: o, q [T, heads c], lse [heads, T], k, v [T, kv_heads c]. q, k and v are
+// numbers of the caches' dtype, given as fp32; o is to be rounded to it. Rows that no run names become 0 in o and lse.
+// window: tokens that a token sees, itself included; 0: all before it. Errors: Error for sizes that do not fit each
+// other, caches of several dtypes, and one that has not grown by its rows.
 void cached_attention(int threads, std::span<float> o, std::span<float> lse, std::span<const float> q,
                       std::span<const float> k, std::span<const float> v, std::span<const CachedRows> runs,
                       std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim, std::int64_t window);

@@ -1,4 +1,7 @@
-// Products of small fp32 tiles that lie in cache, for attention: no packing, operands are used where they lie.
+// Products of small tiles that lie in cache, for attention: no packing, operands are used where they lie.
+//
+// Operands are made of items: four bytes held as a float, of one step of the reduction or of several. `Items` says how
+// many, and how a vector of items is multiplied (attention_items.h). Sums are fp32.
 #pragma once
 
 #include <cstdint>
@@ -98,7 +101,7 @@ inline void transpose(float* to, std::int64_t ld_to, const float* from, std::int
 }
 
 // row_step rows and `vectors` vectors of columns of multiply.
-template <int vectors>
+template <class Items, int vectors>
 inline void multiply_block(std::int64_t k, const float* a, std::int64_t row, std::int64_t depth, const float* b,
                            std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate) {
   Vector sum[row_step][vectors];
@@ -121,7 +124,7 @@ inline void multiply_block(std::int64_t k, const float* a, std::int64_t row, std
       const Vector broadcast = a[r * row] - Vector{};
 #pragma GCC unroll 2
       for (int v = 0; v < vectors; ++v) {
-        sum[r][v] += broadcast * right[v];
+        Items::multiply_add(sum[r][v], broadcast, right[v]);
       }
     }
   }
@@ -134,19 +137,20 @@ inline void multiply_block(std::int64_t k, const float* a, std::int64_t row, std
   }
 }
 
-// C [m, n] (+)= A [m, k] B [k, n]. Element (i, p) of A is a[i * row + p * depth], so that A may be used transposed;
-// B and C are row-major. m is rounded up to row_step and n to `lanes`: what lies there must be readable (A, B) and
-// writable (C). Never inlined: in a large function its inner loop would lack registers.
-[[gnu::noinline]] inline void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t row,
-                                       std::int64_t depth, const float* b, std::int64_t ldb, float* c, std::int64_t ldc,
-                                       bool accumulate) {
+// C [m, n] (+)= A [m, k] B [k, n], k counted in items. Item (i, p) of A is a[i * row + p * depth], so that A may be
+// used transposed; B and C are row-major. m is rounded up to row_step and n to `lanes`: what lies there must be
+// readable (A, B) and writable (C). Never inlined: in a large function its inner loop would lack registers.
+template <class Items>
+[[gnu::noinline]] void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t row,
+                                std::int64_t depth, const float* b, std::int64_t ldb, float* c, std::int64_t ldc,
+                                bool accumulate) {
   for (std::int64_t i = 0; i < m; i += row_step, a += row_step * row, c += row_step * ldc) {
     std::int64_t j = 0;
     for (; j + lanes < n; j += 2 * lanes) {
-      multiply_block<2>(k, a, row, depth, b + j, ldb, c + j, ldc, accumulate);
+      multiply_block<Items, 2>(k, a, row, depth, b + j, ldb, c + j, ldc, accumulate);
     }
     if (j < n) {
-      multiply_block<1>(k, a, row, depth, b + j, ldb, c + j, ldc, accumulate);
+      multiply_block<Items, 1>(k, a, row, depth, b + j, ldb, c + j, ldc, accumulate);
     }
   }
 }
