@@ -114,11 +114,16 @@ TEST_F(SimtTraining, EveryModelIsThatOfTheCpu) {
   }
 }
 
-// One step: in a second one, rounding may have tipped a near tie of the router.
+// One step: in a second one, rounding may have tipped a near tie of the router. Heads of 8 channels: the matrix units
+// take them, and round attention's weights as the CPU does.
 TEST_F(SimtTraining, InBf16Too) {
   for (const Model& model : models) {
     SCOPED_TRACE(model.label);
-    expect_trains_as_the_cpu(with(model.overrides, {"run.dtype=\"bf16\""}), "", 1);
+    Overrides more = {"run.dtype=\"bf16\""};
+    if (model.label != std::string("deepseek")) {  // whose heads have 8
+      more.push_back("model.head_dim=8");
+    }
+    expect_trains_as_the_cpu(with(model.overrides, more), "", 1);
   }
 }
 
