@@ -44,7 +44,8 @@ struct TrafficCounter {
 struct MemoryWindow {
   std::uint64_t data[2];       // the data of its call, by parity of the sequence number
   std::uint64_t probe, token;  // a word that others try to read, and what it holds
-  std::uint32_t reads_all;     // 1: it could read the probes of all members
+  std::int32_t process;
+  std::uint32_t reads_all;  // 1: it could read the probes of all members
 };
 
 struct AreaControl {

@@ -97,11 +97,6 @@ class LocalChannel final : public HostChannel {
   void read_from(int member, void* to, std::uint64_t offset, std::uint64_t n);
   void settle();  // all have read: the offered memory is the caller's again
   void all_gather_directly(std::byte* out, const std::byte* in, std::uint64_t bytes);
-  void all_reduce_directly(std::byte* data, std::int64_t n, DType dtype, ReduceOp op);
-  void reduce_scatter_directly(std::byte* out, const std::byte* in, std::int64_t n, DType dtype, ReduceOp op);
-  // n elements at `offset` bytes of what all have offered, reduced to `out`; own: this member's, may be out.
-  void reduce_offered(std::byte* out, const std::byte* own, std::uint64_t offset, std::int64_t n, DType dtype,
-                      ReduceOp op);
   [[noreturn]] void lost_member(int member, int error);
 
   // --- counting (see traffic.h)
@@ -139,7 +134,6 @@ class LocalChannel final : public HostChannel {
 
   std::optional<bool> reads_directly_;  // once tried
   std::uint64_t probe_ = 0;
-  std::vector<std::byte> pieces_;  // of all members, to be reduced
 
   CallHeader call_;              // the current or last collective
   bool compared_ = true;         // with the calls of all members

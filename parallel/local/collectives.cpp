@@ -87,9 +87,6 @@ void LocalChannel::all_reduce(void* data, std::int64_t n, DType dtype, ReduceOp 
   require_reducible(dtype);
   const std::uint64_t bytes = bytes_of(n, dtype);
   open(Collective::all_reduce, dtype, bytes, op);
-  if (bytes > segment_->options().direct_bytes && reads_directly()) {
-    return all_reduce_directly(static_cast<std::byte*>(data), n, dtype, op);
-  }
   if (bytes > std::min(small_bytes, layout_.stage_bytes)) {
     return all_reduce_large(static_cast<std::byte*>(data), n, dtype, op);
   }
@@ -146,9 +143,6 @@ void LocalChannel::reduce_scatter(void* out, const void* in, std::int64_t n, DTy
   require_reducible(dtype);
   const auto element = static_cast<std::int64_t>(size_of(dtype));
   open(Collective::reduce_scatter, dtype, bytes_of(n, dtype), op);
-  if (bytes_of(n * size(), dtype) > segment_->options().direct_bytes && reads_directly()) {
-    return reduce_scatter_directly(static_cast<std::byte*>(out), static_cast<const std::byte*>(in), n, dtype, op);
-  }
   // A chunk holds a slice of each member's block.
   const std::int64_t step = static_cast<std::int64_t>(layout_.stage_bytes) / element / size();
   pipeline(

@@ -26,8 +26,8 @@ struct SegmentOptions {
   int channels = 0;
   std::size_t stage_bytes = 256 * 1024;    // a rank's chunk of a collective; two are in flight
   std::size_t mailbox_bytes = 128 * 1024;  // a chunk of send; two are in flight per pair
-  // all_reduce, all_gather, reduce_scatter and all_to_all of more bytes than this read the memory of the other
-  // processes, where the system allows it; up to here a copy costs less than the system call that saves it.
+  // all_gather and all_to_all of more bytes than this read the memory of the other processes, where the system allows
+  // it; up to here a copy costs less than the system call that saves it.
   std::size_t direct_bytes = 256 * 1024;
 };
 
