@@ -16,10 +16,14 @@ constexpr std::int64_t depth_items = 256;  // of k in one pass: a panel of B sta
 constexpr std::int64_t panel_rows = 132;   // rows of A in one pass: with the panels of B they stay in the second level
 template <class T>
 constexpr std::int64_t depth = depth_items* Items<T>::steps;
+// Items of a register tile between two calls of Ahead::fetch(): as measured.
+template <class T>
+constexpr std::int64_t fetch_items = Items<T>::steps == 1 ? 1 : 16;
 static_assert(panel_rows % tile_rows == 0 && block_rows % panel_rows == 0 && block_columns % tile_columns == 0);
 
 // The panel that comes next, asked for from memory a few lines at a time while the products of the present one run:
-// the weights of many experts are in no cache, and with few rows waiting for them takes a fifth of the time.
+// the weights of many experts are in no cache, and with few rows waiting for them takes a fifth of the time. Many lines
+// at once would fill the queue that the products' own loads pass through.
 class Ahead {
  public:
   Ahead() = default;
@@ -33,7 +37,7 @@ class Ahead {
     lines_a_part_ = (rows_ * ((bytes_ + line - 1) / line) + parts - 1) / parts;
   }
 
-  void fetch() {
+  [[gnu::always_inline]] void fetch() {
     for (std::int64_t i = 0; i < lines_a_part_ && rows_ > 0; ++i) {
       __builtin_prefetch(from_ + at_, 0, 2);
       at_ += line;
@@ -55,7 +59,7 @@ class Ahead {
 // inlined by force: else the tile goes through memory at every step on AVX-512.
 // `rows` of the tile are computed; the panel has all.
 template <std::int64_t rows, class T, class C>
-void tile_product(const float* a, const float* b, std::int64_t items, C* c, std::int64_t ldc, Store how) {
+void tile_product(const float* a, const float* b, std::int64_t items, C* c, std::int64_t ldc, Store how, Ahead& ahead) {
   Vector sum[2 * rows];
   const auto each = [&]<std::size_t... i>(std::index_sequence<i...>, auto&& fn) __attribute__((always_inline)) {
     (fn(std::integral_constant<std::size_t, i>{}), ...);
@@ -68,6 +72,9 @@ void tile_product(const float* a, const float* b, std::int64_t items, C* c, std:
     load(b0, b + q * tile_columns);
     load(b1, b + q * tile_columns + lanes);
     const float* const a_q = a + q * tile_rows;
+    if (q % fetch_items<T> == 0) {
+      ahead.fetch();
+    }
     each(
         tile, [&](auto i) __attribute__((always_inline)) {
           Items<T>::multiply_add(sum[2 * i], a_q[i], b0);
@@ -115,7 +122,6 @@ void few_rows_steps(const float* a, const Operand<T>& b, std::int64_t k, std::in
       (fn(std::integral_constant<std::size_t, i>{}), ...);
     };
     constexpr auto all = std::make_index_sequence<static_cast<std::size_t>(rows)>{};
-    ahead.fetch();
     each(
         all, [&](auto i) __attribute__((always_inline)) {
           now[2 * i] = now[2 * i + 1] = Vector{};
@@ -129,6 +135,7 @@ void few_rows_steps(const float* a, const Operand<T>& b, std::int64_t k, std::in
       Vector b0, b1;
       Items<T>::neighbours(b0, b1, first, (q + 1) * steps > k_count ? zeros : first + b.stride);
       const float* const a_q = a + q * tile_rows;
+      ahead.fetch();
       each(
           all, [&](auto i) __attribute__((always_inline)) {
             Items<T>::multiply_add(now[2 * i], a_q[i], b0);
@@ -158,24 +165,24 @@ void few_rows(std::int64_t rows, const float* a, const Operand<T>& b, std::int64
 // The first `rows` of a tile, to whole thirds: what an expert's rows leave over is often far from a tile.
 constexpr std::int64_t third = tile_rows / 3;
 template <class T, class C>
-void some_rows(std::int64_t rows, const float* a, const float* b, std::int64_t items, C* c, std::int64_t ldc,
-               Store how) {
+void some_rows(std::int64_t rows, const float* a, const float* b, std::int64_t items, C* c, std::int64_t ldc, Store how,
+               Ahead& ahead) {
   switch ((rows + third - 1) / third) {
-    case 1: return tile_product<third, T>(a, b, items, c, ldc, how);
-    case 2: return tile_product<2 * third, T>(a, b, items, c, ldc, how);
-    default: return tile_product<tile_rows, T>(a, b, items, c, ldc, how);
+    case 1: return tile_product<third, T>(a, b, items, c, ldc, how, ahead);
+    case 2: return tile_product<2 * third, T>(a, b, items, c, ldc, how, ahead);
+    default: return tile_product<tile_rows, T>(a, b, items, c, ldc, how, ahead);
   }
 }
 
 // A tile of which C has rows x columns.
 template <class T, class C>
 void part_of_tile(std::int64_t rows, std::int64_t columns, const float* a, const float* b, std::int64_t items, C* c,
-                  std::int64_t ldc, Store how) {
+                  std::int64_t ldc, Store how, Ahead& ahead) {
   if (rows % third == 0 && columns == tile_columns) {
-    return some_rows<T>(rows, a, b, items, c, ldc, how);
+    return some_rows<T>(rows, a, b, items, c, ldc, how, ahead);
   }
   float edge[tile_rows * tile_columns];
-  some_rows<T>(rows, a, b, items, edge, tile_columns, Store::set);
+  some_rows<T>(rows, a, b, items, edge, tile_columns, Store::set, ahead);
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t s = 0; s < columns; ++s) {
       const float sum = edge[r * tile_columns + s];
@@ -213,7 +220,8 @@ void BlockGemm::few_rows_product(std::int64_t m, std::int64_t n, std::int64_t k,
       const std::int64_t next = s + at_once < k ? s + at_once : 0;
       Ahead ahead;
       if (const Operand<T>& from = next > 0 ? b : next_b; from.data != nullptr) {
-        ahead = Ahead(from, n, next, std::min(at_once, k - next), n / tile_columns);
+        const std::int64_t tiles = (m + tile_rows - 1) / tile_rows * (n / tile_columns);
+        ahead = Ahead(from, n, next, std::min(at_once, k - next), tiles * items_of<T>(std::min(at_once, end - s)));
       }
       for (std::int64_t i = 0; i < m; i += tile_rows) {
         const float* const rows = a_ + i * items_of<T>(k_count) + items_of<T>(s - k0) * tile_rows;
@@ -252,6 +260,7 @@ void BlockGemm::product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<
   }
   for (std::int64_t k0 = 0; k0 < k; k0 += depth<T>) {
     const std::int64_t k_count = std::min(depth<T>, k - k0), items = items_of<T>(k_count);
+    const std::int64_t fetches = (items + fetch_items<T> - 1) / fetch_items<T>;
     const std::int64_t next_k = k0 + depth<T> < k ? k0 + depth<T> : 0;
     const std::int64_t next_count = next_k > 0 ? std::min(depth<T>, k - next_k) : std::min(depth<T>, k);
     const Operand<T> next = next_k > 0 ? b : next_b;
@@ -263,7 +272,7 @@ void BlockGemm::product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<
       pack<tile_columns>(b_, b, n, k0, k_count);
       if (next.data != nullptr) {
         const std::int64_t all = (m + tile_rows - 1) / tile_rows * ((n + tile_columns - 1) / tile_columns);
-        ahead = Ahead(next, n, next_k, next_count, all);
+        ahead = Ahead(next, n, next_k, next_count, all * fetches);
       }
     }
     for (std::int64_t i0 = 0; i0 < m; i0 += panel_rows) {
@@ -275,19 +284,18 @@ void BlockGemm::product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<
         if (i0 == 0 && !whole) {
           pack<tile_columns>(panel, b.from(j), columns, k0, k_count);
           if (next_j < n) {
-            ahead = Ahead(b.from(next_j), std::min(tile_columns, n - next_j), k0, k_count, tiles);
+            ahead = Ahead(b.from(next_j), std::min(tile_columns, n - next_j), k0, k_count, tiles * fetches);
           } else if (next.data != nullptr) {
-            ahead = Ahead(next, std::min(tile_columns, n), next_k, next_count, tiles);
+            ahead = Ahead(next, std::min(tile_columns, n), next_k, next_count, tiles * fetches);
           }
         }
         for (std::int64_t i = 0; i < rows; i += tile_rows) {
           C* const to = c + (i0 + i) * ldc + j;
           const std::int64_t tile_m = std::min(tile_rows, rows - i);
-          ahead.fetch();
           for (std::int64_t r = 0; store != Store::past_caches && r < tile_m; ++r) {
             __builtin_prefetch(to + r * ldc, 1);
           }
-          part_of_tile<T>(tile_m, columns, a_ + i * items, panel, items, to, ldc, store);
+          part_of_tile<T>(tile_m, columns, a_ + i * items, panel, items, to, ldc, store, ahead);
         }
       }
     }

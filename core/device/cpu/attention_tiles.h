@@ -38,12 +38,12 @@ inline KeyRange set_unseen(float* row, std::int64_t columns, const KeyRange& see
   return whole;
 }
 
-// e^(scale x - from) of a vector of scores, in place; returned too.
+// Weights of a vector of scores, in place; returned too.
 template <class T>
 [[gnu::always_inline]] inline tile::Vector weigh(float* score, float scale, float from) {
 #pragma omp simd
   for (std::int64_t i = 0; i < tile::lanes; ++i) {
-    score[i] = Items<T>::weight(scale * score[i] - from);
+    score[i] = Items<T>::weight(score[i], scale, from);
   }
   return tile::load(score);
 }
