@@ -50,7 +50,7 @@ LocalChannel::LocalChannel(std::shared_ptr<LocalSegment> segment, int channel, s
       members_(std::move(members)),
       rank_(rank),
       timeout_seconds_(timeout_seconds),
-      spins_(spins_for(segment_->world_size())),
+      patience_(segment_->world_size()),
       group_hash_(hash_group(name_, members_)) {
   std::byte* own = segment_->area(channel, members_[rank_]);
   const auto pair = [this](std::byte* sender_area, int receiver) {
@@ -110,6 +110,7 @@ void LocalChannel::count_moved(Collective kind, std::uint64_t bytes) {
 void LocalChannel::arrive() {
   ++round_;
   SharedWord& own = areas_[rank_].control->arrived;
+  own.stored_ns.store(now_ns(), std::memory_order_relaxed);
   own.value.store(round_);
   wake(own);
   SharedWord& everyone = areas_[0].control->everyone;
@@ -129,12 +130,19 @@ void LocalChannel::wait_for_all() {
     int next = 0;  // members below it have arrived
     std::int64_t since_ms = 0;
     wait_until(
-        areas_[0].control->everyone, spins_,
+        areas_[0].control->everyone, patience_,
         [&] {
           while (next < size() && has_arrived(next)) {
             ++next;
           }
           return next == size();
+        },
+        [&] {
+          std::int64_t last = 0;
+          for (const Member& member : areas_) {
+            last = std::max(last, member.control->arrived.stored_ns.load(std::memory_order_relaxed));
+          }
+          return last;
         },
         [&] { check_waiting(since_ms, -1); });
     all_round_ = round_;
@@ -150,7 +158,8 @@ void LocalChannel::wait_for_all() {
 void LocalChannel::wait_for(int member) {
   std::int64_t since_ms = 0;
   wait_until(
-      areas_[member].control->arrived, spins_, [&] { return has_arrived(member); },
+      areas_[member].control->arrived, patience_, [&] { return has_arrived(member); },
+      [&] { return areas_[member].control->arrived.stored_ns.load(std::memory_order_relaxed); },
       [&] { check_waiting(since_ms, member); });
   compare(member, call_);
 }

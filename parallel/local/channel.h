@@ -127,7 +127,7 @@ class LocalChannel final : public HostChannel {
   std::vector<int> members_;
   int rank_;
   double timeout_seconds_;
-  int spins_;
+  Patience patience_;
   std::uint64_t group_hash_;
   std::vector<Member> areas_;
   std::vector<Pair> outgoing_, incoming_;

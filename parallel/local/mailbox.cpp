@@ -10,19 +10,21 @@ template <class Ready>
 void LocalChannel::wait_for_pair(SharedWord& word, Ready ready, const CallHeader& call, int peer) {
   const int other = members_[peer];
   std::int64_t since_ms = 0;
-  wait_until(word, spins_, ready, [&] {
-    if (segment_->failed()) {
-      give_up(call);
-    }
-    if (ready()) {
-      return;
-    }
-    check_time(since_ms, std::uint64_t{1} << other, [&] {
-      return fmt::format("rank {} did not {} what rank {} waits for in {} within {:g} s", other,
-                         call.kind == Collective::send ? "receive" : "send", members_[rank_], describe(call),
-                         timeout_seconds_);
-    });
-  });
+  wait_until(
+      word, patience_, ready, [&] { return word.stored_ns.load(std::memory_order_relaxed); },
+      [&] {
+        if (segment_->failed()) {
+          give_up(call);
+        }
+        if (ready()) {
+          return;
+        }
+        check_time(since_ms, std::uint64_t{1} << other, [&] {
+          return fmt::format("rank {} did not {} what rank {} waits for in {} within {:g} s", other,
+                             call.kind == Collective::send ? "receive" : "send", members_[rank_], describe(call),
+                             timeout_seconds_);
+        });
+      });
 }
 
 void LocalChannel::send(const void* data, std::int64_t n, DType dtype, int to) {
@@ -47,6 +49,7 @@ void LocalChannel::send(const void* data, std::int64_t n, DType dtype, int to) {
                   count);
     }
     at += count;
+    box.sent.stored_ns.store(now_ns(), std::memory_order_relaxed);
     box.sent.value.store(++pair.chunks);
     wake(box.sent);
   } while (at < bytes);
@@ -83,6 +86,7 @@ void LocalChannel::recv(void* data, std::int64_t n, DType dtype, int from) {
       count_moved(Collective::send, count);
     }
     at += count;
+    box.received.stored_ns.store(now_ns(), std::memory_order_relaxed);
     box.received.value.store(++pair.chunks);
     wake(box.received);
   } while (at < bytes);
