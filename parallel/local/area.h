@@ -46,6 +46,7 @@ struct MemoryWindow {
   std::uint64_t probe, token;  // a word that others try to read, and what it holds
   std::int32_t process;
   std::uint32_t reads_all;  // 1: it could read the probes of all members
+  std::uint32_t missed[2];  // by parity of the sequence number: 1: it could not read all of the call's data
 };
 
 struct AreaControl {

@@ -56,7 +56,7 @@ LocalChannel::LocalChannel(std::shared_ptr<LocalSegment> segment, int channel, s
   const auto pair = [this](std::byte* sender_area, int receiver) {
     const auto r = static_cast<std::size_t>(receiver);
     return Pair{reinterpret_cast<Mailbox*>(sender_area + layout_.mailboxes) + r,
-                sender_area + layout_.mailbox_data + 2 * layout_.mailbox_bytes * r};
+                sender_area + layout_.mailbox_data + 2 * layout_.mailbox_bytes * r, patience_};
   };
   for (const int world_rank : members_) {
     std::byte* area = segment_->area(channel, world_rank);

@@ -56,7 +56,8 @@ class LocalChannel final : public HostChannel {
   };
   struct Pair {
     Mailbox* box;
-    std::byte* data;  // two chunks
+    std::byte* data;    // two chunks
+    Patience patience;  // of the stream that sends here, or receives
     std::uint32_t chunks = 0;
     std::uint64_t messages = 0;
   };
@@ -94,9 +95,12 @@ class LocalChannel final : public HostChannel {
   bool reads_directly();
   void offer(const void* data);  // to the readers of this call; before arrive()
   // n bytes at `offset` of what the member has offered. Once all have arrived, and before any returns from the call.
-  void read_from(int member, void* to, std::uint64_t offset, std::uint64_t n);
-  void settle();  // all have read: the offered memory is the caller's again
-  void all_gather_directly(std::byte* out, const std::byte* in, std::uint64_t bytes);
+  // False where the system does not give them.
+  bool read_from(int member, void* to, std::uint64_t offset, std::uint64_t n);
+  // Once this member has read, `read` or not: the offered memory is the caller's again. Whether all have: else the call
+  // and all later ones take slots.
+  bool settle(bool read);
+  bool all_gather_directly(std::byte* out, const std::byte* in, std::uint64_t bytes);  // as settle()
   [[noreturn]] void lost_member(int member, int error);
 
   // --- counting (see traffic.h)
@@ -113,7 +117,7 @@ class LocalChannel final : public HostChannel {
 
   // --- pairs (mailbox.cpp)
   template <class Ready>
-  void wait_for_pair(SharedWord& word, Ready ready, const CallHeader& call, int peer);
+  void wait_for_pair(Pair& pair, SharedWord& word, Ready ready, const CallHeader& call, int peer);
 
   // --- words
   [[noreturn]] void give_up(const CallHeader& call);                        // the world has failed
@@ -127,7 +131,7 @@ class LocalChannel final : public HostChannel {
   std::vector<int> members_;
   int rank_;
   double timeout_seconds_;
-  Patience patience_;
+  Patience patience_;  // of the stream of collectives
   std::uint64_t group_hash_;
   std::vector<Member> areas_;
   std::vector<Pair> outgoing_, incoming_;

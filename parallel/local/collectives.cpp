@@ -165,8 +165,9 @@ void LocalChannel::all_gather(void* out, const void* in, std::int64_t n, DType d
   const auto step = static_cast<std::int64_t>(layout_.stage_bytes);
   auto* to = static_cast<std::byte*>(out);
   open(Collective::all_gather, dtype, static_cast<std::uint64_t>(bytes));
-  if (static_cast<std::uint64_t>(bytes) > segment_->options().direct_bytes && reads_directly()) {
-    return all_gather_directly(to, static_cast<const std::byte*>(in), static_cast<std::uint64_t>(bytes));
+  if (static_cast<std::uint64_t>(bytes) > segment_->options().direct_bytes && reads_directly() &&
+      all_gather_directly(to, static_cast<const std::byte*>(in), static_cast<std::uint64_t>(bytes))) {
+    return;
   }
   pipeline(
       std::max<std::int64_t>(1, ceil_div(bytes, step)),
@@ -259,13 +260,19 @@ void LocalChannel::all_to_all(void* out, std::span<const std::int64_t> recv, con
   copy_bytes(incoming[rank_].to, static_cast<const std::byte*>(in) + own.begin,
              static_cast<std::uint64_t>(own.count()));
   if (most_bytes > staged) {
-    for (int next = 1; next < size(); ++next) {
+    bool all = true;
+    for (int next = 1; next < size() && all; ++next) {
       const int member = (rank_ + next) % size();
       const Incoming& from = incoming[member];
-      read_from(member, from.to, static_cast<std::uint64_t>(from.stream.begin),
-                static_cast<std::uint64_t>(from.stream.count()));
+      all = read_from(member, from.to, static_cast<std::uint64_t>(from.stream.begin),
+                      static_cast<std::uint64_t>(from.stream.count()));
     }
-    return settle();
+    if (settle(all)) {
+      return;
+    }
+    write(0);  // all over again, through slots
+    arrive();
+    wait_for_all();
   }
 
   const auto read = [&](std::int64_t i) {

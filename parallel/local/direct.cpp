@@ -3,6 +3,7 @@
 // save.
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -18,9 +19,10 @@ bool LocalChannel::reads_directly() {
   }
   MemoryWindow& own = areas_[rank_].control->window;
   let_siblings_read();
-  // A process of that number in another namespace holds something else there.
-  own.token = probe_ =
-      group_hash_ ^ (static_cast<std::uint64_t>(getpid()) << 32) ^ reinterpret_cast<std::uint64_t>(this);
+  // A process of that number in another namespace holds something else there: also where it is a rank of the same
+  // program, whose addresses the system has not shuffled.
+  own.token = probe_ = group_hash_ ^ (static_cast<std::uint64_t>(getpid()) << 32) ^
+                       reinterpret_cast<std::uint64_t>(this) ^ static_cast<std::uint64_t>(now_ns());
   own.probe = reinterpret_cast<std::uint64_t>(&probe_);
   own.process = getpid();
   arrive();
@@ -48,17 +50,31 @@ void LocalChannel::offer(const void* data) {
   areas_[rank_].control->window.data[call_.sequence % 2] = reinterpret_cast<std::uint64_t>(data);
 }
 
-void LocalChannel::read_from(int member, void* to, std::uint64_t offset, std::uint64_t n) {
+bool LocalChannel::read_from(int member, void* to, std::uint64_t offset, std::uint64_t n) {
   const MemoryWindow& window = areas_[member].control->window;
-  if (const int error = read_memory(window.process, to, window.data[call_.sequence % 2] + offset, n); error != 0) {
+  const int error = read_memory(window.process, to, window.data[call_.sequence % 2] + offset, n);
+  if (error == ESRCH) {
     lost_member(member, error);
   }
-  count_moved(call_.kind, n);
+  if (error == 0) {
+    count_moved(call_.kind, n);
+  }
+  return error == 0;
 }
 
-void LocalChannel::settle() {
+// What the system allowed at first it may refuse later: what Yama allows to a parent's descendants ends with the
+// parent, a library may make this process unreadable, and memory of a device cannot be read at all.
+bool LocalChannel::settle(bool read) {
+  const std::size_t parity = call_.sequence % 2;
+  areas_[rank_].control->window.missed[parity] = read ? 0 : 1;
   arrive();
   wait_for_all();
+  for (const Member& member : areas_) {
+    if (member.control->window.missed[parity] != 0) {
+      reads_directly_ = false;
+    }
+  }
+  return *reads_directly_;
 }
 
 // The launcher sees how a process ended and says so; this rank only knows that it is gone.
@@ -73,18 +89,19 @@ void LocalChannel::lost_member(int member, int error) {
                                            describe(call_), std::strerror(error)));
 }
 
-void LocalChannel::all_gather_directly(std::byte* out, const std::byte* in, std::uint64_t bytes) {
+bool LocalChannel::all_gather_directly(std::byte* out, const std::byte* in, std::uint64_t bytes) {
   offer(in);
   arrive();
   wait_for_all();
   if (std::byte* const own = out + static_cast<std::uint64_t>(rank_) * bytes; own != in) {
     std::memcpy(own, in, bytes);
   }
-  for (int next = 1; next < size(); ++next) {
+  bool read = true;
+  for (int next = 1; next < size() && read; ++next) {
     const int member = (rank_ + next) % size();
-    read_from(member, out + static_cast<std::uint64_t>(member) * bytes, 0, bytes);
+    read = read_from(member, out + static_cast<std::uint64_t>(member) * bytes, 0, bytes);
   }
-  settle();
+  return settle(read);
 }
 
 }  // namespace orthant

@@ -7,11 +7,11 @@
 
 namespace orthant {
 template <class Ready>
-void LocalChannel::wait_for_pair(SharedWord& word, Ready ready, const CallHeader& call, int peer) {
+void LocalChannel::wait_for_pair(Pair& pair, SharedWord& word, Ready ready, const CallHeader& call, int peer) {
   const int other = members_[peer];
   std::int64_t since_ms = 0;
   wait_until(
-      word, patience_, ready, [&] { return word.stored_ns.load(std::memory_order_relaxed); },
+      word, pair.patience, ready, [&] { return word.stored_ns.load(std::memory_order_relaxed); },
       [&] {
         if (segment_->failed()) {
           give_up(call);
@@ -41,7 +41,7 @@ void LocalChannel::send(const void* data, std::int64_t n, DType dtype, int to) {
   std::size_t at = 0;
   do {
     wait_for_pair(
-        box.received, [&] { return reached(box.received.value.load() + 1, pair.chunks); }, call, to);
+        pair, box.received, [&] { return reached(box.received.value.load() + 1, pair.chunks); }, call, to);
     const std::size_t count = std::min(bytes - at, layout_.mailbox_bytes);
     box.header[pair.chunks % 2] = call;
     if (count > 0) {
@@ -68,7 +68,7 @@ void LocalChannel::recv(void* data, std::int64_t n, DType dtype, int from) {
   std::size_t at = 0;
   do {
     wait_for_pair(
-        box.sent, [&] { return reached(box.sent.value.load(), pair.chunks + 1); }, call, from);
+        pair, box.sent, [&] { return reached(box.sent.value.load(), pair.chunks + 1); }, call, from);
     const CallHeader& sent = box.header[pair.chunks % 2];
     if (sent.group != call.group) {
       fail_other_group(from);

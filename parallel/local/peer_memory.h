@@ -6,8 +6,8 @@
 
 namespace orthant {
 
-// Lets the children of this process's parent, ranks of one launcher, read the memory of this process. Where the kernel
-// lets only parents look (Yama), nobody else gains by it.
+// Where the kernel lets only ancestors look (Yama), lets the parent of this process and its descendants, ranks of one
+// launcher among them, look too, until that parent ends. Elsewhere it changes nothing.
 void let_siblings_read();
 
 // Copies n bytes at address `from` of `process` to `to`. 0, or the error number: EPERM, ENOSYS where the system forbids

@@ -24,7 +24,7 @@ struct alignas(64) SharedWord {
 
 std::int64_t now_ns();  // one clock for all processes of the machine
 
-// How one rank waits. Not thread-safe.
+// How one stream of a rank waits. Not thread-safe.
 class Patience {
  public:
   // What suits `ranks` ranks on the cores that this process may use.

@@ -1,7 +1,10 @@
 // The local communicator against the conformance suite, with ranks as threads and as processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -55,6 +58,48 @@ TEST(Local, ConformsWithProcesses) {
              60, options)) {
       EXPECT_EQ(rank.code, 0) << rank.message;
     }
+  }
+}
+
+// The calls of a process that can read the others until one of them forbids it: that call too brings all data, on the
+// ranks that could not read and on the one that could.
+void exchange_until_forbidden(Communicator& world) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  const __user_cap_data_struct none[2] = {};
+  require(syscall(SYS_capset, &header, none) == 0, "capset: {}", std::strerror(errno));  // root reads all else
+  Rig rig;
+  const auto everyone = {0, 1, 2};
+  const auto exchanged = world.split("exchanged", everyone), gathered = world.split("gathered", everyone);
+  exchanged->barrier(*rig.stream);  // all have dropped their privileges
+  constexpr std::int64_t n = 100'000;
+  const auto value = [](int round, int from, int to) { return 100 * round + 10 * from + to; };
+  const auto of_everyone = [&](auto&& of) {
+    std::vector<std::int32_t> all;
+    for (const int member : everyone) {
+      all.insert(all.end(), n, of(member));
+    }
+    return all;
+  };
+  for (int round = 0; round < 4; ++round) {
+    if (round == 1 && world.rank() == 1) {
+      require(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0, "prctl: {}", std::strerror(errno));
+    }
+    const Tensor out = rig.device->empty(DType::i32, {3 * n});
+    const Tensor in =
+        rig.tensor_of(DType::i32, {3 * n}, of_everyone([&](int to) { return value(round, world.rank(), to); }));
+    const std::vector<std::int64_t> rows(3, n);
+    exchanged->all_to_all(out, rows, in, rows, *rig.stream);
+    require(rig.values<std::int32_t>(out) == of_everyone([&](int from) { return value(round, from, world.rank()); }),
+            "all_to_all {} is wrong", round);
+    gathered->all_gather(out, in.rows(0, n), *rig.stream);
+    require(rig.values<std::int32_t>(out) == of_everyone([&](int from) { return value(round, from, 0); }),
+            "all_gather {} is wrong", round);
+  }
+}
+
+TEST(Local, GoesOnInSlotsWhereReadingIsForbiddenLater) {
+  for (const Ended& rank : run_processes(3, exchange_until_forbidden)) {
+    EXPECT_EQ(rank.code, 0) << rank.message;
   }
 }
 
