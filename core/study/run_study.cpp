@@ -346,12 +346,14 @@ class StudyRun {
     }
     put("{}: timing {} shapes, each alone, {} rounds in turns\n", study_.name, shapes.size(), study_.timing_rounds);
     std::fflush(stdout);
+    std::size_t said = 0;  // also of a round in whose middle a resumed session begins
     const auto times = time_shapes(folder_, shapes, study_, cores_, [&](std::size_t run, std::size_t all) {
       if (options_.terminal) {
         put("\rtiming {}/{}\x1b[K", run + 1, all);
         open_line_ = true;
-      } else if (run % shapes.size() == 0) {
-        put("timing round {} of {}\n", run / shapes.size() + 1, study_.timing_rounds);
+      } else if (const std::size_t round = run / shapes.size() + 1; round != said) {
+        put("timing round {} of {}\n", round, study_.timing_rounds);
+        said = round;
       }
       std::fflush(stdout);
     });
