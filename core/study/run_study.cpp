@@ -342,6 +342,7 @@ class StudyRun {
       }
     }
     if (study_.timing_rounds == 0 || shapes.empty()) {
+      forget_timings();  // of a session that ended between card and file
       return true;
     }
     put("{}: timing {} shapes, each alone, {} rounds in turns\n", study_.name, shapes.size(), study_.timing_rounds);
@@ -374,9 +375,14 @@ class StudyRun {
         card_->add_to_result(i, members);
       }
     }
-    std::error_code ignored;
-    std::filesystem::remove(folder_.timings(), ignored);  // the card has them
+    forget_timings();
     return true;
+  }
+
+  // Once the card has them.
+  void forget_timings() {
+    std::error_code ignored;
+    std::filesystem::remove(folder_.timings(), ignored);
   }
 
   StudyFile study_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -229,7 +230,7 @@ TEST_F(StudyProgram, SecondsOfAKilledSessionCount) {
 
 // Timing goes on behind the round that a killed session had ended.
 TEST_F(StudyProgram, TimedRoundsOfAKilledSessionCount) {
-  write("side_by_side = 1\ntiming_rounds = 3\ntiming_steps = 2\nset = [\"run.steps=4\"]\n",
+  write("side_by_side = 1\ntiming_rounds = 6\ntiming_steps = 2\nset = [\"run.steps=4\"]\n",
         "[[grid]]\nexperts = [4]\n");
   const std::string id = "base_e4_k1_g1_one_s1";
   const auto rounds = [&] {
@@ -245,18 +246,22 @@ TEST_F(StudyProgram, TimedRoundsOfAKilledSessionCount) {
   killed->wait();
   const json before = rounds();
   ASSERT_GE(before.size(), 1u);
-  ASSERT_LT(before.size(), 3u) << "it was not killed while it timed";
+  ASSERT_LT(before.size(), 6u) << "it was not killed while it timed";
 
   const Result rest = run({"--resume"});
   ASSERT_EQ(rest.code, 0) << rest.output << rest.error;
   const json result = points().at(id).at("result");
   const json timed = result.at("step_seconds_of_rounds");
-  ASSERT_EQ(timed.size(), 3u);
+  ASSERT_EQ(timed.size(), 6u);
   for (std::size_t i = 0; i < before.size(); ++i) {
     EXPECT_EQ(timed[i], before[i].at("step_seconds")) << "round " << i;
   }
   EXPECT_TRUE(result.contains("parts"));
   EXPECT_FALSE(std::filesystem::exists(study("timings.json"))) << "the card has them";
+
+  std::ofstream(study("timings.json")) << "{}";  // of a session that ended once the card had them
+  EXPECT_EQ(run({"--resume"}).code, 0);
+  EXPECT_FALSE(std::filesystem::exists(study("timings.json")));
 }
 
 TEST_F(StudyProgram, AFailedPointIsKeptWithItsReasonAndTheOthersGoOn) {
