@@ -19,6 +19,21 @@ std::int64_t integer(const Json& value, const char* key, const std::string& wher
   return value.get<std::int64_t>();
 }
 
+// The parser quotes all that it has read of a value, which may be the rest of the file.
+std::string shortened(std::string_view text) {
+  constexpr std::size_t part = 120;
+  if (text.size() <= 3 * part) {
+    return std::string(text);
+  }
+  const auto whole = [&](std::size_t at) {  // not within a character
+    while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) {
+      ++at;
+    }
+    return at;
+  };
+  return fmt::format("{} ... {}", text.substr(0, whole(part)), text.substr(whole(text.size() - part)));
+}
+
 }  // namespace
 
 Json parse_json(std::span<const std::byte> text, const std::string& where) {
@@ -42,7 +57,7 @@ Json parse_json(std::span<const std::byte> text, const std::string& where) {
     return Json::parse(begin, begin + text.size(), check);
   } catch (const Json::exception& e) {
     const std::string_view said = e.what(), words = said.substr(std::min(said.size(), said.find("] ") + 2));
-    fail("{}: not valid JSON (damaged?): {}", where, said.starts_with('[') ? words : said);
+    fail("{}: not valid JSON (damaged?): {}", where, shortened(said.starts_with('[') ? words : said));
   }
 }
 

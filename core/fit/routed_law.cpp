@@ -149,6 +149,12 @@ std::string routed_law_needs(std::span<const FinalLoss> runs) {
   if (runs.size() < 8) {
     return fmt::format("its six coefficients need eight runs or more, found {}", runs.size());
   }
+  // Rounding alone would pass for a law.
+  const auto [least, most] = std::minmax_element(
+      runs.begin(), runs.end(), [](const FinalLoss& a, const FinalLoss& b) { return a.loss < b.loss; });
+  if (most->loss - least->loss <= 1e-9 * most->loss) {
+    return fmt::format("all losses are {:g}: they say nothing of sizes and experts", most->loss);
+  }
   return "";
 }
 

@@ -117,7 +117,8 @@ void add_route_command(CLI::App& app, int& exit_code) {
   command->add_option("--rate-inside", o->rate_inside, "Bytes a second inside a node; else as this machine copies");
   command->add_option("--rate-between", o->rate_between, "Bytes a second between nodes; likewise");
   command->add_flag("--json", o->json, "Print JSON, with every layer");
-  command->add_flag("!--no-time", o->time, "Do not time experts on this machine");
+  command->add_flag_callback(
+      "--no-time", [o] { o->time = false; }, "Do not time experts on this machine");
   command->callback([o, &exit_code] { exit_code = route(*o); });
 }
 

@@ -67,7 +67,7 @@ bool holder_is_gone(std::map<std::string, std::string>& fields) {
   return (kill(pid, 0) != 0 && errno == ESRCH) || process_state(pid) == 'Z';
 }
 
-[[noreturn]] void refuse(const fs::path& run_folder, const fs::path& file) {
+[[noreturn]] void refuse(const fs::path& run_folder, const fs::path& file, const std::string& other_folder) {
   std::map<std::string, std::string> fields = fields_of(file);
   if (fields.empty()) {
     throw ConfigError(fmt::format("the run folder {} is in use by a job that is just starting (lock {})",
@@ -75,16 +75,16 @@ bool holder_is_gone(std::map<std::string, std::string>& fields) {
   }
   throw ConfigError(fmt::format(
       "the run folder {} is in use: by process {} on {}{}, since {}, job {} (lock {}). Wait for that job or end it; or "
-      "give this one another folder, --set run.name=NAME",
+      "give this one another folder, {}",
       run_folder.string(), fields["pid"], fields["host"],
       holder_is_gone(fields) ? " (which has ended; one that it started has not)" : "", fields["since"], fields["job"],
-      file.string()));
+      file.string(), other_folder));
 }
 
 }  // namespace
 
-RunLock::RunLock(const fs::path& run_folder, const std::string& job, Holder holder,
-                 std::chrono::milliseconds patience) {
+RunLock::RunLock(const fs::path& run_folder, const std::string& job, Holder holder, std::chrono::milliseconds patience,
+                 const std::string& other_folder) {
   std::error_code failed;
   // One lock for all names of a folder, which may be a link.
   const fs::path folder = fs::is_symlink(run_folder, failed) ? fs::weakly_canonical(run_folder, failed) : run_folder;
@@ -112,7 +112,7 @@ RunLock::RunLock(const fs::path& run_folder, const std::string& job, Holder hold
     std::map<std::string, std::string> fields = fields_of(file);
     if (!holder_is_gone(fields) || Clock::now() - begin > patience) {
       ::close(file_);
-      refuse(run_folder, file);
+      refuse(run_folder, file, other_folder);
     }
     std::this_thread::sleep_for(between_tries);
     error = lock_file(file_, false);

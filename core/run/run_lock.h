@@ -17,10 +17,12 @@ class RunLock {
   };
 
   // Takes it; makes the folder that the run folder lies in. Where a job of this machine has just been killed, it waits
-  // up to `patience` for that job's processes to go. job: an id, for whoever is refused.
-  // Errors: ConfigError with host, process and time of the holder; Error where the folder cannot be made.
+  // up to `patience` for that job's processes to go. job: an id, for whoever is refused. other_folder: how the user
+  // gives this job another folder. Errors: ConfigError with host, process and time of the holder; Error where the
+  // folder cannot be made.
   RunLock(const std::filesystem::path& run_folder, const std::string& job, Holder holder,
-          std::chrono::milliseconds patience = std::chrono::seconds(5));
+          std::chrono::milliseconds patience = std::chrono::seconds(5),
+          const std::string& other_folder = "--set run.name=NAME");
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;

@@ -14,6 +14,7 @@
 
 #include "core/checkpoint/disk.h"
 #include "core/run/text_file.h"
+#include "core/study/point_run.h"
 
 namespace orthant {
 namespace {
@@ -74,12 +75,6 @@ Json card_of(const GridPoint& point) {
           {"status", "waiting"},
           {"error", ""},
           {"result", nullptr}};
-}
-
-constexpr double largest_loss = 1e6;  // of a token, in nats: what is above it is no result
-
-bool is_loss(const Json& value) {
-  return value.is_number() && value.get<double>() > 0 && value.get<double>() <= largest_loss;
 }
 
 // What is wrong with the result of a point that is done; empty: nothing.

@@ -307,8 +307,9 @@ class PointMaker {
 }  // namespace
 
 std::string GridPoint::shape() const {
-  return fmt::format("{}_e{}_k{}_g{}{}_{}", size, experts, top_k, granularity,
-                     capacity_factor == 0 ? "" : fmt::format("_c{:g}", capacity_factor), layout);
+  std::string capacity = capacity_factor == 0 ? "" : fmt::format("_c{}", capacity_factor);  // with all its digits
+  std::erase(capacity, '+');  // of 1e+20: no character of a folder's name
+  return fmt::format("{}_e{}_k{}_g{}{}_{}", size, experts, top_k, granularity, capacity, layout);
 }
 
 double learning_rate(const LearningRateRule& rule, std::int64_t d_model) {

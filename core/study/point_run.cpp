@@ -86,6 +86,10 @@ double progress_of(const fs::path& run, std::int64_t steps) {
   return lines.empty() ? 0 : std::min(1.0, lines.back()["step"].get<double>() / static_cast<double>(steps));
 }
 
+bool is_loss(const nlohmann::ordered_json& value) {
+  return value.is_number() && value.get<double>() > 0 && value.get<double>() <= largest_loss;
+}
+
 nlohmann::ordered_json result_of(const StudyFolder& folder, const GridPoint& point, std::optional<double> seconds) {
   const fs::path run = folder.run_of(point);
   const std::vector<nlohmann::json> lines = lines_of_run(run);
@@ -96,6 +100,9 @@ nlohmann::ordered_json result_of(const StudyFolder& folder, const GridPoint& poi
   std::int64_t peak = 0;
   for (const nlohmann::json& line : lines) {
     if (line.contains("validation_loss") && line["validation_loss"].is_number()) {
+      require(is_loss(line["validation_loss"]),
+              "'{}' has the validation loss {} at step {}: a study compares losses above 0 and up to {:g}",
+              (run / "metrics.jsonl").string(), line["validation_loss"].dump(), line["step"].dump(), largest_loss);
       curve.push_back({line["step"], line["tokens"], line["validation_loss"]});
     }
     dropped += line.value("drop_rate", 0.0);

@@ -39,9 +39,13 @@ std::vector<std::string> why_command(const StudyFolder& folder, const GridPoint&
 std::vector<nlohmann::json> lines_of_run(const std::filesystem::path& run);
 // How far a run is, 0 to 1; 0 where there is nothing to read yet.
 double progress_of(const std::filesystem::path& run, std::int64_t steps);
+// The validation losses that a study compares, nats of a token: logarithms of them are fitted.
+inline constexpr double largest_loss = 1e6;
+bool is_loss(const nlohmann::ordered_json& value);
+
 // A point's result from its run: validation_loss, curve, train_seconds, peak_bytes, drop_rate; see docs/study.md.
 // seconds: that it took in all; nothing where that is not known.
-// Errors: Error where the run has not come to its last step, or was never validated.
+// Errors: Error where the run has not come to its last step, was never validated, or has a loss that is_loss refuses.
 nlohmann::ordered_json result_of(const StudyFolder& folder, const GridPoint& point, std::optional<double> seconds);
 // What several runs of why_command printed, as members of a point's result: forward_backward_seconds, floor_seconds,
 // parts (name -> seconds of a step, none below 0) and causes (the same undivided, with the keys that change them).

@@ -94,7 +94,8 @@ class StudyRun {
   }
 
   ExitCode run() {
-    lock_ = std::make_unique<RunLock>(folder_.root, new_id(), RunLock::Holder::children_too);
+    lock_ = std::make_unique<RunLock>(folder_.root, new_id(), RunLock::Holder::children_too, std::chrono::seconds(5),
+                                      "name = \"...\" in its [study]");
     open_card();
     clock_ = std::make_unique<StudyClock>(folder_.clock(), card_->seconds());
     note_seconds();  // with what a session had taken that was killed
@@ -109,6 +110,9 @@ class StudyRun {
     const std::size_t failed = count(PointStatus::failed);
     put("{}: {} of {} points are done, {} failed, {} in all. The page is {}\n", study_.name, count(PointStatus::done),
         points_.size(), failed, human_duration(card_->seconds()), (folder_.root / "report.html").string());
+    if (failed > 0) {
+      put("--resume leaves a point that failed as it is; --only ID tries it again\n");
+    }
     return failed == 0 ? ExitCode::ok : ExitCode::failure;
   }
 

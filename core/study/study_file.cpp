@@ -274,6 +274,15 @@ class StudyReader {
       diagnostics_.add(node.origin, "[[grid]] needs experts or experts_per_rank, one of them",
                        "write experts = [1, 2, 4, 8]");
     }
+    for (const auto& [key, is_empty] : {std::pair("top_k", grid.top_k.empty()),
+                                        {"granularity", grid.granularity.empty()},
+                                        {"capacity_factor", grid.capacity_factor.empty()},
+                                        {"seeds", grid.seeds.empty()}}) {
+      if (is_empty) {
+        diagnostics_.add(table.origin(key), fmt::format("[[grid]] {} is an empty list: there is no point to run", key),
+                         "write one value or more, or leave the key out");
+      }
+    }
     study_.grids.push_back(std::move(grid));
   }
 

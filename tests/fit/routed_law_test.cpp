@@ -169,6 +169,11 @@ TEST(RoutedLaw, WhatCannotBeFittedIsSaid) {
   }
   EXPECT_THAT(routed_law_needs(few), testing::HasSubstr("four expert counts or more (the dense twin is one), found 3"));
   EXPECT_THROW(fit_routed_law(few, {}), Error);
+  std::vector<FinalLoss> equal = runs;
+  for (FinalLoss& run : equal) {
+    run.loss = 3;
+  }
+  EXPECT_THAT(routed_law_needs(equal), testing::HasSubstr("all losses are 3"));
   runs[3].loss = std::nan("");
   EXPECT_THROW(fit_routed_law(runs, {}), Error);
 }

@@ -264,6 +264,7 @@ std::string refusal(const std::string& study, const std::string& fits = "") {
 
 TEST(StudyPage, WhatCannotBeUnderstoodIsRefusedByFileAndReason) {
   EXPECT_THAT(refusal("{"), HasSubstr("study.json: not valid JSON"));
+  EXPECT_LT(refusal("{\"a\": \"" + std::string(100000, 'x')).size(), 1000u) << "what was read is not quoted whole";
   EXPECT_THAT(refusal("{}"), HasSubstr("study.json: 'format' must be 1, found none"));
   EXPECT_THAT(refusal(R"({"format":1,"points":[{}]})"), HasSubstr("study.json: point 1: 'id' is missing"));
   EXPECT_THAT(refusal(R"({"format":1,"points":[{"id":"a"},{"id":"a"}]})"), HasSubstr("'a' is the id of two points"));

@@ -77,6 +77,22 @@ TEST_F(StudyGridTest, ADenseTwinIsThereOnceWhateverTheRouter) {
   EXPECT_EQ(points("[[grid]]\nexperts = [1, 4]\n[[grid]]\nexperts = [4, 1]\n").size(), 2u);
 }
 
+TEST_F(StudyGridTest, CapacityFactorsHaveAllTheirDigitsInAFolderName) {
+  EXPECT_THAT(ids(points("[[grid]]\nexperts = [4]\ncapacity_factor = [1.0, 1.0000001, 1e20]\n")),
+              ElementsAre("base_e4_k1_g1_c1_one_s1", "base_e4_k1_g1_c1.0000001_one_s1", "base_e4_k1_g1_c1e20_one_s1"));
+}
+
+TEST_F(StudyGridTest, AnEmptyListIsRefused) {
+  const std::string error = error_of([&] {
+    read(
+        "[study]\nname = \"s\"\nconfig = \"base.toml\"\n"
+        "[[grid]]\nexperts = [4]\nseeds = []\ntop_k = []\ngranularity = []\ncapacity_factor = []\n");
+  });
+  for (const std::string key : {"seeds", "top_k", "granularity", "capacity_factor"}) {
+    EXPECT_THAT(error, HasSubstr("[[grid]] " + key + " is an empty list"));
+  }
+}
+
 // Counted by hand: d 16, two layers, 48 channels of a gated FFN, 16 positions, 256 tokens.
 TEST_F(StudyGridTest, PointsCostTheSameAndTheRouterIsCountedApart) {
   const std::vector<GridPoint> all = points("[[grid]]\nexperts = [1, 8]\ntop_k = [1, 2]\ngranularity = [1, 3]\n");
