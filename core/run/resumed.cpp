@@ -19,12 +19,15 @@ std::int64_t number_in(const CheckpointReader& reader, const std::string& key) {
   return value;
 }
 
-void say_resumed(const std::filesystem::path& from, const CheckpointReader& reader, const Config& config) {
+void say_resumed(const std::filesystem::path& from, const CheckpointReader& reader) {
   put("resumed from {} after step {}\n", from.string(), number_in(reader, "step"));
   const auto named = named_checkpoint((from / "").lexically_normal().parent_path());
   if (named && named->step != reader.step()) {
     say("orthant: warning: {} was renamed: its manifest is of step {}", from.string(), reader.step());
   }
+}
+
+void warn_of_changed_settings(const CheckpointReader& reader, const Config& config) {
   const auto remembered = reader.state().find("settings");
   if (remembered != reader.state().end()) {
     const std::vector<std::string> changed = changed_settings(config, remembered->second);

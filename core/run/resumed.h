@@ -13,8 +13,10 @@ namespace orthant {
 // A number in the checkpoint's state. Errors: Error where it is not there, or none.
 std::int64_t number_in(const CheckpointReader& reader, const std::string& key);
 
-// Tells the user which checkpoint the run goes on from, and what is other than it was.
-void say_resumed(const std::filesystem::path& from, const CheckpointReader& reader, const Config& config);
+// Warns of settings other than the checkpoint's. Before it is loaded: they say why it may not fit.
+void warn_of_changed_settings(const CheckpointReader& reader, const Config& config);
+// Tells the user which checkpoint the run goes on from.
+void say_resumed(const std::filesystem::path& from, const CheckpointReader& reader);
 
 // Syncs a run's folder for the names in it, for its own, and for that of the folder of runs, which the launcher may
 // have made.

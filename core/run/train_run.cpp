@@ -233,6 +233,7 @@ class TrainingRun {
     if (first()) {
       claim_->check(from_, reader.state());
       require_same_tokenizer(settings_, run_of(from_));
+      warn_of_changed_settings(reader, config_);
     }
     require_same_parameters(reader, settings_);
     const std::vector<std::string> notes = load_checkpoint(reader, session_.plan(), trainer_.parameters(), *stream_);
@@ -246,7 +247,7 @@ class TrainingRun {
     from_state_ = reader.state();
     const std::vector<std::string> absent = trainer_.observers().restore(from_state_);
     if (first()) {
-      say_resumed(from_, reader, config_);
+      say_resumed(from_, reader);
       if (!absent.empty()) {
         say("orthant: warning: the checkpoint was written with hooks that no plugin brings now, their changes end "
             "here: "

@@ -24,7 +24,7 @@ TEST(Import, OfTheProgramSaysWhatItMade) {
       {"import", paths::published_model("qwen3_moe_packed").string(), "-o", folder.path("base").string()});
   EXPECT_EQ(result.code, 0) << result.error;
   EXPECT_THAT(result.output,
-              AllOf(HasSubstr("of a qwen3_moe"), HasSubstr("experts packed"), HasSubstr("receipt.json")));
+              AllOf(HasSubstr("of the model type qwen3_moe"), HasSubstr("experts packed"), HasSubstr("receipt.json")));
   const auto again = folder.orthant(
       {"import", paths::published_model("qwen3_moe_packed").string(), "-o", folder.path("base").string()});
   EXPECT_EQ(again.code, 78);

@@ -159,6 +159,14 @@ TEST_F(Resume, OtherSettingsAreNamed) {
   EXPECT_THAT(other.error, Not(HasSubstr("model.d_model")));
 }
 
+TEST_F(Resume, WhatDoesNotFitIsToldWithTheSettingsThatChanged) {
+  ASSERT_EQ(train({"lora.rank=2", "lora.targets=[\"*.q_proj.weight\"]"}).code, 0);
+  const Result other = train({"lora.rank=3", "lora.targets=[\"*.q_proj.weight\"]"}, {"--resume", "auto"});
+  EXPECT_NE(other.code, 0);
+  EXPECT_THAT(other.error, HasSubstr("lora.rank = 3 (was 2)"));
+  EXPECT_THAT(other.error, HasSubstr("q_proj.lora_A.weight"));
+}
+
 TEST_F(Resume, ARunWithAnEarlierOneOfItsNameStartsFromAnotherRunsCheckpoint) {
   ASSERT_EQ(train({"run.name=\"source\""}).code, 0);
   ASSERT_EQ(train({"run.steps=2"}).code, 0);
