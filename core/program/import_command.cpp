@@ -16,8 +16,8 @@ namespace orthant {
 namespace {
 
 void print(const ImportOptions& options, const ImportResult& result) {
-  put("{}: {} parameters of the model type {}, from {} tensors{}\n", options.output.string(), result.parameters, result.model_type,
-      result.tensors, result.packed ? ", experts packed" : "");
+  put("{}: {} parameters of the model type {}, from {} tensors{}\n", options.output.string(), result.parameters,
+      result.model_type, result.tensors, result.packed ? ", experts packed" : "");
   if (!result.converted.empty()) {
     put("  converted  {} to f32; orthant export writes fp32 or bf16\n", fmt::join(result.converted, ", "));
   }
