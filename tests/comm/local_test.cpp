@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <thread>
 
 #include "parallel/local/thread_world.h"
@@ -66,7 +67,9 @@ TEST(Local, ConformsWithProcesses) {
 void exchange_until_forbidden(Communicator& world) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   const __user_cap_data_struct none[2] = {};
-  require(syscall(SYS_capset, &header, none) == 0, "capset: {}", std::strerror(errno));  // root reads all else
+  if (syscall(SYS_capset, &header, none) != 0) {  // root reads all else
+    fail("capset: {}", std::strerror(errno));
+  }
   Rig rig;
   const auto everyone = {0, 1, 2};
   const auto exchanged = world.split("exchanged", everyone), gathered = world.split("gathered", everyone);
@@ -81,8 +84,8 @@ void exchange_until_forbidden(Communicator& world) {
     return all;
   };
   for (int round = 0; round < 4; ++round) {
-    if (round == 1 && world.rank() == 1) {
-      require(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0, "prctl: {}", std::strerror(errno));
+    if (round == 1 && world.rank() == 1 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) {
+      fail("prctl: {}", std::strerror(errno));
     }
     const Tensor out = rig.device->empty(DType::i32, {3 * n});
     const Tensor in =
