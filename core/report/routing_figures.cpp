@@ -217,27 +217,40 @@ void add_pairs(const RunData& run, const std::vector<std::string>& blocks, Secti
 }
 
 void add_alarms(const RunData& run, Section& section) {
-  std::vector<std::pair<std::string, std::pair<std::int64_t, std::int64_t>>> alarms;  // sentence, first and last step
-  for (const RunLine& line : run.lines) {
+  struct Alarm {
+    std::string text;
+    std::int64_t first, last;  // steps
+    std::size_t last_line;
+  };
+  std::vector<Alarm> alarms;
+  for (std::size_t at = 0; at < run.lines.size(); ++at) {
+    const RunLine& line = run.lines[at];
     const Json& list = list_at(line.json, "alarms", line.where);
     for (std::size_t i = 0; i < list.size(); ++i) {
       if (!list[i].is_string()) {
         throw ConfigError(line.where + ": 'alarms' must be a list of sentences");
       }
       const std::string text = list[i].get<std::string>();
-      const auto known =
-          std::find_if(alarms.begin(), alarms.end(), [&](const auto& alarm) { return alarm.first == text; });
-      if (known == alarms.end()) {
-        alarms.push_back({text, {line.step, line.step}});
+      const auto going_on = std::find_if(alarms.begin(), alarms.end(), [&](const Alarm& alarm) {
+        return alarm.text == text && alarm.last_line + 1 == at;
+      });
+      if (going_on == alarms.end()) {
+        alarms.push_back({text, line.step, line.step, at});
       } else {
-        known->second.second = line.step;
+        going_on->last = line.step;
+        going_on->last_line = at;
       }
     }
   }
   std::vector<std::string> items;
-  for (const auto& [text, steps] : alarms) {
-    items.push_back(steps.first == steps.second ? fmt::format("Step {}: {}", steps.first, text)
-                                                : fmt::format("Steps {} to {}: {}", steps.first, steps.second, text));
+  constexpr std::size_t most_told = 20;
+  for (const Alarm& alarm : alarms) {
+    if (items.size() == most_told) {
+      items.push_back(fmt::format("and {} more, in the metrics of the run", alarms.size() - most_told));
+      break;
+    }
+    items.push_back(alarm.first == alarm.last ? fmt::format("Step {}: {}", alarm.first, alarm.text)
+                                              : fmt::format("Steps {} to {}: {}", alarm.first, alarm.last, alarm.text));
   }
   if (!items.empty()) {
     section.heading("Alarms, " + run.name);

@@ -36,6 +36,16 @@ Fewest fewest_with_nearly_all(std::vector<std::int64_t> load, std::int64_t all) 
 
 RoutingAlarms::RoutingAlarms(const Settings& settings) : moe_(settings.moe) {}
 
+void RoutingAlarms::count_idle(const LayerCounters& counters) {
+  const std::int64_t all = std::accumulate(counters.load.begin(), counters.load.end(), std::int64_t{0});
+  const bool enough = all >= fair_choices * static_cast<std::int64_t>(counters.load.size());
+  std::vector<int>& idle = idle_[counters.layer];
+  idle.resize(counters.load.size());
+  for (std::size_t e = 0; e < idle.size(); ++e) {
+    idle[e] = enough && counters.load[e] == 0 ? idle[e] + 1 : 0;
+  }
+}
+
 std::string RoutingAlarms::wrong(Kind kind, const LayerCounters& counters, const LayerRouting& routing) const {
   const std::int64_t all = std::accumulate(counters.load.begin(), counters.load.end(), std::int64_t{0});
   const auto experts = static_cast<std::int64_t>(counters.load.size());
@@ -50,12 +60,13 @@ std::string RoutingAlarms::wrong(Kind kind, const LayerCounters& counters, const
   }
   if (kind == Kind::dead) {
     std::vector<std::int64_t> dead;
+    const std::vector<int>& idle = idle_.at(counters.layer);
     for (std::int64_t e = 0; e < experts; ++e) {
-      if (counters.load[static_cast<std::size_t>(e)] == 0) {
+      if (idle[static_cast<std::size_t>(e)] >= reports_to_begin) {
         dead.push_back(e);
       }
     }
-    const bool told = !dead.empty() && all >= fair_choices * experts;
+    const bool told = !dead.empty();
     const std::size_t named = std::min<std::size_t>(dead.size(), 8);
     return told ? fmt::format("block {} has {} dead expert{} of {} ({}{}): no token chooses {}", block, dead.size(),
                               dead.size() == 1 ? "" : "s", experts,
@@ -92,17 +103,19 @@ std::vector<std::string> RoutingAlarms::after(const StepReport& report) {
   std::vector<std::string> lasting;
   for (std::size_t i = 0; i < report.routing.size(); ++i) {
     bool collapsed = false;
+    count_idle(report.layers[i]);
     for (const Kind kind : {Kind::collapse, Kind::dead, Kind::auxiliary}) {
       const std::string what = wrong(kind, report.layers[i], report.routing[i]);
       int& count = in_a_row_[{report.layers[i].layer, kind}];
       count = what.empty() ? 0 : count + 1;
+      const int wanted = kind == Kind::dead ? 1 : reports_to_begin;  // idle experts have been counted
       // A collapsed layer has dead experts: once is enough.
-      if (count < reports_to_begin || (kind == Kind::dead && collapsed)) {
+      if (count < wanted || (kind == Kind::dead && collapsed)) {
         continue;
       }
       collapsed = collapsed || kind == Kind::collapse;
       lasting.push_back(fmt::format("{}; {}", what, advice(kind)));
-      if (count == reports_to_begin) {
+      if (count == wanted) {
         begun_.push_back(lasting.back());
       }
     }

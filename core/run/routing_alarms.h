@@ -2,10 +2,11 @@
 // a key to change.
 //
 //   collapse    at most max(top_k, E / 8) experts have had 95 % of a layer's choices
-//   dead        some expert of a layer has had none, where a balanced router would have given it 8 or more
+//   dead        an expert of a layer has had none, where a balanced router would have given it 8 or more
 //   auxiliary   the loss's gradient into a layer's router was below a thousandth of those of balance and z
 //
-// Each begins when it has been so on three logged steps in a row, and ends with the first on which it is not.
+// Each begins when it has been so on three logged steps in a row, and ends with the first on which it is not. Of
+// experts each counts alone: another one idle on each step is no dead expert.
 #pragma once
 
 #include <map>
@@ -30,12 +31,14 @@ class RoutingAlarms {
 
  private:
   enum class Kind { collapse, dead, auxiliary };
-  // What is wrong with a layer in this report; empty: nothing. A sentence without its end.
+  void count_idle(const LayerCounters& counters);
+  // What is wrong with a layer in this report; empty: nothing. A sentence without its end. After count_idle().
   std::string wrong(Kind kind, const LayerCounters& counters, const LayerRouting& routing) const;
   std::string advice(Kind kind) const;
 
   const MoeSettings moe_;
-  std::map<std::pair<int, Kind>, int> in_a_row_;
+  std::map<std::pair<int, Kind>, int> in_a_row_;  // reports
+  std::map<int, std::vector<int>> idle_;          // of a layer: reports in a row without a choice, of each expert
   std::vector<std::string> begun_;
 };
 

@@ -64,6 +64,18 @@ TEST(RoutingAlarms, NameDeadExperts) {
   EXPECT_THAT(small.after(report({3, 3, 0, 3, 3, 0, 3, 3})), IsEmpty()) << "chance leaves some without a choice";
 }
 
+TEST(RoutingAlarms, AnExpertThatIsIdleNowAndThenIsNotDead) {
+  RoutingAlarms alarms(settings());
+  const std::vector<std::int64_t> others = {0, 150, 150, 100, 100, 0, 150, 150};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(alarms.after(report({150, 150, 150, 100, 100, 150, 0, 0})), IsEmpty());
+    EXPECT_THAT(alarms.after(report(two_dead)), IsEmpty());
+    EXPECT_THAT(alarms.after(report(others)), IsEmpty());
+  }
+  EXPECT_THAT(alarms.after(report(two_dead)), ElementsAre(HasSubstr("1 dead expert of 8 (5): no token chooses it")));
+  EXPECT_EQ(alarms.begun().size(), 1u);
+}
+
 TEST(RoutingAlarms, NameARouterThatTheLossDoesNotTrain) {
   RoutingAlarms alarms(settings({R"(moe.router="topk")"})), other(settings({R"(moe.router="switch")"}));
   RoutingAlarms nothing(settings());
