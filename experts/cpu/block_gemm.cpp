@@ -21,15 +21,14 @@ template <class T>
 constexpr std::int64_t fetch_items = Items<T>::steps == 1 ? 1 : 16;
 static_assert(panel_rows % tile_rows == 0 && block_rows % panel_rows == 0 && block_columns % tile_columns == 0);
 
-// The panel that comes next, asked for from memory a few lines at a time while the products of the present one run:
-// the weights of many experts are in no cache, and with few rows waiting for them takes a fifth of the time. Many lines
-// at once would fill the queue that the products' own loads pass through.
-class Ahead {
+// Lines of memory asked for a few at a time. Many at once would fill the queue that the products' own loads pass
+// through.
+class Lines {
  public:
-  Ahead() = default;
+  Lines() = default;
   // The first `width` rows (or columns) of x and k_count steps from k_begin on, in `parts` calls of fetch().
   template <class T>
-  Ahead(const Operand<T>& x, std::int64_t width, std::int64_t k_begin, std::int64_t k_count, std::int64_t parts)
+  Lines(const Operand<T>& x, std::int64_t width, std::int64_t k_begin, std::int64_t k_count, std::int64_t parts)
       : from_(reinterpret_cast<const char*>(x.data + (x.k_contiguous ? k_begin : k_begin * x.stride))),
         stride_(x.stride * static_cast<std::int64_t>(sizeof(T))),
         rows_(x.k_contiguous ? width : k_count),
@@ -37,7 +36,11 @@ class Ahead {
     lines_a_part_ = (rows_ * ((bytes_ + line - 1) / line) + parts - 1) / parts;
   }
 
-  [[gnu::always_inline]] void fetch() {
+  // False if all have been asked for.
+  [[gnu::always_inline]] bool fetch() {
+    if (rows_ <= 0) {
+      return false;
+    }
     for (std::int64_t i = 0; i < lines_a_part_ && rows_ > 0; ++i) {
       __builtin_prefetch(from_ + at_, 0, 2);
       at_ += line;
@@ -47,12 +50,26 @@ class Ahead {
         --rows_;
       }
     }
+    return true;
   }
 
  private:
   static constexpr std::int64_t line = 64;
   const char* from_ = nullptr;
   std::int64_t stride_ = 0, rows_ = 0, bytes_ = 0, at_ = 0, lines_a_part_ = 0;
+};
+
+// What the panels that come next are packed from, asked for while the products of the present ones run: the weights of
+// many experts and the rows of all tokens are in no cache, and with few rows waiting for them takes a fifth of the
+// time.
+struct Ahead {
+  Lines b, a;
+
+  [[gnu::always_inline]] void fetch() {
+    if (!b.fetch()) {
+      a.fetch();
+    }
+  }
 };
 
 // A register tile: tile[i][j] = sum over items q of a[q][i] * b[q][j], stored to or added to c. Everything in it is
@@ -211,7 +228,7 @@ BlockGemm::BlockGemm(void* memory) : a_(static_cast<float*>(memory)), b_(a_ + a_
 
 template <class T, class C>
 void BlockGemm::few_rows_product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, C* c,
-                                 std::int64_t ldc, Store how, Operand<T> next_b) {
+                                 std::int64_t ldc, Store how, const NextBlock<T>& then) {
   constexpr std::int64_t at_once = 32;  // steps: rows of B that the columns are read from in turn
   for (std::int64_t k0 = 0; k0 < k; k0 += depth<T>) {
     const std::int64_t k_count = std::min(depth<T>, k - k0), end = k0 + k_count;
@@ -219,9 +236,12 @@ void BlockGemm::few_rows_product(std::int64_t m, std::int64_t n, std::int64_t k,
     for (std::int64_t s = k0; s < end; s += at_once) {
       const std::int64_t next = s + at_once < k ? s + at_once : 0;
       Ahead ahead;
-      if (const Operand<T>& from = next > 0 ? b : next_b; from.data != nullptr) {
-        const std::int64_t tiles = (m + tile_rows - 1) / tile_rows * (n / tile_columns);
-        ahead = Ahead(from, n, next, std::min(at_once, k - next), tiles * items_of<T>(std::min(at_once, end - s)));
+      const std::int64_t tiles = (m + tile_rows - 1) / tile_rows * (n / tile_columns);
+      const std::int64_t parts = tiles * items_of<T>(std::min(at_once, end - s));
+      if (next > 0) {
+        ahead.b = Lines(b, n, next, std::min(at_once, k - next), parts);
+      } else if (then.b.data != nullptr) {
+        ahead.b = Lines(then.b, std::min(n, then.n), 0, std::min(at_once, then.k), parts);
       }
       for (std::int64_t i = 0; i < m; i += tile_rows) {
         const float* const rows = a_ + i * items_of<T>(k_count) + items_of<T>(s - k0) * tile_rows;
@@ -244,7 +264,7 @@ void BlockGemm::few_rows_product(std::int64_t m, std::int64_t n, std::int64_t k,
 
 template <class T, class C>
 void BlockGemm::product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, C* c,
-                        std::int64_t ldc, Store how, Operand<T> next_b) {
+                        std::int64_t ldc, Store how, const NextBlock<T>& then) {
   if (k == 0 && how != Store::add) {
     for (std::int64_t i = 0; i < m; ++i) {
       std::fill_n(c + i * ldc, n, C{});
@@ -252,41 +272,50 @@ void BlockGemm::product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<
   }
   if (const std::int64_t straight = n / tile_columns * tile_columns;
       m <= most_few_rows<T> && !b.k_contiguous && straight > 0) {
-    few_rows_product(m, straight, k, a, b, c, ldc, how, next_b);
+    few_rows_product(m, straight, k, a, b, c, ldc, how, then);
     if (straight < n) {
       product(m, n - straight, k, a, b.from(straight), c + straight, ldc, how, {});
     }
     return;
   }
+  // B of which k is not contiguous is read fastest in its own order, all columns at once.
+  const bool whole = !b.k_contiguous;
+  // Rows of bf16 whose k is contiguous come in time by themselves: as measured.
+  const bool ask_for_a = Items<T>::steps == 1 || !a.k_contiguous;
   for (std::int64_t k0 = 0; k0 < k; k0 += depth<T>) {
     const std::int64_t k_count = std::min(depth<T>, k - k0), items = items_of<T>(k_count);
     const std::int64_t fetches = (items + fetch_items<T> - 1) / fetch_items<T>;
-    const std::int64_t next_k = k0 + depth<T> < k ? k0 + depth<T> : 0;
-    const std::int64_t next_count = next_k > 0 ? std::min(depth<T>, k - next_k) : std::min(depth<T>, k);
-    const Operand<T> next = next_k > 0 ? b : next_b;
+    const std::int64_t all_columns = (n + tile_columns - 1) / tile_columns;
+    const std::int64_t k1 = k0 + depth<T>;
+    const NextBlock<T> next = k1 < k ? NextBlock<T>{a, b, m, n, k} : then;
+    const std::int64_t next_k = k1 < k ? k1 : 0, next_count = std::min(depth<T>, next.k - next_k);
     const Store store = k0 > 0 ? Store::add : how == Store::past_caches && k > depth<T> ? Store::set : how;
-    // B of which k is not contiguous is read fastest in its own order, all columns at once.
-    const bool whole = !b.k_contiguous;
     Ahead ahead;
     if (whole) {
       pack<tile_columns>(b_, b, n, k0, k_count);
-      if (next.data != nullptr) {
-        const std::int64_t all = (m + tile_rows - 1) / tile_rows * ((n + tile_columns - 1) / tile_columns);
-        ahead = Ahead(next, n, next_k, next_count, all * fetches);
+      if (next.b.data != nullptr) {
+        const std::int64_t all_tiles = (m + tile_rows - 1) / tile_rows * all_columns;
+        ahead.b = Lines(next.b, next.n, next_k, next_count, all_tiles * fetches);
       }
     }
     for (std::int64_t i0 = 0; i0 < m; i0 += panel_rows) {
       const std::int64_t rows = std::min(panel_rows, m - i0), tiles = (rows + tile_rows - 1) / tile_rows;
+      const std::int64_t i1 = i0 + panel_rows, parts = tiles * fetches;
       pack<tile_rows>(a_, a.from(i0), rows, k0, k_count);
+      if (i1 < m && ask_for_a) {
+        ahead.a = Lines(a.from(i1), std::min(panel_rows, m - i1), k0, k_count, all_columns * parts);
+      } else if (next.a.data != nullptr && ask_for_a) {
+        ahead.a = Lines(next.a, std::min(panel_rows, next.m), next_k, next_count, all_columns * parts);
+      }
       for (std::int64_t j = 0; j < n; j += tile_columns) {
         float* const panel = b_ + j * items;
-        const std::int64_t columns = std::min(tile_columns, n - j), next_j = j + tile_columns;
+        const std::int64_t columns = std::min(tile_columns, n - j), j1 = j + tile_columns;
         if (i0 == 0 && !whole) {
           pack<tile_columns>(panel, b.from(j), columns, k0, k_count);
-          if (next_j < n) {
-            ahead = Ahead(b.from(next_j), std::min(tile_columns, n - next_j), k0, k_count, tiles * fetches);
-          } else if (next.data != nullptr) {
-            ahead = Ahead(next, std::min(tile_columns, n), next_k, next_count, tiles * fetches);
+          if (j1 < n) {
+            ahead.b = Lines(b.from(j1), std::min(tile_columns, n - j1), k0, k_count, parts);
+          } else if (next.b.data != nullptr) {
+            ahead.b = Lines(next.b, std::min(tile_columns, next.n), next_k, next_count, parts);
           }
         }
         for (std::int64_t i = 0; i < rows; i += tile_rows) {
@@ -304,17 +333,17 @@ void BlockGemm::product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<
 
 template <class T, class C>
 void BlockGemm::run(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, C* c, std::int64_t ldc,
-                    Store how, Operand<T> next_b) {
+                    Store how, const NextBlock<T>& next) {
   if constexpr (std::is_same_v<C, float>) {
     const bool aligned = reinterpret_cast<std::uintptr_t>(c) % 64 == 0 && ldc % lanes == 0;
-    product(m, n, k, a, b, c, ldc, how == Store::past_caches && !aligned ? Store::set : how, next_b);
+    product(m, n, k, a, b, c, ldc, how == Store::past_caches && !aligned ? Store::set : how, next);
     if (how == Store::past_caches) {
       fence_past_caches();
     }
   } else if (k <= depth<T> && how != Store::add) {
-    product(m, n, k, a, b, c, ldc, how, next_b);
+    product(m, n, k, a, b, c, ldc, how, next);
   } else {
-    product(m, n, k, a, b, c_, n, Store::set, next_b);
+    product(m, n, k, a, b, c_, n, Store::set, next);
     for (std::int64_t i = 0; i < m; ++i) {
       for (std::int64_t j = 0; j < n; ++j) {
         const float sum = c_[i * n + j];
@@ -325,12 +354,12 @@ void BlockGemm::run(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a
 }
 
 template void BlockGemm::run(std::int64_t, std::int64_t, std::int64_t, Operand<float>, Operand<float>, float*,
-                             std::int64_t, Store, Operand<float>);
+                             std::int64_t, Store, const NextBlock<float>&);
 template void BlockGemm::run(std::int64_t, std::int64_t, std::int64_t, Operand<float>, Operand<float>, BFloat16*,
-                             std::int64_t, Store, Operand<float>);
+                             std::int64_t, Store, const NextBlock<float>&);
 template void BlockGemm::run(std::int64_t, std::int64_t, std::int64_t, Operand<BFloat16>, Operand<BFloat16>, float*,
-                             std::int64_t, Store, Operand<BFloat16>);
+                             std::int64_t, Store, const NextBlock<BFloat16>&);
 template void BlockGemm::run(std::int64_t, std::int64_t, std::int64_t, Operand<BFloat16>, Operand<BFloat16>, BFloat16*,
-                             std::int64_t, Store, Operand<BFloat16>);
+                             std::int64_t, Store, const NextBlock<BFloat16>&);
 
 }  // namespace orthant

@@ -27,6 +27,13 @@ struct Operand {
   Operand from(std::int64_t i) const { return {data + (k_contiguous ? i * stride : i), stride, k_contiguous}; }
 };
 
+// What the next call reads: operands and sizes as in BlockGemm::run. data is null where none is known.
+template <class T>
+struct NextBlock {
+  Operand<T> a, b;
+  std::int64_t m = 0, n = 0, k = 0;
+};
+
 // What becomes of C. past_caches: as set, but C goes to memory, for one that is too large to be read from a cache later
 // (only a wish).
 enum class Store { set, add, past_caches };
@@ -43,20 +50,20 @@ class BlockGemm {
   explicit BlockGemm(void* memory);
 
   // C[m, n] = A B, or += A B; C is row-major with rows ldc apart, f32 or bf16 (sums are f32, rounded once).
-  // next_b: the B of the next call, if known, to be asked for from memory meanwhile. REQUIRES: m <= block_rows, n <=
+  // next: of the next call, if known, to be asked for from memory meanwhile. REQUIRES: m <= block_rows, n <=
   // block_columns. k = 0 gives zero.
   template <class T, class C>
   void run(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, C* c, std::int64_t ldc,
-           Store how, Operand<T> next_b = {});
+           Store how, const NextBlock<T>& next = {});
 
  private:
   template <class T, class C>
   void product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, C* c, std::int64_t ldc,
-               Store how, Operand<T> next_b);
+               Store how, const NextBlock<T>& next);
 
   template <class T, class C>
   void few_rows_product(std::int64_t m, std::int64_t n, std::int64_t k, Operand<T> a, Operand<T> b, C* c,
-                        std::int64_t ldc, Store how, Operand<T> next_b);
+                        std::int64_t ldc, Store how, const NextBlock<T>& next);
 
   float* a_;  // panels of A
   float* b_;  // panels of B, or sums of few rows

@@ -115,10 +115,14 @@ void CpuStream::grouped_gemm(const Tensor& c, const Tensor& a, const Tensor& b, 
         return Operand<T>{b.as<T>() + block.expert * n * k, how.transpose_b ? k : n, how.transpose_b}.from(
             block.column);
       };
+      const auto left = [&](const Block& block) { return Operand<T>{a.as<T>() + block.row * k, k, true}; };
       for_each_block(*this, blocks, [&](BlockGemm& gemm, const Block& block, const Block* next) {
-        const Operand<T> left{a.as<T>() + block.row * k, k, true};
-        gemm.run(block.rows, block.columns, k, left, right(block), c.as<C>() + block.row * n + block.column, n,
-                 how.beta != 0 ? Store::add : Store::set, next == nullptr ? Operand<T>{} : right(*next));
+        NextBlock<T> then;
+        if (next != nullptr) {
+          then = {left(*next), right(*next), next->rows, next->columns, k};
+        }
+        gemm.run(block.rows, block.columns, k, left(block), right(block), c.as<C>() + block.row * n + block.column, n,
+                 how.beta != 0 ? Store::add : Store::set, then);
       });
     });
   });
@@ -143,14 +147,22 @@ void CpuStream::grouped_gemm_tn(const Tensor& c, const Tensor& a, const Tensor& 
   with_float_type(a.dtype(), [&](auto type) {
     using T = decltype(type);
     const auto first_row = [&](const Block& block) { return std::int64_t{first[block.expert]}; };
+    const auto count = [&](const Block& block) {
+      return first[static_cast<std::size_t>(block.expert) + 1] - first_row(block);
+    };
+    const auto left = [&](const Block& block) {
+      return Operand<T>{a.as<T>() + first_row(block) * m, m, false}.from(block.row);
+    };
     const auto right = [&](const Block& block) {
       return Operand<T>{b.as<T>() + first_row(block) * n, n, false}.from(block.column);
     };
-    for_each_block(*this, blocks, [&](BlockGemm& gemm, const Block& block, const Block*) {
-      const std::int64_t count = first[static_cast<std::size_t>(block.expert) + 1] - first_row(block);
-      const Operand<T> left{a.as<T>() + first_row(block) * m, m, false};
-      gemm.run(block.rows, block.columns, count, left.from(block.row), right(block),
-               c.as<float>() + (block.expert * m + block.row) * n + block.column, n, how);
+    for_each_block(*this, blocks, [&](BlockGemm& gemm, const Block& block, const Block* next) {
+      NextBlock<T> then;
+      if (next != nullptr) {
+        then = {left(*next), right(*next), next->rows, next->columns, count(*next)};
+      }
+      gemm.run(block.rows, block.columns, count(block), left(block), right(block),
+               c.as<float>() + (block.expert * m + block.row) * n + block.column, n, how, then);
     });
   });
 }
