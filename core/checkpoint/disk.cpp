@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/bytes_text.h"
+#include "core/base/sync.h"
 #include "core/checkpoint/checkpoint.h"
 
 namespace orthant {
@@ -59,29 +60,13 @@ void Disk::require_room(const std::filesystem::path& folder, std::uint64_t bytes
 }
 
 void Disk::sync_folder(const std::filesystem::path& path) const {
-  sync_opened(path, O_DIRECTORY);
+  before("sync", path);
+  orthant::sync_folder(path);
 }
 
 void Disk::sync_file(const std::filesystem::path& path) const {
-  sync_opened(path, 0);
-}
-
-void Disk::sync_opened(const std::filesystem::path& path, int flags) const {
   before("sync", path);
-  const bool folder = (flags & O_DIRECTORY) != 0;
-  const int opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
-  if (opened < 0) {
-    if (folder && errno == EACCES) {
-      return;
-    }
-    cannot(folder ? "open the folder" : "open", path, errno);
-  }
-  const int failed = ::fsync(opened);
-  const int error = errno;
-  ::close(opened);
-  if (failed != 0 && error != EINVAL) {  // EINVAL: of a kind that cannot be synced
-    cannot(folder ? "sync the folder" : "sync", path, error);
-  }
+  orthant::sync_file(path);
 }
 
 void Disk::replace_file(const std::filesystem::path& path, std::string_view text) const {

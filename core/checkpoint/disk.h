@@ -22,10 +22,8 @@ class Disk {
   // All: Error with path and the system's words on failure.
   // Folders above it too; each that is made is synced into its parent.
   void create_folder(const std::filesystem::path& path) const;
-  // Until this returns, a power failure may lose names made in the folder. One that may not be opened, or is on a file
-  // system that cannot sync folders, is passed over: there is nothing better to do.
+  // As in core/base/sync.h.
   void sync_folder(const std::filesystem::path& path) const;
-  // What other streams have written to the file; nothing where it is none (a pipe).
   void sync_file(const std::filesystem::path& path) const;
   // Replaces the file, or makes it: at any time the whole old text or the whole new one is there.
   void replace_file(const std::filesystem::path& path, std::string_view text) const;
@@ -42,8 +40,6 @@ class Disk {
   }
 
  private:
-  void sync_opened(const std::filesystem::path& path, int flags) const;
-
   Hook hook_;
 };
 

@@ -101,7 +101,7 @@ void make(const PrepareOptions& options, const std::string& file, const fs::path
   };
   prepare_tokens(one);
   require(place_of(options, file) == place, "'{}' changed while its tokens were made: start again", file);
-  fs::rename(one.output, place);
+  rename_and_sync(one.output, place);
 }
 
 }  // namespace

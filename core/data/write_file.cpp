@@ -6,6 +6,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "core/base/sync.h"
+
 namespace orthant {
 
 namespace fs = std::filesystem;
@@ -33,10 +35,16 @@ void PartialFile::write(std::span<const std::byte> bytes) {
 void PartialFile::finish() {
   out_.close();
   require(!out_.fail(), "cannot write '{}': is the disk full?", partial_.string());
-  std::error_code error;
-  fs::rename(partial_, name_, error);
-  require(!error, "cannot rename '{}' to '{}': {}", partial_.string(), name_.string(), error.message());
+  sync_file(partial_);
+  rename_and_sync(partial_, name_);
   partial_.clear();
+}
+
+void rename_and_sync(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  require(!error, "cannot rename '{}' to '{}': {}", from.string(), to.string(), error.message());
+  sync_folder(to.has_parent_path() ? to.parent_path() : ".");
 }
 
 void check_output_file(const fs::path& name) {

@@ -10,7 +10,8 @@
 
 namespace orthant {
 
-// NAME.partial, to be written; it becomes NAME by finish(), and is gone without it.
+// NAME.partial, to be written; it becomes NAME by finish(), and is gone without it. Not even a power failure leaves a
+// part of it under NAME.
 class PartialFile {
  public:
   // Errors: Error where it cannot be created.
@@ -21,13 +22,16 @@ class PartialFile {
 
   void write(std::span<const std::byte> bytes);
   void rewind() { out_.seekp(0); }
-  // Closes and renames it. Errors: Error where any of it could not be written, or NAME cannot be.
+  // Closes, syncs and renames it. Errors: Error where any of it could not be written, or NAME cannot be.
   void finish();
 
  private:
   std::filesystem::path name_, partial_;
   std::ofstream out_;
 };
+
+// Gives a whole, synced file another name, that a power failure does not take back. Errors: Error.
+void rename_and_sync(const std::filesystem::path& from, const std::filesystem::path& to);
 
 // Refuses a name that no file can have: a folder's, or one in a folder that is not there. Errors: ConfigError.
 void check_output_file(const std::filesystem::path& name);

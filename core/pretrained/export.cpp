@@ -173,6 +173,17 @@ bool check_output(const fs::path& output, bool replace_existing, bool adapter) {
         fmt::format("'{}' holds {}, {}: who loads a folder with both adds the one to the other; give another folder",
                     output.string(), other, adapter ? "a model's" : "an adapter's"));
   }
+  // Programs that read a model take each file of weights that they find.
+  for (const fs::directory_entry& file : fs::directory_iterator(output)) {
+    const std::string name = file.path().filename().string();
+    if (!adapter && name != "model.safetensors" &&
+        (name.ends_with(".safetensors") || name.starts_with("pytorch_model"))) {
+      throw ConfigError(
+          fmt::format("'{}' holds weights that --force does not replace, '{}': who loads the folder may take those; "
+                      "remove them, or give another folder",
+                      output.string(), name));
+    }
+  }
   return filled;
 }
 
@@ -207,8 +218,17 @@ std::string dtypes_of(const std::vector<Exported>& tensors) {
   return fmt::format("{}", fmt::join(names, " and "));
 }
 
-// Puts the files of the folder `from` into `output`, each at once.
-void replace_files(const fs::path& from, const fs::path& output, const Disk& disk) {
+// Puts the files of the folder `from` into `output`, each at once. The tokenizer that goes with other weights goes.
+void replace_files(const fs::path& from, const fs::path& output, bool adapter, const Disk& disk) {
+  std::vector<fs::path> stale;
+  for (const std::string& name : adapter ? std::vector<std::string>() : travelling_files()) {
+    if (!fs::exists(from / name) && fs::exists(output / name)) {
+      stale.push_back(output / name);
+    }
+  }
+  for (const fs::path& file : stale) {
+    disk.remove_all(file);
+  }
   for (const fs::directory_entry& file : fs::directory_iterator(from)) {
     disk.rename(file.path(), output / file.path().filename());
   }
@@ -272,7 +292,7 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
   }
   if (filled) {
     disk.sync_folder(workshop.path());
-    replace_files(workshop.path(), output, disk);
+    replace_files(workshop.path(), output, options.adapter, disk);
   } else {
     workshop.become_output();
   }

@@ -195,6 +195,14 @@ TEST_F(Export, LeavesWhatIsThere) {
   EXPECT_EQ(read_file(out_ / "notes.txt"), "mine");
   EXPECT_EQ(config_in(out_).at("model_type"), "mixtral");
 
+  // A tokenizer of other weights would go with these.
+  write_file(out_ / "tokenizer.json", "{}");
+  write_file(out_ / "generation_config.json", "{}");
+  export_run(wanted, keys_of_plugin);
+  EXPECT_EQ(names_in(out_), (std::vector<std::string>{"config.json", "model.safetensors", "notes.txt"}));
+  write_file(out_ / "model-00001-of-00002.safetensors", "of another");
+  EXPECT_THAT(refusal(wanted), HasSubstr("weights that --force does not replace, 'model-00001-of-00002.safetensors'"));
+
   write_file(folder_ / "file", "x");
   wanted.output = folder_ / "file";
   EXPECT_THAT(refusal(wanted), HasSubstr("is a file"));

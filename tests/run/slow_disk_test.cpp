@@ -156,5 +156,25 @@ TEST_F(SlowDisk, WhatMustLastIsSyncedBeforeWhatRestsOnIt) {
   }
 }
 
+// Tokens that a power failure turned to zeros would be trained on.
+TEST_F(SlowDisk, PreparedTokensAreWholeBeforeTheyHaveTheirName) {
+  folder_.write("text.txt", "some text, some more text");
+  const auto prepare = [&](const std::string& shim) {
+    return folder_.orthant({"data", "prepare", "text.txt", "-o", folder_.path("made.tok").string()},
+                           {"LD_PRELOAD=" + paths::build("tests/disk_shim.so"), "ORTHANT_SHIM=" + shim});
+  };
+  const Result broken = prepare("op=fsync path=made.tok errno=EIO");
+  EXPECT_EQ(broken.code, 1);
+  EXPECT_THAT(broken.error, AllOf(HasSubstr("made.tok"), HasSubstr("Input/output error")));
+  EXPECT_FALSE(fs::exists(folder_.path("made.tok")) || fs::exists(folder_.path("made.tok.partial")));
+
+  const Result made = prepare("op=fsync,rename path=/ log=" + folder_.path("log").string());
+  ASSERT_EQ(made.code, 0) << made.error;
+  Log log(folder_.path("log"));
+  ASSERT_TRUE(log.then("fsync", "made.tok.partial"));
+  ASSERT_TRUE(log.then("rename", "made.tok"));
+  ASSERT_TRUE(log.then("fsync", folder_.path().filename().string()));
+}
+
 }  // namespace
 }  // namespace orthant::run_test::slow_disk_test
