@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <fmt/format.h>
 #include <orthant/part.h>
 
 namespace orthant {
@@ -54,6 +55,36 @@ std::vector<ParamSpec> ffn_specs(const Settings& settings, const std::string& st
       ffn_in_specs(settings, stem + ".gate_proj.weight", stem + ".up_proj.weight", Region::ffn, f);
   specs.push_back(ffn_out_spec(settings, stem + ".down_proj.weight", Region::ffn, f));
   return specs;
+}
+
+std::string wrong_part_spec(const ParamSpec& spec, const std::string& stem) {
+  constexpr std::int64_t most = std::int64_t{1} << 40;
+  if (!spec.name.starts_with(stem + ".")) {
+    return fmt::format("parameter '{}' does not begin with '{}.'", spec.name, stem);
+  }
+  const int rank = spec.global.rank();
+  std::int64_t elements = 1;
+  for (int i = 0; i < rank; ++i) {
+    const std::int64_t size = spec.global[i];
+    elements = size < 1 || size > most / elements ? 0 : elements * size;
+    if (elements == 0) {
+      break;
+    }
+  }
+  if (rank < 1 || rank > 2 || elements == 0) {
+    return fmt::format("parameter '{}' has shape {}, expected one or two sizes above 0, of {} elements at most",
+                       spec.name, spec.global, most);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t size = i < rank ? spec.global[i] : 1;
+    if (spec.units[i] < 0 || (spec.units[i] > 0 && size % spec.units[i] != 0)) {
+      return fmt::format("parameter '{}': {} units do not divide its size {}", spec.name, spec.units[i], size);
+    }
+    if (spec.split[i].has_value() && i >= rank) {
+      return fmt::format("parameter '{}' is split along a dimension that it has not", spec.name);
+    }
+  }
+  return spec.expert.has_value() ? fmt::format("parameter '{}' is of an expert; a part has none", spec.name) : "";
 }
 
 }  // namespace orthant

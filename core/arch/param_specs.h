@@ -27,4 +27,7 @@ ParamSpec ffn_out_spec(const Settings& settings, const std::string& down, Region
 // All three of the dense FFN `stem`: gate_proj, up_proj, down_proj.
 std::vector<ParamSpec> ffn_specs(const Settings& settings, const std::string& stem, std::int64_t f);
 
+// What is wrong with a parameter of a part of the block `stem`; empty: nothing.
+std::string wrong_part_spec(const ParamSpec& spec, const std::string& stem);
+
 }  // namespace orthant

@@ -43,6 +43,18 @@ void append(std::vector<ParamSpec>& to, std::vector<ParamSpec> specs) {
   std::move(specs.begin(), specs.end(), std::back_inserter(to));
 }
 
+// As above, of a part, which may be a plugin's.
+void append_part(std::vector<ParamSpec>& to, const char* noun, const std::string& name, const Part& part,
+                 const PartPlace& place) {
+  std::vector<ParamSpec> specs = part.parameters(place);
+  for (const ParamSpec& spec : specs) {
+    if (const std::string wrong = wrong_part_spec(spec, place.stem); !wrong.empty()) {
+      throw ConfigError(fmt::format("{} '{}': {}", noun, name, wrong));
+    }
+  }
+  append(to, std::move(specs));
+}
+
 // The routed experts of a block. Matrices of one kind lie back to back: one grouped product serves all experts.
 LayerSpecs routed_specs(const Settings& s, int block, const std::string& moe) {
   LayerSpecs routed{.layer = block + 1, .name = fmt::format("layer {} experts", block), .experts = true, .params = {}};
@@ -139,10 +151,10 @@ std::vector<LayerSpecs> parameter_table(const Settings& s) {
     const std::string stem = block_stem(block);
     LayerSpecs dense{.layer = block + 1, .name = fmt::format("layer {}", block), .params = {}};
     append(dense.params, norm_specs(s, stem + ".input_layernorm"));
-    append(dense.params, attention_part(s).parameters(attention_place(s, block)));
+    append_part(dense.params, AttentionPart::noun, s.model.attention, attention_part(s), attention_place(s, block));
     append(dense.params, norm_specs(s, stem + ".post_attention_layernorm"));
     if (!block_has_experts(s, block)) {
-      append(dense.params, ffn_part(s).parameters(ffn_place(s, block)));
+      append_part(dense.params, FfnPart::noun, s.model.ffn, ffn_part(s), ffn_place(s, block));
       table.push_back(dense);
       continue;
     }

@@ -22,4 +22,16 @@ const std::string& Config::origin(const std::string& path) const {
   return table(path.substr(0, dot)).origin(path.substr(dot + 1));
 }
 
+const std::string& Config::nearest_origin(const std::string& path) const {
+  const std::string& own = origin(path);
+  if (own == "default") {
+    for (const auto& [key, entry] : table(path.substr(0, path.rfind('.'))).entries()) {
+      if (entry.origin != "default") {
+        return entry.origin;
+      }
+    }
+  }
+  return own;
+}
+
 }  // namespace orthant

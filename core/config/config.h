@@ -43,6 +43,9 @@ struct Config {
   // Where the value of "table.key" or "plugins.NAME.key" was written; "default" when nobody wrote it.
   const std::string& origin(const std::string& path) const;
 
+  // The same, but of another key of its table that somebody wrote where nobody wrote this one.
+  const std::string& nearest_origin(const std::string& path) const;
+
   // For checks that come after loading; it shares `sources`.
   Diagnostics diagnostics() const { return Diagnostics(sources); }
 };
@@ -54,9 +57,13 @@ using PluginKeys = std::function<std::optional<std::vector<KeySpec>>(const Plugi
 // Lets a plugin add its kinds; the request's table is whole. May throw Error: reported at the plugin's table.
 using PluginKinds = std::function<void(const PluginRequest&, Catalogue&)>;
 
+// Asked to add its problems to those that loading found, where all values could be read. Errors: RefusedConfig with
+// them; of others nothing is reported, as they may come of what was refused already.
+using FurtherCheck = std::function<void(const Config&)>;
+
 // Reads `file`, what it extends and the `overrides` ("a.b=c"), and checks everything.
 // Errors: ConfigError with every problem at once.
 Config load_config(const std::string& file, const std::vector<std::string>& overrides, const PluginKeys& plugin_keys,
-                   const PluginKinds& plugin_kinds = {});
+                   const PluginKinds& plugin_kinds = {}, const FurtherCheck& layout_check = {});
 
 }  // namespace orthant

@@ -105,10 +105,17 @@ std::string Diagnostics::render() const {
   return text;
 }
 
+void Diagnostics::add(const Diagnostics& others) {
+  for (const Item& item : others.items_) {
+    add(item.origin, item.message, item.advice);
+  }
+}
+
 void Diagnostics::throw_if_any() const {
   if (!items_.empty()) {
-    throw ConfigError(
-        fmt::format("the configuration has {} error{}\n\n{}", items_.size(), items_.size() == 1 ? "" : "s", render()));
+    throw RefusedConfig(
+        fmt::format("the configuration has {} error{}\n\n{}", items_.size(), items_.size() == 1 ? "" : "s", render()),
+        *this);
   }
 }
 

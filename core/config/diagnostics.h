@@ -5,6 +5,8 @@
 // Config::sources, with the origins that the values carry. Not thread-safe.
 #pragma once
 
+#include <orthant/error.h>
+
 #include <memory>
 #include <set>
 #include <string>
@@ -23,6 +25,7 @@ class Diagnostics {
   // `origin`: of the offending value (Table::origin, Config::origin). An origin without a place ("default") is shown
   // as the main file's name alone. `advice` says what to write instead; it may be empty. The same problem is kept once.
   void add(const std::string& origin, const std::string& message, const std::string& advice = "");
+  void add(const Diagnostics& others);  // of the same configuration
 
   bool empty() const { return items_.empty(); }
   std::size_t size() const { return items_.size(); }
@@ -30,7 +33,7 @@ class Diagnostics {
   // All of them, by file in the order read (the main file first, --set last) and by line.
   std::string render() const;
 
-  // Errors: ConfigError with render() when there is any.
+  // Errors: RefusedConfig with render() when there is any.
   void throw_if_any() const;
 
  private:
@@ -44,6 +47,17 @@ class Diagnostics {
   std::shared_ptr<const Sources> sources_;
   std::vector<Item> items_;
   std::set<std::pair<std::string, std::string>> known_;  // origin and message of each
+};
+
+// The problems that were found so far: who catches it may look for others, and report all at once.
+class RefusedConfig : public ConfigError {
+ public:
+  RefusedConfig(std::string text, Diagnostics problems)
+      : ConfigError(std::move(text)), problems_(std::move(problems)) {}
+  const Diagnostics& problems() const { return problems_; }
+
+ private:
+  Diagnostics problems_;
 };
 
 // Text of a file for a message: cut when long, without control characters.

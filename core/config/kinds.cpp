@@ -13,11 +13,11 @@
 namespace orthant {
 namespace {
 
-void set_entry(Config& config, const std::string& title, const std::string& key, std::int64_t value) {
+void set_entry(Config& config, const std::string& title, const std::string& key, Value value) {
   for (Table& table : config.tables) {
     if (table.path() == title) {
       std::map<std::string, Table::Entry> entries = table.entries();
-      entries.at(key).value = value;
+      entries.at(key).value = std::move(value);
       table = Table(title, std::move(entries));
     }
   }
@@ -58,6 +58,21 @@ void imply_top_k(Config& config) {
   set_entry(config, "moe", "top_k", moe.top_k);
 }
 
+void imply_chat(Config& config) {
+  DataSettings& data = config.settings.data;
+  if (data.source != "chat") {
+    return;
+  }
+  if (config.origin("data.documents") == "default") {
+    data.documents = Documents::packed;
+    set_entry(config, "data", "documents", std::string("packed"));
+  }
+  if (data.tokenizer == "bytes" && config.origin("data.chat_template") == "default") {
+    data.chat_template = "plain";
+    set_entry(config, "data", "chat_template", std::string("plain"));
+  }
+}
+
 void imply_vocabulary(Config& config, std::set<std::string>& broken, Diagnostics& diagnostics) {
   Settings& settings = config.settings;
   // A plugin that was not asked may bring the source.
@@ -81,7 +96,7 @@ void imply_vocabulary(Config& config, std::set<std::string>& broken, Diagnostics
     problem = error.what();
   }
   broken.insert("model.vocab_size");
-  diagnostics.add(config.origin(setting), problem,
+  diagnostics.add(config.nearest_origin(setting), problem,
                   setting == "model.vocab_size" ? "write the number of tokens" : "change " + setting);
 }
 

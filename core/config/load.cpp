@@ -46,10 +46,11 @@ bool plugin_name_ok(const std::string& name) {
 
 class Loader {
  public:
-  Loader(const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds)
+  Loader(const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds, const FurtherCheck& layout_check)
       : keys_(core_keys()),
         plugin_keys_(plugin_keys),
         plugin_kinds_(plugin_kinds),
+        layout_check_(layout_check),
         sources_(std::make_shared<Sources>()),
         diagnostics_(sources_) {
     for (const CoreKey& key : keys_) {
@@ -82,10 +83,14 @@ class Loader {
       check_kinds(config, keys_, broken_, diagnostics_);
     }
     imply_top_k(config);
+    imply_chat(config);
     imply_vocabulary(config, broken_, diagnostics_);
     // Without any file read, what is missing from it is no news.
     if (!layers.empty()) {
       validate(config, broken_, diagnostics_);
+    }
+    if (!diagnostics_.empty()) {
+      check_layout(config);
     }
     diagnostics_.throw_if_any();
     return config;
@@ -97,6 +102,25 @@ class Loader {
   Section* find(std::vector<Section>& sections, const std::string& title) {
     const auto it = std::find_if(sections.begin(), sections.end(), [&](const Section& s) { return s.title == title; });
     return it == sections.end() ? nullptr : &*it;
+  }
+
+  // So that what does not divide is reported with the rest.
+  void check_layout(Config config) {
+    broken_.erase("model.vocab_size");
+    const bool asked =
+        std::none_of(plugins_.begin(), plugins_.end(), [](const Section& s) { return s.unknown || !s.asked; });
+    if (!layout_check_ || !asked || !broken_.empty()) {
+      return;
+    }
+    if (config.settings.model.vocab_size == 0) {
+      config.settings.model.vocab_size = 720720;  // not known: one that most numbers of ranks divide
+    }
+    try {
+      layout_check_(config);
+    } catch (const RefusedConfig& refused) {
+      diagnostics_.add(refused.problems());
+    } catch (const std::exception&) {  // may come of what was refused already
+    }
   }
 
   // Notes the plugins in order, and their `path`, which says where to ask for the keys.
@@ -374,6 +398,7 @@ class Loader {
   std::vector<CoreKey> keys_;
   const PluginKeys& plugin_keys_;
   const PluginKinds& plugin_kinds_;
+  const FurtherCheck& layout_check_;
   std::shared_ptr<Sources> sources_;
   Diagnostics diagnostics_;
   std::vector<Section> core_;
@@ -385,8 +410,8 @@ class Loader {
 }  // namespace
 
 Config load_config(const std::string& file, const std::vector<std::string>& overrides, const PluginKeys& plugin_keys,
-                   const PluginKinds& plugin_kinds) {
-  return Loader(plugin_keys, plugin_kinds).load(file, overrides);
+                   const PluginKinds& plugin_kinds, const FurtherCheck& layout_check) {
+  return Loader(plugin_keys, plugin_kinds, layout_check).load(file, overrides);
 }
 
 }  // namespace orthant

@@ -25,7 +25,7 @@ class Rules {
     return std::none_of(keys.begin(), keys.end(), [&](const auto& key) { return broken_.count(key) > 0; });
   }
 
-  // Reports at the first of the keys that somebody wrote: name the one to change first.
+  // Reports at the first of the keys that somebody wrote (name the one to change first), else beside the first.
   void expect(bool ok, const std::vector<std::string>& keys, const std::string& message, const std::string& advice) {
     if (ok || !sound(keys)) {
       return;
@@ -35,7 +35,7 @@ class Rules {
       const std::string& written = config_.origin(*key);
       origin = written == "default" ? origin : written;
     }
-    diagnostics_.add(origin, message, advice);
+    diagnostics_.add(origin == "default" ? config_.nearest_origin(keys.front()) : origin, message, advice);
   }
 
   // Reports at one element of a list.

@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "core/base/temporary_folder.h"
 #include "core/session/session.h"
 
 namespace orthant {
@@ -52,10 +53,9 @@ schedule = "constant"
 
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::string& text)
-      : path_((fs::temp_directory_path() / "orthant_check_XXXXXX.toml").string()) {
+  explicit TemporaryFile(const std::string& text) : path_((temporary_folder() / "orthant_check_XXXXXX.toml").string()) {
     const int handle = mkstemps(path_.data(), 5);
-    require(handle >= 0, "cannot make a file in {}", fs::temp_directory_path().string());
+    require(handle >= 0, "cannot make a file in {}", temporary_folder().string());
     close(handle);
     std::ofstream(path_) << text;
   }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <thread>
 
+#include "core/base/temporary_folder.h"
 #include "core/conformance/adjoints.h"
 #include "core/conformance/child.h"
 #include "core/conformance/recording_communicator.h"
@@ -229,9 +230,8 @@ void add_owned(std::vector<float>& to, Trainer& trainer, const Plan& plan, Strea
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() : path_((std::filesystem::temp_directory_path() / "orthant_check_XXXXXX").string()) {
-    require(mkdtemp(path_.data()) != nullptr, "cannot make a folder in {}",
-            std::filesystem::temp_directory_path().string());
+  TemporaryFolder() : path_((temporary_folder() / "orthant_check_XXXXXX").string()) {
+    require(mkdtemp(path_.data()) != nullptr, "cannot make a folder in {}", temporary_folder().string());
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/arch/cost.h"
+#include "core/arch/param_specs.h"
 #include "core/arch/parameter_table.h"
 #include "core/conformance/kind_checks.h"
 #include "core/data/source.h"
@@ -27,26 +28,6 @@ Stood stood(const KindUnderTest& kind, const Settings& settings, int block) {
   return {ffn_part(settings), ffn_place(settings, block)};
 }
 
-// What is wrong with one parameter; empty: nothing.
-std::string wrong_spec(const ParamSpec& spec, const std::string& stem) {
-  if (!spec.name.starts_with(stem + ".")) {
-    return fmt::format("parameter '{}' does not begin with '{}.'", spec.name, stem);
-  }
-  if (spec.global.rank() < 1 || spec.global.rank() > 2 || spec.global.elements() < 1) {
-    return fmt::format("parameter '{}' has shape {}, expected one or two sizes above 0", spec.name, spec.global);
-  }
-  for (int i = 0; i < 2; ++i) {
-    const std::int64_t size = i < spec.global.rank() ? spec.global[i] : 1;
-    if (spec.units[i] < 0 || (spec.units[i] > 0 && size % spec.units[i] != 0)) {
-      return fmt::format("parameter '{}': {} units do not divide its size {}", spec.name, spec.units[i], size);
-    }
-    if (spec.split[i].has_value() && i >= spec.global.rank()) {
-      return fmt::format("parameter '{}' is split along a dimension that it has not", spec.name);
-    }
-  }
-  return spec.expert.has_value() ? fmt::format("parameter '{}' is of an expert; a part has none", spec.name) : "";
-}
-
 bool same(const std::vector<ParamSpec>& a, const std::vector<ParamSpec>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const ParamSpec& x, const ParamSpec& y) {
     return x.name == y.name && x.global == y.global && x.region == y.region && x.split[0] == y.split[0] &&
@@ -63,7 +44,7 @@ Finding check_part_parameters(const KindUnderTest& kind) {
     const Stood here = stood(kind, settings, block);
     const std::vector<ParamSpec> specs = here.part.parameters(here.place);
     for (const ParamSpec& spec : specs) {
-      if (const std::string wrong = wrong_spec(spec, here.place.stem); !wrong.empty()) {
+      if (const std::string wrong = wrong_part_spec(spec, here.place.stem); !wrong.empty()) {
         return Finding::failed(wrong);
       }
     }

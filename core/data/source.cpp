@@ -198,7 +198,11 @@ std::unique_ptr<Sequences> open_sequences(const Settings& settings, bool may_wri
     tokenizer_hash(settings);  // one tokenizer made all of token files
     return BlendedSource::open(source, settings, may_write);
   }
-  return may_write ? source.open(settings) : source.peek(settings);
+  std::unique_ptr<Sequences> sequences = may_write ? source.open(settings) : source.peek(settings);
+  if (may_write && sequences == nullptr) {
+    throw SettingError("data.source", fmt::format("source '{}' opens nothing", settings.data.source));
+  }
+  return sequences;
 }
 
 }  // namespace

@@ -34,6 +34,13 @@ SyntheticSource::SyntheticSource(const Settings& settings)
     throw ConfigError(
         fmt::format("model.vocab_size: the synthetic source needs 2 tokens or more, found {}", vocabulary_));
   }
+  constexpr std::int64_t most = std::int64_t{1} << 20;  // a second to find what is drawn how often
+  if (vocabulary_ > most) {
+    throw SettingError("model.vocab_size",
+                       fmt::format("model.vocab_size: the synthetic source makes at most {} tokens, "
+                                   "found {}",
+                                   most, vocabulary_));
+  }
   const std::size_t states = static_cast<std::size_t>(vocabulary_);
   successor_.resize(states * branches_);
   probability_.resize(states * branches_);

@@ -11,10 +11,12 @@ Block::Block(const ParamStore& store, Plan& plan, int block) : layer_(static_cas
   norm1_.emplace(store, stem + ".input_layernorm", settings);
   attention_ = attention_part(settings).make(attention_place(settings, block), store, plan);
   norm2_.emplace(store, stem + ".post_attention_layernorm", settings);
+  require(attention_ != nullptr, "attention part '{}' makes no layer for block {}", settings.model.attention, block);
   if (block_has_experts(settings, block)) {
     moe_.emplace(store, stem + ".block_sparse_moe", plan, block + 1);
   } else {
     ffn_ = ffn_part(settings).make(ffn_place(settings, block), store, plan);
+    require(ffn_ != nullptr, "FFN part '{}' makes no layer for block {}", settings.model.ffn, block);
   }
 }
 

@@ -222,10 +222,11 @@ void ElfImage::notes(const std::function<void(std::string_view, std::uint32_t, B
     for (std::uint64_t at = 0; notes.size() - at >= sizeof(Elf64_Nhdr);) {
       const auto note = read<Elf64_Nhdr>(notes, at, "a note");
       const std::uint64_t name = at + sizeof note;
-      const std::uint64_t descriptor = name + aligned(note.n_namesz, alignment);
+      // Offsets are aligned, not sizes: 12 bytes of header and "GNU" fill 16, with either alignment.
+      const std::uint64_t descriptor = at + aligned(sizeof note + note.n_namesz, alignment);
       check(descriptor <= notes.size() && note.n_descsz <= notes.size() - descriptor, "a note has no end");
       visit({notes.data() + name, note.n_namesz}, note.n_type, notes.subspan(descriptor, note.n_descsz));
-      at = std::min<std::uint64_t>(descriptor + aligned(note.n_descsz, alignment), notes.size());
+      at = std::min<std::uint64_t>(at + aligned(descriptor - at + note.n_descsz, alignment), notes.size());
     }
   }
 }

@@ -20,6 +20,8 @@ decltype(auto) as_plugin(const std::string& name, const char* what, Work&& work)
     throw;
   } catch (const std::exception& failure) {
     throw Error(fmt::format("plugin '{}' failed to {}: {}", name, what, failure.what()));
+  } catch (...) {
+    throw Error(fmt::format("plugin '{}' failed to {}: it threw what is no std::exception", name, what));
   }
 }
 

@@ -42,9 +42,16 @@ Device& Plan::device() const {
 
 namespace {
 
+void require_seam(bool given, const char* what, const std::string& by) {
+  if (!given) {
+    throw ConfigError(fmt::format("plugin '{}' gives a null {}", by, what));
+  }
+}
+
 template <class Seam>
 void bind_once(std::unique_ptr<Seam>& place, std::unique_ptr<Seam> seam, const char* what, const std::string& by,
                std::vector<std::string>& log) {
+  require_seam(seam != nullptr, what, by);
   if (place != nullptr) {
     const auto earlier = std::find_if(
         log.begin(), log.end(), [&](const std::string& line) { return line.ends_with(fmt::format(": {}", what)); });
@@ -58,6 +65,7 @@ void bind_once(std::unique_ptr<Seam>& place, std::unique_ptr<Seam> seam, const c
 }  // namespace
 
 void Plan::bind(Site site, std::unique_ptr<Boundary> boundary, Dim moves) {
+  require_seam(boundary != nullptr, "boundary", current_);
   const auto crossed = [&](const SiteInfo& info) { return info.site == site; };
   if (std::none_of(sites().begin(), sites().end(), crossed)) {
     throw ConfigError(
@@ -85,10 +93,12 @@ void Plan::bind(std::unique_ptr<AttentionCore> core) {
   bind_once(core_, std::move(core), "attention core", current_, bound_by_);
 }
 void Plan::chain(std::unique_ptr<Keeper> keeper) {
+  require_seam(keeper != nullptr, "keeper", current_);
   keepers_->add(current_, std::move(keeper));
   bound_by_.push_back(current_ + ": keeper");
 }
 void Plan::chain(std::unique_ptr<Stash> stash) {
+  require_seam(stash != nullptr, "stash", current_);
   stashes_.push_back(named(std::move(stash), current_));
   bound_by_.push_back(current_ + ": stash");
 }

@@ -135,17 +135,10 @@ void print_why(const Config& config, int ranks, const BenchOptions& options) {
   put("{}", text_of(causes));
 }
 
-int bench_step(const ConfigArguments& arguments, const BenchOptions& options) {
-  Config config = load_config(arguments);
-  const int ranks = checked_ranks(config, Ranks::threads);
-  if (options.why) {
-    print_why(config, ranks, options);
-    return 0;
-  }
+void time_steps(const Config& config, const BenchOptions& options) {
   Steps steps(config, options.profile);
   if (options.serve) {
-    serve(steps);
-    return 0;
+    return serve(steps);
   }
   for (int i = 0; i < options.warmup; ++i) {
     steps.run();
@@ -167,6 +160,17 @@ int bench_step(const ConfigArguments& arguments, const BenchOptions& options) {
   if (steps.profiler() != nullptr) {
     print_profile(*steps.profiler(), options.steps, total);
   }
+}
+
+int bench_step(const ConfigArguments& arguments, const BenchOptions& options) {
+  Config config = load_config(arguments);
+  const int ranks = checked_ranks(config, Ranks::threads);
+  if (!options.why || options.profile) {
+    time_steps(config, options);
+  }
+  if (options.why) {
+    print_why(config, ranks, options);
+  }
   return 0;
 }
 
@@ -183,11 +187,12 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   command->add_option("--steps", options->steps, "Steps to time")->check(CLI::Range(1, 100000));
   command->add_option("--warmup", options->warmup, "Steps before them")->check(CLI::Range(0, 100000));
   auto* serve_flag = command->add_flag("--serve", options->serve, "Read 'step N' lines, answer with JSON lines");
-  command->add_flag("--profile", options->profile, "Print the share of each operation")->excludes(serve_flag);
+  auto* profile_flag =
+      command->add_flag("--profile", options->profile, "Print the share of each operation")->excludes(serve_flag);
   auto* why_flag = command->add_flag("--why", options->why,
                                      "Say what stands between a step and the rate of a large product, of any layout");
   why_flag->excludes(serve_flag);
-  command->add_flag("--json", options->json, "What --why says, as JSON")->needs(why_flag);
+  command->add_flag("--json", options->json, "What --why says, as JSON")->needs(why_flag)->excludes(profile_flag);
   command->callback([arguments, options, &exit_code] { exit_code = bench_step(*arguments, *options); });
   add_peer_data_command(*bench, exit_code);
 }

@@ -58,6 +58,9 @@ struct ConfigArguments {
 };
 std::shared_ptr<ConfigArguments> add_config_arguments(CLI::App& command, bool file_required = true);
 
+// What `orthant launch` does with it, on this machine. Returns its exit code.
+int launch_here(const ConfigArguments& arguments);
+
 // Loads it, with the keys that the plugins found on this machine declare. Errors: ConfigError.
 Config load_config(const ConfigArguments& arguments);
 

@@ -57,7 +57,7 @@ std::shared_ptr<ConfigArguments> add_config_arguments(CLI::App& command, bool fi
 }
 
 Config load_config(const ConfigArguments& arguments) {
-  return load_config(arguments.file, arguments.overrides, keys_of_plugin, kinds_of_plugin);
+  return load_config(arguments.file, arguments.overrides, keys_of_plugin, kinds_of_plugin, check_layout);
 }
 
 Config load_config_only(const ConfigArguments& arguments) {
@@ -69,7 +69,7 @@ Config load_config_only(const ConfigArguments& arguments) {
         }
         return keys_of_plugin(plugin);
       },
-      kinds_of_plugin);
+      kinds_of_plugin, check_layout);
 }
 
 int checked_ranks(Config& config, Ranks ranks, bool begins) {

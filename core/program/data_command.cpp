@@ -195,7 +195,7 @@ void add_data_command(CLI::App& app, int& exit_code) {
 
   CLI::App* prepare_command = data->add_subcommand("prepare", "Write texts as one token file");
   add_text_options(*prepare_command, *options);
-  prepare_command->add_option("-o,--output", options->output, "The token file to write")->required();
+  prepare_command->add_option("-o,--output", options->output, "The token file to write")->required()->check(not_empty);
   prepare_command
       ->add_option("--tokenizer", options->tokenizer, "bytes, a tokenizer.json, a SentencePiece .model, or a folder")
       ->capture_default_str();
@@ -207,7 +207,7 @@ void add_data_command(CLI::App& app, int& exit_code) {
 
   CLI::App* tokenizer = data->add_subcommand("tokenizer", "Train a SentencePiece tokenizer with byte fallback");
   add_text_options(*tokenizer, *options);
-  tokenizer->add_option("-o,--output", options->output, "The .model to write")->required();
+  tokenizer->add_option("-o,--output", options->output, "The .model to write")->required()->check(not_empty);
   tokenizer->add_option("--vocab-size", options->training.vocabulary, "Tokens, 256 bytes among them")
       ->required()
       ->check(CLI::Range(260, 1 << 24));

@@ -70,7 +70,9 @@ void add_eval_command(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<EvalOptions>();
   auto json = std::make_shared<bool>(false);
   o->threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  command->add_option("RUN", o->model, "A run's or a checkpoint's folder, or a published model's")->required();
+  command->add_option("RUN", o->model, "A run's or a checkpoint's folder, or a published model's")
+      ->required()
+      ->check(not_empty);
   command->add_option("FILES", o->files, "Texts");
   command->add_option("--task", o->tasks, "JSON lines with context, choices and answer, or with prompt and answer")
       ->allow_extra_args(false);

@@ -29,8 +29,10 @@ void add_export_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("export", "Write the weights of a run as transformers reads them");
   auto options = std::make_shared<ExportOptions>();
   auto dtype = std::make_shared<std::string>();
-  command->add_option("RUN", options->run, "A run's folder (its newest checkpoint), or a checkpoint's")->required();
-  command->add_option("-o,--output", options->output, "The folder to make")->required();
+  command->add_option("RUN", options->run, "A run's folder (its newest checkpoint), or a checkpoint's")
+      ->required()
+      ->check(not_empty);
+  command->add_option("-o,--output", options->output, "The folder to make")->required()->check(not_empty);
   command
       ->add_option("--dtype", *dtype,
                    "Type of the weights: fp32, bf16; without it that of the model which the run began from, else fp32")

@@ -66,7 +66,9 @@ void add_generate_command(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<GenerateOptions>();
   auto json = std::make_shared<bool>(false), processes = std::make_shared<bool>(false);
   o->threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  command->add_option("RUN", o->model, "A run's or a checkpoint's folder, or a published model's")->required();
+  command->add_option("RUN", o->model, "A run's or a checkpoint's folder, or a published model's")
+      ->required()
+      ->check(not_empty);
   command->add_option("--prompt", o->prompts, "A text to go on with; several may be given")->allow_extra_args(false);
   command->add_option("--prompts", o->files, "JSON lines: {\"prompt\": TEXT}, or {\"ids\": [...]}")
       ->allow_extra_args(false);

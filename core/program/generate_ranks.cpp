@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/base/output.h"
+#include "core/base/temporary_folder.h"
 #include "core/generate/layout.h"
 #include "core/program/rank_start.h"
 #include "core/run/rank.h"
@@ -66,7 +67,7 @@ RunRanks ranks_of(const ExternalRank& external) {
     check_size(external, ranks);
     LaunchPlan plan;
     // The folder is everybody's: a secret of another user must not stand in the way.
-    const fs::path secret_beside = fs::temp_directory_path() / fmt::format("orthant-generate-{}", geteuid());
+    const fs::path secret_beside = temporary_folder() / fmt::format("orthant-generate-{}", geteuid());
     RankStart start(plan, run, external, ranks, secret_beside, false);
     for (const auto& [name, value] : plan.environment) {
       setenv(name.c_str(), value.c_str(), 1);
@@ -113,7 +114,7 @@ void take_answers(int rank, int answers) {
 
 int start_processes(const GenerateOptions& o, const OpenedModel& model, int ranks) {
   const Config& config = model.config();
-  const fs::path folder = fs::temp_directory_path() / ("orthant-generate-" + new_id());
+  const fs::path folder = temporary_folder() / ("orthant-generate-" + new_id());
   LaunchPlan plan;
   plan.command = own_command(own_words());
   plan.run_directory = folder;

@@ -41,11 +41,14 @@ void print(const ImportOptions& options, const ImportResult& result) {
 void add_import_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("import", "Make a run of a published model's folder");
   auto options = std::make_shared<ImportOptions>();
-  command->add_option("DIR", options->source, "A folder with config.json and safetensors")->required();
-  command->add_option("-o,--output", options->output, "The run's folder, to be made")->required();
+  command->add_option("DIR", options->source, "A folder with config.json and safetensors")
+      ->required()
+      ->check(not_empty);
+  command->add_option("-o,--output", options->output, "The run's folder, to be made")->required()->check(not_empty);
   command->add_option("--leave-out", options->left_out, "Tensors that are not to be used, by name; * and ? match")
       ->allow_extra_args(false);
-  command->add_option("--check", options->check_by, "A Python with transformers: compare logits with what it computes");
+  command->add_option("--check", options->check_by, "A Python with transformers: compare logits with what it computes")
+      ->check(not_empty);
   command->callback([options, &exit_code] {
     print(*options, import_model(*options, keys_of_plugin, kinds_of_plugin));
     exit_code = static_cast<int>(ExitCode::ok);

@@ -230,6 +230,10 @@ int launch(const ConfigArguments& arguments, const LaunchOptions& options) {
 
 }  // namespace
 
+int launch_here(const ConfigArguments& arguments) {
+  return launch(arguments, {});
+}
+
 void add_launch_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("launch", "Train on several ranks: start, watch and restart them");
   command->footer(
@@ -238,6 +242,7 @@ void add_launch_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<LaunchOptions>();
   command->add_option("--nproc", options->nproc, "Ranks to start; auto: what the layout needs")->type_name("N|auto");
   command->add_option("--hostfile", options->hostfile, "Machines ('host slots=N' lines), started by mpirun")
+      ->check(not_empty)
       ->type_name("FILE");
   command
       ->add_option("--max-restarts", options->max_restarts,

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <string_view>
@@ -83,12 +84,18 @@ int run(CLI::App& app, int argc, char** argv, const int& exit_code) {
   } catch (const std::bad_alloc&) {
     say_out_of_memory();
     return static_cast<int>(orthant::ExitCode::failure);
+  } catch (const std::filesystem::filesystem_error& error) {
+    orthant::say("orthant: cannot use '{}': {}", error.path1().string(), error.code().message());
+    return static_cast<int>(orthant::ExitCode::failure);
   } catch (const std::system_error& error) {
     const bool no_thread = error.code() == std::errc::resource_unavailable_try_again;
     orthant::say("orthant: {}", no_thread ? no_more_threads : error.what());
     return static_cast<int>(orthant::ExitCode::failure);
   } catch (const std::exception& error) {
     orthant::say("orthant: internal error: {}", error.what());
+    return static_cast<int>(orthant::ExitCode::failure);
+  } catch (...) {
+    orthant::say("orthant: internal error: something was thrown that is no std::exception, perhaps by a plugin");
     return static_cast<int>(orthant::ExitCode::failure);
   }
 }

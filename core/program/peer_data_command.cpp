@@ -157,7 +157,7 @@ void add_peer_data_command(CLI::App& bench, int& exit_code) {
   auto options = std::make_shared<PeerDataOptions>();
   command->add_option("--steps", options->steps, "Steps to write batches of; as many as run.steps if not given")
       ->check(CLI::Range(1, 1000000));
-  command->add_option("-o,--output", options->output, "The folder to make")->required();
+  command->add_option("-o,--output", options->output, "The folder to make")->required()->check(not_empty);
   command->callback([arguments, options, &exit_code] {
     peer_data(*arguments, *options);
     exit_code = static_cast<int>(ExitCode::ok);

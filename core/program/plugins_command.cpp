@@ -100,8 +100,9 @@ void list() {
 void add_plugins_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("plugins", "List the plugins that are found, and their keys; check one");
   auto options = std::make_shared<PluginsOptions>();
-  CLI::Option* file =
-      command->add_option("--check", options->check, "Run the conformance suite on this plugin")->type_name("FILE.so");
+  CLI::Option* file = command->add_option("--check", options->check, "Run the conformance suite on this plugin")
+                          ->check(not_empty)
+                          ->type_name("FILE.so");
   command->add_option("--set", options->overrides, "A key of the plugin for the suite, as in --set plugins.mine.size=2")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false)

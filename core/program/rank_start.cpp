@@ -48,9 +48,10 @@ void check_communicator(const Config& config, const std::optional<ExternalRank>&
   }
   if (name == "local" && !external->on_one_machine) {
     throw ConfigError(fmt::format(
-        "{}: it serves the ranks of one machine, and {} does not say that these are on one. For several machines start "
-        "them by mpirun, srun or `./launch --hostfile`, with communicator = \"mpi\" (--set run.communicator=mpi)",
-        found, external->launcher));
+        "{}: it serves the ranks of one machine, and {} does not say that these are on one (this is {}). For several "
+        "machines start them by mpirun, srun or `./launch --hostfile`, with communicator = \"mpi\" "
+        "(--set run.communicator=mpi)",
+        found, external->launcher, external->describe()));
   }
   if (name == "mpi" && !external->known_to_mpi) {
     throw ConfigError(fmt::format(

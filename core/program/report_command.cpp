@@ -55,9 +55,13 @@ void report(const ReportOptions& options) {
 void add_report_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("report", "Write an HTML page about runs or a study");
   auto options = std::make_shared<ReportOptions>();
-  command->add_option("RUN", options->folders, "Folders of runs, or the folder of one study")->required();
-  command->add_option("-o,--output", options->output,
-                      "The page to write (default: report.html, in the run's folder where there is one run)");
+  command->add_option("RUN", options->folders, "Folders of runs, or the folder of one study")
+      ->required()
+      ->check(not_empty);
+  command
+      ->add_option("-o,--output", options->output,
+                   "The page to write (default: report.html, in the run's folder where there is one run)")
+      ->check(not_empty);
   command->callback([options, &exit_code] {
     report(*options);
     exit_code = static_cast<int>(ExitCode::ok);

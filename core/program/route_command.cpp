@@ -97,9 +97,9 @@ int route(const RouteOptions& options) {
 void add_route_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("route", "What recorded routing would have made of other settings");
   auto o = std::make_shared<RouteOptions>();
-  command->add_option("RUN", o->run, "The folder of a run with run.record_routing")->required();
+  command->add_option("RUN", o->run, "The folder of a run with run.record_routing")->required()->check(not_empty);
   const auto list = [&](const char* name, auto& to, const char* help) {
-    return command->add_option(name, to, help)->delimiter(',');
+    return command->add_option(name, to, help)->delimiter(',')->check(not_empty);
   };
   list("--capacity-factor", o->capacity_factors, "Capacity factors; 0: dropless");
   list("--router", o->routers, "Gates, by name");

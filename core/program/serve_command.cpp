@@ -24,7 +24,9 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("serve", "Answer completions over HTTP (OpenAI's interface)");
   auto o = std::make_shared<ServeOptions>();
   o->threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  command->add_option("RUN", o->model, "A run's or a checkpoint's folder, or a published model's")->required();
+  command->add_option("RUN", o->model, "A run's or a checkpoint's folder, or a published model's")
+      ->required()
+      ->check(not_empty);
   command->add_option("--host", o->host, "An address of this machine; beyond loopback a token is needed");
   command->add_option("--port", o->port, "0: a free one, which is printed")
       ->capture_default_str()

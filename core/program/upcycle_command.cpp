@@ -31,8 +31,10 @@ void add_upcycle_command(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("upcycle", "Make a mixture of experts of a dense model, with the same outputs");
   auto o = std::make_shared<UpcycleOptions>();
-  command->add_option("RUN", o->source, "A run's or a checkpoint's folder, or a published model's")->required();
-  command->add_option("-o,--output", o->output, "The new run's folder, to be made")->required();
+  command->add_option("RUN", o->source, "A run's or a checkpoint's folder, or a published model's")
+      ->required()
+      ->check(not_empty);
+  command->add_option("-o,--output", o->output, "The new run's folder, to be made")->required()->check(not_empty);
   command->add_option("--experts", o->experts, "Experts of each block")->required();
   command->add_option("--granularity", o->granularity, "Slices of an FFN, each an expert")->capture_default_str();
   command->add_option("--top-k", o->top_k, "Whole FFNs of a token")->capture_default_str();

@@ -33,6 +33,8 @@ class Checks {
   Checks(const Config& config, Ranks ranks)
       : config_(config), run_(config.settings.run), ranks_(ranks), refused_(config.diagnostics()) {}
 
+  void add(const Diagnostics& others) { refused_.add(others); }
+
   void device() {
     if (!known("device", run_.device, own_devices)) {
       return;
@@ -151,7 +153,7 @@ class Checks {
   }
 
   void refuse(const char* setting, const std::string& message, const std::string& advice) {
-    refused_.add(config_.tables.empty() ? "default" : config_.origin(setting), message, advice);
+    refused_.add(config_.tables.empty() ? "default" : config_.nearest_origin(setting), message, advice);
   }
 
   // Whether it is one of Orthant's own, or a library that lies here.
@@ -196,10 +198,19 @@ class Checks {
 }  // namespace
 
 StartCheck check_start(Config& config, Ranks ranks, bool begins) {
-  StartCheck found{.world_size = check_layout(config), .notes = layout_notes(config)};
+  StartCheck found;
   Checks checks(config, ranks);
+  bool divides = false;
+  try {
+    found = {.world_size = check_layout(config), .notes = layout_notes(config)};
+    divides = true;
+  } catch (const RefusedConfig& refused) {
+    checks.add(refused.problems());
+  }
   checks.device();
-  checks.communicator(found.world_size);
+  if (divides) {
+    checks.communicator(found.world_size);
+  }
   checks.data();
   if (begins) {
     checks.weights();

@@ -90,7 +90,10 @@ RunLock::RunLock(const fs::path& run_folder, const std::string& job, Holder hold
   const fs::path folder = fs::is_symlink(run_folder, failed) ? fs::weakly_canonical(run_folder, failed) : run_folder;
   const fs::path parent = folder.has_parent_path() ? folder.parent_path() : ".";
   fs::create_directories(parent, failed);
-  require(!failed, "cannot make the folder {}: {}", parent.string(), failed.message());
+  if (failed) {
+    throw ConfigError(
+        fmt::format("cannot make the folder {}: {}; name another by run.directory", parent.string(), failed.message()));
+  }
   const fs::path file = parent / ("." + folder.filename().string() + ".lock");
   const auto without = [&](const char* what, int error) {
     missing_ = fmt::format("cannot {} {}: {}; nothing but ids keeps another job out of this run folder", what,

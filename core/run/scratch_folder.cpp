@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "core/base/file_lock.h"
+#include "core/base/temporary_folder.h"
 #include "core/run/run_ids.h"
 
 namespace orthant {
@@ -40,7 +41,7 @@ void remove_what_was_left(const fs::path& among) {
 }  // namespace
 
 ScratchFolder::ScratchFolder() {
-  const fs::path among = fs::temp_directory_path();
+  const fs::path among = temporary_folder();
   remove_what_was_left(among);
   path_ = among / (folder_prefix + new_id());
   std::error_code error;

@@ -63,6 +63,14 @@ std::string origin_of(const Config& config, const std::string& setting) {
   }
 }
 
+std::string nearest_of(const Config& config, const std::string& setting) {
+  try {
+    return config.nearest_origin(setting);
+  } catch (const Error&) {
+    return "default";
+  }
+}
+
 bool is_written(const std::string& origin) {
   return origin != "default";
 }
@@ -97,8 +105,12 @@ void collect(const Config& config, const std::string& origin, Diagnostics& to, P
   } catch (const LayoutError& refused) {
     to.add(place_of(config, refused, origin), refused.what(), advice_for(config, refused));
   } catch (const SettingError& refused) {
-    const std::string written = origin_of(config, refused.setting());
-    to.add(is_written(written) ? written : origin, refused.what(), "change " + refused.setting());
+    const std::string written = origin_of(config, refused.setting()), text = refused.what();
+    const std::size_t end = std::min(text.find('\n'), text.size());  // the rest is advice
+    to.add(is_written(written)  ? written
+           : is_written(origin) ? origin
+                                : nearest_of(config, refused.setting()),
+           text.substr(0, end), end < text.size() ? text.substr(end + 1) : "change " + refused.setting());
   } catch (const ConfigError& refused) {
     to.add(origin, refused.what());
   }

@@ -65,6 +65,9 @@ void Observers::after_step(StepReport& report) {
             "above 0 (1.25, say), or leave the share at 1",
             one.name, share, report.step + 1);
     for (const auto& [key, value] : metrics) {
+      require(!key.empty() && std::all_of(key.begin(), key.end(), [](unsigned char c) { return c > ' ' && c < 0x7f; }),
+              "hook '{}' gives a metric whose name is not printable ASCII without blanks, after step {}", one.name,
+              report.step + 1);
       report.metrics[one.name + "." + key] = value;
     }
   }

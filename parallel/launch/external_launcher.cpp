@@ -105,6 +105,10 @@ std::string joined(const EnvironmentLookup& environment, std::initializer_list<c
   return key;
 }
 
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
 }  // namespace
 
 EnvironmentLookup process_environment() {
@@ -145,7 +149,10 @@ std::optional<ExternalRank> find_external_rank(const EnvironmentLookup& environm
     }
     torchrun->run_key =
         "torchrun." + joined(environment, {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"});
-    torchrun->local_size = size_in(environment, "LOCAL_WORLD_SIZE");
+    // Ranks that meet at an address of the machine itself are all on it.
+    torchrun->local_size = !environment("LOCAL_WORLD_SIZE") && is_loopback(*environment("MASTER_ADDR"))
+                               ? torchrun->world_size
+                               : size_in(environment, "LOCAL_WORLD_SIZE");
     torchrun->on_one_machine = torchrun->local_size == torchrun->world_size;
     torchrun->known_to_mpi = (openmpi && agree(*torchrun, *openmpi)) || (slurm && agree(*torchrun, *slurm));
     return torchrun;

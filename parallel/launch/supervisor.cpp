@@ -116,7 +116,9 @@ int supervise(const LaunchPlan& plan) {
   const std::filesystem::path logs =
       plan.run_directory / (plan.starting_logs.empty() ? std::string("logs") : plan.starting_logs);
   std::filesystem::create_directories(logs, error);
-  require(!error, "cannot make the folder {}: {}", logs.string(), error.message());
+  if (error) {
+    throw ConfigError(fmt::format("cannot make the folder {}: {}", logs.string(), error.message()));
+  }
 
   SignalScope signals;
   Console console(plan.output, plan.error, plan.plain_output);

@@ -43,6 +43,14 @@ void CpuStream::dispatch_plan(const Tensor& row, const Tensor& source, const Ten
   std::int32_t* const from = source.as<std::int32_t>();                                      // [room]
   const std::int64_t choices = config.group_tokens * k_count;                                // of one group
 
+  // A gate may be anybody's, and what it left unwritten is some number.
+  const std::int32_t* const beyond =
+      std::find_if(chosen, chosen + tokens * k_count, [&](std::int32_t e) { return e >= experts; });
+  require(beyond == chosen + tokens * k_count,
+          "dispatch_plan: token {} has expert {} as its choice {}; the gate (moe.router) must write 0 to {}, or -1 for "
+          "none",
+          (beyond - chosen) / k_count, *beyond, (beyond - chosen) % k_count, experts - 1);
+
   // Seats, group by group: packed becomes 0 for a kept choice, -1 for the others.
   std::vector<std::int32_t> kept(groups * experts, 0), refused(kept);
   parallel_for(threads_, groups, 1, [&](std::int64_t begin, std::int64_t end) {

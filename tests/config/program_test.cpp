@@ -80,6 +80,43 @@ TEST_F(Program, ABadConfigurationExitsWith78AndSaysWhyOnStderr) {
   EXPECT_EQ(orthant("config 2>/dev/null").code, 78);
 }
 
+// Also what does not divide, which the plugins find.
+TEST_F(Program, EveryMistakeIsReportedAtOnceWithItsPlace) {
+  const std::string layout = "[batch]\nsequences = 8\n[plugins.data]\nsize = 3\n";
+  const std::string file =
+      "'" + folder_.write("bad.toml", "[run]\nnmae = \"x\"\n[data]\npath = [\"nowhere.txt\"]\n" + layout) + "'";
+  for (const char* command : {"config ", "launch ", "plan ", "train "}) {
+    EXPECT_THAT(
+        orthant(command + file + " 2>&1").output,
+        testing::AllOf(HasSubstr("3 errors"), HasSubstr("bad.toml:2:1: unknown key 'nmae'"),
+                       HasSubstr("bad.toml:4:9: [data] path"), HasSubstr("bad.toml:8:8: 8 units of dim 'batch'")))
+        << command;
+  }
+  // Beside what only the start finds.
+  const std::string device =
+      "'" + folder_.write("device.toml", "[run]\ndevice = \"abacus\"\n[data]\nsource = \"synthetic\"\n" + layout) + "'";
+  EXPECT_THAT(orthant("launch " + device + " 2>&1").output,
+              testing::AllOf(HasSubstr("2 errors"), HasSubstr("device.toml:2:10: "), HasSubstr("device.toml:8:8: ")));
+}
+
+// A key that nobody wrote: beside one that somebody did.
+TEST_F(Program, AMistakeOfADefaultHasAPlaceToo) {
+  EXPECT_THAT(
+      orthant("config " + good_ + " --set 'lora.targets=\"x\"' 2>&1").output,
+      testing::AllOf(HasSubstr("--set:1:14: lora.rank: 0 makes no adapters"), HasSubstr("    = write rank = 8")));
+}
+
+TEST_F(Program, ConversationsArePackedAndPlainInBytesUnlessSaidOtherwise) {
+  folder_.write("chat.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+  const std::string file =
+      "'" + folder_.write("chat.toml", "[data]\nsource = \"chat\"\npath = [\"chat.jsonl\"]\n") + "'";
+  const Outcome resolved = orthant("config --resolved " + file);
+  EXPECT_EQ(resolved.code, 0);
+  EXPECT_THAT(resolved.output,
+              testing::AllOf(HasSubstr("documents = \"packed\""), HasSubstr("chat_template = \"plain\"")));
+  EXPECT_EQ(orthant("config " + file + " --set data.documents=stream 2>/dev/null").code, 78);
+}
+
 TEST_F(Program, AModelThatIsNotThereExitsWith78) {
   for (const char* words : {"eval /nowhere a.txt", "generate /nowhere --prompt a", "serve /nowhere",
                             "export /nowhere -o out", "upcycle /nowhere --experts 2 -o out", "distil /nowhere -o out",
@@ -97,6 +134,12 @@ TEST_F(Program, WrongUsageExitsWith2) {
     const Outcome refused = orthant(std::string(words) + " 2>&1 >/dev/null");
     EXPECT_EQ(refused.code, 2) << words;
     EXPECT_THAT(refused.output, HasSubstr("not expected: ")) << words;
+  }
+  // Variables of a shell that were not set.
+  for (const char* words :
+       {"generate '' --prompt a", "export '' -o out", "export a -o ''", "report ''", "plugins --check ''",
+        "launch c.toml --hostfile ''", "launch c.toml --resume ''", "route r --capacity-factor ''"}) {
+    EXPECT_EQ(orthant(std::string(words) + " 2>/dev/null").code, 2) << words;
   }
   EXPECT_EQ(orthant("data --help").code, 0);
   EXPECT_EQ(orthant("data prepare --help").code, 0);

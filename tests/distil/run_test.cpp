@@ -316,6 +316,22 @@ TEST_F(Distil, WhatCannotBeRightIsRefusedBeforeRanksStart) {
   EXPECT_THAT(refusal({teacher + "\"" + folder_.run("teacher").string() + "\""}), HasSubstr("[distil] teacher: '"));
 }
 
+// As a launch of the configuration with this teacher.
+TEST_F(Distil, TheCommandTrainsAConfigurationFromATeacher) {
+  folder_.write("own.toml", std::string(teacher_toml) + "[train]\n");
+  const std::vector<std::string> own = {"--set", "run.name=own", "--set", "run.steps=2", "--set", "moe.experts=0"};
+  std::vector<std::string> words = {"distil", "runs/teacher", "own.toml"};
+  words.insert(words.end(), own.begin(), own.end());
+  const Result result = folder_.orthant(words);
+  ASSERT_EQ(result.code, 0) << result.error;
+  EXPECT_TRUE(last_line("own").contains("distil_loss"));
+  EXPECT_THAT(run_test::lines_of(folder_.run("own") / "config.resolved.toml"),
+              testing::Contains(HasSubstr("teacher = \"" + folder_.run("teacher").string())));
+  EXPECT_EQ(folder_.orthant({"distil", "runs/teacher"}).code, 2) << "neither";
+  EXPECT_EQ(folder_.orthant({"distil", "runs/teacher", "own.toml", "-o", "student"}).code, 2) << "both";
+  EXPECT_EQ(folder_.orthant({"distil", "runs/teacher", "own.toml", "--layers", "1"}).code, 2);
+}
+
 TEST_F(Distil, TheCommandRefusesWhatItCannotMake) {
   const auto refused = [&](const std::vector<std::string>& words) {
     const Result result = folder_.orthant(words);

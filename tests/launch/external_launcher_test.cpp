@@ -88,6 +88,10 @@ TEST(ExternalLauncher, SaysWhetherAllRanksAreOnOneMachine) {
   EXPECT_FALSE(find(kTorchrun)->on_one_machine);
   EXPECT_TRUE(find(kTorchrun + Variables{{"LOCAL_WORLD_SIZE", "4"}})->on_one_machine);
   EXPECT_FALSE(find(kTorchrun + Variables{{"LOCAL_WORLD_SIZE", "2"}})->on_one_machine);
+  Variables here = kTorchrun;
+  here["MASTER_ADDR"] = "127.0.0.1";
+  EXPECT_TRUE(find(here)->on_one_machine) << "no other machine meets at this address";
+  EXPECT_FALSE(find(here + Variables{{"LOCAL_WORLD_SIZE", "2"}})->on_one_machine);
   EXPECT_TRUE(find(kOpenMpi + Variables{{"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}})->on_one_machine);
   EXPECT_FALSE(find(kOpenMpi + Variables{{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}})->on_one_machine);
   EXPECT_FALSE(find(kSlurm)->on_one_machine);

@@ -1,4 +1,4 @@
-// The promise of memory.limit: an upper bound that no routing exceeds, refusals whose advice holds, and "fit".
+// The promise of memory.limit: an upper bound that no routing exceeds.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,15 +7,14 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
-#include <set>
-#include <sstream>
 
 #include "core/dry_run/promise.h"
 #include "core/run/recorded_routing.h"
 #include "parallel/local/thread_world.h"
+#include "tests/plan/memory_refusal.h"
 #include "tests/support/experiment.h"
 
-namespace orthant::promise_test {
+namespace orthant::plan_test::promise_test {
 namespace {
 
 using test::axes;
@@ -137,109 +136,6 @@ const Case cases[] = {
 INSTANTIATE_TEST_SUITE_P(Layouts, WorstRouting, testing::ValuesIn(cases),
                          [](const auto& c) { return std::string(c.param.name); });
 
-// --- refusals
-
-std::string refusal_of(Config config) {
-  try {
-    promise_memory(config);
-  } catch (const ConfigError& error) {
-    EXPECT_EQ(error.code(), ExitCode::bad_configuration);
-    return error.what();
-  }
-  return "";
-}
-
-// "memory.recompute = "full"  12 MiB; ..." -> memory.recompute = "full", of each change that is named.
-std::vector<std::string> changes_in(const std::string& text) {
-  std::vector<std::string> changes;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("        ")) {
-      const std::size_t begin = line.find_first_not_of(' ');
-      changes.push_back(line.substr(begin, line.find("  ", begin) - begin));
-    }
-  }
-  return changes;
-}
-
-std::string limit(std::int64_t bytes) {
-  return fmt::format("memory.limit={}", bytes);
-}
-
-struct Refused {
-  std::string text;
-  std::vector<std::string> changes;
-};
-
-// Every change that a refusal names is tried: it is accepted.
-Refused refused(const Overrides& overrides, const std::string& plugins, std::int64_t bytes) {
-  Refused found;
-  found.text = refusal_of(experiment(joined(overrides, {limit(bytes)}), plugins));
-  found.changes = changes_in(found.text);
-  for (const std::string& change : found.changes) {
-    Overrides with = joined(overrides, {limit(bytes)});
-    for (std::size_t at = 0; at != std::string::npos;) {
-      const std::size_t end = change.find(" and ", at);
-      with.push_back(change.substr(at, end == std::string::npos ? end : end - at));
-      at = end == std::string::npos ? end : end + 5;
-    }
-    EXPECT_EQ(refusal_of(experiment(with, plugins)), "") << change;
-  }
-  return found;
-}
-
-TEST(MemoryLimit, WhatFitsIsAccepted) {
-  const Overrides overrides = {"moe.top_k=1"};
-  const Need need = memory_need(experiment(overrides, axes(4, 4)));
-  EXPECT_EQ(refusal_of(experiment(joined(overrides, {limit(need.worst)}), axes(4, 4))), "");
-  EXPECT_THAT(refusal_of(experiment(joined(overrides, {limit(need.worst - 1)}), axes(4, 4))),
-              testing::HasSubstr("memory.limit="));
-}
-
-TEST(MemoryLimit, TellsTheNeedByKindsAndThreeChangesThatFit) {
-  const Overrides overrides = {"data.sequence_length=96", "model.layers=4"};
-  const Need need = memory_need(experiment(overrides, axes(2)));
-  const Refused found = refused(overrides, axes(2), need.worst - need.worst / 40);
-  EXPECT_THAT(found.text, testing::HasSubstr("this run may need"));
-  EXPECT_THAT(found.text, testing::ContainsRegex("would hold weights .*, gradients .*, states .*, activations "));
-  EXPECT_THAT(found.text, testing::Not(testing::HasSubstr("only the worst routing"))) << "one rank has all experts";
-  EXPECT_EQ(found.changes.size(), 3u) << found.text;
-  EXPECT_THAT(found.changes, testing::Contains("memory.recompute = \"full\""));
-  EXPECT_THAT(found.changes, testing::Contains("batch.micro_batch = 2"));
-  EXPECT_THAT(found.changes, testing::Contains("plugins.data.zero = 1"));
-}
-
-TEST(MemoryLimit, WhereOnlyTheWorstRoutingDoesNotFitACapacityIsNamedFirst) {
-  const Overrides overrides = {"moe.top_k=1", "data.sequence_length=96"};
-  const Need need = memory_need(experiment(overrides, axes(4, 4)));
-  const Refused found = refused(overrides, axes(4, 4), (need.worst + need.balanced) / 2);
-  EXPECT_THAT(found.text, testing::HasSubstr("only the worst routing"));
-  ASSERT_FALSE(found.changes.empty());
-  EXPECT_THAT(found.changes.front(), testing::StartsWith("moe.capacity_factor = ")) << found.text;
-}
-
-TEST(MemoryLimit, NamesThePluginsOwnChanges) {
-  const Overrides overrides = {"model.d_ff=256", "moe.experts=0"};
-  const Need need = memory_need(experiment(overrides, axes(4)));
-  EXPECT_THAT(refused(overrides, axes(4), need.worst - need.worst / 6).changes,
-              testing::Contains("plugins.data.zero = 1"));
-}
-
-TEST(MemoryLimit, NamesUpdatesInTheBackwardPassWhereNothingIsClipped) {
-  const char* const named = "optimizer.in_backward = true";
-  for (const bool clips : {false, true}) {
-    const Overrides overrides = {"model.d_ff=256", "moe.experts=0", "model.layers=6",
-                                 fmt::format("optimizer.clip_grad_norm={}", clips ? 1 : 0)};
-    const Need need = memory_need(experiment(overrides, axes(2)));
-    const Refused found = refused(overrides, axes(2), need.worst - need.worst / 10);
-    EXPECT_EQ(testing::Value(found.changes, testing::Contains(named)), !clips) << found.text;
-  }
-}
-
-TEST(MemoryLimit, WhatNothingReachesIsSaid) {
-  EXPECT_THAT(refusal_of(experiment({limit(1000)}, axes(2))), testing::HasSubstr("No change was found that fits"));
-}
-
 // --- a routing that was recorded
 
 class Recorded : public testing::Test {
@@ -304,110 +200,5 @@ TEST(HostLimit, HoldsTensorsOfPlugins) {
   EXPECT_GE(static_cast<double>(most), 0.8 * static_cast<double>(need.host)) << "the promise is far too cautious";
 }
 
-// --- recompute = "fit"
-
-TEST(Fit, IsTheCheapestThatKeepsTheLimit) {
-  const Overrides overrides = {"moe.every=2", "model.layers=4", "model.d_ff=64", "data.sequence_length=48"};
-  std::int64_t before = std::int64_t{1} << 60;
-  for (const char* choice : {"none", "selective", "full"}) {
-    const Overrides with = joined(overrides, {fmt::format(R"(memory.recompute="{}")", choice)});
-    const std::int64_t bytes = memory_need(experiment(with, axes(2, 2))).worst;
-    ASSERT_LT(bytes, before) << choice << " saves nothing here";
-    for (const std::int64_t enough : {bytes, before - 1}) {
-      Config config = experiment(joined(overrides, {R"(memory.recompute="fit")", limit(enough)}), axes(2, 2));
-      EXPECT_THAT(promise_memory(config), testing::HasSubstr(fmt::format("\"fit\" is \"{}\"", choice)));
-      EXPECT_EQ(config.settings.memory.recompute, choice);
-      EXPECT_EQ(config.table("memory").text("recompute"), "fit") << "what was written stays";
-    }
-    before = bytes;
-  }
-  const std::string text =
-      refusal_of(experiment(joined(overrides, {R"(memory.recompute="fit")", limit(before - 1)}), axes(2, 2)));
-  EXPECT_THAT(text, testing::HasSubstr("this run may need"));
-}
-
-// Beside every choice that there is, with its price in operations.
-TEST(Fit, KeepsAsManyMicroBatchesOfAPipelineAsFit) {
-  const Overrides overrides = {"model.layers=12", "moe.every=2", "model.d_ff=64", "data.sequence_length=48",
-                               "batch.micro_batch=1"};
-  const std::string plugins = "[plugins.pipeline]\nsize = 4\n" + axes(2, 2);
-  const auto with = [&](const char* recompute, int keep) {
-    Config config = experiment(overrides, plugins);
-    config.settings.memory.recompute = recompute;
-    config.settings.memory.keep_micro_batches = keep;
-    return memory_need(config);
-  };
-  struct Choice {
-    std::string recompute;
-    int keep;
-    Need need;
-    double price;
-  };
-  const Need none = with("none", 0);
-  std::vector<Choice> choices = {{"none", 0, none, 0}};
-  std::set<std::int64_t> limits = {none.worst};
-  for (const char* recompute : {"selective", "full"}) {
-    for (int keep = 0; keep < 4; ++keep) {
-      const Need need = with(recompute, keep);
-      choices.push_back({recompute, keep, need, need.recomputed + 5000 * static_cast<double>(need.sent - none.sent)});
-      limits.insert(need.worst);
-    }
-    EXPECT_EQ(with(recompute, 4).worst, none.worst) << "four are in flight on the first stage, and all keep";
-    EXPECT_EQ(with(recompute, 4).recomputed, 0);
-  }
-  ASSERT_GE(limits.size(), 6u) << "choices that hold equally much";
-  std::set<std::string> chosen;
-  for (const std::int64_t bytes : limits) {
-    const Choice* cheapest = nullptr;
-    for (const Choice& choice : choices) {
-      if (choice.need.worst <= bytes && (cheapest == nullptr || choice.price < cheapest->price)) {
-        cheapest = &choice;
-      }
-    }
-    Config config = experiment(joined(overrides, {R"(memory.recompute="fit")", limit(bytes)}), plugins);
-    const std::string note = promise_memory(config);
-    EXPECT_EQ(config.settings.memory.recompute, cheapest->recompute) << note;
-    EXPECT_EQ(config.settings.memory.keep_micro_batches, cheapest->keep) << note;
-    chosen.insert(fmt::format("{} {}", cheapest->recompute, cheapest->keep));
-  }
-  EXPECT_GE(chosen.size(), 4u) << "the limits tell no choices apart";
-}
-
-TEST(Fit, ARefusalNamesHowManyMicroBatchesMayKeep) {
-  const Overrides overrides = {"model.layers=8", "moe.experts=0", "data.sequence_length=48", "batch.micro_batch=1"};
-  const std::string plugins = "[plugins.pipeline]\nsize = 4\n";
-  const Need need = memory_need(experiment(overrides, plugins));
-  const Refused found = refused(overrides, plugins, need.worst - 1);
-  EXPECT_THAT(found.text, testing::HasSubstr("memory.recompute = \"full\" and memory.keep_micro_batches = "));
-  const Overrides kept = joined(overrides, {R"(memory.recompute="full")", "memory.keep_micro_batches=3"});
-  const Need less = memory_need(experiment(kept, plugins));
-  EXPECT_THAT(refused(kept, plugins, less.worst - 1).changes, testing::Contains("memory.keep_micro_batches = 2"));
-}
-
-// One forward of each block again for each micro-batch that does not keep: every other one of the first stage's eight.
-TEST(Fit, CountsWhatIsComputedAgain) {
-  const Overrides overrides = {"model.layers=4", "moe.experts=0", "batch.micro_batch=1", R"(memory.recompute="full")"};
-  const auto classes = [&](int keep) {
-    return plan_classes(experiment(joined(overrides, {fmt::format("memory.keep_micro_batches={}", keep)}), stages));
-  };
-  const std::vector<RankClass> all = classes(0), half = classes(1);
-  ASSERT_EQ(all.size(), 2u);
-  EXPECT_EQ(all[0].recomputed.pairs, 8);
-  EXPECT_EQ(all[0].recomputed.kept, 0);
-  EXPECT_EQ(half[0].recomputed.kept, 4);
-  EXPECT_EQ(half[1].recomputed.kept, 8) << "the last stage has one in flight";
-  EXPECT_DOUBLE_EQ(half[0].recomputed.flops, all[0].recomputed.flops / 2);
-  EXPECT_EQ(half[1].recomputed.flops, 0);
-  EXPECT_EQ(classes(2)[0].recomputed.flops, 0);
-  // For each of 96 tokens and four blocks of d = f = 16: queries, keys, values and the output 8 d^2, scores and sums
-  // over half of 12 tokens 4 d each, three matrices of the FFN 6 d f, what memory bounds 80 d.
-  const double d = 16, f = 16, block = 8 * d * d + 4 * d * 6 + 6 * d * f + 80 * d;
-  EXPECT_DOUBLE_EQ(all[0].recomputed.flops + all[1].recomputed.flops, 96 * 4 * block);
-}
-
-TEST(Fit, NeedsALimit) {
-  EXPECT_THAT(test::refusal({R"(memory.recompute="fit")"}, ""), testing::HasSubstr("needs a limit"));
-}
-
 }  // namespace
-}  // namespace orthant::promise_test
+}  // namespace orthant::plan_test::promise_test

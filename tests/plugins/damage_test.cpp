@@ -50,6 +50,14 @@ TEST(Damage, TheNoteSurvivesStripAndTheLinkersSweep) {
   EXPECT_STREQ(open_module("plugin", small).entry->name, "template");
 }
 
+#if defined(__x86_64__)
+// Its notes are aligned to 8, so is where a descriptor begins: not its size.
+TEST(Damage, OneOfACompilerThatProtectsJumpsIsSound) {
+  const std::string file = paths::build("tests/plugins/fixtures/liborthant_plugin_cet.so");
+  EXPECT_STREQ(open_module("plugin", file).entry->name, "template");
+}
+#endif
+
 TEST(Damage, EveryLengthIsRefused) {
   std::mt19937_64 random(1);
   for (const std::string& content : {whole(), without_stamp()}) {

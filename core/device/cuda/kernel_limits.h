@@ -6,6 +6,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <mutex>
 #include <unordered_map>
@@ -30,7 +31,10 @@ class KernelLimits {
     if (const cudaError_t status = cudaFuncGetAttributes(&known, kernel); status != cudaSuccess) {
       return status;
     }
-    allowed = static_cast<std::size_t>(known.maxDynamicSharedSizeBytes);
+    // Whether drivers take the static part off maxDynamicSharedSizeBytes is not documented, so it is taken off here.
+    constexpr std::size_t without_asking = std::size_t{48} << 10;
+    allowed = std::min<std::size_t>(static_cast<std::size_t>(known.maxDynamicSharedSizeBytes),
+                                    without_asking - std::min(without_asking, known.sharedSizeBytes));
     const std::size_t most = most_ - known.sharedSizeBytes;
     if (bytes <= allowed || allowed >= most) {
       return cudaSuccess;
