@@ -1,11 +1,10 @@
 // LatentCache: latent attention of tokens to all that came before them in their sequences.
 //
 // Of each token the narrow row is kept, in the compute type (DeepSeek-AI, "DeepSeek-V2", 2024, section 2.1:
-// kv_lora_rank
-// + qk_rope_head_dim elements a layer). Keys and values of all heads are kept beside them as long as they find room; of
-// the other sequences they are made of the rows again in every pass, of one sequence in one layer at a time. Either way
-// they are those of training's forward pass, to the bit. (To multiply queries with what widens the rows instead, as the
-// paper says for inference, would be another order of sums.) Thread safety: none.
+// kv_lora_rank + qk_rope_head_dim elements a layer). Keys and values of all heads are kept beside them as long as they
+// find room; of the other sequences they are made of the rows again in every pass, of one sequence in one layer at a
+// time. Either way they are those of training's forward pass, to the bit. (To multiply queries with what widens the
+// rows instead, as the paper says for inference, would be another order of sums.) Thread safety: none.
 #pragma once
 
 #include <cstdint>

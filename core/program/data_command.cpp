@@ -1,6 +1,6 @@
-// orthant data prepare FILES... -o OUT [--tokenizer FILE]: texts as a token file; orthant data tokenizer FILES... -o
-// FILE
-// --vocab-size N: a new tokenizer; orthant data check FILES...: token files.
+// orthant data prepare FILES... -o OUT [--tokenizer FILE]: texts as a token file;
+// orthant data tokenizer FILES... -o FILE --vocab-size N: a new tokenizer;
+// orthant data check FILES...: token files.
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -29,7 +29,7 @@ RunIds ids_in(const std::filesystem::path& run_folder);
 std::string why_not_own(const std::filesystem::path& run_folder, const RunIds& own);
 
 // Refuses to write into a folder whose config.resolved.toml is not of `own.run` and `own.job` any more.
-// Errors: Error with both ids.
+// Errors: ConfigError with both ids; Error where that cannot be read.
 void require_own_folder(const std::filesystem::path& run_folder, const RunIds& own);
 
 // Refuses a checkpoint of another run than its folder's. Ids that are not known fit everything.

@@ -4,10 +4,9 @@
 // - When a rank fails, the shared segment tells the others why; they have `notice_seconds` to end by themselves, then
 //   get SIGTERM, and SIGKILL after `grace_seconds`. The report names the rank that failed first: the one that the ranks
 //   themselves found at fault, be it stopped or stuck, else the first that ended.
-// - SIGINT, SIGTERM, SIGHUP and SIGUSR1 to the launcher reach every rank as SIGTERM (they finish the step, save and
-// exit
-//   with 75); a second one kills them (not SIGUSR1, a scheduler's warning). SIGTSTP pauses launcher and ranks together.
-//   However the launcher dies, no rank outlives it.
+// - SIGINT, SIGTERM, SIGHUP and SIGUSR1 to the launcher reach every rank as SIGTERM: they finish the step, save and
+//   exit with 75. A second one kills them (not SIGUSR1, a scheduler's warning). SIGTSTP pauses launcher and ranks
+//   together. However the launcher dies, no rank outlives it.
 // - Nobody need read what it prints: see console.h.
 #pragma once
 

@@ -30,8 +30,8 @@ std::uint64_t hash_group(std::string_view name, const std::vector<int>& members)
 
 std::string readable(std::uint64_t bytes) {
   if (bytes >= (1u << 20)) {
-    return bytes % (1u << 20) == 0 ? fmt::format("{} MB", bytes >> 20)
-                                   : fmt::format("{:.1f} MB", static_cast<double>(bytes) / (1 << 20));
+    return bytes % (1u << 20) == 0 ? fmt::format("{} MiB", bytes >> 20)
+                                   : fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
   }
   return fmt::format("{} bytes", bytes);
 }

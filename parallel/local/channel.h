@@ -123,7 +123,7 @@ class LocalChannel final : public HostChannel {
   [[noreturn]] void give_up(const CallHeader& call);                        // the world has failed
   [[noreturn]] void fail_world(int rank_at_fault, const std::string& why);  // by this rank's finding
   [[noreturn]] void fail_other_group(int member);                           // its splits were not this rank's
-  std::string describe(const CallHeader& call) const;                       // all_reduce #7 (16 MB) of group 'data'
+  std::string describe(const CallHeader& call) const;                       // all_reduce #7 (16 MiB) of group 'data'
 
   std::shared_ptr<LocalSegment> segment_;
   AreaLayout layout_;

@@ -108,7 +108,7 @@ TEST(Failure, AKilledProcessStopsTheOthersSoon) {
   for (const int rank : {0, 1, 3}) {
     const Ended& other = ended[rank];
     EXPECT_EQ(other.code, 1);
-    EXPECT_THAT(other.message, AllOf(HasSubstr("all_reduce #2 (4 MB) of group 'data'"),
+    EXPECT_THAT(other.message, AllOf(HasSubstr("all_reduce #2 (4 MiB) of group 'data'"),
                                      HasSubstr("rank 2 was killed by signal 9 (Killed)")));
     EXPECT_LT(other.at - ended[2].at, soon);
   }
@@ -163,7 +163,7 @@ TEST(Failure, ARankThatStaysAwayIsNamedAfterTheTimeout) {
         },
         options);
   });
-  EXPECT_THAT(message, AllOf(HasSubstr("rank 1 did not arrive at all_reduce #2 (16 MB) of group 'data' within 1 s")));
+  EXPECT_THAT(message, AllOf(HasSubstr("rank 1 did not arrive at all_reduce #2 (16 MiB) of group 'data' within 1 s")));
 }
 
 TEST(Failure, ReceivingWhatNobodySends) {
