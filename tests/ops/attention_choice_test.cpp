@@ -61,5 +61,24 @@ TEST(AttentionChoice, PartsOfTheBackward) {
   expect_part(shape(4, 32768, 32, 8, 128), 1, 1);
 }
 
+// Every part's sums, where the calls of the backward begin them.
+TEST(AttentionChoice, PartsWhoseSumsBeginWell) {
+  for (const AttentionShape& s : {shape(4, 4096, 32, 8, 128), shape(1, 4095, 5, 5, 64), shape(2, 4095, 32, 8, 128),
+                                  shape(2, 8190, 30, 6, 128), shape(2, 8190, 6, 6, 128), shape(1, 16381, 6, 3, 128),
+                                  shape(1, 16383, 12, 3, 128), shape(6, 2047, 17, 17, 64), shape(1, 515, 6, 1, 80)}) {
+    const AttentionPart part = attention_part(s);
+    bool all = true;
+    for (std::int64_t b = 0; b < s.batch; b += part.batch) {
+      for (std::int64_t kv = 0; kv < s.kv_heads; kv += part.kv_heads) {
+        const std::int64_t head = b * s.heads + kv * (s.heads / s.kv_heads);
+        all = all && head * s.positions * 4 % 16 == 0;
+      }
+    }
+    EXPECT_EQ(cuda::part_sums_aligned(s, part), all) << s.batch << " x " << s.positions << ", " << s.heads << " heads";
+  }
+  EXPECT_FALSE(cuda::part_sums_aligned(shape(1, 16381, 6, 3, 128), attention_part(shape(1, 16381, 6, 3, 128))));
+  EXPECT_TRUE(cuda::part_sums_aligned(shape(1, 515, 6, 1, 80), attention_part(shape(1, 515, 6, 1, 80))));
+}
+
 }  // namespace
 }  // namespace orthant::test::attention_choice_test

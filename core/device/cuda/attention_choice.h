@@ -39,6 +39,13 @@ inline AttentionPart attention_part(const AttentionShape& s) {
   return {1, greatest_divisor(s.kv_heads, affordable)};
 }
 
+// Whether the sums of every part (lse, f32 [batch, heads, positions]) begin at a multiple of 16 bytes. The front end
+// declares all tensors so, checks q, k, v, o and their gradients alone, and kernels read as they were told.
+inline bool part_sums_aligned(const AttentionShape& s, const AttentionPart& part) {
+  const std::int64_t heads = part.kv_heads * (s.heads / s.kv_heads);
+  return (part.batch == s.batch && part.kv_heads == s.kv_heads) || part.batch * heads * s.positions % 4 == 0;
+}
+
 // Whether cuDNN may be asked: bf16, whole sequences without documents, heads that its kernels have, and not so long
 // that the backward's scores would fill the memory. Other attention is for kernels of ours.
 // architecture: 80 for sm_80, 90 for Hopper.

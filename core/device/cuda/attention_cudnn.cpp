@@ -111,6 +111,9 @@ Planned plan(cudnnHandle_t handle, bool backward, bool deterministic, const Atte
   made->whole = s;
   // Parts are for the scores that a deterministic backward keeps.
   made->part = backward && deterministic ? attention_part(s) : AttentionPart{s.batch, s.kv_heads};
+  if (!part_sums_aligned(s, made->part)) {
+    return {nullptr, "the sums of its parts would not begin at multiples of 16 bytes"};
+  }
   made->graph.set_io_data_type(cudnn_frontend::DataType_t::BFLOAT16)
       .set_intermediate_data_type(cudnn_frontend::DataType_t::FLOAT)
       .set_compute_data_type(cudnn_frontend::DataType_t::FLOAT);
