@@ -149,18 +149,22 @@ int run(const Options& options) {
                                 {"copy_bytes_per_second", ceiling.bytes_per_second},
                                 {"product_flops_per_second", ceiling.flops_per_second},
                                 {"layers", nlohmann::ordered_json::array()}};
+  // After each layer: a later one may not fit the GPU, or the time be over.
+  const auto write = [&] {
+    if (!options.json.empty()) {
+      std::ofstream out(options.json, std::ios::trunc);
+      out << all.dump(2) << '\n';
+      require(static_cast<bool>(out.flush()), "cannot write {}", options.json);
+    }
+  };
   for (const LayerShape& shape : shapes) {
     for (const bool skewed : {false, true}) {
       if (skewed ? !options.uniform_only : !options.skewed_only) {
         all["layers"].push_back(measure(*device, *stream, shape, dtype, skewed, options, ceiling, time));
+        write();
         std::printf("\n");
       }
     }
-  }
-  if (!options.json.empty()) {
-    std::ofstream out(options.json, std::ios::trunc);
-    out << all.dump(2) << '\n';
-    require(static_cast<bool>(out.flush()), "cannot write {}", options.json);
   }
   return 0;
 }
