@@ -26,21 +26,21 @@ __global__ void block_sums(double* out, double* partial, unsigned* counter, cons
   for (std::int64_t first = (std::int64_t{blockIdx.x} * sum_threads + threadIdx.x) * sum_width; first < n;
        first += sum_unroll * stride) {
     float loaded[sum_unroll][sum_width];
-#pragma sum_unroll
+#pragma unroll
     for (int u = 0; u < sum_unroll; ++u) {
       const std::int64_t at = first + u * stride;
       if (aligned && at + sum_width <= n) {
         load_vector(loaded[u], x + at);
       } else {
-#pragma sum_unroll
+#pragma unroll
         for (int i = 0; i < sum_width; ++i) {
           loaded[u][i] = at + i < n ? to_float(x[at + i]) : 0.0f;
         }
       }
     }
-#pragma sum_unroll
+#pragma unroll
     for (int u = 0; u < sum_unroll; ++u) {
-#pragma sum_unroll
+#pragma unroll
       for (int i = 0; i < sum_width; ++i) {
         sums[u] += Term::term(static_cast<double>(loaded[u][i]));
       }
