@@ -112,7 +112,7 @@ struct Box {
   }
 };
 
-// at: local shared address of the box.
+// at: shared address of the box.
 Box box_at(const CUtensorMap* map, std::uint32_t at, int x, int y, int z, const Where& where) {
   const Box box{decoded(map, where), {x, y, z}};
   const std::uint32_t pattern = box.map.swizzle == 0 ? 128 : 128u << box.map.swizzle;
@@ -152,13 +152,13 @@ void load_box(std::uint32_t to, std::uint32_t barrier, const CUtensorMap* map, i
   const Box box = box_at(map, to, x, y, z, where);
   const unsigned own = position->cluster_rank, asked = blocks == 0 ? 1u << own : blocks;
   own_place(to, box.bytes(), where);
-  own_place(barrier, 8, where);
+  const std::uint32_t barrier_offset = own_place(barrier, 8, where).offset;
   for (unsigned rank = 0; rank < 32; ++rank) {
     if ((asked >> rank & 1) == 0) {
       continue;
     }
     const std::uint32_t first = shared_place(cluster_address(to, rank, where), box.bytes(), where).offset;
-    const SharedPlace ends_at{rank, barrier - shared_begin};
+    const SharedPlace ends_at{rank, barrier_offset};
     box.for_each_piece(first + shared_begin, [&](std::uint32_t address, std::int64_t, std::int64_t, std::int64_t) {
       const SharedPlace place{rank, address - shared_begin};
       Piece& piece = piece_at(place);
@@ -189,7 +189,8 @@ void load_box(std::uint32_t to, std::uint32_t barrier, const CUtensorMap* map, i
 void store_box(const CUtensorMap* map, std::uint32_t from, int x, int y, int z, const Where& where) {
   const Box box = box_at(map, from, x, y, z, where);
   const SharedPlace first = own_place(from, box.bytes(), where);
-  box.for_each_piece(from, [&](std::uint32_t address, std::int64_t, std::int64_t, std::int64_t) {
+  const std::uint32_t at = first.offset + shared_begin;
+  box.for_each_piece(at, [&](std::uint32_t address, std::int64_t, std::int64_t, std::int64_t) {
     Piece& piece = piece_at({first.rank, address - shared_begin});
     if (piece.unfenced > 0) {
       misuse(fmt::format("a bulk store reads what thread {} wrote before its fence.proxy.async", piece.writer), where);
@@ -197,7 +198,7 @@ void store_box(const CUtensorMap* map, std::uint32_t from, int x, int y, int z, 
     ++piece.being_read;
   });
   this_thread_of_block().stores.push_back([=] {
-    box.for_each_piece(from, [&](std::uint32_t address, std::int64_t at_x, std::int64_t at_y, std::int64_t at_z) {
+    box.for_each_piece(at, [&](std::uint32_t address, std::int64_t at_x, std::int64_t at_y, std::int64_t at_z) {
       const SharedPlace place{first.rank, address - shared_begin};
       --piece_at(place).being_read;
       for (int i = 0; i < 16 / box.map.element_bytes; ++i) {

@@ -11,7 +11,8 @@
 namespace orthant::simt {
 namespace {
 
-// In the window of the cluster an address names its block in the bits from here on; PTX leaves open how.
+// An address names its block in the bits from here on, as on Hopper (nvcc makes a block's own shared addresses of its
+// rank, shifted by 24, too); PTX leaves open how. From 1, so that it shows where they are forgotten.
 constexpr int rank_bit = 24;
 
 // A barrier's 64 bits: count, arrivals and bytes that the phase still waits for, parity of the phase, and a mark.
@@ -88,9 +89,13 @@ BlockThread& this_thread_of_block() {
   return block_state().threads[thread_number()];
 }
 
+std::uint32_t own_window() {
+  return (position->cluster_rank + 1u) << rank_bit;
+}
+
 SharedPlace shared_place(std::uint32_t address, std::size_t bytes, const Where& where) {
   const std::uint32_t named = address >> rank_bit, local = address & ((1u << rank_bit) - 1);
-  const unsigned rank = named == 0 ? position->cluster_rank : named - 1;
+  const unsigned rank = named - 1;
   if (rank >= position->cluster_blocks || local < shared_begin ||
       local - shared_begin + bytes > dynamic_shared_size()) {
     misuse(fmt::format("shared address {:#x} of {} bytes is outside of the block's {}", address, bytes,
@@ -109,8 +114,8 @@ SharedPlace shared_place(std::uint32_t address, std::size_t bytes, const Where& 
 }
 
 SharedPlace own_place(std::uint32_t address, std::size_t bytes, const Where& where) {
-  if (address >> rank_bit != 0) {
-    misuse("an address in the cluster's window where one of the block's own shared memory is wanted", where);
+  if (address >> rank_bit != own_window() >> rank_bit) {
+    misuse(fmt::format("shared address {:#x}, where one of the block's own shared memory is wanted", address), where);
   }
   return shared_place(address, bytes, where);
 }
@@ -163,7 +168,7 @@ std::uint32_t shared_address(const void* p, const Where& where) {
   if (offset > dynamic_shared_size()) {
     misuse("the address is not of dynamic shared memory", where);
   }
-  return static_cast<std::uint32_t>(offset) + shared_begin;
+  return own_window() + static_cast<std::uint32_t>(offset) + shared_begin;
 }
 
 void make_barrier(std::uint32_t barrier, unsigned count, const Where& where) {
@@ -175,7 +180,7 @@ void make_barrier(std::uint32_t barrier, unsigned count, const Where& where) {
            where);
   }
   std::memcpy(bytes_at(at), &word, sizeof word);
-  block_state().blocks[at.rank].barriers.push_back(barrier);
+  block_state().blocks[at.rank].barriers.push_back(at.offset + shared_begin);
 }
 
 void arrive(std::uint32_t barrier, const Where& where) {

@@ -72,7 +72,7 @@ struct NamedBarrier {
 
 struct OneBlock {
   std::vector<Piece> pieces;
-  std::vector<std::uint32_t> barriers;  // local addresses
+  std::vector<std::uint32_t> barriers;  // addresses without their window
   std::array<NamedBarrier, 16> named;
 };
 
@@ -94,6 +94,8 @@ struct SharedPlace {
   unsigned rank;
   std::uint32_t offset;
 };
+// What names the running block in its own shared addresses.
+std::uint32_t own_window();
 // Errors: misuse where the bytes are not there; for another block's also where no cluster barrier has been passed, or
 // that block has ended.
 SharedPlace shared_place(std::uint32_t address, std::size_t bytes, const Where& where);

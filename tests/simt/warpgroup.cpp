@@ -46,6 +46,14 @@ class Matrix {
     start_ = field(0, 14) << 4;
     leading_ = field(16, 14) << 4;
     stride_ = field(32, 14) << 4;
+    // Bits that the format has no field for; and by k the swizzle leaves `leading` unused, "assumed to be 1". What lies
+    // there comes of an address that was not cut to its 18 bits: with it, another block's operands would be read.
+    if ((descriptor & 0x3FF1'C000'C000'C000) != 0 || (!transposed && leading_ > 16)) {
+      misuse(fmt::format("matrix descriptor {:#018x}: bits outside of its fields, as of a shared address that was not "
+                         "cut to 18 bits",
+                         descriptor),
+             where);
+    }
     if (field(62, 2) != 1) {
       misuse(fmt::format("matrix descriptor {:#018x}: only the 128-byte swizzle is known here", descriptor), where);
     }
@@ -65,7 +73,7 @@ class Matrix {
                                         : start_ + o / 8 * stride_ + o % 8 * 128 + i * 2;
     address ^= (address >> 7 & 7) << 4;
     std::uint16_t bits;
-    const SharedPlace place = own_place(address, 2, where_);
+    const SharedPlace place = own_place(own_window() + address, 2, where_);
     const Piece& piece = piece_at(place);
     if (!again_ && piece.on_its_way > 0) {
       misuse("wgmma.mma_async reads what a copy has not brought yet", where_);
@@ -140,6 +148,12 @@ void arrive_after_copies(std::uint32_t barrier, const Where& where) {
     copy(copies);
     arrive(barrier, where);
   });
+}
+
+void check_matrix_row(const void* row, const Where& where) {
+  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
+    misuse(fmt::format("ldmatrix: a row at {}, which 16 does not divide", row), where);
+  }
 }
 
 void async_proxy_fence() {

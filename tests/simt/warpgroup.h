@@ -15,7 +15,7 @@ namespace orthant::simt {
 using Where = std::source_location;
 
 // Addresses of shared memory, as instructions have them. Dynamic memory begins at 128, so that it is aligned to what
-// launch.h promises and no better.
+// launch.h promises and no better; above 24 bits an address names its block, of whatever rank.
 std::uint32_t shared_address(const void* p, const Where& where = Where::current());
 
 // --- barriers (mbarrier): a phase ends with the count of arrivals that it was made with, and with all bytes that were
@@ -27,7 +27,7 @@ void wait_for_phase(std::uint32_t barrier, unsigned parity, const Where& where =
 
 void arrive_expecting(std::uint32_t barrier, unsigned bytes, const Where& where = Where::current());
 
-// --- clusters. Addresses in the cluster's window name a block; the functions above and below take the block's own.
+// --- clusters. The functions above and below take the block's own addresses, those here any block's.
 unsigned cluster_rank();
 std::uint32_t cluster_address(std::uint32_t address, unsigned rank, const Where& where = Where::current());  // mapa
 void arrive_in_cluster(std::uint32_t barrier, const Where& where = Where::current());
@@ -46,6 +46,9 @@ void copy_later(void* to, const void* from, const Where& where = Where::current(
 void end_copies();
 // Until at most `left` of this thread's last groups are going on.
 void wait_for_copies(int left);
+
+// Where a row that a lane names for ldmatrix is not aligned to 16 bytes: an error.
+void check_matrix_row(const void* row, const Where& where = Where::current());
 
 // --- products (wgmma), in order: async_proxy_fence after each wait for what was copied, wgmma_fence, products, commit,
 // wait. All threads of a group of four warps make the same calls.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/device/cuda/tensor_core.h"
 #include "experts/cuda/hopper/cluster.h"
 #include "experts/cuda/hopper/wgmma.h"
 
@@ -167,6 +168,7 @@ enum class Missing {
   last_wait,
   copies_wait,
   base_alignment,
+  address_mask,
   same_calls,
   no_barrier,
   place_overwritten
@@ -201,7 +203,9 @@ __global__ void lacks(float* c, const float* from, Missing missing) {
   }
   const std::uint32_t off = missing == Missing::base_alignment ? 128 : 0;
   const std::uint32_t other = missing == Missing::same_calls && warp() == 2 ? 1024 : 0;
-  multiply_later<true, true>(sums, wgmma_operand(aligned + off + other, true), wgmma_operand(aligned + m * 128, true));
+  const std::uint64_t uncut = missing == Missing::address_mask ? aligned >> 4 : 0;
+  multiply_later<true, true>(sums, wgmma_operand(aligned + off + other, true) | uncut,
+                             wgmma_operand(aligned + m * 128, true));
   if (missing != Missing::end) {
     end_products();
   }
@@ -242,6 +246,7 @@ TEST(SimtWarpGroup, WhatIsMissingShows) {
   EXPECT_THAT(outcome(Missing::proxy_fence), HasSubstr("before fence.proxy.async"));
   EXPECT_THAT(outcome(Missing::begin), HasSubstr("before wgmma.fence"));
   EXPECT_THAT(outcome(Missing::base_alignment), HasSubstr("begins at multiples of 1024"));
+  EXPECT_THAT(outcome(Missing::address_mask), HasSubstr("not cut to 18 bits"));
   EXPECT_THAT(outcome(Missing::same_calls), HasSubstr("must make the same calls"));
   EXPECT_THAT(outcome(Missing::no_barrier), HasSubstr("there is no barrier at shared address"));
 }
@@ -262,6 +267,25 @@ TEST(SimtWarpGroup, APhaseThatNeverEndsIsAnError) {
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("no thread can go on: 64 threads"));
+  }
+}
+
+// ldmatrix reads rows of 16 aligned bytes; a GPU stops at others.
+__global__ void loads_unaligned(float* out, int elements) {
+  const bf16* const rows = dynamic_shared<bf16>();
+  std::uint32_t r[4];
+  load_matrices<false>(r, rows + lane() * 8 + elements);
+  out[lane()] = static_cast<float>(r[0]);
+}
+
+TEST(SimtMatrices, RowsThatAreNotAlignedAreAnError) {
+  std::vector<float> out(32);
+  launch(loads_unaligned, Grid{1, 32, 1024}, nullptr, out.data(), 0);
+  try {
+    launch(loads_unaligned, Grid{1, 32, 1024}, nullptr, out.data(), 4);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("ldmatrix: a row at"));
   }
 }
 

@@ -78,6 +78,7 @@ __device__ inline void multiply_matrices(float (&c)[4], const std::uint32_t (&a)
 template <bool transposed>
 __device__ inline void load_matrices(std::uint32_t (&r)[4], const void* row) {
 #if defined(ORTHANT_SIMT)
+  simt::check_matrix_row(row);
   auto& all = shown_by_lanes<const bf16*, 1>();
   all[lane()][0] = static_cast<const bf16*>(row);
   __syncwarp();
