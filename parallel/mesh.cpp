@@ -48,6 +48,9 @@ bool contains(std::span<const AxisId> axes, AxisId axis) {
 
 AxisId Mesh::claim(AxisSpec spec) {
   require(!frozen_, "axis '{}' is claimed after the mesh was frozen: claim axes in Plugin::claim", spec.name);
+  if (spec.name.empty()) {
+    throw ConfigError("an axis without a name is claimed");
+  }
   if (spec.size < 1) {
     throw ConfigError(fmt::format("axis '{}' has size {}: it must be at least 1", spec.name, spec.size));
   }
@@ -229,6 +232,8 @@ bool Mesh::spans_stages(const std::vector<int>& members) const {
 Group& Mesh::group(std::span<const AxisId> axes) {
   std::string name;
   for (AxisId axis : axes) {
+    require(axis >= 0 && axis < static_cast<AxisId>(axes_.size()), "there is no axis {}: the mesh has {}", axis,
+            axes_.size());
     name += (name.empty() ? "" : " x ") + axes_[axis].name;
   }
   return group_of(name, members(axes, rank_));

@@ -101,6 +101,15 @@ class Subject {
     }
     return "";
   }
+  // Whether the bf16 weights are the master weights, rounded.
+  bool weight_is_master() {
+    const Tensor rounded = device_->empty(DType::bf16, weight_.shape());
+    stream_->cast(rounded, master_);
+    Bytes expected(rounded.bytes()), found(weight_.bytes());
+    stream_->download(expected.data(), rounded);
+    stream_->download(found.data(), weight_);
+    return expected == found;
+  }
   std::int64_t elements() const { return spec_.global.elements(); }
 
   // The first state that is said to be never negative (StateCode::positive), and is; empty: none.
@@ -201,6 +210,9 @@ std::string wrong(const Settings& settings, const Settings& again, const std::st
     if (step == 0) {
       first = whole.values();
     }
+  }
+  if (!whole.weight_is_master()) {
+    return "the weights in bf16 are not the updated weights, rounded: it must write UpdateSlice::weight too";
   }
   if (const std::string state = whole.negative_state(); !state.empty()) {
     return fmt::format("state '{}' is negative, but its code is that of what never is", state);

@@ -4,6 +4,10 @@
 #include <numeric>
 #include <utility>
 
+#include <orthant/catalogue.h>
+#include <orthant/part.h>
+
+#include "core/base/output.h"
 #include "core/generate/row_count.h"
 #include "router/routing_tap.h"
 
@@ -93,6 +97,21 @@ class Engine::Tap final : public RoutingTap {
   std::vector<SequenceRows> rows_;
 };
 
+namespace {
+
+// A cache stands in for the plan's attention core. What a part of a plugin's mixes in another way is not in it.
+void tell_of_foreign_attention(const Settings& settings) {
+  for (const Catalogue::Entry& entry : settings.catalogue->entries(AttentionPart::noun)) {
+    if (entry.name == settings.model.attention && !entry.plugin.empty()) {
+      say("orthant: warning: attention '{}' is of plugin '{}': generation is right only if tokens meet by the plan's "
+          "attention core alone; generate --verify tells",
+          entry.name, entry.plugin);
+    }
+  }
+}
+
+}  // namespace
+
 Engine::Engine(const OpenedModel& model, const EngineOptions& options, Communicator& communicator)
     : vocabulary_(model.config().settings.model.vocab_size),
       longest_(model.config().settings.model.positions == Positions::learned
@@ -103,6 +122,9 @@ Engine::Engine(const OpenedModel& model, const EngineOptions& options, Communica
       model_(for_generation(model.config(), options.layout), model.reader(), options.threads, communicator,
              make_core(options.threads, core_)),
       latent_(options.threads, options.latent_room) {
+  if (communicator.rank() == 0) {
+    tell_of_foreign_attention(model.config().settings);
+  }
   core_->hold(model_.windows());
   latent_.hold(model_.windows());
   // What is prepared once is prepared before anybody waits for it.

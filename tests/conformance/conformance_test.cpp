@@ -231,6 +231,7 @@ const Fault faults_of_optimizers[] = {
     {"nan", "optimizer rude: contract", "a step whose factor is NaN changes the weights"},
     {"remembers", "optimizer rude: contract", "it keeps state that it does not name"},
     {"negative", "optimizer rude: contract", "state 'speed' is negative"},
+    {"stale", "optimizer rude: contract", "the weights in bf16 are not the updated weights, rounded"},
     {"names", "optimizer rude: contract", "optimizer 'rude' has two states 'speed'"},
     {"unclipped", "optimizer rude: contract", "differ from those of a gradient that was multiplied by *factor"},
     {"moody", "optimizer rude: contract", "now in one way, now in another"},

@@ -11,6 +11,7 @@
 //   promises    says that it replays, and does not
 //   both        says that it replays what it treats as a whole
 //   negative    says that a momentum is never negative
+//   stale       leaves the weights that the model computes with as they were
 #include <orthant/optimizer.h>
 #include <orthant/plugin.h>
 
@@ -50,7 +51,9 @@ class RudeOptimizer final : public Optimizer {
       const volatile float first = *slice.grad.as<float>();
       (void)first;
     }
-    s.sgd(slice.master, slice.weight, slice.state[0], slice.grad, step.factor, {static_cast<float>(lr), 0.9f, 0.0f});
+    const Tensor weight =
+        fault_ == "stale" ? s.device().empty(slice.weight.dtype(), slice.weight.shape()) : slice.weight;
+    s.sgd(slice.master, weight, slice.state[0], slice.grad, step.factor, {static_cast<float>(lr), 0.9f, 0.0f});
   }
 
   void replay(const UpdateSlice& slice, std::span<const UpdateStep> steps, Stream& s) const override {
