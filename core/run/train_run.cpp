@@ -11,24 +11,19 @@
 #include "core/arch/trained_text.h"
 #include "core/base/output.h"
 #include "core/base/stop_signals.h"
-#include "core/checkpoint/model_folder.h"
+#include "core/checkpoint/checkpoint.h"
 #include "core/config/validate.h"
 #include "core/data/source.h"
 #include "core/route/recorder.h"
 #include "core/run/file_work.h"
-#include "core/run/find_checkpoint.h"
 #include "core/run/loaded_teacher.h"
-#include "core/run/pruner.h"
-#include "core/run/remembered_settings.h"
-#include "core/run/resumed.h"
 #include "core/run/routing_alarms.h"
-#include "core/run/run_claim.h"
 #include "core/run/run_log.h"
 #include "core/run/run_numbers.h"
-#include "core/run/run_tokenizer.h"
+#include "core/run/run_parts.h"
+#include "core/run/run_saver.h"
+#include "core/run/run_start.h"
 #include "core/run/run_trace.h"
-#include "core/run/saving.h"
-#include "core/run/starting_weights.h"
 #include "core/run/step_runner.h"
 #include "core/train/trainer.h"
 #include "parallel/host_collectives.h"
@@ -68,13 +63,15 @@ class TrainingRun {
                 .looks_after = [this](std::int64_t step) { return looks_after(step); }}),
         recorder_(session_.plan()),
         alarms_(settings_),
-        checkpoints_(options.run_directory / "checkpoints"),
-        pruner_(checkpoints_, settings_.run.keep, settings_.run.disk_timeout_seconds) {}
+        parts_{config, options, communicator_, world_, *stream_, session_.plan(), trainer_, teacher_.get()},
+        start_(parts_),
+        saver_(parts_) {}
 
   ExitCode train() {
     require_same_recompute();
-    resume();
-    take_teacher();
+    start_.resume();
+    start_.take_teacher();
+    step_ = start_.step();
     if (step_ >= settings_.run.steps) {
       if (first()) {
         put("nothing is left to do: run.steps is {}, and {} are done; give more with --set run.steps=N\n",
@@ -87,7 +84,7 @@ class TrainingRun {
       for (const std::string& warning : warnings(settings_)) {
         say("orthant: warning: {}", warning);
       }
-      begin();
+      start_.begin(log_);
       put("{} parameters on rank 0, {} ranks, steps {} to {}\n", trainer_.parameters().elements(), world_.size(),
           step_ + 1, settings_.run.steps);
       for (const std::string& line : trained_text(settings_)) {
@@ -98,7 +95,7 @@ class TrainingRun {
         put("{}\n", kernels);
       }
     }
-    share_ids();
+    saver_.begin(start_.shared_ids(), start_.taught_by());
     const Clock::time_point begin = Clock::now();
     std::int64_t saved = -1;
     trace_.connect(world_, *stream_, session_.plan().stage());
@@ -131,10 +128,10 @@ class TrainingRun {
       }
       if (due(settings_.run.checkpoint_every) || last || stop) {
         const Phase phase(*stream_, "save");
-        save_in_own_folder();
+        saver_.save(step_, all_tokens(), log_ ? &*log_ : nullptr);
         saved = step_;
       }
-      tell_of_pruning();
+      saver_.tell_of_pruning();
       if (stop && !last) {
         finish();
         if (first()) {
@@ -200,11 +197,11 @@ class TrainingRun {
   // Since the run began, of all workers.
   std::int64_t all_tokens() {
     if (session_.mesh().workers() == 1) {
-      return tokens_before_ + tokens_;
+      return start_.tokens() + tokens_;
     }
     std::vector<std::int64_t> sum = {tokens_};
     all_reduce_values(sum, ReduceOp::sum, world_, *stream_);
-    return tokens_before_ + sum[0] * session_.mesh().workers() / world_.size();
+    return start_.tokens() + sum[0] * session_.mesh().workers() / world_.size();
   }
 
   // However slow the disk is, no rank takes this one for stuck.
@@ -214,86 +211,6 @@ class TrainingRun {
   std::unique_ptr<BatchSource> open_source() {
     const FileWork work = file_work();
     return make_batch_source(settings_);
-  }
-
-  void resume() {
-    const FileWork work = file_work();
-    if (first()) {
-      claim_.emplace(options_.run_directory, options_.resume, options_.job_id);
-    }
-    from_ = find_checkpoint(first() ? claim_->resume() : "", checkpoints_, world_, *stream_);
-    if (from_.empty()) {
-      if (first() && claim_->resume() == "auto") {
-        put("no checkpoint to resume from under {}: starting at step 1\n", checkpoints_.string());
-      }
-      take_starting_weights();
-      return;
-    }
-    const CheckpointReader reader(from_);
-    if (first()) {
-      claim_->check(from_, reader.state());
-      require_same_tokenizer(settings_, run_of(from_));
-      warn_of_changed_settings(reader, config_);
-    }
-    require_same_parameters(reader, settings_);
-    const std::vector<std::string> notes = load_checkpoint(reader, session_.plan(), trainer_.parameters(), *stream_);
-    if (first()) {
-      for (const std::string& note : notes) {
-        say("orthant: warning: {}", note);
-      }
-    }
-    step_ = number_in(reader, "step");
-    tokens_before_ = number_in(reader, "tokens");
-    from_state_ = reader.state();
-    const std::vector<std::string> absent = trainer_.observers().restore(from_state_);
-    if (first()) {
-      say_resumed(from_, reader);
-      if (!absent.empty()) {
-        say("orthant: warning: the checkpoint was written with hooks that no plugin brings now, their changes end "
-            "here: "
-            "{}",
-            fmt::join(absent, ", "));
-      }
-    }
-  }
-
-  void take_starting_weights() {
-    if (settings_.train.from.empty()) {
-      return;
-    }
-    // Rank 0 decides: a run that is still training may save another one while the ranks look.
-    const std::string newest = first() ? starting_checkpoint(settings_.train.from).string() : "";
-    const std::filesystem::path checkpoint = gather_texts(newest, world_, *stream_).front();
-    const CheckpointReader reader(checkpoint);
-    load_weights(reader, session_.plan(), trainer_.parameters(), *stream_);
-    if (first()) {
-      origin_ = checkpoint;
-      put("begins with the weights of {} after step {}\n", checkpoint.string(), reader.step());
-    }
-  }
-
-  void take_teacher() {
-    if (teacher_ != nullptr) {
-      const FileWork work = file_work();
-      taught_by_ = load_teacher(*teacher_, settings_, from_state_, world_, *stream_);
-    } else {
-      require_no_teacher(from_state_);
-    }
-  }
-
-  // On rank 0; the others cannot write before the first step, which they take together.
-  void begin() {
-    const FileWork work = file_work();
-    const auto tokenizer = tokenizer_to_keep(settings_);  // before an earlier run, in which it may lie, is set aside
-    claim_->begin(config_, from_, from_state_, step_);
-    if (!origin_.empty()) {
-      copy_origin(origin_, options_.run_directory);
-    }
-    if (tokenizer != nullptr) {
-      keep_tokenizer(*tokenizer, options_.run_directory);
-    }
-    log_.emplace(options_.run_directory, settings_.run, step_, claim_->ids().run, options_.columns);
-    sync_run_folder(options_.run_directory);
   }
 
   // Whoever asks for a signal takes it.
@@ -308,69 +225,11 @@ class TrainingRun {
     return flag[0] != 0;
   }
 
-  void share_ids() {
-    const RunIds own = first() ? claim_->ids() : RunIds();
-    const std::vector<std::string> run = gather_texts(own.run, world_, *stream_);
-    ids_ = {.run = run.front(), .job = gather_texts(own.job, world_, *stream_).front()};
-  }
-
-  // A folder that another job moves away while this one saves into it: a file that is missing is not the reason.
-  void save_in_own_folder() {
-    try {
-      save();
-    } catch (const Error&) {
-      std::string reason;
-      try {
-        reason = why_not_own(options_.run_directory, ids_);
-      } catch (const Error&) {
-        // A disk that fails: its first words say more.
-      }
-      if (!reason.empty()) {
-        throw ConfigError(reason);
-      }
-      throw;
-    }
-  }
-
-  void save() {
-    std::map<std::string, std::string> state = {{"step", std::to_string(step_)},
-                                                {"tokens", std::to_string(all_tokens())},
-                                                {"seed", std::to_string(settings_.run.seed)},
-                                                {"settings", remembered_settings(config_)}};
-    state.merge(trainer_.observers().state());
-    if (teacher_ != nullptr) {
-      state[teacher_state] = taught_by_;
-    }
-    const std::function<void()> require_own = [this] { require_own_folder(options_.run_directory, ids_); };
-    if (first()) {
-      const FileWork work = file_work();
-      pruner_.wait();  // there is room for one checkpoint more than are kept, not for two
-      tell_of_pruning();
-      log_->sync();  // lines never end before the newest checkpoint
-      state["run_id"] = ids_.run;
-      state["job_id"] = ids_.job;
-      require_own();
-    }
-    require_all_alive(world_, *stream_);  // nobody writes into another job's folder
-    save_checkpoint(checkpoints_, step_, session_.plan(), trainer_.parameters(), state,
-                    {communicator_, world_, settings_.run.disk_timeout_seconds}, *stream_, require_own);
-    if (first()) {
-      pruner_.start(step_);
-    }
-  }
-
-  void tell_of_pruning() {
-    for (const std::string& warning : pruner_.take_warnings()) {
-      say("orthant: warning: {}", warning);
-    }
-  }
-
   void finish() {
     trace_.finish();
     if (first()) {
       log_->finish();
-      pruner_.wait();
-      tell_of_pruning();
+      saver_.finish();
     }
   }
 
@@ -378,7 +237,7 @@ class TrainingRun {
     put("done: {} steps, {} tokens, {}\n", step_, tokens, human_duration(seconds));
     put("  metrics     {}\n", (options_.run_directory / "metrics.jsonl").string());
     if (saved >= 0) {
-      put("  checkpoint  {}\n", checkpoint_folder(checkpoints_, saved).string());
+      put("  checkpoint  {}\n", checkpoint_folder(parts_.checkpoints(), saved).string());
     }
     put("  logs        {}\n", (options_.run_directory / "logs").string());
   }
@@ -399,19 +258,13 @@ class TrainingRun {
   StepRunner steps_;
   RoutingRecorder recorder_;
   RoutingAlarms alarms_;
-  std::filesystem::path checkpoints_;
-  Pruner pruner_;
-  std::filesystem::path from_;                     // the checkpoint that it goes on from; empty: none
-  std::map<std::string, std::string> from_state_;  // of its manifest
-  std::filesystem::path origin_;                   // on rank 0, the checkpoint that train.from named
-  std::string taught_by_;                          // load_teacher
-  RunIds ids_;
-  std::optional<RunClaim> claim_;  // of rank 0, as the metrics are
-  std::optional<RunLog> log_;
+  RunParts parts_;
+  RunStart start_;
+  RunSaver saver_;
+  std::optional<RunLog> log_;  // of rank 0
   bool stop_wanted_ = false;
-  std::int64_t step_ = 0;           // steps done
-  std::int64_t tokens_ = 0;         // of this process's steps, those of this rank's worker
-  std::int64_t tokens_before_ = 0;  // of the steps that the checkpoint had behind it, of all workers
+  std::int64_t step_ = 0;    // steps done
+  std::int64_t tokens_ = 0;  // of this process's steps, those of this rank's worker
 };
 
 }  // namespace
