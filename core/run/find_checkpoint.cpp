@@ -17,20 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The newest checkpoint of the run; `path`; or `path` where the run has none.
-struct ResumeFrom {
-  bool newest = false;
-  std::string path;
-};
-
-ResumeFrom resume_from(const std::string& resume) {
-  constexpr std::string_view prefix = "auto:";
-  if (resume == "auto") {
-    return {true, ""};
-  }
-  return resume.starts_with(prefix) ? ResumeFrom{true, resume.substr(prefix.size())} : ResumeFrom{false, resume};
-}
-
 constexpr const char* how_to_begin_anew =
     "to begin anew, leave --resume out: what is there is then kept under another name";
 
@@ -130,6 +116,14 @@ std::string run_folder_advice(const fs::path& given, const fs::path& root) {
 }
 
 }  // namespace
+
+ResumeFrom resume_from(const std::string& resume) {
+  constexpr std::string_view prefix = "auto:";
+  if (resume == "auto") {
+    return {true, ""};
+  }
+  return resume.starts_with(prefix) ? ResumeFrom{true, resume.substr(prefix.size())} : ResumeFrom{false, resume};
+}
 
 void check_resume(const std::string& resume, const std::filesystem::path& root) {
   const auto [newest, path] = resume_from(resume);

@@ -9,6 +9,14 @@
 
 namespace orthant {
 
+// What --resume says: the newest checkpoint of the run ("auto"); `path`; or `path` where the run has none
+// ("auto:PATH"). Neither: a fresh start. A path may begin with "auto".
+struct ResumeFrom {
+  bool newest = false;
+  std::string path;
+};
+ResumeFrom resume_from(const std::string& resume);
+
 // Refuses a checkpoint that --resume names and that is not there, or is none, before anything starts. (The newest
 // checkpoint of the run itself is looked for when it starts.) Errors: ConfigError.
 void check_resume(const std::string& resume, const std::filesystem::path& root);
@@ -17,8 +25,8 @@ void check_resume(const std::string& resume, const std::filesystem::path& root);
 // why.
 bool starts_fresh(const std::string& resume, const std::filesystem::path& root);
 
-// The folder of the checkpoint to go on from; empty: a fresh start. `resume` is "" (a fresh start), the path of a
-// checkpoint, "auto" (the newest under `root` that is undamaged) or "auto:PATH" (PATH where `root` holds none).
+// The folder of the checkpoint to go on from; empty: a fresh start. The newest is the newest under `root` that is
+// undamaged.
 //
 // "auto" starts fresh only where there is no checkpoint at all. A damaged one, or one under another name than its
 // step's, is passed over for an older one, with a line on the standard error. One that cannot be read now is refused,

@@ -5,6 +5,7 @@
 #include "core/base/output.h"
 #include "core/checkpoint/disk.h"
 #include "core/config/print.h"
+#include "core/run/find_checkpoint.h"
 #include "core/run/run_folder.h"
 
 namespace orthant {
@@ -17,7 +18,7 @@ std::string continued(const std::string& resume) {
   if (resume.empty()) {
     return "auto";
   }
-  return resume.starts_with("auto") ? resume : "auto:" + resume;
+  return resume_from(resume).newest ? resume : "auto:" + resume;
 }
 
 }  // namespace
@@ -64,7 +65,7 @@ void RunClaim::make_way(std::int64_t step) {
     if (!aside.empty()) {
       say("orthant: {}", where_kept(aside));
     }
-  } else if (!resume_.starts_with("auto")) {
+  } else if (!resume_from(resume_).newest) {
     const fs::path aside = set_later_checkpoints_aside(run_folder_ / "checkpoints", step);
     if (!aside.empty()) {
       put("checkpoints of later steps are kept in {}\n", aside.string());

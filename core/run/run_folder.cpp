@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/checkpoint/checkpoint.h"
+#include "core/run/find_checkpoint.h"
 #include "core/run/resumable.h"
 
 namespace orthant {
@@ -78,11 +79,12 @@ bool lies_in(const fs::path& path, const fs::path& folder) {
 }  // namespace
 
 bool goes_on_in(const fs::path& folder, const std::string& resume) {
-  if (resume.empty() || resume.starts_with("auto")) {
-    return !resume.empty();
+  const auto [newest, from] = resume_from(resume);
+  if (newest || from.empty()) {
+    return newest;
   }
   // Its checkpoints may lie elsewhere, behind a link.
-  const fs::path path = fs::weakly_canonical(resume);
+  const fs::path path = fs::weakly_canonical(from);
   return lies_in(path, fs::weakly_canonical(folder)) || lies_in(path, fs::weakly_canonical(folder / "checkpoints"));
 }
 

@@ -182,6 +182,25 @@ TEST_F(Resume, ARunWithAnEarlierOneOfItsNameStartsFromAnotherRunsCheckpoint) {
   EXPECT_THAT(given.output, HasSubstr("after step 4"));
 }
 
+// `auto` is a word of --resume; a folder's name may begin with it.
+TEST_F(Resume, APathMayBeginWithAuto) {
+  const std::vector<std::string> in_autoruns = {"run.directory=\"autoruns\"", "run.checkpoint_every=2"};
+  ASSERT_EQ(train(in_autoruns).code, 0);
+  const std::string from = "autoruns/r/checkpoints/step_000004";
+  // In its own folder the later ones make way.
+  const Result back = train({"run.directory=\"autoruns\"", "run.steps=5"}, {"--resume", from});
+  ASSERT_EQ(back.code, 0) << back.error;
+  EXPECT_THAT(back.output, HasSubstr("after step 4"));
+  EXPECT_THAT(back.output, HasSubstr("checkpoints of later steps are kept in autoruns/r/checkpoints.1"));
+  EXPECT_FALSE(fs::exists(folder_.path("autoruns/r/checkpoints/step_000008")));
+  // In another folder it is a new run, and what was there makes way.
+  ASSERT_EQ(train({"run.steps=2"}).code, 0);
+  const Result other = train({}, {"--resume", from});
+  ASSERT_EQ(other.code, 0) << other.error;
+  EXPECT_THAT(other.output, HasSubstr("after step 4"));
+  EXPECT_THAT(other.error, HasSubstr("an earlier run of this name is kept in runs/r.1"));
+}
+
 TEST_F(Resume, FromAnOlderCheckpointTheLaterOnesAreKeptApart) {
   ASSERT_EQ(train({"run.checkpoint_every=2"}).code, 0);
   const Result back = train({"run.steps=5"}, {"--resume", folder_.checkpoint(4).string()});
