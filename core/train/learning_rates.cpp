@@ -46,21 +46,30 @@ class WarmupStableDecay final : public LearningRate {
   explicit WarmupStableDecay(bool by_root) : by_root_(by_root) {}
 
   void check(const OptimizerSettings& o, std::int64_t steps) const override {
-    if (o.decay_steps + o.warmup_steps > steps) {
-      throw SettingError("optimizer.decay_steps",
-                         fmt::format("[optimizer] decay_steps: a warm-up of {} steps and a decay of {} are more than "
-                                     "the {} of the run\nwrite fewer",
-                                     o.warmup_steps, o.decay_steps, steps));
+    const std::int64_t length = length_of(o, steps);
+    if (length <= steps - o.warmup_steps) {
+      return;
     }
+    const bool chosen = o.decay_steps != 0;
+    throw SettingError(
+        chosen ? "optimizer.decay_steps" : "optimizer.warmup_steps",
+        fmt::format("[optimizer] {}: a warm-up of {} steps and a decay of {}{} are more than the {} of the run\nwrite "
+                    "fewer{}",
+                    chosen ? "decay_steps" : "warmup_steps", o.warmup_steps, length,
+                    chosen ? "" : " (a tenth of the run)", steps, chosen ? "" : ", or a decay_steps that fits"));
   }
   double rate(const OptimizerSettings& o, std::int64_t steps, std::int64_t step) const override {
-    const std::int64_t length = o.decay_steps == 0 ? std::max<std::int64_t>(steps / 10, 1) : o.decay_steps;
+    const std::int64_t length = length_of(o, steps);
     const double into = static_cast<double>(step - (steps - length)) / static_cast<double>(length);
     const double done = std::clamp(into, 0.0, 1.0);
     return o.lr - (by_root_ ? std::sqrt(done) : done) * (o.lr - o.min_lr);
   }
 
  private:
+  static std::int64_t length_of(const OptimizerSettings& o, std::int64_t steps) {
+    return o.decay_steps == 0 ? std::max<std::int64_t>(steps / 10, 1) : o.decay_steps;
+  }
+
   bool by_root_;
 };
 

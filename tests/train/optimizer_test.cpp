@@ -4,6 +4,7 @@
 #include <orthant/learning_rate.h>
 
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "core/train/optimizer_step.h"
@@ -85,6 +86,20 @@ TEST(LearningRate, ADecayLongerThanTheRunIsRefused) {
   EXPECT_NO_THROW(experiment(joined(wsd, {"optimizer.decay_steps=15"})));
   EXPECT_THAT(test::refusal(joined(wsd, {"optimizer.decay_steps=16"}), ""),
               testing::HasSubstr("a warm-up of 5 steps and a decay of 16 are more than the 20 of the run"));
+  // So is the decay that nobody wrote: a tenth of the run.
+  EXPECT_NO_THROW(experiment(joined(wsd, {"optimizer.warmup_steps=18"})));
+  EXPECT_THAT(
+      test::refusal(joined(wsd, {"optimizer.warmup_steps=19"}), ""),
+      testing::HasSubstr("[optimizer] warmup_steps: a warm-up of 19 steps and a decay of 2 (a tenth of the run) "
+                         "are more than the 20 of the run"));
+  EXPECT_NO_THROW(experiment(joined(wsd, {"optimizer.warmup_steps=19", "optimizer.decay_steps=1"})));
+}
+
+// Settings that no configuration has checked, as a plugin's tests may make them.
+TEST(LearningRate, ADecayOfAnyLengthIsCompared) {
+  Settings s = rates("wsd", 20);
+  s.optimizer.decay_steps = std::numeric_limits<std::int64_t>::max();
+  EXPECT_THROW(s.catalogue->get<LearningRate>("wsd").check(s.optimizer, s.run.steps), SettingError);
 }
 
 // --- whole steps
