@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/config/registry.h"
@@ -96,8 +98,14 @@ class Declarer {
   std::string table_;
 };
 
+// An integer has a maximum too, far above what anybody needs: two of them can be added, and counted on from.
+inline constexpr double most = 1099511627776;  // 2^40
+
 inline void at_least(CoreKey& key, double minimum) {
   key.spec.minimum = minimum;
+  if (std::holds_alternative<std::int64_t>(key.spec.default_value)) {
+    key.spec.maximum = most;
+  }
 }
 inline void between(CoreKey& key, double minimum, double maximum) {
   key.spec.minimum = minimum;

@@ -68,8 +68,10 @@ std::vector<std::string> built_in_names(const std::string& noun) {
 
 std::string range_text(const KeySpec& spec) {
   const auto number = [](double value) {
-    return value < 9e15 && value == std::floor(value) ? fmt::format("{}", static_cast<std::int64_t>(value))
-                                                      : fmt::format("{}", value);
+    constexpr double two_to_the_40 = 1099511627776;
+    return value == two_to_the_40                       ? "2^40"
+           : value < 9e15 && value == std::floor(value) ? fmt::format("{}", static_cast<std::int64_t>(value))
+                                                        : fmt::format("{}", value);
   };
   if (!spec.choices.empty()) {
     return fmt::format("`{}`", fmt::join(spec.choices, "`, `"));

@@ -17,10 +17,10 @@ void declare_run(std::vector<CoreKey>& keys) {
   run.key(
       "directory", [](auto& s) -> auto& { return s.run.directory; },
       "Folder that holds the run's folder, relative to the current directory.");
-  at_least(run.key(
-               "seed", [](auto& s) -> auto& { return s.run.seed; },
-               "Seed of every random number; results depend on it and not on the layout."),
-           0);
+  run.key(
+         "seed", [](auto& s) -> auto& { return s.run.seed; },
+         "Seed of every random number; results depend on it and not on the layout.")
+      .spec.minimum = 0;  // any number: nothing is counted by it
   between(run.key(
               "steps", [](auto& s) -> auto& { return s.run.steps; }, "Optimizer steps to train."),
           1, 1e12);

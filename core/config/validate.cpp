@@ -139,6 +139,13 @@ void check_data(const Config& config, Rules& rules) {
                "write what separates them, or documents = \"stream\"");
   check_files(config, rules);
   check_blend(s, rules);
+  const double tokens = static_cast<double>(s.run.steps) * static_cast<double>(s.batch.sequences) *
+                        static_cast<double>(s.data.sequence_length);
+  rules.expect(tokens <= 0x1p62, {"run.steps", "batch.sequences", "data.sequence_length"},
+               fmt::format("[run] steps: {} steps of {} sequences of {} positions are more tokens than can be counted "
+                           "(2^62)",
+                           s.run.steps, s.batch.sequences, s.data.sequence_length),
+               "write fewer");
   const std::int64_t micro = s.batch.micro_batch;
   rules.expect(
       micro == 0 || s.batch.sequences % micro == 0, {"batch.micro_batch", "batch.sequences"},
