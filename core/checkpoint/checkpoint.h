@@ -166,11 +166,18 @@ std::string why_not_usable(const NamedCheckpoint& checkpoint, std::int64_t part 
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& root,
                                                        std::vector<std::string>* skipped = nullptr);
 
-// Removes all complete checkpoints but the newest `keep`, and the leavings of killed saves up to the newest complete
+// Which checkpoints of a run stay: the newest ones, whatever their steps, and all whose step is a multiple of `every`.
+struct KeptCheckpoints {
+  std::int64_t newest = 1;  // run.keep
+  std::int64_t every = 0;   // run.keep_every; 0: no others
+};
+
+// Removes all complete checkpoints but those of `kept`, and the leavings of killed saves up to the newest complete
 // step. Folders that are neither are left alone, and so are checkpoints of later steps than `saved`, the one that was
 // just written: they are not of this run's way, and do not count. One that cannot be removed does not keep the others.
-// REQUIRES: keep >= 1; called by rank 0 alone. Errors: Error naming the first that cannot be removed, at the end.
-void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep, const Disk& disk = Disk(),
+// REQUIRES: kept.newest >= 1; called by rank 0 alone. Errors: Error naming the first that cannot be removed, at the
+// end.
+void prune_checkpoints(const std::filesystem::path& root, KeptCheckpoints kept, const Disk& disk = Disk(),
                        std::int64_t saved = std::numeric_limits<std::int64_t>::max());
 
 }  // namespace orthant

@@ -129,8 +129,8 @@ std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::pa
   return std::nullopt;
 }
 
-void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep, const Disk& disk, std::int64_t saved) {
-  require(keep >= 1, "run.keep: {} checkpoints to keep, expected 1 or more", keep);
+void prune_checkpoints(const std::filesystem::path& root, KeptCheckpoints kept, const Disk& disk, std::int64_t saved) {
+  require(kept.newest >= 1, "run.keep: {} checkpoints to keep, expected 1 or more", kept.newest);
   std::int64_t complete = 0, newest = -1;
   std::vector<std::string> failures;
   const auto remove = [&](const NamedCheckpoint& candidate) {
@@ -166,7 +166,8 @@ void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep, con
     // What stepped aside for a save that is complete now counts for nothing.
     const bool replaced = candidate.step == newest;
     newest = candidate.step;
-    if (replaced || ++complete > keep) {
+    const bool for_good = kept.every > 0 && candidate.step % kept.every == 0;
+    if (replaced || (++complete > kept.newest && !for_good)) {
       remove(candidate);
     }
   }

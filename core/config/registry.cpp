@@ -49,6 +49,10 @@ void declare_run(std::vector<CoreKey>& keys) {
   at_least(run.key(
                "keep", [](auto& s) -> auto& { return s.run.keep; }, "Checkpoints kept, the newest ones."),
            1);
+  at_least(run.key(
+               "keep_every", [](auto& s) -> auto& { return s.run.keep_every; },
+               "Checkpoints of steps that are multiples of it are kept beside the newest ones, for good; 0: none."),
+           0);
   run.key(
       "device", [](auto& s) -> auto& { return s.run.device; },
       "Where tensors live: cpu, cuda (GPUs), or a device library by name. For tests: guarded; late and "

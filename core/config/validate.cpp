@@ -239,6 +239,13 @@ std::vector<std::string> warnings(const Settings& s) {
                     "risen to optimizer.lr = {:g}",
                     s.optimizer.warmup_steps, s.run.steps, s.optimizer.lr));
   }
+  const RunSettings& run = s.run;
+  if (run.keep_every > 0 && (run.checkpoint_every == 0 || run.keep_every % run.checkpoint_every != 0)) {
+    found.push_back(
+        fmt::format("run.keep_every = {} is no multiple of run.checkpoint_every = {}: it keeps what is written, and no "
+                    "checkpoint is written after most of its multiples",
+                    run.keep_every, run.checkpoint_every));
+  }
   return found;
 }
 

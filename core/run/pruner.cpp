@@ -8,8 +8,6 @@
 #include <system_error>
 #include <utility>
 
-#include "core/checkpoint/checkpoint.h"
-
 namespace orthant {
 
 using Clock = std::chrono::steady_clock;
@@ -17,7 +15,7 @@ constexpr double longest_seconds = 1e9;  // that a clock can add
 
 struct Pruner::Shared {
   const std::filesystem::path root;
-  const std::int64_t keep;
+  const KeptCheckpoints kept;
   const std::chrono::duration<double> limit;
   const Disk disk;
 
@@ -33,7 +31,7 @@ struct Pruner::Shared {
   void prune(std::int64_t saved) {
     std::string failure;
     try {
-      prune_checkpoints(root, keep, disk, saved);
+      prune_checkpoints(root, kept, disk, saved);
     } catch (const std::exception& error) {
       failure = error.what();
     }
@@ -46,9 +44,9 @@ struct Pruner::Shared {
   }
 };
 
-Pruner::Pruner(std::filesystem::path root, std::int64_t keep, double limit_seconds, Disk disk)
+Pruner::Pruner(std::filesystem::path root, KeptCheckpoints kept, double limit_seconds, Disk disk)
     : shared_(new Shared{.root = std::move(root),
-                         .keep = keep,
+                         .kept = kept,
                          .limit = std::chrono::duration<double>(std::min(limit_seconds, longest_seconds)),
                          .disk = std::move(disk)}) {}
 

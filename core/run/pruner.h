@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/disk.h"
 
 namespace orthant {
@@ -17,9 +18,9 @@ namespace orthant {
 // Thread safety: one thread calls, of rank 0.
 class Pruner {
  public:
-  // Of the checkpoints under `root` the newest `keep` stay. A prune that takes longer than `limit_seconds` is waited
+  // Of the checkpoints under `root` those of `kept` stay. A prune that takes longer than `limit_seconds` is waited
   // for no more.
-  Pruner(std::filesystem::path root, std::int64_t keep, double limit_seconds, Disk disk = Disk());
+  Pruner(std::filesystem::path root, KeptCheckpoints kept, double limit_seconds, Disk disk = Disk());
   // Does not wait: what a prune leaves, the next one removes.
   ~Pruner();
   Pruner(const Pruner&) = delete;

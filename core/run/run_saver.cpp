@@ -15,7 +15,8 @@ namespace orthant {
 
 RunSaver::RunSaver(const RunParts& parts)
     : parts_(parts),
-      pruner_(parts.checkpoints(), parts.settings().run.keep, parts.settings().run.disk_timeout_seconds) {}
+      pruner_(parts.checkpoints(), {parts.settings().run.keep, parts.settings().run.keep_every},
+              parts.settings().run.disk_timeout_seconds) {}
 
 void RunSaver::begin(RunIds ids, std::string taught_by) {
   ids_ = std::move(ids);

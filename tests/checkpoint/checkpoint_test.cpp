@@ -174,13 +174,22 @@ TEST_F(Checkpoint, LatestAndPrune) {
   std::vector<std::string> skipped;
   EXPECT_EQ(latest_checkpoint(root(), &skipped), root() / "step_1000000");
   EXPECT_THAT(skipped, testing::IsEmpty());  // a save that is not finished is no checkpoint
-  prune_checkpoints(root(), 2);
+  prune_checkpoints(root(), {2});
   std::set<std::string> left;
   for (const auto& entry : std::filesystem::directory_iterator(root())) {
     left.insert(entry.path().filename().string());
   }
   EXPECT_EQ(left, (std::set<std::string>{"step_1000000", "step_000100", "step_2000000.tmp", "step_000099", "notes"}));
-  EXPECT_THROW(prune_checkpoints(root(), 0), Error);
+  EXPECT_THROW(prune_checkpoints(root(), {0}), Error);
+  // Multiples stay, but not what stepped aside for a save of the same step, nor what a killed save left.
+  save(1000020, {{w}});
+  std::filesystem::copy(root() / "step_1000000", root() / "step_1000000.old", std::filesystem::copy_options::recursive);
+  prune_checkpoints(root(), {.newest = 1, .every = 1000});
+  left.clear();
+  for (const auto& entry : std::filesystem::directory_iterator(root())) {
+    left.insert(entry.path().filename().string());
+  }
+  EXPECT_EQ(left, (std::set<std::string>{"step_1000020", "step_1000000", "step_2000000.tmp", "step_000099", "notes"}));
 }
 
 TEST_F(Checkpoint, ASaveReplacesTheLeavingsOfAKilledOneAndACheckpointOfTheSameStep) {

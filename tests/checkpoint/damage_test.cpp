@@ -31,7 +31,7 @@ class Damage : public testing::Test {
     second.add({"w", DType::f32, {2, 3}, {1, 0}, {1, 3}}, half.data());
     const std::vector<std::string> parts = {first.finish(), second.finish()};
     first.commit(parts, {{"value", std::to_string(static_cast<int>(value))}});
-    prune_checkpoints(root(), 1, disk);
+    prune_checkpoints(root(), {1}, disk);
   }
   // The value of the newest checkpoint, 0 when there is none; every element and the state must agree.
   int newest() {

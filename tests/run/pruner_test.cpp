@@ -41,8 +41,21 @@ class Pruning : public testing::Test {
   TemporaryFolder folder_;
 };
 
+// The newest two, whatever their steps, and the multiples of 4 for good.
+TEST_F(Pruning, KeepsTheMultiplesBesideTheNewest) {
+  Pruner pruner(root(), {.newest = 2, .every = 4}, 60);
+  for (const std::int64_t step : {2, 4, 5, 6, 8, 9, 10, 11}) {
+    pruner.wait();
+    save(step);
+    pruner.start(step);
+  }
+  pruner.wait();
+  EXPECT_THAT(left(), ElementsAre("step_000004", "step_000008", "step_000010", "step_000011"));
+  EXPECT_THAT(pruner.take_warnings(), IsEmpty());
+}
+
 TEST_F(Pruning, KeepsTheNewestAndSaysNothing) {
-  Pruner pruner(root(), 2, 60);
+  Pruner pruner(root(), {2}, 60);
   for (const std::int64_t step : {1, 2, 3, 4}) {
     pruner.wait();
     save(step);
@@ -58,7 +71,7 @@ TEST_F(Pruning, CheckpointsOfLaterStepsDoNotCount) {
   for (const std::int64_t step : {1, 2, 8, 9}) {
     save(step);
   }
-  Pruner pruner(root(), 1, 60);
+  Pruner pruner(root(), {1}, 60);
   pruner.start(2);
   pruner.wait();
   EXPECT_EQ(left(), (std::set<std::string>{"step_000002", "step_000008", "step_000009"}));
@@ -66,7 +79,7 @@ TEST_F(Pruning, CheckpointsOfLaterStepsDoNotCount) {
 
 // A file that cannot be removed, as on a stale handle: said each time, and the other old ones go nevertheless.
 TEST_F(Pruning, WhatCannotBeRemovedIsSaidEachTimeAndKeepsNoOther) {
-  Pruner pruner(root(), 1, 60, Disk([](std::string_view operation, const fs::path& path) {
+  Pruner pruner(root(), {1}, 60, Disk([](std::string_view operation, const fs::path& path) {
                   require(operation != "remove" || path.filename() != "step_000002.tmp" || !fs::exists(path),
                           "cannot remove '{}': Stale file handle", path.string());
                 }));
@@ -91,7 +104,7 @@ TEST_F(Pruning, ADiskThatDoesNotAnswerHoldsUpNobody) {
   std::promise<void> answer;
   auto begun = std::make_shared<std::atomic<int>>(0);
   {
-    Pruner pruner(root(), 1, 0.05,
+    Pruner pruner(root(), {1}, 0.05,
                   Disk([begun, answered = answer.get_future().share()](std::string_view, const fs::path&) {
                     ++*begun;
                     answered.wait();

@@ -121,6 +121,13 @@ TEST_F(RunFolderTest, KeepsTheLastCheckpoints) {
   EXPECT_THAT(found, testing::UnorderedElementsAre("step_000006", "step_000007"));
 }
 
+TEST_F(RunFolderTest, KeepsTheCheckpointsOfMultiplesToo) {
+  ASSERT_EQ(train({"run.steps=7", "run.checkpoint_every=1", "run.keep=1", "run.keep_every=3"}).code, 0);
+  for (int step = 1; step <= 7; ++step) {
+    EXPECT_EQ(fs::exists(folder_.checkpoint(step)), step == 3 || step == 6 || step == 7) << step;
+  }
+}
+
 TEST_F(RunFolderTest, AnEarlierRunOfTheNameIsKept) {
   ASSERT_EQ(train({}).code, 0);
   const std::string before = read_file(folder_.run() / "metrics.jsonl");

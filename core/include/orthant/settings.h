@@ -41,6 +41,7 @@ struct RunSettings {
   std::int64_t checkpoint_every = 0;  // 0: only at the end
   std::int64_t validate_every = 0;    // 0: never
   std::int64_t keep = 3;              // last K checkpoints
+  std::int64_t keep_every = 0;        // those of its multiples stay too; 0: none
   std::string device = "cpu";
   ComputeType dtype = ComputeType::fp32;
   std::string communicator = "local";
