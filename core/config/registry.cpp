@@ -53,6 +53,11 @@ void declare_run(std::vector<CoreKey>& keys) {
                "keep_every", [](auto& s) -> auto& { return s.run.keep_every; },
                "Checkpoints of steps that are multiples of it are kept beside the newest ones, for good; 0: none."),
            0);
+  at_least(run.key(
+               "time_limit", [](auto& s) -> auto& { return s.run.time_limit; },
+               "Seconds since its start within which a process saves and ends with 75, resumable, as when it is asked "
+               "to stop; 0: none."),
+           0);
   run.key(
       "device", [](auto& s) -> auto& { return s.run.device; },
       "Where tensors live: cpu, cuda (GPUs), or a device library by name. For tests: guarded; late and "

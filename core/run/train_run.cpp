@@ -25,6 +25,7 @@
 #include "core/run/run_start.h"
 #include "core/run/run_trace.h"
 #include "core/run/step_runner.h"
+#include "core/run/time_limit.h"
 #include "core/train/trainer.h"
 #include "parallel/host_collectives.h"
 
@@ -65,7 +66,8 @@ class TrainingRun {
         alarms_(settings_),
         parts_{config, options, communicator_, world_, *stream_, session_.plan(), trainer_, teacher_.get()},
         start_(parts_),
-        saver_(parts_) {}
+        saver_(parts_),
+        limit_(settings_.run.time_limit) {}
 
   ExitCode train() {
     require_same_recompute();
@@ -99,16 +101,18 @@ class TrainingRun {
     const Clock::time_point begin = Clock::now();
     std::int64_t saved = -1;
     trace_.connect(world_, *stream_, session_.plan().stage());
+    limit_.begin();
     while (step_ < settings_.run.steps) {
       communicator_.report_step(step_);  // the one that is not finished, whatever has begun behind it
       const auto [report, step_seconds, peak] = steps_.next(step_);
+      limit_.after_step();
       if (records(step_++)) {
         const FileWork work = file_work();
         recorder_.write(options_.run_directory, step_, world_, *stream_);
       }
       tokens_ += report.tokens;
       const bool last = step_ == settings_.run.steps;
-      const bool stop = steps_.idle() && meets() && everyone_stops();
+      const bool stop = steps_.idle() && meets_after(step_) && everyone_stops();
       std::optional<double> validation;
       std::vector<ValidatedRouting> validated;
       if (due(settings_.run.validate_every) || (last && settings_.run.validate_every > 0)) {
@@ -128,14 +132,16 @@ class TrainingRun {
       }
       if (due(settings_.run.checkpoint_every) || last || stop) {
         const Phase phase(*stream_, "save");
+        limit_.before_save();
         saver_.save(step_, all_tokens(), log_ ? &*log_ : nullptr);
+        limit_.after_save();
         saved = step_;
       }
       saver_.tell_of_pruning();
       if (stop && !last) {
         finish();
         if (first()) {
-          put("stopped after step {}; go on with --resume auto\n", step_);
+          put("{}stopped after step {}; go on with --resume auto\n", out_of_time_, step_);
         }
         return ExitCode::stopped_resumable;
       }
@@ -171,8 +177,9 @@ class TrainingRun {
 
   // Whether this rank by itself wants the model as the step leaves it.
   bool looks_after(std::int64_t step) {
-    return stop_wanted() || records(step) || records(step + 1) || due_after(step, settings_.run.validate_every) ||
-           due_after(step, settings_.run.checkpoint_every);
+    constexpr std::int64_t under_way_and_next = 2;
+    return stop_wanted(under_way_and_next) || records(step) || records(step + 1) ||
+           due_after(step, settings_.run.validate_every) || due_after(step, settings_.run.checkpoint_every);
   }
 
   // Each rank has found by itself what "fit" stands for.
@@ -189,9 +196,18 @@ class TrainingRun {
   }
 
   // Independent workers wait for each other where something is logged, validated or saved, and nowhere else.
-  bool meets() {
-    return session_.mesh().workers() == 1 || step_ == 1 || step_ == settings_.run.steps ||
-           due(settings_.run.log_every) || due(settings_.run.validate_every) || due(settings_.run.checkpoint_every);
+  bool meets_after(std::int64_t done) {
+    const RunSettings& run = settings_.run;
+    return session_.mesh().workers() == 1 || done == 1 || done == run.steps || due_after(done - 1, run.log_every) ||
+           due_after(done - 1, run.validate_every) || due_after(done - 1, run.checkpoint_every);
+  }
+  std::int64_t steps_to_meeting() {
+    const RunSettings& run = settings_.run;
+    std::int64_t steps = session_.mesh().workers() == 1 ? 1 : std::max<std::int64_t>(run.steps - step_, 1);
+    for (const std::int64_t every : {run.log_every, run.validate_every, run.checkpoint_every}) {
+      steps = every > 0 ? std::min(steps, every - step_ % every) : steps;
+    }
+    return steps;
   }
 
   // Since the run began, of all workers.
@@ -213,14 +229,17 @@ class TrainingRun {
     return make_batch_source(settings_);
   }
 
-  // Whoever asks for a signal takes it.
-  bool stop_wanted() {
+  // Whoever asks for a signal takes it. Of the time rank 0 decides: `steps` more would pass before a stop could follow.
+  bool stop_wanted(std::int64_t steps) {
+    if (first() && out_of_time_.empty() && limit_.is_up(steps)) {
+      out_of_time_ = limit_.text();
+    }
     stop_wanted_ = stop_wanted_ || stop_requested();
-    return stop_wanted_;
+    return stop_wanted_ || !out_of_time_.empty();
   }
 
   bool everyone_stops() {
-    std::vector<std::int64_t> flag = {stop_wanted() ? 1 : 0};
+    std::vector<std::int64_t> flag = {stop_wanted(steps_to_meeting()) ? 1 : 0};
     all_reduce_values(flag, ReduceOp::max, world_, *stream_);
     return flag[0] != 0;
   }
@@ -262,7 +281,9 @@ class TrainingRun {
   RunStart start_;
   RunSaver saver_;
   std::optional<RunLog> log_;  // of rank 0
+  TimeLimit limit_;
   bool stop_wanted_ = false;
+  std::string out_of_time_;  // on rank 0, why the time is up; empty: it is not
   std::int64_t step_ = 0;    // steps done
   std::int64_t tokens_ = 0;  // of this process's steps, those of this rank's worker
 };

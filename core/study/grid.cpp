@@ -51,10 +51,15 @@ struct OwnKey {
   std::string_view key, instead;
 };
 constexpr std::array own_keys = {
-    OwnKey{"run.seed", "[[grid]] seeds"},           OwnKey{"run.name", "[study] name"},
-    OwnKey{"run.directory", "[study] directory"},   OwnKey{"run.threads", "[study] side_by_side"},
-    OwnKey{"run.keep", "[study] keep_checkpoints"}, OwnKey{"moe.experts", "[[grid]] experts"},
-    OwnKey{"moe.top_k", "[[grid]] top_k"},          OwnKey{"moe.capacity_factor", "[[grid]] capacity_factor"},
+    OwnKey{"run.seed", "[[grid]] seeds"},
+    OwnKey{"run.name", "[study] name"},
+    OwnKey{"run.directory", "[study] directory"},
+    OwnKey{"run.threads", "[study] side_by_side"},
+    OwnKey{"run.keep", "[study] keep_checkpoints"},
+    OwnKey{"moe.experts", "[[grid]] experts"},
+    OwnKey{"run.time_limit", "its time before the study: timeout --signal=TERM SECONDS orthant bench ..."},
+    OwnKey{"moe.top_k", "[[grid]] top_k"},
+    OwnKey{"moe.capacity_factor", "[[grid]] capacity_factor"},
 };
 constexpr OwnKey learning_rate_key = {"optimizer.lr", "[learning_rate]"};
 constexpr OwnKey width_key = {"moe.d_expert", "model.d_ff and [[grid]] granularity"};

@@ -42,6 +42,7 @@ struct RunSettings {
   std::int64_t validate_every = 0;    // 0: never
   std::int64_t keep = 3;              // last K checkpoints
   std::int64_t keep_every = 0;        // those of its multiples stay too; 0: none
+  double time_limit = 0;              // seconds of a process, within which it saves and ends; 0: none
   std::string device = "cpu";
   ComputeType dtype = ComputeType::fp32;
   std::string communicator = "local";

@@ -1,0 +1,47 @@
+#include "core/run/time_limit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace orthant {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Before main().
+const Clock::time_point process_began = Clock::now();
+
+}  // namespace
+
+double seconds_of_process() {
+  return std::chrono::duration<double>(Clock::now() - process_began).count();
+}
+
+TimeLimit::TimeLimit(double seconds, std::function<double()> now) : limit_(seconds), now_(std::move(now)) {}
+
+void TimeLimit::after_step() {
+  const double now = now_();
+  longest_step_ = std::max(longest_step_, now - last_);
+  last_ = now;
+}
+
+void TimeLimit::after_save() {
+  const double took = now_() - save_;
+  longest_save_ = std::max(longest_save_, took);
+  last_ += took;
+}
+
+bool TimeLimit::is_up(std::int64_t steps) const {
+  return limit_ > 0 && now_() + static_cast<double>(steps) * longest_step_ + longest_save_ > limit_;
+}
+
+std::string TimeLimit::text() const {
+  return fmt::format(
+      "run.time_limit = {:g} s: {:.1f} s have passed, and another step ({:.1f} s) and a save ({:.1f} s) may not fit\n",
+      limit_, now_(), longest_step_, longest_save_);
+}
+
+}  // namespace orthant

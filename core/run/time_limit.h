@@ -1,0 +1,39 @@
+// TimeLimit: when a run has to save and end, to do so within a given time (run.time_limit).
+//
+// Thread safety: one thread, of rank 0.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace orthant {
+
+// Since this process was started.
+double seconds_of_process();
+
+class TimeLimit {
+ public:
+  // seconds: 0 for none. now: seconds since the time began to count.
+  explicit TimeLimit(double seconds, std::function<double()> now = seconds_of_process);
+
+  // Right before the first step; and after each step, with what is done between it and the next, saves apart.
+  void begin() { last_ = now_(); }
+  void after_step();
+  // Around a save.
+  void before_save() { save_ = now_(); }
+  void after_save();
+
+  // Whether `steps` steps more and a save would not fit, as long as the longest of each so far.
+  bool is_up(std::int64_t steps) const;
+  // Why it is up, a line for the user.
+  std::string text() const;
+
+ private:
+  const double limit_;
+  const std::function<double()> now_;
+  double last_ = 0, save_ = 0;
+  double longest_step_ = 0, longest_save_ = 0;
+};
+
+}  // namespace orthant

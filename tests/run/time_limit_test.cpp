@@ -1,0 +1,107 @@
+// run.time_limit: the run saves and ends while there is time, and going on from there is as if it had not ended.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "core/run/time_limit.h"
+#include "tests/support/program.h"
+
+namespace orthant::run_test::time_limit_test {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class Clock {
+ public:
+  double now = 100;
+  TimeLimit limit(double seconds) {
+    return TimeLimit(seconds, [this] { return now; });
+  }
+};
+
+TEST(TimeLimit, LeavesRoomForTheLongestStepAndSave) {
+  Clock clock;
+  TimeLimit limit = clock.limit(200);
+  limit.begin();
+  clock.now = 120;
+  limit.after_step();  // 20 s
+  clock.now = 130;     // what lies between steps counts with the next one
+  limit.before_save();
+  clock.now = 145;  // 15 s
+  limit.after_save();
+  clock.now = 150;
+  limit.after_step();  // 10 + 5 s
+  EXPECT_FALSE(limit.is_up(1));
+  clock.now = 165;
+  EXPECT_FALSE(limit.is_up(1)) << "165 + 20 + 15 is 200";
+  EXPECT_TRUE(limit.is_up(2));
+  clock.now = 165.5;
+  EXPECT_TRUE(limit.is_up(1));
+  EXPECT_EQ(limit.text(),
+            "run.time_limit = 200 s: 165.5 s have passed, and another step (20.0 s) and a save (15.0 s) may not fit\n");
+}
+
+TEST(TimeLimit, OfZeroIsNone) {
+  Clock clock;
+  TimeLimit limit = clock.limit(0);
+  limit.begin();
+  clock.now = 1e9;
+  limit.after_step();
+  EXPECT_FALSE(limit.is_up(1000));
+}
+
+class RunWithLimit : public testing::TestWithParam<std::string> {
+ protected:
+  RunWithLimit() { folder_.write("c.toml", tiny_config(GetParam() == "late" ? Layout{1, 1} : Layout{2, 2})); }
+  // The rate of a step does not depend on how many there will be.
+  Result train(const std::vector<std::string>& values, std::vector<std::string> words = {}) {
+    words.insert(words.begin(), {"train", "c.toml"});
+    const std::vector<std::string> all = {"run.checkpoint_every=0", "run.log_every=1000",
+                                          "optimizer.schedule=\"constant\"", "run.device=\"" + GetParam() + "\""};
+    return folder_.orthant(with_set(with_set(words, all), values));
+  }
+  int last_checkpoint() const {
+    int last = -1;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.run() / "checkpoints")) {
+      last = std::max(last, std::stoi(entry.path().filename().string().substr(5)));
+    }
+    return last;
+  }
+  ProgramFolder folder_;
+};
+
+TEST_P(RunWithLimit, SavesEndsAndGoesOnBitwise) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Result ended = train({"run.steps=1000000", "run.time_limit=3"});
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  ASSERT_EQ(ended.code, 75) << ended.error;
+  EXPECT_THAT(ended.output, HasSubstr("run.time_limit = 3 s: "));
+  EXPECT_LT(seconds, 30);
+  const int step = last_checkpoint();
+  EXPECT_THAT(ended.output, HasSubstr(fmt::format("stopped after step {}; go on with --resume auto", step)));
+  ASSERT_GT(step, 1);
+  const std::string to = fmt::format("run.steps={}", step + 3);
+  ASSERT_EQ(train({to, "run.name=\"whole\""}).code, 0);
+  const Result rest = train({to, "run.time_limit=1000"}, {"--resume", "auto"});
+  ASSERT_EQ(rest.code, 0) << rest.error;
+  EXPECT_THAT(rest.error, testing::Not(HasSubstr("warning")));
+  EXPECT_THAT(rest.output,
+              HasSubstr(fmt::format("resumed from runs/r/checkpoints/step_{:06} after step {}", step, step)));
+  EXPECT_THAT(differences(folder_.checkpoint(step + 3), folder_.checkpoint(step + 3, "whole")), IsEmpty());
+}
+
+// A limit that has passed before the first step is no reason to get nowhere.
+TEST_P(RunWithLimit, MakesAStepAtLeast) {
+  EXPECT_EQ(train({"run.steps=8", "run.time_limit=0.001"}).code, 75);
+  EXPECT_EQ(last_checkpoint(), 1);
+  EXPECT_EQ(train({"run.steps=8", "run.time_limit=0.001"}, {"--resume", "auto"}).code, 75);
+  EXPECT_EQ(last_checkpoint(), 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(On, RunWithLimit, testing::Values("cpu", "late"), [](const auto& one) { return one.param; });
+
+}  // namespace
+}  // namespace orthant::run_test::time_limit_test
