@@ -137,6 +137,11 @@ class Offload final : public Plugin {
                          "optimizer.in_backward updates before\nwrite expert_states = \"eager\", or "
                          "optimizer.in_backward = false");
     }
+    if (plan.settings().run.skip_not_finite > 0 && places_.lazy_experts) {
+      throw SettingError("plugins.offload.expert_states",
+                         "expert_states = \"lazy\" makes up for updates of every step, also of those that "
+                         "run.skip_not_finite passes over\nwrite expert_states = \"eager\", or skip_not_finite = 0");
+    }
     std::shared_ptr<Lanes> lanes;
     if (!plan.dry()) {
       lanes = std::make_shared<Lanes>(plan.device(), directory_.empty() ? plan.settings().run.directory : directory_,

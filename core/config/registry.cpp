@@ -58,6 +58,11 @@ void declare_run(std::vector<CoreKey>& keys) {
                "Seconds since its start within which a process saves and ends with 75, resumable, as when it is asked "
                "to stop; 0: none."),
            0);
+  at_least(run.key(
+               "skip_not_finite", [](auto& s) -> auto& { return s.run.skip_not_finite; },
+               "Steps in a row that are passed over where loss or gradient is not finite: nothing is updated, and the "
+               "run goes on with the next batch. One more ends it."),
+           0);
   run.key(
       "device", [](auto& s) -> auto& { return s.run.device; },
       "Where tensors live: cpu, cuda (GPUs), or a device library by name. For tests: guarded; late and "

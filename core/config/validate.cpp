@@ -189,6 +189,11 @@ void check_optimizer(const Settings& s, Rules& rules) {
                   "all gradients is known",
                   o.clip_grad_norm),
       "write clip_grad_norm = 0, or in_backward = false");
+  rules.expect(
+      !o.in_backward || s.run.skip_not_finite == 0, {"run.skip_not_finite", "optimizer.in_backward"},
+      "[run] skip_not_finite: with optimizer.in_backward a step that is not finite has updated some layers when "
+      "that is known",
+      "write skip_not_finite = 0, or in_backward = false");
   rules.expect(o.master_weights == MasterWeights::fp32 || s.run.dtype == ComputeType::bf16,
                {"optimizer.master_weights", "run.dtype"},
                "[optimizer] master_weights: fp32 weights are their own master, there is none to leave out",

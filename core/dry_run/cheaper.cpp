@@ -43,7 +43,7 @@ class Trials {
 
   void in_backward() {
     const OptimizerSettings& optimizer = config_.settings.optimizer;
-    if (!optimizer.in_backward && optimizer.clip_grad_norm == 0) {
+    if (!optimizer.in_backward && optimizer.clip_grad_norm == 0 && config_.settings.run.skip_not_finite == 0) {
       Config with = config_;
       with.settings.optimizer.in_backward = true;
       keep(attempt(with, "optimizer.in_backward = true"));

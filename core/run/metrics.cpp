@@ -59,6 +59,9 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
   const StepReport& r = *line.report;
   nlohmann::ordered_json json;
   json["step"] = r.step + 1;
+  if (r.passed_over) {
+    json["passed_over"] = true;
+  }
   json["loss"] = r.loss;
   if (r.distil_loss.has_value()) {
     json["distil_loss"] = *r.distil_loss;

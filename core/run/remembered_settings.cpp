@@ -13,9 +13,9 @@ namespace orthant {
 namespace {
 
 constexpr std::array<std::string_view, 5> whole_tables = {"data", "model", "moe", "lora", "optimizer"};
-constexpr std::array<std::string_view, 7> single_keys = {"run.seed",          "run.dtype",        "batch.sequences",
-                                                         "train.freeze",      "train.train_only", "distil.weight",
-                                                         "distil.temperature"};
+constexpr std::array<std::string_view, 8> single_keys = {"run.skip_not_finite", "run.seed",          "run.dtype",
+                                                         "batch.sequences",     "train.freeze",      "train.train_only",
+                                                         "distil.weight",       "distil.temperature"};
 
 std::map<std::string, std::string> values_of(const Config& config) {
   std::map<std::string, std::string> values;

@@ -48,6 +48,9 @@ void RunSaver::save_anywhere(std::int64_t step, std::int64_t tokens, const RunLo
                                               {"seed", std::to_string(run.seed)},
                                               {"settings", remembered_settings(parts_.config)}};
   state.merge(parts_.trainer.observers().state());
+  if (parts_.trainer.passed_over() > 0) {
+    state[passed_over_state] = std::to_string(parts_.trainer.passed_over());
+  }
   if (parts_.teacher != nullptr) {
     state[teacher_state] = taught_by_;
   }

@@ -13,6 +13,9 @@
 
 namespace orthant {
 
+// In the state of a checkpoint: the steps before it that were passed over in a row, where there are any.
+inline constexpr const char* passed_over_state = "passed_over";
+
 class RunSaver {
  public:
   explicit RunSaver(const RunParts& parts);

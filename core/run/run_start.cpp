@@ -10,6 +10,7 @@
 #include "core/run/find_checkpoint.h"
 #include "core/run/loaded_teacher.h"
 #include "core/run/resumed.h"
+#include "core/run/run_saver.h"
 #include "core/run/run_tokenizer.h"
 #include "core/run/saving.h"
 #include "core/run/starting_weights.h"
@@ -48,6 +49,7 @@ void RunStart::resume() {
   step_ = number_in(reader, "step");
   tokens_ = number_in(reader, "tokens");
   from_state_ = reader.state();
+  trainer.resume_behind(from_state_.contains(passed_over_state) ? number_in(reader, passed_over_state) : 0);
   const std::vector<std::string> absent = trainer.observers().restore(from_state_);
   if (first) {
     say_resumed(from_, reader);

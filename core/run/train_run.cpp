@@ -106,6 +106,12 @@ class TrainingRun {
       communicator_.report_step(step_);  // the one that is not finished, whatever has begun behind it
       const auto [report, step_seconds, peak] = steps_.next(step_);
       limit_.after_step();
+      if (report.passed_over && first()) {
+        log_->finish();
+        say("orthant: warning: step {} is passed over: loss {}, gradient norm {} ({} in a row; run.skip_not_finite = "
+            "{})",
+            report.step + 1, report.loss, report.grad_norm, trainer_.passed_over(), settings_.run.skip_not_finite);
+      }
       if (records(step_++)) {
         const FileWork work = file_work();
         recorder_.write(options_.run_directory, step_, world_, *stream_);
@@ -119,7 +125,7 @@ class TrainingRun {
         const Phase phase(*stream_, "validation");
         validation = trainer_.validate(validated);
       }
-      if (step_ == 1 || due(settings_.run.log_every) || last || validation.has_value()) {
+      if (step_ == 1 || due(settings_.run.log_every) || last || validation.has_value() || report.passed_over) {
         const StepReport all = trainer_.over_workers(report);
         const MetricsLine line{
             &all,         all_tokens(),

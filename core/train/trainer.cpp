@@ -45,6 +45,12 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher*
   require((teacher == nullptr) == plan.settings().distil.teacher.empty(),
           "distil.teacher = '{}', and the trainer was given {}", plan.settings().distil.teacher,
           teacher == nullptr ? "no teacher" : "one");
+  if (plan.settings().run.skip_not_finite > 0 && plan.mesh().workers() > 1) {
+    throw SettingError("run.skip_not_finite",
+                       fmt::format("[run] skip_not_finite: {} workers train by themselves, and each would pass over "
+                                   "other steps\nwrite 0",
+                                   plan.mesh().workers()));
+  }
   Device& device = plan.device();
   sum_storage_ = device.empty(DType::f64, {4});
   sums_.loss = sum_storage_.slice(0, {1});
@@ -224,8 +230,14 @@ StepReport Trainer::gradients(std::int64_t step, bool measure) {
 
 void Trainer::apply(std::int64_t step) {
   update(step, false);
-  plan_.keepers().add_metrics(last_.metrics);
-  observers_.after_step(last_);
+  complete(last_);
+}
+
+void Trainer::complete(StepReport& report) {
+  plan_.keepers().add_metrics(report.metrics);
+  if (!report.passed_over) {
+    observers_.after_step(report);
+  }
 }
 
 double Trainer::learning_rate_of(std::int64_t step) const {
@@ -234,7 +246,8 @@ double Trainer::learning_rate_of(std::int64_t step) const {
 
 void Trainer::update(std::int64_t step, bool behind) {
   const Phase phase(stream_, "optimizer");
-  if (behind) {  // NaN, where the step before was not finite, else 0
+  // NaN, where the step before was not finite, else 0: that one ends the run, if as many as may be are passed over.
+  if (behind && passed_over_ >= plan_.settings().run.skip_not_finite) {
     stream_.scale(finite_, 0);
     stream_.sum(sum_squares_, finite_);
   }
@@ -289,8 +302,7 @@ StepReport Trainer::finish() {
   Begun begun = std::move(begun_.front());
   begun_.pop_front();
   StepReport done = report(begun);
-  plan_.keepers().add_metrics(done.metrics);
-  observers_.after_step(done);
+  complete(done);
   return done;
 }
 

@@ -34,7 +34,8 @@ class Trainer {
   ~Trainer();
 
   // One optimizer step. When loss or gradient is not finite nothing is applied (with optimizer.in_backward: only what
-  // was finite by itself) and Error names the layer and rank where it began. measure: the report tells of the routing
+  // was finite by itself). The report says so (passed_over) up to run.skip_not_finite times in a row, and hooks do not
+  // see it; else Error names the layer and rank where it began. measure: the report tells of the routing
   // too, where run.routing_metrics wants that.
   StepReport step(std::int64_t step, bool measure = false);
 
@@ -44,7 +45,8 @@ class Trainer {
   void begin(std::int64_t step, bool measure = false);
   StepReport finish();
   // Whether a step may be begun before the one before it is finished: the device runs behind the host, and nobody
-  // changes the next step by what this one reports. A step behind one that was not finite changes nothing.
+  // changes the next step by what this one reports. A step behind one that was not finite and ends the run changes
+  // nothing.
   bool reports_late() const;
   // Reads this step's batch from its source now, for begin(). What fails, fails there.
   void read_ahead(std::int64_t step);
@@ -66,6 +68,11 @@ class Trainer {
 
   // `tap` looks on while routers decide in training, until another does; null: nobody. It outlives its turn.
   void look_on(RoutingTap* tap) { sums_.tap = tap; }
+
+  // Steps that were passed over since the last one that was applied: what a checkpoint remembers, and a run that goes
+  // on from it is told before its first step.
+  std::int64_t passed_over() const { return passed_over_; }
+  void resume_behind(std::int64_t passed_over) { passed_over_ = passed_over; }
 
   Model& model() { return *model_; }
   ParamStore& parameters() { return model_->parameters(); }
@@ -97,11 +104,12 @@ class Trainer {
   // `batches`: the micro-batches where they are on the device already; empty: each goes there when its turn comes.
   void run(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step, BackwardListener* listener);
   void enqueue(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step, bool updates);
-  // behind: a step before this one is not finished. Where that one is not finite, nothing changes.
+  // behind: a step before this one is not finished. Where that one ends the run, nothing changes.
   void update(std::int64_t step, bool behind);
   double learning_rate_of(std::int64_t step) const;
   void remember(Load load, std::int64_t step);
   StepReport report(Begun& begun);
+  void complete(StepReport& report);  // by what keepers and hooks say
   void add_counters(StepReport& report, std::span<const std::int64_t> choices, std::int64_t valid) const;
   [[noreturn]] void explain_not_finite(const Load& load, const StepReport& report);
   double validate(ValidationRouting* routing);
@@ -124,7 +132,8 @@ class Trainer {
   OptimizerStep optimizer_;
   Executor executor_;
   Observers observers_;
-  StepReport last_;  // of gradients()
+  StepReport last_;               // of gradients()
+  std::int64_t passed_over_ = 0;  // steps in a row, up to the last one that was reported
   std::deque<Begun> begun_;
   std::int64_t enqueued_ = -1;  // the step whose gradients are there
   std::optional<ReadAhead> ahead_;

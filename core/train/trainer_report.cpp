@@ -73,9 +73,16 @@ StepReport Trainer::report(Begun& begun) {
   require(std::isfinite(report.distil_loss.value_or(0)) || !std::isfinite(report.loss),
           "step {}: the loss is {}, but the teacher's logits ('{}') are not finite", step + 1, report.loss,
           plan_.settings().distil.teacher);
-  if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
+  if (std::isfinite(report.loss) && std::isfinite(report.grad_norm)) {
+    passed_over_ = 0;
+    return report;
+  }
+  if (passed_over_ >= plan_.settings().run.skip_not_finite) {
     explain_not_finite(load, report);
   }
+  ++passed_over_;
+  report.passed_over = true;
+  report.routing.clear();  // measured of numbers that are none
   return report;
 }
 

@@ -1,5 +1,6 @@
 // A run whose device runs behind the host reads each report while the next step is under way: what it tells, and what
 // it saves, is what a run tells and saves that waits for each step.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -97,6 +98,42 @@ TEST_F(LateReports, AStepThatIsNotFiniteEndsTheRunBehindTheLinesBefore) {
     what[name] = result.error.substr(at, result.error.find('\n', result.error.find('\n', at) + 1) - at);
   }
   EXPECT_EQ(what["late"], what["waiting"]);
+  EXPECT_EQ(told(folder_, "late"), told(folder_, "waiting"));
+}
+
+// Three steps are passed over, with lines of their own, and the fourth ends the run; a run that goes on from the second
+// of them is told as much.
+TEST_F(LateReports, StepsThatAreNotFiniteArePassedOver) {
+  const std::vector<std::string> values = {
+      "optimizer.lr=1e25", "optimizer.clip_grad_norm=0", "optimizer.warmup_steps=0", "run.skip_not_finite=3",
+      "run.log_every=100", "run.validate_every=0",       "run.checkpoint_every=1",   "run.keep=100"};
+  for (const std::string name : {"waiting", "late"}) {
+    SCOPED_TRACE(name);
+    const Result result = train(name, values);
+    ASSERT_EQ(result.code, 1) << result.output;
+    const std::vector<json> lines = told(folder_, name);
+    ASSERT_EQ(lines.size(), 4u);
+    for (std::size_t i = 1; i < 4; ++i) {
+      const std::int64_t step = lines[i].at("step").get<std::int64_t>();
+      EXPECT_EQ(step, lines[0].at("step").get<std::int64_t>() + static_cast<std::int64_t>(i));
+      EXPECT_EQ(lines[i].at("passed_over"), true);
+      EXPECT_TRUE(lines[i].at("grad_norm").is_null()) << lines[i];
+      EXPECT_THAT(result.error, HasSubstr(fmt::format("step {} is passed over", step)));
+    }
+    EXPECT_FALSE(lines[0].contains("passed_over"));
+    EXPECT_THAT(result.error, HasSubstr("step 5 is not applied"));
+    EXPECT_EQ(differences(folder_.checkpoint(1, name), folder_.checkpoint(4, name)), std::vector<std::string>());
+    const std::string rest = "rest_of_" + name;
+    std::vector<std::string> of_rest = values;
+    of_rest.push_back("run.name=\"" + rest + "\"");
+    of_rest.push_back("run.device=\"late\"");
+    std::vector<std::string> words = with_set({"train", "c.toml"}, of_rest);
+    words.insert(words.end(), {"--resume", folder_.checkpoint(3, name).string()});
+    const Result gone_on = folder_.orthant(words);
+    EXPECT_EQ(gone_on.code, 1);
+    EXPECT_THAT(gone_on.error, HasSubstr("step 4 is passed over"));
+    EXPECT_THAT(gone_on.error, HasSubstr("step 5 is not applied"));
+  }
   EXPECT_EQ(told(folder_, "late"), told(folder_, "waiting"));
 }
 

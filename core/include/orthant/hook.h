@@ -62,6 +62,7 @@ struct StepReport {
   // With a teacher (settings.h, DistilSettings), else nothing: temperature^2 KL(q_t || p_t), nats per token.
   std::optional<double> distil_loss = {};
   std::vector<LayerRouting> routing = {};    // of `layers`, where this step was measured; else empty
+  bool passed_over = false;                  // not finite, and nothing was updated (run.skip_not_finite)
   double drop_rate() const;                  // choices that no expert computed / choices
   double expert_load_max_over_mean() const;  // the worst layer's
 };
@@ -78,8 +79,9 @@ struct Changes {
 class Observer {
  public:
   virtual ~Observer() = default;
-  // Once a step, on every rank, when the step's report has been read. Not for a step that is refused because it is not
-  // finite. `metrics`: empty; what is put there stands as NAME.KEY in the line of this step, where one is logged.
+  // Once a step, on every rank, when the step's report has been read. Not for a step that is refused, or passed over
+  // (run.skip_not_finite), because it is not finite. `metrics`: empty; what is put there stands as NAME.KEY in the line
+  // of this step, where one is logged.
   virtual void after_step(const StepReport& report, Changes& changes, std::map<std::string, double>& metrics) = 0;
   // What it remembers, by name.
   virtual std::map<std::string, double> numbers() const { return {}; }

@@ -43,6 +43,7 @@ struct RunSettings {
   std::int64_t keep = 3;              // last K checkpoints
   std::int64_t keep_every = 0;        // those of its multiples stay too; 0: none
   double time_limit = 0;              // seconds of a process, within which it saves and ends; 0: none
+  std::int64_t skip_not_finite = 0;   // steps in a row that may be passed over, as they are not finite
   std::string device = "cpu";
   ComputeType dtype = ComputeType::fp32;
   std::string communicator = "local";
