@@ -26,6 +26,9 @@ routing_metrics = false
 record_routing = 3
 record_logits = 20
 keep = 5
+keep_every = 6
+time_limit = 3600.5
+skip_not_finite = 0   # not with in_backward
 device = "guarded"
 dtype = "bf16"
 communicator = "mpi"
@@ -168,6 +171,9 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.run.record_routing, 3);
   EXPECT_EQ(s.run.record_logits, 20);
   EXPECT_EQ(s.run.keep, 5);
+  EXPECT_EQ(s.run.keep_every, 6);
+  EXPECT_EQ(s.run.time_limit, 3600.5);
+  EXPECT_EQ(s.run.skip_not_finite, 0);
   EXPECT_EQ(s.run.device, "guarded");
   EXPECT_EQ(s.run.dtype, ComputeType::bf16);
   EXPECT_EQ(s.run.communicator, "mpi");
