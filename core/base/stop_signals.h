@@ -21,12 +21,18 @@ inline sigset_t stop_signals() {
   return set;
 }
 
-// Whether one of them comes within `patience` seconds; takes it. REQUIRES: they are blocked in every thread.
-inline bool stop_requested(double patience = 0) {
+// The one of them that comes within `patience` seconds, taken; 0: none. REQUIRES: they are blocked in every thread.
+inline int next_stop_signal(double patience) {
   const sigset_t set = stop_signals();
   const auto nanoseconds = static_cast<std::int64_t>(patience * 1e9);
   const timespec time{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
-  return sigtimedwait(&set, nullptr, &time) > 0;
+  const int number = sigtimedwait(&set, nullptr, &time);
+  return number > 0 ? number : 0;
+}
+
+// Whether one comes. REQUIRES: as above.
+inline bool stop_requested(double patience = 0) {
+  return next_stop_signal(patience) != 0;
 }
 
 }  // namespace orthant

@@ -102,7 +102,8 @@ void serve(const ServeOptions& options, const PluginKeys& plugin_keys, const Plu
       loop.end(grace_of_answers);
     });
     const int port = http.start(options.host, options.port);
-    signals.on_stop([&] { loop.end(grace_of_answers); });
+    // Gone before the loop, whatever throws.
+    const SignalWatch::Stop stop(signals, [&] { loop.end(grace_of_answers); });
     ready({limits.model, tokenizer->name(), address_of(options.host, port), limits.context});
     loop.run();
     // Clients read what they have been answered.

@@ -1,6 +1,5 @@
 #include "core/serve/signal_watch.h"
 
-#include <csignal>
 #include <cstdlib>
 #include <utility>
 
@@ -10,8 +9,7 @@
 namespace orthant {
 namespace {
 
-constexpr double look_every = 0.1;         // seconds
-constexpr int interrupted = 128 + SIGINT;  // as shells say it
+constexpr double look_every = 0.1;  // seconds
 
 }  // namespace
 
@@ -26,23 +24,40 @@ SignalWatch::~SignalWatch() {
   thread_.join();
 }
 
-void SignalWatch::on_stop(std::function<void()> stop) {
+SignalWatch::Stop::Stop(SignalWatch& watch, std::function<void()> stop) : watch_(watch) {
+  watch_.set_stop(std::move(stop));
+}
+
+SignalWatch::Stop::~Stop() {
+  watch_.set_stop(nullptr);
+}
+
+void SignalWatch::set_stop(std::function<void()> stop) {
+  const std::lock_guard lock(mutex_);
   stop_ = std::move(stop);
-  has_stop_ = true;
+}
+
+bool SignalWatch::call_stop() {
+  const std::lock_guard lock(mutex_);
+  if (!stop_) {
+    return false;
+  }
+  stop_();
+  return true;
 }
 
 void SignalWatch::watch() {
   bool asked = false;
   while (!ended_) {
-    if (!stop_requested(look_every)) {
+    const int number = next_stop_signal(look_every);
+    if (number == 0) {
       continue;
     }
-    if (asked || !has_stop_) {
+    if (asked || !call_stop()) {
       say("orthant: ended by a signal");
-      std::_Exit(interrupted);
+      std::_Exit(128 + number);  // as shells say it
     }
     asked = true;
-    stop_();
   }
 }
 
