@@ -7,7 +7,9 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <utility>
@@ -112,19 +114,43 @@ std::string hash_in(const Json& card) {
   return text != card.end() && text->is_object() ? text->value("hash", "") : "";
 }
 
+// Members that a card need not have, and that have one type where it has them.
+void check_types(const Json& card, const std::string& file) {
+  const auto refuse = [&](const char* what, const Json& found, const char* expected) {
+    throw ConfigError(fmt::format("'{}': its {} is {}, expected {}", file, what, found.dump(), expected));
+  };
+  if (const Json text = card.value("text", Json::object()); text.is_object()) {
+    if (const Json hash = text.value("hash", Json("")); !hash.is_string()) {
+      refuse("'hash' of 'text'", hash, "a text");
+    }
+  }
+  const Json overrides = card.value("overrides", Json::array());
+  const auto is_text = [](const Json& one) { return one.is_string(); };
+  if (!overrides.is_array() || !std::all_of(overrides.begin(), overrides.end(), is_text)) {
+    refuse("'overrides'", overrides, "a list of texts");
+  }
+}
+
 Json parsed(const fs::path& file) {
-  const auto text = read_text_file(file);
+  std::optional<std::string> text;
+  try {
+    text = read_text_file(file);
+  } catch (const Error& error) {
+    throw ConfigError(error.what());
+  }
   if (!text) {
     throw ConfigError(fmt::format("'{}': there is no such file", file.string()));
   }
+  // In the order of its keys, which core/report/read_json.h does not keep: the card is written again.
   Json document = Json::parse(*text, nullptr, false);
-  const bool good = document.is_object() && document.value("format", 0) == card_format && document.contains("points") &&
-                    document["points"].is_array() && document.contains("study_toml") &&
+  const bool good = document.is_object() && document.value("format", Json()) == Json(card_format) &&
+                    document.contains("points") && document["points"].is_array() && document.contains("study_toml") &&
                     document["study_toml"].is_string() && document.contains("config_toml") &&
                     document["config_toml"].is_string();
   if (!good) {
     throw ConfigError(fmt::format("'{}' is no card of a study (format {})", file.string(), card_format));
   }
+  check_types(document, file.string());
   return document;
 }
 
