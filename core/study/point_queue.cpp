@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/base/stop_signals.h"
+#include "core/study/stop_points.h"
 
 namespace orthant {
 int PointQueue::places_of(const GridPoint& point) const {
@@ -56,7 +57,7 @@ bool PointQueue::run(std::vector<const GridPoint*> points, const std::function<v
         one.process.signal(SIGTERM);  // the step ends, and is saved
       }
       while (!running_.empty()) {
-        stop_requested(0.1);
+        wait_or_give_up(0.1);
         collect(true, ended);
       }
       return false;

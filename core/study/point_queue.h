@@ -30,7 +30,8 @@ class PointQueue {
   PointQueue(StudyFolder folder, int slots, int cores) : folder_(std::move(folder)), slots_(slots), cores_(cores) {}
 
   // Runs all, those that take longest first. `starts` and `ended` are called for each, `waiting` about twice a second.
-  // Returns false where a request to stop ended it: points that ran have been told, and have ended.
+  // Returns false where a request to stop ended it: points that ran have been told, and have ended. Errors: Error at a
+  // second request (stop_points.h); then they are killed when this ends.
   bool run(std::vector<const GridPoint*> points, const std::function<void(const GridPoint&)>& starts,
            const std::function<void(const Ended&)>& ended,
            const std::function<void(const std::vector<Running>&)>& waiting);

@@ -25,7 +25,8 @@ struct StudyOptions {
 // `path`: a STUDY.toml, or the card (study.json) of a study that is to be run again. Writes the card before the first
 // run. Points that failed stay failed and do not end the study. A request to stop (stop_signals(), which the caller has
 // blocked) lets the points that run save.
-// Returns ok; failure where points failed; stopped_resumable. Errors: ConfigError before anything is written; Error.
+// Returns ok; failure where points failed; stopped_resumable. Errors: ConfigError before anything is written; Error,
+// with 128 + the signal's number where a second request comes, which kills them.
 ExitCode run_study(const std::string& path, const StudyOptions& options);
 
 }  // namespace orthant

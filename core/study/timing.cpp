@@ -12,6 +12,7 @@
 #include "core/checkpoint/disk.h"
 #include "core/run/child_process.h"
 #include "core/run/text_file.h"
+#include "core/study/stop_points.h"
 #include "core/study/timing_file.h"
 
 namespace orthant {
@@ -20,7 +21,7 @@ namespace {
 constexpr std::int64_t warm_up = 3;      // steps that no time is taken of
 constexpr std::int64_t trial_steps = 8;  // of a trial, after them
 
-// False where a request to stop came first: the runs are told.
+// False where a request to stop came first: the runs are told. Errors: Error at a second one (stop_points.h).
 bool wait_for(std::vector<ChildProcess>& runs) {
   const auto any = [&] {
     return std::any_of(runs.begin(), runs.end(), [](ChildProcess& run) { return run.is_running(); });
@@ -31,6 +32,7 @@ bool wait_for(std::vector<ChildProcess>& runs) {
         run.signal(SIGTERM);  // nothing of it is kept, but its ranks have ended when it has
       }
       while (any()) {
+        wait_or_give_up(0.05);
       }
       return false;
     }

@@ -10,6 +10,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
@@ -334,6 +336,24 @@ TEST_F(StudyProgram, ADamagedPointOfACardIsRefused) {
   EXPECT_THAT(refusal("/result/step_seconds", -1), HasSubstr("its 'step_seconds' is -1"));
   EXPECT_THAT(refusal("/status", "almost"), HasSubstr("its 'status' is \"almost\""));
   EXPECT_THAT(refusal("/size", 3), HasSubstr("has the size \"base\" now"));
+  // Of the whole card; run again from it, too.
+  const auto refusal_of_card = [&](const std::string& place, const json& value) {
+    json damaged = whole;
+    damaged[json::json_pointer(place)] = value;
+    folder_.write("studies/s/study.json", damaged.dump());
+    folder_.write("card.json", damaged.dump());
+    std::string said;
+    for (const Result& result : {run({"--resume"}), folder_.orthant({"bench", "expert-scaling", "card.json"})}) {
+      EXPECT_EQ(result.code, 78) << place << value << result.output << result.error;
+      said += result.error;
+    }
+    return said;
+  };
+  EXPECT_THAT(refusal_of_card("/format", "x"), HasSubstr("is no card of a study"));
+  EXPECT_THAT(refusal_of_card("/text/hash", 3), HasSubstr("its 'hash' of 'text' is 3, expected a text"));
+  for (const json& value : {json(3), json::array({1})}) {
+    EXPECT_THAT(refusal_of_card("/overrides", value), HasSubstr("its 'overrides' is " + value.dump()));
+  }
   folder_.write("studies/s/study.json", whole.dump());
   EXPECT_EQ(run({"--resume"}).code, 0);
 }
@@ -364,6 +384,43 @@ TEST_F(StudyProgram, AStopWhilePointsStartLosesNone) {
   for (const auto& [id, point] : points()) {
     EXPECT_EQ(point.at("status"), "waiting") << point.at("error");
   }
+}
+
+// The first program that a process has started; 0: none.
+pid_t child_of(pid_t process) {
+  pid_t child = 0;
+  std::ifstream(fmt::format("/proc/{0}/task/{0}/children", process)) >> child;
+  return child;
+}
+
+// A program that does not end when it is told to is waited for, and killed at the second request.
+TEST_F(StudyProgram, ASecondRequestToStopKills) {
+  const auto stopped_twice = [&](const std::string& rest, const char* begun) {
+    std::filesystem::remove_all(study());
+    write(rest, "[[grid]]\nexperts = [4]\n");
+    auto running = folder_.start({paths::program(), "bench", "expert-scaling", "study.toml"});
+    ASSERT_TRUE(eventually([&] { return std::filesystem::exists(study(begun)); })) << running->error();
+    const pid_t child = child_of(running->pid());
+    ASSERT_GT(child, 0);
+    kill(child, SIGSTOP);
+    kill(running->pid(), SIGTERM);
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // it is taken
+    const double before = launch_test::processor_seconds(running->pid());
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    EXPECT_TRUE(launch_test::is_alive(running->pid())) << "it waits for what it has told";
+    EXPECT_LT(launch_test::processor_seconds(running->pid()) - before, 0.3) << "and takes no time for that";
+    kill(running->pid(), SIGUSR1);  // may come again
+    kill(running->pid(), SIGTERM);
+    EXPECT_TRUE(eventually([&] { return !launch_test::is_alive(running->pid()); }));
+    EXPECT_TRUE(eventually([&] { return !launch_test::is_alive(child); }));
+    kill(child, SIGKILL);
+    EXPECT_EQ(running->wait(), 128 + SIGTERM) << running->output() << running->error();
+    EXPECT_THAT(running->error(), HasSubstr("Go on with --resume"));
+  };
+  stopped_twice("side_by_side = 1\ntiming_rounds = 0\nset = [\"run.steps=30000\"]\n",
+                "points/base_e4_k1_g1_one_s1/metrics.jsonl");
+  EXPECT_EQ(points().at("base_e4_k1_g1_one_s1").at("status"), "waiting");
+  stopped_twice("side_by_side = 1\ntiming_rounds = 1\ntiming_steps = 10000\n", "timing/0/metrics.jsonl");
 }
 
 // In the first step nothing is learnt yet: what a dropless run says of a capacity is what a run with it drops.

@@ -37,6 +37,18 @@ bool is_alive(pid_t pid) {
   return end != std::string::npos && end + 2 < text.size() && text[end + 2] != 'Z' && text[end + 2] != 'X';
 }
 
+double processor_seconds(pid_t pid) {
+  const std::string stat = read_file(fmt::format("/proc/{}/stat", pid));
+  std::istringstream fields(stat.substr(stat.rfind(')') + 1));
+  std::string passed_over;
+  for (int i = 0; i < 11; ++i) {
+    fields >> passed_over;
+  }
+  double user = 0, system = 0;
+  fields >> user >> system;
+  return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
 bool eventually(const std::function<bool()>& condition) {
   for (int i = 0; i < 1000; ++i) {
     if (condition()) {

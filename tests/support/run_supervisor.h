@@ -28,6 +28,9 @@ std::string read_file(const std::filesystem::path& file);
 // Whether a process exists and is not a zombie.
 bool is_alive(pid_t pid);
 
+// That it has taken so far. REQUIRES: it exists.
+double processor_seconds(pid_t pid);
+
 // Polls for at most ten seconds.
 bool eventually(const std::function<bool()>& condition);
 
