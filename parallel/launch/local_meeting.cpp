@@ -15,9 +15,12 @@
 #include <cstring>
 #include <functional>
 #include <optional>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "core/base/keyed_hash.h"
+#include "core/base/output.h"
 
 namespace orthant {
 namespace {
@@ -26,6 +29,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds request_time{5};  // of a connection that has not said which rank it is
 constexpr std::size_t max_waiting = 64;          // of those, beyond the ranks
+constexpr int pause_milliseconds = 100;          // where no descriptor is free
 
 // What a rank says first. The answer: the byte 'S' with the segment's descriptor, or why not, in words.
 struct Request {
@@ -128,12 +132,13 @@ class Server {
   void run() {
     std::vector<pollfd> polled;
     for (;;) {
-      polled = {{woken_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+      const bool pauses = Clock::now() < accepts_again_;  // poll passes over a descriptor below 0
+      polled = {{woken_.get(), POLLIN, 0}, {pauses ? -1 : listener_.get(), POLLIN, 0}};
       const std::size_t count = guests_.size();
       for (const Guest& guest : guests_) {
         polled.push_back({guest.socket.get(), POLLIN, 0});
       }
-      poll(polled.data(), polled.size(), 500);
+      poll(polled.data(), polled.size(), pauses ? pause_milliseconds : 500);
       if (polled[0].revents != 0) {
         return;
       }
@@ -158,8 +163,29 @@ class Server {
 
   void accept_one() {
     Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket.is_open() && !is_of_another_user(socket.get())) {
+    if (!socket.is_open()) {
+      if (errno == EMFILE || errno == ENFILE) {
+        make_room(errno);
+      }
+      return;
+    }
+    if (!is_of_another_user(socket.get())) {
       guests_.push_back({std::move(socket), Clock::now()});
+    }
+  }
+
+  // Without a free descriptor the connection stays ready to be accepted. The oldest that has said nothing makes room;
+  // without one there is a pause, in which others of this process may close some.
+  void make_room(int error) {
+    const auto oldest = std::find_if(guests_.begin(), guests_.end(), [](const Guest& guest) { return guest.rank < 0; });
+    if (oldest != guests_.end()) {
+      guests_.erase(oldest);
+      return;
+    }
+    accepts_again_ = Clock::now() + std::chrono::milliseconds(pause_milliseconds);
+    if (!std::exchange(said_, true)) {
+      say("launch: a rank that comes cannot be let in: {}; it is tried again (see ulimit -n)",
+          std::generic_category().message(error));
     }
   }
 
@@ -220,6 +246,8 @@ class Server {
   std::filesystem::path secret_;  // the file; may be empty
   std::vector<Guest> guests_;     // the oldest first
   std::vector<bool> come_;
+  Clock::time_point accepts_again_{};
+  bool said_ = false;  // why it pauses
 };
 
 Descriptor listen_for_others(const LocalMeetingOptions& options) {

@@ -4,16 +4,22 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace orthant {
 namespace {
+
+constexpr int cannot_run = 127;  // as shells say it
 
 struct Pipe {
   Descriptor read_end;
@@ -40,9 +46,31 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return result;
 }
 
-// The child's side of the fork, up to exec. Only async-signal-safe calls.
-[[noreturn]] void become_rank(const SpawnRequest& request, const std::vector<char*>& arguments,
-                              const std::vector<char*>& environment, pid_t launcher, int output, int error) {
+// As execvp finds it; "" where no folder of PATH has it.
+std::string path_of(const std::string& program) {
+  if (program.find('/') != std::string::npos) {
+    return program;
+  }
+  const char* variable = std::getenv("PATH");
+  std::string folders = variable == nullptr ? "/bin:/usr/bin" : variable;
+  for (std::size_t at = 0; at <= folders.size();) {
+    const std::size_t end = std::min(folders.find(':', at), folders.size());
+    const std::string folder = end == at ? "." : folders.substr(at, end - at);
+    const std::string path = folder + "/" + program;
+    struct stat status {};
+    if (stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && access(path.c_str(), X_OK) == 0) {
+      return path;
+    }
+    at = end + 1;
+  }
+  return "";
+}
+
+// The child's side of the fork, up to exec. Only async-signal-safe calls, since another thread of the launcher may have
+// held a lock of the C library. refusal: where the error of an exec that fails goes, as a number.
+[[noreturn]] void become_rank(const SpawnRequest& request, const std::string& path, const std::vector<char*>& arguments,
+                              const std::vector<char*>& environment, pid_t launcher, int output, int error,
+                              int refusal) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) {
@@ -62,12 +90,10 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
     ::signal(number, SIG_DFL);
   }
   sigprocmask(SIG_SETMASK, &request.signal_mask, nullptr);
-  execvpe(arguments[0], arguments.data(), environment.data());
-  const char* reason = strerror(errno);
-  for (const char* part : {"cannot run ", static_cast<const char*>(arguments[0]), ": ", reason, "\n"}) {
-    [[maybe_unused]] const ssize_t ignored = write(2, part, strlen(part));
-  }
-  _exit(127);
+  execve(path.c_str(), arguments.data(), environment.data());
+  const int reason = errno;
+  [[maybe_unused]] const ssize_t ignored = write(refusal, &reason, sizeof reason);
+  _exit(cannot_run);
 }
 
 }  // namespace
@@ -89,6 +115,9 @@ RankProcess::RankProcess(int rank, const SpawnRequest& request, RankOutput outpu
     : rank_(rank), output_(std::move(output)) {
   Pipe out = make_pipe();
   Pipe error = make_pipe();
+  Pipe refusal = make_pipe();  // closed by an exec
+  program_ = request.command.front();
+  const std::string path = path_of(program_);
   const std::vector<char*> arguments = pointers(request.command);
   const std::vector<char*> environment = pointers(request.environment);
   const pid_t launcher = getpid();
@@ -97,11 +126,13 @@ RankProcess::RankProcess(int rank, const SpawnRequest& request, RankOutput outpu
     fail("cannot start rank {}: {} (see ulimit -u and the free memory)", rank, strerror(errno));
   }
   if (pid_ == 0) {
-    become_rank(request, arguments, environment, launcher, out.write_end.get(), error.write_end.get());
+    become_rank(request, path, arguments, environment, launcher, out.write_end.get(), error.write_end.get(),
+                refusal.write_end.get());
   }
   setpgid(pid_, pid_);  // here too: whoever comes first, the group exists before anyone signals it
   standard_output_ = std::move(out.read_end);
   standard_error_ = std::move(error.read_end);
+  refusal_ = std::move(refusal.read_end);
 }
 
 void RankProcess::signal(int number) {
@@ -151,6 +182,11 @@ bool RankProcess::reap() {
   ending_.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   ending_.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
   read_output();
+  int reason = 0;
+  if (ending_.code == cannot_run && read(refusal_.get(), &reason, sizeof reason) == sizeof reason) {
+    output_.feed_error(fmt::format("cannot run {}: {}\n", program_, std::generic_category().message(reason)));
+  }
+  refusal_.close();
   standard_output_.close();
   standard_error_.close();
   output_.finish();

@@ -65,6 +65,8 @@ class RankProcess {
   Ending ending_;
   Descriptor standard_output_;
   Descriptor standard_error_;
+  std::string program_;  // for messages
+  Descriptor refusal_;   // an errno, where the program could not be run
   RankOutput output_;
 };
 

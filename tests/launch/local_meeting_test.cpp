@@ -4,12 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <chrono>
 #include <csignal>
 #include <functional>
 #include <future>
+#include <thread>
+#include <vector>
 
 #include <orthant/error.h>
 
@@ -46,6 +51,7 @@ class Child {
       wait();
     }
   }
+  pid_t pid() const { return pid_; }
   void kill(int number) const { ::kill(pid_, number); }
   int wait() {
     int status = 0;
@@ -110,6 +116,43 @@ TEST(LocalMeeting, WhoHasFinishedMayGo) {
   rank_2.reset();  // has not: when this is seen, rank 1's end has been
   ASSERT_TRUE(eventually([&] { return rank_0.segment()->failed(); }));
   EXPECT_EQ(rank_0.segment()->failure()->rank, 2);
+}
+
+// A connection that cannot be accepted stays: rank 0 waits, and takes no processor for that.
+TEST(LocalMeeting, WithoutADescriptorRankZeroWaits) {
+  std::array<int, 2> full{}, freed{};
+  ASSERT_EQ(pipe(full.data()), 0);
+  ASSERT_EQ(pipe(freed.data()), 0);
+  char byte = 0;
+  const Child rank_0([&, o = options(0, 2)] {
+    const LocalMeeting meeting(o);
+    const rlimit few{64, 64};
+    setrlimit(RLIMIT_NOFILE, &few);
+    std::vector<int> taken;
+    for (int file = dup(0); file >= 0; file = dup(0)) {
+      taken.push_back(file);
+    }
+    char told = 0;
+    if (write(full[1], &told, 1) != 1 || read(freed[0], &told, 1) != 1) {
+      return 1;
+    }
+    for (const int file : taken) {
+      close(file);
+    }
+    pause();
+    return 0;
+  });
+  ASSERT_EQ(read(full[0], &byte, 1), 1);
+  auto rank_1 = std::async(std::launch::async, [o = options(1, 2)] { return std::make_unique<LocalMeeting>(o); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const double before = processor_seconds(rank_0.pid());
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  EXPECT_LT(processor_seconds(rank_0.pid()) - before, 0.3);
+  ASSERT_EQ(write(freed[1], &byte, 1), 1);
+  EXPECT_EQ(rank_1.get()->segment()->world_size(), 2);
+  for (const int file : {full[0], full[1], freed[0], freed[1]}) {
+    close(file);
+  }
 }
 
 TEST(LocalMeeting, WhatDoesNotFitIsRefused) {

@@ -241,6 +241,14 @@ TEST(Supervisor, AProgramThatIsNotThereIsSaidSo) {
   const Result result = run_to_end(folder.path(), plan);
   EXPECT_EQ(result.code, 127);
   EXPECT_THAT(result.error, HasSubstr("cannot run /no/such/program: No such file or directory"));
+  // Without a slash it is looked for in PATH, and nowhere else.
+  TemporaryFolder other;
+  plan = shell_plan(other.path(), 1, "");
+  plan.command = {"no-such-program-of-orthant"};
+  EXPECT_THAT(run_to_end(other.path(), plan).error,
+              HasSubstr("cannot run no-such-program-of-orthant: No such file or directory"));
+  plan.command = {other.path().string()};
+  EXPECT_THAT(run_to_end(other.path(), plan).error, HasSubstr(": Permission denied"));
 }
 
 TEST(Supervisor, ARunFolderThatCannotBeMadeIsRefused) {
