@@ -27,7 +27,8 @@ RunSource find_run_source(const fs::path& given, const char* what) {
   if (!fs::is_directory(path)) {
     const fs::path usual = fs::path("runs") / given;
     throw ConfigError(
-        fmt::format("'{}' is not a folder: give a run's folder or a checkpoint's{}", given.string(),
+        fmt::format("'{}' {}: give a run's folder or a checkpoint's{}", given.string(),
+                    fs::exists(path) ? "is not a folder" : "does not exist",
                     given.is_relative() && fs::is_directory(usual) ? ", here '" + usual.string() + "'" : ""));
   }
   RunSource source;

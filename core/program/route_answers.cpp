@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <numeric>
-#include <sstream>
 #include <thread>
 
 #include "core/arch/parameter_table.h"
@@ -12,8 +10,8 @@
 #include "core/plan/batch_share.h"
 #include "core/plan/recompute_rule.h"
 #include "core/program/commands.h"
+#include "core/report/step_seconds.h"
 #include "core/route/exchange_trial.h"
-#include "core/run/text_file.h"
 #include "core/session/session.h"
 
 namespace orthant {
@@ -78,8 +76,8 @@ std::vector<bool> recomputed(const Plan& plan, const MemorySettings& memory, int
 int micro_batches_of(const BatchSettings& batch, int ranks) {
   const std::int64_t sequences = batch.sequences, micro = batch.micro_batch;
   if (sequences % ranks != 0 || (micro > 0 && sequences / ranks % micro != 0)) {
-    throw ConfigError(
-        fmt::format("{} sequences in micro-batches of {} do not divide among {} ranks", sequences, micro, ranks));
+    throw ConfigError(fmt::format("{} sequences{} do not divide among {} ranks", sequences,
+                                  micro > 0 ? fmt::format(" in micro-batches of {}", micro) : "", ranks));
   }
   return static_cast<int>(micro > 0 ? sequences / ranks / micro : 1);
 }
@@ -235,12 +233,9 @@ double RecordedRun::predict(const Answer& answer, const std::vector<Travel>& tra
 // Of the logged steps that were not recorded, but the first.
 std::optional<double> RecordedRun::median_step_seconds(const std::vector<std::int64_t>& recorded) const {
   std::vector<double> seconds;
-  std::istringstream lines(read_text_file(fs::path(options_.run) / "metrics.jsonl").value_or(""));
-  for (std::string line; std::getline(lines, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (json.is_object() && json.value("step", std::int64_t{1}) > 1 && json.contains("step_seconds") &&
-        std::find(recorded.begin(), recorded.end(), json["step"].get<std::int64_t>()) == recorded.end()) {
-      seconds.push_back(json["step_seconds"].get<double>());
+  for (const report::StepSeconds& one : report::step_seconds_in(options_.run)) {
+    if (one.step > 1 && std::find(recorded.begin(), recorded.end(), one.step) == recorded.end()) {
+      seconds.push_back(one.seconds);
     }
   }
   std::sort(seconds.begin(), seconds.end());

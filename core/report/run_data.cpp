@@ -16,6 +16,7 @@
 #include "core/report/markup.h"
 #include "core/report/read_json.h"
 #include "core/report/scale.h"
+#include "core/report/step_seconds.h"
 #include "core/run/text_file.h"
 
 namespace orthant::report {
@@ -140,6 +141,20 @@ std::vector<RunLine> read_metrics(const fs::path& file, std::vector<std::string>
   return lines;
 }
 
+std::vector<StepSeconds> step_seconds_in(const fs::path& run) {
+  std::vector<StepSeconds> all;
+  if (!fs::exists(run / "metrics.jsonl")) {
+    return all;
+  }
+  std::vector<std::string> notes;  // of a line that is cut short
+  for (const RunLine& line : read_metrics(run / "metrics.jsonl", notes)) {
+    if (const std::optional<double> took = number_at(line.json, "step_seconds", line.where)) {
+      all.push_back({line.step, *took});
+    }
+  }
+  return all;
+}
+
 namespace {
 
 // Of steps that are in no line of the run any more: a stop took them back, and they were trained again.
@@ -175,9 +190,9 @@ RunData read_run(const fs::path& folder) {
   run.name = whole.filename().string();
   if (!fs::is_directory(folder)) {
     const fs::path usual = fs::path("runs") / folder;
-    throw ConfigError(
-        fmt::format("'{}' is not a folder: give a run's folder{}", folder.string(),
-                    folder.is_relative() && fs::is_directory(usual) ? ", here '" + usual.string() + "'" : ""));
+    throw ConfigError(fmt::format(
+        "'{}' {}: give a run's folder{}", folder.string(), fs::exists(folder) ? "is not a folder" : "does not exist",
+        folder.is_relative() && fs::is_directory(usual) ? ", here '" + usual.string() + "'" : ""));
   }
   run.lines = read_metrics(folder / "metrics.jsonl", run.notes);
   if (run.lines.empty()) {

@@ -110,12 +110,26 @@ TEST_F(RouteCommand, AnswersARunThatFoundItsRecomputation) {
   }
 }
 
+// As `report` and `bench compare` refuse it: by file and line.
+TEST_F(RouteCommand, ADamagedLineOfMetricsIsRefused) {
+  const std::string metrics = "runs/r/metrics.jsonl", whole = launch_test::read_file(folder.path(metrics));
+  for (const char* line : {R"({"step":"x","step_seconds":1})", R"({"step":4,"step_seconds":"x"})", "[]", "{"}) {
+    folder.write(metrics, whole + line + "\n");
+    const Result refused = folder.orthant({"route", "runs/r", "--no-time"});
+    EXPECT_EQ(refused.code, 78) << line << refused.error;
+    EXPECT_THAT(refused.error, HasSubstr(fmt::format("metrics.jsonl:{}: ", lines_of(folder.path(metrics)).size())))
+        << line;
+  }
+  folder.write(metrics, whole + "{\"step\": 4, \"ste");
+  EXPECT_EQ(folder.orthant({"route", "runs/r", "--no-time"}).code, 0) << "a line that is cut short by a kill";
+}
+
 TEST_F(RouteCommand, SaysWhyARowHasNoAnswer) {
   const json answers = ask({"--ranks", "2,3", "--levels", "1,2"})["answers"];
   ASSERT_EQ(answers.size(), 5U);
   EXPECT_FALSE(answers[1].contains("refused"));
   EXPECT_THAT(answers[2]["refused"].get<std::string>(), HasSubstr("give --node-ranks N"));
-  EXPECT_THAT(answers[3]["refused"].get<std::string>(), HasSubstr("do not divide among 3 ranks"));
+  EXPECT_THAT(answers[3]["refused"].get<std::string>(), HasSubstr("4 sequences do not divide among 3 ranks"));
   EXPECT_FALSE(answers[0].contains("refused"));
   // Nothing of what was asked has an answer.
   const Result none = folder.orthant({"route", "runs/r", "--no-time", "--ranks", "3"});
