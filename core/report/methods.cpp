@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <set>
 
@@ -26,6 +27,13 @@ std::string file_names(const std::string& list) {
                        names.size() - most);
   }
   return fmt::format("{}", fmt::join(names, ", "));
+}
+
+// Of a setting as it is written: what is no number is not one.
+bool is_one(const std::string& text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  return std::from_chars(text.data(), end, value).ptr == end && value == 1;
 }
 
 class Sentences {
@@ -77,11 +85,13 @@ class Sentences {
       return zero("model.d_ff") ? "It is dense." : "It is dense, with an FFN of width " + get("model.d_ff") + ".";
     }
     const std::string every = get("moe.every");
-    std::string text = fmt::format("Every {}layer{} has {} experts{}; the gate \"{}\" takes {} of them for each token",
-                                   every == "1" || zero("moe.every") ? "" : every + "th ",
-                                   zero("moe.first_dense") ? "" : " but the first " + get("moe.first_dense"),
-                                   get("moe.experts"), zero("moe.d_expert") ? "" : " of width " + get("moe.d_expert"),
-                                   get("moe.router"), get("moe.top_k"));
+    const bool all = every == "1" || zero("moe.every");
+    const std::string dense = zero("moe.first_dense") ? "" : " the first " + get("moe.first_dense");
+    std::string text = fmt::format("{}{} has {} experts{}; the gate \"{}\" takes {} of them for each token",
+                                   all ? "Every layer" : "One layer in " + every,
+                                   dense.empty() ? "" : (all ? " but" : " after") + dense, get("moe.experts"),
+                                   zero("moe.d_expert") ? "" : " of width " + get("moe.d_expert"), get("moe.router"),
+                                   get("moe.top_k"));
     text += zero("moe.capacity_factor")
                 ? ", and none is dropped."
                 : fmt::format(", with capacity factor {} (beyond it choices are dropped by {}).",
@@ -91,7 +101,7 @@ class Sentences {
                           zero("moe.d_shared") ? "" : ", together of width " + get("moe.d_shared") + ",",
                           get("moe.shared_gate") == "true" ? ", each token with a weight of its own" : "");
     }
-    if (const std::string scale = get("moe.weight_scale"); scale != "(unstated)" && std::stod(scale) != 1) {
+    if (const std::string scale = get("moe.weight_scale"); scale != "(unstated)" && !is_one(scale)) {
       text += " The weights of a token's experts are multiplied by " + scale + ".";
     }
     text += fmt::format(" The balance loss has coefficient {}, the router's z loss {}.", get("moe.aux_loss"),

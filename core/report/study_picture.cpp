@@ -1,6 +1,8 @@
 // The one figure of a study for a README: final loss against experts, and loss against seconds of the largest size.
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "core/report/drawing.h"
 #include "core/report/markup.h"
 #include "core/report/study_figures.h"
@@ -17,7 +19,12 @@ std::string placed(const std::string& picture, double x, double y, double height
 
 double height_of(const std::string& picture) {
   const std::string before = fmt::format("viewBox=\"0 0 {} ", picture_width);
-  return std::stod(picture.substr(picture.find(before) + before.size()));
+  double height = 0;  // 0: not there
+  const std::size_t at = picture.find(before);
+  if (at != std::string::npos) {
+    std::from_chars(picture.data() + at + before.size(), picture.data() + picture.size(), height);
+  }
+  return height;
 }
 
 }  // namespace

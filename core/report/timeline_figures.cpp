@@ -88,8 +88,10 @@ void add_timeline(const RunData& run, Section& section) {
   section.figure(figure_of(chart, "timeline-" + run.id, caption, run.command()));
   const std::optional<double> late = number_at(run.trace, "late_rank", where);
   const std::string why = text_or_empty(run.trace, "why", where);
+  // The reason says who is late, where this program wrote it.
+  const std::string who = late ? fmt::format("rank {} is late", *late) : "";
   if (late || !why.empty()) {
-    section.paragraph((late ? fmt::format("{}: rank {} is late. ", run.name, *late) : run.name + ": ") + why);
+    section.paragraph(run.name + ": " + (late && !why.starts_with(who) ? who + ". " : "") + why);
   }
   section.table(details, "Time by operation, " + run.name, true);
 }

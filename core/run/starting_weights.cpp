@@ -4,8 +4,8 @@
 
 #include <fmt/ranges.h>
 
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -54,9 +54,12 @@ std::optional<double> scale_of(const CheckpointReader& reader) {
   }
   const nlohmann::json settings = nlohmann::json::parse(remembered->second, nullptr, false);
   const auto number = [&](const char* key) {
-    return settings.is_object() && settings.contains(key) && settings[key].is_string()
-               ? std::strtod(settings[key].get_ref<const std::string&>().c_str(), nullptr)
-               : 0.0;
+    double value = 0;  // whatever the locale writes for a point
+    if (settings.is_object() && settings.contains(key) && settings[key].is_string()) {
+      const std::string& text = settings[key].get_ref<const std::string&>();
+      std::from_chars(text.data(), text.data() + text.size(), value);
+    }
+    return value;
   };
   const double rank = number("lora.rank");
   return rank > 0 ? std::optional<double>(number("lora.alpha") / rank) : std::nullopt;
@@ -66,8 +69,8 @@ std::optional<double> scale_of(const CheckpointReader& reader) {
 
 fs::path starting_checkpoint(const fs::path& from, const char* key) {
   if (!fs::is_directory(from)) {
-    throw ConfigError(
-        fmt::format("{}: '{}' is not a folder: give a run's, an import's or a checkpoint's", key, from.string()));
+    throw ConfigError(fmt::format("{}: '{}' {}: give the folder of a run, an import or a checkpoint", key,
+                                  from.string(), fs::exists(from) ? "is not a folder" : "does not exist"));
   }
   if (is_checkpoint(from)) {
     return from;

@@ -35,8 +35,20 @@ TEST(Methods, SayNothingOfWhatIsNotThere) {
                                  {"moe.d_shared", "0"},
                                  {"moe.shared_gate", "false"}};
   EXPECT_THAT(methods_of(settings, {}, {}, {}),
-              AllOf(HasSubstr("Every 2th layer has 8 experts"), Not(HasSubstr("latent")), Not(HasSubstr("scaled by")),
+              AllOf(HasSubstr("One layer in 2 has 8 experts"), Not(HasSubstr("latent")), Not(HasSubstr("scaled by")),
                     Not(HasSubstr("multiplied")), Not(HasSubstr("of width")), Not(HasSubstr("weight of its own"))));
+}
+
+// A configuration may be anybody's, of any version.
+TEST(Methods, PrintWhatIsNoNumberAsItIs) {
+  const auto said = [](const char* scale) {
+    return methods_of({{"moe.experts", "8"}, {"moe.every", "3"}, {"moe.first_dense", "2"}, {"moe.weight_scale", scale}},
+                      {}, {}, {});
+  };
+  EXPECT_THAT(said("x"),
+              AllOf(HasSubstr("One layer in 3 after the first 2 has 8 experts"), HasSubstr("multiplied by x.")));
+  EXPECT_THAT(said("1e999"), HasSubstr("multiplied by 1e999."));
+  EXPECT_THAT(said("1"), Not(HasSubstr("multiplied")));
 }
 
 }  // namespace

@@ -138,6 +138,12 @@ TEST(RunPage, TheTimelineHasABarForEachRank) {
   EXPECT_EQ(bars["rank 1"], json({0.028, 0.006, 0.002, 0.0, 0.004}));
   EXPECT_THAT(page["text"].get<std::string>(), HasSubstr("3 ms"));  // overlapped: beside the bar, not in it
   EXPECT_THAT(page["text"].get<std::string>(), HasSubstr("rank 1 is late. it has 1.4 times the rows of the others."));
+  json trace = made_up_trace(3);
+  trace["why"] = "rank 1 is late: it has 1.4 times the rows of the others.";
+  write_run(folder.path("b"), made_up_lines(3, 0, 0, 1), "", trace);
+  EXPECT_THAT(page_of(folder, {folder.path("b")})["text"].get<std::string>(),
+              HasSubstr("b: rank 1 is late: it has 1.4"))
+      << "as the program writes it";
 }
 
 TEST(RunPage, RunsAreComparedAndOnlySettingsThatDifferAreListed) {
@@ -291,11 +297,11 @@ TEST(RunPage, TheProgramWritesItAndRefusesWith78) {
             held_by(folder, folder.path("a/report.html"))["pictures"].size());
   result = folder.orthant({"report", "nothing"});
   EXPECT_EQ(result.code, 78);
-  EXPECT_THAT(result.error, HasSubstr("'nothing' is not a folder"));
+  EXPECT_THAT(result.error, HasSubstr("'nothing' does not exist"));
   write_text(folder.path("a/metrics.jsonl"), "{\n{\n");
   EXPECT_EQ(folder.orthant({"report", "a"}).code, 78);
   EXPECT_EQ(folder.orthant({"report", "a", "-o", "no/such/folder.html"}).code, 78);  // the run is read first
-  EXPECT_EQ(folder.orthant({"report", "b", "-o", "no/such/folder.html"}).code, 1);
+  EXPECT_EQ(folder.orthant({"report", "b", "-o", "no/such/folder.html"}).code, 78);
 }
 
 }  // namespace
