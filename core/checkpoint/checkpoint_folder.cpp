@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "core/base/list_folder.h"
 #include "core/checkpoint/checkpoint.h"
 
 namespace orthant {
@@ -29,14 +30,10 @@ namespace {
 
 // Errors: CheckpointUnreadable where it cannot be listed.
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& root) {
-  std::vector<std::filesystem::path> found;
   std::error_code error;
-  std::filesystem::directory_iterator it(root, error), end;
+  std::vector<std::filesystem::path> found = list_folder(root, error);
   if (error == std::errc::no_such_file_or_directory && !std::filesystem::is_symlink(root)) {
     return found;  // a link to what is not there now is another matter
-  }
-  for (; !error && it != end; it.increment(error)) {
-    found.push_back(it->path());
   }
   if (error) {
     throw CheckpointUnreadable(fmt::format("cannot list the folder '{}': {}", root.string(), error.message()));

@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "core/base/file_lock.h"
+#include "core/base/list_folder.h"
 #include "core/data/write_file.h"
 
 namespace orthant {
@@ -51,10 +52,7 @@ bool is_shard(std::string name) {
 
 std::vector<fs::path> names_in(const fs::path& folder) {
   std::error_code error;
-  std::vector<fs::path> names;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    names.push_back(entry->path());
-  }
+  std::vector<fs::path> names = list_folder(folder, error);
   require(!error, "cannot read '{}': {}", folder.string(), error.message());
   return names;
 }

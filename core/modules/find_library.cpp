@@ -2,6 +2,7 @@
 
 #include <orthant/error.h>
 
+#include "core/base/list_folder.h"
 #include "core/modules/open_library.h"
 
 namespace orthant {
@@ -17,10 +18,10 @@ std::map<std::string, fs::path> libraries_in(const fs::path& directory, const st
   const std::string prefix = "liborthant_" + kind + "_", suffix = ".so";
   std::map<std::string, fs::path> found;
   std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, failed == nullptr ? ignored : *failed)) {
-    const std::string file = entry.path().filename().string();
+  for (const fs::path& path : list_folder(directory, failed == nullptr ? ignored : *failed)) {
+    const std::string file = path.filename().string();
     if (file.starts_with(prefix) && file.ends_with(suffix)) {
-      found[file.substr(prefix.size(), file.size() - prefix.size() - suffix.size())] = entry.path();
+      found[file.substr(prefix.size(), file.size() - prefix.size() - suffix.size())] = path;
     }
   }
   return found;

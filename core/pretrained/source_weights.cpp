@@ -6,6 +6,7 @@
 
 #include "core/base/json.h"
 #include "core/base/keyed_hash.h"
+#include "core/base/list_folder.h"
 
 namespace orthant {
 namespace {
@@ -17,8 +18,8 @@ constexpr const char* index_name = "model.safetensors.index.json";
 
 [[noreturn]] void no_weights(const fs::path& folder) {
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
+  for (const fs::path& path : list_folder(folder, ignored)) {
+    const std::string name = path.filename().string();
     if (name.ends_with(".gguf")) {
       throw ConfigError(
           fmt::format("'{}' has '{}' and no {}: models in GGUF are not read. Give the folder from which it "
@@ -105,7 +106,11 @@ void SourceWeights::open(const fs::path& path) {
       throw ConfigError(fmt::format("'{}' {}", path.string(), lfs_pointer_advice));
     }
   }
-  files_.emplace_back(path);
+  try {
+    files_.emplace_back(path);
+  } catch (const Error& damaged) {
+    throw ConfigError(damaged.what());
+  }
   for (const FileTensor& tensor : files_.back().tensors()) {
     const auto [there, added] = places_.emplace(tensor.name, Place{files_.size() - 1, &tensor});
     if (!added) {

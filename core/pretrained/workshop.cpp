@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/file_lock.h"
+#include "core/base/list_folder.h"
 
 namespace orthant {
 namespace {
@@ -57,12 +58,12 @@ void clear(const fs::path& output) {
   const std::string prefix = others_of(output);
   std::vector<fs::path> left;
   std::error_code error;
-  for (fs::directory_iterator it(output.parent_path(), error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
+  for (const fs::path& path : list_folder(output.parent_path(), error)) {
+    const std::string name = path.filename().string();
     const bool numbered =
         name.size() > prefix.size() && name.find_first_not_of("0123456789", prefix.size()) == name.npos;
     if (name.starts_with(prefix) && numbered) {
-      left.push_back(it->path());
+      left.push_back(path);
     }
   }
   for (const fs::path& folder : left) {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "core/base/list_folder.h"
 #include "core/checkpoint/disk.h"
 #include "core/checkpoint/safetensors.h"
 
@@ -237,12 +238,12 @@ void finish_recording(const fs::path& folder, std::int64_t step, const std::vect
 std::vector<std::int64_t> recorded_steps(const fs::path& run) {
   std::vector<std::int64_t> steps;
   std::error_code error;
-  for (fs::directory_iterator at(run / "routing", error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string(), stem = "step_";
+  for (const fs::path& path : list_folder(run / "routing", error)) {
+    const std::string name = path.filename().string(), stem = "step_";
     std::int64_t step = 0;
     const char* const last = name.data() + name.size();
     if (name.starts_with(stem) && std::from_chars(name.data() + stem.size(), last, step).ptr == last &&
-        fs::exists(at->path() / "recording.json", error)) {
+        fs::exists(path / "recording.json", error)) {
       steps.push_back(step);
     }
   }

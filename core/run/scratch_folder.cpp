@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "core/base/file_lock.h"
+#include "core/base/list_folder.h"
 #include "core/base/temporary_folder.h"
 #include "core/run/run_ids.h"
 
@@ -23,14 +24,14 @@ constexpr const char* lock_name = "lock";
 // Another user's are left alone: they cannot be opened, or not be removed.
 void remove_what_was_left(const fs::path& among) {
   std::error_code error;
-  for (fs::directory_iterator it(among, error), end; !error && it != end; it.increment(error)) {
-    if (!it->path().filename().string().starts_with(folder_prefix)) {
+  for (const fs::path& path : list_folder(among, error)) {
+    if (!path.filename().string().starts_with(folder_prefix)) {
       continue;
     }
-    const int lock = ::open((it->path() / lock_name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    const int lock = ::open((path / lock_name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (lock >= 0 && lock_file(lock, false) == 0) {
       std::error_code ignored;
-      fs::remove_all(it->path(), ignored);
+      fs::remove_all(path, ignored);
     }
     if (lock >= 0) {
       ::close(lock);

@@ -14,6 +14,7 @@
 
 #include <orthant/error.h>
 
+#include "core/base/list_folder.h"
 #include "core/base/output.h"
 
 namespace orthant {
@@ -45,8 +46,8 @@ std::int64_t time_in(const std::string& name) {
 std::string next_event_file(const std::filesystem::path& folder) {
   auto time = static_cast<std::int64_t>(wall_time());
   std::error_code no_listing;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, no_listing)) {
-    time = std::max(time, time_in(entry.path().filename().string()) + 1);
+  for (const std::filesystem::path& path : list_folder(folder, no_listing)) {
+    time = std::max(time, time_in(path.filename().string()) + 1);
   }
   return fmt::format("{}{:010}.{}", event_prefix, time, machine_name());
 }
