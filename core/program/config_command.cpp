@@ -65,7 +65,7 @@ std::string output(const ConfigArguments& arguments, const ConfigOptions& option
     if (options.schema) {
       return schema_json({});
     }
-    throw ConfigError("CONFIG is missing: write orthant config CONFIG");
+    throw CLI::RequiredError("CONFIG");
   }
   Config config = options.load_plugins ? load_config(arguments) : load_config_only(arguments);
   if (options.schema) {
@@ -84,10 +84,9 @@ std::string output(const ConfigArguments& arguments, const ConfigOptions& option
   for (const PluginRequest& plugin : config.plugins) {
     if (!plugin.checked) {
       whole = false;
-      fmt::print(stderr,
-                 "orthant: note: [{}] is shown as written, and the layout is not checked: {} names the library {}, and "
-                 "this command runs no code that a file names. Add --load-plugins if you trust it\n",
-                 plugin.table.path(), plugin.table.origin("path"), plugin.path);
+      say("orthant: note: [{}] is shown as written, and the layout is not checked: {} names the library {}, and this "
+          "command runs no code that a file names. Add --load-plugins if you trust it",
+          plugin.table.path(), plugin.table.origin("path"), plugin.path);
     }
   }
   const std::optional<int> ranks =

@@ -89,6 +89,9 @@ void add_eval_command(CLI::App& app, int& exit_code) {
   command->add_option("--set", o->overrides, "A key of the run's configuration, as for train")->allow_extra_args(false);
   command->add_flag("--json", *json, "Print JSON");
   command->callback([o, json, &exit_code] {
+    if (o->files.empty() && o->tasks.empty()) {
+      throw CLI::RequiredError("FILES or --task");
+    }
     const Evaluation evaluation = evaluate(*o, keys_of_plugin, kinds_of_plugin);
     *json ? print_json(evaluation) : print_tables(evaluation);
     exit_code = static_cast<int>(ExitCode::ok);

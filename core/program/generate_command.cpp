@@ -101,6 +101,9 @@ void add_generate_command(CLI::App& app, int& exit_code) {
   command->add_flag("--log-probabilities", o->log_probabilities, "Of each token, by the model")
       ->needs(command->add_flag("--json", *json, "Print a JSON line an answer"));
   command->callback([o, json, processes, &exit_code] {
+    if (o->prompts.empty() && o->files.empty()) {
+      throw CLI::RequiredError("--prompt or --prompts");
+    }
     if (const std::optional<int> code = arrange_ranks(*o, *processes)) {
       exit_code = *code;
       return;

@@ -53,6 +53,9 @@ std::int64_t peak_of_all(Config config, std::int64_t step) {
 void run(const ConfigArguments& arguments, const PlanOptions& options) {
   Config config = load_config(arguments);
   checked_ranks(config, Ranks::elsewhere);
+  if (!options.svg.empty()) {
+    check_output_file(options.svg);
+  }
   if (options.schedule) {
     return draw(config, options);
   }
@@ -76,7 +79,9 @@ void add_plan_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("plan", "Show what a layout would hold and send, without starting it");
   auto arguments = add_config_arguments(*command);
   auto options = std::make_shared<PlanOptions>();
-  command->add_option("--rank", options->rank, "The rank whose slices and collectives are listed")->type_name("R");
+  command->add_option("--rank", options->rank, "The rank whose slices and collectives are listed")
+      ->check(CLI::Range(0, 1 << 30))
+      ->type_name("R");
   command
       ->add_option("--step", options->step,
                    "The step whose collectives are listed, from 1: a plugin may do something every so many steps")

@@ -45,6 +45,9 @@ void report(const ReportOptions& options) {
   if (page.empty()) {
     page = options.folders.size() == 1 ? options.folders[0] / "report.html" : fs::path("report.html");
   }
+  if (!options.output.empty()) {
+    check_output_file(page);  // else a folder that is no run's is refused as such
+  }
   check_replaced(page, "<!DOCTYPE html>", "page of this program");
   write_run_report(options.folders, page);
   put("{}\n", page.string());

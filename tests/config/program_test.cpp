@@ -77,7 +77,65 @@ TEST_F(Program, ABadConfigurationExitsWith78AndSaysWhyOnStderr) {
       orthant("config " + good_ + " --set run.steps=0 2>&1").output,
       StartsWith("orthant: the configuration has 1 error\n\n--set:1:11: [run] steps: 0 is below the minimum 1\n"));
   EXPECT_EQ(orthant("config /nowhere/none.toml 2>/dev/null").code, 78);
-  EXPECT_EQ(orthant("config 2>/dev/null").code, 78);
+}
+
+// docs/cluster.md: 2 for words that are no usage, 78 for input that is refused.
+TEST_F(Program, CodesOfRefusalsAreThoseOfTheDocuments) {
+  const std::string config = " " + good_ + " ";
+  const std::pair<std::string, int> expected[] = {
+      {"config", 2},
+      {"plan" + config + "--rank -1", 2},
+      {"plan" + config + "--rank 9", 78},
+      {"plan" + config + "--schedule --svg /nowhere/x.svg", 78},
+      {"plan" + config + "--schedule --svg /tmp", 78},
+      {"launch" + config + "--nproc 0", 2},
+      {"launch" + config + "--nproc 99 --dry-run", 78},
+      {"launch" + config + "--max-restarts -1", 2},
+      {"train", 2},
+      {"train" + config + "--resume ''", 2},
+      {"verify" + config + "--steps 0", 2},
+      {"bench step" + config + "--steps 0", 2},
+      {"bench compare a", 2},
+      {"bench compare /nowhere /nowhere", 78},
+      {"bench expert-scaling", 2},
+      {"bench expert-scaling /nowhere/study.toml", 78},
+      {"bench peer-data" + config, 2},
+      {"data prepare /nowhere/a.txt --threads 2000 -o x", 2},
+      {"data prepare /nowhere/a.txt -o /nowhere/x", 78},
+      {"data check", 2},
+      {"data check /nowhere/x", 78},
+      {"data tokenizer /nowhere/a.txt -o x.model --vocab-size 1", 2},
+      {"export /nowhere", 2},
+      {"import /nowhere", 2},
+      {"upcycle /nowhere -o x", 2},
+      {"distil /nowhere", 2},
+      {"generate /nowhere", 2},
+      {"generate /nowhere --prompt a --max-tokens 0", 2},
+      {"eval /nowhere", 2},
+      {"eval /nowhere a.txt --length 0", 2},
+      {"serve /nowhere --port 70000", 2},
+      {"plugins --only late", 2},
+      {"report", 2},
+      {"report . -o /nowhere/x.html", 78},
+      {"report . -o /tmp", 78},
+      {"route /nowhere --ranks 0", 2},
+      {"route /nowhere", 78},
+  };
+  for (const auto& [words, code] : expected) {
+    const Outcome refused = orthant(words + " 2>&1");
+    EXPECT_EQ(refused.code, code) << words << "\n" << refused.output;
+    EXPECT_EQ(refused.output.find("internal error"), std::string::npos) << words << "\n" << refused.output;
+  }
+}
+
+// What cannot be said is no failure.
+TEST_F(Program, AFullStandardErrorEndsNoCommand) {
+  folder_.write("libmine.so", "not asked");
+  const std::string named =
+      folder_.write("named.toml", "[data]\nsource = \"synthetic\"\n[plugins.mine]\npath = \"libmine.so\"\n");
+  const Outcome shown = orthant("config '" + named + "' 2>/dev/full");
+  EXPECT_EQ(shown.code, 0);
+  EXPECT_THAT(shown.output, HasSubstr("plugin  mine, not checked"));
 }
 
 // Also what does not divide, which the plugins find.
