@@ -28,7 +28,10 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   struct stat status {};
   if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(file);
-    throw ConfigError(fmt::format("'{}' is not a regular file", path.string()));
+    throw ConfigError(fmt::format("'{}' is not a regular file{}", path.string(),
+                                  S_ISDIR(status.st_mode) ? ", but a folder"
+                                                          : ": files are read in any order, and again, so write what a "
+                                                            "pipe or a device gives to a file first"));
   }
   size_ = static_cast<std::size_t>(status.st_size);
   if (size_ > 0) {

@@ -66,7 +66,7 @@ OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::ve
   for (const char* place : {tokenizer_folder, pretrained_folder}) {
     for (const char* file : {"tokenizer.json", "tokenizer.model"}) {
       if (tokenizer_.empty() && fs::exists(folder / place / file)) {
-        tokenizer_ = folder / place;
+        tokenizer_ = imported_ ? source : folder / place;  // a copy in a scratch folder is nobody's name for it
       }
     }
   }

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <sstream>
 #include <vector>
 
+#include "core/config/toml_reader.h"
 #include "core/fit/monotone_curve.h"
 #include "core/run/compare_parts.h"
+#include "core/run/text_file.h"
 
 namespace orthant::comparing {
 namespace {
@@ -138,6 +141,38 @@ void note_lengths(const Input& a, const Input& b, const RunLines& before, const 
   }
 }
 
+// run.seed of the resolved configuration that lies beside the metrics; nothing where none that can be read does.
+std::optional<std::int64_t> seed_of(const Input& input) {
+  const std::filesystem::path file = input.file.parent_path() / "config.resolved.toml";
+  std::optional<Node> root;
+  try {
+    const std::string text = read_text_file(file).value_or("");
+    auto sources = std::make_shared<Sources>();
+    Diagnostics diagnostics(sources);
+    root = read_toml(*sources, sources->add(file.string(), text), text, diagnostics);
+  } catch (const Error&) {
+    return std::nullopt;  // what is compared are the metrics
+  }
+  const auto member = [](const Node& table, const char* key) {
+    const auto found =
+        std::find_if(table.members.begin(), table.members.end(), [&](const Member& one) { return one.key == key; });
+    return found == table.members.end() ? nullptr : &found->value;
+  };
+  const Node* run = root ? member(*root, "run") : nullptr;
+  const Node* seed = run != nullptr ? member(*run, "seed") : nullptr;
+  return seed != nullptr && seed->kind == Node::Kind::integer ? std::optional(seed->integer) : std::nullopt;
+}
+
+// Other weights and other batches: what differs may be no more than that.
+void note_seeds(const Input& a, const Input& b, ComparedResults& results) {
+  const auto before = seed_of(a), after = seed_of(b);
+  if (before && after && *before != *after) {
+    results.notes.push_back(
+        fmt::format("the runs have unlike seeds: run.seed is {} in {} and {} in {}; losses may differ for that alone",
+                    *before, a.file.string(), *after, b.file.string()));
+  }
+}
+
 // A loss that was not finite is written as null.
 void note_lost_ends(const char* key, const Input& input, const RunLines& run, ComparedResults& results) {
   const Series finite = run.of(key, 0);
@@ -166,6 +201,7 @@ ComparedResults compare_runs(const Input& a, const Input& b, std::optional<long>
         fmt::format("{} and {} have nothing in common to compare: {}", a.file.string(), b.file.string(), expected));
   }
   note_lengths(a, b, before, after, results);
+  note_seeds(a, b, results);
   for (const char* key : {"loss", "validation_loss"}) {
     note_lost_ends(key, a, before, results);
     note_lost_ends(key, b, after, results);

@@ -214,7 +214,7 @@ TEST_F(Export, LeavesWhatIsThere) {
 }
 
 TEST_F(Export, RefusesWhatIsNoRun) {
-  EXPECT_THAT(refusal(options()), HasSubstr("is not a folder"));
+  EXPECT_THAT(refusal(options()), HasSubstr("does not exist"));
   fs::create_directories(run_);
   EXPECT_THAT(refusal(options()), HasSubstr("no complete checkpoint"));
   train(mixtral_toml);

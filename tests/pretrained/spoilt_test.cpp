@@ -35,6 +35,17 @@ TEST_F(Spoilt, ATokenizerThatWasCutShortIsRefused) {
   EXPECT_THAT(refusal(), AllOf(HasSubstr("tokenizer.json' (56 bytes)"), HasSubstr("copy it again")));
 }
 
+// 78, as for all that is wrong with a model.
+TEST_F(Spoilt, WeightsThatWereCutShortAreRefused) {
+  take("mixtral");
+  const fs::path weights = folder_ / "source/model.safetensors";
+  fs::resize_file(weights, fs::file_size(weights) - 4);
+  EXPECT_THROW(import_into(folder_ / "run", folder_ / "source"), ConfigError);
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("model.safetensors"), HasSubstr("cut short?")));
+  fs::resize_file(weights, 5);
+  EXPECT_THROW(import_into(folder_ / "run", folder_ / "source"), ConfigError);
+}
+
 TEST_F(Spoilt, OneMatrixOfOneExpertIsMissed) {
   take("qwen3_moe");
   const std::string gone = "model.layers.1.mlp.experts.4.up_proj.weight";

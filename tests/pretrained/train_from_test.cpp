@@ -72,7 +72,7 @@ TEST(StartingWeights, OfAnotherModelAreRefusedBeforeRanksStart) {
               AllOf(HasSubstr("c.toml:3:8"), HasSubstr("it has no 'model.layers.2.")));
   EXPECT_THAT(refused("[moe]\nd_expert = 12\n", "base"), HasSubstr("w1.weight' is [10, 24] there and [12, 24] here"));
   EXPECT_THAT(refused("[model]\nlayers = 1\n", "base"), HasSubstr("has no place here"));
-  EXPECT_THAT(refused("", "nowhere"), HasSubstr("is not a folder"));
+  EXPECT_THAT(refused("", "nowhere"), HasSubstr("does not exist"));
   EXPECT_THAT(refused("", "."), HasSubstr("no complete checkpoint"));
 }
 
@@ -105,7 +105,7 @@ TEST(StartingWeights, AreNotNeededToGoOn) {
   const auto anew = folder.orthant(
       run_test::with_set({"train", "c.toml", "--resume", "auto"}, {"run.steps=3", "run.name=\"other\""}));
   EXPECT_EQ(anew.code, 78) << anew.output;
-  EXPECT_THAT(anew.error, HasSubstr("is not a folder"));
+  EXPECT_THAT(anew.error, HasSubstr("does not exist"));
 }
 
 }  // namespace

@@ -116,6 +116,22 @@ TEST_F(CompareResults, WarmUpIsLeftOut) {
   EXPECT_NEAR(row(compare_results(a, a, 0), "step_seconds, median")->numbers.before, 5, 1e-12);
 }
 
+TEST_F(CompareResults, UnlikeSeedsAreSaid) {
+  const auto run = [&](const std::string& name, const std::string& seed) {
+    std::filesystem::create_directories(folder_.path(name));
+    write(name + "/metrics.jsonl", metrics(0.2, 2));
+    write(name + "/config.resolved.toml", "[run]\nseed = " + seed + "  # default\n");
+    return folder_.path(name).string();
+  };
+  const std::string one = run("one", "1"), two = run("two", "2"), again = run("again", "1"), bad = run("bad", "[");
+  const auto notes = [](const std::string& a, const std::string& b) {
+    return testing::PrintToString(compare_results(a, b, std::nullopt).notes);
+  };
+  EXPECT_THAT(notes(one, two), HasSubstr("run.seed is 1 in "));
+  EXPECT_THAT(notes(one, again), testing::Not(HasSubstr("run.seed")));
+  EXPECT_THAT(notes(one, bad), testing::Not(HasSubstr("run.seed")));
+}
+
 TEST_F(CompareResults, ALineThatWasCutIsLeftOut) {
   const std::string whole = metrics(0.2, 2);
   const std::string a = write("a.jsonl", whole), b = write("b.jsonl", whole + R"({"step": 610, "lo)");
