@@ -399,7 +399,10 @@ TEST_F(StudyProgram, ASecondRequestToStopKills) {
     std::filesystem::remove_all(study());
     write(rest, "[[grid]]\nexperts = [4]\n");
     auto running = folder_.start({paths::program(), "bench", "expert-scaling", "study.toml"});
-    ASSERT_TRUE(eventually([&] { return std::filesystem::exists(study(begun)); })) << running->error();
+    const auto has_begun = [&] { return std::filesystem::exists(study(begun)); };
+    for (int tries = 0; tries < 6 && !eventually(has_begun); ++tries) {
+    }
+    ASSERT_TRUE(has_begun()) << running->error();
     const pid_t child = child_of(running->pid());
     ASSERT_GT(child, 0);
     kill(child, SIGSTOP);
