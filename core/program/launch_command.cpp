@@ -57,18 +57,14 @@ Needed check(Config& config, Ranks ranks, bool begins) {
   return needed;
 }
 
-// 0: it is no number of ranks.
 int parse_nproc(const std::string& text) {
   int value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  return error != std::errc() || stop != end || value < 1 ? 0 : value;
-}
-
-std::string check_nproc(const std::string& text) {
-  return text == "auto" || parse_nproc(text) > 0
-             ? ""
-             : fmt::format("{}: expected 'auto' or a number of ranks, at least 1", text);
+  if (error != std::errc() || stop != end || value < 1) {
+    throw ConfigError(fmt::format("--nproc {}: expected 'auto' or a number of ranks, at least 1", text));
+  }
+  return value;
 }
 
 // The number of ranks that the user, an external launcher and the layout agree on.
@@ -244,9 +240,7 @@ void add_launch_command(CLI::App& app, int& exit_code) {
       "Under torchrun, mpirun or srun it becomes one of their ranks.\n"
       "Exit codes: 0; the first failing rank's own code; 128+signal; 78 bad configuration; 75 stopped but resumable.");
   auto options = std::make_shared<LaunchOptions>();
-  command->add_option("--nproc", options->nproc, "Ranks to start; auto: what the layout needs")
-      ->check(check_nproc)
-      ->type_name("N|auto");
+  command->add_option("--nproc", options->nproc, "Ranks to start; auto: what the layout needs")->type_name("N|auto");
   command->add_option("--hostfile", options->hostfile, "Machines ('host slots=N' lines), started by mpirun")
       ->check(not_empty)
       ->type_name("FILE");

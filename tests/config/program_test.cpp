@@ -88,7 +88,7 @@ TEST_F(Program, CodesOfRefusalsAreThoseOfTheDocuments) {
       {"plan" + config + "--rank 9", 78},
       {"plan" + config + "--schedule --svg /nowhere/x.svg", 78},
       {"plan" + config + "--schedule --svg /tmp", 78},
-      {"launch" + config + "--nproc 0", 2},
+      {"launch" + config + "--nproc 0 --dry-run", 78},
       {"launch" + config + "--nproc 99 --dry-run", 78},
       {"launch" + config + "--max-restarts -1", 2},
       {"train", 2},
