@@ -170,7 +170,7 @@ TEST_F(Hostile, NoFilesAtAll) {
   EXPECT_NE(load_file(std::string(100000, 'x')), "");
   EXPECT_NE(load_file("main.toml/inside"), "");
   ASSERT_EQ(mkfifo(folder_.path("fifo").c_str(), 0600), 0);
-  EXPECT_THAT(load_file(folder_.path("fifo")), HasSubstr("is not a regular file: files are read in any order"));
+  EXPECT_THAT(load_file(folder_.path("fifo")), HasSubstr("is not a regular file"));
   EXPECT_THAT(load("extends = \"fifo\"\n"), HasSubstr("main.toml:1:11: "));
   EXPECT_THAT(load("extends = \"a\\u0000b\"\n"), HasSubstr("not a file name"));
   EXPECT_THAT(load("[data]\npath = \"a\\u0000b\"\n"), HasSubstr("not a file name"));

@@ -41,10 +41,10 @@ class Eval : public testing::Test {
     EXPECT_EQ(result.code, 0) << result.error;
     return json::parse(result.output, nullptr, false);
   }
-  std::string refusal(std::vector<std::string> words) {
+  std::string refusal(std::vector<std::string> words, int code = 78) {
     words.insert(words.begin(), "eval");
     const auto result = folder_.orthant(words);
-    EXPECT_EQ(result.code, 78) << result.output;
+    EXPECT_EQ(result.code, code) << result.output;
     return result.error;
   }
 
@@ -282,7 +282,7 @@ TEST_F(ExactMatch, BadQuestionsAreRefusedByPlace) {
 }
 
 TEST_F(Eval, BadInputIsRefusedByPlace) {
-  EXPECT_THAT(refusal({"runs/r"}), HasSubstr("nothing to evaluate"));
+  EXPECT_THAT(refusal({"runs/r"}, 2), HasSubstr("FILES or --task is required"));
   EXPECT_THAT(refusal({"runs/r", "none.txt"}), HasSubstr("none.txt"));
   folder_.write("short.txt", "x");
   EXPECT_THAT(refusal({"runs/r", "short.txt"}), HasSubstr("has 1 tokens"));

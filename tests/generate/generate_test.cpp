@@ -52,10 +52,10 @@ class Generate : public testing::Test {
     }
     return lines;
   }
-  std::string refusal(std::vector<std::string> words) {
+  std::string refusal(std::vector<std::string> words, int code = 78) {
     words.insert(words.begin(), {"generate", "runs/r"});
     const auto result = folder_.orthant(words);
-    EXPECT_EQ(result.code, 78) << result.output << result.error;
+    EXPECT_EQ(result.code, code) << result.output << result.error;
     return result.error;
   }
 
@@ -273,7 +273,7 @@ TEST_F(Generate, IdsNeedNoTokenizer) {
 }
 
 TEST_F(Generate, RefusesBeforeItComputes) {
-  EXPECT_THAT(refusal({}), HasSubstr("--prompt"));
+  EXPECT_THAT(refusal({}, 2), HasSubstr("--prompt"));
   EXPECT_THAT(refusal({"--prompt", ""}), HasSubstr("no token"));
   EXPECT_THAT(refusal({"--prompt", "a", "--top-p", "0"}), HasSubstr("top_p is 0"));
   EXPECT_THAT(refusal({"--prompt", "a", "--temperature", "-1"}), HasSubstr("temperature is -1"));

@@ -238,7 +238,7 @@ TEST_F(RunFolderTest, AFailureBeforeTheFirstStepLeavesAnEarlierRunWhereItIs) {
 TEST_F(RunFolderTest, AFileInTheWayIsSaid) {
   folder_.write("runs", "not a folder");
   const Result result = train({});
-  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.code, 78);
   EXPECT_THAT(result.error, HasSubstr("cannot make the folder runs: Not a directory"));
 
   folder_.write("others/r/checkpoints", "not a folder");
