@@ -24,6 +24,7 @@
 #include "core/run/run_tokenizer.h"
 #include "core/run/saving.h"
 #include "core/run/text_file.h"
+#include "core/tokenizer/hugging_face_files.h"
 
 namespace orthant {
 namespace {
@@ -236,7 +237,8 @@ void replace_files(const fs::path& from, const fs::path& output, bool adapter, c
 }
 
 // The tokenizer that the run was trained with, else that of the model it began with; and how that one generates.
-void write_tokenizer(const Workshop& workshop, const fs::path& run_folder, bool has_origin) {
+// Returns what there is to know about it.
+std::vector<std::string> write_tokenizer(const Workshop& workshop, const fs::path& run_folder, bool has_origin) {
   const fs::path tokenizer = run_folder / tokenizer_folder;
   const bool trained_with_own = fs::exists(tokenizer);  // and not with that of the source
   for (const std::string& name : has_origin ? travelling_files() : tokenizer_files()) {
@@ -245,11 +247,20 @@ void write_tokenizer(const Workshop& workshop, const fs::path& run_folder, bool 
       workshop.write_text(name, *text);
     }
   }
+  HuggingFaceFiles made;
+  if (fs::exists(tokenizer / "tokenizer.model") && !fs::exists(tokenizer / "tokenizer.json")) {
+    made = hugging_face_files(*load_tokenizer(tokenizer.string()));
+  }
   for (const std::string& name : tokenizer_files()) {
-    if (const auto text = read_text_file(tokenizer / name); text.has_value()) {
+    const auto own = std::find_if(made.files.begin(), made.files.end(),
+                                  [&](const TokenizerFile& file) { return file.name == name; });
+    if (own != made.files.end()) {
+      workshop.write_text(name, own->bytes);
+    } else if (const auto text = read_text_file(tokenizer / name); text.has_value()) {
       workshop.write_text(name, *text);
     }
   }
+  return made.notes;
 }
 
 }  // namespace
@@ -283,12 +294,15 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
   const Workshop workshop(disk, output);
   const fs::path weights = workshop.path() / (options.adapter ? "adapter_model.safetensors" : "model.safetensors");
   const std::int64_t parameters = write_weights(weights, reader, config.settings, tensors, disk);
+  std::vector<std::string> notes = notes_on(config.settings, twin, from, options.dtype.has_value());
   if (options.adapter) {
     workshop.write_text("adapter_config.json", adapter_config_json(config, twin));
   } else {
     workshop.write_text("config.json",
                         config_json(config, twin, from, types_kept, dtypes == "bf16" ? DType::bf16 : DType::f32));
-    write_tokenizer(workshop, run_folder, from != nullptr);
+    for (std::string& note : write_tokenizer(workshop, run_folder, from != nullptr)) {
+      notes.push_back(std::move(note));
+    }
   }
   if (filled) {
     disk.sync_folder(workshop.path());
@@ -301,7 +315,7 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
           .parameters = parameters,
           .dtypes = dtypes,
           .model_type = twin.family == nullptr ? "orthant" : twin.family->model_type,
-          .notes = notes_on(config.settings, twin, from, options.dtype.has_value()),
+          .notes = std::move(notes),
           .passed_over = source.passed_over};
 }
 

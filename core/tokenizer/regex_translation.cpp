@@ -153,6 +153,13 @@ class Translation {
       case 'P': property(c); return;
       case 'x':
       case 'u': code(c); return;
+      case 'A':
+      case 'z':
+        if (!in_class) {
+          (result_ += '\\') += c;
+          return;
+        }
+        break;
       case 'W':
         if (!in_class) {
           result_ += fmt::format("[^{}]", word_members);

@@ -10,6 +10,7 @@
 
 #include "core/base/json.h"
 #include "core/tokenizer/bpe_tokenizer.h"
+#include "core/tokenizer/hugging_face_files.h"
 #include "core/tokenizer/json_field.h"
 #include "core/tokenizer/sentencepiece_tokenizer.h"
 
@@ -98,6 +99,19 @@ std::vector<TokenizerFile> with_config(TokenizerFile first, std::string config) 
   return files;
 }
 
+// The file that ids follow from; empty where there is none. A tokenizer.json is taken before a tokenizer.model, but not
+// one that `orthant export` made of that.
+fs::path tokenizer_file_in(const fs::path& folder) {
+  std::error_code error;
+  const fs::path json = folder / "tokenizer.json", model = folder / "tokenizer.model";
+  if (!fs::exists(model, error)) {
+    return fs::exists(json, error) ? json : fs::path();
+  }
+  const bool made = !fs::exists(json, error) || (fs::exists(folder / config_name, error) &&
+                                                 was_made_of_model(read_whole(json), read_whole(folder / config_name)));
+  return made ? model : json;
+}
+
 std::uint64_t hash_of(const std::string& bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
@@ -148,11 +162,10 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name) {
   fs::path path = name;
   std::error_code error;  // of a name that no file can have: told below
   if (fs::is_directory(path, error)) {
-    const bool json = fs::exists(path / "tokenizer.json", error), model = fs::exists(path / "tokenizer.model", error);
-    if (!json && !model) {
+    path = tokenizer_file_in(path);
+    if (path.empty()) {
       throw ConfigError(fmt::format("the folder '{}' has neither a tokenizer.json nor a tokenizer.model", name));
     }
-    path /= json ? "tokenizer.json" : "tokenizer.model";
   }
   if (path.extension() == ".json") {
     return parse_tokenizer_json(name, read_whole(path), read_config_beside(path));
@@ -170,12 +183,8 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name) {
 }
 
 std::optional<std::uint64_t> tokenizer_hash_in(const fs::path& folder) {
-  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
-    if (fs::exists(folder / name)) {
-      return hash_of(read_whole(folder / name));
-    }
-  }
-  return std::nullopt;
+  const fs::path file = tokenizer_file_in(folder);
+  return file.empty() ? std::nullopt : std::optional(hash_of(read_whole(file)));
 }
 
 }  // namespace orthant

@@ -77,8 +77,9 @@ class Tokenizer {
 };
 
 // `name`: "bytes", a tokenizer.json, a .model, or a folder that holds one of them (tokenizer.json is taken before
-// tokenizer.model). A tokenizer_config.json beside it says which tokens are bos, eos, unk and pad.
-// Errors: ConfigError for a file that is missing or damaged, or that asks for what is not done here.
+// tokenizer.model, unless `orthant export` made it of that). A tokenizer_config.json beside it says which tokens are
+// bos, eos, unk and pad. Errors: ConfigError for a file that is missing or damaged, or that asks for what is not done
+// here.
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name);
 
 // Tokenizer::hash() of the tokenizer in a folder, which is not loaded. Nothing where there is none.

@@ -87,5 +87,29 @@ TEST_F(RunTokenizer, OfTokenFilesIsKeptWhereItIsNamedAndMadeThem) {
   EXPECT_THAT(other.error, HasSubstr("name the one that made it, or none"));
 }
 
+// A .model goes out with a tokenizer.json, which transformers reads; here the .model stays the one that is read.
+TEST_F(RunTokenizer, OfSentencePieceIsExportedForTransformers) {
+  const Result made = folder_.orthant({"data", "tokenizer", "text.txt", "-o", "small.model", "--vocab-size", "290"});
+  ASSERT_EQ(made.code, 0) << made.error;
+  const Result trained = train({"data.tokenizer=small.model", "run.validate_every=0"});
+  ASSERT_EQ(trained.code, 0) << trained.error;
+  for (const char* out : {"out", "again"}) {
+    const Result exported = folder_.orthant({"export", "runs/r", "-o", out});
+    ASSERT_EQ(exported.code, 0) << exported.error;
+    const auto from_json = load_tokenizer(folder_.path(out).string() + "/tokenizer.json");
+    const auto from_folder = load_tokenizer(folder_.path(out).string());
+    const auto model = load_tokenizer(folder_.path("small.model").string());
+    EXPECT_EQ(from_folder->hash(), model->hash());
+    EXPECT_EQ(from_json->encode(" hello  world\n"), model->encode(" hello  world\n"));
+    EXPECT_TRUE(read_file(folder_.path(out) / "tokenizer.model") == read_file(folder_.path("small.model")));
+    // A run on what was exported keeps the .model, and makes the same files of it.
+    const Result on = train({fmt::format("data.tokenizer={}", out), "run.steps=9"}, {"--resume", "auto"});
+    EXPECT_EQ(on.code, 0) << on.error;
+  }
+  EXPECT_TRUE(read_file(folder_.path("out/tokenizer.json")) == read_file(folder_.path("again/tokenizer.json")));
+  EXPECT_TRUE(read_file(folder_.path("out/tokenizer_config.json")) ==
+              read_file(folder_.path("again/tokenizer_config.json")));
+}
+
 }  // namespace
 }  // namespace orthant::run_test::tokenizer_test

@@ -1,3 +1,3 @@
-foreach(suite IN ITEMS Kinds/OfWheels)
+foreach(suite IN ITEMS Kinds/OfWheels Models/SameIds)
   orthant_test_group(${suite} "${suite}*")
 endforeach()

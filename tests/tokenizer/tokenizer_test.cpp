@@ -211,8 +211,9 @@ TEST(Tokenizers, PatternsOfOtherMeaningAreTranslatedOrRefused) {
   EXPECT_EQ(pcre_pattern(R"(\s+(?!\S)|\p{Lu}?[\d]{1,3})"),
             R"(\p{White_Space}+(?!\P{White_Space})|\p{Lu}?[\p{Nd}]{1,3})");
   EXPECT_EQ(pcre_pattern(R"(\p{Han}\u3042)"), R"(\p{sc:Han}\x{3042})");
+  EXPECT_EQ(pcre_pattern(R"(\A +|a\z)"), R"(\A +|a\z)");
   for (const char* pattern : {R"(\h)", R"(\b)", "(?i)a", "[[:alpha:]]", "a{,3}", "a{1,2}+", "(?<name>a)", R"(\xff)",
-                              "[]a]", "(*ACCEPT)a", "(*CRLF)a", "a{2}?"}) {
+                              "[]a]", R"([\A])", "(*ACCEPT)a", "(*CRLF)a", "a{2}?"}) {
     EXPECT_THROW(pcre_pattern(pattern), ConfigError) << pattern;
   }
 }
