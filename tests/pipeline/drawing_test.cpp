@@ -66,7 +66,8 @@ TEST_F(Drawing, RefusesWhatItCannotDo) {
   EXPECT_EQ(draw({"plugins.pipeline.size=9"}).code, 78);
   EXPECT_NE(draw({}, {"--json"}).code, 0);
   EXPECT_NE(folder_.orthant({"plan", "c.toml", "--svg", "s.svg"}).code, 0) << "only with --schedule";
-  EXPECT_THAT(draw({}, {"--svg", "missing/s.svg"}).error, HasSubstr("'missing/s.svg' cannot be written: there is no folder 'missing'"));
+  EXPECT_THAT(draw({}, {"--svg", "missing/s.svg"}).error,
+              HasSubstr("'missing/s.svg' cannot be written: there is no folder 'missing'"));
 }
 
 }  // namespace
