@@ -99,12 +99,12 @@ class Declarer {
 };
 
 // An integer has a maximum too, far above what anybody needs: two of them can be added, and counted on from.
-inline constexpr double most = 1099511627776;  // 2^40
+inline constexpr double most_of_an_integer = 1099511627776;  // 2^40
 
 inline void at_least(CoreKey& key, double minimum) {
   key.spec.minimum = minimum;
   if (std::holds_alternative<std::int64_t>(key.spec.default_value)) {
-    key.spec.maximum = most;
+    key.spec.maximum = most_of_an_integer;
   }
 }
 inline void between(CoreKey& key, double minimum, double maximum) {
