@@ -178,6 +178,15 @@ TEST(DispatchPlan, RefusesMoreChoicesThanRowsSetApart) {
                Error);
 }
 
+// A plugin's gate may write anything; the host device says so before it counts by it.
+TEST(DispatchPlan, RefusesAnExpertThatIsNotThere) {
+  const auto device = make_cpu_device(1);
+  OpContext c(*device);
+  const Problem q = problem(Kind::switch_, 2, 1, 1, 4);
+  EXPECT_THROW(run_plan(c, c.constant(DType::i32, {4, 1}, 2).tensor, c.constant(DType::f32, {4, 1}, 1).tensor, q),
+               Error);
+}
+
 struct Example {
   Values expert, weight;  // [T, K]
   Values row;
