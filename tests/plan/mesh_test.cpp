@@ -185,6 +185,14 @@ TEST(Mesh, RefusesAnAxisClaimedTwice) {
               HasSubstr("'data' is claimed twice"));
 }
 
+TEST(Mesh, RefusesAnAxisWithoutANameOrThatIsNotThere) {
+  Mesh mesh;
+  EXPECT_THAT(error_of<ConfigError>([&] { mesh.claim(plain("", 2, Dim::batch)); }), HasSubstr("without a name"));
+  const AxisId data = mesh.claim(plain("data", 2, Dim::batch)), none = data + 1;
+  mesh.freeze();
+  EXPECT_THAT(error_of<Error>([&] { mesh.group(std::span<const AxisId>(&none, 1)); }), HasSubstr("there is no axis 1"));
+}
+
 TEST(Mesh, RefusesASizeBelowOne) {
   Mesh mesh;
   EXPECT_THAT(error_of<ConfigError>([&] { mesh.claim(plain("data", 0, Dim::batch)); }), HasSubstr("size 0"));

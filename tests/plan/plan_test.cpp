@@ -307,6 +307,16 @@ TEST(Plan, TwoExchangesAreRefusedByName) {
               AllOf(HasSubstr("'mine'"), HasSubstr("expert"), HasSubstr("token exchange")));
 }
 
+TEST(Plan, NullSeamsAreRefusedByName) {
+  World w(0);
+  w.plan->set_current_plugin("mine");
+  const auto said = [&](auto bind) { return error_of<ConfigError>(bind); };
+  EXPECT_THAT(said([&] { w.plan->bind(std::unique_ptr<TokenExchange>()); }),
+              HasSubstr("plugin 'mine' gives a null token exchange"));
+  EXPECT_THAT(said([&] { w.plan->chain(std::unique_ptr<Keeper>()); }), HasSubstr("'mine' gives a null keeper"));
+  EXPECT_THAT(said([&] { w.plan->chain(std::unique_ptr<Stash>()); }), HasSubstr("'mine' gives a null stash"));
+}
+
 TEST(Plan, TwoSchedulesAreRefused) {
   World w(0);
   w.plan->set_current_plugin("pipeline");
