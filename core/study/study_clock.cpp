@@ -16,8 +16,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds interval(1);
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
 }
 
 // A time that can have passed; nothing else is taken from a file.
@@ -28,8 +28,8 @@ std::optional<double> time_in(const nlohmann::json& value) {
 
 }  // namespace
 
-double StudyClock::PointTime::seconds() const {
-  return before + (begin ? seconds_since(*begin) : 0);
+double StudyClock::PointTime::seconds(Moment now) const {
+  return before + (begin ? seconds_between(*begin, now) : 0);
 }
 
 StudyClock::StudyClock(fs::path file, double before) : file_(std::move(file)), before_(before), begin_(Clock::now()) {
@@ -65,13 +65,13 @@ void StudyClock::read() {
   }
 }
 
-double StudyClock::seconds_so_far() const {
-  return before_ + seconds_since(begin_);
+double StudyClock::seconds_so_far(Moment now) const {
+  return before_ + seconds_between(begin_, now);
 }
 
 double StudyClock::seconds() const {
   const std::lock_guard lock(mutex_);
-  return seconds_so_far();
+  return seconds_so_far(Clock::now());
 }
 
 void StudyClock::begin(const std::string& point, bool has_run) {
@@ -88,7 +88,7 @@ void StudyClock::begin(const std::string& point, bool has_run) {
 void StudyClock::end(const std::string& point) {
   const std::lock_guard lock(mutex_);
   if (const auto known = points_.find(point); known != points_.end()) {
-    known->second.before = known->second.seconds();
+    known->second.before = known->second.seconds(Clock::now());
     known->second.begin.reset();
   }
   write();
@@ -97,15 +97,16 @@ void StudyClock::end(const std::string& point) {
 std::optional<double> StudyClock::seconds_of(const std::string& point) const {
   const std::lock_guard lock(mutex_);
   const auto known = points_.find(point);
-  return known == points_.end() ? std::nullopt : std::optional<double>(known->second.seconds());
+  return known == points_.end() ? std::nullopt : std::optional<double>(known->second.seconds(Clock::now()));
 }
 
 // Beside the file and then in its place: a kill leaves the old one or the new one. It is not synced, for timings go on
 // meanwhile: only the system's end can lose it.
 void StudyClock::write() const {
-  nlohmann::json known = {{"seconds", seconds_so_far()}, {"points", nlohmann::json::object()}};
+  const Moment now = Clock::now();
+  nlohmann::json known = {{"seconds", seconds_so_far(now)}, {"points", nlohmann::json::object()}};
   for (const auto& [id, time] : points_) {
-    known["points"][id] = time.seconds();
+    known["points"][id] = time.seconds(now);
   }
   fs::path beside = file_;
   beside += ".new";

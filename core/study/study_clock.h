@@ -15,6 +15,7 @@ namespace orthant {
 
 // One session of a study. Its file, clock.json, is written every second and whenever a point begins or ends:
 //   {"seconds": of the study, "points": {id: of its runs}}
+// All its times are of one moment, so that a point never counts more than the study.
 // A file that cannot be written or read costs no more than what it knew.
 // Thread safety: none; a thread of its own writes the file.
 class StudyClock {
@@ -39,11 +40,11 @@ class StudyClock {
   struct PointTime {
     double before = 0;            // of runs that have ended
     std::optional<Moment> begin;  // of the one that runs
-    double seconds() const;
+    double seconds(Moment now) const;
   };
 
   void read();
-  double seconds_so_far() const;
+  double seconds_so_far(Moment now) const;
   void write() const;
   void tick(const std::stop_token& stopped);
 
