@@ -1,22 +1,26 @@
 #!/usr/bin/env bash
 # Everything that only a GPU can show, in one go: the list of operations and the tests labelled gpu, the same under
-# compute-sanitizer, NCCL where there are two GPUs or more, the benchmark of one layer with its peers, and a training run.
+# compute-sanitizer, NCCL where there are two GPUs or more, the benchmark of one layer with its peers, steps and their
+# profile, and training runs.
 #
 #   scripts/on_gpu.sh [--build DIR] [--out DIR] [--limit SECONDS] [PART...]
 #
 # PART: tests sanitizer nccl bench peers train (all of them). --limit: of each program that is run (default: 3600).
 #
-# Needs a build with -DORTHANT_CUDA=ON (./runtests makes one where nvcc is) and a GPU; `peers` a python3 with PyTorch. A part that fails does not stop the
-# next; the exit code says whether all of them passed. Logs and tables go to --out (default: gpu_results).
+# Needs a GPU and a build with -DORTHANT_CUDA=ON: ./runtests makes one where nvcc is, in build/cpu (the default of --build);
+# scripts/pack_for_gpu.sh makes one elsewhere and packs it, in build/gpu (the default where it is). `peers` needs a python3
+# with PyTorch. A part that fails does not stop the next; the exit code says whether all of them passed. Logs and tables go
+# to --out (default: gpu_results).
 set -uo pipefail
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
-build=$root/build/cpu
+build=$root/build/gpu
+[[ -d $build ]] || build=$root/build/cpu
 out=gpu_results
 limit=3600
 parts=()
 while [[ $# -gt 0 ]]; do
   case $1 in
-    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
     --build) build=$2; shift ;;
     --out) out=$2; shift ;;
     --limit) limit=$2; shift ;;
@@ -33,10 +37,23 @@ export ORTHANT_TEST_DEVICES=cuda # the operation list on the GPU alone
 export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} # also where the build was made elsewhere
 failed=0
 
+# CUDA's libraries where the loader does not find them by itself: the toolkit's, or else those of PyTorch's packages.
+device=$build/lib/liborthant_device_cuda.so
+wheels=$(python3 -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null || echo /nowhere)
+for folder in /usr/local/cuda/lib64 "$wheels"/*/lib; do
+  for library in $(ldd "$device" | awk '/not found/ { print $1 }'); do
+    [[ ! -e $folder/$library ]] || LD_LIBRARY_PATH+=:$folder
+  done
+done
+if missing=$(ldd "$device" | grep 'not found'); then
+  printf 'on_gpu: %s needs libraries that are not here; name their folders in LD_LIBRARY_PATH:\n%s\n' "$device" "$missing" >&2
+  exit 2
+fi
+
 {
   date -u +%Y-%m-%d
   nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
-  git -C "$root" rev-parse --short HEAD 2>/dev/null
+  cat "$root/commit.txt" 2>/dev/null || git -C "$root" rev-parse --short HEAD 2>/dev/null
 } | tee "$out/machine.txt"
 
 step() { # NAME COMMAND...: into a log of its own
@@ -104,10 +121,13 @@ for part in "${parts[@]}"; do
         step "nccl_parity_$name" "$root/scripts/same_losses.sh" "$out/nccl_runs/one/metrics.jsonl" "$out/nccl_runs/$name/metrics.jsonl" 20
       done
       ;;
-    bench) # the experts' kernels packed and fused (experts/cuda/choose_kernels.h)
+    bench) # a layer with the experts' kernels packed and fused (experts/cuda/choose_kernels.h), and a step of two layers
       for experts in packed fused; do
         step "bench_$experts" env ORTHANT_CUDA_EXPERTS="$experts" "$build/bin/orthant-bench" --device cuda --json "$out/bench_$experts.json"
+        step "step_$experts" env ORTHANT_CUDA_EXPERTS="$experts" "$build/bin/orthant" bench step "$root/configs/olmoe_1b.toml" \
+          --set model.layers=2 --steps 10
       done
+      step step_profile "$build/bin/orthant" bench step "$root/configs/olmoe_1b.toml" --set model.layers=2 --steps 5 --profile
       ;;
     peers)
       step peers_check python3 "$root/bench/peers/moe_layer.py" --check --shape tiny --shape fine-grained-7b

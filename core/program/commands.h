@@ -22,6 +22,7 @@ namespace orthant {
 
 void add_bench_command(CLI::App& app, int& exit_code);
 void add_bench_compare(CLI::App& bench, int& exit_code);  // below `bench`
+void add_checkpoint_command(CLI::App& app, int& exit_code);
 void add_config_command(CLI::App& app, int& exit_code);
 void add_data_command(CLI::App& app, int& exit_code);
 void add_distil_command(CLI::App& app, int& exit_code);

@@ -55,7 +55,7 @@ constexpr AddCommand commands[] = {
     orthant::add_plan_command,    orthant::add_plugins_command, orthant::add_report_command,
     orthant::add_route_command,   orthant::add_train_command,   orthant::add_verify_command,
     orthant::add_upcycle_command, orthant::add_eval_command,    orthant::add_generate_command,
-    orthant::add_serve_command,   orthant::add_distil_command,
+    orthant::add_serve_command,   orthant::add_distil_command,  orthant::add_checkpoint_command,
 };
 
 // Says it, and returns the exit code. The parser helps before it looks for words that it does not know, and asks for a
