@@ -3,9 +3,10 @@
 # compute-sanitizer, NCCL where there are two GPUs or more, the benchmark of one layer with its peers, steps and their
 # profile, and training runs.
 #
-#   scripts/on_gpu.sh [--build DIR] [--out DIR] [--limit SECONDS] [PART...]
+#   scripts/on_gpu.sh [--build DIR] [--out DIR] [--limit SECONDS] [--jobs N] [PART...]
 #
-# PART: tests sanitizer nccl bench peers train (all of them). --limit: of each program that is run (default: 3600).
+# PART: tests sanitizer nccl bench peers train (all of them). --limit: of each program that is run (default: 3600), of
+# each single test at most 120. --jobs: tests at a time (default: 8, or as many as there are cores).
 #
 # Needs a GPU and a build with -DORTHANT_CUDA=ON: ./runtests makes one where nvcc is, in build/cpu (the default of --build);
 # scripts/pack_for_gpu.sh makes one elsewhere and packs it, in build/gpu (the default where it is). `peers` needs a python3
@@ -17,13 +18,15 @@ build=$root/build/gpu
 [[ -d $build ]] || build=$root/build/cpu
 out=gpu_results
 limit=3600
+jobs=$(($(nproc) < 8 ? $(nproc) : 8))
 parts=()
 while [[ $# -gt 0 ]]; do
   case $1 in
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
     --build) build=$2; shift ;;
     --out) out=$2; shift ;;
     --limit) limit=$2; shift ;;
+    --jobs) jobs=$2; shift ;;
     tests | sanitizer | nccl | bench | peers | train) parts+=("$1") ;;
     *) echo "on_gpu: unknown argument $1" >&2; exit 2 ;;
   esac
@@ -74,18 +77,51 @@ step() { # NAME COMMAND...: into a log of its own
   fi
 }
 
+# run_one TEST: into $folder, with its exit code and name as a line of $folder/results. For each_test.
+# shellcheck disable=SC2317
+run_one() {
+  local log=$folder/${1//\//_}.log status=0
+  timeout "$test_limit" "$program" --gtest_filter="$1" >"$log" 2>&1 || status=$?
+  if [[ $status -eq 0 ]] && grep -q '^\[  SKIPPED \]' "$log"; then status=skipped; fi
+  echo "$status $1" >>"$folder/results"
+}
+export -f run_one
+
+# each_test NAME PROGRAM [--gtest_filter=...]: each test in a process of its own. A kernel that faults ends the device for the
+# process that it is in: it fails one test then, and not all behind it.
+each_test() {
+  local name=$1 count bad
+  export folder=$out/$name program=$2 test_limit=$((limit < 120 ? limit : 120))
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  # shellcheck disable=SC2016
+  "$program" "${@:3}" --gtest_list_tests 2>"$folder/list.log" |
+    awk '/^[^ ].*\.( |$)/ { suite = $1 } /^  / { print suite $1 }' | xargs -r -P "$jobs" -I {} bash -c 'run_one "$1"' _ {}
+  count=$(wc -l 2>/dev/null <"$folder/results" || echo 0)
+  bad=$(grep -cv '^0 ' "$folder/results" 2>/dev/null || true)
+  echo "on_gpu: $name: $count tests, ${bad:-0} failed or skipped"
+  if [[ $count -eq 0 || ${bad:-0} -gt 0 ]]; then
+    failed=1
+    grep -v '^0 ' "$folder/results" 2>/dev/null | sort -k2 | while read -r status test; do
+      echo "on_gpu: $name: $test (exit $status): $(grep -m1 -E 'Failure|error|Error|no GPU' -A3 "$folder/${test//\//_}.log" | tr '\n' ' ' | cut -c1-400)"
+    done | head -n 60 >&2
+  fi
+}
+
 operations=(ops router experts)
 for part in "${parts[@]}"; do
   case $part in
     tests)
-      for folder in "${operations[@]}"; do
-        step "test_$folder" "$build/bin/${folder}_tests"
+      for kind in "${operations[@]}"; do
+        each_test "test_$kind" "$build/bin/${kind}_tests"
       done
-      step test_experts_fused env ORTHANT_CUDA_EXPERTS=fused "$build/bin/experts_tests"
-      step test_cuda "$build/bin/cuda_tests"
-      step test_cuda_device "$build/bin/cuda_device_tests"
-      step test_large_products_fused env ORTHANT_CUDA_EXPERTS=fused "$build/bin/cuda_device_tests" --gtest_filter='LargeProducts.*'
-      step test_router_on_gpu "$build/bin/router_thrust_gpu_tests"
+      each_test test_cuda "$build/bin/cuda_tests"
+      each_test test_cuda_device "$build/bin/cuda_device_tests"
+      each_test test_router_on_gpu "$build/bin/router_thrust_gpu_tests"
+      export ORTHANT_CUDA_EXPERTS=fused
+      each_test test_experts_fused "$build/bin/experts_tests"
+      each_test test_large_products_fused "$build/bin/cuda_device_tests" --gtest_filter='LargeProducts.*'
+      unset ORTHANT_CUDA_EXPERTS
       ;;
     sanitizer)
       # memcheck sees every address, with each tensor an allocation of its own; racecheck shared memory, synccheck
