@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Everything that only a GPU can show, in one go: the list of operations and the tests labelled gpu, the same under
-# compute-sanitizer, NCCL where there are two GPUs or more, the benchmark of one layer with its peers, steps and their
-# profile, and training runs.
+# Everything that only a GPU can show, in one go: the list of operations and the tests labelled gpu, steps of each recipe
+# beside the CPU's, the tests under compute-sanitizer, NCCL where there are two GPUs or more, the benchmark of one layer
+# with its peers, steps and their profile, and training runs.
 #
 #   scripts/on_gpu.sh [--build DIR] [--out DIR] [--limit SECONDS] [--jobs N] [PART...]
 #
-# PART: tests sanitizer nccl bench peers train (all of them). --limit: of each program that is run (default: 3600), of
+# PART: tests recipes sanitizer nccl bench peers train (all of them). --limit: of each program that is run (default: 3600), of
 # each single test at most 120. --jobs: tests at a time (default: 8, or as many as there are cores).
 #
 # Needs a GPU and a build with -DORTHANT_CUDA=ON: ./runtests makes one where nvcc is, in build/cpu (the default of --build);
@@ -27,12 +27,12 @@ while [[ $# -gt 0 ]]; do
     --out) out=$2; shift ;;
     --limit) limit=$2; shift ;;
     --jobs) jobs=$2; shift ;;
-    tests | sanitizer | nccl | bench | peers | train) parts+=("$1") ;;
+    tests | recipes | sanitizer | nccl | bench | peers | train) parts+=("$1") ;;
     *) echo "on_gpu: unknown argument $1" >&2; exit 2 ;;
   esac
   shift
 done
-[[ ${#parts[@]} -gt 0 ]] || parts=(tests sanitizer nccl bench peers train)
+[[ ${#parts[@]} -gt 0 ]] || parts=(tests recipes sanitizer nccl bench peers train)
 [[ -x $build/bin/ops_tests ]] || { echo "on_gpu: no tests in $build: run ./runtests where nvcc is in the PATH" >&2; exit 2; }
 nvidia-smi -L >/dev/null 2>&1 || { echo "on_gpu: nvidia-smi finds no GPU here" >&2; exit 2; }
 mkdir -p "$out"
@@ -122,6 +122,22 @@ for part in "${parts[@]}"; do
       each_test test_experts_fused "$build/bin/experts_tests"
       each_test test_large_products_fused "$build/bin/cuda_device_tests" --gtest_filter='LargeProducts.*'
       unset ORTHANT_CUDA_EXPERTS
+      ;;
+    recipes) # layouts of several ranks, which share the GPU, in fp32 and bf16: three steps beside the CPU's, and verify
+      for recipe in quickstart zero expert tensor sequence pipeline 3d moe_folding bench_mixtral_small; do
+        for dtype in fp32 bf16; do
+          for device in cpu cuda; do
+            step "recipe_${recipe}_${dtype}_$device" "$build/bin/orthant" launch "$root/configs/$recipe.toml" \
+              --set run.device="$device" --set run.dtype="$dtype" --set "run.directory=\"$out/recipes\"" \
+              --set "run.name=\"${recipe}_${dtype}_$device\"" --set run.steps=3 --set run.log_every=1 --set run.validate_every=0 \
+              --set run.threads=1 --set optimizer.warmup_steps=0 --set data.source=synthetic --set 'data.path=[]'
+          done
+          step "recipe_${recipe}_${dtype}_parity" "$root/scripts/same_losses.sh" "$out/recipes/${recipe}_${dtype}_cpu/metrics.jsonl" \
+            "$out/recipes/${recipe}_${dtype}_cuda/metrics.jsonl" 3 "$([[ $dtype == fp32 ]] && echo 1e-4 || echo 1e-2)"
+        done
+        step "verify_$recipe" "$build/bin/orthant" verify "$root/configs/$recipe.toml" --set run.device=cuda \
+          --set data.source=synthetic --set 'data.path=[]'
+      done
       ;;
     sanitizer)
       # memcheck sees every address, with each tensor an allocation of its own; racecheck shared memory, synccheck
