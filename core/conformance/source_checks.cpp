@@ -50,6 +50,9 @@ Finding check_source_sequences(const KindUnderTest& kind) {
   const Settings& settings = config.settings;
   const Source& source = settings.catalogue->get<Source>(kind.name);
   const std::unique_ptr<Sequences> one = source.open(settings), other = source.open(settings);
+  if (one == nullptr || other == nullptr) {
+    return Finding::failed(fmt::format("source '{}' opens nothing", settings.data.source));
+  }
   if (one->vocabulary() < 1 || one->training_sequences().value_or(1) < 1 || one->validation_sequences() < 0) {
     return Finding::failed("its vocabulary or its number of sequences is below 1");
   }

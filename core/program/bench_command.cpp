@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/output.h"
@@ -113,14 +114,18 @@ void print_profile(const ProfilingStream& profiler, int steps, double total) {
   std::vector<std::pair<std::string, ProfilingStream::Entry>> rows(profiler.entries().begin(),
                                                                    profiler.entries().end());
   std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  std::size_t width = std::string_view("(outside operations)").size();
+  for (const auto& [name, entry] : rows) {
+    width = std::max(width, name.size());
+  }
   double covered = 0;
-  put("{:<24} {:>10} {:>8} {:>12}\n", "operation", "ms a step", "share", "calls a step");
+  put("{:<{}} {:>10} {:>8} {:>12}\n", "operation", width, "ms a step", "share", "calls a step");
   for (const auto& [name, entry] : rows) {
     covered += entry.seconds;
-    put("{:<24} {:>10.2f} {:>7.1f}% {:>12.1f}\n", name, 1e3 * entry.seconds / steps, 100 * entry.seconds / total,
+    put("{:<{}} {:>10.2f} {:>7.1f}% {:>12.1f}\n", name, width, 1e3 * entry.seconds / steps, 100 * entry.seconds / total,
         static_cast<double>(entry.calls) / steps);
   }
-  put("{:<24} {:>10.2f} {:>7.1f}%\n", "(outside operations)", 1e3 * (total - covered) / steps,
+  put("{:<{}} {:>10.2f} {:>7.1f}%\n", "(outside operations)", width, 1e3 * (total - covered) / steps,
       100 * (total - covered) / total);
 }
 

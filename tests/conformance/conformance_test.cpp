@@ -140,6 +140,7 @@ const Fault faults[] = {
     {"stash_put", "late", "streams are late"},
     {"stash_take", "late", "when side streams are late"},
     {"throws", "boundaries", "plugin 'rude' failed to cross a boundary: map::at"},
+    {"number", "boundaries", "plugin 'rude' failed to cross a boundary: it threw what is no std::exception"},
     {"forgets", "resume", "belongs in Keeper::state"},
     {"waits", "parity", "below pipeline 2: training stops"},
     {"greedy", "parity", "above data 2: gradient of step 1"},

@@ -51,6 +51,15 @@ const Example examples[] = {
 INSTANTIATE_TEST_SUITE_P(Conformance, Kinds, testing::ValuesIn(examples),
                          [](const auto& example) { return example.param.plugin; });
 
+// Central differences across a kink are no derivative: smaller steps are tried there.
+TEST(KindsAtTheirEdges, KinksAreNoWrongGradient) {
+  const ConformanceReport report = check_plugin(
+      paths::out_of_tree("gated_unit"), {"plugins.gated_unit.fault=\"relu\""}, "ffn gated_unit: gradients");
+  ASSERT_NE(finding(report, "ffn gated_unit: gradients"), nullptr);
+  EXPECT_EQ(finding(report, "ffn gated_unit: gradients")->outcome, Outcome::ok)
+      << finding(report, "ffn gated_unit: gradients")->detail;
+}
+
 struct Fault {
   const char *plugin, *fault, *check, *says;
 };
@@ -76,7 +85,9 @@ const Fault faults[] = {
     {"gated_unit", "no_product", "ffn gated_unit: gradients", "but the loss changes by"},
     {"gated_unit", "no_leave", "ffn gated_unit: parity", "tensor"},
     {"gated_unit", "whole", "ffn gated_unit: parity", "tensor"},
+    {"gated_unit", "nothing", "ffn gated_unit: parity", "FFN part 'gated_unit' makes no layer for block 0"},
     {"arithmetic", "order", "source arithmetic: sequences", "is another one"},
+    {"arithmetic", "nothing", "source arithmetic: sequences", "source 'arithmetic' opens nothing"},
     {"arithmetic", "range", "source arithmetic: sequences", "token 20 is outside its vocabulary of 13"},
     {"spike_watcher", "own_way", "hook spike_watcher: ranks", "on ranks 0 and 1"},
     {"spike_watcher", "forgets", "hook spike_watcher: restore", "saved after step 1"},

@@ -17,6 +17,7 @@
 //   stash_put   the same, but the side stream does not wait for what writes the activations
 //   stash_take  the same, but the main stream does not wait for the copies
 //   throws      throws what is no Error of Orthant's from a boundary
+//   number      throws a number from there
 #include <orthant/plugin.h>
 
 #include <atomic>
@@ -33,6 +34,9 @@ class RudeBoundary final : public Boundary {
   Tensor forward(Tensor x, Stream&) override {
     if (fault_ == "throws") {
       throw std::out_of_range("map::at");
+    }
+    if (fault_ == "number") {
+      throw 42;
     }
     if (fault_ == "unguarded") {
       const volatile float first = *x.as<float>();

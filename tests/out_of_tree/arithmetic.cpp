@@ -84,7 +84,7 @@ class Arithmetic final : public Source {
  public:
   Arithmetic(std::int64_t digits, std::string fault) : digits_(digits), fault_(std::move(fault)) {}
   std::unique_ptr<Sequences> open(const Settings& settings) const override {
-    return std::make_unique<Sums>(digits_, fault_, settings);
+    return fault_ == "nothing" ? nullptr : std::make_unique<Sums>(digits_, fault_, settings);
   }
 
  private:

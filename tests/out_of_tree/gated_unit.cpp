@@ -5,7 +5,8 @@
 //   [plugins.gated_unit]
 //
 // It claims no ranks. Its channels are split wherever an axis splits Dim::ffn; nothing here knows which.
-// [plugins.gated_unit] fault plants a mistake, for the tests of `orthant plugins --check`.
+// [plugins.gated_unit] fault plants a mistake, for the tests of `orthant plugins --check`; "relu" is none: relu stands in
+// gelu's place then, whose kinks no check may take for a wrong gradient.
 #include <orthant/part.h>
 #include <orthant/plugin.h>
 
@@ -49,19 +50,20 @@ class Unit final : public PartLayer {
     if (fault_ != "no_product") {
       ctx.stream.multiply(da, u);
     }
-    ctx.stream.activation_backward(dg, da, g, Activation::gelu);
+    ctx.stream.activation_backward(dg, da, g, activation());
     const Tensor dx = linear_backward(ctx, dg, x, gate_.weight(), gate_.grad());
     ctx.stream.add(dx, linear_backward(ctx, du, x, up_.weight(), up_.grad()));
     return ctx.plan.cross_back(enter, dx, ctx.stream);
   }
 
  private:
-  static Tensor activated(const StepContext& ctx, const Tensor& g) {
+  Activation activation() const { return fault_ == "relu" ? Activation::relu : Activation::gelu; }
+  Tensor activated(const StepContext& ctx, const Tensor& g) const {
     Tensor a = ctx.device().empty(g.dtype(), g.shape());
-    ctx.stream.activation(a, g, Activation::gelu);
+    ctx.stream.activation(a, g, activation());
     return a;
   }
-  static Tensor gated(const StepContext& ctx, const Tensor& g, const Tensor& u) {
+  Tensor gated(const StepContext& ctx, const Tensor& g, const Tensor& u) const {
     Tensor a = activated(ctx, g);
     ctx.stream.multiply(a, u);
     return a;
@@ -99,7 +101,7 @@ class GatedUnit final : public FfnPart {
   }
 
   std::unique_ptr<PartLayer> make(const PartPlace& place, const Parameters& parameters, const Plan&) const override {
-    return std::make_unique<Unit>(parameters, place.stem, fault_);
+    return fault_ == "nothing" ? nullptr : std::make_unique<Unit>(parameters, place.stem, fault_);
   }
 
  private:

@@ -119,6 +119,18 @@ nlohmann::json why(const run_test::ProgramFolder& folder, const std::vector<std:
   return json;
 }
 
+// Both are printed, of the same command: the profile first.
+TEST(Causes, StandBesideTheProfile) {
+  run_test::ProgramFolder folder;
+  folder.write("r.toml", run_test::tiny_config({}));
+  const run_test::Result both = folder.orthant({"bench", "step", "r.toml", "--profile", "--why", "--steps", "2"});
+  ASSERT_EQ(both.code, 0) << both.error;
+  const std::size_t profile = both.output.find("grouped_gemm"), why = both.output.find("floor: the model's products");
+  EXPECT_NE(profile, std::string::npos) << both.output;
+  EXPECT_NE(why, std::string::npos) << both.output;
+  EXPECT_LT(profile, why);
+}
+
 double share_of(const nlohmann::json& json, const std::string& name) {
   for (const nlohmann::json& cause : json.at("causes")) {
     if (cause.at("name") == name) {
