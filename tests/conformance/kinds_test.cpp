@@ -53,8 +53,8 @@ INSTANTIATE_TEST_SUITE_P(Conformance, Kinds, testing::ValuesIn(examples),
 
 // Central differences across a kink are no derivative: smaller steps are tried there.
 TEST(KindsAtTheirEdges, KinksAreNoWrongGradient) {
-  const ConformanceReport report = check_plugin(
-      paths::out_of_tree("gated_unit"), {"plugins.gated_unit.fault=\"relu\""}, "ffn gated_unit: gradients");
+  const ConformanceReport report = check_plugin(paths::out_of_tree("gated_unit"), {"plugins.gated_unit.fault=\"relu\""},
+                                                "ffn gated_unit: gradients");
   ASSERT_NE(finding(report, "ffn gated_unit: gradients"), nullptr);
   EXPECT_EQ(finding(report, "ffn gated_unit: gradients")->outcome, Outcome::ok)
       << finding(report, "ffn gated_unit: gradients")->detail;

@@ -72,7 +72,8 @@ std::string tokenizer_json() {
       .dump();
 }
 
-// Below those that the system gives by itself, to other tests as well: nobody else takes it until the page serves on it.
+// Below those that the system gives by itself, to other tests as well: nobody else takes it until the page serves on
+// it.
 int free_port() {
   for (int port = 10000 + getpid() % 10000;; port = port < 19999 ? port + 1 : 10000) {
     const int socket = ::socket(AF_INET, SOCK_STREAM, 0);

@@ -5,8 +5,8 @@
 //   [plugins.gated_unit]
 //
 // It claims no ranks. Its channels are split wherever an axis splits Dim::ffn; nothing here knows which.
-// [plugins.gated_unit] fault plants a mistake, for the tests of `orthant plugins --check`; "relu" is none: relu stands in
-// gelu's place then, whose kinks no check may take for a wrong gradient.
+// [plugins.gated_unit] fault plants a mistake, for the tests of `orthant plugins --check`; "relu" is none: relu stands
+// in gelu's place then, whose kinks no check may take for a wrong gradient.
 #include <orthant/part.h>
 #include <orthant/plugin.h>
 
