@@ -73,6 +73,14 @@ void imply_chat(Config& config) {
   }
 }
 
+void imply_validation(Config& config) {
+  DataSettings& data = config.settings.data;
+  if (!data.validation_path.empty() && config.origin("data.validation_fraction") == "default") {
+    data.validation_fraction = 0;
+    set_entry(config, "data", "validation_fraction", 0.0);
+  }
+}
+
 void imply_vocabulary(Config& config, std::set<std::string>& broken, Diagnostics& diagnostics) {
   Settings& settings = config.settings;
   // A plugin that was not asked may bring the source.

@@ -23,6 +23,9 @@ void imply_top_k(Config& config);
 // which have no tokens of their own for roles, chat_template = "plain".
 void imply_chat(Config& config);
 
+// Where data.validation_path names sets and nobody wrote data.validation_fraction: nothing is held out of the data.
+void imply_validation(Config& config);
+
 // Where model.vocab_size is 0, what the source says. Refused where it says none; `broken` gains the key then.
 void imply_vocabulary(Config& config, std::set<std::string>& broken, Diagnostics& diagnostics);
 

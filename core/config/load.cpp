@@ -84,6 +84,7 @@ class Loader {
     }
     imply_top_k(config);
     imply_chat(config);
+    imply_validation(config);
     imply_vocabulary(config, broken_, diagnostics_);
     // Without any file read, what is missing from it is no news.
     if (!layers.empty()) {
@@ -323,7 +324,8 @@ class Loader {
       broken_.insert(section.title + "." + key);
       return;
     }
-    const bool names_files = key == "path" && (section.title == "data" || section.title.rfind("plugins.", 0) == 0);
+    const bool names_files = (key == "path" && (section.title == "data" || section.title.rfind("plugins.", 0) == 0)) ||
+                             (key == "validation_path" && section.title == "data");
     const bool names_tokenizer = section.title == "data" && key == "tokenizer" && *value != Value(std::string("bytes"));
     const auto* text = std::get_if<std::string>(&*value);
     const bool names_template =

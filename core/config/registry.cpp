@@ -132,12 +132,22 @@ void declare_data(std::vector<CoreKey>& keys) {
           1, 1 << 24);
   at_least(data.key(
                "validation_fraction", [](auto& s) -> auto& { return s.data.validation_fraction; },
-               "Share of the data, at its end, that is held out for validation (below 1)."),
+               "Share of the data, at its end, that is held out for validation (below 1). With validation_path 0 where "
+               "nobody wrote it."),
            0);
   at_least(data.key(
                "validation_sequences", [](auto& s) -> auto& { return s.data.validation_sequences; },
-               "Sequences of one measurement of the validation loss."),
+               "Sequences of one measurement of the validation loss; of each set of validation_path, at most."),
            0);
+  data.key(
+      "validation_path", [](auto& s) -> auto& { return s.data.validation_path; },
+      "Files that are measured and not trained on, each a validation set of its own; what path takes, relative to the "
+      "file that names them.");
+  data.key(
+      "validation_names", [](auto& s) -> auto& { return s.data.validation_names; },
+      "Names of the sets of validation_path, one for each: letters, digits, '_' and '-'. Empty: the files' names "
+      "without "
+      "their ending.");
   data.choice(
       "documents", [](auto& s) -> auto& { return s.data.documents; }, {"stream", "packed", "separate"},
       "One stream of tokens, documents packed into sequences, or one document per sequence.");

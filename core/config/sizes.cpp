@@ -1,5 +1,7 @@
 #include <orthant/settings.h>
 
+#include <filesystem>
+
 namespace orthant {
 
 std::int64_t kv_heads_of(const Settings& s) {
@@ -31,6 +33,17 @@ std::int64_t group_tokens_of(const Settings& s) {
 
 std::int64_t micro_batch_of(const Settings& s, std::int64_t sequences) {
   return s.batch.micro_batch == 0 ? sequences : s.batch.micro_batch;
+}
+
+std::vector<std::string> validation_names_of(const Settings& s) {
+  if (!s.data.validation_names.empty()) {
+    return s.data.validation_names;
+  }
+  std::vector<std::string> names;
+  for (const std::string& path : s.data.validation_path) {
+    names.push_back(std::filesystem::path(path).stem().string());
+  }
+  return names;
 }
 
 }  // namespace orthant

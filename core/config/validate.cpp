@@ -1,27 +1,22 @@
 #include "core/config/validate.h"
 
 #include <orthant/gate.h>
-#include <orthant/source.h>
 
 #include <fmt/format.h>
 #include <orthant/learning_rate.h>
 #include <orthant/optimizer.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <filesystem>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
+#include "core/config/validate_data.h"
 #include "core/config/validate_model.h"
 
 namespace orthant {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Names become parts of file names.
 bool plain_name(std::string_view name) {
@@ -51,107 +46,6 @@ void check_graphs(const Config& config, Rules& rules) {
   rules.expect(!config.settings.run.graphs || config.plugins.empty(), {"run.graphs"},
                "[run] graphs: true records the work of one rank by itself, but the configuration has plugins",
                "leave out graphs, or the [plugins.*] tables");
-}
-
-void check_files(const Config& config, Rules& rules) {
-  const Settings& s = config.settings;
-  const std::vector<std::string> path_keys = {"data.path", "data.source"};
-  // A plugin that was not asked may bring the source.
-  if (!rules.sound(path_keys) || !s.catalogue->has<Source>(s.data.source) ||
-      !s.catalogue->get<Source>(s.data.source).reads_files()) {
-    return;
-  }
-  rules.expect(!s.data.path.empty(), path_keys, fmt::format("[data] source \"{}\" needs files to read", s.data.source),
-               "write path = [\"FILE\"] in [data], or give --set data.path=FILE");
-  const bool validates = s.run.validate_every > 0;
-  rules.expect(!validates || s.data.validation_fraction > 0, {"data.validation_fraction", "run.validate_every"},
-               fmt::format("[data] validation_fraction: 0 holds nothing out, and the run validates every {} steps",
-                           s.run.validate_every),
-               "write validation_fraction = 0.1, say, or run.validate_every = 0");
-  rules.expect(!validates || s.data.validation_sequences > 0, {"data.validation_sequences", "run.validate_every"},
-               fmt::format("[data] validation_sequences: 0 measures nothing, and the run validates every {} steps",
-                           s.run.validate_every),
-               "write validation_sequences = 64, say, or run.validate_every = 0");
-  std::uintmax_t bytes = 0;
-  bool all = !s.data.path.empty();
-  for (std::size_t i = 0; i < s.data.path.size(); ++i) {
-    const std::string& path = s.data.path[i];
-    std::error_code error;
-    const fs::file_status status = fs::status(path, error);
-    const char* problem = nullptr;
-    if (!fs::exists(status)) {
-      problem =
-          error && error != std::errc::no_such_file_or_directory ? "cannot be looked at" : "there is no such file";
-    } else if (status.type() == fs::file_type::directory) {
-      problem = "is a directory";
-    } else if (status.type() != fs::file_type::regular) {
-      problem = "is not a regular file";
-    } else if (access(path.c_str(), R_OK) != 0) {
-      problem = "may not be read by this user";
-    } else {
-      const std::uintmax_t size = fs::file_size(path, error);
-      bytes += error ? 0 : size;
-    }
-    all = all && problem == nullptr;
-    if (problem != nullptr) {
-      rules.refuse("data.path", i, fmt::format("[data] path: {}: {}", path, problem),
-                   "write the path of a file, relative to the file that names it");
-    }
-  }
-  // Token files are measured by their reader, which knows their header, and so are texts with a tokenizer. Documents
-  // may be shorter than a sequence.
-  if (all && s.data.source == "text" && s.data.tokenizer == "bytes" && s.data.documents == Documents::stream &&
-      s.data.blend.empty()) {
-    const double training = std::floor(static_cast<double>(bytes) * (1.0 - s.data.validation_fraction));
-    const std::int64_t needed = s.data.sequence_length + 1;  // a label for each position
-    rules.expect(
-        training >= static_cast<double>(needed), {"data.path", "data.sequence_length", "data.validation_fraction"},
-        fmt::format("[data] path: {} bytes to train on do not make one sequence of {} positions", training,
-                    s.data.sequence_length),
-        fmt::format("give at least {} bytes after the share for validation, or shorten sequence_length", needed));
-  }
-}
-
-void check_blend(const Settings& s, Rules& rules) {
-  const DataSettings& data = s.data;
-  if (data.blend.empty() || !rules.sound({"data.blend", "data.path", "data.source"})) {
-    return;
-  }
-  const bool reads = s.catalogue->has<Source>(data.source) && s.catalogue->get<Source>(data.source).reads_files();
-  rules.expect(!reads || data.blend.size() == data.path.size(), {"data.blend", "data.path"},
-               fmt::format("[data] blend: {} weights for {} files", data.blend.size(), data.path.size()),
-               "write one weight for each file of path");
-  for (std::size_t i = 0; i < data.blend.size(); ++i) {
-    if (!(data.blend[i] > 0 && std::isfinite(data.blend[i]))) {
-      rules.refuse("data.blend", i, fmt::format("[data] blend: the weight {} is not above 0", data.blend[i]),
-                   "write a number above 0, or leave the file out");
-    }
-  }
-}
-
-void check_data(const Config& config, Rules& rules) {
-  const Settings& s = config.settings;
-  rules.expect(s.data.validation_fraction < 1, {"data.validation_fraction"},
-               fmt::format("[data] validation_fraction: {} leaves nothing to train on", s.data.validation_fraction),
-               "write a number of at least 0 and below 1");
-  rules.expect(s.data.documents == Documents::stream || !s.data.separator.empty(), {"data.separator", "data.documents"},
-               "[data] separator: is empty, so documents have no ends",
-               "write what separates them, or documents = \"stream\"");
-  check_files(config, rules);
-  check_blend(s, rules);
-  const double tokens = static_cast<double>(s.run.steps) * static_cast<double>(s.batch.sequences) *
-                        static_cast<double>(s.data.sequence_length);
-  rules.expect(tokens <= 0x1p62, {"run.steps", "batch.sequences", "data.sequence_length"},
-               fmt::format("[run] steps: {} steps of {} sequences of {} positions are more tokens than can be counted "
-                           "(2^62)",
-                           s.run.steps, s.batch.sequences, s.data.sequence_length),
-               "write fewer");
-  const std::int64_t micro = s.batch.micro_batch;
-  rules.expect(
-      micro == 0 || s.batch.sequences % micro == 0, {"batch.micro_batch", "batch.sequences"},
-      fmt::format("[batch] micro_batch: {} does not divide the {} sequences of a step", micro, s.batch.sequences),
-      fmt::format("write {}, or 0 for all of a rank's share",
-                  divisors_near(s.batch.sequences, std::max<std::int64_t>(micro, 1))));
 }
 
 // What a kind of the catalogue refuses. The first line is the message, the rest the advice.
@@ -245,6 +139,9 @@ std::vector<std::string> warnings(const Settings& s) {
                     s.optimizer.warmup_steps, s.run.steps, s.optimizer.lr));
   }
   const RunSettings& run = s.run;
+  if (!s.data.validation_path.empty() && run.validate_every == 0) {
+    found.push_back("data.validation_path names validation sets, and run.validate_every = 0: they are never measured");
+  }
   if (run.keep_every > 0 && (run.checkpoint_every == 0 || run.keep_every % run.checkpoint_every != 0)) {
     found.push_back(
         fmt::format("run.keep_every = {} is no multiple of run.checkpoint_every = {}: it keeps what is written, and no "

@@ -43,6 +43,27 @@ void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, std::span
   put_document(batch, row, at, document_of({tokens.begin(), tokens.end()}, n));
 }
 
+void put_sequence(HostBatch& batch, std::int64_t row, const Sequence& sequence, std::int64_t vocabulary,
+                  const SequencePlace& place) {
+  std::int64_t at = 0;
+  for (const SequenceDocument& document : sequence) {
+    const std::int64_t n = static_cast<std::int64_t>(document.token.size());
+    require(at + n <= batch.positions, "{}: {} sequence {} has more than data.sequence_length = {} tokens", place.of,
+            place.part, place.number, batch.positions);
+    require(document.label.empty() || document.label.size() == document.token.size(),
+            "{}: {} sequence {} has {} labels for {} tokens", place.of, place.part, place.number, document.label.size(),
+            n);
+    for (std::size_t t = 0; t < document.token.size(); ++t) {
+      const std::int32_t token = document.token[t], label = document.label.empty() ? -1 : document.label[t];
+      require(token >= 0 && token < vocabulary && label < vocabulary,
+              "{}: {} sequence {} has token {} and label {}, model.vocab_size is {}", place.of, place.part,
+              place.number, token, label, vocabulary);
+    }
+    put_document(batch, row, at, document);
+    at += n;
+  }
+}
+
 SequenceDocument document_of(std::vector<std::int32_t> tokens, std::int64_t n) {
   SequenceDocument document;
   document.label.assign(tokens.begin() + 1, tokens.end());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <orthant/source.h>
@@ -20,6 +21,16 @@ void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, const Seq
 // document_of the tokens.
 void put_document(HostBatch& batch, std::int64_t row, std::int64_t at, std::span<const std::int32_t> tokens,
                   std::int64_t n);
+
+// "'a.txt': validation sequence 3".
+struct SequencePlace {
+  std::string of, part;
+  std::int64_t number;
+};
+// Writes a sequence's documents. Errors: Error for one that is longer than the batch's, or whose ids or labels are
+// outside the vocabulary.
+void put_sequence(HostBatch& batch, std::int64_t row, const Sequence& sequence, std::int64_t vocabulary,
+                  const SequencePlace& place);
 
 // tokens[0, n) as a document. When tokens has n + 1 entries the last is only a label, else the last token has none.
 // REQUIRES: tokens.size() is n or n + 1.

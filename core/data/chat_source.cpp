@@ -113,7 +113,7 @@ ChatSource::ChatSource(const std::vector<std::string>& coded, const Settings& se
                                  documents.size()));
   }
   documents_ = std::make_unique<DocumentSource>(std::move(corpus), documents, settings);
-  bool measured = documents_->validation_sequences() == 0;
+  bool measured = data.validation_fraction == 1 || documents_->validation_sequences() == 0;
   for (std::int64_t i = 0; !measured && i < documents_->validation_sequences(); ++i) {
     for (const SequenceDocument& document : validation(i)) {
       measured = measured || std::any_of(document.label.begin(), document.label.end(), [](auto l) { return l >= 0; });

@@ -7,8 +7,9 @@
 
 namespace orthant {
 
-DealtSource::DealtSource(std::unique_ptr<Sequences> sequences, const Settings& settings)
+DealtSource::DealtSource(std::unique_ptr<Sequences> sequences, ValidationSets sets, const Settings& settings)
     : sequences_(std::move(sequences)),
+      sets_(std::move(sets)),
       seed_(settings.run.seed),
       batch_sequences_(settings.batch.sequences),
       positions_(settings.data.sequence_length),
@@ -18,33 +19,13 @@ DealtSource::DealtSource(std::unique_ptr<Sequences> sequences, const Settings& s
   }
 }
 
-void DealtSource::put(HostBatch& batch, std::int64_t row, const char* part, std::int64_t i,
-                      const Sequence& sequence) const {
-  std::int64_t at = 0;
-  for (const SequenceDocument& document : sequence) {
-    const std::int64_t n = static_cast<std::int64_t>(document.token.size());
-    require(at + n <= positions_, "{}: {} sequence {} has more than data.sequence_length = {} tokens",
-            sequences_->name(), part, i, positions_);
-    require(document.label.empty() || document.label.size() == document.token.size(),
-            "{}: {} sequence {} has {} labels for {} tokens", sequences_->name(), part, i, document.label.size(), n);
-    for (std::size_t t = 0; t < document.token.size(); ++t) {
-      const std::int32_t token = document.token[t], label = document.label.empty() ? -1 : document.label[t];
-      require(token >= 0 && token < vocabulary_ && label < vocabulary_,
-              "{}: {} sequence {} has token {} and label {}, model.vocab_size is {}", sequences_->name(), part, i,
-              token, label, vocabulary_);
-    }
-    put_document(batch, row, at, document);
-    at += n;
-  }
-}
-
 HostBatch DealtSource::train(std::int64_t step, std::int64_t first, std::int64_t count) const {
   check_range("training", first, count, batch_sequences_);
   HostBatch batch = padding_batch(first, count, positions_);
   const std::optional<std::int64_t> epoch = sequences_->training_sequences();
   for (std::int64_t row = 0; row < count; ++row) {
     const std::int64_t number = number_in_epoch(seed_, step * batch_sequences_ + first + row, epoch);
-    put(batch, row, "training", number, sequences_->training(number));
+    put_sequence(batch, row, sequences_->training(number), vocabulary_, {sequences_->name(), "training", number});
   }
   return batch;
 }
@@ -53,7 +34,8 @@ HostBatch DealtSource::validation(std::int64_t first, std::int64_t count) const 
   check_range("validation", first, count, validation_sequences());
   HostBatch batch = padding_batch(first, count, positions_);
   for (std::int64_t row = 0; row < count; ++row) {
-    put(batch, row, "validation", first + row, sequences_->validation(first + row));
+    put_sequence(batch, row, sequences_->validation(first + row), vocabulary_,
+                 {sequences_->name(), "validation", first + row});
   }
   return batch;
 }

@@ -5,28 +5,29 @@
 #include <orthant/source.h>
 
 #include <memory>
-#include <string>
+#include <vector>
 
 #include "core/data/batch.h"
+#include "core/data/validation_sets.h"
 
 namespace orthant {
 
 // Sequence g of step s is number s * batch.sequences + g of the endless row of epochs; each epoch of a source that ends
-// is in an order of its own, drawn from the seed.
+// is in an order of its own, drawn from the seed. Beside them stand the validation sets.
 class DealtSource final : public BatchSource {
  public:
-  DealtSource(std::unique_ptr<Sequences> sequences, const Settings& settings);
+  DealtSource(std::unique_ptr<Sequences> sequences, ValidationSets sets, const Settings& settings);
 
   // Errors: Error for a sequence that is too long, or whose ids are outside the model's vocabulary.
   HostBatch train(std::int64_t step, std::int64_t first, std::int64_t count) const override;
   HostBatch validation(std::int64_t first, std::int64_t count) const override;
   std::int64_t validation_sequences() const override { return sequences_->validation_sequences(); }
   std::int64_t vocabulary() const override { return sequences_->vocabulary(); }
+  std::vector<NamedSet> sets() const override { return sets_.sets(); }
 
  private:
-  void put(HostBatch& batch, std::int64_t row, const char* part, std::int64_t i, const Sequence& sequence) const;
-
   std::unique_ptr<Sequences> sequences_;
+  ValidationSets sets_;
   std::uint64_t seed_;
   std::int64_t batch_sequences_;
   std::int64_t positions_;

@@ -96,7 +96,8 @@ void DocumentSource::pack(const std::vector<Document>& documents, const Settings
                                          [](const Document& d, std::int64_t at) { return d.begin < at; });
   train_.pieces = cut_documents({documents.begin(), held_out}, positions_);
   held_out_.pieces = cut_documents({held_out, documents.end()}, positions_);
-  if (train_.pieces.empty()) {
+  const bool all_held_out = data.validation_fraction == 1;
+  if (!all_held_out && train_.pieces.empty()) {
     throw ConfigError(fmt::format("data.path: {} has no document of two tokens or more to train on ({} documents)",
                                   corpus_.name(), documents.size()));
   }
@@ -105,7 +106,7 @@ void DocumentSource::pack(const std::vector<Document>& documents, const Settings
                                   train_.pieces.size()));
   }
   const bool packed = data.documents == Documents::packed;
-  if (packed) {
+  if (packed && !train_.pieces.empty()) {
     const Permutation shuffle({settings.run.seed, Purpose::data_order, packing_site, 0}, train_.pieces.size());
     std::vector<std::uint32_t> order(train_.pieces.size());
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -117,6 +118,10 @@ void DocumentSource::pack(const std::vector<Document>& documents, const Settings
   }
   if (data.validation_fraction == 0 || data.validation_sequences == 0) {
     return;
+  }
+  if (held_out_.pieces.empty() && all_held_out) {
+    throw ConfigError(fmt::format("data.path: {} has no document of two tokens or more ({} documents)", corpus_.name(),
+                                  documents.size()));
   }
   if (held_out_.pieces.empty()) {
     throw ConfigError(fmt::format(

@@ -35,7 +35,8 @@ std::vector<Piece> cut_documents(const std::vector<Document>& documents, std::in
 // truncations improve language modeling", Ding et al., ICML 2024, without their sorting). O(n log positions).
 Packing pack_pieces(const std::vector<Piece>& pieces, const std::vector<std::uint32_t>& order, std::int64_t positions);
 
-// The documents that begin in the last validation_fraction of the corpus are held out, the others are trained on.
+// The documents that begin in the last validation_fraction of the corpus are held out, the others are trained on: with
+// a fraction of 1 none.
 // They are packed once, in an order drawn from the seed.
 class DocumentSource final : public Sequences {
  public:

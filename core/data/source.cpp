@@ -15,6 +15,7 @@
 #include "core/data/stream_source.h"
 #include "core/data/synthetic_source.h"
 #include "core/data/token_cache.h"
+#include "core/data/validation_sets.h"
 
 namespace orthant {
 namespace {
@@ -91,6 +92,7 @@ class TextSource final : public Source {
     return tokenizer_of(settings.data)->vocabulary();
   }
   bool reads_files() const override { return true; }
+  bool holds_all_out() const override { return true; }
 
  private:
   static void require_texts(const DataSettings& data) {
@@ -130,6 +132,7 @@ class TokenSource final : public Source {
     return Corpus::tokens(data.path).vocabulary();
   }
   bool reads_files() const override { return true; }
+  bool holds_all_out() const override { return true; }
 
  private:
   // A tokenizer that is named must be the one that made the files.
@@ -168,6 +171,7 @@ class ChatKind final : public Source {
     return tokenizer_of(settings.data)->vocabulary();
   }
   bool reads_files() const override { return true; }
+  bool holds_all_out() const override { return true; }
 
  private:
   static PrepareOptions options_of(const Settings& settings) {
@@ -189,6 +193,12 @@ class SyntheticKind final : public Source {
     return std::make_unique<SyntheticSource>(settings);
   }
 };
+
+std::unique_ptr<BatchSource> dealt(std::unique_ptr<Sequences> sequences, ValidationSets sets,
+                                   const Settings& settings) {
+  require_vocabulary(settings, sequences->name(), sequences->vocabulary());
+  return std::make_unique<DealtSource>(std::move(sequences), std::move(sets), settings);
+}
 
 // Nothing where a file would have to be written, and may not.
 std::unique_ptr<Sequences> open_sequences(const Settings& settings, bool may_write) {
@@ -216,8 +226,7 @@ void add_sources(Catalogue& catalogue) {
 }
 
 std::unique_ptr<BatchSource> make_batch_source(std::unique_ptr<Sequences> sequences, const Settings& settings) {
-  require_vocabulary(settings, sequences->name(), sequences->vocabulary());
-  return std::make_unique<DealtSource>(std::move(sequences), settings);
+  return dealt(std::move(sequences), ValidationSets(settings, true), settings);
 }
 
 std::unique_ptr<BatchSource> make_batch_source(const Settings& settings) {
@@ -226,11 +235,14 @@ std::unique_ptr<BatchSource> make_batch_source(const Settings& settings) {
 
 std::vector<std::string> check_batch_source(const Settings& settings, bool may_write) {
   std::unique_ptr<Sequences> sequences = open_sequences(settings, may_write);
-  if (sequences == nullptr) {
-    return {};
+  ValidationSets sets(settings, may_write);
+  std::vector<std::string> notes = sequences == nullptr ? std::vector<std::string>() : sequences->notes();
+  for (std::string& note : sets.notes()) {
+    notes.push_back(std::move(note));
   }
-  std::vector<std::string> notes = sequences->notes();
-  make_batch_source(std::move(sequences), settings);
+  if (sequences != nullptr) {
+    dealt(std::move(sequences), std::move(sets), settings);
+  }
   return notes;
 }
 

@@ -30,7 +30,8 @@ StreamSource::StreamSource(Corpus corpus, const Settings& settings)
       train_tokens_(static_cast<std::int64_t>(
           std::floor(static_cast<double>(corpus_.size()) * (1.0 - settings.data.validation_fraction)))) {
   const std::int64_t held_out = corpus_.size() - train_tokens_;
-  if (train_tokens_ < positions_ + 1) {
+  const bool all_held_out = settings.data.validation_fraction == 1;
+  if (!all_held_out && train_tokens_ < positions_ + 1) {
     throw ConfigError(
         fmt::format("data.path: {} has {} tokens to train on ({} held out), a sequence of {} needs {}: use a longer "
                     "text, a shorter "
@@ -39,6 +40,12 @@ StreamSource::StreamSource(Corpus corpus, const Settings& settings)
   }
   if (settings.data.validation_fraction == 0 || settings.data.validation_sequences == 0) {
     return;
+  }
+  if (all_held_out && held_out < positions_ + 1) {
+    throw ConfigError(
+        fmt::format("data.path: {} has {} tokens, a sequence of {} needs {}: use a longer text or a shorter "
+                    "data.sequence_length",
+                    corpus_.name(), held_out, positions_, positions_ + 1));
   }
   if (held_out < positions_ + 1) {
     throw ConfigError(fmt::format(

@@ -11,6 +11,7 @@
 namespace orthant {
 
 // Training: windows at uniformly random places of the training part (the corpus less its last validation_fraction).
+// A fraction of 1 leaves nothing to train on.
 // Validation: up to validation_sequences windows, spread evenly over the held-out part without overlap; where it is
 // shorter, all of it, the last window padded.
 class StreamSource final : public Sequences {

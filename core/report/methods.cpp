@@ -114,11 +114,15 @@ class Sentences {
     text += get("data.source") == "synthetic"
                 ? "synthetic tokens"
                 : fmt::format("{} ({})", get("data.source"), file_names(get("data.path")));
-    text += fmt::format(
-        " in sequences of {} tokens, {} sequences a step, for {} steps. Validation is on {} sequences held "
-        "out.",
-        get("data.sequence_length"), get("batch.sequences"), get("run.steps"), get("data.validation_sequences"));
-    return text;
+    text += fmt::format(" in sequences of {} tokens, {} sequences a step, for {} steps.", get("data.sequence_length"),
+                        get("batch.sequences"), get("run.steps"));
+    const std::string sets = setting(settings_, "data.validation_path");
+    const bool by_name = sets.size() > std::string("[]").size();
+    const bool held_out = !by_name || !zero("data.validation_fraction");
+    const std::string count = get("data.validation_sequences");
+    return text + fmt::format(" Validation is on {}{}{}.", held_out ? count + " sequences held out" : "",
+                              held_out && by_name ? ", and on " : "",
+                              by_name ? fmt::format("up to {} sequences of each of {}", count, file_names(sets)) : "");
   }
 
   std::string optimizer() const {

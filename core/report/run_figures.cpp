@@ -93,7 +93,70 @@ void add_loss(const std::vector<RunData>& runs, const Axis& x, const Getter& at,
   }
 }
 
+// A set's loss on a line; nothing where it was not measured there.
+Getter of_set(const std::string& set) {
+  return [set](const RunData&, const RunLine& line) {
+    const Json& losses = object_at(line.json, "validation_losses", line.where);
+    return losses.is_null() ? std::nullopt : number_at(losses, set.c_str(), line.where + ": 'validation_losses'");
+  };
+}
+
+// A colour a run and a marker a set; of one run alone a colour a set.
+void add_validation_sets(const std::vector<RunData>& runs, Section& section) {
+  const std::vector<std::string> sets = validation_sets(runs);
+  Plot plot;
+  plot.title = "Validation sets";
+  plot.description = "Loss of each validation set, logarithmic, against steps.";
+  plot.x = {.label = "optimizer steps", .from_zero = true};
+  plot.y = {.label = "validation loss (nats per token)", .kind = ScaleKind::logarithmic};
+  const bool several = runs.size() > 1;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (several) {
+      plot.keys.push_back({.name = runs[i].name, .points = {}, .colour = distinct_colour(i)});
+    }
+    for (std::size_t s = 0; s < sets.size(); ++s) {
+      plot.series.push_back({.name = several ? runs[i].name + ", " + sets[s] : sets[s],
+                             .points = points_of(runs[i], step(), of_set(sets[s])),
+                             .colour = distinct_colour(several ? i : s),
+                             .marker = distinct_marker(s)});
+    }
+  }
+  for (std::size_t s = 0; several && s < sets.size(); ++s) {
+    plot.keys.push_back(
+        {.name = sets[s], .points = {}, .colour = "ink", .line = Dash::none, .marker = distinct_marker(s)});
+  }
+  if (has_points(plot)) {
+    section.figure(
+        figure_of(plot, "validation-sets", "Each set of data.validation_path by itself.", commands_of(runs)));
+  }
+}
+
 }  // namespace
+
+std::vector<std::string> validation_sets(const std::vector<RunData>& runs) {
+  std::vector<std::string> names;
+  for (const RunData& run : runs) {
+    for (const RunLine& line : run.lines) {
+      const Json& losses = object_at(line.json, "validation_losses", line.where);
+      for (const auto& [name, loss] : losses.items()) {
+        if (std::find(names.begin(), names.end(), name) == names.end()) {
+          names.push_back(name);
+        }
+      }
+    }
+  }
+  return names;
+}
+
+std::optional<double> last_of_set(const RunData& run, const std::string& set) {
+  const Getter loss = of_set(set);
+  for (auto line = run.lines.rbegin(); line != run.lines.rend(); ++line) {
+    if (const std::optional<double> value = loss(run, *line)) {
+      return value;
+    }
+  }
+  return std::nullopt;
+}
 
 std::string commands_of(const std::vector<RunData>& runs) {
   std::string text;
@@ -126,6 +189,7 @@ void add_losses(const std::vector<RunData>& runs, Section& section) {
            "FLOPs that the model needs, forward and backward: matrix products and attention, without what is computed "
            "again.",
            section);
+  add_validation_sets(runs, section);
 }
 
 void add_optimization(const std::vector<RunData>& runs, Section& section) {

@@ -1,6 +1,8 @@
 // The figures of runs. Each adds to a section what the runs have, and nothing where they have none of it.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "core/report/page.h"
@@ -8,7 +10,7 @@
 
 namespace orthant::report {
 
-// Losses against seconds, steps, tokens and FLOPs.
+// Losses against seconds, steps, tokens and FLOPs, and those of the validation sets.
 void add_losses(const std::vector<RunData>& runs, Section& section);
 // Learning rate, gradient norm, balance and z loss.
 void add_optimization(const std::vector<RunData>& runs, Section& section);
@@ -21,6 +23,10 @@ void add_costs(const std::vector<RunData>& runs, Section& section);
 void add_timeline(const RunData& run, Section& section);
 // Of one run with experts: load by layer, expert and time; what `routing` and `alarms` tell.
 void add_routing(const RunData& run, Section& section);
+
+// The names of the validation sets of all runs, and the last loss of one.
+std::vector<std::string> validation_sets(const std::vector<RunData>& runs);
+std::optional<double> last_of_set(const RunData& run, const std::string& set);
 
 // What trains the runs again, a line each.
 std::string commands_of(const std::vector<RunData>& runs);

@@ -65,6 +65,21 @@ std::string percent(const std::optional<double>& share) {
   return share ? fmt::format("{:.2f} %", 100 * *share) : "missing";
 }
 
+void add_sets(const std::vector<RunData>& runs, Section& section) {
+  Grid grid{{"run"}, {}};
+  const std::vector<std::string> sets = validation_sets(runs);
+  grid.head.insert(grid.head.end(), sets.begin(), sets.end());
+  for (const RunData& run : runs) {
+    std::vector<std::string>& row = grid.rows.emplace_back(1, run.name);
+    for (const std::string& set : sets) {
+      row.push_back(text_or_missing(last_of_set(run, set)));
+    }
+  }
+  if (!sets.empty()) {
+    section.table(grid, "The last loss of each validation set, in nats per token.");
+  }
+}
+
 void add_summary(const std::vector<RunData>& runs, Section& section) {
   Grid grid{{"run", "steps", "tokens", "parameters", "active", "loss", "validation loss", "training time", "tokens/s",
              "most memory", "drops at the end"},
@@ -87,6 +102,7 @@ void add_summary(const std::vector<RunData>& runs, Section& section) {
       "Losses are the last that were logged, in nats per token; tokens/s is the median of the "
       "logged steps after the first. The command below a run trains it again: an earlier run of "
       "its name is kept.");
+  add_sets(runs, section);
   for (const RunData& run : runs) {
     section.list(run.notes, "note");
   }

@@ -97,7 +97,7 @@ class Checks {
         notes_.push_back(std::move(note));
       }
     } catch (const SettingError& error) {
-      refuse(error.setting().c_str(), error.what(), "");
+      refuse(error.setting(), error.element(), error.what());
     } catch (const Error& error) {
       refuse(reads_files() ? "data.path" : "data.source", error.what(), "");
     }
@@ -150,6 +150,16 @@ class Checks {
     const Settings& settings = config_.settings;
     return settings.catalogue->has<Source>(settings.data.source) &&
            settings.catalogue->get<Source>(settings.data.source).reads_files();
+  }
+
+  // At the element of a list that is to blame, where that is known.
+  void refuse(const std::string& setting, std::optional<std::size_t> element, const std::string& message) {
+    const auto elements = config_.element_origins.find(setting);
+    if (element.has_value() && elements != config_.element_origins.end() && *element < elements->second.size()) {
+      refused_.add(elements->second[*element], message, "");
+    } else {
+      refuse(setting.c_str(), message, "");
+    }
   }
 
   void refuse(const char* setting, const std::string& message, const std::string& advice) {

@@ -1,4 +1,5 @@
 // Two runs, by their lines of metrics.
+#include <fmt/ranges.h>
 #include <orthant/error.h>
 
 #include <algorithm>
@@ -19,13 +20,26 @@ struct Series {
   std::vector<double> steps, values;
 };
 
+// A key of a line of metrics, or one of an object that stands there ("validation_losses", "wiki").
+struct Key {
+  const char* name;
+  std::string member = {};
+
+  std::optional<double> in(const Json& line) const {
+    if (member.empty()) {
+      return number_at(line, name);
+    }
+    return line.contains(name) ? number_at(line.at(name), member.c_str()) : std::nullopt;
+  }
+};
+
 struct RunLines {
   std::vector<Json> lines;
 
-  Series of(const char* key, double after_step) const {
+  Series of(const Key& key, double after_step) const {
     Series series;
     for (const Json& line : lines) {
-      const auto value = number_at(line, key);
+      const auto value = key.in(line);
       const double step = line.at("step").get<double>();
       if (value && step > after_step) {
         series.steps.push_back(step);
@@ -74,7 +88,7 @@ double warm_up_step(const RunLines& run, std::optional<long> warmup) {
 
 void add_speed(const char* key, const char* lower, const char* higher, const RunLines& a, const RunLines& b,
                std::optional<long> warmup, ComparedResults& results) {
-  const Series before = a.of(key, warm_up_step(a, warmup)), after = b.of(key, warm_up_step(b, warmup));
+  const Series before = a.of({key}, warm_up_step(a, warmup)), after = b.of({key}, warm_up_step(b, warmup));
   if (before.values.empty() || after.values.empty()) {
     results.notes.push_back(fmt::format("{} is left out: no line after the warm-up has it in both runs", key));
     return;
@@ -92,7 +106,7 @@ void add_loss(const RunLines& a, const RunLines& b, ComparedResults& results) {
     series.values.erase(series.values.begin(), series.values.begin() + drop);
     return series;
   };
-  const Series before = last(a.of("loss", 0)), after = last(b.of("loss", 0));
+  const Series before = last(a.of({"loss"}, 0)), after = last(b.of({"loss"}, 0));
   if (!before.values.empty() && !after.values.empty()) {
     const bool paired = before.steps == after.steps;
     const TwoSamples numbers = compare_means(before.values, after.values, paired, {});
@@ -102,8 +116,8 @@ void add_loss(const RunLines& a, const RunLines& b, ComparedResults& results) {
 }
 
 // The noise is what a smooth fit of each curve takes away.
-void add_validation(const RunLines& a, const RunLines& b, ComparedResults& results) {
-  const Series before = a.of("validation_loss", 0), after = b.of("validation_loss", 0);
+void add_validation(const Key& key, const RunLines& a, const RunLines& b, ComparedResults& results) {
+  const Series before = a.of(key, 0), after = b.of(key, 0);
   if (before.values.empty() || after.values.empty()) {
     return;
   }
@@ -126,7 +140,38 @@ void add_validation(const RunLines& a, const RunLines& b, ComparedResults& resul
   }
   const TwoSamples numbers = judge(before.values.back(), after.values.back(), ratios, options,
                                    static_cast<double>(of_a.size() + of_b.size()) - 2);
-  results.rows.push_back({"validation_loss, last", numbers, words(numbers.verdict, "lower", "higher")});
+  results.rows.push_back({key.member.empty() ? "validation_loss, last" : "validation_loss, " + key.member + ", last",
+                          numbers, words(numbers.verdict, "lower", "higher")});
+}
+
+// The names of the validation sets, those of the last line that has some.
+std::vector<std::string> sets_of(const RunLines& run) {
+  std::vector<std::string> names;
+  for (auto line = run.lines.rbegin(); names.empty() && line != run.lines.rend(); ++line) {
+    if (line->contains("validation_losses") && line->at("validation_losses").is_object()) {
+      for (const auto& [name, loss] : line->at("validation_losses").items()) {
+        names.push_back(name);
+      }
+    }
+  }
+  return names;
+}
+
+// By its own name a set is the same text in both runs only where they were given the same.
+void add_sets(const RunLines& a, const RunLines& b, ComparedResults& results) {
+  const std::vector<std::string> before = sets_of(a), after = sets_of(b);
+  for (const std::string& name : before) {
+    if (std::find(after.begin(), after.end(), name) != after.end()) {
+      add_validation({"validation_losses", name}, a, b, results);
+    }
+  }
+  if (before != after) {
+    results.notes.push_back(
+        fmt::format("the runs measure other validation sets: {} and {}; validation_loss may be of "
+                    "other texts",
+                    before.empty() ? "none by name" : fmt::format("{}", fmt::join(before, ", ")),
+                    after.empty() ? "none by name" : fmt::format("{}", fmt::join(after, ", "))));
+  }
 }
 
 // Runs that did not go as far as each other are judged at other steps.
@@ -175,7 +220,7 @@ void note_seeds(const Input& a, const Input& b, ComparedResults& results) {
 
 // A loss that was not finite is written as null.
 void note_lost_ends(const char* key, const Input& input, const RunLines& run, ComparedResults& results) {
-  const Series finite = run.of(key, 0);
+  const Series finite = run.of({key}, 0);
   const double last = finite.steps.empty() ? 0 : finite.steps.back();
   const auto lost = std::count_if(run.lines.begin(), run.lines.end(), [&](const Json& line) {
     return line.contains(key) && line.at("step").get<double>() > last;
@@ -195,7 +240,8 @@ ComparedResults compare_runs(const Input& a, const Input& b, std::optional<long>
   add_speed("step_seconds", "faster", "slower", before, after, warmup, results);
   add_speed("tokens_per_second", "slower", "faster", before, after, warmup, results);
   add_loss(before, after, results);
-  add_validation(before, after, results);
+  add_validation({"validation_loss"}, before, after, results);
+  add_sets(before, after, results);
   if (results.rows.empty()) {
     throw ConfigError(
         fmt::format("{} and {} have nothing in common to compare: {}", a.file.string(), b.file.string(), expected));

@@ -39,7 +39,8 @@ nlohmann::ordered_json routing_of(const MetricsLine& line) {
     to["grad_norm_balance"] = of.grad_norm_balance;
     to["grad_norm_z"] = of.grad_norm_z;
   }
-  for (const ValidatedRouting& of : line.validated) {
+  const std::vector<ValidatedRouting> none;
+  for (const ValidatedRouting& of : line.validation.has_value() ? line.validation->routing : none) {
     nlohmann::ordered_json& to = layers[std::to_string(of.layer - 1)];
     if (of.churn.has_value()) {
       to["churn"] = *of.churn;
@@ -84,8 +85,11 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
   if (line.mfu.has_value()) {
     json["mfu"] = *line.mfu;
   }
-  if (line.validation_loss.has_value()) {
-    json["validation_loss"] = *line.validation_loss;
+  if (line.validation.has_value()) {
+    json["validation_loss"] = line.validation->loss;
+    for (const auto& [name, loss] : line.validation->sets) {
+      json["validation_losses"][name] = loss;
+    }
   }
   std::int64_t by_capacity = 0, by_chance = 0;
   nlohmann::ordered_json experts = nlohmann::ordered_json::object();
@@ -194,8 +198,11 @@ std::string Progress::text(const MetricsLine& line, double elapsed_seconds) cons
   if (!r.layers.empty()) {
     text += fmt::format("  dropped {:.1f}%  load {:.2f}", 100 * r.drop_rate(), r.expert_load_max_over_mean());
   }
-  if (line.validation_loss.has_value()) {
-    text += fmt::format("  validation {:.4f}", *line.validation_loss);
+  if (line.validation.has_value()) {
+    text += fmt::format("  validation {:.4f}", line.validation->loss);
+    for (const auto& [name, loss] : line.validation->sets) {
+      text += fmt::format("  {} {:.4f}", name, loss);
+    }
   }
   return text;
 }
@@ -208,7 +215,7 @@ void Progress::show(const MetricsLine& line, double elapsed_seconds) {
     shown.resize(std::min<std::size_t>(shown.size(), static_cast<std::size_t>(columns_ - 1)));
     put("\r{}\x1b[K", shown);
     open_ = true;
-    if (line.validation_loss.has_value()) {
+    if (line.validation.has_value()) {
       finish();  // lines with a validation loss stay
     }
   }

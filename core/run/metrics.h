@@ -19,9 +19,8 @@ struct MetricsLine {
   std::int64_t tokens = 0;  // since the run began
   double step_seconds = 0;
   BytesByKind peak;  // of tensors, of the rank that has held most, when it did
-  std::optional<double> validation_loss;
-  std::optional<double> mfu;  // share of the devices' peak that the model's own operations are
-  std::vector<ValidatedRouting> validated = {};
+  std::optional<Validation> validation;
+  std::optional<double> mfu;             // share of the devices' peak that the model's own operations are
   std::vector<std::string> alarms = {};  // core/run/routing_alarms.h
 };
 

@@ -118,6 +118,8 @@ Scalars tensorboard_scalars(const std::string& line) {
       }
     } else if (key == "peak_by_kind") {
       add(scalars, "memory", value);
+    } else if (key == "validation_losses") {
+      add(scalars, "validation_loss", value);
     } else if (key == "routing") {
       add(scalars, "router", value);
     } else {

@@ -119,19 +119,20 @@ class TrainingRun {
       tokens_ += report.tokens;
       const bool last = step_ == settings_.run.steps;
       const bool stop = steps_.idle() && meets_after(step_) && everyone_stops();
-      std::optional<double> validation;
-      std::vector<ValidatedRouting> validated;
+      std::optional<Validation> validation;
       if (due(settings_.run.validate_every) || (last && settings_.run.validate_every > 0)) {
         const Phase phase(*stream_, "validation");
-        validation = trainer_.validate(validated);
+        validation = trainer_.validate_sets();
       }
       if (step_ == 1 || due(settings_.run.log_every) || last || validation.has_value() || report.passed_over) {
         const StepReport all = trainer_.over_workers(report);
-        const MetricsLine line{
-            &all,         all_tokens(),
-            step_seconds, peak.has_value() ? *peak : largest_peak(*device_, world_, *stream_),
-            validation,   model_flops_utilization(settings_, all.tokens, step_seconds, world_.size()),
-            validated,    alarms_.after(all)};
+        const MetricsLine line{&all,
+                               all_tokens(),
+                               step_seconds,
+                               peak.has_value() ? *peak : largest_peak(*device_, world_, *stream_),
+                               validation,
+                               model_flops_utilization(settings_, all.tokens, step_seconds, world_.size()),
+                               alarms_.after(all)};
         if (first()) {
           log_->write(line, alarms_.begun(), seconds_since(begin));
         }

@@ -167,6 +167,9 @@ Json describe_text(const Settings& settings) {
     sums.push_back(one.checksum);
     bytes += one.bytes;
   }
+  for (const std::string& path : settings.data.validation_path) {  // losses are of these texts
+    sums.push_back(checksum_of_file(path).checksum);
+  }
   const std::uint64_t hash = sums.size() == 1 ? sums.front() : checksum_of(std::as_bytes(std::span(sums)));
   return {{"path", fmt::format("{}", fmt::join(settings.data.path, ", "))},
           {"bytes", bytes},

@@ -76,7 +76,7 @@ struct UnpackedCard {
 // Errors: ConfigError for a file that is no card.
 UnpackedCard unpack_card(const std::filesystem::path& file);
 
-// The text that a configuration trains on: path, bytes and one hash of all files.
+// The text that a configuration trains on: path, bytes and one hash of all files, those of validation sets among them.
 nlohmann::ordered_json describe_text(const Settings& settings);
 
 }  // namespace orthant

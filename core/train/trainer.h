@@ -10,6 +10,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/data/batch.h"
@@ -25,6 +27,13 @@
 #include "core/train/validation_routing.h"
 
 namespace orthant {
+
+// Losses in nats per token.
+struct Validation {
+  double loss = 0;
+  std::vector<std::pair<std::string, double>> sets;  // by name, in the source's order
+  std::vector<ValidatedRouting> routing;
+};
 
 class Trainer {
  public:
@@ -60,11 +69,12 @@ class Trainer {
   // counters stay those of this rank's worker. Else `report` as it is. Collective over the world.
   StepReport over_workers(StepReport report);
 
-  // Mean loss over the held-out sequences, in nats per token. Each rank that splits the batch takes its part;
-  // each independent worker measures its own weights on all of them.
+  // Mean loss over the held-out sequences, in nats per token; where none are, over those of all the source's sets. Each
+  // rank that splits the batch takes its part; each independent worker measures its own weights on all of them.
   double validate();
-  // The same, and what it tells of routing, layer by layer; nothing where run.routing_metrics does not want that.
-  double validate(std::vector<ValidatedRouting>& routing);
+  // The same, with the loss of each set, and what all that was measured tells of routing, layer by layer; nothing of
+  // that where run.routing_metrics does not want it.
+  Validation validate_sets();
 
   // `tap` looks on while routers decide in training, until another does; null: nobody. It outlives its turn.
   void look_on(RoutingTap* tap) { sums_.tap = tap; }
@@ -112,7 +122,13 @@ class Trainer {
   void complete(StepReport& report);  // by what keepers and hooks say
   void add_counters(StepReport& report, std::span<const std::int64_t> choices, std::int64_t valid) const;
   [[noreturn]] void explain_not_finite(const Load& load, const StepReport& report);
-  double validate(ValidationRouting* routing);
+  struct Measured {
+    double sum = 0;            // of losses
+    std::int64_t counted = 0;  // tokens
+  };
+  Validation validate(ValidationRouting* routing);
+  Measured measure(const HeldOut& set, int first_pass, ValidationRouting* routing);
+  std::int64_t passes_over(const HeldOut& set) const;
   StepContext context(const Load& load, const DeviceBatch& batch, std::int64_t step, int micro_batch);
   HookContext at_end_of(std::int64_t step) const;
   std::vector<Instr> forward_passes(int micro_batches) const;

@@ -1,6 +1,5 @@
-// Trainer::validate: passes forward over the held-out sequences.
+// Trainer::validate: passes forward over the held-out sequences, and over those of each validation set.
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "core/train/micro_batches.h"
@@ -11,37 +10,56 @@
 namespace orthant {
 namespace {
 
-// Passes whose routing somebody may look at.
+// Passes whose routing somebody may look at. first_pass: of those of all sets, which are numbered through.
 class ValidationWork final : public ModelWork {
  public:
-  ValidationWork(Plan& plan, Model& model, Load load, Context context, const HookContext& finish,
+  ValidationWork(Plan& plan, Model& model, Load load, Context context, const HookContext& finish, int first_pass,
                  ValidationRouting* routing)
-      : ModelWork(plan, model, std::move(load), std::move(context), finish), routing_(routing) {}
+      : ModelWork(plan, model, std::move(load), std::move(context), finish),
+        first_pass_(first_pass),
+        routing_(routing) {}
   void load(int pass) override {
     ModelWork::load(pass);
     if (routing_ != nullptr) {
-      routing_->loaded(pass, batch_of(pass));
+      routing_->loaded(first_pass_ + pass, batch_of(pass));
     }
   }
   void unload(int pass) override {
     if (routing_ != nullptr) {
-      routing_->passed(pass, stream_);
+      routing_->passed(first_pass_ + pass, stream_);
     }
     ModelWork::unload(pass);
   }
 
  private:
+  int first_pass_;
   ValidationRouting* routing_;
 };
+
+// Ranks take turns by micro-batch.
+struct Turns {
+  std::int64_t of = 1, mine = 0;
+};
+
+Turns turns_of(const Plan& plan) {
+  Turns turns;
+  for (AxisId axis : plan.axes_of(Dim::batch, Region::embedding)) {
+    const AxisSpec& spec = plan.mesh().axes()[axis];
+    if (!spec.independent) {  // each worker has weights of its own to measure, on all sequences
+      turns.mine = turns.mine * spec.size + plan.mesh().coordinate(axis);
+      turns.of *= spec.size;
+    }
+  }
+  return turns;
+}
 
 }  // namespace
 
 double Trainer::validate() {
-  return validate(nullptr);
+  return validate(nullptr).loss;
 }
 
-double Trainer::validate(std::vector<ValidatedRouting>& routing) {
-  routing.clear();
+Validation Trainer::validate_sets() {
   if (routed_layers_ == 0 || !plan_.settings().run.routing_metrics) {
     return validate(nullptr);
   }
@@ -49,35 +67,53 @@ double Trainer::validate(std::vector<ValidatedRouting>& routing) {
     validated_.emplace(plan_, ranks_);
   }
   validated_->begin();
-  const double loss = validate(&*validated_);
-  routing = validated_->finish(stream_);
-  return loss;
+  Validation found = validate(&*validated_);
+  found.routing = validated_->finish(stream_);
+  return found;
 }
 
-double Trainer::validate(ValidationRouting* routing) {
-  const Range all{0, source_.validation_sequences()};
-  // Ranks take turns by micro-batch. Every rank makes the same number of forward passes, the last ones filled up with
-  // padding, so that a layer's exchange finds all its peers.
-  const std::int64_t per_pass = share_.micro_batch, length = plan_.settings().data.sequence_length;
-  std::int64_t parts = 1, mine = 0;
-  for (AxisId axis : plan_.axes_of(Dim::batch, Region::embedding)) {
-    const AxisSpec& spec = plan_.mesh().axes()[axis];
-    if (!spec.independent) {  // each worker has weights of its own to measure, on all sequences
-      mine = mine * spec.size + plan_.mesh().coordinate(axis);
-      parts *= spec.size;
-    }
+Validation Trainer::validate(ValidationRouting* routing) {
+  Validation found;
+  Measured held_out, all_sets;
+  int pass = 0;
+  if (source_.validation_sequences() > 0) {
+    held_out = measure(source_, pass, routing);
+    pass += static_cast<int>(passes_over(source_));
   }
-  const std::int64_t passes = (all.count + parts * per_pass - 1) / (parts * per_pass);
+  for (const NamedSet& set : source_.sets()) {
+    const Measured of_set = measure(*set.sequences, pass, routing);
+    pass += static_cast<int>(passes_over(*set.sequences));
+    require(of_set.counted > 0, "validation set '{}' has no token to measure", set.name);
+    found.sets.emplace_back(set.name, of_set.sum / static_cast<double>(of_set.counted));
+    all_sets.sum += of_set.sum;
+    all_sets.counted += of_set.counted;
+  }
+  const Measured& told = source_.validation_sequences() > 0 ? held_out : all_sets;
+  require(told.counted > 0, "the held-out part has no token to measure");
+  found.loss = told.sum / static_cast<double>(told.counted);
+  return found;
+}
+
+// Every rank makes the same number of forward passes, the last ones filled up with padding, so that a layer's exchange
+// finds all its peers.
+std::int64_t Trainer::passes_over(const HeldOut& set) const {
+  const std::int64_t at_once = turns_of(plan_).of * share_.micro_batch;
+  return (set.validation_sequences() + at_once - 1) / at_once;
+}
+
+Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, ValidationRouting* routing) {
+  const std::int64_t all = set.validation_sequences(), per_pass = share_.micro_batch;
+  const Turns turns = turns_of(plan_);
   stream_.fill(sum_storage_, 0);
   std::vector<std::int64_t> counted(1, 0);
   auto load_pass = [&](int pass) {
-    const std::int64_t first = (pass * parts + mine) * per_pass;
-    const std::int64_t real = std::clamp<std::int64_t>(all.count - first, 0, per_pass);
+    const std::int64_t first = (pass * turns.of + turns.mine) * per_pass;
+    const std::int64_t real = std::clamp<std::int64_t>(all - first, 0, per_pass);
     HostBatch host;
     if (real > 0) {
-      host = source_.validation(first, real);
+      host = set.validation(first, real);
     }
-    host.positions = length;
+    host.positions = plan_.settings().data.sequence_length;
     pad_to(host, per_pass);
     counted[0] += held_tokens(host, plan_).counted;
     return upload(host, plan_, stream_);
@@ -85,14 +121,13 @@ double Trainer::validate(ValidationRouting* routing) {
   const auto context_of = [&](const DeviceBatch& batch, int, int) {
     return StepContext{.plan = plan_, .stream = stream_, .batch = batch, .sums = sums_, .training = false};
   };
-  ValidationWork work(plan_, *model_, load_pass, context_of, {.stream = stream_, .training = false}, routing);
+  ValidationWork work(plan_, *model_, load_pass, context_of, {.stream = stream_, .training = false}, first_pass,
+                      routing);
   RoutingTap* const training = std::exchange(sums_.tap, routing);
-  executor_.run(forward_passes(static_cast<int>(passes)), work);
+  executor_.run(forward_passes(static_cast<int>(passes_over(set))), work);
   sums_.tap = training;
   all_reduce_values(counted, ReduceOp::sum, tokens_, stream_);
-  const std::array<double, 4> sums = all_sums();
-  require(counted[0] > 0, "the held-out part has no token to measure");
-  return sums[0] / static_cast<double>(counted[0]);
+  return {.sum = all_sums()[0], .counted = counted[0]};
 }
 
 }  // namespace orthant

@@ -44,6 +44,28 @@ TEST_F(Load, ValuesKnowWhereTheyWereWritten) {
   EXPECT_THROW(config.origin("run"), Error);
 }
 
+TEST_F(Load, ValidationSetsHoldNothingOutUnlessSomebodySaysSo) {
+  const std::string text(1000, 'x');
+  folder_.write("sets/wiki.txt", text);
+  folder_.write("base.toml", "[data]\npath = \"" + folder_.write("train.txt", text) +
+                                 "\"\nvalidation_path = [\"sets/wiki.txt\", \"train.txt\"]\n");
+  const std::string extends = "extends = \"base.toml\"\n";
+  const Config config = load(extends);
+  EXPECT_EQ(config.settings.data.validation_fraction, 0);
+  EXPECT_EQ(config.table("data").number("validation_fraction"), 0);
+  EXPECT_THAT(config.settings.data.validation_path,
+              ElementsAre(folder_.path("sets/wiki.txt"), folder_.path("train.txt")));
+  EXPECT_THAT(validation_names_of(config.settings), ElementsAre("wiki", "train"));
+  EXPECT_THAT(warnings(config.settings), ElementsAre(HasSubstr("run.validate_every = 0: they are never measured")));
+  EXPECT_EQ(load(extends, {"run.validate_every=5"}).settings.data.validation_fraction, 0);
+  EXPECT_EQ(load(extends, {"data.validation_fraction=0.2"}).settings.data.validation_fraction, 0.2);
+  EXPECT_EQ(load(extends, {"data.validation_path=[]"}).settings.data.validation_fraction, 0.1);
+  EXPECT_THAT(
+      load(extends, {"data.validation_path=sets/wiki.txt", "data.source=synthetic"}).settings.data.validation_path,
+      ElementsAre((std::filesystem::current_path() / "sets/wiki.txt").string()))
+      << "a command that only looks at a run's configuration needs no file";
+}
+
 TEST_F(Load, LaterFilesWinDepthFirst) {
   folder_.write("deep/deepest.toml", "[run]\nsteps = 1\nlog_every = 1\nkeep = 1\nthreads = 1\nseed = 11\n");
   folder_.write("deep/first.toml",

@@ -48,6 +48,8 @@ tokenizer = "bytes"
 sequence_length = 64
 validation_fraction = 0.25
 validation_sequences = 11
+validation_path = ["sets/a.txt", "/b.c.txt"]
+validation_names = ["one", "two"]
 documents = "packed"
 separator = "--\n"
 chat_template = "plain"
@@ -191,6 +193,8 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.data.sequence_length, 64);
   EXPECT_EQ(s.data.validation_fraction, 0.25);
   EXPECT_EQ(s.data.validation_sequences, 11);
+  EXPECT_THAT(s.data.validation_path, ElementsAre(folder_.path("sets/a.txt"), "/b.c.txt"));
+  EXPECT_THAT(s.data.validation_names, ElementsAre("one", "two"));
   EXPECT_EQ(s.data.documents, Documents::packed);
   EXPECT_EQ(s.data.separator, "--\n");
   EXPECT_EQ(s.data.chat_template, "plain");

@@ -23,9 +23,9 @@ struct Told {
 Told told_by_rank(Communicator& communicator, const Config& config) {
   test::TestRank rank(config, communicator);
   Told told;
-  rank.trainer().validate(told.first);
+  told.first = rank.trainer().validate_sets().routing;
   told.step = rank.trainer().step(0, true);
-  rank.trainer().validate(told.second);
+  told.second = rank.trainer().validate_sets().routing;
   return told;
 }
 
@@ -88,13 +88,13 @@ TEST(RoutingMetrics, CountAChangeOnce) {
     run_threads(static_cast<int>(found.size()), [&](Communicator& communicator) {
       test::TestRank rank(config, communicator);
       std::vector<ValidatedRouting> routing;
-      rank.trainer().validate(routing);
+      routing = rank.trainer().validate_sets().routing;
       // Another router: every logit of the first expert is 0, those of the others are as before.
       const std::string name = "model.layers.1.block_sparse_moe.gate.weight";
       std::vector<float> weight = rank.weight(name);
       std::fill(weight.begin(), weight.begin() + 16, 0.0f);
       rank.set_weight(name, weight);
-      rank.trainer().validate(routing);
+      routing = rank.trainer().validate_sets().routing;
       EXPECT_EQ(routing[0].churn.value_or(-1), 0.0);
       found[static_cast<std::size_t>(communicator.rank())] = routing[1].churn.value_or(-1);
     });

@@ -13,6 +13,7 @@
 #include "parallel/local/thread_world.h"
 #include "tests/plan/memory_refusal.h"
 #include "tests/support/experiment.h"
+#include "tests/support/paths.h"
 
 namespace orthant::plan_test::promise_test {
 namespace {
@@ -92,6 +93,14 @@ std::string expert(int size, const char* keys) {
 
 const std::string stages = "[plugins.pipeline]\nsize = 2\nschedule = \"1f1b\"\n";
 
+// Two validation sets, one of them shorter than a pass of all ranks.
+Overrides with_sets(const Overrides& more = {}) {
+  const std::string text = paths::source("README.md"), few = paths::source("tests/config/bad/parts/corpus.txt");
+  return joined({"data.source=\"text\"", "model.vocab_size=256", "data.path=" + text, "data.validation_sequences=20",
+                 fmt::format("data.validation_path=[\"{}\", \"{}\"]", text, few)},
+                more);
+}
+
 const Case cases[] = {
     {"dense", {"moe.experts=0"}, axes(2)},
     {"one_rank", {}, ""},
@@ -127,6 +136,9 @@ const Case cases[] = {
       "model.qk_rope_head_dim=2", "model.v_head_dim=3", "moe.first_dense=1", "moe.shared_experts=1",
       "moe.shared_gate=true"},
      axes(2, 2) + tensor(2, "sequence_parallel = true\n")},
+    {"validation_sets", with_sets(), ""},
+    {"validation_sets_zero3", with_sets({"batch.micro_batch=1"}), zero(3)},
+    {"validation_sets_pipeline_expert", with_sets({"batch.micro_batch=1"}), stages + axes(2, 2)},
     {"pipeline_expert", {"batch.micro_batch=1"}, stages + axes(2, 2)},
     {"pipeline_expert_keeps",
      {"batch.micro_batch=1", "model.layers=4", R"(memory.recompute="full")", "memory.keep_micro_batches=1"},

@@ -46,6 +46,38 @@ TEST(RunPage, PicturesHoldTheNumbersOfTheRun) {
   EXPECT_EQ(picture(page, "memory")["bars"]["a"], memory);
 }
 
+TEST(RunPage, ValidationSetsHaveAPictureAndATable) {
+  const ProgramFolder folder;
+  for (const char* run : {"a", "b"}) {
+    std::vector<Json> lines = made_up_lines(12, 2, 4, *run);
+    for (Json& line : lines) {
+      if (line.contains("validation_loss")) {
+        const double loss = line["validation_loss"];
+        line["validation_losses"] = {{"code", 0.5 * loss}, {"wiki", 1.25 * loss}};
+      }
+    }
+    write_run(folder.path(run), lines, made_up_config(run, 2, 4));
+  }
+  const auto expected = [&](const char* run, const std::string& set) {
+    json points = json::array();
+    std::ifstream in(folder.path(run) / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);) {
+      const json read = json::parse(line);
+      if (read.contains("validation_losses")) {
+        points.push_back({read["step"], read["validation_losses"][set]});
+      }
+    }
+    EXPECT_FALSE(points.empty());
+    return points;
+  };
+  const json both = page_of(folder, {folder.path("a"), folder.path("b")});
+  const json one = page_of(folder, {folder.path("a")});
+  for (const char* set : {"wiki", "code"}) {
+    EXPECT_EQ(series(both, "validation-sets", std::string("b, ") + set), expected("b", set));
+    EXPECT_EQ(series(one, "validation-sets", set), expected("a", set));
+  }
+}
+
 TEST(RunPage, SecondsAreTheSumOfStepsByTheirTimes) {
   const ProgramFolder folder;
   std::vector<Json> lines = made_up_lines(3, 0, 0, 1);  // steps 1, 10, 20

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 
 #include "core/run/compare_results.h"
 #include "tests/support/program.h"
@@ -103,6 +104,39 @@ TEST_F(CompareResults, ALowerLossIsLower) {
   EXPECT_EQ(row(results, "loss, last 6 lines")->verdict, "lower");
   EXPECT_EQ(row(results, "validation_loss, last")->verdict, "lower");
   EXPECT_NEAR(row(results, "validation_loss, last")->numbers.ratio, 0.99, 1e-9);
+}
+
+// Lines of `metrics` with losses of sets beside each validation loss.
+std::string with_sets(const std::string& text, const std::vector<std::pair<std::string, double>>& sets) {
+  std::istringstream lines(text);
+  std::string all;
+  for (std::string line; std::getline(lines, line);) {
+    Json json = Json::parse(line);
+    for (const auto& [name, factor] : sets) {
+      if (json.contains("validation_loss")) {
+        json["validation_losses"][name] = factor * json["validation_loss"].get<double>();
+      }
+    }
+    all += json.dump() + "\n";
+  }
+  return all;
+}
+
+TEST_F(CompareResults, EachValidationSetIsComparedByName) {
+  const std::string a = write("a.jsonl", with_sets(metrics(0.2, 2), {{"wiki", 1}, {"code", 0.5}}));
+  const std::string b = write("b.jsonl", with_sets(metrics(0.2, 2), {{"wiki", 1}, {"code", 0.49}}));
+  const ComparedResults results = compare_results(a, b, std::nullopt);
+  ASSERT_NE(row(results, "validation_loss, wiki, last"), nullptr);
+  EXPECT_EQ(row(results, "validation_loss, wiki, last")->verdict, "no difference shown");
+  EXPECT_EQ(row(results, "validation_loss, code, last")->verdict, "lower");
+  EXPECT_NEAR(row(results, "validation_loss, code, last")->numbers.ratio, 0.98, 1e-9);
+  EXPECT_THAT(results.notes, testing::Each(testing::Not(HasSubstr("other validation sets"))));
+  const std::string c = write("c.jsonl", with_sets(metrics(0.2, 2), {{"wiki", 1}, {"math", 1}}));
+  const ComparedResults other = compare_results(a, c, std::nullopt);
+  EXPECT_NE(row(other, "validation_loss, wiki, last"), nullptr);
+  EXPECT_EQ(row(other, "validation_loss, code, last"), nullptr);
+  EXPECT_THAT(other.notes,
+              testing::Contains(HasSubstr("the runs measure other validation sets: wiki, code and wiki, math")));
 }
 
 TEST_F(CompareResults, WarmUpIsLeftOut) {

@@ -260,12 +260,12 @@ TEST(ValidationRouting, TellsWhatChangedAndWhatGoesTogether) {
     OneRank rank(config);
     std::vector<ValidatedRouting> first, second;
     seen.clear();
-    rank->trainer().validate(first);
+    first = rank->trainer().validate_sets().routing;
     const std::vector<Seen> before = seen;
     rank->trainer().step(0);
     rank->trainer().step(1);
     seen.clear();
-    rank->trainer().validate(second);
+    second = rank->trainer().validate_sets().routing;
     ASSERT_EQ(before.size(), seen.size());
     ASSERT_EQ(second.size(), 2U);
     for (std::size_t layer = 0; layer < 2; ++layer) {

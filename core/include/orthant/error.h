@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -34,12 +36,14 @@ class ConfigError : public Error {
 // One setting that does not fit the rest, and which: "batch.micro_batch", "plugins.NAME.key".
 class SettingError : public ConfigError {
  public:
-  SettingError(std::string setting, std::string message)
-      : ConfigError(std::move(message)), setting_(std::move(setting)) {}
+  SettingError(std::string setting, std::string message, std::optional<std::size_t> element = std::nullopt)
+      : ConfigError(std::move(message)), setting_(std::move(setting)), element_(element) {}
   const std::string& setting() const { return setting_; }
+  std::optional<std::size_t> element() const { return element_; }  // of a list, the one that does not fit
 
  private:
   std::string setting_;
+  std::optional<std::size_t> element_;
 };
 
 // Throws Error with the formatted message. In one place, so that a check costs its caller little code.

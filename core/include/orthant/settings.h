@@ -67,13 +67,17 @@ struct DataSettings {
   std::vector<std::string> path;    // files; a relative path is relative to the file that wrote it
   std::string tokenizer = "bytes";  // "bytes", or a tokenizer's file or folder, as path
   std::int64_t sequence_length = 128;
-  double validation_fraction = 0.1;  // the last part of the corpus, held out
+  double validation_fraction = 0.1;  // the last part of the corpus, held out; see Source::holds_all_out for 1
   std::int64_t validation_sequences = 64;
   Documents documents = Documents::stream;
   std::string separator = "\n\n\n";  // between documents of a text source
   std::string chat_template = "chatml";
   TooLong too_long = TooLong::cut;  // conversations longer than a sequence
   std::vector<double> blend;        // weights of the files of path; empty: their content is one row
+  // Files that are measured and not trained on, each a validation set of its own, and their names; no names: those of
+  // the files (validation_names_of).
+  std::vector<std::string> validation_path;
+  std::vector<std::string> validation_names;
 };
 
 struct BatchSettings {
@@ -232,5 +236,7 @@ std::int64_t d_shared_of(const Settings& settings);
 std::int64_t group_tokens_of(const Settings& settings);
 // Sequences of a micro-batch on a rank that holds `sequences` of a step's.
 std::int64_t micro_batch_of(const Settings& settings, std::int64_t sequences);
+// One for each file of data.validation_path: a file's name without its last ending where nobody named it.
+std::vector<std::string> validation_names_of(const Settings& settings);
 
 }  // namespace orthant

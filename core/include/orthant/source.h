@@ -60,6 +60,11 @@ class Source {
   virtual std::optional<std::int64_t> vocabulary(const Settings&) const { return std::nullopt; }
   // Whether it reads the files of data.path: then there must be some.
   virtual bool reads_files() const { return false; }
+  // A validation set (data.validation_path) is a source of its own that is opened with the one file as data.path.
+  // True: with data.validation_fraction = 1 all of it is held out and none trained on, and the set is what validation()
+  // gives. False: it is opened with the fraction 0, and the set is up to data.validation_sequences of its training
+  // sequences, evenly spread; it must have a number of them.
+  virtual bool holds_all_out() const { return false; }
 };
 
 }  // namespace orthant
