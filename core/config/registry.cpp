@@ -100,6 +100,10 @@ void declare_run(std::vector<CoreKey>& keys) {
   run.key(
       "tensorboard", [](auto& s) -> auto& { return s.run.tensorboard; },
       "Writes the numbers of metrics.jsonl for TensorBoard too, into the run's folder tensorboard/.");
+  run.key(
+      "prometheus", [](auto& s) -> auto& { return s.run.prometheus; },
+      "A file that has the newest numbers of metrics.jsonl for Prometheus, NAME.prom in the folder of its node "
+      "exporter's textfile collector, relative to the current directory. Empty: none.");
   at_least(run.key(
                "trace", [](auto& s) -> auto& { return s.run.trace; },
                "Steps that are recorded as a timeline, in the run's folder trace/: compute, communication, who waits "

@@ -12,6 +12,9 @@ RunLog::RunLog(const std::filesystem::path& run, const RunSettings& settings, st
   if (settings.tensorboard) {
     tensorboard_.emplace(run / "tensorboard", step);
   }
+  if (!settings.prometheus.empty()) {
+    prometheus_.emplace(settings.prometheus, settings.name);
+  }
   if (const auto lines = metrics_.superseded(); lines > 0) {
     put("{} line{} of metrics.jsonl beyond step {} {} kept in metrics.superseded.jsonl\n", lines, lines == 1 ? "" : "s",
         step, lines == 1 ? "is" : "are");
@@ -22,6 +25,9 @@ void RunLog::write(const MetricsLine& line, const std::vector<std::string>& begu
   metrics_.write(line);
   if (tensorboard_.has_value()) {
     tensorboard_->write(to_json(line, run_id_));
+  }
+  if (prometheus_.has_value()) {
+    prometheus_->write(to_json(line, run_id_));
   }
   progress_.show(line, seconds);
   for (const std::string& alarm : begun) {

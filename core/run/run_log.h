@@ -1,4 +1,4 @@
-// RunLog: where rank 0 writes what a run tells: metrics.jsonl, TensorBoard's files, the progress line.
+// RunLog: where rank 0 writes what a run tells: metrics.jsonl, TensorBoard's files, Prometheus's, the progress line.
 #pragma once
 
 #include <filesystem>
@@ -7,6 +7,7 @@
 
 #include "core/config/config.h"
 #include "core/run/metrics.h"
+#include "core/run/prometheus.h"
 #include "core/run/tensorboard.h"
 
 namespace orthant {
@@ -27,6 +28,7 @@ class RunLog {
   std::string run_id_;
   MetricsFile metrics_;
   std::optional<TensorboardFile> tensorboard_;
+  std::optional<PrometheusFile> prometheus_;
   Progress progress_;
 };
 

@@ -39,6 +39,7 @@ graphs = true
 deterministic = false
 peak_tflops = 2.5
 tensorboard = false
+prometheus = "a.prom"
 trace = 4
 trace_first = 7
 nvtx = true
@@ -185,6 +186,7 @@ host_limit = "2 GiB"
   EXPECT_FALSE(s.run.deterministic);
   EXPECT_EQ(s.run.peak_tflops, 2.5);
   EXPECT_FALSE(s.run.tensorboard);
+  EXPECT_EQ(s.run.prometheus, "a.prom");
   EXPECT_EQ(s.run.trace, 4);
   EXPECT_EQ(s.run.trace_first, 7);
   EXPECT_TRUE(s.run.nvtx);

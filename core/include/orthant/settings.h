@@ -59,6 +59,7 @@ struct RunSettings {
   std::int64_t trace = 0;              // steps that are recorded as a trace; 0: none
   std::int64_t trace_first = 0;        // the first of them, counted from 1; 0: the third step after a start
   bool tensorboard = true;             // event files for TensorBoard
+  std::string prometheus;              // a text file for Prometheus; empty: none
   bool nvtx = false;                   // spans of the trace are NVTX ranges, in all steps
 };
 
