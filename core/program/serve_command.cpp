@@ -34,7 +34,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   command->add_option("--batch", o->batch, "Answers that are worked on at once; others wait")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 16));
-  command->add_option("--max-tokens", o->max_tokens, "The most tokens of a prompt and its answer")
+  command->add_option("--context,--max-tokens", o->max_tokens, "The most tokens of a prompt and its answer")
       ->check(CLI::Range(2, 1 << 24));
   CLI::Option* token =
       command->add_option("--token", o->token, "What clients must show; others see it in `ps`")->check(not_empty);

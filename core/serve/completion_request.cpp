@@ -250,7 +250,7 @@ std::int64_t checked_max_tokens(const Body& body, std::int64_t prompt, std::int6
   if (prompt > context || (asked && prompt + max_tokens > context)) {
     throw ApiError(400,
                    fmt::format("the prompt has {} tokens and 'max_tokens' is {}: together they may be {} (orthant "
-                               "serve --max-tokens)",
+                               "serve --context)",
                                prompt, max_tokens, context),
                    "prompt", "context_length_exceeded");
   }

@@ -106,7 +106,7 @@ void ModelLoop::step() {
     generator_.step();
     return;
   } catch (const std::bad_alloc&) {
-    why = "out of memory: fewer answers at once (--batch) or shorter ones (--max-tokens) need less";
+    why = "out of memory: fewer answers at once (--batch) or shorter ones (--context) need less";
   } catch (const std::exception& error) {
     why = error.what();
   }

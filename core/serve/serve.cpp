@@ -69,7 +69,7 @@ std::int64_t context_of(const ServeOptions& options, const OpenedModel& model, c
   const std::int64_t trained = model.config().settings.data.sequence_length;
   const std::int64_t asked = options.max_tokens > 0 ? options.max_tokens : std::max(default_context, trained);
   if (options.max_tokens > 0 && engine.longest() > 0 && asked > engine.longest()) {
-    throw ConfigError(fmt::format("--max-tokens {}: this model has learned positions for {}", asked, engine.longest()));
+    throw ConfigError(fmt::format("--context {}: this model has learned positions for {}", asked, engine.longest()));
   }
   return engine.longest() > 0 ? std::min(asked, engine.longest()) : asked;
 }

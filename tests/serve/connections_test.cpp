@@ -98,7 +98,7 @@ TEST_F(Connections, ABodyWhoseEndCanBeReadInTwoWaysIsRefused) {
 }
 
 TEST_F(Connections, AClientThatSendsNothingMoreIsAnswered) {
-  serve({"--batch", "1", "--max-tokens", "1000000"});
+  serve({"--batch", "1", "--context", "1000000"});
   for (const bool stream : {false, true}) {
     // It has to wait, and so is looked after more than once.
     Connection before(port_);
