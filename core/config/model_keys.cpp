@@ -153,6 +153,11 @@ void declare_model(std::vector<CoreKey>& keys) {
       "How a token knows its position.");
   model.key(
       "rope_theta", [](auto& s) -> auto& { return s.model.rope_theta; }, "Base of the rotary angles (above 0).");
+  between(model.key(
+              "rotary_channels", [](auto& s) -> auto& { return s.model.rotary_channels; },
+              "Channels of a head that rotary positions turn, the first ones, an even number (GLM-4.5, MiniMax-M2); 0: "
+              "all."),
+          0, 65536);
   declare_rope(model);
   model.key(
       "tie_embeddings", [](auto& s) -> auto& { return s.model.tie_embeddings; },

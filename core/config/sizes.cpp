@@ -15,6 +15,10 @@ std::int64_t head_dim_of(const Settings& s) {
   return s.model.head_dim == 0 ? s.model.d_model / s.model.heads : s.model.head_dim;
 }
 
+std::int64_t rotary_channels_of(const Settings& s) {
+  return s.model.rotary_channels == 0 ? head_dim_of(s) : s.model.rotary_channels;
+}
+
 std::int64_t d_ff_of(const Settings& s) {
   return s.model.d_ff == 0 ? 4 * s.model.d_model : s.model.d_ff;
 }

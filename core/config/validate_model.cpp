@@ -28,6 +28,11 @@ void check_heads(const ModelSettings& m, Rules& rules) {
   rules.expect(!turns || m.head_dim % 2 == 0, {"model.head_dim", "model.positions"},
                fmt::format("[model] head_dim: rotary positions turn pairs, {} is odd", m.head_dim),
                "write an even number, or positions = \"learned\"");
+  rules.expect(!turns || (m.rotary_channels % 2 == 0 && m.rotary_channels <= head_dim),
+               {"model.rotary_channels", m.head_dim > 0 ? "model.head_dim" : "model.d_model"},
+               fmt::format("[model] rotary_channels: rotary positions turn pairs of a head's {} channels, not {}",
+                           head_dim, m.rotary_channels),
+               fmt::format("write an even number up to {}, or 0 for all", head_dim));
   rules.expect(m.kv_heads == 0 || m.heads % m.kv_heads == 0, {"model.kv_heads", "model.heads"},
                fmt::format("[model] kv_heads: {} does not divide heads {}", m.kv_heads, m.heads),
                fmt::format("write {}, or 0 for as many as heads",
@@ -61,6 +66,7 @@ void check_latent(const ModelSettings& m, Rules& rules) {
   const OtherKind keys[] = {
       {"kv_heads", m.kv_heads == 0 || m.kv_heads == m.heads, "every head has keys and values: leave it out"},
       {"head_dim", m.head_dim == 0, "write qk_nope_head_dim, qk_rope_head_dim and v_head_dim"},
+      {"rotary_channels", m.rotary_channels == 0, "write qk_rope_head_dim"},
       {"qk_norm", !m.qk_norm, "what is compressed is normalised as it is: leave it out"},
       {"qk_norm_over", m.qk_norm_over == QkNormOver::head, "leave it out"},
       {"biases", !m.biases, "leave it out"},
@@ -127,6 +133,8 @@ void check_rope(const ModelSettings& m, Rules& rules) {
   const bool rotary = m.positions == Positions::rotary;
   rules.expect(rotary || !m.rope_interleaved, {"model.rope_interleaved", "model.positions"},
                "[model] rope_interleaved: positions are not rotary", "write positions = \"rotary\", or leave it out");
+  rules.expect(rotary || m.rotary_channels == 0, {"model.rotary_channels", "model.positions"},
+               "[model] rotary_channels: positions are not rotary", "write positions = \"rotary\", or leave it out");
   rules.expect(rotary || m.rope_scaling == RopeScaling::none, {"model.rope_scaling", "model.positions"},
                "[model] rope_scaling: positions are not rotary", "write positions = \"rotary\", or leave it out");
   check_rope_readers(m, rules);

@@ -22,4 +22,12 @@ ORTHANT_HOST_DEVICE inline std::int64_t rotary_pairs(const RotaryShape& shape) {
   return (shape.head_dim - shape.plain) / 2;
 }
 
+// The first channel of a head that is rotated, and the first that is not.
+ORTHANT_HOST_DEVICE inline std::int64_t first_rotated(const RotaryShape& shape) {
+  return shape.plain_last ? 0 : shape.plain;
+}
+ORTHANT_HOST_DEVICE inline std::int64_t first_plain(const RotaryShape& shape) {
+  return shape.plain_last ? shape.head_dim - shape.plain : 0;
+}
+
 }  // namespace orthant

@@ -142,7 +142,8 @@ Attention::Attention(const Parameters& parameters, const PartPlace& place, const
   head_dim_ = head_dim_of(plan.settings());
   heads_ = out_.param().size[1] / head_dim_;
   kv_heads_ = k.param().size[0] / head_dim_;
-  rotary_ = rotary_shape(model, head_dim_);
+  rotary_ = rotary_shape(model, head_dim_, head_dim_ - rotary_channels_of(plan.settings()));
+  rotary_.plain_last = true;  // as published models have it
   norm_all_ = model.qk_norm_over == QkNormOver::all;
   eps_ = static_cast<float>(model.norm_eps);
   // Heads may be divided further in the core, where positions are then held together.

@@ -134,12 +134,13 @@ std::int64_t ConfigLink::our_integer(const char* key) {
   const Settings& s = config_->settings;
   const std::int64_t stated = std::get<std::int64_t>(our(key));
   const std::string name = key;
-  return name == "model.kv_heads"   ? kv_heads_of(s)
-         : name == "model.head_dim" ? head_dim_of(s)
-         : name == "model.d_ff"     ? d_ff_of(s)
-         : name == "moe.d_expert"   ? d_expert_of(s)
-         : name == "moe.d_shared"   ? d_shared_of(s)
-                                    : stated;
+  return name == "model.kv_heads"          ? kv_heads_of(s)
+         : name == "model.head_dim"        ? head_dim_of(s)
+         : name == "model.rotary_channels" ? rotary_channels_of(s)
+         : name == "model.d_ff"            ? d_ff_of(s)
+         : name == "moe.d_expert"          ? d_expert_of(s)
+         : name == "moe.d_shared"          ? d_shared_of(s)
+                                           : stated;
 }
 
 std::vector<std::string> ConfigLink::unsaid() {

@@ -240,8 +240,7 @@ void deepseek_v3(ConfigLink& c) {
   integer_by_class(c, "n_group", "moe.expert_groups", 8);
   integer_by_class(c, "topk_group", "moe.groups_per_token", 4);
   c.ours("moe.group_score", R"("top2_sum")");
-  c.ours("moe.router", R"("bias")");
-  c.ours("moe.score", R"("sigmoid")");
+  bias_gate(c);
 }
 
 // Greedy, or by groups of experts, of which the greatest probability counts.
@@ -284,6 +283,11 @@ std::span<const Family> families() {
       {"qwen2_moe", "Qwen2MoeForCausalLM", MoeNames::mlp, "shared_expert", qwen2_moe},
       {"deepseek_v3", "DeepseekV3ForCausalLM", MoeNames::mlp, "shared_experts", deepseek_v3},
       {"deepseek_v2", "DeepseekV2ForCausalLM", MoeNames::mlp, "shared_experts", deepseek_v2},
+      {"glm4_moe", "Glm4MoeForCausalLM", MoeNames::mlp, "shared_experts", glm4_moe},
+      {"dots1", "Dots1ForCausalLM", MoeNames::mlp, "shared_experts", dots1},
+      {"minimax_m2", "MiniMaxM2ForCausalLM", MoeNames::mixtral, "", minimax_m2, ".e_score_correction_bias"},
+      {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", MoeNames::mlp, "shared_experts", ernie4_5_moe,
+       ".moe_statics.e_score_correction_bias", true},
       {"gpt_oss", "GptOssForCausalLM", MoeNames::gpt_oss, "", gpt_oss},
       {"qwen3", "Qwen3ForCausalLM", MoeNames::none, "", qwen3},
       {"qwen2", "Qwen2ForCausalLM", MoeNames::none, "", qwen2},

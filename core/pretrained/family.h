@@ -26,6 +26,9 @@ struct Family {
   MoeNames names = MoeNames::none;
   std::string shared;  // "shared_expert", "shared_experts": what stands between mlp. and .gate_proj
   std::function<void(ConfigLink&)> state;
+  // The bias of a gate, behind the layer's name, [E], or [1, E].
+  std::string gate_bias = ".gate.e_score_correction_bias";
+  bool gate_bias_is_row = false;
 };
 
 // A model that several of them can say is written as the first.

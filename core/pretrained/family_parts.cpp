@@ -2,13 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "core/pretrained/rope_link.h"
-
 namespace orthant::family_parts {
 
 using Theirs = ConfigLink::Theirs;
 
-void transformer(ConfigLink& c, double theta, const char* activation) {
+void transformer(ConfigLink& c, double theta, const char* activation, const PartialRotary* part) {
   c.besides({"architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache", "auto_map",
              "_name_or_path", "bos_token_id", "eos_token_id", "pad_token_id", "max_position_embeddings",
              "output_attentions", "output_hidden_states", "return_dict", "pretraining_tp"});
@@ -25,7 +23,7 @@ void transformer(ConfigLink& c, double theta, const char* activation) {
   c.flag("tie_word_embeddings", "model.tie_embeddings", false);
   c.theirs("attention_dropout", 0.0);
   c.number("initializer_range", "model.init_std", 0.02);
-  link_rope(c, theta);
+  link_rope(c, theta, part);
 }
 
 void attention_bias(ConfigLink& c, bool missing) {
@@ -57,6 +55,11 @@ void routed(ConfigLink& c, const char* experts, const char* also) {
 void softmax_gate(ConfigLink& c) {
   c.ours("moe.router", R"("topk")");
   c.ours("moe.score", R"("softmax")");
+}
+
+void bias_gate(ConfigLink& c) {
+  c.ours("moe.router", R"("bias")");
+  c.ours("moe.score", R"("sigmoid")");
 }
 
 void integer_by_class(ConfigLink& c, const char* theirs, const char* ours, std::int64_t missing) {

@@ -107,7 +107,50 @@ std::optional<Theirs> scaling_object(ConfigLink& link) {
   return parameters.is_object() ? parameters : old.is_object() ? old : Theirs::object();
 }
 
-void read_rope(ConfigLink& link, double default_theta) {
+// How many channels of a head are rotated. inner: rope_parameters.partial_rotary_factor.
+void read_part(ConfigLink& link, const Theirs& inner, const PartialRotary* part) {
+  if (part == nullptr) {
+    if (!inner.is_null() && inner != 1.0) {
+      link.refuse(
+          fmt::format("rope_scaling.partial_rotary_factor = {}: this family rotates whole heads", inner.dump()));
+    }
+    return;
+  }
+  const Theirs outer = link.take("partial_rotary_factor");
+  const Theirs channels = part->channels_key == nullptr ? Theirs() : link.take(part->channels_key);
+  if (!inner.is_null() && !outer.is_null() && inner != outer) {
+    link.refuse("partial_rotary_factor says something else than rope_parameters.partial_rotary_factor");
+    return;
+  }
+  const Theirs head = link.take("head_dim"), width = link.take("hidden_size"), heads = link.take("num_attention_heads");
+  const auto whole = [](const Theirs& value) { return value.is_number_integer() && value.get<std::int64_t>() > 0; };
+  const std::int64_t head_dim = whole(head)                            ? head.get<std::int64_t>()
+                                : head.is_null() && part->head_dim > 0 ? part->head_dim
+                                : whole(width) && whole(heads) ? width.get<std::int64_t>() / heads.get<std::int64_t>()
+                                                               : 0;  // refused by its own key
+  const Theirs share = inner.is_null() ? outer : inner;
+  if (share.is_null() && whole(channels)) {
+    link.set("model.rotary_channels", channels.dump());
+  } else if (share.is_null() || share.is_number()) {
+    const double of = share.is_null() ? part->missing : share.get<double>();
+    const auto turned = static_cast<std::int64_t>(static_cast<double>(head_dim) * of);  // cut off, as the class does
+    if (!(of > 0 && of <= 1) || turned < 1) {
+      link.refuse(
+          fmt::format("partial_rotary_factor = {}: a part of {} channels was expected", share.dump(), head_dim));
+      return;
+    }
+    if (whole(channels) && channels != turned) {
+      link.refuse(fmt::format("{} = {}, but partial_rotary_factor = {} of {} channels", part->channels_key,
+                              channels.dump(), share.dump(), head_dim));
+      return;
+    }
+    link.set("model.rotary_channels", std::to_string(turned));
+  } else {
+    link.refuse(fmt::format("partial_rotary_factor = {}: a number was expected", share.dump()));
+  }
+}
+
+void read_rope(ConfigLink& link, double default_theta, const PartialRotary* part) {
   Theirs theta = link.take("rope_theta");
   const std::optional<Theirs> found = scaling_object(link);
   if (!found.has_value()) {
@@ -127,10 +170,7 @@ void read_rope(ConfigLink& link, double default_theta) {
     return;
   }
   link.set("model.rope_theta", toml_text(Value(theta.is_null() ? default_theta : theta.get<double>())));
-  const Theirs part = member("partial_rotary_factor");
-  if (!part.is_null() && part != 1.0) {
-    link.refuse(fmt::format("rope_scaling.partial_rotary_factor = {}: only whole heads are rotated here", part.dump()));
-  }
+  read_part(link, member("partial_rotary_factor"), part);
   const Theirs said = !member("rope_type").is_null() ? member("rope_type") : member("type");
   const std::string type = said.is_null() ? "default" : said.is_string() ? said.get<std::string>() : said.dump();
   if (type == "default") {
@@ -146,8 +186,23 @@ void read_rope(ConfigLink& link, double default_theta) {
   link.refuse(fmt::format("rope_scaling.rope_type = \"{}\": default, linear, llama3 and yarn are known", type));
 }
 
-void write_rope(ConfigLink& link) {
+void write_part(ConfigLink& link, const PartialRotary* part) {
+  const std::int64_t turned = link.our_integer("model.rotary_channels"), all = link.our_integer("model.head_dim");
+  if (part == nullptr) {
+    if (turned != all) {
+      link.refuse(fmt::format("model.rotary_channels = {}", turned));
+    }
+    return;
+  }
+  link.put("partial_rotary_factor", static_cast<double>(turned) / static_cast<double>(all));
+  if (part->channels_key != nullptr) {
+    link.put(part->channels_key, turned);
+  }
+}
+
+void write_rope(ConfigLink& link, const PartialRotary* part) {
   link.put("rope_theta", link.our_number("model.rope_theta"));
+  write_part(link, part);
   const std::string type = link.our_text("model.rope_scaling");
   if (type == "none") {
     return;
@@ -173,8 +228,8 @@ void write_rope(ConfigLink& link) {
 
 }  // namespace
 
-void link_rope(ConfigLink& link, double theta) {
-  link.reading() ? read_rope(link, theta) : write_rope(link);
+void link_rope(ConfigLink& link, double theta, const PartialRotary* part) {
+  link.reading() ? read_rope(link, theta, part) : write_rope(link, part);
 }
 
 }  // namespace orthant

@@ -143,8 +143,9 @@ std::vector<TensorPlace> tensor_places(const Family& family, const Settings& set
     const std::string layer = state.name.substr(std::string(gate_state_prefix).size());
     places.push_back({.ours = state.name,
                       .shape = {settings.moe.experts},
-                      .theirs = their_name(family, form, layer) + ".gate.e_score_correction_bias",
-                      .sizes = {settings.moe.experts}});
+                      .theirs = their_name(family, form, layer) + family.gate_bias,
+                      .sizes = family.gate_bias_is_row ? std::vector<std::int64_t>{1, settings.moe.experts}
+                                                       : std::vector<std::int64_t>{settings.moe.experts}});
   }
   return places;
 }

@@ -19,8 +19,6 @@
 namespace orthant {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 std::string metric_name(std::string_view key) {
   std::string name = "orthant_";
   for (const unsigned char c : key) {
@@ -37,7 +35,7 @@ std::string label(std::string_view name, std::string_view value) {
   return text + "\"";
 }
 
-void add(Samples& to, const std::string& name, const std::string& labels, const Json& value) {
+void add_sample(Samples& to, const std::string& name, const std::string& labels, const nlohmann::ordered_json& value) {
   if (value.is_number()) {
     to[fmt::format("{}{{{}}}", name, labels)] = value.get<double>();
   } else if (value.is_null()) {
@@ -70,23 +68,23 @@ double unix_time() {
 }  // namespace
 
 Samples prometheus_samples(const std::string& line, const std::string& run) {
-  const Json json = Json::parse(line, nullptr, false);
+  const nlohmann::ordered_json json = nlohmann::ordered_json::parse(line, nullptr, false);
   require(json.is_object(), "a line of metrics is no JSON object: {}", line);
   const std::string of_run = label("run", run);
   Samples samples;
   for (const auto& [key, value] : json.items()) {
     const std::string name = metric_name(key);
     if (!value.is_object()) {
-      add(samples, name, of_run, value);
+      add_sample(samples, name, of_run, value);
       continue;
     }
     for (const auto& [member, part] : value.items()) {
       if (!part.is_object()) {
-        add(samples, name, of_run + "," + label("of", member), part);
+        add_sample(samples, name, of_run + "," + label("of", member), part);
         continue;
       }
       for (const auto& [what, number] : part.items()) {
-        add(samples, metric_name(key + "_" + what), of_run + "," + label("layer", member), number);
+        add_sample(samples, metric_name(key + "_" + what), of_run + "," + label("layer", member), number);
       }
     }
   }

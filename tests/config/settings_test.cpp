@@ -86,6 +86,7 @@ norm_eps = 1e-6
 activation = "swiglu"
 positions = "learned"
 rope_theta = 500
+rotary_channels = 0
 rope_interleaved = false
 rope_scaling = "none"
 rope_factor = 1
@@ -343,8 +344,10 @@ group_score = "max"
                   "model.qk_nope_head_dim=0", "model.qk_rope_head_dim=0", "model.v_head_dim=0",
                   R"(model.rope_scaling="llama3")", "model.rope_beta_fast=32", "model.rope_beta_slow=1",
                   "model.rope_truncate=true", "model.rope_attention_factor=0", "model.rope_mscale=0",
-                  "model.rope_mscale_all_dim=0", "model.rope_low_freq_factor=2", "model.rope_high_freq_factor=3"})
+                  "model.rope_mscale_all_dim=0", "model.rope_low_freq_factor=2", "model.rope_high_freq_factor=3",
+                  "model.rotary_channels=4"})
           .settings;
+  EXPECT_EQ(rotary_channels_of(llama), 4);
   EXPECT_EQ(llama.model.rope_scaling, RopeScaling::llama3);
   EXPECT_EQ(llama.model.rope_low_freq_factor, 2);
   EXPECT_EQ(llama.model.rope_high_freq_factor, 3);

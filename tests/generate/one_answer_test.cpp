@@ -209,7 +209,8 @@ std::vector<Case> cases() {
     }
   }
   for (const std::string model :
-       {"llama", "mistral", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gpt_oss"}) {
+       {"llama", "mistral", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe",
+        "gpt_oss"}) {
     all.push_back({model + "_fp32", model, {}});
     all.push_back({model + "_bf16", model, {"run.dtype=\"bf16\""}});
   }

@@ -223,6 +223,11 @@ TEST(ModelGradient, ScaledRotation) {
                       "model.rope_original_positions=16", "model.rope_interleaved=true", "model.head_dim=8"});
 }
 
+TEST(ModelGradient, HeadsRotatedInPart) {
+  expect_differences({"moe.aux_loss=0", "moe.z_loss=0", "model.rotary_channels=6", "model.head_dim=8",
+                      "model.kv_heads=2", "model.qk_norm=true"});
+}
+
 TEST(ModelGradient, LatentAttention) {
   const Overrides latent = {"moe.aux_loss=0",
                             "moe.z_loss=0",

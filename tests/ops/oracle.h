@@ -86,8 +86,8 @@ inline void rotate(double* head, const RotaryShape& s, double position) {
     const double share = s.scaling.at_zero + s.scaling.by_frequency * own + s.scaling.by_pair * static_cast<double>(i);
     const double kept = std::min(1.0, std::max(0.0, share));
     const double angle = position * (kept * own + (1 - kept) * own / s.scaling.factor);
-    double &re = head[s.plain + (s.interleaved ? 2 * i : i)],
-           &im = head[s.plain + (s.interleaved ? 2 * i + 1 : i + pairs)];
+    double* turned = head + (s.plain_last ? 0 : s.plain);
+    double &re = turned[s.interleaved ? 2 * i : i], &im = turned[s.interleaved ? 2 * i + 1 : i + pairs];
     const double x = re, y = im;
     re = s.scaling.magnitude * (x * std::cos(angle) - y * std::sin(angle));
     im = s.scaling.magnitude * (x * std::sin(angle) + y * std::cos(angle));

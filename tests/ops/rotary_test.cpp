@@ -13,7 +13,8 @@ struct RotaryCase {
   RotaryScaling scaling = {};
   bool interleaved = false;
   std::int64_t plain = 0;
-  RotaryShape shape() const { return {heads, kv_heads, c, theta, scaling, interleaved, plain}; }
+  bool plain_last = false;
+  RotaryShape shape() const { return {heads, kv_heads, c, theta, scaling, interleaved, plain, plain_last}; }
 };
 // By pairs and by frequencies, each cut off at both ends.
 const RotaryScaling by_pair{.factor = 4, .at_zero = 1.2, .by_pair = -0.3, .magnitude = 1.1};
@@ -31,7 +32,11 @@ const RotaryCase cases[] = {{0, 2, 1, 4, 1e4, 5, DType::f32},
                             {11, 2, 1, 48, 1e4, 300, DType::f32, by_pair, true, 16},
                             {11, 2, 1, 48, 1e4, 300, DType::bf16, by_frequency, true, 16},
                             {40, 3, 0, 24, 1e4, 300, DType::bf16, {}, false, 8},
-                            {5, 1, 1, 6, 1e4, 9, DType::f32, {}, true, 6}};
+                            {5, 1, 1, 6, 1e4, 9, DType::f32, {}, true, 6},
+                            {9, 3, 1, 12, 500, 50, DType::f32, by_pair, false, 4, true},
+                            {11, 2, 1, 48, 1e4, 300, DType::f32, {}, true, 16, true},
+                            {40, 3, 1, 24, 1e4, 300, DType::bf16, {}, false, 8, true},
+                            {5, 1, 1, 6, 1e4, 9, DType::f32, {}, false, 6, true}};
 
 TEST(Rotary, Split) {
   on_every_device([](OpContext& ctx) {

@@ -188,7 +188,7 @@ const std::vector<Model>& table_models() {
       {"clipped_sgd", {R"(optimizer.name="sgd")", "optimizer.clip_grad_norm=0.05"}},
       {"few_tokens", {"data.sequence_length=8", "moe.experts=16", "moe.capacity_factor=1.0"}},  // experts without any
       {"few_kv_heads", {"model.kv_heads=2"}},
-      {"normed_heads", {"model.qk_norm=true", "model.head_dim=6", "model.kv_heads=2"}},
+      {"normed_heads", {"model.qk_norm=true", "model.head_dim=6", "model.kv_heads=2", "model.rotary_channels=4"}},
       {"norm_over_heads", {"model.qk_norm=true", R"(model.qk_norm_over="all")", "model.output_bias=true"}},
       {"deepseek", {R"(model.attention="latent")", "model.q_lora_rank=6",
                     "model.kv_lora_rank=5",        "model.qk_nope_head_dim=4",

@@ -26,9 +26,10 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
-const std::vector<std::string> families = {"deepseek_v2", "deepseek_v3",    "gpt_oss",         "llama", "mistral",
-                                           "mixtral",     "mixtral_packed", "olmoe",           "qwen2", "qwen2_moe",
-                                           "qwen3",       "qwen3_moe",      "qwen3_moe_packed"};
+const std::vector<std::string> families = {
+    "deepseek_v2", "deepseek_v3", "dots1",   "ernie4_5_moe", "glm4_moe",        "gpt_oss",
+    "llama",       "minimax_m2",  "mistral", "mixtral",      "mixtral_packed",  "olmoe",
+    "qwen2",       "qwen2_moe",   "qwen3",   "qwen3_moe",    "qwen3_moe_packed"};
 
 template <class T>
 std::vector<T> values(const SafetensorsReader& file, const std::string& name) {

@@ -58,6 +58,18 @@ MODELS["gpt_oss"] = (t.GptOssForCausalLM, t.GptOssConfig, dict(
     MOE, num_hidden_layers=3, head_dim=6, intermediate_size=10, num_local_experts=6, sliding_window=5,
     rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, factor=4.0, original_max_position_embeddings=16,
                          beta_fast=32.0, beta_slow=1.0, truncate=False)))
+BIASED = dict(MOE, intermediate_size=22, moe_intermediate_size=14, n_routed_experts=6, n_shared_experts=2,
+              first_k_dense_replace=1, num_experts_per_tok=3)
+MODELS["glm4_moe"] = (t.Glm4MoeForCausalLM, t.Glm4MoeConfig, dict(
+    BIASED, head_dim=12, attention_bias=True, use_qk_norm=True, partial_rotary_factor=0.5, routed_scaling_factor=1.5,
+    rope_parameters=dict(rope_type="default", rope_theta=1000000.0, partial_rotary_factor=0.5)))
+MODELS["dots1"] = (t.Dots1ForCausalLM, t.Dots1Config, dict(
+    BIASED, head_dim=6, norm_topk_prob=True, n_group=3, topk_group=2, routed_scaling_factor=2.5, sliding_window=None))
+MODELS["minimax_m2"] = (t.MiniMaxM2ForCausalLM, t.MiniMaxM2Config, dict(
+    MOE, head_dim=8, intermediate_size=10, num_local_experts=6, rotary_dim=4))
+MODELS["ernie4_5_moe"] = (t.Ernie4_5_MoeForCausalLM, t.Ernie4_5_MoeConfig, dict(
+    num_key_value_heads=2, head_dim=6, intermediate_size=22, moe_intermediate_size=14, moe_num_experts=6, moe_k=2,
+    moe_num_shared_experts=1, moe_layer_start_index=1))
 MODELS["llama_f16"] = MODELS["llama"]
 # Blocks of 32: both widths are multiples.
 MODELS["gpt_oss_mxfp4"] = (*MODELS["gpt_oss"][:2], dict(
@@ -74,7 +86,7 @@ def randomised(model):
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for name, tensor in list(model.named_parameters()) + list(model.named_buffers()):
-            if (tensor.dim() == 1 or name.endswith("_proj_bias")) and tensor.dtype == torch.float32 and "inv_freq" not in str(tensor):
+            if (tensor.dim() == 1 or name.endswith(("_proj_bias", "e_score_correction_bias"))) and tensor.dtype == torch.float32 and "inv_freq" not in str(tensor):
                 tensor.add_(0.1 * torch.randn(tensor.shape, generator=generator))
             if name.endswith("gate_up_proj") and model.config.model_type == "gpt_oss":
                 tensor.mul_(3)  # so that gpt-oss's activation is cut off somewhere

@@ -25,12 +25,12 @@ void rotate_pairs(T* to, const T* from, std::int64_t half, std::int64_t apart, c
 
 template <class T>
 void rotate_head(T* to, const T* from, const RotaryShape& shape, const float* cosine, const float* sine, float sign) {
-  const std::int64_t half = rotary_pairs(shape);
-  std::copy(from, from + shape.plain, to);
+  const std::int64_t half = rotary_pairs(shape), turned = first_rotated(shape), stays = first_plain(shape);
+  std::copy(from + stays, from + stays + shape.plain, to + stays);
   if (shape.interleaved) {
-    rotate_pairs<2>(to + shape.plain, from + shape.plain, half, 1, cosine, sine, sign);
+    rotate_pairs<2>(to + turned, from + turned, half, 1, cosine, sine, sign);
   } else {
-    rotate_pairs<1>(to + shape.plain, from + shape.plain, half, half, cosine, sine, sign);
+    rotate_pairs<1>(to + turned, from + turned, half, half, cosine, sine, sign);
   }
 }
 

@@ -19,6 +19,7 @@ struct Move {
   T *q, *k, *v, *joined;
   const std::int32_t* position;  // [rows]; null: no rotation
   std::int64_t rows, heads, kv_heads, c, plain;
+  std::int64_t first_rotated, first_plain;  // channels of a head
   double theta;
   RotaryScaling scaling;
   int rows_at_once;
@@ -97,10 +98,10 @@ __global__ void __launch_bounds__(rotary_threads) move_rotary(const Move<T> m) {
       T* const joined = m.joined + t * width;
       for (std::int64_t step = threadIdx.x; step < steps; step += rotary_threads) {
         // `part`: where column `column` of the joined row lies in q, k or v.
-        const std::int64_t column = step < turns ? step / steps_of_head * m.c + m.plain
-                                    : step < stays
-                                        ? (step - turns) / steps_of_plain * m.c + (step - turns) % steps_of_plain * N
-                                        : turned * m.c + (step - stays) * N;
+        const std::int64_t column =
+            step < turns   ? step / steps_of_head * m.c + m.first_rotated
+            : step < stays ? (step - turns) / steps_of_plain * m.c + m.first_plain + (step - turns) % steps_of_plain * N
+                           : turned * m.c + (step - stays) * N;
         T* const part = column < nq        ? m.q + t * nq + column
                         : column < nq + nk ? m.k + t * nk + column - nq
                                            : m.v + t * nk + column - nq - nk;
@@ -141,6 +142,8 @@ void run(CudaStream& stream, const Tensor& q, const Tensor& k, const Tensor& v, 
                        shape.kv_heads,
                        c,
                        shape.plain,
+                       first_rotated(shape),
+                       first_plain(shape),
                        shape.theta,
                        shape.scaling,
                        at_once};

@@ -39,7 +39,8 @@ struct RotaryShape {
   double theta = 10000;  // 0: no rotation, only the split
   RotaryScaling scaling = {};
   bool interleaved = false;  // pairs are the channels 2 i and 2 i + 1, else i and i + r / 2
-  std::int64_t plain = 0;    // the first so many channels of each head are not rotated
+  std::int64_t plain = 0;    // so many channels of each head are not rotated: the first ones,
+  bool plain_last = false;   // or the last
 };
 
 struct AdamW {

@@ -120,9 +120,9 @@ class Stream {
                              const Tensor& x, const Tensor& stats, const Tensor& weight, NormKind kind) = 0;
 
   // --- attention
-  // qkv [T, (h + 2 kv) c] -> q [T, h c], k, v [T, kv c]; the r = c - plain last channels of each head of q and k are
-  // rotated by position i32[T], pair i by the angle position * f, f = theta^(-2 i / r) where nothing scales it. h or kv
-  // may be 0, its tensors then undefined. Source: Su et al., "RoFormer".
+  // qkv [T, (h + 2 kv) c] -> q [T, h c], k, v [T, kv c]; the r = c - plain last channels of each head of q and k (with
+  // plain_last the first) are rotated by position i32[T], pair i by the angle position * f, f = theta^(-2 i / r) where
+  // nothing scales it. h or kv may be 0, its tensors then undefined. Source: Su et al., "RoFormer".
   virtual void split_rotary(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& qkv,
                             const Tensor& position, const RotaryShape& shape) = 0;
   virtual void merge_rotary_backward(const Tensor& dqkv, const Tensor& dq, const Tensor& dk, const Tensor& dv,

@@ -113,6 +113,7 @@ struct ModelSettings {
   Activation activation = Activation::gelu;
   Positions positions = Positions::rotary;
   double rope_theta = 10000;
+  std::int64_t rotary_channels = 0;  // of a head, the first; 0: all
   bool rope_interleaved = false;  // pairs are neighbouring channels (DeepSeek); else of both halves (Llama)
   RopeScaling rope_scaling = RopeScaling::none;
   double rope_factor = 1;                    // how many times as long sequences may be
@@ -231,6 +232,7 @@ struct Settings {
 // somebody chose, and a changed d_model changes what follows from it; everybody else asks here.
 std::int64_t kv_heads_of(const Settings& settings);
 std::int64_t head_dim_of(const Settings& settings);  // latent: of queries and keys
+std::int64_t rotary_channels_of(const Settings& settings);  // of a head of multi_head attention
 std::int64_t d_ff_of(const Settings& settings);
 std::int64_t d_expert_of(const Settings& settings);
 std::int64_t d_shared_of(const Settings& settings);
