@@ -144,7 +144,7 @@ void ernie4_5_moe(ConfigLink& c) {
   c.ours("moe.router", R"("bias")");
   c.ours("moe.score", R"("softmax")");
   if (!c.reading()) {
-    c.put("moe_layer_end_index", -1);
+    c.put("moe_layer_end_index", c.our_integer("model.layers") - 1);
     if (c.our_integer("moe.experts") == 0) {
       c.refuse("moe.experts = 0");
     }

@@ -130,7 +130,7 @@ void read_part(ConfigLink& link, const Theirs& inner, const PartialRotary* part)
                                                                : 0;  // refused by its own key
   const Theirs share = inner.is_null() ? outer : inner;
   if (share.is_null() && whole(channels)) {
-    link.set("model.rotary_channels", channels.dump());
+    link.set("model.rotary_channels", channels == head_dim ? "0" : channels.dump());
   } else if (share.is_null() || share.is_number()) {
     const double of = share.is_null() ? part->missing : share.get<double>();
     const auto turned = static_cast<std::int64_t>(static_cast<double>(head_dim) * of);  // cut off, as the class does
@@ -144,7 +144,7 @@ void read_part(ConfigLink& link, const Theirs& inner, const PartialRotary* part)
                               channels.dump(), share.dump(), head_dim));
       return;
     }
-    link.set("model.rotary_channels", std::to_string(turned));
+    link.set("model.rotary_channels", std::to_string(turned == head_dim ? 0 : turned));
   } else {
     link.refuse(fmt::format("partial_rotary_factor = {}: a number was expected", share.dump()));
   }
