@@ -27,6 +27,9 @@ void routed_layers(ConfigLink& c, const LayerDefaults& missing) {
   integer_by_class(c, "topk_group", "moe.groups_per_token", 1);
   c.ours("moe.group_score", R"("top2_sum")");
   bias_gate(c);
+  if (!c.reading() && c.our_integer("moe.shared_experts") == 0) {
+    c.refuse("moe.shared_experts = 0");  // the classes have a shared one always, and would make one of no width
+  }
 }
 
 // As Qwen's, but a window alone says that it is used: by the layers from max_window_layers on, or by layer_types.

@@ -189,8 +189,31 @@ TEST_F(Spoilt, RotaryPositionsThatAreNotUnderstoodAreRefused) {
   EXPECT_THAT(refused({{"rope_type", "linear"}, {"factor", "x"}}), HasSubstr("factor = \"x\": a number"));
   EXPECT_THAT(refused({{"rope_type", "linear"}, {"factor", 2.0}, {"truncate", true}}),
               HasSubstr("truncate = true: this key"));
-  EXPECT_THAT(refused({{"partial_rotary_factor", 0.5}}), HasSubstr("only whole heads are rotated"));
+  EXPECT_THAT(refused({{"partial_rotary_factor", 0.5}}), HasSubstr("this family rotates whole heads"));
   EXPECT_THAT(refused({{"rope_theta", "large"}}), HasSubstr("rope_theta = \"large\""));
+}
+
+TEST_F(Spoilt, PartsOfHeadsThatAreNotUnderstoodAreRefused) {
+  const auto refused = [&](const char* model, const json& changes) {
+    take(model);
+    change_config([&](json& config) { config.update(changes); });
+    return refusal();
+  };
+  EXPECT_THAT(refused("glm4_moe", {{"partial_rotary_factor", 0.25}}),
+              HasSubstr("says something else than rope_parameters.partial_rotary_factor"));
+  EXPECT_THAT(refused("glm4_moe", {{"partial_rotary_factor", 0.01}, {"rope_parameters", nullptr}}),
+              HasSubstr("partial_rotary_factor = 0.01: a part of 12 channels"));
+  EXPECT_THAT(refused("glm4_moe", {{"partial_rotary_factor", 2.0}, {"rope_parameters", nullptr}}),
+              HasSubstr("partial_rotary_factor = 2.0: a part of 12 channels"));
+  EXPECT_THAT(refused("glm4_moe", {{"partial_rotary_factor", 0.25}, {"rope_parameters", nullptr}}),
+              HasSubstr("rotary_channels: rotary positions turn pairs of a head's 12 channels, not 3"));
+  EXPECT_THAT(refused("minimax_m2", {{"rotary_dim", 6}}),
+              HasSubstr("rotary_dim = 6, but partial_rotary_factor = 0.5 of 8"));
+  EXPECT_THAT(refused("minimax_m2", {{"attn_type_list", {1, 0}}}), HasSubstr("attn_type_list holds 0"));
+  EXPECT_THAT(refused("dots1", {{"layer_types", nullptr}, {"sliding_window", 16}, {"max_window_layers", 1}}),
+              HasSubstr("sliding_window = 16 from layer 1 on"));
+  EXPECT_THAT(refused("ernie4_5_moe", {{"moe_layer_end_index", 0}}), HasSubstr("moe_layer_end_index = 0"));
+  EXPECT_THAT(refused("ernie4_5_moe", {{"use_bias", true}}), HasSubstr("use_bias = true: only false"));
 }
 
 TEST_F(Spoilt, AKeyThatIsMissingMeansWhatTransformersTakesForIt) {
