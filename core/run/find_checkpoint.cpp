@@ -4,12 +4,16 @@
 #include <orthant/error.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "core/base/output.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/model_folder.h"
 #include "core/run/resumable.h"
+#include "core/run/run_tokenizer.h"
+#include "core/run/saving.h"
+#include "core/run/starting_weights.h"
 #include "parallel/host_collectives.h"
 
 namespace orthant {
@@ -125,19 +129,32 @@ ResumeFrom resume_from(const std::string& resume) {
   return resume.starts_with(prefix) ? ResumeFrom{true, resume.substr(prefix.size())} : ResumeFrom{false, resume};
 }
 
-void check_resume(const std::string& resume, const std::filesystem::path& root) {
+void check_resume(const std::string& resume, const std::filesystem::path& root, const Settings& settings) {
   const auto [newest, path] = resume_from(resume);
   if (path.empty() || (newest && std::filesystem::exists(root))) {
     return;
   }
+  std::optional<CheckpointReader> reader;
   try {
-    CheckpointReader reader(path);
+    reader.emplace(path);
   } catch (const Error& error) {
     const std::string advice = run_folder_advice(path, root);
     if (!advice.empty()) {
       throw ConfigError(fmt::format("--resume {}: {}", path, advice));
     }
     throw ConfigError(fmt::format("--resume {}: it is no checkpoint that can be read: {}", path, error.what()));
+  }
+  const std::vector<std::string> names = reader->names();
+  if (std::any_of(names.begin(), names.end(), [](const std::string& name) { return name.starts_with("worker"); })) {
+    return;  // of independent workers: the ranks find out whose are whose
+  }
+  try {
+    check_resumed_weights(path, settings);
+    require_same_parameters(*reader, settings);
+    require_same_tokenizer(settings, run_of(path));
+  } catch (const Error& error) {
+    const std::string reason = error.what();
+    throw ConfigError(fmt::format("--resume {}{}", reason.starts_with(path) ? "" : path + ": ", reason));
   }
 }
 

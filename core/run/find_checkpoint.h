@@ -3,6 +3,7 @@
 
 #include <orthant/group.h>
 #include <orthant/ops.h>
+#include <orthant/settings.h>
 
 #include <filesystem>
 #include <string>
@@ -17,9 +18,10 @@ struct ResumeFrom {
 };
 ResumeFrom resume_from(const std::string& resume);
 
-// Refuses a checkpoint that --resume names and that is not there, or is none, before anything starts. (The newest
-// checkpoint of the run itself is looked for when it starts.) Errors: ConfigError.
-void check_resume(const std::string& resume, const std::filesystem::path& root);
+// Refuses a checkpoint that --resume names and that is not there, is none, or is of another model, optimizer or
+// tokenizer, before anything starts. (The newest checkpoint of the run itself is looked for when it starts.) Errors:
+// ConfigError.
+void check_resume(const std::string& resume, const std::filesystem::path& root, const Settings& settings);
 
 // Whether a run with this --resume starts fresh. Where `root` cannot be listed it does not: find_checkpoint will say
 // why.

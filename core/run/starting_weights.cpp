@@ -84,16 +84,19 @@ fs::path starting_checkpoint(const fs::path& from, const char* key) {
                                 hint_of_published(from)));
 }
 
-void check_starting_weights(const fs::path& checkpoint, const Settings& settings) {
-  const CheckpointReader reader(checkpoint);
+namespace {
+
+enum class NewAdapters { allowed, refused };
+
+Differences differences_of(const CheckpointReader& reader, const Settings& settings, NewAdapters new_adapters) {
   Differences differences;
   std::set<std::string> known;
   for (const LayerSpecs& layer : parameter_table(settings)) {
     for (const ParamSpec& spec : layer.params) {
       known.insert(spec.name);
       if (!reader.has(spec.name)) {
-        if (is_adapter(spec.name)) {
-          continue;  // new ones
+        if (is_adapter(spec.name) && new_adapters == NewAdapters::allowed) {
+          continue;
         }
         differences.add(fmt::format("it has no '{}'", spec.name));
       } else if (const Shape shape = reader.info(spec.name).shape; shape != spec.global) {
@@ -113,6 +116,14 @@ void check_starting_weights(const fs::path& checkpoint, const Settings& settings
                                   is_adapter(name) ? ": it is an adapter's, and [lora] names other ones" : ""));
     }
   }
+  return differences;
+}
+
+}  // namespace
+
+void check_starting_weights(const fs::path& checkpoint, const Settings& settings) {
+  const CheckpointReader reader(checkpoint);
+  Differences differences = differences_of(reader, settings, NewAdapters::allowed);
   if (const auto scale = scale_of(reader); scale.has_value() && settings.lora.rank > 0) {
     const double here = settings.lora.scale();
     if (std::abs(*scale - here) > 1e-9 * here) {
@@ -120,6 +131,10 @@ void check_starting_weights(const fs::path& checkpoint, const Settings& settings
     }
   }
   differences.throw_if_any(checkpoint);
+}
+
+void check_resumed_weights(const fs::path& checkpoint, const Settings& settings) {
+  differences_of(CheckpointReader(checkpoint), settings, NewAdapters::refused).throw_if_any(checkpoint);
 }
 
 void copy_origin(const fs::path& checkpoint, const fs::path& run) {

@@ -20,6 +20,9 @@ inline std::filesystem::path teacher_checkpoint(const Settings& settings) {
 // that have other sizes, or that the model does not have.
 void check_starting_weights(const std::filesystem::path& checkpoint, const Settings& settings);
 
+// The same of a run that goes on from it: its adapters must be there, and may count otherwise.
+void check_resumed_weights(const std::filesystem::path& checkpoint, const Settings& settings);
+
 // Of a run: what lies there travels with its weights.
 inline constexpr const char* pretrained_folder = "pretrained";
 

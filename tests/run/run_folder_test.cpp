@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/run/run_folder.h"
@@ -209,23 +210,27 @@ TEST_F(RunFolderTest, MetricsThatCannotBeReadAreNotTakenForNone) {
 }
 
 TEST_F(RunFolderTest, AFailureBeforeTheFirstStepLeavesAnEarlierRunWhereItIs) {
-  ASSERT_EQ(train({"run.name=\"other\"", "model.d_model=32"}).code, 0);
+  ASSERT_EQ(train({"run.name=\"other\""}).code, 0);
   ASSERT_EQ(train({}).code, 0);
+  std::fstream damaged(folder_.checkpoint(8, "other") / "rank_00000.safetensors",
+                       std::ios::in | std::ios::out | std::ios::binary);
+  damaged.seekp(-3, std::ios::end).put('\x55');
+  damaged.close();
   const std::string log = read_file(folder_.run() / "logs/rank_0.log");
   const std::string metrics_before = read_file(folder_.run() / "metrics.jsonl");
   const std::vector<std::string> from_other = {"--resume", folder_.checkpoint(8, "other").string(), "--max-restarts",
                                                "1"};
   std::vector<std::string> words = {"launch", "c.toml"};
   words.insert(words.end(), from_other.begin(), from_other.end());
-  const Result failed = folder_.orthant(words);  // of another model: the ranks find that out
+  const Result failed = folder_.orthant(words);  // the ranks find out that it is damaged
   EXPECT_EQ(failed.code, 1);
-  EXPECT_THAT(failed.error, HasSubstr("model or configuration differ"));
+  EXPECT_THAT(failed.error, HasSubstr("its checksum does not match"));
   EXPECT_THAT(failed.error, HasSubstr("it ended before its first step; an earlier run stays as it was in runs/r"));
   EXPECT_THAT(failed.error, HasSubstr("runs/r/logs.starting/rank_"));
   EXPECT_FALSE(fs::exists(folder_.run("r.1")));
   EXPECT_EQ(read_file(folder_.run() / "logs/rank_0.log"), log);
   EXPECT_EQ(read_file(folder_.run() / "metrics.jsonl"), metrics_before);
-  EXPECT_THAT(read_file(folder_.run() / "logs.starting/rank_0.log"), HasSubstr("model or configuration differ"));
+  EXPECT_THAT(read_file(folder_.run() / "logs.starting/rank_0.log"), HasSubstr("its checksum does not match"));
 
   // The next one does begin: each run has its own logs.
   ASSERT_EQ(train({"run.steps=2"}).code, 0);
