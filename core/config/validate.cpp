@@ -48,16 +48,33 @@ void check_graphs(const Config& config, Rules& rules) {
                "leave out graphs, or the [plugins.*] tables");
 }
 
-// What a kind of the catalogue refuses. The first line is the message, the rest the advice.
-template <class Check>
-void ask(Rules& rules, Check check) {
+// "optimizer 'lion' of plugin 'lion'".
+std::string kind_text(const Settings& s, const std::string& noun, const std::string& name) {
+  std::string plugin;
+  for (const Catalogue::Entry& entry : s.catalogue->entries(noun)) {
+    plugin = entry.name == name ? entry.plugin : plugin;
+  }
+  return fmt::format("{} '{}'{}", noun, name, plugin.empty() ? "" : fmt::format(" of plugin '{}'", plugin));
+}
+
+// What a kind of the catalogue, which `setting` names, refuses. The first line is the message, the rest the advice.
+template <class Noun, class Check>
+void ask(const Settings& s, const std::string& setting, const std::string& name, Rules& rules, Check check) {
+  const auto failed = [&](const std::string& reason) {
+    rules.expect(false, {setting}, fmt::format("{} fails in check(): {}", kind_text(s, Noun::noun, name), reason),
+                 "change " + setting);
+  };
   try {
-    check();
+    check(s.catalogue->get<Noun>(name));
   } catch (const SettingError& refused) {
     const std::string text = refused.what();
     const std::size_t end = std::min(text.find('\n'), text.size());
     rules.expect(false, {refused.setting()}, text.substr(0, end),
                  end < text.size() ? text.substr(end + 1) : "change " + refused.setting());
+  } catch (const std::exception& failure) {
+    failed(failure.what());
+  } catch (...) {
+    failed("it throws what is no std::exception");
   }
 }
 
@@ -94,10 +111,11 @@ void check_optimizer(const Settings& s, Rules& rules) {
                "write run.dtype = \"bf16\", or master_weights = \"fp32\"");
   // A plugin that was not asked may bring the name.
   if (s.catalogue->has<Optimizer>(o.name)) {
-    ask(rules, [&] { s.catalogue->get<Optimizer>(o.name).check(o); });
+    ask<Optimizer>(s, "optimizer.name", o.name, rules, [&](const Optimizer& kind) { kind.check(o); });
   }
   if (s.catalogue->has<LearningRate>(o.schedule) && rules.sound({"run.steps"})) {
-    ask(rules, [&] { s.catalogue->get<LearningRate>(o.schedule).check(o, s.run.steps); });
+    ask<LearningRate>(s, "optimizer.schedule", o.schedule, rules,
+                      [&](const LearningRate& kind) { kind.check(o, s.run.steps); });
   }
 }
 

@@ -124,15 +124,34 @@ void* create_object(const Module& module, const void* config) {
   return object;
 }
 
+// What a plugin's code throws, with its name; its refusals as they are.
+template <class Call>
+auto called(const Module& plugin, const char* what, Call call) {
+  const auto failed = [&](const std::string& reason) {
+    return ConfigError(
+        fmt::format("plugin '{}' ({}) fails in {}: {}", plugin.entry->name, plugin.file.string(), what, reason));
+  };
+  try {
+    return call();
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const std::exception& failure) {
+    throw failed(failure.what());
+  } catch (...) {
+    throw failed("it throws what is no std::exception");
+  }
+}
+
 std::vector<KeySpec> plugin_keys(const std::string& name, const std::string& configured_path) {
-  return create<Plugin>(find_module("plugin", name, configured_path))->keys();
+  const Module module = find_module("plugin", name, configured_path);
+  return called(module, "keys()", [&] { return create<Plugin>(module)->keys(); });
 }
 
 void add_plugin_kinds(const std::string& name, const std::string& configured_path, const Table& table,
                       Catalogue& catalogue) {
   const Module module = find_module("plugin", name, configured_path);
   try {
-    create<Plugin>(module)->add_to(catalogue, table);
+    called(module, "add_to()", [&] { create<Plugin>(module)->add_to(catalogue, table); });
   } catch (const ConfigError& refused) {
     if (name == module.entry->name) {
       throw;

@@ -127,6 +127,18 @@ TEST_F(PluginRefusals, WhatAPluginSaysInItsConstructorIsPassedOn) {
               AllOf(HasSubstr("plugin 'create_fails'"), HasSubstr("the accelerator it drives is not plugged in")));
 }
 
+TEST_F(PluginRefusals, WhatIsThrownWhileItIsLoadedComesWithItsName) {
+  const std::string path = fmt::format("path = \"{}\"\n", fixture("throws"));
+  EXPECT_THAT(refused("throws", path + "what = \"exception\"\n"),
+              AllOf(HasSubstr("plugin 'throws' ("), HasSubstr(") fails in add_to(): its kinds are not there")));
+  EXPECT_THAT(refused("throws", path + "what = \"number\"\n"),
+              AllOf(HasSubstr("plugin 'throws' ("), HasSubstr("fails in add_to(): it throws what is no")));
+  folder_.write("c.toml", tiny_config({1, 1}) + "[optimizer]\nname = \"sulky\"\n[plugins.throws]\n" + path);
+  const Result result = folder_.orthant({"train", "c.toml"});
+  EXPECT_EQ(result.code, 78) << result.output;
+  EXPECT_THAT(result.error, HasSubstr("optimizer 'sulky' of plugin 'throws' fails in check(): its check went wrong"));
+}
+
 TEST_F(PluginRefusals, AnUnknownKeyIsRefusedWithASuggestion) {
   folder_.write("c.toml", tiny_config({1, 1}) + "[plugins.template]\nfactr = 2.0\n");
   const Result result = folder_.orthant({"launch", "c.toml"});
