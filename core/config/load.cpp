@@ -44,6 +44,11 @@ bool plugin_name_ok(const std::string& name) {
   });
 }
 
+// Of a plugin's table, in which every key can be written without quotes, and `path` is the core's.
+bool key_name_ok(const std::string& name) {
+  return plugin_name_ok(name) && name != "path";
+}
+
 class Loader {
  public:
   Loader(const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds, const FurtherCheck& layout_check)
@@ -188,7 +193,11 @@ class Loader {
       const std::optional<std::vector<KeySpec>> keys = plugin_keys_(request_of(plugin));
       plugin.asked = keys.has_value();
       for (const KeySpec& spec : keys.value_or(std::vector<KeySpec>())) {
-        if (spec.name != "path") {  // the core's
+        if (!key_name_ok(spec.name)) {
+          report(plugin, fmt::format("the plugin declares the key {}, which cannot be one\nits author writes letters, "
+                                     "digits, '-' and '_'; 'path' is the core's key",
+                                     in_quotes(spec.name)));
+        } else {
           plugin.keys.push_back({spec, 0});
         }
       }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -20,6 +21,14 @@ std::string line(const std::string& key, const Table::Entry& entry) {
   std::replace_if(
       origin.begin(), origin.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   return fmt::format("{:<48} # {}\n", key + " = " + toml_text(entry.value), origin);
+}
+
+// As it is written: one that nobody declared, of a plugin that was not asked, may need quotes.
+std::string toml_key(const std::string& key) {
+  const bool bare = !key.empty() && std::all_of(key.begin(), key.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-';
+  });
+  return bare ? key : toml_text(Value(key));
 }
 
 Json to_json(const Value& value) {
@@ -106,7 +115,7 @@ std::string resolved_toml(const Config& config) {
   for (const PluginRequest& plugin : config.plugins) {
     text += fmt::format("[{}]\n", plugin.table.path());
     for (const auto& [name, entry] : plugin.table.entries()) {
-      text += line(name, entry);
+      text += line(toml_key(name), entry);
     }
     text += "\n";
   }

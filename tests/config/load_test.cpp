@@ -206,6 +206,18 @@ TEST_F(Load, AnAttentionOfAPluginIsNotToldOfSinksAndOfBlocksWithoutTheWindow) {
               HasSubstr("[model] full_attention_every: attention \"other\" takes no notice of it"));
 }
 
+TEST_F(Load, KeysOfAPluginThatCannotBeOnesAreRefused) {
+  for (const char* name : {"path", "a.b", "", "a b"}) {
+    const std::string file = folder_.write("main.toml", synthetic + "[plugins.odd]\n");
+    const std::string error = test::error_of([&] {
+      load_config(file, {}, [&](const PluginRequest&) {
+        return std::vector<KeySpec>{{.name = name, .default_value = false, .help = "Odd."}};
+      });
+    });
+    EXPECT_THAT(error, HasSubstr(fmt::format("[plugins.odd] the plugin declares the key '{}', which cannot be", name)));
+  }
+}
+
 TEST_F(Load, ThePluginIsAskedForItsKeysWithItsFinalPath) {
   folder_.write("base.toml", synthetic + "[plugins.data]\npath = \"old.so\"\n");
   const std::string file =

@@ -93,6 +93,19 @@ TEST(Resolved, EveryValueSaysWhereItComesFrom) {
   }
 }
 
+// Nobody has declared the keys of a plugin that was not asked.
+TEST(Resolved, KeysAreWrittenAsTheyWere) {
+  TemporaryFolder folder;
+  const std::string file =
+      folder.write("main.toml", "[data]\nsource = \"synthetic\"\n[plugins.foreign]\n\"a.b\" = 3\n\"c d\" = true\n");
+  const auto nobody = [](const PluginRequest&) -> std::optional<std::vector<KeySpec>> { return std::nullopt; };
+  const Config config = load_config(file, {}, nobody);
+  EXPECT_THAT(resolved_toml(config), HasSubstr("\"a.b\" = 3"));
+  const Config again = load_config(folder.write("again.toml", resolved_toml(config)), {}, nobody);
+  EXPECT_EQ(values(again), values(config));
+  EXPECT_EQ(again.plugins.at(0).table.integer("a.b"), 3);
+}
+
 TEST(Resolved, AFileNameCannotEndTheComment) {
   TemporaryFolder folder;
   const std::string file = folder.write("a\nb = 1 #.toml", "[data]\nsource = \"synthetic\"\n");
