@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/data/binary_files.h"
 #include "core/data/blended_source.h"
 #include "core/data/chat_source.h"
 #include "core/data/corpus.h"
@@ -97,6 +98,7 @@ class TextSource final : public Source {
  private:
   static void require_texts(const DataSettings& data) {
     require_files(data);
+    refuse_token_files(data.path);
     if (data.documents != Documents::stream && data.separator.empty()) {
       throw ConfigError("data.separator: documents need a separator between them, it is empty");
     }
@@ -239,6 +241,13 @@ std::vector<std::string> check_batch_source(const Settings& settings, bool may_w
   std::vector<std::string> notes = sequences == nullptr ? std::vector<std::string>() : sequences->notes();
   for (std::string& note : sets.notes()) {
     notes.push_back(std::move(note));
+  }
+  if (settings.data.source == "text") {
+    for (const std::vector<std::string>* paths : {&settings.data.path, &settings.data.validation_path}) {
+      for (std::string& note : notes_of_binary_files(*paths)) {
+        notes.push_back(std::move(note));
+      }
+    }
   }
   if (sequences != nullptr) {
     dealt(std::move(sequences), std::move(sets), settings);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/data/source.h"
+#include "core/data/token_file.h"
 #include "tests/data/temporary_folder.h"
 
 namespace orthant::stream_test {
@@ -156,6 +157,20 @@ TEST_F(Stream, TheShortestTextThatFits) {
   Settings s = settings({folder_.write("a", random_text(17))});
   s.data.validation_fraction = 0;
   EXPECT_EQ(make_batch_source(s)->train(0, 0, 8).token[0], static_cast<unsigned char>(random_text(1)[0]));
+}
+
+TEST_F(Stream, FilesThatAreNoTextAreRefusedOrToldOf) {
+  const std::string text = folder_.write("text", random_text(1000));
+  const std::string tokens = (folder_.path() / "text.tok").string();
+  prepare_byte_tokens({text}, "--", tokens);
+  EXPECT_THAT(error(settings({text, tokens})), HasSubstr("text.tok' is a token file, no text; write data.source"));
+  EXPECT_THAT(error(settings({folder_.write("a.idx", std::string("MMIDIDX\0\0", 9) + random_text(1000))})),
+              HasSubstr("index of a token file of Megatron-LM"));
+  const std::string model = folder_.write("a.model", std::string(300, 'm') + '\0' + std::string(700, 'm'));
+  EXPECT_THAT(check_batch_source(settings({folder_.write("plain", std::string(1000, 'x'))}), false),
+              testing::IsEmpty());
+  EXPECT_THAT(check_batch_source(settings({model}), false),
+              testing::ElementsAre(HasSubstr("a.model' seems to be no text: its byte 300 is zero")));
 }
 
 }  // namespace
