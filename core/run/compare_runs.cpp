@@ -158,19 +158,21 @@ std::vector<std::string> sets_of(const RunLines& run) {
 }
 
 // By its own name a set is the same text in both runs only where they were given the same.
-void add_sets(const RunLines& a, const RunLines& b, ComparedResults& results) {
-  const std::vector<std::string> before = sets_of(a), after = sets_of(b);
-  for (const std::string& name : before) {
-    if (std::find(after.begin(), after.end(), name) != after.end()) {
-      add_validation({"validation_losses", name}, a, b, results);
+void add_sets(const Input& a, const Input& b, const RunLines& before, const RunLines& after, ComparedResults& results) {
+  const std::vector<std::string> of_a = sets_of(before), of_b = sets_of(after);
+  for (const std::string& name : of_a) {
+    if (std::find(of_b.begin(), of_b.end(), name) != of_b.end()) {
+      add_validation({"validation_losses", name}, before, after, results);
     }
   }
-  if (before != after) {
+  if (of_a != of_b) {
+    const auto text = [](const std::vector<std::string>& names) {
+      return names.empty() ? std::string("none") : fmt::format("{}", fmt::join(names, ", "));
+    };
     results.notes.push_back(
-        fmt::format("the runs measure other validation sets: {} and {}; validation_loss may be of "
+        fmt::format("the validation sets of {} are {}, those of {} {}: validation_loss may be of "
                     "other texts",
-                    before.empty() ? "none by name" : fmt::format("{}", fmt::join(before, ", ")),
-                    after.empty() ? "none by name" : fmt::format("{}", fmt::join(after, ", "))));
+                    a.file.string(), text(of_a), b.file.string(), text(of_b)));
   }
 }
 
@@ -241,7 +243,7 @@ ComparedResults compare_runs(const Input& a, const Input& b, std::optional<long>
   add_speed("tokens_per_second", "slower", "faster", before, after, warmup, results);
   add_loss(before, after, results);
   add_validation({"validation_loss"}, before, after, results);
-  add_sets(before, after, results);
+  add_sets(a, b, before, after, results);
   if (results.rows.empty()) {
     throw ConfigError(
         fmt::format("{} and {} have nothing in common to compare: {}", a.file.string(), b.file.string(), expected));

@@ -80,6 +80,9 @@ TEST_F(ValidationSets, HaveTheLossOfOneRankInEveryLayout) {
       table("tensor", 2) + table("pipeline", 2) + table("data", 2, "zero = 2\n") + table("expert", 2)};
   for (const std::string& plugins : layouts) {
     for (const Overrides& more : {Overrides{}, Overrides{"batch.micro_batch=1"}}) {
+      if (more.empty() && plugins.find("interleaved") != std::string::npos) {
+        continue;  // it needs several micro-batches
+      }
       for (const Validation& other : validations(joined(sets, more), plugins)) {
         EXPECT_NEAR(other.loss, one.loss, 1e-6) << plugins;
         ASSERT_EQ(other.sets.size(), 2u);
@@ -103,6 +106,7 @@ TEST_F(ValidationSets, HaveTheLossOfARunThatHoldsTheFileOut) {
     test::OneRank rank(experiment(joined(model(), more)));
     return rank->trainer().validate_sets();
   };
+  std::vector<double> alone;
   for (const auto& [file, bytes] : {std::pair(long_, 300), std::pair(short_, 31)}) {
     const Validation set = untrained({"data.validation_path=" + file});
     const Validation held_out = untrained({fmt::format("data.path=[\"{}\", \"{}\"]", train_, file),
@@ -111,7 +115,12 @@ TEST_F(ValidationSets, HaveTheLossOfARunThatHoldsTheFileOut) {
     ASSERT_EQ(set.sets.size(), 1u);
     EXPECT_EQ(set.loss, set.sets[0].second);
     EXPECT_EQ(set.loss, held_out.loss) << file;
+    alone.push_back(set.loss);
   }
+  const Validation both = untrained({fmt::format("data.validation_path=[\"{}\", \"{}\"]", long_, short_)});
+  ASSERT_EQ(both.sets.size(), 2u);
+  EXPECT_EQ(both.sets[0].second, alone[0]);
+  EXPECT_EQ(both.sets[1].second, alone[1]);
 }
 
 // validation_loss stays that of what is held out where something is.

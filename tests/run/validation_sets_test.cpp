@@ -115,7 +115,7 @@ TEST_F(ValidationSetRun, WhatCannotBeMeasuredIsRefusedBeforeARankStarts) {
   folder_.write("sets/one.txt", "x\n\n\ny");
   const std::string one =
       refusal({"data.validation_path=[\"sets/wiki.txt\", \"sets/one.txt\"]", "data.documents=packed"});
-  EXPECT_THAT(one, AllOf(HasSubstr("--set:5:41: [data] validation_path: set 'one':"), HasSubstr("no document of two")));
+  EXPECT_THAT(one, AllOf(HasSubstr("--set:5:40: [data] validation_path: set 'one':"), HasSubstr("no document of two")));
   EXPECT_THAT(refusal({sets_, "data.validation_names=[\"a\", \"a\"]"}),
               HasSubstr("two validation sets are called 'a'"));
   EXPECT_THAT(refusal({sets_, "data.source=synthetic"}), HasSubstr("source \"synthetic\" reads no files"));
