@@ -4,6 +4,13 @@
 #include <iterator>
 
 namespace orthant::offload {
+namespace {
+
+bool alike(const ParamSpec& a, const ParamSpec& b) {
+  return a.decay == b.decay && a.lr_scale == b.lr_scale && a.frozen == b.frozen;
+}
+
+}  // namespace
 
 std::vector<std::vector<ExpertRun>> runs_of_experts(const ParamGroup& group) {
   std::vector<std::vector<ExpertRun>> experts;
@@ -18,9 +25,8 @@ std::vector<std::vector<ExpertRun>> runs_of_experts(const ParamGroup& group) {
       at = std::prev(numbers.end());
     }
     std::vector<ExpertRun>& runs = experts[static_cast<std::size_t>(at - numbers.begin())];
-    const bool joins = !runs.empty() && runs.back().elements.end() == p.begin &&
-                       group.params[runs.back().param].spec.decay == p.spec.decay;
-    if (joins) {
+    const bool follows = !runs.empty() && runs.back().elements.end() == p.begin;
+    if (follows && alike(group.params[runs.back().param].spec, p.spec)) {
       runs.back().elements.count += p.elements();
     } else {
       runs.push_back({{p.begin, p.elements()}, i});

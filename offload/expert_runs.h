@@ -8,7 +8,7 @@
 
 namespace orthant::offload {
 
-// Elements of one expert that follow each other and decay alike.
+// Elements of one expert that follow each other, have one rate and one decay, and train or are frozen.
 struct ExpertRun {
   ParamGroup::Run elements;  // of the whole group, not of what this rank owns
   std::size_t param = 0;     // of the group: the first that lies there

@@ -135,7 +135,7 @@ void OffloadKeeper::catch_up(Kept& of, std::size_t expert, Stream& s) {
     for (const PastStep& past : missed) {
       steps.push_back({.settings = settings_.optimizer,
                        .step = past.step,
-                       .lr = past.lr,
+                       .lr = past.lr * spec.lr_scale,
                        .weight_decay = spec.decay ? settings_.optimizer.weight_decay : 0.0,
                        .method = treatment.method,
                        .factor = {},
@@ -151,6 +151,9 @@ void OffloadKeeper::catch_up(Kept& of, std::size_t expert, Stream& s) {
     s.wait(lanes_->up->record());
   }
   of.lazy->caught_up(expert);
+    if (spec.frozen) {
+      continue;
+    }
 }
 
 }  // namespace orthant::offload

@@ -197,6 +197,7 @@ std::vector<LayerSpecs> parameter_table(const Settings& s) {
     table.front().params.front().layers.push_back(head.layer);
   }
   add_adapters(table, s);
+  set_rates(table, s.optimizer);
   freeze(table, s);
   return table;
 }

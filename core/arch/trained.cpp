@@ -73,6 +73,28 @@ void add_adapters(std::vector<LayerSpecs>& table, const Settings& settings) {
   table = std::move(all);
 }
 
+std::optional<std::size_t> rate_of(const OptimizerSettings& optimizer, const std::string& name) {
+  const auto first = std::find_if(optimizer.lr_of.begin(), optimizer.lr_of.end(),
+                                  [&](const std::string& pattern) { return matches(pattern, name); });
+  const auto at = static_cast<std::size_t>(first - optimizer.lr_of.begin());
+  // Lists of unlike lengths are refused, but not before everybody has looked.
+  return at < std::min(optimizer.lr_of.size(), optimizer.lr_scales.size()) ? std::optional(at) : std::nullopt;
+}
+
+void set_rates(std::vector<LayerSpecs>& table, const OptimizerSettings& optimizer) {
+  if (optimizer.lr_of.empty() && optimizer.no_decay.empty()) {
+    return;
+  }
+  for (LayerSpecs& layer : table) {
+    for (ParamSpec& spec : layer.params) {
+      if (const std::optional<std::size_t> at = rate_of(optimizer, spec.name)) {
+        spec.lr_scale = optimizer.lr_scales[*at];
+      }
+      spec.decay = spec.decay && !matches_any(optimizer.no_decay, spec.name);
+    }
+  }
+}
+
 void freeze(std::vector<LayerSpecs>& table, const Settings& settings) {
   const TrainSettings& train = settings.train;
   const LoraSettings& lora = settings.lora;

@@ -1,4 +1,4 @@
-// Which parameters train, and the adapters of [lora]: two matrices beside each one that they adapt.
+// Which parameters train, at which rates, and the adapters of [lora]: two matrices beside each one that they adapt.
 //
 // W [out, in] is used as W + alpha / rank * B A. Adapters are parameters like others. A [rank, in] is split as the
 // columns of W are, B [out, rank] as its rows. Where ranks split the other dimension of W, they hold the same A (or B),
@@ -6,6 +6,7 @@
 // checkpoints.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,10 @@ bool is_adapter(const std::string& name);
 
 // Marks what lora.targets names (ParamSpec::adapted), and puts its adapters behind its layer.
 void add_adapters(std::vector<LayerSpecs>& table, const Settings& settings);
+// Which of lr_of counts for a parameter: its number; nothing where none names it.
+std::optional<std::size_t> rate_of(const OptimizerSettings& optimizer, const std::string& name);
+// Sets ParamSpec::lr_scale of all, and takes the decay of what optimizer.no_decay names.
+void set_rates(std::vector<LayerSpecs>& table, const OptimizerSettings& optimizer);
 // Sets ParamSpec::frozen of all.
 void freeze(std::vector<LayerSpecs>& table, const Settings& settings);
 

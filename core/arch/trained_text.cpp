@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/arch/parameter_table.h"
+#include "core/arch/trained.h"
 
 namespace orthant {
 
@@ -49,6 +50,42 @@ std::vector<std::string> trained_text(const Settings& settings) {
   }
   for (const auto& [kind, count] : adapted) {
     lines.push_back(fmt::format("  {} of {}", count, kind));
+  }
+  return lines;
+}
+
+std::vector<std::string> rates_text(const Settings& settings) {
+  const OptimizerSettings& o = settings.optimizer;
+  if (o.lr_of.empty() && o.no_decay.empty()) {
+    return {};
+  }
+  std::vector<std::int64_t> elements(o.lr_of.size() + 1), parameters(o.lr_of.size() + 1);  // the last: without decay
+  const auto add = [&](std::size_t i, const ParamSpec& spec) {
+    elements[i] += spec.global.elements();
+    ++parameters[i];
+  };
+  for (const LayerSpecs& layer : parameter_table(settings)) {
+    for (const ParamSpec& spec : layer.params) {
+      if (spec.frozen) {
+        continue;
+      }
+      if (const std::optional<std::size_t> at = rate_of(o, spec.name)) {
+        add(*at, spec);
+      }
+      if (matches_any(o.no_decay, spec.name)) {
+        add(o.lr_of.size(), spec);
+      }
+    }
+  }
+  const auto counted = [&](std::size_t i) {
+    return fmt::format("{} parameter{}, {} elements", parameters[i], parameters[i] == 1 ? "" : "s", elements[i]);
+  };
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < o.lr_of.size(); ++i) {
+    lines.push_back(fmt::format("\"{}\" learns at {:g} times the rate: {}", o.lr_of[i], o.lr_scales.at(i), counted(i)));
+  }
+  if (!o.no_decay.empty()) {
+    lines.push_back("without decay besides norms and biases: " + counted(o.lr_of.size()));
   }
   return lines;
 }

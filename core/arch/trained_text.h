@@ -15,4 +15,7 @@ std::string kind_of_name(const std::string& name);
 // parameters (6 %)".
 std::vector<std::string> trained_text(const Settings& settings);
 
+// What optimizer.lr_of and no_decay make of how many parameters that train, a line each; empty where nobody wrote them.
+std::vector<std::string> rates_text(const Settings& settings);
+
 }  // namespace orthant

@@ -53,6 +53,20 @@ void expect_matches(const std::string& key, const std::vector<std::string>& patt
   }
 }
 
+// The first pattern that stands for a parameter counts, so one behind it that stands for no other does nothing.
+void expect_some_left(const std::vector<std::string>& patterns, const std::vector<std::string>& names) {
+  for (auto pattern = patterns.begin(); pattern != patterns.end(); ++pattern) {
+    const std::vector<std::string> earlier(patterns.begin(), pattern);
+    if (std::all_of(names.begin(), names.end(),
+                    [&](const std::string& name) { return !matches(*pattern, name) || matches_any(earlier, name); })) {
+      throw SettingError("optimizer.lr_of",
+                         fmt::format("optimizer.lr_of: \"{}\" names only parameters that patterns before it name, and "
+                                     "the first one counts\nwrite it before them, or leave it out",
+                                     *pattern));
+    }
+  }
+}
+
 void check_lora(const LoraSettings& lora) {
   if (lora.rank == 0) {
     if (!lora.targets.empty() || !lora.train_also.empty()) {
@@ -109,6 +123,9 @@ void check_trained(const Settings& settings) {
   expect_matches("train.train_only", settings.train.train_only, names, "parameter of this model");
   expect_matches("lora.targets", lora.targets, matrices, "matrix of this model that can have an adapter");
   expect_matches("lora.train_also", lora.train_also, base, "parameter of this model");
+  expect_matches("optimizer.lr_of", settings.optimizer.lr_of, names, "parameter of this model");
+  expect_matches("optimizer.no_decay", settings.optimizer.no_decay, names, "parameter of this model");
+  expect_some_left(settings.optimizer.lr_of, names);
   if (!any) {
     const bool by_freeze = !settings.train.freeze.empty();
     throw SettingError(by_freeze ? "train.freeze" : "train.train_only",

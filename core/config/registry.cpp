@@ -256,6 +256,16 @@ void declare_training(std::vector<CoreKey>& keys) {
                "weight_decay", [](auto& s) -> auto& { return s.optimizer.weight_decay; },
                "Decay of the weight matrices, per unit of learning rate."),
            0);
+  optimizer.key(
+      "lr_of", [](auto& s) -> auto& { return s.optimizer.lr_of; },
+      "Parameters with learning rates of their own, by name as in train.freeze: \"*.gate.weight\". Of several patterns "
+      "that name a parameter the first counts.");
+  optimizer.key(
+      "lr_scales", [](auto& s) -> auto& { return s.optimizer.lr_scales; },
+      "What lr is multiplied by for each pattern of lr_of, at every step; each above 0.");
+  optimizer.key(
+      "no_decay", [](auto& s) -> auto& { return s.optimizer.no_decay; },
+      "Matrices that do not decay, by name as in train.freeze; norms and biases never do.");
   at_least(optimizer.key(
                "clip_grad_norm", [](auto& s) -> auto& { return s.optimizer.clip_grad_norm; },
                "Largest norm of the whole gradient; 0: no clipping."),

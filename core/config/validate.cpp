@@ -78,6 +78,23 @@ void ask(const Settings& s, const std::string& setting, const std::string& name,
   }
 }
 
+void check_rates(const OptimizerSettings& o, Rules& rules) {
+  if (!rules.sound({"optimizer.lr_of", "optimizer.lr_scales"})) {
+    return;
+  }
+  rules.expect(
+      o.lr_of.size() == o.lr_scales.size(), {"optimizer.lr_scales", "optimizer.lr_of"},
+      fmt::format("[optimizer] lr_scales: {} numbers for {} patterns of lr_of", o.lr_scales.size(), o.lr_of.size()),
+      "write one number for each pattern of lr_of");
+  for (std::size_t i = 0; i < o.lr_scales.size(); ++i) {
+    const double scale = o.lr_scales[i];
+    if (!(positive_float(scale) && finite_float(scale) && finite_float(o.lr * scale))) {
+      rules.refuse("optimizer.lr_scales", i, fmt::format("[optimizer] lr_scales: {} is no factor of a rate", scale),
+                   scale == 0 ? "name in train.freeze what shall not learn" : "write a number above 0, such as 0.1");
+    }
+  }
+}
+
 void check_optimizer(const Settings& s, Rules& rules) {
   const OptimizerSettings& o = s.optimizer;
   const bool inside = std::all_of(o.betas.begin(), o.betas.end(), [](double beta) { return beta > 0 && beta < 1; });
@@ -94,6 +111,7 @@ void check_optimizer(const Settings& s, Rules& rules) {
                "write a number above 0");
   rules.expect(o.min_lr <= o.lr, {"optimizer.min_lr", "optimizer.lr"},
                fmt::format("[optimizer] min_lr: {} is above lr {}", o.min_lr, o.lr), "write at most lr");
+  check_rates(o, rules);
   rules.expect(
       !o.in_backward || o.clip_grad_norm == 0, {"optimizer.in_backward", "optimizer.clip_grad_norm"},
       fmt::format("[optimizer] in_backward: with clip_grad_norm = {} no layer can be updated before the norm of "

@@ -69,6 +69,7 @@ void run(const ConfigArguments& arguments, const PlanOptions& options) {
       options.routing.empty() ? 0 : recorded_share(options.routing, config.settings.moe.experts, expert_ranks(config));
   plan.classes = plan_classes(config, options.step - 1, recorded);
   plan.trained = trained_text(config.settings);
+  plan.rates = rates_text(config.settings);
   plan.peak_of_all = plan.trained.empty() ? 0 : peak_of_all(config, options.step - 1);
   write_output(options.json ? plan_json(plan) : plan_text(plan));
 }

@@ -112,6 +112,9 @@ std::string plan_json(const PlanOutput& plan) {
     json["trained"] = plan.trained;
     json["peak_if_all_trained_bytes"] = plan.peak_of_all;
   }
+  if (!plan.rates.empty()) {
+    json["rates"] = plan.rates;
+  }
   json["rank"] = plan.rank.rank;
   json["step"] = plan.step;
   json["parameters"] = params_json(plan.rank);

@@ -19,6 +19,7 @@ struct PlanOutput {
   // all trained without adapters.
   std::vector<std::string> trained;
   std::int64_t peak_of_all = 0;
+  std::vector<std::string> rates;  // rates_text
 };
 
 std::string plan_text(const PlanOutput& plan);

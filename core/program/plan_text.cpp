@@ -263,7 +263,8 @@ std::string plan_text(const PlanOutput& plan) {
   text += fmt::format("\nrank {} holds\n", plan.rank.rank) + params_text(plan.rank);
   text += "\nbytes of each rank\n" + classes_text(plan.classes);
   text += "\nwhat the peak is made of\n" + kinds_text(plan.classes) + elsewhere_text(plan.classes);
-  text += trained_lines(plan) + recomputed_text(plan.classes, plan.memory);
+  text += trained_lines(plan) + (plan.rates.empty() ? "" : fmt::format("\n{}\n", fmt::join(plan.rates, "\n"))) +
+          recomputed_text(plan.classes, plan.memory);
   text += fmt::format("\ncollectives of rank {} in step {}\n", plan.rank.rank, plan.step) + collectives_text(plan.rank);
   text +=
       "\nOf a step run without data: routing is assumed balanced where no other is named, sequences without padding. "

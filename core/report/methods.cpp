@@ -130,6 +130,12 @@ class Sentences {
         "The optimizer is {} with learning rate {} ({} schedule, {} warm-up steps, down to {})", get("optimizer.name"),
         get("optimizer.lr"), get("optimizer.schedule"), get("optimizer.warmup_steps"), get("optimizer.min_lr"));
     text += fmt::format(", betas {}, weight decay {}", get("optimizer.betas"), get("optimizer.weight_decay"));
+    if (const std::string of = get("optimizer.lr_of"); of != "(unstated)" && of != "[]") {
+      text += fmt::format(", learning rates of {} times {}", of, get("optimizer.lr_scales"));
+    }
+    if (const std::string none = get("optimizer.no_decay"); none != "(unstated)" && none != "[]") {
+      text += ", no decay of " + none;
+    }
     text += zero("optimizer.clip_grad_norm")
                 ? "; gradients are not clipped."
                 : "; the gradient's norm is clipped at " + get("optimizer.clip_grad_norm") + ".";

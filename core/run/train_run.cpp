@@ -89,8 +89,10 @@ class TrainingRun {
       start_.begin(log_);
       put("{} parameters on rank 0, {} ranks, steps {} to {}\n", trainer_.parameters().elements(), world_.size(),
           step_ + 1, settings_.run.steps);
-      for (const std::string& line : trained_text(settings_)) {
-        put("{}\n", line);
+      for (const auto& text : {trained_text(settings_), rates_text(settings_)}) {
+        for (const std::string& line : text) {
+          put("{}\n", line);
+        }
       }
       const bool wide = settings_.run.dtype == ComputeType::fp32;
       if (const std::string kernels = device_->kernels(wide ? DType::f32 : DType::bf16); !kernels.empty()) {

@@ -40,6 +40,8 @@ Config teacher_config(const Config& student) {
   theirs.batch = ours.batch;
   theirs.memory = ours.memory;
   theirs.optimizer = ours.optimizer;
+  theirs.optimizer.lr_of = theirs.optimizer.no_decay = {};  // names of our parameters
+  theirs.optimizer.lr_scales = {};
   theirs.train = {.from = "", .freeze = {"*"}, .train_only = {}};
   theirs.distil = {};
   teacher.plugins = student.plugins;

@@ -6,6 +6,7 @@
 
 #include "core/layers/parameter_state.h"
 #include "core/plan/keeper_chain.h"
+#include "core/layers/state_storage.h"
 #include "core/train/low_memory_update.h"
 
 namespace orthant {
@@ -48,15 +49,17 @@ std::vector<OptimizerStep::Part> OptimizerStep::parts_of(const ParamGroup& group
     if (p.spec.frozen) {
       continue;
     }
-    Part part{
-        .treatment = treatment_of(p.spec, plan_.settings()), .decay = p.spec.decay, .whole = whole_.find(group, p)};
+    Part part{.treatment = treatment_of(p.spec, plan_.settings()),
+              .decay = p.spec.decay,
+              .lr_scale = p.spec.lr_scale,
+              .whole = whole_.find(group, p)};
     const std::int64_t begin = std::max(p.begin, group.owned_begin);
     part.begin = begin - group.owned_begin;
     part.count = std::max<std::int64_t>(std::min(p.begin + p.elements(), owned_end) - begin, 0);
     Part* last = parts.empty() ? nullptr : &parts.back();
     const bool alike = last != nullptr && last->whole == nullptr && part.whole == nullptr &&
                        last->treatment == part.treatment && last->decay == part.decay &&
-                       last->begin + last->count == part.begin;
+                       last->lr_scale == part.lr_scale && last->begin + last->count == part.begin;
     if (alike && part.count > 0) {
       last->count += part.count;
     } else if (!alike && (part.count > 0 || part.whole != nullptr)) {
@@ -120,12 +123,14 @@ std::vector<ParamGroup::Run> due(std::int64_t begin, std::int64_t count, const s
 
 }  // namespace
 
-void OptimizerStep::update(ParamGroup& group, UpdateStep step, Stream& home) {
+void OptimizerStep::update(ParamGroup& group, const UpdateStep& step, Stream& home) {
   const std::vector<Part>& parts = parts_[static_cast<std::size_t>(group.id)];
   const auto step_of = [&](const Part& part) {
-    step.weight_decay = part.decay ? step.settings.weight_decay : 0.0;
-    step.method = part.treatment.method;
-    return step;
+    UpdateStep of = step;
+    of.lr = step.lr * part.lr_scale;
+    of.weight_decay = part.decay ? step.settings.weight_decay : 0.0;
+    of.method = part.treatment.method;
+    return of;
   };
   // Where ranks share a group out, what they prepare is gathered at once for all of its parameters.
   Tensor prepared;

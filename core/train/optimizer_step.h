@@ -40,6 +40,7 @@ class OptimizerStep {
     std::int64_t begin = 0, count = 0;  // of owned elements; count may be 0 where the parameter is wanted whole
     Treatment treatment;
     bool decay = true;
+    double lr_scale = 1;
     const WholeParameter* whole = nullptr;
   };
   // Of early updates on one stream.

@@ -150,6 +150,9 @@ betas = [0.8, 0.99]
 momentum = 0.7
 eps = 1e-9
 weight_decay = 0.2
+lr_of = ["*.w1.*", "lm_head.weight"]
+lr_scales = [0.5, 2]
+no_decay = ["lm_head.weight"]
 clip_grad_norm = 0
 in_backward = true
 schedule = "inverse_sqrt"
@@ -272,6 +275,9 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.optimizer.momentum, 0.7);
   EXPECT_EQ(s.optimizer.eps, 1e-9);
   EXPECT_EQ(s.optimizer.weight_decay, 0.2);
+  EXPECT_THAT(s.optimizer.lr_of, ElementsAre("*.w1.*", "lm_head.weight"));
+  EXPECT_THAT(s.optimizer.lr_scales, ElementsAre(0.5, 2));
+  EXPECT_THAT(s.optimizer.no_decay, ElementsAre("lm_head.weight"));
   EXPECT_EQ(s.optimizer.clip_grad_norm, 0);
   EXPECT_TRUE(s.optimizer.in_backward);
   EXPECT_EQ(s.optimizer.schedule, "inverse_sqrt");

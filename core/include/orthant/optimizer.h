@@ -49,7 +49,7 @@ struct Treatment {
 };
 
 // Elements that follow each other in the buffers of one group: of one parameter, or of neighbours that are treated
-// alike and decay alike.
+// alike, and have one rate and one decay.
 struct UpdateSlice {
   Tensor master;              // f32 [n]: the weights
   Tensor weight;              // compute dtype [n]: receives the new master; in fp32 it is master itself, and so it is
@@ -63,7 +63,7 @@ struct UpdateSlice {
 struct UpdateStep {
   const OptimizerSettings& settings;
   std::int64_t step = 0;    // from 0
-  double lr = 0;            // after warm-up and schedule
+  double lr = 0;            // after warm-up and schedule, times ParamSpec::lr_scale
   double weight_decay = 0;  // settings.weight_decay for matrices; 0 for norms and biases (ParamSpec::decay)
   int method = 0;           // Treatment::method
   Tensor factor;            // f32 [1]: gradients are multiplied by it (clipping); NaN where the step is not finite

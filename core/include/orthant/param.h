@@ -40,7 +40,9 @@ struct ParamSpec {
   std::vector<int> layers = {};  // that use it: 0 the embedding, 1 + block, blocks + 1 the head; two: tied; none: all
   Init init = Init::normal;
   float std = 0.02f;
-  bool decay = true;
+  bool decay = true;  // false for what optimizer.no_decay names: the core sets that
+  // What the learning rate is multiplied by (optimizer.lr_of). The core sets it.
+  double lr_scale = 1;
   // It keeps its value (train.freeze, [lora]): no update, no optimizer state, no part in norms. The core sets it.
   bool frozen = false;
   // Its product reads W + scale B A, with A and B parameters of their own ([lora]). The core sets it.
