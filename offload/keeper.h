@@ -152,6 +152,9 @@ class OffloadKeeper final : public Keeper {
   void refuse_lazy(const ParamGroup& group) const;
   void refuse_after_gate(const ParamGroup& group) const;
   UpdateSlice slice_of(Kept& of, const Treatment& treatment, const ParamGroup::Run& run) const;
+  Tensor state_of(Kept& of, const std::string& name, const ParamGroup::Run& run) const;
+  void replay(Kept& of, const UpdateSlice& slice, const ParamGroup::Run& run, std::span<const UpdateStep> missed,
+              Stream& home) const;
   void catch_up(Kept& of, std::size_t expert, Stream& s);
   void catch_up_all(Kept& of, Stream& s);
   void agree_on_chosen(Kept& of, Stream& s);

@@ -1,4 +1,6 @@
 // OffloadKeeper's updates of experts that are put off.
+#include <orthant/weight_average.h>
+
 #include <algorithm>
 
 #include "keeper.h"
@@ -106,16 +108,36 @@ UpdateSlice OffloadKeeper::slice_of(Kept& of, const Treatment& treatment, const 
     slice.weight = full_precision() ? slice.master : lanes_->device.host_empty(DType::bf16, {run.count});
   }
   for (const OptimizerState& spec : treatment.states) {
-    const auto state = std::find_if(group.states.begin(), group.states.end(),
-                                    [&](const ParamState& s) { return s.name == spec.name; });
-    const auto has = std::find_if(state->runs.begin(), state->runs.end(), [&](const ParamState::Run& r) {
-      return run.begin >= r.begin && run.end() <= r.begin + r.count;
-    });
-    const Tensor values =
-        on_host ? of.states[static_cast<std::size_t>(state - group.states.begin())].open() : state->values;
-    slice.state.push_back(values.slice(has->at + run.begin - has->begin, {run.count}));
+    slice.state.push_back(state_of(of, spec.name, run));
   }
   return slice;
+}
+
+Tensor OffloadKeeper::state_of(Kept& of, const std::string& name, const ParamGroup::Run& run) const {
+  const ParamGroup& group = *of.group;
+  const auto state =
+      std::find_if(group.states.begin(), group.states.end(), [&](const ParamState& s) { return s.name == name; });
+  const std::int64_t at = state->place(run.begin, run.count);
+  const Tensor values =
+      group.away.state ? of.states[static_cast<std::size_t>(state - group.states.begin())].open() : state->values;
+  return values.slice(at, {run.count});
+}
+
+// The average of the weights needs those of each step.
+void OffloadKeeper::replay(Kept& of, const UpdateSlice& slice, const ParamGroup::Run& run,
+                           std::span<const UpdateStep> missed, Stream& home) const {
+  const Optimizer& optimizer = settings_.catalogue->get<Optimizer>(settings_.optimizer.name);
+  if (settings_.optimizer.ema_decay == 0) {
+    optimizer.replay(slice, missed, home);
+    return;
+  }
+  const Tensor average = state_of(of, average_state, run);
+  const Tensor finite = slice.master.on_host() ? lanes_->device.host_empty(DType::f32, {1}) : empty(DType::f32, 1);
+  home.fill(finite, 1);
+  for (std::size_t i = 0; i < missed.size(); ++i) {
+    optimizer.replay(slice, missed.subspan(i, 1), home);
+    move_average(average, slice.master, finite, settings_.optimizer, missed[i].step, home);
+  }
 }
 
 // Replays what the expert has missed, and brings its weights where layers read them.
@@ -129,6 +151,9 @@ void OffloadKeeper::catch_up(Kept& of, std::size_t expert, Stream& s) {
   const Optimizer& optimizer = settings_.catalogue->get<Optimizer>(settings_.optimizer.name);
   for (const ExpertRun& run : of.lazy->runs(expert)) {
     const ParamSpec& spec = group.params[run.param].spec;
+    if (spec.frozen) {
+      continue;
+    }
     const Treatment treatment = optimizer.treatment(spec, settings_.optimizer);
     const UpdateSlice slice = slice_of(of, treatment, run.elements);
     std::vector<UpdateStep> steps;
@@ -141,7 +166,7 @@ void OffloadKeeper::catch_up(Kept& of, std::size_t expert, Stream& s) {
                        .factor = {},
                        .finite = {}});
     }
-    optimizer.replay(slice, steps, home);
+    replay(of, slice, run.elements, steps, home);
     if (group.away.state) {
       lanes_->up->wait(s.record());
       up(group.owned_weight.slice(run.elements.begin, {run.elements.count}), slice.weight, home.record());
@@ -151,9 +176,6 @@ void OffloadKeeper::catch_up(Kept& of, std::size_t expert, Stream& s) {
     s.wait(lanes_->up->record());
   }
   of.lazy->caught_up(expert);
-    if (spec.frozen) {
-      continue;
-    }
 }
 
 }  // namespace orthant::offload

@@ -105,6 +105,8 @@ class CheckpointReader {
   // Validates the manifest and the files' sizes; a file's checksum and header when it is first read from.
   // Errors: Error naming the file, what was expected and what was found; CheckpointUnreadable.
   explicit CheckpointReader(const std::filesystem::path& folder);
+  // The same, but `info` and `read` of NAME are those of prefix + NAME where there is such a tensor.
+  CheckpointReader(const std::filesystem::path& folder, std::string prefix);
   ~CheckpointReader();
   CheckpointReader(CheckpointReader&&) noexcept;
 
@@ -127,8 +129,10 @@ class CheckpointReader {
 
  private:
   const SafetensorsReader& file(std::size_t index) const;
+  std::string stored_name(const std::string& name) const;
 
   std::filesystem::path folder_;
+  std::string prefix_;
   std::unique_ptr<Manifest> manifest_;
   std::unique_ptr<std::mutex> mutex_;
   mutable std::vector<std::unique_ptr<SafetensorsReader>> files_;

@@ -24,8 +24,10 @@ MappedFile open_file(const std::filesystem::path& path) {
 
 }  // namespace
 
-CheckpointReader::CheckpointReader(const std::filesystem::path& folder)
-    : folder_(folder), mutex_(std::make_unique<std::mutex>()) {
+CheckpointReader::CheckpointReader(const std::filesystem::path& folder) : CheckpointReader(folder, "") {}
+
+CheckpointReader::CheckpointReader(const std::filesystem::path& folder, std::string prefix)
+    : folder_(folder), prefix_(std::move(prefix)), mutex_(std::make_unique<std::mutex>()) {
   const MappedFile json = open_file(folder / "manifest.json");
   manifest_ =
       std::make_unique<Manifest>(parse_manifest(json.bytes(), "checkpoint manifest '" + json.path().string() + "'"));
@@ -67,8 +69,12 @@ bool CheckpointReader::has(const std::string& name) const {
   return manifest_->tensors.contains(name);
 }
 
+std::string CheckpointReader::stored_name(const std::string& name) const {
+  return !prefix_.empty() && has(prefix_ + name) ? prefix_ + name : name;
+}
+
 CheckpointReader::TensorInfo CheckpointReader::info(const std::string& name) const {
-  const ManifestTensor& tensor = find(*manifest_, name, folder_);
+  const ManifestTensor& tensor = find(*manifest_, stored_name(name), folder_);
   return {tensor.dtype, tensor.shape};
 }
 
@@ -88,7 +94,7 @@ const SafetensorsReader& CheckpointReader::file(std::size_t index) const {
 
 void CheckpointReader::read(const std::string& name, const std::vector<std::int64_t>& offset,
                             const std::vector<std::int64_t>& size, void* out) const {
-  const ManifestTensor& tensor = find(*manifest_, name, folder_);
+  const ManifestTensor& tensor = find(*manifest_, stored_name(name), folder_);
   const Box wanted{offset, size};
   check_inside(wanted, tensor.shape, "checkpoint '" + folder_.string() + "', tensor '" + name + "'");
   for (const ManifestSlice& slice : tensor.slices) {

@@ -294,6 +294,11 @@ void declare_training(std::vector<CoreKey>& keys) {
       "state_dtype", [](auto& s) -> auto& { return s.optimizer.state_dtype; }, {"fp32", "8bit"},
       "How states of matrices are stored between updates. 8bit: in blocks of 32 columns, each with a scale; norms, "
       "biases and matrices with other rows keep fp32. Not with muon.");
+  at_least(optimizer.key(
+               "ema_decay", [](auto& s) -> auto& { return s.optimizer.ema_decay; },
+               "Decay of a moving average of the weights (below 1; 0.999, say), which --ema of export, eval, generate "
+               "and serve takes: step s, from 0, decays by (1 + s) / (10 + s) where that is less. 0: none."),
+           0);
 
   Declarer memory(keys, "memory");
   memory

@@ -247,7 +247,7 @@ Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, c
   if (options.length > 0) {
     overrides.push_back(fmt::format("data.sequence_length={}", options.length));
   }
-  const OpenedModel model(options.model, "eval", overrides, plugin_keys, plugin_kinds);
+  const OpenedModel model(options.model, "eval", overrides, plugin_keys, plugin_kinds, options.averages);
   const Settings& settings = model.config().settings;
   if (options.length > 0 && settings.model.positions == Positions::learned) {
     throw ConfigError(fmt::format("--length {}: the model has learned its positions, and has no others: leave it out",

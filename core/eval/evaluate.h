@@ -12,6 +12,7 @@ namespace orthant {
 
 struct EvalOptions {
   std::filesystem::path model;     // a run's folder, a checkpoint's, or a published model's
+  bool averages = false;           // the averages of the weights in their place (optimizer.ema_decay)
   std::vector<std::string> files;  // texts
   // JSON lines: {"context": T, "choices": [T, ...], "answer": i}, or {"prompt": T, "answer": T}; one kind in a file.
   std::vector<std::string> tasks;

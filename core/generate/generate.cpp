@@ -230,7 +230,7 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
     throw ConfigError("there is nothing to go on from: give --prompt TEXT, or --prompts FILE.jsonl");
   }
   check_sampling(o.sampling);
-  const OpenedModel model(o.model, "generate", o.overrides, plugin_keys, plugin_kinds);
+  const OpenedModel model(o.model, "generate", o.overrides, plugin_keys, plugin_kinds, o.averages);
   std::vector<PluginRequest> layout;
   int ranks = 1;
   if (!o.layout.empty()) {

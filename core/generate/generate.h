@@ -17,6 +17,7 @@ using RunRanks = std::function<void(const Config& config, int ranks, const std::
 
 struct GenerateOptions {
   std::filesystem::path model;       // a run's folder, a checkpoint's, or a published model's
+  bool averages = false;             // the averages of the weights in their place (optimizer.ema_decay)
   std::vector<std::string> prompts;  // texts
   std::vector<std::string> files;    // JSON lines: {"prompt": T}, or {"ids": [I, ...]}
   std::string tokenizer;             // a file, "bytes" or "none" (ids alone); empty: the model's own

@@ -1,5 +1,7 @@
 #include "core/layers/parameter_state.h"
 
+#include <orthant/weight_average.h>
+
 #include <algorithm>
 #include <cctype>
 
@@ -16,9 +18,10 @@ bool plain_name(const std::string& name) {
 void check_states(const std::vector<OptimizerState>& states, const std::string& optimizer,
                   const std::string& parameter) {
   for (auto state = states.begin(); state != states.end(); ++state) {
-    require(plain_name(state->name) && state->name != "weight",
-            "optimizer '{}' has a state '{}' of '{}': expected a name of letters, digits and '_', other than 'weight'",
-            optimizer, state->name, parameter);
+    require(plain_name(state->name) && state->name != "weight" && state->name != average_state,
+            "optimizer '{}' has a state '{}' of '{}': expected a name of letters, digits and '_', other than 'weight' "
+            "and '{}', which is the core's (optimizer.ema_decay)",
+            optimizer, state->name, parameter, average_state);
     require(std::none_of(states.begin(), state, [&](const OptimizerState& other) { return other.name == state->name; }),
             "optimizer '{}' has two states '{}' of '{}'", optimizer, state->name, parameter);
     require(state->dtype == DType::f32 || state->dtype == DType::bf16 || state->dtype == DType::f64,
@@ -80,7 +83,16 @@ Treatment treatment_of(const ParamSpec& spec, const Settings& settings) {
       "optimizer '{}' treats '{}' as a whole and says that it replays updates: one element's depends on others' there",
       settings.optimizer.name, spec.name);
   choose_codes(treatment, spec, settings);
+  if (settings.optimizer.ema_decay > 0) {
+    treatment.states.push_back({.name = average_state});  // f32: 8 bits would lose what a step adds
+  }
   return treatment;
+}
+
+std::span<const OptimizerState> own_states(const Treatment& treatment) {
+  const std::span<const OptimizerState> states = treatment.states;
+  const bool averaged = !states.empty() && states.back().name == average_state;
+  return states.first(states.size() - (averaged ? 1 : 0));
 }
 
 void lay_states(ParamGroup& group, const Settings& settings) {
@@ -110,6 +122,22 @@ void allocate_states(ParamGroup& group, Device& device, Stream& stream) {
     const bool coded = state.code != StateCode::none;
     state.values = device.empty(coded ? DType::u8 : state.dtype, {coded ? state.bytes() : state.elements});
     stream.fill(state.values, 0);
+  }
+}
+
+const ParamState* average_of(const ParamGroup& group) {
+  const auto found = std::find_if(group.states.begin(), group.states.end(),
+                                  [](const ParamState& state) { return state.name == average_state; });
+  return found == group.states.end() ? nullptr : &*found;
+}
+
+void start_averages(const ParamGroup& group, Stream& home) {
+  if (const ParamState* average = average_of(group)) {
+    for (const ParamState::Run& run : average->runs) {
+      const Tensor to = average->values.slice(run.at, {run.count}),
+                   weights = group.master.slice(run.begin, {run.count});
+      to.dtype() == weights.dtype() ? home.copy(to, weights) : home.cast(to, weights);
+    }
   }
 }
 

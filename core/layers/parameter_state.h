@@ -1,6 +1,7 @@
 // The optimizer's state of parameter groups: which names, for which elements.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,14 +15,22 @@ namespace orthant {
 // The optimizer that settings name. Errors: ConfigError where no plugin brings it.
 const Optimizer& optimizer_of(const Settings& settings);
 
-// What it says of a parameter, with the codes that these settings ask for (state_storage.h); of a frozen one nobody
-// asks it, and there is no state. Errors: Error naming the optimizer and what is wrong with its answer.
+// What it says of a parameter, with the codes that these settings ask for (state_storage.h), and behind its states that
+// of the weights' moving average where there is one (orthant/weight_average.h); of a frozen one nobody asks it, and
+// there is no state. Errors: Error naming the optimizer and what is wrong with its answer.
 Treatment treatment_of(const ParamSpec& spec, const Settings& settings);
+// Of its states those that the optimizer has asked for.
+std::span<const OptimizerState> own_states(const Treatment& treatment);
 
 // Names the states of what this rank owns of the group, without memory.
 void lay_states(ParamGroup& group, const Settings& settings);
 // Allocates them, and fills them with zeros.
 void allocate_states(ParamGroup& group, Device& device, Stream& stream);
+
+// The average of the weights of a group; null where it has none.
+const ParamState* average_of(const ParamGroup& group);
+// The averages begin as the weights. home: on which the group's state lives, which is acquired.
+void start_averages(const ParamGroup& group, Stream& home);
 
 // The state of this name that has owned elements [begin, begin + count). Errors: Error where there is none.
 const ParamState& state_of(const ParamGroup& group, const std::string& name, std::int64_t begin, std::int64_t count);

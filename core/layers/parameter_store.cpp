@@ -38,6 +38,7 @@ ParamStore::ParamStore(Plan& plan, Stream& stream, bool begin) : ParamStore(plan
     allocate(*group, plan, stream);
     if (begin) {
       initialise(*group, plan, stream);
+      start_averages(*group, stream);
     }
     plan.keepers().release(*group, Held::state, at);
   }
@@ -260,6 +261,7 @@ void ParamStore::refresh_weights(const Plan& plan, Change why, const HookContext
       } else if (group->owned_weight.data() != group->master.data()) {
         home.copy(group->owned_weight, group->master);
       }
+      plan.keepers().weight_ready(*group, why, at);
       plan.keepers().after_step(*group, why, at);
     });
   }

@@ -234,10 +234,14 @@ void KeeperChain::whole_grads(ParamGroup& group, const HookContext& at) {
   each("whole_grads", [&](Keeper& keeper) { keeper.whole_grads(group, home); });
 }
 
-void KeeperChain::after_step(ParamGroup& group, Change why, const HookContext& at) {
+void KeeperChain::weight_ready(ParamGroup& group, Change why, const HookContext& at) {
   const MemoryScope as(at.stream.device(), MemoryKind::weights);
   const HookContext home = on_stream(group.state_stream, at);
   each("weight_ready", [&](Keeper& keeper) { keeper.weight_ready(group, why, home); });
+}
+
+void KeeperChain::after_step(ParamGroup& group, Change why, const HookContext& at) {
+  const MemoryScope as(at.stream.device(), MemoryKind::weights);
   each("after_step", [&](Keeper& keeper) { keeper.after_step(group, why, at); });
 }
 

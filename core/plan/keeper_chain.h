@@ -43,7 +43,8 @@ class KeeperChain {
   void finish_sums(const HookContext& at);
   void whole_grads(ParamGroup& group, const HookContext& at);
   void settle(ParamGroup& group, bool keep, const HookContext& at);
-  // weight_ready of all keepers, then after_step of all.
+  void weight_ready(ParamGroup& group, Change why, const HookContext& at);
+  // Behind weight_ready.
   void after_step(ParamGroup& group, Change why, const HookContext& at);
   void finish_updates(const HookContext& at);
   std::int64_t disk_bytes() const;  // of all keepers

@@ -279,7 +279,7 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
   const RunSource source = find_run_source(options.run, "export");
   // The data may be gone by now, and nothing is read from it.
   const Config config = load_config(source.config.string(), {"data.source=\"synthetic\""}, plugin_keys, plugin_kinds);
-  const CheckpointReader reader(source.checkpoint);
+  const CheckpointReader reader = weights_reader(source.checkpoint, options.averages);
   const fs::path run_folder = source.config.parent_path();
   require_same_run(source.checkpoint, reader.state(), run_folder, ids_in(run_folder).run);
   const std::optional<Origin> origin = origin_of(run_folder);

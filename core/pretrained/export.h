@@ -21,6 +21,7 @@ struct ExportOptions {
   std::filesystem::path run;        // a run's folder (its newest checkpoint), or a checkpoint's folder in one
   std::filesystem::path output;     // to be made
   std::optional<DType> dtype = {};  // of the weights: f32 or bf16; nothing: as the run's origin has them, else f32
+  bool averages = false;            // of the weights, in their place (optimizer.ema_decay)
   bool adapter = false;  // the adapters of [lora] alone, as peft reads them; else they are added to the weights
   bool replace_existing = false;  // write into `output` even where that holds files already
 };

@@ -7,6 +7,7 @@
 #include "core/pretrained/receipt.h"
 #include "core/pretrained/run_source.h"
 #include "core/run/run_tokenizer.h"
+#include "core/run/saving.h"
 #include "core/run/starting_weights.h"
 
 namespace orthant {
@@ -31,9 +32,15 @@ void tell_what_changed(const Config& here, const Config& trained) {
 }  // namespace
 
 OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::vector<std::string>& overrides,
-                         const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
+                         const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds, bool averages) {
   fs::path run = source;
   if (is_published(source)) {
+    if (averages) {
+      throw ConfigError(
+          fmt::format("--ema: '{}' is a published model's folder, which has one set of weights: leave "
+                      "--ema out, or give a run's folder",
+                      source.string()));
+    }
     imported_ = std::make_unique<ScratchFolder>();
     run = imported_->path() / "run";
     import_model({.source = source,
@@ -49,12 +56,12 @@ OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::ve
     say("orthant: warning: checkpoint passed over: {}", reason);
   }
   if (imported_ == nullptr) {
-    say("orthant: note: reads {}", checkpoint_.string());
+    say("orthant: note: reads {}{}", averages ? "the averages of the weights in " : "", checkpoint_.string());
   }
   std::vector<std::string> all = {"data.source=\"synthetic\""};
   all.insert(all.end(), overrides.begin(), overrides.end());
   config_ = load_config(found.config.string(), all, plugin_keys, plugin_kinds);
-  reader_ = std::make_unique<CheckpointReader>(checkpoint_);
+  reader_ = std::make_unique<CheckpointReader>(weights_reader(checkpoint_, averages));
   if (!overrides.empty()) {
     if (config_.settings.model.positions != Positions::learned) {  // their number goes with the window asked for
       check_starting_weights(checkpoint_, config_.settings);

@@ -15,10 +15,12 @@ namespace orthant {
 class OpenedModel {
  public:
   // what: the verb of the command, for messages. A published model is imported into a folder for temporary files, which
-  // goes with this. overrides: of the run's configuration. Nothing is read from the run's data.
-  // Errors: those of find_run_source, load_config and import_model.
+  // goes with this. overrides: of the run's configuration. averages: the averages of the weights in their place
+  // (weights_reader). Nothing is read from the run's data.
+  // Errors: those of find_run_source, load_config, import_model and weights_reader; ConfigError for averages of a
+  // published model.
   OpenedModel(const std::filesystem::path& source, const char* what, const std::vector<std::string>& overrides,
-              const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds);
+              const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds, bool averages = false);
 
   const Config& config() const { return config_; }
   const std::filesystem::path& checkpoint() const { return checkpoint_; }

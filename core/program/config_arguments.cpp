@@ -42,6 +42,10 @@ void add_latent_memory(CLI::App& command, std::int64_t& bytes) {
       ->type_name("SIZE");
 }
 
+void add_averages(CLI::App& command, bool& averages) {
+  command.add_flag("--ema", averages, "Take the moving averages of the weights, which optimizer.ema_decay keeps");
+}
+
 std::string how_to_train(const std::filesystem::path& run) {
   return fmt::format("{}: extend it, and say [train] from = \"{}\"", (run / "model.toml").string(),
                      std::filesystem::absolute(run).lexically_normal().string());  // in a file it is relative to that

@@ -85,6 +85,7 @@ void add_eval_command(CLI::App& app, int& exit_code) {
   command->add_option("--tokenizer", o->tokenizer, "A tokenizer.json, a .model or \"bytes\"; else the model's own");
   command->add_option("--length", o->length, "Tokens of a window; without it the run's data.sequence_length")
       ->check(CLI::Range(1, 1 << 24));
+  add_averages(*command, o->averages);
   command->add_option("--threads", o->threads, "Threads of the CPU")->check(CLI::Range(1, 4096));
   command->add_option("--set", o->overrides, "A key of the run's configuration, as for train")->allow_extra_args(false);
   command->add_flag("--json", *json, "Print JSON");

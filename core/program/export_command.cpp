@@ -1,4 +1,5 @@
-// orthant export RUN -o DIR [--dtype fp32|bf16] [--adapter] [--force]: the weights of a run as transformers reads them.
+// orthant export RUN -o DIR [--dtype fp32|bf16] [--adapter] [--ema] [--force]: the weights of a run as transformers
+// reads them.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -16,8 +17,9 @@ void print(const ExportOptions& options, const ExportResult& result) {
   for (const std::string& reason : result.passed_over) {
     say("orthant: warning: checkpoint passed over: {}", reason);
   }
-  put("{}: {} parameters in {} after step {}, model type {}, from {}\n", options.output.string(), result.parameters,
-      result.dtypes, result.step, result.model_type, result.checkpoint.string());
+  put("{}: {} parameters in {} after step {}, model type {}, from {}{}\n", options.output.string(), result.parameters,
+      result.dtypes, result.step, result.model_type, options.averages ? "the averages of the weights in " : "",
+      result.checkpoint.string());
   for (const std::string& note : result.notes) {
     put("  note: {}\n", note);
   }
@@ -39,6 +41,7 @@ void add_export_command(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"fp32", "bf16"}));
   command->add_flag("--adapter", options->adapter,
                     "Write the adapters of [lora] alone, as peft reads them; without it they are added to the weights");
+  add_averages(*command, options->averages);
   command->add_flag("--force", options->replace_existing, "Replace the model in a folder that holds files already");
   command->callback([options, dtype, &exit_code] {
     if (!dtype->empty()) {

@@ -86,6 +86,7 @@ void add_generate_command(CLI::App& app, int& exit_code) {
                     "Compare with training's forward pass, bit by bit; exit 1 where they differ");
   command->add_option("--tokenizer", o->tokenizer,
                       "A tokenizer.json, a .model, \"bytes\", or \"none\": ids alone; else the model's own");
+  add_averages(*command, o->averages);
   command->add_option("--threads", o->threads, "Threads of the CPU")->check(CLI::Range(1, 4096));
   add_latent_memory(*command, o->latent_room);
   command->add_option("--set", o->overrides, "A key of the run's configuration, as for train")->allow_extra_args(false);

@@ -171,7 +171,7 @@ std::optional<int> arrange_ranks(GenerateOptions& o, bool processes) {
   if (!processes) {
     return {};
   }
-  const OpenedModel model(o.model, "generate", o.overrides, keys_of_plugin, kinds_of_plugin);
+  const OpenedModel model(o.model, "generate", o.overrides, keys_of_plugin, kinds_of_plugin, o.averages);
   const std::string& communicator = model.config().settings.run.communicator;
   if (communicator == "mpi") {
     throw ConfigError(

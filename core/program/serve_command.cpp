@@ -43,6 +43,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
       ->excludes(token);
   command->add_option("--model-name", o->name, "What clients call the model; without it the folder's name");
   command->add_option("--tokenizer", o->tokenizer, "A tokenizer.json, a .model or \"bytes\"; else the model's own");
+  add_averages(*command, o->averages);
   command->add_option("--threads", o->threads, "Threads of the CPU")->check(CLI::Range(1, 4096));
   add_latent_memory(*command, o->latent_room);
   command->add_option("--set", o->overrides, "A key of the run's configuration, as for train")->allow_extra_args(false);

@@ -136,6 +136,9 @@ class Sentences {
     if (const std::string none = get("optimizer.no_decay"); none != "(unstated)" && none != "[]") {
       text += ", no decay of " + none;
     }
+    if (!zero("optimizer.ema_decay")) {
+      text += ", averages of the weights with decay " + get("optimizer.ema_decay");
+    }
     text += zero("optimizer.clip_grad_norm")
                 ? "; gradients are not clipped."
                 : "; the gradient's norm is clipped at " + get("optimizer.clip_grad_norm") + ".";

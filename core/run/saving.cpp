@@ -1,6 +1,7 @@
 #include "core/run/saving.h"
 
 #include <orthant/gate.h>
+#include <orthant/weight_average.h>
 
 #include <algorithm>
 #include <optional>
@@ -18,6 +19,11 @@
 
 namespace orthant {
 namespace {
+
+// As the first worker has it.
+std::string own_name(const std::string& name) {
+  return name.substr(name.starts_with("worker") ? name.find('/') + 1 : 0);
+}
 
 std::string name_in_checkpoint(const std::string& state, const std::string& parameter) {
   return fmt::format("{}{}/{}", state.starts_with("plugins/") ? "" : "optimizer/", state, parameter);
@@ -101,6 +107,26 @@ std::string refusal_of(const std::function<void()>& before_commit, const SavingR
 
 }  // namespace
 
+bool has_averages(const CheckpointReader& reader) {
+  const std::vector<std::string> names = reader.names();
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return own_name(name).starts_with(averages_prefix); });
+}
+
+CheckpointReader weights_reader(const std::filesystem::path& checkpoint, bool averages) {
+  if (!averages) {
+    return CheckpointReader(checkpoint);
+  }
+  CheckpointReader reader(checkpoint, averages_prefix);
+  if (!has_averages(reader)) {
+    throw ConfigError(
+        fmt::format("--ema: {} has no averages of the weights: leave --ema out, or go on training with "
+                    "optimizer.ema_decay = 0.999, say (--resume auto --set optimizer.ema_decay=0.999)",
+                    checkpoint.string()));
+  }
+  return reader;
+}
+
 bool is_parameter_name(const std::string& name) {
   return !name.starts_with("optimizer/") && !name.starts_with("plugins/") && !name.starts_with("worker") &&
          !name.starts_with(gate_state_prefix);
@@ -155,17 +181,21 @@ namespace {
 
 enum class Loaded { everything, weights };
 
-// home: on which the group's state lives.
+// home: on which the group's state lives. An average begins as the weight where it is not to be read.
 void load_group(const CheckpointReader& reader, ParamGroup& group, const Plan& plan, Stream& home, Loaded what) {
   const int worker = plan.mesh().worker();
   std::vector<std::byte> host;
   for (const Param& p : group.params) {
     for (const StatePiece& part : state_pieces(group, p)) {
-      if (part.state.starts_with("plugins/") || (what == Loaded::weights && !part.state.empty())) {
+      const bool average = part.state == average_state;
+      if (part.state.starts_with("plugins/") || (what == Loaded::weights && !part.state.empty() && !average)) {
         continue;  // load_plugin_states
       }
       SliceMeta meta = slice_of(part, p);
       meta.name = name_for_worker(reader, worker, meta.name);
+      if (average && (what == Loaded::weights || !reader.has(meta.name))) {
+        meta.name = name_for_worker(reader, worker, p.spec.name);
+      }
       if (what == Loaded::weights && is_adapter(p.spec.name) && !reader.has(meta.name)) {
         continue;  // a new one keeps its initial values
       }
@@ -182,6 +212,19 @@ void load_group(const CheckpointReader& reader, ParamGroup& group, const Plan& p
   }
 }
 
+void note_averages(const CheckpointReader& reader, const Settings& settings, std::set<std::string>& notes) {
+  const bool wanted = settings.optimizer.ema_decay > 0;
+  if (wanted && !has_averages(reader)) {
+    notes.insert(fmt::format(
+        "the checkpoint of step {} has no averages of the weights: they begin as its weights (optimizer.ema_decay)",
+        reader.step()));
+  } else if (!wanted && has_averages(reader)) {
+    notes.insert(fmt::format(
+        "the averages of the weights in the checkpoint of step {} are left out: optimizer.ema_decay is 0 here",
+        reader.step()));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> load_checkpoint(const CheckpointReader& reader, const Plan& plan, ParamStore& store,
@@ -195,6 +238,7 @@ std::vector<std::string> load_checkpoint(const CheckpointReader& reader, const P
   }
   load_gate_states(reader, plan, store, stream);
   note_unknown_states(reader, store, notes);
+  note_averages(reader, plan.settings(), notes);
   store.refresh_weights(plan, Change::loaded, at);
   return {notes.begin(), notes.end()};
 }
@@ -214,6 +258,7 @@ void require_same_parameters(const CheckpointReader& reader, const Settings& set
   for (const LayerSpecs& layer : parameter_table(settings)) {
     for (const ParamSpec& spec : layer.params) {
       known.insert(spec.name);
+      known.insert(averages_prefix + spec.name);  // load_checkpoint says what becomes of it
       for (const OptimizerState& state : treatment_of(spec, settings).states) {
         known.insert(name_in_checkpoint(state.name, spec.name));
       }
@@ -223,7 +268,7 @@ void require_same_parameters(const CheckpointReader& reader, const Settings& set
     known.insert(state.name);
   }
   for (const std::string& name : reader.names()) {
-    const std::string own = name.substr(name.starts_with("worker") ? name.find('/') + 1 : 0);
+    const std::string own = own_name(name);
     require(
         own.starts_with("plugins/") || known.contains(own),
         "the checkpoint of step {} has '{}', which this model with optimizer \"{}\" has not: go on with the settings "

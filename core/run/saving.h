@@ -26,6 +26,13 @@ struct SavingRanks {
   double disk_timeout_seconds = 1800;
 };
 
+// What stands before a parameter's name where a checkpoint has the average of its values (orthant/weight_average.h).
+inline constexpr const char* averages_prefix = "optimizer/ema/";
+bool has_averages(const CheckpointReader& reader);
+// A reader of the averages in the place of the weights; what is frozen has none, and its weights are read. averages
+// false: of the weights. Errors: ConfigError for a checkpoint without averages; those of CheckpointReader.
+CheckpointReader weights_reader(const std::filesystem::path& checkpoint, bool averages);
+
 // Whether a tensor of a checkpoint is a parameter of the first worker, not what else is kept with it.
 bool is_parameter_name(const std::string& name);
 
@@ -39,12 +46,14 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
                                       const std::function<void()>& before_commit = {});
 
 // Fills weights, optimizer state and what plugins remember from a checkpoint of any layout; a worker that the
-// checkpoint does not have begins as its first one. Returns a line for each state of a plugin that could not be taken
-// as it was. Errors: Error naming what the checkpoint lacks, or whose shape differs.
+// checkpoint does not have begins as its first one. Averages of the weights (optimizer.ema_decay) that it does not have
+// begin as its weights. Returns a line for that, for averages that nobody here wants, and for each state of a plugin
+// that could not be taken as it was. Errors: Error naming what the checkpoint lacks, or whose shape differs.
 std::vector<std::string> load_checkpoint(const CheckpointReader& reader, const Plan& plan, ParamStore& store,
                                          Stream& stream);
 
-// Fills weights and the states of gates alone: what a new run begins with. Errors: as load_checkpoint's.
+// Fills weights and the states of gates alone: what a new run begins with, its averages too. Errors: as
+// load_checkpoint's.
 void load_weights(const CheckpointReader& reader, const Plan& plan, ParamStore& store, Stream& stream);
 
 // Refuses a checkpoint that holds more than the model and optimizer of `settings`, such as further layers: loading it

@@ -85,7 +85,7 @@ void serve(const ServeOptions& options, const PluginKeys& plugin_keys, const Plu
   const std::string token = token_of(options);
   share_memory_among_threads();
   SignalWatch signals;
-  const OpenedModel model(options.model, "serve", options.overrides, plugin_keys, plugin_kinds);
+  const OpenedModel model(options.model, "serve", options.overrides, plugin_keys, plugin_kinds, options.averages);
   const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(model, options.tokenizer);
   run_threads(1, [&](Communicator& communicator) {
     Engine engine(model, {.threads = options.threads, .latent_room = options.latent_room}, communicator);

@@ -14,6 +14,7 @@ namespace orthant {
 
 struct ServeOptions {
   std::filesystem::path model;  // a run's folder, a checkpoint's, or a published model's
+  bool averages = false;        // the averages of the weights in their place (optimizer.ema_decay)
   std::string name;             // that clients give; empty: the folder's
   std::string tokenizer;        // a file or "bytes"; empty: the model's own, or bytes where it has none
   std::string host = "127.0.0.1";

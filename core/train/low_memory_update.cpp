@@ -33,7 +33,7 @@ class Chunk {
       home_.cast(master_, slice.master);
       slice.master = slice.weight = master_;
     }
-    for (const OptimizerState& spec : treatment.states) {
+    for (const OptimizerState& spec : own_states(treatment)) {
       const ParamState& state = state_of(group_, spec.name, begin_, count_);
       if (state.code == StateCode::none) {
         slice.state.push_back(state.slice(begin_, count_));

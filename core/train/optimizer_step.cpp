@@ -3,10 +3,11 @@
 #include <algorithm>
 
 #include <orthant/learning_rate.h>
+#include <orthant/weight_average.h>
 
 #include "core/layers/parameter_state.h"
-#include "core/plan/keeper_chain.h"
 #include "core/layers/state_storage.h"
+#include "core/plan/keeper_chain.h"
 #include "core/train/low_memory_update.h"
 
 namespace orthant {
@@ -76,7 +77,7 @@ UpdateSlice OptimizerStep::slice_of(const ParamGroup& group, const Part& part) c
                     .grad = group.owned_grad.slice(part.begin, n),
                     .state = {},
                     .whole = {}};
-  for (const OptimizerState& spec : part.treatment.states) {
+  for (const OptimizerState& spec : own_states(part.treatment)) {
     slice.state.push_back(state_of(group, spec.name, part.begin, part.count).slice(part.begin, part.count));
   }
   return slice;
@@ -171,6 +172,30 @@ void OptimizerStep::update(ParamGroup& group, const UpdateStep& step, Stream& ho
   }
 }
 
+void OptimizerStep::move_averages(const ParamGroup& group, const Tensor& finite, std::int64_t step,
+                                  Stream& home) const {
+  const ParamState* const average = average_of(group);
+  const MemoryScope as(plan_.device(), MemoryKind::work);
+  const OptimizerSettings& how = plan_.settings().optimizer;
+  for (const ParamState::Run& kept : average->runs) {
+    for (const ParamGroup::Run& run : due(kept.begin, kept.count, group.put_off)) {
+      const Tensor to = average->values.slice(kept.at + run.begin - kept.begin, {run.count});
+      const Tensor weights = group.master.slice(run.begin, {run.count});
+      if (weights.dtype() == DType::f32) {
+        move_average(to, weights, finite, how, step, home);
+        continue;
+      }
+      for (std::int64_t at = 0; at < run.count; at += most_widened) {
+        const Shape n{std::min(most_widened, run.count - at)};
+        const Tensor wide =
+            to.on_host() ? plan_.device().host_empty(DType::f32, n) : plan_.device().empty(DType::f32, n);
+        home.cast(wide, weights.slice(at, n));
+        move_average(to.slice(at, n), wide, finite, how, step, home);
+      }
+    }
+  }
+}
+
 UpdateStep OptimizerStep::step_with(const Tensor& factor, const Tensor& finite, const HookContext& at) const {
   return {.settings = plan_.settings().optimizer, .step = at.step, .lr = at.lr, .factor = factor, .finite = finite};
 }
@@ -204,7 +229,14 @@ Stream& OptimizerStep::begin(ParamGroup& group, const HookContext& at) {
   return home;
 }
 
+// Another group's update may stand between, with a factor of its own: where that is not finite the run ends, and nobody
+// goes on with these averages.
 void OptimizerStep::finish(ParamGroup& group, const HookContext& at) {
+  plan_.keepers().weight_ready(group, Change::updated, at);
+  if (average_of(group) != nullptr) {
+    Stream& home = home_of(group, Held::state, at);
+    move_averages(group, scalars_of(home).factor, at.step, home);
+  }
   plan_.keepers().after_step(group, Change::updated, at);
   plan_.keepers().release(group, Held::state, at);
   store_.drop_grad(group);
@@ -256,6 +288,10 @@ void OptimizerStep::apply(const Tensor& factor, const Tensor& finite, const Hook
     with_held(plan_.keepers(), *group, Held::state, at, [&](Stream& home) {
       if (progress == Progress::none || !keep) {
         update(*group, step_on(home), home);
+      }
+      plan_.keepers().weight_ready(*group, Change::updated, at);
+      if (average_of(*group) != nullptr) {
+        move_averages(*group, step_on(home).finite, at.step, home);
       }
       plan_.keepers().after_step(*group, Change::updated, at);
     });

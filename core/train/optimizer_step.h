@@ -55,7 +55,9 @@ class OptimizerStep {
   UpdateStep step_with(const Tensor& factor, const Tensor& finite, const HookContext& at) const;
   UpdateSlice slice_of(const ParamGroup& group, const Part& part) const;
   // home: the stream on which the group's state lives.
-  void update(ParamGroup& group, UpdateStep step, Stream& home);
+  void update(ParamGroup& group, const UpdateStep& step, Stream& home);
+  // Behind the update, and what keepers make of it. REQUIRES: the group has an average.
+  void move_averages(const ParamGroup& group, const Tensor& finite, std::int64_t step, Stream& home) const;
   void update_whole(const ParamGroup& group, const Part& part, const UpdateStep& step, const Tensor& prepared);
 
   Plan& plan_;

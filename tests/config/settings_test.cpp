@@ -160,6 +160,7 @@ warmup_steps = 5
 decay_steps = 6
 master_weights = "none"
 state_dtype = "8bit"
+ema_decay = 0.75
 [memory]
 recompute = "full"
 keep_micro_batches = 3
@@ -285,6 +286,7 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.optimizer.decay_steps, 6);
   EXPECT_EQ(s.optimizer.master_weights, MasterWeights::none);
   EXPECT_EQ(s.optimizer.state_dtype, StateType::eight_bits);
+  EXPECT_EQ(s.optimizer.ema_decay, 0.75);
   EXPECT_EQ(s.memory.recompute, "full");
   EXPECT_EQ(s.memory.keep_micro_batches, 3);
   EXPECT_EQ(s.memory.limit, std::int64_t{3} << 29);

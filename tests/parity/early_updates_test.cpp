@@ -48,7 +48,7 @@ const Layout layouts[] = {
     {"bf16_recompute", {R"(run.dtype="bf16")", R"(memory.recompute="full")"}, ""},
     {"tied", {"model.tie_embeddings=true", "batch.micro_batch=4"}, ""},
     {"zero_0", {"batch.micro_batch=2"}, zero(0)},
-    {"zero_1", {R"(run.dtype="bf16")"}, zero(1) + expert},
+    {"zero_1", {R"(run.dtype="bf16")", "optimizer.ema_decay=0.9"}, zero(1) + expert},
     {"zero_2", {"batch.micro_batch=2", R"(optimizer.lr_of=["*.w1.weight"])", "optimizer.lr_scales=[2]"}, zero(2)},
     {"zero_3", {}, zero(3, 4) + expert},
     {"zero_3_layered", {"batch.micro_batch=2", R"(run.dtype="bf16")"}, zero(3, 2, "layered = true\n")},

@@ -164,16 +164,17 @@ TEST_P(PassedOver, LeavesNothingBehind) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, PassedOver,
-                         testing::Values(test::Model{"adamw", {}}, test::Model{"sgd", {"optimizer.name=\"sgd\""}},
-                                         test::Model{"muon", {"optimizer.name=\"muon\""}},
-                                         test::Model{
-                                             "few_bits",
-                                             {"run.dtype=\"bf16\"", "optimizer.master_weights=\"none\"",
-                                              "optimizer.state_dtype=\"8bit\"", "model.d_model=32", "model.d_ff=32"}},
-                                         test::Model{"bias", {"moe.router=\"bias\"", "moe.score=\"sigmoid\""}},
-                                         test::Model{"late", {"run.device=\"late\""}}),
-                         [](const auto& one) { return one.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Of, PassedOver,
+    testing::Values(test::Model{"adamw", {}}, test::Model{"sgd", {"optimizer.name=\"sgd\""}},
+                    test::Model{"muon", {"optimizer.name=\"muon\""}},
+                    test::Model{"few_bits",
+                                {"run.dtype=\"bf16\"", "optimizer.master_weights=\"none\"",
+                                 "optimizer.state_dtype=\"8bit\"", "model.d_model=32", "model.d_ff=32"}},
+                    test::Model{"averaged", {"optimizer.ema_decay=0.9", "optimizer.no_decay=[\"*\"]"}},
+                    test::Model{"bias", {"moe.router=\"bias\"", "moe.score=\"sigmoid\""}},
+                    test::Model{"late", {"run.device=\"late\""}}),
+    [](const auto& one) { return one.param.name; });
 
 TEST(PassedOverSteps, AreTheSameInEveryLayout) {
   const Config alone = experiment({"run.skip_not_finite=2"});

@@ -31,7 +31,8 @@ namespace orthant {
 // State of one number for each element of a parameter; zero before the first step. There is none for a row, a column or
 // a whole matrix.
 struct OptimizerState {
-  std::string name;          // letters, digits, '_': a checkpoint has it as optimizer/NAME/PARAMETER
+  // Letters, digits, '_': a checkpoint has it as optimizer/NAME/PARAMETER. Not "ema" (weight_average.h).
+  std::string name;
   DType dtype = DType::f32;  // or bf16, f64
   // How it may be stored where optimizer.state_dtype = "8bit"; with a code, dtype is f32. Updates meet f32 all the
   // same.

@@ -181,7 +181,7 @@ struct ParamGroup : Holding {
   Tensor owned_grad;    // f32 [owned], of the whole batch from whole_grads on; a part of grad where that is whole
   Tensor master;        // f32 [owned]; owned_weight itself where that is f32, in a frozen group, or where
                         // optimizer.master_weights is "none": bf16 then
-  std::vector<ParamState> states;          // the optimizer's, by name
+  std::vector<ParamState> states;          // the optimizer's and the weights' average (weight_average.h)
   std::vector<PluginState> plugin_states;  // Keeper::state, in the order of the chain
 
   // --- where what is acquired lives; null: on the device, in the order of the main stream

@@ -179,6 +179,7 @@ struct OptimizerSettings {
   std::int64_t decay_steps = 0;  // cosine: its last step (0: run.steps); wsd: steps of the decay (0: run.steps / 10)
   MasterWeights master_weights = MasterWeights::fp32;  // none: bf16 weights are all there is, rounded by chance
   StateType state_dtype = StateType::fp32;             // eight_bits: see StateCode (orthant/state_code.h)
+  double ema_decay = 0;  // of the moving average of the weights (orthant/weight_average.h); 0: none
 };
 
 struct TrainSettings {
