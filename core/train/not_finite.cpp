@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/arch/parameter_table.h"
 #include "parallel/host_collectives.h"
 
 namespace orthant {
@@ -42,33 +43,70 @@ Tensor FiniteSearch::forward(int chunk, int micro_batch, Tensor x) {
   return x;
 }
 
-void refuse_step(const StepReport& report, int first_layer, const GradientNorm& norm, int layers, bool in_backward,
-                 Group& ranks, Stream& stream) {
+FiniteRouting::FiniteRouting(const Plan& plan)
+    : settings_(plan.settings()), losses_(plan.device().empty(DType::f64, {2})) {
+  for (int block = 0; block < settings_.model.layers; ++block) {
+    if (block_has_experts(settings_, block)) {
+      layers_.push_back(block + 1);
+    }
+  }
+}
+
+void FiniteRouting::decided(const StepContext& ctx, int routed, const GateInput& from, const GateChoice& made) {
+  const int layer = layers_.at(static_cast<std::size_t>(routed));
+  if (ctx.training || layer >= first_layer_) {
+    return;
+  }
+  const Gate& gate = gate_of(settings_);
+  GateConfig config = gate.config(settings_);
+  config.group_tokens = from.logits.dim(0) / made.share.dim(0);  // all tokens with moe.balance_over = "batch"
+  Stream& s = ctx.stream;
+  s.fill(losses_, 0);
+  gate.losses(losses_.slice(0, {1}), losses_.slice(1, {1}), made, config, s);
+  if (!finite_value(losses_.slice(0, {1}), s) || !finite_value(losses_.slice(1, {1}), s)) {
+    first_layer_ = layer;
+  }
+}
+
+void refuse_step(const StepReport& report, const FoundNotFinite& first, const GradientNorm& norm, int layers,
+                 bool in_backward, Group& ranks, Stream& stream) {
   std::vector<std::int64_t> found(ranks.size(), 0);
   std::int64_t& mine = found[ranks.rank()];
-  mine = first_layer;
-  all_reduce_values(found, ReduceOp::sum, ranks, stream);
+  const auto exchange = [&](std::int64_t own) {
+    std::fill(found.begin(), found.end(), 0);
+    mine = own;
+    all_reduce_values(found, ReduceOp::sum, ranks, stream);
+  };
+  exchange(first.layer);
   const auto worst = std::min_element(found.begin(), found.end());
   const int last = layers - 1;
   auto name = [&](std::int64_t layer) {
     return layer == 0 ? std::string("the embedding") : layer == last ? "the head" : fmt::format("layer {}", layer - 1);
   };
   auto rank_at = [&](std::ptrdiff_t i) { return ranks.members()[i]; };
-  const std::string what =
-      fmt::format("step {} is not applied{}: loss {}, gradient norm {}", report.step + 1,
-                  in_backward ? ", but for gradients that were finite by themselves (optimizer.in_backward)" : "",
-                  report.loss, report.grad_norm);
+  const bool routed = std::isfinite(report.aux_loss) && std::isfinite(report.z_loss);
+  const std::string what = fmt::format(
+      "step {} is not applied{}: loss {}, {}", report.step + 1,
+      in_backward ? ", but for gradients that were finite by themselves (optimizer.in_backward)" : "", report.loss,
+      routed ? fmt::format("gradient norm {}", report.grad_norm)
+             : fmt::format("balance loss {}, router's z loss {}", report.aux_loss, report.z_loss));
   if (*worst != FiniteSearch::none) {
     require_all_alive(ranks, stream);
     fail("{}. The first value that is not finite leaves {} on rank {}, in the forward pass", what, name(*worst),
          rank_at(worst - found.begin()));
   }
-  // The backward pass comes to the last layers first, so the latest layer is where it began.
-  std::fill(found.begin(), found.end(), 0);  // 1 + twice the latest layer, + 1 for its experts; 0: all are finite
-  for (const ParamGroup* group : norm.not_finite()) {
-    mine = std::max<std::int64_t>(mine, 1 + 2 * group->layer + (group->experts ? 1 : 0));
+  exchange(first.router);
+  if (const auto router = std::min_element(found.begin(), found.end()); *router != FiniteSearch::none) {
+    require_all_alive(ranks, stream);
+    fail("{}. The first such loss that is not finite is that of the router of {} on rank {}", what, name(*router),
+         rank_at(router - found.begin()));
   }
-  all_reduce_values(found, ReduceOp::sum, ranks, stream);
+  // The backward pass comes to the last layers first, so the latest layer is where it began.
+  std::int64_t own = 0;  // 1 + twice the latest layer, + 1 for its experts; 0: all are finite
+  for (const ParamGroup* group : norm.not_finite()) {
+    own = std::max<std::int64_t>(own, 1 + 2 * group->layer + (group->experts ? 1 : 0));
+  }
+  exchange(own);
   require_all_alive(ranks, stream);
   const auto latest = std::max_element(found.begin(), found.end());
   require(*latest > 0, "{}. Every layer's output and gradient is finite by itself: their sum overflows", what);

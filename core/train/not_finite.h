@@ -3,8 +3,11 @@
 
 #include <orthant/hook.h>
 
+#include <vector>
+
 #include "core/train/gradient_norm.h"
 #include "core/train/model_work.h"
+#include "router/routing_tap.h"
 
 namespace orthant {
 
@@ -22,10 +25,30 @@ class FiniteSearch final : public ModelWork {
   int first_layer_ = none;
 };
 
-// Refuses a step of a model of `layers` layers. first_layer: what this rank's search found. Collective over `ranks`,
-// those that train one model. Errors: always Error, naming the layer and rank of the forward pass, else those of the
-// gradients. in_backward: groups with finite gradients were updated before the step was known to be not finite.
-[[noreturn]] void refuse_step(const StepReport& report, int first_layer, const GradientNorm& norm, int layers,
-                              bool in_backward, Group& ranks, Stream& stream);
+// Looks on while routers decide: the first layer whose balance or z loss is not finite.
+class FiniteRouting final : public RoutingTap {
+ public:
+  explicit FiniteRouting(const Plan& plan);
+  void decided(const StepContext& ctx, int routed, const GateInput& from, const GateChoice& made) override;
+  int first_layer() const { return first_layer_; }  // of this rank's; FiniteSearch::none: all are finite
+
+ private:
+  const Settings& settings_;
+  std::vector<int> layers_;  // of the routed ones
+  Tensor losses_;            // f64 [2]
+  int first_layer_ = FiniteSearch::none;
+};
+
+// What this rank's searches found.
+struct FoundNotFinite {
+  int layer, router;
+};
+
+// Refuses a step of a model of `layers` layers. Collective over `ranks`,
+// those that train one model. Errors: always Error, naming the layer and rank of the forward pass, else that of the
+// router, else those of the gradients. in_backward: groups with finite gradients were updated before the step was known
+// to be not finite.
+[[noreturn]] void refuse_step(const StepReport& report, const FoundNotFinite& first, const GradientNorm& norm,
+                              int layers, bool in_backward, Group& ranks, Stream& stream);
 
 }  // namespace orthant

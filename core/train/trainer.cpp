@@ -251,6 +251,11 @@ void Trainer::update(std::int64_t step, bool behind) {
     stream_.scale(finite_, 0);
     stream_.sum(sum_squares_, finite_);
   }
+  if (routed_layers_ > 0) {  // + 0, or NaN where the balance or the z loss is not finite
+    stream_.clip_factor(finite_, sums_.balance, sums_.z, 0);
+    stream_.scale(finite_, 0);
+    stream_.sum(sum_squares_, finite_);
+  }
   stream_.clip_factor(factor_, sum_squares_, sums_.loss, static_cast<float>(plan_.settings().optimizer.clip_grad_norm));
   stream_.clip_factor(finite_, sum_squares_, sums_.loss, 0);
   optimizer_.apply(factor_, finite_, at_end_of(step));

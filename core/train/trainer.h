@@ -42,10 +42,10 @@ class Trainer {
   Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher* teacher = nullptr);
   ~Trainer();
 
-  // One optimizer step. When loss or gradient is not finite nothing is applied (with optimizer.in_backward: only what
-  // was finite by itself). The report says so (passed_over) up to run.skip_not_finite times in a row, and hooks do not
-  // see it; else Error names the layer and rank where it began. measure: the report tells of the routing
-  // too, where run.routing_metrics wants that.
+  // One optimizer step. When loss, balance or z loss, or gradient is not finite nothing is applied (with
+  // optimizer.in_backward: only what was finite by itself). The report says so (passed_over) up to run.skip_not_finite
+  // times in a row, and hooks do not see it; else Error names the layer and rank where it began. measure: the report
+  // tells of the routing too, where run.routing_metrics wants that.
   StepReport step(std::int64_t step, bool measure = false);
 
   // The same in two halves, so that the host works for the next step while the device computes. begin() enqueues a

@@ -126,9 +126,12 @@ void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
   FiniteSearch search(
       plan_, *model_, [&](int m) { return upload(load.micro_batches[m], plan_, stream_); }, evaluate,
       at_end_of(report.step), sums_.loss);
+  FiniteRouting routing(plan_);
+  RoutingTap* const looking = std::exchange(sums_.tap, &routing);
   executor_.run(forward_passes(share_.micro_batches), search);
-  refuse_step(report, search.first_layer(), norm_, model_->layers(), plan_.settings().optimizer.in_backward, ranks_,
-              stream_);
+  sums_.tap = looking;
+  refuse_step(report, {search.first_layer(), routing.first_layer()}, norm_, model_->layers(),
+              plan_.settings().optimizer.in_backward, ranks_, stream_);
 }
 
 }  // namespace orthant
