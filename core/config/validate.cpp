@@ -112,8 +112,8 @@ void check_optimizer(const Settings& s, Rules& rules) {
   rules.expect(o.min_lr <= o.lr, {"optimizer.min_lr", "optimizer.lr"},
                fmt::format("[optimizer] min_lr: {} is above lr {}", o.min_lr, o.lr), "write at most lr");
   check_rates(o, rules);
-  rules.expect(o.ema_decay < 1, {"optimizer.ema_decay"},
-               fmt::format("[optimizer] ema_decay: with {} the average never moves", o.ema_decay),
+  rules.expect(static_cast<float>(o.ema_decay) < 1, {"optimizer.ema_decay"},
+               fmt::format("[optimizer] ema_decay: {} is not below 1 in single precision", o.ema_decay),
                "write a number below 1, such as 0.999, or 0 for no average");
   rules.expect(
       !o.in_backward || o.clip_grad_norm == 0, {"optimizer.in_backward", "optimizer.clip_grad_norm"},

@@ -31,7 +31,7 @@ class Subject {
     master_ = numbers(n, 0);
     weight_ = device_->empty(DType::bf16, n);
     stream_->cast(weight_, master_);
-    for (const OptimizerState& state : treatment_.states) {
+    for (const OptimizerState& state : own_states(treatment_)) {
       state_.push_back(device_->empty(state.dtype, n));
       stream_->fill(state_.back(), 0);
     }

@@ -46,6 +46,9 @@ class ValidationSets : public testing::Test {
     run_threads(check_layout(config), [&](Communicator& communicator) {
       TestRank rank(config, communicator);
       rank.trainer().validate_sets();
+      for (const ValidatedRouting& again : rank.trainer().validate_sets().routing) {
+        EXPECT_EQ(again.churn, 0.0) << "nothing has changed, in no set";
+      }
       rank.trainer().step(0);
       Validation second = rank.trainer().validate_sets();
       EXPECT_EQ(rank.trainer().validate(), second.loss);

@@ -145,8 +145,9 @@ TEST(Averages, AStateOfThatNameIsRefused) {
               AllOf(HasSubstr("optimizer 'own_average' has a state 'ema'"), HasSubstr("optimizer.ema_decay")));
 }
 
-TEST(Averages, DecaysThatNeverMoveAreRefused) {
-  EXPECT_THAT(refusal({"optimizer.ema_decay=1"}, ""), HasSubstr("with 1 the average never moves"));
+TEST(Averages, DecaysOfOneAndMoreAreRefused) {
+  EXPECT_THAT(refusal({"optimizer.ema_decay=1"}, ""), HasSubstr("ema_decay: 1 is not below 1"));
+  EXPECT_THAT(refusal({"optimizer.ema_decay=0.99999999"}, ""), HasSubstr("is not below 1 in single precision"));
   EXPECT_THAT(refusal({"optimizer.ema_decay=-0.1"}, ""), HasSubstr("ema_decay"));
   EXPECT_THAT(refusal({"optimizer.ema_decay=nan"}, ""), HasSubstr("ema_decay"));
 }

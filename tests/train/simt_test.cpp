@@ -71,7 +71,9 @@ struct Cell {
 
 const std::vector<Cell> cells = {
     {"data2", {"moe.experts=0"}, "[plugins.data]\nsize = 2\n"},
-    {"data2_zero3", {"moe.experts=0"}, "[plugins.data]\nsize = 2\nzero = 3\n"},
+    {"data2_zero3",
+     {"moe.experts=0", "optimizer.ema_decay=0.5", "optimizer.lr_of=[\"*.q_proj.weight\"]", "optimizer.lr_scales=[2]"},
+     "[plugins.data]\nsize = 2\nzero = 3\n"},
     {"tensor2", {}, "[plugins.tensor]\nsize = 2\nsequence_parallel = true\n"},
     {"pipeline2", {"moe.experts=0"}, "[plugins.pipeline]\nsize = 2\nschedule = \"1f1b\"\n"},
     {"sequence2_ring", {"moe.experts=0"}, "[plugins.sequence]\nsize = 2\nmethod = \"ring\"\n"},
@@ -82,7 +84,9 @@ const std::vector<Cell> cells = {
     {"offload",
      {},
      "[plugins.offload]\nstates = \"host\"\ngradients = \"host\"\nweights = \"host\"\nactivations = \"host\"\n"},
-    {"offload_lazy_experts", {}, "[plugins.offload]\nstates = \"host\"\nexpert_states = \"lazy\"\n"},
+    {"offload_lazy_experts",
+     {"optimizer.ema_decay=0.5", "optimizer.lr_of=[\"*.w1.weight\"]", "optimizer.lr_scales=[2]"},
+     "[plugins.offload]\nstates = \"host\"\nexpert_states = \"lazy\"\n"},
 };
 
 Overrides with(Overrides overrides, const Overrides& more) {
@@ -155,7 +159,8 @@ TEST_F(SimtTraining, RecordedStepsHaveTheSameBitsAndAreRecordedOnce) {
   const WithVariable cached("ORTHANT_CUDA_CACHE", "1");
   for (const Model& model : {models.front(), models.back()}) {
     SCOPED_TRACE(model.label);
-    const Overrides more = with(model.overrides, {"run.device=\"simt\"", "batch.micro_batch=4"});
+    const Overrides more =
+        with(model.overrides, {"run.device=\"simt\"", "batch.micro_batch=4", "optimizer.ema_decay=0.5"});
     OneRank plain(experiment(more)), recorded(experiment(with(more, {"run.graphs=true"})));
     const std::int64_t before = library_.recordings();
     for (int step = 0; step < 5; ++step) {
@@ -166,6 +171,7 @@ TEST_F(SimtTraining, RecordedStepsHaveTheSameBitsAndAreRecordedOnce) {
     }
     for (const std::string& name : plain->names()) {
       EXPECT_EQ(plain->weight(name), recorded->weight(name)) << name;
+      EXPECT_EQ(plain->state("ema", name), recorded->state("ema", name)) << name;
     }
   }
 }
@@ -174,8 +180,8 @@ TEST_F(SimtTraining, RecordedStepsHaveTheSameBitsAndAreRecordedOnce) {
 TEST_F(SimtTraining, EarlyUpdatesHaveTheSameBitsInEveryOrderOfTheStreams) {
   const std::string data = "[plugins.data]\nsize = 2\nzero = 2\n";
   const std::string offload = "[plugins.offload]\nstates = \"host\"\n", tries = "clip = \"speculative\"\n";
-  const Overrides ends = {"run.device=\"simt\"", "optimizer.clip_grad_norm=0"};
-  const Overrides clips = {"run.device=\"simt\"", "optimizer.clip_grad_norm=0.5"};
+  const Overrides ends = {"run.device=\"simt\"", "optimizer.clip_grad_norm=0", "optimizer.ema_decay=0.5"};
+  const Overrides clips = {"run.device=\"simt\"", "optimizer.clip_grad_norm=0.5", "optimizer.ema_decay=0.5"};
   const Overrides early = with(ends, {"optimizer.in_backward=true"});
   struct Pair {
     const char* label;
@@ -259,7 +265,7 @@ TEST_F(SimtTraining, ReportsThatComeLateHaveTheSameBits) {
 }
 
 TEST_F(SimtTraining, AStepBehindOneThatIsNotFiniteChangesNothing) {
-  const Config config = experiment({"run.device=\"simt\"", "moe.router=\"bias\""});
+  const Config config = experiment({"run.device=\"simt\"", "moe.router=\"bias\"", "optimizer.ema_decay=0.5"});
   const RareToken source(config);
   OneRank rank(config, &source);
   Trainer& trainer = rank->trainer();
@@ -268,10 +274,11 @@ TEST_F(SimtTraining, AStepBehindOneThatIsNotFiniteChangesNothing) {
   std::vector<float> poisoned = rank->weight(table);
   poisoned[static_cast<std::size_t>(RareToken::token) * poisoned.size() / 24] = std::numeric_limits<float>::infinity();
   rank->set_weight(table, poisoned);
-  std::map<std::string, std::vector<float>> before, moments;
+  std::map<std::string, std::vector<float>> before, moments, averages;
   for (const std::string& name : rank->names()) {
     before[name] = rank->weight(name);
     moments[name] = rank->state("moment1", name);
+    averages[name] = rank->state("ema", name);
   }
   const auto gates = [&] {  // of the bias gate: it moves with the load of each step
     std::vector<std::vector<float>> all;
@@ -294,6 +301,7 @@ TEST_F(SimtTraining, AStepBehindOneThatIsNotFiniteChangesNothing) {
   for (const auto& [name, values] : before) {
     EXPECT_EQ(rank->weight(name), values) << name;
     EXPECT_EQ(rank->state("moment1", name), moments.at(name)) << name;
+    EXPECT_EQ(rank->state("ema", name), averages.at(name)) << name;
   }
   EXPECT_EQ(gates(), gates_before);
   trainer.step(3);
