@@ -44,10 +44,10 @@ struct SliceMeta {
 // One rank's part of a save. All ranks: construct, add..., finish(), send the result to rank 0. Rank 0 then commits.
 class CheckpointWriter {
  public:
-  // Writes the slice's bytes (contiguous, row-major) to `out`; called once, from finish().
+  // Writes the slice's bytes (contiguous, row-major) to `out`; called once, from finish() or copy_into().
   using Fill = std::function<void(void* out)>;
 
-  // Writes into root/step_NNNNNN.tmp, over what a killed run may have left there.
+  // Writes into root/step_NNNNNN.tmp, over what a killed run may have left there. Before finish() no disk is touched.
   CheckpointWriter(const std::filesystem::path& root, std::int64_t step, std::int64_t rank, std::int64_t world,
                    Disk disk = Disk());
 
@@ -56,6 +56,12 @@ class CheckpointWriter {
   void add(const SliceMeta& slice, const void* bytes);
   // For what is not in host memory: one buffer, as large as the largest such slice, serves them all.
   void add(const SliceMeta& slice, Fill fill);
+
+  // For a file that is written while what it holds changes. bytes_to_copy: of all slices that have a Fill. copy_into
+  // fills them into `room`, one behind the other, from where finish() takes them: `room` must stay until it returns,
+  // and finish() may then be called from another thread. REQUIRES: room.size() is at least bytes_to_copy().
+  std::size_t bytes_to_copy() const;
+  void copy_into(std::span<std::byte> room);
 
   // Writes and fsyncs this rank's file. Returns its part of the manifest.
   std::string finish();
@@ -78,6 +84,7 @@ class CheckpointWriter {
     std::string key;
     const void* bytes = nullptr;
     Fill fill;
+    std::size_t size() const;  // in bytes
   };
   void append(const SliceMeta& slice, const void* bytes, Fill fill);
 

@@ -18,7 +18,10 @@ CheckpointWriter::CheckpointWriter(const std::filesystem::path& root, std::int64
       world_(world) {
   require(step >= 0 && rank >= 0 && rank < world, "checkpoint: rank {} of {} at step {}", rank, world, step);
   folder_ += ".tmp";
-  disk_.create_folder(folder_);
+}
+
+std::size_t CheckpointWriter::Entry::size() const {
+  return static_cast<std::size_t>(Box{meta.offset, meta.size}.elements()) * size_of(meta.dtype);
 }
 
 void CheckpointWriter::add(const SliceMeta& slice, const void* bytes) {
@@ -47,7 +50,29 @@ void CheckpointWriter::append(const SliceMeta& slice, const void* bytes, Fill fi
   entries_.push_back({slice, std::move(key), bytes, std::move(fill)});
 }
 
+std::size_t CheckpointWriter::bytes_to_copy() const {
+  std::size_t sum = 0;
+  for (const Entry& entry : entries_) {
+    sum += entry.fill ? entry.size() : 0;
+  }
+  return sum;
+}
+
+void CheckpointWriter::copy_into(std::span<std::byte> room) {
+  require(room.size() >= bytes_to_copy(), "checkpoint: room for {} bytes, {} are to be copied", room.size(),
+          bytes_to_copy());
+  for (Entry& entry : entries_) {
+    if (entry.fill) {
+      entry.fill(room.data());
+      entry.bytes = room.data();
+      entry.fill = {};
+      room = room.subspan(entry.size());
+    }
+  }
+}
+
 std::string CheckpointWriter::finish() {
+  disk_.create_folder(folder_);
   std::vector<FileTensor> tensors;
   for (const Entry& entry : entries_) {
     tensors.push_back({.name = entry.key, .dtype = entry.meta.dtype, .sizes = entry.meta.size});
@@ -60,7 +85,7 @@ std::string CheckpointWriter::finish() {
   std::vector<std::byte> buffer;
   for (const Entry& entry : entries_) {
     const Box box{entry.meta.offset, entry.meta.size};
-    const std::size_t bytes = static_cast<std::size_t>(box.elements()) * size_of(entry.meta.dtype);
+    const std::size_t bytes = entry.size();
     if (entry.fill) {
       buffer.resize(std::max(buffer.size(), bytes));
       entry.fill(buffer.data());

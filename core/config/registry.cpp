@@ -31,6 +31,10 @@ void declare_run(std::vector<CoreKey>& keys) {
                "checkpoint_every", [](auto& s) -> auto& { return s.run.checkpoint_every; },
                "Steps between two checkpoints; 0: only at the end."),
            0);
+  run.key(
+      "checkpoint_async", [](auto& s) -> auto& { return s.run.checkpoint_async; },
+      "Training waits until a checkpoint is copied to the host's memory, and goes on while it is written. Each rank "
+      "keeps room for its copy. The last checkpoint of a start is waited for.");
   at_least(run.key(
                "validate_every", [](auto& s) -> auto& { return s.run.validate_every; },
                "Steps between two measurements of the validation loss; 0: never."),

@@ -187,6 +187,12 @@ std::vector<std::string> warnings(const Settings& s) {
                     "checkpoint is written after most of its multiples",
                     run.keep_every, run.checkpoint_every));
   }
+  if (run.checkpoint_async && run.checkpoint_every == 0) {
+    found.push_back(
+        "run.checkpoint_async changes nothing with run.checkpoint_every = 0: the only checkpoint is the last one, "
+        "which "
+        "is waited for");
+  }
   return found;
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/dry_run/meta_device.h"
 #include "core/dry_run/planning_source.h"
+#include "core/layers/saved_bytes.h"
 #include "core/plan/batch_share.h"
 #include "core/plan/keeper_chain.h"
 #include "core/session/session.h"
@@ -272,6 +273,13 @@ void load_states(ParamStore& store, const Plan& plan, const HookContext& at) {
   }
   store.refresh_weights(plan, Change::loaded, at);
 }
+// Where checkpoints are written beside the training, from the first of them to the end. Undefined: nothing is kept.
+Tensor copy_of_state(const ParamStore& store, const Plan& plan) {
+  const RunSettings& run = plan.settings().run;
+  const std::int64_t bytes = run.checkpoint_async && run.checkpoint_every > 0 ? most_bytes_saved(store, plan) : 0;
+  const MemoryScope as(plan.device(), MemoryKind::states);
+  return bytes > 0 ? plan.device().host_empty(DType::u8, {bytes}) : Tensor();
+}
 void save_states(ParamStore& store, const Plan& plan, const HookContext& at) {
   for (const auto& group : store.groups()) {
     with_held(plan.keepers(), *group, Held::saved, at, [](Stream&) {});
@@ -307,6 +315,7 @@ RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Rout
   device.set_routing(config.settings.moe.experts, routing_of(session.plan(), routed));
   Trainer trainer(session.plan(), *stream, source, teacher.get());
   result.step.calls.clear();  // those of making the trainer
+  const Tensor copy = copy_of_state(trainer.parameters(), session.plan());
   if (worst) {
     load_states(trainer.parameters(), session.plan(), {.stream = *stream, .step = step});
   }

@@ -68,9 +68,12 @@ void refuse_host(const Config& config, const Need& need, std::int64_t limit) {
   refused.add(config.tables.empty() ? "default" : config.origin("memory.host_limit"),
               fmt::format("[memory] host_limit: this run may need {} of the host's memory on a rank, the limit is {}",
                           bytes_text(need.host), bytes_text(limit)),
-              fmt::format("{} would hold it in tensors of plugins: let them keep less there (`orthant plan` shows how "
-                          "much), or give more memory, or more ranks",
-                          ranks_text(need.host_ranks)));
+              fmt::format("{} would hold it in {}: `orthant plan` shows how much. Let less be kept there, or give more "
+                          "memory, or more ranks",
+                          ranks_text(need.host_ranks),
+                          config.settings.run.checkpoint_async
+                              ? "tensors of plugins and the copy of run.checkpoint_async, which waits to be written"
+                              : "tensors of plugins"));
   refused.throw_if_any();
 }
 

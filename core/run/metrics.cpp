@@ -74,6 +74,9 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
   json["tokens"] = line.tokens;
   json["tokens_per_second"] = line.step_seconds > 0 ? static_cast<double>(r.tokens) / line.step_seconds : 0.0;
   json["step_seconds"] = line.step_seconds;
+  if (line.save_seconds.has_value()) {
+    json["save_seconds"] = *line.save_seconds;
+  }
   json["drop_rate"] = r.drop_rate();
   json["expert_load_max_over_mean"] = r.expert_load_max_over_mean();
   json["peak_bytes"] = line.peak.total();

@@ -20,8 +20,9 @@ struct MetricsLine {
   double step_seconds = 0;
   BytesByKind peak;  // of tensors, of the rank that has held most, when it did
   std::optional<Validation> validation;
-  std::optional<double> mfu;             // share of the devices' peak that the model's own operations are
-  std::vector<std::string> alarms = {};  // core/run/routing_alarms.h
+  std::optional<double> mfu;                // share of the devices' peak that the model's own operations are
+  std::vector<std::string> alarms = {};     // core/run/routing_alarms.h
+  std::optional<double> save_seconds = {};  // that training has waited for checkpoints since the line before
 };
 
 // As one line of JSON; the keys are documented in docs/metrics.md.

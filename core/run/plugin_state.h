@@ -21,8 +21,8 @@ std::string name_for_worker(const CheckpointReader& reader, int worker, const st
 // The axes and the cut of the model, by which a rank knows its own part again: "data 2, pipeline 2; layers 0 3 6".
 std::string layout_text(const Plan& plan);
 
-// Adds what is this rank's of the states that ranks do not own (kinds `summed` and `per_rank`). `download` is called
-// from CheckpointWriter::finish.
+// Adds what is this rank's of the states that ranks do not own (kinds `summed` and `per_rank`). Their bytes
+// are asked for when `writer` wants them.
 void add_plugin_states(CheckpointWriter& writer, ParamGroup& group, const Plan& plan, const HookContext& at);
 
 // Fills the group's states of plugins, whose tensors are there. What the checkpoint lacks, and what belongs to another

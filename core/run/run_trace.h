@@ -22,6 +22,7 @@ class RunTrace {
 
   std::unique_ptr<Device> around(std::unique_ptr<Device> device);
   Communicator& communicator();
+  Trace* trace() { return trace_.has_value() ? &*trace_ : nullptr; }  // null: nothing is ever recorded
 
   // What the following calls need of the run. `stage`: of this rank.
   void connect(Group& world, Stream& stream, int stage);

@@ -4,16 +4,15 @@
 #include <orthant/weight_average.h>
 
 #include <algorithm>
-#include <optional>
 #include <set>
 
 #include "core/arch/parameter_table.h"
 #include "core/arch/trained.h"
-#include "core/layers/owned_pieces.h"
 #include "core/layers/parameter_state.h"
 #include "core/plan/keeper_chain.h"
 #include "core/run/file_work.h"
 #include "core/run/plugin_state.h"
+#include "core/run/saving_parts.h"
 #include "core/run/written_runs.h"
 #include "parallel/host_collectives.h"
 
@@ -23,58 +22,6 @@ namespace {
 // As the first worker has it.
 std::string own_name(const std::string& name) {
   return name.substr(name.starts_with("worker") ? name.find('/') + 1 : 0);
-}
-
-std::string name_in_checkpoint(const std::string& state, const std::string& parameter) {
-  return fmt::format("{}{}/{}", state.starts_with("plugins/") ? "" : "optimizer/", state, parameter);
-}
-
-// Under the names of the first worker.
-SliceMeta slice_of(const StatePiece& part, const Param& p) {
-  const OwnedPiece& piece = part.piece;
-  SliceMeta meta{.name = part.state.empty() ? p.spec.name : name_in_checkpoint(part.state, p.spec.name),
-                 .dtype = part.dtype(),
-                 .global = p.spec.global,
-                 .offset = {},
-                 .size = {}};
-  for (int i = 0; i < p.spec.global.rank(); ++i) {
-    meta.offset.push_back(piece.offset[i]);
-    meta.size.push_back(piece.size[i]);
-  }
-  return meta;
-}
-
-// A keeper may have the state elsewhere: it is there when a slice is written, and only then.
-void add_state(CheckpointWriter& writer, const std::vector<WrittenRun>& runs, const Plan& plan, const HookContext& at) {
-  const auto pieces = [](const WrittenRun& run) { return state_pieces(*run.group, *run.param, run.begin, run.end); };
-  for (const WrittenRun& run : runs) {
-    std::vector<SliceMeta> slices;
-    with_held(plan.keepers(), *run.group, Held::saved, at, [&](Stream&) {
-      for (const StatePiece& part : pieces(run)) {
-        slices.push_back(slice_of(part, *run.param));
-      }
-    });
-    for (std::size_t i = 0; i < slices.size(); ++i) {
-      slices[i].name = worker_prefix(plan.mesh().worker()) + slices[i].name;
-      writer.add(slices[i], [i, run, pieces, &plan, at](void* out) {
-        with_held(plan.keepers(), *run.group, Held::saved, at, [&](Stream& home) {
-          const StatePiece part = pieces(run)[i];
-          part.download(out, part.stream(at.stream, home));
-        });
-      });
-    }
-  }
-}
-
-void add_gate_states(CheckpointWriter& writer, const Plan& plan, const ParamStore& store, Stream& stream) {
-  for (const GateState& state : store.gate_states()) {
-    if (state.written) {
-      const std::int64_t experts = state.value.dim(0);
-      const std::string name = worker_prefix(plan.mesh().worker()) + state.name;
-      writer.add({.name = name, .dtype = DType::f32, .global = {experts}, .offset = {0}, .size = {experts}},
-                 [t = state.value, &stream](void* out) { stream.download(out, t); });
-    }
-  }
 }
 
 void load_gate_states(const CheckpointReader& reader, const Plan& plan, const ParamStore& store, Stream& stream) {
@@ -89,20 +36,6 @@ void load_gate_states(const CheckpointReader& reader, const Plan& plan, const Pa
     reader.read(name, {0}, {state.value.elements()}, host.data());
     stream.upload(state.value, host.data());
   }
-}
-
-// Why no checkpoint may appear any more, such as that another job has taken the folder: what fails there fails by that.
-// Empty: it may.
-std::string refusal_of(const std::function<void()>& before_commit, const SavingRanks& ranks) {
-  try {
-    if (before_commit) {
-      const FileWork work(ranks.communicator, ranks.disk_timeout_seconds);
-      before_commit();
-    }
-  } catch (const std::exception& refusal) {
-    return refusal.what();
-  }
-  return "";
 }
 
 }  // namespace
@@ -138,42 +71,26 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
                                       const std::function<void()>& before_commit) {
   Group& world = ranks.world;
   const std::vector<WrittenRun> runs = written_runs(store, plan, world, stream);
-  const HookContext at{.stream = stream, .step = step};
   stream.synchronize();  // from here on it is the disk that a rank is busy with
-  std::optional<CheckpointWriter> writer;
+  CheckpointWriter writer(root, step, world.rank(), world.size());
   try {
     std::string part;
     {
       const FileWork work(ranks.communicator, ranks.disk_timeout_seconds);
-      writer.emplace(root, step, world.rank(), world.size());
-      add_state(*writer, runs, plan, at);
-      for (const auto& group : store.groups()) {
-        add_plugin_states(*writer, *group, plan, at);
-      }
-      add_gate_states(*writer, plan, store, stream);
-      part = writer->finish();
+      add_saved(writer, runs, plan, store, {.stream = stream, .step = step});
+      part = writer.finish();
     }
     const std::vector<std::string> parts = gather_texts(part, world, stream);
     std::filesystem::path folder;
     if (world.rank() == 0) {
       const FileWork work(ranks.communicator, ranks.disk_timeout_seconds);
-      std::map<std::string, std::string> all = state;
-      all.emplace("layout", layout_text(plan));
-      folder = writer->commit(parts, all, before_commit);
+      folder = writer.commit(parts, with_layout(state, plan), before_commit);
     }
     world.barrier(stream);
     stream.synchronize();
     return folder;
   } catch (const std::exception& failure) {
-    const std::string refusal = refusal_of(before_commit, ranks);
-    const bool new_reason = !refusal.empty() && refusal != failure.what();
-    const std::string reason = new_reason ? fmt::format("{} ({})", failure.what(), refusal) : failure.what();
-    // First the others are told: a disk that fails may hold up this rank for long.
-    ranks.communicator.abort(reason);
-    if (writer.has_value()) {
-      writer->abandon(refusal.empty());
-    }
-    throw Error(reason);
+    fail_save(failure.what(), writer, before_commit, ranks);
   }
 }
 

@@ -36,10 +36,11 @@ CheckpointReader weights_reader(const std::filesystem::path& checkpoint, bool av
 // Whether a tensor of a checkpoint is a parameter of the first worker, not what else is kept with it.
 bool is_parameter_name(const std::string& name);
 
-// Collective over the world. Returns the folder (on rank 0; empty elsewhere) once the checkpoint is complete on disk.
-// before_commit: called on rank 0 when all is written, right before the checkpoint appears; by throwing it keeps that
-// from happening. Called too on each rank whose part of the save fails: what it throws is told as well.
-// Errors: Error, the same on all ranks, of the rank that failed first; what it left is removed where that is possible.
+// Training waits for it; saving_beside.h has the other kind. Collective over the world. Returns the folder (on rank 0;
+// empty elsewhere) once the checkpoint is complete on disk. before_commit: called on rank 0 when all is written, right
+// before the checkpoint appears; by throwing it keeps that from happening. Called too on each rank whose part of the
+// save fails: what it throws is told as well. Errors: Error, the same on all ranks, of the rank that failed first; what
+// it left is removed where that is possible.
 std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::int64_t step, const Plan& plan,
                                       ParamStore& store, const std::map<std::string, std::string>& state,
                                       const SavingRanks& ranks, Stream& stream,

@@ -34,14 +34,36 @@ void TimeLimit::after_save() {
   last_ += took;
 }
 
+void TimeLimit::save_goes_on() {
+  const double now = now_();
+  last_ += now - save_;
+  goes_on_ = now;
+}
+
+void TimeLimit::save_took(std::optional<double> seconds) {
+  if (seconds.has_value()) {
+    longest_save_ = std::max(longest_save_, *seconds);
+    goes_on_.reset();
+  }
+}
+
+// The one that goes on has taken a time already, which others may take too.
+double TimeLimit::seconds_of_saves() const {
+  if (!goes_on_.has_value()) {
+    return longest_save_;
+  }
+  const double taken = now_() - *goes_on_, longest = std::max(longest_save_, taken);
+  return (longest - taken) + longest;
+}
+
 bool TimeLimit::is_up(std::int64_t steps) const {
-  return limit_ > 0 && now_() + static_cast<double>(steps) * longest_step_ + longest_save_ > limit_;
+  return limit_ > 0 && now_() + static_cast<double>(steps) * longest_step_ + seconds_of_saves() > limit_;
 }
 
 std::string TimeLimit::text() const {
   return fmt::format(
       "run.time_limit = {:g} s: {:.1f} s have passed, and another step ({:.1f} s) and a save ({:.1f} s) may not fit\n",
-      limit_, now_(), longest_step_, longest_save_);
+      limit_, now_(), longest_step_, seconds_of_saves());
 }
 
 }  // namespace orthant

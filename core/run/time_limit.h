@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace orthant {
@@ -23,17 +24,24 @@ class TimeLimit {
   // Around a save.
   void before_save() { save_ = now_(); }
   void after_save();
+  // Instead of after_save where the save goes on beside the steps; and once that has ended, with all that it took.
+  void save_goes_on();
+  void save_took(std::optional<double> seconds);  // nothing: none has ended
 
-  // Whether `steps` steps more and a save would not fit, as long as the longest of each so far.
+  // Whether `steps` steps more and a save would not fit, as long as the longest of each so far. A save that goes on is
+  // to end first.
   bool is_up(std::int64_t steps) const;
   // Why it is up, a line for the user.
   std::string text() const;
 
  private:
+  double seconds_of_saves() const;
+
   const double limit_;
   const std::function<double()> now_;
   double last_ = 0, save_ = 0;
   double longest_step_ = 0, longest_save_ = 0;
+  std::optional<double> goes_on_;  // since when
 };
 
 }  // namespace orthant

@@ -66,7 +66,7 @@ class TrainingRun {
         alarms_(settings_),
         parts_{config, options, communicator_, world_, *stream_, session_.plan(), trainer_, teacher_.get()},
         start_(parts_),
-        saver_(parts_),
+        saver_(parts_, trace_.trace()),
         limit_(settings_.run.time_limit) {}
 
   ExitCode train() {
@@ -120,6 +120,7 @@ class TrainingRun {
       }
       tokens_ += report.tokens;
       const bool last = step_ == settings_.run.steps;
+      saver_.done_here();  // what fails on this rank ends the run now, whenever ranks meet
       const bool stop = steps_.idle() && meets_after(step_) && everyone_stops();
       std::optional<Validation> validation;
       if (due(settings_.run.validate_every) || (last && settings_.run.validate_every > 0)) {
@@ -134,7 +135,8 @@ class TrainingRun {
                                peak.has_value() ? *peak : largest_peak(*device_, world_, *stream_),
                                validation,
                                model_flops_utilization(settings_, all.tokens, step_seconds, world_.size()),
-                               alarms_.after(all)};
+                               alarms_.after(all),
+                               saver_.take_waited()};
         if (first()) {
           log_->write(line, alarms_.begun(), seconds_since(begin));
         }
@@ -142,8 +144,9 @@ class TrainingRun {
       if (due(settings_.run.checkpoint_every) || last || stop) {
         const Phase phase(*stream_, "save");
         limit_.before_save();
-        saver_.save(step_, all_tokens(), log_ ? &*log_ : nullptr);
-        limit_.after_save();
+        saver_.save(step_, all_tokens(), last || stop, log_ ? &*log_ : nullptr);
+        limit_.save_took(saver_.take_beside());
+        saver_.under_way() ? limit_.save_goes_on() : limit_.after_save();
         saved = step_;
       }
       saver_.tell_of_pruning();
@@ -187,7 +190,7 @@ class TrainingRun {
   // Whether this rank by itself wants the model as the step leaves it.
   bool looks_after(std::int64_t step) {
     constexpr std::int64_t under_way_and_next = 2;
-    return stop_wanted(under_way_and_next) || records(step) || records(step + 1) ||
+    return stop_wanted(under_way_and_next) || saver_.done_here() || records(step) || records(step + 1) ||
            due_after(step, settings_.run.validate_every) || due_after(step, settings_.run.checkpoint_every);
   }
 
@@ -247,10 +250,15 @@ class TrainingRun {
     return stop_wanted_ || !out_of_time_.empty();
   }
 
+  // The meeting of all ranks: whether one of them is to stop, and how far they are with a checkpoint that is written
+  // beside the training.
   bool everyone_stops() {
-    std::vector<std::int64_t> flag = {stop_wanted(steps_to_meeting()) ? 1 : 0};
-    all_reduce_values(flag, ReduceOp::max, world_, *stream_);
-    return flag[0] != 0;
+    const SavingBeside::Word own = saver_.word();
+    std::vector<std::int64_t> all = {stop_wanted(steps_to_meeting()) ? 1 : 0, own[0], own[1]};
+    all_reduce_values(all, ReduceOp::max, world_, *stream_);
+    saver_.hear({all[1], all[2]});
+    limit_.save_took(saver_.take_beside());
+    return all[0] != 0;
   }
 
   void finish() {

@@ -44,6 +44,32 @@ TEST(TimeLimit, LeavesRoomForTheLongestStepAndSave) {
             "run.time_limit = 200 s: 165.5 s have passed, and another step (20.0 s) and a save (15.0 s) may not fit\n");
 }
 
+// A save beside the steps is to end first, and then the last one takes as long as the longest.
+TEST(TimeLimit, LeavesRoomForASaveThatGoesOn) {
+  Clock clock;
+  TimeLimit limit = clock.limit(200);
+  limit.begin();
+  clock.now = 110;
+  limit.after_step();  // 10 s
+  limit.before_save();
+  clock.now = 112;  // the copy
+  limit.save_goes_on();
+  clock.now = 122;
+  limit.after_step();  // 10 s: without the copy
+  EXPECT_FALSE(limit.is_up(6)) << "122 + 60 + 10 that a save takes at least is 192";
+  EXPECT_TRUE(limit.is_up(7));
+  limit.save_took(std::nullopt);
+  EXPECT_TRUE(limit.is_up(7)) << "none has ended";
+  limit.save_took(30);
+  EXPECT_FALSE(limit.is_up(4)) << "122 + 40 + 30 is 192";
+  EXPECT_TRUE(limit.is_up(5));
+  limit.before_save();
+  limit.save_goes_on();
+  clock.now = 132;
+  EXPECT_FALSE(limit.is_up(1)) << "132 + 10 + 20 of the one and 30 of the last is 192";
+  EXPECT_TRUE(limit.is_up(2));
+}
+
 TEST(TimeLimit, OfZeroIsNone) {
   Clock clock;
   TimeLimit limit = clock.limit(0);

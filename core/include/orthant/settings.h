@@ -39,6 +39,7 @@ struct RunSettings {
   std::int64_t steps = 100;
   std::int64_t log_every = 10;
   std::int64_t checkpoint_every = 0;  // 0: only at the end
+  bool checkpoint_async = false;      // those in between are written beside the training
   std::int64_t validate_every = 0;    // 0: never
   std::int64_t keep = 3;              // last K checkpoints
   std::int64_t keep_every = 0;        // those of its multiples stay too; 0: none
