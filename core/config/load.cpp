@@ -14,29 +14,13 @@
 #include "core/config/kinds.h"
 #include "core/config/read_files.h"
 #include "core/config/registry.h"
-#include "core/config/suggest.h"
+#include "core/config/sections.h"
 #include "core/config/validate.h"
 
 namespace orthant {
 namespace {
 
 namespace fs = std::filesystem;
-
-// How a key of a table is declared, whether by the core or by a plugin.
-struct Declared {
-  KeySpec spec;
-  std::size_t length = 0;
-};
-
-struct Section {
-  std::string title;  // "run", "plugins.data"
-  std::vector<Declared> keys = {};
-  std::map<std::string, Table::Entry> written = {};
-  std::string origin = {};  // of its first header
-  bool unknown = false;     // the plugin's keys could not be asked for
-  bool asked = true;        // or should not
-  bool path_set = false;    // by an override
-};
 
 bool plugin_name_ok(const std::string& name) {
   return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](unsigned char c) {
@@ -239,31 +223,9 @@ class Loader {
                            fmt::format("write [{}]", top.key));
         }
       } else {
-        refuse_top(top);
+        refuse_top(top, core_, plugins_, diagnostics_);
       }
     }
-  }
-
-  void refuse_top(const Member& top) {
-    std::vector<std::string> tables = core_tables(keys_);
-    tables.push_back("plugins");
-    if (top.value.kind == Node::Kind::table) {
-      std::string advice = fmt::format("the tables are [{}]", fmt::join(tables, "], ["));
-      if (const auto near = nearest(top.key, tables)) {
-        advice = fmt::format("did you mean [{}]?", *near);
-      } else if (find(plugins_, "plugins." + top.key) != nullptr || top.key == "data" || top.key == "expert") {
-        advice = fmt::format("plugins are written [plugins.{}]", printable(top.key));
-      }
-      diagnostics_.add(top.origin, fmt::format("unknown table [{}]", printable(top.key)), advice);
-      return;
-    }
-    const std::string owners = tables_with(top.key, "");
-    std::string advice =
-        owners.empty() ? "write keys below a table's header, such as [run]" : fmt::format("write it below {}", owners);
-    if (const auto near = nearest(top.key, {"extends"})) {
-      advice = "did you mean 'extends'?";
-    }
-    diagnostics_.add(top.origin, fmt::format("{} is outside of any table", in_quotes(top.key)), advice);
   }
 
   void check_section(Section& section, const Node& table, const fs::path& directory) {
@@ -280,49 +242,11 @@ class Loader {
       const auto declared = std::find_if(section.keys.begin(), section.keys.end(),
                                          [&](const Declared& key) { return key.spec.name == member.key; });
       if (declared == section.keys.end()) {
-        refuse_key(section, member);
+        refuse_key(section, member, core_, plugins_, diagnostics_);
       } else {
         assign(section, *declared, member, directory);
       }
     }
-  }
-
-  // The tables that have a key of this name, other than `except`: "[optimizer] or [run]".
-  std::string tables_with(const std::string& key, const std::string& except) {
-    std::string tables;
-    for (const std::vector<Section>* sections : {&core_, &plugins_}) {
-      for (const Section& section : *sections) {
-        const bool has = std::any_of(section.keys.begin(), section.keys.end(),
-                                     [&](const Declared& declared) { return declared.spec.name == key; });
-        if (has && section.title != except) {
-          tables += (tables.empty() ? "[" : " or [") + section.title + "]";
-        }
-      }
-    }
-    return tables;
-  }
-
-  void refuse_key(const Section& section, const Member& member) {
-    std::vector<std::string> names;
-    for (const Declared& declared : section.keys) {
-      names.push_back(declared.spec.name);
-    }
-    if (section.title.rfind("plugins.", 0) == 0) {
-      names.push_back("path");
-    }
-    std::string advice;
-    const std::string owners = tables_with(member.key, section.title);
-    if (const auto near = nearest(member.key, names)) {
-      advice = fmt::format("did you mean '{}'?", *near);
-    }
-    if (!owners.empty()) {
-      advice += fmt::format("{}'{}' is a key of {}", advice.empty() ? "" : " ", member.key, owners);
-    }
-    if (advice.empty()) {
-      advice = fmt::format("the keys of [{}] are {}", section.title, fmt::join(names, ", "));
-    }
-    diagnostics_.add(member.origin, fmt::format("unknown key {} in [{}]", in_quotes(member.key), section.title),
-                     advice);
   }
 
   void assign(Section& section, const Declared& declared, const Member& member, const fs::path& directory) {
