@@ -55,13 +55,13 @@ OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::ve
   for (const std::string& reason : found.passed_over) {
     say("orthant: warning: checkpoint passed over: {}", reason);
   }
+  reader_ = std::make_unique<CheckpointReader>(weights_reader(checkpoint_, averages));
   if (imported_ == nullptr) {
     say("orthant: note: reads {}{}", averages ? "the averages of the weights in " : "", checkpoint_.string());
   }
   std::vector<std::string> all = {"data.source=\"synthetic\""};
   all.insert(all.end(), overrides.begin(), overrides.end());
   config_ = load_config(found.config.string(), all, plugin_keys, plugin_kinds);
-  reader_ = std::make_unique<CheckpointReader>(weights_reader(checkpoint_, averages));
   if (!overrides.empty()) {
     if (config_.settings.model.positions != Positions::learned) {  // their number goes with the window asked for
       check_starting_weights(checkpoint_, config_.settings);
