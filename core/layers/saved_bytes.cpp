@@ -71,6 +71,10 @@ std::int64_t most_bytes_saved(const ParamStore& store, const Plan& plan) {
   for (const auto& group : store.groups()) {
     const std::vector<int>& members = group->sum->members();
     const std::int64_t ranks = static_cast<std::int64_t>(members.size());
+    std::vector<bool> in_sum(plan.mesh().world_size());
+    for (const int rank : members) {
+      in_sum[rank] = true;
+    }
     const std::int64_t owned_end = group->owned_begin + group->owned_elements;
     const bool even = group->padded > 0 && ranks * group->owned_elements % group->padded == 0;
     const std::int64_t sharing = even ? std::max<std::int64_t>(ranks * group->owned_elements / group->padded, 1) : 1;
@@ -83,9 +87,7 @@ std::int64_t most_bytes_saved(const ParamStore& store, const Plan& plan) {
       }
       // Ranks of other sums may hold it too, and write their part.
       const std::vector<int> holders = plan.holders(p.spec);
-      const std::int64_t here = std::count_if(holders.begin(), holders.end(), [&](int rank) {
-        return std::find(members.begin(), members.end(), rank) != members.end();
-      });
+      const std::int64_t here = std::count_if(holders.begin(), holders.end(), [&](int rank) { return in_sum[rank]; });
       if (sharing == ranks && here < static_cast<std::int64_t>(holders.size())) {
         const std::int64_t all = static_cast<std::int64_t>(holders.size());
         elements = (elements * here + all - 1) / all;

@@ -116,7 +116,7 @@ std::string FileThread::take() {
   }
   thread_.join();
   shared_->work = {};
-  seconds_ = Seconds(shared_->end - shared_->begin).count();
+  times_ = {shared_->begin, shared_->end};
   if (shared_->failure != nullptr) {
     std::rethrow_exception(std::exchange(shared_->failure, nullptr));
   }

@@ -42,10 +42,16 @@ class FileThread {
   void wait_for(double seconds) const;
   // Waits until it has ended, and returns what it has; throws what it threw. Errors: DiskSilent too.
   std::string take();
-  double seconds() const { return seconds_; }  // that the work took that was taken last
+  // When the work that was taken last began and ended.
+  struct Times {
+    std::chrono::steady_clock::time_point begin, end;
+    double seconds() const { return std::chrono::duration<double>(end - begin).count(); }
+  };
+  Times times() const { return times_; }
 
   // The work is wanted no more: it is told so, and waited for a moment. False where it goes on even so, as on a disk
-  // that does not answer: what it uses must then stay to the end of the process. Nothing can be started afterwards.
+  // that does not answer: what it uses must then stay to the end of the process, up to its next operation of disk().
+  // Nothing can be started afterwards.
   bool give_up();
 
  private:
@@ -54,7 +60,7 @@ class FileThread {
   std::thread thread_;
   bool over_ = false;  // nothing is started any more
   bool left_ = false;  // the thread, to itself: it has not ended
-  double seconds_ = 0;
+  Times times_;
 };
 
 }  // namespace orthant

@@ -17,6 +17,21 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// As monotonic_ns().
+std::int64_t nanoseconds(Clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+// What the thread may still call when the run has been taken down asks its disk first, which then throws.
+std::function<void()> asking(const Disk& disk, const std::filesystem::path& root, std::function<void()> rule) {
+  return [disk, root, rule = std::move(rule)] {
+    disk.before("rule", root);
+    if (rule) {
+      rule();
+    }
+  };
+}
+
 constexpr double to_commit = 5;  // seconds that a commit gets when the run ends by an error: it is short
 
 }  // namespace
@@ -85,23 +100,15 @@ void SavingBeside::begin(std::int64_t step, const Plan& plan, ParamStore& store,
       room_ = std::make_unique<Room>(Room{host, device.host_view(host, Access::write)});
     }
     writer_->copy_into(bytes == 0 ? std::span<std::byte>() : std::span(room_->view->data(), bytes));
-    start([writer = writer_.get()] { return writer->finish(); }, "write checkpoint");
+    start([writer = writer_.get()] { return writer->finish(); });
   });
   phase_ = Phase::writing;
   slowest_seconds_ = 0;
   copy_seconds_ = std::chrono::duration<double>(Clock::now() - began).count();
 }
 
-void SavingBeside::start(FileThread::Work work, const char* span) {
-  thread_.start([work = std::move(work), span, trace = trace_, track = track_, step = step_] {
-    Span mark{.name = span, .kind = SpanKind::phase, .begin = monotonic_ns(), .facts = {.step = step}};
-    std::string made = work();
-    if (trace != nullptr && trace->recording()) {
-      mark.end = monotonic_ns();
-      track->add(std::move(mark));
-    }
-    return made;
-  });
+void SavingBeside::start(FileThread::Work work) {
+  thread_.start(std::move(work));
   working_ = true;
 }
 
@@ -121,7 +128,15 @@ void SavingBeside::check() {
 void SavingBeside::take() {
   working_ = false;
   std::string made = thread_.take();
-  own_seconds_ = thread_.seconds();
+  const FileThread::Times times = thread_.times();
+  own_seconds_ = times.seconds();
+  if (trace_ != nullptr && trace_->recording()) {
+    track_->add({.name = phase_ == Phase::writing ? "write checkpoint" : "commit checkpoint",
+                 .kind = SpanKind::phase,
+                 .begin = nanoseconds(times.begin),
+                 .end = nanoseconds(times.end),
+                 .facts = {.step = step_}});
+  }
   if (phase_ == Phase::writing) {
     part_ = std::move(made);
   }
@@ -158,14 +173,12 @@ void SavingBeside::commit() {
     std::vector<std::string> parts = gather_texts(part_, ranks_.world, *stream_);
     part_.clear();
     if (ranks_.world.rank() == 0) {
-      start(
-          [this, parts = std::move(parts), writer = writer_.get()] {
-            if (rules_.before_manifest) {
-              rules_.before_manifest();
-            }
-            return writer->commit(parts, state_, rules_.before_commit).string();
-          },
-          "commit checkpoint");
+      start([parts = std::move(parts), writer = writer_.get(), state = state_,
+             before_manifest = asking(thread_.disk(), root_, rules_.before_manifest),
+             before_commit = asking(thread_.disk(), root_, rules_.before_commit)] {
+        before_manifest();
+        return writer->commit(parts, state, before_commit).string();
+      });
     }
     phase_ = Phase::committing;
   });

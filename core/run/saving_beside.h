@@ -66,7 +66,7 @@ class SavingBeside {
 
  private:
   enum class Phase { none, writing, committing };
-  void start(FileThread::Work work, const char* span);
+  void start(FileThread::Work work);
   void take();
   void commit();
   template <class Call>

@@ -62,6 +62,7 @@ const std::map<std::string, std::string, std::less<>>& tags() {
       {"tokens", "progress/tokens"},
       {"tokens_per_second", "speed/tokens_per_second"},
       {"step_seconds", "speed/step_seconds"},
+      {"save_seconds", "speed/save_seconds"},
       {"mfu", "speed/mfu"},
       {"peak_bytes", "memory/peak_bytes"}};
   return known;

@@ -143,6 +143,37 @@ TEST_F(Checkpoint, StateScalarsTypesAndFilledBuffersComeBack) {
   EXPECT_EQ(SafetensorsReader(path / "rank_00000.safetensors").at("half").dtype, DType::bf16);
 }
 
+// What was copied is written, whatever becomes of the source; no disk is touched before that.
+TEST_F(Checkpoint, ACopyIsWrittenAsItWasTaken) {
+  CheckpointWriter writer(root(), 7, 0, 1);
+  std::vector<float> source = {1, 2, 3};
+  std::uint16_t half = 0x1234;
+  int fills = 0;
+  writer.add({"half", DType::bf16, {1}, {0}, {1}}, [&](void* out) { std::memcpy(out, &half, sizeof half), ++fills; });
+  writer.add({"source", DType::f32, {3}, {0}, {3}}, [&](void* out) { std::memcpy(out, source.data(), 12), ++fills; });
+  const float kept = 9;
+  writer.add({"kept", DType::f32, {1}, {0}, {1}}, &kept);
+  EXPECT_FALSE(std::filesystem::exists(root()));
+  EXPECT_EQ(writer.bytes_to_copy(), 14u);
+  std::vector<std::byte> room(14);
+  EXPECT_THROW(writer.copy_into(std::span(room).first(13)), Error);
+  writer.copy_into(room);
+  source = {7, 8, 9};
+  half = 0;
+  EXPECT_EQ(writer.bytes_to_copy(), 0u);
+  const std::vector<std::string> parts = {writer.finish()};
+  const CheckpointReader reader(writer.commit(parts, {}));
+  EXPECT_EQ(fills, 2);
+  float found[3] = {};
+  reader.read("source", {0}, {3}, found);
+  EXPECT_EQ(std::vector<float>(found, found + 3), (std::vector<float>{1, 2, 3}));
+  std::uint16_t bits = 0;
+  reader.read("half", {0}, {1}, &bits);
+  EXPECT_EQ(bits, 0x1234);
+  reader.read("kept", {0}, {1}, found);
+  EXPECT_EQ(found[0], 9);
+}
+
 TEST_F(Checkpoint, SlicesThatDoNotTileTheirTensorAreRefused) {
   const Shape shape{4, 2};
   const SliceMeta upper{"w", DType::f32, shape, {0, 0}, {2, 2}}, lower{"w", DType::f32, shape, {2, 0}, {2, 2}};

@@ -54,7 +54,7 @@ class TwoHosts : public testing::Test {
     std::vector<nlohmann::json> lines;
     for (const std::string& line : lines_of(folder_.run(name) / "metrics.jsonl")) {
       nlohmann::json step = nlohmann::json::parse(line);
-      for (const char* other : {"step_seconds", "tokens_per_second", "peak_bytes", "run_id"}) {
+      for (const char* other : {"step_seconds", "save_seconds", "tokens_per_second", "peak_bytes", "run_id"}) {
         step.erase(other);
       }
       lines.push_back(std::move(step));

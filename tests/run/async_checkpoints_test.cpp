@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "core/checkpoint/checkpoint.h"
@@ -248,6 +249,25 @@ TEST_F(AsyncCheckpoints, AFolderThatAnotherJobTakesGetsNoCheckpoint) {
   EXPECT_EQ(running->wait(), 78) << running->error();
   EXPECT_THAT(running->error(), HasSubstr("is another job's now"));
   EXPECT_FALSE(fs::exists(folder_.checkpoint(10)));
+}
+
+TEST_F(AsyncCheckpoints, ATraceShowsTheCopyAndTheFiles) {
+  const Result result = train("", {"run.steps=16", "run.checkpoint_every=2", "run.trace=12"});
+  ASSERT_EQ(result.code, 0) << result.error;
+  const nlohmann::json trace =
+      nlohmann::json::parse(launch_test::read_file(folder_.run() / "trace/trace.json")).at("traceEvents");
+  std::map<std::string, std::set<std::pair<int, int>>> tracks;  // by the name of a span: ranks and tracks
+  for (const nlohmann::json& event : trace) {
+    if (event.at("ph") == "X") {
+      tracks[event.at("name").get<std::string>()].emplace(event.at("pid").get<int>(), event.at("tid").get<int>());
+    }
+  }
+  EXPECT_EQ(tracks["save"].size(), 2u) << "on each rank's main track";
+  ASSERT_EQ(tracks["write checkpoint"].size(), 2u);
+  EXPECT_EQ(tracks["commit checkpoint"].size(), 1u) << "on rank 0 alone";
+  for (const auto& track : tracks["write checkpoint"]) {
+    EXPECT_FALSE(tracks["save"].contains(track));
+  }
 }
 
 // The copy is memory, and too little of it is refused before a rank starts.

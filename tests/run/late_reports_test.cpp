@@ -50,8 +50,8 @@ std::vector<json> told(const ProgramFolder& folder, const std::string& run) {
   std::vector<json> lines;
   for (const std::string& line : lines_of(folder.run(run) / "metrics.jsonl")) {
     json one = json::parse(line);
-    for (const char* other :
-         {"run_id", "job_id", "time", "step_seconds", "tokens_per_second", "peak_bytes", "peak_by_kind"}) {
+    for (const char* other : {"run_id", "job_id", "time", "step_seconds", "save_seconds", "tokens_per_second",
+                              "peak_bytes", "peak_by_kind"}) {
       one.erase(other);
     }
     lines.push_back(one);

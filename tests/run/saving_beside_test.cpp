@@ -15,6 +15,7 @@
 #include "parallel/host_collectives.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/experiment.h"
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 namespace orthant::run_test::saving_beside_test {
@@ -66,6 +67,10 @@ void PrintTo(const Layout& layout, std::ostream* out) {
 
 std::string zero(int stage, int ranks, const std::string& more = "whole_below = 0\n") {
   return fmt::format("[plugins.data]\nsize = {}\nzero = {}\n{}", ranks, stage, more);
+}
+
+std::string out_of_tree(const std::string& name, const std::string& keys) {
+  return fmt::format("[plugins.{}]\npath = \"{}\"\n{}", name, paths::out_of_tree(name), keys);
 }
 
 Config with_async(const Layout& layout, Overrides more = {}) {
@@ -147,6 +152,8 @@ const Layout layouts[] = {
     {"gate_with_a_state", axes(2), {"moe.router=\"bias\""}},
     {"muon", axes(2), {"optimizer.name=\"muon\""}},
     {"adapters", axes(2), {"lora.rank=2", "lora.targets=[\"*.q_proj.weight\", \"*.w1.weight\"]"}},
+    {"workers", out_of_tree("local_sgd", "size = 2\nevery = 2\n") + zero(1, 2)},
+    {"summed_states", out_of_tree("topk_sums", "density = 0.1\n") + axes(2)},
     {"late_device", axes(2), {"run.device=\"late\""}},
     {"guarded_device", axes(2), {"run.device=\"guarded\""}},
 };
