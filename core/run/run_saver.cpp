@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/output.h"
+#include "core/layers/saved_bytes.h"
 #include "core/run/file_work.h"
 #include "core/run/loaded_teacher.h"
 #include "core/run/remembered_settings.h"
@@ -44,6 +45,10 @@ RunSaver::RunSaver(const RunParts& parts, Trace* trace)
 void RunSaver::begin(RunIds ids, std::string taught_by) {
   ids_ = std::move(ids);
   taught_by_ = std::move(taught_by);
+  const RunSettings& run = parts_.settings().run;
+  if (run.checkpoint_async && run.checkpoint_every > 0) {
+    beside_.reserve(parts_.stream.device(), most_bytes_saved(parts_.trainer.parameters(), parts_.plan));
+  }
 }
 
 // A folder that another job moves away while this one saves into it: a file that is missing is not the reason.

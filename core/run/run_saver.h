@@ -24,7 +24,8 @@ class RunSaver {
   // trace: null where there is none.
   RunSaver(const RunParts& parts, Trace* trace);
 
-  // Whose the folder is, and which teacher the run has (load_teacher; empty: none). Before the first save.
+  // Whose the folder is, and which teacher the run has (load_teacher; empty: none). Before the first save. Takes the
+  // memory for copies (run.checkpoint_async). Errors: Error where there is none.
   void begin(RunIds ids, std::string taught_by);
 
   // Saves after step `step`, with `tokens` trained on. With run.checkpoint_async it returns when the state is copied,

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
@@ -76,6 +77,26 @@ auto SavingBeside::or_fail(Call call) {
   }
 }
 
+void SavingBeside::make_room(Device& device, std::int64_t bytes) {
+  if (bytes > 0 && (room_ == nullptr || room_->host.elements() < bytes)) {
+    room_.reset();
+    const MemoryScope as(device, MemoryKind::states);
+    const Tensor host = device.host_empty(DType::u8, {bytes});
+    room_ = std::make_unique<Room>(Room{host, device.host_view(host, Access::write)});
+  }
+}
+
+void SavingBeside::reserve(Device& device, std::int64_t bytes) {
+  make_room(device, bytes);
+  if (room_ != nullptr) {
+    thread_.start([room = room_->view->data(), size = room_->view->bytes()] {
+      std::memset(room, 0, size);
+      return std::string();
+    });
+    warming_ = true;
+  }
+}
+
 void SavingBeside::begin(std::int64_t step, const Plan& plan, ParamStore& store,
                          const std::map<std::string, std::string>& state, Stream& stream) {
   require(!under_way(), "internal error: the checkpoint of step {} begins before that of step {} is complete", step,
@@ -92,13 +113,11 @@ void SavingBeside::begin(std::int64_t step, const Plan& plan, ParamStore& store,
     const FileWork work(ranks_.communicator, ranks_.disk_timeout_seconds);
     add_saved(*writer_, runs, plan, store, {.stream = stream, .step = step});
     const std::size_t bytes = writer_->bytes_to_copy();
-    if (bytes > 0 && (room_ == nullptr || room_->view->bytes() < bytes)) {
-      room_.reset();
-      Device& device = stream.device();
-      const MemoryScope as(device, MemoryKind::states);
-      const Tensor host = device.host_empty(DType::u8, {static_cast<std::int64_t>(bytes)});
-      room_ = std::make_unique<Room>(Room{host, device.host_view(host, Access::write)});
+    if (warming_) {
+      warming_ = false;
+      thread_.take();
     }
+    make_room(stream.device(), static_cast<std::int64_t>(bytes));
     writer_->copy_into(bytes == 0 ? std::span<std::byte>() : std::span(room_->view->data(), bytes));
     start([writer = writer_.get()] { return writer->finish(); });
   });

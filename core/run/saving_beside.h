@@ -41,6 +41,11 @@ class SavingBeside {
   SavingBeside(const SavingBeside&) = delete;
   SavingBeside& operator=(const SavingBeside&) = delete;
 
+  // Takes the memory for copies of at most `bytes` now, and has the system find its pages beside what comes next: the
+  // first copy is as quick as the others. Of this rank alone; once, before the first save. Errors: Error where there is
+  // no such memory.
+  void reserve(Device& device, std::int64_t bytes);
+
   // Copies what is to be saved, and begins to write it. Collective over the world. REQUIRES: no save is under way.
   // Errors: those of save_checkpoint.
   void begin(std::int64_t step, const Plan& plan, ParamStore& store, const std::map<std::string, std::string>& state,
@@ -68,6 +73,7 @@ class SavingBeside {
   enum class Phase { none, writing, committing };
   void start(FileThread::Work work);
   void take();
+  void make_room(Device& device, std::int64_t bytes);
   void commit();
   template <class Call>
   auto or_fail(Call call);
@@ -85,6 +91,7 @@ class SavingBeside {
   std::map<std::string, std::string> state_;
   std::string part_;      // of the manifest, this rank's, once it has written
   bool working_ = false;  // the thread has work that was not taken
+  bool warming_ = false;  // likewise, that of reserve
   double copy_seconds_ = 0, own_seconds_ = 0, slowest_seconds_ = 0, write_seconds_ = 0;
 
   // The copy, kept from one save to the next. It stays to the end of the process where a disk never answers.
