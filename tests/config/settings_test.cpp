@@ -21,6 +21,7 @@ seed = 9223372036854775807
 steps = 7
 log_every = 2
 checkpoint_every = 3
+checkpoint_async = true
 validate_every = 4
 routing_metrics = false
 record_routing = 3
@@ -174,6 +175,7 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.run.steps, 7);
   EXPECT_EQ(s.run.log_every, 2);
   EXPECT_EQ(s.run.checkpoint_every, 3);
+  EXPECT_TRUE(s.run.checkpoint_async);
   EXPECT_EQ(s.run.validate_every, 4);
   EXPECT_FALSE(s.run.routing_metrics);
   EXPECT_EQ(s.run.record_routing, 3);
