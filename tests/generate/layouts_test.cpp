@@ -160,7 +160,8 @@ TEST_P(OfLayouts, RanksAnswerAsOneDoes) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const std::string model : {"mistral", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "glm4_moe", "gpt_oss"}) {
+  for (const std::string model :
+       {"mistral", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "glm4_moe", "gpt_oss"}) {
     const bool dense = model == "mistral" || model == "qwen3";
     for (const Layout& layout : layouts()) {
       all.push_back({model, {}, layout});

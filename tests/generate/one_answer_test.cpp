@@ -208,9 +208,8 @@ std::vector<Case> cases() {
           {fmt::format("{}_window_room_for_{}", model, tiles), model, {"model.sliding_window=20"}, room(DType::f32)});
     }
   }
-  for (const std::string model :
-       {"llama", "mistral", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe",
-        "gpt_oss"}) {
+  for (const std::string model : {"llama", "mistral", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "deepseek_v2",
+                                  "deepseek_v3", "glm4_moe", "gpt_oss"}) {
     all.push_back({model + "_fp32", model, {}});
     all.push_back({model + "_bf16", model, {"run.dtype=\"bf16\""}});
   }

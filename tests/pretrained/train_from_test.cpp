@@ -55,7 +55,8 @@ TEST_P(Trained, EqualsOneRankUnderFourAxes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Trained,
-                         testing::Values("mixtral", "qwen2_moe", "qwen3_moe_packed", "deepseek_v3", "glm4_moe", "gpt_oss"),
+                         testing::Values("mixtral", "qwen2_moe", "qwen3_moe_packed", "deepseek_v3", "glm4_moe",
+                                         "gpt_oss"),
                          [](const auto& family) { return family.param; });
 
 TEST(StartingWeights, OfAnotherModelAreRefusedBeforeRanksStart) {

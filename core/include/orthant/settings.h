@@ -115,7 +115,7 @@ struct ModelSettings {
   Positions positions = Positions::rotary;
   double rope_theta = 10000;
   std::int64_t rotary_channels = 0;  // of a head, the first; 0: all
-  bool rope_interleaved = false;  // pairs are neighbouring channels (DeepSeek); else of both halves (Llama)
+  bool rope_interleaved = false;     // pairs are neighbouring channels (DeepSeek); else of both halves (Llama)
   RopeScaling rope_scaling = RopeScaling::none;
   double rope_factor = 1;                    // how many times as long sequences may be
   std::int64_t rope_original_positions = 0;  // llama3, yarn: positions of the first training
@@ -238,7 +238,7 @@ struct Settings {
 // Sizes whose 0 stands for another setting. Settings keep what was written, so that a refusal points at the key that
 // somebody chose, and a changed d_model changes what follows from it; everybody else asks here.
 std::int64_t kv_heads_of(const Settings& settings);
-std::int64_t head_dim_of(const Settings& settings);  // latent: of queries and keys
+std::int64_t head_dim_of(const Settings& settings);         // latent: of queries and keys
 std::int64_t rotary_channels_of(const Settings& settings);  // of a head of multi_head attention
 std::int64_t d_ff_of(const Settings& settings);
 std::int64_t d_expert_of(const Settings& settings);
