@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <optional>
 #include <set>
 
@@ -132,7 +133,9 @@ void read_part(ConfigLink& link, const Theirs& inner, const PartialRotary* part)
   if (share.is_null() && whole(channels)) {
     link.set("model.rotary_channels", channels == head_dim ? "0" : channels.dump());
   } else if (share.is_null() || share.is_number()) {
-    const double of = share.is_null() ? part->missing : share.get<double>();
+    // A null is no missing key: the class takes it for whole heads.
+    const double missing = link.says("partial_rotary_factor") ? 1 : part->missing;
+    const double of = share.is_null() ? missing : share.get<double>();
     const auto turned = static_cast<std::int64_t>(static_cast<double>(head_dim) * of);  // cut off, as the class does
     if (!(of > 0 && of <= 1) || turned < 1) {
       link.refuse(
@@ -186,6 +189,14 @@ void read_rope(ConfigLink& link, double default_theta, const PartialRotary* part
   link.refuse(fmt::format("rope_scaling.rope_type = \"{}\": default, linear, llama3 and yarn are known", type));
 }
 
+// The share of a head's channels, such that share * all, cut off to a whole number as the classes do it, is `turned`:
+// 44 * (30.0 / 44) is a little less than 30.
+double share_of(std::int64_t turned, std::int64_t all) {
+  const double share = static_cast<double>(turned) / static_cast<double>(all);
+  const bool short_of_it = share * static_cast<double>(all) < static_cast<double>(turned);
+  return short_of_it ? std::nextafter(share, 1.0) : share;
+}
+
 void write_part(ConfigLink& link, const PartialRotary* part) {
   const std::int64_t turned = link.our_integer("model.rotary_channels"), all = link.our_integer("model.head_dim");
   if (part == nullptr) {
@@ -194,7 +205,7 @@ void write_part(ConfigLink& link, const PartialRotary* part) {
     }
     return;
   }
-  link.put("partial_rotary_factor", static_cast<double>(turned) / static_cast<double>(all));
+  link.put("partial_rotary_factor", share_of(turned, all));
   if (part->channels_key != nullptr) {
     link.put(part->channels_key, turned);
   }

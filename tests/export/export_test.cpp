@@ -12,8 +12,10 @@
 
 #include "core/checkpoint/safetensors.h"
 #include "core/pretrained/export.h"
+#include "core/pretrained/twin.h"
 #include "core/run/run_ids.h"
 #include "tests/export/trained_run.h"
+#include "tests/support/experiment.h"
 #include "tests/support/paths.h"
 
 namespace orthant::test::export_test {
@@ -156,6 +158,26 @@ TEST_F(Export, ModelWithoutATwin) {
   EXPECT_EQ(config.at("every"), 2);
   EXPECT_EQ(config.at("capacity_factor"), 1.5);
   EXPECT_EQ(SafetensorsReader(out_ / "model.safetensors").tensors().size(), trained.weights.size());
+}
+
+TEST(ExportedConfig, TransformersCutsAHeadsRotatedPartAsItIs) {
+  // The classes take the whole part of head_dim * partial_rotary_factor, and 44 * (30.0 / 44) is below 30.
+  int lost = 0;
+  for (const int head : {8, 44, 98}) {
+    for (int turned = 2; turned <= head; turned += 2) {
+      const Config config =
+          experiment({fmt::format("model.head_dim={}", head), fmt::format("model.rotary_channels={}", turned),
+                      "model.positions=rotary", "model.norm=rmsnorm", "model.activation=swiglu", "model.qk_norm=true",
+                      "model.qk_norm_over=all", "moe.router=bias", "moe.score=sigmoid"});
+      const Twin twin = twin_of(config);
+      ASSERT_NE(twin.family, nullptr) << fmt::format("{}", fmt::join(twin.reasons, "; "));
+      EXPECT_EQ(twin.family->model_type, "minimax_m2");
+      EXPECT_EQ(twin.config["rotary_dim"], turned);
+      EXPECT_EQ(static_cast<int>(head * twin.config["partial_rotary_factor"].get<double>()), turned) << head;
+      lost += static_cast<int>(head * (static_cast<double>(turned) / head)) < turned ? 1 : 0;
+    }
+  }
+  EXPECT_GT(lost, 5) << "parts for which the plain quotient is too small";
 }
 
 TEST_F(Export, CapacityIsNoted) {
