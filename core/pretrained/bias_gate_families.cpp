@@ -101,10 +101,10 @@ void minimax_m2(ConfigLink& c) {
   c.theirs("scoring_func", "sigmoid");
   c.theirs("use_routing_bias", true);
   c.theirs("shared_intermediate_size", 0);
-  // The block that predicts further tokens, and what is fixed in the class.
+  // The block that predicts further tokens, what is fixed in the class, and the width of dense blocks: it has none.
   c.besides({"use_mtp", "num_mtp_modules", "mtp_transformer_layers", "attn_type_list", "max_model_len",
              "layernorm_full_attention_beta", "layernorm_linear_attention_beta", "layernorm_mlp_beta",
-             "shared_moe_mode"});
+             "shared_moe_mode", "mlp_intermediate_size"});
   c.integer("intermediate_size", "moe.d_expert");
   routed(c, "num_local_experts", "num_experts");
   c.ours("moe.every", "1");
@@ -113,6 +113,8 @@ void minimax_m2(ConfigLink& c) {
   if (!c.reading()) {
     return;
   }
+  c.theirs("sliding_window", Theirs());  // published, though the class has no such key
+  c.theirs("attention_bias", false);
   const Theirs types = c.take("attn_type_list");
   for (const Theirs& type : types.is_array() ? types : Theirs::array()) {
     if (type != 1) {

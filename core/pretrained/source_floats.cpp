@@ -105,7 +105,7 @@ std::optional<ScaleBlocks> scale_blocks_in(const Theirs& config, const std::stri
   // Activations are rounded when such a model is served in 8 bits: as they come (dynamic), or by what is stored for it
   // (static), which is no part of the weights.
   const std::vector<std::pair<const char*, std::vector<Theirs>>> wanted = {{"quant_method", {"fp8"}},
-                                                                           {"fmt", {"e4m3"}},
+                                                                           {"fmt", {"e4m3", "float8_e4m3fn"}},
                                                                            {"activation_scheme", {"dynamic", "static"}},
                                                                            {"expert_dtype", {"fp8"}}};
   for (const auto& [key, values] : wanted) {

@@ -210,10 +210,44 @@ TEST_F(Spoilt, PartsOfHeadsThatAreNotUnderstoodAreRefused) {
   EXPECT_THAT(refused("minimax_m2", {{"rotary_dim", 6}}),
               HasSubstr("rotary_dim = 6, but partial_rotary_factor = 0.5 of 8"));
   EXPECT_THAT(refused("minimax_m2", {{"attn_type_list", {1, 0}}}), HasSubstr("attn_type_list holds 0"));
+  EXPECT_THAT(refused("minimax_m2", {{"sliding_window", 16}}), HasSubstr("sliding_window = 16: only null"));
   EXPECT_THAT(refused("dots1", {{"layer_types", nullptr}, {"sliding_window", 16}, {"max_window_layers", 1}}),
               HasSubstr("sliding_window = 16 from layer 1 on"));
   EXPECT_THAT(refused("ernie4_5_moe", {{"moe_layer_end_index", 0}}), HasSubstr("moe_layer_end_index = 0"));
   EXPECT_THAT(refused("ernie4_5_moe", {{"use_bias", true}}), HasSubstr("use_bias = true: only false"));
+}
+
+TEST_F(Spoilt, WhatMiniMaxM2IsPublishedWithIsRead) {
+  // As its config.json has them, beside keys that the class knows.
+  take("minimax_m2");
+  change_config([](json& config) {
+    config.update({{"attention_bias", false},
+                   {"attn_type_list", {1, 1}},
+                   {"auto_map", {{"AutoConfig", "configuration_minimax_m2.MiniMaxM2Config"}}},
+                   {"layernorm_full_attention_beta", 1.0},
+                   {"layernorm_linear_attention_beta", 1.0},
+                   {"layernorm_mlp_beta", 1.0},
+                   {"mlp_intermediate_size", 8192},
+                   {"mtp_transformer_layers", 1},
+                   {"num_mtp_modules", 3},
+                   {"qk_norm_type", "per_layer"},
+                   {"quantization_config",
+                    {{"activation_scheme", "dynamic"},
+                     {"fmt", "float8_e4m3fn"},
+                     {"quant_method", "fp8"},
+                     {"weight_block_size", {128, 128}},
+                     {"modules_to_not_convert", {"gate", "e_score_correction_bias", "lm_head"}}}},
+                   {"rotary_dim", 4},
+                   {"scoring_func", "sigmoid"},
+                   {"shared_intermediate_size", 0},
+                   {"shared_moe_mode", "sigmoid"},
+                   {"sliding_window", nullptr},
+                   {"use_mtp", true},
+                   {"use_qk_norm", true},
+                   {"use_routing_bias", true}});
+  });
+  import_into(folder_ / "run", folder_ / "source");
+  EXPECT_EQ(config_of(folder_ / "run").settings.model.rotary_channels, 4);
 }
 
 TEST_F(Spoilt, AKeyThatIsMissingMeansWhatTransformersTakesForIt) {
@@ -238,6 +272,8 @@ TEST_F(Spoilt, AKeyThatIsMissingMeansWhatTransformersTakesForIt) {
   EXPECT_EQ(reads("deepseek_v3", "n_shared_experts").moe.shared_experts, 1);
   EXPECT_EQ(reads("mistral", "sliding_window").model.sliding_window, 4096);
   EXPECT_EQ(reads("mixtral", "sliding_window").model.sliding_window, 0);
+  EXPECT_EQ(reads("glm4_moe", "rope_parameters").model.rotary_channels, 6);
+  EXPECT_EQ(reads("glm4_moe", "rope_parameters", {"partial_rotary_factor", nullptr}).model.rotary_channels, 0);
   fs::remove_all(folder_ / "run");
   // Defaults that this model cannot have.
   take("deepseek_v3");
