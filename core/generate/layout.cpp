@@ -35,13 +35,13 @@ Config for_generation(Config config, const std::vector<PluginRequest>& layout) {
     s.moe.capacity_factor = 0;  // a token alone has a seat with every expert that it chooses
   }
   s.memory.limit = 0;
-  s.train.freeze = {"*"};  // no gradients, no optimizer state
+  s.train.freeze = {"*"};  // no gradients, no optimizer state, which a run may keep in 8 bits
+  s.optimizer = {};
   config.plugins = layout;
   if (layout.empty()) {
     return config;
   }
   s.distil = {};
-  s.optimizer = {};
   if (s.model.positions != Positions::learned) {
     s.data.sequence_length = 1;  // rows of a pass are cut anywhere, not between sequences
   }

@@ -14,6 +14,7 @@ Config undivided(Config config, std::int64_t positions) {
   }
   config.settings.memory.limit = 0;
   config.settings.train.freeze = {"*"};  // no gradients, no optimizer state
+  config.settings.optimizer = {};        // no states either, which a run may keep in 8 bits
   return config;
 }
 

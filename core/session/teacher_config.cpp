@@ -40,6 +40,7 @@ Config teacher_config(const Config& student) {
   theirs.batch = ours.batch;
   theirs.memory = ours.memory;
   theirs.optimizer = ours.optimizer;
+  theirs.optimizer.state_dtype = StateType::fp32;  // what is frozen has none, and 8 bits for nothing are refused
   theirs.optimizer.lr_of = theirs.optimizer.no_decay = {};  // names of our parameters
   theirs.optimizer.lr_scales = {};
   theirs.train = {.from = "", .freeze = {"*"}, .train_only = {}};
