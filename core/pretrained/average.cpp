@@ -4,6 +4,7 @@
 #include <fmt/std.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -29,9 +30,11 @@ fs::path normal(const fs::path& folder) {
 // than its user thinks.
 std::vector<fs::path> checkpoints_of(const fs::path& run, std::int64_t last) {
   std::vector<fs::path> found;
+  std::map<fs::path, std::int64_t> named;
   for (const NamedCheckpoint& checkpoint : checkpoints_in(run / "checkpoints")) {
     if (checkpoint.suffix.empty()) {
       found.push_back(checkpoint.path);
+      named.emplace(checkpoint.path, checkpoint.step);
     }
   }
   const auto wanted = static_cast<std::size_t>(last > 0 ? last : 2);
@@ -45,6 +48,14 @@ std::vector<fs::path> checkpoints_of(const fs::path& run, std::int64_t last) {
     found.resize(wanted);
   }
   std::reverse(found.begin(), found.end());
+  for (const fs::path& path : found) {
+    if (const std::int64_t step = CheckpointReader(path).step(); step != named.at(path)) {
+      throw ConfigError(
+          fmt::format("'{}': its manifest is of step {}: the folder was renamed, and could count twice; "
+                      "name the checkpoints that are to be averaged",
+                      path.string(), step));
+    }
+  }
   return found;
 }
 
@@ -89,6 +100,13 @@ OurKeys keys_of(const Config& config) {
     }
   }
   return keys;
+}
+
+// What groups of tokens have to fit, and what windows eval takes: the mean is measured as what it is of.
+std::vector<std::string> lengths_of(const Settings& settings) {
+  return {fmt::format("data.sequence_length={}", settings.data.sequence_length),
+          fmt::format("batch.sequences={}", settings.batch.sequences),
+          fmt::format("batch.micro_batch={}", settings.batch.micro_batch)};
 }
 
 class Mean {
@@ -167,7 +185,7 @@ AverageResult average_checkpoints(const AverageOptions& options, const PluginKey
   const Config config = run.configure(
       keys_of(mean.config()),
       fmt::format("The mean of {} checkpoints, written by orthant checkpoint average.", mean.folders().size()),
-      plugin_keys, plugin_kinds);
+      plugin_keys, plugin_kinds, lengths_of(mean.config().settings));
   run.copy_tokenizer(mean.tokenizer());
   run.write_weights(config, mean.tensors(config.settings));
   run.finish(config);

@@ -84,14 +84,14 @@ NewRun::NewRun(const fs::path& output, std::string elsewhere)
 }
 
 Config NewRun::configure(const OurKeys& keys, const std::string& about, const PluginKeys& plugin_keys,
-                         const PluginKinds& plugin_kinds) {
+                         const PluginKinds& plugin_kinds, const std::vector<std::string>& more) {
   workshop_->write_text("model.toml", model_toml(keys, about));
+  std::vector<std::string> set = {"run.name=" + toml_text(Value(output_.filename().string())),
+                                  "run.directory=" + toml_text(Value(output_.parent_path().string())),
+                                  "data.source=\"synthetic\""};
+  set.insert(set.end(), more.begin(), more.end());
   try {
-    return load_config(
-        (workshop_->path() / "model.toml").string(),
-        {"run.name=" + toml_text(Value(output_.filename().string())),
-         "run.directory=" + toml_text(Value(output_.parent_path().string())), "data.source=\"synthetic\""},
-        plugin_keys, plugin_kinds);
+    return load_config((workshop_->path() / "model.toml").string(), set, plugin_keys, plugin_kinds);
   } catch (const ConfigError& error) {
     throw ConfigError(
         fmt::format("the model that would be written to '{}' cannot be (its settings as keys of ours, and the name "

@@ -39,9 +39,9 @@ class NewRun {
   const Workshop& workshop() const { return *workshop_; }
 
   // Writes model.toml: the tables [model], [moe] and [distil] of `keys`, below `about` as a comment. Returns the
-  // configuration of the run. Errors: as load_config's.
+  // configuration of the run, with `more` as --set has it. Errors: as load_config's.
   Config configure(const OurKeys& keys, const std::string& about, const PluginKeys& plugin_keys,
-                   const PluginKinds& plugin_kinds);
+                   const PluginKinds& plugin_kinds, const std::vector<std::string>& more = {});
   // What lies in the folder `tokenizer`, into pretrained/; nothing where it is empty. The ids are still those of the
   // model that the weights come from; its config.json and receipt are not: they are of other weights.
   void copy_tokenizer(const std::filesystem::path& tokenizer) const;

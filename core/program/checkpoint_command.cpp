@@ -1,6 +1,7 @@
 // orthant checkpoint list RUN: what a run has saved; verify RUN|CHECKPOINT...: whether it can be read, byte for byte;
 // average RUN|CHECKPOINT... -o RUN: the mean of their weights.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -45,6 +46,13 @@ struct Described {
   std::string problem;  // empty: none is seen
 };
 
+// Of one that is not where it was written; resumes pass it over. Empty: none.
+std::string renamed(const CheckpointReader& reader, const NamedCheckpoint& checkpoint) {
+  return reader.step() == checkpoint.step
+             ? ""
+             : fmt::format("its manifest is of step {}: the folder was renamed", reader.step());
+}
+
 constexpr const char* unfinished = "not complete: a save that was killed, or is under way";
 
 Described describe(const NamedCheckpoint& checkpoint) {
@@ -59,9 +67,7 @@ Described describe(const NamedCheckpoint& checkpoint) {
     found.bytes = static_cast<std::int64_t>(reader.bytes());
     const auto tokens = reader.state().find("tokens");
     found.tokens = tokens == reader.state().end() ? "" : tokens->second;
-    if (reader.step() != checkpoint.step) {
-      found.problem = fmt::format("its manifest is of step {}: the folder was renamed", reader.step());
-    }
+    found.problem = renamed(reader, checkpoint);
   } catch (const Error& error) {
     found.problem = error.what();
   }
@@ -96,7 +102,10 @@ void print_list(const CheckpointOptions& o) {
     if (o.json) {
       all.push_back({{"step", one.step}, {"path", one.path.string()}, {"complete", one.problem.empty()}});
       if (one.ranks > 0) {
-        all.back().update({{"tokens", one.tokens}, {"bytes", one.bytes}, {"ranks", one.ranks}});
+        all.back().update({{"tokens", nullptr}, {"bytes", one.bytes}, {"ranks", one.ranks}});
+        if (const auto tokens = nlohmann::json::parse(one.tokens, nullptr, false); tokens.is_number_integer()) {
+          all.back()["tokens"] = tokens;
+        }
       }
       if (!one.problem.empty()) {
         all.back()["problem"] = one.problem;
@@ -121,11 +130,12 @@ ExitCode verify(const CheckpointOptions& o) {
   }
   std::size_t bad = 0;
   for (const NamedCheckpoint& checkpoint : all) {
-    std::string problem;
+    std::string problem, name;
     std::int64_t bytes = 0;
     try {
       const CheckpointReader reader(checkpoint.path);
       bytes = static_cast<std::int64_t>(reader.bytes());
+      name = renamed(reader, checkpoint);
       reader.verify();
     } catch (const Error& error) {
       problem = error.what();
@@ -133,11 +143,14 @@ ExitCode verify(const CheckpointOptions& o) {
     if (!checkpoint.finished()) {
       put("{}: {}\n", checkpoint.path.string(), unfinished);  // nobody takes it for one
     } else if (problem.empty()) {
-      put("{}: ok, {} read\n", checkpoint.path.string(), bytes_text(bytes));
+      put("{}: ok, {} read{}{}\n", checkpoint.path.string(), bytes_text(bytes), name.empty() ? "" : "; but ", name);
     } else {
       ++bad;
       put("{}: {}\n", checkpoint.path.string(), problem);
     }
+  }
+  if (std::none_of(all.begin(), all.end(), [](const NamedCheckpoint& checkpoint) { return checkpoint.finished(); })) {
+    throw ConfigError("none of them is a complete checkpoint: nothing was verified");
   }
   return bad == 0 ? ExitCode::ok : ExitCode::failure;
 }

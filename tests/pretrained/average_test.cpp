@@ -108,6 +108,17 @@ TEST_F(Average, IsAModelLikeAnyOther) {
   EXPECT_EQ(on.code, 0) << on.error;
 }
 
+// Groups of 48 tokens fit no sequence of the default length, and a mean that eval takes in other windows than the runs
+// that it is of would look better or worse for that alone.
+TEST_F(Average, HasTheLengthsOfWhatItIsOf) {
+  train({"data.sequence_length=24", "moe.group_tokens=48", "batch.sequences=12"});
+  average({"runs/r"}, 2);
+  folder_.write("words.txt", std::string(200, 'a'));
+  const Result measured = folder_.orthant({"eval", "mean", "words.txt", "--json"});
+  ASSERT_EQ(measured.code, 0) << measured.error;
+  EXPECT_EQ(json::parse(measured.output).at("length"), 24);
+}
+
 // Its B is zero at first: the mean of A and that of B are then not the mean of B A.
 TEST_F(Average, AddsAdaptersToTheirMatricesFirst) {
   train({"lora.rank=2", "lora.targets=[\"*.q_proj.weight\"]", "optimizer.lr=0.05"});
@@ -183,6 +194,20 @@ TEST_F(Average, ListAndVerifyTellWhatARunHas) {
   EXPECT_THAT(damaged.output, AllOf(HasSubstr("step_000008: ok"), HasSubstr("rank_00001.safetensors")));
   EXPECT_EQ(folder_.orthant({"checkpoint", "verify", "runs/r/checkpoints/step_000008"}).code, 0);
   EXPECT_EQ(folder_.orthant({"checkpoint", "verify", "runs/nothing"}).code, 78);
+  EXPECT_TRUE(all[3]["tokens"].is_number_integer());
+  const Result none = folder_.orthant({"checkpoint", "verify", "runs/r/checkpoints/step_000010.tmp"});
+  EXPECT_EQ(none.code, 78);
+  EXPECT_THAT(none.error, HasSubstr("nothing was verified"));
+}
+
+// A copy under another name: its step would count twice.
+TEST_F(Average, AFolderThatWasRenamedIsTold) {
+  train();
+  fs::copy(folder_.checkpoint(8), folder_.path("runs/r/checkpoints/step_000012"), fs::copy_options::recursive);
+  const Result told = folder_.orthant({"checkpoint", "verify", "runs/r"});
+  EXPECT_EQ(told.code, 0);
+  EXPECT_THAT(told.output, AllOf(HasSubstr("step_000008: ok, "), HasSubstr("; but its manifest is of step 8")));
+  EXPECT_THAT(refusal({"runs/r"}, 2), AllOf(HasSubstr("step_000012"), HasSubstr("the folder was renamed")));
 }
 
 }  // namespace
