@@ -19,6 +19,8 @@
 namespace orthant {
 namespace {
 
+constexpr std::string_view first_text = "# TYPE orthant_";
+
 std::string metric_name(std::string_view key) {
   std::string name = "orthant_";
   for (const unsigned char c : key) {
@@ -65,6 +67,23 @@ double unix_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+// Whether what lies there may be replaced: nothing, or a file that this wrote. A path that was meant for something else
+// costs nobody a file, and root no device.
+bool is_ours_or_free(const std::filesystem::path& file) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(file, error);
+  if (!std::filesystem::exists(status)) {
+    return true;
+  }
+  if (!std::filesystem::is_regular_file(status)) {
+    return false;
+  }
+  std::string first(first_text.size(), ' ');
+  std::ifstream in(file, std::ios::binary);
+  in.read(first.data(), static_cast<std::streamsize>(first.size()));
+  return in.gcount() == 0 || first == first_text;
+}
+
 }  // namespace
 
 Samples prometheus_samples(const std::string& line, const std::string& run) {
@@ -93,6 +112,13 @@ Samples prometheus_samples(const std::string& line, const std::string& run) {
 
 PrometheusFile::PrometheusFile(std::filesystem::path file, std::string run)
     : file_(std::move(file)), run_(std::move(run)) {
+  if (!is_ours_or_free(file_)) {
+    failed_ = true;
+    say("orthant: warning: run.prometheus: '{}' is there and is no file of run.prometheus. It is left as it is, "
+        "nothing "
+        "is written to it, and the run goes on",
+        file_.string());
+  }
   set_running(true);
 }
 
@@ -132,6 +158,7 @@ void PrometheusFile::replace() {
   }
   if (!out.good() || error) {
     failed_ = true;
+    std::filesystem::remove(beside, error);
     say("orthant: warning: run.prometheus: '{}' cannot be written; its folder has to be there. Nothing more is written "
         "to it, and the run goes on",
         file_.string());

@@ -19,7 +19,8 @@ Samples prometheus_samples(const std::string& line, const std::string& run);
 
 // The file has the newest value of each sample that any line had, and orthant_running: 1, and 0 once this is gone.
 // orthant_line_time_seconds (Unix time) tells a run that was killed or stands still. Readers see a whole file: it is
-// replaced. One that cannot be written is warned of once, and nothing more is written.
+// replaced. One that cannot be written is warned of once, and nothing more is written; so is what is there and is no
+// such file, a device among it: it stays.
 class PrometheusFile {
  public:
   PrometheusFile(std::filesystem::path file, std::string run);

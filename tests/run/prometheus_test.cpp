@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <cmath>
@@ -74,6 +75,33 @@ TEST(Prometheus, TheFileHasTheNewestOfEachAndIsWhole) {
   }
   EXPECT_EQ(read(file).at("orthant_running{run=\"a\"}"), 0);
   EXPECT_FALSE(fs::exists(folder.path("a.prom.new")));
+}
+
+TEST(Prometheus, WhatIsNoSuchFileStays) {
+  const ProgramFolder folder;
+  folder.write("c.toml", "[run]\n");
+  fs::create_directory(folder.path("folder"));
+  ASSERT_EQ(mkfifo(folder.path("pipe").c_str(), 0600), 0);
+  fs::create_symlink("pipe", folder.path("link"));
+  for (const char* name : {"c.toml", "folder", "pipe", "link"}) {
+    testing::internal::CaptureStderr();
+    {
+      PrometheusFile prometheus(folder.path(name), "a");
+      prometheus.write(R"({"step":1})");
+    }
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("is there and is no file of run.prometheus")) << name;
+    EXPECT_FALSE(fs::exists(folder.path(std::string(name) + ".new"))) << name;
+  }
+  EXPECT_EQ(fs::file_size(folder.path("c.toml")), 6u);
+  EXPECT_TRUE(fs::is_directory(folder.path("folder")));
+  EXPECT_TRUE(fs::is_fifo(folder.path("pipe")));
+  EXPECT_TRUE(fs::is_symlink(folder.path("link")));
+
+  folder.write("empty", "");
+  for (int start = 0; start < 2; ++start) {  // the second one finds the file of the first
+    const PrometheusFile prometheus(folder.path("empty"), "a");
+    EXPECT_EQ(read(folder.path("empty")).at("orthant_running{run=\"a\"}"), 1);
+  }
 }
 
 TEST(Prometheus, ARunKeepsItsFile) {
