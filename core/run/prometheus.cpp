@@ -1,6 +1,7 @@
 #include "core/run/prometheus.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cctype>
 #include <chrono>
@@ -148,7 +149,7 @@ void PrometheusFile::replace() {
     return;
   }
   std::filesystem::path beside = file_;
-  beside += ".new";  // the collector reads *.prom
+  beside += fmt::format(".{}.new", getpid());  // the collector reads *.prom
   std::ofstream out(beside, std::ios::trunc);
   out << text_of(samples_);
   out.close();

@@ -56,8 +56,9 @@ double TimeLimit::seconds_of_saves() const {
   return (longest - taken) + longest;
 }
 
-bool TimeLimit::is_up(std::int64_t steps) const {
-  return limit_ > 0 && now_() + static_cast<double>(steps) * longest_step_ + seconds_of_saves() > limit_;
+bool TimeLimit::is_up(std::int64_t steps, bool save_due) const {
+  const double saves = seconds_of_saves() + (save_due ? longest_save_ : 0);
+  return limit_ > 0 && now_() + static_cast<double>(steps) * longest_step_ + saves > limit_;
 }
 
 std::string TimeLimit::text() const {

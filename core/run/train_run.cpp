@@ -243,7 +243,7 @@ class TrainingRun {
 
   // Whoever asks for a signal takes it. Of the time rank 0 decides: `steps` more would pass before a stop could follow.
   bool stop_wanted(std::int64_t steps) {
-    if (first() && out_of_time_.empty() && limit_.is_up(steps)) {
+    if (first() && out_of_time_.empty() && limit_.is_up(steps, due(settings_.run.checkpoint_every))) {
       out_of_time_ = limit_.text();
     }
     stop_wanted_ = stop_wanted_ || stop_requested();

@@ -37,8 +37,9 @@ std::string toml_string(const fs::path& path) {
 
 std::vector<std::string> train_command(const StudyFolder& folder, const GridPoint& point, std::int64_t threads) {
   std::vector<std::string> command = run_command(folder, point, threads);
-  for (const std::string& text : {"run.name=" + toml_string(point.id), "run.directory=" + toml_string(folder.points()),
-                                  std::string("run.keep=1"), std::string("run.time_limit=0")}) {
+  for (const std::string& text :
+       {"run.name=" + toml_string(point.id), "run.directory=" + toml_string(folder.points()), std::string("run.keep=1"),
+        std::string("run.time_limit=0"), std::string("run.prometheus=\"\"")}) {
     command.insert(command.end(), {"--set", text});
   }
   command.insert(command.end(), {"--resume", "auto"});
@@ -52,6 +53,7 @@ std::vector<std::string> timing_command(const StudyFolder& folder, const GridPoi
        {"run.name=" + toml_string(name), "run.directory=" + toml_string(folder.timing()),
         fmt::format("run.steps={}", steps), std::string("run.log_every=1"), std::string("run.validate_every=0"),
         std::string("run.checkpoint_every=0"), std::string("run.keep=1"), std::string("run.time_limit=0"),
+        std::string("run.prometheus=\"\""),
         // A run pays for these on its logged steps alone, and only mixtures do.
         std::string("run.routing_metrics=false"), std::string("run.record_routing=0"),
         // Nothing is learnt: without a warm-up the point's own rate may be too much for the first steps.

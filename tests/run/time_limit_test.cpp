@@ -38,6 +38,9 @@ TEST(TimeLimit, LeavesRoomForTheLongestStepAndSave) {
   clock.now = 165;
   EXPECT_FALSE(limit.is_up(1)) << "165 + 20 + 15 is 200";
   EXPECT_TRUE(limit.is_up(2));
+  EXPECT_TRUE(limit.is_up(1, true)) << "a save that is due takes 15 too";
+  clock.now = 150;
+  EXPECT_FALSE(limit.is_up(1, true)) << "150 + 15 + 20 + 15 is 200";
   clock.now = 165.5;
   EXPECT_TRUE(limit.is_up(1));
   EXPECT_EQ(limit.text(),
