@@ -18,8 +18,15 @@ constexpr std::string_view first_suffix = ".lora_A.weight";
   throw ConfigError(fmt::format("--adapter: {}\n  {}", why, instead));
 }
 
+// Of a shared expert, or of a dense block's FFN.
+bool is_ffn_beside_experts(const ParamSpec& spec) {
+  return !spec.expert.has_value() &&
+         (spec.name.find(".mlp.") != std::string::npos || spec.name.find(".shared_experts.") != std::string::npos);
+}
+
 // What a table's parameter makes of an export as adapters.
-void check_expressible(const ParamSpec& spec, ExpertForm form, const std::string& model_type) {
+void check_expressible(const ParamSpec& spec, ExpertForm form, const Family& family) {
+  const std::string& model_type = family.model_type;
   const char* const merged = "leave --adapter out: the exported weights then have it";
   if (!spec.frozen && !is_adapter(spec.name)) {
     refuse_adapter(fmt::format("'{}' was trained itself, and an adapter's file has no place for it", spec.name),
@@ -36,6 +43,13 @@ void check_expressible(const ParamSpec& spec, ExpertForm form, const std::string
     // peft 0.21 maps experts' names for other families; of this one it loads the file and applies nothing.
     refuse_adapter(fmt::format("'{}' has an adapter, and peft does not apply those of qwen2_moe's experts", spec.name),
                    merged);
+  }
+  if (spec.adapted && family.names == MoeNames::mlp && model_type != "qwen2_moe" && is_ffn_beside_experts(spec)) {
+    // peft 0.21 takes the last parts of their names, such as gate_proj, for those of the packed experts: it applies
+    // nothing to these, and with experts' adapters beside them something else.
+    refuse_adapter(
+        fmt::format("'{}' has an adapter, and peft takes it for one of {}'s routed experts", spec.name, model_type),
+        merged);
   }
   if (spec.adapted && spec.region == Region::router) {
     refuse_adapter(fmt::format("'{}' has an adapter, and the routers of transformers are no linear modules", spec.name),
@@ -56,7 +70,7 @@ std::vector<TensorPlace> adapter_places(const Config& config, const Twin& twin, 
   }
   for (const LayerSpecs& layer : parameter_table(settings)) {
     for (const ParamSpec& spec : layer.params) {
-      check_expressible(spec, form, twin.family->model_type);
+      check_expressible(spec, form, *twin.family);
     }
   }
   std::vector<TensorPlace> places;

@@ -142,7 +142,7 @@ TEST(AdapterExport, HasPeftsNamesAndRefusesWhatPeftCannotSay) {
   EXPECT_THAT(refused({R"(lora.targets=["*.gate.weight"])"}),
               AllOf(HasSubstr(".block_sparse_moe.gate.weight' has an adapter"), HasSubstr("no linear modules")));
   const run_test::ProgramFolder packed;
-  prepare(packed, "qwen3_moe_packed", usual_targets);
+  prepare(packed, "qwen3_moe_packed", R"(["*.experts.*"])");
   launch(packed, {"run.name=\"r\"", "run.steps=1"});
   const auto result = packed.orthant({"export", "runs/r", "-o", "bad", "--adapter"});
   EXPECT_NE(result.code, 0) << result.output;
@@ -153,6 +153,16 @@ TEST(AdapterExport, HasPeftsNamesAndRefusesWhatPeftCannotSay) {
   launch(unmapped, {"run.name=\"r\"", "run.steps=1"});
   EXPECT_THAT(unmapped.orthant({"export", "runs/r", "-o", "bad", "--adapter"}).error,
               HasSubstr("peft does not apply those of qwen2_moe's experts"));
+  const run_test::ProgramFolder beside;
+  prepare(beside, "glm4_moe", R"(["*.self_attn.*_proj.weight", "*.experts.*"])");
+  const auto beside_experts = [&](const std::string& target) {
+    fs::remove_all(beside.run("r"));
+    launch(beside, {"run.name=\"r\"", "run.steps=1", "lora.targets=[\"" + target + "\"]"});
+    return beside.orthant({"export", "runs/r", "-o", "bad", "--adapter"}).error;
+  };
+  EXPECT_THAT(beside_experts("*.shared_experts.*"), HasSubstr("peft takes it for one of glm4_moe's routed experts"));
+  EXPECT_THAT(beside_experts("model.layers.0.mlp.*"), HasSubstr("peft takes it for one of glm4_moe's routed experts"));
+  EXPECT_EQ(beside_experts("*.block_sparse_moe.experts.*"), "");
   // A model and its adapter in one folder would be added to each other.
   const auto both = folder.orthant({"export", "runs/r", "-o", "adapter", "--force"});
   EXPECT_EQ(both.code, 78);
@@ -165,10 +175,11 @@ TEST(AdapterExport, GivesTheMergedLogitsInPeft) {
   if (paths::python().empty()) {
     GTEST_SKIP() << "no ORTHANT_PYTHON and no .venv/bin/python with torch, transformers and peft";
   }
-  for (const char* model : {"mixtral", "qwen3"}) {
+  for (const char* model : {"mixtral", "qwen3", "glm4_moe"}) {
     const run_test::ProgramFolder folder;
     prepare(folder, model,
-            model == std::string("mixtral") ? R"(["*_proj.weight", "*.experts.*"])" : R"(["*_proj.weight"])");
+            model == std::string("qwen3") ? R"(["*_proj.weight"])"
+                                          : R"(["*.self_attn.*_proj.weight", "*.block_sparse_moe.experts.*"])");
     launch(folder, {"run.name=\"r\""});
     export_run({.run = folder.run("r"), .output = folder.path("merged"), .dtype = DType::f32}, keys_of_plugin);
     export_run({.run = folder.run("r"), .output = folder.path("adapter"), .adapter = true}, keys_of_plugin);
