@@ -72,7 +72,7 @@ void glm4_moe(ConfigLink& c) {
   c.ours("model.output_bias", "false");
   c.flag("use_qk_norm", "model.qk_norm", false);
   c.ours("model.qk_norm_over", R"("head")");
-  c.besides({"num_nextn_predict_layers", "num_mtp_layers"});
+  c.besides({"num_nextn_predict_layers", "num_mtp_layers", "scoring_func", "topk_method"});  // the class has one gate
   routed_layers(c, {.first_dense = 1, .shared_experts = 1, .normalize = true});
 }
 
@@ -83,7 +83,8 @@ void dots1(ConfigLink& c) {
   full_attention(c);
   c.ours("model.qk_norm", "true");
   c.ours("model.qk_norm_over", R"("head")");
-  c.besides({"scoring_func", "topk_method", "moe_layer_freq"});  // the class has one gate, whatever they say
+  // The class has one gate, whatever they say, and its training is none of ours.
+  c.besides({"scoring_func", "topk_method", "moe_layer_freq", "ep_size", "seq_aux", "aux_loss_alpha"});
   routed_layers(c, {.first_dense = 0, .shared_experts = 0, .normalize = false});
 }
 
@@ -126,7 +127,7 @@ void minimax_m2(ConfigLink& c) {
 
 // A softmax instead of sigmoids; neighbouring channels are rotated.
 void ernie4_5_moe(ConfigLink& c) {
-  transformer(c, 5e5);
+  transformer(c, 5e5, R"("swiglu")", nullptr, true);
   c.integer("head_dim", "model.head_dim", 0);
   c.ours("model.rope_interleaved", "true");
   c.theirs("use_bias", false);
@@ -143,8 +144,9 @@ void ernie4_5_moe(ConfigLink& c) {
   c.theirs("moe_gate", "topk");
   c.theirs("moe_use_aux_free", true);
   // What only training reads, and the block that predicts a second token.
-  c.besides(
-      {"output_router_logits", "router_aux_loss_coef", "moe_capacity", "num_nextn_predict_layers", "num_mtp_layers"});
+  c.besides({"output_router_logits", "router_aux_loss_coef", "moe_capacity", "num_nextn_predict_layers",
+             "num_mtp_layers", "_attn_implementation"});
+  c.theirs("use_rmsnorm", true);
   c.ours("moe.normalize_weights", "true");
   c.ours("moe.router", R"("bias")");
   c.ours("moe.score", R"("softmax")");

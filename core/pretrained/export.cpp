@@ -96,7 +96,10 @@ std::vector<Exported> tensors_of(const Config& config, const Twin& twin, const O
   for (TensorPlace& place : places) {
     const auto [at, added] = index.emplace(place.theirs, tensors.size());
     if (added) {
-      const DType type = options.adapter ? dtype.value_or(DType::f32) : type_of(place.theirs, twin, origin, dtype);
+      // A gate's biases decide between near neighbours: transformers keeps them in fp32 too.
+      const bool of_gate = place.ours.starts_with(gate_state_prefix);
+      const DType type = options.adapter ? dtype.value_or(DType::f32)
+                                         : type_of(place.theirs, twin, origin, of_gate ? std::nullopt : dtype);
       tensors.push_back({{.name = place.theirs, .dtype = type, .sizes = place.sizes}, {}});
     }
     tensors[at->second].parts.push_back(std::move(place));
@@ -214,7 +217,9 @@ std::vector<std::string> notes_on(const Settings& s, const Twin& twin, const Ori
 std::string dtypes_of(const std::vector<Exported>& tensors) {
   std::set<std::string> names;
   for (const Exported& exported : tensors) {
-    names.insert(exported.tensor.dtype == DType::bf16 ? "bf16" : "fp32");
+    if (!exported.parts.front().ours.starts_with(gate_state_prefix)) {
+      names.insert(exported.tensor.dtype == DType::bf16 ? "bf16" : "fp32");
+    }
   }
   return fmt::format("{}", fmt::join(names, " and "));
 }

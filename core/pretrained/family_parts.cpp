@@ -6,7 +6,7 @@ namespace orthant::family_parts {
 
 using Theirs = ConfigLink::Theirs;
 
-void transformer(ConfigLink& c, double theta, const char* activation, const PartialRotary* part) {
+void transformer(ConfigLink& c, double theta, const char* activation, const PartialRotary* part, bool tied) {
   c.besides({"architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache", "auto_map",
              "_name_or_path", "bos_token_id", "eos_token_id", "pad_token_id", "max_position_embeddings",
              "output_attentions", "output_hidden_states", "return_dict", "pretraining_tp"});
@@ -20,7 +20,7 @@ void transformer(ConfigLink& c, double theta, const char* activation, const Part
   c.ours("model.positions", R"("rotary")");
   c.theirs("hidden_act", "silu");
   c.ours("model.activation", activation);
-  c.flag("tie_word_embeddings", "model.tie_embeddings", false);
+  c.flag("tie_word_embeddings", "model.tie_embeddings", tied);
   c.theirs("attention_dropout", 0.0);
   c.number("initializer_range", "model.init_std", 0.02);
   link_rope(c, theta, part);

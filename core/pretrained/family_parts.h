@@ -8,9 +8,10 @@
 
 namespace orthant::family_parts {
 
-// What every decoder-only transformer of these families says: RMSNorm, SwiGLU in some form, rotary positions.
+// What every decoder-only transformer of these families says: RMSNorm, SwiGLU in some form, rotary positions. tied:
+// what tie_word_embeddings is where the file does not say it.
 void transformer(ConfigLink& c, double theta, const char* activation = R"("swiglu")",
-                 const PartialRotary* part = nullptr);
+                 const PartialRotary* part = nullptr, bool tied = false);
 // One flag for the biases of all four projections of attention. missing: where the file does not say it.
 void attention_bias(ConfigLink& c, bool missing = false);
 // experts: the key with their number; also: another that may stand for it.

@@ -156,6 +156,10 @@ TEST_P(Converted, ComesOutWithAllOfItsBits) {
   const ExportResult narrow =
       export_run({.run = folder_ / "run", .output = folder_ / "narrow", .dtype = DType::bf16}, keys_of_plugin);
   EXPECT_EQ(narrow.dtypes, "bf16");
+  const SafetensorsReader rounded(folder_ / "narrow/model.safetensors");
+  for (const FileTensor& tensor : rounded.tensors()) {
+    EXPECT_EQ(tensor.dtype, tensor.name.ends_with("e_score_correction_bias") ? DType::f32 : DType::bf16) << tensor.name;
+  }
   EXPECT_THAT(narrow.notes, testing::IsEmpty());
 }
 

@@ -217,6 +217,19 @@ TEST_F(Spoilt, PartsOfHeadsThatAreNotUnderstoodAreRefused) {
   EXPECT_THAT(refused("ernie4_5_moe", {{"use_bias", true}}), HasSubstr("use_bias = true: only false"));
 }
 
+TEST_F(Spoilt, WhatErniesClassTakesForWhatIsMissing) {
+  take("ernie4_5_moe");
+  change_config([](json& config) {
+    for (const char* key :
+         {"tie_word_embeddings", "moe_layer_interval", "moe_layer_start_index", "moe_layer_end_index"}) {
+      config.erase(key);
+    }
+    config["use_rmsnorm"] = true;
+    config["_attn_implementation"] = "eager";
+  });
+  import_into(folder_ / "run", folder_ / "source");
+}
+
 TEST_F(Spoilt, WhatMiniMaxM2IsPublishedWithIsRead) {
   // As its config.json has them, beside keys that the class knows.
   take("minimax_m2");
