@@ -28,8 +28,8 @@ class TimeLimit {
   void save_goes_on();
   void save_took(std::optional<double> seconds);  // nothing: none has ended
 
-  // Whether `steps` steps more and a save would not fit, as long as the longest of each so far. save_due: one more comes
-  // before these steps. A save that goes on is to end first.
+  // Whether `steps` steps more and a save would not fit, as long as the longest of each so far. save_due: one more
+  // comes before these steps. A save that goes on is to end first.
   bool is_up(std::int64_t steps, bool save_due = false) const;
   // Why it is up, a line for the user.
   std::string text() const;
