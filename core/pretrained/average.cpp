@@ -15,16 +15,13 @@
 #include "core/pretrained/merged_weights.h"
 #include "core/pretrained/new_run.h"
 #include "core/pretrained/opened_model.h"
+#include "core/pretrained/run_source.h"
 #include "core/run/remembered_settings.h"
 
 namespace orthant {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path normal(const fs::path& folder) {
-  return fs::absolute(folder / "").lexically_normal().parent_path();
-}
 
 // The newest `last` of the run, oldest first. A damaged one is no reason to take another: the mean would be of others
 // than its user thinks.
@@ -63,8 +60,8 @@ std::vector<fs::path> checkpoints(const AverageOptions& o) {
   if (o.last < 0 || o.last == 1) {
     throw ConfigError(fmt::format("--last {}: a mean is of two checkpoints or more", o.last));
   }
-  if (o.sources.size() == 1 && !is_checkpoint(normal(o.sources.front()))) {
-    return checkpoints_of(normal(o.sources.front()), o.last);
+  if (o.sources.size() == 1 && !is_checkpoint(named_folder(o.sources.front()))) {
+    return checkpoints_of(named_folder(o.sources.front()), o.last);
   }
   if (o.last > 0) {
     throw ConfigError("--last is for the checkpoints of one run: give its folder alone, or leave --last out");
@@ -75,13 +72,13 @@ std::vector<fs::path> checkpoints(const AverageOptions& o) {
   std::vector<fs::path> found;
   std::set<fs::path> seen;
   for (const fs::path& source : o.sources) {
-    if (!is_checkpoint(normal(source))) {
+    if (!is_checkpoint(named_folder(source))) {
       throw ConfigError(
           fmt::format("'{}' is no complete checkpoint: give checkpoints (RUN/checkpoints/STEP), or the "
                       "folder of one run alone",
                       source.string()));
     }
-    found.push_back(normal(source));
+    found.push_back(named_folder(source));
     if (!seen.insert(fs::canonical(found.back())).second) {
       throw ConfigError(fmt::format("'{}' is given twice", source.string()));
     }

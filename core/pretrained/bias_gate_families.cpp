@@ -127,7 +127,8 @@ void minimax_m2(ConfigLink& c) {
 
 // A softmax instead of sigmoids; neighbouring channels are rotated.
 void ernie4_5_moe(ConfigLink& c) {
-  transformer(c, 5e5, R"("swiglu")", nullptr, true);
+  constexpr bool tied = true;
+  transformer(c, 5e5, R"("swiglu")", nullptr, tied);
   c.integer("head_dim", "model.head_dim", 0);
   c.ours("model.rope_interleaved", "true");
   c.theirs("use_bias", false);

@@ -22,7 +22,7 @@ std::optional<fs::path> newest_in(const fs::path& run, const char* what, std::ve
 
 }  // namespace
 
-RunSource find_run_source(const fs::path& given, const char* what) {
+fs::path named_folder(const fs::path& given) {
   const fs::path path = fs::absolute(given / "").lexically_normal().parent_path();
   if (!fs::is_directory(path)) {
     const fs::path usual = fs::path("runs") / given;
@@ -31,6 +31,11 @@ RunSource find_run_source(const fs::path& given, const char* what) {
                     fs::exists(path) ? "is not a folder" : "does not exist",
                     given.is_relative() && fs::is_directory(usual) ? ", here '" + usual.string() + "'" : ""));
   }
+  return path;
+}
+
+RunSource find_run_source(const fs::path& given, const char* what) {
+  const fs::path path = named_folder(given);
   RunSource source;
   if (is_checkpoint(path)) {
     source = {path, run_of(path) / "config.resolved.toml", {}};

@@ -7,6 +7,10 @@
 
 namespace orthant {
 
+// The folder that somebody names, absolute and without a slash at its end. Errors: ConfigError where it is none, with
+// the run of that name in runs/ if there is one.
+std::filesystem::path named_folder(const std::filesystem::path& given);
+
 struct RunSource {
   std::filesystem::path checkpoint, config;
   std::vector<std::string> passed_over;  // newer checkpoints that cannot be used, each with the reason

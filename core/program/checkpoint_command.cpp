@@ -12,6 +12,7 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/model_folder.h"
 #include "core/pretrained/average.h"
+#include "core/pretrained/run_source.h"
 #include "core/program/commands.h"
 #include "core/session/session.h"
 
@@ -24,17 +25,6 @@ struct CheckpointOptions {
   std::vector<std::string> folders;
   bool json = false;
 };
-
-fs::path folder_named(const std::string& given) {
-  const fs::path folder = fs::absolute(fs::path(given) / "").lexically_normal().parent_path();
-  if (!fs::is_directory(folder)) {
-    const fs::path usual = fs::path("runs") / given;
-    throw ConfigError(fmt::format("'{}' {}: give a run's folder or a checkpoint's{}", given,
-                                  fs::exists(folder) ? "is not a folder" : "does not exist",
-                                  fs::is_directory(usual) ? ", here '" + usual.string() + "'" : ""));
-  }
-  return folder;
-}
 
 // A checkpoint as its folder and manifest describe it.
 struct Described {
@@ -76,7 +66,7 @@ Described describe(const NamedCheckpoint& checkpoint) {
 
 // Of a run, its checkpoints, oldest first; a checkpoint's folder is itself.
 std::vector<NamedCheckpoint> checkpoints_of(const std::string& given) {
-  const fs::path folder = folder_named(given);
+  const fs::path folder = named_folder(given);
   if (const auto named = named_checkpoint(folder); named && (is_checkpoint(folder) || !named->finished())) {
     return {*named};
   }
@@ -166,22 +156,14 @@ void print(const AverageOptions& o, const AverageResult& result) {
 
 void add_average(CLI::App& group, int& exit_code) {
   CLI::App* command = group.add_subcommand("average", "Write a run with the mean of the weights of checkpoints");
-  struct Words {
-    std::vector<std::string> sources;
-    AverageOptions options;
-  };
-  auto words = std::make_shared<Words>();
-  command->add_option("CHECKPOINT", words->sources, "A run's folder, or those of two checkpoints or more")
+  auto o = std::make_shared<AverageOptions>();
+  command->add_option("CHECKPOINT", o->sources, "A run's folder, or those of two checkpoints or more")
       ->required()
       ->check(not_empty);
-  command->add_option("-o,--output", words->options.output, "The new run's folder, to be made")
-      ->required()
-      ->check(not_empty);
-  command->add_option("--last", words->options.last, "Only the newest N checkpoints of the run")
-      ->check(CLI::Range(2, 1 << 20));
-  command->callback([words, &exit_code] {
-    words->options.sources.assign(words->sources.begin(), words->sources.end());
-    print(words->options, average_checkpoints(words->options, keys_of_plugin, kinds_of_plugin));
+  command->add_option("-o,--output", o->output, "The new run's folder, to be made")->required()->check(not_empty);
+  command->add_option("--last", o->last, "Only the newest N checkpoints of the run")->check(CLI::Range(2, 1 << 20));
+  command->callback([o, &exit_code] {
+    print(*o, average_checkpoints(*o, keys_of_plugin, kinds_of_plugin));
     exit_code = static_cast<int>(ExitCode::ok);
   });
 }

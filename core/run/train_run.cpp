@@ -190,8 +190,9 @@ class TrainingRun {
   // Whether this rank by itself wants the model as the step leaves it.
   bool looks_after(std::int64_t step) {
     constexpr std::int64_t under_way_and_next = 2;
-    return stop_wanted(under_way_and_next) || saver_.done_here() || records(step) || records(step + 1) ||
-           due_after(step, settings_.run.validate_every) || due_after(step, settings_.run.checkpoint_every);
+    return stop_wanted(under_way_and_next, due_after(step, settings_.run.checkpoint_every)) || saver_.done_here() ||
+           records(step) || records(step + 1) || due_after(step, settings_.run.validate_every) ||
+           due_after(step, settings_.run.checkpoint_every);
   }
 
   // Each rank has found by itself what "fit" stands for.
@@ -241,9 +242,10 @@ class TrainingRun {
     return make_batch_source(settings_);
   }
 
-  // Whoever asks for a signal takes it. Of the time rank 0 decides: `steps` more would pass before a stop could follow.
-  bool stop_wanted(std::int64_t steps) {
-    if (first() && out_of_time_.empty() && limit_.is_up(steps, due(settings_.run.checkpoint_every))) {
+  // Whoever asks for a signal takes it. Of the time rank 0 decides: `steps` more, and a save before them where one is
+  // due, would pass before a stop could follow.
+  bool stop_wanted(std::int64_t steps, bool save_due) {
+    if (first() && out_of_time_.empty() && limit_.is_up(steps, save_due)) {
       out_of_time_ = limit_.text();
     }
     stop_wanted_ = stop_wanted_ || stop_requested();
@@ -254,7 +256,8 @@ class TrainingRun {
   // beside the training.
   bool everyone_stops() {
     const SavingBeside::Word own = saver_.word();
-    std::vector<std::int64_t> all = {stop_wanted(steps_to_meeting()) ? 1 : 0, own[0], own[1]};
+    const bool stop = stop_wanted(steps_to_meeting(), due(settings_.run.checkpoint_every));
+    std::vector<std::int64_t> all = {stop ? 1 : 0, own[0], own[1]};
     all_reduce_values(all, ReduceOp::max, world_, *stream_);
     saver_.hear({all[1], all[2]});
     limit_.save_took(saver_.take_beside());

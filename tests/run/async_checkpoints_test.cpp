@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/checkpoint/checkpoint.h"
+#include "tests/run/unfinished_saves.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
@@ -57,13 +58,7 @@ class AsyncCheckpoints : public testing::Test {
     }
   }
   std::vector<std::string> unfinished() const {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder_.run() / "checkpoints")) {
-      if (entry.path().extension() == ".tmp") {
-        names.push_back(entry.path().filename().string());
-      }
-    }
-    return names;
+    return unfinished_saves(folder_.run());
   }
   // By step, where a line tells it.
   std::map<int, double> waited(const std::string& name = "r") const {

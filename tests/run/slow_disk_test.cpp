@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/checkpoint/checkpoint.h"
+#include "tests/run/unfinished_saves.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
 
@@ -33,13 +34,7 @@ class SlowDisk : public testing::Test {
                            {"LD_PRELOAD=" + paths::build("tests/disk_shim.so"), "ORTHANT_SHIM=" + shim});
   }
   std::vector<std::string> unfinished() const {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder_.run() / "checkpoints")) {
-      if (entry.path().extension() == ".tmp") {
-        names.push_back(entry.path().filename().string());
-      }
-    }
-    return names;
+    return unfinished_saves(folder_.run());
   }
   ProgramFolder folder_;
 };
