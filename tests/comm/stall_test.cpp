@@ -84,6 +84,7 @@ TEST(Stall, AStoppedProcessIsNamedAsStopped) {
   ASSERT_NE(memory, MAP_FAILED);
   auto& stopped = *new (memory) std::atomic<pid_t>{0};
   auto& first_waits = *new (static_cast<char*>(memory) + 64) std::atomic<bool>{false};
+  auto& have_said = *new (static_cast<char*>(memory) + 128) std::atomic<int>{0};
   const std::vector<Ended> ended = run_processes(
       3,
       [&](Communicator& world) {
@@ -93,16 +94,19 @@ TEST(Stall, AStoppedProcessIsNamedAsStopped) {
         if (world.rank() == 0) {  // stops in the middle of its work
           stopped = getpid();
           raise(SIGSTOP);
-        }
-        if (world.rank() == 1) {
-          wait_for([&] { return first_waits.load(); });
-          low->barrier(*rig.stream);
+          return;
         }
         try {
+          wait_for([&] { return stopped != 0 && (world.rank() == 2 || first_waits); });
           first_waits = true;
-          high->barrier(*rig.stream);
+          (world.rank() == 1 ? low : high)->barrier(*rig.stream);
         } catch (...) {
-          kill(stopped, SIGKILL);
+          // A rank that is killed, or that says it failed, ends the others' waits: each must have said what it saw.
+          ++have_said;
+          wait_for([&] { return have_said == 2; });
+          if (const pid_t pid = stopped; world.rank() == 2 && pid != 0) {
+            kill(pid, SIGKILL);
+          }
           throw;
         }
       },
