@@ -21,7 +21,8 @@ void score_gradients(float* p, float* ds, std::int64_t columns, const KeyRange& 
   set_unseen(ds, columns, seen, 0.0f);
   const KeyRange whole = set_unseen(p, columns, seen, -std::numeric_limits<float>::infinity());
   for (std::int64_t j = whole.begin; j < whole.end; j += tile::lanes) {
-    const tile::Vector weight = weigh<T>(p + j, scale, lse);
+    const tile::Vector weight = tile::exp_below(Items<T>::exponent(tile::load(p + j), scale, lse));
+    tile::store(p + j, weight);
     tile::store(ds + j, weight * (tile::load(ds + j) - mean));
   }
 }
@@ -39,6 +40,7 @@ struct Backward {
   // [side, side], as they are computed and as steps of the sums over queries; gradients as steps of the sums over keys.
   float *weights, *dscores, *dscore_rows;
   float delta[side];
+  Ahead<T> ahead;
   static constexpr std::int64_t dscore_row = side / Items::steps;
 
   explicit Backward(const AttentionShape& shape) : g(shape) {
@@ -84,8 +86,10 @@ struct Backward {
       const std::int64_t count = std::min(side, span.end - j0), columns = tile::padded(count, tile::lanes);
       const TileView seen(visible, i0, rows, j0, count);
       for (std::int64_t r0 = 0; r0 < tile_rows; r0 += TileView::group) {
-        const std::int64_t group_rows = std::min(TileView::group, tile_rows - r0), of_group = seen.keys_of(r0);
+        const std::int64_t group_rows = std::min(TileView::group, tile_rows - r0),
+                           of_group = seen.keys_of(r0, TileView::group);
         const std::int64_t group_columns = tile::padded(of_group, tile::lanes);
+        ahead.fetch();
         tile::multiply<Items>(group_rows, group_columns, g.c_items, queries + r0 * g.row, g.row, 1,
                               keys_t + g.channels_at(j0), side, weights + r0 * side, side, false);
         tile::multiply<Items>(group_rows, group_columns, g.c_items, dout + r0 * g.row, g.row, 1,
@@ -95,21 +99,22 @@ struct Backward {
                              r < rows ? lse[i0 + r] : 0.0f, r < rows ? delta[r] : 0.0f);
         }
         round_group(r0, group_rows, columns);
-        tile::multiply<Items>(group_rows, g.c_padded, Items::of(of_group), dscore_rows + r0 * dscore_row, dscore_row, 1,
-                              keys + g.keys_at(j0), g.c_padded, dqueries + r0 * g.c_padded, g.c_padded, true);
+        for (std::int64_t r = r0; r < r0 + group_rows; r += tile::row_step) {
+          tile::multiply<Items>(tile::row_step, g.c_padded, Items::of(seen.keys_of(r, tile::row_step)),
+                                dscore_rows + r * dscore_row, dscore_row, 1, keys + g.keys_at(j0), g.c_padded,
+                                dqueries + r * g.c_padded, g.c_padded, true);
+        }
       }
       // Rows of dk and dv are keys: weights and score gradients are used transposed. A partner that does not see a key
       // has the weight zero.
-      for (std::int64_t j = 0; j < columns; j += TileView::group) {
-        const std::int64_t group =
-            std::min(TileView::group, columns - j);  // narrow vectors: columns may be half of one
-        const KeyRange from = seen.queries_of(j, rows);
+      for (std::int64_t j = 0; j < columns; j += tile::row_step) {
+        const KeyRange from = seen.queries_of(j, tile::row_step, rows);
         const std::int64_t first = from.begin / Items::steps, steps = Items::of(from.end) - first;
         const std::int64_t depth = Items::steps * side, at_score = first * depth + j;
         const std::int64_t first_row = first * g.c_padded, to = (j0 + j) * g.c_padded;
-        tile::multiply<Items>(group, g.c_padded, steps, weights + at_score, 1, depth, dout_steps + first_row,
+        tile::multiply<Items>(tile::row_step, g.c_padded, steps, weights + at_score, 1, depth, dout_steps + first_row,
                               g.c_padded, dvalues + to, g.c_padded, true);
-        tile::multiply<Items>(group, g.c_padded, steps, dscores + at_score, 1, depth, query_steps + first_row,
+        tile::multiply<Items>(tile::row_step, g.c_padded, steps, dscores + at_score, 1, depth, query_steps + first_row,
                               g.c_padded, dkeys + to, g.c_padded, true);
       }
     }

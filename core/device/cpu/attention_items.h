@@ -20,7 +20,6 @@
 
 #include "core/device/cpu/bf16.h"
 #include "core/device/cpu/tile.h"
-#include "core/device/cpu/vector_math.h"
 
 namespace orthant::attention_tiles {
 
@@ -33,8 +32,11 @@ struct Items {
   [[gnu::always_inline]] static void multiply_add(tile::Vector& sum, const tile::Vector& a, const tile::Vector& b) {
     sum += a * b;
   }
-  // e^(scale x - from) of a score x, not above 1 but for rounding; fp32 scores have their scale already.
-  static float weight(float x, float /*scale*/, float from) { return fast_exp(x - from); }
+  // Of scores x: what e is raised to for their weights, scale x - from, not above 0 but for rounding. fp32 scores have
+  // their scale already.
+  [[gnu::always_inline]] static tile::Vector exponent(const tile::Vector& x, float /*scale*/, float from) {
+    return x - from;
+  }
   // Step `step` of an item.
   static void put(float* item, std::int64_t /*step*/, float x) { *item = x; }
   // The items of `count` steps of a row, times `scale`.
@@ -59,7 +61,9 @@ struct Items<BFloat16> {
   [[gnu::always_inline]] static void multiply_add(tile::Vector& sum, const tile::Vector& a, const tile::Vector& b) {
     sum = _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
   }
-  static float weight(float x, float scale, float from) { return fast_exp_below(scale * x - from); }
+  [[gnu::always_inline]] static tile::Vector exponent(const tile::Vector& x, float scale, float from) {
+    return scale * x - from;
+  }
   static void put(float* item, std::int64_t step, float x) {
     const BFloat16 half = to_bf16(x);
     std::memcpy(reinterpret_cast<unsigned char*>(item) + step * 2, &half, sizeof half);

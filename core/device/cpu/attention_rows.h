@@ -67,13 +67,42 @@ struct Geometry {
   std::int64_t keys_at(std::int64_t j0) const { return j0 / Items::steps * c_padded; }
 };
 
-// A head's rows lie too far apart for the processor to fetch ahead by itself.
-template <class T>
+// A head's rows lie too far apart for the processor to fetch ahead by itself. locality: 3 for the first-level cache, 2
+// for the second.
+template <int locality = 3, class T>
 void fetch_row(const T* row, std::int64_t c) {
   for (std::int64_t e = 0; e < c; e += 64 / static_cast<std::int64_t>(sizeof(T))) {
-    __builtin_prefetch(row + e);
+    __builtin_prefetch(row + e, 0, locality);
   }
 }
+
+// Rows of heads that will be read soon, fetched into the second-level cache a few at a time while products are made:
+// the first-level cache is full of what is multiplied.
+template <class T>
+class Ahead {
+ public:
+  static constexpr int most_parts = 5;
+  // Forgets what is left of a part.
+  void set(int part, const T* from, std::int64_t rows, std::int64_t stride, std::int64_t c) {
+    parts_[part] = {from, rows, stride, c};
+  }
+  // A few rows of the first part that has any. Called before the products of a group of rows of a tile.
+  void fetch() {
+    std::int64_t rows = 24;
+    for (Part& part : parts_) {
+      for (; rows > 0 && part.left > 0; --rows, --part.left, part.next += part.stride) {
+        fetch_row<2>(part.next, part.c);
+      }
+    }
+  }
+
+ private:
+  struct Part {
+    const T* next;
+    std::int64_t left, stride, c;
+  };
+  Part parts_[most_parts] = {};
+};
 
 // `rows` rows of a head (row order[i] where `order` is given), times `scale` where items are scaled, with the channels
 // as the steps of the reduction: to [padded_rows, row], zeros around. From: T, or float for T's numbers.

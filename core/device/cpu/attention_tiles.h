@@ -20,32 +20,28 @@
 #include "core/device/cpu/attention_view.h"
 #include "core/device/cpu/parallel.h"
 #include "core/device/cpu/tile.h"
+#include "core/device/cpu/tile_exp.h"
 #include "core/device/cpu/vector_math.h"
 
 namespace orthant::attention_tiles {
 
 // Sets what lies outside `seen`: in the vectors that it lies in to `beside`, in the rest of the row to zero. Returns
-// those vectors: a vector that is partly seen costs less than its elements one by one.
+// those vectors: a vector that is partly seen costs less than its elements one by one. `columns` are whole vectors.
 inline KeyRange set_unseen(float* row, std::int64_t columns, const KeyRange& seen, float beside) {
-  if (seen.begin == 0 && seen.end == columns) {
-    return seen;
-  }
   const KeyRange whole{seen.begin / tile::lanes * tile::lanes, tile::padded(seen.end, tile::lanes)};
-  std::fill(row, row + whole.begin, 0.0f);
-  std::fill(row + whole.begin, row + seen.begin, beside);
-  std::fill(row + seen.end, row + whole.end, beside);
-  std::fill(row + whole.end, row + columns, 0.0f);
-  return whole;
-}
-
-// Weights of a vector of scores, in place; returned too.
-template <class T>
-[[gnu::always_inline]] inline tile::Vector weigh(float* score, float scale, float from) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < tile::lanes; ++i) {
-    score[i] = Items<T>::weight(score[i], scale, from);
+  for (std::int64_t j = 0; j < whole.begin; j += tile::lanes) {
+    tile::store(row + j, tile::Vector{});
   }
-  return tile::load(score);
+  for (std::int64_t j = whole.end; j < columns; j += tile::lanes) {
+    tile::store(row + j, tile::Vector{});
+  }
+  if (whole.begin < seen.begin) {
+    tile::set_lanes(row + whole.begin, 0, seen.begin - whole.begin, beside);
+  }
+  if (seen.end < whole.end) {
+    tile::set_lanes(row + whole.end - tile::lanes, seen.end - whole.end + tile::lanes, tile::lanes, beside);
+  }
+  return whole;
 }
 
 // One tile of queries of one head (or of heads that share keys), and what it makes of tiles of keys. A query's result
@@ -56,6 +52,7 @@ struct QueryTile {
   float *queries, *scores, *out;  // [side, row], [side, side], [side, c_padded]
   float top[side];
   tile::Vector sum[side];  // by lanes
+  Ahead<T> ahead;
 
   static std::int64_t floats(const Geometry<T>& g) { return side * (g.row + g.c_padded + side); }
   void take(Arena& arena, const Geometry<T>& g) {
@@ -82,13 +79,17 @@ struct QueryTile {
       const std::int64_t keys = std::min(side, span.end - j0), columns = tile::padded(keys, tile::lanes);
       const TileView seen(visible, i0, rows, j0, keys);
       for (std::int64_t r0 = 0; r0 < rows; r0 += TileView::group) {
-        const std::int64_t count = std::min(TileView::group, tile_rows - r0), of_group = seen.keys_of(r0);
+        const std::int64_t count = std::min(TileView::group, tile_rows - r0),
+                           of_group = seen.keys_of(r0, TileView::group);
         float* const score = scores + r0 * side;
+        ahead.fetch();
         tile::multiply<Items>(count, tile::padded(of_group, tile::lanes), g.c_items, queries + r0 * g.row, g.row, 1,
                               keys_t, side, score, side, false);
         softmax(r0, std::min(rows - r0, TileView::group), columns, seen, g);
-        tile::multiply<Items>(count, g.c_padded, Items::of(of_group), score, side, 1, values, g.c_padded,
-                              out + r0 * g.c_padded, g.c_padded, true);
+        for (std::int64_t r = r0; r < r0 + count; r += tile::row_step) {
+          tile::multiply<Items>(tile::row_step, g.c_padded, Items::of(seen.keys_of(r, tile::row_step)),
+                                scores + r * side, side, 1, values, g.c_padded, out + r * g.c_padded, g.c_padded, true);
+        }
       }
     }
   }
@@ -130,14 +131,16 @@ struct QueryTile {
       const std::int64_t r = r0 + i;
       float *const score = scores + r * side, *const o = out + r * g.c_padded;
       tile::Vector total = sum[r];
-      if (top[r] != before[i]) {
+      if (top[r] != before[i] && before[i] != -std::numeric_limits<float>::infinity()) {
         total *= shrink[i];
         for (std::int64_t e = 0; e < g.c_padded; e += tile::lanes) {
           tile::store(o + e, tile::load(o + e) * shrink[i]);
         }
       }
       for (std::int64_t j = whole[i].begin; j < whole[i].end; j += tile::lanes) {
-        total += weigh<T>(score + j, g.score_scale, top[r]);
+        const tile::Vector weight = tile::exp_below(Items::exponent(tile::load(score + j), g.score_scale, top[r]));
+        tile::store(score + j, weight);
+        total += weight;
       }
       sum[r] = total;
       if constexpr (Items::steps == 2) {

@@ -39,9 +39,9 @@ struct Visible {
   }
 };
 
-// What the queries of a tile see of a tile of keys: [begin, end) of each, counted from the tile's first key. Products
-// are made for `group` queries (or keys) at a time, of those only that some of them see: half of a tile on the
-// diagonal.
+// What the queries of a tile see of a tile of keys: [begin, end) of each, counted from the tile's first key. Scores are
+// made for `group` queries at a time, sums over keys or queries for tile::row_step rows, of those only that some of
+// them see: half of a tile on the diagonal.
 class TileView {
  public:
   static constexpr std::int64_t group = 16;
@@ -55,18 +55,18 @@ class TileView {
     std::fill(row_ + rows, row_ + side, KeyRange{0, 0});
   }
   const KeyRange& operator[](std::int64_t r) const { return row_[r]; }
-  // The end of the keys that the group of queries from r on sees.
-  std::int64_t keys_of(std::int64_t r) const {
+  // The end of the keys that `rows` queries from r on see.
+  std::int64_t keys_of(std::int64_t r, std::int64_t rows) const {
     std::int64_t end = 0;
-    for (std::int64_t i = r; i < r + group; ++i) {
+    for (std::int64_t i = r; i < r + rows; ++i) {
       end = std::max(end, row_[i].begin < row_[i].end ? row_[i].end : 0);
     }
     return end;
   }
-  // From the first to the last of `rows` queries that sees any of the group of keys from j on.
-  KeyRange queries_of(std::int64_t j, std::int64_t rows) const {
+  // From the first to the last of `rows` queries that sees any of `keys` keys from j on.
+  KeyRange queries_of(std::int64_t j, std::int64_t keys, std::int64_t rows) const {
     std::int64_t first = 0, last = rows;
-    const auto sees = [&](const KeyRange& k) { return std::max(k.begin, j) < std::min(k.end, j + group); };
+    const auto sees = [&](const KeyRange& k) { return std::max(k.begin, j) < std::min(k.end, j + keys); };
     while (first < last && !sees(row_[first])) {
       ++first;
     }

@@ -48,7 +48,7 @@ Vector turned(const Vector& x) {
 
 // In each lane, fn of all lanes of x, by halves; fn is commutative.
 template <std::int64_t half = lanes / 2, class F>
-Vector folded(Vector x, F&& fn) {
+[[gnu::always_inline]] inline Vector folded(Vector x, F&& fn) {
   if constexpr (half > 0) {
     return folded<half / 2>(fn(x, turned<half>(x)), fn);
   } else {
@@ -64,11 +64,25 @@ inline Vector load(const float* x) {
 inline void store(float* to, const Vector& v) {
   std::memcpy(to, &v, sizeof v);
 }
+// The numbers of the lanes.
+inline Lanes counted() {
+  Lanes lane;
+  for (std::int32_t i = 0; i < lanes; ++i) {
+    lane[i] = i;
+  }
+  return lane;
+}
+// Sets lanes [begin, end) of the vector at `to`.
+inline void set_lanes(float* to, std::int64_t begin, std::int64_t end, float x) {
+  const Lanes lane = counted(), first = static_cast<std::int32_t>(begin) - Lanes{},
+              last = static_cast<std::int32_t>(end) - Lanes{};
+  store(to, (lane >= first) & (lane < last) ? x - Vector{} : load(to));
+}
 // In each lane, the sum of all lanes, or the greatest of them.
-inline Vector sum_of(const Vector& x) {
+[[gnu::always_inline]] inline Vector sum_of(const Vector& x) {
   return folded(x, [](const Vector& a, const Vector& b) { return a + b; });
 }
-inline Vector greatest_of(const Vector& x) {
+[[gnu::always_inline]] inline Vector greatest_of(const Vector& x) {
   return folded(x, [](const Vector& a, const Vector& b) { return a > b ? a : b; });
 }
 
