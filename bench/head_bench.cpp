@@ -53,7 +53,7 @@ void Head(benchmark::State& state) {
                               .training = true,
                               .loss_scale = 1.0f / static_cast<float>(tokens)};
     const Tensor x = m.normal(dtype, {tokens, config.settings.model.d_model}, 1);
-    const int head = model.layers() - 1;
+    const int head = model.head();
     const std::vector<StashCall> calls = {{StashCall::Kind::put, head, 0}, {StashCall::Kind::take, head, 0}};
     const double operations = 6.0 * static_cast<double>(tokens * vocabulary * config.settings.model.d_model);
     measure_rate(state, "FLOP/s", operations, gemm_rate(dtype), [&] {

@@ -48,8 +48,8 @@ Router::Router(const ParamStore& store, const std::string& stem, Plan& plan, int
     : gate_(gate_of(plan.settings())),
       weight_(store.ref(stem + ".gate.weight")),
       state_(store.gate_state(layer)),
-      layer_(layer),
-      routed_(routed_blocks(plan.settings(), layer - 1)),
+      layer_(1 + blocks_before(plan.settings(), layer)),
+      routed_(routed_before(plan.settings(), layer)),
       layout_(plan) {
   if (plan.settings().moe.router_bias) {
     bias_ = store.ref(stem + ".gate.bias");

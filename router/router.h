@@ -78,7 +78,7 @@ class Router {
   ParamRef weight_;               // [E, d]
   std::optional<ParamRef> bias_;  // [E]
   Tensor state_;                  // of the gate, for this layer; undefined where it keeps none
-  int layer_, routed_;            // its number among all layers, and among the routed ones
+  int layer_, routed_;            // its number among all blocks, from 1 on, and among the routed ones
   RoutingLayout layout_;
 };
 

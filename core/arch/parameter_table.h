@@ -13,7 +13,8 @@
 
 namespace orthant {
 
-// Layer numbers: 0 is the embedding, 1 .. layers are the blocks, layers + 1 is the final norm and head.
+// Layer numbers: 0 is the embedding, 1 .. layers are the blocks, layers + 1 is the final norm and head, and behind it come
+// the blocks of model.mtp_depth (core/model/mtp.h).
 struct LayerSpecs {
   int layer = 0;
   std::string name;               // "embedding", "layer 3", "layer 3 experts", "head"
@@ -35,13 +36,24 @@ struct GateStateSpec {
 };
 std::vector<GateStateSpec> gate_state_table(const Settings& settings);
 
+// A block counts from 0. Those of model.mtp_depth are the last ones, and each is as the model's last.
 bool block_has_window(const Settings& settings, int block);        // model.sliding_window, model.full_attention_every
-bool block_has_experts(const Settings& settings, int block);       // block counts from 0
+bool block_has_experts(const Settings& settings, int block);
 int routed_blocks(const Settings& settings, std::int64_t blocks);  // blocks with experts among the first `blocks`
 inline int routed_blocks(const Settings& settings) {
-  return routed_blocks(settings, settings.model.layers);
+  return routed_blocks(settings, blocks_of(settings));
 }
-std::string block_stem(int block);  // "model.layers.3"
+int head_layer(const Settings& settings);
+int layer_of_block(const Settings& settings, int block);
+int blocks_before(const Settings& settings, int layer);  // those in layers below `layer`
+inline int routed_before(const Settings& settings, int layer) {
+  return routed_blocks(settings, blocks_before(settings, layer));
+}
+std::string layer_name(const Settings& settings, int layer);  // as people read it: "the embedding", "layer 3", "mtp 0"
+
+std::string block_stem(int block);                            // "model.layers.3": of the model's own blocks
+std::string block_stem(const Settings& settings, int block);  // of any: "mtp.0.block"
+std::string mtp_stem(int depth);                              // "mtp.0"; depth counts from 0
 
 // The parts that the settings choose, and where they stand in a block.
 const AttentionPart& attention_part(const Settings& settings);

@@ -95,6 +95,40 @@ void set_rates(std::vector<LayerSpecs>& table, const OptimizerSettings& optimize
   }
 }
 
+bool is_mtp(const std::string& name) {
+  return name.starts_with("mtp.") || name.starts_with(std::string(gate_state_prefix) + "mtp.");
+}
+
+void leave_out_mtp(Settings& settings) {
+  if (settings.model.mtp_depth == 0) {
+    return;
+  }
+  settings.model.mtp_depth = 0;
+  std::vector<std::string> names;
+  for (const LayerSpecs& layer : parameter_table(settings)) {
+    for (const ParamSpec& spec : layer.params) {
+      names.push_back(spec.name);
+    }
+  }
+  const auto idle = [&](const std::string& pattern) {
+    return std::none_of(names.begin(), names.end(), [&](const std::string& name) { return matches(pattern, name); });
+  };
+  for (std::vector<std::string>* patterns : {&settings.train.freeze, &settings.train.train_only, &settings.lora.targets,
+                                             &settings.lora.train_also, &settings.optimizer.no_decay}) {
+    std::erase_if(*patterns, idle);
+  }
+  if (settings.lora.targets.empty()) {
+    settings.lora.rank = 0;
+  }
+  OptimizerSettings& optimizer = settings.optimizer;
+  for (std::size_t i = optimizer.lr_of.size(); i-- > 0;) {
+    if (idle(optimizer.lr_of[i]) && i < optimizer.lr_scales.size()) {
+      optimizer.lr_of.erase(optimizer.lr_of.begin() + static_cast<std::ptrdiff_t>(i));
+      optimizer.lr_scales.erase(optimizer.lr_scales.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+}
+
 void freeze(std::vector<LayerSpecs>& table, const Settings& settings) {
   const TrainSettings& train = settings.train;
   const LoraSettings& lora = settings.lora;

@@ -32,6 +32,11 @@ void add_adapters(std::vector<LayerSpecs>& table, const Settings& settings);
 std::optional<std::size_t> rate_of(const OptimizerSettings& optimizer, const std::string& name);
 // Sets ParamSpec::lr_scale of all, and takes the decay of what optimizer.no_decay names.
 void set_rates(std::vector<LayerSpecs>& table, const OptimizerSettings& optimizer);
+// The model without its depths of multi-token prediction, as everybody has it who does not train it: no setting names
+// their parameters any more.
+void leave_out_mtp(Settings& settings);
+bool is_mtp(const std::string& name);  // of a parameter or a gate's state
+
 // Sets ParamSpec::frozen of all.
 void freeze(std::vector<LayerSpecs>& table, const Settings& settings);
 

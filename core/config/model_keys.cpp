@@ -170,6 +170,11 @@ void declare_model(std::vector<CoreKey>& keys) {
       model.key(
           "init_std", [](auto& s) -> auto& { return s.model.init_std; }, "Standard deviation of the initial weights."),
       0);
+  between(model.key(
+              "mtp_depth", [](auto& s) -> auto& { return s.model.mtp_depth; },
+              "Multi-token prediction (DeepSeek-V3): tokens beyond the next one that each position also learns to "
+              "predict, by a block for each, in training alone."),
+          0, 64);
 }
 
 void declare_moe(std::vector<CoreKey>& keys) {

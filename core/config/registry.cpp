@@ -198,6 +198,10 @@ void declare_training(std::vector<CoreKey>& keys) {
   train.key(
       "train_only", [](auto& s) -> auto& { return s.train.train_only; },
       "The only parameters that train, by name as in freeze; empty: all that are not frozen.");
+  at_least(train.key(
+               "mtp_weight", [](auto& s) -> auto& { return s.train.mtp_weight; },
+               "Coefficient of the mean of the losses of model.mtp_depth (DeepSeek-V3: 0.3, later 0.1)."),
+           0);
 
   Declarer distil(keys, "distil");
   distil.key(

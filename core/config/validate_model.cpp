@@ -279,6 +279,10 @@ void check_model(const Settings& s, Rules& rules) {
   rules.expect(finite_float(m.norm_eps), {"model.norm_eps"},
                fmt::format("[model] norm_eps: {} is infinite in single precision", m.norm_eps),
                "write a small number such as 1e-5");
+  rules.expect(m.mtp_depth < s.data.sequence_length, {"model.mtp_depth", "data.sequence_length"},
+               fmt::format("[model] mtp_depth: no sequence of {} positions has a token {} places beyond the next one",
+                           s.data.sequence_length, m.mtp_depth),
+               fmt::format("write less than {}", s.data.sequence_length));
   check_rope(m, rules);
 }
 

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "core/arch/parameter_table.h"
 #include "core/dry_run/meta_device.h"
 #include "core/dry_run/planning_source.h"
 #include "core/layers/saved_bytes.h"
@@ -116,7 +117,7 @@ void check_size(const Config& config, const Plan& plan) {
                          most_passes = std::int64_t{1} << 18;  // half a minute each
   const BatchShare share = batch_share(plan);
   const std::int64_t tokens = share.sequences * config.settings.data.sequence_length;
-  const std::int64_t passes = std::int64_t{share.micro_batches} * config.settings.model.layers;
+  const std::int64_t passes = std::int64_t{share.micro_batches} * blocks_of(config.settings);
   Diagnostics refused = config.diagnostics();
   const std::string origin = config.tables.empty() ? "default" : config.origin("batch.sequences");
   if (tokens > most_tokens) {
@@ -130,7 +131,7 @@ void check_size(const Config& config, const Plan& plan) {
         origin,
         fmt::format("this step is too long to be planned: {} micro-batches through {} layers, at most {} passes "
                     "are possible",
-                    share.micro_batches, config.settings.model.layers, most_passes),
+                    share.micro_batches, blocks_of(config.settings), most_passes),
         "plan with fewer sequences: further micro-batches repeat the same");
   }
   refused.throw_if_any();
@@ -255,6 +256,7 @@ MeshPlan plan_mesh(const Config& config) {
     result.axes.push_back(plan_axis(session.mesh(), axis));
   }
   result.layers = plan.cut().back();
+  result.head = head_layer(plan.settings());
   for (std::vector<int>& ranks : ranks_of_stages(plan)) {
     result.stages.push_back({std::move(ranks), {}});
   }

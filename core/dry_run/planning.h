@@ -42,6 +42,7 @@ struct MeshPlan {
   int world_size = 1;
   std::vector<AxisPlan> axes;
   int layers = 0;  // of the whole model, embedding and head among them
+  int head = 0;    // the head's number
   std::vector<StagePlan> stages;
 };
 

@@ -13,15 +13,18 @@ namespace {
 // Of each layer for one token, as layer_costs.
 std::vector<double> costs_again(const Settings& s, Recompute recompute) {
   std::vector<double> costs = layer_costs(s);
-  costs.front() = costs.back() = 0;
-  for (int block = 0; block < s.model.layers; ++block) {
-    double& cost = costs[static_cast<std::size_t>(block) + 1];
+  const std::size_t head = static_cast<std::size_t>(head_layer(s));
+  for (int block = 0; block < blocks_of(s); ++block) {
+    const std::size_t layer = static_cast<std::size_t>(layer_of_block(s, block));
     if (recompute == Recompute::selective) {
       // About ten operations for each channel of a dense FFN.
       const std::int64_t channels = block_has_experts(s, block) ? d_shared_of(s) : d_ff_of(s);
-      cost = 10 * static_cast<double>(channels);
+      costs[layer] = 10 * static_cast<double>(channels);
+    } else if (layer > head) {  // as the model's last block: what joins, and the head, are not computed again
+      costs[layer] = costs[head - 1];
     }
   }
+  costs.front() = costs[head] = 0;
   return costs;
 }
 

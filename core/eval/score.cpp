@@ -58,7 +58,7 @@ std::vector<double> Scorer::score(std::span<const ScoredSequence> sequences) {
   sums.loss = s.device().empty(DType::f64, {1});
   sums.token_loss = s.device().empty(DType::f32, {rows * positions});
   s.fill(sums.loss, 0);
-  model_.forward(batch, model_.layers(), sums);
+  model_.forward(batch, model_.head() + 1, sums);
   const Tensor nats = s.device().empty(DType::f64, {count});
   s.fill(nats, 0);
   for (std::int64_t i = 0; i < count; ++i) {

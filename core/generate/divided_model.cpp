@@ -28,7 +28,7 @@ class PassWork final : public StageWork {
   void unload(int) override {}
   Tensor forward(int chunk, int, Tensor x) override {
     const auto [first, last] = plan_.layers_of_chunk(chunk);
-    x_ = model_.forward(ctx_, std::move(x), first, std::min(last, model_.layers() - 1));
+    x_ = model_.forward(ctx_, std::move(x), first, std::min(last, model_.head()));
     return x_;
   }
   Tensor backward(int, int, Tensor, bool) override { fail("generation has no backward pass"); }
@@ -91,7 +91,7 @@ DividedModel::DividedModel(const Config& config, const CheckpointReader& reader,
   program_ = forward_program(plan.stage(), plan.stages(), chunks, 1);
   stage_members_ = plan.stage_members();
   slices_ = vocabulary_group(plan);
-  while (plan.stage_of_rank(root_) != plan.stage_of_layer(model_->layers() - 1)) {
+  while (plan.stage_of_rank(root_) != plan.stage_of_layer(model_->head())) {
     ++root_;
   }
   for (const int member : plan.mesh().members(plan.axes_of(Dim::vocab, Region::head), root_)) {
@@ -105,7 +105,7 @@ std::vector<std::int64_t> DividedModel::windows() {
   std::vector<std::int64_t> windows;
   for (int chunk = 0; chunk < static_cast<int>(plan.cut().size() - 1) / plan.stages(); ++chunk) {
     const auto [first, last] = plan.layers_of_chunk(chunk);
-    for (int layer = std::max(first, 1); layer < std::min(last, model_->layers() - 1); ++layer) {
+    for (int layer = std::max(first, 1); layer < std::min(last, model_->head()); ++layer) {
       windows.push_back(block_has_window(s, layer - 1) ? s.model.sliding_window : 0);
     }
   }
@@ -122,7 +122,7 @@ void DividedModel::pass(const DeviceBatch& batch, StepSums& sums, std::span<cons
   if (wanted.empty()) {
     return;
   }
-  const bool has_head = plan.holds_layer(model_->layers() - 1);
+  const bool has_head = plan.holds_layer(model_->head());
   Tensor n;
   if (has_head) {
     model_->hold_head(ctx);

@@ -1,5 +1,7 @@
 #include "core/layers/adapters.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/arch/trained.h"
@@ -29,59 +31,71 @@ Adapters::Adapters(const ParamStore& store, const Settings& settings)
                                 .b = store.ref(adapter_name(spec.name, 'B'))});
       }
     }
-    if (!merged.parts.empty()) {
-      by_layer_[group->layer].push_back(std::move(merged));
+    if (merged.parts.empty()) {
+      continue;
     }
+    std::set<int> layers;
+    for (const Param& p : group->params) {
+      layers.insert(p.spec.layers.begin(), p.spec.layers.end());
+    }
+    for (const int layer : layers) {
+      by_layer_[layer].push_back(merged_.size());
+    }
+    merged_.push_back(std::move(merged));
+  }
+}
+
+void Adapters::merge(Merged& merged, const StepContext& ctx) {
+  Stream& s = ctx.stream;
+  ParamGroup& group = *merged.group;
+  merged.base = group.weight;
+  group.weight = ctx.device().empty(merged.base.dtype(), merged.base.shape());
+  s.copy(group.weight, merged.base);
+  for (const Adapted& part : merged.parts) {
+    Tensor b = scaled(part.b.weight(), scale_, s);
+    if (b.dtype() != merged.base.dtype()) {
+      const Tensor narrow = ctx.device().empty(merged.base.dtype(), b.shape());
+      s.cast(narrow, b);
+      b = narrow;
+    }
+    s.gemm(part.w.weight(), b, part.a.weight(), {.beta = 1});
   }
 }
 
 void Adapters::merge(int layer, const StepContext& ctx) {
-  const auto found = by_layer_.find(layer);
-  if (found == by_layer_.end()) {
-    return;
-  }
-  Stream& s = ctx.stream;
-  for (Merged& merged : found->second) {
-    ParamGroup& group = *merged.group;
-    merged.base = group.weight;
-    group.weight = ctx.device().empty(merged.base.dtype(), merged.base.shape());
-    s.copy(group.weight, merged.base);
-    for (const Adapted& part : merged.parts) {
-      Tensor b = scaled(part.b.weight(), scale_, s);
-      if (b.dtype() != merged.base.dtype()) {
-        const Tensor narrow = ctx.device().empty(merged.base.dtype(), b.shape());
-        s.cast(narrow, b);
-        b = narrow;
-      }
-      s.gemm(part.w.weight(), b, part.a.weight(), {.beta = 1});
+  if (const auto found = by_layer_.find(layer); found != by_layer_.end()) {
+    for (const std::size_t i : found->second) {
+      merge(merged_[i], ctx);
     }
   }
 }
 
 void Adapters::restore(int layer) {
-  const auto found = by_layer_.find(layer);
-  if (found == by_layer_.end()) {
-    return;
-  }
-  for (Merged& merged : found->second) {
-    merged.group->weight = std::exchange(merged.base, Tensor());
+  if (const auto found = by_layer_.find(layer); found != by_layer_.end()) {
+    for (const std::size_t i : found->second) {
+      merged_[i].group->weight = std::exchange(merged_[i].base, Tensor());
+    }
   }
 }
 
 void Adapters::merge_for_good(const StepContext& ctx) {
-  for (const auto& [layer, merged] : by_layer_) {
-    merge(layer, ctx);
+  for (Merged& merged : merged_) {
+    merge(merged, ctx);
   }
   by_layer_.clear();
 }
 
-void Adapters::add_gradients(int layer, const StepContext& ctx) const {
+void Adapters::add_gradients(int layer, const std::vector<ParamGroup*>& groups, const StepContext& ctx) const {
   const auto found = by_layer_.find(layer);
   if (found == by_layer_.end()) {
     return;
   }
   Stream& s = ctx.stream;
-  for (const Merged& merged : found->second) {
+  for (const std::size_t i : found->second) {
+    const Merged& merged = merged_[i];
+    if (std::find(groups.begin(), groups.end(), merged.group) == groups.end()) {
+      continue;
+    }
     for (const Adapted& part : merged.parts) {
       const Tensor dw = part.w.grad();  // f32 [out, in]
       if (part.a.wants_grad()) {

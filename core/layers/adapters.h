@@ -28,8 +28,9 @@ class Adapters {
   // Once, for a model that is only read: the copies stay, and nothing is merged again. REQUIRES: as merge, for all
   // layers.
   void merge_for_good(const StepContext& ctx);
-  // Behind a pass that has added to the layer's gradients. The gradient of W is spent then. REQUIRES: merged.
-  void add_gradients(int layer, const StepContext& ctx) const;
+  // Behind a pass that has added to the gradients of these groups of the layer. The gradient of W is spent then.
+  // REQUIRES: merged.
+  void add_gradients(int layer, const std::vector<ParamGroup*>& groups, const StepContext& ctx) const;
 
  private:
   struct Adapted {
@@ -40,7 +41,9 @@ class Adapters {
     std::vector<Adapted> parts;
     Tensor base;  // the group's weights, while the copy is in their place
   };
-  std::map<int, std::vector<Merged>> by_layer_;
+  void merge(Merged& merged, const StepContext& ctx);
+  std::vector<Merged> merged_;
+  std::map<int, std::vector<std::size_t>> by_layer_;  // in merged_; several layers may use one matrix
   float scale_ = 0;
 };
 

@@ -8,6 +8,20 @@
 
 namespace orthant {
 
+// The table of tokens.
+class TokenTable {
+ public:
+  explicit TokenTable(const ParamStore& store);
+  // ids i32 [T], of region embedding -> their rows [T, d], of region norm.
+  Tensor rows(const StepContext& ctx, const Tensor& ids) const;
+  // dy: the gradient of what rows gave for these ids.
+  void add_gradient(const StepContext& ctx, const Tensor& dy, const Tensor& ids) const;
+
+ private:
+  std::int64_t first_row() const;
+  ParamRef table_;  // [V_r, d], V_r rows of the vocabulary
+};
+
 class EmbeddingLayer final : public Layer {
  public:
   EmbeddingLayer(const ParamStore& store, const Settings& settings);
@@ -17,9 +31,7 @@ class EmbeddingLayer final : public Layer {
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
 
  private:
-  std::int64_t first_row() const;
-
-  ParamRef table_;                     // [V_r, d], V_r rows of the vocabulary
+  TokenTable table_;
   std::optional<ParamRef> positions_;  // [S, d], learned
 };
 

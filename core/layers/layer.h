@@ -23,6 +23,9 @@ struct StepSums {
   Tensor loss;        // f64 [1] sum of -log p over counted tokens
   Tensor token_loss;  // f32 [T] -log p of each token, 0 of those that do not count; undefined: nobody asks
   Tensor distil;      // f64 [1] sum of KL(teacher || student) over counted tokens, at the temperature
+  Tensor mtp;         // f64 [model.mtp_depth] as loss, of each depth over those of its tokens that have a label
+  // What the gradient of each depth's loss is multiplied by: its weight / tokens of the global batch that it counts.
+  std::vector<float> mtp_scale;
   Tensor balance, z;  // f64 [1] over all routed layers
   Tensor choices;     // i64 [routed layers of the model, 2, E]: choices kept, and dropped for capacity
   // i32, as `choices`: what each router of a micro-batch in training has seated. Model::forward adds them up, once for
@@ -43,8 +46,8 @@ class Layer {
   virtual ~Layer() = default;
   virtual Tensor forward(const StepContext& ctx, const Tensor& x, Saved& saved) = 0;
   virtual Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) = 0;
-  // Its forward already adds to its parameters' gradients.
-  virtual bool grads_in_forward() const { return false; }
+  // The groups to whose gradients its forward adds already.
+  virtual std::vector<ParamGroup*> grown_in_forward() const { return {}; }
   // The parameter whose gradient it overwrites where ParamGroup::grad_empty says that nothing was added yet; null:
   // none.
   virtual const ParamRef* overwritten() const { return nullptr; }

@@ -4,16 +4,17 @@
 
 namespace orthant {
 
-Block::Block(const ParamStore& store, Plan& plan, int block) : layer_(static_cast<std::uint32_t>(block) + 1) {
+Block::Block(const ParamStore& store, Plan& plan, int block)
+    : layer_(static_cast<std::uint32_t>(layer_of_block(plan.settings(), block))) {
   const Settings& settings = plan.settings();
-  const std::string stem = block_stem(block);
-  groups_ = store.groups_of_layer(block + 1);
+  const std::string stem = block_stem(settings, block);
+  groups_ = store.groups_of_layer(static_cast<int>(layer_));
   norm1_.emplace(store, stem + ".input_layernorm", settings);
   attention_ = attention_part(settings).make(attention_place(settings, block), store, plan);
   norm2_.emplace(store, stem + ".post_attention_layernorm", settings);
   require(attention_ != nullptr, "attention part '{}' makes no layer for block {}", settings.model.attention, block);
   if (block_has_experts(settings, block)) {
-    moe_.emplace(store, stem + ".block_sparse_moe", plan, block + 1);
+    moe_.emplace(store, stem + ".block_sparse_moe", plan, static_cast<int>(layer_));
   } else {
     ffn_ = ffn_part(settings).make(ffn_place(settings, block), store, plan);
     require(ffn_ != nullptr, "FFN part '{}' makes no layer for block {}", settings.model.ffn, block);

@@ -13,7 +13,7 @@ namespace orthant {
 
 class Block final : public Layer {
  public:
-  // `block` counts from 0; its layer number is one more.
+  // `block` counts from 0 (layer_of_block).
   Block(const ParamStore& store, Plan& plan, int block);
   Tensor forward(const StepContext& ctx, const Tensor& x, Saved& saved) override;
   Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;

@@ -7,18 +7,18 @@
 #include "core/layers/head.h"
 #include "core/layers/wanted_gradients.h"
 #include "core/model/block.h"
+#include "core/model/mtp.h"
 #include "core/plan/keeper_chain.h"
 #include "router/routing_layout.h"
 
 namespace orthant {
 
 Model::Model(Plan& plan, Stream& stream, bool begin)
-    : parameters_(plan, stream, begin), adapters_(parameters_, plan.settings()) {
+    : parameters_(plan, stream, begin), adapters_(parameters_, plan.settings()), head_(head_layer(plan.settings())) {
   const Settings& settings = plan.settings();
   // Groups are made on every rank, whether its stage has a layer that uses them or not.
   vocabulary_group(plan);
-  const int blocks = static_cast<int>(settings.model.layers);
-  layers_.resize(static_cast<std::size_t>(blocks) + 2);
+  layers_.resize(static_cast<std::size_t>(layers_of(settings)));
   if (settings.moe.experts > 0) {
     const RoutingLayout routing(plan);
   }
@@ -29,8 +29,10 @@ Model::Model(Plan& plan, Stream& stream, bool begin)
     }
     if (number == 0) {
       place = std::make_unique<EmbeddingLayer>(parameters_, settings);
-    } else if (number == blocks + 1) {
+    } else if (number == head_) {
       place = std::make_unique<HeadLayer>(parameters_, plan);
+    } else if (number > head_) {
+      place = std::make_unique<MtpLayer>(parameters_, plan, number - head_ - 1);
     } else {
       place = std::make_unique<Block>(parameters_, plan, number - 1);
     }
@@ -44,6 +46,12 @@ Layer& Model::layer(int number) const {
 }
 
 namespace {
+
+// Whether its parameters are those of a block, not of embedding or head, which others may use too.
+bool is_of_block(const ParamGroup& group, int head) {
+  const int layer = group.params.front().spec.layers.front();
+  return layer != 0 && layer != head;
+}
 
 void fill_all_but(const Param* left, const ParamGroup& group, Stream& s) {
   const std::int64_t begin = left != nullptr ? left->begin : group.grad.elements();
@@ -68,10 +76,9 @@ void Model::acquire(const StepContext& ctx, int number, Pass pass) {
 // stay as they are instead. Those of a frozen group begin anew in every pass: none outlives it. Where nobody wants any,
 // embedding, head and routed experts have none; the parts of a block, which plugins may bring, always have a place for
 // theirs.
-void Model::acquire_grads(const StepContext& ctx, int number, Pass pass) {
-  const bool in_block = number > 0 && number < layers() - 1;
-  for (ParamGroup* group : layer(number).groups()) {
-    if ((group->experts || !in_block) && !wants_gradients(*group)) {
+void Model::acquire_grads(const StepContext& ctx, int number, const std::vector<ParamGroup*>& groups, Pass pass) {
+  for (ParamGroup* group : groups) {
+    if ((group->experts || !is_of_block(*group, head_)) && !wants_gradients(*group)) {
       continue;
     }
     parameters_.make_grad(*group, ctx.stream);
@@ -89,9 +96,11 @@ void Model::acquire_grads(const StepContext& ctx, int number, Pass pass) {
   }
 }
 
-void Model::release(const StepContext& ctx, int number, Pass pass, bool grads) {
+// groups: those of the layer whose gradients were acquired.
+void Model::release(const StepContext& ctx, int number, const std::vector<ParamGroup*>& groups, Pass pass) {
   adapters_.restore(number);
   for (ParamGroup* group : layer(number).groups()) {
+    const bool grads = std::find(groups.begin(), groups.end(), group) != groups.end();
     if (grads && group->frozen) {
       parameters_.drop_grad(*group);
     } else if (grads) {
@@ -114,9 +123,7 @@ void count_as_activations(const Saved& saved) {
 
 // What the routers of these layers have counted joins the step's sums.
 void add_counts(const StepContext& ctx, int first, int last) {
-  const int blocks = static_cast<int>(ctx.settings().model.layers);
-  const auto routed_before = [&](int layer) { return routed_blocks(ctx.settings(), std::clamp(layer - 1, 0, blocks)); };
-  const int begin = routed_before(first), count = routed_before(last) - begin;
+  const int begin = routed_before(ctx.settings(), first), count = routed_before(ctx.settings(), last) - begin;
   if (count > 0) {
     ctx.stream.add(ctx.sums.choices.rows(begin, count), ctx.sums.counts.rows(begin, count));
   }
@@ -127,24 +134,20 @@ void add_counts(const StepContext& ctx, int first, int last) {
 Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
   for (int i = first; i < last; ++i) {
     Layer& here = layer(i);
-    const bool grads = ctx.training && here.grads_in_forward();
+    const std::vector<ParamGroup*> grown = ctx.training ? here.grown_in_forward() : std::vector<ParamGroup*>();
     acquire(ctx, i, Pass::forward);
-    if (grads) {
-      acquire_grads(ctx, i, Pass::forward);
-    }
+    acquire_grads(ctx, i, grown, Pass::forward);
     Saved saved;
     x = here.forward(ctx, x, saved);
-    if (grads) {
-      adapters_.add_gradients(i, ctx);
-      for (ParamGroup* group : here.groups()) {
-        group->grad_empty = group->grad_empty && group->experts;
-      }
+    adapters_.add_gradients(i, grown, ctx);
+    for (ParamGroup* group : grown) {
+      group->grad_empty = group->grad_empty && group->experts;
     }
     if (ctx.training) {
       count_as_activations(saved);
       ctx.plan.stash().put(i, ctx.micro_batch, std::move(saved), ctx.stream);
     }
-    release(ctx, i, Pass::forward, grads);
+    release(ctx, i, grown, Pass::forward);
   }
   if (ctx.training) {
     add_counts(ctx, first, last);
@@ -153,21 +156,20 @@ Tensor Model::forward(const StepContext& ctx, Tensor x, int first, int last) {
 }
 
 Tensor Model::logits(const StepContext& ctx, const Tensor& x) {
-  const int head = layers() - 1;
-  acquire(ctx, head, Pass::forward);
+  hold_head(ctx);
   Saved unused;
-  const Tensor y = static_cast<HeadLayer&>(layer(head)).logits(ctx, x, unused);
-  release(ctx, head, Pass::forward, false);
+  const Tensor y = static_cast<HeadLayer&>(layer(head_)).logits(ctx, x, unused);
+  release_head(ctx);
   return y;
 }
 
 Tensor Model::head_input(const StepContext& ctx, const Tensor& x) {
   Saved unused;
-  return static_cast<HeadLayer&>(layer(layers() - 1)).normed(ctx, x, unused);
+  return static_cast<HeadLayer&>(layer(head_)).normed(ctx, x, unused);
 }
 
 Tensor Model::head_logits(const StepContext& ctx, const Tensor& n, std::int64_t begin, std::int64_t rows) {
-  return static_cast<HeadLayer&>(layer(layers() - 1)).logits_of(ctx, n, begin, rows);
+  return static_cast<HeadLayer&>(layer(head_)).logits_of(ctx, n, begin, rows);
 }
 
 Tensor Model::backward(const StepContext& ctx, Tensor dy, int first, int last, bool last_micro_batch,
@@ -178,17 +180,17 @@ Tensor Model::backward(const StepContext& ctx, Tensor dy, int first, int last, b
       listener->layer_begins();
     }
     acquire(ctx, i, Pass::backward);
-    acquire_grads(ctx, i, Pass::backward);
+    acquire_grads(ctx, i, here.groups(), Pass::backward);
     Saved saved = ctx.plan.stash().take(i, ctx.micro_batch, ctx.stream);
     dy = here.backward(ctx, dy, saved);
-    adapters_.add_gradients(i, ctx);
+    adapters_.add_gradients(i, here.groups(), ctx);
     for (ParamGroup* group : here.groups()) {
       group->grad_empty = false;
       if (group->layer == i && !group->frozen && (last_micro_batch || group->sum_each)) {
         ctx.plan.keepers().gradients_ready(*group, hook_context(ctx, Pass::backward));
       }
     }
-    release(ctx, i, Pass::backward, true);
+    release(ctx, i, here.groups(), Pass::backward);
     for (ParamGroup* group : here.groups()) {
       if (listener != nullptr && last_micro_batch && group->layer == i && !group->frozen) {
         listener->complete(*group);

@@ -32,18 +32,19 @@ class Model {
   const ParamStore& parameters() const { return parameters_; }
   int layers() const { return static_cast<int>(layers_.size()); }  // of the whole model
 
+  int head() const { return head_; }  // its layer
   // Through layers [first, last), all of this rank's stage. Saved activations go to the plan's stash in training.
   Tensor forward(const StepContext& ctx, Tensor x, int first, int last);
   // Of a model that is only read, on a rank whose weights stay where they are: adapters take their place among the
   // weights, whose addresses and contents then stay.
   void merge_adapters(const StepContext& ctx) { adapters_.merge_for_good(ctx); }
-  // The logits f32 [T, V_r] behind x [T, d], which has been through all layers but the head. REQUIRES: not in training;
+  // The logits f32 [T, V_r] behind x [T, d], which has been through all layers before the head. REQUIRES: not in training;
   // this rank's stage has the head.
   Tensor logits(const StepContext& ctx, const Tensor& x);
   // The same in chunks of rows, while the head's weights are held, from hold_head to release_head: first
   // n = head_input(x) [T, d], then head_logits, f32 [rows, V_r] of n's rows from `begin` on. REQUIRES: as logits.
-  void hold_head(const StepContext& ctx) { acquire(ctx, layers() - 1, Pass::forward); }
-  void release_head(const StepContext& ctx) { release(ctx, layers() - 1, Pass::forward, false); }
+  void hold_head(const StepContext& ctx) { acquire(ctx, head(), Pass::forward); }
+  void release_head(const StepContext& ctx) { release(ctx, head(), {}, Pass::forward); }
   Tensor head_input(const StepContext& ctx, const Tensor& x);
   Tensor head_logits(const StepContext& ctx, const Tensor& n, std::int64_t begin, std::int64_t rows);
   // Back through layers [first, last), the last one first. On the step's last micro-batch (`last_micro_batch`)
@@ -57,11 +58,12 @@ class Model {
  private:
   Layer& layer(int number) const;
   void acquire(const StepContext& ctx, int number, Pass pass);
-  void acquire_grads(const StepContext& ctx, int number, Pass pass);
-  void release(const StepContext& ctx, int number, Pass pass, bool grads);
+  void acquire_grads(const StepContext& ctx, int number, const std::vector<ParamGroup*>& groups, Pass pass);
+  void release(const StepContext& ctx, int number, const std::vector<ParamGroup*>& groups, Pass pass);
 
   ParamStore parameters_;
   Adapters adapters_;
+  int head_;
   std::vector<std::unique_ptr<Layer>> layers_;  // null where another stage holds it
 };
 

@@ -16,8 +16,8 @@ using Theirs = ConfigLink::Theirs;
 
 // Keys of ours that say nothing about a model's forward pass.
 const std::set<std::string> of_training = {
-    "model.dropout", "model.init_std",      "moe.aux_loss",     "moe.balance_over", "moe.z_loss",
-    "moe.jitter",    "moe.capacity_factor", "moe.group_tokens", "moe.drop_policy",  "moe.bias_update_rate"};
+    "model.dropout", "model.init_std",      "model.mtp_depth",  "moe.aux_loss",    "moe.balance_over",    "moe.z_loss",
+    "moe.jitter",    "moe.capacity_factor", "moe.group_tokens", "moe.drop_policy", "moe.bias_update_rate"};
 
 std::string shown(const Theirs& value) {
   const std::string text = value.dump();
@@ -42,7 +42,7 @@ std::pair<std::string, std::string> split_key(const std::string& key) {
 bool of_forward_pass(const CoreKey& key, const Settings& settings) {
   const std::string name = key.table + "." + key.spec.name;
   const bool of_model = key.table == "model" || (key.table == "moe" && settings.moe.experts > 0);
-  const bool idle = name == "model.d_ff" && routed_blocks(settings) == settings.model.layers;
+  const bool idle = name == "model.d_ff" && routed_blocks(settings) == blocks_of(settings);
   return of_model && !idle && !of_training.contains(name);
 }
 

@@ -56,7 +56,7 @@ OurKeys keys_of(const DistilOptions& o, const OpenedModel& teacher) {
   const Settings& theirs = teacher.config().settings;
   OurKeys keys;
   for (const auto& [key, entry] : teacher.config().table("model").entries()) {
-    if (entry.origin != "default" && key != "layers" && key != "d_ff") {
+    if (entry.origin != "default" && key != "layers" && key != "d_ff" && key != "mtp_depth") {
       keys.emplace_back("model." + key, toml_text(entry.value));
     }
   }

@@ -32,7 +32,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Refuses a checkpoint that is not of the configuration. places: of every parameter, and of gates' states that count.
-void check_checkpoint(const CheckpointReader& reader, const std::vector<TensorPlace>& places) {
+// with_mtp: else those of multi-token prediction are left out.
+void check_checkpoint(const CheckpointReader& reader, const std::vector<TensorPlace>& places, bool with_mtp) {
   std::size_t parameters = 0;
   for (const TensorPlace& place : places) {
     require(reader.has(place.ours), "the checkpoint of step {} has no '{}': it is not of this run's configuration",
@@ -45,7 +46,9 @@ void check_checkpoint(const CheckpointReader& reader, const std::vector<TensorPl
     parameters += place.ours.starts_with(gate_state_prefix) ? 0 : 1;
   }
   const std::vector<std::string> names = reader.names();
-  const auto weights = std::count_if(names.begin(), names.end(), is_parameter_name);
+  const auto weights = std::count_if(names.begin(), names.end(), [&](const std::string& name) {
+    return is_parameter_name(name) && (with_mtp || !is_mtp(name));
+  });
   require(static_cast<std::size_t>(weights) == parameters,
           "the checkpoint of step {} has {} parameters, the configuration makes {}", reader.step(), weights,
           parameters);
@@ -85,11 +88,18 @@ std::vector<Exported> tensors_of(const Config& config, const Twin& twin, const O
   if (twin.family == nullptr) {
     std::erase_if(places, [](const TensorPlace& place) { return place.ours.starts_with(gate_state_prefix); });
   }
-  check_checkpoint(reader, places);
+  check_checkpoint(reader, places, config.settings.model.mtp_depth > 0);
   if (options.adapter) {
     places = adapter_places(config, twin, form);
   } else {
     std::erase_if(places, [](const TensorPlace& place) { return is_adapter(place.ours); });
+  }
+  if (twin.family != nullptr && !options.adapter) {
+    for (const auto& [of, copy] : mtp_copies(*twin.family, config.settings)) {
+      TensorPlace place = *std::find_if(places.begin(), places.end(), [&](const auto& p) { return p.theirs == of; });
+      place.theirs = copy;
+      places.push_back(std::move(place));
+    }
   }
   std::vector<Exported> tensors;
   std::map<std::string, std::size_t> index;
@@ -126,6 +136,7 @@ std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader,
   std::vector<float> values, ours;
   std::vector<BFloat16> rounded;
   std::int64_t parameters = 0;
+  std::set<std::string> counted;  // a tensor may be there twice
   for (const Exported& exported : tensors) {
     std::int64_t elements = 0;
     for (const TensorPlace& part : exported.parts) {
@@ -152,7 +163,8 @@ std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader,
     } else {
       writer.write(std::as_bytes(std::span(values)));
     }
-    parameters += exported.parts.front().ours.starts_with(gate_state_prefix) ? 0 : elements;
+    const std::string& name = exported.parts.front().ours;
+    parameters += name.starts_with(gate_state_prefix) || !counted.insert(name).second ? 0 : elements;
   }
   writer.finish();
   file.sync_and_close();
@@ -283,13 +295,18 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
   const bool filled = check_output(output, options.replace_existing, options.adapter);
   const RunSource source = find_run_source(options.run, "export");
   // The data may be gone by now, and nothing is read from it.
-  const Config config = load_config(source.config.string(), {"data.source=\"synthetic\""}, plugin_keys, plugin_kinds);
+  Config config = load_config(source.config.string(), {"data.source=\"synthetic\""}, plugin_keys, plugin_kinds);
   const CheckpointReader reader = weights_reader(source.checkpoint, options.averages);
   const fs::path run_folder = source.config.parent_path();
   require_same_run(source.checkpoint, reader.state(), run_folder, ids_in(run_folder).run);
   const std::optional<Origin> origin = origin_of(run_folder);
   const Origin* from = origin.has_value() ? &*origin : nullptr;
   const Twin twin = twin_of(config, from);
+  const bool left_out =
+      config.settings.model.mtp_depth > 0 && (options.adapter || (twin.family != nullptr && twin.family->mtp.empty()));
+  if (left_out) {
+    leave_out_mtp(config.settings);
+  }
   const std::vector<Exported> tensors = tensors_of(config, twin, from, options, reader);
 
   const std::string dtypes = dtypes_of(tensors);
@@ -300,6 +317,11 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
   const fs::path weights = workshop.path() / (options.adapter ? "adapter_model.safetensors" : "model.safetensors");
   const std::int64_t parameters = write_weights(weights, reader, config.settings, tensors, disk);
   std::vector<std::string> notes = notes_on(config.settings, twin, from, options.dtype.has_value());
+  if (left_out) {
+    notes.push_back(
+        fmt::format("the blocks of model.mtp_depth, which only training needs, are left out: {}",
+                    options.adapter ? "an adapter's folder has no place for them" : "models of this family have none"));
+  }
   if (options.adapter) {
     workshop.write_text("adapter_config.json", adapter_config_json(config, twin));
   } else {

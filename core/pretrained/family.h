@@ -29,6 +29,8 @@ struct Family {
   // The bias of a gate, behind the layer's name, [E], or [1, E].
   std::string gate_bias = ".gate.e_score_correction_bias";
   bool gate_bias_is_row = false;
+  // The key with the number of depths of multi-token prediction, which stand as further layers; empty: it has none.
+  std::string mtp = {};
 };
 
 // A model that several of them can say is written as the first.

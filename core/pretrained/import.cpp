@@ -86,6 +86,9 @@ class Matching {
                        : !packed.empty() && weights_.find(packed + "_blocks") != nullptr ? ExpertForm::mxfp4
                                                                                          : ExpertForm::each;
     receipt_.places = tensor_places(family, settings, receipt_.experts);
+    for (const auto& [of, copy] : mtp_copies(family, settings)) {
+      copies_[copy] = of;
+    }
     for (const TensorPlace& place : receipt_.places) {
       take(place);
     }
@@ -133,8 +136,16 @@ class Matching {
         }
       } else if (matches_any(options_.left_out, name)) {
         receipt_.left_out.push_back(name);
-      } else if (settings.model.tie_embeddings && name == "lm_head.weight" && repeats_embedding(name)) {
+      } else if (settings.model.tie_embeddings && name == "lm_head.weight" &&
+                 repeats(name, "model.embed_tokens.weight")) {
         receipt_.repeated.push_back(name);
+      } else if (const auto copy = copies_.find(name); copy != copies_.end()) {
+        if (repeats(name, copy->second)) {
+          receipt_.repeated.push_back(name);
+        } else {
+          misfits_.insert(
+              fmt::format("{} is not {}: the blocks of multi-token prediction have no other here", name, copy->second));
+        }
       } else if (std::none_of(receipt_.places.begin(), receipt_.places.end(),
                               [&](const TensorPlace& place) { return place.theirs == name; })) {
         unused_.push_back(name);
@@ -154,12 +165,11 @@ class Matching {
                            std::multiplies<>());
   }
 
-  bool repeats_embedding(const std::string& name) const {
-    const std::string embedding = "model.embed_tokens.weight";
-    if (weights_.find(embedding) == nullptr) {
+  bool repeats(const std::string& name, const std::string& other) const {
+    if (weights_.find(other) == nullptr) {
       return false;
     }
-    const std::span<const std::byte> a = weights_.bytes(name), b = weights_.bytes(embedding);
+    const std::span<const std::byte> a = weights_.bytes(name), b = weights_.bytes(other);
     return std::equal(a.begin(), a.end(), b.begin(), b.end());
   }
 
@@ -189,7 +199,8 @@ class Matching {
   const SourceFloats& floats_;
   const ImportOptions& options_;
   Receipt receipt_;
-  std::map<std::string, std::int64_t> used_;  // elements
+  std::map<std::string, std::int64_t> used_;   // elements
+  std::map<std::string, std::string> copies_;  // of which tensor of theirs
   std::set<std::string> misfits_, missing_;
   std::vector<std::string> unused_;
 };
@@ -235,6 +246,23 @@ LogitsCheck check_logits(const ImportOptions& options, const Config& config, con
   return check;
 }
 
+// Of multi-token prediction.
+std::int64_t depths_in(const ConfigLink::Theirs& config, const Family& family, const std::string& where) {
+  if (family.mtp.empty()) {
+    throw ConfigError(
+        fmt::format("--mtp: models of the family \"{}\" have no blocks of multi-token prediction that are "
+                    "read here: leave --mtp out",
+                    family.model_type));
+  }
+  const auto found = config.find(family.mtp);
+  if (found == config.end() || !found->is_number_integer() || found->get<std::int64_t>() < 1) {
+    throw ConfigError(
+        fmt::format("--mtp: {} says {} = {}: there is no block of multi-token prediction; leave --mtp out", where,
+                    family.mtp, found == config.end() ? "nothing" : found->dump()));
+  }
+  return found->get<std::int64_t>();
+}
+
 struct TravellingFile {
   std::string name, text;
 };
@@ -274,7 +302,10 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
   }
   ConfigLink reading(theirs);
   family.state(reading);
-  const OurKeys keys = reading.read(where);
+  OurKeys keys = reading.read(where);
+  if (options.with_mtp) {
+    keys.emplace_back("model.mtp_depth", std::to_string(depths_in(theirs, family, where)));
+  }
 
   const std::vector<TravellingFile> travelling = read_travelling_files(options.source);
   const std::string name = fs::absolute(options.source / "").lexically_normal().parent_path().filename().string();

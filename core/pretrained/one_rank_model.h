@@ -28,6 +28,7 @@ class OneRankModel {
   // f32 [T, V] of x [T, d], which has been through all layers but the head.
   Tensor logits(const Tensor& x);
   int layers() const { return model_->layers(); }
+  int head() const { return model_->head(); }  // the number of its layer
   const Settings& settings() const { return config_.settings; }
   Device& device() { return *device_; }
   Stream& stream() { return *stream_; }

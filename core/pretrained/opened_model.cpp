@@ -1,5 +1,6 @@
 #include "core/pretrained/opened_model.h"
 
+#include "core/arch/trained.h"
 #include "core/base/output.h"
 #include "core/checkpoint/model_folder.h"
 #include "core/config/value_text.h"
@@ -68,6 +69,7 @@ OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::ve
     }
     tell_what_changed(config_, load_config(found.config.string(), {all.front()}, plugin_keys, plugin_kinds));
   }
+  leave_out_mtp(config_.settings);
   const fs::path folder = found.config.parent_path();
   require_same_run(checkpoint_, reader_->state(), folder, ids_in(folder).run);
   for (const char* place : {tokenizer_folder, pretrained_folder}) {

@@ -77,7 +77,7 @@ std::vector<double> sample_logits(const Config& config, const std::filesystem::p
   run_threads(1, [&](Communicator& communicator) {
     OneRankModel model(config, reader, positions, 1, communicator);
     StepSums none;
-    Tensor x = model.forward(batch_of(token, sequences), model.layers() - 1, none);  // all but the head
+    Tensor x = model.forward(batch_of(token, sequences), model.head(), none);  // all but the head
     if (x.dtype() != DType::f32) {
       const Tensor wide = model.device().empty(DType::f32, x.shape());
       model.stream().cast(wide, x);

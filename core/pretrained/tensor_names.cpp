@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/arch/parameter_table.h"
+#include "core/arch/trained.h"
 
 namespace orthant {
 namespace {
@@ -59,6 +60,22 @@ ExpertName expert_name(const std::string& name) {
   const std::size_t end = name.find('.', dot + 1);
   return {name.substr(0, at), name.substr(dot + 1, end - dot - 1), name.substr(end + 1),
           std::stoll(name.substr(number, dot - number))};
+}
+
+// "mtp.0.block.self_attn.q_proj.weight" is "model.layers.61.self_attn.q_proj.weight" of a model of 61 layers.
+std::string as_further_layer(const Family& family, const Settings& settings, const std::string& name) {
+  if (family.mtp.empty() || !is_mtp(name)) {
+    return name;
+  }
+  const std::size_t number = std::string("mtp.").size(), dot = name.find('.', number);
+  const std::int64_t depth = std::stoll(name.substr(number, dot - number));
+  std::string rest = name.substr(dot + 1);
+  if (rest.starts_with("block.")) {
+    rest = rest.substr(std::string("block.").size());
+  } else if (rest.starts_with("norm.")) {
+    rest = "shared_head." + rest;
+  }
+  return fmt::format("model.layers.{}.{}", settings.model.layers + depth, rest);
 }
 
 TensorPlace packed_place(const ParamSpec& spec, const ExpertName& name, std::int64_t experts) {
@@ -123,7 +140,8 @@ std::vector<TensorPlace> tensor_places(const Family& family, const Settings& set
   std::vector<TensorPlace> places;
   for (const LayerSpecs& layer : parameter_table(settings)) {
     for (const ParamSpec& spec : layer.params) {
-      const ExpertName expert = expert_name(spec.name);
+      const std::string name = as_further_layer(family, settings, spec.name);
+      const ExpertName expert = expert_name(name);
       if (family.names == MoeNames::gpt_oss && expert.expert >= 0) {
         const bool blocks = form == ExpertForm::mxfp4 && expert.kind == "weight";
         places.push_back((blocks ? blocks_place : turned_place)(spec, expert, settings.moe.experts));
@@ -135,12 +153,13 @@ std::vector<TensorPlace> tensor_places(const Family& family, const Settings& set
       }
       places.push_back({.ours = spec.name,
                         .shape = sizes_of(spec.global),
-                        .theirs = their_name(family, form, spec.name),
+                        .theirs = their_name(family, form, name),
                         .sizes = sizes_of(spec.global)});
     }
   }
   for (const GateStateSpec& state : gate_state_table(settings)) {
-    const std::string layer = state.name.substr(std::string(gate_state_prefix).size());
+    const std::string layer =
+        as_further_layer(family, settings, state.name.substr(std::string(gate_state_prefix).size()));
     places.push_back({.ours = state.name,
                       .shape = {settings.moe.experts},
                       .theirs = their_name(family, form, layer) + family.gate_bias,
@@ -148,6 +167,18 @@ std::vector<TensorPlace> tensor_places(const Family& family, const Settings& set
                                                        : std::vector<std::int64_t>{settings.moe.experts}});
   }
   return places;
+}
+
+std::vector<std::pair<std::string, std::string>> mtp_copies(const Family& family, const Settings& settings) {
+  std::vector<std::pair<std::string, std::string>> copies;
+  const std::string embedding = "model.embed_tokens.weight";
+  for (std::int64_t k = 0; k < settings.model.mtp_depth && !family.mtp.empty(); ++k) {
+    const std::string layer = fmt::format("model.layers.{}.", settings.model.layers + k);
+    copies.emplace_back(embedding, layer + "embed_tokens.weight");
+    copies.emplace_back(settings.model.tie_embeddings ? embedding : "lm_head.weight",
+                        layer + "shared_head.head.weight");
+  }
+  return copies;
 }
 
 std::string packed_name(const Family& family, const Settings& settings) {

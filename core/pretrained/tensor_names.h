@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/pretrained/family.h"
@@ -43,6 +44,10 @@ struct TensorPlace {
 
 // Of every parameter in the table's order, then of every gate's state. settings: of a model of this family.
 std::vector<TensorPlace> tensor_places(const Family& family, const Settings& settings, ExpertForm form);
+
+// Of tensors that such a model stores again with each depth of multi-token prediction: whose copy each is (theirs, name
+// of the copy). None where the model has no depth.
+std::vector<std::pair<std::string, std::string>> mtp_copies(const Family& family, const Settings& settings);
 
 // A tensor's name by which one tells that the experts are packed; empty for dense families.
 std::string packed_name(const Family& family, const Settings& settings);

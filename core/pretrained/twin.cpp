@@ -86,13 +86,14 @@ Twin twin_of(const Config& config, const Origin* origin) {
 
 std::string config_json(const Config& config, const Twin& twin, const Origin* origin, bool types_kept, DType written) {
   ConfigLink::Theirs json = twin.family == nullptr ? own_config(config) : twin.config;
+  const std::int64_t depths = twin.family == nullptr ? 0 : config.settings.model.mtp_depth;
   if (origin != nullptr) {
     const MappedFile file(origin->folder / "config.json");
     const std::string where = fmt::format("'{}'", file.path().string());
     ConfigLink::Theirs source(parse_json(file.bytes(), where));
     const bool quantised = source.erase("quantization_config") > 0;  // no weight is written so
     if (twin.family != nullptr && still_is(config, keys_in(source, *twin.family, where))) {
-      if (types_kept && !quantised) {
+      if (types_kept && !quantised && (depths == 0 || source.value(twin.family->mtp, std::int64_t{0}) == depths)) {
         return {reinterpret_cast<const char*>(file.bytes().data()), file.size()};
       }
       json = source;
@@ -103,6 +104,9 @@ std::string config_json(const Config& config, const Twin& twin, const Origin* or
     if (types_kept && twin.family != nullptr) {
       keep(source, {"dtype", "torch_dtype"}, json);
     }
+  }
+  if (depths > 0) {
+    json[twin.family->mtp] = depths;
   }
   json.emplace("max_position_embeddings", config.settings.data.sequence_length);
   json.emplace("bos_token_id", nullptr);

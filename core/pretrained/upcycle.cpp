@@ -57,7 +57,7 @@ void check(const UpcycleOptions& o, const Settings& dense) {
 OurKeys keys_of(const UpcycleOptions& o, const Config& dense) {
   OurKeys keys;
   for (const auto& [key, entry] : dense.table("model").entries()) {
-    if (entry.origin != "default") {
+    if (entry.origin != "default" && key != "mtp_depth") {
       keys.emplace_back("model." + key, toml_text(entry.value));
     }
   }

@@ -1,4 +1,4 @@
-// orthant import DIR -o RUN [--leave-out PATTERN]... [--check PYTHON]: a published model as a run after step 0.
+// orthant import DIR -o RUN [--leave-out PATTERN]... [--mtp] [--check PYTHON]: a published model as a run after step 0.
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
@@ -47,6 +47,8 @@ void add_import_command(CLI::App& app, int& exit_code) {
   command->add_option("-o,--output", options->output, "The run's folder, to be made")->required()->check(not_empty);
   command->add_option("--leave-out", options->left_out, "Tensors that are not to be used, by name; * and ? match")
       ->allow_extra_args(false);
+  command->add_flag("--mtp", options->with_mtp,
+                    "Take the blocks of multi-token prediction too, to train them on (model.mtp_depth)");
   command->add_option("--check", options->check_by, "A Python with transformers: compare logits with what it computes")
       ->check(not_empty);
   command->callback([options, &exit_code] {

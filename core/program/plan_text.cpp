@@ -80,10 +80,10 @@ std::string mesh_text(const MeshPlan& mesh) {
   return table.text();
 }
 
-// "embedding, blocks 0-2"
-std::string layers_text(std::pair<int, int> chunk, int layers) {
+// "embedding, blocks 0-2", "head, mtp 0"
+std::string layers_text(std::pair<int, int> chunk, int head) {
   std::vector<std::string> texts;
-  const int first = std::max(chunk.first, 1), last = std::min(chunk.second, layers - 1);
+  const int first = std::max(chunk.first, 1), last = std::min(chunk.second, head);
   if (chunk.first == 0) {
     texts.emplace_back("embedding");
   }
@@ -92,8 +92,11 @@ std::string layers_text(std::pair<int, int> chunk, int layers) {
   } else if (last > first) {
     texts.push_back(fmt::format("blocks {}-{}", first - 1, last - 2));
   }
-  if (chunk.second == layers) {
+  if (chunk.first <= head && head < chunk.second) {
     texts.emplace_back("head");
+  }
+  for (int layer = std::max(chunk.first, head + 1); layer < chunk.second; ++layer) {
+    texts.push_back(fmt::format("mtp {}", layer - head - 1));
   }
   return fmt::format("{}", fmt::join(texts, ", "));
 }
@@ -106,7 +109,7 @@ std::string stages_text(const MeshPlan& mesh) {
   for (std::size_t stage = 0; stage < mesh.stages.size(); ++stage) {
     std::vector<std::string> chunks;
     for (const auto& chunk : mesh.stages[stage].chunks) {
-      chunks.push_back(layers_text(chunk, mesh.layers));
+      chunks.push_back(layers_text(chunk, mesh.head));
     }
     table.add(
         {std::to_string(stage), numbers_text(mesh.stages[stage].ranks), fmt::format("{}", fmt::join(chunks, " | "))});

@@ -53,7 +53,7 @@ Config config_of(const RouteOptions& options, const Question& q) {
 }
 
 bool has_routed_layers(const Settings& settings) {
-  for (int block = 0; block < settings.model.layers; ++block) {
+  for (int block = 0; block < blocks_of(settings); ++block) {
     if (block_has_experts(settings, block)) {
       return true;
     }

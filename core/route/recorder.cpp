@@ -21,7 +21,7 @@ std::vector<T> host(const Tensor& t, Stream& s) {
 
 RoutingRecorder::RoutingRecorder(const Plan& plan)
     : plan_(plan), experts_(plan.settings().moe.experts), kept_(recorded_logits(plan.settings())) {
-  for (int block = 0; block < plan.settings().model.layers; ++block) {
+  for (int block = 0; block < blocks_of(plan.settings()); ++block) {
     if (block_has_experts(plan.settings(), block)) {
       layers_.push_back(block + 1);
     }

@@ -67,6 +67,9 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
   if (r.distil_loss.has_value()) {
     json["distil_loss"] = *r.distil_loss;
   }
+  if (r.mtp_loss.has_value()) {
+    json["mtp_loss"] = *r.mtp_loss;
+  }
   json["aux_loss"] = r.aux_loss;
   json["z_loss"] = r.z_loss;
   json["grad_norm"] = r.grad_norm;
@@ -90,6 +93,9 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
   }
   if (line.validation.has_value()) {
     json["validation_loss"] = line.validation->loss;
+    if (line.validation->mtp_loss.has_value()) {
+      json["validation_mtp_loss"] = *line.validation->mtp_loss;
+    }
     for (const auto& [name, loss] : line.validation->sets) {
       json["validation_losses"][name] = loss;
     }
@@ -197,6 +203,9 @@ std::string Progress::text(const MetricsLine& line, double elapsed_seconds) cons
   }
   if (r.distil_loss.has_value()) {
     text += fmt::format("  distil {:.4f}", *r.distil_loss);
+  }
+  if (r.mtp_loss.has_value()) {
+    text += fmt::format("  mtp {:.4f}", *r.mtp_loss);
   }
   if (!r.layers.empty()) {
     text += fmt::format("  dropped {:.1f}%  load {:.2f}", 100 * r.drop_rate(), r.expert_load_max_over_mean());

@@ -24,9 +24,15 @@ std::string own_name(const std::string& name) {
   return name.substr(name.starts_with("worker") ? name.find('/') + 1 : 0);
 }
 
-void load_gate_states(const CheckpointReader& reader, const Plan& plan, const ParamStore& store, Stream& stream) {
+enum class Loaded { everything, weights };
+
+void load_gate_states(const CheckpointReader& reader, const Plan& plan, const ParamStore& store, Stream& stream,
+                      Loaded what) {
   for (const GateState& state : store.gate_states()) {
     const std::string name = name_for_worker(reader, plan.mesh().worker(), state.name);
+    if (what == Loaded::weights && is_mtp(state.name) && !reader.has(name)) {
+      continue;
+    }
     require(reader.has(name), "the checkpoint of step {} has no '{}': it is of another gate", reader.step(), name);
     const CheckpointReader::TensorInfo info = reader.info(name);
     require(info.shape == state.value.shape() && info.dtype == DType::f32,
@@ -96,8 +102,6 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
 
 namespace {
 
-enum class Loaded { everything, weights };
-
 // home: on which the group's state lives. An average begins as the weight where it is not to be read.
 void load_group(const CheckpointReader& reader, ParamGroup& group, const Plan& plan, Stream& home, Loaded what) {
   const int worker = plan.mesh().worker();
@@ -113,7 +117,7 @@ void load_group(const CheckpointReader& reader, ParamGroup& group, const Plan& p
       if (average && (what == Loaded::weights || !reader.has(meta.name))) {
         meta.name = name_for_worker(reader, worker, p.spec.name);
       }
-      if (what == Loaded::weights && is_adapter(p.spec.name) && !reader.has(meta.name)) {
+      if (what == Loaded::weights && (is_adapter(p.spec.name) || is_mtp(p.spec.name)) && !reader.has(meta.name)) {
         continue;  // a new one keeps its initial values
       }
       require(reader.has(meta.name), "the checkpoint of step {} has no '{}': it is of another model or optimizer",
@@ -153,7 +157,7 @@ std::vector<std::string> load_checkpoint(const CheckpointReader& reader, const P
               [&](Stream& home) { load_group(reader, *group, plan, home, Loaded::everything); });
     load_plugin_states(reader, *group, plan, stream, notes);
   }
-  load_gate_states(reader, plan, store, stream);
+  load_gate_states(reader, plan, store, stream, Loaded::everything);
   note_unknown_states(reader, store, notes);
   note_averages(reader, plan.settings(), notes);
   store.refresh_weights(plan, Change::loaded, at);
@@ -166,7 +170,7 @@ void load_weights(const CheckpointReader& reader, const Plan& plan, ParamStore& 
     with_held(plan.keepers(), *group, Held::state, at,
               [&](Stream& home) { load_group(reader, *group, plan, home, Loaded::weights); });
   }
-  load_gate_states(reader, plan, store, stream);
+  load_gate_states(reader, plan, store, stream, Loaded::weights);
   store.refresh_weights(plan, Change::loaded, at);
 }
 

@@ -86,16 +86,17 @@ fs::path starting_checkpoint(const fs::path& from, const char* key) {
 
 namespace {
 
-enum class NewAdapters { allowed, refused };
+// Adapters and depths of multi-token prediction that the checkpoint has not, and such depths that the model has not.
+enum class Beside { allowed, refused };
 
-Differences differences_of(const CheckpointReader& reader, const Settings& settings, NewAdapters new_adapters) {
+Differences differences_of(const CheckpointReader& reader, const Settings& settings, Beside beside) {
   Differences differences;
   std::set<std::string> known;
   for (const LayerSpecs& layer : parameter_table(settings)) {
     for (const ParamSpec& spec : layer.params) {
       known.insert(spec.name);
       if (!reader.has(spec.name)) {
-        if (is_adapter(spec.name) && new_adapters == NewAdapters::allowed) {
+        if ((is_adapter(spec.name) || is_mtp(spec.name)) && beside == Beside::allowed) {
           continue;
         }
         differences.add(fmt::format("it has no '{}'", spec.name));
@@ -106,11 +107,14 @@ Differences differences_of(const CheckpointReader& reader, const Settings& setti
   }
   for (const GateStateSpec& state : gate_state_table(settings)) {
     known.insert(state.name);
-    if (!reader.has(state.name)) {
+    if (!reader.has(state.name) && !(is_mtp(state.name) && beside == Beside::allowed)) {
       differences.add(fmt::format("it has no '{}': its gate is another", state.name));
     }
   }
   for (const std::string& name : reader.names()) {
+    if (is_mtp(name) && beside == Beside::allowed) {
+      continue;
+    }
     if ((is_parameter_name(name) || name.starts_with(gate_state_prefix)) && !known.contains(name)) {
       differences.add(fmt::format("'{}' has no place here{}", name,
                                   is_adapter(name) ? ": it is an adapter's, and [lora] names other ones" : ""));
@@ -123,7 +127,7 @@ Differences differences_of(const CheckpointReader& reader, const Settings& setti
 
 void check_starting_weights(const fs::path& checkpoint, const Settings& settings) {
   const CheckpointReader reader(checkpoint);
-  Differences differences = differences_of(reader, settings, NewAdapters::allowed);
+  Differences differences = differences_of(reader, settings, Beside::allowed);
   if (const auto scale = scale_of(reader); scale.has_value() && settings.lora.rank > 0) {
     const double here = settings.lora.scale();
     if (std::abs(*scale - here) > 1e-9 * here) {
@@ -134,7 +138,7 @@ void check_starting_weights(const fs::path& checkpoint, const Settings& settings
 }
 
 void check_resumed_weights(const fs::path& checkpoint, const Settings& settings) {
-  differences_of(CheckpointReader(checkpoint), settings, NewAdapters::refused).throw_if_any(checkpoint);
+  differences_of(CheckpointReader(checkpoint), settings, Beside::refused).throw_if_any(checkpoint);
 }
 
 void copy_origin(const fs::path& checkpoint, const fs::path& run) {

@@ -56,7 +56,9 @@ const std::map<std::string, std::string, std::less<>>& tags() {
   static const std::map<std::string, std::string, std::less<>> known = {
       {"loss", "loss/train"},
       {"distil_loss", "loss/distil"},
+      {"mtp_loss", "loss/mtp"},
       {"validation_loss", "loss/validation"},
+      {"validation_mtp_loss", "loss/validation_mtp"},
       {"grad_norm", "optimizer/grad_norm"},
       {"lr", "optimizer/learning_rate"},
       {"tokens", "progress/tokens"},

@@ -129,6 +129,9 @@ VerifyReport compare(const Snapshot& layout, const Snapshot& reference, const Se
     if (b.distil_loss.has_value()) {
       to.add("distil_loss", step, relative(a.distil_loss.value_or(NAN), *b.distil_loss), allow.scalar);
     }
+    if (b.mtp_loss.has_value()) {
+      to.add("mtp_loss", step, relative(a.mtp_loss.value_or(NAN), *b.mtp_loss), allow.scalar);
+    }
     to.add("aux_loss", step, relative(a.aux_loss, b.aux_loss), allow.scalar);
     to.add("z_loss", step, relative(a.z_loss, b.z_loss), allow.scalar);
     const std::string quantity = i == 0 ? "gradient" : "later gradient";

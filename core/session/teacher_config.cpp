@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/arch/trained.h"
 #include "core/checkpoint/model_folder.h"
 #include "core/session/session.h"
 
@@ -30,6 +31,7 @@ Config teacher_config(const Config& student) {
                                 fmt::format("batch.micro_batch={}", ours.batch.micro_batch)},
                                keys_of_plugin, kinds_of_plugin);
   Settings& theirs = teacher.settings;
+  leave_out_mtp(theirs);
   if (theirs.model.vocab_size != ours.model.vocab_size) {
     throw SettingError(setting, fmt::format("[distil] teacher: it has {} ids, the model that learns from it has {}: "
                                             "both must have the same tokenizer",

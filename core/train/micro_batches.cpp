@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/data/batch_builder.h"
+#include "core/data/tokens_ahead.h"
 #include "core/plan/batch_share.h"
 
 namespace orthant {
@@ -29,6 +30,10 @@ HostBatch held_in(const HostBatch& whole, const Plan& plan, Region region) {
     runs.push_back({run.begin, run.count});
   }
   return take_positions(whole, runs);
+}
+
+std::int64_t counted_of(const HostBatch& held) {
+  return std::count_if(held.label.begin(), held.label.end(), [](std::int32_t label) { return label >= 0; });
 }
 
 std::int64_t valid_of(const HostBatch& host) {
@@ -67,6 +72,10 @@ DeviceBatch upload(const HostBatch& given, const Plan& plan, Stream& stream) {
   if (model.full_attention_every > 0) {
     batch.core_first_full = put_first(given, held_in(given, plan, Region::attention_core).first);
   }
+  for (std::int64_t depth = 1; depth <= model.mtp_depth; ++depth) {
+    const HostBatch further = held_in(tokens_ahead(given, depth), plan, Region::embedding);
+    batch.ahead.push_back({.token = put(DType::i32, further.token), .label = put(DType::i32, further.label)});
+  }
   batch.whole_valid = put(DType::u8, whole.valid);
   batch.whole_index = put(DType::i64, whole.index);
   const Settings& settings = plan.settings();
@@ -86,8 +95,11 @@ std::int64_t micro_batch_tokens(const Plan& plan) {
 
 TokenCounts held_tokens(const HostBatch& whole, const Plan& plan) {
   const HostBatch held = held_in(whole, plan, Region::embedding);
-  return {std::count_if(held.label.begin(), held.label.end(), [](std::int32_t label) { return label >= 0; }),
-          valid_of(held)};
+  TokenCounts counts{.counted = counted_of(held), .valid = valid_of(held), .ahead = {}};
+  for (std::int64_t depth = 1; depth <= plan.settings().model.mtp_depth; ++depth) {
+    counts.ahead.push_back(counted_of(held_in(tokens_ahead(whole, depth), plan, Region::embedding)));
+  }
+  return counts;
 }
 
 void pad_to(HostBatch& host, std::int64_t sequences) {

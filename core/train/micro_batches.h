@@ -13,9 +13,10 @@ DeviceBatch upload(const HostBatch& whole, const Plan& plan, Stream& stream);
 std::int64_t micro_batch_tokens(const Plan& plan);
 
 // Of the tokens of `whole` that this rank holds where it is loaded: those that count in the loss, those that are not
-// padding.
+// padding, and those that count in the loss of each depth of model.mtp_depth.
 struct TokenCounts {
   std::int64_t counted = 0, valid = 0;
+  std::vector<std::int64_t> ahead;
 };
 TokenCounts held_tokens(const HostBatch& whole, const Plan& plan);
 

@@ -35,8 +35,8 @@ Tensor FiniteSearch::forward(int chunk, int micro_batch, Tensor x) {
   for (int layer = first; layer < last; ++layer) {
     stream_.fill(loss_, 0);
     x = model_.forward(ctx, x, layer, layer + 1);
-    // The head returns no x.
-    if (layer < first_layer_ && !(x.defined() ? finite(x, squares_, stream_) : finite_value(loss_, stream_))) {
+    // The last layer returns no x, and only the head has a loss.
+    if (layer < first_layer_ && !((!x.defined() || finite(x, squares_, stream_)) && finite_value(loss_, stream_))) {
       first_layer_ = layer;
     }
   }
@@ -45,9 +45,9 @@ Tensor FiniteSearch::forward(int chunk, int micro_batch, Tensor x) {
 
 FiniteRouting::FiniteRouting(const Plan& plan)
     : settings_(plan.settings()), losses_(plan.device().empty(DType::f64, {2})) {
-  for (int block = 0; block < settings_.model.layers; ++block) {
+  for (int block = 0; block < blocks_of(settings_); ++block) {
     if (block_has_experts(settings_, block)) {
-      layers_.push_back(block + 1);
+      layers_.push_back(layer_of_block(settings_, block));
     }
   }
 }
@@ -68,8 +68,8 @@ void FiniteRouting::decided(const StepContext& ctx, int routed, const GateInput&
   }
 }
 
-void refuse_step(const StepReport& report, const FoundNotFinite& first, const GradientNorm& norm, int layers,
-                 bool in_backward, Group& ranks, Stream& stream) {
+void refuse_step(const StepReport& report, const FoundNotFinite& first, const GradientNorm& norm,
+                 const Settings& settings, Group& ranks, Stream& stream) {
   std::vector<std::int64_t> found(ranks.size(), 0);
   std::int64_t& mine = found[ranks.rank()];
   const auto exchange = [&](std::int64_t own) {
@@ -79,15 +79,14 @@ void refuse_step(const StepReport& report, const FoundNotFinite& first, const Gr
   };
   exchange(first.layer);
   const auto worst = std::min_element(found.begin(), found.end());
-  const int last = layers - 1;
-  auto name = [&](std::int64_t layer) {
-    return layer == 0 ? std::string("the embedding") : layer == last ? "the head" : fmt::format("layer {}", layer - 1);
-  };
+  auto name = [&](std::int64_t layer) { return layer_name(settings, static_cast<int>(layer)); };
   auto rank_at = [&](std::ptrdiff_t i) { return ranks.members()[i]; };
   const bool routed = std::isfinite(report.aux_loss) && std::isfinite(report.z_loss);
   const std::string what = fmt::format(
       "step {} is not applied{}: loss {}, {}", report.step + 1,
-      in_backward ? ", but for gradients that were finite by themselves (optimizer.in_backward)" : "", report.loss,
+      settings.optimizer.in_backward ? ", but for gradients that were finite by themselves (optimizer.in_backward)"
+                                     : "",
+      report.loss,
       routed ? fmt::format("gradient norm {}", report.grad_norm)
              : fmt::format("balance loss {}, router's z loss {}", report.aux_loss, report.z_loss));
   if (*worst != FiniteSearch::none) {

@@ -44,11 +44,9 @@ struct FoundNotFinite {
   int layer, router;
 };
 
-// Refuses a step of a model of `layers` layers. Collective over `ranks`,
-// those that train one model. Errors: always Error, naming the layer and rank of the forward pass, else that of the
-// router, else those of the gradients. in_backward: groups with finite gradients were updated before the step was known
-// to be not finite.
+// Refuses a step. Collective over `ranks`, those that train one model. Errors: always Error, naming the layer and rank of
+// the forward pass, else that of the router, else those of the gradients.
 [[noreturn]] void refuse_step(const StepReport& report, const FoundNotFinite& first, const GradientNorm& norm,
-                              int layers, bool in_backward, Group& ranks, Stream& stream);
+                              const Settings& settings, Group& ranks, Stream& stream);
 
 }  // namespace orthant

@@ -39,9 +39,9 @@ RoutingMeter::RoutingMeter(Plan& plan, Group& ranks) : plan_(plan), ranks_(ranks
   sums_ = numbers_.rows(0, 1).view({routed, 3});
   squares_ = numbers_.rows(1, 1).view({routed, 3});
   std::vector<bool> here;
-  for (int block = 0; block < settings.model.layers; ++block) {
+  for (int block = 0; block < blocks_of(settings); ++block) {
     if (block_has_experts(settings, block)) {
-      here.push_back(plan.holds_layer(block + 1));
+      here.push_back(plan.holds_layer(layer_of_block(settings, block)));
     }
   }
   const std::int64_t held = std::count(here.begin(), here.end(), true);

@@ -18,7 +18,7 @@ class Teacher::Reading final : public StageWork {
   Tensor forward(int chunk, int micro_batch, Tensor x) override {
     Model& model = *teacher_.model_;
     const auto [first, last] = teacher_.plan().layers_of_chunk(chunk);
-    const int head = model.layers() - 1;
+    const int head = model.head();
     x = model.forward(teacher_.context(loaded_.at(micro_batch), micro_batch), std::move(x), first,
                       std::min(last, head));
     if (last <= head) {
@@ -79,7 +79,7 @@ void Teacher::read(int micro_batch) {
   if (plan().stages() == 1) {
     const Phase phase(stream_, "teacher");
     const DeviceBatch batch = loaded(micro_batch);
-    keep(micro_batch, model_->forward(context(batch, micro_batch), {}, 0, model_->layers() - 1));
+    keep(micro_batch, model_->forward(context(batch, micro_batch), {}, 0, model_->head()));
   }
 }
 

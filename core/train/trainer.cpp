@@ -3,6 +3,7 @@
 #include <orthant/gate.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "core/arch/parameter_table.h"
@@ -52,11 +53,15 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher*
                                    plan.mesh().workers()));
   }
   Device& device = plan.device();
-  sum_storage_ = device.empty(DType::f64, {4});
+  const std::int64_t depths = plan.settings().model.mtp_depth;
+  sum_storage_ = device.empty(DType::f64, {static_cast<std::int64_t>(main_sums) + depths});
   sums_.loss = sum_storage_.slice(0, {1});
   sums_.balance = sum_storage_.slice(1, {1});
   sums_.z = sum_storage_.slice(2, {1});
   sums_.distil = sum_storage_.slice(3, {1});
+  if (depths > 0) {
+    sums_.mtp = sum_storage_.slice(main_sums, {depths});
+  }
   sums_.teacher = teacher;
   sum_squares_ = device.empty(DType::f64, {1});
   factor_ = device.empty(DType::f32, {1});
@@ -77,6 +82,8 @@ Trainer::Load Trainer::read(std::int64_t step) const {
     const TokenCounts held = held_tokens(load.micro_batches.back(), plan_);
     load.counted += held.counted;
     load.valid += held.valid;
+    load.ahead.resize(held.ahead.size());
+    std::transform(held.ahead.begin(), held.ahead.end(), load.ahead.begin(), load.ahead.begin(), std::plus<>());
   }
   return load;
 }
@@ -99,9 +106,11 @@ Trainer::Load Trainer::load(std::int64_t step) {
   Load load = known ? std::move(ahead->load) : read(step);
   const Phase phase(stream_, "batch");
   std::vector<std::int64_t> counts = {load.counted, load.valid};
+  counts.insert(counts.end(), load.ahead.begin(), load.ahead.end());
   all_reduce_values(counts, ReduceOp::sum, tokens_, stream_);
   load.counted = counts[0];
   load.valid = counts[1];
+  load.ahead.assign(counts.begin() + 2, counts.end());
   if (load.valid <= 0) {
     require_all_alive(tokens_, stream_);
     fail("step {} has no token", step);
@@ -147,6 +156,12 @@ std::vector<DeviceBatch> Trainer::upload_all(const Load& load) {
 void Trainer::run(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step,
                   BackwardListener* listener) {
   model_->begin_step();
+  sums_.mtp_scale.clear();
+  for (const std::int64_t counted : load.ahead) {
+    const double depths = static_cast<double>(load.ahead.size());
+    const double tokens = static_cast<double>(std::max<std::int64_t>(counted, 1));
+    sums_.mtp_scale.push_back(static_cast<float>(plan_.settings().train.mtp_weight / depths / tokens));
+  }
   stream_.fill(sum_storage_, 0);
   stream_.fill(sums_.choices, 0);
   if (teacher_ != nullptr) {
@@ -180,6 +195,9 @@ void Trainer::sum_over_ranks() {
   if (!plan_.counts_tokens(Region::head, false)) {
     stream_.fill(sums_.loss, 0);
     stream_.fill(sums_.distil, 0);
+    if (sums_.mtp.defined()) {
+      stream_.fill(sums_.mtp, 0);
+    }
   }
   if (!plan_.counts_tokens(Region::router, true)) {
     stream_.fill(sums_.balance, 0);
@@ -191,9 +209,9 @@ void Trainer::sum_over_ranks() {
   }
 }
 
-std::array<double, 4> Trainer::all_sums() {
+std::vector<double> Trainer::all_sums() {
   sum_over_ranks();
-  std::array<double, 4> sums{};
+  std::vector<double> sums(static_cast<std::size_t>(sum_storage_.elements()));
   stream_.download(sums.data(), sum_storage_);
   return sums;
 }
@@ -261,7 +279,7 @@ void Trainer::update(std::int64_t step, bool behind) {
   optimizer_.apply(factor_, finite_, at_end_of(step));
   for (const GateState& state : model_->parameters().gate_states()) {
     if (state.learns) {
-      const Tensor load = sums_.choices.rows(routed_blocks(plan_.settings(), state.layer - 1), 1);
+      const Tensor load = sums_.choices.rows(routed_before(plan_.settings(), state.layer), 1);
       gate_of(plan_.settings()).update(state.value, load.view({2, load.dim(2)}), factor_, plan_.settings(), stream_);
     }
   }

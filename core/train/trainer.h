@@ -3,7 +3,6 @@
 // Thread safety: one per rank; not shared. Every rank makes the same calls.
 #pragma once
 
-#include <array>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -31,6 +30,7 @@ namespace orthant {
 // Losses in nats per token.
 struct Validation {
   double loss = 0;
+  std::optional<double> mtp_loss;                    // of the same sequences, as StepReport's
   std::vector<std::pair<std::string, double>> sets;  // by name, in the source's order
   std::vector<ValidatedRouting> routing;
 };
@@ -93,6 +93,7 @@ class Trainer {
   struct Load {
     std::vector<HostBatch> micro_batches;
     std::int64_t counted = 0, valid = 0;  // tokens of the global batch
+    std::vector<std::int64_t> ahead;      // of each depth of model.mtp_depth, those that count in its loss
   };
   struct Begun {
     Load load;
@@ -107,7 +108,7 @@ class Trainer {
     std::exception_ptr failure;
   };
   void sum_over_ranks();             // sum_storage_, once a step
-  std::array<double, 4> all_sums();  // loss, balance, z, distil of all ranks; waits for the device
+  std::vector<double> all_sums();  // sum_storage_ of all ranks; waits for the device
   Load read(std::int64_t step) const;
   Load load(std::int64_t step);
   std::vector<DeviceBatch> upload_all(const Load& load);
@@ -125,7 +126,12 @@ class Trainer {
   struct Measured {
     double sum = 0;            // of losses
     std::int64_t counted = 0;  // tokens
+    std::vector<double> mtp_sums;  // of each depth
+    std::vector<std::int64_t> mtp_counted;
+    void add(const Measured& other);
   };
+  // The mean of the depths' losses, each a sum over the tokens that count in it; nothing where there is no depth.
+  static std::optional<double> mtp_loss(std::span<const double> sums, std::span<const std::int64_t> counted);
   Validation validate(ValidationRouting* routing);
   Measured measure(const HeldOut& set, int first_pass, ValidationRouting* routing);
   std::int64_t passes_over(const HeldOut& set) const;
@@ -154,7 +160,8 @@ class Trainer {
   std::int64_t enqueued_ = -1;  // the step whose gradients are there
   std::optional<ReadAhead> ahead_;
   StepSums sums_;
-  Tensor sum_storage_;  // f64 [4]: loss, balance, z, distil
+  static constexpr std::size_t main_sums = 4;
+  Tensor sum_storage_;  // f64: loss, balance, z, distil, then the loss of each depth of model.mtp_depth
   Tensor sum_squares_;  // f64 [1]
   Tensor factor_;       // f32 [1]
   Tensor finite_;       // f32 [1]: 1, NaN where the step is not finite

@@ -19,7 +19,7 @@ void Trainer::add_counters(StepReport& report, std::span<const std::int64_t> cho
   const std::size_t experts = static_cast<std::size_t>(moe.experts);
   const bool by_chance = moe.experts > 0 && gate_of(plan_.settings()).config(plan_.settings()).second_by_chance;
   auto next = choices.begin();
-  for (int block = 0; block < plan_.settings().model.layers; ++block) {
+  for (int block = 0; block < blocks_of(plan_.settings()); ++block) {
     if (!block_has_experts(plan_.settings(), block)) {
       continue;
     }
@@ -36,6 +36,17 @@ void Trainer::add_counters(StepReport& report, std::span<const std::int64_t> cho
     layer.dropped_by_chance = layer.choices - made;
     report.layers.push_back(std::move(layer));
   }
+}
+
+std::optional<double> Trainer::mtp_loss(std::span<const double> sums, std::span<const std::int64_t> counted) {
+  if (counted.empty()) {
+    return std::nullopt;
+  }
+  double loss = 0;
+  for (std::size_t k = 0; k < counted.size(); ++k) {
+    loss += sums[k] / static_cast<double>(std::max<std::int64_t>(counted[k], 1));
+  }
+  return loss / static_cast<double>(counted.size());
 }
 
 // Asks for what the report of this step needs.
@@ -65,6 +76,7 @@ StepReport Trainer::report(Begun& begun) {
     const double temperature = plan_.settings().distil.temperature;
     report.distil_loss = temperature * temperature * sums[3] / static_cast<double>(load.counted);
   }
+  report.mtp_loss = mtp_loss(std::span(sums).subspan(main_sums), load.ahead);
   report.grad_norm = std::sqrt(squares);
   add_counters(report, begun.numbers.values<std::int64_t>(2), load.valid);
   if (const std::vector<double> routing = begun.numbers.values<double>(3); !routing.empty()) {
@@ -90,11 +102,12 @@ StepReport Trainer::over_workers(StepReport report) {
   if (plan_.mesh().workers() == 1) {
     return report;
   }
-  std::array<double, 6> values = {report.loss,
+  std::array<double, 7> values = {report.loss,
                                   report.aux_loss,
                                   report.z_loss,
                                   report.grad_norm,
                                   report.distil_loss.value_or(0),
+                                  report.mtp_loss.value_or(0),
                                   static_cast<double>(report.tokens)};
   const Tensor sums = plan_.device().empty(DType::f64, {static_cast<std::int64_t>(values.size())});
   stream_.upload(sums, values.data());
@@ -108,7 +121,10 @@ StepReport Trainer::over_workers(StepReport report) {
   if (report.distil_loss.has_value()) {
     report.distil_loss = values[4] / ranks;
   }
-  report.tokens = static_cast<std::int64_t>(values[5]) * plan_.mesh().workers() / world_.size();
+  if (report.mtp_loss.has_value()) {
+    report.mtp_loss = values[5] / ranks;
+  }
+  report.tokens = static_cast<std::int64_t>(values[6]) * plan_.mesh().workers() / world_.size();
   return report;
 }
 
@@ -130,8 +146,7 @@ void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
   RoutingTap* const looking = std::exchange(sums_.tap, &routing);
   executor_.run(forward_passes(share_.micro_batches), search);
   sums_.tap = looking;
-  refuse_step(report, {search.first_layer(), routing.first_layer()}, norm_, model_->layers(),
-              plan_.settings().optimizer.in_backward, ranks_, stream_);
+  refuse_step(report, {search.first_layer(), routing.first_layer()}, norm_, plan_.settings(), ranks_, stream_);
 }
 
 }  // namespace orthant

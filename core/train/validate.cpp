@@ -1,5 +1,6 @@
 // Trainer::validate: passes forward over the held-out sequences, and over those of each validation set.
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "core/train/micro_batches.h"
@@ -72,6 +73,17 @@ Validation Trainer::validate_sets() {
   return found;
 }
 
+void Trainer::Measured::add(const Measured& other) {
+  sum += other.sum;
+  counted += other.counted;
+  mtp_sums.resize(other.mtp_sums.size());
+  mtp_counted.resize(other.mtp_counted.size());
+  for (std::size_t k = 0; k < mtp_sums.size(); ++k) {
+    mtp_sums[k] += other.mtp_sums[k];
+    mtp_counted[k] += other.mtp_counted[k];
+  }
+}
+
 Validation Trainer::validate(ValidationRouting* routing) {
   Validation found;
   Measured held_out, all_sets;
@@ -85,12 +97,12 @@ Validation Trainer::validate(ValidationRouting* routing) {
     pass += static_cast<int>(passes_over(*set.sequences));
     require(of_set.counted > 0, "validation set '{}' has no token to measure", set.name);
     found.sets.emplace_back(set.name, of_set.sum / static_cast<double>(of_set.counted));
-    all_sets.sum += of_set.sum;
-    all_sets.counted += of_set.counted;
+    all_sets.add(of_set);
   }
   const Measured& told = source_.validation_sequences() > 0 ? held_out : all_sets;
   require(told.counted > 0, "the held-out part has no token to measure");
   found.loss = told.sum / static_cast<double>(told.counted);
+  found.mtp_loss = mtp_loss(told.mtp_sums, told.mtp_counted);
   return found;
 }
 
@@ -105,7 +117,7 @@ Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, Validatio
   const std::int64_t all = set.validation_sequences(), per_pass = share_.micro_batch;
   const Turns turns = turns_of(plan_);
   stream_.fill(sum_storage_, 0);
-  std::vector<std::int64_t> counted(1, 0);
+  std::vector<std::int64_t> counted(1 + static_cast<std::size_t>(plan_.settings().model.mtp_depth), 0);
   auto load_pass = [&](int pass) {
     const std::int64_t first = (pass * turns.of + turns.mine) * per_pass;
     const std::int64_t real = std::clamp<std::int64_t>(all - first, 0, per_pass);
@@ -115,7 +127,9 @@ Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, Validatio
     }
     host.positions = plan_.settings().data.sequence_length;
     pad_to(host, per_pass);
-    counted[0] += held_tokens(host, plan_).counted;
+    const TokenCounts held = held_tokens(host, plan_);
+    counted[0] += held.counted;
+    std::transform(held.ahead.begin(), held.ahead.end(), counted.begin() + 1, counted.begin() + 1, std::plus<>());
     return upload(host, plan_, stream_);
   };
   const auto context_of = [&](const DeviceBatch& batch, int, int) {
@@ -127,7 +141,11 @@ Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, Validatio
   executor_.run(forward_passes(static_cast<int>(passes_over(set))), work);
   sums_.tap = training;
   all_reduce_values(counted, ReduceOp::sum, tokens_, stream_);
-  return {.sum = all_sums()[0], .counted = counted[0]};
+  const std::vector<double> sums = all_sums();
+  return {.sum = sums[0],
+          .counted = counted[0],
+          .mtp_sums = {sums.begin() + main_sums, sums.end()},
+          .mtp_counted = {counted.begin() + 1, counted.end()}};
 }
 
 }  // namespace orthant

@@ -29,7 +29,7 @@ std::uint32_t set_hash(const std::int32_t* expert, std::int64_t count) {
 }  // namespace
 
 ValidationRouting::ValidationRouting(const Plan& plan, Group& ranks) : plan_(plan), ranks_(ranks) {
-  for (int block = 0; block < plan.settings().model.layers; ++block) {
+  for (int block = 0; block < blocks_of(plan.settings()); ++block) {
     if (block_has_experts(plan.settings(), block)) {
       layers_.push_back(block + 1);
     }

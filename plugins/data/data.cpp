@@ -83,7 +83,7 @@ class Data final : public Plugin {
                                      plan.stages()));
     }
     if (options_.layered) {
-      plan.bind(std::make_unique<LayeredSchedule>(static_cast<int>(plan.settings().model.layers) + 2));
+      plan.bind(std::make_unique<LayeredSchedule>(static_cast<int>(layers_of(plan.settings()))));
     }
   }
 

@@ -67,7 +67,7 @@ Trained by_training(const OpenedModel& model, const std::vector<std::vector<std:
     }
     StepSums sums;
     sums.tap = &trained.choices;
-    const Tensor logits = whole.logits(whole.forward(batch, whole.layers() - 1, sums));
+    const Tensor logits = whole.logits(whole.forward(batch, whole.head(), sums));
     std::vector<float> host(static_cast<std::size_t>(logits.elements()));
     whole.stream().download(host.data(), logits);
     whole.stream().synchronize();

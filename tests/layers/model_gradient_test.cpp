@@ -1,7 +1,7 @@
 // Every parameter's gradient against central differences of the whole model's loss.
 //
 // The loss that a step minimises, from the numbers it reports (means over R routed layers):
-//   loss + moe.aux_loss * R * aux_loss + moe.z_loss * R * z_loss
+//   loss + train.mtp_weight * mtp_loss + moe.aux_loss * R * aux_loss + moe.z_loss * R * z_loss
 // Differences of fp32 losses are noisy, so derivatives are taken along unit directions through a whole parameter, a
 // few of them, and compared as one vector. A direction along which some token changes its expert, or its seat, crosses
 // a step of the loss: it is shortened, and measured only where routing stays.
@@ -26,7 +26,8 @@ constexpr double tolerance = 1e-2;  // of the derivatives' norm; a wrong factor 
 
 double total(const StepReport& report, const Settings& settings) {
   const double routed = static_cast<double>(report.layers.size());
-  return report.loss + routed * (settings.moe.aux_loss * report.aux_loss + settings.moe.z_loss * report.z_loss);
+  return report.loss + settings.train.mtp_weight * report.mtp_loss.value_or(0) +
+         routed * (settings.moe.aux_loss * report.aux_loss + settings.moe.z_loss * report.z_loss);
 }
 
 bool same_routing(const StepReport& a, const StepReport& b) {
@@ -274,6 +275,12 @@ TEST(ModelGradient, GptOss) {
   expect_differences(model);
   expect_differences(test::joined(model, {"moe.capacity_factor=0.75", "moe.aux_loss=0"}));
   expect_differences(test::joined(model, {R"(model.activation="gelu")"}));
+}
+
+TEST(ModelGradient, MultiTokenPrediction) {
+  expect_differences({"moe.aux_loss=0.5", "moe.z_loss=0.1", "model.mtp_depth=1", "train.mtp_weight=0.8"});
+  expect_differences({"moe.aux_loss=0", "moe.z_loss=0", "model.mtp_depth=2", "model.tie_embeddings=true",
+                      R"(model.positions="learned")", R"(model.norm="layernorm")", R"(model.activation="gelu")"});
 }
 
 TEST(ModelGradient, DenseModel) {

@@ -20,6 +20,23 @@ TEST(TrainingFlops, OfMixtralAreSixAnActiveParameter) {
   EXPECT_NEAR(training_flops(s), 6 * (12.88e9 - 32000.0 * 4096), 6 * 0.01e9);
 }
 
+// Multi-token prediction: two halves joined, a block as the last one, and the head once more, for each depth.
+TEST(TrainingFlops, OfADepthAreABlockAndAHead) {
+  Settings s;
+  s.data.sequence_length = 64;
+  s.model = {.layers = 3, .d_model = 64, .heads = 4, .d_ff = 128, .vocab_size = 100};
+  s.moe.experts = 8;
+  s.moe.top_k = 2;
+  s.moe.first_dense = 1;
+  const double without = training_flops(s);
+  s.model.layers = 4;
+  const double block = training_flops(s) - without;
+  s.model.layers = 3;
+  s.model.mtp_depth = 2;
+  EXPECT_DOUBLE_EQ(training_flops(s) - without, 2 * (block + 6.0 * 64 * (128 + 100)));
+  EXPECT_EQ(layer_costs(s).size(), 7u);
+}
+
 // "PaLM", appendix B: attention needs 12 L H Q T a token when every position sees all T; half of them here.
 TEST(TrainingFlops, OfAttentionGrowWithTheSequence) {
   Settings s;

@@ -26,7 +26,7 @@ namespace orthant {
 
 // What a routed layer counted over the micro-batches of a step.
 struct LayerCounters {
-  int layer = 0;                         // 1 + block
+  int layer = 0;                         // 1 + block; 2 + block for those of model.mtp_depth, behind the head
   std::vector<std::int64_t> load;        // [E] choices before capacity
   std::vector<std::int64_t> kept;        // [E] choices that an expert computed
   std::int64_t choices = 0;              // that the gate made; GShard: those that chance left out too
@@ -37,7 +37,7 @@ struct LayerCounters {
 // What is measured of a routed layer on logged steps (run.routing_metrics), over the tokens of the global batch that
 // are not padding. Nothing: it cannot be said of this gate.
 struct LayerRouting {
-  int layer = 0;                   // 1 + block
+  int layer = 0;                   // as LayerCounters
   double choice_entropy = 0;       // of the experts' shares of the load, over ln E: 1 is balanced
   double probability_entropy = 0;  // mean over tokens of the entropy of the scores over their sum, over ln E
   std::int64_t dead_experts = 0;   // without a choice in this step
@@ -61,6 +61,8 @@ struct StepReport {
   std::map<std::string, double> metrics = {};  // of keepers and hooks: "NAME.KEY"
   // With a teacher (settings.h, DistilSettings), else nothing: temperature^2 KL(q_t || p_t), nats per token.
   std::optional<double> distil_loss = {};
+  // With model.mtp_depth, else nothing: the mean over its depths of their losses, nats per token, before train.mtp_weight.
+  std::optional<double> mtp_loss = {};
   std::vector<LayerRouting> routing = {};    // of `layers`, where this step was measured; else empty
   bool passed_over = false;                  // not finite, and nothing was updated (run.skip_not_finite)
   double drop_rate() const;                  // choices that no expert computed / choices

@@ -44,7 +44,7 @@ class PartLayer {
 // The place of a part in the model.
 struct PartPlace {
   const Settings& settings;
-  int block = 0;     // from 0
+  int block = 0;     // from 0; those of model.mtp_depth come last
   std::string stem;  // "model.layers.3.mlp": the name of each of its parameters begins with it and a dot
 };
 

@@ -130,6 +130,9 @@ struct ModelSettings {
   bool tie_embeddings = false;
   double dropout = 0;
   double init_std = 0.02;
+  // Multi-token prediction (DeepSeek-V3, 2024, section 2.2): each position also learns to predict so many tokens beyond
+  // its next one, by a block for each, behind the model. Nothing but training knows of them.
+  std::int64_t mtp_depth = 0;
 };
 
 struct MoeSettings {
@@ -188,6 +191,7 @@ struct TrainSettings {
   // Patterns of names of parameters ('*' stands for anything). A frozen parameter keeps its value.
   std::vector<std::string> freeze;
   std::vector<std::string> train_only;  // empty: all but the frozen ones
+  double mtp_weight = 0.3;              // of the mean of the losses of model.mtp_depth
 };
 
 // Distillation (Hinton et al., "Distilling the knowledge in a neural network", 2015): of a token with a label the loss
@@ -238,6 +242,9 @@ struct Settings {
 // Sizes whose 0 stands for another setting. Settings keep what was written, so that a refusal points at the key that
 // somebody chose, and a changed d_model changes what follows from it; everybody else asks here.
 std::int64_t kv_heads_of(const Settings& settings);
+// Blocks, those of model.mtp_depth among them, which are the last ones; and layers: embedding, head and blocks.
+std::int64_t blocks_of(const Settings& settings);
+std::int64_t layers_of(const Settings& settings);
 std::int64_t head_dim_of(const Settings& settings);         // latent: of queries and keys
 std::int64_t rotary_channels_of(const Settings& settings);  // of a head of multi_head attention
 std::int64_t d_ff_of(const Settings& settings);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <orthant/device.h>
 #include <orthant/ops.h>
@@ -28,6 +29,12 @@ struct DeviceBatch {
   Tensor whole_valid;  // u8 [sequences * S]
   Tensor whole_index;  // i64 [sequences * S]
   Tensor whole_token;  // i32 [sequences * S]; undefined unless a gate reads it
+  // i32 [T], for each depth of model.mtp_depth: the tokens and labels so many places further on. Label -1: there is none,
+  // or the document has ended.
+  struct Ahead {
+    Tensor token, label;
+  };
+  std::vector<Ahead> ahead;
 };
 
 // What a backward pass computes again instead of keeping it. Nothing random or exchanged is decided twice: masks are

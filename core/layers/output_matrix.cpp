@@ -1,0 +1,64 @@
+#include "core/layers/output_matrix.h"
+
+#include <algorithm>
+
+#include "core/layers/distil_loss.h"
+#include "core/layers/head_chunks.h"
+
+namespace orthant {
+
+OutputMatrix::OutputMatrix(const ParamStore& store, Plan& plan)
+    : matrix_(store.ref(plan.settings().model.tie_embeddings ? "model.embed_tokens.weight" : "lm_head.weight")),
+      cross_entropy_(plan) {}
+
+Tensor OutputMatrix::logits(const StepContext& ctx, const Tensor& n, std::int64_t begin, std::int64_t rows) const {
+  const Tensor w = matrix_.weight();  // [V_r, d]
+  Tensor logits = ctx.device().empty(DType::f32, {rows, w.dim(0)});
+  ctx.stream.gemm(logits, n.rows(begin, rows), w, {.transpose_b = true});
+  return logits;
+}
+
+Tensor OutputMatrix::operator()(const StepContext& ctx, const Tensor& n, const Loss& of) const {
+  Device& device = ctx.device();
+  Stream& s = ctx.stream;
+  const Tensor w = matrix_.weight();  // [V_r, d]
+  const std::int64_t tokens = n.dim(0), first = matrix_.param().offset[0];
+  const std::int64_t chunk = tokens_a_chunk(ctx.plan.settings().model.vocab_size, device.asynchronous());
+  const Tensor losses = of.each.defined() ? of.each : device.empty(DType::f32, {tokens});
+  Tensor dn = ctx.training ? device.empty(n.dtype(), n.shape()) : Tensor();
+  DistilLoss distil(cross_entropy_);
+  if (of.teacher != nullptr) {
+    of.teacher->begin(ctx.micro_batch);
+    distil.begin(ctx);
+  }
+  for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
+    const std::int64_t rows = std::min(chunk, tokens - begin);
+    const Tensor logits = this->logits(ctx, n, begin, rows);
+    const Tensor loss = losses.rows(begin, rows), label = of.label.rows(begin, rows);
+    if (of.teacher != nullptr) {
+      distil(ctx, loss, logits, of.teacher->logits(begin, rows), label, first);
+    } else {
+      cross_entropy_(ctx, loss, logits, label, first, of.scale);
+    }
+    if (ctx.training) {
+      Tensor dlogits = logits;
+      if (ctx.compute() != DType::f32) {
+        dlogits = device.empty(ctx.compute(), logits.shape());
+        s.cast(dlogits, logits);
+      }
+      s.gemm(dn.rows(begin, rows), dlogits, w, {});
+      if (matrix_.wants_grad()) {
+        const float beta = begin == 0 && matrix_.group().grad_empty ? 0 : 1;
+        s.gemm(matrix_.grad(), dlogits, n.rows(begin, rows), {.transpose_a = true, .beta = beta});
+      }
+    }
+  }
+  s.sum(of.sum, losses);
+  if (of.teacher != nullptr) {
+    distil.end(ctx);
+    of.teacher->end();
+  }
+  return dn;
+}
+
+}  // namespace orthant

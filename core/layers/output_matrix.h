@@ -1,0 +1,38 @@
+// The matrix of logits, with the loss over them: what the head and the depths of multi-token prediction share.
+//
+// Logits exist for one chunk of tokens at a time, and their gradient is computed in the forward pass, where the one
+// scale of the loss is already known.
+#pragma once
+
+#include "core/layers/layer.h"
+#include "core/layers/parameter_store.h"
+#include "core/layers/vocabulary_loss.h"
+
+namespace orthant {
+
+class OutputMatrix {
+ public:
+  // "lm_head.weight", or the embedding's where they are tied. Collective over the world the first time.
+  OutputMatrix(const ParamStore& store, Plan& plan);
+
+  // One loss over all tokens of a micro-batch.
+  struct Loss {
+    Tensor label;                      // i32 [T]
+    Tensor sum;                        // f64 [1] += the losses
+    Tensor each = {};                  // f32 [T]: the losses; undefined: nobody asks
+    float scale = 1;                   // of the gradient
+    TeacherLogits* teacher = nullptr;  // whose logits have a part in the gradient (DistilLoss), or null
+  };
+  // n [T, d], normed. In training it adds to the matrix's gradient and returns that of n, else it returns nothing.
+  Tensor operator()(const StepContext& ctx, const Tensor& n, const Loss& loss) const;
+  // f32 [rows, V_r] of rows [begin, begin + rows) of n.
+  Tensor logits(const StepContext& ctx, const Tensor& n, std::int64_t begin, std::int64_t rows) const;
+
+  const ParamRef& matrix() const { return matrix_; }
+
+ private:
+  ParamRef matrix_;  // [V_r, d], V_r of the vocabulary
+  VocabularyLoss cross_entropy_;
+};
+
+}  // namespace orthant

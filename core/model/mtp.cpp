@@ -1,0 +1,78 @@
+#include "core/model/mtp.h"
+
+#include <algorithm>
+
+#include "core/arch/parameter_table.h"
+#include "core/arch/trained.h"
+#include "core/layers/head.h"
+#include "core/layers/head_parts.h"
+
+namespace orthant {
+namespace {
+
+Tensor zeros_like(const StepContext& ctx, const Tensor& t) {
+  Tensor zeros = ctx.device().empty(t.dtype(), t.shape());
+  ctx.stream.fill(zeros, 0);
+  return zeros;
+}
+
+}  // namespace
+
+MtpLayer::MtpLayer(const ParamStore& store, Plan& plan, int depth)
+    : depth_(static_cast<std::size_t>(depth)),
+      tokens_(store),
+      enorm_(store, mtp_stem(depth) + ".enorm", plan.settings()),
+      hnorm_(store, mtp_stem(depth) + ".hnorm", plan.settings()),
+      proj_(store.ref(mtp_stem(depth) + ".eh_proj.weight")),
+      block_(store, plan, static_cast<int>(plan.settings().model.layers) + depth),
+      norm_(store, mtp_stem(depth) + ".norm", plan.settings()),
+      output_(store, plan) {
+  groups_ = store.groups_of_layer(head_layer(plan.settings()) + 1 + depth);
+  const std::string& matrix = output_.matrix().param().spec.name;
+  const auto grows = [&](const Param& p) {
+    return p.spec.name == matrix || p.spec.name == adapter_name(matrix, 'A') ||
+           p.spec.name == adapter_name(matrix, 'B');
+  };
+  std::copy_if(groups_.begin(), groups_.end(), std::back_inserter(grown_),
+               [&](const ParamGroup* group) { return std::any_of(group->params.begin(), group->params.end(), grows); });
+}
+
+Tensor MtpLayer::forward(const StepContext& ctx, const Tensor& h, Saved& saved) {
+  const DeviceBatch::Ahead& ahead = ctx.batch.ahead.at(depth_);
+  const std::int64_t d = h.dim(1);
+  const Tensor e = enorm_.forward(ctx, tokens_.rows(ctx, ahead.token), saved);
+  const Tensor joined = join_heads(e, hnorm_.forward(ctx, h, saved), 1, d, d, ctx.stream);
+  saved.push(joined);
+  const Tensor y = block_.forward(ctx, linear(ctx, joined, proj_.weight()), saved);
+  Tensor next = norm_.forward(ctx, y, saved);
+  const Tensor dn = output_(ctx, ctx.plan.cross(head_enter, next, ctx.stream),
+                            {.label = ahead.label,
+                             .sum = ctx.sums.mtp.slice(static_cast<std::int64_t>(depth_), {1}),
+                             .scale = ctx.training ? ctx.sums.mtp_scale.at(depth_) : 1});
+  if (ctx.training) {
+    saved.push(dn);
+  }
+  return depth_ + 1 < ctx.batch.ahead.size() ? next : Tensor();
+}
+
+Tensor MtpLayer::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) {
+  const Tensor dnext = ctx.plan.cross_back(head_enter, saved.pop(), ctx.stream);
+  if (dy.defined()) {
+    ctx.stream.add(dnext, dy);
+  }
+  const Tensor dblock = zeros_like(ctx, dnext);
+  norm_.backward(ctx, dblock, dnext, saved);
+  const Tensor dx = block_.backward(ctx, dblock, saved);
+  const Tensor joined = saved.pop();
+  const std::int64_t d = dx.dim(1);
+  const auto [de, dh] =
+      split_heads(linear_backward(ctx, dx, joined, proj_.weight(), proj_.wanted_grad()), 1, d, d, ctx.stream);
+  Tensor before = zeros_like(ctx, dh);
+  hnorm_.backward(ctx, before, dh, saved);
+  const Tensor dtokens = zeros_like(ctx, de);
+  enorm_.backward(ctx, dtokens, de, saved);
+  tokens_.add_gradient(ctx, dtokens, ctx.batch.ahead.at(depth_).token);
+  return before;
+}
+
+}  // namespace orthant

@@ -1,0 +1,39 @@
+// One depth of multi-token prediction (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 2.2): a layer behind the
+// head, whose loss asks each position for the token k + 1 places further on. With t the tokens, and i a position,
+//   x_i   = W [norm(E[t_(i+k)]) ; norm(h^(k-1)_i)]
+//   h^k_i = norm(block(x)_i)
+//   p_i   = softmax(O h^k_i),  asked for t_(i+k+1)
+// E and O are the model's own embedding and matrix of logits. h^0 is what the head has normed, as published weights of
+// DeepSeek-V3 and GLM-4.5 are used. Positions whose document ends before i + k + 1 have no loss.
+#pragma once
+
+#include "core/layers/embedding.h"
+#include "core/layers/norm.h"
+#include "core/layers/output_matrix.h"
+#include "core/model/block.h"
+
+namespace orthant {
+
+class MtpLayer final : public Layer {
+ public:
+  // `depth` counts from 0: k - 1.
+  MtpLayer(const ParamStore& store, Plan& plan, int depth);
+  // h^(k-1) [T, d] -> h^k, or an undefined tensor behind the last depth. Adds to ctx.sums.mtp, and in training to the
+  // gradient of the logits' matrix.
+  Tensor forward(const StepContext& ctx, const Tensor& h, Saved& saved) override;
+  Tensor backward(const StepContext& ctx, const Tensor& dy, Saved& saved) override;
+  std::vector<ParamGroup*> grown_in_forward() const override { return grown_; }
+  const ParamRef* overwritten() const override { return output_.matrix().wants_grad() ? &output_.matrix() : nullptr; }
+
+ private:
+  std::size_t depth_;
+  TokenTable tokens_;
+  Norm enorm_, hnorm_;
+  ParamRef proj_;  // [d, 2 d]
+  Block block_;
+  Norm norm_;
+  OutputMatrix output_;
+  std::vector<ParamGroup*> grown_;  // of the logits' matrix and its adapters
+};
+
+}  // namespace orthant
