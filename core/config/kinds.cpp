@@ -60,7 +60,7 @@ void imply_top_k(Config& config) {
 
 void imply_chat(Config& config) {
   DataSettings& data = config.settings.data;
-  if (data.source != "chat") {
+  if (data.source != "chat" && data.source != "pairs") {
     return;
   }
   if (config.origin("data.documents") == "default") {

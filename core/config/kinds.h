@@ -19,8 +19,8 @@ void check_kinds(const Config& config, const std::vector<CoreKey>& keys, std::se
 // Where moe.top_k is 0, what the gate implies. A gate that the catalogue lacks implies 2.
 void imply_top_k(Config& config);
 
-// What nobody wrote of data.source = "chat": documents = "packed", as conversations are no stream, and with bytes,
-// which have no tokens of their own for roles, chat_template = "plain".
+// What nobody wrote of data.source = "chat" and "pairs": documents = "packed", as conversations are no stream, and with
+// bytes, which have no tokens of their own for roles, chat_template = "plain".
 void imply_chat(Config& config);
 
 // Where data.validation_path names sets and nobody wrote data.validation_fraction: nothing is held out of the data.

@@ -264,7 +264,7 @@ class Loader {
     const bool names_template =
         section.title == "data" && key == "chat_template" && text != nullptr && text->ends_with(".toml");
     if (names_files || names_tokenizer || names_template || (key == "from" && section.title == "train") ||
-        (key == "teacher" && section.title == "distil")) {
+        (key == "teacher" && section.title == "distil") || (key == "reference" && section.title == "preference")) {
       if (!make_absolute(*value, directory)) {
         broken_.insert(section.title + "." + key);
         diagnostics_.add(member.value.origin, fmt::format("[{}] {}: not a file name", section.title, key),

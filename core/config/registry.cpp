@@ -126,7 +126,7 @@ void declare_data(std::vector<CoreKey>& keys) {
   Declarer data(keys, "data");
   data.kind<Source>(
       "source", [](auto& s) -> auto& { return s.data.source; },
-      "Text files, token files, conversations, or a synthetic source of known entropy.");
+      "Text files, token files, conversations, pairs of answers, or a synthetic source of known entropy.");
   data.key(
       "path", [](auto& s) -> auto& { return s.data.path; },
       "Files to train on; a relative path is relative to the file that names it.");
@@ -216,6 +216,28 @@ void declare_training(std::vector<CoreKey>& keys) {
               "temperature", [](auto& s) -> auto& { return s.distil.temperature; },
               "The logits of both are divided by it where they are compared; above 0."),
           0, 1000);
+
+  Declarer preference(keys, "preference");
+  preference.choice(
+      "loss", [](auto& s) -> auto& { return s.preference.loss; }, {"sigmoid", "ipo"},
+      "With data.source = \"pairs\", of h = how much more the chosen answer is preferred than by the reference: "
+      "sigmoid, -log sigmoid(beta h) (DPO); ipo, (h - 1 / (2 beta))^2 of log-probabilities per token.");
+  preference.key(
+      "reference", [](auto& s) -> auto& { return s.preference.reference; },
+      "A run's folder (its newest checkpoint) or a checkpoint's: the model whose preferences count as none; a relative "
+      "path is relative to the file that names it. Empty: that of train.from.");
+  between(preference.key(
+              "beta", [](auto& s) -> auto& { return s.preference.beta; },
+              "How strongly the model is kept near the reference; above 0."),
+          0, 1e6);
+  between(preference.key(
+              "label_smoothing", [](auto& s) -> auto& { return s.preference.label_smoothing; },
+              "sigmoid: the share of pairs that are taken to be the wrong way round; below 0.5."),
+          0, 0.5);
+  between(preference.key(
+              "nll_weight", [](auto& s) -> auto& { return s.preference.nll_weight; },
+              "Of the chosen answers' cross entropy per token, which is added to the loss (TRL's rpo_alpha); 0: none."),
+          0, 1e6);
 
   Declarer lora(keys, "lora");
   between(lora.key(

@@ -118,7 +118,7 @@ void ChatEncoder::check(const Conversation& conversation) const {
   }
 }
 
-std::vector<ChatEncoder::Part> ChatEncoder::parts_of(const Conversation& conversation) const {
+std::vector<ChatEncoder::Part> ChatEncoder::parts_of(const Conversation& conversation, std::size_t given) const {
   std::vector<Part> parts = {{chat_->begin, false}};
   for (std::size_t i = 0; i < conversation.size(); ++i) {
     const ChatMessage& message = conversation[i];
@@ -126,7 +126,7 @@ std::vector<ChatEncoder::Part> ChatEncoder::parts_of(const Conversation& convers
     const bool behind_system = chat_->alternates && i == 1 && conversation[0].role == ChatRole::system;
     const std::string text = chat_->trims ? trimmed(message.text) : message.text;
     parts.push_back({behind_system ? chat_->user_after_system : turn.before, false});
-    parts.push_back({turn.begin + text + turn.end, message.role == ChatRole::assistant});
+    parts.push_back({turn.begin + text + turn.end, message.role == ChatRole::assistant && i >= given});
     parts.push_back({turn.after, false});
   }
   return parts;
@@ -145,11 +145,11 @@ void ChatEncoder::put_special(std::string_view special, bool answer, std::vector
   coded.push_back(2 * *tokenizer_.id_of(special) + (answer ? 1 : 0));
 }
 
-void ChatEncoder::encode(const Conversation& conversation, std::vector<std::int32_t>& coded) {
+void ChatEncoder::encode(const Conversation& conversation, std::vector<std::int32_t>& coded, std::size_t given) {
   check(conversation);
   std::string_view last;    // the special token before `texts`
   std::vector<Part> texts;  // since then
-  for (const Part& part : parts_of(conversation)) {
+  for (const Part& part : parts_of(conversation, given)) {
     std::size_t begin = 0;
     for (std::size_t at = 0; at <= part.text.size();) {
       const std::string_view special = special_at(part.text, at);

@@ -46,16 +46,16 @@ class ChatEncoder {
  public:
   // REQUIRES: the tokenizer outlives this. Errors: ConfigError for a special token that is no token of its own.
   ChatEncoder(const Tokenizer& tokenizer, std::shared_ptr<const ChatTemplate> chat);
-  // Appends. Errors: ConfigError for messages in an order that the template does not have, and for a message with the
-  // text of one of the template's special tokens in it.
-  void encode(const Conversation& conversation, std::vector<std::int32_t>& coded);
+  // Appends. Answers before message `given` are not learnt. Errors: ConfigError for messages in an order that the
+  // template does not have, and for a message with the text of one of the template's special tokens in it.
+  void encode(const Conversation& conversation, std::vector<std::int32_t>& coded, std::size_t given = 0);
 
  private:
   struct Part {
     std::string text;
     bool answer;
   };
-  std::vector<Part> parts_of(const Conversation& conversation) const;
+  std::vector<Part> parts_of(const Conversation& conversation, std::size_t given) const;
   void check(const Conversation& conversation) const;
   std::string_view special_at(std::string_view text, std::size_t at) const;
   void put_special(std::string_view special, bool answer, std::vector<std::int32_t>& coded) const;

@@ -13,6 +13,7 @@
 #include "core/data/dealt_source.h"
 #include "core/data/document_source.h"
 #include "core/data/megatron_file.h"
+#include "core/data/pair_source.h"
 #include "core/data/stream_source.h"
 #include "core/data/synthetic_source.h"
 #include "core/data/token_cache.h"
@@ -189,6 +190,32 @@ class ChatKind final : public Source {
   }
 };
 
+class PairKind final : public Source {
+ public:
+  std::unique_ptr<Sequences> open(const Settings& settings) const override {
+    const PrepareOptions options = options_of(settings);
+    return std::make_unique<PairSource>(cached_tokens(options), settings, options.tokenizer->vocabulary());
+  }
+  std::unique_ptr<Sequences> peek(const Settings& settings) const override {
+    const PrepareOptions options = options_of(settings);
+    const std::optional<std::vector<std::string>> files = find_cached_tokens(options);
+    return files ? std::make_unique<PairSource>(*files, settings, options.tokenizer->vocabulary()) : nullptr;
+  }
+  std::optional<std::int64_t> vocabulary(const Settings& settings) const override {
+    return tokenizer_of(settings.data)->vocabulary();
+  }
+  bool reads_files() const override { return true; }
+  bool holds_all_out() const override { return true; }
+
+ private:
+  static PrepareOptions options_of(const Settings& settings) {
+    require_files(settings.data);
+    PrepareOptions options = tokens_of_pairs(settings, fitting_tokenizer(settings), token_cache_folder(settings));
+    options.threads = processors();
+    return options;
+  }
+};
+
 class SyntheticKind final : public Source {
  public:
   std::unique_ptr<Sequences> open(const Settings& settings) const override {
@@ -224,6 +251,8 @@ void add_sources(Catalogue& catalogue) {
   catalogue.add<Source>("tokens", "Token files.", std::make_shared<TokenSource>());
   catalogue.add<Source>("chat", "Conversations and instructions in JSON lines; answers are learnt.",
                         std::make_shared<ChatKind>());
+  catalogue.add<Source>("pairs", "Pairs of answers in JSON lines, for the loss of [preference].",
+                        std::make_shared<PairKind>());
   catalogue.add<Source>("synthetic", "A Markov chain of known entropy.", std::make_shared<SyntheticKind>());
 }
 

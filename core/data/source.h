@@ -14,7 +14,7 @@
 
 namespace orthant {
 
-// "text", "tokens", "chat" and "synthetic".
+// "text", "tokens", "chat", "pairs" and "synthetic".
 void add_sources(Catalogue& catalogue);
 
 // The source that settings.data describes, dealt to steps of settings.batch.sequences sequences. Opening reads headers

@@ -1,8 +1,11 @@
 // Final norm, logits and softmax cross-entropy, fused (core/layers/output_matrix.h).
 #pragma once
 
+#include <optional>
+
 #include "core/layers/norm.h"
 #include "core/layers/output_matrix.h"
+#include "core/layers/preference_loss.h"
 
 namespace orthant {
 
@@ -27,8 +30,12 @@ class HeadLayer final : public Layer {
   }
 
  private:
+  // With pairs of answers and their reference (preference_loss.h). In training it returns the gradient of n.
+  Tensor compare(const StepContext& ctx, const Tensor& n);
+
   Norm norm_;
   OutputMatrix output_;
+  std::optional<PairLoss> pairs_;  // with data.source = "pairs"
 };
 
 // Where the head begins: what it and the depths of multi-token prediction cross with what they have normed.

@@ -20,8 +20,9 @@ class TeacherLogits;  // core/layers/distil_loss.h
 // Sums over the tokens of a step on this rank.
 struct StepSums {
   // Some ranks see the same tokens: one of them counts (Plan::counts_tokens), the others keep theirs to themselves.
-  Tensor loss;        // f64 [1] sum of -log p over counted tokens
+  Tensor loss;        // f64 [1] sum of -log p over counted tokens; of pairs: of what docs/preference.md asks of each
   Tensor token_loss;  // f32 [T] -log p of each token, 0 of those that do not count; undefined: nobody asks
+  Tensor preference;  // f64 [pair_sums] over the pairs of a step (preference_loss.h); undefined: the loss is another
   Tensor distil;      // f64 [1] sum of KL(teacher || student) over counted tokens, at the temperature
   Tensor mtp;         // f64 [model.mtp_depth] as loss, of each depth over those of its tokens that have a label
   // What the gradient of each depth's loss is multiplied by: its weight / tokens of the global batch that it counts.
@@ -37,7 +38,7 @@ struct StepSums {
   // router's weight, by the loss, by balance and by z.
   std::vector<Tensor> router_gradients;
   RoutingTap* tap = nullptr;         // or null
-  TeacherLogits* teacher = nullptr;  // in training, or null
+  TeacherLogits* teacher = nullptr;  // in training, of pairs also when they are measured; or null
   LatentCore* latent = nullptr;      // where tokens are fed one after the other, or null
 };
 

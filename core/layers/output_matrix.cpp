@@ -18,10 +18,30 @@ Tensor OutputMatrix::logits(const StepContext& ctx, const Tensor& n, std::int64_
   return logits;
 }
 
+void OutputMatrix::cross_entropy(const StepContext& ctx, const Tensor& loss, const Tensor& logits, const Tensor& label,
+                                 float scale) const {
+  cross_entropy_(ctx, loss, logits, label, matrix_.param().offset[0], scale);
+}
+
+void OutputMatrix::learn(const StepContext& ctx, const Tensor& dn, const Tensor& n, std::int64_t begin,
+                         const Tensor& dlogits) const {
+  Stream& s = ctx.stream;
+  const std::int64_t rows = dlogits.dim(0);
+  Tensor narrow = dlogits;
+  if (ctx.compute() != DType::f32) {
+    narrow = ctx.device().empty(ctx.compute(), dlogits.shape());
+    s.cast(narrow, dlogits);
+  }
+  s.gemm(dn.rows(begin, rows), narrow, matrix_.weight(), {});
+  if (matrix_.wants_grad()) {
+    const float beta = begin == 0 && matrix_.group().grad_empty ? 0 : 1;
+    s.gemm(matrix_.grad(), narrow, n.rows(begin, rows), {.transpose_a = true, .beta = beta});
+  }
+}
+
 Tensor OutputMatrix::operator()(const StepContext& ctx, const Tensor& n, const Loss& of) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
-  const Tensor w = matrix_.weight();  // [V_r, d]
   const std::int64_t tokens = n.dim(0), first = matrix_.param().offset[0];
   const std::int64_t chunk = tokens_a_chunk(ctx.plan.settings().model.vocab_size, device.asynchronous());
   const Tensor losses = of.each.defined() ? of.each : device.empty(DType::f32, {tokens});
@@ -41,16 +61,7 @@ Tensor OutputMatrix::operator()(const StepContext& ctx, const Tensor& n, const L
       cross_entropy_(ctx, loss, logits, label, first, of.scale);
     }
     if (ctx.training) {
-      Tensor dlogits = logits;
-      if (ctx.compute() != DType::f32) {
-        dlogits = device.empty(ctx.compute(), logits.shape());
-        s.cast(dlogits, logits);
-      }
-      s.gemm(dn.rows(begin, rows), dlogits, w, {});
-      if (matrix_.wants_grad()) {
-        const float beta = begin == 0 && matrix_.group().grad_empty ? 0 : 1;
-        s.gemm(matrix_.grad(), dlogits, n.rows(begin, rows), {.transpose_a = true, .beta = beta});
-      }
+      learn(ctx, dn, n, begin, logits);
     }
   }
   s.sum(of.sum, losses);

@@ -28,6 +28,14 @@ class OutputMatrix {
   // f32 [rows, V_r] of rows [begin, begin + rows) of n.
   Tensor logits(const StepContext& ctx, const Tensor& n, std::int64_t begin, std::int64_t rows) const;
 
+  // -log p of rows' labels in loss f32 [rows], and their gradients in place of the logits f32 [rows, V_r].
+  void cross_entropy(const StepContext& ctx, const Tensor& loss, const Tensor& logits, const Tensor& label,
+                     float scale) const;
+  // Of the rows of n from begin on: writes their part of dn, and adds theirs to the matrix's gradient. dlogits f32
+  // [rows, V_r]. REQUIRES: rows come in order, from 0.
+  void learn(const StepContext& ctx, const Tensor& dn, const Tensor& n, std::int64_t begin,
+             const Tensor& dlogits) const;
+
   const ParamRef& matrix() const { return matrix_; }
 
  private:

@@ -18,6 +18,9 @@ Model::Model(Plan& plan, Stream& stream, bool begin)
   const Settings& settings = plan.settings();
   // Groups are made on every rank, whether its stage has a layer that uses them or not.
   vocabulary_group(plan);
+  if (learns_preferences(settings)) {
+    pair_group(plan);
+  }
   layers_.resize(static_cast<std::size_t>(layers_of(settings)));
   if (settings.moe.experts > 0) {
     const RoutingLayout routing(plan);

@@ -137,6 +137,12 @@ std::int64_t write_weights(const fs::path& path, const Config& config, const Dis
 void peer_data(const ConfigArguments& arguments, const PeerDataOptions& options) {
   Config config = load_config(arguments);
   checked_ranks(config, Ranks::elsewhere);
+  if (learns_preferences(config.settings)) {
+    throw SettingError(
+        "data.source",
+        "data.source: the settings that are written do not tell of pairs of answers and their loss; give "
+        "a configuration with another source");
+  }
   check_output(options.output);
   const std::int64_t steps = options.steps > 0 ? options.steps : config.settings.run.steps;
   const Disk disk;

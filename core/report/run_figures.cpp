@@ -131,6 +131,28 @@ void add_validation_sets(const std::vector<RunData>& runs, Section& section) {
   }
 }
 
+// With pairs of answers: in training faint, of what is held out dashed.
+void add_of_pairs(const std::vector<RunData>& runs, const std::string& of, Plot plot, const std::string& caption,
+                  Section& section) {
+  plot.x = {.label = "optimizer steps", .from_zero = true};
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::string training = "rewards/" + of, held_out = "validation_rewards/" + of;
+    plot.series.push_back({.name = runs[i].name + ", training",
+                           .points = points_of(runs[i], step(), key(training.c_str())),
+                           .colour = distinct_colour(i),
+                           .faint = true});
+    plot.series.push_back({.name = runs[i].name + ", validation",
+                           .points = points_of(runs[i], step(), key(held_out.c_str())),
+                           .colour = distinct_colour(i),
+                           .line = Dash::dashed,
+                           .marker = distinct_marker(i)});
+    plot.keys.push_back({.name = runs[i].name, .points = {}, .colour = distinct_colour(i)});
+  }
+  if (has_points(plot)) {
+    section.figure(figure_of(plot, "rewards-" + of, caption, commands_of(runs)));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> validation_sets(const std::vector<RunData>& runs) {
@@ -190,6 +212,16 @@ void add_losses(const std::vector<RunData>& runs, Section& section) {
            "again.",
            section);
   add_validation_sets(runs, section);
+  Plot right;
+  right.title = "Pairs in the right order";
+  right.description = "Share of pairs whose chosen answer has the greater reward, against steps.";
+  right.y = {.label = "share of pairs (%)", .from_zero = true, .divisor = 0.01, .data_unit = "of 1"};
+  add_of_pairs(runs, "accuracies", right, "Rewards of data.source = \"pairs\"; half of them by chance.", section);
+  Plot margins;
+  margins.title = "Margin of rewards";
+  margins.description = "Mean reward of the chosen answers less that of the rejected ones, against steps.";
+  margins.y = {.label = "reward"};
+  add_of_pairs(runs, "margins", margins, "0 for a model that is its own reference.", section);
 }
 
 void add_optimization(const std::vector<RunData>& runs, Section& section) {

@@ -129,7 +129,7 @@ class Checks {
       check_starting_weights(checkpoint, teacher_config(config_).settings);
       require_tokenizer_of_teacher(config_.settings, run_of(checkpoint));
     } catch (const Error& error) {
-      refuse("distil.teacher", error.what(), "");
+      refuse(teacher_of(config_.settings).setting, error.what(), "");
     }
   }
 

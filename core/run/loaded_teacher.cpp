@@ -23,6 +23,7 @@ std::unique_ptr<Teacher> loaded_teacher(const Config& student, Communicator& com
 std::string load_teacher(Teacher& teacher, const Settings& student, const std::map<std::string, std::string>& resumed,
                          Group& world, Stream& stream) {
   const bool first = world.rank() == 0;
+  const NamedTeacher named = teacher_of(student);
   // Rank 0 decides: a teacher that is still training may save another one while the ranks look.
   const std::string newest = first ? teacher_checkpoint(student).string() : "";
   const CheckpointReader reader(gather_texts(newest, world, stream).front());
@@ -32,19 +33,20 @@ std::string load_teacher(Teacher& teacher, const Settings& student, const std::m
   const auto before = resumed.find(teacher_state);
   if (!resumed.empty() && before == resumed.end()) {
     throw ConfigError(
-        fmt::format("[distil] teacher: this run had none until here: begin a new run with [train] from, or leave out "
+        fmt::format("{}: this run had none until here: begin a new run with [train] from, or leave out "
                     "'{}'",
-                    student.distil.teacher));
+                    named.key, named.folder));
   }
   if (before != resumed.end() && before->second != found) {
     throw ConfigError(
-        fmt::format("[distil] teacher: '{}' is {}, this run has learned from {}: give that one's folder, or begin a "
+        fmt::format("{}: '{}' is {}, this run has learned from {}: give that one's folder, or begin a "
                     "new run with [train] from",
-                    first ? newest : student.distil.teacher, found, before->second));
+                    named.key, first ? newest : named.folder, found, before->second));
   }
   load_weights(reader, teacher.plan(), teacher.parameters(), stream);
   if (first) {
-    put("learns from {} after step {}\n", newest, reader.step());
+    put("{} {} after step {}\n", learns_preferences(student) ? "is compared with" : "learns from", newest,
+        reader.step());
   }
   return found;
 }

@@ -99,6 +99,9 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
     for (const auto& [name, loss] : line.validation->sets) {
       json["validation_losses"][name] = loss;
     }
+    for (const auto& [key, value] : line.validation->metrics) {
+      json["validation_" + key] = value;
+    }
   }
   std::int64_t by_capacity = 0, by_chance = 0;
   nlohmann::ordered_json experts = nlohmann::ordered_json::object();
@@ -207,6 +210,9 @@ std::string Progress::text(const MetricsLine& line, double elapsed_seconds) cons
   if (r.mtp_loss.has_value()) {
     text += fmt::format("  mtp {:.4f}", *r.mtp_loss);
   }
+  if (const auto right = r.metrics.find("rewards/accuracies"); right != r.metrics.end()) {
+    text += fmt::format("  preferred {:.1f}%  margin {:.3f}", 100 * right->second, r.metrics.at("rewards/margins"));
+  }
   if (!r.layers.empty()) {
     text += fmt::format("  dropped {:.1f}%  load {:.2f}", 100 * r.drop_rate(), r.expert_load_max_over_mean());
   }
@@ -214,6 +220,10 @@ std::string Progress::text(const MetricsLine& line, double elapsed_seconds) cons
     text += fmt::format("  validation {:.4f}", line.validation->loss);
     for (const auto& [name, loss] : line.validation->sets) {
       text += fmt::format("  {} {:.4f}", name, loss);
+    }
+    if (const auto right = line.validation->metrics.find("rewards/accuracies");
+        right != line.validation->metrics.end()) {
+      text += fmt::format(" (preferred {:.1f}%)", 100 * right->second);
     }
   }
   return text;

@@ -12,7 +12,7 @@
 namespace orthant {
 namespace {
 
-constexpr std::array<std::string_view, 5> whole_tables = {"data", "model", "moe", "lora", "optimizer"};
+constexpr std::array<std::string_view, 6> whole_tables = {"data", "model", "moe", "lora", "optimizer", "preference"};
 constexpr std::array<std::string_view, 8> single_keys = {"run.skip_not_finite", "run.seed",          "run.dtype",
                                                          "batch.sequences",     "train.freeze",      "train.train_only",
                                                          "distil.weight",       "distil.temperature"};

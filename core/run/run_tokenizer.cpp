@@ -61,9 +61,9 @@ void require_tokenizer_of_teacher(const Settings& settings, const std::filesyste
   const std::optional<std::uint64_t> ours = theirs.hash.has_value() ? tokenizer_hash(settings) : std::nullopt;
   if (ours.has_value() && *ours != *theirs.hash) {
     throw ConfigError(fmt::format(
-        "[distil] teacher: its tokenizer is {:016x}, the data are of {:016x}{}: their ids mean other texts; give "
+        "{}: its tokenizer is {:016x}, the data are of {:016x}{}: their ids mean other texts; give "
         "data.tokenizer = \"{}\"",
-        *theirs.hash, *ours, *ours == 0 ? " (bytes)" : "", theirs.folder.string()));
+        teacher_of(settings).key, *theirs.hash, *ours, *ours == 0 ? " (bytes)" : "", theirs.folder.string()));
   }
 }
 

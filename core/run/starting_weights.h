@@ -6,14 +6,17 @@
 #include <filesystem>
 #include <string>
 
+#include "core/session/teacher_config.h"
+
 namespace orthant {
 
 // The checkpoint that `from` names: the newest of a run's, or the checkpoint itself. Only its manifest is read here:
 // the ranks check what they read. key: that named it, for messages. Errors: ConfigError for a folder that has none.
 std::filesystem::path starting_checkpoint(const std::filesystem::path& from, const char* key = "[train] from");
-// The same of distil.teacher.
+// The same of the model that is read beside it (teacher_config.h).
 inline std::filesystem::path teacher_checkpoint(const Settings& settings) {
-  return starting_checkpoint(settings.distil.teacher, "[distil] teacher");
+  const NamedTeacher named = teacher_of(settings);
+  return starting_checkpoint(named.folder, named.key);
 }
 
 // Refuses a checkpoint whose parameters are not those of the model. Errors: ConfigError naming some that are missing,

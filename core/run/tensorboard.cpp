@@ -83,6 +83,9 @@ const std::map<std::string, std::string, std::less<>>& router_tags() {
 
 // Of a key that no table here knows: a plugin's "NAME.KEY" is in its plugin's group.
 std::string other_tag(const std::string& key) {
+  if (key.find('/') != std::string::npos) {  // as TRL names it: "rewards/chosen"
+    return key;
+  }
   std::string tag = key;
   const std::size_t dot = tag.find('.');
   if (dot != std::string::npos && dot > 0) {

@@ -132,6 +132,14 @@ VerifyReport compare(const Snapshot& layout, const Snapshot& reference, const Se
     if (b.mtp_loss.has_value()) {
       to.add("mtp_loss", step, relative(a.mtp_loss.value_or(NAN), *b.mtp_loss), allow.scalar);
     }
+    for (const auto& [name, value] : b.metrics) {
+      const auto found = a.metrics.find(name);
+      const bool of_pairs = name.find('/') != std::string::npos;  // rewards begin at 0
+      const double there = found == a.metrics.end() ? NAN : found->second;
+      if (of_pairs && name != "rewards/accuracies") {
+        to.add("pairs", step + " " + name, std::abs(there - value) / std::max(1.0, std::abs(value)), allow.scalar * 10);
+      }
+    }
     to.add("aux_loss", step, relative(a.aux_loss, b.aux_loss), allow.scalar);
     to.add("z_loss", step, relative(a.z_loss, b.z_loss), allow.scalar);
     const std::string quantity = i == 0 ? "gradient" : "later gradient";

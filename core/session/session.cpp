@@ -217,9 +217,9 @@ void check_teacher(const Config& config) {
     check_layout(teacher);
   } catch (const ConfigError& refused) {
     throw ConfigError(
-        fmt::format("[distil] teacher: '{}' cannot be divided as this layout divides the model that "
+        fmt::format("{}: '{}' cannot be divided as this layout divides the model that "
                     "learns from it: {}",
-                    config.settings.distil.teacher, refused.what()));
+                    teacher_of(config.settings).key, teacher_of(config.settings).folder, refused.what()));
   }
 }
 
@@ -250,7 +250,7 @@ int check_layout(const Config& config) {
   }
   refused.throw_if_any();
   if (has_teacher(config)) {
-    run_phase(config, origin_of(config, "distil.teacher"), [&] { check_teacher(config); });
+    run_phase(config, origin_of(config, teacher_of(config.settings).setting), [&] { check_teacher(config); });
   }
   const Plan& plan = session.plan();
   const int chunks = static_cast<int>(plan.cut().size() - 1) / plan.stages();

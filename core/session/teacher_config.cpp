@@ -11,18 +11,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* setting = "distil.teacher";
-
 }  // namespace
+
+NamedTeacher teacher_of(const Settings& s) {
+  if (!learns_preferences(s)) {
+    return {s.distil.teacher, "distil.teacher", "[distil] teacher"};
+  }
+  if (s.preference.reference.empty()) {
+    return {s.train.from, "train.from", "[train] from, the reference"};
+  }
+  return {s.preference.reference, "preference.reference", "[preference] reference"};
+}
 
 Config teacher_config(const Config& student) {
   const Settings& ours = student.settings;
-  const fs::path file = named_run(ours.distil.teacher) / "config.resolved.toml";
+  const NamedTeacher named = teacher_of(ours);
+  const fs::path file = named_run(named.folder) / "config.resolved.toml";
   if (!fs::exists(file)) {
-    throw SettingError(setting,
-                       fmt::format("[distil] teacher: '{}' is missing: it tells the shape of the teacher; give "
-                                   "the folder of a run, or of a checkpoint in one{}",
-                                   file.string(), hint_of_published(ours.distil.teacher)));
+    throw SettingError(named.setting, fmt::format("{}: '{}' is missing: it tells the shape of the model; give "
+                                                  "the folder of a run, or of a checkpoint in one{}",
+                                                  named.key, file.string(), hint_of_published(named.folder)));
   }
   Config teacher = load_config(file.string(),
                                {"data.source=\"synthetic\"", "data.tokenizer=\"bytes\"", "run.graphs=false",
@@ -33,9 +41,9 @@ Config teacher_config(const Config& student) {
   Settings& theirs = teacher.settings;
   leave_out_mtp(theirs);
   if (theirs.model.vocab_size != ours.model.vocab_size) {
-    throw SettingError(setting, fmt::format("[distil] teacher: it has {} ids, the model that learns from it has {}: "
-                                            "both must have the same tokenizer",
-                                            theirs.model.vocab_size, ours.model.vocab_size));
+    throw SettingError(named.setting, fmt::format("{}: it has {} ids, the model that learns from it has {}: "
+                                                  "both must have the same tokenizer",
+                                                  named.key, theirs.model.vocab_size, ours.model.vocab_size));
   }
   theirs.run = ours.run;
   theirs.data = ours.data;
@@ -46,6 +54,7 @@ Config teacher_config(const Config& student) {
   theirs.optimizer.lr_of = theirs.optimizer.no_decay = {};  // names of our parameters
   theirs.optimizer.lr_scales = {};
   theirs.train = {.from = "", .freeze = {"*"}, .train_only = {}};
+  theirs.data.source = "synthetic";  // nothing is asked of its tokens
   theirs.distil = {};
   teacher.plugins = student.plugins;
   return teacher;

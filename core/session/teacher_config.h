@@ -1,13 +1,23 @@
-// The teacher of [distil] (docs/distil.md) as a configuration: its own model, in the student's layout, on the student's
-// batches.
+// The model that is read beside the one that trains, as a configuration: its own model, in the student's layout, on the
+// student's batches. It is the teacher of [distil] (docs/distil.md), or the reference of [preference]
+// (docs/preference.md).
 #pragma once
+
+#include <string>
 
 #include "core/config/config.h"
 
 namespace orthant {
 
+struct NamedTeacher {
+  std::string folder;   // a run's or a checkpoint's; empty: there is none
+  const char* setting;  // that names it: "distil.teacher"
+  const char* key;      // the same for messages: "[distil] teacher"
+};
+NamedTeacher teacher_of(const Settings& student);
+
 inline bool has_teacher(const Config& config) {
-  return !config.settings.distil.teacher.empty();
+  return !teacher_of(config.settings).folder.empty();
 }
 
 // [model], [moe] and [lora] of the teacher's run; everything else, the plugins among it, is the student's. Nothing of

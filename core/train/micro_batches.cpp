@@ -40,6 +40,37 @@ std::int64_t valid_of(const HostBatch& host) {
   return std::count_if(host.valid.begin(), host.valid.end(), [](std::uint8_t v) { return v != 0; });
 }
 
+// A pair's sequence has two documents, the chosen answer first, each with the prompt before it.
+std::vector<std::int32_t> answers_of(const HostBatch& held) {
+  std::vector<std::int32_t> answers(held.label.size(), -1);
+  for (std::size_t t = 0; t < answers.size(); ++t) {
+    const std::int32_t sequence = static_cast<std::int32_t>(static_cast<std::int64_t>(t) / held.positions);
+    answers[t] = held.label[t] < 0 ? -1 : 2 * sequence + (held.first[t] == 0 ? 0 : 1);
+  }
+  return answers;
+}
+
+// One of the ranks that hold parts of the same sequences.
+bool counts_sequences(const Plan& plan) {
+  const std::vector<AxisId> axes = plan.axes_of(Dim::position, Region::embedding);
+  return std::all_of(axes.begin(), axes.end(), [&](AxisId axis) { return plan.mesh().coordinate(axis) == 0; });
+}
+
+struct PairCounts {
+  std::int64_t pairs = 0, chosen_tokens = 0;
+};
+PairCounts held_pairs(const HostBatch& whole, const HostBatch& held, const Plan& plan) {
+  PairCounts counts;
+  for (const std::int32_t answer : answers_of(held)) {
+    counts.chosen_tokens += answer >= 0 && answer % 2 == 0 ? 1 : 0;
+  }
+  for (std::int64_t s = 0; counts_sequences(plan) && s < whole.sequences; ++s) {
+    const auto row = whole.label.begin() + s * whole.positions;
+    counts.pairs += std::any_of(row, row + whole.positions, [](std::int32_t label) { return label >= 0; }) ? 1 : 0;
+  }
+  return counts;
+}
+
 }  // namespace
 
 DeviceBatch upload(const HostBatch& given, const Plan& plan, Stream& stream) {
@@ -62,6 +93,9 @@ DeviceBatch upload(const HostBatch& given, const Plan& plan, Stream& stream) {
   batch.valid = put(DType::u8, host.valid);
   batch.index = put(DType::i64, host.index);
   batch.valid_count = valid_of(host);
+  if (learns_preferences(plan.settings())) {
+    batch.answer = answers_of(held_in(given, plan, Region::embedding));  // whose documents are not cut by a window
+  }
   batch.core_positions = core.positions;
   // Every rank decides by the whole sequences, so that all members of a group make the same calls.
   const auto put_first = [&](const HostBatch& of_all, const std::vector<std::int32_t>& held) {
@@ -95,9 +129,14 @@ std::int64_t micro_batch_tokens(const Plan& plan) {
 
 TokenCounts held_tokens(const HostBatch& whole, const Plan& plan) {
   const HostBatch held = held_in(whole, plan, Region::embedding);
-  TokenCounts counts{.counted = counted_of(held), .valid = valid_of(held), .ahead = {}};
+  TokenCounts counts{.counted = counted_of(held), .valid = valid_of(held)};
   for (std::int64_t depth = 1; depth <= plan.settings().model.mtp_depth; ++depth) {
     counts.ahead.push_back(counted_of(held_in(tokens_ahead(whole, depth), plan, Region::embedding)));
+  }
+  if (learns_preferences(plan.settings())) {
+    const PairCounts of_pairs = held_pairs(whole, held, plan);
+    counts.counted = of_pairs.pairs;
+    counts.chosen = of_pairs.chosen_tokens;
   }
   return counts;
 }

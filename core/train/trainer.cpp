@@ -8,9 +8,11 @@
 
 #include "core/arch/parameter_table.h"
 #include "core/base/output.h"
+#include "core/layers/preference_loss.h"
 #include "core/plan/keeper_chain.h"
 #include "core/plan/recompute_rule.h"
 #include "core/plan/schedule_check.h"
+#include "core/session/teacher_config.h"
 #include "core/trace/tracing_stream.h"
 #include "core/train/early_updates.h"
 #include "core/train/micro_batches.h"
@@ -43,9 +45,9 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher*
       optimizer_(plan, model_->parameters(), stream),
       executor_(plan, stream, micro_batch_tokens(plan)),
       observers_(plan.settings()) {
-  require((teacher == nullptr) == plan.settings().distil.teacher.empty(),
-          "distil.teacher = '{}', and the trainer was given {}", plan.settings().distil.teacher,
-          teacher == nullptr ? "no teacher" : "one");
+  const NamedTeacher named = teacher_of(plan.settings());
+  require((teacher == nullptr) == named.folder.empty(), "{} = '{}', and the trainer was given {}", named.setting,
+          named.folder, teacher == nullptr ? "no such model" : "one");
   if (plan.settings().run.skip_not_finite > 0 && plan.mesh().workers() > 1) {
     throw SettingError("run.skip_not_finite",
                        fmt::format("[run] skip_not_finite: {} workers train by themselves, and each would pass over "
@@ -54,7 +56,11 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher*
   }
   Device& device = plan.device();
   const std::int64_t depths = plan.settings().model.mtp_depth;
-  sum_storage_ = device.empty(DType::f64, {static_cast<std::int64_t>(main_sums) + depths});
+  const bool pairs = learns_preferences(plan.settings());
+  sum_storage_ = device.empty(DType::f64, {static_cast<std::int64_t>(main_sums) + (pairs ? pair_sums : depths)});
+  if (pairs) {
+    sums_.preference = sum_storage_.slice(main_sums, {pair_sums});
+  }
   sums_.loss = sum_storage_.slice(0, {1});
   sums_.balance = sum_storage_.slice(1, {1});
   sums_.z = sum_storage_.slice(2, {1});
@@ -82,6 +88,7 @@ Trainer::Load Trainer::read(std::int64_t step) const {
     const TokenCounts held = held_tokens(load.micro_batches.back(), plan_);
     load.counted += held.counted;
     load.valid += held.valid;
+    load.chosen += held.chosen;
     load.ahead.resize(held.ahead.size());
     std::transform(held.ahead.begin(), held.ahead.end(), load.ahead.begin(), load.ahead.begin(), std::plus<>());
   }
@@ -105,12 +112,13 @@ Trainer::Load Trainer::load(std::int64_t step) {
   }
   Load load = known ? std::move(ahead->load) : read(step);
   const Phase phase(stream_, "batch");
-  std::vector<std::int64_t> counts = {load.counted, load.valid};
+  std::vector<std::int64_t> counts = {load.counted, load.valid, load.chosen};
   counts.insert(counts.end(), load.ahead.begin(), load.ahead.end());
   all_reduce_values(counts, ReduceOp::sum, tokens_, stream_);
   load.counted = counts[0];
   load.valid = counts[1];
-  load.ahead.assign(counts.begin() + 2, counts.end());
+  load.chosen = counts[2];
+  load.ahead.assign(counts.begin() + 3, counts.end());
   if (load.valid <= 0) {
     require_all_alive(tokens_, stream_);
     fail("step {} has no token", step);
@@ -138,7 +146,10 @@ StepContext Trainer::context(const Load& load, const DeviceBatch& batch, std::in
           .training = true,
           .loss_scale = static_cast<float>(1.0 / static_cast<double>(load.counted)),
           .aux_scale = static_cast<float>(moe.aux_loss / valid),
-          .z_scale = static_cast<float>(moe.z_loss / valid)};
+          .z_scale = static_cast<float>(moe.z_loss / valid),
+          .nll_scale = load.chosen == 0 ? 0.0f
+                                        : static_cast<float>(plan_.settings().preference.nll_weight /
+                                                             static_cast<double>(load.chosen))};
 }
 
 HookContext Trainer::at_end_of(std::int64_t step) const {
@@ -197,6 +208,9 @@ void Trainer::sum_over_ranks() {
     stream_.fill(sums_.distil, 0);
     if (sums_.mtp.defined()) {
       stream_.fill(sums_.mtp, 0);
+    }
+    if (sums_.preference.defined()) {
+      stream_.fill(sums_.preference, 0);
     }
   }
   if (!plan_.counts_tokens(Region::router, true)) {

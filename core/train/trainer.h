@@ -6,6 +6,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,18 +28,19 @@
 
 namespace orthant {
 
-// Losses in nats per token.
+// Losses in nats per token, or per pair of answers.
 struct Validation {
   double loss = 0;
   std::optional<double> mtp_loss;                    // of the same sequences, as StepReport's
   std::vector<std::pair<std::string, double>> sets;  // by name, in the source's order
   std::vector<ValidatedRouting> routing;
+  std::map<std::string, double> metrics;  // of pairs: "rewards/accuracies" and the like, over all that `loss` is of
 };
 
 class Trainer {
  public:
-  // Collective over the world. All references outlive the trainer. teacher: of distil.teacher, null where there is
-  // none.
+  // Collective over the world. All references outlive the trainer. teacher: of distil.teacher, or the reference of
+  // pairs of answers; null where there is none.
   Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher* teacher = nullptr);
   ~Trainer();
 
@@ -92,8 +94,9 @@ class Trainer {
  private:
   struct Load {
     std::vector<HostBatch> micro_batches;
-    std::int64_t counted = 0, valid = 0;  // tokens of the global batch
-    std::vector<std::int64_t> ahead;      // of each depth of model.mtp_depth, those that count in its loss
+    // Of the global batch: tokens that count, or pairs; tokens that are not padding; of pairs, those of chosen answers.
+    std::int64_t counted = 0, valid = 0, chosen = 0;
+    std::vector<std::int64_t> ahead;  // of each depth of model.mtp_depth, those that count in its loss
   };
   struct Begun {
     Load load;
@@ -107,7 +110,7 @@ class Trainer {
     Load load;
     std::exception_ptr failure;
   };
-  void sum_over_ranks();             // sum_storage_, once a step
+  void sum_over_ranks();           // sum_storage_, once a step
   std::vector<double> all_sums();  // sum_storage_ of all ranks; waits for the device
   Load read(std::int64_t step) const;
   Load load(std::int64_t step);
@@ -124,13 +127,16 @@ class Trainer {
   void add_counters(StepReport& report, std::span<const std::int64_t> choices, std::int64_t valid) const;
   [[noreturn]] void explain_not_finite(const Load& load, const StepReport& report);
   struct Measured {
-    double sum = 0;            // of losses
-    std::int64_t counted = 0;  // tokens
-    std::vector<double> mtp_sums;  // of each depth
-    std::vector<std::int64_t> mtp_counted;
+    std::vector<double> sums;              // sum_storage_
+    std::int64_t counted = 0, chosen = 0;  // as in Load
+    std::vector<std::int64_t> ahead = {};  // as in Load
     void add(const Measured& other);
   };
-  // The mean of the depths' losses, each a sum over the tokens that count in it; nothing where there is no depth.
+  // Mean loss, and what is told of pairs, of sums over all ranks.
+  double loss_of(const Measured& of) const;
+  std::map<std::string, double> pair_metrics(const Measured& of) const;
+  // Of sum_storage_: the mean of the depths' losses, each a sum over the tokens that count in it; nothing where there is
+  // no depth.
   static std::optional<double> mtp_loss(std::span<const double> sums, std::span<const std::int64_t> counted);
   Validation validate(ValidationRouting* routing);
   Measured measure(const HeldOut& set, int first_pass, ValidationRouting* routing);
@@ -161,7 +167,8 @@ class Trainer {
   std::optional<ReadAhead> ahead_;
   StepSums sums_;
   static constexpr std::size_t main_sums = 4;
-  Tensor sum_storage_;  // f64: loss, balance, z, distil, then the loss of each depth of model.mtp_depth
+  // f64: loss, balance, z, distil, then the loss of each depth of model.mtp_depth; of pairs StepSums::preference.
+  Tensor sum_storage_;
   Tensor sum_squares_;  // f64 [1]
   Tensor factor_;       // f32 [1]
   Tensor finite_;       // f32 [1]: 1, NaN where the step is not finite

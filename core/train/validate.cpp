@@ -74,14 +74,14 @@ Validation Trainer::validate_sets() {
 }
 
 void Trainer::Measured::add(const Measured& other) {
-  sum += other.sum;
+  const auto add_to = [](auto& all, const auto& more) {
+    all.resize(more.size());
+    std::transform(more.begin(), more.end(), all.begin(), all.begin(), std::plus<>());
+  };
+  add_to(sums, other.sums);
+  add_to(ahead, other.ahead);
   counted += other.counted;
-  mtp_sums.resize(other.mtp_sums.size());
-  mtp_counted.resize(other.mtp_counted.size());
-  for (std::size_t k = 0; k < mtp_sums.size(); ++k) {
-    mtp_sums[k] += other.mtp_sums[k];
-    mtp_counted[k] += other.mtp_counted[k];
-  }
+  chosen += other.chosen;
 }
 
 Validation Trainer::validate(ValidationRouting* routing) {
@@ -96,13 +96,14 @@ Validation Trainer::validate(ValidationRouting* routing) {
     const Measured of_set = measure(*set.sequences, pass, routing);
     pass += static_cast<int>(passes_over(*set.sequences));
     require(of_set.counted > 0, "validation set '{}' has no token to measure", set.name);
-    found.sets.emplace_back(set.name, of_set.sum / static_cast<double>(of_set.counted));
+    found.sets.emplace_back(set.name, loss_of(of_set));
     all_sets.add(of_set);
   }
   const Measured& told = source_.validation_sequences() > 0 ? held_out : all_sets;
   require(told.counted > 0, "the held-out part has no token to measure");
-  found.loss = told.sum / static_cast<double>(told.counted);
-  found.mtp_loss = mtp_loss(told.mtp_sums, told.mtp_counted);
+  found.loss = loss_of(told);
+  found.mtp_loss = mtp_loss(told.sums, told.ahead);
+  found.metrics = pair_metrics(told);
   return found;
 }
 
@@ -117,8 +118,8 @@ Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, Validatio
   const std::int64_t all = set.validation_sequences(), per_pass = share_.micro_batch;
   const Turns turns = turns_of(plan_);
   stream_.fill(sum_storage_, 0);
-  std::vector<std::int64_t> counted(1 + static_cast<std::size_t>(plan_.settings().model.mtp_depth), 0);
-  auto load_pass = [&](int pass) {
+  std::vector<std::int64_t> counted(2 + static_cast<std::size_t>(plan_.settings().model.mtp_depth), 0);
+  auto read_pass = [&](int pass) {
     const std::int64_t first = (pass * turns.of + turns.mine) * per_pass;
     const std::int64_t real = std::clamp<std::int64_t>(all - first, 0, per_pass);
     HostBatch host;
@@ -127,25 +128,47 @@ Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, Validatio
     }
     host.positions = plan_.settings().data.sequence_length;
     pad_to(host, per_pass);
-    const TokenCounts held = held_tokens(host, plan_);
-    counted[0] += held.counted;
-    std::transform(held.ahead.begin(), held.ahead.end(), counted.begin() + 1, counted.begin() + 1, std::plus<>());
-    return upload(host, plan_, stream_);
+    return host;
   };
-  const auto context_of = [&](const DeviceBatch& batch, int, int) {
-    return StepContext{.plan = plan_, .stream = stream_, .batch = batch, .sums = sums_, .training = false};
+  const auto context_of = [&](const DeviceBatch& batch, int, int pass) {
+    return StepContext{
+        .plan = plan_, .stream = stream_, .batch = batch, .sums = sums_, .micro_batch = pass, .training = false};
   };
-  ValidationWork work(plan_, *model_, load_pass, context_of, {.stream = stream_, .training = false}, first_pass,
-                      routing);
+  // A reference reads what it is compared on: as many passes at once as a step has micro-batches, whose activations it
+  // may keep.
+  const int passes = static_cast<int>(passes_over(set));
+  const int at_once = sums_.preference.defined() ? share_.micro_batches : passes;
   RoutingTap* const training = std::exchange(sums_.tap, routing);
-  executor_.run(forward_passes(static_cast<int>(passes_over(set))), work);
+  for (int begin = 0; begin < passes; begin += at_once) {
+    const int count = std::min(at_once, passes - begin);
+    std::vector<HostBatch> hosts;
+    for (int i = 0; i < count && sums_.preference.defined(); ++i) {
+      hosts.push_back(read_pass(begin + i));
+    }
+    if (!hosts.empty()) {
+      teacher_->begin_step(hosts, 0);
+    }
+    auto load_pass = [&](int pass) {
+      if (!hosts.empty()) {
+        teacher_->read(pass);
+      }
+      const HostBatch host = hosts.empty() ? read_pass(begin + pass) : hosts[static_cast<std::size_t>(pass)];
+      const TokenCounts held = held_tokens(host, plan_);
+      counted[0] += held.counted;
+      counted[1] += held.chosen;
+      std::transform(held.ahead.begin(), held.ahead.end(), counted.begin() + 2, counted.begin() + 2, std::plus<>());
+      return upload(host, plan_, stream_);
+    };
+    ValidationWork work(plan_, *model_, load_pass, context_of, {.stream = stream_, .training = false},
+                        first_pass + begin, routing);
+    executor_.run(forward_passes(count), work);
+  }
   sums_.tap = training;
   all_reduce_values(counted, ReduceOp::sum, tokens_, stream_);
-  const std::vector<double> sums = all_sums();
-  return {.sum = sums[0],
+  return {.sums = all_sums(),
           .counted = counted[0],
-          .mtp_sums = {sums.begin() + main_sums, sums.end()},
-          .mtp_counted = {counted.begin() + 1, counted.end()}};
+          .chosen = counted[1],
+          .ahead = {counted.begin() + 2, counted.end()}};
 }
 
 }  // namespace orthant

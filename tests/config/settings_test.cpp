@@ -137,6 +137,12 @@ train_only = ["*.experts.*"]
 teacher = ""
 weight = 0.25
 temperature = 2
+[preference]
+loss = "ipo"
+reference = "other"
+beta = 0.25
+label_smoothing = 0.125
+nll_weight = 0.5
 [lora]
 rank = 4
 alpha = 8.0
@@ -266,6 +272,11 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.distil.teacher, "");
   EXPECT_EQ(s.distil.weight, 0.25);
   EXPECT_EQ(s.distil.temperature, 2.0);
+  EXPECT_EQ(s.preference.loss, PreferenceLoss::ipo);
+  EXPECT_THAT(s.preference.reference, testing::EndsWith("/other"));
+  EXPECT_EQ(s.preference.beta, 0.25);
+  EXPECT_EQ(s.preference.label_smoothing, 0.125);
+  EXPECT_EQ(s.preference.nll_weight, 0.5);
   EXPECT_EQ(s.lora.rank, 4);
   EXPECT_EQ(s.lora.alpha, 8.0);
   EXPECT_THAT(s.lora.targets, ElementsAre("*.q_proj.weight", "*.v_proj.weight"));

@@ -51,14 +51,14 @@ struct LayerRouting {
 // count, of the global batch; a routed layer's counters are sums over all ranks.
 struct StepReport {
   std::int64_t step = 0;    // from 0
-  double loss = 0;          // nats per token, without aux, z and what a teacher adds
+  double loss = 0;          // nats per token, without aux, z and what a teacher adds; of pairs: nats per pair
   double aux_loss = 0;      // mean over routed layers of E sum f P (1 when balanced), before its coefficient
   double z_loss = 0;        // mean over routed layers, before its coefficient
   double grad_norm = 0;     // before clipping
   double lr = 0;            // of this step
   std::int64_t tokens = 0;  // of this step that are not padding
   std::vector<LayerCounters> layers;
-  std::map<std::string, double> metrics = {};  // of keepers and hooks: "NAME.KEY"
+  std::map<std::string, double> metrics = {};  // of keepers and hooks: "NAME.KEY"; of pairs: "rewards/chosen"...
   // With a teacher (settings.h, DistilSettings), else nothing: temperature^2 KL(q_t || p_t), nats per token.
   std::optional<double> distil_loss = {};
   // With model.mtp_depth, else nothing: the mean over its depths of their losses, nats per token, before train.mtp_weight.

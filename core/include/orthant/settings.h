@@ -28,6 +28,7 @@ enum class DropPolicy { position, probability };
 enum class BalanceOver { group, batch };
 enum class Documents { stream, packed, separate };
 enum class TooLong { cut, refuse };
+enum class PreferenceLoss { sigmoid, ipo };
 enum class ComputeType { fp32, bf16 };
 enum class MasterWeights { fp32, none };
 enum class StateType { fp32, eight_bits };
@@ -204,6 +205,17 @@ struct DistilSettings {
   double temperature = 1;
 };
 
+// Training on pairs of answers to a prompt, one preferred to the other: with data.source = "pairs" (Rafailov et al.,
+// "Direct Preference Optimization", 2023). The loss of a pair is a function of h, how much more this model prefers the
+// chosen answer than a reference model does: docs/preference.md.
+struct PreferenceSettings {
+  PreferenceLoss loss = PreferenceLoss::sigmoid;
+  std::string reference;       // a run's or a checkpoint's folder; absolute; empty: that of train.from
+  double beta = 0.1;           // above 0
+  double label_smoothing = 0;  // sigmoid: the share of pairs that are taken to be the wrong way round; below 0.5
+  double nll_weight = 0;       // of the cross entropy of the chosen answers, which is added
+};
+
 // Low-rank adapters (Hu et al., "LoRA", 2021): a matrix W [out, in] is used as W + alpha / rank * B A, with A [rank,
 // in] and B [out, rank] trained in its place.
 struct LoraSettings {
@@ -233,11 +245,17 @@ struct Settings {
   MoeSettings moe;
   TrainSettings train;
   DistilSettings distil;
+  PreferenceSettings preference;
   LoraSettings lora;
   OptimizerSettings optimizer;
   MemorySettings memory;
   std::shared_ptr<const Catalogue> catalogue = built_in_catalogue();  // what the names above stand for; never null
 };
+
+// Whether the loss is that of [preference], on pairs of answers.
+inline bool learns_preferences(const Settings& settings) {
+  return settings.data.source == "pairs";
+}
 
 // Sizes whose 0 stands for another setting. Settings keep what was written, so that a refusal points at the key that
 // somebody chose, and a changed d_model changes what follows from it; everybody else asks here.

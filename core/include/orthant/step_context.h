@@ -20,6 +20,9 @@ struct DeviceBatch {
   Tensor valid;                   // u8 [T]; 0: padding
   Tensor index;                   // i64 [T], the token's number in the step
   std::int64_t valid_count = 0;   // host: tokens that are not padding
+  // host: of each token the number of the answer that it counts in, or -1; empty where the loss is not of pairs. The
+  // pair of sequence s has the answers 2 s, which is the chosen one, and 2 s + 1.
+  std::vector<std::int32_t> answer;
   // In the attention core, where a rank may hold other positions.
   std::int64_t core_positions = 0;
   Tensor core_first;  // i32 [sequences * core_positions]: the first position that a token sees; undefined: 0
@@ -59,8 +62,9 @@ struct StepContext {
   // Of this micro-batch; the same in its forward and its backward pass (memory.recompute, memory.keep_micro_batches).
   Recompute recompute = Recompute::none;
   bool training = true;  // false: no dropout, no jitter, no gradients, nothing counted
-  // The one scaling of the loss: 1 / tokens of the global batch that count. From here on gradients are only summed.
-  float loss_scale = 1, aux_scale = 0, z_scale = 0;
+  // The one scaling of the loss: 1 / tokens of the global batch that count (of a loss of pairs: 1 / its pairs). From
+  // here on gradients are only summed. nll_scale: of the cross entropy of chosen answers, beside a loss of pairs.
+  float loss_scale = 1, aux_scale = 0, z_scale = 0, nll_scale = 0;
 
   const Settings& settings() const { return plan.settings(); }
   Device& device() const { return plan.device(); }

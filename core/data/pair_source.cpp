@@ -1,0 +1,186 @@
+#include "core/data/pair_source.h"
+
+#include <orthant/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/data/chat_template.h"
+
+namespace orthant {
+namespace {
+
+TextOptions pair_lines() {
+  return {.whole_lines = true};
+}
+
+class PairEncoder final : public Encoder {
+ public:
+  PairEncoder(const Tokenizer& tokenizer, std::shared_ptr<const ChatTemplate> chat)
+      : vocabulary_(static_cast<std::int32_t>(tokenizer.vocabulary())), chat_(tokenizer, std::move(chat)) {}
+  void encode(std::string_view line, std::vector<std::int32_t>& coded) override {
+    const AnswerPair pair = read_pair(line);
+    chat_.encode(pair.chosen, coded, pair.given);
+    const std::size_t behind_chosen = coded.size();
+    chat_.encode(pair.rejected, coded, pair.given);
+    std::for_each(coded.begin() + static_cast<std::ptrdiff_t>(behind_chosen), coded.end(),
+                  [&](std::int32_t& token) { token += 2 * vocabulary_; });
+  }
+
+ private:
+  std::int32_t vocabulary_;
+  ChatEncoder chat_;
+};
+
+// "'a.jsonl', line 3": of the number of a line in all files. No line is without tokens.
+std::string place_of_pair(const DataSettings& data, std::size_t line) {
+  for (const std::string& path : data.path) {
+    const TextFile file(path, pair_lines());
+    if (line < file.documents().size()) {
+      return file.place(file.documents()[line]);
+    }
+    line -= file.documents().size();
+  }
+  return fmt::format("pair {}", line + 1);
+}
+
+bool has_answer(const SequenceDocument& document) {
+  return std::any_of(document.label.begin(), document.label.end(), [](std::int32_t label) { return label >= 0; });
+}
+
+}  // namespace
+
+PrepareOptions tokens_of_pairs(const Settings& settings, std::shared_ptr<const Tokenizer> tokenizer,
+                               std::filesystem::path output) {
+  std::shared_ptr<const ChatTemplate> chat;
+  try {
+    chat = chat_template(settings.data.chat_template);
+    const ChatEncoder fits(*tokenizer, chat);
+  } catch (const ConfigError& error) {
+    throw SettingError("data.chat_template", error.what());
+  }
+  PrepareOptions options;
+  options.files = settings.data.path;
+  options.text = pair_lines();
+  options.coding = {.name = fmt::format("pairs {:016x}", hash_of(*chat)),
+                    .vocabulary = 4 * tokenizer->vocabulary(),
+                    .encoder = [tokenizer, chat] { return std::make_unique<PairEncoder>(*tokenizer, chat); }};
+  options.tokenizer = std::move(tokenizer);
+  options.output = std::move(output);
+  return options;
+}
+
+PairSource::PairSource(const std::vector<std::string>& coded, const Settings& settings, std::int64_t vocabulary)
+    : name_(fmt::format("'{}'{}", settings.data.path.front(),
+                        coded.size() > 1 ? fmt::format(" and {} more files", coded.size() - 1) : "")),
+      vocabulary_(vocabulary),
+      corpus_(Corpus::tokens(coded)) {
+  const DataSettings& data = settings.data;
+  const std::vector<Document> found = corpus_.documents("");
+  std::int64_t shortened = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    Pair pair = pair_of(found[i]);
+    const std::int64_t whole = std::int64_t{pair.chosen_size} + pair.rejected_size;
+    const bool too_long = cut(pair, data.sequence_length);
+    if (too_long && data.too_long == TooLong::refuse) {
+      throw SettingError(
+          "data.too_long",
+          fmt::format("{}: the pair has {} tokens, both answers with the prompt before each, data.sequence_length is "
+                      "{}; make that longer, leave the line out, or write data.too_long = \"cut\"",
+                      place_of_pair(data, i), whole, data.sequence_length));
+    }
+    shortened += too_long ? 1 : 0;
+    const bool chosen = has_answer(document(pair.chosen, pair.chosen_size));
+    if (!chosen || !has_answer(document(pair.rejected, pair.rejected_size))) {
+      throw SettingError(
+          "data.sequence_length",
+          fmt::format("{}: no token of the {} answer is left to compare within data.sequence_length = "
+                      "{}, both answers with the prompt before each have {}; make that longer, or leave "
+                      "the line out",
+                      place_of_pair(data, i), chosen ? "rejected" : "chosen", data.sequence_length, whole));
+    }
+    pairs_.push_back(pair);
+  }
+  if (shortened > 0) {
+    notes_.push_back(
+        fmt::format("{} of {} pairs are longer than data.sequence_length = {} and are cut at the ends of their answers "
+                    "(data.too_long)",
+                    shortened, pairs_.size(), data.sequence_length));
+  }
+  hold_out(found, data);
+}
+
+// Those that begin in the last validation_fraction of all tokens, as documents are.
+void PairSource::hold_out(const std::vector<Document>& lines, const DataSettings& data) {
+  const std::int64_t from =
+      static_cast<std::int64_t>(std::floor(static_cast<double>(corpus_.size()) * (1.0 - data.validation_fraction)));
+  train_ = std::count_if(lines.begin(), lines.end(), [&](const Document& line) { return line.begin < from; });
+  if (train_ == 0 && data.validation_fraction != 1) {
+    throw ConfigError(fmt::format("data.path: {} has no pair to train on ({} pairs)", name_, lines.size()));
+  }
+  const std::int64_t held_out = static_cast<std::int64_t>(lines.size()) - train_;
+  if (data.validation_fraction == 0 || data.validation_sequences == 0) {
+    return;
+  }
+  if (held_out == 0) {
+    throw ConfigError(
+        fmt::format("data.validation_fraction: no pair begins in the last {} of {} ({} pairs); raise it, or 0 for none",
+                    data.validation_fraction, name_, lines.size()));
+  }
+  measured_ = std::min(data.validation_sequences, held_out);
+}
+
+PairSource::Pair PairSource::pair_of(const Document& line) const {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(line.end - line.begin));
+  corpus_.read(line.begin, tokens);
+  const auto rejected =
+      std::find_if(tokens.begin(), tokens.end(), [&](std::int32_t token) { return token >= 2 * vocabulary_; });
+  const std::int64_t chosen_tokens = rejected - tokens.begin();
+  const auto positions = [](std::int64_t count) {
+    return static_cast<std::int32_t>(std::max<std::int64_t>(count - 1, 0));
+  };
+  return {line.begin, line.begin + chosen_tokens, positions(chosen_tokens),
+          positions(line.end - line.begin - chosen_tokens)};
+}
+
+bool PairSource::cut(Pair& pair, std::int64_t positions) {
+  if (std::int64_t{pair.chosen_size} + pair.rejected_size <= positions) {
+    return false;
+  }
+  const std::int64_t half = positions / 2, chosen = pair.chosen_size, rejected = pair.rejected_size;
+  pair.chosen_size = static_cast<std::int32_t>(std::min(chosen, std::max(half, positions - rejected)));
+  pair.rejected_size = static_cast<std::int32_t>(std::min(rejected, std::max(half, positions - chosen)));
+  return true;
+}
+
+SequenceDocument PairSource::document(std::int64_t begin, std::int64_t size) const {
+  if (size == 0) {
+    return {};
+  }
+  std::vector<std::int32_t> coded(static_cast<std::size_t>(size) + 1);
+  corpus_.read(begin, coded);
+  SequenceDocument document;
+  const std::int32_t rejected = static_cast<std::int32_t>(2 * vocabulary_);
+  for (std::size_t t = 0; t < coded.size(); ++t) {
+    const std::int32_t token = coded[t] % rejected;
+    if (t > 0) {
+      document.label.push_back(token % 2 == 1 ? token / 2 : -1);
+    }
+    if (t + 1 < coded.size()) {
+      document.token.push_back(token / 2);
+    }
+  }
+  return document;
+}
+
+Sequence PairSource::sequence(const Pair& pair) const {
+  return {document(pair.chosen, pair.chosen_size), document(pair.rejected, pair.rejected_size)};
+}
+
+Sequence PairSource::validation(std::int64_t i) const {
+  const std::int64_t held_out = static_cast<std::int64_t>(pairs_.size()) - train_;
+  return sequence(pairs_[static_cast<std::size_t>(train_ + i * held_out / measured_)]);
+}
+
+}  // namespace orthant
