@@ -177,12 +177,20 @@ void declare_data(std::vector<CoreKey>& keys) {
   Declarer batch(keys, "batch");
   between(batch.key(
               "sequences", [](auto& s) -> auto& { return s.batch.sequences; },
-              "Sequences of one optimizer step, all ranks together."),
+              "Sequences of one optimizer step, all ranks together; of the first steps where the batch grows."),
           1, 1 << 24);
   between(batch.key(
               "micro_batch", [](auto& s) -> auto& { return s.batch.micro_batch; },
-              "Sequences that a rank computes at once; 0: all of its share."),
+              "Sequences that a rank computes at once; 0: all of its share of batch.sequences."),
           0, 1 << 24);
+  between(batch.key(
+              "grow_after", [](auto& s) -> auto& { return s.batch.grow_after; },
+              "Numbers of steps of the run after which the batch grows, rising. Empty: it does not."),
+          1, most_of_an_integer);
+  between(batch.key(
+              "grow_to", [](auto& s) -> auto& { return s.batch.grow_to; },
+              "Sequences of a step after each of them, rising."),
+          1, 1 << 24);
 }
 
 void declare_training(std::vector<CoreKey>& keys) {

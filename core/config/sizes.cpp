@@ -1,5 +1,6 @@
 #include <orthant/settings.h>
 
+#include <algorithm>
 #include <filesystem>
 
 namespace orthant {
@@ -56,6 +57,40 @@ std::vector<std::string> validation_names_of(const Settings& s) {
     names.push_back(std::filesystem::path(path).stem().string());
   }
   return names;
+}
+
+std::vector<std::int64_t> batch_sizes(const BatchSettings& batch) {
+  std::vector<std::int64_t> sizes = {batch.sequences};
+  sizes.insert(sizes.end(), batch.grow_to.begin(), batch.grow_to.end());
+  return sizes;
+}
+
+std::size_t times_grown(const BatchSettings& batch, std::int64_t step) {
+  const auto later = std::upper_bound(batch.grow_after.begin(), batch.grow_after.end(), step);
+  return static_cast<std::size_t>(later - batch.grow_after.begin());
+}
+
+std::int64_t sequences_of_step(const BatchSettings& batch, std::int64_t step) {
+  const std::size_t grown = times_grown(batch, step);
+  return grown == 0 ? batch.sequences : batch.grow_to.at(grown - 1);
+}
+
+std::int64_t sequences_before(const BatchSettings& batch, std::int64_t step) {
+  std::int64_t sequences = 0, from = 0, size = batch.sequences;
+  for (std::size_t i = 0; i < times_grown(batch, step); ++i) {
+    sequences += (batch.grow_after[i] - from) * size;
+    from = batch.grow_after[i];
+    size = batch.grow_to.at(i);
+  }
+  return sequences + (step - from) * size;
+}
+
+std::int64_t largest_batch(const BatchSettings& batch) {
+  return batch.grow_to.empty() ? batch.sequences : batch.grow_to.back();
+}
+
+std::int64_t first_largest_step(const BatchSettings& batch) {
+  return batch.grow_after.empty() ? 0 : batch.grow_after.back();
 }
 
 }  // namespace orthant

@@ -225,6 +225,11 @@ std::vector<std::string> warnings(const Settings& s) {
                     s.optimizer.warmup_steps, s.run.steps, s.optimizer.lr));
   }
   const RunSettings& run = s.run;
+  if (first_largest_step(s.batch) >= run.steps) {
+    found.push_back(
+        fmt::format("batch.grow_after: the batch grows to {} sequences after {} steps, and the run has {} (run.steps)",
+                    largest_batch(s.batch), first_largest_step(s.batch), run.steps));
+  }
   if (!s.data.validation_path.empty() && run.validate_every == 0) {
     found.push_back("data.validation_path names validation sets, and run.validate_every = 0: they are never measured");
   }

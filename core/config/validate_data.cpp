@@ -13,6 +13,7 @@
 #include <set>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace orthant {
@@ -173,6 +174,34 @@ void check_blend(const Settings& s, Rules& rules) {
   }
 }
 
+// Each size against the one before. Whether it divides is for the layout to say.
+void check_growth(const BatchSettings& batch, Rules& rules) {
+  const std::vector<std::string> keys = {"batch.grow_to", "batch.grow_after"};
+  if (!rules.sound({"batch.grow_to", "batch.grow_after", "batch.sequences", "batch.micro_batch"})) {
+    return;
+  }
+  if (batch.grow_to.size() != batch.grow_after.size()) {
+    rules.expect(false, keys,
+                 fmt::format("[batch] grow_to: {} sizes for {} numbers of steps in grow_after", batch.grow_to.size(),
+                             batch.grow_after.size()),
+                 "write one size for each number of steps: grow_after = [200, 500], grow_to = [16, 32]");
+    return;
+  }
+  std::int64_t steps = 0, size = batch.sequences;
+  for (std::size_t i = 0; i < batch.grow_to.size(); ++i) {
+    const std::int64_t after = std::exchange(steps, batch.grow_after[i]), from = std::exchange(size, batch.grow_to[i]);
+    if (i > 0 && steps <= after) {
+      rules.refuse("batch.grow_after", i, fmt::format("[batch] grow_after: {} is not above {} before it", steps, after),
+                   "write numbers of steps since the run began, each above the one before");
+    }
+    if (size <= from) {
+      rules.refuse("batch.grow_to", i,
+                   fmt::format("[batch] grow_to: {} is not above the {} sequences of the steps before", size, from),
+                   "write sizes that grow, the first above batch.sequences");
+    }
+  }
+}
+
 }  // namespace
 
 void check_data(const Config& config, Rules& rules) {
@@ -186,12 +215,13 @@ void check_data(const Config& config, Rules& rules) {
   check_files(config, rules);
   check_blend(s, rules);
   check_sets(s, rules);
-  const double tokens = static_cast<double>(s.run.steps) * static_cast<double>(s.batch.sequences) *
-                        static_cast<double>(s.data.sequence_length);
-  rules.expect(tokens <= 0x1p62, {"run.steps", "batch.sequences", "data.sequence_length"},
+  const std::int64_t largest = std::max(s.batch.sequences, largest_batch(s.batch));
+  const double tokens =
+      static_cast<double>(s.run.steps) * static_cast<double>(largest) * static_cast<double>(s.data.sequence_length);
+  rules.expect(tokens <= 0x1p62, {"run.steps", "batch.sequences", "data.sequence_length", "batch.grow_to"},
                fmt::format("[run] steps: {} steps of {} sequences of {} positions are more tokens than can be counted "
                            "(2^62)",
-                           s.run.steps, s.batch.sequences, s.data.sequence_length),
+                           s.run.steps, largest, s.data.sequence_length),
                "write fewer");
   const std::int64_t micro = s.batch.micro_batch;
   rules.expect(
@@ -199,6 +229,7 @@ void check_data(const Config& config, Rules& rules) {
       fmt::format("[batch] micro_batch: {} does not divide the {} sequences of a step", micro, s.batch.sequences),
       fmt::format("write {}, or 0 for all of a rank's share",
                   divisors_near(s.batch.sequences, std::max<std::int64_t>(micro, 1))));
+  check_growth(s.batch, rules);
 }
 
 }  // namespace orthant

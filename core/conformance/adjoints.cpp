@@ -82,7 +82,7 @@ Shape shape_before(const Plan& plan, const SiteInfo& info) {
   for (const Range& run : plan.positions(region, plan.mesh().rank())) {
     held += run.count;
   }
-  const std::int64_t rows = plan.rows(region, batch_share(plan).micro_batch * held).count;
+  const std::int64_t rows = plan.rows(region, largest_share(plan).micro_batch * held).count;
   switch (info.columns) {
     case SiteInfo::Columns::width: return {rows, settings.model.d_model};
     case SiteInfo::Columns::heads:

@@ -50,7 +50,7 @@ BlendedSource::BlendedSource(BlendOrder order, std::vector<std::unique_ptr<Seque
     : order_(std::move(order)),
       parts_(std::move(parts)),
       seed_(settings.run.seed),
-      run_sequences_(settings.run.steps * settings.batch.sequences) {}
+      run_sequences_(sequences_before(settings.batch, settings.run.steps)) {}
 
 std::string BlendedSource::name() const {
   return parts_.size() == 1 ? parts_[0]->name()

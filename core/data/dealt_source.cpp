@@ -11,7 +11,7 @@ DealtSource::DealtSource(std::unique_ptr<Sequences> sequences, ValidationSets se
     : sequences_(std::move(sequences)),
       sets_(std::move(sets)),
       seed_(settings.run.seed),
-      batch_sequences_(settings.batch.sequences),
+      batch_(settings.batch),
       positions_(settings.data.sequence_length),
       vocabulary_(settings.model.vocab_size) {
   if (const auto n = sequences_->training_sequences(); n.has_value() && *n < 1) {
@@ -20,11 +20,12 @@ DealtSource::DealtSource(std::unique_ptr<Sequences> sequences, ValidationSets se
 }
 
 HostBatch DealtSource::train(std::int64_t step, std::int64_t first, std::int64_t count) const {
-  check_range("training", first, count, batch_sequences_);
+  check_range("training", first, count, sequences_of_step(batch_, step));
+  const std::int64_t begin = sequences_before(batch_, step) + first;
   HostBatch batch = padding_batch(first, count, positions_);
   const std::optional<std::int64_t> epoch = sequences_->training_sequences();
   for (std::int64_t row = 0; row < count; ++row) {
-    const std::int64_t number = number_in_epoch(seed_, step * batch_sequences_ + first + row, epoch);
+    const std::int64_t number = number_in_epoch(seed_, begin + row, epoch);
     put_sequence(batch, row, sequences_->training(number), vocabulary_, {sequences_->name(), "training", number});
   }
   return batch;

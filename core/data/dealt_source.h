@@ -12,7 +12,7 @@
 
 namespace orthant {
 
-// Sequence g of step s is number s * batch.sequences + g of the endless row of epochs; each epoch of a source that ends
+// Sequence g of step s is number sequences_before(s) + g of the endless row of epochs; each epoch of a source that ends
 // is in an order of its own, drawn from the seed. Beside them stand the validation sets.
 class DealtSource final : public BatchSource {
  public:
@@ -29,7 +29,7 @@ class DealtSource final : public BatchSource {
   std::unique_ptr<Sequences> sequences_;
   ValidationSets sets_;
   std::uint64_t seed_;
-  std::int64_t batch_sequences_;
+  BatchSettings batch_;
   std::int64_t positions_;
   std::int64_t vocabulary_;  // of the model
 };

@@ -17,7 +17,7 @@ namespace orthant {
 // "text", "tokens", "chat", "pairs" and "synthetic".
 void add_sources(Catalogue& catalogue);
 
-// The source that settings.data describes, dealt to steps of settings.batch.sequences sequences. Opening reads headers
+// The source that settings.data describes, dealt to steps as settings.batch says. Opening reads headers
 // and, where documents matter, finds them; no corpus is copied.
 // Errors: ConfigError for files that are missing, empty, damaged or too short for one sequence and for the held-out
 // part, and for a model vocabulary that is smaller than the source's.

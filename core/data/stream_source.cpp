@@ -63,7 +63,8 @@ StreamSource::StreamSource(Corpus corpus, const Settings& settings)
   }
 }
 
-// Window g of step s is drawn with key s and counter g.
+// Window g of step s is drawn with key s and counter g, where the batch does not grow. Where it does, the row of
+// windows is the same, and is cut elsewhere.
 Sequence StreamSource::training(std::int64_t i) const {
   const RandomKey key{seed_, Purpose::data_order, 0, static_cast<std::uint32_t>(i / batch_sequences_)};
   std::vector<std::int32_t> window(static_cast<std::size_t>(positions_) + 1);

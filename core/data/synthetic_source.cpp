@@ -120,7 +120,8 @@ Sequence SyntheticSource::generate(const RandomKey& key, std::int64_t number) co
   return {document_of(std::move(tokens), positions_)};
 }
 
-// Sequence g of step s is drawn with key s.
+// Sequence g of step s is drawn with key s, where the batch does not grow. Where it does, the row of sequences is the
+// same, and is cut elsewhere.
 Sequence SyntheticSource::training(std::int64_t i) const {
   return generate({seed_, Purpose::synthetic, train_site, static_cast<std::uint32_t>(i / batch_sequences_)},
                   i % batch_sequences_);

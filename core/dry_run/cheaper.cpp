@@ -147,7 +147,7 @@ class Trials {
   static std::int64_t micro_batch_of(const Config& config) {
     Session session(config);
     session.plan(0, nullptr, nullptr);
-    return batch_share(session.plan()).micro_batch;
+    return largest_share(session.plan()).micro_batch;
   }
 
   Saving saving(std::string text, const Need& need) const {

@@ -115,11 +115,14 @@ std::string axis_of(const Mesh& mesh, const RecordedGroup& group) {
 void check_size(const Config& config, const Plan& plan) {
   constexpr std::int64_t most_tokens = std::int64_t{1} << 25,
                          most_passes = std::int64_t{1} << 18;  // half a minute each
-  const BatchShare share = batch_share(plan);
+  const BatchShare share = largest_share(plan);
   const std::int64_t tokens = share.sequences * config.settings.data.sequence_length;
   const std::int64_t passes = std::int64_t{share.micro_batches} * blocks_of(config.settings);
   Diagnostics refused = config.diagnostics();
-  const std::string origin = config.tables.empty() ? "default" : config.origin("batch.sequences");
+  const std::string origin =
+      config.tables.empty()
+          ? "default"
+          : config.origin(config.settings.batch.grow_to.empty() ? "batch.sequences" : "batch.grow_to");
   if (tokens > most_tokens) {
     refused.add(origin,
                 fmt::format("this step is too large to be planned: {} sequences of {} tokens for each rank, at most {} "
@@ -309,7 +312,7 @@ RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Rout
   session.plan(rank, communicator.get(), &device);
   check_size(config, session.plan());
   const PlanningSource source(config.settings,
-                              config.settings.batch.sequences / batch_share(session.plan()).micro_batches);
+                              config.settings.batch.sequences / batch_shares(session.plan()).front().micro_batches);
   const std::unique_ptr<Teacher> teacher = make_teacher(config, rank, *communicator, device, *stream);
   if (teacher != nullptr) {
     device.set_routing(teacher->plan().settings().moe.experts, routing_of(teacher->plan(), routed));
@@ -326,9 +329,10 @@ RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Rout
   result.memory = memory_of(trainer.parameters(), session.plan(), teacher.get());
   // By the second step keepers have learned the order of the groups, and fetch ahead.
   CollectiveRecord of_step = result.step;
-  trainer.begin(step + 1);
+  const std::int64_t next = std::max(step + 1, first_largest_step(config.settings.batch));  // no step needs more
+  trainer.begin(next);
   if (trainer.reports_late()) {  // a run has two reports under way then
-    trainer.begin(step + 2);
+    trainer.begin(next + 1);
     trainer.finish();
   }
   trainer.finish();
@@ -340,7 +344,7 @@ RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Rout
   }
   std::swap(result.step, of_step);
   take_peaks(result.memory, device);
-  result.recomputed = recomputed_of(session.plan());
+  result.recomputed = recomputed_of(session.plan(), step);
   for (const RecordedGroup& group : result.step.groups) {
     result.axis.push_back(axis_of(session.mesh(), group));
   }

@@ -30,13 +30,14 @@ std::vector<double> costs_again(const Settings& s, Recompute recompute) {
 
 }  // namespace
 
-Recomputed recomputed_of(const Plan& plan) {
+Recomputed recomputed_of(const Plan& plan, std::int64_t step) {
   const Settings& s = plan.settings();
-  const int micro_batches = batch_share(plan).micro_batches;
+  const int micro_batches = batch_shares(plan).at(times_grown(s.batch, step)).micro_batches;
   const std::vector<Instr> program = plan.schedule().steps(plan.stage(), plan.stages(), micro_batches);
   const RecomputeRule rule(s.memory, program);
   const double ranks = static_cast<double>(plan.mesh().world_size()) / plan.stages();
-  const double tokens = static_cast<double>(s.batch.sequences * s.data.sequence_length) / micro_batches / ranks;
+  const double tokens =
+      static_cast<double>(sequences_of_step(s.batch, step) * s.data.sequence_length) / micro_batches / ranks;
   Recomputed again{.kept = rule.kept()};
   for (const Instr& instr : program) {
     if (instr.op != Op::forward) {

@@ -10,7 +10,7 @@ struct Recomputed {
   int kept = 0, pairs = 0;  // of the stage's pairs of chunk and micro-batch: those that keep everything, and all
 };
 
-// Of the stage of the plan's rank. REQUIRES: the plan is frozen.
-Recomputed recomputed_of(const Plan& plan);
+// Of the stage of the plan's rank, in a step, counted from 0. REQUIRES: the plan is frozen.
+Recomputed recomputed_of(const Plan& plan, std::int64_t step);
 
 }  // namespace orthant

@@ -47,8 +47,7 @@ Config for_generation(Config config, const std::vector<PluginRequest>& layout) {
   }
   // Rows of a pass are the layout's own business (DividedModel::row_multiple): the batch is one that always divides.
   const std::int64_t ranks = Session(config).world_size();
-  s.batch.sequences = ranks * ranks * ranks;
-  s.batch.micro_batch = ranks;
+  s.batch = {.sequences = ranks * ranks * ranks, .micro_batch = ranks, .grow_after = {}, .grow_to = {}};
   return config;
 }
 

@@ -3,6 +3,8 @@
 
 #include <orthant/plan.h>
 
+#include <vector>
+
 namespace orthant {
 
 struct BatchShare {
@@ -12,8 +14,13 @@ struct BatchShare {
   int micro_batches = 0;
 };
 
-// Errors: LayoutError where batch.sequences, positions or tokens do not divide among the ranks; SettingError where a
-// rank's sequences do not divide into micro-batches, or those into groups of tokens.
-BatchShare batch_share(const Plan& plan);
+// One for each of batch_sizes(settings.batch), which have micro-batches of one size: steps take that of
+// times_grown(settings.batch, step). Errors: LayoutError where batch.sequences, positions or tokens do not divide among
+// the ranks; SettingError where a rank's sequences do not divide into micro-batches, or those into groups of tokens,
+// and for a size of batch.grow_to.
+std::vector<BatchShare> batch_shares(const Plan& plan);
+
+// That of the largest batch: no step has more micro-batches. Errors: as above.
+BatchShare largest_share(const Plan& plan);
 
 }  // namespace orthant

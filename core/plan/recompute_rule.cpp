@@ -53,7 +53,7 @@ int most_in_flight(const Plan& plan) {
   int most = 0;
   for (int stage = 0; stage < plan.stages(); ++stage) {
     int now = 0;
-    for (const Instr& instr : plan.schedule().steps(stage, plan.stages(), batch_share(plan).micro_batches)) {
+    for (const Instr& instr : plan.schedule().steps(stage, plan.stages(), largest_share(plan).micro_batches)) {
       now += instr.op == Op::forward ? 1 : instr.op == Op::backward ? -1 : 0;
       most = std::max(most, now);
     }

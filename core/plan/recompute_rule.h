@@ -28,7 +28,8 @@ class RecomputeRule {
   std::set<std::pair<int, int>> kept_;
 };
 
-// The most pairs of chunk and micro-batch that are between their forward and their backward at once, on any stage.
+// The most pairs of chunk and micro-batch that are between their forward and their backward at once, on any stage, in
+// any step.
 // Where so many keep everything, all do. REQUIRES: the plan is frozen.
 int most_in_flight(const Plan& plan);
 

@@ -46,7 +46,8 @@ class Steps {
         segment_(LocalSegment::create(1)),
         communicator_(make_local_communicator(segment_, 0, config.settings.run.timeout_seconds)),
         source_(make_batch_source(config.settings)),
-        log_every_(config.settings.run.log_every) {
+        log_every_(config.settings.run.log_every),
+        step_(first_largest_step(config.settings.batch)) {  // where the batch grows, its last size is timed
     if (session_.world_size() != 1) {
       throw ConfigError(
           fmt::format("the layout has {} ranks, and bench step measures one: set the sizes in [plugins.*] to 1 "
@@ -87,7 +88,7 @@ class Steps {
   ProfilingStream* profiler_ = nullptr;  // stream_, where it profiles
   std::unique_ptr<Teacher> teacher_;     // null: none
   std::unique_ptr<Trainer> trainer_;
-  std::int64_t step_ = 0, tokens_ = 0;
+  std::int64_t step_, tokens_ = 0;
 };
 
 void serve(Steps& steps) {

@@ -87,8 +87,9 @@ StepCauses why_a_step_takes(const Config& config, int world_size, int warmup, in
                 const std::unique_ptr<Teacher> teacher = loaded_teacher(config, communicator, device, *stream);
                 Trainer trainer(session.plan(), *stream, *source, teacher.get());
                 double own_tokens = 0;
-                for (std::int64_t step = 0; step < warmup + steps; ++step) {
-                  if (step == warmup) {
+                const std::int64_t first = first_largest_step(settings.batch);  // of a batch that grows the last size
+                for (std::int64_t step = first; step < first + warmup + steps; ++step) {
+                  if (step == first + warmup) {
                     world.barrier(*stream);
                     stream->synchronize();
                     trace.record(true);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/base/output.h"
+#include "core/config/batch_text.h"
 #include "core/config/config.h"
 #include "core/config/print.h"
 #include "core/config/validate.h"
@@ -44,6 +45,10 @@ std::string summary(const Config& config, std::optional<int> ranks) {
                                                    s.moe.every == 1 ? "block" : fmt::format("{}. block", s.moe.every)) +
                                            (s.moe.first_dense == 0 ? "" : fmt::format(" after {}", s.moe.first_dense)));
   text += fmt::format("  batch   {} sequences of {} tokens a step\n", s.batch.sequences, s.data.sequence_length);
+  if (!s.batch.grow_to.empty()) {
+    text += fmt::format("  grows   {}; {} tokens in the {} steps\n", batch_text(s.batch),
+                        sequences_before(s.batch, s.run.steps) * s.data.sequence_length, s.run.steps);
+  }
   text += fmt::format("  ranks   {}\n", ranks ? std::to_string(*ranks) : "not known without every plugin");
   for (const PluginRequest& plugin : config.plugins) {
     text += fmt::format("  plugin  {}{}", plugin.name, plugin.checked ? "" : ", not checked");

@@ -144,6 +144,11 @@ void peer_data(const ConfigArguments& arguments, const PeerDataOptions& options)
         "a configuration with another source");
   }
   check_output(options.output);
+  if (!config.settings.batch.grow_to.empty()) {
+    throw SettingError("batch.grow_to",
+                       "[batch] grow_to: peer data are batches of one size; give --set 'batch.grow_after=[]' --set "
+                       "'batch.grow_to=[]', and batch.sequences as it shall be");
+  }
   const std::int64_t steps = options.steps > 0 ? options.steps : config.settings.run.steps;
   const Disk disk;
   disk.create_folder(options.output);

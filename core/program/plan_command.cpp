@@ -19,7 +19,7 @@ namespace {
 
 struct PlanOptions {
   int rank = 0;
-  std::int64_t step = 1;
+  std::int64_t step = 0;  // 0: the first of the largest batch
   bool json = false;
   bool schedule = false;
   std::string svg;      // empty: none
@@ -61,16 +61,17 @@ void run(const ConfigArguments& arguments, const PlanOptions& options) {
   }
   PlanOutput plan;
   plan.file = arguments.file;
-  plan.step = options.step;
+  plan.step = options.step > 0 ? options.step : first_largest_step(config.settings.batch) + 1;
   plan.memory = config.settings.memory;
+  plan.batch = config.settings.batch;
   plan.mesh = plan_mesh(config);
-  plan.rank = plan_rank(config, options.rank, options.step - 1);
+  plan.rank = plan_rank(config, options.rank, plan.step - 1);
   const double recorded =
       options.routing.empty() ? 0 : recorded_share(options.routing, config.settings.moe.experts, expert_ranks(config));
-  plan.classes = plan_classes(config, options.step - 1, recorded);
+  plan.classes = plan_classes(config, plan.step - 1, recorded);
   plan.trained = trained_text(config.settings);
   plan.rates = rates_text(config.settings);
-  plan.peak_of_all = plan.trained.empty() ? 0 : peak_of_all(config, options.step - 1);
+  plan.peak_of_all = plan.trained.empty() ? 0 : peak_of_all(config, plan.step - 1);
   write_output(options.json ? plan_json(plan) : plan_text(plan));
 }
 
@@ -85,7 +86,8 @@ void add_plan_command(CLI::App& app, int& exit_code) {
       ->type_name("R");
   command
       ->add_option("--step", options->step,
-                   "The step whose collectives are listed, from 1: a plugin may do something every so many steps")
+                   "The step whose collectives are listed, from 1: a plugin may do something every so many steps. "
+                   "Without it the first one, where the batch grows the first with the largest batch")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
       ->type_name("N");
   command

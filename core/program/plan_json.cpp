@@ -117,6 +117,7 @@ std::string plan_json(const PlanOutput& plan) {
   }
   json["rank"] = plan.rank.rank;
   json["step"] = plan.step;
+  json["step_sequences"] = sequences_of_step(plan.batch, plan.step - 1);
   json["parameters"] = params_json(plan.rank);
   json["collectives"] = collectives_json(plan.rank);
   json["assumed"] = Json::array({"routing is balanced where no other is named", "no token is padding"});

@@ -20,6 +20,7 @@ struct PlanOutput {
   std::vector<std::string> trained;
   std::int64_t peak_of_all = 0;
   std::vector<std::string> rates;  // rates_text
+  BatchSettings batch;
 };
 
 std::string plan_text(const PlanOutput& plan);

@@ -5,6 +5,7 @@
 
 #include "core/base/bytes_text.h"
 #include "core/base/flops_text.h"
+#include "core/config/batch_text.h"
 #include "core/program/plan_output.h"
 
 namespace orthant {
@@ -257,12 +258,22 @@ std::string collectives_text(const RankPlan& rank) {
   return text;
 }
 
+std::string growth_text(const PlanOutput& plan) {
+  if (plan.batch.grow_to.empty()) {
+    return "";
+  }
+  return fmt::format(
+      "\nthe batch grows: {}\nmemory is that of the largest, what is sent and computed again that of step {}, "
+      "of {} sequences\n",
+      batch_text(plan.batch), plan.step, sequences_of_step(plan.batch, plan.step - 1));
+}
+
 }  // namespace
 
 std::string plan_text(const PlanOutput& plan) {
   const int world = plan.mesh.world_size;
   std::string text = fmt::format("{}: {} rank{}\n\n", plan.file, world, world == 1 ? "" : "s");
-  text += mesh_text(plan.mesh) + stages_text(plan.mesh);
+  text += mesh_text(plan.mesh) + stages_text(plan.mesh) + growth_text(plan);
   text += fmt::format("\nrank {} holds\n", plan.rank.rank) + params_text(plan.rank);
   text += "\nbytes of each rank\n" + classes_text(plan.classes);
   text += "\nwhat the peak is made of\n" + kinds_text(plan.classes) + elsewhere_text(plan.classes);

@@ -72,19 +72,22 @@ std::vector<bool> recomputed(const Plan& plan, const MemorySettings& memory, int
   return twice;
 }
 
-// The micro-batches of a rank, where so many share the batch.
-int micro_batches_of(const BatchSettings& batch, int ranks) {
-  const std::int64_t sequences = batch.sequences, micro = batch.micro_batch;
-  if (sequences % ranks != 0 || (micro > 0 && sequences / ranks % micro != 0)) {
+// The micro-batches of a rank in a step, counted from 1, where so many share the batch.
+int micro_batches_of(const BatchSettings& batch, int ranks, std::int64_t step) {
+  const std::int64_t sequences = sequences_of_step(batch, step - 1);
+  const std::int64_t micro =
+      batch.micro_batch > 0 ? batch.micro_batch : std::max<std::int64_t>(batch.sequences / ranks, 1);
+  if (batch.sequences % ranks != 0 || sequences % (ranks * micro) != 0) {
     throw ConfigError(fmt::format("{} sequences{} do not divide among {} ranks", sequences,
-                                  micro > 0 ? fmt::format(" in micro-batches of {}", micro) : "", ranks));
+                                  batch.micro_batch > 0 ? fmt::format(" in micro-batches of {}", micro) : "", ranks));
   }
-  return static_cast<int>(micro > 0 ? sequences / ranks / micro : 1);
+  return static_cast<int>(sequences / ranks / micro);
 }
 
-// How the configuration lays out its batch and its experts, with the ranks of the row where it names some. Nothing
-// where it names none and other axes have a part in the layout.
-std::optional<ExpertLayout> layout_of(const Config& config, const RouteOptions& options, const Question& q) {
+// How the configuration lays out the batch of the step and its experts, with the ranks of the row where it names some.
+// Nothing where it names none and other axes have a part in the layout.
+std::optional<ExpertLayout> layout_of(const Config& config, const RouteOptions& options, const Question& q,
+                                      std::int64_t step) {
   const Settings& settings = config.settings;
   Session session(config);
   session.plan(0, nullptr, nullptr);
@@ -101,7 +104,7 @@ std::optional<ExpertLayout> layout_of(const Config& config, const RouteOptions& 
     }
     layout.expert_ranks = static_cast<int>(plan.mesh().members(plan.axes_of(Dim::expert, Region::experts), 0).size());
   }
-  layout.recomputed = recomputed(plan, settings.memory, micro_batches_of(settings.batch, layout.ranks));
+  layout.recomputed = recomputed(plan, settings.memory, micro_batches_of(settings.batch, layout.ranks, step));
   layout.width = settings.model.d_model;
   layout.element_bytes = settings.run.dtype == ComputeType::fp32 ? 4 : 2;
   layout.node_ranks = options.node_ranks;
@@ -145,7 +148,7 @@ RecordedRun::RecordedRun(const RouteOptions& options) : options_(options), base_
   }
   step_ = options.step > 0 ? options.step : steps.front();
   recording_ = read_recording(options.run, step_, base_.settings);
-  layout_ = layout_of(base_, options, as_it_was());
+  layout_ = layout_of(base_, options, as_it_was(), step_);
   measured_ = median_step_seconds(steps);
 }
 
@@ -169,7 +172,7 @@ void RecordedRun::fill(Answer& answer) {
     answer.dropped_by_chance += layer.dropped_by_chance;
     answer.expert_load = std::max(answer.expert_load, over_mean(layer.load));
   }
-  const std::optional<ExpertLayout> layout = layout_of(config, options_, answer.question);
+  const std::optional<ExpertLayout> layout = layout_of(config, options_, answer.question, step_);
   if (!layout.has_value()) {
     return;
   }
@@ -230,11 +233,13 @@ double RecordedRun::predict(const Answer& answer, const std::vector<Travel>& tra
   return predicted_seconds(*measured_, own_.at(tried), work);
 }
 
-// Of the logged steps that were not recorded, but the first.
+// Of the logged steps that were not recorded, but the first, with as large a batch as the one that is replayed.
 std::optional<double> RecordedRun::median_step_seconds(const std::vector<std::int64_t>& recorded) const {
   std::vector<double> seconds;
   for (const report::StepSeconds& one : report::step_seconds_in(options_.run)) {
-    if (one.step > 1 && std::find(recorded.begin(), recorded.end(), one.step) == recorded.end()) {
+    const BatchSettings& batch = base_.settings.batch;
+    const bool alike = times_grown(batch, one.step - 1) == times_grown(batch, step_ - 1);
+    if (one.step > 1 && alike && std::find(recorded.begin(), recorded.end(), one.step) == recorded.end()) {
       seconds.push_back(one.seconds);
     }
   }

@@ -41,7 +41,7 @@ Programs planned_programs(const Config& config) {
   session.plan(0, nullptr, nullptr);
   const Plan& plan = session.plan();
   const int chunks = static_cast<int>(plan.cut().size() - 1) / plan.stages();
-  return programs_of(plan.schedule(), plan.stages(), chunks, batch_share(plan).micro_batches);
+  return programs_of(plan.schedule(), plan.stages(), chunks, largest_share(plan).micro_batches);
 }
 
 std::string schedule_text(const Programs& programs) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/output.h"
+#include "core/config/batch_text.h"
 #include "core/program/commands.h"
 #include "core/run/verify.h"
 #include "core/session/session.h"
@@ -64,6 +65,9 @@ int run(const ConfigArguments& arguments, const VerifyOptions& options) {
     const int ranks = Session(reference).world_size();
     put("{} ranks against {}{}, {} steps, {}\n", world_size, ranks == 1 ? "one" : std::to_string(ranks), with,
         options.steps, config.settings.run.dtype == ComputeType::fp32 ? "fp32" : "bf16");
+    if (const BatchSettings batch = growth_within(config.settings.batch, options.steps); !batch.grow_to.empty()) {
+      put("the batch grows within them: {}\n", batch_text(batch));
+    }
   }
   const VerifyReport report = verify(config, options.steps, options.keep);
   const std::string advice = advice_on(report, config, options.keep);

@@ -109,13 +109,18 @@ class Sentences {
     return text;
   }
 
+  std::string growth() const {
+    const std::string to = setting(settings_, "batch.grow_to"), after = setting(settings_, "batch.grow_after");
+    return to.size() <= std::string("[]").size() ? "" : fmt::format(" at first, {} after {} steps", to, after);
+  }
+
   std::string data() const {
     std::string text = "It is trained on ";
     text += get("data.source") == "synthetic"
                 ? "synthetic tokens"
                 : fmt::format("{} ({})", get("data.source"), file_names(get("data.path")));
-    text += fmt::format(" in sequences of {} tokens, {} sequences a step, for {} steps.", get("data.sequence_length"),
-                        get("batch.sequences"), get("run.steps"));
+    text += fmt::format(" in sequences of {} tokens, {} sequences a step{}, for {} steps.", get("data.sequence_length"),
+                        get("batch.sequences"), growth(), get("run.steps"));
     const std::string sets = setting(settings_, "data.validation_path");
     const bool by_name = sets.size() > std::string("[]").size();
     const bool held_out = !by_name || !zero("data.validation_fraction");

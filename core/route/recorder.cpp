@@ -99,7 +99,8 @@ void RoutingRecorder::write(const std::filesystem::path& run, std::int64_t step,
     }
   }
   if (world.rank() == 0) {
-    const std::int64_t all = plan_.settings().batch.sequences * plan_.settings().data.sequence_length;
+    const Settings& settings = plan_.settings();
+    const std::int64_t all = sequences_of_step(settings.batch, step - 1) * settings.data.sequence_length;
     finish_recording(folder, step, parts, all, kept_);
   }
 }

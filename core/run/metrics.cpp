@@ -75,6 +75,7 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
   json["grad_norm"] = r.grad_norm;
   json["lr"] = r.lr;
   json["tokens"] = line.tokens;
+  json["batch_sequences"] = line.sequences;
   json["tokens_per_second"] = line.step_seconds > 0 ? static_cast<double>(r.tokens) / line.step_seconds : 0.0;
   json["step_seconds"] = line.step_seconds;
   if (line.save_seconds.has_value()) {
@@ -196,8 +197,10 @@ std::string Progress::text(const MetricsLine& line, double elapsed_seconds) cons
   const StepReport& r = *line.report;
   const std::int64_t done = r.step + 1;
   const double rate = line.step_seconds > 0 ? static_cast<double>(r.tokens) / line.step_seconds : 0;
-  const double left = elapsed_seconds / static_cast<double>(std::max<std::int64_t>(done - first_step_, 1)) *
-                      static_cast<double>(steps_ - done);
+  const std::int64_t before = sequences_before(batch_, done);  // steps take as long as they have sequences
+  const std::int64_t made = before - sequences_before(batch_, first_step_);
+  const double left = elapsed_seconds / static_cast<double>(std::max<std::int64_t>(made, 1)) *
+                      static_cast<double>(sequences_before(batch_, steps_) - before);
   std::string text = fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  ETA {}", done, steps_, r.loss,
                                  rate >= 10000 ? fmt::format("{:.1f}k", rate / 1000) : fmt::format("{:.0f}", rate),
                                  human_duration(left));

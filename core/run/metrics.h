@@ -16,7 +16,8 @@ namespace orthant {
 // One logged step. `report.step` counts from 0; what is written counts the steps done.
 struct MetricsLine {
   const StepReport* report = nullptr;
-  std::int64_t tokens = 0;  // since the run began
+  std::int64_t tokens = 0;     // since the run began
+  std::int64_t sequences = 0;  // of the step, all ranks together
   double step_seconds = 0;
   BytesByKind peak;  // of tensors, of the rank that has held most, when it did
   std::optional<Validation> validation;
@@ -49,8 +50,8 @@ class MetricsFile {
 // One line that overwrites itself on a terminal `columns` wide; a plain line per logged step otherwise (columns 0).
 class Progress {
  public:
-  Progress(std::int64_t steps, std::int64_t first_step, int columns)
-      : steps_(steps), first_step_(first_step), columns_(columns) {}
+  Progress(const Settings& settings, std::int64_t first_step, int columns)
+      : steps_(settings.run.steps), first_step_(first_step), batch_(settings.batch), columns_(columns) {}
   void show(const MetricsLine& line, double elapsed_seconds);
   // Ends the overwritten line, so that other text can follow.
   void finish();
@@ -60,6 +61,7 @@ class Progress {
 
  private:
   std::int64_t steps_, first_step_;
+  BatchSettings batch_;
   int columns_;
   bool open_ = false;
 };

@@ -4,16 +4,14 @@
 
 namespace orthant {
 
-RunLog::RunLog(const std::filesystem::path& run, const RunSettings& settings, std::int64_t step, std::string run_id,
+RunLog::RunLog(const std::filesystem::path& run, const Settings& settings, std::int64_t step, std::string run_id,
                int columns)
-    : run_id_(std::move(run_id)),
-      metrics_(run / "metrics.jsonl", step, run_id_),
-      progress_(settings.steps, step, columns) {
-  if (settings.tensorboard) {
+    : run_id_(std::move(run_id)), metrics_(run / "metrics.jsonl", step, run_id_), progress_(settings, step, columns) {
+  if (settings.run.tensorboard) {
     tensorboard_.emplace(run / "tensorboard", step);
   }
-  if (!settings.prometheus.empty()) {
-    prometheus_.emplace(settings.prometheus, settings.name);
+  if (!settings.run.prometheus.empty()) {
+    prometheus_.emplace(settings.run.prometheus, settings.run.name);
   }
   if (const auto lines = metrics_.superseded(); lines > 0) {
     put("{} line{} of metrics.jsonl beyond step {} {} kept in metrics.superseded.jsonl\n", lines, lines == 1 ? "" : "s",

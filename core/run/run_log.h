@@ -16,7 +16,7 @@ class RunLog {
  public:
   // step: steps done when this start began. columns: of the terminal; 0: it is none. Says how many lines of an earlier
   // start moved aside. Errors: those of MetricsFile.
-  RunLog(const std::filesystem::path& run, const RunSettings& settings, std::int64_t step, std::string run_id,
+  RunLog(const std::filesystem::path& run, const Settings& settings, std::int64_t step, std::string run_id,
          int columns);
   // Alarms of `line` that begin with it are said. seconds: since this start began.
   void write(const MetricsLine& line, const std::vector<std::string>& begun, double seconds);

@@ -99,7 +99,7 @@ void RunStart::begin(std::optional<RunLog>& log) {
   if (tokenizer != nullptr) {
     keep_tokenizer(*tokenizer, options.run_directory);
   }
-  log.emplace(options.run_directory, parts_.settings().run, step_, claim_->ids().run, options.columns);
+  log.emplace(options.run_directory, parts_.settings(), step_, claim_->ids().run, options.columns);
   sync_run_folder(options.run_directory);
 }
 

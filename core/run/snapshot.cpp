@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 
 #include "core/data/source.h"
 #include "core/layers/owned_pieces.h"
@@ -280,7 +281,13 @@ Config one_rank(Config config, const std::vector<std::string>& keep) {
     }
   }
   config.plugins = std::move(kept);
-  config.settings.batch.micro_batch = 0;
+  BatchSettings& batch = config.settings.batch;
+  batch.micro_batch = 0;
+  if (!batch.grow_to.empty()) {  // as much at once as all sizes have in common
+    const std::vector<std::int64_t> sizes = batch_sizes(batch);
+    batch.micro_batch =
+        std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}, &std::gcd<std::int64_t, std::int64_t>);
+  }
   return config;
 }
 

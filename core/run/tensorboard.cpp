@@ -62,6 +62,7 @@ const std::map<std::string, std::string, std::less<>>& tags() {
       {"grad_norm", "optimizer/grad_norm"},
       {"lr", "optimizer/learning_rate"},
       {"tokens", "progress/tokens"},
+      {"batch_sequences", "progress/batch_sequences"},
       {"tokens_per_second", "speed/tokens_per_second"},
       {"step_seconds", "speed/step_seconds"},
       {"save_seconds", "speed/save_seconds"},

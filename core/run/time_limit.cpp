@@ -22,8 +22,9 @@ double seconds_of_process() {
 
 TimeLimit::TimeLimit(double seconds, std::function<double()> now) : limit_(seconds), now_(std::move(now)) {}
 
-void TimeLimit::after_step() {
+void TimeLimit::after_step(std::int64_t sequences) {
   const double now = now_();
+  most_sequences_ = std::max(most_sequences_, sequences);
   longest_step_ = std::max(longest_step_, now - last_);
   last_ = now;
 }
@@ -56,15 +57,20 @@ double TimeLimit::seconds_of_saves() const {
   return (longest - taken) + longest;
 }
 
-bool TimeLimit::is_up(std::int64_t steps, bool save_due) const {
-  const double saves = seconds_of_saves() + (save_due ? longest_save_ : 0);
-  return limit_ > 0 && now_() + static_cast<double>(steps) * longest_step_ + saves > limit_;
+double TimeLimit::seconds_of_step(std::int64_t sequences) const {
+  const bool larger = most_sequences_ > 0 && sequences > most_sequences_;
+  return longest_step_ * (larger ? static_cast<double>(sequences) / static_cast<double>(most_sequences_) : 1);
 }
 
-std::string TimeLimit::text() const {
+bool TimeLimit::is_up(std::int64_t steps, std::int64_t sequences, bool save_due) const {
+  const double saves = seconds_of_saves() + (save_due ? longest_save_ : 0);
+  return limit_ > 0 && now_() + static_cast<double>(steps) * seconds_of_step(sequences) + saves > limit_;
+}
+
+std::string TimeLimit::text(std::int64_t sequences) const {
   return fmt::format(
       "run.time_limit = {:g} s: {:.1f} s have passed, and another step ({:.1f} s) and a save ({:.1f} s) may not fit\n",
-      limit_, now_(), longest_step_, seconds_of_saves());
+      limit_, now_(), seconds_of_step(sequences), seconds_of_saves());
 }
 
 }  // namespace orthant

@@ -12,6 +12,7 @@
 #include "core/base/output.h"
 #include "core/base/stop_signals.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/config/batch_text.h"
 #include "core/config/validate.h"
 #include "core/data/source.h"
 #include "core/route/recorder.h"
@@ -89,6 +90,9 @@ class TrainingRun {
       start_.begin(log_);
       put("{} parameters on rank 0, {} ranks, steps {} to {}\n", trainer_.parameters().elements(), world_.size(),
           step_ + 1, settings_.run.steps);
+      if (!settings_.batch.grow_to.empty()) {
+        put("{}\n", batch_text(settings_.batch));
+      }
       for (const auto& text : {trained_text(settings_), rates_text(settings_)}) {
         for (const std::string& line : text) {
           put("{}\n", line);
@@ -107,7 +111,7 @@ class TrainingRun {
     while (step_ < settings_.run.steps) {
       communicator_.report_step(step_);  // the one that is not finished, whatever has begun behind it
       const auto [report, step_seconds, peak] = steps_.next(step_);
-      limit_.after_step();
+      limit_.after_step(sequences_of_step(settings_.batch, step_));
       if (report.passed_over && first()) {
         log_->finish();
         say("orthant: warning: step {} is passed over: loss {}, gradient norm {} ({} in a row; run.skip_not_finite = "
@@ -131,6 +135,7 @@ class TrainingRun {
         const StepReport all = trainer_.over_workers(report);
         const MetricsLine line{&all,
                                all_tokens(),
+                               sequences_of_step(settings_.batch, step_ - 1),
                                step_seconds,
                                peak.has_value() ? *peak : largest_peak(*device_, world_, *stream_),
                                validation,
@@ -245,8 +250,9 @@ class TrainingRun {
   // Whoever asks for a signal takes it. Of the time rank 0 decides: `steps` more, and a save before them where one is
   // due, would pass before a stop could follow.
   bool stop_wanted(std::int64_t steps, bool save_due) {
-    if (first() && out_of_time_.empty() && limit_.is_up(steps, save_due)) {
-      out_of_time_ = limit_.text();
+    const std::int64_t sequences = sequences_of_step(settings_.batch, step_ + steps - 1);
+    if (first() && out_of_time_.empty() && limit_.is_up(steps, sequences, save_due)) {
+      out_of_time_ = limit_.text(sequences);
     }
     stop_wanted_ = stop_wanted_ || stop_requested();
     return stop_wanted_ || !out_of_time_.empty();

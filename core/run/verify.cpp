@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/arch/parameter_table.h"
 #include "core/session/session.h"
@@ -265,6 +266,14 @@ Config with_calm_optimizer(Config config, const std::vector<std::string>& keep) 
 
 }  // namespace
 
+BatchSettings growth_within(BatchSettings batch, int steps) {
+  const std::size_t sizes = std::min(batch.grow_to.size(), static_cast<std::size_t>(steps - 1));
+  batch.grow_to.erase(batch.grow_to.begin(), batch.grow_to.end() - static_cast<std::ptrdiff_t>(sizes));
+  batch.grow_after.resize(sizes);
+  std::iota(batch.grow_after.begin(), batch.grow_after.end(), 1);
+  return batch;
+}
+
 VerifyReport verify(const Config& written, int steps, const std::vector<std::string>& keep) {
   for (const std::string& name : keep) {
     if (std::none_of(written.plugins.begin(), written.plugins.end(),
@@ -272,7 +281,9 @@ VerifyReport verify(const Config& written, int steps, const std::vector<std::str
       throw ConfigError(fmt::format("--keep {}: the configuration has no [plugins.{}]", name, name));
     }
   }
-  const Config config = with_calm_optimizer(written, keep);
+  Config growing = written;
+  growing.settings.batch = growth_within(written.settings.batch, steps);
+  const Config config = with_calm_optimizer(growing, keep);
   const Snapshot reference = take_snapshot(one_rank(config, keep), steps);
   VerifyReport report = judge(attempt(config, steps), reference, config.settings);
   if (!report.ok()) {

@@ -60,12 +60,17 @@ struct VerifyReport {
   bool ok() const { return first_difference.empty(); }
 };
 
+// A batch that grows within `steps` steps, at each one, to the last of its sizes: what verify takes in their place.
+// REQUIRES: steps >= 1.
+BatchSettings growth_within(BatchSettings batch, int steps);
+
 // The difference of two snapshots of one experiment.
 VerifyReport compare(const Snapshot& layout, const Snapshot& reference, const Settings& settings);
 
 // Both, and on a difference a search for the fewest plugins that show it. optimizer.eps is raised where it would turn
-// the rounding of gradients that are almost zero into differences of weights. A layout whose training stops is
-// different. `keep`: plugins that the reference has too. Errors: ConfigError for one that the configuration has not.
+// the rounding of gradients that are almost zero into differences of weights. A batch that grows does so by
+// growth_within. A layout whose training stops is different. `keep`: plugins that the reference has too. Errors:
+// ConfigError for one that the configuration has not.
 VerifyReport verify(const Config& config, int steps, const std::vector<std::string>& keep = {});
 
 // What to try where the report may be of no fault: in bf16, layouts that add up parts of a sum round each part, and

@@ -63,6 +63,14 @@ std::string origin_of(const Config& config, const std::string& setting) {
   }
 }
 
+// Of the element of a list, where one is refused.
+std::string origin_of(const Config& config, const SettingError& refused) {
+  const auto list = config.element_origins.find(refused.setting());
+  const bool known =
+      refused.element().has_value() && list != config.element_origins.end() && *refused.element() < list->second.size();
+  return known ? list->second[*refused.element()] : origin_of(config, refused.setting());
+}
+
 std::string nearest_of(const Config& config, const std::string& setting) {
   try {
     return config.nearest_origin(setting);
@@ -105,7 +113,7 @@ void collect(const Config& config, const std::string& origin, Diagnostics& to, P
   } catch (const LayoutError& refused) {
     to.add(place_of(config, refused, origin), refused.what(), advice_for(config, refused));
   } catch (const SettingError& refused) {
-    const std::string written = origin_of(config, refused.setting()), text = refused.what();
+    const std::string written = origin_of(config, refused), text = refused.what();
     const std::size_t end = std::min(text.find('\n'), text.size());  // the rest is advice
     to.add(is_written(written)  ? written
            : is_written(origin) ? origin
@@ -230,8 +238,8 @@ int check_layout(const Config& config) {
   Session session(config);
   Diagnostics refused = config.diagnostics();
   session.plan(0, nullptr, nullptr, refused);
-  int micro_batches = 0;
-  collect(config, "default", refused, [&] { micro_batches = batch_share(session.plan()).micro_batches; });
+  std::vector<BatchShare> shares;
+  collect(config, "default", refused, [&] { shares = batch_shares(session.plan()); });
   collect(config, "default", refused, [&] { check_routed_rows(session.plan()); });
   if (!session.plan().cut().empty()) {
     check_slices(config, session.plan(), refused);
@@ -254,7 +262,9 @@ int check_layout(const Config& config) {
   }
   const Plan& plan = session.plan();
   const int chunks = static_cast<int>(plan.cut().size() - 1) / plan.stages();
-  check_programs(programs_of(plan.schedule(), plan.stages(), chunks, micro_batches));
+  for (const BatchShare& share : shares) {
+    check_programs(programs_of(plan.schedule(), plan.stages(), chunks, share.micro_batches));
+  }
   return session.world_size();
 }
 

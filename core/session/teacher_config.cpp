@@ -32,12 +32,13 @@ Config teacher_config(const Config& student) {
                                                   "the folder of a run, or of a checkpoint in one{}",
                                                   named.key, file.string(), hint_of_published(named.folder)));
   }
-  Config teacher = load_config(file.string(),
-                               {"data.source=\"synthetic\"", "data.tokenizer=\"bytes\"", "run.graphs=false",
-                                fmt::format("data.sequence_length={}", ours.data.sequence_length),
-                                fmt::format("batch.sequences={}", ours.batch.sequences),
-                                fmt::format("batch.micro_batch={}", ours.batch.micro_batch)},
-                               keys_of_plugin, kinds_of_plugin);
+  Config teacher = load_config(
+      file.string(),
+      {"data.source=\"synthetic\"", "data.tokenizer=\"bytes\"", "run.graphs=false",
+       fmt::format("data.sequence_length={}", ours.data.sequence_length),
+       fmt::format("batch.sequences={}", ours.batch.sequences),
+       fmt::format("batch.micro_batch={}", ours.batch.micro_batch), "batch.grow_after=[]", "batch.grow_to=[]"},
+      keys_of_plugin, kinds_of_plugin);
   Settings& theirs = teacher.settings;
   leave_out_mtp(theirs);
   if (theirs.model.vocab_size != ours.model.vocab_size) {

@@ -250,6 +250,12 @@ class PointMaker {
           "validate_every = N in [run] of the study's configuration, or set run.validate_every=N in [study]; the last "
           "step validates whatever N is");
     }
+    if (!s.batch.grow_to.empty()) {
+      throw ConfigError(
+          "batch.grow_to: the points of a study are timed by steps of one size. Leave batch.grow_after and "
+          "batch.grow_to "
+          "out of the study's configuration, and write batch.sequences");
+    }
     point.warnings = warnings(s);
     point.set.insert(point.set.end(), overrides_.begin(), overrides_.end());
     std::tie(point.total_parameters, point.active_parameters) = count_parameters(s);

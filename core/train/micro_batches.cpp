@@ -124,7 +124,7 @@ std::int64_t micro_batch_tokens(const Plan& plan) {
   for (const Range& run : plan.positions(Region::embedding, plan.mesh().rank())) {
     positions += run.count;
   }
-  return batch_share(plan).micro_batch * positions;
+  return largest_share(plan).micro_batch * positions;
 }
 
 TokenCounts held_tokens(const HostBatch& whole, const Plan& plan) {

@@ -35,7 +35,7 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher*
       stream_(stream),
       source_(source),
       teacher_(teacher),
-      share_(batch_share(plan)),
+      shares_(batch_shares(plan)),
       ranks_(plan.mesh().worker_group("gradient norm")),
       world_(plan.mesh().workers() == 1 ? ranks_ : plan.mesh().world_group("all ranks")),
       tokens_(plan.mesh().group_of("tokens", token_ranks(plan))),
@@ -80,11 +80,16 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher*
 
 Trainer::~Trainer() = default;
 
+const BatchShare& Trainer::share_of(std::int64_t step) const {
+  return shares_.at(times_grown(plan_.settings().batch, step));
+}
+
 Trainer::Load Trainer::read(std::int64_t step) const {
   const Phase phase(stream_, "batch");
   Load load;
-  for (int m = 0; m < share_.micro_batches; ++m) {
-    load.micro_batches.push_back(source_.train(step, share_.first + m * share_.micro_batch, share_.micro_batch));
+  const BatchShare& share = share_of(step);
+  for (int m = 0; m < share.micro_batches; ++m) {
+    load.micro_batches.push_back(source_.train(step, share.first + m * share.micro_batch, share.micro_batch));
     const TokenCounts held = held_tokens(load.micro_batches.back(), plan_);
     load.counted += held.counted;
     load.valid += held.valid;
@@ -185,7 +190,8 @@ void Trainer::run(const Load& load, std::span<const DeviceBatch> batches, std::i
     }
     return batches.empty() ? upload(load.micro_batches[number], plan_, stream_) : batches[number];
   };
-  const std::vector<Instr> program = plan_.schedule().steps(plan_.stage(), plan_.stages(), share_.micro_batches);
+  const std::vector<Instr> program =
+      plan_.schedule().steps(plan_.stage(), plan_.stages(), share_of(step).micro_batches);
   const RecomputeRule rule(plan_.settings().memory, program);
   const auto context_of = [&](const DeviceBatch& batch, int chunk, int m) {
     StepContext ctx = context(load, batch, step, m);
@@ -319,9 +325,12 @@ void Trainer::begin(std::int64_t step, bool measure) {
           step + 1, behind ? begun_.front().step + 1 : 0);
   Load loaded = load(step);
   routing_.begin(sums_, measure, stream_);
+  // The first step of another size brings what is not there while a device records: memory, modules of kernels.
+  const int micro_batches = share_of(step).micro_batches, before = std::exchange(micro_batches_, micro_batches);
+  const bool first_of_size = before != 0 && before != micro_batches;
   // A step that somebody looks on at is read by the host in between.
-  if (plan_.settings().run.graphs && sums_.tap == nullptr && world_.size() == 1 && plan_.keepers().empty() &&
-      plan_.exchange() == nullptr && !plan_.has_stashes_of_plugins()) {
+  if (plan_.settings().run.graphs && !first_of_size && sums_.tap == nullptr && world_.size() == 1 &&
+      plan_.keepers().empty() && plan_.exchange() == nullptr && !plan_.has_stashes_of_plugins()) {
     const std::vector<DeviceBatch> batches = upload_all(loaded);
     stream_.together([&] {
       enqueue(loaded, batches, step, true);

@@ -112,6 +112,7 @@ class Trainer {
   };
   void sum_over_ranks();           // sum_storage_, once a step
   std::vector<double> all_sums();  // sum_storage_ of all ranks; waits for the device
+  const BatchShare& share_of(std::int64_t step) const;
   Load read(std::int64_t step) const;
   Load load(std::int64_t step);
   std::vector<DeviceBatch> upload_all(const Load& load);
@@ -149,7 +150,8 @@ class Trainer {
   Stream& stream_;
   const BatchSource& source_;
   Teacher* teacher_;
-  BatchShare share_;
+  const std::vector<BatchShare> shares_;  // by the size of the batch
+  int micro_batches_ = 0;                 // of the step that began last; 0: none has
   Group& ranks_;  // that train one model, for norms and sums: all of them unless workers are independent
   Group& world_;
   Group& tokens_;  // of these, the ranks that split tokens

@@ -191,7 +191,7 @@ void Trainer::explain_not_finite(const Load& load, const StepReport& report) {
   FiniteRouting routing(plan_);
   RoutingTap* const looking = std::exchange(sums_.tap, &routing);
   TeacherLogits* const teacher = std::exchange(sums_.teacher, nullptr);  // the model's own numbers are looked at
-  executor_.run(forward_passes(share_.micro_batches), search);
+  executor_.run(forward_passes(share_of(report.step).micro_batches), search);
   sums_.tap = looking;
   sums_.teacher = teacher;
   refuse_step(report, {search.first_layer(), routing.first_layer()}, norm_, plan_.settings(), ranks_, stream_);

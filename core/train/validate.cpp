@@ -110,12 +110,12 @@ Validation Trainer::validate(ValidationRouting* routing) {
 // Every rank makes the same number of forward passes, the last ones filled up with padding, so that a layer's exchange
 // finds all its peers.
 std::int64_t Trainer::passes_over(const HeldOut& set) const {
-  const std::int64_t at_once = turns_of(plan_).of * share_.micro_batch;
+  const std::int64_t at_once = turns_of(plan_).of * shares_.front().micro_batch;
   return (set.validation_sequences() + at_once - 1) / at_once;
 }
 
 Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, ValidationRouting* routing) {
-  const std::int64_t all = set.validation_sequences(), per_pass = share_.micro_batch;
+  const std::int64_t all = set.validation_sequences(), per_pass = shares_.front().micro_batch;
   const Turns turns = turns_of(plan_);
   stream_.fill(sum_storage_, 0);
   std::vector<std::int64_t> counted(2 + static_cast<std::size_t>(plan_.settings().model.mtp_depth), 0);

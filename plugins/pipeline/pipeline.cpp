@@ -45,15 +45,19 @@ class PipelineSchedule final : public Schedule {
   int chunks_;
 };
 
-// Of each rank that splits the batch; 0 where they do not divide, which the core refuses.
-std::int64_t micro_batches_of(const Plan& plan) {
+// Of each rank that splits the batch, for each size of it; 0 where they do not divide, which the core refuses.
+std::vector<std::int64_t> micro_batches_of(const Plan& plan) {
   std::int64_t ranks = 1;
   for (AxisId axis : plan.axes_of(Dim::batch, Region::embedding)) {
     ranks *= plan.mesh().axes()[axis].size;
   }
   const BatchSettings& batch = plan.settings().batch;
   const std::int64_t micro = micro_batch_of(plan.settings(), batch.sequences / ranks);
-  return micro == 0 || batch.sequences % (ranks * micro) != 0 ? 0 : batch.sequences / ranks / micro;
+  std::vector<std::int64_t> found;
+  for (const std::int64_t sequences : batch_sizes(batch)) {
+    found.push_back(micro == 0 || sequences % (ranks * micro) != 0 ? 0 : sequences / ranks / micro);
+  }
+  return found;
 }
 
 class Pipeline final : public Plugin {
@@ -95,14 +99,20 @@ class Pipeline final : public Plugin {
   }
 
   void plan(Plan& plan, Mesh&) override {
-    const std::int64_t micro_batches = micro_batches_of(plan);
-    if (chunks_ > 1 && micro_batches % size_ != 0) {
-      throw SettingError(
-          "batch.micro_batch",
-          fmt::format(
-              "schedule = \"interleaved\" works in rounds of one micro-batch a stage: the {} micro-batches of a "
-              "step do not divide by size = {}. Change batch.micro_batch (now {}) or batch.sequences ({})",
-              micro_batches, size_, plan.settings().batch.micro_batch, plan.settings().batch.sequences));
+    const BatchSettings& batch = plan.settings().batch;
+    const std::vector<std::int64_t> micro_batches = micro_batches_of(plan);
+    for (std::size_t i = 0; chunks_ > 1 && i < micro_batches.size(); ++i) {
+      if (micro_batches[i] % size_ == 0) {
+        continue;
+      }
+      const std::string refused = fmt::format(
+          "schedule = \"interleaved\" works in rounds of one micro-batch a stage: the {} micro-batches of a "
+          "step do not divide by size = {}. Change batch.micro_batch (now {}) or ",
+          micro_batches[i], size_, batch.micro_batch);
+      if (i == 0) {
+        throw SettingError("batch.micro_batch", refused + fmt::format("batch.sequences ({})", batch.sequences));
+      }
+      throw SettingError("batch.grow_to", refused + fmt::format("batch.grow_to ({})", batch.grow_to[i - 1]), i - 1);
     }
     plan.bind(std::make_unique<PipelineSchedule>(kind_, chunks_));
   }

@@ -98,6 +98,37 @@ TEST_F(Stream, DrawsArePureInSeedStepAndSequence) {
   EXPECT_THROW(source->train(5, 7, 2), Error);
 }
 
+// Steps of a batch that grows cut the row of sequences of one that does not, elsewhere: windows, and epochs of
+// documents.
+TEST_F(Stream, ABatchThatGrowsCutsTheSameRow) {
+  std::string text = random_text(2000);
+  std::replace(text.begin(), text.end(), 'a', '\n');
+  for (const Documents documents : {Documents::stream, Documents::packed}) {
+    Settings plain = settings({folder_.write("a", text)});
+    plain.data.documents = documents;
+    plain.data.separator = "\n";
+    Settings growing = plain;
+    growing.batch.grow_after = {1, 3};
+    growing.batch.grow_to = {16, 40};
+    const auto row = make_batch_source(plain), cut = make_batch_source(growing);
+    std::vector<std::int32_t> expected, found;
+    for (int step = 0; step < 20; ++step) {
+      const HostBatch b = row->train(step, 0, 8);
+      expected.insert(expected.end(), b.token.begin(), b.token.end());
+    }
+    const std::int64_t sizes[] = {8, 16, 16, 40, 40, 40};  // 160 together
+    for (int step = 0; step < 6; ++step) {
+      for (std::int64_t part = 0; part < 2; ++part) {  // of two ranks
+        const HostBatch b = cut->train(step, part * sizes[step] / 2, sizes[step] / 2);
+        EXPECT_EQ(b.index.front(), part * sizes[step] / 2 * 16);
+        found.insert(found.end(), b.token.begin(), b.token.end());
+      }
+      EXPECT_THROW(cut->train(step, sizes[step], 1), Error);
+    }
+    EXPECT_EQ(found, expected);
+  }
+}
+
 TEST_F(Stream, ValidationWindowsAreSpreadOverTheHeldOutPart) {
   const std::string text = random_text(1000);
   const auto source = make_batch_source(settings({folder_.write("a", text)}));

@@ -125,6 +125,7 @@ TEST_F(Distil, EveryLayoutEqualsOneRank) {
       {"plugins.pipeline.size=2", "plugins.pipeline.schedule=\"interleaved\"", "plugins.pipeline.chunks=2"},
       {"plugins.data.size=2", "plugins.expert.size=2", "plugins.tensor.size=2", "plugins.pipeline.size=2"},
       {"plugins.data.size=2", "plugins.offload.weights=\"host\"", "plugins.offload.states=\"host\""},
+      {"plugins.data.size=2", "plugins.pipeline.size=2", "batch.grow_after=[50]", "batch.grow_to=[24]"},
   };
   for (const std::vector<std::string>& layout : layouts) {
     const Result verified = folder_.orthant(with_set({"verify", "s.toml"}, layout));

@@ -7,7 +7,7 @@ foreach(model IN LISTS models)
   orthant_test_group(LayoutTable/Cell.EqualsOneRank/${model} "LayoutTable/Cell.EqualsOneRank/*__${model}")
 endforeach()
 foreach(suite IN ITEMS Parity/AveragesIn Expert/Ways Faults/Mistakes LargeLayouts/Table LayoutTable/GuardedCell LayoutTable/Sample.RepeatsInEveryBit
-  LayoutTable/Sample.CallsCollectivesInOneOrder Layouts/Table LowMemory/EightBits Parity/Checkpoints Parity/Gates Parity/InBackward
+  LayoutTable/Sample.CallsCollectivesInOneOrder Layouts/Table LowMemory/EightBits Parity/Checkpoints Parity/Gates Parity/GrowingBatch Parity/InBackward
   Parity/KeepMicroBatches Parity/Late Parity/Models Parity/Mtp Parity/Optimizers Parity/PipelineModels Parity/SequenceModels Parity/SplitTokens
   Parity/StashParity Parity/TensorDense Parity/TensorRouted Parity/Trained)
   orthant_test_group(${suite} "${suite}*")

@@ -33,6 +33,19 @@ TEST(Refusals, MicroBatchesThatDoNotDivideARanksShare) {
               AllOf(HasSubstr("batch.micro_batch = 4"), HasSubstr("6 sequences")));
 }
 
+// Each size of a batch that grows.
+TEST(Refusals, SizesOfAGrowingBatchThatDoNotDivide) {
+  const test::Overrides growing = {"batch.grow_after=[10, 20]", "batch.grow_to=[16, 20]"};
+  EXPECT_THAT(refusal(test::joined(growing, {"batch.micro_batch=2"}), axes(4)),
+              AllOf(HasSubstr("grow_to: 20 sequences do not divide among 4 ranks in micro-batches of 2"),
+                    HasSubstr("write a multiple of 8")));
+  EXPECT_EQ(refusal(test::joined(growing, {"batch.micro_batch=1"}), axes(4)), "(accepted with 4 ranks)");
+  const std::string interleaved = "[plugins.pipeline]\nsize = 2\nschedule = \"interleaved\"\nchunks = 2\n";
+  EXPECT_THAT(
+      refusal({"batch.grow_after=[10]", "batch.grow_to=[12]", "batch.micro_batch=4", "model.layers=4"}, interleaved),
+      AllOf(HasSubstr("the 3 micro-batches of a step do not divide by size = 2"), HasSubstr("batch.grow_to (12)")));
+}
+
 TEST(Refusals, GroupsOfTokensThatDoNotFitAMicroBatch) {
   EXPECT_THAT(refusal({"moe.group_tokens=48"}, axes(8)),
               AllOf(HasSubstr("moe.group_tokens = 48"), HasSubstr("12 tokens of a micro-batch")));

@@ -39,6 +39,17 @@ TEST(Methods, SayNothingOfWhatIsNotThere) {
                     Not(HasSubstr("multiplied")), Not(HasSubstr("of width")), Not(HasSubstr("weight of its own"))));
 }
 
+TEST(Methods, SayThatABatchGrows) {
+  const auto said = [](const char* after, const char* to) {
+    return methods_of(
+        {{"batch.sequences", "8"}, {"batch.grow_after", after}, {"batch.grow_to", to}, {"run.steps", "900"}}, {}, {},
+        {});
+  };
+  EXPECT_THAT(said("[200, 500]", "[16, 32]"),
+              HasSubstr("8 sequences a step at first, [16, 32] after [200, 500] steps, for 900 steps."));
+  EXPECT_THAT(said("[]", "[]"), HasSubstr("8 sequences a step, for 900 steps."));
+}
+
 // A configuration may be anybody's, of any version.
 TEST(Methods, PrintWhatIsNoNumberAsItIs) {
   const auto said = [](const char* scale) {

@@ -27,23 +27,23 @@ TEST(TimeLimit, LeavesRoomForTheLongestStepAndSave) {
   TimeLimit limit = clock.limit(200);
   limit.begin();
   clock.now = 120;
-  limit.after_step();  // 20 s
-  clock.now = 130;     // what lies between steps counts with the next one
+  limit.after_step(8);  // 20 s
+  clock.now = 130;      // what lies between steps counts with the next one
   limit.before_save();
   clock.now = 145;  // 15 s
   limit.after_save();
   clock.now = 150;
-  limit.after_step();  // 10 + 5 s
-  EXPECT_FALSE(limit.is_up(1));
+  limit.after_step(8);  // 10 + 5 s
+  EXPECT_FALSE(limit.is_up(1, 8));
   clock.now = 165;
-  EXPECT_FALSE(limit.is_up(1)) << "165 + 20 + 15 is 200";
-  EXPECT_TRUE(limit.is_up(2));
-  EXPECT_TRUE(limit.is_up(1, true)) << "a save that is due takes 15 too";
+  EXPECT_FALSE(limit.is_up(1, 8)) << "165 + 20 + 15 is 200";
+  EXPECT_TRUE(limit.is_up(2, 8));
+  EXPECT_TRUE(limit.is_up(1, 8, true)) << "a save that is due takes 15 too";
   clock.now = 150;
-  EXPECT_FALSE(limit.is_up(1, true)) << "150 + 15 + 20 + 15 is 200";
+  EXPECT_FALSE(limit.is_up(1, 8, true)) << "150 + 15 + 20 + 15 is 200";
   clock.now = 165.5;
-  EXPECT_TRUE(limit.is_up(1));
-  EXPECT_EQ(limit.text(),
+  EXPECT_TRUE(limit.is_up(1, 8));
+  EXPECT_EQ(limit.text(8),
             "run.time_limit = 200 s: 165.5 s have passed, and another step (20.0 s) and a save (15.0 s) may not fit\n");
 }
 
@@ -53,24 +53,41 @@ TEST(TimeLimit, LeavesRoomForASaveThatGoesOn) {
   TimeLimit limit = clock.limit(200);
   limit.begin();
   clock.now = 110;
-  limit.after_step();  // 10 s
+  limit.after_step(8);  // 10 s
   limit.before_save();
   clock.now = 112;  // the copy
   limit.save_goes_on();
   clock.now = 122;
-  limit.after_step();  // 10 s: without the copy
-  EXPECT_FALSE(limit.is_up(6)) << "122 + 60 + 10 that a save takes at least is 192";
-  EXPECT_TRUE(limit.is_up(7));
+  limit.after_step(8);  // 10 s: without the copy
+  EXPECT_FALSE(limit.is_up(6, 8)) << "122 + 60 + 10 that a save takes at least is 192";
+  EXPECT_TRUE(limit.is_up(7, 8));
   limit.save_took(std::nullopt);
-  EXPECT_TRUE(limit.is_up(7)) << "none has ended";
+  EXPECT_TRUE(limit.is_up(7, 8)) << "none has ended";
   limit.save_took(30);
-  EXPECT_FALSE(limit.is_up(4)) << "122 + 40 + 30 is 192";
-  EXPECT_TRUE(limit.is_up(5));
+  EXPECT_FALSE(limit.is_up(4, 8)) << "122 + 40 + 30 is 192";
+  EXPECT_TRUE(limit.is_up(5, 8));
   limit.before_save();
   limit.save_goes_on();
   clock.now = 132;
-  EXPECT_FALSE(limit.is_up(1)) << "132 + 10 + 20 of the one and 30 of the last is 192";
-  EXPECT_TRUE(limit.is_up(2));
+  EXPECT_FALSE(limit.is_up(1, 8)) << "132 + 10 + 20 of the one and 30 of the last is 192";
+  EXPECT_TRUE(limit.is_up(2, 8));
+}
+
+// Steps of a batch that grows take longer, in proportion to their sequences, until they were measured.
+TEST(TimeLimit, LeavesRoomForALargerBatch) {
+  Clock clock;
+  TimeLimit limit = clock.limit(200);
+  limit.begin();
+  clock.now = 110;
+  limit.after_step(8);  // 10 s
+  EXPECT_FALSE(limit.is_up(9, 8));
+  EXPECT_FALSE(limit.is_up(4, 16)) << "110 + 4 * 20 is 190";
+  EXPECT_TRUE(limit.is_up(5, 16));
+  EXPECT_THAT(limit.text(16), HasSubstr("another step (20.0 s)"));
+  clock.now = 125;
+  limit.after_step(16);  // 15 s
+  EXPECT_FALSE(limit.is_up(5, 16)) << "125 + 5 * 15 is 200";
+  EXPECT_TRUE(limit.is_up(5, 24)) << "125 + 5 * 22.5 is 237.5";
 }
 
 TEST(TimeLimit, OfZeroIsNone) {
@@ -78,8 +95,8 @@ TEST(TimeLimit, OfZeroIsNone) {
   TimeLimit limit = clock.limit(0);
   limit.begin();
   clock.now = 1e9;
-  limit.after_step();
-  EXPECT_FALSE(limit.is_up(1000));
+  limit.after_step(8);
+  EXPECT_FALSE(limit.is_up(1000, 8));
 }
 
 class RunWithLimit : public testing::TestWithParam<std::string> {

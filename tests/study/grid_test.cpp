@@ -143,6 +143,10 @@ TEST_F(StudyGridTest, WhatWouldNotCostTheSameIsRefused) {
 TEST_F(StudyGridTest, WithoutValidationNoPointHasAResult) {
   EXPECT_THAT(error_of([&] { points("[[grid]]\nexperts = [1, 8]\n", {"run.validate_every=0"}); }),
               AllOf(HasSubstr("2 of the points cannot run"), HasSubstr("run.validate_every = 0")));
+  EXPECT_THAT(error_of([&] {
+                points("[[grid]]\nexperts = [1, 8]\n", {"batch.grow_after=[2]", "batch.grow_to=[8]"});
+              }),
+              HasSubstr("batch.grow_to: the points of a study are timed by steps of one size"));
 }
 
 TEST_F(StudyGridTest, AStudyIsNamedAsAFolderBelowItsDirectory) {

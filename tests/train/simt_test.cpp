@@ -176,6 +176,23 @@ TEST_F(SimtTraining, RecordedStepsHaveTheSameBitsAndAreRecordedOnce) {
   }
 }
 
+// The first step of a larger batch is made as it is, as the first of all is: it may need what is not there yet.
+TEST_F(SimtTraining, ABatchThatGrowsIsRecordedOnceForEachSize) {
+  const WithVariable cached("ORTHANT_CUDA_CACHE", "1");
+  const Overrides more = {"run.device=\"simt\"", "batch.micro_batch=8", "batch.grow_after=[3]", "batch.grow_to=[24]"};
+  OneRank plain(experiment(more)), recorded(experiment(with(more, {"run.graphs=true"})));
+  const std::int64_t before = library_.recordings();
+  for (int step = 0; step < 6; ++step) {
+    const StepReport a = plain->trainer().step(step), b = recorded->trainer().step(step);
+    EXPECT_EQ(a.loss, b.loss) << step;
+    EXPECT_EQ(a.grad_norm, b.grad_norm) << step;
+    EXPECT_EQ(library_.recordings() - before, step == 0 ? 0 : step < 4 ? 1 : 2) << step;
+  }
+  for (const std::string& name : plain->names()) {
+    EXPECT_EQ(plain->weight(name), recorded->weight(name)) << name;
+  }
+}
+
 // Updates within the backward pass, for good (recorded too), beside a sum, and tried and taken back.
 TEST_F(SimtTraining, EarlyUpdatesHaveTheSameBitsInEveryOrderOfTheStreams) {
   const std::string data = "[plugins.data]\nsize = 2\nzero = 2\n";

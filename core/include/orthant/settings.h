@@ -84,8 +84,10 @@ struct DataSettings {
 };
 
 struct BatchSettings {
-  std::int64_t sequences = 8;    // per optimizer step, all ranks together
-  std::int64_t micro_batch = 0;  // sequences of one rank's micro-batch; 0: all of a rank's at once
+  std::int64_t sequences = 8;    // per optimizer step, all ranks together; in the first steps where the batch grows
+  std::int64_t micro_batch = 0;  // sequences of one rank's micro-batch; 0: all of a rank's at once, in the first steps
+  // After grow_after[i] steps of the run a step has grow_to[i] sequences. Both rise; empty: the batch does not grow.
+  std::vector<std::int64_t> grow_after, grow_to;
 };
 
 struct ModelSettings {
@@ -269,9 +271,17 @@ std::int64_t d_ff_of(const Settings& settings);
 std::int64_t d_expert_of(const Settings& settings);
 std::int64_t d_shared_of(const Settings& settings);
 std::int64_t group_tokens_of(const Settings& settings);
-// Sequences of a micro-batch on a rank that holds `sequences` of a step's.
+// Sequences of a micro-batch on a rank that holds `sequences` of a first step's.
 std::int64_t micro_batch_of(const Settings& settings, std::int64_t sequences);
 // One for each file of data.validation_path: a file's name without its last ending where nobody named it.
 std::vector<std::string> validation_names_of(const Settings& settings);
+
+// A batch that grows. Steps count from 0.
+std::vector<std::int64_t> batch_sizes(const BatchSettings& batch);              // in sequences, smallest first
+std::size_t times_grown(const BatchSettings& batch, std::int64_t step);         // before the step: which of the sizes
+std::int64_t sequences_of_step(const BatchSettings& batch, std::int64_t step);  // all ranks together
+std::int64_t sequences_before(const BatchSettings& batch, std::int64_t step);   // of all steps before it together
+std::int64_t largest_batch(const BatchSettings& batch);
+std::int64_t first_largest_step(const BatchSettings& batch);
 
 }  // namespace orthant

@@ -1,9 +1,10 @@
 // Source: where the tokens come from. Chosen by data.source.
 //
 // A source gives sequence i, a pure function of the settings and i: it knows neither ranks, nor steps, nor batches. The
-// core deals sequences to steps and ranks: sequence g of step s is number s * batch.sequences + g. A source of N
-// training sequences is read in epochs, each in an order of its own, drawn from run.seed without replacement; one
-// without a number is endless and is read in order.
+// core deals sequences to steps and ranks: sequence g of step s is number s * batch.sequences + g, or
+// sequences_before(s) + g where the batch grows (settings.h). A source of N training sequences is read in epochs, each
+// in an order of its own, drawn from run.seed without replacement; one without a number is endless and is read in
+// order.
 //
 //   class Mine final : public Source { ... };
 //   catalogue.add<Source>("mine", "One sentence.", std::make_shared<Mine>());   // in Plugin::add_to
