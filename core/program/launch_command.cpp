@@ -175,7 +175,7 @@ int launch(const ConfigArguments& arguments, const LaunchOptions& options) {
                               starts_fresh(options.resume, run_directory / "checkpoints"));
   const int world_size = agreed_world_size(options, external, layout, arguments.file);
   const RunSettings& run = config.settings.run;
-  check_resume(options.resume, run_directory / "checkpoints", config.settings);
+  check_resume(options.resume, run_directory / "checkpoints", config);
   const std::vector<std::string> train = train_command(arguments, options.resume);
 
   check_communicator(config, external, world_size, !options.hostfile.empty());

@@ -11,6 +11,7 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/model_folder.h"
 #include "core/run/resumable.h"
+#include "core/run/resumed.h"
 #include "core/run/run_tokenizer.h"
 #include "core/run/saving.h"
 #include "core/run/starting_weights.h"
@@ -129,32 +130,62 @@ ResumeFrom resume_from(const std::string& resume) {
   return resume.starts_with(prefix) ? ResumeFrom{true, resume.substr(prefix.size())} : ResumeFrom{false, resume};
 }
 
-void check_resume(const std::string& resume, const std::filesystem::path& root, const Settings& settings) {
-  const auto [newest, path] = resume_from(resume);
-  if (path.empty() || (newest && std::filesystem::exists(root))) {
+namespace {
+
+// The newest checkpoint under `root` whose manifest is whole: ranks may find it damaged in its files, and take an older
+// one. Empty: there is none. Nothing: what is there cannot be told now, and the run will say why.
+std::optional<fs::path> likely_newest(const fs::path& root) {
+  try {
+    for (const NamedCheckpoint& checkpoint : checkpoints_in(root)) {
+      try {
+        if (checkpoint.finished() && CheckpointReader(checkpoint.path).step() == checkpoint.step) {
+          return checkpoint.path;
+        }
+      } catch (const CheckpointUnreadable&) {
+        throw;
+      } catch (const Error&) {  // damaged: ranks pass it over as well
+      }
+    }
+    return fs::path();
+  } catch (const CheckpointUnreadable&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+void check_resume(const std::string& resume, const std::filesystem::path& root, const Config& config) {
+  const auto [newest, given] = resume_from(resume);
+  const std::optional<fs::path> found = newest ? likely_newest(root) : fs::path();
+  const std::string path = found.has_value() && found->empty() ? given : found.value_or("").string();
+  if (path.empty()) {
     return;
   }
+  const std::string asked = path == given ? "--resume " + path : "--resume auto: " + path,
+                    anew = path == given ? "" : fmt::format("\n{}", how_to_begin_anew);
   std::optional<CheckpointReader> reader;
   try {
     reader.emplace(path);
   } catch (const Error& error) {
     const std::string advice = run_folder_advice(path, root);
     if (!advice.empty()) {
-      throw ConfigError(fmt::format("--resume {}: {}", path, advice));
+      throw ConfigError(fmt::format("{}: {}", asked, advice));
     }
-    throw ConfigError(fmt::format("--resume {}: it is no checkpoint that can be read: {}", path, error.what()));
+    throw ConfigError(fmt::format("{}: it is no checkpoint that can be read: {}", asked, error.what()));
   }
   const std::vector<std::string> names = reader->names();
   if (std::any_of(names.begin(), names.end(), [](const std::string& name) { return name.starts_with("worker"); })) {
     return;  // of independent workers: the ranks find out whose are whose
   }
   try {
-    check_resumed_weights(path, settings);
-    require_same_parameters(*reader, settings);
-    require_same_tokenizer(settings, run_of(path));
+    check_resumed_weights(path, config.settings);
+    require_same_parameters(*reader, config.settings);
+    require_same_tokenizer(config.settings, run_of(path));
   } catch (const Error& error) {
+    warn_of_changed_settings(*reader, config);  // they say why
     const std::string reason = error.what();
-    throw ConfigError(fmt::format("--resume {}{}", reason.starts_with(path) ? "" : path + ": ", reason));
+    throw ConfigError(
+        fmt::format("{}{}{}", asked, reason.starts_with(path) ? reason.substr(path.size()) : ": " + reason, anew));
   }
 }
 

@@ -3,10 +3,11 @@
 
 #include <orthant/group.h>
 #include <orthant/ops.h>
-#include <orthant/settings.h>
 
 #include <filesystem>
 #include <string>
+
+#include "core/config/config.h"
 
 namespace orthant {
 
@@ -18,10 +19,11 @@ struct ResumeFrom {
 };
 ResumeFrom resume_from(const std::string& resume);
 
-// Refuses a checkpoint that --resume names and that is not there, is none, or is of another model, optimizer or
-// tokenizer, before anything starts. (The newest checkpoint of the run itself is looked for when it starts.) Errors:
-// ConfigError.
-void check_resume(const std::string& resume, const std::filesystem::path& root, const Settings& settings);
+// Refuses, before anything starts, a checkpoint that --resume names and that is not there, is none, or is of another
+// model, optimizer or tokenizer; and such a newest one of the run under `root`, as far as its manifest tells. (Whether
+// that is undamaged is found out when the run starts.) Warns of settings that are others than the refused one's.
+// Errors: ConfigError.
+void check_resume(const std::string& resume, const std::filesystem::path& root, const Config& config);
 
 // Whether a run with this --resume starts fresh. Where `root` cannot be listed it does not: find_checkpoint will say
 // why.

@@ -163,7 +163,10 @@ TEST_F(Resume, OtherSettingsAreNamed) {
 TEST_F(Resume, WhatDoesNotFitIsToldWithTheSettingsThatChanged) {
   ASSERT_EQ(train({"lora.rank=2", "lora.targets=[\"*.q_proj.weight\"]"}).code, 0);
   const Result other = train({"lora.rank=3", "lora.targets=[\"*.q_proj.weight\"]"}, {"--resume", "auto"});
-  EXPECT_NE(other.code, 0);
+  EXPECT_EQ(other.code, 78);
+  EXPECT_THAT(other.error, Not(HasSubstr("[r0]"))) << "no rank has started";
+  EXPECT_THAT(other.error, HasSubstr("--resume auto: runs/r/checkpoints/step_000008 is of another model"));
+  EXPECT_THAT(other.error, HasSubstr("to begin anew, leave --resume out"));
   EXPECT_THAT(other.error, HasSubstr("lora.rank = 3 (was 2)"));
   EXPECT_THAT(other.error, HasSubstr("q_proj.lora_A.weight"));
 }

@@ -107,7 +107,7 @@ TEST_F(UnusableCheckpoint, ADamagedOneCostsNoneThatIsWrittenLater) {
 
 TEST_F(UnusableCheckpoint, HintsDoNotPromiseADamagedOne) {
   damage(folder_.checkpoint(8) / "rank_00000.safetensors");
-  const Result failed = resume("auto", {}, {"model.d_model=32"});
+  const Result failed = resume("auto", disk("op=open path=metrics.jsonl rank=0 errno=EIO"));
   EXPECT_EQ(failed.code, 1);
   EXPECT_THAT(failed.error, HasSubstr("its newest undamaged checkpoint is runs/r/checkpoints/step_000004: --resume "
                                       "auto goes on from there (not usable: runs/r/checkpoints/step_000008: "));
