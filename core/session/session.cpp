@@ -176,6 +176,14 @@ void Session::plan(int rank, Communicator* communicator, Device* device, Diagnos
     collect(config_, config_.plugins[i].origin, refused,
             [&] { as_plugin(config_.plugins[i].name, "bind its seams", [&] { plugins_[i]->plan(*plan_, mesh_); }); });
   }
+  collect(config_, "default", refused, [&] {
+    if (config_.settings.run.skip_not_finite > 0 && mesh_.workers() > 1) {
+      throw SettingError("run.skip_not_finite",
+                         fmt::format("[run] skip_not_finite: {} workers train by themselves, and each would pass over "
+                                     "other steps\nwrite 0",
+                                     mesh_.workers()));
+    }
+  });
   if (refused.empty()) {
     collect(config_, "default", refused, [&] { plan_->freeze(); });
   }

@@ -48,12 +48,6 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher*
   const NamedTeacher named = teacher_of(plan.settings());
   require((teacher == nullptr) == named.folder.empty(), "{} = '{}', and the trainer was given {}", named.setting,
           named.folder, teacher == nullptr ? "no such model" : "one");
-  if (plan.settings().run.skip_not_finite > 0 && plan.mesh().workers() > 1) {
-    throw SettingError("run.skip_not_finite",
-                       fmt::format("[run] skip_not_finite: {} workers train by themselves, and each would pass over "
-                                   "other steps\nwrite 0",
-                                   plan.mesh().workers()));
-  }
   Device& device = plan.device();
   const std::int64_t depths = plan.settings().model.mtp_depth;
   const bool pairs = learns_preferences(plan.settings());

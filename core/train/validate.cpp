@@ -134,10 +134,10 @@ Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, Validatio
     return StepContext{
         .plan = plan_, .stream = stream_, .batch = batch, .sums = sums_, .micro_batch = pass, .training = false};
   };
-  // A reference reads what it is compared on: as many passes at once as a step has micro-batches, whose activations it
-  // may keep.
+  // A reference reads what it is compared on: as many passes at once as the largest step has micro-batches, whose
+  // activations it may keep.
   const int passes = static_cast<int>(passes_over(set));
-  const int at_once = sums_.preference.defined() ? share_.micro_batches : passes;
+  const int at_once = sums_.preference.defined() ? shares_.back().micro_batches : passes;
   RoutingTap* const training = std::exchange(sums_.tap, routing);
   for (int begin = 0; begin < passes; begin += at_once) {
     const int count = std::min(at_once, passes - begin);
