@@ -142,7 +142,8 @@ class Mean {
   void require_same_model(const OpenedModel& other) const {
     std::vector<std::string> different;
     for (const std::string& line : changed_settings(config(), remembered_settings(other.config()))) {
-      if (line.starts_with("model.") || line.starts_with("moe.")) {
+      const bool of_model = line.starts_with("model.") || line.starts_with("moe.");
+      if (of_model && !only_trains(line.substr(0, line.find(' ')))) {
         different.push_back(line);
       }
     }

@@ -39,11 +39,15 @@ std::pair<std::string, std::string> split_key(const std::string& key) {
 
 }  // namespace
 
+bool only_trains(const std::string& key) {
+  return of_training.contains(key);
+}
+
 bool of_forward_pass(const CoreKey& key, const Settings& settings) {
   const std::string name = key.table + "." + key.spec.name;
   const bool of_model = key.table == "model" || (key.table == "moe" && settings.moe.experts > 0);
   const bool idle = name == "model.d_ff" && routed_blocks(settings) == blocks_of(settings);
-  return of_model && !idle && !of_training.contains(name);
+  return of_model && !idle && !only_trains(name);
 }
 
 template <class T, class Fits>

@@ -24,6 +24,9 @@ using OurKeys = std::vector<std::pair<std::string, std::string>>;
 
 struct CoreKey;
 
+// Whether a key of ours, "moe.aux_loss", is of [model] or [moe] and says nothing about a model's forward pass where no
+// token is dropped.
+bool only_trains(const std::string& key);
 // Whether a key says something about the forward pass of this model, without dropout and noise, where no token is
 // dropped.
 bool of_forward_pass(const CoreKey& key, const Settings& settings);

@@ -146,6 +146,29 @@ TEST_F(Average, AddsAdaptersToTheirMatricesFirst) {
   EXPECT_FALSE(mean.has(stem + "lora_A.weight"));
 }
 
+// A soup: runs that were trained in other ways, on other data, from one model.
+TEST_F(Average, TakesModelsThatWereTrainedInOtherWays) {
+  train();
+  folder_.write("other.txt", std::string(3000, 'a'));
+  train(
+      {"model.dropout=0.0", "moe.aux_loss=0.3", "moe.jitter=0.0", "moe.capacity_factor=0.0", "moe.group_tokens=8",
+       "optimizer.lr=0.1", "optimizer.schedule=\"constant\"", "data.path=other.txt", "run.seed=9", "batch.sequences=8"},
+      "other");
+  average({"runs/r/checkpoints/step_000008", "runs/other/checkpoints/step_000008"});
+  const CheckpointReader mean(starting_checkpoint(folder_.path("mean"))), a(folder_.checkpoint(8)),
+      b(folder_.checkpoint(8, "other"));
+  const std::string name = "model.embed_tokens.weight";
+  const std::vector<float> found = values_of(mean, name), of_a = values_of(a, name), of_b = values_of(b, name);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    ASSERT_EQ(found[i], static_cast<float>((static_cast<double>(of_a[i]) + static_cast<double>(of_b[i])) / 2)) << i;
+  }
+  train({"model.rope_theta=5000.0"}, "turned");
+  EXPECT_THAT(test::error_of([&] {
+                average({"runs/r/checkpoints/step_000008", "runs/turned/checkpoints/step_000008"}, 0, "m2");
+              }),
+              AllOf(HasSubstr("is of another model"), HasSubstr("model.rope_theta = ")));
+}
+
 TEST_F(Average, WhatHasNoMeanIsRefused) {
   train();
   train({"model.d_ff=40"}, "other");
