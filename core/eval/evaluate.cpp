@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "core/base/json.h"
+#include "core/config/setting_key.h"
 #include "core/data/lines.h"
 #include "core/data/mapped_file.h"
 #include "core/eval/exact_match.h"
@@ -239,6 +240,23 @@ double FileScore::bits_per_byte() const {
   return bytes > 0 ? nats / std::numbers::ln2 / static_cast<double>(bytes) : 0;
 }
 
+namespace {
+
+// A published model has no run whose windows it was trained with. Attention costs the square of a window.
+constexpr std::int64_t longest_by_itself = 2048;
+
+std::int64_t window_of(const EvalOptions& options, const OpenedModel& model) {
+  const Settings& settings = model.config().settings;
+  const bool written =
+      options.length > 0 || std::any_of(options.overrides.begin(), options.overrides.end(),
+                                        [](const auto& set) { return setting_key(set) == "data.sequence_length"; });
+  const std::int64_t most = std::min(model.published_positions(), longest_by_itself);
+  const bool fits = settings.moe.group_tokens == 0 || most % settings.moe.group_tokens == 0;
+  return written || most == 0 || !fits ? settings.data.sequence_length : most;
+}
+
+}  // namespace
+
 Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, const PluginKinds& plugin_kinds) {
   if (options.files.empty() && options.tasks.empty()) {
     throw ConfigError("there is nothing to evaluate: give text files, or --task FILE.jsonl");
@@ -254,7 +272,7 @@ Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, c
                                   options.length));
   }
   const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(model, options.tokenizer);
-  const std::int64_t length = settings.data.sequence_length;
+  const std::int64_t length = window_of(options, model);
   Evaluation evaluation{.tokenizer = tokenizer->name(), .length = length, .files = {}, .tasks = {}};
   Reading reading(*tokenizer, length);
   std::vector<Text> texts;

@@ -16,10 +16,11 @@ struct EvalOptions {
   std::vector<std::string> files;  // texts
   // JSON lines: {"context": T, "choices": [T, ...], "answer": i}, or {"prompt": T, "answer": T}; one kind in a file.
   std::vector<std::string> tasks;
-  std::int64_t max_tokens = 64;        // of an answer that is generated
-  std::vector<std::string> stop;       // texts that end one; empty: the end of a line
-  std::string tokenizer;               // a file or "bytes"; empty: the model's own; without one bytes, for 256 ids
-  std::int64_t length = 0;             // positions of a window; 0: the run's data.sequence_length
+  std::int64_t max_tokens = 64;   // of an answer that is generated
+  std::vector<std::string> stop;  // texts that end one; empty: the end of a line
+  std::string tokenizer;          // a file or "bytes"; empty: the model's own; without one bytes, for 256 ids
+  // Positions of a window; 0: the run's data.sequence_length, of a published model those that it has, at most 2048.
+  std::int64_t length = 0;
   int threads = 1;                     // of the CPU
   std::vector<std::string> overrides;  // of the run's configuration, such as moe.capacity_factor=0
 };

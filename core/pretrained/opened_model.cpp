@@ -1,5 +1,8 @@
 #include "core/pretrained/opened_model.h"
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
 #include "core/arch/trained.h"
 #include "core/base/output.h"
 #include "core/checkpoint/model_folder.h"
@@ -10,6 +13,7 @@
 #include "core/run/run_tokenizer.h"
 #include "core/run/saving.h"
 #include "core/run/starting_weights.h"
+#include "core/run/text_file.h"
 
 namespace orthant {
 namespace {
@@ -28,6 +32,14 @@ void tell_what_changed(const Config& here, const Config& trained) {
       }
     }
   }
+}
+
+std::int64_t positions_in(const fs::path& config) {
+  const nlohmann::json json = nlohmann::json::parse(read_text_file(config).value_or(""), nullptr, false);
+  const char* const key = "max_position_embeddings";
+  return json.is_object() && json.contains(key) && json[key].is_number_integer()
+             ? std::max<std::int64_t>(json[key].get<std::int64_t>(), 0)
+             : 0;
 }
 
 }  // namespace
@@ -72,6 +84,9 @@ OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::ve
   leave_out_mtp(config_.settings);
   const fs::path folder = found.config.parent_path();
   require_same_run(checkpoint_, reader_->state(), folder, ids_in(folder).run);
+  if (reader_->step() == 0) {
+    published_positions_ = positions_in(folder / pretrained_folder / "config.json");
+  }
   for (const char* place : {tokenizer_folder, pretrained_folder}) {
     for (const char* file : {"tokenizer.json", "tokenizer.model"}) {
       if (tokenizer_.empty() && fs::exists(folder / place / file)) {

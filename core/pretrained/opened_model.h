@@ -1,6 +1,7 @@
 // OpenedModel: the weights of a run, of a checkpoint, or of a published model's folder, to be read.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -27,10 +28,14 @@ class OpenedModel {
   const CheckpointReader& reader() const { return *reader_; }
   // A folder with the tokenizer of the model; empty where it has none, as a run on bytes.
   const std::filesystem::path& tokenizer() const { return tokenizer_; }
+  // Of a published model, or what was imported of one and not trained since: the most positions that its config.json
+  // speaks of. 0: it does not, or this is another model.
+  std::int64_t published_positions() const { return published_positions_; }
 
  private:
   std::unique_ptr<ScratchFolder> imported_;
   std::filesystem::path checkpoint_, tokenizer_;
+  std::int64_t published_positions_ = 0;
   Config config_;
   std::unique_ptr<CheckpointReader> reader_;
 };

@@ -83,7 +83,10 @@ void add_eval_command(CLI::App& app, int& exit_code) {
                    "A text that ends such an answer, in place of the end of a line; several may be given")
       ->allow_extra_args(false);
   command->add_option("--tokenizer", o->tokenizer, "A tokenizer.json, a .model or \"bytes\"; else the model's own");
-  command->add_option("--length", o->length, "Tokens of a window; without it the run's data.sequence_length")
+  command
+      ->add_option("--length", o->length,
+                   "Tokens of a window; without it the run's data.sequence_length, of a published model as many "
+                   "as it has positions, at most 2048")
       ->check(CLI::Range(1, 1 << 24));
   add_averages(*command, o->averages);
   command->add_option("--threads", o->threads, "Threads of the CPU")->check(CLI::Range(1, 4096));

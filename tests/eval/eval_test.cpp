@@ -329,6 +329,32 @@ TEST_F(Eval, ScoresThatAreNotFiniteAreNoAnswer) {
   }
 }
 
+// As long as its positions, where nobody asks for other ones.
+TEST_F(Eval, APublishedModelHasWindowsOfItsOwn) {
+  folder_.write("m.toml",
+                "[run]\nsteps = 1\nname = \"m\"\n[data]\npath = [\"text.txt\"]\nsequence_length = 16\n"
+                "[batch]\nsequences = 4\n[model]\nlayers = 1\nd_model = 16\nheads = 2\nactivation = \"swiglu\"\n"
+                "[moe]\nexperts = 4\ntop_k = 2\n");
+  ASSERT_EQ(folder_.orthant({"launch", "m.toml"}).code, 0);
+  const auto exported = folder_.orthant({"export", "runs/m", "-o", "hf"});
+  ASSERT_EQ(exported.code, 0) << exported.error;
+  const auto eval = [&](const char* model, std::vector<std::string> words = {}) {
+    words.insert(words.begin(), {"eval", model, "held.txt", "--json"});
+    const auto result = folder_.orthant(words);
+    EXPECT_EQ(result.code, 0) << result.error;
+    return json::parse(result.output, nullptr, false);
+  };
+  EXPECT_EQ(eval("hf"), eval("runs/m"));
+  json config = json::parse(launch_test::read_file(folder_.path("hf/config.json")));
+  for (const auto& [positions, length] : {std::pair(40, 40), std::pair(1000000, 2048)}) {
+    config["max_position_embeddings"] = positions;
+    folder_.write("hf/config.json", config.dump());
+    EXPECT_EQ(eval("hf")["length"], length);
+  }
+  EXPECT_EQ(eval("hf", {"--length", "8"})["length"], 8);
+  EXPECT_EQ(eval("hf", {"--set", "data.sequence_length=24"})["length"], 24);
+}
+
 TEST_F(Eval, ATokenizerOfAnotherModelIsRefused) {
   folder_.write("small.txt", "abc");
   const std::string model = paths::source() + std::string("/tests/pretrained/models/mixtral");
