@@ -28,6 +28,7 @@
 #include "core/study/point_run.h"
 #include "core/study/points_csv.h"
 #include "core/study/study_clock.h"
+#include "core/study/study_progress.h"
 #include "core/study/timing.h"
 
 namespace orthant {
@@ -35,13 +36,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
-
-constexpr double start_seconds = 0.5;  // of a run, until its first step: for estimates
-
-double since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 class StudyRun {
  public:
@@ -239,20 +233,14 @@ class StudyRun {
     if (all.empty()) {
       return true;
     }
-    for (const GridPoint* point : all) {
-      work_ += point->flops();
-    }
-    trained_ = all.size();
-    train_begin_ = Clock::now();
-    put("{}: {} of {} points to train, {} at a time\n", study_.name, all.size(), points_.size(), places_);
-    std::fflush(stdout);
+    progress_.begin(all, places_);
     PointQueue queue(folder_, places_, cores_);
     const bool whole = queue.run(
         std::move(all),
         [&](const GridPoint& point) { clock_->begin(point.id, fs::exists(folder_.run_of(point) / "metrics.jsonl")); },
         [&](const PointQueue::Ended& ended) { take(ended); },
-        [&](const std::vector<PointQueue::Running>& running) { show(running); });
-    clear_line();
+        [&](const std::vector<PointQueue::Running>& running) { progress_.running(running); });
+    progress_.clear_line();
     return whole;
   }
 
@@ -262,7 +250,7 @@ class StudyRun {
     const std::size_t i = index(*ended.point);
     clock_->end(ended.point->id);
     const std::optional<double> seconds = clock_->seconds_of(ended.point->id);
-    clear_line();
+    progress_.clear_line();
     // A run that is told to stop before it listens is killed by that, and one without a checkpoint has nothing to save.
     const bool resumable =
         ended.ending.signal == 0 && ended.ending.code == static_cast<int>(ExitCode::stopped_resumable);
@@ -270,8 +258,6 @@ class StudyRun {
       card_->set_waiting(i);
       return;
     }
-    ++ended_;
-    done_work_ += ended.point->flops();
     std::string outcome;
     try {
       require(ended.ending.exit_code() == 0, "{}\n{}", ended.ending.to_string(),
@@ -290,48 +276,7 @@ class StudyRun {
       outcome = fmt::format("failed: {}", error.what());
     }
     note_seconds();
-    put("[{}/{}] {}: {}, {}; ETA {}\n", ended_, trained_, ended.point->id, outcome,
-        seconds ? human_duration(*seconds) : "resumed", human_duration(seconds_left(done_work_)));
-    std::fflush(stdout);
-  }
-
-  // Of training and of timing, where so many FLOPs of the training have been done: timing is work of the same kind, and
-  // starts a process each time.
-  double seconds_left(double done) const {
-    double timing = 0;
-    const std::vector<const GridPoint*> shapes = shapes_of(points_);
-    for (const GridPoint* shape : shapes) {
-      timing += shape->flops() * static_cast<double>(study_.timing_steps) / static_cast<double>(shape->steps);
-    }
-    const auto rounds = static_cast<double>(study_.timing_rounds);
-    const double rate = done / since(train_begin_);
-    return rate > 0
-               ? (work_ - done + rounds * timing) / rate + rounds * static_cast<double>(shapes.size()) * start_seconds
-               : 0;
-  }
-
-  void show(const std::vector<PointQueue::Running>& running) {
-    if (!options_.terminal || since(shown_) < 2) {
-      return;
-    }
-    shown_ = Clock::now();
-    double done = done_work_;
-    std::string text;
-    for (const PointQueue::Running& one : running) {
-      const double part = progress_of(folder_.run_of(*one.point), one.point->steps);
-      done += part * one.point->flops();
-      text += fmt::format("{} {:.0f} %  ", one.point->id, 100 * part);
-    }
-    put("\r{}ETA {}\x1b[K", text, human_duration(seconds_left(done)));
-    std::fflush(stdout);
-    open_line_ = true;
-  }
-
-  void clear_line() {
-    if (open_line_) {
-      put("\r\x1b[K");
-      open_line_ = false;
-    }
+    progress_.ended(*ended.point, outcome, seconds);
   }
 
   // Only shapes of points that are done and have no time yet.
@@ -354,15 +299,14 @@ class StudyRun {
     std::size_t said = 0;  // also of a round in whose middle a resumed session begins
     const auto times = time_shapes(folder_, shapes, study_, cores_, [&](std::size_t run, std::size_t all) {
       if (options_.terminal) {
-        put("\rtiming {}/{}\x1b[K", run + 1, all);
-        open_line_ = true;
+        progress_.overwritten(fmt::format("timing {}/{}", run + 1, all));
       } else if (const std::size_t round = run / shapes.size() + 1; round != said) {
         put("timing round {} of {}\n", round, study_.timing_rounds);
         said = round;
+        std::fflush(stdout);
       }
-      std::fflush(stdout);
     });
-    clear_line();
+    progress_.clear_line();
     if (!times) {
       return false;
     }
@@ -401,11 +345,8 @@ class StudyRun {
   std::unique_ptr<RunLock> lock_;
   std::unique_ptr<StudyCard> card_;
   std::unique_ptr<StudyClock> clock_;
-  Clock::time_point train_begin_, shown_;
+  StudyProgress progress_{folder_, study_, points_, options_.terminal};
   int places_ = 1;
-  std::size_t ended_ = 0, trained_ = 0;  // points of this start
-  double work_ = 0, done_work_ = 0;      // FLOPs of them
-  bool open_line_ = false;
 };
 
 }  // namespace
