@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "core/run/time_limit.h"
+#include "tests/support/paths.h"
 #include "tests/support/program.h"
 
 namespace orthant::run_test::time_limit_test {
@@ -145,6 +146,43 @@ TEST_P(RunWithLimit, MakesAStepAtLeast) {
   EXPECT_EQ(last_checkpoint(), 1);
   EXPECT_EQ(train({"run.steps=8", "run.time_limit=0.001"}, {"--resume", "auto"}).code, 75);
   EXPECT_EQ(last_checkpoint(), 2);
+}
+
+// The number behind `before` in a text.
+double number_behind(const std::string& text, const std::string& before) {
+  const std::size_t at = text.find(before);
+  return at == std::string::npos ? -1 : std::stod(text.substr(at + before.size()));
+}
+
+// Logging and saving take so long here that a run which did not count them would see nothing: its steps take
+// milliseconds.
+TEST(RunWithSlowDisk, CountsWhatAStepAndASaveTake) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's library wants to be the first that is loaded";
+#endif
+  ProgramFolder folder;
+  folder.write("c.toml", tiny_config({1, 1}));
+  for (const char* beside : {"false", "true"}) {
+    SCOPED_TRACE(beside);
+    double passed = 0, step = 0, save = 0;
+    std::string told;
+    for (int limit = 4; save <= 0 && limit <= 64; limit *= 4) {  // on a busy machine none may fit into a short one
+      const Result ended = folder.orthant(
+          with_set({"train", "c.toml"},
+                   {"run.steps=1000000", "run.checkpoint_every=1", fmt::format("run.time_limit={}", limit),
+                    fmt::format("run.checkpoint_async={}", beside)}),
+          {"LD_PRELOAD=" + paths::build("tests/disk_shim.so"),
+           "ORTHANT_SHIM=op=write path=metrics.jsonl delay_ms=200;op=fsync path=.tmp/manifest.json delay_ms=500"});
+      ASSERT_EQ(ended.code, 75) << ended.output << ended.error;
+      told = ended.output;
+      passed = number_behind(told, fmt::format("run.time_limit = {} s: ", limit));
+      step = number_behind(told, "another step (");
+      save = number_behind(told, "a save (");
+    }
+    EXPECT_GE(step, 0.2) << told;
+    EXPECT_GE(save, 0.5) << told;
+    EXPECT_LT(save, passed / 2) << "of one save, not since the start: " << told;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(On, RunWithLimit, testing::Values("cpu", "late"), [](const auto& one) { return one.param; });
