@@ -283,6 +283,9 @@ void check_model(const Settings& s, Rules& rules) {
                fmt::format("[model] mtp_depth: no sequence of {} positions has a token {} places beyond the next one",
                            s.data.sequence_length, m.mtp_depth),
                fmt::format("write less than {}", s.data.sequence_length));
+  rules.expect(finite_float(s.train.mtp_weight), {"train.mtp_weight"},
+               fmt::format("[train] mtp_weight: {} is infinite in single precision", s.train.mtp_weight),
+               "write a number such as 0.3");
   check_rope(m, rules);
 }
 

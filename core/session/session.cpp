@@ -239,6 +239,18 @@ void check_teacher(const Config& config) {
   }
 }
 
+// A teacher has no depth of multi-token prediction, and its head is on the last stage.
+void check_heads_meet(const Plan& plan) {
+  const int stage = plan.stage_of_layer(head_layer(plan.settings()));
+  if (stage != plan.stages() - 1) {
+    throw SettingError("model.mtp_depth",
+                       fmt::format("model.mtp_depth: its blocks have the last of {} stages to themselves, and the head, "
+                                   "on stage {}, is not where the teacher's is\nwrite fewer stages, mtp_depth = 0, or "
+                                   "leave [distil] out",
+                                   plan.stages(), stage));
+  }
+}
+
 }  // namespace
 
 int check_layout(const Config& config) {
@@ -265,10 +277,11 @@ int check_layout(const Config& config) {
     }
   }
   refused.throw_if_any();
+  const Plan& plan = session.plan();
   if (has_teacher(config)) {
     run_phase(config, origin_of(config, teacher_of(config.settings).setting), [&] { check_teacher(config); });
+    run_phase(config, origin_of(config, "model.mtp_depth"), [&] { check_heads_meet(plan); });
   }
-  const Plan& plan = session.plan();
   const int chunks = static_cast<int>(plan.cut().size() - 1) / plan.stages();
   for (const BatchShare& share : shares) {
     check_programs(programs_of(plan.schedule(), plan.stages(), chunks, share.micro_batches));

@@ -155,6 +155,21 @@ TEST_F(Distil, EveryWayToTrainEqualsOneRank) {
   }
 }
 
+// A teacher's depths of multi-token prediction are left out, and a student's learn from the text alone.
+TEST_F(Distil, WithMultiTokenPredictionEqualsOneRank) {
+  ASSERT_EQ(folder_.orthant(with_set({"train", "t.toml"}, {"model.mtp_depth=1", "run.name=\"ahead\""})).code, 0);
+  make_student({}, "runs/ahead");
+  const std::vector<std::string> ahead = with_set({"verify", "s.toml"}, {"model.mtp_depth=1"});
+  for (const std::vector<std::string>& layout : std::vector<std::vector<std::string>>{
+           {"plugins.data.size=2", "plugins.data.zero=3"}, {"plugins.tensor.size=2"}}) {
+    const Result verified = folder_.orthant(with_set(ahead, layout));
+    EXPECT_EQ(verified.code, 0) << layout.back() << "\n" << verified.output << verified.error;
+    EXPECT_THAT(verified.output, AllOf(HasSubstr("distil_loss"), HasSubstr("mtp_loss"), HasSubstr("\nequal")));
+  }
+  EXPECT_THAT(refusal({"model.mtp_depth=1", "plugins.pipeline.size=4"}),
+              HasSubstr("its blocks have the last of 4 stages to themselves"));
+}
+
 // The first and the last stage have the student's matrix, and both have the teacher's.
 TEST_F(Distil, ATiedHeadEqualsOneRankInAPipeline) {
   ASSERT_EQ(folder_.orthant(with_set({"train", "t.toml"}, {"model.tie_embeddings=true", "run.name=\"tied\""})).code, 0);
