@@ -9,7 +9,8 @@
 namespace orthant {
 
 // Floating-point operations per token of each layer's forward pass: [0] the embedding, [1 + block], then the final norm
-// and head, then each depth of model.mtp_depth. Counted from the shapes (a product of [1, k] and [k, n] is 2 k n), attention at half a sequence.
+// and head, then each depth of model.mtp_depth. Counted from the shapes (a product of [1, k] and [k, n] is 2 k n),
+// attention at half a sequence.
 std::vector<double> layer_costs(const Settings& settings);
 
 // Floating-point operations that the model needs to train on one token: matrix products and attention, forward and, at

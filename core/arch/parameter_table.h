@@ -13,8 +13,8 @@
 
 namespace orthant {
 
-// Layer numbers: 0 is the embedding, 1 .. layers are the blocks, layers + 1 is the final norm and head, and behind it come
-// the blocks of model.mtp_depth (core/model/mtp.h).
+// Layer numbers: 0 is the embedding, 1 .. layers are the blocks, layers + 1 is the final norm and head, and behind it
+// come the blocks of model.mtp_depth (core/model/mtp.h).
 struct LayerSpecs {
   int layer = 0;
   std::string name;               // "embedding", "layer 3", "layer 3 experts", "head"
@@ -37,7 +37,7 @@ struct GateStateSpec {
 std::vector<GateStateSpec> gate_state_table(const Settings& settings);
 
 // A block counts from 0. Those of model.mtp_depth are the last ones, and each is as the model's last.
-bool block_has_window(const Settings& settings, int block);        // model.sliding_window, model.full_attention_every
+bool block_has_window(const Settings& settings, int block);  // model.sliding_window, model.full_attention_every
 bool block_has_experts(const Settings& settings, int block);
 int routed_blocks(const Settings& settings, std::int64_t blocks);  // blocks with experts among the first `blocks`
 inline int routed_blocks(const Settings& settings) {

@@ -38,8 +38,8 @@ class Model {
   // Of a model that is only read, on a rank whose weights stay where they are: adapters take their place among the
   // weights, whose addresses and contents then stay.
   void merge_adapters(const StepContext& ctx) { adapters_.merge_for_good(ctx); }
-  // The logits f32 [T, V_r] behind x [T, d], which has been through all layers before the head. REQUIRES: not in training;
-  // this rank's stage has the head.
+  // The logits f32 [T, V_r] behind x [T, d], which has been through all layers before the head. REQUIRES: not in
+  // training; this rank's stage has the head.
   Tensor logits(const StepContext& ctx, const Tensor& x);
   // The same in chunks of rows, while the head's weights are held, from hold_head to release_head: first
   // n = head_input(x) [T, d], then head_logits, f32 [rows, V_r] of n's rows from `begin` on. REQUIRES: as logits.

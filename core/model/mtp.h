@@ -1,5 +1,5 @@
-// One depth of multi-token prediction (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 2.2): a layer behind the
-// head, whose loss asks each position for the token k + 1 places further on. With t the tokens, and i a position,
+// One depth of multi-token prediction (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 2.2): a layer behind
+// the head, whose loss asks each position for the token k + 1 places further on. With t the tokens, and i a position,
 //   x_i   = W [norm(E[t_(i+k)]) ; norm(h^(k-1)_i)]
 //   h^k_i = norm(block(x)_i)
 //   p_i   = softmax(O h^k_i),  asked for t_(i+k+1)

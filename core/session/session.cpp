@@ -243,11 +243,12 @@ void check_teacher(const Config& config) {
 void check_heads_meet(const Plan& plan) {
   const int stage = plan.stage_of_layer(head_layer(plan.settings()));
   if (stage != plan.stages() - 1) {
-    throw SettingError("model.mtp_depth",
-                       fmt::format("model.mtp_depth: its blocks have the last of {} stages to themselves, and the head, "
-                                   "on stage {}, is not where the teacher's is\nwrite fewer stages, mtp_depth = 0, or "
-                                   "leave [distil] out",
-                                   plan.stages(), stage));
+    throw SettingError(
+        "model.mtp_depth",
+        fmt::format("model.mtp_depth: its blocks have the last of {} stages to themselves, and the head, "
+                    "on stage {}, is not where the teacher's is\nwrite fewer stages, mtp_depth = 0, or "
+                    "leave [distil] out",
+                    plan.stages(), stage));
   }
 }
 

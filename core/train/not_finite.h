@@ -44,8 +44,8 @@ struct FoundNotFinite {
   int layer, router;
 };
 
-// Refuses a step. Collective over `ranks`, those that train one model. Errors: always Error, naming the layer and rank of
-// the forward pass, else that of the router, else those of the gradients.
+// Refuses a step. Collective over `ranks`, those that train one model. Errors: always Error, naming the layer and rank
+// of the forward pass, else that of the router, else those of the gradients.
 [[noreturn]] void refuse_step(const StepReport& report, const FoundNotFinite& first, const GradientNorm& norm,
                               const Settings& settings, Group& ranks, Stream& stream);
 

@@ -136,8 +136,8 @@ class Trainer {
   // Mean loss, and what is told of pairs, of sums over all ranks.
   double loss_of(const Measured& of) const;
   std::map<std::string, double> pair_metrics(const Measured& of) const;
-  // Of sum_storage_: the mean of the depths' losses, each a sum over the tokens that count in it; nothing where there is
-  // no depth.
+  // Of sum_storage_: the mean of the depths' losses, each a sum over the tokens that count in it; nothing where there
+  // is no depth.
   static std::optional<double> mtp_loss(std::span<const double> sums, std::span<const std::int64_t> counted);
   Validation validate(ValidationRouting* routing);
   Measured measure(const HeldOut& set, int first_pass, ValidationRouting* routing);

@@ -90,7 +90,8 @@ StepReport Trainer::report(Begun& begun) {
   require(std::isfinite(report.distil_loss.value_or(0)) || !std::isfinite(report.loss),
           "step {}: the loss is {}, but the teacher's logits ('{}') are not finite", step + 1, report.loss,
           plan_.settings().distil.teacher);
-  require(!sums_.preference.defined() || std::isfinite(sums[main_sums + static_cast<std::size_t>(PairSum::reference)]) ||
+  require(!sums_.preference.defined() ||
+              std::isfinite(sums[main_sums + static_cast<std::size_t>(PairSum::reference)]) ||
               !std::isfinite(sums[main_sums + static_cast<std::size_t>(PairSum::logp_chosen)] +
                              sums[main_sums + static_cast<std::size_t>(PairSum::logp_rejected)]),
           "step {}: the reference's logits ('{}') are not finite", step + 1, teacher_of(plan_.settings()).folder);

@@ -165,10 +165,8 @@ Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, Validatio
   }
   sums_.tap = training;
   all_reduce_values(counted, ReduceOp::sum, tokens_, stream_);
-  return {.sums = all_sums(),
-          .counted = counted[0],
-          .chosen = counted[1],
-          .ahead = {counted.begin() + 2, counted.end()}};
+  return {
+      .sums = all_sums(), .counted = counted[0], .chosen = counted[1], .ahead = {counted.begin() + 2, counted.end()}};
 }
 
 }  // namespace orthant

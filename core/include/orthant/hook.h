@@ -61,7 +61,8 @@ struct StepReport {
   std::map<std::string, double> metrics = {};  // of keepers and hooks: "NAME.KEY"; of pairs: "rewards/chosen"...
   // With a teacher (settings.h, DistilSettings), else nothing: temperature^2 KL(q_t || p_t), nats per token.
   std::optional<double> distil_loss = {};
-  // With model.mtp_depth, else nothing: the mean over its depths of their losses, nats per token, before train.mtp_weight.
+  // With model.mtp_depth, else nothing: the mean over its depths of their losses, nats per token, before
+  // train.mtp_weight.
   std::optional<double> mtp_loss = {};
   std::vector<LayerRouting> routing = {};    // of `layers`, where this step was measured; else empty
   bool passed_over = false;                  // not finite, and nothing was updated (run.skip_not_finite)

@@ -32,8 +32,8 @@ struct DeviceBatch {
   Tensor whole_valid;  // u8 [sequences * S]
   Tensor whole_index;  // i64 [sequences * S]
   Tensor whole_token;  // i32 [sequences * S]; undefined unless a gate reads it
-  // i32 [T], for each depth of model.mtp_depth: the tokens and labels so many places further on. Label -1: there is none,
-  // or the document has ended.
+  // i32 [T], for each depth of model.mtp_depth: the tokens and labels so many places further on. Label -1: there is
+  // none, or the document has ended.
   struct Ahead {
     Tensor token, label;
   };
