@@ -162,7 +162,9 @@ void check_resume(const std::string& resume, const std::filesystem::path& root, 
     return;
   }
   const std::string asked = path == given ? "--resume " + path : "--resume auto: " + path,
-                    anew = path == given ? "" : fmt::format("\n{}", how_to_begin_anew);
+                    anew = path == given
+                               ? ""
+                               : fmt::format("\ngo on with the settings that wrote it; {}", how_to_begin_anew);
   std::optional<CheckpointReader> reader;
   try {
     reader.emplace(path);

@@ -1,9 +1,8 @@
-// Every setting has its key, and every choice its word.
+// Every setting has its key.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
-#include <utility>
 
 #include "tests/config/loaded.h"
 
@@ -105,6 +104,7 @@ rope_mscale_all_dim = 0
 tie_embeddings = true
 dropout = 0.1
 init_std = 0.5
+mtp_depth = 2
 [moe]
 experts = 16
 every = 2
@@ -135,6 +135,7 @@ expert_bias = true
 from = "base"
 freeze = ["*norm.weight"]
 train_only = ["*.experts.*"]
+mtp_weight = 0.125
 [distil]
 teacher = ""
 weight = 0.25
@@ -245,6 +246,7 @@ host_limit = "2 GiB"
   EXPECT_TRUE(s.model.tie_embeddings);
   EXPECT_EQ(s.model.dropout, 0.1);
   EXPECT_EQ(s.model.init_std, 0.5);
+  EXPECT_EQ(s.model.mtp_depth, 2);
   EXPECT_EQ(s.moe.experts, 16);
   EXPECT_EQ(s.moe.every, 2);
   EXPECT_EQ(s.moe.first_dense, 2);
@@ -273,6 +275,7 @@ host_limit = "2 GiB"
   EXPECT_THAT(s.train.from, testing::EndsWith("/base"));
   EXPECT_THAT(s.train.freeze, ElementsAre("*norm.weight"));
   EXPECT_THAT(s.train.train_only, ElementsAre("*.experts.*"));
+  EXPECT_EQ(s.train.mtp_weight, 0.125);
   EXPECT_EQ(s.distil.teacher, "");
   EXPECT_EQ(s.distil.weight, 0.25);
   EXPECT_EQ(s.distil.temperature, 2.0);
@@ -376,37 +379,6 @@ group_score = "max"
   EXPECT_EQ(llama.model.rope_scaling, RopeScaling::llama3);
   EXPECT_EQ(llama.model.rope_low_freq_factor, 2);
   EXPECT_EQ(llama.model.rope_high_freq_factor, 3);
-}
-
-TEST(Bytes, AreNumbersWithAUnit) {
-  const std::pair<const char*, std::int64_t> good[] = {
-      {"20 GiB", std::int64_t{20} << 30}, {"512MiB", 512 << 20}, {"1.5 kib", 1536}, {"2 GB", 2'000'000'000},
-      {"1 TiB", std::int64_t{1} << 40},   {"4096", 4096},        {"7 B", 7},        {"0.5 KB", 500}};
-  for (const auto& [text, bytes] : good) {
-    EXPECT_EQ(parse_bytes(text), bytes) << text;
-  }
-  for (const char* text : {"", " ", "GiB", "20 G", "20 apples", "-1 GiB", "0", "0.1 B", "1e3", "1 GiB 2", "nan", "inf",
-                           "2000000 TiB", "1,5 GiB", "0x10", "20\tGiB"}) {
-    EXPECT_FALSE(parse_bytes(text)) << text;
-  }
-}
-
-TEST_F(Load, BytesMayBeAPlainInteger) {
-  EXPECT_EQ(load(synthetic + "[memory]\nlimit = 4096\n").settings.memory.limit, 4096);
-  EXPECT_EQ(load(synthetic + "[memory]\nlimit = \"\"\n").settings.memory.limit, 0);
-}
-
-TEST_F(Load, EveryChoiceNamesItsOwnEnumerator) {
-  EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\nrouter = \"switch\"\n").settings.moe.router, "switch");
-  EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\nrouter = \"topk\"\n").settings.moe.router, "topk");
-  EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\nscore = \"sigmoid\"\n").settings.moe.score, ScoreKind::sigmoid);
-  EXPECT_EQ(load(synthetic + "[model]\nactivation = \"relu\"\n").settings.model.activation, Activation::relu);
-  EXPECT_EQ(load(synthetic + "[model]\nactivation = \"gelu\"\n").settings.model.activation, Activation::gelu);
-  EXPECT_EQ(load(synthetic + "[model]\nactivation = \"clamped_swiglu\"\n").settings.model.activation,
-            Activation::clamped_swiglu);
-  EXPECT_EQ(load(synthetic + "[optimizer]\nschedule = \"constant\"\n").settings.optimizer.schedule, "constant");
-  EXPECT_EQ(load(synthetic + "[optimizer]\nschedule = \"cosine\"\n").settings.optimizer.schedule, "cosine");
-  EXPECT_EQ(load(synthetic + "documents = \"separate\"\n").settings.data.documents, Documents::separate);
 }
 
 }  // namespace
