@@ -86,9 +86,10 @@ PairSource::PairSource(const std::vector<std::string>& coded, const Settings& se
     if (too_long && data.too_long == TooLong::refuse) {
       throw SettingError(
           "data.too_long",
-          fmt::format("{}: the pair has {} tokens, both answers with the prompt before each, data.sequence_length is "
-                      "{}; make that longer, leave the line out, or write data.too_long = \"cut\"",
-                      place_of_pair(data, i), whole, data.sequence_length));
+          fmt::format(
+              "{}: the pair takes {} positions, both answers with the prompt before each, data.sequence_length is "
+              "{}; make that longer, leave the line out, or write data.too_long = \"cut\"",
+              place_of_pair(data, i), whole, data.sequence_length));
     }
     shortened += too_long ? 1 : 0;
     const bool chosen = has_answer(document(pair.chosen, pair.chosen_size));
@@ -96,7 +97,7 @@ PairSource::PairSource(const std::vector<std::string>& coded, const Settings& se
       throw SettingError(
           "data.sequence_length",
           fmt::format("{}: no token of the {} answer is left to compare within data.sequence_length = "
-                      "{}, both answers with the prompt before each have {}; make that longer, or leave "
+                      "{}, both answers with the prompt before each take {}; make that longer, or leave "
                       "the line out",
                       place_of_pair(data, i), chosen ? "rejected" : "chosen", data.sequence_length, whole));
     }

@@ -54,9 +54,10 @@ std::string load_teacher(Teacher& teacher, const Settings& student, const std::m
 void require_no_teacher(const std::map<std::string, std::string>& resumed) {
   const auto before = resumed.find(teacher_state);
   if (before != resumed.end()) {
-    throw ConfigError(
-        fmt::format("[distil] teacher: this run has learned from {}: name it, or begin a new run with [train] from",
-                    before->second));
+    throw ConfigError(fmt::format(
+        "this run has learned from {}, as [distil] teacher or as the reference of pairs: name it, or begin a "
+        "new run with [train] from",
+        before->second));
   }
 }
 

@@ -221,12 +221,12 @@ std::string Progress::text(const MetricsLine& line, double elapsed_seconds) cons
   }
   if (line.validation.has_value()) {
     text += fmt::format("  validation {:.4f}", line.validation->loss);
-    for (const auto& [name, loss] : line.validation->sets) {
-      text += fmt::format("  {} {:.4f}", name, loss);
-    }
     if (const auto right = line.validation->metrics.find("rewards/accuracies");
         right != line.validation->metrics.end()) {
       text += fmt::format(" (preferred {:.1f}%)", 100 * right->second);
+    }
+    for (const auto& [name, loss] : line.validation->sets) {
+      text += fmt::format("  {} {:.4f}", name, loss);
     }
   }
   return text;

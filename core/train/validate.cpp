@@ -118,7 +118,7 @@ Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, Validatio
   const std::int64_t all = set.validation_sequences(), per_pass = shares_.front().micro_batch;
   const Turns turns = turns_of(plan_);
   stream_.fill(sum_storage_, 0);
-  std::vector<std::int64_t> counted(2 + static_cast<std::size_t>(plan_.settings().model.mtp_depth), 0);
+  std::vector<std::int64_t> counted(3 + static_cast<std::size_t>(plan_.settings().model.mtp_depth), 0);
   auto read_pass = [&](int pass) {
     const std::int64_t first = (pass * turns.of + turns.mine) * per_pass;
     const std::int64_t real = std::clamp<std::int64_t>(all - first, 0, per_pass);
@@ -156,7 +156,8 @@ Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, Validatio
       const TokenCounts held = held_tokens(host, plan_);
       counted[0] += held.counted;
       counted[1] += held.chosen;
-      std::transform(held.ahead.begin(), held.ahead.end(), counted.begin() + 2, counted.begin() + 2, std::plus<>());
+      counted[2] += held.valid;
+      std::transform(held.ahead.begin(), held.ahead.end(), counted.begin() + 3, counted.begin() + 3, std::plus<>());
       return upload(host, plan_, stream_);
     };
     ValidationWork work(plan_, *model_, load_pass, context_of, {.stream = stream_, .training = false},
@@ -165,8 +166,11 @@ Trainer::Measured Trainer::measure(const HeldOut& set, int first_pass, Validatio
   }
   sums_.tap = training;
   all_reduce_values(counted, ReduceOp::sum, tokens_, stream_);
+  if (sums_.preference.defined() && counted[2] > 0) {
+    counted[0] = std::max<std::int64_t>(counted[0], 1);  // 0 in a plan, whose ranks know of no others
+  }
   return {
-      .sums = all_sums(), .counted = counted[0], .chosen = counted[1], .ahead = {counted.begin() + 2, counted.end()}};
+      .sums = all_sums(), .counted = counted[0], .chosen = counted[1], .ahead = {counted.begin() + 3, counted.end()}};
 }
 
 }  // namespace orthant

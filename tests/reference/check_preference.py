@@ -24,6 +24,7 @@ def main():
     except ImportError as error:
         print(f"check_preference.py needs torch and transformers: {error}", file=sys.stderr)
         return 3
+    torch.set_num_threads(1)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     folder, pairs, metrics, loss_kind = sys.argv[1:5]
