@@ -2,10 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <mutex>
+#include <optional>
 
+#include "core/run/saving.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/parity.h"
+#include "tests/support/program.h"
 
 namespace orthant::mtp_test {
 namespace {
@@ -133,6 +137,46 @@ TEST(MtpLosses, OfNoWeightLeaveTheModelAlone) {
   EXPECT_FALSE(without.reports[0].mtp_loss.has_value());
   for (const auto& [name, gradient] : without.gradients[0]) {
     EXPECT_LE(test::relative_difference(with.gradients[0].at(name), gradient), 1e-6) << name;
+  }
+}
+
+// What a layout saves any other loads, in every bit: depths and the tables that they share with embedding and head,
+// which lie on several stages in some.
+TEST(MtpCheckpoints, OfAnyLayoutLoadIntoAnyOther) {
+  const run_test::ProgramFolder folder;
+  const Overrides overrides = {"model.mtp_depth=2", "batch.micro_batch=1", R"(moe.router="bias")",
+                               R"(moe.score="sigmoid")"};
+  const std::string expert = "[plugins.expert]\nsize = 2\n";
+  std::filesystem::path last;
+  std::optional<double> expected;
+  int number = 0;
+  for (const std::string& plugins : {stages(3) + zero3, folded + zero3 + expert, std::string(), stages(6)}) {
+    const Config config = experiment(overrides, plugins);
+    const std::filesystem::path from = last, to = folder.path(std::to_string(number++));
+    double loss = 0;
+    std::mutex mutex;
+    run_threads(check_layout(config), [&](Communicator& communicator) {
+      test::TestRank rank(config, communicator);
+      if (from.empty()) {
+        rank.trainer().step(0);
+        rank.trainer().step(1);
+      } else {
+        load_checkpoint(CheckpointReader(from), rank.session().plan(), rank.trainer().parameters(), rank.stream());
+      }
+      const std::filesystem::path saved = save_checkpoint(to, 2, rank.session().plan(), rank.trainer().parameters(), {},
+                                                          {communicator, rank.trainer().world()}, rank.stream());
+      const double next = *rank.trainer().gradients(2).mtp_loss;
+      const std::lock_guard lock(mutex);
+      if (communicator.rank() == 0) {
+        last = saved;
+        loss = next;
+      }
+    });
+    if (expected.has_value()) {
+      EXPECT_THAT(run_test::differences(from, last), testing::IsEmpty()) << plugins;
+      EXPECT_NEAR(loss, *expected, 1e-6) << plugins;
+    }
+    expected = loss;
   }
 }
 

@@ -26,7 +26,7 @@ namespace orthant {
 
 // What a routed layer counted over the micro-batches of a step.
 struct LayerCounters {
-  int layer = 0;                         // 1 + block; 2 + block for those of model.mtp_depth, behind the head
+  int layer = 0;                         // 1 + block; those of model.mtp_depth are the last blocks
   std::vector<std::int64_t> load;        // [E] choices before capacity
   std::vector<std::int64_t> kept;        // [E] choices that an expert computed
   std::int64_t choices = 0;              // that the gate made; GShard: those that chance left out too
