@@ -10,6 +10,7 @@ namespace orthant::load_test {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 TEST_F(Load, FillsEverySettingFromItsKey) {
   const Config config = load(R"(
