@@ -45,13 +45,13 @@ with open(sys.argv[1], encoding="latin-1") as file:
     lines = file.read().split("\n")
 held_out = [line for line in lines[len(lines) * 19 // 20:] if 8 <= len(line) <= 48 and line.isascii() and line.isprintable()]
 with open("prompts.jsonl", "w") as out:
-    for line in random.sample(held_out, 200):
+    for line in random.sample(held_out, 100):
         print(json.dumps({"prompt": line + "\n"}), file=out)
 print("| run | step | validation loss | pairs in order | margin | written lines without a digit or a capital |")
 print("| --- | ---: | ---: | ---: | ---: | ---: |")
 for run in ["base", "sigmoid", "ipo", "with_nll"]:
-    written = subprocess.run([sys.argv[2], "generate", f"runs/{run}", "--prompts", "prompts.jsonl", "--max-tokens", "64",
-                              "--stop", "\n", "--json", "--samples", "2"], check=True, capture_output=True, text=True)
+    written = subprocess.run([sys.argv[2], "generate", f"runs/{run}", "--prompts", "prompts.jsonl", "--max-tokens", "48",
+                              "--stop", "\n", "--json"], check=True, capture_output=True, text=True)
     texts = [json.loads(line)["text"] for line in written.stdout.splitlines()]
     texts = [text for text in texts if text.strip()]
     plain = sum(not any(c.isdigit() or c.isupper() for c in text) for text in texts)
