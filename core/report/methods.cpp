@@ -74,6 +74,11 @@ class Sentences {
     if (const std::string scaling = get("model.rope_scaling"); scaling != "none" && scaling != "(unstated)") {
       text += fmt::format(" Rotary positions are scaled by \"{}\" with factor {}.", scaling, get("model.rope_factor"));
     }
+    if (!zero("model.mtp_depth")) {
+      text +=
+          fmt::format(" It learns to predict {} further token(s) by multi-token prediction, whose loss has weight {}.",
+                      get("model.mtp_depth"), get("train.mtp_weight"));
+    }
     if (!zero("model.dropout")) {
       text += " Dropout is " + get("model.dropout") + ".";
     }
@@ -128,6 +133,16 @@ class Sentences {
     return text + fmt::format(" Validation is on {}{}{}.", held_out ? count + " sequences held out" : "",
                               held_out && by_name ? ", and on " : "",
                               by_name ? fmt::format("up to {} sequences of each of {}", count, file_names(sets)) : "");
+  }
+
+  std::string preferences() const {
+    if (get("data.source") != "pairs") {
+      return "";
+    }
+    const std::string reference = setting(settings_, "preference.reference");
+    return fmt::format(
+        " Of each pair of answers it learns to prefer the chosen one: loss \"{}\", beta {}, compared with {}.",
+        get("preference.loss"), get("preference.beta"), reference.empty() ? get("train.from") : reference);
   }
 
   std::string optimizer() const {
@@ -186,7 +201,7 @@ std::string methods_of(const FlatSettings& settings, std::optional<double> param
                 ? fmt::format(", and takes {} FLOPs a token forward and backward.", number_text(*flops_per_token))
                 : ".";
   }
-  return text + " " + s.data() + " " + s.optimizer() + " " + s.run();
+  return text + " " + s.data() + s.preferences() + " " + s.optimizer() + " " + s.run();
 }
 
 Grid differences(const std::vector<RunData>& runs) {

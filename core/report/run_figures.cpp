@@ -131,12 +131,12 @@ void add_validation_sets(const std::vector<RunData>& runs, Section& section) {
   }
 }
 
-// With pairs of answers: in training faint, of what is held out dashed.
-void add_of_pairs(const std::vector<RunData>& runs, const std::string& of, Plot plot, const std::string& caption,
-                  Section& section) {
+// A number that has another of what is held out beside it: in training faint, of what is held out dashed.
+void add_held_out(const std::vector<RunData>& runs, const std::string& training, const std::string& id, Plot plot,
+                  const std::string& caption, Section& section) {
   plot.x = {.label = "optimizer steps", .from_zero = true};
+  const std::string held_out = "validation_" + training;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    const std::string training = "rewards/" + of, held_out = "validation_rewards/" + of;
     plot.series.push_back({.name = runs[i].name + ", training",
                            .points = points_of(runs[i], step(), key(training.c_str())),
                            .colour = distinct_colour(i),
@@ -149,7 +149,7 @@ void add_of_pairs(const std::vector<RunData>& runs, const std::string& of, Plot 
     plot.keys.push_back({.name = runs[i].name, .points = {}, .colour = distinct_colour(i)});
   }
   if (has_points(plot)) {
-    section.figure(figure_of(plot, "rewards-" + of, caption, commands_of(runs)));
+    section.figure(figure_of(plot, id, caption, commands_of(runs)));
   }
 }
 
@@ -212,16 +212,23 @@ void add_losses(const std::vector<RunData>& runs, Section& section) {
            "again.",
            section);
   add_validation_sets(runs, section);
+  Plot ahead;
+  ahead.title = "Loss of tokens further ahead";
+  ahead.description = "Mean loss of the depths of multi-token prediction, logarithmic, against steps.";
+  ahead.y = {.label = "loss (nats per token)", .kind = ScaleKind::logarithmic};
+  add_held_out(runs, "mtp_loss", "mtp-loss", ahead, "The mean over model.mtp_depth, before train.mtp_weight.", section);
   Plot right;
   right.title = "Pairs in the right order";
   right.description = "Share of pairs whose chosen answer has the greater reward, against steps.";
   right.y = {.label = "share of pairs (%)", .from_zero = true, .divisor = 0.01, .data_unit = "of 1"};
-  add_of_pairs(runs, "accuracies", right, "Rewards of data.source = \"pairs\"; half of them by chance.", section);
+  add_held_out(runs, "rewards/accuracies", "rewards-accuracies", right,
+               "Rewards of data.source = \"pairs\"; half of them by chance.", section);
   Plot margins;
   margins.title = "Margin of rewards";
   margins.description = "Mean reward of the chosen answers less that of the rejected ones, against steps.";
   margins.y = {.label = "reward"};
-  add_of_pairs(runs, "margins", margins, "0 for a model that is its own reference.", section);
+  add_held_out(runs, "rewards/margins", "rewards-margins", margins, "0 for a model that is its own reference.",
+               section);
 }
 
 void add_optimization(const std::vector<RunData>& runs, Section& section) {

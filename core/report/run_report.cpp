@@ -99,7 +99,8 @@ void add_summary(const std::vector<RunData>& runs, Section& section) {
   }
   section.table_with_commands(
       grid, commands,
-      "Losses are the last that were logged, in nats per token; tokens/s is the median of the "
+      "Losses are the last that were logged, in nats per token, of pairs of answers for each pair; tokens/s is the "
+      "median of the "
       "logged steps after the first. The command below a run trains it again: an earlier run of "
       "its name is kept.");
   add_sets(runs, section);

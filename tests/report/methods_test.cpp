@@ -50,6 +50,24 @@ TEST(Methods, SayThatABatchGrows) {
   EXPECT_THAT(said("[]", "[]"), HasSubstr("8 sequences a step, for 900 steps."));
 }
 
+TEST(Methods, SayWhatIsLearntBesideTheNextToken) {
+  const auto said = [](FlatSettings more) { return methods_of(more, {}, {}, {}); };
+  EXPECT_THAT(said({{"model.mtp_depth", "2"}, {"train.mtp_weight", "0.3"}}),
+              HasSubstr("predict 2 further token(s) by multi-token prediction, whose loss has weight 0.3."));
+  EXPECT_THAT(said({{"model.mtp_depth", "0"}, {"train.mtp_weight", "0.3"}, {"data.source", "text"}}),
+              AllOf(Not(HasSubstr("multi-token")), Not(HasSubstr("pair"))));
+  FlatSettings pairs = {{"data.source", "pairs"},
+                        {"preference.loss", "ipo"},
+                        {"preference.beta", "0.1"},
+                        {"train.from", "runs/tuned"},
+                        {"preference.reference", ""}};
+  EXPECT_THAT(said(pairs), HasSubstr("loss \"ipo\", beta 0.1, compared with runs/tuned."));
+  for (auto& [key, value] : pairs) {
+    value = key == "preference.reference" ? "runs/other" : value;
+  }
+  EXPECT_THAT(said(pairs), HasSubstr("compared with runs/other."));
+}
+
 // A configuration may be anybody's, of any version.
 TEST(Methods, PrintWhatIsNoNumberAsItIs) {
   const auto said = [](const char* scale) {

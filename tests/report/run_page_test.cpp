@@ -46,6 +46,26 @@ TEST(RunPage, PicturesHoldTheNumbersOfTheRun) {
   EXPECT_EQ(picture(page, "memory")["bars"]["a"], memory);
 }
 
+TEST(RunPage, TokensFurtherAheadHaveAPicture) {
+  const ProgramFolder folder;
+  std::vector<Json> lines = made_up_lines(12, 2, 4, 1);
+  json ahead = json::array(), held_out = json::array();
+  for (Json& line : lines) {
+    line["mtp_loss"] = 1.5 * line["loss"].get<double>();
+    ahead.push_back({line["step"], line["mtp_loss"]});
+    if (line.contains("validation_loss")) {
+      line["validation_mtp_loss"] = 1.25 * line["validation_loss"].get<double>();
+      held_out.push_back({line["step"], line["validation_mtp_loss"]});
+    }
+  }
+  write_run(folder.path("a"), lines, made_up_config("a", 2, 4));
+  write_run(folder.path("b"), made_up_lines(12, 2, 4, 2), made_up_config("b", 2, 4));
+  const json page = page_of(folder, {folder.path("a")});
+  EXPECT_EQ(series(page, "mtp-loss", "a, training"), ahead);
+  EXPECT_EQ(series(page, "mtp-loss", "a, validation"), held_out);
+  EXPECT_FALSE(page_of(folder, {folder.path("b")})["files"].contains("mtp-loss.csv"));
+}
+
 TEST(RunPage, ValidationSetsHaveAPictureAndATable) {
   const ProgramFolder folder;
   for (const char* run : {"a", "b"}) {
