@@ -13,9 +13,10 @@ namespace orthant {
 namespace {
 
 constexpr std::array<std::string_view, 6> whole_tables = {"data", "model", "moe", "lora", "optimizer", "preference"};
-constexpr std::array<std::string_view, 10> single_keys = {
-    "run.skip_not_finite", "run.seed",      "run.dtype",          "batch.sequences",  "train.freeze",
-    "train.train_only",    "distil.weight", "distil.temperature", "batch.grow_after", "batch.grow_to"};
+constexpr std::array<std::string_view, 11> single_keys = {"run.skip_not_finite", "run.seed",      "run.dtype",
+                                                          "batch.sequences",     "train.freeze",  "train.train_only",
+                                                          "train.mtp_weight",    "distil.weight", "distil.temperature",
+                                                          "batch.grow_after",    "batch.grow_to"};
 
 std::map<std::string, std::string> values_of(const Config& config) {
   std::map<std::string, std::string> values;

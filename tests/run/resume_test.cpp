@@ -160,6 +160,13 @@ TEST_F(Resume, OtherSettingsAreNamed) {
   EXPECT_THAT(other.error, Not(HasSubstr("model.d_model")));
 }
 
+TEST_F(Resume, AnotherWeightOfTokensAheadIsNamed) {
+  ASSERT_EQ(train({"model.mtp_depth=1"}).code, 0);
+  const Result other = train({"model.mtp_depth=1", "train.mtp_weight=0.1", "run.steps=9"}, {"--resume", "auto"});
+  ASSERT_EQ(other.code, 0) << other.error;
+  EXPECT_THAT(other.error, HasSubstr("train.mtp_weight = 0.1 (was 0.3)"));
+}
+
 TEST_F(Resume, WhatDoesNotFitIsToldWithTheSettingsThatChanged) {
   ASSERT_EQ(train({"lora.rank=2", "lora.targets=[\"*.q_proj.weight\"]"}).code, 0);
   const Result other = train({"lora.rank=3", "lora.targets=[\"*.q_proj.weight\"]"}, {"--resume", "auto"});
