@@ -39,9 +39,10 @@ std::string load_teacher(Teacher& teacher, const Settings& student, const std::m
   }
   if (before != resumed.end() && before->second != found) {
     throw ConfigError(
-        fmt::format("{}: '{}' is {}, this run has learned from {}: give that one's folder, or begin a "
-                    "new run with [train] from",
-                    named.key, first ? newest : named.folder, found, before->second));
+        fmt::format("{}: '{}' is {}, this run has learned from {}: write {} = the folder of that checkpoint "
+                    "(RUN/checkpoints/STEP), or begin a new run with [train] from",
+                    named.key, first ? newest : named.folder, found, before->second,
+                    learns_preferences(student) ? "preference.reference" : "distil.teacher"));
   }
   load_weights(reader, teacher.plan(), teacher.parameters(), stream);
   if (first) {

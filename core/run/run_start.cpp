@@ -75,6 +75,9 @@ void RunStart::take_starting_weights() {
   if (parts_.first()) {
     origin_ = checkpoint;
     put("begins with the weights of {} after step {}\n", checkpoint.string(), reader.step());
+    if (const std::string told = told_of_depths(reader, parts_.settings()); !told.empty()) {
+      put("{}\n", told);
+    }
   }
 }
 

@@ -141,6 +141,17 @@ void check_resumed_weights(const fs::path& checkpoint, const Settings& settings)
   differences_of(CheckpointReader(checkpoint), settings, Beside::refused).throw_if_any(checkpoint);
 }
 
+std::string told_of_depths(const CheckpointReader& reader, const Settings& settings) {
+  int there = 0;
+  while (reader.has(fmt::format("mtp.{}.eh_proj.weight", there))) {
+    ++there;
+  }
+  const int here = static_cast<int>(settings.model.mtp_depth);
+  return there == here ? ""
+                       : fmt::format("model.mtp_depth is {} there and {} here: what is {}", there, here,
+                                     there < here ? "not there begins anew" : "not here is left out");
+}
+
 void copy_origin(const fs::path& checkpoint, const fs::path& run) {
   const fs::path from = run_of(checkpoint) / pretrained_folder, to = run / pretrained_folder;
   if (!fs::is_directory(from)) {

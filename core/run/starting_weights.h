@@ -10,6 +10,8 @@
 
 namespace orthant {
 
+class CheckpointReader;
+
 // The checkpoint that `from` names: the newest of a run's, or the checkpoint itself. Only its manifest is read here:
 // the ranks check what they read. key: that named it, for messages. Errors: ConfigError for a folder that has none.
 std::filesystem::path starting_checkpoint(const std::filesystem::path& from, const char* key = "[train] from");
@@ -25,6 +27,10 @@ void check_starting_weights(const std::filesystem::path& checkpoint, const Setti
 
 // The same of a run that goes on from it: its adapters must be there, and may count otherwise.
 void check_resumed_weights(const std::filesystem::path& checkpoint, const Settings& settings);
+
+// What a new run does not take, or begins anew: of multi-token prediction the model may have other depths. Empty:
+// nothing.
+std::string told_of_depths(const CheckpointReader& reader, const Settings& settings);
 
 // Of a run: what lies there travels with its weights.
 inline constexpr const char* pretrained_folder = "pretrained";

@@ -218,12 +218,24 @@ TEST_F(Preference, AResumedRunIsTheUninterruptedOneBitForBit) {
   EXPECT_THAT(run_test::differences(folder_.checkpoint(4, "p"), folder_.checkpoint(4, "whole")), testing::IsEmpty());
 }
 
+// A model that was trained with tokens further ahead, and back.
+TEST_F(Preference, DepthsOfMultiTokenPredictionAreLeftOutAndBeginAnewAndARunSaysSo) {
+  const Result ahead =
+      run({"model.mtp_depth=1", "train.from=\"runs/base\"", "run.name=\"ahead\""}, {"train", "base.toml"});
+  EXPECT_THAT(ahead.output, HasSubstr("mtp_depth is 0 there and 1 here: what is not there begins anew"));
+  const Result preferred = run({"train.from=\"runs/ahead\"", "plugins.pipeline.size=2"});
+  EXPECT_THAT(preferred.output, HasSubstr("mtp_depth is 1 there and 0 here: what is not here is left out"));
+  EXPECT_NEAR(metrics("p").front().at("rewards/margins").get<double>(), 0, 1e-6);
+  EXPECT_THAT(run({"run.name=\"alike\""}).output, testing::Not(HasSubstr("mtp_depth")));
+}
+
 TEST_F(Preference, AResumeWithAnotherReferenceIsRefused) {
   run({"run.steps=2"});
   ASSERT_EQ(folder_.orthant(with_set({"train", "base.toml", "--resume", "auto"}, {"run.steps=10"})).code, 0);
   const Result result = folder_.orthant({"train", "p.toml", "--resume", "auto"});
   EXPECT_EQ(result.code, 78) << result.output;
-  EXPECT_THAT(result.error, AllOf(HasSubstr("step_000010' is step 10 of run"), HasSubstr("has learned from step 8")));
+  EXPECT_THAT(result.error, AllOf(HasSubstr("step_000010' is step 10 of run"), HasSubstr("has learned from step 8"),
+                                  HasSubstr("write preference.reference = the folder of that checkpoint")));
   const std::string before = folder_.checkpoint(8, "base").string();
   run({"preference.reference=\"" + before + "\""}, {"train", "p.toml", "--resume", "auto"});
 }
@@ -272,6 +284,8 @@ TEST_F(Preference, WhatCannotBeRightIsRefusedBeforeRanksStart) {
   EXPECT_THAT(refusal({"model.dropout=0.1"}), HasSubstr("[model] dropout"));
   EXPECT_THAT(refusal({"moe.jitter=0.1"}), HasSubstr("[moe] jitter"));
   EXPECT_THAT(refusal({"run.graphs=true"}), HasSubstr("[run] graphs"));
+  EXPECT_THAT(refusal({"model.mtp_depth=1", "plugins.pipeline.size=3"}),
+              AllOf(HasSubstr("[model] mtp_depth"), testing::Not(HasSubstr("[distil]"))));
   EXPECT_THAT(refusal({"distil.teacher=\"runs/base\""}), HasSubstr("[distil] teacher"));
   EXPECT_THAT(refusal({"data.documents=\"separate\""}), HasSubstr("[data] documents"));
   EXPECT_THAT(refusal({"data.source=\"chat\""}), HasSubstr("has none"));
