@@ -75,7 +75,7 @@ VerifyReport verify(const Config& config, int steps, const std::vector<std::stri
 
 // What to try where the report may be of no fault: in bf16, layouts that add up parts of a sum round each part, and
 // from the second step on weights differ by rounding in any layout: a choice of experts that is nearly a tie falls the
-// other way. Empty: nothing to add.
+// other way. In fp32 that is rare, and another seed has no such choice. Empty: nothing to add.
 std::string advice_on(const VerifyReport& report, const Config& config, const std::vector<std::string>& keep = {});
 
 }  // namespace orthant
