@@ -5,15 +5,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/data/chat_template.h"
+#include "core/data/template_lines.h"
 #include "core/data/token_file.h"
 
 namespace orthant {
 namespace {
-
-TextOptions lines() {
-  return {.whole_lines = true};
-}
 
 // A line of a chat file as coded tokens.
 class LineEncoder final : public Encoder {
@@ -43,7 +39,7 @@ void require_short(const std::vector<std::string>& coded, const DataSettings& da
     const std::vector<Document> documents = read_token_file(MappedFile(coded[f])).documents;
     for (std::size_t i = 0; i < documents.size(); ++i) {
       if (!fits(documents[i], data)) {
-        const TextFile file(data.path[f], lines());
+        const TextFile file(data.path[f], template_lines());
         throw SettingError(
             "data.too_long",
             fmt::format("{}: the conversation has {} tokens, data.sequence_length is {}; make that longer, leave the "
@@ -59,28 +55,14 @@ void require_short(const std::vector<std::string>& coded, const DataSettings& da
 
 PrepareOptions tokens_of_chat(const Settings& settings, std::shared_ptr<const Tokenizer> tokenizer,
                               std::filesystem::path output) {
-  std::shared_ptr<const ChatTemplate> chat;
-  try {
-    chat = chat_template(settings.data.chat_template);
-    const ChatEncoder fits(*tokenizer, chat);
-  } catch (const ConfigError& error) {
-    throw SettingError("data.chat_template", error.what());
-  }
-  PrepareOptions options;
-  options.files = settings.data.path;
-  options.text = lines();
-  options.coding = {.name = fmt::format("chat {:016x}", hash_of(*chat)),
-                    .vocabulary = 2 * tokenizer->vocabulary(),
-                    .encoder = [tokenizer, chat] { return std::make_unique<LineEncoder>(*tokenizer, chat); }};
-  options.tokenizer = std::move(tokenizer);
-  options.output = std::move(output);
-  return options;
+  return tokens_by_template(settings, std::move(tokenizer), std::move(output), "chat", 2,
+                            [](const Tokenizer& by, std::shared_ptr<const ChatTemplate> chat) {
+                              return std::make_unique<LineEncoder>(by, std::move(chat));
+                            });
 }
 
 ChatSource::ChatSource(const std::vector<std::string>& coded, const Settings& settings, std::int64_t vocabulary)
-    : name_(fmt::format("'{}'{}", settings.data.path.front(),
-                        coded.size() > 1 ? fmt::format(" and {} more files", coded.size() - 1) : "")),
-      vocabulary_(vocabulary) {
+    : name_(name_of_files(settings.data, coded.size())), vocabulary_(vocabulary) {
   const DataSettings& data = settings.data;
   if (data.too_long == TooLong::refuse) {
     require_short(coded, data);

@@ -6,14 +6,10 @@
 #include <cmath>
 #include <utility>
 
-#include "core/data/chat_template.h"
+#include "core/data/template_lines.h"
 
 namespace orthant {
 namespace {
-
-TextOptions pair_lines() {
-  return {.whole_lines = true};
-}
 
 class PairEncoder final : public Encoder {
  public:
@@ -36,7 +32,7 @@ class PairEncoder final : public Encoder {
 // "'a.jsonl', line 3": of the number of a line in all files. No line is without tokens.
 std::string place_of_pair(const DataSettings& data, std::size_t line) {
   for (const std::string& path : data.path) {
-    const TextFile file(path, pair_lines());
+    const TextFile file(path, template_lines());
     if (line < file.documents().size()) {
       return file.place(file.documents()[line]);
     }
@@ -53,29 +49,14 @@ bool has_answer(const SequenceDocument& document) {
 
 PrepareOptions tokens_of_pairs(const Settings& settings, std::shared_ptr<const Tokenizer> tokenizer,
                                std::filesystem::path output) {
-  std::shared_ptr<const ChatTemplate> chat;
-  try {
-    chat = chat_template(settings.data.chat_template);
-    const ChatEncoder fits(*tokenizer, chat);
-  } catch (const ConfigError& error) {
-    throw SettingError("data.chat_template", error.what());
-  }
-  PrepareOptions options;
-  options.files = settings.data.path;
-  options.text = pair_lines();
-  options.coding = {.name = fmt::format("pairs {:016x}", hash_of(*chat)),
-                    .vocabulary = 4 * tokenizer->vocabulary(),
-                    .encoder = [tokenizer, chat] { return std::make_unique<PairEncoder>(*tokenizer, chat); }};
-  options.tokenizer = std::move(tokenizer);
-  options.output = std::move(output);
-  return options;
+  return tokens_by_template(settings, std::move(tokenizer), std::move(output), "pairs", 4,
+                            [](const Tokenizer& by, std::shared_ptr<const ChatTemplate> chat) {
+                              return std::make_unique<PairEncoder>(by, std::move(chat));
+                            });
 }
 
 PairSource::PairSource(const std::vector<std::string>& coded, const Settings& settings, std::int64_t vocabulary)
-    : name_(fmt::format("'{}'{}", settings.data.path.front(),
-                        coded.size() > 1 ? fmt::format(" and {} more files", coded.size() - 1) : "")),
-      vocabulary_(vocabulary),
-      corpus_(Corpus::tokens(coded)) {
+    : name_(name_of_files(settings.data, coded.size())), vocabulary_(vocabulary), corpus_(Corpus::tokens(coded)) {
   const DataSettings& data = settings.data;
   const std::vector<Document> found = corpus_.documents("");
   std::int64_t shortened = 0;

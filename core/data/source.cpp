@@ -159,16 +159,22 @@ class TokenSource final : public Source {
   }
 };
 
-class ChatKind final : public Source {
+using TokensOf = PrepareOptions (*)(const Settings&, std::shared_ptr<const Tokenizer>, std::filesystem::path);
+
+// JSON lines that a chat template makes tokens of, as `tokens_of` says, for an `Opened`.
+template <class Opened, TokensOf tokens_of>
+class LinesKind final : public Source {
  public:
+  // check: what this source refuses of settings, before a file is read.
+  explicit LinesKind(void (*check)(const DataSettings&)) : check_(check) {}
   std::unique_ptr<Sequences> open(const Settings& settings) const override {
     const PrepareOptions options = options_of(settings);
-    return std::make_unique<ChatSource>(cached_tokens(options), settings, options.tokenizer->vocabulary());
+    return std::make_unique<Opened>(cached_tokens(options), settings, options.tokenizer->vocabulary());
   }
   std::unique_ptr<Sequences> peek(const Settings& settings) const override {
     const PrepareOptions options = options_of(settings);
     const std::optional<std::vector<std::string>> files = find_cached_tokens(options);
-    return files ? std::make_unique<ChatSource>(*files, settings, options.tokenizer->vocabulary()) : nullptr;
+    return files ? std::make_unique<Opened>(*files, settings, options.tokenizer->vocabulary()) : nullptr;
   }
   std::optional<std::int64_t> vocabulary(const Settings& settings) const override {
     return tokenizer_of(settings.data)->vocabulary();
@@ -177,44 +183,24 @@ class ChatKind final : public Source {
   bool holds_all_out() const override { return true; }
 
  private:
-  static PrepareOptions options_of(const Settings& settings) {
-    require_files(settings.data);
-    if (settings.data.documents == Documents::stream) {
-      throw SettingError("data.documents",
-                         "data.documents: conversations are no stream; write \"packed\" (several in a sequence, none "
-                         "sees another) or \"separate\" (one in each)");
-    }
-    PrepareOptions options = tokens_of_chat(settings, fitting_tokenizer(settings), token_cache_folder(settings));
+  PrepareOptions options_of(const Settings& settings) const {
+    check_(settings.data);
+    PrepareOptions options = tokens_of(settings, fitting_tokenizer(settings), token_cache_folder(settings));
     options.threads = processors();
     return options;
   }
+
+  void (*check_)(const DataSettings&);
 };
 
-class PairKind final : public Source {
- public:
-  std::unique_ptr<Sequences> open(const Settings& settings) const override {
-    const PrepareOptions options = options_of(settings);
-    return std::make_unique<PairSource>(cached_tokens(options), settings, options.tokenizer->vocabulary());
+void check_conversations(const DataSettings& data) {
+  require_files(data);
+  if (data.documents == Documents::stream) {
+    throw SettingError("data.documents",
+                       "data.documents: conversations are no stream; write \"packed\" (several in a sequence, none "
+                       "sees another) or \"separate\" (one in each)");
   }
-  std::unique_ptr<Sequences> peek(const Settings& settings) const override {
-    const PrepareOptions options = options_of(settings);
-    const std::optional<std::vector<std::string>> files = find_cached_tokens(options);
-    return files ? std::make_unique<PairSource>(*files, settings, options.tokenizer->vocabulary()) : nullptr;
-  }
-  std::optional<std::int64_t> vocabulary(const Settings& settings) const override {
-    return tokenizer_of(settings.data)->vocabulary();
-  }
-  bool reads_files() const override { return true; }
-  bool holds_all_out() const override { return true; }
-
- private:
-  static PrepareOptions options_of(const Settings& settings) {
-    require_files(settings.data);
-    PrepareOptions options = tokens_of_pairs(settings, fitting_tokenizer(settings), token_cache_folder(settings));
-    options.threads = processors();
-    return options;
-  }
-};
+}
 
 class SyntheticKind final : public Source {
  public:
@@ -250,9 +236,9 @@ void add_sources(Catalogue& catalogue) {
   catalogue.add<Source>("text", "Text files, as data.tokenizer makes tokens of them.", std::make_shared<TextSource>());
   catalogue.add<Source>("tokens", "Token files.", std::make_shared<TokenSource>());
   catalogue.add<Source>("chat", "Conversations and instructions in JSON lines; answers are learnt.",
-                        std::make_shared<ChatKind>());
+                        std::make_shared<LinesKind<ChatSource, tokens_of_chat>>(check_conversations));
   catalogue.add<Source>("pairs", "Pairs of answers in JSON lines, for the loss of [preference].",
-                        std::make_shared<PairKind>());
+                        std::make_shared<LinesKind<PairSource, tokens_of_pairs>>(require_files));
   catalogue.add<Source>("synthetic", "A Markov chain of known entropy.", std::make_shared<SyntheticKind>());
 }
 

@@ -1,0 +1,38 @@
+#include "core/data/template_lines.h"
+
+#include <orthant/error.h>
+
+#include <utility>
+
+namespace orthant {
+
+TextOptions template_lines() {
+  return {.whole_lines = true};
+}
+
+PrepareOptions tokens_by_template(const Settings& settings, std::shared_ptr<const Tokenizer> tokenizer,
+                                  std::filesystem::path output, const char* coding, int codes,
+                                  const MakeLineEncoder& encoder) {
+  std::shared_ptr<const ChatTemplate> chat;
+  try {
+    chat = chat_template(settings.data.chat_template);
+    const ChatEncoder fits(*tokenizer, chat);
+  } catch (const ConfigError& error) {
+    throw SettingError("data.chat_template", error.what());
+  }
+  PrepareOptions options;
+  options.files = settings.data.path;
+  options.text = template_lines();
+  options.coding = {.name = fmt::format("{} {:016x}", coding, hash_of(*chat)),
+                    .vocabulary = codes * tokenizer->vocabulary(),
+                    .encoder = [tokenizer, chat, encoder] { return encoder(*tokenizer, chat); }};
+  options.tokenizer = std::move(tokenizer);
+  options.output = std::move(output);
+  return options;
+}
+
+std::string name_of_files(const DataSettings& data, std::size_t files) {
+  return fmt::format("'{}'{}", data.path.front(), files > 1 ? fmt::format(" and {} more files", files - 1) : "");
+}
+
+}  // namespace orthant
