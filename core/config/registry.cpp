@@ -92,9 +92,8 @@ void declare_run(std::vector<CoreKey>& keys) {
       "devices other than cuda take no notice.");
   run.key(
       "deterministic", [](auto& s) -> auto& { return s.run.deterministic; },
-      "Every step has the same bits each time. False: cuda may take cuDNN's attention that adds gradients in any "
-      "order, "
-      "where it has no other; other devices take no notice.");
+      "Every step has the same bits each time. False: cuda takes cuDNN's attention that adds gradients in any order, "
+      "which is faster; other devices take no notice.");
   at_least(
       run.key(
           "peak_tflops", [](auto& s) -> auto& { return s.run.peak_tflops; },

@@ -1,13 +1,18 @@
 // Which kernel multiplies for the experts: pure rules on what the host knows, tested without a GPU.
 #pragma once
 
+#include <orthant/error.h>
 #include <orthant/tensor.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
 
 #include "experts/cuda/grouped_problem.h"
+#include "experts/cuda/tiles.h"
 
 namespace orthant::cuda {
 
@@ -29,13 +34,16 @@ constexpr int mma_stages(std::size_t block_memory) {
   return block_memory + 1024 >= 2 * (4 * 16384 + 1024) ? 4 : 3;
 }
 
-// Hopper: two tiles make a cluster, which reads what they share once.
-enum class HopperTile {
-  large,       // 128 x 256 by two warp groups together, one tile below the other: the fewest bytes per product
-  overlapped,  // 128 x 192, two side by side: a tile is stored while the next one is multiplied (ping-pong)
-  square,      // 128 x 128, likewise: for widths that 192 pads
-  small,       // 64 x 128, no clusters: few rows an expert
-};
+// The time of a tile's products, as a share of what the matrix units alone would take: hopper/pingpong.h's model, by
+// which no product has been measured. The units do 4,096 FLOP a cycle. For 64 rows x `columns` x 16 steps they read
+// both operands from shared memory, which moves 128 bytes a cycle, those that copies write of the next slice among
+// them. (L2 gives each of these tiles, in clusters of two, less than 40 bytes a cycle at this pace.)
+constexpr double shared_memory_share(int rows, int columns) {
+  // Bytes a cycle.
+  const double read = (64 + columns) * 16 * 2 / (2.0 * 64 * columns * 16 / 4096);
+  const double written = (rows + columns) * 2 / (2.0 * rows * columns / 4096);
+  return std::max(1.0, (read + written) / 128);
+}
 
 // For nt and nn; tn is always `large`, as its tiles are of the sizes of weights, not of rows.
 // multiprocessors: of the GPU. The rows of an expert are known on the device only; their mean is used.
@@ -49,24 +57,38 @@ inline HopperTile choose_tile(const GroupedProblem& p, int multiprocessors) {
   }
   // The time of an expert by arithmetic, nothing of it measured: its products, those of padding too. Rows are padded to
   // whole clusters, by half of one on average. A large tile is stored while nothing is multiplied, about 3,000 cycles,
-  // in which the sum would be 192 steps longer. Tiles of 192 columns read a third more, estimated at 6 %, of 128 half
-  // more, estimated at 9 %: so sums of up to about 2,048 steps go to one of the two, longer ones to large tiles.
+  // in which the sum would be 192 steps longer. The others are stored beside products, and wait for shared memory.
   const auto time = [&](std::int64_t padding, std::int64_t across, double steps) {
     return static_cast<double>((rows + padding) * parts(p.n, across) * across) * steps;
   };
   const double k = static_cast<double>(p.k);
-  const double large = time(128, 256, k + 192), overlapped = time(64, 384, 1.06 * k), square = time(64, 256, 1.09 * k);
+  const double large = time(128, 256, shared_memory_share(128, 256) * k + 192);
+  const double overlapped = time(64, 384, shared_memory_share(128, 192) * k);
+  const double square = time(64, 256, shared_memory_share(128, 128) * k);
   if (large <= std::min(overlapped, square)) {
     return HopperTile::large;
   }
   return overlapped <= square ? HopperTile::overlapped : HopperTile::square;
 }
 
-// Blackwell.
-enum class BlackwellTile {
-  pair,    // 256 x 256 by two multiprocessors, each of which reads half of b: the fewest bytes per product
-  single,  // 128 x 128 by one: few rows an expert
-};
+// ORTHANT_CUDA_TILE, for measuring: one tile for all products of nt and nn by CUTLASS on Hopper, or nothing.
+// Errors: ConfigError for any other text.
+inline std::optional<HopperTile> tile_setting(std::string_view given) {
+  if (given.empty()) {
+    return std::nullopt;
+  }
+  constexpr std::pair<std::string_view, HopperTile> names[] = {{"large", HopperTile::large},
+                                                               {"overlapped", HopperTile::overlapped},
+                                                               {"square", HopperTile::square},
+                                                               {"small", HopperTile::small}};
+  for (const auto& [name, tile] : names) {
+    if (given == name) {
+      return tile;
+    }
+  }
+  throw ConfigError(
+      fmt::format("ORTHANT_CUDA_TILE={}: expected large, overlapped, square or small, or nothing", given));
+}
 
 // For nt and nn; tn is always `pair`. By arithmetic alone: a multiprocessor does 4,096 products of bf16 a cycle. For
 // them tiles of 128 x 128 read 128 bytes of L2, which has less than half of that for each; a pair reads 64. So a pair

@@ -1,6 +1,9 @@
 #include "experts/cuda/cutlass_products.h"
 
+#include <cstdlib>
+
 #include "core/base/check.h"
+#include "experts/cuda/choose_tile.h"
 #include "experts/cuda/cutlass/cutlass_gemm.h"
 
 namespace orthant::cuda {
@@ -15,7 +18,9 @@ const CutlassKernel& kernel_for(const GroupedProblem& p, const CudaDevice& devic
     return blackwell_kernel(p.layout, choose_blackwell_tile(p, device.multiprocessors()));
   }
 #endif
-  return hopper_kernel(p.layout, choose_tile(p, device.multiprocessors()));
+  const char* const given = std::getenv("ORTHANT_CUDA_TILE");  // checked when the device was made
+  return hopper_kernel(p.layout,
+                       tile_setting(given == nullptr ? "" : given).value_or(choose_tile(p, device.multiprocessors())));
 }
 
 }  // namespace

@@ -15,11 +15,16 @@
 namespace orthant::cuda {
 namespace {
 
-// Errors: ConfigError where the variable says what nobody knows.
+std::string variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? "" : text;
+}
+
+// Errors: ConfigError where a variable says what nobody knows.
 std::string expert_kernels() {
-  const char* text = std::getenv("ORTHANT_CUDA_EXPERTS");
-  const std::string kernels = text == nullptr ? "" : text;
+  const std::string kernels = variable("ORTHANT_CUDA_EXPERTS");
   static_cast<void>(expert_setting(kernels));
+  static_cast<void>(tile_setting(variable("ORTHANT_CUDA_TILE")));
   return kernels;
 }
 

@@ -33,7 +33,7 @@ inline std::string attention_text(int architecture, bool cudnn, bool determinist
       return fmt::format(
           "cuDNN, {}, for whole sequences without documents or a window, heads of up to {} channels; else our mma.sync "
           "kernels",
-          deterministic ? "deterministic" : "deterministic where it can be (run.deterministic = false)",
+          deterministic ? "deterministic" : "its backward in any order of sums (run.deterministic = false)",
           engines.cudnn_channels);
     case AttentionEngine::mma: return "our mma.sync kernels (built without cuDNN)";
     case AttentionEngine::plain: break;

@@ -41,7 +41,7 @@ std::map<std::string, Values> layer(Device& device, Activation kind) {
   OpContext c(device);
   const std::int64_t n = is_gated(kind) ? 2 * f : f, room = tokens * top_k;
   const Shape chosen{tokens, top_k};
-  const Tensor weight = c.normal(DType::f32, chosen, 1).tensor;
+  const Tensor weight = c.drawn(DType::f32, chosen, 1);
   const Dispatch to{.row = c.poisoned(DType::i32, chosen),
                     .source = c.poisoned(DType::i32, {room, 1}),
                     .offset = c.poisoned(DType::i32, {experts + 1}),
@@ -50,11 +50,11 @@ std::map<std::string, Values> layer(Device& device, Activation kind) {
                            to.offset, c.input(DType::i32, chosen, choices()).tensor, weight,
                            c.constant(DType::u8, {tokens}, 1).tensor,
                            {.experts = experts, .top_k = top_k, .group_tokens = tokens});
-  const Tensor x = c.normal(DType::bf16, {tokens, d}, 1).tensor, dy = c.normal(DType::bf16, {tokens, d}, 1).tensor;
-  const Tensor w_in = c.normal(DType::bf16, {experts, n, d}, 0.03).tensor;
-  const Tensor w_out = c.normal(DType::bf16, {experts, d, f}, 0.03).tensor;
-  const Tensor dw_in = c.normal(DType::f32, {experts, n, d}, 1).tensor;
-  const Tensor dw_out = c.normal(DType::f32, {experts, d, f}, 1).tensor;
+  const Tensor x = c.drawn(DType::bf16, {tokens, d}, 1), dy = c.drawn(DType::bf16, {tokens, d}, 1);
+  const Tensor w_in = c.drawn(DType::bf16, {experts, n, d}, 0.03);
+  const Tensor w_out = c.drawn(DType::bf16, {experts, d, f}, 0.03);
+  const Tensor dw_in = c.drawn(DType::f32, {experts, n, d}, 1);
+  const Tensor dw_out = c.drawn(DType::f32, {experts, d, f}, 1);
   const Tensor y = c.poisoned(DType::bf16, {tokens, d}), h = c.poisoned(DType::bf16, {room, n});
   const Tensor dx = c.poisoned(DType::bf16, {tokens, d}), dweight = c.poisoned(DType::f32, chosen);
   c.stream().expert_ffn(y, h, x, w_in, w_out, to, kind);

@@ -45,7 +45,7 @@ struct Case {
 
 constexpr Case cases[] = {
     {8, 14000, 1024, 4096, HopperTile::large},
-    {8, 2100, 1544, 256, HopperTile::square},
+    {8, 3100, 1224, 256, HopperTile::square},
     {8, 2100, 1920, 840, HopperTile::overlapped},
     {40, 1200, 264, 72, HopperTile::small},
 };
@@ -75,9 +75,9 @@ TEST(LargeProducts, RowsByWeightsAsThePlainKernel) {
         OpContext c(*device);
         const std::int64_t room = x.rows + 300;
         const Tensor offset = offset_tensor(c, offsets(x.experts, x.rows, kind));
-        const Tensor a = c.normal(DType::bf16, {room, x.k}, 1.0).tensor;
+        const Tensor a = c.drawn(DType::bf16, {room, x.k}, 1.0);
         const Shape weights = transpose ? Shape{x.experts, x.n, x.k} : Shape{x.experts, x.k, x.n};
-        const Tensor b = c.normal(DType::bf16, weights, 1.0).tensor;
+        const Tensor b = c.drawn(DType::bf16, weights, 1.0);
         c.stream().fill(a.rows(x.rows, 300), std::nan(""));
         const Tensor y = c.poisoned(DType::bf16, {room, x.n}), again = c.poisoned(DType::bf16, {room, x.n});
         const Tensor want = c.poisoned(DType::f32, {room, x.n});
@@ -103,11 +103,11 @@ TEST(LargeProducts, GradientsOfWeightsAsThePlainKernel) {
         OpContext c(*device);
         const std::int64_t room = x.rows + 300;
         const Tensor offset = offset_tensor(c, offsets(x.experts, x.rows, kind));
-        const Tensor a = c.normal(DType::bf16, {room, x.k}, 1.0).tensor;
-        const Tensor b = c.normal(DType::bf16, {room, x.n}, 1.0).tensor;
+        const Tensor a = c.drawn(DType::bf16, {room, x.k}, 1.0);
+        const Tensor b = c.drawn(DType::bf16, {room, x.n}, 1.0);
         c.stream().fill(a.rows(x.rows, 300), std::nan(""));
         const Shape shape{x.experts, x.k, x.n};
-        const Tensor old = c.normal(DType::f32, shape, 1.0).tensor;
+        const Tensor old = c.drawn(DType::f32, shape, 1.0);
         const Tensor w = c.poisoned(DType::f32, shape), want = c.poisoned(DType::f32, shape);
         if (beta != 0) {
           c.stream().copy(w, old);
@@ -115,7 +115,9 @@ TEST(LargeProducts, GradientsOfWeightsAsThePlainKernel) {
         }
         c.stream().grouped_gemm_tn(w, a, b, offset, beta);
         c.stream().grouped_gemm_tn(want, in_fp32(c, a), in_fp32(c, b), offset, beta);
-        c.expect("w", w, c.values_of(want), 1e-4);
+        // The matrix units of Hopper cut an fp32 sum off, towards zero, every 16 steps: after 14,000 steps it may be
+        // short by 1e-4.
+        c.expect("w", w, c.values_of(want), 4e-4);
       }
     }
   }
@@ -130,8 +132,8 @@ TEST(LargeProducts, DenseAsThePlainKernel) {
         OpContext c(*device);
         const std::int64_t m = 1000, n = 1033, k = 777;
         const Tensor offset = offset_tensor(c, {0, m});
-        const Tensor a = c.normal(in, {m, k}, 1.0).tensor;
-        const Tensor b = c.normal(in, transpose ? Shape{n, k} : Shape{k, n}, 1.0).tensor;
+        const Tensor a = c.drawn(in, {m, k}, 1.0);
+        const Tensor b = c.drawn(in, transpose ? Shape{n, k} : Shape{k, n}, 1.0);
         const Tensor y = c.poisoned(out, {m, n}), again = c.poisoned(out, {m, n});
         const Tensor want = c.poisoned(DType::f32, {m, n});
         c.stream().gemm(y, a, b, {.transpose_b = transpose});

@@ -1,6 +1,8 @@
 // When cuDNN is asked for attention, and in what parts: no GPU is needed to know.
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "core/device/cuda/attention_choice.h"
 
 namespace orthant::test::attention_choice_test {
@@ -34,6 +36,17 @@ TEST(AttentionChoice, WhatCudnnIsAskedFor) {
   EXPECT_TRUE(cudnn_attention_fits(DType::bf16, false, shape(1, 32768, 32, 8, 128), 90));
   EXPECT_FALSE(cudnn_attention_fits(DType::bf16, false, shape(1, 65536, 32, 8, 128), 90));
   EXPECT_FALSE(cudnn_attention_fits(DType::bf16, false, shape(1, std::int64_t{1} << 31, 32, 8, 128), 90));
+}
+
+// The slower plan is asked for only where the run must repeat bit by bit, and no other one is then.
+TEST(AttentionChoice, TheBackwardRepeatsOnlyWhereItMust) {
+  using cuda::BackwardPlan;
+  const auto asked = [](bool deterministic) {
+    const auto plans = cuda::backward_plans(deterministic);
+    return std::vector<BackwardPlan>(plans.begin(), plans.end());
+  };
+  EXPECT_EQ(asked(true), std::vector{BackwardPlan::deterministic});
+  EXPECT_EQ(asked(false), (std::vector{BackwardPlan::any_order, BackwardPlan::deterministic}));
 }
 
 TEST(AttentionChoice, WhatOurMatrixKernelsTake) {

@@ -30,6 +30,16 @@ TEST(Random, InitNormalOfASliceIsTheSliceOfTheWhole) {
   });
 }
 
+// Tests of sizes for which the host is too slow draw on the device.
+TEST(Random, TheHarnessDrawsTheNumbersOfTheHost) {
+  on_every_device([](OpContext& c) {
+    OpContext same(c.device());
+    const Input here = c.normal(DType::bf16, {5, 7, 9}, 0.5);
+    const Tensor there = same.drawn(DType::bf16, {5, 7, 9}, 0.5);
+    c.expect("drawn", there, here.values, 1e-2);
+  });
+}
+
 TEST(Random, Dropout) {
   on_every_device([](OpContext& c) {
     for (const DType dtype : {DType::f32, DType::bf16}) {

@@ -161,6 +161,19 @@ Input OpContext::normal(DType dtype, Shape shape, double deviation, double mean)
   return input(dtype, shape, values);
 }
 
+Tensor OpContext::drawn(DType dtype, Shape shape, double deviation) {
+  const std::int64_t columns = shape[shape.rank() - 1];
+  const Tensor wide = device_.empty(DType::f32, shape),
+               narrow = dtype == DType::f32 ? wide : device_.empty(dtype, shape);
+  stream_->init_normal(wide.view({shape.elements() / columns, columns}),
+                       {1234, Purpose::test, static_cast<std::uint32_t>(++drawn_), 0}, static_cast<float>(deviation),
+                       {.global_columns = columns});
+  if (dtype != DType::f32) {
+    stream_->cast(narrow, wide);
+  }
+  return narrow;
+}
+
 Input OpContext::integers(DType dtype, Shape shape, std::int64_t low, std::int64_t high) {
   const RandomKey key{4321, Purpose::test, static_cast<std::uint32_t>(++drawn_), 0};
   Values values(static_cast<std::size_t>(shape.elements()));

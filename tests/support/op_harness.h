@@ -47,6 +47,9 @@ class OpContext {
   // Inputs. Random ones differ from call to call but are the same on every device and in every run.
   Input input(DType dtype, Shape shape, const Values& values);
   Input normal(DType dtype, Shape shape, double deviation, double mean = 0);
+  // The numbers of `normal`, drawn on the device, of which the host has none: for sizes at which it would take a
+  // minute.
+  Tensor drawn(DType dtype, Shape shape, double deviation);
   Input integers(DType dtype, Shape shape, std::int64_t low, std::int64_t high);  // in [low, high)
   Input constant(DType dtype, Shape shape, double value);
   // An output: NaN, or for integers a value that no operation expects.

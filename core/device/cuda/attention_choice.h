@@ -4,6 +4,8 @@
 
 #include <orthant/ops.h>
 
+#include <span>
+
 namespace orthant::cuda {
 
 // Sequences and KV heads (with their query heads) of one call of cuDNN's backward. They divide the shape's.
@@ -44,6 +46,15 @@ inline AttentionPart attention_part(const AttentionShape& s) {
 inline bool part_sums_aligned(const AttentionShape& s, const AttentionPart& part) {
   const std::int64_t heads = part.kv_heads * (s.heads / s.kv_heads);
   return (part.batch == s.batch && part.kv_heads == s.kv_heads) || part.batch * heads * s.positions % 4 == 0;
+}
+
+// What cuDNN's backward is asked for, one after the other until it has one. Its deterministic plan keeps scores and is
+// the slower one: it comes second where steps need not repeat bit by bit (run.deterministic = false), and is not
+// replaced by the other one where they must.
+enum class BackwardPlan { deterministic, any_order };
+inline std::span<const BackwardPlan> backward_plans(bool deterministic) {
+  static constexpr BackwardPlan order[] = {BackwardPlan::any_order, BackwardPlan::deterministic};
+  return deterministic ? std::span(order).last(1) : std::span(order);
 }
 
 // Whether cuDNN may be asked: bf16, whole sequences without documents, heads that its kernels have, and not so long

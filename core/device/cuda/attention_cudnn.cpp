@@ -137,7 +137,7 @@ Planned plan(cudnnHandle_t handle, bool backward, bool deterministic, const Atte
 struct CudnnAttention::Plans {
   using Key = std::tuple<bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
   cudnnHandle_t handle = nullptr;
-  bool deterministic = true;
+  bool deterministic = true;                     // run.deterministic
   std::map<Key, std::unique_ptr<Graph>> graphs;  // null: cuDNN has none
 
   ~Plans() {
@@ -158,27 +158,21 @@ struct CudnnAttention::Plans {
   }
 
   std::unique_ptr<Graph> build(bool backward, const AttentionShape& s) const {
-    Planned first = plan(handle, backward, true, s);
-    if (first.graph != nullptr) {
-      return std::move(first.graph);
-    }
-    Planned second;
-    std::string refusals = first.refusal;
-    if (backward && !deterministic) {
-      second = plan(handle, backward, false, s);
-      if (second.graph == nullptr) {
-        refusals += "; otherwise: " + second.refusal;
+    std::string refusals;
+    for (const BackwardPlan wanted : backward ? backward_plans(deterministic) : backward_plans(true)) {
+      Planned planned = plan(handle, backward, wanted == BackwardPlan::deterministic, s);
+      if (planned.graph != nullptr) {
+        return std::move(planned.graph);
       }
+      refusals += (refusals.empty() ? "" : "; its deterministic one: ") + planned.refusal;
     }
-    const std::string note =
-        fmt::format("orthant: cuDNN {} has no {}{} for {} heads ({} KV) of {} channels and {} positions; {} ({})\n",
-                    cudnnGetVersion(), backward ? "deterministic " : "", backward ? "attention_backward" : "attention",
-                    s.heads, s.kv_heads, s.head_dim, s.positions,
-                    second.graph != nullptr ? "its other one is used, as run.deterministic = false allows"
-                                            : "kernels of our own are used",
-                    refusals);
+    const std::string note = fmt::format(
+        "orthant: cuDNN {} has no {}{} for {} heads ({} KV) of {} channels and {} positions; kernels of "
+        "our own are used ({})\n",
+        cudnnGetVersion(), backward && deterministic ? "deterministic " : "",
+        backward ? "attention_backward" : "attention", s.heads, s.kv_heads, s.head_dim, s.positions, refusals);
     std::fputs(note.c_str(), stderr);  // which may be closed: no reason to stop
-    return std::move(second.graph);
+    return nullptr;
   }
 
   void execute(CudaStream& stream, Graph& g, std::unordered_map<std::int64_t, void*>& data) {

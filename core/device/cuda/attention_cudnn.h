@@ -1,6 +1,6 @@
 // Causal attention of whole sequences by cuDNN's fused kernels, for one stream: its handle, and a plan for each shape,
-// made when the shape is first met. The backward is cuDNN's deterministic one; where there is none and the device need
-// not be deterministic, the other one, which is said once on stderr.
+// made when the shape is first met. The backward is cuDNN's deterministic one, or, where the device need not be
+// deterministic, the one that adds in any order (backward_plans).
 //
 // REQUIRES of the calls: cudnn_attention_fits and the checks of ops.h. They give false, having enqueued nothing, where
 // cuDNN has no plan for the shape on this GPU (said once on stderr) or a tensor is not aligned to 16 bytes: the caller

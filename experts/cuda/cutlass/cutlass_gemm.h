@@ -7,9 +7,9 @@
 #include <cstddef>
 
 #include "core/device/cuda/cuda_stream.h"
-#include "experts/cuda/choose_tile.h"
 #include "experts/cuda/describe_products.h"
 #include "experts/cuda/grouped_problem.h"
+#include "experts/cuda/tiles.h"
 
 namespace orthant::cuda {
 
