@@ -1,5 +1,6 @@
 // The Mixture-of-Experts layer: a router says which tokens go to which experts (router/router.h), the experts compute
-// (experts/experts.h). A token that no expert keeps gets zero here: the block adds its residual.
+// (experts/experts.h). A token that no expert keeps gets zero here: the block adds its residual. A choice of a
+// zero-computation expert adds nothing, or the token itself times its weight (moe.zero_expert).
 #pragma once
 
 #include <optional>

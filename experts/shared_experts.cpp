@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "experts/row_weights.h"
+
 namespace orthant {
 namespace {
 
@@ -9,15 +11,15 @@ namespace {
 // gate's operations make it, and its gradient.
 struct Weighing {
   GateConfig config;
-  Tensor logits, valid;         // f32 [T, 1], u8 [T]
-  Tensor expert, lse, chosen;   // i32 [T, 1], f32 [T], i32 [groups, 1]
-  Tensor weight, ones, spread;  // f32 [T, 1], f32 [1, d], f32 [T, d]: the weight in every column
+  Tensor logits, valid;        // f32 [T, 1], u8 [T]
+  Tensor expert, lse, chosen;  // i32 [T, 1], f32 [T], i32 [groups, 1]
+  Tensor weight, spread;       // f32 [T, 1], f32 [T, d]: the weight in every column
 };
 
 // n [T, d], w [1, d].
 Weighing weighing(const StepContext& ctx, const Tensor& n, const Tensor& w) {
   Stream& s = ctx.stream;
-  const std::int64_t tokens = n.dim(0), d = n.dim(1);
+  const std::int64_t tokens = n.dim(0);
   const std::int64_t group = std::gcd(tokens, std::int64_t{64});  // devices work on groups at the same time
   const auto empty = [&](DType dtype, Shape shape) { return ctx.device().empty(dtype, shape); };
   Weighing made{.config = {.score = ScoreKind::sigmoid,
@@ -31,23 +33,13 @@ Weighing weighing(const StepContext& ctx, const Tensor& n, const Tensor& w) {
                 .lse = empty(DType::f32, {tokens}),
                 .chosen = empty(DType::i32, {tokens / group, 1}),
                 .weight = empty(DType::f32, {tokens, 1}),
-                .ones = empty(DType::f32, {1, d}),
-                .spread = empty(DType::f32, {tokens, d})};
+                .spread = {}};
   s.gemm(made.logits, n, w, {.transpose_b = true});
   s.fill(made.valid, 1);
   s.fill(made.expert, 0);
   s.gate_choices(made.weight, made.lse, made.chosen, empty(DType::f64, {tokens / group, 1}), made.expert, made.logits,
                  made.valid, made.config);
-  s.fill(made.ones, 1);
-  s.gemm(made.spread, made.weight, made.ones, {});
-  return made;
-}
-
-// x * by, element by element, in a tensor of its own.
-Tensor product(const StepContext& ctx, DType dtype, const Tensor& x, const Tensor& by) {
-  const Tensor made = ctx.device().empty(dtype, x.shape());
-  ctx.stream.cast(made, x);
-  ctx.stream.multiply(made, by);
+  made.spread = spread_weights(ctx, made.weight, n.dim(1));
   return made;
 }
 
@@ -78,8 +70,7 @@ Tensor SharedExperts::backward(const StepContext& ctx, const Tensor& dy, Saved& 
   Stream& s = ctx.stream;
   const Tensor made = saved.pop(), n = saved.pop();
   const Weighing by = weighing(ctx, n, gate_->weight());
-  const Tensor dweight = ctx.device().empty(DType::f32, by.weight.shape());
-  s.gemm(dweight, product(ctx, DType::f32, dy, made), by.ones, {.transpose_b = true});
+  const Tensor dweight = row_products(ctx, dy, made, 1);
   Tensor dlogits = ctx.device().empty(DType::f32, by.logits.shape());
   s.gate_backward(dlogits, dweight, by.expert, by.lse, by.chosen, by.logits, by.valid, 0, 0, by.config);
   if (ctx.compute() != DType::f32) {

@@ -24,9 +24,8 @@ class BiasGate final : public Gate {
 
   bool keeps_state(const MoeSettings&) const override { return true; }
 
-  void update(const Tensor& state, const Tensor& load, const Tensor& factor, const Settings& settings,
-              Stream& s) const override {
-    s.balance_bias(state, load, factor, static_cast<float>(settings.moe.bias_update_rate));
+  void update(const GateUpdate& of, const Settings& settings, Stream& s) const override {
+    s.balance_bias(of.state, of.load(), of.factor, static_cast<float>(settings.moe.bias_update_rate));
   }
 };
 

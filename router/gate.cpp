@@ -22,8 +22,9 @@ std::string Gate::warning(const Settings&) const {
 GateConfig Gate::config(const Settings& settings) const {
   const MoeSettings& moe = settings.moe;
   return {.score = moe.score,
-          .experts = moe.experts,
+          .experts = moe.columns(),
           .top_k = moe.top_k,
+          .zero_experts = moe.zero_experts,
           .normalize_weights = moe.normalize_weights,
           .expert_groups = moe.expert_groups,
           .groups_per_token = moe.groups_per_token,
@@ -34,7 +35,7 @@ GateConfig Gate::config(const Settings& settings) const {
 }
 
 double Gate::experts_of_token(const MoeSettings& moe) const {
-  return static_cast<double>(moe.top_k);
+  return static_cast<double>(moe.top_k) * static_cast<double>(moe.experts) / static_cast<double>(moe.columns());
 }
 
 bool Gate::greatest_logits(const MoeSettings&) const {
@@ -51,8 +52,8 @@ void Gate::backward(const Tensor& dlogits, const Tensor& dweight, const GateChoi
                   config);
 }
 
-void Gate::losses(const Tensor& balance, const Tensor& z, const GateChoice& made, const GateConfig& config,
-                  Stream& s) const {
+void Gate::losses(const Tensor& balance, const Tensor& z, const GateChoice& made, const GateInput&,
+                  const GateConfig& config, Stream& s) const {
   s.gate_losses(balance, z, made.chosen, made.share, made.lse, config);
 }
 
@@ -60,6 +61,6 @@ bool Gate::keeps_state(const MoeSettings&) const {
   return false;
 }
 
-void Gate::update(const Tensor&, const Tensor&, const Tensor&, const Settings&, Stream&) const {}
+void Gate::update(const GateUpdate&, const Settings&, Stream&) const {}
 
 }  // namespace orthant

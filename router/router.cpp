@@ -26,8 +26,8 @@ std::int64_t total(const Tensor& counts, Stream& s) {
 }  // namespace
 
 void Routing::save(Saved& to) const {
-  for (const Tensor* t :
-       {&logits, &expert, &lse, &chosen, &dispatch.row, &dispatch.source, &dispatch.offset, &dispatch.weight}) {
+  for (const Tensor* t : {&logits, &expert, &lse, &chosen, &dispatch.row, &dispatch.source, &dispatch.offset,
+                          &dispatch.weight, &copies, &copy_weight}) {
     push(to, *t);
   }
   to.plans.push_back(plan);
@@ -35,8 +35,8 @@ void Routing::save(Saved& to) const {
 
 Routing Routing::take(Saved& from) {
   Routing r;
-  for (Tensor* t : {&r.dispatch.weight, &r.dispatch.offset, &r.dispatch.source, &r.dispatch.row, &r.chosen, &r.lse,
-                    &r.expert, &r.logits}) {
+  for (Tensor* t : {&r.copy_weight, &r.copies, &r.dispatch.weight, &r.dispatch.offset, &r.dispatch.source,
+                    &r.dispatch.row, &r.chosen, &r.lse, &r.expert, &r.logits}) {
     *t = pop(from);
   }
   r.plan = std::move(from.plans.back());
@@ -96,7 +96,7 @@ Tensor Router::input(const StepContext& ctx, const Tensor& n) const {
 }
 
 Tensor Router::logits(const StepContext& ctx, const Tensor& input) const {
-  const Tensor own = ctx.device().empty(DType::f32, {input.dim(0), ctx.settings().moe.experts});
+  const Tensor own = ctx.device().empty(DType::f32, {input.dim(0), ctx.settings().moe.columns()});
   ctx.stream.gemm(own, input, weight_.weight(), {.transpose_b = true});
   if (bias_.has_value()) {
     add_bias(ctx, own, bias_->weight().view({1, own.dim(1)}));
@@ -128,7 +128,7 @@ Routing Router::route(const StepContext& ctx, const Tensor& input) const {
                      config);
     }
     layout_.sum_over_batch(r.chosen, s);
-    gate_.losses(ctx.sums.balance, ctx.sums.z, choice, config, s);
+    gate_.losses(ctx.sums.balance, ctx.sums.z, choice, from, config, s);
   }
   seat(ctx, r, weight);
   return r;
@@ -141,6 +141,30 @@ void Router::scale(const StepContext& ctx, const Tensor& weights) const {
   }
 }
 
+Tensor Router::computing_choices(const StepContext& ctx, Routing& r, const Tensor& whole_weight,
+                                 const Tensor& counts) const {
+  const GateConfig gate = config(ctx);
+  if (gate.zero_experts == 0) {
+    return r.expert;
+  }
+  Device& device = ctx.device();
+  Stream& s = ctx.stream;
+  const Tensor real = device.empty(DType::i32, r.expert.shape()), other = device.empty(DType::f32, real.shape());
+  const auto of_zero = [&](int row) {
+    return counts.slice(row * gate.experts + gate.computing(), {gate.zero_experts});
+  };
+  s.part_choices(real, other, of_zero(0), r.expert, gate);
+  s.fill(of_zero(1), 0);  // no seats, and so none that are lost
+  if (ctx.settings().moe.zero_expert == ZeroExpert::copy) {
+    r.copies = layout_.take(Region::norm, other, s);
+    r.copy_weight = device.empty(DType::f32, r.copies.shape());
+    s.copy(r.copy_weight, layout_.take(Region::norm, whole_weight, s));
+    s.multiply(r.copy_weight, r.copies);
+    scale(ctx, r.copy_weight);
+  }
+  return real;
+}
+
 // Capacity, the packed rows of this rank's tokens, and who gets them.
 void Router::seat(const StepContext& ctx, Routing& r, const Tensor& whole_weight) const {
   Device& device = ctx.device();
@@ -148,23 +172,25 @@ void Router::seat(const StepContext& ctx, Routing& r, const Tensor& whole_weight
   TokenExchange* const exchange = ctx.plan.exchange();
   GateConfig gate = config(ctx);
   const std::int64_t apart = rows_of_block(ctx.plan, gate, r.expert.dim(0));
+  const std::int64_t experts = gate.computing();
   const Shape both{2, gate.experts};
-  // i32 [2, E]: choices kept, and dropped.
+  // i32 [2, columns]: choices kept, and dropped.
   Tensor counts = ctx.training ? ctx.sums.counts.rows(routed_, 1).view(both) : device.empty(DType::i32, both);
   auto dispatch = [&](const Tensor& expert, const Tensor& weight, const Tensor& valid) {
-    const std::int64_t room = gate.rows_per_expert > 0 ? gate.experts * gate.rows_per_expert : expert.elements();
+    const std::int64_t room = gate.rows_per_expert > 0 ? experts * gate.rows_per_expert : expert.elements();
     r.dispatch.row = device.empty(DType::i32, expert.shape());
     r.dispatch.source = device.empty(DType::i32, {room, 1});
-    r.dispatch.offset = device.empty(DType::i32, {gate.experts + 1});
-    s.dispatch_plan(r.dispatch.row, r.dispatch.source, counts.slice(0, {gate.experts}),
-                    counts.slice(gate.experts, {gate.experts}), r.dispatch.offset, expert, weight, valid, gate);
+    r.dispatch.offset = device.empty(DType::i32, {experts + 1});
+    s.dispatch_plan(r.dispatch.row, r.dispatch.source, counts.slice(0, {experts}),
+                    counts.slice(gate.experts, {experts}), r.dispatch.offset, expert, weight, valid, gate);
   };
   gate.rows_per_expert = layout_.alone() ? apart : 0;
-  dispatch(r.expert, whole_weight, ctx.batch.whole_valid);
+  const Tensor chosen = computing_choices(ctx, r, whole_weight, counts);
+  dispatch(chosen, whole_weight, ctx.batch.whole_valid);
   const Tensor weight = layout_.take(Region::experts, whole_weight, s);  // [tokens_X, K]
   if (!layout_.alone()) {
     // Seats are decided: of the choices that have one, those of this rank's tokens.
-    const Tensor expert = layout_.take(Region::experts, r.expert, s);
+    const Tensor expert = layout_.take(Region::experts, chosen, s);
     s.keep_seated(expert, layout_.take(Region::experts, r.dispatch.row, s));
     gate.capacity_factor = 0;
     gate.group_tokens = expert.dim(0);
@@ -174,9 +200,9 @@ void Router::seat(const StepContext& ctx, Routing& r, const Tensor& whole_weight
   }
   scale(ctx, weight);
   r.dispatch.weight = ctx.plan.cross(leave, weight, s);
-  const Tensor kept = counts.slice(0, {gate.experts});
+  const Tensor kept = counts.slice(0, {experts});
   if (apart > 0) {
-    r.plan = exchange->plan_equal(gate.experts, apart);
+    r.plan = exchange->plan_equal(experts, apart);
     return;
   }
   if (!device.asynchronous()) {
@@ -229,14 +255,18 @@ void Router::split_gradient(const StepContext& ctx, const Tensor& dweight, const
   }
 }
 
-void Router::backward(const StepContext& ctx, const Tensor& dn, const Tensor& dweight_here, const Routing& r,
-                      const Tensor& input) const {
+void Router::backward(const StepContext& ctx, const Tensor& dn, const Tensor& dweight_here, const Tensor& dcopy_weight,
+                      const Routing& r, const Tensor& input) const {
   Device& device = ctx.device();
   Stream& s = ctx.stream;
   const Tensor dweight = ctx.plan.cross_back(leave, dweight_here, s);
   scale(ctx, dweight);
   // A row of dlogits depends on dweight's row alone, and this rank needs those of the tokens that it routes.
   const Tensor of_all = layout_.put(Region::experts, dweight, r.logits.dim(0), s);
+  if (dcopy_weight.defined()) {
+    scale(ctx, dcopy_weight);
+    s.add(of_all, layout_.put(Region::norm, dcopy_weight, r.logits.dim(0), s));
+  }
   Tensor whole = device.empty(DType::f32, r.logits.shape());  // [T, E]
   const GateChoice made{.expert = r.expert, .weight = {}, .lse = r.lse, .chosen = r.chosen, .share = {}};
   gate_.backward(whole, of_all, made, gate_input(ctx, r.logits), ctx.aux_scale, ctx.z_scale,

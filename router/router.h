@@ -34,6 +34,9 @@ struct Routing {
   // Stream::dispatch_plan, weight [tokens_X, K] past the boundary. R is the number of packed rows where the host
   // knows it, else what is enough.
   Dispatch dispatch;
+  // With experts that copy, for the tokens of region norm, f32 [tokens_N, K]: 1 for a choice of one of them, else 0;
+  // and the weights of those choices, else 0. Undefined otherwise.
+  Tensor copies, copy_weight;
   ExchangePlan plan;  // where rows travel
   Tensor unplanned;   // i32 [E]: packed rows for each expert, as long as an exchange has not planned with them
 
@@ -51,10 +54,10 @@ class Router {
   Tensor input(const StepContext& ctx, const Tensor& n) const;
   // input: of the method above. In training it counts, and adds to the losses.
   Routing route(const StepContext& ctx, const Tensor& input) const;
-  // dweight f32 [tokens_X, K]: the gradient of Routing::dispatch.weight before its boundary. Adds the router's share to
-  // dn, of region norm.
-  void backward(const StepContext& ctx, const Tensor& dn, const Tensor& dweight, const Routing& routing,
-                const Tensor& input) const;
+  // dweight f32 [tokens_X, K]: the gradient of Routing::dispatch.weight before its boundary. dcopy_weight: that of
+  // Routing::copy_weight, if there is one. Adds the router's share to dn, of region norm.
+  void backward(const StepContext& ctx, const Tensor& dn, const Tensor& dweight, const Tensor& dcopy_weight,
+                const Routing& routing, const Tensor& input) const;
 
  private:
   // The gate's, with the capacity of this step.
@@ -67,6 +70,9 @@ class Router {
   void scale(const StepContext& ctx, const Tensor& weights) const;
   // whole_weight f32 [T, K]: the gate's.
   void seat(const StepContext& ctx, Routing& routing, const Tensor& whole_weight) const;
+  // The choices of experts that compute, i32 [T, K]: those of the others are counted in `counts` i32 [2, columns].
+  Tensor computing_choices(const StepContext& ctx, Routing& routing, const Tensor& whole_weight,
+                           const Tensor& counts) const;
   // whole f32 [T, E] -> [tokens_R, E] in the compute dtype.
   Tensor own_gradient(const StepContext& ctx, const Tensor& whole) const;
   // Adds to StepSums::router_gradients. dweight f32 [T, K]. rest: the cause whose share is what the others leave of the

@@ -17,7 +17,7 @@ namespace {
 constexpr double element = 20;
 
 double routed(const Settings& s) {
-  const double router = 2 * static_cast<double>(s.model.d_model) * static_cast<double>(s.moe.experts);
+  const double router = 2 * static_cast<double>(s.model.d_model) * static_cast<double>(s.moe.columns());
   return router + gate_of(s).experts_of_token(s.moe) * ffn_flops(s, d_expert_of(s)) + ffn_flops(s, d_shared_of(s));
 }
 

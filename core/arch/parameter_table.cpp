@@ -137,6 +137,12 @@ LayerSpecs routed_bias_specs(const Settings& s, int block, const std::string& mo
 
 }  // namespace
 
+bool router_learns(const LayerSpecs& layer) {
+  return std::any_of(layer.params.begin(), layer.params.end(), [](const ParamSpec& spec) {
+    return spec.region == Region::router && (!spec.frozen || spec.adapted);
+  });
+}
+
 std::vector<GateStateSpec> gate_state_table(const Settings& s) {
   std::vector<GateStateSpec> table;
   if (s.moe.experts == 0 || !gate_of(s).keeps_state(s.moe)) {
@@ -144,10 +150,8 @@ std::vector<GateStateSpec> gate_state_table(const Settings& s) {
   }
   std::set<int> learning;  // layers
   for (const LayerSpecs& layer : parameter_table(s)) {
-    for (const ParamSpec& spec : layer.params) {
-      if (spec.region == Region::router && (!spec.frozen || spec.adapted)) {
-        learning.insert(layer.layer);
-      }
+    if (router_learns(layer)) {
+      learning.insert(layer.layer);
     }
   }
   for (int block = 0; block < blocks_of(s); ++block) {
@@ -191,10 +195,10 @@ void add_block(std::vector<LayerSpecs>& table, const Settings& s, int block, Lay
   }
   const std::int64_t d = s.model.d_model;
   const std::string moe = stem + ".block_sparse_moe";
-  dense.params.push_back(matrix_spec(moe + ".gate.weight", Region::router, s.moe.experts, d, base_std(s)));
+  dense.params.push_back(matrix_spec(moe + ".gate.weight", Region::router, s.moe.columns(), d, base_std(s)));
   if (s.moe.router_bias) {
     dense.params.push_back({.name = moe + ".gate.bias",
-                            .global = {s.moe.experts},
+                            .global = {s.moe.columns()},
                             .region = Region::router,
                             .init = Init::zeros,
                             .decay = false});

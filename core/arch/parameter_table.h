@@ -25,6 +25,9 @@ struct LayerSpecs {
 // Of the whole model, whatever this rank holds. Deterministic: the same order on every rank.
 std::vector<LayerSpecs> parameter_table(const Settings& settings);
 
+// Whether something of the layer's router trains.
+bool router_learns(const LayerSpecs& layer);
+
 // What gates keep of a routed layer (Gate::keeps_state), f32 [E] each: its name in a checkpoint, and the layer. None
 // where there is no such gate.
 inline constexpr const char* gate_state_prefix = "gate/";

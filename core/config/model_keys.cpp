@@ -271,6 +271,13 @@ void declare_moe(std::vector<CoreKey>& keys) {
   moe.key(
       "expert_bias", [](auto& s) -> auto& { return s.moe.expert_bias; },
       "Whether the products of each routed expert have biases (gpt-oss); no fused kernels then.");
+  between(moe.key(
+              "zero_experts", [](auto& s) -> auto& { return s.moe.zero_experts; },
+              "Zero-computation experts that tokens may choose beside the others (MoE++, LongCat-Flash)."),
+          0, 1 << 16);
+  moe.choice(
+      "zero_expert", [](auto& s) -> auto& { return s.moe.zero_expert; }, {"zero", "copy"},
+      "What a choice of a zero-computation expert adds: nothing, or the token itself times its weight.");
 }
 
 }  // namespace orthant

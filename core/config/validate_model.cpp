@@ -252,9 +252,13 @@ void refuse_moe_without_experts(const Config& config, Rules& rules) {
 void check_gate(const Gate& gate, const Settings& s, Rules& rules) {
   const MoeSettings& m = s.moe;
   const bool tokens_choose = !gate.config(s).experts_choose;
-  rules.expect(m.top_k <= m.experts || !tokens_choose, {"moe.top_k", "moe.experts", "moe.router"},
-               fmt::format("[moe] top_k: {} of {} experts cannot be chosen", m.top_k, m.experts),
-               fmt::format("write a top_k of at most {}, or at least {} experts", m.experts, m.top_k));
+  rules.expect(m.top_k <= m.columns() || !tokens_choose, {"moe.top_k", "moe.experts", "moe.router"},
+               fmt::format("[moe] top_k: {} of {} experts cannot be chosen", m.top_k, m.columns()),
+               fmt::format("write a top_k of at most {}, or at least {} experts", m.columns(), m.top_k));
+  rules.expect(
+      m.zero_experts == 0 || tokens_choose, {"moe.zero_experts", "moe.router"},
+      fmt::format("[moe] zero_experts: with router \"{}\" experts choose, and these have no use for a token", m.router),
+      "write another router, or leave zero_experts out");
   rules.expect(m.top_k <= max_top_k || !tokens_choose, {"moe.top_k"},
                fmt::format("[moe] top_k: {} is above the {} experts that a token may choose", m.top_k, max_top_k),
                fmt::format("write a top_k of at most {}", max_top_k));
@@ -319,6 +323,14 @@ void check_moe(const Config& config, Rules& rules) {
                "[moe] d_shared: there are no shared experts", "write shared_experts = 1, or leave d_shared out");
   rules.expect(m.shared_experts > 0 || !m.shared_gate, {"moe.shared_gate", "moe.shared_experts"},
                "[moe] shared_gate: there are no shared experts", "write shared_experts = 1, or leave shared_gate out");
+  rules.expect(m.zero_experts > 0 || m.zero_expert == ZeroExpert::zero, {"moe.zero_expert", "moe.zero_experts"},
+               "[moe] zero_expert: there are no zero-computation experts",
+               "write zero_experts = N, or leave zero_expert out");
+  rules.expect(m.zero_experts == 0 || m.expert_groups == 1, {"moe.zero_experts", "moe.expert_groups"},
+               "[moe] zero_experts: they belong to no group of experts", "leave out expert_groups, or zero_experts");
+  rules.expect(m.zero_experts == 0 || s.run.record_routing == 0, {"run.record_routing", "moe.zero_experts"},
+               "[run] record_routing: routing to zero-computation experts cannot be recorded",
+               "leave record_routing out");
   rules.expect(m.jitter < 1, {"moe.jitter"}, fmt::format("[moe] jitter: {} could turn the input's sign", m.jitter),
                "write a number of at least 0 and below 1, such as 0.01");
   check_group_tokens(s, rules);

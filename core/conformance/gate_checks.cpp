@@ -73,10 +73,11 @@ class GateRig {
   // before: what the outputs hold.
   Outcome choose(const std::vector<float>& x, double before = 0) const {
     const Made m = made(before);
-    gate_.choose(m.choice, input(x), config_, *stream_);
+    const GateInput in = input(x);
+    gate_.choose(m.choice, in, config_, *stream_);
     const Tensor sums = device_->empty(DType::f64, {2});
     stream_->fill(sums, 0);
-    gate_.losses(sums.slice(0, {1}), sums.slice(1, {1}), m.choice, config_, *stream_);
+    gate_.losses(sums.slice(0, {1}), sums.slice(1, {1}), m.choice, in, config_, *stream_);
     Outcome o{host<std::int32_t>(m.choice.expert), host<std::int32_t>(m.choice.chosen), host<float>(m.choice.weight),
               host<float>(m.choice.lse), host<double>(m.choice.share)};
     const std::vector<double> losses = host<double>(sums);
@@ -100,7 +101,10 @@ class GateRig {
   bool keeps_state() const { return gate_.keeps_state(settings_.moe); }
   std::vector<float> updated(const std::vector<std::int64_t>& load, float factor) const {
     const Tensor state = put(DType::f32, {config_.experts}, state_);
-    gate_.update(state, put(DType::i64, {2, config_.experts}, load), put(DType::f32, {1}, std::vector<float>{factor}),
+    gate_.update({.state = state,
+                  .loads = put(DType::i64, {1, 2, config_.experts}, load),
+                  .tokens = made_up_tokens,
+                  .factor = put(DType::f32, {1}, std::vector<float>{factor})},
                  settings_, *stream_);
     return host<float>(state);
   }
@@ -111,7 +115,7 @@ class GateRig {
     gate_.choose(m.choice, input(logits), config_, *stream_);
     const Tensor sums = device_->empty(DType::f64, {2}),
                  dlogits = device_->empty(DType::f32, {made_up_tokens, config_.experts});
-    gate_.losses(sums.slice(0, {1}), sums.slice(1, {1}), m.choice, config_, *stream_);
+    gate_.losses(sums.slice(0, {1}), sums.slice(1, {1}), m.choice, input(logits), config_, *stream_);
     gate_.backward(dlogits, device_->empty(DType::f32, {made_up_tokens, config_.top_k}), m.choice, input(logits), aux,
                    z, config_, *stream_);
     updated(std::vector<std::int64_t>(2 * config_.experts, 1), 1);

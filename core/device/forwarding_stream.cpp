@@ -251,6 +251,11 @@ void ForwardingStream::dispatch_plan(const Tensor& row, const Tensor& source, co
   run("dispatch_plan", &Stream::dispatch_plan, row, source, count, dropped, offset, expert, weight, valid, config);
 }
 
+void ForwardingStream::part_choices(const Tensor& real, const Tensor& other, const Tensor& count, const Tensor& expert,
+                                    const GateConfig& config) {
+  run("part_choices", &Stream::part_choices, real, other, count, expert, config);
+}
+
 void ForwardingStream::keep_seated(const Tensor& expert, const Tensor& row) {
   run("keep_seated", &Stream::keep_seated, expert, row);
 }

@@ -205,7 +205,7 @@ void check_combine_backward(const Tensor& drows, const Tensor& dweight, const Te
 std::int64_t check_dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
                                  const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
                                  const GateConfig& config) {
-  const std::int64_t tokens = expert.dim(0), experts = config.experts, k_count = config.top_k;
+  const std::int64_t tokens = expert.dim(0), experts = config.computing(), k_count = config.top_k;
   check_config("dispatch_plan", config, tokens);
   const std::int64_t room = config.rows_per_expert > 0 ? experts * config.rows_per_expert : tokens * k_count;
   require(tokens * k_count <= 2147483647 && room <= 2147483647,
@@ -219,6 +219,17 @@ std::int64_t check_dispatch_plan(const Tensor& row, const Tensor& source, const 
                                     {"weight", weight, DType::f32, {tokens, k_count}},
                                     {"valid", valid, DType::u8, {tokens}}});
   return room;
+}
+
+void check_part_choices(const Tensor& real, const Tensor& other, const Tensor& count, const Tensor& expert,
+                        const GateConfig& config) {
+  require(expert.defined() && expert.rank() == 2, "part_choices: `expert` must be [T, K], got {}", expert.shape());
+  require(config.zero_experts > 0 && config.zero_experts < config.experts,
+          "part_choices: {} of {} experts compute nothing", config.zero_experts, config.experts);
+  check_arguments("part_choices", {{"expert", expert, DType::i32, {expert.dim(0), config.top_k}},
+                                   {"real", real, DType::i32, expert.shape()},
+                                   {"other", other, DType::f32, expert.shape()},
+                                   {"count", count, DType::i32, {config.zero_experts}}});
 }
 
 void check_keep_seated(const Tensor& expert, const Tensor& row) {

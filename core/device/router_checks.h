@@ -31,6 +31,8 @@ void check_balance_bias(const Tensor& bias, const Tensor& choices, const Tensor&
 std::int64_t check_dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
                                  const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
                                  const GateConfig& config);
+void check_part_choices(const Tensor& real, const Tensor& other, const Tensor& count, const Tensor& expert,
+                        const GateConfig& config);
 void check_keep_seated(const Tensor& expert, const Tensor& row);
 
 void check_pack(const Tensor& rows, const Tensor& x, const Tensor& row, const Tensor& source);

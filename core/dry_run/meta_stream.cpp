@@ -90,7 +90,7 @@ void MetaStream::download(const Tensor& to_host, const Tensor& from) {
 void MetaStream::dispatch_plan(const Tensor&, const Tensor&, const Tensor& count, const Tensor& dropped,
                                const Tensor& offset, const Tensor& expert, const Tensor&, const Tensor&,
                                const GateConfig& config) {
-  const std::int64_t experts = config.experts, choices = expert.elements();
+  const std::int64_t experts = config.computing(), choices = expert.elements();
   require_tensor("dispatch_plan", "count", count, DType::i32, {experts});
   require_tensor("dispatch_plan", "dropped", dropped, DType::i32, {experts});
   require_tensor("dispatch_plan", "offset", offset, DType::i32, {experts + 1});

@@ -10,18 +10,19 @@ namespace orthant {
 namespace {
 
 PlannedLoad no_load(const GateConfig& config, std::int64_t choices) {
-  const std::size_t experts = static_cast<std::size_t>(config.experts);
+  const std::size_t experts = static_cast<std::size_t>(config.computing());
   return {std::vector<std::int64_t>(experts, 0), std::vector<std::int64_t>(experts, 0), choices};
 }
 
 PlannedLoad balanced(const GateConfig& config, std::int64_t choices) {
   PlannedLoad load = no_load(config, choices);
   const std::int64_t experts = config.experts;
-  // Choice c goes to expert c mod E: groups go on where the one before stopped, so that the whole is even too.
+  // Choice c goes to expert c mod E, those that compute nothing included: groups go on where the one before stopped,
+  // so that the whole is even too.
   for (std::int64_t begin = 0; begin < choices; begin += config.group_tokens * config.top_k) {
     const std::int64_t group = std::min(config.group_tokens * config.top_k, choices - begin);
     const std::int64_t seats = capacity(config, group / config.top_k);
-    for (std::int64_t e = 0; e < experts; ++e) {
+    for (std::int64_t e = 0; e < config.computing(); ++e) {
       const std::int64_t ahead = ((e - begin) % experts + experts) % experts;  // choices of the group before e's first
       const std::int64_t here = ahead < group ? (group - ahead - 1) / experts + 1 : 0;
       load.kept[e] += std::min(here, seats);
@@ -35,7 +36,7 @@ PlannedLoad balanced(const GateConfig& config, std::int64_t choices) {
 class Filling {
  public:
   Filling(PlannedLoad& to, const PlannedRouting& routing, const GateConfig& config)
-      : to_(to), routing_(routing), experts_(config.experts) {}
+      : to_(to), routing_(routing), experts_(config.computing()) {}
 
   // To the own experts, the first of them first: rows that travel in chunks are all of one chunk then. Where a share of
   // the choices is known, it is spread.

@@ -105,7 +105,9 @@ std::unique_ptr<PartLayer> MultiHeadAttention::make(const PartPlace& place, cons
 }
 
 Attention::Attention(const Parameters& parameters, const PartPlace& place, const Plan& plan)
-    : out_(parameters.ref(place.stem + ".o_proj.weight")), window_(block_has_window(plan.settings(), place.block)) {
+    : out_(parameters.ref(place.stem + ".o_proj.weight")),
+      window_(block_has_window(plan.settings(), place.block)),
+      block_(place.block) {
   const std::string& stem = place.stem;
   const ModelSettings& model = plan.settings().model;
   auto projection = [&](const std::vector<const char*>& names) {
@@ -160,7 +162,7 @@ Attention::Attention(const Parameters& parameters, const PartPlace& place, const
 }
 
 AttentionShape Attention::shape(const StepContext& ctx) const {
-  return {ctx.batch.sequences, ctx.batch.core_positions, core_heads_, core_kv_heads_, head_dim_};
+  return {ctx.batch.sequences, ctx.batch.core_positions, core_heads_, core_kv_heads_, head_dim_, 0, block_};
 }
 
 HeadSinks Attention::sinks(const StepContext& ctx, bool backward) const {

@@ -71,6 +71,7 @@ class Attention final : public PartLayer {
   std::int64_t heads_ = 0, kv_heads_ = 0, head_dim_ = 0;
   RotaryShape rotary_;  // of no heads; theta is 0 where positions are learned
   bool window_;
+  int block_;
   bool norm_all_ = false;
   float eps_ = 0;
   std::int64_t core_heads_ = 0, core_kv_heads_ = 0, core_first_head_ = 0;

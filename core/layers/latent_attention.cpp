@@ -72,7 +72,8 @@ LatentAttention::LatentAttention(const Parameters& parameters, const PartPlace& 
       kv_norm_(parameters.ref(place.stem + ".kv_a_layernorm.weight")),
       kv_up_(parameters.ref(place.stem + ".kv_b_proj.weight")),
       out_(parameters.ref(place.stem + ".o_proj.weight")),
-      window_(block_has_window(plan.settings(), place.block)) {
+      window_(block_has_window(plan.settings(), place.block)),
+      block_(place.block) {
   const std::string& stem = place.stem;
   const ModelSettings& model = plan.settings().model;
   if (model.q_lora_rank > 0) {
@@ -99,7 +100,7 @@ LatentAttention::LatentAttention(const Parameters& parameters, const PartPlace& 
 }
 
 AttentionShape LatentAttention::shape(const StepContext& ctx) const {
-  return {ctx.batch.sequences, ctx.batch.core_positions, core_heads_, core_heads_, head_dim_};
+  return {ctx.batch.sequences, ctx.batch.core_positions, core_heads_, core_heads_, head_dim_, 0, block_};
 }
 
 // Of heads whose first `plain` channels stay, before those that are rotated.

@@ -63,6 +63,7 @@ class LatentAttention final : public PartLayer {
   ParamRef kv_down_, kv_norm_, kv_up_;       // [kv rank + rope, d], [kv rank], [h (nope + v), kv rank]
   ParamRef out_;                             // [d, h v]
   bool window_;                              // model.sliding_window holds here
+  int block_;
   std::int64_t heads_ = 0, core_heads_ = 0;
   std::int64_t nope_ = 0, rope_ = 0, head_dim_ = 0, v_head_dim_ = 0, kv_rank_ = 0;
   RotaryShape rotary_;      // of no heads

@@ -45,7 +45,7 @@ ParamStore::ParamStore(Plan& plan, Stream& stream, bool begin) : ParamStore(plan
   for (const GateStateSpec& spec : gate_state_table(plan.settings())) {
     if (plan.holds_layer(spec.layer)) {
       const MemoryScope as(plan.device(), MemoryKind::states);
-      const Tensor value = plan.device().empty(DType::f32, {plan.settings().moe.experts});
+      const Tensor value = plan.device().empty(DType::f32, {plan.settings().moe.columns()});
       stream.fill(value, 0);
       const bool written = plan.stage_members().front() == plan.mesh().rank();
       gate_states_.push_back({spec.name, spec.layer, value, written, spec.learns});

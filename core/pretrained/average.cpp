@@ -133,7 +133,7 @@ class Mean {
       }
     }
     for (const GateStateSpec& state : gate_state_table(settings)) {
-      all.push_back(tensor(state.name, {settings.moe.experts}));
+      all.push_back(tensor(state.name, {settings.moe.columns()}));
     }
     return all;
   }

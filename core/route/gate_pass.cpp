@@ -109,7 +109,7 @@ void GatePass::decide() {
 }
 
 void GatePass::learn() {
-  gate_.losses(losses_.rows(0, 1).view({1}), losses_.rows(1, 1).view({1}), choice_, config_, s_);
+  gate_.losses(losses_.rows(0, 1).view({1}), losses_.rows(1, 1).view({1}), choice_, from_, config_, s_);
   const GateChoice made{
       .expert = choice_.expert, .weight = {}, .lse = choice_.lse, .chosen = choice_.chosen, .share = {}};
   gate_.backward(dlogits_, dweight_, made, from_, static_cast<float>(settings_.moe.aux_loss),

@@ -104,17 +104,22 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
       json["validation_" + key] = value;
     }
   }
-  std::int64_t by_capacity = 0, by_chance = 0;
+  std::int64_t by_capacity = 0, by_chance = 0, zero = 0, choices = 0;
   nlohmann::ordered_json experts = nlohmann::ordered_json::object();
   for (const LayerCounters& layer : r.layers) {
     experts[std::to_string(layer.layer - 1)] = layer.kept;
     by_capacity += layer.dropped_by_capacity;
     by_chance += layer.dropped_by_chance;
+    zero += layer.zero_choices;
+    choices += layer.choices;
   }
   if (!r.layers.empty()) {
     json["dropped_by_capacity"] = by_capacity;
     json["dropped_by_chance"] = by_chance;
     json["expert_tokens"] = experts;
+    if (zero > 0) {
+      json["zero_expert_share"] = static_cast<double>(zero) / static_cast<double>(choices);
+    }
   }
   if (!r.routing.empty()) {
     json["routing"] = routing_of(line);

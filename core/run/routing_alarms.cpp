@@ -1,5 +1,7 @@
 #include "core/run/routing_alarms.h"
 
+#include <orthant/gate.h>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -7,12 +9,15 @@
 #include <functional>
 #include <numeric>
 
+#include "core/arch/parameter_table.h"
+
 namespace orthant {
 namespace {
 
 constexpr int reports_to_begin = 3;
 constexpr double nearly_all = 0.95;
 constexpr std::int64_t fair_choices = 8;  // fewer in a step, and an expert may have none by chance
+constexpr double far_too_few = 0.25;
 constexpr double nothing_beside = 1e-3;
 
 struct Fewest {
@@ -34,7 +39,11 @@ Fewest fewest_with_nearly_all(std::vector<std::int64_t> load, std::int64_t all) 
 
 }  // namespace
 
-RoutingAlarms::RoutingAlarms(const Settings& settings) : moe_(settings.moe) {}
+RoutingAlarms::RoutingAlarms(const Settings& settings)
+    : moe_(settings.moe), experts_of_token_(moe_.experts > 0 ? gate_of(settings).experts_of_token(moe_) : 0) {
+  const std::vector<LayerSpecs> table = parameter_table(settings);
+  learns_ = std::any_of(table.begin(), table.end(), router_learns);
+}
 
 void RoutingAlarms::count_idle(const LayerCounters& counters) {
   const std::int64_t all = std::accumulate(counters.load.begin(), counters.load.end(), std::int64_t{0});
@@ -46,10 +55,18 @@ void RoutingAlarms::count_idle(const LayerCounters& counters) {
   }
 }
 
-std::string RoutingAlarms::wrong(Kind kind, const LayerCounters& counters, const LayerRouting& routing) const {
+std::string RoutingAlarms::wrong(Kind kind, const LayerCounters& counters, const LayerRouting& routing,
+                                 std::int64_t tokens) const {
   const std::int64_t all = std::accumulate(counters.load.begin(), counters.load.end(), std::int64_t{0});
   const auto experts = static_cast<std::int64_t>(counters.load.size());
   const int block = counters.layer - 1;
+  if (kind == Kind::few) {
+    const double each = static_cast<double>(all) / static_cast<double>(std::max<std::int64_t>(tokens, 1));
+    return each < far_too_few * experts_of_token_
+               ? fmt::format("tokens choose {:.2g} experts each in block {}, where {:.3g} are reckoned with", each,
+                             block, experts_of_token_)
+               : "";
+  }
   if (kind == Kind::collapse) {
     const Fewest fewest = all > 0 ? fewest_with_nearly_all(counters.load, all) : Fewest{counters.load.size(), 0};
     const auto few = static_cast<std::int64_t>(fewest.experts);
@@ -84,6 +101,9 @@ std::string RoutingAlarms::wrong(Kind kind, const LayerCounters& counters, const
 }
 
 std::string RoutingAlarms::advice(Kind kind) const {
+  if (!learns_) {
+    return "routers are frozen (train.freeze, train.train_only): let them train (*.gate.*) to change it";
+  }
   if (kind == Kind::auxiliary) {
     if (moe_.top_k == 1 && moe_.normalize_weights && moe_.router != "switch") {
       return "write moe.normalize_weights = false, or moe.router = \"switch\": one normalised weight is 1 whatever the "
@@ -91,6 +111,10 @@ std::string RoutingAlarms::advice(Kind kind) const {
     }
     return fmt::format("lower {}", moe_.aux_loss > 0 ? fmt::format("moe.aux_loss ({:g})", moe_.aux_loss)
                                                      : fmt::format("moe.z_loss ({:g})", moe_.z_loss));
+  }
+  if (kind == Kind::few) {
+    return fmt::format("the gate \"{}\" leaves tokens without experts: see its settings, or {}", moe_.router,
+                       moe_.zero_experts > 0 ? "write fewer moe.zero_experts" : "write another moe.router");
   }
   if (moe_.router == "bias") {
     return fmt::format("raise moe.bias_update_rate ({:g})", moe_.bias_update_rate);
@@ -104,8 +128,8 @@ std::vector<std::string> RoutingAlarms::after(const StepReport& report) {
   for (std::size_t i = 0; i < report.routing.size(); ++i) {
     bool collapsed = false;
     count_idle(report.layers[i]);
-    for (const Kind kind : {Kind::collapse, Kind::dead, Kind::auxiliary}) {
-      const std::string what = wrong(kind, report.layers[i], report.routing[i]);
+    for (const Kind kind : {Kind::few, Kind::collapse, Kind::dead, Kind::auxiliary}) {
+      const std::string what = wrong(kind, report.layers[i], report.routing[i], report.tokens);
       int& count = in_a_row_[{report.layers[i].layer, kind}];
       count = what.empty() ? 0 : count + 1;
       const int wanted = kind == Kind::dead ? 1 : reports_to_begin;  // idle experts have been counted

@@ -29,7 +29,8 @@ OperationClass class_of(std::string_view name) {
   if (begins({"attention"})) {
     return OperationClass::attention;
   }
-  if (begins({"gate", "dispatch_plan", "keep_seated", "choose_experts", "balance_bias", "pack", "combine"})) {
+  if (begins({"gate", "dispatch_plan", "part_choices", "keep_seated", "choose_experts", "balance_bias", "pack",
+              "combine"})) {
     return OperationClass::routing;
   }
   if (begins({"adamw", "sgd", "descend", "normalize", "clip_factor", "sum_squares", "encode_state", "decode_state",

@@ -62,7 +62,7 @@ void FiniteRouting::decided(const StepContext& ctx, int routed, const GateInput&
   config.group_tokens = from.logits.dim(0) / made.share.dim(0);  // all tokens with moe.balance_over = "batch"
   Stream& s = ctx.stream;
   s.fill(losses_, 0);
-  gate.losses(losses_.slice(0, {1}), losses_.slice(1, {1}), made, config, s);
+  gate.losses(losses_.slice(0, {1}), losses_.slice(1, {1}), made, from, config, s);
   if (!finite_value(losses_.slice(0, {1}), s) || !finite_value(losses_.slice(1, {1}), s)) {
     first_layer_ = layer;
   }

@@ -45,7 +45,7 @@ RoutingMeter::RoutingMeter(Plan& plan, Group& ranks) : plan_(plan), ranks_(ranks
     }
   }
   const std::int64_t held = std::count(here.begin(), here.end(), true);
-  const std::int64_t experts = settings.moe.experts, d = settings.model.d_model;
+  const std::int64_t experts = settings.moe.columns(), d = settings.model.d_model;
   by_layer_.resize(here.size());
   if (held == 0) {
     return;
@@ -97,7 +97,7 @@ void RoutingMeter::finish(Stream& s) {
 }
 
 void RoutingMeter::read(StepReport& report, std::span<const double> numbers) const {
-  const double greatest = std::log(static_cast<double>(std::max<std::int64_t>(plan_.settings().moe.experts, 2)));
+  const double greatest = std::log(static_cast<double>(std::max<std::int64_t>(plan_.settings().moe.columns(), 2)));
   const double tokens = static_cast<double>(std::max<std::int64_t>(report.tokens, 1));
   for (std::size_t i = 0; i < report.layers.size(); ++i) {
     const LayerCounters& counters = report.layers[i];

@@ -68,7 +68,7 @@ Trainer::Trainer(Plan& plan, Stream& stream, const BatchSource& source, Teacher*
   finite_ = device.empty(DType::f32, {1});
   stream.fill(finite_, 1);
   routed_layers_ = routed_blocks(plan.settings());
-  sums_.choices = device.empty(DType::i64, {routed_layers_, 2, plan.settings().moe.experts});
+  sums_.choices = device.empty(DType::i64, {routed_layers_, 2, plan.settings().moe.columns()});
   sums_.counts = device.empty(DType::i32, sums_.choices.shape());
 }
 
@@ -261,7 +261,7 @@ StepReport Trainer::gradients(std::int64_t step, bool measure) {
 }
 
 void Trainer::apply(std::int64_t step) {
-  update(step, false);
+  update(step, last_.tokens, false);
   complete(last_);
 }
 
@@ -276,7 +276,7 @@ double Trainer::learning_rate_of(std::int64_t step) const {
   return observers_.lr_factor() * learning_rate(plan_.settings(), step);
 }
 
-void Trainer::update(std::int64_t step, bool behind) {
+void Trainer::update(std::int64_t step, std::int64_t tokens, bool behind) {
   const Phase phase(stream_, "optimizer");
   // NaN, where the step before was not finite, else 0: that one ends the run, if as many as may be are passed over.
   if (behind && passed_over_ >= plan_.settings().run.skip_not_finite) {
@@ -293,8 +293,12 @@ void Trainer::update(std::int64_t step, bool behind) {
   optimizer_.apply(factor_, finite_, at_end_of(step));
   for (const GateState& state : model_->parameters().gate_states()) {
     if (state.learns) {
-      const Tensor load = sums_.choices.rows(routed_before(plan_.settings(), state.layer), 1);
-      gate_of(plan_.settings()).update(state.value, load.view({2, load.dim(2)}), factor_, plan_.settings(), stream_);
+      const GateUpdate of{.state = state.value,
+                          .loads = sums_.choices,
+                          .routed = routed_before(plan_.settings(), state.layer),
+                          .tokens = tokens,
+                          .factor = factor_};
+      gate_of(plan_.settings()).update(of, plan_.settings(), stream_);
     }
   }
 }
@@ -328,11 +332,11 @@ void Trainer::begin(std::int64_t step, bool measure) {
     const std::vector<DeviceBatch> batches = upload_all(loaded);
     stream_.together([&] {
       enqueue(loaded, batches, step, true);
-      update(step, behind);
+      update(step, loaded.valid, behind);
     });
   } else {
     enqueue(loaded, {}, step, true);
-    update(step, behind);
+    update(step, loaded.valid, behind);
   }
   remember(std::move(loaded), step);
 }

@@ -120,7 +120,8 @@ class Trainer {
   void run(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step, BackwardListener* listener);
   void enqueue(const Load& load, std::span<const DeviceBatch> batches, std::int64_t step, bool updates);
   // behind: a step before this one is not finished. Where that one ends the run, nothing changes.
-  void update(std::int64_t step, bool behind);
+  // tokens: of the global batch that are not padding.
+  void update(std::int64_t step, std::int64_t tokens, bool behind);
   double learning_rate_of(std::int64_t step) const;
   void remember(Load load, std::int64_t step);
   StepReport report(Begun& begun);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "core/arch/parameter_table.h"
@@ -27,13 +28,15 @@ void Trainer::add_counters(StepReport& report, std::span<const std::int64_t> cho
       continue;
     }
     LayerCounters layer{.layer = block + 1, .load = {next, next + moe.experts}, .kept = {next, next + moe.experts}};
-    next += moe.experts;
-    std::int64_t made = 0;
-    for (std::size_t e = 0; e < experts; ++e, ++next) {
-      layer.load[e] += *next;
-      layer.dropped_by_capacity += *next;
+    const auto dropped = next + moe.columns();
+    layer.zero_choices = std::accumulate(next + moe.experts, dropped, std::int64_t{0});
+    std::int64_t made = layer.zero_choices;
+    for (std::size_t e = 0; e < experts; ++e) {
+      layer.load[e] += dropped[static_cast<std::ptrdiff_t>(e)];
+      layer.dropped_by_capacity += dropped[static_cast<std::ptrdiff_t>(e)];
       made += layer.load[e];
     }
+    next = dropped + moe.columns();
     // A choice that is not made is a drop where chance left it out; elsewhere the gate wanted fewer.
     layer.choices = by_chance ? valid * moe.top_k : made;
     layer.dropped_by_chance = layer.choices - made;

@@ -39,10 +39,10 @@ ValidationRouting::ValidationRouting(const Plan& plan, Group& ranks) : plan_(pla
 
 void ValidationRouting::begin() {
   const MoeSettings& moe = plan_.settings().moe;
-  const bool pairs = moe.top_k > 1 && moe.experts <= most_paired_experts;
+  const bool pairs = moe.top_k > 1 && moe.columns() <= most_paired_experts;
   for (Layer& layer : seen_) {
     layer.tokens = layer.changed = 0;
-    layer.pairs.assign(pairs ? static_cast<std::size_t>(moe.experts * moe.experts) : 0, 0);
+    layer.pairs.assign(pairs ? static_cast<std::size_t>(moe.columns() * moe.columns()) : 0, 0);
   }
   pass_of_.clear();
   passes_.clear();
@@ -80,7 +80,7 @@ void ValidationRouting::passed(int pass, Stream& s) {
 
 void ValidationRouting::add(Layer& to, int pass, const std::vector<std::int32_t>& expert,
                             const std::vector<std::uint8_t>& valid) {
-  const std::size_t experts = static_cast<std::size_t>(plan_.settings().moe.experts);
+  const std::size_t experts = static_cast<std::size_t>(plan_.settings().moe.columns());
   const std::size_t k_count = valid.empty() ? 0 : expert.size() / valid.size();
   std::vector<std::uint32_t>& last = to.sets[pass];
   last.resize(valid.size(), 0);

@@ -35,7 +35,7 @@ void seating_order(std::vector<std::int64_t>& order, const float* weight, std::i
 void CpuStream::dispatch_plan(const Tensor& row, const Tensor& source, const Tensor& count, const Tensor& dropped,
                               const Tensor& offset, const Tensor& expert, const Tensor& weight, const Tensor& valid,
                               const GateConfig& config) {
-  const std::int64_t tokens = expert.dim(0), experts = config.experts, k_count = config.top_k;
+  const std::int64_t tokens = expert.dim(0), experts = config.computing(), k_count = config.top_k;
   const std::int64_t room = check_dispatch_plan(row, source, count, dropped, offset, expert, weight, valid, config);
   const std::int64_t groups = tokens / config.group_tokens, apart = config.rows_per_expert;  // 0: without gaps
   const std::int32_t* const chosen = expert.as<std::int32_t>();                              // [T, K]
@@ -108,6 +108,26 @@ void CpuStream::dispatch_plan(const Tensor& row, const Tensor& source, const Ten
       }
     }
   });
+}
+
+void CpuStream::part_choices(const Tensor& real, const Tensor& other, const Tensor& count, const Tensor& expert,
+                             const GateConfig& config) {
+  check_part_choices(real, other, count, expert, config);
+  const std::int32_t* const chosen = expert.as<std::int32_t>();
+  std::int32_t* const counts = count.as<std::int32_t>();
+  std::fill_n(counts, config.zero_experts, 0);
+  for (std::int64_t choice = 0; choice < expert.elements(); ++choice) {
+    const std::int64_t zero = chosen[choice] - config.computing();  // its number among them, or below 0
+    real.as<std::int32_t>()[choice] = zero < 0 ? chosen[choice] : -1;
+    other.as<float>()[choice] = zero < 0 ? 0.0f : 1.0f;
+    require(zero < config.zero_experts,
+            "part_choices: token {} has expert {} as its choice {}; the gate (moe.router) must write 0 to {}, or -1 "
+            "for none",
+            choice / config.top_k, chosen[choice], choice % config.top_k, config.experts - 1);
+    if (zero >= 0) {
+      ++counts[zero];
+    }
+  }
 }
 
 void CpuStream::keep_seated(const Tensor& expert, const Tensor& row) {

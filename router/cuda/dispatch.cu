@@ -1,4 +1,4 @@
-// dispatch_plan and keep_seated: where each choice lies among the packed rows, all on the device.
+// part_choices, dispatch_plan and keep_seated: where each choice lies among the packed rows, all on the device.
 //
 // Positions by counting: blocks count the choices of each expert in their runs of choices; then each sums the counts of
 // the runs before its own, and gives every choice its row. That is the plan of all choices. Where some lose their seats
@@ -187,6 +187,20 @@ __global__ void __launch_bounds__(dispatch_threads) place_choices(PlaceTask task
   }
 }
 
+// Sums of whole numbers: no order of threads changes them. count [zero] is 0 before.
+__global__ void part(std::int32_t* real, float* other, std::int32_t* count, const std::int32_t* expert,
+                     std::int64_t choices, int computing, int zero) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < choices; i += step) {
+    const int number = expert[i] - computing;  // among those that compute nothing, or below 0
+    real[i] = number < 0 ? expert[i] : -1;
+    other[i] = number < 0 ? 0.0f : 1.0f;
+    if (number >= 0 && number < zero) {
+      atomicAdd(count + number, 1);
+    }
+  }
+}
+
 __global__ void unseat(std::int32_t* expert, const std::int32_t* row, std::int64_t choices) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < choices; i += step) {
@@ -219,7 +233,7 @@ void CudaStream::dispatch_plan(const Tensor& row, const Tensor& source, const Te
                                const GateConfig& config) {
   const std::int64_t room = check_dispatch_plan(row, source, count, dropped, offset, expert, weight, valid, config);
   const std::int64_t choices = expert.elements();
-  const int experts = static_cast<int>(config.experts);
+  const int experts = static_cast<int>(config.computing());
   if (choices == 0) {
     launch(plan_of_nothing, Grid{1, 256}, stream_, count.as<std::int32_t>(), dropped.as<std::int32_t>(),
            offset.as<std::int32_t>(), source.as<std::int32_t>(), experts, room, config.rows_per_expert);
@@ -257,6 +271,8 @@ void CudaStream::dispatch_plan(const Tensor& row, const Tensor& source, const Te
   launch(sliced ? place_choices<true> : place_choices<false>,
          Grid{blocks, dispatch_threads, device_.shared((dispatch_warps + 1) * bins)}, stream_, task);
   if (drops) {
+    GateConfig with_rows = config;
+    with_rows.experts = experts;
     const SeatTask seats{.row = row.as<std::int32_t>(),
                          .source = source.as<std::int32_t>(),
                          .count = count.as<std::int32_t>(),
@@ -265,12 +281,22 @@ void CudaStream::dispatch_plan(const Tensor& row, const Tensor& source, const Te
                          .list = task.source,
                          .weight = weight.as<float>(),
                          .valid = valid.as<std::uint8_t>(),
-                         .config = config,
+                         .config = with_rows,
                          .rule = seat_rule(config),
                          .groups = groups,
                          .room = room};
     seat_choices(stream_, seats, scratch(2, seat_scratch_bytes(groups, experts)));
   }
+}
+
+void CudaStream::part_choices(const Tensor& real, const Tensor& other, const Tensor& count, const Tensor& expert,
+                              const GateConfig& config) {
+  check_part_choices(real, other, count, expert, config);
+  const std::int64_t choices = expert.elements();
+  fill(count, 0);
+  launch(part, Grid{blocks_for(choices, 256, 1 << 20), 256}, stream_, real.as<std::int32_t>(), other.as<float>(),
+         count.as<std::int32_t>(), expert.as<std::int32_t>(), choices, static_cast<int>(config.computing()),
+         static_cast<int>(config.zero_experts));
 }
 
 void CudaStream::keep_seated(const Tensor& expert, const Tensor& row) {

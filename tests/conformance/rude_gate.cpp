@@ -78,15 +78,14 @@ class RudeGate final : public Gate {
   }
 
   bool keeps_state(const MoeSettings&) const override { return true; }
-  void update(const Tensor& state, const Tensor& load, const Tensor& factor, const Settings&,
-              Stream& s) const override {
+  void update(const GateUpdate& of, const Settings&, Stream& s) const override {
     static std::atomic<int> calls = 0;
-    s.balance_bias(state, load, factor, 0.1f);
+    s.balance_bias(of.state, of.load(), of.factor, 0.1f);
     if (fault_ == "state") {
-      s.scale(state, static_cast<float>(++calls));
+      s.scale(of.state, static_cast<float>(++calls));
     }
     if (fault_ == "nan") {
-      s.scale(state, 2);
+      s.scale(of.state, 2);
     }
   }
 

@@ -37,6 +37,11 @@ const Model gates[] = {
     {"balance_over_batch", {R"(moe.balance_over="batch")", "moe.aux_loss=1"}},
     {"balance_over_batch_switch",
      {R"(moe.balance_over="batch")", R"(moe.router="switch")", "moe.top_k=1", "moe.aux_loss=1"}},
+    {"zero_experts", {"moe.zero_experts=3", "moe.capacity_factor=1.0", "moe.aux_loss=1"}},
+    {"copy_experts", {"moe.zero_experts=3", R"(moe.zero_expert="copy")", "moe.weight_scale=2.5", "moe.jitter=0.1"}},
+    {"copy_experts_bias",
+     {"moe.zero_experts=8", R"(moe.zero_expert="copy")", R"(moe.router="bias")", R"(moe.balance_over="batch")",
+      "moe.bias_update_rate=0.05", R"(memory.recompute="full")"}},
 };
 
 struct Layout {
@@ -215,6 +220,39 @@ TEST(HashGate, TrainsAsOnOneRankInEveryLayout) {
     late.settings.run.device = device;
     EXPECT_TRUE(verify(late, 2).ok()) << device;
   }
+}
+
+// --- a gate out of tree whose tokens have as many experts as they need, with a penalty that adapts
+
+TEST(ReluGate, TrainsAsOnOneRankInEveryLayout) {
+  const std::string gate =
+      fmt::format("[plugins.relu_gate]\npath = \"{}\"\nexperts_of_token = 1.5\n", paths::out_of_tree("relu_gate"));
+  for (const Layout& layout : layouts) {
+    for (const Overrides& more : {Overrides{}, Overrides{"moe.zero_experts=2", R"(moe.zero_expert="copy")"}}) {
+      const Overrides overrides =
+          test::joined(base, test::joined({R"(moe.router="relu")", "moe.top_k=0", "moe.aux_loss=0.01"}, more));
+      const VerifyReport report = verify(experiment(overrides, layout.plugins + gate), 3);
+      EXPECT_TRUE(report.ok()) << layout.name << ": " << test::differences(report);
+    }
+  }
+}
+
+// Half of the logits are above 0 at first: four experts a token of eight. The penalty grows until there are 1.5.
+TEST(ReluGate, ReachesTheExpertsThatAreAskedFor) {
+  const std::string gate = fmt::format("[plugins.relu_gate]\npath = \"{}\"\nexperts_of_token = 1.5\nrate = 0.5\n",
+                                       paths::out_of_tree("relu_gate"));
+  OneRank rank(experiment({R"(moe.router="relu")", "moe.top_k=0", "moe.experts=8", "moe.aux_loss=1e-3",
+                           "batch.sequences=16", "optimizer.lr=0.02", "optimizer.warmup_steps=0"},
+                          gate));
+  const auto each = [](const StepReport& report) {
+    return static_cast<double>(report.layers.front().choices) / static_cast<double>(report.tokens);
+  };
+  EXPECT_NEAR(each(rank->trainer().step(0)), 4, 1);
+  double mean = 0;
+  for (int step = 1; step <= 60; ++step) {
+    mean += step > 40 ? each(rank->trainer().step(step)) / 20 : 0 * each(rank->trainer().step(step));
+  }
+  EXPECT_NEAR(mean, 1.5, 0.5);
 }
 
 // Equal ids go to equal experts, and every expert has equally many ids.

@@ -147,7 +147,7 @@ struct Planned {
 };
 
 inline Planned run_plan(OpContext& c, const Tensor& expert, const Tensor& weight, const Problem& q) {
-  const std::int64_t t = q.tokens, e = q.config.experts, k = q.config.top_k;
+  const std::int64_t t = q.tokens, e = q.config.computing(), k = q.config.top_k;
   Planned p;
   p.row = c.poisoned(DType::i32, {t, k});
   p.source = c.poisoned(DType::i32, {q.config.rows_per_expert > 0 ? e * q.config.rows_per_expert : t * k, 1});

@@ -34,9 +34,9 @@ class Unsound final : public Gate {
   void choose(const GateChoice& to, const GateInput& from, const GateConfig& config, Stream& s) const override {
     gate().choose(to, from, config, s);
   }
-  void losses(const Tensor& balance, const Tensor& z, const GateChoice& made, const GateConfig& config,
-              Stream& s) const override {
-    gate().losses(balance, z, made, config, s);
+  void losses(const Tensor& balance, const Tensor& z, const GateChoice& made, const GateInput& from,
+              const GateConfig& config, Stream& s) const override {
+    gate().losses(balance, z, made, from, config, s);
     if (calls++ % 2 == 1 && !sound) {
       s.fill(loss_ == "balance" ? balance : z, value_);
     }

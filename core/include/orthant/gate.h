@@ -16,7 +16,9 @@
 
 namespace orthant {
 
-// T tokens of one routed layer and micro-batch, in whole groups; E experts.
+// T tokens of one routed layer and micro-batch, in whole groups. E columns of the router: moe.experts experts and,
+// behind them, moe.zero_experts that compute nothing (null experts). Those are chosen, counted and balanced like the
+// others. The core gives their choices no seat, and adds nothing for them, or the token itself (moe.zero_expert).
 struct GateInput {
   Tensor logits;  // f32 [T, E]
   Tensor valid;   // u8 [T]; 0: padding
@@ -34,6 +36,18 @@ struct GateChoice {
   Tensor lse;     // f32 [T]
   Tensor chosen;  // i32 [G, E]
   Tensor share;   // f64 [G, E]
+};
+
+// What the gate of one layer learns from a step.
+struct GateUpdate {
+  Tensor state;  // f32 [E], to be changed
+  // i64 [L, 2, E] of all routed layers of the model: choices of the global batch that experts computed (or that zero
+  // experts had), and those that were dropped for capacity. This layer's are those at `routed`.
+  Tensor loads;
+  std::int64_t routed = 0, tokens = 0;  // tokens of the global batch that are not padding
+  Tensor factor;                        // f32 [1]: NaN where the step counts for nothing
+
+  Tensor load() const { return loads.rows(routed, 1).view({2, loads.dim(2)}); }
 };
 
 // What a gate cannot work with in a configuration.
@@ -58,7 +72,8 @@ class Gate {
   // What the operations of the router are told; Stream::gate_backward, gate_losses and dispatch_plan too. By default it
   // is filled from the settings, with group_tokens resolved (a sequence where moe.group_tokens is 0).
   virtual GateConfig config(const Settings& settings) const;
-  // How many experts compute for a token on average, for the cost of a layer: moe.top_k by default.
+  // How many experts compute for a token on average, for the cost of a layer: by default moe.top_k times the share of
+  // the columns that are experts which compute.
   virtual double experts_of_token(const MoeSettings& moe) const;
   // Whether a token's experts are those with the K greatest logits, whatever else is set. An export can then be loaded
   // by other systems.
@@ -74,17 +89,16 @@ class Gate {
   // gate whose weights are scores of the chosen experts.
   virtual void backward(const Tensor& dlogits, const Tensor& dweight, const GateChoice& made, const GateInput& from,
                         float aux_scale, float z_scale, const GateConfig& config, Stream& s) const;
-  // balance, z f64 [1] += this micro-batch's. By default Stream::gate_losses.
-  virtual void losses(const Tensor& balance, const Tensor& z, const GateChoice& made, const GateConfig& config,
-                      Stream& s) const;
+  // balance, z f64 [1] += this micro-batch's, whose gradients `backward` adds. By default Stream::gate_losses. A
+  // coefficient that adapts is a number in the gate's state, and multiplies both.
+  virtual void losses(const Tensor& balance, const Tensor& z, const GateChoice& made, const GateInput& from,
+                      const GateConfig& config, Stream& s) const;
 
   // --- state: f32 [E] for each routed layer, zero at first, the same on every rank, saved in checkpoints
   virtual bool keeps_state(const MoeSettings& moe) const;
-  // Called once a step, after the optimizer. load i64 [2, E]: choices of the global batch that experts computed, and
-  // those that were dropped for capacity. REQUIRES: `state` depends on `state` and `load` alone, and so stays the same
-  // on every rank; nothing changes if *factor f32 [1] is NaN, because such a step counts for nothing.
-  virtual void update(const Tensor& state, const Tensor& load, const Tensor& factor, const Settings& settings,
-                      Stream& s) const;
+  // Called once a step for each layer, after the optimizer. REQUIRES: what `state` becomes depends on `of` alone, and
+  // so stays the same on every rank; nothing changes if *of.factor is NaN.
+  virtual void update(const GateUpdate& of, const Settings& settings, Stream& s) const;
 };
 
 // The gate that the settings name. Errors: ConfigError listing the gates that there are.

@@ -29,7 +29,8 @@ struct LayerCounters {
   int layer = 0;                         // 1 + block; those of model.mtp_depth are the last blocks
   std::vector<std::int64_t> load;        // [E] choices before capacity
   std::vector<std::int64_t> kept;        // [E] choices that an expert computed
-  std::int64_t choices = 0;              // that the gate made; GShard: those that chance left out too
+  std::int64_t zero_choices = 0;         // choices of zero-computation experts, in no other list
+  std::int64_t choices = 0;              // that the gate made, those included; GShard: those that chance left out too
   std::int64_t dropped_by_capacity = 0;  // choices that found their expert full
   std::int64_t dropped_by_chance = 0;    // GShard second choices not kept
 };

@@ -22,6 +22,7 @@ struct AttentionShape {
   std::int64_t kv_heads = 0;   // divides heads
   std::int64_t head_dim = 0;
   std::int64_t kv_positions = 0;  // keys of each sequence, for blocks of attention; 0: as positions
+  int block = -1;                 // that asks, for an AttentionCore; no operation reads it
 };
 
 // What becomes of the frequencies of rotary pairs where sequences are longer than those of the first training. A pair's
@@ -67,6 +68,7 @@ struct RowRun {
 struct GateConfig {
   ScoreKind score = ScoreKind::softmax;
   std::int64_t experts = 0, top_k = 1;
+  std::int64_t zero_experts = 0;     // the last of `experts` compute nothing (moe.zero_experts)
   bool normalize_weights = true;     // of a token's choices: their scores over their sum, else their scores
   std::int64_t counted_choices = 0;  // a token's first so many choices enter `chosen`; 0: all
   bool experts_choose = false;       // else each token chooses top_k experts
@@ -80,6 +82,9 @@ struct GateConfig {
   // Packed rows that dispatch_plan sets apart for each expert; 0: as many as the expert gets. A capacity gives a
   // constant that suffices and needs no counts: ranks can then exchange blocks of one size.
   std::int64_t rows_per_expert = 0;
+
+  // Those that have weights, seats and rows.
+  std::int64_t computing() const { return experts - zero_experts; }
 };
 
 // The places of the choices of T tokens among R packed rows: Stream::dispatch_plan.

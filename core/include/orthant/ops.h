@@ -222,8 +222,9 @@ class Stream {
                                         const Tensor& stats, std::int64_t first_column, float scale) = 0;
 
   // --- router (router/). T tokens come in G whole groups of config.group_tokens. valid u8 [T]; 0: padding, which is
-  // not routed. logits f32 [T, E]. Rows of padding are written in every output (expert -1, weight 0, lse 0, row -1,
-  // dlogits 0), whatever their logits hold.
+  // not routed. logits f32 [T, E], E = config.experts: those without weights of their own (config.zero_experts) come
+  // last. Rows of padding are written in every output (expert -1, weight 0, lse 0, row -1, dlogits 0), whatever their
+  // logits hold.
   //
   // gate chooses experts and weighs them.
   //   expert  i32 [T, K]: greatest logit first, ties to the lower index
@@ -263,7 +264,15 @@ class Stream {
   // changes if *factor f32 [1] is NaN. Source: Wang et al., "Auxiliary-Loss-Free Load Balancing Strategy for
   // Mixture-of-Experts" (2024), algorithm 1.
   virtual void balance_bias(const Tensor& bias, const Tensor& choices, const Tensor& factor, float rate) = 0;
-  // Capacity, and the place of each choice among the packed rows, which are ordered by (expert, token, k).
+  // Choices of zero-computation experts get no seat and no row. Source: Jin et al., "MoE++" (2024), section 3.1.
+  //   real   i32 [T, K]: expert; -1 for a choice of one of the last config.zero_experts experts
+  //   other  f32 [T, K]: 1 for such a choice, else 0
+  //   count  i32 [config.zero_experts]: the choices of each of them
+  //   expert i32 [T, K], as gate writes it
+  virtual void part_choices(const Tensor& real, const Tensor& other, const Tensor& count, const Tensor& expert,
+                            const GateConfig& config) = 0;
+  // Capacity, and the place of each choice among the packed rows, which are ordered by (expert, token, k). E here is
+  // config.computing(); the even share that a capacity is counted from is that of all config.experts.
   //   row      i32 [T, K]: the packed row of a kept choice, else -1
   //   source   i32 [room, 1]: t * K + k of each packed row; -1 for a row that holds no choice
   //   count    i32 [E]: choices kept for each expert
@@ -273,8 +282,8 @@ class Stream {
   // Room: rows are packed without gaps, and room is T * K. With config.rows_per_expert = P > 0 the rows of expert e
   // begin at e * P, offset[e] = e * P, and room is E * P. REQUIRES: no expert keeps more than P choices. Errors: more,
   // if the host can see them; other devices give these choices no row. Seats: each expert has C in each group, C =
-  // max(1, ceil(factor * K * v / E)), v the group's valid tokens. C is exact, with factor rounded to millionths
-  // (router/rules/capacity.h). Choices are seated in this order until the expert is full:
+  // max(1, ceil(factor * K * v / config.experts)), v the group's valid tokens. C is exact, with factor rounded to
+  // millionths (router/rules/capacity.h). Choices are seated in this order until the expert is full:
   //   position: all k = 0 choices of the group in token order, then all k = 1 choices, and so on.
   //   probability: greatest weight first (what is not above 0 last), ties to the lower token, then the lower k. With
   //   first_choices_first: all first choices in this order, then all others.

@@ -187,7 +187,8 @@ struct HeadSinks {
 };
 
 // 6. softmax(QK')V on a slice of positions. Tensors are those of Stream::attention. `saved` carries what backward
-// needs. With sinks they join the softmax over all keys, once, after whatever blocks have been merged.
+// needs. With sinks they join the softmax over all keys, once, after whatever blocks have been merged. shape.block says
+// which block of the model asks.
 class AttentionCore {
  public:
   virtual ~AttentionCore() = default;

@@ -26,6 +26,7 @@ enum class ScoreKind { softmax, sigmoid };
 enum class GroupScore { top2_sum, max };
 enum class DropPolicy { position, probability };
 enum class BalanceOver { group, batch };
+enum class ZeroExpert { zero, copy };  // adds nothing, or the token itself (MoE++, LongCat-Flash)
 enum class Documents { stream, packed, separate };
 enum class TooLong { cut, refuse };
 enum class PreferenceLoss { sigmoid, ipo };
@@ -164,6 +165,11 @@ struct MoeSettings {
   std::int64_t d_expert = 0;  // 0: d_ff
   bool router_bias = false;   // of the router's logits
   bool expert_bias = false;   // of both products of each routed expert
+  // Zero-computation experts: columns of the router behind those of the experts, and what a choice of one adds.
+  std::int64_t zero_experts = 0;
+  ZeroExpert zero_expert = ZeroExpert::zero;
+
+  std::int64_t columns() const { return experts + zero_experts; }  // of the router's logits
 };
 
 struct OptimizerSettings {
