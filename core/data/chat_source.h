@@ -19,7 +19,7 @@ PrepareOptions tokens_of_chat(const Settings& settings, std::shared_ptr<const To
                               std::filesystem::path output);
 
 // Each conversation is a document: packed with others into a sequence, or alone in one. One that is longer than a
-// sequence is cut at its end, or refused. A label is the next token where that is one of an answer, its end of turn
+// sequence is cut at its end, refused or left out. A label is the next token where that is one of an answer, its end of turn
 // among them, and -1 elsewhere.
 class ChatSource final : public Sequences {
  public:
@@ -38,6 +38,7 @@ class ChatSource final : public Sequences {
 
  private:
   static Sequence decoded(Sequence sequence);
+  void leave_out_long(std::vector<Document>& conversations, const DataSettings& data);
 
   std::string name_;
   std::int64_t vocabulary_;

@@ -24,7 +24,7 @@ PrepareOptions tokens_of_pairs(const Settings& settings, std::shared_ptr<const T
 
 // A pair is a sequence of two documents, the chosen one first, each with the prompt. A label is the next token where
 // that is one of an answer, and -1 elsewhere. A pair that is longer than a sequence is cut at the ends of both, the
-// longer one first, or refused.
+// longer one first, refused or left out.
 class PairSource final : public Sequences {
  public:
   // coded: the token files that tokens_of_pairs makes, one for each of settings.data.path. Errors: ConfigError for a
@@ -48,7 +48,7 @@ class PairSource final : public Sequences {
   Pair pair_of(const Document& line) const;
   // Whether it was too long.
   static bool cut(Pair& pair, std::int64_t positions);
-  void hold_out(const std::vector<Document>& lines, const DataSettings& data);
+  void hold_out(const DataSettings& data);
   SequenceDocument document(std::int64_t begin, std::int64_t size) const;
   Sequence sequence(const Pair& pair) const;
 

@@ -26,7 +26,7 @@ struct DataOptions {
   std::vector<std::string> files;
   std::string output;
   std::string separator = "\\n\\n\\n";
-  std::string text_key = "text";
+  std::string text_key;
   int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   std::string tokenizer = "bytes";
   bool prepend_bos = false, append_eos = false;
@@ -176,7 +176,8 @@ void add_text_options(CLI::App& command, DataOptions& options) {
       .add_option("--separator", options.separator,
                   "What stands between two documents of a text file; \\n, \\t, \\0, \\\\ as in C")
       ->capture_default_str();
-  command.add_option("--text-key", options.text_key, "The key of a document in a line of JSON")->capture_default_str();
+  command.add_option("--text-key", options.text_key,
+                     "The key of a document in a JSON row; text if not given, or content where there is none");
   command.add_option("--threads", options.threads, "Threads; all processors if not given")->check(CLI::Range(1, 1024));
 }
 
