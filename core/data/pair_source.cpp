@@ -175,6 +175,15 @@ Sequence PairSource::sequence(const Pair& pair) const {
   return {document(pair.chosen, pair.chosen_size), document(pair.rejected, pair.rejected_size)};
 }
 
+std::optional<DataSize> PairSource::size() const {
+  std::int64_t tokens = 0;
+  for (std::int64_t i = 0; i < train_; ++i) {
+    const Pair& pair = pairs_[static_cast<std::size_t>(i)];
+    tokens += std::int64_t{pair.chosen_size} + pair.rejected_size;
+  }
+  return DataSize{.sequences = train_, .tokens = tokens};
+}
+
 Sequence PairSource::validation(std::int64_t i) const {
   const std::int64_t held_out = static_cast<std::int64_t>(pairs_.size()) - train_;
   return sequence(pairs_[static_cast<std::size_t>(train_ + i * held_out / measured_)]);

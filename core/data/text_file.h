@@ -15,7 +15,7 @@ namespace orthant {
 
 struct TextOptions {
   std::string separator = "\n\n\n";  // between documents of plain text; empty: a file is one document
-  std::string text_key;              // of a JSON row: whose value is the document; empty: text, else content
+  std::string text_key = {};         // of a JSON row: whose value is the document; empty: text, else content
   bool whole_lines = false;          // each JSON row is a document as it stands, whatever the file's name
 };
 
