@@ -12,18 +12,18 @@
 namespace orthant {
 namespace {
 
-bool same(const ChatMessage& a, const ChatMessage& b) {
+bool same_message(const ChatMessage& a, const ChatMessage& b) {
   return a.role == b.role && a.text == b.text && a.train == b.train;
 }
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_blanks(std::string_view text) {
   constexpr std::string_view blanks = " \t\n\r\f\v";
   const std::size_t begin = text.find_first_not_of(blanks);
   return begin == std::string_view::npos ? "" : text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
 }
 
-bool begins_with(const Conversation& all, const Conversation& beginning) {
-  return beginning.size() <= all.size() && std::equal(beginning.begin(), beginning.end(), all.begin(), same);
+bool has_beginning(const Conversation& all, const Conversation& beginning) {
+  return beginning.size() <= all.size() && std::equal(beginning.begin(), beginning.end(), all.begin(), same_message);
 }
 
 // Whether it has a question of its own, so that the prompt is in it.
@@ -35,7 +35,7 @@ bool has_prompt(const Conversation& answer) {
 std::size_t common_beginning(const AnswerPair& pair) {
   const std::size_t most = std::min(pair.chosen.size(), pair.rejected.size()) - 1;
   std::size_t common = 0;
-  while (common < most && same(pair.chosen[common], pair.rejected[common])) {
+  while (common < most && same_message(pair.chosen[common], pair.rejected[common])) {
     ++common;
   }
   return common;
@@ -68,15 +68,15 @@ void place_prompt(const Conversation& prompt, bool text, AnswerPair& pair) {
   const std::size_t common = common_beginning(pair);
   if (text) {
     const auto end = pair.chosen.begin() + static_cast<std::ptrdiff_t>(common);
-    const std::string_view asked = trimmed(prompt.back().text);
+    const std::string_view asked = without_blanks(prompt.back().text);
     const bool found = std::any_of(pair.chosen.begin(), end, [&](const ChatMessage& message) {
-      return message.role == ChatRole::user && trimmed(message.text) == asked;
+      return message.role == ChatRole::user && without_blanks(message.text) == asked;
     });
     if (!found && !asked.empty()) {
       refuse_prompt();
     }
     pair.given = common;
-  } else if (begins_with(pair.chosen, prompt) && begins_with(pair.rejected, prompt)) {
+  } else if (has_beginning(pair.chosen, prompt) && has_beginning(pair.rejected, prompt)) {
     pair.given = std::max(common, prompt.size());
   } else if (prompt.back().role == ChatRole::user) {
     refuse_prompt();
@@ -126,7 +126,7 @@ AnswerPair read_pair(std::string_view text) {
     place_prompt(prompt, prompt.size() == 1 && !(has(row, "prompt") && !row["prompt"].is_string()), pair);
   } else if (!prompt.empty() && (asked || has_prompt(pair.rejected))) {
     Conversation& whole = asked ? pair.chosen : pair.rejected;
-    if (!begins_with(whole, prompt)) {
+    if (!has_beginning(whole, prompt)) {
       refuse_prompt();
     }
     whole.erase(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(prompt.size()));

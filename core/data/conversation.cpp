@@ -20,7 +20,7 @@ std::string form_of(const Json& row) {
   return has(row, "prompt") == has(row, "instruction") ? "" : has(row, "prompt") ? "prompt" : "instruction";
 }
 
-[[noreturn]] void refuse(const Json& row) {
+[[noreturn]] void refuse_form(const Json& row) {
   constexpr const char* expected =
       "expected an object with one of \"messages\" (or \"conversations\"), \"prompt\" (and \"completion\") or "
       "\"instruction\" (and \"output\")";
@@ -44,10 +44,10 @@ Conversation read_conversation(std::string_view text) {
   const Json row = read_row(text);
   const std::string form = row.is_object() ? form_of(row) : "";
   if (form.empty()) {
-    refuse(row);
+    refuse_form(row);
   }
   if (form == "prompt" && !has(row, "completion") && has(row, "chosen")) {
-    refuse(row);
+    refuse_form(row);
   }
   check_row_keys(row);
   Conversation conversation;

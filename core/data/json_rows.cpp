@@ -11,7 +11,7 @@
 namespace orthant {
 namespace {
 
-constexpr std::string_view blanks = " \t\r\n";
+constexpr std::string_view json_blanks = " \t\r\n";
 
 // Cuts the elements of an array: a comma or a bracket of its own ends one.
 class ArrayCutter {
@@ -31,7 +31,7 @@ class ArrayCutter {
       if (at_ == begin) {
         refuse(begin, "an element of the array that begins the file was expected");
       }
-      const std::size_t end = text_.find_last_not_of(blanks, at_ - 1) + 1;
+      const std::size_t end = text_.find_last_not_of(json_blanks, at_ - 1) + 1;
       elements.push_back({static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end)});
       if (text_[at_] == ']') {
         break;
@@ -48,7 +48,7 @@ class ArrayCutter {
   }
 
  private:
-  void skip_blanks() { at_ = std::min(text_.find_first_not_of(blanks, at_), text_.size()); }
+  void skip_blanks() { at_ = std::min(text_.find_first_not_of(json_blanks, at_), text_.size()); }
 
   // Up to the comma or the bracket behind it.
   void skip_element() {
@@ -89,7 +89,7 @@ class ArrayCutter {
 
 std::vector<Document> json_rows(std::span<const std::byte> bytes, const std::string& path) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  const std::size_t mark = byte_order_mark(text), first = text.find_first_not_of(blanks, mark);
+  const std::size_t mark = byte_order_mark(text), first = text.find_first_not_of(json_blanks, mark);
   if (first != std::string_view::npos && text[first] == '[') {
     return ArrayCutter(text, first, path).cut();
   }

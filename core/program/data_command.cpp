@@ -33,6 +33,7 @@ struct DataOptions {
   std::string tokenizer = "bytes";
   std::string ids;              // of files that are ids alone: "uint16", "uint32"; empty: none are
   std::int64_t vocabulary = 0;  // of ids whose tokenizer is not named
+  std::size_t id_width() const { return ids.empty() ? 0 : ids == "uint16" ? 2 : 4; }
   bool prepend_bos = false, append_eos = false;
   std::string bos_token, eos_token;
   TrainTokenizerOptions training;
@@ -107,7 +108,7 @@ std::function<void(const PrepareProgress&)> terminal_progress() {
 // Whether the files hold token ids, not texts. One that might is told of, before its bytes are taken for a text.
 bool hold_ids(const DataOptions& options) {
   const auto holds = [&](const std::string& path) {
-    return raw_tokens_in(MappedFile(path), options.ids.empty() ? 0 : 2).has_value();
+    return raw_tokens_in(MappedFile(path), options.id_width()).has_value();
   };
   const auto ids = std::count_if(options.files.begin(), options.files.end(), holds);
   if (ids != 0 && ids != std::ssize(options.files)) {
@@ -135,7 +136,7 @@ void prepare_ids(const DataOptions& options, bool edges) {
   }
   const std::shared_ptr<const Tokenizer> tokenizer = named ? load_tokenizer(options.tokenizer) : nullptr;
   print(options.output, prepare_raw_tokens({.files = options.files,
-                                            .width = options.ids.empty() ? std::size_t{0} : options.ids == "uint16" ? 2u : 4u,
+                                            .width = options.id_width(),
                                             .vocabulary = named ? tokenizer->vocabulary() : options.vocabulary,
                                             .tokenizer = named ? tokenizer->hash() : 0,
                                             .output = options.output}));
