@@ -11,19 +11,19 @@
 #include "core/config/suggest.h"
 
 namespace orthant {
-namespace {
 
-void set_entry(Config& config, const std::string& title, const std::string& key, Value value) {
+void set_entry(Config& config, const std::string& title, const std::string& key, Value value,
+               const std::string& origin) {
   for (Table& table : config.tables) {
     if (table.path() == title) {
       std::map<std::string, Table::Entry> entries = table.entries();
-      entries.at(key).value = std::move(value);
+      Table::Entry& entry = entries.at(key);
+      entry.value = std::move(value);
+      entry.origin = origin.empty() ? entry.origin : origin;
       table = Table(title, std::move(entries));
     }
   }
 }
-
-}  // namespace
 
 void check_kinds(const Config& config, const std::vector<CoreKey>& keys, std::set<std::string>& broken,
                  Diagnostics& diagnostics) {

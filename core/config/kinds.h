@@ -29,4 +29,8 @@ void imply_validation(Config& config);
 // Where model.vocab_size is 0, what the source says. Refused where it says none; `broken` gains the key then.
 void imply_vocabulary(Config& config, std::set<std::string>& broken, Diagnostics& diagnostics);
 
+// The value of a key that is there, as if somebody had written it. origin: where it comes from; empty: as it was.
+void set_entry(Config& config, const std::string& title, const std::string& key, Value value,
+               const std::string& origin = {});
+
 }  // namespace orthant

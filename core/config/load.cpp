@@ -217,6 +217,9 @@ class Loader {
         if (top.value.kind == Node::Kind::table) {
           section->origin = section->origin.empty() ? top.origin : section->origin;
           check_section(*section, top.value, layer.directory);
+          if (section->title == "run") {
+            choose_length(*section, top.value);
+          }
         } else {
           diagnostics_.add(top.value.origin,
                            fmt::format("{}: expected a table, found {}", top.key, kind_name(top.value)),
@@ -225,6 +228,23 @@ class Loader {
       } else {
         refuse_top(top, core_, plugins_, diagnostics_);
       }
+    }
+  }
+
+  // steps and epochs stand for each other: what a later file or --set writes takes the place of the other.
+  void choose_length(Section& run, const Node& table) {
+    const auto writes = [&](const char* key) {
+      return std::any_of(table.members.begin(), table.members.end(), [&](const Member& m) { return m.key == key; });
+    };
+    const auto found = run.written.find("epochs");
+    const bool by_epochs = found != run.written.end() && std::get<double>(found->second.value) > 0;
+    if (by_epochs && writes("epochs") && writes("steps")) {
+      diagnostics_.add(found->second.origin,
+                       "[run] epochs: steps stand there too, and either says how long the run is", "leave one out");
+    } else if (by_epochs && writes("epochs")) {
+      run.written.erase("steps");
+    } else if (writes("steps")) {
+      run.written.erase("epochs");
     }
   }
 

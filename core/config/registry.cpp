@@ -24,6 +24,11 @@ void declare_run(std::vector<CoreKey>& keys) {
   between(run.key(
               "steps", [](auto& s) -> auto& { return s.run.steps; }, "Optimizer steps to train."),
           1, 1e12);
+  between(run.key(
+              "epochs", [](auto& s) -> auto& { return s.run.epochs; },
+              "In place of steps: how many times the training sequences are read; steps follow, rounded up. 0: steps "
+              "count."),
+          0, 1e12);
   at_least(run.key(
                "log_every", [](auto& s) -> auto& { return s.run.log_every; }, "Steps between two lines of metrics."),
            1);
@@ -161,6 +166,10 @@ void declare_data(std::vector<CoreKey>& keys) {
   data.key(
       "separator", [](auto& s) -> auto& { return s.data.separator; }, "What separates the documents of a text.");
   data.key(
+      "text_key", [](auto& s) -> auto& { return s.data.text_key; },
+      "The key of a JSON line that has its text, in .jsonl and .json files; empty: text, or content where there is "
+      "none.");
+  data.key(
       "chat_template", [](auto& s) -> auto& { return s.data.chat_template; },
       "The texts around the messages of a conversation: chatml, llama3, llama2, zephyr or plain, or a TOML file of "
       "your "
@@ -170,8 +179,9 @@ void declare_data(std::vector<CoreKey>& keys) {
       "Weights of the files of path, one for each: their sequences take turns by weight. Tokens that each should give "
       "do as well. Empty: the files follow each other.");
   data.choice(
-      "too_long", [](auto& s) -> auto& { return s.data.too_long; }, {"cut", "refuse"},
-      "Conversations that are longer than a sequence: cut at their end, or refused by file and line.");
+      "too_long", [](auto& s) -> auto& { return s.data.too_long; }, {"cut", "refuse", "leave_out"},
+      "Conversations and pairs that are longer than a sequence: cut at their end, refused by file and line, or left "
+      "out.");
 
   Declarer batch(keys, "batch");
   between(batch.key(

@@ -134,7 +134,7 @@ void check_optimizer(const Settings& s, Rules& rules) {
   if (s.catalogue->has<Optimizer>(o.name)) {
     ask<Optimizer>(s, "optimizer.name", o.name, rules, [&](const Optimizer& kind) { kind.check(o); });
   }
-  if (s.catalogue->has<LearningRate>(o.schedule) && rules.sound({"run.steps"})) {
+  if (s.catalogue->has<LearningRate>(o.schedule) && s.run.epochs == 0 && rules.sound({"run.steps"})) {
     ask<LearningRate>(s, "optimizer.schedule", o.schedule, rules,
                       [&](const LearningRate& kind) { kind.check(o, s.run.steps); });
   }
@@ -218,14 +218,15 @@ std::vector<std::string> warnings(const Settings& s) {
   if (!of_gate.empty()) {
     found.push_back(of_gate);
   }
-  if (s.optimizer.warmup_steps > s.run.steps) {
+  const bool steps_known = s.run.epochs == 0;
+  if (steps_known && s.optimizer.warmup_steps > s.run.steps) {
     found.push_back(
         fmt::format("optimizer.warmup_steps = {} is above run.steps = {}: the run ends before the learning rate has "
                     "risen to optimizer.lr = {:g}",
                     s.optimizer.warmup_steps, s.run.steps, s.optimizer.lr));
   }
   const RunSettings& run = s.run;
-  if (first_largest_step(s.batch) >= run.steps) {
+  if (steps_known && first_largest_step(s.batch) >= run.steps) {
     found.push_back(
         fmt::format("batch.grow_after: the batch grows to {} sequences after {} steps, and the run has {} (run.steps)",
                     largest_batch(s.batch), first_largest_step(s.batch), run.steps));

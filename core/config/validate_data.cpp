@@ -27,9 +27,10 @@ bool reads_files(const Settings& s) {
 }
 
 // Windows of the files' bytes, whose number is known without a reader. Token files are measured by theirs, which knows
-// their header, and so are texts with a tokenizer. Documents may be shorter than a sequence.
+// their header, and so are texts with a tokenizer, or in JSON rows. Documents may be shorter than a sequence.
 bool windows_of_bytes(const DataSettings& data) {
-  return data.source == "text" && data.tokenizer == "bytes" && data.documents == Documents::stream;
+  return data.source == "text" && data.tokenizer == "bytes" && data.text_key.empty() &&
+         data.documents == Documents::stream;
 }
 
 // The bytes of each file of a list; nothing for one that was refused.

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "core/data/data_size.h"
 
 namespace orthant {
 
@@ -43,6 +46,8 @@ class BatchSource : public HeldOut {
   virtual std::int64_t vocabulary() const = 0;
   // The validation sets of data.validation_path, beside what is held out of the data; they live as long as this.
   virtual std::vector<NamedSet> sets() const { return {}; }
+  // How much there is to train on. Nothing: it has no end, or is not known.
+  virtual std::optional<DataSize> size() const { return {}; }
 };
 
 }  // namespace orthant

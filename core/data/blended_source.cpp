@@ -87,6 +87,20 @@ Sequence BlendedSource::validation(std::int64_t i) const {
   return parts_[part]->validation(i);
 }
 
+std::optional<DataSize> BlendedSource::size() const {
+  DataSize all{.tokens = 0};
+  for (const auto& part : parts_) {
+    const std::optional<DataSize> own = size_of(*part);
+    if (!own.has_value()) {
+      return std::nullopt;
+    }
+    all.sequences += own->sequences;
+    all.tokens = all.tokens && own->tokens ? std::optional(*all.tokens + *own->tokens) : std::nullopt;
+    all.windows = all.windows || own->windows;
+  }
+  return all;
+}
+
 std::vector<std::string> BlendedSource::notes() const {
   std::vector<std::string> notes;
   for (std::size_t i = 0; i < parts_.size(); ++i) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/data/blend_order.h"
+#include "core/data/data_size.h"
 
 namespace orthant {
 
@@ -16,7 +17,7 @@ namespace orthant {
 // the k-th of in a run on that part alone, epoch by epoch. A part that ends begins again in another order, whether the
 // others have ended or not. The held-out sequences are those of the parts, one part after another, each with its share
 // of data.validation_sequences, and at least one.
-class BlendedSource final : public Sequences {
+class BlendedSource final : public SizedSequences {
  public:
   // Opens `source` for each file of data.path. may_write: by open, else by peek. Nothing where one of the parts is
   // nothing. Errors: ConfigError of a part, or for weights that are none.
@@ -27,6 +28,8 @@ class BlendedSource final : public Sequences {
   Sequence training(std::int64_t i) const override;
   std::int64_t validation_sequences() const override;
   Sequence validation(std::int64_t i) const override;
+  // Of all parts together, whatever their weights.
+  std::optional<DataSize> size() const override;
   // Those of the parts, and how often the run reads each.
   std::vector<std::string> notes() const override;
 

@@ -43,7 +43,7 @@ void require_short(const std::vector<std::string>& coded, const DataSettings& da
         throw SettingError(
             "data.too_long",
             fmt::format("{}: the conversation has {} tokens, data.sequence_length is {}; make that longer, leave the "
-                        "line out, or write data.too_long = \"cut\"",
+                        "row out, or write data.too_long = \"cut\" or \"leave_out\"",
                         file.place(file.documents().at(i)), documents[i].end - documents[i].begin,
                         data.sequence_length));
       }
@@ -69,6 +69,9 @@ ChatSource::ChatSource(const std::vector<std::string>& coded, const Settings& se
   }
   Corpus corpus = Corpus::tokens(coded);
   std::vector<Document> documents = corpus.documents("");
+  if (data.too_long == TooLong::leave_out) {
+    leave_out_long(documents, data);
+  }
   std::int64_t cut = 0, silent = 0, answers = 0;
   std::vector<std::int32_t> tokens;
   for (Document& d : documents) {
@@ -106,6 +109,23 @@ ChatSource::ChatSource(const std::vector<std::string>& coded, const Settings& se
         fmt::format("data.validation_fraction: the conversations that are held out of {} have no answer "
                     "to measure; raise it, or 0 for none",
                     name_));
+  }
+}
+
+void ChatSource::leave_out_long(std::vector<Document>& conversations, const DataSettings& data) {
+  const std::size_t all = conversations.size();
+  std::erase_if(conversations, [&](const Document& conversation) { return !fits(conversation, data); });
+  const std::size_t left_out = all - conversations.size();
+  if (conversations.empty()) {
+    throw SettingError("data.sequence_length",
+                       fmt::format("data.sequence_length: all {} conversations of {} are longer than {}; make that "
+                                   "longer, or write data.too_long = \"cut\"",
+                                   all, name_, data.sequence_length));
+  }
+  if (left_out > 0) {
+    notes_.push_back(fmt::format(
+        "{} of {} conversations are longer than data.sequence_length = {} and are left out (data.too_long)", left_out,
+        all, data.sequence_length));
   }
 }
 

@@ -126,7 +126,7 @@ std::vector<ChatEncoder::Part> ChatEncoder::parts_of(const Conversation& convers
     const bool behind_system = chat_->alternates && i == 1 && conversation[0].role == ChatRole::system;
     const std::string text = chat_->trims ? trimmed(message.text) : message.text;
     parts.push_back({behind_system ? chat_->user_after_system : turn.before, false});
-    parts.push_back({turn.begin + text + turn.end, message.role == ChatRole::assistant && i >= given});
+    parts.push_back({turn.begin + text + turn.end, message.learnt() && i >= given});
     parts.push_back({turn.after, false});
   }
   return parts;

@@ -2,125 +2,79 @@
 
 #include <orthant/error.h>
 
-#include <algorithm>
 #include <utility>
 
-#include "core/base/json.h"
+#include "core/data/read_row.h"
+#include "core/data/row_keys.h"
 
 namespace orthant {
 namespace {
 
-std::string text_of(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_string()) {
-    throw ConfigError(fmt::format("expected a text under \"{}\", found {}", key,
-                                  found == object.end() ? "none" : found->type_name()));
-  }
-  return found->get<std::string>();
-}
-
-ChatRole role_of(const std::string& name) {
-  if (name == "system") {
-    return ChatRole::system;
-  }
-  if (name == "user") {
-    return ChatRole::user;
-  }
-  if (name != "assistant") {
-    throw ConfigError(fmt::format("the role \"{}\" is not known, expected system, user or assistant", name));
-  }
-  return ChatRole::assistant;
-}
-
-Conversation of_messages(const Json& messages, const char* key) {
-  if (!messages.is_array() || messages.empty()) {
-    throw ConfigError(fmt::format("expected a list of messages under \"{}\"", key));
-  }
-  Conversation conversation;
-  for (const Json& message : messages) {
-    if (!message.is_object()) {
-      throw ConfigError(fmt::format("a message is {}, expected an object with role and content", message.type_name()));
+// Of the three ways to say a conversation, by the key that tells them apart. Empty: none.
+std::string form_of(const Json& row) {
+  for (const char* key : {"messages", "conversations", "conversation"}) {
+    if (has(row, key)) {
+      return key;
     }
-    conversation.push_back({role_of(text_of(message, "role")), text_of(message, "content")});
   }
-  return conversation;
+  return has(row, "prompt") == has(row, "instruction") ? "" : has(row, "prompt") ? "prompt" : "instruction";
 }
 
-Json parsed(std::string_view line) {
-  try {
-    return parse_json(std::as_bytes(std::span(line)), "the line");
-  } catch (const Error& error) {
-    throw ConfigError(error.what());
+[[noreturn]] void refuse_form(const Json& row) {
+  constexpr const char* expected =
+      "expected an object with one of \"messages\" (or \"conversations\"), \"prompt\" (and \"completion\") or "
+      "\"instruction\" (and \"output\")";
+  if (has(row, "chosen") && has(row, "rejected")) {
+    throw ConfigError(fmt::format("{}; this is a pair of answers: write data.source = \"pairs\"", expected));
   }
+  throw ConfigError(fmt::format("{}, found {}", expected, keys_of(row)));
 }
 
-// A text, as one message of `role`, or messages.
-Conversation part_of(const Json& pair, const char* key, ChatRole role) {
-  if (pair.contains(key) && pair[key].is_array()) {
-    return of_messages(pair[key], key);
+// An answer that somebody has marked as bad (KTO's rows) is not to be learnt.
+void refuse_undesired(const Json& row) {
+  if (const auto label = row.find("label"); label != row.end() && *label == false) {
+    throw ConfigError("\"label\" is false: the answer is one that should not be given, and it would be learnt; leave the "
+                      "row out");
   }
-  if (pair.contains(key) && pair[key].is_string()) {
-    return {{role, text_of(pair, key)}};
-  }
-  throw ConfigError(fmt::format("expected a text or a list of messages under \"{}\", found {}", key,
-                                pair.contains(key) ? pair[key].type_name() : "none"));
-}
-
-bool same(const ChatMessage& a, const ChatMessage& b) {
-  return a.role == b.role && a.text == b.text;
 }
 
 }  // namespace
 
-AnswerPair read_pair(std::string_view line) {
-  const Json json = parsed(line);
-  if (!json.is_object() || !json.contains("chosen") || !json.contains("rejected")) {
-    throw ConfigError("expected an object with \"prompt\", \"chosen\" and \"rejected\"");
+Conversation read_conversation(std::string_view text) {
+  const Json row = read_row(text);
+  const std::string form = row.is_object() ? form_of(row) : "";
+  if (form.empty()) {
+    refuse_form(row);
   }
-  AnswerPair pair{part_of(json, "chosen", ChatRole::assistant), part_of(json, "rejected", ChatRole::assistant), 0};
-  if (json.contains("prompt")) {
-    const Conversation prompt = part_of(json, "prompt", ChatRole::user);
-    pair.given = prompt.size();
-    pair.chosen.insert(pair.chosen.begin(), prompt.begin(), prompt.end());
-    pair.rejected.insert(pair.rejected.begin(), prompt.begin(), prompt.end());
-  } else if (json["chosen"].is_string() || json["rejected"].is_string()) {
-    throw ConfigError("expected a prompt: only lists of messages may have it in \"chosen\" and \"rejected\"");
+  if (form == "prompt" && !has(row, "completion") && has(row, "chosen")) {
+    refuse_form(row);
+  }
+  check_row_keys(row);
+  Conversation conversation;
+  if (form == "prompt") {
+    conversation = prompt_of(row);
+    for (ChatMessage& message : conversation) {
+      message.train = false;
+    }
+    put_history(conversation, row);
+    const Conversation answer = part_of(row, "completion", ChatRole::assistant);
+    conversation.insert(conversation.end(), answer.begin(), answer.end());
+    refuse_undesired(row);
+  } else if (form == "instruction") {
+    conversation = prompt_of(row);
+    put_history(conversation, row);
+    conversation.push_back({ChatRole::assistant, read_text(row, "output")});
   } else {
-    const std::size_t most = std::min(pair.chosen.size(), pair.rejected.size()) - 1;  // each has an answer
-    while (pair.given < most && same(pair.chosen[pair.given], pair.rejected[pair.given])) {
-      ++pair.given;
+    refuse_history(row);
+    conversation = read_messages(row[form], form.c_str());
+  }
+  put_system(conversation, row);
+  if (read_train(row, ChatRole::assistant, "the row: ") == false) {
+    for (ChatMessage& message : conversation) {
+      message.train = false;
     }
   }
-  for (const auto& [key, of] : {std::pair("chosen", &pair.chosen), std::pair("rejected", &pair.rejected)}) {
-    if (std::none_of(of->begin() + static_cast<std::ptrdiff_t>(pair.given), of->end(),
-                     [](const ChatMessage& message) { return message.role == ChatRole::assistant; })) {
-      throw ConfigError(fmt::format("expected an answer of the assistant under \"{}\"", key));
-    }
-  }
-  return pair;
-}
-
-Conversation read_conversation(std::string_view line) {
-  const Json json = parsed(line);
-  const bool chat = json.is_object() && json.contains("messages");
-  const bool pair = !chat && json.is_object() && json.contains("prompt");
-  const bool task = !chat && json.is_object() && json.contains("instruction");
-  if (chat + pair + task != 1) {
-    throw ConfigError(
-        "expected an object with one of \"messages\", \"prompt\" (and \"completion\") or \"instruction\" (and "
-        "\"output\")");
-  }
-  if (chat) {
-    return of_messages(json["messages"], "messages");
-  }
-  if (pair) {
-    return {{ChatRole::user, text_of(json, "prompt")}, {ChatRole::assistant, text_of(json, "completion")}};
-  }
-  std::string asked = text_of(json, "instruction");
-  if (const std::string input = json.contains("input") ? text_of(json, "input") : ""; !input.empty()) {
-    asked += "\n\n" + input;
-  }
-  return {{ChatRole::user, std::move(asked)}, {ChatRole::assistant, text_of(json, "output")}};
+  return conversation;
 }
 
 }  // namespace orthant

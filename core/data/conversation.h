@@ -1,34 +1,29 @@
-// Conversation: a line of a chat or instruction file, or of a file of pairs of answers.
+// Conversation: a row of a chat or instruction file, or of a file of pairs of answers.
 //
-//   {"messages": [{"role": "system" | "user" | "assistant", "content": TEXT}, ...]}
-//   {"prompt": TEXT, "completion": TEXT}
-//   {"instruction": TEXT, "input": TEXT, "output": TEXT}     "input" may be missing or empty
+//   {"messages": MESSAGES}                                  or "conversations", as ShareGPT calls them
+//   {"prompt": TEXT | MESSAGES, "completion": TEXT | MESSAGES}
+//   {"instruction": TEXT, "input": TEXT, "output": TEXT}    "input" may be missing, null or empty
 //
-//   {"prompt": TEXT | MESSAGES, "chosen": TEXT | MESSAGES, "rejected": TEXT | MESSAGES}     pairs
-//   {"chosen": MESSAGES, "rejected": MESSAGES}     the prompt is what both begin with
+//   {"prompt": TEXT | MESSAGES, "chosen": ANSWER, "rejected": ANSWER}     pairs; ANSWER: TEXT | MESSAGES | a message
+//   {"chosen": MESSAGES, "rejected": MESSAGES}              the prompt is what both begin with
+//
+// Beside them "system" is a message before all, and "history" are [[TEXT, TEXT], ...], questions and answers before an
+// instruction or a prompt that is a text. What a message may hold: chat_message.h.
 #pragma once
 
 #include <cstddef>
 
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "core/data/chat_message.h"
 
 namespace orthant {
 
-enum class ChatRole { system, user, assistant };
-
-struct ChatMessage {
-  ChatRole role = ChatRole::user;
-  std::string text;
-};
-
-using Conversation = std::vector<ChatMessage>;
-
-// An instruction with an input is one message of the user, with an empty line between them. Other keys of a line are
-// left alone. Errors: ConfigError for what is no such object, for a role that is none of the three, and for a content
-// that is no text.
-Conversation read_conversation(std::string_view line);
+// An instruction with an input is one message of the user, with an empty line between them. Answers within a prompt are
+// given, those of "history" and of "messages" are learnt. Other keys of a row are left alone, but for those that
+// check_row_keys refuses. Errors: ConfigError for what is no such object, and as read_messages.
+Conversation read_conversation(std::string_view row);
 
 // Two conversations of which one is preferred. Their first `given` messages are the same, and are not learnt.
 struct AnswerPair {
@@ -36,8 +31,10 @@ struct AnswerPair {
   std::size_t given = 0;
 };
 
-// A prompt that is a text is a message of the user, an answer one of the assistant. Errors: ConfigError as above, and
-// where nothing of the assistant stands behind the prompt.
-AnswerPair read_pair(std::string_view line);
+// A prompt that is a text is a message of the user, an answer one of the assistant. Where both lists of messages begin
+// with the prompt, it is what they begin with, and stands there once (as TRL's extract_prompt has it); where neither
+// does, it stands before them. Errors: ConfigError as above, where a prompt contradicts what the lists begin with, and
+// where nothing that is learnt stands behind the prompt.
+AnswerPair read_pair(std::string_view row);
 
 }  // namespace orthant

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/data/megatron_file.h"
+#include "core/data/not_text.h"
 #include "core/data/token_file.h"
 
 namespace orthant {
@@ -35,6 +36,7 @@ Corpus Corpus::text(const std::vector<std::string>& paths) {
     if (part.file.size() == 0) {
       throw ConfigError(fmt::format("data.path: the text file '{}' is empty", path));
     }
+    require_text(part.file);
     part.size = static_cast<std::int64_t>(part.file.size());
     corpus.append(std::move(part));
   }

@@ -22,7 +22,7 @@ struct Document {
 
 class Corpus {
  public:
-  // The files' bytes, one after another. Errors: ConfigError for a missing or an empty file.
+  // The files' bytes, one after another. Errors: ConfigError for a missing or an empty file, and one that is no text.
   static Corpus text(const std::vector<std::string>& paths);
   // The files' tokens, one after another; all must be of one tokenizer. Megatron's (megatron_file.h) do not say their
   // vocabulary: it is `vocabulary` then, which their ids must be below. Errors as for TokenFile and MegatronIndex.

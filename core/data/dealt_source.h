@@ -24,6 +24,7 @@ class DealtSource final : public BatchSource {
   std::int64_t validation_sequences() const override { return sequences_->validation_sequences(); }
   std::int64_t vocabulary() const override { return sequences_->vocabulary(); }
   std::vector<NamedSet> sets() const override { return sets_.sets(); }
+  std::optional<DataSize> size() const override { return size_of(*sequences_); }
 
  private:
   std::unique_ptr<Sequences> sequences_;

@@ -146,6 +146,12 @@ Sequence DocumentSource::sequence(const Part& part, std::int64_t i) const {
   return documents;
 }
 
+std::optional<DataSize> DocumentSource::size() const {
+  const auto add = [](std::int64_t sum, const Piece& piece) { return sum + piece.size; };
+  return DataSize{.sequences = train_.packing.sequences(),
+                  .tokens = std::accumulate(train_.pieces.begin(), train_.pieces.end(), std::int64_t{0}, add)};
+}
+
 Sequence DocumentSource::validation(std::int64_t i) const {
   return sequence(held_out_, i * held_out_.packing.sequences() / validation_sequences_);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/data/corpus.h"
+#include "core/data/data_size.h"
 
 namespace orthant {
 
@@ -38,7 +39,7 @@ Packing pack_pieces(const std::vector<Piece>& pieces, const std::vector<std::uin
 // The documents that begin in the last validation_fraction of the corpus are held out, the others are trained on: with
 // a fraction of 1 none.
 // They are packed once, in an order drawn from the seed.
-class DocumentSource final : public Sequences {
+class DocumentSource final : public SizedSequences {
  public:
   // Errors: ConfigError when a part has no document of two tokens or more.
   DocumentSource(Corpus corpus, const Settings& settings);
@@ -51,6 +52,7 @@ class DocumentSource final : public Sequences {
   Sequence training(std::int64_t i) const override { return sequence(train_, i); }
   std::int64_t validation_sequences() const override { return validation_sequences_; }
   Sequence validation(std::int64_t i) const override;
+  std::optional<DataSize> size() const override;
 
  private:
   struct Part {

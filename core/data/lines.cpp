@@ -3,6 +3,7 @@
 #include <orthant/error.h>
 
 #include "core/data/mapped_file.h"
+#include "core/data/not_text.h"
 
 namespace orthant {
 
@@ -20,6 +21,7 @@ void for_each_line(std::string_view text, const std::function<void(std::string_v
 std::size_t for_each_line(const std::string& path,
                           const std::function<void(std::string_view line, const std::string& where)>& fn) {
   const MappedFile file(path);
+  require_text(file);
   std::size_t found = 0;
   for_each_line(std::string_view(reinterpret_cast<const char*>(file.bytes().data()), file.size()),
                 [&](std::string_view line, std::int64_t number) {

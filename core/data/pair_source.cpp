@@ -59,7 +59,7 @@ PairSource::PairSource(const std::vector<std::string>& coded, const Settings& se
     : name_(name_of_files(settings.data, coded.size())), vocabulary_(vocabulary), corpus_(Corpus::tokens(coded)) {
   const DataSettings& data = settings.data;
   const std::vector<Document> found = corpus_.documents("");
-  std::int64_t shortened = 0;
+  std::int64_t shortened = 0, left_out = 0;
   for (std::size_t i = 0; i < found.size(); ++i) {
     Pair pair = pair_of(found[i]);
     const std::int64_t whole = std::int64_t{pair.chosen_size} + pair.rejected_size;
@@ -69,8 +69,12 @@ PairSource::PairSource(const std::vector<std::string>& coded, const Settings& se
           "data.too_long",
           fmt::format(
               "{}: the pair takes {} positions, both answers with the prompt before each, data.sequence_length is "
-              "{}; make that longer, leave the line out, or write data.too_long = \"cut\"",
+              "{}; make that longer, leave the row out, or write data.too_long = \"cut\" or \"leave_out\"",
               place_of_pair(data, i), whole, data.sequence_length));
+    }
+    if (too_long && data.too_long == TooLong::leave_out) {
+      ++left_out;
+      continue;
     }
     shortened += too_long ? 1 : 0;
     const bool chosen = has_answer(document(pair.chosen, pair.chosen_size));
@@ -90,25 +94,36 @@ PairSource::PairSource(const std::vector<std::string>& coded, const Settings& se
                     "(data.too_long)",
                     shortened, pairs_.size(), data.sequence_length));
   }
-  hold_out(found, data);
+  if (left_out > 0) {
+    notes_.push_back(
+        fmt::format("{} of {} pairs are longer than data.sequence_length = {} and are left out (data.too_long)", left_out,
+                    found.size(), data.sequence_length));
+  }
+  if (pairs_.empty()) {
+    throw SettingError("data.sequence_length",
+                       fmt::format("data.sequence_length: all {} pairs of {} are longer than {}; make that longer, or "
+                                   "write data.too_long = \"cut\"",
+                                   found.size(), name_, data.sequence_length));
+  }
+  hold_out(data);
 }
 
 // Those that begin in the last validation_fraction of all tokens, as documents are.
-void PairSource::hold_out(const std::vector<Document>& lines, const DataSettings& data) {
+void PairSource::hold_out(const DataSettings& data) {
   const std::int64_t from =
       static_cast<std::int64_t>(std::floor(static_cast<double>(corpus_.size()) * (1.0 - data.validation_fraction)));
-  train_ = std::count_if(lines.begin(), lines.end(), [&](const Document& line) { return line.begin < from; });
+  train_ = std::count_if(pairs_.begin(), pairs_.end(), [&](const Pair& pair) { return pair.chosen < from; });
   if (train_ == 0 && data.validation_fraction != 1) {
-    throw ConfigError(fmt::format("data.path: {} has no pair to train on ({} pairs)", name_, lines.size()));
+    throw ConfigError(fmt::format("data.path: {} has no pair to train on ({} pairs)", name_, pairs_.size()));
   }
-  const std::int64_t held_out = static_cast<std::int64_t>(lines.size()) - train_;
+  const std::int64_t held_out = static_cast<std::int64_t>(pairs_.size()) - train_;
   if (data.validation_fraction == 0 || data.validation_sequences == 0) {
     return;
   }
   if (held_out == 0) {
     throw ConfigError(
         fmt::format("data.validation_fraction: no pair begins in the last {} of {} ({} pairs); raise it, or 0 for none",
-                    data.validation_fraction, name_, lines.size()));
+                    data.validation_fraction, name_, pairs_.size()));
   }
   measured_ = std::min(data.validation_sequences, held_out);
 }
@@ -158,6 +173,15 @@ SequenceDocument PairSource::document(std::int64_t begin, std::int64_t size) con
 
 Sequence PairSource::sequence(const Pair& pair) const {
   return {document(pair.chosen, pair.chosen_size), document(pair.rejected, pair.rejected_size)};
+}
+
+std::optional<DataSize> PairSource::size() const {
+  std::int64_t tokens = 0;
+  for (std::int64_t i = 0; i < train_; ++i) {
+    const Pair& pair = pairs_[static_cast<std::size_t>(i)];
+    tokens += std::int64_t{pair.chosen_size} + pair.rejected_size;
+  }
+  return DataSize{.sequences = train_, .tokens = tokens};
 }
 
 Sequence PairSource::validation(std::int64_t i) const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/data/corpus.h"
+#include "core/data/data_size.h"
 #include "core/data/prepare.h"
 
 namespace orthant {
@@ -24,8 +25,8 @@ PrepareOptions tokens_of_pairs(const Settings& settings, std::shared_ptr<const T
 
 // A pair is a sequence of two documents, the chosen one first, each with the prompt. A label is the next token where
 // that is one of an answer, and -1 elsewhere. A pair that is longer than a sequence is cut at the ends of both, the
-// longer one first, or refused.
-class PairSource final : public Sequences {
+// longer one first, refused or left out.
+class PairSource final : public SizedSequences {
  public:
   // coded: the token files that tokens_of_pairs makes, one for each of settings.data.path. Errors: ConfigError for a
   // pair that is too long by data.too_long, and for one of which an answer has no token left, by file and line.
@@ -37,6 +38,7 @@ class PairSource final : public Sequences {
   Sequence training(std::int64_t i) const override { return sequence(pairs_[static_cast<std::size_t>(i)]); }
   std::int64_t validation_sequences() const override { return measured_; }
   Sequence validation(std::int64_t i) const override;
+  std::optional<DataSize> size() const override;
   std::vector<std::string> notes() const override { return notes_; }
 
  private:
@@ -48,7 +50,7 @@ class PairSource final : public Sequences {
   Pair pair_of(const Document& line) const;
   // Whether it was too long.
   static bool cut(Pair& pair, std::int64_t positions);
-  void hold_out(const std::vector<Document>& lines, const DataSettings& data);
+  void hold_out(const DataSettings& data);
   SequenceDocument document(std::int64_t begin, std::int64_t size) const;
   Sequence sequence(const Pair& pair) const;
 

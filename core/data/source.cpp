@@ -14,6 +14,7 @@
 #include "core/data/document_source.h"
 #include "core/data/megatron_file.h"
 #include "core/data/pair_source.h"
+#include "core/data/row_keys.h"
 #include "core/data/stream_source.h"
 #include "core/data/synthetic_source.h"
 #include "core/data/token_cache.h"
@@ -76,13 +77,13 @@ class TextSource final : public Source {
  public:
   std::unique_ptr<Sequences> open(const Settings& settings) const override {
     require_texts(settings.data);
-    if (settings.data.tokenizer == "bytes") {
+    if (reads_bytes(settings.data)) {
       return sequences_of(Corpus::text(settings.data.path), settings);
     }
     return sequences_of(Corpus::tokens(cached_tokens(tokens_of_text(settings))), settings);
   }
   std::unique_ptr<Sequences> peek(const Settings& settings) const override {
-    if (settings.data.tokenizer == "bytes") {
+    if (reads_bytes(settings.data)) {
       return open(settings);
     }
     require_texts(settings.data);
@@ -97,6 +98,8 @@ class TextSource final : public Source {
   bool holds_all_out() const override { return true; }
 
  private:
+  // As they stand: a key of JSON rows asks for the texts in them.
+  static bool reads_bytes(const DataSettings& data) { return data.tokenizer == "bytes" && data.text_key.empty(); }
   static void require_texts(const DataSettings& data) {
     require_files(data);
     refuse_token_files(data.path);
@@ -109,7 +112,8 @@ class TextSource final : public Source {
     const DataSettings& data = settings.data;
     const std::shared_ptr<const Tokenizer> tokenizer = fitting_tokenizer(settings);
     return {.files = data.path,
-            .text = {.separator = data.documents == Documents::stream ? "" : data.separator},
+            .text = {.separator = data.documents == Documents::stream ? "" : data.separator,
+                     .text_key = data.text_key},
             .tokenizer = tokenizer,
             .threads = processors(),
             .output = token_cache_folder(settings)};
@@ -209,6 +213,14 @@ class SyntheticKind final : public Source {
   }
 };
 
+// What the files of a list hold beside what is read of them.
+std::vector<std::string> notes_of_files(const std::vector<std::string>& paths, const DataSettings& data) {
+  if (data.source == "chat" || data.source == "pairs") {
+    return notes_of_row_keys(paths, data.source == "pairs" ? RowKind::pair : RowKind::conversation);
+  }
+  return data.source == "text" ? notes_of_texts(paths, data) : std::vector<std::string>();
+}
+
 std::unique_ptr<BatchSource> dealt(std::unique_ptr<Sequences> sequences, ValidationSets sets,
                                    const Settings& settings) {
   require_vocabulary(settings, sequences->name(), sequences->vocabulary());
@@ -254,20 +266,27 @@ std::vector<std::string> check_batch_source(const Settings& settings, bool may_w
   std::unique_ptr<Sequences> sequences = open_sequences(settings, may_write);
   ValidationSets sets(settings, may_write);
   std::vector<std::string> notes = sequences == nullptr ? std::vector<std::string>() : sequences->notes();
+  // A run says it itself.
+  if (const auto size = sequences == nullptr || may_write ? std::nullopt : size_of(*sequences); size.has_value()) {
+    notes.push_back(size_text(*size, settings));
+  }
   for (std::string& note : sets.notes()) {
     notes.push_back(std::move(note));
   }
-  if (settings.data.source == "text") {
-    for (const std::vector<std::string>* paths : {&settings.data.path, &settings.data.validation_path}) {
-      for (std::string& note : notes_of_binary_files(*paths)) {
-        notes.push_back(std::move(note));
-      }
+  for (const std::vector<std::string>* paths : {&settings.data.path, &settings.data.validation_path}) {
+    for (std::string& note : notes_of_files(*paths, settings.data)) {
+      notes.push_back(std::move(note));
     }
   }
   if (sequences != nullptr) {
     dealt(std::move(sequences), std::move(sets), settings);
   }
   return notes;
+}
+
+std::optional<OpenedSize> data_size(const Settings& settings, bool may_write) {
+  const std::unique_ptr<Sequences> sequences = open_sequences(settings, may_write);
+  return sequences == nullptr ? std::nullopt : std::optional(OpenedSize{sequences->name(), size_of(*sequences)});
 }
 
 std::optional<std::uint64_t> tokenizer_hash(const Settings& settings) {

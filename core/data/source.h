@@ -30,6 +30,14 @@ std::vector<std::string> check_batch_source(const Settings& settings, bool may_w
 // A source of sequences that are open already.
 std::unique_ptr<BatchSource> make_batch_source(std::unique_ptr<Sequences> sequences, const Settings& settings);
 
+// What the data that settings.data names is called, and how much there is to train on; no size: it has no end. Nothing:
+// a file would have to be written, and may not. Errors: as above.
+struct OpenedSize {
+  std::string name;
+  std::optional<DataSize> size;
+};
+std::optional<OpenedSize> data_size(const Settings& settings, bool may_write);
+
 // Tokenizer::hash() of what made the data's tokens, 0 for bytes. Nothing: it is not known. Errors: as for opening.
 std::optional<std::uint64_t> tokenizer_hash(const Settings& settings);
 

@@ -4,9 +4,12 @@
 #include <orthant/settings.h>
 #include <orthant/source.h>
 
+#include <algorithm>
+#include <optional>
 #include <string>
 
 #include "core/data/corpus.h"
+#include "core/data/data_size.h"
 
 namespace orthant {
 
@@ -14,7 +17,7 @@ namespace orthant {
 // A fraction of 1 leaves nothing to train on.
 // Validation: up to validation_sequences windows, spread evenly over the held-out part without overlap; where it is
 // shorter, all of it, the last window padded.
-class StreamSource final : public Sequences {
+class StreamSource final : public SizedSequences {
  public:
   // Errors: ConfigError when a part is shorter than one sequence and its last label.
   StreamSource(Corpus corpus, const Settings& settings);
@@ -23,6 +26,11 @@ class StreamSource final : public Sequences {
   std::int64_t vocabulary() const override { return corpus_.vocabulary(); }
   Sequence training(std::int64_t i) const override;
   std::int64_t validation_sequences() const override { return windows_; }
+  std::optional<DataSize> size() const override {
+    return DataSize{.sequences = std::max<std::int64_t>(train_tokens_ / positions_, 1),
+                    .tokens = train_tokens_,
+                    .windows = true};
+  }
   Sequence validation(std::int64_t i) const override;
 
  private:

@@ -5,6 +5,11 @@
 #include <utility>
 
 namespace orthant {
+namespace {
+
+constexpr int version_of_rows = 2;  // another one where a row would have other tokens than before
+
+}  // namespace
 
 TextOptions template_lines() {
   return {.whole_lines = true};
@@ -23,7 +28,7 @@ PrepareOptions tokens_by_template(const Settings& settings, std::shared_ptr<cons
   PrepareOptions options;
   options.files = settings.data.path;
   options.text = template_lines();
-  options.coding = {.name = fmt::format("{} {:016x}", coding, hash_of(*chat)),
+  options.coding = {.name = fmt::format("{} {} {:016x}", coding, version_of_rows, hash_of(*chat)),
                     .vocabulary = codes * tokenizer->vocabulary(),
                     .encoder = [tokenizer, chat, encoder] { return encoder(*tokenizer, chat); }};
   options.tokenizer = std::move(tokenizer);

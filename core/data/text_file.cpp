@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/data/lines.h"
+#include "core/data/json_rows.h"
+#include "core/data/not_text.h"
 
 namespace orthant {
 namespace {
@@ -70,16 +71,6 @@ class TextOfKey final : public nlohmann::json_sax<nlohmann::json> {
   std::string problem_;
 };
 
-std::vector<Document> lines_of(std::span<const std::byte> bytes) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  std::vector<Document> lines;
-  for_each_line(text, [&](std::string_view line, std::int64_t) {
-    const std::int64_t begin = line.data() - text.data();
-    lines.push_back({begin, begin + static_cast<std::int64_t>(line.size())});
-  });
-  return lines;
-}
-
 }  // namespace
 
 bool is_json_lines(const std::string& path) {
@@ -91,8 +82,9 @@ TextFile::TextFile(const std::string& path, const TextOptions& options)
   if (file_.size() == 0) {
     throw ConfigError(fmt::format("the text file '{}' is empty", path));
   }
-  documents_ =
-      json_lines_ || options.whole_lines ? lines_of(file_.bytes()) : split_documents(file_.bytes(), options_.separator);
+  require_text(file_);
+  documents_ = json_lines_ || options.whole_lines ? json_rows(file_.bytes(), path)
+                                                  : split_documents(file_.bytes(), options_.separator);
 }
 
 std::string_view TextFile::text(const Document& document, std::string& decoded) const {
@@ -102,14 +94,20 @@ std::string_view TextFile::text(const Document& document, std::string& decoded) 
   if (!json_lines_) {
     return own;
   }
-  decoded.clear();
-  TextOfKey reader(options_.text_key, decoded);
-  if (!nlohmann::json::sax_parse(own.begin(), own.end(), &reader) || !reader.found()) {
-    throw ConfigError(
-        fmt::format("{}: expected a JSON object with a string under \"{}\": {} (--text-key names another key)",
-                    place(document), options_.text_key, reader.problem()));
+  const std::vector<std::string> keys =
+      options_.text_key.empty() ? std::vector<std::string>{"text", "content"} : std::vector{options_.text_key};
+  std::string problem;
+  for (const std::string& key : keys) {
+    decoded.clear();
+    TextOfKey reader(key, decoded);
+    if (nlohmann::json::sax_parse(own.begin(), own.end(), &reader) && reader.found()) {
+      return decoded;
+    }
+    problem = problem.empty() ? reader.problem() : problem;
   }
-  return decoded;
+  throw ConfigError(fmt::format("{}: expected a JSON object with a string under \"{}\": {} (data.text_key, or "
+                                "--text-key of `orthant data`, names another key)",
+                                place(document), keys.front(), problem));
 }
 
 std::string TextFile::place(const Document& document) const {

@@ -8,6 +8,7 @@
 #include "core/base/json.h"
 #include "core/config/setting_key.h"
 #include "core/data/lines.h"
+#include "core/data/not_text.h"
 #include "core/data/mapped_file.h"
 #include "core/eval/exact_match.h"
 #include "core/eval/score.h"
@@ -48,6 +49,7 @@ class Reading {
 
   Text text(const std::string& path) {
     const MappedFile file(path);
+    require_text(file);
     const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()), file.size());
     Text text{.score = {.file = path}, .ids = ids_of(bytes)};
     if (text.ids.size() < 2) {

@@ -151,6 +151,7 @@ void ernie4_5_moe(ConfigLink& c) {
   c.ours("moe.normalize_weights", "true");
   c.ours("moe.router", R"("bias")");
   c.ours("moe.score", R"("softmax")");
+  balanced_by_biases(c);
   if (!c.reading()) {
     c.put("moe_layer_end_index", c.our_integer("model.layers") - 1);
     if (c.our_integer("moe.experts") == 0) {

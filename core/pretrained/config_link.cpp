@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "core/arch/parameter_table.h"
@@ -110,6 +111,15 @@ Theirs ConfigLink::take(const char* key) {
   named_.insert(key);
   const auto found = theirs_.find(key);
   return found == theirs_.end() ? Theirs() : *found;
+}
+
+std::int64_t ConfigLink::stated(const std::string& key, std::int64_t otherwise) const {
+  const auto found = std::find_if(keys_.rbegin(), keys_.rend(), [&](const auto& one) { return one.first == key; });
+  std::int64_t value = otherwise;
+  if (found != keys_.rend()) {
+    std::from_chars(found->second.data(), found->second.data() + found->second.size(), value);
+  }
+  return value;
 }
 
 OurKeys ConfigLink::read(const std::string& where) {

@@ -59,6 +59,8 @@ class ConfigLink {
   // For what no pair of keys says. REQUIRES: reading. The value of theirs, null where it is missing; what ours becomes.
   Theirs take(const char* key);
   void set(const char* key, const std::string& value) { keys_.emplace_back(key, value); }
+  // What ours has become so far; otherwise: where nothing was said of it. REQUIRES: reading.
+  std::int64_t stated(const std::string& key, std::int64_t otherwise) const;
   // REQUIRES: writing. What ours is, with zeros that stand for other settings replaced; what theirs becomes.
   std::int64_t our_integer(const char* key);
   double our_number(const char* key) { return std::get<double>(our(key)); }

@@ -96,9 +96,8 @@ void mixtral(ConfigLink& c) {
   softmax_gate(c);
   c.ours("moe.normalize_weights", "true");
   c.ours("moe.every", "1");
-  if (!c.reading()) {
-    c.put("router_jitter_noise", c.our_number("moe.jitter"));
-  }
+  c.number("router_jitter_noise", "moe.jitter", 0.0);
+  trained_by_transformers(c, 0.001);
 }
 
 void mistral(ConfigLink& c) {
@@ -152,6 +151,7 @@ void olmoe(ConfigLink& c) {
   softmax_gate(c);
   c.flag("norm_topk_prob", "moe.normalize_weights", false);
   c.ours("moe.every", "1");
+  trained_by_transformers(c, 0.01);
 }
 
 void qwen2_moe(ConfigLink& c) {
@@ -168,6 +168,7 @@ void qwen2_moe(ConfigLink& c) {
   c.ours("moe.shared_experts", "1");
   c.ours("moe.shared_gate", "true");
   c.integer("shared_expert_intermediate_size", "moe.d_shared");
+  trained_by_transformers(c, 0.001);
 }
 
 void qwen3_moe(ConfigLink& c) {
@@ -178,6 +179,7 @@ void qwen3_moe(ConfigLink& c) {
   qwen_blocks(c);
   softmax_gate(c);
   c.flag("norm_topk_prob", "moe.normalize_weights", false);
+  trained_by_transformers(c, 0.001);
 }
 
 // What the class of a DeepSeek takes for a key that is missing. Null is something else: no query rank, or refused.
@@ -248,6 +250,7 @@ void deepseek_v2(ConfigLink& c) {
   deepseek(c, {.first_dense = 0, .shared_experts = 2, .weight_scale = 1});
   c.theirs("scoring_func", "softmax");
   softmax_gate(c);
+  trained_by_deepseek(c, 0.001);
   c.theirs("norm_topk_prob", false);
   c.ours("moe.normalize_weights", "false");
   if (!c.reading()) {

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
+
 namespace orthant::family_parts {
 
 using Theirs = ConfigLink::Theirs;
@@ -26,6 +29,44 @@ void transformer(ConfigLink& c, double theta, const char* activation, const Part
   link_rope(c, theta, part);
 }
 
+namespace {
+
+// What products of decimals have behind their last digit is left out, so that an export writes what was imported.
+double rounded(double value) {
+  return std::stod(fmt::format("{:.12g}", value));
+}
+
+std::string number_text(double value) {
+  const std::string text = fmt::format("{:.12g}", value);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;  // an integer is no number of TOML's
+}
+
+double number_in(ConfigLink& c, const char* key, double missing) {
+  const ConfigLink::Theirs value = c.take(key);
+  if (value.is_null()) {
+    return missing;
+  }
+  if (!value.is_number() || !(value.get<double>() >= 0)) {
+    c.refuse(fmt::format("{} = {}: a number of at least 0 was expected", key, value.dump()));
+    return missing;
+  }
+  return value.get<double>();
+}
+
+std::int64_t routed_layers(ConfigLink& c) {
+  const auto ours = [&](const char* key, std::int64_t otherwise) {
+    return c.reading() ? c.stated(key, otherwise) : c.our_integer(key);
+  };
+  const std::int64_t every = std::max<std::int64_t>(ours("moe.every", 1), 1), first = ours("moe.first_dense", 0);
+  std::int64_t count = 0;
+  for (std::int64_t i = std::max<std::int64_t>(first, 0); i < std::min<std::int64_t>(ours("model.layers", 0), 1 << 20); ++i) {
+    count += (i + 1) % every == 0 ? 1 : 0;
+  }
+  return count;
+}
+
+}  // namespace
+
 void attention_bias(ConfigLink& c, bool missing) {
   c.flag("attention_bias", "model.biases", missing);
   if (c.reading()) {
@@ -47,7 +88,6 @@ void routed(ConfigLink& c, const char* experts, const char* also) {
     if (c.our_integer("moe.experts") == 0) {
       c.refuse("moe.experts = 0");
     }
-    c.put("router_aux_loss_coef", c.our_number("moe.aux_loss"));
     c.put("output_router_logits", false);
   }
 }
@@ -60,6 +100,42 @@ void softmax_gate(ConfigLink& c) {
 void bias_gate(ConfigLink& c) {
   c.ours("moe.router", R"("bias")");
   c.ours("moe.score", R"("sigmoid")");
+  balanced_by_biases(c);
+  if (!c.reading()) {
+    c.put("router_aux_loss_coef", c.our_number("moe.aux_loss"));
+  }
+}
+
+void trained_by_transformers(ConfigLink& c, double missing) {
+  if (!c.reading()) {
+    const double layers = static_cast<double>(routed_layers(c)), k = static_cast<double>(c.our_integer("moe.top_k"));
+    c.put("router_aux_loss_coef", rounded(c.our_number("moe.aux_loss") * layers / k));
+    return;
+  }
+  const double coefficient = number_in(c, "router_aux_loss_coef", missing);
+  const double layers = static_cast<double>(std::max<std::int64_t>(routed_layers(c), 1));
+  const double k = static_cast<double>(c.stated("moe.top_k", 1));
+  c.set("moe.aux_loss", number_text(rounded(coefficient * k / layers)));
+  if (coefficient > 0) {
+    c.set("moe.balance_over", R"("batch")");
+  }
+}
+
+void trained_by_deepseek(ConfigLink& c, double missing) {
+  if (!c.reading()) {
+    c.put("aux_loss_alpha", c.our_number("moe.aux_loss"));
+    c.put("seq_aux", c.our_text("moe.balance_over") == "group");
+    return;
+  }
+  c.set("moe.aux_loss", number_text(number_in(c, "aux_loss_alpha", missing)));
+  c.set("moe.balance_over", c.take("seq_aux") == false ? R"("batch")" : R"("group")");
+}
+
+void balanced_by_biases(ConfigLink& c) {
+  if (c.reading()) {
+    c.set("moe.aux_loss", "0.0");
+    c.set("moe.bias_update_rate", "0.0");
+  }
 }
 
 void integer_by_class(ConfigLink& c, const char* theirs, const char* ours, std::int64_t missing) {

@@ -16,6 +16,19 @@ void transformer(ConfigLink& c, double theta, const char* activation = R"("swigl
 void attention_bias(ConfigLink& c, bool missing = false);
 // experts: the key with their number; also: another that may stand for it.
 void routed(ConfigLink& c, const char* experts, const char* also = nullptr);
+// How the published model's router was trained, so that training goes on so. Say it last: it depends on the numbers of
+// layers and experts. `missing`: router_aux_loss_coef where the file does not say it.
+//
+// The coefficient is of transformers' load_balancing_loss_func: E sum_e F_e P_e over the tokens of all L routed layers
+// together, where a token's k choices count k times. Ours is the sum over layers of E sum_e f_e P_e, where they count
+// once (router/README.md). Where the layers' shares are alike, that is the same loss with moe.aux_loss = coefficient *
+// k / L; with one layer it is always the same.
+void trained_by_transformers(ConfigLink& c, double missing);
+// The same of DeepSeek's own code: aux_loss_alpha, for each layer, of a sequence (seq_aux) or of the batch, as ours.
+void trained_by_deepseek(ConfigLink& c, double missing);
+// Balanced by the gate's biases alone, which stay as they were published until somebody asks for another rate.
+void balanced_by_biases(ConfigLink& c);
+
 // A softmax over all experts, whose k greatest are the weights.
 void softmax_gate(ConfigLink& c);
 // Sigmoids, of which the k greatest are chosen after a bias of each expert was added (DeepSeek-V3).

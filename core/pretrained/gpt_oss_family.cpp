@@ -109,6 +109,7 @@ void gpt_oss(ConfigLink& c) {
   }
   c.theirs("swiglu_limit", 7.0);
   c.theirs("swiglu_alpha", 1.702);
+  trained_by_transformers(c, 0.9);
 }
 
 }  // namespace orthant::family_parts

@@ -1,10 +1,11 @@
-// orthant data prepare FILES... -o OUT [--tokenizer FILE]: texts as a token file;
+// orthant data prepare FILES... -o OUT [--tokenizer FILE]: texts, or token ids of others, as a token file;
 // orthant data tokenizer FILES... -o FILE --vocab-size N: a new tokenizer;
 // orthant data check FILES...: token files.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -12,6 +13,7 @@
 
 #include "core/base/output.h"
 #include "core/data/prepare.h"
+#include "core/data/raw_tokens.h"
 #include "core/data/token_file.h"
 #include "core/data/write_file.h"
 #include "core/program/commands.h"
@@ -26,9 +28,12 @@ struct DataOptions {
   std::vector<std::string> files;
   std::string output;
   std::string separator = "\\n\\n\\n";
-  std::string text_key = "text";
+  std::string text_key;
   int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   std::string tokenizer = "bytes";
+  std::string ids;              // of files that are ids alone: "uint16", "uint32"; empty: none are
+  std::int64_t vocabulary = 0;  // of ids whose tokenizer is not named
+  std::size_t id_width() const { return ids.empty() ? 0 : ids == "uint16" ? 2 : 4; }
   bool prepend_bos = false, append_eos = false;
   std::string bos_token, eos_token;
   TrainTokenizerOptions training;
@@ -100,9 +105,52 @@ std::function<void(const PrepareProgress&)> terminal_progress() {
   };
 }
 
+// Whether the files hold token ids, not texts. One that might is told of, before its bytes are taken for a text.
+bool hold_ids(const DataOptions& options) {
+  const auto holds = [&](const std::string& path) {
+    return raw_tokens_in(MappedFile(path), options.id_width()).has_value();
+  };
+  const auto ids = std::count_if(options.files.begin(), options.files.end(), holds);
+  if (ids != 0 && ids != std::ssize(options.files)) {
+    throw ConfigError("some of the files hold token ids, and some texts: prepare them by themselves");
+  }
+  const auto named_so = std::find_if(options.files.begin(), options.files.end(),
+                                     [](const std::string& path) { return path.ends_with(".bin"); });
+  if (ids == 0 && named_so != options.files.end()) {
+    throw ConfigError(fmt::format("'{}' has no header of llm.c: where it is token ids and nothing else, as nanoGPT "
+                                  "writes them, say --ids uint16 (or uint32); a text has another name",
+                                  *named_so));
+  }
+  return ids != 0;
+}
+
+void prepare_ids(const DataOptions& options, bool edges) {
+  if (edges) {
+    throw ConfigError("the files hold token ids: bos and eos are in them or not; leave --prepend-bos, --append-eos, "
+                      "--bos-token and --eos-token out");
+  }
+  const bool named = options.tokenizer != "bytes";
+  if (named == (options.vocabulary > 0)) {
+    throw ConfigError("the files hold token ids, and do not say of what vocabulary: give the --tokenizer that made them, "
+                      "or else its number of tokens by --vocab-size");
+  }
+  const std::shared_ptr<const Tokenizer> tokenizer = named ? load_tokenizer(options.tokenizer) : nullptr;
+  print(options.output, prepare_raw_tokens({.files = options.files,
+                                            .width = options.id_width(),
+                                            .vocabulary = named ? tokenizer->vocabulary() : options.vocabulary,
+                                            .tokenizer = named ? tokenizer->hash() : 0,
+                                            .output = options.output}));
+}
+
 void prepare(const DataOptions& options) {
   const bool edges =
       options.prepend_bos || options.append_eos || !options.bos_token.empty() || !options.eos_token.empty();
+  if (hold_ids(options)) {
+    return prepare_ids(options, edges);
+  }
+  if (options.vocabulary > 0) {
+    throw ConfigError("--vocab-size: the files are texts, and their tokenizer says it; leave it out");
+  }
   const bool json = std::any_of(options.files.begin(), options.files.end(), &is_json_lines);
   const std::string separator = unescape(options.separator);
   if (options.tokenizer == "bytes" && !edges && !json) {
@@ -176,7 +224,8 @@ void add_text_options(CLI::App& command, DataOptions& options) {
       .add_option("--separator", options.separator,
                   "What stands between two documents of a text file; \\n, \\t, \\0, \\\\ as in C")
       ->capture_default_str();
-  command.add_option("--text-key", options.text_key, "The key of a document in a line of JSON")->capture_default_str();
+  command.add_option("--text-key", options.text_key,
+                     "The key of a document in a JSON row; text if not given, or content where there is none");
   command.add_option("--threads", options.threads, "Threads; all processors if not given")->check(CLI::Range(1, 1024));
 }
 
@@ -193,12 +242,20 @@ void add_data_command(CLI::App& app, int& exit_code) {
     };
   };
 
-  CLI::App* prepare_command = data->add_subcommand("prepare", "Write texts as one token file");
+  CLI::App* prepare_command = data->add_subcommand("prepare", "Write texts, or token ids of others, as one token file");
   add_text_options(*prepare_command, *options);
   prepare_command->add_option("-o,--output", options->output, "The token file to write")->required()->check(not_empty);
   prepare_command
       ->add_option("--tokenizer", options->tokenizer, "bytes, a tokenizer.json, a SentencePiece .model, or a folder")
       ->capture_default_str();
+  prepare_command
+      ->add_option("--ids", options->ids,
+                   "FILES are token ids and nothing else (nanoGPT): uint16 or uint32. Those of llm.c and .npy say it "
+                   "themselves")
+      ->check(CLI::IsMember({"uint16", "uint32"}));
+  prepare_command
+      ->add_option("--vocab-size", options->vocabulary, "Of token ids: the vocabulary, where --tokenizer is not named")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
   prepare_command->add_flag("--prepend-bos", options->prepend_bos, "Begin each document with the tokenizer's bos");
   prepare_command->add_flag("--append-eos", options->append_eos, "End each document with the tokenizer's eos");
   prepare_command->add_option("--bos-token", options->bos_token, "Begin each document with this token");

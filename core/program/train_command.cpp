@@ -14,6 +14,8 @@
 #include "core/base/stop_signals.h"
 #include "core/dry_run/promise.h"
 #include "core/program/commands.h"
+#include "core/run/epochs.h"
+#include "core/run/file_work.h"
 #include "core/run/rank.h"
 #include "core/run/train_run.h"
 
@@ -62,7 +64,13 @@ int train(const ConfigArguments& arguments, const std::string& resume) {
   }
   ExitCode code = ExitCode::failure;
   with_communicator(config, *rank,
-                    [&](Communicator& communicator) { code = train_run(config, options, communicator); });
+                    [&](Communicator& communicator) {
+                      {
+                        const FileWork work(communicator, config.settings.run.disk_timeout_seconds);
+                        resolve_epochs(config, true);  // every rank finds the same
+                      }
+                      code = train_run(config, options, communicator);
+                    });
   return static_cast<int>(code);
 }
 

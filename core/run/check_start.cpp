@@ -13,6 +13,7 @@
 #include "core/modules/find_library.h"
 #include "core/modules/make_device.h"
 #include "core/modules/module.h"
+#include "core/run/epochs.h"
 #include "core/run/rank.h"
 #include "core/run/run_tokenizer.h"
 #include "core/run/starting_weights.h"
@@ -88,6 +89,24 @@ class Checks {
     } else if (absent) {
       missing("communicator", name, *absent, module_exists("communicator", name),
               "write \"local\", or give the communicator what it needs");
+    }
+  }
+
+  // What is wrong with the data itself is told by data().
+  void epochs(Config& config) {
+    try {
+      if (!resolve_epochs(config, ranks_ != Ranks::elsewhere)) {
+        notes_.push_back(fmt::format(
+            "run.epochs = {} is not known in steps before the data's tokens are made, which a run does; {} steps stand "
+            "for it here",
+            run_.epochs, run_.steps));
+      }
+    } catch (const SettingError& error) {
+      if (error.setting().starts_with("run.") || error.setting().starts_with("optimizer.")) {
+        refuse(error.setting(), error.element(), error.what());
+      }
+    } catch (const Error&) {
+      return;
     }
   }
 
@@ -221,6 +240,7 @@ StartCheck check_start(Config& config, Ranks ranks, bool begins) {
   if (divides) {
     checks.communicator(found.world_size);
   }
+  checks.epochs(config);
   checks.data();
   if (begins) {
     checks.weights();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -13,10 +14,12 @@ namespace orthant {
 namespace {
 
 constexpr std::array<std::string_view, 6> whole_tables = {"data", "model", "moe", "lora", "optimizer", "preference"};
-constexpr std::array<std::string_view, 11> single_keys = {"run.skip_not_finite", "run.seed",      "run.dtype",
+constexpr std::array<std::string_view, 12> single_keys = {"run.skip_not_finite", "run.seed",      "run.dtype",
                                                           "batch.sequences",     "train.freeze",  "train.train_only",
                                                           "train.mtp_weight",    "distil.weight", "distil.temperature",
-                                                          "batch.grow_after",    "batch.grow_to"};
+                                                          "batch.grow_after",    "batch.grow_to", "run.steps"};
+
+constexpr const char* steps_key = "run.steps";
 
 std::map<std::string, std::string> values_of(const Config& config) {
   std::map<std::string, std::string> values;
@@ -46,11 +49,23 @@ std::vector<std::string> changed_settings(const Config& config, const std::strin
       continue;
     }
     const std::string& was = before[name].get_ref<const std::string&>();
-    if (was != value) {
+    if (was != value && name != steps_key) {
       changed.push_back(fmt::format("{} = {} (was {})", name, value, was));
     }
   }
   return changed;
+}
+
+std::optional<std::int64_t> remembered_steps(const std::string& remembered) {
+  const nlohmann::json before = nlohmann::json::parse(remembered, nullptr, false);
+  const auto found = before.is_object() ? before.find(steps_key) : before.end();
+  std::int64_t steps = 0;
+  if (!before.is_object() || found == before.end() || !found->is_string()) {
+    return std::nullopt;
+  }
+  const std::string& text = found->get_ref<const std::string&>();
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(steps) : std::nullopt;
 }
 
 }  // namespace orthant

@@ -2,10 +2,15 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
+#include <optional>
+#include <utility>
 
 #include "core/base/output.h"
 #include "core/run/remembered_settings.h"
+#include "core/train/optimizer_step.h"
 
 namespace orthant {
 
@@ -27,14 +32,54 @@ void say_resumed(const std::filesystem::path& from, const CheckpointReader& read
   }
 }
 
+namespace {
+
+// Another run.steps, where the learning rate of the next step would be another one with the steps of before.
+std::string changed_length(const std::string& remembered, const Settings& now, std::int64_t done) {
+  const std::optional<std::int64_t> steps = remembered_steps(remembered);
+  if (!steps.has_value() || *steps == now.run.steps) {
+    return "";
+  }
+  Settings before = now;
+  before.run.steps = *steps;
+  const double was = learning_rate(before, done), is = learning_rate(now, done);
+  return was == is ? ""
+                   : fmt::format("run.steps = {} (was {}), which moves the learning rate of step {} from {:.3g} to {:.3g}"
+                                 " (optimizer.schedule = \"{}\"; write optimizer.decay_steps where it should not)",
+                                 now.run.steps, *steps, done + 1, was, is, now.optimizer.schedule);
+}
+
+}  // namespace
+
 void warn_of_changed_settings(const CheckpointReader& reader, const Config& config) {
   const auto remembered = reader.state().find("settings");
   if (remembered != reader.state().end()) {
-    const std::vector<std::string> changed = changed_settings(config, remembered->second);
+    std::vector<std::string> changed = changed_settings(config, remembered->second);
+    if (std::string line = changed_length(remembered->second, config.settings, number_in(reader, "step"));
+        !line.empty()) {
+      changed.push_back(std::move(line));
+    }
     if (!changed.empty()) {
       say("orthant: warning: settings other than the checkpoint's: {}", fmt::join(changed, "; "));
     }
   }
+}
+
+std::vector<std::string> other_router_training(const CheckpointReader& reader, const Config& config) {
+  constexpr std::array<std::string_view, 5> keys = {"moe.aux_loss", "moe.balance_over", "moe.bias_update_rate",
+                                                    "moe.jitter", "moe.z_loss"};
+  std::vector<std::string> lines;
+  const auto remembered = reader.state().find("settings");
+  if (remembered == reader.state().end() || config.settings.moe.experts == 0) {
+    return lines;
+  }
+  for (const std::string& changed : changed_settings(config, remembered->second)) {
+    const std::string_view key = std::string_view(changed).substr(0, changed.find(" ="));
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) {
+      lines.push_back(fmt::format("the routers are trained otherwise than where the weights come from: {}", changed));
+    }
+  }
+  return lines;
 }
 
 void sync_run_folder(std::filesystem::path folder) {

@@ -78,6 +78,9 @@ void RunStart::take_starting_weights() {
     if (const std::string told = told_of_depths(reader, parts_.settings()); !told.empty()) {
       put("{}\n", told);
     }
+    for (const std::string& line : other_router_training(reader, parts_.config)) {
+      put("{}\n", line);
+    }
   }
 }
 

@@ -90,6 +90,9 @@ class TrainingRun {
       start_.begin(log_);
       put("{} parameters on rank 0, {} ranks, steps {} to {}\n", trainer_.parameters().elements(), world_.size(),
           step_ + 1, settings_.run.steps);
+      if (const std::optional<DataSize> size = source_->size(); size.has_value()) {
+        put("{}\n", size_text(*size, settings_));
+      }
       if (!settings_.batch.grow_to.empty()) {
         put("{}\n", batch_text(settings_.batch));
       }

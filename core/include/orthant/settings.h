@@ -28,7 +28,7 @@ enum class DropPolicy { position, probability };
 enum class BalanceOver { group, batch };
 enum class ZeroExpert { zero, copy };  // adds nothing, or the token itself (MoE++, LongCat-Flash)
 enum class Documents { stream, packed, separate };
-enum class TooLong { cut, refuse };
+enum class TooLong { cut, refuse, leave_out };
 enum class PreferenceLoss { sigmoid, ipo };
 enum class ComputeType { fp32, bf16 };
 enum class MasterWeights { fp32, none };
@@ -39,6 +39,7 @@ struct RunSettings {
   std::string directory = "runs";  // the run folder is directory/name
   std::uint64_t seed = 1;
   std::int64_t steps = 100;
+  double epochs = 0;  // of the data's training sequences, in place of steps, which follow from it; 0: steps count
   std::int64_t log_every = 10;
   std::int64_t checkpoint_every = 0;  // 0: only at the end
   bool checkpoint_async = false;      // those in between are written beside the training
@@ -75,8 +76,9 @@ struct DataSettings {
   std::int64_t validation_sequences = 64;
   Documents documents = Documents::stream;
   std::string separator = "\n\n\n";  // between documents of a text source
+  std::string text_key;              // where a JSON line has its text; empty: "text", or "content" where it has no text
   std::string chat_template = "chatml";
-  TooLong too_long = TooLong::cut;  // conversations longer than a sequence
+  TooLong too_long = TooLong::cut;  // rows longer than a sequence
   std::vector<double> blend;        // weights of the files of path; empty: their content is one row
   // Files that are measured and not trained on, each a validation set of its own, and their names; no names: those of
   // the files (validation_names_of).
