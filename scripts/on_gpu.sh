@@ -50,7 +50,7 @@ done
 for number in "$seconds" "$limit" "$jobs"; do
   [[ $number =~ ^([1-9][0-9]*)?$ ]] || { echo "on_gpu: expected a number of 1 or more, found $number" >&2; exit 2; }
 done
-name=${plan[0]:-all}
+name=${plan[*]:-all}
 # PART=SECONDS. Alone, or in `all`, a part may take an hour, what runs for hours more.
 case $name in
   first) plan=(smoke=45 tests=165 recipes=110 layer=75 step=45) total=345 ;;
@@ -92,7 +92,8 @@ rm -rf "$logs"
 mkdir -p "$logs" || exit 2
 logs=$(readlink -f "$logs")
 again=${again:+$(readlink -f "$again")}
-begin=$EPOCHSECONDS run_end=$((EPOCHSECONDS + seconds))
+# What runs ends a few seconds before the clock, so that its part can still say what came of it.
+begin=$EPOCHSECONDS run_end=$((EPOCHSECONDS + seconds - (seconds < 30 ? seconds / 5 : 6)))
 commit=$(cat "$build/commit.txt" 2>/dev/null || git -C "$root" rev-parse --short HEAD 2>/dev/null)
 export root build logs limit jobs device again begin run_end name
 
@@ -112,6 +113,7 @@ finish() {
   for pid in $([[ -z $session ]] || members "$session"); do
     kill -KILL "$pid" 2>/dev/null
   done
+  [[ -z $session ]] || disown "$session" 2>/dev/null
   {
     echo "on_gpu $name: $((EPOCHSECONDS - begin)) s of $seconds, commit ${commit:-unknown}, device $device, $(nproc) cores"
     cat "$logs/machine.txt" "$logs/parts.txt" 2>/dev/null

@@ -14,8 +14,8 @@ within() {
   rest=$(left)
   ((rest < most)) && most=$rest
   ((most > 0)) || return 125
-  timeout -k 2 "$most" "$@"
-  local status=$?
+  local status=0
+  { timeout -k 2 "$most" "$@" 2>&3; } 3>&2 2>/dev/null || status=$? # without bash's word of who was killed
   [[ $status -ne 137 ]] || status=124 # it took no notice of the first signal
   return "$status"
 }

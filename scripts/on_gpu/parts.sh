@@ -31,7 +31,7 @@ done
 } >"$logs/machine.log" 2>&1
 {
   nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null
-  missing=$(awk '/not found/ { print $1 }' "$logs/machine.log" | sort -u | tr '\n' ' ')
+  missing=$(awk '/=> not found/ { print $1 }' "$logs/machine.log" | sort -u | tr '\n' ' ')
   [[ -z $missing ]] || echo "libraries not found: $missing"
 } >"$logs/machine.txt"
 cat "$logs/machine.txt"
