@@ -1,203 +1,159 @@
 #!/usr/bin/env bash
-# Everything that only a GPU can show, in one go: the list of operations and the tests labelled gpu, steps of each recipe
-# beside the CPU's, the tests under compute-sanitizer, NCCL where there are two GPUs or more, the benchmark of one layer
-# with its peers, steps and their profile, and training runs.
+# What only a GPU can show, part by part and against a clock: GPUs are rented by the minute. One screen says at the end what
+# came of it (OUT/summary.txt), and the logs are one archive of less than 16 MiB (OUT/logs.tar.gz).
 #
-#   scripts/on_gpu.sh [--build DIR] [--out DIR] [--limit SECONDS] [--jobs N] [PART...]
+#   scripts/on_gpu.sh [OPTION...] [first | second | all | PART...]
 #
-# PART: tests recipes sanitizer nccl bench peers train (all of them). --limit: of each program that is run (default: 3600), of
-# each single test at most 120. --jobs: tests at a time (default: 8, or as many as there are cores).
-#
-# Needs a GPU and a build with -DORTHANT_CUDA=ON: ./runtests makes one where nvcc is, in build/cpu (the default of --build);
-# scripts/pack_for_gpu.sh makes one elsewhere and packs it, in build/gpu (the default where it is). `peers` needs a python3
-# with PyTorch. A part that fails does not stop the next; the exit code says whether all of them passed. Logs and tables go
-# to --out (default: gpu_results).
+#   first   at most 345 s: smoke tests recipes layer step. What is wrong.
+#   second  at most 285 s: again peers fused step graphs tiles counters races. Repairs, and how fast it is.
+#   all     the default, without a clock: every part but again and races.
+# PART:
+#   smoke      one operation of each kind. Nothing else is tried where the device does not run.
+#   tests      every test of operations, experts packed and fused, a few processes a program; then each that has not passed
+#              in a process of its own, since a kernel that faults ends the device for its process
+#   again      the tests of --again alone
+#   recipes    three steps of each recipe in fp32 and bf16 beside the CPU's losses, and verify
+#   layer fused peers  a routed layer: packed; with our fused products; beside other implementations (python3 with PyTorch)
+#   step graphs train  steps of OLMoE, their profile and share of the peak; CUDA graphs; a training run
+#   tiles counters     CUTLASS's tiles beside one another; what Nsight Compute counts of the fused products
+#   races sanitizer    compute-sanitizer on the fused experts; on all operations, for hours
+#   nccl       conformance and losses over NCCL, with two GPUs or more
+#   size       how many bytes the checkout and the archive's folder have; reference: the CPU's losses of the recipes
+# OPTIONS:
+#   --archive FILE  of scripts/pack_for_gpu.sh: unpacked under TMPDIR. Else --build DIR (default: build/gpu, or build/cpu)
+#   --out DIR       of the summary and the archive (default: gpu_results); --logs DIR: of all else (default: OUT/logs)
+#   --seconds N     of the whole run, instead of the plan's. --limit N: of one test that runs alone (default: 45)
+#   --jobs N        processes at a time (default: the cores, at most 16)
+#   --again FILE    lines of PROGRAM SETTING TEST, as in failed.txt of the logs
+#   --device NAME   (default: cuda) cpu tries this script where there is no GPU
+# A part that fails or meets its limit does not stop the next. Exit code: 0: all passed; 1: not; 2: nothing could run.
 set -uo pipefail
-root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
-build=$root/build/gpu
-[[ -d $build ]] || build=$root/build/cpu
-out=gpu_results
-limit=3600
-jobs=$(($(nproc) < 8 ? $(nproc) : 8))
-parts=()
+self=$(readlink -f "${BASH_SOURCE[0]}")
+root=$(cd "$(dirname "$self")/.." && pwd)
+archive='' build='' out=gpu_results logs='' seconds='' limit=45 device=cuda again=''
+jobs=$(($(nproc) < 16 ? $(nproc) : 16))
+plan=()
 while [[ $# -gt 0 ]]; do
   case $1 in
-    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    --build) build=$2; shift ;;
-    --out) out=$2; shift ;;
-    --limit) limit=$2; shift ;;
-    --jobs) jobs=$2; shift ;;
-    tests | recipes | sanitizer | nccl | bench | peers | train) parts+=("$1") ;;
-    *) echo "on_gpu: unknown argument $1" >&2; exit 2 ;;
+    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0"; exit 0 ;;
+    --archive | --build | --out | --logs | --seconds | --limit | --jobs | --again | --device)
+      [[ $# -gt 1 ]] || { echo "on_gpu: $1 needs a value" >&2; exit 2; }
+      printf -v "${1#--}" %s "$2"
+      shift
+      ;;
+    first | second | all | smoke | tests | again | recipes | layer | fused | peers | step | graphs | train | tiles | counters | races | \
+      sanitizer | nccl | size | reference) plan+=("$1") ;;
+    *) echo "on_gpu: unknown argument $1: see --help" >&2; exit 2 ;;
   esac
   shift
 done
-[[ ${#parts[@]} -gt 0 ]] || parts=(tests recipes sanitizer nccl bench peers train)
-[[ -x $build/bin/ops_tests ]] || { echo "on_gpu: no tests in $build: run ./runtests where nvcc is in the PATH" >&2; exit 2; }
-nvidia-smi -L >/dev/null 2>&1 || { echo "on_gpu: nvidia-smi finds no GPU here" >&2; exit 2; }
-mkdir -p "$out"
-export ORTHANT_TEST_DEVICES=cuda # the operation list on the GPU alone
-export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} # also where the build was made elsewhere
-failed=0
-
-# CUDA's libraries where the loader does not find them by itself: the toolkit's, or else those of PyTorch's packages.
-device=$build/lib/liborthant_device_cuda.so
-wheels=$(python3 -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null || echo /nowhere)
-for folder in /usr/local/cuda/lib64 "$wheels"/*/lib; do
-  for library in $(ldd "$device" | awk '/not found/ { print $1 }'); do
-    [[ ! -e $folder/$library ]] || LD_LIBRARY_PATH+=:$folder
-  done
+for number in "$seconds" "$limit" "$jobs"; do
+  [[ $number =~ ^([1-9][0-9]*)?$ ]] || { echo "on_gpu: expected a number of 1 or more, found $number" >&2; exit 2; }
 done
-if missing=$(ldd "$device" | grep 'not found'); then
-  printf 'on_gpu: %s needs libraries that are not here; name their folders in LD_LIBRARY_PATH:\n%s\n' "$device" "$missing" >&2
-  exit 2
+name=${plan[*]:-all}
+# PART=SECONDS. Alone, or in `all`, a part may take an hour, what runs for hours more.
+case $name in
+  first) plan=(smoke=45 tests=165 recipes=110 layer=75 step=45) total=345 ;;
+  second) plan=(again=40 peers=130 fused=48 step=70 graphs=55 tiles=62 counters=36 races=60) total=285 ;;
+  all) plan=(smoke tests recipes layer peers fused step graphs tiles counters sanitizer nccl train) total=172800 ;;
+  *) total=172800 ;;
+esac
+seconds=${seconds:-$total}
+
+if [[ $name == size ]]; then
+  cd "$root" || exit 2
+  tree=$(git ls-files -z --cached --others --exclude-standard | xargs -0 -r du -cb 2>/dev/null | awk '$2 == "total" { n += $1 } END { print n + 0 }')
+  carried=$([[ -z $archive ]] || du -sb "$(dirname "$archive")" | cut -f1)
+  awk -v t="$tree" -v c="${carried:-0}" 'BEGIN { printf "checkout %.1f MiB + archive %.1f MiB = %.1f MiB\n", t / 2^20, c / 2^20, (t + c) / 2^20 }'
+  exit 0
 fi
 
-{
-  date -u +%Y-%m-%d
-  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
-  cat "$root/commit.txt" 2>/dev/null || git -C "$root" rev-parse --short HEAD 2>/dev/null
-} | tee "$out/machine.txt"
-
-step() { # NAME COMMAND...: into a log of its own
-  local name=$1
-  shift
-  echo "on_gpu: $name"
-  local status=0
-  timeout "$limit" "$@" >"$out/$name.log" 2>&1 || status=$?
-  # Tests of the GPU are skipped where the device does not start, and then they pass.
-  if [[ $status -eq 0 ]] && grep -q '^\[  SKIPPED \]' "$out/$name.log"; then
-    echo "on_gpu: $name: tests were skipped, and there is a GPU here" >&2
-    status=skipped
+if [[ -n $archive ]]; then
+  [[ -r $archive ]] || { echo "on_gpu: no archive $archive: scripts/pack_for_gpu.sh makes it" >&2; exit 2; }
+  there=${TMPDIR:-/tmp}/orthant_gpu_$(sha256sum "$archive" | cut -c1-12)
+  if [[ ! -e $there/unpacked ]]; then
+    mkdir -p "$there"
+    tar -C "$there" -xzf "$archive" 2>/dev/null || python3 -m tarfile -e "$archive" "$there" ||
+      { echo "on_gpu: $archive cannot be unpacked into $there" >&2; exit 2; }
+    : >"$there/unpacked"
   fi
-  if [[ $status != 0 ]]; then
-    echo "on_gpu: $name FAILED (exit $status, 124: out of time): $out/$name.log" >&2
-    grep -E 'FAILED|SKIPPED|Failure|Error|error|no GPU' "$out/$name.log" | head -n 20 >&2
-    failed=1
-  fi
-}
+  build=$there/orthant_gpu/build/gpu
+elif [[ -z $build ]]; then
+  build=$root/build/gpu
+  [[ -d $build ]] || build=$root/build/cpu
+fi
+build=$(readlink -f "$build")
+[[ -x $build/bin/orthant ]] || { echo "on_gpu: no program in $build/bin: run ./runtests where nvcc is in the PATH, or name --archive or --build" >&2; exit 2; }
 
-# run_one TEST: into $folder, with its exit code and name as a line of $folder/results. For each_test.
-# shellcheck disable=SC2317
-run_one() {
-  local log=$folder/${1//\//_}.log status=0
-  timeout "$test_limit" "$program" --gtest_filter="$1" >"$log" 2>&1 || status=$?
-  if [[ $status -eq 0 ]] && grep -q '^\[  SKIPPED \]' "$log"; then status=skipped; fi
-  echo "$status $1" >>"$folder/results"
-}
-export -f run_one
+mkdir -p "$out" || exit 2
+out=$(readlink -f "$out")
+logs=${logs:-$out/logs}
+rm -rf "$logs"
+mkdir -p "$logs" || exit 2
+logs=$(readlink -f "$logs")
+again=${again:+$(readlink -f "$again")}
+# What runs ends a few seconds before the clock, so that its part can still say what came of it.
+begin=$EPOCHSECONDS run_end=$((EPOCHSECONDS + seconds - (seconds < 30 ? seconds / 5 : 6)))
+commit=$(cat "$build/commit.txt" 2>/dev/null || git -C "$root" rev-parse --short HEAD 2>/dev/null)
+export root build logs limit jobs device again begin run_end name
 
-# each_test NAME PROGRAM [--gtest_filter=...]: each test in a process of its own. A kernel that faults ends the device for the
-# process that it is in: it fails one test then, and not all behind it.
-each_test() {
-  local name=$1 count bad
-  export folder=$out/$name program=$2 test_limit=$((limit < 120 ? limit : 120))
-  rm -rf "$folder"
-  mkdir -p "$folder"
-  # shellcheck disable=SC2016
-  "$program" "${@:3}" --gtest_list_tests 2>"$folder/list.log" |
-    awk '/^[^ ].*\.( |$)/ { suite = $1 } /^  / { print suite $1 }' | xargs -r -P "$jobs" -I {} bash -c 'run_one "$1"' _ {}
-  count=$(wc -l 2>/dev/null <"$folder/results" || echo 0)
-  bad=$(grep -cv '^0 ' "$folder/results" 2>/dev/null || true)
-  echo "on_gpu: $name: $count tests, ${bad:-0} failed or skipped"
-  if [[ $count -eq 0 || ${bad:-0} -gt 0 ]]; then
-    failed=1
-    grep -v '^0 ' "$folder/results" 2>/dev/null | sort -k2 | while read -r status test; do
-      echo "on_gpu: $name: $test (exit $status): $(grep -m1 -E 'Failure|error|Error|no GPU' -A3 "$folder/${test//\//_}.log" | tr '\n' ' ' | cut -c1-400)"
-    done | head -n 60 >&2
-  fi
+# The parts are a session of their own: what a driver holds, or a program leaves behind, is ended with it and never waited for.
+members() { # of session $1
+  local stat pid rest
+  for stat in /proc/[0-9]*/stat; do
+    { read -r pid rest <"$stat"; } 2>/dev/null || continue
+    read -r _ _ _ member _ <<<"${rest##*) }"
+    [[ $member != "$1" ]] || echo "$pid"
+  done
 }
+session=''
+finish() {
+  trap '' TERM INT
+  local pid
+  for pid in $([[ -z $session ]] || members "$session"); do
+    kill -KILL "$pid" 2>/dev/null
+  done
+  [[ -z $session ]] || disown "$session" 2>/dev/null
+  {
+    echo "on_gpu $name: $((EPOCHSECONDS - begin)) s of $seconds, commit ${commit:-unknown}, device $device, $(nproc) cores"
+    cat "$logs/machine.txt" "$logs/parts.txt" 2>/dev/null
+    [[ ! -e $logs/part ]] || echo "$(cat "$logs/part"): CUT OFF, the clock was at its end"
+    if [[ -s $logs/failures.txt ]]; then
+      echo "failures: $(wc -l <"$logs/failures.txt") (failures.txt, failed.txt and the log of each are in logs.tar.gz)"
+      head -n 14 "$logs/failures.txt" | cut -c1-190 | sed 's/^/  /'
+    fi
+    [[ ! -s $logs/figures.txt ]] || head -n 24 "$logs/figures.txt" | cut -c1-150
+  } | tr -cd '[:print:]\n' >"$out/summary.txt"
+  cp "$out/summary.txt" "$logs/"
+  # Of a log its end; of too many logs less of each.
+  local most
+  for most in 1000000 100000 10000 1000; do
+    find "$logs" -type f \( -name '*.log' -o -name '*.txt' -o -name '*.json*' \) -size +"$most"c \
+      -exec sh -c 'tail -c "$2" "$1" >"$1.end" && mv "$1.end" "$1"' _ {} "$most" \;
+    (cd "$logs" && find . -type f \( -name '*.log' -o -name '*.txt' -o -name '*.json*' \) -print0 | tar -czf "$out/logs.tar.gz" --null -T -)
+    (($(stat -c %s "$out/logs.tar.gz") >= 15000000)) || break
+  done
+  echo "logs: $(du -h "$out/logs.tar.gz" | cut -f1), $out/logs.tar.gz" >>"$out/summary.txt"
+  echo "-----"
+  cat "$out/summary.txt"
+}
+stop() { finish; exit 1; }
+trap stop TERM INT
 
-operations=(ops router experts)
-for part in "${parts[@]}"; do
-  case $part in
-    tests)
-      for kind in "${operations[@]}"; do
-        each_test "test_$kind" "$build/bin/${kind}_tests" --gtest_filter=-Engines.* # which read a page of docs/
-      done
-      each_test test_cuda "$build/bin/cuda_tests"
-      each_test test_cuda_device "$build/bin/cuda_device_tests"
-      each_test test_router_on_gpu "$build/bin/router_thrust_gpu_tests"
-      export ORTHANT_CUDA_EXPERTS=fused
-      each_test test_experts_fused "$build/bin/experts_tests" --gtest_filter=-Engines.*
-      each_test test_large_products_fused "$build/bin/cuda_device_tests" --gtest_filter='LargeProducts.*'
-      unset ORTHANT_CUDA_EXPERTS
-      ;;
-    recipes) # layouts of several ranks, which share the GPU, in fp32 and bf16: three steps beside the CPU's, and verify
-      for recipe in quickstart zero expert tensor sequence pipeline 3d moe_folding bench_mixtral_small; do
-        for dtype in fp32 bf16; do
-          for device in cpu cuda; do
-            step "recipe_${recipe}_${dtype}_$device" "$build/bin/orthant" launch "$root/configs/$recipe.toml" \
-              --set run.device="$device" --set run.dtype="$dtype" --set "run.directory=\"$out/recipes\"" \
-              --set "run.name=\"${recipe}_${dtype}_$device\"" --set run.steps=3 --set run.log_every=1 --set run.validate_every=0 \
-              --set run.threads=1 --set optimizer.warmup_steps=0 --set data.source=synthetic --set 'data.path=[]'
-          done
-          step "recipe_${recipe}_${dtype}_parity" "$root/scripts/same_losses.sh" "$out/recipes/${recipe}_${dtype}_cpu/metrics.jsonl" \
-            "$out/recipes/${recipe}_${dtype}_cuda/metrics.jsonl" 3 "$([[ $dtype == fp32 ]] && echo 1e-4 || echo 1e-2)"
-        done
-        step "verify_$recipe" "$build/bin/orthant" verify "$root/configs/$recipe.toml" --set run.device=cuda \
-          --set data.source=synthetic --set 'data.path=[]'
-      done
-      ;;
-    sanitizer)
-      # memcheck sees every address, with each tensor an allocation of its own; racecheck shared memory, synccheck
-      # barriers. All are slow: the operations at their small sizes. The latter two look at our kernels alone, by their
-      # mangled names: in those of CUTLASS they report what is none, for hours.
-      for tool in memcheck racecheck synccheck; do
-        look=(compute-sanitizer --tool "$tool" --error-exitcode 9)
-        [[ $tool == memcheck ]] || look+=(--kernel-name kns=_ZN7orthant)
-        for folder in "${operations[@]}"; do
-          step "${tool}_$folder" env ORTHANT_CUDA_CACHE=0 "${look[@]}" "$build/bin/${folder}_tests"
-        done
-        step "${tool}_experts_fused" env ORTHANT_CUDA_CACHE=0 ORTHANT_CUDA_EXPERTS=fused "${look[@]}" "$build/bin/experts_tests"
-      done
-      ;;
-    nccl)
-      gpus=$(nvidia-smi -L | wc -l)
-      if [[ $gpus -lt 2 || ! -x $build/bin/comm_conformance_nccl ]]; then
-        echo "on_gpu: nccl left out: it needs two GPUs ($gpus here) and a build that found NCCL"
-        continue
-      fi
-      step nccl_conformance_2 "$build/bin/comm_conformance_nccl" 2
-      [[ $gpus -eq 2 ]] || step "nccl_conformance_$gpus" "$build/bin/comm_conformance_nccl" "$gpus"
-      # Layouts of two ranks over NCCL against one rank.
-      for layout in "one 1 1 1" "experts 2 2 1" "stages 1 1 2"; do
-        read -r name data expert pipeline <<<"$layout"
-        step "nccl_train_$name" "$build/bin/orthant" launch "$root/configs/quickstart.toml" --set run.device=cuda \
-          --set run.communicator="$([[ $name == one ]] && echo local || echo nccl)" --set "run.directory=\"$out/nccl_runs\"" \
-          --set "run.name=\"$name\"" --set run.steps=20 --set run.log_every=1 --set run.validate_every=20 \
-          --set run.checkpoint_every=20 --set "plugins.data.size=$data" --set "plugins.expert.size=$expert" \
-          --set "plugins.pipeline.size=$pipeline"
-      done
-      for name in experts stages; do
-        step "nccl_parity_$name" "$root/scripts/same_losses.sh" "$out/nccl_runs/one/metrics.jsonl" "$out/nccl_runs/$name/metrics.jsonl" 20
-      done
-      ;;
-    bench) # a layer with the experts' kernels packed and fused (experts/cuda/choose_kernels.h), and a step of two layers
-      for experts in packed fused; do
-        step "bench_$experts" env ORTHANT_CUDA_EXPERTS="$experts" "$build/bin/orthant-bench" --device cuda --json "$out/bench_$experts.json"
-        step "step_$experts" env ORTHANT_CUDA_EXPERTS="$experts" "$build/bin/orthant" bench step "$root/configs/olmoe_1b.toml" \
-          --set model.layers=2 --steps 10
-      done
-      step step_profile "$build/bin/orthant" bench step "$root/configs/olmoe_1b.toml" --set model.layers=2 --steps 5 --profile
-      ;;
-    peers)
-      step peers_check python3 "$root/bench/peers/moe_layer.py" --check --shape tiny --shape fine-grained-7b
-      step peers python3 "$root/bench/peers/moe_layer.py" --ours "$build/bin/orthant-bench" --products
-      ;;
-    train)
-      # CUDA graphs: the losses of the same steps launched one by one.
-      for graphs in false true; do
-        step "train_graphs_$graphs" "$build/bin/orthant" launch "$root/configs/olmoe_1b.toml" --set "run.directory=\"$out/graphs_runs\"" \
-          --set "run.name=\"$graphs\"" --set "run.graphs=$graphs" --set model.layers=2 --set model.d_model=512 --set model.heads=8 \
-          --set model.vocab_size=8192 --set moe.experts=16 --set moe.d_expert=256 --set data.sequence_length=1024
-      done
-      step train_graphs_parity "$root/scripts/same_losses.sh" "$out/graphs_runs/false/metrics.jsonl" "$out/graphs_runs/true/metrics.jsonl" 20
-      # Two layers, as the last step writes a checkpoint: 13 GB, where the recipe's 12 layers have 63.
-      step train "$build/bin/orthant" launch "$root/configs/olmoe_1b.toml" --set "run.directory=\"$out/runs\"" \
-        --set model.layers=2
-      ;;
-  esac
-done
-[[ $failed -eq 0 ]] && echo "on_gpu: ok"
-exit "$failed"
+setsid bash "$root/scripts/on_gpu/parts.sh" "${plan[@]:-all}" &
+session=$!
+timer=''
+if ((seconds < 172800)); then
+  sleep "$seconds" &
+  timer=$!
+fi
+# Whichever is first: the last part's end, or the clock's.
+wait -n
+[[ -z $timer ]] || kill "$timer" 2>/dev/null
+code=1
+if [[ ! -d /proc/$session ]]; then
+  wait "$session"
+  code=$?
+fi
+finish
+exit "$code"

@@ -1,0 +1,69 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Parts: how fast it is. On the CPU they only show that they run: small sizes.
+
+if [[ $device == cuda ]]; then
+  shapes=(olmoe-1b-7b fine-grained-7b mixtral-8x7b) sized=()
+else
+  shapes=(tiny) sized=(--tokens 256)
+fi
+lines() { # PATTERN LOG: of what was measured
+  local line
+  while IFS= read -r line; do figure "$line"; done < <(grep -hE "$1" "$logs/$2.log" 2>/dev/null | cut -c1-110 | head -n 8)
+}
+
+part_layer() {
+  local bench=("$bin/orthant-bench" --device "$device" --shape "${shapes[0]}" --uniform --samples 3 "${sized[@]}")
+  step layer_packed 60 "${bench[@]}" --json "$logs/layer_packed.json"
+  lines '^device|layer forward|experts (in|out)' layer_packed
+  [[ -e $logs/without_fused ]] && return
+  step layer_fused 45 env ORTHANT_CUDA_EXPERTS=fused "${bench[@]}" --whole --json "$logs/layer_fused.json"
+  lines 'layer forward' layer_fused
+}
+
+part_fused() {
+  local shape
+  for shape in "${shapes[@]}"; do
+    step "fused_$shape" 30 env ORTHANT_CUDA_EXPERTS=fused "$bin/orthant-bench" --device "$device" --shape "$shape" --uniform --samples 5 \
+      "${sized[@]}" --json "$logs/fused_$shape.json"
+    lines ' routing|layer forward|experts (in|out)' "fused_$shape"
+  done
+}
+
+part_peers() {
+  python3 -c 'import torch' 2>/dev/null || { note='left out, python3 has no PyTorch here'; return; }
+  step peers 3600 python3 "$root/bench/peers/moe_layer.py" --device "$device" --ours "$bin/orthant-bench" --samples 5 --variant grouped_mm \
+    --variant transformers --variant scattermoe "${shapes[@]/#/--shape=}" --products
+  lines '^\| ' peers
+}
+
+part_step() {
+  local olmoe=("$bin/orthant" bench step "$root/configs/olmoe_1b.toml")
+  [[ $device == cuda ]] || { note='needs a GPU'; return; }
+  if [[ $name == first ]]; then
+    step step_2 40 "${olmoe[@]}" --set model.layers=2 --steps 5
+    lines median step_2
+    return
+  fi
+  step step_4 120 "${olmoe[@]}" --set model.layers=4 --steps 8
+  lines 'median|experts:|attention:' step_4
+  step step_any_order 120 "${olmoe[@]}" --set model.layers=2 --steps 5 --set run.deterministic=false
+  lines median step_any_order
+  step step_profile 120 "${olmoe[@]}" --set model.layers=2 --steps 4 --profile
+  lines . step_profile
+}
+
+part_tiles() {
+  local tile
+  [[ $device == cuda ]] || { note='needs a GPU'; return; }
+  for tile in large overlapped square small; do
+    step "tile_$tile" 30 env ORTHANT_CUDA_TILE="$tile" "$bin/orthant-bench" --device cuda --shape olmoe-1b-7b --uniform --samples 3
+    lines 'experts (in|out)' "tile_$tile"
+  done
+}
+
+part_counters() {
+  [[ $device == cuda ]] || { note='needs a GPU'; return; }
+  step counters 300 env ORTHANT_CUDA_EXPERTS=fused ncu --clock-control none --set basic --section WarpStateStats -k regex:pingpong_wgmma -c 2 \
+    "$bin/orthant-bench" --device cuda --shape olmoe-1b-7b --uniform --whole --samples 1 --seconds 0.001
+  lines 'Duration|Throughput|Registers|Stall' counters
+}
