@@ -41,6 +41,10 @@ struct SliceMeta {
   std::vector<std::int64_t> size;
 };
 
+// A checkpoint that stays for good has a file of this name in its folder, which says why. Pruning leaves it alone;
+// whoever wants it gone removes the folder. In the state of a commit, the reason: then the checkpoint appears with it.
+inline constexpr const char* kept_mark = "kept";
+
 // One rank's part of a save. All ranks: construct, add..., finish(), send the result to rank 0. Rank 0 then commits.
 class CheckpointWriter {
  public:
@@ -67,9 +71,10 @@ class CheckpointWriter {
   std::string finish();
 
   // On rank 0, after every rank's finish(). `parts` in the order of ranks; `state` is free-form (data position,
-  // optimizer step). Checks that the slices of each tensor hold each element exactly once, writes and fsyncs the
-  // manifest, renames the folder, fsyncs its parent. Returns the folder. Errors: Error; no checkpoint appears then.
-  // before_commit: called right before the rename; what it throws is thrown on, and no checkpoint appears.
+  // optimizer step). Checks that the slices of each tensor hold each element exactly once, and that each rank's file is
+  // there with the bytes that it wrote, whichever host that was; writes and fsyncs the manifest, renames the folder,
+  // fsyncs its parent. Returns the folder. Errors: Error; no checkpoint appears then. before_commit: called right
+  // before the rename; what it throws is thrown on, and no checkpoint appears.
   std::filesystem::path commit(std::span<const std::string> parts, const std::map<std::string, std::string>& state,
                                const std::function<void()>& before_commit = {});
 
@@ -183,11 +188,14 @@ struct KeptCheckpoints {
   std::int64_t every = 0;   // run.keep_every; 0: no others
 };
 
-// Removes all complete checkpoints but those of `kept`, and the leavings of killed saves up to the newest complete
-// step. Folders that are neither are left alone, and so are checkpoints of later steps than `saved`, the one that was
-// just written: they are not of this run's way, and do not count. One that cannot be removed does not keep the others.
-// REQUIRES: kept.newest >= 1; called by rank 0 alone. Errors: Error naming the first that cannot be removed, at the
-// end.
+void mark_kept(const std::filesystem::path& checkpoint, const std::string& why, const Disk& disk = Disk());
+bool is_marked_kept(const std::filesystem::path& checkpoint);
+
+// Removes all complete checkpoints but those of `kept` and those that are marked, and the leavings of killed saves up
+// to the newest complete step. Marks those that `kept.every` keeps. Folders that are neither are left alone, and so are
+// checkpoints of later steps than `saved`, the one that was just written: they are not of this run's way, and do not
+// count. One that cannot be removed does not keep the others. REQUIRES: kept.newest >= 1; called by rank 0 alone.
+// Errors: Error naming the first that cannot be removed, at the end.
 void prune_checkpoints(const std::filesystem::path& root, KeptCheckpoints kept, const Disk& disk = Disk(),
                        std::int64_t saved = std::numeric_limits<std::int64_t>::max());
 

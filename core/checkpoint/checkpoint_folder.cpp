@@ -126,6 +126,18 @@ std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::pa
   return std::nullopt;
 }
 
+void mark_kept(const std::filesystem::path& checkpoint, const std::string& why, const Disk& disk) {
+  if (!is_marked_kept(checkpoint)) {
+    disk.replace_file(checkpoint / kept_mark, why + "\n");
+    disk.sync_folder(checkpoint);
+  }
+}
+
+bool is_marked_kept(const std::filesystem::path& checkpoint) {
+  std::error_code failed;
+  return std::filesystem::exists(checkpoint / kept_mark, failed) || failed;
+}
+
 void prune_checkpoints(const std::filesystem::path& root, KeptCheckpoints kept, const Disk& disk, std::int64_t saved) {
   require(kept.newest >= 1, "run.keep: {} checkpoints to keep, expected 1 or more", kept.newest);
   std::int64_t complete = 0, newest = -1;
@@ -163,7 +175,15 @@ void prune_checkpoints(const std::filesystem::path& root, KeptCheckpoints kept, 
     // What stepped aside for a save that is complete now counts for nothing.
     const bool replaced = candidate.step == newest;
     newest = candidate.step;
-    const bool for_good = kept.every > 0 && candidate.step % kept.every == 0;
+    const bool by_rule = kept.every > 0 && candidate.step % kept.every == 0 && !replaced;
+    if (by_rule) {
+      try {
+        mark_kept(candidate.path, fmt::format("for good: run.keep_every = {}", kept.every), disk);
+      } catch (const Error& failure) {
+        failures.emplace_back(failure.what());
+      }
+    }
+    const bool for_good = by_rule || is_marked_kept(candidate.path);
     if (replaced || (++complete > kept.newest && !for_good)) {
       remove(candidate);
     }

@@ -3,10 +3,35 @@
 #include <algorithm>
 #include <set>
 
+#include "core/base/host_name.h"
+#include "core/checkpoint/appears.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/manifest.h"
 
 namespace orthant {
+
+namespace {
+
+// Every file of the manifest, as this host sees it: one that another host has written to a folder of its own is
+// missing.
+void require_all_there(const std::filesystem::path& folder, const Manifest& manifest) {
+  constexpr std::chrono::seconds patience{2};
+  for (std::size_t rank = 0; rank < manifest.files.size(); ++rank) {
+    const ManifestFile& file = manifest.files[rank];
+    if (appears(folder / file.name, patience, file.bytes)) {
+      continue;
+    }
+    std::error_code missing;
+    const std::uintmax_t found = std::filesystem::file_size(folder / file.name, missing);
+    fail(
+        "checkpoint of step {}: rank {} on {} has written {} bytes to {}, and rank 0 on {} finds {} there. The "
+        "checkpoint is not complete and does not appear. Do the hosts share this folder?",
+        manifest.step, rank, file.host, file.bytes, std::filesystem::absolute(folder / file.name).string(), host_name(),
+        missing ? "no such file" : fmt::format("{} bytes", found));
+  }
+}
+
+}  // namespace
 
 CheckpointWriter::CheckpointWriter(const std::filesystem::path& root, std::int64_t step, std::int64_t rank,
                                    std::int64_t world, Disk disk)
@@ -77,7 +102,7 @@ std::string CheckpointWriter::finish() {
   for (const Entry& entry : entries_) {
     tensors.push_back({.name = entry.key, .dtype = entry.meta.dtype, .sizes = entry.meta.size});
   }
-  ManifestPart part{.rank = rank_, .file = {.name = rank_file_name(rank_)}, .tensors = {}};
+  ManifestPart part{.rank = rank_, .file = {.name = rank_file_name(rank_), .host = host_name()}, .tensors = {}};
   unfinished_ = std::make_unique<DiskFile>(disk_, folder_ / part.file.name);
   DiskFile& file = *unfinished_;
   SafetensorsWriter writer(file, std::move(tensors),
@@ -123,6 +148,13 @@ std::filesystem::path CheckpointWriter::commit(std::span<const std::string> part
   for (const auto& path : stale) {
     disk_.remove_all(path);
   }
+  require_all_there(folder_, manifest);
+  const std::filesystem::path final_folder = checkpoint_folder(root_, step_);
+  if (const auto why = state.find(kept_mark); why != state.end()) {
+    mark_kept(folder_, why->second, disk_);
+  } else if (is_marked_kept(final_folder)) {
+    mark_kept(folder_, "for good, as the one before it", disk_);
+  }
   const std::string json = to_json(manifest);
   DiskFile file(disk_, folder_ / "manifest.json");
   file.write(std::as_bytes(std::span(json)));
@@ -134,7 +166,6 @@ std::filesystem::path CheckpointWriter::commit(std::span<const std::string> part
 
   // A folder cannot be renamed over another one: a checkpoint of the same step steps aside, under a name by which
   // latest_checkpoint still finds it should we be killed between the two renames.
-  const std::filesystem::path final_folder = checkpoint_folder(root_, step_);
   std::filesystem::path aside = final_folder;
   aside += ".old";
   if (std::filesystem::exists(final_folder)) {

@@ -99,7 +99,8 @@ std::string rank_file_name(std::int64_t rank) {
 }
 
 std::string to_json(const ManifestPart& part) {
-  const Json json = {{"rank", part.rank}, {"file", json_of(part.file)}, {"tensors", json_of(part.tensors)}};
+  const Json json = {
+      {"rank", part.rank}, {"host", part.file.host}, {"file", json_of(part.file)}, {"tensors", json_of(part.tensors)}};
   return dump_json(json, "checkpoint");
 }
 
@@ -133,6 +134,7 @@ Manifest join(std::int64_t step, std::int64_t world, std::span<const std::string
             "{}: its place holds the part of rank {}: parts must be in the order of ranks", here,
             integer_at(json, "rank", here));
     manifest.files.push_back(file_from(member(json, "file", here), static_cast<std::int64_t>(rank), here));
+    manifest.files.back().host = text_at(json, "host", here);
     for (auto& [name, tensor] : tensors_from(member(json, "tensors", here), here)) {
       ManifestTensor& all =
           manifest.tensors.try_emplace(name, ManifestTensor{tensor.dtype, tensor.shape, {}}).first->second;

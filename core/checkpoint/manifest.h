@@ -29,6 +29,7 @@ struct ManifestFile {
   std::string name;  // "rank_00000.safetensors"
   std::uint64_t bytes = 0;
   std::uint64_t checksum = 0;  // XXH3-64
+  std::string host = {};       // that wrote it; not in the manifest
 };
 
 struct Manifest {

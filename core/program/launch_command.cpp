@@ -4,11 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -27,6 +25,7 @@
 #include "parallel/launch/external_launcher.h"
 #include "parallel/launch/hostfile.h"
 #include "parallel/launch/meeting_point.h"
+#include "parallel/launch/mpirun_process.h"
 #include "parallel/launch/signal_scope.h"
 #include "parallel/launch/start_secret.h"
 #include "parallel/launch/supervisor.h"
@@ -99,29 +98,41 @@ std::vector<std::string> train_command(const ConfigArguments& arguments, const s
   return own_command(words);
 }
 
-// Replaces this process by mpirun; returns only from a dry run. exported: more variables for the ranks.
+// exported: more variables for the ranks.
 int start_by_mpirun(const LaunchOptions& options, int world_size, const std::vector<std::string>& exported,
                     const std::vector<std::string>& train) {
   if (options.max_restarts > 0) {
     throw ConfigError("--max-restarts works for ranks of this machine; mpirun ends with its first failing rank");
   }
-  const auto command = mpirun_command(options.hostfile, world_size, exported, train);
+  // The hosts that the scheduler has given to this job.
+  const std::filesystem::path allocated =
+      options.hostfile.empty() ? allocated_hosts(process_environment()) : std::filesystem::path();
+  if (!allocated.empty()) {
+    say("launch: the hosts are those of {}", allocated.string());
+  }
+  const auto command =
+      mpirun_command(allocated.empty() ? std::filesystem::path(options.hostfile) : allocated, world_size, exported,
+                     train, allocated.empty() ? Repeats::are_refused : Repeats::add_up);
   std::string text;
-  std::vector<char*> words;
   for (const std::string& word : command) {
     text += (text.empty() ? "" : " ") + shell_quoted(word);
-    words.push_back(const_cast<char*>(word.c_str()));
   }
-  words.push_back(nullptr);
   if (options.dry_run) {
     put("{}\n", text);
     return 0;
   }
   say("launch: {}", text);
-  restore_signals_for_exec();
-  release_launcher_signals();
-  execvp(words[0], words.data());
-  fail("cannot run mpirun: {}", strerror(errno));
+  return run_mpirun(command);
+}
+
+// Of an mpirun that was started by hand: the launcher's own (start_by_mpirun) never sees these signals.
+std::string note_of_mpirun(const ExternalRank& external, const EnvironmentLookup& environment) {
+  if (external.launcher != "Open MPI" || environment("ORTHANT_RUN_DIR") ||
+      environment("OMPI_MCA_odls_base_sigkill_timeout")) {
+    return "";
+  }
+  return "mpirun kills the ranks one second after SIGTERM or Ctrl-C, whatever they are saving: send it SIGUSR1 to stop "
+         "them, or give it --mca odls_base_sigkill_timeout SECONDS (./launch --hostfile needs neither)";
 }
 
 // Ranks of this machine: theirs alone is the run folder, as long as one of them or this process lives.
@@ -213,13 +224,21 @@ int launch(const ConfigArguments& arguments, const LaunchOptions& options) {
     put("{}", describe(plan));
     return 0;
   }
+  if (external && plan.first_rank == 0) {
+    if (const std::string note = note_of_mpirun(*external, process_environment()); !note.empty()) {
+      say("launch: note: {}", note);
+    }
+  }
   const std::string job_id = external ? "" : new_id();
   plan.environment.emplace_back("ORTHANT_JOB_ID", job_id);  // in no rank that another launcher started
   const std::unique_ptr<RunLock> lock = external ? nullptr : claim_folder(plan, job_id, options.resume);
   start.meet();
+  hold_launcher_signals();
   plan.newest_checkpoint = [&plan, job_id] { return newest_step(plan, job_id); };
   const int code = supervise(plan);
-  release_launcher_signals();  // a hint reads whole checkpoints
+  if (code != static_cast<int>(ExitCode::stopped_resumable)) {  // else a second signal of one request may come yet
+    release_launcher_signals();                                 // a hint reads whole checkpoints
+  }
   const bool failed = code != static_cast<int>(ExitCode::ok) && code != static_cast<int>(ExitCode::stopped_resumable) &&
                       code != static_cast<int>(ExitCode::bad_configuration);
   if (failed && plan.first_rank == 0) {

@@ -1,5 +1,7 @@
 #include "core/run/file_work.h"
 
+#include <orthant/wait_time.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -7,7 +9,6 @@
 namespace orthant {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 // Well below any timeout that is of use.
 constexpr std::chrono::milliseconds between_beats{200};
 
@@ -15,11 +16,11 @@ constexpr std::chrono::milliseconds between_beats{200};
 
 FileWork::FileWork(Communicator& communicator, double limit_seconds)
     : thread_([&communicator, limit_seconds](const std::stop_token& stop) {
-        const Clock::time_point begin = Clock::now();
+        WaitTime time;
         std::mutex mutex;
         std::condition_variable_any ended;
         std::unique_lock lock(mutex);
-        while (!stop.stop_requested() && std::chrono::duration<double>(Clock::now() - begin).count() < limit_seconds) {
+        while (!stop.stop_requested() && time.look() < limit_seconds) {
           communicator.beat();
           ended.wait_for(lock, stop, between_beats, [] { return false; });
         }

@@ -2,6 +2,7 @@
 #include "core/base/output.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -181,11 +182,87 @@ MetricsFile::MetricsFile(const std::filesystem::path& file, std::int64_t resumed
     disk.replace_file(file, kept);
     disk.sync_folder(file.parent_path());
   }
-  out_.open(file, std::ios::app);
+  open();
   require(out_.is_open(), "cannot open {} for writing", file.string());
 }
 
+// A second descriptor by which the file can be told from another one of its name, and read when it has none.
+struct OpenedFile {
+  int descriptor;
+  explicit OpenedFile(const std::filesystem::path& path) : descriptor(::open(path.c_str(), O_PATH | O_CLOEXEC)) {}
+  OpenedFile(const OpenedFile&) = delete;
+  OpenedFile& operator=(const OpenedFile&) = delete;
+  ~OpenedFile() {
+    if (descriptor >= 0) {
+      ::close(descriptor);
+    }
+  }
+  bool is_at(const std::filesystem::path& path) const {
+    struct stat there {
+    }, own{};
+    return ::fstat(descriptor, &own) != 0 ||
+           (::stat(path.c_str(), &there) == 0 && there.st_dev == own.st_dev && there.st_ino == own.st_ino);
+  }
+  // All of it, where it has no name any more; nothing of one that was renamed.
+  std::string lines() const {
+    struct stat own {};
+    if (::fstat(descriptor, &own) != 0 || own.st_nlink != 0) {
+      return "";
+    }
+    std::string text = read_text_file(fmt::format("/proc/self/fd/{}", descriptor)).value_or("");
+    text.resize(text.rfind('\n') + 1);
+    return text;
+  }
+};
+
+void MetricsFile::open() {
+  out_.open(path_, std::ios::app);
+  opened_ = std::make_shared<const OpenedFile>(path_);
+}
+
+void MetricsFile::make_anew_if_gone() {
+  if (opened_->is_at(path_)) {
+    return;
+  }
+  const std::string before = opened_->lines();
+  try {
+    const Disk disk;
+    disk.create_folder(path_.parent_path());
+    std::error_code failed;
+    if (!std::filesystem::exists(path_, failed)) {
+      disk.replace_file(path_, before);
+    }
+    std::ofstream fresh(path_, std::ios::app);
+    require(fresh.is_open(), "cannot open {} for writing", path_.string());
+    out_ = std::move(fresh);
+    opened_ = std::make_shared<const OpenedFile>(path_);
+    warning_ = fmt::format("{} was removed or renamed while the run goes on: it is written anew{}", path_.string(),
+                           before.empty() ? ", from here on" : "");
+  } catch (const Error& error) {
+    if (!std::exchange(told_of_failure_, true)) {
+      warning_ = fmt::format("{}: lines of metrics are lost", error.what());
+    }
+  }
+}
+
+void MetricsFile::sync(const Disk& disk) {
+  make_anew_if_gone();
+  sync_metrics(path_, disk);
+}
+
+void sync_metrics(const std::filesystem::path& file, const Disk& disk) {
+  try {
+    disk.sync_file(file);
+  } catch (const Error&) {
+    std::error_code failed;
+    if (std::filesystem::exists(file, failed)) {
+      throw;
+    }
+  }
+}
+
 void MetricsFile::write(const MetricsLine& line) {
+  make_anew_if_gone();
   out_ << to_json(line, run_id_) << '\n';
   require(static_cast<bool>(out_.flush()), "cannot write {}: is the disk full?", path_.string());
 }

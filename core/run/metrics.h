@@ -4,8 +4,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/checkpoint/disk.h"
@@ -29,23 +31,37 @@ struct MetricsLine {
 // As one line of JSON; the keys are documented in docs/metrics.md.
 std::string to_json(const MetricsLine& line, const std::string& run_id);
 
+struct OpenedFile;
+
 // Appends lines, each flushed to the system. Lines of steps after `resumed_step` (from a run that was interrupted later
 // than its checkpoint), and one that a kill cut short, move first: to the end of metrics.superseded.jsonl beside the
-// file. A kill in between may leave them in both. Errors: Error naming the file.
+// file. A kill in between may leave them in both. A file that is removed or renamed under the run is made anew: with
+// the lines before where it was removed, and they can be had yet. Errors: Error naming the file.
 class MetricsFile {
  public:
   MetricsFile(const std::filesystem::path& file, std::int64_t resumed_step, std::string run_id);
   void write(const MetricsLine& line);
   // Until this returns, a power failure may lose lines. Errors: Error naming the file.
-  void sync(const Disk& disk = Disk()) const { disk.sync_file(path_); }
+  void sync(const Disk& disk = Disk());
+  // What has become of the file since the last call, for the user; empty: nothing.
+  std::string take_warning() { return std::exchange(warning_, {}); }
   std::int64_t superseded() const { return superseded_; }  // lines that moved
 
  private:
+  void open();
+  void make_anew_if_gone();
+
   std::filesystem::path path_;
   std::string run_id_;
   std::int64_t superseded_ = 0;
   std::ofstream out_;
+  std::shared_ptr<const OpenedFile> opened_;  // what out_ writes to
+  std::string warning_;
+  bool told_of_failure_ = false;
 };
+
+// As MetricsFile::sync, by another thread. A file that is not there now is passed over.
+void sync_metrics(const std::filesystem::path& file, const Disk& disk = Disk());
 
 // One line that overwrites itself on a terminal `columns` wide; a plain line per logged step otherwise (columns 0).
 class Progress {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/base/output.h"
+#include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/disk.h"
 #include "core/config/print.h"
 #include "core/run/find_checkpoint.h"
@@ -21,6 +22,21 @@ std::string continued(const std::string& resume) {
   return resume_from(resume).newest ? resume : "auto:" + resume;
 }
 
+// Whether the newest checkpoint in the folder is this job's: its config.resolved.toml may have been taken away.
+bool has_saved(const fs::path& run_folder, const std::string& job) {
+  try {
+    for (const NamedCheckpoint& checkpoint : checkpoints_in(run_folder / "checkpoints")) {
+      if (checkpoint.finished()) {
+        const std::map<std::string, std::string> state = CheckpointReader(checkpoint.path).state();
+        const auto id = state.find("job_id");
+        return id != state.end() && id->second == job;
+      }
+    }
+  } catch (const Error&) {  // whoever resumes will say
+  }
+  return false;
+}
+
 }  // namespace
 
 RunClaim::RunClaim(fs::path run_folder, const std::string& resume, const std::string& job_id)
@@ -33,7 +49,8 @@ RunClaim::RunClaim(fs::path run_folder, const std::string& resume, const std::st
     }
   }
   there_ = ids_in(run_folder_);
-  resume_ = there_.job == ids_.job ? continued(resume) : resume;
+  const bool begun = there_.job == ids_.job || (by_launcher_ && there_.job.empty() && has_saved(run_folder_, ids_.job));
+  resume_ = begun ? continued(resume) : resume;
 }
 
 bool RunClaim::is_own(const fs::path& checkpoint) const {
@@ -55,7 +72,7 @@ void RunClaim::begin(const Config& config, const fs::path& checkpoint, const std
     ids_.run = new_id();
   }
   make_way(step);
-  write_configuration(config);
+  write_resolved(run_folder_, ids_, config);
 }
 
 void RunClaim::make_way(std::int64_t step) {
@@ -73,11 +90,11 @@ void RunClaim::make_way(std::int64_t step) {
   }
 }
 
-void RunClaim::write_configuration(const Config& config) const {
+void write_resolved(const fs::path& run_folder, const RunIds& ids, const Config& config) {
   const Disk disk;
-  disk.create_folder(run_folder_);
-  disk.replace_file(run_folder_ / "config.resolved.toml", text_of(ids_) + resolved_toml(config));
-  disk.sync_folder(run_folder_);
+  disk.create_folder(run_folder);
+  disk.replace_file(run_folder / "config.resolved.toml", text_of(ids) + resolved_toml(config));
+  disk.sync_folder(run_folder);
 }
 
 }  // namespace orthant

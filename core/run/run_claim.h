@@ -13,6 +13,9 @@
 
 namespace orthant {
 
+// config.resolved.toml of the folder, which is made. Errors: Error.
+void write_resolved(const std::filesystem::path& run_folder, const RunIds& ids, const Config& config);
+
 class RunClaim {
  public:
   // job_id: of the launcher that holds the folder's lock; empty: none does, and this process takes the lock. resume: as
@@ -39,7 +42,6 @@ class RunClaim {
  private:
   bool is_own(const std::filesystem::path& checkpoint) const;  // lies in the folder
   void make_way(std::int64_t step);
-  void write_configuration(const Config& config) const;
 
   std::filesystem::path run_folder_;
   std::string resume_;

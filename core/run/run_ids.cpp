@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "core/base/keyed_hash.h"
+#include "core/base/list_folder.h"
 #include "core/run/text_file.h"
 
 namespace orthant {
@@ -23,6 +24,26 @@ std::string id_on(const std::string& line, const std::string& name) {
 
 std::string shown(const std::string& id) {
   return id.empty() ? "(none)" : id;
+}
+
+// Where another job has moved what this one had written to the run folder (NAME.1); empty: nowhere.
+std::filesystem::path moved_to(const std::filesystem::path& run_folder, const RunIds& own) {
+  std::error_code failed;
+  const std::filesystem::path folder = std::filesystem::absolute(run_folder, failed);
+  const std::string prefix = folder.filename().string() + ".";
+  for (const std::filesystem::path& beside : list_folder(folder.parent_path(), failed)) {
+    const std::string name = beside.filename().string();
+    if (!name.starts_with(prefix) || name.find_first_not_of("0123456789", prefix.size()) != std::string::npos) {
+      continue;
+    }
+    try {
+      if (ids_in(beside) == own) {
+        return beside;
+      }
+    } catch (const Error&) {  // somebody else's
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -47,13 +68,19 @@ RunIds ids_in(const std::filesystem::path& run_folder) {
 
 std::string why_not_own(const std::filesystem::path& run_folder, const RunIds& own) {
   const RunIds there = ids_in(run_folder);
-  if (there.run == own.run && there.job == own.job) {
-    return "";
+  const auto is_another = [](const std::string& found, const std::string& mine) {
+    return !found.empty() && found != mine;
+  };
+  const bool others = is_another(there.run, own.run) || is_another(there.job, own.job);
+  const std::filesystem::path moved = !others && there != own ? moved_to(run_folder, own) : std::filesystem::path();
+  if (!others && moved.empty()) {
+    return "";  // its own, or one of which somebody has taken a file: no other job writes there
   }
   return fmt::format(
       "the run folder {} is another job's now: its config.resolved.toml is of run {} and job {}, this is run {}, job "
-      "{}. Nothing of this job is saved there: give each job a run.name of its own",
-      run_folder.string(), shown(there.run), shown(there.job), own.run, own.job);
+      "{}{}. Nothing of this job is saved there: give each job a run.name of its own",
+      run_folder.string(), shown(there.run), shown(there.job), own.run, own.job,
+      moved.empty() ? "" : fmt::format(" (what it had written is in {})", moved.string()));
 }
 
 void require_own_folder(const std::filesystem::path& run_folder, const RunIds& own) {

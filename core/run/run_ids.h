@@ -14,6 +14,7 @@ namespace orthant {
 struct RunIds {
   std::string run;  // the same from step 1 on, through every resume in the folder
   std::string job;  // one start of it
+  bool operator==(const RunIds&) const = default;
 };
 
 std::string new_id();
@@ -24,12 +25,13 @@ std::string text_of(const RunIds& ids);
 // What config.resolved.toml of the folder says; empty where there is none. Errors: Error where it cannot be read.
 RunIds ids_in(const std::filesystem::path& run_folder);
 
-// Why a folder is not this job's: config.resolved.toml in it is not of `own.run` and `own.job` any more. Empty: it is.
-// Errors: Error where that cannot be read.
+// Why a folder is not this job's any more: config.resolved.toml in it names another run or job, or says nothing while
+// this job's lies in a folder NAME.N beside it, where another job has moved it. Empty: it is this job's; a file that is
+// missing or says nothing is no other job. Errors: Error where that cannot be read.
 std::string why_not_own(const std::filesystem::path& run_folder, const RunIds& own);
 
-// Refuses to write into a folder whose config.resolved.toml is not of `own.run` and `own.job` any more.
-// Errors: ConfigError with both ids; Error where that cannot be read.
+// Refuses to write into a folder that is another job's by why_not_own. Errors: ConfigError with both ids; Error where
+// that cannot be read.
 void require_own_folder(const std::filesystem::path& run_folder, const RunIds& own);
 
 // Refuses a checkpoint of another run than its folder's. Ids that are not known fit everything.

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "core/base/file_lock.h"
+#include "core/base/host_name.h"
 #include "core/run/text_file.h"
 #include "parallel/process_state.h"
 
@@ -27,11 +28,6 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds between_tries{20};
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "(unknown)";
-}
 
 std::string now_text() {
   const std::time_t now = std::time(nullptr);
@@ -100,10 +96,13 @@ RunLock::RunLock(const fs::path& run_folder, const std::string& job, Holder hold
                            file.string(), std::generic_category().message(error));
   };
   const int close_on_exec = holder == Holder::this_process ? O_CLOEXEC : 0;
-  file_ = ::open(file.c_str(), O_RDWR | O_CREAT | close_on_exec, 0644);
+  file_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | close_on_exec, 0644);
   if (file_ < 0) {
     const int error = errno;
-    file_ = ::open(file.c_str(), O_RDONLY | close_on_exec);  // another user's can be locked all the same
+    if (error == ELOOP) {  // what it leads to is not ours to write
+      throw ConfigError(fmt::format("the lock {} is a symbolic link: remove it", file.string()));
+    }
+    file_ = ::open(file.c_str(), O_RDONLY | O_NOFOLLOW | close_on_exec);  // another user's can be locked all the same
     if (file_ < 0) {
       without("open", error);
       return;

@@ -21,6 +21,7 @@ RunLog::RunLog(const std::filesystem::path& run, const Settings& settings, std::
 
 void RunLog::write(const MetricsLine& line, const std::vector<std::string>& begun, double seconds) {
   metrics_.write(line);
+  tell_of_metrics();
   if (tensorboard_.has_value()) {
     tensorboard_->write(to_json(line, run_id_));
   }
@@ -31,6 +32,18 @@ void RunLog::write(const MetricsLine& line, const std::vector<std::string>& begu
   for (const std::string& alarm : begun) {
     progress_.finish();
     say("orthant: warning: {}", alarm);
+  }
+}
+
+void RunLog::sync() {
+  metrics_.sync();
+  tell_of_metrics();
+}
+
+void RunLog::tell_of_metrics() {
+  if (const std::string warning = metrics_.take_warning(); !warning.empty()) {
+    progress_.finish();
+    say("orthant: warning: {}", warning);
   }
 }
 

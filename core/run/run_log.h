@@ -22,9 +22,11 @@ class RunLog {
   void write(const MetricsLine& line, const std::vector<std::string>& begun, double seconds);
   // Ends the progress line, so that other text can follow.
   void finish() { progress_.finish(); }
-  void sync() const { metrics_.sync(); }
+  void sync();
 
  private:
+  void tell_of_metrics();
+
   std::string run_id_;
   MetricsFile metrics_;
   std::optional<TensorboardFile> tensorboard_;

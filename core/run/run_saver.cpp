@@ -8,7 +8,9 @@
 #include "core/layers/saved_bytes.h"
 #include "core/run/file_work.h"
 #include "core/run/loaded_teacher.h"
+#include "core/run/metrics.h"
 #include "core/run/remembered_settings.h"
+#include "core/run/run_claim.h"
 #include "core/run/saving.h"
 #include "parallel/host_collectives.h"
 
@@ -38,7 +40,7 @@ RunSaver::RunSaver(const RunParts& parts, Trace* trace)
       pruner_(parts.checkpoints(), {parts.settings().run.keep, parts.settings().run.keep_every},
               parts.settings().run.disk_timeout_seconds),
       beside_(parts.checkpoints(), {parts.communicator, parts.world, parts.settings().run.disk_timeout_seconds},
-              {.before_manifest = [file = parts.options.run_directory / "metrics.jsonl"] { Disk().sync_file(file); },
+              {.before_manifest = [file = parts.options.run_directory / "metrics.jsonl"] { sync_metrics(file); },
                .before_commit = [this] { require_own_folder(parts_.options.run_directory, ids_); }},
               parts.settings().run.checkpoint_async ? trace : nullptr) {}
 
@@ -72,7 +74,7 @@ auto RunSaver::in_own_folder(Call call) {
   }
 }
 
-void RunSaver::save(std::int64_t step, std::int64_t tokens, bool ends, const RunLog* log) {
+void RunSaver::save(std::int64_t step, std::int64_t tokens, bool ends, RunLog* log) {
   const Waiting waiting(*this);
   in_own_folder([&] {
     if (under_way()) {
@@ -111,6 +113,9 @@ std::map<std::string, std::string> RunSaver::state_after(std::int64_t step, std:
   if (parts_.teacher != nullptr) {
     state[teacher_state] = taught_by_;
   }
+  if (const std::int64_t every = parts_.settings().run.keep_every; every > 0 && step % every == 0) {
+    state[kept_mark] = fmt::format("for good: run.keep_every = {}", every);
+  }
   if (parts_.first()) {
     state["run_id"] = ids_.run;
     state["job_id"] = ids_.job;
@@ -118,7 +123,22 @@ std::map<std::string, std::string> RunSaver::state_after(std::int64_t step, std:
   return state;
 }
 
-void RunSaver::save_here(std::int64_t step, std::int64_t tokens, bool beside, const RunLog* log) {
+// The folder is this job's, and somebody has taken its config.resolved.toml away: weights are saved all the same.
+void RunSaver::restore_configuration() {
+  const std::filesystem::path& folder = parts_.options.run_directory;
+  if (ids_in(folder) == ids_) {
+    return;
+  }
+  try {
+    write_resolved(folder, ids_, parts_.config);
+    say("orthant: warning: {} was removed or changed while the run goes on: it is written anew",
+        (folder / "config.resolved.toml").string());
+  } catch (const Error& failed) {
+    say("orthant: warning: {}: the checkpoint is saved without it", failed.what());
+  }
+}
+
+void RunSaver::save_here(std::int64_t step, std::int64_t tokens, bool beside, RunLog* log) {
   const RunSettings& run = parts_.settings().run;
   const std::function<void()> require_own = [this] { require_own_folder(parts_.options.run_directory, ids_); };
   if (parts_.first()) {
@@ -129,6 +149,7 @@ void RunSaver::save_here(std::int64_t step, std::int64_t tokens, bool beside, co
       log->sync();  // lines never end before the newest checkpoint
     }
     require_own();
+    restore_configuration();
   }
   require_all_alive(parts_.world, parts_.stream);  // nobody writes into another job's folder
   if (beside) {

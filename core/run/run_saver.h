@@ -31,7 +31,7 @@ class RunSaver {
   // Saves after step `step`, with `tokens` trained on. With run.checkpoint_async it returns when the state is copied,
   // unless the run `ends` behind it. Waits first for a save that is under way. log: the run's, on rank 0. Collective
   // over the world. Errors: those of save_checkpoint; ConfigError where another job has taken the folder.
-  void save(std::int64_t step, std::int64_t tokens, bool ends, const RunLog* log);
+  void save(std::int64_t step, std::int64_t tokens, bool ends, RunLog* log);
 
   // Of a save that is written beside the training; errors are those of `save`, of this rank's part:
   // - under_way: it is not complete. The same on all ranks.
@@ -58,7 +58,8 @@ class RunSaver {
   std::map<std::string, std::string> state_after(std::int64_t step, std::int64_t tokens) const;
   void finish_beside(std::int64_t next, bool ends);
   void completed();
-  void save_here(std::int64_t step, std::int64_t tokens, bool beside, const RunLog* log);
+  void save_here(std::int64_t step, std::int64_t tokens, bool beside, RunLog* log);
+  void restore_configuration();
 
   RunParts parts_;
   Pruner pruner_;

@@ -13,6 +13,7 @@
 #include "core/run/run_saver.h"
 #include "core/run/run_tokenizer.h"
 #include "core/run/saving.h"
+#include "core/run/shared_folder.h"
 #include "core/run/starting_weights.h"
 #include "parallel/host_collectives.h"
 
@@ -25,6 +26,7 @@ void RunStart::resume() {
   if (first) {
     claim_.emplace(options.run_directory, options.resume, options.job_id);
   }
+  require_shared_folder(options.run_directory, world, stream);
   from_ = find_checkpoint(first ? claim_->resume() : "", parts_.checkpoints(), world, stream);
   if (from_.empty()) {
     if (first && claim_->resume() == "auto") {

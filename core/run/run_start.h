@@ -22,7 +22,8 @@ class RunStart {
 
   // Claims the folder, on rank 0, and fills the trainer from the checkpoint that --resume asks for, else from
   // train.from, else from nothing. Then the teacher. Collective over the world.
-  // Errors: those of RunClaim, find_checkpoint, load_checkpoint and load_weights; of load_teacher.
+  // Errors: those of RunClaim, require_shared_folder, find_checkpoint, load_checkpoint and load_weights; of
+  // load_teacher.
   void resume();
   void take_teacher();
 

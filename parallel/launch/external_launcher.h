@@ -1,4 +1,4 @@
-// Which rank this process already is, when torchrun, mpirun or srun started it.
+// Which rank this process already is, when torchrun, mpirun, srun or the like started it.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ using EnvironmentLookup = std::function<std::optional<std::string>(const std::st
 EnvironmentLookup process_environment();
 
 struct ExternalRank {
-  std::string launcher;  // "torchrun", "Open MPI" or "Slurm"
+  std::string launcher;  // "torchrun", "Open MPI", "Slurm", ...: docs/cluster.md has the table
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;
@@ -25,10 +25,11 @@ struct ExternalRank {
   std::string describe() const;  // one line: who won and by which variables
 };
 
-// torchrun's variables first, then Open MPI's, then Slurm's; nullopt where there are none.
-// One launcher may start another, one per node (srun or mpirun starting torchrun, mpirun starting its daemons by srun):
-// the outer numbers then count nodes and are not compared. Any other disagreement is refused.
-// Errors: ConfigError naming the variables that contradict each other, are incomplete or are not numbers.
+// torchrun's variables first, then those of MPI launchers and job managers, then those of pods; nullopt where there are
+// none. One launcher may start another, one per node (srun or mpirun starting torchrun, mpirun starting its daemons by
+// srun): the outer numbers then count nodes and are not compared. Any other disagreement is refused.
+// Errors: ConfigError naming the variables that contradict each other, are incomplete or are not numbers, and those of
+// a launcher that tells no rank (PMIX_RANK alone, pbsdsh).
 std::optional<ExternalRank> find_external_rank(const EnvironmentLookup& environment);
 
 }  // namespace orthant

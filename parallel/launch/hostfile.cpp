@@ -47,7 +47,7 @@ int read_slots(const std::string& word, const std::string& where) {
 
 }  // namespace
 
-std::vector<Host> read_hostfile(const std::filesystem::path& file) {
+std::vector<Host> read_hostfile(const std::filesystem::path& file, Repeats repeats) {
   std::error_code ignored;
   if (std::filesystem::is_fifo(file, ignored) || std::filesystem::is_directory(file, ignored)) {
     throw ConfigError(fmt::format("the hostfile {} is no file: give one with lines 'host slots=N'", file.string()));
@@ -72,7 +72,17 @@ std::vector<Host> read_hostfile(const std::filesystem::path& file) {
     if (words >> word) {
       throw ConfigError(fmt::format("{}: found '{}' at the end; expected only 'host slots=N'", where, word));
     }
-    if (std::any_of(hosts.begin(), hosts.end(), [&](const Host& other) { return other.name == host.name; })) {
+    if (host.name.starts_with('-')) {
+      throw ConfigError(fmt::format(
+          "{}: '{}' is no name of a host: ssh and mpirun take what begins with '-' for an option", where, host.name));
+    }
+    const auto same =
+        std::find_if(hosts.begin(), hosts.end(), [&](const Host& other) { return other.name == host.name; });
+    if (same != hosts.end() && repeats == Repeats::add_up) {
+      same->slots += host.slots;
+      continue;
+    }
+    if (same != hosts.end()) {
       throw ConfigError(
           fmt::format("{}: the host '{}' stands here a second time; write its slots in one line", where, host.name));
     }
@@ -84,11 +94,20 @@ std::vector<Host> read_hostfile(const std::filesystem::path& file) {
   return hosts;
 }
 
+std::filesystem::path allocated_hosts(const EnvironmentLookup& environment) {
+  for (const char* variable : {"PBS_NODEFILE", "LSB_DJOB_HOSTFILE"}) {
+    if (const auto file = environment(variable); file && environment("SLURM_JOB_ID") == std::nullopt) {
+      return *file;
+    }
+  }
+  return {};
+}
+
 std::vector<std::string> mpirun_command(const std::filesystem::path& hostfile, int world_size,
                                         const std::vector<std::string>& exported,
-                                        const std::vector<std::string>& rank_command) {
+                                        const std::vector<std::string>& rank_command, Repeats repeats) {
   std::int64_t slots = hostfile.empty() ? world_size : 0;
-  for (const Host& host : hostfile.empty() ? std::vector<Host>() : read_hostfile(hostfile)) {
+  for (const Host& host : hostfile.empty() ? std::vector<Host>() : read_hostfile(hostfile, repeats)) {
     slots += host.slots;
   }
   if (slots < world_size) {

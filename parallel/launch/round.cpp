@@ -117,20 +117,21 @@ void Round::take_signal(int number) {
     pause();
     return;
   }
-  const bool warning = number == SIGUSR1;
-  if (number == SIGCHLD || (warning && asked_to_stop_)) {
+  if (number == SIGCHLD) {
     return;
   }
-  impatience_ += warning ? 0 : 1;
-  if (impatience_ > 1) {
-    killed_by_ = number;
-    console_.say(fmt::format("{} again: killing the ranks", strsignal(number)));
-    signal_all(SIGKILL);
-    return;
+  const bool asked = requests_.asked();
+  switch (requests_.hear(number)) {
+    case StopRequests::Meaning::nothing: return;
+    case StopRequests::Meaning::kill:
+      killed_by_ = number;
+      console_.say(fmt::format("{} again: killing the ranks", strsignal(number)));
+      signal_all(SIGKILL);
+      return;
+    case StopRequests::Meaning::stop: break;
   }
-  console_.say(fmt::format("{}: the ranks finish their step and save ({})", strsignal(number),
-                           warning ? "two of Ctrl-C or SIGTERM kill them" : "once more to kill them"));
-  if (!std::exchange(asked_to_stop_, true)) {
+  console_.say(stop_text(number));
+  if (!asked) {
     signal_all(SIGTERM);
   }
 }
@@ -239,7 +240,7 @@ Outcome Round::conclude() {
   }
   const Verdict found = verdict();
   report(found);
-  const bool may_restart = !asked_to_stop_ && found.code != static_cast<int>(ExitCode::bad_configuration);
+  const bool may_restart = !requests_.asked() && found.code != static_cast<int>(ExitCode::bad_configuration);
   return {found.code, may_restart, failed_round(found)};
 }
 

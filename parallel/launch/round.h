@@ -12,6 +12,7 @@
 #include "parallel/launch/rank_process.h"
 #include "parallel/launch/restart_policy.h"
 #include "parallel/launch/signal_scope.h"
+#include "parallel/launch/stop_requests.h"
 #include "parallel/launch/supervisor.h"
 
 namespace orthant {
@@ -71,9 +72,8 @@ class Round {
   std::optional<Clock::time_point> next_escalation_;  // when the survivors of a failure get the next signal
   std::optional<Clock::time_point> next_show_;        // of lines that are held back
   bool we_ended_ = false;                             // the survivors got SIGTERM from us
-  bool asked_to_stop_ = false;
-  int impatience_ = 0;  // requests to stop, without a scheduler's warning
-  int killed_by_ = 0;   // the signal that told us to kill the ranks
+  StopRequests requests_;
+  int killed_by_ = 0;  // the signal that told us to kill the ranks
 };
 
 }  // namespace orthant

@@ -5,8 +5,8 @@
 //   get SIGTERM, and SIGKILL after `grace_seconds`. The report names the rank that failed first: the one that the ranks
 //   themselves found at fault, be it stopped or stuck, else the first that ended.
 // - SIGINT, SIGTERM, SIGHUP and SIGUSR1 to the launcher reach every rank as SIGTERM: they finish the step, save and
-//   exit with 75. A second one kills them (not SIGUSR1, a scheduler's warning). SIGTSTP pauses launcher and ranks
-//   together. However the launcher dies, no rank outlives it.
+//   exit with 75. What kills them: see stop_requests.h. SIGTSTP pauses launcher and ranks together. However the
+//   launcher dies, no rank outlives it.
 // - Nobody need read what it prints: see console.h.
 #pragma once
 

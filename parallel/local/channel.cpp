@@ -2,7 +2,6 @@
 #include "parallel/local/channel.h"
 
 #include <orthant/hash.h>
-#include <time.h>
 
 #include <algorithm>
 #include <string_view>
@@ -12,12 +11,6 @@
 
 namespace orthant {
 namespace {
-
-std::int64_t now_ms() {
-  timespec t{};
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return std::int64_t{t.tv_sec} * 1000 + t.tv_nsec / 1000000;
-}
 
 std::uint64_t hash_group(std::string_view name, const std::vector<int>& members) {
   Hash64 hash;
@@ -128,7 +121,7 @@ void LocalChannel::arrive() {
 void LocalChannel::wait_for_all() {
   if (all_round_ != round_) {
     int next = 0;  // members below it have arrived
-    std::int64_t since_ms = 0;
+    WaitTime waited;
     wait_until(
         areas_[0].control->everyone, patience_,
         [&] {
@@ -144,7 +137,7 @@ void LocalChannel::wait_for_all() {
           }
           return last;
         },
-        [&] { check_waiting(since_ms, -1); });
+        [&] { check_waiting(waited, -1); });
     all_round_ = round_;
   }
   if (!compared_) {
@@ -156,11 +149,11 @@ void LocalChannel::wait_for_all() {
 }
 
 void LocalChannel::wait_for(int member) {
-  std::int64_t since_ms = 0;
+  WaitTime waited;
   wait_until(
       areas_[member].control->arrived, patience_, [&] { return has_arrived(member); },
       [&] { return areas_[member].control->arrived.stored_ns.load(std::memory_order_relaxed); },
-      [&] { check_waiting(since_ms, member); });
+      [&] { check_waiting(waited, member); });
   compare(member, call_);
 }
 
@@ -193,7 +186,7 @@ void LocalChannel::fail_other_group(int member) {
                          members_[rank_], members_[member], name_));
 }
 
-void LocalChannel::check_waiting(std::int64_t& since_ms, int only_member) {
+void LocalChannel::check_waiting(WaitTime& waited, int only_member) {
   if (segment_->failed()) {
     give_up(call_);
   }
@@ -212,20 +205,16 @@ void LocalChannel::check_waiting(std::int64_t& since_ms, int only_member) {
     }
   }
   if (missing != 0) {  // otherwise the last one came just now
-    check_time(since_ms, missing, [&] {
+    check_time(waited, missing, [&] {
       return fmt::format("{} did not arrive at {} within {:g} s", names_of(missing), describe(call_), timeout_seconds_);
     });
   }
 }
 
-void LocalChannel::check_time(std::int64_t& since_ms, std::uint64_t missing,
-                              const std::function<std::string()>& too_late) {
+void LocalChannel::check_time(WaitTime& waited, std::uint64_t missing, const std::function<std::string()>& too_late) {
   const int own = members_[rank_];
   segment_->say_waiting(own, missing);
-  const std::int64_t now = now_ms();
-  since_ms = since_ms == 0 ? now : since_ms;
-  const auto waited = static_cast<double>(now - since_ms) * 1e-3;
-  if (waited < timeout_seconds_) {
+  if (waited.look() < timeout_seconds_) {
     return;
   }
   const Stall stall = find_stall(*segment_, missing, timeout_seconds_ / 2);

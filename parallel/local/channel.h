@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <orthant/host_channel.h>
+#include <orthant/wait_time.h>
 
 #include "parallel/local/area.h"
 #include "parallel/local/segment.h"
@@ -72,9 +73,9 @@ class LocalChannel final : public HostChannel {
   void compare(int member, const CallHeader& own);  // fails on a difference
   // For a waiter that slept: gives up when the world has failed, or when it has waited for too long. only_member: the
   // one that is waited for; -1: all.
-  void check_waiting(std::int64_t& since_ms, int only_member);
+  void check_waiting(WaitTime& waited, int only_member);
   // The same for a wait for `missing` (bit r: world rank r). too_late: what to say of it, before whose fault it is.
-  void check_time(std::int64_t& since_ms, std::uint64_t missing, const std::function<std::string()>& too_late);
+  void check_time(WaitTime& waited, std::uint64_t missing, const std::function<std::string()>& too_late);
   bool has_arrived(int member) const;
 
   // Data slots of `member` for the round to be written now, and for the round last arrived at.

@@ -9,7 +9,7 @@ namespace orthant {
 template <class Ready>
 void LocalChannel::wait_for_pair(Pair& pair, SharedWord& word, Ready ready, const CallHeader& call, int peer) {
   const int other = members_[peer];
-  std::int64_t since_ms = 0;
+  WaitTime waited;
   wait_until(
       word, pair.patience, ready, [&] { return word.stored_ns.load(std::memory_order_relaxed); },
       [&] {
@@ -19,7 +19,7 @@ void LocalChannel::wait_for_pair(Pair& pair, SharedWord& word, Ready ready, cons
         if (ready()) {
           return;
         }
-        check_time(since_ms, std::uint64_t{1} << other, [&] {
+        check_time(waited, std::uint64_t{1} << other, [&] {
           return fmt::format("rank {} did not {} what rank {} waits for in {} within {:g} s", other,
                              call.kind == Collective::send ? "receive" : "send", members_[rank_], describe(call),
                              timeout_seconds_);

@@ -3,6 +3,7 @@
 
 #include <fmt/ranges.h>
 #include <orthant/hash.h>
+#include <orthant/wait_time.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -66,6 +67,7 @@ void MpiChannel::fail_here(const std::string& why) {
 
 void MpiChannel::wait(const Call& call, std::vector<MPI_Request>& requests, const std::vector<int>& peers) {
   const auto start = std::chrono::steady_clock::now();
+  WaitTime time;
   for (;;) {
     int done = 0;
     check_mpi(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
@@ -80,7 +82,7 @@ void MpiChannel::wait(const Call& call, std::vector<MPI_Request>& requests, cons
       std::this_thread::sleep_for(nap_after(waited));
       world_->hear();
     }
-    const double seconds = std::chrono::duration<double>(waited).count();
+    const double seconds = time.look();
     if (seconds >= timeout_seconds_ / 4) {
       world_->say_waiting(timeout_seconds_ / 8);
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <sstream>
+#include <utility>
 
 #include <orthant/error.h>
 
@@ -17,6 +18,9 @@ constexpr int ticks_between_looks_at_connections = 5;
 constexpr std::chrono::seconds answer_time{1};
 // Of a call that a finished rank is a member of: its own calls were done when it finished.
 constexpr double seconds_after_a_member_left = 2;
+
+// Of a watchdog that looks all the time: then this process was held (suspended, frozen), mostly with all others.
+constexpr std::chrono::seconds held_gap{3};
 
 constexpr double never = 1e30;
 
@@ -65,6 +69,7 @@ void World::hear(int from, const std::string& note) {
 }
 
 void World::watch() {
+  Clock::time_point last_look = Clock::now();
   for (int ticks = 0;; ++ticks) {
     {
       std::unique_lock lock(mutex_);
@@ -79,6 +84,10 @@ void World::watch() {
     if (!failure().empty()) {
       abort_connections();
       continue;
+    }
+    const Clock::time_point now = Clock::now();
+    if (now - std::exchange(last_look, now) > held_gap) {
+      patient_until_ = now + seconds_as_duration(config_.timeout_seconds);  // that time counts for no call
     }
     try {
       do_errands();

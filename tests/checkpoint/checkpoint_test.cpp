@@ -223,6 +223,59 @@ TEST_F(Checkpoint, LatestAndPrune) {
   EXPECT_EQ(left, (std::set<std::string>{"step_1000020", "step_1000000", "step_2000000.tmp", "step_000099", "notes"}));
 }
 
+// A host that has the folder for itself alone writes where rank 0 sees nothing.
+TEST_F(Checkpoint, AFileThatRankZeroDoesNotSeeIsNotCommitted) {
+  for (const bool shorter : {false, true}) {
+    std::vector<CheckpointWriter> writers;
+    std::vector<std::string> parts;
+    for (std::int64_t rank = 0; rank < 2; ++rank) {
+      writers.emplace_back(root(), 1, rank, 2);
+      const float value = 1;
+      writers.back().add({"x", DType::f32, {2}, {rank}, {1}}, &value);
+      parts.push_back(writers.back().finish());
+    }
+    const std::filesystem::path file = root() / "step_000001.tmp/rank_00001.safetensors";
+    const auto bytes = std::filesystem::file_size(file);
+    if (shorter) {
+      std::filesystem::resize_file(file, bytes - 1);
+    } else {
+      std::filesystem::remove(file);
+    }
+    const std::string reason = test::error_of<Error>([&] { writers[0].commit(parts, {}); });
+    EXPECT_THAT(reason, testing::AllOf(HasSubstr("rank 1 on "), HasSubstr(file.string()),
+                                       HasSubstr(fmt::format("has written {} bytes", bytes)),
+                                       HasSubstr(shorter ? fmt::format("finds {} bytes there", bytes - 1)
+                                                         : "finds no such file there")));
+    EXPECT_FALSE(std::filesystem::exists(root() / "step_000001"));
+  }
+}
+
+TEST_F(Checkpoint, WhatWasKeptForGoodStaysWithoutTheRule) {
+  const auto one = [&](std::int64_t step, const std::map<std::string, std::string>& state = {}) {
+    save(step, {{{"x", DType::f32, {2}, {0}, {2}}}}, state);
+  };
+  const auto steps = [&] {
+    std::vector<std::int64_t> found;
+    for (const NamedCheckpoint& checkpoint : checkpoints_in(root())) {
+      found.push_back(checkpoint.step);
+    }
+    return found;
+  };
+  one(2, {{kept_mark, "for good: run.keep_every = 2"}});
+  one(3);
+  one(4);
+  prune_checkpoints(root(), {.newest = 1, .every = 4});  // marks step 4
+  one(5);
+  one(6);
+  prune_checkpoints(root(), {.newest = 1, .every = 0});
+  EXPECT_THAT(steps(), ElementsAre(6, 4, 2));
+  one(2);  // of the same step, by a run without the rule
+  one(7);
+  prune_checkpoints(root(), {.newest = 1, .every = 0});
+  EXPECT_THAT(steps(), ElementsAre(7, 4, 2));
+  EXPECT_TRUE(is_marked_kept(root() / "step_000002"));
+}
+
 TEST_F(Checkpoint, ASaveReplacesTheLeavingsOfAKilledOneAndACheckpointOfTheSameStep) {
   const SliceMeta whole{"w", DType::f32, {4}, {0}, {4}};
   std::filesystem::create_directories(root() / "step_000003.tmp");

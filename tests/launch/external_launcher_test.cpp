@@ -9,6 +9,7 @@
 namespace orthant::external_launcher_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
@@ -114,6 +115,80 @@ TEST(ExternalLauncher, SaysWhetherMpiKnowsTheRanks) {
   EXPECT_TRUE(find(kTorchrun + kOpenMpi)->known_to_mpi);  // mpirun, and a script that exports torchrun's variables
   EXPECT_TRUE(find(kOpenMpi)->known_to_mpi);
   EXPECT_TRUE(find(kSlurm)->known_to_mpi);
+}
+
+TEST(ExternalLauncher, OtherLaunchersAreFoundByTheirVariables) {
+  const Variables flux = {{"FLUX_TASK_RANK", "3"}, {"FLUX_JOB_SIZE", "4"}, {"FLUX_TASK_LOCAL_ID", "1"}},
+                  jsrun = {{"JSM_NAMESPACE_RANK", "3"}, {"JSM_NAMESPACE_SIZE", "4"}, {"JSM_NAMESPACE_LOCAL_RANK", "1"}},
+                  hydra = {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}},
+                  pals = {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"PALS_LOCAL_RANKID", "1"}};
+  for (const auto& [variables, name] :
+       {std::pair(flux, "Flux"), std::pair(jsrun, "jsrun"), std::pair(hydra, "MPICH or Intel MPI"),
+        std::pair(pals, "MPICH or Intel MPI")}) {
+    const auto found = find(variables + Variables{{"PMIX_RANK", "3"}});
+    ASSERT_TRUE(found) << name;
+    EXPECT_EQ(found->launcher, name);
+    EXPECT_EQ(found->rank, 3);
+    EXPECT_EQ(found->world_size, 4);
+    EXPECT_EQ(found->local_rank, 1);
+    EXPECT_TRUE(found->known_to_mpi);
+    EXPECT_FALSE(found->on_one_machine);
+    EXPECT_THAT(found->describe(), HasSubstr(std::string("rank 3 of 4, started by ") + name + " ("));
+  }
+  EXPECT_EQ(find(hydra)->local_size, 2);
+  EXPECT_TRUE(find(flux + Variables{{"FLUX_JOB_NNODES", "1"}})->on_one_machine);
+  EXPECT_EQ(find({{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}})->local_rank, 0);
+  EXPECT_THAT(refusal({{"PMI_RANK", "0"}}), HasSubstr("not PMI_SIZE"));
+  EXPECT_THAT(refusal({{"FLUX_TASK_RANK", "0"}, {"FLUX_TASK_LOCAL_ID", "0"}}), HasSubstr("not FLUX_JOB_SIZE"));
+}
+
+TEST(ExternalLauncher, OfSeveralThatAgreeTheOneThatKnowsMoreWins) {
+  const Variables pmi = {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}},
+                  flux = {{"FLUX_TASK_RANK", "3"}, {"FLUX_JOB_SIZE", "4"}, {"FLUX_TASK_LOCAL_ID", "1"}};
+  EXPECT_EQ(find(kSlurm + pmi)->launcher, "Slurm");
+  EXPECT_EQ(find(flux + pmi)->launcher, "Flux");
+  EXPECT_EQ(find(kOpenMpi + pmi)->launcher, "Open MPI");
+  EXPECT_EQ(find(kTorchrun + flux + pmi)->launcher, "torchrun");
+}
+
+TEST(ExternalLauncher, OtherLaunchersThatContradictAreRefused) {
+  const Variables pmi = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}},
+                  flux = {{"FLUX_TASK_RANK", "3"}, {"FLUX_JOB_SIZE", "4"}, {"FLUX_TASK_LOCAL_ID", "1"}};
+  EXPECT_THAT(refusal(pmi + kSlurm), HasSubstr("PMI_SIZE=2"));
+  EXPECT_THAT(refusal(pmi + flux), AllOf(HasSubstr("Flux says rank 3 of 4"), HasSubstr("PMI_RANK=1")));
+  EXPECT_THAT(refusal(pmi + kTorchrun), HasSubstr("torchrun says rank 3 of 4"));
+  // mpiexec of MPICH inside a Slurm job: Slurm's numbers count its daemons.
+  EXPECT_EQ(find(pmi + kSlurm + Variables{{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}})->world_size, 2);
+}
+
+TEST(ExternalLauncher, PodsAreRanks) {
+  const Variables job = {{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "job-master-0"}, {"MASTER_PORT", "23456"}};
+  const auto pod = find(job);
+  ASSERT_TRUE(pod);
+  EXPECT_EQ(pod->rank, 2);
+  EXPECT_EQ(pod->world_size, 4);
+  EXPECT_EQ(pod->local_rank, 0);
+  EXPECT_FALSE(pod->on_one_machine);
+  EXPECT_EQ(pod->describe(), "rank 2 of 4, started by PyTorchJob (RANK, WORLD_SIZE)");
+  const auto indexed = find({{"JOB_COMPLETION_INDEX", "2"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "run-0.run"}});
+  ASSERT_TRUE(indexed);
+  EXPECT_EQ(indexed->rank, 2);
+  EXPECT_EQ(indexed->describe(), "rank 2 of 4, started by Kubernetes (JOB_COMPLETION_INDEX, WORLD_SIZE)");
+  EXPECT_EQ(find(job + Variables{{"JOB_COMPLETION_INDEX", "2"}})->launcher, "PyTorchJob");
+  EXPECT_THAT(refusal(job + Variables{{"JOB_COMPLETION_INDEX", "1"}}), HasSubstr("JOB_COMPLETION_INDEX=1"));
+  EXPECT_THAT(refusal({{"JOB_COMPLETION_INDEX", "1"}}), HasSubstr("not WORLD_SIZE"));
+  EXPECT_THAT(refusal(job + Variables{{"PET_NPROC_PER_NODE", "8"}}), HasSubstr("torchrun"));
+  Variables alone = job;
+  alone.erase("MASTER_PORT");
+  EXPECT_THAT(refusal(alone), HasSubstr("not MASTER_PORT"));
+  EXPECT_EQ(find(kTorchrun + Variables{{"JOB_COMPLETION_INDEX", "1"}})->launcher, "torchrun");
+}
+
+TEST(ExternalLauncher, ATaskThatIsToldNoRankIsNoJobOfItsOwn) {
+  EXPECT_THAT(refusal({{"PMIX_RANK", "1"}}), HasSubstr("PMIX_RANK=1"));
+  const Variables pbs = {{"PBS_NODEFILE", "/var/spool/nodes"}, {"PBS_JOBID", "7"}};
+  EXPECT_FALSE(find(pbs + Variables{{"PBS_TASKNUM", "1"}})) << "the batch script";
+  EXPECT_THAT(refusal(pbs + Variables{{"PBS_TASKNUM", "2"}}), HasSubstr("pbsdsh"));
 }
 
 TEST(ExternalLauncher, ABatchScriptIsNoRank) {

@@ -68,6 +68,26 @@ TEST_F(HostfileTest, ManySlotsAreSummedOrRefused) {
   EXPECT_THAT(refusal(text, 1), Not(HasSubstr("slots for")));
 }
 
+// PBS and LSF write a line for each slot.
+TEST_F(HostfileTest, LinesOfAnAllocationAddUp) {
+  const auto hosts = read_hostfile(write("n1\nn1\nn2\nn1\n"), Repeats::add_up);
+  ASSERT_EQ(hosts.size(), 2u);
+  EXPECT_EQ(hosts[0].slots, 3);
+  EXPECT_EQ(hosts[1].slots, 1);
+  const auto of = [](const std::string& variable, const std::string& other) {
+    return allocated_hosts([=](const std::string& name) -> std::optional<std::string> {
+      return name == variable || name == other ? std::optional<std::string>("/spool/" + name) : std::nullopt;
+    });
+  };
+  EXPECT_EQ(of("PBS_NODEFILE", ""), "/spool/PBS_NODEFILE");
+  EXPECT_EQ(of("LSB_DJOB_HOSTFILE", ""), "/spool/LSB_DJOB_HOSTFILE");
+  EXPECT_EQ(of("", ""), "");
+}
+
+TEST_F(HostfileTest, AHostIsNoOption) {
+  EXPECT_THAT(refusal("a\n-oProxyCommand=x\n", 1), HasSubstr("hosts:2: '-oProxyCommand=x' is no name of a host"));
+}
+
 TEST_F(HostfileTest, RefusesTooFewSlots) {
   EXPECT_THAT(refusal("a slots=2\nb slots=1\n", 4), HasSubstr("has 3 slots for 4 ranks"));
 }

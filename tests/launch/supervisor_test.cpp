@@ -206,6 +206,23 @@ TEST(Supervisor, ASecondSignalKills) {
   }
 }
 
+// As slurmstepd and srun do at a job's time limit.
+TEST(Supervisor, ASecondSigtermOfOneRequestKillsNobody) {
+  TemporaryFolder folder;
+  const LaunchPlan plan =
+      shell_plan(folder.path(), 2,
+                 std::string("trap 'echo told; until [ -e $F/go ]; do sleep 0.02; done; echo saved; exit 75' TERM; ") +
+                     kWritePid + "while :; do sleep 0.05; done");
+  Running running(folder.path(), [&] { return supervise(plan); });
+  ASSERT_TRUE(eventually([&] { return pids_of(folder.path(), 2).size() == 2; }));
+  kill(running.pid(), SIGTERM);
+  ASSERT_TRUE(eventually([&] { return count_lines(running.output(), "told") == 2; }));
+  kill(running.pid(), SIGTERM);
+  std::ofstream(folder.path() / "go") << "on";
+  EXPECT_EQ(running.wait(), 75) << running.error();
+  EXPECT_EQ(count_lines(running.output(), "saved"), 2);
+}
+
 TEST(Supervisor, LeavesNoProcessOfARankBehind) {
   TemporaryFolder folder;
   // Every rank starts a process that outlives it and holds its output open.

@@ -198,6 +198,37 @@ TEST_F(OneFolder, WithoutLocksOfTwoResumedJobsTheLaterOneGoesOn) {
   EXPECT_GT(step, 5);
 }
 
+TEST_F(OneFolder, ALockThatIsALinkIsNotFollowed) {
+  folder_.write("precious", "words");
+  fs::create_directories(folder_.path("runs"));
+  fs::create_symlink(folder_.path("precious"), folder_.path("runs/.r.lock"));
+  EXPECT_THAT(test::error_of<ConfigError>([&] { RunLock(folder_.run(), "job", RunLock::Holder::this_process); }),
+              HasSubstr("is a symbolic link"));
+  EXPECT_EQ(read_file(folder_.path("precious")), "words");
+}
+
+// Nobody but this job is in the folder: its weights are saved, and its bookkeeping is written anew.
+TEST_F(OneFolder, BookkeepingThatIsRemovedIsWrittenAnew) {
+  auto running = start_long({}, 5);
+  const RunIds before = ids_in(folder_.run());
+  ASSERT_TRUE(eventually([&] { return lines_of(folder_.run() / "metrics.jsonl").size() > 3; }));
+  const std::string first = lines_of(folder_.run() / "metrics.jsonl").front();
+  fs::remove(folder_.run() / "config.resolved.toml");
+  fs::remove(folder_.run() / "metrics.jsonl");
+  ASSERT_TRUE(eventually([&] { return ids_in(folder_.run()) == before; })) << running->error();
+  kill(running->pid(), SIGTERM);
+  EXPECT_EQ(running->wait(), 75) << running->error();
+  EXPECT_THAT(running->error(), AllOf(HasSubstr("config.resolved.toml was removed or changed while the run goes on"),
+                                      HasSubstr("metrics.jsonl was removed or renamed while the run goes on")));
+  const std::vector<std::string> lines = lines_of(folder_.run() / "metrics.jsonl");
+  EXPECT_EQ(lines.front(), first);
+  const std::int64_t last = nlohmann::json::parse(lines.back()).at("step").get<std::int64_t>();
+  EXPECT_EQ(static_cast<std::int64_t>(lines.size()), last);
+  EXPECT_EQ(
+      folder_.orthant({"launch", "c.toml", "--resume", "auto", "--set", fmt::format("run.steps={}", last + 1)}).code,
+      0);
+}
+
 // The first job's restarts are the same job; an earlier run of the name is not what they go on with.
 TEST_F(OneFolder, ARestartGoesOnWithWhatItHasBegun) {
   ASSERT_EQ(folder_.orthant({"launch", "c.toml"}).code, 0);
