@@ -86,7 +86,7 @@ std::uint64_t hash_of(const ChatTemplate& chat) {
 }
 
 ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, std::shared_ptr<const ChatTemplate> chat)
-    : tokenizer_(tokenizer), chat_(std::move(chat)), encoder_(tokenizer.encoder()) {
+    : tokenizer_(tokenizer), chat_(std::move(chat)), special_(tokenizer, chat_->special) {
   for (const std::string& special : chat_->special) {
     if (!tokenizer.id_of(special)) {
       throw ConfigError(fmt::format(
@@ -132,15 +132,6 @@ std::vector<ChatEncoder::Part> ChatEncoder::parts_of(const Conversation& convers
   return parts;
 }
 
-std::string_view ChatEncoder::special_at(std::string_view text, std::size_t at) const {
-  for (const std::string& special : chat_->special) {
-    if (text.substr(at, special.size()) == special) {
-      return special;
-    }
-  }
-  return {};
-}
-
 void ChatEncoder::put_special(std::string_view special, bool answer, std::vector<std::int32_t>& coded) const {
   coded.push_back(2 * *tokenizer_.id_of(special) + (answer ? 1 : 0));
 }
@@ -152,7 +143,7 @@ void ChatEncoder::encode(const Conversation& conversation, std::vector<std::int3
   for (const Part& part : parts_of(conversation, given)) {
     std::size_t begin = 0;
     for (std::size_t at = 0; at <= part.text.size();) {
-      const std::string_view special = special_at(part.text, at);
+      const std::string_view special = special_.found(part.text, at);
       if (special.empty() && at < part.text.size()) {
         ++at;
         continue;
@@ -176,21 +167,6 @@ void ChatEncoder::encode(const Conversation& conversation, std::vector<std::int3
   encode_text(last, texts, coded);
 }
 
-// The ids of `text` where it follows a special token. A .model does not read special tokens in texts.
-std::vector<std::int32_t> ChatEncoder::ids_behind(std::string_view special, const std::string& text) {
-  std::vector<std::int32_t> ids;
-  if (!special.empty()) {
-    encoder_->encode(std::string(special) + text, ids);
-    if (!ids.empty() && ids.front() == *tokenizer_.id_of(special)) {
-      ids.erase(ids.begin());
-      return ids;
-    }
-    ids.clear();
-  }
-  encoder_->encode(text, ids);
-  return ids;
-}
-
 void ChatEncoder::encode_text(std::string_view special, const std::vector<Part>& parts,
                               std::vector<std::int32_t>& coded) {
   if (parts.empty()) {
@@ -200,14 +176,14 @@ void ChatEncoder::encode_text(std::string_view special, const std::vector<Part>&
   std::vector<std::vector<std::int32_t>> until;  // the ids of the first parts, one more each
   for (const Part& part : parts) {
     text += part.text;
-    until.push_back(ids_behind(special, text));
+    until.push_back(special_.behind(special, text));
   }
   const std::vector<std::int32_t>& all = until.back();
   const bool agree = std::all_of(until.begin(), until.end(), [&](const auto& ids) { return begins_with(all, ids); });
   std::size_t at = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::vector<std::int32_t> alone =
-        agree ? std::vector<std::int32_t>() : ids_behind(i == 0 ? special : std::string_view(), parts[i].text);
+        agree ? std::vector<std::int32_t>() : special_.behind(i == 0 ? special : std::string_view(), parts[i].text);
     const std::size_t end = agree ? until[i].size() : alone.size();
     for (std::size_t k = agree ? at : 0; k < end; ++k) {
       coded.push_back(2 * (agree ? all[k] : alone[k]) + (parts[i].answer ? 1 : 0));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/data/conversation.h"
+#include "core/tokenizer/special_texts.h"
 #include "core/tokenizer/tokenizer.h"
 
 namespace orthant {
@@ -58,14 +59,12 @@ class ChatEncoder {
   };
   std::vector<Part> parts_of(const Conversation& conversation, std::size_t given) const;
   void check(const Conversation& conversation) const;
-  std::string_view special_at(std::string_view text, std::size_t at) const;
   void put_special(std::string_view special, bool answer, std::vector<std::int32_t>& coded) const;
   void encode_text(std::string_view special, const std::vector<Part>& parts, std::vector<std::int32_t>& coded);
-  std::vector<std::int32_t> ids_behind(std::string_view special, const std::string& text);
 
   const Tokenizer& tokenizer_;
   std::shared_ptr<const ChatTemplate> chat_;
-  std::unique_ptr<Encoder> encoder_;
+  SpecialTexts special_;
 };
 
 }  // namespace orthant

@@ -45,13 +45,17 @@ struct Task {
 
 class Reading {
  public:
-  Reading(const Tokenizer& tokenizer, std::int64_t length) : encoder_(tokenizer.encoder()), length_(length) {}
+  Reading(const Tokenizer& tokenizer, const TextRules& rules, bool bos, std::int64_t length)
+      : tokenizer_(tokenizer), reader_(tokenizer, rules), bos_(bos), length_(length) {}
 
   Text text(const std::string& path) {
     const MappedFile file(path);
     require_text(file);
     const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()), file.size());
-    Text text{.score = {.file = path}, .ids = ids_of(bytes)};
+    Text text{.score = {.file = path}, .ids = tokenizer_.encode(bytes)};
+    if (bos_ && (text.ids.empty() || text.ids.front() != *tokenizer_.special().bos)) {
+      text.ids.insert(text.ids.begin(), *tokenizer_.special().bos);
+    }
     if (text.ids.size() < 2) {
       throw ConfigError(fmt::format("'{}' has {} tokens: at least 2 are needed to predict one", path, text.ids.size()));
     }
@@ -92,11 +96,7 @@ class Reading {
     return asked;
   }
 
-  std::vector<std::int32_t> ids_of(std::string_view text) {
-    std::vector<std::int32_t> ids;
-    encoder_->encode(text, ids);
-    return ids;
-  }
+  std::vector<std::int32_t> ids_of(std::string_view text) { return reader_.ids(text, bos_); }
 
   Question question(const Json& json, const std::string& where) {
     const std::string context = text_at(json, "context", where);
@@ -133,7 +133,9 @@ class Reading {
     return made;
   }
 
-  std::unique_ptr<Encoder> encoder_;
+  const Tokenizer& tokenizer_;
+  TextReader reader_;
+  bool bos_;
   std::int64_t length_;
 };
 
@@ -214,7 +216,7 @@ void score_exact(const std::vector<Task>& tasks, const OpenedModel& model, const
   }
   std::vector<std::string> answers =
       exact_answers(model, tokenizer, questions,
-                    {.max_tokens = options.max_tokens, .stop = options.stop, .threads = options.threads});
+                    {.bos = options.bos, .max_tokens = options.max_tokens, .stop = options.stop, .threads = options.threads});
   auto next = answers.begin();
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     if (tasks[i].kind != TaskKind::exact) {
@@ -276,7 +278,11 @@ Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, c
   const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(model, options.tokenizer);
   const std::int64_t length = window_of(options, model);
   Evaluation evaluation{.tokenizer = tokenizer->name(), .length = length, .files = {}, .tasks = {}};
-  Reading reading(*tokenizer, length);
+  if (options.bos.value_or(false) && !tokenizer->special().bos.has_value()) {
+    throw ConfigError(fmt::format("--bos: the tokenizer {} has no such token: leave it out", tokenizer->name()));
+  }
+  evaluation.bos = options.bos.value_or(begins_with_bos(*tokenizer, model.text_rules()));
+  Reading reading(*tokenizer, model.text_rules(), evaluation.bos, length);
   std::vector<Text> texts;
   for (const std::string& file : options.files) {
     texts.push_back(reading.text(file));

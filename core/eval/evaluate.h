@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,13 +20,15 @@ struct EvalOptions {
   std::int64_t max_tokens = 64;   // of an answer that is generated
   std::vector<std::string> stop;  // texts that end one; empty: the end of a line
   std::string tokenizer;          // a file or "bytes"; empty: the model's own; without one bytes, for 256 ids
+  std::optional<bool> bos = {};   // whether texts and questions begin with it; nothing: as the model's texts do
   // Positions of a window; 0: the run's data.sequence_length, of a published model those that it has, at most 2048.
   std::int64_t length = 0;
   int threads = 1;                     // of the CPU
   std::vector<std::string> overrides;  // of the run's configuration, such as moe.capacity_factor=0
 };
 
-// Every token of a file but its first is predicted once, from the tokens before it in its window of `length`.
+// Every token of a file is predicted once, from the tokens before it in its window of `length`; without bos all but
+// the first one.
 struct FileScore {
   std::string file;
   std::int64_t bytes = 0, tokens = 0;  // of the file; that were predicted
@@ -51,6 +54,7 @@ struct TaskScore {
 struct Evaluation {
   std::string tokenizer;  // as it was found
   std::int64_t length = 0;
+  bool bos = false;  // whether texts and questions began with it
   std::vector<FileScore> files;
   std::vector<TaskScore> tasks;
 };

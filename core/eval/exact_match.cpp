@@ -22,6 +22,7 @@ std::vector<std::string> exact_answers(const OpenedModel& model, const Tokenizer
                                        const std::vector<ExactQuestion>& questions, const ExactOptions& options) {
   std::vector<std::string> answers(questions.size());
   std::string failure;
+  const AnswerEnds ends = answer_ends(&tokenizer, model.text_rules(), model.config().settings.model.vocab_size);
   run_threads(1, [&](Communicator& communicator) {
     Engine engine(model, {.threads = options.threads}, communicator);
     Generator generator(engine, &tokenizer, answers_at_once);
@@ -29,8 +30,9 @@ std::vector<std::string> exact_answers(const OpenedModel& model, const Tokenizer
       Request request{.prompt = {},
                       .max_tokens = options.max_tokens,
                       .sampling = {.temperature = 0},
-                      .stop_ids = end_ids(tokenizer),
+                      .stop_ids = ends.ids,
                       .stop = options.stop.empty() ? std::vector<std::string>{"\n"} : options.stop};
+      request.stop.insert(request.stop.end(), ends.texts.begin(), ends.texts.end());
       request.on_token = [&, i](const TokenEvent& event) {
         answers[i] += event.text;
         return true;
@@ -39,7 +41,7 @@ std::vector<std::string> exact_answers(const OpenedModel& model, const Tokenizer
         failure = fmt::format("{}: {}", questions[i].where, error.what());
       };
       try {
-        request.prompt = prompt_ids(tokenizer, questions[i].prompt);
+        request.prompt = prompt_ids(tokenizer, model.text_rules(), questions[i].prompt, options.bos);
         generator.add(std::move(request));
       } catch (const Error& error) {
         throw ConfigError(fmt::format("{}: {}", questions[i].where, error.what()));

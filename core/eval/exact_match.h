@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct ExactQuestion {
 };
 
 struct ExactOptions {
+  std::optional<bool> bos = {};   // whether a prompt begins with it; nothing: as the model's texts do
   std::int64_t max_tokens = 64;   // of an answer
   std::vector<std::string> stop;  // texts that end one; empty: the end of a line
   int threads = 1;                // of the CPU

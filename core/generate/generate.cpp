@@ -26,13 +26,13 @@ struct Prompt {
 // null: ids alone.
 class Prompts {
  public:
-  explicit Prompts(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
+  Prompts(const Tokenizer* tokenizer, const TextRules& rules) : tokenizer_(tokenizer), rules_(rules) {}
 
   void add(const std::string& text) {
     if (tokenizer_ == nullptr) {
       throw ConfigError("--tokenizer none: prompts are {\"ids\": [...]} of a --prompts file");
     }
-    all.push_back({.text = text, .ids = prompt_ids(*tokenizer_, text)});
+    all.push_back({.text = text, .ids = prompt_ids(*tokenizer_, rules_, text)});
   }
 
   void read(const std::string& path) {
@@ -66,6 +66,7 @@ class Prompts {
   }
 
   const Tokenizer* tokenizer_;
+  const TextRules& rules_;
 };
 
 // Compares answers with what training's forward pass makes of them.
@@ -118,6 +119,7 @@ struct Task {
   const OpenedModel& model;
   const Tokenizer* tokenizer;  // null: ids alone
   const std::vector<Prompt>& prompts;
+  const AnswerEnds ends;
   const std::vector<PluginRequest>& layout;
 };
 
@@ -177,8 +179,9 @@ Generated answer_on(Communicator& communicator, const Task& task,
                       .stop_ids = {},
                       .stop = o.stop,
                       .log_probabilities = o.log_probabilities || o.verify};
-      if (task.tokenizer != nullptr && !o.ignore_eos) {
-        request.stop_ids = end_ids(*task.tokenizer);
+      if (!o.ignore_eos) {
+        request.stop_ids = task.ends.ids;
+        request.stop.insert(request.stop.end(), task.ends.texts.begin(), task.ends.texts.end());
       }
       request.on_token = [&, text](const TokenEvent& event) {
         if (!event.of_prompt) {
@@ -244,14 +247,21 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
     }
   }
   const std::shared_ptr<const Tokenizer> tokenizer = o.tokenizer == "none" ? nullptr : tokenizer_of(model, o.tokenizer);
-  Prompts read(tokenizer.get());
+  Prompts read(tokenizer.get(), model.text_rules());
   for (const std::string& text : o.prompts) {
     read.add(text);
   }
   for (const std::string& file : o.files) {
     read.read(file);
   }
-  const Task task{.options = o, .model = model, .tokenizer = tokenizer.get(), .prompts = read.all, .layout = layout};
+  const Task task{.options = o,
+                  .model = model,
+                  .tokenizer = tokenizer.get(),
+                  .prompts = read.all,
+                  .ends = o.ignore_eos ? AnswerEnds()
+                                       : answer_ends(tokenizer.get(), model.text_rules(),
+                                                     model.config().settings.model.vocab_size),
+                  .layout = layout};
   Generated generated;
   const auto body = [&](Communicator& communicator) {
     if (communicator.rank() == 0) {

@@ -25,7 +25,7 @@ struct GenerateOptions {
   Sampling sampling;
   std::int64_t samples = 1;       // answers to each prompt
   std::vector<std::string> stop;  // texts that end an answer
-  bool ignore_eos = false;        // the tokenizer's end of text does not end an answer
+  bool ignore_eos = false;        // no end of text ends an answer
   std::int64_t batch = 32;        // answers that are worked on at once
   bool log_probabilities = false;
   bool verify = false;                             // compare with training's forward pass

@@ -2,15 +2,15 @@
 
 #include <orthant/error.h>
 
+#include <algorithm>
+
+#include "core/run/run_text_rules.h"
+
 namespace orthant {
 
-std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& text) {
-  const SpecialTokens& special = tokenizer.special();
-  std::vector<std::int32_t> ids;
-  if (special.bos_first) {
-    ids.push_back(*special.bos);
-  }
-  tokenizer.encoder()->encode(text, ids);
+std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, const TextRules& rules, const std::string& text,
+                                     std::optional<bool> bos) {
+  std::vector<std::int32_t> ids = TextReader(tokenizer, rules).ids(text, bos);
   if (ids.empty()) {
     throw ConfigError(
         fmt::format("the prompt \"{}\" has no token, and the tokenizer {} none that begins a text: give something to "
@@ -20,9 +20,14 @@ std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, const std::stri
   return ids;
 }
 
-std::vector<std::int32_t> end_ids(const Tokenizer& tokenizer) {
-  const SpecialTokens& special = tokenizer.special();
-  return special.eos.has_value() ? std::vector{*special.eos} : std::vector<std::int32_t>{};
+AnswerEnds answer_ends(const Tokenizer* tokenizer, const TextRules& rules, std::int64_t vocabulary) {
+  if (tokenizer != nullptr) {
+    require_ends_within(rules, vocabulary, "the model's text rules");
+    return {.ids = end_ids(*tokenizer, rules), .texts = rules.end_texts};
+  }
+  AnswerEnds ends{.ids = rules.end_ids, .texts = {}};
+  std::erase_if(ends.ids, [&](std::int32_t id) { return id >= vocabulary; });
+  return ends;
 }
 
 }  // namespace orthant

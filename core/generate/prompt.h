@@ -1,18 +1,26 @@
-// A text as the ids that generation goes on from.
+// A text as the ids that generation goes on from, and where its answer ends.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "core/tokenizer/tokenizer.h"
+#include "core/tokenizer/text_rules.h"
 
 namespace orthant {
 
-// Begun with bos where the tokenizer's files say so. Errors: ConfigError for a text without a token.
-std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& text);
+// bos: in place of what the rules say. Errors: ConfigError for a text without a token.
+std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, const TextRules& rules, const std::string& text,
+                                     std::optional<bool> bos = {});
 
-// Ids that end an answer: the end of text, where the tokenizer has one.
-std::vector<std::int32_t> end_ids(const Tokenizer& tokenizer);
+struct AnswerEnds {
+  std::vector<std::int32_t> ids;
+  std::vector<std::string> texts;
+};
+
+// tokenizer: null where ids alone are wanted, and texts end nothing. vocabulary: of the model. Errors: ConfigError for
+// an end that is no id of the model, where there is a tokenizer.
+AnswerEnds answer_ends(const Tokenizer* tokenizer, const TextRules& rules, std::int64_t vocabulary);
 
 }  // namespace orthant

@@ -124,6 +124,7 @@ class Mean {
   const std::vector<fs::path>& folders() const { return folders_; }
   const Config& config() const { return models_.front()->config(); }
   const fs::path& tokenizer() const { return models_.front()->tokenizer(); }
+  const TextRules& text_rules() const { return models_.front()->text_rules(); }
 
   std::vector<NewTensor> tensors(const Settings& settings) const {
     std::vector<NewTensor> all;
@@ -184,7 +185,7 @@ AverageResult average_checkpoints(const AverageOptions& options, const PluginKey
       keys_of(mean.config()),
       fmt::format("The mean of {} checkpoints, written by orthant checkpoint average.", mean.folders().size()),
       plugin_keys, plugin_kinds, lengths_of(mean.config().settings));
-  run.copy_tokenizer(mean.tokenizer());
+  run.copy_tokenizer(mean.tokenizer(), mean.text_rules());
   run.write_weights(config, mean.tensors(config.settings));
   run.finish(config);
   return {mean.folders(), elements_of(config.settings)};

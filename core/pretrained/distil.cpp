@@ -191,7 +191,7 @@ DistilResult distil(const DistilOptions& options, const PluginKeys& plugin_keys,
       keys_of(options, teacher),
       fmt::format("A dense student of {}, written by orthant distil.", options.teacher.filename().string()),
       plugin_keys, plugin_kinds);
-  run.copy_tokenizer(teacher.tokenizer());
+  run.copy_tokenizer(teacher.tokenizer(), teacher.text_rules());
   run.write_weights(student, StudentTensors(options, teacher, student.settings).all());
   run.finish(student);
   return {.layers = student.settings.model.layers,

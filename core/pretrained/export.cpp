@@ -18,13 +18,11 @@
 #include "core/pretrained/merged_weights.h"
 #include "core/pretrained/run_source.h"
 #include "core/pretrained/tensor_names.h"
+#include "core/pretrained/text_export.h"
 #include "core/pretrained/twin.h"
 #include "core/pretrained/workshop.h"
 #include "core/run/run_ids.h"
-#include "core/run/run_tokenizer.h"
 #include "core/run/saving.h"
-#include "core/run/text_file.h"
-#include "core/tokenizer/hugging_face_files.h"
 
 namespace orthant {
 namespace {
@@ -253,33 +251,6 @@ void replace_files(const fs::path& from, const fs::path& output, bool adapter, c
   disk.sync_folder(output);
 }
 
-// The tokenizer that the run was trained with, else that of the model it began with; and how that one generates.
-// Returns what there is to know about it.
-std::vector<std::string> write_tokenizer(const Workshop& workshop, const fs::path& run_folder, bool has_origin) {
-  const fs::path tokenizer = run_folder / tokenizer_folder;
-  const bool trained_with_own = fs::exists(tokenizer);  // and not with that of the source
-  for (const std::string& name : has_origin ? travelling_files() : tokenizer_files()) {
-    const bool taken = name != "config.json" && (!trained_with_own || name == "generation_config.json");
-    if (const auto text = read_text_file(run_folder / pretrained_folder / name); text.has_value() && taken) {
-      workshop.write_text(name, *text);
-    }
-  }
-  HuggingFaceFiles made;
-  if (fs::exists(tokenizer / "tokenizer.model") && !fs::exists(tokenizer / "tokenizer.json")) {
-    made = hugging_face_files(*load_tokenizer(tokenizer.string()));
-  }
-  for (const std::string& name : tokenizer_files()) {
-    const auto own = std::find_if(made.files.begin(), made.files.end(),
-                                  [&](const TokenizerFile& file) { return file.name == name; });
-    if (own != made.files.end()) {
-      workshop.write_text(name, own->bytes);
-    } else if (const auto text = read_text_file(tokenizer / name); text.has_value()) {
-      workshop.write_text(name, *text);
-    }
-  }
-  return made.notes;
-}
-
 }  // namespace
 
 std::vector<std::string> without_twin(const Config& config) {
@@ -325,10 +296,21 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
   if (options.adapter) {
     workshop.write_text("adapter_config.json", adapter_config_json(config, twin));
   } else {
-    workshop.write_text("config.json",
-                        config_json(config, twin, from, types_kept, dtypes == "bf16" ? DType::bf16 : DType::f32));
-    for (std::string& note : write_tokenizer(workshop, run_folder, from != nullptr)) {
+    const TextExport texts(run_folder);
+    const std::int64_t positions = reader.step() > 0 ? config.settings.data.sequence_length : 0;
+    workshop.write_text("config.json", config_json(config, twin, from,
+                                                   {.types_kept = types_kept,
+                                                    .dtype = dtypes == "bf16" ? DType::bf16 : DType::f32,
+                                                    .special = texts.special(),
+                                                    .trained_with = positions}));
+    for (std::string& note : texts.write(workshop, config.settings.model.vocab_size)) {
       notes.push_back(std::move(note));
+    }
+    if (from != nullptr && positions > 0 && positions_stay(config.settings)) {
+      notes.push_back(
+          fmt::format("max_position_embeddings stays as it was published, as transformers may scale positions by it "
+                      "(YaRN); the run's sequences have {} positions",
+                      positions));
     }
   }
   if (filled) {

@@ -20,6 +20,7 @@
 #include "core/pretrained/receipt.h"
 #include "core/pretrained/sample_logits.h"
 #include "core/pretrained/source_floats.h"
+#include "core/run/run_text_rules.h"
 #include "core/run/text_file.h"
 
 namespace orthant {
@@ -283,6 +284,50 @@ std::vector<TravellingFile> read_travelling_files(const fs::path& source) {
   return files;
 }
 
+// What was published with the model, is no weights and does not travel.
+std::vector<std::string> files_left_behind(const fs::path& source, const SourceWeights& weights) {
+  std::set<std::string> known;
+  for (const std::string& name : travelling_files()) {
+    known.insert(name);
+  }
+  for (const SourceWeights::File& file : weights.files()) {
+    known.insert(file.name);
+  }
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(source)) {
+    const std::string name = entry.path().filename().string();
+    if (!known.contains(name) && !name.starts_with(".") && name != "model.safetensors.index.json") {
+      names.push_back(name);
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Ends of texts that are no ids of the model. generation_config.json is written for a model. A config.json may have
+// them from its class alone, whose vocabulary is another: that is told, and refused where a text is to be ended.
+std::vector<std::string> notes_on_ends(const fs::path& source, std::int64_t vocabulary) {
+  const std::string name = file_with_ends(source);
+  try {
+    require_ends_within(published_text_rules(source), vocabulary, fmt::format("'{}'", (source / name).string()));
+  } catch (const ConfigError& error) {
+    if (name != "config.json") {
+      throw;
+    }
+    return {error.what()};
+  }
+  return {};
+}
+
+std::vector<std::string> notes_on_tokenizer(const fs::path& source) {
+  const bool read = fs::exists(source / "tokenizer.json") || fs::exists(source / "tokenizer.model");
+  if (read || !fs::exists(source / "tiktoken.model")) {
+    return {};
+  }
+  return {"tiktoken.model travels with the model and is not read here: texts need a tokenizer.json of the same ids "
+          "(data.tokenizer, --tokenizer)"};
+}
+
 }  // namespace
 
 ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin_keys,
@@ -312,6 +357,7 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
   const Config config =
       run.configure(keys, fmt::format("The model of {} ({}), written by orthant import.", name, family.model_type),
                     plugin_keys, plugin_kinds);
+  std::vector<std::string> notes = notes_on_ends(options.source, config.settings.model.vocab_size);
   const SourceWeights weights(options.source);
   const SourceFloats floats(weights, blocks, in_mxfp4);
   Receipt receipt = Matching(weights, floats, options).match(family, config.settings);
@@ -337,6 +383,11 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
   run.workshop().write_text((fs::path(pretrained_folder) / "receipt.json").string(), receipt.to_json());
   disk.sync_folder(run.workshop().path() / pretrained_folder);
   run.finish(config);
+  result.left_behind = files_left_behind(options.source, weights);
+  result.notes = std::move(notes);
+  for (std::string& note : notes_on_tokenizer(options.source)) {
+    result.notes.push_back(std::move(note));
+  }
   for (const TensorPlace& place : receipt.places) {
     result.parameters += place.ours.starts_with(gate_state_prefix) ? 0 : place.elements();
   }

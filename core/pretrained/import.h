@@ -35,6 +35,8 @@ struct ImportResult {
   std::vector<std::string> converted;  // types of the source that an export does not write
   std::optional<LogitsCheck> check = {};
   std::vector<std::string> left_out = {}, files;  // tensors; files that travel with the weights
+  std::vector<std::string> left_behind = {};      // files of the source that do not, but those with weights
+  std::vector<std::string> notes = {};            // what its user should know
 };
 
 // Logits of 64 tokens may differ from transformers' by so much of the largest: two orders of sums in fp32, in models of

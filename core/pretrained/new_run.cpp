@@ -10,6 +10,7 @@
 #include "core/pretrained/receipt.h"
 #include "core/run/plugin_state.h"
 #include "core/run/remembered_settings.h"
+#include "core/run/run_text_rules.h"
 #include "core/run/starting_weights.h"
 #include "core/run/text_file.h"
 #include "core/session/session.h"
@@ -61,13 +62,16 @@ std::int64_t elements_of(const Settings& settings, Counted what) {
   return elements;
 }
 
-void NewRun::copy_tokenizer(const fs::path& tokenizer) const {
+void NewRun::copy_tokenizer(const fs::path& tokenizer, const TextRules& rules) const {
+  if (const std::string text = to_json(rules); !text.empty()) {
+    workshop_->write_text(text_rules_name, text);
+  }
   if (tokenizer.empty()) {
     return;
   }
   const fs::path folder = workshop_->path() / pretrained_folder;
   disk_.create_folder(folder);
-  for (const std::string& name : tokenizer_files()) {
+  for (const std::string& name : published_tokenizer_files()) {
     if (const auto text = read_text_file(tokenizer / name)) {
       workshop_->write_text((fs::path(pretrained_folder) / name).string(), *text);
     }

@@ -15,6 +15,7 @@
 #include "core/pretrained/config_link.h"
 #include "core/pretrained/workshop.h"
 #include "core/run/run_ids.h"
+#include "core/tokenizer/text_rules.h"
 
 namespace orthant {
 
@@ -42,9 +43,10 @@ class NewRun {
   // configuration of the run, with `more` as --set has it. Errors: as load_config's.
   Config configure(const OurKeys& keys, const std::string& about, const PluginKeys& plugin_keys,
                    const PluginKinds& plugin_kinds, const std::vector<std::string>& more = {});
-  // What lies in the folder `tokenizer`, into pretrained/; nothing where it is empty. The ids are still those of the
-  // model that the weights come from; its config.json and receipt are not: they are of other weights.
-  void copy_tokenizer(const std::filesystem::path& tokenizer) const;
+  // What lies in the folder `tokenizer`, into pretrained/; nothing where it is empty. With it the rules of its texts.
+  // The ids are still those of the model that the weights come from; its config.json and receipt are not: they are of
+  // other weights.
+  void copy_tokenizer(const std::filesystem::path& tokenizer, const TextRules& rules) const;
   // The checkpoint of step 0, as one rank would save it. One tensor at a time is in memory. Errors: Error where the
   // disk has no room for all of them, before the first; what the disk refuses.
   void write_weights(const Config& config, const std::vector<NewTensor>& tensors) const;

@@ -10,6 +10,7 @@
 #include "core/pretrained/import.h"
 #include "core/pretrained/receipt.h"
 #include "core/pretrained/run_source.h"
+#include "core/run/run_text_rules.h"
 #include "core/run/run_tokenizer.h"
 #include "core/run/saving.h"
 #include "core/run/starting_weights.h"
@@ -84,9 +85,8 @@ OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::ve
   leave_out_mtp(config_.settings);
   const fs::path folder = found.config.parent_path();
   require_same_run(checkpoint_, reader_->state(), folder, ids_in(folder).run);
-  if (reader_->step() == 0) {
-    published_positions_ = positions_in(folder / pretrained_folder / "config.json");
-  }
+  positions_ = positions_in(folder / pretrained_folder / "config.json");
+  text_rules_ = text_rules_in(folder);
   for (const char* place : {tokenizer_folder, pretrained_folder}) {
     for (const char* file : {"tokenizer.json", "tokenizer.model"}) {
       if (tokenizer_.empty() && fs::exists(folder / place / file)) {
@@ -94,6 +94,11 @@ OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::ve
       }
     }
   }
+}
+
+std::int64_t OpenedModel::known_positions() const {
+  const std::int64_t trained = config_.settings.data.sequence_length;
+  return published_positions() > 0 ? positions_ : std::max(positions_, trained);
 }
 
 }  // namespace orthant

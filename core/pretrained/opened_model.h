@@ -10,6 +10,7 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/config/config.h"
 #include "core/run/scratch_folder.h"
+#include "core/tokenizer/text_rules.h"
 
 namespace orthant {
 
@@ -28,14 +29,20 @@ class OpenedModel {
   const CheckpointReader& reader() const { return *reader_; }
   // A folder with the tokenizer of the model; empty where it has none, as a run on bytes.
   const std::filesystem::path& tokenizer() const { return tokenizer_; }
+  // How its texts begin and end.
+  const TextRules& text_rules() const { return text_rules_; }
   // Of a published model, or what was imported of one and not trained since: the most positions that its config.json
   // speaks of. 0: it does not, or this is another model.
-  std::int64_t published_positions() const { return published_positions_; }
+  std::int64_t published_positions() const { return reader_->step() == 0 ? positions_ : 0; }
+  // The most positions that it is known to have been trained with: those that were published, or those of its own
+  // run's sequences where these are more.
+  std::int64_t known_positions() const;
 
  private:
   std::unique_ptr<ScratchFolder> imported_;
   std::filesystem::path checkpoint_, tokenizer_;
-  std::int64_t published_positions_ = 0;
+  std::int64_t positions_ = 0;  // that were published; 0: none were
+  TextRules text_rules_;
   Config config_;
   std::unique_ptr<CheckpointReader> reader_;
 };

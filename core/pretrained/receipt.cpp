@@ -4,6 +4,7 @@
 
 #include "core/base/json.h"
 #include "core/data/mapped_file.h"
+#include "core/tokenizer/tokenizer.h"
 
 namespace orthant {
 namespace {
@@ -20,15 +21,8 @@ std::string name_of_converted(const FileType& type) {
 
 }  // namespace
 
-std::vector<std::string> tokenizer_files() {
-  return {"tokenizer.json",    "tokenizer_config.json",
-          "tokenizer.model",   "special_tokens_map.json",
-          "added_tokens.json", "vocab.json",
-          "merges.txt",        "chat_template.jinja"};
-}
-
 std::vector<std::string> travelling_files() {
-  std::vector<std::string> files = tokenizer_files();
+  std::vector<std::string> files = published_tokenizer_files();
   files.insert(files.begin(), {"config.json", "generation_config.json"});
   return files;
 }

@@ -16,8 +16,7 @@
 
 namespace orthant {
 
-// Files of a published model that travel as they are, where it has them: of its tokenizer; these and configurations.
-std::vector<std::string> tokenizer_files();
+// Files of a published model that travel as they are, where it has them: of its tokenizer, and configurations.
 std::vector<std::string> travelling_files();
 
 // Logits of the imported model beside those that transformers finds in the source.

@@ -66,6 +66,20 @@ void keep(const ConfigLink::Theirs& source, std::initializer_list<const char*> k
   }
 }
 
+// Ids that nothing says yet.
+void put_special_ids(const SpecialTokens& special, ConfigLink::Theirs& json) {
+  const auto put = [&](const char* key, const std::optional<std::int32_t>& id, bool always) {
+    if (id.has_value() && (!json.contains(key) || json.at(key).is_null())) {
+      json[key] = *id;
+    } else if (always) {
+      json.emplace(key, nullptr);
+    }
+  };
+  put("bos_token_id", special.bos, true);
+  put("eos_token_id", special.eos, true);
+  put("pad_token_id", special.pad, false);
+}
+
 }  // namespace
 
 Twin twin_of(const Config& config, const Origin* origin) {
@@ -84,7 +98,12 @@ Twin twin_of(const Config& config, const Origin* origin) {
   return as_family(config, *find_family(routed_blocks(config.settings) > 0 ? "mixtral" : "mistral"));
 }
 
-std::string config_json(const Config& config, const Twin& twin, const Origin* origin, bool types_kept, DType written) {
+bool positions_stay(const Settings& settings) {
+  return settings.model.rope_scaling == RopeScaling::yarn;
+}
+
+std::string config_json(const Config& config, const Twin& twin, const Origin* origin, const Written& written) {
+  constexpr const char* positions = "max_position_embeddings";
   ConfigLink::Theirs json = twin.family == nullptr ? own_config(config) : twin.config;
   const std::int64_t depths = twin.family == nullptr ? 0 : config.settings.model.mtp_depth;
   if (origin != nullptr) {
@@ -92,27 +111,32 @@ std::string config_json(const Config& config, const Twin& twin, const Origin* or
     const std::string where = fmt::format("'{}'", file.path().string());
     ConfigLink::Theirs source(parse_json(file.bytes(), where));
     const bool quantised = source.erase("quantization_config") > 0;  // no weight is written so
+    const bool longer = !positions_stay(config.settings) && source.contains(positions) &&
+                        source.at(positions).is_number_integer() &&
+                        source.at(positions).get<std::int64_t>() < written.trained_with;
     if (twin.family != nullptr && still_is(config, keys_in(source, *twin.family, where))) {
-      if (types_kept && !quantised && (depths == 0 || source.value(twin.family->mtp, std::int64_t{0}) == depths)) {
+      if (written.types_kept && !quantised && !longer && (depths == 0 || source.value(twin.family->mtp, std::int64_t{0}) == depths)) {
         return {reinterpret_cast<const char*>(file.bytes().data()), file.size()};
       }
       json = source;
     }
-    keep(source, {"max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id"}, json);
+    keep(source, {positions, "bos_token_id", "eos_token_id", "pad_token_id"}, json);
+    if (longer) {
+      json[positions] = written.trained_with;
+    }
     json.erase("dtype");
     json.erase("torch_dtype");
-    if (types_kept && twin.family != nullptr) {
+    if (written.types_kept && twin.family != nullptr) {
       keep(source, {"dtype", "torch_dtype"}, json);
     }
   }
   if (depths > 0) {
     json[twin.family->mtp] = depths;
   }
-  json.emplace("max_position_embeddings", config.settings.data.sequence_length);
-  json.emplace("bos_token_id", nullptr);
-  json.emplace("eos_token_id", nullptr);
+  json.emplace(positions, config.settings.data.sequence_length);
+  put_special_ids(written.special, json);
   if (!json.contains("dtype")) {
-    json.emplace("torch_dtype", written == DType::bf16 ? "bfloat16" : "float32");
+    json.emplace("torch_dtype", written.dtype == DType::bf16 ? "bfloat16" : "float32");
   }
   return json.dump(2) + "\n";
 }

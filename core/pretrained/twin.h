@@ -6,6 +6,7 @@
 
 #include "core/pretrained/family.h"
 #include "core/pretrained/receipt.h"
+#include "core/tokenizer/tokenizer.h"
 
 namespace orthant {
 
@@ -20,9 +21,20 @@ struct Twin {
 // Errors: Error for an origin of a family that is not known.
 Twin twin_of(const Config& config, const Origin* origin = nullptr);
 
+// What is to be said of the weights that are written.
+struct Written {
+  bool types_kept = false;        // they have the origin's types
+  DType dtype = DType::f32;       // of all weights, f32 where they have two
+  SpecialTokens special = {};     // of the tokenizer that is written with them
+  std::int64_t trained_with = 0;  // positions of a sequence; 0: not trained since the origin
+};
+
 // The text of config.json: the origin's own, where the model is still what it says and keeps its types; else the
-// twin's; without a twin our own keys. What the origin says of its tokenizer's ids and of positions stays in any case.
-// types_kept: the weights have the origin's types. written: the type of all weights, f32 where they have two.
-std::string config_json(const Config& config, const Twin& twin, const Origin* origin, bool types_kept, DType written);
+// twin's; without a twin our own keys. What the origin says of its tokenizer's ids and of positions stays, but for
+// positions that the run had more of.
+std::string config_json(const Config& config, const Twin& twin, const Origin* origin, const Written& written);
+
+// Whether the origin's positions stay all the same: transformers may scale by their number (YaRN).
+bool positions_stay(const Settings& settings);
 
 }  // namespace orthant

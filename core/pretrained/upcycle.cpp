@@ -166,7 +166,7 @@ UpcycleResult upcycle(const UpcycleOptions& options, const PluginKeys& plugin_ke
                     fmt::format("A mixture of {} experts of the dense model {}, written by orthant upcycle.",
                                 options.experts, options.source.filename().string()),
                     plugin_keys, plugin_kinds);
-  run.copy_tokenizer(source.tokenizer());
+  run.copy_tokenizer(source.tokenizer(), source.text_rules());
   run.write_weights(mixture, Tensors(options, source, mixture.settings).all());
   const std::int64_t all = elements_of(mixture.settings), routed = elements_of(mixture.settings, Counted::routed);
   UpcycleResult result{.blocks = routed_blocks(mixture.settings),

@@ -14,7 +14,8 @@ namespace orthant {
 namespace {
 
 void print_tables(const Evaluation& evaluation) {
-  put("tokenizer {}, windows of {} tokens\n", evaluation.tokenizer, evaluation.length);
+  put("tokenizer {}, windows of {} tokens, texts begin {} bos\n", evaluation.tokenizer, evaluation.length,
+      evaluation.bos ? "with" : "without");
   if (!evaluation.files.empty()) {
     put("{:>10} {:>10} {:>11} {:>11} {:>10}  {}\n", "bytes", "tokens", "nats/token", "perplexity", "bits/byte", "text");
   }
@@ -37,6 +38,7 @@ void print_tables(const Evaluation& evaluation) {
 void print_json(const Evaluation& evaluation) {
   nlohmann::ordered_json json = {{"tokenizer", evaluation.tokenizer},
                                  {"length", evaluation.length},
+                                 {"bos", evaluation.bos},
                                  {"files", nlohmann::ordered_json::array()},
                                  {"tasks", nlohmann::ordered_json::array()}};
   for (const FileScore& score : evaluation.files) {
@@ -68,7 +70,7 @@ void print_json(const Evaluation& evaluation) {
 void add_eval_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("eval", "Perplexity and bits per byte of texts, and tasks");
   auto o = std::make_shared<EvalOptions>();
-  auto json = std::make_shared<bool>(false);
+  auto json = std::make_shared<bool>(false), bos = std::make_shared<bool>(false);
   o->threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   command->add_option("RUN", o->model, "A run's or a checkpoint's folder, or a published model's")
       ->required()
@@ -88,11 +90,16 @@ void add_eval_command(CLI::App& app, int& exit_code) {
                    "Tokens of a window; without it the run's data.sequence_length, of a published model as many "
                    "as it has positions, at most 2048")
       ->check(CLI::Range(1, 1 << 24));
+  CLI::Option* with_bos = command->add_flag(
+      "--bos,!--no-bos", *bos, "Texts and questions begin with bos, or do not; else as the model's texts do");
   add_averages(*command, o->averages);
   command->add_option("--threads", o->threads, "Threads of the CPU")->check(CLI::Range(1, 4096));
   command->add_option("--set", o->overrides, "A key of the run's configuration, as for train")->allow_extra_args(false);
   command->add_flag("--json", *json, "Print JSON");
-  command->callback([o, json, &exit_code] {
+  command->callback([o, json, bos, with_bos, &exit_code] {
+    if (with_bos->count() > 0) {
+      o->bos = *bos;
+    }
     if (o->files.empty() && o->tasks.empty()) {
       throw CLI::RequiredError("FILES or --task");
     }

@@ -80,7 +80,7 @@ void add_generate_command(CLI::App& app, int& exit_code) {
   command->add_option("--seed", o->sampling.seed, "Of what is drawn")->check(no_seed);
   command->add_option("--samples", o->samples, "Answers to each prompt")->check(CLI::Range(1, 1 << 20));
   command->add_option("--stop", o->stop, "A text that ends an answer; several may be given")->allow_extra_args(false);
-  command->add_flag("--ignore-eos", o->ignore_eos, "The tokenizer's end of text does not end an answer");
+  command->add_flag("--ignore-eos", o->ignore_eos, "No end of text ends an answer");
   command->add_option("--batch", o->batch, "Answers that are worked on at once")->check(CLI::Range(1, 1 << 16));
   command->add_flag("--verify", o->verify,
                     "Compare with training's forward pass, bit by bit; exit 1 where they differ");

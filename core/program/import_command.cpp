@@ -32,6 +32,12 @@ void print(const ImportOptions& options, const ImportResult& result) {
     put("  left out   {}{}\n", fmt::join(shown, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
   }
   put("  with it    {}\n", fmt::join(result.files, ", "));
+  if (!result.left_behind.empty()) {
+    put("  not taken  {}\n", fmt::join(result.left_behind, ", "));
+  }
+  for (const std::string& note : result.notes) {
+    put("  note       {}\n", note);
+  }
   put("  receipt    {}\n", (options.output / "pretrained/receipt.json").string());
   put("  model      {}\n", how_to_train(options.output));
 }

@@ -13,8 +13,8 @@ namespace orthant {
 namespace {
 
 void print_ready(const Served& served) {
-  put("serving {} at {}/v1: up to {} tokens a prompt and its answer, tokenizer {}\n", served.model, served.address,
-      served.context, served.tokenizer);
+  put("serving {} at {}/v1: up to {} tokens a prompt and its answer, tokenizer {}; {}\n", served.model, served.address,
+      served.context, served.tokenizer, served.texts);
   finish_output();  // whoever waits for it reads it now
 }
 

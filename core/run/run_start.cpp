@@ -6,11 +6,13 @@
 
 #include "core/base/output.h"
 #include "core/checkpoint/model_folder.h"
+#include "core/data/chat_rules.h"
 #include "core/run/file_work.h"
 #include "core/run/find_checkpoint.h"
 #include "core/run/loaded_teacher.h"
 #include "core/run/resumed.h"
 #include "core/run/run_saver.h"
+#include "core/run/run_text_rules.h"
 #include "core/run/run_tokenizer.h"
 #include "core/run/saving.h"
 #include "core/run/shared_folder.h"
@@ -100,12 +102,19 @@ void RunStart::begin(std::optional<RunLog>& log) {
   const FileWork work(parts_.communicator, parts_.settings().run.disk_timeout_seconds);
   const auto tokenizer =
       tokenizer_to_keep(parts_.settings());  // before an earlier run, in which it may lie, is set aside
+  const std::filesystem::path& begun = origin_.empty() ? from_ : origin_;
+  const TextRules rules = rules_to_keep(parts_.settings(), begun.empty() ? begun : run_of(begun));
   claim_->begin(parts_.config, from_, from_state_, step_);
   if (!origin_.empty()) {
     copy_origin(origin_, options.run_directory);
   }
   if (tokenizer != nullptr) {
     keep_tokenizer(*tokenizer, options.run_directory);
+  }
+  keep_text_rules(rules, options.run_directory);
+  if (reads_by_template(parts_.settings())) {
+    put("conversations are read by the template {}: {}, here and where the model is served, evaluated and exported\n",
+        parts_.settings().data.chat_template, described(rules, *load_tokenizer(parts_.settings().data.tokenizer)));
   }
   log.emplace(options.run_directory, parts_.settings(), step_, claim_->ids().run, options.columns);
   sync_run_folder(options.run_directory);

@@ -6,7 +6,9 @@
 #include <optional>
 
 #include "core/checkpoint/disk.h"
+#include "core/data/chat_rules.h"
 #include "core/data/source.h"
+#include "core/run/run_text_rules.h"
 #include "core/run/starting_weights.h"
 
 namespace orthant {
@@ -54,6 +56,15 @@ KeptTokenizer kept_by(const std::filesystem::path& run) {
   return kept;
 }
 
+bool same_token(const Tokenizer& a, const Tokenizer& b, std::int32_t id) {
+  try {
+    const std::vector one = {id};
+    return a.decode(one) == b.decode(one);
+  } catch (const Error&) {  // no token of one of them
+    return false;
+  }
+}
+
 }  // namespace
 
 void require_tokenizer_of_teacher(const Settings& settings, const std::filesystem::path& run) {
@@ -65,6 +76,28 @@ void require_tokenizer_of_teacher(const Settings& settings, const std::filesyste
         "data.tokenizer = \"{}\"",
         teacher_of(settings).key, *theirs.hash, *ours, *ours == 0 ? " (bytes)" : "", theirs.folder.string()));
   }
+}
+
+TextRules rules_to_keep(const Settings& settings, const std::filesystem::path& from) {
+  TextRules rules = from.empty() ? TextRules() : text_rules_in(from);
+  std::erase_if(rules.end_ids, [&](std::int32_t id) { return id >= settings.model.vocab_size; });
+  if (!settings.catalogue->get<Source>(settings.data.source).reads_files()) {
+    return rules;
+  }
+  const KeptTokenizer theirs = from.empty() ? KeptTokenizer() : kept_by(from);
+  const std::optional<std::uint64_t> ours = theirs.hash.has_value() ? tokenizer_hash(settings) : std::nullopt;
+  const bool other = ours.has_value() && *ours != *theirs.hash;
+  if (!other && !reads_by_template(settings)) {
+    return rules;
+  }
+  const auto tokenizer = load_tokenizer(settings.data.tokenizer);
+  if (other) {
+    const auto before = load_tokenizer(theirs.folder.string());
+    std::erase_if(rules.end_ids, [&](std::int32_t id) { return !same_token(*before, *tokenizer, id); });
+  }
+  return reads_by_template(settings)
+             ? joined(std::move(rules), rules_of(*chat_template(settings.data.chat_template), *tokenizer), *tokenizer)
+             : rules;
 }
 
 std::string other_tokenizer(const Settings& settings, const std::filesystem::path& run) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "core/tokenizer/text_rules.h"
 #include "core/tokenizer/tokenizer.h"
 
 namespace orthant {
@@ -16,6 +17,12 @@ inline constexpr const char* tokenizer_folder = "tokenizer";
 // The tokenizer of the run's data; null for bytes, and for a source that reads no files. Errors: those of
 // load_tokenizer.
 std::shared_ptr<const Tokenizer> tokenizer_to_keep(const Settings& settings);
+
+// The rules of the texts of a new run (text_rules.h): those of `from`, the run whose weights it begins or goes on with
+// (empty: none), joined with those of the chat template that its data are read by. An end of `from` that is another
+// token by the run's own tokenizer, or none of the model, is none any more. Errors: those of text_rules_in,
+// chat_template and load_tokenizer.
+TextRules rules_to_keep(const Settings& settings, const std::filesystem::path& from);
 
 // Copies its files into the run's folder. Errors: Error for a disk that fails.
 void keep_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& run);

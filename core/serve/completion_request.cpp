@@ -5,19 +5,19 @@
 #include <string_view>
 
 #include "core/base/json.h"
-#include "core/generate/prompt.h"
 #include "core/serve/api_error.h"
 
 namespace orthant {
 namespace {
 
-constexpr std::size_t most_stops = 16, longest_stop = 1000;
+constexpr std::size_t most_stops = 16, longest_stop = 1000, most_stop_ids = 256;
 constexpr std::int64_t most_logprobs = 20, most_answers = 128;
 
 constexpr std::string_view known[] = {
     "model",  "prompt",           "max_tokens",        "temperature", "top_p", "top_k", "min_p",  "n",
     "stream", "logprobs",         "stream_options",    "echo",        "stop",  "seed",  "suffix", "best_of",
     "user",   "presence_penalty", "frequency_penalty", "logit_bias",
+    "stop_token_ids", "add_special_tokens",
 };
 
 // The fields of the body. null is as good as missing.
@@ -98,16 +98,22 @@ void refuse_what_is_not_done(const Body& body, std::int64_t n) {
   }
 }
 
-std::vector<std::int32_t> token_ids(const Json& list, const Tokenizer& tokenizer, std::int64_t vocabulary) {
+// Of the list that `field` holds.
+std::vector<std::int32_t> listed_ids(const Json& list, const char* field, std::int64_t vocabulary) {
   std::vector<std::int32_t> ids;
   ids.reserve(list.size());
   for (const Json& id : list) {
     if (!id.is_number_integer() || id < 0 || id >= vocabulary) {
-      refuse_field("prompt", "'prompt' holds {} among its token ids: expected whole numbers from 0 to {}",
+      refuse_field(field, "'{}' holds {} among its token ids: expected whole numbers from 0 to {}", field,
                    clipped(id.dump()), vocabulary - 1);
     }
     ids.push_back(id.get<std::int32_t>());
   }
+  return ids;
+}
+
+std::vector<std::int32_t> token_ids(const Json& list, const Tokenizer& tokenizer, std::int64_t vocabulary) {
+  std::vector<std::int32_t> ids = listed_ids(list, "prompt", vocabulary);
   try {
     tokenizer.decode(ids);  // a vocabulary may have holes
   } catch (const Error& error) {
@@ -116,9 +122,16 @@ std::vector<std::int32_t> token_ids(const Json& list, const Tokenizer& tokenizer
   return ids;
 }
 
-std::vector<std::int32_t> encoded(const std::string& text, const Tokenizer& tokenizer) {
+// How the texts of one request become ids.
+struct PromptTexts {
+  const Tokenizer& tokenizer;
+  const TextRules& rules;
+  std::optional<bool> bos = {};  // as asked for
+};
+
+std::vector<std::int32_t> encoded(const std::string& text, const PromptTexts& by) {
   try {
-    return prompt_ids(tokenizer, text);
+    return prompt_ids(by.tokenizer, by.rules, text, by.bos);
   } catch (const Error& error) {
     throw ApiError(400, error.what(), "prompt");
   }
@@ -131,8 +144,12 @@ std::vector<std::vector<std::int32_t>> prompts_of(const Body& body, const Tokeni
   if (prompt == nullptr) {
     refuse_field("prompt", "'prompt' is missing: expected a text, a list of texts, token ids, or a list of those");
   }
+  PromptTexts by{.tokenizer = tokenizer, .rules = limits.rules};
+  if (body.at("add_special_tokens") != nullptr) {
+    by.bos = body.flag("add_special_tokens");
+  }
   if (prompt->is_string()) {
-    return {encoded(prompt->get<std::string>(), tokenizer)};
+    return {encoded(prompt->get<std::string>(), by)};
   }
   if (!prompt->is_array() || prompt->empty()) {
     refuse_field("prompt", "'prompt' is {}: expected a text, a list of texts, token ids, or a list of those",
@@ -148,7 +165,7 @@ std::vector<std::vector<std::int32_t>> prompts_of(const Body& body, const Tokeni
   std::vector<std::vector<std::int32_t>> prompts;
   for (const Json& one : *prompt) {
     if (one.is_string() && prompt->front().is_string()) {
-      prompts.push_back(encoded(one.get<std::string>(), tokenizer));
+      prompts.push_back(encoded(one.get<std::string>(), by));
     } else if (one.is_array() && prompt->front().is_array()) {
       prompts.push_back(token_ids(one, tokenizer, limits.vocabulary));
     } else {
@@ -212,8 +229,21 @@ void check_model(const Body& body, const std::string& name) {
   }
 }
 
-Request request_of(const Body& body, const Tokenizer& tokenizer, const std::optional<std::int64_t>& logprobs,
-                   const CompletionLimits& limits) {
+// Beside the ends of the model's texts.
+std::vector<std::int32_t> stop_ids_of(const Body& body, const CompletionLimits& limits) {
+  std::vector<std::int32_t> ids = limits.ends.ids;
+  if (const Json* asked = body.at("stop_token_ids")) {
+    if (!asked->is_array() || asked->size() > most_stop_ids) {
+      refuse_field("stop_token_ids", "'stop_token_ids' is {}: expected a list of at most {} token ids",
+                   clipped(asked->dump()), most_stop_ids);
+    }
+    const std::vector<std::int32_t> more = listed_ids(*asked, "stop_token_ids", limits.vocabulary);
+    ids.insert(ids.end(), more.begin(), more.end());
+  }
+  return ids;
+}
+
+Request request_of(const Body& body, const std::optional<std::int64_t>& logprobs, const CompletionLimits& limits) {
   constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
   Request request;
   request.max_tokens = body.integer("max_tokens", 16, 0, limits.context);
@@ -231,10 +261,9 @@ Request request_of(const Body& body, const Tokenizer& tokenizer, const std::opti
     std::random_device random;
     request.sampling.seed = std::uint64_t{random()} << 32 | random();
   }
-  if (tokenizer.special().eos.has_value()) {
-    request.stop_ids = {*tokenizer.special().eos};
-  }
+  request.stop_ids = stop_ids_of(body, limits);
   request.stop = stops_of(body);
+  request.stop.insert(request.stop.end(), limits.ends.texts.begin(), limits.ends.texts.end());
   request.log_probabilities = logprobs.has_value();
   request.likeliest = static_cast<std::size_t>(logprobs.value_or(0));
   request.echo = body.flag("echo");
@@ -270,7 +299,7 @@ CompletionRequest read_completion(const std::string& text, const Tokenizer& toke
   }
   read.stream = body.flag("stream");
   read.include_usage = usage_wanted(body, read.stream);
-  const Request request = request_of(body, tokenizer, read.logprobs, limits);
+  const Request request = request_of(body, read.logprobs, limits);
   read.echo = request.echo;
   read.prompts = prompts_of(body, tokenizer, limits);
   const std::int64_t choices = static_cast<std::int64_t>(read.prompts.size()) * read.n;

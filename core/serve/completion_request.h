@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/generate/generator.h"
+#include "core/generate/prompt.h"
 #include "core/tokenizer/tokenizer.h"
 
 namespace orthant {
@@ -16,6 +17,8 @@ namespace orthant {
 struct CompletionLimits {
   std::string model;            // its name
   std::int64_t vocabulary = 0;  // ids are below it
+  TextRules rules = {};         // how its texts begin
+  AnswerEnds ends = {};         // and end
   std::int64_t context = 0;     // tokens of a prompt and its answer
   std::int64_t choices = 256;   // answers to one request: prompts times n
   // Tokens whose log-probabilities one request tells, each of its candidates counted.

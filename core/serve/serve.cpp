@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "core/base/output.h"
 #include "core/generate/engine.h"
 #include "core/generate/generator.h"
 #include "core/pretrained/model_tokenizer.h"
@@ -66,12 +67,20 @@ std::string name_of(const ServeOptions& options) {
 }
 
 std::int64_t context_of(const ServeOptions& options, const OpenedModel& model, const Engine& engine) {
-  const std::int64_t trained = model.config().settings.data.sequence_length;
-  const std::int64_t asked = options.max_tokens > 0 ? options.max_tokens : std::max(default_context, trained);
+  const std::int64_t made_for = model.known_positions();
+  const std::int64_t offered =
+      model.published_positions() > 0 ? std::min(default_context, made_for) : std::max(default_context, made_for);
+  const std::int64_t asked = options.max_tokens > 0 ? options.max_tokens : offered;
   if (options.max_tokens > 0 && engine.longest() > 0 && asked > engine.longest()) {
     throw ConfigError(fmt::format("--context {}: this model has learned positions for {}", asked, engine.longest()));
   }
-  return engine.longest() > 0 ? std::min(asked, engine.longest()) : asked;
+  const std::int64_t context = engine.longest() > 0 ? std::min(asked, engine.longest()) : asked;
+  if (context > made_for) {
+    say("orthant: note: up to {} tokens a prompt and its answer, and the model was made for {}: answers beyond these "
+        "may be worse (--context {} leaves them out)",
+        context, made_for, made_for);
+  }
+  return context;
 }
 
 std::string address_of(const std::string& host, int port) {
@@ -94,6 +103,8 @@ void serve(const ServeOptions& options, const PluginKeys& plugin_keys, const Plu
     ModelLoop loop(generator, batch, waiting_answers);
     CompletionLimits limits{.model = name_of(options),
                             .vocabulary = std::min(engine.vocabulary(), tokenizer->vocabulary()),
+                            .rules = model.text_rules(),
+                            .ends = answer_ends(tokenizer.get(), model.text_rules(), engine.vocabulary()),
                             .context = context_of(options, model, engine)};
     Api api(loop, *tokenizer, limits, token);
     std::atomic<bool> lost = false;
@@ -104,7 +115,8 @@ void serve(const ServeOptions& options, const PluginKeys& plugin_keys, const Plu
     const int port = http.start(options.host, options.port);
     // Gone before the loop, whatever throws.
     const SignalWatch::Stop stop(signals, [&] { loop.end(grace_of_answers); });
-    ready({limits.model, tokenizer->name(), address_of(options.host, port), limits.context});
+    ready({limits.model, tokenizer->name(), address_of(options.host, port), limits.context,
+           described(limits.rules, *tokenizer)});
     loop.run();
     // Clients read what they have been answered.
     const auto deadline = std::chrono::steady_clock::now() + grace_of_streams;

@@ -32,9 +32,11 @@ struct ServeOptions {
 struct Served {
   std::string model, tokenizer, address;  // its name; as it was found; http://HOST:PORT
   std::int64_t context = 0;               // tokens of a prompt and its answer
+  std::string texts;                      // how they begin and end
 };
 
-// A prompt and its answer have as many tokens where nobody says how many; more where training's sequences have.
+// A prompt and its answer have as many tokens where nobody says how many; more where training's sequences have, fewer
+// where a published model has fewer positions.
 constexpr std::int64_t default_context = 4096;
 
 // Returns after SIGINT or SIGTERM (stop_signals.h), when answers under way have ended or have been refused; a second

@@ -18,12 +18,6 @@ std::string byte_token(unsigned byte) {
 BpeModel::BpeModel(const JsonField& model, bool byte_level) : byte_level_(byte_level), pairs_(pair_places) {
   model.only({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
               "byte_fallback", "ignore_merges", "vocab", "merges"});
-  if (const std::string type = model.text("type", "BPE"); type != "BPE") {
-    model.at("type").refuse(
-        "the model \"{}\" is not implemented, expected \"BPE\"; of SentencePiece models give the "
-        ".model file",
-        type);
-  }
   if (const auto dropout = model.find("dropout"); dropout && dropout->value() != 0) {
     dropout->refuse("dropout is not implemented: ids would not be the same each time");
   }

@@ -22,12 +22,25 @@ AddedToken read_added_token(const JsonField& field) {
   return token;
 }
 
+// Before anything else: what a model of another kind asks for has names of its own.
+void require_bpe(const JsonField& root) {
+  const JsonField model = root.at("model");
+  const std::string type = model.text("type", "BPE");
+  if (type != "BPE") {
+    model.at("type").refuse(
+        "the model \"{}\" is not read, only \"BPE\"; {}", type,
+        type == "Unigram" ? "where a SentencePiece .model was published with it, give that"
+                          : "give another tokenizer, or token files made elsewhere (data.source = \"tokens\")");
+  }
+}
+
 }  // namespace
 
 BpeTokenizer::BpeTokenizer(const std::string& name, std::vector<TokenizerFile> files, const Json& json,
                            const Json& config)
     : Tokenizer(name, std::move(files)) {
   const JsonField root(json, name);
+  require_bpe(root);
   root.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
              "decoder", "model"});
   for (const char* key : {"truncation", "padding"}) {

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "core/base/json.h"
 #include "core/tokenizer/sentencepiece_file.h"
@@ -71,8 +72,8 @@ std::string hex_hash(std::string_view bytes) {
   return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
 }
 
-std::string config_of(const Tokenizer& sentencepiece, const SentencePieceFile& file, const std::string& json) {
-  const SpecialTokens& special = sentencepiece.special();
+nlohmann::ordered_json config_with(const SpecialTokens& special,
+                                   const std::function<std::string(std::int32_t id)>& text_of) {
   nlohmann::ordered_json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                                    {"add_bos_token", special.bos_first},
                                    {"add_eos_token", false},
@@ -82,11 +83,22 @@ std::string config_of(const Tokenizer& sentencepiece, const SentencePieceFile& f
                                 {"unk_token", special.unk},
                                 {"pad_token", special.pad}}) {
     if (id.has_value()) {
-      config[key] = file.pieces[static_cast<std::size_t>(*id)].text;
+      config[key] = text_of(*id);
     }
   }
-  if (sentencepiece.files().size() > 1) {
-    const Json given = Json::parse(sentencepiece.files()[1].bytes);
+  return config;
+}
+
+std::string config_of(const Tokenizer& sentencepiece, const SentencePieceFile& file, const std::string& json,
+                      bool has_template) {
+  nlohmann::ordered_json config = config_with(sentencepiece.special(), [&](std::int32_t id) {
+    return file.pieces[static_cast<std::size_t>(id)].text;
+  });
+  for (const TokenizerFile& beside : sentencepiece.files()) {
+    if (beside.name != "tokenizer_config.json") {
+      continue;
+    }
+    const Json given = Json::parse(beside.bytes);
     for (const char* key : {"chat_template", "model_max_length"}) {
       if (given.contains(key)) {
         config[key] = given.at(key);
@@ -95,14 +107,14 @@ std::string config_of(const Tokenizer& sentencepiece, const SentencePieceFile& f
   }
   // SentencePiece reads the name of a special token as any other text. A chat_template writes such names and means the
   // tokens.
-  config["split_special_tokens"] = !config.contains("chat_template");
+  config["split_special_tokens"] = !has_template && !config.contains("chat_template");
   config[made_of_model] = hex_hash(json);
   return config.dump(2) + "\n";
 }
 
 }  // namespace
 
-HuggingFaceFiles hugging_face_files(const Tokenizer& sentencepiece) {
+HuggingFaceFiles hugging_face_files(const Tokenizer& sentencepiece, bool has_template) {
   const SentencePieceFile file = read_sentencepiece_file(sentencepiece.files().front().bytes);
   const auto none = [](const std::string& why) {
     return HuggingFaceFiles{
@@ -127,7 +139,7 @@ HuggingFaceFiles hugging_face_files(const Tokenizer& sentencepiece) {
       return none(fmt::format("'{}' would be cut otherwise", other));
     }
   }
-  HuggingFaceFiles made{{{"tokenizer.json", text}, {"tokenizer_config.json", config_of(sentencepiece, file, text)}},
+  HuggingFaceFiles made{{{"tokenizer.json", text}, {"tokenizer_config.json", config_of(sentencepiece, file, text, has_template)}},
                         {}};
   if (!file.charsmap.empty()) {
     made.notes.push_back(
@@ -135,6 +147,10 @@ HuggingFaceFiles hugging_face_files(const Tokenizer& sentencepiece) {
         "of cutting: texts with combining marks can get other ids there");
   }
   return made;
+}
+
+nlohmann::ordered_json minimal_tokenizer_config(const Tokenizer& tokenizer) {
+  return config_with(tokenizer.special(), [&](std::int32_t id) { return tokenizer.decode(std::vector{id}); });
 }
 
 bool was_made_of_model(std::string_view tokenizer_json, std::string_view config) {

@@ -74,6 +74,16 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   std::int64_t vocabulary() const override { return processor_.GetPieceSize(); }
 
+  std::vector<std::string> unread_tokens() const override {
+    std::vector<std::string> tokens;
+    for (int id = 0; id < processor_.GetPieceSize(); ++id) {
+      if (processor_.IsControl(id)) {
+        tokens.push_back(processor_.IdToPiece(id));
+      }
+    }
+    return tokens;
+  }
+
  private:
   class Own final : public Encoder {
    public:

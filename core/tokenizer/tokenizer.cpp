@@ -3,6 +3,7 @@
 #include <orthant/error.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -99,6 +100,24 @@ std::vector<TokenizerFile> with_config(TokenizerFile first, std::string config) 
   return files;
 }
 
+// What else was published with the file, where it has the name that it was published under. A tokenizer.json that
+// `orthant export` made of a .model is made anew.
+void add_files_beside(const fs::path& path, std::vector<TokenizerFile>& files) {
+  const std::vector<std::string> names = published_tokenizer_files();
+  const std::string own = path.filename().string();
+  if (std::find(names.begin(), names.end(), own) == names.end()) {
+    return;
+  }
+  std::error_code error;
+  for (const std::string& name : names) {
+    const bool made = name == "tokenizer.json" && own == "tokenizer.model";
+    if (name != own && name != config_name && !made && fs::is_regular_file(path.parent_path() / name, error) &&
+        fs::file_size(path.parent_path() / name, error) > 0) {
+      files.push_back({name, read_whole(path.parent_path() / name)});
+    }
+  }
+}
+
 // The file that ids follow from; empty where there is none. A tokenizer.json is taken before a tokenizer.model, but not
 // one that `orthant export` made of that.
 fs::path tokenizer_file_in(const fs::path& folder) {
@@ -168,18 +187,28 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name) {
     }
   }
   if (path.extension() == ".json") {
-    return parse_tokenizer_json(name, read_whole(path), read_config_beside(path));
+    std::string text = read_whole(path), config = read_config_beside(path);
+    const Json json = parse(text, name), beside = parse_config(config, name);
+    std::vector<TokenizerFile> files = with_config({"tokenizer.json", std::move(text)}, std::move(config));
+    add_files_beside(path, files);
+    return std::make_shared<BpeTokenizer>(name, std::move(files), json, beside);
   }
   if (path.extension() == ".model") {
     std::string config = read_config_beside(path);
     const Json beside = parse_config(config, name);
-    return make_sentencepiece_tokenizer(name, with_config({"tokenizer.model", read_whole(path)}, std::move(config)),
-                                        beside);
+    std::vector<TokenizerFile> files = with_config({"tokenizer.model", read_whole(path)}, std::move(config));
+    add_files_beside(path, files);
+    return make_sentencepiece_tokenizer(name, std::move(files), beside);
   }
   throw ConfigError(
       fmt::format("the tokenizer '{}' is not {}; expected \"bytes\", a tokenizer.json, a SentencePiece .model or a "
                   "folder with one",
                   name, fs::exists(path, error) ? "known by its name" : "there"));
+}
+
+std::vector<std::string> published_tokenizer_files() {
+  return {"tokenizer.json", config_name,  "tokenizer.model",     "special_tokens_map.json", "added_tokens.json",
+          "vocab.json",     "merges.txt", "chat_template.jinja", "tiktoken.model"};
 }
 
 std::optional<std::uint64_t> tokenizer_hash_in(const fs::path& folder) {

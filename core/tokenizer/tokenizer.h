@@ -52,13 +52,16 @@ class Tokenizer {
   virtual std::optional<std::int32_t> id_of(std::string_view token) const = 0;
   // Ids are below it.
   virtual std::int64_t vocabulary() const = 0;
+  // Tokens whose texts encode() reads as any other text: the control tokens of a .model.
+  virtual std::vector<std::string> unread_tokens() const { return {}; }
 
   // By an encoder of its own: for a text or two.
   std::vector<std::int32_t> encode(std::string_view text) const;
 
   const std::string& name() const { return name_; }  // "bytes", or the path that was given
   const SpecialTokens& special() const { return special_; }
-  // The file that ids follow from comes first. Empty for "bytes".
+  // The file that ids follow from comes first, then those that lie beside it under the names of
+  // published_tokenizer_files(). Empty for "bytes".
   const std::vector<TokenizerFile>& files() const { return files_; }
   // XXH3 of that file; 0 for "bytes".
   std::uint64_t hash() const { return hash_; }
@@ -81,6 +84,9 @@ class Tokenizer {
 // bos, eos, unk and pad. Errors: ConfigError for a file that is missing or damaged, or that asks for what is not done
 // here.
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name);
+
+// Names of the files that belong to a published tokenizer, those that are read here among them.
+std::vector<std::string> published_tokenizer_files();
 
 // Tokenizer::hash() of the tokenizer in a folder, which is not loaded. Nothing where there is none.
 std::optional<std::uint64_t> tokenizer_hash_in(const std::filesystem::path& folder);
