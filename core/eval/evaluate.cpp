@@ -8,8 +8,8 @@
 #include "core/base/json.h"
 #include "core/config/setting_key.h"
 #include "core/data/lines.h"
-#include "core/data/not_text.h"
 #include "core/data/mapped_file.h"
+#include "core/data/not_text.h"
 #include "core/eval/exact_match.h"
 #include "core/eval/score.h"
 #include "core/pretrained/model_tokenizer.h"
@@ -214,9 +214,9 @@ void score_exact(const std::vector<Task>& tasks, const OpenedModel& model, const
   if (questions.empty()) {
     return;
   }
-  std::vector<std::string> answers =
-      exact_answers(model, tokenizer, questions,
-                    {.bos = options.bos, .max_tokens = options.max_tokens, .stop = options.stop, .threads = options.threads});
+  std::vector<std::string> answers = exact_answers(
+      model, tokenizer, questions,
+      {.bos = options.bos, .max_tokens = options.max_tokens, .stop = options.stop, .threads = options.threads});
   auto next = answers.begin();
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     if (tasks[i].kind != TaskKind::exact) {
