@@ -239,8 +239,8 @@ class Loader {
     const auto found = run.written.find("epochs");
     const bool by_epochs = found != run.written.end() && std::get<double>(found->second.value) > 0;
     if (by_epochs && writes("epochs") && writes("steps")) {
-      diagnostics_.add(found->second.origin,
-                       "[run] epochs: steps stand there too, and either says how long the run is", "leave one out");
+      diagnostics_.add(found->second.origin, "[run] epochs: steps stand there too, and either says how long the run is",
+                       "leave one out");
     } else if (by_epochs && writes("epochs")) {
       run.written.erase("steps");
     } else if (writes("steps")) {

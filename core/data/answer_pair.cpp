@@ -58,9 +58,10 @@ void put_before(const Conversation& prompt, AnswerPair& pair) {
 }
 
 [[noreturn]] void refuse_prompt() {
-  throw ConfigError("\"prompt\" is not what \"chosen\" and \"rejected\" both begin with, and they have a question of "
-                    "their own; leave \"prompt\" out where they say all, or leave out of both what stands before their "
-                    "answers");
+  throw ConfigError(
+      "\"prompt\" is not what \"chosen\" and \"rejected\" both begin with, and they have a question of "
+      "their own; leave \"prompt\" out where they say all, or leave out of both what stands before their "
+      "answers");
 }
 
 // Both are lists that have the prompt in them; `text`: it was a text by itself.
@@ -106,7 +107,8 @@ Conversation other_prompt(const Json& row, bool asked) {
 AnswerPair read_pair(std::string_view text) {
   const Json row = read_row(text);
   if (!row.is_object() || !row.contains("chosen") || !row.contains("rejected")) {
-    throw ConfigError(fmt::format("expected an object with \"prompt\", \"chosen\" and \"rejected\", found {}", keys_of(row)));
+    throw ConfigError(
+        fmt::format("expected an object with \"prompt\", \"chosen\" and \"rejected\", found {}", keys_of(row)));
   }
   check_row_keys(row);
   if (read_train(row, ChatRole::assistant, "the row: ") == false) {

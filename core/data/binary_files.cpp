@@ -25,9 +25,10 @@ std::string note_of_rows(const std::string& path, const DataSettings& data) {
     return "";
   }
   if (data.tokenizer == "bytes") {
-    return fmt::format("'{}' is read as it stands, braces and keys too, as data.tokenizer is \"bytes\"; write "
-                       "data.text_key = \"text\", say, to read the texts under that key",
-                       path);
+    return fmt::format(
+        "'{}' is read as it stands, braces and keys too, as data.tokenizer is \"bytes\"; write "
+        "data.text_key = \"text\", say, to read the texts under that key",
+        path);
   }
   const TextFile rows(path, {.text_key = "text"});
   try {
@@ -35,9 +36,10 @@ std::string note_of_rows(const std::string& path, const DataSettings& data) {
     rows.text(rows.documents().at(0), decoded);
     return "";
   } catch (const std::exception&) {
-    return fmt::format("the texts of '{}' are those under \"content\", as its first row has none under \"text\" "
-                       "(data.text_key names another key)",
-                       path);
+    return fmt::format(
+        "the texts of '{}' are those under \"content\", as its first row has none under \"text\" "
+        "(data.text_key names another key)",
+        path);
   }
 }
 

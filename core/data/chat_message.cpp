@@ -43,9 +43,10 @@ std::string text_of_parts(const Json& parts, const char* key, const std::string&
                                     key, part.is_object() ? "without a type" : part.type_name()));
     }
     if (*type != "text") {
-      throw ConfigError(fmt::format("{}a part of \"{}\" is of the type \"{}\", and models of text alone are trained "
-                                    "here; leave the row out",
-                                    where, key, type->get<std::string>()));
+      throw ConfigError(
+          fmt::format("{}a part of \"{}\" is of the type \"{}\", and models of text alone are trained "
+                      "here; leave the row out",
+                      where, key, type->get<std::string>()));
     }
     text += read_text(part, "text", where);
   }
@@ -88,13 +89,14 @@ std::optional<bool> read_train(const Json& message, ChatRole role, const std::st
   };
   if (const auto weight = message.find("weight"); weight != message.end() && !weight->is_null()) {
     if (!weight->is_number() || (*weight != 0 && *weight != 1)) {
-      throw ConfigError(fmt::format("{}\"weight\" is {}: an answer is learnt or not, write 0 or 1", where,
-                                    weight->dump()));
+      throw ConfigError(
+          fmt::format("{}\"weight\" is {}: an answer is learnt or not, write 0 or 1", where, weight->dump()));
     }
     if (*weight == 1 && role != ChatRole::assistant) {
-      throw ConfigError(fmt::format("{}\"weight\" is 1, and it is no answer of the assistant; write \"train\": true "
-                                    "where it is to be learnt all the same, or leave the weight out",
-                                    where));
+      throw ConfigError(
+          fmt::format("{}\"weight\" is 1, and it is no answer of the assistant; write \"train\": true "
+                      "where it is to be learnt all the same, or leave the weight out",
+                      where));
     }
     say("weight", *weight == 1);
   }

@@ -123,9 +123,9 @@ void ChatSource::leave_out_long(std::vector<Document>& conversations, const Data
                                    all, name_, data.sequence_length));
   }
   if (left_out > 0) {
-    notes_.push_back(fmt::format(
-        "{} of {} conversations are longer than data.sequence_length = {} and are left out (data.too_long)", left_out,
-        all, data.sequence_length));
+    notes_.push_back(
+        fmt::format("{} of {} conversations are longer than data.sequence_length = {} and are left out (data.too_long)",
+                    left_out, all, data.sequence_length));
   }
 }
 

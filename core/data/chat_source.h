@@ -20,8 +20,8 @@ PrepareOptions tokens_of_chat(const Settings& settings, std::shared_ptr<const To
                               std::filesystem::path output);
 
 // Each conversation is a document: packed with others into a sequence, or alone in one. One that is longer than a
-// sequence is cut at its end, refused or left out. A label is the next token where that is one of an answer, its end of turn
-// among them, and -1 elsewhere.
+// sequence is cut at its end, refused or left out. A label is the next token where that is one of an answer, its end of
+// turn among them, and -1 elsewhere.
 class ChatSource final : public SizedSequences {
  public:
   // coded: the token files that tokens_of_chat makes, one for each of settings.data.path. Errors: ConfigError for a

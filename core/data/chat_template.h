@@ -36,8 +36,8 @@ std::shared_ptr<const ChatTemplate> chat_template(const std::string& name);
 // Of all that tokens follow from.
 std::uint64_t hash_of(const ChatTemplate& chat);
 
-// A conversation as ids, where each says whether it is learnt (ChatMessage::learnt): 2 * id + 1 for a token of an answer,
-// 2 * id for others.
+// A conversation as ids, where each says whether it is learnt (ChatMessage::learnt): 2 * id + 1 for a token of an
+// answer, 2 * id for others.
 //
 // A conversation is encoded from special token to special token, each text together with the special token before it,
 // so that ids are those of the whole text. Where an answer begins or ends within such a text, and the ids of what

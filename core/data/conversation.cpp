@@ -33,8 +33,9 @@ std::string form_of(const Json& row) {
 // An answer that somebody has marked as bad (KTO's rows) is not to be learnt.
 void refuse_undesired(const Json& row) {
   if (const auto label = row.find("label"); label != row.end() && *label == false) {
-    throw ConfigError("\"label\" is false: the answer is one that should not be given, and it would be learnt; leave the "
-                      "row out");
+    throw ConfigError(
+        "\"label\" is false: the answer is one that should not be given, and it would be learnt; leave the "
+        "row out");
   }
 }
 

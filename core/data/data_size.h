@@ -11,7 +11,7 @@
 namespace orthant {
 
 struct DataSize {
-  std::int64_t sequences = 0;              // an epoch: so many read all of it once
+  std::int64_t sequences = 0;               // an epoch: so many read all of it once
   std::optional<std::int64_t> tokens = {};  // of these; nothing: the source does not say
   bool windows = false;  // they lie at random places, and so many have as many tokens as there are to train on
 };

@@ -41,8 +41,9 @@ class ArrayCutter {
     ++at_;
     skip_blanks();
     if (at_ < text_.size()) {
-      refuse(at_, "the array that begins the file has ended, and something follows; where each line is a row of its "
-                  "own, a row is an object");
+      refuse(at_,
+             "the array that begins the file has ended, and something follows; where each line is a row of its "
+             "own, a row is an object");
     }
     return elements;
   }
@@ -75,8 +76,8 @@ class ArrayCutter {
   }
 
   [[noreturn]] void refuse(std::size_t at, const char* why) const {
-    const auto lines = std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(at, text_.size())),
-                                  '\n');
+    const auto lines =
+        std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(at, text_.size())), '\n');
     throw ConfigError(fmt::format("'{}', line {}: {}", path_, lines + 1, why));
   }
 

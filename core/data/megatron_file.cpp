@@ -60,10 +60,11 @@ MegatronIndex read_megatron_index(const std::string& path) {
   const fs::path place = fs::path(path).replace_extension(".idx");
   std::error_code error;
   if (path.ends_with(".bin") && fs::exists(path, error) && !fs::exists(place, error)) {
-    throw ConfigError(fmt::format("'{}' has no '{}' beside it, as Megatron's sets have; where it is a file of llm.c or "
-                                  "nanoGPT, make a token file of it: orthant data prepare '{}' -o '{}.tokens' "
-                                  "--tokenizer ... (--ids uint16 for ids without a header)",
-                                  path, place.filename().string(), path, path));
+    throw ConfigError(
+        fmt::format("'{}' has no '{}' beside it, as Megatron's sets have; where it is a file of llm.c or "
+                    "nanoGPT, make a token file of it: orthant data prepare '{}' -o '{}.tokens' "
+                    "--tokenizer ... (--ids uint16 for ids without a header)",
+                    path, place.filename().string(), path, path));
   }
   const MappedFile data(fs::path(path).replace_extension(".bin"));
   MegatronIndex index = parse_megatron_index(MappedFile(fs::path(path).replace_extension(".idx")), data.size());

@@ -96,8 +96,8 @@ PairSource::PairSource(const std::vector<std::string>& coded, const Settings& se
   }
   if (left_out > 0) {
     notes_.push_back(
-        fmt::format("{} of {} pairs are longer than data.sequence_length = {} and are left out (data.too_long)", left_out,
-                    found.size(), data.sequence_length));
+        fmt::format("{} of {} pairs are longer than data.sequence_length = {} and are left out (data.too_long)",
+                    left_out, found.size(), data.sequence_length));
   }
   if (pairs_.empty()) {
     throw SettingError("data.sequence_length",

@@ -18,8 +18,7 @@ constexpr std::int32_t llm_c_narrow = 20240520, llm_c_wide = 20240801;
 template <class... Args>
 void expect_ids(bool ok, const MappedFile& file, fmt::format_string<Args...> format, Args&&... args) {
   if (!ok) {
-    throw ConfigError(
-        fmt::format("'{}': {}", file.path().string(), fmt::format(format, std::forward<Args>(args)...)));
+    throw ConfigError(fmt::format("'{}': {}", file.path().string(), fmt::format(format, std::forward<Args>(args)...)));
   }
 }
 
@@ -34,8 +33,8 @@ RawTokens of_llm_c(const MappedFile& file, std::size_t width) {
   const std::int64_t said = value_at<std::int32_t>(file, 8);
   const auto room = static_cast<std::int64_t>((file.size() - llm_c_header) / width);
   expect_ids(said == room && (file.size() - llm_c_header) % width == 0, file,
-         "its header (of llm.c) says {} tokens of {} bytes, and {} bytes follow it (cut short?)", said, width,
-         file.size() - llm_c_header);
+             "its header (of llm.c) says {} tokens of {} bytes, and {} bytes follow it (cut short?)", said, width,
+             file.size() - llm_c_header);
   return {.width = width, .byte_offset = llm_c_header, .tokens = said};
 }
 
@@ -63,18 +62,18 @@ RawTokens of_numpy(const MappedFile& file) {
   const std::string_view bare = type.size() >= 5 ? type.substr(2, 2) : std::string_view();
   const auto found = std::find_if(known.begin(), known.end(), [&](const auto& one) { return one.first == bare; });
   expect_ids(found != known.end() && (type[1] == '<' || type[1] == '|'), file,
-         "its elements are {}, expected integers, little-endian", type);
+             "its elements are {}, expected integers, little-endian", type);
   std::int64_t count = -1;
   const char* from = shape.empty() ? shape.data() : shape.data() + 1;  // behind the bracket
   const auto [end, error] = std::from_chars(from, shape.data() + shape.size(), count);
   const std::string_view rest(end, static_cast<std::size_t>(shape.data() + shape.size() - end));
   expect_ids(error == std::errc() && count >= 0 && rest.find_first_not_of(", ") == std::string_view::npos, file,
-         "its shape is {}), expected one dimension", shape);
+             "its shape is {}), expected one dimension", shape);
   const auto width = static_cast<std::size_t>(found->second);
   const std::size_t offset = begin + size;
-  expect_ids((file.size() - offset) % width == 0 && (file.size() - offset) / width == static_cast<std::size_t>(count), file,
-         "its header says {} elements of {} bytes, and {} bytes follow it (cut short?)", count, width,
-         file.size() - offset);
+  expect_ids((file.size() - offset) % width == 0 && (file.size() - offset) / width == static_cast<std::size_t>(count),
+             file, "its header says {} elements of {} bytes, and {} bytes follow it (cut short?)", count, width,
+             file.size() - offset);
   return {.width = width, .is_signed = bare[0] == 'i', .byte_offset = offset, .tokens = count};
 }
 
@@ -95,10 +94,11 @@ void put_ids(const MappedFile& file, const RawTokens& raw, std::int64_t vocabula
     wide.clear();
     for (std::int64_t at = begin; at < std::min(begin + block, raw.tokens); ++at) {
       const std::uint64_t id = raw_id_at(file, raw, at);
-      expect_ids(id < static_cast<std::uint64_t>(vocabulary), file,
-             "token {} is {}, and the vocabulary has {}: is it that of another tokenizer, or are its ids of another "
-             "size (--ids)?",
-             at, static_cast<std::int64_t>(id), vocabulary);
+      expect_ids(
+          id < static_cast<std::uint64_t>(vocabulary), file,
+          "token {} is {}, and the vocabulary has {}: is it that of another tokenizer, or are its ids of another "
+          "size (--ids)?",
+          at, static_cast<std::int64_t>(id), vocabulary);
       narrow.push_back(static_cast<std::uint16_t>(id));
       wide.push_back(static_cast<std::uint32_t>(id));
     }
@@ -135,7 +135,8 @@ TokenFile prepare_raw_tokens(const RawTokensOptions& options) {
   for (const std::string& path : options.files) {
     files.emplace_back(path);
     const std::optional<RawTokens> raw = raw_tokens_in(files.back(), options.width);
-    expect_ids(raw.has_value(), files.back(), "it has no header of llm.c or NumPy; say --ids uint16 or uint32 for ids alone");
+    expect_ids(raw.has_value(), files.back(),
+               "it has no header of llm.c or NumPy; say --ids uint16 or uint32 for ids alone");
     expect_ids(raw->tokens > 0, files.back(), "it has no tokens");
     content.documents.push_back({tokens, tokens + raw->tokens});
     tokens += raw->tokens;

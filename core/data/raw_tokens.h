@@ -24,9 +24,9 @@ struct RawTokens {
   std::int64_t tokens = 0;
 };
 
-// width: of ids without a header, 2 or 4; 0: nobody says. Nothing: the file has no header that is known, and nobody says
-// the width. Errors: ConfigError for a header that does not fit the file, an array of another form, and ids that do not
-// fill the file.
+// width: of ids without a header, 2 or 4; 0: nobody says. Nothing: the file has no header that is known, and nobody
+// says the width. Errors: ConfigError for a header that does not fit the file, an array of another form, and ids that
+// do not fill the file.
 std::optional<RawTokens> raw_tokens_in(const MappedFile& file, std::size_t width);
 
 struct RawTokensOptions {

@@ -14,9 +14,8 @@ Json read_row(std::string_view row) {
   } catch (const Error& error) {
     const std::size_t end = row.find_last_not_of(" \t\r\n");
     const bool opens = end != std::string_view::npos && (row[end] == '{' || row[end] == ',');
-    throw ConfigError(fmt::format("{}{}", error.what(),
-                                  opens ? "; a row is one line, or an element of one array: `jq -c .` writes it so"
-                                        : ""));
+    throw ConfigError(fmt::format(
+        "{}{}", error.what(), opens ? "; a row is one line, or an element of one array: `jq -c .` writes it so" : ""));
   }
 }
 
@@ -98,9 +97,10 @@ void put_system(Conversation& conversation, const Json& row) {
     if (conversation.front().role != ChatRole::system) {
       conversation.insert(conversation.begin(), {ChatRole::system, text});
     } else if (conversation.front().text != text) {
-      throw ConfigError(fmt::format("\"{}\" and the system message that the conversation begins with are two texts; "
-                                    "leave one out",
-                                    key));
+      throw ConfigError(
+          fmt::format("\"{}\" and the system message that the conversation begins with are two texts; "
+                      "leave one out",
+                      key));
     }
   }
 }

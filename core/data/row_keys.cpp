@@ -24,39 +24,63 @@ struct Refused {
   Why why;
 };
 
-constexpr std::array refused_in_messages = {
-    Refused{"tool_calls", Why::unwritten},    Refused{"function_call", Why::unwritten},
-    Refused{"tool_call_id", Why::unwritten},  Refused{"tools", Why::unwritten},
-    Refused{"functions", Why::unwritten},     Refused{"reasoning_content", Why::unwritten},
-    Refused{"reasoning", Why::unwritten},     Refused{"reasoning_details", Why::unwritten},
-    Refused{"thinking", Why::unwritten},      Refused{"thoughts", Why::unwritten},
-    Refused{"refusal", Why::unwritten},       Refused{"documents", Why::unwritten},
-    Refused{"audio", Why::kind},              Refused{"audios", Why::kind},
-    Refused{"image", Why::kind},              Refused{"images", Why::kind},
-    Refused{"video", Why::kind},              Refused{"videos", Why::kind},
-    Refused{"train_detail", Why::mask},       Refused{"training_detail", Why::mask},
-    Refused{"loss", Why::mask},               Refused{"loss_scale", Why::mask},
-    Refused{"loss_mask", Why::mask},          Refused{"mask", Why::mask},
-    Refused{"masked", Why::mask},             Refused{"loss_weight", Why::mask}};
+constexpr std::array refused_in_messages = {Refused{"tool_calls", Why::unwritten},
+                                            Refused{"function_call", Why::unwritten},
+                                            Refused{"tool_call_id", Why::unwritten},
+                                            Refused{"tools", Why::unwritten},
+                                            Refused{"functions", Why::unwritten},
+                                            Refused{"reasoning_content", Why::unwritten},
+                                            Refused{"reasoning", Why::unwritten},
+                                            Refused{"reasoning_details", Why::unwritten},
+                                            Refused{"thinking", Why::unwritten},
+                                            Refused{"thoughts", Why::unwritten},
+                                            Refused{"refusal", Why::unwritten},
+                                            Refused{"documents", Why::unwritten},
+                                            Refused{"audio", Why::kind},
+                                            Refused{"audios", Why::kind},
+                                            Refused{"image", Why::kind},
+                                            Refused{"images", Why::kind},
+                                            Refused{"video", Why::kind},
+                                            Refused{"videos", Why::kind},
+                                            Refused{"train_detail", Why::mask},
+                                            Refused{"training_detail", Why::mask},
+                                            Refused{"loss", Why::mask},
+                                            Refused{"loss_scale", Why::mask},
+                                            Refused{"loss_mask", Why::mask},
+                                            Refused{"mask", Why::mask},
+                                            Refused{"masked", Why::mask},
+                                            Refused{"loss_weight", Why::mask}};
 
-constexpr std::array refused_in_rows = {
-    Refused{"tools", Why::unwritten},           Refused{"functions", Why::unwritten},
-    Refused{"documents", Why::unwritten},       Refused{"chat_template_kwargs", Why::unwritten},
-    Refused{"chat_template", Why::unwritten},   Refused{"reasoning_content", Why::unwritten},
-    Refused{"reasoning", Why::unwritten},       Refused{"thinking", Why::unwritten},
-    Refused{"tool_calls", Why::unwritten},      Refused{"function_call", Why::unwritten},
-    Refused{"audio", Why::kind},                Refused{"audios", Why::kind},
-    Refused{"image", Why::kind},                Refused{"images", Why::kind},
-    Refused{"video", Why::kind},                Refused{"videos", Why::kind},
-    Refused{"loss_mask", Why::mask},            Refused{"loss_weight", Why::mask},
-    Refused{"loss_scale", Why::mask},           Refused{"sample_weight", Why::mask},
-    Refused{"labels", Why::mask},               Refused{"mask", Why::mask}};
+constexpr std::array refused_in_rows = {Refused{"tools", Why::unwritten},
+                                        Refused{"functions", Why::unwritten},
+                                        Refused{"documents", Why::unwritten},
+                                        Refused{"chat_template_kwargs", Why::unwritten},
+                                        Refused{"chat_template", Why::unwritten},
+                                        Refused{"reasoning_content", Why::unwritten},
+                                        Refused{"reasoning", Why::unwritten},
+                                        Refused{"thinking", Why::unwritten},
+                                        Refused{"tool_calls", Why::unwritten},
+                                        Refused{"function_call", Why::unwritten},
+                                        Refused{"audio", Why::kind},
+                                        Refused{"audios", Why::kind},
+                                        Refused{"image", Why::kind},
+                                        Refused{"images", Why::kind},
+                                        Refused{"video", Why::kind},
+                                        Refused{"videos", Why::kind},
+                                        Refused{"loss_mask", Why::mask},
+                                        Refused{"loss_weight", Why::mask},
+                                        Refused{"loss_scale", Why::mask},
+                                        Refused{"sample_weight", Why::mask},
+                                        Refused{"labels", Why::mask},
+                                        Refused{"mask", Why::mask}};
 
 const Names read_in_messages = {"role", "from", "content", "value", "weight", "train", "training"};
-const Names lists_of_messages = {"messages", "conversations", "conversation", "prompt", "completion", "chosen", "rejected"};
+const Names lists_of_messages = {"messages",   "conversations", "conversation", "prompt",
+                                 "completion", "chosen",        "rejected"};
 
 bool says_nothing(const Json& value) {
-  return value.is_null() || value == false || ((value.is_string() || value.is_array() || value.is_object()) && value.empty());
+  return value.is_null() || value == false ||
+         ((value.is_string() || value.is_array() || value.is_object()) && value.empty());
 }
 
 bool is_one_of(const Names& names, std::string_view name) {
@@ -82,13 +106,13 @@ void check_keys(const Json& object, const List& refused, const std::string& wher
                         "without it; write it into a message's text, or leave the row out",
                         where, one.key));
       case Why::kind:
-        throw ConfigError(
-            fmt::format("{}\"{}\" stands there, and models of text alone are trained here; leave the row out", where,
-                        one.key));
+        throw ConfigError(fmt::format(
+            "{}\"{}\" stands there, and models of text alone are trained here; leave the row out", where, one.key));
       case Why::mask:
-        throw ConfigError(fmt::format("{}\"{}\" says what is learnt in a way that is not read here; write \"train\": "
-                                      "false into the messages that are not learnt",
-                                      where, one.key));
+        throw ConfigError(
+            fmt::format("{}\"{}\" says what is learnt in a way that is not read here; write \"train\": "
+                        "false into the messages that are not learnt",
+                        where, one.key));
     }
   }
 }
@@ -98,7 +122,8 @@ std::vector<Names> forms_of(RowKind kind) {
   const Names messages = {"messages"}, share_gpt = {"conversations"}, one = {"conversation"};
   return kind == RowKind::pair
              ? std::vector<Names>{{"prompt"}, {"instruction", "input"}, messages, share_gpt, one}
-             : std::vector<Names>{messages, share_gpt, one, {"prompt", "completion"}, {"instruction", "input", "output"}};
+             : std::vector<Names>{
+                   messages, share_gpt, one, {"prompt", "completion"}, {"instruction", "input", "output"}};
 }
 
 Names read_beside(RowKind kind) {
@@ -187,7 +212,8 @@ std::string counted(const std::map<std::string, std::int64_t>& keys) {
   for (std::size_t i = 0; i < std::min(most, all.size()); ++i) {
     texts.push_back(fmt::format("\"{}\" ({})", all[i].first, all[i].second));
   }
-  return fmt::format("{}{}", fmt::join(texts, ", "), all.size() > most ? fmt::format(" and {} more", all.size() - most) : "");
+  return fmt::format("{}{}", fmt::join(texts, ", "),
+                     all.size() > most ? fmt::format(" and {} more", all.size() - most) : "");
 }
 
 std::string note_of(const TextFile& file, RowKind kind) {
@@ -202,9 +228,9 @@ std::string note_of(const TextFile& file, RowKind kind) {
   if (rows.empty() && messages.empty()) {
     return "";
   }
-  return fmt::format("'{}': keys that say nothing of what is learnt are passed over: {}{}{}{}", file.file().path().string(),
-                     rows, rows.empty() || messages.empty() ? "" : "; ", messages.empty() ? "" : "in messages ",
-                     messages);
+  return fmt::format("'{}': keys that say nothing of what is learnt are passed over: {}{}{}{}",
+                     file.file().path().string(), rows, rows.empty() || messages.empty() ? "" : "; ",
+                     messages.empty() ? "" : "in messages ", messages);
 }
 
 }  // namespace

@@ -112,8 +112,7 @@ class TextSource final : public Source {
     const DataSettings& data = settings.data;
     const std::shared_ptr<const Tokenizer> tokenizer = fitting_tokenizer(settings);
     return {.files = data.path,
-            .text = {.separator = data.documents == Documents::stream ? "" : data.separator,
-                     .text_key = data.text_key},
+            .text = {.separator = data.documents == Documents::stream ? "" : data.separator, .text_key = data.text_key},
             .tokenizer = tokenizer,
             .threads = processors(),
             .output = token_cache_folder(settings)};

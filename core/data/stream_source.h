@@ -27,9 +27,8 @@ class StreamSource final : public SizedSequences {
   Sequence training(std::int64_t i) const override;
   std::int64_t validation_sequences() const override { return windows_; }
   std::optional<DataSize> size() const override {
-    return DataSize{.sequences = std::max<std::int64_t>(train_tokens_ / positions_, 1),
-                    .tokens = train_tokens_,
-                    .windows = true};
+    return DataSize{
+        .sequences = std::max<std::int64_t>(train_tokens_ / positions_, 1), .tokens = train_tokens_, .windows = true};
   }
   Sequence validation(std::int64_t i) const override;
 

@@ -105,9 +105,10 @@ std::string_view TextFile::text(const Document& document, std::string& decoded) 
     }
     problem = problem.empty() ? reader.problem() : problem;
   }
-  throw ConfigError(fmt::format("{}: expected a JSON object with a string under \"{}\": {} (data.text_key, or "
-                                "--text-key of `orthant data`, names another key)",
-                                place(document), keys.front(), problem));
+  throw ConfigError(
+      fmt::format("{}: expected a JSON object with a string under \"{}\": {} (data.text_key, or "
+                  "--text-key of `orthant data`, names another key)",
+                  place(document), keys.front(), problem));
 }
 
 std::string TextFile::place(const Document& document) const {

@@ -59,7 +59,8 @@ std::int64_t routed_layers(ConfigLink& c) {
   };
   const std::int64_t every = std::max<std::int64_t>(ours("moe.every", 1), 1), first = ours("moe.first_dense", 0);
   std::int64_t count = 0;
-  for (std::int64_t i = std::max<std::int64_t>(first, 0); i < std::min<std::int64_t>(ours("model.layers", 0), 1 << 20); ++i) {
+  for (std::int64_t i = std::max<std::int64_t>(first, 0); i < std::min<std::int64_t>(ours("model.layers", 0), 1 << 20);
+       ++i) {
     count += (i + 1) % every == 0 ? 1 : 0;
   }
   return count;

@@ -117,22 +117,25 @@ bool hold_ids(const DataOptions& options) {
   const auto named_so = std::find_if(options.files.begin(), options.files.end(),
                                      [](const std::string& path) { return path.ends_with(".bin"); });
   if (ids == 0 && named_so != options.files.end()) {
-    throw ConfigError(fmt::format("'{}' has no header of llm.c: where it is token ids and nothing else, as nanoGPT "
-                                  "writes them, say --ids uint16 (or uint32); a text has another name",
-                                  *named_so));
+    throw ConfigError(
+        fmt::format("'{}' has no header of llm.c: where it is token ids and nothing else, as nanoGPT "
+                    "writes them, say --ids uint16 (or uint32); a text has another name",
+                    *named_so));
   }
   return ids != 0;
 }
 
 void prepare_ids(const DataOptions& options, bool edges) {
   if (edges) {
-    throw ConfigError("the files hold token ids: bos and eos are in them or not; leave --prepend-bos, --append-eos, "
-                      "--bos-token and --eos-token out");
+    throw ConfigError(
+        "the files hold token ids: bos and eos are in them or not; leave --prepend-bos, --append-eos, "
+        "--bos-token and --eos-token out");
   }
   const bool named = options.tokenizer != "bytes";
   if (named == (options.vocabulary > 0)) {
-    throw ConfigError("the files hold token ids, and do not say of what vocabulary: give the --tokenizer that made them, "
-                      "or else its number of tokens by --vocab-size");
+    throw ConfigError(
+        "the files hold token ids, and do not say of what vocabulary: give the --tokenizer that made them, "
+        "or else its number of tokens by --vocab-size");
   }
   const std::shared_ptr<const Tokenizer> tokenizer = named ? load_tokenizer(options.tokenizer) : nullptr;
   print(options.output, prepare_raw_tokens({.files = options.files,

@@ -63,14 +63,13 @@ int train(const ConfigArguments& arguments, const std::string& resume) {
     options.run_directory = std::filesystem::path(config.settings.run.directory) / config.settings.run.name;
   }
   ExitCode code = ExitCode::failure;
-  with_communicator(config, *rank,
-                    [&](Communicator& communicator) {
-                      {
-                        const FileWork work(communicator, config.settings.run.disk_timeout_seconds);
-                        resolve_epochs(config, true);  // every rank finds the same
-                      }
-                      code = train_run(config, options, communicator);
-                    });
+  with_communicator(config, *rank, [&](Communicator& communicator) {
+    {
+      const FileWork work(communicator, config.settings.run.disk_timeout_seconds);
+      resolve_epochs(config, true);  // every rank finds the same
+    }
+    code = train_run(config, options, communicator);
+  });
   return static_cast<int>(code);
 }
 

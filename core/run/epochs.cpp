@@ -19,8 +19,8 @@ bool resolve_epochs(Config& config, bool may_write) {
     return false;
   }
   if (!opened->size.has_value()) {
-    throw SettingError("run.epochs", fmt::format("[run] epochs: {} has no end, so it has no epochs; write run.steps",
-                                                 opened->name));
+    throw SettingError("run.epochs",
+                       fmt::format("[run] epochs: {} has no end, so it has no epochs; write run.steps", opened->name));
   }
   settings.run.steps = steps_of_epochs(settings.batch, epochs, opened->size->sequences);
   settings.run.epochs = 0;

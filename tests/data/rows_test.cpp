@@ -114,16 +114,16 @@ TEST(Rows, WeightAndTrainSayWhatIsLearnt) {
 }
 
 TEST(Rows, WhatNothingHereWritesIsRefused) {
-  for (const char* key : {R"("tool_calls": [{"id": 1}])", R"("function_call": {"name": "f"})",
-                          R"("reasoning_content": "hm")", R"("thinking": "hm")", R"("refusal": "no")",
-                          R"("audio": {"id": "x"})", R"("loss_mask": [1])"}) {
+  for (const char* key :
+       {R"("tool_calls": [{"id": 1}])", R"("function_call": {"name": "f"})", R"("reasoning_content": "hm")",
+        R"("thinking": "hm")", R"("refusal": "no")", R"("audio": {"id": "x"})", R"("loss_mask": [1])"}) {
     EXPECT_THAT(refusal(messages(fmt::format(R"({{"role": "assistant", "content": "", {}}})", key))),
                 AllOf(HasSubstr("message 2"), HasSubstr(std::string(key).substr(0, std::string(key).find(':')))))
         << key;
   }
-  for (const char* key : {R"("tools": [{"name": "f"}])", R"("functions": [{}, {}])",
-                          R"("chat_template_kwargs": {"enable_thinking": true})", R"("images": ["a.png"])",
-                          R"("sample_weight": 0.5)"}) {
+  for (const char* key :
+       {R"("tools": [{"name": "f"}])", R"("functions": [{}, {}])",
+        R"("chat_template_kwargs": {"enable_thinking": true})", R"("images": ["a.png"])", R"("sample_weight": 0.5)"}) {
     EXPECT_THAT(refusal(fmt::format(R"({{"prompt": "q", "completion": "a", {}}})", key)),
                 HasSubstr(std::string(key).substr(0, std::string(key).find(':'))))
         << key;
@@ -138,8 +138,8 @@ TEST(Rows, WhatNothingHereWritesIsRefused) {
   EXPECT_THAT(refusal(R"({"prompt": "q", "chosen": "a", "rejected": "b"})"), HasSubstr("\"pairs\""));
 }
 
-// TRL's rule, written down once more: a prompt that is a text beside lists of messages is left for what both begin with;
-// a list is what it is.
+// TRL's rule, written down once more: a prompt that is a text beside lists of messages is left for what both begin
+// with; a list is what it is.
 TEST(Rows, ThePromptOfAPairIsWhatBothBeginWith) {
   const std::string q = R"({"role": "user", "content": "q"})", x = R"({"role": "assistant", "content": "x"})",
                     y = R"({"role": "assistant", "content": "y"})", s = R"({"role": "system", "content": "s"})",
@@ -219,12 +219,14 @@ TEST_F(RowFiles, OtherKeysAreCountedOnce) {
   EXPECT_THAT(notes_of_row_keys({folder_.write("b.jsonl", R"({"prompt": "q", "completion": "a", "tools": []})")},
                                 RowKind::conversation),
               IsEmpty());
-  EXPECT_THAT(notes_of_row_keys({folder_.write("c.jsonl", R"({"messages": [], "prompt": "q"})")}, RowKind::conversation),
-              ElementsAre(HasSubstr("\"prompt\" (1)")));
+  EXPECT_THAT(
+      notes_of_row_keys({folder_.write("c.jsonl", R"({"messages": [], "prompt": "q"})")}, RowKind::conversation),
+      ElementsAre(HasSubstr("\"prompt\" (1)")));
 }
 
 TEST_F(RowFiles, AnArrayIsRowsToo) {
-  const std::string rows = "\xef\xbb\xbf [\n  " + short_row_ + ",\n  {\n \"prompt\": \"[,]\\\"\",\n\"completion\": \"}\"}\n]\n";
+  const std::string rows =
+      "\xef\xbb\xbf [\n  " + short_row_ + ",\n  {\n \"prompt\": \"[,]\\\"\",\n\"completion\": \"}\"}\n]\n";
   const TextFile file(folder_.write("a.json", rows), {.whole_lines = true});
   ASSERT_EQ(file.documents().size(), 2u);
   std::string decoded;
@@ -248,10 +250,11 @@ TEST_F(RowFiles, LongRowsAreLeftOut) {
   EXPECT_EQ(data_size(s, true)->size->tokens, 25);
   s.data.path = {folder_.write("b.jsonl", long_row_)};
   EXPECT_THAT(test::error_of<ConfigError>([&] { make_batch_source(s); }), HasSubstr("all 1 conversations"));
-  Settings pairs = settings(folder_.write("p.jsonl", R"({"prompt": "a", "chosen": "1", "rejected": "2"})"
-                                                     "\n"
-                                                     R"({"prompt": "a", "chosen": "very much longer", "rejected": "2"})"),
-                            "pairs");
+  Settings pairs =
+      settings(folder_.write("p.jsonl", R"({"prompt": "a", "chosen": "1", "rejected": "2"})"
+                                        "\n"
+                                        R"({"prompt": "a", "chosen": "very much longer", "rejected": "2"})"),
+               "pairs");
   pairs.data.sequence_length = 50;
   pairs.data.too_long = TooLong::leave_out;
   EXPECT_EQ(data_size(pairs, true)->size->sequences, 1);
@@ -296,8 +299,7 @@ TEST_F(RowFiles, WhatIsNoTextIsRefusedByItsFirstBytes) {
        {std::tuple("a.jsonl.gz", "\x1f\x8b\x08 x"s, "gzip", "zcat"),
         std::tuple("a.jsonl.zst", "\x28\xb5\x2f\xfd x"s, "zstd", "zstd -d"),
         std::tuple("a.txt.xz", "\xfd"s + "7zXZ\0\0"s, "xz", "xzcat"),
-        std::tuple("a.txt.bz2", "BZh91AY&SYx"s, "bzip2", "bzcat"),
-        std::tuple("a.zip", "PK\x03\x04"s, "zip", "unzip"),
+        std::tuple("a.txt.bz2", "BZh91AY&SYx"s, "bzip2", "bzcat"), std::tuple("a.zip", "PK\x03\x04"s, "zip", "unzip"),
         std::tuple("a.parquet", "PAR1 x"s, "Parquet", "read_parquet"),
         std::tuple("a.txt", "\xff\xfe"s + "h\0i\0"s, "UTF-16", "iconv -f UTF-16"),
         std::tuple("b.txt", "h\0e\0l\0l\0o\0"s, "UTF-16LE", "iconv -f UTF-16LE"),
@@ -310,13 +312,15 @@ TEST_F(RowFiles, WhatIsNoTextIsRefusedByItsFirstBytes) {
     EXPECT_THAT(test::error_of<ConfigError>([&] { check_batch_source(text, true); }),
                 AllOf(HasSubstr(what), HasSubstr(advice), HasSubstr(name)))
         << name;
-    EXPECT_THAT(test::error_of<ConfigError>([&] { check_batch_source(settings(file), true); }), HasSubstr(what)) << name;
+    EXPECT_THAT(test::error_of<ConfigError>([&] { check_batch_source(settings(file), true); }), HasSubstr(what))
+        << name;
     EXPECT_THAT(test::error_of<ConfigError>([&] { TextFile(file, {}); }), HasSubstr(what)) << name;
   }
 }
 
 TEST_F(RowFiles, TextsStandUnderAKey) {
-  const std::string file = folder_.write("a.jsonl", "{\"content\": \"abcdef\"}\n{\"text\": \"ghijk\", \"content\": \"no\"}\n");
+  const std::string file =
+      folder_.write("a.jsonl", "{\"content\": \"abcdef\"}\n{\"text\": \"ghijk\", \"content\": \"no\"}\n");
   Settings s = settings(file, "text");
   s.data.sequence_length = 4;
   EXPECT_THAT(check_batch_source(s, true), testing::Contains(HasSubstr("braces and keys too")));
