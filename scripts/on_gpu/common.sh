@@ -44,6 +44,10 @@ fail() { # NAME STATUS LOG
   printf '%s\n' "$line" >>"$logs/failures.txt"
 }
 
+not_begun() { # WHAT N: one line, however many they are
+  (($2 == 0)) || { say "FAIL $1: $2 not begun, no time left"; echo "$1: $2 not begun, no time left" >>"$logs/failures.txt"; }
+}
+
 step() { # NAME SECONDS COMMAND...: into a log of its own
   local step=$1 most=$2 status=0 started=$EPOCHSECONDS
   shift 2

@@ -21,7 +21,11 @@ part_reference() {
   done >"$logs/reference/queue"
   queue "$(nproc)" "$logs/reference/queue"
   while read -r name code; do
-    [[ $code == 0 ]] && cp "$logs/$name/metrics.jsonl" "$build/$name.jsonl" || fail "$name" "$code" "$logs/$name.log"
+    if [[ $code != 0 ]]; then
+      fail "$name" "$code" "$logs/$name.log"
+    else
+      cp "$logs/$name/metrics.jsonl" "$build/$name.jsonl"
+    fi
   done <"$logs/reference/queue.codes"
   rm -rf "$logs"/reference/*/
   note="$(find "$build/reference" -name '*.jsonl' | wc -l) runs"
@@ -41,9 +45,10 @@ part_recipes() {
   done >>"$logs/recipes/queue"
   queue $((jobs < 5 ? jobs : 5)) "$logs/recipes/queue"
   while read -r name code; do
-    ended=$((ended + 1))
-    [[ $code == 0 ]] || fail "$name" "$code" "$logs/$name.log"
+    [[ $code == 125 ]] || ended=$((ended + 1))
+    [[ $code == 0 || $code == 125 ]] || fail "$name" "$code" "$logs/$name.log"
   done < <(sort "$logs/recipes/queue.codes")
+  not_begun recipes $(($(wc -l <"$logs/recipes/queue") - ended))
   for recipe in "${recipes[@]}"; do
     for dtype in fp32 bf16; do
       here=$build/reference/${recipe}_$dtype.jsonl there=$logs/recipes/${recipe}_$dtype/metrics.jsonl

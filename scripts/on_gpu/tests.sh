@@ -41,7 +41,9 @@ each_alone() { # FILE: lines of PROGRAM SETTING TEST. What fails goes to failed.
   [[ $device == cuda ]] || fine='0|skipped'
   grep -vE "^($fine) " "$logs/alone/results" | sort -k2 >"$logs/alone/failed"
   cut -d ' ' -f 2- "$logs/alone/failed" >>"$logs/failed.txt"
+  not_begun tests "$(grep -c '^125 ' "$logs/alone/failed")"
   while read -r status program setting test; do
+    [[ $status != 125 ]] || continue
     fail "$program $setting $test" "$status" "$logs/alone/$program.$setting.${test//\//_}.log"
   done <"$logs/alone/failed"
 }
@@ -119,7 +121,11 @@ sanitized() { # what `sanitize` printed
   queue 2 "$logs/sanitize"
   local name code
   while read -r name code; do
-    [[ $code == 0 ]] && figure "$name: $(grep -h 'SUMMARY' "$logs/$name.log" | tr -s '= ' ' ')" || fail "$name" "$code" "$logs/$name.log"
+    if [[ $code != 0 ]]; then
+      fail "$name" "$code" "$logs/$name.log"
+    else
+      figure "$name: $(grep -h 'SUMMARY' "$logs/$name.log" | tr -s '= ' ' ')"
+    fi
   done <"$logs/sanitize.codes"
 }
 part_races() { sanitized < <(sanitize fused experts 'ExpertFfn*' memcheck racecheck); }
