@@ -117,9 +117,6 @@ void trained_by_transformers(ConfigLink& c, double missing) {
   const double layers = static_cast<double>(std::max<std::int64_t>(routed_layers(c), 1));
   const double k = static_cast<double>(c.stated("moe.top_k", 1));
   c.set("moe.aux_loss", number_text(rounded(coefficient * k / layers)));
-  if (coefficient > 0) {
-    c.set("moe.balance_over", R"("batch")");
-  }
 }
 
 void trained_by_deepseek(ConfigLink& c, double missing) {
@@ -129,7 +126,7 @@ void trained_by_deepseek(ConfigLink& c, double missing) {
     return;
   }
   c.set("moe.aux_loss", number_text(number_in(c, "aux_loss_alpha", missing)));
-  c.set("moe.balance_over", c.take("seq_aux") == false ? R"("batch")" : R"("group")");
+  c.besides({"seq_aux"});
 }
 
 void balanced_by_biases(ConfigLink& c) {

@@ -22,9 +22,10 @@ void routed(ConfigLink& c, const char* experts, const char* also = nullptr);
 // The coefficient is of transformers' load_balancing_loss_func: E sum_e F_e P_e over the tokens of all L routed layers
 // together, where a token's k choices count k times. Ours is the sum over layers of E sum_e f_e P_e, where they count
 // once (router/README.md). Where the layers' shares are alike, that is the same loss with moe.aux_loss = coefficient *
-// k / L; with one layer it is always the same.
+// k / L; with one layer it is always the same. Theirs is over the tokens of a micro-batch, ours over those of a
+// sequence unless somebody writes moe.balance_over = "batch", which depends on the layout.
 void trained_by_transformers(ConfigLink& c, double missing);
-// The same of DeepSeek's own code: aux_loss_alpha, for each layer, of a sequence (seq_aux) or of the batch, as ours.
+// The same of DeepSeek's own code: aux_loss_alpha, for each layer and sequence, as ours.
 void trained_by_deepseek(ConfigLink& c, double missing);
 // Balanced by the gate's biases alone, which stay as they were published until somebody asks for another rate.
 void balanced_by_biases(ConfigLink& c);
