@@ -28,9 +28,7 @@ StopRequests::Meaning StopRequests::hear(int number, Clock::time_point now) {
 }
 
 std::string stop_text(int number) {
-  const char* kills = number == SIGUSR1  ? "two of Ctrl-C kill them"
-                      : number == SIGINT ? "once more to kill them"
-                                         : "two more of these kill them, or Ctrl-C";
+  const char* kills = number == SIGUSR1 ? "two of Ctrl-C kill them" : "once more to kill them";
   return fmt::format("{}: the ranks finish their step and save ({})", strsignal(number), kills);
 }
 
