@@ -2,8 +2,6 @@
 
 #include <orthant/error.h>
 
-#include <algorithm>
-
 #include "core/run/run_text_rules.h"
 
 namespace orthant {
@@ -21,13 +19,11 @@ std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, const TextRules
 }
 
 AnswerEnds answer_ends(const Tokenizer* tokenizer, const TextRules& rules, std::int64_t vocabulary) {
-  if (tokenizer != nullptr) {
-    require_ends_within(rules, vocabulary, "the model's text rules");
-    return {.ids = end_ids(*tokenizer, rules), .texts = rules.end_texts};
+  if (tokenizer == nullptr) {
+    return {};
   }
-  AnswerEnds ends{.ids = rules.end_ids, .texts = {}};
-  std::erase_if(ends.ids, [&](std::int32_t id) { return id >= vocabulary; });
-  return ends;
+  require_ends_within(rules, vocabulary, "the model's text rules");
+  return {.ids = end_ids(*tokenizer, rules), .texts = rules.end_texts};
 }
 
 }  // namespace orthant

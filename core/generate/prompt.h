@@ -19,8 +19,8 @@ struct AnswerEnds {
   std::vector<std::string> texts;
 };
 
-// tokenizer: null where ids alone are wanted, and texts end nothing. vocabulary: of the model. Errors: ConfigError for
-// an end that is no id of the model, where there is a tokenizer.
+// tokenizer: null where ids alone are wanted, which are no text and have no end. vocabulary: of the model. Errors:
+// ConfigError for an end that is no id of the model.
 AnswerEnds answer_ends(const Tokenizer* tokenizer, const TextRules& rules, std::int64_t vocabulary);
 
 }  // namespace orthant

@@ -68,9 +68,7 @@ std::string name_of(const ServeOptions& options) {
 
 std::int64_t context_of(const ServeOptions& options, const OpenedModel& model, const Engine& engine) {
   const std::int64_t made_for = model.known_positions();
-  const std::int64_t offered =
-      model.published_positions() > 0 ? std::min(default_context, made_for) : std::max(default_context, made_for);
-  const std::int64_t asked = options.max_tokens > 0 ? options.max_tokens : offered;
+  const std::int64_t asked = options.max_tokens > 0 ? options.max_tokens : std::max(default_context, made_for);
   if (options.max_tokens > 0 && engine.longest() > 0 && asked > engine.longest()) {
     throw ConfigError(fmt::format("--context {}: this model has learned positions for {}", asked, engine.longest()));
   }

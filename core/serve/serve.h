@@ -35,8 +35,8 @@ struct Served {
   std::string texts;                      // how they begin and end
 };
 
-// A prompt and its answer have as many tokens where nobody says how many; more where training's sequences have, fewer
-// where a published model has fewer positions.
+// A prompt and its answer have as many tokens where nobody says how many; more where training's sequences have. A line
+// says so where these are more than the model was made for.
 constexpr std::int64_t default_context = 4096;
 
 // Returns after SIGINT or SIGTERM (stop_signals.h), when answers under way have ended or have been refused; a second
