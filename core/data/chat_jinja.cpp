@@ -58,19 +58,19 @@ std::string jinja_of(const ChatTemplate& chat) {
   if (chat.alternates) {
     text += "{%- set turns = namespace(first=0) %}";
     text += if_text("messages and messages[0]['role'] == 'system'", "{%- set turns.first = 1 %}");
-    user_before = "(" + quoted(chat.user_after_system) +
-                  " if loop.index0 == 1 and turns.first == 1 else " + user_before + ")";
+    user_before =
+        "(" + quoted(chat.user_after_system) + " if loop.index0 == 1 and turns.first == 1 else " + user_before + ")";
   }
   text += "{%- for message in messages %}";
   if (chat.alternates) {
-    text += if_text(
-        "loop.index0 >= turns.first and (message['role'] == 'user') != ((loop.index0 - turns.first) % 2 == 0)",
-        "{{- raise_exception('at most one system message, then user and assistant by turns') }}");
+    text +=
+        if_text("loop.index0 >= turns.first and (message['role'] == 'user') != ((loop.index0 - turns.first) % 2 == 0)",
+                "{{- raise_exception('at most one system message, then user and assistant by turns') }}");
     text += if_text("loop.index0 > 0 and message['role'] == 'system'",
                     "{{- raise_exception('at most one system message, then user and assistant by turns') }}");
   }
-  text += "{%- if message['role'] == 'system' %}" +
-          written(quoted(turn(ChatRole::system).before), turn(ChatRole::system));
+  text +=
+      "{%- if message['role'] == 'system' %}" + written(quoted(turn(ChatRole::system).before), turn(ChatRole::system));
   text += "{%- elif message['role'] == 'user' %}" + written(user_before, turn(ChatRole::user));
   text += "{%- elif message['role'] == 'assistant' %}" +
           written(quoted(turn(ChatRole::assistant).before), turn(ChatRole::assistant));

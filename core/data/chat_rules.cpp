@@ -28,9 +28,7 @@ bool writes_bos(const ChatTemplate& chat, const std::string& bos) {
   if (!chat.begin.empty()) {
     return chat.begin.starts_with(bos);
   }
-  const auto begins = [&](ChatRole role) {
-    return chat.turns[static_cast<std::size_t>(role)].before.starts_with(bos);
-  };
+  const auto begins = [&](ChatRole role) { return chat.turns[static_cast<std::size_t>(role)].before.starts_with(bos); };
   return begins(ChatRole::system) && begins(ChatRole::user);
 }
 

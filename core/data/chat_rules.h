@@ -3,7 +3,6 @@
 
 #include <orthant/settings.h>
 
-
 #include "core/data/chat_template.h"
 #include "core/tokenizer/text_rules.h"
 

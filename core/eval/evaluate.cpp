@@ -212,9 +212,9 @@ void score_exact(const std::vector<Task>& tasks, const OpenedModel& model, const
   if (questions.empty()) {
     return;
   }
-  std::vector<std::string> answers =
-      exact_answers(model, tokenizer, questions,
-                    {.bos = options.bos, .max_tokens = options.max_tokens, .stop = options.stop, .threads = options.threads});
+  std::vector<std::string> answers = exact_answers(
+      model, tokenizer, questions,
+      {.bos = options.bos, .max_tokens = options.max_tokens, .stop = options.stop, .threads = options.threads});
   auto next = answers.begin();
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     if (tasks[i].kind != TaskKind::exact) {

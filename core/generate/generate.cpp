@@ -254,14 +254,14 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
   for (const std::string& file : o.files) {
     read.read(file);
   }
-  const Task task{.options = o,
-                  .model = model,
-                  .tokenizer = tokenizer.get(),
-                  .prompts = read.all,
-                  .ends = o.ignore_eos ? AnswerEnds()
-                                       : answer_ends(tokenizer.get(), model.text_rules(),
-                                                     model.config().settings.model.vocab_size),
-                  .layout = layout};
+  const Task task{
+      .options = o,
+      .model = model,
+      .tokenizer = tokenizer.get(),
+      .prompts = read.all,
+      .ends = o.ignore_eos ? AnswerEnds()
+                           : answer_ends(tokenizer.get(), model.text_rules(), model.config().settings.model.vocab_size),
+      .layout = layout};
   Generated generated;
   const auto body = [&](Communicator& communicator) {
     if (communicator.rank() == 0) {

@@ -324,8 +324,9 @@ std::vector<std::string> notes_on_tokenizer(const fs::path& source) {
   if (read || !fs::exists(source / "tiktoken.model")) {
     return {};
   }
-  return {"tiktoken.model travels with the model and is not read here: texts need a tokenizer.json of the same ids "
-          "(data.tokenizer, --tokenizer)"};
+  return {
+      "tiktoken.model travels with the model and is not read here: texts need a tokenizer.json of the same ids "
+      "(data.tokenizer, --tokenizer)"};
 }
 
 }  // namespace

@@ -114,7 +114,8 @@ void TextExport::put_template() {
   const bool in_config = json.contains("chat_template");
   if ((there != nullptr && *there != rules_.chat_template) || (there == nullptr && in_config)) {
     notes_.push_back(
-        "chat_template.jinja is the template that the run was trained by (data.chat_template), in place of the one that "
+        "chat_template.jinja is the template that the run was trained by (data.chat_template), in place of the one "
+        "that "
         "was published");
   }
   if (in_config) {  // older versions of transformers read it there

@@ -115,7 +115,8 @@ std::string config_json(const Config& config, const Twin& twin, const Origin* or
                         source.at(positions).is_number_integer() &&
                         source.at(positions).get<std::int64_t>() < written.trained_with;
     if (twin.family != nullptr && still_is(config, keys_in(source, *twin.family, where))) {
-      if (written.types_kept && !quantised && !longer && (depths == 0 || source.value(twin.family->mtp, std::int64_t{0}) == depths)) {
+      if (written.types_kept && !quantised && !longer &&
+          (depths == 0 || source.value(twin.family->mtp, std::int64_t{0}) == depths)) {
         return {reinterpret_cast<const char*>(file.bytes().data()), file.size()};
       }
       json = source;

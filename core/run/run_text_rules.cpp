@@ -117,8 +117,9 @@ void require_ends_within(const TextRules& rules, std::int64_t vocabulary, const 
       throw ConfigError(fmt::format(
           "{}: {} = {} ends texts, and {} is no token of the model, whose {} ids are 0 to {}: write the ids that end "
           "its texts there, or leave the key out, and the tokenizer's end of text does",
-          where, ends_key, rules.end_ids.size() == 1 ? fmt::to_string(id) : fmt::format("[{}]", fmt::join(rules.end_ids, ", ")),
-          id, vocabulary, vocabulary - 1));
+          where, ends_key,
+          rules.end_ids.size() == 1 ? fmt::to_string(id) : fmt::format("[{}]", fmt::join(rules.end_ids, ", ")), id,
+          vocabulary, vocabulary - 1));
     }
   }
 }

@@ -14,10 +14,28 @@ constexpr std::size_t most_stops = 16, longest_stop = 1000, most_stop_ids = 256;
 constexpr std::int64_t most_logprobs = 20, most_answers = 128;
 
 constexpr std::string_view known[] = {
-    "model",  "prompt",           "max_tokens",        "temperature", "top_p", "top_k", "min_p",  "n",
-    "stream", "logprobs",         "stream_options",    "echo",        "stop",  "seed",  "suffix", "best_of",
-    "user",   "presence_penalty", "frequency_penalty", "logit_bias",
-    "stop_token_ids", "add_special_tokens",
+    "model",
+    "prompt",
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "n",
+    "stream",
+    "logprobs",
+    "stream_options",
+    "echo",
+    "stop",
+    "seed",
+    "suffix",
+    "best_of",
+    "user",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "stop_token_ids",
+    "add_special_tokens",
 };
 
 // The fields of the body. null is as good as missing.

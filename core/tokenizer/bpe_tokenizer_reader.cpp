@@ -27,10 +27,10 @@ void require_bpe(const JsonField& root) {
   const JsonField model = root.at("model");
   const std::string type = model.text("type", "BPE");
   if (type != "BPE") {
-    model.at("type").refuse(
-        "the model \"{}\" is not read, only \"BPE\"; {}", type,
-        type == "Unigram" ? "where a SentencePiece .model was published with it, give that"
-                          : "give another tokenizer, or token files made elsewhere (data.source = \"tokens\")");
+    model.at("type").refuse("the model \"{}\" is not read, only \"BPE\"; {}", type,
+                            type == "Unigram"
+                                ? "where a SentencePiece .model was published with it, give that"
+                                : "give another tokenizer, or token files made elsewhere (data.source = \"tokens\")");
   }
 }
 

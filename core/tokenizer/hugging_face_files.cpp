@@ -91,9 +91,8 @@ nlohmann::ordered_json config_with(const SpecialTokens& special,
 
 std::string config_of(const Tokenizer& sentencepiece, const SentencePieceFile& file, const std::string& json,
                       bool has_template) {
-  nlohmann::ordered_json config = config_with(sentencepiece.special(), [&](std::int32_t id) {
-    return file.pieces[static_cast<std::size_t>(id)].text;
-  });
+  nlohmann::ordered_json config = config_with(
+      sentencepiece.special(), [&](std::int32_t id) { return file.pieces[static_cast<std::size_t>(id)].text; });
   for (const TokenizerFile& beside : sentencepiece.files()) {
     if (beside.name != "tokenizer_config.json") {
       continue;
@@ -139,8 +138,8 @@ HuggingFaceFiles hugging_face_files(const Tokenizer& sentencepiece, bool has_tem
       return none(fmt::format("'{}' would be cut otherwise", other));
     }
   }
-  HuggingFaceFiles made{{{"tokenizer.json", text}, {"tokenizer_config.json", config_of(sentencepiece, file, text, has_template)}},
-                        {}};
+  HuggingFaceFiles made{
+      {{"tokenizer.json", text}, {"tokenizer_config.json", config_of(sentencepiece, file, text, has_template)}}, {}};
   if (!file.charsmap.empty()) {
     made.notes.push_back(
         "the tokenizer has rules that change characters (nmt_nfkc, for one), which transformers applies by its own way "

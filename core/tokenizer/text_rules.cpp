@@ -65,10 +65,10 @@ std::string described(const TextRules& rules, const Tokenizer& tokenizer) {
   for (const std::string& text : rules.end_texts) {
     ends.push_back(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
   }
-  return fmt::format("texts begin {} and {}",
-                     begins_with_bos(tokenizer, rules) ? fmt::format("with bos (id {})", *tokenizer.special().bos)
-                                                       : "without bos",
-                     ends.empty() ? "have no end of their own" : fmt::format("end at {}", fmt::join(ends, ", ")));
+  return fmt::format(
+      "texts begin {} and {}",
+      begins_with_bos(tokenizer, rules) ? fmt::format("with bos (id {})", *tokenizer.special().bos) : "without bos",
+      ends.empty() ? "have no end of their own" : fmt::format("end at {}", fmt::join(ends, ", ")));
 }
 
 TextReader::TextReader(const Tokenizer& tokenizer, const TextRules& rules)

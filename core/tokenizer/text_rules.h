@@ -1,6 +1,7 @@
 // How a text of a model begins and ends: the one answer for training, serving, evaluation and export.
 //
-//   begins  with bos where the rules say so, else where the tokenizer's files do. Whoever encodes a text adds it, unless
+//   begins  with bos where the rules say so, else where the tokenizer's files do. Whoever encodes a text adds it,
+//   unless
 //           the text itself begins with it: no text has two.
 //   ends    at an id of `end_ids`, or where there is none at the tokenizer's eos; and at a text of `end_texts`.
 //
