@@ -261,7 +261,8 @@ TEST_F(RowFiles, LongRowsAreLeftOut) {
 }
 
 TEST(Epochs, AreStepsThatReadTheDataSoOften) {
-  const BatchSettings plain{.sequences = 4};
+  BatchSettings plain;
+  plain.sequences = 4;
   EXPECT_EQ(steps_of_epochs(plain, 1, 8), 2);
   EXPECT_EQ(steps_of_epochs(plain, 1, 9), 3);
   EXPECT_EQ(steps_of_epochs(plain, 2, 9), 5);

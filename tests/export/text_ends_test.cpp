@@ -34,7 +34,8 @@ std::shared_ptr<const Tokenizer> byte_level(const std::vector<std::string>& spec
                                          {"rstrip", false}});
   }
   return parse_tokenizer_json(
-      "t", tokenizer.dump(), json({{"bos_token", specials[0]}, {"eos_token", specials[1]}, {"add_bos_token", bos_first}}).dump());
+      "t", tokenizer.dump(),
+      json({{"bos_token", specials[0]}, {"eos_token", specials[1]}, {"add_bos_token", bos_first}}).dump());
 }
 
 class PublishedEnds : public testing::Test {
@@ -90,11 +91,8 @@ TEST(TextRules, NoTextBeginsWithTwoBos) {
 
 TEST(TextRules, TravelAsAFile) {
   const TemporaryFolder folder;
-  const TextRules rules{.bos = false,
-                        .special = {"<|im_end|>"},
-                        .end_ids = {3, 1},
-                        .end_texts = {"\n\n"},
-                        .chat_template = "{{ 'x' }}"};
+  const TextRules rules{
+      .bos = false, .special = {"<|im_end|>"}, .end_ids = {3, 1}, .end_texts = {"\n\n"}, .chat_template = "{{ 'x' }}"};
   keep_text_rules(rules, folder / ".");
   EXPECT_EQ(text_rules_in(folder / "."), rules);
   keep_text_rules({}, folder / ".");
@@ -115,7 +113,7 @@ TEST(ChatJinja, IsWhatTransformersRenderedAsOurTexts) {
     for (const json& example : one.at("examples")) {
       Conversation conversation;
       for (const json& m : example.at("messages")) {
-        conversation.push_back({m.at("role") == "system"  ? ChatRole::system
+        conversation.push_back({m.at("role") == "system" ? ChatRole::system
                                 : m.at("role") == "user" ? ChatRole::user
                                                          : ChatRole::assistant,
                                 m.at("content").get<std::string>()});
