@@ -91,7 +91,7 @@ TEST(RouterTraining, TheirCoefficientTimesChoicesOverLayersIsOurs) {
   }
 }
 
-struct Published {
+struct PublishedRouter {
   const char* model;
   double aux_loss;
 };
@@ -99,8 +99,9 @@ struct Published {
 // By hand from each config.json: coefficient * top_k / routed layers, in the last layers where the first are dense.
 TEST(RouterTraining, ImportsHaveWhatWasPublished) {
   for (const auto& [model, aux_loss] :
-       {Published{"mixtral", 0.001 * 2 / 2}, Published{"olmoe", 0.01 * 2 / 2}, Published{"qwen2_moe", 0.001 * 2 / 1},
-        Published{"qwen3_moe", 0.001 * 2 / 1}, Published{"gpt_oss", 0.001 * 2 / 3}}) {
+       {PublishedRouter{"mixtral", 0.001 * 2 / 2}, PublishedRouter{"olmoe", 0.01 * 2 / 2},
+        PublishedRouter{"qwen2_moe", 0.001 * 2 / 1}, PublishedRouter{"qwen3_moe", 0.001 * 2 / 1},
+        PublishedRouter{"gpt_oss", 0.001 * 2 / 3}}) {
     Folder folder;
     import_into(folder / "run", paths::published_model(model));
     EXPECT_NEAR(config_of(folder / "run").settings.moe.aux_loss, aux_loss, 1e-11) << model;
