@@ -17,6 +17,7 @@ constexpr std::chrono::milliseconds between_beats{200};
 FileWork::FileWork(Communicator& communicator, double limit_seconds)
     : thread_([&communicator, limit_seconds](const std::stop_token& stop) {
         WaitTime time;
+        time.look();  // it begins now
         std::mutex mutex;
         std::condition_variable_any ended;
         std::unique_lock lock(mutex);

@@ -203,6 +203,17 @@ struct OpenedFile {
     return ::fstat(descriptor, &own) != 0 ||
            (::stat(path.c_str(), &there) == 0 && there.st_dev == own.st_dev && there.st_ino == own.st_ino);
   }
+  // Whether it lies in another folder now: another job has moved the whole run folder, and writes there.
+  bool is_elsewhere_than(const std::filesystem::path& path) const {
+    struct stat own {};
+    if (::fstat(descriptor, &own) != 0 || own.st_nlink == 0) {
+      return false;
+    }
+    std::error_code failed;
+    const std::filesystem::path now =
+        std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", descriptor), failed);
+    return !failed && now.parent_path() != std::filesystem::weakly_canonical(path.parent_path(), failed);
+  }
   // All of it, where it has no name any more; nothing of one that was renamed.
   std::string lines() const {
     struct stat own {};
@@ -221,7 +232,7 @@ void MetricsFile::open() {
 }
 
 void MetricsFile::make_anew_if_gone() {
-  if (opened_->is_at(path_)) {
+  if (opened_->is_at(path_) || opened_->is_elsewhere_than(path_)) {
     return;
   }
   const std::string before = opened_->lines();

@@ -35,8 +35,8 @@ struct OpenedFile;
 
 // Appends lines, each flushed to the system. Lines of steps after `resumed_step` (from a run that was interrupted later
 // than its checkpoint), and one that a kill cut short, move first: to the end of metrics.superseded.jsonl beside the
-// file. A kill in between may leave them in both. A file that is removed or renamed under the run is made anew: with
-// the lines before where it was removed, and they can be had yet. Errors: Error naming the file.
+// file. A kill in between may leave them in both. A file that is removed or renamed in its folder under the run is made
+// anew: with the lines before where it was removed, and they can be had yet. Errors: Error naming the file.
 class MetricsFile {
  public:
   MetricsFile(const std::filesystem::path& file, std::int64_t resumed_step, std::string run_id);

@@ -57,6 +57,7 @@ separator = "--\n"
 chat_template = "plain"
 blend = [0.5, 2]
 too_long = "refuse"
+text_key = "body"
 [batch]
 sequences = 12
 micro_batch = 3
@@ -132,6 +133,8 @@ shared_gate = true
 d_expert = 24
 router_bias = true
 expert_bias = true
+zero_experts = 2
+zero_expert = "copy"
 [train]
 from = "base"
 freeze = ["*norm.weight"]
@@ -273,6 +276,9 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.moe.d_expert, 24);
   EXPECT_TRUE(s.moe.router_bias);
   EXPECT_TRUE(s.moe.expert_bias);
+  EXPECT_EQ(s.data.text_key, "body");
+  EXPECT_EQ(s.moe.zero_experts, 2);
+  EXPECT_EQ(s.moe.zero_expert, ZeroExpert::copy);
   EXPECT_THAT(s.train.from, testing::EndsWith("/base"));
   EXPECT_THAT(s.train.freeze, ElementsAre("*norm.weight"));
   EXPECT_THAT(s.train.train_only, ElementsAre("*.experts.*"));
@@ -314,7 +320,8 @@ host_limit = "2 GiB"
   EXPECT_EQ(s.memory.host_limit, std::int64_t{2} << 30);
   for (const Table& table : config.tables) {
     for (const auto& [key, entry] : table.entries()) {
-      if (table.path() + "." + key != "data.path") {
+      // epochs stand in the place of steps.
+      if (const std::string name = table.path() + "." + key; name != "data.path" && name != "run.epochs") {
         EXPECT_THAT(entry.origin, HasSubstr("main.toml:")) << table.path() << "." << key;  // nothing was forgotten
       }
     }

@@ -106,7 +106,7 @@ TEST_F(Prepared, LinesThatAreNoTextAreRefusedByTheirNumber) {
   };
   EXPECT_THAT(error("{\"text\": \"a\"}\n{\"tex\": \"a\"}"),
               HasSubstr("line 2: expected a JSON object with a string under \"text\""));
-  EXPECT_THAT(error("[1]"), HasSubstr("it is no object"));
+  EXPECT_THAT(error("[1]"), HasSubstr("line 1: expected a JSON object"));
   EXPECT_THAT(error("{\"text\": \"a\""), HasSubstr("line 1"));
   EXPECT_THAT(error("{\"text\": \"\xff\"}"), HasSubstr("line 1"));
   EXPECT_THAT(error("{\"text\": \"\"}"), HasSubstr("no text"));
