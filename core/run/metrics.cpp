@@ -235,11 +235,14 @@ void MetricsFile::make_anew_if_gone() {
   if (opened_->is_at(path_) || opened_->is_elsewhere_than(path_)) {
     return;
   }
+  std::error_code failed;
+  if (const auto bytes = std::filesystem::file_size(path_, failed); !failed && bytes > 0) {
+    return;  // another job's, which resumes from this run
+  }
   const std::string before = opened_->lines();
   try {
     const Disk disk;
     disk.create_folder(path_.parent_path());
-    std::error_code failed;
     if (!std::filesystem::exists(path_, failed)) {
       disk.replace_file(path_, before);
     }
