@@ -133,8 +133,8 @@ shared_gate = true
 d_expert = 24
 router_bias = true
 expert_bias = true
-zero_experts = 2
-zero_expert = "copy"
+zero_experts = 0  # routing to others cannot be recorded
+zero_expert = "zero"
 [train]
 from = "base"
 freeze = ["*norm.weight"]
@@ -277,8 +277,8 @@ host_limit = "2 GiB"
   EXPECT_TRUE(s.moe.router_bias);
   EXPECT_TRUE(s.moe.expert_bias);
   EXPECT_EQ(s.data.text_key, "body");
-  EXPECT_EQ(s.moe.zero_experts, 2);
-  EXPECT_EQ(s.moe.zero_expert, ZeroExpert::copy);
+  EXPECT_EQ(s.moe.zero_experts, 0);
+  EXPECT_EQ(s.moe.zero_expert, ZeroExpert::zero);
   EXPECT_THAT(s.train.from, testing::EndsWith("/base"));
   EXPECT_THAT(s.train.freeze, ElementsAre("*norm.weight"));
   EXPECT_THAT(s.train.train_only, ElementsAre("*.experts.*"));

@@ -235,8 +235,8 @@ TEST_F(ChatFiles, LongConversationsAreCutAtTheirEndOrRefusedByTheirLine) {
   Settings s = settings(Documents::separate, 20);
   const std::vector<std::string> notes = check_batch_source(s, true);
   ASSERT_EQ(notes.size(), 3u);
-  EXPECT_THAT(notes[1], HasSubstr("2 of 3 conversations are longer than data.sequence_length = 20"));
-  EXPECT_THAT(notes[2], HasSubstr("2 of 3 conversations have no token of an answer"));
+  EXPECT_THAT(notes[0], HasSubstr("2 of 3 conversations are longer than data.sequence_length = 20"));
+  EXPECT_THAT(notes[1], HasSubstr("2 of 3 conversations have no token of an answer"));
   s.batch.sequences = 3;
   bool alone = false;
   const Pairs found = documents_of(make_batch_source(s)->train(0, 0, 3), alone);
