@@ -22,7 +22,7 @@ AnswerEnds answer_ends(const Tokenizer* tokenizer, const TextRules& rules, std::
   if (tokenizer == nullptr) {
     return {};
   }
-  require_ends_within(rules, vocabulary, "the model's text rules");
+  require_ends_within(rules, vocabulary, "config.json or generation_config.json of the model");
   return {.ids = end_ids(*tokenizer, rules), .texts = rules.end_texts};
 }
 

@@ -7,6 +7,7 @@
 #include "core/data/chat_rules.h"
 #include "core/run/run_text_rules.h"
 #include "core/tokenizer/text_rules.h"
+#include "core/tokenizer/train_tokenizer.h"
 #include "tests/support/error_of.h"
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"
@@ -87,6 +88,29 @@ TEST(TextRules, NoTextBeginsWithTwoBos) {
   EXPECT_EQ(reader.ids("<bos>ab"), reader.ids("ab"));
   EXPECT_EQ(reader.ids("ab", false), tokenizer->encode("ab"));
   EXPECT_THAT(reader.ids(""), ElementsAre(*tokenizer->special().bos));
+}
+
+// A .model reads "<s>" as letters: in a prompt it is the token, as in the conversations that were learnt.
+TEST(TextRules, PromptsHaveTheIdsOfTheTemplateByAModelFileToo) {
+  const TemporaryFolder folder;
+  int line = 0;
+  const std::string model = train_tokenizer({.vocabulary = 320}, [&](std::string& text) {
+    text = fmt::format("the cat sat on line {} of a small text", line);
+    return ++line < 300;
+  });
+  std::ofstream(folder / "small.model", std::ios::binary) << model;
+  const auto tokenizer = load_tokenizer((folder / "small.model").string());
+  const auto llama2 = chat_template("llama2");
+  std::vector<std::int32_t> learnt;
+  ChatEncoder(*tokenizer, llama2).encode({{ChatRole::user, "the cat"}}, learnt);
+  for (std::int32_t& id : learnt) {
+    id /= 2;
+  }
+  const TextRules rules = rules_of(*llama2, *tokenizer);
+  EXPECT_TRUE(begins_with_bos(*tokenizer, rules));
+  EXPECT_THAT(rules.end_ids, ElementsAre(*tokenizer->special().eos));
+  EXPECT_EQ(TextReader(*tokenizer, rules).ids("<s>[INST] the cat [/INST]"), learnt);
+  EXPECT_NE(tokenizer->encode("<s>[INST] the cat [/INST]"), learnt);
 }
 
 TEST(TextRules, TravelAsAFile) {

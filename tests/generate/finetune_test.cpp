@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/tokenizer/tokenizer.h"
 #include "core/tokenizer/utf8.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"
@@ -120,6 +121,9 @@ TEST(FineTuning, ThePageIsTrue) {
   EXPECT_THAT(result.output, AllOf(HasSubstr("\"object\":\"text_completion\""), HasSubstr("questions")));
   EXPECT_TRUE(fs::exists(folder.path("tuned-model/config.json")));
   EXPECT_TRUE(fs::exists(folder.path("tuned-model/tokenizer.json")));
+  EXPECT_THAT(launch_test::read_file(folder.path("tuned-model/chat_template.jinja")), HasSubstr("<|im_start|>"));
+  EXPECT_EQ(json::parse(launch_test::read_file(folder.path("tuned-model/generation_config.json")))["eos_token_id"],
+            load_tokenizer(folder.path("tok").string())->special().eos.value());
   EXPECT_TRUE(fs::exists(folder.path("tuned-adapter/adapter_model.safetensors")));
 
   // Adapters beside the weights and merged into them are one model.

@@ -198,6 +198,16 @@ TEST_F(Completions, EndAtAStopText) {
   EXPECT_EQ(ended("@@@@", false).json()["choices"][0]["text"], whole);
 }
 
+TEST_F(Completions, EndAtAStopToken) {
+  const json plain = {{"prompt", "The "}, {"max_tokens", 40}, {"temperature", 0}};
+  const std::string whole = text(plain);
+  json asked = plain;
+  asked["stop_token_ids"] = {0, static_cast<unsigned char>(whole[5])};
+  const json choice = complete(asked)["choices"][0];
+  EXPECT_EQ(choice["text"], whole.substr(0, whole.find(whole[5])));
+  EXPECT_EQ(choice["finish_reason"], "stop");
+}
+
 TEST_F(Completions, AreTheSameBesideFifteenOthers) {
   const auto asked = [](int i) {
     return json{{"prompt", std::string("The lazy dog").substr(0, static_cast<std::size_t>(1 + i % 12))},
