@@ -42,12 +42,6 @@ target_include_directories(orthant_tokenizer_dependencies SYSTEM INTERFACE
 target_link_libraries(orthant_tokenizer_dependencies INTERFACE ${ORTHANT_PCRE2_LIBRARY} ${ORTHANT_UTF8PROC_LIBRARY}
   ${ORTHANT_SENTENCEPIECE_TRAIN_LIBRARY} ${ORTHANT_SENTENCEPIECE_LIBRARY})
 
-# HTTP, for `orthant serve`. The header must see the options that the library was built with, and no other source need.
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(ORTHANT_HTTPLIB REQUIRED cpp-httplib)
-set_source_files_properties(core/serve/http_server.cpp PROPERTIES
-  COMPILE_OPTIONS "${ORTHANT_HTTPLIB_CFLAGS}" SKIP_PRECOMPILE_HEADERS ON)
-
 function(orthant_print_summary)
   message(STATUS "")
   message(STATUS "Orthant ${PROJECT_VERSION}")

@@ -74,7 +74,8 @@ std::string CheckpointReader::stored_name(const std::string& name) const {
 }
 
 CheckpointReader::TensorInfo CheckpointReader::info(const std::string& name) const {
-  const ManifestTensor& tensor = find(*manifest_, stored_name(name), folder_);
+  const std::string stored = stored_name(name);
+  const ManifestTensor& tensor = find(*manifest_, stored, folder_);
   return {tensor.dtype, tensor.shape};
 }
 
@@ -94,7 +95,8 @@ const SafetensorsReader& CheckpointReader::file(std::size_t index) const {
 
 void CheckpointReader::read(const std::string& name, const std::vector<std::int64_t>& offset,
                             const std::vector<std::int64_t>& size, void* out) const {
-  const ManifestTensor& tensor = find(*manifest_, stored_name(name), folder_);
+  const std::string stored = stored_name(name);
+  const ManifestTensor& tensor = find(*manifest_, stored, folder_);
   const Box wanted{offset, size};
   check_inside(wanted, tensor.shape, "checkpoint '" + folder_.string() + "', tensor '" + name + "'");
   for (const ManifestSlice& slice : tensor.slices) {

@@ -47,34 +47,35 @@ bool ClientSocket::receive() {
   return true;
 }
 
-bool ClientSocket::receive_head(const std::function<bool()>& ended) {
+std::optional<RequestHead> ClientSocket::receive_head(const std::function<bool()>& ended) {
   const Clock::time_point deadline = Clock::now() + patience_;
   std::size_t head = 0;
   while (head == 0) {
     if (!wait_for(POLLIN, std::min(deadline, Clock::now() + 100ms))) {
       if (ended()) {
-        return false;
+        return std::nullopt;
       }
       if (Clock::now() < deadline) {
         continue;
       }
       if (received_.empty()) {
-        return false;
+        return std::nullopt;
       }
       throw ApiError(408, fmt::format("the request's head did not come to its end within {} s",
                                       std::chrono::ceil<std::chrono::seconds>(patience_).count()));
     }
     if (!receive()) {
       if (received_.empty()) {
-        return false;
+        return std::nullopt;
       }
       throw ApiError(400, "the request's head ends before its empty line");
     }
     head = size_of_head(received_);
   }
-  const std::size_t body = check_head(std::string_view(received_).substr(0, head));
-  announced_ = body == length_unknown ? length_unknown : head + body;
-  return true;
+  RequestHead request = read_head(std::string_view(received_).substr(0, head));
+  read_ = head;
+  announced_ = request.body;
+  return request;
 }
 
 ssize_t ClientSocket::read(char* bytes, std::size_t count) {
@@ -106,6 +107,7 @@ ssize_t ClientSocket::read(char* bytes, std::size_t count) {
 
 ssize_t ClientSocket::write(const char* bytes, std::size_t count) {
   if (!wait_for(POLLOUT, Clock::now() + patience_)) {
+    errno = ETIMEDOUT;
     return -1;
   }
   ssize_t sent;
@@ -114,6 +116,20 @@ ssize_t ClientSocket::write(const char* bytes, std::size_t count) {
   } while (sent < 0 && errno == EINTR);
   answered_ = answered_ || sent > 0;
   return sent;
+}
+
+bool ClientSocket::write_all(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t sent = write(bytes.data(), bytes.size());
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      continue;  // write() waits for a place
+    }
+    if (sent <= 0) {
+      return false;
+    }
+    bytes.remove_prefix(static_cast<std::size_t>(sent));
+  }
+  return true;
 }
 
 bool ClientSocket::has_unread() const {

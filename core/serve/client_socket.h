@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,12 +24,10 @@ class ClientSocket {
   ClientSocket(int socket, std::chrono::milliseconds patience) : socket_(socket), patience_(patience) {}
 
   int number() const { return socket_; }
-  // The request's head, whole and checked (request_head.h), within one patience; read() begins with it. False: the
-  // client has sent nothing, or ended() says that nobody answers any more. Errors: ApiError of status 400, 408, 414
-  // or 431.
-  bool receive_head(const std::function<bool()>& ended);
-  // What comes after the head comes until `deadline`, and is no more than so many bytes: what reads it keeps a line of
-  // any length.
+  // The request's head, within one patience; read() goes on after it. nullopt: the client has sent nothing, or ended()
+  // says that nobody answers any more. Errors: ApiError of status 408, and read_head's.
+  std::optional<RequestHead> receive_head(const std::function<bool()>& ended);
+  // What comes after the head comes until `deadline`, and is no more than so many bytes.
   void set_limits(Clock::time_point deadline, std::size_t bytes) {
     deadline_ = deadline;
     bytes_left_ = bytes;
@@ -37,6 +36,8 @@ class ClientSocket {
   ssize_t read(char* bytes, std::size_t count);
   // As send(), after waiting for a place to write to; -1 where there is none in time.
   ssize_t write(const char* bytes, std::size_t count);
+  // All of it. False: the client is gone, or reads nothing in time.
+  bool write_all(std::string_view bytes);
   // write() has sent something.
   bool answered() const { return answered_; }
   // Of what the head announces not all was read, or it cannot be told, or more is there.
@@ -54,7 +55,7 @@ class ClientSocket {
   const std::chrono::milliseconds patience_;
   Clock::time_point deadline_ = Clock::time_point::max();
   std::size_t bytes_left_ = std::numeric_limits<std::size_t>::max();
-  std::size_t announced_ = length_unknown;  // bytes of head and body that read() has not given yet
+  std::size_t announced_ = length_unknown;  // bytes of the body that read() has not given yet
   std::string received_;                    // and not read yet, from read_ on
   std::size_t read_ = 0;
   bool answered_ = false;

@@ -43,6 +43,41 @@ void set_once(std::optional<std::string>& header, std::string_view name, std::st
   header = value;
 }
 
+int value_of_digit(char c) {
+  return is_digit(c) ? c - '0' : lower(c) >= 'a' && lower(c) <= 'f' ? lower(c) - 'a' + 10 : -1;
+}
+
+// %41 is A. What is no such code stays as it is.
+std::string percent_decoded(std::string_view text) {
+  std::string decoded;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const int high = text[i] == '%' && i + 2 < text.size() ? value_of_digit(text[i + 1]) : -1;
+    const int low = high >= 0 ? value_of_digit(text[i + 2]) : -1;
+    decoded += low >= 0 ? static_cast<char>(high * 16 + low) : text[i];
+    i += low >= 0 ? 2 : 0;
+  }
+  return decoded;
+}
+
+void read_request_line(std::string_view line, RequestHead& head) {
+  const std::size_t first = line.find(' '), last = line.rfind(' ');
+  const std::string_view version = line.substr(last + 1), method = line.substr(0, first);
+  head.of_http_1_0 = version == "HTTP/1.0";
+  const bool known = head.of_http_1_0 || version == "HTTP/1.1";
+  if (!known || first == last || method.empty() || !std::all_of(method.begin(), method.end(), is_token)) {
+    refuse_head(fmt::format("expected 'METHOD /path HTTP/1.1', found '{}'", clipped(std::string(line))));
+  }
+  head.method = method;
+  const std::string_view target = line.substr(first + 1, last - first - 1);
+  if (target.find_first_of(" \t") != std::string_view::npos) {
+    refuse_head("a blank in the path");
+  }
+  head.path = percent_decoded(target.substr(0, target.find('?')));
+  if (head.path.size() > longest_path) {
+    throw ApiError(414, "the request's path is too long");
+  }
+}
+
 }  // namespace
 
 std::size_t size_of_head(std::string_view received) {
@@ -68,14 +103,16 @@ std::size_t size_of_head(std::string_view received) {
       431, fmt::format("the request's head is longer than {} bytes: send fewer or shorter headers", longest_head));
 }
 
-std::size_t check_head(std::string_view head) {
-  std::optional<std::string> length, encoding;
-  std::size_t begin = head.find("\r\n") + 2;  // what parses the request line judges that
+RequestHead read_head(std::string_view head) {
+  RequestHead read;
   for (std::size_t i = 0; i < head.size(); ++i) {
     if (head[i] == '\0' || (head[i] == '\r' && (i + 1 == head.size() || head[i + 1] != '\n'))) {
       refuse_head("a NUL, or a CR without an LF");
     }
   }
+  std::size_t begin = head.find("\r\n") + 2;
+  read_request_line(head.substr(0, begin - 2), read);
+  std::optional<std::string> length, encoding;
   for (std::size_t end; (end = head.find("\r\n", begin)) > begin; begin = end + 2) {
     const std::string_view line = head.substr(begin, end - begin), name = line.substr(0, line.find(':'));
     if (line.size() > longest_header) {
@@ -96,14 +133,24 @@ std::size_t check_head(std::string_view head) {
       if (!same_word(value, "chunked")) {
         refuse_head(fmt::format("Transfer-Encoding is '{}': expected chunked", clipped(std::string(value))));
       }
-    } else if (same_word(name, "Range")) {  // the library would cut any answer, and repeat it for each range
+    } else if (same_word(name, "Range")) {
       refuse_head("Range: answers are not given in parts, leave it out");
+    } else if (same_word(name, "Content-Encoding") && !same_word(value, "identity")) {
+      throw ApiError(415, fmt::format("the body's Content-Encoding is '{}': send it as it is, not compressed",
+                                      clipped(std::string(value))));
+    } else if (same_word(name, "Authorization")) {
+      read.authorization = value;
+    } else if (same_word(name, "Content-Type")) {
+      read.content_type = value;
+    } else if (same_word(name, "Expect")) {
+      read.expects_continue = same_word(value, "100-continue");
     }
   }
   if (length.has_value() && encoding.has_value()) {
     refuse_head("Content-Length and Transfer-Encoding: expected one of them, which says where the body ends");
   }
-  return encoding.has_value() ? length_unknown : length.has_value() ? std::stoull(*length) : 0;
+  read.body = encoding.has_value() ? length_unknown : length.has_value() ? std::stoull(*length) : 0;
+  return read;
 }
 
 }  // namespace orthant

@@ -17,7 +17,7 @@ int run(const std::uint8_t* data, std::size_t size) {
     if (head == 0) {
       return 0;
     }
-    check_head(std::string_view(received).substr(0, head));
+    read_head(std::string_view(received).substr(0, head));
   } catch (const ApiError&) {
     return 0;
   }

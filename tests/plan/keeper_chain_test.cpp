@@ -101,7 +101,7 @@ TEST(KeeperChain, TheSumIsThePlans) {
 }
 
 TEST(KeeperChain, WhatAHookThrowsNamesItsPlugin) {
-  const auto lost = [](ParamGroup&, Holding&) { std::vector<int>().at(0); };
+  const auto lost = [](ParamGroup&, Holding&) { static_cast<void>(std::vector<int>().at(0)); };
   EXPECT_THAT(refusal({nothing, lost}), HasSubstr("plugin 'b', adopt: vector"));
 }
 

@@ -96,7 +96,7 @@ TEST_P(Published, IsExportedByAnotherRunAsTheSameFamily) {
     const bool of_training =
         key == "router_aux_loss_coef" || key == "max_position_embeddings" || key.ends_with("_token_id");
     const bool said = source.contains(key) && (key != "head_dim" || !source[key].is_null());  // null: d_model / heads
-    if (!of_training && said && result.model_type == source["model_type"]) {
+    if (!of_training && said && result.model_type == source["model_type"].get<std::string>()) {
       EXPECT_EQ(value, source[key]) << key;
     }
   }

@@ -172,7 +172,7 @@ TEST_F(Completions, FollowTheirSeedAlone) {
   asked["n"] = 1;
   EXPECT_EQ(complete(asked)["choices"][0], choices[0]);
   asked["seed"] = 12;
-  EXPECT_NE(text(asked), choices[0]["text"]);
+  EXPECT_NE(json(text(asked)), choices[0]["text"]);
   const json unseeded = {{"prompt", "The "}, {"max_tokens", 24}, {"temperature", 1.5}};
   EXPECT_NE(text(unseeded), text(unseeded));
   const std::string greedy = text({{"prompt", "The "}, {"temperature", 0}});

@@ -26,9 +26,16 @@ dnnl::memory::desc matrix(dnnl::memory::data_type type, std::int64_t rows, std::
   return {{rows, columns}, type, strides};
 }
 
-}  // namespace
-
-namespace {
+// oneDNN 3 takes what oneDNN 2 puts into a descriptor of its own.
+dnnl::matmul::primitive_desc product_of(const dnnl::engine& engine, const dnnl::memory::desc& a,
+                                        const dnnl::memory::desc& b, const dnnl::memory::desc& c,
+                                        const dnnl::primitive_attr& attributes) {
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine, a, b, c, attributes};
+#else
+  return {{a, b, c}, attributes, engine};
+#endif
+}
 
 // Whether the processor, as oneDNN sees it, has all of `isa`: its values are sets of bits, newer processors' supersets.
 bool has(dnnl::cpu_isa isa) {
@@ -97,7 +104,7 @@ void matmul_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t 
       attributes.set_post_ops(post);
     }
     // Creating the primitive again is a lookup: oneDNN caches them by shape.
-    const dnnl::matmul product(dnnl::matmul::primitive_desc({a_desc, b_desc, c_desc}, attributes, engine));
+    const dnnl::matmul product(product_of(engine, a_desc, b_desc, c_desc, attributes));
     product.execute(stream, {{DNNL_ARG_SRC, dnnl::memory(a_desc, engine, const_cast<void*>(a))},
                              {DNNL_ARG_WEIGHTS, dnnl::memory(b_desc, engine, const_cast<void*>(b))},
                              {DNNL_ARG_DST, dnnl::memory(c_desc, engine, c)}});
