@@ -6,8 +6,9 @@ cd "$(dirname "$0")/.."
 compiler=${1:?a compiler}
 folder=build/sources-$(basename "$compiler")
 mkdir -p "$folder"
+generator=$(command -v ninja >/dev/null && echo -GNinja || echo "-GUnix Makefiles")
 # Without precompiled headers: those of no code would not be made.
-cmake -S . -B "$folder" -DCMAKE_CXX_COMPILER="$compiler" -DORTHANT_CUDA=OFF -DORTHANT_CCACHE=OFF \
+cmake -S . -B "$folder" "$generator" -DCMAKE_CXX_COMPILER="$compiler" -DORTHANT_CUDA=OFF -DORTHANT_CCACHE=OFF \
   -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON >"$folder/configure.log" 2>&1 ||
   { cat "$folder/configure.log" >&2; exit 1; }
 cd "$folder"

@@ -68,9 +68,13 @@ fi
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 
+# Libraries for aarch64 take the places of others.
+image_of() { printf '%s/%s%s' "$folder" "$1" "${arm64:+-arm64}"; }
+
 # inside SUITE COMMAND...: in its image, as root, with a clean environment. Mounts end with it, however it ends.
 inside() {
-  local image=$folder/$1
+  local image
+  image=$(image_of "$1")
   shift
   unshare --mount --pid --fork --kill-child --propagation private bash -c '
     image=$1; shift
@@ -84,7 +88,8 @@ has_suite() { wget -q --spider --timeout=20 --tries=2 "$1/dists/$2/InRelease" 2>
 
 # make_image SUITE: sets `problem` where it cannot.
 make_image() {
-  local suite=$1 image=$folder/$1 archive=$mirror options=() components=main script=sid
+  local suite=$1 image archive=$mirror options=() components=main script=sid
+  image=$(image_of "$suite")
   [[ ! -e $image/.made ]] || return 0
   if [[ -z $archive ]]; then
     archive=http://deb.debian.org/debian
@@ -104,11 +109,11 @@ make_image() {
     fi
   fi
   [[ ! -e /usr/share/debootstrap/scripts/$suite ]] || script=$suite
-  say "making an image of $suite from $archive (log: $folder/$suite.log)"
+  say "making an image of $suite from $archive (log: $image.log)"
   rm -rf --one-file-system "$image"
   if ! debootstrap --variant=minbase --components="$components" "${options[@]}" "$suite" "$image" "$archive" "$script" \
-    >"$folder/$suite.log" 2>&1; then
-    problem="debootstrap failed: $(tail -n 1 "$folder/$suite.log")"
+    >"$image.log" 2>&1; then
+    problem="debootstrap failed: $(tail -n 1 "$image.log")"
     return 1
   fi
   : >"$image/.made"
@@ -116,9 +121,10 @@ make_image() {
 
 # clone SUITE
 clone() {
-  rm -rf "$folder/$1/root/orthant"
-  git -c advice.detachedHead=false clone -q --no-hardlinks "$root" "$folder/$1/root/orthant"
-  rm -rf "$folder/$1/root/orthant/.git/hooks"
+  local place
+  place=$(image_of "$1")/root/orthant
+  rm -rf "$place"
+  git clone -q --no-hardlinks "$root" "$place"
 }
 
 apt() { inside "$1" sh -c 'export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@"' sh "${@:2}"; }

@@ -3,6 +3,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <orthant/error.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,8 +12,6 @@
 #include <cstring>
 #include <memory>
 #include <thread>
-
-#include "orthant/error.h"
 
 namespace orthant {
 namespace {

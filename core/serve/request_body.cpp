@@ -4,6 +4,8 @@
 #include <array>
 #include <charconv>
 #include <string_view>
+#include <system_error>
+#include <utility>
 
 #include "core/serve/api_error.h"
 

@@ -63,8 +63,8 @@ void read_request_line(std::string_view line, RequestHead& head) {
   const std::size_t first = line.find(' '), last = line.rfind(' ');
   const std::string_view version = line.substr(last + 1), method = line.substr(0, first);
   head.of_http_1_0 = version == "HTTP/1.0";
-  const bool known = head.of_http_1_0 || version == "HTTP/1.1";
-  if (!known || first == last || method.empty() || !std::all_of(method.begin(), method.end(), is_token)) {
+  const bool spoken = head.of_http_1_0 || version == "HTTP/1.1";
+  if (!spoken || first == last || method.empty() || !std::all_of(method.begin(), method.end(), is_token)) {
     refuse_head(fmt::format("expected 'METHOD /path HTTP/1.1', found '{}'", clipped(std::string(line))));
   }
   head.method = method;

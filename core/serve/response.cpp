@@ -1,6 +1,10 @@
 #include "core/serve/response.h"
 
+#include <fmt/format.h>
+
+#include <functional>
 #include <optional>
+#include <string>
 
 namespace orthant {
 namespace {

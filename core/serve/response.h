@@ -1,6 +1,8 @@
 // An ApiResponse as HTTP/1.1 writes it.
 #pragma once
 
+#include <string_view>
+
 #include "core/serve/api.h"
 #include "core/serve/client_socket.h"
 
