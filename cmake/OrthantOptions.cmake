@@ -18,7 +18,7 @@ endif()
 # never for who installs, with a compiler that knows others.
 add_library(orthant_options INTERFACE)
 target_compile_options(orthant_options INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough -Werror)
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough)
 # GCC 12 warns of its own AVX-512 intrinsics (GCC bug 105593) and of sums of its own strings (105651), mended in 13.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(orthant_options INTERFACE

@@ -14,7 +14,7 @@ die() { say "$*"; exit 1; }
 build_packages=(g++ cmake libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev libssl-dev
   libpcre2-dev libutf8proc-dev libsentencepiece-dev)
 # Nice to have: a build works without them, and the configure summary says what it does without.
-build_optional=(ninja-build libdnnl-dev libopenmpi-dev openmpi-bin ccache liburing-dev)
+build_optional=(ninja-build libdnnl-dev libopenmpi-dev openmpi-bin ccache pkg-config liburing-dev)
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3 curl)
 test_optional=(clang-format)
 
@@ -26,6 +26,7 @@ missing_packages() {
     case $package in
       g++) command -v "${CXX:-g++}" >/dev/null && continue ;;
       cmake | ccache | clang-format | python3 | curl) command -v "$package" >/dev/null && continue ;;
+      pkg-config) command -v pkg-config >/dev/null && continue ;;
       ninja-build) command -v ninja >/dev/null && continue ;;
       openmpi-bin) command -v mpirun >/dev/null && continue ;;
     esac
