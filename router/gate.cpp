@@ -29,6 +29,7 @@ GateConfig Gate::config(const Settings& settings) const {
           .expert_groups = moe.expert_groups,
           .groups_per_token = moe.groups_per_token,
           .group_score = moe.group_score,
+          .sparsemixer_width = moe.sparsemixer_width,
           .capacity_factor = moe.capacity_factor,
           .group_tokens = group_tokens_of(settings),
           .drop_policy = moe.drop_policy};

@@ -22,6 +22,10 @@ void add_gates(Catalogue& catalogue) {
                       "The top_k of greatest score + bias; each step moves an expert's bias against its load (Wang et "
                       "al., \"Auxiliary-Loss-Free Load Balancing\", 2024; DeepSeek-V3).",
                       make_bias_gate());
+  catalogue.add<Gate>("sparsemixer",
+                      "The likeliest two, each weighed among the experts that come near to it (Liu et al., \"Sparse "
+                      "Backpropagation for MoE Training\", 2023; Phi-3.5-MoE).",
+                      make_sparsemixer_gate());
 }
 
 void refuse_other_top_k(std::vector<GateRefusal>& to, const MoeSettings& moe, const std::string& router,

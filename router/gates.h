@@ -13,6 +13,7 @@ std::shared_ptr<const Gate> make_gshard_gate();
 std::shared_ptr<const Gate> make_topk_gate();
 std::shared_ptr<const Gate> make_expert_choice_gate();
 std::shared_ptr<const Gate> make_bias_gate();
+std::shared_ptr<const Gate> make_sparsemixer_gate();
 
 // What several of them refuse.
 // A gate that chooses `k` experts, under the name `router`.

@@ -15,10 +15,14 @@ float base_std(const Settings& settings) {
   return static_cast<float>(settings.model.init_std);
 }
 
+Init norm_init(const Settings& settings) {
+  return settings.model.norm_plus_one ? Init::zeros : Init::ones;
+}
+
 std::vector<ParamSpec> norm_specs(const Settings& settings, const std::string& stem) {
   const std::int64_t d = settings.model.d_model;
   std::vector<ParamSpec> specs = {
-      {.name = stem + ".weight", .global = {d}, .region = Region::norm, .init = Init::ones, .decay = false}};
+      {.name = stem + ".weight", .global = {d}, .region = Region::norm, .init = norm_init(settings), .decay = false}};
   if (settings.model.norm == NormKind::layernorm) {
     specs.push_back(
         {.name = stem + ".bias", .global = {d}, .region = Region::norm, .init = Init::zeros, .decay = false});

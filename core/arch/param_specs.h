@@ -15,6 +15,8 @@ ParamSpec matrix_spec(std::string name, Region region, std::int64_t rows, std::i
 
 float base_std(const Settings& settings);  // model.init_std
 
+// What a norm's weight begins with: so that it multiplies by 1.
+Init norm_init(const Settings& settings);
 // The model's norm: `stem`.weight and, for LayerNorm, `stem`.bias.
 std::vector<ParamSpec> norm_specs(const Settings& settings, const std::string& stem);
 

@@ -172,6 +172,17 @@ PartPlace ffn_place(const Settings& s, int block) {
   return {s, block, block_stem(s, block) + ".mlp"};
 }
 
+BlockNorms block_norms(const Settings& s, const std::string& stem) {
+  const std::string input = stem + ".input_layernorm", attention = stem + ".post_attention_layernorm",
+                    ffn = stem + ".post_feedforward_layernorm";
+  switch (s.model.norm_place) {
+    case NormPlace::before: return {input, "", attention, ""};
+    case NormPlace::after: return {"", attention, "", ffn};
+    case NormPlace::both: return {input, attention, stem + ".pre_feedforward_layernorm", ffn};
+  }
+  return {};
+}
+
 const AttentionPart& attention_part(const Settings& s) {
   return s.catalogue->get<AttentionPart>(s.model.attention);
 }
@@ -185,9 +196,17 @@ namespace {
 // `dense` has what stands before the block in its layer.
 void add_block(std::vector<LayerSpecs>& table, const Settings& s, int block, LayerSpecs dense) {
   const std::string stem = block_stem(s, block);
-  append(dense.params, norm_specs(s, stem + ".input_layernorm"));
+  const BlockNorms norms = block_norms(s, stem);
+  const auto add_norm = [&](const std::string& name) {
+    if (!name.empty()) {
+      append(dense.params, norm_specs(s, name));
+    }
+  };
+  add_norm(norms.before_attention);
   append_part(dense.params, AttentionPart::noun, s.model.attention, attention_part(s), attention_place(s, block));
-  append(dense.params, norm_specs(s, stem + ".post_attention_layernorm"));
+  add_norm(norms.after_attention);
+  add_norm(norms.before_ffn);
+  add_norm(norms.after_ffn);
   if (!block_has_experts(s, block)) {
     append_part(dense.params, FfnPart::noun, s.model.ffn, ffn_part(s), ffn_place(s, block));
     table.push_back(std::move(dense));
@@ -275,6 +294,14 @@ std::vector<LayerSpecs> parameter_table(const Settings& s) {
     ParamSpec logits = matrix_spec("lm_head.weight", Region::head, s.model.vocab_size, d, base_std(s));
     logits.split[0] = Dim::vocab;
     head.params.push_back(logits);
+  }
+  if (s.model.head_bias) {
+    head.params.push_back({.name = "lm_head.bias",
+                           .global = {s.model.vocab_size},
+                           .region = Region::head,
+                           .init = Init::zeros,
+                           .decay = false});
+    head.params.back().split[0] = Dim::vocab;
   }
   table.push_back(head);
   for (int depth = 0; depth < s.model.mtp_depth; ++depth) {

@@ -58,6 +58,12 @@ std::string block_stem(int block);                            // "model.layers.3
 std::string block_stem(const Settings& settings, int block);  // of any: "mtp.0.block"
 std::string mtp_stem(int depth);                              // "mtp.0"; depth counts from 0
 
+// The norms of the block `stem`, by their names; empty: there is none (model.norm_place).
+struct BlockNorms {
+  std::string before_attention, after_attention, before_ffn, after_ffn;
+};
+BlockNorms block_norms(const Settings& settings, const std::string& stem);
+
 // The parts that the settings choose, and where they stand in a block.
 const AttentionPart& attention_part(const Settings& settings);
 const FfnPart& ffn_part(const Settings& settings);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/arch/parameter_table.h"
+
 namespace orthant {
 namespace {
 
@@ -51,26 +53,75 @@ RotaryScaling yarn(const ModelSettings& m, std::int64_t rotated) {
           .magnitude = attention_factor(m)};
 }
 
+// dynamic: what theta is multiplied by, but for an exponent, in sequences of more than the original positions.
+double longer_base(const ModelSettings& m, std::int64_t positions) {
+  return m.rope_factor * static_cast<double>(positions) / static_cast<double>(m.rope_original_positions) -
+         (m.rope_factor - 1);
+}
+
+RotaryScaling longrope(const ModelSettings& m, std::int64_t rotated, std::int64_t positions) {
+  const std::vector<double>& factors =
+      positions > m.rope_original_positions ? m.rope_long_factors : m.rope_short_factors;
+  const auto pairs = static_cast<std::size_t>(std::min<std::int64_t>(rotated / 2, most_divided_pairs));
+  RotaryScaling scaling{.divided = true};
+  for (std::size_t i = 0; i < std::min(pairs, factors.size()); ++i) {
+    scaling.divisor[i] = static_cast<float>(factors[i]);
+  }
+  const double own =
+      m.rope_factor <= 1
+          ? 1
+          : std::sqrt(1 + std::log(m.rope_factor) / std::log(static_cast<double>(m.rope_original_positions)));
+  scaling.magnitude = m.rope_attention_factor > 0 ? m.rope_attention_factor : own;
+  return scaling;
+}
+
 }  // namespace
 
-RotaryScaling rotary_scaling(const ModelSettings& m, std::int64_t rotated) {
+double rotary_theta(const ModelSettings& m, std::int64_t rotated, std::int64_t positions) {
+  if (m.rope_scaling != RopeScaling::dynamic) {
+    return m.rope_theta;
+  }
+  const double channels = static_cast<double>(rotated);
+  const double longer = m.rope_alpha > 0                        ? m.rope_alpha
+                        : positions > m.rope_original_positions ? longer_base(m, positions)
+                                                                : 1;
+  return m.rope_theta * std::pow(longer, channels / (channels - 2));
+}
+
+RotaryScaling rotary_scaling(const ModelSettings& m, std::int64_t rotated, std::int64_t positions) {
   switch (m.rope_scaling) {
     case RopeScaling::none: return {};
     case RopeScaling::linear: return {.factor = m.rope_factor, .at_zero = 0};
     case RopeScaling::llama3: return llama3(m);
     case RopeScaling::yarn: return yarn(m, rotated);
+    case RopeScaling::longrope: return longrope(m, rotated, positions);
+    case RopeScaling::dynamic: return {};
   }
   return {};
 }
 
-RotaryShape rotary_shape(const ModelSettings& m, std::int64_t head_dim, std::int64_t plain) {
+RotaryShape rotary_shape(const Settings& settings, std::int64_t head_dim, std::int64_t plain, int block) {
+  const ModelSettings& m = settings.model;
+  const std::int64_t rotated = head_dim - plain, positions = settings.data.sequence_length;
+  const bool local = m.rope_local_theta > 0 && block_has_window(settings, block);
+  const double theta = local ? m.rope_local_theta : rotary_theta(m, rotated, positions);
   return {.heads = 0,
           .kv_heads = 0,
           .head_dim = head_dim,
-          .theta = m.positions == Positions::rotary ? m.rope_theta : 0,
-          .scaling = rotary_scaling(m, head_dim - plain),
+          .theta = m.positions == Positions::rotary ? theta : 0,
+          .scaling = local ? RotaryScaling{} : rotary_scaling(m, rotated, positions),
           .interleaved = m.rope_interleaved,
           .plain = plain};
+}
+
+void keep_rotary_angles(Settings& settings) {
+  ModelSettings& m = settings.model;
+  const bool longer = settings.data.sequence_length > m.rope_original_positions;
+  if (m.rope_scaling == RopeScaling::longrope && longer) {
+    m.rope_short_factors = m.rope_long_factors;
+  } else if (m.rope_scaling == RopeScaling::dynamic && m.rope_alpha == 0) {
+    m.rope_alpha = longer ? longer_base(m, settings.data.sequence_length) : 1;
+  }
 }
 
 double rotary_score_factor(const ModelSettings& m) {

@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -16,7 +17,8 @@ ParamSpec adapter_spec(const ParamSpec& w, int kept, const LoraSettings& lora) {
   const int other = 1 - kept;
   ParamSpec spec = w;
   spec.name = adapter_name(w.name, kept == 1 ? 'A' : 'B');
-  spec.global = kept == 1 ? Shape{lora.rank, w.global[1]} : Shape{w.global[0], lora.rank};
+  const std::int64_t rank = lora.rank_for(w.name);
+  spec.global = kept == 1 ? Shape{rank, w.global[1]} : Shape{w.global[0], rank};
   spec.adapted = false;
   spec.init = kept == 1 ? Init::normal : Init::zeros;
   spec.std = static_cast<float>(lora.init_std);
@@ -48,6 +50,39 @@ std::string adapter_name(const std::string& parameter, char letter) {
 
 bool is_adapter(const std::string& name) {
   return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
+}
+
+namespace {
+
+// Of the first pattern that stands for the name. Lists of unlike lengths are refused, but not before everybody has
+// looked.
+template <class T>
+T of_first(const std::vector<std::string>& patterns, const std::vector<T>& values, const std::string& name, T other) {
+  for (std::size_t i = 0; i < std::min(patterns.size(), values.size()); ++i) {
+    if (matches(patterns[i], name)) {
+      return values[i];
+    }
+  }
+  return other;
+}
+
+}  // namespace
+
+std::int64_t LoraSettings::rank_for(const std::string& matrix) const {
+  return of_first(rank_of, ranks, matrix, rank);
+}
+
+double adapter_alpha(const LoraSettings& lora, const std::string& matrix) {
+  return of_first(lora.alpha_of, lora.alphas, matrix, lora.alpha);
+}
+
+double LoraSettings::scale_for(const std::string& matrix) const {
+  const double r = static_cast<double>(rank_for(matrix));
+  return adapter_alpha(*this, matrix) / (rank_stabilised ? std::sqrt(r) : r);
+}
+
+std::string adapted_matrix(const std::string& name) {
+  return name.substr(0, name.size() - std::string_view(".lora_A.weight").size()) + std::string(weight_suffix);
 }
 
 void add_adapters(std::vector<LayerSpecs>& table, const Settings& settings) {
@@ -120,13 +155,17 @@ void leave_out_mtp(Settings& settings) {
   if (settings.lora.targets.empty()) {
     settings.lora.rank = 0;
   }
-  OptimizerSettings& optimizer = settings.optimizer;
-  for (std::size_t i = optimizer.lr_of.size(); i-- > 0;) {
-    if (idle(optimizer.lr_of[i]) && i < optimizer.lr_scales.size()) {
-      optimizer.lr_of.erase(optimizer.lr_of.begin() + static_cast<std::ptrdiff_t>(i));
-      optimizer.lr_scales.erase(optimizer.lr_scales.begin() + static_cast<std::ptrdiff_t>(i));
+  const auto erase_idle = [&](std::vector<std::string>& patterns, auto& values) {
+    for (std::size_t i = patterns.size(); i-- > 0;) {
+      if (idle(patterns[i]) && i < values.size()) {
+        patterns.erase(patterns.begin() + static_cast<std::ptrdiff_t>(i));
+        values.erase(values.begin() + static_cast<std::ptrdiff_t>(i));
+      }
     }
-  }
+  };
+  erase_idle(settings.lora.rank_of, settings.lora.ranks);
+  erase_idle(settings.lora.alpha_of, settings.lora.alphas);
+  erase_idle(settings.optimizer.lr_of, settings.optimizer.lr_scales);
 }
 
 void freeze(std::vector<LayerSpecs>& table, const Settings& settings) {

@@ -1,9 +1,9 @@
 // Which parameters train, at which rates, and the adapters of [lora]: two matrices beside each one that they adapt.
 //
-// W [out, in] is used as W + alpha / rank * B A. Adapters are parameters like others. A [rank, in] is split as the
-// columns of W are, B [out, rank] as its rows. Where ranks split the other dimension of W, they hold the same A (or B),
-// and each has its own part of the gradient (ParamSpec::repeats). All the rest follows from that: sums, shards, norms,
-// checkpoints.
+// W [out, in] is used as W + s B A (LoraSettings::scale_for). Adapters are parameters like others. A [rank, in] is
+// split as the columns of W are, B [out, rank] as its rows. Where ranks split the other dimension of W, they hold the
+// same A (or B), and each has its own part of the gradient (ParamSpec::repeats). All the rest follows from that: sums,
+// shards, norms, checkpoints.
 #pragma once
 
 #include <optional>
@@ -25,6 +25,10 @@ bool adaptable(const LayerSpecs& layer, const ParamSpec& spec);
 // "model.layers.0.self_attn.q_proj.lora_A.weight" for "model.layers.0.self_attn.q_proj.weight"; letter: 'A' or 'B'.
 std::string adapter_name(const std::string& parameter, char letter);
 bool is_adapter(const std::string& name);
+// The matrix that an adapter's part is of. REQUIRES: is_adapter(name).
+std::string adapted_matrix(const std::string& name);
+// lora.alpha of a matrix's adapter, or that of lora.alpha_of.
+double adapter_alpha(const LoraSettings& lora, const std::string& matrix);
 
 // Marks what lora.targets names (ParamSpec::adapted), and puts its adapters behind its layer.
 void add_adapters(std::vector<LayerSpecs>& table, const Settings& settings);

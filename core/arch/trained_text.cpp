@@ -1,10 +1,11 @@
 #include "core/arch/trained_text.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
+#include <set>
 #include <utility>
 
 #include "core/arch/parameter_table.h"
@@ -26,6 +27,8 @@ std::string kind_of_name(const std::string& name) {
 
 std::vector<std::string> trained_text(const Settings& settings) {
   std::int64_t all = 0, trained = 0, matrices = 0;
+  std::set<std::int64_t> ranks;
+  std::set<double> scales;
   std::vector<std::pair<std::string, std::int64_t>> adapted;  // in the table's order
   for (const LayerSpecs& layer : parameter_table(settings)) {
     for (const ParamSpec& spec : layer.params) {
@@ -35,6 +38,8 @@ std::vector<std::string> trained_text(const Settings& settings) {
         const std::string kind = kind_of_name(spec.name);
         const auto known = std::find_if(adapted.begin(), adapted.end(), [&](const auto& k) { return k.first == kind; });
         ++(known == adapted.end() ? adapted.emplace_back(kind, 0) : *known).second;
+        ranks.insert(settings.lora.rank_for(spec.name));
+        scales.insert(settings.lora.scale_for(spec.name));
         ++matrices;
       }
     }
@@ -45,8 +50,12 @@ std::vector<std::string> trained_text(const Settings& settings) {
                                 100 * static_cast<double>(trained) / static_cast<double>(all)));
   }
   if (matrices > 0) {
-    lines.push_back(fmt::format("adapters of rank {}, scale {:g}, on {} matrices:", settings.lora.rank,
-                                settings.lora.scale(), matrices));
+    std::vector<std::string> numbers;
+    for (const double scale : scales) {
+      numbers.push_back(fmt::format("{:g}", scale));
+    }
+    lines.push_back(fmt::format("adapters of rank {}, scale {}, on {} matrices:", fmt::join(ranks, " and "),
+                                fmt::join(numbers, " and "), matrices));
   }
   for (const auto& [kind, count] : adapted) {
     lines.push_back(fmt::format("  {} of {}", count, kind));

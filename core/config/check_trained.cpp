@@ -69,10 +69,10 @@ void expect_some_left(const std::vector<std::string>& patterns, const std::vecto
 
 void check_lora(const LoraSettings& lora) {
   if (lora.rank == 0) {
-    if (!lora.targets.empty() || !lora.train_also.empty()) {
+    if (!lora.targets.empty() || !lora.train_also.empty() || !lora.rank_of.empty() || !lora.alpha_of.empty()) {
       throw SettingError("lora.rank",
                          "lora.rank: 0 makes no adapters, and [lora] names what gets them\nwrite rank = 8, say, "
-                         "or leave out targets and train_also");
+                         "or leave out targets, train_also, rank_of and alpha_of");
     }
     return;
   }
@@ -81,10 +81,20 @@ void check_lora(const LoraSettings& lora) {
                        "lora.targets: names no matrix that gets an adapter\nwrite targets = "
                        "[\"*.q_proj.weight\", \"*.v_proj.weight\"], say, or rank = 0");
   }
-  if (!positive_float(lora.scale()) || !finite_float(lora.scale())) {
-    throw SettingError("lora.alpha", fmt::format("lora.alpha: {} / rank {} is no factor that adapters can have\nwrite "
-                                                 "alpha = 16, say",
-                                                 lora.alpha, lora.rank));
+  const auto as_many = [](const char* key, const char* values, std::size_t patterns, std::size_t count) {
+    if (patterns != count) {
+      throw SettingError(key, fmt::format("{}: {} patterns, and {} has {} numbers\nwrite one for each pattern", key,
+                                          patterns, values, count));
+    }
+  };
+  as_many("lora.rank_of", "lora.ranks", lora.rank_of.size(), lora.ranks.size());
+  as_many("lora.alpha_of", "lora.alphas", lora.alpha_of.size(), lora.alphas.size());
+  constexpr std::int64_t most = 1 << 16;
+  for (const std::int64_t rank : lora.ranks) {
+    if (rank < 1 || rank > most) {
+      throw SettingError("lora.ranks",
+                         fmt::format("lora.ranks: {} is no rank\nwrite whole numbers from 1 to {}", rank, most));
+    }
   }
   if (!positive_float(lora.init_std) || !finite_float(lora.init_std)) {
     throw SettingError("lora.init_std",
@@ -94,12 +104,25 @@ void check_lora(const LoraSettings& lora) {
   }
 }
 
+// adapted: the matrices that have adapters.
+void check_lora_factors(const LoraSettings& lora, const std::vector<std::string>& adapted) {
+  expect_matches("lora.rank_of", lora.rank_of, adapted, "matrix with an adapter");
+  expect_matches("lora.alpha_of", lora.alpha_of, adapted, "matrix with an adapter");
+  for (const std::string& name : adapted) {
+    if (const double scale = lora.scale_for(name); !positive_float(scale) || !finite_float(scale)) {
+      throw SettingError("lora.alpha", fmt::format("lora.alpha: {} is no factor that the adapter of '{}' can have, of "
+                                                   "rank {}\nwrite alpha = 16, say",
+                                                   scale, name, lora.rank_for(name)));
+    }
+  }
+}
+
 }  // namespace
 
 void check_trained(const Settings& settings) {
   const LoraSettings& lora = settings.lora;
   check_lora(lora);
-  std::vector<std::string> names, matrices, base;
+  std::vector<std::string> names, matrices, adapted, base;
   bool any = false;
   for (const LayerSpecs& layer : parameter_table(settings)) {
     for (const ParamSpec& spec : layer.params) {
@@ -112,6 +135,9 @@ void check_trained(const Settings& settings) {
       if (adaptable(layer, spec)) {
         matrices.push_back(spec.name);
       }
+      if (spec.adapted) {
+        adapted.push_back(spec.name);
+      }
       if (spec.adapted && !spec.frozen) {
         throw SettingError("lora.train_also", fmt::format("lora.train_also: '{}' has an adapter, which trains in its "
                                                           "place\nname it in targets or in train_also, not in both",
@@ -123,6 +149,7 @@ void check_trained(const Settings& settings) {
   expect_matches("train.train_only", settings.train.train_only, names, "parameter of this model");
   expect_matches("lora.targets", lora.targets, matrices, "matrix of this model that can have an adapter");
   expect_matches("lora.train_also", lora.train_also, base, "parameter of this model");
+  check_lora_factors(lora, adapted);
   expect_matches("optimizer.lr_of", settings.optimizer.lr_of, names, "parameter of this model");
   expect_matches("optimizer.no_decay", settings.optimizer.no_decay, names, "parameter of this model");
   expect_some_left(settings.optimizer.lr_of, names);

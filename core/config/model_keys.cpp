@@ -14,7 +14,8 @@ void declare_rope(Declarer& model) {
       "rope_interleaved", [](auto& s) -> auto& { return s.model.rope_interleaved; },
       "Whether rotary positions turn neighbouring channels (DeepSeek), not those of both halves of a head (Llama).");
   model.choice(
-      "rope_scaling", [](auto& s) -> auto& { return s.model.rope_scaling; }, {"none", "linear", "llama3", "yarn"},
+      "rope_scaling", [](auto& s) -> auto& { return s.model.rope_scaling; },
+      {"none", "linear", "llama3", "yarn", "longrope", "dynamic"},
       "How rotary angles are slowed down for sequences longer than those of the first training.");
   at_least(model.key(
                "rope_factor", [](auto& s) -> auto& { return s.model.rope_factor; },
@@ -22,7 +23,7 @@ void declare_rope(Declarer& model) {
            1);
   between(model.key(
               "rope_original_positions", [](auto& s) -> auto& { return s.model.rope_original_positions; },
-              "llama3, yarn: positions of a sequence of the first training."),
+              "llama3, yarn, longrope, dynamic: positions of a sequence of the first training."),
           0, 1 << 30);
   at_least(model.key(
                "rope_low_freq_factor", [](auto& s) -> auto& { return s.model.rope_low_freq_factor; },
@@ -43,21 +44,33 @@ void declare_rope(Declarer& model) {
   model.key(
       "rope_truncate", [](auto& s) -> auto& { return s.model.rope_truncate; },
       "yarn: whether the first and the last pair between are rounded outwards, to whole numbers.");
-  at_least(model.key(
-               "rope_attention_factor", [](auto& s) -> auto& { return s.model.rope_attention_factor; },
-               "yarn: what rotated queries and keys are multiplied by; 0: 0.1 ln(rope_factor) + 1, or as rope_mscale "
-               "says."),
-           0);
+  at_least(
+      model.key(
+          "rope_attention_factor", [](auto& s) -> auto& { return s.model.rope_attention_factor; },
+          "yarn, longrope: what rotated queries and keys are multiplied by; 0: yarn 0.1 ln(rope_factor) + 1, or as "
+          "rope_mscale says; longrope sqrt(1 + ln(rope_factor) / ln(rope_original_positions))."),
+      0);
   at_least(model.key(
                "rope_mscale", [](auto& s) -> auto& { return s.model.rope_mscale; },
                "yarn, as DeepSeek: the attention factor is m(rope_mscale) / m(rope_mscale_all_dim), with m(x) = 0.1 x "
-               "ln(rope_factor) + 1; both keys or none."),
+               "ln(rope_factor) + 1; not without rope_mscale_all_dim."),
            0);
   at_least(
       model.key(
           "rope_mscale_all_dim", [](auto& s) -> auto& { return s.model.rope_mscale_all_dim; },
           "yarn, as DeepSeek: see rope_mscale; and latent multiplies its scores by m(rope_mscale_all_dim) squared."),
       0);
+  at_least(model.key(
+               "rope_alpha", [](auto& s) -> auto& { return s.model.rope_alpha; },
+               "dynamic: the base is raised as for sequences so many times as long as the original ones, however long "
+               "they are (Hunyuan); 0: for those that are longer."),
+           0);
+  model.key(
+      "rope_short_factors", [](auto& s) -> auto& { return s.model.rope_short_factors; },
+      "longrope: what divides the frequency of each pair in sequences of at most rope_original_positions.");
+  model.key(
+      "rope_long_factors", [](auto& s) -> auto& { return s.model.rope_long_factors; },
+      "longrope: what divides them in longer sequences.");
 }
 
 }  // namespace
@@ -91,6 +104,9 @@ void declare_model(std::vector<CoreKey>& keys) {
       "qk_norm: each head by itself, with one weight for all (Qwen3); or all heads of a token as one row (OLMoE), "
       "which "
       "needs whole heads on every rank.");
+  model.key(
+      "qk_norm_rotated", [](auto& s) -> auto& { return s.model.qk_norm_rotated; },
+      "qk_norm: whether they are normalised after they are rotated (Hunyuan), not before.");
   model.key(
       "biases", [](auto& s) -> auto& { return s.model.biases; },
       "multi_head: whether queries, keys and values have biases.");
@@ -129,6 +145,14 @@ void declare_model(std::vector<CoreKey>& keys) {
               "sliding_window: distance between blocks without it. 2: the second, fourth, ... (gpt-oss); 0: every "
               "block has the window."),
           0, 1 << 16);
+  at_least(model.key(
+               "attention_scale", [](auto& s) -> auto& { return s.model.attention_scale; },
+               "What the products of queries and keys are multiplied by; 0: 1 / sqrt(channels of a key head)."),
+           0);
+  at_least(model.key(
+               "attention_softcap", [](auto& s) -> auto& { return s.model.attention_softcap; },
+               "multi_head: scores s become cap tanh(s / cap) (Gemma 2); 0: they stay. On CPUs alone."),
+           0);
   model.kind<FfnPart>(
       "ffn", [](auto& s) -> auto& { return s.model.ffn; }, "What the dense feed-forward layers are made of.");
   between(model.key(
@@ -144,15 +168,32 @@ void declare_model(std::vector<CoreKey>& keys) {
   model.key(
       "norm_eps", [](auto& s) -> auto& { return s.model.norm_eps; },
       "Added to the variance in the normalisation (above 0).");
+  at_least(model.key(
+               "latent_norm_eps", [](auto& s) -> auto& { return s.model.latent_norm_eps; },
+               "latent: norm_eps of the norms in attention (Moonlight); 0: as norm_eps."),
+           0);
   model.choice(
-      "activation", [](auto& s) -> auto& { return s.model.activation; }, {"relu", "gelu", "swiglu", "clamped_swiglu"},
+      "norm_place", [](auto& s) -> auto& { return s.model.norm_place; }, {"before", "after", "both"},
+      "Whether what enters attention and feed-forward layers is normalised, what leaves them (OLMo 2), or both (Gemma "
+      "2).");
+  model.key(
+      "norm_plus_one", [](auto& s) -> auto& { return s.model.norm_plus_one; },
+      "Whether norms multiply by 1 + their weight (Gemma).");
+  model.choice(
+      "activation", [](auto& s) -> auto& { return s.model.activation; },
+      {"relu", "gelu", "swiglu", "clamped_swiglu", "geglu"},
       "Activation of the feed-forward layers and of the experts; clamped_swiglu: (up + 1) gate sigmoid(1.702 gate), "
-      "gate at most 7 and up between -7 and 7 (gpt-oss).");
+      "gate at most 7 and up between -7 and 7 (gpt-oss); geglu: gelu(gate) up (Gemma).");
   model.choice(
       "positions", [](auto& s) -> auto& { return s.model.positions; }, {"learned", "rotary"},
       "How a token knows its position.");
   model.key(
       "rope_theta", [](auto& s) -> auto& { return s.model.rope_theta; }, "Base of the rotary angles (above 0).");
+  at_least(model.key(
+               "rope_local_theta", [](auto& s) -> auto& { return s.model.rope_local_theta; },
+               "sliding_window: base of the rotary angles in blocks that have the window, which rope_scaling leaves as "
+               "they are (Gemma 3); 0: as in the other blocks."),
+           0);
   between(model.key(
               "rotary_channels", [](auto& s) -> auto& { return s.model.rotary_channels; },
               "Channels of a head that rotary positions turn, the first ones, an even number (GLM-4.5, MiniMax-M2); 0: "
@@ -162,6 +203,25 @@ void declare_model(std::vector<CoreKey>& keys) {
   model.key(
       "tie_embeddings", [](auto& s) -> auto& { return s.model.tie_embeddings; },
       "Whether the output layer is the embedding, transposed.");
+  at_least(model.key(
+               "embedding_scale", [](auto& s) -> auto& { return s.model.embedding_scale; },
+               "What the embeddings of tokens are multiplied by (Gemma, Granite)."),
+           0);
+  at_least(model.key(
+               "residual_scale", [](auto& s) -> auto& { return s.model.residual_scale; },
+               "What attention and feed-forward layers add to the residual stream is multiplied by it (Granite)."),
+           0);
+  model.key(
+      "head_bias", [](auto& s) -> auto& { return s.model.head_bias; },
+      "Whether the logits have a learned bias (Phi-3.5-MoE).");
+  at_least(model.key(
+               "logit_divisor", [](auto& s) -> auto& { return s.model.logit_divisor; },
+               "What logits are divided by (above 0; Granite's logits_scaling)."),
+           0);
+  at_least(model.key(
+               "logit_softcap", [](auto& s) -> auto& { return s.model.logit_softcap; },
+               "Logits x become cap tanh(x / cap) (Gemma 2); 0: they stay."),
+           0);
   at_least(model.key(
                "dropout", [](auto& s) -> auto& { return s.model.dropout; },
                "Probability that an activation is dropped (below 1)."),
@@ -245,6 +305,12 @@ void declare_moe(std::vector<CoreKey>& keys) {
       "group_score", [](auto& s) -> auto& { return s.moe.group_score; }, {"top2_sum", "max"},
       "topk, bias: what ranks groups: the sum of their two best experts (DeepSeek-V3), or their best one "
       "(DeepSeek-V2).");
+  between(
+      moe.key(
+          "sparsemixer_width", [](auto& s) -> auto& { return s.moe.sparsemixer_width; },
+          "sparsemixer: experts compete with the best one whose logits fall short of its by at most twice this share "
+          "(Phi-3.5-MoE's router_jitter_noise)."),
+      0, 1e6);
   at_least(moe.key(
                "bias_update_rate", [](auto& s) -> auto& { return s.moe.bias_update_rate; },
                "bias: what a step adds to the bias of an expert with less than the mean load, and takes from one with "

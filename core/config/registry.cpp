@@ -267,6 +267,19 @@ void declare_training(std::vector<CoreKey>& keys) {
                "A matrix W with an adapter is used as W + alpha / rank * B A."),
            0);
   lora.key(
+      "rank_stabilised", [](auto& s) -> auto& { return s.lora.rank_stabilised; },
+      "Whether the factor is alpha / sqrt(rank) (Kalajdzievski, \"rsLoRA\", 2023).");
+  lora.key(
+      "rank_of", [](auto& s) -> auto& { return s.lora.rank_of; },
+      "Matrices whose adapters have other ranks, by name as in targets; the first pattern that names one counts.");
+  lora.key(
+      "ranks", [](auto& s) -> auto& { return s.lora.ranks; }, "Those ranks, one for each pattern of rank_of.");
+  lora.key(
+      "alpha_of", [](auto& s) -> auto& { return s.lora.alpha_of; },
+      "Matrices whose adapters have another alpha, as rank_of.");
+  lora.key(
+      "alphas", [](auto& s) -> auto& { return s.lora.alphas; }, "Those alphas, one for each pattern of alpha_of.");
+  lora.key(
       "targets", [](auto& s) -> auto& { return s.lora.targets; },
       "Matrices that get an adapter, by name as in train.freeze: \"*.q_proj.weight\", \"*.experts.*\".");
   lora.key(

@@ -4,9 +4,10 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
-#include "core/arch/rotary.h"
+#include "core/config/validate_rope.h"
 #include "router/rules/gate.h"
 
 namespace orthant {
@@ -40,6 +41,11 @@ void check_heads(const ModelSettings& m, Rules& rules) {
   rules.expect(m.qk_norm || m.qk_norm_over == QkNormOver::head, {"model.qk_norm_over", "model.qk_norm"},
                "[model] qk_norm_over: queries and keys are not normalised",
                "write qk_norm = true, or leave qk_norm_over out");
+  rules.expect(m.qk_norm || !m.qk_norm_rotated, {"model.qk_norm_rotated", "model.qk_norm"},
+               "[model] qk_norm_rotated: queries and keys are not normalised",
+               "write qk_norm = true, or leave qk_norm_rotated out");
+  rules.expect(m.latent_norm_eps == 0, {"model.latent_norm_eps", "model.attention"},
+               "[model] latent_norm_eps: only attention \"latent\" has such norms", "leave it out");
 }
 
 // A setting that latent attention does not read.
@@ -69,6 +75,8 @@ void check_latent(const ModelSettings& m, Rules& rules) {
       {"rotary_channels", m.rotary_channels == 0, "write qk_rope_head_dim"},
       {"qk_norm", !m.qk_norm, "what is compressed is normalised as it is: leave it out"},
       {"qk_norm_over", m.qk_norm_over == QkNormOver::head, "leave it out"},
+      {"qk_norm_rotated", !m.qk_norm_rotated, "leave it out"},
+      {"attention_softcap", m.attention_softcap == 0, "leave it out"},
       {"biases", !m.biases, "leave it out"},
       {"output_bias", !m.output_bias, "leave it out"},
       {"attention_sinks", !m.attention_sinks, "leave it out"}};
@@ -95,91 +103,12 @@ void check_latent(const ModelSettings& m, Rules& rules) {
                fmt::format("write at most {}", m.qk_nope_head_dim + m.qk_rope_head_dim));
 }
 
-// A key that only some kinds of rope_scaling read.
-struct RopeKey {
-  const char* key;
-  bool same;  // as by default
-  bool linear, llama3, yarn;
-};
-
-void check_rope_readers(const ModelSettings& m, Rules& rules) {
-  const ModelSettings d;
-  const RopeKey keys[] = {
-      {"rope_factor", m.rope_factor == d.rope_factor, true, true, true},
-      {"rope_original_positions", m.rope_original_positions == d.rope_original_positions, false, true, true},
-      {"rope_low_freq_factor", m.rope_low_freq_factor == d.rope_low_freq_factor, false, true, false},
-      {"rope_high_freq_factor", m.rope_high_freq_factor == d.rope_high_freq_factor, false, true, false},
-      {"rope_beta_fast", m.rope_beta_fast == d.rope_beta_fast, false, false, true},
-      {"rope_beta_slow", m.rope_beta_slow == d.rope_beta_slow, false, false, true},
-      {"rope_truncate", m.rope_truncate == d.rope_truncate, false, false, true},
-      {"rope_attention_factor", m.rope_attention_factor == d.rope_attention_factor, false, false, true},
-      {"rope_mscale", m.rope_mscale == d.rope_mscale, false, false, true},
-      {"rope_mscale_all_dim", m.rope_mscale_all_dim == d.rope_mscale_all_dim, false, false, true}};
-  const char* const names[] = {"none", "linear", "llama3", "yarn"};
-  const RopeScaling kind = m.rope_scaling;
-  for (const RopeKey& one : keys) {
-    const bool read = (kind == RopeScaling::linear && one.linear) || (kind == RopeScaling::llama3 && one.llama3) ||
-                      (kind == RopeScaling::yarn && one.yarn);
-    rules.expect(
-        one.same || read, {fmt::format("model.{}", one.key), "model.rope_scaling"},
-        fmt::format("[model] {}: rope_scaling \"{}\" takes no notice of it", one.key, names[static_cast<int>(kind)]),
-        "leave it out, or write another rope_scaling");
-  }
-}
-
-void check_rope(const ModelSettings& m, Rules& rules) {
-  rules.expect(m.rope_theta > 0, {"model.rope_theta"},
-               fmt::format("[model] rope_theta: {} is not above 0", m.rope_theta), "write a number such as 10000");
-  const bool rotary = m.positions == Positions::rotary;
-  rules.expect(rotary || !m.rope_interleaved, {"model.rope_interleaved", "model.positions"},
-               "[model] rope_interleaved: positions are not rotary", "write positions = \"rotary\", or leave it out");
-  rules.expect(rotary || m.rotary_channels == 0, {"model.rotary_channels", "model.positions"},
-               "[model] rotary_channels: positions are not rotary", "write positions = \"rotary\", or leave it out");
-  rules.expect(rotary || m.rope_scaling == RopeScaling::none, {"model.rope_scaling", "model.positions"},
-               "[model] rope_scaling: positions are not rotary", "write positions = \"rotary\", or leave it out");
-  check_rope_readers(m, rules);
-  if (m.rope_scaling == RopeScaling::llama3 || m.rope_scaling == RopeScaling::yarn) {
-    rules.expect(m.rope_original_positions > 0, {"model.rope_original_positions", "model.rope_scaling"},
-                 "[model] rope_original_positions: the rule needs the length of the first training's sequences",
-                 "write it in positions, such as 4096");
-  }
-  if (m.rope_scaling == RopeScaling::llama3) {
-    rules.expect(m.rope_low_freq_factor < m.rope_high_freq_factor,
-                 {"model.rope_low_freq_factor", "model.rope_high_freq_factor"},
-                 fmt::format("[model] rope_low_freq_factor: {} is not below rope_high_freq_factor {}",
-                             m.rope_low_freq_factor, m.rope_high_freq_factor),
-                 "write the smaller number here, as in 1 and 4");
-  }
-  if (m.rope_scaling == RopeScaling::yarn) {
-    rules.expect(m.rope_theta > 1, {"model.rope_theta", "model.rope_scaling"},
-                 fmt::format("[model] rope_theta: \"yarn\" takes its logarithm, {} is not above 1", m.rope_theta),
-                 "write a number such as 10000");
-    rules.expect(m.rope_beta_slow > 0 && m.rope_beta_slow < m.rope_beta_fast,
-                 {"model.rope_beta_slow", "model.rope_beta_fast"},
-                 fmt::format("[model] rope_beta_slow: {} is not between 0 and rope_beta_fast {}", m.rope_beta_slow,
-                             m.rope_beta_fast),
-                 "write numbers such as 1 and 32");
-    rules.expect((m.rope_mscale == 0) == (m.rope_mscale_all_dim == 0),
-                 {"model.rope_mscale", "model.rope_mscale_all_dim"},
-                 "[model] rope_mscale: the attention factor is a quotient of rope_mscale's and rope_mscale_all_dim's",
-                 "write both, or leave both out");
-    const double factor = rotary_scaling(m, 2).magnitude, of_scores = rotary_score_factor(m);
-    const bool written = m.rope_attention_factor > 0;
-    rules.expect(
-        positive_float(factor) && finite_float(factor) && finite_float(of_scores),
-        written ? std::vector<std::string>{"model.rope_attention_factor", "model.rope_mscale_all_dim"}
-                : std::vector<std::string>{"model.rope_mscale", "model.rope_mscale_all_dim"},
-        fmt::format("[model] {}: queries and keys would be multiplied by {}, scores by {}, and one of them is 0 "
-                    "or infinite in single precision",
-                    written ? "rope_attention_factor" : "rope_mscale", factor, of_scores),
-        "write numbers near 1");
-  }
-}
-
 // What only the built-in kinds do.
 void refuse_of_built_in(const ModelSettings& m, Rules& rules) {
   const OtherKind keys[] = {
       {"attention_sinks", !m.attention_sinks, "leave it out, or write attention = \"multi_head\""},
+      {"attention_softcap", m.attention_softcap == 0, "leave it out, or write attention = \"multi_head\""},
+      {"attention_scale", m.attention_scale == 0, "leave it out, or write attention = \"multi_head\" or \"latent\""},
       {"full_attention_every", m.full_attention_every == 0,
        "leave it out, or write attention = \"multi_head\" or \"latent\""}};
   for (const OtherKind& one : keys) {
@@ -269,9 +198,39 @@ void check_gate(const Gate& gate, const Settings& s, Rules& rules) {
 
 }  // namespace
 
+namespace {
+
+// Numbers that something is multiplied or divided by, or cut off at.
+void check_factors(const Settings& s, Rules& rules) {
+  const ModelSettings& m = s.model;
+  const auto expect = [&](const char* key, double value, bool zero_allowed) {
+    rules.expect((zero_allowed && value == 0) || (positive_float(value) && finite_float(value)),
+                 {fmt::format("model.{}", key)},
+                 fmt::format("[model] {}: {} is 0 or infinite in single precision", key, value),
+                 "write a number above 0, or leave it out");
+  };
+  expect("embedding_scale", m.embedding_scale, false);
+  expect("residual_scale", m.residual_scale, false);
+  expect("logit_divisor", m.logit_divisor, false);
+  expect("logit_softcap", m.logit_softcap, true);
+  expect("attention_scale", m.attention_scale, true);
+  expect("attention_softcap", m.attention_softcap, true);
+  expect("latent_norm_eps", m.latent_norm_eps, true);
+  rules.expect(m.attention_softcap == 0 || s.run.device == "cpu" || s.run.device == "guarded",
+               {"model.attention_softcap", "run.device"},
+               fmt::format("[model] attention_softcap: the device \"{}\" does not compute it", s.run.device),
+               "write device = \"cpu\" in [run], or leave it out");
+  rules.expect(!m.head_bias || m.mtp_depth == 0, {"model.head_bias", "model.mtp_depth"},
+               "[model] head_bias: the depths of multi-token prediction have no such bias",
+               "leave mtp_depth or head_bias out");
+}
+
+}  // namespace
+
 void check_model(const Settings& s, Rules& rules) {
   const ModelSettings& m = s.model;
   check_attention(m, rules);
+  check_factors(s, rules);
   rules.expect(s.data.source != "text" || s.data.tokenizer != "bytes" || m.vocab_size >= 256,
                {"model.vocab_size", "data.tokenizer"},
                fmt::format("[model] vocab_size: {} tokens are too few for bytes", m.vocab_size), "write 256 or more");

@@ -27,6 +27,9 @@ inline void check_rotary(const char* operation, const Tensor& q, const Tensor& k
             "{}: rotary positions turn pairs of channels, but {} of {} of a head stay", operation, shape.plain, c);
     require(shape.scaling.factor > 0, "{}: frequencies are divided by {}, which is not above 0", operation,
             shape.scaling.factor);
+    require(!shape.scaling.divided || (c - shape.plain) / 2 <= most_divided_pairs,
+            "{}: {} pairs of a head have divisors, {} is the most", operation, (c - shape.plain) / 2,
+            most_divided_pairs);
     require_dtype(operation, "position", position, {DType::i32});
     require_elements(operation, "position", position, rows);
   }

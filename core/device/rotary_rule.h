@@ -9,12 +9,14 @@
 namespace orthant {
 
 // Radians of one position for pair `pair` of `pairs`: theta^(-pair / pairs), slowed down as RotaryScaling says.
+// REQUIRES: at most most_divided_pairs where frequencies have divisors.
 ORTHANT_HOST_DEVICE inline double rotary_frequency(std::int64_t pair, std::int64_t pairs, double theta,
                                                    const RotaryScaling& scaling) {
   const double own = pow(theta, -static_cast<double>(pair) / static_cast<double>(pairs));
   const double share = scaling.at_zero + scaling.by_frequency * own + scaling.by_pair * static_cast<double>(pair);
   const double kept = share < 0 ? 0 : share > 1 ? 1 : share;
-  return own * (kept + (1 - kept) / scaling.factor);
+  const double slowed = own * (kept + (1 - kept) / scaling.factor);
+  return scaling.divided ? slowed / static_cast<double>(scaling.divisor[static_cast<std::size_t>(pair)]) : slowed;
 }
 
 // The channels of a head that are rotated, in pairs.

@@ -62,7 +62,8 @@ Tensor CachedCore::forward(const Tensor& q, const Tensor& k, const Tensor& v, co
            .outputs = {o, lse},
            .host = [runs, shape, window, threads = threads_](const HostArguments& a) {
              cached_attention(threads, a.output<float>(0), a.output<float>(1), a.input<float>(0), a.input<float>(1),
-                              a.input<float>(2), runs, shape.heads, shape.kv_heads, shape.head_dim, window);
+                              a.input<float>(2), runs, shape.heads, shape.kv_heads, shape.head_dim, window,
+                              shape.softcap);
            }});
   Tensor out = as_type(o, q.dtype(), s);
   if (sinks.weight.defined()) {

@@ -19,8 +19,7 @@ Tensor scaled(const Tensor& t, float scale, Stream& s) {
 
 }  // namespace
 
-Adapters::Adapters(const ParamStore& store, const Settings& settings)
-    : scale_(settings.lora.rank > 0 ? static_cast<float>(settings.lora.scale()) : 0.0f) {
+Adapters::Adapters(const ParamStore& store, const Settings& settings) {
   for (const auto& group : store.groups()) {
     Merged merged{.group = group.get(), .parts = {}, .base = {}};
     for (std::size_t i = 0; i < group->params.size(); ++i) {
@@ -28,7 +27,8 @@ Adapters::Adapters(const ParamStore& store, const Settings& settings)
       if (spec.adapted) {
         merged.parts.push_back({.w = ParamRef(*group, i),
                                 .a = store.ref(adapter_name(spec.name, 'A')),
-                                .b = store.ref(adapter_name(spec.name, 'B'))});
+                                .b = store.ref(adapter_name(spec.name, 'B')),
+                                .scale = static_cast<float>(settings.lora.scale_for(spec.name))});
       }
     }
     if (merged.parts.empty()) {
@@ -52,7 +52,7 @@ void Adapters::merge(Merged& merged, const StepContext& ctx) {
   group.weight = ctx.device().empty(merged.base.dtype(), merged.base.shape());
   s.copy(group.weight, merged.base);
   for (const Adapted& part : merged.parts) {
-    Tensor b = scaled(part.b.weight(), scale_, s);
+    Tensor b = scaled(part.b.weight(), part.scale, s);
     if (b.dtype() != merged.base.dtype()) {
       const Tensor narrow = ctx.device().empty(merged.base.dtype(), b.shape());
       s.cast(narrow, b);
@@ -99,10 +99,10 @@ void Adapters::add_gradients(int layer, const std::vector<ParamGroup*>& groups, 
     for (const Adapted& part : merged.parts) {
       const Tensor dw = part.w.grad();  // f32 [out, in]
       if (part.a.wants_grad()) {
-        s.gemm(part.a.grad(), scaled(part.b.weight(), scale_, s), dw, {.transpose_a = true, .beta = 1});
+        s.gemm(part.a.grad(), scaled(part.b.weight(), part.scale, s), dw, {.transpose_a = true, .beta = 1});
       }
       if (part.b.wants_grad()) {
-        s.gemm(part.b.grad(), dw, scaled(part.a.weight(), scale_, s), {.transpose_b = true, .beta = 1});
+        s.gemm(part.b.grad(), dw, scaled(part.a.weight(), part.scale, s), {.transpose_b = true, .beta = 1});
       }
       if (!merged.group->frozen) {  // the next micro-batch adds to it
         s.fill(dw, 0);

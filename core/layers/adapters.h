@@ -35,6 +35,7 @@ class Adapters {
  private:
   struct Adapted {
     ParamRef w, a, b;  // [out, in], [rank, in], [out, rank]
+    float scale;
   };
   struct Merged {
     ParamGroup* group = nullptr;
@@ -44,7 +45,6 @@ class Adapters {
   void merge(Merged& merged, const StepContext& ctx);
   std::vector<Merged> merged_;
   std::map<int, std::vector<std::size_t>> by_layer_;  // in merged_; several layers may use one matrix
-  float scale_ = 0;
 };
 
 }  // namespace orthant

@@ -1,6 +1,7 @@
 #include "core/layers/attention.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/arch/param_specs.h"
 #include "core/arch/parameter_table.h"
@@ -39,6 +40,10 @@ const Tensor& first_seen(const DeviceBatch& batch, const Settings& s, bool windo
   return window || s.model.full_attention_every == 0 ? batch.core_first : batch.core_first_full;
 }
 
+double query_scale(const ModelSettings& m, std::int64_t head_dim) {
+  return m.attention_scale > 0 ? m.attention_scale * std::sqrt(static_cast<double>(head_dim)) : 1;
+}
+
 std::vector<ParamSpec> MultiHeadAttention::parameters(const PartPlace& place) const {
   const Settings& s = place.settings;
   const std::int64_t c = head_dim_of(s), d = s.model.d_model, h = s.model.heads, kv = kv_heads_of(s);
@@ -70,14 +75,14 @@ std::vector<ParamSpec> MultiHeadAttention::parameters(const PartPlace& place) co
   }
   if (s.model.qk_norm && s.model.qk_norm_over == QkNormOver::all) {
     // A mean over all heads makes one unit of them: a layout that divides it is refused.
-    by_head(vector(".q_norm.weight", h * c, Init::ones), 1);
+    by_head(vector(".q_norm.weight", h * c, norm_init(s)), 1);
     specs.back().repeats = false;
-    by_head(vector(".k_norm.weight", kv * c, Init::ones), 1);
+    by_head(vector(".k_norm.weight", kv * c, norm_init(s)), 1);
     specs.back().repeats = false;
   } else if (s.model.qk_norm) {
     // One weight for all heads: a rank has the part of its gradient that its heads make.
     for (const char* name : {".q_norm.weight", ".k_norm.weight"}) {
-      by_head(vector(name, c, Init::ones), 1);
+      by_head(vector(name, c, norm_init(s)), 1);
       specs.back().repeats = true;
     }
   }
@@ -144,9 +149,11 @@ Attention::Attention(const Parameters& parameters, const PartPlace& place, const
   head_dim_ = head_dim_of(plan.settings());
   heads_ = out_.param().size[1] / head_dim_;
   kv_heads_ = k.param().size[0] / head_dim_;
-  rotary_ = rotary_shape(model, head_dim_, head_dim_ - rotary_channels_of(plan.settings()));
+  rotary_ = rotary_shape(plan.settings(), head_dim_, head_dim_ - rotary_channels_of(plan.settings()), place.block);
   rotary_.plain_last = true;  // as published models have it
   norm_all_ = model.qk_norm_over == QkNormOver::all;
+  norm_rotated_ = model.qk_norm_rotated;
+  query_scale_ = static_cast<float>(query_scale(model, head_dim_));
   eps_ = static_cast<float>(model.norm_eps);
   // Heads may be divided further in the core, where positions are then held together.
   auto in_core = [&](const ParamRef& of) {
@@ -162,7 +169,9 @@ Attention::Attention(const Parameters& parameters, const PartPlace& place, const
 }
 
 AttentionShape Attention::shape(const StepContext& ctx) const {
-  return {ctx.batch.sequences, ctx.batch.core_positions, core_heads_, core_kv_heads_, head_dim_, 0, block_};
+  AttentionShape shape{ctx.batch.sequences, ctx.batch.core_positions, core_heads_, core_kv_heads_, head_dim_, 0, block_};
+  shape.softcap = static_cast<float>(ctx.settings().model.attention_softcap);
+  return shape;
 }
 
 HeadSinks Attention::sinks(const StepContext& ctx, bool backward) const {
@@ -198,13 +207,13 @@ Tensor Attention::projected_backward(const StepContext& ctx, const Tensor& dy, c
   return linear_backward(ctx, dy, x, by.weight.weight(), by.weight.wanted_grad());
 }
 
-// Rotated, where no norm comes first.
+// Rotated, where no norm comes before that.
 Attention::Heads Attention::project(const StepContext& ctx, const Tensor& x) const {
   const std::int64_t tokens = x.dim(0);
   auto heads = [&](std::int64_t n) { return ctx.device().empty(x.dtype(), {tokens, n * head_dim_}); };
   const Heads to{heads(heads_), heads(kv_heads_), heads(kv_heads_)};
   const Tensor& position = ctx.batch.position;
-  const bool rotate = !q_norm_.has_value();
+  const bool rotate = rotates_first();
   if (qkv_.has_value()) {
     ctx.stream.split_rotary(to.q, to.k, to.v, projected(ctx, x, *qkv_), position, rotary(heads_, kv_heads_, rotate));
   } else {
@@ -219,7 +228,7 @@ Tensor Attention::project_backward(const StepContext& ctx, const Heads& d, const
     return ctx.device().empty(x.dtype(), {x.dim(0), (of.heads + 2 * of.kv_heads) * of.head_dim});
   };
   const Tensor& position = ctx.batch.position;
-  const bool rotated = !q_norm_.has_value();
+  const bool rotated = rotates_first();
   if (qkv_.has_value()) {
     const RotaryShape all = rotary(heads_, kv_heads_, rotated);
     const Tensor dqkv = empty(all);
@@ -239,11 +248,11 @@ Tensor Attention::normed(const StepContext& ctx, const Tensor& heads, const Para
   const std::int64_t width = norm_all_ ? heads.dim(1) : head_dim_, rows = heads.elements() / width;
   const Tensor x = heads.view({rows, width}), y = ctx.device().empty(x.dtype(), x.shape());
   const Tensor stats = ctx.device().empty(DType::f32, {rows, 2});
-  ctx.stream.norm(y, stats, x, norm_weight(ctx, weight.weight()), {}, NormKind::rmsnorm, eps_);
+  ctx.stream.norm(y, stats, x, norm_factor(ctx, weight.weight()), {}, NormKind::rmsnorm, eps_);
   saved.push(x);
   saved.push(stats);
   const Tensor flat = y.view(heads.shape());
-  if (rotary_.theta == 0) {
+  if (rotary_.theta == 0 || norm_rotated_) {
     return flat;
   }
   Tensor rotated = ctx.device().empty(x.dtype(), heads.shape());
@@ -254,13 +263,13 @@ Tensor Attention::normed(const StepContext& ctx, const Tensor& heads, const Para
 Tensor Attention::normed_backward(const StepContext& ctx, const Tensor& d, const ParamRef& weight, Saved& saved) const {
   const Tensor stats = saved.pop(), x = saved.pop();
   Tensor dy = d;
-  if (rotary_.theta != 0) {
+  if (rotary_.theta != 0 && !norm_rotated_) {
     dy = ctx.device().empty(d.dtype(), d.shape());
     ctx.stream.merge_rotary_backward(dy, d, {}, {}, ctx.batch.position, rotary(d.dim(1) / head_dim_, 0, true));
   }
   const Tensor dx = ctx.device().empty(x.dtype(), x.shape());
   ctx.stream.fill(dx, 0);
-  ctx.stream.norm_backward(dx, weight.grad(), {}, dy.view(x.shape()), x, stats, norm_weight(ctx, weight.weight()),
+  ctx.stream.norm_backward(dx, weight.grad(), {}, dy.view(x.shape()), x, stats, norm_factor(ctx, weight.weight()),
                            NormKind::rmsnorm);
   return dx.view(d.shape());
 }
@@ -272,6 +281,9 @@ Tensor Attention::forward(const StepContext& ctx, const Tensor& n, Saved& saved)
   if (q_norm_.has_value()) {
     q = normed(ctx, q, *q_norm_, saved);
     k = normed(ctx, k, *k_norm_, saved);
+  }
+  if (query_scale_ != 1) {
+    ctx.stream.scale(q, query_scale_);
   }
   q = ctx.plan.cross(core_enter, q, ctx.stream);
   k = ctx.plan.cross(core_enter, repeat_heads(k, kv_heads_, repeats_, ctx.stream), ctx.stream);
@@ -300,6 +312,9 @@ Tensor Attention::backward(const StepContext& ctx, const Tensor& dy, Saved& save
   g.dv = repeat_heads_backward(ctx.plan.cross_back(core_enter, g.dv, ctx.stream), kv_heads_, repeats_, ctx.stream);
   g.dk = repeat_heads_backward(ctx.plan.cross_back(core_enter, g.dk, ctx.stream), kv_heads_, repeats_, ctx.stream);
   g.dq = ctx.plan.cross_back(core_enter, g.dq, ctx.stream);
+  if (query_scale_ != 1) {
+    ctx.stream.scale(g.dq, query_scale_);
+  }
   if (q_norm_.has_value()) {
     g.dk = normed_backward(ctx, g.dk, *k_norm_, saved);
     g.dq = normed_backward(ctx, g.dq, *q_norm_, saved);

@@ -20,9 +20,12 @@ double keys_seen(const Settings& settings, int block);
 // have it (model.full_attention_every). Where all blocks are alike the batch has core_first alone.
 const Tensor& first_seen(const DeviceBatch& batch, const Settings& settings, bool window);
 
-// The kind "multi_head". Settings: model.heads, kv_heads, head_dim, qk_norm, qk_norm_over, biases, output_bias,
-// attention_sinks, positions, those of rope_scaling, sliding_window and full_attention_every (which the batch carries:
-// DeviceBatch::core_first).
+// What queries are multiplied by, so that attention's own 1 / sqrt(channels) becomes model.attention_scale.
+double query_scale(const ModelSettings& model, std::int64_t head_dim);
+
+// The kind "multi_head". Settings: model.heads, kv_heads, head_dim, qk_norm, qk_norm_over, qk_norm_rotated, biases,
+// output_bias, attention_sinks, attention_scale, attention_softcap, positions, those of rope_scaling, sliding_window
+// and full_attention_every (which the batch carries: DeviceBatch::core_first).
 class MultiHeadAttention final : public AttentionPart {
  public:
   std::vector<ParamSpec> parameters(const PartPlace& place) const override;
@@ -56,7 +59,8 @@ class Attention final : public PartLayer {
   Tensor projected_backward(const StepContext& ctx, const Tensor& dy, const Tensor& x, const Projection& by) const;
   Heads project(const StepContext& ctx, const Tensor& x) const;                            // x [T, d]
   Tensor project_backward(const StepContext& ctx, const Heads& d, const Tensor& x) const;  // dx [T, d]
-  // Normalises each head, or all of a token, then rotates them.
+  bool rotates_first() const { return !q_norm_.has_value() || norm_rotated_; }
+  // Normalises each head, or all of a token, then rotates them where they are not yet.
   Tensor normed(const StepContext& ctx, const Tensor& heads, const ParamRef& weight, Saved& saved) const;
   Tensor normed_backward(const StepContext& ctx, const Tensor& d, const ParamRef& weight, Saved& saved) const;
 
@@ -72,7 +76,8 @@ class Attention final : public PartLayer {
   RotaryShape rotary_;  // of no heads; theta is 0 where positions are learned
   bool window_;
   int block_;
-  bool norm_all_ = false;
+  bool norm_all_ = false, norm_rotated_ = false;
+  float query_scale_ = 1;
   float eps_ = 0;
   std::int64_t core_heads_ = 0, core_kv_heads_ = 0, core_first_head_ = 0;
   std::int64_t repeats_ = 1;  // of each key head on its way into the core

@@ -36,7 +36,8 @@ std::vector<ParamSpec> MultiHeadLatentAttention::parameters(const PartPlace& pla
     specs.back().repeats = true;
   };
   auto norm = [&](const char* name, std::int64_t n) {
-    shared({.name = place.stem + name, .global = {n}, .region = Region::attention, .init = Init::ones, .decay = false});
+    shared(
+        {.name = place.stem + name, .global = {n}, .region = Region::attention, .init = norm_init(s), .decay = false});
   };
   if (m.q_lora_rank > 0) {
     shared(matrix(".q_a_proj.weight", m.q_lora_rank, d));
@@ -89,9 +90,9 @@ LatentAttention::LatentAttention(const Parameters& parameters, const PartPlace& 
   v_head_dim_ = model.v_head_dim;
   kv_rank_ = model.kv_lora_rank;
   heads_ = q_up_.param().size[0] / head_dim_;
-  rotary_ = rotary_shape(model, head_dim_, nope_);
-  score_factor_ = static_cast<float>(rotary_score_factor(model));
-  eps_ = static_cast<float>(model.norm_eps);
+  rotary_ = rotary_shape(plan.settings(), head_dim_, nope_, place.block);
+  score_factor_ = static_cast<float>(rotary_score_factor(model) * query_scale(model, head_dim_));
+  eps_ = static_cast<float>(model.latent_norm_eps > 0 ? model.latent_norm_eps : model.norm_eps);
   // Heads may be divided further in the core, where positions are then held together.
   Param in_core{.spec = q_up_.param().spec};
   in_core.spec.region = Region::attention_core;
@@ -114,7 +115,7 @@ RotaryShape LatentAttention::rotary(std::int64_t heads, std::int64_t plain) cons
 
 Tensor LatentAttention::normed(const StepContext& ctx, const Tensor& c, const ParamRef& weight, Saved& saved) const {
   const Tensor y = ctx.device().empty(c.dtype(), c.shape()), stats = ctx.device().empty(DType::f32, {c.dim(0), 2});
-  ctx.stream.norm(y, stats, c, norm_weight(ctx, weight.weight()), {}, NormKind::rmsnorm, eps_);
+  ctx.stream.norm(y, stats, c, norm_factor(ctx, weight.weight()), {}, NormKind::rmsnorm, eps_);
   saved.push(c);
   saved.push(stats);
   saved.push(y);
@@ -125,7 +126,7 @@ Tensor LatentAttention::normed_backward(const StepContext& ctx, const Tensor& d,
                                         Saved& saved) const {
   const Tensor stats = saved.pop(), c = saved.pop(), dc = ctx.device().empty(d.dtype(), d.shape());
   ctx.stream.fill(dc, 0);
-  ctx.stream.norm_backward(dc, weight.grad(), {}, d, c, stats, norm_weight(ctx, weight.weight()), NormKind::rmsnorm);
+  ctx.stream.norm_backward(dc, weight.grad(), {}, d, c, stats, norm_factor(ctx, weight.weight()), NormKind::rmsnorm);
   return dc;
 }
 

@@ -11,6 +11,16 @@ Tensor norm_weight(const StepContext& ctx, const Tensor& w) {
   return wide;
 }
 
+Tensor norm_factor(const StepContext& ctx, const Tensor& w) {
+  if (!ctx.settings().model.norm_plus_one) {
+    return norm_weight(ctx, w);
+  }
+  Tensor factor = ctx.device().empty(DType::f32, w.shape());
+  ctx.stream.fill(factor, 1);
+  ctx.stream.add(factor, w);
+  return factor;
+}
+
 Norm::Norm(const ParamStore& store, const std::string& stem, const Settings& settings)
     : weight_(store.ref(stem + ".weight")),
       kind_(settings.model.norm),
@@ -23,7 +33,7 @@ Norm::Norm(const ParamStore& store, const std::string& stem, const Settings& set
 Tensor Norm::forward(const StepContext& ctx, const Tensor& x, Saved& saved) const {
   Tensor y = ctx.device().empty(x.dtype(), x.shape());
   Tensor stats = ctx.device().empty(DType::f32, {x.dim(0), 2});
-  const Tensor w = norm_weight(ctx, weight_.weight());
+  const Tensor w = norm_factor(ctx, weight_.weight());
   const Tensor b = bias_.has_value() ? norm_weight(ctx, bias_->weight()) : Tensor();
   ctx.stream.norm(y, stats, x, w, b, kind_, eps_);
   saved.push(x);
@@ -44,7 +54,7 @@ void Norm::backward(const StepContext& ctx, const Tensor& dx, const Tensor& dy, 
     return dropped;
   };
   const Tensor dweight = place_of(weight_), dbias = bias_.has_value() ? place_of(*bias_) : Tensor();
-  ctx.stream.norm_backward(dx, dweight, dbias, dy, x, stats, norm_weight(ctx, weight_.weight()), kind_);
+  ctx.stream.norm_backward(dx, dweight, dbias, dy, x, stats, norm_factor(ctx, weight_.weight()), kind_);
 }
 
 }  // namespace orthant

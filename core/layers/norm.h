@@ -10,6 +10,8 @@ namespace orthant {
 
 // Weights of norms are read in fp32 whatever the compute dtype: a few numbers, used in every token.
 Tensor norm_weight(const StepContext& ctx, const Tensor& w);
+// What a norm multiplies by: its weight, or 1 + it (model.norm_plus_one).
+Tensor norm_factor(const StepContext& ctx, const Tensor& w);
 
 class Norm {
  public:

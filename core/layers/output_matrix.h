@@ -4,6 +4,8 @@
 // scale of the loss is already known.
 #pragma once
 
+#include <optional>
+
 #include "core/layers/layer.h"
 #include "core/layers/parameter_store.h"
 #include "core/layers/vocabulary_loss.h"
@@ -12,7 +14,8 @@ namespace orthant {
 
 class OutputMatrix {
  public:
-  // "lm_head.weight", or the embedding's where they are tied. Collective over the world the first time.
+  // "lm_head.weight", or the embedding's where they are tied; "lm_head.bias" with model.head_bias. Collective over the
+  // world the first time.
   OutputMatrix(const ParamStore& store, Plan& plan);
 
   // One loss over all tokens of a micro-batch.
@@ -25,7 +28,7 @@ class OutputMatrix {
   };
   // n [T, d], normed. In training it adds to the matrix's gradient and returns that of n, else it returns nothing.
   Tensor operator()(const StepContext& ctx, const Tensor& n, const Loss& loss) const;
-  // f32 [rows, V_r] of rows [begin, begin + rows) of n.
+  // f32 [rows, V_r] of rows [begin, begin + rows) of n: with their bias, divided and cut off as the settings say.
   Tensor logits(const StepContext& ctx, const Tensor& n, std::int64_t begin, std::int64_t rows) const;
 
   // -log p of rows' labels in loss f32 [rows], and their gradients in place of the logits f32 [rows, V_r].
@@ -39,7 +42,14 @@ class OutputMatrix {
   const ParamRef& matrix() const { return matrix_; }
 
  private:
-  ParamRef matrix_;  // [V_r, d], V_r of the vocabulary
+  // Before model.logit_softcap.
+  Tensor products(const StepContext& ctx, const Tensor& n, std::int64_t begin, std::int64_t rows) const;
+  // Of the products, in place of the gradient of the logits or in memory of its own.
+  Tensor of_products(const StepContext& ctx, const Tensor& n, std::int64_t begin, const Tensor& dlogits) const;
+
+  ParamRef matrix_;               // [V_r, d], V_r of the vocabulary
+  std::optional<ParamRef> bias_;  // [V_r]
+  float divisor_, softcap_;       // model.logit_divisor, logit_softcap
   VocabularyLoss cross_entropy_;
 };
 

@@ -9,9 +9,18 @@ Block::Block(const ParamStore& store, Plan& plan, int block)
   const Settings& settings = plan.settings();
   const std::string stem = block_stem(settings, block);
   groups_ = store.groups_of_layer(static_cast<int>(layer_));
-  norm1_.emplace(store, stem + ".input_layernorm", settings);
+  const BlockNorms norms = block_norms(settings, stem);
+  const auto norm = [&](std::optional<Norm>& to, const std::string& name) {
+    if (!name.empty()) {
+      to.emplace(store, name, settings);
+    }
+  };
+  norm(before_attention_, norms.before_attention);
+  norm(after_attention_, norms.after_attention);
+  norm(before_ffn_, norms.before_ffn);
+  norm(after_ffn_, norms.after_ffn);
+  scale_ = static_cast<float>(settings.model.residual_scale);
   attention_ = attention_part(settings).make(attention_place(settings, block), store, plan);
-  norm2_.emplace(store, stem + ".post_attention_layernorm", settings);
   require(attention_ != nullptr, "attention part '{}' makes no layer for block {}", settings.model.attention, block);
   if (block_has_experts(settings, block)) {
     moe_.emplace(store, stem + ".block_sparse_moe", plan, static_cast<int>(layer_));
@@ -31,17 +40,53 @@ std::uint32_t ffn_site(std::uint32_t layer) {
   return 2 * layer + 1;
 }
 
-// The gradient that enters a branch. The residual path keeps `dy` itself, so a mask needs a copy.
-Tensor into_branch(const StepContext& ctx, const Tensor& dy, std::uint32_t site) {
-  if (ctx.settings().model.dropout <= 0) {
-    return dy;
+Tensor entered(const StepContext& ctx, const Tensor& x, const std::optional<Norm>& norm, Saved& saved) {
+  return norm.has_value() ? norm->forward(ctx, x, saved) : x;
+}
+
+// dx += the gradient of what entered.
+void entered_backward(const StepContext& ctx, const Tensor& dx, const Tensor& d, const std::optional<Norm>& norm,
+                      Saved& saved) {
+  if (norm.has_value()) {
+    norm->backward(ctx, dx, d, saved);
+  } else {
+    ctx.stream.add(dx, d);
   }
-  Tensor d = ctx.device().empty(dy.dtype(), dy.shape());
-  ctx.stream.copy(d, dy);
-  return branch_dropout(ctx, d, site);
 }
 
 }  // namespace
+
+Tensor Block::leave(const StepContext& ctx, Tensor y, const std::optional<Norm>& norm, std::uint32_t site,
+                    Saved& saved) const {
+  if (norm.has_value()) {
+    y = norm->forward(ctx, y, saved);
+  }
+  if (scale_ != 1) {
+    ctx.stream.scale(y, scale_);
+  }
+  return branch_dropout(ctx, y, site);
+}
+
+// The residual path keeps `dy` itself, so that what changes it needs a copy.
+Tensor Block::leave_backward(const StepContext& ctx, const Tensor& dy, const std::optional<Norm>& norm,
+                             std::uint32_t site, Saved& saved) const {
+  Tensor d = dy;
+  if (ctx.settings().model.dropout > 0 || scale_ != 1) {
+    d = ctx.device().empty(dy.dtype(), dy.shape());
+    ctx.stream.copy(d, dy);
+    d = branch_dropout(ctx, d, site);
+    if (scale_ != 1) {
+      ctx.stream.scale(d, scale_);
+    }
+  }
+  if (!norm.has_value()) {
+    return d;
+  }
+  Tensor before = ctx.device().empty(d.dtype(), d.shape());
+  ctx.stream.fill(before, 0);
+  norm->backward(ctx, before, d, saved);
+  return before;
+}
 
 Tensor Block::forward(const StepContext& ctx, const Tensor& x, Saved& saved) {
   std::optional<Routing> routing;
@@ -58,12 +103,12 @@ Tensor Block::forward(const StepContext& ctx, const Tensor& x, Saved& saved) {
 }
 
 Tensor Block::run(const StepContext& ctx, const Tensor& x, std::optional<Routing>& routing, Saved& saved) {
-  Tensor y =
-      branch_dropout(ctx, attention_->forward(ctx, norm1_->forward(ctx, x, saved), saved), attention_site(layer_));
+  Tensor y = attention_->forward(ctx, entered(ctx, x, before_attention_, saved), saved);
+  y = leave(ctx, y, after_attention_, attention_site(layer_), saved);
   ctx.stream.add(y, x);
-  const Tensor n = norm2_->forward(ctx, y, saved);
-  Tensor z = branch_dropout(ctx, moe_ ? moe_->forward(ctx, n, routing, saved) : ffn_->forward(ctx, n, saved),
-                            ffn_site(layer_));
+  const Tensor n = entered(ctx, y, before_ffn_, saved);
+  Tensor z = moe_ ? moe_->forward(ctx, n, routing, saved) : ffn_->forward(ctx, n, saved);
+  z = leave(ctx, z, after_ffn_, ffn_site(layer_), saved);
   ctx.stream.add(z, y);
   return z;
 }
@@ -77,10 +122,10 @@ Tensor Block::backward(const StepContext& ctx, const Tensor& dy, Saved& saved) {
     const Tensor x = saved.pop();
     run(ctx, x, routing, saved);
   }
-  const Tensor dz = into_branch(ctx, dy, ffn_site(layer_));
-  norm2_->backward(ctx, dy, moe_ ? moe_->backward(ctx, dz, saved) : ffn_->backward(ctx, dz, saved), saved);
-  const Tensor da = into_branch(ctx, dy, attention_site(layer_));
-  norm1_->backward(ctx, dy, attention_->backward(ctx, da, saved), saved);
+  const Tensor dz = leave_backward(ctx, dy, after_ffn_, ffn_site(layer_), saved);
+  entered_backward(ctx, dy, moe_ ? moe_->backward(ctx, dz, saved) : ffn_->backward(ctx, dz, saved), before_ffn_, saved);
+  const Tensor da = leave_backward(ctx, dy, after_attention_, attention_site(layer_), saved);
+  entered_backward(ctx, dy, attention_->backward(ctx, da, saved), before_attention_, saved);
   return dy;
 }
 

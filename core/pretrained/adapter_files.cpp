@@ -2,11 +2,14 @@
 
 #include <orthant/error.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/arch/parameter_table.h"
 #include "core/arch/trained.h"
+#include "core/checkpoint/model_folder.h"
+#include "core/run/starting_weights.h"
 
 namespace orthant {
 namespace {
@@ -22,6 +25,13 @@ constexpr std::string_view first_suffix = ".lora_A.weight";
 bool is_ffn_beside_experts(const ParamSpec& spec) {
   return !spec.expert.has_value() &&
          (spec.name.find(".mlp.") != std::string::npos || spec.name.find(".shared_experts.") != std::string::npos);
+}
+
+bool is_joined(const Family& family, const std::string& name) {
+  return std::any_of(family.joined.begin(), family.joined.end(), [&](const Family::Joined& joined) {
+    return std::any_of(joined.ours.begin(), joined.ours.end(),
+                       [&](const std::string& end) { return name.ends_with(end); });
+  });
 }
 
 // What a table's parameter makes of an export as adapters.
@@ -51,6 +61,11 @@ void check_expressible(const ParamSpec& spec, ExpertForm form, const Family& fam
         fmt::format("'{}' has an adapter, and peft takes it for one of {}'s routed experts", spec.name, model_type),
         merged);
   }
+  if (spec.adapted && is_joined(family, spec.name)) {
+    refuse_adapter(fmt::format("'{}' has an adapter, and is a part of one matrix in {}, which would be adapted whole",
+                               spec.name, model_type),
+                   merged);
+  }
   if (spec.adapted && spec.region == Region::router) {
     refuse_adapter(fmt::format("'{}' has an adapter, and the routers of transformers are no linear modules", spec.name),
                    merged);
@@ -68,6 +83,10 @@ std::vector<TensorPlace> adapter_places(const Config& config, const Twin& twin, 
     refuse_adapter("the model has no twin in transformers, so there is nothing that peft could adapt",
                    "leave --adapter out: the exported weights then have the adapters in them");
   }
+  if (twin.expert_factor != 1) {
+    refuse_adapter("the experts' last matrices are exported with moe.weight_scale in them, and adapters are not",
+                   "leave --adapter out: the exported weights then have the adapters in them");
+  }
   for (const LayerSpecs& layer : parameter_table(settings)) {
     for (const ParamSpec& spec : layer.params) {
       check_expressible(spec, form, *twin.family);
@@ -83,6 +102,22 @@ std::vector<TensorPlace> adapter_places(const Config& config, const Twin& twin, 
   return places;
 }
 
+std::string adapter_refusal(const Config& config) {
+  if (config.settings.lora.rank == 0) {
+    return "";
+  }
+  try {
+    const std::string& from = config.settings.train.from;
+    const std::optional<Origin> origin =
+        from.empty() ? std::nullopt : origin_of(run_of(starting_checkpoint(from, "train.from")));
+    const Twin twin = twin_of(config, origin.has_value() ? &*origin : nullptr);
+    adapter_places(config, twin, form_of(twin, origin.has_value() ? &*origin : nullptr));
+  } catch (const ConfigError& refused) {
+    return refused.what();
+  }
+  return "";
+}
+
 std::string adapter_config_json(const Config& config, const Twin& twin) {
   const LoraSettings& lora = config.settings.lora;
   nlohmann::ordered_json json;
@@ -95,13 +130,23 @@ std::string adapter_config_json(const Config& config, const Twin& twin) {
   json["lora_dropout"] = 0.0;
   json["bias"] = "none";
   json["fan_in_fan_out"] = false;
-  json["use_rslora"] = false;
+  json["use_rslora"] = lora.rank_stabilised;
+  json["rank_pattern"] = nlohmann::ordered_json::object();
+  json["alpha_pattern"] = nlohmann::ordered_json::object();
   json["modules_to_save"] = nullptr;
   json["target_modules"] = nlohmann::ordered_json::array();
   for (const TensorPlace& place : adapter_places(config, twin, ExpertForm::each)) {
     if (place.theirs.ends_with(first_suffix)) {
       const std::size_t length = place.theirs.size() - model_prefix.size() - first_suffix.size();
-      json["target_modules"].push_back(place.theirs.substr(model_prefix.size(), length));
+      const std::string module = place.theirs.substr(model_prefix.size(), length);
+      json["target_modules"].push_back(module);
+      const std::string matrix = adapted_matrix(place.ours);
+      if (const std::int64_t rank = lora.rank_for(matrix); rank != lora.rank) {
+        json["rank_pattern"][module] = rank;
+      }
+      if (const double alpha = adapter_alpha(lora, matrix); alpha != lora.alpha) {
+        json["alpha_pattern"][module] = alpha;
+      }
     }
   }
   return json.dump(2) + "\n";

@@ -17,6 +17,10 @@ namespace orthant {
 // that are packed or of routers, and parameters that trained beside the adapters.
 std::vector<TensorPlace> adapter_places(const Config& config, const Twin& twin, ExpertForm form);
 
+// Why an export of this run with --adapter would be refused, as far as its configuration tells before it has trained;
+// empty: it would not, or there are no adapters.
+std::string adapter_refusal(const Config& config);
+
 // The text of adapter_config.json. REQUIRES: adapter_places has accepted the run.
 std::string adapter_config_json(const Config& config, const Twin& twin);
 

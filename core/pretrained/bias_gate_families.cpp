@@ -66,8 +66,8 @@ void full_attention(ConfigLink& c) {
 // GLM-4.5, 4.6 and 4.7, and Air.
 void glm4_moe(ConfigLink& c) {
   static constexpr PartialRotary part{.missing = 0.5};
-  transformer(c, 1e4, R"("swiglu")", &part);
-  c.integer("head_dim", "model.head_dim", 0);
+  transformer(c, {.rope = {.part = &part}});
+  head_dim(c);
   c.flag("attention_bias", "model.biases", false);
   c.ours("model.output_bias", "false");
   c.flag("use_qk_norm", "model.qk_norm", false);
@@ -77,8 +77,8 @@ void glm4_moe(ConfigLink& c) {
 }
 
 void dots1(ConfigLink& c) {
-  transformer(c, 1e4);
-  c.integer("head_dim", "model.head_dim", 0);
+  transformer(c, {});
+  head_dim(c);
   attention_bias(c);
   full_attention(c);
   c.ours("model.qk_norm", "true");
@@ -91,7 +91,7 @@ void dots1(ConfigLink& c) {
 // Names as Mixtral's, but for the bias of the gate.
 void minimax_m2(ConfigLink& c) {
   static constexpr PartialRotary part{.missing = 1, .channels_key = "rotary_dim", .head_dim = 128};
-  transformer(c, 5e6, R"("swiglu")", &part);
+  transformer(c, {.theta = 5e6, .rope = {.part = &part}});
   c.integer("head_dim", "model.head_dim", 128);
   c.ours("model.biases", "false");
   c.ours("model.output_bias", "false");
@@ -127,9 +127,8 @@ void minimax_m2(ConfigLink& c) {
 
 // A softmax instead of sigmoids; neighbouring channels are rotated.
 void ernie4_5_moe(ConfigLink& c) {
-  constexpr bool tied = true;
-  transformer(c, 5e5, R"("swiglu")", nullptr, tied);
-  c.integer("head_dim", "model.head_dim", 0);
+  transformer(c, {.theta = 5e5, .tied = true});
+  head_dim(c);
   c.ours("model.rope_interleaved", "true");
   c.theirs("use_bias", false);
   c.ours("model.biases", "false");
@@ -164,6 +163,63 @@ void ernie4_5_moe(ConfigLink& c) {
       !(end.is_number_integer() && layers.is_number_integer() &&
         end.get<std::int64_t>() == layers.get<std::int64_t>() - 1)) {
     c.refuse(fmt::format("moe_layer_end_index = {}: only the last layer can be the last one with experts", end.dump()));
+  }
+}
+
+// Ling and Ring 2.0.
+void bailing_moe_v2(ConfigLink& c) {
+  static constexpr PartialRotary part{.missing = 1, .channels_key = "rotary_dim"};
+  transformer(c, {.theta = 6e5, .rope = {.part = &part}});
+  head_dim(c);
+  c.theirs("use_qkv_bias", false);
+  c.theirs("use_bias", false);
+  c.ours("model.biases", "false");
+  c.ours("model.output_bias", "false");
+  c.theirs("use_qk_norm", true);
+  c.ours("model.qk_norm", "true");
+  c.ours("model.qk_norm_over", R"("head")");
+  c.integer("intermediate_size", "model.d_ff");
+  c.integer("moe_intermediate_size", "moe.d_expert");
+  routed(c, "num_experts");
+  c.ours("moe.every", "1");
+  integer_by_class(c, "first_k_dense_replace", "moe.first_dense", 1);
+  integer_by_class(c, "num_shared_experts", "moe.shared_experts", 1);
+  c.number("routed_scaling_factor", "moe.weight_scale", 1.0);
+  c.theirs("norm_topk_prob", true);
+  c.ours("moe.normalize_weights", "true");
+  integer_by_class(c, "n_group", "moe.expert_groups", 8);
+  integer_by_class(c, "topk_group", "moe.groups_per_token", 4);
+  c.ours("moe.group_score", R"("top2_sum")");
+  c.theirs("score_function", "sigmoid");
+  c.theirs("moe_router_enable_expert_bias", true);
+  bias_gate(c);
+  if (!c.reading()) {
+    if (c.our_integer("moe.shared_experts") == 0) {
+      c.refuse("moe.shared_experts = 0");
+    }
+    c.put("auto_map", {{"AutoConfig", "configuration_bailing_moe_v2.BailingMoeV2Config"},
+                       {"AutoModelForCausalLM", "modeling_bailing_moe_v2.BailingMoeV2ForCausalLM"}});
+    return;
+  }
+  if (!c.says("score_function")) {
+    c.refuse("score_function is missing: \"sigmoid\" was expected, as in Ling 2.0");
+  }
+  c.theirs("scoring_func", "sigmoid");
+  c.theirs("topk_method", "noaux_tc");
+  c.theirs("embedding_dropout", 0.0);
+  c.theirs("output_dropout", 0.0);
+  c.theirs("norm_head", false);
+  c.theirs("norm_softmax", false);
+  c.theirs("use_rmsnorm", true);
+  // What only training reads, and the block that predicts a second token.
+  c.besides({"max_window_layers", "mtp_loss_scaling_factor", "num_nextn_predict_layers", "router_dtype", "seq_aux",
+             "group_norm_size"});
+  const Theirs width = c.take("moe_shared_expert_intermediate_size"), one = c.take("moe_intermediate_size"),
+               shared = c.take("num_shared_experts");
+  const std::int64_t count = shared.is_number_integer() ? shared.get<std::int64_t>() : 1;
+  if (!width.is_null() && one.is_number_integer() && width != one.get<std::int64_t>() * count) {
+    c.refuse(fmt::format("moe_shared_expert_intermediate_size = {}: {} times moe_intermediate_size was expected",
+                         width.dump(), count));
   }
 }
 

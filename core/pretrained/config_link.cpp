@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <map>
 
 #include "core/arch/parameter_table.h"
 #include "core/config/registry.h"
@@ -122,11 +123,99 @@ std::int64_t ConfigLink::stated(const std::string& key, std::int64_t otherwise) 
   return value;
 }
 
-OurKeys ConfigLink::read(const std::string& where) {
+namespace {
+
+// Of a key that no family names: whether nothing computes by it. Those of PretrainedConfig are written into every
+// config.json by older versions of transformers, and tools leave marks of their own.
+bool is_harmless(const std::string& key, const Theirs& value) {
+  static const std::set<std::string> whatever = {"_attn_implementation",
+                                                 "_attn_implementation_autoset",
+                                                 "_attn_implementation_internal",
+                                                 "_commit_hash",
+                                                 "_flash_attn_2_enabled",
+                                                 "attn_implementation",
+                                                 "bad_words_ids",
+                                                 "begin_suppress_tokens",
+                                                 "cache_implementation",
+                                                 "decoder_start_token_id",
+                                                 "diversity_penalty",
+                                                 "do_sample",
+                                                 "early_stopping",
+                                                 "encoder_no_repeat_ngram_size",
+                                                 "exponential_decay_length_penalty",
+                                                 "finetuning_task",
+                                                 "forced_bos_token_id",
+                                                 "forced_eos_token_id",
+                                                 "id2label",
+                                                 "is_llama_config",
+                                                 "label2id",
+                                                 "length_penalty",
+                                                 "max_length",
+                                                 "min_length",
+                                                 "model_name",
+                                                 "name_or_path",
+                                                 "no_repeat_ngram_size",
+                                                 "num_beam_groups",
+                                                 "num_beams",
+                                                 "num_return_sequences",
+                                                 "output_router_logits",
+                                                 "output_scores",
+                                                 "prefix",
+                                                 "problem_type",
+                                                 "remove_invalid_values",
+                                                 "repetition_penalty",
+                                                 "return_dict_in_generate",
+                                                 "sep_token_id",
+                                                 "suppress_tokens",
+                                                 "task_specific_params",
+                                                 "tf_legacy_loss",
+                                                 "tokenizer_class",
+                                                 "torchscript",
+                                                 "typical_p"};
+  // Words that may mean something else elsewhere, and switches of what no class here computes.
+  static const std::map<std::string, Theirs> at_their_defaults = {{"add_cross_attention", false},
+                                                                  {"chunk_size_feed_forward", 0},
+                                                                  {"cross_attention_hidden_size", nullptr},
+                                                                  {"is_decoder", false},
+                                                                  {"is_encoder_decoder", false},
+                                                                  {"mlp_bias", false},
+                                                                  {"mrope_section", nullptr},
+                                                                  {"pruned_heads", Theirs::object()},
+                                                                  {"quantization_config", nullptr},
+                                                                  {"rope_interleaved", false},
+                                                                  {"rope_scaling", nullptr},
+                                                                  {"sliding_window", nullptr},
+                                                                  {"temperature", 1.0},
+                                                                  {"tie_encoder_decoder", false},
+                                                                  {"top_k", 50},
+                                                                  {"top_p", 1.0},
+                                                                  {"use_bfloat16", false},
+                                                                  {"use_mrope", false},
+                                                                  {"use_sliding_window", false}};
+  const auto found = at_their_defaults.find(key);
+  return key.starts_with("unsloth_") || whatever.contains(key) ||
+         (found != at_their_defaults.end() && (value.is_null() || same(value, found->second)));
+}
+
+}  // namespace
+
+OurKeys ConfigLink::read(const std::string& where, const std::vector<std::string>& passed_over) {
+  for (const std::string& key : passed_over) {
+    if (!theirs_.contains(key) || named_.contains(key)) {
+      refuse(fmt::format("{}: passed over, but it {}", key,
+                         theirs_.contains(key) ? "is understood: leave --pass-over out, or change the file"
+                                               : "is not there: leave --pass-over out"));
+    }
+  }
+  const auto passed = [&](const std::string& key) {
+    return std::find(passed_over.begin(), passed_over.end(), key) != passed_over.end();
+  };
   for (const auto& [key, value] : theirs_.items()) {
-    if (!named_.contains(key)) {
-      refuse(fmt::format("{} = {}: this key is not known for such a model, so that it might change what it computes",
-                         key, shown(value)));
+    if (!named_.contains(key) && !passed(key) && !is_harmless(key, value)) {
+      refuse(fmt::format(
+          "{} = {}: this key is not known for such a model, so that it might change what it computes (--pass-over "
+          "{}, where it does not)",
+          key, shown(value), key));
     }
   }
   if (!refused_.empty()) {

@@ -65,6 +65,7 @@ class ConfigLink {
   std::int64_t our_integer(const char* key);
   double our_number(const char* key) { return std::get<double>(our(key)); }
   bool our_flag(const char* key) { return std::get<bool>(our(key)); }
+  std::vector<double> our_numbers(const char* key) { return std::get<std::vector<double>>(our(key)); }
   std::string our_text(const char* key) { return std::get<std::string>(our(key)); }
   void put(const char* key, const Theirs& value) { theirs_[key] = value; }
   // Why it is not possible: a line that begins with the key.
@@ -72,7 +73,9 @@ class ConfigLink {
 
   // What was read. Keys that nobody has named are refused too. REQUIRES: reading. Errors: ConfigError with all that was
   // refused, naming `where`.
-  OurKeys read(const std::string& where);
+  // passed_over: keys of which somebody has said that nothing computes by them. One that is not there, or that the
+  // family names, is refused.
+  OurKeys read(const std::string& where, const std::vector<std::string>& passed_over = {});
   // What was written, and what theirs cannot say, a line each, by our keys; among it all settings of a model that no
   // statement has named. REQUIRES: writing.
   const Theirs& written() const { return theirs_; }

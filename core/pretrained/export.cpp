@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -52,6 +53,16 @@ void check_checkpoint(const CheckpointReader& reader, const std::vector<TensorPl
           parameters);
 }
 
+// A bias of zeros, of which the run knows nothing.
+bool is_added(const TensorPlace& place, const Twin& twin) {
+  return twin.zero_output_bias && place.ours.ends_with(".o_proj.bias");
+}
+
+// The last matrix of a routed expert.
+bool is_expert_output(const std::string& name) {
+  return name.find(".experts.") != std::string::npos && name.ends_with(".w2.weight");
+}
+
 // A tensor of the file, and what of ours it is made of.
 struct Exported {
   FileTensor tensor;
@@ -79,14 +90,16 @@ std::vector<Exported> tensors_of(const Config& config, const Twin& twin, const O
                                  const ExportOptions& options, const CheckpointReader& reader) {
   const std::optional<DType> dtype = options.dtype;
   static const Family own{"orthant", "", MoeNames::none, "", {}};
-  const ExpertForm form = twin.family != nullptr && twin.family->names == MoeNames::gpt_oss ? ExpertForm::packed
-                          : twin.family != nullptr && origin != nullptr                     ? origin->experts
-                                                                                            : ExpertForm::each;
-  std::vector<TensorPlace> places = tensor_places(twin.family == nullptr ? own : *twin.family, config.settings, form);
+  const ExpertForm form = form_of(twin, origin);
+  Settings settings = config.settings;
+  settings.model.output_bias = settings.model.output_bias || twin.zero_output_bias;
+  std::vector<TensorPlace> places = tensor_places(twin.family == nullptr ? own : *twin.family, settings, form);
   if (twin.family == nullptr) {
     std::erase_if(places, [](const TensorPlace& place) { return place.ours.starts_with(gate_state_prefix); });
   }
-  check_checkpoint(reader, places, config.settings.model.mtp_depth > 0);
+  std::vector<TensorPlace> stored = places;
+  std::erase_if(stored, [&](const TensorPlace& place) { return is_added(place, twin); });
+  check_checkpoint(reader, stored, config.settings.model.mtp_depth > 0);
   if (options.adapter) {
     places = adapter_places(config, twin, form);
   } else {
@@ -117,7 +130,7 @@ std::vector<Exported> tensors_of(const Config& config, const Twin& twin, const O
 
 // Returns the number of parameters.
 std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader, const Settings& settings,
-                           const std::vector<Exported>& tensors, const Disk& disk) {
+                           const std::vector<Exported>& tensors, const Twin& twin, const Disk& disk) {
   DiskFile file(disk, path);
   std::vector<FileTensor> heads;
   for (const Exported& exported : tensors) {
@@ -142,10 +155,16 @@ std::int64_t write_weights(const fs::path& path, const CheckpointReader& reader,
     }
     values.resize(static_cast<std::size_t>(elements));
     for (const TensorPlace& part : exported.parts) {
-      if (part.ours.starts_with(gate_state_prefix)) {
+      if (is_added(part, twin)) {
+        std::fill(values.begin(), values.end(), 0.0f);
+      } else if (part.ours.starts_with(gate_state_prefix)) {
         reader.read(part.ours, {0}, part.shape, values.data() + part.begin);
       } else if (part.in_order()) {
         read_merged(reader, settings, part.ours, part.shape, values.data() + part.begin);
+        if (twin.expert_factor != 1 && is_expert_output(part.ours)) {
+          std::for_each_n(values.begin() + part.begin, part.elements(),
+                          [&](float& w) { w = static_cast<float>(w * twin.expert_factor); });
+        }
       } else {
         ours.resize(static_cast<std::size_t>(part.elements()));
         read_merged(reader, settings, part.ours, part.shape, ours.data());
@@ -208,6 +227,19 @@ std::vector<std::string> notes_on(const Settings& s, const Twin& twin, const Ori
         fmt::format("the source's {} tensors are written as fp32, which has all of their bits; --dtype bf16 takes half "
                     "of that, rounded",
                     fmt::join(origin->converted, " and ")));
+  }
+  if (twin.expert_factor != 1) {
+    notes.push_back(
+        fmt::format("moe.weight_scale = {} is multiplied into the experts' last matrices: model type \"{}\" has no key "
+                    "for it{}",
+                    twin.expert_factor, twin.family->model_type,
+                    std::exp2(std::round(std::log2(twin.expert_factor))) == twin.expert_factor
+                        ? ""
+                        : ", and they are rounded once more"));
+  }
+  if (twin.zero_output_bias) {
+    notes.push_back(fmt::format("o_proj has biases, all zero: model type \"{}\" has them where q_proj has",
+                                twin.family->model_type));
   }
   if (twin.family == nullptr) {
     for (const std::string& reason : twin.reasons) {
@@ -286,7 +318,7 @@ ExportResult export_run(const ExportOptions& options, const PluginKeys& plugin_k
   const Disk disk;
   const Workshop workshop(disk, output);
   const fs::path weights = workshop.path() / (options.adapter ? "adapter_model.safetensors" : "model.safetensors");
-  const std::int64_t parameters = write_weights(weights, reader, config.settings, tensors, disk);
+  const std::int64_t parameters = write_weights(weights, reader, config.settings, tensors, twin, disk);
   std::vector<std::string> notes = notes_on(config.settings, twin, from, options.dtype.has_value());
   if (left_out) {
     notes.push_back(

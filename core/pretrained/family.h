@@ -7,6 +7,8 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/pretrained/config_link.h"
 
@@ -31,7 +33,23 @@ struct Family {
   bool gate_bias_is_row = false;
   // The key with the number of depths of multi-token prediction, which stand as further layers; empty: it has none.
   std::string mtp = {};
+  // Further differences of names: each pair's first, where a name of ours has it, becomes the second.
+  std::vector<std::pair<std::string, std::string>> renamed = {};
+  // Matrices of ours that are one of theirs, one above the other: the end of theirs, those of ours.
+  struct Joined {
+    std::string theirs;
+    std::vector<std::string> ours;
+  };
+  std::vector<Joined> joined = {};
+  // Experts of a layer are packed always (ExpertForm::packed), under these names behind the layer's; empty: they may
+  // be.
+  std::string packed_in = {}, packed_out = {};
 };
+
+// Whether an export has no other form of experts.
+inline bool packs_always(const Family& family) {
+  return family.names == MoeNames::gpt_oss || !family.packed_in.empty();
+}
 
 // A model that several of them can say is written as the first.
 std::span<const Family> families();

@@ -9,7 +9,7 @@ namespace orthant::family_parts {
 
 using Theirs = ConfigLink::Theirs;
 
-void transformer(ConfigLink& c, double theta, const char* activation, const PartialRotary* part, bool tied) {
+void transformer(ConfigLink& c, const Common& common) {
   c.besides({"architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache", "auto_map",
              "_name_or_path", "bos_token_id", "eos_token_id", "pad_token_id", "max_position_embeddings",
              "output_attentions", "output_hidden_states", "return_dict", "pretraining_tp"});
@@ -19,14 +19,87 @@ void transformer(ConfigLink& c, double theta, const char* activation, const Part
   c.integer("num_attention_heads", "model.heads");
   c.integer("num_key_value_heads", "model.kv_heads", 0);
   c.number("rms_norm_eps", "model.norm_eps");
-  c.ours("model.norm", R"("rmsnorm")");
+  c.ours("model.norm", common.norm);
   c.ours("model.positions", R"("rotary")");
-  c.theirs("hidden_act", "silu");
-  c.ours("model.activation", activation);
-  c.flag("tie_word_embeddings", "model.tie_embeddings", tied);
+  c.theirs(common.act_key, common.act);
+  c.ours("model.activation", common.activation);
+  c.flag("tie_word_embeddings", "model.tie_embeddings", common.tied);
   c.theirs("attention_dropout", 0.0);
   c.number("initializer_range", "model.init_std", 0.02);
-  link_rope(c, theta, part);
+  link_rope(c, common.theta, common.rope);
+}
+
+void head_dim(ConfigLink& c) {
+  c.integer("head_dim", "model.head_dim", 0);
+}
+
+void no_head_dim(ConfigLink& c) {
+  if (!c.reading() &&
+      c.our_integer("model.head_dim") * c.our_integer("model.heads") != c.our_integer("model.d_model")) {
+    c.refuse(fmt::format("model.head_dim = {}", c.our_integer("model.head_dim")));
+  }
+}
+
+void window(ConfigLink& c, const Theirs& missing) {
+  if (c.reading()) {
+    const bool said = c.says("sliding_window");
+    const Theirs value = said ? c.take("sliding_window") : missing;
+    if (value.is_number_integer()) {
+      c.set("model.sliding_window", value.dump());
+    } else if (!value.is_null()) {
+      c.refuse(fmt::format("sliding_window = {}: a whole number or null was expected", value.dump()));
+    }
+    return;
+  }
+  const std::int64_t width = c.our_integer("model.sliding_window");
+  c.put("sliding_window", width > 0 ? Theirs(width) : Theirs());
+}
+
+bool window_by_layer(ConfigLink& c, std::int64_t every_missing, std::int64_t width_missing) {
+  const auto type_of = [](bool full) { return full ? "full_attention" : "sliding_attention"; };
+  if (!c.reading()) {
+    const std::int64_t width = c.our_integer("model.sliding_window"),
+                       every = c.our_integer("model.full_attention_every");
+    Theirs types = Theirs::array();
+    for (std::int64_t i = 0; i < c.our_integer("model.layers"); ++i) {
+      types.push_back(type_of(width == 0 || (every > 0 && (i + 1) % every == 0)));
+    }
+    c.put("layer_types", types);
+    c.put("sliding_window", width > 0 ? Theirs(width) : Theirs());
+    return width > 0;
+  }
+  const Theirs said = c.take("layer_types"), layers = c.take("num_hidden_layers");
+  const std::int64_t count = layers.is_number_unsigned() && layers < 1 << 16 ? layers.get<std::int64_t>() : 0;
+  Theirs types = said;
+  if (said.is_null()) {
+    types = Theirs::array();
+    for (std::int64_t i = 0; i < count; ++i) {
+      types.push_back(type_of((i + 1) % every_missing == 0));
+    }
+  }
+  const std::int64_t first = std::find(types.begin(), types.end(), Theirs("full_attention")) - types.begin();
+  const bool all_full = types.is_array() && std::count(types.begin(), types.end(), Theirs("full_attention")) == count;
+  bool regular = types.is_array() && static_cast<std::int64_t>(types.size()) == count;
+  for (std::int64_t i = 0; regular && i < count; ++i) {
+    regular = types[static_cast<std::size_t>(i)] == type_of(all_full || (i + 1) % (first + 1) == 0);
+  }
+  if (!regular) {
+    c.refuse(
+        fmt::format("layer_types = {}: \"sliding_attention\" with \"full_attention\" in every n-th layer was "
+                    "expected, one for each of num_hidden_layers",
+                    types.dump()));
+  } else if (all_full) {
+    c.besides({"sliding_window"});
+  } else {
+    integer_by_class(c, "sliding_window", "model.sliding_window", width_missing);
+    c.set("model.full_attention_every", std::to_string(first < count ? first + 1 : 0));
+  }
+  return !all_full;
+}
+
+void dense(ConfigLink& c) {
+  c.integer("intermediate_size", "model.d_ff");
+  c.ours("moe.experts", "0");
 }
 
 namespace {

@@ -8,10 +8,28 @@
 
 namespace orthant::family_parts {
 
-// What every decoder-only transformer of these families says: RMSNorm, SwiGLU in some form, rotary positions. tied:
-// what tie_word_embeddings is where the file does not say it.
-void transformer(ConfigLink& c, double theta, const char* activation = R"("swiglu")",
-                 const PartialRotary* part = nullptr, bool tied = false);
+// What every decoder-only transformer of these families says.
+struct Common {
+  double theta = 1e4;  // of rotary positions
+  const char* activation = R"("swiglu")";
+  RopeKeys rope = {};
+  bool tied = false;  // what tie_word_embeddings is where the file does not say it
+  const char* norm = R"("rmsnorm")";
+  // The key of the gate's function, and what it is.
+  const char* act_key = "hidden_act";
+  const char* act = "silu";
+};
+void transformer(ConfigLink& c, const Common& common);
+
+void head_dim(ConfigLink& c);
+// Families whose heads share the model's width and say nothing of it.
+void no_head_dim(ConfigLink& c);
+// Mistral's: a width or null. missing: where the file does not say it.
+void window(ConfigLink& c, const ConfigLink::Theirs& missing);
+// Blocks with the window and without it, named one by one in layer_types. Here every n-th is without it; missing: n
+// where the file names none, and the width where it does not say it. Returns whether a block has the window.
+bool window_by_layer(ConfigLink& c, std::int64_t every_missing, std::int64_t width_missing);
+void dense(ConfigLink& c);
 // One flag for the biases of all four projections of attention. missing: where the file does not say it.
 void attention_bias(ConfigLink& c, bool missing = false);
 // experts: the key with their number; also: another that may stand for it.
@@ -37,11 +55,26 @@ void bias_gate(ConfigLink& c);
 // missing: what the family's class takes for a key that is not there. Null is refused.
 void integer_by_class(ConfigLink& c, const char* theirs, const char* ours, std::int64_t missing);
 
-// Families of files of their own: gpt_oss_family.cpp, bias_gate_families.cpp.
+// Families of files of their own. gpt_oss_family.cpp, bias_gate_families.cpp
 void gpt_oss(ConfigLink& c);
 void glm4_moe(ConfigLink& c);
 void dots1(ConfigLink& c);
 void minimax_m2(ConfigLink& c);
 void ernie4_5_moe(ConfigLink& c);
+void bailing_moe_v2(ConfigLink& c);
+// deepseek_families.cpp
+void deepseek_v2(ConfigLink& c);
+void deepseek_v3(ConfigLink& c);
+void glm4_moe_lite(ConfigLink& c);
+// phi_families.cpp
+void phi3(ConfigLink& c);
+void phimoe(ConfigLink& c);
+// scaled_families.cpp
+void granite(ConfigLink& c);
+void granitemoe(ConfigLink& c);
+void gemma2(ConfigLink& c);
+void gemma3_text(ConfigLink& c);
+// hunyuan_family.cpp
+void hunyuan_v1_moe(ConfigLink& c);
 
 }  // namespace orthant::family_parts

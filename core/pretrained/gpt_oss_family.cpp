@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "core/pretrained/family_parts.h"
@@ -9,48 +8,6 @@ namespace orthant::family_parts {
 namespace {
 
 using Theirs = ConfigLink::Theirs;
-
-// Blocks with the window and without it, named one by one. Here every n-th is without it.
-void window_by_layer(ConfigLink& c) {
-  const auto type_of = [](bool full) { return full ? "full_attention" : "sliding_attention"; };
-  if (!c.reading()) {
-    const std::int64_t width = c.our_integer("model.sliding_window"),
-                       every = c.our_integer("model.full_attention_every");
-    Theirs types = Theirs::array();
-    for (std::int64_t i = 0; i < c.our_integer("model.layers"); ++i) {
-      types.push_back(type_of(width == 0 || (every > 0 && (i + 1) % every == 0)));
-    }
-    c.put("layer_types", types);
-    c.put("sliding_window", width > 0 ? Theirs(width) : Theirs());
-    return;
-  }
-  const Theirs said = c.take("layer_types"), layers = c.take("num_hidden_layers");
-  const std::int64_t count = layers.is_number_unsigned() && layers < 1 << 16 ? layers.get<std::int64_t>() : 0;
-  Theirs types = said;
-  if (said.is_null()) {
-    types = Theirs::array();
-    for (std::int64_t i = 0; i < count; ++i) {
-      types.push_back(type_of(i % 2 == 1));
-    }
-  }
-  const std::int64_t first = std::find(types.begin(), types.end(), Theirs("full_attention")) - types.begin();
-  const bool all_full = types.is_array() && std::count(types.begin(), types.end(), Theirs("full_attention")) == count;
-  bool regular = types.is_array() && static_cast<std::int64_t>(types.size()) == count;
-  for (std::int64_t i = 0; regular && i < count; ++i) {
-    regular = types[static_cast<std::size_t>(i)] == type_of(all_full || (i + 1) % (first + 1) == 0);
-  }
-  if (!regular) {
-    c.refuse(
-        fmt::format("layer_types = {}: \"sliding_attention\" with \"full_attention\" in every n-th layer was "
-                    "expected, one for each of num_hidden_layers",
-                    types.dump()));
-  } else if (all_full) {
-    c.besides({"sliding_window"});
-  } else {
-    integer_by_class(c, "sliding_window", "model.sliding_window", 128);
-    c.set("model.full_attention_every", std::to_string(first < count ? first + 1 : 0));
-  }
-}
 
 // rope_scaling says it again.
 void initial_context(ConfigLink& c) {
@@ -69,7 +26,7 @@ void initial_context(ConfigLink& c) {
 }  // namespace
 
 void gpt_oss(ConfigLink& c) {
-  transformer(c, 150000, R"("clamped_swiglu")");
+  transformer(c, {.theta = 150000, .activation = R"("clamped_swiglu")"});
   initial_context(c);
   if (!c.reading() && c.our_text("model.rope_scaling") == "none") {
     // Its class takes YaRN where nothing is said, version 4 of transformers where rope_scaling says nothing.
@@ -85,7 +42,7 @@ void gpt_oss(ConfigLink& c) {
   integer_by_class(c, "head_dim", "model.head_dim", 64);
   attention_bias(c, true);
   c.ours("model.attention_sinks", "true");
-  window_by_layer(c);
+  window_by_layer(c, 2, 128);
   c.integer("intermediate_size", "moe.d_expert");
   routed(c, "num_local_experts", "num_experts");
   if (c.reading()) {

@@ -15,6 +15,7 @@
 #include "core/base/json.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/pretrained/family.h"
+#include "core/pretrained/grown_vocabulary.h"
 #include "core/pretrained/new_run.h"
 #include "core/pretrained/peer_logits.h"
 #include "core/pretrained/receipt.h"
@@ -50,6 +51,12 @@ ConfigLink::Theirs read_config(const fs::path& source) {
     throw ConfigError(fmt::format("'{}': a JSON object was expected", path.string()));
   }
   return ConfigLink::Theirs(json);
+}
+
+void drop_null(ConfigLink::Theirs& config, const char* key) {
+  if (const auto found = config.find(key); found != config.end() && found->is_null()) {
+    config.erase(found);
+  }
 }
 
 const Family& family_in(const ConfigLink::Theirs& config, const fs::path& source) {
@@ -206,9 +213,19 @@ class Matching {
   std::vector<std::string> unused_;
 };
 
-std::vector<NewTensor> tensors_of(const Receipt& receipt, const SourceFloats& floats) {
+// vocabulary: of the new model.
+std::vector<NewTensor> tensors_of(const Receipt& receipt, const SourceFloats& floats, std::int64_t vocabulary) {
   std::vector<NewTensor> tensors;
   for (const TensorPlace& place : receipt.places) {
+    if (has_row_for_each_token(place.ours)) {
+      const std::int64_t columns = place.shape.size() > 1 ? place.shape[1] : 1;
+      tensors.push_back({place.ours, place.shape.size() > 1 ? Shape{vocabulary, columns} : Shape{vocabulary},
+                         [&floats, &place, vocabulary, columns](float* out) {
+                           floats.read(place.theirs, place.begin, {out, static_cast<std::size_t>(place.elements())});
+                           fill_new_rows(out, place.shape[0], vocabulary, columns);
+                         }});
+      continue;
+    }
     tensors.push_back(
         {place.ours, place.our_shape(), [&floats, &place](float* out) {
            if (place.in_order()) {
@@ -337,6 +354,7 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
   ConfigLink::Theirs theirs = read_config(options.source);
   const Family& family = family_in(theirs, options.source);
   const std::string where = fmt::format("'{}'", (options.source / "config.json").string());
+  drop_null(theirs, "quantization_config");
   const bool quantised = theirs.contains("quantization_config");
   const bool in_mxfp4 = family.names == MoeNames::gpt_oss && says_mxfp4(theirs, where);
   const std::optional<ScaleBlocks> blocks = in_mxfp4 ? std::nullopt : scale_blocks_in(theirs, where);
@@ -348,9 +366,14 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
   }
   ConfigLink reading(theirs);
   family.state(reading);
-  OurKeys keys = reading.read(where);
+  OurKeys keys = reading.read(where, options.passed_over);
   if (options.with_mtp) {
     keys.emplace_back("model.mtp_depth", std::to_string(depths_in(theirs, family, where)));
+  }
+
+  const std::int64_t tokens = grow_vocabulary(keys, options.vocabulary, where);
+  if (options.vocabulary > 0 && !options.check_by.empty()) {
+    throw ConfigError("--vocabulary: the model has more logits than transformers finds. Leave out --check");
   }
 
   const std::vector<TravellingFile> travelling = read_travelling_files(options.source);
@@ -361,10 +384,15 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
   std::vector<std::string> notes = notes_on_ends(options.source, config.settings.model.vocab_size);
   const SourceWeights weights(options.source);
   const SourceFloats floats(weights, blocks, in_mxfp4);
-  Receipt receipt = Matching(weights, floats, options).match(family, config.settings);
+  Settings published = config.settings;
+  published.model.vocab_size = tokens;
+  Receipt receipt = Matching(weights, floats, options).match(family, published);
   receipt.files = weights.files();
+  for (const std::string& key : options.passed_over) {
+    receipt.passed_over[key] = theirs[key].dump();
+  }
 
-  run.write_weights(config, tensors_of(receipt, floats));
+  run.write_weights(config, tensors_of(receipt, floats, config.settings.model.vocab_size));
   if (!options.check_by.empty()) {
     receipt.check = check_logits(options, config, checkpoint_folder(run.workshop().path() / "checkpoints", 0));
   }

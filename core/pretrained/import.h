@@ -19,11 +19,13 @@
 namespace orthant {
 
 struct ImportOptions {
-  std::filesystem::path source;       // a folder with config.json and safetensors
-  std::filesystem::path output;       // the run's folder, to be made
-  std::vector<std::string> left_out;  // patterns (* and ?) of tensors that are not to be used
-  bool with_mtp = false;              // with the blocks of multi-token prediction, as model.mtp_depth
-  std::string check_by = {};          // a Python with transformers, which computes logits to compare with; empty: none
+  std::filesystem::path source;               // a folder with config.json and safetensors
+  std::filesystem::path output;               // the run's folder, to be made
+  std::vector<std::string> left_out;          // patterns (* and ?) of tensors that are not to be used
+  std::vector<std::string> passed_over = {};  // keys of config.json by which nothing computes, as the user says
+  bool with_mtp = false;                      // with the blocks of multi-token prediction, as model.mtp_depth
+  std::int64_t vocabulary = 0;                // tokens that the model gets, for those of a chat; 0: as published
+  std::string check_by = {};  // a Python with transformers, which computes logits to compare with; empty: none
   // What the user may do where the disk has no room for the weights.
   std::string elsewhere = "make room, or give -o on another disk";
 };

@@ -21,14 +21,15 @@ void read_merged(const CheckpointReader& reader, const Settings& settings, const
   if (lora.rank == 0 || !reader.has(adapter_name(name, 'A'))) {
     return;
   }
-  const std::int64_t rows = shape.at(0), columns = shape.at(1);
-  const std::vector<float> a = read_whole(reader, adapter_name(name, 'A'), lora.rank, columns);
-  const std::vector<float> b = read_whole(reader, adapter_name(name, 'B'), rows, lora.rank);
+  const std::int64_t rows = shape.at(0), columns = shape.at(1), rank = lora.rank_for(name);
+  const double scale = lora.scale_for(name);
+  const std::vector<float> a = read_whole(reader, adapter_name(name, 'A'), rank, columns);
+  const std::vector<float> b = read_whole(reader, adapter_name(name, 'B'), rows, rank);
   std::vector<double> row(static_cast<std::size_t>(columns));
   for (std::int64_t i = 0; i < rows; ++i) {
     row.assign(row.size(), 0);
-    for (std::int64_t k = 0; k < lora.rank; ++k) {
-      const double factor = lora.scale() * b[static_cast<std::size_t>(i * lora.rank + k)];
+    for (std::int64_t k = 0; k < rank; ++k) {
+      const double factor = scale * b[static_cast<std::size_t>(i * rank + k)];
       for (std::int64_t j = 0; j < columns; ++j) {
         row[static_cast<std::size_t>(j)] += factor * a[static_cast<std::size_t>(k * columns + j)];
       }

@@ -1,6 +1,7 @@
 #include "core/pretrained/opened_model.h"
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "core/arch/trained.h"
@@ -55,6 +56,7 @@ OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::ve
                       "--ema out, or give a run's folder",
                       source.string()));
     }
+    const auto begin = std::chrono::steady_clock::now();
     imported_ = std::make_unique<ScratchFolder>();
     run = imported_->path() / "run";
     import_model({.source = source,
@@ -63,6 +65,13 @@ OpenedModel::OpenedModel(const fs::path& source, const char* what, const std::ve
                   .check_by = {},
                   .elsewhere = "make room, or set TMPDIR to a folder on another disk"},
                  plugin_keys, plugin_kinds);
+    constexpr double worth_telling = 3;  // seconds
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (seconds > worth_telling) {
+      say("orthant: note: the model was converted for this call, in {:.0f} s; `orthant import {} -o RUN` does it once, "
+          "and RUN is read at once",
+          seconds, source.string());
+    }
   }
   const RunSource found = find_run_source(run, what);
   checkpoint_ = found.checkpoint;

@@ -46,6 +46,9 @@ std::string Receipt::to_json() const {
   }
   json["left_out"] = left_out;
   json["repeated"] = repeated;
+  if (!passed_over.empty()) {
+    json["passed_over"] = passed_over;
+  }
   for (const auto& [name, dtype] : dtypes) {
     json["dtypes"][name] = dtype.name();
   }
@@ -89,6 +92,11 @@ std::optional<Origin> origin_of(const std::filesystem::path& run) {
     origin.dtypes[name] = type == DType::bf16 ? DType::bf16 : DType::f32;
     if (converted) {
       origin.converted.insert(name_of_converted(*type));
+    }
+  }
+  if (const auto passed = json.find("passed_over"); passed != json.end() && passed->is_object()) {
+    for (const auto& [key, value] : passed->items()) {
+      origin.passed_over.push_back(key);
     }
   }
   return origin;

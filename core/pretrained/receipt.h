@@ -37,6 +37,8 @@ struct Receipt {
   std::vector<std::string> left_out;          // as asked for; and what only rounds activations of a model in 8 bits
   std::vector<std::string> repeated;          // a tied output matrix that the source stores all the same
 
+  std::map<std::string, std::string> passed_over = {};  // keys of config.json, as asked for, and what they hold
+
   std::optional<LogitsCheck> check;  // where it was asked for
 
   std::vector<std::string> converted() const;  // "F16", "F8_E4M3": what is stored so and was made f32
@@ -50,6 +52,7 @@ struct Origin {
   std::map<std::string, DType> dtypes;  // in which each tensor is written: f32 where its own type is none that we write
   std::set<std::string> converted;      // these types
   std::filesystem::path folder;         // of the files that travel
+  std::vector<std::string> passed_over = {};  // keys of its config.json
 };
 // Nothing where the run was not begun from a published model.
 std::optional<Origin> origin_of(const std::filesystem::path& run);

@@ -4,104 +4,35 @@
 
 #include <cmath>
 #include <optional>
-#include <set>
 
 #include "core/config/value_text.h"
+#include "core/pretrained/rope_scaling_link.h"
 
 namespace orthant {
 namespace {
 
 using Theirs = ConfigLink::Theirs;
 
-// A number of rope_scaling, and which of ours it is. needed: a type does not go without.
-struct ScalingKey {
-  const char* theirs;
-  const char* ours;
-  bool needed = false;
-  bool whole = false;
-};
-
-struct ScalingType {
-  const char* name;
-  std::vector<ScalingKey> keys;
-};
-
-const std::vector<ScalingType>& scaling_types() {
-  static const ScalingKey factor{"factor", "model.rope_factor", true};
-  static const ScalingKey original{"original_max_position_embeddings", "model.rope_original_positions", true, true};
-  static const std::vector<ScalingType> all = {
-      {"linear", {factor}},
-      {"llama3",
-       {factor,
-        original,
-        {"low_freq_factor", "model.rope_low_freq_factor", true},
-        {"high_freq_factor", "model.rope_high_freq_factor", true}}},
-      {"yarn",
-       {factor,
-        original,
-        {"beta_fast", "model.rope_beta_fast"},
-        {"beta_slow", "model.rope_beta_slow"},
-        {"attention_factor", "model.rope_attention_factor"},
-        {"mscale", "model.rope_mscale"},
-        {"mscale_all_dim", "model.rope_mscale_all_dim"}}},
-  };
-  return all;
-}
-
-// truncate is the only key that is no number.
-void read_truncate(ConfigLink& link, const Theirs& scaling) {
-  const auto found = scaling.find("truncate");
-  if (found != scaling.end() && found->is_boolean()) {
-    link.set("model.rope_truncate", found->get<bool>() ? "true" : "false");
-  } else if (found != scaling.end()) {
-    link.refuse(fmt::format("rope_scaling.truncate = {}: true or false was expected", found->dump()));
-  }
-}
-
-// What stands in any of them besides the keys of its type.
-const std::set<std::string> common_keys = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
-
-void refuse_others(ConfigLink& link, const std::string& type, const Theirs& scaling, std::set<std::string> known) {
-  known.insert(common_keys.begin(), common_keys.end());
-  for (const auto& [key, value] : scaling.items()) {
-    if (!known.contains(key) && !value.is_null()) {
-      link.refuse(
-          fmt::format("rope_scaling.{} = {}: this key is not known for the type \"{}\"", key, value.dump(), type));
-    }
-  }
-}
-
-void read_scaling(ConfigLink& link, const ScalingType& type, const Theirs& scaling) {
-  link.set("model.rope_scaling", fmt::format("\"{}\"", type.name));
-  std::set<std::string> known;
-  for (const ScalingKey& key : type.keys) {
-    known.insert(key.theirs);
-    const Theirs value = scaling.contains(key.theirs) ? scaling[key.theirs] : Theirs();
-    if (key.whole ? value.is_number_integer() : value.is_number()) {
-      link.set(key.ours, key.whole ? value.dump() : toml_text(Value(value.get<double>())));
-    } else if (key.needed || !value.is_null()) {
-      link.refuse(fmt::format("rope_scaling.{} = {}: a {}number was expected", key.theirs, value.dump(),
-                              key.whole ? "whole " : ""));
-    }
-  }
-  if (std::string(type.name) == "yarn") {
-    known.insert("truncate");
-    read_truncate(link, scaling);
-  }
-  refuse_others(link, type.name, scaling, known);
-}
+constexpr const char* full_layers = "full_attention";
+constexpr const char* window_layers = "sliding_attention";
 
 // The object of both versions; empty where neither is there. Nothing where it was refused.
-std::optional<Theirs> scaling_object(ConfigLink& link) {
-  const Theirs parameters = link.take("rope_parameters"), old = link.take("rope_scaling");
-  for (const Theirs* value : {&parameters, &old}) {
-    if (!value->is_null() && !value->is_object()) {
-      link.refuse(fmt::format("{} = {}: an object was expected",
-                              value == &parameters ? "rope_parameters" : "rope_scaling", value->dump()));
+std::optional<Theirs> scaling_object(ConfigLink& link, const RopeKeys& keys) {
+  Theirs parameters = link.take("rope_parameters");
+  const Theirs old = link.take("rope_scaling");
+  if (keys.layers && parameters.is_object() && parameters.contains(full_layers)) {
+    const Theirs inner = parameters[full_layers];
+    parameters = inner;
+  } else if (keys.layers && parameters.is_object() && parameters.contains(window_layers)) {
+    parameters = Theirs();
+  }
+  for (const auto& [name, value] : {std::pair("rope_parameters", parameters), std::pair("rope_scaling", old)}) {
+    if (!value.is_null() && !value.is_object()) {
+      link.refuse(fmt::format("{} = {}: an object was expected", name, value.dump()));
       return {};
     }
   }
-  if (parameters.is_object() && old.is_object() && parameters != old) {
+  if (parameters.is_object() && old.is_object() && !old.empty() && parameters != old) {
     link.refuse("rope_scaling says something else than rope_parameters");
     return {};
   }
@@ -153,9 +84,9 @@ void read_part(ConfigLink& link, const Theirs& inner, const PartialRotary* part)
   }
 }
 
-void read_rope(ConfigLink& link, double default_theta, const PartialRotary* part) {
+void read_rope(ConfigLink& link, double default_theta, const RopeKeys& keys) {
   Theirs theta = link.take("rope_theta");
-  const std::optional<Theirs> found = scaling_object(link);
+  const std::optional<Theirs> found = scaling_object(link, keys);
   if (!found.has_value()) {
     return;
   }
@@ -173,20 +104,15 @@ void read_rope(ConfigLink& link, double default_theta, const PartialRotary* part
     return;
   }
   link.set("model.rope_theta", toml_text(Value(theta.is_null() ? default_theta : theta.get<double>())));
-  read_part(link, member("partial_rotary_factor"), part);
+  read_part(link, member("partial_rotary_factor"), keys.part);
   const Theirs said = !member("rope_type").is_null() ? member("rope_type") : member("type");
   const std::string type = said.is_null() ? "default" : said.is_string() ? said.get<std::string>() : said.dump();
   if (type == "default") {
-    refuse_others(link, type, scaling, {});
+    refuse_other_rope_keys(link, type, scaling, {});
+    link.besides({"original_max_position_embeddings"});
     return;
   }
-  for (const ScalingType& known : scaling_types()) {
-    if (type == known.name) {
-      read_scaling(link, known, scaling);
-      return;
-    }
-  }
-  link.refuse(fmt::format("rope_scaling.rope_type = \"{}\": default, linear, llama3 and yarn are known", type));
+  read_rope_scaling(link, scaling, type, keys);
 }
 
 // The share of a head's channels, such that share * all, cut off to a whole number as the classes do it, is `turned`:
@@ -211,36 +137,49 @@ void write_part(ConfigLink& link, const PartialRotary* part) {
   }
 }
 
-void write_rope(ConfigLink& link, const PartialRotary* part) {
+void write_rope(ConfigLink& link, const RopeKeys& keys) {
   link.put("rope_theta", link.our_number("model.rope_theta"));
-  write_part(link, part);
-  const std::string type = link.our_text("model.rope_scaling");
-  if (type == "none") {
-    return;
-  }
-  Theirs scaling = {{"rope_type", type}};
-  for (const ScalingType& known : scaling_types()) {
-    if (type != known.name) {
-      continue;
-    }
-    for (const ScalingKey& key : known.keys) {
-      if (key.whole) {
-        scaling[key.theirs] = link.our_integer(key.ours);
-      } else if (const double value = link.our_number(key.ours); key.needed || value != 0) {
-        scaling[key.theirs] = value;  // 0 of the others: not said
-      }
-    }
-  }
-  if (type == "yarn") {
-    scaling["truncate"] = link.our_flag("model.rope_truncate");
-  }
-  link.put("rope_scaling", scaling);
+  write_part(link, keys.part);
+  write_rope_scaling(link, keys);
 }
 
 }  // namespace
 
-void link_rope(ConfigLink& link, double theta, const PartialRotary* part) {
-  link.reading() ? read_rope(link, theta, part) : write_rope(link, part);
+void link_rope(ConfigLink& link, double theta, const RopeKeys& keys) {
+  link.reading() ? read_rope(link, theta, keys) : write_rope(link, keys);
+}
+
+void link_local_rope(ConfigLink& link, bool slides, double theta) {
+  constexpr const char* key = "rope_local_base_freq";
+  if (!link.reading()) {
+    const double local = link.our_number("model.rope_local_theta");
+    link.put(key, local > 0 ? local : slides ? link.our_number("model.rope_theta") : theta);
+    if (slides && local == 0 && link.our_text("model.rope_scaling") != "none") {
+      link.refuse("model.rope_local_theta = 0.0");  // it stands for the scaled angles of the other blocks
+    }
+    return;
+  }
+  const Theirs parameters = link.take("rope_parameters"), old = link.take(key);
+  const bool named = parameters.is_object() && parameters.contains(window_layers);
+  const Theirs own = named && parameters[window_layers].is_object() ? parameters[window_layers] : Theirs::object();
+  for (const auto& [name, value] : own.items()) {
+    const bool known = name == "rope_theta" || (name == "rope_type" && value == "default");
+    if (!known && !value.is_null()) {
+      link.refuse(fmt::format("rope_parameters.{}.{} = {}: these layers have plain angles here", window_layers, name,
+                              value.dump()));
+    }
+  }
+  const Theirs inner = own.contains("rope_theta") ? Theirs(own["rope_theta"]) : Theirs();
+  if (!inner.is_null() && !old.is_null() && inner != old) {
+    link.refuse(
+        fmt::format("{} = {}, but rope_parameters.{}.rope_theta = {}", key, old.dump(), window_layers, inner.dump()));
+  }
+  const Theirs said = inner.is_null() ? old : inner;
+  if (!said.is_null() && !said.is_number()) {
+    link.refuse(fmt::format("{} = {}: a number was expected", key, said.dump()));
+  } else if (slides) {
+    link.set("model.rope_local_theta", toml_text(Value(said.is_null() ? theta : said.get<double>())));
+  }
 }
 
 }  // namespace orthant

@@ -16,7 +16,20 @@ struct PartialRotary {
   std::int64_t head_dim = 0;           // of the family, where the file does not say it; 0: hidden_size / heads
 };
 
-// theta: of the family, where its file does not say one. part: null where it rotates whole heads.
-void link_rope(ConfigLink& link, double theta, const PartialRotary* part = nullptr);
+// What a family's class reads of rotary positions beside what all do.
+struct RopeKeys {
+  const PartialRotary* part = nullptr;  // null: it rotates whole heads
+  bool phi3 = false;     // "su" and "yarn" are other names of longrope; the original positions stand outside
+  bool mscales = false;  // longrope: the attention factor is short_mscale and long_mscale (Phi-3.5-MoE)
+  bool layers = false;   // rope_parameters may name the kinds of layers; these are of those without the window
+  bool alpha = false;    // dynamic: a number that fixes the base, and then nothing else is read (Hunyuan)
+};
+
+// theta: of the family, where its file does not say one.
+void link_rope(ConfigLink& link, double theta, const RopeKeys& keys = {});
+
+// The base in blocks with the window (Gemma 3), in rope_local_base_freq or rope_parameters; theta: where neither says
+// it. slides: whether there are such blocks.
+void link_local_rope(ConfigLink& link, bool slides, double theta);
 
 }  // namespace orthant

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <span>
 
 #include "core/checkpoint/checkpoint.h"
 #include "core/data/batch_builder.h"
@@ -26,30 +28,43 @@ HostBatch batch_of(const std::vector<std::int32_t>& token, std::int64_t sequence
   return batch;
 }
 
+std::vector<float> read_vector(const CheckpointReader& reader, const std::string& name, std::int64_t n) {
+  std::vector<float> values(static_cast<std::size_t>(n));
+  reader.read(name, {0}, {n}, values.data());
+  return values;
+}
+
 // logits of rows [T, d] (f32), by the final norm and the output matrix of the checkpoint.
 std::vector<double> head(const std::vector<float>& rows, const CheckpointReader& reader, const Settings& settings) {
   const ModelSettings& model = settings.model;
   const std::int64_t d = model.d_model, words = model.vocab_size;
-  std::vector<float> norm(static_cast<std::size_t>(d)), matrix(static_cast<std::size_t>(words * d));
-  reader.read("model.norm.weight", {0}, {d}, norm.data());
+  const bool centred = model.norm == NormKind::layernorm;
+  const std::vector<float> norm = read_vector(reader, "model.norm.weight", d);
+  const std::vector<float> shift = centred ? read_vector(reader, "model.norm.bias", d) : std::vector<float>();
+  const std::vector<float> bias = model.head_bias ? read_vector(reader, "lm_head.bias", words) : std::vector<float>();
+  std::vector<float> matrix(static_cast<std::size_t>(words * d));
   read_merged(reader, settings, model.tie_embeddings ? "model.embed_tokens.weight" : "lm_head.weight", {words, d},
               matrix.data());
-  const std::int64_t tokens = static_cast<std::int64_t>(rows.size()) / d;
-  std::vector<double> logits(static_cast<std::size_t>(tokens * words));
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    const float* x = rows.data() + t * d;
+  const std::size_t width = static_cast<std::size_t>(d), tokens = rows.size() / width;
+  std::vector<double> logits, normed(width);
+  for (std::size_t t = 0; t < tokens; ++t) {
+    const std::span<const float> x(rows.data() + t * width, width);
+    const double mean = centred ? std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(d) : 0;
     double squares = 0;
-    for (std::int64_t i = 0; i < d; ++i) {
-      squares += static_cast<double>(x[i]) * x[i];
+    for (const float value : x) {
+      squares += (value - mean) * (value - mean);
     }
     const double scale = 1 / std::sqrt(squares / static_cast<double>(d) + model.norm_eps);
-    for (std::int64_t w = 0; w < words; ++w) {
-      double sum = 0;
-      for (std::int64_t i = 0; i < d; ++i) {
-        sum +=
-            static_cast<double>(x[i]) * norm[static_cast<std::size_t>(i)] * matrix[static_cast<std::size_t>(w * d + i)];
+    for (std::size_t i = 0; i < width; ++i) {
+      normed[i] = (x[i] - mean) * scale * (norm[i] + (model.norm_plus_one ? 1.0 : 0.0)) + (centred ? shift[i] : 0.0);
+    }
+    for (std::size_t w = 0; w < static_cast<std::size_t>(words); ++w) {
+      double sum = bias.empty() ? 0 : bias[w];
+      for (std::size_t i = 0; i < width; ++i) {
+        sum += normed[i] * matrix[w * width + i];
       }
-      logits[static_cast<std::size_t>(t * words + w)] = scale * sum;
+      sum /= model.logit_divisor;
+      logits.push_back(model.logit_softcap > 0 ? model.logit_softcap * std::tanh(sum / model.logit_softcap) : sum);
     }
   }
   return logits;
@@ -68,9 +83,6 @@ std::vector<std::int32_t> sample_tokens(std::int64_t count, std::int64_t vocab_s
 
 std::vector<double> sample_logits(const Config& config, const std::filesystem::path& checkpoint,
                                   const std::vector<std::int32_t>& token, std::int64_t sequences) {
-  if (config.settings.model.norm != NormKind::rmsnorm) {
-    throw ConfigError("model.norm: logits are compared for \"rmsnorm\" alone");
-  }
   const CheckpointReader reader(checkpoint);
   const std::int64_t positions = static_cast<std::int64_t>(token.size()) / sequences;
   std::vector<float> rows;

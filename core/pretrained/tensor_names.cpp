@@ -1,5 +1,6 @@
 #include "core/pretrained/tensor_names.h"
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
@@ -18,6 +19,14 @@ void replace(std::string& text, const std::string& from, const std::string& to) 
   }
 }
 
+// Behind the name of a block: the experts of a layer in one tensor, gate above up, and down.
+std::string packed_in(const Family& family) {
+  return family.packed_in.empty() ? ".mlp.experts.gate_up_proj" : family.packed_in;
+}
+std::string packed_out(const Family& family) {
+  return family.packed_out.empty() ? ".mlp.experts.down_proj" : family.packed_out;
+}
+
 std::vector<std::int64_t> sizes_of(const Shape& shape) {
   std::vector<std::int64_t> sizes;
   for (int i = 0; i < shape.rank(); ++i) {
@@ -28,11 +37,14 @@ std::vector<std::int64_t> sizes_of(const Shape& shape) {
 
 // Packed experts stand under mlp, whatever the family calls them otherwise.
 std::string their_name(const Family& family, ExpertForm form, std::string name) {
+  for (const auto& [ours, theirs] : family.renamed) {
+    replace(name, ours, theirs);
+  }
   if (family.names == MoeNames::gpt_oss) {
     replace(name, std::string(our_moe) + ".gate.", ".mlp.router.");
     return name;
   }
-  if (family.names != MoeNames::mlp && form != ExpertForm::packed) {
+  if (family.names != MoeNames::mlp && (form != ExpertForm::packed || !family.packed_in.empty())) {
     return name;
   }
   if (name.find(std::string(our_moe) + ".experts.") != std::string::npos) {
@@ -78,16 +90,39 @@ std::string as_further_layer(const Family& family, const Settings& settings, con
   return fmt::format("model.layers.{}.{}", settings.model.layers + depth, rest);
 }
 
-TensorPlace packed_place(const ParamSpec& spec, const ExpertName& name, std::int64_t experts) {
+TensorPlace packed_place(const Family& family, const ParamSpec& spec, const ExpertName& name, std::int64_t experts) {
   const std::int64_t rows = spec.global[0], columns = spec.global[1];
   const bool down = name.matrix == "w2";
   const std::int64_t stacked = down ? rows : 2 * rows;
   const std::int64_t row = name.expert * stacked + (name.matrix == "w3" ? rows : 0);
   return {.ours = spec.name,
           .shape = sizes_of(spec.global),
-          .theirs = name.stem + ".mlp.experts." + (down ? "down_proj" : "gate_up_proj"),
+          .theirs = name.stem + (down ? packed_out(family) : packed_in(family)),
           .sizes = {experts, stacked, columns},
           .begin = row * columns};
+}
+
+// A matrix that is one of several in a tensor of theirs becomes a part of that.
+void join(const Family& family, const std::vector<ParamSpec>& params, TensorPlace& place) {
+  for (const Family::Joined& joined : family.joined) {
+    const auto part = std::find_if(joined.ours.begin(), joined.ours.end(),
+                                   [&](const std::string& end) { return place.ours.ends_with(end); });
+    if (part == joined.ours.end()) {
+      continue;
+    }
+    const std::string stem = place.ours.substr(0, place.ours.size() - part->size());
+    std::int64_t rows = 0;
+    for (const std::string& end : joined.ours) {
+      const auto of = std::find_if(params.begin(), params.end(),
+                                   [&, name = stem + end](const ParamSpec& spec) { return spec.name == name; });
+      const std::int64_t here = of == params.end() ? 0 : of->global[0];
+      place.begin += &end < &*part ? here * (place.shape.size() > 1 ? place.shape[1] : 1) : 0;
+      rows += here;
+    }
+    place.theirs.replace(place.theirs.size() - part->size(), part->size(), joined.theirs);
+    place.sizes[0] = rows;
+    return;
+  }
 }
 
 // gpt-oss in blocks of 32: not turned, the rows of gate and up in turns.
@@ -148,13 +183,14 @@ std::vector<TensorPlace> tensor_places(const Family& family, const Settings& set
         continue;
       }
       if (form == ExpertForm::packed && expert.expert >= 0) {
-        places.push_back(packed_place(spec, expert, settings.moe.experts));
+        places.push_back(packed_place(family, spec, expert, settings.moe.experts));
         continue;
       }
       places.push_back({.ours = spec.name,
                         .shape = sizes_of(spec.global),
                         .theirs = their_name(family, form, name),
                         .sizes = sizes_of(spec.global)});
+      join(family, layer.params, places.back());
     }
   }
   for (const GateStateSpec& state : gate_state_table(settings)) {
@@ -187,7 +223,7 @@ std::string packed_name(const Family& family, const Settings& settings) {
   }
   for (int block = 0; block < settings.model.layers; ++block) {
     if (block_has_experts(settings, block)) {
-      return block_stem(block) + ".mlp.experts.gate_up_proj";
+      return block_stem(block) + packed_in(family);
     }
   }
   return "";

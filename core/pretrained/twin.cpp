@@ -28,6 +28,57 @@ Twin as_family(const Config& config, const Family& family) {
   return twin;
 }
 
+// A configuration with another value of "table.key".
+Config with_value(Config config, const std::string& title, const std::string& key, const Value& value) {
+  for (Table& table : config.tables) {
+    if (table.path() == title) {
+      std::map<std::string, Table::Entry> entries = table.entries();
+      entries.at(key).value = value;
+      table = Table(title, std::move(entries));
+    }
+  }
+  return config;
+}
+
+// The first family that says it; none: without a family.
+Twin first_of_all(const Config& config) {
+  for (const Family& family : families()) {
+    Twin twin = as_family(config, family);
+    if (twin.family != nullptr) {
+      return twin;
+    }
+  }
+  return {};
+}
+
+// As above, of the model with other weights that compute the same.
+Twin by_other_weights(const Config& config) {
+  const Settings& s = config.settings;
+  const bool scaled = routed_blocks(s) > 0 && s.moe.weight_scale != 1;
+  const bool half_biased = s.model.attention == "multi_head" && s.model.biases && !s.model.output_bias;
+  for (const auto& [fold, add_bias] : {std::pair(true, false), std::pair(false, true), std::pair(true, true)}) {
+    if ((fold && !scaled) || (add_bias && !half_biased)) {
+      continue;
+    }
+    Config other = config;
+    if (fold) {
+      other = with_value(std::move(other), "moe", "weight_scale", 1.0);
+      other.settings.moe.weight_scale = 1;
+    }
+    if (add_bias) {
+      other = with_value(std::move(other), "model", "output_bias", true);
+      other.settings.model.output_bias = true;
+    }
+    Twin twin = first_of_all(other);
+    if (twin.family != nullptr) {
+      twin.expert_factor = fold ? s.moe.weight_scale : 1;
+      twin.zero_output_bias = add_bias;
+      return twin;
+    }
+  }
+  return {};
+}
+
 // The model under our own names: [model] and [moe] as they stand.
 ConfigLink::Theirs own_config(const Config& config) {
   ConfigLink::Theirs json = {{"model_type", "orthant"}, {"architectures", ConfigLink::Theirs::array()}};
@@ -39,10 +90,11 @@ ConfigLink::Theirs own_config(const Config& config) {
   return json;
 }
 
-OurKeys keys_in(const ConfigLink::Theirs& source, const Family& family, const std::string& where) {
+OurKeys keys_in(const ConfigLink::Theirs& source, const Family& family, const Origin& origin,
+                const std::string& where) {
   ConfigLink reading(source);
   family.state(reading);
-  return reading.read(where);
+  return reading.read(where, origin.passed_over);
 }
 
 // Whether the model is the one of these keys. One that they do not state has its default there.
@@ -89,8 +141,7 @@ Twin twin_of(const Config& config, const Origin* origin) {
             origin->model_type);
     return as_family(config, *family);
   }
-  for (const Family& family : families()) {
-    Twin twin = as_family(config, family);
+  for (Twin twin : {first_of_all(config), by_other_weights(config)}) {
     if (twin.family != nullptr) {
       return twin;
     }
@@ -98,8 +149,15 @@ Twin twin_of(const Config& config, const Origin* origin) {
   return as_family(config, *find_family(routed_blocks(config.settings) > 0 ? "mixtral" : "mistral"));
 }
 
+ExpertForm form_of(const Twin& twin, const Origin* origin) {
+  return twin.family != nullptr && packs_always(*twin.family) ? ExpertForm::packed
+         : twin.family != nullptr && origin != nullptr        ? origin->experts
+                                                              : ExpertForm::each;
+}
+
 bool positions_stay(const Settings& settings) {
-  return settings.model.rope_scaling == RopeScaling::yarn;
+  const RopeScaling scaling = settings.model.rope_scaling;
+  return scaling == RopeScaling::yarn || scaling == RopeScaling::dynamic || scaling == RopeScaling::longrope;
 }
 
 std::string config_json(const Config& config, const Twin& twin, const Origin* origin, const Written& written) {
@@ -110,11 +168,15 @@ std::string config_json(const Config& config, const Twin& twin, const Origin* or
     const MappedFile file(origin->folder / "config.json");
     const std::string where = fmt::format("'{}'", file.path().string());
     ConfigLink::Theirs source(parse_json(file.bytes(), where));
-    const bool quantised = source.erase("quantization_config") > 0;  // no weight is written so
+    const auto quantisation = source.find("quantization_config");
+    const bool quantised = quantisation != source.end() && !quantisation->is_null();
+    if (quantised) {
+      source.erase(quantisation);  // no weight is written so
+    }
     const bool longer = !positions_stay(config.settings) && source.contains(positions) &&
                         source.at(positions).is_number_integer() &&
                         source.at(positions).get<std::int64_t>() < written.trained_with;
-    if (twin.family != nullptr && still_is(config, keys_in(source, *twin.family, where))) {
+    if (twin.family != nullptr && still_is(config, keys_in(source, *twin.family, *origin, where))) {
       if (written.types_kept && !quantised && !longer &&
           (depths == 0 || source.value(twin.family->mtp, std::int64_t{0}) == depths)) {
         return {reinterpret_cast<const char*>(file.bytes().data()), file.size()};

@@ -14,12 +14,19 @@ struct Twin {
   const Family* family = nullptr;    // null: there is none
   ConfigLink::Theirs config;         // as the family says it
   std::vector<std::string> reasons;  // why there is none, a line each
+  // Where no family says the model as it stands, and one says it so: what the last matrix of each routed expert is
+  // multiplied by in place of moe.weight_scale, and whether o_proj has biases, all zero.
+  double expert_factor = 1;
+  bool zero_output_bias = false;
 };
 
 // origin: of a run that began from a published model, whose family is then asked; null: the first of all families that
-// can say it. Where none can, the reasons are Mixtral's, or Mistral's for a dense model.
-// Errors: Error for an origin of a family that is not known.
+// can say it, if need be by other weights that compute the same. Where none can, the reasons are Mixtral's, or
+// Mistral's for a dense model. Errors: Error for an origin of a family that is not known.
 Twin twin_of(const Config& config, const Origin* origin = nullptr);
+
+// How the experts of such an export are stored.
+ExpertForm form_of(const Twin& twin, const Origin* origin);
 
 // What is to be said of the weights that are written.
 struct Written {

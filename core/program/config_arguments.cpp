@@ -9,6 +9,7 @@
 
 #include "core/base/output.h"
 #include "core/modules/module.h"
+#include "core/pretrained/adapter_files.h"
 #include "core/program/commands.h"
 #include "core/session/session.h"
 
@@ -80,6 +81,9 @@ int checked_ranks(Config& config, Ranks ranks, bool begins) {
   const StartCheck checked = check_start(config, ranks, begins);
   for (const std::string& note : checked.notes) {
     say("orthant: note: {}", note);
+  }
+  if (const std::string why = begins ? adapter_refusal(config) : ""; !why.empty()) {
+    say("orthant: note: orthant export will not write the adapters of this run alone: {}", why);
   }
   return checked.world_size;
 }

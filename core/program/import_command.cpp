@@ -1,4 +1,5 @@
-// orthant import DIR -o RUN [--leave-out PATTERN]... [--mtp] [--check PYTHON]: a published model as a run after step 0.
+// orthant import DIR -o RUN [--leave-out PATTERN]... [--pass-over KEY]... [--mtp] [--vocabulary N] [--check PYTHON]: a
+// published model as a run after step 0.
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
@@ -31,6 +32,9 @@ void print(const ImportOptions& options, const ImportResult& result) {
     const std::size_t more = result.left_out.size() - shown.size();
     put("  left out   {}{}\n", fmt::join(shown, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
   }
+  if (!options.passed_over.empty()) {
+    put("  passed over  {}: keys of config.json, as asked for\n", fmt::join(options.passed_over, ", "));
+  }
   put("  with it    {}\n", fmt::join(result.files, ", "));
   if (!result.left_behind.empty()) {
     put("  not taken  {}\n", fmt::join(result.left_behind, ", "));
@@ -53,8 +57,17 @@ void add_import_command(CLI::App& app, int& exit_code) {
   command->add_option("-o,--output", options->output, "The run's folder, to be made")->required()->check(not_empty);
   command->add_option("--leave-out", options->left_out, "Tensors that are not to be used, by name; * and ? match")
       ->allow_extra_args(false);
+  command
+      ->add_option("--pass-over", options->passed_over,
+                   "A key of config.json that is not known here, and by which nothing computes")
+      ->allow_extra_args(false);
   command->add_flag("--mtp", options->with_mtp,
                     "Take the blocks of multi-token prediction too, to train them on (model.mtp_depth)");
+  command
+      ->add_option("--vocabulary", options->vocabulary,
+                   "Tokens that the model gets, where a chat has more: new ones begin as the mean of all others")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 28))
+      ->type_name("N");
   command->add_option("--check", options->check_by, "A Python with transformers: compare logits with what it computes")
       ->check(not_empty);
   command->callback([options, &exit_code] {

@@ -45,8 +45,9 @@ class Differences {
   std::size_t count_ = 0;
 };
 
-// lora.alpha / lora.rank of the run that wrote the checkpoint, where it has adapters and says so.
-std::optional<double> scale_of(const CheckpointReader& reader) {
+// What the run that wrote the checkpoint says of the factors of its adapters, where it has any; keys that it does not
+// know have their defaults.
+std::optional<LoraSettings> lora_of(const CheckpointReader& reader) {
   const std::vector<std::string> names = reader.names();
   const auto remembered = reader.state().find("settings");
   if (std::none_of(names.begin(), names.end(), is_adapter) || remembered == reader.state().end()) {
@@ -61,8 +62,21 @@ std::optional<double> scale_of(const CheckpointReader& reader) {
     }
     return value;
   };
-  const double rank = number("lora.rank");
-  return rank > 0 ? std::optional<double>(number("lora.alpha") / rank) : std::nullopt;
+  const auto list = [&](const char* key) {
+    const bool written = settings.is_object() && settings.contains(key) && settings[key].is_string();
+    const auto value = written ? nlohmann::json::parse(settings[key].get_ref<const std::string&>(), nullptr, false)
+                               : nlohmann::json::array();
+    return value.is_array() ? value : nlohmann::json::array();
+  };
+  LoraSettings lora;
+  lora.rank = static_cast<std::int64_t>(number("lora.rank"));
+  lora.alpha = number("lora.alpha");
+  lora.rank_stabilised = settings.is_object() && settings.value("lora.rank_stabilised", std::string()) == "true";
+  lora.rank_of = list("lora.rank_of").get<std::vector<std::string>>();
+  lora.ranks = list("lora.ranks").get<std::vector<std::int64_t>>();
+  lora.alpha_of = list("lora.alpha_of").get<std::vector<std::string>>();
+  lora.alphas = list("lora.alphas").get<std::vector<double>>();
+  return lora.rank > 0 ? std::optional(lora) : std::nullopt;
 }
 
 }  // namespace
@@ -128,10 +142,17 @@ Differences differences_of(const CheckpointReader& reader, const Settings& setti
 void check_starting_weights(const fs::path& checkpoint, const Settings& settings) {
   const CheckpointReader reader(checkpoint);
   Differences differences = differences_of(reader, settings, Beside::allowed);
-  if (const auto scale = scale_of(reader); scale.has_value() && settings.lora.rank > 0) {
-    const double here = settings.lora.scale();
-    if (std::abs(*scale - here) > 1e-9 * here) {
-      differences.add(fmt::format("its adapters count lora.alpha / rank = {} times, here {}", *scale, here));
+  if (const auto there = lora_of(reader); there.has_value() && settings.lora.rank > 0) {
+    std::set<std::pair<double, double>> told;  // a model has many matrices of one kind
+    for (const LayerSpecs& layer : parameter_table(settings)) {
+      for (const ParamSpec& spec : layer.params) {
+        const double scale = spec.adapted ? there->scale_for(spec.name) : 0;
+        const double here = spec.adapted ? settings.lora.scale_for(spec.name) : 0;
+        if (std::abs(scale - here) > 1e-9 * here && told.emplace(scale, here).second) {
+          differences.add(
+              fmt::format("its adapters count lora.alpha / rank = {} times, here {} ('{}')", scale, here, spec.name));
+        }
+      }
     }
   }
   differences.throw_if_any(checkpoint);

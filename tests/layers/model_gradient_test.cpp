@@ -277,6 +277,37 @@ TEST(ModelGradient, GptOss) {
   expect_differences(test::joined(model, {R"(model.activation="gelu")"}));
 }
 
+TEST(ModelGradient, NormsBehindBranches) {
+  expect_differences({"moe.aux_loss=0", "moe.z_loss=0", R"(model.norm_place="after")", "model.residual_scale=0.7"});
+  expect_differences({"moe.experts=0", R"(model.norm_place="both")", "model.norm_plus_one=true"});
+}
+
+TEST(ModelGradient, Gemma) {
+  expect_differences({"moe.experts=0", "model.attention_softcap=0.8", "model.logit_softcap=1.5",
+                      "model.attention_scale=0.9", "model.embedding_scale=3", "model.norm_plus_one=true",
+                      R"(model.norm_place="both")", R"(model.activation="geglu")", "model.tie_embeddings=true",
+                      "model.sliding_window=3", "model.full_attention_every=2", "model.rope_local_theta=100",
+                      "model.kv_heads=2"});
+}
+
+TEST(ModelGradient, Granite) {
+  expect_differences({"moe.aux_loss=0.5", "moe.z_loss=0", "model.embedding_scale=4", "model.residual_scale=0.3",
+                      "model.logit_divisor=0.5", "model.attention_scale=0.6"});
+}
+
+TEST(ModelGradient, Phi35) {
+  expect_differences({"moe.aux_loss=0", "moe.z_loss=0", R"(moe.router="sparsemixer")", "moe.normalize_weights=false",
+                      "moe.sparsemixer_width=0.4", "moe.top_k=2", "model.head_bias=true", R"(model.norm="layernorm")",
+                      "model.biases=true", "model.output_bias=true", R"(model.rope_scaling="longrope")",
+                      "model.rope_factor=8", "model.rope_original_positions=4", "model.head_dim=6",
+                      "model.rope_short_factors=[1.0, 1.0, 1.0]", "model.rope_long_factors=[1.0, 2.0, 4.0]"});
+}
+
+TEST(ModelGradient, HeadsNormedAfterRotation) {
+  expect_differences({"moe.aux_loss=0", "moe.z_loss=0", "model.qk_norm=true", "model.qk_norm_rotated=true",
+                      "model.kv_heads=2", "moe.shared_experts=1"});
+}
+
 TEST(ModelGradient, MultiTokenPrediction) {
   expect_differences({"moe.aux_loss=0.5", "moe.z_loss=0.1", "model.mtp_depth=1", "train.mtp_weight=0.8"});
   expect_differences({"moe.aux_loss=0", "moe.z_loss=0", "model.mtp_depth=2", "model.tie_embeddings=true",

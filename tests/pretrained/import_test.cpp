@@ -27,9 +27,12 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 const std::vector<std::string> families = {
-    "deepseek_v2", "deepseek_v3", "dots1",   "ernie4_5_moe", "glm4_moe",        "gpt_oss",
-    "llama",       "minimax_m2",  "mistral", "mixtral",      "mixtral_packed",  "olmoe",
-    "qwen2",       "qwen2_moe",   "qwen3",   "qwen3_moe",    "qwen3_moe_packed"};
+    "bailing_moe_v2",  "deepseek_v2",    "deepseek_v3",    "dots1",         "ernie4_5_moe",  "flex_olmo",
+    "gemma2",          "gemma3_text",    "glm4_moe",       "glm4_moe_lite", "gpt_oss",       "granite",
+    "granitemoe",      "hunyuan_v1_moe", "kimi_k2",        "llama",         "llama_dynamic", "minimax_m2",
+    "mistral",         "mixtral",        "mixtral_packed", "olmo2",         "olmoe",         "phi3",
+    "phi3_long",       "phimoe",         "qwen2",          "qwen2_moe",     "qwen3",         "qwen3_moe",
+    "qwen3_moe_packed"};
 
 template <class T>
 std::vector<T> values(const SafetensorsReader& file, const std::string& name) {

@@ -71,6 +71,55 @@ MODELS["ernie4_5_moe"] = (t.Ernie4_5_MoeForCausalLM, t.Ernie4_5_MoeConfig, dict(
     num_key_value_heads=2, head_dim=6, intermediate_size=22, moe_intermediate_size=14, moe_num_experts=6, moe_k=2,
     moe_num_shared_experts=1, moe_layer_start_index=1))
 MODELS["llama_f16"] = MODELS["llama"]
+MODELS["bailing_moe_v2"] = (t.Glm4MoeForCausalLM, t.Glm4MoeConfig, dict(
+    BIASED, head_dim=12, attention_bias=False, use_qk_norm=True, n_group=3, topk_group=2, routed_scaling_factor=2.5,
+    rope_parameters=dict(rope_type="default", rope_theta=600000.0, partial_rotary_factor=0.5)))
+# The outer norms have another eps than those in latent attention (Moonlight); both bounds of YaRN are one (Kimi K2).
+MODELS["kimi_k2"] = (t.DeepseekV3ForCausalLM, t.DeepseekV3Config, dict(
+    LATENT, n_group=1, topk_group=1, q_lora_rank=10, n_shared_experts=1, rms_norm_eps=1e-5, routed_scaling_factor=2.827,
+    rope_parameters=dict(YARN, beta_fast=1.0, beta_slow=1.0, mscale_all_dim=1.0)))
+MODELS["glm4_moe_lite"] = (t.Glm4MoeLiteForCausalLM, t.Glm4MoeLiteConfig, dict(
+    {k: v for k, v in LATENT.items() if k not in ("rms_norm_eps", "first_k_dense_replace")}, q_lora_rank=10,
+    n_shared_experts=1, num_hidden_layers=3, mlp_layer_types=["dense", "dense", "sparse"]))
+MODELS["olmo2"] = (t.Olmo2ForCausalLM, t.Olmo2Config, dict(num_key_value_heads=2, intermediate_size=22))
+MODELS["flex_olmo"] = (t.FlexOlmoForCausalLM, t.FlexOlmoConfig, dict(
+    MOE, intermediate_size=10, num_experts=6, num_experts_per_tok=3))
+# 32 positions are within the original ones, or not.
+LONGROPE = dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.1, 1.3],
+                long_factor=[1.2, 2.5, 7.0])
+MODELS["phi3"] = (t.Phi3ForCausalLM, t.Phi3Config, dict(
+    num_key_value_heads=2, intermediate_size=22, sliding_window=21, original_max_position_embeddings=40,
+    rope_parameters=LONGROPE))
+MODELS["phi3_long"] = (*MODELS["phi3"][:2], dict(
+    MODELS["phi3"][2], original_max_position_embeddings=16, hidden_size=32,
+    rope_parameters=dict(LONGROPE, partial_rotary_factor=0.75)))
+MODELS["phimoe"] = (t.PhimoeForCausalLM, t.PhimoeConfig, dict(
+    MOE, intermediate_size=10, num_local_experts=6, attention_bias=True, lm_head_bias=True, router_jitter_noise=0.2,
+    rope_parameters=dict(LONGROPE, rope_theta=1000000.0, short_mscale=1.2, long_mscale=1.2,
+                         original_max_position_embeddings=40)))
+GRANITE = dict(embedding_multiplier=12.0, logits_scaling=0.6, residual_multiplier=0.22, attention_multiplier=0.3)
+MODELS["granite"] = (t.GraniteForCausalLM, t.GraniteConfig, dict(
+    GRANITE, num_key_value_heads=2, intermediate_size=22))
+MODELS["granitemoe"] = (t.GraniteMoeForCausalLM, t.GraniteMoeConfig, dict(
+    MOE, **GRANITE, intermediate_size=10, num_local_experts=6, tie_word_embeddings=True))
+GEMMA = dict(num_key_value_heads=2, head_dim=6, intermediate_size=22, query_pre_attn_scalar=9, sliding_window=7)
+MODELS["gemma2"] = (t.Gemma2ForCausalLM, t.Gemma2Config, dict(
+    GEMMA, attn_logit_softcapping=2.0, final_logit_softcapping=3.0))
+MODELS["gemma3_text"] = (t.Gemma3ForCausalLM, t.Gemma3TextConfig, dict(
+    GEMMA, num_hidden_layers=4, layer_types=["sliding_attention", "sliding_attention", "full_attention",
+                                             "sliding_attention"],
+    rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=100.0),
+                         full_attention=dict(rope_type="linear", rope_theta=1000000.0, factor=8.0))))
+HUNYUAN = dict(num_key_value_heads=2, head_dim=6, intermediate_size=10, num_experts=6, moe_topk=2)
+MODELS["hunyuan_v1_moe"] = (t.HunYuanMoEV1ForCausalLM, t.HunYuanMoEV1Config, dict(
+    HUNYUAN, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0, factor=1.0)))
+# Sequences of 32 are longer than those of the model.
+MODELS["llama_dynamic"] = (t.LlamaForCausalLM, t.LlamaConfig, dict(
+    num_key_value_heads=2, head_dim=6, intermediate_size=22, max_position_embeddings=16,
+    rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=3.0)))
+# Classes whose tokens lie outside so small a vocabulary.
+for name in ("glm4_moe_lite", "olmo2", "flex_olmo", "phi3", "phi3_long", "phimoe", "hunyuan_v1_moe", "gemma2", "gemma3_text"):
+    MODELS[name] = (*MODELS[name][:2], dict(MODELS[name][2], bos_token_id=None, eos_token_id=1, pad_token_id=None))
 # Blocks of 32: both widths are multiples.
 MODELS["gpt_oss_mxfp4"] = (*MODELS["gpt_oss"][:2], dict(
     MODELS["gpt_oss"][2], num_hidden_layers=2, hidden_size=32, intermediate_size=32, num_local_experts=4))
@@ -124,6 +173,37 @@ def unpack(weights):
             for part, w in zip(("gate", "up") if kind == "gate_up_proj" else ("down",), matrix.chunk(2 if kind == "gate_up_proj" else 1)):
                 weights[f"{stem}.{e}.{part}_proj.weight"] = w.contiguous()
     return weights
+
+
+def as_bailing(folder, tokens, logits):
+    """GLM-4.5's computation under the names of Ling 2.0, of which transformers has no class."""
+    weights, renamed = load_file(folder / "model.safetensors"), {}
+    for name, w in weights.items():
+        for theirs, ours in (("self_attn.o_proj", "attention.dense"), ("self_attn.q_norm", "attention.query_layernorm"),
+                             ("self_attn.k_norm", "attention.key_layernorm"), ("embed_tokens", "word_embeddings"),
+                             ("gate.e_score_correction_bias", "gate.expert_bias")):
+            name = name.replace(theirs, ours)
+        renamed[name] = w
+    for stem in {name.split(".self_attn.")[0] for name in renamed if ".self_attn." in name}:
+        renamed[stem + ".attention.query_key_value.weight"] = torch.cat(
+            [renamed.pop(f"{stem}.self_attn.{part}_proj.weight") for part in "qkv"])
+    save_file(renamed, folder / "model.safetensors", {"format": "pt"})
+    glm = json.loads((folder / "config.json").read_text())
+    same = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+            "hidden_act", "rms_norm_eps", "tie_word_embeddings", "initializer_range", "max_position_embeddings",
+            "vocab_size", "num_experts_per_tok", "n_group", "topk_group", "moe_intermediate_size", "head_dim",
+            "first_k_dense_replace", "routed_scaling_factor", "attention_dropout", "norm_topk_prob")
+    config = {key: glm[key] for key in same}
+    config.update(architectures=["BailingMoeV2ForCausalLM"], model_type="bailing_moe_v2", use_qkv_bias=False,
+                  use_bias=False, use_qk_norm=True, num_experts=glm["n_routed_experts"], eos_token_id=1,
+                  pad_token_id=None, num_shared_experts=glm["n_shared_experts"], partial_rotary_factor=0.5,
+                  rotary_dim=glm["head_dim"] // 2, rope_theta=glm["rope_parameters"]["rope_theta"], rope_scaling=None,
+                  score_function="sigmoid", moe_router_enable_expert_bias=True, torch_dtype="float32",
+                  embedding_dropout=0.0, output_dropout=0.0, num_nextn_predict_layers=0, router_dtype="fp32",
+                  output_router_logits=False, use_cache=True,
+                  moe_shared_expert_intermediate_size=glm["moe_intermediate_size"] * glm["n_shared_experts"])
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    expect(folder, tokens, logits, {})
 
 
 def expect(folder, tokens, logits, values):
@@ -218,6 +298,15 @@ def main():
         model = model.to(STORED.get(name, torch.float32))
         model.save_pretrained(folder)
         (folder / "generation_config.json").unlink(missing_ok=True)
+        if name == "bailing_moe_v2":
+            as_bailing(folder, tokens, logits_of(folder, model_class, tokens))
+            continue
+        if name == "kimi_k2":  # no class has this name
+            logits = logits_of(folder, model_class, tokens)
+            config = json.loads((folder / "config.json").read_text())
+            (folder / "config.json").write_text(json.dumps(dict(config, model_type=name), indent=2) + "\n")
+            expect(folder, tokens, logits, {})
+            continue
         logits = logits_of(folder, model_class, tokens)
         values = load_file(folder / "model.safetensors") if STORED.get(name) == torch.float16 else {}
         expect(folder, tokens, logits, {n: value.to(torch.float32) for n, value in values.items()})

@@ -169,12 +169,12 @@ TEST_F(Spoilt, KeysThatAreNotKnownAreRefusedByName) {
     config["hidden_act"] = "gelu";
     config["rms_norm_eps"] = "small";
     config.erase("num_local_experts");
-    config["rope_parameters"] = {{"rope_type", "longrope"}, {"rope_theta", 1e4}};
+    config["rope_parameters"] = {{"rope_type", "proportional"}, {"rope_theta", 1e4}};
   });
   EXPECT_THAT(refusal(), AllOf(HasSubstr("logit_softcap = 30.0: this key is not known"),
                                HasSubstr("hidden_act = \"gelu\": only \"silu\""),
                                HasSubstr("rms_norm_eps = \"small\": a number was expected"),
-                               HasSubstr("num_local_experts is missing"), HasSubstr("rope_type = \"longrope\"")));
+                               HasSubstr("num_local_experts is missing"), HasSubstr("rope_type = \"proportional\"")));
 }
 
 TEST_F(Spoilt, RotaryPositionsThatAreNotUnderstoodAreRefused) {

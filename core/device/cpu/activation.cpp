@@ -1,5 +1,5 @@
 // FFN activations: relu, gelu (Hendrycks and Gimpel, the tanh form), swiglu (Shazeer, "GLU variants improve
-// Transformer") and its clamped form (gpt-oss).
+// Transformer") and its clamped form (gpt-oss), geglu (likewise), tanh.
 #include <algorithm>
 
 #include "core/device/cpu/bf16_rows.h"
@@ -28,6 +28,14 @@ struct Gelu {
   static float slope(float x) {
     const float s = gate(x);
     return s + x * s * (1.0f - s) * gelu_scale * (1.0f + 3.0f * gelu_cubic * x * x);
+  }
+};
+
+struct Tanh {
+  static float value(float x) { return fast_tanh(x); }
+  static float slope(float x) {
+    const float y = fast_tanh(x);
+    return 1.0f - y * y;
   }
 };
 
@@ -85,6 +93,14 @@ struct ClampedSwiglu {
     const float g = cut_gate(gate), u = cut_up(up), s = fast_sigmoid(gain * g);
     return {(u + 1.0f) * (g * s), gate > limit ? 0.0f : (u + 1.0f) * s * (1.0f + gain * g * (1.0f - s)),
             up > limit || up < -limit ? 0.0f : g * s};
+  }
+};
+
+struct Geglu {
+  static float value(float g, float u) { return Gelu::value(g) * u; }
+  static Slopes slopes(float g, float u) {
+    const float a = Gelu::value(g);
+    return {a * u, u * Gelu::slope(g), a};
   }
 };
 
@@ -174,6 +190,8 @@ float weighted_row(T* dh, T* a, const T* da, const T* h, std::int64_t f, float s
     case Activation::gelu: return weighted_row<Gelu>(dh, a, da, h, f, s);
     case Activation::swiglu: return weighted_gated_row<Swiglu>(dh, a, da, h, f, s);
     case Activation::clamped_swiglu: return weighted_gated_row<ClampedSwiglu>(dh, a, da, h, f, s);
+    case Activation::geglu: return weighted_gated_row<Geglu>(dh, a, da, h, f, s);
+    case Activation::tanh: return weighted_row<Tanh>(dh, a, da, h, f, s);
   }
   return 0;
 }
@@ -190,6 +208,8 @@ void CpuStream::activation(const Tensor& a, const Tensor& h, Activation kind) {
       case Activation::swiglu: return activate_gated<Swiglu>(threads_, a.as<T>(), h.as<T>(), a.dim(0), a.dim(1));
       case Activation::clamped_swiglu:
         return activate_gated<ClampedSwiglu>(threads_, a.as<T>(), h.as<T>(), a.dim(0), a.dim(1));
+      case Activation::geglu: return activate_gated<Geglu>(threads_, a.as<T>(), h.as<T>(), a.dim(0), a.dim(1));
+      case Activation::tanh: return activate<Tanh>(threads_, a.as<T>(), h.as<T>(), a.elements());
     }
   });
 }
@@ -205,6 +225,9 @@ void CpuStream::activation_backward(const Tensor& dh, const Tensor& da, const Te
         return gated_backward<Swiglu>(threads_, dh.as<T>(), da.as<T>(), h.as<T>(), da.dim(0), da.dim(1));
       case Activation::clamped_swiglu:
         return gated_backward<ClampedSwiglu>(threads_, dh.as<T>(), da.as<T>(), h.as<T>(), da.dim(0), da.dim(1));
+      case Activation::geglu:
+        return gated_backward<Geglu>(threads_, dh.as<T>(), da.as<T>(), h.as<T>(), da.dim(0), da.dim(1));
+      case Activation::tanh: return apply_backward<Tanh>(threads_, dh.as<T>(), da.as<T>(), h.as<T>(), da.elements());
     }
   });
 }

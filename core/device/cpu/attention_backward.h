@@ -11,19 +11,26 @@ namespace orthant::attention_tiles {
 // One row of scores p and of their gradients' first part ds: scores, times `scale`, become weights, ds the gradients of
 // scaled scores.
 template <class T>
-void score_gradients(float* p, float* ds, std::int64_t columns, const KeyRange& seen, float scale, float lse,
+void score_gradients(float* p, float* ds, std::int64_t columns, const KeyRange& seen, float scale, float cap, float lse,
                      float mean) {
   if (seen.begin >= seen.end) {
     std::fill(p, p + columns, 0.0f);
     std::fill(ds, ds + columns, 0.0f);
     return;
   }
+  cap_scores(p, seen, scale, cap);
   set_unseen(ds, columns, seen, 0.0f);
   const KeyRange whole = set_unseen(p, columns, seen, -std::numeric_limits<float>::infinity());
   for (std::int64_t j = whole.begin; j < whole.end; j += tile::lanes) {
-    const tile::Vector weight = tile::exp_below(Items<T>::exponent(tile::load(p + j), scale, lse));
+    const tile::Vector score = tile::load(p + j);
+    const tile::Vector weight = tile::exp_below(Items<T>::exponent(score, scale, lse));
+    tile::Vector d = weight * (tile::load(ds + j) - mean);
+    if (cap != 0) {
+      const tile::Vector share = score * (scale / cap), slope = 1.0f - share * share;
+      d *= slope > tile::Vector{} ? slope : tile::Vector{};  // what is not seen has none
+    }
     tile::store(p + j, weight);
-    tile::store(ds + j, weight * (tile::load(ds + j) - mean));
+    tile::store(ds + j, d);
   }
 }
 
@@ -95,7 +102,7 @@ struct Backward {
         tile::multiply<Items>(group_rows, group_columns, g.c_items, dout + r0 * g.row, g.row, 1,
                               values_t + g.channels_at(j0), side, dscores + r0 * side, side, false);
         for (std::int64_t r = r0; r < r0 + group_rows; ++r) {
-          score_gradients<T>(weights + r * side, dscores + r * side, columns, seen[r], g.score_scale,
+          score_gradients<T>(weights + r * side, dscores + r * side, columns, seen[r], g.score_scale, g.softcap,
                              r < rows ? lse[i0 + r] : 0.0f, r < rows ? delta[r] : 0.0f);
         }
         round_group(r0, group_rows, columns);

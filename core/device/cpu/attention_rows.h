@@ -45,6 +45,7 @@ struct Geometry {
   std::int64_t c_items, row;  // items of a row of c channels; padded to whole vectors
   // Of scores. fp32 queries are scaled as they are loaded, scores of pairs when they are there.
   float scale, query_scale, score_scale;
+  float softcap;
   explicit Geometry(const AttentionShape& shape)
       : queries(shape.positions),
         keys(shape.kv_positions == 0 ? shape.positions : shape.kv_positions),
@@ -57,7 +58,8 @@ struct Geometry {
         row(tile::padded(c_items, tile::lanes)),
         scale(1.0f / std::sqrt(static_cast<float>(shape.head_dim))),
         query_scale(Items::steps == 1 ? scale : 1.0f),
-        score_scale(Items::steps == 1 ? 1.0f : scale) {}
+        score_scale(Items::steps == 1 ? 1.0f : scale),
+        softcap(shape.softcap) {}
   // Of a head: fp32 sums; items with the channels, or the keys, as the steps of the reduction.
   std::int64_t sums_of_head() const { return keys_padded * c_padded; }
   std::int64_t along_channels() const { return keys_padded * c_items; }

@@ -44,6 +44,16 @@ inline KeyRange set_unseen(float* row, std::int64_t columns, const KeyRange& see
   return whole;
 }
 
+// Scores s that are `seen`, times `scale`, become cap tanh(s / cap); with cap 0 they stay.
+inline void cap_scores(float* row, const KeyRange& seen, float scale, float cap) {
+  if (cap == 0) {
+    return;
+  }
+  for (std::int64_t j = seen.begin / tile::lanes * tile::lanes; j < seen.end; j += tile::lanes) {
+    tile::store(row + j, tile::tanh_of(tile::load(row + j) * (scale / cap)) * (cap / scale));
+  }
+}
+
 // One tile of queries of one head (or of heads that share keys), and what it makes of tiles of keys. A query's result
 // does not depend on which others are in the tile.
 template <class T>
@@ -115,6 +125,7 @@ struct QueryTile {
         std::fill(score, score + columns, 0.0f);
         continue;
       }
+      cap_scores(score, seen[r], g.score_scale, g.softcap);
       whole[i] = set_unseen(score, columns, seen[r], -std::numeric_limits<float>::infinity());
       tile::Vector highest = -std::numeric_limits<float>::infinity() - tile::Vector{};  // NaN is not higher
       for (std::int64_t j = whole[i].begin; j < whole[i].end; j += tile::lanes) {

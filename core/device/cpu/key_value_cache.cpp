@@ -128,8 +128,10 @@ void attend(int threads, std::span<float> o, std::span<float> lse, std::span<con
 
 void cached_attention(int threads, std::span<float> o, std::span<float> lse, std::span<const float> q,
                       std::span<const float> k, std::span<const float> v, std::span<const CachedRows> runs,
-                      std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim, std::int64_t window) {
-  const AttentionShape shape{1, 1, heads, kv_heads, head_dim};
+                      std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim, std::int64_t window,
+                      float softcap) {
+  AttentionShape shape{1, 1, heads, kv_heads, head_dim};
+  shape.softcap = softcap;
   check_heads("cached_attention", shape);
   const std::int64_t tokens = static_cast<std::int64_t>(lse.size()) / heads;
   const auto has = [&](const char* name, std::size_t size, std::int64_t columns) {

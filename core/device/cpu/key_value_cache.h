@@ -62,10 +62,11 @@ struct CachedRows {
 
 // Puts the rows' keys and values and attends: o, q [T, heads c], lse [heads, T], k, v [T, kv_heads c]. q, k and v are
 // numbers of the caches' dtype, given as fp32; o is to be rounded to it. Rows that no run names become 0 in o and lse.
-// window: tokens that a token sees, itself included; 0: all before it. Errors: Error for sizes that do not fit each
-// other, caches of several dtypes, and one that has not grown by its rows.
+// window: tokens that a token sees, itself included; 0: all before it. softcap: AttentionShape's. Errors: Error for
+// sizes that do not fit each other, caches of several dtypes, and one that has not grown by its rows.
 void cached_attention(int threads, std::span<float> o, std::span<float> lse, std::span<const float> q,
                       std::span<const float> k, std::span<const float> v, std::span<const CachedRows> runs,
-                      std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim, std::int64_t window);
+                      std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim, std::int64_t window,
+                      float softcap = 0);
 
 }  // namespace orthant

@@ -33,4 +33,14 @@ inline float fast_sigmoid(float x) {
   return 1.0f / (1.0f + fast_exp(-x));
 }
 
+// To about 3e-7 relative. Near 0 the Taylor polynomial, as the quotient loses its digits there.
+inline float fast_tanh(float x) {
+  const float near = x > -0.25f && x < 0.25f ? x : 0.0f, s = near * near;
+  float p = 62.0f / 2835 * s - 17.0f / 315;
+  p = p * s + 2.0f / 15;
+  p = p * s - 1.0f / 3;
+  const float far = 1.0f - 2.0f / (1.0f + fast_exp(2.0f * x));
+  return near != 0.0f ? near + near * s * p : x == 0.0f ? x : far;
+}
+
 }  // namespace orthant

@@ -1,5 +1,5 @@
 // FFN activations and their derivatives, one element at a time: relu, gelu (Hendrycks and Gimpel, the tanh form),
-// swiglu (Shazeer, "GLU variants improve Transformer").
+// swiglu and geglu (Shazeer, "GLU variants improve Transformer"), tanh.
 #pragma once
 
 #include <orthant/settings.h>
@@ -63,6 +63,24 @@ struct ClampedSwiglu {
   }
 };
 
+struct Geglu {
+  static constexpr bool gated = true;
+  static __device__ float value(float g, float u) { return Gelu::value(g, 0) * u; }
+  static __device__ ActivationSlopes slopes(float g, float u) {
+    const ActivationSlopes of_gate = Gelu::slopes(g, 0);
+    return {of_gate.value * u, u * of_gate.by_gate, of_gate.value};
+  }
+};
+
+struct Tanh {
+  static constexpr bool gated = false;
+  static __device__ float value(float x, float) { return tanhf(x); }
+  static __device__ ActivationSlopes slopes(float x, float) {
+    const float y = tanhf(x);
+    return {y, 1.0f - y * y, 0.0f};
+  }
+};
+
 // n elements from h on; gated: and those from h + f on, else `up` is 0.
 template <class Kind, int n, class T>
 __device__ inline void load_gate_and_up(float (&gate)[n], float (&up)[n], const T* h, std::int64_t f) {
@@ -93,6 +111,8 @@ void with_activation(Activation kind, F&& fn) {
     case Activation::gelu: return fn(Gelu{});
     case Activation::swiglu: return fn(Swiglu{});
     case Activation::clamped_swiglu: return fn(ClampedSwiglu{});
+    case Activation::geglu: return fn(Geglu{});
+    case Activation::tanh: return fn(Tanh{});
   }
 }
 

@@ -30,6 +30,7 @@ CudnnAttention* cudnn_for(CudaStream& stream, std::shared_ptr<CudnnAttention>& o
 
 void CudaStream::attention(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
                            const Tensor& first, const AttentionShape& shape) {
+  require(shape.softcap == 0, "attention: this device cuts no scores off");
   check_attention("attention", o, lse, q, k, v, first, shape);
 #if defined(ORTHANT_CUDNN)
   CudnnAttention* const cudnn = cudnn_for(*this, cudnn_attention_, q, first, shape);

@@ -50,6 +50,7 @@ __global__ void __launch_bounds__(block_threads)
 void CudaStream::attention_block(const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
                                  const Tensor& q_position, const Tensor& k_position, const Tensor& first,
                                  const AttentionShape& shape) {
+  require(shape.softcap == 0, "attention_block: this device cuts no scores off");
   check_attention_block(o, lse, q, k, v, q_position, k_position, first, shape);
   const SeenKeys seen{q_position, k_position, first};
   if (!mma_attention(*this, o, lse, q, k, v, seen, shape)) {

@@ -1,6 +1,7 @@
 // What operations of a Stream (ops.h) take beside tensors and numbers.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include <orthant/settings.h>
@@ -23,15 +24,20 @@ struct AttentionShape {
   std::int64_t head_dim = 0;
   std::int64_t kv_positions = 0;  // keys of each sequence, for blocks of attention; 0: as positions
   int block = -1;                 // that asks, for an AttentionCore; no operation reads it
+  float softcap = 0;              // scores s become softcap * tanh(s / softcap); 0: they stay
 };
 
 // What becomes of the frequencies of rotary pairs where sequences are longer than those of the first training. A pair's
 // frequency f becomes f * (kept + (1 - kept) / factor), in fp64. kept is at_zero + by_frequency * f + by_pair * i for
-// pair i, cut off at 0 and 1. Linear interpolation, Llama 3's rule and YaRN are of this form (core/arch/rotary.h).
+// pair i, cut off at 0 and 1. Linear interpolation, Llama 3's rule and YaRN are of this form (core/arch/rotary.h). With
+// `divided` f is then divided by the pair's own divisor: LongRoPE.
+constexpr int most_divided_pairs = 128;
 struct RotaryScaling {
   double factor = 1;
   double at_zero = 1, by_frequency = 0, by_pair = 0;
   double magnitude = 1;  // all cosines and sines are multiplied by it
+  bool divided = false;
+  std::array<float, most_divided_pairs> divisor = {};
   bool operator==(const RotaryScaling&) const = default;
 };
 
@@ -76,6 +82,7 @@ struct GateConfig {
   bool first_choices_first = false;  // where seats go by probability: first choices before all others (GShard)
   std::int64_t expert_groups = 1, groups_per_token = 1;  // choose_experts
   GroupScore group_score = GroupScore::top2_sum;         // choose_experts
+  double sparsemixer_width = 0;                          // MoeSettings': read by that gate alone
   double capacity_factor = 0;                            // 0: dropless
   std::int64_t group_tokens = 0;                         // tokens of one GShard group; rows come in whole groups
   DropPolicy drop_policy = DropPolicy::position;

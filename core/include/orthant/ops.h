@@ -180,7 +180,8 @@ class Stream {
 
   // --- FFN activation. h [T, n]; a [T, f]: relu, gelu (tanh form): n = f; swiglu: n = 2f, h = (gate | up) in columns,
   // a = silu(gate) * up; clamped_swiglu: n = 2f, a = (u + 1) * g * sigmoid(1.702 g) with g = min(gate, 7) and u = up
-  // cut off at -7 and 7 (OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", 2025); where one is cut off its slope is 0.
+  // cut off at -7 and 7 (OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", 2025); where one is cut off its slope is 0;
+  // geglu: n = 2f, a = gelu(gate) * up (Shazeer, "GLU variants improve Transformer", 2020); tanh: n = f.
   virtual void activation(const Tensor& a, const Tensor& h, Activation kind) = 0;
   virtual void activation_backward(const Tensor& dh, const Tensor& da, const Tensor& h, Activation kind) = 0;
   // The backward pass of an activation whose packed rows are later summed with weights. Row r has weight s =

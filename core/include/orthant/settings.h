@@ -14,13 +14,16 @@
 namespace orthant {
 
 enum class NormKind { layernorm, rmsnorm };
-enum class Activation { relu, gelu, swiglu, clamped_swiglu };
+// Of a branch of a block: what enters it is normalised, what leaves it, or both.
+enum class NormPlace { before, after, both };
+// tanh is an operation's alone: no FFN has it.
+enum class Activation { relu, gelu, swiglu, clamped_swiglu, geglu, tanh };
 // Whether it is a product of two halves, a gate and what it gates.
 constexpr bool is_gated(Activation kind) {
-  return kind == Activation::swiglu || kind == Activation::clamped_swiglu;
+  return kind == Activation::swiglu || kind == Activation::clamped_swiglu || kind == Activation::geglu;
 }
 enum class Positions { learned, rotary };
-enum class RopeScaling { none, linear, llama3, yarn };
+enum class RopeScaling { none, linear, llama3, yarn, longrope, dynamic };
 enum class QkNormOver { head, all };
 enum class ScoreKind { softmax, sigmoid };
 enum class GroupScore { top2_sum, max };
@@ -103,6 +106,7 @@ struct ModelSettings {
   std::string attention = "multi_head";  // kinds of <orthant/part.h>
   std::string ffn = "mlp";
   bool qk_norm = false;                        // queries and keys are normalised
+  bool qk_norm_rotated = false;                // after they are rotated (Hunyuan), not before
   QkNormOver qk_norm_over = QkNormOver::head;  // each head by itself (Qwen3), or all heads as one row (OLMoE)
   bool biases = false;                         // of the projections to queries, keys and values
   bool output_bias = false;                    // of the projection behind attention
@@ -114,26 +118,40 @@ struct ModelSettings {
   std::int64_t v_head_dim = 0;                 // latent: channels of a value head
   std::int64_t sliding_window = 0;             // tokens that a token sees, itself included; 0: all before it
   std::int64_t full_attention_every = 0;       // block i has no window where (i + 1) % it == 0; 0: every block has it
+  double attention_scale = 0;                  // of queries' products with keys; 0: 1 / sqrt(channels of a key head)
+  double attention_softcap = 0;                // scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
   std::int64_t vocab_size = 256;
   NormKind norm = NormKind::rmsnorm;
   double norm_eps = 1e-5;
+  double latent_norm_eps = 0;                // of the norms in latent attention; 0: norm_eps
+  NormPlace norm_place = NormPlace::before;  // after: OLMo 2; both: Gemma 2
+  bool norm_plus_one = false;                // what a norm multiplies by is 1 + its weight (Gemma)
   Activation activation = Activation::gelu;
   Positions positions = Positions::rotary;
   double rope_theta = 10000;
+  double rope_local_theta = 0;       // of blocks with the window, whose angles nothing scales (Gemma 3); 0: as others
   std::int64_t rotary_channels = 0;  // of a head, the first; 0: all
   bool rope_interleaved = false;     // pairs are neighbouring channels (DeepSeek); else of both halves (Llama)
   RopeScaling rope_scaling = RopeScaling::none;
   double rope_factor = 1;                    // how many times as long sequences may be
-  std::int64_t rope_original_positions = 0;  // llama3, yarn: positions of the first training
+  std::int64_t rope_original_positions = 0;  // llama3, yarn, longrope, dynamic: positions of the first training
   double rope_low_freq_factor = 1;           // llama3: pairs that turn less often in these positions are slowed down
   double rope_high_freq_factor = 4;          // llama3: those that turn more often stay
   double rope_beta_fast = 32;                // yarn: pairs that turn more often stay
   double rope_beta_slow = 1;                 // yarn: those that turn less often are slowed down
   bool rope_truncate = true;                 // yarn: both bounds are rounded outwards, to whole pairs
-  double rope_attention_factor = 0;          // yarn: of rotated queries and keys; 0: 0.1 ln(factor) + 1
+  double rope_attention_factor = 0;          // yarn, longrope: of rotated queries and keys; 0: the rule's own
   double rope_mscale = 0;                    // yarn, DeepSeek: the attention factor is a quotient of two such terms
   double rope_mscale_all_dim = 0;  // yarn, DeepSeek: that of the divisor, by whose square latent scales scores
+  double rope_alpha = 0;           // dynamic: theta as if sequences were so many times as long, always (Hunyuan)
+  // longrope: what divides each pair's frequency, in sequences up to the original positions and in longer ones.
+  std::vector<double> rope_short_factors, rope_long_factors;
   bool tie_embeddings = false;
+  double embedding_scale = 1;  // of the embedding of a token
+  double residual_scale = 1;   // of what a branch of a block adds to the residual stream (Granite)
+  bool head_bias = false;      // of the logits (Phi-3.5-MoE)
+  double logit_divisor = 1;    // logits are divided by it (Granite's logits_scaling)
+  double logit_softcap = 0;    // then x becomes cap tanh(x / cap) (Gemma 2); 0: they stay
   double dropout = 0;
   double init_std = 0.02;
   // Multi-token prediction (DeepSeek-V3, 2024, section 2.2): each position also learns to predict so many tokens beyond
@@ -156,6 +174,7 @@ struct MoeSettings {
   double z_loss = 0;
   double jitter = 0;
   bool normalize_weights = true;      // topk, bias: weights of the chosen experts sum to one (Mixtral)
+  double sparsemixer_width = 0.01;    // sparsemixer: experts that fall further below the best one do not compete
   double weight_scale = 1;            // what a gate's weights are multiplied by (DeepSeek's routed_scaling_factor)
   std::int64_t expert_groups = 1;     // topk, bias: a token's experts come from some of these groups of experts
   std::int64_t groups_per_token = 1;  // so many of them
@@ -231,10 +250,17 @@ struct PreferenceSettings {
 struct LoraSettings {
   std::int64_t rank = 0;  // 0: no adapters
   double alpha = 16;
+  bool rank_stabilised = false;         // the factor is alpha / sqrt(rank) (Kalajdzievski, "rsLoRA", 2023)
   double init_std = 0.02;               // of A; B begins with zeros
   std::vector<std::string> targets;     // patterns of names of matrices
   std::vector<std::string> train_also;  // patterns of names of further parameters that train
-  double scale() const { return alpha / static_cast<double>(rank); }  // REQUIRES: there are adapters
+  // Patterns of names, and the rank or alpha of matrices that they stand for; the first that does counts.
+  std::vector<std::string> rank_of, alpha_of;
+  std::vector<std::int64_t> ranks;  // as many
+  std::vector<double> alphas;       // as many
+  // Of the adapter of a matrix. REQUIRES: there are adapters.
+  std::int64_t rank_for(const std::string& matrix) const;
+  double scale_for(const std::string& matrix) const;
 };
 
 struct MemorySettings {

@@ -1,0 +1,10 @@
+// What must hold of rotary positions. Part of validate_model.h.
+#pragma once
+
+#include "core/config/rules.h"
+
+namespace orthant {
+
+void check_rope(const ModelSettings& model, Rules& rules);
+
+}  // namespace orthant
