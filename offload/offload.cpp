@@ -125,6 +125,7 @@ class Offload final : public Plugin {
     }
     return changes;
   }
+  std::int64_t likeness(const Mesh&, int) const override { return 0; }
   void plan(Plan& plan, Mesh& mesh) override {
     if (plan.settings().optimizer.in_backward && places_.speculative) {
       throw SettingError("plugins.offload.clip",

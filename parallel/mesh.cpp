@@ -81,6 +81,15 @@ void Mesh::freeze() {
     }
   }
   world_ = static_cast<int>(world);
+  stride_.assign(axes_.size(), 1);
+  for (std::size_t a = axes_.size(), inner = 1; a-- > 0;) {
+    stride_[a] = static_cast<int>(inner);
+    inner *= axes_[a].carve_of.empty() ? static_cast<std::size_t>(axes_[a].size) : 1;
+  }
+  carved_axes_.clear();
+  for (AxisId a = 0; a < static_cast<AxisId>(axes_.size()); ++a) {
+    carved_axes_.push_back(carved(a) ? find_carved_axes(a) : std::vector<AxisId>());
+  }
   for (AxisId a = 0; a < static_cast<AxisId>(axes_.size()); ++a) {
     if (!carved(a)) {
       continue;
@@ -88,7 +97,7 @@ void Mesh::freeze() {
     const AxisSpec& axis = axes_[a];
     int available = 1;
     std::string from;
-    for (AxisId p : carved_axes(a)) {
+    for (AxisId p : carved_axes_[static_cast<std::size_t>(a)]) {
       available *= axes_[p].size;
       from += (from.empty() ? "" : " x ") + axes_[p].name;
     }
@@ -122,7 +131,7 @@ bool Mesh::splits(AxisId axis, Dim dim, Region region) const {
          std::find(spec.joins_in.begin(), spec.joins_in.end(), here) == spec.joins_in.end();
 }
 
-std::vector<AxisId> Mesh::carved_axes(AxisId axis) const {
+std::vector<AxisId> Mesh::find_carved_axes(AxisId axis) const {
   const std::vector<RegionDim>& of = axes_[axis].carve_of;
   std::vector<AxisId> plain;
   for (AxisId p = 0; p < static_cast<AxisId>(axes_.size()); ++p) {
@@ -143,29 +152,34 @@ int Mesh::linear(std::span<const AxisId> axes, int rank) const {
 }
 
 int Mesh::coordinate(AxisId axis, int rank) const {
-  const int size = axes_[axis].size;
-  if (carved(axis)) {
-    return linear(carved_axes(axis), rank) % size;
-  }
-  int inner = 1;
-  for (AxisId p = static_cast<AxisId>(axes_.size()) - 1; p > axis; --p) {
-    inner *= carved(p) ? 1 : axes_[p].size;
-  }
-  return rank / inner % size;
+  require(stride_.size() == axes_.size(), "a rank's place is asked for before the mesh is frozen");
+  const std::size_t a = static_cast<std::size_t>(axis);
+  return (carved(axis) ? linear(carved_axes_[a], rank) : rank / stride_[a]) % axes_[a].size;
 }
 
+// Ranks that differ along plain axes only are enumerated, in order: the outer axes count last.
 std::vector<int> Mesh::members_keeping(std::span<const AxisId> vary, std::span<const AxisId> keep, int rank) const {
-  std::vector<int> found;
-  for (int other = 0; other < world_; ++other) {
-    bool same = true;
-    for (AxisId a = 0; a < static_cast<AxisId>(axes_.size()) && same; ++a) {
-      const bool must_agree = carved(a) ? contains(keep, a) : !contains(vary, a);
-      same = !must_agree || coordinate(a, other) == coordinate(a, rank);
+  require(stride_.size() == axes_.size(), "members of a group are asked for before the mesh is frozen");
+  std::vector<int> found = {rank};
+  for (AxisId a = 0; a < static_cast<AxisId>(axes_.size()); ++a) {
+    if (carved(a) || !contains(vary, a)) {
+      continue;
     }
-    if (same) {
-      found.push_back(other);
+    const int stride = stride_[static_cast<std::size_t>(a)], base = coordinate(a, rank) * stride;
+    std::vector<int> further;
+    further.reserve(found.size() * static_cast<std::size_t>(axes_[a].size));
+    for (const int other : found) {
+      for (int along = 0; along < axes_[a].size; ++along) {
+        further.push_back(other - base + along * stride);
+      }
     }
+    found = std::move(further);
   }
+  std::erase_if(found, [&](int other) {
+    return std::any_of(keep.begin(), keep.end(), [&](AxisId a) {
+      return carved(a) && coordinate(a, other) != coordinate(a, rank);
+    });
+  });
   return found;
 }
 
@@ -176,7 +190,7 @@ std::vector<int> Mesh::members(std::span<const AxisId> axes, int rank) const {
   }
   const AxisSpec& spec = axes_[*carved_one];
   require(axes.size() == 1, "a carved axis ('{}') makes a group only on its own", spec.name);
-  const std::vector<AxisId> plain = carved_axes(*carved_one);
+  const std::vector<AxisId>& plain = carved_axes_[static_cast<std::size_t>(*carved_one)];
   std::vector<int> found;
   for (int other : members_keeping(plain, {}, rank)) {
     if (linear(plain, other) / spec.size == linear(plain, rank) / spec.size) {
@@ -210,6 +224,11 @@ int Mesh::worker(int rank) const {
 
 std::vector<int> Mesh::worker_members() const {
   std::vector<int> found;
+  if (independent_axes().empty()) {
+    found.resize(static_cast<std::size_t>(world_));
+    std::iota(found.begin(), found.end(), 0);
+    return found;
+  }
   for (int other = 0; other < world_; ++other) {
     if (worker(other) == worker(rank_)) {
       found.push_back(other);

@@ -144,12 +144,17 @@ bool router_learns(const LayerSpecs& layer) {
 }
 
 std::vector<GateStateSpec> gate_state_table(const Settings& s) {
+  const bool any = s.moe.experts > 0 && gate_of(s).keeps_state(s.moe);
+  return any ? gate_state_table(s, parameter_table(s)) : std::vector<GateStateSpec>();
+}
+
+std::vector<GateStateSpec> gate_state_table(const Settings& s, const std::vector<LayerSpecs>& parameters) {
   std::vector<GateStateSpec> table;
   if (s.moe.experts == 0 || !gate_of(s).keeps_state(s.moe)) {
     return table;
   }
   std::set<int> learning;  // layers
-  for (const LayerSpecs& layer : parameter_table(s)) {
+  for (const LayerSpecs& layer : parameters) {
     if (router_learns(layer)) {
       learning.insert(layer.layer);
     }

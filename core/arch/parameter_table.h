@@ -38,6 +38,7 @@ struct GateStateSpec {
       true;  // false where all of the layer's router is frozen and has no adapter: it keeps what it began with
 };
 std::vector<GateStateSpec> gate_state_table(const Settings& settings);
+std::vector<GateStateSpec> gate_state_table(const Settings& settings, const std::vector<LayerSpecs>& parameters);
 
 // A block counts from 0. Those of model.mtp_depth are the last ones, and each is as the model's last.
 bool block_has_window(const Settings& settings, int block);  // model.sliding_window, model.full_attention_every

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "core/config/check.h"
-#include "core/config/registry.h"
 #include "core/config/suggest.h"
 
 namespace orthant {
@@ -36,9 +35,12 @@ std::string tables_with(const std::string& key, const std::string& except, const
 
 void refuse_top(const Member& top, const std::vector<Section>& core, const std::vector<Section>& plugins,
                 Diagnostics& diagnostics) {
-  std::vector<std::string> tables = core_tables(core_keys());
-  tables.push_back("plugins");
   if (top.value.kind == Node::Kind::table) {
+    std::vector<std::string> tables;
+    for (const Section& section : core) {
+      tables.push_back(section.title);
+    }
+    tables.emplace_back("plugins");
     std::string advice = fmt::format("the tables are [{}]", fmt::join(tables, "], ["));
     if (const auto near = nearest(top.key, tables)) {
       advice = fmt::format("did you mean [{}]?", *near);

@@ -7,6 +7,7 @@
 #include "core/arch/parameter_table.h"
 #include "core/dry_run/meta_device.h"
 #include "core/dry_run/planning_source.h"
+#include "core/dry_run/stage_view.h"
 #include "core/layers/saved_bytes.h"
 #include "core/plan/batch_share.h"
 #include "core/plan/keeper_chain.h"
@@ -140,26 +141,6 @@ void check_size(const Config& config, const Plan& plan) {
   refused.throw_if_any();
 }
 
-RankClass class_of(const Config& config, int rank, std::int64_t step, double recorded) {
-  const RankPlan plan = plan_rank(config, rank, step);
-  RankClass made{.ranks = {rank},
-                 .memory = plan.memory,
-                 .worst = plan_rank(config, rank, step, {Load::worst}).memory,
-                 .recorded = {},
-                 .sent = bytes_sent(plan.step),
-                 .recomputed = plan.recomputed};
-  // Side streams that are late may let go of the host's tensors at another moment.
-  made.worst.host_peak = std::max(made.worst.host_peak, made.memory.host_peak);
-  if (recorded > 0) {
-    made.recorded = plan_rank(config, rank, step, {Load::recorded, recorded}).memory;
-  }
-  return made;
-}
-
-bool alike(const RankClass& a, const RankClass& b) {
-  return a.memory == b.memory && a.worst == b.worst && a.recorded == b.recorded && a.sent == b.sent;
-}
-
 std::vector<int> exchanging(const Plan& plan) {
   return plan.mesh().members(plan.axes_of(Dim::expert, Region::experts), plan.mesh().rank());
 }
@@ -232,7 +213,8 @@ AxisPlan plan_axis(const Mesh& mesh, AxisId axis) {
   return plan;
 }
 
-// By stage; the ranks of one hold parts of the same layers.
+}  // namespace
+
 std::vector<std::vector<int>> ranks_of_stages(const Plan& plan) {
   std::vector<std::vector<int>> ranks(plan.stages());
   for (int rank = 0; rank < plan.mesh().world_size(); ++rank) {
@@ -241,11 +223,11 @@ std::vector<std::vector<int>> ranks_of_stages(const Plan& plan) {
   return ranks;
 }
 
-}  // namespace
-
 std::int64_t bytes_sent(const CollectiveRecord& record) {
   return std::accumulate(record.calls.begin(), record.calls.end(), std::int64_t{0},
-                         [](std::int64_t sum, const CollectiveCall& call) { return sum + call.bytes_sent; });
+                         [](std::int64_t sum, const CollectiveCall& call) {
+                           return sum + call.times * call.bytes_sent;
+                         });
 }
 
 MeshPlan plan_mesh(const Config& config) {
@@ -294,23 +276,23 @@ void save_states(ParamStore& store, const Plan& plan, const HookContext& at) {
   }
 }
 
-}  // namespace
-
-RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Routed& routed) {
+// Of the step as the configuration has it. table: of the model.
+RankPlan walk(const Config& config, int rank, std::int64_t step, const Routed& routed,
+              const std::shared_ptr<const ParameterTable>& table, PlanEffort* effort) {
   const bool worst = routed.load == Load::worst;
   MetaDevice device(worst ? Sides::as_late_as_may_be : Sides::sums_late, runs_behind(config));
   RankPlan result;
   result.rank = rank;
   const std::unique_ptr<Stream> stream = device.make_main_stream();
   Session session(config);
-  if (rank < 0 || rank >= session.world_size()) {
-    throw ConfigError(fmt::format("there is no rank {}: the layout has {} rank{}, numbered from 0", rank,
-                                  session.world_size(), session.world_size() == 1 ? "" : "s"));
-  }
   const std::unique_ptr<Communicator> communicator =
       make_planning_communicator(rank, session.world_size(), result.step);
   session.plan(rank, communicator.get(), &device);
+  session.plan().share_parameters(table);
   check_size(config, session.plan());
+  if (effort != nullptr) {
+    effort->micro_batches += largest_share(session.plan()).micro_batches;
+  }
   const PlanningSource source(config.settings,
                               config.settings.batch.sequences / batch_shares(session.plan()).front().micro_batches);
   const std::unique_ptr<Teacher> teacher = make_teacher(config, rank, *communicator, device, *stream);
@@ -344,39 +326,68 @@ RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Rout
   }
   std::swap(result.step, of_step);
   take_peaks(result.memory, device);
-  result.recomputed = recomputed_of(session.plan(), step);
+  return result;
+}
+
+// The layout as `rank` sees it, without a device.
+void see(Session& session, int rank) {
+  if (rank < 0 || rank >= session.world_size()) {
+    throw ConfigError(fmt::format("there is no rank {}: the layout has {} rank{}, numbered from 0", rank,
+                                  session.world_size(), session.world_size() == 1 ? "" : "s"));
+  }
+  session.plan(rank, nullptr, nullptr);
+}
+
+}  // namespace
+
+StageView view_of(const Config& config, const Plan& plan, std::int64_t step) {
+  return {.parameters = plan.parameters(),
+          .shorter = shorter(config, plan, step),
+          .recomputed = recomputed_of(plan, step)};
+}
+
+RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Routed& routed, const StageView& stage,
+                   PlanEffort* effort) {
+  if (effort != nullptr) {
+    ++effort->ranks;
+  }
+  std::optional<RankPlan> result;
+  if (const std::optional<ShortStep>& of = stage.shorter) {
+    const RankPlan few = walk(of->config, rank, step, routed, stage.parameters, effort);
+    result = repeated(few, walk(of->longer, rank, step, routed, stage.parameters, effort), of->periods);
+  }
+  if (!result) {
+    result = walk(config, rank, step, routed, stage.parameters, effort);
+  }
+  result->recomputed = stage.recomputed;
+  return *std::move(result);
+}
+
+namespace {
+
+RankPlan plan_seen(const Config& config, Session& session, std::int64_t step, const Routed& routed,
+                   const StageView& stage, PlanEffort* effort) {
+  RankPlan result = plan_rank(config, session.mesh().rank(), step, routed, stage, effort);
   for (const RecordedGroup& group : result.step.groups) {
     result.axis.push_back(axis_of(session.mesh(), group));
   }
   return result;
 }
 
-std::vector<RankClass> plan_classes(const Config& config, std::int64_t step, double recorded) {
+}  // namespace
+
+RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Routed& routed, PlanEffort* effort) {
   Session session(config);
-  session.plan(0, nullptr, nullptr);
-  std::vector<RankClass> classes;
-  for (const std::vector<int>& ranks : ranks_of_stages(session.plan())) {
-    const RankClass first = class_of(config, ranks.front(), step, recorded);
-    const RankClass last = ranks.size() == 1 ? first : class_of(config, ranks.back(), step, recorded);
-    if (alike(first, last)) {
-      classes.push_back(first);
-      classes.back().ranks = ranks;
-      continue;
-    }
-    // Parts that a plugin cuts unevenly: each rank by itself, and equal ones together again.
-    const std::size_t begin = classes.size();
-    for (int rank : ranks) {
-      const RankClass own = class_of(config, rank, step, recorded);
-      const auto same = std::find_if(classes.begin() + static_cast<std::ptrdiff_t>(begin), classes.end(),
-                                     [&](const RankClass& c) { return alike(c, own); });
-      if (same == classes.end()) {
-        classes.push_back(own);
-      } else {
-        same->ranks.push_back(rank);
-      }
-    }
-  }
-  return classes;
+  see(session, rank);
+  return plan_seen(config, session, step, routed, view_of(config, session.plan(), step), effort);
+}
+
+RankPlan plan_whole_step(const Config& config, int rank, std::int64_t step, const Routed& routed) {
+  Session session(config);
+  see(session, rank);
+  StageView stage = view_of(config, session.plan(), step);
+  stage.shorter.reset();
+  return plan_seen(config, session, step, routed, stage, nullptr);
 }
 
 int expert_ranks(const Config& config) {

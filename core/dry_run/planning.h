@@ -81,6 +81,11 @@ struct Routed {
   double share = 0;  // recorded: of a layer's choices, those for one rank's experts
 };
 
+// What planning took: ranks that were walked through, once for each routing, and micro-batches of them.
+struct PlanEffort {
+  std::int64_t ranks = 0, micro_batches = 0;
+};
+
 // Ranks that hold and send equally much.
 struct RankClass {
   std::vector<int> ranks;
@@ -96,8 +101,16 @@ MeshPlan plan_mesh(const Config& config);
 // `step`: which one makes the collectives, from 0: a keeper may do something every so many steps. ConfigError for a
 // rank that the layout does not have. By the worst routing the peak is that of a validation too, where there is one.
 // recorded: the share of Routed; 0: none.
-RankPlan plan_rank(const Config& config, int rank, std::int64_t step = 0, const Routed& routed = {});
-std::vector<RankClass> plan_classes(const Config& config, std::int64_t step = 0, double recorded = 0);
+// effort: counts on; null: nobody wants to know.
+RankPlan plan_rank(const Config& config, int rank, std::int64_t step = 0, const Routed& routed = {},
+                   PlanEffort* effort = nullptr);
+std::vector<RankClass> plan_classes(const Config& config, std::int64_t step = 0, double recorded = 0,
+                                    PlanEffort* effort = nullptr);
+// As plan_rank, and every micro-batch is walked through, also those that repeat.
+RankPlan plan_whole_step(const Config& config, int rank, std::int64_t step = 0, const Routed& routed = {});
+
+// By stage; the ranks of one hold parts of the same layers.
+std::vector<std::vector<int>> ranks_of_stages(const Plan& plan);
 
 // How many ranks share the experts of a layer out among themselves.
 int expert_ranks(const Config& config);

@@ -136,10 +136,21 @@ class PlanningGroup final : public InterceptedGroup {
 
   // out = the reduction of size() copies of `in`, both like `t`.
   void reduce_copies(void* out, const void* in, const Tensor& t, ReduceOp op) const {
+    if (t.dtype() == DType::i64 || t.dtype() == DType::f64) {  // counts, of as many ranks as there may be
+      t.dtype() == DType::i64 ? reduce_equal<std::int64_t>(out, in, t, op) : reduce_equal<double>(out, in, t, op);
+      return;
+    }
     std::vector<std::byte> own(t.bytes());
     std::memcpy(own.data(), in, own.size());
     const std::vector<const void*> sources(members().size(), own.data());
     reduce_in_rank_order(out, sources, t.elements(), t.dtype(), op);
+  }
+
+  template <class T>
+  void reduce_equal(void* out, const void* in, const Tensor& t, ReduceOp op) const {
+    const T factor = op == ReduceOp::sum ? static_cast<T>(size()) : T{1};
+    std::transform(static_cast<const T*>(in), static_cast<const T*>(in) + t.elements(), static_cast<T*>(out),
+                   [&](T x) { return x * factor; });
   }
 
   std::size_t index_;

@@ -17,18 +17,21 @@ namespace orthant {
 // One call of a collective by this rank.
 struct CollectiveCall {
   std::size_t group = 0;  // index in CollectiveRecord::groups
-  const char* operation = "";
+  const char* operation = "";  // a name of name_of(Collective), one address each
   DType dtype = DType::u8;
   std::int64_t bytes_in = 0, bytes_out = 0;  // of the tensors that this rank reads and writes; in place: the same
   // That leave this rank, n members, by ring or direct algorithms: all_reduce 2 (n - 1) / n of the tensor; all_gather
   // and reduce_scatter (n - 1) / n of the whole; all_to_all and scatter what is for others; gather, and send, what is
   // sent; broadcast and reduce (n - 1) / n of the tensor, the mean over the members of a pipelined ring; barrier 0.
   std::int64_t bytes_sent = 0;
+  std::int64_t times = 1;  // made with others of its kind for each of so many micro-batches that repeat (repetition.h)
+  bool operator==(const CollectiveCall& other) const = default;
 };
 
 struct RecordedGroup {
   std::string name;
   std::vector<int> members;
+  bool operator==(const RecordedGroup&) const = default;
 };
 
 // What the collectives of one rank were, in order, over all groups.

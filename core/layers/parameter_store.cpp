@@ -42,7 +42,7 @@ ParamStore::ParamStore(Plan& plan, Stream& stream, bool begin) : ParamStore(plan
     }
     plan.keepers().release(*group, Held::state, at);
   }
-  for (const GateStateSpec& spec : gate_state_table(plan.settings())) {
+  for (const GateStateSpec& spec : gate_state_table(plan.settings(), *plan.parameters())) {
     if (plan.holds_layer(spec.layer)) {
       const MemoryScope as(plan.device(), MemoryKind::states);
       const Tensor value = plan.device().empty(DType::f32, {plan.settings().moe.columns()});
@@ -55,10 +55,12 @@ ParamStore::ParamStore(Plan& plan, Stream& stream, bool begin) : ParamStore(plan
 }
 
 ParamStore::ParamStore(Plan& plan) {
-  check_storage(plan.settings());
-  for (const LayerSpecs& layer : parameter_table(plan.settings())) {
+  const std::shared_ptr<const ParameterTable> table = plan.parameters();  // sharings_ point into it
+  check_storage(plan.settings(), *table);
+  for (const LayerSpecs& layer : *table) {
     add_layer(plan, layer);
   }
+  sharings_.clear();
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     ParamGroup& group = *groups_[i];
     group.id = static_cast<int>(i);
@@ -104,19 +106,46 @@ Group& ParamStore::sum_group(Plan& plan, const ParamSpec& spec, const std::vecto
   return sum;
 }
 
+// What Plan::sum_members and Plan::holders look at.
+static bool divided_alike(const Plan& plan, const ParamSpec& a, const ParamSpec& b) {
+  const bool same_layers = a.layers == b.layers ||
+                           (a.layers.size() == 1 && b.layers.size() == 1 &&
+                            plan.stage_of_layer(a.layers.front()) == plan.stage_of_layer(b.layers.front()));
+  const bool same_units = !a.repeats || (a.global == b.global && std::equal(a.units, a.units + 2, b.units));
+  return same_layers && same_units && a.region == b.region && a.repeats == b.repeats &&
+         a.expert.has_value() == b.expert.has_value() && a.split[0] == b.split[0] && a.split[1] == b.split[1];
+}
+
+const ParamStore::Sharing& ParamStore::sharing(Plan& plan, const ParamSpec& spec) {
+  const auto known = std::find_if(sharings_.rbegin(), sharings_.rend(),
+                                  [&](const Sharing& s) { return divided_alike(plan, *s.of, spec); });
+  if (known != sharings_.rend()) {
+    return *known;
+  }
+  const std::vector<int> members = plan.sum_members(spec);
+  Group& sum = sum_group(plan, spec, members);
+  const int first_holder = plan.holders(spec).front();
+  const bool counted = std::find(members.begin(), members.end(), first_holder) != members.end();
+  return sharings_.emplace_back(Sharing{&spec, &sum, counted});
+}
+
 // One group for each set of ranks that gradients are summed over. Every rank asks for every group in the table's order,
 // held or not, so that they are made in one order everywhere.
 void ParamStore::add_layer(Plan& plan, const LayerSpecs& layer) {
   std::vector<std::unique_ptr<ParamGroup>> made;
   for (const ParamSpec& spec : layer.params) {
-    const std::vector<int> members = plan.sum_members(spec);
-    Group& sum = sum_group(plan, spec, members);
+    const Sharing of = sharing(plan, spec);
+    Group& sum = *of.sum;
+    const bool elsewhere = std::none_of(spec.layers.begin(), spec.layers.end(),
+                                        [&](int user) { return plan.holds_layer(user); });
+    if (elsewhere && !spec.layers.empty()) {
+      continue;
+    }
     Param param{.spec = spec};
     if (!plan.place(param)) {
       continue;
     }
-    const int first_holder = plan.holders(spec).front();
-    param.counted = std::find(members.begin(), members.end(), first_holder) != members.end();
+    param.counted = of.counted;
     auto at = std::find_if(made.begin(), made.end(), [&](const auto& group) { return group->sum == &sum; });
     if (at == made.end()) {
       at = made.insert(made.end(), std::make_unique<ParamGroup>());

@@ -62,6 +62,13 @@ class ParamStore final : public Parameters {
   std::int64_t elements() const;  // held by this rank
 
  private:
+  // Who sums and who holds: alike for all parameters that are divided alike, such as those of a layer's experts.
+  struct Sharing {
+    const ParamSpec* of = nullptr;  // the first that was met
+    Group* sum = nullptr;
+    bool counted = false;  // Param::counted
+  };
+  const Sharing& sharing(Plan& plan, const ParamSpec& spec);
   void add_layer(Plan& plan, const LayerSpecs& layer);
   void make_index();
   Group& sum_group(Plan& plan, const ParamSpec& spec, const std::vector<int>& members);
@@ -72,6 +79,7 @@ class ParamStore final : public Parameters {
   std::unordered_map<std::string, Found> by_name_;
   std::unordered_map<int, std::vector<ParamGroup*>> by_layer_;
   std::vector<GateState> gate_states_;
+  std::vector<Sharing> sharings_;
   std::vector<Group*> sums_;  // all sets of ranks that gradients are summed over, in the order of their making
 };
 

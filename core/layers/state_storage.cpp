@@ -24,13 +24,13 @@ bool rows_are_blocks(const ParamSpec& spec) {
 
 }  // namespace
 
-void check_storage(const Settings& settings) {
+void check_storage(const Settings& settings, const ParameterTable& table) {
   const bool no_master = settings.optimizer.master_weights == MasterWeights::none;
   if (!no_master && !in_8_bits(settings)) {
     return;
   }
   bool any_code = false;
-  for (const LayerSpecs& layer : parameter_table(settings)) {
+  for (const LayerSpecs& layer : table) {
     for (const ParamSpec& spec : layer.params) {
       if (treatment_of(spec, settings).whole) {
         throw SettingError(

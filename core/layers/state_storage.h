@@ -9,12 +9,13 @@
 
 #include <orthant/optimizer.h>
 #include <orthant/param.h>
+#include <orthant/plan.h>
 
 namespace orthant {
 
 // Refuses what cannot be. Errors: SettingError where the optimizer wants whole matrices, or where nothing of the model
 // could be stored in 8 bits.
-void check_storage(const Settings& settings);
+void check_storage(const Settings& settings, const ParameterTable& table);
 
 // What of an optimizer's answer holds with these settings: states that stay in f32 lose their code.
 void choose_codes(Treatment& treatment, const ParamSpec& spec, const Settings& settings);

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "core/arch/cost.h"
+#include "core/arch/parameter_table.h"
 #include "core/plan/default_seams.h"
 #include "core/plan/keeper_chain.h"
 #include "core/plan/named_seams.h"
@@ -38,6 +39,13 @@ Plan::~Plan() = default;
 Device& Plan::device() const {
   require(device_ != nullptr, "a dry run has no device");
   return *device_;
+}
+
+const std::shared_ptr<const ParameterTable>& Plan::parameters() const {
+  if (parameters_ == nullptr) {
+    parameters_ = std::make_shared<const ParameterTable>(parameter_table(settings_));
+  }
+  return parameters_;
 }
 
 namespace {
@@ -183,12 +191,10 @@ std::string Plan::to_string() const {
     }
     text += fmt::format("axis {:<10} size {:<3} splits {}{}{}\n", spec.name, spec.size, splits,
                         spec.carve_of.empty() ? "" : " (carved)", spec.independent ? " (independent workers)" : "");
-    std::vector<std::vector<int>> seen;
     for (int rank = 0; rank < mesh_.world_size(); ++rank) {
-      std::vector<int> members = mesh_.members(std::span<const AxisId>(&axis, 1), rank);
-      if (std::find(seen.begin(), seen.end(), members) == seen.end()) {
+      const std::vector<int> members = mesh_.members(std::span<const AxisId>(&axis, 1), rank);
+      if (members.front() == rank) {
         text += fmt::format("  group [{}]\n", fmt::join(members, " "));
-        seen.push_back(std::move(members));
       }
     }
   }

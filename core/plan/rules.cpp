@@ -178,16 +178,25 @@ bool Plan::same_slice(const ParamSpec& spec, int a, int b) const {
   return share(spec, 0, a).begin == share(spec, 0, b).begin && share(spec, 1, a).begin == share(spec, 1, b).begin;
 }
 
-bool Plan::same_stages(const ParamSpec& spec, int a, int b) const {
-  const int stage_a = stage_of_rank(a), stage_b = stage_of_rank(b);
-  auto uses = [&](int stage) {
-    return std::any_of(spec.layers.begin(), spec.layers.end(),
-                       [&](int layer) { return stage_of_layer(layer) == stage; });
-  };
-  return stage_a == stage_b || (uses(stage_a) && uses(stage_b));
+std::vector<int> Plan::stages_of(const ParamSpec& spec) const {
+  std::vector<int> stages;
+  for (const int layer : spec.layers) {
+    stages.push_back(stage_of_layer(layer));
+  }
+  std::sort(stages.begin(), stages.end());
+  stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
+  return stages;
 }
 
 std::vector<int> Plan::sum_members(const ParamSpec& spec) const {
+  return sum_members(spec, mesh_.rank());
+}
+
+std::vector<int> Plan::holders(const ParamSpec& spec) const {
+  return holders(spec, mesh_.rank());
+}
+
+std::vector<int> Plan::sum_members(const ParamSpec& spec, int rank) const {
   const std::vector<AxisId> own = axes_of(spec);
   std::vector<AxisId> vary;
   for (Dim dim : {Dim::batch, Dim::position}) {
@@ -197,10 +206,10 @@ std::vector<int> Plan::sum_members(const ParamSpec& spec) const {
       }
     }
   }
-  return members(spec, own, vary);
+  return members(spec, own, vary, rank);
 }
 
-std::vector<int> Plan::holders(const ParamSpec& spec) const {
+std::vector<int> Plan::holders(const ParamSpec& spec, int rank) const {
   const std::vector<AxisId> own = axes_of(spec);
   std::vector<AxisId> vary;
   for (AxisId axis = 0; axis < axis_count(mesh_); ++axis) {
@@ -208,26 +217,28 @@ std::vector<int> Plan::holders(const ParamSpec& spec) const {
       vary.push_back(axis);
     }
   }
-  return members(spec, own, vary);
+  return members(spec, own, vary, rank);
 }
 
-std::vector<int> Plan::members(const ParamSpec& spec, const std::vector<AxisId>& own,
-                               const std::vector<AxisId>& vary) const {
-  const int rank = mesh_.rank();
-  std::vector<int> found;
-  for (int other = 0; other < mesh_.world_size(); ++other) {
-    bool in = true;
-    for (AxisId axis = 0; axis < axis_count(mesh_) && in; ++axis) {
-      const bool free = is_carved(mesh_, axis)
-                            ? !has(own, axis)
-                            : axis == layer_axis_ || has(vary, axis) || (spec.repeats && has(own, axis));
-      in = free || mesh_.coordinate(axis, other) == mesh_.coordinate(axis, rank);
-    }
-    in = in && same_stages(spec, other, rank);
-    if (in && (!spec.repeats || same_slice(spec, other, rank))) {
-      found.push_back(other);
+std::vector<int> Plan::members(const ParamSpec& spec, const std::vector<AxisId>& own, const std::vector<AxisId>& vary,
+                               int rank) const {
+  const std::vector<int> stages = stages_of(spec);
+  const bool in_common = stages.size() > 1 && std::binary_search(stages.begin(), stages.end(), stage_of_rank(rank));
+  std::vector<AxisId> free, keep;
+  for (AxisId axis = 0; axis < axis_count(mesh_); ++axis) {
+    if (is_carved(mesh_, axis)) {
+      if (has(own, axis)) {
+        keep.push_back(axis);
+      }
+    } else if (axis == layer_axis_ ? in_common : has(vary, axis) || (spec.repeats && has(own, axis))) {
+      free.push_back(axis);
     }
   }
+  std::vector<int> found = mesh_.members_keeping(free, keep, rank);
+  std::erase_if(found, [&](int other) {
+    return (in_common && !std::binary_search(stages.begin(), stages.end(), stage_of_rank(other))) ||
+           (spec.repeats && !same_slice(spec, other, rank));
+  });
   return found;
 }
 

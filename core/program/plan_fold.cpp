@@ -152,10 +152,10 @@ std::vector<CollectiveSum> sum_collectives(const RankPlan& rank) {
       sums.push_back({call.group, call.operation, call.dtype, 0, bytes, bytes, 0});
     }
     CollectiveSum& sum = sums[found->second];
-    ++sum.count;
+    sum.count += call.times;
     sum.least = std::min(sum.least, bytes);
     sum.most = std::max(sum.most, bytes);
-    sum.sent += call.bytes_sent;
+    sum.sent += call.times * call.bytes_sent;
   }
   return sums;
 }

@@ -137,7 +137,9 @@ Session::Session(const Config& config) : config_(config) {
   for (const PluginRequest& request : config.plugins) {
     run_phase(config, request.origin, [&] {
       plugins_.push_back(create<Plugin>(find_module("plugin", request.name, request.path)));
+      const std::size_t axes = mesh_.axes().size();
       as_plugin(request.name, "claim its axes", [&] { plugins_.back()->claim(mesh_, request.table); });
+      decides_.push_back(mesh_.axes().size() > axes);
     });
   }
   run_phase(config, "default", [&] { mesh_.freeze(); });
@@ -159,6 +161,14 @@ std::vector<std::vector<KeyChange>> Session::smaller() const {
   return found;
 }
 
+std::vector<std::int64_t> Session::likeness(int rank) const {
+  std::vector<std::int64_t> found;
+  for (std::size_t i = 0; i < plugins_.size(); ++i) {
+    found.push_back(decides_[i] ? plugins_[i]->likeness(mesh_, rank) : 0);
+  }
+  return found;
+}
+
 void Session::plan(int rank, Communicator* communicator, Device* device) {
   Diagnostics refused = config_.diagnostics();
   plan(rank, communicator, device, refused);
@@ -173,8 +183,10 @@ void Session::plan(int rank, Communicator* communicator, Device* device, Diagnos
   }
   for (std::size_t i = 0; i < plugins_.size(); ++i) {
     plan_->set_current_plugin(config_.plugins[i].name);
+    const std::size_t bound = plan_->bound();
     collect(config_, config_.plugins[i].origin, refused,
             [&] { as_plugin(config_.plugins[i].name, "bind its seams", [&] { plugins_[i]->plan(*plan_, mesh_); }); });
+    decides_[i] = decides_[i] || plan_->bound() > bound;
   }
   collect(config_, "default", refused, [&] {
     if (config_.settings.run.skip_not_finite > 0 && mesh_.workers() > 1) {
@@ -206,8 +218,18 @@ void check_slices(const Config& config, const Plan& plan, Diagnostics& refused) 
     });
   };
   check([&] { plan.positions(Region::embedding, 0); });
-  for (const LayerSpecs& layer : parameter_table(config.settings)) {
+  const auto cut_alike = [](const ParamSpec& a, const ParamSpec& b) {
+    return a.region == b.region && a.global == b.global && a.repeats == b.repeats &&
+           a.expert.has_value() == b.expert.has_value() && std::equal(a.split, a.split + 2, b.split) &&
+           std::equal(a.units, a.units + 2, b.units);
+  };
+  std::vector<const ParamSpec*> seen;  // each kind of parameter is asked for once
+  for (const LayerSpecs& layer : *plan.parameters()) {
     for (const ParamSpec& spec : layer.params) {
+      if (std::any_of(seen.rbegin(), seen.rend(), [&](const ParamSpec* other) { return cut_alike(*other, spec); })) {
+        continue;
+      }
+      seen.push_back(&spec);
       check([&] {
         Param param{.spec = spec};
         plan.place(param);
@@ -267,14 +289,13 @@ int check_layout(const Config& config) {
     check_slices(config, session.plan(), refused);
   }
   // Keepers may refuse a group that only a later stage has.
+  const std::vector<int> line = session.mesh().members(session.plan().axes_of(Dim::layer, Region::norm), 0);
   for (int stage = 0; stage < session.plan().stages() && refused.empty(); ++stage) {
-    int rank = 0;
-    while (session.plan().stage_of_rank(rank) != stage) {
-      ++rank;
-    }
+    const int rank = line.at(static_cast<std::size_t>(stage));
     Session there(config);
     there.plan(rank, nullptr, nullptr, refused);
     if (refused.empty()) {
+      there.plan().share_parameters(session.plan().parameters());
       collect(config, "default", refused, [&] { ParamStore store(there.plan()); });
     }
   }
@@ -294,7 +315,7 @@ int check_layout(const Config& config) {
 namespace {
 
 // Tokens, layers, or a parameter of this model.
-bool divides_something(const Config& config, const Plan& plan, AxisId axis) {
+bool divides_something(const Plan& plan, AxisId axis) {
   const Mesh& mesh = plan.mesh();
   for (const Region region : {Region::embedding, Region::norm, Region::attention, Region::attention_core, Region::ffn,
                               Region::router, Region::experts, Region::head}) {
@@ -304,7 +325,7 @@ bool divides_something(const Config& config, const Plan& plan, AxisId axis) {
       }
     }
   }
-  for (const LayerSpecs& layer : parameter_table(config.settings)) {
+  for (const LayerSpecs& layer : *plan.parameters()) {
     for (const ParamSpec& spec : layer.params) {
       const std::vector<AxisId> axes = plan.axes_of(spec);
       if (std::find(axes.begin(), axes.end(), axis) != axes.end()) {
@@ -340,8 +361,8 @@ std::vector<std::string> layout_notes(const Config& config) {
   const std::vector<AxisSpec>& axes = session.mesh().axes();
   for (AxisId axis = 0; axis < static_cast<AxisId>(axes.size()); ++axis) {
     const AxisSpec& spec = axes[axis];
-    const bool divides = divides_something(config, session.plan(), axis) ||
-                         (beside.has_value() && divides_something(*teacher, beside->plan(), axis));
+    const bool divides = divides_something(session.plan(), axis) ||
+                         (beside.has_value() && divides_something(beside->plan(), axis));
     if (spec.size > 1 && !divides) {
       notes.push_back(fmt::format("axis '{}' has {} ranks and divides nothing of this model: they all do the same work",
                                   spec.name, spec.size));

@@ -39,6 +39,8 @@ class Session {
   // Of each plugin, in the order of the tables.
   std::vector<Mathematics> mathematics() const;
   std::vector<std::vector<KeyChange>> smaller() const;  // Plugin::smaller
+  // What the plugins that claim an axis or bind a seam say of a rank (Plugin::likeness). REQUIRES: plan was called.
+  std::vector<std::int64_t> likeness(int rank) const;
   Mesh& mesh() { return mesh_; }
   Plan& plan() { return *plan_; }
 
@@ -46,6 +48,7 @@ class Session {
   const Config& config_;
   std::vector<PluginPtr> plugins_;  // before plan_: plans hold objects of the plugins
   Mesh mesh_;
+  std::vector<bool> decides_;            // of each plugin: it claims an axis or binds a seam
   std::unique_ptr<AttentionCore> core_;  // until the plan has it
   std::unique_ptr<Plan> plan_;
 };

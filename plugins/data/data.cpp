@@ -74,6 +74,7 @@ class Data final : public Plugin {
     return changes;
   }
 
+  std::int64_t likeness(const Mesh&, int) const override { return 0; }
   void plan(Plan& plan, Mesh&) override {
     plan.chain(std::make_unique<ZeroKeeper>(plan.dry() ? nullptr : &plan.device(), options_));
     if (options_.layered && plan.stages() > 1) {

@@ -62,6 +62,7 @@ class Expert final : public Plugin {
                         .carve_of = {{Region::experts, Dim::batch}, {Region::experts, Dim::position}}});
   }
 
+  std::int64_t likeness(const Mesh&, int) const override { return 0; }
   void plan(Plan& plan, Mesh& mesh) override {
     const std::int64_t experts = plan.settings().moe.experts;
     if (experts == 0 && !plan.settings().distil.teacher.empty()) {

@@ -98,6 +98,7 @@ class Pipeline final : public Plugin {
     mesh.claim({.name = "pipeline", .size = size_, .splits = {Dim::layer}});
   }
 
+  std::int64_t likeness(const Mesh&, int) const override { return 0; }
   void plan(Plan& plan, Mesh&) override {
     const BatchSettings& batch = plan.settings().batch;
     const std::vector<std::int64_t> micro_batches = micro_batches_of(plan);

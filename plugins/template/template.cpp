@@ -30,6 +30,8 @@ class Template final : public Plugin {
   }
   // What `orthant verify` compares with: one rank without the plugin, or with it.
   Mathematics mathematics() const override { return factor_ == 1 ? Mathematics::unchanged : Mathematics::changed; }
+  // Every rank does the same.
+  std::int64_t likeness(const Mesh&, int) const override { return 0; }
   // Phase 2: bind seams. From here on the core owns the step.
   void plan(Plan& plan, Mesh&) override { plan.chain(std::make_unique<ScaleGradients>(factor_)); }
 

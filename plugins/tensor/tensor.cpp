@@ -47,6 +47,7 @@ class TensorAxis final : public Plugin {
     axis_ = mesh.claim(axis);
   }
 
+  std::int64_t likeness(const Mesh&, int) const override { return 0; }
   void plan(Plan& plan, Mesh& mesh) override {
     if (mesh.axes()[axis_].size == 1) {
       return;

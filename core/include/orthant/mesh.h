@@ -131,12 +131,16 @@ class Mesh {
 
  private:
   bool carved(AxisId axis) const { return !axes_[axis].carve_of.empty(); }
-  std::vector<AxisId> carved_axes(AxisId axis) const;  // the plain axes that a carved one re-factors
+  std::vector<AxisId> find_carved_axes(AxisId axis) const;  // the plain axes that a carved one re-factors
   std::vector<AxisId> independent_axes() const;
   bool spans_stages(const std::vector<int>& members) const;
   int linear(std::span<const AxisId> axes, int rank) const;
 
   std::vector<AxisSpec> axes_;
+  // From freeze on. Of each axis the plain ones that it re-factors, none for a plain one; and of a plain one how far
+  // apart two ranks are that follow one another along it.
+  std::vector<std::vector<AxisId>> carved_axes_;
+  std::vector<int> stride_;
   std::vector<std::unique_ptr<Group>> groups_;
   std::unique_ptr<RunningLayers> running_ = std::make_unique<RunningLayers>();  // groups point to it
   Communicator* communicator_ = nullptr;

@@ -22,6 +22,8 @@ struct Range {
 };
 
 class KeeperChain;
+struct LayerSpecs;
+using ParameterTable = std::vector<LayerSpecs>;
 
 class Plan {
  public:
@@ -35,6 +37,10 @@ class Plan {
   Mesh& mesh() const { return mesh_; }
   Device& device() const;  // Errors: Error in a dry run
   bool dry() const { return device_ == nullptr; }
+  // Of the whole model (core/arch/parameter_table.h), made when it is first asked for. Plans of the same model, for
+  // other ranks or batches, may share it.
+  const std::shared_ptr<const ParameterTable>& parameters() const;
+  void share_parameters(std::shared_ptr<const ParameterTable> table) { parameters_ = std::move(table); }
 
   // --- phase 2: plugins bind seams. Errors: ConfigError naming both plugins if a seam is taken.
   // `moves`: the dim that the boundary moves. Two at one site must move different dims; a forward pass crosses them in
@@ -72,6 +78,9 @@ class Plan {
   std::vector<int> sum_members(const ParamSpec& spec) const;
   // World ranks of the caller's worker that hold the same slice of `spec` as the caller.
   std::vector<int> holders(const ParamSpec& spec) const;
+  // The two for another rank.
+  std::vector<int> sum_members(const ParamSpec& spec, int rank) const;
+  std::vector<int> holders(const ParamSpec& spec, int rank) const;
   // Fills offset and size. Returns false where this rank holds nothing of it.
   bool place(Param& param) const { return place(param, mesh_.rank()); }
   bool place(Param& param, int rank) const;  // the same for another rank
@@ -103,6 +112,8 @@ class Plan {
   Stash& stash() const;                               // the first of the chain
   bool has_stashes_of_plugins() const { return stashes_.size() > 1; }
 
+  // How often a plugin has bound a seam so far.
+  std::size_t bound() const { return bound_by_.size(); }
   // Who did what, for people: axes, groups, seams.
   std::string to_string() const;
 
@@ -111,11 +122,11 @@ class Plan {
   // With which unit of `units` a rank's slice begins, and how many units it has, by ParamSpec::repeats.
   Range share(const ParamSpec& spec, int dimension, int rank) const;
   bool same_slice(const ParamSpec& spec, int a, int b) const;
-  bool same_stages(const ParamSpec& spec, int a, int b) const;
+  std::vector<int> stages_of(const ParamSpec& spec) const;  // that have its layers
   // The ranks that agree with the caller along every plain axis but those of `vary`, hold the same slice, and are on
-  // stages that have the parameter in common. `own`: the axes that split the parameter.
-  std::vector<int> members(const ParamSpec& spec, const std::vector<AxisId>& own,
-                           const std::vector<AxisId>& vary) const;
+  // stages that have the parameter in common. `own`: the axes that split the parameter. The caller: `rank`.
+  std::vector<int> members(const ParamSpec& spec, const std::vector<AxisId>& own, const std::vector<AxisId>& vary,
+                           int rank) const;
 
   const Settings& settings_;
   Mesh& mesh_;
@@ -128,6 +139,7 @@ class Plan {
   std::unique_ptr<AttentionCore> core_;
   std::unique_ptr<KeeperChain> keepers_;
   std::vector<std::unique_ptr<Stash>> stashes_;
+  mutable std::shared_ptr<const ParameterTable> parameters_;
   std::vector<std::string> bound_by_;  // lines for to_string
   std::optional<AxisId> layer_axis_;
   int stages_ = 1;

@@ -47,6 +47,11 @@ class Plugin {
   // Asked after claim: other values of its own keys with which ranks hold less memory and compute the same, each a
   // change by itself, the cheapest of a key first. They are tried where a run could exceed memory.limit.
   virtual std::vector<KeyChange> smaller() const { return {}; }
+  // Asked after claim, of a plugin that claims an axis or binds a seam. Ranks of one stage to which every plugin gives
+  // equal numbers are alike: each of them allocates, sends and computes equally much in a step, as far as the plugins
+  // decide. `orthant plan` and memory.limit walk through a step of some of them instead of all. By default every rank
+  // is unlike any other.
+  virtual std::int64_t likeness(const Mesh& /*mesh*/, int rank) const { return rank; }
   // Phase 2, after every plugin's claim: bind seams. Then the core owns the step. Must also work in a dry run.
   virtual void plan(Plan& plan, Mesh& mesh) = 0;
 };
