@@ -2,6 +2,7 @@
 
 #include <orthant/error.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace orthant {
@@ -42,12 +43,17 @@ std::int64_t steps_of_epochs(const BatchSettings& batch, double epochs, std::int
 }
 
 std::string size_text(const DataSize& size, const Settings& settings) {
+  const auto counted = [](std::int64_t count, const char* what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  };
   const std::int64_t read = sequences_before(settings.batch, settings.run.steps);
-  const std::string tokens = size.tokens ? fmt::format(", {} tokens", *size.tokens) : "";
-  return fmt::format("data: {} {} to train on{}; {} steps read {} {}, {:.3g} epochs", size.sequences,
-                     size.windows ? fmt::format("sequences of {}", settings.data.sequence_length) : "sequences", tokens,
-                     settings.run.steps, read, size.windows ? "at random places" : "sequences",
-                     static_cast<double>(read) / static_cast<double>(std::max<std::int64_t>(size.sequences, 1)));
+  const double epochs = static_cast<double>(read) / static_cast<double>(std::max<std::int64_t>(size.sequences, 1));
+  return fmt::format("data: {}{} to train on{}; {} {} {}{}, {:.3g} epochs", counted(size.sequences, "sequence"),
+                     size.windows ? fmt::format(" of {}", settings.data.sequence_length) : "",
+                     size.tokens ? ", " + counted(*size.tokens, "token") : "", counted(settings.run.steps, "step"),
+                     settings.run.steps == 1 ? "reads" : "read",
+                     size.windows ? std::to_string(read) : counted(read, "sequence"),
+                     size.windows ? " at random places" : "", epochs);
 }
 
 }  // namespace orthant

@@ -265,10 +265,6 @@ std::vector<std::string> check_batch_source(const Settings& settings, bool may_w
   std::unique_ptr<Sequences> sequences = open_sequences(settings, may_write);
   ValidationSets sets(settings, may_write);
   std::vector<std::string> notes = sequences == nullptr ? std::vector<std::string>() : sequences->notes();
-  // A run says it itself.
-  if (const auto size = sequences == nullptr || may_write ? std::nullopt : size_of(*sequences); size.has_value()) {
-    notes.push_back(size_text(*size, settings));
-  }
   for (std::string& note : sets.notes()) {
     notes.push_back(std::move(note));
   }

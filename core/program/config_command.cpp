@@ -14,6 +14,7 @@
 #include "core/config/validate.h"
 #include "core/modules/module.h"
 #include "core/program/commands.h"
+#include "core/run/epochs.h"
 
 namespace orthant {
 namespace {
@@ -48,6 +49,9 @@ std::string summary(const Config& config, std::optional<int> ranks) {
   if (!s.batch.grow_to.empty()) {
     text += fmt::format("  grows   {}; {} tokens in the {} steps\n", batch_text(s.batch),
                         sequences_before(s.batch, s.run.steps) * s.data.sequence_length, s.run.steps);
+  }
+  if (const std::string data = ranks ? data_text(s) : ""; !data.empty()) {
+    text += fmt::format("  {:<8}{}\n", "data", data.substr(data.find(' ') + 1));
   }
   text += fmt::format("  ranks   {}\n", ranks ? std::to_string(*ranks) : "not known without every plugin");
   for (const PluginRequest& plugin : config.plugins) {

@@ -12,6 +12,7 @@
 #include "core/program/commands.h"
 #include "core/program/plan_output.h"
 #include "core/program/schedule_drawing.h"
+#include "core/run/epochs.h"
 #include "core/run/recorded_routing.h"
 
 namespace orthant {
@@ -72,7 +73,8 @@ void run(const ConfigArguments& arguments, const PlanOptions& options) {
   plan.trained = trained_text(config.settings);
   plan.rates = rates_text(config.settings);
   plan.peak_of_all = plan.trained.empty() ? 0 : peak_of_all(config, plan.step - 1);
-  write_output(options.json ? plan_json(plan) : plan_text(plan));
+  const std::string data = options.json ? "" : data_text(config.settings);
+  write_output(options.json ? plan_json(plan) : plan_text(plan) + (data.empty() ? "" : data + "\n"));
 }
 
 }  // namespace

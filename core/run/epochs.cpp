@@ -31,4 +31,9 @@ bool resolve_epochs(Config& config, bool may_write) {
   return true;
 }
 
+std::string data_text(const Settings& settings) {
+  const std::optional<OpenedSize> opened = data_size(settings, false);
+  return opened.has_value() && opened->size.has_value() ? size_text(*opened->size, settings) : "";
+}
+
 }  // namespace orthant

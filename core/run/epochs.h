@@ -1,6 +1,8 @@
 // run.epochs, in steps.
 #pragma once
 
+#include <string>
+
 #include "core/config/config.h"
 
 namespace orthant {
@@ -11,5 +13,9 @@ namespace orthant {
 // false is returned. Errors: SettingError for data without an end, and for a schedule that these steps do not fit;
 // ConfigError as for opening the data.
 bool resolve_epochs(Config& config, bool may_write);
+
+// size_text of the data, for commands that start nothing. Empty where it has no end, or a file would have to be written
+// first. REQUIRES: check_start has found nothing wrong.
+std::string data_text(const Settings& settings);
 
 }  // namespace orthant
