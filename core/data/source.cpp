@@ -212,14 +212,6 @@ class SyntheticKind final : public Source {
   }
 };
 
-// What the files of a list hold beside what is read of them.
-std::vector<std::string> notes_of_files(const std::vector<std::string>& paths, const DataSettings& data) {
-  if (data.source == "chat" || data.source == "pairs") {
-    return notes_of_row_keys(paths, data.source == "pairs" ? RowKind::pair : RowKind::conversation);
-  }
-  return data.source == "text" ? notes_of_texts(paths, data) : std::vector<std::string>();
-}
-
 std::unique_ptr<BatchSource> dealt(std::unique_ptr<Sequences> sequences, ValidationSets sets,
                                    const Settings& settings) {
   require_vocabulary(settings, sequences->name(), sequences->vocabulary());
@@ -268,13 +260,29 @@ std::vector<std::string> check_batch_source(const Settings& settings, bool may_w
   for (std::string& note : sets.notes()) {
     notes.push_back(std::move(note));
   }
-  for (const std::vector<std::string>* paths : {&settings.data.path, &settings.data.validation_path}) {
-    for (std::string& note : notes_of_files(*paths, settings.data)) {
-      notes.push_back(std::move(note));
+  if (settings.data.source == "text") {
+    for (const std::vector<std::string>* paths : {&settings.data.path, &settings.data.validation_path}) {
+      for (std::string& note : notes_of_texts(*paths, settings.data)) {
+        notes.push_back(std::move(note));
+      }
     }
   }
   if (sequences != nullptr) {
     dealt(std::move(sequences), std::move(sets), settings);
+  }
+  return notes;
+}
+
+std::vector<std::string> notes_of_rows(const Settings& settings) {
+  const DataSettings& data = settings.data;
+  std::vector<std::string> notes;
+  if (data.source == "chat" || data.source == "pairs") {
+    for (const std::vector<std::string>* paths : {&data.path, &data.validation_path}) {
+      for (std::string& note :
+           notes_of_row_keys(*paths, data.source == "pairs" ? RowKind::pair : RowKind::conversation)) {
+        notes.push_back(std::move(note));
+      }
+    }
   }
   return notes;
 }

@@ -115,6 +115,9 @@ class Checks {
       for (std::string& note : check_batch_source(config_.settings, ranks_ != Ranks::elsewhere)) {
         notes_.push_back(std::move(note));
       }
+      for (std::string& note : notes_of_rows(config_.settings)) {
+        notes_.push_back(std::move(note));
+      }
     } catch (const SettingError& error) {
       refuse(error.setting(), error.element(), error.what());
     } catch (const Error& error) {
