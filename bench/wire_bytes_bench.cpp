@@ -67,7 +67,7 @@ Table measure(const Config& config, int measured) {
       const std::string operation = call.operation;
       if (operation != "barrier" && operation != "recv") {
         table[{plans.back().axis[call.group], plans.back().step.groups[call.group].name, operation}].planned +=
-            static_cast<std::uint64_t>(call.bytes_sent);
+            static_cast<std::uint64_t>(call.times * call.bytes_sent);
       }
     }
   }

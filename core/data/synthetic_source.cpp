@@ -67,10 +67,14 @@ SyntheticSource::SyntheticSource(const Settings& settings)
       w /= total;
     }
   }
-  find_stationary();
 }
 
-void SyntheticSource::find_stationary() {
+const SyntheticSource::Stationary& SyntheticSource::stationary() const {
+  std::call_once(once_, [this] { stationary_ = find_stationary(); });
+  return stationary_;
+}
+
+SyntheticSource::Stationary SyntheticSource::find_stationary() const {
   const std::size_t states = static_cast<std::size_t>(vocabulary_);
   std::vector<double> now(states, 1.0 / static_cast<double>(states)), next(states);
   // Averaging with the chain that stands still keeps the limit and makes a periodic chain converge, too.
@@ -92,21 +96,23 @@ void SyntheticSource::find_stationary() {
       break;
     }
   }
-  entropy_ = 0;
+  Stationary found;
   for (std::size_t i = 0; i < probability_.size(); ++i) {
-    entropy_ -= now[i / branches_] * probability_[i] * std::log(probability_[i]);
+    found.entropy -= now[i / branches_] * probability_[i] * std::log(probability_[i]);
   }
-  cumulative_start_.resize(states);
-  std::partial_sum(now.begin(), now.end(), cumulative_start_.begin());
+  found.cumulative.resize(states);
+  std::partial_sum(now.begin(), now.end(), found.cumulative.begin());
+  return found;
 }
 
 Sequence SyntheticSource::generate(const RandomKey& key, std::int64_t number) const {
   const std::uint64_t draws = static_cast<std::uint64_t>(positions_) + 1;
   std::vector<std::int32_t> tokens(draws);
   const std::uint64_t begin = static_cast<std::uint64_t>(number) * draws;
-  const double start = unit(philox(key, begin).v[0]) * cumulative_start_.back();
-  tokens[0] = static_cast<std::int32_t>(std::upper_bound(cumulative_start_.begin(), cumulative_start_.end(), start) -
-                                        cumulative_start_.begin());
+  const std::vector<double>& cumulative = stationary().cumulative;
+  const double start = unit(philox(key, begin).v[0]) * cumulative.back();
+  tokens[0] =
+      static_cast<std::int32_t>(std::upper_bound(cumulative.begin(), cumulative.end(), start) - cumulative.begin());
   tokens[0] = std::min(tokens[0], static_cast<std::int32_t>(vocabulary_ - 1));
   for (std::size_t i = 1; i < tokens.size(); ++i) {
     const std::size_t state = static_cast<std::size_t>(tokens[i - 1]) * branches_;

@@ -6,6 +6,7 @@
 #include <orthant/source.h>
 
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,16 @@ class SyntheticSource final : public Sequences {
   std::int64_t validation_sequences() const override { return validation_sequences_; }
   Sequence validation(std::int64_t i) const override;
 
-  double entropy() const { return entropy_; }  // nats per token
+  double entropy() const { return stationary().entropy; }  // nats per token
 
  private:
-  void find_stationary();
+  struct Stationary {
+    std::vector<double> cumulative;  // [vocabulary], what a sequence begins with
+    double entropy = 0;
+  };
+  // Found when it is first asked for: of many tokens it takes a second, and who only wants to know sizes never asks.
+  const Stationary& stationary() const;
+  Stationary find_stationary() const;
   Sequence generate(const RandomKey& key, std::int64_t number) const;
 
   std::int64_t vocabulary_;
@@ -35,10 +42,10 @@ class SyntheticSource final : public Sequences {
   std::int64_t positions_;
   std::int64_t validation_sequences_;
   std::size_t branches_;
-  std::vector<std::int32_t> successor_;   // [vocabulary, branches]
-  std::vector<double> probability_;       // [vocabulary, branches]
-  std::vector<double> cumulative_start_;  // [vocabulary], of the stationary distribution
-  double entropy_ = 0;
+  std::vector<std::int32_t> successor_;  // [vocabulary, branches]
+  std::vector<double> probability_;      // [vocabulary, branches]
+  mutable std::once_flag once_;
+  mutable Stationary stationary_;  // written once
 };
 
 }  // namespace orthant

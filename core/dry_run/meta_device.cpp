@@ -15,6 +15,13 @@ constexpr std::size_t held_counts = std::size_t{1} << 28;  // those of 65536 exp
 // Below this a mapping of its own would cost more than zeroed memory from the heap.
 constexpr std::size_t mapped_bytes = std::size_t{1} << 12;
 
+// Null: none are left.
+void* map_zeros(std::size_t bytes) {
+  void* const data =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return data == MAP_FAILED ? nullptr : data;
+}
+
 class DirectView final : public HostView {
  public:
   explicit DirectView(const Tensor& tensor) : HostView(tensor.as<std::byte>(), tensor.bytes()), tensor_(tensor) {}
@@ -50,14 +57,25 @@ std::unique_ptr<HostView> MetaDevice::host_view(const Tensor& t, Access) {
   return std::make_unique<DirectView>(t);
 }
 
+MetaDevice::~MetaDevice() {
+  unmap_unused();
+}
+
 // Anonymous memory that nobody touches takes addresses only, and reads as zero.
 void* MetaDevice::allocate(std::size_t bytes) {
   void* data = nullptr;
   if (bytes < mapped_bytes) {
     data = std::calloc(std::max<std::size_t>(bytes, 1), 1);
-  } else if (data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-             data == MAP_FAILED) {
-    data = nullptr;
+  } else if (Mappings& mappings = mappings_[bytes]; !mappings.unused.empty()) {
+    data = mappings.unused.back();
+    mappings.unused.pop_back();
+  } else {
+    mappings.unused.reserve(++mappings.made);
+    data = map_zeros(bytes);
+    if (data == nullptr) {
+      unmap_unused();
+      data = map_zeros(bytes);
+    }
   }
   require(
       data != nullptr,
@@ -69,8 +87,20 @@ void* MetaDevice::allocate(std::size_t bytes) {
 void MetaDevice::release(void* data, std::size_t bytes) noexcept {
   if (bytes < mapped_bytes) {
     std::free(data);
+  } else if (madvise(data, bytes, MADV_DONTNEED) == 0) {  // reads as zero again
+    mappings_.find(bytes)->second.unused.push_back(data);
   } else {
     munmap(data, bytes);
+  }
+}
+
+void MetaDevice::unmap_unused() noexcept {
+  for (auto& [bytes, mappings] : mappings_) {
+    for (void* data : mappings.unused) {
+      munmap(data, bytes);
+    }
+    mappings.made -= mappings.unused.size();
+    mappings.unused.clear();
   }
 }
 

@@ -109,12 +109,13 @@ class Classes {
     if (!alike(first, planned(ranks.back()))) {
       return false;
     }
-    const auto same = std::find_if(of_stage_.begin(), of_stage_.end(), [&](const RankClass& c) { return alike(c, first); });
-    RankClass& to = same == of_stage_.end() ? of_stage_.emplace_back(first) : *same;
+    auto same = std::find_if(of_stage_.begin(), of_stage_.end(), [&](const RankClass& c) { return alike(c, first); });
     if (same == of_stage_.end()) {
-      to.ranks.clear();
+      of_stage_.push_back(first);
+      same = std::prev(of_stage_.end());
+      same->ranks.clear();
     }
-    to.ranks.insert(to.ranks.end(), ranks.begin(), ranks.end());
+    same->ranks.insert(same->ranks.end(), ranks.begin(), ranks.end());
     return true;
   }
 

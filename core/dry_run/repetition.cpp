@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -13,16 +14,28 @@ namespace {
 
 struct Labelled {
   Instr instr;
-  Recompute recompute;
+  Recompute recompute = Recompute::none;
 };
 using Program = std::vector<Labelled>;
 
+// Empty: the schedule refuses so many, such as one that takes them in rounds. What a neighbour computes again does not
+// matter here: it sends and receives in the same order.
 Program program_of(const Plan& plan, int stage, int micro_batches) {
-  const std::vector<Instr> instrs = plan.schedule().steps(stage, plan.stages(), micro_batches);
-  const RecomputeRule rule(plan.settings().memory, instrs);
+  std::vector<Instr> instrs;
+  try {
+    instrs = plan.schedule().steps(stage, plan.stages(), micro_batches);
+  } catch (const Error&) {
+    return {};
+  }
   Program program;
   for (const Instr& instr : instrs) {
-    program.push_back({instr, rule.of(instr.chunk, instr.micro_batch)});
+    program.push_back({.instr = instr});
+  }
+  if (stage == plan.stage()) {
+    const RecomputeRule rule(plan.settings().memory, instrs);
+    for (Labelled& one : program) {
+      one.recompute = rule.of(one.instr.chunk, one.instr.micro_batch);
+    }
   }
   return program;
 }
@@ -48,7 +61,7 @@ bool same(const Program& a, std::size_t from_a, const Program& b, std::size_t fr
 // Whether `whole` is the program of `few` micro-batches with periods of `period` in between.
 bool repeats(const Plan& plan, int stage, int few, int period, const Program& whole, int all) {
   const Program a = program_of(plan, stage, few), b = program_of(plan, stage, few + period);
-  if (b.size() <= a.size()) {
+  if (a.empty() || b.size() <= a.size()) {
     return false;
   }
   const std::size_t more = b.size() - a.size(), periods = static_cast<std::size_t>((all - few) / period);
@@ -74,7 +87,8 @@ int fewest(const Plan& plan, int period, int all) {
   constexpr int further = 2;  // periods
   const int stages = plan.stages(), chunks = static_cast<int>(plan.cut().size() - 1) / stages;
   const int most = std::min(all - (further + 2) * period, 4 * stages * chunks + 4);
-  if (most < period || all % period != 0) {
+  const int least = all % period == 0 ? period : all % period;
+  if (most < least) {
     return 0;
   }
   std::map<int, Program> whole;
@@ -89,7 +103,7 @@ int fewest(const Plan& plan, int period, int all) {
       return repeats(plan, of.first, few, period, of.second, all);
     });
   };
-  for (int few = period; few <= most; few += period) {
+  for (int few = least; few <= most; few += period) {
     if (all_repeat(few) && all_repeat(few + further * period)) {
       return few + further * period;
     }
@@ -108,11 +122,22 @@ Config with_batches(Config config, const std::vector<BatchShare>& shares, const 
   return config;
 }
 
+// What may be a period: one micro-batch, a round of all stages, or as many as are in flight, where some of these keep
+// everything (memory.keep_micro_batches).
+std::set<int> periods_of(const Plan& plan, int micro_batches) {
+  int now = 0, in_flight = 1;
+  for (const Labelled& one : program_of(plan, plan.stage(), micro_batches)) {
+    now += one.instr.op == Op::forward ? 1 : one.instr.op == Op::backward ? -1 : 0;
+    in_flight = std::max(in_flight, now);
+  }
+  return {1, plan.stages(), in_flight};
+}
+
 }  // namespace
 
 std::optional<ShortStep> shorter(const Config& config, const Plan& plan, std::int64_t step) {
   const std::vector<BatchShare> shares = batch_shares(plan);
-  for (const int period : {1, plan.stages()}) {
+  for (const int period : periods_of(plan, largest_share(plan).micro_batches)) {
     std::vector<int> few, more;
     for (const BatchShare& share : shares) {
       const int found = fewest(plan, period, share.micro_batches);

@@ -199,10 +199,9 @@ TEST_F(Stream, FilesThatAreNoTextAreRefusedOrToldOf) {
               HasSubstr("index of a token file of Megatron-LM"));
   const std::string model = folder_.write("a.model", std::string(300, 'm') + '\0' + std::string(700, 'm'));
   EXPECT_THAT(check_batch_source(settings({folder_.write("plain", std::string(1000, 'x'))}), false),
-              testing::ElementsAre(HasSubstr("sequences of 16 to train on")));
-  EXPECT_THAT(
-      check_batch_source(settings({model}), false),
-      testing::ElementsAre(HasSubstr("data:"), HasSubstr("a.model' seems to be no text: its byte 300 is zero")));
+              testing::IsEmpty());
+  EXPECT_THAT(check_batch_source(settings({model}), false),
+              testing::ElementsAre(HasSubstr("a.model' seems to be no text: its byte 300 is zero")));
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 namespace orthant::test::activation_test {
 namespace {
 
-const Activation kinds[] = {Activation::relu, Activation::gelu, Activation::swiglu, Activation::clamped_swiglu};
+const Activation kinds[] = {Activation::relu,           Activation::gelu,  Activation::swiglu,
+                            Activation::clamped_swiglu, Activation::geglu, Activation::tanh};
 
 // Inputs, of which some are beyond where the clamped activation is cut off, and none where it has no slope.
 Input inputs(OpContext& c, DType dtype, const Shape& shape, double spread, Activation kind) {
@@ -117,6 +118,10 @@ TEST(Activation, FarInputsAndNaN) {
       c.stream().activation(a, h.tensor, kind);
       c.expect(fmt::format("{}", static_cast<int>(kind)), a, {0, 200, std::nan(""), 0}, 1e-6);
     }
+    const Input x = c.input(DType::f32, {1, 4}, {-200, 200, std::nan(""), 0});
+    const Tensor y = c.poisoned(DType::f32, {1, 4});
+    c.stream().activation(y, x.tensor, Activation::tanh);
+    c.expect("tanh", y, {-1, 1, std::nan(""), 0}, 1e-6);
     const Input h = c.input(DType::f32, {1, 12}, {-200, 200, 1, std::nan(""), 0, 200, 3, 100, -100, 2, 9, -8});
     const Tensor a = c.poisoned(DType::f32, {1, 6});
     c.stream().activation(a, h.tensor, Activation::clamped_swiglu);

@@ -92,6 +92,41 @@ TEST(Attention, Backward) {
   });
 }
 
+// Devices that do not cut scores off refuse such a shape.
+TEST(Attention, CutsScoresOff) {
+  for (const int threads : {1, 3}) {
+    const auto device = make_cpu_device(threads);
+    OpContext c(*device);
+    for (AttentionCase a :
+         {AttentionCase{{2, 7, 4, 2, 8}, false, DType::f32}, AttentionCase{{2, 7, 4, 2, 8}, false, DType::bf16},
+          AttentionCase{{1, 67, 2, 1, 3}, true, DType::f32}}) {
+      a.shape.softcap = 1.25f;
+      const AttentionShape& s = a.shape;
+      const Shape wide{s.batch * s.positions, s.heads * s.head_dim}, narrow{wide[0], s.kv_heads * s.head_dim};
+      const Inputs in = make_inputs(c, a);
+      const Input d_o = c.normal(a.dtype, wide, 1);
+      const Tensor dq = c.poisoned(a.dtype, wide), dk = c.poisoned(a.dtype, narrow), dv = c.poisoned(a.dtype, narrow);
+      c.stream().attention(in.o, in.lse, in.q.tensor, in.k.tensor, in.v.tensor, in.first.tensor, s);
+      c.stream().attention_backward(dq, dk, dv, d_o.tensor, in.q.tensor, in.k.tensor, in.v.tensor, in.o, in.lse,
+                                    in.first.tensor, s);
+      Values lse;
+      const Values o = oracle::attention(in.q.values, in.k.values, in.v.values, in.first_values, s, &lse);
+      const bool wide_type = a.dtype == DType::f32;
+      c.expect("o " + name_of(a), in.o, o, wide_type ? 1e-5 : 0.01);
+      c.expect("lse " + name_of(a), in.lse, lse, 2e-6);
+      const auto loss = [&](const Values& q, const Values& k) {
+        return inner(d_o.values, oracle::attention(q, k, in.v.values, in.first_values, s, nullptr));
+      };
+      c.expect("dq " + name_of(a), dq,
+               numeric_gradient([&](const Values& x) { return loss(x, in.k.values); }, in.q.values),
+               wide_type ? 1e-5 : 0.02);
+      c.expect("dk " + name_of(a), dk,
+               numeric_gradient([&](const Values& x) { return loss(in.q.values, x); }, in.k.values),
+               wide_type ? 1e-5 : 0.02);
+    }
+  }
+}
+
 // Several tiles and wide heads: the gradient along random directions.
 TEST(Attention, BackwardOfLongSequences) {
   on_every_device([](OpContext& c) {

@@ -43,9 +43,11 @@ inline double activate(double x, Activation kind) {
   switch (kind) {
     case Activation::relu: return std::max(x, 0.0);
     case Activation::gelu:
+    case Activation::geglu:  // of the gate
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
     case Activation::swiglu: return x / (1 + std::exp(-x));  // of the gate
     case Activation::clamped_swiglu: return std::min(x, 7.0) / (1 + std::exp(-1.702 * std::min(x, 7.0)));
+    case Activation::tanh: return std::tanh(x);
   }
   return 0;
 }
@@ -114,7 +116,8 @@ inline Values attention(const Values& q, const Values& k, const Values& v, const
           for (std::int64_t e = 0; e < c; ++e) {
             dot += at(q, (t * s.heads + h) * c + e) * at(k, ((b * s.positions + j) * s.kv_heads + h / group) * c + e);
           }
-          score.push_back(dot / std::sqrt(static_cast<double>(c)));
+          const double x = dot / std::sqrt(static_cast<double>(c)), cap = s.softcap;
+          score.push_back(cap == 0 ? x : cap * std::tanh(x / cap));
           top = std::max(top, score.back());
         }
         for (const double x : score) {

@@ -132,8 +132,9 @@ TEST(TrainedPatterns, ThatNameNothingAreRefused) {
   says({"lora.rank=2", R"(lora.targets=["lm_head.weight"])", "model.tie_embeddings=true"}, "names no matrix");
   says({"lora.rank=2", R"(lora.targets=["*_proj.weight"])", R"(lora.train_also=["*.q_proj.weight"])"},
        "name it in targets or in train_also, not in both");
-  says({"lora.rank=2", R"(lora.targets=["*"])", "lora.alpha=0"}, "lora.alpha: 0 / rank 2 is no factor");
-  says({"lora.rank=2", R"(lora.targets=["*"])", "lora.alpha=1e39"}, "is no factor that adapters can have");
+  says({"lora.rank=2", R"(lora.targets=["*"])", "lora.alpha=0"},
+       "lora.alpha: 0 is no factor that the adapter of 'model.layers.0.self_attn.q_proj.weight' can have, of rank 2");
+  says({"lora.rank=2", R"(lora.targets=["*"])", "lora.alpha=1e39"}, "5e+38 is no factor that the adapter of");
   says({"lora.rank=2", R"(lora.targets=["*"])", "lora.init_std=1e-50"}, "neither ever gets a gradient");
   says({"lora.rank=2", R"(lora.targets=["*"])", "lora.init_std=0"}, "neither ever gets a gradient");
   const std::string after_gate = "[plugins.offload]\nweights = \"host\"\nexpert_weights = \"after_gate\"\n";

@@ -200,7 +200,7 @@ TEST(Pipeline, BytesOnTheWire) {
   const auto sent = [&](int rank) {
     std::int64_t bytes = 0;
     for (const CollectiveCall& call : plan_rank(config, rank).step.calls) {
-      bytes += std::string(call.operation) == "send" ? call.bytes_sent : 0;
+      bytes += std::string(call.operation) == "send" ? call.times * call.bytes_sent : 0;
     }
     return bytes;
   };

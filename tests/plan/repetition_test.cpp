@@ -82,12 +82,14 @@ const Case cases[] = {
     {"pipeline4_uneven_layers", many(64, {"model.layers=5"}), pipeline(4) + axes(2, 2)},
     {"pipeline_keeps_some", many(64, {"model.layers=7", R"(memory.recompute="full")", "memory.keep_micro_batches=2"}),
      pipeline(4) + zero(1, 2)},
+    {"pipeline_keeps_one", many(26, {"model.layers=3", R"(memory.recompute="full")", "memory.keep_micro_batches=1"}),
+     pipeline(3)},
     {"interleaved", many(64, {"model.layers=8"}), pipeline(2, "interleaved", 2) + zero(2, 2)},
     {"gpipe_keeps_all", many(32), pipeline(2, "gpipe"), false},
     {"offload", many(64), axes(2, 2) + offload},
-    {"ragged_experts",
-     many(40, {"moe.experts=6", "moe.top_k=1", "data.sequence_length=14"}), axes(4, 2)},
-    {"tied_pipeline_tensor", many(32, {"model.tie_embeddings=true", "model.layers=6"}), pipeline(4) + zero(1, 2) + tensor},
+    {"ragged_experts", many(40, {"moe.experts=6", "moe.top_k=1", "data.sequence_length=14"}), axes(4, 2)},
+    {"tied_pipeline_tensor", many(32, {"model.tie_embeddings=true", "model.layers=6"}),
+     pipeline(4) + zero(1, 2) + tensor},
     {"five_axes", many(48, {"data.sequence_length=16"}), pipeline(2) + zero(1, 2) + ring + tensor + axes(0, 4)},
     {"muon_sharded", many(64, {R"(optimizer.name="muon")"}), zero(2, 4)},
     {"checkpoints_beside", many(64, {"run.checkpoint_every=2", "run.checkpoint_async=true"}), zero(1, 4)},
@@ -101,7 +103,8 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Repeated, testing::ValuesIn(cases),
 TEST(Repetition, RanksThatAreAlikeAndMicroBatchesThatRepeatAreNotWalked) {
   const auto effort_of = [](int data, int micro_batches) {
     PlanEffort effort;
-    plan_classes(experiment(many(data * micro_batches, {"model.layers=6"}), pipeline(4) + axes(data, 2)), 0, 0, &effort);
+    plan_classes(experiment(many(data * micro_batches, {"model.layers=6"}), pipeline(4) + axes(data, 2)), 0, 0,
+                 &effort);
     return effort;
   };
   const PlanEffort small = effort_of(2, 32), wide = effort_of(256, 32), long_one = effort_of(2, 4096);

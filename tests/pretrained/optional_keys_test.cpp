@@ -95,7 +95,7 @@ TEST_F(OptionalKeys, GemmasCapsAreThereUnlessTheyAreNull) {
     std::filesystem::remove_all(folder_ / "run");
     return std::pair(read.attention_softcap, read.logit_softcap);
   };
-  EXPECT_EQ(caps({}, {"attn_logit_softcapping", "final_logit_softcapping"}), std::pair(50.0, 30.0));
+  EXPECT_EQ(caps(json::object(), {"attn_logit_softcapping", "final_logit_softcapping"}), std::pair(50.0, 30.0));
   EXPECT_EQ(caps({{"attn_logit_softcapping", nullptr}, {"final_logit_softcapping", nullptr}}, {}), std::pair(0.0, 0.0));
   take("gemma2");
   change_config([](json& config) { config["final_logit_softcapping"] = 0.0; });
@@ -128,6 +128,7 @@ TEST_F(OptionalKeys, WhatToolsLeaveInAConfigurationIsRead) {
                    {"typical_p", 1.0}});
   });
   import_into(folder_ / "run", folder_ / "source");
+  std::filesystem::remove_all(folder_ / "run");
   for (const auto& [key, value] : std::vector<std::pair<std::string, json>>{
            {"use_mrope", true}, {"rope_interleaved", true}, {"chunk_size_feed_forward", 8}, {"top_k", 8}}) {
     take("llama");

@@ -145,7 +145,7 @@ struct ModelSettings {
   double rope_mscale_all_dim = 0;  // yarn, DeepSeek: that of the divisor, by whose square latent scales scores
   double rope_alpha = 0;           // dynamic: theta as if sequences were so many times as long, always (Hunyuan)
   // longrope: what divides each pair's frequency, in sequences up to the original positions and in longer ones.
-  std::vector<double> rope_short_factors, rope_long_factors;
+  std::vector<double> rope_short_factors = {}, rope_long_factors = {};
   bool tie_embeddings = false;
   double embedding_scale = 1;  // of the embedding of a token
   double residual_scale = 1;   // of what a branch of a block adds to the residual stream (Granite)
