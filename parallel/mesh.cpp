@@ -176,9 +176,8 @@ std::vector<int> Mesh::members_keeping(std::span<const AxisId> vary, std::span<c
     found = std::move(further);
   }
   std::erase_if(found, [&](int other) {
-    return std::any_of(keep.begin(), keep.end(), [&](AxisId a) {
-      return carved(a) && coordinate(a, other) != coordinate(a, rank);
-    });
+    return std::any_of(keep.begin(), keep.end(),
+                       [&](AxisId a) { return carved(a) && coordinate(a, other) != coordinate(a, rank); });
   });
   return found;
 }

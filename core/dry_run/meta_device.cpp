@@ -17,8 +17,7 @@ constexpr std::size_t mapped_bytes = std::size_t{1} << 12;
 
 // Null: none are left.
 void* map_zeros(std::size_t bytes) {
-  void* const data =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return data == MAP_FAILED ? nullptr : data;
 }
 

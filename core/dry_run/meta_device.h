@@ -62,8 +62,8 @@ class MetaDevice final : public Device {
 
   const Sides sides_;
   const bool asynchronous_;
-  // By their size. A step asks for the same sizes again and again, and to map and unmap each took two fifths of a plan's
-  // time.
+  // By their size. A step asks for the same sizes again and again, and to map and unmap each took two fifths of a
+  // plan's time.
   struct Mappings {
     std::size_t made = 0;
     std::vector<void*> unused;  // has room for all that were made: release must not fail

@@ -224,10 +224,9 @@ std::vector<std::vector<int>> ranks_of_stages(const Plan& plan) {
 }
 
 std::int64_t bytes_sent(const CollectiveRecord& record) {
-  return std::accumulate(record.calls.begin(), record.calls.end(), std::int64_t{0},
-                         [](std::int64_t sum, const CollectiveCall& call) {
-                           return sum + call.times * call.bytes_sent;
-                         });
+  return std::accumulate(
+      record.calls.begin(), record.calls.end(), std::int64_t{0},
+      [](std::int64_t sum, const CollectiveCall& call) { return sum + call.times * call.bytes_sent; });
 }
 
 MeshPlan plan_mesh(const Config& config) {
@@ -341,9 +340,8 @@ void see(Session& session, int rank) {
 }  // namespace
 
 StageView view_of(const Config& config, const Plan& plan, std::int64_t step) {
-  return {.parameters = plan.parameters(),
-          .shorter = shorter(config, plan, step),
-          .recomputed = recomputed_of(plan, step)};
+  return {
+      .parameters = plan.parameters(), .shorter = shorter(config, plan, step), .recomputed = recomputed_of(plan, step)};
 }
 
 RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Routed& routed, const StageView& stage,

@@ -16,7 +16,7 @@ namespace orthant {
 
 // One call of a collective by this rank.
 struct CollectiveCall {
-  std::size_t group = 0;  // index in CollectiveRecord::groups
+  std::size_t group = 0;       // index in CollectiveRecord::groups
   const char* operation = "";  // a name of name_of(Collective), one address each
   DType dtype = DType::u8;
   std::int64_t bytes_in = 0, bytes_out = 0;  // of the tensors that this rank reads and writes; in place: the same

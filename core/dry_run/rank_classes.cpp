@@ -1,11 +1,11 @@
 // Ranks that are alike are planned once.
 //
-// What may make two ranks of a stage unlike: what a plugin says of them (Plugin::likeness); how many choices the routing
-// has for their experts; and their places among the ranks that sum a gradient, where one counts it, owns another part
-// of it, or writes it. Parts of dims have equal sizes on all ranks: others are refused. Most layouts differ in none of
-// these. So the first and the last rank of those that plugins call alike are planned, which have the first and the last
-// place along every axis. Where they differ, the ranks are parted by their places and planned in the same way; and
-// where those still differ, one by one.
+// What may make two ranks of a stage unlike: what a plugin says of them (Plugin::likeness); how many choices the
+// routing has for their experts; and their places among the ranks that sum a gradient, where one counts it, owns
+// another part of it, or writes it. Parts of dims have equal sizes on all ranks: others are refused. Most layouts
+// differ in none of these. So the first and the last rank of those that plugins call alike are planned, which have the
+// first and the last place along every axis. Where they differ, the ranks are parted by their places and planned in the
+// same way; and where those still differ, one by one.
 #include <algorithm>
 #include <map>
 

@@ -99,9 +99,8 @@ int fewest(const Plan& plan, int period, int all) {
     }
   }
   const auto all_repeat = [&](int few) {
-    return std::all_of(whole.begin(), whole.end(), [&](const auto& of) {
-      return repeats(plan, of.first, few, period, of.second, all);
-    });
+    return std::all_of(whole.begin(), whole.end(),
+                       [&](const auto& of) { return repeats(plan, of.first, few, period, of.second, all); });
   };
   for (int few = least; few <= most; few += period) {
     if (all_repeat(few) && all_repeat(few + further * period)) {
@@ -113,7 +112,9 @@ int fewest(const Plan& plan, int period, int all) {
 
 Config with_batches(Config config, const std::vector<BatchShare>& shares, const std::vector<int>& micro_batches) {
   BatchSettings& batch = config.settings.batch;
-  const auto sequences = [&](std::size_t i, std::int64_t of) { return of / shares[i].micro_batches * micro_batches[i]; };
+  const auto sequences = [&](std::size_t i, std::int64_t of) {
+    return of / shares[i].micro_batches * micro_batches[i];
+  };
   batch.sequences = sequences(0, batch.sequences);
   for (std::size_t i = 0; i < batch.grow_to.size(); ++i) {
     batch.grow_to[i] = sequences(i + 1, batch.grow_to[i]);

@@ -169,7 +169,8 @@ Attention::Attention(const Parameters& parameters, const PartPlace& place, const
 }
 
 AttentionShape Attention::shape(const StepContext& ctx) const {
-  AttentionShape shape{ctx.batch.sequences, ctx.batch.core_positions, core_heads_, core_kv_heads_, head_dim_, 0, block_};
+  AttentionShape shape{
+      ctx.batch.sequences, ctx.batch.core_positions, core_heads_, core_kv_heads_, head_dim_, 0, block_};
   shape.softcap = static_cast<float>(ctx.settings().model.attention_softcap);
   return shape;
 }

@@ -108,9 +108,9 @@ Group& ParamStore::sum_group(Plan& plan, const ParamSpec& spec, const std::vecto
 
 // What Plan::sum_members and Plan::holders look at.
 static bool divided_alike(const Plan& plan, const ParamSpec& a, const ParamSpec& b) {
-  const bool same_layers = a.layers == b.layers ||
-                           (a.layers.size() == 1 && b.layers.size() == 1 &&
-                            plan.stage_of_layer(a.layers.front()) == plan.stage_of_layer(b.layers.front()));
+  const bool same_layers =
+      a.layers == b.layers || (a.layers.size() == 1 && b.layers.size() == 1 &&
+                               plan.stage_of_layer(a.layers.front()) == plan.stage_of_layer(b.layers.front()));
   const bool same_units = !a.repeats || (a.global == b.global && std::equal(a.units, a.units + 2, b.units));
   return same_layers && same_units && a.region == b.region && a.repeats == b.repeats &&
          a.expert.has_value() == b.expert.has_value() && a.split[0] == b.split[0] && a.split[1] == b.split[1];
@@ -136,8 +136,8 @@ void ParamStore::add_layer(Plan& plan, const LayerSpecs& layer) {
   for (const ParamSpec& spec : layer.params) {
     const Sharing of = sharing(plan, spec);
     Group& sum = *of.sum;
-    const bool elsewhere = std::none_of(spec.layers.begin(), spec.layers.end(),
-                                        [&](int user) { return plan.holds_layer(user); });
+    const bool elsewhere =
+        std::none_of(spec.layers.begin(), spec.layers.end(), [&](int user) { return plan.holds_layer(user); });
     if (elsewhere && !spec.layers.empty()) {
       continue;
     }

@@ -361,8 +361,8 @@ std::vector<std::string> layout_notes(const Config& config) {
   const std::vector<AxisSpec>& axes = session.mesh().axes();
   for (AxisId axis = 0; axis < static_cast<AxisId>(axes.size()); ++axis) {
     const AxisSpec& spec = axes[axis];
-    const bool divides = divides_something(session.plan(), axis) ||
-                         (beside.has_value() && divides_something(beside->plan(), axis));
+    const bool divides =
+        divides_something(session.plan(), axis) || (beside.has_value() && divides_something(beside->plan(), axis));
     if (spec.size > 1 && !divides) {
       notes.push_back(fmt::format("axis '{}' has {} ranks and divides nothing of this model: they all do the same work",
                                   spec.name, spec.size));
