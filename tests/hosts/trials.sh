@@ -12,6 +12,7 @@
 #   freeze-local, freeze-mpi   all processes of the run are stopped for three times the timeout: it goes on
 #   freezer-local    the same by a control group's freezer (version 1; root)
 #   suspend          the same by scontrol suspend and resume, ranks by srun on two nodes
+#   stop-launcher    SIGSTOP of the launcher alone, until rank 0 has waited to print for twice the timeout: it goes on
 set -uo pipefail
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 root=$here/../..
@@ -146,6 +147,15 @@ trial() {
       echo THAWED >"$group/freezer.state"
       go_on_after $!
       rmdir "$group"
+      ;;
+    stop-launcher)
+      ./launch c.toml >said 2>&1 &
+      until_trains
+      kill -STOP $!
+      local before=0
+      while [[ $(lines) != "$before" ]]; do before=$(lines); sleep 9; done
+      kill -CONT $!
+      go_on_after $!
       ;;
     suspend)
       printf '#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=1 --output=said\nsrun --mpi=pmix ./launch c.toml --set run.communicator=mpi\necho code $?\n' >job
