@@ -9,6 +9,9 @@ namespace orthant {
 // cannot be asked.
 char process_state(pid_t process);
 
+// The process that started it, or that inherited it; 0 where that cannot be asked.
+pid_t parent_process(pid_t process);
+
 // T or t.
 bool is_stopped(char state);
 

@@ -17,6 +17,8 @@ build_packages=(g++ cmake libtomlplusplus-dev libcli11-dev nlohmann-json3-dev li
 build_optional=(ninja-build libdnnl-dev libopenmpi-dev openmpi-bin ccache pkg-config liburing-dev)
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3 curl)
 test_optional=(clang-format)
+# A Slurm for tests/hosts: daemons, so only where these tests are asked for by name, or ORTHANT_SLURM is set.
+slurm_packages=(slurmctld slurmd slurm-client munge)
 
 # The arguments that are not installed, one a line. A tool counts as there whoever installed it.
 missing_packages() {

@@ -9,6 +9,12 @@
 namespace orthant {
 
 Json read_row(std::string_view row) {
+  constexpr std::size_t most = std::size_t{32}
+                               << 20;  // millions of tokens; what is made of a row is many times its size
+  if (row.size() > most) {
+    throw ConfigError(fmt::format("the row has {} bytes; a conversation may have {}: is an end of a line missing?",
+                                  row.size(), most));
+  }
   try {
     return parse_json(std::as_bytes(std::span(row)), "the row");
   } catch (const Error& error) {

@@ -10,7 +10,7 @@
 
 namespace orthant {
 
-// A row as JSON. Errors: ConfigError for what is none.
+// A row as JSON. Errors: ConfigError for what is none, and for a row that is too long.
 Json read_row(std::string_view row);
 
 // Whether the key is there, and not null. An array has none.

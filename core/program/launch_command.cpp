@@ -33,6 +33,8 @@
 namespace orthant {
 namespace {
 
+constexpr const char* daemon_word = "mpi-daemon";
+
 struct LaunchOptions {
   std::string nproc = "auto";
   std::string hostfile;
@@ -110,9 +112,10 @@ int start_by_mpirun(const LaunchOptions& options, int world_size, const std::vec
   if (!allocated.empty()) {
     say("launch: the hosts are those of {}", allocated.string());
   }
-  const auto command =
-      mpirun_command(allocated.empty() ? std::filesystem::path(options.hostfile) : allocated, world_size, exported,
-                     train, allocated.empty() ? Repeats::are_refused : Repeats::add_up);
+  auto command = mpirun_command(allocated.empty() ? std::filesystem::path(options.hostfile) : allocated, world_size,
+                                exported, train, allocated.empty() ? Repeats::are_refused : Repeats::add_up);
+  const auto more = options_for_daemons(own_command({daemon_word}), process_environment());
+  command.insert(command.begin() + 1, more.begin(), more.end());
   std::string text;
   for (const std::string& word : command) {
     text += (text.empty() ? "" : " ") + shell_quoted(word);
@@ -254,6 +257,8 @@ int launch_here(const ConfigArguments& arguments) {
 }
 
 void add_launch_command(CLI::App& app, int& exit_code) {
+  CLI::App* daemon = app.add_subcommand(daemon_word, "")->group("")->prefix_command();  // for mpirun, not for users
+  daemon->callback([daemon] { become_deaf_daemon(daemon->remaining()); });
   CLI::App* command = app.add_subcommand("launch", "Train on several ranks: start, watch and restart them");
   command->footer(
       "Under torchrun, mpirun or srun it becomes one of their ranks.\n"

@@ -77,11 +77,11 @@ class Checks {
                       "\"mpi\" or \"nccl\"",
                       LocalSegment::max_world, world_size));
     } else if ((name == "local" || ranks_ == Ranks::threads) && world_size > LocalSegment::max_world) {
-      refuse("run.communicator",
-             fmt::format("the layout has {} ranks; the local communicator serves at most {} on one machine", world_size,
-                         LocalSegment::max_world),
-             ranks_ == Ranks::threads ? "make the layout smaller: here its ranks are threads over shared memory"
-                                      : "write \"mpi\" (or \"nccl\", with GPUs), or make the layout smaller");
+      refused_.add(place_of_ranks(),
+                   fmt::format("the layout has {} ranks; the local communicator serves at most {} on one machine",
+                               world_size, LocalSegment::max_world),
+                   ranks_ == Ranks::threads ? "make the layout smaller: here its ranks are threads over shared memory"
+                                            : "write \"mpi\" (or \"nccl\", with GPUs), or make the layout smaller");
     } else if (ranks_ == Ranks::threads && name != "local") {
       notes_.push_back(fmt::format(
           "run.communicator = \"{}\" is not used: here the ranks are threads of this process, over shared memory",
@@ -186,6 +186,26 @@ class Checks {
 
   void refuse(const char* setting, const std::string& message, const std::string& advice) {
     refused_.add(config_.tables.empty() ? "default" : config_.nearest_origin(setting), message, advice);
+  }
+
+  // Where somebody chose so many: at the communicator, else at the largest axis.
+  std::string place_of_ranks() const {
+    const std::string& written = config_.origin("run.communicator");
+    if (written != "default") {
+      return written;
+    }
+    std::string place = config_.nearest_origin("run.communicator");
+    std::int64_t largest = 0;
+    for (const PluginRequest& plugin : config_.plugins) {
+      const auto entry = plugin.table.entries().find("size");
+      const auto* size =
+          entry == plugin.table.entries().end() ? nullptr : std::get_if<std::int64_t>(&entry->second.value);
+      if (size != nullptr && *size > largest && entry->second.origin != "default") {
+        largest = *size;
+        place = entry->second.origin;
+      }
+    }
+    return place;
   }
 
   // Whether it is one of Orthant's own, or a library that lies here.

@@ -35,9 +35,24 @@ void share_memory_among_threads() {
 #endif
 }
 
+// As ssh does it with keys. A group that was given the right to read has it.
+void require_private(const std::filesystem::path& file) {
+  using std::filesystem::perms;
+  std::error_code unreadable;  // told where it is read
+  const perms others =
+      std::filesystem::status(file, unreadable).permissions() & (perms::others_all | perms::group_write);
+  if (!unreadable && others != perms::none) {
+    throw ConfigError(fmt::format(
+        "the token's file '{}' has the mode {:04o}: anybody on this machine can read or change it. chmod 600 '{}' (in "
+        "Kubernetes: defaultMode: 0400 of the secret's volume)",
+        file.string(), static_cast<unsigned>(std::filesystem::status(file).permissions()), file.string()));
+  }
+}
+
 std::string token_of(const ServeOptions& options) {
   std::string token = options.token;
   if (!options.token_file.empty()) {
+    require_private(options.token_file);
     std::ifstream file(options.token_file);
     if (!std::getline(file, token)) {
       throw ConfigError(fmt::format("the token's file '{}' cannot be read, or is empty", options.token_file.string()));

@@ -79,9 +79,7 @@ std::string BpeTokenizer::decode(std::span<const std::int32_t> ids) const {
     require(known, "tokenizer '{}': no token has the id {}", name(), id);
     tokens.push_back(*tokens_[static_cast<std::size_t>(id)]);
   }
-  for (const auto& step : decoder_) {
-    step->apply(tokens);
-  }
+  decode_tokens(decoder_, tokens);
   return fmt::format("{}", fmt::join(tokens, has_decoder_ ? "" : " "));
 }
 

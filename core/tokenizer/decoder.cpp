@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "core/tokenizer/byte_alphabet.h"
-#include "core/tokenizer/normalizer.h"
 #include "core/tokenizer/utf8.h"
 
 namespace orthant {
@@ -14,7 +13,7 @@ namespace {
 
 class FuseTokens final : public DecoderStep {
  public:
-  void apply(std::vector<std::string>& tokens) const override {
+  void apply(std::vector<std::string>& tokens, const TextGrowth&) const override {
     std::string all;
     for (const std::string& token : tokens) {
       all += token;
@@ -26,13 +25,13 @@ class FuseTokens final : public DecoderStep {
 // Letters as the bytes that they stand for; a token with any other character as it is.
 class LettersToBytes final : public DecoderStep {
  public:
-  void apply(std::vector<std::string>& tokens) const override {
+  void apply(std::vector<std::string>& tokens, const TextGrowth& growth) const override {
     for (std::string& token : tokens) {
       if (auto bytes = bytes_of_letters(token)) {
         token = std::move(*bytes);
       }
     }
-    FuseTokens().apply(tokens);
+    FuseTokens().apply(tokens, growth);
   }
 };
 
@@ -47,7 +46,7 @@ std::optional<char> byte_of_token(const std::string& token) {
 // <0xXX> as bytes. Neighbours are one token then, whether they are UTF-8 or not: bytes come back as they went in.
 class BytesOfTokens final : public DecoderStep {
  public:
-  void apply(std::vector<std::string>& tokens) const override {
+  void apply(std::vector<std::string>& tokens, const TextGrowth&) const override {
     std::vector<std::string> result;
     bool open = false;  // the last of them takes more bytes
     for (std::string& token : tokens) {
@@ -68,17 +67,22 @@ class BytesOfTokens final : public DecoderStep {
 class ReplaceInTokens final : public DecoderStep {
  public:
   ReplaceInTokens(Regex pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  void apply(std::vector<std::string>& tokens) const override {
+  void apply(std::vector<std::string>& tokens, const TextGrowth& growth) const override {
     RegexWork work;
+    std::size_t whole = 0;
     for (std::string& token : tokens) {
+      whole += token.size();
       if (valid_utf8(token) != token.size()) {
         continue;  // bytes, not text
       }
+      whole -= token.size();
       std::string result;
       pattern_.parts(token, work, [&](TextSpan part, bool is_match) {
         is_match ? result.append(content_) : result.append(token, part.begin, part.end - part.begin);
+        growth.require_room(whole + result.size(), "decoder");
       });
       token = std::move(result);
+      whole += token.size();
     }
   }
 
@@ -92,7 +96,7 @@ class StripTokens final : public DecoderStep {
  public:
   StripTokens(std::string content, std::int64_t start, std::int64_t stop)
       : content_(std::move(content)), start_(start), stop_(stop) {}
-  void apply(std::vector<std::string>& tokens) const override {
+  void apply(std::vector<std::string>& tokens, const TextGrowth&) const override {
     for (std::string& token : tokens) {
       for (std::int64_t i = 0; i < start_ && token.starts_with(content_); ++i) {
         token.erase(0, content_.size());
@@ -112,7 +116,7 @@ class MetaspaceToSpaces final : public DecoderStep {
  public:
   MetaspaceToSpaces(std::string replacement, bool prepended)
       : replacement_(std::move(replacement)), prepended_(prepended) {}
-  void apply(std::vector<std::string>& tokens) const override {
+  void apply(std::vector<std::string>& tokens, const TextGrowth&) const override {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       std::string result;
       for (std::size_t at = 0; at < tokens[i].size();) {
@@ -174,6 +178,17 @@ void add_decoder_steps(Decoder& steps, const JsonField& field) {
 }
 
 }  // namespace
+
+void decode_tokens(const Decoder& decoder, std::vector<std::string>& tokens) {
+  std::size_t bytes = 0;
+  for (const std::string& token : tokens) {
+    bytes += token.size();
+  }
+  const TextGrowth growth(bytes);
+  for (const auto& step : decoder) {
+    step->apply(tokens, growth);
+  }
+}
 
 Decoder read_decoder(const JsonField& field) {
   Decoder steps;

@@ -8,17 +8,21 @@
 #include <vector>
 
 #include "core/tokenizer/json_field.h"
+#include "core/tokenizer/normalizer.h"
 
 namespace orthant {
 
 class DecoderStep {
  public:
   virtual ~DecoderStep() = default;
-  virtual void apply(std::vector<std::string>& tokens) const = 0;
+  virtual void apply(std::vector<std::string>& tokens, const TextGrowth& growth) const = 0;
 };
 
 // One after another; what is left is joined.
 using Decoder = std::vector<std::unique_ptr<DecoderStep>>;
+
+// Errors: Error for tokens that become too long (TextGrowth).
+void decode_tokens(const Decoder& decoder, std::vector<std::string>& tokens);
 
 // ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip and Sequence. Errors: ConfigError for any other.
 Decoder read_decoder(const JsonField& field);

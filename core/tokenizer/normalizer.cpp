@@ -102,6 +102,7 @@ class Replace final : public NormalizerStep {
     text.clear();
     pattern_.parts(work.other, work.regex, [&](TextSpan part, bool is_match) {
       is_match ? text.append(content_) : text.append(work.other, part.begin, part.end - part.begin);
+      work.growth.require_room(text.size(), "normalizer");
     });
   }
 
@@ -165,6 +166,14 @@ void add_steps(Normalizer& steps, const JsonField& field) {
 
 }  // namespace
 
+void TextGrowth::require_room(std::size_t bytes, const char* steps) const {
+  constexpr std::size_t times = 64, short_text = 4096;
+  const std::size_t most = times * std::max(before_, short_text);
+  require(bytes <= most,
+          "tokenizer.json: its {} makes more than {} bytes of a text of {}: its steps multiply each other (Replace)",
+          steps, most, before_);
+}
+
 Normalizer read_normalizer(const JsonField& field) {
   Normalizer steps;
   add_steps(steps, field);
@@ -172,8 +181,10 @@ Normalizer read_normalizer(const JsonField& field) {
 }
 
 void normalize(const Normalizer& normalizer, std::string& text, NormalizerWork& work) {
+  work.growth = TextGrowth(text.size());
   for (const auto& step : normalizer) {
     step->apply(text, work);
+    work.growth.require_room(text.size(), "normalizer");
   }
 }
 

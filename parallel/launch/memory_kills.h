@@ -19,7 +19,7 @@ MemoryKills count_memory_kills(const std::filesystem::path& root = "/");
 
 // What to say of a process that somebody else ended by SIGKILL between the two counts.
 struct KillAccount {
-  bool out_of_memory = false;  // the counts say so
+  bool at_a_limit = false;  // of memory, as the counts say, or of processor time: the next start meets it too
   std::string text;
 };
 KillAccount account_of_kill(const MemoryKills& before, const MemoryKills& after);

@@ -41,14 +41,19 @@ bool holds(std::uint64_t signals, int number) {
   return (signals >> (number - 1) & 1) != 0;
 }
 
+std::vector<char*> words_for_exec(const std::vector<std::string>& command) {
+  std::vector<char*> words;
+  for (const std::string& word : command) {
+    words.push_back(const_cast<char*>(word.c_str()));
+  }
+  words.push_back(nullptr);
+  return words;
+}
+
 class MpirunProcess {
  public:
   explicit MpirunProcess(const std::vector<std::string>& command) {
-    std::vector<char*> words;
-    for (const std::string& word : command) {
-      words.push_back(const_cast<char*>(word.c_str()));
-    }
-    words.push_back(nullptr);
+    const std::vector<char*> words = words_for_exec(command);
     const pid_t launcher = getpid();
     const sigset_t mask = mask_of_mpirun();
     process_ = fork();
@@ -148,6 +153,31 @@ class MpirunProcess {
 
 int run_mpirun(const std::vector<std::string>& command) {
   return MpirunProcess(command).run();
+}
+
+std::vector<std::string> options_for_daemons(const std::vector<std::string>& daemon,
+                                             const EnvironmentLookup& environment) {
+  if (!environment("SLURM_JOB_ID") || environment("OMPI_MCA_orte_launch_agent")) {
+    return {};
+  }
+  std::string agent;
+  for (const std::string& word : daemon) {
+    if (word.find(' ') != std::string::npos) {
+      return {};  // Open MPI cuts it at spaces
+    }
+    agent += word + " ";
+  }
+  return {"--mca", "orte_launch_agent", agent + "orted"};
+}
+
+void become_deaf_daemon(const std::vector<std::string>& command) {
+  require(!command.empty(), "no daemon of Open MPI is named: this command is for mpirun alone");
+  sigset_t mask;
+  sigemptyset(&mask);
+  sigaddset(&mask, SIGTERM);
+  sigprocmask(SIG_BLOCK, &mask, nullptr);
+  execvp(command.front().c_str(), words_for_exec(command).data());
+  fail("cannot run Open MPI's daemon {}: {}", command.front(), strerror(errno));
 }
 
 }  // namespace orthant

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -176,8 +177,13 @@ bool RankProcess::reap() {
   }
   kill(-pid_, SIGKILL);  // what it left behind; before the wait below, while the group's number is still its own
   int status = 0;
-  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  rusage used{};
+  while (wait4(pid_, &status, 0, &used) < 0 && errno == EINTR) {
   }
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  ending_.processor_seconds = seconds(used.ru_utime) + seconds(used.ru_stime);
   running_ = false;
   ending_.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   ending_.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;

@@ -18,6 +18,8 @@ namespace orthant {
 struct Ending {
   int code = 0;    // where signal == 0
   int signal = 0;  // 0: it exited by itself
+  // That it had used; of the process, not of those that it left.
+  double processor_seconds = 0;
 
   bool failed() const;            // neither 0 nor "stopped, resumable"
   int exit_code() const;          // as a shell has it: 128 + signal

@@ -3,6 +3,7 @@
 #include <orthant/error.h>
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,23 @@ std::string words_of_state(char state) {
     case 'S': return "waits for something else than the others (state S)";
     default: return "did not go on with the others";
   }
+}
+
+// Of a rank that the kernel ended at the limit of processor time, which the ranks have from this process: by SIGXCPU at
+// the soft one, by SIGKILL at the hard one.
+std::optional<KillAccount> account_of_processor_limit(const Ending& ending) {
+  rlimit limit{};
+  if ((ending.signal != SIGXCPU && ending.signal != SIGKILL) || getrlimit(RLIMIT_CPU, &limit) != 0) {
+    return std::nullopt;
+  }
+  const rlim_t seconds = ending.signal == SIGXCPU ? limit.rlim_cur : limit.rlim_max;
+  if (seconds == RLIM_INFINITY || ending.processor_seconds < static_cast<double>(seconds) - 0.5) {
+    return std::nullopt;
+  }
+  return KillAccount{true,
+                     fmt::format("it has used {:.1f} s of processor time, and its limit is {} s (ulimit -t): raise "
+                                 "or lift the limit, and start again with --resume auto",
+                                 ending.processor_seconds, seconds)};
 }
 
 std::string first_line(const std::string& text) {
@@ -254,7 +272,11 @@ Round::Verdict Round::verdict() const {
       named_state_ != 0 && rank->was_told_to_end() && (waited || rank->was_ended_by_us() || !ending.failed());
   found.how = found.held_up ? words_of_state(named_state_) : ending.to_string();
   found.code = found.held_up || !ending.failed() ? static_cast<int>(ExitCode::failure) : ending.exit_code();
-  if (ending.signal == SIGKILL && !rank->was_ended_by_us()) {
+  if (rank->was_ended_by_us()) {
+    return found;
+  }
+  found.kill = account_of_processor_limit(ending);
+  if (!found.kill && ending.signal == SIGKILL) {
     found.kill = account_of_kill(kills_before_, count_memory_kills());
   }
   return found;
@@ -295,7 +317,7 @@ FailedRound Round::failed_round(const Verdict& verdict) const {
   const std::string kind = verdict.held_up      ? "held up"
                            : ending.signal != 0 ? fmt::format("signal {}", ending.signal)
                                                 : fmt::format("code {}", ending.code);
-  if (!verdict.kill || verdict.kill->out_of_memory) {
+  if (!verdict.kill || verdict.kill->at_a_limit) {
     failed.way = way_of(kind, named_ ? named_->why : tail.empty() ? "" : tail.back());
   }
   for (const auto& rank : ranks_) {

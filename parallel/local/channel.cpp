@@ -218,6 +218,10 @@ void LocalChannel::check_time(WaitTime& waited, std::uint64_t missing, const std
     return;
   }
   const Stall stall = find_stall(*segment_, missing, timeout_seconds_ / 2);
+  if (stall.reader_is_stopped) {
+    waited = {};
+    return;
+  }
   if (stall.seconds_since_busy >= timeout_seconds_) {
     fail_world(stall.rank, fmt::format("{}: {} (run.timeout_seconds is how long to wait)", too_late(), stall.account));
   }

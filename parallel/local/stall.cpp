@@ -60,7 +60,8 @@ Stall find_stall(const LocalSegment& segment, std::uint64_t missing, double quie
       }
     });
   }
-  Stall stall{.rank = -1, .account = {}, .seconds_since_busy = std::numeric_limits<double>::infinity()};
+  Stall stall;
+  stall.seconds_since_busy = std::numeric_limits<double>::infinity();
   for_each(reached, [&](int rank) {
     stall.seconds_since_busy = std::min(stall.seconds_since_busy, of(rank).seconds_since_busy);
   });
@@ -79,6 +80,9 @@ Stall find_stall(const LocalSegment& segment, std::uint64_t missing, double quie
       state = found;
     }
   });
+  const std::int32_t process = of(stall.rank).process;
+  stall.reader_is_stopped =
+      !is_stopped(state) && process > 0 && process != getpid() && is_stopped(process_state(parent_process(process)));
   stall.account = account_of(stall.rank, of(stall.rank), state);
   if ((missing & bit(stall.rank)) == 0) {
     stall.account = fmt::format("held up by rank {}, for which others wait in turn: {}", stall.rank, stall.account);

@@ -13,9 +13,10 @@
 namespace orthant {
 
 struct Stall {
-  int rank = -1;                  // at fault
-  std::string account;            // what is known of it, as a clause of a sentence
-  double seconds_since_busy = 0;  // since any rank that holds up the wait was busy with files; infinite: none was
+  int rank = -1;                   // at fault
+  std::string account;             // what is known of it, as a clause of a sentence
+  bool reader_is_stopped = false;  // its launcher is, so it may wait for room to print; on SIGCONT all go on
+  double seconds_since_busy = 0;   // since any rank that holds up the wait was busy with files; infinite: none was
 };
 
 // missing: the ranks that are waited for (bit r: world rank r), at least one. A rank that has not said that it waits

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 #include <atomic>
 #include <chrono>
@@ -181,6 +182,36 @@ TEST(Stall, ARankThatNeverCameIsNamedAsSuch) {
   const Stall stall = find_stall(*segment, 0b10, 60);
   EXPECT_EQ(stall.rank, 1);
   EXPECT_EQ(stall.account, "rank 1 has not come: it was not started, or hangs at its start");
+}
+
+// It may wait for somebody to read what it prints.
+TEST(Stall, ARankWhoseLauncherIsStoppedIsNotAtFault) {
+  const std::shared_ptr<LocalSegment> segment = LocalSegment::create(2);
+  segment->set_state(0, RankState::running);
+  segment->set_state(1, RankState::running);
+  segment->say_waiting(0, 0b10);
+  EXPECT_FALSE(find_stall(*segment, 0b10, 60).reader_is_stopped);
+  int come[2];
+  ASSERT_EQ(pipe(come), 0);
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    const pid_t rank = fork();
+    if (rank == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      segment->set_state(1, RankState::running);
+      _exit(write(come[1], "", 1) == 1 && pause() == 0 ? 0 : 1);
+    }
+    raise(SIGSTOP);
+    _exit(0);
+  }
+  char byte = 0;
+  ASSERT_EQ(read(come[0], &byte, 1), 1);
+  waitpid(launcher, nullptr, WUNTRACED);
+  EXPECT_TRUE(find_stall(*segment, 0b10, 60).reader_is_stopped);
+  kill(launcher, SIGKILL);
+  waitpid(launcher, nullptr, 0);
+  close(come[0]);
+  close(come[1]);
 }
 
 TEST(Stall, SetsOfRanksAreShort) {

@@ -140,6 +140,13 @@ TEST(Rows, WhatNothingHereWritesIsRefused) {
 
 // TRL's rule, written down once more: a prompt that is a text beside lists of messages is left for what both begin
 // with; a list is what it is.
+// What is made of a row is many times its size.
+TEST(Rows, ALineOfManyMillionsOfTokensIsRefused) {
+  const std::string row = R"({"prompt": "q", "completion": ")" + std::string(33 << 20, 'a') + "\"}";
+  EXPECT_THAT(refusal(row), HasSubstr("a conversation may have 33554432: is an end of a line missing?"));
+  EXPECT_THAT(refusal_of_pair(row), HasSubstr("a conversation may have 33554432"));
+}
+
 TEST(Rows, ThePromptOfAPairIsWhatBothBeginWith) {
   const std::string q = R"({"role": "user", "content": "q"})", x = R"({"role": "assistant", "content": "x"})",
                     y = R"({"role": "assistant", "content": "y"})", s = R"({"role": "system", "content": "s"})",

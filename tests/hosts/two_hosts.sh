@@ -8,6 +8,7 @@
 # processes belong to a process-number namespace that ends with this script, however it ends, and what they write to /tmp
 # and /dev/shm to a mount namespace; they have no names outside, so nothing can be left behind.
 #
+# TWO_HOSTS_SECONDS: when all of it is killed, default 100.
 # In the command's environment: TWO_HOSTS_AGENT, to run something on the second host ($TWO_HOSTS_AGENT 10.77.0.2 COMMAND).
 set -euo pipefail
 if [[ ${1:-} == --inside ]]; then
@@ -36,7 +37,7 @@ exec nsenter --target $second --net --uts env -i PATH="\$PATH" HOME="\$HOME" TMP
 AGENT
   chmod +x $TWO_HOSTS_AGENT
   export OMPI_MCA_plm_rsh_agent=$TWO_HOSTS_AGENT
-  exec timeout --kill-after=5 100 "$@"
+  exec timeout --kill-after=5 "${TWO_HOSTS_SECONDS:-100}" "$@"
 fi
 
 for tool in unshare nsenter ip hostname mount; do

@@ -121,6 +121,19 @@ TEST_F(TwoHosts, NetworksAndPortsAreThoseAskedFor) {
   EXPECT_GE(daemons, 1) << result.output << result.error;
 }
 
+// Each writes its files where the other does not see them: told at the start, by host and path.
+TEST_F(TwoHosts, ARunFolderOfEachOnesOwnIsRefused) {
+  const Result result = on_first(R"sh(
+    mkdir runs
+    sed "s|exec nsenter|exec unshare --mount sh -c 'mount -t tmpfs other $PWD/runs; exec \"\$@\"' - nsenter|" \
+      $TWO_HOSTS_AGENT > agent && chmod +x agent
+    OMPI_MCA_plm_rsh_agent=$PWD/agent )sh" +
+                                 launch("r", {"run.checkpoint_every=1"}));
+  EXPECT_NE(result.code, 0);
+  EXPECT_THAT(result.error + result.output, testing::ContainsRegex("second.*runs/r|runs/r.*second"));
+  EXPECT_FALSE(fs::exists(folder_.run("r") / "checkpoints/step_000001"));
+}
+
 TEST_F(TwoHosts, AHostThatCannotBeReachedEndsTheStart) {
   folder_.write("hosts", "10.77.0.1 slots=2\n10.77.0.9 slots=2\n");
   const Result result = on_first(launch("r"));

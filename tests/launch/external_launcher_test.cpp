@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 #include <orthant/error.h>
 
+#include <fstream>
 #include <map>
+#include <regex>
+
+#include "parallel/launch/meeting_point.h"
+#include "tests/support/paths.h"
 
 namespace orthant::external_launcher_test {
 namespace {
@@ -182,6 +187,34 @@ TEST(ExternalLauncher, PodsAreRanks) {
   alone.erase("MASTER_PORT");
   EXPECT_THAT(refusal(alone), HasSubstr("not MASTER_PORT"));
   EXPECT_EQ(find(kTorchrun + Variables{{"JOB_COMPLETION_INDEX", "1"}})->launcher, "torchrun");
+}
+
+// What scripts/kubernetes/job.yaml gives each pod, and Kubernetes beside it.
+TEST(ExternalLauncher, ThePodsOfTheRecipeAreRanks) {
+  std::ifstream file(paths::source("scripts/kubernetes/job.yaml"));
+  Variables variables = {{"JOB_COMPLETION_INDEX", "3"}};
+  std::string completions;
+  for (std::string line; std::getline(file, line);) {
+    std::smatch found;
+    if (std::regex_search(line, found, std::regex(R"re(\{name: (\w+), value: "?([^"}]+)"?\})re"))) {
+      variables.emplace(found[1], found[2]);
+    } else if (std::regex_search(line, found, std::regex("completions: ([0-9]+)"))) {
+      completions = found[1];
+    }
+  }
+  const auto rank = find(variables);
+  ASSERT_TRUE(rank);
+  EXPECT_EQ(rank->launcher, "Kubernetes");
+  EXPECT_EQ(rank->rank, 3);
+  EXPECT_EQ(std::to_string(rank->world_size), completions);
+  EXPECT_EQ(rank->local_size, 1);
+  EXPECT_EQ(meeting_point(
+                [&](const std::string& name) -> std::optional<std::string> {
+                  const auto it = variables.find(name);
+                  return it == variables.end() ? std::nullopt : std::optional(it->second);
+                },
+                rank),
+            "orthant-0.orthant:29500");
 }
 
 TEST(ExternalLauncher, ATaskThatIsToldNoRankIsNoJobOfItsOwn) {

@@ -37,16 +37,16 @@ TEST_F(MemoryKillsTest, AreReadFromTheControlGroupOfEitherVersion) {
 TEST_F(MemoryKillsTest, NothingReadableIsNoError) {
   EXPECT_EQ(count().in_group, std::nullopt);
   EXPECT_EQ(count().on_machine, std::nullopt);
-  EXPECT_FALSE(account_of_kill(count(), count()).out_of_memory);
+  EXPECT_FALSE(account_of_kill(count(), count()).at_a_limit);
 }
 
 TEST(KillAccountText, SaysOutOfMemoryWhereACountHasRisen) {
   const KillAccount group = account_of_kill({1, 5}, {3, 7});
-  EXPECT_TRUE(group.out_of_memory);
+  EXPECT_TRUE(group.at_a_limit);
   EXPECT_THAT(group.text, HasSubstr("killed 2 process(es) of this job"));
   EXPECT_THAT(account_of_kill({1, 5}, {1, 6}).text, HasSubstr("killed 1 process(es) on this machine"));
   const KillAccount other = account_of_kill({1, 5}, {1, 5});
-  EXPECT_FALSE(other.out_of_memory);
+  EXPECT_FALSE(other.at_a_limit);
   EXPECT_THAT(other.text, HasSubstr("Was it out of memory"));
 }
 

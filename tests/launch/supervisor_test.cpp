@@ -361,6 +361,20 @@ TEST(Supervisor, AKillFromOutsideAndABusErrorGetAHint) {
               HasSubstr("launch: a file that it had mapped was cut short meanwhile"));
 }
 
+// ulimit -t: by SIGXCPU at the soft limit, by SIGKILL at the hard one.
+TEST(Supervisor, ALimitOfProcessorTimeIsNamed) {
+  for (const rlim_t hard : {rlim_t{1}, rlim_t{1000}}) {
+    TemporaryFolder folder;
+    Running running(folder.path(), [&] {
+      const rlimit limit{1, hard};
+      require(setrlimit(RLIMIT_CPU, &limit) == 0, "no limit");
+      return supervise(shell_plan(folder.path(), 1, "while :; do :; done"));
+    });
+    EXPECT_EQ(running.wait(), 128 + (hard == 1 ? SIGKILL : SIGXCPU));
+    EXPECT_THAT(running.error(), HasSubstr("of processor time, and its limit is 1 s (ulimit -t)"));
+  }
+}
+
 TEST(LaunchPlanText, NamesRanksEnvironmentCommandAndLogs) {
   LaunchPlan plan;
   plan.command = {"orthant", "train", "my config.toml"};

@@ -69,7 +69,8 @@ TEST_F(Launch, MoreRanksThanSharedMemoryServesCanBePlannedButNotStarted) {
     const Result result = folder_.orthant(with_set(command, {"plugins.data.size=66", "batch.sequences=66"}));
     EXPECT_EQ(result.code, plans ? 0 : 78) << command[0] << result.error;
     EXPECT_THAT(result.error, HasSubstr(plans ? "note: run.communicator = \"local\" serves at most 64 ranks"
-                                              : "the layout has 66 ranks; the local communicator serves at most 64"));
+                                              : "--set:1:19: the layout has 66 ranks; the local communicator serves "
+                                                "at most 64"));
   }
 }
 

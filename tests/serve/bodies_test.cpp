@@ -32,6 +32,7 @@ class Bodies : public ServedModel {
   }
   void serve_with_token() {
     folder_.write("secret", "s3cret\n");
+    std::filesystem::permissions(folder_.path("secret"), std::filesystem::perms::owner_read);
     serve({"--token-file", "secret"});
     EXPECT_EQ(send(request_text("POST", "/v1/completions", "{}")).status, 401);
   }

@@ -6,6 +6,7 @@
 namespace orthant::serve_test {
 namespace {
 
+namespace fs = std::filesystem;
 using launch_test::eventually;
 using testing::HasSubstr;
 
@@ -125,6 +126,7 @@ TEST_F(Refusals, OfPathsAndMethods) {
 
 TEST_F(Refusals, OfThoseWithoutTheToken) {
   folder_.write("secret", "s3cret \n");
+  fs::permissions(folder_.path("secret"), fs::perms::owner_read);
   serve({"--token-file", "secret"});
   const auto status = [&](const std::string& header) {
     return send(request_text("POST", "/v1/completions", "{\"prompt\":\"a\"}",
@@ -154,6 +156,16 @@ TEST_F(Refusals, BeforeItStarts) {
   refused({"--host", "192.0.2.1", "--token", "x"}, "cannot listen on 192.0.2.1");
   refused({"--token", "two words"}, "one word");
   refused({"--token-file", "nowhere"}, "cannot be read");
+  folder_.write("secret", "s3cret\n");
+  using fs::perms;
+  const auto reading = perms::owner_read | perms::owner_write | perms::group_read;
+  for (const auto& [mode, shown] :
+       {std::pair(reading | perms::others_read, "0644"), std::pair(reading | perms::group_write, "0660")}) {
+    fs::permissions(folder_.path("secret"), mode);
+    refused({"--token-file", "secret"}, fmt::format("'secret' has the mode {}", shown));
+  }
+  fs::permissions(folder_.path("secret"), reading);  // that was given to a group
+  refused({"--host", "192.0.2.1", "--token-file", "secret"}, "cannot listen on 192.0.2.1");
   serve();
   refused({"--port", std::to_string(port_)}, "cannot listen");
 }

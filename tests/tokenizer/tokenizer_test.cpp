@@ -13,6 +13,7 @@
 #include "core/tokenizer/regex.h"
 #include "core/tokenizer/train_tokenizer.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/error_of.h"
 #include "tests/support/paths.h"
 
 namespace orthant::tokenizer_test {
@@ -170,6 +171,30 @@ TEST(Tokenizers, BytesBehindAnotherDecoderAreNoLetters) {
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("\u4e2d")).size(), 3u);
   const std::int32_t half = model["vocab"]["<0xC3>"];
   EXPECT_FALSE(tokenizer->decode(std::vector<std::int32_t>{half}).empty());
+}
+
+// Eight steps that make sixteen of each letter would make 16 GiB of one.
+TEST(Tokenizers, StepsThatMultiplyATextAreStopped) {
+  json steps = json::array();
+  for (int i = 0; i < 8; ++i) {
+    steps.push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(16, 'a')}});
+  }
+  const json model = overlapping_merges({}, {"a"});
+  const auto with = [&](const char* part, const char* list) {
+    return parse_tokenizer_json(
+        "t.json",
+        json{{"added_tokens", json::array()}, {"model", model}, {part, {{"type", "Sequence"}, {list, steps}}}}.dump());
+  };
+  EXPECT_THAT(test::error_of([&] { with("normalizer", "normalizers")->encode("a"); }),
+              HasSubstr("its normalizer makes more than 262144 bytes of a text of 1"));
+  const std::int32_t a = model["vocab"]["a"];
+  EXPECT_THAT(test::error_of([&] {
+                with("decoder", "decoders")->decode(std::vector<std::int32_t>{a, a});
+              }),
+              HasSubstr("its decoder makes more than 262144 bytes of a text of 2"));
+  steps.erase(steps.begin() + 1, steps.end());
+  EXPECT_EQ(with("normalizer", "normalizers")->encode(std::string(10'000, 'a')).size(), 160'000u);
+  EXPECT_EQ(with("decoder", "decoders")->decode(std::vector<std::int32_t>(10'000, a)).size(), 160'000u);
 }
 
 std::string refusal(const json& tokenizer) {
