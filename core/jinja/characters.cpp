@@ -1,5 +1,7 @@
 #include "core/jinja/characters.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 
 #include "core/jinja/template_error.h"
@@ -12,12 +14,23 @@ bool begins_character(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
 }
 
-char upper(char c) {
-  return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+// Letters whose other case is no single letter, or depends on where they stand (SpecialCasing.txt of Unicode).
+bool special_case(char32_t code) {
+  constexpr std::u32string_view single = U"\u00DF\u0130\u0149\u01F0\u0390\u03A3\u03B0\u0587\u1E9E";
+  return single.find(code) != std::u32string_view::npos || (code >= 0x1E96 && code <= 0x1E9A) ||
+         (code >= 0x1F50 && code <= 0x1FFC) || (code >= 0xFB00 && code <= 0xFB17);
 }
 
-char lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+char32_t upper(char32_t code) {
+  return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code)));
+}
+
+char32_t lower(char32_t code) {
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code)));
+}
+
+char32_t title(char32_t code) {
+  return static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(code)));
 }
 
 }  // namespace
@@ -61,16 +74,37 @@ std::string_view stripped(std::string_view text, bool left, bool right, const st
   return text;
 }
 
+bool is_letter(char32_t code) {
+  const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
+  return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+}
+
+bool is_digit(char32_t code) {
+  const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
+  if (category == UTF8PROC_CATEGORY_NO || category == UTF8PROC_CATEGORY_NL) {
+    refuse("whether a number that is no decimal digit (U+{:04X}) is one is not done here",
+           static_cast<std::uint32_t>(code));
+  }
+  return category == UTF8PROC_CATEGORY_ND;
+}
+
+bool is_printable(char32_t code) {
+  const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
+  return code == ' ' || (category != UTF8PROC_CATEGORY_CN && category < UTF8PROC_CATEGORY_ZS);
+}
+
 std::string in_case(std::string_view text, Case wanted) {
-  std::string made(text);
+  std::string made;
   bool within = false;  // a word, for `title`; the text, for `capital`
-  for (char& c : made) {
-    if (static_cast<unsigned char>(c) >= 0x80) {
-      refuse("upper, lower, title or capitalize of letters beyond ASCII is not done here");
+  while (!text.empty()) {
+    const char32_t code = utf8_code(text);
+    text.remove_prefix(utf8_length(text));
+    if (special_case(code)) {
+      refuse("another case of the letter U+{:04X} is not done here", static_cast<std::uint32_t>(code));
     }
-    const bool letter = upper(c) != lower(c);
-    const bool raised = wanted == Case::upper || (wanted != Case::lower && !within);
-    c = raised ? upper(c) : lower(c);
+    const bool letter = upper(code) != code || lower(code) != code;
+    const bool first = (wanted == Case::title || wanted == Case::capital) && !within;
+    append_utf8(made, wanted == Case::upper ? upper(code) : first ? title(code) : lower(code));
     within = wanted == Case::capital || letter;
   }
   return made;

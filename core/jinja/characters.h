@@ -17,8 +17,14 @@ bool is_space(char32_t code);  // as str.isspace
 // What remains of `text` without the characters at its ends that are in `chars`; null: white space.
 std::string_view stripped(std::string_view text, bool left, bool right, const std::string* chars = nullptr);
 
+// As str.isalpha, isdigit and isprintable have it, for one character. Errors: is_digit: TemplateError for numbers that
+// are no decimal digits.
+bool is_letter(char32_t code);
+bool is_digit(char32_t code);
+bool is_printable(char32_t code);
+
 enum class Case { upper, lower, title, capital };
-// Errors: TemplateError for letters beyond ASCII.
+// Errors: TemplateError for a letter that becomes several (the sharp s) or another one by its place (the Greek sigma).
 std::string in_case(std::string_view text, Case wanted);
 
 }  // namespace orthant::jinja

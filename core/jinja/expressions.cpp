@@ -15,7 +15,7 @@ Value Name::compute(Run& run) const {
 }
 
 Value ListOf::compute(Run& run) const {
-  List list{.items = {}, .tuple = tuple_};
+  List list{.items = {}, .row = tuple_ ? Row::tuple : Row::list};
   for (const ExpressionPtr& item : items_) {
     list.items.push_back(item->value(run));
   }
@@ -56,22 +56,8 @@ Arguments ArgumentList::values(Run& run) const {
   for (const ExpressionPtr& argument : positional) {
     made.positional.push_back(argument->value(run));
   }
-  if (more != nullptr) {
-    for (Value& value : items_of(run, more->value(run))) {
-      made.positional.push_back(std::move(value));
-    }
-  }
   for (const auto& [name, argument] : named) {
     made.named.emplace_back(name, argument->value(run));
-  }
-  if (more_named != nullptr) {
-    const Value value = more_named->value(run);
-    if (value.dict() == nullptr) {
-      refuse("** before a {}: expected a dictionary", value.type());
-    }
-    for (const auto& [name, argument] : value.dict()->items()) {
-      made.named.emplace_back(text_of(name, "the name of an argument"), argument);
-    }
   }
   return made;
 }
@@ -79,13 +65,6 @@ Arguments ArgumentList::values(Run& run) const {
 Value CallOf::compute(Run& run) const {
   const Value function = function_->value(run);
   Arguments arguments = arguments_.values(run);
-  return call(run, function, arguments);
-}
-
-Value CallOf::call_with(Run& run, Value caller) const {
-  const Value function = function_->value(run);
-  Arguments arguments = arguments_.values(run);
-  arguments.named.emplace_back("caller", std::move(caller));
   return call(run, function, arguments);
 }
 

@@ -82,8 +82,6 @@ class CallOf final : public Expression {
  public:
   CallOf(ExpressionPtr function, ArgumentList arguments)
       : function_(std::move(function)), arguments_(std::move(arguments)) {}
-  // With one more argument, caller=.
-  Value call_with(Run& run, Value caller) const;
 
  private:
   Value compute(Run& run) const override;
@@ -93,7 +91,7 @@ class CallOf final : public Expression {
 
 class Filtered final : public Expression {
  public:
-  // of: null in {% filter %} and {% set x | filter %}, whose value is given.
+  // of: null in {% set x | filter %}, whose value is given.
   Filtered(ExpressionPtr of, Filter filter, ArgumentList arguments)
       : of_(std::move(of)), filter_(filter), arguments_(std::move(arguments)) {}
   Value apply(Run& run, Value value) const;

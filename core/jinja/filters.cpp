@@ -8,6 +8,7 @@
 #include "core/jinja/functions.h"
 #include "core/jinja/operations.h"
 #include "core/jinja/value_text.h"
+#include "core/tokenizer/utf8.h"
 
 namespace orthant::jinja {
 namespace {
@@ -29,9 +30,24 @@ Value trim(Run& run, const Value& value, Arguments& arguments) {
   return made_text(run, std::string(stripped(text, true, true, chars ? &text_of(*given[0], "trim's chars") : nullptr)));
 }
 
+// The first letter of each word, which begins behind white space, a hyphen or an opening bracket.
+Value title(Run& run, const Value& value, Arguments& arguments) {
+  taken("title", arguments, {});
+  const std::string text = to_text(run, value);
+  std::string made;
+  bool begins = true;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view one = rest.substr(0, utf8_length(rest));
+    made += in_case(one, begins ? Case::upper : Case::lower);
+    begins = is_space(utf8_code(one)) || std::string_view("-({[<").find(one) != std::string_view::npos;
+    rest.remove_prefix(one.size());
+  }
+  return made_text(run, std::move(made));
+}
+
 template <Case wanted>
 Value in_case_filter(Run& run, const Value& value, Arguments& arguments) {
-  taken("upper, lower, title or capitalize", arguments, {});
+  taken("upper, lower or capitalize", arguments, {});
   return made_text(run, in_case(to_text(run, value), wanted));
 }
 
@@ -124,7 +140,7 @@ Value rounded(Run&, const Value& value, Arguments& arguments) {
   }
   // As its digits say it: what lies in the middle goes to the even digit.
   const double made = std::strtod(fmt::format("{:.{}f}", number, digits).c_str(), nullptr);
-  return value.floating() ? Value(made) : Value(static_cast<double>(value.as_integer()));
+  return value.floating() ? Value(made) : Value(value.as_integer());
 }
 
 Value replaced(Run& run, const Value& value, Arguments& arguments) {
@@ -143,8 +159,10 @@ Value indent(Run& run, const Value& value, Arguments& arguments) {
   const auto given = taken("indent", arguments, {"width", "first", "blank"});
   const Value width = given[0].value_or(Value(std::int64_t{4}));
   const std::string space =
-      width.text() ? width.as_text()
-                   : std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(integer_of(width, "indent's width"), 0, 1000)), ' ');
+      width.text()
+          ? width.as_text()
+          : std::string(
+                static_cast<std::size_t>(std::clamp<std::int64_t>(integer_of(width, "indent's width"), 0, 1000)), ' ');
   const bool first = given[1].has_value() && given[1]->truth(), blank = given[2].has_value() && given[2]->truth();
   const std::string text = text_of(value, "what is indented") + "\n";
   std::string made;
@@ -181,30 +199,20 @@ Value json(Run& run, const Value& value, Arguments& arguments) {
   return made_text(run, to_json(run, value, form));
 }
 
-
 }  // namespace
 
 Filter value_filter_named(const std::string& name) {
-  constexpr std::pair<const char*, Filter> filters[] = {{"abs", absolute},
-                                                        {"capitalize", in_case_filter<Case::capital>},
-                                                        {"count", length},
-                                                        {"d", otherwise},
-                                                        {"default", otherwise},
-                                                        {"e", escape},
-                                                        {"escape", escape},
-                                                        {"float", real},
-                                                        {"indent", indent},
-                                                        {"int", integer},
-                                                        {"length", length},
-                                                        {"lower", in_case_filter<Case::lower>},
-                                                        {"replace", replaced},
-                                                        {"round", rounded},
-                                                        {"safe", safe},
-                                                        {"string", string},
-                                                        {"title", in_case_filter<Case::title>},
-                                                        {"tojson", json},
-                                                        {"trim", trim},
-                                                        {"upper", in_case_filter<Case::upper>}};
+  constexpr std::pair<const char*, Filter> filters[] = {
+      {"abs", absolute},      {"capitalize", in_case_filter<Case::capital>},
+      {"count", length},      {"d", otherwise},
+      {"default", otherwise}, {"e", escape},
+      {"escape", escape},     {"float", real},
+      {"indent", indent},     {"int", integer},
+      {"length", length},     {"lower", in_case_filter<Case::lower>},
+      {"replace", replaced},  {"round", rounded},
+      {"safe", safe},         {"string", string},
+      {"title", title},       {"tojson", json},
+      {"trim", trim},         {"upper", in_case_filter<Case::upper>}};
   for (const auto& [known, filter] : filters) {
     if (name == known) {
       return filter;

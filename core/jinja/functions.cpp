@@ -26,7 +26,7 @@ Value range(Run& run, Arguments& arguments) {
   if (count > static_cast<double>(longest_range)) {
     refuse("range of more than {} numbers", longest_range);
   }
-  List list;
+  List list{.items = {}, .row = Row::range};
   for (std::int64_t i = begin; step > 0 ? i < end : i > end;) {
     list.items.emplace_back(i);
     if (__builtin_add_overflow(i, step, &i)) {
@@ -62,7 +62,8 @@ Value make_dict(Run& run, Arguments& arguments) {
 
 Value make_namespace(Run& run, Arguments& arguments) {
   auto space = std::make_shared<Namespace>();
-  for (const auto& [name, value] : dict_of(run, arguments, "namespace").items()) {
+  const Dict fields = dict_of(run, arguments, "namespace");
+  for (const auto& [name, value] : fields.items()) {
     space->fields.insert_or_assign(text_of(name, "a name in a namespace"), value);
   }
   return Value(std::move(space));
@@ -70,7 +71,10 @@ Value make_namespace(Run& run, Arguments& arguments) {
 
 Value raise_exception(Run& run, Arguments& arguments) {
   const auto given = taken("raise_exception", arguments, {"message"});
-  throw TemplateError(given[0].has_value() ? to_text(run, *given[0]) : "", 0, true);
+  if (!given[0].has_value()) {
+    refuse("raise_exception takes a message");
+  }
+  throw TemplateError(to_text(run, *given[0]), 0, true);
 }
 
 Value strftime_now(Run& run, Arguments& arguments) {

@@ -171,7 +171,8 @@ class Lexer {
       }
       if (open.empty()) {
         const char sign = rest_[0];
-        const bool signed_end = (sign == '-' || (sign == '+' && kind == TokenKind::end)) && rest_.substr(1).starts_with(end);
+        const bool signed_end =
+            (sign == '-' || (sign == '+' && kind == TokenKind::end)) && rest_.substr(1).starts_with(end);
         if (signed_end || rest_.starts_with(end)) {
           put(kind, {});
           skip(end.size() + (signed_end ? 1 : 0));
@@ -249,8 +250,9 @@ class Lexer {
   char32_t hexadecimal(std::string_view text, std::size_t digits) const {
     char32_t code = 0;
     for (std::size_t i = 0; i < digits; ++i) {
-      const std::size_t value = i < text.size() ? std::string_view("0123456789abcdef").find(static_cast<char>(text[i] | 0x20))
-                                                : std::string_view::npos;
+      const std::size_t value = i < text.size()
+                                    ? std::string_view("0123456789abcdef").find(static_cast<char>(text[i] | 0x20))
+                                    : std::string_view::npos;
       if (value == std::string_view::npos) {
         throw TemplateError(fmt::format("an escape in a text lacks its {} hexadecimal digits", digits), line_);
       }
@@ -301,8 +303,8 @@ class Lexer {
     const auto found = std::find_if(std::begin(symbols), std::end(symbols),
                                     [&](std::string_view symbol) { return rest_.starts_with(symbol); });
     if (found == std::end(symbols)) {
-      throw TemplateError(fmt::format("'{}' in an expression", rest_.substr(0, std::max<std::size_t>(1, utf8_length(rest_)))),
-                          line_);
+      throw TemplateError(
+          fmt::format("'{}' in an expression", rest_.substr(0, std::max<std::size_t>(1, utf8_length(rest_)))), line_);
     }
     constexpr std::string_view opening = "([{", closing = ")]}";
     if (found->size() == 1 && opening.find(*found) != std::string_view::npos) {

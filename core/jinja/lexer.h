@@ -7,17 +7,17 @@
 namespace orthant::jinja {
 
 enum class TokenKind {
-  data,      // text between tags
-  begin,     // {%
-  end,       // %}
-  print,     // {{
-  printed,   // }}
+  data,     // text between tags
+  begin,    // {%
+  end,      // %}
+  print,    // {{
+  printed,  // }}
   name,
-  string,    // what it says, without quotes and escapes
+  string,  // what it says, without quotes and escapes
   integer,
-  decimal,   // with a point or an exponent
-  symbol,    // of an expression: "(", "==", ...
-  finish,    // of the template
+  decimal,  // with a point or an exponent
+  symbol,   // of an expression: "(", "==", ...
+  finish,   // of the template
 };
 
 struct Token {

@@ -54,8 +54,6 @@ std::string text_of_body(Run& run, const Body& body);
 struct ArgumentList {
   std::vector<ExpressionPtr> positional;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
-  ExpressionPtr more = {};        // *more
-  ExpressionPtr more_named = {};  // **more_named
   Arguments values(Run& run) const;
 };
 

@@ -4,16 +4,10 @@
 #include <cmath>
 #include <limits>
 
-#include "core/jinja/characters.h"
 #include "core/jinja/value_text.h"
-#include "core/tokenizer/utf8.h"
 
 namespace orthant::jinja {
 namespace {
-
-[[noreturn]] void refuse_undefined(const Value& value) {
-  refuse("'{}' is undefined", value.name());
-}
 
 // Of two numbers of which one is no whole one, or of two whole ones.
 int compare_numbers(const Value& a, const Value& b) {
@@ -90,7 +84,7 @@ Value repeated(Run& run, const Value& value, std::int64_t count) {
     }
     return Value(std::move(made), value.safe());
   }
-  List made{.items = {}, .tuple = value.list()->tuple};
+  List made{.items = {}, .row = value.list()->row};
   for (std::int64_t i = 0; i < count && size > 0; ++i) {
     made.items.insert(made.items.end(), value.list()->items.begin(), value.list()->items.end());
   }
@@ -99,10 +93,14 @@ Value repeated(Run& run, const Value& value, std::int64_t count) {
 
 Value appended(Run& run, const Value& a, const Value& b) {
   if (a.text()) {
-    return joined(run, {a, b});
+    const bool safe = a.safe() || b.safe();
+    std::string made = safe && !a.safe() ? escaped(a.as_text()) : a.as_text();
+    made += safe && !b.safe() ? escaped(b.as_text()) : b.as_text();
+    run.make(made.size());
+    return Value(std::move(made), safe);
   }
   run.make((a.list()->items.size() + b.list()->items.size()) * sizeof(Value));
-  List made{.items = a.list()->items, .tuple = a.list()->tuple};
+  List made{.items = a.list()->items, .row = a.list()->row};
   made.items.insert(made.items.end(), b.list()->items.begin(), b.list()->items.end());
   return Value(std::move(made));
 }
@@ -113,6 +111,10 @@ const char* sign_of(Operator op) {
 }
 
 }  // namespace
+
+void refuse_undefined(const Value& value) {
+  refuse("'{}' is undefined", value.name());
+}
 
 bool equal(Run& run, const Value& a, const Value& b) {
   run.spend();
@@ -126,12 +128,11 @@ bool equal(Run& run, const Value& a, const Value& b) {
     run.spend(static_cast<std::int64_t>(std::min(a.as_text().size(), b.as_text().size()) / 64));
     return a.as_text() == b.as_text();
   }
-  if (const List *x = a.list(), *y = b.list(); x != nullptr && y != nullptr) {
-    return x->tuple == y->tuple &&
-           std::equal(x->items.begin(), x->items.end(), y->items.begin(), y->items.end(),
-                      [&](const Value& one, const Value& other) { return equal(run, one, other); });
+  if (const List* x = a.list(), *y = b.list(); x != nullptr && y != nullptr) {
+    return x->row == y->row && std::equal(x->items.begin(), x->items.end(), y->items.begin(), y->items.end(),
+                                          [&](const Value& one, const Value& other) { return equal(run, one, other); });
   }
-  if (const Dict *x = a.dict(), *y = b.dict(); x != nullptr && y != nullptr) {
+  if (const Dict* x = a.dict(), *y = b.dict(); x != nullptr && y != nullptr) {
     return x->items().size() == y->items().size() &&
            std::all_of(x->items().begin(), x->items().end(), [&](const Dict::Item& item) {
              const Value* other = y->find(item.first);
@@ -150,7 +151,7 @@ bool less(Run& run, const Value& a, const Value& b) {
     run.spend(static_cast<std::int64_t>(std::min(a.as_text().size(), b.as_text().size()) / 64));
     return a.as_text() < b.as_text();  // bytes of UTF-8 stand in the order of code points
   }
-  if (const List *x = a.list(), *y = b.list(); x != nullptr && y != nullptr && x->tuple == y->tuple) {
+  if (const List* x = a.list(), *y = b.list(); x != nullptr && y != nullptr && x->row == y->row) {
     for (std::size_t i = 0; i < std::min(x->items.size(), y->items.size()); ++i) {
       if (!equal(run, x->items[i], y->items[i])) {
         return less(run, x->items[i], y->items[i]);
@@ -172,7 +173,8 @@ bool contains(Run& run, const Value& all, const Value& part) {
   }
   if (all.text()) {
     if (!part.text()) {
-      refuse("'in' looks for a {} in a text: expected a text", part.undefined() ? "'" + part.name() + "', undefined," : part.type());
+      refuse("'in' looks for a {} in a text: expected a text",
+             part.undefined() ? "'" + part.name() + "', undefined," : part.type());
     }
     run.spend(static_cast<std::int64_t>(all.as_text().size() / 16));
     return all.as_text().find(part.as_text()) != std::string::npos;
@@ -200,14 +202,17 @@ Value arithmetic(Run& run, Operator op, const Value& a, const Value& b) {
     return a.floating() || b.floating() ? of_doubles(op, a.as_double(), b.as_double())
                                         : of_integers(op, a.as_integer(), b.as_integer());
   }
-  const auto row = [](const Value& value) { return value.text() || value.list() != nullptr; };
-  if (op == Operator::multiply && row(a) && (b.integer() || b.boolean())) {
+  const auto joins = [](const Value& value) {
+    return value.text() ||
+           (value.list() != nullptr && (value.list()->row == Row::list || value.list()->row == Row::tuple));
+  };
+  if (op == Operator::multiply && joins(a) && (b.integer() || b.boolean())) {
     return repeated(run, a, b.as_integer());
   }
-  if (op == Operator::multiply && row(b) && (a.integer() || a.boolean())) {
+  if (op == Operator::multiply && joins(b) && (a.integer() || a.boolean())) {
     return repeated(run, b, a.as_integer());
   }
-  const bool lists = a.list() != nullptr && b.list() != nullptr && a.list()->tuple == b.list()->tuple;
+  const bool lists = a.list() != nullptr && b.list() != nullptr && a.list()->row == b.list()->row && joins(a);
   if (op == Operator::add && ((a.text() && b.text()) || lists)) {
     return appended(run, a, b);
   }
@@ -228,135 +233,12 @@ Value negative(const Value& value) {
 }
 
 Value joined(Run& run, const std::vector<Value>& values) {
-  const bool safe = std::any_of(values.begin(), values.end(), [](const Value& value) { return value.safe(); });
   std::string made;
   for (const Value& value : values) {
-    const std::string text = to_text(run, value);
-    made += safe && !value.safe() ? escaped(text) : text;
+    made += to_text(run, value);
   }
   run.make(made.size());
-  return Value(std::move(made), safe);
-}
-
-Value item(Run& run, const Value& value, const Value& key) {
-  if (value.undefined()) {
-    refuse_undefined(value);
-  }
-  if (const Dict* dict = value.dict()) {
-    if (const Value* found = dict->find(key)) {
-      return *found;
-    }
-  } else if ((key.integer() || key.boolean()) && (value.list() != nullptr || value.text())) {
-    const std::int64_t count = length_of(value), asked = key.as_integer(), at = asked < 0 ? asked + count : asked;
-    if (at < 0 || at >= count) {
-      return Undefined{fmt::format("{} object has no element {}", value.type(), asked)};
-    }
-    if (value.list() != nullptr) {
-      return value.list()->items[static_cast<std::size_t>(at)];
-    }
-    run.spend(count / 16);
-    const std::string& text = value.as_text();
-    const std::size_t begin = byte_of(text, at);
-    return Value(text.substr(begin, utf8_length(std::string_view(text).substr(begin))));
-  }
-  if (key.text()) {
-    if (const Namespace* space = value.space()) {
-      const auto found = space->fields.find(key.as_text());
-      return found == space->fields.end() ? Value(Undefined{key.as_text()}) : found->second;
-    }
-    if (std::optional<Value> found = method(run, value, key.as_text())) {
-      return *found;
-    }
-  }
-  return Undefined{key.text() ? fmt::format("{} object has no attribute '{}'", value.type(), key.as_text())
-                              : fmt::format("{} object has no such element", value.type())};
-}
-
-Value attribute(Run& run, const Value& value, const std::string& name) {
-  if (value.undefined()) {
-    refuse_undefined(value);
-  }
-  if (std::optional<Value> found = method(run, value, name)) {
-    return *found;
-  }
-  if (const Dict* dict = value.dict()) {
-    const Value* found = dict->find(std::string_view(name));
-    return found != nullptr ? *found : Value(Undefined{fmt::format("dict object has no attribute '{}'", name)});
-  }
-  return item(run, value, Value(name));
-}
-
-Value slice(Run& run, const Value& value, const Slice& cut) {
-  if (value.undefined()) {
-    refuse_undefined(value);
-  }
-  if (!value.text() && value.list() == nullptr) {
-    return Undefined{fmt::format("a slice of a {}", value.type())};
-  }
-  const std::int64_t count = length_of(value), step = cut.step.value_or(1);
-  if (step == 0) {
-    refuse("a slice with a step of 0");
-  }
-  const std::int64_t low = step < 0 ? -1 : 0, high = step < 0 ? count - 1 : count;
-  const auto bound = [&](std::optional<std::int64_t> at, std::int64_t otherwise) {
-    return at.has_value() ? std::clamp(*at < 0 ? *at + count : *at, low, high) : otherwise;
-  };
-  const std::int64_t begin = bound(cut.begin, step < 0 ? high : low), end = bound(cut.end, step < 0 ? low : high);
-  if (value.text() && step == 1) {
-    run.spend(count / 16);
-    const std::size_t from = byte_of(value.as_text(), begin);
-    const std::string_view rest = std::string_view(value.as_text()).substr(from);
-    const std::string_view made = rest.substr(0, byte_of(rest, std::max<std::int64_t>(0, end - begin)));
-    run.make(made.size());
-    return Value(std::string(made), value.safe());
-  }
-  const std::vector<Value> all = items_of(run, value);
-  List made{.items = {}, .tuple = value.list() != nullptr && value.list()->tuple};
-  // A step beyond the ends is one that is not taken twice.
-  const std::int64_t stride = std::clamp(step, -count - 1, count + 1);
-  for (std::int64_t i = begin; stride < 0 ? i > end : i < end; i += stride) {
-    made.items.push_back(all[static_cast<std::size_t>(i)]);
-  }
-  run.make(made.items.size() * sizeof(Value));
-  return value.text() ? joined(run, made.items) : Value(std::move(made));
-}
-
-std::vector<Value> items_of(Run& run, const Value& value) {
-  std::vector<Value> items;
-  if (value.undefined()) {
-    return items;
-  }
-  if (value.list() != nullptr) {
-    items = value.list()->items;
-  } else if (const Dict* dict = value.dict()) {
-    for (const Dict::Item& item : dict->items()) {
-      items.push_back(item.first);
-    }
-  } else if (value.text()) {
-    run.make(value.as_text().size() * sizeof(Value));
-    for (std::string_view rest = value.as_text(); !rest.empty();) {
-      const std::size_t length = utf8_length(rest);
-      items.emplace_back(std::string(rest.substr(0, length)));
-      rest.remove_prefix(length);
-    }
-  } else {
-    refuse("a {} has no items: expected a list, a dictionary or a text", value.type());
-  }
-  run.make(items.size() * sizeof(Value));
-  return items;
-}
-
-std::int64_t length_of(const Value& value) {
-  if (value.undefined()) {
-    return 0;
-  }
-  if (value.text()) {
-    return characters(value.as_text());
-  }
-  if (value.list() == nullptr && value.dict() == nullptr) {
-    refuse("a {} has no length", value.type());
-  }
-  return static_cast<std::int64_t>(value.list() != nullptr ? value.list()->items.size() : value.dict()->items().size());
+  return Value(std::move(made));
 }
 
 Value call(Run& run, const Value& callable, Arguments& arguments) {
@@ -377,9 +259,9 @@ Value made_text(Run& run, std::string text) {
   return Value(std::move(text));
 }
 
-Value made_list(Run& run, std::vector<Value> items) {
+Value made_list(Run& run, std::vector<Value> items, Row row) {
   run.make(items.size() * sizeof(Value));
-  return Value(List{.items = std::move(items)});
+  return Value(List{.items = std::move(items), .row = row});
 }
 
 std::int64_t integer_of(const Value& value, const char* what) {

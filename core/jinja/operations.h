@@ -37,10 +37,14 @@ Value call(Run& run, const Value& callable, Arguments& arguments);
 // The method of a text, list or dictionary, bound to it. Nothing: it has none of this name.
 std::optional<Value> method(Run& run, const Value& value, const std::string& name);
 
+// Whether a list, dictionary, text or `loop` has such a method.
+bool method_known(const std::string& name);
+
 // What was made, once it has been paid for.
 Value made_text(Run& run, std::string text);
-Value made_list(Run& run, std::vector<Value> items);
+Value made_list(Run& run, std::vector<Value> items, Row row = Row::list);
 
+[[noreturn]] void refuse_undefined(const Value& value);
 // The whole number that an argument must be.
 std::int64_t integer_of(const Value& value, const char* what);
 const std::string& text_of(const Value& value, const char* what);

@@ -102,12 +102,13 @@ ExpressionPtr Parser::negated() {
 
 ExpressionPtr Parser::compared() {
   constexpr std::pair<const char*, Comparison> signs[] = {
-      {"==", Comparison::equal},      {"!=", Comparison::unequal}, {"<=", Comparison::less_equal},
+      {"==", Comparison::equal},         {"!=", Comparison::unequal}, {"<=", Comparison::less_equal},
       {">=", Comparison::greater_equal}, {"<", Comparison::less},     {">", Comparison::greater}};
   ExpressionPtr first = sum();
   std::vector<std::pair<Comparison, ExpressionPtr>> rest;
   while (true) {
-    const auto* found = std::find_if(std::begin(signs), std::end(signs), [&](const auto& sign) { return symbol(sign.first); });
+    const auto* found =
+        std::find_if(std::begin(signs), std::end(signs), [&](const auto& sign) { return symbol(sign.first); });
     if (found != std::end(signs)) {
       ++at_;
       rest.emplace_back(found->second, sum());
@@ -149,7 +150,8 @@ ExpressionPtr Parser::product() {
   ExpressionPtr left = power();
   int chain = 0;
   while (true) {
-    const auto* found = std::find_if(std::begin(signs), std::end(signs), [&](const auto& sign) { return symbol(sign.first); });
+    const auto* found =
+        std::find_if(std::begin(signs), std::end(signs), [&](const auto& sign) { return symbol(sign.first); });
     if (found == std::end(signs)) {
       return left;
     }
@@ -194,6 +196,9 @@ ExpressionPtr Parser::primary() {
       }
       if (name == "none" || name == "None") {
         return std::make_unique<Constant>(Value());
+      }
+      if (name == "self" || name == "super" || name == "varargs" || name == "kwargs" || name == "caller") {
+        throw TemplateError(fmt::format("'{}' is not known here", name), token.line);
       }
       return std::make_unique<Name>(name);
     }
@@ -288,7 +293,11 @@ ExpressionPtr Parser::postfix(ExpressionPtr of) {
         ExpressionPtr index = primary();
         of = std::make_unique<ItemOf>(std::move(of), std::move(index));
       } else {
-        of = std::make_unique<AttributeOf>(std::move(of), want_name("the name of an attribute"));
+        const std::string name = want_name("the name of an attribute");
+        if (symbol("(") && !method_known(name)) {
+          fail_at(fmt::format("the method '{}' is not known here", name));
+        }
+        of = std::make_unique<AttributeOf>(std::move(of), name);
       }
     } else if (take_symbol("[")) {
       of = subscript(std::move(of));
@@ -326,15 +335,11 @@ ArgumentList Parser::arguments() {
   want_symbol("(");
   ArgumentList made;
   while (!symbol(")")) {
-    if (take_symbol("**")) {
-      made.more_named = expression();
-    } else if (take_symbol("*")) {
-      made.more = expression();
-    } else if (now().kind == TokenKind::name && tokens_[at_ + 1].kind == TokenKind::symbol && tokens_[at_ + 1].text == "=") {
+    if (now().kind == TokenKind::name && tokens_[at_ + 1].kind == TokenKind::symbol && tokens_[at_ + 1].text == "=") {
       const std::string name = now().text;
       at_ += 2;
       made.named.emplace_back(name, expression());
-    } else if (!made.named.empty() || made.more != nullptr || made.more_named != nullptr) {
+    } else if (!made.named.empty()) {
       fail_at("a value without a name behind one with a name");
     } else {
       made.positional.push_back(expression());

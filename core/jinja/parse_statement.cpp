@@ -59,14 +59,8 @@ std::unique_ptr<Statement> Parser::statement() {
   if (kind == "set") {
     return parse_set(line);
   }
-  if (kind == "with") {
-    return parse_with(line);
-  }
   if (kind == "macro") {
     return parse_macro(line);
-  }
-  if (kind == "call") {
-    return parse_call(line);
   }
   if (kind == "break" || kind == "continue") {
     if (loops_ == 0) {
@@ -75,23 +69,11 @@ std::unique_ptr<Statement> Parser::statement() {
     end_tag();
     return std::make_unique<Leave>(line, kind == "break" ? Flow::over : Flow::next);
   }
-  if (kind == "filter" || kind == "generation") {
-    Filters through;
-    if (kind == "filter") {
-      through.push_back(filter(nullptr));
-      for (Filters more = filters(); auto& one : more) {
-        through.push_back(std::move(one));
-      }
-    }
+  if (kind == "generation") {
     end_tag();
-    const int outside = std::exchange(loops_, kind == "filter" ? 0 : loops_);
-    Body inside = body({kind == "filter" ? "endfilter" : "endgeneration"});
-    loops_ = outside;
-    end_of("end" + kind);
-    if (kind == "generation") {
-      return std::make_unique<Generation>(line, std::move(inside));
-    }
-    return std::make_unique<Block>(line, std::nullopt, std::move(through), std::move(inside));
+    Body inside = body({"endgeneration"});
+    end_of("endgeneration");
+    return std::make_unique<Generation>(line, std::move(inside));
   }
   throw TemplateError(fmt::format("the statement '{}' is not known here", kind), line);
 }
@@ -193,23 +175,8 @@ std::unique_ptr<Statement> Parser::parse_set(int line) {
   return std::make_unique<Block>(line, std::move(to), std::move(through), std::move(inside));
 }
 
-std::unique_ptr<Statement> Parser::parse_with(int line) {
-  std::vector<std::pair<Target, ExpressionPtr>> sets;
-  while (now().kind != TokenKind::end) {
-    Target to = one_target(false);
-    want_symbol("=");
-    sets.emplace_back(std::move(to), expression());
-    if (!take_symbol(",")) {
-      break;
-    }
-  }
-  end_tag();
-  Body inside = body({"endwith"});
-  end_of("endwith");
-  return std::make_unique<With>(line, std::move(sets), std::move(inside));
-}
-
-void Parser::parameters(MacroBody& macro) {
+std::unique_ptr<Statement> Parser::parse_macro(int line) {
+  MacroBody macro{.name = want_name("the name of a macro"), .parameters = {}, .body = {}};
   want_symbol("(");
   while (!symbol(")")) {
     const std::string name = want_name("the name of a parameter");
@@ -223,44 +190,12 @@ void Parser::parameters(MacroBody& macro) {
     }
   }
   want_symbol(")");
-}
-
-void Parser::macro_body(MacroBody& macro, std::string_view end) {
   end_tag();
-  const std::size_t begin = at_;
   const int outside = std::exchange(loops_, 0);
-  macro.body = body({end});
+  macro.body = body({"endmacro"});
   loops_ = outside;
-  const auto has = [&](std::string_view name) {
-    return std::any_of(tokens_.begin() + static_cast<std::ptrdiff_t>(begin), tokens_.begin() + static_cast<std::ptrdiff_t>(at_),
-                       [&](const Token& token) { return token.kind == TokenKind::name && token.text == name; });
-  };
-  macro.takes_more = has("varargs");
-  macro.takes_more_named = has("kwargs");
-  macro.takes_caller = has("caller");
-  end_of(end);
-}
-
-std::unique_ptr<Statement> Parser::parse_macro(int line) {
-  MacroBody macro{.name = want_name("the name of a macro")};
-  parameters(macro);
-  macro_body(macro, "endmacro");
+  end_of("endmacro");
   return std::make_unique<Macro>(line, std::move(macro));
-}
-
-std::unique_ptr<Statement> Parser::parse_call(int line) {
-  MacroBody caller{.name = "caller"};
-  if (symbol("(")) {
-    parameters(caller);
-  }
-  ExpressionPtr called = unary(false);
-  std::unique_ptr<CallOf> call(dynamic_cast<CallOf*>(called.get()));
-  if (call == nullptr) {
-    fail_at("'call' of something that is no call of a macro");
-  }
-  static_cast<void>(called.release());
-  macro_body(caller, "endcall");
-  return std::make_unique<CallBlock>(line, std::move(call), std::move(caller));
 }
 
 }  // namespace orthant::jinja

@@ -61,11 +61,7 @@ class Parser {
   std::unique_ptr<Statement> parse_if(int line);
   std::unique_ptr<Statement> parse_for(int line);
   std::unique_ptr<Statement> parse_set(int line);
-  std::unique_ptr<Statement> parse_with(int line);
   std::unique_ptr<Statement> parse_macro(int line);
-  std::unique_ptr<Statement> parse_call(int line);
-  void parameters(MacroBody& macro);
-  void macro_body(MacroBody& macro, std::string_view end);
   Filters filters();
   Target target(bool with_fields);
   Target one_target(bool with_fields);

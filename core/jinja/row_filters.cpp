@@ -41,6 +41,9 @@ Value first_item(Run& run, const Value& value, Arguments& arguments) {
 
 Value last_item(Run& run, const Value& value, Arguments& arguments) {
   taken("last", arguments, {});
+  if (value.list() != nullptr && value.list()->row == Row::generator) {
+    refuse("the last item of a generator: make a list of it first (the filter 'list')");
+  }
   const std::vector<Value> items = items_of(run, value);
   return items.empty() ? Value(Undefined{"the last item of nothing"}) : items.back();
 }
@@ -49,7 +52,7 @@ Value reverse(Run& run, const Value& value, Arguments& arguments) {
   taken("reverse", arguments, {});
   std::vector<Value> items = items_of(run, value);
   std::reverse(items.begin(), items.end());
-  return value.text() ? joined(run, items) : made_list(run, std::move(items));
+  return value.text() ? joined(run, items) : made_list(run, std::move(items), Row::generator);
 }
 
 Value join_items(Run& run, const Value& value, Arguments& arguments) {
@@ -70,13 +73,13 @@ Value join_items(Run& run, const Value& value, Arguments& arguments) {
 Value pairs(Run& run, const Value& value, Arguments& arguments) {
   taken("items", arguments, {});
   if (value.undefined()) {
-    return made_list(run, {});
+    return made_list(run, {}, Row::generator);
   }
   if (value.dict() == nullptr) {
     refuse("items of a {}: expected a dictionary", value.type());
   }
   Arguments none;
-  return call(run, *method(run, value, "items"), none);
+  return made_list(run, items_of(run, call(run, *method(run, value, "items"), none)), Row::generator);
 }
 
 // Texts are compared without their case, unless somebody asks for it.
@@ -109,7 +112,8 @@ Value sorted(Run& run, const Value& value, Arguments& arguments) {
   const auto flag = [&](std::size_t i) { return given[i].has_value() && given[i]->truth(); };
   std::vector<Value> items = items_of(run, value), keys;
   for (const Value& one : items) {
-    keys.push_back(sort_key(run, given[2].has_value() && !given[2]->none() ? part_of(run, one, *given[2]) : one, flag(1)));
+    keys.push_back(
+        sort_key(run, given[2].has_value() && !given[2]->none() ? part_of(run, one, *given[2]) : one, flag(1)));
   }
   sort_items(run, items, std::move(keys), flag(0));
   return made_list(run, std::move(items));
@@ -120,6 +124,9 @@ Value dict_sort(Run& run, const Value& value, Arguments& arguments) {
   const std::string by = given[1].has_value() ? text_of(*given[1], "dictsort's by") : "key";
   if (by != "key" && by != "value") {
     refuse("dictsort by '{}': expected key or value", by);
+  }
+  if (value.undefined()) {
+    refuse("'{}' is undefined", value.name());
   }
   Arguments none;
   const Value rows = pairs(run, value, none);
@@ -175,7 +182,7 @@ Value unique(Run& run, const Value& value, Arguments& arguments) {
       kept.push_back(one);
     }
   }
-  return made_list(run, std::move(kept));
+  return made_list(run, std::move(kept), Row::generator);
 }
 
 // The rest of the arguments behind the first `count`.
@@ -196,7 +203,7 @@ Value mapped(Run& run, const Value& value, Arguments& arguments) {
       Value part = part_of(run, one, *given[0]);
       made.push_back(part.undefined() && given[1].has_value() ? *given[1] : std::move(part));
     }
-    return made_list(run, std::move(made));
+    return made_list(run, std::move(made), Row::generator);
   }
   const std::string& name = text_of(arguments.positional[0], "map's filter");
   const Filter filter = filter_named(name);
@@ -208,7 +215,7 @@ Value mapped(Run& run, const Value& value, Arguments& arguments) {
     Arguments rest = behind(arguments, 1);
     made.push_back(filter(run, one, rest));
   }
-  return made_list(run, std::move(made));
+  return made_list(run, std::move(made), Row::generator);
 }
 
 // Of select, reject, selectattr and rejectattr.
@@ -233,24 +240,13 @@ Value chosen(Run& run, const Value& value, Arguments& arguments) {
       made.push_back(one);
     }
   }
-  return made_list(run, std::move(made));
-}
-
-Value attribute_of(Run& run, const Value& value, Arguments& arguments) {
-  const auto given = taken("attr", arguments, {"name"});
-  const std::string& name = text_of(given[0].value_or(Value(Undefined{"name"})), "attr's name");
-  const std::optional<Value> found = method(run, value, name);
-  if (value.space() != nullptr) {
-    return item(run, value, Value(name));
-  }
-  return found.value_or(Value(Undefined{fmt::format("{} object has no attribute '{}'", value.type(), name)}));
+  return made_list(run, std::move(made), Row::generator);
 }
 
 }  // namespace
 
 Filter row_filter_named(const std::string& name) {
-  constexpr std::pair<const char*, Filter> filters[] = {{"attr", attribute_of},
-                                                        {"dictsort", dict_sort},
+  constexpr std::pair<const char*, Filter> filters[] = {{"dictsort", dict_sort},
                                                         {"first", first_item},
                                                         {"items", pairs},
                                                         {"join", join_items},

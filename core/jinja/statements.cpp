@@ -1,6 +1,6 @@
 #include "core/jinja/statements.h"
 
-#include <set>
+#include <optional>
 
 #include "core/jinja/functions.h"
 #include "core/jinja/value_text.h"
@@ -34,7 +34,7 @@ Value loop_of(const std::vector<Value>& items, std::size_t i, std::int64_t depth
                                 return given[i % given.size()];
                               }}));
   put("changed", Value(Callable{.name = "changed", .call = [changed](Run& run, Arguments& arguments) {
-                                  Value now(List{.items = arguments.positional, .tuple = true});
+                                  Value now(List{.items = arguments.positional, .row = Row::tuple});
                                   const bool differs = !changed->has_value() || !equal(run, **changed, now);
                                   *changed = std::move(now);
                                   return Value(differs);
@@ -48,55 +48,33 @@ Value function_of(Run& run, const std::shared_ptr<const MacroBody>& macro) {
   const auto call = [macro, around = run.scope()](Run& in, Arguments& arguments) {
     const Run::Inner scope(in, around);
     const std::size_t count = macro->parameters.size();
-    std::vector<Value> more;
-    for (std::size_t i = 0; i < arguments.positional.size(); ++i) {
-      if (i < count) {
-        in.set(macro->parameters[i].first, arguments.positional[i]);
-      } else {
-        more.push_back(arguments.positional[i]);
-      }
-    }
-    if (!more.empty() && !macro->takes_more) {
+    if (arguments.positional.size() > count) {
       refuse("macro '{}' takes {} values, and is given {}", macro->name, count, arguments.positional.size());
     }
-    std::set<std::string> given;
-    for (std::size_t i = 0; i < std::min(count, arguments.positional.size()); ++i) {
-      given.insert(macro->parameters[i].first);
+    std::vector<bool> given(count);
+    for (std::size_t i = 0; i < arguments.positional.size(); ++i) {
+      in.set(macro->parameters[i].first, arguments.positional[i]);
+      given[i] = true;
     }
-    Dict rest;
-    Value caller = Undefined{"caller"};
     for (auto& [name, value] : arguments.named) {
-      const bool known = std::any_of(macro->parameters.begin(), macro->parameters.end(),
-                                     [&](const auto& parameter) { return parameter.first == name; });
-      if (name == "caller" && !known && macro->takes_caller) {
-        caller = value;
-        continue;
+      std::size_t at = 0;
+      while (at < count && macro->parameters[at].first != name) {
+        ++at;
       }
-      if (!known && !macro->takes_more_named) {
+      if (at == count) {
         refuse("macro '{}' is given '{}', which is none of its parameters", macro->name, name);
       }
-      if (known && !given.insert(name).second) {
+      if (given[at]) {
         refuse("macro '{}' is given '{}' twice", macro->name, name);
       }
-      if (known) {
-        in.set(name, value);
-      } else {
-        rest.set(Value(name), value);
-      }
+      in.set(name, value);
+      given[at] = true;
     }
-    for (const auto& [name, otherwise] : macro->parameters) {
-      if (!given.contains(name)) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto& [name, otherwise] = macro->parameters[i];
+      if (!given[i]) {
         in.set(name, otherwise != nullptr ? otherwise->value(in) : Value(Undefined{name}));
       }
-    }
-    if (macro->takes_more) {
-      in.set("varargs", Value(List{.items = std::move(more), .tuple = true}));
-    }
-    if (macro->takes_more_named) {
-      in.set("kwargs", Value(std::move(rest)));
-    }
-    if (macro->takes_caller) {
-      in.set("caller", std::move(caller));
     }
     return Value(text_of_body(in, macro->body));
   };
@@ -225,33 +203,12 @@ Flow Block::act(Run& run) const {
   for (const auto& filter : filters_) {
     text = filter->apply(run, text);
   }
-  if (target_.has_value()) {
-    target_->assign(run, text);
-  } else {
-    run.write(to_text(run, text));
-  }
+  target_.assign(run, text);
   return Flow::on;
-}
-
-Flow With::act(Run& run) const {
-  std::vector<Value> values;
-  for (const auto& [target, value] : sets_) {
-    values.push_back(value->value(run));
-  }
-  const Run::Inner scope(run, run.scope());
-  for (std::size_t i = 0; i < sets_.size(); ++i) {
-    sets_[i].first.assign(run, values[i]);
-  }
-  return run_all(run, body_);
 }
 
 Flow Macro::act(Run& run) const {
   run.set(macro_->name, function_of(run, macro_));
-  return Flow::on;
-}
-
-Flow CallBlock::act(Run& run) const {
-  run.write(to_text(run, call_->call_with(run, function_of(run, caller_))));
   return Flow::on;
 }
 

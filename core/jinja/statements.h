@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -81,27 +80,16 @@ class Set final : public Statement {
 
 using Filters = std::vector<std::unique_ptr<Filtered>>;
 
-// {% set x | filter %}...{% endset %}, and {% filter filter %}...{% endfilter %}, which has no target.
+// {% set x | filter %}...{% endset %}
 class Block final : public Statement {
  public:
-  Block(int line, std::optional<Target> target, Filters filters, Body body)
+  Block(int line, Target target, Filters filters, Body body)
       : Statement(line), target_(std::move(target)), filters_(std::move(filters)), body_(std::move(body)) {}
 
  private:
   Flow act(Run& run) const override;
-  std::optional<Target> target_;
+  Target target_;
   Filters filters_;
-  Body body_;
-};
-
-class With final : public Statement {
- public:
-  With(int line, std::vector<std::pair<Target, ExpressionPtr>> sets, Body body)
-      : Statement(line), sets_(std::move(sets)), body_(std::move(body)) {}
-
- private:
-  Flow act(Run& run) const override;
-  std::vector<std::pair<Target, ExpressionPtr>> sets_;
   Body body_;
 };
 
@@ -110,8 +98,6 @@ struct MacroBody {
   std::string name;
   std::vector<std::pair<std::string, ExpressionPtr>> parameters;  // null: no default
   Body body;
-  // Which of these names stand in the body: without them a call may not give what goes there.
-  bool takes_more = false, takes_more_named = false, takes_caller = false;
 };
 
 class Macro final : public Statement {
@@ -121,18 +107,6 @@ class Macro final : public Statement {
  private:
   Flow act(Run& run) const override;
   std::shared_ptr<const MacroBody> macro_;
-};
-
-// {% call(a) macro() %}...{% endcall %}
-class CallBlock final : public Statement {
- public:
-  CallBlock(int line, std::unique_ptr<CallOf> call, MacroBody caller)
-      : Statement(line), call_(std::move(call)), caller_(std::make_shared<const MacroBody>(std::move(caller))) {}
-
- private:
-  Flow act(Run& run) const override;
-  std::unique_ptr<CallOf> call_;
-  std::shared_ptr<const MacroBody> caller_;
 };
 
 // {% generation %}...{% endgeneration %}: what a model is to learn.

@@ -137,7 +137,8 @@ Value lines(Run& run, const Value& of, Arguments& arguments) {
 
 Value replace(Run& run, const Value& of, Arguments& arguments) {
   const auto given = taken("replace", arguments, {"old", "new", "count"});
-  const std::string &old = needed(given[0], "what replace looks for"), &by = needed(given[1], "what replace puts there");
+  const std::string &old = needed(given[0], "what replace looks for"),
+                    &by = needed(given[1], "what replace puts there");
   const std::int64_t asked = given[2].has_value() ? integer_of(*given[2], "replace's count") : -1;
   std::int64_t left = asked < 0 ? std::numeric_limits<std::int64_t>::max() : asked;
   std::string made;
@@ -199,7 +200,8 @@ Value count(Run& run, const Value& of, Arguments& arguments) {
     return Value(characters(of.as_text()) + 1);
   }
   std::int64_t found = 0;
-  for (std::size_t at = of.as_text().find(text); at != std::string::npos; at = of.as_text().find(text, at + text.size())) {
+  for (std::size_t at = of.as_text().find(text); at != std::string::npos;
+       at = of.as_text().find(text, at + text.size())) {
     ++found;
   }
   return Value(found);
@@ -220,7 +222,7 @@ Value partition(Run& run, const Value& of, Arguments& arguments) {
   } else {
     parts = {Value(text.substr(0, at)), Value(separator), Value(text.substr(at + separator.size()))};
   }
-  return Value(List{.items = std::move(parts), .tuple = true});
+  return Value(List{.items = std::move(parts), .row = Row::tuple});
 }
 
 template <bool begin>
@@ -233,35 +235,27 @@ Value without(Run& run, const Value& of, Arguments& arguments) {
 
 // Whether all characters are of a kind, and there is one.
 template <class Wanted>
-Value all_are(const Value& of, const char* name, Arguments& arguments, Wanted&& wanted) {
+Value all_are(Run& run, const Value& of, const char* name, Arguments& arguments, Wanted&& wanted) {
   taken(name, arguments, {});
-  const std::string& text = of.as_text();
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) >= 0x80) {
-      refuse("{} of letters beyond ASCII is not done here", name);
-    }
+  std::string_view text = of.as_text();
+  run.make(text.size());
+  bool all = !text.empty();
+  for (; all && !text.empty(); text.remove_prefix(utf8_length(text))) {
+    all = wanted(utf8_code(text));
   }
-  return Value(!text.empty() && std::all_of(text.begin(), text.end(), wanted));
+  return Value(all);
 }
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
+Value all_digits(Run& run, const Value& of, Arguments& arguments) {
+  return all_are(run, of, "isdigit", arguments, is_digit);
 }
 
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+Value all_letters(Run& run, const Value& of, Arguments& arguments) {
+  return all_are(run, of, "isalpha", arguments, is_letter);
 }
 
-Value all_digits(Run&, const Value& of, Arguments& arguments) {
-  return all_are(of, "isdigit", arguments, is_digit);
-}
-
-Value all_letters(Run&, const Value& of, Arguments& arguments) {
-  return all_are(of, "isalpha", arguments, is_letter);
-}
-
-Value all_letters_or_digits(Run&, const Value& of, Arguments& arguments) {
-  return all_are(of, "isalnum", arguments, [](char c) { return is_letter(c) || is_digit(c); });
+Value all_letters_or_digits(Run& run, const Value& of, Arguments& arguments) {
+  return all_are(run, of, "isalnum", arguments, [](char32_t c) { return is_letter(c) || is_digit(c); });
 }
 
 Value all_space(Run&, const Value& of, Arguments& arguments) {

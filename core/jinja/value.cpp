@@ -82,16 +82,21 @@ bool Value::truth() const {
   if (text()) {
     return !as_text().empty();
   }
-  return list() != nullptr ? !list()->items.empty() : dict() == nullptr || !dict()->items().empty();
+  return list() != nullptr ? !list()->items.empty() || list()->row == Row::generator
+                           : dict() == nullptr || !dict()->items().empty();
 }
 
 int Value::depth() const {
-  return list() != nullptr ? list()->depth : dict() != nullptr ? dict()->depth() : callable() != nullptr ? callable()->depth : 0;
+  return list() != nullptr       ? list()->depth
+         : dict() != nullptr     ? dict()->depth()
+         : callable() != nullptr ? callable()->depth
+                                 : 0;
 }
 
 const char* Value::type() const {
   if (list() != nullptr) {
-    return list()->tuple ? "tuple" : "list";
+    constexpr const char* names[] = {"list", "tuple", "range", "view of a dictionary", "generator"};
+    return names[static_cast<int>(list()->row)];
   }
   if (callable() != nullptr) {
     return "function";

@@ -80,8 +80,8 @@ class Value {
   Namespace* space() const;
 
   bool truth() const;
-  int depth() const;  // of lists and dictionaries in each other
-  const char* type() const;  // as Python names it: "str", "NoneType"
+  int depth() const;             // of lists and dictionaries in each other
+  const char* type() const;      // as Python names it: "str", "NoneType"
   const void* identity() const;  // of a list, dictionary, namespace or function; null: none
 
  private:
@@ -94,9 +94,13 @@ class Value {
       data_;
 };
 
+// What Python makes of a row of values, which says what else can be done with it: a range and a view of a dictionary
+// are no lists, and a generator (of map, select, ...) has no length and is true without an item.
+enum class Row : char { list, tuple, range, view, generator };
+
 struct List {
   std::vector<Value> items;
-  bool tuple = false;
+  Row row = Row::list;
   int depth = 0;  // as Value::depth; it is found where a Value is made of this
 };
 

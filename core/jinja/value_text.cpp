@@ -27,15 +27,7 @@ std::string of_double(double number) {
   return exponent || text.find('.') != std::string::npos ? text : text + ".0";
 }
 
-// Roughly str.isprintable: of what is not, what is met in texts.
-bool printable(char32_t code) {
-  return code >= 0x20 && (code < 0x7F || code > 0xA0) && code != 0xAD && (code == ' ' || !is_space(code)) &&
-         !(code >= 0x200B && code <= 0x200F) && !(code >= 0x202A && code <= 0x202E) &&
-         !(code >= 0x2060 && code <= 0x206F) && !(code >= 0xE000 && code <= 0xF8FF) && code != 0xFEFF &&
-         (code & 0xFFFE) != 0xFFFE && code < 0xE0000;
-}
-
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   const bool doubly = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
   const char quote = doubly ? '"' : '\'';
   std::string made(1, quote);
@@ -47,7 +39,7 @@ std::string quoted(std::string_view text) {
       made += text[0];
     } else if (code == '\n' || code == '\t' || code == '\r') {
       made += code == '\n' ? "\\n" : code == '\t' ? "\\t" : "\\r";
-    } else if (printable(code)) {
+    } else if (is_printable(code)) {
       made += text.substr(0, length);
     } else {
       const auto number = static_cast<std::uint32_t>(code);
@@ -100,7 +92,7 @@ void put_json(Run& run, std::string& to, const Value& value, const JsonForm& for
       to.append(spaces, ' ');
     }
   };
-  if (const List* list = value.list()) {
+  if (const List* list = value.list(); list != nullptr && (list->row == Row::list || list->row == Row::tuple)) {
     to += '[';
     bool first = true;
     for (const Value& item : list->items) {
@@ -150,9 +142,13 @@ void put_json(Run& run, std::string& to, const Value& value, const JsonForm& for
     to += std::to_string(value.as_integer());
   } else if (value.floating()) {
     const double number = value.as_double();
-    to += std::isfinite(number) ? of_double(number) : std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
+    to += std::isfinite(number) ? of_double(number)
+          : std::isnan(number)  ? "NaN"
+          : number > 0          ? "Infinity"
+                                : "-Infinity";
   } else {
-    refuse("tojson of {}: it is no JSON", value.undefined() ? "'" + value.name() + "', which is undefined" : value.type());
+    refuse("tojson of {}: it is no JSON",
+           value.undefined() ? "'" + value.name() + "', which is undefined" : value.type());
   }
   run.make(std::min<std::size_t>(to.size() - before, 16));
 }
@@ -161,12 +157,16 @@ void put_repr(Run& run, std::string& to, const Value& value) {
   run.spend();
   const std::size_t before = to.size();
   if (const List* list = value.list()) {
-    to += list->tuple ? '(' : '[';
+    const bool tuple = list->row == Row::tuple;
+    if (!tuple && list->row != Row::list) {
+      refuse("a {} as a text is not done here: make a list of it (the filter 'list')", value.type());
+    }
+    to += tuple ? '(' : '[';
     for (std::size_t i = 0; i < list->items.size(); ++i) {
       to += i > 0 ? ", " : "";
       put_repr(run, to, list->items[i]);
     }
-    to += list->tuple && list->items.size() == 1 ? ",)" : list->tuple ? ")" : "]";
+    to += tuple && list->items.size() == 1 ? ",)" : tuple ? ")" : "]";
   } else if (const Dict* dict = value.dict()) {
     to += '{';
     bool first = true;
@@ -180,7 +180,7 @@ void put_repr(Run& run, std::string& to, const Value& value) {
     to += '}';
   } else if (value.text()) {
     run.make(value.as_text().size());
-    to += quoted(value.as_text());
+    to += in_quotes(value.as_text());
   } else if (value.undefined()) {
     to += "Undefined";
   } else {
