@@ -35,13 +35,22 @@ const char* name_of(Finish finish) {
 class Generator::Answer {
  public:
   Answer(Request request, int sequence, const Tokenizer* tokenizer)
-      : request_(std::move(request)), sequence_(sequence), next_(request_.prompt) {
+      : request_(std::move(request)),
+        sequence_(sequence),
+        next_(request_.prompt),
+        rules_(request_.sampling, request_.prompt) {
     if (tokenizer != nullptr) {
       text_.emplace(*tokenizer, request_.prompt);
     }
   }
 
   const Request& request() const { return request_; }
+  const LogitRules& rules() const { return rules_; }
+  // Tokens that may not come yet.
+  std::span<const std::int32_t> withheld() const {
+    return made_ < request_.min_tokens ? std::span<const std::int32_t>(request_.stop_ids)
+                                       : std::span<const std::int32_t>();
+  }
   int sequence() const { return sequence_; }
   bool done() const { return done_; }
   std::int64_t made() const { return made_; }
@@ -84,6 +93,7 @@ class Generator::Answer {
   void add(TokenEvent event, bool may_go_on) {
     ++made_;
     following_ = event.token.id;
+    rules_.add(event.token.id);
     const auto& ids = request_.stop_ids;
     const bool stopped = std::find(ids.begin(), ids.end(), event.token.id) != ids.end();
     if (!stopped) {
@@ -92,14 +102,15 @@ class Generator::Answer {
     if (stopped || !may_go_on) {
       held_ += text_ ? text_->finish() : "";
     }
-    const std::size_t stop = first_stop();
+    const bool may_stop = made_ > request_.min_tokens;
+    const std::size_t stop = may_stop ? first_stop() : std::string::npos;
     held_.resize(std::min(stop, held_.size()));
     if (stopped || stop != std::string::npos) {
       event.finish = Finish::stop;
     } else if (!may_go_on) {
       event.finish = Finish::length;
     }
-    const std::size_t certain = event.finish.has_value() ? held_.size() : held_.size() - maybe_stop();
+    const std::size_t certain = event.finish.has_value() || !may_stop ? held_.size() : held_.size() - maybe_stop();
     event.text = held_.substr(0, certain);
     held_.erase(0, certain);
     tell(event);
@@ -133,6 +144,7 @@ class Generator::Answer {
   std::size_t fed_ = 0;             // of these
   std::optional<std::int32_t> following_;
   std::int64_t made_ = 0;
+  LogitRules rules_;
   std::string held_;  // text that was not told
   bool done_ = false;
 };
@@ -176,6 +188,11 @@ void Generator::check(const Request& request) const {
          fmt::format("the prompt has {} tokens, and this model positions for {}", tokens, engine_.longest()));
   refuse(request.max_tokens < 0, fmt::format("max_tokens is {}: expected 0 or more", request.max_tokens));
   check_sampling(request.sampling);
+  const auto known = [&](std::int32_t id) { return id >= 0 && id < engine_.vocabulary(); };
+  refuse(!std::all_of(request.stop_ids.begin(), request.stop_ids.end(), known) ||
+             !std::all_of(request.sampling.bias.begin(), request.sampling.bias.end(),
+                          [&](const auto& one) { return known(one.first); }),
+         fmt::format("a token of stop_ids or of the bias: this model's vocabulary has {}", engine_.vocabulary()));
   for (const std::string& stop : request.stop) {
     refuse(stop.empty(), "an empty stop string would end every answer at once: leave it out");
     refuse(tokenizer_ == nullptr,
@@ -197,6 +214,15 @@ std::span<const float> Generator::with_token(std::span<const float> logits) {
     known_[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
   }
   return known_;
+}
+
+std::span<const float> Generator::changed(const Answer& answer, std::span<const float> logits) {
+  if (answer.rules().neutral(answer.withheld())) {
+    return logits;
+  }
+  changed_.assign(logits.begin(), logits.end());
+  answer.rules().apply(changed_, answer.withheld());
+  return changed_;
 }
 
 // The token by the model's own probabilities, and those that were likelier than others.
@@ -254,7 +280,7 @@ void Generator::go_on(Answer& answer, std::size_t token, std::span<const float> 
     return;
   }
   const std::int64_t length = engine_.length(answer.sequence());
-  const std::int32_t id = sampler_.draw(with_token(logits), request.sampling, request.answer, length);
+  const std::int32_t id = sampler_.draw(changed(answer, with_token(logits)), request.sampling, request.answer, length);
   const bool room = engine_.longest() == 0 || length < engine_.longest();
   answer.add(scored(request, logits, id), room && answer.made() + 1 < request.max_tokens);
 }

@@ -17,6 +17,7 @@
 #include <orthant/error.h>
 
 #include "core/generate/engine.h"
+#include "core/generate/logit_rules.h"
 #include "core/generate/sampler.h"
 #include "core/generate/text_stream.h"
 #include "core/tokenizer/tokenizer.h"
@@ -52,6 +53,7 @@ struct Request {
   std::uint64_t answer = 0;            // Sampler::draw's: several answers to one prompt differ in it
   std::vector<std::int32_t> stop_ids;  // they end the answer, and are no part of its text
   std::vector<std::string> stop;       // likewise; none is empty
+  std::int64_t min_tokens = 0;         // no stop token is drawn before, and no stop text found in what comes before
   bool log_probabilities = false;
   std::size_t likeliest = 0;
   bool echo = false;  // events for the prompt's tokens too
@@ -87,6 +89,8 @@ class Generator {
   void go_on(Answer& answer, std::size_t token, std::span<const float> logits);
   // The logits, -infinity where no token is. Valid until the next call.
   std::span<const float> with_token(std::span<const float> logits);
+  // What a token is drawn by. Valid until the next call.
+  std::span<const float> changed(const Answer& answer, std::span<const float> logits);
   TokenEvent scored(const Request& request, std::span<const float> logits, std::int32_t id);
 
   Engine& engine_;
@@ -94,7 +98,7 @@ class Generator {
   std::size_t batch_;
   int next_ = 0;                       // sequence's id
   std::vector<std::int32_t> unknown_;  // ids of the model that are none of the tokenizer's
-  std::vector<float> known_;
+  std::vector<float> known_, changed_;
   Sampler sampler_;
   std::list<Request> queue_;
   std::list<std::unique_ptr<Answer>> active_;

@@ -38,6 +38,15 @@ std::optional<SamplingFault> sampling_fault(const Sampling& s) {
   if (!(s.min_p >= 0 && s.min_p <= 1)) {
     return fault("min_p", s.min_p, "a number from 0 to 1");
   }
+  if (!(std::abs(s.presence_penalty) <= 2)) {
+    return fault("presence_penalty", s.presence_penalty, "a number from -2 to 2");
+  }
+  if (!(std::abs(s.frequency_penalty) <= 2)) {
+    return fault("frequency_penalty", s.frequency_penalty, "a number from -2 to 2");
+  }
+  if (!(s.repetition_penalty > 0 && s.repetition_penalty <= 100)) {
+    return fault("repetition_penalty", s.repetition_penalty, "a number above 0, to 100 (1 changes nothing)");
+  }
   return std::nullopt;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +17,9 @@ struct Sampling {
   double top_p = 1;        // the fewest likeliest tokens that together have this probability (Holtzman et al., 2020)
   double min_p = 0;        // tokens with at least this share of the likeliest one's probability
   std::uint64_t seed = 1;
+  // Before all of these: logit_rules.h.
+  double presence_penalty = 0, frequency_penalty = 0, repetition_penalty = 1;
+  std::map<std::int32_t, float> bias = {};  // by token
 };
 
 // The first member that is out of its bounds, and "is -1: expected ..."; nullopt: none is.

@@ -1,4 +1,4 @@
-// orthant serve RUN|DIR: a model behind HTTP, by the interface of OpenAI's completions.
+// orthant serve RUN|DIR: a model behind HTTP, by the interfaces of OpenAI's completions and chats.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
@@ -13,15 +13,16 @@ namespace orthant {
 namespace {
 
 void print_ready(const Served& served) {
-  put("serving {} at {}/v1: up to {} tokens a prompt and its answer, tokenizer {}; {}\n", served.model, served.address,
-      served.context, served.tokenizer, served.texts);
+  put("serving {} at {}/v1: up to {} tokens a prompt and its answer, tokenizer {}; {}; {}\n", served.model,
+      served.address, served.context, served.tokenizer, served.texts,
+      served.chat.empty() ? "no chat" : "chat by " + served.chat);
   finish_output();  // whoever waits for it reads it now
 }
 
 }  // namespace
 
 void add_serve_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("serve", "Answer completions over HTTP (OpenAI's interface)");
+  CLI::App* command = app.add_subcommand("serve", "Answer completions and chats over HTTP (OpenAI's interface)");
   auto o = std::make_shared<ServeOptions>();
   o->threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   command->add_option("RUN", o->model, "A run's or a checkpoint's folder, or a published model's")

@@ -1,22 +1,22 @@
 #include "core/serve/api.h"
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "core/serve/api_error.h"
+#include "core/serve/chat_request.h"
 #include "core/serve/completion.h"
 
 namespace orthant {
 namespace {
 
 using namespace std::chrono_literals;
-using OrderedJson = nlohmann::ordered_json;
 
 // How long a thread waits for the model before it looks whether its client is still there.
 constexpr auto patience = 200ms;
 
-constexpr std::string_view completions = "/v1/completions", models = "/v1/models", health = "/health";
+constexpr std::string_view completions = "/v1/completions", chats = "/v1/chat/completions", models = "/v1/models",
+                           health = "/health";
 
 // In a time that says nothing about the secret.
 bool same_secret(const std::string& given, const std::string& secret) {
@@ -88,13 +88,10 @@ void Api::check(const ApiRequest& request) const {
   if (path != health) {
     check_token(request.authorization);
   }
-  const bool asks = path == completions;
+  const bool asks = path == completions || path == chats;
   if (!asks && path != health && path != models && !path.starts_with(std::string(models) + "/")) {
-    const bool chat = path.starts_with("/v1/chat/");
-    throw ApiError(
-        404, chat
-                 ? "there is no chat here: this server knows no templates; ask /v1/completions with a prompt"
-                 : fmt::format("there is no '{}' here, but {}, {} and {}", clipped(path), completions, models, health));
+    throw ApiError(404, fmt::format("there is no '{}' here, but {}, {}, {} and {}", clipped(path), completions, chats,
+                                    models, health));
   }
   const bool reads = request.method == "GET" || request.method == "HEAD";
   if (asks ? request.method != "POST" : !reads) {
@@ -116,8 +113,8 @@ ApiResponse Api::route(const ApiRequest& request) {
   if (request.path == models) {
     return json_response({{"object", "list"}, {"data", OrderedJson::array({model})}});
   }
-  if (request.path == completions) {
-    return complete(request);
+  if (request.path == completions || request.path == chats) {
+    return complete(request, request.path == chats);
   }
   const std::string name = request.path.substr(models.size() + 1);
   if (name != limits_.model) {
@@ -128,13 +125,13 @@ ApiResponse Api::route(const ApiRequest& request) {
   return json_response(model);
 }
 
-ApiResponse Api::complete(const ApiRequest& request) {
+ApiResponse Api::complete(const ApiRequest& request, bool chat) {
   std::unique_lock reading(reading_);
   if (open() >= most_requests) {
     throw ApiError(503, fmt::format("{} completions are being answered already: try again later", most_requests), "",
                    "too_many_requests");
   }
-  CompletionRequest read = read_completion(request.body, tokenizer_, limits_);
+  CompletionRequest read = chat ? read_chat(request.body, limits_) : read_completion(request.body, tokenizer_, limits_);
   const bool streams = read.stream;
   auto completion = std::make_shared<Completion>(std::move(read), model_, tokenizer_, limits_.model, open_);
   reading.unlock();

@@ -4,6 +4,7 @@
 //   GET  /v1/models         the one model
 //   GET  /v1/models/NAME
 //   POST /v1/completions    OpenAI's legacy completions: api.openai.com/v1/completions
+//   POST /v1/chat/completions
 #pragma once
 
 #include <atomic>
@@ -57,7 +58,7 @@ class Api {
   void check(const ApiRequest& request) const;
   void check_token(const std::string& authorization) const;
   ApiResponse route(const ApiRequest& request);
-  ApiResponse complete(const ApiRequest& request);
+  ApiResponse complete(const ApiRequest& request, bool chat);
 
   ModelLoop& model_;
   const Tokenizer& tokenizer_;

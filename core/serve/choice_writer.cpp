@@ -53,7 +53,25 @@ void ChoiceWriter::add(const TokenEvent& event) {
   }
 }
 
+// Bytes say what a text cannot.
+OrderedJson ChoiceWriter::chat_score(const ScoredToken& token) const {
+  OrderedJson bytes = OrderedJson::array();
+  for (const char c : token_bytes(token.id)) {
+    bytes.push_back(static_cast<unsigned char>(c));
+  }
+  return {{"token", token_text(token.id)}, {"logprob", token.log_probability}, {"bytes", std::move(bytes)}};
+}
+
 void ChoiceWriter::add_scores(const TokenEvent& event) {
+  if (request_.chat) {
+    OrderedJson score = chat_score(event.token);
+    score["top_logprobs"] = OrderedJson::array();
+    for (const ScoredToken& token : event.likeliest) {
+      score["top_logprobs"].push_back(chat_score(token));
+    }
+    content_.push_back(std::move(score));
+    return;
+  }
   const std::string text = token_text(event.token.id);
   tokens_.push_back(text);
   text_offset_.push_back(characters_);
@@ -72,8 +90,8 @@ void ChoiceWriter::add_scores(const TokenEvent& event) {
   top_logprobs_.push_back(std::move(top));
 }
 
-// What the token adds to those before it; bytes that are no whole characters as "bytes:\xc3".
-std::string ChoiceWriter::token_text(std::int32_t id) const {
+// What the token adds to those before it.
+std::string ChoiceWriter::token_bytes(std::int32_t id) const {
   std::vector<std::int32_t> ids = behind_;
   const std::size_t before = tokenizer_.decode(ids).size();
   ids.push_back(id);
@@ -83,7 +101,12 @@ std::string ChoiceWriter::token_text(std::int32_t id) const {
   } catch (const Error&) {
     return fmt::format("token_id:{}", id);  // a vocabulary with a hole
   }
-  const std::string bytes = all.substr(std::min(before, all.size()));
+  return all.substr(std::min(before, all.size()));
+}
+
+// Bytes that are no whole characters as "bytes:\xc3".
+std::string ChoiceWriter::token_text(std::int32_t id) const {
+  const std::string bytes = token_bytes(id);
   if (valid_utf8(bytes) == bytes.size()) {
     return bytes;
   }
@@ -94,7 +117,35 @@ std::string ChoiceWriter::token_text(std::int32_t id) const {
   return text;
 }
 
-ChoiceWriter::OrderedJson ChoiceWriter::take() {
+OrderedJson ChoiceWriter::first_delta(std::size_t index) {
+  return {{"index", index},
+          {"delta", {{"role", "assistant"}, {"content", ""}}},
+          {"logprobs", nullptr},
+          {"finish_reason", nullptr}};
+}
+
+OrderedJson ChoiceWriter::take_chat() {
+  OrderedJson logprobs = nullptr;
+  if (request_.logprobs.has_value()) {
+    logprobs = {{"content", std::exchange(content_, OrderedJson::array())}, {"refusal", nullptr}};
+  }
+  std::string text = std::exchange(text_, {});
+  OrderedJson said = OrderedJson::object();
+  if (!request_.stream) {
+    said = {{"role", "assistant"}, {"content", std::move(text)}, {"refusal", nullptr}};
+  } else if (!text.empty() || finish_.is_null()) {
+    said["content"] = std::move(text);
+  }
+  return {{"index", index_},
+          {request_.stream ? "delta" : "message", std::move(said)},
+          {"logprobs", std::move(logprobs)},
+          {"finish_reason", finish_}};
+}
+
+OrderedJson ChoiceWriter::take() {
+  if (request_.chat) {
+    return take_chat();
+  }
   OrderedJson logprobs = nullptr;
   const OrderedJson none = OrderedJson::array();
   if (request_.logprobs.has_value()) {

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,8 +17,6 @@ namespace orthant {
 // Thread safety: none.
 class ChoiceWriter {
  public:
-  using OrderedJson = nlohmann::ordered_json;
-
   // index: among the request's choices. Both outlive this.
   ChoiceWriter(const Tokenizer& tokenizer, const CompletionRequest& request, std::size_t index);
 
@@ -27,13 +24,19 @@ class ChoiceWriter {
   bool done() const { return !finish_.is_null(); }
   std::int64_t made() const { return made_; }  // tokens of the answer
   // There is something to tell since the last take().
-  bool anything() const { return !text_.empty() || done() || !tokens_.empty(); }
-  // {"text", "index", "logprobs", "finish_reason"} of what has come since the last call.
+  bool anything() const { return !text_.empty() || done() || !tokens_.empty() || !content_.empty(); }
+  // {"text", "index", "logprobs", "finish_reason"} of what has come since the last call; of a chat a "message" or, of
+  // a stream, a "delta" in place of the text.
   OrderedJson take();
+  // Of a chat's stream, before anything else of its choice.
+  static OrderedJson first_delta(std::size_t index);
 
  private:
   void add_scores(const TokenEvent& event);
+  std::string token_bytes(std::int32_t id) const;
   std::string token_text(std::int32_t id) const;
+  OrderedJson chat_score(const ScoredToken& token) const;
+  OrderedJson take_chat();
 
   const Tokenizer& tokenizer_;
   const CompletionRequest& request_;
@@ -49,6 +52,7 @@ class ChoiceWriter {
   OrderedJson finish_ = nullptr;
   OrderedJson tokens_ = OrderedJson::array(), token_logprobs_ = tokens_, top_logprobs_ = tokens_,
               text_offset_ = tokens_;
+  OrderedJson content_ = tokens_;  // of a chat, in their place
 };
 
 }  // namespace orthant

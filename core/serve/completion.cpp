@@ -7,11 +7,9 @@
 namespace orthant {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-
-std::string new_id() {
+std::string new_id(bool chat) {
   std::random_device random;
-  return fmt::format("cmpl-{:08x}{:08x}{:08x}", random(), random(), random());
+  return fmt::format("{}cmpl-{:08x}{:08x}{:08x}", chat ? "chat" : "", random(), random(), random());
 }
 
 std::string text_of(const OrderedJson& json) {
@@ -24,9 +22,10 @@ Completion::Completion(CompletionRequest request, ModelLoop& model, const Tokeni
                        const std::string& model_name, std::shared_ptr<std::atomic<int>> open)
     : request_(std::move(request)),
       model_(model_name),
-      id_(new_id()),
+      id_(new_id(request_.chat)),
       created_(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())),
       told_(request_.choices.size()),
+      begun_(request_.choices.size()),
       open_(std::move(open)) {
   for (std::size_t i = 0; i < request_.choices.size(); ++i) {
     choices_.emplace_back(tokenizer, request_, i);
@@ -60,7 +59,9 @@ bool Completion::anything() const {
 }
 
 OrderedJson Completion::head() const {
-  return {{"id", id_}, {"object", "text_completion"}, {"created", created_}, {"model", model_}};
+  const char* const chat = request_.stream ? "chat.completion.chunk" : "chat.completion";
+  const char* const object = request_.chat ? chat : "text_completion";
+  return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}};
 }
 
 OrderedJson Completion::usage() const {
@@ -101,6 +102,10 @@ std::optional<std::string> Completion::events() {
   };
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     if (!told_[i] && choices_[i].anything()) {
+      if (request_.chat && !begun_[i]) {
+        begun_[i] = true;
+        add(OrderedJson::array({ChoiceWriter::first_delta(i)}), nullptr);
+      }
       told_[i] = choices_[i].done();
       add(OrderedJson::array({choices_[i].take()}), nullptr);
     }

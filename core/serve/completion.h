@@ -1,4 +1,5 @@
-// Completion: one request of POST /v1/completions while it is answered, whole or as a stream of events.
+// Completion: one request of POST /v1/completions or /v1/chat/completions while it is answered, whole or as a stream of
+// events.
 #pragma once
 
 #include <atomic>
@@ -35,14 +36,15 @@ class Completion {
   std::optional<std::string> events();
 
  private:
-  nlohmann::ordered_json head() const;
-  nlohmann::ordered_json usage() const;
+  OrderedJson head() const;
+  OrderedJson usage() const;
 
   const CompletionRequest request_;
   const std::string model_, id_;
   const std::int64_t created_;
   std::vector<ChoiceWriter> choices_;
-  std::vector<bool> told_;  // their finish
+  std::vector<bool> told_;   // their finish
+  std::vector<bool> begun_;  // of a chat: their role was told
   bool ended_ = false;
   std::shared_ptr<std::atomic<int>> open_;
   std::shared_ptr<AnswerChannel> channel_;

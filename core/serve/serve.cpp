@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/base/output.h"
+#include "core/data/model_template.h"
 #include "core/generate/engine.h"
 #include "core/generate/generator.h"
 #include "core/pretrained/model_tokenizer.h"
@@ -96,6 +97,21 @@ std::int64_t context_of(const ServeOptions& options, const OpenedModel& model, c
   return context;
 }
 
+// Null where the model has none that can be read: completions go on without. why: what is said to who asks for a chat.
+std::shared_ptr<const ModelTemplate> chat_of(const OpenedModel& model, const Tokenizer& tokenizer, std::string& why) {
+  try {
+    why =
+        "this model has no chat template: put a chat_template.jinja beside its tokenizer, or ask /v1/completions "
+        "with a prompt";
+    return ModelTemplate::of(model.text_rules(), tokenizer);
+  } catch (const ConfigError& error) {
+    why = fmt::format("this model's chat template cannot be used here: {}; ask /v1/completions with a prompt",
+                      error.what());
+    say("orthant: warning: no chat: {}", error.what());
+    return nullptr;
+  }
+}
+
 std::string address_of(const std::string& host, int port) {
   return fmt::format("http://{}:{}", host.find(':') == std::string::npos ? host : "[" + host + "]", port);
 }
@@ -119,6 +135,8 @@ void serve(const ServeOptions& options, const PluginKeys& plugin_keys, const Plu
                             .rules = model.text_rules(),
                             .ends = answer_ends(tokenizer.get(), model.text_rules(), engine.vocabulary()),
                             .context = context_of(options, model, engine)};
+    const std::shared_ptr<const ModelTemplate> chat = chat_of(model, *tokenizer, limits.no_chat);
+    limits.chat = chat.get();
     Api api(loop, *tokenizer, limits, token);
     std::atomic<bool> lost = false;
     HttpServer http(api, [&] {
@@ -129,7 +147,7 @@ void serve(const ServeOptions& options, const PluginKeys& plugin_keys, const Plu
     // Gone before the loop, whatever throws.
     const SignalWatch::Stop stop(signals, [&] { loop.end(grace_of_answers); });
     ready({limits.model, tokenizer->name(), address_of(options.host, port), limits.context,
-           described(limits.rules, *tokenizer)});
+           described(limits.rules, *tokenizer), chat != nullptr ? chat->where() : ""});
     loop.run();
     // Clients read what they have been answered.
     const auto deadline = std::chrono::steady_clock::now() + grace_of_streams;

@@ -33,6 +33,7 @@ struct Served {
   std::string model, tokenizer, address;  // its name; as it was found; http://HOST:PORT
   std::int64_t context = 0;               // tokens of a prompt and its answer
   std::string texts;                      // how they begin and end
+  std::string chat;                       // where its chat template stands; empty: there is none
 };
 
 // A prompt and its answer have as many tokens where nobody says how many; more where training's sequences have. A line

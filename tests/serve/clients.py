@@ -1,4 +1,5 @@
-"""What the clients that people use get from `orthant serve`: the openai package, and lm-eval's local-completions.
+"""What the clients that people use get from `orthant serve`: the openai package, and lm-eval's local-completions and
+local-chat-completions.
 
 clients.py openai|lm_eval URL MODEL FOLDER: exit 3 where the package is missing, 1 where something is not as it should be.
 """
@@ -42,7 +43,35 @@ def check_openai(url, model):
             assert refused.body["message"], refused
         else:
             raise AssertionError(f"{wrong} was taken")
+    check_openai_chat(client, model, openai)
     return 0
+
+
+def check_openai_chat(client, model, openai):
+    asked = dict(model=model, messages=[{"role": "user", "content": "The l"}], max_tokens=8, temperature=0)
+    whole = client.chat.completions.create(**asked, logprobs=True, top_logprobs=2)
+    choice = whole.choices[0]
+    assert choice.message.role == "assistant" and choice.finish_reason == "length", choice
+    assert whole.usage.completion_tokens == 8 and len(choice.logprobs.content) == 8, whole
+    assert all(len(token.top_logprobs) == 2 for token in choice.logprobs.content), choice
+    text, usage, roles = "", None, []
+    for event in client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
+        for part in event.choices:
+            text += part.delta.content or ""
+            roles += [part.delta.role] if part.delta.role else []
+        usage = event.usage or usage
+    assert text == choice.message.content and usage == whole.usage and roles == ["assistant"], (text, usage, roles)
+    # An answer is sent back as the package gave it.
+    goes_on = [*asked["messages"], choice.message, {"role": "user", "content": [{"type": "text", "text": "and"}]}]
+    again = client.chat.completions.create(model=model, messages=goes_on, max_completion_tokens=3)
+    assert again.usage.completion_tokens == 3, again
+    for wrong, error in ((dict(tool_choice="required"), openai.BadRequestError), (dict(model="other"), openai.NotFoundError)):
+        try:
+            client.chat.completions.create(**{**asked, **wrong})
+        except error as refused:
+            assert refused.body["message"], refused
+        else:
+            raise AssertionError(f"{wrong} was taken")
 
 
 # No context ends with a space: lm-eval counts it to the choice.
@@ -106,6 +135,21 @@ metric_list: [{{metric: exact_match}}]
                 "prompt": context + choice, "echo": True, "logprobs": 0, "max_tokens": 0}).json()
             ours = sum(reply["choices"][0]["logprobs"]["token_logprobs"][len(context.encode()):])
             assert math.isclose(ours, found, abs_tol=1e-4), (context, choice, ours, found)
+    ran = subprocess.run([sys.executable, "-m", "lm_eval", "--model", "local-chat-completions", "--model_args",
+                          f"model={model},base_url={url}/chat/completions,num_concurrent=2", "--tasks", "goes_on",
+                          "--include_path", str(folder), "--apply_chat_template", "--output_path", str(folder / "chats"),
+                          "--log_samples"], env=environment, capture_output=True, text=True)
+    if ran.returncode != 0:
+        print(ran.stdout[-3000:], ran.stderr[-6000:], file=sys.stderr)
+        return 1
+    (samples,) = (folder / "chats").rglob("samples_goes_on_*.jsonl")
+    for line in samples.read_text().splitlines():
+        sample = json.loads(line)
+        reply = requests.post(url + "/chat/completions", timeout=60, json={
+            "messages": [{"role": "user", "content": sample["doc"]["context"]}], "max_tokens": 12, "temperature": 0,
+            "stop": [" "]}).json()
+        found = sample["resps"][0][0]
+        assert reply["choices"][0]["message"]["content"] == found, (sample["doc"], reply, found)
     return 0
 
 

@@ -1,4 +1,5 @@
-// The clients that people use, where ORTHANT_PYTHON has them: the openai package, and lm-eval's local-completions.
+// The clients that people use, where ORTHANT_PYTHON has them: the openai package, and lm-eval's local-completions
+// and local-chat-completions.
 #include "tests/serve/served_model.h"
 
 namespace orthant::serve_test {
@@ -10,6 +11,9 @@ TEST_P(Clients, GetWhatTheyExpect) {
   if (paths::python().empty()) {
     GTEST_SKIP() << "no ORTHANT_PYTHON and no .venv/bin/python";
   }
+  folder_.write(
+      "runs/r/text_rules.json",
+      R"({"format": 1, "chat_template": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"})");
   serve();
   const auto found =
       folder_.command({paths::python(), "-B", paths::source("tests/serve/clients.py"), GetParam(),

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <set>
 #include <thread>
 
 #include "core/pretrained/sample_logits.h"
@@ -208,6 +209,41 @@ TEST_F(Completions, EndAtAStopToken) {
   EXPECT_EQ(choice["finish_reason"], "stop");
 }
 
+TEST_F(Completions, ArePenalisedAndBiased) {
+  const json asked = {{"prompt", "The lazy"}, {"max_tokens", 40}, {"temperature", 0}};
+  const auto with = [&](const json& more) {
+    json all = asked;
+    all.update(more);
+    return text(all);
+  };
+  const std::string plain = with(json::object());
+  // As clients say "no penalty", "all tokens".
+  EXPECT_EQ(plain, with({{"presence_penalty", 0},
+                         {"frequency_penalty", 0.0},
+                         {"repetition_penalty", 1.0},
+                         {"top_k", -1},
+                         {"min_p", 0},
+                         {"logit_bias", json::object()},
+                         {"ignore_eos", false},
+                         {"min_tokens", 0}}));
+  const auto kinds = [](const std::string& of) { return std::set<char>(of.begin(), of.end()).size(); };
+  EXPECT_GT(kinds(with({{"presence_penalty", 2}, {"frequency_penalty", 2}})), kinds(plain));
+  EXPECT_GT(kinds(with({{"repetition_penalty", 5}})), kinds(plain));
+  EXPECT_EQ(with({{"logit_bias", {{"122", 100}}}}), std::string(40, 'z'));
+  EXPECT_EQ(with({{"logit_bias", {{std::to_string(plain[0]), -100}}}}).find(plain[0]), std::string::npos);
+  // Nothing ends an answer before min_tokens: no token that would, and no text in what comes before.
+  const std::string stop = plain.substr(2, 2);
+  EXPECT_EQ(with({{"stop", stop}}), plain.substr(0, plain.find(stop)));
+  const std::string later = with({{"stop", stop}, {"min_tokens", 12}});
+  EXPECT_EQ(later.substr(0, 12), plain.substr(0, 12));
+  const json ids = {static_cast<int>(plain[1])};
+  EXPECT_EQ(with({{"stop_token_ids", ids}}), plain.substr(0, 1));
+  const json whole = complete(
+      {{"prompt", "The lazy"}, {"max_tokens", 40}, {"temperature", 0}, {"stop_token_ids", ids}, {"min_tokens", 12}});
+  EXPECT_GE(whole["usage"]["completion_tokens"], 12);
+  EXPECT_EQ(whole["choices"][0]["text"].get<std::string>().substr(0, 12).find(plain[1]), std::string::npos);
+}
+
 TEST_F(Completions, AreTheSameBesideFifteenOthers) {
   const auto asked = [](int i) {
     return json{{"prompt", std::string("The lazy dog").substr(0, static_cast<std::size_t>(1 + i % 12))},
@@ -215,7 +251,13 @@ TEST_F(Completions, AreTheSameBesideFifteenOthers) {
                 {"temperature", 0.8},
                 {"seed", i},
                 {"echo", true},
-                {"logprobs", 1}};
+                {"logprobs", 1},
+                {"presence_penalty", 0.1 * (i % 3)},
+                {"frequency_penalty", 0.2 * (i % 2)},
+                {"repetition_penalty", 1 + 0.1 * (i % 4)},
+                {"logit_bias", {{std::to_string('a' + i), i % 5}}},
+                {"stop_token_ids", {' '}},
+                {"min_tokens", i}};
   };
   std::vector<json> alone, together(16);
   for (int i = 0; i < 16; ++i) {

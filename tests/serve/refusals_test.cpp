@@ -48,7 +48,7 @@ TEST_F(Refusals, NameTheField) {
       {R"({"prompt":"a","top_p":0})", "top_p", "above 0"},
       {R"({"prompt":"a","top_p":1.1})", "top_p", "expected a number"},
       {R"({"prompt":"a","min_p":2})", "min_p", "expected a number"},
-      {R"({"prompt":"a","top_k":-1})", "top_k", "whole number"},
+      {R"({"prompt":"a","top_k":-2})", "top_k", "whole number"},
       {R"({"prompt":"a","n":0})", "n", "whole number"},
       {R"({"prompt":"a","n":129})", "n", "1 to 128"},
       {R"({"prompt":["a","b","c"],"n":128})", "n", "384 answers"},
@@ -67,9 +67,15 @@ TEST_F(Refusals, NameTheField) {
       {R"({"prompt":"a","seed":1.5})", "seed", "whole number"},
       {R"({"prompt":"a","suffix":"b"})", "suffix", "not done"},
       {R"({"prompt":"a","best_of":2})", "best_of", "not done"},
-      {R"({"prompt":"a","presence_penalty":0.5})", "presence_penalty", "not done"},
-      {R"({"prompt":"a","frequency_penalty":-1})", "frequency_penalty", "not done"},
-      {R"({"prompt":"a","logit_bias":{"5":1}})", "logit_bias", "not done"},
+      {R"({"prompt":"a","presence_penalty":2.5})", "presence_penalty", "-2 to 2"},
+      {R"({"prompt":"a","frequency_penalty":"x"})", "frequency_penalty", "expected a number"},
+      {R"({"prompt":"a","repetition_penalty":0})", "repetition_penalty", "above 0"},
+      {R"({"prompt":"a","logit_bias":{"256":1}})", "logit_bias", "0 to 255"},
+      {R"({"prompt":"a","logit_bias":{"a":1}})", "logit_bias", "0 to 255"},
+      {R"({"prompt":"a","logit_bias":{"5":101}})", "logit_bias", "-100 to 100"},
+      {R"({"prompt":"a","logit_bias":[]})", "logit_bias", "an object"},
+      {R"({"prompt":"a","min_tokens":17})", "min_tokens", "at most"},
+      {R"({"prompt":"a","ignore_eos":1})", "ignore_eos", "true or false"},
       {R"({"prompt":"a","user":5})", "user", "string"},
   };
   for (const Bad& bad : all) {
@@ -114,7 +120,8 @@ TEST_F(Refusals, OfPathsAndMethods) {
   expect(request_text("DELETE", "/v1/completions"), 405, "expected POST");
   expect(request_text("PUT", "/v1/completions", "{}"), 405, "expected POST");
   expect(request_text("POST", "/v1/models", "{}"), 405, "expected GET");
-  expect(request_text("POST", "/v1/chat/completions", "{}"), 404, "no chat");
+  expect(request_text("POST", "/v1/chat/completions", "{}"), 400, "no chat template");
+  expect(request_text("POST", "/v1/chat", "{}"), 404, "/v1/chat/completions");
   expect(request_text("POST", "/v1/completions", "{\"prompt\":\"a\"}", "Content-Type: text/plain\r\n"), 415,
          "application/json");
   expect(request_text("POST", "/v1/completions", "--x", "Content-Type: multipart/form-data; boundary=x\r\n"), 415,

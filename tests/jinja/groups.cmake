@@ -1,0 +1,1 @@
+orthant_test_group(all "*")
