@@ -15,7 +15,9 @@ class BiasGate final : public Gate {
     return found;
   }
 
-  std::string warning(const Settings& settings) const override { return warning_of_constant_weights(settings.moe); }
+  std::string warning(const Settings& settings) const override {
+    return warning_of_constant_weights(settings.moe, settings.moe.normalize_weights);
+  }
 
   void choose(const GateChoice& to, const GateInput& from, const GateConfig& config, Stream& s) const override {
     s.choose_experts(to.expert, from.logits, from.state, from.valid, config);

@@ -1,5 +1,5 @@
 // expert_choice: each expert takes equally many tokens of a group, the likeliest. Zhou et al., "Mixture-of-Experts with
-// Expert Choice Routing" (2022); rules/expert_choice.h.
+// Expert Choice Routing" (2022); rules/expert_choice.h. With one expert it is Mixture of Depths (Raposo et al., 2024).
 #include <algorithm>
 
 #include "router/gates.h"
@@ -14,7 +14,6 @@ class ExpertChoiceGate final : public Gate {
   std::vector<GateRefusal> refusals(const Settings& settings) const override {
     const MoeSettings& moe = settings.moe;
     std::vector<GateRefusal> found;
-    refuse_sigmoid(found, moe);
     refuse_expert_groups(found, moe, "expert_choice");
     if (moe.top_k != moe.experts) {
       found.push_back(
@@ -37,7 +36,12 @@ class ExpertChoiceGate final : public Gate {
     return found;
   }
 
-  std::string warning(const Settings&) const override {
+  std::string warning(const Settings& settings) const override {
+    if (settings.moe.experts == 1 && settings.moe.capacity_factor >= 1) {
+      return "moe.router = \"expert_choice\" with moe.experts = 1 takes every token: write a moe.capacity_factor below "
+             "1, "
+             "the share of the tokens that the expert takes";
+    }
     return "moe.router = \"expert_choice\" looks ahead: whether an expert takes a token depends on later tokens, so "
            "losses are not comparable with other routers', and a model that generates token by token routes otherwise "
            "than in training";
@@ -47,6 +51,9 @@ class ExpertChoiceGate final : public Gate {
     GateConfig config = Gate::config(settings);
     config.normalize_weights = false;
     config.experts_choose = true;
+    if (settings.moe.experts == 1) {  // the softmax of one logit is 1 for every token: no choice, and no gradient
+      config.score = ScoreKind::sigmoid;
+    }
     return config;
   }
 

@@ -41,7 +41,7 @@ void refuse_other_top_k(std::vector<GateRefusal>& to, const MoeSettings& moe, co
 void refuse_sigmoid(std::vector<GateRefusal>& to, const MoeSettings& moe) {
   if (moe.score != ScoreKind::softmax) {
     to.push_back({{"moe.score", "moe.router"},
-                  "[moe] score: only routers \"topk\" and \"bias\" take scores by sigmoid",
+                  "[moe] score: only routers \"topk\", \"bias\" and \"expert_choice\" take scores by sigmoid",
                   "write router = \"topk\", or leave score out"});
   }
 }
@@ -54,15 +54,27 @@ void refuse_expert_groups(std::vector<GateRefusal>& to, const MoeSettings& moe, 
   }
 }
 
-std::string warning_of_constant_weights(const MoeSettings& moe) {
-  if (moe.top_k != 1 || !moe.normalize_weights || moe.experts < 2) {
+std::string warning_of_constant_weights(const MoeSettings& moe, bool normalized) {
+  if (moe.columns() == 1 && (normalized || moe.score == ScoreKind::softmax)) {
+    return fmt::format(
+        "moe.router = \"{}\" with moe.experts = 1: every token's choice is the one expert, with weight 1, and the "
+        "router "
+        "has nothing to learn{}",
+        moe.router,
+        moe.capacity_factor > 0 && moe.capacity_factor < 1
+            ? "; moe.capacity_factor gives the first tokens of each group its seats, whatever they are. For Mixture of "
+              "Depths, whose expert takes the tokens of greatest score, write moe.router = \"expert_choice\""
+            : "");
+  }
+  if (moe.top_k != 1 || !normalized) {
     return "";
   }
   return fmt::format(
       "moe.router = \"{}\" with moe.top_k = 1 and normalised weights: the one choice of a token weighs 1 whatever its "
-      "logit, so that the router learns from its auxiliary losses alone; write moe.normalize_weights = false, or "
-      "moe.router = \"switch\"",
-      moe.router);
+      "logit, so that the router {}; write moe.normalize_weights = false, or moe.router = \"switch\"",
+      moe.router,
+      moe.aux_loss > 0 || moe.z_loss > 0 ? "learns from its auxiliary losses alone"
+                                         : "learns nothing, as its auxiliary losses are 0");
 }
 
 void refuse_bad_expert_groups(std::vector<GateRefusal>& to, const MoeSettings& moe) {

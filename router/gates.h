@@ -24,7 +24,8 @@ void refuse_sigmoid(std::vector<GateRefusal>& to, const MoeSettings& moe);
 void refuse_expert_groups(std::vector<GateRefusal>& to, const MoeSettings& moe, const std::string& router);
 void refuse_bad_expert_groups(std::vector<GateRefusal>& to, const MoeSettings& moe);
 
-// Of gates whose only choice may weigh 1 whatever its logit: the loss then has no gradient there. Empty: it is not so.
-std::string warning_of_constant_weights(const MoeSettings& moe);
+// Of gates whose only choice may weigh 1 whatever its logit: the loss then has no gradient there. normalized: whether
+// weights are divided by their sum. Empty: it is not so.
+std::string warning_of_constant_weights(const MoeSettings& moe, bool normalized);
 
 }  // namespace orthant

@@ -16,6 +16,10 @@ class SwitchGate final : public Gate {
     return found;
   }
 
+  std::string warning(const Settings& settings) const override {
+    return warning_of_constant_weights(settings.moe, false);
+  }
+
   GateConfig config(const Settings& settings) const override {
     GateConfig config = Gate::config(settings);
     config.normalize_weights = false;

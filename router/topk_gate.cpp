@@ -13,7 +13,9 @@ class TopkGate final : public Gate {
     return found;
   }
 
-  std::string warning(const Settings& settings) const override { return warning_of_constant_weights(settings.moe); }
+  std::string warning(const Settings& settings) const override {
+    return warning_of_constant_weights(settings.moe, settings.moe.normalize_weights);
+  }
 
   bool greatest_logits(const MoeSettings& moe) const override { return moe.groups_per_token == moe.expert_groups; }
 

@@ -261,7 +261,7 @@ void declare_moe(std::vector<CoreKey>& keys) {
       "How a token chooses experts; expert_choice: how experts choose tokens.");
   moe.choice(
       "score", [](auto& s) -> auto& { return s.moe.score; }, {"softmax", "sigmoid"},
-      "What a token's logits become before experts are weighted; sigmoid: topk and bias only, as DeepSeek-V3.");
+      "What a token's logits become before experts are weighted; sigmoid: topk, bias and expert_choice.");
   at_least(moe.key(
                "capacity_factor", [](auto& s) -> auto& { return s.moe.capacity_factor; },
                "Seats of an expert over its even share of a group's tokens; 0: dropless."),

@@ -39,8 +39,8 @@ std::int64_t check_config(const char* operation, const GateConfig& config, std::
   require(!experts_choose || config.top_k == config.experts,
           "{}: where experts choose, a token has a choice for each of the {} experts, top_k is {}", operation,
           config.experts, config.top_k);
-  require(config.score == ScoreKind::softmax || !(experts_choose || config.second_by_chance),
-          "{}: scores by sigmoid are for tokens that choose without chance", operation);
+  require(config.score == ScoreKind::softmax || !config.second_by_chance,
+          "{}: scores by sigmoid are for choices without chance", operation);
   require(!config.second_by_chance || config.top_k == 2, "{}: of two choices the second is kept by chance, top_k is {}",
           operation, config.top_k);
   require(config.counted_choices >= 0 && config.counted_choices <= config.top_k,

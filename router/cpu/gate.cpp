@@ -31,10 +31,11 @@ void choose_by_experts(std::int32_t* expert, float* weight, const float* logits,
   const std::int64_t seats = capacity(config, static_cast<std::int64_t>(valid.size()));
   for (std::int64_t e = 0; e < experts; ++e) {
     tokens = valid;
-    choose_tokens(tokens, logits, lse, experts, e, seats);
+    choose_tokens(tokens, logits, lse, config.score, experts, e, seats);
     for (const std::int64_t t : tokens) {
       expert[t * experts + e] = static_cast<std::int32_t>(e);
-      weight[t * experts + e] = fast_exp(logits[t * experts + e] - lse[t]);
+      const float logit = logits[t * experts + e];
+      weight[t * experts + e] = config.score == ScoreKind::sigmoid ? fast_sigmoid(logit) : fast_exp(logit - lse[t]);
     }
   }
 }

@@ -7,6 +7,7 @@
 #include "router/cuda/select.h"
 #include "router/cuda/token_row.h"
 #include "router/rules/capacity.h"
+#include "router/rules/expert_choice.h"
 
 namespace orthant::cuda {
 namespace {
@@ -18,6 +19,7 @@ struct ChoiceTask {
   const std::uint8_t* valid;      // [T]
   int group_tokens, experts;
   std::int64_t items;  // groups * E
+  ScoreKind score;
   SeatRule rule;
 };
 
@@ -34,13 +36,16 @@ __global__ void __launch_bounds__(512) take_tokens(ChoiceTask task) {
     // Padding has priority 0, and everything else more.
     const auto priority = [&](int i) {
       const std::int64_t t = first + i;
-      return task.valid[t] != 0 ? rank_of(task.logits[t * task.experts + e] - task.lse[t]) : 0u;
+      return task.valid[t] != 0 ? rank_of(rank_for_expert(task.score, task.logits[t * task.experts + e], task.lse[t]))
+                                : 0u;
     };
     const Threshold threshold = count < valid ? find_threshold(task.group_tokens, count, priority) : Threshold{0, 0};
     visit_taken(task.group_tokens, threshold, priority, [&](int i, bool taken, int) {
       const std::int64_t t = first + i, at = t * task.experts + e;
       task.expert[at] = taken ? static_cast<std::int32_t>(e) : -1;
-      task.weight[at] = taken ? expf(task.logits[at] - task.lse[t]) : 0.0f;
+      const float logit = task.logits[at];
+      const float score = task.score == ScoreKind::sigmoid ? sigmoid(logit) : expf(logit - task.lse[t]);
+      task.weight[at] = taken ? score : 0.0f;
     });
     if (threadIdx.x == 0) {
       task.chosen[item] = count;
@@ -62,6 +67,7 @@ void choose_by_experts(const StreamRef& stream, const Tensor& expert, const Tens
                         .group_tokens = static_cast<int>(config.group_tokens),
                         .experts = static_cast<int>(config.experts),
                         .items = chosen.elements(),
+                        .score = config.score,
                         .rule = seat_rule(config)};
   launch(take_tokens, Grid{blocks_for(task.items, 1), config.group_tokens > 256 ? 512 : 256}, stream, task);
 }

@@ -99,7 +99,7 @@ __device__ void add_weights_backward(float (&grad)[Shape::slots], const float (&
   }
 }
 
-// The same where the experts choose: choice k is expert k, and weights are softmax scores.
+// The same where the experts choose: choice k is expert k, and weights are scores.
 template <class Shape>
 __device__ void add_choices_backward(float (&grad)[Shape::slots], const float (&score)[Shape::slots],
                                      const BackwardTask& task, std::int64_t t, bool active) {
@@ -116,10 +116,11 @@ __device__ void add_choices_backward(float (&grad)[Shape::slots], const float (&
       dot += taken[slot] * score[slot];
     }
   }
-  dot = lanes_sum<Shape::lanes>(dot);
+  const ScoreKind kind = task.config.score;
+  dot = kind == ScoreKind::sigmoid ? 0.0f : lanes_sum<Shape::lanes>(dot);  // only a softmax's sum has every logit in it
 #pragma unroll
   for (int slot = 0; slot < Shape::slots; ++slot) {
-    grad[slot] += score[slot] * (taken[slot] - dot);
+    grad[slot] += slope_of(kind, score[slot]) * (taken[slot] - dot);
   }
 }
 

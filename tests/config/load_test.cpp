@@ -142,6 +142,19 @@ TEST_F(Load, TheRouterImpliesTopK) {
   ASSERT_EQ(warnings(choosing.settings).size(), 1u);
   EXPECT_NE(warnings(choosing.settings)[0].find("looks ahead"), std::string::npos);
   EXPECT_TRUE(warnings(load(synthetic + "[moe]\nexperts = 4\n").settings).empty());
+  // Routers that cannot learn from the loss.
+  const auto warned = [&](const std::string& moe) { return warnings(load(synthetic + "[moe]\n" + moe).settings); };
+  EXPECT_THAT(warned("experts = 4\ntop_k = 1\n"), ElementsAre(HasSubstr("auxiliary losses alone")));
+  EXPECT_THAT(warned("experts = 4\ntop_k = 1\naux_loss = 0\n"), ElementsAre(HasSubstr("learns nothing")));
+  EXPECT_THAT(warned("experts = 1\nzero_experts = 2\ntop_k = 1\n"), ElementsAre(HasSubstr("auxiliary losses alone")));
+  EXPECT_THAT(warned("experts = 1\ntop_k = 1\n"), ElementsAre(HasSubstr("nothing to learn")));
+  EXPECT_THAT(warned("experts = 1\nrouter = \"switch\"\ncapacity_factor = 0.5\n"),
+              ElementsAre(AllOf(HasSubstr("nothing to learn"), HasSubstr("Mixture of Depths"))));
+  EXPECT_THAT(warned("experts = 1\ntop_k = 1\nnormalize_weights = false\nscore = \"sigmoid\"\n"), ElementsAre());
+  EXPECT_THAT(warned("experts = 1\nrouter = \"expert_choice\"\ncapacity_factor = 1\n"),
+              ElementsAre(HasSubstr("takes every token")));
+  EXPECT_THAT(warned("experts = 1\nrouter = \"expert_choice\"\ncapacity_factor = 0.5\n"),
+              ElementsAre(HasSubstr("looks ahead")));
   EXPECT_TRUE(warnings(load(synthetic + "[moe]\nexperts = 0\nrouter = \"expert_choice\"\n").settings).empty());
   EXPECT_EQ(load(synthetic + "[moe]\nexperts = 4\ntop_k = 3\n").settings.moe.top_k, 3);
 }

@@ -188,6 +188,13 @@ TEST(ModelGradient, ExpertChoice) {
                       "moe.z_loss=0.1"});
 }
 
+TEST(ModelGradient, MixtureOfDepths) {
+  expect_differences(
+      {"moe.experts=1", R"(moe.router="expert_choice")", "moe.top_k=0", "moe.capacity_factor=0.5", "moe.z_loss=0.1"});
+  expect_differences(
+      {R"(moe.router="expert_choice")", R"(moe.score="sigmoid")", "moe.top_k=0", "moe.capacity_factor=1.5"});
+}
+
 TEST(ModelGradient, UnnormalizedWeightsAndSharedExperts) {
   expect_differences({"moe.normalize_weights=false", "moe.shared_experts=2", "moe.d_expert=8"});
 }

@@ -203,6 +203,7 @@ TEST(GateBackward, IsTheFiniteDifferenceAtBlockBoundaries) {
   const double aux = 0.3, z = 0.2;
   std::vector<Problem> all = joined(block_boundaries(), long_rows());
   all.push_back(with_capacity(problem(Kind::expert_choice, 1030, 1030, 1, 4, 4), 1030, 1));
+  all.push_back(with_capacity(by_sigmoid(problem(Kind::expert_choice, 1030, 1030, 1, 4, 4)), 1030, 1));
   for (const Problem& q : all) {
     const std::int64_t experts = q.config.experts, k_count = q.config.top_k;
     if (q.tokens * experts * experts > 6000000 || q.tokens * experts > 12000) {  // these take long

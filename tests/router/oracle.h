@@ -129,7 +129,7 @@ inline std::int64_t capacity(const Problem& q, std::int64_t valid) {
   return seats;
 }
 
-// Expert e takes token t if fewer than the capacity of the group's other tokens are likelier (or as likely and lower).
+// Expert e takes token t if fewer than the capacity of the group's other tokens score higher (or as high and lower).
 inline Gate gate_of_experts(const Values& logits, const Problem& q) {
   const std::int64_t experts = q.config.experts;
   Gate out;
@@ -137,7 +137,8 @@ inline Gate gate_of_experts(const Values& logits, const Problem& q) {
   out.chosen.assign(q.groups() * experts, 0);
   std::vector<Values> p;
   for (std::int64_t t = 0; t < q.tokens; ++t) {
-    p.push_back(q.valid[t] != 0 ? softmax(row_of(logits, t, experts)) : Values(static_cast<std::size_t>(experts), 0));
+    p.push_back(q.valid[t] != 0 ? scores(row_of(logits, t, experts), q.config)
+                                : Values(static_cast<std::size_t>(experts), 0));
   }
   for (std::int64_t t = 0; t < q.tokens; ++t) {
     const std::int64_t group = q.group_of(t);

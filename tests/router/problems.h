@@ -76,9 +76,11 @@ inline std::vector<Problem> problems() {
   }
   all.push_back(by_sigmoid(problem(Kind::topk, 70, 8, 1, 6)));
   all.push_back(by_sigmoid(problem(Kind::topk, 5, 1, 2, 7)));
-  all.push_back(with_capacity(problem(Kind::expert_choice, 4, 4, 2, 3, 1), 1, 1));  // padding only
-  all.push_back(with_capacity(problem(Kind::expert_choice, 4, 4, 0, 3), 1, 1));     // no token
-  all.push_back(problem(Kind::topk, 8, 2, 2, 4, 1));                                // padding only
+  all.push_back(with_capacity(by_sigmoid(problem(Kind::expert_choice, 5, 5, 3, 17, 4)), 5, 4));
+  all.push_back(with_capacity(by_sigmoid(problem(Kind::expert_choice, 1, 1, 2, 30, 7)), 1, 2));  // Mixture of Depths
+  all.push_back(with_capacity(problem(Kind::expert_choice, 4, 4, 2, 3, 1), 1, 1));               // padding only
+  all.push_back(with_capacity(problem(Kind::expert_choice, 4, 4, 0, 3), 1, 1));                  // no token
+  all.push_back(problem(Kind::topk, 8, 2, 2, 4, 1));                                             // padding only
   return all;
 }
 
@@ -101,6 +103,7 @@ inline std::vector<Problem> block_boundaries() {
                               problem(Kind::gshard, 33, 2, 2, 70, 4),
                               problem(Kind::switch_, 128, 1, 2, 100)};
   all.push_back(with_capacity(problem(Kind::expert_choice, 3, 3, 2, 300, 5), 3, 2));
+  all.push_back(with_capacity(by_sigmoid(problem(Kind::expert_choice, 1, 1, 2, 600, 5)), 1, 8));
   all.push_back(with_capacity(problem(Kind::expert_choice, 160, 160, 1, 70), 2, 1));
   return all;
 }

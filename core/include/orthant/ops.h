@@ -235,13 +235,13 @@ class Stream {
   //           counted_choices. For the balance loss, as is the next one
   //   share   f64 [G, E]: the sum over a group's valid tokens of the expert's score over the sum of the E scores
   //   logits, valid: as above; token i64 [T] and key: for second_by_chance
-  // Scores. softmax: the softmax of the logits. sigmoid: 1 / (1 + exp(-logit)), for deterministic choices of tokens
-  // (DeepSeek-AI, "DeepSeek-V3" (2024), equations 12 to 15 and 17 to 20).
+  // Scores. softmax: the softmax of the logits. sigmoid: 1 / (1 + exp(-logit)), not with second_by_chance (DeepSeek-AI,
+  // "DeepSeek-V3" (2024), equations 12 to 15 and 17 to 20).
   // second_by_chance: K = 2. The second expert is kept if uniform(key, token[t]) < 2 * weight; else it is -1 with
   // weight 0, and the first weight stays. experts_choose: the experts choose tokens (Zhou et al., "Mixture-of-Experts
   // with Expert Choice Routing"). K = E, and choice k is expert k or -1. Each expert takes the min(v, C) tokens of the
-  // group to which it is likeliest, ties to the lower token. C = max(1, ceil(factor * v / E)) for v valid tokens;
-  // factor > 0. weight = score.
+  // group of greatest log-probability (sigmoid: logit), ties to the lower token. C = max(1, ceil(factor * v / E)) for v
+  // valid tokens; factor > 0. weight = score.
   virtual void gate(const Tensor& expert, const Tensor& weight, const Tensor& lse, const Tensor& chosen,
                     const Tensor& share, const Tensor& logits, const Tensor& valid, const Tensor& token,
                     const RandomKey& key, const GateConfig& config) = 0;

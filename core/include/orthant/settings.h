@@ -165,7 +165,7 @@ struct MoeSettings {
   std::int64_t first_dense = 0;          // the first so many blocks have none (DeepSeek)
   std::int64_t top_k = 1;                // choices of a token; expert_choice: experts
   std::string router = "topk";           // a gate of the catalogue (gate.h)
-  ScoreKind score = ScoreKind::softmax;  // of an expert for a token; sigmoid: topk and bias only (DeepSeek-V3)
+  ScoreKind score = ScoreKind::softmax;  // of an expert for a token; sigmoid: as DeepSeek-V3
   double capacity_factor = 0;            // 0: dropless
   std::int64_t group_tokens = 0;         // tokens of a GShard group; 0: one sequence
   DropPolicy drop_policy = DropPolicy::position;
