@@ -2,6 +2,7 @@
 
 #include <orthant/error.h>
 
+#include <algorithm>
 #include <set>
 #include <vector>
 

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <orthant/error.h>
 
+#include <algorithm>
 #include <span>
 #include <utility>
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 
 #include "core/jinja/parser.h"

@@ -91,7 +91,8 @@ OrderedJson message_of(const OrderedJson& given, std::size_t index) {
     }
   }
   const OrderedJson role = made.value("role", OrderedJson());
-  if (std::find(std::begin(roles), std::end(roles), role) == std::end(roles)) {
+  const std::string_view named = role.is_string() ? std::string_view(role.get_ref<const std::string&>()) : "";
+  if (std::find(std::begin(roles), std::end(roles), named) == std::end(roles)) {
     refuse_field("messages", "{}: the role is {}: expected system, developer, user, assistant or tool", where,
                  shown(role));
   }
