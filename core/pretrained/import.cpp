@@ -16,13 +16,13 @@
 #include "core/checkpoint/checkpoint.h"
 #include "core/pretrained/family.h"
 #include "core/pretrained/grown_vocabulary.h"
+#include "core/pretrained/import_files.h"
 #include "core/pretrained/new_run.h"
 #include "core/pretrained/peer_logits.h"
+#include "core/pretrained/peft_adapter.h"
 #include "core/pretrained/receipt.h"
 #include "core/pretrained/sample_logits.h"
 #include "core/pretrained/source_floats.h"
-#include "core/run/run_text_rules.h"
-#include "core/run/text_file.h"
 
 namespace orthant {
 namespace {
@@ -213,38 +213,44 @@ class Matching {
   std::vector<std::string> unused_;
 };
 
+// The elements of a place, by what the source and an adapter have. adapter: null for none.
+void read_place(const TensorPlace& place, const SourceFloats& floats, const PeftAdapter* adapter, float* out) {
+  const std::span<float> all(out, static_cast<std::size_t>(place.elements()));
+  if (place.in_order()) {
+    floats.read(place.theirs, place.begin, all);
+  } else if (place.column_step == 1) {  // whole rows of theirs, and only ours are read
+    const std::int64_t columns = place.shape[1];
+    for (std::int64_t i = 0; i < place.elements(); i += columns) {
+      floats.read(place.theirs, place.begin + place.at(i), {out + i, static_cast<std::size_t>(columns)});
+    }
+  } else {
+    std::vector<float> spanned(static_cast<std::size_t>(place.span()));
+    floats.read(place.theirs, place.begin, spanned);
+    for (std::int64_t i = 0; i < place.elements(); ++i) {
+      out[i] = spanned[static_cast<std::size_t>(place.at(i))];
+    }
+  }
+  if (adapter != nullptr) {
+    adapter->add(place, all);
+  }
+}
+
 // vocabulary: of the new model.
-std::vector<NewTensor> tensors_of(const Receipt& receipt, const SourceFloats& floats, std::int64_t vocabulary) {
+std::vector<NewTensor> tensors_of(const Receipt& receipt, const SourceFloats& floats, const PeftAdapter* adapter,
+                                  std::int64_t vocabulary) {
   std::vector<NewTensor> tensors;
   for (const TensorPlace& place : receipt.places) {
     if (has_row_for_each_token(place.ours)) {
       const std::int64_t columns = place.shape.size() > 1 ? place.shape[1] : 1;
       tensors.push_back({place.ours, place.shape.size() > 1 ? Shape{vocabulary, columns} : Shape{vocabulary},
-                         [&floats, &place, vocabulary, columns](float* out) {
-                           floats.read(place.theirs, place.begin, {out, static_cast<std::size_t>(place.elements())});
+                         [&floats, &place, adapter, vocabulary, columns](float* out) {
+                           read_place(place, floats, adapter, out);
                            fill_new_rows(out, place.shape[0], vocabulary, columns);
                          }});
       continue;
     }
-    tensors.push_back(
-        {place.ours, place.our_shape(), [&floats, &place](float* out) {
-           if (place.in_order()) {
-             floats.read(place.theirs, place.begin, {out, static_cast<std::size_t>(place.elements())});
-             return;
-           }
-           if (place.column_step == 1) {  // whole rows of theirs, and only ours are read
-             const std::int64_t columns = place.shape[1];
-             for (std::int64_t i = 0; i < place.elements(); i += columns) {
-               floats.read(place.theirs, place.begin + place.at(i), {out + i, static_cast<std::size_t>(columns)});
-             }
-             return;
-           }
-           std::vector<float> spanned(static_cast<std::size_t>(place.span()));
-           floats.read(place.theirs, place.begin, spanned);
-           for (std::int64_t i = 0; i < place.elements(); ++i) {
-             out[i] = spanned[static_cast<std::size_t>(place.at(i))];
-           }
-         }});
+    tensors.push_back({place.ours, place.our_shape(),
+                       [&floats, &place, adapter](float* out) { read_place(place, floats, adapter, out); }});
   }
   return tensors;
 }
@@ -281,71 +287,6 @@ std::int64_t depths_in(const ConfigLink::Theirs& config, const Family& family, c
   return found->get<std::int64_t>();
 }
 
-struct TravellingFile {
-  std::string name, text;
-};
-
-// Those that are there. Errors: ConfigError for one that was cut short.
-std::vector<TravellingFile> read_travelling_files(const fs::path& source) {
-  std::vector<TravellingFile> files;
-  for (const std::string& name : travelling_files()) {
-    if (std::optional<std::string> text = read_text_file(source / name)) {
-      if (name.ends_with(".json") && !nlohmann::json::accept(*text)) {
-        throw ConfigError(fmt::format(
-            "'{}' ({} bytes) {}", (source / name).string(), text->size(),
-            is_lfs_pointer(*text) ? lfs_pointer_advice : "is no JSON that can be read to its end: copy it again"));
-      }
-      files.push_back({name, std::move(*text)});
-    }
-  }
-  return files;
-}
-
-// What was published with the model, is no weights and does not travel.
-std::vector<std::string> files_left_behind(const fs::path& source, const SourceWeights& weights) {
-  std::set<std::string> known;
-  for (const std::string& name : travelling_files()) {
-    known.insert(name);
-  }
-  for (const SourceWeights::File& file : weights.files()) {
-    known.insert(file.name);
-  }
-  std::vector<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(source)) {
-    const std::string name = entry.path().filename().string();
-    if (!known.contains(name) && !name.starts_with(".") && name != "model.safetensors.index.json") {
-      names.push_back(name);
-    }
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-// Ends of texts that are no ids of the model. generation_config.json is written for a model. A config.json may have
-// them from its class alone, whose vocabulary is another: that is told, and refused where a text is to be ended.
-std::vector<std::string> notes_on_ends(const fs::path& source, std::int64_t vocabulary) {
-  const std::string name = file_with_ends(source);
-  try {
-    require_ends_within(published_text_rules(source), vocabulary, fmt::format("'{}'", (source / name).string()));
-  } catch (const ConfigError& error) {
-    if (name != "config.json") {
-      throw;
-    }
-    return {error.what()};
-  }
-  return {};
-}
-
-std::vector<std::string> notes_on_tokenizer(const fs::path& source) {
-  const bool read = fs::exists(source / "tokenizer.json") || fs::exists(source / "tokenizer.model");
-  if (read || !fs::exists(source / "tiktoken.model")) {
-    return {};
-  }
-  return {
-      "tiktoken.model travels with the model and is not read here: texts need a tokenizer.json of the same ids "
-      "(data.tokenizer, --tokenizer)"};
-}
-
 }  // namespace
 
 ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin_keys,
@@ -376,6 +317,10 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
     throw ConfigError("--vocabulary: the model has more logits than transformers finds. Leave out --check");
   }
 
+  if (!options.adapter.empty() && !options.check_by.empty()) {
+    throw ConfigError("--adapter: transformers finds the logits of the model without it. Leave out --check");
+  }
+
   const std::vector<TravellingFile> travelling = read_travelling_files(options.source);
   const std::string name = fs::absolute(options.source / "").lexically_normal().parent_path().filename().string();
   const Config config =
@@ -388,11 +333,18 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
   published.model.vocab_size = tokens;
   Receipt receipt = Matching(weights, floats, options).match(family, published);
   receipt.files = weights.files();
+  std::optional<PeftAdapter> adapter;
+  if (!options.adapter.empty()) {
+    adapter.emplace(options.adapter);
+    adapter->check(receipt.places);
+    receipt.adapter = adapter->files();
+  }
   for (const std::string& key : options.passed_over) {
     receipt.passed_over[key] = theirs[key].dump();
   }
 
-  run.write_weights(config, tensors_of(receipt, floats, config.settings.model.vocab_size));
+  run.write_weights(
+      config, tensors_of(receipt, floats, adapter.has_value() ? &*adapter : nullptr, config.settings.model.vocab_size));
   if (!options.check_by.empty()) {
     receipt.check = check_logits(options, config, checkpoint_folder(run.workshop().path() / "checkpoints", 0));
   }
@@ -404,7 +356,8 @@ ImportResult import_model(const ImportOptions& options, const PluginKeys& plugin
                       .converted = receipt.converted(),
                       .check = receipt.check,
                       .left_out = receipt.left_out,
-                      .files = {}};
+                      .files = {},
+                      .adapted = adapter.has_value() ? adapter->matrices() : 0};
   for (const TravellingFile& file : travelling) {
     run.workshop().write_text((fs::path(pretrained_folder) / file.name).string(), file.text);
     result.files.push_back(file.name);

@@ -24,6 +24,7 @@ struct ImportOptions {
   std::vector<std::string> left_out;          // patterns (* and ?) of tensors that are not to be used
   std::vector<std::string> passed_over = {};  // keys of config.json by which nothing computes, as the user says
   bool with_mtp = false;                      // with the blocks of multi-token prediction, as model.mtp_depth
+  std::filesystem::path adapter = {};         // a folder of peft's whose adapter is added; empty: none
   std::int64_t vocabulary = 0;                // tokens that the model gets, for those of a chat; 0: as published
   std::string check_by = {};  // a Python with transformers, which computes logits to compare with; empty: none
   // What the user may do where the disk has no room for the weights.
@@ -39,6 +40,7 @@ struct ImportResult {
   std::vector<std::string> left_out = {}, files;  // tensors; files that travel with the weights
   std::vector<std::string> left_behind = {};      // files of the source that do not, but those with weights
   std::vector<std::string> notes = {};            // what its user should know
+  std::size_t adapted = 0;                        // matrices to which something was added
 };
 
 // Logits of 64 tokens may differ from transformers' by so much of the largest: two orders of sums in fp32, in models of

@@ -40,9 +40,16 @@ std::vector<std::string> Receipt::converted() const {
 std::string Receipt::to_json() const {
   nlohmann::ordered_json json = {
       {"format", 1}, {"model_type", model_type}, {"experts", experts == ExpertForm::each ? "each" : "packed"}};
-  json["files"] = nlohmann::ordered_json::array();
-  for (const SourceWeights::File& file : files) {
-    json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
+  const auto listed = [](const std::vector<SourceWeights::File>& of) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const SourceWeights::File& file : of) {
+      list.push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
+    }
+    return list;
+  };
+  json["files"] = listed(files);
+  if (!adapter.empty()) {
+    json["adapter"] = listed(adapter);
   }
   json["left_out"] = left_out;
   json["repeated"] = repeated;

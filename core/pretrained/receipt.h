@@ -39,7 +39,8 @@ struct Receipt {
 
   std::map<std::string, std::string> passed_over = {};  // keys of config.json, as asked for, and what they hold
 
-  std::optional<LogitsCheck> check;  // where it was asked for
+  std::vector<SourceWeights::File> adapter = {};  // whose products were added to the weights
+  std::optional<LogitsCheck> check;               // where it was asked for
 
   std::vector<std::string> converted() const;  // "F16", "F8_E4M3": what is stored so and was made f32
   std::string to_json() const;

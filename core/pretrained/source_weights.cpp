@@ -13,10 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* single = "model.safetensors";
-constexpr const char* index_name = "model.safetensors.index.json";
-
-[[noreturn]] void no_weights(const fs::path& folder) {
+[[noreturn]] void no_weights(const fs::path& folder, const std::string& single, const std::string& index_name) {
   std::error_code ignored;
   for (const fs::path& path : list_folder(folder, ignored)) {
     const std::string name = path.filename().string();
@@ -56,11 +53,12 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
 
 }  // namespace
 
-SourceWeights::SourceWeights(const fs::path& folder) {
+SourceWeights::SourceWeights(const fs::path& folder, const std::string& stem) {
+  const std::string single = stem + ".safetensors", index_name = single + ".index.json";
   const fs::path index = folder / index_name;
   if (!fs::exists(index)) {
     if (!fs::exists(folder / single)) {
-      no_weights(folder);
+      no_weights(folder, single, index_name);
     }
     open(folder / single);
     return;

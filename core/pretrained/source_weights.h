@@ -20,10 +20,10 @@ constexpr const char* lfs_pointer_advice =
 // Thread safety: const calls from any thread.
 class SourceWeights {
  public:
-  // Opens model.safetensors, or what model.safetensors.index.json names. Errors: ConfigError naming what is missing:
+  // Opens STEM.safetensors, or what STEM.safetensors.index.json names. Errors: ConfigError naming what is missing:
   // weights, a file of the index, a tensor that the index places in a file which lacks it or that it does not know, a
   // tensor that two files have; and Error for a damaged file.
-  explicit SourceWeights(const std::filesystem::path& folder);
+  explicit SourceWeights(const std::filesystem::path& folder, const std::string& stem = "model");
 
   // Null: there is none of this name.
   const FileTensor* find(const std::string& name) const;

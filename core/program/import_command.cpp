@@ -1,5 +1,5 @@
-// orthant import DIR -o RUN [--leave-out PATTERN]... [--pass-over KEY]... [--mtp] [--vocabulary N] [--check PYTHON]: a
-// published model as a run after step 0.
+// orthant import DIR -o RUN [--adapter DIR] [--leave-out PATTERN]... [--pass-over KEY]... [--mtp] [--vocabulary N]
+// [--check PYTHON]: a published model as a run after step 0.
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
@@ -32,6 +32,9 @@ void print(const ImportOptions& options, const ImportResult& result) {
     const std::size_t more = result.left_out.size() - shown.size();
     put("  left out   {}{}\n", fmt::join(shown, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
   }
+  if (result.adapted > 0) {
+    put("  adapter    added to {} matrices\n", result.adapted);
+  }
   if (!options.passed_over.empty()) {
     put("  passed over  {}: keys of config.json, as asked for\n", fmt::join(options.passed_over, ", "));
   }
@@ -55,6 +58,11 @@ void add_import_command(CLI::App& app, int& exit_code) {
       ->required()
       ->check(not_empty);
   command->add_option("-o,--output", options->output, "The run's folder, to be made")->required()->check(not_empty);
+  command
+      ->add_option("--adapter", options->adapter,
+                   "A folder that peft saved: what its adapter adds becomes part of the weights")
+      ->check(not_empty)
+      ->type_name("DIR");
   command->add_option("--leave-out", options->left_out, "Tensors that are not to be used, by name; * and ? match")
       ->allow_extra_args(false);
   command
