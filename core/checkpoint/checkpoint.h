@@ -138,6 +138,8 @@ class CheckpointReader {
   // Errors: Error naming a damaged file; CheckpointUnreadable. REQUIRES: 0 <= part < parts.
   void verify(std::int64_t part = 0, std::int64_t parts = 1) const;
   std::uint64_t bytes() const;  // of all its files
+  // The memory in which files were read goes back to the system; what is read again comes from the files again.
+  void release_memory() const;
 
  private:
   const SafetensorsReader& file(std::size_t index) const;

@@ -1,4 +1,5 @@
 #include <orthant/error.h>
+#include <sys/mman.h>
 
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/manifest.h"
@@ -109,6 +110,15 @@ void CheckpointReader::read(const std::string& name, const std::vector<std::int6
             "checkpoint file '{}': tensor '{}' is not of the type and size its manifest says",
             source.file().path().string(), slice.key);
     copy_overlap(source.bytes(held), slice.box, out, wanted, size_of(tensor.dtype));
+  }
+}
+
+void CheckpointReader::release_memory() const {
+  const std::scoped_lock lock(*mutex_);
+  for (const auto& reader : files_) {
+    if (reader != nullptr && reader->file().size() > 0) {
+      madvise(const_cast<std::byte*>(reader->file().bytes().data()), reader->file().size(), MADV_DONTNEED);
+    }
   }
 }
 

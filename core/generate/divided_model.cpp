@@ -77,6 +77,7 @@ DividedModel::DividedModel(const Config& config, const CheckpointReader& reader,
   world_ = &plan.mesh().world_group("generation");
   model_.emplace(plan, *stream_, false);
   load_weights(reader, plan, model_->parameters(), *stream_);
+  reader.release_memory();
   if (weights_stay(model_->parameters())) {
     StepSums none;
     const DeviceBatch nothing;

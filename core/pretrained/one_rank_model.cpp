@@ -29,6 +29,7 @@ OneRankModel::OneRankModel(const Config& config, const CheckpointReader& reader,
   session_.plan(0, &communicator, device_.get());
   model_.emplace(session_.plan(), *stream_, false);
   load_weights(reader, session_.plan(), model_->parameters(), *stream_);
+  reader.release_memory();
   StepSums none;
   const DeviceBatch nothing;
   model_->merge_adapters(context(nothing, none));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <orthant/error.h>
 
+#include <fstream>
 #include <functional>
 #include <set>
 
@@ -72,6 +73,32 @@ class Checkpoint : public testing::Test {
   std::filesystem::path root() const { return folder_.path() / "checkpoints"; }
   TemporaryFolder folder_;
 };
+
+// Bytes of files in this process's memory.
+std::size_t mapped_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("RssFile:")) {
+      return std::stoull(line.substr(8)) << 10;
+    }
+  }
+  return 0;
+}
+
+TEST_F(Checkpoint, ThatWasReadNeedsNoMemoryForItsFiles) {
+  const Shape matrix{1024, 2048};
+  const CheckpointReader reader(save(1, {{{"m", DType::f32, matrix, {0, 0}, {1024, 2048}}}}));
+  std::vector<float> values(1024 * 2048);
+  const std::size_t before = mapped_bytes();
+  for (int again = 0; again < 2; ++again) {
+    std::fill(values.begin(), values.end(), -1.0f);
+    reader.read("m", {0, 0}, {1024, 2048}, values.data());
+    EXPECT_EQ(values, slice_of<float>(matrix, {0, 0}, {1024, 2048}));
+    EXPECT_GT(mapped_bytes(), before + (6 << 20));
+    reader.release_memory();
+    EXPECT_LT(mapped_bytes(), before + (2 << 20));
+  }
+}
 
 TEST_F(Checkpoint, AnyLayoutReadsWhatAnyOtherWrote) {
   const Shape cube{4, 6, 5};

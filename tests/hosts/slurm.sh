@@ -1,7 +1,7 @@
 #!/bin/bash
 # A Slurm of the two hosts of two_hosts.sh, `first` and `second`, with 64 processors each in its own eyes, around a command.
 #
-#   two_hosts.sh slurm.sh COMMAND...     the command's exit code; 77 with a line of reason where there is no Slurm
+#   two_hosts.sh slurm.sh COMMAND...     the command's exit code; 77 with the reason where there is no Slurm
 #
 # SLURM_KILL_WAIT: the seconds between SIGTERM and SIGKILL at a job's end, default 30 as Slurm has it.
 # munged, slurmctld, slurmd and their files lie in what two_hosts.sh throws away, and end with it.
@@ -26,7 +26,6 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket=$place/munge,cred_expire=5
-CredType=cred/munge
 StateSaveLocation=$place/state
 SlurmdSpoolDir=$place/spool/%n
 TmpFS=$place/tmp/%n
@@ -36,13 +35,9 @@ SlurmctldLogFile=$place/logs/slurmctld
 SlurmdLogFile=$place/logs/slurmd.%n
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SchedulerParameters=sched_interval=1,bf_interval=1
-MpiDefault=none
 SlurmdParameters=config_overrides
 ReturnToService=2
 MessageTimeout=5
@@ -51,6 +46,8 @@ NodeName=first NodeAddr=10.77.0.1 CPUs=64
 NodeName=second NodeAddr=10.77.0.2 CPUs=64
 PartitionName=all Nodes=first,second Default=YES MaxTime=INFINITE State=UP
 CONF
+# Versions since 23.11 ask for control groups unless told otherwise; older ones know no such word.
+[[ $(slurmd -V) == *\ 2[0-2].* ]] || echo CgroupPlugin=disabled >$place/cgroup.conf
 slurmctld
 slurmd -N first
 $TWO_HOSTS_AGENT 10.77.0.2 "SLURM_CONF=$SLURM_CONF $(command -v slurmd) -N second"
@@ -59,8 +56,8 @@ for ((i = 0; i < 100; ++i)); do
   sleep 0.1
 done
 if [[ $(sinfo -h -t idle -o %D) != 2 ]]; then
-  echo "slurm.sh: the two nodes did not come up"
+  echo "slurm.sh: the nodes of $(slurmd -V) did not come up here"
   tail -n 20 $place/logs/*
-  exit 1
+  exit 77
 fi
 "$@"
