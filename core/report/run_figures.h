@@ -23,7 +23,9 @@ void add_costs(const std::vector<RunData>& runs, Section& section);
 void add_timeline(const RunData& run, Section& section);
 // Of one run with experts: load by layer, expert and time; what `routing` and `alarms` tell.
 void add_routing(const RunData& run, Section& section);
+// Of one run: what its experts are chosen for (routing/experts.json). Errors: ConfigError for what it cannot
 // understand.
+void add_expert_use(const RunData& run, Section& section);
 
 // The names of the validation sets of all runs, and the last loss of one.
 std::vector<std::string> validation_sets(const std::vector<RunData>& runs);

@@ -154,6 +154,7 @@ Page page_of(const std::vector<RunData>& runs) {
   add_costs(runs, costs);
   for (const RunData& run : runs) {
     add_routing(run, load);
+    add_expert_use(run, load);
     add_timeline(run, timeline);
   }
   add_methods(runs, methods);
