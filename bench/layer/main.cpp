@@ -3,6 +3,7 @@
 // Times are medians. The ceilings, a large copy and large products, are measured first, on the same device in the same
 // run; a step's floor is the larger of its products at the one and its bytes at the other.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iostream>

@@ -10,6 +10,7 @@
 #include "core/data/lines.h"
 #include "core/data/mapped_file.h"
 #include "core/data/not_text.h"
+#include "core/data/text_file.h"
 #include "core/eval/exact_match.h"
 #include "core/eval/score.h"
 #include "core/pretrained/model_tokenizer.h"
@@ -34,7 +35,7 @@ struct Question {
 // A text's ids, and a task's questions, read and checked before anything is computed.
 struct Text {
   FileScore score;
-  std::vector<std::int32_t> ids;
+  std::vector<std::vector<std::int32_t>> documents;  // ids: of the file, or of each of its rows
 };
 struct Task {
   std::string file;
@@ -48,19 +49,26 @@ class Reading {
   Reading(const Tokenizer& tokenizer, const TextRules& rules, bool bos, std::int64_t length)
       : tokenizer_(tokenizer), reader_(tokenizer, rules), bos_(bos), length_(length) {}
 
-  Text text(const std::string& path) {
-    const MappedFile file(path);
-    require_text(file);
-    const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()), file.size());
-    Text text{.score = {.file = path}, .ids = tokenizer_.encode(bytes)};
-    if (bos_ && (text.ids.empty() || text.ids.front() != *tokenizer_.special().bos)) {
-      text.ids.insert(text.ids.begin(), *tokenizer_.special().bos);
+  // A file of plain text is one document, a file of JSON lines one a row.
+  Text text(const std::string& path, const std::string& text_key) {
+    Text text{.score = {.file = path}, .documents = {}};
+    if (is_json_lines(path)) {
+      const TextFile file(path, {.text_key = text_key});
+      std::string decoded;
+      for (const Document& row : file.documents()) {
+        add(text, file.text(row, decoded));
+      }
+    } else {
+      const MappedFile file(path);
+      require_text(file);
+      add(text, {reinterpret_cast<const char*>(file.bytes().data()), file.size()});
     }
-    if (text.ids.size() < 2) {
-      throw ConfigError(fmt::format("'{}' has {} tokens: at least 2 are needed to predict one", path, text.ids.size()));
+    if (text.score.tokens == 0) {
+      throw ConfigError(
+          text.documents.size() == 1
+              ? fmt::format("'{}' has {} tokens: at least 2 are needed to predict one", path, text.documents[0].size())
+              : fmt::format("'{}' has no row of 2 tokens: at least as many are needed to predict one", path));
     }
-    text.score.bytes = static_cast<std::int64_t>(file.size());
-    text.score.tokens = static_cast<std::int64_t>(text.ids.size()) - 1;
     return text;
   }
 
@@ -89,6 +97,16 @@ class Reading {
   }
 
  private:
+  void add(Text& to, std::string_view bytes) {
+    std::vector<std::int32_t> ids = tokenizer_.encode(bytes);
+    if (bos_ && (ids.empty() || ids.front() != *tokenizer_.special().bos)) {
+      ids.insert(ids.begin(), *tokenizer_.special().bos);
+    }
+    to.score.bytes += static_cast<std::int64_t>(bytes.size());
+    to.score.tokens += std::max<std::int64_t>(static_cast<std::int64_t>(ids.size()) - 1, 0);
+    to.documents.push_back(std::move(ids));
+  }
+
   static ExactQuestion exact_question(const Json& json, const std::string& where) {
     ExactQuestion asked{
         .where = where, .prompt = text_at(json, "prompt", where), .answer = trimmed(text_at(json, "answer", where))};
@@ -147,19 +165,26 @@ double finite(double nats, const std::string& where) {
 
 FileScore score_text(const Text& text, std::int64_t length, Scorer& scorer) {
   FileScore score = text.score;
+  const std::int64_t at_once = text.documents.size() == 1 ? scorer.batch(length) : scorer.strangers(length);
   std::vector<ScoredSequence> batch;
-  const std::size_t last = text.ids.size() - 1;
-  for (std::size_t begin = 0; begin < last; begin += static_cast<std::size_t>(length)) {
-    const std::size_t end = std::min(last, begin + static_cast<std::size_t>(length));
-    const auto at = [&](std::size_t i) { return text.ids.begin() + static_cast<std::ptrdiff_t>(i); };
-    batch.push_back({{at(begin), at(end)}, {at(begin + 1), at(end + 1)}});
-    if (static_cast<std::int64_t>(batch.size()) == scorer.batch(length) || end == last) {
-      for (const double nats : scorer.score(batch)) {
-        score.nats += finite(nats, text.score.file);
+  const auto take = [&] {
+    for (const double nats : batch.empty() ? std::vector<double>() : scorer.score(batch)) {
+      score.nats += finite(nats, text.score.file);
+    }
+    batch.clear();
+  };
+  for (const std::vector<std::int32_t>& ids : text.documents) {
+    const std::size_t last = ids.size() < 2 ? 0 : ids.size() - 1;
+    for (std::size_t begin = 0; begin < last; begin += static_cast<std::size_t>(length)) {
+      const std::size_t end = std::min(last, begin + static_cast<std::size_t>(length));
+      const auto at = [&](std::size_t i) { return ids.begin() + static_cast<std::ptrdiff_t>(i); };
+      batch.push_back({{at(begin), at(end)}, {at(begin + 1), at(end + 1)}});
+      if (static_cast<std::int64_t>(batch.size()) == at_once) {
+        take();
       }
-      batch.clear();
     }
   }
+  take();
   return score;
 }
 
@@ -285,7 +310,7 @@ Evaluation evaluate(const EvalOptions& options, const PluginKeys& plugin_keys, c
   Reading reading(*tokenizer, model.text_rules(), evaluation.bos, length);
   std::vector<Text> texts;
   for (const std::string& file : options.files) {
-    texts.push_back(reading.text(file));
+    texts.push_back(reading.text(file, options.text_key));
   }
   std::vector<Task> tasks;
   for (const std::string& file : options.tasks) {

@@ -14,7 +14,8 @@ namespace orthant {
 struct EvalOptions {
   std::filesystem::path model;     // a run's folder, a checkpoint's, or a published model's
   bool averages = false;           // the averages of the weights in their place (optimizer.ema_decay)
-  std::vector<std::string> files;  // texts
+  std::vector<std::string> files;  // texts; of JSON lines each row is one
+  std::string text_key;            // whose value the text of such a row is; empty: text, else content
   // JSON lines: {"context": T, "choices": [T, ...], "answer": i}, or {"prompt": T, "answer": T}; one kind in a file.
   std::vector<std::string> tasks;
   std::int64_t max_tokens = 64;   // of an answer that is generated

@@ -31,6 +31,14 @@ OrderedJson law_json(const FittedLaw& law) {
   for (const Predicted& p : law.predicted) {
     json["predicted"].push_back({{"id", p.id}, {"loss", number(p.loss)}});
   }
+  json["curves"] = OrderedJson::array();
+  for (const LawCurve& curve : law.curves) {
+    OrderedJson points = OrderedJson::array();
+    for (const auto& [experts, loss] : curve.points) {
+      points.push_back({number(experts), number(loss)});
+    }
+    json["curves"].push_back({{"size", curve.size}, {"points", points}});
+  }
   return json;
 }
 

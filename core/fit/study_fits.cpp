@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <string>
 #include <tuple>
@@ -71,6 +72,27 @@ const Point* twin_of(const Point& point, const std::vector<Point>& points) {
     }
   }
   return twin;
+}
+
+std::vector<LawCurve> curves_of(const RoutedLaw& law, const std::vector<FinalLoss>& runs) {
+  constexpr int steps = 48;
+  struct Of {
+    double parameters = 0, fewest = INFINITY, most = 0;
+  };
+  std::map<std::string, Of> sizes;
+  for (const FinalLoss& run : runs) {
+    Of& of = sizes[run.size];
+    of = {run.parameters, std::min(of.fewest, run.experts), std::max(of.most, run.experts)};
+  }
+  std::vector<LawCurve> curves;
+  for (const auto& [size, of] : sizes) {
+    LawCurve& curve = curves.emplace_back(LawCurve{size, {}});
+    for (int i = 0; i <= steps; ++i) {
+      const double experts = of.fewest * std::pow(of.most / of.fewest, static_cast<double>(i) / steps);
+      curve.points.emplace_back(experts, law.loss(of.parameters, experts));
+    }
+  }
+  return curves;
 }
 
 class StudyFit {
@@ -160,6 +182,7 @@ class StudyFit {
     for (std::size_t i = 0; i < losses.size(); ++i) {
       law.predicted[i].loss = fit.law.loss(losses[i].parameters, losses[i].experts);
     }
+    law.curves = curves_of(fit.law, losses);
     fits_.laws.push_back(std::move(law));
     for (const Point* point : routed) {
       const auto effective = [&](const RoutedLaw& l) {

@@ -44,6 +44,12 @@ struct Predicted {
   double loss = 0;
 };
 
+// A law's losses of one size between its fewest and its most experts, close enough together to be drawn as a curve.
+struct LawCurve {
+  std::string size;
+  std::vector<std::pair<double, double>> points;  // experts, loss
+};
+
 struct FittedLaw {
   std::string name, formula;
   std::vector<Coefficient> coefficients;
@@ -51,6 +57,7 @@ struct FittedLaw {
   std::size_t runs = 0;
   std::vector<LeftOutSize> leave_one_size_out;  // where the rest can be fitted
   std::vector<Predicted> predicted;             // of each run that was fitted
+  std::vector<LawCurve> curves = {};            // of a law of experts
 };
 
 struct PointSpeedUp {
@@ -83,7 +90,8 @@ Fits fit_study(std::span<const StudyPoint> points, const FitOptions& options);
 
 // The text of fits.json. Sides that are open, and values that are not finite, are null:
 //   {"laws": [{"name", "formula", "coefficients": [{"name", "value", "low", "high"}], "residual_rms", "points",
-//              "leave_one_size_out": [{"size", "rms_log_error"}], "predicted": [{"id", "loss"}]}],
+//              "leave_one_size_out": [{"size", "rms_log_error"}], "predicted": [{"id", "loss"}],
+//              "curves": [{"size", "points": [[experts, loss], ...]}]}],
 //    "speed_up": [{"id", "twin", "steps", "steps_low", "steps_high", "seconds", "seconds_low", "seconds_high",
 //                  "reached_step", "twin_steps", "target_loss", "resampled"}],
 //    "effective_parameters": [{"id", "value", "low", "high"}],

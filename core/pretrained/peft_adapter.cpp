@@ -17,11 +17,11 @@ namespace {
 namespace fs = std::filesystem;
 using Theirs = ConfigLink::Theirs;
 
-constexpr std::string_view prefix = "base_model.model.";
-constexpr std::string_view first = ".lora_A.weight", second = ".lora_B.weight";
-constexpr std::size_t most_named = 8;
+constexpr std::string_view peft_prefix = "base_model.model.";
+constexpr std::string_view peft_first = ".lora_A.weight", peft_second = ".lora_B.weight";
+constexpr std::size_t most_lines = 8;
 
-Theirs read_config(const fs::path& folder) {
+Theirs read_adapter_config(const fs::path& folder) {
   const fs::path path = folder / "adapter_config.json";
   if (!fs::exists(path)) {
     throw ConfigError(
@@ -85,25 +85,25 @@ bool is_plain(const std::string& key) {
                      [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; });
 }
 
-std::string some_of(std::vector<std::string> lines) {
+std::string lines_of(std::vector<std::string> lines) {
   const std::size_t all = lines.size();
-  if (all > most_named) {
-    lines.resize(most_named);
-    lines.push_back(fmt::format("and {} more", all - most_named));
+  if (all > most_lines) {
+    lines.resize(most_lines);
+    lines.push_back(fmt::format("and {} more", all - most_lines));
   }
   return fmt::format("{}", fmt::join(lines, "\n  "));
 }
 
-void throw_if_any(const fs::path& folder, const std::vector<std::string>& refused) {
+void refuse_adapter_if_any(const fs::path& folder, const std::vector<std::string>& refused) {
   if (!refused.empty()) {
-    throw ConfigError(fmt::format("the adapter of '{}':\n  {}", folder.string(), some_of(refused)));
+    throw ConfigError(fmt::format("the adapter of '{}':\n  {}", folder.string(), lines_of(refused)));
   }
 }
 
 }  // namespace
 
 PeftAdapter::PeftAdapter(const fs::path& folder) : folder_(folder), weights_(folder, "adapter_model") {
-  read_pairs(read_config(folder));
+  read_pairs(read_adapter_config(folder));
 }
 
 void PeftAdapter::read_pairs(const Theirs& config) {
@@ -117,13 +117,14 @@ void PeftAdapter::read_pairs(const Theirs& config) {
   const SourceFloats floats(weights_, std::nullopt, false);
   const bool stabilised = config.value("use_rslora", Theirs(false)) == true;
   for (const std::string& name : weights_.names()) {
-    const bool is_first = name.ends_with(first), is_second = name.ends_with(second);
-    if (!name.starts_with(prefix) || !(is_first || is_second)) {
-      refused.push_back(fmt::format("{}: a matrix {}NAME{} or {} was expected", name, prefix, first, second));
+    const bool is_first = name.ends_with(peft_first), is_second = name.ends_with(peft_second);
+    if (!name.starts_with(peft_prefix) || !(is_first || is_second)) {
+      refused.push_back(
+          fmt::format("{}: a matrix {}NAME{} or {} was expected", name, peft_prefix, peft_first, peft_second));
       continue;
     }
-    const std::string module = name.substr(prefix.size(), name.size() - prefix.size() - first.size());
-    const std::string other = std::string(prefix) + module + std::string(is_first ? second : first);
+    const std::string module = name.substr(peft_prefix.size(), name.size() - peft_prefix.size() - peft_first.size());
+    const std::string other = std::string(peft_prefix) + module + std::string(is_first ? peft_second : peft_first);
     const FileTensor &own = *weights_.find(name), *beside = weights_.find(other);
     const std::string unreadable = floats.unreadable(own);
     if (beside == nullptr || own.sizes.size() != 2 || beside->sizes.size() != 2 ||
@@ -150,7 +151,7 @@ void PeftAdapter::read_pairs(const Theirs& config) {
   if (refused.empty() && pairs_.empty()) {
     refused.emplace_back("adapter_model.safetensors has no matrices");
   }
-  throw_if_any(folder_, refused);
+  refuse_adapter_if_any(folder_, refused);
 }
 
 void PeftAdapter::check(const std::vector<TensorPlace>& places) const {
@@ -168,7 +169,7 @@ void PeftAdapter::check(const std::vector<TensorPlace>& places) const {
                                     fmt::join(found->second, ", ")));
     }
   }
-  throw_if_any(folder_, refused);
+  refuse_adapter_if_any(folder_, refused);
 }
 
 void PeftAdapter::add(const TensorPlace& place, std::span<float> out) const {

@@ -27,16 +27,19 @@ std::string side(const std::optional<double>& value) {
 }
 
 void print_table(const ComparedResults& results) {
+  const auto name_of = [](const ComparedRow& row) {
+    return row.unit.empty() ? row.quantity : fmt::format("{} ({})", row.quantity, row.unit);
+  };
   std::size_t width = 8;
   for (const ComparedRow& row : results.rows) {
-    width = std::max(width, row.quantity.size());
+    width = std::max(width, name_of(row).size());
   }
   put("{:<{}}  {:>10}  {:>10}  {:>7}  {:<18}  {}\n", "quantity", width, "before", "after", "ratio", "95 % interval",
       "verdict");
   for (const ComparedRow& row : results.rows) {
     const TwoSamples& n = row.numbers;
     const bool known = n.verdict != Verdict::noise_unknown;
-    put("{:<{}}  {:>10.5g}  {:>10.5g}  {:>7.4f}  {:<18}  {}\n", row.quantity, width, n.before, n.after, n.ratio,
+    put("{:<{}}  {:>10.5g}  {:>10.5g}  {:>7.4f}  {:<18}  {}\n", name_of(row), width, n.before, n.after, n.ratio,
         known ? side(n.interval.low) + " .. " + side(n.interval.high) : "-", row.verdict);
   }
   for (const std::string& note : results.notes) {
@@ -53,13 +56,15 @@ void print_json(const CompareOptions& options, const ComparedResults& results) {
   json["rows"] = nlohmann::ordered_json::array();
   for (const ComparedRow& row : results.rows) {
     const TwoSamples& n = row.numbers;
-    json["rows"].push_back({{"quantity", row.quantity},
-                            {"before", number(n.before)},
-                            {"after", number(n.after)},
-                            {"ratio", number(n.ratio)},
-                            {"low", number(n.interval.low)},
-                            {"high", number(n.interval.high)},
-                            {"verdict", row.verdict}});
+    json["rows"].push_back(
+        {{"quantity", row.quantity},
+         {"unit", row.unit.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(row.unit)},
+         {"before", number(n.before)},
+         {"after", number(n.after)},
+         {"ratio", number(n.ratio)},
+         {"low", number(n.interval.low)},
+         {"high", number(n.interval.high)},
+         {"verdict", row.verdict}});
   }
   json["notes"] = results.notes;
   put("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));

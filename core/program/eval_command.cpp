@@ -75,7 +75,9 @@ void add_eval_command(CLI::App& app, int& exit_code) {
   command->add_option("RUN", o->model, "A run's or a checkpoint's folder, or a published model's")
       ->required()
       ->check(not_empty);
-  command->add_option("FILES", o->files, "Texts");
+  command->add_option("FILES", o->files, "Texts; of JSON lines (.jsonl, .json) the text of each row");
+  command->add_option("--text-key", o->text_key, "Whose value that is; without it \"text\", else \"content\"")
+      ->check(not_empty);
   command->add_option("--task", o->tasks, "JSON lines with context, choices and answer, or with prompt and answer")
       ->allow_extra_args(false);
   command->add_option("--max-tokens", o->max_tokens, "The most tokens of an answer to a prompt")

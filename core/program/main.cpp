@@ -1,4 +1,5 @@
 // The `orthant` program: chooses the subcommand, and turns failures into a message and an exit code.
+#include <fmt/format.h>
 #include <orthant/error.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
@@ -48,15 +49,69 @@ void say_out_of_memory() {
   std::abort();
 }
 
-using AddCommand = void (*)(CLI::App&, int&);
-constexpr AddCommand commands[] = {
-    orthant::add_bench_command,   orthant::add_config_command,  orthant::add_data_command,
-    orthant::add_export_command,  orthant::add_import_command,  orthant::add_launch_command,
-    orthant::add_plan_command,    orthant::add_plugins_command, orthant::add_report_command,
-    orthant::add_route_command,   orthant::add_train_command,   orthant::add_verify_command,
-    orthant::add_upcycle_command, orthant::add_eval_command,    orthant::add_generate_command,
-    orthant::add_serve_command,   orthant::add_distil_command,  orthant::add_checkpoint_command,
+struct Command {
+  void (*add)(CLI::App&, int&);
+  const char* group;     // the heading in --help
+  const char* examples;  // the end of the command's own --help
 };
+
+constexpr const char* to_train = "Train";
+constexpr const char* to_look = "Before a run, and after it";
+constexpr const char* to_use = "Use a model";
+constexpr const char* to_bring = "Models and texts in and out";
+
+// As --help lists them: what a newcomer needs first.
+constexpr Command commands[] = {
+    {orthant::add_launch_command, to_train,
+     "  orthant launch configs/quickstart.toml\n"
+     "  orthant launch configs/quickstart.toml --set run.steps=400 --resume auto"},
+    {orthant::add_train_command, to_train,
+     "  orthant train configs/quickstart.toml --set run.name=mine\n"
+     "  torchrun --no-python --nproc-per-node 4 orthant train configs/quickstart.toml"},
+    {orthant::add_config_command, to_look, "  orthant config configs/quickstart.toml --resolved"},
+    {orthant::add_plan_command, to_look,
+     "  orthant plan configs/quickstart.toml\n"
+     "  orthant plan configs/pipeline.toml --schedule"},
+    {orthant::add_verify_command, to_look, "  orthant verify configs/quickstart.toml --set plugins.expert.size=4"},
+    {orthant::add_report_command, to_look, "  orthant report runs/a runs/b -o compared.html"},
+    {orthant::add_route_command, to_look,
+     "  orthant launch configs/quickstart.toml --set run.record_routing=1\n"
+     "  orthant route runs/quickstart --capacity-factor 1.0,1.25,0"},
+    {orthant::add_checkpoint_command, to_look,
+     "  orthant checkpoint list runs/quickstart\n"
+     "  orthant checkpoint verify runs/quickstart"},
+    {orthant::add_generate_command, to_use,
+     "  orthant generate runs/quickstart --prompt \"The router\" --max-tokens 40"},
+    {orthant::add_serve_command, to_use, "  orthant serve runs/quickstart --port 8000"},
+    {orthant::add_eval_command, to_use, "  orthant eval runs/quickstart README.md"},
+    {orthant::add_data_command, to_bring,
+     "  orthant data prepare texts/*.txt -o tokens.bin --tokenizer tokenizer.json\n"
+     "  orthant data check tokens.bin"},
+    {orthant::add_import_command, to_bring, "  orthant import OLMoE-1B-7B-0924 -o runs/olmoe"},
+    {orthant::add_upcycle_command, to_bring, "  orthant upcycle runs/dense --experts 8 -o runs/mixture"},
+    {orthant::add_distil_command, to_bring, "  orthant distil runs/mixture -o runs/student"},
+    {orthant::add_export_command, to_bring, "  orthant export runs/quickstart -o quickstart-hf"},
+    {orthant::add_plugins_command, "Build and measure",
+     "  orthant plugins\n"
+     "  orthant plugins --check liborthant_plugin_mine.so"},
+    {orthant::add_bench_command, "Build and measure",
+     "  orthant bench step configs/bench_mixtral_small.toml\n"
+     "  orthant bench compare runs/a runs/b"},
+};
+
+void add_commands(CLI::App& app, int& exit_code) {
+  for (const Command& command : commands) {
+    command.add(app, exit_code);
+    app.get_subcommands({}).back()->group(command.group)->footer(fmt::format("Examples:\n{}", command.examples));
+  }
+  app.footer(
+      "Examples:\n"
+      "  orthant launch configs/quickstart.toml        train on four ranks of this machine\n"
+      "  orthant plan configs/zero.toml                what each rank would hold and send\n"
+      "  orthant report runs/quickstart                a page about a run\n"
+      "  orthant generate runs/quickstart --prompt A   go on with a text\n"
+      "orthant COMMAND --help has the options of each, and docs/README.md lists the pages about them.");
+}
 
 // Says it, and returns the exit code. The parser helps before it looks for words that it does not know, and asks for a
 // command before it says that it does not know the one that was given.
@@ -109,9 +164,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "orthant " ORTHANT_VERSION);
   app.require_subcommand(1);
   int exit_code = 0;
-  for (const AddCommand add : commands) {
-    add(app, exit_code);
-  }
+  add_commands(app, exit_code);
   const int code = run(app, argc, argv, exit_code);
   // What training prints is for whoever looks; of the other commands it is what they were run for.
   const bool launches = app.got_subcommand("launch") && app.get_subcommand("launch")->count("--dry-run") == 0;

@@ -8,11 +8,11 @@
 
 #include "core/arch/trained_text.h"
 #include "core/base/output.h"
+#include "core/data/source.h"
 #include "core/data/write_file.h"
 #include "core/program/commands.h"
 #include "core/program/plan_output.h"
 #include "core/program/schedule_drawing.h"
-#include "core/run/epochs.h"
 #include "core/run/recorded_routing.h"
 
 namespace orthant {
@@ -73,8 +73,13 @@ void run(const ConfigArguments& arguments, const PlanOptions& options) {
   plan.trained = trained_text(config.settings);
   plan.rates = rates_text(config.settings);
   plan.peak_of_all = plan.trained.empty() ? 0 : peak_of_all(config, plan.step - 1);
-  const std::string data = options.json ? "" : data_text(config.settings);
-  write_output(options.json ? plan_json(plan) : plan_text(plan) + (data.empty() ? "" : data + "\n"));
+  plan.steps = config.settings.run.steps;
+  if (const std::optional<OpenedSize> data = data_size(config.settings, false)) {
+    plan.data = data->size;
+  }
+  plan.advice = lighter_keys(arguments, plan);
+  const std::string data = plan.data ? size_text(*plan.data, config.settings) + "\n" : "";
+  write_output(options.json ? plan_json(plan) : plan_text(plan) + data);
 }
 
 }  // namespace

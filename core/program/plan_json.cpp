@@ -120,6 +120,18 @@ std::string plan_json(const PlanOutput& plan) {
   json["step_sequences"] = sequences_of_step(plan.batch, plan.step - 1);
   json["parameters"] = params_json(plan.rank);
   json["collectives"] = collectives_json(plan.rank);
+  if (plan.data) {
+    const std::int64_t read = sequences_before(plan.batch, plan.steps);
+    json["data"] = {
+        {"sequences", plan.data->sequences},
+        {"tokens", plan.data->tokens ? Json(*plan.data->tokens) : Json(nullptr)},
+        {"steps", plan.steps},
+        {"sequences_read", read},
+        {"epochs", static_cast<double>(read) / static_cast<double>(std::max<std::int64_t>(plan.data->sequences, 1))}};
+  }
+  if (!plan.advice.empty()) {
+    json["advice"] = plan.advice;
+  }
   json["assumed"] = Json::array({"routing is balanced where no other is named", "no token is padding"});
   return json.dump(2) + "\n";
 }

@@ -1,10 +1,13 @@
 // How `orthant plan` shows a plan (core/dry_run/planning.h): as text for people, as JSON for programs.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/data/data_size.h"
 #include "core/dry_run/planning.h"
+#include "core/program/commands.h"
 
 namespace orthant {
 
@@ -21,7 +24,15 @@ struct PlanOutput {
   std::int64_t peak_of_all = 0;
   std::vector<std::string> rates;  // rates_text
   BatchSettings batch;
+  std::int64_t steps = 0;                // of the run
+  std::optional<DataSize> data = {};     // nothing: it has no end, or a file would have to be written first
+  std::vector<std::string> advice = {};  // lighter_keys
 };
+
+// Other choices of the plugins' keys with which the planned rank would send far less in the step, a sentence each:
+// alone, or with a further axis over the same ranks. Tried only where the rank sends more than it holds of weights and
+// gradients, and a third of that along the plugin's axis.
+std::vector<std::string> lighter_keys(const ConfigArguments& arguments, const PlanOutput& plan);
 
 std::string plan_text(const PlanOutput& plan);
 std::string plan_json(const PlanOutput& plan);  // docs/plan.md lists the keys

@@ -268,6 +268,25 @@ std::string growth_text(const PlanOutput& plan) {
       batch_text(plan.batch), plan.step, sequences_of_step(plan.batch, plan.step - 1));
 }
 
+// Of axes that split positions in the residual stream alone. Empty: there is none.
+std::string gathered_text(const MeshPlan& mesh) {
+  std::vector<std::string> names;
+  for (const AxisPlan& axis : mesh.axes) {
+    const bool gathers = std::any_of(axis.splits.begin(), axis.splits.end(), [](const SplitPlan& split) {
+      return split.dim == "position" &&
+             std::find(split.only_in.begin(), split.only_in.end(), "norm") != split.only_in.end();
+    });
+    if (gathers) {
+      names.push_back(axis.name);
+    }
+  }
+  return names.empty() ? ""
+                       : fmt::format(
+                             " Positions that {} splits in norms alone are gathered before products, and kept "
+                             "gathered until the backward pass.",
+                             fmt::join(names, ", "));
+}
+
 }  // namespace
 
 std::string plan_text(const PlanOutput& plan) {
@@ -280,8 +299,12 @@ std::string plan_text(const PlanOutput& plan) {
   text += trained_lines(plan) + (plan.rates.empty() ? "" : fmt::format("\n{}\n", fmt::join(plan.rates, "\n"))) +
           recomputed_text(plan.classes, plan.memory);
   text += fmt::format("\ncollectives of rank {} in step {}\n", plan.rank.rank, plan.step) + collectives_text(plan.rank);
+  for (const std::string& line : plan.advice) {
+    text += "\n" + line + "\n";
+  }
+  text += "\nGradients are f32 in every layout." + gathered_text(plan.mesh) + "\n";
   text +=
-      "\nOf a step run without data: routing is assumed balanced where no other is named, sequences without padding. "
+      "Of a step run without data: routing is assumed balanced where no other is named, sequences without padding. "
       "Sent: bytes that leave the rank by ring algorithms (docs/plan.md).\n";
   return text;
 }

@@ -1,5 +1,7 @@
 #include "core/program/route_answers.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
@@ -144,9 +146,11 @@ RecordedRun::RecordedRun(const RouteOptions& options) : options_(options), base_
   }
   const std::vector<std::int64_t> steps = recorded_steps(options.run);
   if (options.step > 0 && std::find(steps.begin(), steps.end(), options.step) == steps.end()) {
-    throw ConfigError(fmt::format("--step {}: it was not recorded; step {} was", options.step, steps.front()));
+    throw ConfigError(
+        fmt::format("--step {}: it was not recorded; recorded are {}", options.step, fmt::join(steps, ", ")));
   }
-  step_ = options.step > 0 ? options.step : steps.front();
+  step_ = options.step > 0 ? options.step : steps.back();
+  recorded_ = steps;
   recording_ = read_recording(options.run, step_, base_.settings);
   layout_ = layout_of(base_, options, as_it_was(), step_);
   measured_ = median_step_seconds(steps);

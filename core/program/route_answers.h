@@ -33,6 +33,7 @@ class RecordedRun {
   explicit RecordedRun(const RouteOptions& options);
 
   std::int64_t step() const { return step_; }
+  const std::vector<std::int64_t>& recorded() const { return recorded_; }  // all steps of the run that are
   std::int64_t experts() const { return base_.settings.moe.experts; }
   std::optional<double> measured() const { return measured_; }  // seconds of the run's own steps, their median
   // Whether the run's own ranks all take part in the batch and the experts alone.
@@ -56,6 +57,7 @@ class RecordedRun {
   const RouteOptions& options_;
   Config base_;
   std::int64_t step_ = 0;
+  std::vector<std::int64_t> recorded_;
   RecordedStep recording_;
   std::optional<ExpertLayout> layout_;
   std::optional<double> measured_;

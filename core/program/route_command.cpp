@@ -1,13 +1,18 @@
 // orthant route RUN: what a run's recorded routing would have made of other settings. The table's rows are all
 // combinations of what is asked for; the first is the run as it was.
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "core/base/output.h"
+#include "core/checkpoint/disk.h"
+#include "core/eval/specialisation.h"
 #include "core/program/commands.h"
 #include "core/program/route_answers.h"
+#include "core/session/session.h"
 
 namespace orthant {
 namespace {
@@ -43,8 +48,12 @@ Json json_of(const Answer& a, const RouteOptions& options) {
 }
 
 void print(const std::vector<Answer>& answers, const RecordedRun& run, const RouteOptions& options) {
-  put("step {}, all layers together{}\n", run.step(),
+  put("step {}{}, all layers together{}\n", run.step(),
+      run.recorded().size() > 1 ? fmt::format(" of those recorded ({})", fmt::join(run.recorded(), ", ")) : "",
       run.measured().has_value() ? fmt::format("; the run's steps take {:.1f} ms", 1e3 * *run.measured()) : "");
+  if (run.step() == 1) {
+    put("Step 1 is that of routers that have learnt nothing yet.\n");
+  }
   put("{:<36} {:>8} {:>8} {:>7} {:>7} {:>12} {:>12} {:>9}\n", "settings", "choices", "dropped", "busiest", "rank",
       "bytes inside", "between", "ms a step");
   for (const Answer& a : answers) {
@@ -70,6 +79,78 @@ void print(const std::vector<Answer>& answers, const RecordedRun& run, const Rou
 bool refused_all(const std::vector<Answer>& answers) {
   return std::all_of(answers.begin(), answers.end(),
                      [&](const Answer& a) { return !a.refused.empty() || (a.question.own && answers.size() > 1); });
+}
+
+struct ExpertsOptions {
+  bool asked = false;
+  std::size_t listed = 10;
+  int threads = 1;
+};
+
+// '"e" 12%': so many of a token's occurrences chose the expert.
+std::string tokens_text(const std::vector<ChosenToken>& tokens, const Specialisation& found) {
+  std::vector<std::string> texts;
+  for (const ChosenToken& token : tokens) {
+    const std::string& text = found.texts.at(static_cast<std::size_t>(token.id));
+    texts.push_back(fmt::format(
+        "{} {:.0f}%",
+        text.empty() ? std::to_string(token.id) : Json(text).dump(-1, ' ', true, Json::error_handler_t::replace),
+        100 * token.share));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+void print(const Specialisation& found) {
+  std::vector<std::string> sets;
+  for (std::size_t i = 0; i < found.sets.size(); ++i) {
+    sets.push_back(fmt::format("{} ({} tokens)", found.sets[i], found.tokens[i]));
+  }
+  put("step {}; a token chooses {:.3g} experts; measured on {}\n", found.step, found.chosen, fmt::join(sets, ", "));
+  for (const LayerUse& layer : found.layers) {
+    put("\nblock {}\n{:>6} {:>9}", layer.block, "expert", "choices");
+    for (const std::string& set : found.sets) {
+      put(" {:>12}", set);
+    }
+    put("  most frequent tokens, with the share of each that chooses the expert\n");
+    for (std::size_t e = 0; e < layer.experts.size(); ++e) {
+      const ExpertUse& use = layer.experts[e];
+      put("{:>6} {:>9}", e, use.choices);
+      for (const double share : use.of_sets) {
+        put(" {:>11.1f}%", 100 * share);
+      }
+      put("  {}\n", tokens_text(use.frequent, found));
+    }
+  }
+  if (!found.saturation.empty()) {
+    put("\nsaturation: of a token's experts at step {}, those that it had before\n{:>10}", found.step, "step");
+    for (const LayerUse& layer : found.layers) {
+      put(" {:>10}", fmt::format("block {}", layer.block));
+    }
+    put("\n");
+    for (const Saturation& at : found.saturation) {
+      put("{:>10}", at.step);
+      for (const double share : at.layers) {
+        put(" {:>9.1f}%", 100 * share);
+      }
+      put("\n");
+    }
+  }
+}
+
+int experts(const RouteOptions& options, const ExpertsOptions& asked) {
+  const std::filesystem::path run = options.run;
+  const Specialisation found = specialisation_of({.run = run, .listed = asked.listed, .threads = asked.threads},
+                                                 keys_of_plugin, kinds_of_plugin);
+  const Disk disk;
+  disk.create_folder(specialisation_file(run).parent_path());
+  disk.replace_file(specialisation_file(run), to_json(found));
+  if (options.json) {
+    put("{}", to_json(found));
+  } else {
+    print(found);
+    put("\n{} has all of it; orthant report shows it\n", specialisation_file(run).string());
+  }
+  return 0;
 }
 
 int route(const RouteOptions& options) {
@@ -113,13 +194,23 @@ void add_route_command(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--set", o->overrides, "Another key of [moe]'s routing, [plugins.*] or [memory], as for train")
       ->allow_extra_args(false);
-  command->add_option("--step", o->step, "The recorded step; without it the first")->check(CLI::Range(1, 1 << 30));
+  command->add_option("--step", o->step, "The recorded step; without it the last")->check(CLI::Range(1, 1 << 30));
   command->add_option("--rate-inside", o->rate_inside, "Bytes a second inside a node; else as this machine copies");
   command->add_option("--rate-between", o->rate_between, "Bytes a second between nodes; likewise");
   command->add_flag("--json", o->json, "Print JSON, with every layer");
   command->add_flag_callback(
       "--no-time", [o] { o->time = false; }, "Do not time experts on this machine");
-  command->callback([o, &exit_code] { exit_code = route(*o); });
+  auto asked = std::make_shared<ExpertsOptions>();
+  CLI::Option* by_experts = command->add_flag(
+      "--experts", asked->asked,
+      "What each expert is chosen for, by the checkpoints: tokens, validation sets, saturation of the routers");
+  command->add_option("--tokens", asked->listed, "With --experts: tokens listed of each")
+      ->check(CLI::Range(1, 1000))
+      ->needs(by_experts);
+  command->add_option("--threads", asked->threads, "With --experts: threads of the CPU")
+      ->check(CLI::Range(1, 4096))
+      ->needs(by_experts);
+  command->callback([o, asked, &exit_code] { exit_code = asked->asked ? experts(*o, *asked) : route(*o); });
 }
 
 }  // namespace orthant

@@ -57,6 +57,12 @@ Marker distinct_marker(std::size_t i) {
   return all[i % 4];
 }
 
+void spread_bars(Plot& plot) {
+  for (std::size_t i = 0; i < plot.series.size(); ++i) {
+    plot.series[i].shift = 7 * (static_cast<double>(i) - (static_cast<double>(plot.series.size()) - 1) / 2);
+  }
+}
+
 std::vector<Point> thinned(const std::vector<Point>& points, std::size_t most) {
   if (points.size() <= most || most < 2) {
     return points;

@@ -18,6 +18,9 @@ Figure figure_of(const HeatMaps& maps, const std::string& id, const std::string&
 
 inline constexpr std::size_t most_line_points = 300;  // a picture shows no more of a line
 
+// Bars of several series at one place stand side by side.
+void spread_bars(Plot& plot);
+
 // Evenly chosen points, the first and the last among them.
 std::vector<Point> thinned(const std::vector<Point>& points, std::size_t most);
 

@@ -23,19 +23,30 @@ bool is_number(const std::string& cell) {
   return cell.size() > first && std::isdigit(static_cast<unsigned char>(cell[first])) != 0;
 }
 
-std::string row_of(const std::vector<std::string>& cells, const char* element, const char* css_class = nullptr) {
-  std::string row = css_class == nullptr ? "<tr>" : fmt::format("<tr class=\"{}\">", css_class);
+std::string head_of(const std::vector<std::string>& cells) {
+  std::string row = "<tr>";
   for (const std::string& cell : cells) {
-    row += fmt::format("<{0}{1}>{2}</{0}>", element, is_number(cell) ? " class=\"number\"" : "", escaped(cell));
+    row += "<th>" + escaped(cell) + "</th>";
+  }
+  return row + "</tr>\n";
+}
+
+// A phone shows the cells of a row one below the other, each with its column's name.
+std::string row_of(const std::vector<std::string>& cells, const std::vector<std::string>& head,
+                   const char* css_class = nullptr) {
+  std::string row = css_class == nullptr ? "<tr>" : fmt::format("<tr class=\"{}\">", css_class);
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const std::string name = i < head.size() && !head[i].empty() ? " data-of=\"" + escaped(head[i]) + "\"" : "";
+    row += fmt::format("<td{}{}>{}</td>", is_number(cells[i]) ? " class=\"number\"" : "", name, escaped(cells[i]));
   }
   return row + "</tr>\n";
 }
 
 std::string table_of(const Grid& grid, const std::string& caption) {
   std::string table = caption.empty() ? "" : "<p class=\"note\">" + escaped(caption) + "</p>\n";
-  table += "<div class=\"scroll\" tabindex=\"0\"><table><thead>" + row_of(grid.head, "th") + "</thead><tbody>\n";
+  table += "<div class=\"scroll\" tabindex=\"0\"><table><thead>" + head_of(grid.head) + "</thead><tbody>\n";
   for (const auto& row : grid.rows) {
-    table += row_of(row, "td");
+    table += row_of(row, grid.head);
   }
   return table + "</tbody></table></div>\n";
 }
@@ -92,10 +103,10 @@ void Section::table(const Grid& grid, const std::string& caption, bool folded) {
 void Section::table_with_commands(const Grid& grid, const std::vector<std::string>& commands,
                                   const std::string& caption) {
   std::string table = "<p class=\"note\">" + escaped(caption) +
-                      "</p>\n<div class=\"scroll\" tabindex=\"0\"><table><thead>" + row_of(grid.head, "th") +
+                      "</p>\n<div class=\"scroll\" tabindex=\"0\"><table><thead>" + head_of(grid.head) +
                       "</thead><tbody>\n";
   for (std::size_t i = 0; i < grid.rows.size(); ++i) {
-    table += row_of(grid.rows[i], "td", i < commands.size() ? "above" : nullptr);
+    table += row_of(grid.rows[i], grid.head, i < commands.size() ? "above" : nullptr);
     if (i < commands.size()) {
       table += fmt::format("<tr class=\"below\"><td colspan=\"{}\"><code>{}</code></td></tr>\n", grid.head.size(),
                            escaped(commands[i]));

@@ -45,6 +45,11 @@ std::string shown(double value, const Axis& axis) {
   return number_text(value / axis.divisor);
 }
 
+// Distances on a logarithmic axis are ratios: it says so.
+std::string drawn_label(const Axis& axis) {
+  return axis.kind == ScaleKind::logarithmic && !axis.label.empty() ? axis.label + ", log scale" : axis.label;
+}
+
 std::string tip(const Series& s, const Point& p, const Plot& plot) {
   std::string text = s.name.empty() ? "" : s.name + ": ";
   text += fmt::format("{} {}, {} {}", plot.x.label, shown(p.x, plot.x), plot.y.label, shown(p.y, plot.y));
@@ -76,13 +81,14 @@ class Area {
   std::string draw(const Series& s) const {
     std::string body = fmt::format("<g class=\"{}{}\" data-series=\"{}\" data-points=\"{}\">\n", s.colour,
                                    s.faint ? " faint" : "", escaped(s.name), data_points(s, plot_));
+    body += s.band ? band(s) : "";
     if (s.line != Dash::none) {
       body += line(s);
     }
     for (std::size_t i = 0; i < s.points.size(); ++i) {
       const Point& p = s.points[i];
       if (drawable(p, plot_)) {
-        body += p.interval ? bar(s, p) : "";
+        body += p.interval && !s.band ? bar(s, p) : "";
         const Marker shape = i % s.marker_every == s.first_marker % s.marker_every ? s.marker : Marker::none;
         body += marker(shape, x_.at(p.x) + s.shift, y_.at(p.y), s.faint ? 2 : 3.2, tip(s, p, plot_));
       }
@@ -102,6 +108,27 @@ class Area {
       open = drawable(p, plot_);
     }
     return path.empty() ? "" : fmt::format("<path class=\"line{}\" d=\"{}\"/>\n", dash_class(s.line), path);
+  }
+
+  // Between the intervals' ends; broken where a point has none.
+  std::string band(const Series& s) const {
+    std::string paths, upper, lower;
+    const auto close = [&] {
+      paths += upper.empty() ? "" : fmt::format("<path class=\"band\" d=\"M{}{}Z\"/>\n", upper.substr(1), lower);
+      upper.clear();
+      lower.clear();
+    };
+    for (const Point& p : s.points) {
+      if (!drawable(p, plot_) || !p.low || !p.high || !drawable(*p.low, plot_.y) || !drawable(*p.high, plot_.y)) {
+        close();
+        continue;
+      }
+      const double x = x_.at(p.x) + s.shift;
+      upper += fmt::format("L{:.1f} {:.1f}", x, y_.at(*p.high));
+      lower = fmt::format("L{:.1f} {:.1f}", x, y_.at(*p.low)) + lower;
+    }
+    close();
+    return paths;
   }
 
   std::string bar(const Series& s, const Point& p) const {
@@ -226,7 +253,7 @@ std::string svg(const Plot& plot, const std::string& id, const std::string& head
     body += markup;
     top += height;
   }
-  body += text_at(0, top + 11, "start", plot.y.label, "label");
+  body += text_at(0, top + 11, "start", drawn_label(plot.y), "label");
   top += 24;
   const double bottom = top + plot_height, right = picture_width - 8;
   const Scale y(plot.y, ys.low, ys.high, bottom, top, 5);
@@ -235,8 +262,12 @@ std::string svg(const Plot& plot, const std::string& id, const std::string& head
     widest = std::max(widest, text_width(label));
   }
   const double left = std::max(28.0, widest + 10);
-  const Scale x(plot.x, xs.low, xs.high, left, right, 6);
-  body += y_axis(y, left, right) + x_axis(x, plot.x.label, left, right, top, bottom);
+  double room = 0;  // of marks that stand beside their place
+  for (const Series& s : plot.series) {
+    room = std::max(room, s.shift == 0 ? 0 : std::abs(s.shift) + 5);
+  }
+  const Scale x(plot.x, xs.low, xs.high, left + room, right - room, 6);
+  body += y_axis(y, left, right) + x_axis(x, drawn_label(plot.x), left, right, top, bottom);
   body += fmt::format("<path class=\"axis\" d=\"M{:.1f} {:.1f}V{:.1f}H{:.1f}\"/>\n", left, top, bottom, right);
   body += lines_of_levels(plot, y, left, right);
   const Area area(plot, x, y, top, bottom);

@@ -36,6 +36,7 @@ struct Series {
   double shift = 0;              // pixels to the right, where bars would hide each other
   std::size_t marker_every = 1;  // a marker at one point in so many, from the first_marker-th on
   std::size_t first_marker = 0;
+  bool band = false;  // intervals are a band behind the line instead of bars
 };
 
 // A horizontal line with a name.

@@ -284,6 +284,7 @@ void add_routing(const RunData& run, Section& section) {
       section);
   Plot dead = plot("Dead experts", "experts without a choice in the step");
   dead.y.from_zero = true;
+  dead.y.whole = true;
   add_by_layer(run, blocks, dead, {{"dead_experts", "", Dash::solid}}, "dead-experts", some, section);
   add_by_layer(run, blocks, plot("Margin of the choice", "logit of the last chosen - best not chosen"),
                {{"margin", "", Dash::solid}}, "margin", "Mean over tokens; near 0 a small change moves tokens." + some,

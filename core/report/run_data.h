@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/json.h"
+#include "core/run/loss_unit.h"
 
 namespace orthant::report {
 
@@ -35,6 +36,7 @@ struct RunData {
   std::vector<RunLine> lines;
   std::vector<std::string> notes;  // what was passed over or is missing, in sentences
   FlatSettings settings;           // empty where config.resolved.toml is missing
+  LossUnit unit;                   // of its losses
   std::optional<double> flops_per_token, parameters, active_parameters;
   Json trace;  // trace/summary.json; null where it is not there
 

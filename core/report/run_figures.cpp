@@ -63,7 +63,7 @@ void add_loss(const std::vector<RunData>& runs, const Axis& x, const Getter& at,
   plot.title = "Loss against " + against;
   plot.description = "Training and validation loss of each run, logarithmic, against " + against + ".";
   plot.x = x;
-  plot.y = {.label = "loss (nats per token)", .kind = ScaleKind::logarithmic};
+  plot.y = {.label = "loss (" + unit_of_losses(runs) + ")", .kind = ScaleKind::logarithmic};
   bool validated = false;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const std::vector<Point> train = points_of(runs[i], at, key("loss"));
@@ -108,7 +108,7 @@ void add_validation_sets(const std::vector<RunData>& runs, Section& section) {
   plot.title = "Validation sets";
   plot.description = "Loss of each validation set, logarithmic, against steps.";
   plot.x = {.label = "optimizer steps", .from_zero = true};
-  plot.y = {.label = "validation loss (nats per token)", .kind = ScaleKind::logarithmic};
+  plot.y = {.label = "validation loss (" + unit_of_losses(runs) + ")", .kind = ScaleKind::logarithmic};
   const bool several = runs.size() > 1;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (several) {
@@ -180,6 +180,33 @@ std::optional<double> last_of_set(const RunData& run, const std::string& set) {
   return std::nullopt;
 }
 
+std::string unit_of_losses(const std::vector<RunData>& runs) {
+  std::string unit;
+  for (const RunData& run : runs) {
+    if (!run.unit.name.empty() && unit != run.unit.name) {
+      if (!unit.empty()) {
+        return "nats, each run's own";
+      }
+      unit = run.unit.name;
+    }
+  }
+  return unit.empty() ? "nats per token" : unit;
+}
+
+std::string note_of_units(const std::vector<RunData>& runs) {
+  std::string unlike;
+  for (const RunData& run : runs) {
+    if (!comparable(runs.front().unit, run.unit)) {
+      unlike += fmt::format("{}those of {} {}", unlike.empty() ? "" : ", ", run.name, long_name(run.unit));
+    }
+  }
+  return unlike.empty() ? ""
+                        : fmt::format(
+                              "Losses of unlike units cannot be ranked: those of {} are {}, {}. Bits per byte "
+                              "can, where the runs were validated on the same texts.",
+                              runs.front().name, long_name(runs.front().unit), unlike);
+}
+
 std::string commands_of(const std::vector<RunData>& runs) {
   std::string text;
   for (const RunData& run : runs) {
@@ -212,10 +239,21 @@ void add_losses(const std::vector<RunData>& runs, Section& section) {
            "again.",
            section);
   add_validation_sets(runs, section);
+  const bool of_bytes =
+      std::all_of(runs.begin(), runs.end(), [](const RunData& run) { return run.unit.tokens == "bytes"; });
+  if (!of_bytes) {
+    Plot bits;
+    bits.title = "Validation in bits per byte";
+    bits.description = "Validation loss in bits per byte of text, against steps.";
+    bits.x = {.label = "optimizer steps", .from_zero = true};
+    bits.y = {.label = "bits per byte", .kind = ScaleKind::logarithmic};
+    add_curve(runs, bits, step(), key("validation_bits_per_byte"), "bits-per-byte",
+              "Compares models with different tokenizers that were validated on the same texts.", section);
+  }
   Plot ahead;
   ahead.title = "Loss of tokens further ahead";
   ahead.description = "Mean loss of the depths of multi-token prediction, logarithmic, against steps.";
-  ahead.y = {.label = "loss (nats per token)", .kind = ScaleKind::logarithmic};
+  ahead.y = {.label = "loss (" + unit_of_losses(runs) + ")", .kind = ScaleKind::logarithmic};
   add_held_out(runs, "mtp_loss", "mtp-loss", ahead, "The mean over model.mtp_depth, before train.mtp_weight.", section);
   Plot right;
   right.title = "Pairs in the right order";

@@ -76,13 +76,13 @@ void add_sets(const std::vector<RunData>& runs, Section& section) {
     }
   }
   if (!sets.empty()) {
-    section.table(grid, "The last loss of each validation set, in nats per token.");
+    section.table(grid, "The last loss of each validation set, in " + unit_of_losses(runs) + ".");
   }
 }
 
 void add_summary(const std::vector<RunData>& runs, Section& section) {
-  Grid grid{{"run", "steps", "tokens", "parameters", "active", "loss", "validation loss", "training time", "tokens/s",
-             "most memory", "drops at the end"},
+  Grid grid{{"run", "steps", "tokens", "parameters", "active", "loss", "validation loss", "unit", "bits per byte",
+             "training time", "tokens/s", "most memory", "drops at the end"},
             {}};
   std::vector<std::string> commands;
   for (const RunData& run : runs) {
@@ -91,7 +91,8 @@ void add_summary(const std::vector<RunData>& runs, Section& section) {
     grid.rows.push_back(
         {run.name, run.lines.empty() ? "0" : std::to_string(run.lines.back().step), text_or_missing(run.last("tokens")),
          text_or_missing(run.parameters), text_or_missing(run.active_parameters), text_or_missing(run.last("loss")),
-         text_or_missing(run.last("validation_loss")),
+         text_or_missing(run.last("validation_loss")), run.unit.name.empty() ? "missing" : run.unit.name,
+         text_or_missing(run.last("validation_bits_per_byte")),
          run.lines.empty() ? "missing" : time_text(run.lines.back().seconds),
          text_or_missing(median_of(run, "tokens_per_second")), bytes_text_or_missing(run.last("peak_bytes")),
          routed ? percent(run.last("drop_rate")) : "none"});
@@ -99,10 +100,12 @@ void add_summary(const std::vector<RunData>& runs, Section& section) {
   }
   section.table_with_commands(
       grid, commands,
-      "Losses are the last that were logged, in nats per token, of pairs of answers for each pair; tokens/s is the "
-      "median of the "
-      "logged steps after the first. The command below a run trains it again: an earlier run of "
+      "Losses are the last that were logged, in the unit beside them; bits per byte are of what is held out. Tokens/s "
+      "is the median of the logged steps after the first. The command below a run trains it again: an earlier run of "
       "its name is kept.");
+  if (const std::string note = note_of_units(runs); !note.empty()) {
+    section.paragraph(note, "note");
+  }
   add_sets(runs, section);
   for (const RunData& run : runs) {
     section.list(run.notes, "note");
@@ -151,6 +154,7 @@ Page page_of(const std::vector<RunData>& runs) {
   add_costs(runs, costs);
   for (const RunData& run : runs) {
     add_routing(run, load);
+    add_expert_use(run, load);
     add_timeline(run, timeline);
   }
   add_methods(runs, methods);

@@ -140,6 +140,9 @@ Scale::Scale(const Axis& axis, double low, double high, double begin, double end
     for (double& tick : ticks_) {
       tick *= axis_.divisor;
     }
+    if (axis_.whole) {
+      std::erase_if(ticks_, [](double tick) { return std::abs(tick - std::round(tick)) > 1e-9; });
+    }
   } else {
     std::copy_if(axis_.ticks.begin(), axis_.ticks.end(), std::back_inserter(ticks_),
                  [&](double tick) { return tick >= low_ && tick <= high_; });

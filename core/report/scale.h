@@ -13,6 +13,7 @@ struct Axis {
   ScaleKind kind = ScaleKind::linear;
   bool from_zero = false;          // linear: the axis begins at 0 (or ends there)
   std::vector<double> ticks = {};  // these, where they are known (numbers of experts); empty: nice ones
+  bool whole = false;              // linear: numbers of things, whose ticks are whole
   double divisor = 1;              // what is shown is a number divided by this (bytes as MiB)
   std::string data_unit = {};      // of the number itself, where it is divided: "bytes"
 };

@@ -86,7 +86,7 @@ void add_parts(const StudyData& study, const Groups& groups, const std::string& 
                            command_of(study)));
 }
 
-// A cell's number over its twin's, a line a size.
+// A cell's number over its twin's, a line a size; of whole steps with the range over the rounds of timing.
 Plot over_twin(const Groups& groups, Maybe PointData::*number) {
   Plot plot;
   plot.x = experts_axis(groups);
@@ -95,8 +95,12 @@ Plot over_twin(const Groups& groups, Maybe PointData::*number) {
     for (const Cell* cell : groups.of_size(size)) {
       const Cell* twin = groups.twin_of(*cell);
       const Maybe own = cell->median(number), base = twin == nullptr ? std::nullopt : twin->median(number);
+      const std::optional<TimeRatio> step =
+          number == &PointData::step_seconds && twin != nullptr ? step_ratio(*cell, *twin) : std::nullopt;
+      const bool ranged = step && step->low && cell != twin;
       if (own && base && *base > 0) {
-        series.points.push_back({static_cast<double>(cell->experts), *own / *base});
+        series.points.push_back({static_cast<double>(cell->experts), *own / *base, ranged,
+                                 ranged ? step->low : std::nullopt, ranged ? step->high : std::nullopt});
       }
     }
     if (!series.points.empty()) {
@@ -104,6 +108,7 @@ Plot over_twin(const Groups& groups, Maybe PointData::*number) {
     }
   }
   plot.levels = {{"dense twin", 1}};
+  spread_bars(plot);
   return plot;
 }
 
@@ -135,6 +140,14 @@ Plot against_experts(const Groups& groups, Maybe PointData::*number) {
   return plot;
 }
 
+// Nothing is sent within one rank.
+bool on_several_ranks(const Groups& groups, const std::string& size, double experts) {
+  const std::vector<const Cell*> cells = groups.of_size(size);
+  return std::any_of(cells.begin(), cells.end(), [&](const Cell* cell) {
+    return static_cast<double>(cell->experts) == experts && cell->ranks > 1;
+  });
+}
+
 }  // namespace
 
 void add_step_times(const StudyData& study, const Groups& groups, Section& section) {
@@ -145,7 +158,10 @@ void add_step_times(const StudyData& study, const Groups& groups, Section& secti
       "passes-experts", "time / dense twin's time", "Medians of steps timed alone, at equal FLOPs without the router.",
       study, section);
   add(over_twin(groups, &PointData::step_seconds), "A whole step over the dense twin's", "step-experts",
-      "time / dense twin's time", "With the optimizer, whose work grows with all parameters.", study, section);
+      "time / dense twin's time",
+      "With the optimizer, whose work grows with all parameters. Bars are the least and the greatest of the rounds of "
+      "timing.",
+      study, section);
 }
 
 void add_memory_and_bytes(const StudyData& study, const Groups& groups, Section& section) {
@@ -159,9 +175,13 @@ void add_memory_and_bytes(const StudyData& study, const Groups& groups, Section&
   add(memory, "Memory against experts", "memory-experts", "most tensor memory of a rank (" + unit.name + ")",
       "Of the rank that held most.", study, section);
   Plot sent = against_experts(groups, &PointData::dispatch_bytes);
+  for (Series& series : sent.series) {
+    std::erase_if(series.points, [&](const Point& p) { return !on_several_ranks(groups, series.name, p.x); });
+  }
   sent.y = {.label = "", .from_zero = true};
-  const bool any = std::any_of(groups.grid.begin(), groups.grid.end(),
-                               [](const Cell* cell) { return cell->first().dispatch_bytes.value_or(0) > 0; });
+  const bool any = std::any_of(groups.grid.begin(), groups.grid.end(), [](const Cell* cell) {
+    return cell->ranks > 1 && cell->first().dispatch_bytes.value_or(0) > 0;
+  });
   if (any) {
     add(sent, "Bytes of the token exchange", "bytes-experts", "bytes a token",
         "Sent to experts and back, of one token.", study, section);

@@ -37,7 +37,7 @@ Maybe flops_of(const Cell& cell) {
 Plot by_experts(const Groups& groups, const Axis& x, const Cost& cost) {
   Plot plot;
   plot.x = x;
-  plot.y = {.label = "final validation loss (nats per token)", .kind = ScaleKind::logarithmic};
+  plot.y = {.label = "final validation loss (" + groups.unit + ")", .kind = ScaleKind::logarithmic};
   for (const std::int64_t count : groups.experts) {
     Series series{.name = experts_name(count),
                   .points = {},
@@ -63,7 +63,7 @@ Plot by_experts(const Groups& groups, const Axis& x, const Cost& cost) {
 Plot by_size(const Groups& groups, const Axis& x, const Cost& cost) {
   Plot plot;
   plot.x = x;
-  plot.y = {.label = "final validation loss (nats per token)", .kind = ScaleKind::logarithmic};
+  plot.y = {.label = "final validation loss (" + groups.unit + ")", .kind = ScaleKind::logarithmic};
   for (const std::string& size : groups.sizes) {
     Series series{.name = size, .points = {}, .colour = groups.size_colour(size), .marker = groups.size_marker(size)};
     for (const Cell* cell : groups.of_size(size)) {
@@ -82,24 +82,27 @@ Plot by_size(const Groups& groups, const Axis& x, const Cost& cost) {
 
 // Of the steps: what is not drawn of a curve, so that its end can be told from others.
 constexpr double first_share = 0.2;
-constexpr const char* not_drawn = " Mean over seeds; the first fifth of the steps is not drawn.";
+constexpr const char* not_drawn =
+    " Mean over seeds, with a band from the least to the greatest of them; the first fifth of the steps is not drawn.";
 
 // Validation losses of one size while training: a line a number of experts.
 Plot curves_of(const Groups& groups, const std::string& size, const Axis& x,
                const std::function<Maybe(const Cell&, const CurvePoint&)>& at) {
   Plot plot;
   plot.x = x;
-  plot.y = {.label = "validation loss (nats per token)", .kind = ScaleKind::logarithmic};
+  plot.y = {.label = "validation loss (" + groups.unit + ")", .kind = ScaleKind::logarithmic};
   for (const Cell* cell : groups.of_size(size)) {
     Series series{.name = experts_name(cell->experts),
                   .points = {},
                   .colour = groups.experts_colour(cell->experts),
                   .line = cell->experts == 1 ? Dash::dashed : Dash::solid};
     const std::vector<CurvePoint> curve = cell->mean_curve();
+    series.band = cell->seeds.size() > 1;
     for (const CurvePoint& p : curve) {
       const Maybe place = at(*cell, p);
       if (place && p.step >= first_share * curve.back().step) {
-        series.points.push_back({*place, p.loss});
+        const auto [low, high] = cell->curve_range(p.step);
+        series.points.push_back({*place, p.loss, series.band, low, high});
       }
     }
     series.points = thinned(series.points, most_line_points);
@@ -143,7 +146,8 @@ void add_variants(const StudyData& study, const Groups& groups, Section& section
   const auto name_of = [](const Cell& cell) { return cell.size + ", " + variant_name(cell); };
   const Cell* main = groups.grid.empty() ? nullptr : groups.grid.back();
   const auto on_layout = [&](const Cell& cell) {
-    return main != nullptr && cell.experts > 1 && cell.layout == main->layout && cell.ranks == main->ranks;
+    return main != nullptr && cell.tuned && cell.experts > 1 && cell.layout == main->layout &&
+           cell.ranks == main->ranks;
   };
   std::set<std::string> sizes;
   for (const Cell* cell : groups.variants) {
@@ -153,7 +157,7 @@ void add_variants(const StudyData& study, const Groups& groups, Section& section
   }
   Plot plot;
   plot.x = experts_axis(groups);
-  plot.y = {.label = "final validation loss (nats per token)", .kind = ScaleKind::logarithmic};
+  plot.y = {.label = "final validation loss (" + groups.unit + ")", .kind = ScaleKind::logarithmic};
   for (const Cell& cell : groups.cells) {
     const std::optional<Point> point = groups.loss_point(cell, static_cast<double>(cell.experts));
     if (!point || !on_layout(cell) || !sizes.contains(cell.size)) {
@@ -174,6 +178,38 @@ void add_variants(const StudyData& study, const Groups& groups, Section& section
   }
   add(plot, "Final loss of other choices", "loss-variants", "Of the sizes that have points beside the main grid.",
       study, section);
+}
+
+// Losses of the points that differ in their learning rate alone, a picture a size and a line a number of experts.
+void add_learning_rates(const StudyData& study, const Groups& groups, Section& section) {
+  for (const std::string& size : groups.sizes) {
+    Plot plot;
+    plot.x = {.label = "learning rate / the size's", .kind = ScaleKind::logarithmic};
+    plot.y = {.label = "final validation loss (" + groups.unit + ")", .kind = ScaleKind::logarithmic};
+    std::set<double> tried;
+    for (const Cell* tuned : groups.of_size(size)) {
+      Series series{.name = experts_name(tuned->experts),
+                    .points = {},
+                    .colour = groups.experts_colour(tuned->experts),
+                    .line = tuned->experts == 1 ? Dash::dashed : Dash::solid,
+                    .marker = tuned->experts == 1 ? Marker::square : Marker::circle};
+      for (const Cell& cell : groups.cells) {
+        const std::optional<Point> point =
+            differ_in_rate(cell, *tuned) ? groups.loss_point(cell, cell.lr_factor) : std::nullopt;
+        if (point) {
+          series.points.push_back(*point);
+          tried.insert(cell.lr_factor);
+        }
+      }
+      std::sort(series.points.begin(), series.points.end(), [](const Point& a, const Point& b) { return a.x < b.x; });
+      plot.series.push_back(std::move(series));
+    }
+    if (tried.size() > 1) {
+      plot.x.ticks.assign(tried.begin(), tried.end());
+      add(plot, "Final loss against the learning rate, size " + size, "loss-rate-" + groups.size_id(size),
+          "The lowest of each line is the point that all other figures show." + interval_note(groups), study, section);
+    }
+  }
 }
 
 }  // namespace
@@ -211,8 +247,9 @@ void add_loss_against_costs(const StudyData& study, const Groups& groups, Sectio
         "Loss while training against steps, size " + size, "curve-steps-" + groups.size_id(size),
         std::string(not_drawn + 1), study, section);
   }
-  add(by_experts(groups, {.label = "training FLOPs", .kind = ScaleKind::logarithmic}, flops_of),
-      "Final loss against FLOPs", "loss-flops",
+  Plot by_flops = by_experts(groups, {.label = "training FLOPs", .kind = ScaleKind::logarithmic}, flops_of);
+  spread_bars(by_flops);  // the router's FLOPs alone tell the points of a size apart
+  add(by_flops, "Final loss against FLOPs", "loss-flops",
       "FLOPs of the model and its router for all tokens, forward and backward. A line a number of experts, a mark a "
       "size.",
       study, section);
@@ -234,10 +271,21 @@ void add_loss_against_costs(const StudyData& study, const Groups& groups, Sectio
       "Final loss against memory", "loss-memory", "Of the rank that held most. A line a size.", study, section);
 }
 
+namespace {
+
+double shift_of(const Plot& plot, const std::string& name) {
+  const auto series =
+      std::find_if(plot.series.begin(), plot.series.end(), [&](const Series& one) { return one.name == name; });
+  return series == plot.series.end() ? 0 : series->shift;
+}
+
+}  // namespace
+
 Plot loss_against_experts(const Groups& groups) {
   Plot plot =
       by_size(groups, experts_axis(groups), [](const Cell& cell) { return Maybe(static_cast<double>(cell.experts)); });
   plot.title = "Final loss against experts";
+  spread_bars(plot);
   return plot;
 }
 
@@ -250,7 +298,8 @@ void add_loss_against_experts(const StudyData& study, const Groups& groups, Sect
                  .line = Dash::none,
                  .marker = Marker::circle,
                  .legend = false,
-                 .faint = true};
+                 .faint = true,
+                 .shift = shift_of(plot, size)};
     for (const Cell* cell : groups.of_size(size)) {
       for (const PointData* seed : cell->seeds) {
         if (seed->loss && cell->seeds.size() > 1) {
@@ -265,6 +314,7 @@ void add_loss_against_experts(const StudyData& study, const Groups& groups, Sect
   add(plot, "Final loss against experts", "loss-experts",
       "At equal steps, on the same batches. Small marks are single seeds." + interval_note(groups), study, section);
 
+  add_learning_rates(study, groups, section);
   add_variants(study, groups, section);
 }
 

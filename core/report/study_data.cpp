@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/report/read_json.h"
+#include "core/report/run_data.h"
 
 namespace orthant::report {
 namespace {
@@ -73,6 +74,30 @@ std::vector<std::vector<double>> rows_of(const Json& list, std::size_t width, co
   return rows;
 }
 
+// What a step is made of was measured by other steps than its time was: as shares of the step that was timed alone, the
+// parts add up to it, and no part is longer than the whole.
+void scale_to_the_step(PointData& point) {
+  double sum = 0, optimizer = 0;
+  for (const auto& [name, seconds] : point.parts) {
+    sum += std::max(seconds, 0.0);
+    optimizer += name == "optimizer" ? std::max(seconds, 0.0) : 0;
+  }
+  if (!point.step_seconds) {
+    return;
+  }
+  if (sum > 0 && std::isfinite(sum)) {
+    const double factor = *point.step_seconds / sum;
+    for (auto& [name, seconds] : point.parts) {
+      seconds *= factor;
+    }
+    point.floor_seconds = point.floor_seconds ? Maybe(*point.floor_seconds * factor) : std::nullopt;
+    point.forward_backward_seconds =
+        point.forward_backward_seconds ? Maybe((sum - optimizer) * factor) : point.forward_backward_seconds;
+  } else if (point.forward_backward_seconds) {
+    point.forward_backward_seconds = std::min(*point.forward_backward_seconds, *point.step_seconds);
+  }
+}
+
 void read_result(const Json& result, const std::string& where, PointData& point) {
   if (result.is_null()) {
     return;
@@ -90,6 +115,12 @@ void read_result(const Json& result, const std::string& where, PointData& point)
       if (const Maybe seconds = number_of(value, where + ": 'parts." + name + "'")) {
         point.parts.emplace_back(name, *seconds);
       }
+    }
+  }
+  scale_to_the_step(point);
+  for (const Json& round : list_at(result, "step_seconds_of_rounds", where)) {
+    if (const Maybe seconds = number_of(round, where + ": 'step_seconds_of_rounds'")) {
+      point.rounds.push_back(*seconds);
     }
   }
   for (const auto& row : rows_of(list_at(result, "curve", where), 3, where + ": 'curve'")) {
@@ -114,6 +145,7 @@ PointData read_point(const Json& json, const std::string& list_entry) {
   point.ranks = count_at(json, "ranks", where);
   point.seed = number_at(json, "seed", where).value_or(1);
   point.capacity_factor = number_at(json, "capacity_factor", where).value_or(0);
+  point.lr_factor = number_at(json, "lr_factor", where).value_or(1);
   point.set = texts_at(json, "set", where);
   if (const Json& parameters = object_at(json, "parameters", where); !parameters.is_null()) {
     point.total = number_at(parameters, "total", where);
@@ -150,6 +182,12 @@ LawData read_law(const Json& json, const std::string& where) {
       law.predicted.emplace_back(text_or_empty(entry, "id", where), *loss);
     }
   }
+  for (const Json& entry : list_at(json, "curves", where)) {
+    auto& curve = law.curves[text_or_empty(entry, "size", where)];
+    for (const auto& row : rows_of(list_at(entry, "points", where), 2, where + ": 'curves'")) {
+      curve.emplace_back(row[0], row[1]);
+    }
+  }
   return law;
 }
 
@@ -174,6 +212,18 @@ void read_fits(const std::filesystem::path& file, StudyData& study) {
   }
   for (const Json& entry : list_at(json, "skipped", where)) {
     study.skipped.emplace_back(text_or_empty(entry, "name", where), text_or_empty(entry, "why", where));
+  }
+}
+
+// All points are of one text and tokenizer.
+std::string unit_of(const std::string& config_toml) {
+  try {
+    const FlatSettings settings = flat_settings(config_toml, "config_toml of study.json");
+    const std::string tokenizer = setting(settings, "data.tokenizer");
+    const LossUnit unit = loss_unit(setting(settings, "data.source"), tokenizer.empty() ? "bytes" : tokenizer, {});
+    return unit.name.empty() ? "nats per token" : unit.name;
+  } catch (const Error&) {  // the page says so among its methods
+    return "nats per token";
   }
 }
 
@@ -204,6 +254,7 @@ StudyData read_study(const std::filesystem::path& folder) {
   study.config_toml = text_or_empty(json, "config_toml", where);
   study.learning_rate_rule = text_or_empty(json, "learning_rate_rule", where);
   study.metric = text_or_empty(json, "metric", where);
+  study.unit = unit_of(study.config_toml);
   study.warnings = texts_at(json, "warnings", where);
   study.seconds = number_at(json, "seconds", where);
   study.machine = texts_of(object_at(json, "machine", where));

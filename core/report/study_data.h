@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,6 +26,7 @@ struct PointData {
   std::int64_t top_k = 1, granularity = 1, ranks = 1;
   double seed = 1;
   double capacity_factor = 0;
+  double lr_factor = 1;
   std::vector<std::string> set;
   Maybe total, active;              // parameters
   Maybe model_flops, router_flops;  // of a token, forward and backward
@@ -33,7 +35,8 @@ struct PointData {
   // Results, of a point that is done.
   Maybe loss, train_seconds, step_seconds, forward_backward_seconds, peak_bytes, drop_rate;
   Maybe floor_seconds;                                    // what a step could take at least
-  std::vector<std::pair<std::string, double>> parts;      // seconds of a step by part
+  std::vector<std::pair<std::string, double>> parts;      // seconds of a step by part; they add up to step_seconds
+  std::vector<double> rounds;                             // step_seconds of each round, whose median it is
   std::vector<CurvePoint> curve;                          // validation losses
   std::vector<std::pair<double, double>> counterfactual;  // capacity factor, drop rate
 
@@ -57,6 +60,8 @@ struct LawData {
   Maybe residual_rms, points;
   std::vector<std::pair<std::string, Maybe>> leave_one_size_out;
   std::vector<std::pair<std::string, double>> predicted;  // id, loss
+  // Of each size by name, experts and loss close together; empty in the fits of older versions.
+  std::map<std::string, std::vector<std::pair<double, double>>> curves = {};
 };
 
 struct SpeedUp {
@@ -72,7 +77,8 @@ struct EffectiveParameters {
 struct StudyData {
   std::filesystem::path folder;
   std::string name, title, command, version, created, study_toml, config_toml, learning_rate_rule, metric;
-  std::vector<std::string> warnings;  // of the points' configurations, each once
+  std::vector<std::string> warnings;    // of the points' configurations, each once
+  std::string unit = "nats per token";  // of its losses
   Maybe seconds;
   std::vector<std::pair<std::string, std::string>> machine, text;  // as they were written: key and value
   std::vector<PointData> points;

@@ -10,19 +10,19 @@
 namespace orthant::report {
 namespace {
 
-// Bars of several series at one place stand side by side.
-void spread_bars(Plot& plot) {
-  for (std::size_t i = 0; i < plot.series.size(); ++i) {
-    plot.series[i].shift = 7 * (static_cast<double>(i) - (static_cast<double>(plot.series.size()) - 1) / 2);
-  }
-}
-
 std::string side(const Maybe& value) {
   return value ? number_text(*value) : "open";
 }
 
 std::string interval_text(const Maybe& low, const Maybe& high) {
   return "[" + side(low) + ", " + side(high) + "]";
+}
+
+// A coefficient that the data bound on neither side stands where the search ended.
+std::vector<std::string> coefficient_row(const Coefficient& c) {
+  const bool identified = !c.value || c.low || c.high;
+  return identified ? std::vector{c.name, text_or_missing(c.value), interval_text(c.low, c.high)}
+                    : std::vector<std::string>{c.name, "not identified", "the points bound it on neither side"};
 }
 
 std::string times(const Maybe& value) {
@@ -43,7 +43,7 @@ Plot law_plot(const StudyData& study, const Groups& groups, const LawData& law) 
   plot.title = law.name;
   plot.description = "Final losses of the points and the fitted law's, against experts.";
   plot.x = experts_axis(groups);
-  plot.y = {.label = "final validation loss (nats per token)", .kind = ScaleKind::logarithmic};
+  plot.y = {.label = "final validation loss (" + groups.unit + ")", .kind = ScaleKind::logarithmic};
   for (const std::string& size : groups.sizes) {
     Series points{.name = size + ", measured",
                   .points = {},
@@ -63,6 +63,12 @@ Plot law_plot(const StudyData& study, const Groups& groups, const LawData& law) 
       const bool known = std::any_of(line.points.begin(), line.points.end(),
                                      [&](const Point& p) { return p.x == experts && p.y == loss; });
       if (!known) {
+        line.points.push_back({experts, loss});
+      }
+    }
+    if (const auto curve = law.curves.find(size); curve != law.curves.end()) {
+      line.points.clear();
+      for (const auto& [experts, loss] : curve->second) {
         line.points.push_back({experts, loss});
       }
     }
@@ -109,7 +115,7 @@ void add_law(const StudyData& study, const Groups& groups, const LawData& law, s
   }
   Grid coefficients{{"coefficient", "value", "95 % interval"}, {}};
   for (const Coefficient& c : law.coefficients) {
-    coefficients.rows.push_back({c.name, text_or_missing(c.value), interval_text(c.low, c.high)});
+    coefficients.rows.push_back(coefficient_row(c));
   }
   if (!coefficients.rows.empty()) {
     section.table(coefficients, fmt::format("Fitted to {} points; residuals have a root mean square of {} in log loss.",
@@ -125,7 +131,7 @@ void add_law(const StudyData& study, const Groups& groups, const LawData& law, s
   const std::string id = fmt::format("law-{}", number + 1);
   const Plot fit = law_plot(study, groups, law), residuals = residual_plot(study, groups, law);
   if (has_points(fit)) {
-    section.figure(figure_of(fit, id, "Marks are measured, lines are the law at the points.", command_of(study)));
+    section.figure(figure_of(fit, id, "Marks are measured, lines are the law.", command_of(study)));
   }
   if (has_points(residuals)) {
     section.figure(

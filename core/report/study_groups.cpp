@@ -22,7 +22,7 @@ Variant variant_of(const Cell& cell) {
 bool same_cell(const Cell& cell, const PointData& point) {
   return cell.size == point.size && cell.experts == point.experts && cell.top_k == point.top_k &&
          cell.granularity == point.granularity && cell.ranks == point.ranks && cell.layout == point.layout &&
-         cell.capacity_factor == point.capacity_factor;
+         cell.capacity_factor == point.capacity_factor && cell.lr_factor == point.lr_factor;
 }
 
 template <class T>
@@ -93,6 +93,47 @@ Variant main_variant(const std::vector<Cell>& cells) {
   return most == counts.end() ? Variant() : most->first;
 }
 
+// ln of the ratios of losses, seed by seed.
+std::vector<double> log_ratios(const Cell& cell, const Cell& other) {
+  std::vector<double> ratios;
+  for (const PointData* a : cell.seeds) {
+    for (const PointData* b : other.seeds) {
+      if (a->seed == b->seed && a->loss && b->loss && *a->loss > 0 && *b->loss > 0) {
+        ratios.push_back(std::log(*a->loss / *b->loss));
+      }
+    }
+  }
+  return ratios;
+}
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) {
+    sum += value;
+  }
+  return sum / static_cast<double>(values.size());
+}
+
+Spread spread_of_pairs(const Groups& groups) {
+  Spread spread;
+  double squares = 0;
+  for (const Cell* cell : groups.grid) {
+    const Cell* twin = cell->experts == 1 ? nullptr : groups.twin_of(*cell);
+    const std::vector<double> ratios = twin == nullptr ? std::vector<double>() : log_ratios(*cell, *twin);
+    if (ratios.size() < 2) {
+      continue;
+    }
+    const double mean = mean_of(ratios);
+    for (const double ratio : ratios) {
+      squares += (ratio - mean) * (ratio - mean);
+    }
+    spread.degrees += ratios.size() - 1;
+    ++spread.cells;
+  }
+  spread.deviation = spread.degrees > 0 ? std::sqrt(squares / static_cast<double>(spread.degrees)) : 0;
+  return spread;
+}
+
 }  // namespace
 
 Maybe Cell::mean(Maybe PointData::*number) const {
@@ -106,6 +147,35 @@ Maybe Cell::mean(Maybe PointData::*number) const {
 
 Maybe Cell::median(Maybe PointData::*number) const {
   return report::median(values_of(*this, number));
+}
+
+std::optional<TimeRatio> step_ratio(const Cell& cell, const Cell& over) {
+  const Maybe own = cell.median(&PointData::step_seconds), base = over.median(&PointData::step_seconds);
+  if (!own || !base || *base <= 0) {
+    return std::nullopt;
+  }
+  TimeRatio ratio{*own / *base};
+  const std::vector<double>&a = cell.first().rounds, &b = over.first().rounds;
+  for (std::size_t i = 0; i < a.size() && a.size() == b.size() && a.size() > 1; ++i) {
+    if (b[i] > 0) {
+      ratio.low = std::min(ratio.low.value_or(a[i] / b[i]), a[i] / b[i]);
+      ratio.high = std::max(ratio.high.value_or(a[i] / b[i]), a[i] / b[i]);
+    }
+  }
+  return ratio;
+}
+
+std::pair<Maybe, Maybe> Cell::curve_range(double step) const {
+  Maybe low, high;
+  for (const PointData* seed : seeds) {
+    for (const CurvePoint& p : seed->curve) {
+      if (p.step == step) {
+        low = std::min(low.value_or(p.loss), p.loss);
+        high = std::max(high.value_or(p.loss), p.loss);
+      }
+    }
+  }
+  return {low, high};
 }
 
 std::vector<CurvePoint> Cell::mean_curve() const {
@@ -138,6 +208,7 @@ double t_quantile(std::size_t degrees) {
 
 Groups groups_of(const StudyData& study) {
   Groups groups;
+  groups.unit = study.unit;
   for (const PointData& point : study.points) {
     add_once(groups.sizes, point.size);
     add_once(groups.experts, point.experts);
@@ -154,23 +225,31 @@ Groups groups_of(const StudyData& study) {
                               point.ranks,
                               point.capacity_factor,
                               point.layout,
-                              {}});
+                              {},
+                              point.lr_factor});
       cell = std::prev(groups.cells.end());
     }
     cell->seeds.push_back(&point);
   }
   std::sort(groups.experts.begin(), groups.experts.end());
   groups.spread = spread_of(groups.cells);
+  for (Cell& cell : groups.cells) {
+    cell.tuned = std::none_of(groups.cells.begin(), groups.cells.end(), [&](const Cell& other) {
+      const Maybe own = cell.mean(&PointData::loss), its = other.mean(&PointData::loss);
+      return other.lr_factor != cell.lr_factor && differ_in_rate(other, cell) && its && (!own || *its < *own);
+    });
+  }
   const Variant main = main_variant(groups.cells);
   for (const Cell& cell : groups.cells) {
     // A dense twin has no choice of experts: its layout decides.
     const bool same_layout = cell.layout == std::get<3>(main) && cell.ranks == std::get<4>(main);
-    const bool in_grid = cell.experts == 1 ? same_layout : variant_of(cell) == main;
+    const bool in_grid = cell.tuned && (cell.experts == 1 ? same_layout : variant_of(cell) == main);
     (in_grid ? groups.grid : groups.variants).push_back(&cell);
     if (in_grid && (groups.grid_text.empty() || cell.experts > 1)) {
       groups.grid_text = variant_name(cell);
     }
   }
+  groups.of_pairs = spread_of_pairs(groups);
   return groups;
 }
 
@@ -185,7 +264,7 @@ std::vector<const Cell*> Groups::of_size(const std::string& size) const {
 const Cell* Groups::twin_of(const Cell& cell) const {
   const Cell* twin = nullptr;
   for (const Cell& other : cells) {
-    if (other.experts == 1 && other.size == cell.size) {
+    if (other.experts == 1 && other.size == cell.size && other.tuned) {
       const bool same_layout = other.layout == cell.layout && other.ranks == cell.ranks;
       twin = twin == nullptr || same_layout ? &other : twin;
     }
@@ -205,6 +284,27 @@ std::optional<Interval> Groups::interval(const Cell& cell) const {
   const double half =
       mean * t_quantile(spread.degrees) * spread.deviation / std::sqrt(static_cast<double>(losses.size()));
   return Interval{mean, mean - half, mean + half, losses.size() < 2};
+}
+
+std::optional<LossRatio> Groups::loss_ratio(const Cell& cell, const Cell& other) const {
+  const std::vector<double> pairs = log_ratios(cell, other);
+  const std::vector<double> a = values_of(cell, &PointData::loss), b = values_of(other, &PointData::loss);
+  if (a.empty() || b.empty()) {
+    return std::nullopt;
+  }
+  const bool paired = !pairs.empty() && of_pairs.degrees > 0;
+  const double centre =
+      paired ? mean_of(pairs) : std::log(*cell.mean(&PointData::loss) / *other.mean(&PointData::loss));
+  const Spread& of = paired ? of_pairs : spread;
+  LossRatio ratio{std::exp(centre), {}, {}, paired};
+  if (of.degrees > 0) {
+    const double n = paired ? 1 / static_cast<double>(pairs.size())
+                            : 1 / static_cast<double>(a.size()) + 1 / static_cast<double>(b.size());
+    const double half = t_quantile(of.degrees) * of.deviation * std::sqrt(n);
+    ratio.low = std::exp(centre - half);
+    ratio.high = std::exp(centre + half);
+  }
+  return ratio;
 }
 
 std::optional<Point> Groups::loss_point(const Cell& cell, double x) const {
@@ -243,6 +343,10 @@ std::string Groups::size_colour(const std::string& size) const {
 
 Marker Groups::size_marker(const std::string& size) const {
   return distinct_marker(static_cast<std::size_t>(std::find(sizes.begin(), sizes.end(), size) - sizes.begin()));
+}
+
+bool differ_in_rate(const Cell& a, const Cell& b) {
+  return a.size == b.size && a.experts == b.experts && variant_of(a) == variant_of(b);
 }
 
 std::string experts_name(std::int64_t count) {

@@ -20,7 +20,8 @@ constexpr std::size_t most_curves = 4;  // shown as pictures
 
 // All that decides a point's numbers but its layout.
 std::string numbers_key(const PointData& p) {
-  return fmt::format("{}/{}/{}/{}/{}/{}", p.size, p.experts, p.top_k, p.capacity_factor, p.granularity, p.seed);
+  return fmt::format("{}/{}/{}/{}/{}/{}/{}", p.size, p.experts, p.top_k, p.capacity_factor, p.granularity, p.lr_factor,
+                     p.seed);
 }
 
 std::string numbers_name(const PointData& p) {
@@ -45,7 +46,7 @@ Maybe largest_difference(const std::vector<CurvePoint>& a, const std::vector<Cur
 
 }  // namespace
 
-void add_one_curve(const StudyData& study, const Groups&, Section& section) {
+void add_one_curve(const StudyData& study, const Groups& groups, Section& section) {
   std::vector<std::pair<std::string, std::vector<const PointData*>>> same;
   for (const PointData& point : study.points) {
     if (!point.done() || point.curve.empty()) {
@@ -69,7 +70,7 @@ void add_one_curve(const StudyData& study, const Groups&, Section& section) {
     plot.title = "One curve: " + numbers_name(*points[0]);
     plot.description = "Validation loss of the same point on several layouts, against steps.";
     plot.x = {.label = "optimizer steps", .from_zero = true};
-    plot.y = {.label = "validation loss (nats per token)", .kind = ScaleKind::logarithmic};
+    plot.y = {.label = "validation loss (" + groups.unit + ")", .kind = ScaleKind::logarithmic};
     Maybe largest;
     constexpr Dash dashes[] = {Dash::solid, Dash::dashed, Dash::dotted};
     for (std::size_t i = 0; i < points.size(); ++i) {

@@ -26,6 +26,17 @@ std::string with_unit(const Maybe& value, Unit (*unit_of)(double)) {
   return fmt::format("{:.4g} {}", *value / unit.divisor, unit.name);
 }
 
+// The median of the rounds, and their range.
+std::string step_text(const PointData& point) {
+  const std::string text = with_unit(point.step_seconds, seconds_unit);
+  if (!point.step_seconds || point.rounds.size() < 2) {
+    return text;
+  }
+  const auto [low, high] = std::minmax_element(point.rounds.begin(), point.rounds.end());
+  const double divisor = seconds_unit(*point.step_seconds).divisor;
+  return fmt::format("{} [{:.4g}, {:.4g}]", text, *low / divisor, *high / divisor);
+}
+
 std::string signed_percent(double ratio) {
   return fmt::format("{:+.1f} %", 100 * (ratio - 1));
 }
@@ -74,13 +85,16 @@ std::string verdict(const StudyData& study, const Groups& groups, const std::str
                                        experts_name(best->experts), numbers)
                          : fmt::format("{}: at equal steps no number of experts tried beats dense; {} come nearest, {}",
                                        size, experts_name(best->experts), numbers);
-  if (groups.spread.degrees > 0) {
-    const bool apart = own.high < other.low || other.high < own.low;
-    text += apart ? "; their 95 % intervals do not overlap" : "; their 95 % intervals overlap";
+  if (const auto ratio = groups.loss_ratio(*best, *twin); ratio && ratio->low) {
+    text += fmt::format("; the difference is {} [{}, {}]{}", signed_percent(ratio->value), signed_percent(*ratio->low),
+                        signed_percent(*ratio->high),
+                        ratio->paired ? fmt::format(", seed by seed ({} degrees of freedom)", groups.of_pairs.degrees)
+                                      : ", by the spread of seeds");
+    text += *ratio->low <= 1 && *ratio->high >= 1 ? ": none is shown" : "";
   }
-  const Maybe step = best->median(&PointData::step_seconds), twins = twin->median(&PointData::step_seconds);
-  text += step && twins && *twins > 0 ? fmt::format(". A step takes {:.2f} times as long", *step / *twins)
-                                      : ". The time of a step is missing";
+  const std::optional<TimeRatio> step = step_ratio(*best, *twin);
+  text += step ? fmt::format(". A step takes {:.2f} times as long", step->value) : ". The time of a step is missing";
+  text += step && step->low ? fmt::format(" ({:.2f} to {:.2f} in the rounds of timing)", *step->low, *step->high) : "";
   if (const SpeedUp* entry = speed_up_of(study, *best)) {
     text += ". To the twin's final loss: " +
             sooner(entry->steps.has_value(), entry->seconds, entry->seconds_low, entry->seconds_high, "seconds") +
@@ -104,6 +118,31 @@ std::string values_text(const StudyData& study, const F& value_of) {
     values.insert(value_of(point));
   }
   return fmt::format("{}", fmt::join(values, ", "));
+}
+
+// The base's settings are those of a dense model: each point has experts of its own, which the sentences are about.
+FlatSettings with_experts_of(const StudyData& study, FlatSettings settings) {
+  std::set<std::int64_t> experts, top_k;
+  std::set<double> factors;
+  for (const PointData& point : study.points) {
+    if (point.experts > 1) {
+      experts.insert(point.experts * point.granularity);
+      top_k.insert(point.top_k * point.granularity);
+      factors.insert(point.capacity_factor);
+    }
+  }
+  if (experts.empty() || settings.empty()) {
+    return settings;
+  }
+  const auto set = [&](const std::string& key, const std::string& value) {
+    std::erase_if(settings, [&](const auto& entry) { return entry.first == key; });
+    settings.emplace_back(key, value);
+  };
+  set("moe.experts", fmt::format("{}", fmt::join(experts, ", ")));
+  set("moe.top_k", fmt::format("{}", fmt::join(top_k, ", ")));
+  set("moe.capacity_factor", fmt::format("{}", fmt::join(factors, ", ")));
+  set("moe.d_expert", setting(settings, "model.d_ff") + " / (top-k x granularity)");
+  return settings;
 }
 
 }  // namespace
@@ -190,18 +229,18 @@ void add_points(const StudyData& study, Section& section) {
                                     std::to_string(p.ranks),
                                     exact_text(p.seed)};
     for (const Maybe& value :
-         {p.total, p.active, p.model_flops, p.router_flops, p.dispatch_bytes, p.tokens, p.steps, p.loss, p.step_seconds,
-          p.forward_backward_seconds, p.train_seconds, p.peak_bytes, p.drop_rate}) {
+         {p.total, p.active, p.model_flops, p.router_flops, p.ranks > 1 ? p.dispatch_bytes : Maybe(0), p.tokens,
+          p.steps, p.loss, p.step_seconds, p.forward_backward_seconds, p.train_seconds, p.peak_bytes, p.drop_rate}) {
       row.push_back(value ? exact_text(*value) : "");
     }
     row.push_back(command_of(p));
     raw.rows.push_back(row);
     grid.rows.push_back({p.id, p.status.empty() ? "missing" : p.status, text_or_missing(p.total),
                          text_or_missing(p.active), text_or_missing(p.tokens),
-                         p.loss ? fmt::format("{:.4f}", *p.loss) : "missing", with_unit(p.step_seconds, seconds_unit),
+                         p.loss ? fmt::format("{:.4f}", *p.loss) : "missing", step_text(p),
                          with_unit(p.forward_backward_seconds, seconds_unit), with_unit(p.peak_bytes, bytes_unit),
                          p.drop_rate ? fmt::format("{:.2f} %", 100 * *p.drop_rate) : "missing",
-                         text_or_missing(p.dispatch_bytes)});
+                         p.ranks > 1 ? text_or_missing(p.dispatch_bytes) : "0"});
     commands.push_back(command_of(p));
     if (p.status == "failed") {
       failed.push_back(p.id + ": " + (p.error.empty() ? "no reason was kept" : p.error));
@@ -215,7 +254,9 @@ void add_points(const StudyData& study, Section& section) {
     section.html("<p>" + download_link("points.csv", "text/csv", csv(raw), "CSV") + "</p>\n");
     section.table_with_commands(grid, commands,
                                 "Every point with the command that makes its numbers. base.toml is the study's base "
-                                "configuration, to be saved from the section on methods.");
+                                "configuration, to be saved from the section on methods. A step is the median of the "
+                                "rounds of timing, with their least and greatest. Forward and backward are its share "
+                                "by bench step --why.");
   }
 }
 
@@ -241,7 +282,7 @@ void add_study_methods(const StudyData& study, const Groups& groups, Section& se
     } catch (const Error& error) {
       section.paragraph(std::string("The base configuration cannot be read: ") + error.what(), "note");
     }
-    const std::string base = methods_of(settings, std::nullopt, std::nullopt, std::nullopt);
+    const std::string base = methods_of(with_experts_of(study, settings), std::nullopt, std::nullopt, std::nullopt);
     if (!base.empty()) {
       section.paragraph("The base, of which each point changes what its command says. " + base);
     }

@@ -21,6 +21,7 @@ font-size:12px;fill:var(--ink)}
 .picture .level{stroke:var(--soft);stroke-dasharray:2 3;fill:none}
 .picture .line{fill:none;stroke:var(--c);stroke-width:1.8;stroke-linejoin:round}
 .picture .mark{fill:none;stroke:var(--ink);stroke-width:2}
+.picture .band{fill:var(--c);opacity:.18;stroke:none}
 .picture .bar{fill:none;stroke:var(--c);stroke-width:1.3}
 .picture .dashed{stroke-dasharray:6 4}.picture .dotted{stroke-dasharray:1.5 3}
 .picture .dot,.picture .fill{fill:var(--c)}.picture .edge{stroke:var(--back);stroke-width:1}
@@ -63,6 +64,12 @@ th{color:var(--soft);font-weight:600}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .above td{border-bottom:0;padding-bottom:0}.below td{padding-top:0;color:var(--soft)}
 .below code{overflow-wrap:anywhere}
+@media screen and (min-width:940px){.figures figure:last-child:nth-child(odd){grid-column:1/-1;max-width:none;display:grid;
+grid-template-columns:minmax(0,528px) minmax(0,1fr);gap:0 32px;align-content:start}
+figure:last-child:nth-child(odd) h3{grid-column:1/-1}figure:last-child:nth-child(odd) .picture{grid-row:2/span 2}}
+@media screen and (max-width:600px){table,tbody,tr,td{display:block;width:auto}thead{display:none}
+tr{border-bottom:1px solid var(--grid);padding:4px 0}th,td{border:0;padding:1px 0;white-space:normal}
+td[data-of]{display:flex;justify-content:space-between;gap:12px}td[data-of]::before{content:attr(data-of);color:var(--soft)}}
 details{margin:.3em 0}summary{cursor:pointer;color:var(--link);font-size:.85rem}
 .alarm{border-left:3px solid var(--c1);padding-left:24px}
 dl.tiles{display:flex;flex-wrap:wrap;gap:10px;margin:1em 0}
@@ -74,7 +81,9 @@ dl.tiles{display:flex;flex-wrap:wrap;gap:10px;margin:1em 0}
 --q0:#440154;--q1:#46307e;--q2:#365c8d;--q3:#277f8e;--q4:#1b9178;--q5:#3d9a45;--q6:#7a9416;--q7:#a88a00;
 --h0:#08306b;--h1:#2166ac;--h2:#67a9cf;--h3:#c6dff0;--h4:#f3f3f1;--h5:#fdd9b5;--h6:#f4a261;--h7:#d9601a;--h8:#8c2d04}
 body{max-width:none;padding:0;font-size:10.5pt;-webkit-print-color-adjust:exact;print-color-adjust:exact}
-nav,details{display:none}.figures{grid-template-columns:1fr 1fr}figure,tr{break-inside:avoid}h2,h3{break-after:avoid}
+nav,details{display:none}.figures{grid-template-columns:1fr 1fr;gap:0 24px}figure,tr{break-inside:avoid}h2,h3{break-after:avoid}
+figure{margin:0 0 4mm}.picture{width:88%}figure h3{font-size:9pt;margin:0 0 1mm}figcaption,.note,table{font-size:7.5pt}
+figcaption code,.below code{font-size:6.5pt}h2{margin:5mm 0 3mm}th,td{padding-right:6px}
 .scroll,pre{overflow:visible}pre{white-space:pre-wrap}}
 )";
 

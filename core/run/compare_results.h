@@ -12,7 +12,8 @@ namespace orthant {
 struct ComparedRow {
   std::string quantity;
   TwoSamples numbers;
-  std::string verdict;  // in words
+  std::string verdict;    // in words
+  std::string unit = {};  // of before and after; empty: the quantity says it, or has none
 };
 
 struct ComparedResults {

@@ -11,10 +11,13 @@
 #include "core/config/toml_reader.h"
 #include "core/fit/monotone_curve.h"
 #include "core/run/compare_parts.h"
+#include "core/run/loss_unit.h"
 #include "core/run/text_file.h"
 
 namespace orthant::comparing {
 namespace {
+
+constexpr const char* bits_per_byte_unit = "bits per byte";
 
 struct Series {
   std::vector<double> steps, values;
@@ -98,7 +101,7 @@ void add_speed(const char* key, const char* lower, const char* higher, const Run
 }
 
 // The mean over the last tenth of the lines.
-void add_loss(const RunLines& a, const RunLines& b, ComparedResults& results) {
+void add_loss(const RunLines& a, const RunLines& b, const std::string& unit, ComparedResults& results) {
   const auto last = [](Series series) {
     const std::size_t count = std::min(series.values.size(), std::max<std::size_t>(5, series.values.size() / 10));
     const auto drop = static_cast<std::ptrdiff_t>(series.values.size() - count);
@@ -110,13 +113,14 @@ void add_loss(const RunLines& a, const RunLines& b, ComparedResults& results) {
   if (!before.values.empty() && !after.values.empty()) {
     const bool paired = before.steps == after.steps;
     const TwoSamples numbers = compare_means(before.values, after.values, paired, {});
-    results.rows.push_back(
-        {fmt::format("loss, last {} lines", after.values.size()), numbers, words(numbers.verdict, "lower", "higher")});
+    results.rows.push_back({fmt::format("loss, last {} lines", after.values.size()), numbers,
+                            words(numbers.verdict, "lower", "higher"), unit});
   }
 }
 
 // The noise is what a smooth fit of each curve takes away.
-void add_validation(const Key& key, const RunLines& a, const RunLines& b, ComparedResults& results) {
+void add_validation(const Key& key, const RunLines& a, const RunLines& b, const std::string& unit,
+                    ComparedResults& results) {
   const Series before = a.of(key, 0), after = b.of(key, 0);
   if (before.values.empty() || after.values.empty()) {
     return;
@@ -140,8 +144,10 @@ void add_validation(const Key& key, const RunLines& a, const RunLines& b, Compar
   }
   const TwoSamples numbers = judge(before.values.back(), after.values.back(), ratios, options,
                                    static_cast<double>(of_a.size() + of_b.size()) - 2);
-  results.rows.push_back({key.member.empty() ? "validation_loss, last" : "validation_loss, " + key.member + ", last",
-                          numbers, words(numbers.verdict, "lower", "higher")});
+  const bool in_bits = unit == bits_per_byte_unit;
+  const std::string name = in_bits ? "validation_bits_per_byte" : "validation_loss";
+  results.rows.push_back({key.member.empty() ? name + ", last" : name + ", " + key.member + ", last", numbers,
+                          words(numbers.verdict, "lower", "higher"), in_bits ? "" : unit});
 }
 
 // The names of the validation sets, those of the last line that has some.
@@ -158,11 +164,14 @@ std::vector<std::string> sets_of(const RunLines& run) {
 }
 
 // By its own name a set is the same text in both runs only where they were given the same.
-void add_sets(const Input& a, const Input& b, const RunLines& before, const RunLines& after, ComparedResults& results) {
+void add_sets(const Input& a, const Input& b, const RunLines& before, const RunLines& after, const std::string& unit,
+              ComparedResults& results) {
   const std::vector<std::string> of_a = sets_of(before), of_b = sets_of(after);
   for (const std::string& name : of_a) {
     if (std::find(of_b.begin(), of_b.end(), name) != of_b.end()) {
-      add_validation({"validation_losses", name}, before, after, results);
+      const bool in_bits = unit == bits_per_byte_unit;
+      add_validation({in_bits ? "validation_bits_per_byte_sets" : "validation_losses", name}, before, after, unit,
+                     results);
     }
   }
   if (of_a != of_b) {
@@ -188,26 +197,64 @@ void note_lengths(const Input& a, const Input& b, const RunLines& before, const 
   }
 }
 
-// run.seed of the resolved configuration that lies beside the metrics; nothing where none that can be read does.
-std::optional<std::int64_t> seed_of(const Input& input) {
+// The resolved configuration that lies beside the metrics; nothing where none that can be read does.
+std::optional<Node> configuration_of(const Input& input) {
   const std::filesystem::path file = input.file.parent_path() / "config.resolved.toml";
-  std::optional<Node> root;
   try {
     const std::string text = read_text_file(file).value_or("");
     auto sources = std::make_shared<Sources>();
     Diagnostics diagnostics(sources);
-    root = read_toml(*sources, sources->add(file.string(), text), text, diagnostics);
+    return read_toml(*sources, sources->add(file.string(), text), text, diagnostics);
   } catch (const Error&) {
     return std::nullopt;  // what is compared are the metrics
   }
-  const auto member = [](const Node& table, const char* key) {
+}
+
+std::optional<Node> value_in(const std::optional<Node>& root, const char* table, const char* key) {
+  const auto member = [](const Node& of, const char* name) {
     const auto found =
-        std::find_if(table.members.begin(), table.members.end(), [&](const Member& one) { return one.key == key; });
-    return found == table.members.end() ? nullptr : &found->value;
+        std::find_if(of.members.begin(), of.members.end(), [&](const Member& one) { return one.key == name; });
+    return found == of.members.end() ? nullptr : &found->value;
   };
-  const Node* run = root ? member(*root, "run") : nullptr;
-  const Node* seed = run != nullptr ? member(*run, "seed") : nullptr;
-  return seed != nullptr && seed->kind == Node::Kind::integer ? std::optional(seed->integer) : std::nullopt;
+  const Node* in = root ? member(*root, table) : nullptr;
+  const Node* value = in != nullptr ? member(*in, key) : nullptr;
+  return value != nullptr ? std::optional(*value) : std::nullopt;
+}
+
+std::optional<std::int64_t> seed_of(const Input& input) {
+  const std::optional<Node> seed = value_in(configuration_of(input), "run", "seed");
+  return seed && seed->kind == Node::Kind::integer ? std::optional(seed->integer) : std::nullopt;
+}
+
+LossUnit unit_of(const Input& input) {
+  const std::optional<Node> root = configuration_of(input);
+  const auto text = [&](const char* key) {
+    const std::optional<Node> value = value_in(root, "data", key);
+    return value ? value->text : std::string();
+  };
+  return loss_unit(text("source"), text("tokenizer"), std::filesystem::absolute(input.file).parent_path());
+}
+
+// Losses of one unit, or the bits per byte of both runs.
+void add_losses(const Input& a, const Input& b, const RunLines& before, const RunLines& after,
+                ComparedResults& results) {
+  const LossUnit unit_a = unit_of(a), unit_b = unit_of(b);
+  if (comparable(unit_a, unit_b)) {
+    const std::string unit = unit_b.name.empty() ? "" : unit_a.name;
+    add_loss(before, after, unit, results);
+    add_validation({"validation_loss"}, before, after, unit, results);
+    add_sets(a, b, before, after, unit, results);
+    return;
+  }
+  const std::size_t rows = results.rows.size();
+  add_validation({"validation_bits_per_byte"}, before, after, bits_per_byte_unit, results);
+  add_sets(a, b, before, after, bits_per_byte_unit, results);
+  results.notes.push_back(fmt::format(
+      "losses are left out: those of {} are {}, those of {} {}; {}", a.file.string(), long_name(unit_a),
+      b.file.string(), long_name(unit_b),
+      results.rows.size() > rows
+          ? "validation_bits_per_byte is of the text, and compares where both have measured the same"
+          : "validation_bits_per_byte would compare them, and is not in both runs (orthant eval measures it)"));
 }
 
 // Other weights and other batches: what differs may be no more than that.
@@ -241,9 +288,7 @@ ComparedResults compare_runs(const Input& a, const Input& b, std::optional<long>
   ComparedResults results{"runs", {}, {}};
   add_speed("step_seconds", "faster", "slower", before, after, warmup, results);
   add_speed("tokens_per_second", "slower", "faster", before, after, warmup, results);
-  add_loss(before, after, results);
-  add_validation({"validation_loss"}, before, after, results);
-  add_sets(a, b, before, after, results);
+  add_losses(a, b, before, after, results);
   if (results.rows.empty()) {
     throw ConfigError(
         fmt::format("{} and {} have nothing in common to compare: {}", a.file.string(), b.file.string(), expected));

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <vector>
 
 #include "core/run/compare_parts.h"
+#include "core/run/loss_unit.h"
 
 namespace orthant::comparing {
 namespace {
@@ -14,6 +16,7 @@ namespace {
 // Done runs of one point: ids that differ in their seed alone.
 struct StudyPointRuns {
   std::vector<double> losses, seconds;
+  std::map<std::string, double> by_seed;  // losses
 };
 
 Json card_of(const Input& input) {
@@ -44,6 +47,7 @@ std::map<std::string, StudyPointRuns> points_of(const Json& card) {
     StudyPointRuns& runs = points[id];
     if (const auto loss = number_at(point["result"], "validation_loss")) {
       runs.losses.push_back(*loss);
+      runs.by_seed[seed] = *loss;
     }
     if (const auto seconds = number_at(point["result"], "step_seconds")) {
       runs.seconds.push_back(*seconds);
@@ -104,6 +108,20 @@ void note_differences(const Json& a, const Json& b, ComparedResults& results) {
   }
 }
 
+// Of the losses of all points, with their tokenizer as the configuration names it.
+LossUnit unit_of(const Json& card) {
+  const auto text = [&](const char* key) {
+    const Json config = card.value("config", Json::object());
+    const Json data = config.is_object() ? config.value("data", Json::object()) : Json::object();
+    return data.is_object() && data.contains(key) ? text_of(data[key]) : std::string();
+  };
+  LossUnit unit = loss_unit(text("source"), text("tokenizer"), {});
+  if (unit.tokens.empty() && !unit.name.empty()) {
+    unit.tokens = "tokenizer " + text("tokenizer");
+  }
+  return unit;
+}
+
 double geometric_mean(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) {
@@ -134,6 +152,49 @@ struct Spread {
       sum += deviations[draws.index(deviations.size())];
     }
     return sum / static_cast<double>(seeds);
+  }
+};
+
+// ln of after over before, of the seeds that both have.
+std::vector<double> log_ratios(const StudyPointRuns& before, const StudyPointRuns& after) {
+  std::vector<double> ratios;
+  for (const auto& [seed, loss] : before.by_seed) {
+    if (const auto other = after.by_seed.find(seed); other != after.by_seed.end()) {
+      ratios.push_back(std::log(other->second / loss));
+    }
+  }
+  return ratios;
+}
+
+// The same of ratios of one seed in both studies, whose batches are the same: they differ less than losses do.
+struct PairSpread {
+  std::vector<double> deviations;
+  double freedom = 0;
+
+  void add(const std::vector<double>& ratios) {
+    const double n = static_cast<double>(ratios.size());
+    const double mean = ratios.empty() ? 0 : std::accumulate(ratios.begin(), ratios.end(), 0.0) / n;
+    for (const double ratio : ratios) {
+      if (n > 1) {
+        deviations.push_back(std::sqrt(n / (n - 1)) * (ratio - mean));
+      }
+    }
+    freedom += n > 1 ? n - 1 : 0;
+  }
+  // Draws of the ratio of a point whose seeds have these.
+  std::vector<double> draws_of(const std::vector<double>& ratios, const BootstrapOptions& options) const {
+    Draws draws(options.seed);
+    const double n = static_cast<double>(ratios.size());
+    const double mean = std::accumulate(ratios.begin(), ratios.end(), 0.0) / n;
+    std::vector<double> drawn;
+    for (int i = 0; i < options.resamples; ++i) {
+      double sum = 0;
+      for (std::size_t k = 0; k < ratios.size(); ++k) {
+        sum += deviations[draws.index(deviations.size())];
+      }
+      drawn.push_back(std::exp(mean + sum / n));
+    }
+    return drawn;
   }
 };
 
@@ -173,7 +234,19 @@ ComparedResults compare_studies(const Input& a, const Input& b) {
   Spread spread;
   spread.add(before);
   spread.add(after);
+  PairSpread pairs;
+  for (const auto& [id, runs] : after) {
+    const auto was = before.find(id);
+    pairs.add(was == before.end() ? std::vector<double>() : log_ratios(was->second, runs));
+  }
   const BootstrapOptions options;
+  const LossUnit unit_before = unit_of(card_before), unit_after = unit_of(card_after);
+  const bool ranked = comparable(unit_before, unit_after);
+  if (!ranked) {
+    results.notes.push_back(fmt::format("losses are left out: those of {} are {}, those of {} {}", a.file.string(),
+                                        long_name(unit_before), b.file.string(), long_name(unit_after)));
+  }
+  const std::string unit = unit_after.name.empty() ? "" : unit_before.name;
   std::vector<double> losses[2], seconds[2];
   std::size_t only_one = 0;
   for (const auto& [id, runs] : after) {
@@ -183,18 +256,24 @@ ComparedResults compare_studies(const Input& a, const Input& b) {
       continue;
     }
     const StudyPointRuns& was = other->second;
-    if (!was.losses.empty() && !runs.losses.empty()) {
+    if (ranked && !was.losses.empty() && !runs.losses.empty()) {
       Draws draws(options.seed);
       std::vector<double> ratios;
       losses[0].push_back(geometric_mean(was.losses));
       losses[1].push_back(geometric_mean(runs.losses));
-      for (int i = 0; i < options.resamples && !spread.deviations.empty(); ++i) {
+      const std::vector<double> seeds = log_ratios(was, runs);
+      const bool paired = seeds.size() > 1 && seeds.size() == runs.losses.size() && seeds.size() == was.losses.size();
+      if (paired) {
+        ratios = pairs.draws_of(seeds, options);
+      }
+      for (int i = 0; i < options.resamples && !paired && !spread.deviations.empty(); ++i) {
         ratios.push_back(
             losses[1].back() / losses[0].back() *
             std::exp(spread.mean_of(runs.losses.size(), draws) - spread.mean_of(was.losses.size(), draws)));
       }
-      const TwoSamples numbers = judge(losses[0].back(), losses[1].back(), ratios, options, spread.freedom);
-      results.rows.push_back({"validation_loss, " + id, numbers, words(numbers.verdict, "lower", "higher")});
+      const TwoSamples numbers =
+          judge(losses[0].back(), losses[1].back(), ratios, options, paired ? pairs.freedom : spread.freedom);
+      results.rows.push_back({"validation_loss, " + id, numbers, words(numbers.verdict, "lower", "higher"), unit});
     }
     if (!was.seconds.empty() && !runs.seconds.empty()) {
       seconds[0].push_back(geometric_mean(was.seconds));
@@ -216,9 +295,12 @@ ComparedResults compare_studies(const Input& a, const Input& b) {
     results.notes.push_back(fmt::format("{} points are finished in one of the studies only, and left out", only_one));
   }
   results.notes.push_back(
-      spread.deviations.empty()
-          ? "no point has several seeds: the noise of a loss is unknown"
-          : fmt::format("the noise of a loss is that of seeds of one point, {} degrees of freedom", spread.freedom));
+      spread.deviations.empty() ? "no point has several seeds: the noise of a loss is unknown"
+      : pairs.deviations.empty()
+          ? fmt::format("the noise of a loss is that of seeds of one point, {} degrees of freedom", spread.freedom)
+          : fmt::format("the noise of a difference is that of one seed in both studies, {} degrees of freedom; where "
+                        "seeds are not the same, that of the seeds of one point",
+                        pairs.freedom));
   results.notes.push_back("a point's step time is one number, without interval; that of all points is over points");
   return results;
 }

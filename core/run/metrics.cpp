@@ -55,6 +55,20 @@ nlohmann::ordered_json routing_of(const MetricsLine& line) {
   return layers;
 }
 
+void add_bits_per_byte(nlohmann::ordered_json& json, const MetricsLine& line) {
+  if (line.text == nullptr) {
+    return;
+  }
+  if (line.text->all.has_value()) {
+    json["validation_bits_per_byte"] = bits_per_byte(line.validation->loss, *line.text->all);
+  }
+  for (const auto& [name, loss] : line.validation->sets) {
+    if (const auto bytes = line.text->sets.find(name); bytes != line.text->sets.end()) {
+      json["validation_bits_per_byte_sets"][name] = bits_per_byte(loss, bytes->second);
+    }
+  }
+}
+
 }  // namespace
 
 std::string to_json(const MetricsLine& line, const std::string& run_id) {
@@ -101,6 +115,7 @@ std::string to_json(const MetricsLine& line, const std::string& run_id) {
     for (const auto& [name, loss] : line.validation->sets) {
       json["validation_losses"][name] = loss;
     }
+    add_bits_per_byte(json, line);
     for (const auto& [key, value] : line.validation->metrics) {
       json["validation_" + key] = value;
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/checkpoint/disk.h"
+#include "core/run/bytes_per_token.h"
 #include "core/train/trainer.h"
 
 namespace orthant {
@@ -26,6 +27,7 @@ struct MetricsLine {
   std::optional<double> mfu;                // share of the devices' peak that the model's own operations are
   std::vector<std::string> alarms = {};     // core/run/routing_alarms.h
   std::optional<double> save_seconds = {};  // that training has waited for checkpoints since the line before
+  const BytesPerToken* text = nullptr;      // of what `validation` is of; null: not known
 };
 
 // As one line of JSON; the keys are documented in docs/metrics.md.

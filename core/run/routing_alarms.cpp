@@ -15,6 +15,7 @@ namespace orthant {
 namespace {
 
 constexpr int reports_to_begin = 3;
+constexpr std::int64_t most_settling_steps = 100;
 constexpr double nearly_all = 0.95;
 constexpr std::int64_t fair_choices = 8;  // fewer in a step, and an expert may have none by chance
 constexpr double far_too_few = 0.25;
@@ -40,7 +41,9 @@ Fewest fewest_with_nearly_all(std::vector<std::int64_t> load, std::int64_t all) 
 }  // namespace
 
 RoutingAlarms::RoutingAlarms(const Settings& settings)
-    : moe_(settings.moe), experts_of_token_(moe_.experts > 0 ? gate_of(settings).experts_of_token(moe_) : 0) {
+    : moe_(settings.moe),
+      experts_of_token_(moe_.experts > 0 ? gate_of(settings).experts_of_token(moe_) : 0),
+      settled_(std::max(settings.optimizer.warmup_steps, std::min(most_settling_steps, settings.run.steps / 20))) {
   const std::vector<LayerSpecs> table = parameter_table(settings);
   learns_ = std::any_of(table.begin(), table.end(), router_learns);
 }
@@ -125,6 +128,9 @@ std::string RoutingAlarms::advice(Kind kind) const {
 std::vector<std::string> RoutingAlarms::after(const StepReport& report) {
   begun_.clear();
   std::vector<std::string> lasting;
+  if (report.step < settled_) {
+    return lasting;
+  }
   for (std::size_t i = 0; i < report.routing.size(); ++i) {
     bool collapsed = false;
     count_idle(report.layers[i]);

@@ -7,7 +7,8 @@
 //   auxiliary   the loss's gradient into a layer's router was below a thousandth of those of balance and z
 //
 // Each begins when it has been so on three logged steps in a row, and ends with the first on which it is not. Of
-// experts each counts alone: another one idle on each step is no dead expert.
+// experts each counts alone: another one idle on each step is no dead expert. The first steps count for nothing, while
+// routers have learnt nothing yet: the warm-up of the learning rate, and a twentieth of the run or 100 steps.
 #pragma once
 
 #include <map>
@@ -39,6 +40,7 @@ class RoutingAlarms {
 
   const MoeSettings moe_;
   const double experts_of_token_;
+  const std::int64_t settled_;                    // the first step that counts
   bool learns_ = false;                           // some router does
   std::map<std::pair<int, Kind>, int> in_a_row_;  // reports
   std::map<int, std::vector<int>> idle_;          // of a layer: reports in a row without a choice, of each expert

@@ -59,6 +59,7 @@ const std::map<std::string, std::string, std::less<>>& tags() {
       {"mtp_loss", "loss/mtp"},
       {"validation_loss", "loss/validation"},
       {"validation_mtp_loss", "loss/validation_mtp"},
+      {"validation_bits_per_byte", "loss/validation_bits_per_byte"},
       {"grad_norm", "optimizer/grad_norm"},
       {"lr", "optimizer/learning_rate"},
       {"tokens", "progress/tokens"},
@@ -127,6 +128,8 @@ Scalars tensorboard_scalars(const std::string& line) {
       add(scalars, "memory", value);
     } else if (key == "validation_losses") {
       add(scalars, "validation_loss", value);
+    } else if (key == "validation_bits_per_byte_sets") {
+      add(scalars, "validation_bits_per_byte", value);
     } else if (key == "routing") {
       add(scalars, "router", value);
     } else {

@@ -16,6 +16,7 @@
 #include "core/config/validate.h"
 #include "core/data/source.h"
 #include "core/route/recorder.h"
+#include "core/run/bytes_per_token.h"
 #include "core/run/file_work.h"
 #include "core/run/loaded_teacher.h"
 #include "core/run/routing_alarms.h"
@@ -106,6 +107,10 @@ class TrainingRun {
         put("{}\n", kernels);
       }
     }
+    if (first() && settings_.run.validate_every > 0) {
+      const FileWork work = file_work();
+      text_ = bytes_per_token(*source_, settings_);
+    }
     saver_.begin(start_.shared_ids(), start_.taught_by());
     const Clock::time_point begin = Clock::now();
     std::int64_t saved = -1;
@@ -144,7 +149,8 @@ class TrainingRun {
                                validation,
                                model_flops_utilization(settings_, all.tokens, step_seconds, world_.size()),
                                alarms_.after(all),
-                               saver_.take_waited()};
+                               saver_.take_waited(),
+                               &text_};
         if (first()) {
           log_->write(line, alarms_.begun(), seconds_since(begin));
         }
@@ -310,6 +316,7 @@ class TrainingRun {
   RunStart start_;
   RunSaver saver_;
   std::optional<RunLog> log_;  // of rank 0
+  BytesPerToken text_;         // on rank 0
   TimeLimit limit_;
   bool stop_wanted_ = false;
   std::string out_of_time_;  // on rank 0, why the time is up; empty: it is not

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "core/arch/parameter_table.h"
-#include "core/session/session.h"
 
 namespace orthant {
 namespace {
@@ -290,51 +289,6 @@ VerifyReport verify(const Config& written, int steps, const std::vector<std::str
     report.axes = blame(config, report.first_step, keep);
   }
   return report;
-}
-
-std::string advice_on(const VerifyReport& report, const Config& config, const std::vector<std::string>& keep) {
-  const std::vector<Mathematics> mathematics = Session(config).mathematics();
-  for (std::size_t i = 0; i < config.plugins.size() && !report.ok(); ++i) {
-    const std::string& name = config.plugins[i].name;
-    if (mathematics[i] == Mathematics::of_ranks && std::find(keep.begin(), keep.end(), name) == keep.end()) {
-      return fmt::format(
-          "what plugin '{}' computes depends on which rank holds what: one rank is no reference for it. "
-          "--keep {} compares with the plugin alone",
-          name, name);
-    }
-  }
-  if (report.ok() || config.settings.moe.experts == 0) {
-    return "";
-  }
-  if (config.settings.run.dtype != ComputeType::bf16) {
-    return report.first_step <= 1
-               ? ""
-               : fmt::format(
-                     "the steps before step {} agree. Where the scores of two experts are equal but for rounding, a "
-                     "token goes to the other one or takes another place in it. In fp32 that is rare, and a fault "
-                     "shows with "
-                     "other numbers too. Verify again: --set run.seed={}",
-                     report.first_step, config.settings.run.seed + 1);
-  }
-  Session session(config);
-  std::string names;
-  for (const AxisSpec& axis : session.mesh().axes()) {
-    if (axis.size > 1 && std::any_of(axis.splits.begin(), axis.splits.end(),
-                                     [](Dim dim) { return dim == Dim::head || dim == Dim::ffn; })) {
-      names += (names.empty() ? "" : ", ") + axis.name;
-    }
-  }
-  const char* const consequence =
-      "tokens whose best experts are nearly equal may go to others. Verify in fp32: --set 'run.dtype=\"fp32\"'";
-  if (!names.empty()) {
-    return fmt::format("axis {} adds up parts of sums, each rounded to bf16: {}", names, consequence);
-  }
-  if (report.first_step > 1 && report.first_difference.starts_with(routing_counters)) {
-    return fmt::format(
-        "from the second step on weights differ by the rounding of the first, and bf16 rounds them to eight bits: {}",
-        consequence);
-  }
-  return "";
 }
 
 }  // namespace orthant

@@ -64,6 +64,7 @@ Json card_of(const GridPoint& point) {
           {"experts", point.experts},
           {"top_k", point.top_k},
           {"capacity_factor", point.capacity_factor},
+          {"lr_factor", point.lr_factor},
           {"granularity", point.granularity},
           {"layout", point.layout},
           {"ranks", point.ranks},

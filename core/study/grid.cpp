@@ -111,7 +111,7 @@ double combinations(const StudyGrid& grid) {
   for (const std::size_t length :
        {grid.sizes.size(), grid.layouts.size(),
         grid.experts.empty() ? grid.experts_per_rank.size() : grid.experts.size(), grid.top_k.size(),
-        grid.granularity.size(), grid.capacity_factor.size(), grid.seeds.size()}) {
+        grid.granularity.size(), grid.capacity_factor.size(), grid.lr_factor.size(), grid.seeds.size()}) {
     product *= static_cast<double>(length);
   }
   return product;
@@ -129,6 +129,13 @@ void refuse_too_many(const StudyFile& study) {
         "most_points = {:.0f} if that many runs are meant",
         study.path, points, study.most_points, points));
   }
+}
+
+// With all its digits, in the name of a folder.
+std::string name_of(double number) {
+  std::string name = fmt::format("{}", number);
+  std::erase(name, '+');  // of 1e+20
+  return name;
 }
 
 class PointMaker {
@@ -168,15 +175,18 @@ class PointMaker {
         for (std::int64_t top_k : grid.top_k) {
           for (std::int64_t granularity : grid.granularity) {
             for (double capacity_factor : grid.capacity_factor) {
-              GridPoint point;
-              point.size = size;
-              point.layout = layout;
-              point.seed = seed;
-              point.experts = count;
-              point.top_k = top_k;
-              point.granularity = granularity;
-              point.capacity_factor = capacity_factor;
-              add(std::move(point), weak);
+              for (double lr_factor : grid.lr_factor) {
+                GridPoint point;
+                point.size = size;
+                point.layout = layout;
+                point.seed = seed;
+                point.experts = count;
+                point.top_k = top_k;
+                point.granularity = granularity;
+                point.capacity_factor = capacity_factor;
+                point.lr_factor = lr_factor;
+                add(std::move(point), weak);
+              }
             }
           }
         }
@@ -228,7 +238,8 @@ class PointMaker {
         point.top_k = point.granularity = 1;
         point.capacity_factor = 0;
       }
-      point.id = fmt::format("{}_s{}", point.shape(), point.seed);
+      point.id = fmt::format("{}{}_s{}", point.shape(), point.lr_factor == 1 ? "" : "_lr" + name_of(point.lr_factor),
+                             point.seed);
       if (!ids_.insert(point.id).second) {
         return;
       }
@@ -295,8 +306,10 @@ class PointMaker {
       put("moe.d_expert", width / computing);
       put("moe.capacity_factor", point.capacity_factor);
     }
-    if (study_.learning_rate) {
-      const double lr = learning_rate(*study_.learning_rate, twin.model.d_model);
+    if (study_.learning_rate || point.lr_factor != 1) {
+      const double of_size =
+          study_.learning_rate ? learning_rate(*study_.learning_rate, twin.model.d_model) : twin.optimizer.lr;
+      const double lr = of_size * point.lr_factor;
       put("optimizer.lr", fmt::format("{:.6g}", lr));
       put("optimizer.min_lr", fmt::format("{:.6g}", lr * twin.optimizer.min_lr / twin.optimizer.lr));
     }
@@ -318,8 +331,7 @@ class PointMaker {
 }  // namespace
 
 std::string GridPoint::shape() const {
-  std::string capacity = capacity_factor == 0 ? "" : fmt::format("_c{}", capacity_factor);  // with all its digits
-  std::erase(capacity, '+');  // of 1e+20: no character of a folder's name
+  const std::string capacity = capacity_factor == 0 ? "" : "_c" + name_of(capacity_factor);
   return fmt::format("{}_e{}_k{}_g{}{}_{}", size, experts, top_k, granularity, capacity, layout);
 }
 
@@ -328,12 +340,21 @@ double learning_rate(const LearningRateRule& rule, std::int64_t d_model) {
 }
 
 std::string rule_text(const StudyFile& study) {
+  std::set<double> factors;
+  for (const StudyGrid& grid : study.grids) {
+    factors.insert(grid.lr_factor.begin(), grid.lr_factor.end());
+  }
+  const std::string tried =
+      factors == std::set<double>{1}
+          ? ""
+          : fmt::format(" It is tried times {}, and a point stands for the best of them.", fmt::join(factors, ", "));
   if (!study.learning_rate) {
-    return "The learning rate is the configuration's, the same for every point.";
+    return "The learning rate is the configuration's, the same for every point." + tried;
   }
   const LearningRateRule& rule = *study.learning_rate;
   return fmt::format("The learning rate is {:g} * (d_model / {})^{:g}, the same for every number of experts.", rule.lr,
-                     rule.d_model, rule.exponent);
+                     rule.d_model, rule.exponent) +
+         tried;
 }
 
 std::vector<GridPoint> make_points(const StudyFile& study, const std::vector<std::string>& overrides) {

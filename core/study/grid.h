@@ -17,6 +17,7 @@ struct GridPoint {
   std::int64_t top_k = 1;
   std::int64_t granularity = 1;
   double capacity_factor = 0;
+  double lr_factor = 1;
   std::int64_t seed = 1;
   int ranks = 1;
   std::vector<std::string> set;  // all that tells the point from the study's configuration
@@ -29,7 +30,7 @@ struct GridPoint {
   std::int64_t tokens = 0;            // in all steps
   std::vector<std::string> warnings;  // of its configuration, as core/config/validate.h says them
 
-  // All but the seed: points that differ in nothing else cost the same.
+  // All but the seed and the learning rate: points that differ in nothing else cost the same.
   std::string shape() const;
   // Of the whole run, forward and backward.
   double flops() const { return (model_flops + router_flops) * static_cast<double>(tokens); }

@@ -26,7 +26,7 @@ std::string cell(const Json& value) {
 
 std::string points_csv(const Json& card) {
   // Where a column stands in a point, as a JSON pointer.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 21> columns = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 22> columns = {{
       {"id", "/id"},
       {"size", "/size"},
       {"experts", "/experts"},
@@ -48,6 +48,7 @@ std::string points_csv(const Json& card) {
       {"step_seconds", "/result/step_seconds"},
       {"peak_bytes", "/result/peak_bytes"},
       {"drop_rate", "/result/drop_rate"},
+      {"lr_factor", "/lr_factor"},
   }};
   std::string text;
   for (const auto& [name, place] : columns) {

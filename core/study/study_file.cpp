@@ -98,6 +98,11 @@ std::vector<KeySpec> grid_keys() {
       list("top_k", 1, "experts of a token"),
       list("granularity", 1, "experts that one of full width is cut into"),
       {.name = "capacity_factor", .default_value = Numbers{0.0}, .help = "0: dropless", .minimum = 0},
+      {.name = "lr_factor",
+       .default_value = Numbers{1.0},
+       .help = "what the learning rate is multiplied by",
+       .minimum = 1e-6,
+       .maximum = 1e6},
       list("seeds", 1, "of weights and batches"),
   };
 }
@@ -269,6 +274,7 @@ class StudyReader {
                    .top_k = list<Integers>(table, "top_k"),
                    .granularity = list<Integers>(table, "granularity"),
                    .capacity_factor = list<Numbers>(table, "capacity_factor"),
+                   .lr_factor = list<Numbers>(table, "lr_factor"),
                    .seeds = list<Integers>(table, "seeds")};
     if (grid.experts.empty() == grid.experts_per_rank.empty()) {
       diagnostics_.add(node.origin, "[[grid]] needs experts or experts_per_rank, one of them",
@@ -277,6 +283,7 @@ class StudyReader {
     for (const auto& [key, is_empty] : {std::pair("top_k", grid.top_k.empty()),
                                         {"granularity", grid.granularity.empty()},
                                         {"capacity_factor", grid.capacity_factor.empty()},
+                                        {"lr_factor", grid.lr_factor.empty()},
                                         {"seeds", grid.seeds.empty()}}) {
       if (is_empty) {
         diagnostics_.add(table.origin(key), fmt::format("[[grid]] {} is an empty list: there is no point to run", key),

@@ -24,6 +24,7 @@ struct StudyGrid {
   std::vector<std::int64_t>
       granularity;  // an expert becomes so many of a smaller width, and a token chooses so many more
   std::vector<double> capacity_factor;  // 0: dropless
+  std::vector<double> lr_factor;        // what the learning rate of a size is multiplied by
   std::vector<std::int64_t> seeds;
 };
 

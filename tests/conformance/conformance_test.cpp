@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 #include "core/conformance/child.h"
 #include "core/conformance/conformance.h"
 #include "core/conformance/layout_checks.h"

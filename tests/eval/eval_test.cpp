@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -88,6 +89,28 @@ TEST_F(Eval, IsTheMeanOfEveryTokenButTheFirst) {
   EXPECT_NEAR(file["perplexity"].get<double>(), std::exp(expected / tokens), 1e-3);
   EXPECT_NEAR(file["bits_per_byte"].get<double>(), expected / std::log(2) / static_cast<double>(text_.size()), 1e-5);
   EXPECT_LT(found["files"][1]["nats_per_token"], file["nats_per_token"]) << "the text that it was trained on";
+}
+
+// A row's text is what is scored, not the line with its braces and its other keys.
+TEST_F(Eval, OfJsonLinesTheTextOfEachRowIsScored) {
+  const std::string first = "The first of two rows, which is longer than a window.", second = "A second row.";
+  const auto rows = [&](const char* key) {
+    return json{{"id", 7}, {key, first}}.dump() + "\n\n" + json{{key, second}, {"id", 8}}.dump() + "\n";
+  };
+  folder_.write("rows.jsonl", rows("text"));
+  folder_.write("others.jsonl", rows("body"));
+  const double expected = nats(first, 16) + nats(second, 16);
+  const double tokens = static_cast<double>(first.size() + second.size() - 2);
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"rows.jsonl"}, {"others.jsonl", "--text-key", "body"}}) {
+    const json file = ask(words)["files"][0];
+    EXPECT_EQ(file["bytes"], first.size() + second.size());
+    EXPECT_EQ(file["tokens"], tokens);
+    EXPECT_NEAR(file["nats_per_token"].get<double>(), expected / tokens, 1e-5);
+  }
+  const run_test::Result refused = folder_.orthant({"eval", "runs/r", "others.jsonl"});
+  EXPECT_NE(refused.code, 0);
+  EXPECT_THAT(refused.error, testing::HasSubstr("others.jsonl', line 1"));
 }
 
 TEST_F(Eval, WindowsAreAsLongAsTheyAreAskedToBe) {

@@ -1,6 +1,7 @@
 // grouped_gemm and grouped_gemm_tn against plain fp64 sums: every layout, dtype, awkward sizes, skewed routing.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <orthant/error.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 

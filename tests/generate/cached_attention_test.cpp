@@ -4,6 +4,8 @@
 #include <orthant/device.h>
 #include <orthant/ops.h>
 
+#include <algorithm>
+
 #include "core/device/cpu/key_value_cache.h"
 #include "core/modules/make_device.h"
 #include "tests/support/error_of.h"

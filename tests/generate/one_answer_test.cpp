@@ -2,6 +2,7 @@
 // and with whatever others, have the bits of the training forward pass on whole sequences.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>

@@ -52,6 +52,23 @@ TEST(TopkSums, ResumesBitForBit) {
   }
 }
 
+// A plugin without ranks of its own depends on those whose gradients it sees: the advice names all of them. Where no
+// other layout is left, the layout without it tells whether anything else is wrong.
+TEST(TopkSums, VerifyAdvisesWhatTheReferenceMustKeep) {
+  VerifyReport different;
+  different.first_difference = "later gradient of step 2 x";
+  different.first_step = 2;
+  const Config both = experiment(tied, topk + data(2) + "[plugins.tensor]\nsize = 2\n");
+  EXPECT_THAT(advice_on(different, both), HasSubstr("--keep topk_sums --keep data compares"));
+  EXPECT_THAT(advice_on(different, both, {"topk_sums"}), HasSubstr(" --keep data compares"));
+  EXPECT_THAT(advice_on(different, both, {"topk_sums", "data"}),
+              testing::AllOf(HasSubstr("is in the reference too"), HasSubstr("is equal to one rank")));
+  EXPECT_THAT(
+      advice_on(different, experiment(tied, topk + data(2))),
+      testing::AllOf(HasSubstr("no reference for it"), HasSubstr("Without [plugins.topk_sums] the layout is equal"),
+                     testing::Not(HasSubstr("--keep"))));
+}
+
 TEST(TopkSums, OfDensityOneChangesNoBit) {
   for (const std::string& others : {data(4), data(2, "zero = 3\nwhole_below = 0\n"), mixed}) {
     const Config with = experiment(tied, whole + others), without = experiment(tied, others);

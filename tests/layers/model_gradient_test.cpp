@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <orthant/random.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 

@@ -1,4 +1,5 @@
 // Attention in blocks of keys: any cut of the sequence, merged, is attention of the whole.
+#include <algorithm>
 #include <numeric>
 
 #include "tests/ops/oracle.h"

@@ -1,4 +1,6 @@
 // Cross-entropy: the loss against its definition, the gradient against its finite differences.
+#include <algorithm>
+
 #include "tests/ops/oracle.h"
 
 namespace orthant::test::cross_entropy_test {

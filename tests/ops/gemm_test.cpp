@@ -1,6 +1,7 @@
 // Matrix products against the triple loop in fp64.
 #include "core/device/cpu/gemm.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/device/cpu/gemm_plain.h"

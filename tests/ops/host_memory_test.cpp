@@ -1,4 +1,6 @@
 // Tensors in the host's memory, and the copies between them and the device's.
+#include <algorithm>
+
 #include "core/dry_run/meta_device.h"
 #include "tests/support/op_harness.h"
 

@@ -1,5 +1,6 @@
 // Rounding by chance and optimizer states in 8 bits: against their definition in fp64 with the same random bits, right
 // on average, and the same wherever a slice is cut.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

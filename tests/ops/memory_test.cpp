@@ -1,4 +1,5 @@
 // Memory, order and elementwise operations.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

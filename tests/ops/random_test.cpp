@@ -1,4 +1,6 @@
 // Operations on random numbers: keyed by global index, so slices agree with the whole.
+#include <algorithm>
+
 #include "tests/ops/oracle.h"
 
 namespace orthant::test::random_test {

@@ -1,5 +1,6 @@
 // i8 and the 8-bit floats: casts against their definition (op_harness.cpp: the nearest of all 256 values), quantise and
 // dequantise against a plain loop.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

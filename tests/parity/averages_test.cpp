@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <orthant/weight_average.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "core/layers/parameter_state.h"

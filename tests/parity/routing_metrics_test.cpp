@@ -1,6 +1,8 @@
 // What is told of routing is that of the global batch, in every layout.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "parallel/local/thread_world.h"
 #include "tests/support/parity.h"
 #include "tests/support/paths.h"

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/plan/schedule_check.h"
 
 namespace orthant::schedules_test {

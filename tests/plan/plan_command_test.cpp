@@ -54,6 +54,33 @@ TEST_F(PlanCommand, JsonHasThePeakByKindOfEveryRouting) {
               AllOf(HasSubstr("what the peak is made of"), HasSubstr("worst"), Not(HasSubstr("recorded"))));
 }
 
+TEST_F(PlanCommand, JsonHasTheSizeOfTheData) {
+  const nlohmann::json data = nlohmann::json::parse(plan({"--json"}).output).at("data");
+  const std::string text = plan({}).output;
+  EXPECT_THAT(text, HasSubstr(fmt::format("data: {} sequences", data.at("sequences").get<std::int64_t>())));
+  EXPECT_THAT(text, HasSubstr(fmt::format("{:.3g} epochs", data.at("epochs").get<double>())));
+  const Result endless = plan({"--json", "--set", "data.source=synthetic"});
+  EXPECT_FALSE(nlohmann::json::parse(endless.output).contains("data"));
+}
+
+// Experts whose channels are split send each choice's row, folded ones each token's.
+TEST_F(PlanCommand, NamesAChoiceOfAPluginThatSendsFarLess) {
+  folder_.write("t.toml", tiny_config({}) + "[plugins.tensor]\nsize = 2\n");
+  const std::vector<std::string> wide = {
+      "plan",  "t.toml",          "--set", "moe.experts=8",         "--set", "moe.top_k=8",
+      "--set", "moe.router=topk", "--set", "moe.capacity_factor=0", "--set", "batch.sequences=64"};
+  const Result split = folder_.orthant(wide);
+  ASSERT_EQ(split.code, 0) << split.error;
+  EXPECT_THAT(split.output, AllOf(HasSubstr("with --set 'plugins.tensor.experts=\"fold\"'"), HasSubstr("it would send"),
+                                  HasSubstr("Gradients are f32")));
+  std::vector<std::string> folded = wide;
+  folded.insert(folded.end(),
+                {"--set", "plugins.tensor.experts=fold", "--set", "plugins.tensor.sequence_parallel=true"});
+  EXPECT_THAT(folder_.orthant(folded).output,
+              AllOf(Not(HasSubstr("it would send")), HasSubstr("that tensor splits in norms alone are gathered")));
+  EXPECT_THAT(plan({}).output, Not(HasSubstr("it would send"))) << "nothing to gain";
+}
+
 TEST_F(PlanCommand, AlikeParametersAndLongListsAreOneLine) {
   const Result result = plan({"--set", "model.layers=4", "--set", "moe.every=2", "--set", "batch.sequences=16", "--set",
                               "plugins.data.size=16"});

@@ -2,6 +2,7 @@
 // with every micro-batch.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "core/dry_run/planning.h"

@@ -1,6 +1,7 @@
 // Adapters of peft, added to the model at its import: against W + s B A in fp64.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,5 @@
 // The routed layer against transformers' Mixtral and Switch blocks: routing, output, both losses, every gradient.
+#include <algorithm>
 #include <map>
 
 #include "experts/moe_layer.h"

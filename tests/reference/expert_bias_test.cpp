@@ -2,6 +2,8 @@
 // kept between operations is rounded.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "experts/experts.h"
 #include "tests/reference/rig.h"
 #include "tests/support/error_of.h"

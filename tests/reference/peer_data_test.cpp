@@ -1,6 +1,7 @@
 // `orthant bench peer-data`: its files against a run's own checkpoint and text. And opt-in: PyTorch trains what they
 // describe (bench/peers/torch_moe.py) and finds our losses. That needs a Python with torch: ORTHANT_PYTHON, or the
 // environment that make_reference.sh makes.
+#include <gmock/gmock.h>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>

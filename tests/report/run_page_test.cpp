@@ -46,6 +46,33 @@ TEST(RunPage, PicturesHoldTheNumbersOfTheRun) {
   EXPECT_EQ(picture(page, "memory")["bars"]["a"], memory);
 }
 
+// A nat per byte is no nat per token: the unit stands beside each loss, and unlike ones are not ranked.
+TEST(RunPage, LossesHaveTheirUnits) {
+  const ProgramFolder folder;
+  const auto write = [&](const std::string& name, const std::string& data, double bytes) {
+    std::vector<Json> lines = made_up_lines(12, 2, 4, 1);
+    for (Json& line : lines) {
+      if (line.contains("validation_loss")) {
+        line["validation_bits_per_byte"] = line["validation_loss"].get<double>() / (std::log(2.0) * bytes);
+      }
+    }
+    write_run(folder.path(name), lines, "[data]\n" + data);
+  };
+  write("bytes", "source = \"text\"\ntokenizer = \"bytes\"\n", 1);
+  write("tokens", "source = \"text\"\ntokenizer = \"t.json\"\n", 4);
+  write("pairs", "source = \"pairs\"\ntokenizer = \"bytes\"\n", 1);
+  const std::string bytes = page_of(folder, {folder.path("bytes")})["text"];
+  EXPECT_THAT(bytes, testing::AllOf(HasSubstr("nats per byte"), testing::Not(HasSubstr("nats per token")),
+                                    testing::Not(HasSubstr("pairs of answers")), testing::Not(HasSubstr("ranked"))));
+  const json both = page_of(folder, {folder.path("bytes"), folder.path("tokens")});
+  EXPECT_THAT(both["text"].get<std::string>(),
+              testing::AllOf(HasSubstr("cannot be ranked"), HasSubstr("those of tokens nats per token")));
+  EXPECT_EQ(series(both, "bits-per-byte", "bytes").size(), series(both, "loss-steps", "bytes, validation").size());
+  EXPECT_NEAR(series(both, "bits-per-byte", "bytes")[0][1].get<double>(),
+              4 * series(both, "bits-per-byte", "tokens")[0][1].get<double>(), 1e-9);
+  EXPECT_THAT(page_of(folder, {folder.path("pairs")})["text"].get<std::string>(), HasSubstr("nats per pair"));
+}
+
 TEST(RunPage, TokensFurtherAheadHaveAPicture) {
   const ProgramFolder folder;
   std::vector<Json> lines = made_up_lines(12, 2, 4, 1);

@@ -61,6 +61,14 @@ TEST(Scale, LogarithmicTicksAreFewWithinTheAxisAndToldApart) {
   }
 }
 
+// A quarter of a dead expert is no number of experts.
+TEST(Scale, NumbersOfThingsHaveWholeTicks) {
+  const Scale few({.label = "dead experts", .from_zero = true, .whole = true}, 0, 1, 0, 100, 5);
+  EXPECT_EQ(few.ticks(), (std::vector<double>{0, 1}));
+  const Scale many({.label = "dead experts", .from_zero = true, .whole = true}, 0, 40, 0, 100, 5);
+  EXPECT_GE(many.ticks().size(), 4u);
+}
+
 TEST(Scale, LabelsReadAlike) {
   EXPECT_EQ(tick_labels({0, 0.5, 1}, ScaleKind::linear), (std::vector<std::string>{"0.0", "0.5", "1.0"}));
   EXPECT_EQ(tick_labels({0, 5000, 10000}, ScaleKind::linear), (std::vector<std::string>{"0", "5k", "10k"}));

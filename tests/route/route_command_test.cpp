@@ -27,7 +27,7 @@ class RouteCommand : public testing::Test {
   }
 
   json ask(const std::vector<std::string>& words, const std::string& run = "runs/r") {
-    std::vector<std::string> all = {"route", run, "--json", "--no-time"};
+    std::vector<std::string> all = {"route", run, "--json", "--no-time", "--step", "1"};
     all.insert(all.end(), words.begin(), words.end());
     const Result result = folder.orthant(all);
     EXPECT_EQ(result.code, 0) << result.error;
@@ -137,6 +137,14 @@ TEST_F(RouteCommand, SaysWhyARowHasNoAnswer) {
   EXPECT_THAT(none.output, HasSubstr("do not divide among 3 ranks"));
 }
 
+// The first recording is that of routers which have learnt nothing.
+TEST_F(RouteCommand, AnswersForTheLastRecordingAndSaysWhich) {
+  const Result last = folder.orthant({"route", "runs/r", "--no-time", "--json"});
+  EXPECT_EQ(json::parse(last.output)["step"], 3);
+  EXPECT_THAT(folder.orthant({"route", "runs/r", "--no-time"}).output, HasSubstr("step 3 of those recorded (1, 3)"));
+  EXPECT_THAT(folder.orthant({"route", "runs/r", "--no-time", "--step", "1"}).output, HasSubstr("learnt nothing yet"));
+}
+
 TEST_F(RouteCommand, RefusesWhatIsNoRecordedRun) {
   const auto refusal = [&](const std::vector<std::string>& words) {
     const Result result = folder.orthant(words);
@@ -144,7 +152,8 @@ TEST_F(RouteCommand, RefusesWhatIsNoRecordedRun) {
     return result.error;
   };
   EXPECT_THAT(refusal({"route", "runs/none"}), HasSubstr("'runs/none' is no run"));
-  EXPECT_THAT(refusal({"route", "runs/r", "--step", "2"}), HasSubstr("--step 2: it was not recorded; step 1 was"));
+  EXPECT_THAT(refusal({"route", "runs/r", "--step", "2"}),
+              HasSubstr("--step 2: it was not recorded; recorded are 1, 3"));
   EXPECT_THAT(refusal({"route", "runs/r", "--experts-per-rank", "3"}), HasSubstr("does not divide 4 experts"));
 }
 

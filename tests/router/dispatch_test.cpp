@@ -1,6 +1,7 @@
 // dispatch_plan: capacity, drop policies and the order of packed rows, against the definition choice by choice.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "router/rules/capacity.h"

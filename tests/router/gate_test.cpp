@@ -1,6 +1,7 @@
 // gate, gate_backward, gate_losses against the fp64 definition and its finite differences.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "tests/router/problems.h"

@@ -1,6 +1,7 @@
 // routing_sums against its definition in fp64, on every device.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "tests/router/problems.h"

@@ -167,6 +167,49 @@ TEST_F(CompareResults, UnlikeSeedsAreSaid) {
   EXPECT_THAT(notes(one, bad), testing::Not(HasSubstr("run.seed")));
 }
 
+// A nat per byte is no nat per token, nor is one per token of another tokenizer.
+TEST_F(CompareResults, LossesOfUnlikeUnitsAreComparedInBitsPerByteOrNotAtAll) {
+  const auto run = [&](const std::string& name, const std::string& data, double bytes, const std::string& tokenizer) {
+    std::filesystem::create_directories(folder_.path(name + "/tokenizer"));
+    std::istringstream lines(metrics(0.2, bytes > 0 ? 2 * bytes : 2));
+    std::string all;
+    for (std::string line; std::getline(lines, line);) {
+      Json json = Json::parse(line);
+      if (bytes > 0 && json.contains("validation_loss")) {
+        json["validation_bits_per_byte"] = json["validation_loss"].get<double>() / (std::log(2.0) * bytes);
+      }
+      all += json.dump() + "\n";
+    }
+    write(name + "/metrics.jsonl", all);
+    write(name + "/config.resolved.toml", "[data]\n" + data);
+    if (!tokenizer.empty()) {
+      write(name + "/tokenizer/tokenizer.json", tokenizer);
+    }
+    return folder_.path(name).string();
+  };
+  const std::string tokens = "source = \"text\"\ntokenizer = \"t.json\"\n";
+  const std::string bytes = run("bytes", "source = \"text\"\ntokenizer = \"bytes\"\n", 1, "");
+  const std::string words = run("words", tokens, 4, "{}"), other = run("other", tokens, 0, "{ }");
+  const std::string pairs = run("pairs", "source = \"pairs\"\ntokenizer = \"bytes\"\n", 0, "");
+
+  const ComparedResults same = compare_results(words, words, std::nullopt);
+  EXPECT_EQ(row(same, "loss, last 6 lines")->unit, "nats per token");
+  EXPECT_EQ(row(compare_results(bytes, bytes, std::nullopt), "validation_loss, last")->unit, "nats per byte");
+  const ComparedResults unlike = compare_results(bytes, words, std::nullopt);
+  EXPECT_EQ(row(unlike, "loss, last 6 lines"), nullptr);
+  EXPECT_EQ(row(unlike, "validation_loss, last"), nullptr);
+  ASSERT_NE(row(unlike, "validation_bits_per_byte, last"), nullptr);
+  EXPECT_NEAR(row(unlike, "validation_bits_per_byte, last")->numbers.ratio, 1, 1e-9);
+  EXPECT_THAT(unlike.notes, testing::Contains(testing::AllOf(HasSubstr("nats per byte, those of "),
+                                                             HasSubstr("nats per token (tokenizer "))));
+  for (const std::string& with : {other, pairs}) {
+    const ComparedResults nothing = compare_results(words, with, std::nullopt);
+    EXPECT_EQ(row(nothing, "loss, last 6 lines"), nullptr) << with;
+    EXPECT_EQ(row(nothing, "validation_bits_per_byte, last"), nullptr) << with;
+    EXPECT_THAT(nothing.notes, testing::Contains(HasSubstr("is not in both runs"))) << with;
+  }
+}
+
 TEST_F(CompareResults, ALineThatWasCutIsLeftOut) {
   const std::string whole = metrics(0.2, 2);
   const std::string a = write("a.jsonl", whole), b = write("b.jsonl", whole + R"({"step": 610, "lo)");
@@ -193,6 +236,27 @@ TEST_F(CompareResults, StudiesByPointAndAsAWhole) {
   // A difference of half a seed's spread is none that is shown.
   const std::string near = write("c.json", card(1.001, 1));
   EXPECT_EQ(row(compare_results(a, near, std::nullopt), "validation_loss, small_e2")->verdict, "no difference shown");
+}
+
+// Seeds are the same batches in both studies: what they have in common is no noise of the difference.
+TEST_F(CompareResults, PointsOfTheSameSeedsArePaired) {
+  const auto study = [&](const std::string& name, const std::vector<double>& losses) {
+    Json points = Json::array();
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      points.push_back({{"id", fmt::format("small_e8_s{}", i + 1)},
+                        {"seed", i + 1},
+                        {"status", "done"},
+                        {"result", {{"validation_loss", losses[i]}}}});
+    }
+    return write(name, Json{{"format", 1}, {"points", points}}.dump());
+  };
+  const std::string a = study("a.json", {2.0, 2.2, 2.4}), b = study("b.json", {1.981, 2.178, 2.375});
+  const ComparedResults paired = compare_results(a, b, std::nullopt);
+  EXPECT_EQ(row(paired, "validation_loss, small_e8")->verdict, "lower");
+  EXPECT_GT(row(paired, "validation_loss, small_e8")->numbers.interval.low.value_or(0), 0.98);
+  EXPECT_THAT(paired.notes, testing::Contains(HasSubstr("one seed in both studies, 2 degrees of freedom")));
+  const std::string fewer = study("c.json", {1.981, 2.178});
+  EXPECT_EQ(row(compare_results(a, fewer, std::nullopt), "validation_loss, small_e8")->verdict, "no difference shown");
 }
 
 // Their notes as one text.

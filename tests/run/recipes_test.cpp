@@ -2,6 +2,7 @@
 // them train the same small model; the loss of the first step does not depend on the layout.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 

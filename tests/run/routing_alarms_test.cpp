@@ -90,6 +90,21 @@ TEST(RoutingAlarms, NameARouterThatTheLossDoesNotTrain) {
   EXPECT_THAT(nothing.after(report(even, 0, 0)), IsEmpty()) << "a gate without any gradient";
 }
 
+TEST(RoutingAlarms, AreSilentBeforeRoutersCanHaveLearnt) {
+  const auto first_alarm = [](const Overrides& overrides) {
+    RoutingAlarms alarms(settings(overrides));
+    StepReport bad = report(one_has_all);
+    while (alarms.after(bad).empty()) {
+      ++bad.step;
+    }
+    return bad.step;
+  };
+  EXPECT_EQ(first_alarm({"run.steps=10"}), 2);
+  EXPECT_EQ(first_alarm({"run.steps=400", "optimizer.warmup_steps=50"}), 52);
+  EXPECT_EQ(first_alarm({"run.steps=400"}), 22);
+  EXPECT_EQ(first_alarm({"run.steps=1000000"}), 102);
+}
+
 // What both experts of a token have is no collapse where there are no others.
 TEST(RoutingAlarms, AreSilentWhereEveryExpertIsChosen) {
   RoutingAlarms alarms(experiment({"moe.experts=2", "moe.top_k=2"}).settings);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "core/tokenizer/tokenizer.h"
@@ -71,6 +72,40 @@ TEST_F(RunTokenizer, IsKeptIsReadByEvalIsExportedAndIsTheOnlyOneThatGoesOn) {
   EXPECT_THAT(begun.error, HasSubstr("train.from: the weights are of the tokenizer"));
   const Result again = train({"data.tokenizer=runs/r/tokenizer", "run.steps=10"}, {"--resume", "auto"});
   EXPECT_EQ(again.code, 0) << again.error;
+}
+
+// Validation losses in bits per byte of the text, so that runs with other tokenizers compare: as eval counts them.
+TEST_F(RunTokenizer, ValidationLossesAreToldInBitsPerByteToo) {
+  std::string text;
+  for (int i = 0; i < 40; ++i) {
+    text += fmt::format("line {} of the held-out text, and {}\n", i, i * i);
+  }
+  folder_.write("held.txt", text);
+  const std::vector<std::string> sets = {"data.validation_path=[\"held.txt\"]", "data.validation_fraction=0",
+                                         "run.steps=2", "run.validate_every=2", "data.validation_sequences=1000"};
+  const auto last = [&](const std::string& name) {
+    return nlohmann::json::parse(lines_of(folder_.run(name) / "metrics.jsonl").back());
+  };
+  std::vector<std::string> own = sets;
+  own.insert(own.end(), {"data.tokenizer=t/tokenizer.json", "run.name=own"});
+  ASSERT_EQ(train(own).code, 0);
+  const nlohmann::json line = last("own");
+  const auto ids = load_tokenizer(folder_.path("t").string())->encode(text);
+  // The first token is predicted from nothing, and a rest that fills no sequence is not measured: a token's bytes more
+  // or less.
+  const double bytes = static_cast<double>(text.size()) / static_cast<double>(ids.size());
+  EXPECT_NEAR(line["validation_bits_per_byte"].get<double>(),
+              line["validation_loss"].get<double>() / std::log(2.0) / bytes,
+              0.01 * line["validation_loss"].get<double>());
+  EXPECT_EQ(line["validation_bits_per_byte_sets"]["held"], line["validation_bits_per_byte"]);
+  std::vector<std::string> of_bytes = sets;
+  of_bytes.insert(of_bytes.end(), {"model.vocab_size=256", "run.name=bytes"});
+  ASSERT_EQ(train(of_bytes).code, 0);
+  EXPECT_DOUBLE_EQ(last("bytes")["validation_bits_per_byte"].get<double>(),
+                   last("bytes")["validation_loss"].get<double>() / std::log(2.0));
+  const Result compared = folder_.orthant({"bench", "compare", "runs/own", "runs/bytes"});
+  EXPECT_EQ(compared.code, 0) << compared.error;
+  EXPECT_THAT(compared.output, AllOf(HasSubstr("validation_bits_per_byte, last"), HasSubstr("losses are left out")));
 }
 
 TEST_F(RunTokenizer, OfTokenFilesIsKeptWhereItIsNamedAndMadeThem) {

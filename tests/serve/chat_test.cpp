@@ -147,8 +147,8 @@ TEST_F(Chats, OfAStreamAreThoseOfTheWhole) {
   EXPECT_EQ(usage, whole["usage"]);
   for (std::size_t i = 0; i < 2; ++i) {
     const json& choice = whole["choices"][i];
-    EXPECT_EQ(content[i], choice["message"]["content"]);
-    EXPECT_EQ(finish[i], choice["finish_reason"]);
+    EXPECT_EQ(json(content[i]), choice["message"]["content"]);
+    EXPECT_EQ(json(finish[i]), choice["finish_reason"]);
     EXPECT_EQ(scores[i], choice["logprobs"]["content"]);
     ASSERT_EQ(scores[i].size(), 12);
     std::string said;

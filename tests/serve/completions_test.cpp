@@ -1,6 +1,7 @@
 // What `orthant serve` answers, against its definition: fp64 logits of the whole sequence, token by token.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <thread>

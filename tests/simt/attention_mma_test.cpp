@@ -1,5 +1,6 @@
 // Attention of bf16 on the matrix units against scores written out in fp64, on simulated GPUs of all sizes of shared
 // memory: documents, windows, groups of heads, odd lengths, and places in any order.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <tuple>

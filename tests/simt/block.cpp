@@ -2,6 +2,7 @@
 
 #include <orthant/error.h>
 
+#include <algorithm>
 #include <bit>
 #include <numeric>
 #include <string_view>

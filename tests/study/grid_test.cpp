@@ -206,6 +206,22 @@ TEST_F(StudyGridTest, ALearningRateFollowsItsRule) {
   EXPECT_THAT(all[3].set, testing::Contains("optimizer.lr=0.002"));
 }
 
+TEST_F(StudyGridTest, LearningRatesAreAGridOfTheirOwn) {
+  const std::string grid = "[[grid]]\nexperts = [1, 8]\ntop_k = [2]\nlr_factor = [0.5, 1, 2]\n";
+  const std::vector<GridPoint> ruled = points("[learning_rate]\nlr = 0.004\nd_model = 16\n" + grid);
+  EXPECT_THAT(ids(ruled),
+              ElementsAre("base_e1_k1_g1_one_lr0.5_s1", "base_e1_k1_g1_one_s1", "base_e1_k1_g1_one_lr2_s1",
+                          "base_e8_k2_g1_one_lr0.5_s1", "base_e8_k2_g1_one_s1", "base_e8_k2_g1_one_lr2_s1"));
+  EXPECT_THAT(ruled[0].set, testing::Contains("optimizer.lr=0.002"));
+  EXPECT_THAT(ruled[5].set, testing::Contains("optimizer.lr=0.008"));
+  EXPECT_EQ(ruled[0].shape(), ruled[1].shape()) << "they take as long";
+  // Without a rule they multiply the configuration's.
+  const std::vector<GridPoint> written = points("set = [\"optimizer.lr=0.01\"]\n" + grid);
+  EXPECT_THAT(written[0].set, testing::Contains("optimizer.lr=0.005"));
+  EXPECT_THAT(rule_text(read("[study]\nname = \"s\"\nconfig = \"base.toml\"\n" + grid)),
+              HasSubstr("tried times 0.5, 1, 2"));
+}
+
 TEST_F(StudyGridTest, ExpertsGrowWithTheRanksInWeakScaling) {
   const std::vector<GridPoint> all = points(
       "[[layout]]\nname = \"r1\"\n[[layout]]\nname = \"r2\"\nset = [\"plugins.data.size=2\", "

@@ -4,6 +4,7 @@
 // on all of them (counted once), runs of the rows of one tensor, or a tensor of its own on each.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <mutex>
 #include <random>
 

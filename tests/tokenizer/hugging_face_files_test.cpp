@@ -6,6 +6,7 @@
 #include <orthant/error.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <bit>
 #include <map>
 #include <nlohmann/json.hpp>

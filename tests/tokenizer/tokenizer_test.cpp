@@ -7,6 +7,7 @@
 #include <orthant/error.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,7 @@
 // Adapters on one rank: against weights that were merged by hand, naive sums in fp64, and experts without tokens.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/arch/trained.h"

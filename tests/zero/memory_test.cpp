@@ -2,6 +2,7 @@
 // step needs besides is bounded by its layers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <mutex>
 #include <numeric>
 
