@@ -12,5 +12,5 @@ cmake -S . -B "$folder" "$generator" -DCMAKE_CXX_COMPILER="$compiler" -DORTHANT_
   -DCMAKE_COMPILE_WARNING_AS_ERROR=ON >"$folder/configure.log" 2>&1 ||
   { cat "$folder/configure.log" >&2; exit 1; }
 cd "$folder"
-sed -n 's/^  "command": "\(.*\)",*$/\1/p' compile_commands.json | grep -v '\.c$' | sed 's/\\\(["\\]\)/\1/g; s/-Xclang -include-pch -Xclang [^ ]* //; s/$/ -fsyntax-only/' |
+sed -n 's/^  "command": "\(.*\)",*$/\1/p' compile_commands.json | grep -v -e '\.c$' -e c++-header -e emit-pch | sed 's/\\\(["\\]\)/\1/g; s/-Xclang -include-pch -Xclang [^ ]* //; s/$/ -fsyntax-only/' |
   xargs -d '\n' -n 1 -P "$(nproc)" sh -c
