@@ -65,6 +65,8 @@ class Generator::Answer {
   std::size_t fed() const { return fed_; }
   // `count` of them have been fed, and what they led to is known.
   void advance(std::size_t count) {
+    tokens_.insert(tokens_.end(), next_.begin() + static_cast<std::ptrdiff_t>(fed_),
+                   next_.begin() + static_cast<std::ptrdiff_t>(fed_ + count));
     fed_ += count;
     if (following_.has_value()) {
       next_ = {*following_};
@@ -73,7 +75,17 @@ class Generator::Answer {
     }
   }
 
-  void tell(const TokenEvent& event) {
+  // So many tokens of the prompt need not be fed.
+  void begin_at(std::int64_t cached) {
+    cached_ = cached;
+    fed_ = static_cast<std::size_t>(cached);
+    tokens_.assign(next_.begin(), next_.begin() + cached);
+  }
+  // What has been fed: the prompt, then what it was gone on with.
+  const std::vector<std::int32_t>& tokens() const { return tokens_; }
+
+  void tell(TokenEvent event) {
+    event.cached = cached_;
     done_ = done_ || event.finish.has_value();
     if (request_.on_token && !request_.on_token(event)) {
       done_ = true;
@@ -142,6 +154,8 @@ class Generator::Answer {
   std::optional<TextStream> text_;
   std::vector<std::int32_t> next_;  // the prompt, then each token that was made
   std::size_t fed_ = 0;             // of these
+  std::vector<std::int32_t> tokens_;
+  std::int64_t cached_ = 0;
   std::optional<std::int32_t> following_;
   std::int64_t made_ = 0;
   LogitRules rules_;
@@ -149,8 +163,8 @@ class Generator::Answer {
   bool done_ = false;
 };
 
-Generator::Generator(Engine& engine, const Tokenizer* tokenizer, std::size_t batch)
-    : engine_(engine), tokenizer_(tokenizer), batch_(batch) {
+Generator::Generator(Engine& engine, const Tokenizer* tokenizer, std::size_t batch, std::int64_t prefix_room)
+    : engine_(engine), tokenizer_(tokenizer), batch_(batch), prefixes_(engine, prefix_room) {
   if (tokenizer != nullptr) {
     unknown_ = ids_without_token(*tokenizer, engine.vocabulary());
   }
@@ -166,6 +180,14 @@ void Generator::clear() {
   }
   active_.clear();
   queue_.clear();
+}
+
+std::int64_t Generator::pages() const {
+  std::int64_t pages = 0;
+  for (const auto& answer : active_) {
+    pages += (engine_.length(answer->sequence()) + Engine::page_tokens - 1) / Engine::page_tokens;
+  }
+  return pages;
 }
 
 std::size_t Generator::waiting() const {
@@ -291,6 +313,9 @@ bool Generator::step() {
     queue_.pop_front();
     Answer& answer = *active_.back();
     const Request& request = answer.request();
+    if (!answer.scores_prompt() && request.max_tokens > 0) {
+      answer.begin_at(prefixes_.begin(answer.sequence(), request.prompt));
+    }
     for (std::size_t i = 0; request.echo && i < (answer.scores_prompt() ? 1 : request.prompt.size()); ++i) {
       TokenEvent event{
           .token = {.id = request.prompt[i]}, .likeliest = {}, .of_prompt = true, .text = {}, .finish = {}};
@@ -318,7 +343,11 @@ bool Generator::step() {
     seen(*answers[feed], answers[feed]->fed() + token, logits);
   });
   for (std::size_t i = 0; i < answers.size(); ++i) {
+    const bool of_prompt = answers[i]->made() <= 1;
     answers[i]->advance(feeds[i].tokens.size());
+    if (of_prompt || answers[i]->done()) {
+      prefixes_.keep(answers[i]->sequence(), answers[i]->tokens());
+    }
   }
   active_.remove_if([&](const std::unique_ptr<Answer>& answer) {
     if (answer->done()) {
