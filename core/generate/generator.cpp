@@ -46,6 +46,7 @@ class Generator::Answer {
 
   const Request& request() const { return request_; }
   const LogitRules& rules() const { return rules_; }
+  const JsonText& json() const { return json_; }
   // Tokens that may not come yet.
   std::span<const std::int32_t> withheld() const {
     return made_ < request_.min_tokens ? std::span<const std::int32_t>(request_.stop_ids)
@@ -101,23 +102,24 @@ class Generator::Answer {
     return request_.on_error != nullptr;
   }
 
-  // One more token of the answer. may_go_on: there is room for another one behind it.
-  void add(TokenEvent event, bool may_go_on) {
+  // One more token of the answer. may_go_on: there is room for another one behind it. bytes: of tokens, for JSON.
+  void add(TokenEvent event, bool may_go_on, const JsonTokens* bytes) {
     ++made_;
     following_ = event.token.id;
     rules_.add(event.token.id);
+    const bool whole = request_.json && json_.add(bytes->of(event.token.id)) && json_.whole();
     const auto& ids = request_.stop_ids;
     const bool stopped = std::find(ids.begin(), ids.end(), event.token.id) != ids.end();
     if (!stopped) {
       held_ += text_ ? text_->add(event.token.id) : "";
     }
-    if (stopped || !may_go_on) {
+    if (stopped || whole || !may_go_on) {
       held_ += text_ ? text_->finish() : "";
     }
     const bool may_stop = made_ > request_.min_tokens;
     const std::size_t stop = may_stop ? first_stop() : std::string::npos;
     held_.resize(std::min(stop, held_.size()));
-    if (stopped || stop != std::string::npos) {
+    if (stopped || whole || stop != std::string::npos) {
       event.finish = Finish::stop;
     } else if (!may_go_on) {
       event.finish = Finish::length;
@@ -159,6 +161,7 @@ class Generator::Answer {
   std::optional<std::int32_t> following_;
   std::int64_t made_ = 0;
   LogitRules rules_;
+  JsonText json_;
   std::string held_;  // text that was not told
   bool done_ = false;
 };
@@ -210,6 +213,7 @@ void Generator::check(const Request& request) const {
          fmt::format("the prompt has {} tokens, and this model positions for {}", tokens, engine_.longest()));
   refuse(request.max_tokens < 0, fmt::format("max_tokens is {}: expected 0 or more", request.max_tokens));
   check_sampling(request.sampling);
+  refuse(request.json && tokenizer_ == nullptr, "JSON needs a tokenizer, and there is none");
   const auto known = [&](std::int32_t id) { return id >= 0 && id < engine_.vocabulary(); };
   refuse(!std::all_of(request.stop_ids.begin(), request.stop_ids.end(), known) ||
              !std::all_of(request.sampling.bias.begin(), request.sampling.bias.end(),
@@ -224,6 +228,9 @@ void Generator::check(const Request& request) const {
 
 void Generator::add(Request request) {
   check(request);
+  if (request.json && bytes_ == nullptr) {
+    bytes_ = std::make_unique<JsonTokens>(*tokenizer_, engine_.vocabulary());
+  }
   queue_.push_back(std::move(request));
 }
 
@@ -239,11 +246,15 @@ std::span<const float> Generator::with_token(std::span<const float> logits) {
 }
 
 std::span<const float> Generator::changed(const Answer& answer, std::span<const float> logits) {
-  if (answer.rules().neutral(answer.withheld())) {
+  const Request& request = answer.request();
+  if (answer.rules().neutral(answer.withheld()) && !request.json) {
     return logits;
   }
   changed_.assign(logits.begin(), logits.end());
   answer.rules().apply(changed_, answer.withheld());
+  if (request.json) {
+    bytes_->allow(answer.json(), changed_, request.stop_ids);
+  }
   return changed_;
 }
 
@@ -304,7 +315,7 @@ void Generator::go_on(Answer& answer, std::size_t token, std::span<const float> 
   const std::int64_t length = engine_.length(answer.sequence());
   const std::int32_t id = sampler_.draw(changed(answer, with_token(logits)), request.sampling, request.answer, length);
   const bool room = engine_.longest() == 0 || length < engine_.longest();
-  answer.add(scored(request, logits, id), room && answer.made() + 1 < request.max_tokens);
+  answer.add(scored(request, logits, id), room && answer.made() + 1 < request.max_tokens, bytes_.get());
 }
 
 bool Generator::step() {

@@ -17,6 +17,7 @@
 #include <orthant/error.h>
 
 #include "core/generate/engine.h"
+#include "core/generate/json_text.h"
 #include "core/generate/logit_rules.h"
 #include "core/generate/prefix_cache.h"
 #include "core/generate/sampler.h"
@@ -56,6 +57,7 @@ struct Request {
   std::vector<std::int32_t> stop_ids;  // they end the answer, and are no part of its text
   std::vector<std::string> stop;       // likewise; none is empty
   std::int64_t min_tokens = 0;         // no stop token is drawn before, and no stop text found in what comes before
+  bool json = false;                   // the answer is a JSON object, and ends with it (JsonText)
   bool log_probabilities = false;
   std::size_t likeliest = 0;
   bool echo = false;  // events for the prompt's tokens too
@@ -105,6 +107,7 @@ class Generator {
   std::vector<float> known_, changed_;
   Sampler sampler_;
   PrefixCache prefixes_;
+  std::unique_ptr<JsonTokens> bytes_;  // once somebody wants JSON
   std::list<Request> queue_;
   std::list<std::unique_ptr<Answer>> active_;
 };
