@@ -66,8 +66,9 @@ std::shared_ptr<const ChatTemplate> chat_template(const std::string& name) {
     names.push_back(each.name);
   }
   throw ConfigError(
-      fmt::format("data.chat_template: there is no \"{}\"; known are {}, or give a file that ends in .toml", name,
-                  fmt::join(names, ", ")));
+      fmt::format("data.chat_template: there is no \"{}\"; known are {}, \"model\" (that of the tokenizer), or give a "
+                  "file that ends in .toml",
+                  name, fmt::join(names, ", ")));
 }
 
 std::uint64_t hash_of(const ChatTemplate& chat) {

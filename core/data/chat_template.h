@@ -1,7 +1,7 @@
 // Chat templates: the texts around the messages of a conversation, and which of its tokens are learnt.
 //
-// docs/data.md states each in full, and which published models use it. A Jinja chat_template of a tokenizer_config.json
-// is not interpreted.
+// docs/data.md states each in full, and which published models use it. The Jinja that a model
+// brings: model_template.h.
 #pragma once
 
 #include <array>

@@ -1,6 +1,7 @@
 #include "core/data/model_template.h"
 
 #include <orthant/error.h>
+#include <xxhash.h>
 
 #include <algorithm>
 
@@ -146,6 +147,14 @@ jinja::Rendered ModelTemplate::render(const TemplateInput& conversation) const {
     }
   }
   return made;
+}
+
+std::uint64_t ModelTemplate::hash() const {
+  std::string all = special_.dump(-1, ' ', true, OrderedJson::error_handler_t::replace);
+  for (const auto& [name, variant] : variants_) {
+    all += fmt::format("{} {} {}", name, variant.source.size(), variant.source);
+  }
+  return XXH3_64bits(all.data(), all.size());
 }
 
 std::vector<std::int32_t> ModelTemplate::ids(const std::string& text, bool bos) const {

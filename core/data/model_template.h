@@ -37,6 +37,8 @@ class ModelTemplate {
   bool mentions(const std::string& name, bool with_tools) const;
   const std::string& where() const { return where_; }
 
+  std::vector<std::int32_t> ends() const { return end_ids(tokenizer_, rules_); }
+  std::uint64_t hash() const;  // of all that texts follow from
   // The ids of a rendered text: names of special tokens are the tokens, and nothing is put before them. bos: as
   // TextReader's.
   std::vector<std::int32_t> ids(const std::string& text, bool bos = false) const;

@@ -49,6 +49,11 @@ bool has_answer(const SequenceDocument& document) {
 
 PrepareOptions tokens_of_pairs(const Settings& settings, std::shared_ptr<const Tokenizer> tokenizer,
                                std::filesystem::path output) {
+  if (settings.data.chat_template == model_template_name) {
+    throw SettingError("data.chat_template",
+                       "data.chat_template: \"model\" is for conversations (data.source = \"chat\"); pairs have the "
+                       "templates that are named, or a TOML file");
+  }
   return tokens_by_template(settings, std::move(tokenizer), std::move(output), "pairs", 4,
                             [](const Tokenizer& by, std::shared_ptr<const ChatTemplate> chat) {
                               return std::make_unique<PairEncoder>(by, std::move(chat));

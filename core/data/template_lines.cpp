@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "core/data/template_encoder.h"
+
 namespace orthant {
 namespace {
 
@@ -31,6 +33,32 @@ PrepareOptions tokens_by_template(const Settings& settings, std::shared_ptr<cons
   options.coding = {.name = fmt::format("{} {} {:016x}", coding, version_of_rows, hash_of(*chat)),
                     .vocabulary = codes * tokenizer->vocabulary(),
                     .encoder = [tokenizer, chat, encoder] { return encoder(*tokenizer, chat); }};
+  options.tokenizer = std::move(tokenizer);
+  options.output = std::move(output);
+  return options;
+}
+
+PrepareOptions tokens_by_model_template(const Settings& settings, std::shared_ptr<const Tokenizer> tokenizer,
+                                        std::filesystem::path output) {
+  std::shared_ptr<const ModelTemplate> chat;
+  try {
+    chat = ModelTemplate::of({}, *tokenizer);
+  } catch (const ConfigError& error) {
+    throw SettingError("data.chat_template", fmt::format("data.chat_template: {}", error.what()));
+  }
+  if (chat == nullptr) {
+    throw SettingError(
+        "data.chat_template",
+        fmt::format("data.chat_template: \"model\" is the template that lies with the tokenizer, and with "
+                    "'{}' there is none: put a chat_template.jinja beside it, or name another template",
+                    tokenizer->name()));
+  }
+  PrepareOptions options;
+  options.files = settings.data.path;
+  options.text = template_lines();
+  options.coding = {.name = fmt::format("model chat {} {:016x}", version_of_rows, chat->hash()),
+                    .vocabulary = 2 * tokenizer->vocabulary(),
+                    .encoder = [tokenizer, chat] { return std::make_unique<TemplateEncoder>(*tokenizer, chat); }};
   options.tokenizer = std::move(tokenizer);
   options.output = std::move(output);
   return options;

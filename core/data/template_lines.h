@@ -27,6 +27,13 @@ PrepareOptions tokens_by_template(const Settings& settings, std::shared_ptr<cons
                                   std::filesystem::path output, const char* coding, int codes,
                                   const MakeLineEncoder& encoder);
 
+// data.chat_template = "model": the template that the model brings, beside its tokenizer (model_template.h).
+inline constexpr const char* model_template_name = "model";
+
+// As tokens_by_template, of conversations by that template.
+PrepareOptions tokens_by_model_template(const Settings& settings, std::shared_ptr<const Tokenizer> tokenizer,
+                                        std::filesystem::path output);
+
 // "'a.jsonl' and 2 more files".
 std::string name_of_files(const DataSettings& data, std::size_t files);
 

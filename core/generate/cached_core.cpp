@@ -39,6 +39,25 @@ void CachedCore::forget(int sequence) {
   }
 }
 
+// None where another cache has the model's tokens (LatentCache).
+std::vector<KeyValueCache> CachedCore::page(int sequence, std::int64_t index) const {
+  std::vector<KeyValueCache> made;
+  for (const auto& layer : layers_) {
+    if (const auto found = layer.find(sequence); found != layer.end()) {
+      made.push_back(found->second.page(index));
+    }
+  }
+  return made;
+}
+
+void CachedCore::append(int sequence, const std::vector<KeyValueCache>& page) {
+  for (std::size_t i = 0; i < page.size(); ++i) {
+    if (const auto [found, is_new] = layers_.at(i).try_emplace(sequence, page[i]); !is_new) {
+      found->second.append(page[i]);
+    }
+  }
+}
+
 Tensor CachedCore::forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first,
                            const HeadSinks& sinks, const AttentionShape& shape, Saved& saved, Stream& s) {
   if (rows_.empty()) {

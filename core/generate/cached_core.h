@@ -33,6 +33,9 @@ class CachedCore final : public AttentionCore {
   // Before each forward pass. No rows: its sequences are whole, and attend to themselves as in training.
   void begin(std::vector<SequenceRows> rows);
   void forget(int sequence);
+  // Page `index` of a sequence in every layer, shared; and a new sequence that begins with such pages.
+  std::vector<KeyValueCache> page(int sequence, std::int64_t index) const;
+  void append(int sequence, const std::vector<KeyValueCache>& page);
 
   // first is not looked at where there are rows: sequences are documents of their own.
   Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& first, const HeadSinks& sinks,

@@ -149,6 +149,26 @@ void Engine::forget(int sequence) {
   latent_.forget(sequence);
 }
 
+Engine::Page Engine::page(int sequence, std::int64_t index) {
+  Page made{.keys = core_->page(sequence, index), .narrow = latent_.page(sequence, index, model_.stream())};
+  for (const KeyValueCache& keys : made.keys) {
+    made.bytes += keys.bytes();
+  }
+  for (const Tensor& rows : made.narrow) {
+    made.bytes += rows.elements() * static_cast<std::int64_t>(size_of(rows.dtype()));
+  }
+  return made;
+}
+
+void Engine::adopt(int sequence, std::span<const std::shared_ptr<const Page>> pages) {
+  require(length(sequence) == 0, "sequence {} has {} tokens, and cannot begin with pages", sequence, length(sequence));
+  for (const auto& page : pages) {
+    core_->append(sequence, page->keys);
+    latent_.append(sequence, page->narrow, model_.stream());
+    length_[sequence] += page_tokens;
+  }
+}
+
 void Engine::check(std::span<const Feed> feeds) const {
   for (const Feed& feed : feeds) {
     const std::int64_t after = length(feed.sequence) + static_cast<std::int64_t>(feed.tokens.size());

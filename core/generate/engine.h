@@ -59,6 +59,18 @@ class Engine {
   std::int64_t length(int sequence) const;
   void forget(int sequence);
 
+  // What later sequences may share of a sequence: page_tokens tokens of it with all that came before them.
+  static constexpr std::int64_t page_tokens = KeyValueCache::page_tokens;
+  struct Page {
+    std::vector<KeyValueCache> keys;  // by layer
+    std::vector<Tensor> narrow;       // likewise, of latent attention
+    std::int64_t bytes = 0;
+  };
+  // REQUIRES: the sequence has been fed all of page `index`.
+  Page page(int sequence, std::int64_t index);
+  // A sequence that has no token yet begins with these pages, which follow each other from the first one on.
+  void adopt(int sequence, std::span<const std::shared_ptr<const Page>> pages);
+
   // One forward pass or several. seen(feed, token, logits): for each wanted one, in order; logits f32 [V], valid during
   // the call. Errors: ConfigError for a sequence that becomes too long, or an id outside the vocabulary, before
   // anything is computed.

@@ -9,6 +9,7 @@
 
 #include "core/base/json.h"
 #include "core/data/lines.h"
+#include "core/data/model_template.h"
 #include "core/generate/prompt.h"
 #include "core/pretrained/model_tokenizer.h"
 #include "core/run/file_work.h"
@@ -26,13 +27,22 @@ struct Prompt {
 // null: ids alone.
 class Prompts {
  public:
-  Prompts(const Tokenizer* tokenizer, const TextRules& rules) : tokenizer_(tokenizer), rules_(rules) {}
+  // chat: texts are what a user says. Errors: ConfigError where the model has no template for that, or one that cannot
+  // be read.
+  Prompts(const Tokenizer* tokenizer, const TextRules& rules, bool chat) : tokenizer_(tokenizer), rules_(rules) {
+    if (chat && tokenizer != nullptr) {
+      chat_ = ModelTemplate::of(rules, *tokenizer);
+      if (chat_ == nullptr) {
+        throw ConfigError("--chat: this model has no chat template: put a chat_template.jinja beside its tokenizer");
+      }
+    }
+  }
 
   void add(const std::string& text) {
     if (tokenizer_ == nullptr) {
       throw ConfigError("--tokenizer none: prompts are {\"ids\": [...]} of a --prompts file");
     }
-    all.push_back({.text = text, .ids = prompt_ids(*tokenizer_, rules_, text)});
+    all.push_back({.text = text, .ids = chat_ ? said_by_user(text) : prompt_ids(*tokenizer_, rules_, text)});
   }
 
   void read(const std::string& path) {
@@ -46,6 +56,17 @@ class Prompts {
   std::vector<Prompt> all;
 
  private:
+  std::vector<std::int32_t> said_by_user(const std::string& text) const {
+    TemplateInput input;
+    input.messages.push_back({{"role", "user"}, {"content", text}});
+    input.add_generation_prompt = true;
+    try {
+      return chat_->ids(chat_->render(input).text);
+    } catch (const jinja::TemplateError& error) {
+      throw ConfigError(fmt::format("--chat: {}, line {}: {}", chat_->where(), error.line(), error.what()));
+    }
+  }
+
   void add_line(std::string_view line, const std::string& where) {
     const Json json = parse_json(std::as_bytes(std::span(line)), where);
     require(json.is_object(), "{}: expected an object, {{\"prompt\": \"...\"}}", where);
@@ -67,6 +88,7 @@ class Prompts {
 
   const Tokenizer* tokenizer_;
   const TextRules& rules_;
+  std::shared_ptr<const ModelTemplate> chat_;
 };
 
 // Compares answers with what training's forward pass makes of them.
@@ -247,7 +269,7 @@ Generated generate(const GenerateOptions& o, const PluginKeys& plugin_keys, cons
     }
   }
   const std::shared_ptr<const Tokenizer> tokenizer = o.tokenizer == "none" ? nullptr : tokenizer_of(model, o.tokenizer);
-  Prompts read(tokenizer.get(), model.text_rules());
+  Prompts read(tokenizer.get(), model.text_rules(), o.chat);
   for (const std::string& text : o.prompts) {
     read.add(text);
   }

@@ -26,6 +26,7 @@ struct GenerateOptions {
   std::int64_t samples = 1;       // answers to each prompt
   std::vector<std::string> stop;  // texts that end an answer
   bool ignore_eos = false;        // no end of text ends an answer
+  bool chat = false;              // a text is what a user says, by the model's own chat template
   std::int64_t batch = 32;        // answers that are worked on at once
   bool log_probabilities = false;
   bool verify = false;                             // compare with training's forward pass

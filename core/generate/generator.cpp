@@ -46,6 +46,7 @@ class Generator::Answer {
 
   const Request& request() const { return request_; }
   const LogitRules& rules() const { return rules_; }
+  const JsonText& json() const { return json_; }
   // Tokens that may not come yet.
   std::span<const std::int32_t> withheld() const {
     return made_ < request_.min_tokens ? std::span<const std::int32_t>(request_.stop_ids)
@@ -65,6 +66,8 @@ class Generator::Answer {
   std::size_t fed() const { return fed_; }
   // `count` of them have been fed, and what they led to is known.
   void advance(std::size_t count) {
+    tokens_.insert(tokens_.end(), next_.begin() + static_cast<std::ptrdiff_t>(fed_),
+                   next_.begin() + static_cast<std::ptrdiff_t>(fed_ + count));
     fed_ += count;
     if (following_.has_value()) {
       next_ = {*following_};
@@ -73,7 +76,17 @@ class Generator::Answer {
     }
   }
 
-  void tell(const TokenEvent& event) {
+  // So many tokens of the prompt need not be fed.
+  void begin_at(std::int64_t cached) {
+    cached_ = cached;
+    fed_ = static_cast<std::size_t>(cached);
+    tokens_.assign(next_.begin(), next_.begin() + cached);
+  }
+  // What has been fed: the prompt, then what it was gone on with.
+  const std::vector<std::int32_t>& tokens() const { return tokens_; }
+
+  void tell(TokenEvent event) {
+    event.cached = cached_;
     done_ = done_ || event.finish.has_value();
     if (request_.on_token && !request_.on_token(event)) {
       done_ = true;
@@ -89,23 +102,24 @@ class Generator::Answer {
     return request_.on_error != nullptr;
   }
 
-  // One more token of the answer. may_go_on: there is room for another one behind it.
-  void add(TokenEvent event, bool may_go_on) {
+  // One more token of the answer. may_go_on: there is room for another one behind it. bytes: of tokens, for JSON.
+  void add(TokenEvent event, bool may_go_on, const JsonTokens* bytes) {
     ++made_;
     following_ = event.token.id;
     rules_.add(event.token.id);
+    const bool whole = request_.json && json_.add(bytes->of(event.token.id)) && json_.whole();
     const auto& ids = request_.stop_ids;
     const bool stopped = std::find(ids.begin(), ids.end(), event.token.id) != ids.end();
     if (!stopped) {
       held_ += text_ ? text_->add(event.token.id) : "";
     }
-    if (stopped || !may_go_on) {
+    if (stopped || whole || !may_go_on) {
       held_ += text_ ? text_->finish() : "";
     }
     const bool may_stop = made_ > request_.min_tokens;
     const std::size_t stop = may_stop ? first_stop() : std::string::npos;
     held_.resize(std::min(stop, held_.size()));
-    if (stopped || stop != std::string::npos) {
+    if (stopped || whole || stop != std::string::npos) {
       event.finish = Finish::stop;
     } else if (!may_go_on) {
       event.finish = Finish::length;
@@ -142,15 +156,18 @@ class Generator::Answer {
   std::optional<TextStream> text_;
   std::vector<std::int32_t> next_;  // the prompt, then each token that was made
   std::size_t fed_ = 0;             // of these
+  std::vector<std::int32_t> tokens_;
+  std::int64_t cached_ = 0;
   std::optional<std::int32_t> following_;
   std::int64_t made_ = 0;
   LogitRules rules_;
+  JsonText json_;
   std::string held_;  // text that was not told
   bool done_ = false;
 };
 
-Generator::Generator(Engine& engine, const Tokenizer* tokenizer, std::size_t batch)
-    : engine_(engine), tokenizer_(tokenizer), batch_(batch) {
+Generator::Generator(Engine& engine, const Tokenizer* tokenizer, std::size_t batch, std::int64_t prefix_room)
+    : engine_(engine), tokenizer_(tokenizer), batch_(batch), prefixes_(engine, prefix_room) {
   if (tokenizer != nullptr) {
     unknown_ = ids_without_token(*tokenizer, engine.vocabulary());
   }
@@ -166,6 +183,14 @@ void Generator::clear() {
   }
   active_.clear();
   queue_.clear();
+}
+
+std::int64_t Generator::pages() const {
+  std::int64_t pages = 0;
+  for (const auto& answer : active_) {
+    pages += (engine_.length(answer->sequence()) + Engine::page_tokens - 1) / Engine::page_tokens;
+  }
+  return pages;
 }
 
 std::size_t Generator::waiting() const {
@@ -188,6 +213,7 @@ void Generator::check(const Request& request) const {
          fmt::format("the prompt has {} tokens, and this model positions for {}", tokens, engine_.longest()));
   refuse(request.max_tokens < 0, fmt::format("max_tokens is {}: expected 0 or more", request.max_tokens));
   check_sampling(request.sampling);
+  refuse(request.json && tokenizer_ == nullptr, "JSON needs a tokenizer, and there is none");
   const auto known = [&](std::int32_t id) { return id >= 0 && id < engine_.vocabulary(); };
   refuse(!std::all_of(request.stop_ids.begin(), request.stop_ids.end(), known) ||
              !std::all_of(request.sampling.bias.begin(), request.sampling.bias.end(),
@@ -202,6 +228,9 @@ void Generator::check(const Request& request) const {
 
 void Generator::add(Request request) {
   check(request);
+  if (request.json && bytes_ == nullptr) {
+    bytes_ = std::make_unique<JsonTokens>(*tokenizer_, engine_.vocabulary());
+  }
   queue_.push_back(std::move(request));
 }
 
@@ -217,11 +246,15 @@ std::span<const float> Generator::with_token(std::span<const float> logits) {
 }
 
 std::span<const float> Generator::changed(const Answer& answer, std::span<const float> logits) {
-  if (answer.rules().neutral(answer.withheld())) {
+  const Request& request = answer.request();
+  if (answer.rules().neutral(answer.withheld()) && !request.json) {
     return logits;
   }
   changed_.assign(logits.begin(), logits.end());
   answer.rules().apply(changed_, answer.withheld());
+  if (request.json) {
+    bytes_->allow(answer.json(), changed_, request.stop_ids);
+  }
   return changed_;
 }
 
@@ -282,7 +315,7 @@ void Generator::go_on(Answer& answer, std::size_t token, std::span<const float> 
   const std::int64_t length = engine_.length(answer.sequence());
   const std::int32_t id = sampler_.draw(changed(answer, with_token(logits)), request.sampling, request.answer, length);
   const bool room = engine_.longest() == 0 || length < engine_.longest();
-  answer.add(scored(request, logits, id), room && answer.made() + 1 < request.max_tokens);
+  answer.add(scored(request, logits, id), room && answer.made() + 1 < request.max_tokens, bytes_.get());
 }
 
 bool Generator::step() {
@@ -291,6 +324,9 @@ bool Generator::step() {
     queue_.pop_front();
     Answer& answer = *active_.back();
     const Request& request = answer.request();
+    if (!answer.scores_prompt() && request.max_tokens > 0) {
+      answer.begin_at(prefixes_.begin(answer.sequence(), request.prompt));
+    }
     for (std::size_t i = 0; request.echo && i < (answer.scores_prompt() ? 1 : request.prompt.size()); ++i) {
       TokenEvent event{
           .token = {.id = request.prompt[i]}, .likeliest = {}, .of_prompt = true, .text = {}, .finish = {}};
@@ -318,7 +354,11 @@ bool Generator::step() {
     seen(*answers[feed], answers[feed]->fed() + token, logits);
   });
   for (std::size_t i = 0; i < answers.size(); ++i) {
+    const bool of_prompt = answers[i]->made() <= 1;
     answers[i]->advance(feeds[i].tokens.size());
+    if (of_prompt || answers[i]->done()) {
+      prefixes_.keep(answers[i]->sequence(), answers[i]->tokens());
+    }
   }
   active_.remove_if([&](const std::unique_ptr<Answer>& answer) {
     if (answer->done()) {

@@ -17,7 +17,9 @@
 #include <orthant/error.h>
 
 #include "core/generate/engine.h"
+#include "core/generate/json_text.h"
 #include "core/generate/logit_rules.h"
+#include "core/generate/prefix_cache.h"
 #include "core/generate/sampler.h"
 #include "core/generate/text_stream.h"
 #include "core/tokenizer/tokenizer.h"
@@ -44,6 +46,7 @@ struct TokenEvent {
   // Text that has become certain; what may yet be part of a stop string is held back. Empty for tokens of the prompt.
   std::string text;
   std::optional<Finish> finish;  // this is the answer's last
+  std::int64_t cached = 0;       // tokens of the prompt that were known already (PrefixCache)
 };
 
 struct Request {
@@ -54,6 +57,7 @@ struct Request {
   std::vector<std::int32_t> stop_ids;  // they end the answer, and are no part of its text
   std::vector<std::string> stop;       // likewise; none is empty
   std::int64_t min_tokens = 0;         // no stop token is drawn before, and no stop text found in what comes before
+  bool json = false;                   // the answer is a JSON object, and ends with it (JsonText)
   bool log_probabilities = false;
   std::size_t likeliest = 0;
   bool echo = false;  // events for the prompt's tokens too
@@ -67,8 +71,8 @@ struct Request {
 class Generator {
  public:
   // tokenizer: null where ids alone are wanted; events then have no text. batch: requests that are worked on at once.
-  // Engine and tokenizer outlive this.
-  Generator(Engine& engine, const Tokenizer* tokenizer, std::size_t batch);
+  // prefix_room: as PrefixCache's. Engine and tokenizer outlive this.
+  Generator(Engine& engine, const Tokenizer* tokenizer, std::size_t batch, std::int64_t prefix_room = 0);
   ~Generator();
 
   // Errors: ConfigError for a request that can never be answered: an empty prompt, an id that is none, a prompt longer
@@ -81,7 +85,9 @@ class Generator {
   // finite and the request has no on_error; those of the engine. Call clear() then.
   bool step();
   std::size_t waiting() const;  // requests that are not done
-  void clear();                 // forgets all of them, without an event
+  std::int64_t pages() const;   // of keys and values, of the answers that are worked on
+  const PrefixCache& prefixes() const { return prefixes_; }
+  void clear();  // forgets all of them, without an event
 
  private:
   class Answer;
@@ -100,6 +106,8 @@ class Generator {
   std::vector<std::int32_t> unknown_;  // ids of the model that are none of the tokenizer's
   std::vector<float> known_, changed_;
   Sampler sampler_;
+  PrefixCache prefixes_;
+  std::unique_ptr<JsonTokens> bytes_;  // once somebody wants JSON
   std::list<Request> queue_;
   std::list<std::unique_ptr<Answer>> active_;
 };

@@ -64,6 +64,24 @@ void LatentCache::append(Sequence& sequence, const Tensor& narrow, Stream& s) co
   sequence.length = length;
 }
 
+std::vector<Tensor> LatentCache::page(int sequence, std::int64_t index, Stream& s) const {
+  std::vector<Tensor> made;
+  for (const auto& layer : layers_) {
+    if (const auto found = layer.find(sequence); found != layer.end()) {
+      const Tensor& all = found->second.rows;
+      made.push_back(s.device().empty(all.dtype(), {KeyValueCache::page_tokens, all.dim(1)}));
+      s.copy(made.back(), all.rows(index * KeyValueCache::page_tokens, KeyValueCache::page_tokens));
+    }
+  }
+  return made;
+}
+
+void LatentCache::append(int sequence, const std::vector<Tensor>& page, Stream& s) {
+  for (std::size_t i = 0; i < page.size(); ++i) {
+    append(layers_.at(i)[sequence], page[i], s);
+  }
+}
+
 // Whether keys and values of the sequence stay; then there is room for those of the pass.
 bool LatentCache::keep(Sequence& sequence, const SequenceRows& rows, const AttentionShape& shape, DType dtype) {
   if (rows.position == 0) {

@@ -27,6 +27,10 @@ class LatentCache final : public LatentCore {
   void hold(std::vector<std::int64_t> windows);
   void begin(std::vector<SequenceRows> rows);
   void forget(int sequence);
+  // The narrow rows of page `index` of a sequence in every layer, copied; and a new sequence that begins with such
+  // pages, whose keys and values are made of them.
+  std::vector<Tensor> page(int sequence, std::int64_t index, Stream& s) const;
+  void append(int sequence, const std::vector<Tensor>& page, Stream& s);
 
   Tensor attend(const Tensor& q, const Tensor& narrow, const Widen& widen, const AttentionShape& shape,
                 Stream& s) override;

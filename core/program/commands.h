@@ -49,6 +49,9 @@ std::string not_empty(const std::string& value);
 // --latent-memory SIZE, of commands that generate: EngineOptions::latent_room.
 void add_latent_memory(CLI::App& command, std::int64_t& bytes);
 
+// --prefix-memory SIZE, of serve: PrefixCache's room.
+void add_prefix_memory(CLI::App& command, std::int64_t& bytes);
+
 // --ema, of commands that read a run's weights: the averages in their place (weights_reader).
 void add_averages(CLI::App& command, bool& averages);
 

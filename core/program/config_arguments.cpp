@@ -32,15 +32,28 @@ std::string not_empty(const std::string& value) {
   return value.empty() ? "the value is empty" : "";
 }
 
-void add_latent_memory(CLI::App& command, std::int64_t& bytes) {
+namespace {
+
+void add_size(CLI::App& command, const char* name, std::int64_t& bytes, const char* what) {
   command
       .add_option_function<std::string>(
-          "--latent-memory", [&bytes](const std::string& text) { bytes = text == "0" ? 0 : *parse_bytes(text); },
-          "For keys and values of latent attention; where they find no room they are made again for each token")
+          name, [&bytes](const std::string& text) { bytes = text == "0" ? 0 : *parse_bytes(text); }, what)
       ->check([](const std::string& text) {
         return text == "0" || parse_bytes(text).has_value() ? "" : "'" + text + "': expected a size, as \"4 GiB\"";
       })
       ->type_name("SIZE");
+}
+
+}  // namespace
+
+void add_latent_memory(CLI::App& command, std::int64_t& bytes) {
+  add_size(command, "--latent-memory", bytes,
+           "For keys and values of latent attention; where they find no room they are made again for each token");
+}
+
+void add_prefix_memory(CLI::App& command, std::int64_t& bytes) {
+  add_size(command, "--prefix-memory", bytes,
+           "For keys and values of prompts that have been answered, which others may begin with; 0: none are kept");
 }
 
 void add_averages(CLI::App& command, bool& averages) {

@@ -77,9 +77,15 @@ void add_generate_command(CLI::App& app, int& exit_code) {
   command->add_option("--top-k", o->sampling.top_k, "Draw among the likeliest so many; 0: all");
   command->add_option("--top-p", o->sampling.top_p, "Draw among the fewest likeliest that have this probability");
   command->add_option("--min-p", o->sampling.min_p, "Draw among those with this share of the likeliest's probability");
+  command->add_option("--presence-penalty", o->sampling.presence_penalty,
+                      "Off the logits of tokens that the answer has");
+  command->add_option("--frequency-penalty", o->sampling.frequency_penalty, "Likewise, for each time it has them");
+  command->add_option("--repetition-penalty", o->sampling.repetition_penalty,
+                      "Divides positive logits of tokens of prompt and answer; 1: none");
   command->add_option("--seed", o->sampling.seed, "Of what is drawn")->check(no_seed);
   command->add_option("--samples", o->samples, "Answers to each prompt")->check(CLI::Range(1, 1 << 20));
   command->add_option("--stop", o->stop, "A text that ends an answer; several may be given")->allow_extra_args(false);
+  command->add_flag("--chat", o->chat, "A prompt is what a user says: the model's own chat template is put around it");
   command->add_flag("--ignore-eos", o->ignore_eos, "No end of text ends an answer");
   command->add_option("--batch", o->batch, "Answers that are worked on at once")->check(CLI::Range(1, 1 << 16));
   command->add_flag("--verify", o->verify,

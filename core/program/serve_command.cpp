@@ -47,6 +47,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
   add_averages(*command, o->averages);
   command->add_option("--threads", o->threads, "Threads of the CPU")->check(CLI::Range(1, 4096));
   add_latent_memory(*command, o->latent_room);
+  add_prefix_memory(*command, o->prefix_room);
   command->add_option("--set", o->overrides, "A key of the run's configuration, as for train")->allow_extra_args(false);
   command->callback([o, &exit_code] {
     serve(*o, keys_of_plugin, kinds_of_plugin, print_ready);

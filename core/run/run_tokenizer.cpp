@@ -8,6 +8,7 @@
 #include "core/checkpoint/disk.h"
 #include "core/data/chat_rules.h"
 #include "core/data/source.h"
+#include "core/data/template_lines.h"
 #include "core/run/run_text_rules.h"
 #include "core/run/starting_weights.h"
 
@@ -87,7 +88,12 @@ TextRules rules_to_keep(const Settings& settings, const std::filesystem::path& f
   const KeptTokenizer theirs = from.empty() ? KeptTokenizer() : kept_by(from);
   const std::optional<std::uint64_t> ours = theirs.hash.has_value() ? tokenizer_hash(settings) : std::nullopt;
   const bool other = ours.has_value() && *ours != *theirs.hash;
-  if (!other && !reads_by_template(settings)) {
+  const bool by_model = reads_by_template(settings) && settings.data.chat_template == model_template_name;
+  const bool by_template = reads_by_template(settings) && !by_model;
+  if (by_model) {
+    rules.chat_template.clear();  // of an earlier run: the one beside the tokenizer holds now
+  }
+  if (!other && !by_template) {
     return rules;
   }
   const auto tokenizer = load_tokenizer(settings.data.tokenizer);
@@ -95,7 +101,7 @@ TextRules rules_to_keep(const Settings& settings, const std::filesystem::path& f
     const auto before = load_tokenizer(theirs.folder.string());
     std::erase_if(rules.end_ids, [&](std::int32_t id) { return !same_token(*before, *tokenizer, id); });
   }
-  return reads_by_template(settings)
+  return by_template
              ? joined(std::move(rules), rules_of(*chat_template(settings.data.chat_template), *tokenizer), *tokenizer)
              : rules;
 }

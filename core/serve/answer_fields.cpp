@@ -85,6 +85,13 @@ std::map<std::int32_t, float> bias_of(const RequestFields& fields, std::int64_t 
   return bias;
 }
 
+bool json_wanted(const RequestFields& fields) {
+  const bool json = fields.is("response_format", {{"type", "json_object"}});
+  fields.refuse_unless(json || fields.is("response_format", {{"type", "text"}}), "response_format",
+                       "give {\"type\": \"json_object\"} or {\"type\": \"text\"}; a schema is not followed");
+  return json;
+}
+
 bool usage_wanted(const RequestFields& fields, bool stream) {
   const OrderedJson* options = fields.at("stream_options");
   if (options == nullptr) {
@@ -151,6 +158,7 @@ Request answer_of(const RequestFields& fields, const CompletionLimits& limits) {
     request.stop_ids.insert(request.stop_ids.end(), limits.ends.ids.begin(), limits.ends.ids.end());
     request.stop.insert(request.stop.end(), limits.ends.texts.begin(), limits.ends.texts.end());
   }
+  request.json = json_wanted(fields);
   request.min_tokens = fields.integer("min_tokens", 0, 0, limits.context);
   if (fields.at("user") != nullptr && !fields.at("user")->is_string()) {
     refuse_field("user", "'user' must be a string");

@@ -62,6 +62,7 @@ constexpr std::string_view answer_fields[] = {
     "min_tokens",
     "add_special_tokens",
     "best_of",
+    "response_format",
 };
 
 // All of these but max_tokens, echo and log-probabilities. Errors: ApiError, of status 400 or 404.

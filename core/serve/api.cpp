@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 constexpr auto patience = 200ms;
 
 constexpr std::string_view completions = "/v1/completions", chats = "/v1/chat/completions", models = "/v1/models",
-                           health = "/health";
+                           health = "/health", metrics = "/metrics";
 
 // In a time that says nothing about the secret.
 bool same_secret(const std::string& given, const std::string& secret) {
@@ -89,9 +89,9 @@ void Api::check(const ApiRequest& request) const {
     check_token(request.authorization);
   }
   const bool asks = path == completions || path == chats;
-  if (!asks && path != health && path != models && !path.starts_with(std::string(models) + "/")) {
-    throw ApiError(404, fmt::format("there is no '{}' here, but {}, {}, {} and {}", clipped(path), completions, chats,
-                                    models, health));
+  if (!asks && path != health && path != metrics && path != models && !path.starts_with(std::string(models) + "/")) {
+    throw ApiError(404, fmt::format("there is no '{}' here, but {}, {}, {}, {} and {}", clipped(path), completions,
+                                    chats, models, metrics, health));
   }
   const bool reads = request.method == "GET" || request.method == "HEAD";
   if (asks ? request.method != "POST" : !reads) {
@@ -109,6 +109,12 @@ ApiResponse Api::route(const ApiRequest& request) {
       {"id", limits_.model}, {"object", "model"}, {"created", started_}, {"owned_by", "orthant"}};
   if (request.path == health) {
     return json_response({{"status", "ok"}});
+  }
+  if (request.path == metrics) {
+    return {.status = 200,
+            .headers = {},
+            .body = model_.metrics().text(),
+            .type = "text/plain; version=0.0.4; charset=utf-8"};
   }
   if (request.path == models) {
     return json_response({{"object", "list"}, {"data", OrderedJson::array({model})}});

@@ -1,6 +1,7 @@
 // Api: the paths of the server and what they answer, apart from HTTP and sockets.
 //
 //   GET  /health            {"status": "ok"}, without a token
+//   GET  /metrics           for Prometheus
 //   GET  /v1/models         the one model
 //   GET  /v1/models/NAME
 //   POST /v1/completions    OpenAI's legacy completions: api.openai.com/v1/completions
@@ -36,7 +37,8 @@ struct ApiRequest {
 struct ApiResponse {
   int status = 200;
   std::vector<std::pair<std::string, std::string>> headers;
-  std::string body;  // JSON
+  std::string body;
+  std::string type = "application/json";  // of the body
   // In place of a body: server-sent events, as they come. Empty: nothing yet, ask again; nullopt: that was all. Its
   // end frees the places of its answers.
   std::function<std::optional<std::string>()> next = {};

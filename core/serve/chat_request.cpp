@@ -5,113 +5,28 @@
 #include <algorithm>
 
 #include "core/data/model_template.h"
+#include "core/data/template_messages.h"
 #include "core/serve/api_error.h"
 
 namespace orthant {
 namespace {
 
-constexpr std::string_view roles[] = {"system", "developer", "user", "assistant", "tool"};
-constexpr std::string_view message_fields[] = {"role",         "content",           "name",      "tool_calls",
-                                               "tool_call_id", "reasoning_content", "reasoning", "thinking"};
-
 std::vector<std::string_view> chat_fields() {
   std::vector<std::string_view> known(std::begin(answer_fields), std::end(answer_fields));
-  known.insert(known.end(),
-               {"messages", "max_tokens", "max_completion_tokens", "logprobs", "top_logprobs", "tools", "tool_choice",
-                "parallel_tool_calls", "documents", "chat_template_kwargs", "add_generation_prompt",
-                "continue_final_message", "reasoning_effort", "response_format", "store"});
+  known.insert(known.end(), {"messages", "max_tokens", "max_completion_tokens", "logprobs", "top_logprobs", "tools",
+                             "tool_choice", "parallel_tool_calls", "documents", "chat_template_kwargs",
+                             "add_generation_prompt", "continue_final_message", "reasoning_effort", "store"});
   return known;
 }
 
-// A text, or parts of type text, one a line.
-OrderedJson content_of(const OrderedJson& content, const std::string& where) {
-  if (content.is_string() || content.is_null()) {
-    return content;
+// Of what the data of a run share.
+template <class Read>
+OrderedJson checked(const char* field, Read&& read) {
+  try {
+    return read();
+  } catch (const ConfigError& error) {
+    throw ApiError(400, error.what(), field);
   }
-  if (!content.is_array()) {
-    refuse_field("messages", "{}: the content is {}: expected a text, or a list of parts of type text", where,
-                 shown(content));
-  }
-  std::string text;
-  bool begun = false;
-  for (const OrderedJson& part : content) {
-    const bool good = part.is_object() && part.value("type", OrderedJson()) == "text" &&
-                      part.value("text", OrderedJson()).is_string() && part.size() == 2;
-    if (!good) {
-      refuse_field("messages",
-                   "{}: the content has the part {}: expected {{\"type\": \"text\", \"text\": ...}}; this "
-                   "server reads texts alone",
-                   where, shown(part));
-    }
-    text += begun ? "\n" : "";
-    text += part.at("text").get_ref<const std::string&>();
-    begun = true;
-  }
-  return text;
-}
-
-// Arguments of a call are a text of JSON in the interface, and what it says in templates.
-OrderedJson calls_of(const OrderedJson& calls, const std::string& where) {
-  OrderedJson made = OrderedJson::array();
-  for (const OrderedJson& call : calls.is_array() ? calls : OrderedJson::array({calls})) {
-    const OrderedJson function = call.is_object() ? call.value("function", OrderedJson()) : OrderedJson();
-    if (!function.is_object() || !function.value("name", OrderedJson()).is_string()) {
-      refuse_field("messages",
-                   "{}: tool_calls has {}: expected {{\"type\": \"function\", \"function\": {{\"name\", "
-                   "\"arguments\"}}}}",
-                   where, shown(call));
-    }
-    made.push_back(call);
-    OrderedJson& arguments = made.back()["function"]["arguments"];
-    if (arguments.is_null() || arguments == "") {
-      arguments = OrderedJson::object();
-    } else if (arguments.is_string()) {
-      try {
-        arguments = parse_ordered_json(arguments.get<std::string>(), where + ": the arguments of a call");
-      } catch (const Error& error) {
-        throw ApiError(400, error.what(), "messages");
-      }
-    }
-  }
-  return made;
-}
-
-OrderedJson message_of(const OrderedJson& given, std::size_t index) {
-  const std::string where = fmt::format("message {}", index);
-  if (!given.is_object()) {
-    refuse_field("messages", "{} is {}: expected an object with a role and a content", where, shown(given));
-  }
-  OrderedJson made = OrderedJson::object();
-  for (const auto& [key, value] : given.items()) {
-    const bool nothing = value.is_null() || (value.is_array() && value.empty());
-    if (std::find(std::begin(message_fields), std::end(message_fields), key) != std::end(message_fields)) {
-      made[key] = key == "content" ? content_of(value, where) : value;
-    } else if (!nothing) {
-      refuse_field("messages", "{} has '{}', which no template here is given: leave it out", where, clipped(key));
-    }
-  }
-  const OrderedJson role = made.value("role", OrderedJson());
-  const std::string_view named = role.is_string() ? std::string_view(role.get_ref<const std::string&>()) : "";
-  if (std::find(std::begin(roles), std::end(roles), named) == std::end(roles)) {
-    refuse_field("messages", "{}: the role is {}: expected system, developer, user, assistant or tool", where,
-                 shown(role));
-  }
-  const OrderedJson calls = made.value("tool_calls", OrderedJson());
-  if (calls.is_null() || (calls.is_array() && calls.empty())) {
-    made.erase("tool_calls");
-  } else {
-    made["tool_calls"] = calls_of(calls, where);
-  }
-  if (!made.contains("content")) {
-    made["content"] = nullptr;
-  }
-  if (made["content"].is_null() && role != "assistant") {
-    refuse_field("messages", "{} has no content", where);
-  }
-  if (made["content"].is_null() && !made.contains("tool_calls")) {
-    refuse_field("messages", "{} has neither content nor tool_calls", where);
-  }
-  return made;
 }
 
 // Of a template that does not know it nothing would be seen.
@@ -130,14 +45,7 @@ OrderedJson list_field(const RequestFields& fields, const char* key, const Model
 }
 
 void check_tools(const RequestFields& fields, const OrderedJson& tools) {
-  for (const OrderedJson& tool : tools.is_null() ? OrderedJson::array() : tools) {
-    const OrderedJson function = tool.value("function", OrderedJson());
-    if (tool.value("type", OrderedJson()) != "function" || !function.is_object() ||
-        !function.value("name", OrderedJson()).is_string()) {
-      refuse_field("tools", "'tools' has {}: expected {{\"type\": \"function\", \"function\": {{\"name\", ...}}}}",
-                   shown(tool));
-    }
-  }
+  checked("tools", [&] { return template_tools(tools); });
   fields.refuse_unless(fields.is("tool_choice", "auto") || fields.is("tool_choice", "none"), "tool_choice",
                        "it shows tools to the model, and never forces a call; give \"auto\", or leave it out");
   fields.refuse_unless(fields.flag("parallel_tool_calls", true), "parallel_tool_calls",
@@ -152,7 +60,8 @@ TemplateInput conversation_of(const RequestFields& fields, const ModelTemplate& 
                  messages == nullptr ? "missing" : shown(*messages));
   }
   for (const OrderedJson& message : *messages) {
-    made.messages.push_back(message_of(message, made.messages.size()));
+    made.messages.push_back(checked(
+        "messages", [&] { return template_message(message, fmt::format("message {}", made.messages.size())); }));
   }
   made.tools = list_field(fields, "tools", chat);
   check_tools(fields, made.tools);
@@ -216,8 +125,6 @@ CompletionRequest read_chat(const std::string& text, const CompletionLimits& lim
     throw ApiError(400, limits.no_chat, "messages", "no_chat_template");
   }
   read_delivery(fields, read);
-  fields.refuse_unless(fields.is("response_format", {{"type", "text"}}), "response_format",
-                       "give {\"type\": \"text\"}, or leave it out");
   fields.refuse_unless(!fields.flag("store"), "store", "nothing is kept here; give false, or leave it out");
   const std::int64_t top = fields.integer("top_logprobs", 0, 0, most_logprobs);
   if (fields.flag("logprobs")) {

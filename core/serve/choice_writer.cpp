@@ -48,6 +48,7 @@ void ChoiceWriter::add(const TokenEvent& event) {
     behind_ = last_of(behind_);
   }
   text_ += event.text;
+  cached_ = std::max(cached_, event.cached);
   if (event.finish.has_value()) {
     finish_ = name_of(*event.finish);
   }

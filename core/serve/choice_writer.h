@@ -22,7 +22,8 @@ class ChoiceWriter {
 
   void add(const TokenEvent& event);
   bool done() const { return !finish_.is_null(); }
-  std::int64_t made() const { return made_; }  // tokens of the answer
+  std::int64_t made() const { return made_; }      // tokens of the answer
+  std::int64_t cached() const { return cached_; }  // tokens of the prompt that were known already
   // There is something to tell since the last take().
   bool anything() const { return !text_.empty() || done() || !tokens_.empty() || !content_.empty(); }
   // {"text", "index", "logprobs", "finish_reason"} of what has come since the last call; of a chat a "message" or, of
@@ -43,7 +44,7 @@ class ChoiceWriter {
   const std::size_t index_;
   const std::span<const std::int32_t> prompt_;
   std::size_t prompt_told_ = 0;
-  std::int64_t made_ = 0;
+  std::int64_t made_ = 0, cached_ = 0;
   TextStream said_;                   // every token of the choice, as text_offset counts it
   std::int64_t characters_ = 0;       // of that
   std::vector<std::int32_t> behind_;  // the last few tokens, which decide about the text of the next

@@ -66,15 +66,21 @@ OrderedJson Completion::head() const {
 
 OrderedJson Completion::usage() const {
   std::size_t prompt = 0;
-  std::int64_t made = 0;
+  std::int64_t made = 0, cached = 0;
   for (const auto& ids : request_.prompts) {
     prompt += ids.size();
   }
   for (const ChoiceWriter& choice : choices_) {
     made += choice.made();
   }
+  for (std::size_t i = 0; i < choices_.size(); i += static_cast<std::size_t>(request_.n)) {
+    cached += choices_[i].cached();  // a prompt counts once
+  }
   const std::int64_t tokens = static_cast<std::int64_t>(prompt);
-  return {{"prompt_tokens", tokens}, {"completion_tokens", made}, {"total_tokens", tokens + made}};
+  return {{"prompt_tokens", tokens},
+          {"completion_tokens", made},
+          {"total_tokens", tokens + made},
+          {"prompt_tokens_details", {{"cached_tokens", cached}}}};
 }
 
 std::string Completion::body() {

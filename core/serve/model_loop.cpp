@@ -36,7 +36,7 @@ std::shared_ptr<AnswerChannel> ModelLoop::ask(std::vector<Request> choices) {
         "", "queue_full");
   }
   auto channel = std::make_shared<AnswerChannel>(choices.size());
-  waiting_.push_back({channel, std::move(choices)});
+  waiting_.push_back({.channel = channel, .choices = std::move(choices)});
   asked_.notify_one();
   return channel;
 }
@@ -51,8 +51,10 @@ void ModelLoop::end(std::chrono::milliseconds grace) {
 void ModelLoop::run() {
   while (wait_for_work()) {
     fill();
+    tell_state();
     step();
     std::erase_if(active_, [](const auto& channel) { return channel->over(); });
+    tell_state();
   }
   fail_all(ending());
 }
@@ -78,17 +80,33 @@ void ModelLoop::fill() {
     const std::shared_ptr<AnswerChannel> channel = next->channel;
     const std::size_t choice = next->started++;
     Request request = std::move(next->choices[choice]);
+    const Clock::time_point since = next->since;
     if (next->waiting() == 0) {
       waiting_.erase(next);
     }
     lock.unlock();
-    start(channel, choice, std::move(request));
+    start(channel, choice, std::move(request), since);
   }
 }
 
-void ModelLoop::start(const std::shared_ptr<AnswerChannel>& channel, std::size_t choice, Request request) {
-  request.on_token = [channel, choice](const TokenEvent& event) { return channel->put(choice, event); };
-  request.on_error = [channel](const Error& error) { channel->fail({500, error.what()}); };
+void ModelLoop::start(const std::shared_ptr<AnswerChannel>& channel, std::size_t choice, Request request,
+                      Clock::time_point since) {
+  metrics_.began(static_cast<std::int64_t>(request.prompt.size()));
+  request.on_token = [this, channel, choice, since, first = true](const TokenEvent& event) mutable {
+    if (!event.of_prompt) {
+      metrics_.token(first, std::chrono::duration<double>(Clock::now() - since).count());
+      first = false;
+    }
+    const bool wanted = channel->put(choice, event);
+    if (event.finish.has_value() || !wanted) {
+      metrics_.ended(event.finish.has_value() ? name_of(*event.finish) : "abort");
+    }
+    return wanted;
+  };
+  request.on_error = [this, channel](const Error& error) {
+    metrics_.ended("error");
+    channel->fail({500, error.what()});
+  };
   try {
     generator_.add(std::move(request));
   } catch (const Error& error) {
@@ -98,6 +116,20 @@ void ModelLoop::start(const std::shared_ptr<AnswerChannel>& channel, std::size_t
   if (std::find(active_.begin(), active_.end(), channel) == active_.end()) {
     active_.push_back(channel);
   }
+}
+
+void ModelLoop::tell_state() {
+  const PrefixCache& prefixes = generator_.prefixes();
+  ModelState state{.running = static_cast<std::int64_t>(generator_.waiting()),
+                   .pages = generator_.pages(),
+                   .kept_pages = prefixes.pages(),
+                   .prefix_tokens = prefixes.asked(),
+                   .prefix_found = prefixes.found()};
+  const std::lock_guard lock(mutex_);
+  for (const Asked& asked : waiting_) {
+    state.waiting += static_cast<std::int64_t>(asked.waiting());
+  }
+  metrics_.update(state);
 }
 
 void ModelLoop::step() {

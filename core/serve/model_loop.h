@@ -14,6 +14,7 @@
 
 #include "core/generate/generator.h"
 #include "core/serve/answer_channel.h"
+#include "core/serve/metrics.h"
 
 namespace orthant {
 
@@ -21,6 +22,9 @@ class ModelLoop {
  public:
   // The generator outlives this, and nobody else uses it.
   ModelLoop(Generator& generator, std::size_t batch, std::size_t capacity);
+
+  // What it has done and does. Thread safety: any thread's.
+  const Metrics& metrics() const { return metrics_; }
 
   // Thread safety: any thread's. Errors: ApiError of status 503 where there is no place, or after end().
   std::shared_ptr<AnswerChannel> ask(std::vector<Request> choices);
@@ -32,25 +36,30 @@ class ModelLoop {
   void run();
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Asked {
     std::shared_ptr<AnswerChannel> channel;
     std::vector<Request> choices;
+    Clock::time_point since = Clock::now();
     std::size_t started = 0;  // of them: the others wait
 
     std::size_t waiting() const { return choices.size() - started; }
     std::size_t under_way() const { return channel->open() - waiting(); }
   };
-  using Clock = std::chrono::steady_clock;
 
   bool wait_for_work();
   void fill();
-  void start(const std::shared_ptr<AnswerChannel>& channel, std::size_t choice, Request request);
+  void start(const std::shared_ptr<AnswerChannel>& channel, std::size_t choice, Request request,
+             Clock::time_point since);
   void step();
+  void tell_state();
   void fail_all(const ApiError& error);
 
   Generator& generator_;
   const std::size_t batch_, capacity_;
   std::vector<std::shared_ptr<AnswerChannel>> active_;  // the model's thread's own
+
+  Metrics metrics_;
 
   std::mutex mutex_;
   std::condition_variable asked_;

@@ -50,7 +50,7 @@ void write_events(ClientSocket& client, const std::function<std::optional<std::s
 void write_response(ClientSocket& client, ApiResponse response, bool with_body, bool in_chunks) {
   const bool streams = response.next != nullptr;
   std::string head = fmt::format("HTTP/1.1 {} {}\r\nConnection: close\r\nContent-Type: {}\r\n", response.status,
-                                 reason_of(response.status), streams ? "text/event-stream" : "application/json");
+                                 reason_of(response.status), streams ? "text/event-stream" : response.type);
   if (!streams) {
     head += fmt::format("Content-Length: {}\r\n", response.body.size());
   } else if (in_chunks) {

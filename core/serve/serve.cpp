@@ -128,7 +128,7 @@ void serve(const ServeOptions& options, const PluginKeys& plugin_keys, const Plu
   run_threads(1, [&](Communicator& communicator) {
     Engine engine(model, {.threads = options.threads, .latent_room = options.latent_room}, communicator);
     const std::size_t batch = static_cast<std::size_t>(options.batch);
-    Generator generator(engine, tokenizer.get(), batch);
+    Generator generator(engine, tokenizer.get(), batch, options.prefix_room);
     ModelLoop loop(generator, batch, waiting_answers);
     CompletionLimits limits{.model = name_of(options),
                             .vocabulary = std::min(engine.vocabulary(), tokenizer->vocabulary()),

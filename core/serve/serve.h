@@ -12,6 +12,8 @@
 
 namespace orthant {
 
+constexpr std::int64_t default_prefix_room = std::int64_t{1} << 30;
+
 struct ServeOptions {
   std::filesystem::path model;  // a run's folder, a checkpoint's, or a published model's
   bool averages = false;        // the averages of the weights in their place (optimizer.ema_decay)
@@ -25,6 +27,7 @@ struct ServeOptions {
   std::filesystem::path token_file;                // which holds it
   int threads = 1;                                 // of the CPU
   std::int64_t latent_room = default_latent_room;  // EngineOptions'
+  std::int64_t prefix_room = default_prefix_room;  // bytes of PrefixCache's pages
   std::vector<std::string> overrides;              // of the run's configuration
 };
 

@@ -10,7 +10,7 @@
 #include <orthant/random.h>
 
 #include "core/data/batch_builder.h"
-#include "core/generate/engine.h"
+#include "core/generate/prefix_cache.h"
 #include "core/pretrained/one_rank_model.h"
 #include "core/session/session.h"
 #include "parallel/local/thread_world.h"
@@ -163,6 +163,79 @@ TEST_P(OneAnswer, InWhateverPortions) {
       EXPECT_EQ(chosen, trained.choices.chosen);
     }
   }
+}
+
+// Behind pages of a sequence that began alike, which may be gone by then, and that goes on otherwise.
+TEST_P(OneAnswer, BehindSharedPages) {
+  const OpenedModel model = open();
+  const auto tokens = random_tokens(model.config().settings.model.vocab_size);
+  const auto logits_of = [](Engine& engine, int sequence, std::span<const std::int32_t> fed) {
+    const Feed feed{sequence, fed, true};
+    std::vector<std::vector<float>> rows;
+    engine.feed({&feed, 1}, [&](std::size_t, std::size_t, std::span<const float> row) {
+      rows.emplace_back(row.begin(), row.end());
+    });
+    return rows;
+  };
+  for (const std::size_t shared : {std::size_t{64}, std::size_t{100}, std::size_t{128}, std::size_t{149}}) {
+    std::vector<std::int32_t> mixed(tokens[0].begin(), tokens[0].begin() + static_cast<std::ptrdiff_t>(shared));
+    mixed.insert(mixed.end(), tokens[1].begin(), tokens[1].begin() + 30);
+    run_threads(1, [&](Communicator& communicator) {
+      Engine engine(model, {.threads = 2, .latent_room = GetParam().latent_room}, communicator);
+      PrefixCache prefixes(engine, std::int64_t{1} << 30);
+      const auto first = logits_of(engine, 0, tokens[0]), plain = logits_of(engine, 1, mixed);
+      prefixes.keep(0, tokens[0]);
+      EXPECT_EQ(prefixes.pages(), 2);
+      engine.forget(shared == 100 ? 0 : 1);
+      const std::size_t known = static_cast<std::size_t>(prefixes.begin(2, mixed));
+      EXPECT_EQ(known, shared / 64 * 64);
+      const auto behind = logits_of(engine, 2, std::span(mixed).subspan(known));
+      ASSERT_EQ(behind.size(), mixed.size() - known);
+      for (std::size_t i = 0; i < behind.size(); ++i) {
+        EXPECT_TRUE(same_bits(behind[i], plain[known + i])) << "position " << known + i;
+      }
+      EXPECT_EQ(prefixes.begin(3, std::span(tokens[0]).first(128)), 64) << "the last token is left to be fed";
+      const auto again = logits_of(engine, 3, std::span(tokens[0]).subspan(64));
+      for (std::size_t i = 0; i < again.size(); ++i) {
+        EXPECT_TRUE(same_bits(again[i], first[64 + i])) << "position " << 64 + i;
+      }
+    });
+  }
+}
+
+TEST(PrefixCache, ForgetsWhatWasUsedLeastRecently) {
+  const OpenedModel model(paths::published_model("mixtral"), "test", {}, keys_of_plugin, kinds_of_plugin);
+  const auto tokens = random_tokens(model.config().settings.model.vocab_size);
+  run_threads(1, [&](Communicator& communicator) {
+    Engine engine(model, {}, communicator);
+    for (int s = 0; s < sequences; ++s) {
+      const Feed feed{s, tokens[static_cast<std::size_t>(s)], false};
+      engine.feed({&feed, 1}, [](std::size_t, std::size_t, std::span<const float>) {});
+    }
+    const std::int64_t page = engine.page(0, 0).bytes;
+    PrefixCache prefixes(engine, 4 * page);
+    int next = 10;
+    const auto known = [&](int s) { return prefixes.begin(next++, tokens[static_cast<std::size_t>(s)]); };
+    prefixes.keep(0, tokens[0]);
+    prefixes.keep(1, tokens[1]);
+    EXPECT_EQ(prefixes.bytes(), 4 * page);
+    EXPECT_EQ(known(0), 128);  // and so it is the most recent
+    prefixes.keep(2, std::span(tokens[2]).first(100));
+    EXPECT_EQ(known(2), 64);
+    EXPECT_EQ(known(1), 64) << "its second page is gone, for it is behind the first";
+    EXPECT_EQ(known(0), 128);
+    prefixes.keep(2, tokens[2]);
+    EXPECT_EQ(prefixes.pages(), 4);
+    EXPECT_EQ(known(1), 0);
+    EXPECT_EQ(prefixes.asked(), 5 * positions);
+    EXPECT_EQ(prefixes.found(), 128 + 64 + 64 + 128);
+    PrefixCache none(engine, 0);
+    none.keep(0, tokens[0]);
+    EXPECT_EQ(none.begin(next++, tokens[0]), 0);
+    PrefixCache small(engine, page + page / 2);
+    small.keep(0, tokens[0]);
+    EXPECT_EQ(small.pages(), 1);
+  });
 }
 
 // log_probability has the bits of the loss that the head of training computes.

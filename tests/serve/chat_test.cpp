@@ -193,10 +193,34 @@ TEST_F(Chats, RefuseWhatTheTemplateWouldNotSee) {
   refused(with(R"("max_tokens":4096)"), "messages", "4096");
   refused(with(R"("top_logprobs":2)"), "top_logprobs", "without");
   refused(with(R"("logprobs":1)"), "logprobs", "true or false");
-  refused(with(R"("response_format":{"type":"xml"})"), "response_format", "not done");
+  refused(with(R"("response_format":{"type":"json_schema","json_schema":{"name":"a"}})"), "response_format",
+          "a schema is not followed");
   refused(with(R"("prompt":"a")"), "prompt", "unknown field");
   refused(with(R"("logit_bias":{"256":1})"), "logit_bias", "0 to 255");
   EXPECT_EQ(get("/v1/chat/completions").status, 405);
+}
+
+// The tiny model has never seen a brace.
+TEST_F(Chats, AreJsonObjects) {
+  serve_chats();
+  int whole = 0;
+  for (int seed = 0; seed < 12; ++seed) {
+    const json choice = answer({{"messages", {user("The dog")}},
+                                {"max_tokens", 300},
+                                {"seed", seed},
+                                {"temperature", 1},
+                                {"logit_bias", {{"34", 4}, {"125", 9}, {"58", 4}, {"44", 1}}},
+                                {"response_format", {{"type", "json_object"}}}})["choices"][0];
+    const std::string said = choice["message"]["content"];
+    EXPECT_EQ(json::parse(said, nullptr, false).is_object(), choice["finish_reason"] == "stop") << said;
+    EXPECT_EQ(said.substr(said.find_first_not_of(" \n\t\r"), 1), "{");
+    whole += choice["finish_reason"] == "stop" ? 1 : 0;
+  }
+  EXPECT_GT(whole, 6);
+  EXPECT_EQ(text({{"prompt", "a"},
+                  {"logit_bias", {{"123", 50}, {"125", 100}}},
+                  {"response_format", {{"type", "json_object"}}}}),
+            "{}");
 }
 
 TEST_F(Chats, WithoutATemplateSayWhatToDo) {

@@ -64,7 +64,10 @@ TEST_F(Completions, AreTheLikeliestTokensAtTemperature0) {
   EXPECT_EQ(answer["object"], "text_completion");
   EXPECT_EQ(answer["model"], "r");
   EXPECT_THAT(answer["id"].get<std::string>(), HasSubstr("cmpl-"));
-  EXPECT_EQ(answer["usage"], (json{{"prompt_tokens", 5}, {"completion_tokens", 12}, {"total_tokens", 17}}));
+  EXPECT_EQ(answer["usage"], (json{{"prompt_tokens", 5},
+                                   {"completion_tokens", 12},
+                                   {"total_tokens", 17},
+                                   {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
   EXPECT_EQ(complete({{"prompt", "The l"}, {"temperature", 0}})["usage"]["completion_tokens"], 16) << "the default";
 }
 

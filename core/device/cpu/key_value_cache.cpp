@@ -1,6 +1,7 @@
 #include "core/device/cpu/key_value_cache.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <new>
 
 #include "core/device/attention_check.h"
@@ -39,9 +40,27 @@ void KeyValueCache::grow(std::int64_t rows) {
       throw std::bad_alloc();
     }
     std::fill_n(memory, floats, 0.0f);
-    blocks_.emplace_back(memory);
+    blocks_.emplace_back(memory, [](float* of) { std::free(of); });
   }
   length_ += rows;
+}
+
+KeyValueCache KeyValueCache::page(std::int64_t index) const {
+  static_assert(page_tokens == side);
+  require(index >= 0 && (index + 1) * side <= length_, "page {} of a cache of {} tokens is not full", index, length_);
+  KeyValueCache made(kv_heads_, head_dim_, dtype_);
+  made.blocks_ = {blocks_[static_cast<std::size_t>(index)]};
+  made.length_ = side;
+  return made;
+}
+
+void KeyValueCache::append(const KeyValueCache& pages) {
+  require(length_ % side == 0 && pages.length_ % side == 0, "pages of {} tokens behind {}: both must be full",
+          pages.length_, length_);
+  require(kv_heads_ == pages.kv_heads_ && head_dim_ == pages.head_dim_ && dtype_ == pages.dtype_,
+          "pages of another shape behind these");
+  blocks_.insert(blocks_.end(), pages.blocks_.begin(), pages.blocks_.end());
+  length_ += pages.length_;
 }
 
 float* KeyValueCache::block(std::int64_t kv_head, std::int64_t j0) const {

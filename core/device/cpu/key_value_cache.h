@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <span>
 #include <vector>
@@ -25,12 +24,19 @@ class KeyValueCache {
 
   DType dtype() const { return dtype_; }
   std::int64_t length() const { return length_; }
-  // Of memory: now, and of a cache for so many tokens.
+  // Of memory, shared pages counted: now, and of a cache for so many tokens.
   std::int64_t bytes() const { return bytes_of(length_); }
   std::int64_t bytes_of(std::int64_t tokens) const;
   // Makes room for `rows` further tokens, whose keys and values are to be put before anything attends to them.
   // Errors: std::bad_alloc; then nothing has changed.
   void grow(std::int64_t rows);
+  // Positions come in pages of so many: a full one never changes, and may be shared.
+  static constexpr std::int64_t page_tokens = 64;
+  // A cache of page `index` alone, which both then have. REQUIRES: all of its positions have been put.
+  KeyValueCache page(std::int64_t index) const;
+  // Goes on with all pages of another, which both then have. Errors: Error unless both end with a full page and are of
+  // one shape.
+  void append(const KeyValueCache& pages);
   // Those of one key head for positions [at, at + rows): k and v point at the head's channels of the first token, whose
   // next lies `stride` on, and are numbers of dtype.
   void put(std::int64_t kv_head, std::int64_t at, std::int64_t rows, const float* k, const float* v,
@@ -41,9 +47,6 @@ class KeyValueCache {
   const float* values(std::int64_t kv_head, std::int64_t j0) const;
 
  private:
-  struct Free {
-    void operator()(float* memory) const { std::free(memory); }
-  };
   std::int64_t block_floats() const;
   float* block(std::int64_t kv_head, std::int64_t j0) const;
 
@@ -51,7 +54,7 @@ class KeyValueCache {
   DType dtype_;
   std::int64_t keys_, values_;  // floats of a head's block
   std::int64_t length_ = 0;
-  std::vector<std::unique_ptr<float, Free>> blocks_;
+  std::vector<std::shared_ptr<float>> blocks_;
 };
 
 // Rows [row, row + rows) of q, k and v are the next tokens of a sequence, from `position` on.
