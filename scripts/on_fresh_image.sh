@@ -10,8 +10,8 @@
 #
 # options:
 #   --tests 'ARGUMENTS'   of ./runtests, in place of --sample; 'none' leaves them out
-#   --sources 'CXX...'    instead: whether every source compiles without a warning by these compilers (g++, clang++), read
-#                         and checked alone, no code made: a fifth of a build
+#   --sources 'CXX...'    instead: whether every source compiles without a warning by these compilers (g++; the kernels
+#                         for the CPU have GCC's vectors, which clang++ does not read yet), read and checked alone, no code made: a fifth of a build
 #   --arm64               instead: cross-compiled for aarch64, the tests of ops, router and experts under qemu-user
 #   --minutes N           what has not begun N minutes from now is left out, and said
 #   --mirror URL          the archive (default: deb.debian.org, else archive.ubuntu.com)

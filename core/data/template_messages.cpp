@@ -87,7 +87,8 @@ OrderedJson template_message(const OrderedJson& given, const std::string& where)
     }
   }
   const OrderedJson role = made.value("role", OrderedJson());
-  if (std::find(std::begin(template_roles), std::end(template_roles), role) == std::end(template_roles)) {
+  const std::string_view named = role.is_string() ? std::string_view(role.get_ref<const std::string&>()) : "";
+  if (std::find(std::begin(template_roles), std::end(template_roles), named) == std::end(template_roles)) {
     refuse_message("{}: the role is {}: expected system, developer, user, assistant or tool", where, shown_json(role));
   }
   const OrderedJson calls = made.value("tool_calls", OrderedJson());

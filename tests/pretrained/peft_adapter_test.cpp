@@ -8,7 +8,6 @@
 #include <random>
 
 #include "core/checkpoint/checkpoint.h"
-#include "core/checkpoint/checkpoint_reader.h"
 #include "core/run/starting_weights.h"
 #include "tests/pretrained/import_folder.h"
 #include "tests/support/error_of.h"
