@@ -109,7 +109,8 @@ PeftAdapter::PeftAdapter(const fs::path& folder) : folder_(folder), weights_(fol
 void PeftAdapter::read_pairs(const Theirs& config) {
   std::vector<std::string> refused;
   check_method(config, refused);
-  for (const auto& [key, value] : config.value("alpha_pattern", Theirs::object()).items()) {
+  const Theirs patterns = config.value("alpha_pattern", Theirs::object());
+  for (const auto& [key, value] : patterns.items()) {
     if (!is_plain(key)) {
       refused.push_back(fmt::format("alpha_pattern has {}: names of modules, or their ends, are read", key));
     }
