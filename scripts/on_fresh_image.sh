@@ -148,7 +148,7 @@ as_readme_says() {
 check_sources() {
   local suite=$1 compiler packages=("${build_packages[@]}" "${build_optional[@]}" "${test_packages[@]}")
   [[ $compilers != *clang* ]] || packages+=(clang libomp-dev)
-  apt "$suite" "${packages[@]}" || { problem="apt could not install what a build needs"; return 1; }
+  apt "$suite" "${packages[@]}" || { problem="apt could not install what a build needs"; return 77; }
   for compiler in $compilers; do
     if [[ -n $stop_at && SECONDS -ge stop_at ]]; then
       problem="${problem:+$problem; }$compiler left out, the time is over"
@@ -207,7 +207,13 @@ for suite in "${suites[@]}"; do
   tried=$((tried + 1))
   clone "$suite"
   result=ok
-  "$work" "$suite" || { result=failed; failed=1; }
+  status=0
+  "$work" "$suite" || status=$?
+  case $status in
+    0) ;;
+    77) result=skipped tried=$((tried - 1)) ;;
+    *) result=failed failed=1 ;;
+  esac
   said=$(versions "$suite")
   minutes=$(((SECONDS - begin + 30) / 60))
   table+=("$(printf '%-10s %-8s %4d  %s' "$suite" "$result" "$minutes" "${problem:+$problem; }$said")")
