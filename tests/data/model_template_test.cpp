@@ -85,7 +85,7 @@ const json two_turns = {said("user", "Hi\n"), said("assistant", "Yes, I am."), s
                         said("assistant", "I am.")};
 
 TEST_F(OfAModel, AnswersAreWhatTheTextAddsToTheTextBefore) {
-  const auto by = tokenizer(text_in("tests/jinja/templates/qwen2_5.jinja"));
+  const auto by = tokenizer(text_in("tests/jinja/templates/calls.jinja"));
   EXPECT_EQ(marked(*by, row(two_turns)),
             "<|im_start|>system\nYou help.<|im_end|>\n<|im_start|>user\nHi\n<|im_end|>\n<|im_start|>assistant\n"
             "«Yes, I am.<|im_end|>»\n<|im_start|>user\nSure?<|im_end|>\n<|im_start|>assistant\n«I am.<|im_end|>»\n");
@@ -125,7 +125,7 @@ TEST_F(OfAModel, GenerationTagsSayWhatIsLearnt) {
 }
 
 TEST_F(OfAModel, WhatCannotBeToldOrSeenIsRefused) {
-  const auto by = tokenizer(text_in("tests/jinja/templates/qwen3.jinja"));
+  const auto by = tokenizer(text_in("tests/jinja/templates/thoughts.jinja"));
   const auto refused = [&](const std::string& line) { return error_of<ConfigError>([&] { marked(*by, line); }); };
   // Thoughts of earlier turns are left out of later ones.
   const json thinks = {said("user", "a"), said("assistant", "<think>\nx\n</think>\n\nb"), said("user", "c"),
@@ -172,7 +172,7 @@ TEST_F(OfAModel, TemplatesStandInThreePlaces) {
 
 // As transformers 5 finds the end of the last message.
 TEST_F(OfAModel, TheLastMessageIsGoneOnWith) {
-  const auto by = tokenizer(text_in("tests/jinja/templates/llama3.jinja"));
+  const auto by = tokenizer(text_in("tests/jinja/templates/trims.jinja"));
   const auto chat = ModelTemplate::of({}, *by);
   TemplateInput input;
   input.messages =

@@ -91,7 +91,7 @@ TEST(Jinja, ConversationsAreThoseOfTransformers) {
             name + ", " + conversation);
     ++compared;
   }
-  EXPECT_EQ(compared, 240);
+  EXPECT_EQ(compared, 160);
 }
 
 TEST(Jinja, ExpressionsAndStatementsAreThoseOfJinja) {

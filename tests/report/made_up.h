@@ -290,4 +290,16 @@ inline void write_run(const std::filesystem::path& folder, const std::vector<Jso
   }
 }
 
+// One size with its dense twin and a point of 8 experts, `seeds` each.
+inline Json small_study(int seeds = 1) {
+  Json study = made_up_study();
+  study["points"] = Json::array();
+  for (const int experts : {1, 8}) {
+    for (int seed = 1; seed <= seeds; ++seed) {
+      study["points"].push_back(made_up_point({"small", experts, seed}));
+    }
+  }
+  return study;
+}
+
 }  // namespace orthant::report_test

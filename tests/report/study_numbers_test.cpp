@@ -18,25 +18,13 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A size with its twin and 8 experts, `seeds` each.
-Json two_points(int seeds = 1) {
-  Json study = made_up_study();
-  study["points"] = Json::array();
-  for (const int experts : {1, 8}) {
-    for (int seed = 1; seed <= seeds; ++seed) {
-      study["points"].push_back(made_up_point({"small", experts, seed}));
-    }
-  }
-  return study;
-}
-
 std::string text_of(const json& page) {
   return page["text"];
 }
 
 TEST(StudyNumbers, ThePartsOfAStepAreNoLongerThanTheStep) {
   const ProgramFolder folder;
-  Json study = two_points();
+  Json study = small_study();
   Json& result = study["points"][1]["result"];
   result["step_seconds"] = 0.09;
   result["forward_backward_seconds"] = 0.098;  // of other steps, on a busier machine
@@ -52,7 +40,7 @@ TEST(StudyNumbers, ThePartsOfAStepAreNoLongerThanTheStep) {
 
 TEST(StudyNumbers, TimesHaveTheRangeOfTheirRounds) {
   const ProgramFolder folder;
-  Json study = two_points();
+  Json study = small_study();
   study["points"][0]["result"]["step_seconds"] = 0.1;
   study["points"][0]["result"]["step_seconds_of_rounds"] = {0.1, 0.1, 0.2};
   study["points"][1]["result"]["step_seconds"] = 0.117;
@@ -67,7 +55,7 @@ TEST(StudyNumbers, TimesHaveTheRangeOfTheirRounds) {
 
 TEST(StudyNumbers, TheMethodsAreThoseOfAStudyOfExperts) {
   const ProgramFolder folder;
-  Json study = two_points();
+  Json study = small_study();
   study["points"].push_back(made_up_point({"small", 16, 1}));
   study["config_toml"] =
       "[model]\nd_ff = 192\n[moe]\nexperts = 0\nrouter = \"switch\"\naux_loss = 0.02\nz_loss = 0.5\n";
@@ -79,7 +67,7 @@ TEST(StudyNumbers, TheMethodsAreThoseOfAStudyOfExperts) {
 
 TEST(StudyNumbers, OneRankSendsNothing) {
   const ProgramFolder folder;
-  Json study = two_points();
+  Json study = small_study();
   const json alone = page_of_study(folder, study);
   const std::string points = alone["files"]["points.csv"];
   EXPECT_THAT(points, testing::Not(HasSubstr("," + study["points"][1]["dispatch_bytes_per_token"].dump() + ",")));
@@ -117,7 +105,7 @@ TEST(StudyNumbers, ALawIsDrawnAsItsCurve) {
 
 TEST(StudyNumbers, CurvesHaveABandOfTheirSeeds) {
   const ProgramFolder folder;
-  const Json study = two_points(3);
+  const Json study = small_study(3);
   const json last = series(page_of_study(folder, study), "curve-steps-small", "8 experts").back();
   std::vector<double> losses;
   for (int seed = 3; seed < 6; ++seed) {
@@ -131,7 +119,7 @@ TEST(StudyNumbers, CurvesHaveABandOfTheirSeeds) {
 // Seeds that both points have see the same batches: what they have in common is no noise of the difference.
 TEST(StudyNumbers, ADifferenceHasAnIntervalOfItsOwnSeedBySeed) {
   const ProgramFolder folder;
-  Json study = two_points(3);
+  Json study = small_study(3);
   const double seeds[] = {2.0, 2.1, 2.2}, ratios[] = {0.98, 0.97, 0.975};
   double mean = 0, squares = 0;
   for (int i = 0; i < 3; ++i) {
@@ -151,7 +139,7 @@ TEST(StudyNumbers, ADifferenceHasAnIntervalOfItsOwnSeedBySeed) {
 
 TEST(StudyNumbers, OfSeveralLearningRatesTheBestStandsForAPoint) {
   const ProgramFolder folder;
-  Json study = two_points();
+  Json study = small_study();
   for (const double factor : {0.5, 2.0}) {
     Json point = made_up_point({"small", 8, 1});
     point["id"] = fmt::format("small_e8_lr{}_s1", factor);

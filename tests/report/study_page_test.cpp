@@ -17,18 +17,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// One size with a twin and a point of 8 experts, `seeds` each.
-Json small_study(int seeds) {
-  Json study = made_up_study();
-  study["points"] = Json::array();
-  for (const int experts : {1, 8}) {
-    for (int seed = 1; seed <= seeds; ++seed) {
-      study["points"].push_back(made_up_point({"small", experts, seed}));
-    }
-  }
-  return study;
-}
-
 double loss_of(const Json& point) {
   return point["result"]["validation_loss"];
 }
