@@ -57,6 +57,7 @@ std::unique_ptr<HostView> MetaDevice::host_view(const Tensor& t, Access) {
 }
 
 MetaDevice::~MetaDevice() {
+  late_.clear();  // may hold tensors
   unmap_unused();
 }
 

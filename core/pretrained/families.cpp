@@ -106,6 +106,16 @@ void qwen3(ConfigLink& c) {
   dense(c);
 }
 
+// Of OLMoE and FlexOlmo.
+void olmo_experts(ConfigLink& c) {
+  c.integer("intermediate_size", "moe.d_expert");
+  routed(c, "num_experts", "num_local_experts");
+  softmax_gate(c);
+  c.flag("norm_topk_prob", "moe.normalize_weights", false);
+  c.ours("moe.every", "1");
+  trained_by_transformers(c, 0.01);
+}
+
 void olmoe(ConfigLink& c) {
   transformer(c, {});
   no_head_dim(c);
@@ -113,12 +123,7 @@ void olmoe(ConfigLink& c) {
   c.theirs("clip_qkv", Theirs());
   c.ours("model.qk_norm", "true");
   c.ours("model.qk_norm_over", R"("all")");
-  c.integer("intermediate_size", "moe.d_expert");
-  routed(c, "num_experts", "num_local_experts");
-  softmax_gate(c);
-  c.flag("norm_topk_prob", "moe.normalize_weights", false);
-  c.ours("moe.every", "1");
-  trained_by_transformers(c, 0.01);
+  olmo_experts(c);
 }
 
 // OLMo 2, and FlexOlmo with experts: what leaves attention and feed-forward layers is normalised.
@@ -139,12 +144,7 @@ void olmo2(ConfigLink& c) {
 
 void flex_olmo(ConfigLink& c) {
   olmo2_attention(c, 5e5);
-  c.integer("intermediate_size", "moe.d_expert");
-  routed(c, "num_experts", "num_local_experts");
-  softmax_gate(c);
-  c.flag("norm_topk_prob", "moe.normalize_weights", false);
-  c.ours("moe.every", "1");
-  trained_by_transformers(c, 0.01);
+  olmo_experts(c);
 }
 
 void qwen2_moe(ConfigLink& c) {
