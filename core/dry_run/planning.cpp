@@ -344,18 +344,25 @@ StageView view_of(const Config& config, const Plan& plan, std::int64_t step) {
       .parameters = plan.parameters(), .shorter = shorter(config, plan, step), .recomputed = recomputed_of(plan, step)};
 }
 
-RankPlan plan_rank(const Config& config, int rank, std::int64_t step, const Routed& routed, const StageView& stage,
-                   PlanEffort* effort) {
+RankPlan walk_shortest(const Config& config, int rank, std::int64_t step, const Routed& routed, const StageView& stage,
+                       PlanEffort* effort) {
   if (effort != nullptr) {
     ++effort->ranks;
   }
+  const Config& walked = stage.shorter ? stage.shorter->config : config;
+  return walk(walked, rank, step, routed, stage.parameters, effort);
+}
+
+RankPlan plan_by(const RankPlan& shortest, const Config& config, std::int64_t step, const Routed& routed,
+                 const StageView& stage, PlanEffort* effort) {
   std::optional<RankPlan> result;
   if (const std::optional<ShortStep>& of = stage.shorter) {
-    const RankPlan few = walk(of->config, rank, step, routed, stage.parameters, effort);
-    result = repeated(few, walk(of->longer, rank, step, routed, stage.parameters, effort), of->periods);
-  }
-  if (!result) {
-    result = walk(config, rank, step, routed, stage.parameters, effort);
+    result = repeated(shortest, walk(of->longer, shortest.rank, step, routed, stage.parameters, effort), of->periods);
+    if (!result) {
+      result = walk(config, shortest.rank, step, routed, stage.parameters, effort);
+    }
+  } else {
+    result = shortest;
   }
   result->recomputed = stage.recomputed;
   return *std::move(result);
@@ -365,7 +372,8 @@ namespace {
 
 RankPlan plan_seen(const Config& config, Session& session, std::int64_t step, const Routed& routed,
                    const StageView& stage, PlanEffort* effort) {
-  RankPlan result = plan_rank(config, session.mesh().rank(), step, routed, stage, effort);
+  RankPlan result = plan_by(walk_shortest(config, session.mesh().rank(), step, routed, stage, effort), config, step,
+                            routed, stage, effort);
   for (const RecordedGroup& group : result.step.groups) {
     result.axis.push_back(axis_of(session.mesh(), group));
   }

@@ -3,7 +3,7 @@
 // What may make two ranks of a stage unlike: what a plugin says of them (Plugin::likeness); how many choices the
 // routing has for their experts; and their places among the ranks that sum a gradient, where one counts it, owns
 // another part of it, or writes it. Parts of dims have equal sizes on all ranks: others are refused. Most layouts
-// differ in none of these. So the first and the last rank of those that plugins call alike are planned, which have the
+// differ in none of these. So the first and the last rank of those that plugins call alike are compared, which have the
 // first and the last place along every axis. Where they differ, the ranks are parted by their places and planned in the
 // same way; and where those still differ, one by one.
 #include <algorithm>
@@ -16,21 +16,13 @@
 namespace orthant {
 namespace {
 
-RankClass class_of(const Config& config, int rank, std::int64_t step, double recorded, const StageView& stage,
-                   PlanEffort* effort) {
-  const RankPlan plan = plan_rank(config, rank, step, {}, stage, effort);
-  RankClass made{.ranks = {rank},
-                 .memory = plan.memory,
-                 .worst = plan_rank(config, rank, step, {Load::worst}, stage, effort).memory,
-                 .recorded = {},
-                 .sent = bytes_sent(plan.step),
-                 .recomputed = plan.recomputed};
-  // Side streams that are late may let go of the host's tensors at another moment.
-  made.worst.host_peak = std::max(made.worst.host_peak, made.memory.host_peak);
-  if (recorded > 0) {
-    made.recorded = plan_rank(config, rank, step, {Load::recorded, recorded}, stage, effort).memory;
-  }
-  return made;
+// The shortest step of a rank, by each routing.
+using Shortest = std::vector<RankPlan>;
+
+bool alike(const Shortest& a, const Shortest& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const RankPlan& x, const RankPlan& y) {
+    return x.memory == y.memory && bytes_sent(x.step) == bytes_sent(y.step);
+  });
 }
 
 bool alike(const RankClass& a, const RankClass& b) {
@@ -100,15 +92,19 @@ class Places {
 class Classes {
  public:
   Classes(const Config& config, std::int64_t step, double recorded, PlanEffort* effort)
-      : config_(config), step_(step), recorded_(recorded), effort_(effort) {}
+      : config_(config), step_(step), effort_(effort), routings_({{}, {Load::worst}}) {
+    if (recorded > 0) {
+      routings_.push_back({Load::recorded, recorded});
+    }
+  }
 
   void begin_stage(StageView stage) { stage_ = std::move(stage); }
   // False, and nothing is added: the first and the last of them are not alike.
   bool add_alike(const std::vector<int>& ranks) {
-    const RankClass& first = planned(ranks.front());
-    if (!alike(first, planned(ranks.back()))) {
+    if (!alike(shortest(ranks.front()), shortest(ranks.back()))) {
       return false;
     }
+    const RankClass& first = planned(ranks.front());
     auto same = std::find_if(of_stage_.begin(), of_stage_.end(), [&](const RankClass& c) { return alike(c, first); });
     if (same == of_stage_.end()) {
       of_stage_.push_back(first);
@@ -128,24 +124,48 @@ class Classes {
     std::move(of_stage_.begin(), of_stage_.end(), std::back_inserter(classes_));
     of_stage_.clear();
     planned_.clear();
+    shortest_.clear();
   }
 
   std::vector<RankClass> result() && { return std::move(classes_); }
 
  private:
+  const Shortest& shortest(int rank) {
+    Shortest& of = shortest_[rank];
+    for (std::size_t i = of.size(); i < routings_.size(); ++i) {
+      of.push_back(walk_shortest(config_, rank, step_, routings_[i], stage_, effort_));
+    }
+    return of;
+  }
+
   const RankClass& planned(int rank) {
-    const auto found = planned_.find(rank);
-    return found != planned_.end()
-               ? found->second
-               : planned_.emplace(rank, class_of(config_, rank, step_, recorded_, stage_, effort_)).first->second;
+    const auto [found, fresh] = planned_.try_emplace(rank);
+    RankClass& made = found->second;
+    if (!fresh) {
+      return made;
+    }
+    std::vector<RankPlan> whole;
+    for (std::size_t i = 0; i < routings_.size(); ++i) {
+      whole.push_back(plan_by(shortest(rank)[i], config_, step_, routings_[i], stage_, effort_));
+    }
+    made = {.ranks = {rank},
+            .memory = whole[0].memory,
+            .worst = whole[1].memory,
+            .recorded = whole.size() > 2 ? std::optional(whole[2].memory) : std::nullopt,
+            .sent = bytes_sent(whole[0].step),
+            .recomputed = whole[0].recomputed};
+    // Side streams that are late may let go of the host's tensors at another moment.
+    made.worst.host_peak = std::max(made.worst.host_peak, made.memory.host_peak);
+    return made;
   }
 
   const Config& config_;
   const std::int64_t step_;
-  const double recorded_;
   PlanEffort* const effort_;
+  std::vector<Routed> routings_;
   StageView stage_;
-  std::map<int, RankClass> planned_;  // of this stage
+  std::map<int, Shortest> shortest_;  // of this stage, as the next two
+  std::map<int, RankClass> planned_;
   std::vector<RankClass> of_stage_, classes_;
 };
 
