@@ -16,7 +16,7 @@ ORTHANT_HOST_DEVICE inline double rotary_frequency(std::int64_t pair, std::int64
   const double share = scaling.at_zero + scaling.by_frequency * own + scaling.by_pair * static_cast<double>(pair);
   const double kept = share < 0 ? 0 : share > 1 ? 1 : share;
   const double slowed = own * (kept + (1 - kept) / scaling.factor);
-  return scaling.divided ? slowed / static_cast<double>(scaling.divisor[static_cast<std::size_t>(pair)]) : slowed;
+  return scaling.divided ? slowed / static_cast<double>(scaling.divisor[pair]) : slowed;
 }
 
 // The channels of a head that are rotated, in pairs.

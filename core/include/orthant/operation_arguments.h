@@ -1,7 +1,6 @@
 // What operations of a Stream (ops.h) take beside tensors and numbers.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 #include <orthant/settings.h>
@@ -37,7 +36,7 @@ struct RotaryScaling {
   double at_zero = 1, by_frequency = 0, by_pair = 0;
   double magnitude = 1;  // all cosines and sines are multiplied by it
   bool divided = false;
-  std::array<float, most_divided_pairs> divisor = {};
+  float divisor[most_divided_pairs] = {};  // no std::array: kernels index it, and its operator[] is the host's
   bool operator==(const RotaryScaling&) const = default;
 };
 
