@@ -12,3 +12,10 @@ endforeach()
 string(SHA256 ORTHANT_HEADERS_HASH "${all_hashes}")
 string(SUBSTRING "${ORTHANT_HEADERS_HASH}" 0 16 ORTHANT_HEADERS_HASH)
 configure_file(cmake/build_id.h.in "${ORTHANT_GENERATED_DIR}/orthant/build_id.h" @ONLY)
+
+# The hash of all headers of the tree, made again when one of them changes (OrthantTreeHash.cmake says what for).
+file(GLOB_RECURSE ORTHANT_TREE_HEADERS CONFIGURE_DEPENDS core/*.h router/*.h experts/*.h parallel/*.h)
+add_custom_command(OUTPUT "${ORTHANT_GENERATED_DIR}/orthant_build.h"
+  COMMAND "${CMAKE_COMMAND}" -D "ROOT=${CMAKE_CURRENT_SOURCE_DIR}" -D "TO=${ORTHANT_GENERATED_DIR}/orthant_build.h"
+          -P "${CMAKE_CURRENT_SOURCE_DIR}/cmake/OrthantTreeHash.cmake"
+  DEPENDS ${ORTHANT_TREE_HEADERS} "${CMAKE_CURRENT_SOURCE_DIR}/cmake/OrthantTreeHash.cmake" VERBATIM)

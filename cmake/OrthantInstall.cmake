@@ -13,3 +13,5 @@ configure_package_config_file(cmake/orthantConfig.cmake.in "${CMAKE_BINARY_DIR}/
 write_basic_package_version_file("${CMAKE_BINARY_DIR}/orthantConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${CMAKE_BINARY_DIR}/orthantConfig.cmake" "${CMAKE_BINARY_DIR}/orthantConfigVersion.cmake"
   cmake/OrthantPlugin.cmake cmake/OrthantStamp.cmake DESTINATION ${ORTHANT_PACKAGE_DIR})
+install(FILES scripts/completion/orthant.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME orthant)
+install(FILES scripts/completion/_orthant DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)

@@ -12,17 +12,32 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 SOURCE = re.compile(r"\.(h|cpp|cu|cuh|inc)$")
 PUBLIC = "core/include/orthant/"
 PLUGINS_AT_TOP = ("offload",)
+TOPS = ("core", "router", "experts", "parallel", "offload", "plugins", "apps",
+        "bench/fit", "bench/compare", "bench/study", "bench/command")
+NOT_FOR_APPS = "core/program"
 
 
 def sources():
-    for top in ("core", "router", "experts", "parallel", "offload", "plugins"):
+    for top in TOPS:
         for folder, _, names in os.walk(top):
             yield from (os.path.join(folder, name) for name in names if SOURCE.search(name))
 
 
 def rooms():
+    """The rooms in their order, and for each app the apps that it names."""
     with open("scripts/rooms.txt") as lines:
-        return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        lines = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    split = [line.partition(":") for line in lines]
+    return [room for room, _, _ in split], {room: named.split() for room, colon, named in split if colon}
+
+
+def arrow_refusal(room, other, order, apps):
+    """Why a file of `room` may not include one of `other`; None where it may."""
+    if other in apps:
+        return None if other in apps.get(room, ()) else f"{room} does not name the app {other}"
+    if room in apps:
+        return f"{other} is the program's alone" if other == NOT_FOR_APPS else None
+    return f"{other} stands above {room}" if order.index(other) > order.index(room) else None
 
 
 def room_of(path, order):
@@ -70,7 +85,7 @@ def plugin_refusal(file, path, target):
 
 
 def main():
-    order = rooms()
+    order, apps = rooms()
     files = sorted(sources())
     arrows = collections.Counter()
     problems = []
@@ -96,8 +111,9 @@ def main():
                 continue
             if other != room:
                 arrows[(room, other)] += 1
-                if order.index(other) > order.index(room):
-                    problems.append(f"{file}:{line}: includes {path}: {other} stands above {room} (scripts/rooms.txt)")
+                why = arrow_refusal(room, other, order, apps)
+                if why:
+                    problems.append(f"{file}:{line}: includes {path}: {why} (scripts/rooms.txt)")
     if "--arrows" in sys.argv[1:]:
         for (room, other), count in sorted(arrows.items(), key=lambda item: (order.index(item[0][0]), order.index(item[0][1]))):
             print(room, other, count)

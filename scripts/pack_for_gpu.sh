@@ -37,7 +37,7 @@ targets=()
 for program in "${programs[@]}"; do
   targets+=("bin/$program")
 done
-ninja -C "$build" -j "$jobs" "${targets[@]}" orthant_run
+ninja -C "$build" -j "$jobs" "${targets[@]}" orthant_run orthant_apps
 # Two GPUs talk by NCCL; a build that found it has this test of it.
 if ninja -C "$build" -t query bin/comm_conformance_nccl >/dev/null 2>&1; then
   ninja -C "$build" -j "$jobs" bin/comm_conformance_nccl

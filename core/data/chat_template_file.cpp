@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "core/base/mapped_file.h"
 #include "core/config/toml_reader.h"
-#include "core/data/mapped_file.h"
 
 namespace orthant {
 namespace {

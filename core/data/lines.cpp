@@ -2,7 +2,7 @@
 
 #include <orthant/error.h>
 
-#include "core/data/mapped_file.h"
+#include "core/base/mapped_file.h"
 #include "core/data/not_text.h"
 
 namespace orthant {

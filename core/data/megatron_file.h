@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/mapped_file.h"
 #include "core/data/corpus.h"
-#include "core/data/mapped_file.h"
 
 namespace orthant {
 

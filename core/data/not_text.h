@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/data/mapped_file.h"
+#include "core/base/mapped_file.h"
 
 namespace orthant {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/data/mapped_file.h"
+#include "core/base/mapped_file.h"
 
 namespace orthant {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/mapped_file.h"
 #include "core/data/corpus.h"
-#include "core/data/mapped_file.h"
 
 namespace orthant {
 

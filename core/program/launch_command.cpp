@@ -13,9 +13,11 @@
 
 #include "core/base/output.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/command/external.h"
+#include "core/command/program.h"
+#include "core/command/rank_start.h"
 #include "core/config/config.h"
 #include "core/program/commands.h"
-#include "core/program/rank_start.h"
 #include "core/run/find_checkpoint.h"
 #include "core/run/resumable.h"
 #include "core/run/run_folder.h"
@@ -47,6 +49,21 @@ struct Needed {
   int world_size;
   std::string axes;  // "data 4, expert 2", for messages
 };
+
+// Whether the adapters of a run that begins can be exported alone is known to another program, where that is there.
+void note_of_adapters(const ConfigArguments& arguments, const Config& config) {
+  if (config.settings.lora.rank == 0) {
+    return;
+  }
+  std::vector<std::string> words = {arguments.file, "--adapter"};
+  for (const std::string& value : arguments.overrides) {
+    words.insert(words.end(), {"--set", value});
+  }
+  const std::string answer = output_of_external("export", words);
+  if (const std::size_t begin = answer.find("orthant export will not"); begin != std::string::npos) {
+    say("orthant: note: {}", answer.substr(begin, answer.find_last_not_of('\n') + 1 - begin));
+  }
+}
 
 // How many ranks the layout needs; refuses what would fail on the ranks, before any starts.
 Needed check(Config& config, Ranks ranks, bool begins) {
@@ -185,8 +202,11 @@ int launch(const ConfigArguments& arguments, const LaunchOptions& options) {
   const bool elsewhere = options.dry_run || (!external && !options.hostfile.empty());
   const std::filesystem::path run_directory =
       std::filesystem::path(config.settings.run.directory) / config.settings.run.name;
-  const Needed layout = check(config, elsewhere ? Ranks::elsewhere : Ranks::processes,
-                              starts_fresh(options.resume, run_directory / "checkpoints"));
+  const bool begins = starts_fresh(options.resume, run_directory / "checkpoints");
+  const Needed layout = check(config, elsewhere ? Ranks::elsewhere : Ranks::processes, begins);
+  if (!external && begins) {
+    note_of_adapters(arguments, config);
+  }
   const int world_size = agreed_world_size(options, external, layout, arguments.file);
   const RunSettings& run = config.settings.run;
   check_resume(options.resume, run_directory / "checkpoints", config);
@@ -251,10 +271,6 @@ int launch(const ConfigArguments& arguments, const LaunchOptions& options) {
 }
 
 }  // namespace
-
-int launch_here(const ConfigArguments& arguments) {
-  return launch(arguments, {});
-}
 
 void add_launch_command(CLI::App& app, int& exit_code) {
   CLI::App* daemon = app.add_subcommand(daemon_word, "")->group("")->prefix_command();  // for mpirun, not for users

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "core/command/arguments.h"
 #include "core/data/data_size.h"
 #include "core/dry_run/planning.h"
-#include "core/program/commands.h"
 
 namespace orthant {
 

@@ -5,14 +5,13 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "core/base/output.h"
+#include "core/command/program.h"
 #include "core/config/value_text.h"
-#include "core/conformance/conformance.h"
 #include "core/modules/find_library.h"
 #include "core/modules/module.h"
 #include "core/program/commands.h"
@@ -67,23 +66,19 @@ struct PluginsOptions {
   bool json = false;
 };
 
-int check(const PluginsOptions& options) {
-  const ConformanceReport report = check_plugin(options.check, options.overrides, options.only);
-  if (!options.json) {
-    for (const Finding& finding : report.findings) {
-      put("{:<8} {:<11} {}\n", name_of(finding.outcome), finding.check, finding.detail);
-    }
-    return report.ok() ? 0 : 1;
+// The suite is a program of its own.
+[[noreturn]] void check(const PluginsOptions& options) {
+  std::vector<std::string> words = {own_program().string(), "check", options.check};
+  for (const std::string& value : options.overrides) {
+    words.insert(words.end(), {"--set", value});
   }
-  nlohmann::ordered_json json;
-  json["plugin"] = report.plugin;
-  json["ok"] = report.ok();
-  for (const Finding& finding : report.findings) {
-    json["checks"].push_back(
-        {{"check", finding.check}, {"outcome", name_of(finding.outcome)}, {"detail", finding.detail}});
+  if (!options.only.empty()) {
+    words.insert(words.end(), {"--only", options.only});
   }
-  put("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-  return report.ok() ? 0 : 1;
+  if (options.json) {
+    words.emplace_back("--json");
+  }
+  become(words);
 }
 
 void list() {
@@ -116,7 +111,7 @@ void add_plugins_command(CLI::App& app, int& exit_code) {
     if (options->check.empty()) {
       list();
     } else {
-      exit_code = check(*options);
+      check(*options);
     }
   });
 }

@@ -1,17 +1,15 @@
 // orthant train CONFIG [--set a.b=c]... [--resume auto|PATH]: trains. Started by hand it launches the layout's ranks;
 // started by `orthant launch` it is one of them.
 #include <signal.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/base/stop_signals.h"
+#include "core/command/program.h"
 #include "core/dry_run/promise.h"
 #include "core/program/commands.h"
 #include "core/run/epochs.h"
@@ -24,21 +22,14 @@ namespace {
 
 // Becomes `orthant launch` with the same arguments.
 [[noreturn]] void launch_instead(const ConfigArguments& arguments, const std::string& resume) {
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-  std::vector<std::string> words = {program, "launch", arguments.file};
+  std::vector<std::string> words = own_command({"launch", arguments.file});
   for (const std::string& value : arguments.overrides) {
     words.insert(words.end(), {"--set", value});
   }
   if (!resume.empty()) {
     words.insert(words.end(), {"--resume", resume});
   }
-  std::vector<char*> argv;
-  for (std::string& word : words) {
-    argv.push_back(word.data());
-  }
-  argv.push_back(nullptr);
-  execv(program.c_str(), argv.data());
-  fail("cannot start {}: {}", program, std::strerror(errno));
+  become(words);
 }
 
 // From here on a request to stop waits until the run asks for it; threads made later inherit this.

@@ -14,8 +14,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "core/base/text_file.h"
 #include "core/checkpoint/disk.h"
-#include "core/run/text_file.h"
 
 namespace orthant {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/run/text_file.h"
+#include "core/base/text_file.h"
 
 namespace orthant {
 namespace {

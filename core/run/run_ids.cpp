@@ -7,7 +7,7 @@
 
 #include "core/base/keyed_hash.h"
 #include "core/base/list_folder.h"
-#include "core/run/text_file.h"
+#include "core/base/text_file.h"
 
 namespace orthant {
 namespace {

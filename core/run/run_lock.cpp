@@ -18,7 +18,7 @@
 
 #include "core/base/file_lock.h"
 #include "core/base/host_name.h"
-#include "core/run/text_file.h"
+#include "core/base/text_file.h"
 #include "parallel/process_state.h"
 
 namespace orthant {

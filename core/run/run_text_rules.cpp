@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "core/base/json.h"
+#include "core/base/text_file.h"
 #include "core/checkpoint/disk.h"
 #include "core/run/starting_weights.h"
-#include "core/run/text_file.h"
 
 namespace orthant {
 namespace {

@@ -35,7 +35,7 @@ std::string told_of_depths(const CheckpointReader& reader, const Settings& setti
 // Of a run: what lies there travels with its weights.
 inline constexpr const char* pretrained_folder = "pretrained";
 
-// What travels with weights that came from a published model (core/pretrained), from the folder of their run into that
+// What travels with weights that came from a published model (apps/pretrained), from the folder of their run into that
 // of the new one; nothing where there is none.
 void copy_origin(const std::filesystem::path& checkpoint, const std::filesystem::path& run);
 

@@ -8,10 +8,10 @@
 
 #include <algorithm>
 
-#include "core/conformance/child.h"
-#include "core/conformance/conformance.h"
-#include "core/conformance/layout_checks.h"
-#include "core/conformance/optimizer_checks.h"
+#include "apps/check/child.h"
+#include "apps/check/conformance.h"
+#include "apps/check/layout_checks.h"
+#include "apps/check/optimizer_checks.h"
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"

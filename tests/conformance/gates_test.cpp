@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/conformance/child.h"
-#include "core/conformance/conformance.h"
-#include "core/conformance/gate_checks.h"
+#include "apps/check/child.h"
+#include "apps/check/conformance.h"
+#include "apps/check/gate_checks.h"
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <map>
 
+#include "apps/check/adjoints.h"
 #include "core/arch/parameter_table.h"
-#include "core/conformance/adjoints.h"
 #include "tests/support/error_of.h"
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"

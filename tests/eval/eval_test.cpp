@@ -6,9 +6,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "core/eval/evaluate.h"
-#include "core/eval/score.h"
-#include "core/pretrained/sample_logits.h"
+#include "apps/eval/evaluate.h"
+#include "apps/eval/score.h"
+#include "apps/pretrained/sample_logits.h"
 #include "core/run/starting_weights.h"
 #include "core/session/session.h"
 #include "parallel/local/thread_world.h"

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "apps/pretrained/export.h"
+#include "apps/pretrained/import.h"
 #include "core/checkpoint/safetensors.h"
-#include "core/pretrained/export.h"
-#include "core/pretrained/import.h"
 #include "tests/export/trained_run.h"
 #include "tests/support/experiment.h"
 

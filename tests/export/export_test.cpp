@@ -11,9 +11,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "apps/pretrained/export.h"
+#include "apps/pretrained/twin.h"
 #include "core/checkpoint/safetensors.h"
-#include "core/pretrained/export.h"
-#include "core/pretrained/twin.h"
 #include "core/run/run_ids.h"
 #include "tests/export/trained_run.h"
 #include "tests/support/experiment.h"

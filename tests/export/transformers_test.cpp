@@ -2,8 +2,8 @@
 // tests/reference/requirements.txt: ORTHANT_PYTHON, or the environment that tests/reference/make_reference.sh makes.
 #include <sys/wait.h>
 
+#include "apps/pretrained/export.h"
 #include "core/checkpoint/safetensors.h"
-#include "core/pretrained/export.h"
 #include "tests/export/trained_run.h"
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/fit/interval.h"
+#include "bench/fit/interval.h"
 #include "tests/fit/simulated.h"
 
 namespace orthant::interval_test {

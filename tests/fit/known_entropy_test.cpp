@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "core/conformance/experiment.h"
+#include "apps/check/experiment.h"
+#include "bench/fit/power_law.h"
 #include "core/data/source.h"
-#include "core/fit/power_law.h"
 #include "tests/support/experiment.h"
 
 namespace orthant::known_entropy_test {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/fit/power_law.h"
+#include "bench/fit/power_law.h"
 #include "tests/fit/simulated.h"
 
 namespace orthant::power_law_test {

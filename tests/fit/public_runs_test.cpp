@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/fit/routed_law.h"
+#include "bench/fit/routed_law.h"
 #include "tests/support/paths.h"
 
 namespace orthant::public_runs_test {

@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "core/fit/routed_law.h"
+#include "bench/fit/routed_law.h"
 #include "tests/fit/simulated.h"
 
 namespace orthant::routed_law_test {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/fit/routed_law.h"
+#include "bench/fit/routed_law.h"
 
 namespace orthant::test {
 

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "core/fit/speed_up.h"
+#include "bench/fit/speed_up.h"
 #include "tests/fit/simulated.h"
 
 namespace orthant::speed_up_test {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "core/fit/study_fits.h"
+#include "bench/fit/study_fits.h"
 #include "tests/fit/simulated.h"
 
 namespace orthant::study_fits_test {

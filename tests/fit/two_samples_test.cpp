@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "core/fit/two_samples.h"
+#include "bench/fit/two_samples.h"
 #include "tests/fit/simulated.h"
 
 namespace orthant::two_samples_test {

@@ -3,9 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/pretrained/family.h"
+#include "apps/pretrained/source_floats.h"
 #include "core/base/json.h"
-#include "core/pretrained/family.h"
-#include "core/pretrained/source_floats.h"
 #include "tests/config/fake_plugins.h"
 #include "tests/fuzz/scratch_file.h"
 #include "tests/fuzz/target.h"

@@ -1,9 +1,9 @@
 // The head of an HTTP request. One that is taken has one length of a body at most, by a reader of its own.
-#include "core/serve/request_head.h"
+#include "apps/serve/request_head.h"
 
 #include <cstdlib>
 
-#include "core/serve/api_error.h"
+#include "apps/serve/api_error.h"
 #include "tests/fuzz/target.h"
 
 namespace orthant::fuzz {

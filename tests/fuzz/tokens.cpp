@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/data/mapped_file.h"
+#include "core/base/mapped_file.h"
 #include "tests/fuzz/scratch_file.h"
 #include "tests/fuzz/target.h"
 

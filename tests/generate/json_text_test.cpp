@@ -1,5 +1,5 @@
 // Which bytes are the beginning of a JSON object, against a parser of JSON.
-#include "core/generate/json_text.h"
+#include "apps/lm/json_text.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 // one_answer_test.cpp.)
 #include <gtest/gtest.h>
 
-#include "core/generate/latent_cache.h"
+#include "apps/lm/latent_cache.h"
 #include "core/modules/make_device.h"
 
 namespace orthant::latent_cache_test {

@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "core/generate/generate.h"
+#include "apps/lm/generate.h"
 #include "core/session/session.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"

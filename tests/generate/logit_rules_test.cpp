@@ -1,5 +1,5 @@
 // What penalties, bias and min_tokens make of logits, against transformers' processors (make_processors.py).
-#include "core/generate/logit_rules.h"
+#include "apps/lm/logit_rules.h"
 
 #include <gtest/gtest.h>
 

@@ -9,9 +9,9 @@
 
 #include <orthant/random.h>
 
+#include "apps/lm/prefix_cache.h"
+#include "apps/pretrained/one_rank_model.h"
 #include "core/data/batch_builder.h"
-#include "core/generate/prefix_cache.h"
-#include "core/pretrained/one_rank_model.h"
 #include "core/session/session.h"
 #include "parallel/local/thread_world.h"
 #include "router/routing_tap.h"

@@ -1,5 +1,5 @@
 // Drawing tokens: the rules by their definition, frequencies against probabilities.
-#include "core/generate/sampler.h"
+#include "apps/lm/sampler.h"
 
 #include <gtest/gtest.h>
 

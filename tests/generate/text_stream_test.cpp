@@ -1,5 +1,5 @@
 // Text piece by piece is the text of all ids; no piece has half a character.
-#include "core/generate/text_stream.h"
+#include "apps/lm/text_stream.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <random>
 
-#include "core/conformance/recording_communicator.h"
+#include "apps/check/recording_communicator.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/parity.h"
 

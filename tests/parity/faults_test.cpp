@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/run/verify.h"
+#include "apps/verify/verify.h"
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"
 

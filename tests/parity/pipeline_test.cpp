@@ -5,7 +5,7 @@
 #include <limits>
 #include <mutex>
 
-#include "core/conformance/recording_communicator.h"
+#include "apps/check/recording_communicator.h"
 #include "core/dry_run/planning.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/parity.h"

@@ -9,7 +9,7 @@
 #include <map>
 #include <mutex>
 
-#include "core/conformance/recording_communicator.h"
+#include "apps/check/recording_communicator.h"
 #include "core/data/batch_builder.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/parity.h"

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/conformance/conformance.h"
+#include "apps/check/conformance.h"
 #include "tests/support/parity.h"
 #include "tests/support/paths.h"
 

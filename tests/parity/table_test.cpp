@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/conformance/layout_checks.h"
+#include "apps/check/layout_checks.h"
 #include "core/session/session.h"
 #include "tests/parity/layouts.h"
 #include "tests/support/parity.h"

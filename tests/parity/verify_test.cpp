@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "core/run/verify.h"
+#include "apps/verify/verify.h"
 #include "tests/support/experiment.h"
 #include "tests/support/paths.h"
 

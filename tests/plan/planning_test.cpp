@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include "core/conformance/recording_communicator.h"
+#include "apps/check/recording_communicator.h"
 #include "core/dry_run/planning.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/experiment.h"

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/run/verify.h"
+#include "apps/verify/verify.h"
 #include "core/session/session.h"
 #include "tests/support/experiment.h"
 #include "tests/support/parity.h"

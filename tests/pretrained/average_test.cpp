@@ -7,8 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "apps/pretrained/average.h"
 #include "core/checkpoint/checkpoint.h"
-#include "core/pretrained/average.h"
 #include "core/run/starting_weights.h"
 #include "core/session/session.h"
 #include "tests/support/error_of.h"

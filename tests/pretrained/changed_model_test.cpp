@@ -7,10 +7,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "apps/pretrained/export.h"
+#include "apps/pretrained/import.h"
+#include "apps/pretrained/receipt.h"
 #include "core/checkpoint/safetensors.h"
-#include "core/pretrained/export.h"
-#include "core/pretrained/import.h"
-#include "core/pretrained/receipt.h"
 #include "core/session/session.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/pretrained/import.h"
+#include "apps/pretrained/import.h"
 #include "core/session/session.h"
 #include "tests/support/program.h"
 

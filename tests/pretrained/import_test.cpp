@@ -9,9 +9,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "apps/pretrained/export.h"
+#include "apps/pretrained/sample_logits.h"
 #include "core/checkpoint/checkpoint.h"
-#include "core/pretrained/export.h"
-#include "core/pretrained/sample_logits.h"
 #include "core/run/starting_weights.h"
 #include "tests/pretrained/import_folder.h"
 #include "tests/support/error_of.h"

@@ -7,13 +7,13 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "apps/pretrained/export.h"
+#include "apps/pretrained/import.h"
+#include "apps/pretrained/opened_model.h"
+#include "apps/pretrained/sample_logits.h"
 #include "core/arch/trained.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/safetensors.h"
-#include "core/pretrained/export.h"
-#include "core/pretrained/import.h"
-#include "core/pretrained/opened_model.h"
-#include "core/pretrained/sample_logits.h"
 #include "core/session/session.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "apps/pretrained/export.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/safetensors.h"
-#include "core/pretrained/export.h"
 #include "core/run/starting_weights.h"
 #include "tests/pretrained/import_folder.h"
 #include "tests/support/error_of.h"

@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "apps/pretrained/export.h"
 #include "core/checkpoint/checkpoint.h"
-#include "core/pretrained/export.h"
 #include "core/run/starting_weights.h"
 #include "tests/pretrained/spoilt_model.h"
 

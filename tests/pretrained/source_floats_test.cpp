@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/pretrained/source_floats.h"
+#include "apps/pretrained/source_floats.h"
 #include "tests/support/error_of.h"
 #include "tests/support/run_supervisor.h"
 

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "apps/pretrained/export.h"
 #include "core/checkpoint/checkpoint.h"
-#include "core/pretrained/export.h"
 #include "tests/pretrained/spoilt_model.h"
 
 namespace orthant::spoilt_test {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "core/pretrained/export.h"
+#include "apps/pretrained/export.h"
 #include "tests/pretrained/spoilt_model.h"
 
 namespace orthant::spoilt_test {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "core/pretrained/export.h"
-#include "core/pretrained/import.h"
+#include "apps/pretrained/export.h"
+#include "apps/pretrained/import.h"
 #include "core/session/session.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"

@@ -4,11 +4,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/pretrained/export.h"
+#include "apps/pretrained/import.h"
+#include "apps/pretrained/sample_logits.h"
+#include "apps/pretrained/upcycle.h"
 #include "core/checkpoint/checkpoint.h"
-#include "core/pretrained/export.h"
-#include "core/pretrained/import.h"
-#include "core/pretrained/sample_logits.h"
-#include "core/pretrained/upcycle.h"
 #include "core/run/starting_weights.h"
 #include "core/session/session.h"
 #include "tests/support/error_of.h"

@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "core/report/report.h"
+#include "apps/report/report.h"
 #include "tests/report/made_up.h"
 #include "tests/support/paths.h"
 #include "tests/support/program.h"

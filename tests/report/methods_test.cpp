@@ -1,5 +1,5 @@
 // Sentences about the method, from settings as a run has resolved them.
-#include "core/report/methods.h"
+#include "apps/report/methods.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

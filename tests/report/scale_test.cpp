@@ -1,5 +1,5 @@
 // Axes and words: ticks are round numbers within the axis, labels tell them apart, text is what it was.
-#include "core/report/scale.h"
+#include "apps/report/scale.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <random>
 #include <set>
 
-#include "core/report/markup.h"
-#include "core/report/study_groups.h"
+#include "apps/report/markup.h"
+#include "apps/report/study_groups.h"
 
 namespace orthant::report_test::scale_test {
 namespace {

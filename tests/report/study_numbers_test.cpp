@@ -6,7 +6,7 @@
 #include <cmath>
 #include <regex>
 
-#include "core/report/plot.h"
+#include "apps/report/plot.h"
 #include "tests/report/pages.h"
 
 namespace orthant::report_test::study_numbers_test {

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/route/recorder.h"
+#include "core/run/recorder.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/experiment.h"
 

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/route/replay.h"
-#include "core/route/step_time.h"
+#include "apps/route/replay.h"
+#include "apps/route/step_time.h"
 #include "tests/route/recorded.h"
 #include "tests/support/error_of.h"
 #include "tests/support/experiment.h"

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "apps/route/exchange_trial.h"
+#include "apps/route/travel.h"
 #include "core/dry_run/planning.h"
-#include "core/route/exchange_trial.h"
-#include "core/route/travel.h"
 #include "parallel/local/local_communicator.h"
 #include "parallel/local/traffic.h"
 #include "tests/route/recorded.h"

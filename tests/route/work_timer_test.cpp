@@ -1,9 +1,9 @@
 // What the timer of experts times is what training does: the operations by name.
 #include <gtest/gtest.h>
 
+#include "apps/route/step_time.h"
 #include "core/device/cpu/profiling_stream.h"
 #include "core/modules/make_device.h"
-#include "core/route/step_time.h"
 #include "tests/support/experiment.h"
 
 namespace orthant::route_test {

@@ -8,7 +8,7 @@
 #include <random>
 #include <sstream>
 
-#include "core/run/compare_results.h"
+#include "bench/compare/compare_results.h"
 #include "tests/support/program.h"
 
 namespace orthant::compare_results_test {

@@ -6,7 +6,7 @@
 #include <set>
 #include <thread>
 
-#include "core/pretrained/sample_logits.h"
+#include "apps/pretrained/sample_logits.h"
 #include "core/run/starting_weights.h"
 #include "core/session/session.h"
 #include "tests/serve/served_model.h"

@@ -1,5 +1,5 @@
 // What a signal does to a server, and that it meets no part of it that is gone.
-#include "core/serve/signal_watch.h"
+#include "apps/serve/signal_watch.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

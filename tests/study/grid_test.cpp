@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/study/grid.h"
-#include "core/study/study_file.h"
+#include "bench/study/grid.h"
+#include "bench/study/study_file.h"
 #include "tests/support/error_of.h"
 #include "tests/support/program.h"
 

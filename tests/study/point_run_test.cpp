@@ -1,5 +1,5 @@
 // What a study takes from a run as a point's result.
-#include "core/study/point_run.h"
+#include "bench/study/point_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The wall time of a study in its file.
-#include "core/study/study_clock.h"
+#include "bench/study/study_clock.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "core/conformance/experiment.h"
+#include "apps/check/experiment.h"
 #include "core/layers/parameter_state.h"
 #include "core/plan/keeper_chain.h"
 #include "parallel/local/local_communicator.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/run/verify.h"
+#include "apps/verify/verify.h"
 #include "tests/support/experiment.h"
 
 namespace orthant::test {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <map>
 
+#include "apps/verify/verify.h"
 #include "core/data/batch_builder.h"
-#include "core/run/verify.h"
 #include "tests/support/experiment.h"
 
 namespace orthant::batches_test {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/run/verify.h"
+#include "apps/verify/verify.h"
 #include "tests/support/experiment.h"
 
 namespace orthant::experts_test {

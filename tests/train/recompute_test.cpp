@@ -2,7 +2,7 @@
 // activations, bit for bit, and nothing is decided or counted twice.
 #include <gtest/gtest.h>
 
-#include "core/run/verify.h"
+#include "apps/verify/verify.h"
 #include "tests/support/experiment.h"
 
 namespace orthant::recompute_test {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/verify/verify.h"
 #include "core/data/source.h"
-#include "core/run/verify.h"
 #include "tests/simt/device_library.h"
 #include "tests/support/experiment.h"
 #include "tests/support/parity.h"

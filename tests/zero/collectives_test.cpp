@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "core/conformance/recording_communicator.h"
+#include "apps/check/recording_communicator.h"
 #include "parallel/local/thread_world.h"
 #include "tests/zero/zero_layouts.h"
 

@@ -1,0 +1,145 @@
+#include "core/command/run_command.h"
+
+#include <fmt/format.h>
+#include <orthant/error.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <new>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "core/base/build.h"
+#include "core/base/output.h"
+#include "orthant_build.h"
+
+namespace orthant {
+namespace {
+
+constexpr int bad_usage = 2;
+
+// No memory is left to make a text of.
+constexpr std::string_view out_of_memory =
+    "orthant: out of memory: the system gives this process no more (ulimit -d, ulimit -v, a cgroup's limit, or the "
+    "machine's memory is full). Use fewer ranks on this machine or a smaller batch.micro_batch; memory.limit and "
+    "memory.host_limit tell before a run starts what its tensors need\n";
+
+constexpr const char* no_more_threads =
+    "the system starts no more threads for this process: raise the limit of threads (ulimit -u), or of memory for "
+    "their stacks (ulimit -d, ulimit -v, a cgroup's), or use fewer ranks on this machine";
+
+void say_out_of_memory() {
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, out_of_memory.data(), out_of_memory.size());
+}
+
+// A thread that gets no memory within a parallel loop can tell nobody, and ends the process.
+[[noreturn]] void end_of_a_thread() {
+  try {
+    if (std::current_exception() != nullptr) {
+      std::rethrow_exception(std::current_exception());
+    }
+  } catch (const std::bad_alloc&) {
+    say_out_of_memory();
+    std::_Exit(static_cast<int>(ExitCode::failure));
+  } catch (const std::exception& error) {
+    say("orthant: internal error: {}", error.what());
+  } catch (...) {
+  }
+  std::abort();
+}
+
+// Says it, and returns the exit code. The parser helps before it looks for words that it does not know, and asks for a
+// command before it says that it does not know the one that was given.
+int exit_of(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> unknown = app.remaining(true);
+  const bool hidden = dynamic_cast<const CLI::Success*>(&error) != nullptr ||
+                      dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  if (hidden && !unknown.empty()) {
+    app.exit(CLI::ExtrasError(unknown));
+    return bad_usage;
+  }
+  return app.exit(error) == 0 ? 0 : bad_usage;  // --help and --version are "errors" of code 0
+}
+
+// What the user asked for, with its exit code.
+int run(const std::function<void()>& setup, CLI::App& app, int argc, const char* const* argv, const int& exit_code) {
+  try {
+    setup();
+    app.parse(argc, argv);
+    return exit_code;
+  } catch (const CLI::ParseError& error) {
+    return exit_of(app, error);
+  } catch (const Error& error) {
+    say("orthant: {}", error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    say_out_of_memory();
+    return static_cast<int>(ExitCode::failure);
+  } catch (const std::filesystem::filesystem_error& error) {
+    say("orthant: cannot use '{}': {}", error.path1().string(), error.code().message());
+    return static_cast<int>(ExitCode::failure);
+  } catch (const std::system_error& error) {
+    const bool no_thread = error.code() == std::errc::resource_unavailable_try_again;
+    say("orthant: {}", no_thread ? no_more_threads : error.what());
+    return static_cast<int>(ExitCode::failure);
+  } catch (const std::exception& error) {
+    say("orthant: internal error: {}", error.what());
+    return static_cast<int>(ExitCode::failure);
+  } catch (...) {
+    say("orthant: internal error: something was thrown that is no std::exception, perhaps by a plugin");
+    return static_cast<int>(ExitCode::failure);
+  }
+}
+
+bool got(const CLI::App& app, const std::string& name) {
+  const std::vector<const CLI::App*> given =
+      app.get_subcommands([](const CLI::App* command) { return command->parsed(); });
+  return std::any_of(given.begin(), given.end(), [&](const CLI::App* command) { return command->get_name() == name; });
+}
+
+// Programs of the tree use headers that no version protects.
+void require_same_build() {
+  require(std::string_view(ORTHANT_TREE) == build_of_library(),
+          "this program was built with other headers than liborthant.so ({} and {}): build both again", ORTHANT_TREE,
+          build_of_library());
+}
+
+}  // namespace
+
+int run_program(const ProgramSetup& setup, int argc, const char* const* argv) {
+  prepare_standard_streams();
+  std::set_terminate(end_of_a_thread);
+  CLI::App app("Orthant trains Mixture-of-Experts transformers.", "orthant");
+  app.set_version_flag("--version", "orthant " ORTHANT_VERSION);
+  app.require_subcommand(1);
+  int exit_code = 0;
+  int code = run([&] { setup(app, exit_code); }, app, argc, argv, exit_code);
+  // What training prints is for whoever looks; of the other commands it is what they were run for.
+  const bool launches = got(app, "launch") && app.get_subcommand("launch")->count("--dry-run") == 0;
+  if (!finish_output() && !launches && !got(app, "train") && code == 0) {
+    say("orthant: the standard output could not be written to its end: is it closed, or its disk full?");
+    code = static_cast<int>(ExitCode::failure);
+  }
+  return code;
+}
+
+int run_command(const char* name, const char* about, AddCommand add, int argc, const char* const* argv) {
+  std::vector<const char*> words = {"orthant", name};
+  words.insert(words.end(), argv + 1, argv + argc);
+  return run_program(
+      [&](CLI::App& app, int& exit_code) {
+        require_same_build();
+        add(app, exit_code);
+        app.get_subcommands({}).back()->description(about);
+      },
+      static_cast<int>(words.size()), words.data());
+}
+
+}  // namespace orthant

@@ -1,0 +1,125 @@
+#include "core/program/orthant.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/base/output.h"
+#include "core/command/external.h"
+#include "core/command/run_command.h"
+#include "core/config/suggest.h"
+#include "core/program/commands.h"
+
+namespace orthant {
+namespace {
+
+struct Command {
+  AddCommand add;
+  const char* group;     // the heading in --help
+  const char* examples;  // the end of the command's own --help
+};
+
+constexpr const char* to_train = "Train";
+constexpr const char* to_look = "Before a run, and after it";
+constexpr const char* to_use = "Use a model";
+constexpr const char* to_bring = "Models and texts in and out";
+constexpr const char* to_build = "Build and measure";
+
+std::string group_of(const ExternalCommand& command) {
+  return command.group.empty() ? "Others that were found" : command.group;
+}
+
+// As --help lists them: what a newcomer needs first.
+constexpr Command commands[] = {
+    {add_launch_command, to_train,
+     "  orthant launch configs/quickstart.toml\n"
+     "  orthant launch configs/quickstart.toml --set run.steps=400 --resume auto"},
+    {add_train_command, to_train,
+     "  orthant train configs/quickstart.toml --set run.name=mine\n"
+     "  torchrun --no-python --nproc-per-node 4 orthant train configs/quickstart.toml"},
+    {add_config_command, to_look, "  orthant config configs/quickstart.toml --resolved"},
+    {add_plan_command, to_look,
+     "  orthant plan configs/quickstart.toml\n"
+     "  orthant plan configs/pipeline.toml --schedule"},
+    {add_data_command, to_bring,
+     "  orthant data prepare texts/*.txt -o tokens.bin --tokenizer tokenizer.json\n"
+     "  orthant data check tokens.bin"},
+    {add_plugins_command, to_build,
+     "  orthant plugins\n"
+     "  orthant plugins --check liborthant_plugin_mine.so"},
+};
+
+// Built-in ones have their callbacks; the others only a line in --help.
+void add_commands(CLI::App& app, int& exit_code, const std::vector<ExternalCommand>& external) {
+  std::vector<std::string> groups = {to_train, to_look, to_use, to_bring, to_build};
+  for (const ExternalCommand& command : external) {
+    if (std::find(groups.begin(), groups.end(), group_of(command)) == groups.end()) {
+      groups.push_back(group_of(command));
+    }
+  }
+  for (const std::string& group : groups) {
+    for (const Command& command : commands) {
+      if (group == command.group) {
+        command.add(app, exit_code);
+        CLI::App* added = app.get_subcommands({}).back();
+        const std::string before = added->get_footer();
+        added->group(group)->footer(
+            fmt::format("{}{}Examples:\n{}", before, before.empty() ? "" : "\n", command.examples));
+      }
+    }
+    for (const ExternalCommand& command : external) {
+      if (group == group_of(command)) {
+        app.add_subcommand(command.name, command.about)->group(group);
+      }
+    }
+  }
+  app.footer(
+      "Examples:\n"
+      "  orthant launch configs/quickstart.toml        train on four ranks of this machine\n"
+      "  orthant plan configs/zero.toml                what each rank would hold and send\n"
+      "  orthant report runs/quickstart                a page about a run\n"
+      "  orthant generate runs/quickstart --prompt A   go on with a text\n"
+      "orthant COMMAND --help has the options of each, and docs/README.md lists the pages about them.");
+}
+
+std::vector<std::string> names_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    names.push_back(command->get_name());
+  }
+  return names;
+}
+
+// The word is no built-in command.
+[[noreturn]] void run_other(const std::string& word, std::vector<std::string> known,
+                            const std::vector<std::string>& words) {
+  for (const ExternalCommand& command : external_commands()) {
+    if (command.name == word) {
+      run_external(command, words);
+    }
+    known.push_back(command.name);
+  }
+  const std::optional<std::string> meant = nearest(word, known);
+  throw CLI::ParseError(
+      fmt::format("there is no command '{}'{}", word, meant ? ": did you mean '" + *meant + "'?" : ""),
+      CLI::ExitCodes::ExtrasError);
+}
+
+}  // namespace
+
+int run_orthant(int argc, const char* const* argv) {
+  const std::string word = argc > 1 ? argv[1] : "";
+  return run_program(
+      [&](CLI::App& app, int& exit_code) {
+        const bool asks = word.empty() || word.starts_with("-");
+        add_commands(app, exit_code, asks ? external_commands() : std::vector<ExternalCommand>());
+        const std::vector<std::string> built_in = names_of(app);
+        if (!asks && std::find(built_in.begin(), built_in.end(), word) == built_in.end()) {
+          run_other(word, built_in, {argv + 2, argv + argc});
+        }
+      },
+      argc, argv);
+}
+
+}  // namespace orthant
