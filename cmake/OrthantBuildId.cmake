@@ -19,3 +19,8 @@ add_custom_command(OUTPUT "${ORTHANT_GENERATED_DIR}/orthant_build.h"
   COMMAND "${CMAKE_COMMAND}" -D "ROOT=${CMAKE_CURRENT_SOURCE_DIR}" -D "TO=${ORTHANT_GENERATED_DIR}/orthant_build.h"
           -P "${CMAKE_CURRENT_SOURCE_DIR}/cmake/OrthantTreeHash.cmake"
   DEPENDS ${ORTHANT_TREE_HEADERS} "${CMAKE_CURRENT_SOURCE_DIR}/cmake/OrthantTreeHash.cmake" VERBATIM)
+# For whoever reads the sources and builds nothing (scripts/check_sources.sh).
+if(NOT EXISTS "${ORTHANT_GENERATED_DIR}/orthant_build.h")
+  execute_process(COMMAND "${CMAKE_COMMAND}" -D "ROOT=${CMAKE_CURRENT_SOURCE_DIR}" -D "TO=${ORTHANT_GENERATED_DIR}/orthant_build.h"
+    -P "${CMAKE_CURRENT_SOURCE_DIR}/cmake/OrthantTreeHash.cmake" COMMAND_ERROR_IS_FATAL ANY)
+endif()

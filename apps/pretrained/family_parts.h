@@ -1,4 +1,4 @@
-// What several families state alike: parts of Family::state (family.h). Internal to core/pretrained.
+// What several families state alike: parts of Family::state (family.h). Internal to apps/pretrained.
 #pragma once
 
 #include <cstdint>

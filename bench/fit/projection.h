@@ -1,5 +1,5 @@
 // What separable.cpp and resample.cpp are made of: linear least squares at given non-linear coefficients, on a grid of
-// them, and beside it. Internal to core/fit.
+// them, and beside it. Internal to bench/fit.
 #pragma once
 
 #include <cstddef>
