@@ -80,8 +80,8 @@ class BuildCopy : public Commands {
   Result orthant(const std::vector<std::string>& words) const {
     std::vector<std::string> all = {folder_.path("prefix/bin/orthant").string()};
     all.insert(all.end(), words.begin(), words.end());
-    return folder_.command(
-        all, {"LD_LIBRARY_PATH=" + paths::build("lib"), "PATH=" + folder_.path("bin").string() + ":/usr/bin:/bin"});
+    return folder_.command(all, {"LD_LIBRARY_PATH=" + folder_.path("prefix/lib").string() + ":" + paths::build("lib"),
+                                 "PATH=" + folder_.path("bin").string() + ":/usr/bin:/bin"});
   }
 };
 
@@ -116,16 +116,16 @@ TEST_F(BuildCopy, ABuildThatFailsSaysWhy) {
 }
 
 TEST_F(BuildCopy, OneThatWasBuiltWithOtherHeadersSaysSo) {
-  // The program holds the hash of the tree's headers once, the library its own.
-  std::ifstream in(fs::path(paths::program()).parent_path().parent_path() / "libexec/orthant/orthant-verify",
-                   std::ios::binary);
+  fs::create_directory(folder_.path("prefix/lib"));
+  std::ifstream in(paths::build("lib/liborthant.so.0"), std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(in), {}};
   const std::string hash = build_of_library();
   const std::size_t at = bytes.find(hash);
   ASSERT_NE(at, std::string::npos);
   bytes.replace(at, hash.size(), std::string(hash.size(), '0'));
-  std::ofstream(libexec("orthant-verify"), std::ios::binary) << bytes;
-  fs::permissions(libexec("orthant-verify"), fs::perms::owner_all);
+  std::ofstream(folder_.path("prefix/lib/liborthant.so.0"), std::ios::binary) << bytes;
+  fs::copy(fs::path(paths::program()).parent_path().parent_path() / "libexec/orthant/orthant-verify",
+           libexec("orthant-verify"));
   const Result result = orthant({"verify", "--help"});
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.error,
