@@ -11,6 +11,7 @@
 #include <set>
 #include <sstream>
 #include <system_error>
+#include <thread>
 
 #include "core/base/file_lock.h"
 #include "core/base/list_folder.h"
@@ -104,7 +105,12 @@ void add_path(std::vector<ExternalCommand>& to) {
   to.insert(to.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
 }
 
-// As ./launch and ./runtests do, one build at a time in the folder of all builds.
+// As ./launch and ./runtests do: so many compilers at a time, one build at a time in the folder of all builds.
+std::string jobs() {
+  const char* asked = std::getenv("ORTHANT_JOBS");
+  return asked != nullptr && *asked != '\0' ? asked : std::to_string(std::max(1u, std::thread::hardware_concurrency()));
+}
+
 void build(const ExternalCommand& command) {
   const fs::path lock = command.build.parent_path() / ".lock";
   const int held = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -115,9 +121,9 @@ void build(const ExternalCommand& command) {
     say("orthant: building {}{} in {}, once", prefix, command.name, command.build.string());
     const ScratchFolder scratch;
     const fs::path log = scratch.path() / "build.log";
-    ChildProcess make(
-        {"/usr/bin/env", "cmake", "--build", command.build.string(), "--target", std::string(prefix) + command.name},
-        log);
+    ChildProcess make({"/usr/bin/env", "cmake", "--build", command.build.string(), "--target",
+                       std::string(prefix) + command.name, "--parallel", jobs()},
+                      log);
     if (make.wait().exit_code() != 0) {
       const std::string text = read_text_file(log).value_or("");
       fail("{}{} could not be built: {}", prefix, command.name,

@@ -18,6 +18,7 @@
 
 #include "core/base/build.h"
 #include "core/base/output.h"
+#include "core/command/program.h"
 #include "orthant_build.h"
 
 namespace orthant {
@@ -107,8 +108,9 @@ bool got(const CLI::App& app, const std::string& name) {
 // Programs of the tree use headers that no version protects.
 void require_same_build() {
   require(std::string_view(ORTHANT_TREE) == build_of_library(),
-          "this program was built with other headers than liborthant.so ({} and {}): build both again", ORTHANT_TREE,
-          build_of_library());
+          "this program was built with other headers than liborthant.so ({} and {}): build or install both again (in a "
+          "build folder: cmake --build {})",
+          ORTHANT_TREE, build_of_library(), main_program().parent_path().parent_path().string());
 }
 
 }  // namespace

@@ -80,8 +80,9 @@ class BuildCopy : public Commands {
   Result orthant(const std::vector<std::string>& words) const {
     std::vector<std::string> all = {folder_.path("prefix/bin/orthant").string()};
     all.insert(all.end(), words.begin(), words.end());
-    return folder_.command(all, {"LD_LIBRARY_PATH=" + folder_.path("prefix/lib").string() + ":" + paths::build("lib"),
-                                 "PATH=" + folder_.path("bin").string() + ":/usr/bin:/bin"});
+    return folder_.command(
+        all, {"ORTHANT_JOBS=3", "LD_LIBRARY_PATH=" + folder_.path("prefix/lib").string() + ":" + paths::build("lib"),
+              "PATH=" + folder_.path("bin").string() + ":/usr/bin:/bin"});
   }
 };
 
@@ -100,8 +101,8 @@ TEST_F(BuildCopy, WhatIsNotBuiltIsBuiltOnce) {
   EXPECT_EQ(first.output, "built\n");
   EXPECT_THAT(first.error, HasSubstr("building orthant-later"));
   EXPECT_EQ(orthant({"later"}).output, "built\n");
-  EXPECT_THAT(lines_of(folder_.path("asked")),
-              testing::ElementsAre("--build " + folder_.path("tree").string() + " --target orthant-later"));
+  EXPECT_THAT(lines_of(folder_.path("asked")), testing::ElementsAre("--build " + folder_.path("tree").string() +
+                                                                    " --target orthant-later --parallel 3"));
 }
 
 TEST_F(BuildCopy, ABuildThatFailsSaysWhy) {
