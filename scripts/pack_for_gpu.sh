@@ -47,16 +47,20 @@ fi
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 pack=$stage/orthant_gpu
-mkdir -p "$pack/build/gpu/bin" "$pack/build/gpu/lib" "$pack/scripts" "$pack/bench"
+mkdir -p "$pack/build/gpu/bin" "$pack/build/gpu/libexec/orthant" "$pack/build/gpu/lib" "$pack/scripts" "$pack/bench"
 for program in "${programs[@]}"; do
   strip -o "$pack/build/gpu/bin/$program" "$build/bin/$program"
+done
+for program in "$build"/libexec/orthant/orthant-*; do
+  # Where it could be built is of this machine alone.
+  [[ $program == *.about ]] || strip -o "$pack/build/gpu/libexec/orthant/${program##*/}" "$program"
 done
 cp -RP "$build"/lib/. "$pack/build/gpu/lib/"
 find "$pack/build/gpu/lib" -name '*.so*' -type f -exec strip {} +
 # The libraries of this system that one with CUDA need not have. Those of the compiler, of OpenSSL and of CUDA are that
 # machine's own: two of one kind in a process do not mix.
 theirs='^(ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|gomp|ssl|crypto|z|cuda|cudart|cublas|cublasLt|cudnn.*|nvrtc.*|nccl))[.-]'
-find "$pack/build/gpu/bin" "$build/lib" -type f -exec env "LD_LIBRARY_PATH=$build/lib" ldd {} + 2>/dev/null |
+find "$pack/build/gpu/bin" "$pack/build/gpu/libexec" "$build/lib" -type f -exec env "LD_LIBRARY_PATH=$build/lib" ldd {} + 2>/dev/null |
   awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u | while read -r library; do
   name=${library##*/}
   if [[ ! $name =~ $theirs && ! -e $pack/build/gpu/lib/$name ]]; then
