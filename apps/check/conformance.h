@@ -15,7 +15,7 @@ enum class Outcome { ok, failed, skipped };
 const char* name_of(Outcome outcome);  // "ok", "FAILED", "skipped"
 
 struct Finding {
-  std::string check;  // "loads", "keys", "claims", "adjoints", ...: docs/plugins.md explains each
+  std::string check;  // "loads", "keys", "claims", "adjoints", ...: docs/guides/plugins.md explains each
   Outcome outcome = Outcome::ok;
   std::string detail;  // what was looked at, what is wrong, or why it was skipped
 

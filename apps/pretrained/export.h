@@ -1,7 +1,7 @@
 // export: a run's weights as one model.safetensors and a config.json, as Hugging Face's transformers reads them.
 //
 // A run that began from a published model is written as that one was: its family, its names and types, its config.json
-// where the model is still what that says, its tokenizer. docs/export.md tells which other models have a twin in
+// where the model is still what that says, its tokenizer. docs/guides/export.md tells which other models have a twin in
 // transformers.
 #pragma once
 

@@ -7,7 +7,7 @@
 //
 // A tensor's difference is ||a - b|| / max(||b||, floor): the norm of the reference, but at least a twentieth of what
 // it would be if the whole gradient (all weights, all moments) were spread evenly over the elements. See
-// docs/invariants.md.
+// docs/internals/invariants.md.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// Runs a study: its points side by side, then each shape alone for its time; docs/study.md.
+// Runs a study: its points side by side, then each shape alone for its time; docs/guides/study.md.
 #pragma once
 
 #include <filesystem>

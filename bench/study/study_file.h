@@ -1,4 +1,4 @@
-// A study as somebody wrote it: STUDY.toml, read strictly. docs/study.md describes the file.
+// A study as somebody wrote it: STUDY.toml, read strictly. docs/guides/study.md describes the file.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 //
 //   Config config = load_config("configs/quickstart.toml", {"run.steps=10"}, plugin_keys);
 //
-// The syntax is described in docs/configuration.md.
+// The syntax is described in docs/reference/configuration.md.
 #pragma once
 
 #include <orthant/settings.h>

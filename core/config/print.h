@@ -28,7 +28,7 @@ std::string schema_json(const PluginKeyList& plugins);
 // One key as a row of a Markdown table; with the line's end.
 std::string key_row(const KeySpec& spec);
 
-// The core's keys as Markdown tables: the reference in docs/configuration.md.
+// The core's keys as Markdown tables: the reference in docs/reference/configuration.md.
 std::string keys_markdown();
 
 }  // namespace orthant

@@ -173,7 +173,7 @@ void declare_data(std::vector<CoreKey>& keys) {
   data.key(
       "chat_template", [](auto& s) -> auto& { return s.data.chat_template; },
       "The texts around the messages of a conversation: chatml, llama3, llama2, zephyr or plain, a TOML file of your "
-      "own, or model, the Jinja template beside the tokenizer (docs/data.md).");
+      "own, or model, the Jinja template beside the tokenizer (docs/guides/data.md).");
   data.key(
       "blend", [](auto& s) -> auto& { return s.data.blend; },
       "Weights of the files of path, one for each: their sequences take turns by weight. Tokens that each should give "

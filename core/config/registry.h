@@ -1,5 +1,5 @@
 // The core's configuration keys: one declaration each, from which checking, defaults, `orthant config --resolved`,
-// `--schema` and the table in docs/configuration.md all follow. Plugins declare theirs as KeySpecs.
+// `--schema` and the table in docs/reference/configuration.md all follow. Plugins declare theirs as KeySpecs.
 #pragma once
 
 #include <orthant/settings.h>

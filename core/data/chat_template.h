@@ -1,6 +1,6 @@
 // Chat templates: the texts around the messages of a conversation, and which of its tokens are learnt.
 //
-// docs/data.md states each in full, and which published models use it. The Jinja that a model
+// docs/guides/data.md states each in full, and which published models use it. The Jinja that a model
 // brings: model_template.h.
 #pragma once
 

@@ -46,7 +46,7 @@ void refuse(const Config& config, const Need& need, std::int64_t limit) {
   advice += changes.empty()
                 ? fmt::format(
                       ".\n      No change was found that fits: give more memory, or more ranks, or keep some of it "
-                      "elsewhere (docs/memory.md)")
+                      "elsewhere (docs/guides/memory.md)")
                 : std::string(".\n      Each of these fits:");
   std::size_t width = 32;
   for (const Saving& change : changes) {

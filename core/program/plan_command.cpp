@@ -101,7 +101,7 @@ void add_plan_command(CLI::App& app, int& exit_code) {
       ->add_option("--routing", options->routing,
                    "Show what ranks would need by the routing that this run has had, at its most uneven")
       ->type_name("RUN");
-  CLI::Option* json = command->add_flag("--json", options->json, "Print everything as JSON (docs/plan.md)");
+  CLI::Option* json = command->add_flag("--json", options->json, "Print everything as JSON (docs/guides/plan.md)");
   CLI::Option* schedule =
       command->add_flag("--schedule", options->schedule, "Draw instead in which order the stages work")->excludes(json);
   command->add_option("--svg", options->svg, "Draw it into this file too")->needs(schedule)->type_name("FILE");

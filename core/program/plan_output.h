@@ -35,7 +35,7 @@ struct PlanOutput {
 std::vector<std::string> lighter_keys(const ConfigArguments& arguments, const PlanOutput& plan);
 
 std::string plan_text(const PlanOutput& plan);
-std::string plan_json(const PlanOutput& plan);  // docs/plan.md lists the keys
+std::string plan_json(const PlanOutput& plan);  // docs/guides/plan.md lists the keys
 
 // Collectives of one step that are alike: one group, operation and type.
 struct CollectiveSum {

@@ -305,7 +305,7 @@ std::string plan_text(const PlanOutput& plan) {
   text += "\nGradients are f32 in every layout." + gathered_text(plan.mesh) + "\n";
   text +=
       "Of a step run without data: routing is assumed balanced where no other is named, sequences without padding. "
-      "Sent: bytes that leave the rank by ring algorithms (docs/plan.md).\n";
+      "Sent: bytes that leave the rank by ring algorithms (docs/guides/plan.md).\n";
   return text;
 }
 

@@ -30,7 +30,7 @@ struct MetricsLine {
   const BytesPerToken* text = nullptr;      // of what `validation` is of; null: not known
 };
 
-// As one line of JSON; the keys are documented in docs/metrics.md.
+// As one line of JSON; the keys are documented in docs/reference/metrics.md.
 std::string to_json(const MetricsLine& line, const std::string& run_id);
 
 struct OpenedFile;

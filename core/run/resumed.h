@@ -17,7 +17,7 @@ std::int64_t number_in(const CheckpointReader& reader, const std::string& key);
 // Warns of settings other than the checkpoint's. Before it is loaded: they say why it may not fit.
 void warn_of_changed_settings(const CheckpointReader& reader, const Config& config);
 // How this run trains the routers where the run that its weights come from did it otherwise, a line for each setting: a
-// published model's import has what was published (docs/import.md).
+// published model's import has what was published (docs/guides/import.md).
 std::vector<std::string> other_router_training(const CheckpointReader& reader, const Config& config);
 // Tells the user which checkpoint the run goes on from.
 void say_resumed(const std::filesystem::path& from, const CheckpointReader& reader);

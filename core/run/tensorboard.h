@@ -11,7 +11,7 @@
 namespace orthant {
 
 // The numbers of one line of metrics.jsonl under TensorBoard's tags, which group by what stands before the slash
-// (docs/metrics.md). Lists, texts and numbers that are not finite are left out; without routed layers so is what the
+// (docs/reference/metrics.md). Lists, texts and numbers that are not finite are left out; without routed layers so is what the
 // router would count. Errors: Error where `line` is no JSON object.
 Scalars tensorboard_scalars(const std::string& line);
 

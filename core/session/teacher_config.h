@@ -1,6 +1,6 @@
 // The model that is read beside the one that trains, as a configuration: its own model, in the student's layout, on the
-// student's batches. It is the teacher of [distil] (docs/distil.md), or the reference of [preference]
-// (docs/preference.md).
+// student's batches. It is the teacher of [distil] (docs/guides/distil.md), or the reference of [preference]
+// (docs/guides/preference.md).
 #pragma once
 
 #include <string>

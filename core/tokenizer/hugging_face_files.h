@@ -2,7 +2,7 @@
 // the same ids.
 //
 // transformers makes a tokenizer of a .model by itself, by rules of the model's class and not of the file: it leaves
-// out the space before the first word, for one. docs/export.md says where ids can differ all the same.
+// out the space before the first word, for one. docs/guides/export.md says where ids can differ all the same.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -37,7 +37,7 @@ struct TraceSummary {
 // Errors: Error where the trace has no step.
 TraceSummary summarise(const JoinedTrace& trace);
 
-// For the run's report; the keys are documented in docs/timeline.md.
+// For the run's report; the keys are documented in docs/guides/timeline.md.
 std::string to_json(const TraceSummary& summary);
 // A few lines for people.
 std::string text_of(const TraceSummary& summary);

@@ -13,7 +13,7 @@ using EnvironmentLookup = std::function<std::optional<std::string>(const std::st
 EnvironmentLookup process_environment();
 
 struct ExternalRank {
-  std::string launcher;  // "torchrun", "Open MPI", "Slurm", ...: docs/cluster.md has the table
+  std::string launcher;  // "torchrun", "Open MPI", "Slurm", ...: docs/guides/cluster.md has the table
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;

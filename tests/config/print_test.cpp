@@ -147,11 +147,11 @@ TEST(Registry, EveryKeyIsDeclaredOnceAndExplained) {
 }
 
 TEST(Documentation, HasTheKeysOfTheRegistry) {
-  std::ifstream in(paths::source("docs/configuration.md"));
+  std::ifstream in(paths::source("docs/reference/configuration.md"));
   std::ostringstream text;
   text << in.rdbuf();
   EXPECT_THAT(text.str(), HasSubstr("<!-- keys -->\n\n" + keys_markdown() + "\n<!-- end of keys -->"))
-      << "put the output of `orthant config --keys` between the two marks of docs/configuration.md";
+      << "put the output of `orthant config --keys` between the two marks of docs/reference/configuration.md";
 }
 
 }  // namespace

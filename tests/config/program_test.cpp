@@ -79,7 +79,7 @@ TEST_F(Program, ABadConfigurationExitsWith78AndSaysWhyOnStderr) {
   EXPECT_EQ(orthant("config /nowhere/none.toml 2>/dev/null").code, 78);
 }
 
-// docs/cluster.md: 2 for words that are no usage, 78 for input that is refused.
+// docs/guides/cluster.md: 2 for words that are no usage, 78 for input that is refused.
 TEST_F(Program, CodesOfRefusalsAreThoseOfTheDocuments) {
   const std::string config = " " + good_ + " ";
   const std::pair<std::string, int> expected[] = {

@@ -88,9 +88,9 @@ const Plugin plugins[] = {
 INSTANTIATE_TEST_SUITE_P(Conformance, InTree, testing::ValuesIn(plugins),
                          [](const auto& plugin) { return plugin.param.test; });
 
-// The axis that docs/plugins.md prints is this file, word for word, and it works.
+// The axis that docs/guides/plugins.md prints is this file, word for word, and it works.
 TEST(Conformance, TheAxisOfTheGuidePasses) {
-  const std::string guide = launch_test::read_file(paths::source("docs/plugins.md"));
+  const std::string guide = launch_test::read_file(paths::source("docs/guides/plugins.md"));
   EXPECT_THAT(
       guide, HasSubstr("```cpp\n" + launch_test::read_file(paths::source("tests/conformance/channels.cpp")) + "```\n"));
   EXPECT_LT(std::count(guide.begin(), guide.end(), '\n'), 501);

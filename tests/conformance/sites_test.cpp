@@ -133,9 +133,9 @@ TEST(Sites, WhereNothingCrossesNothingIsBound) {
   EXPECT_EQ(refused, 4);
 }
 
-// docs/plugins.md has a line for each.
+// docs/guides/plugins.md has a line for each.
 TEST(Sites, TheGuidePrintsTheTable) {
-  const std::string guide = launch_test::read_file(paths::source("docs/plugins.md"));
+  const std::string guide = launch_test::read_file(paths::source("docs/guides/plugins.md"));
   const auto held = [](const Sharing& sharing) {
     return sharing.own ? fmt::format("{}, {}", name_of(sharing.tokens), name_of(*sharing.own))
                        : name_of(sharing.tokens);

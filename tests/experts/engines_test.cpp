@@ -1,4 +1,4 @@
-// The table of docs/gpu.md, "Which GPU gets what", against the rules by which the device chooses: no GPU needed.
+// The table of docs/internals/gpu.md, "Which GPU gets what", against the rules by which the device chooses: no GPU needed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using Cells = std::vector<std::string>;
 
 // The page's rows by compute capability: a row may name several. Without the last, of GPUs that are refused.
 std::map<int, Cells> table() {
-  std::ifstream page(paths::source("docs/gpu.md"));
+  std::ifstream page(paths::source("docs/internals/gpu.md"));
   std::map<int, Cells> rows;
   bool inside = false;
   for (std::string line; std::getline(page, line);) {

@@ -1,4 +1,4 @@
-// docs/finetune.md: its commands, as they stand there, on a tiny published model made on the spot.
+// docs/guides/finetune.md: its commands, as they stand there, on a tiny published model made on the spot.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -115,7 +115,7 @@ TEST(FineTuning, ThePageIsTrue) {
   const fs::path program = fs::path(paths::program()).parent_path();
   folder.write("page.sh", "set -e\nPATH=" + program.string() + ":$PATH\nBASE=published\nPORT=" +
                               std::to_string(free_port()) + "\ntrap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n" +
-                              commands_of(fs::path(paths::source()) / "docs/finetune.md"));
+                              commands_of(fs::path(paths::source()) / "docs/guides/finetune.md"));
   const auto result = folder.command({"bash", "page.sh"});
   EXPECT_EQ(result.code, 0) << result.error << result.output;
   EXPECT_THAT(result.error, HasSubstr("have the bits of training's forward pass"));

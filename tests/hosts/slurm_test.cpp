@@ -20,10 +20,10 @@ using testing::HasSubstr;
 
 constexpr int not_permitted = 77;  // of two_hosts.sh and slurm.sh
 
-// Every batch script for Slurm in docs/cluster.md.
+// Every batch script for Slurm in docs/guides/cluster.md.
 std::vector<std::string> scripts() {
   std::vector<std::string> found;
-  std::ifstream page(paths::source("docs/cluster.md"));
+  std::ifstream page(paths::source("docs/guides/cluster.md"));
   bool inside = false;
   std::string script;
   for (std::string line; std::getline(page, line);) {

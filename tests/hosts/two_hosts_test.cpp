@@ -96,7 +96,7 @@ TEST_F(TwoHosts, TrainAsOneDoes) {
   }
 }
 
-// The settings that docs/cluster.md names, given to the launcher on the first host, hold on both.
+// The settings that docs/guides/cluster.md names, given to the launcher on the first host, hold on both.
 TEST_F(TwoHosts, NetworksAndPortsAreThoseAskedFor) {
   const Result result = on_first(
       "export OMPI_MCA_btl_tcp_if_include=10.77.0.0/24 OMPI_MCA_oob_tcp_if_include=10.77.0.0/24\n"
@@ -170,7 +170,7 @@ TEST_F(TwoHosts, ARankKilledOnOneEndsTheRunOnBoth) {
 }
 
 // The ranks of both hosts say so after run.timeout_seconds, and end. mpirun itself would wait for the daemon of the
-// lost host for many minutes: see docs/cluster.md.
+// lost host for many minutes: see docs/guides/cluster.md.
 TEST_F(TwoHosts, ACableThatIsCutEndsTheRanksOfBoth) {
   const Result result = on_first(ranks_here + launch("r", {"run.steps=1000000", "run.timeout_seconds=2"}) + R"sh( &
     until [[ -s runs/r/metrics.jsonl ]]; do sleep 0.05; done

@@ -11,7 +11,7 @@ namespace orthant::documentation_test {
 namespace {
 
 TEST(Documentation, HasTheKeysOfThePlugins) {
-  const std::string text = launch_test::read_file(paths::source("docs/configuration.md"));
+  const std::string text = launch_test::read_file(paths::source("docs/reference/configuration.md"));
   for (const char* name : {"data", "expert", "tensor", "sequence", "pipeline"}) {
     std::string table = std::string("### `[plugins.") + name +
                         "]`\n\n| key | type | default | allowed | meaning |\n| --- | --- | --- | --- | --- |\n";

@@ -25,7 +25,7 @@ def equally_likely(model, unigram, ours, theirs):
 
 def spells_a_name(model, text):
     """Whether it has the name of a special token or byte, and a character of that is no piece: then a Unigram model of the
-    tokenizers library takes it for the token (docs/export.md)."""
+    tokenizers library takes it for the token (docs/guides/export.md)."""
     names = [model.id_to_piece(i) for i in range(model.vocab_size()) if model.is_control(i) or model.is_unknown(i) or model.is_byte(i)]
     return any(name in text and any(model.is_unknown(model.piece_to_id(c)) for c in name) for name in names)
 

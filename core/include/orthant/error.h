@@ -13,7 +13,7 @@
 
 namespace orthant {
 
-// Exit codes of every orthant program (docs/cluster.md).
+// Exit codes of every orthant program (docs/guides/cluster.md).
 enum class ExitCode : int { ok = 0, failure = 1, stopped_resumable = 75, bad_configuration = 78 };
 
 // The base of everything Orthant throws. `code` is what the process should exit with.

@@ -1,7 +1,7 @@
 // Gate: which experts each token goes to, and with which weights. A noun of the catalogue: `moe.router` names one.
 //
 // A gate chooses from the router's logits; the core multiplies them, seats what was chosen (capacity), moves rows and
-// counts. See docs/plugins.md, and router/topk_gate.cpp for the shortest one.
+// counts. See docs/guides/plugins.md, and router/topk_gate.cpp for the shortest one.
 //
 // Ownership: the catalogue shares a gate among all layers and all ranks of a process. What differs from layer to layer
 // is passed in (GateInput::state). Thread safety: all methods are const and called from several threads.

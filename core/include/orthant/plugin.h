@@ -1,7 +1,7 @@
 // Plugin: an axis of parallelism, seams of a step, or named kinds, in a shared library of its own.
 //
 // A plugin implements Plugin and ends with ORTHANT_PLUGIN(name, Class). It includes only <orthant/...> headers, keeps
-// no globals, and touches a step only through the seams it binds. See docs/plugins.md.
+// no globals, and touches a step only through the seams it binds. See docs/guides/plugins.md.
 //
 // Lifetime: the loader opens the library once and never closes it. Each rank has one Plugin object, which is destroyed
 // after the Plan that it edited. Exceptions of Plugin's methods reach the core as they are; none may leave `create`.

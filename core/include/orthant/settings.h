@@ -1,4 +1,4 @@
-// Settings: one experiment, as typed values. Filled by core/config from TOML; see docs/configuration.md.
+// Settings: one experiment, as typed values. Filled by core/config from TOML; see docs/reference/configuration.md.
 //
 // Plain data without invariants of its own: the configuration has already refused what does not make sense.
 #pragma once
@@ -236,7 +236,7 @@ struct DistilSettings {
 
 // Training on pairs of answers to a prompt, one preferred to the other: with data.source = "pairs" (Rafailov et al.,
 // "Direct Preference Optimization", 2023). The loss of a pair is a function of h, how much more this model prefers the
-// chosen answer than a reference model does: docs/preference.md.
+// chosen answer than a reference model does: docs/guides/preference.md.
 struct PreferenceSettings {
   PreferenceLoss loss = PreferenceLoss::sigmoid;
   std::string reference;       // a run's or a checkpoint's folder; absolute; empty: that of train.from
