@@ -35,6 +35,11 @@ void add_distil_command(CLI::App& app, int& exit_code) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false)
       ->needs(student);
+  auto resume = std::make_shared<std::string>();
+  command->add_option("--resume", *resume, "As of launch, of such a training")
+      ->check(not_empty)
+      ->type_name("auto|PATH")
+      ->needs(student);
   CLI::Option* output =
       command->add_option("-o,--output", o->output, "The new run's folder, to be made")->excludes(student);
   command->add_option("--d-ffn", o->d_ffn, "Channels of the student's FFNs (those of the experts that a token meets)")
@@ -44,12 +49,15 @@ void add_distil_command(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 1 << 16))
       ->needs(output);
   command->add_flag("--new-ffn", o->new_ffn, "Draw the FFNs anew, not from channels of experts")->needs(output);
-  command->callback([o, config, output, &exit_code] {
+  command->callback([o, config, resume, output, &exit_code] {
     if (!config->file.empty()) {
       config->overrides.push_back("distil.teacher=" + nlohmann::json(o->teacher.string()).dump());  // a TOML string too
       std::vector<std::string> launch = {main_program().string(), "launch", config->file};
       for (const std::string& value : config->overrides) {
         launch.insert(launch.end(), {"--set", value});
+      }
+      if (!resume->empty()) {
+        launch.insert(launch.end(), {"--resume", *resume});
       }
       become(launch);
     }

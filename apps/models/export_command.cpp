@@ -31,10 +31,16 @@ void print(const ExportOptions& options, const ExportResult& result) {
 }
 
 // What `orthant launch` asks before a run with adapters begins.
-void say_whether_adapters_can_go_alone(const ConfigArguments& arguments) {
-  const std::string why = adapter_refusal(load_config(arguments));
-  put("{}\n", why.empty() ? "its adapters can be exported alone"
-                          : "orthant export will not write the adapters of this run alone: " + why);
+// Returns the exit code: whether they can.
+int say_whether_adapters_can_go_alone(const ConfigArguments& arguments) {
+  Config config = load_config(arguments);
+  checked_ranks(config, Ranks::elsewhere);
+  const bool any = config.settings.lora.rank > 0;
+  const std::string why = adapter_refusal(config);
+  put("{}\n", !any          ? "such a run has no adapters: [lora] rank is 0"
+              : why.empty() ? "the adapters of such a run can be exported alone"
+                            : "orthant export will not write the adapters of such a run alone: " + why);
+  return any && why.empty() ? 0 : 1;
 }
 
 }  // namespace
@@ -67,7 +73,7 @@ void add_export_command(CLI::App& app, int& exit_code) {
   command->callback([options, dtype, output, overrides, &exit_code] {
     exit_code = static_cast<int>(ExitCode::ok);
     if (output->empty() && options->adapter && std::filesystem::is_regular_file(options->run)) {
-      say_whether_adapters_can_go_alone({options->run.string(), *overrides});
+      exit_code = say_whether_adapters_can_go_alone({options->run.string(), *overrides});
       return;
     }
     if (output->empty()) {

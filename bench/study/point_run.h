@@ -43,7 +43,7 @@ double progress_of(const std::filesystem::path& run, std::int64_t steps);
 inline constexpr double largest_loss = 1e6;
 bool is_loss(const nlohmann::ordered_json& value);
 
-// A point's result from its run: validation_loss, curve, train_seconds, peak_bytes, drop_rate; see docs/guides/study.md.
+// A point's result from its run: validation_loss, curve, train_seconds, peak_bytes, drop_rate (docs/guides/study.md).
 // seconds: that it took in all; nothing where that is not known.
 // Errors: Error where the run has not come to its last step, was never validated, or has a loss that is_loss refuses.
 nlohmann::ordered_json result_of(const StudyFolder& folder, const GridPoint& point, std::optional<double> seconds);

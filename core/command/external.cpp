@@ -1,18 +1,21 @@
 #include "core/command/external.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <orthant/error.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <set>
-#include <sstream>
 #include <system_error>
 #include <thread>
 
+#include "core/base/build.h"
 #include "core/base/file_lock.h"
 #include "core/base/list_folder.h"
 #include "core/base/output.h"
@@ -84,17 +87,31 @@ void add_libexec(std::vector<ExternalCommand>& to) {
   }
 }
 
-void add_path(std::vector<ExternalCommand>& to) {
+// The folders of PATH; an empty one is the present folder, as for a shell.
+std::vector<fs::path> path_folders() {
   const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "" : path);
+  std::vector<fs::path> folders;
+  for (std::string_view rest = path == nullptr ? "" : path; path != nullptr;) {
+    const std::size_t colon = rest.find(':');
+    const std::string_view folder = rest.substr(0, colon);
+    folders.emplace_back(folder.empty() ? "." : folder);
+    if (colon == std::string_view::npos) {
+      break;
+    }
+    rest.remove_prefix(colon + 1);
+  }
+  return folders;
+}
+
+void add_path(std::vector<ExternalCommand>& to) {
   std::set<std::string> seen;
   for (const ExternalCommand& command : to) {
     seen.insert(command.name);
   }
   std::vector<ExternalCommand> found;
-  for (std::string folder; std::getline(folders, folder, ':');) {
+  for (const fs::path& folder : path_folders()) {
     std::error_code ignored;
-    for (const fs::path& file : list_folder(folder.empty() ? "." : folder, ignored)) {
+    for (const fs::path& file : list_folder(folder, ignored)) {
       const std::string name = name_of(file);
       if (!name.empty() && can_run(file) && seen.insert(name).second) {
         found.push_back({.name = name, .group = {}, .about = {}, .program = file, .build = {}});
@@ -105,30 +122,67 @@ void add_path(std::vector<ExternalCommand>& to) {
   to.insert(to.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
 }
 
-// As ./launch and ./runtests do: so many compilers at a time, one build at a time in the folder of all builds.
 std::string jobs() {
   const char* asked = std::getenv("ORTHANT_JOBS");
   return asked != nullptr && *asked != '\0' ? asked : std::to_string(std::max(1u, std::thread::hardware_concurrency()));
 }
 
+// Whether it is missing in its build folder, or older than the library that it would meet.
+bool is_to_be_built(const ExternalCommand& command) {
+  if (command.build.empty()) {
+    return false;
+  }
+  Dl_info library = {};
+  std::error_code failed;
+  if (!can_run(command.program) || dladdr(reinterpret_cast<void*>(&build_of_library), &library) == 0) {
+    return !can_run(command.program);
+  }
+  const auto of_library = fs::last_write_time(library.dli_fname, failed);
+  const auto of_program = failed ? of_library : fs::last_write_time(command.program, failed);
+  return !failed && of_program < of_library;
+}
+
+// In this process's group, so that Ctrl-C ends compilers too. What it prints goes to the standard error.
+int run_build(const std::vector<std::string>& command) {
+  std::vector<char*> words;
+  for (const std::string& word : command) {
+    words.push_back(const_cast<char*>(word.c_str()));
+  }
+  words.push_back(nullptr);
+  const pid_t child = fork();
+  if (child < 0) {
+    fail("cannot start {}: {}", command.front(), std::generic_category().message(errno));
+  }
+  if (child == 0) {
+    const int nothing = ::open("/dev/null", O_RDONLY);
+    dup2(nothing, STDIN_FILENO);
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+    restore_signals_for_exec();
+    execvp(words.front(), words.data());
+    _exit(127);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// As ./launch and ./runtests do: so many compilers at a time, one build at a time in the folder of all builds. The
+// compilers hold the lock too: it stays as long as one of them lives, also where this process is killed.
 void build(const ExternalCommand& command) {
+  const std::string target = std::string(prefix) + command.name;
+  if (std::getenv("ORTHANT_NO_BUILD") != nullptr) {
+    fail("{} is not built for this library, and ORTHANT_NO_BUILD is set", target);
+  }
   const fs::path lock = command.build.parent_path() / ".lock";
-  const int held = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int held = ::open(lock.c_str(), O_RDWR | O_CREAT, 0644);  // NOLINT: no O_CLOEXEC, see above
   if (held >= 0) {
     lock_file(held, true);
   }
-  if (!can_run(command.program)) {  // else another process has built it meanwhile
-    say("orthant: building {}{} in {}, once", prefix, command.name, command.build.string());
-    const ScratchFolder scratch;
-    const fs::path log = scratch.path() / "build.log";
-    ChildProcess make({"/usr/bin/env", "cmake", "--build", command.build.string(), "--target",
-                       std::string(prefix) + command.name, "--parallel", jobs()},
-                      log);
-    if (make.wait().exit_code() != 0) {
-      const std::string text = read_text_file(log).value_or("");
-      fail("{}{} could not be built: {}", prefix, command.name,
-           text.substr(text.size() - std::min<std::size_t>(text.size(), 2000)));
-    }
+  if (is_to_be_built(command)) {  // else another process has built it meanwhile
+    say("orthant: building {} in {}", target, command.build.string());
+    const int code = run_build({"cmake", "--build", command.build.string(), "--target", target, "--parallel", jobs()});
+    require(code == 0, "{} could not be built: cmake --build ended with code {}", target, code);
   }
   if (held >= 0) {
     close(held);
@@ -145,7 +199,7 @@ std::vector<ExternalCommand> external_commands() {
 }
 
 void run_external(const ExternalCommand& command, const std::vector<std::string>& words) {
-  if (!command.build.empty() && !can_run(command.program)) {
+  if (is_to_be_built(command)) {
     build(command);
   }
   std::vector<std::string> all = {command.program.string()};
@@ -162,8 +216,8 @@ std::string output_of_external(const std::string& name, const std::vector<std::s
   const fs::path log = scratch.path() / "output";
   std::vector<std::string> command = {program.string()};
   command.insert(command.end(), words.begin(), words.end());
-  ChildProcess child(command, log);
-  return child.wait().exit_code() == 0 ? read_text_file(log).value_or("") : "";
+  ChildProcess(command, log).wait();
+  return read_text_file(log).value_or("");
 }
 
 }  // namespace orthant

@@ -2,7 +2,8 @@
 //
 // First libexec/orthant of this build, then the folders of PATH. Beside a program of libexec, orthant-NAME.about says
 // in lines of "key = value" the heading of --help (group), what the command does (about) and, in a build folder alone,
-// where it can be built (build): `./launch` builds no such program, its first use does.
+// where it can be built (build): `./launch` builds no such program, its first use does, and the first after the library
+// was built again. ORTHANT_NO_BUILD in the environment refuses that.
 #pragma once
 
 #include <filesystem>
@@ -26,7 +27,7 @@ std::vector<ExternalCommand> external_commands();
 // Runs it in place of this process, built first where it has to be. Errors: Error.
 [[noreturn]] void run_external(const ExternalCommand& command, const std::vector<std::string>& words);
 
-// What the command of libexec says on the standard output; empty where it is not built, or fails.
+// All that the command of libexec says; empty where it is not built.
 std::string output_of_external(const std::string& name, const std::vector<std::string>& words);
 
 }  // namespace orthant

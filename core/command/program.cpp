@@ -47,7 +47,7 @@ void become(const std::vector<std::string>& command) {
   argv.push_back(nullptr);
   finish_output();
   restore_signals_for_exec();
-  execv(argv[0], argv.data());
+  execvp(argv[0], argv.data());  // which gives a script without "#!" to the shell
   fail("cannot start {}: {}", command[0], std::generic_category().message(errno));
 }
 

@@ -20,7 +20,7 @@ class TeacherLogits;  // core/layers/distil_loss.h
 // Sums over the tokens of a step on this rank.
 struct StepSums {
   // Some ranks see the same tokens: one of them counts (Plan::counts_tokens), the others keep theirs to themselves.
-  Tensor loss;        // f64 [1] sum of -log p over counted tokens; of pairs: of what docs/guides/preference.md asks of each
+  Tensor loss;        // f64 [1] sum of -log p over counted tokens; of pairs: see docs/guides/preference.md
   Tensor token_loss;  // f32 [T] -log p of each token, 0 of those that do not count; undefined: nobody asks
   Tensor preference;  // f64 [pair_sums] over the pairs of a step (preference_loss.h); undefined: the loss is another
   Tensor distil;      // f64 [1] sum of KL(teacher || student) over counted tokens, at the temperature

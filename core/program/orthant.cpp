@@ -2,7 +2,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <iterator>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/output.h"
@@ -15,6 +18,7 @@ namespace orthant {
 namespace {
 
 struct Command {
+  const char* name;
   AddCommand add;
   const char* group;     // the heading in --help
   const char* examples;  // the end of the command's own --help
@@ -32,23 +36,34 @@ std::string group_of(const ExternalCommand& command) {
 
 // As --help lists them: what a newcomer needs first.
 constexpr Command commands[] = {
-    {add_launch_command, to_train,
+    {"launch", add_launch_command, to_train,
      "  orthant launch configs/quickstart.toml\n"
      "  orthant launch configs/quickstart.toml --set run.steps=400 --resume auto"},
-    {add_train_command, to_train,
+    {"train", add_train_command, to_train,
      "  orthant train configs/quickstart.toml --set run.name=mine\n"
      "  torchrun --no-python --nproc-per-node 4 orthant train configs/quickstart.toml"},
-    {add_config_command, to_look, "  orthant config configs/quickstart.toml --resolved"},
-    {add_plan_command, to_look,
+    {"config", add_config_command, to_look, "  orthant config configs/quickstart.toml --resolved"},
+    {"plan", add_plan_command, to_look,
      "  orthant plan configs/quickstart.toml\n"
      "  orthant plan configs/pipeline.toml --schedule"},
-    {add_data_command, to_bring,
+    {"data", add_data_command, to_bring,
      "  orthant data prepare texts/*.txt -o tokens.bin --tokenizer tokenizer.json\n"
      "  orthant data check tokens.bin"},
-    {add_plugins_command, to_build,
+    {"plugins", add_plugins_command, to_build,
      "  orthant plugins\n"
      "  orthant plugins --check liborthant_plugin_mine.so"},
 };
+
+bool is_built_in(const std::string& name) {
+  return std::any_of(std::begin(commands), std::end(commands), [&](const Command& one) { return name == one.name; });
+}
+
+// Those that a built-in one does not hide.
+std::vector<ExternalCommand> other_commands() {
+  std::vector<ExternalCommand> found = external_commands();
+  std::erase_if(found, [](const ExternalCommand& command) { return is_built_in(command.name); });
+  return found;
+}
 
 // Built-in ones have their callbacks; the others only a line in --help.
 void add_commands(CLI::App& app, int& exit_code, const std::vector<ExternalCommand>& external) {
@@ -94,7 +109,7 @@ std::vector<std::string> names_of(const CLI::App& app) {
 // The word is no built-in command.
 [[noreturn]] void run_other(const std::string& word, std::vector<std::string> known,
                             const std::vector<std::string>& words) {
-  for (const ExternalCommand& command : external_commands()) {
+  for (const ExternalCommand& command : other_commands()) {
     if (command.name == word) {
       run_external(command, words);
     }
@@ -109,17 +124,25 @@ std::vector<std::string> names_of(const CLI::App& app) {
 }  // namespace
 
 int run_orthant(int argc, const char* const* argv) {
-  const std::string word = argc > 1 ? argv[1] : "";
+  std::vector<const char*> words(argv, argv + argc);
+  if (words.size() > 1 && std::string_view(words[1]) == "help") {
+    words[1] = "--help";
+  }
+  const std::string word = words.size() > 1 ? words[1] : "";
+  if ((word == "--help" || word == "-h") && words.size() > 2 && *words[2] != '-') {
+    std::swap(words[1], words[2]);  // help NAME is NAME --help
+  }
   return run_program(
       [&](CLI::App& app, int& exit_code) {
-        const bool asks = word.empty() || word.starts_with("-");
-        add_commands(app, exit_code, asks ? external_commands() : std::vector<ExternalCommand>());
+        const std::string first = words.size() > 1 ? words[1] : "";
+        const bool asks = first.empty() || first.starts_with("-");
+        add_commands(app, exit_code, asks ? other_commands() : std::vector<ExternalCommand>());
         const std::vector<std::string> built_in = names_of(app);
-        if (!asks && std::find(built_in.begin(), built_in.end(), word) == built_in.end()) {
-          run_other(word, built_in, {argv + 2, argv + argc});
+        if (!asks && std::find(built_in.begin(), built_in.end(), first) == built_in.end()) {
+          run_other(first, built_in, {words.begin() + 2, words.end()});
         }
       },
-      argc, argv);
+      static_cast<int>(words.size()), words.data());
 }
 
 }  // namespace orthant

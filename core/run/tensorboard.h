@@ -11,8 +11,8 @@
 namespace orthant {
 
 // The numbers of one line of metrics.jsonl under TensorBoard's tags, which group by what stands before the slash
-// (docs/reference/metrics.md). Lists, texts and numbers that are not finite are left out; without routed layers so is what the
-// router would count. Errors: Error where `line` is no JSON object.
+// (docs/reference/metrics.md). Lists, texts and numbers that are not finite are left out; so is, without routed layers,
+// what the router would count. Errors: Error where `line` is no JSON object.
 Scalars tensorboard_scalars(const std::string& line);
 
 // A file of this start's own, behind those of earlier ones; lines of theirs beyond `resumed_step` no longer hold. A

@@ -1,5 +1,5 @@
 // Which engine computes what on which GPU: the rules of choose_kernels.h and attention_choice.h for the usual case, in
-// one answer. A run says it at its start (kernels_text.h), docs/internals/gpu.md has it as a table, and a test compares the two.
+// one answer. A run says it at its start (kernels_text.h), docs/internals/gpu.md has it as a table (tested).
 // Pure.
 #pragma once
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -54,6 +55,22 @@ TEST_F(Commands, BuiltInOnesAndThoseOfThisBuildComeFirst) {
   add("verify", "exit 9\n");
   EXPECT_EQ(orthant({"config", "--help"}).code, 0);
   EXPECT_THAT(orthant({"verify", "--help"}).output, HasSubstr("Usage: orthant verify"));
+  const Result help = orthant({"--help"});
+  EXPECT_EQ(help.code, 0) << help.error;
+  EXPECT_THAT(help.output, Not(HasSubstr("Others that were found")));
+  EXPECT_EQ(orthant({"help"}).output, help.output);
+  EXPECT_EQ(orthant({"-h", "verify"}).output, orthant({"verify", "--help"}).output);
+}
+
+TEST_F(Commands, AScriptIsRunAsAShellRunsIt) {
+  folder_.write("bin/orthant-plain", "echo plain $1\n");  // no "#!"
+  fs::permissions(folder_.path("bin/orthant-plain"), fs::perms::owner_all);
+  EXPECT_EQ(orthant({"plain", "word"}).output, "plain word\n");
+  folder_.write("orthant-here", "#!/bin/sh\necho here\n");
+  fs::permissions(folder_.path("orthant-here"), fs::perms::owner_all);
+  for (const char* path : {"PATH=/usr/bin:", "PATH=:/usr/bin", "PATH=/nosuch::/usr/bin"}) {
+    EXPECT_EQ(folder_.orthant({"here"}, {path}).output, "here\n") << path;  // an empty one is the present folder
+  }
 }
 
 TEST_F(Commands, WhatIsNoCommandIsNotRun) {
@@ -77,12 +94,13 @@ class BuildCopy : public Commands {
     fs::copy(program, folder_.path("prefix/bin/orthant"));
   }
   fs::path libexec(const std::string& name) const { return folder_.path("prefix/libexec/orthant") / name; }
-  Result orthant(const std::vector<std::string>& words) const {
+  Result orthant(const std::vector<std::string>& words, std::vector<std::string> more = {}) const {
     std::vector<std::string> all = {folder_.path("prefix/bin/orthant").string()};
     all.insert(all.end(), words.begin(), words.end());
-    return folder_.command(
-        all, {"ORTHANT_JOBS=3", "LD_LIBRARY_PATH=" + folder_.path("prefix/lib").string() + ":" + paths::build("lib"),
-              "PATH=" + folder_.path("bin").string() + ":/usr/bin:/bin"});
+    more.insert(more.end(),
+                {"ORTHANT_JOBS=3", "LD_LIBRARY_PATH=" + folder_.path("prefix/lib").string() + ":" + paths::build("lib"),
+                 "PATH=" + folder_.path("bin").string() + ":/usr/bin:/bin"});
+    return folder_.command(all, more);
   }
 };
 
@@ -103,6 +121,24 @@ TEST_F(BuildCopy, WhatIsNotBuiltIsBuiltOnce) {
   EXPECT_EQ(orthant({"later"}).output, "built\n");
   EXPECT_THAT(lines_of(folder_.path("asked")), testing::ElementsAre("--build " + folder_.path("tree").string() +
                                                                     " --target orthant-later --parallel 3"));
+}
+
+TEST_F(BuildCopy, OneThatIsOlderThanTheLibraryIsBuiltAgainUnderTheLock) {
+  folder_.write("bin/cmake", "#!/bin/sh\nls -l /proc/$$/fd | grep -o '[.]lock$' >> '" + folder_.path("asked").string() +
+                                 "'\ntouch '" + libexec("orthant-later").string() + "'\n");
+  fs::permissions(folder_.path("bin/cmake"), fs::perms::owner_all);
+  std::ofstream(libexec("orthant-later")) << "#!/bin/sh\necho ran\n";
+  fs::permissions(libexec("orthant-later"), fs::perms::owner_all);
+  std::ofstream(libexec("orthant-later.about")) << "build = " << folder_.path("tree").string() << "\n";
+  EXPECT_EQ(orthant({"later"}).output, "ran\n");
+  EXPECT_FALSE(fs::exists(folder_.path("asked")));
+  fs::last_write_time(libexec("orthant-later"),
+                      fs::last_write_time(paths::build("lib/liborthant.so.0")) - std::chrono::hours(1));
+  EXPECT_EQ(orthant({"later"}).output, "ran\n");
+  EXPECT_EQ(orthant({"later"}).output, "ran\n");
+  EXPECT_THAT(lines_of(folder_.path("asked")), testing::ElementsAre(".lock"));
+  fs::remove(libexec("orthant-later"));
+  EXPECT_THAT(orthant({"later"}, {"ORTHANT_NO_BUILD=1"}).error, HasSubstr("ORTHANT_NO_BUILD is set"));
 }
 
 TEST_F(BuildCopy, ABuildThatFailsSaysWhy) {

@@ -1,4 +1,4 @@
-// The table of docs/internals/gpu.md, "Which GPU gets what", against the rules by which the device chooses: no GPU needed.
+// The table of docs/internals/gpu.md, "Which GPU gets what", against the rules by which the device chooses; no GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -17,7 +17,7 @@
 // release(trial).
 //
 // A forward pass acquires weights alone, the head's also its grad. release(state) comes once after a group has been
-// allocated, without an acquire before it. docs/guides/plugins.md draws all of it, with what is valid when. `acquire` and the
+// allocated, without an acquire before it. docs/guides/plugins.md draws it, with what is valid when. `acquire` and the
 // other hooks go through the chain in its order, `release` in reverse.
 //
 // Thread safety: hooks run on the rank's own thread. Every member of a group meets the same hooks in the same order,

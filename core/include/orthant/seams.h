@@ -40,7 +40,7 @@ struct Sharing {
 
 // A site that tensors cross. In a forward pass Plan::cross takes them from `before` to `after`; in a backward pass
 // Plan::cross_back takes their gradients the other way. With memory.recompute = "full" the forward crossings of a block
-// come a second time before its backward ones, but for {router, leave}: routing is not decided twice. docs/guides/plugins.md
+// come a second time before its backward ones, but for {router, leave}: routing is decided once. docs/guides/plugins.md
 // prints the table.
 struct SiteInfo {
   enum class Columns { width, heads, choices };  // d; h c of this rank's heads; K
