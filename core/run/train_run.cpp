@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <optional>
 
 #include "core/arch/trained_text.h"
@@ -168,7 +169,11 @@ class TrainingRun {
         finish();
         if (first()) {
           put("{}stopped after step {}; go on with --resume auto\n", out_of_time_, step_);
+          std::fflush(stdout);
         }
+        // mpirun ends all ranks, and drops what they say, when the first one leaves with this code.
+        world_.barrier(*stream_);
+        stream_->synchronize();
         return ExitCode::stopped_resumable;
       }
     }

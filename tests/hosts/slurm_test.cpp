@@ -159,12 +159,14 @@ TEST_F(Slurm, DaemonsOfMpirunOutliveTheSignalThatStopsTheirRanks) {
       sleep 0.1
     done
     scontrol show job $job | grep -oE 'Restarts=[^ ]*'
+    ls runs/r/checkpoints
     cat slurm-*.out >&2)sh");
   if (result.code == not_permitted) {
     GTEST_SKIP() << result.output;
   }
   EXPECT_THAT(result.output, HasSubstr("Restarts=1")) << result.error;
-  EXPECT_THAT(result.error, HasSubstr("[r0] stopped after step"));
+  // Not that rank 0 said so: mpirun drops words of the others when the first rank ends.
+  EXPECT_THAT(result.output, ContainsRegex("step_[0-9]+")) << result.error;
   EXPECT_THAT(result.error, testing::Not(HasSubstr("lost communication")));
 }
 
