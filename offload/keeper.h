@@ -19,6 +19,7 @@
 #include <orthant/acquire_order.h>
 #include <orthant/optimizer.h>
 #include <orthant/plan.h>
+#include <orthant/settings.h>
 
 #include <array>
 #include <deque>

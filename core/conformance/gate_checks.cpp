@@ -1,5 +1,7 @@
 #include "core/conformance/gate_checks.h"
 
+#include <orthant/settings.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>

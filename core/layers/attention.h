@@ -14,6 +14,8 @@
 
 namespace orthant {
 
+struct ModelSettings;
+
 // Keys that a token sees on average.
 double keys_seen(const Settings& settings, int block);
 // The first positions that the tokens of a batch see: in a block with the window, and in one without among others that

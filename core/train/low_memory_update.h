@@ -10,6 +10,8 @@
 
 namespace orthant {
 
+struct Settings;
+
 // Whether elements of the group that are treated so are stored in fewer bits.
 bool stored_in_fewer_bits(const ParamGroup& group, const Treatment& treatment);
 

@@ -31,6 +31,7 @@
 #include <string>
 #include <vector>
 
+#include <orthant/abi/plan.h>
 #include <orthant/param.h>
 
 namespace orthant {

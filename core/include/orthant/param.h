@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include <orthant/abi/plan.h>
 #include <orthant/group.h>
 #include <orthant/mesh.h>
 #include <orthant/state_code.h>

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <orthant/abi/plan.h>
 #include <orthant/error.h>
 #include <orthant/keeper.h>
 #include <orthant/ops.h>
