@@ -108,8 +108,8 @@ TEST_F(PluginRefusals, APipeIsNoLibrary) {
 TEST_F(PluginRefusals, OneThatUsesHeadersThatHaveChangedIsToldWhich) {
   const std::string error = refused_file("other_headers");
   EXPECT_THAT(error, HasSubstr("plugin " + fixture("other_headers") + " was built with other public headers"));
-  EXPECT_THAT(error, ContainsRegex("\n    settings \\(settings\\.h\\): built with [0-9a-f]{16}, here [0-9a-f]{16}\n"
-                                   "Rebuild it against the installed headers"));
+  EXPECT_THAT(error, ContainsRegex("settings \\(settings\\.h\\): built with [0-9a-f]{16}, here [0-9a-f]{16}"));
+  EXPECT_THAT(error, AllOf(Not(HasSubstr("plan.h")), HasSubstr("Rebuild it against the installed headers")));
 }
 
 TEST_F(PluginRefusals, AnotherAbiOrASmallerEntryIsRefusedBeforeAnyCall) {
