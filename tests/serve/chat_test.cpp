@@ -256,6 +256,15 @@ TEST_F(Chats, FollowASchema) {
     }
   }
   EXPECT_GE(whole, 4);
+  // What ends the model's texts is in it: a JSON object ends by itself.
+  const json with_end = {{"type", "object"}, {"properties", {{"a", {{"const", "x<end>y"}}}}}, {"required", {"a"}}};
+  const json ends = {{"type", "json_schema"}, {"json_schema", {{"name", "e"}, {"schema", with_end}}}};
+  const json choice = answer({{"messages", {user("a")}},
+                              {"max_tokens", 200},
+                              {"logit_bias", {{"32", -50}}},
+                              {"response_format", ends}})["choices"][0];
+  EXPECT_EQ(json::parse(choice["message"]["content"].get<std::string>(), nullptr, false), json({{"a", "x<end>y"}}));
+  EXPECT_EQ(choice["finish_reason"], "stop");
 }
 
 TEST_F(Chats, WithoutATemplateSayWhatToDo) {
