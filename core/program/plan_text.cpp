@@ -151,11 +151,11 @@ std::string classes_text(const std::vector<RankClass>& classes) {
   std::vector<bool> right(teacher ? 8 : 7, true);
   right.front() = false;
   Columns table(
-      row({"ranks", "weights", "gradients", "optimizer"}, "teacher", {"other", "peak of a step", "sent in a step"}),
+      row({"ranks", "weights", "gradients", "states"}, "teacher", {"other", "peak of a step", "sent in a step"}),
       right);
   for (const RankClass& c : classes) {
     table.add(row({numbers_text(c.ranks), bytes_text(c.memory.weights), bytes_text(c.memory.gradients),
-                   bytes_text(c.memory.optimizer)},
+                   bytes_text(c.memory.states)},
                   bytes_text(c.memory.teacher),
                   {bytes_text(c.memory.other), bytes_text(c.memory.peak), bytes_text(c.sent)}));
   }

@@ -8,6 +8,7 @@
 #include "core/dry_run/planning.h"
 #include "parallel/local/thread_world.h"
 #include "tests/support/experiment.h"
+#include "tests/support/paths.h"
 
 namespace orthant::planning_test {
 namespace {
@@ -94,12 +95,18 @@ void run_for_real(const Config& config, Real& real) {
       memory.weights += bytes_of(group->whole_weight ? group->weight : group->owned_weight);
       memory.gradients += bytes_of(group->whole_grad ? group->grad : group->owned_grad);
       const bool shared = group->master.data() == group->owned_weight.data();
-      memory.optimizer += shared ? 0 : bytes_of(group->master);
+      memory.states += shared ? 0 : bytes_of(group->master);
       for (const ParamState& state : group->states) {
-        memory.optimizer += bytes_of(state.values);
+        memory.states += bytes_of(state.values);
+      }
+      for (const PluginState& state : group->plugin_states) {
+        memory.states += bytes_of(state.tensor);
       }
     }
-    memory.other = rank.stream().device().memory().current_bytes - memory.weights - memory.gradients - memory.optimizer;
+    for (const GateState& state : rank.trainer().parameters().gate_states()) {
+      memory.states += bytes_of(state.value);
+    }
+    memory.other = rank.stream().device().memory().current_bytes - memory.weights - memory.gradients - memory.states;
     const Calls of_step = calls_of(real.calls, communicator.rank());
     rank.trainer().step(1);
     const MemoryUse use = rank.stream().device().memory();
@@ -135,7 +142,8 @@ TEST_P(Planned, BytesAndCollectivesEqualThoseOfARealStep) {
     EXPECT_GT(measured.weights, 0);
     EXPECT_EQ(plan.memory.weights, measured.weights) << "rank " << r;
     EXPECT_EQ(plan.memory.gradients, measured.gradients) << "rank " << r;
-    EXPECT_EQ(plan.memory.optimizer, measured.optimizer) << "rank " << r;
+    EXPECT_EQ(plan.memory.states, measured.states) << "rank " << r;
+    EXPECT_EQ(plan.memory.states, plan.memory.peak_kinds[MemoryKind::states]) << "two tables of a plan, rank " << r;
     if (GetParam().plugins.find("ring") == std::string::npos) {  // whose side stream may still hold what it sent
       EXPECT_EQ(plan.memory.other, measured.other) << "rank " << r;
     }
@@ -221,6 +229,8 @@ const Case cases[] = {
     {"averages_low_memory",
      joined(full_experts, {R"(run.dtype="bf16")", R"(optimizer.master_weights="none")", "optimizer.ema_decay=0.9"}),
      axes(2)},
+    {"states_of_a_gate_and_a_keeper", joined(every_expert, {R"(moe.router="bias")"}),
+     fmt::format("[plugins.topk_sums]\npath = \"{}\"\ndensity = 0.1\n", paths::out_of_tree("topk_sums")) + axes(2)},
     {"sgd_tied_jitter_dropout",
      joined(every_expert,
             {R"(optimizer.name="sgd")", "model.tie_embeddings=true", "moe.jitter=0.1", "model.dropout=0.1"}),

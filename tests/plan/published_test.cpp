@@ -21,7 +21,7 @@ constexpr double billion = 1e9;
 // As in the papers, whose gradients are of two bytes: ours are f32, twice that.
 double as_published(const MemoryPlan& memory) {
   return static_cast<double>(memory.weights) + static_cast<double>(memory.gradients) / 2 +
-         static_cast<double>(memory.optimizer);
+         static_cast<double>(memory.states);
 }
 
 double elements(const RankPlan& plan) {
@@ -53,7 +53,7 @@ TEST(Published, ZeroOf7500MillionParametersOn64Ranks) {
     if (stage == 0) {
       EXPECT_NEAR(static_cast<double>(plan.memory.weights) / parameters, 2, 0.01);
       EXPECT_NEAR(static_cast<double>(plan.memory.gradients) / parameters, 4, 0.01);
-      EXPECT_NEAR(static_cast<double>(plan.memory.optimizer) / parameters, 12, 0.01);
+      EXPECT_NEAR(static_cast<double>(plan.memory.states) / parameters, 12, 0.01);
     }
   }
 }
@@ -72,7 +72,7 @@ TEST(Published, LowMemoryOf7500MillionParameters) {
         experiment(joined(joined(dense, model), more), fmt::format("[plugins.data]\nsize = 64\nzero = {}\n", stage)),
         0);
     return std::array<double, 2>{static_cast<double>(plan.memory.weights) / elements(plan),
-                                 static_cast<double>(plan.memory.optimizer) / elements(plan)};
+                                 static_cast<double>(plan.memory.states) / elements(plan)};
   };
   const Overrides no_master = {R"(optimizer.master_weights="none")"};
   constexpr double states = 2 * (1 + 1.0 / 32);
@@ -94,7 +94,7 @@ TEST(Published, Gpt3OnOneRank) {
   const RankPlan plan = plan_rank(experiment(joined(joined(dense, gpt3), {"model.layers=96"})), 0);
   EXPECT_NEAR(static_cast<double>(plan.memory.weights) / billion, 350, 3.5);
   EXPECT_NEAR(static_cast<double>(plan.memory.gradients) / 2 / billion, 350, 3.5);
-  EXPECT_NEAR(static_cast<double>(plan.memory.optimizer) / billion, 2100, 21);
+  EXPECT_NEAR(static_cast<double>(plan.memory.states) / billion, 2100, 21);
 }
 
 // Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022): a layer keeps
