@@ -374,5 +374,28 @@ TEST(Planning, AModelLargerThanThisMachine) {
   EXPECT_GT(bytes_sent(plan.step), std::int64_t{1} << 30);
 }
 
+// A dense block of sequence parallelism gathers what enters its attention and its FFN, the gradients of what leaves
+// them, and in the backward pass what enters once more, where somebody learns from it.
+TEST(Planning, SequenceParallelismGathersItsInputsAgain) {
+  const auto calls = [](const char* operation, int layers, const Overrides& how) {
+    const RankPlan plan = plan_rank(experiment(joined(joined(dense, how), {fmt::format("model.layers={}", layers)}),
+                                               tensor(2, "sequence_parallel = true\n")),
+                                    0);
+    std::int64_t count = 0;
+    for (const CollectiveCall& call : plan.step.calls) {
+      const bool boundary = plan.step.groups[call.group].name == "tensor";
+      count += boundary && std::string(call.operation) == operation ? call.times : 0;
+    }
+    return count;
+  };
+  const auto of_a_block = [&](const char* operation, const Overrides& how) {
+    return calls(operation, 4, how) - calls(operation, 3, how);
+  };
+  EXPECT_EQ(of_a_block("all_gather", {}), 6);
+  EXPECT_EQ(of_a_block("reduce_scatter", {}), 4);
+  EXPECT_EQ(of_a_block("all_gather", {R"(train.freeze=["*mlp*"])"}), 5) << "the frozen FFN needs no input";
+  EXPECT_EQ(of_a_block("all_gather", {R"(memory.recompute="full")"}), 6) << "of a forward pass that is made again";
+}
+
 }  // namespace
 }  // namespace orthant::planning_test

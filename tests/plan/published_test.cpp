@@ -112,5 +112,23 @@ TEST(Published, ActivationsOfALayer) {
   EXPECT_NEAR((activations(3, "full") - activations(2, "full")) / sbh, 2, 0.1);
 }
 
+// The same paper, with tensor and sequence parallelism over t ranks: s b h (34 / t + 5 a s / (h t)), of which ours
+// keeps 32 / t. Between their regions and within them a rank has its share of the rows, or of the channels, of every
+// tensor.
+TEST(Published, ActivationsOfALayerWithSequenceParallelism) {
+  const auto activations = [](int layers, int ranks, const char* recompute) {
+    const Config config =
+        experiment(joined(joined(dense, gpt3), {"model.vocab_size=51200", fmt::format("model.layers={}", layers),
+                                                fmt::format(R"(memory.recompute="{}")", recompute)}),
+                   fmt::format("[plugins.tensor]\nsize = {}\nsequence_parallel = true\n", ranks));
+    return static_cast<double>(plan_rank(config, 0).memory.peak_kinds[MemoryKind::activations]);
+  };
+  const double sbh = 2048.0 * 12288.0;
+  for (int t : {2, 8}) {
+    EXPECT_NEAR((activations(3, t, "none") - activations(2, t, "none")) / sbh, 32.0 / t, 0.1) << t;
+    EXPECT_NEAR((activations(3, t, "full") - activations(2, t, "full")) / sbh, 2.0 / t, 0.1) << t;
+  }
+}
+
 }  // namespace
 }  // namespace orthant::published_test

@@ -40,8 +40,9 @@ struct Sharing {
 
 // A site that tensors cross. In a forward pass Plan::cross takes them from `before` to `after`; in a backward pass
 // Plan::cross_back takes their gradients the other way. With memory.recompute = "full" the forward crossings of a block
-// come a second time before its backward ones, but for {router, leave}: routing is not decided twice. docs/plugins.md
-// prints the table.
+// come a second time before its backward ones, but for {router, leave}: routing is not decided twice. Without it what
+// enters attention, ffn or experts may come a second time within the backward pass, on another stream of the rank,
+// where it has more elements behind the boundary than before it. docs/plugins.md prints the table.
 struct SiteInfo {
   enum class Columns { width, heads, choices };  // d; h c of this rank's heads; K
   Site site;
