@@ -54,6 +54,7 @@ class OffloadKeeper final : public Keeper {
 
   bool outermost() const override { return true; }
   bool early() const override { return !places_.lazy_experts; }
+  bool narrow_gradients() const override { return true; }
   void adopt(ParamGroup& group, Holding& holding) override;
   // Nothing; but by now the group is shared out, and what cannot be put off is refused.
   std::vector<StateSpec> state(const ParamGroup& group) const override;

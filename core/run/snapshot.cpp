@@ -43,7 +43,9 @@ bool same_piece(const std::vector<float>& global, const Param& p, const OwnedPie
 
 std::vector<float> to_host(Tensor values, Stream& stream) {
   if (values.dtype() != DType::f32) {
-    const Tensor wide = stream.device().empty(DType::f32, values.shape());
+    Device& device = stream.device();
+    const Tensor wide =
+        values.on_host() ? device.host_empty(DType::f32, values.shape()) : device.empty(DType::f32, values.shape());
     stream.cast(wide, values);
     values = wide;
   }

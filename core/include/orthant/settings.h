@@ -204,11 +204,12 @@ struct OptimizerSettings {
   // Patterns of names of parameters ('*' stands for anything), and what their learning rate is multiplied by. The first
   // pattern that stands for a parameter counts (ParamSpec::lr_scale).
   std::vector<std::string> lr_of;
-  std::vector<double> lr_scales;      // as many, each above 0
-  std::vector<std::string> no_decay;  // patterns of names: these matrices do not decay (ParamSpec::decay)
-  double clip_grad_norm = 1.0;        // 0: no clipping
-  bool in_backward = false;           // a group is updated as soon as its gradient is whole
-  std::string schedule = "cosine";    // a kind of LearningRate (orthant/learning_rate.h)
+  std::vector<double> lr_scales;                   // as many, each above 0
+  std::vector<std::string> no_decay;               // patterns of names: these matrices do not decay (ParamSpec::decay)
+  double clip_grad_norm = 1.0;                     // 0: no clipping
+  bool in_backward = false;                        // a group is updated as soon as its gradient is whole
+  ComputeType gradient_dtype = ComputeType::fp32;  // that gradients are kept and summed in (ParamGroup::grad_dtype)
+  std::string schedule = "cosine";                 // a kind of LearningRate (orthant/learning_rate.h)
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;  // cosine: its last step (0: run.steps); wsd: steps of the decay (0: run.steps / 10)
   MasterWeights master_weights = MasterWeights::fp32;  // none: bf16 weights are all there is, rounded by chance
