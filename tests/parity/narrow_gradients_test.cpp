@@ -57,7 +57,9 @@ const Layout layouts[] = {
     {"all_axes_recompute", pipeline + zero(2) + tensor + expert, {R"(memory.recompute="full")", "batch.micro_batch=2"}},
     {"muon", zero(2), {R"(optimizer.name="muon")"}},
     {"in_backward", zero(3), {"optimizer.in_backward=true", "optimizer.clip_grad_norm=0"}},
-    {"adapters", zero(2), {R"(lora.targets=["*q_proj*", "*experts*"])", "lora.rank=2", "batch.micro_batch=2"}},
+    {"adapters",
+     zero(2),
+     {R"(lora.targets=["*q_proj*", "*experts*"])", "lora.rank=2", "batch.micro_batch=2", R"(optimizer.name="sgd")"}},
     {"mtp", pipeline + zero(1), {"model.mtp_depth=1", "batch.micro_batch=2"}},
 };
 INSTANTIATE_TEST_SUITE_P(Parity, Narrow, testing::ValuesIn(layouts),

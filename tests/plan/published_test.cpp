@@ -69,6 +69,7 @@ TEST(Published, LowMemoryOf7500MillionParameters) {
     const RankPlan plan = plan_rank(
         experiment(joined(joined(dense, model), more), fmt::format("[plugins.data]\nsize = 64\nzero = {}\n", stage)),
         0);
+    EXPECT_NEAR(static_cast<double>(plan.memory.gradients) / elements(plan), stage < 2 ? 4 : 4.0 / 64, 0.001);
     return std::array<double, 2>{static_cast<double>(plan.memory.weights) / elements(plan),
                                  static_cast<double>(plan.memory.states) / elements(plan)};
   };
